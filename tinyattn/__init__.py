@@ -1,0 +1,71 @@
+"""tinyattn: an autograd engine and every attention component, small enough to read.
+
+    import tinyattn as ta
+    from tinyattn import nn, optim, functional as F, masks, viz
+
+Reading order: `tensor`, `autograd`, `op`, `ops/`, `kernels/`, `functional`, `masks`, `nn/`, `optim`.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+import numpy as _np
+
+from . import functional, masks, nn, optim
+from .autograd import enable_grad, grad, is_grad_enabled, no_grad, set_grad_enabled
+from .backend import cuda_is_available
+from .create import (
+    arange,
+    cat,
+    empty,
+    eye,
+    full,
+    full_like,
+    linspace,
+    maximum,
+    minimum,
+    ones,
+    ones_like,
+    rand,
+    rand_like,
+    randint,
+    randn,
+    randn_like,
+    randperm,
+    stack,
+    tensor,
+    tril,
+    triu,
+    where,
+    zeros,
+    zeros_like,
+)
+from .op import op
+from .random import get_rng_state, manual_seed, set_rng_state
+from .tensor import Tensor
+
+__version__ = "0.1.0"
+
+float16, float32, float64 = _np.float16, _np.float32, _np.float64
+int8, int16, int32, int64, uint8 = _np.int8, _np.int16, _np.int32, _np.int64, _np.uint8
+bool = _np.bool_
+
+# Imported when first used: they are not needed to compute, and cost time or optional packages.
+_LAZY = {
+    "gradcheck": "gradcheck",
+    "gradgradcheck": "gradcheck",
+    "save": "checkpoint",
+    "load": "checkpoint",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name in _LAZY:
+        value = getattr(importlib.import_module(f".{_LAZY[name]}", __name__), name)
+        globals()[name] = value  # in the place of the submodule of the same name, if there is one
+        return value
+    if name in ("viz", "errors", "data"):
+        return importlib.import_module(f".{name}", __name__)
+    raise AttributeError(f"module 'tinyattn' has no attribute {name!r}")

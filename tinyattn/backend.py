@@ -1,0 +1,129 @@
+"""Which library holds an array: NumPy on "cpu", CuPy on "cuda".
+
+Everything above this file is written against "an array and its namespace", so the same source runs
+on both. This is the only file that imports CuPy, and it does so only when "cuda" is asked for.
+"""
+
+from __future__ import annotations
+
+import math
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+
+from .errors import DeviceError, ShapeError
+
+Array = Any  # numpy.ndarray or cupy.ndarray; no common static type exists
+
+# From an array's class to the module with its functions. CuPy, or a stand-in, adds itself.
+_namespaces: dict[type, ModuleType] = {np.ndarray: np}
+_cuda_module: ModuleType | None = None
+
+
+def register_cuda(module: ModuleType) -> None:
+    """Make `module` (CuPy, or something that behaves like it) the library behind "cuda"."""
+    global _cuda_module
+    _cuda_module = module
+    _namespaces[module.ndarray] = module
+
+
+def register_tensor(kind: type, operations: ModuleType) -> None:
+    """Make the ops the namespace of Tensors, so that plain array code runs on them as well."""
+    _namespaces[kind] = operations
+
+
+def cuda_is_available() -> bool:
+    """Whether "cuda" can be used: CuPy is installed and a driver and a device answer."""
+    try:
+        return _load_cuda() is not None
+    except DeviceError:
+        return False
+
+
+def _load_cuda() -> ModuleType:
+    if _cuda_module is None:
+        try:
+            import cupy
+        except ImportError:
+            raise DeviceError(
+                'device "cuda" needs CuPy, which is not installed: '
+                'pip install "tinyattn[cuda13]" (or "tinyattn[cuda12]" for CUDA 12 drivers)'
+            ) from None
+        # CuPy imports without a driver; only this call tells whether arrays can be made.
+        if not cupy.cuda.is_available():
+            raise DeviceError('device "cuda": CuPy is installed but finds no usable NVIDIA GPU')
+        register_cuda(cupy)
+    assert _cuda_module is not None
+    return _cuda_module
+
+
+def namespace(array: Array) -> ModuleType:
+    """The module (NumPy or CuPy) whose functions take `array`; NumPy for Python scalars."""
+    return _namespaces.get(type(array), np)
+
+
+def device_of(array: Array) -> str:
+    """ "cpu" or "cuda"."""
+    return "cuda" if _cuda_module is not None and type(array) is _cuda_module.ndarray else "cpu"
+
+
+def module_of(device: str | None) -> ModuleType:
+    """The array module behind a device name; None means "cpu"."""
+    if device is None or device == "cpu":
+        return np
+    if device == "cuda":
+        return _load_cuda()
+    raise DeviceError(f'device must be "cpu" or "cuda", got {device!r}')
+
+
+def to_device(array: Array, device: str) -> Array:
+    """`array` on `device`, itself when it is there already."""
+    target = module_of(device)
+    source = namespace(array)
+    if source is target:
+        return array
+    if target is np:
+        return source.asnumpy(array)  # type: ignore[attr-defined]
+    return target.asarray(array)
+
+
+def scatter_add(target: Array, index: Any, values: Array) -> None:
+    """target[index] += values, where an index that occurs twice adds twice. In place."""
+    namespace(target).add.at(target, index, values)
+
+
+def wide(dtype: np.dtype) -> np.dtype:
+    """The dtype sums are accumulated in: a float32 that counts ones stops at 2**24."""
+    if dtype == np.float16:
+        return np.dtype(np.float32)
+    return np.dtype(np.float64) if dtype == np.float32 else dtype
+
+
+def reduce_sum(array: Array, axis: Any = None, keepdims: bool = False, mean: bool = False) -> Array:
+    """Sum (or mean) over axes in the array's own dtype, accumulated wide enough."""
+    if array.dtype.kind != "f":
+        return array.sum(axis=axis, keepdims=keepdims)
+    total = array.sum(axis=axis, keepdims=keepdims, dtype=wide(array.dtype))
+    if mean:
+        total = total * (total.size / array.size) if array.size else total * math.nan
+    return total.astype(array.dtype)
+
+
+def sum_to(array: Array, shape: tuple[int, ...]) -> Array:
+    """Undo a broadcast: sum `array` over the axes that `shape` lacks or has as 1."""
+    extra = array.ndim - len(shape)
+    axes = tuple(range(extra)) + tuple(
+        extra + i for i, n in enumerate(shape) if n == 1 and array.shape[extra + i] != 1
+    )
+    total = reduce_sum(array, axes, keepdims=True) if axes else array
+    if extra < 0 or total.shape[extra:] != shape:
+        raise ShapeError(f"an array of shape {array.shape} is no broadcast of shape {shape}")
+    return total.reshape(shape)
+
+
+def matrix_product(x: Array, y: Array) -> Array:
+    """x @ y. NumPy has no fast float16 product, so that one is computed in float32."""
+    if x.dtype == np.float16 and namespace(x) is np:
+        return (x.astype(np.float32) @ y.astype(np.float32)).astype(np.float16)
+    return x @ y

@@ -1,0 +1,122 @@
+"""Saving and loading: safetensors files, written whole or not at all, checked when read.
+
+A state is a nested dict of Tensors, numbers, strings, lists and None. Tensors are stored as the
+file's tensors, under names that join the keys with dots; everything else, and a checksum over all
+of it, is JSON in the file's metadata. There is no pickle: loading a file runs no code.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from .errors import CheckpointError
+from .tensor import Tensor
+
+TENSOR = "tensor"  # the key of the JSON object that stands for a tensor
+
+
+def save(state: dict[str, Any], path: str | os.PathLike[str]) -> None:
+    """Write a state (such as `model.state_dict()`) to a safetensors file.
+
+    The file appears under its name only when it is complete and on the disk: an interrupt leaves
+    the old file, or none. Raises TypeError for values that cannot be stored.
+    """
+    from safetensors.numpy import save as to_bytes
+
+    if not isinstance(state, dict):
+        raise TypeError(f"save takes a dict, got {type(state).__name__}")
+    arrays: dict[str, np.ndarray] = {}
+    structure = json.dumps(describe(state, "", arrays), allow_nan=True)
+    metadata = {"tinyattn": "1", "structure": structure, "sha256": checksum(structure, arrays)}
+    content = to_bytes(arrays, metadata)
+    path = Path(path)
+    handle, temporary = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        os.chmod(temporary, 0o666 & ~current_umask())  # mkstemp makes files for the owner alone
+        os.replace(temporary, path)
+    except BaseException:
+        Path(temporary).unlink(missing_ok=True)
+        raise
+
+
+def current_umask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask
+
+
+def describe(value: Any, name: str, arrays: dict[str, np.ndarray]) -> Any:
+    """`value` as JSON, with its tensors put into `arrays`."""
+    if isinstance(value, Tensor):
+        # safetensors silently stores the wrong numbers for arrays that are not contiguous.
+        arrays[name] = np.ascontiguousarray(value.numpy())
+        return {TENSOR: name}
+    if isinstance(value, dict):
+        if not all(isinstance(key, str) for key in value) or set(value) == {TENSOR}:
+            raise TypeError(f"the keys of {name or 'the state'} must be strings (not {TENSOR!r})")
+        return {key: describe(v, f"{name}.{key}" if name else key, arrays)
+                for key, v in value.items()}  # fmt: skip
+    if isinstance(value, (list, tuple)):
+        return [describe(v, f"{name}.{i}", arrays) for i, v in enumerate(value)]
+    if isinstance(value, np.generic):
+        value = value.item()
+    if value is None or isinstance(value, (bool, int, float, str)):
+        return value
+    raise TypeError(f"{name} is a {type(value).__name__}, which a checkpoint cannot hold")
+
+
+def checksum(structure: str, arrays: dict[str, np.ndarray]) -> str:
+    """SHA-256 over the structure and every array's name, dtype, shape and bytes."""
+    digest = hashlib.sha256(structure.encode())
+    for name in sorted(arrays):
+        array = arrays[name]
+        digest.update(f"\0{name}\0{array.dtype.str}\0{array.shape}\0".encode())
+        digest.update(np.ascontiguousarray(array).data)
+    return digest.hexdigest()
+
+
+def load(path: str | os.PathLike[str]) -> dict[str, Any]:
+    """Read a state back, on the CPU; a file from elsewhere gives a flat dict of its tensors.
+
+    Raises CheckpointError if the file is damaged, cut short, or no safetensors file.
+    """
+    from safetensors import SafetensorError, safe_open
+
+    if not Path(path).is_file():
+        raise FileNotFoundError(f"no checkpoint at {os.fspath(path)}")
+    try:
+        with safe_open(path, framework="numpy") as file:
+            metadata = file.metadata() or {}
+            arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+        if "tinyattn" not in metadata:
+            return {name: Tensor(array) for name, array in arrays.items()}
+        structure = metadata["structure"]
+        if checksum(structure, arrays) != metadata["sha256"]:
+            raise CheckpointError("its checksum does not fit its content")
+        return rebuild(json.loads(structure), arrays)
+    except (SafetensorError, CheckpointError, KeyError, TypeError, ValueError) as error:
+        raise CheckpointError(
+            f"{os.fspath(path)} is damaged or not a safetensors file: {error}"
+        ) from None
+
+
+def rebuild(value: Any, arrays: dict[str, np.ndarray]) -> Any:
+    """The inverse of `describe`."""
+    if isinstance(value, list):
+        return [rebuild(v, arrays) for v in value]
+    if not isinstance(value, dict):
+        return value
+    if set(value) == {TENSOR}:
+        return Tensor(arrays[value[TENSOR]])
+    return {key: rebuild(v, arrays) for key, v in value.items()}

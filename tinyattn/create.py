@@ -1,0 +1,228 @@
+"""Functions that make tensors, and those that join several into one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from . import ops, random
+from .backend import Array, to_device
+from .errors import DeviceError, ShapeError
+from .tensor import Tensor, checked_dtype, from_array, one_dim, sizes_of
+
+
+def tensor(
+    data: Any, dtype: Any = None, device: str | None = None, requires_grad: bool = False
+) -> Tensor:
+    """A Tensor with a copy of `data`; see `Tensor`.
+
+    >>> ta.tensor([[1, 2], [3, 4]]).shape
+    (2, 2)
+    """
+    return Tensor(data, dtype, device, requires_grad)
+
+
+def made(array: Array, dtype: Any, device: str | None, requires_grad: bool) -> Tensor:
+    """A fresh NumPy array as a Tensor of the wanted kind."""
+    wanted = checked_dtype(array.dtype if dtype is None else dtype)
+    result = from_array(to_device(array.astype(wanted, copy=False), device or "cpu"))
+    result.requires_grad = requires_grad
+    return result
+
+
+def zeros(
+    *shape: Any, dtype: Any = np.float32, device: str | None = None, requires_grad: bool = False
+) -> Tensor:
+    """All 0: `ta.zeros(2, 3)` or `ta.zeros((2, 3))`."""
+    return full(sizes_of(shape), 0, dtype, device, requires_grad)
+
+
+def ones(
+    *shape: Any, dtype: Any = np.float32, device: str | None = None, requires_grad: bool = False
+) -> Tensor:
+    """All 1."""
+    return full(sizes_of(shape), 1, dtype, device, requires_grad)
+
+
+def empty(
+    *shape: Any, dtype: Any = np.float32, device: str | None = None, requires_grad: bool = False
+) -> Tensor:
+    """Zeros: memory with anything in it would make runs differ."""
+    return full(sizes_of(shape), 0, dtype, device, requires_grad)
+
+
+def full(
+    shape: Any,
+    fill_value: Any,
+    dtype: Any = None,
+    device: str | None = None,
+    requires_grad: bool = False,
+) -> Tensor:
+    """All `fill_value`; the dtype is float32 for a float, int64 for an integer."""
+    if dtype is None:
+        dtype = Tensor(fill_value).dtype
+    sizes = sizes_of((shape,))
+    if any(size < 0 for size in sizes):
+        raise ShapeError(f"sizes must be >= 0, got {sizes}")
+    return made(np.full(sizes, fill_value, checked_dtype(dtype)), None, device, requires_grad)
+
+
+def arange(
+    start: float,
+    end: float | None = None,
+    step: float = 1,
+    dtype: Any = None,
+    device: str | None = None,
+    requires_grad: bool = False,
+) -> Tensor:
+    """start, start + step, ... before `end`; `arange(n)` counts from 0. Integers give int64."""
+    if end is None:
+        start, end = 0, start
+    if dtype is None and any(isinstance(n, float) for n in (start, end, step)):
+        dtype = np.float32
+    return made(np.arange(start, end, step), dtype, device, requires_grad)
+
+
+def linspace(
+    start: float,
+    end: float,
+    steps: int,
+    dtype: Any = np.float32,
+    device: str | None = None,
+    requires_grad: bool = False,
+) -> Tensor:
+    """`steps` numbers at equal distances, both ends included."""
+    return made(np.linspace(start, end, steps), dtype, device, requires_grad)
+
+
+def eye(
+    n: int,
+    m: int | None = None,
+    dtype: Any = np.float32,
+    device: str | None = None,
+    requires_grad: bool = False,
+) -> Tensor:
+    """1 on the diagonal, 0 elsewhere: (n, m), square by default."""
+    return made(np.eye(n, m), dtype, device, requires_grad)
+
+
+def randn(
+    *shape: Any, dtype: Any = np.float32, device: str | None = None, requires_grad: bool = False
+) -> Tensor:
+    """Normal with mean 0 and variance 1, from tinyattn's generator (`ta.manual_seed`)."""
+    values = np.asarray(random.generator().standard_normal(sizes_of(shape)))
+    return made(values, dtype, device, requires_grad)
+
+
+def rand(
+    *shape: Any, dtype: Any = np.float32, device: str | None = None, requires_grad: bool = False
+) -> Tensor:
+    """Uniform in [0, 1)."""
+    wanted = checked_dtype(dtype)
+    # Drawn in the final precision where possible: rounding afterwards could give 1.
+    drawn = wanted if wanted in (np.float32, np.float64) else np.dtype(np.float32)
+    values = np.asarray(random.generator().random(sizes_of(shape), dtype=drawn))
+    return made(np.minimum(values, 1 - np.finfo(wanted).epsneg), dtype, device, requires_grad)
+
+
+def randint(
+    low: int, high: int, size: Sequence[int], dtype: Any = np.int64, device: str | None = None
+) -> Tensor:
+    """Integers from `low` up to but without `high`."""
+    return made(np.asarray(random.generator().integers(low, high, size)), dtype, device, False)
+
+
+def randperm(n: int, device: str | None = None) -> Tensor:
+    """The integers 0 to n - 1 in random order."""
+    return made(random.generator().permutation(n), np.int64, device, False)
+
+
+def zeros_like(x: Tensor) -> Tensor:
+    return zeros(x.shape, dtype=x.dtype, device=x.device)
+
+
+def ones_like(x: Tensor) -> Tensor:
+    return ones(x.shape, dtype=x.dtype, device=x.device)
+
+
+def full_like(x: Tensor, fill_value: Any) -> Tensor:
+    return full(x.shape, fill_value, dtype=x.dtype, device=x.device)
+
+
+def randn_like(x: Tensor) -> Tensor:
+    return randn(x.shape, dtype=x.dtype, device=x.device)
+
+
+def rand_like(x: Tensor) -> Tensor:
+    return rand(x.shape, dtype=x.dtype, device=x.device)
+
+
+def cat(tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
+    """Tensors joined along `dim`; they agree in every other dimension."""
+    tensors = checked_sequence("cat", tensors)
+    dim = one_dim(tensors[0], dim)
+    first = tensors[0]
+    for i, other in enumerate(tensors):
+        if other.ndim != first.ndim or any(
+            a != b
+            for d, (a, b) in enumerate(zip(other.shape, first.shape, strict=True))
+            if d != dim
+        ):
+            raise ShapeError(
+                f"cat along dim {dim}: tensor {i} has shape {other.shape}, which differs from "
+                f"{first.shape} in another dimension"
+            )
+    return ops.cat(*tensors, dim=dim)
+
+
+def stack(tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
+    """Tensors of one shape along a new dimension."""
+    tensors = checked_sequence("stack", tensors)
+    for i, other in enumerate(tensors):
+        if other.shape != tensors[0].shape:
+            raise ShapeError(
+                f"stack takes tensors of one shape, got {tensors[0].shape} and (number {i}) "
+                f"{other.shape}"
+            )
+    return cat([t.unsqueeze(dim) for t in tensors], dim)
+
+
+def checked_sequence(name: str, tensors: Sequence[Tensor]) -> list[Tensor]:
+    found = list(tensors)
+    if not found or not all(isinstance(t, Tensor) for t in found):
+        raise TypeError(f"{name} takes one or more Tensors in a sequence")
+    if len({t.device for t in found}) > 1:
+        raise DeviceError(f"{name} takes tensors on one device, got {[t.device for t in found]}")
+    return found
+
+
+def where(condition: Any, x: Any, y: Any) -> Tensor:
+    """`x` where `condition` is True, else `y`; all three broadcast."""
+    condition = condition if isinstance(condition, Tensor) else Tensor(condition)
+    if condition.dtype != np.bool_:
+        condition = condition != 0
+    return ops.where(condition, x, y)
+
+
+def maximum(x: Any, y: Any) -> Tensor:
+    """The larger of two, elementwise; where they tie, each gets half of the gradient."""
+    return ops.maximum(x, y)
+
+
+def minimum(x: Any, y: Any) -> Tensor:
+    """The smaller of two, elementwise; where they tie, each gets half of the gradient."""
+    return ops.minimum(x, y)
+
+
+def triu(x: Tensor, diagonal: int = 0) -> Tensor:
+    """`x` with everything below the diagonal set to 0."""
+    keep = from_array(~np.tri(*x.shape[-2:], k=diagonal - 1, dtype=np.bool_)).to(x.device)
+    return ops.where(keep, x, 0)
+
+
+def tril(x: Tensor, diagonal: int = 0) -> Tensor:
+    """`x` with everything above the diagonal set to 0."""
+    keep = from_array(np.tri(*x.shape[-2:], k=diagonal, dtype=np.bool_)).to(x.device)
+    return ops.where(keep, x, 0)

@@ -1,0 +1,362 @@
+"""The functional face: functions of Tensors without parameters of their own.
+
+They check their arguments, bring them into the shape an op expects, and call it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from . import masks, ops, random
+from .errors import DeviceError, DtypeError, ShapeError
+from .tensor import Tensor, one_dim, require_float
+
+
+def tensor_of(value: Any, name: str) -> Tensor:
+    """An argument as a floating Tensor, or an error that says which argument is wrong."""
+    if not isinstance(value, Tensor):
+        raise TypeError(
+            f"{name} must be a Tensor, got {type(value).__name__}: wrap it with ta.tensor(...)"
+        )
+    require_float(value.dtype, name)
+    return value
+
+
+def _last(function: Any, x: Tensor, dim: int) -> Tensor:
+    """`function`, which works on the last dimension, applied to dimension `dim`."""
+    dim = one_dim(x, dim)
+    if not x.ndim:
+        return function(x.reshape(1)).reshape()
+    if dim == x.ndim - 1:
+        return function(x)
+    return function(x.transpose(dim, -1)).transpose(dim, -1)
+
+
+def softmax(x: Tensor, dim: int = -1) -> Tensor:
+    """exp(x_i) / sum_j exp(x_j) along `dim`; same shape as `x`.
+
+    >>> F.softmax(ta.tensor([0.0, 0.0]))
+    tensor([0.5, 0.5])
+    """
+    return _last(ops.softmax, tensor_of(x, "x"), dim)
+
+
+def log_softmax(x: Tensor, dim: int = -1) -> Tensor:
+    """x_i - log(sum_j exp(x_j)) along `dim`; the logarithm of softmax without its rounding."""
+    return _last(ops.log_softmax, tensor_of(x, "x"), dim)
+
+
+def relu(x: Tensor) -> Tensor:
+    """max(x, 0); the gradient at 0 is 0."""
+    return ops.relu(tensor_of(x, "x"))
+
+
+def gelu(x: Tensor, approximate: str = "none") -> Tensor:
+    """x * Phi(x), Phi the normal distribution function: exact, or `approximate="tanh"`.
+
+    Source: Hendrycks and Gimpel, "Gaussian Error Linear Units", 2016.
+    """
+    if approximate not in ("none", "tanh"):
+        raise ValueError(f'approximate must be "none" or "tanh", got {approximate!r}')
+    return (ops.gelu if approximate == "none" else ops.gelu_tanh)(tensor_of(x, "x"))
+
+
+def tanh(x: Tensor) -> Tensor:
+    """The hyperbolic tangent."""
+    return ops.tanh(tensor_of(x, "x"))
+
+
+def sigmoid(x: Tensor) -> Tensor:
+    """1 / (1 + exp(-x))."""
+    return ops.sigmoid(tensor_of(x, "x"))
+
+
+def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+    """x weight^T + bias: x (..., in), weight (out, in), bias (out,) -> (..., out)."""
+    x, weight = tensor_of(x, "x"), tensor_of(weight, "weight")
+    if weight.ndim != 2:
+        raise ShapeError(f"linear: weight is (out, in), got shape {weight.shape}")
+    if not x.ndim or x.shape[-1] != weight.shape[1]:
+        raise ShapeError(
+            f"linear: weight {weight.shape} takes inputs whose last dimension is "
+            f"{weight.shape[1]}, got shape {x.shape}"
+        )
+    same_kind("linear", x=x, weight=weight, bias=bias)
+    if bias is not None and bias.shape != weight.shape[:1]:
+        raise ShapeError(f"linear: bias must have shape {weight.shape[:1]}, got {bias.shape}")
+    return ops.linear(x, weight, bias)
+
+
+def same_kind(function: str, **arguments: Tensor | None) -> None:
+    """All arguments of one dtype on one device, or an error that names two that differ."""
+    first: tuple[str, Tensor] | None = None
+    for name, value in arguments.items():
+        if value is None:
+            continue
+        if first is None:
+            first = (name, value)
+        elif value.device != first[1].device:
+            raise DeviceError(
+                f"{function}: {first[0]} is on {first[1].device}, {name} on {value.device}: "
+                "move one with .to(device)"
+            )
+        elif value.dtype != first[1].dtype:
+            raise DtypeError(
+                f"{function}: {first[0]} is {first[1].dtype}, {name} is {value.dtype}: convert "
+                "one with .to(dtype)"
+            )
+
+
+def embedding(ids: Any, weight: Tensor, padding_idx: int | None = None) -> Tensor:
+    """weight[ids]: integer ids (...), weight (V, D) -> (..., D).
+
+    padding_idx: a row whose gradient is left out. Raises IndexError for an id out of range;
+    negative ids do not count from the end.
+    """
+    ids = ids if isinstance(ids, Tensor) else Tensor(ids, device=weight.device)
+    if padding_idx is not None and not 0 <= padding_idx < weight.shape[0]:
+        raise IndexError(f"padding_idx {padding_idx} is no row of a table of {weight.shape[0]}")
+    if ids.dtype.kind == "f" and not ids.numel():
+        ids = ids.long()  # an empty list carries no dtype
+    return ops.embedding(ids, tensor_of(weight, "weight"), padding_idx=padding_idx)
+
+
+def layer_norm(
+    x: Tensor,
+    normalized_shape: int | Sequence[int],
+    weight: Tensor | None = None,
+    bias: Tensor | None = None,
+    eps: float = 1e-5,
+) -> Tensor:
+    """(x - mean) / sqrt(var + eps) * weight + bias over the trailing `normalized_shape`.
+
+    The variance is biased (divided by n) and eps stands under the root, as in PyTorch. The
+    Annotated Transformer divides by n - 1 and adds eps outside; with few features that differs
+    visibly, and a single feature gives NaN there. Source: Ba et al., "Layer Normalization", 2016.
+    """
+    x = tensor_of(x, "x")
+    sizes = (normalized_shape,) if isinstance(normalized_shape, int) else tuple(normalized_shape)
+    if not sizes or x.shape[-len(sizes) :] != sizes:
+        raise ShapeError(
+            f"layer_norm over {sizes} takes inputs of shape (..., "
+            f"{', '.join(map(str, sizes))}), got {x.shape}"
+        )
+    for name, value in (("weight", weight), ("bias", bias)):
+        if value is not None and value.shape != sizes:
+            raise ShapeError(f"layer_norm: {name} must have shape {sizes}, got {value.shape}")
+    same_kind("layer_norm", x=x, weight=weight, bias=bias)
+    flat = [t if t is None or len(sizes) == 1 else t.flatten() for t in (weight, bias)]
+    rows = x if len(sizes) == 1 else x.reshape(*x.shape[: -len(sizes)], math.prod(sizes))
+    out = ops.layer_norm(rows, *flat, eps=float(eps))
+    return out if len(sizes) == 1 else out.reshape(x.shape)
+
+
+def dropout(x: Tensor, p: float = 0.5, training: bool = True) -> Tensor:
+    """In training each element is zeroed with probability p, the others divided by 1 - p.
+
+    The expectation stays the same; the sum of one draw does not. Source: Srivastava et al., 2014.
+    """
+    x = tensor_of(x, "x")
+    checked_probability(p)
+    if not training or p == 0:
+        return x
+    return ops.dropout(x, p=p, seed=random.dropout_seed())
+
+
+def checked_probability(p: float) -> float:
+    if isinstance(p, bool) or not isinstance(p, (int, float, np.number)) or not 0 <= p <= 1:
+        raise ValueError(f"a dropout probability lies between 0 and 1, got {p!r}")
+    return float(p)
+
+
+def cross_entropy(
+    logits: Tensor, target: Any, ignore_index: int = -100, reduction: str = "mean"
+) -> Tensor:
+    """-log(softmax(logits)[target]), averaged over the targets that are not `ignore_index`.
+
+    logits: (N, C), (C,), or (N, C, d1, ...) as in PyTorch: the classes are dimension 1.
+    target: integers, the shape of logits without its classes.
+    reduction: "mean", "sum" or "none". A mean over no targets at all is NaN, as in PyTorch.
+    """
+    logits = tensor_of(logits, "logits")
+    target = target if isinstance(target, Tensor) else Tensor(target, device=logits.device)
+    if reduction not in ("mean", "sum", "none"):
+        raise ValueError(f'reduction must be "mean", "sum" or "none", got {reduction!r}')
+    if target.dtype.kind not in "iu":
+        raise DtypeError(f"cross_entropy takes class numbers as integers, got {target.dtype}")
+    if target.device != logits.device:
+        raise DeviceError(f"logits are on {logits.device}, target is on {target.device}")
+    axis = min(1, logits.ndim - 1)
+    if not logits.ndim or target.shape != (*logits.shape[:axis], *logits.shape[axis + 1 :]):
+        raise ShapeError(
+            f"cross_entropy: logits {logits.shape} need a target of their shape without the "
+            f"classes (dimension {max(axis, 0)}), got {target.shape}"
+        )
+    classes = logits.shape[axis]
+    ids = target._data.reshape(-1)
+    wrong = (ids != ignore_index) & ((ids < 0) | (ids >= classes))
+    if bool(wrong.any()):
+        raise IndexError(
+            f"cross_entropy: class {int(ids[wrong][0])} is out of range for {classes} classes "
+            f"(0 to {classes - 1}, or ignore_index={ignore_index})"
+        )
+    if logits.ndim > 2:  # (N, C, d1, ...) -> (N, d1, ..., C)
+        logits = logits.permute(0, *range(2, logits.ndim), 1)
+    losses = ops.cross_entropy(
+        logits.reshape(-1, classes), target.reshape(-1), ignore_index=int(ignore_index)
+    )
+    if reduction == "none":
+        return losses.reshape(target.shape)
+    total = losses.sum()
+    return total if reduction == "sum" else total / float((ids != ignore_index).sum())
+
+
+def mse_loss(x: Tensor, target: Tensor, reduction: str = "mean") -> Tensor:
+    """(x - target)^2, averaged, summed, or left alone ("none")."""
+    x, target = tensor_of(x, "x"), tensor_of(target, "target")
+    if x.shape != target.shape:
+        raise ShapeError(f"mse_loss: x {x.shape} and target {target.shape} must have one shape")
+    if reduction not in ("mean", "sum", "none"):
+        raise ValueError(f'reduction must be "mean", "sum" or "none", got {reduction!r}')
+    squares = (x - target) * (x - target)
+    return squares if reduction == "none" else getattr(squares, reduction)()
+
+
+def masked_softmax(scores: Tensor, valid_lens: Any = None, mask: Any = None) -> Tensor:
+    """Softmax over the last dimension of those keys that may be attended to; the others get 0.
+
+    scores: (B, Q, K) or (B, H, Q, K).
+    valid_lens: (B,) or (B, Q), how many of the first keys count.
+    mask: see `tinyattn.masks`; True = may attend. With both, a key must be allowed by both.
+
+    There is no fill value: hidden keys are left out of the maximum and the sum, and a row with no
+    visible key is exactly zero, as is its gradient. (Filling with -1e6 gives such a row uniform
+    weights over padding, and attends to padding as soon as real scores lie lower.)
+
+        >>> F.masked_softmax(ta.zeros(1, 1, 3), valid_lens=[2])
+        tensor([[[0.5, 0.5, 0. ]]])
+    """
+    scores = tensor_of(scores, "scores")
+    if scores.ndim not in (3, 4):
+        raise ShapeError(f"scores are (B, Q, K) or (B, H, Q, K), got shape {scores.shape}")
+    four = scores if scores.ndim == 4 else scores.unsqueeze(1)  # (B, H, Q, K)
+    limits, seen = masks.canonical(four.shape, valid_lens, mask, device=scores.device)
+    return ops.masked_softmax(four, limits=limits, mask=seen).reshape(scores.shape)
+
+
+def sequence_mask(x: Tensor, valid_lens: Any, value: float = 0) -> Tensor:
+    """`x` (B, L, ...) with everything from position valid_lens[b] on replaced by `value`.
+
+    A new tensor; `x` is left as it is (the d2l book's version writes through a view).
+    """
+    if not isinstance(x, Tensor):
+        raise TypeError(f"x must be a Tensor, got {type(x).__name__}")
+    if x.ndim < 2:
+        raise ShapeError(f"sequence_mask takes (B, L, ...), got shape {x.shape}")
+    keep = masks.from_valid_lens(valid_lens, x.shape[1])
+    if keep.shape != x.shape[:2]:
+        raise ShapeError(
+            f"sequence_mask: {x.shape[0]} samples need as many valid_lens, got {keep.shape[0]}"
+        )
+    keep = keep.to(x.device).reshape(*keep.shape, *(1,) * (x.ndim - 2))
+    return ops.where(keep, x, value)
+
+
+def scaled_dot_product_attention(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    mask: Any = None,
+    valid_lens: Any = None,
+    is_causal: bool = False,
+    dropout_p: float = 0.0,
+    scale: float | None = None,
+    return_weights: bool = False,
+) -> Any:
+    """softmax(q k^T / sqrt(d)) v over the keys that may be attended to.
+
+    query (B, Q, d), key (B, K, d), value (B, K, e) -> (B, Q, e), or with heads
+    (B, H, Q, d), (B, H, K, d), (B, H, K, e) -> (B, H, Q, e).
+    mask, valid_lens, is_causal: what may be seen, ANDed; see `tinyattn.masks`.
+    dropout_p: dropout on the weights; 0 switches it off (there is no training flag here).
+    scale: instead of 1 / sqrt(d).
+    return_weights: return (output, weights), the weights (B, Q, K) or (B, H, Q, K) from before
+        dropout and without a graph.
+
+    Why sqrt(d): the product of two independent vectors of d elements of variance 1 has variance d,
+    and a softmax of such scores puts nearly all weight on one key, where its gradient vanishes.
+    Source: Vaswani et al., "Attention Is All You Need", 2017.
+    Differs from PyTorch: `mask` is never added, a 2-D mask is (B, K), and a query that sees nothing
+    gives zeros. Causal masks start at the first key, also when Q and K differ, as in PyTorch.
+    """
+    query, key, value = (
+        tensor_of(t, name) for t, name in ((query, "query"), (key, "key"), (value, "value"))
+    )
+    if query.ndim not in (3, 4) or not query.ndim == key.ndim == value.ndim:
+        raise ShapeError(
+            "attention takes query, key and value of 3 dimensions (B, N, d) or of 4 (B, H, N, d), "
+            f"got {query.shape}, {key.shape}, {value.shape}"
+        )
+    if query.shape[-1] != key.shape[-1]:
+        raise ShapeError(f"query {query.shape} and key {key.shape} must have one width")
+    if key.shape[-2] != value.shape[-2]:
+        raise ShapeError(f"key {key.shape} and value {value.shape} must be of one number")
+    if not query.shape[:-2] == key.shape[:-2] == value.shape[:-2]:
+        raise ShapeError(
+            "query, key and value must have the same samples (and heads), got "
+            f"{query.shape}, {key.shape}, {value.shape}"
+        )
+    same_kind("attention", query=query, key=key, value=value)
+    p = checked_probability(dropout_p)
+    heads = query.ndim == 4
+    q, k, v = (query, key, value) if heads else (t.unsqueeze(1) for t in (query, key, value))
+    shape = (*q.shape[:-1], k.shape[-2])  # (B, H, Q, K)
+    limits, seen = masks.canonical(shape, valid_lens, mask, is_causal, query.device)
+    scale = 1 / math.sqrt(q.shape[-1]) if scale is None else float(scale)
+    seed = random.dropout_seed() if p else 0
+    out = ops.attention(q, k, v, limits=limits, mask=seen, scale=scale, p=p, seed=seed)
+    out = out if heads else out.squeeze(1)
+    if not return_weights:
+        return out
+    weights = attention_weights(q, k, limits, seen, scale)
+    return out, weights if heads else weights.squeeze(1)
+
+
+def attention_weights(q: Tensor, k: Tensor, limits: Any, mask: Any, scale: float) -> Tensor:
+    """softmax(scale q k^T) over what may be seen: (B, H, Q, K), without a graph."""
+    scores = ops.matmul(q.detach() * scale, k.detach().transpose(-1, -2))
+    return ops.masked_softmax(scores, limits=limits, mask=mask)
+
+
+def transpose_qkv(x: Tensor, num_heads: int) -> Tensor:
+    """(B, N, D) -> (B * H, N, D / H): the heads of one sample become samples in a row.
+
+    The form of the d2l book, for readers who know it. tinyattn itself keeps the heads as a
+    dimension, so that lengths and masks need not be repeated.
+    """
+    if x.ndim != 3:
+        raise ShapeError(f"transpose_qkv takes (B, N, D), got shape {x.shape}")
+    check_heads(x.shape[-1], num_heads)
+    batch, n, width = x.shape
+    x = x.reshape(batch, n, num_heads, width // num_heads)  # (B, N, H, d)
+    return x.permute(0, 2, 1, 3).reshape(batch * num_heads, n, width // num_heads)
+
+
+def transpose_output(x: Tensor, num_heads: int) -> Tensor:
+    """(B * H, N, d) -> (B, N, H * d): undoes `transpose_qkv`."""
+    if x.ndim != 3 or x.shape[0] % num_heads:
+        raise ShapeError(f"transpose_output takes (B * {num_heads}, N, d), got shape {x.shape}")
+    total, n, width = x.shape
+    x = x.reshape(total // num_heads, num_heads, n, width)  # (B, H, N, d)
+    return x.permute(0, 2, 1, 3).reshape(total // num_heads, n, num_heads * width)
+
+
+def check_heads(width: int, num_heads: int) -> None:
+    if num_heads <= 0 or width % num_heads:
+        raise ShapeError(
+            f"the width {width} cannot be split into {num_heads} heads: it must be a multiple"
+        )

@@ -1,0 +1,62 @@
+"""Which code computes a kernel: Numba on NumPy arrays, CUDA on CuPy arrays, plain array code else.
+
+`reference.py` is the truth. `cpu.py` is imported on first use, since importing Numba takes longer
+than importing everything else together; without Numba, or with TINYATTN_JIT=0 in the environment,
+the reference runs in its place.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from functools import cache
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+
+from . import reference
+
+FLOATS = (np.dtype(np.float32), np.dtype(np.float64))
+
+
+@cache
+def jitted() -> ModuleType | None:
+    """The module of Numba kernels, or None where they cannot or shall not run."""
+    if os.environ.get("TINYATTN_JIT", "1") == "0":
+        return None
+    try:
+        from . import cpu
+    except ImportError:
+        return None
+    return cpu
+
+
+def dispatched(name: str) -> Callable[..., Any]:
+    """The kernel `name`, chosen anew at each call by the array that comes first."""
+    plain = getattr(reference, name)
+
+    def kernel(array: Any, *arguments: Any) -> Any:
+        if type(array) is np.ndarray and array.dtype in FLOATS and (fast := jitted()):
+            return getattr(fast, name, plain)(array, *arguments)
+        return plain(array, *arguments)
+
+    kernel.__name__, kernel.__doc__ = name, plain.__doc__
+    return kernel
+
+
+erf = dispatched("erf")
+sum_rows = dispatched("sum_rows")
+masked_softmax = dispatched("masked_softmax")
+softmax_backward = dispatched("softmax_backward")
+log_softmax = dispatched("log_softmax")
+log_softmax_backward = dispatched("log_softmax_backward")
+cross_entropy = dispatched("cross_entropy")
+cross_entropy_backward = dispatched("cross_entropy_backward")
+layer_norm = dispatched("layer_norm")
+layer_norm_backward = dispatched("layer_norm_backward")
+dropout = dispatched("dropout")
+scatter_rows = dispatched("scatter_rows")
+attention = dispatched("attention")
+attention_backward = dispatched("attention_backward")
+adam = dispatched("adam")

@@ -1,0 +1,303 @@
+"""Every kernel as plain array code: what a reader reads and what the fast ones are tested against.
+
+It is also what runs where Numba is absent or `TINYATTN_JIT=0`, and on any array a fast kernel does
+not take. The backward functions use nothing but operators and methods that arrays and Tensors
+share, so on Tensors they record themselves: that is how fused ops have derivatives of any order.
+
+`xp` is the module of an array's functions: NumPy, CuPy, or `tinyattn.ops` for a Tensor.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from ..backend import Array, matrix_product, namespace, scatter_add, wide
+
+
+def erf(x: Array) -> Array:
+    """The error function, elementwise."""
+    if namespace(x) is not np:
+        from cupyx.scipy.special import erf as device_erf
+
+        return device_erf(x)
+    values = np.frompyfunc(math.erf, 1, 1)(np.asarray(x, np.float64))
+    return np.asarray(values, np.float64).astype(x.dtype)
+
+
+def visible(shape: tuple[int, ...], limits: Array | None, mask: Array | None) -> Array | None:
+    """Which keys each query may see, as one boolean array broadcastable to (B, H, Q, K)."""
+    if limits is None:
+        return mask
+    keys = namespace(limits).arange(shape[-1])
+    seen = keys < limits[:, None, :, None]  # (B|1, 1, Q|1, K)
+    return seen if mask is None else seen & mask
+
+
+def masked_softmax(x: Array, limits: Array | None, mask: Array | None) -> Array:
+    """exp(x - max) / sum over the visible keys of the last dimension; hidden keys get 0."""
+    xp = namespace(x)
+    if not x.shape[-1]:
+        return x.copy()
+    seen = visible(x.shape, limits, mask)
+    scores = x.astype(wide(x.dtype))
+    if seen is not None:
+        # No finite fill value is safe: real scores may lie below it. -inf is left out of both the
+        # maximum and the sum, and a row of nothing else is set to zeros.
+        scores = xp.where(seen, scores, -math.inf)
+    top = scores.max(axis=-1, keepdims=True)
+    if seen is not None:
+        empty = ~xp.broadcast_to(seen, x.shape).any(axis=-1, keepdims=True)
+        top = xp.where(empty, 0, top)
+    with np.errstate(invalid="ignore"):
+        powers = xp.exp(scores - top)
+    if seen is not None:
+        powers = xp.where(seen, powers, 0)
+    total = powers.sum(axis=-1, keepdims=True)
+    if seen is not None:
+        total = xp.where(empty, 1, total)
+    return (powers / total).astype(x.dtype)
+
+
+def softmax_backward(grad: Any, out: Any) -> Any:
+    """out * (grad - sum(grad * out)): the Jacobian of a row is diag(out) - out out^T."""
+    return out * (grad - (grad * out).sum(axis=-1, keepdims=True))
+
+
+def log_softmax(x: Array) -> Array:
+    xp = namespace(x)
+    if not x.shape[-1]:
+        return x.copy()
+    scores = x.astype(wide(x.dtype))
+    with np.errstate(invalid="ignore", divide="ignore"):
+        shifted = scores - scores.max(axis=-1, keepdims=True)
+        total = xp.log(xp.exp(shifted).sum(axis=-1, keepdims=True))
+    return (shifted - total).astype(x.dtype)
+
+
+def log_softmax_backward(grad: Any, out: Any) -> Any:
+    return grad - namespace(out).exp(out) * grad.sum(axis=-1, keepdims=True)
+
+
+def cross_entropy(logits: Array, target: Array, ignore_index: int) -> tuple[Array, Array]:
+    """The loss of each row and its log(sum(exp)), both (N,)."""
+    xp = namespace(logits)
+    if not len(logits):
+        return xp.zeros(0, logits.dtype), xp.zeros(0, logits.dtype)
+    keep = target != ignore_index
+    rows = xp.arange(len(target))
+    classes = xp.where(keep, target, 0)
+    scores = logits.astype(wide(logits.dtype))
+    top = scores.max(axis=-1)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        log_sums = top + xp.log(xp.exp(scores - top[:, None]).sum(axis=-1))
+        losses = xp.where(keep, log_sums - scores[rows, classes], 0)
+    return losses.astype(logits.dtype), log_sums.astype(logits.dtype)
+
+
+def cross_entropy_backward(
+    grad: Any, logits: Any, target: Array, ignore_index: int, log_sums: Array | None
+) -> Any:
+    """(softmax(logits) - one_hot(target)) * grad, row by row."""
+    target = getattr(target, "_data", target)
+    xp = namespace(target)
+    keep = target != ignore_index
+    one_hot = xp.zeros(logits.shape, logits.dtype)
+    one_hot[xp.arange(len(target)), xp.where(keep, target, 0)] = 1
+    if log_sums is None:  # on Tensors: log_sums has to be part of the graph
+        probabilities = namespace(logits).softmax(logits)
+    else:
+        probabilities = xp.exp(logits - log_sums[:, None])
+    # Not a product with 0: an ignored row stays out of it even where its logits are NaN.
+    return namespace(logits).where(
+        keep[:, None], (probabilities - one_hot) * grad.reshape(len(target), 1), 0.0
+    )
+
+
+def layer_norm(
+    x: Array, weight: Array | None, bias: Array | None, eps: float
+) -> tuple[Array, Array, Array]:
+    """The normalized x, and the mean and 1 / sqrt(var + eps) of each row, kept wide."""
+    wide_x = x.astype(wide(x.dtype))
+    mean = wide_x.mean(axis=-1, keepdims=True)
+    centred = wide_x - mean
+    inv_std = 1 / namespace(x).sqrt((centred * centred).mean(axis=-1, keepdims=True) + eps)
+    out = centred * inv_std
+    if weight is not None:
+        out = out * weight
+    if bias is not None:
+        out = out + bias
+    return out.astype(x.dtype), mean, inv_std
+
+
+def layer_norm_backward(
+    grad: Any, x: Any, weight: Any, eps: float, saved: tuple[Array, Array] | None
+) -> tuple[Any, Any, Any]:
+    """With n the normalized x and g = grad * weight:
+
+    dx = (g - mean(g) - n * mean(g * n)) / std, dweight = sum(grad * n), dbias = sum(grad).
+    """
+    if saved is None:  # on Tensors: mean and deviation have to be part of the graph
+        centred = x - x.mean(axis=-1, keepdims=True)
+        inv_std = ((centred * centred).mean(axis=-1, keepdims=True) + eps) ** -0.5
+    else:
+        mean, inv_std = saved
+        centred = x - mean  # wide, as mean is: the difference of close numbers
+    normal = centred * inv_std
+    g = grad if weight is None else grad * weight
+    slope = g - g.mean(axis=-1, keepdims=True) - normal * (g * normal).mean(axis=-1, keepdims=True)
+    # The engine sums dweight and dbias over the leading dimensions and restores the dtype.
+    return inv_std * slope, None if weight is None else grad * normal, grad
+
+
+def keep_mask(shape: tuple[int, ...], p: float, seed: int, xp: Any = np) -> Array:
+    """Which elements dropout keeps: element i, counted in C order, if hash(seed, i) >= p * 2^32.
+
+    The hash is two rounds of a 32-bit integer mixer (multipliers by Chris Wellons, "Prospecting
+    for hash functions", 2018) over the index, each with half of the seed mixed in. It needs no
+    state, so any element can be computed anywhere: in a kernel, in backward, on another device.
+    """
+    h = xp.arange(math.prod(shape), dtype=xp.uint32).reshape(shape)
+    for half in (seed & 0xFFFFFFFF, seed >> 32):
+        h = h ^ xp.uint32(half)
+        h = (h ^ (h >> xp.uint32(16))) * xp.uint32(0x21F0AAAD)
+        h = (h ^ (h >> xp.uint32(15))) * xp.uint32(0x735A2D97)
+        h = h ^ (h >> xp.uint32(15))
+    return h >= xp.uint32(drop_threshold(p))
+
+
+def drop_threshold(p: float) -> int:
+    return min(round(p * 2**32), 2**32 - 1)
+
+
+def dropout(x: Array, p: float, seed: int) -> Array:
+    """x / (1 - p) where kept, 0 elsewhere: the expectation stays, and p = 1 gives zeros."""
+    xp = namespace(x)
+    if p >= 1:
+        return xp.zeros_like(x)
+    keep = keep_mask(x.shape, p, seed, xp)
+    return xp.where(keep, x * x.dtype.type(1 / (1 - p)), x.dtype.type(0))
+
+
+def scatter_rows(grad: Array, ids: Array, num_rows: int, skip: int | None) -> Array:
+    """Zeros (V, D) with each row of grad (..., D) added at its id."""
+    width = grad.shape[-1]
+    table = namespace(grad).zeros((num_rows, width), wide(grad.dtype))
+    scatter_add(table, ids.reshape(-1), grad.reshape(-1, width))
+    if skip is not None:
+        table[skip] = 0
+    return table.astype(grad.dtype)
+
+
+def attention(
+    q: Array,
+    k: Array,
+    v: Array,
+    limits: Array | None,
+    mask: Array | None,
+    scale: float,
+    p: float,
+    seed: int,
+) -> tuple[Array, Array]:
+    """dropout(masked_softmax(scale * q k^T)) v, and the weights before dropout."""
+    scores = matrix_product(q * q.dtype.type(scale), k.swapaxes(-1, -2))  # (B, H, Q, K)
+    weights = masked_softmax(scores, limits, mask)
+    dropped = dropout(weights, p, seed) if p else weights
+    return weighted_sum(dropped, v, limits, mask), weights
+
+
+def weighted_sum(
+    weights: Any, values: Any, limits: Array | None, mask: Array | None, transposed: bool = False
+) -> Any:
+    """weights @ values, where a value behind the mask does not come through even if it is NaN.
+
+    weights (B, H, Q, K), values (B, H, K, e), or `transposed`: (B, H, K, Q) and (B, H, Q, e).
+    """
+    product = weights @ values if namespace(weights) is not np else matrix_product(weights, values)
+    # 0 * NaN is NaN, so a product takes in what it should not see. Only then is more to be done;
+    # a sum finds out cheaply (a finite sum has finite terms).
+    if (limits is None and mask is None) or np.isfinite(float(values.sum())):
+        return product
+    xp = namespace(values)
+    shape = (*weights.shape[:-2], weights.shape[-1], weights.shape[-2])
+    seen = visible(shape if transposed else weights.shape, limits, mask)
+    seen = namespace(seen).broadcast_to(seen, shape if transposed else weights.shape)
+    seen = seen.swapaxes(-1, -2) if transposed else seen
+    finite = xp.isfinite(values)
+    product = weights @ xp.where(finite, values, 0.0)
+    for key in range(values.shape[-2]):
+        row = values[..., key : key + 1, :]
+        if bool(xp.isfinite(row).all()):
+            continue
+        odd = xp.where(xp.isfinite(row), 0.0, row)  # (B, H, 1, e)
+        part = weights[..., key : key + 1] * odd  # (B, H, Q, e)
+        product = product + xp.where(seen[..., key : key + 1], part, 0.0)
+    return product
+
+
+def attention_backward(
+    grad: Any,
+    q: Any,
+    k: Any,
+    v: Any,
+    limits: Array | None,
+    mask: Array | None,
+    scale: float,
+    p: float,
+    seed: int,
+    weights: Array | None,
+) -> tuple[Any, Any, Any]:
+    """Gradients of q, k and v."""
+    if weights is None:  # on Tensors: the weights have to be part of the graph
+        ops = namespace(q)
+        weights = ops.masked_softmax((q @ k.swapaxes(-1, -2)) * scale, limits=limits, mask=mask)
+        drop = (lambda t: ops.dropout(t, p=p, seed=seed)) if p else (lambda t: t)
+    else:
+        drop = (lambda t: dropout(t, p, seed)) if p else (lambda t: t)
+    dweights = drop(grad @ v.swapaxes(-1, -2))
+    if (seen := visible(weights.shape, limits, mask)) is not None:
+        dweights = namespace(dweights).where(seen, dweights, 0.0)
+    dscores = softmax_backward(dweights, weights) * scale
+    return (
+        weighted_sum(dscores, k, limits, mask),
+        weighted_sum(dscores.swapaxes(-1, -2), q, limits, mask, transposed=True),
+        weighted_sum(drop(weights).swapaxes(-1, -2), grad, limits, mask, transposed=True),
+    )
+
+
+def sum_rows(x: Array) -> Array:
+    """(N, D) -> (D,)."""
+    return x.sum(axis=0, dtype=wide(x.dtype)).astype(x.dtype)
+
+
+def adam(
+    parameter: Array,
+    grad: Array,
+    m: Array,
+    v: Array,
+    rate: float,
+    beta1: float,
+    beta2: float,
+    eps: float,
+    decay: float,
+    decoupled: bool,
+    step: int,
+) -> None:
+    """One step of Adam (or AdamW, with `decoupled` decay), in place on parameter, m and v.
+
+    m and v are the running means of the gradient and of its square; dividing by 1 - beta^step
+    makes up for their start at zero (Kingma and Ba, "Adam", 2015; Loshchilov and Hutter,
+    "Decoupled Weight Decay Regularization", 2019).
+    """
+    if decay and decoupled:
+        parameter *= 1 - rate * decay
+    elif decay:
+        grad = grad + decay * parameter
+    m *= beta1
+    m += (1 - beta1) * grad
+    v *= beta2
+    v += (1 - beta2) * grad * grad
+    root = namespace(v).sqrt(v) / math.sqrt(1 - beta2**step) + eps
+    parameter -= (rate / (1 - beta1**step)) * m / root

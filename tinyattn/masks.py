@@ -1,0 +1,171 @@
+"""Masks. One meaning everywhere: True (or 1) = may attend.
+
+How the field says it, for readers who come from elsewhere:
+
+    scaled_dot_product_attention (PyTorch), Equinox, JAX      True  = may attend   as here
+    nn.MultiheadAttention, key_padding_mask (PyTorch)         True  = ignored      the opposite
+    Annotated Transformer, Hugging Face                       1     = may attend   as here
+
+The number of dimensions decides what a mask is about:
+
+    (B, K)                  which keys of each sample may be seen: a padding mask
+    (B|1, Q|1, K)           which keys each query may see
+    (B|1, H|1, Q|1, K)      the same for each head
+
+PyTorch reads a 2-D `attn_mask` as (Q, K); here that is written `mask[None]`.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from .backend import Array, device_of, namespace, to_device
+from .errors import DtypeError, MaskError, ShapeError
+from .tensor import Tensor, from_array
+
+
+def from_valid_lens(valid_lens: Any, num_keys: int) -> Tensor:
+    """The mask that shows the first `valid_lens` of `num_keys` keys.
+
+    valid_lens (B,) gives (B, K), the same for all queries; (B, Q) gives (B, Q, K).
+
+        >>> from tinyattn import masks
+        >>> masks.from_valid_lens([1, 3], 3)
+        tensor([[ True, False, False],
+                [ True,  True,  True]])
+    """
+    lens = checked_lens(valid_lens, num_keys)
+    return from_array(namespace(lens).arange(num_keys) < lens[..., None])
+
+
+def causal(n: int) -> Tensor:
+    """(1, n, n): query i sees the keys 0 to i, and no later one.
+
+    The Annotated Transformer calls it `subsequent_mask`.
+
+        >>> masks.causal(3)
+        tensor([[[ True, False, False],
+                 [ True,  True, False],
+                 [ True,  True,  True]]])
+    """
+    if isinstance(n, bool) or not isinstance(n, (int, np.integer)) or n < 0:
+        raise ShapeError(f"causal takes the sequence length, an integer >= 0, got {n!r}")
+    return from_array(np.tri(int(n), dtype=np.bool_)[None])
+
+
+subsequent_mask = causal
+
+
+def padding(ids: Any, pad_id: int = 0) -> Tensor:
+    """(B, K): True where a token id is not `pad_id`.
+
+    Make it from the ids, not from the embeddings: once positions are added, no row of them is
+    zero any more.
+
+        >>> masks.padding([[5, 7, 0]], pad_id=0)
+        tensor([[ True,  True, False]])
+    """
+    array = ids._data if isinstance(ids, Tensor) else np.asarray(ids)
+    if array.dtype.kind not in "iu":
+        raise DtypeError(f"padding takes integer token ids, got {array.dtype}")
+    if array.ndim != 2:
+        raise ShapeError(f"padding takes token ids (B, K), got shape {array.shape}")
+    return from_array(array != pad_id)
+
+
+def checked_lens(valid_lens: Any, num_keys: int) -> Array:
+    """valid_lens as int64 (B,) or (B, Q), every length between 0 and num_keys."""
+    array = valid_lens._data if isinstance(valid_lens, Tensor) else np.asarray(valid_lens)
+    if array.dtype.kind == "f" and array.size and not bool((array == array.round()).all()):
+        raise MaskError(f"valid_lens must be whole numbers, got {first_bad(array, array % 1 != 0)}")
+    if array.dtype.kind not in "iuf":
+        raise DtypeError(f"valid_lens must be integers, got {array.dtype}")
+    if array.ndim not in (1, 2):
+        raise ShapeError(
+            f"valid_lens has shape (B,) or (B, Q), got {array.shape}: one length for each sample, "
+            "or one for each query"
+        )
+    bad = (array < 0) | (array > num_keys)
+    if bool(bad.any()):
+        raise MaskError(
+            f"valid_lens must lie between 0 and the number of keys, {num_keys}, got "
+            f"{first_bad(array, bad)}"
+        )
+    return array.astype(np.int64)
+
+
+def first_bad(array: Array, bad: Array) -> str:
+    index = tuple(int(i[0]) for i in bad.nonzero())
+    return f"{array[index].item()} at index {index[0] if len(index) == 1 else index}"
+
+
+def checked_mask(mask: Any, batch: int, heads: int, queries: int, keys: int) -> Array:
+    """Any of the three forms of a mask as a boolean array of 4 dimensions, each full or 1."""
+    array = mask._data if isinstance(mask, Tensor) else np.asarray(mask)
+    if array.dtype.kind == "f":
+        raise DtypeError(
+            f"a mask holds booleans (True = may attend), got {array.dtype}: a float mask that is "
+            "added to the scores becomes mask == 0 here"
+        )
+    if array.dtype.kind in "iu":
+        if array.size and bool(((array != 0) & (array != 1)).any()):
+            raise MaskError("a mask of integers holds only 0 (hidden) and 1 (may attend)")
+        array = array != 0
+    if array.dtype.kind != "b":
+        raise DtypeError(f"a mask holds booleans, got {array.dtype}")
+    forms = {
+        2: ("(B, K)", (batch,), (keys,)),
+        3: ("(B|1, Q|1, K)", (batch, 1), (queries, 1), (keys,)),
+        4: ("(B|1, H|1, Q|1, K)", (batch, 1), (heads, 1), (queries, 1), (keys,)),
+    }
+    if array.ndim not in forms:
+        raise MaskError(f"a mask has 2, 3 or 4 dimensions, got shape {array.shape}")
+    name, *allowed = forms[array.ndim]
+    if any(n not in sizes for n, sizes in zip(array.shape, allowed, strict=True)):
+        hint = ""
+        if array.ndim == 2:
+            hint = (
+                "; a mask of queries by keys (Q, K) is written mask[None]"
+                if array.shape == (queries, keys)
+                else "; two dimensions mean samples by keys, three mean queries by keys as well"
+            )
+        raise MaskError(
+            f"a mask of {array.ndim} dimensions is {name}, with B={batch}, H={heads}, "
+            f"Q={queries}, K={keys}; got shape {array.shape}{hint}"
+        )
+    if array.ndim == 2:
+        return array[:, None, None, :]
+    return array[:, None] if array.ndim == 3 else array
+
+
+def canonical(
+    shape: tuple[int, int, int, int],
+    valid_lens: Any = None,
+    mask: Any = None,
+    is_causal: bool = False,
+    device: str = "cpu",
+) -> tuple[Array | None, Array | None]:
+    """What may be seen of scores (B, H, Q, K): `limits` (B|1, Q|1) and a mask of 4 dimensions.
+
+    Lengths and causality both say how many of the first keys a query sees, so they become one
+    array of limits; only what cannot be said that way stays a mask. The two are ANDed.
+    """
+    batch, heads, queries, keys = shape
+    limits = None
+    if valid_lens is not None:
+        limits = checked_lens(valid_lens, keys)
+        right = (batch,) if limits.ndim == 1 else (batch, queries)
+        if limits.shape != right:
+            raise ShapeError(
+                f"valid_lens has shape (B,) = ({batch},) or (B, Q) = ({batch}, {queries}), got "
+                f"{limits.shape}"
+            )
+        limits = limits.reshape(batch, -1)
+    if is_causal:
+        reach = np.arange(1, queries + 1)[None]
+        limits = reach if limits is None else np.minimum(to_device(limits, "cpu"), reach)
+    mask = None if mask is None else checked_mask(mask, batch, heads, queries, keys)
+    move = lambda array: None if array is None else to_device(array, device)  # noqa: E731
+    return move(limits), move(mask)

@@ -1,0 +1,280 @@
+"""Attention, from a single scoring function to many heads.
+
+Two families of names meet here. The d2l book writes `MultiHeadAttention(key_size, query_size,
+value_size, num_hiddens, num_heads, dropout)`, the Annotated Transformer `MultiHeadedAttention(head,
+embedding_dim)`; both are the same computation. Calls take queries, keys, values in this order,
+whatever the order of sizes in a constructor.
+
+Masks mean "may attend" everywhere; see `tinyattn.masks`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+from .. import functional as F
+from .. import masks, ops, random
+from ..errors import ShapeError
+from ..tensor import Tensor
+from .layers import Dropout, Linear, check_size
+from .module import Module
+
+
+class Attention(Module):
+    """What all attention modules share: the memory of their last weights."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._last_weights: Callable[[], Tensor] | None = None
+
+    @property
+    def attention_weights(self) -> Tensor:
+        """The weights of the last call: before dropout, without a graph, (B, H, Q, K) or (B, Q, K).
+
+        Computed when read, so that a call which nobody looks into does not pay for them.
+        """
+        if self._last_weights is None:
+            raise AttributeError("there are no attention weights before the first call")
+        weights = self._last_weights()
+        self._last_weights = lambda: weights
+        return weights
+
+    @property
+    def attn(self) -> Tensor:
+        """The Annotated Transformer's name for `attention_weights`."""
+        return self.attention_weights
+
+
+def check_qkv(queries: Any, keys: Any, values: Any) -> None:
+    for name, x in (("queries", queries), ("keys", keys), ("values", values)):
+        F.tensor_of(x, name)
+        if x.ndim != 3:
+            raise ShapeError(f"{name} are (B, N, D), got shape {x.shape}")
+    if not queries.shape[0] == keys.shape[0] == values.shape[0] or keys.shape[1] != values.shape[1]:
+        raise ShapeError(
+            "queries (B, Q, _), keys (B, K, _) and values (B, K, _) must agree in B and K, got "
+            f"{queries.shape}, {keys.shape}, {values.shape}"
+        )
+
+
+class DotProductAttention(Attention):
+    """softmax(q k^T / sqrt(d)) v for queries and keys of one width d.
+
+    Call: queries (B, Q, d), keys (B, K, d), values (B, K, e), valid_lens (B,) or (B, Q),
+    mask -> (B, Q, e).
+
+    Source: Vaswani et al., 2017; the d2l book, "Attention Scoring Functions".
+
+        >>> attention = nn.DotProductAttention().eval()
+        >>> keys, values = ta.ones(1, 3, 2), ta.tensor([[[1.0], [2.0], [9.0]]])
+        >>> attention(ta.randn(1, 1, 2), keys, values, valid_lens=[2]).tolist()
+        [[[1.5]]]
+    """
+
+    def __init__(self, dropout: float = 0.0) -> None:
+        super().__init__()
+        self.dropout = Dropout(dropout)
+
+    def forward(
+        self,
+        queries: Tensor,
+        keys: Tensor,
+        values: Tensor,
+        valid_lens: Any = None,
+        mask: Any = None,
+    ) -> Tensor:
+        check_qkv(queries, keys, values)
+        out = attend(
+            self,
+            queries.unsqueeze(1),
+            keys.unsqueeze(1),
+            values.unsqueeze(1),
+            valid_lens,
+            mask,
+            False,
+            self.dropout,
+        )
+        weights = self._last_weights
+        self._last_weights = lambda: weights().squeeze(1)  # type: ignore[misc]
+        return out.squeeze(1)
+
+
+def attend(
+    module: Attention,
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    valid_lens: Any,
+    mask: Any,
+    is_causal: bool,
+    dropout: Dropout,
+) -> Tensor:
+    """Scaled dot-product attention of (B, H, N, d), leaving its weights with `module`."""
+    p = dropout.p if dropout.training else 0.0
+    out = F.scaled_dot_product_attention(
+        q, k, v, mask=mask, valid_lens=valid_lens, is_causal=is_causal, dropout_p=p
+    )
+    shape = (*q.shape[:-1], k.shape[-2])
+    limits, seen = masks.canonical(shape, valid_lens, mask, is_causal, q.device)
+    scale = 1 / math.sqrt(q.shape[-1])
+    q, k = q.detach(), k.detach()
+    module._last_weights = lambda: F.attention_weights(q, k, limits, seen, scale)
+    return out
+
+
+class AdditiveAttention(Attention):
+    """a(q, k) = w_v^T tanh(W_q q + W_k k), then a masked softmax over the keys.
+
+    Queries and keys may have different sizes. Call as DotProductAttention. The sum of every query
+    with every key takes (B, Q, K, num_hiddens) numbers: 512 MiB for B=32, Q=K=128, 256 hiddens.
+
+    Source: Bahdanau et al., 2015; the d2l book, "Attention Scoring Functions".
+    """
+
+    def __init__(
+        self, key_size: int, query_size: int, num_hiddens: int, dropout: float = 0.0
+    ) -> None:
+        super().__init__()
+        self.W_k = Linear(key_size, num_hiddens, bias=False)
+        self.W_q = Linear(query_size, num_hiddens, bias=False)
+        self.w_v = Linear(num_hiddens, 1, bias=False)
+        self.dropout = Dropout(dropout)
+
+    def forward(
+        self,
+        queries: Tensor,
+        keys: Tensor,
+        values: Tensor,
+        valid_lens: Any = None,
+        mask: Any = None,
+    ) -> Tensor:
+        check_qkv(queries, keys, values)
+        # (B, Q, 1, h) + (B, 1, K, h) -> (B, Q, K, h)
+        features = (self.W_q(queries).unsqueeze(2) + self.W_k(keys).unsqueeze(1)).tanh()
+        scores = self.w_v(features).squeeze(-1)  # (B, Q, K)
+        weights = F.masked_softmax(scores, valid_lens, mask)
+        recorded = weights.detach()
+        self._last_weights = lambda: recorded
+        return self.dropout(weights) @ values
+
+
+class MultiHeadAttention(Attention):
+    """Attention in `num_heads` projected subspaces at once, joined by a last projection.
+
+    Every head reads the whole input, projected by its own rows of W_q, W_k, W_v to
+    d = num_hiddens / num_heads numbers; what is split is the projection, not the input.
+
+    key_size, query_size, value_size: the widths of what is passed in; call order is queries, keys,
+        values all the same, so name them where they differ.
+    num_hiddens: the width of the output; a multiple of num_heads.
+    dropout: on the attention weights. bias: for the four projections.
+
+    Call: queries (B, Q, query_size), keys (B, K, key_size), values (B, K, value_size),
+    valid_lens (B,) or (B, Q), mask, is_causal -> (B, Q, num_hiddens).
+
+    Source: Vaswani et al., 2017; the d2l book, "Multi-Head Attention". Differs from
+    nn.MultiheadAttention of PyTorch: its boolean masks mean the opposite.
+    """
+
+    def __init__(
+        self,
+        key_size: int,
+        query_size: int,
+        value_size: int,
+        num_hiddens: int,
+        num_heads: int,
+        dropout: float = 0.0,
+        bias: bool = False,
+    ) -> None:
+        super().__init__()
+        check_size("num_heads", num_heads)
+        F.check_heads(check_size("num_hiddens", num_hiddens), num_heads)
+        self.num_heads = num_heads
+        self.dropout = Dropout(dropout)
+        self.W_q = Linear(query_size, num_hiddens, bias=bias)
+        self.W_k = Linear(key_size, num_hiddens, bias=bias)
+        self.W_v = Linear(value_size, num_hiddens, bias=bias)
+        self.W_o = Linear(num_hiddens, num_hiddens, bias=bias)
+
+    def split(self, x: Tensor) -> Tensor:
+        """(B, N, D) -> (B, H, N, d): the heads as a dimension of their own."""
+        batch, n, width = x.shape
+        x = x.reshape(batch, n, self.num_heads, width // self.num_heads)  # (B, N, H, d)
+        return x.permute(0, 2, 1, 3)
+
+    def merge(self, x: Tensor) -> Tensor:
+        """(B, H, N, d) -> (B, N, D)."""
+        batch, heads, n, width = x.shape
+        return x.permute(0, 2, 1, 3).reshape(batch, n, heads * width)
+
+    def forward(
+        self,
+        queries: Tensor,
+        keys: Tensor,
+        values: Tensor,
+        valid_lens: Any = None,
+        mask: Any = None,
+        is_causal: bool = False,
+    ) -> Tensor:
+        check_qkv(queries, keys, values)
+        q, k, v = self.W_q(queries), self.W_k(keys), self.W_v(values)
+        heads = attend(
+            self,
+            self.split(q),
+            self.split(k),
+            self.split(v),
+            valid_lens,
+            mask,
+            is_causal,
+            self.dropout,
+        )
+        return self.W_o(self.merge(heads))
+
+
+class MultiHeadedAttention(MultiHeadAttention):
+    """The Annotated Transformer's multi-head attention: one width everywhere, biases, dropout 0.1.
+
+    Call: query, key, value (B, N, embedding_dim), mask -> (B, N, embedding_dim). A mask of two
+    dimensions is (B, K). (In the original, a (B, K) mask runs only where B equals the number of
+    heads, and then hides heads instead of samples.)
+
+    The projections are four Linear layers of their own, not clones of one with equal weights.
+    """
+
+    def __init__(self, head: int, embedding_dim: int, dropout: float = 0.1) -> None:
+        super().__init__(
+            embedding_dim, embedding_dim, embedding_dim, embedding_dim, head, dropout, bias=True
+        )
+
+    def forward(  # type: ignore[override]
+        self,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        mask: Any = None,
+        valid_lens: Any = None,
+        is_causal: bool = False,
+    ) -> Tensor:
+        return super().forward(query, key, value, valid_lens, mask, is_causal)
+
+
+class SelfAttention(Attention):
+    """One head over one sequence: softmax(q k^T / sqrt(h)) v with q, k, v projected from x.
+
+    Call: x (B, N, embed_size), valid_lens, mask -> (B, N, hidden_size). Without positions in x it
+    is blind to order: permuting x permutes the output.
+    """
+
+    def __init__(self, embed_size: int, hidden_size: int) -> None:
+        super().__init__()
+        self.linear_q = Linear(embed_size, hidden_size)
+        self.linear_k = Linear(embed_size, hidden_size)
+        self.linear_v = Linear(embed_size, hidden_size)
+        self.attention = DotProductAttention()
+
+    def forward(self, x: Tensor, valid_lens: Any = None, mask: Any = None) -> Tensor:
+        out = self.attention(self.linear_q(x), self.linear_k(x), self.linear_v(x), valid_lens, mask)
+        self._last_weights = self.attention._last_weights
+        return out

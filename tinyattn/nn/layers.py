@@ -1,0 +1,145 @@
+"""Linear, LayerNorm, Dropout, Embedding and the activations as modules."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from .. import functional as F
+from ..errors import ShapeError
+from ..tensor import Tensor
+from . import init
+from .module import Module, Parameter
+
+
+def check_size(name: str, value: Any, least: int = 1) -> int:
+    if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < least:
+        raise ShapeError(f"{name} must be an integer >= {least}, got {value!r}")
+    return int(value)
+
+
+class Linear(Module):
+    """x weight^T + bias: (..., in_features) -> (..., out_features).
+
+    weight (out_features, in_features) and bias (out_features,) start as in PyTorch, uniform
+    between -1/sqrt(in_features) and 1/sqrt(in_features).
+
+        >>> nn.Linear(3, 2)(ta.zeros(5, 3)).shape
+        (5, 2)
+    """
+
+    def __init__(self, in_features: int, out_features: int, bias: bool = True) -> None:
+        super().__init__()
+        self.in_features = check_size("in_features", in_features, 0)
+        self.out_features = check_size("out_features", out_features, 0)
+        self.weight = Parameter(np.empty((out_features, in_features), np.float32))
+        self.bias = Parameter(np.empty(out_features, np.float32)) if bias else None
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        init.linear_default_(self.weight, self.bias)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return F.linear(x, self.weight, self.bias)
+
+    def extra_repr(self) -> str:
+        return f"{self.in_features}, {self.out_features}, bias={self.bias is not None}"
+
+
+class LayerNorm(Module):
+    """(x - mean) / sqrt(var + eps) * weight + bias over the trailing `normalized_shape`.
+
+    weight starts at 1, bias at 0; var is biased. See `functional.layer_norm`.
+    """
+
+    def __init__(
+        self, normalized_shape: int | Sequence[int], eps: float = 1e-5, bias: bool = True
+    ) -> None:
+        super().__init__()
+        single = isinstance(normalized_shape, (int, np.integer))
+        sizes = (normalized_shape,) if single else tuple(normalized_shape)  # type: ignore[arg-type]
+        self.normalized_shape = tuple(check_size("normalized_shape", n) for n in sizes)
+        self.eps = eps
+        self.weight = Parameter(np.ones(self.normalized_shape, np.float32))
+        self.bias = Parameter(np.zeros(self.normalized_shape, np.float32)) if bias else None
+
+    def reset_parameters(self) -> None:
+        init.uniform_(self.weight, 1, 1)
+        if self.bias is not None:
+            init.uniform_(self.bias, 0, 0)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return F.layer_norm(x, self.normalized_shape, self.weight, self.bias, self.eps)
+
+    def extra_repr(self) -> str:
+        return f"{self.normalized_shape}, eps={self.eps}"
+
+
+class Dropout(Module):
+    """In training, zeroes each element with probability p and divides the rest by 1 - p."""
+
+    def __init__(self, p: float = 0.5) -> None:
+        super().__init__()
+        self.p = F.checked_probability(p)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return F.dropout(x, self.p, self.training)
+
+    def extra_repr(self) -> str:
+        return f"p={self.p}"
+
+
+class Embedding(Module):
+    """A table of vectors, looked up by integer ids: (...) -> (..., embedding_dim).
+
+    weight (num_embeddings, embedding_dim) starts normal, with the row `padding_idx` at zero, where
+    it stays: that row gets no gradient.
+    """
+
+    def __init__(
+        self, num_embeddings: int, embedding_dim: int, padding_idx: int | None = None
+    ) -> None:
+        super().__init__()
+        self.num_embeddings = check_size("num_embeddings", num_embeddings)
+        self.embedding_dim = check_size("embedding_dim", embedding_dim)
+        if padding_idx is not None and not 0 <= padding_idx < num_embeddings:
+            raise IndexError(f"padding_idx {padding_idx} is no row of {num_embeddings}")
+        self.padding_idx = padding_idx
+        self.weight = Parameter(np.empty((num_embeddings, embedding_dim), np.float32))
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        init.normal_(self.weight)
+        if self.padding_idx is not None:
+            self.weight._data[self.padding_idx] = 0
+
+    def forward(self, ids: Any) -> Tensor:
+        return F.embedding(ids, self.weight, self.padding_idx)
+
+    def extra_repr(self) -> str:
+        return f"{self.num_embeddings}, {self.embedding_dim}"
+
+
+class ReLU(Module):
+    """max(x, 0)."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return F.relu(x)
+
+
+class GELU(Module):
+    """x * Phi(x): exact, or `approximate="tanh"`."""
+
+    def __init__(self, approximate: str = "none") -> None:
+        super().__init__()
+        if approximate not in ("none", "tanh"):
+            raise ValueError(f'approximate must be "none" or "tanh", got {approximate!r}')
+        self.approximate = approximate
+
+    def forward(self, x: Tensor) -> Tensor:
+        return F.gelu(x, self.approximate)
+
+    def extra_repr(self) -> str:
+        return f"approximate={self.approximate!r}"

@@ -1,0 +1,304 @@
+"""Module: something with parameters, made of other modules."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, TypeVar
+
+
+from ..backend import to_device
+from ..errors import DtypeError, ShapeError
+from ..tensor import Tensor, checked_dtype, require_float
+
+Self = TypeVar("Self", bound="Module")
+
+
+class Parameter(Tensor):
+    """A tensor that a module learns: assigning one to a module's attribute registers it.
+
+    data: as for `ta.tensor`; `requires_grad=False` freezes it.
+    """
+
+    __slots__ = ()
+
+    def __init__(self, data: Any, requires_grad: bool = True, dtype: Any = None) -> None:
+        super().__init__(data, dtype=dtype)
+        require_float(self.dtype, "a Parameter")
+        self.requires_grad = requires_grad
+
+    def __repr__(self) -> str:
+        return f"Parameter(shape={self.shape}, dtype={self.dtype}, device={self.device!r})"
+
+
+class Module:
+    """The base class of layers and models: subclass it and define `forward`.
+
+    What is assigned to an attribute is found again by `parameters()`, `state_dict()` and the rest,
+    in the order of assignment: Parameters, Modules, and buffers (`register_buffer`). Modules in a
+    plain list or dict would be missed without a sign of it, so that raises; use ModuleList.
+
+        >>> class Double(nn.Module):
+        ...     def __init__(self):
+        ...         super().__init__()
+        ...         self.weight = nn.Parameter([2.0])
+        ...     def forward(self, x):
+        ...         return x * self.weight
+        >>> Double()(ta.tensor([3.0])).item()
+        6.0
+    """
+
+    training: bool
+
+    def __init__(self) -> None:
+        # Past our own __setattr__, which needs them.
+        object.__setattr__(self, "_parameters", {})
+        object.__setattr__(self, "_buffers", {})
+        object.__setattr__(self, "_modules", {})
+        object.__setattr__(self, "training", True)
+
+    _parameters: dict[str, Parameter | None]
+    _buffers: dict[str, Tensor]
+    _modules: dict[str, Module]
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        raise TypeError(f"{type(self).__name__} defines no forward()")
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return self.forward(*args, **kwargs)
+
+    # Attributes
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if "_modules" not in self.__dict__:
+            raise TypeError(f"call super().__init__() before setting {name!r}")
+        if holds_modules(value):
+            raise TypeError(
+                f"{name!r} is a {type(value).__name__} with modules or parameters in it, which "
+                "would not be found: use nn.ModuleList or nn.Sequential"
+            )
+        tables = (self._parameters, self._buffers, self._modules)
+        if isinstance(value, Parameter):
+            target = self._parameters
+        elif isinstance(value, Module):
+            target = self._modules
+        elif name in self._buffers and isinstance(value, Tensor):
+            target = self._buffers
+        elif name in self._parameters and value is None:
+            target = self._parameters
+        else:
+            target = self.__dict__
+        for table in (*tables, self.__dict__):
+            if table is not target:
+                table.pop(name, None)
+        target[name] = value
+
+    def __getattr__(self, name: str) -> Any:
+        for table in ("_parameters", "_buffers", "_modules"):
+            entries = self.__dict__.get(table, {})
+            if name in entries:
+                return entries[name]
+        raise AttributeError(f"{type(self).__name__} has no attribute {name!r}")
+
+    def __delattr__(self, name: str) -> None:
+        for table in (self._parameters, self._buffers, self._modules):
+            if name in table:
+                del table[name]
+                return
+        object.__delattr__(self, name)
+
+    def __dir__(self) -> list[str]:
+        return [*super().__dir__(), *self._parameters, *self._buffers, *self._modules]
+
+    def register_buffer(self, name: str, value: Tensor) -> None:
+        """A tensor that belongs to the module (moved and saved with it) but is not learned."""
+        if not isinstance(value, Tensor):
+            raise TypeError(f"a buffer is a Tensor, got {type(value).__name__}")
+        self._buffers[name] = value
+
+    # What is in it
+
+    def children(self) -> Iterator[Module]:
+        yield from self._modules.values()
+
+    def named_modules(self, prefix: str = "") -> Iterator[tuple[str, Module]]:
+        """This module and all below it, each once, with dotted names."""
+        seen: set[int] = set()
+        stack: list[tuple[str, Module]] = [(prefix, self)]
+        while stack:
+            name, module = stack.pop()
+            if id(module) in seen:
+                continue
+            seen.add(id(module))
+            yield name, module
+            below = [(f"{name}.{key}" if name else key, m) for key, m in module._modules.items()]
+            stack.extend(reversed(below))
+
+    def modules(self) -> Iterator[Module]:
+        for _, module in self.named_modules():
+            yield module
+
+    def named_parameters(self) -> Iterator[tuple[str, Parameter]]:
+        """Every parameter once, in order of assignment, with its dotted name."""
+        seen: set[int] = set()
+        for prefix, module in self.named_modules():
+            for key, parameter in module._parameters.items():
+                if parameter is not None and id(parameter) not in seen:
+                    seen.add(id(parameter))
+                    yield (f"{prefix}.{key}" if prefix else key), parameter
+
+    def parameters(self) -> Iterator[Parameter]:
+        for _, parameter in self.named_parameters():
+            yield parameter
+
+    def named_buffers(self) -> Iterator[tuple[str, Tensor]]:
+        for prefix, module in self.named_modules():
+            for key, buffer in module._buffers.items():
+                yield (f"{prefix}.{key}" if prefix else key), buffer
+
+    # Modes, gradients, devices
+
+    def train(self: Self, mode: bool = True) -> Self:
+        """Training mode: dropout drops. Returns self."""
+        for module in self.modules():
+            object.__setattr__(module, "training", bool(mode))
+        return self
+
+    def eval(self: Self) -> Self:
+        """Evaluation mode: dropout does nothing. Returns self."""
+        return self.train(False)
+
+    def zero_grad(self) -> None:
+        for parameter in self.parameters():
+            parameter.grad = None
+
+    def requires_grad_(self: Self, requires_grad: bool = True) -> Self:
+        """Freeze (False) or unfreeze all parameters. Returns self."""
+        for parameter in self.parameters():
+            parameter.requires_grad = requires_grad
+        return self
+
+    def to(self: Self, target: Any) -> Self:
+        """Move to a device ("cpu", "cuda") or convert to a floating dtype, in place."""
+        dtype = None if target in ("cpu", "cuda") else checked_dtype(target)
+        if dtype is not None:
+            require_float(dtype, "a module")
+        for tensor in [*self.parameters(), *(buffer for _, buffer in self.named_buffers())]:
+            if dtype is None:
+                array = to_device(tensor._data, target)
+            elif tensor.dtype.kind == "f":
+                array = tensor._data.astype(dtype)
+            else:
+                continue
+            grad = tensor.grad
+            tensor.data = array
+            if grad is not None:
+                tensor.grad = grad.to(target)
+        return self
+
+    # State
+
+    def state_dict(self) -> dict[str, Tensor]:
+        """Copies of all parameters and buffers, by dotted name."""
+        state: dict[str, Tensor] = {}
+        for prefix, module in self.named_modules():
+            for table in (module._parameters, module._buffers):
+                for key, tensor in table.items():
+                    if tensor is not None:
+                        state[f"{prefix}.{key}" if prefix else key] = tensor.detach().clone()
+        return state
+
+    def load_state_dict(self, state: dict[str, Any], strict: bool = True) -> None:
+        """Take over values by name: all of them, or none if anything does not fit.
+
+        strict: names must match exactly; otherwise only the common ones are taken.
+        Raises KeyError for names, ShapeError and DtypeError for what does not fit.
+        """
+        own: dict[str, Tensor] = {}
+        for prefix, module in self.named_modules():
+            for table in (module._parameters, module._buffers):
+                for key, tensor in table.items():
+                    if tensor is not None:
+                        own[f"{prefix}.{key}" if prefix else key] = tensor
+        missing = [name for name in own if name not in state]
+        unknown = [name for name in state if name not in own]
+        if strict and (missing or unknown):
+            raise KeyError(
+                f"state does not fit {type(self).__name__}: missing {shortened(missing)}, "
+                f"unexpected {shortened(unknown)}"
+            )
+        taken: list[tuple[Tensor, Any]] = []
+        for name, tensor in own.items():
+            if name in state:
+                value = state[name]
+                value = value if isinstance(value, Tensor) else Tensor(value)
+                if value.shape != tensor.shape:
+                    raise ShapeError(f"{name} has shape {tensor.shape}, got {value.shape}")
+                if value.dtype.kind != tensor.dtype.kind:
+                    raise DtypeError(f"{name} is {tensor.dtype}, got {value.dtype}")
+                array = to_device(value._data, tensor.device).astype(tensor.dtype)
+                taken.append((tensor, array))
+        for tensor, array in taken:  # nothing can fail any more
+            tensor.data = array
+
+    def extra_repr(self) -> str:
+        """What stands in the parentheses of this module's repr, besides its children."""
+        return ""
+
+    def __repr__(self) -> str:
+        lines = [f"({name}): {module!r}".replace("\n", "\n  ")
+                 for name, module in self._modules.items()]  # fmt: skip
+        head = f"{type(self).__name__}({self.extra_repr()}"
+        return head + ("\n  " + "\n  ".join(lines) + "\n)" if lines else ")")
+
+
+def holds_modules(value: Any) -> bool:
+    """Whether a plain container hides modules or parameters, at any depth."""
+    if isinstance(value, dict):
+        value = list(value.values())
+    if not isinstance(value, (list, tuple, set)):
+        return False
+    return any(isinstance(v, (Module, Parameter)) or holds_modules(v) for v in value)
+
+
+def shortened(names: list[str]) -> str:
+    return "nothing" if not names else ", ".join(names[:5]) + (", ..." if len(names) > 5 else "")
+
+
+class ModuleList(Module):
+    """A list of modules that are found by `parameters()` and the rest."""
+
+    def __init__(self, modules: Any = ()) -> None:
+        super().__init__()
+        for module in modules:
+            self.append(module)
+
+    def append(self, module: Module) -> ModuleList:
+        if not isinstance(module, Module):
+            raise TypeError(f"a ModuleList holds modules, got {type(module).__name__}")
+        setattr(self, str(len(self)), module)
+        return self
+
+    def __len__(self) -> int:
+        return len(self._modules)
+
+    def __iter__(self) -> Iterator[Module]:
+        return iter(list(self._modules.values()))
+
+    def __getitem__(self, index: Any) -> Any:
+        found = list(self._modules.values())[index]
+        return ModuleList(found) if isinstance(index, slice) else found
+
+    def __setitem__(self, index: int, module: Module) -> None:
+        setattr(self, str(range(len(self))[index]), module)
+
+
+class Sequential(ModuleList):
+    """Modules one after the other: `Sequential(a, b)(x)` is `b(a(x))`."""
+
+    def __init__(self, *modules: Module) -> None:
+        super().__init__(modules)
+
+    def forward(self, x: Any) -> Any:
+        for module in self:
+            x = module(x)
+        return x

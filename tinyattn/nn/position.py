@@ -1,0 +1,76 @@
+"""Where in the sequence a token stands: attention itself cannot tell."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ..errors import ShapeError
+from ..tensor import Tensor, from_array
+from . import init
+from .layers import Dropout, check_size
+from .module import Module, Parameter
+
+
+def sinusoids(length: int, width: int) -> np.ndarray:
+    """(length, width) in float64: sin and cos of position / 10000^(2j / width), alternating."""
+    positions = np.arange(length)[:, None]
+    rates = 10000.0 ** (-np.arange(0, width, 2) / width)
+    table = np.zeros((length, width))
+    table[:, 0::2] = np.sin(positions * rates)
+    table[:, 1::2] = np.cos(positions * rates)[:, : width // 2]  # an odd width ends on a sine
+    return table
+
+
+class PositionalEncoding(Module):
+    """x + P, with P[i, 2j] = sin(i / 10000^(2j/D)), P[i, 2j+1] = cos(i / 10000^(2j/D)).
+
+    Call: x (B, N, D) -> (B, N, D), dropout applied to the sum. The pair (2j, 2j+1) turns by a fixed
+    angle from one position to the next, so a shift is a rotation, the same at every position.
+
+    num_hiddens: D, even or odd. max_len: the table's length; longer inputs are an error.
+
+    Source: Vaswani et al., 2017; the d2l book, "Self-Attention and Positional Encoding".
+    """
+
+    P: Tensor
+
+    def __init__(self, num_hiddens: int, dropout: float = 0.0, max_len: int = 1000) -> None:
+        super().__init__()
+        check_size("num_hiddens", num_hiddens)
+        check_size("max_len", max_len)
+        self.dropout = Dropout(dropout)
+        table = sinusoids(max_len, num_hiddens)
+        self.register_buffer("P", from_array(table.astype(np.float32)[None]))  # (1, max_len, D)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.dropout(x + positions(self.P, x).to(x.dtype))
+
+
+class LearnedPositionalEncoding(Module):
+    """x + P with a learned table P (max_len, num_hiddens), as in BERT."""
+
+    def __init__(self, num_hiddens: int, dropout: float = 0.0, max_len: int = 512) -> None:
+        super().__init__()
+        check_size("num_hiddens", num_hiddens)
+        check_size("max_len", max_len)
+        self.dropout = Dropout(dropout)
+        self.weight = Parameter(np.empty((max_len, num_hiddens), np.float32))
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        init.normal_(self.weight, std=0.02)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.dropout(x + positions(self.weight.unsqueeze(0), x))
+
+
+def positions(table: Tensor, x: Tensor) -> Tensor:
+    """The first N rows of a table (1, max_len, D) for x (B, N, D), or a clear error."""
+    _, max_len, width = table.shape
+    if x.ndim != 3 or x.shape[-1] != width:
+        raise ShapeError(f"positions of width {width} take x (B, N, {width}), got {x.shape}")
+    if x.shape[1] > max_len:
+        raise ShapeError(
+            f"the sequence has {x.shape[1]} positions, but the table ends at max_len={max_len}"
+        )
+    return table[:, : x.shape[1]]

@@ -1,0 +1,140 @@
+"""The Transformer encoder, built up from its parts as in the Annotated Transformer."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from typing import Any
+
+from ..errors import ShapeError
+from ..tensor import Tensor
+from .layers import GELU, Dropout, LayerNorm, Linear, ReLU, check_size
+from .module import Module, ModuleList, Parameter
+
+
+class PositionwiseFeedForward(Module):
+    """w_2(dropout(activation(w_1 x))): the same two layers at every position.
+
+    Call: x (..., d_model) -> (..., d_model). activation: "relu", "gelu" or "gelu_tanh".
+    """
+
+    def __init__(
+        self, d_model: int, d_ff: int, dropout: float = 0.1, activation: str = "relu"
+    ) -> None:
+        super().__init__()
+        activations = {"relu": ReLU(), "gelu": GELU(), "gelu_tanh": GELU("tanh")}
+        if activation not in activations:
+            raise ValueError(f"activation must be one of {list(activations)}, got {activation!r}")
+        self.w_1 = Linear(d_model, d_ff)
+        self.activation = activations[activation]
+        self.dropout = Dropout(dropout)
+        self.w_2 = Linear(d_ff, d_model)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.w_2(self.dropout(self.activation(self.w_1(x))))
+
+
+class SublayerConnection(Module):
+    """A residual connection around a sublayer, with a layer norm before or after.
+
+    norm="pre":  x + dropout(sublayer(norm(x)))    the Annotated Transformer, GPT-2, most today
+    norm="post": norm(x + dropout(sublayer(x)))    the original paper, BERT
+
+    Before, the residual path stays free and deep stacks train without warm-up; the stack then
+    needs one more norm at its end. Call: x, and a function of one Tensor.
+    """
+
+    def __init__(
+        self, size: int, dropout: float = 0.1, norm: str = "pre", eps: float = 1e-5
+    ) -> None:
+        super().__init__()
+        if norm not in ("pre", "post"):
+            raise ValueError(f'norm must be "pre" or "post", got {norm!r}')
+        self.order = norm
+        self.norm = LayerNorm(size, eps=eps)
+        self.dropout = Dropout(dropout)
+
+    def forward(self, x: Tensor, sublayer: Callable[[Tensor], Tensor]) -> Tensor:
+        if self.order == "pre":
+            return x + self.dropout(sublayer(self.norm(x)))
+        return self.norm(x + self.dropout(sublayer(x)))
+
+    def extra_repr(self) -> str:
+        return f"norm={self.order!r}"
+
+
+class EncoderLayer(Module):
+    """Self-attention, then a feed-forward network, each in a SublayerConnection.
+
+    size: the width D. self_attn: a module called as (x, x, x, mask=, valid_lens=), such as
+    MultiHeadedAttention. feed_forward: a module of one Tensor.
+
+    Call: x (B, N, D), mask, valid_lens -> (B, N, D).
+    """
+
+    def __init__(
+        self,
+        size: int,
+        self_attn: Module,
+        feed_forward: Module,
+        dropout: float = 0.1,
+        norm: str = "pre",
+        eps: float = 1e-5,
+    ) -> None:
+        super().__init__()
+        self.size = size
+        self.self_attn = self_attn
+        self.feed_forward = feed_forward
+        self.sublayer = ModuleList(
+            SublayerConnection(size, dropout, norm, eps=eps) for _ in range(2)
+        )
+
+    def forward(self, x: Tensor, mask: Any = None, valid_lens: Any = None) -> Tensor:
+        if x.ndim != 3 or x.shape[-1] != self.size:
+            raise ShapeError(f"this encoder layer takes x (B, N, {self.size}), got {x.shape}")
+
+        def attend(y: Tensor) -> Tensor:
+            return self.self_attn(y, y, y, mask=mask, valid_lens=valid_lens)
+
+        x = self.sublayer[0](x, attend)
+        return self.sublayer[1](x, self.feed_forward)
+
+
+class Encoder(Module):
+    """N copies of a layer, each with its own starting values, and with pre-norm a last norm.
+
+    Call: x (B, N, D), mask, valid_lens -> (B, N, D).
+
+        >>> layer = nn.EncoderLayer(
+        ...     32, nn.MultiHeadedAttention(4, 32), nn.PositionwiseFeedForward(32, 64))
+        >>> nn.Encoder(layer, 2)(ta.randn(3, 5, 32), mask=ta.ones(3, 5).bool()).shape
+        (3, 5, 32)
+    """
+
+    def __init__(self, layer: EncoderLayer, N: int) -> None:  # noqa: N803, the paper's name
+        super().__init__()
+        self.layers = clones(layer, N)
+        first = layer.sublayer[0]
+        self.norm = LayerNorm(layer.size, eps=first.norm.eps) if first.order == "pre" else None
+
+    def forward(self, x: Tensor, mask: Any = None, valid_lens: Any = None) -> Tensor:
+        for layer in self.layers:
+            x = layer(x, mask=mask, valid_lens=valid_lens)
+        return x if self.norm is None else self.norm(x)
+
+
+def clones(module: Module, N: int) -> ModuleList:  # noqa: N803, the paper's name
+    """N independent copies of a module, with starting values drawn anew for each.
+
+    The Annotated Transformer copies the values as well, so that all layers begin as the same
+    function; a copy here keeps sizes and settings only. The first one is a copy too.
+    """
+    check_size("N", N)
+    copies = ModuleList()
+    for _ in range(N):
+        twin = copy.deepcopy(module)
+        for part in twin.modules():
+            if hasattr(part, "reset_parameters"):
+                part.reset_parameters()
+        copies.append(twin)
+    return copies

@@ -1,0 +1,74 @@
+"""Activation functions."""
+
+from __future__ import annotations
+
+import math
+
+from .. import kernels
+from ..backend import Array, namespace
+from ..op import op
+from .elementwise import exp, greater, tanh, where
+
+SQRT_HALF = math.sqrt(0.5)
+INV_SQRT_2PI = 1 / math.sqrt(2 * math.pi)
+GELU_CUBIC = 0.044715  # Hendrycks and Gimpel, "Gaussian Error Linear Units", 2016
+GELU_SCALE = math.sqrt(2 / math.pi)
+
+
+@op
+def relu(x: Array) -> Array:
+    return namespace(x).maximum(x, 0)
+
+
+@relu.vjp("x")
+def _(grad, out):
+    return where(greater(out, 0), grad, 0.0)
+
+
+@op
+def sigmoid(x: Array) -> Array:
+    """1 / (1 + exp(-x)), from exponentials that cannot overflow."""
+    xp = namespace(x)
+    small = xp.exp(-xp.abs(x))
+    return xp.where(x >= 0, 1, small) / (1 + small)
+
+
+@sigmoid.vjp("x")
+def _(grad, out):
+    return grad * out * (1 - out)
+
+
+@op
+def erf(x: Array) -> Array:
+    """The error function: 2 / sqrt(pi) times the integral of exp(-t*t) from 0 to x."""
+    return kernels.erf(x)
+
+
+@erf.vjp("x")
+def _(grad, x):
+    return grad * (2 / math.sqrt(math.pi)) * exp(-x * x)
+
+
+@op
+def gelu(x: Array) -> Array:
+    """x * Phi(x), with the distribution function Phi of the standard normal."""
+    return x * (0.5 * (1 + kernels.erf(x * SQRT_HALF)))
+
+
+@gelu.vjp("x")
+def _(grad, x):
+    phi = exp(x * x * -0.5) * INV_SQRT_2PI
+    return grad * (0.5 * (1 + erf(x * SQRT_HALF)) + x * phi)
+
+
+@op
+def gelu_tanh(x: Array) -> Array:
+    """The approximation 0.5 x (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3)))."""
+    return 0.5 * x * (1 + namespace(x).tanh(GELU_SCALE * (x + GELU_CUBIC * x * x * x)))
+
+
+@gelu_tanh.vjp("x")
+def _(grad, x):
+    inner = tanh(GELU_SCALE * (x + GELU_CUBIC * x * x * x))
+    slope = GELU_SCALE * (1 + 3 * GELU_CUBIC * x * x)
+    return grad * (0.5 * (1 + inner) + 0.5 * x * (1 - inner * inner) * slope)

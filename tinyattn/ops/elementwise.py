@@ -1,0 +1,325 @@
+"""Elementwise arithmetic and functions, each with its derivatives beneath it."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from ..backend import Array, namespace
+from ..op import op
+
+
+@op(promote=True)
+def add(x: Array, y: Array) -> Array:
+    return x + y
+
+
+@add.vjp("x", "y")
+def _(grad):
+    return grad, grad
+
+
+@op(promote=True)
+def sub(x: Array, y: Array) -> Array:
+    return x - y
+
+
+@sub.vjp("x")
+def _(grad):
+    return grad
+
+
+@sub.vjp("y")
+def _(grad):
+    return -grad
+
+
+@op(promote=True)
+def mul(x: Array, y: Array) -> Array:
+    return x * y
+
+
+@mul.vjp("x")
+def _(grad, y):
+    return grad * y
+
+
+@mul.vjp("y")
+def _(grad, x):
+    return grad * x
+
+
+@op(promote=True)
+def div(x: Array, y: Array) -> Array:
+    return x / y
+
+
+@div.vjp("x")
+def _(grad, y):
+    return grad / y
+
+
+@div.vjp("y")
+def _(grad, y, out):
+    return -grad * out / y
+
+
+@op
+def neg(x: Array) -> Array:
+    return -x
+
+
+@neg.vjp("x")
+def _(grad):
+    return -grad
+
+
+@op(promote=True)
+def pow(x: Array, y: Array) -> Array:
+    return x**y
+
+
+@pow.vjp("x")
+def _(grad, x, y):
+    # At y = 0 the power is constant, also at x = 0 where y * x**(y-1) would be 0 * inf.
+    if isinstance(y, (int, float)):
+        return grad * (y * x ** (y - 1)) if y != 0 else grad * 0
+    return grad * where(equal(y, 0), 0.0, y * x ** (y - 1))
+
+
+@pow.vjp("y")
+def _(grad, x, y, out):
+    # At x = 0 and y >= 0 the power stays 0 (or 1) while y moves: out * log(x) would be 0 * -inf.
+    flat = logical_and(equal(x, 0), greater_equal(y, 0))
+    return grad * where(flat, 0.0, out * log(where(flat, 1.0, x)))
+
+
+@op
+def exp(x: Array) -> Array:
+    return namespace(x).exp(x)
+
+
+@exp.vjp("x")
+def _(grad, out):
+    return grad * out
+
+
+@op
+def log(x: Array) -> Array:
+    return namespace(x).log(x)
+
+
+@log.vjp("x")
+def _(grad, x):
+    return grad / x
+
+
+@op
+def sqrt(x: Array) -> Array:
+    return namespace(x).sqrt(x)
+
+
+@sqrt.vjp("x")
+def _(grad, out):
+    return grad * 0.5 / out
+
+
+@op
+def sin(x: Array) -> Array:
+    return namespace(x).sin(x)
+
+
+@sin.vjp("x")
+def _(grad, x):
+    return grad * cos(x)
+
+
+@op
+def cos(x: Array) -> Array:
+    return namespace(x).cos(x)
+
+
+@cos.vjp("x")
+def _(grad, x):
+    return -grad * sin(x)
+
+
+@op
+def tanh(x: Array) -> Array:
+    return namespace(x).tanh(x)
+
+
+@tanh.vjp("x")
+def _(grad, out):
+    return grad * (1 - out * out)
+
+
+@op
+def abs(x: Array) -> Array:
+    return namespace(x).abs(x)
+
+
+@abs.vjp("x")
+def _(grad, x):
+    return grad * sign(x)
+
+
+@op(promote=True)
+def maximum(x: Array, y: Array) -> Array:
+    return namespace(x if hasattr(x, "dtype") else y).maximum(x, y)
+
+
+@maximum.vjp("x")
+def _(grad, x, y):
+    return grad * share(greater(x, y), equal(x, y))
+
+
+@maximum.vjp("y")
+def _(grad, x, y):
+    return grad * share(greater(y, x), equal(x, y))
+
+
+@op(promote=True)
+def minimum(x: Array, y: Array) -> Array:
+    return namespace(x if hasattr(x, "dtype") else y).minimum(x, y)
+
+
+@minimum.vjp("x")
+def _(grad, x, y):
+    return grad * share(less(x, y), equal(x, y))
+
+
+@minimum.vjp("y")
+def _(grad, x, y):
+    return grad * share(less(y, x), equal(x, y))
+
+
+def share(wins: Any, ties: Any) -> Any:
+    """The part of a gradient that goes to one of two arguments: all, half of a tie, nothing."""
+    return where(ties, 0.5, where(wins, 1.0, 0.0))
+
+
+@op
+def clamp(x: Array, *, min: float | None, max: float | None) -> Array:
+    return namespace(x).clip(x, min, max)
+
+
+@clamp.vjp("x")
+def _(grad, x, min, max):
+    inside = greater_equal(x, -math.inf if min is None else min)
+    inside = logical_and(inside, less_equal(x, math.inf if max is None else max))
+    return where(inside, grad, 0.0)
+
+
+@op
+def where(condition: Array, x: Array, y: Array) -> Array:
+    """`x` where `condition` is True, else `y`; Python numbers take the other's dtype."""
+    xp = namespace(condition)
+    if isinstance(x, (int, float)) and hasattr(y, "dtype"):
+        x = y.dtype.type(x)
+    if isinstance(y, (int, float)) and hasattr(x, "dtype"):
+        y = x.dtype.type(y)
+    if isinstance(x, (int, float)):  # two numbers: as wide as numbers ever need to be
+        x = xp.float64(x)
+    return xp.where(condition, x, y)
+
+
+@where.vjp("x")
+def _(grad, condition):
+    return where(condition, grad, 0.0)
+
+
+@where.vjp("y")
+def _(grad, condition):
+    return where(condition, 0.0, grad)
+
+
+@op
+def clone(x: Array) -> Array:
+    return x.copy()
+
+
+@clone.vjp("x")
+def _(grad):
+    return grad
+
+
+@op
+def cast(x: Array, *, dtype: np.dtype) -> Array:
+    """`x` in another floating dtype; the gradient comes back in that of `x`."""
+    return x.astype(dtype)
+
+
+@cast.vjp("x")
+def _(grad):
+    return grad
+
+
+# No gradient flows through what follows: the results are truth values or step functions.
+
+
+@op(differentiable=False)
+def sign(x: Array) -> Array:
+    return namespace(x).sign(x)
+
+
+@op(differentiable=False)
+def equal(x: Array, y: Array) -> Array:
+    return x == y
+
+
+@op(differentiable=False)
+def not_equal(x: Array, y: Array) -> Array:
+    return x != y
+
+
+@op(differentiable=False)
+def less(x: Array, y: Array) -> Array:
+    return x < y
+
+
+@op(differentiable=False)
+def less_equal(x: Array, y: Array) -> Array:
+    return x <= y
+
+
+@op(differentiable=False)
+def greater(x: Array, y: Array) -> Array:
+    return x > y
+
+
+@op(differentiable=False)
+def greater_equal(x: Array, y: Array) -> Array:
+    return x >= y
+
+
+@op(differentiable=False)
+def logical_and(x: Array, y: Array) -> Array:
+    return x & y
+
+
+@op(differentiable=False)
+def logical_or(x: Array, y: Array) -> Array:
+    return x | y
+
+
+@op(differentiable=False)
+def logical_xor(x: Array, y: Array) -> Array:
+    return x ^ y
+
+
+@op(differentiable=False)
+def logical_not(x: Array) -> Array:
+    return ~x
+
+
+@op(differentiable=False)
+def isnan(x: Array) -> Array:
+    return namespace(x).isnan(x)
+
+
+@op(differentiable=False)
+def isfinite(x: Array) -> Array:
+    return namespace(x).isfinite(x)

@@ -1,0 +1,108 @@
+"""Matrix products."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from .. import kernels
+from ..backend import Array, matrix_product
+from ..errors import DtypeError, ShapeError
+from ..op import op
+from .reduction import sum_to
+from .shape import expand, permute, reshape
+
+
+def swap(x: Any) -> Any:
+    """The last two dimensions exchanged."""
+    return permute(x, dims=(*range(x.ndim - 2), x.ndim - 1, x.ndim - 2))
+
+
+def rows(x: Any) -> Any:
+    """All leading dimensions merged into one: (..., D) -> (N, D)."""
+    return reshape(x, target=(math.prod(x.shape[:-1]), x.shape[-1]))
+
+
+@op
+def matmul(x: Array, y: Array) -> Array:
+    """Products of vectors, matrices and stacks of matrices, by NumPy's and PyTorch's rules."""
+    if not (hasattr(x, "dtype") and hasattr(y, "dtype")) or not x.ndim or not y.ndim:
+        raise ShapeError("matmul takes arrays of at least one dimension; use * for numbers")
+    inner = y.shape[-2] if y.ndim > 1 else y.shape[0]
+    if x.shape[-1] != inner:
+        raise ShapeError(
+            f"matmul: the last dimension of {x.shape} must equal the "
+            f"{'second last' if y.ndim > 1 else 'only'} dimension of {y.shape}"
+        )
+    if x.dtype != y.dtype:
+        raise DtypeError(f"matmul takes one dtype, got {x.dtype} and {y.dtype}: use .to(dtype)")
+    if x.ndim > 2 and y.ndim == 2:  # one large product is faster than a stack of small ones
+        return matrix_product(rows(x), y).reshape(*x.shape[:-1], y.shape[-1])
+    return matrix_product(x, y)
+
+
+def as_matrices(grad: Any, shapes: list[tuple[int, ...]]) -> Any:
+    """The gradient with the dimensions put back that a vector argument made disappear."""
+    x_shape, y_shape = shapes
+    shape = list(grad.shape)
+    if len(y_shape) == 1:
+        shape.append(1)
+    if len(x_shape) == 1:
+        shape.insert(len(shape) - 1, 1)
+    return reshape(grad, target=tuple(shape))
+
+
+@matmul.vjp("x")
+def _(grad, y, shapes):
+    y = reshape(y, target=(*y.shape, 1)) if y.ndim == 1 else y
+    product = matmul(as_matrices(grad, shapes), swap(y))
+    if len(shapes[0]) > 1:
+        return product
+    return reshape(sum_to(product, target=(1, *shapes[0])), target=shapes[0])
+
+
+@matmul.vjp("y")
+def _(grad, x, shapes):
+    grad = as_matrices(grad, shapes)
+    if x.ndim == 1:
+        x = reshape(x, target=(1, *x.shape))
+    if len(shapes[1]) <= 2:  # shared by the whole stack: one product sums over it as well
+        product = matmul(swap(rows(x)), rows(grad))
+    else:
+        product = matmul(swap(x), grad)
+    return product if len(shapes[1]) > 1 else reshape(product, target=shapes[1])
+
+
+@op
+def linear(x: Array, weight: Array, bias: Array | None = None) -> Array:
+    """x @ weight.T + bias, for x (..., in), weight (out, in), bias (out,)."""
+    out = matrix_product(rows(x), weight.T)
+    if bias is not None:
+        out += bias
+    return out.reshape(*x.shape[:-1], weight.shape[0])
+
+
+@linear.vjp("x")
+def _(grad, weight):
+    return matmul(grad, weight)
+
+
+@linear.vjp("weight")
+def _(grad, x):
+    return matmul(swap(rows(grad)), rows(x))
+
+
+@linear.vjp("bias")
+def _(grad):
+    return sum_rows(rows(grad))
+
+
+@op
+def sum_rows(x: Array) -> Array:
+    """(N, D) -> (D,): the gradient of a bias."""
+    return kernels.sum_rows(x)
+
+
+@sum_rows.vjp("x")
+def _(grad, shape):
+    return expand(grad, target=shape)

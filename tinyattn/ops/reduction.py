@@ -1,0 +1,118 @@
+"""Sums, means, variances, extremes. `dim` is always a tuple of checked dimensions here."""
+
+from __future__ import annotations
+
+import math
+
+from .. import backend
+from ..backend import Array, namespace
+from ..op import op
+from .elementwise import div, equal
+from .shape import expand, reshape
+
+
+def kept(shape: tuple[int, ...], dim: tuple[int, ...]) -> tuple[int, ...]:
+    """`shape` after a reduction that keeps its dimensions."""
+    return tuple(1 if i in dim else n for i, n in enumerate(shape))
+
+
+def count(shape: tuple[int, ...], dim: tuple[int, ...]) -> int:
+    return math.prod(shape[i] for i in dim)
+
+
+@op
+def sum(x: Array, *, dim: tuple[int, ...], keepdim: bool = False) -> Array:
+    return backend.reduce_sum(x, dim, keepdim)
+
+
+@sum.vjp("x")
+def _(grad, shape, dim):
+    return expand(reshape(grad, target=kept(shape, dim)), target=shape)
+
+
+@op
+def sum_to(x: Array, *, target: tuple[int, ...]) -> Array:
+    """Sum over the dimensions in which `target` was broadcast to the shape of `x`."""
+    return backend.sum_to(x, target)
+
+
+@sum_to.vjp("x")
+def _(grad, shape):
+    return expand(grad, target=shape)
+
+
+@op
+def mean(x: Array, *, dim: tuple[int, ...], keepdim: bool = False) -> Array:
+    return backend.reduce_sum(x, dim, keepdim, mean=True)
+
+
+@mean.vjp("x")
+def _(grad, shape, dim):
+    grad = reshape(grad, target=kept(shape, dim))
+    return expand(div(grad, count(shape, dim)), target=shape)
+
+
+@op
+def var(x: Array, *, dim: tuple[int, ...], keepdim: bool = False, correction: int = 1) -> Array:
+    """Sum of squared distances from the mean, over n - correction."""
+    wide = x.astype(backend.wide(x.dtype))
+    centred = wide - backend.reduce_sum(wide, dim, True, mean=True)
+    total = (centred * centred).sum(axis=dim, keepdims=keepdim)
+    degrees = count(x.shape, dim) - correction
+    # No degrees of freedom gives NaN (0/0) or inf, as in PyTorch.
+    return namespace(x).divide(total, max_zero(degrees)).astype(x.dtype)
+
+
+def max_zero(number: int) -> float:
+    return float(number) if number > 0 else 0.0
+
+
+@var.vjp("x")
+def _(grad, x, shape, dim, correction):
+    grad = reshape(grad, target=kept(shape, dim))
+    centred = x - mean(x, dim=dim, keepdim=True)
+    return div(grad * 2, max_zero(count(shape, dim) - correction)) * centred
+
+
+@op
+def max(x: Array, *, dim: tuple[int, ...], keepdim: bool = False) -> Array:
+    return x.max(axis=dim, keepdims=keepdim)
+
+
+@op
+def min(x: Array, *, dim: tuple[int, ...], keepdim: bool = False) -> Array:
+    return x.min(axis=dim, keepdims=keepdim)
+
+
+@max.vjp("x")
+@min.vjp("x")
+def _(grad, x, out, shape, dim):
+    # Elements that tie share the gradient equally.
+    ties = equal(x, reshape(out, target=kept(shape, dim)))
+    shares = div(ties, sum(ties, dim=dim, keepdim=True))
+    return reshape(grad, target=kept(shape, dim)) * shares
+
+
+@op(differentiable=False)
+def argmax(x: Array, *, dim: tuple[int, ...], keepdim: bool = False) -> Array:
+    return along_one(x.argmax, dim, x.ndim, keepdim)
+
+
+@op(differentiable=False)
+def argmin(x: Array, *, dim: tuple[int, ...], keepdim: bool = False) -> Array:
+    return along_one(x.argmin, dim, x.ndim, keepdim)
+
+
+def along_one(method, dim: tuple[int, ...], ndim: int, keepdim: bool) -> Array:
+    """`method` over one dimension, or over the flattened array."""
+    return method(axis=dim[0] if len(dim) == 1 else None, keepdims=keepdim)
+
+
+@op(differentiable=False)
+def any(x: Array, *, dim: tuple[int, ...], keepdim: bool = False) -> Array:
+    return x.any(axis=dim, keepdims=keepdim)
+
+
+@op(differentiable=False)
+def all(x: Array, *, dim: tuple[int, ...], keepdim: bool = False) -> Array:
+    return x.all(axis=dim, keepdims=keepdim)

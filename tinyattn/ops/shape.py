@@ -1,0 +1,145 @@
+"""Reshaping, indexing and joining: each moves elements, its derivative moves them back."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+
+from .. import backend
+from ..backend import Array, namespace
+from ..errors import DtypeError, ShapeError
+from ..op import op
+
+
+@op
+def reshape(x: Array, *, target: tuple[int, ...]) -> Array:
+    return x.reshape(target)
+
+
+@reshape.vjp("x")
+def _(grad, shape):
+    return reshape(grad, target=shape)
+
+
+@op
+def permute(x: Array, *, dims: tuple[int, ...]) -> Array:
+    return x.transpose(dims)
+
+
+@permute.vjp("x")
+def _(grad, dims):
+    inverse = sorted(range(len(dims)), key=dims.__getitem__)
+    return permute(grad, dims=tuple(inverse))
+
+
+@op
+def expand(x: Array, *, target: tuple[int, ...]) -> Array:
+    return namespace(x).broadcast_to(x, target)
+
+
+@expand.vjp("x")
+def _(grad):
+    return grad  # the engine sums what was broadcast
+
+
+@op
+def transfer(x: Array, *, device: str) -> Array:
+    """A copy on another device; the gradient travels back."""
+    return backend.to_device(x, device)
+
+
+@transfer.vjp("x")
+def _(grad, device):
+    return transfer(grad, device="cpu" if device == "cuda" else "cuda")
+
+
+def plain_index(index: Any) -> Any:
+    """An index with the Tensors and lists in it replaced by arrays, and their dtypes checked."""
+    if isinstance(index, tuple):
+        return tuple(plain_index(part) for part in index)
+    if hasattr(index, "_data"):
+        index = index._data
+        index = index.copy() if index.ndim else index.item()
+    elif isinstance(index, (list, np.ndarray)):
+        index = np.array(index, dtype=np.int64 if isinstance(index, list) and not index else None)
+    if isinstance(index, bool) or (hasattr(index, "dtype") and index.dtype.kind not in "iub"):
+        kind = getattr(index, "dtype", type(index).__name__)
+        raise DtypeError(f"an index is made of integers, slices or boolean arrays, got {kind}")
+    return index
+
+
+@op
+def getitem(x: Array, *, index: Any) -> Array:
+    return x[index]
+
+
+@getitem.vjp("x")
+def _(grad, shape, index):
+    return putitem(grad, index=index, target=shape)
+
+
+@op
+def putitem(x: Array, *, index: Any, target: tuple[int, ...]) -> Array:
+    """Zeros of shape `target` with `x` added at `index`: what `getitem` is undone with."""
+    out = namespace(x).zeros(target, x.dtype)
+    parts = index if isinstance(index, tuple) else (index,)
+    if all(part is None or isinstance(part, (int, slice, type(...))) for part in parts):
+        out[index] = x  # no element is addressed twice
+    else:
+        backend.scatter_add(out, index, x)
+    return out
+
+
+@putitem.vjp("x")
+def _(grad, index):
+    return getitem(grad, index=index)
+
+
+@op
+def gather(x: Array, index: Array, *, dim: int) -> Array:
+    if getattr(index, "dtype", np.dtype(object)).kind not in "iu":
+        raise DtypeError(f"gather takes an integer index, got {getattr(index, 'dtype', index)}")
+    fits = index.ndim == x.ndim and all(
+        i == dim or n <= x.shape[i] for i, n in enumerate(index.shape)
+    )
+    if not fits:
+        raise ShapeError(
+            f"gather along dim {dim} of shape {x.shape} takes an index of as many dimensions, "
+            f"no longer in the others, got {index.shape}"
+        )
+    if index.size and (int(index.min()) < 0 or int(index.max()) >= x.shape[dim]):
+        raise IndexError(
+            f"gather: index goes from {int(index.min())} to {int(index.max())}, but dimension "
+            f"{dim} has {x.shape[dim]} elements"
+        )
+    return x[places(index, dim)]
+
+
+@gather.vjp("x")
+def _(grad, index, shape, dim):
+    return putitem(grad, index=places(getattr(index, "_data", index), dim), target=shape)
+
+
+def places(index: Array, dim: int) -> tuple[Array, ...]:
+    """The full index of every element `gather` takes: its own place, but `index` along `dim`."""
+    grid = list(namespace(index).ogrid[tuple(slice(n) for n in index.shape)])
+    if index.ndim == 1:
+        grid = [index]
+    grid[dim] = index
+    return tuple(grid)
+
+
+@op
+def cat(*xs: Array, dim: int) -> Array:
+    return namespace(xs[0]).concatenate(xs, axis=dim)
+
+
+@cat.vjp("xs")
+def _(grad, shapes, dim):
+    ends = [0]
+    for shape in shapes:
+        ends.append(ends[-1] + shape[dim])
+    before = (slice(None),) * dim
+    return tuple(getitem(grad, index=(*before, slice(a, b))) for a, b in pairwise(ends))

@@ -1,0 +1,284 @@
+"""Optimizers and learning-rate schedules, after PyTorch's update rules."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from typing import Any
+
+from . import kernels
+from .autograd import living_lock
+from .backend import Array, namespace
+from .errors import CheckpointError, GraphError
+from .tensor import Tensor
+
+
+def checked_parameters(parameters: Iterable[Tensor] | Tensor) -> list[Tensor]:
+    if isinstance(parameters, Tensor):
+        raise TypeError("parameters must be an iterable of Tensors, such as model.parameters()")
+    found = list(parameters)
+    if not found:
+        raise ValueError("an optimizer needs parameters, got an empty list")
+    for i, parameter in enumerate(found):
+        if not isinstance(parameter, Tensor):
+            raise TypeError(f"parameter {i} is a {type(parameter).__name__}, not a Tensor")
+        if not parameter.is_leaf:
+            raise GraphError(f"parameter {i} was computed; only leaves can be optimized")
+    if len({id(parameter) for parameter in found}) != len(found):
+        raise ValueError("a parameter is listed twice")
+    return found
+
+
+def check(name: str, value: float, low: float, high: float = math.inf) -> float:
+    if not isinstance(value, (int, float)) or not low <= value < high:
+        limits = f"at least {low}" if high == math.inf else f"in [{low}, {high})"
+        raise ValueError(f"{name} must be {limits}, got {value!r}")
+    return float(value)
+
+
+class Optimizer:
+    """What all optimizers share: parameters, a learning rate `lr`, arrays that go with each
+    parameter, and a state that can be saved and taken up again bitwise."""
+
+    def __init__(self, parameters: Iterable[Tensor], lr: float) -> None:
+        self.parameters = checked_parameters(parameters)
+        self.lr = check("lr", lr, 0)
+        self.state: dict[str, list[Array | None]] = {}
+        self.steps: list[int] = [0] * len(self.parameters)
+
+    def zero_grad(self) -> None:
+        """Forget all gradients; without it, the next backward adds to them."""
+        for parameter in self.parameters:
+            parameter.grad = None
+
+    def step(self) -> None:
+        """Move every parameter that has a gradient."""
+        for i, parameter in enumerate(self.parameters):
+            grad = parameter.grad
+            if grad is None:
+                continue
+            # A graph that has not been differentiated yet keeps the values it was computed with;
+            # the new ones then go into an array of their own.
+            locked = living_lock(parameter._data) is not None
+            array = parameter._data.copy() if locked else parameter._data
+            self.steps[i] += 1
+            self.update(i, array, grad._data.astype(array.dtype, copy=False))
+            parameter._data = array
+
+    def update(self, i: int, parameter: Array, grad: Array) -> None:
+        """Change the array of parameter number i in place."""
+        raise TypeError(f"{type(self).__name__} defines no update()")
+
+    def slot(self, name: str, i: int, like: Array) -> Array:
+        """The array `name` that goes with parameter i; zeros at first."""
+        slots = self.state.setdefault(name, [None] * len(self.parameters))
+        array = slots[i]
+        if array is None or array.dtype != like.dtype:
+            array = slots[i] = namespace(like).zeros_like(like)
+        return array
+
+    def state_dict(self) -> dict[str, Any]:
+        """Copies of everything that changes while training, for `ta.save`."""
+        arrays = {
+            f"{name}.{i}": Tensor(array)
+            for name, slots in self.state.items()
+            for i, array in enumerate(slots)
+            if array is not None
+        }
+        return {"lr": self.lr, "steps": list(self.steps), "arrays": arrays}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on from a saved state; refused as a whole if it does not fit."""
+        try:
+            steps, lr = [int(step) for step in state["steps"]], float(state["lr"])
+            entries = {name: state["arrays"][name] for name in state["arrays"]}
+        except (KeyError, TypeError, ValueError) as error:
+            raise CheckpointError(f"not an optimizer's state: {error!r}") from None
+        if len(steps) != len(self.parameters):
+            raise CheckpointError(
+                f"the state is for {len(steps)} parameters, the optimizer has "
+                f"{len(self.parameters)}"
+            )
+        loaded: dict[str, list[Array | None]] = {}
+        for key, value in entries.items():
+            name, _, number = key.rpartition(".")
+            i = int(number) if number.isdigit() else -1
+            if not 0 <= i < len(self.parameters) or value.shape != self.parameters[i].shape:
+                raise CheckpointError(f"the optimizer's state {key!r} fits no parameter")
+            array = Tensor(value, device=self.parameters[i].device)._data
+            loaded.setdefault(name, [None] * len(steps))[i] = array
+        self.state, self.steps, self.lr = loaded, steps, lr
+
+
+class SGD(Optimizer):
+    """Gradient descent: w -= lr * g, or with momentum v = momentum * v + g, w -= lr * v.
+
+    weight_decay adds weight_decay * w to the gradient; nesterov looks ahead by one momentum step.
+    """
+
+    def __init__(
+        self,
+        parameters: Iterable[Tensor],
+        lr: float = 1e-3,
+        momentum: float = 0.0,
+        weight_decay: float = 0.0,
+        nesterov: bool = False,
+    ) -> None:
+        super().__init__(parameters, lr)
+        self.momentum = check("momentum", momentum, 0)
+        self.weight_decay = check("weight_decay", weight_decay, 0)
+        if nesterov and not momentum:
+            raise ValueError("nesterov needs a momentum > 0")
+        self.nesterov = nesterov
+
+    def update(self, i: int, parameter: Array, grad: Array) -> None:
+        if self.weight_decay:
+            grad = grad + self.weight_decay * parameter
+        if self.momentum:
+            velocity = self.slot("velocity", i, parameter)
+            velocity *= self.momentum
+            velocity += grad
+            grad = grad + self.momentum * velocity if self.nesterov else velocity
+        parameter -= self.lr * grad
+
+
+class Adam(Optimizer):
+    """Adam: steps of about lr, scaled for each weight by the spread of its gradients.
+
+    m = beta1 m + (1 - beta1) g,  v = beta2 v + (1 - beta2) g^2,
+    w -= lr * (m / (1 - beta1^t)) / (sqrt(v / (1 - beta2^t)) + eps)
+
+    weight_decay is added to the gradient; AdamW takes it off the weights instead.
+    Source: Kingma and Ba, 2015.
+    """
+
+    decoupled = False
+
+    def __init__(
+        self,
+        parameters: Iterable[Tensor],
+        lr: float = 1e-3,
+        betas: tuple[float, float] = (0.9, 0.999),
+        eps: float = 1e-8,
+        weight_decay: float = 0.0,
+    ) -> None:
+        super().__init__(parameters, lr)
+        self.betas = (check("betas[0]", betas[0], 0, 1), check("betas[1]", betas[1], 0, 1))
+        self.eps = check("eps", eps, 0)
+        self.weight_decay = check("weight_decay", weight_decay, 0)
+
+    def update(self, i: int, parameter: Array, grad: Array) -> None:
+        kernels.adam(
+            parameter,
+            grad,
+            self.slot("m", i, parameter),
+            self.slot("v", i, parameter),
+            self.lr,
+            *self.betas,
+            self.eps,
+            self.weight_decay,
+            self.decoupled,
+            self.steps[i],
+        )
+
+
+class AdamW(Adam):
+    """Adam with decoupled weight decay: w -= lr * weight_decay * w beside Adam's step.
+
+    Source: Loshchilov and Hutter, 2019.
+    """
+
+    decoupled = True
+
+    def __init__(
+        self,
+        parameters: Iterable[Tensor],
+        lr: float = 1e-3,
+        betas: tuple[float, float] = (0.9, 0.999),
+        eps: float = 1e-8,
+        weight_decay: float = 1e-2,
+    ) -> None:
+        super().__init__(parameters, lr, betas, eps, weight_decay)
+
+
+class Schedule:
+    """Sets an optimizer's `lr` by a formula of the step number, counted from 1 with `step()`.
+
+    The rate of the first step is set at once: call `step()` after each `optimizer.step()`.
+    """
+
+    def __init__(self, optimizer: Optimizer) -> None:
+        self.optimizer = optimizer
+        self.step_count = 0
+        self.step()
+
+    def rate(self, step: int) -> float:
+        raise TypeError(f"{type(self).__name__} defines no rate()")
+
+    def step(self) -> None:
+        self.step_count += 1
+        self.optimizer.lr = self.rate(self.step_count)
+
+    def state_dict(self) -> dict[str, int]:
+        return {"step_count": self.step_count}
+
+    def load_state_dict(self, state: dict[str, int]) -> None:
+        self.step_count = int(state["step_count"])
+        self.optimizer.lr = self.rate(self.step_count)
+
+
+class WarmupSchedule(Schedule):
+    """lr = factor * d_model^-0.5 * min(step^-0.5, step * warmup^-1.5): up, then slowly down.
+
+    The schedule of "Attention Is All You Need", 2017, known as Noam.
+    """
+
+    def __init__(
+        self, optimizer: Optimizer, d_model: int, warmup: int = 4000, factor: float = 1.0
+    ) -> None:
+        if d_model < 1 or warmup < 1:
+            raise ValueError(f"d_model and warmup must be >= 1, got {d_model} and {warmup}")
+        self.d_model, self.warmup, self.factor = d_model, warmup, factor
+        super().__init__(optimizer)
+
+    def rate(self, step: int) -> float:
+        return self.factor * self.d_model**-0.5 * min(step**-0.5, step * self.warmup**-1.5)
+
+
+class CosineSchedule(Schedule):
+    """Up linearly over `warmup` steps to the optimizer's lr, then down a half cosine to `final`.
+
+    total: the number of steps at whose end `final` is reached; it stays there.
+    Source: Loshchilov and Hutter, "SGDR", 2017 (one period, without restarts).
+    """
+
+    def __init__(
+        self, optimizer: Optimizer, total: int, warmup: int = 0, final: float = 0.0
+    ) -> None:
+        if not 0 <= warmup < total:
+            raise ValueError(f"warmup must lie in [0, total), got {warmup} of {total}")
+        self.total, self.warmup, self.final = total, warmup, final
+        self.peak = optimizer.lr
+        super().__init__(optimizer)
+
+    def rate(self, step: int) -> float:
+        if step <= self.warmup:
+            return self.peak * step / self.warmup
+        progress = min(1.0, (step - self.warmup) / (self.total - self.warmup))
+        return self.final + (self.peak - self.final) * 0.5 * (1 + math.cos(math.pi * progress))
+
+
+def clip_grad_norm_(parameters: Iterable[Tensor] | Tensor, max_norm: float) -> float:
+    """Scale all gradients together so that their joint Euclidean norm is at most `max_norm`.
+
+    Returns the norm from before. A norm that is not finite is returned and nothing is scaled.
+    """
+    check("max_norm", max_norm, 0)
+    found = [parameters] if isinstance(parameters, Tensor) else parameters
+    grads = [parameter.grad for parameter in found if parameter.grad is not None]
+    squares = [grad._data.reshape(-1).astype("float64") for grad in grads]
+    total = math.sqrt(sum(float(s @ s) for s in squares))
+    if math.isfinite(total) and total > max_norm:
+        for grad in grads:
+            grad._data = grad._data * grad._data.dtype.type(max_norm / total)
+    return total

@@ -1,0 +1,684 @@
+"""Tensor: an array, the node that made it, and every operator a reader may type.
+
+The operators only name an op; the ops themselves, each with its derivative beneath it, are in
+`ops/`, and the walk back through what they recorded is in `autograd.py`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from . import autograd, backend, op, ops
+from .backend import Array
+from .errors import DeviceError, DtypeError, GraphError, InPlaceError, ShapeError
+
+Dims = int | Sequence[int] | None
+
+
+class Tensor(op.TensorBase):
+    """An n-dimensional array that remembers how it was computed.
+
+    Parameters
+    ----------
+    data: numbers, nested lists, a NumPy or CuPy array, or a Tensor; always copied. Python floats
+        become float32 (PyTorch's default), integers int64; arrays keep their dtype.
+    dtype: a NumPy dtype, such as `ta.float64`.
+    device: "cpu" or "cuda"; by default where `data` is.
+    requires_grad: record what is computed from this tensor, so that `backward()` can fill `.grad`.
+
+    Raises DtypeError for data that are not numbers, or when integers shall require gradients.
+
+        >>> import tinyattn as ta
+        >>> x = ta.tensor([1.0, 2.0, 3.0], requires_grad=True)
+        >>> (x * x).sum().backward()
+        >>> x.grad
+        tensor([2., 4., 6.])
+
+    Differs from PyTorch: `max` and `min` return values only (`argmax` gives places), and an array
+    that a recorded graph needs cannot be written to at all; PyTorch notices in `backward`.
+    """
+
+    # NumPy must not take a Tensor apart: `array * tensor` then comes to `Tensor.__rmul__`.
+    __array_ufunc__ = None
+    __slots__ = ()
+
+    def __init__(
+        self,
+        data: Any,
+        dtype: Any = None,
+        device: str | None = None,
+        requires_grad: bool = False,
+    ) -> None:
+        self._data = as_array(data, dtype, device)
+        self._node = None
+        if requires_grad:
+            self.requires_grad = True
+
+    # What it is
+
+    @property
+    def data(self) -> Array:
+        """The backend array itself: write to it to change the tensor, without recording.
+
+        It is read-only while a recorded graph needs it, and always so for results of recorded
+        operations and for views of other tensors' memory. Assigning replaces the array.
+        """
+        array = self._data
+        computed = self._node is not None and self._node.plan is not None
+        if type(array) is np.ndarray and (computed or array.base is not None):
+            array = array.view()
+            array.setflags(write=False)
+        return array
+
+    @data.setter
+    def data(self, value: Any) -> None:
+        if value is self._data:
+            return
+        if self._node is not None and self._node.plan is not None:
+            raise GraphError("data of a computed tensor cannot be replaced: use detach() first")
+        array = value._data if isinstance(value, Tensor) else value
+        owns = type(array) is np.ndarray and array.base is None and array.dtype.isnative
+        array = array if owns else as_array(array, None, None)
+        if self._node is not None:
+            require_float(array.dtype, "a tensor that requires gradients")
+            self._node.shape, self._node.dtype = array.shape, array.dtype
+        self._data = array
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self._data.shape
+
+    @property
+    def ndim(self) -> int:
+        return self._data.ndim
+
+    @property
+    def dtype(self) -> np.dtype:
+        return self._data.dtype
+
+    @property
+    def device(self) -> str:
+        return backend.device_of(self._data)
+
+    @property
+    def T(self) -> Tensor:  # noqa: N802
+        """All dimensions in reverse order."""
+        return self.permute(*reversed(range(self.ndim)))
+
+    def size(self, dim: int | None = None) -> Any:
+        return self.shape if dim is None else self.shape[dim]
+
+    def dim(self) -> int:
+        return self.ndim
+
+    def numel(self) -> int:
+        return self._data.size
+
+    def __len__(self) -> int:
+        if not self.ndim:
+            raise TypeError("a 0-d tensor has no length")
+        return self.shape[0]
+
+    def __repr__(self) -> str:
+        text = np.array2string(self.cpu()._data, separator=", ", prefix="tensor(")
+        notes = []
+        if self.dtype not in (np.float32, np.int64, np.bool_):
+            notes.append(f", dtype={self.dtype}")
+        if self.device != "cpu":
+            notes.append(f", device='{self.device}'")
+        if self._node is not None:
+            plan = self._node.plan
+            notes.append(", requires_grad=True" if plan is None else f", made_by={plan.name}")
+        return f"tensor({text}{''.join(notes)})"
+
+    # Gradients
+
+    @property
+    def requires_grad(self) -> bool:
+        """Whether operations on this tensor are recorded."""
+        return self._node is not None
+
+    @requires_grad.setter
+    def requires_grad(self, value: bool) -> None:
+        if value and self._node is None:
+            require_float(self.dtype, "a tensor that requires gradients")
+            self._node = autograd.Leaf(self._data)
+        elif not value:
+            if not self.is_leaf:
+                raise GraphError("only a leaf can stop requiring gradients; use detach()")
+            self._node = None
+
+    def requires_grad_(self, requires_grad: bool = True) -> Tensor:
+        self.requires_grad = requires_grad
+        return self
+
+    @property
+    def is_leaf(self) -> bool:
+        """Whether this tensor stands at the beginning: it was not computed by a recorded op."""
+        return self._node is None or self._node.plan is None
+
+    @property
+    def grad(self) -> Tensor | None:
+        """The gradient that `backward` has added up here, or None."""
+        return None if self._node is None else self._node.grad
+
+    @grad.setter
+    def grad(self, value: Tensor | None) -> None:
+        if value is not None:
+            if not isinstance(value, Tensor):
+                raise TypeError(f"grad must be a Tensor or None, got {type(value).__name__}")
+            if value.shape != self.shape:
+                raise ShapeError(f"grad must have shape {self.shape}, got {value.shape}")
+            if self._node is None:
+                raise GraphError("a tensor that does not require gradients has no grad")
+        if self._node is not None:
+            self._node.grad = value
+
+    def retain_grad(self) -> None:
+        """Keep `.grad` here too, although this tensor was computed."""
+        if self._node is None:
+            raise GraphError("retain_grad: this tensor does not require gradients")
+        self._node.hold_grad = True
+
+    def backward(
+        self,
+        gradient: Tensor | None = None,
+        retain_graph: bool | None = None,
+        create_graph: bool = False,
+    ) -> None:
+        """Add the gradient of this tensor with respect to every leaf to that leaf's `.grad`.
+
+        gradient: what is multiplied with the derivative (vector-Jacobian product), of this
+            tensor's shape; for a tensor of one element it is 1 when left out.
+        retain_graph: keep the graph for another call; by default only with `create_graph`.
+        create_graph: record the gradients' own computation, for derivatives of higher order.
+
+        Raises GraphError if nothing was recorded, if the graph has been freed, or if `gradient`
+        is missing; ShapeError if it does not fit.
+
+            >>> x = ta.tensor([1.0, 2.0], requires_grad=True)
+            >>> (x * 3).backward(ta.tensor([1.0, 10.0]))
+            >>> x.grad
+            tensor([ 3., 30.])
+        """
+        autograd.backward(self, gradient, retain_graph, create_graph)
+
+    def detach(self) -> Tensor:
+        """The same values (and memory), outside any graph."""
+        return from_array(self._data)
+
+    # To numbers and other libraries
+
+    def item(self) -> Any:
+        """The only element, as a Python number."""
+        if self._data.size != 1:
+            raise ShapeError(f"item() takes a tensor of one element, got shape {self.shape}")
+        return self._data.item()
+
+    def tolist(self) -> Any:
+        return self._data.tolist()
+
+    def numpy(self) -> np.ndarray:
+        """The values as a NumPy array of their own."""
+        return np.array(backend.to_device(self._data, "cpu"))
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
+        return np.array(backend.to_device(self._data, "cpu"), dtype=dtype)
+
+    def __dlpack__(self, **options: Any) -> Any:
+        # A copy: whoever receives the memory could otherwise write to it unseen.
+        return self._data.copy().__dlpack__(**options)
+
+    def __dlpack_device__(self) -> Any:
+        return self._data.__dlpack_device__()
+
+    def __float__(self) -> float:
+        return float(self.item())
+
+    def __int__(self) -> int:
+        return int(self.item())
+
+    def __bool__(self) -> bool:
+        if self._data.size != 1:
+            raise ShapeError(
+                f"the truth of a tensor of shape {self.shape} is ambiguous: use any() or all()"
+            )
+        return bool(self.item())
+
+    def __index__(self) -> int:
+        if self.dtype.kind not in "iu":
+            raise DtypeError(f"only an integer tensor can be an index, got {self.dtype}")
+        return int(self.item())
+
+    __hash__ = object.__hash__
+
+    # To another dtype or device
+
+    def to(self, *args: Any, dtype: Any = None, device: str | None = None) -> Tensor:
+        """In another dtype, on another device, or both: `x.to("cuda")`, `x.to(ta.float64)`."""
+        for argument in args:
+            if argument in ("cpu", "cuda"):
+                device = argument
+            elif isinstance(argument, Tensor):
+                dtype, device = argument.dtype, argument.device
+            else:
+                dtype = argument
+        result = self
+        if dtype is not None and (wanted := checked_dtype(dtype)) != self.dtype:
+            if wanted.kind == "f":
+                result = ops.cast(result, dtype=wanted)
+            else:
+                result = from_array(result._data.astype(wanted))
+        if device is not None and device != self.device:
+            backend.module_of(device)
+            result = ops.transfer(result, device=device)
+        return result
+
+    def cpu(self) -> Tensor:
+        return self.to("cpu")
+
+    def cuda(self) -> Tensor:
+        return self.to("cuda")
+
+    def float(self) -> Tensor:
+        return self.to(np.float32)
+
+    def double(self) -> Tensor:
+        return self.to(np.float64)
+
+    def half(self) -> Tensor:
+        return self.to(np.float16)
+
+    def long(self) -> Tensor:
+        return self.to(np.int64)
+
+    def bool(self) -> Tensor:
+        return self.to(np.bool_)
+
+    # Arithmetic
+
+    __add__ = ops.add
+
+    def __radd__(self, other: Any) -> Tensor:
+        return ops.add(other, self)
+
+    __sub__ = ops.sub
+
+    def __rsub__(self, other: Any) -> Tensor:
+        return ops.sub(other, self)
+
+    __mul__ = ops.mul
+
+    def __rmul__(self, other: Any) -> Tensor:
+        return ops.mul(other, self)
+
+    __truediv__ = ops.div
+
+    def __rtruediv__(self, other: Any) -> Tensor:
+        return ops.div(other, self)
+
+    __pow__ = ops.pow
+
+    def __rpow__(self, other: Any) -> Tensor:
+        return ops.pow(other, self)
+
+    __matmul__ = ops.matmul
+
+    def __rmatmul__(self, other: Any) -> Tensor:
+        return ops.matmul(other, self)
+
+    __neg__ = ops.neg
+
+    def __pos__(self) -> Tensor:
+        return self
+
+    __abs__ = ops.abs
+
+    # Comparisons and logic; their results are boolean and have no gradient
+
+    __eq__ = ops.equal
+    __ne__ = ops.not_equal
+    __lt__ = ops.less
+    __le__ = ops.less_equal
+    __gt__ = ops.greater
+    __ge__ = ops.greater_equal
+    __and__ = ops.logical_and
+    __rand__ = __and__
+
+    __or__ = ops.logical_or
+    __ror__ = __or__
+
+    __xor__ = ops.logical_xor
+    __rxor__ = __xor__
+
+    __invert__ = ops.logical_not
+    isnan = ops.isnan
+    isfinite = ops.isfinite
+
+    def any(self, dim: Dims = None, keepdim: bool = False) -> Tensor:
+        return ops.any(self, dim=dims_of(self, dim), keepdim=keepdim)
+
+    def all(self, dim: Dims = None, keepdim: bool = False) -> Tensor:
+        return ops.all(self, dim=dims_of(self, dim), keepdim=keepdim)
+
+    # In place
+
+    def __iadd__(self, other: Any) -> Tensor:
+        return self._in_place(ops.add, other)
+
+    def __isub__(self, other: Any) -> Tensor:
+        return self._in_place(ops.sub, other)
+
+    def __imul__(self, other: Any) -> Tensor:
+        return self._in_place(ops.mul, other)
+
+    def __itruediv__(self, other: Any) -> Tensor:
+        return self._in_place(ops.div, other)
+
+    def _in_place(self, operation: Any, other: Any) -> Tensor:
+        """`x += y`: a new tensor where it has to be recorded, else a change of x itself."""
+        other_recorded = isinstance(other, Tensor) and other.requires_grad
+        if autograd.is_grad_enabled() and (self.requires_grad or other_recorded):
+            if self.requires_grad and self.is_leaf:
+                raise InPlaceError(
+                    "a leaf that requires gradients cannot be changed in place while operations "
+                    "are recorded: do it under ta.no_grad(), or write x = x + y"
+                )
+            return operation(self, other)
+        result = operation(self.detach(), other)._data
+        if result.shape != self.shape:
+            raise ShapeError(
+                f"an in-place result must keep the shape {self.shape}, got {result.shape}"
+            )
+        if result.dtype.kind == "f" and self.dtype.kind != "f":
+            raise DtypeError(f"a {result.dtype} result does not fit in place into {self.dtype}")
+        check_writable(self._data)
+        self._data[...] = result
+        return self
+
+    def __setitem__(self, index: Any, value: Any) -> None:
+        """Write into the tensor; refused when it is recorded or a graph needs its array."""
+        recorded = self.requires_grad or (isinstance(value, Tensor) and value.requires_grad)
+        if recorded and (autograd.is_grad_enabled() or not self.is_leaf):
+            raise InPlaceError(
+                "writing into a tensor cannot be recorded: build the result with ta.where, "
+                "masked_fill or ta.cat, or write under ta.no_grad()"
+            )
+        check_writable(self._data)
+        value = value._data if isinstance(value, Tensor) else value
+        try:
+            self._data[ops.plain_index(index)] = value
+        except ValueError as error:
+            raise ShapeError(f"cannot write into a tensor of shape {self.shape}: {error}") from None
+
+    # Elementwise
+
+    exp = ops.exp
+    log = ops.log
+    sqrt = ops.sqrt
+    sin = ops.sin
+    cos = ops.cos
+    tanh = ops.tanh
+    sigmoid = ops.sigmoid
+    relu = ops.relu
+    erf = ops.erf
+    abs = ops.abs
+    pow = ops.pow
+    clone = ops.clone
+
+    def clamp(self, min: Any = None, max: Any = None) -> Tensor:
+        """Limited to [min, max]; inside, the gradient passes, outside it is 0."""
+        if min is None and max is None:
+            raise ValueError("clamp takes min, max or both")
+        return ops.clamp(self, min=min, max=max)
+
+    def masked_fill(self, mask: Any, value: Any) -> Tensor:
+        """`value` wherever `mask` is True."""
+        mask = mask if isinstance(mask, Tensor) else Tensor(mask, device=self.device)
+        if mask.dtype != np.bool_:
+            raise DtypeError(f"masked_fill takes a boolean mask, got {mask.dtype}")
+        if np.broadcast_shapes(mask.shape, self.shape) != self.shape:
+            raise ShapeError(f"a mask of shape {mask.shape} does not fit a tensor {self.shape}")
+        return ops.where(mask, value, self)
+
+    # Reductions
+
+    def sum(self, dim: Dims = None, keepdim: bool = False, **numpy_names: Any) -> Tensor:
+        """Sum over one dimension, several, or all; accumulated wider than float32."""
+        dim, keepdim = from_numpy_names(dim, keepdim, numpy_names)
+        return ops.sum(self, dim=dims_of(self, dim), keepdim=keepdim)
+
+    def mean(self, dim: Dims = None, keepdim: bool = False, **numpy_names: Any) -> Tensor:
+        dim, keepdim = from_numpy_names(dim, keepdim, numpy_names)
+        require_float(self.dtype, "mean")
+        return ops.mean(self, dim=dims_of(self, dim), keepdim=keepdim)
+
+    def var(
+        self, dim: Dims = None, unbiased: bool = True, keepdim: bool = False, **numpy_names: Any
+    ) -> Tensor:
+        """Variance; divided by n - 1 like PyTorch's, or by n with `unbiased=False`."""
+        dim, keepdim = from_numpy_names(dim, keepdim, numpy_names)
+        require_float(self.dtype, "var")
+        return ops.var(self, dim=dims_of(self, dim), keepdim=keepdim, correction=int(unbiased))
+
+    def std(self, dim: Dims = None, unbiased: bool = True, keepdim: bool = False) -> Tensor:
+        return self.var(dim, unbiased, keepdim).sqrt()
+
+    def max(self, dim: Dims = None, keepdim: bool = False, **numpy_names: Any) -> Tensor:
+        """The largest values; those that tie share the gradient (PyTorch's `amax`)."""
+        dim, keepdim = from_numpy_names(dim, keepdim, numpy_names)
+        return ops.max(self, dim=dims_of(self, dim), keepdim=keepdim)
+
+    def min(self, dim: Dims = None, keepdim: bool = False, **numpy_names: Any) -> Tensor:
+        """The smallest values; those that tie share the gradient (PyTorch's `amin`)."""
+        dim, keepdim = from_numpy_names(dim, keepdim, numpy_names)
+        return ops.min(self, dim=dims_of(self, dim), keepdim=keepdim)
+
+    amax = max
+    amin = min
+
+    def argmax(self, dim: int | None = None, keepdim: bool = False) -> Tensor:
+        return ops.argmax(self, dim=dims_of(self, dim), keepdim=keepdim)
+
+    def argmin(self, dim: int | None = None, keepdim: bool = False) -> Tensor:
+        return ops.argmin(self, dim=dims_of(self, dim), keepdim=keepdim)
+
+    def sum_to(self, shape: tuple[int, ...]) -> Tensor:
+        """Undo a broadcast: sum over the dimensions that `shape` lacks or has as 1."""
+        return ops.sum_to(self, target=tuple(shape))
+
+    def softmax(self, dim: int = -1) -> Tensor:
+        from . import functional
+
+        return functional.softmax(self, dim)
+
+    def log_softmax(self, dim: int = -1) -> Tensor:
+        from . import functional
+
+        return functional.log_softmax(self, dim)
+
+    # Shape
+
+    def reshape(self, *shape: Any) -> Tensor:
+        return ops.reshape(self, target=sizes_of(shape))
+
+    view = reshape
+
+    def permute(self, *dims: Any) -> Tensor:
+        dims = sizes_of(dims)
+        if sorted(one_dim(self, dim) for dim in dims) != list(range(self.ndim)):
+            raise ShapeError(f"permute takes each of {self.ndim} dimensions once, got {dims}")
+        return ops.permute(self, dims=tuple(one_dim(self, dim) for dim in dims))
+
+    def transpose(self, dim0: int, dim1: int) -> Tensor:
+        """Two dimensions exchanged."""
+        dims = list(range(self.ndim))
+        a, b = one_dim(self, dim0), one_dim(self, dim1)
+        dims[a], dims[b] = dims[b], dims[a]
+        return ops.permute(self, dims=tuple(dims))
+
+    swapaxes = transpose
+
+    def expand(self, *shape: Any) -> Tensor:
+        """Broadcast to `shape`; -1 keeps a size. No memory is copied."""
+        sizes = list(sizes_of(shape))
+        extra = len(sizes) - self.ndim
+        for i, size in enumerate(sizes):
+            if size == -1 and i >= extra:
+                sizes[i] = self.shape[i - extra]
+        return ops.expand(self, target=tuple(sizes))
+
+    def squeeze(self, dim: Dims = None) -> Tensor:
+        drop = range(self.ndim) if dim is None else dims_of(self, dim)
+        return self.reshape([n for i, n in enumerate(self.shape) if not (i in drop and n == 1)])
+
+    def unsqueeze(self, dim: int) -> Tensor:
+        if not -self.ndim - 1 <= dim <= self.ndim:
+            raise IndexError(f"unsqueeze: dim {dim} is out of range for {self.ndim} dimensions")
+        dim = dim if dim >= 0 else dim + self.ndim + 1
+        return self.reshape([*self.shape[:dim], 1, *self.shape[dim:]])
+
+    def flatten(self, start_dim: int = 0, end_dim: int = -1) -> Tensor:
+        if not self.ndim:
+            return self.reshape(1)
+        start, end = one_dim(self, start_dim), one_dim(self, end_dim)
+        merged = math.prod(self.shape[start : end + 1])
+        return self.reshape([*self.shape[:start], merged, *self.shape[end + 1 :]])
+
+    def __getitem__(self, index: Any) -> Tensor:
+        """Slices, integers, integer arrays, boolean masks, None and Ellipsis, as in NumPy."""
+        return ops.getitem(self, index=ops.plain_index(index))
+
+    def __iter__(self) -> Iterator[Tensor]:
+        if not self.ndim:
+            raise TypeError("a 0-d tensor cannot be iterated over")
+        return (self[i] for i in range(len(self)))
+
+    def gather(self, dim: int, index: Tensor) -> Tensor:
+        """out[i][j][k] = self[index[i][j][k]][j][k] for dim 0, and so on for other dims."""
+        return ops.gather(self, index, dim=one_dim(self, dim))
+
+    def split(self, sizes: int | Sequence[int], dim: int = 0) -> tuple[Tensor, ...]:
+        """Pieces along `dim`: of one size each (the last may be smaller), or of given sizes."""
+        dim = one_dim(self, dim)
+        total = self.shape[dim]
+        if isinstance(sizes, int):
+            if sizes <= 0:
+                raise ValueError(f"split takes a size > 0, got {sizes}")
+            sizes = [min(sizes, total - i) for i in range(0, total, sizes)] or [0]
+        if sum(sizes) != total:
+            raise ShapeError(f"split sizes {list(sizes)} do not add up to {total} (dim {dim})")
+        ends = [sum(sizes[: i + 1]) for i in range(len(sizes))]
+        before = (slice(None),) * dim
+        return tuple(
+            self[(*before, slice(end - size, end))] for size, end in zip(sizes, ends, strict=True)
+        )
+
+    def chunk(self, chunks: int, dim: int = 0) -> tuple[Tensor, ...]:
+        """At most `chunks` pieces of equal size along `dim`."""
+        return self.split(-(-self.shape[one_dim(self, dim)] // chunks) or 1, dim)
+
+
+op.Tensor = Tensor  # what ops return from now on
+backend.register_tensor(Tensor, ops)
+
+
+def from_array(array: Array) -> Tensor:
+    """A Tensor around an array, without a copy."""
+    tensor = object.__new__(Tensor)
+    tensor._data = array
+    tensor._node = None
+    return tensor
+
+
+def checked_dtype(dtype: Any) -> np.dtype:
+    """A dtype tinyattn computes with: booleans, integers, float16, float32, float64."""
+    try:
+        checked = np.dtype(dtype)
+    except TypeError:
+        raise DtypeError(f"not a dtype: {dtype!r}") from None
+    if checked.kind not in "biuf" or checked.itemsize > 8:
+        raise DtypeError(f"tensors hold booleans, integers or floats up to 64 bits, got {checked}")
+    # NumPy's one object for each native dtype, which a hot path may compare with `is`.
+    return np.dtype(checked.type)
+
+
+def require_float(dtype: np.dtype, what: str) -> None:
+    if dtype.kind != "f":
+        raise DtypeError(f"{what} needs a floating dtype, got {dtype}: use .to(ta.float32)")
+
+
+def as_array(data: Any, dtype: Any, device: str | None) -> Array:
+    """A fresh array of numbers from anything a user may pass."""
+    if isinstance(data, Tensor):
+        data = data._data
+    if isinstance(data, np.ma.MaskedArray):
+        raise DtypeError("a masked array would lose its mask: pass .filled(value) and a mask")
+    known = type(data) in backend._namespaces
+    try:
+        array = data if known else np.asarray(data)
+    except ValueError as error:
+        raise ShapeError(f"not a rectangular array of numbers: {error}") from None
+    if dtype is None and not known and not isinstance(data, (np.ndarray, np.generic)):
+        # Python floats have no precision of their own; PyTorch's default is float32.
+        dtype = np.float32 if array.dtype.kind == "f" else None
+    wanted = checked_dtype(array.dtype if dtype is None else dtype)
+    checked_dtype(array.dtype)
+    array = array.astype(wanted)  # always a copy, and in native byte order
+    return backend.to_device(array, device or backend.device_of(array))
+
+
+def check_writable(array: Array) -> None:
+    """Refuse to change an array that a recorded graph still needs."""
+    locked = autograd.living_lock(array) or (
+        isinstance(array.base, np.ndarray) and autograd.living_lock(array.base)
+    )
+    if locked or (type(array) is np.ndarray and not array.flags.writeable):
+        raise InPlaceError(
+            "a recorded graph still needs this array, so it cannot be changed: run backward() or "
+            "drop the graph first, work under ta.no_grad(), or change a clone()"
+        )
+
+
+def from_numpy_names(dim: Dims, keepdim: bool, names: dict[str, Any]) -> tuple[Dims, bool]:
+    """NumPy says `axis` and `keepdims`; both spellings mean the same here."""
+    if not names:
+        return dim, keepdim
+    if unknown := set(names) - {"axis", "keepdims"}:
+        raise TypeError(f"unexpected argument {sorted(unknown)[0]!r}")
+    return names.get("axis", dim), names.get("keepdims", keepdim)
+
+
+def one_dim(tensor: Tensor, dim: int) -> int:
+    """`dim` counted from the front, checked."""
+    ndim = tensor.ndim or 1  # PyTorch lets a 0-d tensor be addressed as if it had one dimension
+    if isinstance(dim, bool) or not hasattr(dim, "__index__"):
+        raise TypeError(f"a dimension is an integer, got {dim!r}")
+    if not -ndim <= dim < ndim:
+        raise IndexError(
+            f"dim {dim} is out of range for a tensor of shape {tensor.shape}: "
+            f"expected {-ndim} to {ndim - 1}"
+        )
+    return int(dim) % ndim
+
+
+def dims_of(tensor: Tensor, dim: Dims) -> tuple[int, ...]:
+    """The dimensions a reduction goes over; None means all of them."""
+    if dim is None:
+        return tuple(range(tensor.ndim))
+    dims = dim if isinstance(dim, (tuple, list)) else (dim,)
+    checked = tuple(one_dim(tensor, d) for d in dims)
+    if len(set(checked)) != len(checked):
+        raise ValueError(f"a dimension is named twice in {dims}")
+    return checked if tensor.ndim else ()
+
+
+def sizes_of(arguments: Sequence[Any]) -> tuple[int, ...]:
+    """Sizes given one by one or as one sequence."""
+    if len(arguments) == 1 and isinstance(arguments[0], (tuple, list)):
+        arguments = arguments[0]
+    return tuple(int(size) for size in arguments)
