@@ -3,7 +3,8 @@
     import tinyattn as ta
     from tinyattn import nn, optim, functional as F, masks, viz
 
-Reading order: `tensor`, `autograd`, `op`, `ops/`, `kernels/`, `functional`, `masks`, `nn/`, `optim`.
+Reading order: `tensor`, `op`, `graph`, `derivative`, `autograd`, `ops/`, `kernels/`, `functional`,
+`masks`, `nn/`, `optim`.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from typing import Any
 import numpy as _np
 
 from . import functional, masks, nn, optim
-from .autograd import enable_grad, grad, is_grad_enabled, no_grad, set_grad_enabled
+from .autograd import grad
 from .backend import cuda_is_available
 from .create import (
     arange,
@@ -42,6 +43,7 @@ from .create import (
     zeros,
     zeros_like,
 )
+from .graph import enable_grad, is_grad_enabled, no_grad, set_grad_enabled
 from .op import op
 from .random import get_rng_state, manual_seed, set_rng_state
 from .tensor import Tensor
@@ -60,12 +62,69 @@ _LAZY = {
     "load": "checkpoint",
 }
 
+__all__ = [
+    "Tensor",
+    "arange",
+    "bool",
+    "cat",
+    "cuda_is_available",
+    "empty",
+    "enable_grad",
+    "errors",
+    "eye",
+    "float16",
+    "float32",
+    "float64",
+    "full",
+    "full_like",
+    "functional",
+    "get_rng_state",
+    "grad",
+    "gradcheck",
+    "gradgradcheck",
+    "int8",
+    "int16",
+    "int32",
+    "int64",
+    "is_grad_enabled",
+    "linspace",
+    "load",
+    "manual_seed",
+    "masks",
+    "maximum",
+    "minimum",
+    "nn",
+    "no_grad",
+    "ones",
+    "ones_like",
+    "op",
+    "optim",
+    "rand",
+    "rand_like",
+    "randint",
+    "randn",
+    "randn_like",
+    "randperm",
+    "save",
+    "set_grad_enabled",
+    "set_rng_state",
+    "stack",
+    "tensor",
+    "tril",
+    "triu",
+    "uint8",
+    "viz",
+    "where",
+    "zeros",
+    "zeros_like",
+]
+
 
 def __getattr__(name: str) -> Any:
     if name in _LAZY:
         value = getattr(importlib.import_module(f".{_LAZY[name]}", __name__), name)
         globals()[name] = value  # in the place of the submodule of the same name, if there is one
         return value
-    if name in ("viz", "errors", "data"):
+    if name in ("viz", "errors"):
         return importlib.import_module(f".{name}", __name__)
     raise AttributeError(f"module 'tinyattn' has no attribute {name!r}")

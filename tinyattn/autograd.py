@@ -1,168 +1,25 @@
-"""Reverse-mode differentiation: what is recorded, and how gradients flow back through it.
-
-Each recorded operation leaves a `Node` that knows how to turn the gradient of its output into
-gradients of its inputs, and which nodes made those inputs. Nodes point only towards inputs and
-never hold the output's Tensor, so there are no reference cycles: a graph is freed the moment its
-last Tensor is dropped, without the garbage collector.
+"""Reverse-mode differentiation: how gradients flow back through what was recorded.
 
     y = x * w            Tensor y -> Node(mul) -> Leaf of x
                                                -> Leaf of w
-    y.backward(g)        walks the nodes once each, outputs before inputs.
+    y.backward(g)        visits each node once, outputs before inputs
+
+`propagate` is the whole algorithm; around it stand the search for what it has to visit, and the
+two ways to ask for gradients, `backward` and `grad`.
 """
 
 from __future__ import annotations
 
-import functools
 import sys
-import threading
-import weakref
-from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Any, TypeVar
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
-from .backend import Array, namespace
+from .backend import namespace
 from .errors import DeviceError, GraphError, ShapeError
+from .graph import Leaf, Node, TensorBase, set_grad_enabled, wrap
 
 if TYPE_CHECKING:
-    from .op import Plan
     from .tensor import Tensor
-
-
-class Leaf:
-    """The graph's end at a tensor that requires gradients; the gradient is kept here.
-
-    The tensor owns its leaf and not the other way round, so a graph keeps a leaf's gradient
-    alive, never the leaf's array.
-    """
-
-    __slots__ = ("dtype", "grad", "hold_grad", "shape")
-    plan = None
-    parents = ()
-
-    def __init__(self, array: Array) -> None:
-        self.shape = array.shape
-        self.dtype = array.dtype
-        self.grad: Tensor | None = None
-        self.hold_grad = True
-
-
-class Node:
-    """One recorded operation. `op.py` fills the slots; a method call here would cost too much.
-
-    plan     what the operation needs and how its gradients are computed
-    parents  for each argument its Node or Leaf, or None where no gradient is wanted;
-             None as a whole once backward has freed the node
-    saved    the arrays and values the derivative asked for, and the locks that protect them
-    shape, dtype  of the output, which its gradient must match
-    """
-
-    __slots__ = ("dtype", "grad", "hold_grad", "parents", "plan", "saved", "shape")
-    plan: Plan
-    parents: tuple[Node | Leaf | None, ...] | None
-    saved: tuple[Any, ...]
-    shape: tuple[int, ...]
-    dtype: np.dtype
-    grad: Tensor | None
-    hold_grad: bool
-
-
-class GradMode(threading.local):
-    """Whether operations are recorded, for each thread on its own."""
-
-    enabled = True
-
-
-grad_mode = GradMode()
-Function = TypeVar("Function", bound=Callable[..., Any])
-
-
-class set_grad_enabled:
-    """Switch recording on or off: at once, in a with-block, or for a decorated function."""
-
-    def __init__(self, enabled: bool) -> None:
-        self.enabled = enabled
-        self.previous: list[bool] = []  # a stack, so that one object may be entered again inside
-
-    def __enter__(self) -> None:
-        self.previous.append(grad_mode.enabled)
-        grad_mode.enabled = self.enabled
-
-    def __exit__(self, *_: object) -> None:
-        grad_mode.enabled = self.previous.pop()
-
-    def __call__(self, function: Function) -> Function:
-        @functools.wraps(function)
-        def wrapped(*args: Any, **kwargs: Any) -> Any:
-            with set_grad_enabled(self.enabled):
-                return function(*args, **kwargs)
-
-        return wrapped  # type: ignore[return-value]
-
-
-class no_grad(set_grad_enabled):
-    """Record nothing: `with ta.no_grad():` or `@ta.no_grad()`."""
-
-    def __init__(self) -> None:
-        super().__init__(False)
-
-
-class enable_grad(set_grad_enabled):
-    """Record again inside a `no_grad` block: `with ta.enable_grad():` or `@ta.enable_grad()`."""
-
-    def __init__(self) -> None:
-        super().__init__(True)
-
-
-def is_grad_enabled() -> bool:
-    """Whether operations are being recorded in this thread."""
-    return grad_mode.enabled
-
-
-class WriteLock:
-    """Keeps an array read-only for as long as a recorded operation holds this object.
-
-    A gradient computed from a changed array would be wrong without a sign of it, so arrays that
-    outsiders can reach are locked while a graph needs them. Nodes hold the locks; when the last
-    node lets go, reference counting unlocks the array again. CuPy arrays have no such flag: there
-    a lock stops tinyattn's own in-place operations only.
-    """
-
-    __slots__ = ("__weakref__", "array", "late", "owner", "unlock")
-    alive: dict[int, weakref.ref[WriteLock]] = {}  # by id: a lock keeps its array, so ids are safe
-
-    def __init__(self, array: Array) -> None:
-        self.array = array
-        self.late: list[Array] = []
-        base = array.base
-        # Locking a view is not enough: its memory can be written through the array that owns it.
-        self.owner = write_lock(base) if isinstance(base, np.ndarray) else None
-        # What was read-only before stays so afterwards.
-        self.unlock = type(array) is np.ndarray and array.flags.writeable
-        if self.unlock:
-            array.setflags(write=False)
-        WriteLock.alive[id(array)] = weakref.ref(self)
-
-    def __del__(self) -> None:
-        WriteLock.alive.pop(id(self.array), None)
-        self.owner = None
-        for array in (self.array, *self.late) if self.unlock else self.late:
-            base = array.base
-            if base is None or not isinstance(base, np.ndarray) or base.flags.writeable:
-                array.setflags(write=True)
-            elif (owner := living_lock(base)) is not None:
-                owner.late.append(array)  # a view cannot be unlocked before its owner
-
-
-def living_lock(array: Array) -> WriteLock | None:
-    """The lock some live graph holds on `array`, if there is one."""
-    reference = WriteLock.alive.get(id(array))
-    return None if reference is None else reference()
-
-
-def write_lock(array: Array) -> WriteLock:
-    """The lock of `array`: the living one or a new one."""
-    return living_lock(array) or WriteLock(array)
 
 
 def reachable(roots: Iterable[Node | Leaf]) -> dict[Node | Leaf, int]:
@@ -193,7 +50,7 @@ def leading_to(targets: Sequence[Node | Leaf], uses: dict[Node | Leaf, int]) -> 
         for parent in node.parents or ():
             if parent is not None:
                 users.setdefault(parent, []).append(node)
-    useful = set(target for target in targets if target in uses)
+    useful = {target for target in targets if target in uses}
     stack = list(useful)
     while stack:
         for user in users.get(stack.pop(), ()):
@@ -221,9 +78,10 @@ def propagate(
     uses = reachable(roots)
     useful = None if targets is None else leading_to(targets, uses)
     wanted = None if targets is None else set(targets)
-    pending: dict[Node | Leaf, Any] = {}
-    owned: set[Node | Leaf] = set()  # whose pending array was made here and is held nowhere else
+    pending: dict[Any, Any] = {}
+    owned: set[Any] = set()  # whose pending array was made here and is held nowhere else
     found: dict[Node | Leaf, Any] = {}
+    node: Any
 
     for root, gradient in zip(roots, gradients, strict=True):
         pending[root] = gradient if root not in pending else pending[root] + gradient
@@ -278,7 +136,7 @@ def backward(
         found = propagate([root], [start], None, retain, create_graph)
         # All at the end: an interrupt on the way leaves every `.grad` as it was.
         for node, value in found.items():
-            value = value if create_graph else as_tensor(value)
+            value = value if create_graph else wrap(value)
             # Never in place: somebody may be holding the gradient of the last call.
             node.grad = value if node.grad is None else node.grad + value
 
@@ -304,9 +162,8 @@ def grad(
         >>> ta.grad(slope, x)
         (tensor(12.),)
     """
-    outputs = [outputs] if hasattr(outputs, "backward") else list(outputs)
-    inputs = [inputs] if hasattr(inputs, "backward") else list(inputs)
-    if grad_outputs is None or hasattr(grad_outputs, "backward"):
+    outputs, inputs = listed(outputs), listed(inputs)
+    if grad_outputs is None or isinstance(grad_outputs, TensorBase):
         grad_outputs = [grad_outputs] * len(outputs)
     if len(grad_outputs) != len(outputs):
         raise ValueError(f"grad got {len(outputs)} outputs but {len(grad_outputs)} grad_outputs")
@@ -315,10 +172,9 @@ def grad(
         starting_gradient(output, gradient, create_graph)
         for output, gradient in zip(outputs, grad_outputs, strict=True)
     ]
-    for i, tensor in enumerate(inputs):
-        if tensor._node is None:
-            raise GraphError(f"input {i} does not require gradients")
-    targets = [tensor._node for tensor in inputs]
+    targets: list[Any] = [tensor._node for tensor in inputs]
+    if None in targets:
+        raise GraphError(f"input {targets.index(None)} does not require gradients")
     if not allow_unused:
         uses = reachable(roots)
         for i, target in enumerate(targets):
@@ -331,7 +187,11 @@ def grad(
         found = propagate(roots, starts, targets, retain, create_graph)
     if create_graph:
         return tuple(found.get(target) for target in targets)
-    return tuple(as_tensor(found[t]) if t in found else None for t in targets)
+    return tuple(wrap(found[t]) if t in found else None for t in targets)
+
+
+def listed(tensors: Any) -> list[Any]:
+    return [tensors] if isinstance(tensors, TensorBase) else list(tensors)
 
 
 def root_of(tensor: Tensor) -> Node | Leaf:
@@ -353,8 +213,8 @@ def starting_gradient(tensor: Tensor, gradient: Tensor | None, create_graph: boo
                 "shape, or reduce it first, for instance with sum() or mean()"
             )
         start = namespace(data).ones_like(data)
-        return as_tensor(start) if create_graph else start
-    if not hasattr(gradient, "_node"):
+        return wrap(start) if create_graph else start
+    if not isinstance(gradient, TensorBase):
         raise TypeError(f"gradient must be a Tensor, got {type(gradient).__name__}")
     if gradient.shape != tensor.shape:
         raise ShapeError(f"gradient must have shape {tensor.shape}, got {gradient.shape}")
@@ -362,9 +222,3 @@ def starting_gradient(tensor: Tensor, gradient: Tensor | None, create_graph: boo
         raise DeviceError(f"gradient is on {gradient.device}, the tensor on {tensor.device}")
     gradient = gradient.to(tensor.dtype)
     return gradient if create_graph else gradient._data
-
-
-def as_tensor(array: Array) -> Tensor:
-    from .op import wrap  # which is declared with what stands above
-
-    return wrap(array)

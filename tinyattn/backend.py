@@ -6,19 +6,19 @@ on both. This is the only file that imports CuPy, and it does so only when "cuda
 
 from __future__ import annotations
 
-import math
 from types import ModuleType
 from typing import Any
 
 import numpy as np
 
-from .errors import DeviceError, ShapeError
+from .errors import DeviceError
 
 Array = Any  # numpy.ndarray or cupy.ndarray; no common static type exists
 
 # From an array's class to the module with its functions. CuPy, or a stand-in, adds itself.
 _namespaces: dict[type, ModuleType] = {np.ndarray: np}
 _cuda_module: ModuleType | None = None
+FLOAT16 = np.dtype(np.float16)
 
 
 def register_cuda(module: ModuleType) -> None:
@@ -84,7 +84,7 @@ def to_device(array: Array, device: str) -> Array:
     if source is target:
         return array
     if target is np:
-        return source.asnumpy(array)  # type: ignore[attr-defined]
+        return source.asnumpy(array)
     return target.asarray(array)
 
 
@@ -93,37 +93,8 @@ def scatter_add(target: Array, index: Any, values: Array) -> None:
     namespace(target).add.at(target, index, values)
 
 
-def wide(dtype: np.dtype) -> np.dtype:
-    """The dtype sums are accumulated in: a float32 that counts ones stops at 2**24."""
-    if dtype == np.float16:
-        return np.dtype(np.float32)
-    return np.dtype(np.float64) if dtype == np.float32 else dtype
-
-
-def reduce_sum(array: Array, axis: Any = None, keepdims: bool = False, mean: bool = False) -> Array:
-    """Sum (or mean) over axes in the array's own dtype, accumulated wide enough."""
-    if array.dtype.kind != "f":
-        return array.sum(axis=axis, keepdims=keepdims)
-    total = array.sum(axis=axis, keepdims=keepdims, dtype=wide(array.dtype))
-    if mean:
-        total = total * (total.size / array.size) if array.size else total * math.nan
-    return total.astype(array.dtype)
-
-
-def sum_to(array: Array, shape: tuple[int, ...]) -> Array:
-    """Undo a broadcast: sum `array` over the axes that `shape` lacks or has as 1."""
-    extra = array.ndim - len(shape)
-    axes = tuple(range(extra)) + tuple(
-        extra + i for i, n in enumerate(shape) if n == 1 and array.shape[extra + i] != 1
-    )
-    total = reduce_sum(array, axes, keepdims=True) if axes else array
-    if extra < 0 or total.shape[extra:] != shape:
-        raise ShapeError(f"an array of shape {array.shape} is no broadcast of shape {shape}")
-    return total.reshape(shape)
-
-
 def matrix_product(x: Array, y: Array) -> Array:
     """x @ y. NumPy has no fast float16 product, so that one is computed in float32."""
-    if x.dtype == np.float16 and namespace(x) is np:
+    if x.dtype is FLOAT16 and type(x) is np.ndarray:
         return (x.astype(np.float32) @ y.astype(np.float32)).astype(np.float16)
     return x @ y

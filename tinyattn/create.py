@@ -9,8 +9,9 @@ import numpy as np
 
 from . import ops, random
 from .backend import Array, to_device
+from .checks import checked_dtype, one_dim, sizes_of
 from .errors import DeviceError, ShapeError
-from .tensor import Tensor, checked_dtype, from_array, one_dim, sizes_of
+from .tensor import Tensor, from_array
 
 
 def tensor(
@@ -218,11 +219,17 @@ def minimum(x: Any, y: Any) -> Tensor:
 
 def triu(x: Tensor, diagonal: int = 0) -> Tensor:
     """`x` with everything below the diagonal set to 0."""
-    keep = from_array(~np.tri(*x.shape[-2:], k=diagonal - 1, dtype=np.bool_)).to(x.device)
-    return ops.where(keep, x, 0)
+    return ops.where(~triangle(x, diagonal - 1), x, 0)
 
 
 def tril(x: Tensor, diagonal: int = 0) -> Tensor:
     """`x` with everything above the diagonal set to 0."""
-    keep = from_array(np.tri(*x.shape[-2:], k=diagonal, dtype=np.bool_)).to(x.device)
-    return ops.where(keep, x, 0)
+    return ops.where(triangle(x, diagonal), x, 0)
+
+
+def triangle(x: Tensor, diagonal: int) -> Tensor:
+    """True on and below the diagonal, for the last two dimensions of x."""
+    if x.ndim < 2:
+        raise ShapeError(f"a triangle needs at least two dimensions, got shape {x.shape}")
+    rows, columns = x.shape[-2:]
+    return from_array(np.tri(rows, columns, diagonal, dtype=np.bool_)).to(x.device)

@@ -12,8 +12,9 @@ from typing import Any
 import numpy as np
 
 from . import masks, ops, random
+from .checks import one_dim, require_float
 from .errors import DeviceError, DtypeError, ShapeError
-from .tensor import Tensor, one_dim, require_float
+from .tensor import Tensor
 
 
 def tensor_of(value: Any, name: str) -> Tensor:
@@ -28,6 +29,8 @@ def tensor_of(value: Any, name: str) -> Tensor:
 
 def _last(function: Any, x: Tensor, dim: int) -> Tensor:
     """`function`, which works on the last dimension, applied to dimension `dim`."""
+    if dim == -1 and x.ndim:
+        return function(x)
     dim = one_dim(x, dim)
     if not x.ndim:
         return function(x.reshape(1)).reshape()

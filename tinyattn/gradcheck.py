@@ -19,6 +19,7 @@ import numpy as np
 
 from . import autograd
 from .errors import DtypeError, GradcheckError
+from .graph import enable_grad
 from .tensor import Tensor
 
 # f'(x) from f(x - 2h), f(x - h), f(x + h), f(x + 2h), each with its weight, divided by 12 h.
@@ -194,7 +195,7 @@ class Checker:
         try:
             for place, weight in FIVE_POINTS:
                 tensor._data = original + (place * step) * direction
-                with autograd.enable_grad():  # fn itself may need it
+                with enable_grad():  # fn itself may need it
                     total = total + weight * self.outputs()[o].numpy()
         finally:
             tensor._data = original

@@ -21,7 +21,7 @@ from typing import Any
 
 import numpy as np
 
-from .backend import Array, device_of, namespace, to_device
+from .backend import Array, namespace, to_device
 from .errors import DtypeError, MaskError, ShapeError
 from .tensor import Tensor, from_array
 
@@ -141,7 +141,7 @@ def checked_mask(mask: Any, batch: int, heads: int, queries: int, keys: int) -> 
 
 
 def canonical(
-    shape: tuple[int, int, int, int],
+    shape: tuple[int, ...],
     valid_lens: Any = None,
     mask: Any = None,
     is_causal: bool = False,

@@ -7,9 +7,9 @@ from collections.abc import Iterable
 from typing import Any
 
 from . import kernels
-from .autograd import living_lock
 from .backend import Array, namespace
 from .errors import CheckpointError, GraphError
+from .locks import living_lock
 from .tensor import Tensor
 
 

@@ -12,14 +12,26 @@ from typing import Any
 
 import numpy as np
 
-from . import autograd, backend, op, ops
+from . import autograd, backend, ops
 from .backend import Array
-from .errors import DeviceError, DtypeError, GraphError, InPlaceError, ShapeError
+from .checks import (
+    Dims,
+    as_array,
+    checked_dtype,
+    dims_of,
+    from_numpy_names,
+    one_dim,
+    require_float,
+    sizes_of,
+)
+from .errors import DtypeError, GraphError, InPlaceError, ShapeError
+from .graph import Leaf, TensorBase, is_grad_enabled
+from .locks import living_lock
 
-Dims = int | Sequence[int] | None
+Bool = bool  # Tensor.bool() takes the name inside the class
 
 
-class Tensor(op.TensorBase):
+class Tensor(TensorBase):
     """An n-dimensional array that remembers how it was computed.
 
     Parameters
@@ -105,7 +117,7 @@ class Tensor(op.TensorBase):
         return backend.device_of(self._data)
 
     @property
-    def T(self) -> Tensor:  # noqa: N802
+    def T(self) -> Tensor:
         """All dimensions in reverse order."""
         return self.permute(*reversed(range(self.ndim)))
 
@@ -146,7 +158,7 @@ class Tensor(op.TensorBase):
     def requires_grad(self, value: bool) -> None:
         if value and self._node is None:
             require_float(self.dtype, "a tensor that requires gradients")
-            self._node = autograd.Leaf(self._data)
+            self._node = Leaf(self._data)
         elif not value:
             if not self.is_leaf:
                 raise GraphError("only a leaf can stop requiring gradients; use detach()")
@@ -359,30 +371,30 @@ class Tensor(op.TensorBase):
     isnan = ops.isnan
     isfinite = ops.isfinite
 
-    def any(self, dim: Dims = None, keepdim: bool = False) -> Tensor:
+    def any(self, dim: Dims = None, keepdim: Bool = False) -> Tensor:
         return ops.any(self, dim=dims_of(self, dim), keepdim=keepdim)
 
-    def all(self, dim: Dims = None, keepdim: bool = False) -> Tensor:
+    def all(self, dim: Dims = None, keepdim: Bool = False) -> Tensor:
         return ops.all(self, dim=dims_of(self, dim), keepdim=keepdim)
 
     # In place
 
-    def __iadd__(self, other: Any) -> Tensor:
+    def __iadd__(self, other: Any) -> Tensor:  # type: ignore[misc]
         return self._in_place(ops.add, other)
 
-    def __isub__(self, other: Any) -> Tensor:
+    def __isub__(self, other: Any) -> Tensor:  # type: ignore[misc]
         return self._in_place(ops.sub, other)
 
-    def __imul__(self, other: Any) -> Tensor:
+    def __imul__(self, other: Any) -> Tensor:  # type: ignore[misc]
         return self._in_place(ops.mul, other)
 
-    def __itruediv__(self, other: Any) -> Tensor:
+    def __itruediv__(self, other: Any) -> Tensor:  # type: ignore[misc]
         return self._in_place(ops.div, other)
 
     def _in_place(self, operation: Any, other: Any) -> Tensor:
         """`x += y`: a new tensor where it has to be recorded, else a change of x itself."""
         other_recorded = isinstance(other, Tensor) and other.requires_grad
-        if autograd.is_grad_enabled() and (self.requires_grad or other_recorded):
+        if is_grad_enabled() and (self.requires_grad or other_recorded):
             if self.requires_grad and self.is_leaf:
                 raise InPlaceError(
                     "a leaf that requires gradients cannot be changed in place while operations "
@@ -403,7 +415,7 @@ class Tensor(op.TensorBase):
     def __setitem__(self, index: Any, value: Any) -> None:
         """Write into the tensor; refused when it is recorded or a graph needs its array."""
         recorded = self.requires_grad or (isinstance(value, Tensor) and value.requires_grad)
-        if recorded and (autograd.is_grad_enabled() or not self.is_leaf):
+        if recorded and (is_grad_enabled() or not self.is_leaf):
             raise InPlaceError(
                 "writing into a tensor cannot be recorded: build the result with ta.where, "
                 "masked_fill or ta.cat, or write under ta.no_grad()"
@@ -447,44 +459,49 @@ class Tensor(op.TensorBase):
 
     # Reductions
 
-    def sum(self, dim: Dims = None, keepdim: bool = False, **numpy_names: Any) -> Tensor:
+    def sum(self, dim: Dims = None, keepdim: Bool = False, **numpy_names: Any) -> Tensor:
         """Sum over one dimension, several, or all; accumulated wider than float32."""
-        dim, keepdim = from_numpy_names(dim, keepdim, numpy_names)
+        if numpy_names:
+            dim, keepdim = from_numpy_names(dim, keepdim, numpy_names)
         return ops.sum(self, dim=dims_of(self, dim), keepdim=keepdim)
 
-    def mean(self, dim: Dims = None, keepdim: bool = False, **numpy_names: Any) -> Tensor:
-        dim, keepdim = from_numpy_names(dim, keepdim, numpy_names)
+    def mean(self, dim: Dims = None, keepdim: Bool = False, **numpy_names: Any) -> Tensor:
+        if numpy_names:
+            dim, keepdim = from_numpy_names(dim, keepdim, numpy_names)
         require_float(self.dtype, "mean")
         return ops.mean(self, dim=dims_of(self, dim), keepdim=keepdim)
 
     def var(
-        self, dim: Dims = None, unbiased: bool = True, keepdim: bool = False, **numpy_names: Any
+        self, dim: Dims = None, unbiased: Bool = True, keepdim: Bool = False, **numpy_names: Any
     ) -> Tensor:
         """Variance; divided by n - 1 like PyTorch's, or by n with `unbiased=False`."""
-        dim, keepdim = from_numpy_names(dim, keepdim, numpy_names)
+        if numpy_names:
+            dim, keepdim = from_numpy_names(dim, keepdim, numpy_names)
         require_float(self.dtype, "var")
         return ops.var(self, dim=dims_of(self, dim), keepdim=keepdim, correction=int(unbiased))
 
-    def std(self, dim: Dims = None, unbiased: bool = True, keepdim: bool = False) -> Tensor:
+    def std(self, dim: Dims = None, unbiased: Bool = True, keepdim: Bool = False) -> Tensor:
         return self.var(dim, unbiased, keepdim).sqrt()
 
-    def max(self, dim: Dims = None, keepdim: bool = False, **numpy_names: Any) -> Tensor:
+    def max(self, dim: Dims = None, keepdim: Bool = False, **numpy_names: Any) -> Tensor:
         """The largest values; those that tie share the gradient (PyTorch's `amax`)."""
-        dim, keepdim = from_numpy_names(dim, keepdim, numpy_names)
+        if numpy_names:
+            dim, keepdim = from_numpy_names(dim, keepdim, numpy_names)
         return ops.max(self, dim=dims_of(self, dim), keepdim=keepdim)
 
-    def min(self, dim: Dims = None, keepdim: bool = False, **numpy_names: Any) -> Tensor:
+    def min(self, dim: Dims = None, keepdim: Bool = False, **numpy_names: Any) -> Tensor:
         """The smallest values; those that tie share the gradient (PyTorch's `amin`)."""
-        dim, keepdim = from_numpy_names(dim, keepdim, numpy_names)
+        if numpy_names:
+            dim, keepdim = from_numpy_names(dim, keepdim, numpy_names)
         return ops.min(self, dim=dims_of(self, dim), keepdim=keepdim)
 
     amax = max
     amin = min
 
-    def argmax(self, dim: int | None = None, keepdim: bool = False) -> Tensor:
+    def argmax(self, dim: int | None = None, keepdim: Bool = False) -> Tensor:
         return ops.argmax(self, dim=dims_of(self, dim), keepdim=keepdim)
 
-    def argmin(self, dim: int | None = None, keepdim: bool = False) -> Tensor:
+    def argmin(self, dim: int | None = None, keepdim: Bool = False) -> Tensor:
         return ops.argmin(self, dim=dims_of(self, dim), keepdim=keepdim)
 
     def sum_to(self, shape: tuple[int, ...]) -> Tensor:
@@ -533,7 +550,7 @@ class Tensor(op.TensorBase):
         return ops.expand(self, target=tuple(sizes))
 
     def squeeze(self, dim: Dims = None) -> Tensor:
-        drop = range(self.ndim) if dim is None else dims_of(self, dim)
+        drop = dims_of(self, dim) or range(self.ndim)
         return self.reshape([n for i, n in enumerate(self.shape) if not (i in drop and n == 1)])
 
     def unsqueeze(self, dim: int) -> Tensor:
@@ -583,7 +600,7 @@ class Tensor(op.TensorBase):
         return self.split(-(-self.shape[one_dim(self, dim)] // chunks) or 1, dim)
 
 
-op.Tensor = Tensor  # what ops return from now on
+TensorBase.full = Tensor  # what ops return from now on
 backend.register_tensor(Tensor, ops)
 
 
@@ -595,90 +612,11 @@ def from_array(array: Array) -> Tensor:
     return tensor
 
 
-def checked_dtype(dtype: Any) -> np.dtype:
-    """A dtype tinyattn computes with: booleans, integers, float16, float32, float64."""
-    try:
-        checked = np.dtype(dtype)
-    except TypeError:
-        raise DtypeError(f"not a dtype: {dtype!r}") from None
-    if checked.kind not in "biuf" or checked.itemsize > 8:
-        raise DtypeError(f"tensors hold booleans, integers or floats up to 64 bits, got {checked}")
-    # NumPy's one object for each native dtype, which a hot path may compare with `is`.
-    return np.dtype(checked.type)
-
-
-def require_float(dtype: np.dtype, what: str) -> None:
-    if dtype.kind != "f":
-        raise DtypeError(f"{what} needs a floating dtype, got {dtype}: use .to(ta.float32)")
-
-
-def as_array(data: Any, dtype: Any, device: str | None) -> Array:
-    """A fresh array of numbers from anything a user may pass."""
-    if isinstance(data, Tensor):
-        data = data._data
-    if isinstance(data, np.ma.MaskedArray):
-        raise DtypeError("a masked array would lose its mask: pass .filled(value) and a mask")
-    known = type(data) in backend._namespaces
-    try:
-        array = data if known else np.asarray(data)
-    except ValueError as error:
-        raise ShapeError(f"not a rectangular array of numbers: {error}") from None
-    if dtype is None and not known and not isinstance(data, (np.ndarray, np.generic)):
-        # Python floats have no precision of their own; PyTorch's default is float32.
-        dtype = np.float32 if array.dtype.kind == "f" else None
-    wanted = checked_dtype(array.dtype if dtype is None else dtype)
-    checked_dtype(array.dtype)
-    array = array.astype(wanted)  # always a copy, and in native byte order
-    return backend.to_device(array, device or backend.device_of(array))
-
-
 def check_writable(array: Array) -> None:
     """Refuse to change an array that a recorded graph still needs."""
-    locked = autograd.living_lock(array) or (
-        isinstance(array.base, np.ndarray) and autograd.living_lock(array.base)
-    )
+    locked = living_lock(array) or (isinstance(array.base, np.ndarray) and living_lock(array.base))
     if locked or (type(array) is np.ndarray and not array.flags.writeable):
         raise InPlaceError(
             "a recorded graph still needs this array, so it cannot be changed: run backward() or "
             "drop the graph first, work under ta.no_grad(), or change a clone()"
         )
-
-
-def from_numpy_names(dim: Dims, keepdim: bool, names: dict[str, Any]) -> tuple[Dims, bool]:
-    """NumPy says `axis` and `keepdims`; both spellings mean the same here."""
-    if not names:
-        return dim, keepdim
-    if unknown := set(names) - {"axis", "keepdims"}:
-        raise TypeError(f"unexpected argument {sorted(unknown)[0]!r}")
-    return names.get("axis", dim), names.get("keepdims", keepdim)
-
-
-def one_dim(tensor: Tensor, dim: int) -> int:
-    """`dim` counted from the front, checked."""
-    ndim = tensor.ndim or 1  # PyTorch lets a 0-d tensor be addressed as if it had one dimension
-    if isinstance(dim, bool) or not hasattr(dim, "__index__"):
-        raise TypeError(f"a dimension is an integer, got {dim!r}")
-    if not -ndim <= dim < ndim:
-        raise IndexError(
-            f"dim {dim} is out of range for a tensor of shape {tensor.shape}: "
-            f"expected {-ndim} to {ndim - 1}"
-        )
-    return int(dim) % ndim
-
-
-def dims_of(tensor: Tensor, dim: Dims) -> tuple[int, ...]:
-    """The dimensions a reduction goes over; None means all of them."""
-    if dim is None:
-        return tuple(range(tensor.ndim))
-    dims = dim if isinstance(dim, (tuple, list)) else (dim,)
-    checked = tuple(one_dim(tensor, d) for d in dims)
-    if len(set(checked)) != len(checked):
-        raise ValueError(f"a dimension is named twice in {dims}")
-    return checked if tensor.ndim else ()
-
-
-def sizes_of(arguments: Sequence[Any]) -> tuple[int, ...]:
-    """Sizes given one by one or as one sequence."""
-    if len(arguments) == 1 and isinstance(arguments[0], (tuple, list)):
-        arguments = arguments[0]
-    return tuple(int(size) for size in arguments)

@@ -16,8 +16,12 @@ from typing import Any
 import numpy as np
 
 from . import reference
+from .sums import reduce_sum as reduce_sum
+from .sums import sum_to as sum_to
+from .sums import wide as wide
 
-FLOATS = (np.dtype(np.float32), np.dtype(np.float64))
+ndarray = np.ndarray
+FLOAT32, FLOAT64 = np.dtype(np.float32), np.dtype(np.float64)
 
 
 @cache
@@ -33,12 +37,16 @@ def jitted() -> ModuleType | None:
 
 
 def dispatched(name: str) -> Callable[..., Any]:
-    """The kernel `name`, chosen anew at each call by the array that comes first."""
+    """The kernel `name`, chosen at each call by the array that comes first."""
     plain = getattr(reference, name)
+    fast: Callable[..., Any] | None = None
 
     def kernel(array: Any, *arguments: Any) -> Any:
-        if type(array) is np.ndarray and array.dtype in FLOATS and (fast := jitted()):
-            return getattr(fast, name, plain)(array, *arguments)
+        nonlocal fast
+        if type(array) is ndarray and (array.dtype is FLOAT32 or array.dtype is FLOAT64):
+            if fast is None:
+                fast = getattr(jitted(), name, plain)
+            return fast(array, *arguments)
         return plain(array, *arguments)
 
     kernel.__name__, kernel.__doc__ = name, plain.__doc__

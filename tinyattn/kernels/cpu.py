@@ -89,7 +89,7 @@ def exp_shifted(row, shift, out, half, other, half_bits, other_bits):
 
 @jit
 def largest(row, lanes):
-    """The maximum of a row, NaN left out; LANES at a time, which the compiler turns into vectors."""
+    """The maximum of a row, NaN left out; LANES at a time, which become vector instructions."""
     lanes[:] = MINUS_INF
     whole = len(row) // LANES * LANES
     for j in range(0, whole, LANES):
@@ -161,15 +161,15 @@ def softmax_rows(x, limits, mask, use_mask, out):
                         live[j] = live[j] if keep[j * step] != 0 else ZERO
 
 
-NO_LIMIT = np.full((1, 1), np.iinfo(np.int64).max)
-NO_MASK = np.ones((1, 1, 1, 1), np.uint8)
+NO_LIMIT = ready(np.full((1, 1), np.iinfo(np.int64).max))
+NO_MASK = ready(np.ones((1, 1, 1, 1), np.uint8))
 
 
 def hidden(limits: Any, mask: Any) -> tuple[np.ndarray, np.ndarray, bool]:
     """limits and mask as the loops take them."""
     return (
-        ready(NO_LIMIT if limits is None else np.asarray(limits, np.int64)),
-        ready(NO_MASK if mask is None else np.asarray(mask, np.bool_).view(np.uint8)),
+        NO_LIMIT if limits is None else ready(np.asarray(limits, np.int64)),
+        NO_MASK if mask is None else ready(np.asarray(mask, np.bool_)).view(np.uint8),
         mask is not None,
     )
 
@@ -185,7 +185,8 @@ def masked_softmax(x: np.ndarray, limits: Any, mask: Any, out: np.ndarray | None
     if x.dtype != np.float32 or not x.size:
         return reference.masked_softmax(x, limits, mask)
     out = np.empty(x.shape, x.dtype) if out is None else out
-    softmax_rows(four(x), *hidden(limits, mask), out.reshape(four(x).shape))
+    x = four(x)
+    softmax_rows(x, *hidden(limits, mask), out.reshape(x.shape))
     return out
 
 

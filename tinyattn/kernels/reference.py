@@ -14,7 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from ..backend import Array, matrix_product, namespace, scatter_add, wide
+from ..backend import Array, matrix_product, namespace, scatter_add
+from .sums import wide
 
 
 def erf(x: Array) -> Array:

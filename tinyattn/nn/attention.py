@@ -15,7 +15,7 @@ from collections.abc import Callable
 from typing import Any
 
 from .. import functional as F
-from .. import masks, ops, random
+from .. import masks
 from ..errors import ShapeError
 from ..tensor import Tensor
 from .layers import Dropout, Linear, check_size

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, TypeVar
 
-
 from ..backend import to_device
+from ..checks import checked_dtype, require_float
 from ..errors import DtypeError, ShapeError
-from ..tensor import Tensor, checked_dtype, require_float
+from ..tensor import Tensor
 
 Self = TypeVar("Self", bound="Module")
 
@@ -78,7 +78,7 @@ class Module:
             )
         tables = (self._parameters, self._buffers, self._modules)
         if isinstance(value, Parameter):
-            target = self._parameters
+            target: dict[str, Any] = self._parameters
         elif isinstance(value, Module):
             target = self._modules
         elif name in self._buffers and isinstance(value, Tensor):

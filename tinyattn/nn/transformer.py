@@ -9,7 +9,7 @@ from typing import Any
 from ..errors import ShapeError
 from ..tensor import Tensor
 from .layers import GELU, Dropout, LayerNorm, Linear, ReLU, check_size
-from .module import Module, ModuleList, Parameter
+from .module import Module, ModuleList
 
 
 class PositionwiseFeedForward(Module):
@@ -111,7 +111,7 @@ class Encoder(Module):
         (3, 5, 32)
     """
 
-    def __init__(self, layer: EncoderLayer, N: int) -> None:  # noqa: N803, the paper's name
+    def __init__(self, layer: EncoderLayer, N: int) -> None:
         super().__init__()
         self.layers = clones(layer, N)
         first = layer.sublayer[0]
@@ -123,7 +123,7 @@ class Encoder(Module):
         return x if self.norm is None else self.norm(x)
 
 
-def clones(module: Module, N: int) -> ModuleList:  # noqa: N803, the paper's name
+def clones(module: Module, N: int) -> ModuleList:
     """N independent copies of a module, with starting values drawn anew for each.
 
     The Annotated Transformer copies the values as well, so that all layers begin as the same

@@ -1,28 +1,36 @@
-"""Sums, means, variances, extremes. `dim` is always a tuple of checked dimensions here."""
+"""Sums, means, variances, extremes.
+
+`dim` is a tuple of checked dimensions here, or None for all of them.
+"""
 
 from __future__ import annotations
 
 import math
+from typing import Any
 
-from .. import backend
+from .. import kernels
 from ..backend import Array, namespace
 from ..op import op
 from .elementwise import div, equal
 from .shape import expand, reshape
 
+Dims = tuple[int, ...] | None
 
-def kept(shape: tuple[int, ...], dim: tuple[int, ...]) -> tuple[int, ...]:
+
+def kept(shape: tuple[int, ...], dim: Dims) -> tuple[int, ...]:
     """`shape` after a reduction that keeps its dimensions."""
+    if dim is None:
+        return (1,) * len(shape)
     return tuple(1 if i in dim else n for i, n in enumerate(shape))
 
 
-def count(shape: tuple[int, ...], dim: tuple[int, ...]) -> int:
-    return math.prod(shape[i] for i in dim)
+def count(shape: tuple[int, ...], dim: Dims) -> int:
+    return math.prod(shape if dim is None else (shape[i] for i in dim))
 
 
 @op
-def sum(x: Array, *, dim: tuple[int, ...], keepdim: bool = False) -> Array:
-    return backend.reduce_sum(x, dim, keepdim)
+def sum(x: Array, *, dim: Dims, keepdim: bool = False) -> Array:
+    return kernels.reduce_sum(x, dim, keepdim)
 
 
 @sum.vjp("x")
@@ -33,7 +41,7 @@ def _(grad, shape, dim):
 @op
 def sum_to(x: Array, *, target: tuple[int, ...]) -> Array:
     """Sum over the dimensions in which `target` was broadcast to the shape of `x`."""
-    return backend.sum_to(x, target)
+    return kernels.sum_to(x, target)
 
 
 @sum_to.vjp("x")
@@ -42,8 +50,8 @@ def _(grad, shape):
 
 
 @op
-def mean(x: Array, *, dim: tuple[int, ...], keepdim: bool = False) -> Array:
-    return backend.reduce_sum(x, dim, keepdim, mean=True)
+def mean(x: Array, *, dim: Dims, keepdim: bool = False) -> Array:
+    return kernels.reduce_sum(x, dim, keepdim, mean=True)
 
 
 @mean.vjp("x")
@@ -53,10 +61,10 @@ def _(grad, shape, dim):
 
 
 @op
-def var(x: Array, *, dim: tuple[int, ...], keepdim: bool = False, correction: int = 1) -> Array:
+def var(x: Array, *, dim: Dims, keepdim: bool = False, correction: int = 1) -> Array:
     """Sum of squared distances from the mean, over n - correction."""
-    wide = x.astype(backend.wide(x.dtype))
-    centred = wide - backend.reduce_sum(wide, dim, True, mean=True)
+    wide = x.astype(kernels.wide(x.dtype))
+    centred = wide - kernels.reduce_sum(wide, dim, True, mean=True)
     total = (centred * centred).sum(axis=dim, keepdims=keepdim)
     degrees = count(x.shape, dim) - correction
     # No degrees of freedom gives NaN (0/0) or inf, as in PyTorch.
@@ -75,12 +83,12 @@ def _(grad, x, shape, dim, correction):
 
 
 @op
-def max(x: Array, *, dim: tuple[int, ...], keepdim: bool = False) -> Array:
+def max(x: Array, *, dim: Dims, keepdim: bool = False) -> Array:
     return x.max(axis=dim, keepdims=keepdim)
 
 
 @op
-def min(x: Array, *, dim: tuple[int, ...], keepdim: bool = False) -> Array:
+def min(x: Array, *, dim: Dims, keepdim: bool = False) -> Array:
     return x.min(axis=dim, keepdims=keepdim)
 
 
@@ -94,25 +102,25 @@ def _(grad, x, out, shape, dim):
 
 
 @op(differentiable=False)
-def argmax(x: Array, *, dim: tuple[int, ...], keepdim: bool = False) -> Array:
-    return along_one(x.argmax, dim, x.ndim, keepdim)
+def argmax(x: Array, *, dim: Dims, keepdim: bool = False) -> Array:
+    return along_one(x.argmax, dim, keepdim)
 
 
 @op(differentiable=False)
-def argmin(x: Array, *, dim: tuple[int, ...], keepdim: bool = False) -> Array:
-    return along_one(x.argmin, dim, x.ndim, keepdim)
+def argmin(x: Array, *, dim: Dims, keepdim: bool = False) -> Array:
+    return along_one(x.argmin, dim, keepdim)
 
 
-def along_one(method, dim: tuple[int, ...], ndim: int, keepdim: bool) -> Array:
+def along_one(method: Any, dim: Dims, keepdim: bool) -> Array:
     """`method` over one dimension, or over the flattened array."""
-    return method(axis=dim[0] if len(dim) == 1 else None, keepdims=keepdim)
+    return method(axis=dim[0] if dim else None, keepdims=keepdim)
 
 
 @op(differentiable=False)
-def any(x: Array, *, dim: tuple[int, ...], keepdim: bool = False) -> Array:
+def any(x: Array, *, dim: Dims, keepdim: bool = False) -> Array:
     return x.any(axis=dim, keepdims=keepdim)
 
 
 @op(differentiable=False)
-def all(x: Array, *, dim: tuple[int, ...], keepdim: bool = False) -> Array:
+def all(x: Array, *, dim: Dims, keepdim: bool = False) -> Array:
     return x.all(axis=dim, keepdims=keepdim)

@@ -1,0 +1,90 @@
+"""What the arguments of a Tensor's methods are checked against, and brought into."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from . import backend
+from .backend import Array
+from .errors import DtypeError, ShapeError
+from .graph import TensorBase
+
+Dims = int | Sequence[int] | None
+
+
+def checked_dtype(dtype: Any) -> np.dtype:
+    """A dtype tinyattn computes with: booleans, integers, float16, float32, float64."""
+    try:
+        checked = np.dtype(dtype)
+    except TypeError:
+        raise DtypeError(f"not a dtype: {dtype!r}") from None
+    if checked.kind not in "biuf" or checked.itemsize > 8:
+        raise DtypeError(f"tensors hold booleans, integers or floats up to 64 bits, got {checked}")
+    # NumPy's one object for each native dtype, which a hot path may compare with `is`.
+    return np.dtype(checked.type)
+
+
+def require_float(dtype: np.dtype, what: str) -> None:
+    if dtype.kind != "f":
+        raise DtypeError(f"{what} needs a floating dtype, got {dtype}: use .to(ta.float32)")
+
+
+def as_array(data: Any, dtype: Any, device: str | None) -> Array:
+    """A fresh array of numbers from anything a user may pass."""
+    if isinstance(data, TensorBase):
+        data = data._data
+    if isinstance(data, np.ma.MaskedArray):
+        raise DtypeError("a masked array would lose its mask: pass .filled(value) and a mask")
+    known = type(data) in backend._namespaces
+    try:
+        array = data if known else np.asarray(data)
+    except ValueError as error:
+        raise ShapeError(f"not a rectangular array of numbers: {error}") from None
+    if dtype is None and not known and not isinstance(data, (np.ndarray, np.generic)):
+        # Python floats have no precision of their own; PyTorch's default is float32.
+        dtype = np.float32 if array.dtype.kind == "f" else None
+    wanted = checked_dtype(array.dtype if dtype is None else dtype)
+    checked_dtype(array.dtype)
+    array = array.astype(wanted)  # always a copy, and in native byte order
+    return backend.to_device(array, device or backend.device_of(array))
+
+
+def from_numpy_names(dim: Dims, keepdim: bool, names: dict[str, Any]) -> tuple[Dims, bool]:
+    """NumPy says `axis` and `keepdims`; both spellings mean the same here."""
+    if unknown := set(names) - {"axis", "keepdims"}:
+        raise TypeError(f"unexpected argument {sorted(unknown)[0]!r}")
+    return names.get("axis", dim), names.get("keepdims", keepdim)
+
+
+def one_dim(tensor: Any, dim: int) -> int:
+    """`dim` counted from the front, checked."""
+    ndim = tensor.ndim or 1  # PyTorch lets a 0-d tensor be addressed as if it had one dimension
+    if isinstance(dim, bool) or not hasattr(dim, "__index__"):
+        raise TypeError(f"a dimension is an integer, got {dim!r}")
+    if not -ndim <= dim < ndim:
+        raise IndexError(
+            f"dim {dim} is out of range for a tensor of shape {tensor.shape}: "
+            f"expected {-ndim} to {ndim - 1}"
+        )
+    return int(dim) % ndim
+
+
+def dims_of(tensor: Any, dim: Dims) -> tuple[int, ...] | None:
+    """The dimensions a reduction goes over; None means all of them."""
+    if dim is None:
+        return None
+    dims = dim if isinstance(dim, (tuple, list)) else (dim,)
+    checked = tuple(one_dim(tensor, d) for d in dims)
+    if len(set(checked)) != len(checked):
+        raise ValueError(f"a dimension is named twice in {dims}")
+    return checked if tensor.ndim else None
+
+
+def sizes_of(arguments: Sequence[Any]) -> tuple[int, ...]:
+    """Sizes given one by one or as one sequence."""
+    if len(arguments) == 1 and isinstance(arguments[0], (tuple, list)):
+        arguments = arguments[0]
+    return tuple(int(size) for size in arguments)

@@ -1,0 +1,57 @@
+"""Sums that do not lose what they add up, on any array."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from ..backend import Array
+from ..errors import ShapeError
+
+
+def wide(dtype: np.dtype) -> np.dtype:
+    """The dtype sums are accumulated in: a float32 that counts ones stops at 2**24."""
+    if dtype == np.float32:
+        return np.dtype(np.float64)
+    return np.dtype(np.float32) if dtype == np.float16 else dtype
+
+
+def adds_in_pairs(array: Array, axis: Any) -> bool:
+    """Whether the array's own sum is accurate already.
+
+    NumPy adds pairwise, in a tree, along memory: over all of a contiguous array, or its last axis.
+    Along any other axis it adds one by one.
+    """
+    if array.dtype == np.float16 or not array.flags.c_contiguous:
+        return array.dtype == np.float64
+    return axis is None or axis == -1 or axis == (array.ndim - 1,) or array.dtype == np.float64
+
+
+def reduce_sum(array: Array, axis: Any = None, keepdims: bool = False, mean: bool = False) -> Array:
+    """Sum (or mean) over axes, in the array's own dtype, accumulated wide enough."""
+    if array.dtype.kind != "f" or adds_in_pairs(array, axis):
+        total = array.sum(axis=axis, keepdims=keepdims)
+    else:
+        total = array.sum(axis=axis, keepdims=keepdims, dtype=wide(array.dtype))
+    if mean:
+        # In the wide type still; an empty mean is NaN.
+        total = total / (array.size // total.size) if array.size else total * math.nan
+    return (
+        total
+        if total.dtype == array.dtype or array.dtype.kind != "f"
+        else (total.astype(array.dtype))
+    )
+
+
+def sum_to(array: Array, shape: tuple[int, ...]) -> Array:
+    """Undo a broadcast: sum `array` over the axes that `shape` lacks or has as 1."""
+    extra = array.ndim - len(shape)
+    axes = tuple(range(extra)) + tuple(
+        extra + i for i, n in enumerate(shape) if n == 1 and array.shape[extra + i] != 1
+    )
+    total = reduce_sum(array, axes, keepdims=True) if axes else array
+    if extra < 0 or total.shape[extra:] != shape:
+        raise ShapeError(f"an array of shape {array.shape} is no broadcast of shape {shape}")
+    return total.reshape(shape)

@@ -1,0 +1,57 @@
+"""Arrays that a recorded graph needs are read-only while it needs them."""
+
+from __future__ import annotations
+
+import weakref
+from typing import ClassVar
+
+import numpy as np
+
+from .backend import Array
+
+
+class WriteLock:
+    """Keeps an array read-only for as long as a recorded operation holds this object.
+
+    A gradient computed from a changed array would be wrong without a sign of it, so arrays that
+    outsiders can reach are locked while a graph needs them. Nodes hold the locks; when the last
+    node lets go, reference counting unlocks the array again. CuPy arrays have no such flag: there
+    a lock stops tinyattn's own in-place operations only.
+    """
+
+    __slots__ = ("__weakref__", "array", "late", "owner", "unlock")
+    # By id, which is safe: a lock keeps its array alive.
+    alive: ClassVar[dict[int, weakref.ref[WriteLock]]] = {}
+
+    def __init__(self, array: Array) -> None:
+        self.array = array
+        self.late: list[Array] = []
+        base = array.base
+        # Locking a view is not enough: its memory can be written through the array that owns it.
+        self.owner = write_lock(base) if isinstance(base, np.ndarray) else None
+        # What was read-only before stays so afterwards.
+        self.unlock = type(array) is np.ndarray and array.flags.writeable
+        if self.unlock:
+            array.setflags(write=False)
+        WriteLock.alive[id(array)] = weakref.ref(self)
+
+    def __del__(self) -> None:
+        WriteLock.alive.pop(id(self.array), None)
+        self.owner = None
+        for array in (self.array, *self.late) if self.unlock else self.late:
+            base = array.base
+            if base is None or not isinstance(base, np.ndarray) or base.flags.writeable:
+                array.setflags(write=True)
+            elif (owner := living_lock(base)) is not None:
+                owner.late.append(array)  # a view cannot be unlocked before its owner
+
+
+def living_lock(array: Array) -> WriteLock | None:
+    """The lock some live graph holds on `array`, if there is one."""
+    reference = WriteLock.alive.get(id(array))
+    return None if reference is None else reference()
+
+
+def write_lock(array: Array) -> WriteLock:
+    """The lock of `array`: the living one or a new one."""
+    return living_lock(array) or WriteLock(array)
