@@ -56,8 +56,8 @@ bool = _np.bool_
 
 # Imported when first used: they are not needed to compute, and cost time or optional packages.
 _LAZY = {
-    "gradcheck": "gradcheck",
-    "gradgradcheck": "gradcheck",
+    "gradcheck": "finite_differences",
+    "gradgradcheck": "finite_differences",
     "save": "checkpoint",
     "load": "checkpoint",
 }

@@ -223,6 +223,18 @@ class Tensor(TensorBase):
         """The same values (and memory), outside any graph."""
         return from_array(self._data)
 
+    def __deepcopy__(self, memo: dict[int, Any]) -> Tensor:
+        """An independent leaf with the same values, gradient included."""
+        if not self.is_leaf:
+            raise GraphError("only leaves can be copied deeply: detach() this tensor first")
+        twin = object.__new__(type(self))
+        twin._data = self._data.copy()
+        twin._node = None if self._node is None else Leaf(twin._data)
+        if twin._node is not None and self.grad is not None:
+            twin._node.grad = self.grad.detach().clone()
+        memo[id(self)] = twin
+        return twin
+
     # To numbers and other libraries
 
     def item(self) -> Any:
@@ -615,8 +627,13 @@ def from_array(array: Array) -> Tensor:
 def check_writable(array: Array) -> None:
     """Refuse to change an array that a recorded graph still needs."""
     locked = living_lock(array) or (isinstance(array.base, np.ndarray) and living_lock(array.base))
-    if locked or (type(array) is np.ndarray and not array.flags.writeable):
+    if locked:
         raise InPlaceError(
             "a recorded graph still needs this array, so it cannot be changed: run backward() or "
             "drop the graph first, work under ta.no_grad(), or change a clone()"
+        )
+    if type(array) is np.ndarray and not array.flags.writeable:
+        raise InPlaceError(
+            "this tensor is a read-only view of another's memory (after expand, for instance): "
+            "change a clone()"
         )

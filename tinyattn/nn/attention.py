@@ -15,7 +15,7 @@ from collections.abc import Callable
 from typing import Any
 
 from .. import functional as F
-from .. import masks
+from .. import masks, ops, random
 from ..errors import ShapeError
 from ..tensor import Tensor
 from .layers import Dropout, Linear, check_size
@@ -28,6 +28,9 @@ class Attention(Module):
     def __init__(self) -> None:
         super().__init__()
         self._last_weights: Callable[[], Tensor] | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_last_weights": None}  # a copy has not been called yet
 
     @property
     def attention_weights(self) -> Tensor:
@@ -86,23 +89,15 @@ class DotProductAttention(Attention):
         mask: Any = None,
     ) -> Tensor:
         check_qkv(queries, keys, values)
-        out = attend(
-            self,
-            queries.unsqueeze(1),
-            keys.unsqueeze(1),
-            values.unsqueeze(1),
-            valid_lens,
-            mask,
-            False,
-            self.dropout,
-        )
-        weights = self._last_weights
-        self._last_weights = lambda: weights().squeeze(1)  # type: ignore[misc]
+        q, k, v = queries.unsqueeze(1), keys.unsqueeze(1), values.unsqueeze(1)
+        # A copy: queries and keys may be the caller's own, and be written to before anyone looks.
+        copies = (q.detach().clone(), k.detach().clone())
+        out, weights = attend(q, k, v, valid_lens, mask, False, self.dropout)
+        self._last_weights = lambda: weights(*copies).squeeze(1)
         return out.squeeze(1)
 
 
 def attend(
-    module: Attention,
     q: Tensor,
     k: Tensor,
     v: Tensor,
@@ -110,18 +105,15 @@ def attend(
     mask: Any,
     is_causal: bool,
     dropout: Dropout,
-) -> Tensor:
-    """Scaled dot-product attention of (B, H, N, d), leaving its weights with `module`."""
+) -> tuple[Tensor, Callable[[Tensor, Tensor], Tensor]]:
+    """Scaled dot-product attention of (B, H, N, d), and a function of q and k for its weights."""
     p = dropout.p if dropout.training else 0.0
-    out = F.scaled_dot_product_attention(
-        q, k, v, mask=mask, valid_lens=valid_lens, is_causal=is_causal, dropout_p=p
-    )
     shape = (*q.shape[:-1], k.shape[-2])
     limits, seen = masks.canonical(shape, valid_lens, mask, is_causal, q.device)
     scale = 1 / math.sqrt(q.shape[-1])
-    q, k = q.detach(), k.detach()
-    module._last_weights = lambda: F.attention_weights(q, k, limits, seen, scale)
-    return out
+    seed = random.dropout_seed() if p else 0
+    out = ops.attention(q, k, v, limits=limits, mask=seen, scale=scale, p=p, seed=seed)
+    return out, lambda q, k: F.attention_weights(q, k, limits, seen, scale)
 
 
 class AdditiveAttention(Attention):
@@ -220,16 +212,10 @@ class MultiHeadAttention(Attention):
     ) -> Tensor:
         check_qkv(queries, keys, values)
         q, k, v = self.W_q(queries), self.W_k(keys), self.W_v(values)
-        heads = attend(
-            self,
-            self.split(q),
-            self.split(k),
-            self.split(v),
-            valid_lens,
-            mask,
-            is_causal,
-            self.dropout,
-        )
+        q, k, v = self.split(q), self.split(k), self.split(v)
+        heads, weights = attend(q, k, v, valid_lens, mask, is_causal, self.dropout)
+        q, k = q.detach(), k.detach()
+        self._last_weights = lambda: weights(q, k)
         return self.W_o(self.merge(heads))
 
 

@@ -1,0 +1,26 @@
+"""Sphinx: the lessons are executed when the docs are built, so what they show is what happens."""
+
+project = "tinyattn"
+author = "the tinyattn authors"
+extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
+html_theme = "furo"
+html_title = "tinyattn"
+exclude_patterns = ["_build"]
+myst_enable_extensions = ["dollarmath", "amsmath", "colon_fence"]
+myst_heading_anchors = 3
+nb_execution_mode = "force"
+nb_execution_raise_on_error = True
+nb_execution_timeout = 120
+autodoc_member_order = "bysource"
+autodoc_typehints = "none"
+# Files outside docs are linked from its pages; they open in the repository, not in the site.
+suppress_warnings = ["myst.xref_missing"]
+
+
+def keep_lines(app, what, name, obj, options, lines):
+    """Docstrings are written to be read as they stand, in an editor as here: show them so."""
+    lines[:] = ["::", "", *(f"    {line}" for line in lines), ""]
+
+
+def setup(app):
+    app.connect("autodoc-process-docstring", keep_lines)

@@ -1,0 +1,227 @@
+"""Pictures of attention and of training. Only this file needs matplotlib.
+
+Figures are made without pyplot: no window opens, no display is needed, and the backend a program
+or notebook has chosen is left alone. Save one with `figure.savefig("name.png")`; a notebook with
+`%matplotlib inline` shows one that is the value of a cell.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from .errors import ShapeError
+from .masks import checked_mask
+from .tensor import Tensor
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+Labels = Sequence[str] | Sequence[Sequence[str]] | None
+
+
+def show_heatmaps(
+    matrices: Any,
+    xlabel: str = "Keys",
+    ylabel: str = "Queries",
+    titles: Sequence[str] | None = None,
+    xticks: Labels = None,
+    yticks: Labels = None,
+    mask: Any = None,
+    figsize: tuple[float, float] | None = None,
+    cmap: str = "Blues",
+    vmin: float = 0.0,
+    vmax: float = 1.0,
+) -> Figure:
+    """Draw attention weights, one panel for each matrix, all on one colour scale.
+
+    matrices: Tensor or array (rows, columns, Q, K), (n, Q, K) in one row, or (Q, K). Attention
+        weights (B, H, Q, K) so get a row for each sample and a column for each head.
+    titles: one for each column, or one for each panel.
+    xticks, yticks: the symbols of keys and queries: a list for all panels, or a list of lists, one
+        for each row or each panel. Cells beyond the end of a list stay without a symbol.
+    mask: True = may attend, in any form `tinyattn.masks` knows; other cells are hatched in grey.
+        Matrices (n, Q, K) are n samples of one head.
+    vmin, vmax: the ends of the scale, for matrices that are no weights.
+
+    Returns a matplotlib Figure. Raises ImportError without matplotlib, ShapeError and MaskError for
+    what does not fit together, ValueError for visible values off the scale.
+
+        >>> attention = nn.DotProductAttention()
+        >>> x, seen = ta.randn(2, 3, 8), masks.from_valid_lens([2, 3], 3)
+        >>> out = attention(x, x, x, mask=seen)
+        >>> figure = viz.show_heatmaps(attention.attention_weights, mask=seen, xticks=["a", "b"])
+
+    Source: `show_heatmaps` of the d2l book, which scales each picture by its own largest value.
+    """
+    Figure = figure_class()
+    matrices, seen = checked_matrices(matrices, mask)
+    rows, columns, queries, keys = matrices.shape
+    visible = matrices[seen]
+    if visible.size and not (visible.min() >= vmin and visible.max() <= vmax * (1 + 1e-5)):
+        raise ValueError(
+            f"weights lie between {vmin:g} and {vmax:g}, got values from {visible.min():g} to "
+            f"{visible.max():g}: pass vmin and vmax for matrices that are no weights"
+        )
+    panel_titles = by_panel("titles", titles, rows, columns)
+    key_labels = tick_labels("xticks", xticks, rows, columns, keys)
+    query_labels = tick_labels("yticks", yticks, rows, columns, queries)
+
+    cell = 0.26  # inches, enough for a symbol of three letters
+    size = (
+        0.8 + columns * max(1.7, cell * keys + 0.6),
+        0.5 + rows * max(1.6, cell * queries + 0.5),
+    )
+    figure = Figure(figsize=figsize or size, layout="constrained")
+    panels = figure.subplots(rows, columns, squeeze=False)
+    for number, panel in enumerate(panels.flat):
+        row, column = divmod(number, columns)
+        weights, allowed = matrices[row, column], seen[row, column]
+        image = panel.imshow(
+            np.ma.masked_array(weights, ~allowed), cmap=cmap, vmin=vmin, vmax=vmax, aspect="auto"
+        )
+        hatch(panel, ~allowed)
+        set_ticks(panel.xaxis, key_labels[number])
+        set_ticks(panel.yaxis, query_labels[number])
+        if row == rows - 1:
+            panel.set_xlabel(xlabel)
+        if column == 0:
+            panel.set_ylabel(ylabel)
+        if panel_titles[number] and (row == 0 or len(titles or ()) > columns):
+            panel.set_title(panel_titles[number], fontsize="medium")
+    figure.align_labels()
+    figure.colorbar(image, ax=panels, shrink=0.8, aspect=30)
+    return figure
+
+
+def plot_curves(
+    curves: Mapping[str, Any],
+    xlabel: str = "Step",
+    ylabel: str = "Loss",
+    smooth: int = 1,
+    figsize: tuple[float, float] = (6.0, 3.5),
+) -> Figure:
+    """Draw one line for each curve, such as losses over the steps of a training.
+
+    curves: name to values, a sequence or Tensor (N,), drawn over 1 to N, or a pair (x, y).
+    smooth: how many values to average at most; above 1, the values themselves are drawn faintly.
+
+    Returns a matplotlib Figure. Raises ImportError without matplotlib, ShapeError for values that
+    are no line.
+
+        >>> figure = viz.plot_curves({"training": [1.0, 0.5, 0.25]})
+    """
+    Figure = figure_class()
+    if smooth < 1:
+        raise ValueError(f"smooth is a number of values >= 1, got {smooth!r}")
+    figure = Figure(figsize=figsize, layout="constrained")
+    panel = figure.subplots()
+    for number, (name, curve) in enumerate(curves.items()):
+        x, y = curve if isinstance(curve, tuple) and len(curve) == 2 else (None, curve)
+        y = array_of(y)
+        x = np.arange(1, len(y) + 1) if x is None and y.ndim else array_of(x)
+        if y.ndim != 1 or x.shape != y.shape or not y.size:
+            raise ShapeError(f"the curve {name!r} takes values (N,), got {y.shape} over {x.shape}")
+        color, window = f"C{number}", min(smooth, 1 + len(y) // 5)
+        if window > 1:
+            panel.plot(x, y, color=color, alpha=0.25, linewidth=0.8)
+            y = np.convolve(y, np.full(window, 1 / window), "valid")
+            x = x[window // 2 :][: len(y)]  # each average stands in the middle of its window
+        panel.plot(x, y, color=color, label=name)
+    panel.set(xlabel=xlabel, ylabel=ylabel)
+    panel.grid(alpha=0.3)
+    if curves:
+        panel.legend(frameon=False)
+    return figure
+
+
+def figure_class() -> type[Figure]:
+    """matplotlib's Figure, imported only now: tinyattn itself does without."""
+    try:
+        from matplotlib.figure import Figure
+    except ImportError:
+        raise ImportError(
+            'tinyattn.viz needs matplotlib: pip install "tinyattn[examples]"'
+        ) from None
+    return Figure
+
+
+def array_of(values: Any) -> np.ndarray:
+    if isinstance(values, Tensor):
+        values = values.detach().cpu().numpy()
+    return np.asarray(values, dtype=np.float64)
+
+
+def checked_matrices(matrices: Any, mask: Any) -> tuple[np.ndarray, np.ndarray]:
+    """Matrices, and which of their cells may be attended to, both (rows, columns, Q, K)."""
+    weights = array_of(matrices)
+    if weights.ndim not in (2, 3, 4) or not weights.size:
+        raise ShapeError(
+            "show_heatmaps takes matrices (rows, columns, Q, K), (n, Q, K) or (Q, K) of at least "
+            f"one cell, got shape {weights.shape}"
+        )
+    samples = weights.reshape((1, 1, 1, *weights.shape)[-4:])
+    if weights.ndim == 3:
+        samples = samples.swapaxes(0, 1)  # (n, 1, Q, K): to a mask, n samples of one head
+    seen = np.ones(samples.shape, dtype=bool)
+    if mask is not None:
+        mask = mask.cpu() if isinstance(mask, Tensor) else mask
+        seen &= checked_mask(mask, *samples.shape)
+    if weights.ndim == 3:
+        return samples.swapaxes(0, 1), seen.swapaxes(0, 1)
+    return samples, seen
+
+
+def by_panel(name: str, values: Sequence[Any] | None, rows: int, columns: int) -> list[Any]:
+    """One value for each panel, from one for each panel or one for each column."""
+    if values is None:
+        return [None] * (rows * columns)
+    if len(values) == rows * columns:
+        return list(values)
+    if len(values) == columns:
+        return list(values) * rows
+    raise ShapeError(
+        f"{name}: {rows} x {columns} panels take {columns} or {rows * columns}, got {len(values)}"
+    )
+
+
+def tick_labels(name: str, labels: Labels, rows: int, columns: int, cells: int) -> list[Any]:
+    """The labels of each panel, from one list for all, or a list for each row or each panel."""
+    if labels is None:
+        return [None] * (rows * columns)
+    lists = [labels] if all(isinstance(label, str) for label in labels) else list(labels)
+    for found in lists:
+        if len(found) > cells:
+            raise ShapeError(f"{name}: {cells} cells take at most as many, got {len(found)}")
+    if len(lists) == rows * columns:
+        return lists
+    if len(lists) in (1, rows):
+        return [lists[row % len(lists)] for row in range(rows) for _ in range(columns)]
+    raise ShapeError(
+        f"{name}: {rows} x {columns} panels take 1, {rows} or {rows * columns} lists of labels, "
+        f"got {len(lists)}"
+    )
+
+
+def hatch(panel: Axes, hidden: np.ndarray) -> None:
+    """Grey hatching over the cells (Q, K) that are hidden."""
+    if not hidden.any():
+        return
+    edges = [np.arange(n + 1) - 0.5 for n in hidden.shape]
+    cells = np.ma.masked_array(np.full(hidden.shape, 0.93), ~hidden)
+    panel.pcolor(
+        edges[1], edges[0], cells, cmap="gray", vmin=0, vmax=1, hatch="////", edgecolor="0.75",
+        linewidth=0,
+    )  # fmt: skip
+
+
+def set_ticks(axis: Any, labels: Sequence[str] | None) -> None:
+    if labels is None:
+        # There is no cell between two cells.
+        axis.get_major_locator().set_params(integer=True, min_n_ticks=1)
+    else:
+        axis.set_ticks(range(len(labels)), labels, fontsize="small")
+        axis.set_tick_params(length=0)
