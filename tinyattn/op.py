@@ -55,6 +55,7 @@ new = object.__new__
 living_locks = WriteLock.alive
 registry: dict[str, Callable[..., Any]] = {}  # the library's own ops, which the tests go through
 NO_OTHERS: dict[str, Any] = {}
+ABSENT = object()  # an argument that was given by name
 ONE = (1, 1)  # the plan of one argument that wants a gradient
 
 
@@ -123,6 +124,11 @@ def op(
     plans, pair_plans = spec.plans, spec.pair_plans
     count = len(spec.arguments)
 
+    def plain(*args: Any, **options: Any) -> Any:
+        """The forward alone, on arguments of which none is a Tensor: what rules mostly do."""
+        out = forward(*args, **options)
+        return out[0] if spec.forward_saves else out
+
     def apply(*args: Any, **options: Any) -> Any:
         if len(args) < count:
             args = spec.bind(args, options)
@@ -176,7 +182,9 @@ def op(
                 y_node = None
             else:
                 return apply(x, y)
-        elif isinstance(y, TensorBase) and (type(x) is float or type(x) is int):
+        elif not isinstance(y, TensorBase):
+            return plain(x, y)
+        elif type(x) is float or type(x) is int:
             a = x
             x_node = None
             b = array = y._data
@@ -217,10 +225,10 @@ def op(
         node.hold_grad = False
         return tensor
 
-    def apply_to_one(x: Any, **options: Any) -> Any:
+    def apply_to_one(x: Any = ABSENT, /, **options: Any) -> Any:
         """`apply` for one argument."""
         if not isinstance(x, TensorBase):
-            return apply(x, **options)
+            return apply(**options) if x is ABSENT else plain(x, **options)
         a = x._data
         try:
             out = forward(a, **options)
@@ -257,6 +265,6 @@ def op(
     wrapped: Any = functools.wraps(forward)(lane)
     wrapped.vjp = vjp
     wrapped.spec = spec
-    if forward.__module__.startswith("tinyattn."):
+    if (forward.__module__ or "").startswith("tinyattn."):
         registry[spec.name] = wrapped
     return wrapped

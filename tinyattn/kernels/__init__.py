@@ -54,6 +54,7 @@ def dispatched(name: str) -> Callable[..., Any]:
 
 
 erf = dispatched("erf")
+relu_backward = dispatched("relu_backward")
 sum_rows = dispatched("sum_rows")
 masked_softmax = dispatched("masked_softmax")
 softmax_backward = dispatched("softmax_backward")

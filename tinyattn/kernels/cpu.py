@@ -433,6 +433,19 @@ def erf(x: np.ndarray) -> np.ndarray:
 
 
 @jit
+def relu_backward_flat(grad, out, result):
+    zero = grad.dtype.type(0)
+    for i in range(len(grad)):
+        result[i] = grad[i] if out[i] > zero else zero
+
+
+def relu_backward(grad: np.ndarray, out: np.ndarray) -> np.ndarray:
+    result = np.empty(out.shape, out.dtype)
+    relu_backward_flat(ready(grad).reshape(-1), ready(out).reshape(-1), result.reshape(-1))
+    return result
+
+
+@jit
 def attention_backward_rows(dweights, weights, p_factor, threshold, low, high, scale, keep_all):
     """dweights, in place: dropout's gradient, then softmax's, then the scale's."""
     columns = weights.shape[1]

@@ -28,6 +28,11 @@ def erf(x: Array) -> Array:
     return np.asarray(values, np.float64).astype(x.dtype)
 
 
+def relu_backward(grad: Any, out: Any) -> Any:
+    """grad where out > 0, else 0."""
+    return namespace(out).where(out > 0, grad, 0.0)
+
+
 def visible(shape: tuple[int, ...], limits: Array | None, mask: Array | None) -> Array | None:
     """Which keys each query may see, as one boolean array broadcastable to (B, H, Q, K)."""
     if limits is None:

@@ -7,7 +7,7 @@ import math
 from .. import kernels
 from ..backend import Array, namespace
 from ..op import op
-from .elementwise import exp, greater, tanh, where
+from .elementwise import exp, tanh
 
 SQRT_HALF = math.sqrt(0.5)
 INV_SQRT_2PI = 1 / math.sqrt(2 * math.pi)
@@ -23,7 +23,7 @@ def relu(x: Array) -> Array:
 
 @relu.vjp("x")
 def _(grad, out):
-    return where(greater(out, 0), grad, 0.0)
+    return kernels.relu_backward(grad, out)
 
 
 @op
