@@ -135,6 +135,7 @@ def checked_mask(mask: Any, batch: int, heads: int, queries: int, keys: int) -> 
             f"a mask of {array.ndim} dimensions is {name}, with B={batch}, H={heads}, "
             f"Q={queries}, K={keys}; got shape {array.shape}{hint}"
         )
+    array = array.copy()  # the graph keeps it, and the caller may write to the original
     if array.ndim == 2:
         return array[:, None, None, :]
     return array[:, None] if array.ndim == 3 else array

@@ -358,14 +358,16 @@ def layer_norm_backward(
 
 
 @jit
+def mixed(h):
+    # Numba widens products of 32-bit numbers to 64 bits; the hash lives on their overflow.
+    h = np.uint32((h ^ (h >> np.uint32(16))) * np.uint32(0x21F0AAAD))
+    h = np.uint32((h ^ (h >> np.uint32(15))) * np.uint32(0x735A2D97))
+    return np.uint32(h ^ (h >> np.uint32(15)))
+
+
+@jit
 def hash_of(index, low, high):
-    h = np.uint32(index) ^ low
-    h = (h ^ (h >> np.uint32(16))) * np.uint32(0x21F0AAAD)
-    h = (h ^ (h >> np.uint32(15))) * np.uint32(0x735A2D97)
-    h = (h ^ (h >> np.uint32(15))) ^ high
-    h = (h ^ (h >> np.uint32(16))) * np.uint32(0x21F0AAAD)
-    h = (h ^ (h >> np.uint32(15))) * np.uint32(0x735A2D97)
-    return h ^ (h >> np.uint32(15))
+    return mixed(np.uint32(mixed(np.uint32(np.uint32(index) ^ low)) ^ high))
 
 
 @jit
@@ -446,22 +448,47 @@ def relu_backward(grad: np.ndarray, out: np.ndarray) -> np.ndarray:
 
 
 @jit
-def attention_backward_rows(dweights, weights, p_factor, threshold, low, high, scale, keep_all):
-    """dweights, in place: dropout's gradient, then softmax's, then the scale's."""
-    columns = weights.shape[1]
+def hidden_backward_rows(
+    d, weights, limits, mask, use_mask, factor, threshold, low, high, scale, keep_all
+):
+    """d (B, H, Q, K), in place: dropout's gradient, then masked softmax's, then the scale's."""
+    batch, heads, queries, keys = weights.shape
     zero = scale - scale
-    for i in range(len(weights)):
-        d, w = dweights[i], weights[i]
-        if not keep_all:
-            for j in range(columns):
-                kept = hash_of(i * columns + j, low, high) >= threshold
-                d[j] = d[j] * p_factor if kept else zero
-        # A weight of 0 stands for a hidden key, whose gradient may be anything, NaN included.
-        for j in range(columns):
-            d[j] = d[j] if w[j] != 0 else zero
-        inner = dot(d, w)
-        for j in range(columns):
-            d[j] = w[j] * (d[j] - inner) * scale if w[j] != 0 else zero
+    for b in range(batch):
+        for h in range(heads):
+            for q in range(queries):
+                row, w = d[b, h, q], weights[b, h, q]
+                n = min(limits[b % limits.shape[0], q % limits.shape[1]], keys)
+                row[n:] = zero
+                if not keep_all:
+                    start = ((b * heads + h) * queries + q) * keys
+                    for j in range(n):
+                        kept = hash_of(start + j, low, high) >= threshold
+                        row[j] = row[j] * factor if kept else zero
+                if use_mask:
+                    keep = mask[b % mask.shape[0], h % mask.shape[1], q % mask.shape[2]]
+                    step = 1 if len(keep) > 1 else 0
+                    for j in range(n):
+                        row[j] = row[j] if keep[j * step] != 0 else zero
+                inner = dot(row[:n], w[:n])
+                for j in range(n):
+                    row[j] = w[j] * (row[j] - inner) * scale
+                if use_mask:
+                    for j in range(n):
+                        row[j] = row[j] if keep[j * step] != 0 else zero
+
+
+def masked_softmax_backward(
+    grad: np.ndarray, out: np.ndarray, limits: Any, mask: Any
+) -> np.ndarray:
+    result = np.array(grad, order="C")
+    if result.size:
+        one, zero = out.dtype.type(1), np.uint32(0)
+        hidden_backward_rows(
+            result.reshape(four(result).shape), four(out), *hidden(limits, mask),
+            one, zero, zero, zero, one, True,
+        )  # fmt: skip
+    return result
 
 
 def attention(
@@ -502,9 +529,10 @@ def attention_backward(
     dv = total(dropped.swapaxes(-1, -2), grad, limits, mask, transposed=True)
     dscores = np.matmul(grad, v.swapaxes(-1, -2))
     number = weights.dtype.type
-    attention_backward_rows(
-        rows_of_new(dscores),
-        rows(weights),
+    hidden_backward_rows(
+        dscores,
+        ready(weights),
+        *hidden(limits, mask),
         number(1 / (1 - p)),
         np.uint32(drop_threshold(p)),
         np.uint32(seed & 0xFFFFFFFF),

@@ -72,6 +72,15 @@ def softmax_backward(grad: Any, out: Any) -> Any:
     return out * (grad - (grad * out).sum(axis=-1, keepdims=True))
 
 
+def masked_softmax_backward(grad: Any, out: Any, limits: Array | None, mask: Array | None) -> Any:
+    """The same over the visible keys. Hidden ones are left out, so that even a NaN there is."""
+    seen = visible(out.shape, limits, mask)
+    if seen is None:
+        return softmax_backward(grad, out)
+    where = namespace(grad).where
+    return where(seen, softmax_backward(where(seen, grad, 0.0), out), 0.0)
+
+
 def log_softmax(x: Array) -> Array:
     xp = namespace(x)
     if not x.shape[-1]:
@@ -263,9 +272,7 @@ def attention_backward(
     else:
         drop = (lambda t: dropout(t, p, seed)) if p else (lambda t: t)
     dweights = drop(grad @ v.swapaxes(-1, -2))
-    if (seen := visible(weights.shape, limits, mask)) is not None:
-        dweights = namespace(dweights).where(seen, dweights, 0.0)
-    dscores = softmax_backward(dweights, weights) * scale
+    dscores = masked_softmax_backward(dweights, weights, limits, mask) * scale
     return (
         weighted_sum(dscores, k, limits, mask),
         weighted_sum(dscores.swapaxes(-1, -2), q, limits, mask, transposed=True),

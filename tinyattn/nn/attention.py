@@ -14,10 +14,14 @@ import math
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
+
 from .. import functional as F
 from .. import masks, ops, random
+from ..backend import namespace
 from ..errors import ShapeError
-from ..tensor import Tensor
+from ..kernels import reference
+from ..tensor import Tensor, from_array
 from .layers import Dropout, Linear, check_size
 from .module import Module
 
@@ -92,24 +96,36 @@ class DotProductAttention(Attention):
         q, k, v = queries.unsqueeze(1), keys.unsqueeze(1), values.unsqueeze(1)
         # A copy: queries and keys may be the caller's own, and be written to before anyone looks.
         copies = (q.detach().clone(), k.detach().clone())
-        out, weights = attend(q, k, v, valid_lens, mask, False, self.dropout)
+        shape = (*q.shape[:-1], k.shape[-2])  # (B, H, Q, K)
+        hidden = masks.canonical(shape, valid_lens, mask, device=q.device)
+        out, weights = attend(q, k, v, hidden, self.dropout)
         self._last_weights = lambda: weights(*copies).squeeze(1)
         return out.squeeze(1)
+
+
+def without_hidden(x: Tensor, shape: tuple[int, ...], limits: Any, mask: Any) -> Tensor:
+    """`x` (B, K, D) with zeros for keys that no query may see, if they hold NaN or inf.
+
+    Anything finite there is without influence anyway. But 0 * NaN is NaN: behind a projection it
+    would reach the gradients of the weights, which all samples share.
+    """
+    if (limits is None and mask is None) or np.isfinite(x._data.sum()):
+        return x
+    seen = reference.visible(shape, limits, mask)
+    seen = namespace(seen).broadcast_to(seen, shape).any(axis=(1, 2))  # (B, K)
+    return ops.where(from_array(seen[..., None]), x, 0.0)
 
 
 def attend(
     q: Tensor,
     k: Tensor,
     v: Tensor,
-    valid_lens: Any,
-    mask: Any,
-    is_causal: bool,
+    hidden: tuple[Any, Any],
     dropout: Dropout,
 ) -> tuple[Tensor, Callable[[Tensor, Tensor], Tensor]]:
     """Scaled dot-product attention of (B, H, N, d), and a function of q and k for its weights."""
     p = dropout.p if dropout.training else 0.0
-    shape = (*q.shape[:-1], k.shape[-2])
-    limits, seen = masks.canonical(shape, valid_lens, mask, is_causal, q.device)
+    limits, seen = hidden
     scale = 1 / math.sqrt(q.shape[-1])
     seed = random.dropout_seed() if p else 0
     out = ops.attention(q, k, v, limits=limits, mask=seen, scale=scale, p=p, seed=seed)
@@ -143,13 +159,18 @@ class AdditiveAttention(Attention):
         mask: Any = None,
     ) -> Tensor:
         check_qkv(queries, keys, values)
+        shape = (len(queries), 1, queries.shape[1], keys.shape[1])  # (B, H, Q, K)
+        limits, seen = masks.canonical(shape, valid_lens, mask, device=queries.device)
+        keys = without_hidden(keys, shape, limits, seen)
         # (B, Q, 1, h) + (B, 1, K, h) -> (B, Q, K, h)
         features = (self.W_q(queries).unsqueeze(2) + self.W_k(keys).unsqueeze(1)).tanh()
-        scores = self.w_v(features).squeeze(-1)  # (B, Q, K)
-        weights = F.masked_softmax(scores, valid_lens, mask)
+        scores = self.w_v(features).reshape(*shape)
+        weights = ops.masked_softmax(scores, limits=limits, mask=seen)
         recorded = weights.detach()
-        self._last_weights = lambda: recorded
-        return self.dropout(weights) @ values
+        self._last_weights = lambda: recorded.squeeze(1)
+        dropped = self.dropout(weights)
+        out = ops.weighted_sum(dropped, values.unsqueeze(1), limits=limits, mask=seen)
+        return out.squeeze(1)
 
 
 class MultiHeadAttention(Attention):
@@ -211,9 +232,12 @@ class MultiHeadAttention(Attention):
         is_causal: bool = False,
     ) -> Tensor:
         check_qkv(queries, keys, values)
+        shape = (len(queries), self.num_heads, queries.shape[1], keys.shape[1])  # (B, H, Q, K)
+        hidden = masks.canonical(shape, valid_lens, mask, is_causal, queries.device)
+        keys, values = (without_hidden(x, shape, *hidden) for x in (keys, values))
         q, k, v = self.W_q(queries), self.W_k(keys), self.W_v(values)
         q, k, v = self.split(q), self.split(k), self.split(v)
-        heads, weights = attend(q, k, v, valid_lens, mask, is_causal, self.dropout)
+        heads, weights = attend(q, k, v, hidden, self.dropout)
         q, k = q.detach(), k.detach()
         self._last_weights = lambda: weights(q, k)
         return self.W_o(self.merge(heads))

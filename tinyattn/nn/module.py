@@ -97,6 +97,9 @@ class Module:
             entries = self.__dict__.get(table, {})
             if name in entries:
                 return entries[name]
+        if isinstance(getattr(type(self), name, None), property):
+            # Python comes here when a property raises AttributeError: let its own message through.
+            return object.__getattribute__(self, name)
         raise AttributeError(f"{type(self).__name__} has no attribute {name!r}")
 
     def __delattr__(self, name: str) -> None:

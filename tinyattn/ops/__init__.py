@@ -4,7 +4,7 @@
 """
 
 from .activation import erf, gelu, gelu_tanh, relu, sigmoid
-from .attention import attention
+from .attention import attention, weighted_sum
 from .dropout import dropout
 from .elementwise import (
     abs,
@@ -123,5 +123,6 @@ __all__ = [
     "tanh",
     "transfer",
     "var",
+    "weighted_sum",
     "where",
 ]

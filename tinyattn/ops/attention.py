@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from .. import kernels
 from ..backend import Array
+from ..kernels.reference import visible
 from ..op import op
+from .elementwise import where
+from .linear import matmul, swap
 
 
 @op
@@ -30,3 +33,23 @@ def attention(
 @attention.vjp("q", "k", "v")
 def _(grad, q, k, v, limits, mask, scale, p, seed, saved):
     return kernels.attention_backward(grad, q, k, v, limits, mask, scale, p, seed, saved)
+
+
+@op
+def weighted_sum(
+    weights: Array, values: Array, *, limits: Array | None, mask: Array | None
+) -> Array:
+    """weights (B, H, Q, K) times values (B, H, K, e), hidden pairs left out even if NaN."""
+    return kernels.weighted_sum(weights, values, limits, mask)
+
+
+@weighted_sum.vjp("weights")
+def _(grad, values, shape, limits, mask):
+    products = matmul(grad, swap(values))
+    seen = visible(shape, limits, mask)
+    return products if seen is None else where(seen, products, 0.0)
+
+
+@weighted_sum.vjp("values")
+def _(grad, weights, limits, mask):
+    return kernels.weighted_sum(swap(weights), grad, limits, mask, True)

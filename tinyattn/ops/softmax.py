@@ -30,8 +30,8 @@ def masked_softmax(x: Array, *, limits: Array | None, mask: Array | None) -> Arr
 
 
 @masked_softmax.vjp("x")
-def _(grad, out):
-    return kernels.softmax_backward(grad, out)  # where out is 0 no gradient passes
+def _(grad, out, limits, mask):
+    return kernels.masked_softmax_backward(grad, out, limits, mask)
 
 
 @op
