@@ -19,6 +19,8 @@ import numpy as np
 from .errors import CheckpointError
 from .tensor import Tensor
 
+# One damaged name cannot turn a file of ours into one from elsewhere: the other two remain.
+METADATA = ("tinyattn", "tinyattn.structure", "tinyattn.sha256")
 TENSOR = "tensor"  # the key of the JSON object that stands for a tensor
 
 
@@ -34,7 +36,7 @@ def save(state: dict[str, Any], path: str | os.PathLike[str]) -> None:
         raise TypeError(f"save takes a dict, got {type(state).__name__}")
     arrays: dict[str, np.ndarray] = {}
     structure = json.dumps(describe(state, "", arrays), allow_nan=True)
-    metadata = {"tinyattn": "1", "structure": structure, "sha256": checksum(structure, arrays)}
+    metadata = dict(zip(METADATA, ("1", structure, checksum(structure, arrays)), strict=True))
     content = to_bytes(arrays, metadata)
     path = Path(path)
     handle, temporary = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
@@ -59,8 +61,10 @@ def current_umask() -> int:
 def describe(value: Any, name: str, arrays: dict[str, np.ndarray]) -> Any:
     """`value` as JSON, with its tensors put into `arrays`."""
     if isinstance(value, Tensor):
+        while name in arrays:  # keys with dots in them may join to the same name
+            name += "'"
         # safetensors silently stores the wrong numbers for arrays that are not contiguous.
-        arrays[name] = np.ascontiguousarray(value.numpy())
+        arrays[name] = np.array(value.numpy(), order="C")
         return {TENSOR: name}
     if isinstance(value, dict):
         if not all(isinstance(key, str) for key in value) or set(value) == {TENSOR}:
@@ -82,7 +86,7 @@ def checksum(structure: str, arrays: dict[str, np.ndarray]) -> str:
     for name in sorted(arrays):
         array = arrays[name]
         digest.update(f"\0{name}\0{array.dtype.str}\0{array.shape}\0".encode())
-        digest.update(np.ascontiguousarray(array).data)
+        digest.update(array.tobytes())
     return digest.hexdigest()
 
 
@@ -99,10 +103,10 @@ def load(path: str | os.PathLike[str]) -> dict[str, Any]:
         with safe_open(path, framework="numpy") as file:
             metadata = file.metadata() or {}
             arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-        if "tinyattn" not in metadata:
+        if not any(name in metadata for name in METADATA):
             return {name: Tensor(array) for name, array in arrays.items()}
-        structure = metadata["structure"]
-        if checksum(structure, arrays) != metadata["sha256"]:
+        version, structure, digest = (metadata[name] for name in METADATA)
+        if version != "1" or checksum(structure, arrays) != digest:
             raise CheckpointError("its checksum does not fit its content")
         return rebuild(json.loads(structure), arrays)
     except (SafetensorError, CheckpointError, KeyError, TypeError, ValueError) as error:

@@ -85,15 +85,22 @@ class Optimizer:
             for i, array in enumerate(slots)
             if array is not None
         }
-        return {"lr": self.lr, "steps": list(self.steps), "arrays": arrays}
+        return {
+            "kind": type(self).__name__,
+            "lr": self.lr,
+            "steps": list(self.steps),
+            "arrays": arrays,
+        }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on from a saved state; refused as a whole if it does not fit."""
         try:
             steps, lr = [int(step) for step in state["steps"]], float(state["lr"])
-            entries = {name: state["arrays"][name] for name in state["arrays"]}
+            kind, entries = str(state["kind"]), dict(state["arrays"])
         except (KeyError, TypeError, ValueError) as error:
             raise CheckpointError(f"not an optimizer's state: {error!r}") from None
+        if kind != type(self).__name__:
+            raise CheckpointError(f"the state is of {kind}, the optimizer is {type(self).__name__}")
         if len(steps) != len(self.parameters):
             raise CheckpointError(
                 f"the state is for {len(steps)} parameters, the optimizer has "
@@ -103,7 +110,8 @@ class Optimizer:
         for key, value in entries.items():
             name, _, number = key.rpartition(".")
             i = int(number) if number.isdigit() else -1
-            if not 0 <= i < len(self.parameters) or value.shape != self.parameters[i].shape:
+            known = 0 <= i < len(steps) and isinstance(value, Tensor)
+            if not known or value.shape != self.parameters[i].shape:
                 raise CheckpointError(f"the optimizer's state {key!r} fits no parameter")
             array = Tensor(value, device=self.parameters[i].device)._data
             loaded.setdefault(name, [None] * len(steps))[i] = array
@@ -219,11 +227,16 @@ class Schedule:
         self.step_count += 1
         self.optimizer.lr = self.rate(self.step_count)
 
-    def state_dict(self) -> dict[str, int]:
-        return {"step_count": self.step_count}
+    def state_dict(self) -> dict[str, float]:
+        """The step number and the numbers of the formula."""
+        return {name: value for name, value in self.__dict__.items() if name != "optimizer"}
 
-    def load_state_dict(self, state: dict[str, int]) -> None:
-        self.step_count = int(state["step_count"])
+    def load_state_dict(self, state: dict[str, float]) -> None:
+        """Go on from a saved state."""
+        own = self.state_dict()
+        if set(state) != set(own):
+            raise CheckpointError(f"a {type(self).__name__} has {list(own)}, got {list(state)}")
+        self.__dict__.update(state)
         self.optimizer.lr = self.rate(self.step_count)
 
 
@@ -271,14 +284,16 @@ class CosineSchedule(Schedule):
 def clip_grad_norm_(parameters: Iterable[Tensor] | Tensor, max_norm: float) -> float:
     """Scale all gradients together so that their joint Euclidean norm is at most `max_norm`.
 
-    Returns the norm from before. A norm that is not finite is returned and nothing is scaled.
+    Returns the norm from before. As in PyTorch, the factor is max_norm / (norm + 1e-6). A norm that
+    is not finite is returned and nothing is scaled.
     """
     check("max_norm", max_norm, 0)
     found = [parameters] if isinstance(parameters, Tensor) else parameters
     grads = [parameter.grad for parameter in found if parameter.grad is not None]
     squares = [grad._data.reshape(-1).astype("float64") for grad in grads]
     total = math.sqrt(sum(float(s @ s) for s in squares))
-    if math.isfinite(total) and total > max_norm:
+    factor = max_norm / (total + 1e-6)
+    if factor < 1 and math.isfinite(total):
         for grad in grads:
-            grad._data = grad._data * grad._data.dtype.type(max_norm / total)
+            grad._data = grad._data * grad._data.dtype.type(factor)
     return total

@@ -104,19 +104,36 @@ def largest(row, lanes):
     return top
 
 
-@jit(fastmath=FAST_SUMS)
-def total_of(row):
+@jit
+def total_of(row, sums):
+    """The sum of a row in float64. Element j always goes to partial sum j modulo LANES, so that
+    zeros behind the end, or leaving them away, change no bit."""
+    sums[:] = 0.0
+    whole = len(row) // LANES * LANES
+    for j in range(0, whole, LANES):
+        for lane in range(LANES):
+            sums[lane] += row[j + lane]
+    for j in range(whole, len(row)):
+        sums[j - whole] += row[j]
     total = 0.0
-    for j in range(len(row)):
-        total += row[j]
+    for lane in range(LANES):
+        total += sums[lane]
     return total
 
 
-@jit(fastmath=FAST_SUMS)
-def dot(a, b):
+@jit
+def dot(a, b, sums):
+    """The sum of products of two rows, like `total_of`."""
+    sums[:] = 0.0
+    whole = len(a) // LANES * LANES
+    for j in range(0, whole, LANES):
+        for lane in range(LANES):
+            sums[lane] += np.float64(a[j + lane]) * b[j + lane]
+    for j in range(whole, len(a)):
+        sums[j - whole] += np.float64(a[j]) * b[j]
     total = 0.0
-    for j in range(len(a)):
-        total += np.float64(a[j]) * b[j]
+    for lane in range(LANES):
+        total += sums[lane]
     return total
 
 
@@ -127,7 +144,7 @@ def softmax_rows(x, limits, mask, use_mask, out):
     half = np.empty(keys, np.float32)
     other = np.empty(keys, np.float32)
     half_bits, other_bits = half.view(np.int32), other.view(np.int32)
-    lanes = np.empty(LANES, np.float32)
+    lanes, sums = np.empty(LANES, np.float32), np.empty(LANES)
     for b in range(batch):
         for h in range(heads):
             for q in range(queries):
@@ -153,7 +170,7 @@ def softmax_rows(x, limits, mask, use_mask, out):
                 live = row[:n]
                 top = largest(live, lanes)
                 exp_shifted(live, top, live, half, other, half_bits, other_bits)
-                factor = np.float32(1.0 / total_of(live))
+                factor = np.float32(1.0 / total_of(live, sums))
                 for j in range(n):
                     live[j] *= factor
                 if use_mask:
@@ -192,8 +209,9 @@ def masked_softmax(x: np.ndarray, limits: Any, mask: Any, out: np.ndarray | None
 
 @jit
 def softmax_backward_rows(grad, out, result):
+    sums = np.empty(LANES)
     for i in range(len(out)):
-        inner = dot(grad[i], out[i])
+        inner = dot(grad[i], out[i], sums)
         for j in range(out.shape[1]):
             result[i, j] = out[i, j] * (grad[i, j] - inner)
 
@@ -216,11 +234,11 @@ def log_softmax_rows(x, out):
     half = np.empty(columns, np.float32)
     other = np.empty(columns, np.float32)
     half_bits, other_bits = half.view(np.int32), other.view(np.int32)
-    lanes = np.empty(LANES, np.float32)
+    lanes, sums = np.empty(LANES, np.float32), np.empty(LANES)
     for i in range(len(x)):
         top = largest(x[i], lanes)
         exp_shifted(x[i], top, out[i], half, other, half_bits, other_bits)
-        log_sum = math.log(total_of(out[i]))
+        log_sum = math.log(total_of(out[i], sums))
         for j in range(columns):
             out[i, j] = (np.float64(x[i, j]) - top) - log_sum
 
@@ -240,14 +258,14 @@ def cross_entropy_rows(logits, target, ignore_index, losses, log_sums):
     half = np.empty(columns, np.float32)
     other = np.empty(columns, np.float32)
     half_bits, other_bits = half.view(np.int32), other.view(np.int32)
-    lanes = np.empty(LANES, np.float32)
+    lanes, sums = np.empty(LANES, np.float32), np.empty(LANES)
     for i in range(len(logits)):
         losses[i] = log_sums[i] = ZERO
         if target[i] == ignore_index:
             continue
         top = largest(logits[i], lanes)
         exp_shifted(logits[i], top, powers, half, other, half_bits, other_bits)
-        log_sum = np.float64(top) + math.log(total_of(powers))
+        log_sum = np.float64(top) + math.log(total_of(powers, sums))
         log_sums[i] = log_sum
         losses[i] = log_sum - logits[i, target[i]]
 
@@ -453,6 +471,7 @@ def hidden_backward_rows(
 ):
     """d (B, H, Q, K), in place: dropout's gradient, then masked softmax's, then the scale's."""
     batch, heads, queries, keys = weights.shape
+    sums = np.empty(LANES)
     zero = scale - scale
     for b in range(batch):
         for h in range(heads):
@@ -470,7 +489,7 @@ def hidden_backward_rows(
                     step = 1 if len(keep) > 1 else 0
                     for j in range(n):
                         row[j] = row[j] if keep[j * step] != 0 else zero
-                inner = dot(row[:n], w[:n])
+                inner = dot(row[:n], w[:n], sums)
                 for j in range(n):
                     row[j] = w[j] * (row[j] - inner) * scale
                 if use_mask:

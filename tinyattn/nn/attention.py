@@ -55,7 +55,9 @@ class Attention(Module):
 
 
 def check_qkv(queries: Any, keys: Any, values: Any) -> None:
-    for name, x in (("queries", queries), ("keys", keys), ("values", values)):
+    """Three Tensors (B, N, D) that agree in samples, keys, dtype and device."""
+    named = {"queries": queries, "keys": keys, "values": values}
+    for name, x in named.items():
         F.tensor_of(x, name)
         if x.ndim != 3:
             raise ShapeError(f"{name} are (B, N, D), got shape {x.shape}")
@@ -64,6 +66,7 @@ def check_qkv(queries: Any, keys: Any, values: Any) -> None:
             "queries (B, Q, _), keys (B, K, _) and values (B, K, _) must agree in B and K, got "
             f"{queries.shape}, {keys.shape}, {values.shape}"
         )
+    F.same_kind("attention", **named)
 
 
 class DotProductAttention(Attention):

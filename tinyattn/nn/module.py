@@ -71,10 +71,11 @@ class Module:
     def __setattr__(self, name: str, value: Any) -> None:
         if "_modules" not in self.__dict__:
             raise TypeError(f"call super().__init__() before setting {name!r}")
-        if holds_modules(value):
+        check_container(name, value)
+        if name in self._parameters and isinstance(value, Tensor) and type(value) is Tensor:
             raise TypeError(
-                f"{name!r} is a {type(value).__name__} with modules or parameters in it, which "
-                "would not be found: use nn.ModuleList or nn.Sequential"
+                f"{name!r} is a Parameter and cannot become a plain Tensor, which nobody would "
+                "train: assign nn.Parameter(...), or its .data"
             )
         tables = (self._parameters, self._buffers, self._modules)
         if isinstance(value, Parameter):
@@ -133,6 +134,9 @@ class Module:
                 continue
             seen.add(id(module))
             yield name, module
+            for key, value in module.__dict__.items():
+                if not key.startswith("_"):
+                    check_container(key, value)  # a list may have been filled since
             below = [(f"{name}.{key}" if name else key, m) for key, m in module._modules.items()]
             stack.extend(reversed(below))
 
@@ -261,6 +265,14 @@ def holds_modules(value: Any) -> bool:
     if not isinstance(value, (list, tuple, set)):
         return False
     return any(isinstance(v, (Module, Parameter)) or holds_modules(v) for v in value)
+
+
+def check_container(name: str, value: Any) -> None:
+    if holds_modules(value):
+        raise TypeError(
+            f"{name!r} is a {type(value).__name__} with modules or parameters in it, which would "
+            "not be found: use nn.ModuleList or nn.Sequential"
+        )
 
 
 def shortened(names: list[str]) -> str:
