@@ -14,6 +14,8 @@ import sys
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from .backend import namespace
 from .errors import DeviceError, GraphError, ShapeError
 from .graph import Leaf, Node, TensorBase, set_grad_enabled, wrap
@@ -132,7 +134,7 @@ def backward(
     root = root_of(tensor)
     start = starting_gradient(tensor, gradient, create_graph)
     retain = create_graph if retain_graph is None else retain_graph
-    with set_grad_enabled(create_graph):
+    with set_grad_enabled(create_graph), np.errstate(all="ignore"):
         found = propagate([root], [start], None, retain, create_graph)
         # All at the end: an interrupt on the way leaves every `.grad` as it was.
         for node, value in found.items():
@@ -183,7 +185,7 @@ def grad(
                     f"no output depends on input {i}: pass allow_unused=True to get None for it"
                 )
     retain = create_graph if retain_graph is None else retain_graph
-    with set_grad_enabled(create_graph):
+    with set_grad_enabled(create_graph), np.errstate(all="ignore"):
         found = propagate(roots, starts, targets, retain, create_graph)
     if create_graph:
         return tuple(found.get(target) for target in targets)

@@ -87,4 +87,7 @@ def sizes_of(arguments: Sequence[Any]) -> tuple[int, ...]:
     """Sizes given one by one or as one sequence."""
     if len(arguments) == 1 and isinstance(arguments[0], (tuple, list)):
         arguments = arguments[0]
+    for size in arguments:
+        if isinstance(size, bool) or not hasattr(size, "__index__"):
+            raise TypeError(f"a size is an integer, got {size!r}")
     return tuple(int(size) for size in arguments)

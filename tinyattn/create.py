@@ -229,6 +229,8 @@ def tril(x: Tensor, diagonal: int = 0) -> Tensor:
 
 def triangle(x: Tensor, diagonal: int) -> Tensor:
     """True on and below the diagonal, for the last two dimensions of x."""
+    if not isinstance(x, Tensor):
+        raise TypeError(f"x must be a Tensor, got {type(x).__name__}")
     if x.ndim < 2:
         raise ShapeError(f"a triangle needs at least two dimensions, got shape {x.shape}")
     rows, columns = x.shape[-2:]

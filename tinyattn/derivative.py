@@ -64,17 +64,12 @@ class Plan:
         parents = node.parents
         gradients: list[Any] = [None] * len(parents)
         for rule, needed, covered in self.rules:
-            try:
-                if type(needed) is int:
-                    result = rule(grad, saved[needed])
-                else:
-                    result = rule(grad, *[saved[i] for i in needed]) if needed else rule(grad)
-            except RuntimeWarning:  # where warnings are errors; an inf or a NaN is a value here
-                values = [saved[needed]] if type(needed) is int else [saved[i] for i in needed]
-                with np.errstate(all="ignore"):
-                    result = rule(grad, *values)
+            if type(needed) is int:
+                result = rule(grad, saved[needed])
+            else:
+                result = rule(grad, *[saved[i] for i in needed]) if needed else rule(grad)
             if type(covered) is int:
-                gradients[covered] = result
+                gradients[covered] = result[0] if type(result) is tuple else result
                 continue
             if type(result) is not tuple or len(result) != len(covered):
                 raise GraphError(

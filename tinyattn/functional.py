@@ -100,6 +100,8 @@ def same_kind(function: str, **arguments: Tensor | None) -> None:
     for name, value in arguments.items():
         if value is None:
             continue
+        if not isinstance(value, Tensor):
+            raise TypeError(f"{function}: {name} must be a Tensor, got {type(value).__name__}")
         if first is None:
             first = (name, value)
         elif value.device != first[1].device:
@@ -120,12 +122,13 @@ def embedding(ids: Any, weight: Tensor, padding_idx: int | None = None) -> Tenso
     padding_idx: a row whose gradient is left out. Raises IndexError for an id out of range;
     negative ids do not count from the end.
     """
+    weight = tensor_of(weight, "weight")
     ids = ids if isinstance(ids, Tensor) else Tensor(ids, device=weight.device)
     if padding_idx is not None and not 0 <= padding_idx < weight.shape[0]:
         raise IndexError(f"padding_idx {padding_idx} is no row of a table of {weight.shape[0]}")
     if ids.dtype.kind == "f" and not ids.numel():
         ids = ids.long()  # an empty list carries no dtype
-    return ops.embedding(ids, tensor_of(weight, "weight"), padding_idx=padding_idx)
+    return ops.embedding(ids, weight, padding_idx=padding_idx)
 
 
 def layer_norm(
@@ -148,10 +151,10 @@ def layer_norm(
             f"layer_norm over {sizes} takes inputs of shape (..., "
             f"{', '.join(map(str, sizes))}), got {x.shape}"
         )
+    same_kind("layer_norm", x=x, weight=weight, bias=bias)
     for name, value in (("weight", weight), ("bias", bias)):
         if value is not None and value.shape != sizes:
             raise ShapeError(f"layer_norm: {name} must have shape {sizes}, got {value.shape}")
-    same_kind("layer_norm", x=x, weight=weight, bias=bias)
     flat = [t if t is None or len(sizes) == 1 else t.flatten() for t in (weight, bias)]
     rows = x if len(sizes) == 1 else x.reshape(*x.shape[: -len(sizes)], math.prod(sizes))
     out = ops.layer_norm(rows, *flat, eps=float(eps))
@@ -341,7 +344,7 @@ def transpose_qkv(x: Tensor, num_heads: int) -> Tensor:
     The form of the d2l book, for readers who know it. tinyattn itself keeps the heads as a
     dimension, so that lengths and masks need not be repeated.
     """
-    if x.ndim != 3:
+    if tensor_of(x, "x").ndim != 3:
         raise ShapeError(f"transpose_qkv takes (B, N, D), got shape {x.shape}")
     check_heads(x.shape[-1], num_heads)
     batch, n, width = x.shape
@@ -351,7 +354,9 @@ def transpose_qkv(x: Tensor, num_heads: int) -> Tensor:
 
 def transpose_output(x: Tensor, num_heads: int) -> Tensor:
     """(B * H, N, d) -> (B, N, H * d): undoes `transpose_qkv`."""
-    if x.ndim != 3 or x.shape[0] % num_heads:
+    if num_heads <= 0:
+        raise ShapeError(f"the number of heads must be > 0, got {num_heads}")
+    if tensor_of(x, "x").ndim != 3 or x.shape[0] % num_heads:
         raise ShapeError(f"transpose_output takes (B * {num_heads}, N, d), got shape {x.shape}")
     total, n, width = x.shape
     x = x.reshape(total // num_heads, num_heads, n, width)  # (B, H, N, d)

@@ -55,7 +55,6 @@ new = object.__new__
 living_locks = WriteLock.alive
 registry: dict[str, Callable[..., Any]] = {}  # the library's own ops, which the tests go through
 NO_OTHERS: dict[str, Any] = {}
-ABSENT = object()  # an argument that was given by name
 ONE = (1, 1)  # the plan of one argument that wants a gradient
 
 
@@ -225,10 +224,13 @@ def op(
         node.hold_grad = False
         return tensor
 
-    def apply_to_one(x: Any = ABSENT, /, **options: Any) -> Any:
+    def apply_to_one(*args: Any, **options: Any) -> Any:
         """`apply` for one argument."""
+        if len(args) != 1:  # given by name, or a mistake
+            return apply(*args, **options)
+        (x,) = args
         if not isinstance(x, TensorBase):
-            return apply(**options) if x is ABSENT else plain(x, **options)
+            return plain(x, **options)
         a = x._data
         try:
             out = forward(a, **options)

@@ -456,8 +456,12 @@ class Tensor(TensorBase):
 
     def clamp(self, min: Any = None, max: Any = None) -> Tensor:
         """Limited to [min, max]; inside, the gradient passes, outside it is 0."""
-        if min is None and max is None:
+        limits = [limit for limit in (min, max) if limit is not None]
+        if not limits:
             raise ValueError("clamp takes min, max or both")
+        for limit in limits:
+            if not isinstance(limit, (int, np.number, float)):
+                raise TypeError(f"clamp takes a number as a limit, got {limit!r}")
         return ops.clamp(self, min=min, max=max)
 
     def masked_fill(self, mask: Any, value: Any) -> Tensor:
@@ -465,8 +469,13 @@ class Tensor(TensorBase):
         mask = mask if isinstance(mask, Tensor) else Tensor(mask, device=self.device)
         if mask.dtype != np.bool_:
             raise DtypeError(f"masked_fill takes a boolean mask, got {mask.dtype}")
-        if np.broadcast_shapes(mask.shape, self.shape) != self.shape:
-            raise ShapeError(f"a mask of shape {mask.shape} does not fit a tensor {self.shape}")
+        fits = mask.ndim <= self.ndim and all(
+            m in (1, n) for m, n in zip(mask.shape[::-1], self.shape[::-1], strict=False)
+        )
+        if not fits:
+            raise ShapeError(
+                f"masked_fill: a mask of shape {mask.shape} does not broadcast to {self.shape}"
+            )
         return ops.where(mask, value, self)
 
     # Reductions
@@ -533,7 +542,10 @@ class Tensor(TensorBase):
     # Shape
 
     def reshape(self, *shape: Any) -> Tensor:
-        return ops.reshape(self, target=sizes_of(shape))
+        sizes = sizes_of(shape)
+        if any(size < -1 for size in sizes):
+            raise ShapeError(f"a size is >= 0, or -1 for the one to be found out, got {sizes}")
+        return ops.reshape(self, target=sizes)
 
     view = reshape
 
@@ -545,10 +557,10 @@ class Tensor(TensorBase):
 
     def transpose(self, dim0: int, dim1: int) -> Tensor:
         """Two dimensions exchanged."""
-        dims = list(range(self.ndim))
         a, b = one_dim(self, dim0), one_dim(self, dim1)
+        dims = list(range(self.ndim or 1))
         dims[a], dims[b] = dims[b], dims[a]
-        return ops.permute(self, dims=tuple(dims))
+        return ops.permute(self, dims=tuple(dims[: self.ndim]))
 
     swapaxes = transpose
 
@@ -566,6 +578,8 @@ class Tensor(TensorBase):
         return self.reshape([n for i, n in enumerate(self.shape) if not (i in drop and n == 1)])
 
     def unsqueeze(self, dim: int) -> Tensor:
+        if isinstance(dim, bool) or not hasattr(dim, "__index__"):
+            raise TypeError(f"a dimension is an integer, got {dim!r}")
         if not -self.ndim - 1 <= dim <= self.ndim:
             raise IndexError(f"unsqueeze: dim {dim} is out of range for {self.ndim} dimensions")
         dim = dim if dim >= 0 else dim + self.ndim + 1
@@ -575,6 +589,8 @@ class Tensor(TensorBase):
         if not self.ndim:
             return self.reshape(1)
         start, end = one_dim(self, start_dim), one_dim(self, end_dim)
+        if start > end:
+            raise ShapeError(f"flatten: start_dim {start} lies behind end_dim {end}")
         merged = math.prod(self.shape[start : end + 1])
         return self.reshape([*self.shape[:start], merged, *self.shape[end + 1 :]])
 
@@ -599,6 +615,8 @@ class Tensor(TensorBase):
             if sizes <= 0:
                 raise ValueError(f"split takes a size > 0, got {sizes}")
             sizes = [min(sizes, total - i) for i in range(0, total, sizes)] or [0]
+        if not all(isinstance(size, int) and size >= 0 for size in sizes):
+            raise ValueError(f"split takes integer sizes >= 0, got {sizes!r}")
         if sum(sizes) != total:
             raise ShapeError(f"split sizes {list(sizes)} do not add up to {total} (dim {dim})")
         ends = [sum(sizes[: i + 1]) for i in range(len(sizes))]
@@ -609,6 +627,8 @@ class Tensor(TensorBase):
 
     def chunk(self, chunks: int, dim: int = 0) -> tuple[Tensor, ...]:
         """At most `chunks` pieces of equal size along `dim`."""
+        if isinstance(chunks, bool) or not isinstance(chunks, int) or chunks <= 0:
+            raise ValueError(f"chunk takes a number of pieces > 0, got {chunks!r}")
         return self.split(-(-self.shape[one_dim(self, dim)] // chunks) or 1, dim)
 
 

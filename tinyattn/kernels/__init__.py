@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from . import reference
+from .sums import in_order as in_order
 from .sums import reduce_sum as reduce_sum
 from .sums import sum_to as sum_to
 from .sums import wide as wide

@@ -71,9 +71,10 @@ LANES = 16
 
 @jit
 def exp_shifted(row, shift, out, half, other, half_bits, other_bits):
-    """out = exp(row - shift). The last four are scratch: two float rows and their bits."""
+    """out = exp(row - shift), where shift may be float64. The last four arguments are scratch: two
+    rows of floats and their bits."""
     for j in range(len(row)):
-        x = row[j] - shift
+        x = np.float32(row[j] - shift)
         x = LOWEST if x < LOWEST else x  # a NaN is not smaller, and stays
         n = (x * LOG2_E + ROUND) - ROUND
         r = (x - n * LN2_HIGH) - n * LN2_LOW
@@ -260,7 +261,8 @@ def cross_entropy_rows(logits, target, ignore_index, losses, log_sums):
     half_bits, other_bits = half.view(np.int32), other.view(np.int32)
     lanes, sums = np.empty(LANES, np.float32), np.empty(LANES)
     for i in range(len(logits)):
-        losses[i] = log_sums[i] = ZERO
+        losses[i] = ZERO
+        log_sums[i] = 0.0
         if target[i] == ignore_index:
             continue
         top = largest(logits[i], lanes)
@@ -289,7 +291,7 @@ def cross_entropy_backward_rows(grad, logits, target, ignore_index, log_sums, re
 def cross_entropy(logits: np.ndarray, target: np.ndarray, ignore_index: int) -> Any:
     if logits.dtype != np.float32 or not logits.size:
         return reference.cross_entropy(logits, target, ignore_index)
-    losses, log_sums = np.empty((2, len(logits)), logits.dtype)
+    losses, log_sums = np.empty(len(logits), logits.dtype), np.empty(len(logits))
     target = ready(target.astype(np.int64, copy=False))
     cross_entropy_rows(ready(logits), target, ignore_index, losses, log_sums)
     return losses, log_sums
@@ -456,7 +458,7 @@ def erf(x: np.ndarray) -> np.ndarray:
 def relu_backward_flat(grad, out, result):
     zero = grad.dtype.type(0)
     for i in range(len(grad)):
-        result[i] = grad[i] if out[i] > zero else zero
+        result[i] = zero if out[i] <= zero else grad[i]
 
 
 def relu_backward(grad: np.ndarray, out: np.ndarray) -> np.ndarray:

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from ..backend import Array, matrix_product, namespace, scatter_add
-from .sums import wide
+from .sums import in_order, wide
 
 
 def erf(x: Array) -> Array:
@@ -29,8 +29,8 @@ def erf(x: Array) -> Array:
 
 
 def relu_backward(grad: Any, out: Any) -> Any:
-    """grad where out > 0, else 0."""
-    return namespace(out).where(out > 0, grad, 0.0)
+    """0 where out <= 0, else grad: a NaN is not <= 0."""
+    return namespace(out).where(out <= 0, 0.0, grad)
 
 
 def visible(shape: tuple[int, ...], limits: Array | None, mask: Array | None) -> Array | None:
@@ -48,7 +48,7 @@ def masked_softmax(x: Array, limits: Array | None, mask: Array | None) -> Array:
     if not x.shape[-1]:
         return x.copy()
     seen = visible(x.shape, limits, mask)
-    scores = x.astype(wide(x.dtype))
+    scores = x.astype(wide(x.dtype), order="C")
     if seen is not None:
         # No finite fill value is safe: real scores may lie below it. -inf is left out of both the
         # maximum and the sum, and a row of nothing else is set to zeros.
@@ -64,7 +64,10 @@ def masked_softmax(x: Array, limits: Array | None, mask: Array | None) -> Array:
     total = powers.sum(axis=-1, keepdims=True)
     if seen is not None:
         total = xp.where(empty, 1, total)
-    return (powers / total).astype(x.dtype)
+    weights = powers / total
+    if seen is not None:
+        weights = xp.where(seen, weights, 0)  # a NaN among the visible is theirs alone
+    return weights.astype(x.dtype)
 
 
 def softmax_backward(grad: Any, out: Any) -> Any:
@@ -85,7 +88,7 @@ def log_softmax(x: Array) -> Array:
     xp = namespace(x)
     if not x.shape[-1]:
         return x.copy()
-    scores = x.astype(wide(x.dtype))
+    scores = x.astype(wide(x.dtype), order="C")
     with np.errstate(invalid="ignore", divide="ignore"):
         shifted = scores - scores.max(axis=-1, keepdims=True)
         total = xp.log(xp.exp(shifted).sum(axis=-1, keepdims=True))
@@ -93,23 +96,23 @@ def log_softmax(x: Array) -> Array:
 
 
 def log_softmax_backward(grad: Any, out: Any) -> Any:
-    return grad - namespace(out).exp(out) * grad.sum(axis=-1, keepdims=True)
+    return grad - namespace(out).exp(out) * in_order(grad).sum(axis=-1, keepdims=True)
 
 
 def cross_entropy(logits: Array, target: Array, ignore_index: int) -> tuple[Array, Array]:
     """The loss of each row and its log(sum(exp)), both (N,)."""
     xp = namespace(logits)
     if not len(logits):
-        return xp.zeros(0, logits.dtype), xp.zeros(0, logits.dtype)
+        return xp.zeros(0, logits.dtype), xp.zeros(0)
     keep = target != ignore_index
     rows = xp.arange(len(target))
     classes = xp.where(keep, target, 0)
-    scores = logits.astype(wide(logits.dtype))
+    scores = logits.astype(wide(logits.dtype), order="C")
     top = scores.max(axis=-1)
     with np.errstate(invalid="ignore", divide="ignore"):
         log_sums = top + xp.log(xp.exp(scores - top[:, None]).sum(axis=-1))
         losses = xp.where(keep, log_sums - scores[rows, classes], 0)
-    return losses.astype(logits.dtype), log_sums.astype(logits.dtype)
+    return losses.astype(logits.dtype), log_sums  # these stay wide, for exp(logits - log_sums)
 
 
 def cross_entropy_backward(
@@ -135,7 +138,7 @@ def layer_norm(
     x: Array, weight: Array | None, bias: Array | None, eps: float
 ) -> tuple[Array, Array, Array]:
     """The normalized x, and the mean and 1 / sqrt(var + eps) of each row, kept wide."""
-    wide_x = x.astype(wide(x.dtype))
+    wide_x = x.astype(wide(x.dtype), order="C")
     mean = wide_x.mean(axis=-1, keepdims=True)
     centred = wide_x - mean
     inv_std = 1 / namespace(x).sqrt((centred * centred).mean(axis=-1, keepdims=True) + eps)
@@ -200,7 +203,7 @@ def scatter_rows(grad: Array, ids: Array, num_rows: int, skip: int | None) -> Ar
     """Zeros (V, D) with each row of grad (..., D) added at its id."""
     width = grad.shape[-1]
     table = namespace(grad).zeros((num_rows, width), wide(grad.dtype))
-    scatter_add(table, ids.reshape(-1), grad.reshape(-1, width))
+    scatter_add(table, ids.reshape(-1), grad.reshape(ids.size, width))
     if skip is not None:
         table[skip] = 0
     return table.astype(grad.dtype)
@@ -217,6 +220,10 @@ def attention(
     seed: int,
 ) -> tuple[Array, Array]:
     """dropout(masked_softmax(scale * q k^T)) v, and the weights before dropout."""
+    if q.dtype == np.float16:  # rounding the scores as well would cost digits
+        q, k, v = (x.astype(np.float32) for x in (q, k, v))
+        out, weights = attention(q, k, v, limits, mask, scale, p, seed)
+        return out.astype(np.float16), weights
     scores = matrix_product(q * q.dtype.type(scale), k.swapaxes(-1, -2))  # (B, H, Q, K)
     weights = masked_softmax(scores, limits, mask)
     dropped = dropout(weights, p, seed) if p else weights
@@ -265,6 +272,8 @@ def attention_backward(
     weights: Array | None,
 ) -> tuple[Any, Any, Any]:
     """Gradients of q, k and v."""
+    if q.dtype == np.float16 and weights is not None:
+        grad, q, k, v = (x.astype(np.float32) for x in (grad, q, k, v))
     if weights is None:  # on Tensors: the weights have to be part of the graph
         ops = namespace(q)
         weights = ops.masked_softmax((q @ k.swapaxes(-1, -2)) * scale, limits=limits, mask=mask)

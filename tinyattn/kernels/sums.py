@@ -18,19 +18,25 @@ def wide(dtype: np.dtype) -> np.dtype:
     return np.dtype(np.float32) if dtype == np.float16 else dtype
 
 
+def in_order(x: Any) -> Any:
+    """An array in C order: NumPy's loops for other strides differ in the last digit."""
+    return x if not hasattr(x, "flags") or x.flags.c_contiguous else x.copy(order="C")
+
+
 def adds_in_pairs(array: Array, axis: Any) -> bool:
     """Whether the array's own sum is accurate already.
 
     NumPy adds pairwise, in a tree, along memory: over all of a contiguous array, or its last axis.
     Along any other axis it adds one by one.
     """
-    if array.dtype == np.float16 or not array.flags.c_contiguous:
-        return array.dtype == np.float64
+    if array.dtype == np.float16:
+        return False
     return axis is None or axis == -1 or axis == (array.ndim - 1,) or array.dtype == np.float64
 
 
 def reduce_sum(array: Array, axis: Any = None, keepdims: bool = False, mean: bool = False) -> Array:
     """Sum (or mean) over axes, in the array's own dtype, accumulated wide enough."""
+    array = in_order(array)
     if array.dtype.kind != "f" or adds_in_pairs(array, axis):
         total = array.sum(axis=axis, keepdims=keepdims)
     else:

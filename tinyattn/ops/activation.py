@@ -7,7 +7,7 @@ import math
 from .. import kernels
 from ..backend import Array, namespace
 from ..op import op
-from .elementwise import exp, tanh
+from .elementwise import exp
 
 SQRT_HALF = math.sqrt(0.5)
 INV_SQRT_2PI = 1 / math.sqrt(2 * math.pi)
@@ -64,12 +64,16 @@ def _(grad, x):
 
 @op
 def gelu_tanh(x: Array) -> Array:
-    """The approximation 0.5 x (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3)))."""
-    return 0.5 * x * (1 + namespace(x).tanh(GELU_SCALE * (x + GELU_CUBIC * x * x * x)))
+    """The approximation 0.5 x (1 + tanh(u)), u = sqrt(2/pi) (x + 0.044715 x^3).
+
+    Written with the logistic function, as 0.5 (1 + tanh(u)) = sigmoid(2 u): the sum would lose the
+    digits of a tanh close to -1.
+    """
+    return x * sigmoid(2 * GELU_SCALE * (x + GELU_CUBIC * x * x * x))
 
 
 @gelu_tanh.vjp("x")
 def _(grad, x):
-    inner = tanh(GELU_SCALE * (x + GELU_CUBIC * x * x * x))
-    slope = GELU_SCALE * (1 + 3 * GELU_CUBIC * x * x)
-    return grad * (0.5 * (1 + inner) + 0.5 * x * (1 - inner * inner) * slope)
+    part = sigmoid(2 * GELU_SCALE * (x + GELU_CUBIC * x * x * x))
+    slope = 2 * GELU_SCALE * (1 + 3 * GELU_CUBIC * x * x)
+    return grad * (part + x * part * (1 - part) * slope)

@@ -8,6 +8,8 @@ from typing import Any
 import numpy as np
 
 from ..backend import Array, namespace
+from ..errors import DtypeError
+from ..kernels import in_order
 from ..op import op
 
 
@@ -63,7 +65,7 @@ def _(grad, y):
 
 @div.vjp("y")
 def _(grad, y, out):
-    return -grad * out / y
+    return -grad * (out / y)
 
 
 @op
@@ -78,15 +80,15 @@ def _(grad):
 
 @op(promote=True)
 def pow(x: Array, y: Array) -> Array:
-    return x**y
+    return in_order(x) ** in_order(y)
 
 
 @pow.vjp("x")
 def _(grad, x, y):
     # At y = 0 the power is constant, also at x = 0 where y * x**(y-1) would be 0 * inf.
     if isinstance(y, (int, float)):
-        return grad * (y * x ** (y - 1)) if y != 0 else grad * 0
-    return grad * where(equal(y, 0), 0.0, y * x ** (y - 1))
+        return grad * (y * pow(x, y - 1)) if y != 0 else grad * 0
+    return grad * where(equal(y, 0), 0.0, y * pow(x, y - 1))
 
 
 @pow.vjp("y")
@@ -98,7 +100,7 @@ def _(grad, x, y, out):
 
 @op
 def exp(x: Array) -> Array:
-    return namespace(x).exp(x)
+    return namespace(x).exp(in_order(x))
 
 
 @exp.vjp("x")
@@ -108,7 +110,7 @@ def _(grad, out):
 
 @op
 def log(x: Array) -> Array:
-    return namespace(x).log(x)
+    return namespace(x).log(in_order(x))
 
 
 @log.vjp("x")
@@ -128,7 +130,7 @@ def _(grad, out):
 
 @op
 def sin(x: Array) -> Array:
-    return namespace(x).sin(x)
+    return namespace(x).sin(in_order(x))
 
 
 @sin.vjp("x")
@@ -138,7 +140,7 @@ def _(grad, x):
 
 @op
 def cos(x: Array) -> Array:
-    return namespace(x).cos(x)
+    return namespace(x).cos(in_order(x))
 
 
 @cos.vjp("x")
@@ -148,7 +150,7 @@ def _(grad, x):
 
 @op
 def tanh(x: Array) -> Array:
-    return namespace(x).tanh(x)
+    return namespace(x).tanh(in_order(x))
 
 
 @tanh.vjp("x")
@@ -173,12 +175,12 @@ def maximum(x: Array, y: Array) -> Array:
 
 @maximum.vjp("x")
 def _(grad, x, y):
-    return grad * share(greater(x, y), equal(x, y))
+    return grad * share(less(x, y), equal(x, y))
 
 
 @maximum.vjp("y")
 def _(grad, x, y):
-    return grad * share(greater(y, x), equal(x, y))
+    return grad * share(less(y, x), equal(x, y))
 
 
 @op(promote=True)
@@ -188,17 +190,17 @@ def minimum(x: Array, y: Array) -> Array:
 
 @minimum.vjp("x")
 def _(grad, x, y):
-    return grad * share(less(x, y), equal(x, y))
+    return grad * share(greater(x, y), equal(x, y))
 
 
 @minimum.vjp("y")
 def _(grad, x, y):
-    return grad * share(less(y, x), equal(x, y))
+    return grad * share(greater(y, x), equal(x, y))
 
 
-def share(wins: Any, ties: Any) -> Any:
+def share(loses: Any, ties: Any) -> Any:
     """The part of a gradient that goes to one of two arguments: all, half of a tie, nothing."""
-    return where(ties, 0.5, where(wins, 1.0, 0.0))
+    return where(ties, 0.5, where(loses, 0.0, 1.0))
 
 
 @op
@@ -217,6 +219,9 @@ def _(grad, x, min, max):
 def where(condition: Array, x: Array, y: Array) -> Array:
     """`x` where `condition` is True, else `y`; Python numbers take the other's dtype."""
     xp = namespace(condition)
+    for value in (x, y):
+        if not hasattr(value, "dtype") and not isinstance(value, (int, float)):
+            raise DtypeError(f"where takes tensors and numbers, got {value!r}")
     if isinstance(x, (int, float)) and hasattr(y, "dtype"):
         x = y.dtype.type(x)
     if isinstance(y, (int, float)) and hasattr(x, "dtype"):

@@ -63,7 +63,7 @@ def _(grad, shape, dim):
 @op
 def var(x: Array, *, dim: Dims, keepdim: bool = False, correction: int = 1) -> Array:
     """Sum of squared distances from the mean, over n - correction."""
-    wide = x.astype(kernels.wide(x.dtype))
+    wide = x.astype(kernels.wide(x.dtype), order="C")
     centred = wide - kernels.reduce_sum(wide, dim, True, mean=True)
     total = (centred * centred).sum(axis=dim, keepdims=keepdim)
     degrees = count(x.shape, dim) - correction
