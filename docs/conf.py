@@ -2,9 +2,12 @@
 
 project = "tinyattn"
 author = "the tinyattn authors"
-extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
+extensions = ["myst_nb", "sphinx.ext.autodoc"]
 html_theme = "furo"
 html_title = "tinyattn"
+html_static_path = ["_static"]
+html_css_files = ["docstrings.css"]
+mathjax_path = "tex-svg.js"  # MathJax 3.2.2 (Apache-2.0), kept here so that pages need no network
 exclude_patterns = ["_build"]
 myst_enable_extensions = ["dollarmath", "amsmath", "colon_fence"]
 myst_heading_anchors = 3
@@ -19,7 +22,7 @@ suppress_warnings = ["myst.xref_missing"]
 
 def keep_lines(app, what, name, obj, options, lines):
     """Docstrings are written to be read as they stand, in an editor as here: show them so."""
-    lines[:] = ["::", "", *(f"    {line}" for line in lines), ""]
+    lines[:] = [".. code-block:: text", "", *(f"    {line}" for line in lines), ""]
 
 
 def setup(app):

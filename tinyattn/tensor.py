@@ -136,7 +136,7 @@ class Tensor(TensorBase):
         return self.shape[0]
 
     def __repr__(self) -> str:
-        text = np.array2string(self.cpu()._data, separator=", ", prefix="tensor(")
+        text = np.array2string(self.cpu()._data, precision=4, separator=", ", prefix="tensor(")
         notes = []
         if self.dtype not in (np.float32, np.int64, np.bool_):
             notes.append(f", dtype={self.dtype}")
