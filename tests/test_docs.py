@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 import tinyattn as ta
-from tinyattn import functional, masks, nn, optim
+from tinyattn import functional, masks, nn, optim, viz
 
 ROOT = Path(__file__).parent.parent
-NAMES = {"ta": ta, "F": functional, "nn": nn, "masks": masks, "optim": optim}
+NAMES = {"ta": ta, "F": functional, "nn": nn, "masks": masks, "optim": optim, "viz": viz}
 # cpu needs Numba, and its functions have no examples of their own.
 MODULES = [
     name

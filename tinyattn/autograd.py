@@ -92,7 +92,10 @@ def propagate(
         node = ready.pop()
         gradient = pending.pop(node, None)
         if gradient is not None and (node.hold_grad if wanted is None else node in wanted):
-            found[node] = gradient if create_graph or node in owned else gradient.copy()
+            if create_graph:
+                found[node] = gradient.clone()  # another leaf may be given the same Tensor
+            else:
+                found[node] = gradient if node in owned else gradient.copy()
         plan, parents = node.plan, node.parents
         if plan is None:
             continue
@@ -187,13 +190,21 @@ def grad(
     retain = create_graph if retain_graph is None else retain_graph
     with set_grad_enabled(create_graph), np.errstate(all="ignore"):
         found = propagate(roots, starts, targets, retain, create_graph)
-    if create_graph:
-        return tuple(found.get(target) for target in targets)
-    return tuple(wrap(found[t]) if t in found else None for t in targets)
+    results: list[Tensor | None] = []
+    for i, target in enumerate(targets):
+        gradient = found.get(target)
+        if gradient is not None and target in targets[:i]:
+            gradient = gradient.clone() if create_graph else gradient.copy()
+        results.append(gradient if create_graph or gradient is None else wrap(gradient))
+    return tuple(results)
 
 
 def listed(tensors: Any) -> list[Any]:
-    return [tensors] if isinstance(tensors, TensorBase) else list(tensors)
+    found = [tensors] if isinstance(tensors, TensorBase) else tensors
+    if not isinstance(found, (list, tuple)) or not all(isinstance(t, TensorBase) for t in found):
+        kind = type(tensors).__name__
+        raise TypeError(f"grad takes a Tensor or a sequence of Tensors, got {kind}: {tensors!r}")
+    return list(found)
 
 
 def root_of(tensor: Tensor) -> Node | Leaf:

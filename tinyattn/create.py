@@ -9,8 +9,8 @@ import numpy as np
 
 from . import ops, random
 from .backend import Array, to_device
-from .checks import checked_dtype, one_dim, sizes_of
-from .errors import DeviceError, ShapeError
+from .checks import checked_dtype, one_dim, require_float, sizes_of
+from .errors import DeviceError, DtypeError, ShapeError
 from .tensor import Tensor, from_array
 
 
@@ -31,6 +31,13 @@ def made(array: Array, dtype: Any, device: str | None, requires_grad: bool) -> T
     result = from_array(to_device(array.astype(wanted, copy=False), device or "cpu"))
     result.requires_grad = requires_grad
     return result
+
+
+def checked_sizes(sizes: Sequence[int]) -> tuple[int, ...]:
+    """The shape of something new."""
+    if any(size < 0 for size in sizes_of(tuple(sizes))):
+        raise ShapeError(f"sizes must be >= 0, got {tuple(sizes)}")
+    return tuple(sizes)
 
 
 def zeros(
@@ -64,9 +71,7 @@ def full(
     """All `fill_value`; the dtype is float32 for a float, int64 for an integer."""
     if dtype is None:
         dtype = Tensor(fill_value).dtype
-    sizes = sizes_of((shape,))
-    if any(size < 0 for size in sizes):
-        raise ShapeError(f"sizes must be >= 0, got {sizes}")
+    sizes = checked_sizes(sizes_of((shape,)))
     return made(np.full(sizes, fill_value, checked_dtype(dtype)), None, device, requires_grad)
 
 
@@ -81,6 +86,8 @@ def arange(
     """start, start + step, ... before `end`; `arange(n)` counts from 0. Integers give int64."""
     if end is None:
         start, end = 0, start
+    if step == 0:
+        raise ValueError("arange takes a step other than 0")
     if dtype is None and any(isinstance(n, float) for n in (start, end, step)):
         dtype = np.float32
     return made(np.arange(start, end, step), dtype, device, requires_grad)
@@ -106,14 +113,15 @@ def eye(
     requires_grad: bool = False,
 ) -> Tensor:
     """1 on the diagonal, 0 elsewhere: (n, m), square by default."""
-    return made(np.eye(n, m), dtype, device, requires_grad)
+    rows, columns = checked_sizes((n, n if m is None else m))
+    return made(np.eye(rows, columns), dtype, device, requires_grad)
 
 
 def randn(
     *shape: Any, dtype: Any = np.float32, device: str | None = None, requires_grad: bool = False
 ) -> Tensor:
     """Normal with mean 0 and variance 1, from tinyattn's generator (`ta.manual_seed`)."""
-    values = np.asarray(random.generator().standard_normal(sizes_of(shape)))
+    values = np.asarray(random.generator().standard_normal(checked_sizes(sizes_of(shape))))
     return made(values, dtype, device, requires_grad)
 
 
@@ -122,9 +130,11 @@ def rand(
 ) -> Tensor:
     """Uniform in [0, 1)."""
     wanted = checked_dtype(dtype)
+    require_float(wanted, "rand")
     # Drawn in the final precision where possible: rounding afterwards could give 1.
     drawn = wanted if wanted in (np.float32, np.float64) else np.dtype(np.float32)
-    values = np.asarray(random.generator().random(sizes_of(shape), dtype=drawn))
+    sizes = checked_sizes(sizes_of(shape))
+    values = np.asarray(random.generator().random(sizes, dtype=drawn))
     return made(np.minimum(values, 1 - np.finfo(wanted).epsneg), dtype, device, requires_grad)
 
 
@@ -132,7 +142,12 @@ def randint(
     low: int, high: int, size: Sequence[int], dtype: Any = np.int64, device: str | None = None
 ) -> Tensor:
     """Integers from `low` up to but without `high`."""
-    return made(np.asarray(random.generator().integers(low, high, size)), dtype, device, False)
+    if not low < high:
+        raise ValueError(f"randint draws from low to high - 1, got low={low}, high={high}")
+    if checked_dtype(dtype).kind not in "iu":
+        raise DtypeError(f"randint makes integers, got dtype {checked_dtype(dtype)}")
+    values = random.generator().integers(low, high, checked_sizes(sizes_of((size,))))
+    return made(np.asarray(values), dtype, device, False)
 
 
 def randperm(n: int, device: str | None = None) -> Tensor:
@@ -191,6 +206,8 @@ def stack(tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
 
 
 def checked_sequence(name: str, tensors: Sequence[Tensor]) -> list[Tensor]:
+    if not isinstance(tensors, (list, tuple)):
+        raise TypeError(f"{name} takes a list or tuple of Tensors, got {type(tensors).__name__}")
     found = list(tensors)
     if not found or not all(isinstance(t, Tensor) for t in found):
         raise TypeError(f"{name} takes one or more Tensors in a sequence")
@@ -219,7 +236,7 @@ def minimum(x: Any, y: Any) -> Tensor:
 
 def triu(x: Tensor, diagonal: int = 0) -> Tensor:
     """`x` with everything below the diagonal set to 0."""
-    return ops.where(~triangle(x, diagonal - 1), x, 0)
+    return ops.where(~triangle(x, diagonal, -1), x, 0)
 
 
 def tril(x: Tensor, diagonal: int = 0) -> Tensor:
@@ -227,11 +244,13 @@ def tril(x: Tensor, diagonal: int = 0) -> Tensor:
     return ops.where(triangle(x, diagonal), x, 0)
 
 
-def triangle(x: Tensor, diagonal: int) -> Tensor:
+def triangle(x: Tensor, diagonal: int, offset: int = 0) -> Tensor:
     """True on and below the diagonal, for the last two dimensions of x."""
     if not isinstance(x, Tensor):
         raise TypeError(f"x must be a Tensor, got {type(x).__name__}")
+    if not isinstance(diagonal, int):
+        raise TypeError(f"diagonal must be an integer, got {diagonal!r}")
     if x.ndim < 2:
         raise ShapeError(f"a triangle needs at least two dimensions, got shape {x.shape}")
     rows, columns = x.shape[-2:]
-    return from_array(np.tri(rows, columns, diagonal, dtype=np.bool_)).to(x.device)
+    return from_array(np.tri(rows, columns, diagonal + offset, dtype=np.bool_)).to(x.device)

@@ -95,6 +95,7 @@ def gradgradcheck(
         for output in checker.outputs()
     ]
     count = len(checker.inputs)
+    check_recorded_gradient(checker, cotangents)
 
     def gradient(*arguments: Any) -> tuple[Tensor, ...]:
         outputs = as_tuple(fn(*arguments[:count]))
@@ -108,6 +109,25 @@ def gradgradcheck(
     gradient.extra_parameters = checker.named  # type: ignore[attr-defined]
     arguments = [*checker.inputs, *cotangents]
     return gradcheck(gradient, arguments, eps=eps, atol=atol, rtol=rtol, fast=fast, seed=seed)
+
+
+def check_recorded_gradient(checker: Checker, cotangents: list[Tensor]) -> None:
+    """A rule run on Tensors must give what it gives on arrays."""
+    tensors = [tensor for _, tensor in checker.checked]
+    given = [cotangent.detach() for cotangent in cotangents]
+    plain, recorded = (
+        autograd.grad(
+            checker.outputs(), tensors, given, create_graph=create_graph, allow_unused=True
+        )
+        for create_graph in (False, True)
+    )
+    for (name, _), one, other in zip(checker.checked, plain, recorded, strict=True):
+        arrays = [np.zeros(()) if g is None else g._data for g in (one, other)]
+        if not np.allclose(arrays[0], arrays[1], rtol=1e-9, atol=1e-12):
+            raise GradcheckError(
+                f"the gradient for {name} is another when a graph of it is recorded "
+                "(create_graph=True)"
+            )
 
 
 def as_tuple(value: Any) -> tuple[Tensor, ...]:

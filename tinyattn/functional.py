@@ -12,9 +12,11 @@ from typing import Any
 import numpy as np
 
 from . import masks, ops, random
+from .backend import namespace
 from .checks import one_dim, require_float
 from .errors import DeviceError, DtypeError, ShapeError
-from .tensor import Tensor
+from .kernels import reference
+from .tensor import Tensor, from_array
 
 
 def tensor_of(value: Any, name: str) -> Tensor:
@@ -322,6 +324,7 @@ def scaled_dot_product_attention(
     q, k, v = (query, key, value) if heads else (t.unsqueeze(1) for t in (query, key, value))
     shape = (*q.shape[:-1], k.shape[-2])  # (B, H, Q, K)
     limits, seen = masks.canonical(shape, valid_lens, mask, is_causal, query.device)
+    k, v = without_hidden(shape, (limits, seen), k, v)
     scale = 1 / math.sqrt(q.shape[-1]) if scale is None else float(scale)
     seed = random.dropout_seed() if p else 0
     out = ops.attention(q, k, v, limits=limits, mask=seen, scale=scale, p=p, seed=seed)
@@ -330,6 +333,31 @@ def scaled_dot_product_attention(
         return out
     weights = attention_weights(q, k, limits, seen, scale)
     return out, weights if heads else weights.squeeze(1)
+
+
+def without_hidden(
+    shape: tuple[int, ...], hidden: tuple[Any, Any], keys: Tensor, values: Tensor
+) -> tuple[Tensor, Tensor]:
+    """Keys and values with zeros where no query may see them, if NaN or inf stands there.
+
+    shape (B, H, Q, K); keys and values (B, K, D), or with heads (B, H, K, d). Anything finite there
+    is without influence anyway, but 0 * NaN is NaN, and behind a projection that would reach the
+    gradients of weights that all samples share.
+    """
+    seen = reference.visible(shape, *hidden)
+    if seen is None:
+        return keys, values
+    with np.errstate(all="ignore"):  # a sum is finite only if every element is
+        dirty = [not np.isfinite(float(x._data.sum())) for x in (keys, values)]
+    if not any(dirty):
+        return keys, values
+    seen = namespace(seen).broadcast_to(seen, shape).any(axis=-2)  # (B, H, K)
+    seen = seen if keys.ndim == 4 else seen.any(axis=1)
+    seen = from_array(seen[..., None])
+    keys, values = (
+        ops.where(seen, x, 0.0) if d else x for x, d in zip((keys, values), dirty, strict=True)
+    )
+    return keys, values
 
 
 def attention_weights(q: Tensor, k: Tensor, limits: Any, mask: Any, scale: float) -> Tensor:

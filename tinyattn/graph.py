@@ -7,6 +7,7 @@ cycles: a graph is freed the moment its last Tensor is dropped, without the garb
 from __future__ import annotations
 
 import functools
+import inspect
 import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
@@ -104,6 +105,22 @@ class set_grad_enabled:
         grad_mode.enabled = self.previous.pop()
 
     def __call__(self, function: Function) -> Function:
+        if inspect.isgeneratorfunction(function):
+
+            @functools.wraps(function)
+            def generator(*args: Any, **kwargs: Any) -> Any:
+                # Only while its body runs: between two values the caller is at work.
+                values = function(*args, **kwargs)
+                while True:
+                    with set_grad_enabled(self.enabled):
+                        try:
+                            value = next(values)
+                        except StopIteration:
+                            return
+                    yield value
+
+            return generator  # type: ignore[return-value]
+
         @functools.wraps(function)
         def wrapped(*args: Any, **kwargs: Any) -> Any:
             with set_grad_enabled(self.enabled):

@@ -108,17 +108,19 @@ def op(
     forward: Callable[..., Any] | None = None,
     *,
     promote: bool = False,
+    floats: bool = False,
     differentiable: bool = True,
 ) -> Any:
     """Declare a differentiable op; see the top of this module, and docs/own_op.md for a lesson.
 
     `promote=True` is for arithmetic on two arguments of possibly different dtype: the result then
     has the dtype PyTorch gives it (a float tensor keeps its precision when it meets integers,
-    Python numbers or 0-d tensors). `differentiable=False` is for results that carry no gradient,
-    such as comparisons: they are never recorded.
+    Python numbers or 0-d tensors). `floats=True` is for functions of one argument that have no
+    meaning in integers, which become float32 first. `differentiable=False` is for results that
+    carry no gradient, such as comparisons: they are never recorded.
     """
     if forward is None:
-        return functools.partial(op, promote=promote, differentiable=differentiable)
+        return functools.partial(op, promote=promote, floats=floats, differentiable=differentiable)
     spec = Spec(forward)
     plans, pair_plans = spec.plans, spec.pair_plans
     count = len(spec.arguments)
@@ -231,7 +233,9 @@ def op(
         (x,) = args
         if not isinstance(x, TensorBase):
             return plain(x, **options)
-        a = x._data
+        a, node = x._data, x._node
+        if node is None and floats and a.dtype.kind != "f":
+            a = a.astype(np.float32)
         try:
             out = forward(a, **options)
         except Exception as error:
@@ -241,7 +245,6 @@ def op(
             out, kept = out
         if type(out) is not ndarray:
             out = namespace(out).asarray(out)
-        node = x._node
         if node is None or not grad_mode.enabled:
             tensor = new(TensorBase.full)
             tensor._data = out

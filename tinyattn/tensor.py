@@ -81,10 +81,7 @@ class Tensor(TensorBase):
         """
         array = self._data
         computed = self._node is not None and self._node.plan is not None
-        if type(array) is np.ndarray and (computed or array.base is not None):
-            array = array.view()
-            array.setflags(write=False)
-        return array
+        return read_only(array) if computed or array.base is not None else array
 
     @data.setter
     def data(self, value: Any) -> None:
@@ -185,6 +182,8 @@ class Tensor(TensorBase):
                 raise TypeError(f"grad must be a Tensor or None, got {type(value).__name__}")
             if value.shape != self.shape:
                 raise ShapeError(f"grad must have shape {self.shape}, got {value.shape}")
+            if value.dtype != self.dtype:
+                raise DtypeError(f"grad must have dtype {self.dtype}, got {value.dtype}")
             if self._node is None:
                 raise GraphError("a tensor that does not require gradients has no grad")
         if self._node is not None:
@@ -220,8 +219,8 @@ class Tensor(TensorBase):
         autograd.backward(self, gradient, retain_graph, create_graph)
 
     def detach(self) -> Tensor:
-        """The same values (and memory), outside any graph."""
-        return from_array(self._data)
+        """The same values and memory, outside any graph; read-only if they were computed in one."""
+        return from_array(self._data if self.is_leaf else read_only(self._data))
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Tensor:
         """An independent leaf with the same values, gradient included."""
@@ -413,6 +412,7 @@ class Tensor(TensorBase):
                     "are recorded: do it under ta.no_grad(), or write x = x + y"
                 )
             return operation(self, other)
+        check_writable(self)
         result = operation(self.detach(), other)._data
         if result.shape != self.shape:
             raise ShapeError(
@@ -420,7 +420,6 @@ class Tensor(TensorBase):
             )
         if result.dtype.kind == "f" and self.dtype.kind != "f":
             raise DtypeError(f"a {result.dtype} result does not fit in place into {self.dtype}")
-        check_writable(self._data)
         self._data[...] = result
         return self
 
@@ -432,7 +431,7 @@ class Tensor(TensorBase):
                 "writing into a tensor cannot be recorded: build the result with ta.where, "
                 "masked_fill or ta.cat, or write under ta.no_grad()"
             )
-        check_writable(self._data)
+        check_writable(self)
         value = value._data if isinstance(value, Tensor) else value
         try:
             self._data[ops.plain_index(index)] = value
@@ -469,6 +468,8 @@ class Tensor(TensorBase):
         mask = mask if isinstance(mask, Tensor) else Tensor(mask, device=self.device)
         if mask.dtype != np.bool_:
             raise DtypeError(f"masked_fill takes a boolean mask, got {mask.dtype}")
+        if self.dtype.kind != "f" and isinstance(value, float):
+            raise DtypeError(f"masked_fill cannot put {value} into a tensor of {self.dtype}")
         fits = mask.ndim <= self.ndim and all(
             m in (1, n) for m, n in zip(mask.shape[::-1], self.shape[::-1], strict=False)
         )
@@ -502,7 +503,9 @@ class Tensor(TensorBase):
         return ops.var(self, dim=dims_of(self, dim), keepdim=keepdim, correction=int(unbiased))
 
     def std(self, dim: Dims = None, unbiased: Bool = True, keepdim: Bool = False) -> Tensor:
-        return self.var(dim, unbiased, keepdim).sqrt()
+        """The root of `var`; where it is 0 its gradient is taken to be 0, as in PyTorch."""
+        require_float(self.dtype, "std")
+        return ops.std(self, dim=dims_of(self, dim), keepdim=keepdim, correction=int(unbiased))
 
     def max(self, dim: Dims = None, keepdim: Bool = False, **numpy_names: Any) -> Tensor:
         """The largest values; those that tie share the gradient (PyTorch's `amax`)."""
@@ -615,8 +618,10 @@ class Tensor(TensorBase):
             if sizes <= 0:
                 raise ValueError(f"split takes a size > 0, got {sizes}")
             sizes = [min(sizes, total - i) for i in range(0, total, sizes)] or [0]
-        if not all(isinstance(size, int) and size >= 0 for size in sizes):
-            raise ValueError(f"split takes integer sizes >= 0, got {sizes!r}")
+        if not all(isinstance(size, int) for size in sizes):
+            raise TypeError(f"split takes integers as sizes, got {sizes!r}")
+        if any(size < 0 for size in sizes):
+            raise ValueError(f"split takes sizes >= 0, got {list(sizes)}")
         if sum(sizes) != total:
             raise ShapeError(f"split sizes {list(sizes)} do not add up to {total} (dim {dim})")
         ends = [sum(sizes[: i + 1]) for i in range(len(sizes))]
@@ -644,8 +649,22 @@ def from_array(array: Array) -> Tensor:
     return tensor
 
 
-def check_writable(array: Array) -> None:
+def read_only(array: Array) -> Array:
+    """A view that cannot be written to (CuPy has no such thing)."""
+    if type(array) is np.ndarray:
+        array = array.view()
+        array.setflags(write=False)
+    return array
+
+
+def check_writable(tensor: Tensor) -> None:
     """Refuse to change an array that a recorded graph still needs."""
+    array = tensor._data
+    if not tensor.is_leaf:
+        raise InPlaceError(
+            "this tensor was computed by a recorded operation, and a graph still needs it or may "
+            "come to: change a clone() made under ta.no_grad()"
+        )
     locked = living_lock(array) or (isinstance(array.base, np.ndarray) and living_lock(array.base))
     if locked:
         raise InPlaceError(

@@ -262,14 +262,14 @@ def cross_entropy_rows(logits, target, ignore_index, losses, log_sums):
     lanes, sums = np.empty(LANES, np.float32), np.empty(LANES)
     for i in range(len(logits)):
         losses[i] = ZERO
-        log_sums[i] = 0.0
+        log_sums[0, i] = log_sums[1, i] = 0.0
         if target[i] == ignore_index:
             continue
         top = largest(logits[i], lanes)
         exp_shifted(logits[i], top, powers, half, other, half_bits, other_bits)
-        log_sum = np.float64(top) + math.log(total_of(powers, sums))
-        log_sums[i] = log_sum
-        losses[i] = log_sum - logits[i, target[i]]
+        log_total = math.log(total_of(powers, sums))
+        log_sums[0, i], log_sums[1, i] = top, log_total
+        losses[i] = log_total - (np.float64(logits[i, target[i]]) - top)
 
 
 @jit
@@ -282,7 +282,8 @@ def cross_entropy_backward_rows(grad, logits, target, ignore_index, log_sums, re
         if target[i] == ignore_index:
             result[i] = ZERO
             continue
-        exp_shifted(logits[i], log_sums[i], result[i], half, other, half_bits, other_bits)
+        log_sum = log_sums[0, i] + log_sums[1, i]
+        exp_shifted(logits[i], log_sum, result[i], half, other, half_bits, other_bits)
         result[i, target[i]] -= ONE
         for j in range(columns):
             result[i, j] *= grad[i]
@@ -291,7 +292,7 @@ def cross_entropy_backward_rows(grad, logits, target, ignore_index, log_sums, re
 def cross_entropy(logits: np.ndarray, target: np.ndarray, ignore_index: int) -> Any:
     if logits.dtype != np.float32 or not logits.size:
         return reference.cross_entropy(logits, target, ignore_index)
-    losses, log_sums = np.empty(len(logits), logits.dtype), np.empty(len(logits))
+    losses, log_sums = np.empty(len(logits), logits.dtype), np.empty((2, len(logits)))
     target = ready(target.astype(np.int64, copy=False))
     cross_entropy_rows(ready(logits), target, ignore_index, losses, log_sums)
     return losses, log_sums
@@ -377,11 +378,16 @@ def layer_norm_backward(
     return dx, None if weight is None else dweight, dbias
 
 
+LOW_32 = np.uint64(0xFFFFFFFF)
+MIXER_1, MIXER_2 = np.uint64(0x21F0AAAD), np.uint64(0x735A2D97)
+
+
 @jit
 def mixed(h):
-    # Numba widens products of 32-bit numbers to 64 bits; the hash lives on their overflow.
-    h = np.uint32((h ^ (h >> np.uint32(16))) * np.uint32(0x21F0AAAD))
-    h = np.uint32((h ^ (h >> np.uint32(15))) * np.uint32(0x735A2D97))
+    # The hash lives on the overflow of 32-bit products. Numba would widen them by itself, and
+    # NumPy's scalars, which take over where the compiler is off, would warn.
+    h = np.uint32((np.uint64(h ^ (h >> np.uint32(16))) * MIXER_1) & LOW_32)
+    h = np.uint32((np.uint64(h ^ (h >> np.uint32(15))) * MIXER_2) & LOW_32)
     return np.uint32(h ^ (h >> np.uint32(15)))
 
 
@@ -525,7 +531,8 @@ def attention(
     if q.dtype != np.float32 or not q.size or not k.size or not v.size:
         return reference.attention(q, k, v, limits, mask, scale, p, seed)
     # Scaling q is cheaper than scaling the scores: it has d columns instead of K.
-    weights = np.matmul(q * np.float32(scale), k.swapaxes(-1, -2))
+    with np.errstate(all="ignore"):  # NaN and inf may stand behind the mask
+        weights = np.matmul(q * np.float32(scale), k.swapaxes(-1, -2))
     masked_softmax(weights, limits, mask, out=weights)
     dropped = dropout(weights, p, seed) if p else weights
     return reference.weighted_sum(dropped, v, limits, mask), weights

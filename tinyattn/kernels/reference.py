@@ -100,19 +100,22 @@ def log_softmax_backward(grad: Any, out: Any) -> Any:
 
 
 def cross_entropy(logits: Array, target: Array, ignore_index: int) -> tuple[Array, Array]:
-    """The loss of each row and its log(sum(exp)), both (N,)."""
+    """The loss of each row (N,), and its maximum and log(sum(exp(row - maximum))) (2, N), wide.
+
+    These are kept apart, since in their sum the digits of the smaller one would be lost.
+    """
     xp = namespace(logits)
     if not len(logits):
-        return xp.zeros(0, logits.dtype), xp.zeros(0)
+        return xp.zeros(0, logits.dtype), xp.zeros((2, 0))
     keep = target != ignore_index
     rows = xp.arange(len(target))
     classes = xp.where(keep, target, 0)
     scores = logits.astype(wide(logits.dtype), order="C")
     top = scores.max(axis=-1)
     with np.errstate(invalid="ignore", divide="ignore"):
-        log_sums = top + xp.log(xp.exp(scores - top[:, None]).sum(axis=-1))
-        losses = xp.where(keep, log_sums - scores[rows, classes], 0)
-    return losses.astype(logits.dtype), log_sums  # these stay wide, for exp(logits - log_sums)
+        log_total = xp.log(xp.exp(scores - top[:, None]).sum(axis=-1))
+        losses = xp.where(keep, log_total - (scores[rows, classes] - top), 0)
+    return losses.astype(logits.dtype), xp.stack([top, log_total])
 
 
 def cross_entropy_backward(
@@ -127,7 +130,8 @@ def cross_entropy_backward(
     if log_sums is None:  # on Tensors: log_sums has to be part of the graph
         probabilities = namespace(logits).softmax(logits)
     else:
-        probabilities = xp.exp(logits - log_sums[:, None])
+        top, log_total = log_sums[:, :, None]
+        probabilities = xp.exp((logits - top) - log_total).astype(logits.dtype)
     # Not a product with 0: an ignored row stays out of it even where its logits are NaN.
     return namespace(logits).where(
         keep[:, None], (probabilities - one_hot) * grad.reshape(len(target), 1), 0.0
@@ -224,7 +228,8 @@ def attention(
         q, k, v = (x.astype(np.float32) for x in (q, k, v))
         out, weights = attention(q, k, v, limits, mask, scale, p, seed)
         return out.astype(np.float16), weights
-    scores = matrix_product(q * q.dtype.type(scale), k.swapaxes(-1, -2))  # (B, H, Q, K)
+    with np.errstate(all="ignore"):  # NaN and inf may stand behind the mask
+        scores = matrix_product(q * q.dtype.type(scale), k.swapaxes(-1, -2))  # (B, H, Q, K)
     weights = masked_softmax(scores, limits, mask)
     dropped = dropout(weights, p, seed) if p else weights
     return weighted_sum(dropped, v, limits, mask), weights
@@ -237,6 +242,13 @@ def weighted_sum(
 
     weights (B, H, Q, K), values (B, H, K, e), or `transposed`: (B, H, K, Q) and (B, H, Q, e).
     """
+    with np.errstate(all="ignore"):
+        return seen_sum(weights, values, limits, mask, transposed)
+
+
+def seen_sum(
+    weights: Any, values: Any, limits: Array | None, mask: Array | None, transposed: bool
+) -> Any:
     product = weights @ values if namespace(weights) is not np else matrix_product(weights, values)
     # 0 * NaN is NaN, so a product takes in what it should not see. Only then is more to be done;
     # a sum finds out cheaply (a finite sum has finite terms).

@@ -15,7 +15,7 @@ def wide(dtype: np.dtype) -> np.dtype:
     """The dtype sums are accumulated in: a float32 that counts ones stops at 2**24."""
     if dtype == np.float32:
         return np.dtype(np.float64)
-    return np.dtype(np.float32) if dtype == np.float16 else dtype
+    return np.dtype(np.float32) if dtype == np.float16 else np.dtype(dtype.type)
 
 
 def in_order(x: Any) -> Any:

@@ -14,14 +14,10 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
-
 from .. import functional as F
 from .. import masks, ops, random
-from ..backend import namespace
 from ..errors import ShapeError
-from ..kernels import reference
-from ..tensor import Tensor, from_array
+from ..tensor import Tensor
 from .layers import Dropout, Linear, check_size
 from .module import Module
 
@@ -96,27 +92,15 @@ class DotProductAttention(Attention):
         mask: Any = None,
     ) -> Tensor:
         check_qkv(queries, keys, values)
+        shape = (len(queries), 1, queries.shape[1], keys.shape[1])  # (B, H, Q, K)
+        hidden = masks.canonical(shape, valid_lens, mask, device=queries.device)
+        keys, values = F.without_hidden(shape, hidden, keys, values)
         q, k, v = queries.unsqueeze(1), keys.unsqueeze(1), values.unsqueeze(1)
         # A copy: queries and keys may be the caller's own, and be written to before anyone looks.
         copies = (q.detach().clone(), k.detach().clone())
-        shape = (*q.shape[:-1], k.shape[-2])  # (B, H, Q, K)
-        hidden = masks.canonical(shape, valid_lens, mask, device=q.device)
         out, weights = attend(q, k, v, hidden, self.dropout)
         self._last_weights = lambda: weights(*copies).squeeze(1)
         return out.squeeze(1)
-
-
-def without_hidden(x: Tensor, shape: tuple[int, ...], limits: Any, mask: Any) -> Tensor:
-    """`x` (B, K, D) with zeros for keys that no query may see, if they hold NaN or inf.
-
-    Anything finite there is without influence anyway. But 0 * NaN is NaN: behind a projection it
-    would reach the gradients of the weights, which all samples share.
-    """
-    if (limits is None and mask is None) or np.isfinite(x._data.sum()):
-        return x
-    seen = reference.visible(shape, limits, mask)
-    seen = namespace(seen).broadcast_to(seen, shape).any(axis=(1, 2))  # (B, K)
-    return ops.where(from_array(seen[..., None]), x, 0.0)
 
 
 def attend(
@@ -164,7 +148,7 @@ class AdditiveAttention(Attention):
         check_qkv(queries, keys, values)
         shape = (len(queries), 1, queries.shape[1], keys.shape[1])  # (B, H, Q, K)
         limits, seen = masks.canonical(shape, valid_lens, mask, device=queries.device)
-        keys = without_hidden(keys, shape, limits, seen)
+        keys, values = F.without_hidden(shape, (limits, seen), keys, values)
         # (B, Q, 1, h) + (B, 1, K, h) -> (B, Q, K, h)
         features = (self.W_q(queries).unsqueeze(2) + self.W_k(keys).unsqueeze(1)).tanh()
         scores = self.w_v(features).reshape(*shape)
@@ -237,7 +221,7 @@ class MultiHeadAttention(Attention):
         check_qkv(queries, keys, values)
         shape = (len(queries), self.num_heads, queries.shape[1], keys.shape[1])  # (B, H, Q, K)
         hidden = masks.canonical(shape, valid_lens, mask, is_causal, queries.device)
-        keys, values = (without_hidden(x, shape, *hidden) for x in (keys, values))
+        keys, values = F.without_hidden(shape, hidden, keys, values)
         q, k, v = self.W_q(queries), self.W_k(keys), self.W_v(values)
         q, k, v = self.split(q), self.split(k), self.split(v)
         heads, weights = attend(q, k, v, hidden, self.dropout)

@@ -189,18 +189,22 @@ class Module:
         dtype = None if target in ("cpu", "cuda") else checked_dtype(target)
         if dtype is not None:
             require_float(dtype, "a module")
-        for tensor in [*self.parameters(), *(buffer for _, buffer in self.named_buffers())]:
-            if dtype is None:
-                array = to_device(tensor._data, target)
-            elif tensor.dtype.kind == "f":
-                array = tensor._data.astype(dtype)
-            else:
-                continue
-            grad = tensor.grad
-            tensor.data = array
+        for parameter in self.parameters():
+            grad = parameter.grad
+            parameter.data = parameter.detach().to(target)._data
             if grad is not None:
-                tensor.grad = grad.to(target)
+                parameter.grad = grad.to(target)
+        for module in self.modules():
+            for name, buffer in module._buffers.items():
+                if dtype is None:
+                    buffer.data = to_device(buffer._data, target)
+                elif buffer.dtype.kind == "f":
+                    buffer.data = module.converted_buffer(name, dtype)._data
         return self
+
+    def converted_buffer(self, name: str, dtype: np.dtype) -> Tensor:
+        """A floating buffer in another dtype; for modules that know it better than by rounding."""
+        return self._buffers[name].to(dtype)
 
     # State
 

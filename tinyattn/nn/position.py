@@ -43,11 +43,15 @@ class PositionalEncoding(Module):
         self.register_buffer("P", from_array(table.astype(np.float32)[None]))  # (1, max_len, D)
 
     def forward(self, x: Tensor) -> Tensor:
-        table = self.P
-        if x.dtype == np.float64:  # the buffer may have been through float32
-            exact = sinusoids(x.shape[1] if x.ndim == 3 else 0, table.shape[-1])
-            return self.dropout(x + positions(table, x, from_array(exact[None]).to(x.device)))
-        return self.dropout(x + positions(table, x).to(x.dtype))
+        table = self.P if x.dtype == self.P.dtype else self.converted_buffer("P", x.dtype)
+        return self.dropout(x + positions(table, x))
+
+    def converted_buffer(self, name: str, dtype: np.dtype) -> Tensor:
+        """P in another dtype: from the formula again, unless a table of somebody's own was loaded."""
+        exact = sinusoids(*self.P.shape[1:])[None]
+        if name != "P" or not np.array_equal(self.P.numpy(), exact.astype(self.P.dtype)):
+            return super().converted_buffer(name, dtype)
+        return from_array(exact.astype(dtype)).to(self.P.device)
 
 
 class LearnedPositionalEncoding(Module):
@@ -68,7 +72,7 @@ class LearnedPositionalEncoding(Module):
         return self.dropout(x + positions(self.weight.unsqueeze(0), x))
 
 
-def positions(table: Tensor, x: Tensor, exact: Tensor | None = None) -> Tensor:
+def positions(table: Tensor, x: Tensor) -> Tensor:
     """The first N rows of a table (1, max_len, D) for x (B, N, D), or a clear error."""
     _, max_len, width = table.shape
     if x.ndim != 3 or x.shape[-1] != width:
@@ -77,4 +81,4 @@ def positions(table: Tensor, x: Tensor, exact: Tensor | None = None) -> Tensor:
         raise ShapeError(
             f"the sequence has {x.shape[1]} positions, but the table ends at max_len={max_len}"
         )
-    return table[:, : x.shape[1]] if exact is None else exact
+    return table[:, : x.shape[1]]

@@ -43,7 +43,7 @@ from .elementwise import (
 from .embedding import embedding
 from .linear import linear, matmul
 from .normalization import layer_norm
-from .reduction import all, any, argmax, argmin, max, mean, min, sum, sum_to, var
+from .reduction import all, any, argmax, argmin, max, mean, min, std, sum, sum_to, var
 from .shape import (
     cat,
     expand,
@@ -117,6 +117,7 @@ __all__ = [
     "sin",
     "softmax",
     "sqrt",
+    "std",
     "sub",
     "sum",
     "sum_to",

@@ -26,7 +26,7 @@ def _(grad, out):
     return kernels.relu_backward(grad, out)
 
 
-@op
+@op(floats=True)
 def sigmoid(x: Array) -> Array:
     """1 / (1 + exp(-x)), from exponentials that cannot overflow."""
     xp = namespace(x)
@@ -39,7 +39,7 @@ def _(grad, out):
     return grad * out * (1 - out)
 
 
-@op
+@op(floats=True)
 def erf(x: Array) -> Array:
     """The error function: 2 / sqrt(pi) times the integral of exp(-t*t) from 0 to x."""
     return kernels.erf(x)
@@ -50,7 +50,7 @@ def _(grad, x):
     return grad * (2 / math.sqrt(math.pi)) * exp(-x * x)
 
 
-@op
+@op(floats=True)
 def gelu(x: Array) -> Array:
     """x * Phi(x), with the distribution function Phi of the standard normal."""
     return x * (0.5 * (1 + kernels.erf(x * SQRT_HALF)))
@@ -62,7 +62,7 @@ def _(grad, x):
     return grad * (0.5 * (1 + erf(x * SQRT_HALF)) + x * phi)
 
 
-@op
+@op(floats=True)
 def gelu_tanh(x: Array) -> Array:
     """The approximation 0.5 x (1 + tanh(u)), u = sqrt(2/pi) (x + 0.044715 x^3).
 

@@ -11,6 +11,7 @@ from ..backend import Array, namespace
 from ..errors import DtypeError
 from ..kernels import in_order
 from ..op import op
+from ..promotion import promoted
 
 
 @op(promote=True)
@@ -98,7 +99,7 @@ def _(grad, x, y, out):
     return grad * where(flat, 0.0, out * log(where(flat, 1.0, x)))
 
 
-@op
+@op(floats=True)
 def exp(x: Array) -> Array:
     return namespace(x).exp(in_order(x))
 
@@ -108,7 +109,7 @@ def _(grad, out):
     return grad * out
 
 
-@op
+@op(floats=True)
 def log(x: Array) -> Array:
     return namespace(x).log(in_order(x))
 
@@ -118,7 +119,7 @@ def _(grad, x):
     return grad / x
 
 
-@op
+@op(floats=True)
 def sqrt(x: Array) -> Array:
     return namespace(x).sqrt(x)
 
@@ -128,7 +129,7 @@ def _(grad, out):
     return grad * 0.5 / out
 
 
-@op
+@op(floats=True)
 def sin(x: Array) -> Array:
     return namespace(x).sin(in_order(x))
 
@@ -138,7 +139,7 @@ def _(grad, x):
     return grad * cos(x)
 
 
-@op
+@op(floats=True)
 def cos(x: Array) -> Array:
     return namespace(x).cos(in_order(x))
 
@@ -148,7 +149,7 @@ def _(grad, x):
     return -grad * sin(x)
 
 
-@op
+@op(floats=True)
 def tanh(x: Array) -> Array:
     return namespace(x).tanh(in_order(x))
 
@@ -205,7 +206,7 @@ def share(loses: Any, ties: Any) -> Any:
 
 @op
 def clamp(x: Array, *, min: float | None, max: float | None) -> Array:
-    return namespace(x).clip(x, min, max)
+    return promoted(namespace(x).clip(x, min, max), (x,))
 
 
 @clamp.vjp("x")
@@ -217,18 +218,11 @@ def _(grad, x, min, max):
 
 @op
 def where(condition: Array, x: Array, y: Array) -> Array:
-    """`x` where `condition` is True, else `y`; Python numbers take the other's dtype."""
-    xp = namespace(condition)
+    """`x` where `condition` is True, else `y`."""
     for value in (x, y):
         if not hasattr(value, "dtype") and not isinstance(value, (int, float)):
             raise DtypeError(f"where takes tensors and numbers, got {value!r}")
-    if isinstance(x, (int, float)) and hasattr(y, "dtype"):
-        x = y.dtype.type(x)
-    if isinstance(y, (int, float)) and hasattr(x, "dtype"):
-        y = x.dtype.type(y)
-    if isinstance(x, (int, float)):  # two numbers: as wide as numbers ever need to be
-        x = xp.float64(x)
-    return xp.where(condition, x, y)
+    return promoted(namespace(condition).where(condition, x, y), (x, y))
 
 
 @where.vjp("x")

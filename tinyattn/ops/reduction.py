@@ -11,7 +11,7 @@ from typing import Any
 from .. import kernels
 from ..backend import Array, namespace
 from ..op import op
-from .elementwise import div, equal
+from .elementwise import div, equal, where
 from .shape import expand, reshape
 
 Dims = tuple[int, ...] | None
@@ -71,6 +71,25 @@ def var(x: Array, *, dim: Dims, keepdim: bool = False, correction: int = 1) -> A
     return namespace(x).divide(total, max_zero(degrees)).astype(x.dtype)
 
 
+@op
+def std(x: Array, *, dim: Dims, keepdim: bool = False, correction: int = 1) -> Array:
+    """The root of the variance."""
+    wide_x = x.astype(kernels.wide(x.dtype))
+    return (
+        namespace(x)
+        .sqrt(var(wide_x, dim=dim, keepdim=keepdim, correction=correction))
+        .astype(x.dtype)
+    )
+
+
+@std.vjp("x")
+def _(grad, x, out, shape, dim, correction):
+    grad, out = (reshape(a, target=kept(shape, dim)) for a in (grad, out))
+    slope = where(equal(out, 0), 0.0, div(grad, out))
+    centred = x - mean(x, dim=dim, keepdim=True)
+    return div(slope, max_zero(count(shape, dim) - correction)) * centred
+
+
 def max_zero(number: int) -> float:
     return float(number) if number > 0 else 0.0
 
@@ -97,8 +116,8 @@ def min(x: Array, *, dim: Dims, keepdim: bool = False) -> Array:
 def _(grad, x, out, shape, dim):
     # Elements that tie share the gradient equally.
     ties = equal(x, reshape(out, target=kept(shape, dim)))
-    shares = div(ties, sum(ties, dim=dim, keepdim=True))
-    return reshape(grad, target=kept(shape, dim)) * shares
+    grad = where(ties, reshape(grad, target=kept(shape, dim)), 0.0)
+    return div(grad, sum(ties, dim=dim, keepdim=True))
 
 
 @op(differentiable=False)

@@ -11,6 +11,7 @@ from .. import backend
 from ..backend import Array, namespace
 from ..errors import DtypeError, ShapeError
 from ..op import op
+from ..promotion import promoted
 
 
 @op
@@ -133,7 +134,7 @@ def places(index: Array, dim: int) -> tuple[Array, ...]:
 
 @op
 def cat(*xs: Array, dim: int) -> Array:
-    return namespace(xs[0]).concatenate(xs, axis=dim)
+    return promoted(namespace(xs[0]).concatenate(xs, axis=dim), xs)
 
 
 @cat.vjp("xs")

@@ -1,0 +1,454 @@
+"""What every operation should compute, in plain NumPy, written without looking at the library.
+
+References also take complex arrays: the imaginary part of f(x + ih) / h is the derivative of f to
+the last digit, since nothing is subtracted. Of a complex `z` only the real part decides anything,
+and only analytic functions act on it. Where a function has a kink the reference says which slope
+counts there: of elements that tie for the maximum it takes the mean, so that they share the slope.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+Array = np.ndarray
+
+
+def real(z: Array) -> Array:
+    return z.real if np.iscomplexobj(z) else z
+
+
+NODES, WEIGHTS = np.polynomial.legendre.leggauss(80)
+NODES, WEIGHTS = (NODES + 1) / 2, WEIGHTS / 2  # on [0, 1]
+
+
+def erf(z: Array) -> Array:
+    """2 z / sqrt(pi) times the integral of exp(-z^2 t^2) from 0 to 1; beyond 6 it is +-1."""
+    z = np.asarray(z)
+    inner = np.where(np.abs(real(z)) < 6, z, 0)
+    points = inner[..., None] * NODES
+    integral = (np.exp(-points * points) * WEIGHTS).sum(-1)
+    return np.where(np.abs(real(z)) < 6, 2 / math.sqrt(math.pi) * inner * integral, np.sign(z.real))
+
+
+def sigmoid(z: Array) -> Array:
+    falling = np.exp(np.where(real(z) >= 0, -z, z))
+    return np.where(real(z) >= 0, 1 / (1 + falling), falling / (1 + falling))
+
+
+def gelu(z: Array) -> Array:
+    return z * (1 + erf(z / math.sqrt(2))) / 2
+
+
+def gelu_tanh(z: Array) -> Array:
+    return z / 2 * (1 + np.tanh(math.sqrt(2 / math.pi) * (z + 0.044715 * z * z * z)))
+
+
+def pow(x: Array, y: Array) -> Array:
+    """x ** y for x >= 0; at x = 0 the power stays where it is while y moves."""
+    if not np.iscomplexobj(x):
+        return np.power(x, y)
+    x, y = np.broadcast_arrays(x, y)
+    zero = x.real == 0
+    at_zero = np.where(y.real == 0, 1, np.where(y.real == 1, x, 0))
+    return np.where(zero, at_zero, np.exp(y * np.log(np.where(zero, 1, x))))
+
+
+def integer_power(x: Array, n: int) -> Array:
+    result = np.ones_like(x)
+    for _ in range(abs(n)):
+        result = result * x
+    return result if n >= 0 else 1 / result
+
+
+def pow_number(x: Array, n: float) -> Array:
+    if isinstance(n, int) or n == int(n):
+        return integer_power(x, int(n))
+    return np.exp(n * np.log(x)) if np.iscomplexobj(x) else np.power(x, n)
+
+
+def pick(first_wins: Callable[..., Array]) -> Callable[[Array, Array], Array]:
+    """maximum and minimum; of two that tie the mean."""
+
+    def pick(x: Array, y: Array) -> Array:
+        a, b = real(x), real(y)
+        if not np.iscomplexobj(x):
+            return (np.maximum if first_wins is np.greater else np.minimum)(x, y)
+        return np.where(a == b, (x + y) / 2, np.where(first_wins(a, b), x, y))
+
+    return pick
+
+
+def clamp(x: Array, min: float | None = None, max: float | None = None) -> Array:
+    if not np.iscomplexobj(x):
+        return np.clip(x, min, max)
+    x = x if min is None else np.where(x.real < min, min, x)
+    return x if max is None else np.where(x.real > max, max, x)
+
+
+def axes_of(x: Array, dim: Any) -> tuple[int, ...]:
+    if dim is None:
+        return tuple(range(x.ndim))
+    dims = dim if isinstance(dim, tuple) else (dim,)
+    return tuple(d % x.ndim for d in dims) if x.ndim else ()
+
+
+def sum(x: Array, dim: Any = None, keepdim: bool = False) -> Array:
+    return np.sum(x, axis=axes_of(x, dim), keepdims=keepdim)
+
+
+def mean(x: Array, dim: Any = None, keepdim: bool = False) -> Array:
+    n = math.prod(x.shape[d] for d in axes_of(x, dim))
+    with np.errstate(all="ignore"):
+        return sum(x, dim, keepdim) / np.float64(n)
+
+
+def var(x: Array, dim: Any = None, unbiased: bool = True, keepdim: bool = False) -> Array:
+    n = math.prod(x.shape[d] for d in axes_of(x, dim))
+    centred = x - mean(x, dim, True)
+    with np.errstate(all="ignore"):
+        return sum(centred * centred, dim, keepdim) / np.float64(max(0, n - unbiased))
+
+
+def std(*arguments: Any, **options: Any) -> Array:
+    return np.sqrt(var(*arguments, **options))
+
+
+def extreme(name: str) -> Callable[..., Array]:
+    """max and min; of those that tie the mean."""
+
+    def extreme(x: Array, dim: Any = None, keepdim: bool = False) -> Array:
+        axes = axes_of(x, dim)
+        if not np.iscomplexobj(x):
+            return getattr(np, name)(x, axis=axes, keepdims=keepdim)
+        ties = x.real == getattr(np, name)(x.real, axis=axes, keepdims=True)
+        count = ties.sum(axis=axes, keepdims=keepdim)
+        return np.where(ties, x, 0).sum(axis=axes, keepdims=keepdim) / count
+
+    return extreme
+
+
+def sum_to(x: Array, shape: tuple[int, ...]) -> Array:
+    while x.ndim > len(shape):
+        x = x.sum(axis=0)
+    for axis, n in enumerate(shape):
+        if n == 1 and x.shape[axis] != 1:
+            x = x.sum(axis=axis, keepdims=True)
+    return x
+
+
+def softmax(x: Array, dim: int = -1) -> Array:
+    if not x.size:
+        return x.copy()
+    if not x.ndim:
+        return softmax(x.reshape(1)).reshape(())
+    powers = np.exp(x - real(x).max(axis=dim, keepdims=True))
+    return powers / powers.sum(axis=dim, keepdims=True)
+
+
+def log_softmax(x: Array, dim: int = -1) -> Array:
+    if not x.size:
+        return x.copy()
+    if not x.ndim:
+        return log_softmax(x.reshape(1)).reshape(())
+    shifted = x - real(x).max(axis=dim, keepdims=True)
+    with np.errstate(all="ignore"):
+        return shifted - np.log(np.exp(shifted).sum(axis=dim, keepdims=True))
+
+
+def seen_keys(
+    b: int, h: int, q: int, keys: int, valid_lens: Any, mask: Any, is_causal: bool
+) -> list[int]:
+    """The keys that query q of head h of sample b may attend to, said in the plainest way."""
+    lens = None if valid_lens is None else np.asarray(valid_lens)
+    mask = None if mask is None else np.asarray(mask) != 0
+    found = []
+    for k in range(keys):
+        allowed = True
+        if lens is not None:
+            allowed &= k < (lens[b] if lens.ndim == 1 else lens[b, q])
+        if mask is not None:
+            place = {2: (b, k), 3: (b, q, k), 4: (b, h, q, k)}[mask.ndim]
+            allowed &= mask[tuple(i % n for i, n in zip(place, mask.shape, strict=True))]
+        if is_causal:
+            allowed &= k <= q
+        if allowed:
+            found.append(k)
+    return found
+
+
+def masked_softmax(x: Array, valid_lens: Any = None, mask: Any = None) -> Array:
+    """The softmax of what is left when the hidden keys are taken out of each row."""
+    four = x.reshape(x.shape[0], -1, *x.shape[-2:]) if x.ndim == 4 else x[:, None]
+    out = np.zeros(four.shape, x.dtype)
+    for b, h, q in np.ndindex(four.shape[:3]):
+        keep = seen_keys(b, h, q, x.shape[-1], valid_lens, mask, False)
+        if keep:
+            out[b, h, q, keep] = softmax(four[b, h, q, keep])
+    return out.reshape(x.shape)
+
+
+def attention(
+    q: Array,
+    k: Array,
+    v: Array,
+    mask: Any = None,
+    valid_lens: Any = None,
+    is_causal: bool = False,
+    scale: float | None = None,
+) -> Array:
+    """Each query by itself, over the keys and values it may see."""
+    heads = q.ndim == 4
+    q, k, v = (x if heads else x[:, None] for x in (q, k, v))
+    scale = 1 / math.sqrt(q.shape[-1]) if scale is None else scale
+    out = np.zeros((*q.shape[:3], v.shape[-1]), np.result_type(q, k, v))
+    for b, h, i in np.ndindex(q.shape[:3]):
+        keep = seen_keys(b, h, i, k.shape[2], valid_lens, mask, is_causal)
+        if keep:
+            out[b, h, i] = softmax(k[b, h, keep] @ q[b, h, i] * scale) @ v[b, h, keep]
+    return out if heads else out[:, 0]
+
+
+def visible(shape: tuple[int, ...], limits: Any, mask: Any) -> Array:
+    """Which of the pairs (B, H, Q, K) are not hidden."""
+    lens = None if limits is None else np.broadcast_to(limits, (shape[0], shape[2]))
+    seen = np.zeros(shape, bool)
+    for b, h, q in np.ndindex(shape[:3]):
+        seen[b, h, q, seen_keys(b, h, q, shape[3], lens, mask, False)] = True
+    return seen
+
+
+def weighted_sum(weights: Array, values: Array, limits: Any, mask: Any) -> Array:
+    """The values of each query's visible keys, times their weights."""
+    seen = visible(weights.shape, limits, mask)
+    out = np.zeros((*weights.shape[:3], values.shape[-1]), np.result_type(weights, values))
+    for b, h, q in np.ndindex(weights.shape[:3]):
+        keep = seen[b, h, q]
+        out[b, h, q] = weights[b, h, q, keep] @ values[b, h, keep]
+    return out
+
+
+def layer_norm(
+    x: Array,
+    weight: Array | None = None,
+    bias: Array | None = None,
+    normalized_shape: tuple[int, ...] = (),
+    eps: float = 1e-5,
+) -> Array:
+    axes = tuple(range(x.ndim - len(normalized_shape), x.ndim))
+    centred = x - x.mean(axis=axes, keepdims=True) if x.size else x
+    if x.size:
+        centred = centred / np.sqrt((centred * centred).mean(axis=axes, keepdims=True) + eps)
+    out = centred if weight is None else centred * weight
+    return out if bias is None else out + bias
+
+
+def cross_entropy(
+    logits: Array, target: Any = None, ignore_index: int = -100, reduction: str = "mean"
+) -> Array:
+    target = np.asarray(target)
+    losses, count = np.zeros(target.shape, logits.dtype), 0
+    for place in np.ndindex(target.shape):
+        row = logits if logits.ndim == 1 else logits[(place[0], slice(None), *place[1:])]
+        if target[place] != ignore_index:
+            losses[place] = -log_softmax(row)[target[place]]
+            count += 1
+    if reduction == "none":
+        return losses
+    with np.errstate(all="ignore"):
+        return losses.sum() / np.float64(count) if reduction == "mean" else losses.sum()
+
+
+def mse_loss(x: Array, y: Array, reduction: str = "mean") -> Array:
+    squares = (x - y) * (x - y)
+    return {"mean": mean, "sum": sum, "none": lambda x: x}[reduction](squares)
+
+
+def keeps(index: int, seed: int, p: float) -> bool:
+    """Whether dropout keeps an element: the hash of its index, in Python's own integers."""
+    h = index
+    for half in (seed & 0xFFFFFFFF, seed >> 32):
+        h ^= half
+        h = ((h ^ h >> 16) * 0x21F0AAAD) & 0xFFFFFFFF
+        h = ((h ^ h >> 15) * 0x735A2D97) & 0xFFFFFFFF
+        h ^= h >> 15
+    return h >= round(p * 2**32)
+
+
+def dropout(x: Array, p: float, seed: int) -> Array:
+    kept = np.array([keeps(i, seed, p) for i in range(x.size)], bool).reshape(x.shape)
+    return np.where(kept, x / (1 - p), 0) if p < 1 else np.zeros_like(x)
+
+
+def gather(x: Array, index: Array, dim: int) -> Array:
+    out = np.empty(index.shape, x.dtype)
+    for place in np.ndindex(index.shape):
+        source = list(place)
+        source[dim] = index[place]
+        out[place] = x[tuple(source)]
+    return out
+
+
+def put(x: Array, index: Any, shape: tuple[int, ...]) -> Array:
+    out = np.zeros(shape, x.dtype)
+    np.add.at(out, index, x)
+    return out
+
+
+def scatter_rows(grad: Array, ids: Array, num_rows: int, skip: int | None) -> Array:
+    table = np.zeros((num_rows, grad.shape[-1]), grad.dtype)
+    for place in np.ndindex(ids.shape):
+        if ids[place] != skip:
+            table[ids[place]] += grad[place]
+    return table
+
+
+def flatten(x: Array, start_dim: int = 0, end_dim: int = -1) -> Array:
+    if not x.ndim:
+        return x.reshape(1)
+    start, end = start_dim % x.ndim, end_dim % x.ndim
+    return x.reshape(*x.shape[:start], math.prod(x.shape[start : end + 1]), *x.shape[end + 1 :])
+
+
+def over_axes(function: Callable[..., Array]) -> Callable[..., Array]:
+    """A NumPy reduction over `dim`, as any and all are."""
+
+    def reduction(x: Array, dim: Any = None, keepdim: bool = False) -> Array:
+        return function(x, axis=axes_of(x, dim), keepdims=keepdim)
+
+    return reduction
+
+
+def along_one(function: Callable[..., Array]) -> Callable[..., Array]:
+    """argmax and argmin: along one dimension, or in the array laid out flat."""
+
+    def place(x: Array, dim: int | None = None, keepdim: bool = False) -> Array:
+        return np.asarray(function(x, axis=dim if x.ndim else None, keepdims=keepdim))
+
+    return place
+
+
+def split(x: Array, sizes: Any, dim: int = 0) -> tuple[Array, ...]:
+    if isinstance(sizes, int):
+        sizes = [min(sizes, x.shape[dim] - i) for i in range(0, x.shape[dim], sizes)] or [0]
+    return tuple(np.split(x, np.cumsum(sizes)[:-1], axis=dim))
+
+
+def sequence_mask(x: Array, valid_lens: Any, value: float = 0) -> Array:
+    out = x.copy()
+    for b, n in enumerate(valid_lens):
+        out[b, n:] = value
+    return out
+
+
+def transpose_qkv(x: Array, num_heads: int) -> Array:
+    """Sample after sample, and of each its heads one after the other."""
+    width = x.shape[-1] // num_heads
+    parts = [x[b, :, h * width : (h + 1) * width] for b in range(len(x)) for h in range(num_heads)]
+    return np.stack(parts) if parts else np.zeros((0, x.shape[1], width), x.dtype)
+
+
+def transpose_output(x: Array, num_heads: int) -> Array:
+    samples = [
+        np.concatenate(list(x[b : b + num_heads]), axis=-1) for b in range(0, len(x), num_heads)
+    ]
+    return np.stack(samples) if samples else np.zeros((0, x.shape[1], x.shape[2] * num_heads))
+
+
+DROPOUT_SEED = 20170612
+
+
+def seeded_dropout(x: Array, p: float = 0.5, training: bool = True) -> Array:
+    seed = int(np.random.Generator(np.random.PCG64(DROPOUT_SEED)).integers(0, 2**63))
+    return dropout(x, p, seed) if training and p else x
+
+
+def ops_attention(
+    q: Array, k: Array, v: Array, limits: Any, mask: Any, scale: float, p: float, seed: int
+) -> Array:
+    scores = np.einsum("bhqd,bhkd->bhqk", q, k) * scale
+    lens = None if limits is None else np.broadcast_to(limits, (q.shape[0], q.shape[2]))
+    weights = masked_softmax(scores, lens, mask)
+    return weighted_sum(dropout(weights, p, seed) if p else weights, v, limits, mask)
+
+
+# PyTorch is imported when a test asks for it.
+
+
+def torch_nn() -> Any:
+    import torch
+
+    return torch.nn.functional
+
+
+def as_torch(value: Any) -> Any:
+    """An array as a torch tensor of its own memory; anything else as it is."""
+    import torch
+
+    return torch.tensor(value) if isinstance(value, (np.ndarray, np.generic)) else value
+
+
+def torch_index(index: Any) -> Any:
+    if isinstance(index, tuple):
+        return tuple(torch_index(part) for part in index)
+    return as_torch(index)
+
+
+def torch_fn(name: str, **renamed: str) -> Callable[..., Any]:
+    """`torch.<name>`, with options renamed where PyTorch calls them otherwise."""
+
+    def call(*inputs: Any, **options: Any) -> Any:
+        import torch
+
+        return getattr(torch, name)(*inputs, **{renamed.get(k, k): v for k, v in options.items()})
+
+    return call
+
+
+def torch_reduce(name: str) -> Callable[..., Any]:
+    """A PyTorch reduction; over all dimensions if none is named."""
+
+    def call(x: Any, dim: Any = None, keepdim: bool = False, **options: Any) -> Any:
+        dim = tuple(range(x.ndim)) if dim is None else dim
+        return getattr(x, name)(dim=dim, keepdim=keepdim, **options)
+
+    return call
+
+
+def torch_attention(q: Any, k: Any, v: Any, **options: Any) -> Any:
+    """PyTorch's attention with the boolean mask that says the same."""
+    import torch
+
+    scale, causal = options.get("scale"), options.get("is_causal", False)
+    valid_lens, mask = options.get("valid_lens"), options.get("mask")
+    heads = q.ndim == 4
+    q, k, v = (x if heads else x[:, None] for x in (q, k, v))
+    shape = (q.shape[0], q.shape[1], q.shape[2], k.shape[2])
+    seen = np.zeros(shape, bool)
+    for b, h, i in np.ndindex(shape[:3]):
+        seen[b, h, i, seen_keys(b, h, i, shape[3], valid_lens, mask, causal)] = True
+    if seen.all():  # with a mask, or in its attention function, NaN may become 0
+        scale = 1 / math.sqrt(q.shape[-1]) if scale is None else scale
+        out = (q @ k.transpose(-1, -2) * scale).softmax(-1) @ v
+    else:
+        # The backend that has derivatives of second order.
+        with torch.nn.attention.sdpa_kernel(torch.nn.attention.SDPBackend.MATH):
+            out = torch.nn.functional.scaled_dot_product_attention(
+                q, k, v, attn_mask=torch.tensor(seen), scale=scale
+            )
+    return out if heads else out[:, 0]
+
+
+def torch_masked_softmax(x: Any, valid_lens: Any = None, mask: Any = None) -> Any:
+    """-inf where a key is hidden; rows with nothing to see are set to 0 afterwards."""
+    import torch
+
+    four = x if x.ndim == 4 else x[:, None]
+    seen = np.zeros(four.shape, bool)
+    for b, h, i in np.ndindex(tuple(four.shape[:3])):
+        seen[b, h, i, seen_keys(b, h, i, x.shape[-1], valid_lens, mask, False)] = True
+    weights = four.masked_fill(~torch.tensor(seen), -math.inf).softmax(-1)
+    return weights.masked_fill(~torch.tensor(seen.any(-1, keepdims=True)), 0).reshape(x.shape)

@@ -1,0 +1,1060 @@
+"""The inputs of the table: arrays of many shapes, with their edge cases named."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import references
+
+import tinyattn as ta
+from tinyattn import functional as F
+from tinyattn.ops import plain_index
+
+Array = np.ndarray
+
+
+@dataclass(frozen=True)
+class Sample:
+    """One call: `inputs` become Tensors, `options` are handed over by name as they are."""
+
+    inputs: tuple[Array, ...]
+    options: dict[str, Any] = field(default_factory=dict)
+    edge: str = ""  # what makes it an edge case
+    smooth: bool = True  # False: a kink, or numbers so large that finite differences mean nothing
+    torch: str = ""  # why PyTorch cannot be asked about this one
+    special_torch: str = ""  # why it cannot be asked once NaN or inf are in it
+
+    def __post_init__(self) -> None:
+        # NumPy gives numbers where a 0-d array was meant.
+        object.__setattr__(self, "inputs", tuple(np.asarray(x) for x in self.inputs))
+
+
+# Numbers to try things on
+
+
+def normal(rng: np.random.Generator, shape: tuple[int, ...]) -> Array:
+    return rng.standard_normal(shape)
+
+
+def away(rng: np.random.Generator, shape: tuple[int, ...]) -> Array:
+    """Both signs, but nothing within 0.2 of zero: for functions with a kink or a pole there."""
+    return rng.choice([-1.0, 1.0], shape) * rng.uniform(0.2, 3.0, shape)
+
+
+def between(rng: np.random.Generator, shape: tuple[int, ...]) -> Array:
+    """As `distinct`, and in the middle between its numbers."""
+    return distinct(rng, shape) + 0.125
+
+
+def positive(rng: np.random.Generator, shape: tuple[int, ...]) -> Array:
+    return rng.uniform(0.3, 3.0, shape)
+
+
+def distinct(rng: np.random.Generator, shape: tuple[int, ...]) -> Array:
+    """No two within 0.2 of each other, and none near 0: for functions that compare."""
+    n = math.prod(shape)
+    return (rng.permutation(n) - n // 2 + 0.5).reshape(shape) * 0.25
+
+
+def truths(rng: np.random.Generator, shape: tuple[int, ...]) -> Array:
+    return np.asarray(rng.random(shape) < 0.5)
+
+
+SHAPES = [
+    ((), "0-d"),
+    ((1,), "size 1"),
+    ((0,), "empty"),
+    ((2, 0, 3), "empty in the middle"),
+    ((1, 1, 1), "size 1 in three dimensions"),
+    *((shape, "") for shape in [(3,), (2, 3), (4, 5), (2, 3, 4), (1, 5), (5, 1), (2, 1, 3)]),
+    *((shape, "") for shape in [(2, 2, 2, 2), (7,), (3, 3), (6, 2), (1, 4, 2), (9,)]),
+]
+
+SHAPE_PAIRS = [
+    ((), (), "0-d"),
+    ((3,), (), "an array and a 0-d array"),
+    ((), (2, 3), "a 0-d array and an array"),
+    ((2, 3), (3,), "the second broadcasts"),
+    ((3,), (2, 3), "the first broadcasts"),
+    ((2, 1), (1, 3), "both broadcast"),
+    ((1, 3), (2, 1), "both broadcast"),
+    ((1,), (1,), "size 1"),
+    ((0,), (1,), "empty"),
+    ((2, 0, 3), (3,), "empty in the middle"),
+    ((2, 3, 4), (4,), ""),
+    ((2, 3, 4), (3, 1), ""),
+    ((3, 1), (2, 3, 4), ""),
+    ((4, 5), (4, 5), ""),
+    ((5,), (5,), ""),
+    ((2, 2, 2, 2), (2, 1, 2), ""),
+    ((1, 1), (3, 2), ""),
+    ((6, 2), (6, 1), ""),
+]
+
+
+def unary(
+    draw: Callable[[np.random.Generator, tuple[int, ...]], Array] = normal,
+    large: float | None = 30.0,
+    small: float | None = 1e-3,
+    special: Sequence[float] = (),
+    **options: Any,
+) -> Callable[[np.random.Generator, np.dtype], list[Sample]]:
+    """Samples of a function of one array; `special` is a list of values at its kinks."""
+
+    def samples(rng: np.random.Generator, dtype: np.dtype) -> list[Sample]:
+        found = [Sample((draw(rng, shape).astype(dtype),), options, edge) for shape, edge in SHAPES]
+        for factor, edge in ((large, "large numbers"), (small, "small numbers")):
+            if factor is not None:
+                x = (draw(rng, (2, 3)) * factor).astype(dtype)
+                found.append(Sample((x,), options, edge, smooth=False))
+        if special:
+            x = np.array(special, dtype)
+            found.append(Sample((x,), options, "values at a kink", smooth=False))
+        while len(found) < 20:
+            found.append(Sample((draw(rng, (3, 2)).astype(dtype),), options))
+        return found
+
+    return samples
+
+
+def binary(
+    first: Callable[..., Array] = normal,
+    second: Callable[..., Array] = normal,
+    scale: float = 100.0,
+    special: Sequence[tuple[float, float]] = (),
+) -> Callable[[np.random.Generator, np.dtype], list[Sample]]:
+    """Samples of a function of two arrays that broadcast."""
+
+    def samples(rng: np.random.Generator, dtype: np.dtype) -> list[Sample]:
+        found = [
+            Sample((first(rng, a).astype(dtype), second(rng, b).astype(dtype)), {}, edge)
+            for a, b, edge in SHAPE_PAIRS
+        ]
+        for factor, edge in ((scale, "large numbers"), (1 / scale, "small numbers")):
+            x, y = first(rng, (2, 3)) * factor, second(rng, (2, 3)) * factor
+            found.append(Sample((x.astype(dtype), y.astype(dtype)), {}, edge, smooth=False))
+        if special:
+            x, y = np.array(special, dtype).T.copy()
+            found.append(Sample((x, y), {}, "values at a kink", smooth=False))
+        return found
+
+    return samples
+
+
+def calls(
+    *shapes_and_options: tuple[Any, ...], draw: Callable[..., Array] = normal, repeat: int = 1
+) -> Callable[[np.random.Generator, np.dtype], list[Sample]]:
+    """Samples written out as (shape or shapes, options) or (…, options, edge)."""
+
+    def samples(rng: np.random.Generator, dtype: np.dtype) -> list[Sample]:
+        found = []
+        for _ in range(repeat):
+            for shapes, options, *edge in shapes_and_options:
+                shapes = shapes if isinstance(shapes, list) else [shapes]
+                inputs = tuple(np.asarray(draw(rng, shape), dtype) for shape in shapes)
+                found.append(Sample(inputs, options, *edge))
+        return found
+
+    return samples
+
+
+# Samples of the functions whose arguments hang together
+
+
+def matmul_samples(rng: np.random.Generator, dtype: np.dtype) -> list[Sample]:
+    shapes = [
+        ((3,), (3,), "vector times vector"),
+        ((2, 3), (3,), "matrix times vector"),
+        ((3,), (3, 2), "vector times matrix"),
+        ((4, 2, 3), (3,), "stack times vector"),
+        ((3,), (4, 3, 2), "vector times stack"),
+        ((0, 3), (3, 2), "no rows"),
+        ((2, 0), (0, 3), "sums over nothing"),
+        ((1, 1), (1, 1), "size 1"),
+        ((2, 3), (3, 4), ""),
+        ((5, 2), (2, 5), ""),
+        ((2, 3, 4), (4, 2), "the matrix is shared by the stack"),
+        ((3, 4), (2, 4, 2), "the matrix is shared by the stack"),
+        ((2, 3, 4), (2, 4, 3), ""),
+        ((2, 1, 3, 2), (1, 3, 2, 3), "both broadcast"),
+        ((1, 2, 3), (2, 2, 3, 1), ""),
+        ((2, 2, 2, 3), (2, 2, 3, 2), ""),
+        ((1, 5), (5, 1), ""),
+        ((5, 1), (1, 5), ""),
+        ((3, 3), (3, 3), ""),
+        ((2, 2, 3), (1, 3, 2), ""),
+    ]
+    found = [
+        Sample((normal(rng, a).astype(dtype), normal(rng, b).astype(dtype)), {}, edge)
+        for a, b, edge in shapes
+    ]
+    for scale, edge in ((30.0, "large numbers"), (1e-2, "small numbers")):
+        x, y = normal(rng, (3, 4)) * scale, normal(rng, (4, 2)) * scale
+        found.append(Sample((x.astype(dtype), y.astype(dtype)), {}, edge, smooth=False))
+    return found
+
+
+def linear_samples(rng: np.random.Generator, dtype: np.dtype) -> list[Sample]:
+    shapes = [
+        ((3,), 2, "a single vector"),
+        ((0, 3), 2, "no rows"),
+        ((1, 1), 1, "size 1"),
+        ((2, 0), 3, "no input features"),
+        ((2, 3), 0, "no output features"),
+        ((2, 3), 4, ""),
+        ((5, 2), 5, ""),
+        ((2, 3, 4), 2, ""),
+        ((2, 2, 2, 3), 3, ""),
+        ((1, 4), 1, ""),
+    ]
+    found = []
+    for shape, width, edge in shapes:
+        x, weight = normal(rng, shape), normal(rng, (width, shape[-1]))
+        bias = normal(rng, (width,))
+        found.append(Sample(tuple(a.astype(dtype) for a in (x, weight, bias)), {}, edge))
+        found.append(Sample(tuple(a.astype(dtype) for a in (x, weight)), {}, edge or "no bias"))
+    return found
+
+
+def layer_norm_samples(rng: np.random.Generator, dtype: np.dtype) -> list[Sample]:
+    plans = [
+        ((4,), (4,), 3, {}, ""),
+        ((2, 3), (3,), 3, {}, ""),
+        ((2, 3), (3,), 2, {}, "no bias"),
+        ((2, 3), (3,), 1, {}, "neither weight nor bias"),
+        ((2, 3, 4), (4,), 3, {}, ""),
+        ((2, 3, 4), (3, 4), 3, {}, "over two dimensions"),
+        ((2, 3, 4), (2, 3, 4), 1, {}, "over all dimensions"),
+        ((5, 8), (8,), 3, {}, ""),
+        ((2, 2, 2, 4), (4,), 2, {}, ""),
+        ((2, 5), (5,), 3, {"eps": 1e-12}, "a tiny eps"),
+        ((2, 5), (5,), 3, {"eps": 0.5}, "a large eps"),
+        ((3, 1), (1,), 3, {}, "size 1: all zeros, and no slope"),
+        ((0, 3), (3,), 3, {}, "empty"),
+        ((2, 0, 3), (3,), 3, {}, "empty in the middle"),
+        ((1, 7), (7,), 3, {}, ""),
+        ((7, 2), (2,), 3, {}, ""),
+        ((3, 3), (3,), 2, {}, ""),
+        ((4, 6), (6,), 1, {}, ""),
+    ]
+    found = []
+    for shape, sizes, count, options, edge in plans:
+        arrays = (normal(rng, shape), 1 + 0.3 * normal(rng, sizes), normal(rng, sizes))[:count]
+        arrays = tuple(a.astype(dtype) for a in arrays)
+        smooth = "size 1" not in edge and options.get("eps", 1) > 1e-6
+        found.append(Sample(arrays, {"normalized_shape": sizes, **options}, edge, smooth))
+    for x, edge in (
+        (np.full((2, 4), 3.0), "constant rows"),
+        (normal(rng, (3, 4)) * 30, "large numbers"),
+        (normal(rng, (3, 4)) * 1e-2, "small numbers"),
+    ):
+        arrays = (x, 1 + 0.3 * normal(rng, (4,)), normal(rng, (4,)))
+        arrays = tuple(a.astype(dtype) for a in arrays)
+        found.append(Sample(arrays, {"normalized_shape": (4,)}, edge, smooth=False))
+    return found
+
+
+def mask_of(rng: np.random.Generator, shape: tuple[int, ...]) -> Array:
+    return rng.random(shape) < 0.6
+
+
+POISONED = "there 0 times a NaN under the mask is NaN"
+IGNORED = "there the gradient of an ignored row is NaN if the row is"
+
+
+def masked_softmax_samples(rng: np.random.Generator, dtype: np.dtype) -> list[Sample]:
+    hidden_rows = np.ones((2, 3, 4), bool)
+    hidden_rows[0, 1] = hidden_rows[1] = False
+    plans: list[tuple[tuple[int, ...], dict[str, Any], str]] = [
+        ((2, 3, 4), {}, "no mask at all"),
+        ((2, 3, 4), {"valid_lens": [2, 3]}, ""),
+        ((2, 3, 4), {"valid_lens": [0, 4]}, "a sample that sees nothing, one that sees all"),
+        ((2, 3, 4), {"valid_lens": [[1, 2, 3], [4, 0, 2]]}, "a length for each query"),
+        ((2, 3, 4), {"mask": mask_of(rng, (2, 4))}, ""),
+        ((2, 3, 4), {"mask": mask_of(rng, (2, 3, 4))}, ""),
+        ((2, 3, 4), {"mask": mask_of(rng, (1, 3, 4))}, "one mask for all samples"),
+        ((2, 3, 4), {"mask": mask_of(rng, (2, 1, 4))}, "one mask for all queries"),
+        ((2, 3, 4), {"mask": hidden_rows}, "rows that see nothing"),
+        ((2, 3, 4), {"mask": np.zeros((2, 4), bool)}, "nothing is seen anywhere"),
+        ((2, 3, 4), {"mask": mask_of(rng, (2, 4)).astype(np.int64)}, "0 and 1 for a mask"),
+        ((2, 3, 4), {"mask": mask_of(rng, (2, 4)), "valid_lens": [3, 2]}, "both are ANDed"),
+        ((2, 2, 3, 4), {}, ""),
+        ((2, 2, 3, 4), {"valid_lens": [2, 3]}, ""),
+        ((2, 2, 3, 4), {"valid_lens": [[1, 2, 3], [4, 0, 2]]}, ""),
+        ((2, 2, 3, 4), {"mask": mask_of(rng, (2, 2, 3, 4))}, ""),
+        ((2, 2, 3, 4), {"mask": mask_of(rng, (1, 2, 1, 4))}, "a mask for each head"),
+        ((2, 2, 3, 4), {"mask": mask_of(rng, (2, 4))}, "as many heads as samples"),
+        ((1, 1, 1), {}, "size 1"),
+        ((1, 1, 1), {"valid_lens": [0]}, "size 1, hidden"),
+        ((0, 3, 4), {}, "no samples"),
+        ((2, 0, 4), {"valid_lens": [1, 2]}, "no queries"),
+        ((2, 3, 0), {}, "no keys"),
+        ((1, 2, 9), {"valid_lens": [5]}, ""),
+    ]
+    found = [
+        Sample(
+            (normal(rng, s).astype(dtype),),
+            options,
+            edge,
+            special_torch=POISONED if options else "",
+        )
+        for s, options, edge in plans
+    ]
+    x = (normal(rng, (2, 3, 4)) * 30).astype(dtype)
+    options = {"valid_lens": [2, 4]}
+    found.append(Sample((x,), options, "large numbers", smooth=False, special_torch=POISONED))
+    # Below any finite fill value that float16 or the -1e6 of the textbooks would allow.
+    x = (normal(rng, (2, 3, 4)) - 6e4).astype(dtype)
+    options = {"valid_lens": [2, 3]}
+    edge = "scores far below zero"
+    found.append(Sample((x,), options, edge, smooth=False, special_torch=POISONED))
+    return found
+
+
+def attention_samples(rng: np.random.Generator, dtype: np.dtype) -> list[Sample]:
+    plans: list[tuple[tuple[int, ...], tuple[int, ...], int, dict[str, Any], str]] = [
+        ((2, 3, 4), (2, 5, 4), 4, {}, ""),
+        ((2, 3, 4), (2, 5, 4), 2, {}, "values narrower than keys"),
+        ((2, 3, 2), (2, 3, 2), 3, {"is_causal": True}, ""),
+        ((2, 4, 2), (2, 3, 2), 2, {"is_causal": True}, "causal, more queries than keys"),
+        ((2, 2, 2), (2, 4, 2), 2, {"is_causal": True}, "causal, more keys than queries"),
+        ((2, 3, 4), (2, 5, 4), 4, {"valid_lens": [2, 5]}, ""),
+        ((2, 3, 4), (2, 5, 4), 4, {"valid_lens": [0, 3]}, "a sample that sees nothing"),
+        ((2, 3, 2), (2, 4, 2), 2, {"valid_lens": [[0, 1, 4], [2, 3, 1]]}, "a length per query"),
+        ((2, 3, 2), (2, 4, 2), 2, {"mask": mask_of(rng, (2, 4))}, ""),
+        ((2, 3, 2), (2, 4, 2), 2, {"mask": mask_of(rng, (2, 3, 4))}, ""),
+        ((2, 3, 2), (2, 4, 2), 2, {"mask": mask_of(rng, (1, 3, 4))}, "one mask for all samples"),
+        ((2, 3, 2), (2, 3, 2), 2, {"mask": mask_of(rng, (2, 3)), "is_causal": True}, "two masks"),
+        ((2, 3, 2), (2, 3, 2), 2, {"valid_lens": [1, 3], "is_causal": True}, "both are ANDed"),
+        (
+            (2, 3, 2),
+            (2, 3, 2),
+            2,
+            {"valid_lens": [[3, 1, 2], [1, 3, 3]], "is_causal": True},
+            "a length per query, and causal",
+        ),
+        (
+            (2, 3, 2),
+            (2, 4, 2),
+            2,
+            {"valid_lens": [2, 4], "mask": mask_of(rng, (2, 3, 4)), "is_causal": True},
+            "all three are ANDed",
+        ),
+        ((2, 3, 2), (2, 4, 2), 2, {"scale": 0.3}, ""),
+        ((2, 3, 2), (2, 4, 2), 2, {"scale": -1.5}, "a negative scale"),
+        ((2, 2, 3, 2), (2, 2, 4, 2), 3, {}, "heads"),
+        ((2, 2, 3, 2), (2, 2, 4, 2), 3, {"valid_lens": [1, 3]}, "as many heads as samples"),
+        ((1, 2, 3, 2), (1, 2, 4, 2), 2, {"mask": mask_of(rng, (1, 2, 3, 4))}, ""),
+        ((2, 2, 3, 1), (2, 2, 3, 1), 1, {"mask": mask_of(rng, (2, 1, 1, 3))}, "width 1"),
+        ((2, 2, 3, 2), (2, 2, 3, 2), 2, {"is_causal": True}, ""),
+        ((1, 1, 1), (1, 1, 1), 1, {}, "size 1"),
+        ((0, 3, 2), (0, 4, 2), 2, {}, "no samples"),
+        ((2, 0, 2), (2, 4, 2), 2, {}, "no queries"),
+        ((2, 3, 2), (2, 0, 2), 2, {}, "no keys"),
+    ]
+    found = []
+    for queries, keys, width, options, edge in plans:
+        arrays = (normal(rng, queries), normal(rng, keys), normal(rng, (*keys[:-1], width)))
+        masked = "mask" in options or "valid_lens" in options or "is_causal" in options
+        arrays = tuple(a.astype(dtype) for a in arrays)
+        found.append(Sample(arrays, options, edge, special_torch=POISONED if masked else ""))
+    arrays = (normal(rng, (1, 3, 2)) * 10, normal(rng, (1, 4, 2)) * 10, normal(rng, (1, 4, 2)))
+    found.append(Sample(tuple(a.astype(dtype) for a in arrays), {}, "large numbers", smooth=False))
+    return found
+
+
+def cross_entropy_samples(rng: np.random.Generator, dtype: np.dtype) -> list[Sample]:
+    found = []
+    plans = [
+        ((4, 3), {}, ""),
+        ((1, 5), {}, ""),
+        ((6, 2), {}, ""),
+        ((3,), {}, "a single row without a batch"),
+        ((2, 3, 4), {}, "classes in the middle"),
+        ((2, 3, 2, 2), {}, "classes in the middle"),
+        ((1, 1), {}, "one class"),
+        ((0, 3), {"reduction": "sum"}, "empty"),
+        ((5, 4), {"ignore_index": 1}, "some targets are ignored"),
+    ]
+    for shape, options, edge in plans:
+        for reduction in ("mean", "sum", "none"):
+            if shape[0] == 0 and reduction == "mean":
+                continue
+            sizes = shape[:1] + shape[2:] if len(shape) > 1 else ()
+            classes = shape[min(1, len(shape) - 1)]
+            target = rng.integers(0, classes, sizes)
+            if "ignore_index" in options:
+                target[:2] = [1, 0]
+            filled = {**options, "target": target, "reduction": reduction}
+            reason = IGNORED if "ignore_index" in options else ""
+            x = normal(rng, shape).astype(dtype)
+            found.append(Sample((x,), filled, edge, special_torch=reason))
+    x = (normal(rng, (3, 4)) * 30).astype(dtype)
+    options = {"target": np.array([0, 3, 1])}
+    found.append(Sample((x,), options, "large numbers", smooth=False))
+    options = {"target": np.array([-100, -100]), "reduction": "sum"}
+    x = normal(rng, (2, 3)).astype(dtype)
+    found.append(Sample((x,), options, "all are ignored", special_torch=IGNORED))
+    return found
+
+
+def embedding_samples(rng: np.random.Generator, dtype: np.dtype) -> list[Sample]:
+    found = []
+    for shape, rows, width, padding, edge in [
+        ((), 3, 2, None, "a single id"),
+        ((4,), 3, 2, None, ""),
+        ((4,), 3, 2, 1, "a row without gradient"),
+        ((2, 3), 5, 2, None, ""),
+        ((2, 3), 5, 2, 0, ""),
+        ((6,), 2, 3, None, "ids that occur often"),
+        ((6,), 1, 1, None, "size 1"),
+        ((0,), 3, 2, None, "no ids"),
+        ((2, 0), 3, 2, None, "no ids"),
+        ((2, 2, 2), 4, 1, None, ""),
+        ((3,), 4, 0, None, "width 0"),
+        ((1, 1), 7, 3, None, ""),
+        ((5,), 4, 4, 3, ""),
+    ]:
+        for _ in range(1 if edge else 3):
+            ids = rng.integers(0, rows, shape)
+            table = normal(rng, (rows, width)).astype(dtype)
+            options = {} if padding is None else {"padding_idx": padding}
+            # The gradient of the padding row is left out on purpose: differences would find it.
+            found.append(Sample((np.asarray(ids), table), options, edge, padding is None))
+    return found
+
+
+def scatter_samples(rng: np.random.Generator, dtype: np.dtype) -> list[Sample]:
+    found = []
+    for sample in embedding_samples(rng, dtype):
+        ids, table = sample.inputs
+        grad = normal(rng, (*ids.shape, table.shape[1])).astype(dtype)
+        options = {"num_rows": len(table), "skip": sample.options.get("padding_idx")}
+        found.append(Sample((grad, ids), options, sample.edge))
+    return found
+
+
+def gather_samples(rng: np.random.Generator, dtype: np.dtype) -> list[Sample]:
+    found = []
+    for shape, index, dim, edge in [
+        ((4,), (3,), 0, ""),
+        ((1,), (5,), 0, "one element taken often"),
+        ((3, 4), (3, 4), 0, ""),
+        ((3, 4), (3, 4), 1, ""),
+        ((3, 4), (2, 4), 0, "fewer rows"),
+        ((3, 4), (3, 1), 1, "one of each row"),
+        ((3, 4), (2, 2), 1, "fewer rows and columns"),
+        ((2, 3, 4), (2, 3, 2), 2, ""),
+        ((2, 3, 4), (2, 5, 4), 1, "more than there are"),
+        ((2, 3, 4), (1, 1, 1), 0, ""),
+        ((3, 4), (0, 4), 0, "empty"),
+        ((3, 4), (3, 0), 1, "empty"),
+        ((1, 1), (1, 1), 1, "size 1"),
+        ((2, 2), (2, 2), 1, ""),
+    ]:
+        for _ in range(2 if not edge else 1):
+            places = rng.integers(0, shape[dim], index)
+            found.append(Sample((normal(rng, shape).astype(dtype), places), {"dim": dim}, edge))
+    return found
+
+
+INDICES: list[tuple[tuple[int, ...], Any, str]] = [
+    ((5,), 2, "one element"),
+    ((5,), -1, "from the end"),
+    ((5,), slice(1, 4), ""),
+    ((5,), slice(None, None, -2), "backwards with a step"),
+    ((5,), slice(3, 3), "empty"),
+    ((5,), [0, 0, 3], "an element taken twice"),
+    ((5,), np.array([True, False, True, False, False]), "a mask"),
+    ((5,), np.zeros(5, bool), "a mask that takes nothing"),
+    ((3, 4), 1, ""),
+    ((3, 4), (1, 2), "one element"),
+    ((3, 4), (slice(None), 2), ""),
+    ((3, 4), (slice(None), [1, 1, 0]), "a column taken twice"),
+    ((3, 4), ([0, 2], [1, 1]), "pairs"),
+    ((3, 4), (np.array([[0], [2]]), np.array([[1, 1, 3]])), "index arrays that broadcast"),
+    ((3, 4), np.eye(3, 4, dtype=bool), "a mask of both dimensions"),
+    ((3, 4), (Ellipsis, 0), ""),
+    ((3, 4), (None, slice(None), None, 1), "new dimensions"),
+    ((3, 4), (slice(2, 0, -1), slice(None, None, 3)), ""),
+    ((2, 3, 4), (0, Ellipsis, [0, 3]), "integers and lists mixed"),
+    ((2, 3, 4), ([1, 0], slice(None), [0, 3]), "index arrays apart"),
+    ((2, 3, 4), (slice(None), np.array([True, False, True])), "a mask in the middle"),
+    ((2, 3, 4), Ellipsis, "everything"),
+    ((2, 3, 4), (np.int64(1), -2), "NumPy's integers"),
+    ((), (), "0-d"),
+    ((), None, "0-d to 1-d"),
+]
+
+
+def getitem_samples(rng: np.random.Generator, dtype: np.dtype) -> list[Sample]:
+    backwards = "PyTorch takes no negative steps"
+    mixed = "PyTorch takes integers out first; the result has another shape than NumPy's"
+    differs = {3: backwards, 17: backwards, 18: mixed}
+    return [
+        Sample(
+            (np.asarray(normal(rng, shape), dtype),),
+            {"index": index},
+            edge,
+            torch=differs.get(i, ""),
+        )
+        for i, (shape, index, edge) in enumerate(INDICES)
+    ]
+
+
+def putitem_samples(rng: np.random.Generator, dtype: np.dtype) -> list[Sample]:
+    found = []
+    for shape, index, edge in INDICES:
+        index = plain_index(index)
+        taken = np.zeros(shape)[index].shape
+        x = np.asarray(normal(rng, taken), dtype)
+        found.append(Sample((x,), {"index": index, "target": shape}, edge))
+    return found
+
+
+def cat_samples(rng: np.random.Generator, dtype: np.dtype) -> list[Sample]:
+    return calls(
+        ([(3,), (2,)], {"dim": 0}),
+        ([(3,)], {"dim": 0}, "a single one"),
+        ([(2, 3), (2, 1), (2, 2)], {"dim": 1}),
+        ([(2, 3), (4, 3)], {"dim": 0}),
+        ([(2, 3), (2, 3)], {"dim": -1}),
+        ([(2, 3), (0, 3)], {"dim": 0}, "one is empty"),
+        ([(0,), (0,)], {"dim": 0}, "all are empty"),
+        ([(1,), (1,), (1,), (1,)], {"dim": 0}, "size 1"),
+        ([(2, 1, 2), (2, 3, 2)], {"dim": 1}),
+        ([(2, 1, 2), (2, 1, 2)], {"dim": -3}),
+        repeat=2,
+    )(rng, dtype)
+
+
+def stack_samples(rng: np.random.Generator, dtype: np.dtype) -> list[Sample]:
+    return calls(
+        ([(3,), (3,)], {"dim": 0}),
+        ([(3,), (3,)], {"dim": 1}),
+        ([(3,)], {"dim": -1}, "a single one"),
+        ([(), ()], {"dim": 0}, "0-d"),
+        ([(0,), (0,)], {"dim": 1}, "empty"),
+        ([(2, 3), (2, 3), (2, 3)], {"dim": 0}),
+        ([(2, 3), (2, 3)], {"dim": 1}),
+        ([(2, 3), (2, 3)], {"dim": -2}),
+        ([(1,), (1,)], {"dim": 0}, "size 1"),
+        ([(2, 1, 2), (2, 1, 2)], {"dim": 2}),
+        repeat=2,
+    )(rng, dtype)
+
+
+def where_samples(rng: np.random.Generator, dtype: np.dtype) -> list[Sample]:
+    found = []
+    for a, b, edge in SHAPE_PAIRS:
+        shape = np.broadcast_shapes(a, b)
+        condition = truths(rng, shape)
+        x, y = (np.asarray(normal(rng, s), dtype) for s in (a, b))
+        found.append(Sample((condition, x, y), {}, edge))
+    for a, b, edge in SHAPE_PAIRS[3:6]:
+        x, y = (np.asarray(normal(rng, s), dtype) for s in (a, b))
+        found.append(Sample((truths(rng, (4, 1, 1)), x, y), {}, f"{edge}, so does the condition"))
+    return found
+
+
+def masked_fill_samples(rng: np.random.Generator, dtype: np.dtype) -> list[Sample]:
+    found = []
+    for shape, edge in SHAPES:
+        mask = truths(rng, shape)
+        value = float(rng.choice([-math.inf, -1.5, 0.0, 7.0]))
+        found.append(
+            Sample(
+                (np.asarray(normal(rng, shape), dtype), mask),
+                {"value": value},
+                edge,
+                smooth=math.isfinite(value),
+            )
+        )
+    for shape, mask_shape in [((2, 3), (3,)), ((2, 3), (2, 1)), ((2, 3, 4), (1, 4)), ((2, 3), ())]:
+        x, mask = np.asarray(normal(rng, shape), dtype), truths(rng, mask_shape)
+        found.append(Sample((x, mask), {"value": 2.0}, "the mask broadcasts"))
+    return found
+
+
+REDUCTIONS: list[tuple[Any, ...]] = [
+    ((), {}, "0-d"),
+    ((1,), {}, "size 1"),
+    ((3,), {}),
+    ((3,), {"dim": 0}),
+    ((3,), {"dim": -1, "keepdim": True}),
+    ((2, 3), {}),
+    ((2, 3), {"dim": 0}),
+    ((2, 3), {"dim": 1}),
+    ((2, 3), {"dim": 1, "keepdim": True}),
+    ((2, 3), {"dim": (0, 1)}, "all dimensions by number"),
+    ((2, 3), {"keepdim": True}, "all dimensions, kept"),
+    ((2, 3, 4), {"dim": (0, 2)}, "two dimensions apart"),
+    ((2, 3, 4), {"dim": (-1, 0), "keepdim": True}, "two dimensions, out of order"),
+    ((2, 3, 4), {"dim": 1}),
+    ((2, 3, 4), {"dim": -1}),
+    ((2, 2, 2, 2), {"dim": (1, 2)}),
+    ((5, 1), {"dim": 1}, "over a dimension of size 1"),
+    ((5, 1), {"dim": 0}),
+    ((7,), {}),
+    ((4, 5), {"dim": 0, "keepdim": True}),
+    ((3, 0), {"dim": 0}, "empty, and so is the result"),
+]
+OVER_NOTHING: list[tuple[Any, ...]] = [
+    ((0,), {}, "over nothing"),
+    ((2, 0), {"dim": 1}, "over nothing"),
+    ((0, 3), {"dim": 0, "keepdim": True}, "over nothing"),
+]
+
+
+def reduction_samples(
+    draw: Callable[..., Array] = normal, over_nothing: bool = True, **fixed: Any
+) -> Callable[[np.random.Generator, np.dtype], list[Sample]]:
+    def samples(rng: np.random.Generator, dtype: np.dtype) -> list[Sample]:
+        wanted = REDUCTIONS + (OVER_NOTHING if over_nothing else [])
+        found = calls(*wanted, draw=draw)(rng, dtype)
+        found = [Sample(s.inputs, {**s.options, **fixed}, s.edge, s.smooth) for s in found]
+        for scale, edge in ((50.0, "large numbers"), (1e-2, "small numbers")):
+            x = (draw(rng, (3, 4)) * scale).astype(dtype)
+            found.append(Sample((x,), {"dim": 1, **fixed}, edge, smooth=False))
+        return found
+
+    return samples
+
+
+def reduced(sample: Sample) -> int:
+    """How many elements each result is made from."""
+    x = sample.inputs[0]
+    return math.prod(x.shape[d] for d in references.axes_of(x, sample.options.get("dim")))
+
+
+def var_samples(rng: np.random.Generator, dtype: np.dtype) -> list[Sample]:
+    found = []
+    for unbiased in (True, False):
+        for sample in reduction_samples(over_nothing=False)(rng, dtype):
+            if reduced(sample) - unbiased < 1:
+                continue  # NaN: in test_inputs.py
+            found.append(
+                Sample(
+                    sample.inputs,
+                    {**sample.options, "unbiased": unbiased},
+                    sample.edge,
+                    sample.smooth,
+                )
+            )
+    return found
+
+
+def std_samples(rng: np.random.Generator, dtype: np.dtype) -> list[Sample]:
+    """As for var, without the places where the root has no slope."""
+    return [s for s in var_samples(rng, dtype) if reduced(s) > 1]
+
+
+def extreme_samples(rng: np.random.Generator, dtype: np.dtype) -> list[Sample]:
+    found = reduction_samples(distinct, over_nothing=False)(rng, dtype)
+    ties = np.array([[1.0, 1.0, 0.0], [2.0, 2.0, 2.0], [0.0, -1.0, -1.0]], dtype)
+    return [
+        *found,
+        Sample((ties.copy(),), {"dim": 1}, "ties", smooth=False),
+        Sample((ties.copy(),), {}, "ties", smooth=False),
+        Sample((np.zeros((2, 2), dtype),), {"dim": 0}, "all tie", smooth=False),
+    ]
+
+
+def arg_samples(rng: np.random.Generator, dtype: np.dtype) -> list[Sample]:
+    found = []
+    for sample in reduction_samples(distinct, over_nothing=False)(rng, dtype):
+        if not isinstance(sample.options.get("dim"), tuple):
+            found.append(sample)
+    ties = np.array([[1.0, 1.0, 0.0], [0.0, 2.0, 2.0]], dtype)
+    found.append(Sample((ties,), {"dim": 1}, "the first of those that tie"))
+    found.append(Sample((ties.copy(),), {}, "the first of those that tie"))
+    return found
+
+
+def truth_reductions(rng: np.random.Generator, dtype: np.dtype) -> list[Sample]:
+    found = calls(*REDUCTIONS, *OVER_NOTHING, draw=truths)(rng, np.dtype(bool))
+    return [*found, Sample((np.array([0.0, 2.0, 0.0], dtype),), {}, "numbers: true unless 0")]
+
+
+def single_truths(rng: np.random.Generator, dtype: np.dtype) -> list[Sample]:
+    shapes = [*SHAPES, ((8,), ""), ((2, 4), "")]
+    return [Sample((truths(rng, shape),), {}, edge) for shape, edge in shapes]
+
+
+def truth_pairs(rng: np.random.Generator, dtype: np.dtype) -> list[Sample]:
+    return [Sample((truths(rng, a), truths(rng, b)), {}, edge) for a, b, edge in SHAPE_PAIRS] + [
+        Sample((truths(rng, (3, 3)), truths(rng, (3, 3))), {}, "") for _ in range(3)
+    ]
+
+
+def comparable_pairs(rng: np.random.Generator, dtype: np.dtype) -> list[Sample]:
+    """Small whole numbers, so that equality happens; and what IEEE says about zeros and NaN."""
+    found = []
+    for a, b, edge in SHAPE_PAIRS:
+        x, y = (np.asarray(rng.integers(-1, 2, s), dtype) for s in (a, b))
+        found.append(Sample((x, y), {}, edge))
+    odd = np.array([0.0, -0.0, np.inf, -np.inf, np.nan], dtype)
+    found.append(Sample((odd[:, None].copy(), odd.copy()), {}, "zeros, infinities and NaN"))
+    x = rng.integers(-2, 3, (3, 4))
+    found.append(Sample((x, rng.integers(-2, 3, (4,))), {}, "integers"))
+    return found
+
+
+def odd_numbers(rng: np.random.Generator, dtype: np.dtype) -> list[Sample]:
+    """Arrays with NaN and infinities strewn in."""
+    found = []
+    for shape, edge in [*SHAPES, ((3, 3), ""), ((4,), "")]:
+        x = np.asarray(normal(rng, shape), dtype)
+        for value in (np.nan, np.inf, -np.inf):
+            x = np.where(rng.random(shape) < 0.2, dtype.type(value), x)
+        found.append(Sample((np.asarray(x, dtype),), {}, edge))
+    return found
+
+
+def numbers(
+    draw: Callable[..., Array], values: Sequence[float], name: str = "n", smooth: bool = True
+) -> Callable[[np.random.Generator, np.dtype], list[Sample]]:
+    """An array and a Python number, over every shape."""
+
+    def samples(rng: np.random.Generator, dtype: np.dtype) -> list[Sample]:
+        found = []
+        for i, (shape, edge) in enumerate([*SHAPES, ((2, 2), ""), ((3,), "")]):
+            x = np.asarray(draw(rng, shape), dtype)
+            found.append(Sample((x,), {name: values[i % len(values)]}, edge, smooth))
+        return found
+
+    return samples
+
+
+def pow_samples(rng: np.random.Generator, dtype: np.dtype) -> list[Sample]:
+    found = binary(positive, away, scale=3.0)(rng, dtype)
+    x, y = np.array([0.0, 0.0, 0.0, 2.0, 1.0, 0.0], dtype), np.array([0, 1, 2, 0, 5, 3], dtype)
+    return [*found, Sample((x, y), {}, "zeros as base and as exponent", smooth=False)]
+
+
+def pow_number_samples(rng: np.random.Generator, dtype: np.dtype) -> list[Sample]:
+    found = numbers(positive, [2, 3, -1, 0.5, -2.5, 1, 0, 1.5])(rng, dtype)
+    for n, edge in ((2, "a square"), (3, "a cube"), (-3, "a reciprocal"), (0, "always 1")):
+        found.append(Sample((away(rng, (2, 3)).astype(dtype),), {"n": n}, edge))
+    for n in (2, 1, 0, 3):
+        x = np.array([0.0, 1.0], dtype)
+        found.append(Sample((x,), {"n": n}, "zero as base", smooth=False))
+    return found
+
+
+def clamp_samples(rng: np.random.Generator, dtype: np.dtype) -> list[Sample]:
+    bounds = [{"min": -1.1, "max": 1.1}, {"min": 0.1}, {"max": 0.1}]
+    found = []
+    for i, (shape, edge) in enumerate([*SHAPES, ((2, 3), "")]):
+        x = distinct(rng, shape)  # multiples of 0.125, so 0.1 and 1.1 are never hit
+        found.append(Sample((np.asarray(x, dtype),), bounds[i % 3], edge))
+    x = np.array([-1.0, 0.0, 1.0, 2.0, -5.0], dtype)
+    found.append(Sample((x,), {"min": -1.0, "max": 1.0}, "values on the bounds", smooth=False))
+    found.append(Sample((x.copy(),), {"min": 1.0, "max": -1.0}, "bounds crossed", smooth=False))
+    return found
+
+
+RESHAPES: list[tuple[Any, ...]] = [
+    ((), {"shape": (1, 1)}, "0-d to 2-d"),
+    ((1,), {"shape": ()}, "to 0-d"),
+    ((0, 3), {"shape": (3, 0)}, "empty"),
+    ((0,), {"shape": (2, 0, -1)[:2]}, "empty"),
+    ((6,), {"shape": (2, 3)}),
+    ((2, 3), {"shape": (6,)}),
+    ((2, 3), {"shape": (3, 2)}),
+    ((2, 3), {"shape": (-1,)}, "a size left open"),
+    ((2, 3, 4), {"shape": (6, -1)}),
+    ((2, 3, 4), {"shape": (4, 3, 2)}),
+    ((2, 3, 4), {"shape": (2, 3, 4)}, "as it was"),
+    ((2, 2, 2, 2), {"shape": (4, 4)}),
+    ((1, 5), {"shape": (5,)}),
+]
+PERMUTES: list[tuple[Any, ...]] = [
+    ((), {"dims": ()}, "0-d"),
+    ((3,), {"dims": (0,)}, "nothing to permute"),
+    ((2, 0), {"dims": (1, 0)}, "empty"),
+    ((1, 1), {"dims": (1, 0)}, "size 1"),
+    ((2, 3), {"dims": (1, 0)}),
+    ((2, 3), {"dims": (-1, 0)}, "counted from the end"),
+    ((2, 3, 4), {"dims": (2, 0, 1)}),
+    ((2, 3, 4), {"dims": (0, 2, 1)}),
+    ((2, 3, 4), {"dims": (1, 2, 0)}),
+    ((2, 1, 3, 2), {"dims": (3, 1, 0, 2)}),
+]
+TRANSPOSES: list[tuple[Any, ...]] = [
+    ((), {"dim0": 0, "dim1": 0}, "0-d"),
+    ((3,), {"dim0": 0, "dim1": 0}, "with itself"),
+    ((2, 0), {"dim0": 0, "dim1": 1}, "empty"),
+    ((1, 1), {"dim0": 0, "dim1": 1}, "size 1"),
+    ((2, 3), {"dim0": 0, "dim1": 1}),
+    ((2, 3), {"dim0": -1, "dim1": -2}),
+    ((2, 3, 4), {"dim0": 0, "dim1": 2}),
+    ((2, 3, 4), {"dim0": 1, "dim1": 2}),
+    ((2, 3, 4), {"dim0": 0, "dim1": 1}),
+    ((2, 1, 3, 2), {"dim0": 1, "dim1": 2}),
+]
+EXPANDS: list[tuple[Any, ...]] = [
+    ((), {"shape": (3,)}, "from 0-d"),
+    ((), {"shape": ()}, "0-d stays 0-d"),
+    ((1,), {"shape": (0,)}, "to nothing"),
+    ((1,), {"shape": (4,)}),
+    ((3,), {"shape": (2, 3)}),
+    ((3,), {"shape": (2, -1)}, "a size kept by -1"),
+    ((2, 1), {"shape": (2, 3)}),
+    ((2, 1), {"shape": (-1, 4)}, "a size kept by -1"),
+    ((1, 3, 1), {"shape": (2, 3, 2)}),
+    ((2, 1, 3), {"shape": (2, 2, 4, 3)}),
+    ((2, 3), {"shape": (2, 3)}, "as it was"),
+]
+SQUEEZES: list[tuple[Any, ...]] = [
+    ((), {}, "0-d"),
+    ((1,), {}, "to 0-d"),
+    ((1, 0), {}, "empty"),
+    ((1, 3, 1), {}),
+    ((1, 3, 1), {"dim": 0}),
+    ((1, 3, 1), {"dim": -1}),
+    ((1, 3, 1), {"dim": (0, 2)}),
+    ((1, 3, 1), {"dim": 1}, "a dimension that is not 1"),
+    ((2, 3), {}, "nothing to squeeze"),
+    ((2, 1, 2), {"dim": 1}),
+]
+UNSQUEEZES: list[tuple[Any, ...]] = [
+    ((), {"dim": 0}, "0-d"),
+    ((), {"dim": -1}, "0-d"),
+    ((0,), {"dim": 1}, "empty"),
+    ((3,), {"dim": 0}),
+    ((3,), {"dim": -1}),
+    ((3,), {"dim": 1}),
+    ((2, 3), {"dim": 1}),
+    ((2, 3), {"dim": -3}),
+    ((2, 3), {"dim": 2}),
+    ((1,), {"dim": 0}, "size 1"),
+]
+FLATTENS: list[tuple[Any, ...]] = [
+    ((), {}, "0-d"),
+    ((1,), {}, "size 1"),
+    ((0, 3), {}, "empty"),
+    ((3,), {}),
+    ((2, 3), {}),
+    ((2, 3, 4), {}),
+    ((2, 3, 4), {"start_dim": 1}),
+    ((2, 3, 4), {"end_dim": 1}),
+    ((2, 3, 4), {"start_dim": 1, "end_dim": 1}, "one dimension only"),
+    ((2, 2, 2, 2), {"start_dim": -3, "end_dim": -2}),
+]
+SPLITS: list[tuple[Any, ...]] = [
+    ((6,), {"sizes": 2}),
+    ((7,), {"sizes": 3}, "the last is shorter"),
+    ((3,), {"sizes": 5}, "one that is shorter"),
+    ((1,), {"sizes": 1}, "size 1"),
+    ((0,), {"sizes": 2}, "empty"),
+    ((4, 3), {"sizes": [1, 3]}),
+    ((4, 3), {"sizes": [1, 2], "dim": 1}),
+    ((4, 3), {"sizes": [0, 3], "dim": -1}, "an empty piece"),
+    ((4, 3), {"sizes": 3, "dim": 1}),
+    ((2, 3, 4), {"sizes": [2, 2], "dim": 2}),
+]
+CHUNKS: list[tuple[Any, ...]] = [
+    ((6,), {"chunks": 2}),
+    ((7,), {"chunks": 3}, "the last is shorter"),
+    ((3,), {"chunks": 5}, "fewer than asked for"),
+    ((1,), {"chunks": 1}, "size 1"),
+    ((4, 3), {"chunks": 2}),
+    ((4, 3), {"chunks": 3, "dim": 1}),
+    ((4, 3), {"chunks": 2, "dim": -1}, "the last is shorter"),
+    ((2, 3, 4), {"chunks": 4, "dim": 2}),
+    ((2, 3, 4), {"chunks": 1, "dim": 1}, "a single one"),
+    ((2, 3), {"chunks": 2}),
+]
+MATRICES: list[tuple[Any, ...]] = [
+    ((2, 3), {}),
+    ((5, 4), {}),
+    ((0, 3), {}, "no rows"),
+    ((3, 0), {}, "no columns"),
+    ((1, 1), {}, "size 1"),
+    ((1, 4), {}, "one row"),
+    ((7, 1), {}),
+    ((20, 3), {}),
+    ((3, 20), {}),
+    ((6, 6), {}),
+]
+ITERABLES: list[tuple[Any, ...]] = [
+    ((3,), {}),
+    ((1,), {}, "size 1"),
+    ((2, 3), {}),
+    ((4, 1), {}),
+    ((2, 0), {}, "of nothing"),
+    ((1, 1), {}, "size 1"),
+    ((2, 2, 2), {}),
+    ((3, 2, 1), {}),
+    ((5,), {}),
+    ((1, 5), {}, "a single one"),
+]
+TRIANGLES: list[tuple[Any, ...]] = [
+    ((1, 1), {}, "size 1"),
+    ((0, 3), {}, "empty"),
+    ((3, 3), {}),
+    ((3, 3), {"diagonal": 1}),
+    ((3, 3), {"diagonal": -1}),
+    ((3, 3), {"diagonal": 5}, "beyond the matrix"),
+    ((3, 3), {"diagonal": -5}, "beyond the matrix"),
+    ((2, 4), {}),
+    ((4, 2), {}),
+    ((2, 3, 3), {"diagonal": 1}, "a stack of matrices"),
+]
+SUM_TOS: list[tuple[Any, ...]] = [
+    ((), {"shape": ()}, "0-d"),
+    ((3,), {"shape": ()}, "to 0-d"),
+    ((3,), {"shape": (1,)}),
+    ((3,), {"shape": (3,)}, "as it was"),
+    ((0, 3), {"shape": (3,)}, "sums over nothing"),
+    ((2, 3), {"shape": (3,)}),
+    ((2, 3), {"shape": (2, 1)}),
+    ((2, 3), {"shape": (1, 1)}),
+    ((2, 3, 4), {"shape": (3, 1)}),
+    ((2, 3, 4), {"shape": (1, 4)}),
+]
+TRANSPOSE_QKVS: list[tuple[Any, ...]] = [
+    ((2, 3, 4), {"num_heads": 2}),
+    ((2, 3, 4), {"num_heads": 1}, "one head"),
+    ((2, 3, 4), {"num_heads": 4}, "heads of width 1"),
+    ((1, 1, 1), {"num_heads": 1}, "size 1"),
+    ((0, 3, 4), {"num_heads": 2}, "no samples"),
+    ((2, 0, 4), {"num_heads": 2}, "no positions"),
+    ((3, 2, 6), {"num_heads": 3}),
+    ((3, 2, 6), {"num_heads": 2}),
+    ((1, 5, 4), {"num_heads": 2}),
+    ((4, 1, 4), {"num_heads": 4}),
+]
+TRANSPOSE_OUTPUTS: list[tuple[Any, ...]] = [
+    ((4, 3, 2), {"num_heads": 2}),
+    ((2, 3, 4), {"num_heads": 1}, "one head"),
+    ((8, 3, 1), {"num_heads": 4}, "heads of width 1"),
+    ((1, 1, 1), {"num_heads": 1}, "size 1"),
+    ((0, 3, 2), {"num_heads": 2}, "no samples"),
+    ((4, 0, 2), {"num_heads": 2}, "no positions"),
+    ((6, 2, 2), {"num_heads": 3}),
+    ((6, 2, 3), {"num_heads": 2}),
+    ((2, 5, 2), {"num_heads": 2}),
+    ((4, 1, 1), {"num_heads": 4}),
+]
+SEQUENCES: list[tuple[Any, ...]] = [
+    ((2, 3), {"valid_lens": [1, 3]}),
+    ((2, 3), {"valid_lens": [0, 0]}, "nothing is kept"),
+    ((2, 3), {"valid_lens": [3, 3]}, "everything is kept"),
+    ((2, 3), {"valid_lens": [1, 2], "value": -1e4}),
+    ((2, 3, 2), {"valid_lens": [2, 1]}, "vectors at each position"),
+    ((2, 3, 2), {"valid_lens": [2, 1], "value": 5.0}),
+    ((1, 1), {"valid_lens": [0]}, "size 1"),
+    ((0, 3), {"valid_lens": np.zeros(0, np.int64)}, "no samples"),
+    ((2, 0), {"valid_lens": [0, 0]}, "no positions"),
+    ((3, 4), {"valid_lens": [4, 2, 0]}),
+]
+SOFTMAXES: list[tuple[Any, ...]] = [
+    ((), {"dim": -1}, "0-d"),
+    ((), {"dim": 0}, "0-d"),
+    ((1,), {"dim": 0}, "size 1"),
+    ((3,), {"dim": -1}),
+    ((0,), {"dim": 0}, "empty"),
+    ((2, 0), {"dim": 1}, "empty rows"),
+    ((0, 3), {"dim": 1}, "no rows"),
+    ((2, 3), {"dim": 1}),
+    ((2, 3), {"dim": 0}),
+    ((2, 3), {"dim": -2}),
+    ((4, 5), {"dim": -1}),
+    ((2, 3, 4), {"dim": 0}),
+    ((2, 3, 4), {"dim": 1}),
+    ((2, 3, 4), {"dim": 2}),
+    ((2, 1, 3), {"dim": 1}, "over a dimension of size 1"),
+    ((2, 2, 2, 2), {"dim": 2}),
+    ((1, 17), {"dim": -1}, "longer than a vector register"),
+    ((3, 16), {"dim": -1}),
+    ((5, 1), {"dim": 0}),
+    ((7,), {"dim": 0}),
+]
+
+
+def softmax_samples(rng: np.random.Generator, dtype: np.dtype) -> list[Sample]:
+    found = calls(*SOFTMAXES)(rng, dtype)
+    for scale, edge in ((40.0, "large numbers"), (1e-2, "small numbers")):
+        x = (normal(rng, (2, 5)) * scale).astype(dtype)
+        found.append(Sample((x,), {"dim": -1}, edge, smooth=False))
+    x = (normal(rng, (2, 5)) - 5e4).astype(dtype)
+    return [*found, Sample((x,), {"dim": -1}, "far below zero", smooth=False)]
+
+
+def mse_samples(rng: np.random.Generator, dtype: np.dtype) -> list[Sample]:
+    found = []
+    for i, (shape, edge) in enumerate([*SHAPES, ((2, 2), ""), ((3,), "")]):
+        x, y = (np.asarray(normal(rng, shape), dtype) for _ in range(2))
+        empty = x.size == 0
+        reduction = ("sum", "none")[i % 2] if empty else ("mean", "sum", "none")[i % 3]
+        found.append(Sample((x, y), {"reduction": reduction}, edge))
+    return found
+
+
+def cast_samples(rng: np.random.Generator, dtype: np.dtype) -> list[Sample]:
+    return unary(normal, 30.0, 1e-3, wanted="float64")(rng, dtype)
+
+
+def ops_attention_samples(rng: np.random.Generator, dtype: np.dtype) -> list[Sample]:
+    """Attention with dropout on the weights, which only the op itself lets fix."""
+    found = []
+    for p in (0.0, 0.25, 0.5):
+        for limits in (None, np.array([[2], [3]]), np.array([[0, 1, 4], [4, 2, 3]])):
+            for seed in (1, 2**40 + 3):
+                arrays = (normal(rng, (2, 2, 3, 2)), normal(rng, (2, 2, 4, 2)))
+                arrays = (*arrays, normal(rng, (2, 2, 4, 3)))
+                options = {"limits": limits, "mask": None, "scale": 0.7, "p": p, "seed": seed}
+                edge = "some queries see nothing" if limits is not None and p else ""
+                found.append(Sample(tuple(a.astype(dtype) for a in arrays), options, edge))
+    for p, edge in ((1.0, "everything is dropped"), (0.5, "a mask")):
+        arrays = (normal(rng, (1, 1, 2, 2)), normal(rng, (1, 1, 3, 2)), normal(rng, (1, 1, 3, 2)))
+        mask = np.array([[[[True, False, True]]]])
+        options = {"limits": None, "mask": mask, "scale": 1.0, "p": p, "seed": 7}
+        found.append(Sample(tuple(a.astype(dtype) for a in arrays), options, edge))
+    return found
+
+
+def weighted_sum_samples(rng: np.random.Generator, dtype: np.dtype) -> list[Sample]:
+    hidden: list[tuple[Any, Any, str]] = [
+        (None, None, "nothing is hidden"),
+        (np.array([[2], [3]]), None, ""),
+        (np.array([[0, 1, 4], [4, 2, 3]]), None, "a query that sees nothing"),
+        (None, mask_of(rng, (2, 1, 3, 4)), ""),
+        (None, mask_of(rng, (1, 2, 1, 4)), "a mask for each head"),
+        (np.array([[1, 2, 3]]), mask_of(rng, (2, 1, 1, 4)), "both are ANDed"),
+        (None, np.zeros((1, 1, 1, 4), bool), "everything is hidden"),
+    ]
+    found = []
+    for limits, mask, edge in hidden * 3:
+        arrays = (rng.random((2, 2, 3, 4)), normal(rng, (2, 2, 4, 1 + len(found) % 3)))
+        arrays = tuple(a.astype(dtype) for a in arrays)
+        found.append(Sample(arrays, {"limits": limits, "mask": mask}, edge))
+    return found
+
+
+def seeded_dropout(x: ta.Tensor, p: float = 0.5, training: bool = True) -> ta.Tensor:
+    ta.manual_seed(references.DROPOUT_SEED)
+    return F.dropout(x, p, training)
+
+
+def dropout_samples(rng: np.random.Generator, dtype: np.dtype) -> list[Sample]:
+    found = numbers(normal, [0.1, 0.5, 0.9], "p")(rng, dtype)
+    x = normal(rng, (2, 3)).astype(dtype)
+    found.append(Sample((x,), {"p": 0.0}, "nothing is dropped"))
+    found.append(Sample((x.copy(),), {"p": 1.0}, "everything is dropped"))
+    found.append(Sample((x.copy(),), {"p": 0.5, "training": False}, "not in training"))
+    return found
+
+
+def ops_dropout_samples(rng: np.random.Generator, dtype: np.dtype) -> list[Sample]:
+    found = numbers(normal, [0.1, 0.5, 0.9], "p")(rng, dtype)
+    seeds = [0, 1, 2**32 - 1, 2**32, 2**63 - 1]
+    return [
+        Sample(s.inputs, {**s.options, "seed": seeds[i % 5]}, s.edge) for i, s in enumerate(found)
+    ]

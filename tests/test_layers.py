@@ -1,0 +1,920 @@
+"""Layers against PyTorch with copied weights, in float64, and how modules behave."""
+
+from __future__ import annotations
+
+import copy
+import functools
+import gc
+import weakref
+
+import make_torch_values as cases
+import numpy as np
+import pytest
+from common import (
+    assert_all_zero,
+    assert_close,
+    assert_same,
+    compare_results,
+    leaf,
+    needs_torch,
+    pull,
+    random_parameters,
+    rng_of,
+    run_python,
+    signed,
+    stored_case,
+    stored_values,
+)
+
+import tinyattn as ta
+from tinyattn import functional as F
+from tinyattn import nn
+from tinyattn.errors import DtypeError, ShapeError
+
+# Parity with PyTorch. `OURS[base](arrays, *variant)` gives the results of a case by tinyattn.
+
+OURS = {}
+
+
+def ours(function):
+    OURS[function.__name__] = function
+    return function
+
+
+def results(out, grad, **leaves):
+    """Backward, then the output and all gradients under the names of the case."""
+    pull(out, grad)
+    found = {"out": out.numpy()}
+    for name, tensor in leaves.items():
+        found[f"d.{name}"] = tensor.grad.numpy()
+    return found
+
+
+class Weights:
+    """Parameters of a module by PyTorch's names: one there may be several here, one below the
+    other (the three projections of attention are one array in PyTorch)."""
+
+    def __init__(self, module, names):
+        self.module, self.names = module, names
+        module.to(ta.float64)
+        self.own = dict(module.named_parameters())
+        used = [part for parts in names.values() for part in parts]
+        assert sorted(used) == sorted(self.own), "every parameter has its place"
+
+    def load(self, arrays):
+        state = self.module.state_dict()
+        for name, parts in self.names.items():
+            pieces = np.split(arrays[name], len(parts))
+            state.update((p, ta.tensor(a)) for p, a in zip(parts, pieces, strict=True))
+        self.module.load_state_dict(state)
+
+    def gradients(self):
+        return {
+            f"d.{name}": np.concatenate([self.own[part].grad.numpy() for part in parts])
+            for name, parts in self.names.items()
+        }
+
+
+@ours
+def linear(a, bias):
+    module = nn.Linear(5, 4, bias=bias)
+    weights = Weights(module, {name: [name] for name in ("weight", "bias")[: 1 + bias]})
+    weights.load(a)
+    x = leaf(a["x"])
+    return results(module(x), a["grad"], x=x) | weights.gradients()
+
+
+@ours
+def layer_norm(a, i):
+    sizes, eps = cases.LAYER_NORMS[i]
+    module = nn.LayerNorm(sizes if len(sizes) > 1 else sizes[0], eps=eps)
+    weights = Weights(module, {"weight": ["weight"], "bias": ["bias"]})
+    weights.load(a)
+    x = leaf(a["x"])
+    return results(module(x), a["grad"], x=x) | weights.gradients()
+
+
+@ours
+def embedding(a, padding_idx):
+    module = nn.Embedding(5, 4, padding_idx=padding_idx)
+    weights = Weights(module, {"weight": ["weight"]})
+    weights.load(a)
+    return results(module(a["ids"]), a["grad"]) | weights.gradients()
+
+
+@ours
+def gelu(a, approximate):
+    x = leaf(a["x"])
+    return results(nn.GELU(approximate)(x), a["grad"], x=x)
+
+
+@ours
+def attention(a, kind, causal):
+    q, k, v = (leaf(a[name]) for name in "qkv")
+    options = {"scale": 0.3} if kind == "scale" else {}
+    if kind == "lens":
+        options["valid_lens"] = a["keep"].sum(axis=1)
+    elif "keep" in a:
+        options["mask"] = a["keep"]
+    out = F.scaled_dot_product_attention(q, k, v, is_causal=bool(causal), **options)
+    return results(out, a["grad"], q=q, k=k, v=v)
+
+
+@ours
+def multi_head(a, kind, bias):
+    alone = kind == "self"
+    sizes = {} if alone else {"queries": 6, "keys": 5, "values": 7}
+    module = nn.MultiHeadAttention(
+        key_size=sizes.get("keys", 6),
+        query_size=sizes.get("queries", 6),
+        value_size=sizes.get("values", 6),
+        num_hiddens=6,
+        num_heads=2,
+        bias=bool(bias),
+    )
+    projections = ["W_q", "W_k", "W_v"]
+    if alone:
+        names = {"in_proj_weight": [f"{p}.weight" for p in projections]}
+    else:
+        names = {f"{p[-1]}_proj_weight": [f"{p}.weight"] for p in projections}
+    names["out_proj.weight"] = ["W_o.weight"]
+    if bias:
+        names["in_proj_bias"] = [f"{p}.bias" for p in projections]
+        names["out_proj.bias"] = ["W_o.bias"]
+    weights = Weights(module, names)
+    weights.load(a)
+    if alone:
+        x = leaf(a["x"])
+        return results(module(x, x, x), a["grad"], x=x) | weights.gradients()
+    leaves = {name: leaf(a[name]) for name in sizes}
+    options = {}
+    if kind == "lens":
+        options["valid_lens"] = a["keep"].sum(axis=1)
+    elif "keep" in a:
+        options["mask"] = a["keep"]
+    return results(module(**leaves, **options), a["grad"], **leaves) | weights.gradients()
+
+
+def layer_names(theirs, mine):
+    names = {f"{theirs}self_attn.in_proj_{p}": [f"{mine}self_attn.W_{x}.{p}" for x in "qkv"]
+             for p in ("weight", "bias")}  # fmt: skip
+    pairs = {
+        "self_attn.out_proj": "self_attn.W_o",
+        "linear1": "feed_forward.w_1",
+        "linear2": "feed_forward.w_2",
+        "norm1": "sublayer.0.norm",
+        "norm2": "sublayer.1.norm",
+    }
+    for left, right in pairs.items():
+        for part in ("weight", "bias"):
+            names[f"{theirs}{left}.{part}"] = [f"{mine}{right}.{part}"]
+    return names
+
+
+def make_layer(norm, activation, eps=1e-5):
+    return nn.EncoderLayer(
+        cases.WIDTH,
+        nn.MultiHeadedAttention(cases.HEADS, cases.WIDTH, dropout=0.0),
+        nn.PositionwiseFeedForward(cases.WIDTH, cases.INNER, 0.0, activation=activation),
+        dropout=0.0,
+        norm=norm,
+        eps=eps,
+    )
+
+
+def encoder_names(norm, theirs="", mine=""):
+    names = {}
+    for i in range(cases.LAYERS):
+        names |= layer_names(f"{theirs}layers.{i}.", f"{mine}layers.{i}.")
+    if norm == "pre":
+        names |= {f"{theirs}norm.{p}": [f"{mine}norm.{p}"] for p in ("weight", "bias")}
+    return names
+
+
+@ours
+def encoder_layer(a, norm, activation):
+    module = make_layer(norm, activation)
+    weights = Weights(module, layer_names("layers.0.", ""))
+    weights.load(a)
+    x = leaf(a["x"])
+    return results(module(x, mask=a["keep"]), a["grad"], x=x) | weights.gradients()
+
+
+@ours
+def encoder(a, norm, activation):
+    module = nn.Encoder(make_layer(norm, activation), cases.LAYERS)
+    weights = Weights(module, encoder_names(norm))
+    weights.load(a)
+    x = leaf(a["x"])
+    out = module(x, valid_lens=a["keep"].sum(axis=1))
+    return results(out, a["grad"], x=x) | weights.gradients()
+
+
+class Bert(nn.Module):
+    """A BERT-like model, put together from what tinyattn has."""
+
+    def __init__(self, words, max_len, types, eps=1e-12):
+        super().__init__()
+        width = cases.WIDTH
+        self.word = nn.Embedding(words, width)
+        self.type = nn.Embedding(types, width)
+        self.position = nn.LearnedPositionalEncoding(width, max_len=max_len)
+        self.norm = nn.LayerNorm(width, eps=eps)
+        self.encoder = nn.Encoder(make_layer("post", "gelu", eps=eps), cases.LAYERS)
+
+    def forward(self, ids, types, mask):
+        x = self.norm(self.position(self.word(ids) + self.type(types)))
+        return self.encoder(x, mask=mask)
+
+
+@ours
+def bert(a):
+    module = Bert(11, 8, 2)
+    names = {f"{x}.weight": [f"{x}.weight"] for x in ("word", "position", "type", "norm")}
+    names["norm.bias"] = ["norm.bias"]
+    weights = Weights(module, names | encoder_names("post", "encoder.", "encoder."))
+    weights.load(a)
+    out = module(a["ids"], a["types"], a["keep"])
+    return results(out, a["grad"]) | weights.gradients()
+
+
+LAYER_CASES = [name for name in cases.CASES if cases.CASES[name][0].__name__ in OURS]
+
+
+@functools.cache
+def our_results(name):
+    function, variant = cases.CASES[name]
+    return OURS[function.__name__](cases.arrays_of(name), *variant)
+
+
+def test_every_case_of_a_layer_is_compared():
+    bases = {cases.CASES[name][0].__name__ for name in LAYER_CASES}
+    assert bases == set(OURS)
+    assert len(LAYER_CASES) == 42
+
+
+@pytest.mark.parametrize("name", LAYER_CASES)
+def test_layer_agrees_with_stored_pytorch_values(name):
+    compare_results(our_results(name), stored_case(name))
+
+
+@needs_torch
+@pytest.mark.parametrize("name", LAYER_CASES)
+def test_layer_agrees_with_live_pytorch(name):
+    compare_results(our_results(name), cases.torch_results(name))
+
+
+@pytest.mark.parametrize("name", ["linear.True", "multi_head.self.1", "encoder.pre.gelu", "bert"])
+def test_comparison_notices_a_wrong_result(name):
+    """The comparison itself must be able to fail, for every result it looks at."""
+    expected = stored_case(name)
+    for key in expected:
+        wrong = {k: v.copy() for k, v in our_results(name).items()}
+        wrong[key].flat[0] += 1e-10 * np.abs(expected[key]).max()
+        with pytest.raises(AssertionError, match="relative error"):
+            compare_results(wrong, expected)
+
+
+def test_multi_head_attention_with_three_sizes_is_its_formula():
+    """Query size different from num_hiddens too, which PyTorch's module cannot have."""
+    rng = rng_of(1)
+    module = nn.MultiHeadAttention(
+        key_size=3, query_size=4, value_size=5, num_hiddens=6, num_heads=2, bias=True
+    )
+    random_parameters(module.to(ta.float64), rng)
+    q, k, v = signed(rng, 2, 3, 4), signed(rng, 2, 7, 3), signed(rng, 2, 7, 5)
+    lens = np.array([7, 2])
+    w = {name: p.numpy() for name, p in module.named_parameters()}
+    joined = []
+    for h in range(2):
+        rows = slice(3 * h, 3 * h + 3)
+        qh = q @ w["W_q.weight"][rows].T + w["W_q.bias"][rows]
+        kh = k @ w["W_k.weight"][rows].T + w["W_k.bias"][rows]
+        vh = v @ w["W_v.weight"][rows].T + w["W_v.bias"][rows]
+        scores = np.exp(qh @ kh.swapaxes(1, 2) / np.sqrt(3)) * (np.arange(7) < lens[:, None, None])
+        joined.append(scores / scores.sum(axis=-1, keepdims=True) @ vh)
+    expected = np.concatenate(joined, axis=-1) @ w["W_o.weight"].T + w["W_o.bias"]
+    out = module(ta.tensor(q), ta.tensor(k), ta.tensor(v), valid_lens=lens)
+    assert_close(out.numpy(), expected)
+
+
+@pytest.mark.parametrize("norm", ["pre", "post"])
+def test_encoder_gradients_agree_with_finite_differences(norm):
+    rng = rng_of(2)
+    module = random_parameters(nn.Encoder(make_layer(norm, "gelu"), 2).to(ta.float64), rng)
+    x = leaf(signed(rng, 2, 3, cases.WIDTH))
+    assert ta.gradcheck(module, [x, np.array([[1, 1, 0], [1, 1, 1]], bool)], fast=True)
+
+
+# Dropout
+
+
+def test_dropout_keeps_the_expectation_and_drops_the_right_share():
+    ta.manual_seed(0)
+    x = ta.ones(1000, 1000)
+    for p in (0.1, 0.5, 0.9):
+        y = nn.Dropout(p)(x).numpy()
+        n = y.size
+        dropped = (y == 0).mean()
+        # Five standard deviations of a binomial share.
+        assert abs(dropped - p) < 5 * np.sqrt(p * (1 - p) / n)
+        assert set(np.unique(y)) == {np.float32(0), np.float32(1 / (1 - p))}
+        rows = (y == 0).mean(axis=1)
+        # Independent elements: the rows' shares spread as a binomial's do.
+        assert 0.8 < rows.std() / np.sqrt(p * (1 - p) / 1000) < 1.2
+        neighbours = np.corrcoef(y[:, :-1].ravel(), y[:, 1:].ravel())[0, 1]
+        assert abs(neighbours) < 5 / np.sqrt(n)
+
+
+def test_dropout_differs_from_call_to_call_and_repeats_with_the_seed():
+    x = ta.ones(40, 40)
+    layer = nn.Dropout(0.5)
+    ta.manual_seed(3)
+    first, second = layer(x).numpy(), layer(x).numpy()
+    assert (first != second).any()
+    ta.manual_seed(3)
+    assert_same(layer(x).numpy(), first)
+    assert_same(layer(x).numpy(), second)
+    ta.manual_seed(4)
+    assert (layer(x).numpy() != first).any()
+
+
+def test_dropout_mask_is_the_same_in_another_process():
+    code = """
+import tinyattn as ta
+from tinyattn import functional as F
+ta.manual_seed(11)
+print(F.dropout(ta.ones(64), 0.4).tolist())
+"""
+    ta.manual_seed(11)
+    assert run_python(code).strip() == str(F.dropout(ta.ones(64), 0.4).tolist())
+
+
+def test_dropout_gradient_passes_where_the_value_passed():
+    ta.manual_seed(5)
+    x = leaf(signed(rng_of(5), 30, 20))
+    y = nn.Dropout(0.25)(x)
+    grad = signed(rng_of(6), 30, 20)
+    pull(y, grad)
+    kept = y.numpy() != 0
+    assert 0.6 < kept.mean() < 0.9
+    assert_close(x.grad.numpy(), np.where(kept, grad / 0.75, 0), 1e-15)
+
+
+def test_dropout_does_nothing_in_eval_mode_or_with_p_0():
+    x = ta.ones(50)
+    assert_same(nn.Dropout(0.9).eval()(x).numpy(), x.numpy())
+    assert_same(nn.Dropout(0.0)(x).numpy(), x.numpy())
+    assert_same(F.dropout(x, 0.9, training=False).numpy(), x.numpy())
+
+
+def test_dropout_of_everything_is_zero_with_zero_gradient():
+    x = leaf(np.array([1.0, -2.0, np.inf]))
+    y = nn.Dropout(1.0)(x)
+    assert_all_zero(y.numpy())
+    pull(y, np.array([1.0, 2.0, -3.0]))
+    assert_all_zero(x.grad.numpy())
+
+
+@pytest.mark.parametrize("p", [-0.1, 1.1, float("nan"), "0.5", None, True])
+def test_dropout_refuses_what_is_no_probability(p):
+    with pytest.raises((ValueError, TypeError), match="probability"):
+        nn.Dropout(p)
+
+
+# Layers beyond parity
+
+
+@pytest.mark.parametrize("shape", [(5,), (3, 5), (2, 3, 5), (0, 5), (2, 0, 5), (1, 1, 1, 5)])
+def test_linear_takes_any_leading_dimensions(shape):
+    rng = rng_of(8)
+    module = random_parameters(nn.Linear(5, 4).to(ta.float64), rng)
+    x = leaf(rng.standard_normal(shape))
+    out = module(x)
+    expected = x.numpy() @ module.weight.numpy().T + module.bias.numpy()
+    assert out.shape == (*shape[:-1], 4)
+    assert_close(out.numpy(), expected)
+    pull(out, signed(rng, *out.shape))
+    assert x.grad.shape == shape
+    assert module.weight.grad.shape == (4, 5)
+
+
+def test_starting_values_are_pytorchs():
+    ta.manual_seed(0)
+    module = nn.Linear(400, 300)
+    bound = 1 / np.sqrt(400)
+    for parameter in (module.weight, module.bias):
+        values = parameter.numpy()
+        assert np.abs(values).max() <= bound
+        assert np.abs(values).max() > 0.98 * bound
+        # The standard deviation of a uniform distribution.
+        assert abs(values.std() / (bound / np.sqrt(3)) - 1) < 0.1
+    table = nn.Embedding(200, 100, padding_idx=4).weight.numpy()
+    assert_all_zero(table[4])
+    assert abs(np.delete(table, 4, axis=0).std() - 1) < 0.02
+    norm = nn.LayerNorm(7)
+    assert (norm.weight.numpy() == 1).all()
+    assert_all_zero(norm.bias.numpy())
+
+
+def test_seed_fixes_the_starting_values():
+    def values():
+        ta.manual_seed(21)
+        module = nn.Encoder(make_layer("pre", "relu"), 2)
+        return {name: p.numpy() for name, p in module.named_parameters()}
+
+    first, second = values(), values()
+    for name in first:
+        assert_same(first[name], second[name])
+
+
+def test_embedding_takes_lists_tensors_and_nothing():
+    module = nn.Embedding(6, 3)
+    table = module.weight.numpy()
+    assert_same(module([[1, 5], [0, 1]]).numpy(), table[[[1, 5], [0, 1]]])
+    assert_same(module(ta.tensor(2)).numpy(), table[2])
+    assert module(np.zeros((2, 0), np.int32)).shape == (2, 0, 3)
+    assert module([]).shape == (0, 3)
+
+
+@pytest.mark.parametrize("ids", [[-1], [6], [[0, 99]], [0.0], [True]])
+def test_embedding_refuses_what_is_no_id(ids):
+    with pytest.raises((IndexError, TypeError)):
+        nn.Embedding(6, 3)(ids)
+
+
+def test_layer_norm_without_bias():
+    rng = rng_of(9)
+    module = nn.LayerNorm(5, bias=False).to(ta.float64)
+    assert [name for name, _ in module.named_parameters()] == ["weight"]
+    x = signed(rng, 4, 5)
+    expected = (x - x.mean(-1, keepdims=True)) / np.sqrt(x.var(-1, keepdims=True) + 1e-5)
+    assert_close(module(ta.tensor(x)).numpy(), expected)
+
+
+def test_post_norm_encoder_has_no_last_norm_and_pre_norm_has_one():
+    assert nn.Encoder(make_layer("post", "relu"), 2).norm is None
+    assert isinstance(nn.Encoder(make_layer("pre", "relu", eps=1e-3), 2).norm, nn.LayerNorm)
+    assert nn.Encoder(make_layer("pre", "relu", eps=1e-3), 2).norm.eps == 1e-3
+
+
+@pytest.mark.parametrize(
+    ("make", "error", "words"),
+    [
+        (lambda: nn.Linear(-1, 2), ValueError, ["in_features", "-1"]),
+        (lambda: nn.Linear(2.0, 2), ValueError, ["in_features", "2.0"]),
+        (lambda: nn.LayerNorm(0), ValueError, ["normalized_shape", "0"]),
+        (lambda: nn.Embedding(0, 3), ValueError, ["num_embeddings", "0"]),
+        (lambda: nn.Embedding(3, 3, padding_idx=3), IndexError, ["padding_idx", "3"]),
+        (lambda: nn.GELU("erf"), ValueError, ["approximate", "erf"]),
+        (lambda: nn.MultiHeadAttention(8, 8, 8, 8, 3), ValueError, ["8", "3"]),
+        (lambda: nn.MultiHeadAttention(8, 8, 8, 8, 0), ValueError, ["num_heads", "0"]),
+        (lambda: nn.MultiHeadedAttention(3, 8), ValueError, ["8", "3"]),
+        (lambda: nn.PositionwiseFeedForward(4, 8, activation="swish"), ValueError, ["swish"]),
+        (lambda: nn.SublayerConnection(4, norm="both"), ValueError, ["both"]),
+        (lambda: nn.PositionalEncoding(0), ValueError, ["num_hiddens", "0"]),
+        (lambda: nn.clones(nn.Linear(2, 2), 0), ValueError, ["N", "0"]),
+    ],
+)
+def test_bad_sizes_are_refused_when_the_layer_is_made(make, error, words):
+    with pytest.raises(error) as caught:
+        make()
+    for word in words:
+        assert word in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        (lambda: nn.Linear(3, 2)(ta.ones(4, 5)), ["3", "(4, 5)"]),
+        (lambda: nn.LayerNorm(3)(ta.ones(4, 5)), ["3", "(4, 5)"]),
+        (lambda: nn.PositionalEncoding(4)(ta.ones(2, 3, 5)), ["4", "(2, 3, 5)"]),
+        (lambda: nn.PositionalEncoding(4, max_len=2)(ta.ones(2, 3, 4)), ["3", "max_len=2"]),
+        (lambda: nn.DotProductAttention()(*[ta.ones(2, 3)] * 3), ["queries", "(2, 3)"]),
+        (
+            lambda: nn.DotProductAttention()(ta.ones(2, 3, 4), ta.ones(2, 5, 4), ta.ones(2, 6, 4)),
+            ["(2, 5, 4)", "(2, 6, 4)"],
+        ),
+        (lambda: make_layer("pre", "relu")(ta.ones(2, 3, 5)), ["6", "(2, 3, 5)"]),
+    ],
+)
+def test_wrong_shapes_are_named(call, words):
+    with pytest.raises(ShapeError) as caught:
+        call()
+    for word in words:
+        assert word in str(caught.value)
+
+
+def test_mixed_dtypes_are_named():
+    with pytest.raises(DtypeError, match="float64") as caught:
+        nn.Linear(3, 2)(ta.ones(4, 3, dtype=ta.float64))
+    assert "float32" in str(caught.value)
+
+
+# Module
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.second = nn.Linear(2, 3)
+        self.scale = nn.Parameter([2.0])
+        self.register_buffer("table", ta.ones(2))
+        self.blocks = nn.ModuleList([nn.Linear(3, 3, bias=False), nn.Dropout(0.5)])
+        self.first = nn.Sequential(nn.Linear(3, 1), nn.ReLU())
+
+    def forward(self, x):
+        x = self.second(x) * self.scale
+        for block in self.blocks:
+            x = block(x)
+        return self.first(x)
+
+
+NET_PARAMETERS = [
+    "scale",
+    "second.weight",
+    "second.bias",
+    "blocks.0.weight",
+    "first.0.weight",
+    "first.0.bias",
+]
+
+
+def test_parameters_come_in_order_of_assignment_own_ones_first():
+    net = Net()
+    assert [name for name, _ in net.named_parameters()] == NET_PARAMETERS
+    assert [id(p) for p in net.parameters()] == [id(p) for _, p in net.named_parameters()]
+    modules = ["", "second", "blocks", "blocks.0", "blocks.1", "first", "first.0", "first.1"]
+    assert [name for name, _ in net.named_modules()] == modules
+    assert next(iter(net.modules())) is net
+    assert list(net.children()) == [net.second, net.blocks, net.first]
+
+
+def test_state_dict_holds_copies_of_parameters_and_buffers():
+    net = Net()
+    state = net.state_dict()
+    assert list(state) == ["scale", "table", *NET_PARAMETERS[1:]]
+    state["scale"].data[...] = 99
+    assert net.scale.item() == 2
+    for tensor in state.values():
+        assert not tensor.requires_grad
+
+
+def test_load_state_dict_round_trip_is_bitwise():
+    ta.manual_seed(0)
+    one, two = Net(), Net()
+    two.load_state_dict(one.state_dict())
+    for name, tensor in one.state_dict().items():
+        assert_same(two.state_dict()[name].numpy(), tensor.numpy())
+    assert two.scale is not one.scale
+    x = ta.randn(4, 2)
+    assert_same(one.eval()(x).numpy(), two.eval()(x).numpy())
+    assert all(isinstance(p, nn.Parameter) and p.requires_grad for p in two.parameters())
+
+
+def test_load_state_dict_keeps_the_identity_and_dtype_of_parameters():
+    net, other = Net(), Net().to(ta.float64)
+    before = [id(p) for p in net.parameters()]
+    net.load_state_dict(other.state_dict())
+    assert [id(p) for p in net.parameters()] == before
+    assert {p.dtype for p in net.parameters()} == {np.dtype(np.float32)}
+
+
+@pytest.mark.parametrize(
+    ("change", "error", "word"),
+    [
+        (lambda s: s.pop("first.0.bias"), KeyError, "first.0.bias"),
+        (lambda s: s.update(extra=ta.ones(1)), KeyError, "extra"),
+        (lambda s: s.update({"first.0.bias": ta.ones(2)}), ShapeError, "first.0.bias"),
+        (lambda s: s.update({"first.0.bias": ta.ones(1).long()}), DtypeError, "first.0.bias"),
+        (lambda s: s.update({"first.0.bias": "words"}), (TypeError, ValueError), None),
+        (lambda s: s.update({"first.0.bias": None}), (TypeError, ValueError), None),
+    ],
+)
+def test_load_state_dict_takes_all_or_nothing(change, error, word):
+    net = Net()
+    before = {name: t.numpy() for name, t in net.state_dict().items()}
+    state = {name: t + 1 for name, t in net.state_dict().items()}
+    change(state)
+    with pytest.raises(error, match=word):
+        net.load_state_dict(state)
+    for name, tensor in net.state_dict().items():
+        assert_same(tensor.numpy(), before[name])
+
+
+def test_load_state_dict_not_strict_takes_the_common_names_only():
+    net = Net()
+    bias = net.first[0].bias.numpy()
+    net.load_state_dict({"scale": ta.tensor([5.0]), "extra": ta.ones(1)}, strict=False)
+    assert net.scale.item() == 5
+    assert_same(net.first[0].bias.numpy(), bias)
+
+
+def test_load_state_dict_takes_arrays_of_other_libraries():
+    net = nn.Linear(2, 1)
+    net.load_state_dict({"weight": np.array([[3.0, 4.0]]), "bias": np.array([5.0], np.float32)})
+    assert net.weight.tolist() == [[3.0, 4.0]]
+    assert net.bias.tolist() == [5.0]
+
+
+def test_train_and_eval_reach_every_module_and_return_it():
+    net = Net()
+    assert all(m.training for m in net.modules())
+    assert net.eval() is net
+    assert not any(m.training for m in net.modules())
+    assert net.train() is net
+    assert all(m.training for m in net.modules())
+    net.train(False)
+    assert not net.blocks[1].training
+
+
+def test_eval_mode_is_deterministic_and_training_is_not():
+    net = nn.Encoder(
+        nn.EncoderLayer(8, nn.MultiHeadedAttention(2, 8), nn.PositionwiseFeedForward(8, 16)), 2
+    )
+    x = ta.randn(2, 5, 8)
+    assert (net(x).numpy() != net(x).numpy()).any()
+    net.eval()
+    assert_same(net(x).numpy(), net(x).numpy())
+
+
+def test_zero_grad_forgets_every_gradient():
+    net = Net()
+    out = net(ta.randn(4, 2))
+    pull(out, np.ones(out.shape))
+    assert all(p.grad is not None for p in net.parameters())
+    net.zero_grad()
+    assert all(p.grad is None for p in net.parameters())
+
+
+def test_requires_grad_freezes():
+    net = Net()
+    net.second.requires_grad_(False)
+    out = net.eval()(ta.ones(4, 2))
+    pull(out, np.ones(out.shape))
+    assert net.second.weight.grad is None
+    assert net.scale.grad is not None
+    assert len(list(net.parameters())) == len(NET_PARAMETERS)
+    net.second.requires_grad_()
+    assert net.second.weight.requires_grad
+
+
+def test_to_dtype_converts_parameters_buffers_and_gradients_in_place():
+    net = Net()
+    out = net(ta.randn(4, 2))
+    pull(out, np.ones(out.shape))
+    before = list(net.parameters())
+    grads = [p.grad.numpy() for p in before]
+    assert net.to(ta.float64) is net
+    assert [id(p) for p in net.parameters()] == [id(p) for p in before]
+    assert {p.dtype for p in net.parameters()} == {np.dtype(np.float64)}
+    assert net.table.dtype == np.float64
+    for parameter, grad in zip(net.parameters(), grads, strict=True):
+        assert parameter.grad.dtype == np.float64
+        assert_same(parameter.grad.numpy(), grad.astype(np.float64))
+    out = net(ta.randn(4, 2, dtype=ta.float64))
+    assert out.dtype == np.float64
+
+
+def test_to_leaves_integer_buffers_alone_and_refuses_integer_dtypes():
+    net = nn.Linear(2, 2)
+    net.register_buffer("ids", ta.arange(3))
+    net.to(ta.float64)
+    assert net.ids.dtype == np.int64
+    with pytest.raises(TypeError):
+        net.to(ta.int64)
+    assert net.weight.dtype == np.float64
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: [nn.Linear(1, 1)],
+        lambda: (nn.Linear(1, 1),),
+        lambda: {"a": nn.Linear(1, 1)},
+        lambda: [[nn.Linear(1, 1)]],
+        lambda: [nn.Parameter([1.0])],
+        lambda: {"a": [1, (nn.Parameter([1.0]),)]},
+    ],
+)
+def test_containers_of_modules_raise(make):
+    net = nn.Module()
+    with pytest.raises(TypeError, match="ModuleList"):
+        net.layers = make()
+    assert "layers" not in net.__dict__
+
+
+def test_list_filled_with_modules_later_is_not_ignored_either():
+    class Later(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layers = []
+            for _ in range(2):
+                self.layers.append(nn.Linear(2, 2))
+
+        def forward(self, x):
+            return self.layers[0](x)
+
+    net = Later()
+    for use in (lambda: list(net.parameters()), net.state_dict, net.eval):
+        with pytest.raises(TypeError, match="ModuleList"):
+            use()
+
+
+def test_plain_lists_and_values_are_ordinary_attributes():
+    net = nn.Module()
+    net.sizes, net.name, net.last = [1, 2], "x", None
+    assert (net.sizes, net.name, net.last) == ([1, 2], "x", None)
+    assert net.state_dict() == {}
+
+
+def test_attributes_before_super_init_raise():
+    class Early(nn.Module):
+        def __init__(self):
+            self.layer = 1
+
+    with pytest.raises(TypeError, match="super"):
+        Early()
+
+
+def test_assignment_replaces_what_had_the_name():
+    net = Net()
+    net.second = nn.Linear(2, 3, bias=False)
+    assert "second.bias" not in net.state_dict()
+    net.scale = None
+    assert net.scale is None
+    assert "scale" not in dict(net.named_parameters())
+    net.scale = nn.Parameter([1.0, 2.0])
+    assert net.state_dict()["scale"].shape == (2,)
+    del net.second
+    assert not hasattr(net, "second")
+    with pytest.raises(AttributeError, match="Net has no attribute 'second'"):
+        _ = net.second
+
+
+def test_plain_tensor_does_not_silently_take_the_place_of_a_parameter():
+    """As in PyTorch: it would no longer be learned, and nobody would notice."""
+    net = nn.Linear(2, 2)
+    with pytest.raises(TypeError, match="weight"):
+        net.weight = ta.ones(2, 2)
+    assert isinstance(net.weight, nn.Parameter)
+    assert "weight" in dict(net.named_parameters())
+
+
+def test_buffers_are_saved_moved_and_not_learned():
+    net = nn.PositionalEncoding(4, max_len=6)
+    assert list(net.parameters()) == []
+    assert list(net.state_dict()) == ["P"]
+    assert [name for name, _ in net.named_buffers()] == ["P"]
+    net.P = ta.zeros(1, 6, 4)
+    assert_all_zero(net.state_dict()["P"].numpy())
+    with pytest.raises(TypeError, match="Tensor"):
+        net.register_buffer("x", np.ones(2))
+
+
+def test_parameter_shared_by_two_modules_is_counted_once():
+    net = nn.Sequential(nn.Linear(3, 3), nn.Linear(3, 3))
+    net[1].weight = net[0].weight
+    assert len(list(net.parameters())) == 3
+    x = leaf(np.ones((2, 3), np.float32))
+    out = net(x)
+    pull(out, np.ones((2, 3)))
+    assert net[0].weight.grad is net[1].weight.grad
+
+
+def test_module_used_twice_is_listed_once():
+    layer = nn.Linear(2, 2)
+    net = nn.Sequential(layer, layer)
+    assert len(list(net.parameters())) == 2
+    assert len(net) == 2
+
+
+def test_module_list_behaves_like_a_list():
+    parts = [nn.Linear(1, 1), nn.ReLU(), nn.Dropout(0.1)]
+    found = nn.ModuleList(parts)
+    assert len(found) == 3
+    assert list(found) == parts
+    assert found[-1] is parts[2]
+    assert list(found[1:]) == parts[1:]
+    found.append(nn.GELU())
+    assert len(found) == 4
+    found[0] = parts[1]
+    assert found[0] is parts[1]
+    with pytest.raises(IndexError):
+        found[9]
+    with pytest.raises(TypeError, match="modules"):
+        found.append(3)
+
+
+def test_sequential_is_composition():
+    a, b = nn.Linear(2, 3), nn.Linear(3, 1)
+    x = ta.randn(4, 2)
+    assert_same(nn.Sequential(a, nn.ReLU(), b)(x).numpy(), b(F.relu(a(x))).numpy())
+    assert nn.Sequential()(x) is x
+
+
+def test_module_without_forward_says_so():
+    with pytest.raises(TypeError, match="forward"):
+        nn.Module()(1)
+
+
+def test_repr_shows_the_tree():
+    text = repr(Net())
+    assert text.splitlines()[0] == "Net("
+    assert "  (second): Linear(2, 3, bias=True)" in text
+    assert "    (0): Linear(3, 3, bias=False)" in text
+    assert "    (1): Dropout(p=0.5)" in text
+    assert "(norm): LayerNorm((6,), eps=1e-05)" in repr(make_layer("pre", "relu"))
+    assert repr(nn.Linear(2, 3)) == "Linear(2, 3, bias=True)"
+    assert repr(nn.Parameter([1.0])) == "Parameter(shape=(1,), dtype=float32, device='cpu')"
+
+
+def test_deepcopy_is_independent():
+    ta.manual_seed(0)
+    net = Net()
+    out = net(ta.randn(4, 2))
+    pull(out, np.ones(out.shape))
+    twin = copy.deepcopy(net)
+    assert type(twin) is Net
+    assert [n for n, _ in twin.named_parameters()] == NET_PARAMETERS
+    for mine, other in zip(net.parameters(), twin.parameters(), strict=True):
+        assert mine is not other
+        assert isinstance(other, nn.Parameter)
+        assert_same(mine.numpy(), other.numpy())
+        assert not np.shares_memory(mine.data, other.data)
+        assert_same(mine.grad.numpy(), other.grad.numpy())
+        assert mine.grad is not other.grad
+    twin.scale.data[...] = 7
+    twin.zero_grad()
+    assert net.scale.item() == 2
+    assert net.scale.grad is not None
+    x = ta.randn(4, 2)
+    twin.scale.data[...] = 2
+    assert_same(net.eval()(x).numpy(), twin.eval()(x).numpy())
+
+
+def test_deepcopy_while_a_graph_is_alive_can_be_trained():
+    net = nn.Linear(2, 2)
+    out = net(ta.ones(1, 2))
+    twin = copy.deepcopy(net)
+    with ta.no_grad():
+        twin.weight[0, 0] = 5.0
+    assert twin.weight[0, 0].item() == 5
+    assert net.weight[0, 0].item() != 5
+    pull(out, np.ones((1, 2)))
+    assert twin.weight.grad is None
+
+
+def test_clones_have_values_of_their_own():
+    ta.manual_seed(0)
+    original = nn.MultiHeadedAttention(2, 8)
+    copies = nn.clones(original, 3)
+    assert isinstance(copies, nn.ModuleList)
+    everyone = [original, *copies]
+    for name, _ in original.named_parameters():
+        values = [dict(m.named_parameters())[name].numpy() for m in everyone]
+        for i in range(4):
+            for j in range(i):
+                assert (values[i] != values[j]).all(), f"{name} of copies {i} and {j}"
+
+
+def test_clones_keep_sizes_settings_and_padding():
+    copies = nn.clones(nn.Sequential(nn.Embedding(5, 4, padding_idx=2), nn.LayerNorm(4, 0.5)), 2)
+    for part in copies:
+        assert_all_zero(part[0].weight.numpy()[2])
+        assert part[1].eps == 0.5
+        assert (part[1].weight.numpy() == 1).all()
+
+
+def test_module_is_freed_without_the_garbage_collector():
+    gc.collect()
+    gc.disable()
+    try:
+        net = make_layer("pre", "gelu")
+        out = net(ta.randn(2, 3, cases.WIDTH))
+        pull(out, np.ones(out.shape))
+        watch = weakref.ref(net.feed_forward.w_1.weight)
+        del net, out
+        assert watch() is None
+    finally:
+        gc.enable()
+
+
+def test_parameter_needs_a_floating_dtype():
+    with pytest.raises(DtypeError):
+        nn.Parameter(np.arange(3))
+    assert nn.Parameter([1.0], requires_grad=False).requires_grad is False
+
+
+def test_stored_values_are_those_of_the_cases():
+    """None missing and none left over: make_torch_values.py writes them all."""
+    assert {key.partition("/")[0] for key in stored_values()} == set(cases.CASES)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_positions_come_from_the_buffer_whatever_the_dtype(dtype):
+    """A table that was loaded or replaced counts, in float64 too."""
+    module = nn.PositionalEncoding(4, max_len=6)
+    module.load_state_dict({"P": ta.full((1, 6, 4), 7.0)})
+    out = module.to(dtype)(ta.zeros(1, 3, 4, dtype=dtype))
+    assert_same(out.numpy(), np.full((1, 3, 4), 7, dtype))

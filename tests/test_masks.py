@@ -1,0 +1,349 @@
+"""What a mask means, how one is made, and what is refused."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from common import assert_close, assert_same, leaf, needs_torch, pull, rng_of, signed
+
+import tinyattn as ta
+from tinyattn import functional as F
+from tinyattn import masks, nn
+from tinyattn.errors import DtypeError, MaskError, ShapeError
+
+# Lengths
+
+
+@pytest.mark.parametrize("lens", [[0, 3, 5], (0, 3, 5), np.array([0, 3, 5], np.int8)])
+def test_lengths_of_samples(lens):
+    mask = masks.from_valid_lens(lens, 5)
+    assert mask.dtype == np.bool_
+    assert mask.tolist() == [[False] * 5, [True] * 3 + [False] * 2, [True] * 5]
+
+
+def test_lengths_of_queries():
+    mask = masks.from_valid_lens([[1, 0], [2, 3]], 3)
+    assert mask.shape == (2, 2, 3)
+    assert mask.numpy().sum(axis=-1).tolist() == [[1, 0], [2, 3]]
+    assert mask.tolist()[1] == [[True, True, False], [True] * 3]
+
+
+def test_lengths_as_tensors_unsigned_and_whole_floats():
+    expected = [[True, False], [True, True]]
+    for lens in (
+        ta.tensor([1, 2]),
+        np.array([1, 2], np.uint64),
+        np.array([1.0, 2.0]),
+        ta.tensor([1.0, 2.0]),
+    ):
+        assert masks.from_valid_lens(lens, 2).tolist() == expected
+
+
+@pytest.mark.parametrize("lens", [[], np.zeros((0,), int), np.zeros((0, 3), int)])
+def test_no_lengths_at_all(lens):
+    assert masks.from_valid_lens(lens, 4).shape == (*np.shape(lens), 4)
+
+
+def test_no_keys():
+    assert masks.from_valid_lens([0, 0], 0).shape == (2, 0)
+
+
+@pytest.mark.parametrize(
+    ("lens", "error", "words"),
+    [
+        ([1, 6], MaskError, ["6", "5", "index 1"]),
+        ([-1, 2], MaskError, ["-1", "index 0"]),
+        ([[1, 2], [3, 9]], MaskError, ["9", "(1, 1)"]),
+        ([1.5, 2], MaskError, ["1.5", "whole"]),
+        ([float("nan")], MaskError, ["nan"]),
+        ([float("inf")], MaskError, ["inf"]),
+        ([-float("inf")], MaskError, ["-inf"]),
+        ([True, False], DtypeError, ["bool"]),
+        (["3"], DtypeError, []),
+        ([None], DtypeError, []),
+        ([1j], DtypeError, ["complex"]),
+        (3, ShapeError, ["()", "(B,)"]),
+        ([[[1]]], ShapeError, ["(1, 1, 1)"]),
+    ],
+)
+def test_bad_lengths(lens, error, words):
+    with pytest.raises(error) as caught:
+        masks.from_valid_lens(lens, 5)
+    for word in words:
+        assert word in str(caught.value)
+
+
+@pytest.mark.parametrize("lens", [2**63, 2**64 - 1])
+def test_lengths_too_large_for_int64(lens):
+    with pytest.raises(MaskError, match=str(lens)):
+        masks.from_valid_lens(np.array([lens], np.uint64), 5)
+
+
+# Causal
+
+
+def test_causal_shows_the_past_and_the_present():
+    for n in range(7):
+        mask = masks.causal(n).numpy()
+        assert mask.shape == (1, n, n)
+        for q in range(n):
+            for k in range(n):
+                assert mask[0, q, k] == (k <= q)
+
+
+@pytest.mark.parametrize("n", [-1, 2.0, True, None, "3", [3]])
+def test_causal_takes_a_length(n):
+    with pytest.raises(ValueError, match="length"):
+        masks.causal(n)
+
+
+def test_causal_takes_a_numpy_integer():
+    assert masks.causal(np.int32(3)).shape == (1, 3, 3)
+
+
+# Padding
+
+
+def test_padding_hides_one_id():
+    ids = [[5, 7, 0], [0, 0, 1]]
+    expected = [[True, True, False], [False, False, True]]
+    for given in (ids, np.array(ids, np.uint8), ta.tensor(ids)):
+        assert masks.padding(given, pad_id=0).tolist() == expected
+    assert masks.padding(ids, pad_id=7).tolist() == [[True, False, True], [True] * 3]
+    assert masks.padding(np.zeros((2, 0), int)).shape == (2, 0)
+
+
+@pytest.mark.parametrize(
+    ("ids", "error"),
+    [([[0.5]], DtypeError), ([[True]], DtypeError), ([1, 2], ShapeError), ([[[1]]], ShapeError)],
+)
+def test_padding_takes_ids_of_samples(ids, error):
+    with pytest.raises(error):
+        masks.padding(ids)
+
+
+def test_padding_is_made_from_ids_since_no_embedding_with_positions_is_zero():
+    words, places = nn.Embedding(5, 4, padding_idx=0), nn.PositionalEncoding(4)
+    ids = np.array([[3, 2, 0]])
+    x = places(words(ids)).numpy()
+    assert (np.abs(x).sum(axis=-1) > 0).all()
+    assert masks.padding(ids).tolist() == [[True, True, False]]
+
+
+# Combined
+
+
+def test_masks_combine_with_and():
+    ids = np.array([[4, 2, 0], [1, 1, 1]])
+    both = masks.causal(3) & masks.padding(ids).unsqueeze(1)
+    assert both.shape == (2, 3, 3)
+    first = [[True, False, False], [True, True, False], [True, True, False]]
+    assert both.numpy()[0].tolist() == first
+    assert_same(both.numpy()[1], np.tri(3, dtype=bool))
+    scores = ta.randn(2, 3, 3)
+    one = F.masked_softmax(scores, mask=both)
+    two = F.masked_softmax(scores, [2, 3], mask=masks.causal(3))
+    assert_same(one.numpy(), two.numpy())
+    assert (~both).numpy().sum() == (both.numpy() == 0).sum()
+
+
+# What each number of dimensions means
+
+B, H, Q, K = 2, 3, 4, 5
+
+
+def weights_for(mask):
+    return F.masked_softmax(ta.zeros(B, H, Q, K), mask=mask).numpy()
+
+
+def test_two_dimensions_are_samples_by_keys():
+    mask = np.ones((B, K), bool)
+    mask[1, 2:] = False
+    found = weights_for(mask) > 0
+    assert_same(found, np.broadcast_to(mask[:, None, None], (B, H, Q, K)))
+
+
+def test_three_dimensions_are_samples_by_queries_by_keys():
+    mask = rng_of(0).uniform(size=(B, Q, K)) < 0.6
+    assert_same(weights_for(mask) > 0, np.broadcast_to(mask[:, None], (B, H, Q, K)))
+    assert_same(weights_for(mask[:1]) > 0, np.broadcast_to(mask[:1, None], (B, H, Q, K)))
+    assert_same(weights_for(mask[:, :1]) > 0, np.broadcast_to(mask[:, None, :1], (B, H, Q, K)))
+
+
+def test_four_dimensions_are_samples_by_heads_by_queries_by_keys():
+    mask = rng_of(1).uniform(size=(B, H, Q, K)) < 0.6
+    assert_same(weights_for(mask) > 0, mask)
+    for index in (np.s_[:1], np.s_[:, :1], np.s_[:, :, :1], np.s_[:1, :1, :1]):
+        part = mask[index]
+        assert_same(weights_for(part) > 0, np.broadcast_to(part, (B, H, Q, K)))
+
+
+def test_square_two_dimensional_mask_is_samples_by_keys_where_it_could_be_both():
+    """B == Q == K: rank decides, not what would fit."""
+    mask = np.tri(3, dtype=bool)
+    weights = F.masked_softmax(ta.zeros(3, 3, 3), mask=mask).numpy()
+    for b in range(3):
+        assert_same(weights[b] > 0, np.broadcast_to(mask[b], (3, 3)))
+    by_query = F.masked_softmax(ta.zeros(3, 3, 3), mask=mask[None]).numpy()
+    for b in range(3):
+        assert_same(by_query[b] > 0, mask)
+
+
+@pytest.mark.parametrize(
+    ("shape", "words"),
+    [
+        ((K,), ["2, 3 or 4", "(5,)"]),
+        ((1, 1, 1, 1, K), ["2, 3 or 4"]),
+        ((1, K), ["(B, K)", "B=2", "samples by keys"]),
+        ((Q, K), ["(B, K)", "mask[None]"]),
+        ((B, K + 1), ["K=5", "(2, 6)"]),
+        ((B, Q, 1), ["(B|1, Q|1, K)", "(2, 4, 1)"]),
+        ((B, Q + 1, K), ["Q=4"]),
+        ((B + 1, Q, K), ["B=2"]),
+        ((B, H + 1, Q, K), ["H=3"]),
+        ((B, Q, H, K), ["(B|1, H|1, Q|1, K)"]),
+    ],
+)
+def test_masks_of_a_wrong_shape_say_what_was_expected(shape, words):
+    with pytest.raises(MaskError) as caught:
+        weights_for(np.ones(shape, bool))
+    for word in words:
+        assert word in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("mask", "error", "word"),
+    [
+        (np.ones((B, K)), DtypeError, "float64"),
+        (np.zeros((B, K), np.float32), DtypeError, "mask == 0"),
+        (np.full((B, K), -np.inf), DtypeError, "added"),
+        (np.full((B, K), 2), MaskError, "0 .*1"),
+        (np.full((B, K), -1), MaskError, "0 .*1"),
+        (np.ones((B, K), complex), DtypeError, "complex"),
+        (np.full((B, K), "yes"), DtypeError, "booleans"),
+        (np.full((B, K), None), DtypeError, "booleans"),
+    ],
+)
+def test_masks_of_a_wrong_kind_are_refused(mask, error, word):
+    with pytest.raises(error, match=word):
+        weights_for(mask)
+
+
+@pytest.mark.parametrize("dtype", [np.bool_, np.uint8, np.int8, np.int32, np.int64, np.uint64])
+def test_masks_of_ones_and_zeros_are_taken_in_any_integer_type(dtype):
+    mask = rng_of(2).uniform(size=(B, Q, K)) < 0.5
+    assert_same(weights_for(mask.astype(dtype)), weights_for(mask))
+    assert_same(weights_for(ta.tensor(mask.astype(dtype))), weights_for(mask))
+    assert_same(weights_for(np.asfortranarray(mask.astype(dtype))), weights_for(mask))
+
+
+def test_read_only_and_broadcast_masks():
+    mask = np.broadcast_to(np.arange(K) < 3, (B, H, Q, K))
+    assert not mask.flags.writeable
+    assert (weights_for(mask)[..., :3] > 0).all()
+
+
+# Softmax over what may be seen
+
+
+@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
+def test_masked_softmax_keeps_dtype_and_shape(dtype):
+    for shape in ((B, Q, K), (B, H, Q, K)):
+        scores = ta.tensor(signed(rng_of(3), *shape).astype(dtype))
+        out = F.masked_softmax(scores, [5, 0])
+        assert (out.shape, out.dtype) == (shape, dtype)
+
+
+@pytest.mark.parametrize("shape", [(), (3,), (2, 3), (1, 1, 1, 1, 2)])
+def test_masked_softmax_takes_three_or_four_dimensions(shape):
+    with pytest.raises(ShapeError, match="scores"):
+        F.masked_softmax(ta.zeros(shape))
+
+
+def test_masked_softmax_takes_floating_tensors():
+    with pytest.raises(TypeError, match="scores"):
+        F.masked_softmax(np.zeros((1, 2, 3)))
+    with pytest.raises(DtypeError, match="scores"):
+        F.masked_softmax(ta.zeros(1, 2, 3).long())
+
+
+def test_masked_softmax_without_anything_hidden_is_softmax():
+    x = ta.tensor(signed(rng_of(4), B, Q, K))
+    assert_same(F.masked_softmax(x).numpy(), F.softmax(x).numpy())
+    everything = F.masked_softmax(x, [K, K], mask=np.ones((B, K), bool))
+    assert_close(everything.numpy(), F.softmax(x).numpy(), 1e-15)
+
+
+def test_masked_softmax_gradient_agrees_with_finite_differences():
+    mask = rng_of(5).uniform(size=(B, Q, K)) < 0.6
+    x = leaf(signed(rng_of(6), B, Q, K))
+    assert ta.gradcheck(lambda x: F.masked_softmax(x, [4, 0], mask=mask), [x])
+    assert ta.gradgradcheck(lambda x: F.masked_softmax(x, [4, 0], mask=mask), [x], fast=True)
+
+
+# Sequence mask
+
+
+@pytest.mark.parametrize("shape", [(3, 4), (3, 4, 2), (3, 4, 2, 2)])
+@pytest.mark.parametrize("value", [0, -1.5, float("-inf"), float("nan")])
+def test_sequence_mask_replaces_what_comes_after_the_length(shape, value):
+    x = leaf(signed(rng_of(7), *shape))
+    out = F.sequence_mask(x, [2, 4, 0], value=value)
+    keep = np.arange(4) < np.array([2, 4, 0])[:, None]
+    keep = np.broadcast_to(keep.reshape(3, 4, *[1] * (len(shape) - 2)), shape)
+    assert_same(out.numpy(), np.where(keep, x.numpy(), value))
+    grad = signed(rng_of(8), *shape)
+    pull(out, grad)
+    assert_same(x.grad.numpy(), np.where(keep, grad, 0))
+
+
+@pytest.mark.parametrize(
+    ("x", "lens", "error"),
+    [
+        (np.zeros((2, 3)), [1, 2], TypeError),
+        (ta.zeros(3), [1], ShapeError),
+        (ta.zeros(2, 3), [1], ShapeError),
+        (ta.zeros(2, 3), [1, 4], MaskError),
+        (ta.zeros(2, 3), [1, -1], MaskError),
+    ],
+)
+def test_sequence_mask_refuses_what_does_not_fit(x, lens, error):
+    with pytest.raises(error):
+        F.sequence_mask(x, lens)
+
+
+def test_sequence_mask_keeps_the_dtype():
+    for dtype in (np.float16, np.float32, np.float64, np.int64):
+        x = ta.tensor(np.ones((2, 3), dtype))
+        assert F.sequence_mask(x, [1, 2]).dtype == dtype
+
+
+# The table at the top of masks.py, run
+
+
+@needs_torch
+def test_polarity_table_against_pytorch():
+    import torch
+
+    rng = rng_of(9)
+    x = signed(rng, 2, 3, 4)
+    keep = np.array([[True, True, False], [True, False, True]])
+    expected = F.scaled_dot_product_attention(*[ta.tensor(x)] * 3, mask=keep).numpy()
+    t = torch.from_numpy(x)
+    same = torch.nn.functional.scaled_dot_product_attention(
+        t, t, t, attn_mask=torch.from_numpy(keep)[:, None]
+    )
+    assert_close(same.numpy(), expected)
+    module = torch.nn.MultiheadAttention(4, 1, batch_first=True, bias=False, dtype=torch.float64)
+    with torch.no_grad():
+        module.in_proj_weight.copy_(torch.eye(4, dtype=torch.float64).repeat(3, 1))
+        module.out_proj.weight.copy_(torch.eye(4))
+        opposite, _ = module(t, t, t, key_padding_mask=torch.from_numpy(~keep))
+        wrong, _ = module(t, t, t, key_padding_mask=torch.from_numpy(keep))
+    assert_close(opposite.numpy(), expected)
+    assert np.abs(wrong.numpy() - expected).max() > 0.01
+
+
+def test_polarity_is_one_means_may_attend():
+    weights = F.masked_softmax(ta.zeros(1, 1, 3), mask=[[1, 0, 1]])
+    assert weights.tolist() == [[[0.5, 0.0, 0.5]]]

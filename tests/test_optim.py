@@ -1,0 +1,530 @@
+"""Optimizers against PyTorch over 50 steps, schedules against their formulas, and saved states."""
+
+from __future__ import annotations
+
+import functools
+import math
+
+import make_torch_values as cases
+import numpy as np
+import pytest
+from common import (
+    assert_all_zero,
+    assert_close,
+    assert_same,
+    leaf,
+    needs_torch,
+    rng_of,
+    signed,
+    stored_case,
+)
+
+import tinyattn as ta
+from tinyattn import nn, optim
+from tinyattn.errors import CheckpointError, GraphError
+
+# 50 steps beside PyTorch
+
+TOLERANCE = 1e-9
+
+
+def make_problem(arrays, dtype=np.float64):
+    weight, bias = (leaf(arrays[name].astype(dtype)) for name in ("weight", "bias"))
+    x, y = (ta.tensor(arrays[name].astype(dtype)) for name in ("x", "y"))
+
+    def loss():
+        return (x @ weight + bias).tanh() - y
+
+    return [weight, bias], lambda: (loss() ** 2).sum()
+
+
+def train(optimizer, loss, steps, record=()):
+    results = {}
+    for step in range(1, steps + 1):
+        optimizer.zero_grad()
+        loss().backward()
+        optimizer.step()
+        if step in record:
+            results[f"weight.{step}"] = optimizer.parameters[0].numpy()
+            results[f"bias.{step}"] = optimizer.parameters[1].numpy()
+    return results
+
+
+@functools.cache
+def our_results(name):
+    kind, options = cases.OPTIMIZERS[name]
+    parameters, loss = make_problem(cases.arrays_of(name))
+    optimizer = getattr(optim, kind)(parameters, **options)
+    return train(optimizer, loss, cases.STEPS, record=(1, 2, 10, cases.STEPS))
+
+
+def compare(actual, expected):
+    assert set(actual) == set(expected)
+    assert f"weight.{cases.STEPS}" in expected
+    for name, value in expected.items():
+        error = np.abs(actual[name] - value).max()
+        assert error <= TOLERANCE, f"{name}: {error:.3g}"
+
+
+@pytest.mark.parametrize("name", cases.OPTIMIZERS)
+def test_fifty_steps_agree_with_stored_pytorch_values(name):
+    compare(our_results(name), stored_case(name))
+
+
+@needs_torch
+@pytest.mark.parametrize("name", cases.OPTIMIZERS)
+def test_fifty_steps_agree_with_live_pytorch(name):
+    compare(our_results(name), cases.torch_results(name))
+
+
+def test_settings_of_the_cases_matter():
+    """Each ends at another place, so that no option can be ignored unnoticed."""
+    ends = {name: our_results(name)[f"weight.{cases.STEPS}"] for name in cases.OPTIMIZERS}
+    for kind in ("sgd", "adam.", "adamw"):
+        group = [end for name, end in ends.items() if name.startswith(kind)]
+        for i, one in enumerate(group):
+            for other in group[:i]:
+                assert np.abs(one - other).max() > 1e-4
+
+
+@pytest.mark.parametrize("name", cases.OPTIMIZERS)
+def test_float32_follows_float64(name):
+    """Fifty steps in single precision stay within single precision of the double one."""
+    kind, options = cases.OPTIMIZERS[name]
+    parameters, loss = make_problem(cases.arrays_of(name), np.float32)
+    optimizer = getattr(optim, kind)(parameters, **options)
+    found = train(optimizer, loss, 10, record=(10,))
+    expected = our_results(name)
+    assert found["weight.10"].dtype == np.float32
+    for key in ("weight.10", "bias.10"):
+        assert_close(found[key], expected[key], 1e-5)
+
+
+# One step by hand
+
+
+def one_step(optimizer_class, start, grad, **options):
+    parameter = leaf(np.array(start))
+    parameter.grad = ta.tensor(np.array(grad))
+    optimizer = optimizer_class([parameter], **options)
+    optimizer.step()
+    return parameter.numpy()
+
+
+def test_sgd_formula():
+    assert one_step(optim.SGD, [1.0, 2.0], [3.0, -4.0], lr=0.1).tolist() == [0.7, 2.4]
+    decayed = one_step(optim.SGD, [1.0, 2.0], [3.0, -4.0], lr=0.1, weight_decay=0.5)
+    assert_close(decayed, [1 - 0.1 * 3.5, 2 + 0.1 * 3.0], 1e-15)
+
+
+def test_first_step_of_adam_is_lr_in_the_direction_of_the_sign():
+    moved = one_step(optim.Adam, [1.0, 1.0, 1.0], [1e-3, -50.0, 0.0], lr=0.1, eps=1e-12)
+    assert_close(moved, [0.9, 1.1, 1.0], 1e-8)
+
+
+def test_adamw_takes_decay_off_the_weights_not_the_gradient():
+    moved = one_step(optim.AdamW, [2.0], [0.0], lr=0.1, weight_decay=0.5)
+    assert_close(moved, [2 * (1 - 0.05)], 1e-15)
+    moved = one_step(optim.Adam, [2.0], [0.0], lr=0.1, weight_decay=0.5)
+    assert_close(moved, [1.9], 1e-6)
+
+
+def test_defaults_are_pytorchs():
+    parameter = leaf(np.ones(1))
+    adam, adamw = optim.Adam([parameter]), optim.AdamW([parameter])
+    for optimizer, decay in ((adam, 0.0), (adamw, 0.01)):
+        found = (optimizer.lr, optimizer.betas, optimizer.eps, optimizer.weight_decay)
+        assert found == (1e-3, (0.9, 0.999), 1e-8, decay)
+    sgd = optim.SGD([parameter])
+    assert (sgd.lr, sgd.momentum, sgd.weight_decay, sgd.nesterov) == (1e-3, 0, 0, False)
+
+
+# What a step touches
+
+
+def test_parameters_without_gradient_stay_and_do_not_count():
+    moved, still = leaf(np.ones(2)), leaf(np.ones(2))
+    optimizer = optim.AdamW([moved, still], lr=0.1)
+    moved.grad = ta.tensor(np.ones(2))
+    optimizer.step()
+    optimizer.step()
+    assert_same(still.numpy(), np.ones(2))
+    assert (moved.numpy() < 1).all()
+    assert optimizer.steps == [2, 0]
+    optimizer.zero_grad()
+    assert moved.grad is None
+    still.grad = ta.tensor(np.ones(2))
+    optimizer.step()
+    assert_close(still.numpy(), (1 - 0.1 * 0.01) - 0.1 * np.ones(2), 1e-6)
+
+
+def test_gradients_are_left_as_they_are():
+    for make in (
+        lambda p: optim.SGD(p, lr=0.1, momentum=0.9, weight_decay=0.1, nesterov=True),
+        lambda p: optim.SGD(p, lr=0.1, momentum=0.9),
+        lambda p: optim.Adam(p, weight_decay=0.1),
+        optim.AdamW,
+    ):
+        parameter = leaf(np.arange(3.0))
+        parameter.grad = ta.tensor(np.array([1.0, -2.0, 3.0]))
+        optimizer = make([parameter])
+        for _ in range(3):
+            optimizer.step()
+        assert parameter.grad.tolist() == [1.0, -2.0, 3.0]
+
+
+def test_step_while_a_graph_is_alive_does_not_change_its_gradients():
+    w = leaf(np.array([2.0]))
+    x = leaf(np.array([3.0]))
+    first, second = (w * x).sum(), (w * x).sum()
+    first.backward()
+    optimizer = optim.SGD([w], lr=1.0)
+    optimizer.step()
+    assert w.item() == -1
+    x.grad = None
+    second.backward()
+    assert x.grad.item() == 2, "the value the graph was recorded with"
+
+
+def test_step_is_not_recorded():
+    w = leaf(np.ones(2))
+    (w * w).sum().backward()
+    optim.Adam([w]).step()
+    assert w.is_leaf
+    assert w.requires_grad
+
+
+def test_not_finite_gradients_stay_where_they_are():
+    for make in (optim.SGD, optim.Adam, optim.AdamW):
+        parameter = leaf(np.ones(3, np.float32))
+        parameter.grad = ta.tensor(np.array([1.0, np.nan, 1.0], np.float32))
+        make([parameter], lr=0.1).step()
+        assert np.isnan(parameter.numpy()).tolist() == [False, True, False]
+
+
+def test_strided_parameters_train_like_contiguous_ones():
+    values = signed(rng_of(0), 4, 6)
+    ends = []
+    for array in (values, np.asfortranarray(values)):
+        parameter = leaf(array)
+        optimizer = optim.AdamW([parameter], lr=0.1)
+        for _ in range(5):
+            optimizer.zero_grad()
+            (parameter.tanh() ** 2).sum().backward()
+            optimizer.step()
+        ends.append(parameter.numpy())
+    assert_close(ends[1], ends[0], 1e-15)
+    assert np.abs(ends[0] - values).max() > 0.1
+
+
+def test_empty_and_scalar_parameters():
+    empty, scalar = leaf(np.ones((0, 3), np.float32)), leaf(np.float32(2.0))
+    for parameter in (empty, scalar):
+        parameter.grad = ta.ones_like(parameter)
+    optimizer = optim.Adam([empty, scalar], lr=0.5)
+    optimizer.step()
+    assert empty.shape == (0, 3)
+    assert abs(scalar.item() - 1.5) < 1e-6
+
+
+# Schedules
+
+
+def rates_of(schedule, optimizer, steps):
+    found = []
+    for _ in range(steps):
+        found.append(optimizer.lr)
+        schedule.step()
+    return np.array(found)
+
+
+@pytest.mark.parametrize(
+    ("d_model", "warmup", "factor"), [(512, 400, 1.0), (64, 1, 2.0), (8, 50, 1)]
+)
+def test_noam_schedule(d_model, warmup, factor):
+    optimizer = optim.Adam([leaf(np.ones(1))], lr=77.0)
+    schedule = optim.WarmupSchedule(optimizer, d_model, warmup=warmup, factor=factor)
+    found = rates_of(schedule, optimizer, 3 * warmup)
+    step = np.arange(1, 3 * warmup + 1)
+    expected = factor * d_model**-0.5 * np.minimum(step**-0.5, step * warmup**-1.5)
+    assert_close(found, expected, 1e-14)
+    assert found.argmax() == warmup - 1
+    assert abs(found.max() - factor / math.sqrt(d_model * warmup)) < 1e-12
+
+
+@pytest.mark.parametrize(
+    ("total", "warmup", "final"), [(100, 10, 0.0), (50, 0, 1e-4), (10, 9, 0.0), (1, 0, 0.0)]
+)
+def test_cosine_schedule(total, warmup, final):
+    peak = 0.3
+    optimizer = optim.SGD([leaf(np.ones(1))], lr=peak)
+    schedule = optim.CosineSchedule(optimizer, total, warmup=warmup, final=final)
+    found = rates_of(schedule, optimizer, total + 5)
+    for step in range(1, total + 6):
+        if step <= warmup:
+            expected = peak * step / warmup
+        else:
+            progress = min(1.0, (step - warmup) / (total - warmup))
+            expected = final + (peak - final) * (1 + math.cos(math.pi * progress)) / 2
+        assert abs(found[step - 1] - expected) < 1e-15, step
+    assert abs(found[total - 1] - final) < 1e-15
+    assert (found[total:] == found[total - 1]).all()
+    if warmup:
+        assert found[warmup - 1] == peak
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+@pytest.mark.parametrize("kind", ["noam", "cosine"])
+def test_schedule_resumes_whether_made_before_or_after_the_optimizer_is_loaded(kind, when):
+    make = {
+        "noam": lambda optimizer: optim.WarmupSchedule(optimizer, 16, warmup=8),
+        "cosine": lambda optimizer: optim.CosineSchedule(optimizer, 20, warmup=4),
+    }[kind]
+    optimizer = optim.Adam([leaf(np.ones(1))], lr=0.1)
+    schedule = make(optimizer)
+    for _ in range(7):
+        schedule.step()
+    saved = (optimizer.state_dict(), schedule.state_dict())
+    expected = rates_of(schedule, optimizer, 20)
+    second = optim.Adam([leaf(np.ones(1))], lr=0.1)
+    if when == "before":
+        resumed = make(second)
+        second.load_state_dict(saved[0])
+    else:
+        second.load_state_dict(saved[0])
+        resumed = make(second)
+    resumed.load_state_dict(saved[1])
+    assert_same(rates_of(resumed, second, 20), expected)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda o: optim.WarmupSchedule(o, 0),
+        lambda o: optim.WarmupSchedule(o, 8, warmup=0),
+        lambda o: optim.CosineSchedule(o, 0),
+        lambda o: optim.CosineSchedule(o, 10, warmup=10),
+        lambda o: optim.CosineSchedule(o, 10, warmup=-1),
+    ],
+)
+def test_schedules_refuse_impossible_lengths(make):
+    with pytest.raises(ValueError, match=r"warmup"):
+        make(optim.SGD([leaf(np.ones(1))], lr=0.1))
+
+
+# Clipping
+
+
+def clip(name, variant):
+    arrays = cases.arrays_of(name)
+    parameters = []
+    for key in ("a", "b"):
+        parameter = leaf(np.zeros(arrays[key].shape))
+        parameter.grad = ta.tensor(arrays[key])
+        parameters.append(parameter)
+    total = optim.clip_grad_norm_(parameters, variant)
+    return {
+        "norm": np.array(total),
+        "a": parameters[0].grad.numpy(),
+        "b": parameters[1].grad.numpy(),
+    }
+
+
+def clip_cases():
+    return [(name, cases.CASES[name][1][0]) for name in cases.names("clip")]
+
+
+def compare_clip(actual, expected):
+    assert set(actual) == set(expected)
+    for name, value in expected.items():
+        assert_close(actual[name], value)
+
+
+@pytest.mark.parametrize(("name", "max_norm"), clip_cases())
+def test_clip_grad_norm_agrees_with_stored_pytorch_values(name, max_norm):
+    compare_clip(clip(name, max_norm), stored_case(name))
+
+
+@needs_torch
+@pytest.mark.parametrize(("name", "max_norm"), clip_cases())
+def test_clip_grad_norm_agrees_with_live_pytorch(name, max_norm):
+    compare_clip(clip(name, max_norm), cases.torch_results(name))
+
+
+def test_clip_grad_norm_by_hand():
+    a, b, free = leaf(np.zeros(2)), leaf(np.zeros(1)), leaf(np.zeros(1))
+    a.grad, b.grad = ta.tensor(np.array([2.0, -3.0])), ta.tensor(np.array([6.0]))
+    held = a.grad
+    assert optim.clip_grad_norm_(iter([a, b, free]), 3.5) == 7.0
+    assert_close(a.grad.numpy(), [1.0, -1.5], 1e-6)
+    assert_close(b.grad.numpy(), [3.0], 1e-6)
+    assert free.grad is None
+    assert held is a.grad
+    total = math.sqrt(sum(float((p.grad.numpy() ** 2).sum()) for p in (a, b)))
+    assert total <= 3.5
+    assert optim.clip_grad_norm_(a, 100.0) < 2
+    assert optim.clip_grad_norm_([free], 1.0) == 0.0
+
+
+def test_clip_grad_norm_does_not_overflow_and_leaves_infinity_alone():
+    big = leaf(np.zeros(4, np.float32))
+    big.grad = ta.tensor(np.full(4, 1e30, np.float32))
+    assert abs(optim.clip_grad_norm_(big, 1.0) / 2e30 - 1) < 1e-6
+    assert_close(big.grad.numpy(), np.full(4, 0.5), 1e-5)
+    for value in (np.inf, np.nan):
+        big.grad = ta.tensor(np.array([1.0, value, 2.0, 3.0], np.float32))
+        assert not math.isfinite(optim.clip_grad_norm_(big, 1.0))
+        assert big.grad.numpy()[[0, 2, 3]].tolist() == [1.0, 2.0, 3.0]
+
+
+@pytest.mark.parametrize("max_norm", [-1.0, float("nan"), "1", None])
+def test_clip_grad_norm_refuses_what_is_no_norm(max_norm):
+    with pytest.raises(ValueError, match="max_norm"):
+        optim.clip_grad_norm_([leaf(np.ones(1))], max_norm)
+
+
+# State
+
+
+@pytest.mark.parametrize("name", cases.OPTIMIZERS)
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_state_dict_round_trip_continues_bitwise(name, dtype):
+    kind, options = cases.OPTIMIZERS[name]
+    parameters, loss = make_problem(cases.arrays_of(name), dtype)
+    optimizer = getattr(optim, kind)(parameters, **options)
+    train(optimizer, loss, 5)
+    state = optimizer.state_dict()
+    middle = [p.numpy() for p in parameters]
+    train(optimizer, loss, 7)
+    ends = [p.numpy() for p in parameters]
+    resumed, loss = make_problem(cases.arrays_of(name), dtype)
+    for parameter, value in zip(resumed, middle, strict=True):
+        parameter.data = value
+    second = getattr(optim, kind)(resumed, **{**options, "lr": 5.0})
+    second.load_state_dict(state)
+    train(second, loss, 7)
+    for parameter, end in zip(resumed, ends, strict=True):
+        assert_same(parameter.numpy(), end)
+
+
+def test_state_dict_is_a_copy():
+    parameters, loss = make_problem(cases.arrays_of("adam.plain"))
+    optimizer = optim.Adam(parameters)
+    train(optimizer, loss, 2)
+    state = optimizer.state_dict()
+    arrays = {name: tensor.numpy() for name, tensor in state["arrays"].items()}
+    assert len(arrays) == 4
+    train(optimizer, loss, 2)
+    for name, array in arrays.items():
+        assert_same(state["arrays"][name].numpy(), array)
+    assert state["steps"] == [2, 2]
+    second = optim.Adam(parameters)
+    second.load_state_dict(state)
+    train(second, loss, 1)
+    for name, array in arrays.items():
+        assert_same(state["arrays"][name].numpy(), array)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda s: s.pop("lr"),
+        lambda s: s.pop("steps"),
+        lambda s: s.pop("arrays"),
+        lambda s: s.update(lr="fast"),
+        lambda s: s.update(steps=[1]),
+        lambda s: s.update(steps=None),
+        lambda s: s["arrays"].update({"m.0": ta.ones(2)}),
+        lambda s: s["arrays"].update({"m.7": ta.ones(4, 3)}),
+        lambda s: s["arrays"].update({"m": ta.ones(4, 3)}),
+        lambda s: s["arrays"].update({"m.0": "words"}),
+        lambda s: s["arrays"].update({"m.0": None}),
+        lambda s: s.update(arrays=[1, 2]),
+    ],
+)
+def test_state_that_does_not_fit_is_refused_whole(change):
+    parameters, loss = make_problem(cases.arrays_of("adam.plain"))
+    optimizer = optim.Adam(parameters)
+    train(optimizer, loss, 2)
+    before = {name: t.numpy() for name, t in optimizer.state_dict()["arrays"].items()}
+    state = optimizer.state_dict()
+    state["lr"], state["steps"] = 9.0, [9, 9]
+    state["arrays"] = {name: tensor + 1 for name, tensor in state["arrays"].items()}
+    change(state)
+    with pytest.raises(CheckpointError):
+        optimizer.load_state_dict(state)
+    assert optimizer.lr == 1e-3
+    assert optimizer.steps == [2, 2]
+    after = optimizer.state_dict()["arrays"]
+    assert set(after) == set(before)
+    for name, array in before.items():
+        assert_same(after[name].numpy(), array)
+
+
+def test_state_of_another_optimizer_is_refused():
+    """Adam's means are no velocity: taken over, training would silently start from rest."""
+    parameters, loss = make_problem(cases.arrays_of("adam.plain"))
+    adam, sgd = optim.Adam(parameters), optim.SGD(parameters, momentum=0.9)
+    train(adam, loss, 2)
+    train(sgd, loss, 2)
+    with pytest.raises(CheckpointError):
+        sgd.load_state_dict(adam.state_dict())
+    with pytest.raises(CheckpointError):
+        adam.load_state_dict(sgd.state_dict())
+
+
+# Refusals
+
+
+P = [leaf(np.ones(1))]
+
+
+@pytest.mark.parametrize(
+    ("make", "error", "word"),
+    [
+        (lambda: optim.SGD([]), ValueError, "empty"),
+        (lambda: optim.SGD(P[0]), TypeError, "iterable"),
+        (lambda: optim.SGD([np.ones(2)]), TypeError, "ndarray"),
+        (lambda: optim.SGD([P[0], P[0]]), ValueError, "twice"),
+        (lambda: optim.SGD([P[0] * 2]), GraphError, "leaves"),
+        (lambda: optim.SGD(P, lr=-1.0), ValueError, "lr"),
+        (lambda: optim.SGD(P, lr="fast"), ValueError, "lr"),
+        (lambda: optim.SGD(P, lr=float("nan")), ValueError, "lr"),
+        (lambda: optim.SGD(P, momentum=-0.1), ValueError, "momentum"),
+        (lambda: optim.SGD(P, weight_decay=-0.1), ValueError, "weight_decay"),
+        (lambda: optim.SGD(P, nesterov=True), ValueError, "nesterov"),
+        (lambda: optim.Adam(P, betas=(1.0, 0.9)), ValueError, r"betas\[0\]"),
+        (lambda: optim.Adam(P, betas=(0.9, -0.1)), ValueError, r"betas\[1\]"),
+        (lambda: optim.Adam(P, eps=-1e-8), ValueError, "eps"),
+        (lambda: optim.AdamW(P, weight_decay=-1.0), ValueError, "weight_decay"),
+    ],
+)
+def test_bad_arguments_are_refused(make, error, word):
+    with pytest.raises(error, match=word):
+        make()
+
+
+def test_optimizer_works_on_a_module():
+    ta.manual_seed(0)
+    module = nn.Linear(3, 1)
+    optimizer = optim.SGD(module.parameters(), lr=0.1)
+    x = ta.randn(64, 3)
+    target = x @ ta.tensor([[1.0], [-2.0], [0.5]]) + 0.25
+    for _ in range(300):
+        optimizer.zero_grad()
+        ((module(x) - target) ** 2).mean().backward()
+        optimizer.step()
+    assert_close(module.weight.numpy(), [[1.0, -2.0, 0.5]], 1e-3)
+    assert abs(module.bias.item() - 0.25) < 1e-3
+    optimizer.zero_grad()
+    assert all(p.grad is None for p in module.parameters())
+
+
+def test_frozen_row_of_an_embedding_stays_zero():
+    module = nn.Embedding(4, 3, padding_idx=1)
+    optimizer = optim.AdamW(module.parameters(), lr=0.1)
+    for _ in range(3):
+        optimizer.zero_grad()
+        (module([0, 1, 1, 2]) ** 2).sum().backward()
+        optimizer.step()
+    assert_all_zero(module.weight.numpy()[1])

@@ -1,0 +1,769 @@
+"""Every row of the table, put to the same tests.
+
+One test for each row and property goes through all samples of the row. Cotangents are random and
+of both signs: the gradient of `softmax(x).sum()` is zero whatever the derivative, so ones would
+prove nothing.
+"""
+
+from __future__ import annotations
+
+import gc
+import inspect
+import subprocess
+import sys
+import warnings
+import weakref
+import zlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import hypothesis.extra.numpy as hnp
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from samples import Sample
+from table import BY_NAME, EXCLUDED, ROWS, OpRow, samples_of
+
+import tinyattn as ta
+from tinyattn import functional as F
+from tinyattn.graph import wrap
+from tinyattn.op import registry
+
+Array = np.ndarray
+STEP = 1e-100  # of complex differences, which lose nothing however small it is
+
+
+# Calling a row
+
+
+def row_test(rows: list[OpRow] = ROWS) -> Any:
+    return pytest.mark.parametrize("row", rows, ids=lambda row: row.name)
+
+
+DIFFERENTIABLE = [row for row in ROWS if row.differentiable]
+
+
+def tensors_of(row: OpRow, sample: Sample, layout: Callable[[Array], Array] = np.array) -> list:
+    """The inputs as Tensors; those with derivatives require gradients."""
+    tensors = [wrap(layout(array)) for array in sample.inputs]
+    for position in row.positions(sample):
+        tensors[position].requires_grad = True
+    return tensors
+
+
+def call(function: Callable[..., Any], tensors: list, sample: Sample) -> tuple[Any, ...]:
+    """The outputs as a tuple."""
+    found = function(*tensors, **sample.options)
+    return found if isinstance(found, tuple) else (found,)
+
+
+def signed(rng: np.random.Generator, array: Any) -> Array:
+    """A cotangent: both signs, nothing near 0, in the shape and dtype of `array`."""
+    values = rng.choice([-1.0, 1.0], array.shape) * rng.uniform(0.5, 1.5, array.shape)
+    return np.asarray(values, array.dtype)
+
+
+def cotangents_for(row: OpRow, outputs: tuple[Any, ...]) -> list[Array]:
+    rng = np.random.default_rng(zlib.crc32(row.name.encode()) + 1)
+    return [signed(rng, output) for output in outputs]
+
+
+def gradients(outputs: tuple, tensors: list, cotangents: list[Array], **options: Any) -> list:
+    """The gradients as arrays; zeros where an input plays no part."""
+    inputs = [tensor for tensor in tensors if tensor.requires_grad]
+    given_ = [wrap(np.array(cotangent)) for cotangent in cotangents]
+    found = ta.grad(outputs, inputs, given_, allow_unused=True, **options)
+    return [
+        np.zeros(x.shape) if g is None else g.numpy() for g, x in zip(found, inputs, strict=True)
+    ]
+
+
+def reference_outputs(row: OpRow, inputs: list[Array], sample: Sample) -> tuple[Array, ...]:
+    found = row.reference(*inputs, **sample.options)
+    return tuple(np.asarray(x) for x in (found if isinstance(found, tuple) else (found,)))
+
+
+def reference_gradients(row: OpRow, sample: Sample, cotangents: list[Array]) -> list[Array]:
+    """Each element of the gradient from f(x + ih), exact to the last digits."""
+    wide = [x.astype(np.float64) if x.dtype.kind == "f" else x for x in sample.inputs]
+    found = []
+    for position in row.positions(sample):
+        gradient = np.zeros(wide[position].shape)
+        for place in np.ndindex(gradient.shape):
+            inputs: list[Array] = [
+                x.astype(np.complex128) if i in row.positions(sample) else x
+                for i, x in enumerate(wide)
+            ]
+            inputs[position][place] += 1j * STEP
+            outputs = reference_outputs(row, inputs, sample)
+            gradient[place] = sum(
+                float((np.imag(out) / STEP * g.astype(np.float64)).sum())
+                for out, g in zip(outputs, cotangents, strict=True)
+            )
+        found.append(gradient)
+    return found
+
+
+def assert_close(actual: Array, expected: Array, rtol: float, row: OpRow, scale: Any = 0) -> None:
+    """Within rtol of each element, or of the largest where a row adds elements up.
+
+    A difference of a few roundings of the numbers that went in (`scale`) is always allowed.
+    """
+    assert actual.shape == expected.shape
+    if not actual.size:
+        return
+    np.testing.assert_array_equal(np.isfinite(actual), np.isfinite(expected))
+    finite = np.isfinite(expected)
+    np.testing.assert_array_equal(actual[~finite], expected[~finite])
+    actual, expected = actual[finite], expected[finite]
+    largest = np.abs(expected).max(initial=0.0)
+    relative_to = np.abs(expected) if row.elementwise else largest
+    floor = max(largest, row.cancels * np.max(np.abs(scale), initial=0.0))
+    allowed = rtol * relative_to + 1e-15 * floor
+    wrong = ~(np.abs(actual - expected) <= allowed)
+    assert not wrong.any(), f"{actual[wrong][:4]} should be {expected[wrong][:4]}"
+
+
+def bits(array: Any) -> tuple[Any, ...]:
+    """What two arrays have in common if they are bitwise the same."""
+    array = array.numpy() if isinstance(array, ta.Tensor) else np.asarray(array)
+    return array.shape, array.dtype, array.tobytes()
+
+
+def each_bits(array: Array) -> Array:
+    """The elements as integers, so that NaN equals NaN and 0 differs from -0."""
+    return np.array(array).reshape(-1).view(f"u{array.itemsize}")
+
+
+def each_sample(row: OpRow, dtype: str = "float64") -> Any:
+    """The samples of a row; the last one printed is the one that failed."""
+    for number, sample in enumerate(samples_of(row, dtype)):
+        shapes = [array.shape for array in sample.inputs]
+        print(f"sample {number}: {dtype} {shapes} {sample.options} {sample.edge}")
+        yield sample
+
+
+# The table is whole
+
+
+def test_the_table_is_as_large_as_promised() -> None:
+    assert len(ROWS) >= 45
+    assert len({row.name for row in ROWS}) == len(ROWS)
+    assert sum(len(samples_of(row)) for row in ROWS) >= 900
+
+
+@row_test()
+def test_a_row_has_samples_edge_cases_and_errors(row: OpRow) -> None:
+    """At least 20 samples, 4 of them edge cases, and 3 calls that must fail."""
+    assert len(samples_of(row)) >= 20
+    assert sum(bool(sample.edge) for sample in samples_of(row)) >= 4
+    assert len(row.errors) >= 3
+    assert callable(row.torch) or row.torch  # a reference, or the reason why there is none
+
+
+def public_callables() -> set[str]:
+    """Everything a user can call that might have a derivative."""
+    names = {f"ops.{name}" for name in registry}
+    names |= {
+        f"F.{name}"
+        for name, value in vars(F).items()
+        if inspect.isfunction(value) and value.__module__ == F.__name__ and name[0] != "_"
+    }
+    lazily = getattr(ta, "_LAZY", {})
+    names |= {
+        f"ta.{name}"
+        for name, value in {**vars(ta), **dict.fromkeys(lazily, len)}.items()
+        if callable(value) and name[0] != "_" and getattr(value, "__module__", "") != "typing"
+    }
+    of_any_class = set(dir(type("Plain", (), {"__slots__": ()}))) | {
+        "__weakref__",
+        "__annotations__",
+    }
+    comparisons = {f"__{name}__" for name in ("eq", "ne", "lt", "le", "gt", "ge")}
+    for name in set(dir(ta.Tensor)) - of_any_class | comparisons:
+        if name[0] != "_" or name[:2] == "__":
+            names.add(f"Tensor.{name}")
+    return names
+
+
+def test_every_public_callable_has_a_row_or_a_reason() -> None:
+    covered = set().union(*(row.public_names() for row in ROWS))
+    assert public_callables() - covered - set(EXCLUDED) == set()
+
+
+def test_the_table_names_nothing_that_does_not_exist() -> None:
+    covered = set().union(*(row.public_names() for row in ROWS))
+    assert (covered | set(EXCLUDED)) - public_callables() == set()
+    assert covered & set(EXCLUDED) == set()
+
+
+@row_test([row for row in ROWS if row.reaches])
+def test_a_row_reaches_the_ops_it_says(row: OpRow) -> None:
+    """An op that a row stands for is found in the graph that the row's function records."""
+    found: set[str] = set()
+    for sample in samples_of(row):
+        stack = [output._node for output in call(row.function, tensors_of(row, sample), sample)]
+        while stack:
+            node = stack.pop()
+            if node is not None and node.plan is not None:
+                found.add(node.plan.name)
+                stack.extend(node.parents)
+    assert set(row.reaches) <= found
+
+
+# Values
+
+
+@row_test()
+def test_value(row: OpRow) -> None:
+    """The value is that of the reference, in shape, dtype and to 1e-12."""
+    for sample in each_sample(row):
+        outputs = call(row.function, tensors_of(row, sample), sample)
+        expected = reference_outputs(row, list(sample.inputs), sample)
+        assert len(outputs) == len(expected)
+        for out, right in zip(outputs, expected, strict=True):
+            assert isinstance(out, ta.Tensor)
+            assert out.dtype == right.dtype
+            if right.dtype.kind == "f":
+                assert_close(out.numpy(), right, 1e-12, row)
+            else:
+                np.testing.assert_array_equal(out.numpy(), right, strict=True)
+
+
+@row_test([row for row in ROWS if row.writings()])
+def test_all_spellings_agree(row: OpRow) -> None:
+    """Method, function, operator and op give bitwise the same."""
+    for sample in each_sample(row):
+        expected = call(row.function, tensors_of(row, sample), sample)
+        for name, function in row.writings().items():
+            found = call(function, tensors_of(row, sample), sample)
+            assert [bits(x) for x in found] == [bits(x) for x in expected], name
+
+
+@row_test()
+def test_dtype_is_kept(row: OpRow) -> None:
+    """float16, float32 and float64 stay what they are, in values and gradients."""
+    for dtype in ("float16", "float32", "float64"):
+        for sample in each_sample(row, dtype):
+            tensors = tensors_of(row, sample)
+            outputs = call(row.function, tensors, sample)
+            kinds = [x.dtype for x in sample.inputs if x.dtype.kind == "f"]
+            wanted = {"same": kinds[0] if kinds else sample.inputs[0].dtype}.get(
+                row.dtype, row.dtype
+            )
+            assert {out.dtype for out in outputs} <= {np.dtype(wanted)}
+            if row.differentiable:
+                given_ = [wrap(g) for g in cotangents_for(row, outputs)]
+                inputs = [x for x in tensors if x.requires_grad]
+                found = ta.grad(outputs, inputs, given_, allow_unused=True)
+                for gradient, x in zip(found, inputs, strict=True):
+                    assert gradient is None or gradient.dtype == x.dtype
+                    assert gradient is None or gradient.shape == x.shape
+
+
+def error_in_ulps(actual: Array, exact: Array, elementwise: bool) -> float:
+    """The largest error, in units of the last place of the element, or of the largest element."""
+    if not exact.size:
+        return 0.0
+    with np.errstate(over="ignore"):
+        size = np.abs(exact).astype(actual.dtype)
+    size = size if elementwise else size.max()
+    with np.errstate(invalid="ignore"):
+        errors = np.abs(actual.astype(np.float64) - exact) / np.spacing(size).astype(np.float64)
+    return float(np.nanmax(np.where(actual == exact, 0, errors)))
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+@row_test([row for row in DIFFERENTIABLE if callable(row.torch) and row.dtype == "same"])
+def test_rounding_is_no_worse_than_pytorch(row: OpRow, dtype: str, torch: Any) -> None:
+    """The error against float64 is at most twice PyTorch's, or 4 units in the last place."""
+    for sample in each_sample(row, dtype):
+        if sample.torch:
+            continue
+        tensors = tensors_of(row, sample)
+        outputs = call(row.function, tensors, sample)
+        cotangents = cotangents_for(row, outputs)
+        wide = [x.astype(np.float64) if x.dtype.kind == "f" else x for x in sample.inputs]
+        ours = [out.numpy() for out in outputs] + gradients(outputs, tensors, cotangents)
+        exact = list(reference_outputs(row, wide, sample))
+        exact += reference_gradients(row, sample, cotangents)
+        theirs = torch_results(torch, row, sample, cotangents)
+        for i, (x, y, right) in enumerate(zip(ours, theirs, exact, strict=True)):
+            single = row.elementwise and (i < len(outputs) or row.cancels == 1)
+            allowed = max(2 * error_in_ulps(y, right, single), 4.0)
+            assert error_in_ulps(x, right, single) <= allowed
+
+
+# Derivatives
+
+
+@row_test(DIFFERENTIABLE)
+def test_gradient_against_complex_step(row: OpRow) -> None:
+    """Every element of a vector-Jacobian product, to 1e-10 of f(x + ih)."""
+    for sample in each_sample(row):
+        tensors = tensors_of(row, sample)
+        outputs = call(row.function, tensors, sample)
+        cotangents = cotangents_for(row, outputs)
+        found = gradients(outputs, tensors, cotangents)
+        expected = reference_gradients(row, sample, cotangents)
+        scale = [np.abs(g).max(initial=0.0) for g in cotangents]
+        for gradient, right in zip(found, expected, strict=True):
+            assert_close(gradient, right, 1e-10, row, scale)
+
+
+@row_test(DIFFERENTIABLE)
+def test_gradient_against_finite_differences(row: OpRow) -> None:
+    """gradcheck agrees: five points, one random projection for each sample."""
+    for sample in each_sample(row):
+        if sample.smooth and all(array.size for array in sample.inputs):
+            ta.gradcheck(
+                lambda *xs, s=sample: call(row.function, xs, s), tensors_of(row, sample), fast=True
+            )
+
+
+def second_order(row: OpRow, samples: list[Sample]) -> None:
+    for sample in samples:
+        ta.gradgradcheck(
+            lambda *xs, s=sample: call(row.function, xs, s), tensors_of(row, sample), fast=True
+        )
+
+
+def fit_for_differences(row: OpRow, limit: int) -> list[Sample]:
+    sizes = [(s, sum(x.size for x in s.inputs)) for s in samples_of(row) if s.smooth]
+    return [s for s, size in sizes if 0 < size <= limit and all(x.size for x in s.inputs)]
+
+
+@row_test(DIFFERENTIABLE)
+def test_second_order(row: OpRow) -> None:
+    """Gradients are differentiable, and their derivatives right."""
+    second_order(row, fit_for_differences(row, 40)[:6])
+
+
+@pytest.mark.deep
+@row_test(DIFFERENTIABLE)
+def test_second_order_on_all_samples(row: OpRow) -> None:
+    second_order(row, fit_for_differences(row, 1000))
+
+
+@row_test(DIFFERENTIABLE)
+def test_gradient_with_a_graph_is_the_same_gradient(row: OpRow) -> None:
+    """Rules run on arrays, or on Tensors when a graph is wanted: both give the same numbers."""
+    for sample in each_sample(row):
+        tensors = tensors_of(row, sample)
+        outputs = call(row.function, tensors, sample)
+        cotangents = cotangents_for(row, outputs)
+        graph = gradients(outputs, tensors, cotangents, create_graph=True)
+        plain = gradients(outputs, tensors, cotangents)
+        scale = [np.abs(g).max(initial=0.0) for g in cotangents]
+        for first, second in zip(graph, plain, strict=True):
+            assert_close(first, second, 1e-11, row, scale)
+
+
+@row_test(DIFFERENTIABLE)
+def test_gradient_is_linear_in_the_cotangent(row: OpRow) -> None:
+    """vjp(0) = 0 and vjp(2g) = 2 vjp(g), exactly: a rule that forgets its cotangent fails."""
+    for sample in each_sample(row):
+        tensors = tensors_of(row, sample)
+        outputs = call(row.function, tensors, sample)
+        cotangents = cotangents_for(row, outputs)
+        once = gradients(outputs, tensors, cotangents, retain_graph=True)
+        twice = gradients(outputs, tensors, [2 * g for g in cotangents], retain_graph=True)
+        none = gradients(outputs, tensors, [0 * g for g in cotangents])
+        for one, two, zero in zip(once, twice, none, strict=True):
+            np.testing.assert_array_equal(two, 2 * one)
+            np.testing.assert_array_equal(zero, np.zeros_like(zero))
+
+
+# Against PyTorch
+
+
+def torch_tensors(torch: Any, row: OpRow, sample: Sample) -> list[Any]:
+    tensors = [torch.tensor(np.array(array)) for array in sample.inputs]
+    for position in row.positions(sample):
+        tensors[position].requires_grad_()
+    return tensors
+
+
+def torch_call(row: OpRow, tensors: list[Any], sample: Sample) -> tuple[Any, ...]:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # PyTorch's own, on variances without degrees of freedom
+        found = row.torch(*tensors, **sample.options)  # type: ignore[operator]
+    return tuple(found) if isinstance(found, (tuple, list)) else (found,)
+
+
+def torch_gradients(torch: Any, outputs: Any, inputs: Any, given_: Any, **options: Any) -> list:
+    pairs = [(out, g) for out, g in zip(outputs, given_, strict=True) if out.requires_grad]
+    if not pairs:
+        return [torch.zeros_like(x) for x in inputs]
+    starts, sent = zip(*pairs, strict=True)
+    found = torch.autograd.grad(starts, inputs, sent, allow_unused=True, **options)
+    return [torch.zeros_like(x) if g is None else g for g, x in zip(found, inputs, strict=True)]
+
+
+def torch_results(torch: Any, row: OpRow, sample: Sample, cotangents: list[Array]) -> list[Array]:
+    """Values and gradients."""
+    tensors = torch_tensors(torch, row, sample)
+    outputs = torch_call(row, tensors, sample)
+    inputs = [tensor for tensor in tensors if tensor.requires_grad]
+    given_ = [torch.tensor(g) for g in cotangents]
+    found = torch_gradients(torch, outputs, inputs, given_)
+    return [x.detach().numpy(force=True) for x in (*outputs, *found)]
+
+
+@row_test([row for row in ROWS if callable(row.torch)])
+def test_pytorch_agrees(row: OpRow, torch: Any) -> None:
+    """Values to 1e-12 and gradients to 1e-11 of PyTorch's, in float64."""
+    for sample in each_sample(row):
+        if sample.torch:
+            continue
+        tensors = tensors_of(row, sample)
+        outputs = call(row.function, tensors, sample)
+        cotangents = cotangents_for(row, outputs)
+        theirs = torch_results(torch, row, sample, cotangents)
+        for out, right in zip(outputs, theirs, strict=False):
+            assert out.dtype == right.dtype
+            if right.dtype.kind == "f":
+                assert_close(out.numpy(), right, 1e-12, row)
+            else:
+                np.testing.assert_array_equal(out.numpy(), right, strict=True)
+        if row.differentiable:
+            found = gradients(outputs, tensors, cotangents)
+            scale = [np.abs(g).max(initial=0.0) for g in cotangents]
+            for gradient, right in zip(found, theirs[len(outputs) :], strict=True):
+                assert_close(gradient, right, 1e-11, row, scale)
+
+
+@row_test([row for row in DIFFERENTIABLE if callable(row.torch)])
+def test_pytorch_agrees_in_second_order(row: OpRow, torch: Any) -> None:
+    """Derivatives of the gradients with respect to inputs and cotangents."""
+    for sample in each_sample(row):
+        if sample.torch or not sample.smooth or not all(x.size for x in sample.inputs):
+            continue
+        tensors = tensors_of(row, sample)
+        outputs = call(row.function, tensors, sample)
+        cotangents = cotangents_for(row, outputs)
+        inputs = [tensor for tensor in tensors if tensor.requires_grad]
+        given_ = [ta.tensor(g, requires_grad=True) for g in cotangents]
+        first = ta.grad(outputs, inputs, given_, create_graph=True, allow_unused=True)
+        kept = [g for g in first if g is not None and g.requires_grad]
+        again = [signed(np.random.default_rng(i), g) for i, g in enumerate(first) if g is not None]
+        pairs = [(g, a) for g, a in zip((g for g in first if g is not None), again, strict=True)]
+        kept = [(g, a) for g, a in pairs if g.requires_grad]
+        variables = [*inputs, *given_]
+        second = ta.grad(
+            [g for g, _ in kept], variables, [wrap(a) for _, a in kept], allow_unused=True
+        ) if kept else [None] * len(variables)  # fmt: skip
+
+        theirs = torch_tensors(torch, row, sample)
+        their_outputs = torch_call(row, theirs, sample)
+        their_inputs = [tensor for tensor in theirs if tensor.requires_grad]
+        their_given = [torch.tensor(g, requires_grad=True) for g in cotangents]
+        their_first = torch_gradients(
+            torch, their_outputs, their_inputs, their_given, create_graph=True
+        )
+        present = [g for g, ours in zip(their_first, first, strict=True) if ours is not None]
+        their_second = torch_gradients(
+            torch, present, [*their_inputs, *their_given], [torch.tensor(a) for a in again]
+        )
+        scale = [np.abs(a).max(initial=0.0) for a in (*cotangents, *again)]
+        for ours, right in zip(second, their_second, strict=True):
+            found = np.zeros(right.shape) if ours is None else ours.numpy()
+            assert_close(found, right.detach().numpy(force=True), 1e-11, row, scale)
+
+
+# Memory
+
+
+def gaps(x: Array) -> Array:
+    """Every second place of memory that is full of NaN: a read beside the point would show."""
+    fill = {"f": np.nan, "b": True}.get(x.dtype.kind, 2**40)
+    if not x.ndim:
+        buffer = np.full(2, fill, x.dtype)
+        buffer[1] = x
+        return buffer[1:2].reshape(())
+    buffer = np.full((*x.shape[:-1], 2 * x.shape[-1]), fill, x.dtype)
+    buffer[..., ::2] = x
+    return buffer[..., ::2]
+
+
+def misaligned(x: Array) -> Array:
+    view = np.empty(x.nbytes + 1, np.uint8)[1:].view(x.dtype).reshape(x.shape)
+    view[...] = x
+    return view
+
+
+def read_only(x: Array) -> Array:
+    x = np.array(x, order="C")
+    x.setflags(write=False)
+    return x
+
+
+LAYOUTS: dict[str, Callable[[Array], Array]] = {
+    "C": lambda x: np.array(x, order="C"),
+    "Fortran": lambda x: np.array(x, order="F"),
+    "reversed": lambda x: np.flip(np.array(np.flip(x), order="C")),
+    "step 2 with NaN gaps": gaps,
+    "transposed": lambda x: (
+        np.array(x.swapaxes(-1, -2), order="C").swapaxes(-1, -2) if x.ndim > 1 else np.array(x)
+    ),
+    "stride 0": lambda x: np.broadcast_to(np.array(x[:1]), x.shape) if x.size else np.array(x),
+    "misaligned": misaligned,
+    "read-only": read_only,
+}
+LAYOUTS["stride 0"] = lambda x: (
+    np.broadcast_to(np.array(x[:1]), x.shape) if x.ndim and x.size else np.array(x)
+)
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@row_test()
+def test_memory_layout_makes_no_difference(row: OpRow, layout: str) -> None:
+    """However inputs and cotangents lie in memory, values and gradients are bitwise the same."""
+    lay = LAYOUTS[layout]
+    for dtype in ("float32", "float64"):
+        for sample in each_sample(row, dtype):
+            results = []
+            for place in (lambda x: np.array(lay(x), order="C"), lay):
+                tensors = tensors_of(row, sample, place)
+                outputs = call(row.function, tensors, sample)
+                results.append([bits(out) for out in outputs])
+                if row.differentiable:
+                    given_ = [wrap(place(g)) for g in cotangents_for(row, outputs)]
+                    inputs = [x for x in tensors if x.requires_grad]
+                    found = ta.grad(outputs, inputs, given_, allow_unused=True)
+                    results[-1] += [g if g is None else bits(g) for g in found]
+            assert results[0] == results[1]
+
+
+@row_test()
+def test_purity(row: OpRow) -> None:
+    """A call changes nothing but its result, and a second call gives the same one bitwise.
+
+    Inputs, cotangents, NumPy's random numbers and its error settings stay; no gradient shares
+    memory with another one, with an input, an output or a cotangent.
+    """
+    for sample in each_sample(row):
+        tensors = tensors_of(row, sample)
+        before = [bits(x) for x in tensors]
+        random, settings = np.random.get_state()[1].tobytes(), np.geterr()
+        results = []
+        for _ in range(2):
+            outputs = call(row.function, tensors, sample)
+            results.append([bits(out) for out in outputs])
+            if row.differentiable:
+                given_ = [wrap(g) for g in cotangents_for(row, outputs)]
+                sent = [bits(g) for g in given_]
+                inputs = [x for x in tensors if x.requires_grad]
+                found = ta.grad(outputs, inputs, given_, allow_unused=True)
+                results[-1] += [g if g is None else bits(g) for g in found]
+                arrays = [g.data for g in found if g is not None]
+                others = [x.data for x in (*given_, *tensors, *outputs)]
+                for i, array in enumerate(arrays):
+                    for other in (*arrays[:i], *others):
+                        assert not np.shares_memory(array, other)
+                assert [bits(g) for g in given_] == sent
+        assert results[0] == results[1]
+        assert [bits(x) for x in tensors] == before
+        assert np.random.get_state()[1].tobytes() == random
+        assert np.geterr() == settings
+
+
+@row_test()
+def test_outputs_are_freed_without_the_garbage_collector(row: OpRow, no_gc: None) -> None:
+    """An output dies with its last reference, and lets go of its inputs: no reference cycles."""
+    for sample in each_sample(row):
+        for backward in (False, True):
+            tensors = tensors_of(row, sample)
+            outputs = call(row.function, tensors, sample)
+            if backward and row.differentiable:
+                gradients(outputs, tensors, cotangents_for(row, outputs))
+            passed_on = {id(x) for x in tensors}
+            watched = [weakref.ref(out) for out in outputs if id(out) not in passed_on]
+            del outputs
+            assert [ref() for ref in watched] == [None] * len(watched)
+            assert all(x.data.flags.writeable for x in tensors)
+    assert not gc.isenabled()
+
+
+# Special values
+
+
+def with_special(rng: np.random.Generator, row: OpRow, sample: Sample) -> Any:
+    """The sample with one element replaced by NaN or an infinity, again and again."""
+    for position in row.positions(sample) or range(len(sample.inputs)):
+        x = sample.inputs[position]
+        if x.dtype.kind != "f" or not x.size:
+            continue
+        for value in (np.nan, np.inf, -np.inf):
+            changed = x.copy()
+            changed.flat[rng.integers(x.size)] = value
+            inputs = (*sample.inputs[:position], changed, *sample.inputs[position + 1 :])
+            yield Sample(inputs, sample.options, sample.edge)
+
+
+@row_test()
+def test_nan_and_inf_go_where_they_belong(row: OpRow) -> None:
+    """One NaN or infinity at a time: the reference's value, and every other element unchanged.
+
+    So a NaN in one row, head or sample leaves the others bitwise as they were, and one behind a
+    mask shows nowhere.
+    """
+    rng = np.random.default_rng(1)
+    for sample in each_sample(row):
+        clean = [x.numpy() for x in call(row.function, tensors_of(row, sample), sample)]
+        clean_right = reference_outputs(row, list(sample.inputs), sample)
+        for special in with_special(rng, row, sample):
+            found = [x.numpy() for x in call(row.function, tensors_of(row, special), special)]
+            with np.errstate(all="ignore"):
+                expected = reference_outputs(row, list(special.inputs), special)
+            for out, right, old, old_right in zip(found, expected, clean, clean_right, strict=True):
+                same = each_bits(right) == each_bits(old_right)
+                assert bits(out.reshape(-1)[same]) == bits(old.reshape(-1)[same])
+                if right.dtype.kind == "f":
+                    assert_close(out, right, 1e-12, row)
+                else:
+                    np.testing.assert_array_equal(out, right)
+
+
+@row_test([row for row in ROWS if callable(row.torch)])
+def test_pytorch_agrees_about_nan_and_inf(row: OpRow, torch: Any) -> None:
+    """Values, and gradients up to the difference of NaN and inf, where one element is either."""
+    if row.special_torch:
+        pytest.skip(f"{row.name}: {row.special_torch}")
+    rng = np.random.default_rng(2)
+    for sample in each_sample(row):
+        if sample.torch or sample.special_torch:
+            continue
+        for special in with_special(rng, row, sample):
+            tensors = tensors_of(row, special)
+            outputs = call(row.function, tensors, special)
+            cotangents = cotangents_for(row, outputs)
+            ours = [x.numpy() for x in outputs]
+            if row.differentiable:
+                ours += gradients(outputs, tensors, cotangents)
+            theirs = torch_results(torch, row, special, cotangents)
+            for i, (x, right) in enumerate(zip(ours, theirs, strict=True)):
+                if i >= len(outputs):  # which of the two a slope is depends on the order of steps
+                    x, right = (np.where(np.isfinite(a), a, np.nan) for a in (x, right))
+                if right.dtype.kind == "f":
+                    assert_close(x, right, 1e-11, row, 1.0)
+                else:
+                    np.testing.assert_array_equal(x, right)
+
+
+# Broadcasting
+
+
+def check_broadcast(row: OpRow, sample: Sample) -> None:
+    """Value, and along a random direction the derivative, of two inputs of any shapes."""
+    tensors = tensors_of(row, sample)
+    outputs = call(row.function, tensors, sample)
+    (right,) = reference_outputs(row, list(sample.inputs), sample)
+    assert outputs[0].shape == right.shape
+    assert_close(outputs[0].numpy(), right, 1e-12, row)
+    cotangents = cotangents_for(row, outputs)
+    found = gradients(outputs, tensors, cotangents)
+    rng = np.random.default_rng(3)
+    for i, gradient in enumerate(found):
+        position = row.positions(sample)[i]
+        x = sample.inputs[position]
+        assert gradient.shape == x.shape
+        direction = signed(rng, x)
+        moved = [y.astype(complex) for y in sample.inputs]
+        moved[position] = moved[position] + 1j * STEP * direction
+        (changed,) = reference_outputs(row, moved, sample)
+        expected = (changed.imag / STEP * cotangents[0]).sum()
+        scale = np.abs(gradient).sum() + 1
+        assert abs((gradient * direction).sum() - expected) <= 1e-10 * scale
+
+
+@row_test([row for row in ROWS if row.broadcasts])
+def test_broadcasting(row: OpRow) -> None:
+    """Any two shapes that broadcast: the engine sums the gradients back."""
+
+    @given(hnp.mutually_broadcastable_shapes(num_shapes=2, max_dims=4, min_side=0, max_side=3))
+    def check(shapes: Any) -> None:
+        rng = np.random.default_rng(4)
+        first, second = (rng.uniform(0.5, 2.0, shape) for shape in shapes.input_shapes)
+        check_broadcast(row, Sample((first, second)))
+
+    check()
+
+
+@given(
+    hnp.mutually_broadcastable_shapes(
+        signature="(n?,k),(k,m?)->(n?,m?)", max_dims=3, min_side=0, max_side=3
+    )
+)
+def test_broadcasting_of_matmul(shapes: Any) -> None:
+    """Vectors, matrices and stacks of them, empty ones too."""
+    rng = np.random.default_rng(5)
+    first, second = (rng.standard_normal(shape) for shape in shapes.input_shapes)
+    check_broadcast(BY_NAME["matmul"], Sample((first, second)))
+
+
+@given(
+    hnp.mutually_broadcastable_shapes(num_shapes=3, max_dims=3, min_side=0, max_side=3),
+    st.integers(0, 100),
+)
+def test_broadcasting_of_where(shapes: Any, seed: int) -> None:
+    """The condition broadcasts as well."""
+    rng = np.random.default_rng(seed)
+    condition, x, y = (rng.standard_normal(shape) for shape in shapes.input_shapes)
+    sample = Sample((np.asarray(condition > 0), x, y))
+    tensors = tensors_of(BY_NAME["where"], sample)
+    out = ta.where(*tensors)
+    right = np.where(sample.inputs[0], x, y)
+    np.testing.assert_array_equal(out.numpy(), right, strict=True)
+    grad = signed(rng, right)
+    found = gradients((out,), tensors, [grad])
+    for gradient, chosen, array in zip(found, (condition > 0, condition <= 0), (x, y), strict=True):
+        full = np.where(np.broadcast_to(chosen, right.shape), grad, 0)
+        extra = full.ndim - array.ndim
+        axes = tuple(i for i in range(full.ndim) if i < extra or array.shape[i - extra] == 1)
+        expected = full.sum(axis=axes, keepdims=True).reshape(array.shape)
+        np.testing.assert_allclose(gradient, expected, rtol=1e-13, atol=1e-14)
+
+
+# Errors
+
+
+@row_test()
+def test_bad_calls_are_refused(row: OpRow) -> None:
+    """The exception a reader would expect, saying what was wanted and what came.
+
+    A failed call leaves the random numbers where they were.
+    """
+    state = ta.get_rng_state()
+    for number, bad in enumerate(row.errors):
+        with pytest.raises(bad.exception, match=bad.match) as caught:
+            bad.call()
+        assert not isinstance(caught.value, AssertionError), number
+    assert ta.get_rng_state() == state
+
+
+def test_bad_calls_are_refused_without_assertions() -> None:
+    """`python -O` removes assertions; no check depends on one."""
+    code = """
+import re, sys
+from table import ROWS
+if __debug__:
+    sys.exit("assertions are on")
+for row in ROWS:
+    for bad in row.errors:
+        try:
+            bad.call()
+        except Exception as error:
+            if not isinstance(error, bad.exception) or not re.search(bad.match, str(error)):
+                print(row.name, bad.match, repr(error))
+        else:
+            print(row.name, bad.match, "was not raised")
+"""
+    run = subprocess.run(
+        [sys.executable, "-O", "-c", code],
+        cwd=Path(__file__).parent, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert run.returncode == 0, run.stderr
+    assert run.stdout == ""
