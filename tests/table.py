@@ -568,7 +568,7 @@ ROWS: list[OpRow] = [
         reaches=("var",),
         errors=[error(lambda: INTS.var(), TypeError, "var needs a floating dtype, got int64")],
     ),
-    reduction_row("std", ref.std, on.std_samples, cancels=100.0),
+    reduction_row("std", ref.std, on.std_samples, reaches=("std",), cancels=100.0),
     reduction_row(
         "max",
         ref.extreme("max"),
@@ -1401,6 +1401,7 @@ EXCLUDED = {
         ],
         "checks arguments; reached by the errors of the functions that call it",
     ),
+    "F.without_hidden": "a step of attention; tested with the attention modules",
     "F.attention_weights": "no graph by design; tested with the attention modules",
     **dict.fromkeys(
         [

@@ -80,7 +80,7 @@ def exp_shifted(row, shift, out, half, other, half_bits, other_bits):
         r = (x - n * LN2_HIGH) - n * LN2_LOW
         p = ((((C0 * r + C1) * r + C2) * r + C3) * r + C4) * r + C5
         out[j] = (p * (r * r) + r) + ONE
-        power = np.int32(n)
+        power = np.int32(n if n == n else ZERO)  # a NaN has no integer; r keeps it
         first = power >> np.int32(1)
         half_bits[j] = (first + np.int32(127)) << np.int32(23)
         other_bits[j] = (power - first + np.int32(127)) << np.int32(23)
@@ -315,11 +315,11 @@ def cross_entropy_backward(
 def layer_norm_rows(x, weight, bias, eps, out, means, inv_stds):
     columns = x.shape[1]
     for i in range(len(x)):
-        total = 0.0
+        total = np.float64(0)  # not 0.0, which NumPy would let a float32 narrow
         for j in range(columns):
             total += x[i, j]
         mean = total / columns
-        squares = 0.0
+        squares = np.float64(0)
         for j in range(columns):
             distance = x[i, j] - mean
             squares += distance * distance
@@ -335,7 +335,7 @@ def layer_norm_backward_rows(grad, x, weight, means, inv_stds, dx, dweight, dbia
     columns = x.shape[1]
     for i in range(len(x)):
         mean, inv_std = means[i], inv_stds[i]
-        g_sum = gn_sum = 0.0
+        g_sum = gn_sum = np.float64(0)
         for j in range(columns):
             normal = (x[i, j] - mean) * inv_std
             g = np.float64(grad[i, j]) * weight[j]

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, TypeVar
 
+import numpy as np
+
 from ..backend import to_device
 from ..checks import checked_dtype, require_float
 from ..errors import DtypeError, ShapeError

@@ -47,7 +47,7 @@ class PositionalEncoding(Module):
         return self.dropout(x + positions(table, x))
 
     def converted_buffer(self, name: str, dtype: np.dtype) -> Tensor:
-        """P in another dtype: from the formula again, unless a table of somebody's own was loaded."""
+        """P in another dtype: by the formula again, unless somebody loaded a table of his own."""
         exact = sinusoids(*self.P.shape[1:])[None]
         if name != "P" or not np.array_equal(self.P.numpy(), exact.astype(self.P.dtype)):
             return super().converted_buffer(name, dtype)

@@ -95,6 +95,10 @@ def _(grad, x, y):
 @pow.vjp("y")
 def _(grad, x, y, out):
     # At x = 0 and y >= 0 the power stays 0 (or 1) while y moves: out * log(x) would be 0 * -inf.
+    if isinstance(x, (int, float)):
+        if x == 0:
+            return grad * where(greater_equal(y, 0), 0.0, -math.inf * out)
+        return grad * out * (math.log(x) if x > 0 else math.nan)
     flat = logical_and(equal(x, 0), greater_equal(y, 0))
     return grad * where(flat, 0.0, out * log(where(flat, 1.0, x)))
 

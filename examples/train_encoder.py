@@ -1,0 +1,160 @@
+"""Train a Transformer encoder to stress English words, on a CPU in about a minute.
+
+The phonemes of a word go in (D EH M AH K R AE T); for each vowel comes out whether it is
+unstressed, carries the primary stress (ˈ) or a secondary one (ˌ). An ending can move the stress, as
+in democrat, democracy, democratic, so every vowel has to look at the whole word: attention's work.
+
+  python examples/train_encoder.py                              train, score, draw
+  python examples/train_encoder.py --predict history historic   ask the trained encoder
+  python examples/train_encoder.py --no-positions               one that is blind to order
+"""
+
+from __future__ import annotations
+
+import os
+
+# Matrices as small as these gain little from a second BLAS thread, and wait long for one that
+# another program holds up. NumPy reads this when it is imported.
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+
+import argparse
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import stress_data
+from stress_data import PAD, PHONEMES, Words, score
+from training import argument_parser, start
+
+import tinyattn as ta
+from tinyattn import functional as F
+from tinyattn import masks, nn, optim, viz
+
+SHOWN = ["democrat", "democracy", "democratic", "history", "historic"]  # all of them held out
+
+
+class StressTagger(nn.Module):
+    """Phoneme ids (B, T) to the scores of the three stresses at each position (B, T, 3)."""
+
+    def __init__(self, args: argparse.Namespace) -> None:
+        super().__init__()
+        d_model, dropout = args.d_model, args.dropout
+        self.embedding = nn.Embedding(len(PHONEMES), d_model, padding_idx=PAD)
+        self.positions = None if args.no_positions else nn.PositionalEncoding(d_model)
+        self.dropout = nn.Dropout(dropout)
+        attention = nn.MultiHeadedAttention(args.heads, d_model, dropout)
+        feed_forward = nn.PositionwiseFeedForward(d_model, 2 * d_model, dropout)
+        layer = nn.EncoderLayer(d_model, attention, feed_forward, dropout)
+        self.encoder = nn.Encoder(layer, args.layers)
+        self.output = nn.Linear(d_model, 3)
+
+    def forward(self, ids: np.ndarray) -> ta.Tensor:
+        x = self.embedding(ids)  # (B, T, D)
+        if self.positions is not None:
+            x = self.positions(x)
+        x = self.encoder(self.dropout(x), mask=masks.padding(ids, PAD))
+        return self.output(x)  # (B, T, 3)
+
+
+def batches(lengths: np.ndarray, size: int, seed: int) -> Iterator[np.ndarray]:
+    """Which words are in the first batch, in the second, and so on without end.
+
+    The words of a batch are of similar length, so that little of it is padding.
+    """
+    rng = np.random.default_rng(seed)
+    size = min(size, len(lengths))
+    whole = len(lengths) - len(lengths) % size
+    while True:
+        rows = rng.permutation(len(lengths))[:whole]
+        pieces = [rows[first : first + 16 * size] for first in range(0, whole, 16 * size)]
+        pieces = [piece[np.argsort(lengths[piece], kind="stable")] for piece in pieces]
+        yield from rng.permutation(np.concatenate(pieces).reshape(-1, size))
+
+
+@ta.no_grad()
+def predict(model: nn.Module, words: Words) -> np.ndarray:
+    """The likeliest stress at each position: (N, T)."""
+    model.eval()
+    predicted = np.zeros_like(words.targets)
+    by_length = np.argsort(words.lengths, kind="stable")
+    for rows in np.array_split(by_length, 1 + len(by_length) // 500):
+        longest = words.lengths[rows].max()
+        predicted[rows, :longest] = model(words.ids[rows, :longest]).argmax(-1).cpu().numpy()
+    return predicted
+
+
+def show(model: nn.Module, words: Words, out: Path) -> None:
+    """Print how the model stresses some words, and draw what its last layer attends to in them."""
+    marks = "utf" in (sys.stdout.encoding or "").lower()  # else stress is written as digits
+    for word, ids, guess, truth in zip(
+        words.words, words.ids, predict(model, words), words.targets, strict=True
+    ):
+        guess, truth = (stress_data.render(ids, stress, marks) for stress in (guess, truth))
+        verdict = "right" if guess == truth else f"wrong: {truth}"
+        origin = "held out" if stress_data.in_test(word) else "in training"
+        print(f"  {word:<14}  {guess:<32}  {origin:<11}  {verdict}")
+
+    ids = words.ids[:3, : words.lengths[:3].max()]  # more words would make the picture too large
+    with ta.no_grad():
+        model.eval()(ids)
+    weights = model.encoder.layers[-1].self_attn.attention_weights  # (B, H, T, T)
+    symbols = [[PHONEMES[i] for i in row if i != PAD] for row in ids]
+    heads = range(1, weights.shape[1] + 1)
+    titles = [f"{word}, head {head}" for word in words.words[:3] for head in heads]
+    figure = viz.show_heatmaps(
+        weights, titles=titles, xticks=symbols, yticks=symbols, mask=masks.padding(ids, PAD)
+    )
+    figure.savefig(out / "attention.png", dpi=120)
+
+
+def main() -> None:
+    parser = argument_parser(
+        __doc__, short=150, steps=1300, batch_size=256, lr=5e-3, dropout=0.0, d_model=64, heads=4,
+        layers=4, out=Path("runs/encoder"),
+    )  # fmt: skip
+    parser.add_argument("--predict", nargs="+", metavar="WORD", help="stress words; train nothing")
+    run = start(parser, StressTagger)
+    args, model = run.args, run.model
+    if args.predict:
+        try:
+            words = stress_data.encode_words(args.predict)
+        except ValueError as error:
+            parser.error(str(error))
+        show(model, words, args.out)
+        return
+
+    began = time.perf_counter()
+    training, test = stress_data.load()
+    print(f"{sum(p.numel() for p in model.parameters()):,} parameters, {args.steps} steps of "
+          f"{args.batch_size} words; {len(training.words):,} words to learn from, "
+          f"{len(test.words):,} held out")  # fmt: skip
+    for rows in run.steps(batches(training.lengths, args.batch_size, args.seed)):
+        longest = training.lengths[rows].max()
+        ids, targets = training.ids[rows, :longest], training.targets[rows, :longest]  # (B, T)
+        logits = model(ids)  # (B, T, 3)
+        # Consonants and padding have the target that cross_entropy leaves out.
+        loss = F.cross_entropy(logits.reshape(-1, 3), targets.reshape(-1))
+        run.optimizer.zero_grad()
+        loss.backward()
+        optim.clip_grad_norm_(model.parameters(), 1.0)
+        run.optimizer.step()
+        run.schedule.step()
+        accuracy, _ = score(logits.argmax(-1).cpu().numpy(), targets)
+        run.record(loss, accuracy)
+
+    print(f"\n{'on held-out words':<36}{'vowels right':>14}{'words right':>14}")
+    for name, (vowels, whole) in {
+        "most frequent stress of each vowel": stress_data.majority_baseline(training, test),
+        "encoder" + ", no positions" * args.no_positions: score(predict(model, test), test.targets),
+    }.items():
+        print(f"{name:<36}{vowels:>14.1%}{whole:>14.1%}")
+    print("more baselines: python -m benchmarks.stress_baselines\n")
+    show(model, stress_data.encode_words(SHOWN), args.out)
+    print(f"\n{time.perf_counter() - began:.0f} seconds; loss.png, attention.png and the trained "
+          f"encoder are in {args.out}")  # fmt: skip
+
+
+if __name__ == "__main__":
+    main()

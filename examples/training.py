@@ -1,0 +1,171 @@
+"""What the training examples share around their loops: options, checkpoints, Ctrl-C."""
+
+from __future__ import annotations
+
+import argparse
+import shlex
+import signal
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from itertools import islice
+from pathlib import Path
+from threading import Event
+from typing import Any
+
+import numpy as np
+from tqdm import tqdm
+
+import tinyattn as ta
+from tinyattn import nn, optim, viz
+
+# Options that say how a program runs. All others make the run what it is: they are kept in its
+# checkpoint, and cannot change when it is resumed.
+FREE = ("out", "resume", "device", "predict")
+
+
+def at_least_one(text: str) -> int:
+    if int(text) < 1:
+        raise argparse.ArgumentTypeError(f"must be 1 or more, got {text}")
+    return int(text)
+
+
+def argument_parser(description: str, short: int, **defaults: Any) -> argparse.ArgumentParser:
+    """The options of a training example; `short` is how many steps a trial has."""
+    parser = argparse.ArgumentParser(
+        description=description, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+
+    def add(name: str, text: str, **options: Any) -> None:
+        default = "" if "action" in options else " (default: %(default)s)"
+        group.add_argument(name, help=text + default, **options)
+
+    group = parser.add_argument_group("training")
+    add("--steps", "batches to learn from", type=at_least_one, metavar="N")
+    trial = {"action": "store_const", "dest": "steps", "const": short}
+    add("--short", f"a trial, the same as --steps {short}", **trial)
+    add("--batch-size", "examples in a batch", type=at_least_one, metavar="B")
+    add("--lr", "highest learning rate", type=float)
+    add("--dropout", "its probability", type=float, metavar="P")
+    add("--seed", "of everything random", type=int)
+    group = parser.add_argument_group("encoder")
+    add("--d-model", "width", type=at_least_one, metavar="D")
+    add("--heads", "attention heads in a layer", type=at_least_one, metavar="H")
+    add("--layers", "encoder layers", type=at_least_one, metavar="N")
+    add("--no-positions", "do not tell it what stands where", action="store_true")
+    group = parser.add_argument_group("run")
+    add("--out", "folder for its files", type=Path)
+    add("--resume", "go on with the run in --out", action="store_true")
+    add("--device", "where to compute", choices=["cpu", "cuda"], default="cpu")
+    parser.set_defaults(seed=0, **defaults)
+    return parser
+
+
+class Run:
+    """A model in training: all that changes from step to step, and the files it leaves in a folder.
+
+    losses: one number for each step done.
+    """
+
+    def __init__(self, model: nn.Module, args: argparse.Namespace) -> None:
+        self.args = args
+        self.model = model.to(args.device)
+        self.optimizer = optim.AdamW(model.parameters(), args.lr, (0.9, 0.98), weight_decay=0.1)
+        warmup = min(100, args.steps // 10)
+        self.schedule = optim.CosineSchedule(self.optimizer, args.steps, warmup)
+        self.losses: list[float] = []
+
+    def save(self) -> None:
+        settings = {name: value for name, value in vars(self.args).items() if name not in FREE}
+        state: dict[str, Any] = {"settings": settings}
+        for name in ("model", "optimizer", "schedule"):
+            state[name] = getattr(self, name).state_dict()
+        state |= {"losses": ta.tensor(self.losses), "random": ta.get_rng_state()}
+        ta.save(state, self.args.out / "checkpoint.safetensors")
+
+    def restore(self, state: dict[str, Any]) -> None:
+        for name in ("model", "optimizer", "schedule"):
+            getattr(self, name).load_state_dict(state[name])
+        self.losses = state["losses"].tolist()
+        ta.set_rng_state(state["random"])
+
+    def steps(self, batches: Iterable[Any]) -> Iterator[Any]:
+        """The batches not learned from yet, with a progress bar; leaves the files at the end.
+
+        Ctrl-C ends it early, never in the middle of a step, and says how to go on.
+        """
+        self.model.train()
+        done, total = len(self.losses), self.args.steps
+        with ctrl_c() as stop, tqdm(total=total, initial=done, unit="step") as self.bar:
+            for batch in islice(batches, done, total):
+                yield batch
+                self.bar.update()
+                if stop.is_set():
+                    break
+        self.save()
+        self.draw_losses()
+        if len(self.losses) < total:
+            command = [arg for arg in sys.argv if arg != "--resume"]
+            print(f"stopped after {len(self.losses)} of {total} steps; go on from there with:")
+            print("  python", shlex.join([*command, "--resume"]))
+            sys.exit(130)  # what a shell expects of a program ended by Ctrl-C
+
+    def record(self, loss: ta.Tensor, accuracy: float) -> None:
+        """Note the loss of a step; now and then, show how it goes."""
+        self.losses.append(loss.item())
+        if len(self.losses) % 10 == 0:
+            recent = np.mean(self.losses[-50:])
+            self.bar.set_postfix_str(f"loss {recent:.3f}, accuracy {accuracy:.1%}", refresh=False)
+
+    def draw_losses(self) -> None:
+        figure = viz.plot_curves({"training": self.losses}, ylabel="Cross-entropy", smooth=50)
+        figure.savefig(self.args.out / "loss.png", dpi=120)
+
+
+def start(parser: argparse.ArgumentParser, build: Callable[[argparse.Namespace], nn.Module]) -> Run:
+    """A fresh run as the command line asks for, or the one it wants to go on with.
+
+    What cannot be done ends the program with one line that says why.
+    """
+    args, state = parser.parse_args(), None
+    try:
+        if args.resume or getattr(args, "predict", None):
+            path = args.out / "checkpoint.safetensors"
+            if not path.exists():
+                raise FileNotFoundError(f"{path} is not there yet: train first")
+            state = ta.load(path)
+            if "settings" not in state:
+                raise ValueError(f"{path} was not made by this program")
+            parser.set_defaults(**state["settings"])
+            args = parser.parse_args()  # an option that was given still wins
+            for name, value in state["settings"].items():
+                if getattr(args, name, value) != value:
+                    raise ValueError(
+                        f"the run in {args.out} has {name}={value}, which cannot become "
+                        f"{getattr(args, name)} on the way"
+                    )
+        args.out.mkdir(parents=True, exist_ok=True)
+        ta.manual_seed(args.seed)
+        run = Run(build(args), args)
+        if state is not None:
+            run.restore(state)
+    except (ValueError, KeyError, OSError) as error:
+        # The text of a KeyError would come in quotes.
+        parser.error(str(error.args[0] if isinstance(error, KeyError) else error))
+    return run
+
+
+@contextmanager
+def ctrl_c() -> Iterator[Event]:
+    """An event that the first Ctrl-C sets instead of interrupting; a second one interrupts."""
+    pressed = Event()
+
+    def press(*_: object) -> None:
+        pressed.set()
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
+    previous = signal.signal(signal.SIGINT, press)
+    try:
+        yield pressed
+    finally:
+        signal.signal(signal.SIGINT, previous)
