@@ -1,4 +1,4 @@
-"""Print the two commands of README.md, one a line: the console block that follows "Two commands"."""
+"""Print the two commands of README.md, one a line: the block that follows "Two commands"."""
 
 import re
 from pathlib import Path

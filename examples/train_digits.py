@@ -63,7 +63,7 @@ def patches(images: ta.Tensor) -> ta.Tensor:
 
 
 def load(seed: int = 0) -> tuple[ta.Tensor, np.ndarray, ta.Tensor, np.ndarray]:
-    """Images (N, 8, 8) with pixels from 0 to 1 and their digits (N,): for training, then held out."""
+    """Images (N, 8, 8), pixels from 0 to 1, and their digits (N,): for training, then held out."""
     data = load_digits()
     order = np.random.default_rng(seed).permutation(len(data.images))
     images, digits = data.images[order].astype(np.float32) / 16, data.target[order]
@@ -79,7 +79,7 @@ def batches(count: int, size: int, seed: int) -> Iterator[np.ndarray]:
 
 
 def draw(model: VisionTransformer, images: ta.Tensor, digits: np.ndarray, out: Path) -> None:
-    """Some images, and beside each how much its patches are looked at by the heads of the last layer."""
+    """Some images, and beside each what the heads of the last layer look at in it."""
     with ta.no_grad():
         read = model.eval()(images).argmax(-1).tolist()
     weights = model.encoder.layers[-1].self_attn.attention_weights.cpu().numpy()  # (B, H, 16, 16)
@@ -108,7 +108,7 @@ def main() -> None:
     began = time.perf_counter()
     images, digits, test_images, test_digits = load()
     print(f"{sum(p.numel() for p in model.parameters()):,} parameters, {args.steps} steps of "
-          f"{args.batch_size} images; {len(digits):,} images to learn from, {TEST} held out")  # fmt: skip
+          f"{args.batch_size}; {len(digits):,} images to learn from, {TEST} held out")  # fmt: skip
     images, test_images = images.to(args.device), test_images.to(args.device)
     for rows in run.steps(batches(len(digits), args.batch_size, args.seed)):
         logits = model(images[rows])  # (B, 10)

@@ -39,7 +39,7 @@ def test_a_short_run_prints_a_table_and_writes_json_and_a_plot(tmp_path: Path) -
     assert done.returncode == 0, done.stdout + done.stderr
     figures = json.loads(file.read_text())
     names = [row["name"] for row in figures["rows"]]
-    assert names[:2] == ["op exp forward", "op exp backward"]
+    assert names[:2] == ["op exp(-y) forward", "op exp(-y) backward"]
     assert all(name in done.stdout for name in names)
     for row in figures["rows"]:
         assert row["values"]["tinyattn"][0] is not None
