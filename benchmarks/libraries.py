@@ -45,7 +45,7 @@ class TinyAttn:
     def __init__(self, options: dict[str, Any]) -> None:
         import tinyattn as ta
 
-        self.ta, self.F, self.grad = ta, ta.functional, ta.grad
+        self.ta, self.F = ta, ta.functional
 
     def tensor(self, array: np.ndarray, requires_grad: bool = False) -> Any:
         return self.ta.tensor(array, requires_grad=requires_grad)
@@ -101,7 +101,7 @@ class Torch:
         import torch
 
         torch.set_num_threads(options["threads"])
-        self.torch, self.F, self.grad = torch, torch.nn.functional, torch.autograd.grad
+        self.torch, self.F = torch, torch.nn.functional
         self.fused = options["attention"] == "fused"
 
     def tensor(self, array: np.ndarray, requires_grad: bool = False) -> Any:

@@ -77,7 +77,9 @@ class Tensor(TensorBase):
         """The backend array itself: write to it to change the tensor, without recording.
 
         It is read-only while a recorded graph needs it, and always so for results of recorded
-        operations and for views of other tensors' memory. Assigning replaces the array.
+        operations and for views of other tensors' memory. A NumPy view taken from it earlier
+        cannot be locked: do not write through one while a graph is alive. Assigning replaces the
+        array by a copy of what is assigned, and a gradient of another shape is dropped.
         """
         array = self._data
         computed = self._node is not None and self._node.plan is not None
@@ -89,12 +91,11 @@ class Tensor(TensorBase):
             return
         if self._node is not None and self._node.plan is not None:
             raise GraphError("data of a computed tensor cannot be replaced: use detach() first")
-        array = value._data if isinstance(value, Tensor) else value
-        owns = type(array) is np.ndarray and array.base is None and array.dtype.isnative
-        array = array if owns else as_array(array, None, None)
+        array = as_array(value, None, None)
         if self._node is not None:
             require_float(array.dtype, "a tensor that requires gradients")
-            self._node.shape, self._node.dtype = array.shape, array.dtype
+            if (self._node.shape, self._node.dtype) != (array.shape, array.dtype):
+                self._node = Leaf(array)
         self._data = array
 
     @property
@@ -432,7 +433,7 @@ class Tensor(TensorBase):
                 "masked_fill or ta.cat, or write under ta.no_grad()"
             )
         check_writable(self)
-        value = value._data if isinstance(value, Tensor) else value
+        value = value._data if isinstance(value, Tensor) else as_array(value, None, None)
         try:
             self._data[ops.plain_index(index)] = value
         except ValueError as error:

@@ -161,6 +161,7 @@ def layer_norm_backward(
 
     dx = (g - mean(g) - n * mean(g * n)) / std, dweight = sum(grad * n), dbias = sum(grad).
     """
+    grad, x = in_order(grad), in_order(x)
     if saved is None:  # on Tensors: mean and deviation have to be part of the graph
         centred = x - x.mean(axis=-1, keepdims=True)
         inv_std = ((centred * centred).mean(axis=-1, keepdims=True) + eps) ** -0.5
@@ -303,7 +304,7 @@ def attention_backward(
 
 def sum_rows(x: Array) -> Array:
     """(N, D) -> (D,)."""
-    return x.sum(axis=0, dtype=wide(x.dtype)).astype(x.dtype)
+    return in_order(x).sum(axis=0, dtype=wide(x.dtype)).astype(x.dtype)
 
 
 def adam(

@@ -20,7 +20,9 @@ def wide(dtype: np.dtype) -> np.dtype:
 
 def in_order(x: Any) -> Any:
     """An array in C order: NumPy's loops for other strides differ in the last digit."""
-    return x if not hasattr(x, "flags") or x.flags.c_contiguous else x.copy(order="C")
+    if not hasattr(x, "flags") or (x.flags.c_contiguous and x.flags.aligned):
+        return x
+    return x.copy(order="C")
 
 
 def adds_in_pairs(array: Array, axis: Any) -> bool:

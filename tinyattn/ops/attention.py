@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from .. import kernels
 from ..backend import Array
+from ..kernels import in_order
 from ..kernels.reference import visible
 from ..op import op
 from .elementwise import where
@@ -27,11 +28,13 @@ def attention(
     q (B, H, Q, d), k (B, H, K, d), v (B, H, K, e) -> (B, H, Q, e); limits and mask as in
     `masked_softmax`; p and seed as in `dropout`.
     """
+    q, k, v = in_order(q), in_order(k), in_order(v)
     return kernels.attention(q, k, v, limits, mask, scale, p, seed)
 
 
 @attention.vjp("q", "k", "v")
 def _(grad, q, k, v, limits, mask, scale, p, seed, saved):
+    grad, q, k, v = (in_order(x) for x in (grad, q, k, v))
     return kernels.attention_backward(grad, q, k, v, limits, mask, scale, p, seed, saved)
 
 
@@ -40,7 +43,7 @@ def weighted_sum(
     weights: Array, values: Array, *, limits: Array | None, mask: Array | None
 ) -> Array:
     """weights (B, H, Q, K) times values (B, H, K, e), hidden pairs left out even if NaN."""
-    return kernels.weighted_sum(weights, values, limits, mask)
+    return kernels.weighted_sum(in_order(weights), in_order(values), limits, mask)
 
 
 @weighted_sum.vjp("weights")
@@ -52,4 +55,4 @@ def _(grad, values, shape, limits, mask):
 
 @weighted_sum.vjp("values")
 def _(grad, weights, limits, mask):
-    return kernels.weighted_sum(swap(weights), grad, limits, mask, True)
+    return kernels.weighted_sum(swap(in_order(weights)), in_order(grad), limits, mask, True)

@@ -8,6 +8,8 @@ from typing import Any
 from .. import kernels
 from ..backend import Array, matrix_product
 from ..errors import DtypeError, ShapeError
+from ..graph import TensorBase
+from ..kernels import in_order
 from ..op import op
 from .reduction import sum_to
 from .shape import expand, permute, reshape
@@ -28,7 +30,7 @@ def matmul(x: Array, y: Array) -> Array:
     """Products of vectors, matrices and stacks of matrices, by NumPy's and PyTorch's rules."""
     two = type(x) is type(y) and x.ndim == y.ndim == 2
     if two and x.dtype is y.dtype and x.shape[1] == y.shape[0]:  # by far the most frequent
-        return matrix_product(x, y)
+        return matrix_product(in_order(x), in_order(y))
     if not (hasattr(x, "dtype") and hasattr(y, "dtype")) or not x.ndim or not y.ndim:
         raise ShapeError("matmul takes arrays of at least one dimension; use * for numbers")
     inner = y.shape[-2] if y.ndim > 1 else y.shape[0]
@@ -39,9 +41,15 @@ def matmul(x: Array, y: Array) -> Array:
         )
     if x.dtype != y.dtype:
         raise DtypeError(f"matmul takes one dtype, got {x.dtype} and {y.dtype}: use .to(dtype)")
+    x, y = in_order(x), in_order(y)
     if x.ndim > 2 and y.ndim == 2:  # one large product is faster than a stack of small ones
         return matrix_product(rows(x), y).reshape(*x.shape[:-1], y.shape[-1])
     return matrix_product(x, y)
+
+
+def times(x: Any, y: Any) -> Any:
+    """x @ y in a derivative. Arrays go to BLAS as they lie: it takes a transpose without a copy."""
+    return matmul(x, y) if isinstance(x, TensorBase) else matrix_product(x, y)
 
 
 def as_matrices(grad: Any, shapes: list[tuple[int, ...]]) -> Any:
@@ -57,8 +65,9 @@ def as_matrices(grad: Any, shapes: list[tuple[int, ...]]) -> Any:
 
 @matmul.vjp("x")
 def _(grad, y, shapes):
+    y = in_order(y)
     y = reshape(y, target=(*y.shape, 1)) if y.ndim == 1 else y
-    product = matmul(as_matrices(grad, shapes), swap(y))
+    product = times(as_matrices(in_order(grad), shapes), swap(y))
     if len(shapes[0]) > 1:
         return product
     return reshape(sum_to(product, target=(1, *shapes[0])), target=shapes[0])
@@ -66,20 +75,20 @@ def _(grad, y, shapes):
 
 @matmul.vjp("y")
 def _(grad, x, shapes):
-    grad = as_matrices(grad, shapes)
+    grad, x = as_matrices(in_order(grad), shapes), in_order(x)
     if x.ndim == 1:
         x = reshape(x, target=(1, *x.shape))
     if len(shapes[1]) <= 2:  # shared by the whole stack: one product sums over it as well
-        product = matmul(swap(rows(x)), rows(grad))
+        product = times(swap(rows(x)), rows(grad))
     else:
-        product = matmul(swap(x), grad)
+        product = times(swap(x), grad)
     return product if len(shapes[1]) > 1 else reshape(product, target=shapes[1])
 
 
 @op
 def linear(x: Array, weight: Array, bias: Array | None = None) -> Array:
     """x @ weight.T + bias, for x (..., in), weight (out, in), bias (out,)."""
-    out = matrix_product(rows(x), weight.T)
+    out = matrix_product(rows(in_order(x)), in_order(weight).T)
     if bias is not None:
         out += bias
     return out.reshape(*x.shape[:-1], weight.shape[0])
@@ -92,7 +101,7 @@ def _(grad, weight):
 
 @linear.vjp("weight")
 def _(grad, x):
-    return matmul(swap(rows(grad)), rows(x))
+    return times(swap(rows(in_order(grad))), rows(in_order(x)))
 
 
 @linear.vjp("bias")
