@@ -26,7 +26,7 @@ from pathlib import Path
 import numpy as np
 import stress_data
 from stress_data import PAD, PHONEMES, Words, score
-from training import argument_parser, start
+from training import argument_parser, complain, start
 
 import tinyattn as ta
 from tinyattn import functional as F
@@ -121,7 +121,7 @@ def main() -> None:
         try:
             words = stress_data.encode_words(args.predict)
         except ValueError as error:
-            parser.error(str(error))
+            complain(error)
         show(model, words, args.out)
         return
 

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from itertools import islice
 from pathlib import Path
 from threading import Event
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 from tqdm import tqdm
@@ -25,15 +25,17 @@ FREE = ("out", "resume", "device", "predict")
 
 
 def at_least_one(text: str) -> int:
-    if int(text) < 1:
-        raise argparse.ArgumentTypeError(f"must be 1 or more, got {text}")
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"must be a whole number, 1 or more, got {text}")
     return int(text)
 
 
 def argument_parser(description: str, short: int, **defaults: Any) -> argparse.ArgumentParser:
     """The options of a training example; `short` is how many steps a trial has."""
     parser = argparse.ArgumentParser(
-        description=description, formatter_class=argparse.RawDescriptionHelpFormatter
+        usage="%(prog)s [options]",
+        description=description,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
 
     def add(name: str, text: str, **options: Any) -> None:
@@ -125,7 +127,7 @@ class Run:
 def start(parser: argparse.ArgumentParser, build: Callable[[argparse.Namespace], nn.Module]) -> Run:
     """A fresh run as the command line asks for, or the one it wants to go on with.
 
-    What cannot be done ends the program with one line that says why.
+    What cannot be done ends the program.
     """
     args, state = parser.parse_args(), None
     try:
@@ -151,8 +153,14 @@ def start(parser: argparse.ArgumentParser, build: Callable[[argparse.Namespace],
             run.restore(state)
     except (ValueError, KeyError, OSError) as error:
         # The text of a KeyError would come in quotes.
-        parser.error(str(error.args[0] if isinstance(error, KeyError) else error))
+        complain(error.args[0] if isinstance(error, KeyError) else error)
     return run
+
+
+def complain(reason: object) -> NoReturn:
+    """End the program with one line that says why."""
+    print(f"{Path(sys.argv[0]).name}: {reason}", file=sys.stderr)
+    sys.exit(2)
 
 
 @contextmanager

@@ -46,6 +46,12 @@ def as_array(data: Any, dtype: Any, device: str | None) -> Array:
     if dtype is None and not known and not isinstance(data, (np.ndarray, np.generic)):
         # Python floats have no precision of their own; PyTorch's default is float32.
         dtype = np.float32 if array.dtype.kind == "f" else None
+    if array.dtype.kind in "OSU":
+        text = repr(data)
+        raise DtypeError(
+            "tensors hold booleans, integers or floats up to 64 bits, got "
+            f"{array.dtype}: {text if len(text) < 60 else text[:57] + '...'}"
+        )
     wanted = checked_dtype(array.dtype if dtype is None else dtype)
     checked_dtype(array.dtype)
     array = array.astype(wanted)  # always a copy, and in native byte order
