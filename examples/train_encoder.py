@@ -1,8 +1,8 @@
 """Train a Transformer encoder to stress English words, on a CPU in about a minute.
 
-The phonemes of a word go in (D EH M AH K R AE T); for each vowel comes out whether it is
-unstressed, carries the primary stress (ˈ) or a secondary one (ˌ). An ending can move the stress, as
-in democrat, democracy, democratic, so every vowel has to look at the whole word: attention's work.
+The phonemes of a word go in (D EH M AH K R AE T); for each vowel comes out whether it is not
+stressed, carries the primary stress or a secondary one. An ending can move the stress, as in
+democrat, democracy, democratic, so a vowel has to look at the whole word: that is attention's work.
 
   python examples/train_encoder.py                              train, score, draw
   python examples/train_encoder.py --predict history historic   ask the trained encoder
@@ -111,7 +111,7 @@ def show(model: nn.Module, words: Words, out: Path) -> None:
 
 def main() -> None:
     parser = argument_parser(
-        __doc__, short=150, steps=1300, batch_size=256, lr=5e-3, dropout=0.0, d_model=64, heads=4,
+        __doc__, short=100, steps=1300, batch_size=256, lr=5e-3, dropout=0.0, d_model=64, heads=4,
         layers=4, out=Path("runs/encoder"),
     )  # fmt: skip
     parser.add_argument("--predict", nargs="+", metavar="WORD", help="stress words; train nothing")
