@@ -92,7 +92,7 @@ def show(model: nn.Module, words: Words, out: Path) -> None:
         words.words, words.ids, predict(model, words), words.targets, strict=True
     ):
         guess, truth = (stress_data.render(ids, stress, marks) for stress in (guess, truth))
-        verdict = "right" if guess == truth else f"wrong: {truth}"
+        verdict = "right" if guess == truth else f"should be {truth}"
         origin = "held out" if stress_data.in_test(word) else "in training"
         print(f"  {word:<14}  {guess:<32}  {origin:<11}  {verdict}")
 
@@ -157,4 +157,7 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        main()
+    except KeyboardInterrupt:  # before or after the training, where nothing is lost
+        sys.exit(130)

@@ -43,9 +43,12 @@ def argument_parser(description: str, short: int, **defaults: Any) -> argparse.A
         group.add_argument(name, help=text + default, **options)
 
     group = parser.add_argument_group("training")
+    training = group
+    group = training.add_mutually_exclusive_group()
     add("--steps", "batches to learn from", type=at_least_one, metavar="N")
     trial = {"action": "store_const", "dest": "steps", "const": short}
     add("--short", f"a trial, the same as --steps {short}", **trial)
+    group = training
     add("--batch-size", "examples in a batch", type=at_least_one, metavar="B")
     add("--lr", "highest learning rate", type=float)
     add("--dropout", "its probability", type=float, metavar="P")

@@ -826,7 +826,8 @@ def test_repr_shows_the_tree():
     assert "    (1): Dropout(p=0.5)" in text
     assert "(norm): LayerNorm((6,), eps=1e-05)" in repr(make_layer("pre", "relu"))
     assert repr(nn.Linear(2, 3)) == "Linear(2, 3, bias=True)"
-    assert repr(nn.Parameter([1.0])) == "Parameter(shape=(1,), dtype=float32, device='cpu')"
+    text = "Parameter containing:\ntensor([1.], requires_grad=True)"
+    assert repr(nn.Parameter([1.0])) == text
 
 
 def test_deepcopy_is_independent():

@@ -211,7 +211,7 @@ def root_of(tensor: Tensor) -> Node | Leaf:
     if tensor._node is None:
         raise GraphError(
             "this tensor was not recorded: none of its inputs requires gradients, or it was "
-            "computed under no_grad()"
+            "computed under no_grad(); make a leaf with requires_grad=True"
         )
     return tensor._node
 

@@ -39,6 +39,8 @@ def save(state: dict[str, Any], path: str | os.PathLike[str]) -> None:
     metadata = dict(zip(METADATA, ("1", structure, checksum(structure, arrays)), strict=True))
     content = to_bytes(arrays, metadata)
     path = Path(path)
+    if not path.parent.is_dir():
+        raise FileNotFoundError(f"there is no folder {path.parent} to save {path.name} in")
     handle, temporary = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
     try:
         with os.fdopen(handle, "wb") as file:

@@ -20,7 +20,7 @@ def checked_dtype(dtype: Any) -> np.dtype:
     try:
         checked = np.dtype(dtype)
     except TypeError:
-        raise DtypeError(f"not a dtype: {dtype!r}") from None
+        raise DtypeError(f'not a dtype: {dtype!r} (and devices are "cpu" and "cuda")') from None
     if checked.kind not in "biuf" or checked.itemsize > 8:
         raise DtypeError(f"tensors hold booleans, integers or floats up to 64 bits, got {checked}")
     # NumPy's one object for each native dtype, which a hot path may compare with `is`.

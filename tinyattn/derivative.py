@@ -64,7 +64,9 @@ class Plan:
         parents = node.parents
         gradients: list[Any] = [None] * len(parents)
         for rule, needed, covered in self.rules:
-            if type(needed) is int:
+            if graph:
+                result = self.run_on_tensors(rule, grad, needed, saved)
+            elif type(needed) is int:
                 result = rule(grad, saved[needed])
             else:
                 result = rule(grad, *[saved[i] for i in needed]) if needed else rule(grad)
@@ -84,7 +86,12 @@ class Plan:
                 gradients[i] = None
                 continue
             gradient = gradients[i]
-            if gradient is not None and (
+            if gradient is None:
+                raise GraphError(
+                    f"a derivative rule of {self.name} returned None instead of a gradient for "
+                    f"argument {i}: is its return missing?"
+                )
+            if (
                 gradient.shape != parent.shape
                 or gradient.dtype is not parent.dtype
                 or (type(gradient) is not ndarray and not graph)
@@ -92,6 +99,19 @@ class Plan:
                 gradients[i] = fit(gradient, parent, self.name)
         gradient = None
         return gradients
+
+    def run_on_tensors(self, rule: Any, grad: Any, needed: Any, saved: list[Any]) -> Any:
+        """A rule where a graph of the gradient is wanted, so that it records itself."""
+        try:
+            return rule(grad, *[saved[i] for i in ([needed] if type(needed) is int else needed)])
+        except TypeError as error:
+            if "__array_ufunc__" not in str(error):
+                raise
+            raise GraphError(
+                f"a derivative rule of {self.name} uses NumPy functions, which do not record "
+                "themselves: for derivatives of second order write it with operators and the "
+                "functions of tinyattn.ops (check_op can leave them out with second_order=False)"
+            ) from error
 
     def as_tensors(self, node: Node) -> list[Any]:
         """The saved arrays of `node` as Tensors that are part of the graph again."""

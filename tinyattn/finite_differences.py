@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from . import autograd
-from .errors import DtypeError, GradcheckError
+from .errors import DtypeError, GradcheckError, GraphError
 from .graph import enable_grad
 from .tensor import Tensor
 
@@ -180,7 +180,10 @@ class Checker:
         output = self.outputs()[o]
         tensors = [tensor for _, tensor in self.checked]
         given = Tensor(cotangent)
-        found = autograd.grad(output, tensors, given, allow_unused=True)
+        try:
+            found = autograd.grad(output, tensors, given, allow_unused=True)
+        except GraphError as error:  # a rule that returns nothing, or the wrong shape
+            raise GradcheckError(f"output {o}: {error}") from error
         if not np.array_equal(given.numpy(), cotangent, equal_nan=True):
             raise GradcheckError(f"the derivative of output {o} changed its upstream gradient")
         return [

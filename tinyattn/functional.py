@@ -220,7 +220,10 @@ def cross_entropy(
     if reduction == "none":
         return losses.reshape(target.shape)
     total = losses.sum()
-    return total if reduction == "sum" else total / float((ids != ignore_index).sum())
+    if reduction == "sum":
+        return total
+    count = int((ids != ignore_index).sum())
+    return total / count if count else total * math.nan
 
 
 def mse_loss(x: Tensor, target: Tensor, reduction: str = "mean") -> Tensor:

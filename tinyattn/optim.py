@@ -16,6 +16,8 @@ from .tensor import Tensor
 def checked_parameters(parameters: Iterable[Tensor] | Tensor) -> list[Tensor]:
     if isinstance(parameters, Tensor):
         raise TypeError("parameters must be an iterable of Tensors, such as model.parameters()")
+    if hasattr(parameters, "parameters"):
+        raise TypeError("an optimizer takes the parameters, not the module: model.parameters()")
     found = list(parameters)
     if not found:
         raise ValueError("an optimizer needs parameters, got an empty list")

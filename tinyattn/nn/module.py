@@ -29,7 +29,7 @@ class Parameter(Tensor):
         self.requires_grad = requires_grad
 
     def __repr__(self) -> str:
-        return f"Parameter(shape={self.shape}, dtype={self.dtype}, device={self.device!r})"
+        return f"Parameter containing:\n{super().__repr__()}"
 
 
 class Module:
@@ -226,6 +226,11 @@ class Module:
         strict: names must match exactly; otherwise only the common ones are taken.
         Raises KeyError for names, ShapeError and DtypeError for what does not fit.
         """
+        if not isinstance(state, dict):
+            raise TypeError(
+                f"load_state_dict takes a dict of tensors, got {type(state).__name__}: read a file "
+                "with ta.load first"
+            )
         own: dict[str, Tensor] = {}
         for prefix, module in self.named_modules():
             for table in (module._parameters, module._buffers):
