@@ -90,6 +90,7 @@ def by_tinyattn(out: Path | None) -> None:
         seen = ta.masks.from_valid_lens(VALID_LENS, 10)
         titles = [f"sample {sample}" for sample in range(2)]
         figure = viz.show_heatmaps(dot.attention_weights, titles=titles, mask=seen)
+        out.parent.mkdir(parents=True, exist_ok=True)
         figure.savefig(out, dpi=120)
         print(f"\nthe weights are drawn in {out}")
 

@@ -132,6 +132,9 @@ def start(parser: argparse.ArgumentParser, build: Callable[[argparse.Namespace],
 
     What cannot be done ends the program.
     """
+    if parser.parse_args().no_positions:  # a folder of its own; an --out that was given still wins
+        usual: Path = parser.get_default("out")
+        parser.set_defaults(out=usual.with_name(f"{usual.name}-no-positions"))
     args, state = parser.parse_args(), None
     try:
         if args.resume or getattr(args, "predict", None):
