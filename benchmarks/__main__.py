@@ -16,9 +16,11 @@ from fnmatch import fnmatchcase
 from importlib.util import find_spec
 from pathlib import Path
 
-from . import report
-from .cases import Case, all_cases
-from .harness import SIDES, Row, Settings, measure_all
+from . import plots, report
+from .cases import Case
+from .harness import Row, measure_all
+from .processes import SIDES, Settings
+from .rows import all_cases
 
 
 def arguments() -> argparse.Namespace:
@@ -129,7 +131,7 @@ def main() -> int:
     report.write_json(path, finished, about)
     print(f"\n{path}")
     plot = args.plot or path.with_suffix(".png")
-    if report.write_plot(plot, finished, about):
+    if plots.write_plot(plot, finished, about):
         print(plot)
     failed = [row.name for row in finished if row.errors]
     if failed:

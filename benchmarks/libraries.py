@@ -76,11 +76,11 @@ class TinyAttn:
         embedding.weight.data = rng.standard_normal(embedding.weight.shape).astype(np.float32)
         for layer in encoder.layers:
             attend, feed = layer.self_attn, layer.feed_forward
-            parts = {"q": attend.W_q, "k": attend.W_k, "v": attend.W_v, "o": attend.W_o}
-            parts |= {"w_1": feed.w_1, "w_2": feed.w_2}
+            products = {"q": attend.W_q, "k": attend.W_k, "v": attend.W_v, "o": attend.W_o}
+            products |= {"w_1": feed.w_1, "w_2": feed.w_2}
             for name, array in layer_weights(sizes, rng).items():
                 part, kind = name.split(".")
-                getattr(parts[part], kind).data = array
+                getattr(products[part], kind).data = array
         head.weight.data = rng.standard_normal(head.weight.shape).astype(np.float32) / sizes.width
         head.bias.data = np.zeros(CLASSES, np.float32)
 

@@ -104,7 +104,7 @@ def measure_start(request: dict[str, Any]) -> dict[str, Any]:
     else:
         import tinyattn  # noqa: F401
     imported = perf_counter()
-    from .cases import SHORTEST, START, training_step
+    from .encoders import SHORTEST, START, training_step
     from .libraries import LIBRARIES
 
     lib = LIBRARIES[request["library"]](request)
@@ -126,8 +126,9 @@ def main() -> None:
     if request["cases"] == ["start"]:
         say(measure_start(request))
         return
-    from .cases import all_cases, warm_up
+    from .encoders import warm_up
     from .libraries import LIBRARIES
+    from .rows import all_cases
 
     library = request["library"]
     lib = None if library == "numpy" else LIBRARIES[library](request)

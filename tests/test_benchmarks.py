@@ -13,11 +13,13 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from benchmarks import harness, report
-from benchmarks.cases import Case, all_cases
-from benchmarks.harness import SIDES, Row, Settings
+from benchmarks import harness, processes, report
+from benchmarks.cases import Case
+from benchmarks.harness import Row
+from benchmarks.processes import SIDES, Settings
+from benchmarks.rows import all_cases
 
-ROOT = harness.ROOT
+ROOT = processes.ROOT
 SHORT = Settings(threads=1, repeats=1, short=True)
 
 
@@ -77,15 +79,15 @@ def test_an_error_in_one_case_leaves_the_others() -> None:
 
 def test_a_process_that_fails_or_hangs_is_reported() -> None:
     case = named("op relu")
-    answers = harness.answers_of(replace(SIDES["tinyattn"], library="none"), [case], SHORT)
+    answers = processes.answers_of(replace(SIDES["tinyattn"], library="none"), [case], SHORT)
     assert "KeyError" in answers[case.name]["error"]
     hurried = replace(SHORT, timeout=0.01)
-    answers = harness.answers_of(SIDES["tinyattn"], [case], hurried)
+    answers = processes.answers_of(SIDES["tinyattn"], [case], hurried)
     assert "no answer within" in answers[case.name]["error"]
 
 
 def test_an_answer_that_was_cut_off_counts_as_far_as_it_goes() -> None:
-    assert harness.parsed('{"case": "a"}\n{"case"') == [{"case": "a"}]
+    assert processes.parsed('{"case": "a"}\n{"case"') == [{"case": "a"}]
 
 
 def test_medians_ratios_and_spread() -> None:
