@@ -13,6 +13,10 @@ BOTH = ("torch", "tinyattn")
 ALL = ("torch", "torch plain", "tinyattn", "limit")
 
 
+class LackingError(Exception):
+    """A library has no way to compute the case."""
+
+
 @dataclass
 class Run:
     """A case that is ready to be timed.
@@ -33,7 +37,7 @@ class Run:
 class Case:
     """build(library) makes the Run; limit() the Run of what NumPy needs at least.
 
-    parts    the names of the Run's phases; with `memory` also "peak memory"
+    parts    the names of the Run's phases, perhaps "together"; with `memory` also "peak memory"
     process  cases of one process name are measured one after the other in one process
     """
 
@@ -61,7 +65,8 @@ def digest(tensors: Sequence[Any]) -> list[float]:
     """Two numbers for each tensor, which a wrong value or a wrong place would change."""
     numbers = []
     for tensor in tensors:
-        values = np.asarray(tensor.detach().numpy(), np.float64).reshape(-1)
+        array = tensor if isinstance(tensor, np.ndarray) else tensor.detach().numpy()
+        values = np.asarray(array, np.float64).reshape(-1)
         numbers += [float(values @ np.cos(np.arange(values.size))), float(np.linalg.norm(values))]
     return numbers
 

@@ -23,17 +23,23 @@ ENCODERS = {
 SHORTEST = Encoder(16, 2, 32, 1, 4, 6)
 
 
+def token_ids(
+    sizes: Encoder, lengths: np.ndarray, rng: np.random.Generator
+) -> tuple[np.ndarray, np.ndarray]:
+    """What goes in (B, N), zero where padded, and what shall come out (B*N,)."""
+    padding = np.arange(sizes.length) >= lengths[:, None]
+    shape = (sizes.batch, sizes.length)
+    ids = np.where(padding, 0, rng.integers(1, VOCABULARY, shape))
+    return ids, np.where(padding, IGNORE, rng.integers(0, CLASSES, shape)).reshape(-1)
+
+
 def training_step(lib: Any, sizes: Encoder, p: float) -> Run:
     """Forward, cross-entropy, backward, Adam."""
     rng = np.random.default_rng(0)
     model, parameters = lib.encoder(sizes, p, rng)
     optimizer = lib.adam(parameters)
     lengths = lengths_of(sizes.batch, sizes.length)
-    padding = np.arange(sizes.length) >= lengths[:, None]
-    shape = (sizes.batch, sizes.length)
-    ids = lib.tensor(np.where(padding, 0, rng.integers(1, VOCABULARY, shape)))
-    target = np.where(padding, IGNORE, rng.integers(0, CLASSES, shape))
-    target = lib.tensor(target.reshape(-1))
+    ids, target = map(lib.tensor, token_ids(sizes, lengths, rng))
     losses: list[float] = []
 
     def step(_: Any) -> None:
@@ -113,6 +119,7 @@ def attentions(short: bool) -> Iterator[Case]:
             f"attention {length} {kind}",
             f"B,H,N,d = 1,8,{used},64",
             partial(attention, length=used, kind=kind),
+            parts=("forward", "backward", "together"),
             memory=True,
         )
 

@@ -16,6 +16,7 @@ from typing import Any
 
 from .cases import Case
 from .encoders import START
+from .other_rows import OTHERS
 from .processes import SIDES, Settings, Side, undisturbed
 
 TORCH = ("torch", "torch plain")
@@ -27,6 +28,8 @@ class Row:
 
     values  for each side one value per round, None where there is none
     torch   which of PyTorch's sides counts
+    first   for each side the seconds of its first repetition, in the slowest round
+    lacks   why a side beside PyTorch and tinyattn has no value
     others  for each process how many cores other programs kept busy meanwhile
     """
 
@@ -37,6 +40,8 @@ class Row:
     values: dict[str, list[float | None]] = field(default_factory=dict)
     torch: str = TORCH[0]
     errors: list[str] = field(default_factory=list)
+    first: dict[str, float] = field(default_factory=dict)
+    lacks: dict[str, str] = field(default_factory=dict)
     others: list[float] = field(default_factory=list)
 
     def known(self, side: str) -> list[float]:
@@ -121,7 +126,11 @@ def enter(answer: dict[str, Any], side: str, rows: Sequence[Row], others: float)
         row.others.append(others)
         if side != "limit":
             row.values.setdefault(side, []).append(values[i] if i < len(values) else None)
-        if "error" in answer:
+        if "first" in answer:
+            row.first[side] = max(answer["first"], row.first.get(side, 0.0))
+        if "error" in answer and side in OTHERS:
+            row.lacks[side] = answer["error"]
+        elif "error" in answer:
             row.fail(f"{side}: {answer['error']}")
 
 

@@ -28,9 +28,14 @@ LINKS: dict[str, tuple[int, Callable[..., Any]]] = {
 }
 
 
+def constants() -> tuple[np.ndarray, np.ndarray]:
+    """Where a chain begins, and a matrix that leaves lengths as they are."""
+    return random(4, 4), np.linalg.qr(random(4, 4, seed=2)).Q
+
+
 def chain(lib: Any, links: int, operations: int, link: Callable[..., Any]) -> Run:
-    rotation = np.linalg.qr(random(4, 4, seed=2)).Q
-    x, c, w = lib.tensor(random(4, 4), True), lib.tensor(rotation), lib.tensor(rotation, True)
+    start, rotation = constants()
+    x, c, w = lib.tensor(start, True), lib.tensor(rotation), lib.tensor(rotation, True)
 
     def forward() -> Any:
         y = x

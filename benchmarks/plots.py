@@ -8,9 +8,12 @@ from typing import Any
 
 from .harness import Row
 from .report import heading
+from .targets import Verdict
 
 
-def write_plot(path: Path, rows: Sequence[Row], about: dict[str, Any]) -> bool:
+def write_plot(
+    path: Path, rows: Sequence[Row], about: dict[str, Any], verdicts: Sequence[Verdict] = ()
+) -> bool:
     """A bar for every ratio, with its spread; False where there is no matplotlib or no ratio."""
     found = [(row, ratio) for row in rows if (ratio := row.ratio(row.torch, "tinyattn"))]
     found = [(row, ratio) for row, ratio in found if min(ratio) > 0]
@@ -36,6 +39,10 @@ def write_plot(path: Path, rows: Sequence[Row], about: dict[str, Any]) -> bool:
         lengths = [whole - 1 for whole in wholes]
         axes.barh(places, lengths, left=1, color=f"C{i % 10}", label=section)
         axes.hlines(places, lows, highs, color="black", lw=0.8)
+    bounds = {v.target.row: v.target.bound for v in verdicts if v.target.at_least}
+    marked = [(bounds[row.name], i) for i, (row, _) in enumerate(found) if row.name in bounds]
+    if marked:
+        axes.scatter(*zip(*marked, strict=True), marker="|", c="red", label="target", zorder=3)
     axes.axvline(1, color="black", lw=0.8)
     axes.set_xscale("log", base=2)
     axes.xaxis.set_major_formatter("{x:g}")

@@ -39,6 +39,11 @@ SIDES = {
     "torch plain": Side("torch", {"attention": "plain"}),
     "tinyattn": Side("tinyattn"),
     "limit": Side("numpy"),
+    "torch.compile": Side("torch", {"attention": "fused", "compile": True}),
+    "autograd": Side("autograd"),
+    "MyGrad": Side("mygrad"),
+    "DeZero": Side("dezero"),
+    "tinygrad": Side("tinygrad", environment={"DEV": "CPU"}),
 }
 
 
@@ -65,10 +70,11 @@ class WorkerError(Exception):
 
 def environment(side: Side, settings: Settings) -> dict[str, str]:
     threads = str(settings.threads)
-    pools = ("OMP", "OPENBLAS", "MKL", "BLIS", "VECLIB_MAXIMUM")
+    pools = ("OMP", "OPENBLAS", "MKL", "BLIS", "VECLIB_MAXIMUM", "NUMBA")
     return {
         **os.environ,
         **{f"{pool}_NUM_THREADS": threads for pool in pools},
+        "NUM_CPU_THREADS": threads,  # tinygrad's
         **(KEEP_MEMORY if settings.keep_memory else {}),
         **side.environment,
     }

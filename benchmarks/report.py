@@ -79,7 +79,7 @@ def heading(about: dict[str, Any]) -> str:
     versions = ", ".join(f"{name} {version}" for name, version in about["versions"].items())
     memory = "kept" if settings["keep_memory"] else "given back to the system"
     return (
-        f"{versions}\n{about['processor']}, {about['cores']} cores; {settings['threads']} threads, "
+        f"{versions}\n{about['processor']}, {about['cores']} cores; {settings['threads']} thread(s), "
         f"{settings['repeats']} rounds, freed memory {memory}"
     )
 
@@ -127,7 +127,9 @@ def line(row: Row) -> str:
     return text.rstrip() + ("  plain" if row.torch == "torch plain" else "")
 
 
-def write_json(path: Path, rows: Sequence[Row], about: dict[str, Any]) -> None:
+def write_json(
+    path: Path, rows: Sequence[Row], about: dict[str, Any], verdicts: Sequence[Any] = ()
+) -> None:
     """Every value of every round, and what the table makes of them."""
     entries = []
     for row in rows:
@@ -135,5 +137,6 @@ def write_json(path: Path, rows: Sequence[Row], about: dict[str, Any]) -> None:
         medians = {side: row.median(side) for side in row.values}
         summary = {"medians": medians, "ratio": ratio[0], "ratio_of_rounds": ratio[1:]}
         entries.append({**asdict(row), **summary})
+    judged = [{**asdict(verdict), "verdict": verdict.word} for verdict in verdicts]
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps({**about, "rows": entries}, indent=1) + "\n")
+    path.write_text(json.dumps({**about, "rows": entries, "targets": judged}, indent=1) + "\n")

@@ -5,9 +5,15 @@ from __future__ import annotations
 from .cases import Case
 from .encoders import START, attentions, steps
 from .operations import layers, operations
+from .other_rows import other_cases
 
 
 def all_cases(short: bool) -> list[Case]:
     """Those of the main table, in its order."""
     found = [*operations(short), *layers(short), *steps(short), *attentions(short)]
     return [*found, START]
+
+
+def every_case(short: bool) -> dict[str, Case]:
+    """Of all tables, by name."""
+    return {case.name: case for case in [*all_cases(short), *other_cases(short)]}
