@@ -14,6 +14,7 @@ import signal
 import sys
 import tempfile
 import time
+from dataclasses import asdict
 from fnmatch import fnmatchcase
 from importlib.util import find_spec
 from pathlib import Path
@@ -162,7 +163,8 @@ def main() -> int:
     if verdicts:
         print("\n" + targets.table(verdicts))
     path = args.json or Path("runs/benchmarks") / f"{about['started'].replace(':', '')}.json"
-    report.write_json(path, finished + beside, about, verdicts)
+    judged = [{**asdict(verdict), "verdict": verdict.word} for verdict in verdicts]
+    report.write_json(path, finished + beside, about, targets=judged)
     print(f"\n{path}")
     plot = args.plot or path.with_suffix(".png")
     if plots.write_plot(plot, finished, about, verdicts):

@@ -49,7 +49,10 @@ SIDES = {
 
 @dataclass(frozen=True)
 class Settings:
-    """Seconds: budget and timeout for one case in one process, wait for the cores to be free."""
+    """Seconds: budget and timeout for one case in one process, wait for the cores to be free.
+
+    memory  how many bytes a process may allocate, 0 for any
+    """
 
     threads: int = 2
     repeats: int = 5
@@ -58,6 +61,7 @@ class Settings:
     wait: float = 0.0
     short: bool = False
     keep_memory: bool = True
+    memory: int = 0
 
 
 class WorkerError(Exception):
@@ -99,6 +103,7 @@ def ask(side: Side, cases: Sequence[Case], settings: Settings) -> list[dict[str,
         "threads": settings.threads,
         "budget": settings.budget,
         "short": settings.short,
+        "memory": settings.memory,
         **side.options,
     }
     process = subprocess.Popen(

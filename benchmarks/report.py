@@ -78,9 +78,11 @@ def heading(about: dict[str, Any]) -> str:
     settings = about["settings"]
     versions = ", ".join(f"{name} {version}" for name, version in about["versions"].items())
     memory = "kept" if settings["keep_memory"] else "given back to the system"
+    threads = f"{settings['threads']} thread{'s' * (settings['threads'] > 1)}"
+    rounds = f"{settings['repeats']} round{'s' * (settings['repeats'] > 1)}"
     return (
-        f"{versions}\n{about['processor']}, {about['cores']} cores; {settings['threads']} thread(s), "
-        f"{settings['repeats']} rounds, freed memory {memory}"
+        f"{versions}\n{about['processor']}, {about['cores']} cores; {threads}, {rounds}, freed "
+        f"memory {memory}"
     )
 
 
@@ -127,9 +129,7 @@ def line(row: Row) -> str:
     return text.rstrip() + ("  plain" if row.torch == "torch plain" else "")
 
 
-def write_json(
-    path: Path, rows: Sequence[Row], about: dict[str, Any], verdicts: Sequence[Any] = ()
-) -> None:
+def write_json(path: Path, rows: Sequence[Row], about: dict[str, Any], **more: Any) -> None:
     """Every value of every round, and what the table makes of them."""
     entries = []
     for row in rows:
@@ -137,6 +137,5 @@ def write_json(
         medians = {side: row.median(side) for side in row.values}
         summary = {"medians": medians, "ratio": ratio[0], "ratio_of_rounds": ratio[1:]}
         entries.append({**asdict(row), **summary})
-    judged = [{**asdict(verdict), "verdict": verdict.word} for verdict in verdicts]
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps({**about, "rows": entries, "targets": judged}, indent=1) + "\n")
+    path.write_text(json.dumps({**about, "rows": entries, **more}, indent=1) + "\n")

@@ -6,6 +6,7 @@ from .cases import Case
 from .encoders import START, attentions, steps
 from .operations import layers, operations
 from .other_rows import other_cases
+from .scaling_cases import scaling_cases
 
 
 def all_cases(short: bool) -> list[Case]:
@@ -16,4 +17,5 @@ def all_cases(short: bool) -> list[Case]:
 
 def every_case(short: bool) -> dict[str, Case]:
     """Of all tables, by name."""
-    return {case.name: case for case in [*all_cases(short), *other_cases(short)]}
+    cases = [*all_cases(short), *other_cases(short), *scaling_cases(short)]
+    return {case.name: case for case in cases}
