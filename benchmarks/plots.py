@@ -78,6 +78,8 @@ def write_scaling_plot(
     plt = pyplot()
     if plt is None:
         return False
+    from matplotlib.ticker import LogLocator, NullFormatter
+
     figure, grid = plt.subplots(
         2, len(found), figsize=(4 * len(found), 6.5), squeeze=False, layout="constrained"
     )
@@ -100,7 +102,10 @@ def write_scaling_plot(
                 place.vlines(x, list(map(min, values)), list(map(max, values)), color=f"C{i}")
             place.set_xscale("log", base=2)
             place.set_yscale("log")
-            place.xaxis.set_major_formatter("{x:g}")
+            place.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+            place.yaxis.set_minor_formatter(NullFormatter())
+            for scale_of in (place.xaxis, place.yaxis):
+                scale_of.set_major_formatter("{x:g}")
             place.set_ylabel(f"{what} of a step ({label})")
             place.set_xlabel(axis)
             place.legend(fontsize=8)
