@@ -241,6 +241,7 @@ template <class... P> void call(void (*kernel)(P...)) {
 #define __shfl_sync(mask, value, lane) block::from_lane(value, lane, __LINE__)
 #define __ballot_sync(mask, p) block::ballot(p, __LINE__)
 #define __ffs(bits) __builtin_ffs(bits)
+inline float __int_as_float(int bits) { return block::unpacked<float>((unsigned)bits); }
 template <class T> T atomicAdd(T* where, T value) {
     T old = *where;
     *where += value;

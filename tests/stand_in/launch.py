@@ -105,7 +105,9 @@ class RawKernel:
         if len(args) != len(self.kinds):
             raise KernelError(f"{self.name} takes {len(self.kinds)} arguments, got {len(args)}")
         if shared_mem > self.max_dynamic_shared_size_bytes:
-            raise KernelError(f"{self.name}: {shared_mem} bytes of shared memory were not asked for")
+            raise KernelError(
+                f"{self.name}: {shared_mem} bytes of shared memory were not asked for"
+            )
         values: list[Any] = []
         guarded: list[tuple[ndarray, np.ndarray]] = []
         for place, (kind, arg) in enumerate(zip(self.kinds, args, strict=True)):
@@ -123,7 +125,8 @@ class RawKernel:
             margins = np.concatenate([memory[:MARGIN], memory[MARGIN + array.nbytes :]])
             if (margins != 0xFF).any():
                 raise KernelError(f"{self.name} wrote beside an array of shape {array.shape}")
-            array.array[...] = inner.view(array.dtype).reshape(array.shape)
+            if inner.tobytes() != array.array.tobytes():
+                array.array[...] = inner.view(array.dtype).reshape(array.shape)
 
     def value(self, place: int, kind: str, arg: Any, guarded: list[Any]) -> Any:
         if isinstance(arg, ndarray):

@@ -45,6 +45,13 @@ def cuda_kernels() -> ModuleType:
     return gpu
 
 
+def cuda_lists() -> ModuleType:
+    """The module of CUDA kernels that work on many arrays at once."""
+    from . import gpu_lists
+
+    return gpu_lists
+
+
 def dispatched(name: str) -> Callable[..., Any]:
     """The kernel `name`, chosen at each call by the array that comes first."""
     plain = getattr(reference, name)

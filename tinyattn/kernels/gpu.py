@@ -267,6 +267,19 @@ def dropping(p: float, seed: int) -> tuple[Any, ...]:
 draws: Array | None = None  # how often a captured step has been replayed, on the device
 
 
+def take_rows(table: Array, ids: Array, faults: Array) -> Array:
+    """table[ids], with a note in `faults` (2,) of an id that is no row."""
+    xp = namespace(table)
+    num_rows, width = table.shape
+    out = xp.empty((*ids.shape, width), table.dtype)
+    if out.size:
+        kernel = function(xp, "embedding", "take_rows", SCALARS[table.dtype])
+        ids = in_c_order(ids.astype(np.int64, copy=False))
+        kernel(*by_elements(out.size), (in_c_order(table), ids, out, faults, ids.size, width,
+               num_rows))  # fmt: skip
+    return out
+
+
 def scatter_rows(grad: Array, ids: Array, num_rows: int, skip: int | None) -> Array:
     xp = namespace(grad)
     width = grad.shape[-1]
@@ -321,7 +334,7 @@ def tiled(xp: Any, kernel: str, q: Array, v: Array) -> tuple[Any, int, int]:
 def attention(
     q: Array, k: Array, v: Array, limits: Any, mask: Any, scale: float, p: float, seed: int
 ) -> tuple[Array, Any]:
-    """The output, and for backward the output again with each row's maximum and 1 / sum.
+    """The output, and for backward each row's maximum and 1 / sum.
 
     Where a row is too wide for a tile, and for p = 1, the reference runs, which keeps the weights.
     """
@@ -338,7 +351,7 @@ def attention(
     arguments = (q, k, v, out, saved, pairs, heads, queries, keys, float(scale),
                  *hidden(xp, limits, mask), *dropping(p, seed))  # fmt: skip
     kernel((pairs * -(-queries // (4 * rows)),), (128,), arguments, shared_mem=size)
-    return out, (out, saved)
+    return out, (saved,)
 
 
 def attention_backward(
@@ -348,13 +361,11 @@ def attention_backward(
     if not isinstance(saved, tuple):
         return reference.attention_backward(grad, q, k, v, limits, mask, scale, p, seed, saved)
     xp = namespace(q)
-    out, statistics = saved
+    (statistics,) = saved
     batch, heads, queries, _ = q.shape
     pairs, keys = batch * heads, k.shape[2]
     grad, q, k, v = (in_c_order(x) for x in (grad, q, k, v))
-    inner = xp.empty(pairs * queries, real(q.dtype))
-    kernel, _, _ = tiled(xp, "attention_inner", q, v)
-    kernel(*by_rows(inner.size, WARP), (grad, out, inner, inner.size))
+    inner = xp.empty((2, pairs * queries), real(q.dtype))  # from the first launch for the second
     dq, dk, dv = (xp.empty(x.shape, x.dtype) for x in (q, k, v))
     sizes = (pairs, heads, queries, keys, float(scale))
     rest = (*hidden(xp, limits, mask), *dropping(p, seed))

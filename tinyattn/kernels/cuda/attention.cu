@@ -38,6 +38,15 @@ __device__ int load(
     return odd;
 }
 
+// sums[r] += the product of row r of this warp's rows with the tile's row of this lane.
+__device__ void add_dots(
+    real (&sums)[ROWS], const real* rows, const real* tile, int width, int lane) {
+    for (int c = 0; c < width; c++) {
+        real x = tile[lane * (width + 1) + c];
+        for (int r = 0; r < ROWS; r++) sums[r] += rows[r * width + c] * x;
+    }
+}
+
 // sums[r][n] += weights[r][j] * rows[j][column n of this lane], over the 32 rows of a tile.
 template <int N>
 __device__ void add_products(
@@ -90,10 +99,11 @@ extern "C" __global__ void __launch_bounds__(THREADS) attention(
     real top[ROWS], sums[ROWS][COLUMNS];
     wide total[ROWS];  // this lane's part
     unsigned any[ROWS];
+    int kept[ROWS];  // whether this lane added anything
     for (int r = 0; r < ROWS; r++) {
         top[r] = minus_infinity();
         total[r] = 0;
-        any[r] = 0;
+        any[r] = kept[r] = 0;
         for (int n = 0; n < COLUMNS; n++) sums[r][n] = 0;
     }
     for (long long start = 0; start < reach; start += TILE) {
@@ -102,10 +112,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) attention(
         int odd = __syncthreads_or(load(v, v_tile, VALUE, VALUE, start, TILE, keys, 1));
         real scores[ROWS];
         for (int r = 0; r < ROWS; r++) scores[r] = 0;
-        for (int c = 0; c < HEAD; c++) {
-            real x = k_tile[lane * (HEAD + 1) + c];
-            for (int r = 0; r < ROWS; r++) scores[r] += q_tile[(warp * ROWS + r) * HEAD + c] * x;
-        }
+        add_dots(scores, q_tile + warp * ROWS * HEAD, k_tile, HEAD, lane);
         unsigned bits[ROWS];
         for (int r = 0; r < ROWS; r++) {
             int row = warp * ROWS + r;
@@ -120,10 +127,12 @@ extern "C" __global__ void __launch_bounds__(THREADS) attention(
             if (visible && scores[r] != minus_infinity()) weight = exp(scores[r] - new_top);
             total[r] = total[r] * shrink + weight;
             for (int n = 0; n < COLUMNS; n++) sums[r][n] *= shrink;
-            if (p > 0) {
-                long long place = (pair * queries + first + row) * keys + start + lane;
-                weight = drop.keeps(place) ? weight * drop.factor : 0;
+            bool keep = visible;
+            if (p > 0 && visible) {
+                keep = drop.keeps((pair * queries + first + row) * keys + start + lane);
+                weight = keep ? weight * drop.factor : 0;
             }
+            kept[r] |= keep;
             weights[r * TILE + lane] = weight;
         }
         __syncwarp();
@@ -132,13 +141,14 @@ extern "C" __global__ void __launch_bounds__(THREADS) attention(
     for (int r = 0; r < ROWS; r++) {
         long long query = first + warp * ROWS + r;
         wide sum = sum_of_warp(total[r]);
+        unsigned some = __ballot_sync(ALL_LANES, kept[r]);
         if (query >= queries) continue;
-        // Nothing seen gives zeros; nothing but -inf, or inf, NaN.
+        // Nothing seen gives zeros; nothing but -inf, or inf, NaN. A NaN that was dropped is gone.
         wide inverse = !any[r] ? 0 : is_infinite(top[r]) ? not_a_number() : 1 / sum;
         for (int n = 0; n < COLUMNS; n++)
             if (lane + 32 * n < VALUE)
                 out[(pair * queries + query) * VALUE + lane + 32 * n] =
-                    written(any[r] ? sums[r][n] * inverse : 0);
+                    written(some ? sums[r][n] * inverse : sums[r][n]);
         if (lane == 0) {
             saved[pair * queries + query] = top[r];
             saved[pairs * queries + pair * queries + query] = inverse;
@@ -146,21 +156,13 @@ extern "C" __global__ void __launch_bounds__(THREADS) attention(
     }
 }
 
-// The sum of grad * out of each row, (B * H * Q): what the weights' gradients are measured from.
-extern "C" __global__ void attention_inner(
-    const element* grad, const element* out, real* inner, long long rows) {
-    long long row = this_row();
-    if (row >= rows) return;
-    wide sum = 0;
-    for (int j = threadIdx.x; j < VALUE; j += blockDim.x)
-        sum += (wide)read(grad[row * VALUE + j]) * read(out[row * VALUE + j]);
-    sum = sum_of_row(sum);
-    if (threadIdx.x == 0) inner[row] = sum;
-}
-
+// Gradients of the queries. With w the weights and s what the weights' gradients are, those of the
+// scores are w * (s - sum(w * s)). The sum is made in a pass of its own, from the very s it is taken
+// off: as sum(grad * out), which is equal and cheaper, it would not share their rounding, and where
+// one weight is near 1 little else would be left. It is kept in two parts, (2, B * H * Q).
 extern "C" __global__ void __launch_bounds__(THREADS) attention_backward_q(
     const element* grad, const element* q, const element* k, const element* v, const real* saved,
-    const real* inner, element* dq, long long pairs, long long heads, long long queries,
+    real* inner, element* dq, long long pairs, long long heads, long long queries,
     long long keys, double scale, HIDDEN_PARAMETERS, double p, long long threshold, long long seed,
     const long long* draws) {
     DYNAMIC_SHARED(real, memory);
@@ -191,39 +193,51 @@ extern "C" __global__ void __launch_bounds__(THREADS) attention_backward_q(
     for (int row = 0; row < WARPS * ROWS; row++)
         reach = seen[row].limit > reach ? seen[row].limit : reach;
 
-    real sums[ROWS][HEAD_COLUMNS];
-    for (int r = 0; r < ROWS; r++)
+    real sums[ROWS][HEAD_COLUMNS], high[ROWS], low[ROWS];
+    wide total[ROWS];
+    for (int r = 0; r < ROWS; r++) {
+        total[r] = 0;
         for (int n = 0; n < HEAD_COLUMNS; n++) sums[r][n] = 0;
-    for (long long start = 0; start < reach; start += TILE) {
-        __syncthreads();
-        load(v, v_tile, VALUE, VALUE + 1, start, TILE, keys, 1);
-        int odd = __syncthreads_or(load(k, k_tile, HEAD, HEAD + 1, start, TILE, keys, 1));
-        real scores[ROWS], slope[ROWS];
-        for (int r = 0; r < ROWS; r++) scores[r] = slope[r] = 0;
-        for (int c = 0; c < HEAD; c++) {
-            real x = k_tile[lane * (HEAD + 1) + c];
-            for (int r = 0; r < ROWS; r++) scores[r] += q_tile[(warp * ROWS + r) * HEAD + c] * x;
-        }
-        for (int c = 0; c < VALUE; c++) {
-            real x = v_tile[lane * (VALUE + 1) + c];
-            for (int r = 0; r < ROWS; r++) slope[r] += g_tile[(warp * ROWS + r) * VALUE + c] * x;
-        }
-        unsigned bits[ROWS];
-        for (int r = 0; r < ROWS; r++) {
-            int row = warp * ROWS + r;
-            bool visible = seen[row](start + lane);
-            bits[r] = __ballot_sync(ALL_LANES, visible);
-            long long at = pair * queries + first + row;
-            real of_scores = 0;
-            if (visible) {
-                real weight = exp(scores[r] - saved[at]) * saved[pairs * queries + at];
-                if (p > 0) slope[r] = drop.keeps(at * keys + start + lane) ? slope[r] * drop.factor : 0;
-                of_scores = weight * (slope[r] - inner[at]);
+    }
+    for (int pass = 0; pass < 2; pass++) {
+        for (long long start = 0; start < reach; start += TILE) {
+            __syncthreads();
+            load(v, v_tile, VALUE, VALUE + 1, start, TILE, keys, 1);
+            int odd = __syncthreads_or(load(k, k_tile, HEAD, HEAD + 1, start, TILE, keys, 1));
+            real scores[ROWS], slope[ROWS];
+            for (int r = 0; r < ROWS; r++) scores[r] = slope[r] = 0;
+            add_dots(scores, q_tile + warp * ROWS * HEAD, k_tile, HEAD, lane);
+            add_dots(slope, g_tile + warp * ROWS * VALUE, v_tile, VALUE, lane);
+            unsigned bits[ROWS];
+            for (int r = 0; r < ROWS; r++) {
+                int row = warp * ROWS + r;
+                bool visible = seen[row](start + lane);
+                bits[r] = __ballot_sync(ALL_LANES, visible);
+                long long at = pair * queries + first + row;
+                real weight = 0;
+                if (visible) {
+                    weight = exp(scores[r] - saved[at]) * saved[pairs * queries + at];
+                    if (p > 0)
+                        slope[r] = drop.keeps(at * keys + start + lane) ? slope[r] * drop.factor : 0;
+                    if (pass == 0) total[r] += (wide)weight * slope[r];
+                }
+                if (pass == 1)
+                    slopes[r * TILE + lane] =
+                        visible ? weight * (slope[r] - high[r] - low[r]) : 0;
             }
-            slopes[r * TILE + lane] = of_scores;
+            if (pass == 0) continue;
+            __syncwarp();
+            add_products<HEAD_COLUMNS>(sums, slopes, k_tile, HEAD, HEAD + 1, odd, bits);
         }
-        __syncwarp();
-        add_products<HEAD_COLUMNS>(sums, slopes, k_tile, HEAD, HEAD + 1, odd, bits);
+        for (int r = 0; pass == 0 && r < ROWS; r++) {
+            long long query = first + warp * ROWS + r;
+            wide all = sum_of_warp(total[r]);
+            high[r] = all;
+            low[r] = all - high[r];
+            if (lane || query >= queries) continue;
+            inner[pair * queries + query] = high[r];
+            inner[pairs * queries + pair * queries + query] = low[r];
+        }
     }
     for (int r = 0; r < ROWS; r++) {
         long long query = first + warp * ROWS + r;
@@ -275,14 +289,8 @@ extern "C" __global__ void __launch_bounds__(THREADS) attention_backward_kv(
         odd = __syncthreads_or(odd);
         real scores[ROWS], slope[ROWS];
         for (int r = 0; r < ROWS; r++) scores[r] = slope[r] = 0;
-        for (int c = 0; c < HEAD; c++) {
-            real x = q_tile[lane * (HEAD + 1) + c];
-            for (int r = 0; r < ROWS; r++) scores[r] += k_tile[(warp * ROWS + r) * HEAD + c] * x;
-        }
-        for (int c = 0; c < VALUE; c++) {
-            real x = g_tile[lane * (VALUE + 1) + c];
-            for (int r = 0; r < ROWS; r++) slope[r] += v_tile[(warp * ROWS + r) * VALUE + c] * x;
-        }
+        add_dots(scores, k_tile + warp * ROWS * HEAD, q_tile, HEAD, lane);
+        add_dots(slope, v_tile + warp * ROWS * VALUE, g_tile, VALUE, lane);
         unsigned bits[ROWS];
         for (int r = 0; r < ROWS; r++) {
             long long key = first + warp * ROWS + r;
@@ -293,7 +301,8 @@ extern "C" __global__ void __launch_bounds__(THREADS) attention_backward_kv(
                 weight = exp(scores[r] - saved[at]) * saved[pairs * queries + at];
                 bool kept = p <= 0 || drop.keeps(at * keys + key);
                 real factor = p > 0 ? drop.factor : 1;
-                of_scores = weight * ((kept ? slope[r] * factor : 0) - inner[at]);
+                real s = kept ? slope[r] * factor : 0;
+                of_scores = weight * (s - inner[at] - inner[pairs * queries + at]);
                 weight = kept ? weight * factor : 0;
             }
             weights[r * TILE + lane] = weight;

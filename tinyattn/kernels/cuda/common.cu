@@ -43,10 +43,11 @@ __device__ __forceinline__ element written(wide x) { return (element)x; }
 #define DYNAMIC_SHARED(type, name) extern __shared__ type name[]
 #endif
 
-const unsigned ALL_LANES = 0xffffffffu;
+#define ALL_LANES 0xffffffffu
 
-__device__ __forceinline__ real minus_infinity() { return -(real)__builtin_huge_val(); }
-__device__ __forceinline__ wide not_a_number() { return (wide)__builtin_nan(""); }
+// The runtime compiler has no headers, and so no names for these.
+__device__ __forceinline__ real minus_infinity() { return __int_as_float(0xff800000); }
+__device__ __forceinline__ wide not_a_number() { return __int_as_float(0x7fc00000); }
 __device__ __forceinline__ bool is_infinite(real x) {
     return x == minus_infinity() || x == -minus_infinity();
 }

@@ -1,4 +1,19 @@
-// The gradient of a table of rows that were looked up by number.
+// Rows of a table looked up by number, and the gradient of the table.
+
+// out[i] = table[ids[i]]. An id out of range gives NaN, and is noted in `faults` as in checks.cu.
+extern "C" __global__ void take_rows(
+    const element* table, const long long* ids, element* out, long long* faults, long long count,
+    long long width, long long num_rows) {
+    for (long long i = (long long)blockIdx.x * blockDim.x + threadIdx.x; i < count * width;
+         i += (long long)gridDim.x * blockDim.x) {
+        long long position = i / width, id = ids[position];
+        bool known = id >= 0 && id < num_rows;
+        out[i] = known ? table[id * width + i % width] : written(not_a_number());
+        if (!known && atomicCAS((unsigned long long*)faults, 0ull,
+                                (unsigned long long)(1 + position)) == 0)
+            faults[1] = id;
+    }
+}
 
 // table[ids[i]] += grad[i], where an id that occurs often adds often: in the order of the positions
 // and in a wide type, so that neither digits nor equal runs are lost, as they would be with atomic

@@ -4,10 +4,16 @@
 
 const long long CHUNK = 4096;
 
-// One step of Adam or AdamW; the table has parameters, gradients, m and v.
+// One step of Adam or AdamW; the table has parameters, gradients, m and v. What changes from step to
+// step comes from the device where `changing` is not null, since a captured step keeps its arguments.
 extern "C" __global__ void adam(
-    const long long* table, const long long* places, long long count, double shrink, double decay,
-    double beta1, double beta2, double rate, double inv_root, double eps) {
+    const long long* table, const long long* places, long long count, double shrink, double rate,
+    double inv_root, const double* changing, double decay, double beta1, double beta2, double eps) {
+    if (changing) {
+        shrink = changing[0];
+        rate = changing[1];
+        inv_root = changing[2];
+    }
     long long which = places[2 * blockIdx.x], first = places[2 * blockIdx.x + 1];
     element* parameter = (element*)table[which];
     const element* grad = (const element*)table[count + which];
