@@ -146,7 +146,7 @@ def synchronising(name: str, convert: Callable[[np.ndarray], Any]) -> Any:
     return method
 
 
-class ndarray:  # noqa: N801
+class ndarray:
     """cupy.ndarray, as far as tinyattn may use it."""
 
     __array_ufunc__ = None  # NumPy's functions shall fail: CuPy would take them over, unseen

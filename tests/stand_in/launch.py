@@ -30,7 +30,7 @@ orders = itertools.count(1)  # the order of the threads differs from launch to l
 launches: list[str] = []  # the kernels that ran
 
 
-class CompileException(Exception):
+class CompileError(Exception):
     """The compiler refuses the source."""
 
 
@@ -49,7 +49,7 @@ def build_folder() -> Path:
 @functools.cache
 def compiled(code: str, options: tuple[str, ...]) -> ctypes.CDLL:
     if COMPILER is None:
-        raise CompileException("no g++ here")
+        raise CompileError("no g++ here")
     names = re.findall(r'extern "C" __global__ void (?:__launch_bounds__\(.*?\) )?(\w+)', code)
     source = f'#include "{HERE / "block.h"}"\n' + code
     source += "".join(f"\nEXPORT({name})" for name in names)
@@ -66,7 +66,7 @@ def compiled(code: str, options: tuple[str, ...]) -> ctypes.CDLL:
             command = [COMPILER, *flags, str(path), "-o", f"{folder}/kernel.so"]
             done = subprocess.run(command, capture_output=True, text=True, check=False)
             if done.returncode:
-                raise CompileException(done.stderr)
+                raise CompileError(done.stderr)
             os.replace(f"{folder}/kernel.so", library)
     return ctypes.CDLL(str(library))
 
@@ -105,9 +105,7 @@ class RawKernel:
         if len(args) != len(self.kinds):
             raise KernelError(f"{self.name} takes {len(self.kinds)} arguments, got {len(args)}")
         if shared_mem > self.max_dynamic_shared_size_bytes:
-            raise KernelError(
-                f"{self.name}: {shared_mem} bytes of shared memory were not asked for"
-            )
+            raise KernelError(f"{self.name}: nobody asked for {shared_mem} bytes of shared memory")
         values: list[Any] = []
         guarded: list[tuple[ndarray, np.ndarray]] = []
         for place, (kind, arg) in enumerate(zip(self.kinds, args, strict=True)):

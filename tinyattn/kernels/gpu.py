@@ -66,7 +66,7 @@ def by_elements(size: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
 
 
 def hidden(xp: Any, limits: Any, mask: Any) -> tuple[Any, ...]:
-    """limits (B|1, Q|1) and mask (B|1, H|1, Q|1, K|1) with their strides in elements, as the kernels
+    """limits (B|1, Q|1) and mask (B|1, H|1, Q|1, K|1), with their strides in elements, as kernels
     take them: a stride of 0 repeats an entry."""
     found: list[Any] = []
     for array, dims, dtype in ((limits, 2, np.int64), (mask, 4, np.bool_)):

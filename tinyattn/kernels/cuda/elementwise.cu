@@ -10,7 +10,8 @@ extern "C" __global__ void dropout(
     const element* x, element* out, long long size, double p, long long threshold, long long seed,
     const long long* draws) {
     Dropping drop = dropping(p, threshold, seed, draws);
-    FOR_EACH(i, size) out[i] = written(drop.keeps(i) ? read(x[i]) * drop.factor : 0);
+    real factor = read(written(drop.factor));  // rounded as on the CPU
+    FOR_EACH(i, size) out[i] = written(drop.keeps(i) ? read(x[i]) * factor : 0);
 }
 
 extern "C" __global__ void erf_of(const element* x, element* out, long long size) {
