@@ -1,4 +1,4 @@
-"""`python -m benchmarks.gpu`: says that it needs a GPU, and its dry run does all but the figures."""
+"""`python -m benchmarks.gpu` says that it needs a GPU; its dry run does all but the figures."""
 
 from __future__ import annotations
 
