@@ -164,7 +164,7 @@ def main() -> int:
     settings = Settings(
         threads=args.threads,
         repeats=args.repeats,
-        budget=0.3,
+        budget=0.6,
         short=args.short,
         memory=available_memory(),
     )
