@@ -159,7 +159,8 @@ def main() -> int:
     if beside:
         about["versions"] |= (versions := other_report.versions())
         print(other_report.table(beside, versions))
-    verdicts = [] if args.short else targets.judged(finished)  # they are set for the full sizes
+    # Targets are set for the full sizes.
+    verdicts = [] if args.short else targets.judged(finished, args.threads)
     if verdicts:
         print("\n" + targets.table(verdicts))
     path = args.json or Path("runs/benchmarks") / f"{about['started'].replace(':', '')}.json"
