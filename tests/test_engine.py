@@ -749,6 +749,37 @@ def test_a_computed_tensor_is_not_changed_under_no_grad_while_a_graph_needs_it()
     equal(x.grad, [8.0, 16.0])
 
 
+@pytest.mark.parametrize(
+    "view",
+    [
+        lambda x: x.T,
+        lambda x: x.reshape(4),
+        lambda x: x[0],
+        lambda x: x.unsqueeze(0).squeeze(0),
+        lambda x: x.detach().T,
+        lambda x: ta.ops.reshape(x=x, target=(4,)),
+    ],
+)
+def test_a_view_made_without_recording_cannot_change_what_a_graph_needs(
+    view: Callable[[ta.Tensor], ta.Tensor],
+) -> None:
+    """relu keeps its result for the derivative; a view of it lies in the same memory."""
+    x = leaf([[-1.0, 2.0], [3.0, -4.0]])
+    y = x.relu()
+    with ta.no_grad():
+        other = view(y)
+        with pytest.raises(InPlaceError, match="read-only"):
+            other += 1
+        with pytest.raises(InPlaceError, match="read-only"):
+            other[...] = 1.0
+        fresh = view(y).clone()
+        fresh += 1
+        sums = F.linear(y, ta.ones(2, 2, dtype=ta.float64))
+        sums += 1  # nobody else's memory
+    y.backward(ta.ones(2, 2, dtype=ta.float64))
+    equal(x.grad, [[0.0, 1.0], [1.0, 0.0]])
+
+
 def test_numpy_arrays_in_a_graph_are_copied() -> None:
     """A user's own array stays the user's: it may be written, and the graph does not notice."""
     x, array = leaf([1.0, 2.0]), np.array([3.0, 4.0])
