@@ -1,0 +1,150 @@
+"""How many planted faults do the tests notice?
+
+    python tests/mutation.py                     all of tests/faults, result in mutation.json
+    python tests/mutation.py --sample 10         ten of them, drawn at random (--seed repeats them)
+    python tests/mutation.py --only layer_norm   those whose file or reason contains the word
+
+Each fault is planted alone, in a copy of the tree. The tests named with it run first; if they stay
+green the whole fast suite follows, and a fault that survives that is printed: a test is missing.
+A process that hangs counts as noticed, since a run would not go unnoticed either.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import random
+import shlex
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from datetime import date
+from pathlib import Path
+
+from faults import Fault, all_faults
+
+ROOT = Path(__file__).parent.parent
+RESULT = Path(__file__).parent / "mutation.json"
+# Of all tests those that depend on what the tree computes; the list of faults itself would be red
+# for every one of them.
+FAST = ["tests", "--ignore=tests/test_faults.py", "--ignore=tests/test_benchmarks.py"]
+NOT_COPIED = (".git", "_build", "*_cache", ".hypothesis")
+GREEN, RED, INTERRUPTED, INTERNAL = 0, 1, 2, 3  # what pytest returns
+SECONDS = 600
+
+
+class Tree:
+    """A copy of the tree in which faults are planted, one at a time."""
+
+    def __init__(self, folder: Path) -> None:
+        self.root = folder / "tree"
+        shutil.copytree(ROOT, self.root, ignore=shutil.ignore_patterns(*NOT_COPIED))
+        self.kernels = folder / "kernels"
+
+    def is_red(self, fault: Fault | None, tests: list[str]) -> bool:
+        """Whether `tests` fail with the fault in place."""
+        environment = {
+            **os.environ,
+            "PYTHONPATH": str(self.root),
+            "PYTHONDONTWRITEBYTECODE": "1",
+            "OPENBLAS_NUM_THREADS": "1",
+            "NUMBA_CACHE_DIR": str(self.kernels),
+        }
+        with tempfile.TemporaryDirectory() as thrown_away:
+            if fault is not None and "kernels" in fault.file:
+                # Kernels compiled with a fault must not be found by the next run.
+                environment["NUMBA_CACHE_DIR"] = thrown_away
+            command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", *tests]
+            try:
+                run = subprocess.run(
+                    command,
+                    cwd=self.root,
+                    env=environment,
+                    capture_output=True,
+                    text=True,
+                    timeout=SECONDS,
+                    check=False,
+                )
+            except subprocess.TimeoutExpired:
+                return True
+        if run.returncode < 0 or run.returncode in (RED, INTERRUPTED, INTERNAL):
+            return True
+        if run.returncode != GREEN:  # pytest could not be asked that way
+            raise ValueError(
+                f"{fault}: {shlex.join(tests)}\n{run.stdout[-800:]}{run.stderr[-800:]}"
+            )
+        return False
+
+    def notices(self, fault: Fault) -> bool:
+        path = self.root / fault.file
+        original, times = path.read_bytes(), path.stat()
+        path.write_text(fault.planted(self.root), encoding="utf-8")
+        try:
+            return self.is_red(fault, shlex.split(fault.first)) or self.is_red(fault, FAST)
+        finally:
+            path.write_bytes(original)
+            # Numba and Python take a file with the old time and size for the old file.
+            os.utime(path, ns=(times.st_atime_ns, times.st_mtime_ns))
+
+
+def arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--sample", type=int, help="this many faults, drawn at random")
+    parser.add_argument("--seed", type=int, help="of the sample")
+    parser.add_argument("--only", default="", help="a word of the file or the reason")
+    return parser.parse_args()
+
+
+def chosen(options: argparse.Namespace) -> list[Fault]:
+    found = [fault for fault in all_faults() if options.only in str(fault)]
+    if options.sample:
+        seed = random.SystemRandom().randrange(10**6) if options.seed is None else options.seed
+        print(f"seed {seed}")
+        known = json.loads(RESULT.read_text())["survivors"] if RESULT.exists() else []
+        found = random.Random(seed).sample(
+            [f for f in found if str(f) not in known], options.sample
+        )
+    return found
+
+
+def main() -> None:
+    options = arguments()
+    faults = chosen(options)
+    start = time.monotonic()
+    survivors = []
+    with tempfile.TemporaryDirectory() as folder:
+        tree = Tree(Path(folder))
+        if not options.sample and tree.is_red(None, FAST):
+            sys.exit("the suite is red without any fault")
+        for number, fault in enumerate(faults, 1):
+            before = time.monotonic()
+            noticed = tree.notices(fault)
+            seconds = time.monotonic() - before
+            word = "noticed " if noticed else "SURVIVED"
+            print(f"{number:4} of {len(faults)}  {word} {seconds:5.1f} s  {fault}", flush=True)
+            if not noticed:
+                survivors.append(fault)
+    minutes = (time.monotonic() - start) / 60
+    share = 1 - len(survivors) / len(faults)
+    print(f"{share:.1%} of {len(faults)} faults noticed, in {minutes:.1f} minutes")
+    if not options.sample and not options.only:
+        files = Counter(fault.file.split("/")[1] for fault in faults)
+        result = {
+            "date": date.today().isoformat(),
+            "faults": len(faults),
+            "noticed": len(faults) - len(survivors),
+            "survivors": sorted(map(str, survivors)),
+            "faults_by_part": dict(sorted(files.items())),
+            "minutes": round(minutes, 1),
+        }
+        RESULT.write_text(json.dumps(result, indent=2) + "\n")
+    if options.sample and survivors:
+        sys.exit(1)
+
+
+if __name__ == "__main__":
+    main()
