@@ -3,6 +3,7 @@
     python tests/mutation.py                     all of tests/faults, result in mutation.json
     python tests/mutation.py --sample 10         ten of them, drawn at random (--seed repeats them)
     python tests/mutation.py --only layer_norm   those whose file or reason contains the word
+    python tests/mutation.py --again             those that survived last time; corrects the result
 
 Each fault is planted alone, in a copy of the tree. The tests named with it run first; if they stay
 green the whole fast suite follows, and a fault that survives that is printed: a test is missing.
@@ -96,19 +97,40 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--sample", type=int, help="this many faults, drawn at random")
     parser.add_argument("--seed", type=int, help="of the sample")
     parser.add_argument("--only", default="", help="a word of the file or the reason")
+    parser.add_argument("--again", action="store_true", help="the last run's survivors")
     return parser.parse_args()
+
+
+def last_survivors() -> list[str]:
+    return json.loads(RESULT.read_text(encoding="utf-8"))["survivors"] if RESULT.exists() else []
 
 
 def chosen(options: argparse.Namespace) -> list[Fault]:
     found = [fault for fault in all_faults() if options.only in str(fault)]
+    if options.again:
+        found = [fault for fault in found if str(fault) in last_survivors()]
     if options.sample:
         seed = random.SystemRandom().randrange(10**6) if options.seed is None else options.seed
         print(f"seed {seed}")
-        known = json.loads(RESULT.read_text())["survivors"] if RESULT.exists() else []
-        found = random.Random(seed).sample(
-            [f for f in found if str(f) not in known], options.sample
-        )
+        survivors = last_survivors()
+        found = [fault for fault in found if str(fault) not in survivors]
+        found = random.Random(seed).sample(found, options.sample)
     return found
+
+
+def write_result(survivors: list[Fault], minutes: float, again: bool) -> None:
+    every = all_faults()
+    if again:
+        minutes += json.loads(RESULT.read_text(encoding="utf-8"))["minutes"]
+    result = {
+        "date": date.today().isoformat(),
+        "faults": len(every),
+        "noticed": len(every) - len(survivors),
+        "survivors": sorted(map(str, survivors)),
+        "faults_by_part": dict(sorted(Counter(f.file.split("/")[1] for f in every).items())),
+        "minutes": round(minutes, 1),
+    }
+    RESULT.write_text(json.dumps(result, indent=2) + "\n", encoding="utf-8")
 
 
 def main() -> None:
@@ -132,16 +154,7 @@ def main() -> None:
     share = 1 - len(survivors) / len(faults)
     print(f"{share:.1%} of {len(faults)} faults noticed, in {minutes:.1f} minutes")
     if not options.sample and not options.only:
-        files = Counter(fault.file.split("/")[1] for fault in faults)
-        result = {
-            "date": date.today().isoformat(),
-            "faults": len(faults),
-            "noticed": len(faults) - len(survivors),
-            "survivors": sorted(map(str, survivors)),
-            "faults_by_part": dict(sorted(files.items())),
-            "minutes": round(minutes, 1),
-        }
-        RESULT.write_text(json.dumps(result, indent=2) + "\n")
+        write_result(survivors, minutes, options.again)
     if options.sample and survivors:
         sys.exit(1)
 

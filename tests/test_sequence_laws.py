@@ -1,4 +1,4 @@
-"""More laws of attention: padding and the future inside a sequence, and derivatives of second order.
+"""More laws of attention: padding and the future in a sequence, and second derivatives.
 
 In self-attention a padded position is a query as well. What it gives may be anything; what the
 others give, and their gradients, must not know of it.

@@ -28,7 +28,8 @@ def save(state: dict[str, Any], path: str | os.PathLike[str]) -> None:
     """Write a state (such as `model.state_dict()`) to a safetensors file.
 
     The file appears under its name only when it is complete and on the disk: an interrupt leaves
-    the old file, or none. Equal states give equal files, byte for byte. Raises TypeError for values that cannot be stored.
+    the old file, or none. Equal states give equal files, byte for byte. Raises TypeError for values
+    that cannot be stored.
     """
     from safetensors.numpy import save as to_bytes
 
