@@ -10,7 +10,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+import stand_in
 from hypothesis import settings
+
+import tinyattn as ta
 
 if os.environ.get("TINYATTN_TEST_WITHOUT_TORCH"):  # as if PyTorch were not installed
     sys.modules["torch"] = None  # type: ignore[assignment]
@@ -43,9 +46,28 @@ def no_gc() -> Iterator[None]:
     gc.enable()
 
 
+@pytest.fixture(params=["stand-in", pytest.param("device", marks=pytest.mark.gpu)])
+def cuda(request: pytest.FixtureRequest) -> Iterator[Any]:
+    """The module behind "cuda" while a test runs: the stand-in for CuPy, or CuPy on a GPU."""
+    if request.param == "device":
+        if not ta.cuda_is_available():
+            pytest.skip("no NVIDIA GPU, or no CuPy")
+        yield ta.backend.module_of("cuda")
+        return
+    if stand_in.COMPILER is None:
+        pytest.skip("no g++, which compiles the CUDA kernels for the host")
+    before = ta.backend._cuda_module, dict(ta.backend._namespaces)
+    ta.backend.register_cuda(stand_in.MODULE)
+    yield stand_in.MODULE
+    ta.backend._cuda_module = before[0]
+    ta.backend._namespaces.clear()
+    ta.backend._namespaces.update(before[1])
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """`deep` tests run when they are asked for: `pytest -m deep`."""
-    if "deep" not in config.getoption("-m"):
-        deep = [item for item in items if item.get_closest_marker("deep")]
-        config.hook.pytest_deselected(items=deep)
-        items[:] = [item for item in items if not item.get_closest_marker("deep")]
+    """`deep` and `gpu` tests run when they are asked for: `pytest -m deep`, `pytest -m gpu`."""
+    for marker in ("deep", "gpu"):
+        if marker not in config.getoption("-m"):
+            left_out = [item for item in items if item.get_closest_marker(marker)]
+            config.hook.pytest_deselected(items=left_out)
+            items[:] = [item for item in items if not item.get_closest_marker(marker)]

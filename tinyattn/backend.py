@@ -6,6 +6,7 @@ on both. This is the only file that imports CuPy, and it does so only when "cuda
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from types import ModuleType
 from typing import Any
 
@@ -18,6 +19,8 @@ Array = Any  # numpy.ndarray or cupy.ndarray; no common static type exists
 # From an array's class to the module with its functions. CuPy, or a stand-in, adds itself.
 _namespaces: dict[type, ModuleType] = {np.ndarray: np}
 _cuda_module: ModuleType | None = None
+# Called when a value of the device is about to be read; see faults.py.
+when_waiting: Callable[[], None] | None = None
 FLOAT16 = np.dtype(np.float16)
 
 
@@ -68,6 +71,15 @@ def device_of(array: Array) -> str:
     return "cuda" if _cuda_module is not None and type(array) is _cuda_module.ndarray else "cpu"
 
 
+def is_array(value: Any) -> bool:
+    """Whether `value` is an array of a library in use; a CuPy array brings CuPy into use."""
+    if type(value) in _namespaces:
+        return True
+    if type(value).__module__.partition(".")[0] == "cupy" and _cuda_module is None:
+        _load_cuda()
+    return type(value) in _namespaces
+
+
 def module_of(device: str | None) -> ModuleType:
     """The array module behind a device name; None means "cpu"."""
     if device is None or device == "cpu":
@@ -84,6 +96,8 @@ def to_device(array: Array, device: str) -> Array:
     if source is target:
         return array
     if target is np:
+        if when_waiting is not None:
+            when_waiting()
         return source.asnumpy(array)
     return target.asarray(array)
 

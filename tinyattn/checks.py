@@ -38,7 +38,7 @@ def as_array(data: Any, dtype: Any, device: str | None) -> Array:
         data = data._data
     if isinstance(data, np.ma.MaskedArray):
         raise DtypeError("a masked array would lose its mask: pass .filled(value) and a mask")
-    known = type(data) in backend._namespaces
+    known = backend.is_array(data)
     try:
         array = data if known else np.asarray(data)
     except ValueError as error:

@@ -218,7 +218,9 @@ def checked_sequence(name: str, tensors: Sequence[Tensor]) -> list[Tensor]:
 
 def where(condition: Any, x: Any, y: Any) -> Tensor:
     """`x` where `condition` is True, else `y`; all three broadcast."""
-    condition = condition if isinstance(condition, Tensor) else Tensor(condition)
+    if not isinstance(condition, Tensor):
+        on = next((part.device for part in (x, y) if isinstance(part, Tensor)), None)
+        condition = Tensor(condition, device=on)
     if condition.dtype != np.bool_:
         condition = condition != 0
     return ops.where(condition, x, y)

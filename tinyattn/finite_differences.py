@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from . import autograd
+from .backend import to_device
 from .errors import DtypeError, GradcheckError, GraphError
 from .graph import enable_grad
 from .tensor import Tensor
@@ -91,7 +92,7 @@ def gradgradcheck(
     rng = np.random.default_rng(seed + 1)
     checker = Checker(fn, inputs, eps, atol, rtol, rng)
     cotangents = [
-        Tensor(rng.standard_normal(output.shape), requires_grad=True)
+        Tensor(rng.standard_normal(output.shape), device=output.device, requires_grad=True)
         for output in checker.outputs()
     ]
     count = len(checker.inputs)
@@ -122,7 +123,7 @@ def check_recorded_gradient(checker: Checker, cotangents: list[Tensor]) -> None:
         for create_graph in (False, True)
     )
     for (name, _), one, other in zip(checker.checked, plain, recorded, strict=True):
-        arrays = [np.zeros(()) if g is None else g._data for g in (one, other)]
+        arrays = [np.zeros(()) if g is None else g.numpy() for g in (one, other)]
         if not np.allclose(arrays[0], arrays[1], rtol=1e-9, atol=1e-12):
             raise GradcheckError(
                 f"the gradient for {name} is another when a graph of it is recorded "
@@ -179,7 +180,7 @@ class Checker:
         """The analytic gradients of output `o`, in an order fit for `self.checked`."""
         output = self.outputs()[o]
         tensors = [tensor for _, tensor in self.checked]
-        given = Tensor(cotangent)
+        given = Tensor(cotangent, device=output.device)
         try:
             found = autograd.grad(output, tensors, given, allow_unused=True)
         except GraphError as error:  # a rule that returns nothing, or the wrong shape
@@ -213,11 +214,11 @@ class Checker:
     def moved(self, o: int, tensor: Tensor, direction: np.ndarray) -> np.ndarray:
         """d output / d step along `direction` of `tensor`, by finite differences."""
         original = tensor._data
-        step = self.eps * max(1.0, float(np.abs(original).max(initial=0.0)))
+        step = self.eps * max(1.0, float(np.abs(tensor.numpy()).max(initial=0.0)))
         values = []
         try:
             for place, _ in FIVE_POINTS:
-                tensor._data = original + (place * step) * direction
+                tensor._data = original + to_device((place * step) * direction, tensor.device)
                 with enable_grad():  # fn itself may need it
                     values.append(self.outputs()[o].numpy())
         finally:

@@ -15,7 +15,9 @@ from . import masks, ops, random
 from .backend import namespace
 from .checks import one_dim, require_float
 from .errors import DeviceError, DtypeError, ShapeError
-from .kernels import reference
+from .faults import require_range
+from .kernels import cuda_kernels, reference
+from .ops.embedding import no_row_text
 from .tensor import Tensor, from_array
 
 
@@ -125,7 +127,16 @@ def embedding(ids: Any, weight: Tensor, padding_idx: int | None = None) -> Tenso
     negative ids do not count from the end.
     """
     weight = tensor_of(weight, "weight")
-    ids = ids if isinstance(ids, Tensor) else Tensor(ids, device=weight.device)
+    if not isinstance(ids, Tensor):
+        ids = Tensor(ids)
+        if ids.device != weight.device and ids.dtype.kind in "iu" and weight.ndim == 2:
+            require_range(ids._data, 0, len(weight), IndexError, no_row_text(len(weight)))
+        ids = ids.to(weight.device)
+    elif ids.device != weight.device:
+        raise DeviceError(
+            f"embedding: ids are on {ids.device}, weight is on {weight.device}: move one with "
+            ".to(device)"
+        )
     if padding_idx is not None and not 0 <= padding_idx < weight.shape[0]:
         raise IndexError(f"padding_idx {padding_idx} is no row of a table of {weight.shape[0]}")
     if ids.dtype.kind == "f" and not ids.numel():
@@ -191,12 +202,13 @@ def cross_entropy(
     reduction: "mean", "sum" or "none". A mean over no targets at all is NaN, as in PyTorch.
     """
     logits = tensor_of(logits, "logits")
-    target = target if isinstance(target, Tensor) else Tensor(target, device=logits.device)
+    given = isinstance(target, Tensor)
+    target = target if given else Tensor(target)
     if reduction not in ("mean", "sum", "none"):
         raise ValueError(f'reduction must be "mean", "sum" or "none", got {reduction!r}')
     if target.dtype.kind not in "iu":
         raise DtypeError(f"cross_entropy takes class numbers as integers, got {target.dtype}")
-    if target.device != logits.device:
+    if given and target.device != logits.device:
         raise DeviceError(f"logits are on {logits.device}, target is on {target.device}")
     axis = min(1, logits.ndim - 1)
     if not logits.ndim or target.shape != (*logits.shape[:axis], *logits.shape[axis + 1 :]):
@@ -205,13 +217,14 @@ def cross_entropy(
             f"classes (dimension {max(axis, 0)}), got {target.shape}"
         )
     classes = logits.shape[axis]
-    ids = target._data.reshape(-1)
-    wrong = (ids != ignore_index) & ((ids < 0) | (ids >= classes))
-    if bool(wrong.any()):
-        raise IndexError(
-            f"cross_entropy: class {int(ids[wrong][0])} is out of range for {classes} classes "
-            f"(0 to {classes - 1}, or ignore_index={ignore_index})"
-        )
+    ids = target._data.reshape(-1)  # on the host still, if they came from there
+    require_range(
+        ids, 0, classes, IndexError,
+        f"cross_entropy: class {{number}} is out of range for {classes} classes "
+        f"(0 to {classes - 1}, or ignore_index={ignore_index})",
+        besides=ignore_index,
+    )  # fmt: skip
+    target = target.to(logits.device)
     if logits.ndim > 2:  # (N, C, d1, ...) -> (N, d1, ..., C)
         logits = logits.permute(0, *range(2, logits.ndim), 1)
     losses = ops.cross_entropy(
@@ -222,7 +235,10 @@ def cross_entropy(
     total = losses.sum()
     if reduction == "sum":
         return total
-    count = int((ids != ignore_index).sum())
+    count = (ids != ignore_index).sum()
+    if type(ids) is not np.ndarray:  # nobody waits for the number
+        return total / from_array(count.astype(total.dtype))
+    count = int(count)
     return total / count if count else total * math.nan
 
 
@@ -347,9 +363,17 @@ def without_hidden(
     is without influence anyway, but 0 * NaN is NaN, and behind a projection that would reach the
     gradients of weights that all samples share.
     """
-    seen = reference.visible(shape, *hidden)
-    if seen is None:
+    if hidden[0] is None and hidden[1] is None:
         return keys, values
+    if keys.device == "cuda":  # looking for NaN would make the host wait
+        seen = cuda_kernels().visible_keys(*hidden, shape[0], shape[-1])  # (B, H|1, K)
+        if keys.ndim == 3:
+            seen = seen[:, 0] if seen.shape[1] == 1 else seen.any(axis=1)
+        seen = from_array(seen[..., None])
+        hidden_keys = ops.where(seen, keys, 0.0)
+        return hidden_keys, hidden_keys if values is keys else ops.where(seen, values, 0.0)
+    seen = reference.visible(shape, *hidden)
+    assert seen is not None
     with np.errstate(all="ignore"):  # a sum is finite only if every element is
         dirty = [not np.isfinite(float(x._data.sum())) for x in (keys, values)]
     if not any(dirty):

@@ -21,8 +21,9 @@ from typing import Any
 
 import numpy as np
 
-from .backend import Array, namespace, to_device
+from .backend import Array, is_array, namespace, to_device
 from .errors import DtypeError, MaskError, ShapeError
+from .faults import require_range
 from .tensor import Tensor, from_array
 
 
@@ -67,7 +68,7 @@ def padding(ids: Any, pad_id: int = 0) -> Tensor:
         >>> masks.padding([[5, 7, 0]], pad_id=0)
         tensor([[ True,  True, False]])
     """
-    array = ids._data if isinstance(ids, Tensor) else np.asarray(ids)
+    array = array_of(ids)
     if array.dtype.kind not in "iu":
         raise DtypeError(f"padding takes integer token ids, got {array.dtype}")
     if array.ndim != 2:
@@ -75,9 +76,16 @@ def padding(ids: Any, pad_id: int = 0) -> Tensor:
     return from_array(array != pad_id)
 
 
+def array_of(value: Any) -> Array:
+    """The array of a Tensor, an array as it is, lists as a NumPy array."""
+    if isinstance(value, Tensor):
+        return value._data
+    return value if is_array(value) else np.asarray(value)
+
+
 def checked_lens(valid_lens: Any, num_keys: int) -> Array:
     """valid_lens as int64 (B,) or (B, Q), every length between 0 and num_keys."""
-    array = valid_lens._data if isinstance(valid_lens, Tensor) else np.asarray(valid_lens)
+    array = array_of(valid_lens)
     if array.dtype.kind == "f" and array.size and not bool((array == array.round()).all()):
         raise MaskError(f"valid_lens must be whole numbers, got {first_bad(array, array % 1 != 0)}")
     if array.dtype.kind not in "iuf":
@@ -87,6 +95,10 @@ def checked_lens(valid_lens: Any, num_keys: int) -> Array:
             f"valid_lens has shape (B,) or (B, Q), got {array.shape}: one length for each sample, "
             "or one for each query"
         )
+    if type(array) is not np.ndarray:
+        text = f"valid_lens must lie between 0 and the number of keys, {num_keys}, got {{number}}"
+        require_range(array, 0, num_keys + 1, MaskError, text)
+        return array.astype(np.int64)
     bad = (array < 0) | (array > num_keys)
     if bool(bad.any()):
         raise MaskError(
@@ -103,15 +115,15 @@ def first_bad(array: Array, bad: Array) -> str:
 
 def checked_mask(mask: Any, batch: int, heads: int, queries: int, keys: int) -> Array:
     """Any of the three forms of a mask as a boolean array of 4 dimensions, each full or 1."""
-    array = mask._data if isinstance(mask, Tensor) else np.asarray(mask)
+    array = array_of(mask)
     if array.dtype.kind == "f":
         raise DtypeError(
             f"a mask holds booleans (True = may attend), got {array.dtype}: a float mask that is "
             "added to the scores becomes mask == 0 here"
         )
     if array.dtype.kind in "iu":
-        if array.size and bool(((array != 0) & (array != 1)).any()):
-            raise MaskError("a mask of integers holds only 0 (hidden) and 1 (may attend)")
+        text = "a mask of integers holds only 0 (hidden) and 1 (may attend), got {number}"
+        require_range(array, 0, 2, MaskError, text)
         array = array != 0
     if array.dtype.kind != "b":
         raise DtypeError(f"a mask holds booleans, got {array.dtype}")
@@ -164,9 +176,10 @@ def canonical(
                 f"{limits.shape}"
             )
         limits = limits.reshape(batch, -1)
-    if is_causal:
-        reach = np.arange(1, queries + 1)[None]
-        limits = reach if limits is None else np.minimum(to_device(limits, "cpu"), reach)
     mask = None if mask is None else checked_mask(mask, batch, heads, queries, keys)
     move = lambda array: None if array is None else to_device(array, device)  # noqa: E731
-    return move(limits), move(mask)
+    limits, mask = move(limits), move(mask)
+    if is_causal:
+        reach = move(np.arange(1, queries + 1)[None])
+        limits = reach if limits is None else namespace(limits).minimum(limits, reach)
+    return limits, mask

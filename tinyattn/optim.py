@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from . import kernels
-from .backend import Array, namespace
+from .backend import Array, device_of, namespace
 from .errors import CheckpointError, GraphError
 from .locks import living_lock
 from .tensor import Tensor
@@ -55,6 +55,7 @@ class Optimizer:
 
     def step(self) -> None:
         """Move every parameter that has a gradient."""
+        updates: list[tuple[int, Array, Array]] = []
         for i, parameter in enumerate(self.parameters):
             grad = parameter.grad
             if grad is None:
@@ -64,8 +65,15 @@ class Optimizer:
             locked = living_lock(parameter._data) is not None
             array = parameter._data.copy() if locked else parameter._data
             self.steps[i] += 1
-            self.update(i, array, grad._data.astype(array.dtype, copy=False))
-            parameter._data = array
+            updates.append((i, array, grad._data.astype(array.dtype, copy=False)))
+        self.update_all(updates)
+        for i, array, _ in updates:
+            self.parameters[i]._data = array
+
+    def update_all(self, updates: list[tuple[int, Array, Array]]) -> None:
+        """`update` for each of (number, parameter, gradient)."""
+        for i, parameter, grad in updates:
+            self.update(i, parameter, grad)
 
     def update(self, i: int, parameter: Array, grad: Array) -> None:
         """Change the array of parameter number i in place."""
@@ -177,6 +185,25 @@ class Adam(Optimizer):
         self.eps = check("eps", eps, 0)
         self.weight_decay = check("weight_decay", weight_decay, 0)
 
+    def update_all(self, updates: list[tuple[int, Array, Array]]) -> None:
+        """On the device all parameters of one dtype at once: a launch each would take longer."""
+        groups: dict[Any, list[tuple[int, Array, Array]]] = {}
+        single = []
+        for update in updates:
+            i, parameter, _ = update
+            if device_of(parameter) == "cuda" and parameter.flags.c_contiguous:
+                groups.setdefault((parameter.dtype, self.steps[i]), []).append(update)
+            else:
+                single.append(update)
+        for (_, step), group in groups.items():
+            parameters, grads = [u[1] for u in group], [u[2] for u in group]
+            ms, vs = ([self.slot(name, i, p) for i, p, _ in group] for name in ("m", "v"))
+            kernels.cuda_lists().adam(
+                parameters, grads, ms, vs, self.lr, *self.betas, self.eps, self.weight_decay,
+                self.decoupled, step,
+            )  # fmt: skip
+        super().update_all(single)
+
     def update(self, i: int, parameter: Array, grad: Array) -> None:
         kernels.adam(
             parameter,
@@ -283,15 +310,18 @@ class CosineSchedule(Schedule):
         return self.final + (self.peak - self.final) * 0.5 * (1 + math.cos(math.pi * progress))
 
 
-def clip_grad_norm_(parameters: Iterable[Tensor] | Tensor, max_norm: float) -> float:
+def clip_grad_norm_(parameters: Iterable[Tensor] | Tensor, max_norm: float) -> Any:
     """Scale all gradients together so that their joint Euclidean norm is at most `max_norm`.
 
-    Returns the norm from before. As in PyTorch, the factor is max_norm / (norm + 1e-6). A norm that
-    is not finite is returned and nothing is scaled.
+    Returns the norm from before: a float, or on "cuda" a 0-d Tensor, since a float would have to be
+    waited for. As in PyTorch, the factor is max_norm / (norm + 1e-6). A norm that is not finite is
+    returned and nothing is scaled.
     """
     check("max_norm", max_norm, 0)
     found = [parameters] if isinstance(parameters, Tensor) else parameters
     grads = [parameter.grad for parameter in found if parameter.grad is not None]
+    if grads and all(grad.device == "cuda" for grad in grads):
+        return clip_on_device(list({id(grad): grad for grad in grads}.values()), max_norm)
     squares = [grad._data.reshape(-1).astype("float64") for grad in grads]
     total = math.sqrt(sum(float(s @ s) for s in squares))
     factor = max_norm / (total + 1e-6)
@@ -299,3 +329,12 @@ def clip_grad_norm_(parameters: Iterable[Tensor] | Tensor, max_norm: float) -> f
         for grad in grads:
             grad._data = grad._data * grad._data.dtype.type(factor)
     return total
+
+
+def clip_on_device(grads: list[Tensor], max_norm: float) -> Tensor:
+    """`clip_grad_norm_` in two launches, without waiting for the norm."""
+    for grad in grads:
+        # Memory of its own in C order, which the kernel may write to.
+        if not grad._data.flags.c_contiguous or grad._data.base is not None:
+            grad._data = grad._data.copy(order="C")
+    return Tensor(kernels.cuda_lists().clip([grad._data for grad in grads], max_norm))

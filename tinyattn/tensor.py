@@ -241,10 +241,10 @@ class Tensor(TensorBase):
         """The only element, as a Python number."""
         if self._data.size != 1:
             raise ShapeError(f"item() takes a tensor of one element, got shape {self.shape}")
-        return self._data.item()
+        return backend.to_device(self._data, "cpu").item()
 
     def tolist(self) -> Any:
-        return self._data.tolist()
+        return backend.to_device(self._data, "cpu").tolist()
 
     def numpy(self) -> np.ndarray:
         """The values as a NumPy array of their own."""

@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from ..backend import device_of
 from . import reference
 from .sums import in_order as in_order
 from .sums import reduce_sum as reduce_sum
@@ -37,17 +38,37 @@ def jitted() -> ModuleType | None:
     return cpu
 
 
+def cuda_kernels() -> ModuleType:
+    """The module of CUDA kernels; they are compiled when first launched."""
+    from . import gpu
+
+    return gpu
+
+
+def cuda_lists() -> ModuleType:
+    """The module of CUDA kernels that work on many arrays at once."""
+    from . import gpu_lists
+
+    return gpu_lists
+
+
 def dispatched(name: str) -> Callable[..., Any]:
     """The kernel `name`, chosen at each call by the array that comes first."""
     plain = getattr(reference, name)
     fast: Callable[..., Any] | None = None
+    on_device: Callable[..., Any] | None = None
 
     def kernel(array: Any, *arguments: Any) -> Any:
-        nonlocal fast
-        if type(array) is ndarray and (array.dtype is FLOAT32 or array.dtype is FLOAT64):
-            if fast is None:
-                fast = getattr(jitted(), name, plain)
-            return fast(array, *arguments)
+        nonlocal fast, on_device
+        if type(array) is ndarray:
+            if array.dtype is FLOAT32 or array.dtype is FLOAT64:
+                if fast is None:
+                    fast = getattr(jitted(), name, plain)
+                return fast(array, *arguments)
+        elif device_of(array) == "cuda" and array.dtype.kind == "f":
+            if on_device is None:
+                on_device = getattr(cuda_kernels(), name, plain)
+            return on_device(array, *arguments)
         return plain(array, *arguments)
 
     kernel.__name__, kernel.__doc__ = name, plain.__doc__

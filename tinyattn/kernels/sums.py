@@ -20,7 +20,10 @@ def wide(dtype: np.dtype) -> np.dtype:
 
 def in_order(x: Any) -> Any:
     """An array in C order: NumPy's loops for other strides differ in the last digit."""
-    if not hasattr(x, "flags") or (x.flags.c_contiguous and x.flags.aligned):
+    if not hasattr(x, "flags"):
+        return x
+    flags = x.flags
+    if flags.c_contiguous and (type(x) is not np.ndarray or flags.aligned):  # CuPy's always is
         return x
     return x.copy(order="C")
 

@@ -9,6 +9,7 @@ import numpy as np
 from .. import kernels
 from ..backend import Array
 from ..errors import DtypeError, ShapeError
+from ..faults import note
 from ..op import op
 
 
@@ -21,12 +22,20 @@ def embedding(ids: Array, weight: Array, *, padding_idx: int | None = None) -> A
         )
     if weight.ndim != 2:
         raise ShapeError(f"embedding takes a table (V, D), got shape {weight.shape}")
+    if type(weight) is not np.ndarray:
+        return kernels.cuda_kernels().take_rows(
+            weight, ids, note(IndexError, no_row_text(len(weight)))
+        )
     if ids.size and not (int(ids.min()) >= 0 and int(ids.max()) < len(weight)):
         raise IndexError(
             f"token ids go from {int(ids.min())} to {int(ids.max())}, but the embedding has "
             f"{len(weight)} rows (0 to {len(weight) - 1})"
         )
     return weight[ids]
+
+
+def no_row_text(count: int) -> str:
+    return f"token id {{number}} is out of range: the embedding has {count} rows (0 to {count - 1})"
 
 
 @embedding.vjp("weight")

@@ -10,6 +10,7 @@ import numpy as np
 from .. import backend
 from ..backend import Array, namespace
 from ..errors import DtypeError, ShapeError
+from ..faults import require_range
 from ..op import op
 from ..promotion import promoted
 
@@ -71,9 +72,18 @@ def plain_index(index: Any) -> Any:
     return index
 
 
+def index_for(x: Array, index: Any) -> Any:
+    """A plain index with its arrays on the device of `x`."""
+    if type(x) is np.ndarray:
+        return index
+    if isinstance(index, tuple):
+        return tuple(index_for(x, part) for part in index)
+    return namespace(x).asarray(index) if isinstance(index, np.ndarray) else index
+
+
 @op
 def getitem(x: Array, *, index: Any) -> Array:
-    return x[index]
+    return x[index_for(x, index)]
 
 
 @getitem.vjp("x")
@@ -85,6 +95,7 @@ def _(grad, shape, index):
 def putitem(x: Array, *, index: Any, target: tuple[int, ...]) -> Array:
     """Zeros of shape `target` with `x` added at `index`: what `getitem` is undone with."""
     out = namespace(x).zeros(target, x.dtype)
+    index = index_for(x, index)
     parts = index if isinstance(index, tuple) else (index,)
     if all(part is None or isinstance(part, (int, slice, type(...))) for part in parts):
         out[index] = x  # no element is addressed twice
@@ -110,7 +121,10 @@ def gather(x: Array, index: Array, *, dim: int) -> Array:
             f"gather along dim {dim} of shape {x.shape} takes an index of as many dimensions, "
             f"no longer in the others, got {index.shape}"
         )
-    if index.size and (int(index.min()) < 0 or int(index.max()) >= x.shape[dim]):
+    if type(index) is not np.ndarray:
+        text = f"gather: index {{number}} is out of range for {x.shape[dim]} elements (dim {dim})"
+        require_range(index, 0, x.shape[dim], IndexError, text)
+    elif index.size and (int(index.min()) < 0 or int(index.max()) >= x.shape[dim]):
         raise IndexError(
             f"gather: index goes from {int(index.min())} to {int(index.max())}, but dimension "
             f"{dim} has {x.shape[dim]} elements"

@@ -1,0 +1,265 @@
+// A block of CUDA threads on the host: each thread is a fiber with a stack of its own, and runs
+// until it has to wait for others. Barriers, shuffles and votes behave as on the device; a barrier
+// that some threads never reach, which on the device is undefined, is an error here.
+#pragma once
+#include <math.h>
+#include <setjmp.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <ucontext.h>
+
+#include <type_traits>
+#include <utility>
+
+#define TINYATTN_HOST 1
+#define __global__
+#define __device__
+#define __forceinline__ inline
+#define __shared__ static
+#define __launch_bounds__(...)
+#define __restrict__
+
+struct Dim {
+    unsigned x, y, z;
+};
+static Dim threadIdx, blockIdx, blockDim, gridDim;
+
+namespace block {
+
+enum State { READY, AT_BLOCK, AT_WARP, DONE };
+const int MOST = 1024, STACK = 1 << 17, GUARD = 64;
+
+struct Thread {
+    jmp_buf place;
+    State state;
+    int line;
+    bool started;
+    unsigned turn;  // which of two slots its next exchange uses
+};
+
+static Thread threads[MOST];
+static unsigned long long warp_slots[2][MOST], block_slots[2][MOST];
+static char* stacks;
+static ucontext_t starts;
+static jmp_buf scheduler;
+static int current, count;
+static char message[256];
+static void (*body)();
+static unsigned char* dynamic;
+
+inline void switch_to(int t) {
+    current = t;
+    threadIdx = {t % blockDim.x, t / blockDim.x % blockDim.y, t / (blockDim.x * blockDim.y)};
+}
+
+inline void wait(State state, int line) {
+    Thread& me = threads[current];
+    me.state = state;
+    me.line = line;
+    if (!_setjmp(me.place)) _longjmp(scheduler, 1);
+}
+
+static void entry() {
+    body();
+    threads[current].state = DONE;
+    _longjmp(scheduler, 1);
+}
+
+inline void resume(int t) {
+    switch_to(t);
+    if (_setjmp(scheduler)) return;
+    if (threads[t].started) _longjmp(threads[t].place, 1);
+    threads[t].started = true;
+    getcontext(&starts);
+    starts.uc_stack.ss_sp = stacks + (size_t)t * STACK;
+    starts.uc_stack.ss_size = STACK;
+    starts.uc_link = nullptr;
+    makecontext(&starts, entry, 0);
+    setcontext(&starts);
+}
+
+// Lets those go on who have waited for one another. False if somebody waits in vain.
+inline bool release() {
+    int waiting = 0, done = 0, line = -1;
+    bool one_line = true, moved = false;
+    for (int t = 0; t < count; t++) {
+        done += threads[t].state == DONE;
+        if (threads[t].state != AT_BLOCK) continue;
+        waiting++;
+        one_line = one_line && (line < 0 || line == threads[t].line);
+        line = threads[t].line;
+    }
+    if (waiting == count && one_line) {
+        for (int t = 0; t < count; t++) threads[t].state = READY;
+        return true;
+    }
+    for (int first = 0; first < count; first += 32) {
+        int here = 0;
+        bool same = true;
+        for (int t = first; t < first + 32 && t < count; t++) {
+            here += threads[t].state == AT_WARP;
+            same = same && threads[t].line == threads[first].line;
+        }
+        if (here == 32 && same) {
+            for (int t = first; t < first + 32; t++) threads[t].state = READY;
+            moved = true;
+        }
+    }
+    if (moved || done == count) return true;
+    snprintf(message, sizeof message,
+             "threads wait for each other in vain: %d of %d at __syncthreads (line %d), %d have "
+             "left, the others wait for their warp", waiting, count, line, done);
+    return false;
+}
+
+inline bool run_block(unsigned order) {
+    static int turns[MOST];
+    for (int t = 0; t < count; t++) {
+        threads[t].state = READY;
+        threads[t].started = false;
+        threads[t].turn = 0;
+        turns[t] = t;
+    }
+    // On the device no order of the threads is promised.
+    for (int t = count - 1; order && t > 0; t--) {
+        order = order * 1664525u + 1013904223u;
+        std::swap(turns[t], turns[(order >> 8) % (t + 1)]);
+    }
+    for (;;) {
+        int done = 0;
+        for (int i = 0; i < count; i++) {
+            if (threads[turns[i]].state == READY) resume(turns[i]);
+            done += threads[turns[i]].state == DONE;
+        }
+        if (done == count) return true;
+        if (!release()) return false;
+    }
+}
+
+inline const char* launch(void (*kernel)(), Dim grid, Dim threads_, unsigned shared, unsigned order) {
+    message[0] = 0;
+    body = kernel;
+    gridDim = grid;
+    blockDim = threads_;
+    count = threads_.x * threads_.y * threads_.z;
+    if (count < 1 || count > MOST || !grid.x || !grid.y || !grid.z || grid.y > 65535 ||
+        grid.z > 65535)
+        return "a launch of no block, or of too many threads";
+    if (!stacks) stacks = (char*)malloc((size_t)MOST * STACK);
+    dynamic = (unsigned char*)malloc(shared + GUARD);
+    for (unsigned z = 0; z < grid.z && !message[0]; z++)
+        for (unsigned y = 0; y < grid.y && !message[0]; y++)
+            for (unsigned x = 0; x < grid.x && !message[0]; x++) {
+                blockIdx = {x, y, z};
+                memset(dynamic, 0xff, shared + GUARD);  // NaN, whatever the type
+                run_block(order);
+                for (int i = 0; i < GUARD; i++)
+                    if (dynamic[shared + i] != 0xff)
+                        snprintf(message, sizeof message, "wrote past %u bytes of shared memory",
+                                 shared);
+            }
+    free(dynamic);
+    return message;
+}
+
+template <class T> unsigned long long packed(T value) {
+    unsigned long long bits = 0;
+    memcpy(&bits, &value, sizeof value);
+    return bits;
+}
+template <class T> T unpacked(unsigned long long bits) {
+    T value;
+    memcpy(&value, &bits, sizeof value);
+    return value;
+}
+
+template <class T> T from_lane(T value, int source, int line) {
+    int first = current / 32 * 32;
+    unsigned long long* slots = warp_slots[threads[current].turn++ % 2];
+    slots[current] = packed(value);
+    wait(AT_WARP, line);
+    return unpacked<T>(slots[first + source]);
+}
+
+inline int any_of_block(int predicate, int line) {
+    unsigned long long* slots = block_slots[threads[current].turn++ % 2];
+    slots[current] = predicate != 0;
+    wait(AT_BLOCK, line);
+    int any = 0;
+    for (int t = 0; t < count; t++) any |= (int)slots[t];
+    return any;
+}
+
+inline unsigned ballot(int predicate, int line) {
+    int first = current / 32 * 32;
+    unsigned long long* slots = warp_slots[threads[current].turn++ % 2];
+    slots[current] = predicate != 0;
+    wait(AT_WARP, line);
+    unsigned bits = 0;
+    for (int lane = 0; lane < 32; lane++) bits |= (unsigned)slots[first + lane] << lane;
+    return bits;
+}
+
+// What a kernel's parameter is, for the launch to check: a pointer to what, or which number.
+template <class T> const char* kind() {
+    using V = std::remove_cv_t<T>;
+    if constexpr (std::is_pointer_v<T>) {
+        using P = std::remove_cv_t<std::remove_pointer_t<T>>;
+        if constexpr (std::is_same_v<P, float>) return "float32 ";
+        else if constexpr (std::is_same_v<P, double>) return "float64 ";
+        else if constexpr (std::is_same_v<P, _Float16>) return "float16 ";
+        else if constexpr (std::is_same_v<P, bool>) return "bool ";
+        else if constexpr (std::is_same_v<P, int>) return "int32 ";
+        else return "int64 ";
+    } else if constexpr (std::is_same_v<V, long long>) return "int ";
+    else if constexpr (std::is_same_v<V, double>) return "float ";
+    else return "unknown ";
+}
+
+static void** arguments;
+template <class... P> const char* signature(void (*)(P...)) {
+    static char text[1024];
+    text[0] = 0;
+    (strcat(text, kind<P>()), ...);
+    return text;
+}
+template <class... P, size_t... I> void call(void (*kernel)(P...), std::index_sequence<I...>) {
+    kernel(*(std::remove_cv_t<P>*)arguments[I]...);
+}
+template <class... P> void call(void (*kernel)(P...)) {
+    call(kernel, std::make_index_sequence<sizeof...(P)>());
+}
+
+}  // namespace block
+
+#define __syncthreads() block::wait(block::AT_BLOCK, __LINE__)
+#define __syncthreads_or(p) block::any_of_block(p, __LINE__)
+#define __syncwarp() block::wait(block::AT_WARP, __LINE__)
+#define __shfl_xor_sync(mask, value, lanes) \
+    block::from_lane(value, (block::current % 32) ^ (lanes), __LINE__)
+#define __shfl_sync(mask, value, lane) block::from_lane(value, lane, __LINE__)
+#define __ballot_sync(mask, p) block::ballot(p, __LINE__)
+#define __ffs(bits) __builtin_ffs(bits)
+inline float __int_as_float(int bits) { return block::unpacked<float>((unsigned)bits); }
+template <class T> T atomicAdd(T* where, T value) {
+    T old = *where;
+    *where += value;
+    return old;
+}
+inline unsigned long long atomicCAS(unsigned long long* where, unsigned long long expected,
+                                    unsigned long long value) {
+    unsigned long long old = *where;
+    if (old == expected) *where = value;
+    return old;
+}
+
+#define EXPORT(name)                                                                          \
+    extern "C" const char* signature_##name() { return block::signature(name); }              \
+    extern "C" const char* launch_##name(void** arguments, const unsigned* geometry,          \
+                                         unsigned shared, unsigned order) {                   \
+        const unsigned* g = geometry;                                                         \
+        block::arguments = arguments;                                                         \
+        return block::launch([] { block::call(name); }, {g[0], g[1], g[2]},                   \
+                             {g[3], g[4], g[5]}, shared, order);                              \
+    }

@@ -1,0 +1,125 @@
+"""The stand-in's module of functions: a list of what CuPy has, and nothing else."""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from .arrays import device, host, ndarray, quiet, synchronisations
+
+# Elementwise functions; in CuPy they take these keywords.
+UFUNCS = (
+    "add", "multiply", "divide", "exp", "log", "sqrt", "sin", "cos", "tanh", "abs", "sign",
+    "maximum", "minimum", "isnan", "isfinite",
+)  # fmt: skip
+UFUNC_KEYWORDS = ("out", "dtype")
+# Other functions and their parameters, in CuPy's order.
+FUNCTIONS: dict[str, tuple[str, ...]] = {
+    "where": ("condition", "x", "y"),
+    "clip": ("a", "a_min", "a_max", "out"),
+    "zeros": ("shape", "dtype", "order"),
+    "empty": ("shape", "dtype", "order"),
+    "full": ("shape", "fill_value", "dtype", "order"),
+    "zeros_like": ("a", "dtype", "order"),
+    "ones_like": ("a", "dtype", "order"),
+    "empty_like": ("prototype", "dtype", "order"),
+    "arange": ("start", "stop", "step", "dtype"),
+    "broadcast_to": ("array", "shape"),
+    "concatenate": ("tup", "axis", "out"),
+    "stack": ("tup", "axis", "out"),
+    "matmul": ("x1", "x2", "out"),
+}
+TYPES = (
+    "bool_", "uint8", "uint32", "uint64", "int32", "int64", "float16", "float32", "float64",
+)  # fmt: skip
+
+
+class UFunc:
+    """An elementwise function; `add.at` adds once for every index, like NumPy's."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.function = quiet(getattr(np, name))
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        if unknown := set(kwargs) - set(UFUNC_KEYWORDS):
+            raise TypeError(f"{self.name}() got an unexpected keyword argument {unknown.pop()!r}")
+        for arg in args:
+            if not isinstance(arg, (ndarray, int, float, np.generic)):
+                raise TypeError(f"Unsupported type {type(arg)}")
+        if not any(isinstance(arg, ndarray) for arg in args):
+            raise TypeError(f"{self.name}() of the device got no array of the device")
+        out = kwargs.pop("out", None)
+        result = self.function(*map(host, args), **kwargs)
+        if out is None:
+            return device(result)
+        out.array[...] = result
+        return out
+
+    def at(self, a: ndarray, indices: Any, b: Any) -> None:
+        if self.name != "add" or a.dtype.kind != "f":
+            raise TypeError("scatter_add supports only some dtypes, all floats among them")
+        from .arrays import wrapped
+
+        np.add.at(a.array, wrapped(host(indices), a.shape), host(b))
+
+
+def function(name: str, parameters: tuple[str, ...]) -> Callable[..., Any]:
+    original = quiet(getattr(np, name))
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        if len(args) > len(parameters) or set(kwargs) - set(parameters):
+            raise TypeError(f"{name}() takes {parameters}, got {len(args)} and {list(kwargs)}")
+        names = {"x1", "x2"} & set(kwargs)
+        assert not names
+        given = [host(arg) for arg in args]
+        result = original(*given, **{key: host(value) for key, value in kwargs.items()})
+        base = args[0] if name == "broadcast_to" else None
+        return device(result, base)
+
+    return call
+
+
+def asarray(a: Any, dtype: Any = None) -> ndarray:
+    """From the host or the device; a copy only where one is needed, as in CuPy."""
+    if isinstance(a, ndarray):
+        return a if dtype is None or a.dtype == dtype else a.astype(dtype)
+    return ndarray(np.array(a, dtype, order="C"))
+
+
+def ascontiguousarray(a: ndarray, dtype: Any = None) -> ndarray:
+    return a if a.flags.c_contiguous and dtype is None else ndarray(np.array(host(a), dtype))
+
+
+def asnumpy(a: Any) -> np.ndarray:
+    synchronisations.add("asnumpy")
+    return np.array(host(a))
+
+
+class Grid:
+    def __getitem__(self, key: Any) -> list[ndarray]:
+        found = np.ogrid[key]
+        return [ndarray(part) for part in (found if isinstance(key, tuple) else [found])]
+
+
+def cupy() -> types.ModuleType:
+    """A module to hand to `tinyattn.backend.register_cuda`."""
+    from .launch import RawModule
+
+    module = types.ModuleType("stand_in")
+    contents: dict[str, Any] = {name: UFunc(name) for name in UFUNCS}
+    contents |= {name: function(name, names) for name, names in FUNCTIONS.items()}
+    contents |= {name: getattr(np, name) for name in TYPES}
+    contents |= {
+        "ndarray": ndarray,
+        "asarray": asarray,
+        "ascontiguousarray": ascontiguousarray,
+        "asnumpy": asnumpy,
+        "ogrid": Grid(),
+        "RawModule": RawModule,
+    }
+    vars(module).update(contents)
+    return module

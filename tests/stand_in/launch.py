@@ -1,0 +1,148 @@
+"""The stand-in's RawModule: a kernel's own source, compiled for the host and run thread by thread.
+
+Every array goes to the kernel within margins that no kernel may touch, filled with NaN: a read
+beside the array shows in the result, a write beside it is an error. Arguments are checked against
+the kernel's parameters, which on the device nobody does.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import hashlib
+import itertools
+import os
+import re
+import shutil
+import subprocess
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from .arrays import ndarray
+
+HERE = Path(__file__).parent
+COMPILER = shutil.which("g++")
+MARGIN = 512
+orders = itertools.count(1)  # the order of the threads differs from launch to launch
+launches: list[str] = []  # the kernels that ran
+
+
+class CompileError(Exception):
+    """The compiler refuses the source."""
+
+
+class KernelError(Exception):
+    """A kernel did what on the device is undefined."""
+
+
+def build_folder() -> Path:
+    """Where compiled sources are kept, by their content, from one run to the next."""
+    folder = Path(os.environ.get("TINYATTN_TEST_CACHE", Path(tempfile.gettempdir())))
+    folder = folder / f"tinyattn-kernels-{os.getuid()}"
+    folder.mkdir(mode=0o700, exist_ok=True)
+    return folder
+
+
+@functools.cache
+def compiled(code: str, options: tuple[str, ...]) -> ctypes.CDLL:
+    if COMPILER is None:
+        raise CompileError("no g++ here")
+    names = re.findall(r'extern "C" __global__ void (?:__launch_bounds__\(.*?\) )?(\w+)', code)
+    source = f'#include "{HERE / "block.h"}"\n' + code
+    source += "".join(f"\nEXPORT({name})" for name in names)
+    content = source + (HERE / "block.h").read_text() + " ".join(options)
+    key = hashlib.sha256(content.encode()).hexdigest()[:24]
+    library = build_folder() / f"{key}.so"
+    if not library.exists():
+        # Its own name first: two runs may be compiling the same source.
+        with tempfile.TemporaryDirectory(dir=library.parent) as folder:
+            path = Path(folder) / "kernel.cpp"
+            path.write_text(source)
+            flags = ["-O1", "-std=c++17", "-shared", "-fPIC", "-ffp-contract=off", "-w"]
+            flags += ["-U_FORTIFY_SOURCE", *options]
+            command = [COMPILER, *flags, str(path), "-o", f"{folder}/kernel.so"]
+            done = subprocess.run(command, capture_output=True, text=True, check=False)
+            if done.returncode:
+                raise CompileError(done.stderr)
+            os.replace(f"{folder}/kernel.so", library)
+    return ctypes.CDLL(str(library))
+
+
+class RawModule:
+    """cupy.RawModule(code=..., options=...)."""
+
+    def __init__(self, *, code: str, options: tuple[str, ...] = ()) -> None:
+        self.code = code
+        self.options = tuple(option for option in options if option.startswith("-D"))
+
+    def get_function(self, name: str) -> RawKernel:
+        return RawKernel(compiled(self.code, self.options), name)
+
+
+class RawKernel:
+    """cupy.RawKernel: called with a grid, a block and arguments."""
+
+    def __init__(self, library: ctypes.CDLL, name: str) -> None:
+        self.name = name
+        self.run = getattr(library, f"launch_{name}")
+        self.run.restype = ctypes.c_char_p
+        signature = getattr(library, f"signature_{name}")
+        signature.restype = ctypes.c_char_p
+        self.kinds = signature().decode().split()
+        self.max_dynamic_shared_size_bytes = 48 * 1024
+
+    def __call__(
+        self,
+        grid: tuple[int, ...],
+        block: tuple[int, ...],
+        args: tuple[Any, ...],
+        *,
+        shared_mem: int = 0,
+    ) -> None:
+        if len(args) != len(self.kinds):
+            raise KernelError(f"{self.name} takes {len(self.kinds)} arguments, got {len(args)}")
+        if shared_mem > self.max_dynamic_shared_size_bytes:
+            raise KernelError(f"{self.name}: nobody asked for {shared_mem} bytes of shared memory")
+        values: list[Any] = []
+        guarded: list[tuple[ndarray, np.ndarray]] = []
+        for place, (kind, arg) in enumerate(zip(self.kinds, args, strict=True)):
+            values.append(self.value(place, kind, arg, guarded))
+        pointers = (ctypes.c_void_p * len(values))(
+            *(ctypes.cast(ctypes.pointer(value), ctypes.c_void_p) for value in values)
+        )
+        geometry = (*grid, 1, 1)[:3] + (*block, 1, 1)[:3]
+        launches.append(self.name)
+        message = self.run(pointers, (ctypes.c_uint * 6)(*geometry), shared_mem, next(orders))
+        if message:
+            raise KernelError(f"{self.name}: {message.decode()}")
+        for array, memory in guarded:
+            inner = memory[MARGIN : MARGIN + array.nbytes]
+            margins = np.concatenate([memory[:MARGIN], memory[MARGIN + array.nbytes :]])
+            if (margins != 0xFF).any():
+                raise KernelError(f"{self.name} wrote beside an array of shape {array.shape}")
+            if inner.tobytes() != array.array.tobytes():
+                array.array[...] = inner.view(array.dtype).reshape(array.shape)
+
+    def value(self, place: int, kind: str, arg: Any, guarded: list[Any]) -> Any:
+        if isinstance(arg, ndarray):
+            if kind != arg.dtype.name:
+                raise KernelError(
+                    f"{self.name}: parameter {place} is {kind}, the array {arg.dtype.name}"
+                )
+            if not arg.flags.c_contiguous:
+                raise KernelError(f"{self.name}: parameter {place} does not lie in C order")
+            for array, memory in guarded:
+                if array is arg:
+                    return ctypes.c_void_p(memory.ctypes.data + MARGIN)
+            memory = np.full(arg.nbytes + 2 * MARGIN, 0xFF, np.uint8)
+            memory[MARGIN : MARGIN + arg.nbytes] = np.frombuffer(arg.array.tobytes(), np.uint8)
+            guarded.append((arg, memory))
+            return ctypes.c_void_p(memory.ctypes.data + MARGIN)
+        if type(arg) is float and kind == "float":
+            return ctypes.c_double(arg)
+        if type(arg) is int and (kind == "int" or (arg == 0 and kind != "float")):
+            return ctypes.c_longlong(arg)  # a 0 is a null pointer
+        raise KernelError(f"{self.name}: parameter {place} is {kind}, got {arg!r}")

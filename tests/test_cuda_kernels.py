@@ -1,0 +1,313 @@
+"""The CUDA kernels against their plain twins, at sizes and in cases the op table does not have.
+
+On the stand-in, which compiles them for the host, or with `-m gpu` on a GPU.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from common import assert_all_zero, assert_close, assert_same, rng_of, signed
+
+import tinyattn as ta
+from tinyattn import functional as F
+from tinyattn.kernels import gpu, reference
+from tinyattn.kernels.sums import wide
+
+DTYPES = [np.float16, np.float32, np.float64]
+every_dtype = pytest.mark.parametrize("dtype", DTYPES, ids=lambda d: np.dtype(d).name)
+WIDTHS = [1, 2, 31, 32, 33, 100, 1023, 1024, 1025, 5000, 8200]
+SEEDS = [0, 1, 2**32 - 1, 2**32, 1234567890123456789, 2**63 - 1]
+
+
+def check(found, right, dtype, count=4.0):
+    """Within `count` roundings of the largest number, of what float64 gives."""
+    found = found.get() if hasattr(found, "get") else found
+    assert found.shape == right.shape
+    if right.size:
+        allowed = count * np.finfo(dtype).eps * np.abs(right).max()
+        np.testing.assert_allclose(found.astype(np.float64), right, rtol=0, atol=allowed)
+
+
+def made(dtype, *shapes):
+    rng = rng_of(8)
+    return [signed(rng, *shape).astype(dtype) for shape in shapes]
+
+
+def doubled(*arrays):
+    return [a.astype(np.float64) for a in arrays]
+
+
+def real_of(dtype):
+    return np.float64 if dtype == np.float64 else np.float32
+
+
+def hiding(kind, batch, heads, queries, keys):
+    """limits and mask as the kernels take them."""
+    rng = rng_of(5)
+    limits = mask = None
+    if kind in ("lengths", "all"):
+        limits = rng.randint(0, keys + 1, (batch, 1))
+        limits[0] = 0
+    if kind == "causal":
+        limits = np.arange(1, queries + 1)[None]
+    if kind in ("mask", "all"):
+        mask = rng.uniform(size=(batch, heads, queries, keys)) < 0.6
+        mask[0, 0, 0] = False
+    if kind == "padding":
+        mask = (rng.uniform(size=(batch, 1, 1, keys)) < 0.5).astype(bool)
+    return limits, mask
+
+
+KINDS = ["nothing", "lengths", "causal", "mask", "padding", "all"]
+
+
+def send(cuda, *arrays):
+    return [None if a is None else cuda.asarray(a) for a in arrays]
+
+
+@every_dtype
+@pytest.mark.parametrize("columns", WIDTHS)
+def test_rows_of_any_length(columns, dtype, cuda):
+    """Softmax, its logarithm, cross-entropy and LayerNorm, forward and backward."""
+    x, grad, weight, bias = made(dtype, (3, columns), (3, columns), (columns,), (columns,))
+    x = (x * 3).astype(dtype)
+    on = send(cuda, x, grad, weight, bias)
+    exact = doubled(x, grad, weight, bias)
+    for name in ("softmax", "log_softmax"):
+        forward = "masked_softmax" if name == "softmax" else name
+        rest = (None, None) if name == "softmax" else ()
+        right = getattr(reference, forward)(exact[0], *rest)
+        out = getattr(gpu, forward)(on[0], *rest)
+        check(out, right, dtype)
+        out = cuda.asarray(right.astype(dtype))  # from equal outputs on
+        back = getattr(reference, f"{name}_backward")(exact[1], out.get().astype(np.float64))
+        check(getattr(gpu, f"{name}_backward")(on[1], out), back, dtype)
+    target = np.array([0, -100, columns - 1])
+    (device_target,) = send(cuda, target)
+    losses, sums = reference.cross_entropy(exact[0], target, -100)
+    found, found_sums = gpu.cross_entropy(on[0], device_target, -100)
+    assert found_sums.dtype == wide(np.dtype(dtype))
+    check(found, losses, dtype)
+    # exp is a float32's, the sum a float64.
+    check(cuda.asarray(found_sums.get()[:, ::2]), sums[:, ::2], real_of(dtype), 8)
+    back = reference.cross_entropy_backward(exact[1][:, 0], exact[0], target, -100, sums)
+    slopes = cuda.asarray(grad[:, 0].copy())
+    found = gpu.cross_entropy_backward(slopes, on[0], device_target, -100, found_sums)
+    check(found, back, dtype)
+    assert_all_zero(found.get()[1])
+    right, *saved = reference.layer_norm(exact[0], exact[2], exact[3], 1e-5)
+    out, *found_saved = gpu.layer_norm(on[0], on[2], on[3], 1e-5)
+    check(out, right, dtype)
+    right = reference.layer_norm_backward(exact[1], exact[0], exact[2], 1e-5, tuple(saved))
+    found = gpu.layer_norm_backward(on[1], on[0], on[2], 1e-5, tuple(found_saved))
+    largest = np.abs(saved[1]).max() * 4  # a row of one element has a std of eps
+    check(found[0], right[0], dtype, 8 * max(1, largest / np.abs(right[0]).max().clip(1e-3)))
+    check(found[1], right[1].sum(axis=0), dtype, 8)
+    check(found[2], right[2].sum(axis=0), dtype)
+
+
+@every_dtype
+@pytest.mark.parametrize("rows", [1, 7, 64, 65, 1000])
+def test_sums_over_any_number_of_rows(rows, dtype, cuda):
+    (x,) = made(dtype, (rows, 33))
+    # Sums of float64 are not wider than it is.
+    check(gpu.sum_rows(cuda.asarray(x)), x.astype(np.longdouble).sum(axis=0), dtype,
+          max(4, rows / 8) if dtype == np.float64 else 4)  # fmt: skip
+
+
+def test_sums_are_wide(cuda):
+    """A float32 that counts ones stops at 2**24."""
+    x = np.ones((5, 1), np.float32)
+    x[0] = 2**24
+    assert gpu.sum_rows(cuda.asarray(x)).get() == 2**24 + 4
+    x[0] = 1e8
+    assert gpu.layer_norm(cuda.asarray(x.T.copy()), None, None, 1e-5)[1].get() == x.mean(
+        dtype=np.float64
+    )
+
+
+def test_a_large_mean_costs_no_digits(cuda):
+    x = (1e4 + np.linspace(0, 1, 64)).astype(np.float32)[None]
+    right, *_ = reference.layer_norm(x.astype(np.float64), None, None, 1e-5)
+    check(gpu.layer_norm(cuda.asarray(x), None, None, 1e-5)[0], right, np.float32)
+
+
+@every_dtype
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("shape", [(1, 1, 1, 1), (2, 3, 5, 40), (2, 1, 33, 33), (1, 2, 3, 1030)])
+def test_masked_softmax(shape, kind, dtype, cuda):
+    """Hidden keys get exactly 0, and so does a row that sees nothing, in both directions."""
+    x, grad = made(dtype, shape, shape)
+    limits, mask = hiding(kind, *shape)
+    seen = reference.visible(shape, limits, mask)
+    hide = np.ones(shape, bool) if seen is None else np.broadcast_to(seen, shape)
+    x, grad = (np.where(hide, a, np.nan).astype(dtype) for a in (x, grad))
+    on = send(cuda, limits, mask)
+    right = reference.masked_softmax(x.astype(np.float64), limits, mask)
+    found = gpu.masked_softmax(cuda.asarray(x), *on)
+    check(found, right, dtype)
+    assert not found.get()[~hide].any()
+    right = reference.masked_softmax_backward(
+        grad.astype(np.float64), found.get().astype(np.float64), limits, mask
+    )
+    found = gpu.masked_softmax_backward(cuda.asarray(grad), found, *on)
+    check(found, right, dtype)
+    assert not found.get()[~hide].any()
+
+
+SPECIAL = [
+    [np.nan, 1, 2], [np.inf, 1, 2], [np.inf, np.inf, 0], [-np.inf, 1, 2], [-np.inf] * 3,
+    [np.inf, -np.inf, 0], [88, -88, 0], [-np.inf, np.nan, 1],
+]  # fmt: skip
+
+
+@every_dtype
+def test_special_numbers(dtype, cuda):
+    """NaN and inf in a row, alone and side by side, at either end of a longer one."""
+    for row in SPECIAL:
+        for pad in (0, 40):
+            for x in (row + [0.5] * pad, [0.5] * pad + row):
+                array = np.array([x], dtype)
+                with np.errstate(all="ignore"):
+                    right = reference.masked_softmax(array, None, None)
+                    logs = reference.log_softmax(array)
+                for found, expected in (
+                    (gpu.masked_softmax(cuda.asarray(array), None, None), right),
+                    (gpu.log_softmax(cuda.asarray(array)), logs),
+                ):
+                    np.testing.assert_allclose(found.get(), expected, rtol=2e-3, atol=1e-7)
+
+
+@every_dtype
+@pytest.mark.parametrize("p", [0.1, 0.5, 0.999])
+def test_dropout_is_that_of_the_cpu(p, dtype, cuda):
+    """The same elements for the same seed, bit for bit, however many there are."""
+    for seed in SEEDS:
+        for size in (1, 255, 257, 1000):
+            (x,) = made(dtype, (size,))
+            found = gpu.dropout(cuda.asarray(x), p, seed).get()
+            np.testing.assert_array_equal(found != 0, reference.keep_mask((size,), p, seed))
+            assert_same(found, reference.dropout(x, p, seed))
+
+
+@every_dtype
+def test_scatter_rows(dtype, cuda):
+    """Ids that occur often, never, or are to be skipped; wide rows; ids out of range."""
+    rng = rng_of(6)
+    for count, width, rows in ((1, 1, 1), (40, 3, 7), (700, 5, 3), (30, 300, 4), (33, 64, 40)):
+        ids = rng.randint(0, rows, (count,))
+        (grad,) = made(dtype, (count, width))
+        for skip in (None, 0):
+            right = reference.scatter_rows(grad.astype(np.float64), ids, rows, skip)
+            found = gpu.scatter_rows(*send(cuda, grad, ids), rows, skip)
+            check(found, right, dtype, 1)
+    grad = cuda.asarray(np.ones((2, 3), dtype))
+    assert gpu.scatter_rows(grad, cuda.asarray(np.array([-1, 5])), 5, None).get().sum() == 0
+
+
+def test_scatter_loses_nothing(cuda):
+    """float64 stays float64, and many small float32 beside a large one still count."""
+    grad = np.full((1001, 1), 1e-8)
+    grad[0] = 1
+    ids = np.zeros(1001, np.int64)
+    found = gpu.scatter_rows(*send(cuda, grad, ids), 1, None).get()
+    assert_close(found, [[1 + 1e-5]], 1e-13)
+    found = gpu.scatter_rows(*send(cuda, grad.astype(np.float32), ids), 1, None).get()
+    assert_same(found, np.array([[1 + 1e-5]], np.float32))
+
+
+LENGTHS = [(1, 1), (3, 70), (33, 32), (40, 17), (65, 65)]
+
+
+@pytest.mark.parametrize("p", [0.0, 0.3])
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("lengths", LENGTHS)
+def test_tiled_attention(lengths, kind, p, cuda):
+    """Forward and backward in float64, at lengths around those of a tile."""
+    queries, keys = lengths
+    limits, mask = hiding(kind, 2, 2, queries, keys)
+    arrays = made(np.float64, *((2, 2, n, 5) for n in (queries, keys, keys, queries)))
+    check_attention(cuda, arrays, limits, mask, p, np.float64, 10)
+
+
+@pytest.mark.parametrize("widths", [(1, 1), (8, 33), (33, 8), (64, 64), (128, 128), (96, 3)])
+@every_dtype
+def test_tiled_attention_of_any_width(widths, dtype, cuda):
+    """With fewer rows a block where a row is wide, and the reference where it is too wide."""
+    head, value = widths
+    arrays = made(dtype, (1, 2, 9, head), (1, 2, 40, head), (1, 2, 40, value), (1, 2, 9, value))
+    limits, mask = hiding("causal", 1, 2, 9, 40)
+    # A rounding error for each term of the scores.
+    check_attention(cuda, arrays, limits, mask, 0.2, dtype, 8 + head / 4)
+
+
+def check_attention(cuda, arrays, limits, mask, p, dtype, count):
+    settings = (1 / np.sqrt(arrays[0].shape[-1]), p, 98765432109876)
+    *qkv, grad = arrays
+    on = send(cuda, *qkv)
+    hide = send(cuda, limits, mask)
+    right, weights = reference.attention(*doubled(*qkv), limits, mask, *settings)
+    found, saved = gpu.attention(*on, *hide, *settings)
+    assert found.dtype == dtype
+    check(found, right, dtype, count)
+    backward = reference.attention_backward(*doubled(grad, *qkv), limits, mask, *settings, weights)
+    gradients = gpu.attention_backward(cuda.asarray(grad), *on, *hide, *settings, saved)
+    for one, expected in zip(gradients, backward, strict=True):
+        check(one.astype(dtype), expected, dtype, count)
+
+
+def test_attention_memory_is_linear_in_length(cuda, monkeypatch):
+    """Nothing as large as queries times keys is ever made, causal masks included."""
+    sizes = []
+    for name in ("empty", "zeros", "full", "arange", "asarray"):
+        make = getattr(cuda, name)
+
+        def counted(*args, make=make, **kwargs):
+            array = make(*args, **kwargs)
+            sizes.append(array.size)
+            return array
+
+        monkeypatch.setattr(cuda, name, counted)
+    q, k, v = (ta.tensor(x, device="cuda", requires_grad=True)
+               for x in made(np.float32, *[(1, 1, 150, 4)] * 3))  # fmt: skip
+    out = F.scaled_dot_product_attention(q, k, v, valid_lens=[140], is_causal=True, dropout_p=0.1)
+    out.sum().backward()
+    assert max(sizes) < 150 * 150 / 8
+
+
+def test_wide_heads_run_as_the_reference(cuda):
+    """A row that fits no tile: the whole array of weights, as on the CPU."""
+    assert gpu.tile_rows(300, 300, 4) is None
+    arrays = made(np.float64, *[(1, 1, 3, 300)] * 4)
+    check_attention(cuda, arrays, None, None, 0.0, np.float64, 400)
+
+
+@every_dtype
+@pytest.mark.parametrize("transposed", [False, True])
+@pytest.mark.parametrize("kind", KINDS)
+def test_weighted_sum(kind, transposed, dtype, cuda):
+    """What is hidden may be NaN."""
+    limits, mask = hiding(kind, 2, 2, 3, 6)
+    seen = reference.visible((2, 2, 3, 6), limits, mask)
+    seen = np.ones((2, 2, 3, 6), bool) if seen is None else np.broadcast_to(seen, (2, 2, 3, 6))
+    weights, values = made(dtype, (2, 2, 3, 6), (2, 2, 3 if transposed else 6, 5))
+    weights = np.where(seen, weights, 0).astype(dtype)
+    hidden_from_all = ~seen.any(axis=-1 if transposed else -2)
+    values[hidden_from_all] = np.nan
+    if transposed:
+        weights = weights.swapaxes(-1, -2)
+    clean = np.where(np.isnan(values), 0, values)
+    right = weights.astype(np.float64) @ clean.astype(np.float64)
+    on = send(cuda, weights, values, limits, mask)
+    check(gpu.weighted_sum(*on, transposed), right, dtype)
+
+
+@pytest.mark.parametrize("kind", KINDS[1:])
+def test_visible_keys(kind, cuda):
+    limits, mask = hiding(kind, 3, 2, 4, 9)
+    heads = 1 if mask is None else mask.shape[1]
+    seen = reference.visible((3, 2, 4, 9), limits, mask)
+    seen = np.broadcast_to(seen, (3, seen.shape[1], 4, 9)).any(axis=-2)
+    found = gpu.visible_keys(*send(cuda, limits, mask), 3, 9).get()
+    np.testing.assert_array_equal(found, np.broadcast_to(seen, (3, heads, 9)), strict=True)

@@ -1,0 +1,211 @@
+"""The op table once more, on "cuda": on a strict stand-in for CuPy, or with `-m gpu` on a GPU.
+
+The same rows and samples as in test_table.py. What runs is the whole route of a GPU: CuPy's
+functions, kernels/gpu.py with its launches, and the .cu kernels, which the stand-in compiles for
+the host.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from samples import Sample
+from table import OpRow, samples_of
+from test_table import (
+    DIFFERENTIABLE,
+    assert_close,
+    bits,
+    call,
+    cotangents_for,
+    each_bits,
+    each_sample,
+    error_in_ulps,
+    fit_for_differences,
+    reference_outputs,
+    row_test,
+    signed,
+    tensors_of,
+    with_special,
+)
+
+import tinyattn as ta
+from tinyattn import ops
+from tinyattn.graph import wrap
+from tinyattn.kernels.reference import visible
+
+Array = np.ndarray
+Place = Callable[[Array], Any]
+
+
+def host(tensor: ta.Tensor, cuda: Any) -> Array:
+    """The values, from a result that has to be on the device."""
+    assert type(tensor._data) is cuda.ndarray
+    return tensor.numpy()
+
+
+def weighted_sum(weights: Any, values: Any, limits: Any, mask: Any) -> Any:
+    """As in the table, but with limits and mask on the device."""
+    seen = visible(weights.shape, limits, mask)
+    if seen is not None:
+        weights = ops.where(wrap(seen), weights, 0.0)
+    return ops.weighted_sum(weights, values, limits=limits, mask=mask)
+
+
+# Rows of ops below `functional`, which moves masks to the device.
+BELOW: dict[str, Any] = {"weighted_sum": weighted_sum, "attention with dropout": None}
+
+
+def moved(sample: Sample, cuda: Any) -> Sample:
+    """The sample with the arrays among its options on the device."""
+    options = {
+        name: cuda.asarray(value) if type(value) is np.ndarray else value
+        for name, value in sample.options.items()
+    }
+    return Sample(sample.inputs, options, sample.edge)
+
+
+def lay_out(cuda: Any, x: Array) -> Any:
+    """An array on the device with the strides that `x` has on the host."""
+    order = np.argsort([-abs(stride) for stride in x.strides], kind="stable")
+    if 0 in x.strides and x.size > 1:
+        small = x[tuple(slice(0, 1) if stride == 0 else slice(None) for stride in x.strides)]
+        return cuda.broadcast_to(cuda.asarray(np.array(small)), x.shape)
+    turned = tuple(slice(None, None, -1) if stride < 0 else slice(None) for stride in x.strides)
+    array = cuda.asarray(np.array(x[turned].transpose(order), order="C"))
+    return array.transpose(tuple(int(i) for i in np.argsort(order)))[turned]
+
+
+def results(
+    row: OpRow,
+    sample: Sample,
+    cuda: Any = None,
+    place: Place = np.array,
+    *,
+    cotangents: list[Array] | None = None,
+    place_on_device: Place | None = None,
+) -> list[Array]:
+    """Values and gradients; on the device if `cuda` is its module."""
+    lay = place if cuda is None else place_on_device or (lambda x: cuda.asarray(place(x)))
+    tensors = tensors_of(row, sample, lay)
+    function = row.function
+    if cuda is not None and row.name in BELOW:
+        function, sample = BELOW[row.name] or function, moved(sample, cuda)
+    outputs = call(function, tensors, sample)
+    read = (lambda x: x.numpy()) if cuda is None else (lambda x: host(x, cuda))
+    found = [read(x) for x in outputs]
+    if row.differentiable:
+        inputs = [x for x in tensors if x.requires_grad]
+        given = cotangents_for(row, outputs) if cotangents is None else cotangents
+        sent = [wrap(lay(g.astype(x.dtype))) for g, x in zip(given, outputs, strict=True)]
+        gradients = ta.grad(outputs, inputs, sent, allow_unused=True)
+        found += [
+            np.zeros(x.shape, x.dtype) if g is None else read(g)
+            for g, x in zip(gradients, inputs, strict=True)
+        ]
+    return found
+
+
+@row_test()
+def test_values_and_gradients(row: OpRow, cuda: Any) -> None:
+    """float64: those of the CPU to 1e-12 and 1e-11, on the device all the way."""
+    for sample in each_sample(row):
+        expected = results(row, sample)
+        found = results(row, sample, cuda)
+        count = len(reference_outputs(row, list(sample.inputs), sample))
+        for i, (x, right) in enumerate(zip(found, expected, strict=True)):
+            assert x.dtype == right.dtype
+            if right.dtype.kind == "f":
+                assert_close(x, right, 1e-12 if i < count else 1e-11, row, 1.0)
+            else:
+                np.testing.assert_array_equal(x, right)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+@row_test()
+def test_rounding(row: OpRow, dtype: str, cuda: Any) -> None:
+    """Dtypes are kept; errors against float64 are at most twice the CPU's, or 4 last places."""
+    for sample in each_sample(row, dtype):
+        exact_sample = Sample(
+            tuple(x.astype(np.float64) if x.dtype.kind == "f" else x for x in sample.inputs),
+            sample.options,
+        )
+        cpu, found = results(row, sample), results(row, sample, cuda)
+        cotangents = cotangents_for(row, call(row.function, tensors_of(row, sample), sample))
+        exact = results(row, exact_sample, cotangents=cotangents)
+        for x, y, right in zip(found, cpu, exact, strict=True):
+            assert x.dtype == y.dtype
+            if x.dtype.kind == "f" and bits(x) != bits(y):
+                allowed = max(2 * error_in_ulps(y, right, False), 4.0)
+                assert error_in_ulps(x, right, False) <= allowed
+            else:
+                np.testing.assert_array_equal(x, y)
+
+
+def second_order(row: OpRow, sample: Sample, cuda: Any = None) -> list[Array]:
+    """Derivatives of the gradients along fixed directions."""
+    lay: Place = np.array if cuda is None else cuda.asarray
+    tensors = tensors_of(row, sample, lay)
+    function = row.function
+    if cuda is not None and row.name in BELOW:
+        function, sample = BELOW[row.name] or function, moved(sample, cuda)
+    outputs = call(function, tensors, sample)
+    inputs = [x for x in tensors if x.requires_grad]
+    given = [ta.tensor(lay(g), requires_grad=True) for g in cotangents_for(row, outputs)]
+    first = ta.grad(outputs, inputs, given, create_graph=True, allow_unused=True)
+    kept = [g for g in first if g is not None and g.requires_grad]
+    if not kept:
+        return []
+    directions = [wrap(lay(signed(np.random.default_rng(i), g))) for i, g in enumerate(kept)]
+    second = ta.grad(kept, [*inputs, *given], directions, allow_unused=True)
+    return [np.zeros(0) if g is None else g.numpy() for g in second]
+
+
+@row_test(DIFFERENTIABLE)
+def test_second_order(row: OpRow, cuda: Any) -> None:
+    """Derivatives of gradients: those of the CPU."""
+    for sample in fit_for_differences(row, 200)[:6]:
+        expected, found = second_order(row, sample), second_order(row, sample, cuda)
+        for x, right in zip(found, expected, strict=True):
+            assert_close(x, right, 1e-11, row, 10.0)
+
+
+LAYOUTS: dict[str, Place] = {
+    "Fortran": lambda x: np.array(x, order="F"),
+    "reversed": lambda x: np.flip(np.array(np.flip(x), order="C")),
+    "step 2": lambda x: np.repeat(x, 2, axis=-1)[..., ::2] if x.ndim else x,
+    "stride 0": lambda x: np.broadcast_to(np.array(x[:1]), x.shape) if x.ndim and x.size else x,
+}
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@row_test()
+def test_memory_layout_makes_no_difference(row: OpRow, layout: str, cuda: Any) -> None:
+    """However the arrays lie on the device, values and gradients are bitwise the same."""
+    lay = LAYOUTS[layout]
+    for sample in samples_of(row)[::4]:
+        straight = results(row, sample, cuda, lambda x: np.array(lay(x), order="C"))
+        crooked = results(row, sample, cuda, place_on_device=lambda x: lay_out(cuda, lay(x)))
+        for one, other in zip(straight, crooked, strict=True):
+            assert bits(one) == bits(other)
+
+
+@row_test()
+def test_nan_and_inf_go_where_they_belong(row: OpRow, cuda: Any) -> None:
+    """One NaN or infinity at a time gives what it gives on the CPU, and nothing else changes."""
+    rng = np.random.default_rng(1)
+    for sample in samples_of(row)[::3]:
+        count = len(reference_outputs(row, list(sample.inputs), sample))
+        clean = results(row, sample, cuda)[:count]
+        clean_right = results(row, sample)[:count]
+        for special in with_special(rng, row, sample):
+            found, expected = (results(row, special, c)[:count] for c in (cuda, None))
+            for out, right, old, old_right in zip(found, expected, clean, clean_right, strict=True):
+                same = each_bits(right) == each_bits(old_right)
+                assert bits(out.reshape(-1)[same]) == bits(old.reshape(-1)[same])
+                if right.dtype.kind == "f":
+                    assert_close(out, right, 1e-12, row)
+                else:
+                    np.testing.assert_array_equal(out, right)

@@ -1,0 +1,70 @@
+"""Every CUDA kernel goes through NVIDIA's runtime compiler, which needs no GPU and no driver.
+
+For the oldest and the newest devices the wheels are for, and for every element type: the options
+are those of a launch. What compiles for the host alone (test_device.py) may still be no CUDA.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+
+import pytest
+
+from tinyattn.kernels import gpu
+
+KERNELS = sorted(path.stem for path in gpu.FOLDER.glob("*.cu") if path.stem != "common")
+WIDTHS = [("64", "64", "4"), ("100", "7", "2")]
+
+
+@pytest.fixture(scope="module")
+def nvrtc():
+    for package in ("cupy", "nvidia.cu13"):
+        try:
+            found = importlib.util.find_spec(package)
+        except ModuleNotFoundError:
+            found = None
+        if found is None:
+            pytest.skip(f'{package} is not installed: pip install "tinyattn[nvrtc]"')
+    from cupy.cuda import nvrtc
+
+    try:
+        nvrtc.getVersion()
+    except Exception as error:
+        pytest.skip(f"NVRTC cannot be loaded: {error}")
+    return nvrtc
+
+
+def compile_source(nvrtc, code, options):
+    """The PTX; the compiler's own words fail the test."""
+    program = nvrtc.createProgram(code, "kernel.cu", (), ())
+    try:
+        nvrtc.compileProgram(program, options)
+        assert not nvrtc.getProgramLog(program).strip("\0\n")  # nor a warning
+        return nvrtc.getPTX(program).decode()
+    except nvrtc.NVRTCError:
+        raise AssertionError(nvrtc.getProgramLog(program)) from None
+    finally:
+        nvrtc.destroyProgram(program)
+
+
+@pytest.mark.parametrize("scalar", [16, 32, 64])
+@pytest.mark.parametrize("device", ["75", "90"])
+@pytest.mark.parametrize("name", KERNELS)
+def test_compiles(nvrtc, name, device, scalar):
+    """Every kernel of the source is in the result."""
+    code = gpu.source(name)
+    options = ("--std=c++17", f"--gpu-architecture=compute_{device}", f"-DSCALAR={scalar}")
+    shapes = [()]
+    if name == "attention":
+        shapes = [(f"-DHEAD={h}", f"-DVALUE={v}", f"-DROWS={r}") for h, v, r in WIDTHS]
+    for defines in shapes:
+        ptx = compile_source(nvrtc, code, (*options, *defines))
+        kernels = set(re.findall(r'extern "C" __global__ void (?:\S+\) )?(\w+)\(', code))
+        assert kernels == set(re.findall(r"\.entry (\w+)\(", ptx))
+
+
+def test_a_mistake_is_found(nvrtc):
+    code = gpu.source("sums").replace("sum += read", "sum += missing")
+    with pytest.raises(AssertionError, match=r'identifier "missing" is undefined'):
+        compile_source(nvrtc, code, ("--std=c++17", "-DSCALAR=32"))

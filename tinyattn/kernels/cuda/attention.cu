@@ -1,0 +1,325 @@
+// softmax(scale q k^T) v tile by tile, so that the scores of all queries with all keys are never in
+// memory (Dao et al., "FlashAttention", 2022). HEAD is the width of queries and keys, VALUE that of
+// values.
+//
+// A block has 4 warps and works on 4 * ROWS queries, ROWS for each warp, against tiles of 32 keys,
+// one for each lane. What the softmax of a row needs, its maximum and 1 / sum, is kept for backward:
+// (2, B * H * Q). Weights are dropped by the same hash as on the CPU, and of hidden pairs nothing is
+// read but a product with 0; where a tile holds NaN or inf, not even that.
+
+const int WARPS = 4, TILE = 32, THREADS = 32 * WARPS;
+const int COLUMNS = (VALUE + 31) / 32, HEAD_COLUMNS = (HEAD + 31) / 32;
+
+__device__ real max_of_warp(real value) {
+    for (int lanes = 16; lanes; lanes /= 2) {
+        real other = __shfl_xor_sync(ALL_LANES, value, lanes);
+        value = other > value ? other : value;
+    }
+    return value;
+}
+
+__device__ wide sum_of_warp(wide value) {
+    for (int lanes = 16; lanes; lanes /= 2) value += __shfl_xor_sync(ALL_LANES, value, lanes);
+    return value;
+}
+
+// Rows [first, first + count) of a matrix (size, width) into shared memory, zeros behind its end.
+// Returns whether this thread met a number that is not finite.
+__device__ int load(
+    const element* from, real* to, int width, int stride, long long first, int count,
+    long long size, real factor) {
+    int odd = 0;
+    for (int i = threadIdx.x; i < count * width; i += THREADS) {
+        int row = i / width, column = i % width;
+        real x = first + row < size ? read(from[(first + row) * width + column]) : 0;
+        odd |= !is_finite(x);
+        to[row * stride + column] = x * factor;
+    }
+    return odd;
+}
+
+// sums[r] += the product of row r of this warp's rows with the tile's row of this lane.
+__device__ void add_dots(
+    real (&sums)[ROWS], const real* rows, const real* tile, int width, int lane) {
+    for (int c = 0; c < width; c++) {
+        real x = tile[lane * (width + 1) + c];
+        for (int r = 0; r < ROWS; r++) sums[r] += rows[r * width + c] * x;
+    }
+}
+
+// sums[r][n] += weights[r][j] * rows[j][column n of this lane], over the 32 rows of a tile.
+template <int N>
+__device__ void add_products(
+    real (&sums)[ROWS][N], const real* weights, const real* rows, int width, int stride, int odd,
+    const unsigned* seen) {
+    int lane = threadIdx.x % 32;
+    for (int n = 0; n < N; n++) {
+        int column = lane + 32 * n;
+        if (column >= width) break;
+        for (int j = 0; j < TILE; j++) {
+            real x = rows[j * stride + column];
+            for (int r = 0; r < ROWS; r++)
+                // 0 * NaN is NaN, so a hidden pair must not be multiplied where there may be one.
+                if (!odd || seen[r] >> j & 1) sums[r][n] += weights[r * TILE + j] * x;
+        }
+    }
+}
+
+extern "C" __global__ void __launch_bounds__(THREADS) attention(
+    const element* q, const element* k, const element* v, element* out, real* saved,
+    long long pairs, long long heads, long long queries, long long keys, double scale,
+    HIDDEN_PARAMETERS, double p, long long threshold, long long seed, const long long* draws) {
+    DYNAMIC_SHARED(real, memory);
+    real* q_tile = memory;                            // (4 * ROWS, HEAD)
+    real* k_tile = q_tile + WARPS * ROWS * HEAD;      // (32, HEAD + 1): no two lanes in one bank
+    real* v_tile = k_tile + TILE * (HEAD + 1);        // (32, VALUE)
+    real* weights = v_tile + TILE * VALUE;            // (4, ROWS, 32)
+    __shared__ Seen seen[WARPS * ROWS];
+
+    long long tiles = (queries + WARPS * ROWS - 1) / (WARPS * ROWS);
+    long long pair = blockIdx.x / tiles, first = blockIdx.x % tiles * (WARPS * ROWS);
+    int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+    q += pair * queries * HEAD;
+    k += pair * keys * HEAD;
+    v += pair * keys * VALUE;
+    Dropping drop = dropping(p, threshold, seed, draws);
+    weights += warp * ROWS * TILE;
+
+    load(q, q_tile, HEAD, HEAD, first, WARPS * ROWS, queries, (real)scale);
+    if (threadIdx.x < WARPS * ROWS) {
+        long long query = first + threadIdx.x;
+        seen[threadIdx.x] = query < queries
+            ? seen_by(pair / heads, pair % heads, query, keys, HIDDEN) : Seen{0, nullptr, 0};
+    }
+    __syncthreads();
+    long long reach = 0;
+    for (int row = 0; row < WARPS * ROWS; row++)
+        reach = seen[row].limit > reach ? seen[row].limit : reach;
+
+    real top[ROWS], sums[ROWS][COLUMNS];
+    wide total[ROWS];  // this lane's part
+    unsigned any[ROWS];
+    int kept[ROWS];  // whether this lane added anything
+    for (int r = 0; r < ROWS; r++) {
+        top[r] = minus_infinity();
+        total[r] = 0;
+        any[r] = kept[r] = 0;
+        for (int n = 0; n < COLUMNS; n++) sums[r][n] = 0;
+    }
+    for (long long start = 0; start < reach; start += TILE) {
+        __syncthreads();
+        load(k, k_tile, HEAD, HEAD + 1, start, TILE, keys, 1);
+        int odd = __syncthreads_or(load(v, v_tile, VALUE, VALUE, start, TILE, keys, 1));
+        real scores[ROWS];
+        for (int r = 0; r < ROWS; r++) scores[r] = 0;
+        add_dots(scores, q_tile + warp * ROWS * HEAD, k_tile, HEAD, lane);
+        unsigned bits[ROWS];
+        for (int r = 0; r < ROWS; r++) {
+            int row = warp * ROWS + r;
+            bool visible = seen[row](start + lane);
+            bits[r] = __ballot_sync(ALL_LANES, visible);
+            any[r] |= bits[r];
+            real new_top = max_of_warp(visible ? scores[r] : minus_infinity());
+            new_top = new_top > top[r] ? new_top : top[r];
+            real shrink = top[r] == minus_infinity() ? 0 : exp(top[r] - new_top);
+            top[r] = new_top;
+            real weight = 0;
+            if (visible && scores[r] != minus_infinity()) weight = exp(scores[r] - new_top);
+            total[r] = total[r] * shrink + weight;
+            for (int n = 0; n < COLUMNS; n++) sums[r][n] *= shrink;
+            bool keep = visible;
+            if (p > 0 && visible) {
+                keep = drop.keeps((pair * queries + first + row) * keys + start + lane);
+                weight = keep ? weight * drop.factor : 0;
+            }
+            kept[r] |= keep;
+            weights[r * TILE + lane] = weight;
+        }
+        __syncwarp();
+        add_products<COLUMNS>(sums, weights, v_tile, VALUE, VALUE, odd, bits);
+    }
+    for (int r = 0; r < ROWS; r++) {
+        long long query = first + warp * ROWS + r;
+        wide sum = sum_of_warp(total[r]);
+        unsigned some = __ballot_sync(ALL_LANES, kept[r]);
+        if (query >= queries) continue;
+        // Nothing seen gives zeros; nothing but -inf, or inf, NaN. A NaN that was dropped is gone.
+        wide inverse = !any[r] ? 0 : is_infinite(top[r]) ? not_a_number() : 1 / sum;
+        for (int n = 0; n < COLUMNS; n++)
+            if (lane + 32 * n < VALUE)
+                out[(pair * queries + query) * VALUE + lane + 32 * n] =
+                    written(some ? sums[r][n] * inverse : sums[r][n]);
+        if (lane == 0) {
+            saved[pair * queries + query] = top[r];
+            saved[pairs * queries + pair * queries + query] = inverse;
+        }
+    }
+}
+
+// Gradients of the queries. With w the weights and s what the weights' gradients are, those of the
+// scores are w * (s - sum(w * s)). The sum is made in a pass of its own, from the very s it is taken
+// off: as sum(grad * out), which is equal and cheaper, it would not share their rounding, and where
+// one weight is near 1 little else would be left. It is kept in two parts, (2, B * H * Q).
+extern "C" __global__ void __launch_bounds__(THREADS) attention_backward_q(
+    const element* grad, const element* q, const element* k, const element* v, const real* saved,
+    real* inner, element* dq, long long pairs, long long heads, long long queries,
+    long long keys, double scale, HIDDEN_PARAMETERS, double p, long long threshold, long long seed,
+    const long long* draws) {
+    DYNAMIC_SHARED(real, memory);
+    real* q_tile = memory;                             // (4 * ROWS, HEAD)
+    real* g_tile = q_tile + WARPS * ROWS * HEAD;       // (4 * ROWS, VALUE)
+    real* k_tile = g_tile + WARPS * ROWS * VALUE;      // (32, HEAD + 1)
+    real* v_tile = k_tile + TILE * (HEAD + 1);         // (32, VALUE + 1)
+    real* slopes = v_tile + TILE * (VALUE + 1);        // (4, ROWS, 32)
+    __shared__ Seen seen[WARPS * ROWS];
+
+    long long tiles = (queries + WARPS * ROWS - 1) / (WARPS * ROWS);
+    long long pair = blockIdx.x / tiles, first = blockIdx.x % tiles * (WARPS * ROWS);
+    int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+    k += pair * keys * HEAD;
+    v += pair * keys * VALUE;
+    Dropping drop = dropping(p, threshold, seed, draws);
+    slopes += warp * ROWS * TILE;
+
+    load(q + pair * queries * HEAD, q_tile, HEAD, HEAD, first, WARPS * ROWS, queries, (real)scale);
+    load(grad + pair * queries * VALUE, g_tile, VALUE, VALUE, first, WARPS * ROWS, queries, 1);
+    if (threadIdx.x < WARPS * ROWS) {
+        long long query = first + threadIdx.x;
+        seen[threadIdx.x] = query < queries
+            ? seen_by(pair / heads, pair % heads, query, keys, HIDDEN) : Seen{0, nullptr, 0};
+    }
+    __syncthreads();
+    long long reach = 0;
+    for (int row = 0; row < WARPS * ROWS; row++)
+        reach = seen[row].limit > reach ? seen[row].limit : reach;
+
+    real sums[ROWS][HEAD_COLUMNS], high[ROWS], low[ROWS];
+    wide total[ROWS];
+    for (int r = 0; r < ROWS; r++) {
+        total[r] = 0;
+        for (int n = 0; n < HEAD_COLUMNS; n++) sums[r][n] = 0;
+    }
+    for (int pass = 0; pass < 2; pass++) {
+        for (long long start = 0; start < reach; start += TILE) {
+            __syncthreads();
+            load(v, v_tile, VALUE, VALUE + 1, start, TILE, keys, 1);
+            int odd = __syncthreads_or(load(k, k_tile, HEAD, HEAD + 1, start, TILE, keys, 1));
+            real scores[ROWS], slope[ROWS];
+            for (int r = 0; r < ROWS; r++) scores[r] = slope[r] = 0;
+            add_dots(scores, q_tile + warp * ROWS * HEAD, k_tile, HEAD, lane);
+            add_dots(slope, g_tile + warp * ROWS * VALUE, v_tile, VALUE, lane);
+            unsigned bits[ROWS];
+            for (int r = 0; r < ROWS; r++) {
+                int row = warp * ROWS + r;
+                bool visible = seen[row](start + lane);
+                bits[r] = __ballot_sync(ALL_LANES, visible);
+                long long at = pair * queries + first + row;
+                real weight = 0;
+                if (visible) {
+                    weight = exp(scores[r] - saved[at]) * saved[pairs * queries + at];
+                    if (p > 0)
+                        slope[r] = drop.keeps(at * keys + start + lane) ? slope[r] * drop.factor : 0;
+                    if (pass == 0) total[r] += (wide)weight * slope[r];
+                }
+                if (pass == 1)
+                    slopes[r * TILE + lane] =
+                        visible ? weight * (slope[r] - high[r] - low[r]) : 0;
+            }
+            if (pass == 0) continue;
+            __syncwarp();
+            add_products<HEAD_COLUMNS>(sums, slopes, k_tile, HEAD, HEAD + 1, odd, bits);
+        }
+        for (int r = 0; pass == 0 && r < ROWS; r++) {
+            long long query = first + warp * ROWS + r;
+            wide all = sum_of_warp(total[r]);
+            high[r] = all;
+            low[r] = all - high[r];
+            if (lane || query >= queries) continue;
+            inner[pair * queries + query] = high[r];
+            inner[pairs * queries + pair * queries + query] = low[r];
+        }
+    }
+    for (int r = 0; r < ROWS; r++) {
+        long long query = first + warp * ROWS + r;
+        for (int n = 0; n < HEAD_COLUMNS; n++)
+            if (query < queries && lane + 32 * n < HEAD)
+                dq[(pair * queries + query) * HEAD + lane + 32 * n] =
+                    written(sums[r][n] * (real)scale);
+    }
+}
+
+// The same with keys and queries exchanged: a warp has ROWS keys, a lane one query of a tile.
+extern "C" __global__ void __launch_bounds__(THREADS) attention_backward_kv(
+    const element* grad, const element* q, const element* k, const element* v, const real* saved,
+    const real* inner, element* dk, element* dv, long long pairs, long long heads,
+    long long queries, long long keys, double scale, HIDDEN_PARAMETERS, double p,
+    long long threshold, long long seed, const long long* draws) {
+    DYNAMIC_SHARED(real, memory);
+    real* k_tile = memory;                             // (4 * ROWS, HEAD)
+    real* v_tile = k_tile + WARPS * ROWS * HEAD;       // (4 * ROWS, VALUE)
+    real* q_tile = v_tile + WARPS * ROWS * VALUE;      // (32, HEAD + 1)
+    real* g_tile = q_tile + TILE * (HEAD + 1);         // (32, VALUE + 1)
+    real* weights = g_tile + TILE * (VALUE + 1);       // (4, ROWS, 32)
+    real* slopes = weights + WARPS * ROWS * TILE;      // (4, ROWS, 32)
+
+    long long tiles = (keys + WARPS * ROWS - 1) / (WARPS * ROWS);
+    long long pair = blockIdx.x / tiles, first = blockIdx.x % tiles * (WARPS * ROWS);
+    int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+    q += pair * queries * HEAD;
+    grad += pair * queries * VALUE;
+    Dropping drop = dropping(p, threshold, seed, draws);
+    weights += warp * ROWS * TILE;
+    slopes += warp * ROWS * TILE;
+
+    load(k + pair * keys * HEAD, k_tile, HEAD, HEAD, first, WARPS * ROWS, keys, 1);
+    load(v + pair * keys * VALUE, v_tile, VALUE, VALUE, first, WARPS * ROWS, keys, 1);
+    real of_k[ROWS][HEAD_COLUMNS], of_v[ROWS][COLUMNS];
+    for (int r = 0; r < ROWS; r++) {
+        for (int n = 0; n < HEAD_COLUMNS; n++) of_k[r][n] = 0;
+        for (int n = 0; n < COLUMNS; n++) of_v[r][n] = 0;
+    }
+    for (long long start = 0; start < queries; start += TILE) {
+        long long query = start + lane, at = pair * queries + query;
+        Seen seen = {0, nullptr, 0};
+        if (query < queries) seen = seen_by(pair / heads, pair % heads, query, keys, HIDDEN);
+        // Also the barrier after which the tile may be overwritten.
+        if (!__syncthreads_or(seen.limit > first)) continue;
+        int odd = load(q, q_tile, HEAD, HEAD + 1, start, TILE, queries, (real)scale);
+        odd |= load(grad, g_tile, VALUE, VALUE + 1, start, TILE, queries, 1);
+        odd = __syncthreads_or(odd);
+        real scores[ROWS], slope[ROWS];
+        for (int r = 0; r < ROWS; r++) scores[r] = slope[r] = 0;
+        add_dots(scores, k_tile + warp * ROWS * HEAD, q_tile, HEAD, lane);
+        add_dots(slope, v_tile + warp * ROWS * VALUE, g_tile, VALUE, lane);
+        unsigned bits[ROWS];
+        for (int r = 0; r < ROWS; r++) {
+            long long key = first + warp * ROWS + r;
+            bool visible = key < keys && seen(key);
+            bits[r] = __ballot_sync(ALL_LANES, visible);
+            real weight = 0, of_scores = 0;
+            if (visible) {
+                weight = exp(scores[r] - saved[at]) * saved[pairs * queries + at];
+                bool kept = p <= 0 || drop.keeps(at * keys + key);
+                real factor = p > 0 ? drop.factor : 1;
+                real s = kept ? slope[r] * factor : 0;
+                of_scores = weight * (s - inner[at] - inner[pairs * queries + at]);
+                weight = kept ? weight * factor : 0;
+            }
+            weights[r * TILE + lane] = weight;
+            slopes[r * TILE + lane] = of_scores;
+        }
+        __syncwarp();
+        add_products<HEAD_COLUMNS>(of_k, slopes, q_tile, HEAD, HEAD + 1, odd, bits);
+        add_products<COLUMNS>(of_v, weights, g_tile, VALUE, VALUE + 1, odd, bits);
+    }
+    for (int r = 0; r < ROWS; r++) {
+        long long key = first + warp * ROWS + r;
+        if (key >= keys) continue;
+        for (int n = 0; n < HEAD_COLUMNS; n++)
+            if (lane + 32 * n < HEAD)
+                dk[(pair * keys + key) * HEAD + lane + 32 * n] = written(of_k[r][n]);
+        for (int n = 0; n < COLUMNS; n++)
+            if (lane + 32 * n < VALUE)
+                dv[(pair * keys + key) * VALUE + lane + 32 * n] = written(of_v[r][n]);
+    }
+}

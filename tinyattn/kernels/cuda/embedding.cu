@@ -1,0 +1,48 @@
+// Rows of a table looked up by number, and the gradient of the table.
+
+// out[i] = table[ids[i]]. An id out of range gives NaN, and is noted in `faults` as in checks.cu.
+extern "C" __global__ void take_rows(
+    const element* table, const long long* ids, element* out, long long* faults, long long count,
+    long long width, long long num_rows) {
+    for (long long i = (long long)blockIdx.x * blockDim.x + threadIdx.x; i < count * width;
+         i += (long long)gridDim.x * blockDim.x) {
+        long long position = i / width, id = ids[position];
+        bool known = id >= 0 && id < num_rows;
+        out[i] = known ? table[id * width + i % width] : written(not_a_number());
+        if (!known && atomicCAS((unsigned long long*)faults, 0ull,
+                                (unsigned long long)(1 + position)) == 0)
+            faults[1] = id;
+    }
+}
+
+// table[ids[i]] += grad[i], where an id that occurs often adds often: in the order of the positions
+// and in a wide type, so that neither digits nor equal runs are lost, as they would be with atomic
+// additions. A block stands for one position. If its id has not occurred before, it collects all
+// the rows of that id; the table is zero elsewhere already. An id out of range is left out.
+extern "C" __global__ void scatter_rows(
+    const element* grad, const long long* ids, element* table, long long count, long long width,
+    long long num_rows, long long skip) {
+    __shared__ unsigned matches[32];
+    long long position = blockIdx.x, id = ids[position];
+    if (id < 0 || id >= num_rows || id == skip) return;
+    int earlier = 0;
+    for (long long i = threadIdx.x; i < position && !earlier; i += blockDim.x)
+        earlier = ids[i] == id;
+    if (__syncthreads_or(earlier)) return;
+    for (long long first = 0; first < width; first += blockDim.x) {
+        long long j = first + threadIdx.x;
+        wide sum = 0;
+        for (long long start = position; start < count; start += blockDim.x) {
+            bool match = start + threadIdx.x < count && ids[start + threadIdx.x] == id;
+            unsigned bits = __ballot_sync(ALL_LANES, match);
+            if (threadIdx.x % 32 == 0) matches[threadIdx.x / 32] = bits;
+            __syncthreads();
+            for (unsigned warp = 0; warp < blockDim.x / 32; warp++)
+                for (unsigned left = matches[warp]; left; left &= left - 1)
+                    if (j < width)
+                        sum += read(grad[(start + warp * 32 + __ffs(left) - 1) * width + j]);
+            __syncthreads();
+        }
+        if (j < width) table[id * width + j] = written(sum);
+    }
+}
