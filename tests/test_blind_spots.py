@@ -98,3 +98,14 @@ def test_scores_below_any_sentinel(module: Any, dtype: Any, level: float) -> Non
     limits = np.array([[2, 2]])
     expected = np.broadcast_to([0.5, 0.5, 0, 0], x.shape).astype(dtype)
     np.testing.assert_array_equal(module.masked_softmax(x, limits, None), expected)
+
+
+def test_what_was_read_only_stays_so_when_a_graph_lets_go() -> None:
+    """A lock makes an array writable again only if it was."""
+    x = leaf([1.0, 2.0])
+    broadcast = ta.ones(2, dtype=ta.float64).expand(3, 2)
+    out = x * broadcast
+    del out
+    assert not broadcast._data.flags.writeable
+    with pytest.raises(InPlaceError, match="read-only"):
+        broadcast += 1
