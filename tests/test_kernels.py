@@ -1017,12 +1017,15 @@ def test_kernels_run_where_no_cache_can_be_written(tmp_path):
 
 def test_import_is_lean_and_leaves_no_trace():
     code = """
-import os, random, sys, warnings
+import os, random, signal, sys, threading, warnings
 import numpy as np
+def threads():
+    return len(os.listdir("/proc/self/task")) if os.path.isdir("/proc/self/task") else 0
 def state():
     return (np.geterr(), np.random.get_state()[1].tolist(), random.getstate(),
             list(warnings.filters), dict(os.environ), np.get_printoptions(),
-            sys.getrecursionlimit(), sorted(sys.path), sys.excepthook)
+            sys.getrecursionlimit(), sorted(sys.path), sys.excepthook, os.getcwd(),
+            signal.getsignal(signal.SIGINT), threading.active_count(), threads())
 np.random.seed(5); random.seed(5)
 before = state()
 loaded = set(sys.modules)
