@@ -158,7 +158,7 @@ def main() -> int:
     table.close()
     if beside:
         about["versions"] |= (versions := other_report.versions())
-        print(other_report.table(beside, versions))
+        print(other_report.table(beside, versions, args.threads))
     # Targets are set for the full sizes.
     verdicts = [] if args.short else targets.judged(finished, args.threads)
     if verdicts:

@@ -242,7 +242,7 @@ def test_a_library_that_is_not_there_or_lacks_something_is_said_to() -> None:
     assert row.known("tinyattn")
     assert "DeZero" in row.lacks
     assert bool(row.known("autograd")) != ("autograd" in row.lacks)
-    text = other_report.table([row], {**dict.fromkeys(OTHERS, "1.0"), "MyGrad": "not installed"})
+    text = other_report.table([row], {**dict.fromkeys(OTHERS, "1.0"), "MyGrad": "not installed"}, 1)
     assert f"without step tiny p=0: {row.lacks['DeZero']}" in text
     assert "MyGrad not installed: no figures" in text
 
