@@ -25,7 +25,7 @@ def adam_flat(parameter, grad, m, v, numbers):
 
 @lru_cache(maxsize=16)
 def step_numbers(
-    kind: type, rate: float, beta1: float, beta2: float, eps: float, decay: float,
+    kind: Any, rate: float, beta1: float, beta2: float, eps: float, decay: float,
     decoupled: bool, step: int,
 ) -> tuple[Any, ...]:  # fmt: skip
     """What all parameters of a step share."""
