@@ -257,6 +257,32 @@ def check_attention(cuda, arrays, limits, mask, p, dtype, count):
         check(one.astype(dtype), expected, dtype, count)
 
 
+def test_attention_takes_heads_as_they_lie(cuda):
+    """(B, N, H, d) seen as (B, H, N, d), a part of wider rows, one head for all: no copy is made,
+    and the result's heads join without one."""
+    arrays = made(np.float64, *[(2, 3, 6, 5)] * 4)
+    settings = (None, None, 0.4, 0.0, 0)
+    layouts = [
+        lambda x: cuda.asarray(x.swapaxes(1, 2)).swapaxes(1, 2),
+        lambda x: cuda.asarray(np.concatenate([x, x], -1))[..., :5],
+        lambda x: cuda.asarray(np.array(x.swapaxes(-1, -2), order="C")).swapaxes(-1, -2),
+        lambda x: cuda.broadcast_to(cuda.asarray(x[:, :1]), x.shape),
+    ]
+    for lay in layouts:
+        q, k, v, grad = (lay(x) for x in arrays)
+        right = reference.attention(*(x.get() for x in (q, k, v)), *settings)
+        out, saved = gpu.attention(q, k, v, *settings)
+        check(out, right[0], np.float64, 8)
+        assert out.swapaxes(1, 2).flags.c_contiguous
+        found = gpu.attention_backward(grad, q, k, v, *settings, saved)
+        right = reference.attention_backward(
+            *(x.get() for x in (grad, q, k, v)), *settings, right[1]
+        )
+        for one, expected in zip(found, right, strict=True):
+            check(one, expected, np.float64, 8)
+            assert one.swapaxes(1, 2).flags.c_contiguous
+
+
 def test_attention_memory_is_linear_in_length(cuda, monkeypatch):
     """Nothing as large as queries times keys is ever made, causal masks included."""
     sizes = []

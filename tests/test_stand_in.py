@@ -225,7 +225,7 @@ def test_arguments_are_checked():
         kernel((1,), (32,), (x,))
     with pytest.raises(KernelError, match="parameter 1 is float, got 1"):
         kernel((1,), (32,), (x, 1))
-    with pytest.raises(KernelError, match="C order"):
+    with pytest.raises(KernelError, match="C order, and its strides do not follow"):
         kernel((1,), (32,), (fake.zeros((2, 3), np.float32).T, 1.0))
     with pytest.raises(KernelError, match="no block"):
         kernel((0,), (32,), (x, 1.0))
