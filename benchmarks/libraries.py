@@ -7,6 +7,7 @@ stands here. A library is imported when its object is made, in the process that 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -41,7 +42,32 @@ def layer_weights(sizes: Encoder, rng: np.random.Generator) -> dict[str, np.ndar
     return weights
 
 
-class TinyAttn:
+class Tensors:
+    """What both libraries do alike."""
+
+    def tensor(self, array: np.ndarray, requires_grad: bool = False) -> Any:
+        raise NotImplementedError
+
+    def constant(self, array: np.ndarray) -> Any:
+        return self.tensor(array)
+
+    def derivative(
+        self, function: Callable[..., Any], arrays: list[np.ndarray]
+    ) -> Callable[[], tuple[Any, list[np.ndarray]]]:
+        """Computes the value of a scalar function of arrays, and its gradients."""
+        leaves = [self.tensor(array, True) for array in arrays]
+
+        def run() -> tuple[Any, list[np.ndarray]]:
+            for leaf in leaves:
+                leaf.grad = None
+            value = function(*leaves)
+            value.backward()
+            return value, [leaf.grad.numpy() for leaf in leaves if leaf.grad is not None]
+
+        return run
+
+
+class TinyAttn(Tensors):
     def __init__(self, options: dict[str, Any]) -> None:
         import tinyattn as ta
 
@@ -76,11 +102,11 @@ class TinyAttn:
         embedding.weight.data = rng.standard_normal(embedding.weight.shape).astype(np.float32)
         for layer in encoder.layers:
             attend, feed = layer.self_attn, layer.feed_forward
-            parts = {"q": attend.W_q, "k": attend.W_k, "v": attend.W_v, "o": attend.W_o}
-            parts |= {"w_1": feed.w_1, "w_2": feed.w_2}
+            products = {"q": attend.W_q, "k": attend.W_k, "v": attend.W_v, "o": attend.W_o}
+            products |= {"w_1": feed.w_1, "w_2": feed.w_2}
             for name, array in layer_weights(sizes, rng).items():
                 part, kind = name.split(".")
-                getattr(parts[part], kind).data = array
+                getattr(products[part], kind).data = array
         head.weight.data = rng.standard_normal(head.weight.shape).astype(np.float32) / sizes.width
         head.bias.data = np.zeros(CLASSES, np.float32)
 
@@ -94,8 +120,11 @@ class TinyAttn:
         return self.ta.optim.Adam(parameters)
 
 
-class Torch:
-    """PyTorch, eager; `attention` is "fused" (scaled_dot_product_attention) or "plain"."""
+class Torch(Tensors):
+    """PyTorch; `attention` is "fused" (scaled_dot_product_attention) or "plain".
+
+    With `compile`, functions and encoders go through torch.compile.
+    """
 
     def __init__(self, options: dict[str, Any]) -> None:
         import torch
@@ -103,9 +132,15 @@ class Torch:
         torch.set_num_threads(options["threads"])
         self.torch, self.F = torch, torch.nn.functional
         self.fused = options["attention"] == "fused"
+        self.compiled = torch.compile if options.get("compile") else lambda function: function
 
     def tensor(self, array: np.ndarray, requires_grad: bool = False) -> Any:
         return self.torch.tensor(array, requires_grad=requires_grad)
+
+    def derivative(
+        self, function: Callable[..., Any], arrays: list[np.ndarray]
+    ) -> Callable[[], tuple[Any, list[np.ndarray]]]:
+        return super().derivative(self.compiled(function), arrays)
 
     def seen(self, lengths: np.ndarray, keys: int) -> Any:
         """(B, 1, 1, K): which keys may be seen."""
@@ -175,9 +210,9 @@ class Torch:
         def dropped(x: Any) -> Any:
             return F.dropout(x, p) if p else x
 
-        def model(ids: Any, lengths: np.ndarray) -> Any:
+        @self.compiled
+        def model(ids: Any, seen: Any) -> Any:
             batch, n = ids.shape
-            seen = self.seen(lengths, n)
             x = F.embedding(ids, table)
             for first, second, qkv, o, w_1, w_2 in layers:
                 y = F.linear(F.layer_norm(x, (d,), *first), *qkv).view(batch, n, 3, heads, -1)
@@ -188,7 +223,7 @@ class Torch:
                 x = x + dropped(F.linear(y, *w_2))
             return F.linear(F.layer_norm(x, (d,), *last), head, head_bias)
 
-        return model, parameters
+        return lambda ids, lengths: model(ids, self.seen(lengths, ids.shape[1])), parameters
 
     def adam(self, parameters: list[Any]) -> Any:
         return self.torch.optim.Adam(parameters, fused=True)

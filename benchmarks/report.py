@@ -1,4 +1,4 @@
-"""What was measured, for a person: a table, a JSON file, a picture."""
+"""What was measured, for a person: a table and a JSON file."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from importlib import metadata
 from pathlib import Path
-from statistics import median
 from typing import Any
 
-from .harness import KEEP_MEMORY, Row, Settings, crowded
+from .harness import Row
+from .processes import KEEP_MEMORY, Settings
 
 TIME_UNITS = ((1.0, "s"), (1e-3, "ms"), (1e-6, "us"), (1e-9, "ns"))
 
@@ -56,7 +56,7 @@ def surroundings(settings: Settings) -> dict[str, Any]:
 
     import tinyattn
 
-    blas = numpy.show_config(mode="dicts")["Build Dependencies"]["blas"]  # type: ignore[index]
+    blas = numpy.show_config(mode="dicts")["Build Dependencies"]["blas"]
     return {
         "versions": {
             "tinyattn": tinyattn.__version__,
@@ -77,9 +77,11 @@ def heading(about: dict[str, Any]) -> str:
     settings = about["settings"]
     versions = ", ".join(f"{name} {version}" for name, version in about["versions"].items())
     memory = "kept" if settings["keep_memory"] else "given back to the system"
+    threads = f"{settings['threads']} thread{'s' * (settings['threads'] > 1)}"
+    rounds = f"{settings['repeats']} round{'s' * (settings['repeats'] > 1)}"
     return (
-        f"{versions}\n{about['processor']}, {about['cores']} cores; {settings['threads']} threads, "
-        f"{settings['repeats']} rounds, freed memory {memory}"
+        f"{versions}\n{about['processor']}, {about['cores']} cores; {threads}, {rounds}, freed "
+        f"memory {memory}"
     )
 
 
@@ -102,7 +104,7 @@ class Table:
                 self.section = row.section
                 limit = LIMIT if "limit" in row.values else ""
                 print(f"\n{row.section}\n{'':<68}{HEAD}{limit}".rstrip())
-            crowd = bool(row.others) and crowded(median(row.others), self.threads)
+            crowd = row.crowded(self.threads)
             self.crowded |= crowd
             print(line(row) + "  ~" * crowd, flush=True)
             for error in row.errors:
@@ -126,7 +128,7 @@ def line(row: Row) -> str:
     return text.rstrip() + ("  plain" if row.torch == "torch plain" else "")
 
 
-def write_json(path: Path, rows: Sequence[Row], about: dict[str, Any]) -> None:
+def write_json(path: Path, rows: Sequence[Row], about: dict[str, Any], **more: Any) -> None:
     """Every value of every round, and what the table makes of them."""
     entries = []
     for row in rows:
@@ -135,44 +137,4 @@ def write_json(path: Path, rows: Sequence[Row], about: dict[str, Any]) -> None:
         summary = {"medians": medians, "ratio": ratio[0], "ratio_of_rounds": ratio[1:]}
         entries.append({**asdict(row), **summary})
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps({**about, "rows": entries}, indent=1) + "\n")
-
-
-def write_plot(path: Path, rows: Sequence[Row], about: dict[str, Any]) -> bool:
-    """A bar for every ratio, with its spread; False where there is no matplotlib or no ratio."""
-    found = [(row, ratio) for row in rows if (ratio := row.ratio(row.torch, "tinyattn"))]
-    found = [(row, ratio) for row, ratio in found if min(ratio) > 0]
-    try:
-        import matplotlib
-    except ImportError:
-        return False
-    if not found:
-        return False
-    matplotlib.use("Agg")
-    from matplotlib import pyplot as plt
-
-    sections = list(dict.fromkeys(row.section.partition(";")[0] for row, _ in found))
-    figure, axes = plt.subplots(figsize=(9, 1.5 + 0.19 * len(found)), layout="constrained")
-    for i, section in enumerate(sections):
-        part = [
-            (place, ratio)
-            for place, (row, ratio) in enumerate(found)
-            if row.section.partition(";")[0] == section
-        ]
-        places = [place for place, _ in part]
-        wholes, lows, highs = zip(*(ratio for _, ratio in part), strict=True)
-        lengths = [whole - 1 for whole in wholes]
-        axes.barh(places, lengths, left=1, color=f"C{i % 10}", label=section)
-        axes.hlines(places, lows, highs, color="black", lw=0.8)
-    axes.axvline(1, color="black", lw=0.8)
-    axes.set_xscale("log", base=2)
-    axes.xaxis.set_major_formatter("{x:g}")
-    axes.set_yticks(range(len(found)), [row.name for row, _ in found], fontsize=7)
-    axes.set_ylim(len(found) - 0.5, -0.5)
-    axes.set_xlabel("PyTorch / tinyattn: to the right of 1, tinyattn takes less")
-    axes.legend(fontsize=7, loc="best")
-    axes.set_title(heading(about), fontsize=6)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path, dpi=150)
-    plt.close(figure)
-    return True
+    path.write_text(json.dumps({**about, "rows": entries, **more}, indent=1) + "\n")

@@ -8,9 +8,13 @@ imported up here, because the start of a program is measured too.
 
 from __future__ import annotations
 
+import ctypes
+import gc
 import json
 import os
+import resource
 import sys
+from contextlib import suppress
 from pathlib import Path
 from statistics import median
 from time import perf_counter
@@ -30,10 +34,18 @@ def resident(field: str) -> int:
     raise OSError(f"{STATUS} has no {field}")
 
 
+def give_back() -> None:
+    """Return freed memory to the system, so that what is used again counts as growth (glibc)."""
+    gc.collect()
+    with suppress(OSError, AttributeError):
+        ctypes.CDLL("libc.so.6").malloc_trim(0)
+
+
 class Memory:
     """How far the process has grown at most since this object was made."""
 
     def __init__(self) -> None:
+        give_back()
         try:
             CLEAR_REFS.write_text("5")  # the high-water mark starts again from here
             self.before = resident("VmRSS")
@@ -44,8 +56,8 @@ class Memory:
         return None if self.before < 0 else max(0, resident("VmHWM") - self.before)
 
 
-def measure(run: Run, budget: float, short: bool) -> dict[str, list[float]]:
-    """Seconds of every phase, once for each repetition."""
+def measure(run: Run, budget: float, short: bool) -> tuple[dict[str, list[float]], float]:
+    """Seconds of every phase, once for each repetition; and of the very first repetition."""
     times: dict[str, list[float]] = {name: [] for name in run.phases}
 
     def once() -> float:
@@ -58,19 +70,19 @@ def measure(run: Run, budget: float, short: bool) -> dict[str, list[float]]:
         run.reset()
         return perf_counter() - began
 
-    once()  # compiles kernels, starts threads
+    first = once()  # compiles kernels, starts threads
     if not short:
         warm = perf_counter() + budget / 3
-        while once() and perf_counter() < warm:
+        while (last := once()) and perf_counter() < warm:
             pass
     for name in times:
         times[name].clear()
     end = perf_counter() + budget
-    least = 1 if short else 3
+    least = 1 if short or last > 2 * budget else 3
     while least > 0 or (perf_counter() < end and not short):
         once()
         least -= 1
-    return times
+    return times, first
 
 
 def measure_case(case: Case, lib: Any, request: dict[str, Any]) -> dict[str, Any]:
@@ -80,14 +92,19 @@ def measure_case(case: Case, lib: Any, request: dict[str, Any]) -> dict[str, Any
         run = case.limit()
     else:
         run = case.build(lib)
-    times = measure(run, request["budget"], request["short"])
+    # Cases that share a process take little time each, so half of it holds enough repetitions.
+    budget = request["budget"] / (2 if case.process else 1)
+    times, first = measure(run, budget, request["short"])
     values = {name: median(seconds) for name, seconds in times.items()}
+    if "together" in case.parts:
+        values["together"] = median(map(sum, zip(*times.values(), strict=True)))
     if memory is not None and lib is not None and (peak := memory.peak()) is not None:
         values["peak memory"] = peak
     counts = {name: len(seconds) for name, seconds in times.items()}
     return {
         "case": case.name,
         "values": values,
+        "first": first,
         "repetitions": counts,
         "check": run.check() if run.check is not None and lib is not None else None,
     }
@@ -104,7 +121,7 @@ def measure_start(request: dict[str, Any]) -> dict[str, Any]:
     else:
         import tinyattn  # noqa: F401
     imported = perf_counter()
-    from .cases import SHORTEST, START, training_step
+    from .encoders import SHORTEST, START, training_step
     from .libraries import LIBRARIES
 
     lib = LIBRARIES[request["library"]](request)
@@ -116,6 +133,8 @@ def measure_start(request: dict[str, Any]) -> dict[str, Any]:
 
 def main() -> None:
     request = json.loads(sys.argv[1])
+    if request["memory"]:
+        resource.setrlimit(resource.RLIMIT_DATA, (request["memory"],) * 2)
     # What libraries print must not come between the lines of the answer.
     answer = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
@@ -126,19 +145,25 @@ def main() -> None:
     if request["cases"] == ["start"]:
         say(measure_start(request))
         return
-    from .cases import all_cases, warm_up
+    from .cases import LackingError
+    from .encoders import warm_up
     from .libraries import LIBRARIES
+    from .other_libraries import OTHER_LIBRARIES
+    from .rows import every_case
 
     library = request["library"]
-    lib = None if library == "numpy" else LIBRARIES[library](request)
-    cases = {case.name: case for case in all_cases(request["short"])}
+    made = {**LIBRARIES, **OTHER_LIBRARIES}
+    lib = None if library == "numpy" else made[library](request)
+    cases = every_case(request["short"])
     if lib is not None and any(cases[name].memory for name in request["cases"] if name in cases):
         warm_up(lib)
     for name in request["cases"]:
         try:
             say(measure_case(cases[name], lib, request))
         except Exception as error:  # of one case; the others shall not be lost with it
-            say({"case": name, "error": f"{type(error).__name__}: {error}"})
+            lacking = isinstance(error, LackingError)
+            kind = "" if lacking else f"{type(error).__name__}: "
+            say({"case": name, "error": f"{kind}{error}"})
 
 
 if __name__ == "__main__":

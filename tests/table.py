@@ -1388,8 +1388,8 @@ ROWS: list[OpRow] = [
 BY_NAME = {row.name: row for row in ROWS}
 
 NO_DERIVATIVE = "says or switches something; no numbers come out of numbers"
-MAKES = "makes a tensor out of no other; tested in test_engine.py"
-ENGINE = "the engine itself; tested in test_engine.py"
+MAKES = "makes a tensor out of no other; tested in test_tensor.py"
+ENGINE = "the engine itself; tested in test_engine.py and test_locks.py"
 CHECKER = "checks derivatives; tested in test_gradcheck.py"
 
 # Public callables that need no row, and why.
@@ -1441,14 +1441,14 @@ EXCLUDED = {
             *("Tensor.__float__", "Tensor.__int__", "Tensor.__bool__", "Tensor.__index__"),
             "Tensor.__dlpack__",
         ],
-        "leaves the graph for Python or another library; tested in test_engine.py",
+        "leaves the graph for Python or another library; tested in test_tensor.py",
     ),
     **dict.fromkeys(
         ["Tensor.cpu", "Tensor.cuda"], "moves to a device; tested where there is a GPU"
     ),
     **dict.fromkeys(
         ["Tensor.float", "Tensor.half", "Tensor.long", "Tensor.bool"],
-        "another dtype for `to`, which has a row; tested in test_engine.py",
+        "another dtype for `to`, which has a row; tested in test_tensor.py",
     ),
     **dict.fromkeys(["ta.gradcheck", "ta.gradgradcheck"], CHECKER),
     **dict.fromkeys(["ta.save", "ta.load"], "files; tested in test_checkpoint.py"),

@@ -14,6 +14,7 @@ from common import assert_same, leaf, rng_of, run_python, signed
 
 import tinyattn as ta
 from tinyattn import nn, optim
+from tinyattn.checkpoint import METADATA
 from tinyattn.errors import CheckpointError
 
 DTYPES = [np.bool_, np.uint8, np.int8, np.int16, np.int32, np.int64,
@@ -154,6 +155,32 @@ def test_saving_over_a_loaded_file(path):
     assert state["x"].tolist() == [1, 1, 1]
 
 
+def test_equal_states_give_equal_files_in_every_process(path):
+    """safetensors by itself orders the metadata by a hash that differs between processes."""
+    ta.save(nested_state(), path)
+    content = path.read_bytes()
+    code = "import sys, test_checkpoint as t; t.ta.save(t.nested_state(), sys.argv[1])"
+    for seed in ("0", "1", "2"):
+        other = path.with_name(f"{seed}.safetensors")
+        run_python(code, env={"PYTHONHASHSEED": seed}, args=[other])
+        assert other.read_bytes() == content
+    size = int.from_bytes(content[:8], "little")
+    assert size % 8 == 0
+    assert list(json.loads(content[8 : 8 + size])["__metadata__"]) == sorted(METADATA)
+
+
+def test_files_with_the_metadata_in_any_order_load(path):
+    """As safetensors, and this library before, wrote them."""
+    from safetensors.numpy import load_file, save_file
+
+    state = small_state()
+    ta.save(state, path)
+    content = path.read_bytes()
+    metadata = json.loads(content[8 : 8 + int.from_bytes(content[:8], "little")])["__metadata__"]
+    save_file(load_file(path), path, metadata=dict(reversed(metadata.items())))
+    same_state(ta.load(path), state)
+
+
 def test_path_may_be_a_string(tmp_path):
     name = os.path.join(str(tmp_path), "x.safetensors")
     ta.save({"x": ta.ones(1)}, name)
@@ -236,18 +263,19 @@ def test_file_cut_short_at_any_97th_byte_is_refused(path):
     assert loads_equal_or_is_refused(path, content, state)
 
 
-def test_two_thousand_random_mutations_are_refused_or_load_equal(path):
+@pytest.mark.parametrize("count", [2000, pytest.param(10000, marks=pytest.mark.deep)])
+def test_random_mutations_are_refused_or_load_equal(path, count):
     state = small_state()
     ta.save(state, path)
     content = path.read_bytes()
-    rng = rng_of(4)
+    rng = rng_of(count)
     refused = 0
-    for _ in range(2000):
+    for _ in range(count):
         changed = bytearray(content)
         for _ in range(rng.randint(1, 4)):
             changed[rng.randint(len(changed))] = rng.randint(256)
         refused += not loads_equal_or_is_refused(path, bytes(changed), state)
-    assert refused > 1900
+    assert refused > 0.95 * count
 
 
 def test_every_single_byte_of_the_header_is_protected(path):

@@ -376,6 +376,21 @@ def test_gradient_is_linear_in_the_cotangent(row: OpRow) -> None:
             np.testing.assert_array_equal(zero, np.zeros_like(zero))
 
 
+@row_test(DIFFERENTIABLE)
+def test_nothing_is_recorded_under_no_grad(row: OpRow) -> None:
+    """The same values, no graph, and no array that is kept from being written to."""
+    for sample in each_sample(row):
+        tensors = tensors_of(row, sample)
+        expected = call(row.function, tensors, sample)
+        with ta.no_grad():
+            found = call(row.function, tensors, sample)
+        assert [bits(x) for x in found] == [bits(x) for x in expected]
+        passed_on = {id(x) for x in tensors}
+        assert not any(out.requires_grad for out in found if id(out) not in passed_on)
+        del expected
+        assert all(x.data.flags.writeable for x in tensors)
+
+
 # Against PyTorch
 
 

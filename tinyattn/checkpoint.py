@@ -28,7 +28,8 @@ def save(state: dict[str, Any], path: str | os.PathLike[str]) -> None:
     """Write a state (such as `model.state_dict()`) to a safetensors file.
 
     The file appears under its name only when it is complete and on the disk: an interrupt leaves
-    the old file, or none. Raises TypeError for values that cannot be stored.
+    the old file, or none. Equal states give equal files, byte for byte. Raises TypeError for values
+    that cannot be stored.
     """
     from safetensors.numpy import save as to_bytes
 
@@ -37,14 +38,15 @@ def save(state: dict[str, Any], path: str | os.PathLike[str]) -> None:
     arrays: dict[str, np.ndarray] = {}
     structure = json.dumps(describe(state, "", arrays), allow_nan=True)
     metadata = dict(zip(METADATA, ("1", structure, checksum(structure, arrays)), strict=True))
-    content = to_bytes(arrays, metadata)
+    header, numbers = in_fixed_order(to_bytes(arrays, metadata))
     path = Path(path)
     if not path.parent.is_dir():
         raise FileNotFoundError(f"there is no folder {path.parent} to save {path.name} in")
     handle, temporary = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
     try:
         with os.fdopen(handle, "wb") as file:
-            file.write(content)
+            file.write(header)
+            file.write(numbers)
             file.flush()
             os.fsync(file.fileno())
         os.chmod(temporary, 0o666 & ~current_umask())  # mkstemp makes files for the owner alone
@@ -52,6 +54,20 @@ def save(state: dict[str, Any], path: str | os.PathLike[str]) -> None:
     except BaseException:
         Path(temporary).unlink(missing_ok=True)
         raise
+
+
+def in_fixed_order(content: bytes) -> tuple[bytes, memoryview]:
+    """A file's header, with the metadata in alphabetical order, and what follows it.
+
+    safetensors writes them in the order of a hash table, which is another in each process: two
+    files of one state would differ.
+    """
+    size = int.from_bytes(content[:8], "little")
+    header = json.loads(content[8 : 8 + size])
+    header["__metadata__"] = dict(sorted(header["__metadata__"].items()))
+    text = json.dumps(header, ensure_ascii=False, separators=(",", ":")).encode()
+    text += b" " * (-len(text) % 8)  # the numbers begin at a multiple of 8
+    return len(text).to_bytes(8, "little") + text, memoryview(content)[8 + size :]
 
 
 def current_umask() -> int:

@@ -66,6 +66,15 @@ def lock_of(array: Any) -> tuple[Any, ...]:
     return ((reference is not None and reference()) or WriteLock(array),)
 
 
+def protect(out: Any, array: Any, node: Any) -> None:
+    """Make `out` read-only if it is a view of a computed array, which a graph may need."""
+    base = getattr(out, "base", None)
+    if base is None or node is None or node.plan is None or type(out) is not ndarray:
+        return
+    if base is array or base is array.base:
+        out.setflags(write=False)
+
+
 def record(
     plan: Plan, values: tuple[Any, ...], parents: tuple[Any, ...], others: dict[str, Any]
 ) -> Tensor:
@@ -160,6 +169,8 @@ def op(
         if promote:
             out = promoted(out, arrays)
         if wanted == 0 or not differentiable or not grad_mode.enabled:
+            for array, node in zip(arrays, parents, strict=True):
+                protect(out, array, node)
             return wrap(out)
         plan = plans.get((wanted, len(arrays))) or spec.plan(wanted, len(arrays))
         others = {**spec.options, **options, "saved": kept} if plan.names else NO_OTHERS
@@ -246,6 +257,7 @@ def op(
         if type(out) is not ndarray:
             out = namespace(out).asarray(out)
         if node is None or not grad_mode.enabled:
+            protect(out, a, node)
             tensor = new(TensorBase.full)
             tensor._data = out
             tensor._node = None

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import copy
+import gc
+import weakref
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
 
 from . import autograd
-from .errors import GradcheckError
+from .errors import GradcheckError, GraphError
 from .finite_differences import as_tuple, gradcheck, gradgradcheck, requires, signed
+from .nn import Module
 from .tensor import Tensor, from_array
 
 FULL_CHECK_UP_TO = 64  # elements; above that a random projection instead of the whole Jacobian
@@ -19,39 +23,47 @@ def check_op(
     fn: Callable[..., Any],
     samples: Sequence[Sequence[Any]],
     *,
+    reference: Callable[..., Any] | None = None,
     second_order: bool = True,
     seed: int = 0,
 ) -> None:
     """Put a differentiable function to the tests of the library's own ops, in one line.
 
-    fn: a function of Tensors that returns a Tensor, or several; an op made with `@ta.op`, a
-        composition, a layer's forward.
+    fn: a function of Tensors that returns a Tensor, or several: an op made with `@ta.op`, a
+        composition; or a Module, whose parameters are differentiated by as well.
     samples: argument lists to try. Float arrays and Tensors among the arguments are
         differentiated by (in float64 whatever their dtype), everything else is passed on.
+    reference: the same in plain NumPy, written independently; its values must agree.
     second_order: whether its derivatives shall be right as well.
 
     Raises GradcheckError naming the sample and the property that failed:
 
+    - the value is that of the reference, if there is one, to 1e-12;
     - the derivative agrees with finite differences, and so does its derivative;
     - it is linear in the upstream gradient: vjp(0) = 0, vjp(2 g) = 2 vjp(g);
     - float32 and float16 inputs give results and gradients of that dtype;
     - arrays that are reversed, strided, transposed or read-only give the same as contiguous ones;
     - inputs and upstream gradient are unchanged, no two gradients share memory, NumPy's global
-      random state and error settings are untouched.
+      random state and error settings are untouched;
+    - results are freed with their last reference, without the garbage collector.
 
         >>> from tinyattn.testing import check_op
         >>> check_op(lambda x, y: x * y.exp(), [([1.0, 2.0], 3.0), (ta.randn(2, 3), ta.randn(3))])
     """
     rng = np.random.default_rng(seed)
+    fn = converted(fn, np.float64)
     for number, sample in enumerate(samples):
         arguments = [differentiable(value) for value in sample]
         try:
+            if reference is not None:
+                check_value(fn, reference, arguments)
+            check_purity(fn, arguments, rng)  # first: what is changed makes all else look wrong
             check_derivatives(fn, arguments, second_order, seed)
             check_linearity(fn, arguments, rng)
             check_dtypes(fn, arguments, rng)
             check_layouts(fn, arguments, rng)
-            check_purity(fn, arguments, rng)
-        except GradcheckError as error:
+            check_lifetime(fn, arguments, rng)
+        except (GradcheckError, GraphError) as error:
             raise GradcheckError(f"sample {number}: {error}") from error
 
 
@@ -64,6 +76,11 @@ def differentiable(value: Any) -> Any:
     else:
         return value
     return Tensor(array, np.float64, requires_grad=True) if array.dtype.kind == "f" else value
+
+
+def converted(fn: Callable[..., Any], dtype: Any) -> Callable[..., Any]:
+    """A module in another dtype, as a copy; any other function as it is."""
+    return copy.deepcopy(fn).to(dtype) if isinstance(fn, Module) else fn
 
 
 def run(fn: Callable[..., Any], arguments: Sequence[Any], cotangents: Any) -> list[np.ndarray]:
@@ -82,6 +99,25 @@ def random_cotangents(seed: int) -> Callable[[Tensor], np.ndarray]:
     """The same random signed cotangents for every run with this seed."""
     rng = np.random.default_rng(seed)
     return lambda output: signed(rng, output.shape).astype(output.dtype)
+
+
+def check_value(
+    fn: Callable[..., Any], reference: Callable[..., Any], arguments: Sequence[Any]
+) -> None:
+    plain = [a.numpy() if isinstance(a, Tensor) else a for a in arguments]
+    expected = reference(*plain)
+    expected = expected if isinstance(expected, (tuple, list)) else (expected,)
+    found = fn(*arguments)
+    found = found if isinstance(found, (tuple, list)) else (found,)
+    if len(found) != len(expected):
+        raise GradcheckError(f"{len(found)} outputs, the reference has {len(expected)}")
+    for i, (output, right) in enumerate(zip(found, expected, strict=True)):
+        array, right = np.asarray(output), np.asarray(right)
+        if array.shape != right.shape:
+            raise GradcheckError(f"output {i} is {array.shape}, the reference gives {right.shape}")
+        scale = np.abs(right).max(initial=0.0)
+        if not np.allclose(array, right, rtol=1e-12, atol=1e-12 * scale, equal_nan=True):
+            raise GradcheckError(f"output {i} is not what the reference gives")
 
 
 def check_derivatives(
@@ -119,11 +155,12 @@ def check_dtypes(
     fn: Callable[..., Any], arguments: Sequence[Any], rng: np.random.Generator
 ) -> None:
     for dtype in (np.float32, np.float16):
-        converted = [
+        inputs = [
             Tensor(a.numpy(), dtype, requires_grad=True) if requires(a) else a for a in arguments
         ]
+        function = converted(fn, dtype)
         with np.errstate(over="ignore"):
-            results = run(fn, converted, random_cotangents(int(rng.integers(2**31))))
+            results = run(function, inputs, random_cotangents(int(rng.integers(2**31))))
         for result in results:
             if result.dtype != dtype:
                 raise GradcheckError(
@@ -201,6 +238,29 @@ def check_purity(
         raise GradcheckError("NumPy's global random state was used")
     if settings != np.geterr():
         raise GradcheckError("NumPy's error settings were changed")
+
+
+def check_lifetime(
+    fn: Callable[..., Any], arguments: Sequence[Any], rng: np.random.Generator
+) -> None:
+    collecting = gc.isenabled()
+    gc.disable()
+    try:
+        for backward in (False, True):
+            given = [Tensor(a, requires_grad=True) if requires(a) else a for a in arguments]
+            outputs: Any = as_tuple(fn(*given))
+            if backward:
+                cotangents = [from_array(signed(rng, output.shape)) for output in outputs]
+                wanted = [argument for argument in given if requires(argument)]
+                autograd.grad(outputs, wanted, cotangents, allow_unused=True)
+            passed_on = {id(argument) for argument in given}
+            alive = [weakref.ref(output) for output in outputs if id(output) not in passed_on]
+            del outputs
+            if any(reference() is not None for reference in alive):
+                raise GradcheckError("an output stays alive after its last reference is gone")
+    finally:
+        if collecting:
+            gc.enable()
 
 
 def global_random_state() -> str:

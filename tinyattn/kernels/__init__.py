@@ -18,7 +18,6 @@ import numpy as np
 from ..backend import device_of
 from . import reference
 from .sums import in_order as in_order
-from .sums import in_order_on_host as in_order_on_host
 from .sums import reduce_sum as reduce_sum
 from .sums import sum_to as sum_to
 from .sums import wide as wide

@@ -28,11 +28,6 @@ def in_order(x: Any) -> Any:
     return x.copy(order="C")
 
 
-def in_order_on_host(x: Any) -> Any:
-    """The same for arrays of the host only: CUDA kernels take strides, or copy by themselves."""
-    return in_order(x) if type(x) is np.ndarray else x
-
-
 def adds_in_pairs(array: Array, axis: Any) -> bool:
     """Whether the array's own sum is accurate already.
 

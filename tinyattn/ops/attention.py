@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from .. import kernels
 from ..backend import Array
-from ..kernels import in_order, in_order_on_host
+from ..kernels import in_order
 from ..kernels.reference import visible
 from ..op import op
 from .elementwise import where
@@ -28,13 +28,11 @@ def attention(
     q (B, H, Q, d), k (B, H, K, d), v (B, H, K, e) -> (B, H, Q, e); limits and mask as in
     `masked_softmax`; p and seed as in `dropout`.
     """
-    q, k, v = in_order_on_host(q), in_order_on_host(k), in_order_on_host(v)
     return kernels.attention(q, k, v, limits, mask, scale, p, seed)
 
 
 @attention.vjp("q", "k", "v")
 def _(grad, q, k, v, limits, mask, scale, p, seed, saved):
-    grad, q, k, v = (in_order_on_host(x) for x in (grad, q, k, v))
     return kernels.attention_backward(grad, q, k, v, limits, mask, scale, p, seed, saved)
 
 

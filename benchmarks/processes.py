@@ -1,0 +1,192 @@
+"""One process for one library: how it is started, what it answers, and whether it was disturbed."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from .cases import Case
+
+ROOT = Path(__file__).resolve().parents[1]
+# By default glibc gives large freed buffers back to the system and has them zeroed again a moment
+# later, in either library.
+KEEP_MEMORY = {
+    "MALLOC_MMAP_THRESHOLD_": str(1 << 32),
+    "MALLOC_TRIM_THRESHOLD_": str(1 << 34),
+    "MALLOC_TOP_PAD_": str(1 << 26),
+}
+
+
+@dataclass(frozen=True)
+class Side:
+    """One way to compute a case: a library, its options, its environment."""
+
+    library: str
+    options: dict[str, Any] = field(default_factory=dict)
+    environment: dict[str, str] = field(default_factory=dict)
+
+
+SIDES = {
+    "torch": Side("torch", {"attention": "fused"}),
+    "torch plain": Side("torch", {"attention": "plain"}),
+    "tinyattn": Side("tinyattn"),
+    "limit": Side("numpy"),
+    "torch.compile": Side("torch", {"attention": "fused", "compile": True}),
+    "autograd": Side("autograd"),
+    "MyGrad": Side("mygrad"),
+    "DeZero": Side("dezero"),
+    "tinygrad": Side("tinygrad", environment={"DEV": "CPU"}),
+}
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Seconds: budget and timeout for one case in one process, wait for the cores to be free.
+
+    memory  how many bytes a process may allocate, 0 for any
+    """
+
+    threads: int = 2
+    repeats: int = 5
+    budget: float = 1.0
+    timeout: float = 300.0
+    wait: float = 0.0
+    short: bool = False
+    keep_memory: bool = True
+    memory: int = 0
+
+
+class WorkerError(Exception):
+    """A process failed or took too long; carries what it had answered until then."""
+
+    def __init__(self, reason: str, answers: list[dict[str, Any]]) -> None:
+        super().__init__(reason)
+        self.answers = answers
+
+
+def environment(side: Side, settings: Settings) -> dict[str, str]:
+    threads = str(settings.threads)
+    pools = ("OMP", "OPENBLAS", "MKL", "BLIS", "VECLIB_MAXIMUM", "NUMBA")
+    return {
+        **os.environ,
+        **{f"{pool}_NUM_THREADS": threads for pool in pools},
+        "NUM_CPU_THREADS": threads,  # tinygrad's
+        **(KEEP_MEMORY if settings.keep_memory else {}),
+        **side.environment,
+    }
+
+
+def parsed(output: str) -> list[dict[str, Any]]:
+    """The lines of an answer; the last one may have been cut off."""
+    answers = []
+    for line in output.splitlines():
+        try:
+            answers.append(json.loads(line))
+        except ValueError:
+            break
+    return answers
+
+
+def ask(side: Side, cases: Sequence[Case], settings: Settings) -> list[dict[str, Any]]:
+    """Run one process for these cases; the list of its answers, or WorkerError."""
+    request = {
+        "library": side.library,
+        "cases": [case.name for case in cases],
+        "threads": settings.threads,
+        "budget": settings.budget,
+        "short": settings.short,
+        "memory": settings.memory,
+        **side.options,
+    }
+    process = subprocess.Popen(
+        [sys.executable, "-m", "benchmarks.worker", json.dumps(request)],
+        cwd=ROOT,
+        env=environment(side, settings),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,  # so that its helpers can be ended with it
+    )
+    try:
+        output, complaints = process.communicate(timeout=settings.timeout * len(cases))
+    except BaseException as error:  # an interrupt as well: no process may be left behind
+        os.killpg(process.pid, signal.SIGKILL)
+        output, complaints = process.communicate()
+        if isinstance(error, subprocess.TimeoutExpired):
+            raise WorkerError(f"no answer within {error.timeout:g} s", parsed(output)) from None
+        raise
+    if process.returncode:
+        last = complaints.strip().splitlines()[-1:] or [f"exit status {process.returncode}"]
+        raise WorkerError(last[0], parsed(output))
+    return parsed(output)
+
+
+def answers_of(side: Side, cases: Sequence[Case], settings: Settings) -> dict[str, dict[str, Any]]:
+    """By case name; what a failed process left unanswered carries the reason."""
+    reason = "no answer"
+    try:
+        answers = ask(side, cases, settings)
+    except WorkerError as error:
+        reason, answers = str(error), error.answers
+    by_case = {answer["case"]: answer for answer in answers}
+    return {case.name: by_case.get(case.name, {"error": reason}) for case in cases}
+
+
+class Others:
+    """How many cores other programs have kept busy since this object was made (Linux only)."""
+
+    def __init__(self) -> None:
+        self.began = self.clocks()
+
+    @staticmethod
+    def clocks() -> tuple[float, float, float]:
+        """Seconds: of time, of work on all cores, of our own work."""
+        own = os.times()
+        try:
+            with open("/proc/stat") as stat:
+                # user, nice, system, idle, iowait, irq, softirq, steal
+                ticks = [int(word) for word in stat.readline().split()[1:9]]
+            busy = (sum(ticks) - ticks[3] - ticks[4]) / os.sysconf("SC_CLK_TCK")
+        except (OSError, ValueError, IndexError):
+            busy = float("nan")
+        return time.monotonic(), busy, sum(own[:4])
+
+    def cores(self) -> float:
+        elapsed, busy, own = (b - a for a, b in zip(self.began, self.clocks(), strict=True))
+        return max(0.0, (busy - own) / elapsed) if elapsed > 0 and busy == busy else 0.0
+
+
+def crowded(others: float, threads: int) -> bool:
+    """Whether other programs took cores that the measurement needed."""
+    return others + threads > (os.cpu_count() or 1) + 0.1
+
+
+def undisturbed(
+    side: Side, cases: Sequence[Case], settings: Settings
+) -> tuple[dict[str, dict[str, Any]], float]:
+    """The answers of one process, and how many cores other programs kept busy meanwhile.
+
+    A process that was short of cores is run again, until `settings.wait` seconds have passed.
+    """
+    end = time.monotonic() + settings.wait
+    while True:
+        before = Others()
+        while time.monotonic() < end:
+            time.sleep(0.5)
+            if not crowded(before.cores(), settings.threads):
+                break
+            before = Others()
+        others = Others()
+        answers = answers_of(side, cases, settings)
+        cores = others.cores()
+        if time.monotonic() >= end or not crowded(cores, settings.threads):
+            return answers, cores

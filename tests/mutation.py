@@ -1,0 +1,164 @@
+"""How many planted faults do the tests notice?
+
+    python tests/mutation.py                     all of tests/faults, result in mutation.json
+    python tests/mutation.py --sample 10         ten of them, drawn at random (--seed repeats them)
+    python tests/mutation.py --only layer_norm   those whose file or reason contains the word
+    python tests/mutation.py --again             those that survived last time; corrects the result
+
+Each fault is planted alone, in a copy of the tree. The tests named with it run first; if they stay
+green the whole fast suite follows, and a fault that survives that is printed: a test is missing.
+A process that hangs counts as noticed, since a run would not go unnoticed either.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import random
+import shlex
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from datetime import date
+from pathlib import Path
+
+from faults import Fault, all_faults
+
+ROOT = Path(__file__).parent.parent
+RESULT = Path(__file__).parent / "mutation.json"
+# Not the list of faults itself, which each of them turns red; not the benchmarks; not the tests of
+# the "cuda" route, which put the same rows and modules through other kernels.
+SLOW = ("faults", "benchmarks", "device", "device_training", "cuda_kernels", "stand_in", "nvrtc")
+FAST = ["tests", *(f"--ignore=tests/test_{name}.py" for name in SLOW)]
+NOT_COPIED = (".git", "_build", "*_cache", ".hypothesis")
+GREEN, RED, INTERRUPTED, INTERNAL = 0, 1, 2, 3  # what pytest returns
+SECONDS = 300
+
+
+class Tree:
+    """A copy of the tree in which faults are planted, one at a time."""
+
+    def __init__(self, folder: Path) -> None:
+        self.root = folder / "tree"
+        shutil.copytree(ROOT, self.root, ignore=shutil.ignore_patterns(*NOT_COPIED))
+        self.kernels = folder / "kernels"
+
+    def is_red(self, fault: Fault | None, tests: list[str]) -> bool:
+        """Whether `tests` fail with the fault in place."""
+        environment = {
+            **os.environ,
+            "PYTHONPATH": str(self.root),
+            "PYTHONDONTWRITEBYTECODE": "1",
+            "OPENBLAS_NUM_THREADS": "1",
+            "NUMBA_CACHE_DIR": str(self.kernels),
+        }
+        with tempfile.TemporaryDirectory() as thrown_away:
+            if fault is not None and "kernels" in fault.file:
+                # Kernels compiled with a fault must not be found by the next run.
+                environment["NUMBA_CACHE_DIR"] = thrown_away
+            command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", *tests]
+            try:
+                run = subprocess.run(
+                    command,
+                    cwd=self.root,
+                    env=environment,
+                    capture_output=True,
+                    text=True,
+                    timeout=SECONDS,
+                    check=False,
+                )
+            except subprocess.TimeoutExpired:
+                return True
+        if run.returncode < 0 or run.returncode in (RED, INTERRUPTED, INTERNAL):
+            return True
+        if run.returncode != GREEN:  # pytest could not be asked that way
+            raise ValueError(
+                f"{fault}: {shlex.join(tests)}\n{run.stdout[-800:]}{run.stderr[-800:]}"
+            )
+        return False
+
+    def notices(self, fault: Fault) -> bool:
+        path = self.root / fault.file
+        original, times = path.read_bytes(), path.stat()
+        path.write_text(fault.planted(self.root), encoding="utf-8")
+        try:
+            return self.is_red(fault, shlex.split(fault.first)) or self.is_red(fault, FAST)
+        finally:
+            path.write_bytes(original)
+            # Numba and Python take a file with the old time and size for the old file.
+            os.utime(path, ns=(times.st_atime_ns, times.st_mtime_ns))
+
+
+def arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--sample", type=int, help="this many faults, drawn at random")
+    parser.add_argument("--seed", type=int, help="of the sample")
+    parser.add_argument("--only", default="", help="a word of the file or the reason")
+    parser.add_argument("--again", action="store_true", help="the last run's survivors")
+    return parser.parse_args()
+
+
+def last_survivors() -> list[str]:
+    return json.loads(RESULT.read_text(encoding="utf-8"))["survivors"] if RESULT.exists() else []
+
+
+def chosen(options: argparse.Namespace) -> list[Fault]:
+    found = [fault for fault in all_faults() if options.only in str(fault)]
+    if options.again:
+        found = [fault for fault in found if str(fault) in last_survivors()]
+    if options.sample:
+        seed = random.SystemRandom().randrange(10**6) if options.seed is None else options.seed
+        print(f"seed {seed}")
+        survivors = last_survivors()
+        found = [fault for fault in found if str(fault) not in survivors]
+        found = random.Random(seed).sample(found, options.sample)
+    return found
+
+
+def write_result(survivors: list[Fault], minutes: float, again: bool) -> None:
+    every = all_faults()
+    if again:
+        minutes += json.loads(RESULT.read_text(encoding="utf-8"))["minutes"]
+    result = {
+        "date": date.today().isoformat(),
+        "faults": len(every),
+        "noticed": len(every) - len(survivors),
+        "survivors": sorted(map(str, survivors)),
+        "faults_by_part": dict(sorted(Counter(f.file.split("/")[1] for f in every).items())),
+        "minutes": round(minutes, 1),
+    }
+    RESULT.write_text(json.dumps(result, indent=2) + "\n", encoding="utf-8")
+
+
+def main() -> None:
+    options = arguments()
+    faults = chosen(options)
+    start = time.monotonic()
+    survivors = []
+    with tempfile.TemporaryDirectory() as folder:
+        tree = Tree(Path(folder))
+        if not options.sample and tree.is_red(None, FAST):
+            sys.exit("the suite is red without any fault")
+        for number, fault in enumerate(faults, 1):
+            before = time.monotonic()
+            noticed = tree.notices(fault)
+            seconds = time.monotonic() - before
+            word = "noticed " if noticed else "SURVIVED"
+            print(f"{number:4} of {len(faults)}  {word} {seconds:5.1f} s  {fault}", flush=True)
+            if not noticed:
+                survivors.append(fault)
+    minutes = (time.monotonic() - start) / 60
+    share = 1 - len(survivors) / len(faults)
+    print(f"{share:.1%} of {len(faults)} faults noticed, in {minutes:.1f} minutes")
+    if not options.sample and not options.only:
+        write_result(survivors, minutes, options.again)
+    if options.sample and survivors:
+        sys.exit(1)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,41 @@
+"""The list of planted faults fits the code: `mutation.py` needs every one of them in its place."""
+
+from __future__ import annotations
+
+import ast
+import json
+from pathlib import Path
+
+import pytest
+from faults import Fault, all_faults
+
+ROOT = Path(__file__).parent.parent
+FAULTS = all_faults()
+
+
+def test_there_are_as_many_as_promised() -> None:
+    assert len(FAULTS) >= 150
+    assert len({str(fault) for fault in FAULTS}) == len(FAULTS)
+
+
+@pytest.mark.parametrize("file", sorted({fault.file for fault in FAULTS}))
+def test_every_fault_has_its_place_and_is_valid_python(file: str) -> None:
+    before = (ROOT / file).read_text(encoding="utf-8")
+    for fault in FAULTS:
+        if fault.file == file:
+            after = fault.planted(ROOT)
+            assert after != before
+            ast.parse(after)
+
+
+def test_a_fault_without_its_place_is_an_error() -> None:
+    file = "tinyattn/ops/elementwise.py"
+    for under, old in [("no such line", "grad"), ("def add", "no such text"), ("def add", "x")]:
+        with pytest.raises(ValueError, match=r"occurs \d+ times"):
+            Fault(file, under, old, "new", "reason", "").planted(ROOT)
+
+
+def test_the_last_full_run_noticed_nearly_all() -> None:
+    result = json.loads((Path(__file__).parent / "mutation.json").read_text(encoding="utf-8"))
+    assert result["noticed"] + len(result["survivors"]) == result["faults"] >= 150
+    assert result["noticed"] / result["faults"] >= 0.95

@@ -1,0 +1,291 @@
+"""Ops of one's own: what a declaration may say, and what it is told when it is wrong."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from test_engine import equal, leaf, twin
+
+import tinyattn as ta
+from tinyattn import functional as F
+from tinyattn.errors import GraphError, ShapeError
+
+
+@ta.op
+def scaled(x, weight, *, power=1.0):
+    """weight * x ** power: an example with an option and two derivatives."""
+    return weight * x**power
+
+
+@scaled.vjp("x")
+def _(grad, x, weight, power):
+    return grad * weight * power * x ** (power - 1)
+
+
+@scaled.vjp("weight")
+def _(grad, x, power):
+    return grad * x**power
+
+
+def test_an_op_of_ones_own() -> None:
+    """Declared in a few lines, it broadcasts, has derivatives of any order and passes gradcheck."""
+    x, weight = leaf([[1.0, 2.0], [3.0, 4.0]]), leaf([0.5, -1.0])
+    out = scaled(x, weight, power=3.0)
+    np.testing.assert_allclose(out.numpy(), weight.numpy() * x.numpy() ** 3)
+    given = np.array([[1.0, -2.0], [3.0, 0.5]])
+    out.backward(ta.tensor(given))
+    np.testing.assert_allclose(x.grad.numpy(), given * weight.numpy() * 3 * x.numpy() ** 2)
+    np.testing.assert_allclose(weight.grad.numpy(), (given * x.numpy() ** 3).sum(0))
+    assert ta.gradcheck(lambda x, w: scaled(x, w, power=3.0), [x, weight])
+    assert ta.gradgradcheck(lambda x, w: scaled(x, w, power=3.0), [x, weight])
+    assert ta.gradcheck(lambda x, w: scaled(weight=w, x=x), [x, weight])
+
+
+def test_an_op_on_plain_arrays_is_its_forward() -> None:
+    out = scaled(np.array([1.0, 2.0]), 3.0, power=2)
+    assert type(out) is np.ndarray
+    np.testing.assert_array_equal(out, [3.0, 12.0])
+
+
+@ta.op
+def hypotenuse(x, y):
+    root = np.sqrt(x * x + y * y)
+    return root, (x / root, y / root)
+
+
+@hypotenuse.vjp("x", "y")
+def _(grad, x, y, saved):
+    if saved is None:  # a graph of the gradient is wanted
+        root = (x * x + y * y).sqrt()
+        saved = x / root, y / root
+    return grad * saved[0], grad * saved[1]
+
+
+def test_an_op_that_keeps_something_for_its_derivative() -> None:
+    x, y = leaf([3.0, 5.0]), leaf([4.0, 12.0])
+    out = hypotenuse(x, y)
+    equal(out, [5.0, 13.0])
+    out.backward(ta.tensor([1.0, 10.0], dtype=ta.float64))
+    np.testing.assert_allclose(x.grad.numpy(), [0.6, 50 / 13])
+    np.testing.assert_allclose(y.grad.numpy(), [0.8, 120 / 13])
+    assert ta.gradcheck(hypotenuse, [x, y])
+    assert ta.gradgradcheck(hypotenuse, [x, y])
+
+
+def test_an_op_with_any_number_of_arguments() -> None:
+    """A rule for `*xs` returns as many gradients as there were arguments."""
+
+    @ta.op
+    def total(*xs, weight=1.0):
+        return weight * sum(xs)
+
+    @total.vjp("xs")
+    def _(grad, shapes, weight):
+        return tuple(grad * weight for _ in shapes)
+
+    x, y, z = leaf([1.0, 2.0]), leaf(3.0), leaf([[4.0], [5.0]])
+    out = total(x, y, z, weight=2.0)
+    assert out.shape == (2, 2)
+    out.backward(ta.tensor([[1.0, 2.0], [3.0, 4.0]], dtype=ta.float64))
+    equal(x.grad, [8.0, 12.0])
+    equal(y.grad, 20.0)
+    equal(z.grad, [[6.0], [14.0]])
+    for count in (1, 2, 3):
+        assert ta.gradcheck(lambda *xs: total(*xs, weight=2.0), [x, y, z][:count])
+        assert ta.gradgradcheck(lambda *xs: total(*xs, weight=2.0), [x, y, z][:count])
+
+
+def test_an_op_whose_rule_asks_for_any_number_of_arguments() -> None:
+    """`*xs` in the rule is what `*xs` is in the forward."""
+
+    @ta.op
+    def product(*xs):
+        out = xs[0]
+        for x in xs[1:]:
+            out = out * x
+        return out
+
+    @product.vjp("xs")
+    def _(grad, *xs):
+        gradients = []
+        for i in range(len(xs)):
+            others = grad
+            for x in (*xs[:i], *xs[i + 1 :]):
+                others = others * x
+            gradients.append(others)
+        return tuple(gradients)
+
+    arguments = [leaf([1.0, 2.0]), leaf(3.0), leaf([[4.0], [5.0]]), leaf([0.5])]
+    for count in (1, 2, 3, 4):
+        assert ta.gradcheck(product, arguments[:count])
+        assert ta.gradgradcheck(product, arguments[:count])
+    assert ta.gradcheck(lambda x: product(x, 2.0, x), [arguments[0]])
+
+
+def test_an_op_with_a_default_argument() -> None:
+    @ta.op
+    def shifted(x, shift=None):
+        return x.copy() if shift is None else x + shift
+
+    @shifted.vjp("x")
+    def _(grad):
+        return grad
+
+    @shifted.vjp("shift")
+    def _(grad):
+        return grad
+
+    x, shift = leaf([1.0, 2.0]), leaf(3.0)
+    assert ta.gradcheck(shifted, [x])
+    assert ta.gradcheck(shifted, [x, shift])
+    assert ta.gradcheck(lambda s: shifted(ta.ones(2, dtype=ta.float64), shift=s), [shift])
+
+
+def test_an_op_may_name_its_shape_and_its_output() -> None:
+    @ta.op
+    def spread(x, *, times):
+        return np.repeat(x[None], times, 0)
+
+    @spread.vjp("x")
+    def _(grad, shape, times):
+        return grad.sum(0).reshape(shape)
+
+    @ta.op
+    def root(x):
+        return np.sqrt(x)
+
+    @root.vjp("x")
+    def _(grad, out):
+        return grad / (2 * out)
+
+    x = leaf([1.0, 4.0])
+    assert ta.gradcheck(lambda x: spread(x, times=3), [x])
+    assert ta.gradcheck(root, [x])
+    assert ta.gradgradcheck(root, [x])
+
+
+@ta.op
+def one_sided(x, y):
+    return x * y
+
+
+@one_sided.vjp("x")
+def _(grad, y):
+    return grad * y
+
+
+def test_a_missing_rule_is_named() -> None:
+    x, y = leaf(2.0), leaf(3.0)
+    one_sided(x, y.detach()).backward()
+    equal(x.grad, 3.0)
+    with pytest.raises(GraphError, match=r"one_sided has no derivative .*'y'.*@one_sided.vjp"):
+        one_sided(x, y)
+    with ta.no_grad():
+        one_sided(x, y)
+
+
+def test_a_rule_for_an_argument_that_is_not_there_is_refused() -> None:
+    @ta.op
+    def twice(x, *, n=2):
+        return n * x
+
+    with pytest.raises(TypeError, match=r"twice.*\['x'\].*\['y'\]"):
+
+        @twice.vjp("y")
+        def _(grad):
+            return grad
+
+    with pytest.raises(TypeError, match=r"twice.*\['x'\].*\[\]"):
+
+        @twice.vjp()
+        def _(grad):
+            return grad
+
+    with pytest.raises(TypeError, match=r"twice asks for \['z'\].*'out'"):
+
+        @twice.vjp("x")
+        def _(grad, z):
+            return grad
+
+
+def test_a_rule_with_too_few_gradients_is_named() -> None:
+    @ta.op
+    def plus(x, y):
+        return x + y
+
+    @plus.vjp("x", "y")
+    def _(grad):
+        return grad
+
+    with pytest.raises(GraphError, match=r"rule of plus covers 2 arguments.*tuple"):
+        plus(leaf(1.0), leaf(2.0)).backward()
+
+
+def test_a_gradient_of_the_wrong_shape_is_named() -> None:
+    @ta.op
+    def last(x):
+        return x[-1]
+
+    @last.vjp("x")
+    def _(grad):
+        return np.ones(5)
+
+    x = leaf([1.0, 2.0])
+    with pytest.raises(GraphError, match=r"rule of last .*\(5,\).*\(2,\)"):
+        last(x).backward()
+    assert x.grad is None
+
+
+def test_what_was_broadcast_is_summed_by_the_engine() -> None:
+    """A rule returns a gradient as large as the output; each argument gets its own shape back."""
+    small, column, number = leaf([1.0, 2.0, 3.0]), leaf([[1.0], [2.0]]), leaf(4.0)
+    out = twin(twin(small, column), number)
+    given = np.array([[1.0, -2.0, 3.0], [4.0, 5.0, -6.0]])
+    out.backward(ta.tensor(given))
+    equal(small.grad, 4 * given.sum(0) * 2 / 2)
+    equal(column.grad, 4 * given.sum(1, keepdims=True))
+    equal(number.grad, 2 * given.sum())
+
+
+def test_a_gradient_comes_in_the_dtype_of_its_tensor() -> None:
+    x = ta.tensor([1.0, 2.0], requires_grad=True)
+    y = leaf([1.0, 2.0])
+    out = x * y
+    assert out.dtype == np.float64
+    out.backward(ta.ones(2))
+    assert (x.grad.dtype, y.grad.dtype) == (np.float32, np.float64)
+
+
+def test_an_op_without_a_derivative() -> None:
+    @ta.op(differentiable=False)
+    def larger(x, y):
+        return x > y
+
+    out = larger(leaf([1.0, 2.0]), leaf([2.0, 1.0]))
+    assert not out.requires_grad
+    equal(out, [False, True])
+
+
+def test_a_forward_that_fails_is_explained() -> None:
+    x = ta.ones(2)
+    with pytest.raises(ShapeError, match=r"scaled .*float32\[2\], float32\[3\]"):
+        scaled(x, ta.ones(3))
+    with pytest.raises(TypeError, match=r"scaled.*'weight'"):
+        scaled(x)
+
+
+def test_an_op_saves_no_more_than_its_derivative_asks_for() -> None:
+    """softmax keeps its output only; a sum keeps no array at all."""
+
+    def saved(out: ta.Tensor) -> list[np.ndarray]:
+        return [part for part in out._node.saved if isinstance(part, np.ndarray)]
+
+    x = leaf(np.ones((4, 5)))
+    for out in (F.softmax(x), x.tanh(), x.sigmoid(), x.exp()):
+        assert [part is out._data for part in saved(out)] == [True]
+    for out in (x.sum(), x + x, x.reshape(20), x[0], F.dropout(x, 0.5), x.T, x - 1):
+        assert saved(out) == []
+    for out in (x * 2.0, x / 2.0):
+        assert saved(out) == []
+    assert len(saved(x * x)) == 2
+    assert len(saved(F.layer_norm(x, 5))) == 1

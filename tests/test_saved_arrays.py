@@ -1,0 +1,137 @@
+"""What an operation keeps for its derivative: memory that a training step pays for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+from samples import Sample
+from table import OpRow, samples_of
+from test_table import DIFFERENTIABLE, call, row_test, tensors_of
+
+import tinyattn as ta
+from tinyattn import functional as F
+
+# Rows that are not named keep nothing. "more" are arrays that are neither input nor output: masks
+# and lengths, statistics of a row, the weights of attention, the results on the way of those rows
+# that are made of several ops.
+KEPT = {
+    "mul": "input 0, input 1",
+    "div": "input 1, output",
+    "pow": "input 0, input 1, output",
+    "divide a number": "input 0, output",
+    "raise to a number": "input 0",
+    "raise a number": "input 0, output",
+    "matmul": "input 0, input 1",
+    "maximum": "input 0, input 1",
+    "minimum": "input 0, input 1",
+    "exp": "output",
+    "log": "input 0",
+    "sqrt": "output",
+    "sin": "input 0",
+    "cos": "input 0",
+    "tanh": "output",
+    "sigmoid": "output",
+    "erf": "input 0",
+    "relu": "output",
+    "abs": "input 0",
+    "gelu": "input 0",
+    "gelu_tanh": "input 0",
+    "clamp": "input 0",
+    "where": "input 0",
+    "masked_fill": "input 1",
+    "var": "input 0",
+    "std": "input 0, output",
+    "max": "input 0, output",
+    "min": "input 0, output",
+    "softmax": "output",
+    "log_softmax": "output",
+    "masked_softmax": "output, 2 more",
+    "cross_entropy": "input 0, 3 more",
+    "mse_loss": "2 more",
+    "linear": "input 0, input 1",
+    "embedding": "input 0",
+    "scatter_rows": "input 1",
+    "layer_norm": "input 0, input 1, 2 more",
+    "scaled_dot_product_attention": "input 0, input 1, input 2, 3 more",
+    "attention with dropout": "input 0, input 1, input 2, 2 more",
+    "weighted_sum": "input 1, 4 more",
+    "sequence_mask": "1 more",
+    "getitem": "2 more",
+    "putitem": "2 more",
+    "gather": "input 1",
+    "triu": "1 more",
+    "tril": "1 more",
+}
+
+
+def arrays_in(value: Any) -> Iterator[np.ndarray]:
+    if isinstance(value, np.ndarray):
+        yield value
+    elif isinstance(value, (tuple, list)):
+        for part in value:
+            yield from arrays_in(part)
+
+
+def kept_by(outputs: tuple[ta.Tensor, ...]) -> list[np.ndarray]:
+    """Every array that the graph of these outputs holds, once, empty ones aside."""
+    nodes: dict[int, Any] = {}
+    stack = [output._node for output in outputs]
+    while stack:
+        node = stack.pop()
+        if node is not None and node.plan is not None and id(node) not in nodes:
+            nodes[id(node)] = node
+            stack.extend(node.parents)
+    arrays = [array for node in nodes.values() for array in arrays_in(node.saved)]
+    return list({id(array): array for array in arrays if array.size}.values())
+
+
+def sorts_of(row: OpRow, sample: Sample) -> tuple[set[str], int]:
+    """Which of inputs and output are kept, and how many arrays besides."""
+    tensors = tensors_of(row, sample)
+    outputs = call(row.function, tensors, sample)
+    names, more = set(), 0
+    for array in kept_by(outputs):
+        inputs = [i for i, x in enumerate(tensors) if np.shares_memory(array, x._data)]
+        if inputs:
+            names.add(f"input {inputs[0]}")
+        elif any(np.shares_memory(array, out._data) for out in outputs):
+            names.add("output")
+        else:
+            more += 1
+    return names, more
+
+
+@row_test(DIFFERENTIABLE)
+def test_a_row_keeps_what_it_says(row: OpRow) -> None:
+    """Over all its samples: not more, and not less, so that the list stays true."""
+    found = [sorts_of(row, sample) for sample in samples_of(row)]
+    more = max(number for _, number in found)
+    names = sorted(set().union(*(names for names, _ in found)))
+    words = names + ([f"{more} more"] if more else [])
+    assert ", ".join(words) == KEPT.get(row.name, "")
+
+
+def test_only_rows_that_exist_are_listed() -> None:
+    assert set(KEPT) <= {row.name for row in DIFFERENTIABLE}
+
+
+@pytest.mark.parametrize("dtype", [ta.float32, ta.float64])
+def test_memory_of_attention_is_its_weights(dtype: Any) -> None:
+    """Beside queries, keys and values (views of the inputs): one array of B H Q K numbers."""
+    q, k, v = (ta.randn(2, 3, 8, 4, dtype=dtype, requires_grad=True) for _ in range(3))
+    for p in (0.0, 0.5):
+        out = F.scaled_dot_product_attention(q, k, v, dropout_p=p)
+        own = [
+            a for a in kept_by((out,)) if not any(np.shares_memory(a, x._data) for x in (q, k, v))
+        ]
+        assert sum(array.nbytes for array in own) == 2 * 3 * 8 * 8 * np.dtype(dtype).itemsize
+
+
+def test_what_is_not_differentiated_is_not_kept() -> None:
+    x, w = ta.randn(3, 4, requires_grad=True), ta.randn(5, 4)
+    kept = kept_by((F.linear(x, w),))
+    assert len(kept) == 1
+    assert kept[0] is w._data

@@ -1,0 +1,197 @@
+"""Making tensors, their dtypes, and the way to Python and other libraries."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from test_engine import equal, leaf
+
+import tinyattn as ta
+from tinyattn import functional as F
+
+
+def test_default_dtypes() -> None:
+    """Python floats are float32, integers int64, truth values bool; arrays keep theirs."""
+    for data, dtype in (
+        (1.0, "float32"),
+        ([1, 2.5], "float32"),
+        ([], "float32"),
+        (1, "int64"),
+        ([[1], [2]], "int64"),
+        (True, "bool"),
+        (np.float64(1.0), "float64"),
+        (np.ones(2), "float64"),
+        (np.ones(2, np.float16), "float16"),
+        (np.ones(2, ">f8"), "float64"),
+        (np.int32(1), "int32"),
+        (ta.ones(2, dtype=ta.float64), "float64"),
+    ):
+        assert ta.tensor(data).dtype == np.dtype(dtype), data
+    for made in (ta.zeros(2), ta.ones(2), ta.empty(2), ta.eye(2), ta.rand(2), ta.randn(2)):
+        assert made.dtype == np.float32
+    assert ta.full((2,), 1.5).dtype == np.float32
+    assert ta.full((2,), 1).dtype == np.int64
+    assert ta.arange(3).dtype == np.int64
+    assert ta.arange(3.0).dtype == np.float32
+    assert ta.linspace(0, 1, 3).dtype == np.float32
+
+
+def test_creation() -> None:
+    equal(ta.zeros(2, 3), np.zeros((2, 3)))
+    equal(ta.ones((2, 3)), np.ones((2, 3)))
+    equal(ta.empty(2), np.zeros(2))
+    equal(ta.full((2,), 7.0), [7.0, 7.0])
+    equal(ta.arange(4), [0, 1, 2, 3])
+    equal(ta.arange(2, 11, 3), [2, 5, 8])
+    equal(ta.arange(5, 2, -1), [5, 4, 3])
+    equal(ta.linspace(0, 1, 5), [0, 0.25, 0.5, 0.75, 1])
+    equal(ta.eye(2, 3), np.eye(2, 3))
+    x = ta.tensor([[1.0, 2.0]], dtype=ta.float64)
+    for made, expected in (
+        (ta.zeros_like(x), 0.0),
+        (ta.ones_like(x), 1.0),
+        (ta.full_like(x, 3), 3.0),
+    ):
+        equal(made, np.full((1, 2), expected))
+        assert made.dtype == np.float64
+    for made in (ta.randn_like(x), ta.rand_like(x)):
+        assert (made.shape, made.dtype) == ((1, 2), np.float64)
+    assert ta.zeros(2, requires_grad=True).requires_grad
+    assert ta.zeros(()).shape == ()
+
+
+def test_tensors_copy_what_they_are_made_from() -> None:
+    array = np.array([1.0, 2.0])
+    x = ta.tensor(array)
+    y = ta.tensor(x)
+    array[0] = 5.0
+    x.data[0] = 6.0
+    equal(x, [6.0, 2.0])
+    equal(y, [1.0, 2.0])
+
+
+def test_random_numbers_come_from_one_seed() -> None:
+    """Equal seeds, equal numbers; NumPy's own state is left alone."""
+    before = np.random.get_state()[1].tobytes()
+
+    def draw() -> list[Any]:
+        ta.manual_seed(3)
+        first = [ta.randn(3), ta.rand(3), ta.randint(0, 9, (4,)), ta.randperm(5)]
+        return [x.tolist() for x in (*first, F.dropout(ta.ones(50), 0.5))]
+
+    assert draw() == draw()
+    ta.manual_seed(4)
+    assert ta.randn(3).tolist() != draw()[0]
+    state = ta.get_rng_state()
+    following = ta.randn(5).tolist()
+    ta.set_rng_state(state)
+    assert ta.randn(5).tolist() == following
+    assert np.random.get_state()[1].tobytes() == before
+
+
+def test_random_numbers_are_what_they_are_called() -> None:
+    ta.manual_seed(1)
+    uniform, normal = ta.rand(20_000).numpy(), ta.randn(20_000).numpy()
+    assert uniform.min() >= 0
+    assert uniform.max() < 1
+    assert abs(uniform.mean() - 0.5) < 0.01
+    assert abs(normal.mean()) < 0.03
+    assert abs(normal.std() - 1) < 0.03
+    integers = ta.randint(-1, 3, (2000,)).numpy()
+    assert set(integers) == {-1, 0, 1, 2}
+    assert sorted(ta.randperm(9).tolist()) == list(range(9))
+    assert (ta.rand(3000, dtype=ta.float16).numpy() < 1).all()
+
+
+def test_float16_stays_float16() -> None:
+    x = leaf([1.0, 2.0], dtype=np.float16)
+    y = ((x * 2 + 1).exp() / 3.0 - 1).sum()
+    assert y.dtype == np.float16
+    y.backward()
+    assert x.grad.dtype == np.float16
+
+
+def test_python_numbers_and_0d_tensors_do_not_widen() -> None:
+    """A float32 stays one beside Python numbers, NumPy scalars, 0-d float64 and integer tensors."""
+    x = ta.ones(2)
+    for other in (2, 2.5, True, np.float64(2), ta.tensor(2.0, dtype=ta.float64), ta.tensor([1, 2])):
+        for out in (x + other, x * other, other - x, x / other):
+            assert out.dtype == np.float32, other
+    assert (x * ta.ones(2, dtype=ta.float64)).dtype == np.float64
+    assert (ta.tensor([1, 2]) + 1.5).dtype == np.float32
+    assert (ta.tensor([1, 2]) / 2).dtype == np.float32
+    assert (ta.tensor([True]) + 1).dtype == np.int64
+
+
+def test_conversions_of_dtype() -> None:
+    x = ta.tensor([1.75, -2.5, 0.0])
+    for method, dtype in (
+        ("float", "float32"), ("double", "float64"), ("half", "float16"),
+        ("long", "int64"), ("bool", "bool"),
+    ):  # fmt: skip
+        converted = getattr(x, method)()
+        np.testing.assert_array_equal(converted.numpy(), x.numpy().astype(dtype), strict=True)
+    assert x.to(ta.float32) is x
+    y = leaf([1.5, 2.5])
+    y.half().float().backward(ta.tensor([1.0, 2.0]))
+    equal(y.grad, [1.0, 2.0])
+    assert y.grad.dtype == np.float64
+    assert not y.long().requires_grad
+
+
+def test_leaving_for_python_and_numpy() -> None:
+    x = leaf([[1.5, 2.0]], dtype=np.float32)
+    assert x.tolist() == [[1.5, 2.0]]
+    assert x[0, 0].item() == 1.5
+    assert float(x[0, 0]) == 1.5
+    assert int(x[0, 1]) == 2
+    assert bool(x[0, 0] > 1)
+    assert [10, 20, 30][ta.tensor(1)] == 20
+    assert len(x) == 1
+    assert (x.size(), x.size(1), x.dim(), x.numel(), x.ndim) == ((1, 2), 2, 2, 2, 2)
+    for array in (x.numpy(), np.asarray(x), np.array(x, dtype=np.float64)):
+        np.testing.assert_array_equal(array, [[1.5, 2.0]])
+        array[0, 0] = 100.0  # a copy of its own
+    equal(x, [[1.5, 2.0]])
+    np.testing.assert_array_equal(np.from_dlpack(x.detach()), [[1.5, 2.0]])
+
+
+@pytest.mark.parametrize("operator", ["+", "-", "*", "/", "@", "**", "<", "=="])
+def test_numpy_arrays_on_the_left_give_tensors(operator: str) -> None:
+    """array * tensor is a Tensor, with its graph, and not an array of objects."""
+    array, values = np.array([1.0, 2.0]), np.array([3.0, 4.0])
+    x = leaf(values)
+    out = eval(f"array {operator} x", {"array": array, "x": x})
+    assert isinstance(out, ta.Tensor)
+    expected = eval(f"array {operator} values", {"array": array, "values": values})
+    np.testing.assert_allclose(out.numpy(), expected, rtol=1e-15)
+    assert out.requires_grad == (operator not in ("<", "=="))
+    flipped = eval(f"x {operator} array", {"array": array, "x": x})
+    assert isinstance(flipped, ta.Tensor)
+
+
+def test_numpy_functions_refuse_tensors() -> None:
+    """They would lose the graph; the error is NumPy's."""
+    with pytest.raises(TypeError, match="Tensor"):
+        np.add(np.ones(2), leaf([1.0, 2.0]))
+    array = np.ones(2)
+    with pytest.raises(TypeError, match="Tensor"):
+        array += leaf([1.0, 2.0])
+    np.testing.assert_array_equal(array, [1.0, 1.0])
+
+
+def test_repr_says_what_matters() -> None:
+    x = ta.tensor([1.0, 2.0], requires_grad=True)
+    assert repr(x) == "tensor([1., 2.], requires_grad=True)"
+    assert repr(ta.tensor([1, 2])) == "tensor([1, 2])"
+    assert repr(ta.ones(1, dtype=ta.float64)) == "tensor([1.], dtype=float64)"
+    assert "made_by=mul" in repr(x * 2)
+
+
+def test_tensors_can_be_kept_in_sets_and_dicts() -> None:
+    """== compares elements, hashing goes by identity."""
+    x, y = ta.ones(2), ta.ones(2)
+    assert len({x, y, x}) == 2
+    equal(x == y, [True, True])
