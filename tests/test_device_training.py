@@ -237,6 +237,33 @@ def test_a_training_step_never_waits_for_the_device(where, cuda):
     assert stand_in.synchronisations.reasons
 
 
+HIDING = {
+    "lengths on the host": {"valid_lens": [3, 5], "is_causal": True},
+    "lengths on the device": {"valid_lens": ta.tensor([3, 5])},
+    "a mask of integers on the device": {"mask": ta.tensor([[1, 1, 1, 0, 0], [1, 1, 1, 1, 1]])},
+}
+
+
+@pytest.mark.parametrize("kind", HIDING)
+@pytest.mark.parametrize("name", ["MultiHeadAttention", "AdditiveAttention"])
+def test_attention_never_waits_for_the_device(name, kind, cuda):
+    """Whatever says what may be seen."""
+    if cuda is not stand_in.MODULE:
+        pytest.skip("waiting is counted by the stand-in")
+    if name == "AdditiveAttention" and "is_causal" in HIDING[kind]:
+        pytest.skip("additive attention has no is_causal")
+    module = MODULES[name][0]().to("cuda")
+    hiding = {
+        key: value.to("cuda") if isinstance(value, ta.Tensor) else value
+        for key, value in HIDING[kind].items()
+    }
+    x = ta.tensor(inputs()[0], dtype=ta.float32, device="cuda", requires_grad=True)
+    stand_in.synchronisations.reasons.clear()
+    module(x, x, x, **hiding).sum().backward()
+    assert stand_in.synchronisations.reasons == []
+    assert np.isfinite(x.grad.numpy()).all()
+
+
 def test_checkpoints_are_device_neutral(cuda, tmp_path):
     """Saved on the device, loaded on the CPU and on the device; training goes on the same."""
     model, optimizer, _ = trained("cuda", dtype=ta.float64)

@@ -26,9 +26,10 @@ WARP = 32
 MOST_THREADS = 1024
 # More blocks than any device runs at once; beyond, a thread takes several elements.
 MOST_BLOCKS = 65536
-# A block may ask for this much shared memory on every device from compute capability 7.5 on.
-SHARED_MEMORY = 64 * 1024
-GRANTED = 48 * 1024  # without asking
+# From compute capability 7.5 on a block may ask for 64 KiB of shared memory, and has 48 KiB without
+# asking; 1 KiB of either is for what kernels declare themselves.
+SHARED_MEMORY = 63 * 1024
+GRANTED = 47 * 1024
 
 
 @cache
@@ -309,6 +310,7 @@ def weighted_sum(
     return out
 
 
+@cache
 def tile_rows(width: int, value_width: int, itemsize: int) -> tuple[int, int] | None:
     """How many rows a warp of the tiled attention takes, and the bytes of shared memory a block
     then needs in backward; None if even one row is too much."""
@@ -320,13 +322,14 @@ def tile_rows(width: int, value_width: int, itemsize: int) -> tuple[int, int] | 
     return None
 
 
-def tiled(xp: Any, kernel: str, q: Array, v: Array) -> tuple[Any, int, int]:
+@cache
+def tiled(xp: Any, kernel: str, head: int, value: int, dtype: np.dtype) -> tuple[Any, int, int]:
     """A kernel of the tiled attention for these widths, its rows and its shared memory."""
-    found = tile_rows(q.shape[-1], v.shape[-1], real(q.dtype).itemsize)
+    found = tile_rows(head, value, real(dtype).itemsize)
     assert found is not None
     rows, size = found
-    defines = (f"-DHEAD={q.shape[-1]}", f"-DVALUE={v.shape[-1]}", f"-DROWS={rows}")
-    compiled = function(xp, "attention", kernel, SCALARS[q.dtype], defines)
+    defines = (f"-DHEAD={head}", f"-DVALUE={value}", f"-DROWS={rows}")
+    compiled = function(xp, "attention", kernel, SCALARS[dtype], defines)
     if size > GRANTED:
         compiled.max_dynamic_shared_size_bytes = size
     return compiled, rows, size
@@ -347,7 +350,7 @@ def attention(
     pairs, keys = batch * heads, k.shape[2]
     out = xp.empty((batch, queries, heads, v.shape[-1]), q.dtype)
     saved = xp.empty((2, pairs * queries), real(q.dtype))
-    kernel, rows, size = tiled(xp, "attention", q, v)
+    kernel, rows, size = tiled(xp, "attention", q.shape[-1], v.shape[-1], q.dtype)
     arguments = (*strided(q), *strided(k), *strided(v), out, saved, pairs, heads, queries, keys,
                  float(scale), *hidden(xp, limits, mask), *dropping(p, seed))  # fmt: skip
     kernel((pairs * -(-queries // (4 * rows)),), (128,), arguments, shared_mem=size)
@@ -380,7 +383,8 @@ def attention_backward(
     rest = (pairs, heads, queries, keys, float(scale), *hidden(xp, limits, mask),
             *dropping(p, seed))  # fmt: skip
     for name, length, gradients in (("q", queries, (dq,)), ("kv", keys, (dk, dv))):
-        kernel, rows, size = tiled(xp, f"attention_backward_{name}", q, v)
+        widths = q.shape[-1], v.shape[-1]
+        kernel, rows, size = tiled(xp, f"attention_backward_{name}", *widths, q.dtype)
         grid = (pairs * -(-length // (4 * rows)),)
         kernel(grid, (128,), (*given, *gradients, *rest), shared_mem=size)
     return dq.swapaxes(1, 2), dk.swapaxes(1, 2), dv.swapaxes(1, 2)
