@@ -162,6 +162,14 @@ def test_adam_is_one_launch_for_each_dtype(cuda):
     assert stand_in.launches[before:] == ["squares", "clip", "adam"]
 
 
+def test_a_norm_that_is_not_finite_scales_nothing(cuda):
+    for special in (np.inf, np.nan):
+        x = ta.ones(3, device="cuda", requires_grad=True)
+        x.grad = ta.tensor([5.0, special, 1.0], device="cuda")
+        assert not np.isfinite(float(optim.clip_grad_norm_([x], 1.0)))
+        np.testing.assert_array_equal(x.grad.numpy(), np.array([5, special, 1], np.float32))
+
+
 class Tagger(nn.Module):
     """An embedding, positions, two encoder layers with dropout, a projection."""
 
@@ -325,6 +333,9 @@ def test_numbers_out_of_range_on_the_device_are_found_when_next_read(cuda):
     out = F.embedding(ta.tensor([1, 4], device="cuda"), weight)
     with pytest.raises(IndexError, match=r"token id 4 is out of range: .*4 rows.*position 1"):
         out.numpy()
+    below = F.embedding(ta.tensor([2, -1], device="cuda"), weight)
+    with pytest.raises(IndexError, match=r"token id -1 is out of range"):
+        below.numpy()
     assert np.isnan(out.numpy()[1]).all()  # said once, and never a row of somebody else's
     loss = F.cross_entropy(weight, ta.tensor([0, 1, 2, 3], device="cuda"))
     with pytest.raises(IndexError, match="class 3 is out of range for 3 classes"):

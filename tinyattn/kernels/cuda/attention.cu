@@ -105,12 +105,11 @@ extern "C" __global__ void __launch_bounds__(THREADS) attention(
 
     real top[ROWS], sums[ROWS][COLUMNS];
     wide total[ROWS];  // this lane's part
-    unsigned any[ROWS];
     int kept[ROWS];  // whether this lane added anything
     for (int r = 0; r < ROWS; r++) {
         top[r] = minus_infinity();
         total[r] = 0;
-        any[r] = kept[r] = 0;
+        kept[r] = 0;
         for (int n = 0; n < COLUMNS; n++) sums[r][n] = 0;
     }
     for (long long start = 0; start < reach; start += TILE) {
@@ -125,7 +124,6 @@ extern "C" __global__ void __launch_bounds__(THREADS) attention(
             int row = warp * ROWS + r;
             bool visible = seen[row](start + lane);
             bits[r] = __ballot_sync(ALL_LANES, visible);
-            any[r] |= bits[r];
             real new_top = max_of_warp(visible ? scores[r] : minus_infinity());
             new_top = new_top > top[r] ? new_top : top[r];
             real shrink = top[r] == minus_infinity() ? 0 : exp(top[r] - new_top);
@@ -151,7 +149,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) attention(
         unsigned some = __ballot_sync(ALL_LANES, kept[r]);
         if (query >= queries) continue;
         // Nothing seen gives zeros; nothing but -inf, or inf, NaN. A NaN that was dropped is gone.
-        wide inverse = !any[r] ? 0 : is_infinite(top[r]) ? not_a_number() : 1 / sum;
+        wide inverse = is_infinite(top[r]) ? not_a_number() : 1 / sum;
         for (int n = 0; n < COLUMNS; n++)
             if (lane + 32 * n < VALUE)
                 out[((sample * queries + query) * heads + head) * VALUE + lane + 32 * n] =
@@ -304,7 +302,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) attention_backward_kv(
         unsigned bits[ROWS];
         for (int r = 0; r < ROWS; r++) {
             long long key = first + warp * ROWS + r;
-            bool visible = key < keys && seen(key);
+            bool visible = seen(key);
             bits[r] = __ballot_sync(ALL_LANES, visible);
             real weight = 0, of_scores = 0;
             if (visible) {
