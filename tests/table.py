@@ -1428,6 +1428,7 @@ EXCLUDED = {
         [
             *("ta.grad", "ta.no_grad", "ta.enable_grad", "ta.set_grad_enabled", "ta.op"),
             *("ta.manual_seed", "ta.get_rng_state", "ta.set_rng_state"),
+            *("ta.get_num_threads", "ta.set_num_threads"),
             *("Tensor.backward", "Tensor.grad", "Tensor.data", "Tensor.detach"),
             "Tensor.__deepcopy__",
             *("Tensor.requires_grad_", "Tensor.retain_grad", "Tensor.__setitem__"),

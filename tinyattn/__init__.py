@@ -47,6 +47,7 @@ from .graph import enable_grad, is_grad_enabled, no_grad, set_grad_enabled
 from .op import op
 from .random import get_rng_state, manual_seed, set_rng_state
 from .tensor import Tensor
+from .threads import get_num_threads, set_num_threads
 
 __version__ = "0.1.0"
 
@@ -80,6 +81,7 @@ __all__ = [
     "full",
     "full_like",
     "functional",
+    "get_num_threads",
     "get_rng_state",
     "grad",
     "gradcheck",
@@ -109,6 +111,7 @@ __all__ = [
     "randperm",
     "save",
     "set_grad_enabled",
+    "set_num_threads",
     "set_rng_state",
     "stack",
     "tensor",

@@ -14,14 +14,20 @@ from ..op import op
 from .reduction import sum_to
 from .shape import expand, permute, reshape
 
+# Rules run on arrays or on Tensors. For arrays the array's own method saves the way through an op.
+
 
 def swap(x: Any) -> Any:
     """The last two dimensions exchanged."""
+    if not isinstance(x, TensorBase):
+        return x.swapaxes(-1, -2)
     return permute(x, dims=(*range(x.ndim - 2), x.ndim - 1, x.ndim - 2))
 
 
 def rows(x: Any) -> Any:
     """All leading dimensions merged into one: (..., D) -> (N, D)."""
+    if not isinstance(x, TensorBase):
+        return x if x.ndim == 2 else x.reshape(math.prod(x.shape[:-1]), x.shape[-1])
     return reshape(x, target=(math.prod(x.shape[:-1]), x.shape[-1]))
 
 
@@ -96,7 +102,8 @@ def linear(x: Array, weight: Array, bias: Array | None = None) -> Array:
 
 @linear.vjp("x")
 def _(grad, weight):
-    return matmul(grad, weight)
+    product = times(rows(in_order(grad)), in_order(weight))
+    return reshape(product, target=(*grad.shape[:-1], weight.shape[1]))
 
 
 @linear.vjp("weight")
@@ -106,7 +113,7 @@ def _(grad, x):
 
 @linear.vjp("bias")
 def _(grad):
-    return sum_rows(rows(grad))
+    return sum_rows(rows(in_order(grad)))
 
 
 @op

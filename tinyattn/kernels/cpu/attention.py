@@ -20,16 +20,17 @@ what `add_product` needs; zeros add nothing.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import numpy as np
 
+from ...threads import in_parts
 from .. import reference
 from .compiler import hidden, jit, ready
 from .dropout import dropping, hash_of
-from .products import LANES, add_product, up_to
-from .rows import LANES as PARTS
-from .rows import MINUS_INF, ONE, ZERO, dot, exp
+from .products import add_product, up_to
+from .rows import LANES, MINUS_INF, ONE, ZERO, dot, exp
 
 NAN = np.float32(np.nan)
 # A tile of scores and what it is made from stay in the second-level cache.
@@ -50,22 +51,38 @@ def pack_tiles(x, b, h, first, count, factor, out):
     """out (tiles, d, width) = factor * one head of x, transposed within each tile, from row
     `first` on; zeros behind the last."""
     width = out.shape[2]
-    for i in range(count):
-        tile, j = out[i // width], i % width
-        for c in range(x.shape[3]):
-            tile[c, j] = x[b, first + i, h, c] * factor
-    if count % width:
-        out[count // width, :, count % width :] = ZERO
+    for start in range(0, count, width):
+        tile, length = out[start // width], min(width, count - start)
+        for j in range(length):
+            for c in range(x.shape[3]):
+                tile[c, j] = x[b, first + start + j, h, c] * factor
+        tile[:, length:] = ZERO
 
 
 @jit
-def limits_of(limits, b, first, keys, out):
-    """How many keys each query sees, from query `first` on; returns the least and the most."""
-    least, most = keys, 0
+def unpack_tiles(tiles, b, h, count, out):
+    """The way back, for `count` rows from the first on."""
+    width = tiles.shape[2]
+    for start in range(0, count, width):
+        tile = tiles[start // width]
+        for j in range(min(width, count - start)):
+            for c in range(out.shape[3]):
+                out[b, start + j, h, c] = tile[c, j]
+
+
+@jit
+def limits_of(limits, b, keys, out):
+    """How many keys each query of a sample sees."""
+    row = limits[b % limits.shape[0]]
     for j in range(len(out)):
-        n = min(limits[b % limits.shape[0], (first + j) % limits.shape[1]], keys)
-        out[j] = n
-        least, most = min(least, n), max(most, n)
+        out[j] = min(row[j if len(row) > 1 else 0], keys)
+
+
+@jit
+def least_and_most(limit):
+    least = most = limit[0]
+    for j in range(1, len(limit)):
+        least, most = min(least, limit[j]), max(most, limit[j])
     return least, most
 
 
@@ -102,14 +119,16 @@ def hide_rows(scores, mask, use_mask, b, h, first_query, first_key, limit):
                 row[i] = row[i] if seen[(first_key + i) * step] != 0 else MINUS_INF
 
 
-@jit
-def drop_columns(weights, queries, start, keys, factor, threshold, low, high):
+@jit(inline="always")
+def drop_columns(weights, queries, start, keys, drop):
     """Dropout of weights (keys, queries); `start` is the number of the first, of (B, H, Q, K)."""
-    for i in range(len(weights)):
-        row = weights[i]
-        for j in range(queries):
-            number = np.uint32(start + np.uint32(i) + np.uint32(j) * np.uint32(keys))
-            row[j] = row[j] * factor if hash_of(number, low, high) >= threshold else ZERO
+    p, factor, threshold, low, high = drop
+    if p > 0:
+        for i in range(len(weights)):
+            row, first = weights[i], np.uint32(start + i)
+            for j in range(queries):
+                number = np.uint32(first + np.uint32(j) * np.uint32(keys))
+                row[j] = row[j] * factor if hash_of(number, low, high) >= threshold else ZERO
 
 
 @jit
@@ -131,6 +150,15 @@ def sees_any(mask, use_mask, b, h, query, limit):
 
 
 @jit
+def blank_hidden(x, mask, use_mask, b, h, first_query, first_key, limit, keys):
+    """Zeros where a query may not see a key, in x (queries, keys), whatever stands there."""
+    for j in range(len(limit)):
+        for i in range(keys):
+            if not sees(mask, use_mask, b, h, first_query + j, first_key + i, limit[j]):
+                x[j, i] = ZERO
+
+
+@jit
 def without_odd(x):
     """Zeros for NaN and inf, in place: even a weight of 0 would let a NaN through."""
     flat = x.reshape(-1)
@@ -146,13 +174,48 @@ def add_odd(total, row, weight):
             total[c] += weight * row[c]
 
 
+@jit(inline="always")
+def online_softmax(scores, columns, top, total, mixed, higher, shift):
+    """exp(score - top) in place, where `top` becomes the largest score of each column so far.
+
+    total (columns,) and mixed (e, columns), which belong to the old `top`, are scaled to the new
+    one, and total grows by the new powers. `higher` and `shift` are scratch.
+    """
+    for j in range(columns):
+        higher[j] = top[j]
+    for i in range(len(scores)):
+        row = scores[i]
+        for j in range(columns):
+            higher[j] = row[j] if row[j] > higher[j] else higher[j]
+    for j in range(columns):
+        # Without a key so far there is no maximum, and nothing to be shifted.
+        shift[j] = higher[j] if higher[j] > MINUS_INF else ZERO
+        top[j] = exp(top[j] - shift[j])
+        total[j] *= top[j]
+    for c in range(len(mixed)):
+        row = mixed[c]
+        for j in range(columns):
+            row[j] *= top[j]
+    for j in range(columns):
+        top[j] = higher[j]
+    for i in range(len(scores)):
+        row = scores[i]
+        for j in range(columns):
+            row[j] = exp(row[j] - shift[j])
+            total[j] += row[j]
+
+
 @jit
-def attention_heads(
-    q, k, v, limits, mask, use_mask, scale, p, factor, threshold, low, high, odd, out, tops, sums
-):
+def attention_heads(q, k, v, hiding, scale, drop, odd, out, tops, sums, first_head, last_head):
     """q (B, Q, H, d), k (B, K, H, d), v (B, K, H, e) -> out (B, Q, H, e), tops and sums (B, H, Q):
-    the largest score of each query, and the sum of exp(score - largest)."""
-    batch, queries, heads, d = q.shape
+    the largest score of each query, and the sum of exp(score - largest).
+
+    hiding: limits, mask, whether there is a mask. drop: p and what `dropping` returns. odd: whether
+    NaN or inf may stand where some queries look and others may not. Heads are counted through all
+    samples, and worked on from `first_head` to before `last_head`.
+    """
+    limits, mask, use_mask = hiding
+    _, queries, heads, d = q.shape
     keys, e = v.shape[1], v.shape[3]
     wide = min(FORWARD_QUERIES, up_to(queries, LANES))
     tall = min(FORWARD_KEYS, up_to(keys, 4))
@@ -164,87 +227,95 @@ def attention_heads(
     top, higher, shift = np.empty((3, wide), np.float32)
     total = np.empty(wide)
     limit = np.empty(queries, np.int64)
-    for b in range(batch):
-        _, n = limits_of(limits, b, 0, keys, limit)
-        for h in range(heads):
-            pack(k, b, h, n, ONE, packed_k)
-            packed_k[n : up_to(n, 4)] = ZERO
-            pack_tiles(v, b, h, 0, n, ONE, packed_v)
-            if odd:
-                without_odd(packed_v)
-            for q0 in range(0, queries, wide):
-                count = min(wide, queries - q0)
-                columns = up_to(count, LANES)
-                least, most = limits_of(limits, b, q0, keys, limit[q0 : q0 + count])
-                pack_tiles(q, b, h, q0, count, scale, packed_q)
-                top[:], total[:], mixed[:] = MINUS_INF, 0.0, ZERO
-                for k0 in range(0, most, tall):
-                    height = min(tall, most - k0)
-                    padded = up_to(height, 4)
-                    scores[:padded] = ZERO
-                    add_product(packed_k[k0 : k0 + padded], packed_q[0], scores, columns)
-                    live = scores[:height]
-                    if use_mask or k0 + height > least:
-                        seen = limit[q0 : q0 + count]
-                        hide_columns(live, mask, use_mask, b, h, q0, k0, seen)
-                    higher[:] = top
+    n = 0  # how many keys any query of the sample sees
+    for head in range(first_head, last_head):
+        b, h = head // heads, head % heads
+        if head == first_head or h == 0:
+            limits_of(limits, b, keys, limit)
+            _, n = least_and_most(limit)
+        pack(k, b, h, n, ONE, packed_k)
+        packed_k[n : up_to(n, 4)] = ZERO
+        pack_tiles(v, b, h, 0, n, ONE, packed_v)
+        if odd:
+            without_odd(packed_v)
+        for q0 in range(0, queries, wide):
+            count = min(wide, queries - q0)
+            columns = up_to(count, LANES)
+            limit_here = limit[q0 : q0 + count]
+            least, most = least_and_most(limit_here)
+            pack_tiles(q, b, h, q0, count, scale, packed_q)
+            top[:], total[:], mixed[:] = MINUS_INF, 0.0, ZERO
+            for k0 in range(0, most, tall):
+                height = min(tall, most - k0)
+                padded = up_to(height, 4)
+                scores[:padded] = ZERO
+                add_product(packed_k[k0 : k0 + padded], packed_q[0], scores, columns)
+                live = scores[:height]
+                if use_mask or k0 + height > least:
+                    hide_columns(live, mask, use_mask, b, h, q0, k0, limit_here)
+                online_softmax(live, columns, top, total, mixed, higher, shift)
+                drop_columns(live, columns, (head * queries + q0) * keys + k0, keys, drop)
+                scores[height:padded] = ZERO
+                add_product(packed_v[k0 // tall, :, :padded], scores, mixed, columns)
+                if odd:
                     for i in range(height):
-                        row = live[i]
-                        for j in range(columns):
-                            higher[j] = row[j] if row[j] > higher[j] else higher[j]
-                    for j in range(columns):
-                        # Without a key so far there is no maximum, and nothing to be shifted.
-                        shift[j] = higher[j] if higher[j] > MINUS_INF else ZERO
-                        top[j] = exp(top[j] - shift[j])
-                        total[j] *= top[j]
-                    if k0 > 0:
-                        for c in range(e):
-                            row = mixed[c]
-                            for j in range(columns):
-                                row[j] *= top[j]
-                    top[:] = higher
-                    for i in range(height):
-                        row = live[i]
-                        for j in range(columns):
-                            row[j] = exp(row[j] - shift[j])
-                            total[j] += row[j]
-                    if p > 0:
-                        start = np.uint32(((b * heads + h) * queries + q0) * keys + k0)
-                        drop_columns(live, columns, start, keys, factor, threshold, low, high)
-                    scores[height:padded] = ZERO
-                    add_product(packed_v[k0 // tall, :, :padded], scores, mixed, columns)
-                    if odd:
-                        for i in range(height):
-                            for j in range(count):
-                                query, key = q0 + j, k0 + i
-                                if sees(mask, use_mask, b, h, query, key, limit[query]):
-                                    add_odd(mixed[:e, j], v[b, key, h], scores[i, j])
-                for j in range(count):
-                    tops[b, h, q0 + j] = top[j] if top[j] > MINUS_INF else ZERO
-                    sums[b, h, q0 + j] = total[j]
-                    if total[j] != 0.0:
-                        inverse = np.float32(1.0 / total[j])
-                    elif sees_any(mask, use_mask, b, h, q0 + j, limit[q0 + j]):
-                        inverse = NAN  # of nothing but -inf
-                    else:
-                        inverse = ZERO
-                    for c in range(e):
-                        out[b, q0 + j, h, c] = mixed[c, j] * inverse
+                        for j in range(count):
+                            if sees(mask, use_mask, b, h, q0 + j, k0 + i, limit[q0 + j]):
+                                add_odd(mixed[:e, j], v[b, k0 + i, h], scores[i, j])
+            for j in range(count):
+                tops[b, h, q0 + j] = top[j] if top[j] > MINUS_INF else ZERO
+                sums[b, h, q0 + j] = total[j]
+                if total[j] != 0.0:
+                    inverse = np.float32(1.0 / total[j])
+                elif sees_any(mask, use_mask, b, h, q0 + j, limit[q0 + j]):
+                    inverse = NAN  # of nothing but -inf
+                else:
+                    inverse = ZERO
+                for c in range(e):
+                    out[b, q0 + j, h, c] = mixed[c, j] * inverse
+
+
+@jit(inline="always")
+def softmax_backward_row(row, drow, length, top, total, whole, mean, drop, start, kept, parts):
+    """From scores and gradients of weights (columns,) to weights and gradients of scores, in place.
+
+    mean: of the gradients under the weights, sum(grad * out). Where the row is there as a `whole`
+    it is computed from the row itself, and then cancels to the last digit.
+    start: the number of the row's first element, of (B, H, Q, K). kept, parts: scratch.
+    """
+    columns = len(row)
+    p, factor, threshold, low, high = drop
+    inverse = np.float32(1.0 / total) if total != 0.0 else ZERO
+    for i in range(columns):
+        row[i] = exp(row[i] - top) * inverse
+    row[length:] = ZERO
+    if p > 0:
+        for i in range(columns):
+            number = np.uint32(start + i)
+            kept[i] = factor if hash_of(number, low, high) >= threshold else ZERO
+            drow[i] *= kept[i]
+    if whole:
+        mean = np.float32(dot(row, drow, parts))
+    for i in range(columns):
+        drow[i] = row[i] * (drow[i] - mean)
+    if p > 0:
+        for i in range(columns):
+            row[i] *= kept[i]
 
 
 @jit
 def attention_backward_heads(
-    grad, q, k, v, out, limits, mask, use_mask, scale, p, factor, threshold, low, high, odd, tops,
-    sums, dq, dk, dv,
-):  # fmt: skip
-    """The gradients of q, k and v; everything (B, N, H, d) but tops and sums (B, H, Q)."""
-    batch, queries, heads, d = q.shape
+    grad, q, k, v, out, hiding, scale, drop, odd, tops, sums, dq, dk, dv, first_head, last_head
+):
+    """The gradients of q, k and v; all (B, N, H, d) but tops and sums, the rest as forward."""
+    limits, mask, use_mask = hiding
+    _, queries, heads, d = q.shape
     keys, e = v.shape[1], v.shape[3]
     tall = min(BACKWARD_QUERIES, up_to(queries, 4))
     wide = min(BACKWARD_KEYS, up_to(keys, LANES))
     blocks, tiles = (queries + tall - 1) // tall, (keys + wide - 1) // wide
     d4, e4, d16 = up_to(d, 4), up_to(e, 4), up_to(d, LANES)
-    # Each array twice, once for the products in which its rows are summed over, once for others.
+    # Most arrays twice: once for the products that sum over their rows, once for the others.
     row_q = np.zeros((up_to(queries, 4), d4), np.float32)
     row_grad = np.zeros((up_to(queries, 4), e4), np.float32)
     row_k = np.zeros((up_to(keys, 4), d16), np.float32)
@@ -252,110 +323,85 @@ def attention_backward_heads(
     column_grad = np.zeros((blocks, e4, tall), np.float32)
     column_k = np.zeros((tiles, d4, wide), np.float32)
     column_v = np.zeros((tiles, e4, wide), np.float32)
+    sum_q = np.empty((tall, d16), np.float32)
     sum_k = np.empty((tiles, d4, wide), np.float32)
     sum_v = np.empty((tiles, e4, wide), np.float32)
-    sum_q = np.empty((tall, d16), np.float32)
     weights = np.empty((tall, wide), np.float32)
     dscores = np.empty((tall, wide), np.float32)
-    inner = np.zeros(queries, np.float32)
-    kept = np.empty(wide, np.float32)
-    parts = np.empty(PARTS)
+    kept, parts = np.empty(wide, np.float32), np.empty(LANES)
+    means = np.zeros(queries, np.float32)
     limit = np.empty(queries, np.int64)
-    for b in range(batch):
-        _, n = limits_of(limits, b, 0, keys, limit)
-        dk[b, n:], dv[b, n:] = ZERO, ZERO
-        for h in range(heads):
-            pack(q, b, h, queries, scale, row_q)
-            pack(grad, b, h, queries, ONE, row_grad)
-            pack(k, b, h, n, ONE, row_k)
-            row_k[n : up_to(n, 4)] = ZERO
-            pack_tiles(q, b, h, 0, queries, scale, column_q)
-            pack_tiles(grad, b, h, 0, queries, ONE, column_grad)
-            pack_tiles(k, b, h, 0, n, ONE, column_k)
-            pack_tiles(v, b, h, 0, n, ONE, column_v)
-            if odd:
-                without_odd(row_k)
-                without_odd(column_q)
-                without_odd(column_grad)
-            sum_k[:], sum_v[:] = ZERO, ZERO
+    n = 0  # how many keys any query of the sample sees
+    for head in range(first_head, last_head):
+        b, h = head // heads, head % heads
+        if head == first_head or h == 0:
+            limits_of(limits, b, keys, limit)
+            _, n = least_and_most(limit)
+        pack(q, b, h, queries, scale, row_q)
+        pack(grad, b, h, queries, ONE, row_grad)
+        pack(k, b, h, n, ONE, row_k)
+        row_k[n : up_to(n, 4)] = ZERO
+        pack_tiles(q, b, h, 0, queries, scale, column_q)
+        pack_tiles(grad, b, h, 0, queries, ONE, column_grad)
+        pack_tiles(k, b, h, 0, n, ONE, column_k)
+        pack_tiles(v, b, h, 0, n, ONE, column_v)
+        if odd:
+            without_odd(row_k)
+            without_odd(column_q)
+            without_odd(column_grad)
+        sum_k[:], sum_v[:] = ZERO, ZERO
+        if tiles > 1:
             for j in range(queries):
                 total = np.float64(0)
                 for c in range(e):
                     total += np.float64(row_grad[j, c]) * out[b, j, h, c]
-                inner[j] = total
-            for q0 in range(0, queries, tall):
-                count = min(tall, queries - q0)
-                rows = up_to(count, 4)
-                seen = limit[q0 : q0 + count]
-                least, most = limits_of(limits, b, q0, keys, seen)
-                sum_q[:] = ZERO
-                for k0 in range(0, most, wide):
-                    tile = k0 // wide
-                    length = min(wide, most - k0)
-                    columns = up_to(length, LANES)
-                    weights[:rows, :columns] = ZERO
-                    dscores[:rows, :columns] = ZERO
-                    add_product(row_q[q0 : q0 + rows], column_k[tile], weights, columns)
-                    add_product(row_grad[q0 : q0 + rows], column_v[tile], dscores, columns)
-                    if use_mask or k0 + length > least:
-                        live = weights[:count, :length]
-                        hide_rows(live, mask, use_mask, b, h, q0, k0, seen)
-                    for j in range(count):
-                        row, drow = weights[j], dscores[j]
-                        shift, total = tops[b, h, q0 + j], sums[b, h, q0 + j]
-                        inverse = np.float32(1.0 / total) if total != 0.0 else ZERO
-                        for i in range(length):
-                            row[i] = exp(row[i] - shift) * inverse
-                        row[length:columns] = ZERO
-                        if p > 0:
-                            start = np.uint32(((b * heads + h) * queries + q0 + j) * keys + k0)
-                            for i in range(columns):
-                                number = np.uint32(start + np.uint32(i))
-                                kept[i] = (
-                                    factor if hash_of(number, low, high) >= threshold else ZERO
-                                )
-                                drow[i] *= kept[i]
-                        if odd:
-                            for i in range(length):
-                                if not sees(mask, use_mask, b, h, q0 + j, k0 + i, seen[j]):
-                                    row[i], drow[i] = ZERO, ZERO
-                        # Over one tile the mean is at hand, and cancels to the last digit.
-                        mean = inner[q0 + j]
-                        if tiles == 1:
-                            mean = np.float32(dot(row[:columns], drow[:columns], parts))
-                        for i in range(columns):
-                            drow[i] = row[i] * (drow[i] - mean)
-                        if p > 0:
-                            for i in range(columns):
-                                row[i] *= kept[i]
-                        if odd:
-                            for i in range(length):
-                                if not sees(mask, use_mask, b, h, q0 + j, k0 + i, seen[j]):
-                                    drow[i] = ZERO
-                    weights[count:rows], dscores[count:rows] = ZERO, ZERO
-                    block = q0 // tall
-                    add_product(column_grad[block, :, :rows], weights, sum_v[tile], columns)
-                    add_product(column_q[block, :, :rows], dscores, sum_k[tile], columns)
-                    height = up_to(length, 4)
-                    add_product(dscores[:rows, :height], row_k[k0 : k0 + height], sum_q, d16)
-                    if odd:
-                        for j in range(count):
-                            query = q0 + j
-                            for i in range(length):
-                                key = k0 + i
-                                if sees(mask, use_mask, b, h, query, key, seen[j]):
-                                    w, ds = weights[j, i], dscores[j, i]
-                                    add_odd(sum_v[tile, :e, i], grad[b, query, h], w)
-                                    add_odd(sum_k[tile, :d, i], q[b, query, h], ds * scale)
-                                    add_odd(sum_q[j, :d], k[b, key, h], ds)
+                means[j] = total
+        for q0 in range(0, queries, tall):
+            block, count = q0 // tall, min(tall, queries - q0)
+            rows = up_to(count, 4)
+            limit_here = limit[q0 : q0 + count]
+            least, most = least_and_most(limit_here)
+            sum_q[:] = ZERO
+            for k0 in range(0, most, wide):
+                tile, length = k0 // wide, min(wide, most - k0)
+                columns, height = up_to(length, LANES), up_to(length, 4)
+                weights[:rows, :columns], dscores[:rows, :columns] = ZERO, ZERO
+                add_product(row_q[q0 : q0 + rows], column_k[tile], weights, columns)
+                add_product(row_grad[q0 : q0 + rows], column_v[tile], dscores, columns)
+                live = weights[:count, :length]
+                if use_mask or k0 + length > least:
+                    hide_rows(live, mask, use_mask, b, h, q0, k0, limit_here)
+                if odd:
+                    blank_hidden(dscores, mask, use_mask, b, h, q0, k0, limit_here, length)
                 for j in range(count):
-                    for c in range(d):
-                        dq[b, q0 + j, h, c] = sum_q[j, c] * scale
-            for i in range(n):
+                    query = q0 + j
+                    softmax_backward_row(
+                        weights[j, :columns], dscores[j, :columns], length, tops[b, h, query],
+                        sums[b, h, query], tiles == 1, means[query], drop,
+                        (head * queries + query) * keys + k0, kept, parts,
+                    )  # fmt: skip
+                if odd:
+                    blank_hidden(weights, mask, use_mask, b, h, q0, k0, limit_here, length)
+                    blank_hidden(dscores, mask, use_mask, b, h, q0, k0, limit_here, length)
+                weights[count:rows], dscores[count:rows] = ZERO, ZERO
+                add_product(column_grad[block, :, :rows], weights, sum_v[tile], columns)
+                add_product(column_q[block, :, :rows], dscores, sum_k[tile], columns)
+                add_product(dscores[:rows, :height], row_k[k0 : k0 + height], sum_q, d16)
+                if odd:
+                    for j in range(count):
+                        query = q0 + j
+                        for i in range(length):
+                            if sees(mask, use_mask, b, h, query, k0 + i, limit[query]):
+                                ds = dscores[j, i]
+                                add_odd(sum_v[tile, :e, i], grad[b, query, h], weights[j, i])
+                                add_odd(sum_k[tile, :d, i], q[b, query, h], ds * scale)
+                                add_odd(sum_q[j, :d], k[b, k0 + i, h], ds)
+            for j in range(count):
                 for c in range(d):
-                    dk[b, i, h, c] = sum_k[i // wide, c, i % wide]
-                for c in range(e):
-                    dv[b, i, h, c] = sum_v[i // wide, c, i % wide]
+                    dq[b, q0 + j, h, c] = sum_q[j, c] * scale
+        unpack_tiles(sum_k, b, h, n, dk)
+        unpack_tiles(sum_v, b, h, n, dv)
+        dk[b, n:, h], dv[b, n:, h] = ZERO, ZERO
 
 
 def heads_inside(x: np.ndarray) -> np.ndarray:
@@ -383,11 +429,12 @@ def attention(
     out = np.empty((batch, queries, heads, v.shape[-1]), q.dtype)
     tops = np.empty((batch, heads, queries), q.dtype)
     sums = np.empty((batch, heads, queries))
-    attention_heads(
-        heads_inside(q), heads_inside(k), heads_inside(v), *hidden(limits, mask),
-        q.dtype.type(scale), p, *dropping(p, seed, q.dtype),
+    arguments = (
+        heads_inside(q), heads_inside(k), heads_inside(v), hidden(limits, mask),
+        q.dtype.type(scale), (p, *dropping(p, seed, q.dtype)),
         differs_by_query(limits, mask) and not finite(v), out, tops, sums,
     )  # fmt: skip
+    in_parts(batch * heads, q.size * k.shape[2], partial(attention_heads, *arguments))
     return out.swapaxes(1, 2), (out, tops, sums)
 
 
@@ -401,8 +448,10 @@ def attention_backward(
     out, tops, sums = (ready(part) for part in saved)
     grad, q, k, v = (heads_inside(x) for x in (grad, q, k, v))
     dq, dk, dv = (np.empty(x.shape, x.dtype) for x in (q, k, v))
-    attention_backward_heads(
-        grad, q, k, v, out, *hidden(limits, mask), q.dtype.type(scale), p,
-        *dropping(p, seed, q.dtype), odd, tops, sums, dq, dk, dv,
+    arguments = (
+        grad, q, k, v, out, hidden(limits, mask), q.dtype.type(scale),
+        (p, *dropping(p, seed, q.dtype)), odd, tops, sums, dq, dk, dv,
     )  # fmt: skip
+    heads = partial(attention_backward_heads, *arguments)
+    in_parts(q.shape[0] * q.shape[2], 2 * q.size * k.shape[1], heads)
     return dq.swapaxes(1, 2), dk.swapaxes(1, 2), dv.swapaxes(1, 2)

@@ -21,11 +21,25 @@ def newest_source() -> tuple[float, int]:
 SOURCE_STAMP = newest_source()
 
 
-def jit(function: Any = None, *, fastmath: Any = frozenset({"contract"})) -> Any:
-    """`numba.njit` with our settings, also where no folder for Numba's cache can be written."""
+def jit(
+    function: Any = None,
+    *,
+    fastmath: Any = frozenset({"contract"}),
+    inline: str = "never",
+) -> Any:
+    """`numba.njit` with our settings, also where no folder for Numba's cache can be written.
+
+    inline="always" is for a part of a loop: only inside the caller does the compiler see that its
+    arrays do not overlap, without which there are no vector instructions.
+    """
     if function is None:
-        return lambda function: jit(function, fastmath=fastmath)
-    options = {"error_model": "numpy", "nogil": True, "fastmath": set(fastmath)}
+        return lambda function: jit(function, fastmath=fastmath, inline=inline)
+    options = {
+        "error_model": "numpy",
+        "nogil": True,
+        "fastmath": set(fastmath),
+        "inline": inline,
+    }
     try:
         compiled = numba.njit(cache=True, **options)(function)
     except RuntimeError:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from functools import lru_cache
+from typing import Any
 
 import numpy as np
 
@@ -11,15 +13,34 @@ from .compiler import jit, ready
 
 
 @jit
-def adam_flat(
-    parameter, grad, m, v, shrink, decay, beta1, rest1, beta2, rest2, rate, inv_root, eps
-):
+def adam_flat(parameter, grad, m, v, numbers):
+    shrink, decay, beta1, rest1, beta2, rest2, rate, inv_root, eps = numbers
     for i in range(len(parameter)):
         w = parameter[i] * shrink
         g = grad[i] + decay * w
         m[i] = m[i] * beta1 + rest1 * g
         v[i] = v[i] * beta2 + rest2 * g * g
         parameter[i] = w - rate * m[i] / (np.sqrt(v[i]) * inv_root + eps)
+
+
+@lru_cache(maxsize=16)
+def step_numbers(
+    kind: type, rate: float, beta1: float, beta2: float, eps: float, decay: float,
+    decoupled: bool, step: int,
+) -> tuple[Any, ...]:  # fmt: skip
+    """What all parameters of a step share."""
+    numbers = (
+        1 - rate * decay if decoupled else 1.0,
+        0.0 if decoupled else decay,
+        beta1,
+        1 - beta1,
+        beta2,
+        1 - beta2,
+        rate / (1 - beta1**step),
+        1 / math.sqrt(1 - beta2**step),
+        eps,
+    )
+    return tuple(kind(number) for number in numbers)
 
 
 def adam(
@@ -35,25 +56,11 @@ def adam(
     decoupled: bool,
     step: int,
 ) -> None:
-    in_place = all(a.flags.c_contiguous and a.flags.aligned for a in (parameter, m, v))
-    if not (in_place and parameter.dtype == grad.dtype == m.dtype == v.dtype):
-        arguments = (rate, beta1, beta2, eps, decay, decoupled, step)
-        return reference.adam(parameter, grad, m, v, *arguments)
-    numbers = (
-        1 - rate * decay if decoupled else 1.0,
-        0.0 if decoupled else decay,
-        beta1,
-        1 - beta1,
-        beta2,
-        1 - beta2,
-        rate / (1 - beta1**step),
-        1 / math.sqrt(1 - beta2**step),
-        eps,
-    )
+    settings = (rate, beta1, beta2, eps, decay, decoupled, step)
+    in_place = parameter.flags.carray and m.flags.carray and v.flags.carray
+    if not (in_place and parameter.dtype is grad.dtype is m.dtype is v.dtype):
+        return reference.adam(parameter, grad, m, v, *settings)
     adam_flat(
-        parameter.reshape(-1),
-        ready(grad).reshape(-1),
-        m.reshape(-1),
-        v.reshape(-1),
-        *(parameter.dtype.type(number) for number in numbers),
-    )
+        parameter.reshape(-1), ready(grad).reshape(-1), m.reshape(-1), v.reshape(-1),
+        step_numbers(parameter.dtype.type, *settings),
+    )  # fmt: skip

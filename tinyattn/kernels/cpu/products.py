@@ -7,8 +7,6 @@ from __future__ import annotations
 
 from .compiler import jit
 
-LANES = 16  # float32 numbers in the widest vector register
-
 
 @jit
 def up_to(n, multiple):
@@ -16,15 +14,15 @@ def up_to(n, multiple):
     return (n + multiple - 1) // multiple * multiple
 
 
-@jit
+@jit(inline="always")
 def add_product(a, b, c, columns):
     """c[i, :columns] += sum over l of a[i, l] * b[l, :columns].
 
     Rows of a and of b are taken in fours, so there must be a multiple of four of each: then every
-    number loaded serves four times. The inner loop runs along memory in b and c, and becomes vector
-    instructions; a number of columns that is no multiple of LANES leaves a slow remainder. The rows
-    of b should lie close together: if they are a large power of two apart, they fall on the same
-    lines of the cache, and this becomes six times slower.
+    number loaded serves four times. The inner loop runs along memory in b and c and becomes vector
+    instructions; columns beyond a multiple of 16, the widest register, are slow. The rows of b
+    should lie close together: if they are a large power of two apart, they fall on the same lines
+    of the cache, and this becomes six times slower.
     """
     for i in range(0, a.shape[0], 4):
         c0, c1, c2, c3 = c[i], c[i + 1], c[i + 2], c[i + 3]

@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 
-from .compiler import jit
+from .compiler import FAST_SUMS, jit
 
 # exp for float32, after Cephes' expf: exp(x) = 2^n exp(r) with |r| <= log(2) / 2, and a polynomial
 # for exp(r). Unlike the C library's, the compiler can turn it into vector instructions. The factor
@@ -25,7 +25,7 @@ C0, C1, C2, C3, C4, C5 = (
 ONE = np.float32(1)
 ZERO = np.float32(0)
 MINUS_INF = np.float32(-math.inf)
-LANES = 16
+LANES = 16  # float32 numbers in the widest vector register
 
 
 @jit
@@ -59,6 +59,15 @@ def largest(row, lanes):
     return top
 
 
+@jit(fastmath=FAST_SUMS)
+def sum_of_parts(sums):
+    """Always LANES of them, so that the compiler's order of adding is always the same."""
+    total = 0.0
+    for lane in range(LANES):
+        total += sums[lane]
+    return total
+
+
 @jit
 def total_of(row, sums):
     """The sum of a row in float64. Element j always goes to partial sum j modulo LANES, so that
@@ -70,10 +79,7 @@ def total_of(row, sums):
             sums[lane] += row[j + lane]
     for j in range(whole, len(row)):
         sums[j - whole] += row[j]
-    total = 0.0
-    for lane in range(LANES):
-        total += sums[lane]
-    return total
+    return sum_of_parts(sums)
 
 
 @jit
@@ -86,7 +92,4 @@ def dot(a, b, sums):
             sums[lane] += np.float64(a[j + lane]) * b[j + lane]
     for j in range(whole, len(a)):
         sums[j - whole] += np.float64(a[j]) * b[j]
-    total = 0.0
-    for lane in range(LANES):
-        total += sums[lane]
-    return total
+    return sum_of_parts(sums)
