@@ -108,9 +108,18 @@ def test_rows_of_any_length(columns, dtype, cuda):
 
 
 @every_dtype
-@pytest.mark.parametrize("rows", [1, 7, 64, 65, 1000])
+@pytest.mark.parametrize("rows", [1, 31, 1024, 1025, 3000])
 def test_sums_over_any_number_of_rows(rows, dtype, cuda):
+    """One launch up to 1024 rows, then two."""
     (x,) = made(dtype, (rows, 33))
+    if dtype == np.float64:
+        grad, weight = made(dtype, x.shape, (33,))
+        _, *saved = reference.layer_norm(x, weight, None, 1e-5)
+        _, right, _ = reference.layer_norm_backward(grad, x, weight, 1e-5, tuple(saved))
+        _, *saved = gpu.layer_norm(*send(cuda, x, weight), None, 1e-5)
+        _, found, dbias = gpu.layer_norm_backward(*send(cuda, grad, x, weight), 1e-5, tuple(saved))
+        check(found, right.sum(axis=0), dtype, rows)
+        check(dbias, grad.sum(axis=0), dtype, rows)
     # Sums of float64 are not wider than it is.
     check(gpu.sum_rows(cuda.asarray(x)), x.astype(np.longdouble).sum(axis=0), dtype,
           max(4, rows / 8) if dtype == np.float64 else 4)  # fmt: skip
@@ -128,7 +137,7 @@ def test_sums_are_wide(cuda):
 
 
 def test_a_large_mean_costs_no_digits(cuda):
-    x = (1e4 + np.linspace(0, 1, 64)).astype(np.float32)[None]
+    x = (1e5 + np.linspace(0, 1, 64) ** 3).astype(np.float32)[None]
     right, *_ = reference.layer_norm(x.astype(np.float64), None, None, 1e-5)
     check(gpu.layer_norm(cuda.asarray(x), None, None, 1e-5)[0], right, np.float32)
 
@@ -154,6 +163,16 @@ def test_masked_softmax(shape, kind, dtype, cuda):
     found = gpu.masked_softmax_backward(cuda.asarray(grad), found, *on)
     check(found, right, dtype)
     assert not found.get()[~hide].any()
+
+
+def test_limits_past_the_end_are_the_end(cuda):
+    """Such a length is an error, but one that is noticed later: until then nothing else is read."""
+    (x,) = made(np.float64, (2, 1, 1, 5))
+    limits = cuda.asarray(np.array([[9], [10**15]]))
+    found = gpu.masked_softmax(cuda.asarray(x), limits, None)
+    check(found, reference.masked_softmax(x, None, None), np.float64)
+    out, _ = gpu.attention(*send(cuda, x, x, x), limits, None, 1.0, 0.0, 0)
+    check(out, reference.attention(x, x, x, None, None, 1.0, 0.0, 0)[0], np.float64)
 
 
 SPECIAL = [
@@ -189,6 +208,17 @@ def test_dropout_is_that_of_the_cpu(p, dtype, cuda):
             found = gpu.dropout(cuda.asarray(x), p, seed).get()
             np.testing.assert_array_equal(found != 0, reference.keep_mask((size,), p, seed))
             assert_same(found, reference.dropout(x, p, seed))
+
+
+def test_dropout_at_the_threshold(cuda):
+    """An element whose hash is exactly p * 2^32 is kept."""
+    low, high = 0, 2**32  # the hash of element 0 with seed 5, by halving
+    while high - low > 1:
+        middle = (low + high) // 2
+        kept = reference.keep_mask((1,), middle / 2**32, 5)[0]
+        low, high = (middle, high) if kept else (low, middle)
+    assert gpu.dropout(cuda.asarray(np.ones(1)), low / 2**32, 5).get() != 0
+    assert gpu.dropout(cuda.asarray(np.ones(1)), high / 2**32, 5).get() == 0
 
 
 @every_dtype
@@ -255,6 +285,32 @@ def check_attention(cuda, arrays, limits, mask, p, dtype, count):
     gradients = gpu.attention_backward(cuda.asarray(grad), *on, *hide, *settings, saved)
     for one, expected in zip(gradients, backward, strict=True):
         check(one.astype(dtype), expected, dtype, count)
+
+
+def test_attention_takes_heads_as_they_lie(cuda):
+    """(B, N, H, d) seen as (B, H, N, d), a part of wider rows, one head for all: no copy is made,
+    and the result's heads join without one."""
+    arrays = made(np.float64, *[(2, 3, 6, 5)] * 4)
+    settings = (None, None, 0.4, 0.0, 0)
+    layouts = [
+        lambda x: cuda.asarray(x.swapaxes(1, 2)).swapaxes(1, 2),
+        lambda x: cuda.asarray(np.concatenate([x, x], -1))[..., :5],
+        lambda x: cuda.asarray(np.array(x.swapaxes(-1, -2), order="C")).swapaxes(-1, -2),
+        lambda x: cuda.broadcast_to(cuda.asarray(x[:, :1]), x.shape),
+    ]
+    for lay in layouts:
+        q, k, v, grad = (lay(x) for x in arrays)
+        right = reference.attention(*(x.get() for x in (q, k, v)), *settings)
+        out, saved = gpu.attention(q, k, v, *settings)
+        check(out, right[0], np.float64, 8)
+        assert out.swapaxes(1, 2).flags.c_contiguous
+        found = gpu.attention_backward(grad, q, k, v, *settings, saved)
+        right = reference.attention_backward(
+            *(x.get() for x in (grad, q, k, v)), *settings, right[1]
+        )
+        for one, expected in zip(found, right, strict=True):
+            check(one, expected, np.float64, 8)
+            assert one.swapaxes(1, 2).flags.c_contiguous
 
 
 def test_attention_memory_is_linear_in_length(cuda, monkeypatch):

@@ -162,6 +162,14 @@ def test_adam_is_one_launch_for_each_dtype(cuda):
     assert stand_in.launches[before:] == ["squares", "clip", "adam"]
 
 
+def test_a_norm_that_is_not_finite_scales_nothing(cuda):
+    for special in (np.inf, np.nan):
+        x = ta.ones(3, device="cuda", requires_grad=True)
+        x.grad = ta.tensor([5.0, special, 1.0], device="cuda")
+        assert not np.isfinite(float(optim.clip_grad_norm_([x], 1.0)))
+        np.testing.assert_array_equal(x.grad.numpy(), np.array([5, special, 1], np.float32))
+
+
 class Tagger(nn.Module):
     """An embedding, positions, two encoder layers with dropout, a projection."""
 
@@ -237,6 +245,33 @@ def test_a_training_step_never_waits_for_the_device(where, cuda):
     assert stand_in.synchronisations.reasons
 
 
+HIDING = {
+    "lengths on the host": {"valid_lens": [3, 5], "is_causal": True},
+    "lengths on the device": {"valid_lens": ta.tensor([3, 5])},
+    "a mask of integers on the device": {"mask": ta.tensor([[1, 1, 1, 0, 0], [1, 1, 1, 1, 1]])},
+}
+
+
+@pytest.mark.parametrize("kind", HIDING)
+@pytest.mark.parametrize("name", ["MultiHeadAttention", "AdditiveAttention"])
+def test_attention_never_waits_for_the_device(name, kind, cuda):
+    """Whatever says what may be seen."""
+    if cuda is not stand_in.MODULE:
+        pytest.skip("waiting is counted by the stand-in")
+    if name == "AdditiveAttention" and "is_causal" in HIDING[kind]:
+        pytest.skip("additive attention has no is_causal")
+    module = MODULES[name][0]().to("cuda")
+    hiding = {
+        key: value.to("cuda") if isinstance(value, ta.Tensor) else value
+        for key, value in HIDING[kind].items()
+    }
+    x = ta.tensor(inputs()[0], dtype=ta.float32, device="cuda", requires_grad=True)
+    stand_in.synchronisations.reasons.clear()
+    module(x, x, x, **hiding).sum().backward()
+    assert stand_in.synchronisations.reasons == []
+    assert np.isfinite(x.grad.numpy()).all()
+
+
 def test_checkpoints_are_device_neutral(cuda, tmp_path):
     """Saved on the device, loaded on the CPU and on the device; training goes on the same."""
     model, optimizer, _ = trained("cuda", dtype=ta.float64)
@@ -298,6 +333,9 @@ def test_numbers_out_of_range_on_the_device_are_found_when_next_read(cuda):
     out = F.embedding(ta.tensor([1, 4], device="cuda"), weight)
     with pytest.raises(IndexError, match=r"token id 4 is out of range: .*4 rows.*position 1"):
         out.numpy()
+    below = F.embedding(ta.tensor([2, -1], device="cuda"), weight)
+    with pytest.raises(IndexError, match=r"token id -1 is out of range"):
+        below.numpy()
     assert np.isnan(out.numpy()[1]).all()  # said once, and never a row of somebody else's
     loss = F.cross_entropy(weight, ta.tensor([0, 1, 2, 3], device="cuda"))
     with pytest.raises(IndexError, match="class 3 is out of range for 3 classes"):

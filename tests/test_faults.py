@@ -19,13 +19,14 @@ def test_there_are_as_many_as_promised() -> None:
 
 
 @pytest.mark.parametrize("file", sorted({fault.file for fault in FAULTS}))
-def test_every_fault_has_its_place_and_is_valid_python(file: str) -> None:
+def test_every_fault_has_its_place_and_python_stays_valid(file: str) -> None:
     before = (ROOT / file).read_text(encoding="utf-8")
     for fault in FAULTS:
         if fault.file == file:
             after = fault.planted(ROOT)
             assert after != before
-            ast.parse(after)
+            if file.endswith(".py"):
+                ast.parse(after)
 
 
 def test_a_fault_without_its_place_is_an_error() -> None:

@@ -62,6 +62,9 @@ def test_compiles(nvrtc, name, device, scalar):
         ptx = compile_source(nvrtc, code, (*options, *defines))
         kernels = set(re.findall(r'extern "C" __global__ void (?:\S+\) )?(\w+)\(', code))
         assert kernels == set(re.findall(r"\.entry (\w+)\(", ptx))
+        # Halves are converted by these instructions, which the host does otherwise.
+        halves = ("cvt.f32.f16" in ptx, "cvt.rn.f16.f32" in ptx)
+        assert halves == (scalar == 16,) * 2 or name == "checks"
 
 
 def test_a_mistake_is_found(nvrtc):

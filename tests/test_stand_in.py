@@ -57,6 +57,24 @@ def test_the_rest_of_the_module_is_in_cupy(cupy):
         assert getattr(cupy, name) is getattr(np, name)
 
 
+def test_streams_and_graphs_are_those_of_cupy(cupy):
+    """Every name and method; and what a launch takes."""
+    from stand_in import graphs, launch
+
+    for name in vars(fake.cuda):
+        assert hasattr(cupy.cuda, name), name
+    pairs = (graphs.Stream, cupy.cuda.Stream), (graphs.Graph, cupy.cuda.Graph)
+    pairs += ((graphs.Event, cupy.cuda.Event), (graphs.MemoryPool, cupy.cuda.MemoryPool))
+    for ours, theirs in pairs:
+        public = {name for name in vars(ours) if not name.startswith("_")}
+        assert public <= set(dir(theirs))
+    assert hasattr(cupy.cuda.Stream(null=True), "ptr")
+    assert {"get_function"} <= set(dir(cupy.RawModule))
+    assert {"max_dynamic_shared_size_bytes"} <= set(dir(cupy.RawKernel))
+    assert "shared_mem" in cupy.RawKernel.__call__.__doc__
+    assert "shared_mem" in inspect.signature(launch.RawKernel.__call__).parameters
+
+
 def test_arrays_are_those_of_cupy(cupy):
     own = {name for name in vars(stand_in.ndarray) if not name.startswith("__")} - OWN
     assert own - set(dir(cupy.ndarray)) == set()
@@ -225,7 +243,7 @@ def test_arguments_are_checked():
         kernel((1,), (32,), (x,))
     with pytest.raises(KernelError, match="parameter 1 is float, got 1"):
         kernel((1,), (32,), (x, 1))
-    with pytest.raises(KernelError, match="C order"):
+    with pytest.raises(KernelError, match="C order, and its strides do not follow"):
         kernel((1,), (32,), (fake.zeros((2, 3), np.float32).T, 1.0))
     with pytest.raises(KernelError, match="no block"):
         kernel((0,), (32,), (x, 1.0))

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from . import sides
-from .cases import Case
+from .cases import STEP, Case
 
 ROUNDS = 5
 OUT_OF_TIME = "out of time"
@@ -53,6 +53,20 @@ class Device:
                 self.torch.cuda.empty_cache()
                 self.torch.cuda.reset_peak_memory_stats()
 
+    def launches(self, run: sides.Timed) -> int | None:
+        """How many launches one operation asks for, of kernels or of whole graphs. PyTorch's
+        profiler sees those of the whole process, CuPy's as well."""
+        if self.trial or self.torch is None:
+            return None
+        from torch.profiler import ProfilerActivity, profile
+
+        with profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]) as seen:
+            run()
+            self.torch.cuda.synchronize()
+            self.xp.cuda.Device().synchronize()
+        kinds = ("cudaLaunchKernel", "cuLaunchKernel", "cudaGraphLaunch", "cudaMemsetAsync")
+        return sum(event.count for event in seen.key_averages() if event.key.startswith(kinds))
+
     def peak(self, side: str) -> int:
         """The most memory a side had at once, in bytes; CuPy's pool gives none back by itself."""
         if self.trial:
@@ -70,6 +84,7 @@ class Row:
     seconds: dict[str, list[float]] = field(default_factory=dict)
     notes: dict[str, str] = field(default_factory=dict)
     memory: dict[str, int] = field(default_factory=dict)
+    launches: dict[str, int | None] = field(default_factory=dict)
 
     def median(self, side: str) -> float | None:
         return statistics.median(self.seconds[side]) if self.seconds.get(side) else None
@@ -92,6 +107,8 @@ def measured(case: Case, device: Device, deadline: float) -> Row:
                 answers[side] = sides.result(answer())
                 ready[side] = run, repetitions(run, side, device)
                 row.memory[side] = device.peak(side)
+                if case.kind == STEP:
+                    row.launches[side] = device.launches(run)
             except Exception as error:
                 row.notes[side] = f"{type(error).__name__}: {error}"[:200]
     check(case, answers, row)

@@ -48,6 +48,7 @@ def merged(rows: list[Row]) -> list[Row]:
             first.seconds |= row.seconds
             first.notes |= row.notes
             first.memory |= row.memory
+            first.launches |= row.launches
     return list(found.values())
 
 
@@ -69,6 +70,8 @@ def entries(rows: list[Row]) -> list[dict[str, Any]]:
             numbers: dict[str, Any] = {"seconds": median, "rounds": row.seconds[side]}
             if side in row.memory:
                 numbers["peak bytes"] = row.memory[side]
+            if row.launches.get(side) is not None:
+                numbers["launches"] = row.launches[side]
             if row.case.work:
                 numbers["of copy bandwidth"] = row.case.work / median / bandwidth
             base = row.median("torch")
@@ -98,6 +101,11 @@ def table(rows: list[Row], about: dict[str, str]) -> str:
                 extra = f" {numbers['times as fast as torch']:>5.2f}x"
             cells.append(f"{numbers['seconds'] * 1e6:,.1f}{extra}".rjust(20))
         lines.append(f"{entry['name']:<34}" + "".join(cells))
+    for entry in entries(rows):
+        counts = {s: entry[s]["launches"] for s in SIDES if "launches" in entry.get(s, {})}
+        if counts:
+            text = ", ".join(f"{side} {count}" for side, count in counts.items())
+            lines.append(f"launches of {entry['name']}: {text}")
     notes = [f"{e['name']}, {s}: {text}" for e in entries(rows) for s, text in e["notes"].items()]
     return "\n".join([*lines, *(["", *notes] if notes else [])])
 

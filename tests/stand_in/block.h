@@ -79,61 +79,72 @@ inline void resume(int t) {
     setcontext(&starts);
 }
 
-// Lets those go on who have waited for one another. False if somebody waits in vain.
-inline bool release() {
-    int waiting = 0, done = 0, line = -1;
-    bool one_line = true, moved = false;
-    for (int t = 0; t < count; t++) {
-        done += threads[t].state == DONE;
-        if (threads[t].state != AT_BLOCK) continue;
-        waiting++;
-        one_line = one_line && (line < 0 || line == threads[t].line);
-        line = threads[t].line;
-    }
-    if (waiting == count && one_line) {
-        for (int t = 0; t < count; t++) threads[t].state = READY;
-        return true;
-    }
-    for (int first = 0; first < count; first += 32) {
-        int here = 0;
-        bool same = true;
+// Runs the threads of one warp until all of them have left or wait for the whole block: so far ahead
+// of the other warps that a missing barrier shows. False if some of the warp wait for others of it.
+inline bool run_warp(int first, const int* lanes) {
+    for (;;) {
+        for (int i = 0; i < 32; i++) {
+            int t = first + lanes[i];
+            if (t < count && threads[t].state == READY) resume(t);
+        }
+        int waiting = 0;
+        bool one_line = true;
         for (int t = first; t < first + 32 && t < count; t++) {
-            here += threads[t].state == AT_WARP;
-            same = same && threads[t].line == threads[first].line;
+            if (threads[t].state != AT_WARP) continue;
+            waiting++;
+            one_line = one_line && threads[t].line == threads[first].line;
         }
-        if (here == 32 && same) {
-            for (int t = first; t < first + 32; t++) threads[t].state = READY;
-            moved = true;
-        }
+        if (!waiting) return true;
+        if (waiting < 32 || !one_line) return false;
+        for (int t = first; t < first + 32; t++) threads[t].state = READY;
     }
-    if (moved || done == count) return true;
-    snprintf(message, sizeof message,
-             "threads wait for each other in vain: %d of %d at __syncthreads (line %d), %d have "
-             "left, the others wait for their warp", waiting, count, line, done);
-    return false;
+}
+
+// Whether all threads wait at one and the same barrier of the block, and may go on.
+inline bool release() {
+    for (int t = 0; t < count; t++)
+        if (threads[t].state != AT_BLOCK || threads[t].line != threads[0].line) return false;
+    for (int t = 0; t < count; t++) threads[t].state = READY;
+    return true;
+}
+
+// On the device no order of the threads is promised, nor of the warps.
+inline void shuffle(int* numbers, int size, unsigned& order) {
+    for (int i = size - 1; order && i > 0; i--) {
+        order = order * 1664525u + 1013904223u;
+        std::swap(numbers[i], numbers[(order >> 8) % (i + 1)]);
+    }
 }
 
 inline bool run_block(unsigned order) {
-    static int turns[MOST];
+    static int lanes[32], warps[MOST / 32];
+    int warp_count = (count + 31) / 32;
     for (int t = 0; t < count; t++) {
         threads[t].state = READY;
         threads[t].started = false;
         threads[t].turn = 0;
-        turns[t] = t;
-    }
-    // On the device no order of the threads is promised.
-    for (int t = count - 1; order && t > 0; t--) {
-        order = order * 1664525u + 1013904223u;
-        std::swap(turns[t], turns[(order >> 8) % (t + 1)]);
     }
     for (;;) {
-        int done = 0;
-        for (int i = 0; i < count; i++) {
-            if (threads[turns[i]].state == READY) resume(turns[i]);
-            done += threads[turns[i]].state == DONE;
+        for (int i = 0; i < 32; i++) lanes[i] = i;
+        for (int i = 0; i < warp_count; i++) warps[i] = i;
+        shuffle(lanes, 32, order);
+        shuffle(warps, warp_count, order);
+        bool fine = true;
+        for (int i = 0; i < warp_count && fine; i++) fine = run_warp(32 * warps[i], lanes);
+        int waiting = 0, done = 0, line = 0;
+        for (int t = 0; t < count; t++) {
+            done += threads[t].state == DONE;
+            waiting += threads[t].state == AT_BLOCK;
+            if (threads[t].state == AT_BLOCK) line = threads[t].line;
         }
-        if (done == count) return true;
-        if (!release()) return false;
+        if (fine && (done == count || release())) {
+            if (done == count) return true;
+            continue;
+        }
+        snprintf(message, sizeof message,
+                 "threads wait for each other in vain: %d of %d at __syncthreads (line %d), %d have "
+                 "left, the others wait for their warp", waiting, count, line, done);
+        return false;
     }
 }
 

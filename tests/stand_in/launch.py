@@ -72,6 +72,29 @@ def compiled(code: str, options: tuple[str, ...]) -> ctypes.CDLL:
     return ctypes.CDLL(str(library))
 
 
+def strides_follow(array: ndarray, rest: tuple[Any, ...]) -> bool:
+    """Whether the next arguments are the strides of an array, all but the last, which is 1."""
+    strides = [stride // array.itemsize for stride in array.strides]
+    told = [number for number in rest[: array.ndim - 1] if type(number) is int]
+    return told == strides[:-1] and (strides[-1] == 1 or array.shape[-1] == 1)
+
+
+def margined(array: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Memory with margins around a copy of an array, and the copy, with the array's strides."""
+    strides = array.strides
+    if array.flags.c_contiguous:  # then the strides of single elements may be anything
+        strides = np.empty(array.shape, array.dtype).strides
+    if any(stride < 0 for stride in strides):
+        raise KernelError("an array that lies backwards")
+    span = array.itemsize + sum(
+        (n - 1) * stride for n, stride in zip(array.shape, strides, strict=True)
+    )
+    memory = np.full((span if array.size else 0) + 2 * MARGIN, 0xFF, np.uint8)
+    inside = np.ndarray(array.shape, array.dtype, memory, MARGIN, strides)
+    inside[...] = array
+    return memory, inside
+
+
 class RawModule:
     """cupy.RawModule(code=..., options=...)."""
 
@@ -109,9 +132,9 @@ class RawKernel:
         if shared_mem > self.max_dynamic_shared_size_bytes:
             raise KernelError(f"{self.name}: nobody asked for {shared_mem} bytes of shared memory")
         values: list[Any] = []
-        guarded: list[tuple[ndarray, np.ndarray]] = []
-        for place, (kind, arg) in enumerate(zip(self.kinds, args, strict=True)):
-            values.append(self.value(place, kind, arg, guarded))
+        guarded: list[tuple[ndarray, np.ndarray, np.ndarray]] = []
+        for place, kind in enumerate(self.kinds):
+            values.append(self.value(place, kind, args, guarded))
         pointers = (ctypes.c_void_p * len(values))(
             *(ctypes.cast(ctypes.pointer(value), ctypes.c_void_p) for value in values)
         )
@@ -120,28 +143,30 @@ class RawKernel:
         message = self.run(pointers, (ctypes.c_uint * 6)(*geometry), shared_mem, next(orders))
         if message:
             raise KernelError(f"{self.name}: {message.decode()}")
-        for array, memory in guarded:
-            inner = memory[MARGIN : MARGIN + array.nbytes]
-            margins = np.concatenate([memory[:MARGIN], memory[MARGIN + array.nbytes :]])
-            if (margins != 0xFF).any():
+        for array, memory, inside in guarded:
+            end = memory.size - MARGIN
+            if (memory[:MARGIN] != 0xFF).any() or (memory[end:] != 0xFF).any():
                 raise KernelError(f"{self.name} wrote beside an array of shape {array.shape}")
-            if inner.tobytes() != array.array.tobytes():
-                array.array[...] = inner.view(array.dtype).reshape(array.shape)
+            if inside.tobytes() != array.array.tobytes():
+                array.array[...] = inside
 
-    def value(self, place: int, kind: str, arg: Any, guarded: list[Any]) -> Any:
+    def value(self, place: int, kind: str, args: tuple[Any, ...], guarded: list[Any]) -> Any:
+        arg = args[place]
         if isinstance(arg, ndarray):
             if kind != arg.dtype.name:
                 raise KernelError(
                     f"{self.name}: parameter {place} is {kind}, the array {arg.dtype.name}"
                 )
-            if not arg.flags.c_contiguous:
-                raise KernelError(f"{self.name}: parameter {place} does not lie in C order")
-            for array, memory in guarded:
+            for array, memory, _ in guarded:
                 if array is arg:
                     return ctypes.c_void_p(memory.ctypes.data + MARGIN)
-            memory = np.full(arg.nbytes + 2 * MARGIN, 0xFF, np.uint8)
-            memory[MARGIN : MARGIN + arg.nbytes] = np.frombuffer(arg.array.tobytes(), np.uint8)
-            guarded.append((arg, memory))
+            if not arg.flags.c_contiguous and not strides_follow(arg, args[place + 1 :]):
+                raise KernelError(
+                    f"{self.name}: parameter {place} does not lie in C order, and its strides "
+                    "do not follow"
+                )
+            memory, inside = margined(arg.array)
+            guarded.append((arg, memory, inside))
             return ctypes.c_void_p(memory.ctypes.data + MARGIN)
         if type(arg) is float and kind == "float":
             return ctypes.c_double(arg)

@@ -26,9 +26,10 @@ WARP = 32
 MOST_THREADS = 1024
 # More blocks than any device runs at once; beyond, a thread takes several elements.
 MOST_BLOCKS = 65536
-# A block may ask for this much shared memory on every device from compute capability 7.5 on.
-SHARED_MEMORY = 64 * 1024
-GRANTED = 48 * 1024  # without asking
+# From compute capability 7.5 on a block may ask for 64 KiB of shared memory, and has 48 KiB without
+# asking; 1 KiB of either is for what kernels declare themselves.
+SHARED_MEMORY = 63 * 1024
+GRANTED = 47 * 1024
 
 
 @cache
@@ -198,26 +199,25 @@ def layer_norm_backward(
     kernel(*by_rows(rows, columns), (grad, x, factors, means, inv_stds, dx, rows, columns))
     parts = groups(rows)
     sums = xp.empty((2, parts, columns), wide(x.dtype))
+    dweight, dbias = xp.empty(columns, x.dtype), xp.empty(columns, x.dtype)
     kernel = function(xp, "layer_norm", "layer_norm_columns", scalar)
-    kernel((-(-columns // WARP), parts), (WARP, 8),
-           (grad, x, means, inv_stds, sums, rows, columns))  # fmt: skip
-    both = end_sums(sums, x.dtype)
-    return dx, None if weight is None else both[0], both[1]
+    kernel((-(-columns // WARP), parts), (WARP, WARP),
+           (grad, x, means, inv_stds, sums, dweight, dbias, rows, columns))  # fmt: skip
+    end_sums(sums, dweight, dbias)
+    return dx, None if weight is None else dweight, dbias
 
 
 def groups(rows: int) -> int:
-    """How many blocks share the rows of a sum over rows, 8 of them at a time."""
-    return min(-(-rows // 64), 64)
+    """How many blocks share the rows of a sum over rows. With one, the sum is a single launch."""
+    return min(-(-rows // 1024), 64)
 
 
-def end_sums(parts: Array, dtype: np.dtype) -> Array:
-    """(count, parts, columns) -> (count, columns)."""
-    xp = namespace(parts)
-    count, number, columns = parts.shape
-    out = xp.empty((count, columns), dtype)
-    kernel = function(xp, "sums", "end_sums", SCALARS[dtype])
-    kernel((-(-count * columns // 128),), (128,), (parts, out, count, number, columns))
-    return out
+def end_sums(parts: Array, out: Array, second: Any) -> None:
+    """Add up what several blocks have: parts (1 or 2, blocks, columns)."""
+    number, columns = parts.shape[-2:]
+    if number > 1:
+        kernel = function(namespace(out), "sums", "end_sums", SCALARS[out.dtype])
+        kernel((-(-len(parts) * columns // 128),), (128,), (parts, out, second, number, columns))
 
 
 def sum_rows(x: Array) -> Array:
@@ -226,10 +226,12 @@ def sum_rows(x: Array) -> Array:
     xp = namespace(x)
     rows, columns = x.shape
     parts = xp.empty((1, groups(rows), columns), wide(x.dtype))
+    out = xp.empty(columns, x.dtype)
     kernel = function(xp, "sums", "begin_sums", SCALARS[x.dtype])
     grid = (-(-columns // WARP), parts.shape[1])
-    kernel(grid, (WARP, 8), (in_c_order(x), parts, rows, columns))
-    return end_sums(parts, x.dtype).reshape(columns)
+    kernel(grid, (WARP, WARP), (in_c_order(x), parts, out, rows, columns))
+    end_sums(parts, out, 0)
+    return out
 
 
 def erf(x: Array) -> Array:
@@ -308,6 +310,7 @@ def weighted_sum(
     return out
 
 
+@cache
 def tile_rows(width: int, value_width: int, itemsize: int) -> tuple[int, int] | None:
     """How many rows a warp of the tiled attention takes, and the bytes of shared memory a block
     then needs in backward; None if even one row is too much."""
@@ -319,13 +322,14 @@ def tile_rows(width: int, value_width: int, itemsize: int) -> tuple[int, int] | 
     return None
 
 
-def tiled(xp: Any, kernel: str, q: Array, v: Array) -> tuple[Any, int, int]:
+@cache
+def tiled(xp: Any, kernel: str, head: int, value: int, dtype: np.dtype) -> tuple[Any, int, int]:
     """A kernel of the tiled attention for these widths, its rows and its shared memory."""
-    found = tile_rows(q.shape[-1], v.shape[-1], real(q.dtype).itemsize)
+    found = tile_rows(head, value, real(dtype).itemsize)
     assert found is not None
     rows, size = found
-    defines = (f"-DHEAD={q.shape[-1]}", f"-DVALUE={v.shape[-1]}", f"-DROWS={rows}")
-    compiled = function(xp, "attention", kernel, SCALARS[q.dtype], defines)
+    defines = (f"-DHEAD={head}", f"-DVALUE={value}", f"-DROWS={rows}")
+    compiled = function(xp, "attention", kernel, SCALARS[dtype], defines)
     if size > GRANTED:
         compiled.max_dynamic_shared_size_bytes = size
     return compiled, rows, size
@@ -344,14 +348,23 @@ def attention(
     xp = namespace(q)
     batch, heads, queries, _ = q.shape
     pairs, keys = batch * heads, k.shape[2]
-    out = xp.empty((batch, heads, queries, v.shape[-1]), q.dtype)
+    out = xp.empty((batch, queries, heads, v.shape[-1]), q.dtype)
     saved = xp.empty((2, pairs * queries), real(q.dtype))
-    kernel, rows, size = tiled(xp, "attention", q, v)
-    q, k, v = in_c_order(q), in_c_order(k), in_c_order(v)
-    arguments = (q, k, v, out, saved, pairs, heads, queries, keys, float(scale),
-                 *hidden(xp, limits, mask), *dropping(p, seed))  # fmt: skip
+    kernel, rows, size = tiled(xp, "attention", q.shape[-1], v.shape[-1], q.dtype)
+    arguments = (*strided(q), *strided(k), *strided(v), out, saved, pairs, heads, queries, keys,
+                 float(scale), *hidden(xp, limits, mask), *dropping(p, seed))  # fmt: skip
     kernel((pairs * -(-queries // (4 * rows)),), (128,), arguments, shared_mem=size)
-    return out, (saved,)
+    return out.swapaxes(1, 2), (saved,)
+
+
+def strided(array: Array) -> tuple[Any, int, int, int]:
+    """(B, H, N, width), with the strides of its first dimensions; copied only if a row is not in
+    one piece, or something lies backwards."""
+    rows_whole = array.shape[-1] == 1 or array.strides[-1] == array.itemsize
+    if not rows_whole or min(array.strides) < 0:
+        array = array.copy(order="C")
+    sample, head, row = (stride // array.itemsize for stride in array.strides[:3])
+    return array, sample, head, row
 
 
 def attention_backward(
@@ -364,16 +377,17 @@ def attention_backward(
     (statistics,) = saved
     batch, heads, queries, _ = q.shape
     pairs, keys = batch * heads, k.shape[2]
-    grad, q, k, v = (in_c_order(x) for x in (grad, q, k, v))
     inner = xp.empty((2, pairs * queries), real(q.dtype))  # from the first launch for the second
-    dq, dk, dv = (xp.empty(x.shape, x.dtype) for x in (q, k, v))
-    sizes = (pairs, heads, queries, keys, float(scale))
-    rest = (*hidden(xp, limits, mask), *dropping(p, seed))
+    dq, dk, dv = (xp.empty((batch, x.shape[2], heads, x.shape[3]), x.dtype) for x in (q, k, v))
+    given = (*strided(grad), *strided(q), *strided(k), *strided(v), statistics, inner)
+    rest = (pairs, heads, queries, keys, float(scale), *hidden(xp, limits, mask),
+            *dropping(p, seed))  # fmt: skip
     for name, length, gradients in (("q", queries, (dq,)), ("kv", keys, (dk, dv))):
-        kernel, rows, size = tiled(xp, f"attention_backward_{name}", q, v)
-        arguments = (grad, q, k, v, statistics, inner, *gradients, *sizes, *rest)
-        kernel((pairs * -(-length // (4 * rows)),), (128,), arguments, shared_mem=size)
-    return dq, dk, dv
+        widths = q.shape[-1], v.shape[-1]
+        kernel, rows, size = tiled(xp, f"attention_backward_{name}", *widths, q.dtype)
+        grid = (pairs * -(-length // (4 * rows)),)
+        kernel(grid, (128,), (*given, *gradients, *rest), shared_mem=size)
+    return dq.swapaxes(1, 2), dk.swapaxes(1, 2), dv.swapaxes(1, 2)
 
 
 def visible_keys(limits: Any, mask: Any, batch: int, keys: int) -> Array:

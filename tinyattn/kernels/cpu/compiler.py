@@ -46,7 +46,7 @@ def jit(
         return numba.njit(**options)(function)
     # Numba looks for changes in the kernel's own file only. A loop calls functions of other files,
     # which are compiled into it, so a change in any of them must count.
-    cache_file = getattr(getattr(compiled, "_cache", None), "_cache_file", None)
+    cache_file: Any = getattr(getattr(compiled, "_cache", None), "_cache_file", None)
     if hasattr(cache_file, "_source_stamp"):
         cache_file._source_stamp = SOURCE_STAMP
     return compiled

@@ -7,6 +7,12 @@
 // (2, B * H * Q). Weights are dropped by the same hash as on the CPU, and of hidden pairs nothing is
 // read but a product with 0; where a tile holds NaN or inf, not even that.
 
+// Queries, keys and values may lie in any order but for their last dimension: they come with the
+// strides of samples, heads and positions. Results lie as (B, N, H, width), so that joining the heads
+// moves nothing.
+
+#define STRIDES(x) long long x##_b, long long x##_h, long long x##_n
+
 const int WARPS = 4, TILE = 32, THREADS = 32 * WARPS;
 const int COLUMNS = (VALUE + 31) / 32, HEAD_COLUMNS = (HEAD + 31) / 32;
 
@@ -23,15 +29,15 @@ __device__ wide sum_of_warp(wide value) {
     return value;
 }
 
-// Rows [first, first + count) of a matrix (size, width) into shared memory, zeros behind its end.
-// Returns whether this thread met a number that is not finite.
+// Rows [first, first + count) of `size` into shared memory, zeros behind the end. `step` leads from
+// one to the next. Returns whether this thread met a number that is not finite.
 __device__ int load(
-    const element* from, real* to, int width, int stride, long long first, int count,
+    const element* from, long long step, real* to, int width, int stride, long long first, int count,
     long long size, real factor) {
     int odd = 0;
     for (int i = threadIdx.x; i < count * width; i += THREADS) {
         int row = i / width, column = i % width;
-        real x = first + row < size ? read(from[(first + row) * width + column]) : 0;
+        real x = first + row < size ? read(from[(first + row) * step + column]) : 0;
         odd |= !is_finite(x);
         to[row * stride + column] = x * factor;
     }
@@ -66,9 +72,9 @@ __device__ void add_products(
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS) attention(
-    const element* q, const element* k, const element* v, element* out, real* saved,
-    long long pairs, long long heads, long long queries, long long keys, double scale,
-    HIDDEN_PARAMETERS, double p, long long threshold, long long seed, const long long* draws) {
+    const element* q, STRIDES(q), const element* k, STRIDES(k), const element* v, STRIDES(v),
+    element* out, real* saved, long long pairs, long long heads, long long queries, long long keys,
+    double scale, HIDDEN_PARAMETERS, double p, long long threshold, long long seed, const long long* draws) {
     DYNAMIC_SHARED(real, memory);
     real* q_tile = memory;                            // (4 * ROWS, HEAD)
     real* k_tile = q_tile + WARPS * ROWS * HEAD;      // (32, HEAD + 1): no two lanes in one bank
@@ -79,17 +85,18 @@ extern "C" __global__ void __launch_bounds__(THREADS) attention(
     long long tiles = (queries + WARPS * ROWS - 1) / (WARPS * ROWS);
     long long pair = blockIdx.x / tiles, first = blockIdx.x % tiles * (WARPS * ROWS);
     int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-    q += pair * queries * HEAD;
-    k += pair * keys * HEAD;
-    v += pair * keys * VALUE;
+    long long sample = pair / heads, head = pair % heads;
+    q += sample * q_b + head * q_h;
+    k += sample * k_b + head * k_h;
+    v += sample * v_b + head * v_h;
     Dropping drop = dropping(p, threshold, seed, draws);
     weights += warp * ROWS * TILE;
 
-    load(q, q_tile, HEAD, HEAD, first, WARPS * ROWS, queries, (real)scale);
+    load(q, q_n, q_tile, HEAD, HEAD, first, WARPS * ROWS, queries, (real)scale);
     if (threadIdx.x < WARPS * ROWS) {
         long long query = first + threadIdx.x;
         seen[threadIdx.x] = query < queries
-            ? seen_by(pair / heads, pair % heads, query, keys, HIDDEN) : Seen{0, nullptr, 0};
+            ? seen_by(sample, head, query, keys, HIDDEN) : Seen{0, nullptr, 0};
     }
     __syncthreads();
     long long reach = 0;
@@ -98,18 +105,17 @@ extern "C" __global__ void __launch_bounds__(THREADS) attention(
 
     real top[ROWS], sums[ROWS][COLUMNS];
     wide total[ROWS];  // this lane's part
-    unsigned any[ROWS];
     int kept[ROWS];  // whether this lane added anything
     for (int r = 0; r < ROWS; r++) {
         top[r] = minus_infinity();
         total[r] = 0;
-        any[r] = kept[r] = 0;
+        kept[r] = 0;
         for (int n = 0; n < COLUMNS; n++) sums[r][n] = 0;
     }
     for (long long start = 0; start < reach; start += TILE) {
         __syncthreads();
-        load(k, k_tile, HEAD, HEAD + 1, start, TILE, keys, 1);
-        int odd = __syncthreads_or(load(v, v_tile, VALUE, VALUE, start, TILE, keys, 1));
+        load(k, k_n, k_tile, HEAD, HEAD + 1, start, TILE, keys, 1);
+        int odd = __syncthreads_or(load(v, v_n, v_tile, VALUE, VALUE, start, TILE, keys, 1));
         real scores[ROWS];
         for (int r = 0; r < ROWS; r++) scores[r] = 0;
         add_dots(scores, q_tile + warp * ROWS * HEAD, k_tile, HEAD, lane);
@@ -118,7 +124,6 @@ extern "C" __global__ void __launch_bounds__(THREADS) attention(
             int row = warp * ROWS + r;
             bool visible = seen[row](start + lane);
             bits[r] = __ballot_sync(ALL_LANES, visible);
-            any[r] |= bits[r];
             real new_top = max_of_warp(visible ? scores[r] : minus_infinity());
             new_top = new_top > top[r] ? new_top : top[r];
             real shrink = top[r] == minus_infinity() ? 0 : exp(top[r] - new_top);
@@ -144,10 +149,10 @@ extern "C" __global__ void __launch_bounds__(THREADS) attention(
         unsigned some = __ballot_sync(ALL_LANES, kept[r]);
         if (query >= queries) continue;
         // Nothing seen gives zeros; nothing but -inf, or inf, NaN. A NaN that was dropped is gone.
-        wide inverse = !any[r] ? 0 : is_infinite(top[r]) ? not_a_number() : 1 / sum;
+        wide inverse = is_infinite(top[r]) ? not_a_number() : 1 / sum;
         for (int n = 0; n < COLUMNS; n++)
             if (lane + 32 * n < VALUE)
-                out[(pair * queries + query) * VALUE + lane + 32 * n] =
+                out[((sample * queries + query) * heads + head) * VALUE + lane + 32 * n] =
                     written(some ? sums[r][n] * inverse : sums[r][n]);
         if (lane == 0) {
             saved[pair * queries + query] = top[r];
@@ -161,9 +166,9 @@ extern "C" __global__ void __launch_bounds__(THREADS) attention(
 // off: as sum(grad * out), which is equal and cheaper, it would not share their rounding, and where
 // one weight is near 1 little else would be left. It is kept in two parts, (2, B * H * Q).
 extern "C" __global__ void __launch_bounds__(THREADS) attention_backward_q(
-    const element* grad, const element* q, const element* k, const element* v, const real* saved,
-    real* inner, element* dq, long long pairs, long long heads, long long queries,
-    long long keys, double scale, HIDDEN_PARAMETERS, double p, long long threshold, long long seed,
+    const element* grad, STRIDES(g), const element* q, STRIDES(q), const element* k, STRIDES(k),
+    const element* v, STRIDES(v), const real* saved, real* inner, element* dq, long long pairs,
+    long long heads, long long queries, long long keys, double scale, HIDDEN_PARAMETERS, double p, long long threshold, long long seed,
     const long long* draws) {
     DYNAMIC_SHARED(real, memory);
     real* q_tile = memory;                             // (4 * ROWS, HEAD)
@@ -176,17 +181,19 @@ extern "C" __global__ void __launch_bounds__(THREADS) attention_backward_q(
     long long tiles = (queries + WARPS * ROWS - 1) / (WARPS * ROWS);
     long long pair = blockIdx.x / tiles, first = blockIdx.x % tiles * (WARPS * ROWS);
     int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-    k += pair * keys * HEAD;
-    v += pair * keys * VALUE;
+    long long sample = pair / heads, head = pair % heads;
+    k += sample * k_b + head * k_h;
+    v += sample * v_b + head * v_h;
     Dropping drop = dropping(p, threshold, seed, draws);
     slopes += warp * ROWS * TILE;
 
-    load(q + pair * queries * HEAD, q_tile, HEAD, HEAD, first, WARPS * ROWS, queries, (real)scale);
-    load(grad + pair * queries * VALUE, g_tile, VALUE, VALUE, first, WARPS * ROWS, queries, 1);
+    load(q + sample * q_b + head * q_h, q_n, q_tile, HEAD, HEAD, first, WARPS * ROWS, queries,
+         (real)scale);
+    load(grad + sample * g_b + head * g_h, g_n, g_tile, VALUE, VALUE, first, WARPS * ROWS, queries, 1);
     if (threadIdx.x < WARPS * ROWS) {
         long long query = first + threadIdx.x;
         seen[threadIdx.x] = query < queries
-            ? seen_by(pair / heads, pair % heads, query, keys, HIDDEN) : Seen{0, nullptr, 0};
+            ? seen_by(sample, head, query, keys, HIDDEN) : Seen{0, nullptr, 0};
     }
     __syncthreads();
     long long reach = 0;
@@ -202,8 +209,8 @@ extern "C" __global__ void __launch_bounds__(THREADS) attention_backward_q(
     for (int pass = 0; pass < 2; pass++) {
         for (long long start = 0; start < reach; start += TILE) {
             __syncthreads();
-            load(v, v_tile, VALUE, VALUE + 1, start, TILE, keys, 1);
-            int odd = __syncthreads_or(load(k, k_tile, HEAD, HEAD + 1, start, TILE, keys, 1));
+            load(v, v_n, v_tile, VALUE, VALUE + 1, start, TILE, keys, 1);
+            int odd = __syncthreads_or(load(k, k_n, k_tile, HEAD, HEAD + 1, start, TILE, keys, 1));
             real scores[ROWS], slope[ROWS];
             for (int r = 0; r < ROWS; r++) scores[r] = slope[r] = 0;
             add_dots(scores, q_tile + warp * ROWS * HEAD, k_tile, HEAD, lane);
@@ -243,17 +250,17 @@ extern "C" __global__ void __launch_bounds__(THREADS) attention_backward_q(
         long long query = first + warp * ROWS + r;
         for (int n = 0; n < HEAD_COLUMNS; n++)
             if (query < queries && lane + 32 * n < HEAD)
-                dq[(pair * queries + query) * HEAD + lane + 32 * n] =
+                dq[((sample * queries + query) * heads + head) * HEAD + lane + 32 * n] =
                     written(sums[r][n] * (real)scale);
     }
 }
 
 // The same with keys and queries exchanged: a warp has ROWS keys, a lane one query of a tile.
 extern "C" __global__ void __launch_bounds__(THREADS) attention_backward_kv(
-    const element* grad, const element* q, const element* k, const element* v, const real* saved,
-    const real* inner, element* dk, element* dv, long long pairs, long long heads,
-    long long queries, long long keys, double scale, HIDDEN_PARAMETERS, double p,
-    long long threshold, long long seed, const long long* draws) {
+    const element* grad, STRIDES(g), const element* q, STRIDES(q), const element* k, STRIDES(k),
+    const element* v, STRIDES(v), const real* saved, const real* inner, element* dk, element* dv,
+    long long pairs, long long heads, long long queries, long long keys, double scale,
+    HIDDEN_PARAMETERS, double p, long long threshold, long long seed, const long long* draws) {
     DYNAMIC_SHARED(real, memory);
     real* k_tile = memory;                             // (4 * ROWS, HEAD)
     real* v_tile = k_tile + WARPS * ROWS * HEAD;       // (4 * ROWS, VALUE)
@@ -265,14 +272,15 @@ extern "C" __global__ void __launch_bounds__(THREADS) attention_backward_kv(
     long long tiles = (keys + WARPS * ROWS - 1) / (WARPS * ROWS);
     long long pair = blockIdx.x / tiles, first = blockIdx.x % tiles * (WARPS * ROWS);
     int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-    q += pair * queries * HEAD;
-    grad += pair * queries * VALUE;
+    long long sample = pair / heads, head = pair % heads;
+    q += sample * q_b + head * q_h;
+    grad += sample * g_b + head * g_h;
     Dropping drop = dropping(p, threshold, seed, draws);
     weights += warp * ROWS * TILE;
     slopes += warp * ROWS * TILE;
 
-    load(k + pair * keys * HEAD, k_tile, HEAD, HEAD, first, WARPS * ROWS, keys, 1);
-    load(v + pair * keys * VALUE, v_tile, VALUE, VALUE, first, WARPS * ROWS, keys, 1);
+    load(k + sample * k_b + head * k_h, k_n, k_tile, HEAD, HEAD, first, WARPS * ROWS, keys, 1);
+    load(v + sample * v_b + head * v_h, v_n, v_tile, VALUE, VALUE, first, WARPS * ROWS, keys, 1);
     real of_k[ROWS][HEAD_COLUMNS], of_v[ROWS][COLUMNS];
     for (int r = 0; r < ROWS; r++) {
         for (int n = 0; n < HEAD_COLUMNS; n++) of_k[r][n] = 0;
@@ -281,11 +289,11 @@ extern "C" __global__ void __launch_bounds__(THREADS) attention_backward_kv(
     for (long long start = 0; start < queries; start += TILE) {
         long long query = start + lane, at = pair * queries + query;
         Seen seen = {0, nullptr, 0};
-        if (query < queries) seen = seen_by(pair / heads, pair % heads, query, keys, HIDDEN);
+        if (query < queries) seen = seen_by(sample, head, query, keys, HIDDEN);
         // Also the barrier after which the tile may be overwritten.
         if (!__syncthreads_or(seen.limit > first)) continue;
-        int odd = load(q, q_tile, HEAD, HEAD + 1, start, TILE, queries, (real)scale);
-        odd |= load(grad, g_tile, VALUE, VALUE + 1, start, TILE, queries, 1);
+        int odd = load(q, q_n, q_tile, HEAD, HEAD + 1, start, TILE, queries, (real)scale);
+        odd |= load(grad, g_n, g_tile, VALUE, VALUE + 1, start, TILE, queries, 1);
         odd = __syncthreads_or(odd);
         real scores[ROWS], slope[ROWS];
         for (int r = 0; r < ROWS; r++) scores[r] = slope[r] = 0;
@@ -294,7 +302,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) attention_backward_kv(
         unsigned bits[ROWS];
         for (int r = 0; r < ROWS; r++) {
             long long key = first + warp * ROWS + r;
-            bool visible = key < keys && seen(key);
+            bool visible = seen(key);
             bits[r] = __ballot_sync(ALL_LANES, visible);
             real weight = 0, of_scores = 0;
             if (visible) {
@@ -317,9 +325,9 @@ extern "C" __global__ void __launch_bounds__(THREADS) attention_backward_kv(
         if (key >= keys) continue;
         for (int n = 0; n < HEAD_COLUMNS; n++)
             if (lane + 32 * n < HEAD)
-                dk[(pair * keys + key) * HEAD + lane + 32 * n] = written(of_k[r][n]);
+                dk[((sample * keys + key) * heads + head) * HEAD + lane + 32 * n] = written(of_k[r][n]);
         for (int n = 0; n < COLUMNS; n++)
             if (lane + 32 * n < VALUE)
-                dv[(pair * keys + key) * VALUE + lane + 32 * n] = written(of_v[r][n]);
+                dv[((sample * keys + key) * heads + head) * VALUE + lane + 32 * n] = written(of_v[r][n]);
     }
 }

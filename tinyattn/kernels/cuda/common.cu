@@ -74,6 +74,21 @@ template <class T> __device__ T sum_of_row(T value) {
     return joined(value, [](T a, T b) { return a + b; });
 }
 
+// In a block of 32 x 32 threads: the sum over threadIdx.y, in the threads where that is 0.
+__device__ wide sum_of_column(wide value) {
+    __shared__ wide values[32][33];  // 33: a column is not all in one bank
+    __syncthreads();
+    values[threadIdx.y][threadIdx.x] = value;
+    __syncthreads();
+    // Transposed, so that a warp has the 32 numbers of one column.
+    value = values[threadIdx.x][threadIdx.y];
+    for (int lanes = 16; lanes; lanes /= 2) value += __shfl_xor_sync(ALL_LANES, value, lanes);
+    __syncthreads();
+    if (threadIdx.x == 0) values[0][threadIdx.y] = value;
+    __syncthreads();
+    return values[0][threadIdx.x];
+}
+
 __device__ __forceinline__ long long this_row() {
     return (long long)blockIdx.x * blockDim.y + threadIdx.y;
 }

@@ -54,29 +54,28 @@ extern "C" __global__ void layer_norm_backward(
     }
 }
 
-// Sums over rows, of grad * n for the weight and of grad for the bias: those of the rows of one
-// block, (2, gridDim.y, columns). `end_sums` of sums.cu adds them up; with atomic additions the
-// last digits would change from run to run.
+// Sums over rows, of grad * n for the weight and of grad for the bias, as begin_sums of sums.cu makes
+// them: (2, gridDim.y, columns), or with one group the gradients themselves. Atomic additions would be
+// simpler, but with them the last digits would change from run to run.
 extern "C" __global__ void layer_norm_columns(
     const element* grad, const element* x, const wide* means, const wide* inv_stds, wide* parts,
-    long long rows, long long columns) {
-    __shared__ wide weights[8][33], biases[8][33];
+    element* dweight, element* dbias, long long rows, long long columns) {
     long long j = (long long)blockIdx.x * 32 + threadIdx.x;
     wide weight = 0, bias = 0;
     if (j < columns)
-        for (long long i = (long long)blockIdx.y * 8 + threadIdx.y; i < rows; i += gridDim.y * 8) {
+        for (long long i = (long long)blockIdx.y * 32 + threadIdx.y; i < rows; i += gridDim.y * 32) {
             wide g = read(grad[i * columns + j]);
             weight += g * ((read(x[i * columns + j]) - means[i]) * inv_stds[i]);
             bias += g;
         }
-    weights[threadIdx.y][threadIdx.x] = weight;
-    biases[threadIdx.y][threadIdx.x] = bias;
-    __syncthreads();
+    weight = sum_of_column(weight);
+    bias = sum_of_column(bias);
     if (threadIdx.y || j >= columns) return;
-    for (int i = 1; i < 8; i++) {
-        weight += weights[i][threadIdx.x];
-        bias += biases[i][threadIdx.x];
+    if (gridDim.y == 1) {
+        dweight[j] = written(weight);
+        dbias[j] = written(bias);
+    } else {
+        parts[blockIdx.y * columns + j] = weight;
+        parts[(gridDim.y + blockIdx.y) * columns + j] = bias;
     }
-    parts[blockIdx.y * columns + j] = weight;
-    parts[(gridDim.y + blockIdx.y) * columns + j] = bias;
 }

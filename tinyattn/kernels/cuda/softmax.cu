@@ -20,10 +20,9 @@ struct Running {
 
 __device__ Running joined_running(Running mine) {
     real top = joined(mine.top, [](real a, real b) { return a > b ? a : b; });
-    // Whoever saw nothing but -inf has the sum 0, or NaN.
+    // Whoever saw nothing but -inf has the sum 0, or NaN. With inf the sum becomes NaN here.
     wide scaled = mine.top == minus_infinity() ? mine.sum : mine.sum * exp(mine.top - top);
-    wide sum = sum_of_row(scaled);
-    return {top, is_infinite(top) ? not_a_number() : sum};
+    return {top, sum_of_row(scaled)};
 }
 
 extern "C" __global__ void masked_softmax(
