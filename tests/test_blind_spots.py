@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,7 @@ from common import assert_all_zero, assert_close, assert_same, leaf, rng_of, sig
 
 import tinyattn as ta
 from tinyattn import functional as F
-from tinyattn import kernels, nn, ops
+from tinyattn import kernels, nn, ops, optim
 from tinyattn.errors import InPlaceError, ShapeError
 from tinyattn.kernels import reference
 
@@ -206,3 +207,63 @@ def test_recorded_weights_are_softmax_of_scaled_products(hidden: dict[str, Any])
         expected = powers / powers.sum(axis=-1, keepdims=True)
         assert_close(weights.numpy(), expected, 1e-14)
         assert_close(out.numpy(), expected @ v, 1e-14)
+
+
+def test_samples_of_attention_do_not_broadcast() -> None:
+    """One query for three samples of keys: NumPy would repeat it in silence."""
+    q, k = ta.ones(1, 2, 4), ta.ones(3, 2, 4)
+    for arguments in ((q, k, k), (k, q, k), (k, k, q)):
+        with pytest.raises(ShapeError, match="same samples"):
+            F.scaled_dot_product_attention(*arguments)
+
+
+def test_a_width_that_is_no_multiple_of_the_heads_is_named_at_once() -> None:
+    for call in (
+        lambda: nn.MultiHeadAttention(7, 7, 7, 7, 2),
+        lambda: nn.MultiHeadedAttention(2, 7),
+        lambda: F.transpose_qkv(ta.ones(1, 2, 7), 2),
+    ):
+        with pytest.raises(ShapeError, match="7 cannot be split into 2 heads"):
+            call()
+
+
+def test_a_copy_of_attention_has_not_been_called() -> None:
+    for module in (nn.DotProductAttention(), nn.MultiHeadedAttention(2, 4)):
+        x = ta.ones(1, 2, 4)
+        module(x, x, x)
+        with pytest.raises(AttributeError, match="before the first call"):
+            copy.deepcopy(module).attention_weights  # noqa: B018
+        assert module.attention_weights.shape[-2:] == (2, 2)
+
+
+@pytest.mark.parametrize("kind", [nn.PositionalEncoding, nn.LearnedPositionalEncoding])
+def test_dropout_of_positions_drops_the_sum(kind: Any) -> None:
+    module = kind(4, 1.0, 8)
+    assert_all_zero(module(ta.ones(2, 3, 4)).numpy())
+    assert (module.eval()(ta.ones(2, 3, 4)).numpy() != 0).any()
+
+
+def test_starting_values_are_as_large_as_they_should_be() -> None:
+    ta.manual_seed(0)
+    weight = nn.Parameter(np.empty((60, 140), np.float32))
+    spread = {
+        "learned positions": (nn.LearnedPositionalEncoding(50, 0.0, 80).weight, 0.02),
+        "xavier": (nn.init.xavier_uniform_(weight, gain=2.0), 2 * (6 / 200 / 3) ** 0.5),
+    }
+    for tensor, deviation in spread.values():
+        assert abs(tensor.numpy().std() / deviation - 1) < 0.05
+    nn.init.normal_(weight, mean=3.0, std=0.5)
+    assert abs(weight.numpy().std() / 0.5 - 1) < 0.05
+    assert abs(weight.numpy().mean() - 3) < 0.05
+    table = nn.Embedding(5, 3, padding_idx=2).weight.numpy()
+    assert_all_zero(table[2])
+    assert (np.delete(table, 2, axis=0) != 0).all()
+
+
+def test_clipping_leaves_a_gradient_that_somebody_holds() -> None:
+    x = leaf([3.0, 4.0])
+    (x * 10).sum().backward()
+    held = x.grad.detach()
+    optim.clip_grad_norm_([x], 1.0)
+    assert held.tolist() == [10, 10]
+    assert abs(np.linalg.norm(x.grad.numpy()) - 1) < 1e-6
