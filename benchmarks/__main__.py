@@ -46,14 +46,14 @@ def arguments() -> argparse.Namespace:
     parser.add_argument(
         "--others",
         action="store_true",
-        help="also torch.compile, autograd, MyGrad, DeZero and tinygrad, where they are installed",
+        help="also torch.compile, and what is there of pip install autograd mygrad dezero tinygrad",
     )
     parser.add_argument("--list", action="store_true", help="print the names of the rows")
     parser.add_argument("--short", action="store_true", help="tiny sizes, once: tests the harness")
     parser.add_argument("--repeats", type=int, help="rounds (default: 5; with --short 1)")
     parser.add_argument("--threads", type=int, help="of each library (default: 2; with --short 1)")
     parser.add_argument(
-        "--budget", type=float, default=1.0, help="seconds for a row in one process (default: 1)"
+        "--budget", type=float, default=1.0, help="seconds for a case in one process (default: 1)"
     )
     parser.add_argument(
         "--timeout",
@@ -158,8 +158,9 @@ def main() -> int:
     table.close()
     if beside:
         about["versions"] |= (versions := other_report.versions())
-        print(other_report.table(beside, versions))
-    verdicts = [] if args.short else targets.judged(finished)  # they are set for the full sizes
+        print(other_report.table(beside, versions, args.threads))
+    # Targets are set for the full sizes.
+    verdicts = [] if args.short else targets.judged(finished, args.threads)
     if verdicts:
         print("\n" + targets.table(verdicts))
     path = args.json or Path("runs/benchmarks") / f"{about['started'].replace(':', '')}.json"

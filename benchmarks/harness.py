@@ -17,7 +17,7 @@ from typing import Any
 from .cases import Case
 from .encoders import START
 from .other_rows import OTHERS
-from .processes import SIDES, Settings, Side, undisturbed
+from .processes import SIDES, Settings, Side, crowded, undisturbed
 
 TORCH = ("torch", "torch plain")
 
@@ -65,6 +65,10 @@ class Row:
         rounds = zip(self.values[over], self.values[under], strict=False)
         ratios = [a / b for a, b in rounds if a is not None and b]
         return above / below, min(ratios, default=0.0), max(ratios, default=0.0)
+
+    def crowded(self, threads: int) -> bool:
+        """Whether other programs took cores that most of its processes needed."""
+        return bool(self.others) and crowded(median(self.others), threads)
 
     def fail(self, message: str) -> None:
         if message not in self.errors:

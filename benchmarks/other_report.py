@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from .harness import Row
 from .other_rows import OTHERS
-from .report import amount, installed
+from .report import CROWD, amount, installed
 
 COLUMNS = ("tinyattn", "torch", *OTHERS)
 DISTRIBUTIONS = {"torch.compile": "torch"}
@@ -27,7 +27,7 @@ def versions() -> dict[str, str]:
     return {side: installed(DISTRIBUTIONS.get(side, side.lower())) for side in OTHERS}
 
 
-def table(rows: Sequence[Row], versions: Mapping[str, str]) -> str:
+def table(rows: Sequence[Row], versions: Mapping[str, str], threads: int) -> str:
     """Beside each time, how many times tinyattn's it is."""
     lines = []
     section = ""
@@ -37,9 +37,10 @@ def table(rows: Sequence[Row], versions: Mapping[str, str]) -> str:
             heads = "".join(f"{'PyTorch' if c == 'torch' else c:>18}" for c in COLUMNS)
             lines.append(f"\n{section}; xN: N times tinyattn's\n{'':<24}{heads}")
         name = row.name.removeprefix("other ")
-        lines.append(f"{name:<24}" + "".join(f"{cell(row, side):>18}" for side in COLUMNS))
+        cells = "".join(f"{cell(row, side):>18}" for side in COLUMNS)
+        lines.append(f"{name:<24}{cells}{'  ~' * row.crowded(threads)}")
         lines += [f"    ! {error}" for error in row.errors]
-    lines.append("")
+    lines.append(f"\n{CROWD}\n" if any(row.crowded(threads) for row in rows) else "")
     for side, version in versions.items():
         first = max((row.first[side] for row in rows if side in row.first), default=0.0)
         parts = [f"{side} {version}"]

@@ -38,8 +38,34 @@ def write_plot(
     plt = pyplot()
     if plt is None or not found:
         return False
+    # Long lists stand in two columns, the first ending with a section.
+    columns = [found]
+    if len(found) > 50:
+        ends = [i for i in range(1, len(found)) if found[i][0].section != found[i - 1][0].section]
+        cut = min(ends, key=lambda end: abs(end - len(found) / 2), default=len(found))
+        columns = [part for part in (found[:cut], found[cut:]) if part]
+    bounds = {v.target.row: v.target.bound for v in verdicts if v.target.at_least}
+    figure, grid = plt.subplots(
+        1,
+        len(columns),
+        figsize=(8 * len(columns), 1.5 + 0.19 * max(map(len, columns))),
+        squeeze=False,
+        sharex=True,
+        layout="constrained",
+    )
+    for axes, part in zip(grid[0], columns, strict=True):
+        draw_ratios(axes, part, bounds)
+    figure.suptitle(heading(about), fontsize=7)
+    save(figure, path)
+    return True
+
+
+def draw_ratios(
+    axes: Any,
+    found: Sequence[tuple[Row, tuple[float, float, float]]],
+    bounds: Mapping[str, float],
+) -> None:
     sections = list(dict.fromkeys(row.section.partition(";")[0] for row, _ in found))
-    figure, axes = plt.subplots(figsize=(9, 1.5 + 0.19 * len(found)), layout="constrained")
     for i, section in enumerate(sections):
         part = [
             (place, ratio)
@@ -49,12 +75,12 @@ def write_plot(
         places = [place for place, _ in part]
         wholes, lows, highs = zip(*(ratio for _, ratio in part), strict=True)
         lengths = [whole - 1 for whole in wholes]
-        axes.barh(places, lengths, left=1, color=f"C{i % 10}", label=section)
+        axes.barh(places, lengths, left=1, color=f"C{i}", alpha=0.7, label=section)
         axes.hlines(places, lows, highs, color="black", lw=0.8)
-    bounds = {v.target.row: v.target.bound for v in verdicts if v.target.at_least}
     marked = [(bounds[row.name], i) for i, (row, _) in enumerate(found) if row.name in bounds]
     if marked:
-        axes.scatter(*zip(*marked, strict=True), marker="|", c="red", label="target", zorder=3)
+        x, y = zip(*marked, strict=True)
+        axes.scatter(x, y, marker="|", s=60, lw=2, c="black", label="target", zorder=3)
     axes.axvline(1, color="black", lw=0.8)
     axes.set_xscale("log", base=2)
     axes.xaxis.set_major_formatter("{x:g}")
@@ -62,9 +88,6 @@ def write_plot(
     axes.set_ylim(len(found) - 0.5, -0.5)
     axes.set_xlabel("PyTorch / tinyattn: to the right of 1, tinyattn takes less")
     axes.legend(fontsize=7, loc="best")
-    axes.set_title(heading(about), fontsize=6)
-    save(figure, path)
-    return True
 
 
 def write_scaling_plot(

@@ -9,11 +9,10 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from importlib import metadata
 from pathlib import Path
-from statistics import median
 from typing import Any
 
 from .harness import Row
-from .processes import KEEP_MEMORY, Settings, crowded
+from .processes import KEEP_MEMORY, Settings
 
 TIME_UNITS = ((1.0, "s"), (1e-3, "ms"), (1e-6, "us"), (1e-9, "ns"))
 
@@ -105,7 +104,7 @@ class Table:
                 self.section = row.section
                 limit = LIMIT if "limit" in row.values else ""
                 print(f"\n{row.section}\n{'':<68}{HEAD}{limit}".rstrip())
-            crowd = bool(row.others) and crowded(median(row.others), self.threads)
+            crowd = row.crowded(self.threads)
             self.crowded |= crowd
             print(line(row) + "  ~" * crowd, flush=True)
             for error in row.errors:

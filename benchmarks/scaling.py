@@ -99,7 +99,7 @@ def exponents(rows: Sequence[Row], sizes: Sequence[int]) -> dict[str, dict[str, 
     }
 
 
-def table(axis: str, rows: Sequence[Row], sizes: Sequence[int]) -> str:
+def table(axis: str, rows: Sequence[Row], sizes: Sequence[int], threads: int) -> str:
     times, memories = of_unit(rows, TIME), of_unit(rows, MEMORY)
     fits = exponents(rows, sizes)
     heads = ("PyTorch", "tinyattn", "ratio", "PyTorch", "tinyattn", "ratio")
@@ -111,7 +111,8 @@ def table(axis: str, rows: Sequence[Row], sizes: Sequence[int]) -> str:
         amounts = [report.amount(row.median(side), row.unit) for side in BOTH]
         return "".join(f"{t:>14}" for t in [*amounts, f"{ratio[0]:.2f}" if ratio else "-"])
 
-    lines += [f"{s:>9}{cells(t)}{cells(m)}" for s, t, m in zip(sizes, times, memories, strict=True)]
+    for size, t, m in zip(sizes, times, memories, strict=True):
+        lines.append(f"{size:>9}{cells(t)}{cells(m)}{'  ~' * t.crowded(threads)}")
     slopes = [
         "-" if slope is None else f"{slope:.2f}" for fit in fits.values() for slope in fit.values()
     ]
@@ -144,7 +145,16 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--short", action="store_true", help="tiny sizes, once: tests the harness")
     parser.add_argument("--threads", type=int, help="of each library (default: 2; with --short 1)")
     parser.add_argument("--repeats", type=int, help="rounds at most (default: 5; with --short 1)")
-    parser.add_argument("--minutes", type=float, default=6.0, help="for everything (default: 6)")
+    parser.add_argument(
+        "--minutes", type=float, default=6.0, help="for everything, without --wait (default: 6)"
+    )
+    parser.add_argument(
+        "--wait",
+        type=float,
+        default=0.0,
+        metavar="SECONDS",
+        help="how long a process may wait for free cores, and be repeated for want of them",
+    )
     parser.add_argument("--json", type=Path, metavar="FILE", help="default: in runs/benchmarks/")
     parser.add_argument(
         "--plot", type=Path, metavar="FILE", help="default: the JSON file's, as PNG"
@@ -164,7 +174,8 @@ def main() -> int:
     settings = Settings(
         threads=args.threads,
         repeats=args.repeats,
-        budget=0.3,
+        budget=0.6,
+        wait=args.wait,
         short=args.short,
         memory=available_memory(),
     )
@@ -182,11 +193,13 @@ def main() -> int:
     print(report.heading(about))
     sizes = {name: axis.sizes(args.short) for name, axis in axes.items()}
     for name, rows in found.items():
-        print(table(name, rows, sizes[name]))
+        print(table(name, rows, sizes[name], args.threads))
     path = (
         args.json or Path("runs/benchmarks") / f"scaling-{about['started'].replace(':', '')}.json"
     )
     every = [row for rows in found.values() for row in rows]
+    if any(row.crowded(args.threads) for row in every):
+        print(f"\n{report.CROWD}")
     fits = {name: exponents(rows, sizes[name]) for name, rows in found.items()}
     report.write_json(path, every, about, sizes=sizes, exponents=fits)
     print(f"\n{path}")

@@ -99,11 +99,16 @@ ROWS = frozenset(name for target in TARGETS for name in target.rows)
 
 @dataclass(frozen=True)
 class Verdict:
-    """A target that was judged; `measured` is None where something it takes is missing."""
+    """A target that was judged.
+
+    measured  the figure and its extremes, or None where something it takes is missing
+    crowded   whether other programs took cores meanwhile, so that neither verdict is sure
+    """
 
     target: Target
     unit: str
     measured: tuple[float, float, float] | None
+    crowded: bool = False
 
     @property
     def word(self) -> str:
@@ -119,14 +124,17 @@ class Verdict:
         return self.measured is not None and self.target.holds(self.measured[0])
 
 
-def judged(rows: Sequence[Row]) -> list[Verdict]:
+def judged(rows: Sequence[Row], threads: int) -> list[Verdict]:
     """The targets whose rows were measured, or were meant to be."""
     named = {row.name: row for row in rows}
-    return [
-        Verdict(target, "" if target.against else named[target.row].unit, target.measured(named))
-        for target in TARGETS
-        if target.row in named
-    ]
+    verdicts = []
+    for target in TARGETS:
+        if row := named.get(target.row):
+            unit = "" if target.against else row.unit
+            # What a process allocates does not depend on who else computes.
+            crowded = row.unit != "B" and row.crowded(threads)
+            verdicts.append(Verdict(target, unit, target.measured(named), crowded))
+    return verdicts
 
 
 def table(verdicts: Sequence[Verdict]) -> str:
@@ -139,10 +147,11 @@ def table(verdicts: Sequence[Verdict]) -> str:
         if verdict.measured:
             figures = [written(value, verdict.unit) for value in verdict.measured]
         bound = written(target.bound, verdict.unit)
+        word = verdict.word + "  ~" * verdict.crowded
         lines.append(
             f"{target.row:<40}{target.figure:<32}{figures[0]:>10}"
             f"  {f'{figures[1]} - {figures[2]}':<20}"
-            f"{'at least' if target.at_least else 'at most':<9}{bound:<8}{verdict.word}"
+            f"{'at least' if target.at_least else 'at most':<9}{bound:<8}{word}"
         )
     lines.append(f"{sum(verdict.met for verdict in verdicts)} of {len(verdicts)} met")
     return "\n".join(lines)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import os
 import subprocess
 import sys
 from dataclasses import replace
@@ -188,7 +189,7 @@ def test_a_target_that_was_not_measured_is_not_met() -> None:
     wrong = measured(torch=[9.0], tinyattn=[1.0])
     wrong.fail("the libraries computed different numbers")
     for row in (measured(tinyattn=[1.0]), wrong):
-        (verdict,) = (v for v in targets.judged([row]) if v.target.against == "PyTorch")
+        (verdict,) = (v for v in targets.judged([row], 1) if v.target.against == "PyTorch")
         assert not verdict.met
         assert verdict.word == "not measured"
     assert "0 of 1 met" in targets.table([verdict])
@@ -241,7 +242,7 @@ def test_a_library_that_is_not_there_or_lacks_something_is_said_to() -> None:
     assert row.known("tinyattn")
     assert "DeZero" in row.lacks
     assert bool(row.known("autograd")) != ("autograd" in row.lacks)
-    text = other_report.table([row], {**dict.fromkeys(OTHERS, "1.0"), "MyGrad": "not installed"})
+    text = other_report.table([row], {**dict.fromkeys(OTHERS, "1.0"), "MyGrad": "not installed"}, 1)
     assert f"without step tiny p=0: {row.lacks['DeZero']}" in text
     assert "MyGrad not installed: no figures" in text
 
@@ -281,6 +282,15 @@ def test_a_point_beyond_the_time_or_the_memory_is_dropped(seconds: float, memory
     assert rounds <= 2
     assert all(row.median("tinyattn") is None for row in times)
     assert all(row.lacks["tinyattn"] for row in times)
-    text = scaling.table("depth", found["depth"], [1, 2, 4])
+    text = scaling.table("depth", found["depth"], [1, 2, 4], 1)
     assert "tinyattn without depth 4" in text
     assert scaling.exponents(found["depth"], [1, 2, 4])["time"]["tinyattn"] is None
+
+
+def test_figures_taken_beside_other_programs_are_marked() -> None:
+    row = measured(torch=[4.0], tinyattn=[1.0])
+    row.others = [0.0, float(os.cpu_count() or 1), float(os.cpu_count() or 1)]
+    assert row.crowded(1)
+    (verdict,) = targets.judged([row], 1)
+    assert verdict.met
+    assert targets.table([verdict]).split("\n")[-2].endswith("met  ~")

@@ -6,6 +6,8 @@ On the stand-in for CuPy, or with `-m gpu` on a GPU.
 from __future__ import annotations
 
 import copy
+import importlib
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -336,3 +338,39 @@ except ta.errors.DeviceError as error:
     print(error)
 """
     assert 'pip install "tinyattn[cuda13]"' in run_python(code)
+
+
+# The examples
+
+EXAMPLES = Path(__file__).parent.parent / "examples"
+SMALL = ["--device", "cuda", "--steps", "3", "--batch-size", "4", "--d-model", "8",
+         "--heads", "2", "--layers", "1", "--dropout", "0.1"]  # fmt: skip
+
+
+def few(words):
+    """The first words of a data set."""
+    return type(words)(*(part[:12] for part in words))
+
+
+@pytest.mark.parametrize("name", ["train_encoder", "train_digits"])
+def test_examples(name, cuda, tmp_path, monkeypatch, capsys):
+    """A short run with --device cuda, picked up again on the CPU from its checkpoint."""
+    pytest.importorskip("sklearn", reason="the examples need scikit-learn")
+    pytest.importorskip("matplotlib").use("Agg")
+    monkeypatch.syspath_prepend(EXAMPLES)
+    program = importlib.import_module(name)
+    if name == "train_encoder":  # which else reads all the words held out
+        training, test = program.stress_data.load()
+        monkeypatch.setattr(program.stress_data, "load", lambda: (training, few(test)))
+    command = [name, "--out", str(tmp_path), *SMALL]
+    monkeypatch.setattr("sys.argv", command)
+    program.main()
+    before = ta.load(tmp_path / "checkpoint.safetensors")
+    assert before["losses"].shape == (3,)
+    command[command.index("cuda")] = "cpu"
+    monkeypatch.setattr("sys.argv", [*command, "--resume"])
+    program.main()
+    after = ta.load(tmp_path / "checkpoint.safetensors")
+    for key, value in before["model"].items():
+        assert_same(value.numpy(), after["model"][key].numpy())
+    assert "attention.png" in capsys.readouterr().out

@@ -56,6 +56,7 @@ bool = _np.bool_
 
 # Imported when first used: they are not needed to compute, and cost time or optional packages.
 _LAZY = {
+    "capture": "cuda_graph",
     "gradcheck": "finite_differences",
     "gradgradcheck": "finite_differences",
     "save": "checkpoint",
@@ -66,6 +67,7 @@ __all__ = [
     "Tensor",
     "arange",
     "bool",
+    "capture",
     "cat",
     "cuda_is_available",
     "empty",

@@ -19,6 +19,8 @@ Array = Any  # numpy.ndarray or cupy.ndarray; no common static type exists
 # From an array's class to the module with its functions. CuPy, or a stand-in, adds itself.
 _namespaces: dict[type, ModuleType] = {np.ndarray: np}
 _cuda_module: ModuleType | None = None
+# The step that is being captured as a CUDA graph, if there is one; see cuda_graph.py.
+capture: Any = None
 # Called when a value of the device is about to be read; see faults.py.
 when_waiting: Callable[[], None] | None = None
 FLOAT16 = np.dtype(np.float16)
@@ -99,7 +101,7 @@ def to_device(array: Array, device: str) -> Array:
         if when_waiting is not None:
             when_waiting()
         return source.asnumpy(array)
-    return target.asarray(array)
+    return target.asarray(array) if capture is None else capture.upload(array)
 
 
 def scatter_add(target: Array, index: Any, values: Array) -> None:
@@ -111,4 +113,6 @@ def matrix_product(x: Array, y: Array) -> Array:
     """x @ y. NumPy has no fast float16 product, so that one is computed in float32."""
     if x.dtype is FLOAT16 and type(x) is np.ndarray:
         return (x.astype(np.float32) @ y.astype(np.float32)).astype(np.float16)
+    if capture is not None and type(x) is not np.ndarray:
+        return capture.matmul(x, y)
     return x @ y

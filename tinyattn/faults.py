@@ -35,6 +35,11 @@ def note(error: type[Exception], text: str) -> Array:
     return _notes[slot]
 
 
+def notes() -> Array | None:
+    """The notes themselves: a captured step goes on writing to them."""
+    return _notes
+
+
 def raise_noted() -> None:
     """Raise the first error that has been noted, if there is one, and forget all of them."""
     if _notes is None or not _errors:

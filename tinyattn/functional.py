@@ -372,12 +372,12 @@ def without_hidden(
         seen = from_array(seen[..., None])
         hidden_keys = ops.where(seen, keys, 0.0)
         return hidden_keys, hidden_keys if values is keys else ops.where(seen, values, 0.0)
-    seen = reference.visible(shape, *hidden)
-    assert seen is not None
     with np.errstate(all="ignore"):  # a sum is finite only if every element is
         dirty = [not np.isfinite(float(x._data.sum())) for x in (keys, values)]
     if not any(dirty):
         return keys, values
+    seen = reference.visible(shape, *hidden)
+    assert seen is not None
     seen = namespace(seen).broadcast_to(seen, shape).any(axis=-2)  # (B, H, K)
     seen = seen if keys.ndim == 4 else seen.any(axis=1)
     seen = from_array(seen[..., None])

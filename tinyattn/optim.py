@@ -6,11 +6,11 @@ import math
 from collections.abc import Iterable
 from typing import Any
 
-from . import kernels
+from . import backend, kernels
 from .backend import Array, device_of, namespace
 from .errors import CheckpointError, GraphError
 from .locks import living_lock
-from .tensor import Tensor
+from .tensor import Tensor, from_array
 
 
 def checked_parameters(parameters: Iterable[Tensor] | Tensor) -> list[Tensor]:
@@ -42,6 +42,8 @@ class Optimizer:
     """What all optimizers share: parameters, a learning rate `lr`, arrays that go with each
     parameter, and a state that can be saved and taken up again bitwise."""
 
+    captures = False  # whether what changes from step to step can lie on the device
+
     def __init__(self, parameters: Iterable[Tensor], lr: float) -> None:
         self.parameters = checked_parameters(parameters)
         self.lr = check("lr", lr, 0)
@@ -55,6 +57,9 @@ class Optimizer:
 
     def step(self) -> None:
         """Move every parameter that has a gradient."""
+        capture = backend.capture
+        if capture is not None and not self.captures:
+            raise GraphError(f"{type(self).__name__} cannot be captured as a CUDA graph")
         updates: list[tuple[int, Array, Array]] = []
         for i, parameter in enumerate(self.parameters):
             grad = parameter.grad
@@ -64,11 +69,18 @@ class Optimizer:
             # the new ones then go into an array of their own.
             locked = living_lock(parameter._data) is not None
             array = parameter._data.copy() if locked else parameter._data
-            self.steps[i] += 1
             updates.append((i, array, grad._data.astype(array.dtype, copy=False)))
+        self.count(updates)
+        if capture is not None:
+            capture.replays.append(lambda: self.count(updates))
         self.update_all(updates)
         for i, array, _ in updates:
             self.parameters[i]._data = array
+
+    def count(self, updates: list[tuple[int, Array, Array]]) -> None:
+        """Another step of these parameters."""
+        for i, *_ in updates:
+            self.steps[i] += 1
 
     def update_all(self, updates: list[tuple[int, Array, Array]]) -> None:
         """`update` for each of (number, parameter, gradient)."""
@@ -170,6 +182,7 @@ class Adam(Optimizer):
     Source: Kingma and Ba, 2015.
     """
 
+    captures = True
     decoupled = False
 
     def __init__(
@@ -195,14 +208,21 @@ class Adam(Optimizer):
                 groups.setdefault((parameter.dtype, self.steps[i]), []).append(update)
             else:
                 single.append(update)
-        for (_, step), group in groups.items():
+        for group in groups.values():
             parameters, grads = [u[1] for u in group], [u[2] for u in group]
             ms, vs = ([self.slot(name, i, p) for i, p, _ in group] for name in ("m", "v"))
+            first = group[0][0]
             kernels.cuda_lists().adam(
-                parameters, grads, ms, vs, self.lr, *self.betas, self.eps, self.weight_decay,
-                self.decoupled, step,
+                parameters, grads, ms, vs, lambda first=first: self.numbers(first), *self.betas,
+                self.eps, 0.0 if self.decoupled else self.weight_decay,
             )  # fmt: skip
         super().update_all(single)
+
+    def numbers(self, i: int) -> tuple[float, float, float]:
+        """What changes from step to step, for parameter i."""
+        return kernels.cuda_lists().step_numbers(
+            self.lr, *self.betas, self.weight_decay, self.decoupled, self.steps[i]
+        )
 
     def update(self, i: int, parameter: Array, grad: Array) -> None:
         kernels.adam(
@@ -337,4 +357,4 @@ def clip_on_device(grads: list[Tensor], max_norm: float) -> Tensor:
         # Memory of its own in C order, which the kernel may write to.
         if not grad._data.flags.c_contiguous or grad._data.base is not None:
             grad._data = grad._data.copy(order="C")
-    return Tensor(kernels.cuda_lists().clip([grad._data for grad in grads], max_norm))
+    return from_array(kernels.cuda_lists().clip([grad._data for grad in grads], max_norm))

@@ -7,6 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from .graphs import recorded, refuse_while_recording, state
+
 
 class Synchronisations:
     """How often the host waited for a result of the device, and for what."""
@@ -15,6 +17,7 @@ class Synchronisations:
         self.reasons: list[str] = []
 
     def add(self, reason: str) -> None:
+        refuse_while_recording(reason)
         self.reasons.append(reason)
 
     def __len__(self) -> int:
@@ -111,20 +114,22 @@ def operator(name: str) -> Any:
                 raise TypeError(f"Unsupported type {type(other)}")
             if not isinstance(other, (ndarray, int, float, bool, np.generic)):
                 return NotImplemented
+        if "matmul" in name and state.recording:
+            raise NotImplementedError("calling cuBLAS API during stream capture is unsupported")
         result = function(self.array, *(host(other) for other in others))
         return result if result is NotImplemented else device(result)
 
-    return method
+    return recorded(method)
 
 
 def in_place(name: str) -> Any:
     function = quiet(getattr(np.ndarray, name))
 
-    def method(self: ndarray, other: Any) -> Any:
+    def in_place_method(self: ndarray, other: Any) -> Any:
         function(self.array, host(other))
         return self
 
-    return method
+    return recorded(in_place_method)
 
 
 def reduction(name: str, *keywords: str) -> Any:
@@ -135,7 +140,7 @@ def reduction(name: str, *keywords: str) -> Any:
             raise TypeError(f"{name}() got an unexpected keyword argument {unknown.pop()!r}")
         return device(function(self.array, *args, **{k: host(v) for k, v in kwargs.items()}))
 
-    return method
+    return recorded(method)
 
 
 def synchronising(name: str, convert: Callable[[np.ndarray], Any]) -> Any:
@@ -156,6 +161,9 @@ class ndarray:
         assert type(array) is np.ndarray
         self.array = array
         self.base = base
+        state.alive[id(array)] = array
+        if state.pool is not None:
+            state.pool.append(array)
 
     def __array__(self, *args: Any, **kwargs: Any) -> Any:
         raise TypeError(
@@ -190,15 +198,18 @@ class ndarray:
         synchronisations.add("repr")
         return repr(self.array)
 
+    @recorded
     def astype(self, dtype: Any, order: str = "K", copy: bool = True) -> ndarray:
         if not copy and self.array.dtype == dtype:
             return self
         with np.errstate(all="ignore"):
             return ndarray(np.array(self.array.astype(dtype, order=order)))  # type: ignore
 
+    @recorded
     def copy(self, order: str = "C") -> ndarray:
         return ndarray(self.array.copy(order=order))  # type: ignore[arg-type]
 
+    @recorded
     def reshape(self, *shape: Any) -> ndarray:
         out = self.array.reshape(*shape)
         return self.view_of(out) if np.shares_memory(out, self.array) else ndarray(out)
@@ -218,12 +229,17 @@ class ndarray:
     def view(self, dtype: Any) -> ndarray:
         return self.view_of(self.array.view(dtype))
 
+    @recorded
     def fill(self, value: Any) -> None:
         self.array.fill(host(value))
 
-    def set(self, arr: np.ndarray) -> None:
+    def set(self, arr: np.ndarray, stream: Any = None) -> None:
+        refuse_while_recording("a copy from the host")
+        assert type(arr) is np.ndarray
+        assert arr.dtype == self.dtype
         self.array[...] = arr
 
+    @recorded
     def round(self, decimals: int = 0) -> ndarray:
         return device(self.array.round(decimals))
 
@@ -235,6 +251,7 @@ class ndarray:
         synchronisations.add("get")
         return self.array.copy()
 
+    @recorded
     def __getitem__(self, index: Any) -> ndarray:
         index = wrapped(host(index), self.shape)
         if has_boolean(index):
@@ -243,6 +260,7 @@ class ndarray:
         view = out.size and np.shares_memory(out, self.array)
         return self.view_of(out) if view else ndarray(out)
 
+    @recorded
     def __setitem__(self, index: Any, value: Any) -> None:
         if isinstance(value, np.ndarray) and value.ndim:
             raise TypeError(f"Unsupported type {type(value)}")

@@ -28,7 +28,7 @@ static Dim threadIdx, blockIdx, blockDim, gridDim;
 namespace block {
 
 enum State { READY, AT_BLOCK, AT_WARP, DONE };
-const int MOST = 1024, STACK = 1 << 17, GUARD = 64;
+const int MOST = 1024, STACK = 1 << 17, GUARD = 4096;
 
 struct Thread {
     jmp_buf place;

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from . import graphs
 from .arrays import device, host, ndarray, quiet, synchronisations
 
 # Elementwise functions; in CuPy they take these keywords.
@@ -44,6 +45,7 @@ class UFunc:
         self.name = name
         self.function = quiet(getattr(np, name))
 
+    @graphs.recorded
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         if unknown := set(kwargs) - set(UFUNC_KEYWORDS):
             raise TypeError(f"{self.name}() got an unexpected keyword argument {unknown.pop()!r}")
@@ -59,6 +61,7 @@ class UFunc:
         out.array[...] = result
         return out
 
+    @graphs.recorded
     def at(self, a: ndarray, indices: Any, b: Any) -> None:
         if self.name != "add" or a.dtype.kind != "f":
             raise TypeError("scatter_add supports only some dtypes, all floats among them")
@@ -73,23 +76,25 @@ def function(name: str, parameters: tuple[str, ...]) -> Callable[..., Any]:
     def call(*args: Any, **kwargs: Any) -> Any:
         if len(args) > len(parameters) or set(kwargs) - set(parameters):
             raise TypeError(f"{name}() takes {parameters}, got {len(args)} and {list(kwargs)}")
-        names = {"x1", "x2"} & set(kwargs)
-        assert not names
+        if name == "matmul" and graphs.state.recording:
+            raise NotImplementedError("calling cuBLAS API during stream capture is unsupported")
         given = [host(arg) for arg in args]
         result = original(*given, **{key: host(value) for key, value in kwargs.items()})
         base = args[0] if name == "broadcast_to" else None
         return device(result, base)
 
-    return call
+    return graphs.recorded(call)
 
 
 def asarray(a: Any, dtype: Any = None) -> ndarray:
     """From the host or the device; a copy only where one is needed, as in CuPy."""
     if isinstance(a, ndarray):
         return a if dtype is None or a.dtype == dtype else a.astype(dtype)
+    graphs.refuse_while_recording("a copy from the host")
     return ndarray(np.array(a, dtype, order="C"))
 
 
+@graphs.recorded
 def ascontiguousarray(a: ndarray, dtype: Any = None) -> ndarray:
     return a if a.flags.c_contiguous and dtype is None else ndarray(np.array(host(a), dtype))
 
@@ -120,6 +125,13 @@ def cupy() -> types.ModuleType:
         "asnumpy": asnumpy,
         "ogrid": Grid(),
         "RawModule": RawModule,
+        "cuda": types.SimpleNamespace(
+            Stream=graphs.Stream,
+            Event=graphs.Event,
+            MemoryPool=graphs.MemoryPool,
+            using_allocator=graphs.using_allocator,
+            get_current_stream=graphs.get_current_stream,
+        ),
     }
     vars(module).update(contents)
     return module

@@ -22,6 +22,7 @@ from typing import Any
 import numpy as np
 
 from .arrays import ndarray
+from .graphs import recorded
 
 HERE = Path(__file__).parent
 COMPILER = shutil.which("g++")
@@ -94,6 +95,7 @@ class RawKernel:
         self.kinds = signature().decode().split()
         self.max_dynamic_shared_size_bytes = 48 * 1024
 
+    @recorded
     def __call__(
         self,
         grid: tuple[int, ...],

@@ -14,7 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from ..backend import Array, namespace
+from .. import backend
+from ..backend import Array, matrix_product, namespace, to_device
 from . import reference
 from .reference import drop_threshold
 from .sums import wide
@@ -73,7 +74,7 @@ def hidden(xp: Any, limits: Any, mask: Any) -> tuple[Any, ...]:
         if array is None:
             found += [0] * (1 + dims)
             continue
-        array = in_c_order(array.astype(dtype, copy=False))
+        array = in_c_order(to_device(array.astype(dtype, copy=False), "cuda"))
         strides = [s // array.itemsize if n > 1 else 0
                    for n, s in zip(array.shape, array.strides, strict=True)]  # fmt: skip
         found += [array, *strides]
@@ -260,11 +261,10 @@ def dropout(x: Array, p: float, seed: int) -> Array:
 
 
 def dropping(p: float, seed: int) -> tuple[Any, ...]:
-    """What kernels that drop elements take; `draws` is there for steps that are replayed."""
-    return float(p), drop_threshold(p), seed, 0 if draws is None else draws
-
-
-draws: Array | None = None  # how often a captured step has been replayed, on the device
+    """What kernels that drop elements take: p, when to drop, the seed, and for a captured step how
+    often it has been replayed."""
+    draws = 0 if backend.capture is None else backend.capture.draws
+    return float(p), drop_threshold(p), seed, draws
 
 
 def take_rows(table: Array, ids: Array, faults: Array) -> Array:
@@ -297,7 +297,7 @@ def weighted_sum(
     weights: Array, values: Array, limits: Any, mask: Any, transposed: bool = False
 ) -> Array:
     if (limits is None and mask is None) or not weights.size or not values.size:
-        return namespace(weights).matmul(weights, values)
+        return matrix_product(weights, values)
     xp = namespace(weights)
     batch, heads, rows, inner = weights.shape
     out = xp.empty((batch, heads, rows, values.shape[-1]), weights.dtype)

@@ -7,31 +7,37 @@ same places step after step, so the table is made anew only when an address has 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import Any
 
 import numpy as np
 
-from ..backend import Array, namespace
+from .. import backend
+from ..backend import Array, namespace, to_device
 from .gpu import SCALARS, function, in_c_order
 
 CHUNK = 4096  # elements of a block, as in optimizer.cu
 THREADS = 256
 
-changing: Array | None = None  # Adam's numbers of this step, where the step is a captured one
-
 
 @lru_cache(maxsize=64)
 def table(xp: Any, addresses: tuple[int, ...]) -> Array:
-    return xp.asarray(np.array(addresses, np.int64))
+    return to_device(np.array(addresses, np.int64), "cuda")
 
 
 @lru_cache(maxsize=64)
 def places(xp: Any, sizes: tuple[int, ...]) -> Array:
     """For every block the number of its array and its first element there: (blocks, 2)."""
     blocks = [(i, first) for i, size in enumerate(sizes) for first in range(0, size, CHUNK)]
-    return xp.asarray(np.array(blocks, np.int64).reshape(-1, 2))
+    return to_device(np.array(blocks, np.int64).reshape(-1, 2), "cuda")
+
+
+def held(*arrays: Array) -> tuple[Array, ...]:
+    """The arrays, which a captured step needs even when the caches above have dropped them."""
+    if backend.capture is not None:
+        backend.capture.kept.extend(arrays)
+    return arrays
 
 
 def addresses(*lists: Sequence[Array]) -> tuple[int, ...]:
@@ -42,9 +48,11 @@ def addresses(*lists: Sequence[Array]) -> tuple[int, ...]:
 
 def adam(
     parameters: Sequence[Array], grads: Sequence[Array], ms: Sequence[Array], vs: Sequence[Array],
-    rate: float, beta1: float, beta2: float, eps: float, decay: float, decoupled: bool, step: int,
+    numbers: Callable[[], tuple[float, float, float]], beta1: float, beta2: float, eps: float,
+    decay: float,
 ) -> None:  # fmt: skip
-    """`reference.adam` on all parameters, of one dtype and all in C order, in one launch."""
+    """Adam on all parameters, of one dtype and all in C order, in one launch. `numbers` gives those
+    that change from step to step; see `step_numbers`."""
     xp = namespace(parameters[0])
     grads = [in_c_order(grad) for grad in grads]
     where = places(xp, tuple(array.size for array in parameters))
@@ -52,10 +60,9 @@ def adam(
         return
     kernel = function(xp, "optimizer", "adam", SCALARS[parameters[0].dtype])
     kernel((len(where),), (THREADS,), (
-        table(xp, addresses(parameters, grads, ms, vs)), where, len(parameters),
-        *step_numbers(rate, beta1, beta2, decay, decoupled, step),
-        0 if changing is None else changing,
-        0.0 if decoupled else float(decay), float(beta1), float(beta2), float(eps),
+        *held(table(xp, addresses(parameters, grads, ms, vs)), where), len(parameters),
+        *numbers(), 0 if backend.capture is None else backend.capture.numbers(numbers),
+        float(decay), float(beta1), float(beta2), float(eps),
     ))  # fmt: skip
 
 
@@ -79,8 +86,8 @@ def clip(grads: Sequence[Array], max_norm: float) -> Array:
         if grad.size:
             groups.setdefault(grad.dtype, []).append(grad)
     lists = [
-        (dtype, len(found), table(xp, addresses(found)),
-         places(xp, tuple(array.size for array in found)))
+        (dtype, len(found), *held(table(xp, addresses(found)),
+                                  places(xp, tuple(array.size for array in found))))
         for dtype, found in groups.items()
     ]  # fmt: skip
     total = sum(len(where) for *_, where in lists)

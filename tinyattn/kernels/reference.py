@@ -225,6 +225,7 @@ def attention(
     seed: int,
 ) -> tuple[Array, Array]:
     """dropout(masked_softmax(scale * q k^T)) v, and the weights before dropout."""
+    q, k, v = in_order(q), in_order(k), in_order(v)
     if q.dtype == np.float16:  # rounding the scores as well would cost digits
         q, k, v = (x.astype(np.float32) for x in (q, k, v))
         out, weights = attention(q, k, v, limits, mask, scale, p, seed)
@@ -285,6 +286,7 @@ def attention_backward(
     weights: Array | None,
 ) -> tuple[Any, Any, Any]:
     """Gradients of q, k and v."""
+    grad, q, k, v = (in_order(x) for x in (grad, q, k, v))
     if q.dtype == np.float16 and weights is not None:
         grad, q, k, v = (x.astype(np.float32) for x in (grad, q, k, v))
     if weights is None:  # on Tensors: the weights have to be part of the graph

@@ -28,13 +28,11 @@ def attention(
     q (B, H, Q, d), k (B, H, K, d), v (B, H, K, e) -> (B, H, Q, e); limits and mask as in
     `masked_softmax`; p and seed as in `dropout`.
     """
-    q, k, v = in_order(q), in_order(k), in_order(v)
     return kernels.attention(q, k, v, limits, mask, scale, p, seed)
 
 
 @attention.vjp("q", "k", "v")
 def _(grad, q, k, v, limits, mask, scale, p, seed, saved):
-    grad, q, k, v = (in_order(x) for x in (grad, q, k, v))
     return kernels.attention_backward(grad, q, k, v, limits, mask, scale, p, seed, saved)
 
 

@@ -78,7 +78,7 @@ def index_for(x: Array, index: Any) -> Any:
         return index
     if isinstance(index, tuple):
         return tuple(index_for(x, part) for part in index)
-    return namespace(x).asarray(index) if isinstance(index, np.ndarray) else index
+    return backend.to_device(index, "cuda") if isinstance(index, np.ndarray) else index
 
 
 @op

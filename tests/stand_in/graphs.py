@@ -1,0 +1,160 @@
+"""Streams and CUDA graphs of the stand-in.
+
+While a stream captures, everything asked of the device is noted; launching the graph runs it, on
+the same arrays and with the arguments it had. It is run while it is noted, too, for the shapes of
+results, but then all arrays get back what was in them. What may not be captured on the device
+fails: waiting for a value, CuPy's own matrix products, copies from the host's memory.
+"""
+
+from __future__ import annotations
+
+import functools
+import weakref
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+
+
+class State:
+    """Whose turn it is: the current stream, the pool that memory comes from."""
+
+    def __init__(self) -> None:
+        self.stream: Any = None
+        self.pool: list[Any] | None = None
+        self.alive: Any = weakref.WeakValueDictionary()  # every array of the device, by id
+        self.depth = 0  # of functions of the device that call each other
+
+    @property
+    def recording(self) -> bool:
+        return self.stream is not None and self.stream.notes is not None
+
+
+state = State()
+
+
+def note(action: Callable[[], Any]) -> None:
+    """What a launch of the graph being captured shall do."""
+    if state.recording and state.depth == 0:
+        state.stream.notes.append(action)
+
+
+def refuse_while_recording(what: str) -> None:
+    if state.recording:
+        raise RuntimeError(f"{what}: operation not permitted when stream is capturing")
+
+
+def arrays_in(value: Any) -> list[np.ndarray]:
+    if isinstance(value, (list, tuple)):
+        return [array for part in value for array in arrays_in(part)]
+    found = getattr(value, "array", None)
+    return [found] if isinstance(found, np.ndarray) else []
+
+
+def recorded(function: Callable[..., Any]) -> Any:
+    """A function of the device: noted while a stream captures."""
+
+    @functools.wraps(function)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        state.depth += 1
+        try:
+            result = function(*args, **kwargs)
+        finally:
+            state.depth -= 1
+        if state.recording and state.depth == 0:
+            given = arrays_in(list(args) + list(kwargs.values()))
+            # A view of an argument changes with it.
+            made = [r for r in arrays_in(result) if not any(np.shares_memory(r, g) for g in given)]
+
+            def again() -> None:
+                found = arrays_in(function(*args, **kwargs))
+                if made:
+                    for old, new in zip(made, found, strict=True):
+                        old[...] = new
+
+            if made or not arrays_in(result) or function.__name__.startswith("in_place"):
+                note(again)
+        return result
+
+    return call
+
+
+class Event:
+    def synchronize(self) -> None: ...
+
+
+class Graph:
+    def __init__(self, notes: list[Callable[[], Any]]) -> None:
+        self.notes = notes
+        self.launches = 0
+
+    def launch(self, stream: Any = None) -> None:
+        self.launches += 1
+        for action in self.notes:
+            action()
+
+
+class Stream:
+    def __init__(self, *, non_blocking: bool = False) -> None:
+        self.non_blocking = non_blocking
+        self.notes: list[Callable[[], Any]] | None = None
+        self.before: list[tuple[np.ndarray, np.ndarray]] = []
+        self.ptr = id(self)
+        self.outer: list[Any] = []
+
+    def __enter__(self) -> Stream:
+        self.outer.append(state.stream)
+        state.stream = self
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        state.stream = self.outer.pop()
+
+    def record(self) -> Event:
+        return Event()
+
+    def wait_event(self, event: Event) -> None: ...
+
+    def synchronize(self) -> None:
+        if self.notes is not None:
+            raise RuntimeError("synchronize: operation not permitted when stream is capturing")
+
+    def begin_capture(self) -> None:
+        assert self.non_blocking
+        self.notes = []
+        self.before = [(array, array.copy()) for array in list(state.alive.values())]
+
+    def end_capture(self) -> Graph:
+        notes, self.notes = self.notes, None
+        assert notes is not None
+        for array, content in self.before:
+            if array.flags.writeable:
+                array[...] = content
+        self.before = []
+        return Graph(notes)
+
+
+class MemoryPool:
+    """Keeps what was made from it, as a pool of the device keeps its memory."""
+
+    def __init__(self) -> None:
+        self.held: list[Any] = []
+
+    def malloc(self, size: int) -> None: ...
+
+
+@contextmanager
+def using_allocator(malloc: Any) -> Iterator[None]:
+    before, state.pool = state.pool, malloc.__self__.held
+    try:
+        yield
+    finally:
+        state.pool = before
+
+
+default_stream = Stream()
+
+
+def get_current_stream() -> Stream:
+    return state.stream or default_stream

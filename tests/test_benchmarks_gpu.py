@@ -1,0 +1,55 @@
+"""`python -m benchmarks.gpu` says that it needs a GPU; its dry run does all but the figures."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from stand_in import COMPILER
+
+import tinyattn as ta
+
+ROOT = Path(__file__).parent.parent
+needs_matplotlib = pytest.mark.skipif(
+    importlib.util.find_spec("matplotlib") is None, reason="no matplotlib to draw with"
+)
+
+
+def run(*arguments):
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "MPLBACKEND": "Agg"}
+    command = [sys.executable, "-m", "benchmarks.gpu", *map(str, arguments)]
+    return subprocess.run(
+        command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False
+    )
+
+
+@pytest.mark.skipif(ta.cuda_is_available(), reason="there is a GPU")
+def test_without_a_gpu_it_says_that_it_needs_one():
+    done = run()
+    assert done.returncode == 2
+    assert "needs an NVIDIA GPU" in done.stderr
+    assert "--dry-run" in done.stderr
+
+
+@needs_matplotlib
+@pytest.mark.skipif(COMPILER is None, reason="no g++ to compile the kernels with")
+def test_the_dry_run(tmp_path):
+    """Every kind of row, computing the same as PyTorch; the table last; JSON and plot."""
+    done = run("--dry-run", "--out", tmp_path)
+    assert done.returncode == 0, done.stdout + done.stderr
+    content = json.loads((tmp_path / "gpu.json").read_text())
+    assert {row["kind"] for row in content["rows"]} == {
+        "copy", "softmax", "layer_norm", "step", "attention"
+    }  # fmt: skip
+    assert all(row["tinyattn"]["seconds"] > 0 for row in content["rows"])
+    assert all(not row["notes"] for row in content["rows"])
+    (step,) = [row for row in content["rows"] if row["kind"] == "step"]
+    assert "captured" in step
+    assert "TF32 off for both" in content["about"]["precision"]
+    assert (tmp_path / "gpu.png").stat().st_size > 1000
+    assert "no figures" in done.stdout.split("microseconds")[0]

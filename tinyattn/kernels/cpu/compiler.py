@@ -1,0 +1,77 @@
+"""How the loops are compiled, and the doors that bring arrays into the layout they expect."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numba
+import numpy as np
+
+# Reordering sums lets them use vector instructions; nothing else is relaxed.
+FAST_SUMS = {"reassoc", "contract", "nsz"}
+
+
+def newest_source() -> tuple[float, int]:
+    """When the kernels were last changed, and their size: Numba's mark of a source file."""
+    found = [path.stat() for path in Path(__file__).parent.glob("*.py")]
+    return max(s.st_mtime for s in found), sum(s.st_size for s in found)
+
+
+SOURCE_STAMP = newest_source()
+
+
+def jit(function: Any = None, *, fastmath: Any = frozenset({"contract"})) -> Any:
+    """`numba.njit` with our settings, also where no folder for Numba's cache can be written."""
+    if function is None:
+        return lambda function: jit(function, fastmath=fastmath)
+    options = {"error_model": "numpy", "nogil": True, "fastmath": set(fastmath)}
+    try:
+        compiled = numba.njit(cache=True, **options)(function)
+    except RuntimeError:
+        return numba.njit(**options)(function)
+    # Numba looks for changes in the kernel's own file only. A loop calls functions of other files,
+    # which are compiled into it, so a change in any of them must count.
+    cache_file = getattr(getattr(compiled, "_cache", None), "_cache_file", None)
+    if hasattr(cache_file, "_source_stamp"):
+        cache_file._source_stamp = SOURCE_STAMP
+    return compiled
+
+
+def ready(array: np.ndarray) -> np.ndarray:
+    """An input as the loops expect it; copied only if it has to be."""
+    if not (array.flags.c_contiguous and array.flags.aligned and array.dtype.isnative):
+        array = np.array(array, dtype=array.dtype.newbyteorder("="), order="C")
+    if array.flags.writeable:
+        array = array.view()
+        array.flags.writeable = False
+    return array
+
+
+def rows(array: np.ndarray) -> np.ndarray:
+    """(..., D) -> (N, D), ready."""
+    return ready(array).reshape(-1, array.shape[-1])
+
+
+def rows_of_new(array: np.ndarray) -> np.ndarray:
+    """(..., D) -> (N, D) of an array made here, to be written to."""
+    return array.reshape(-1, array.shape[-1])
+
+
+def four(array: np.ndarray) -> np.ndarray:
+    """Any shape as (B, H, Q, K)."""
+    array = ready(array)
+    return array if array.ndim == 4 else array.reshape(1, 1, -1, array.shape[-1])
+
+
+NO_LIMIT = ready(np.full((1, 1), np.iinfo(np.int64).max))
+NO_MASK = ready(np.ones((1, 1, 1, 1), np.uint8))
+
+
+def hidden(limits: Any, mask: Any) -> tuple[np.ndarray, np.ndarray, bool]:
+    """limits and mask as the loops take them."""
+    return (
+        NO_LIMIT if limits is None else ready(np.asarray(limits, np.int64)),
+        NO_MASK if mask is None else ready(np.asarray(mask, np.bool_)).view(np.uint8),
+        mask is not None,
+    )

@@ -1,0 +1,67 @@
+"""Cross-entropy of rows of logits."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from .. import reference
+from .compiler import jit, ready
+from .rows import LANES, ONE, ZERO, exp, largest, total_of
+
+
+@jit
+def cross_entropy_rows(logits, target, ignore_index, losses, log_sums):
+    columns = logits.shape[1]
+    powers = np.empty(columns, np.float32)
+    lanes, sums = np.empty(LANES, np.float32), np.empty(LANES)
+    for i in range(len(logits)):
+        losses[i] = ZERO
+        log_sums[0, i] = log_sums[1, i] = 0.0
+        if target[i] == ignore_index:
+            continue
+        top = largest(logits[i], lanes)
+        for j in range(columns):
+            powers[j] = exp(logits[i, j] - top)
+        log_total = math.log(total_of(powers, sums))
+        log_sums[0, i], log_sums[1, i] = top, log_total
+        losses[i] = log_total - (np.float64(logits[i, target[i]]) - top)
+
+
+@jit
+def cross_entropy_backward_rows(grad, logits, target, ignore_index, log_sums, result):
+    columns = logits.shape[1]
+    for i in range(len(logits)):
+        if target[i] == ignore_index:
+            result[i] = ZERO
+            continue
+        top, scale = np.float32(log_sums[0, i]), np.float32(math.exp(-log_sums[1, i]))
+        for j in range(columns):
+            result[i, j] = exp(logits[i, j] - top) * scale
+        result[i, target[i]] -= ONE
+        for j in range(columns):
+            result[i, j] *= grad[i]
+
+
+def cross_entropy(logits: np.ndarray, target: np.ndarray, ignore_index: int) -> Any:
+    if logits.dtype != np.float32 or not logits.size:
+        return reference.cross_entropy(logits, target, ignore_index)
+    losses, log_sums = np.empty(len(logits), logits.dtype), np.empty((2, len(logits)))
+    target = ready(target.astype(np.int64, copy=False))
+    cross_entropy_rows(ready(logits), target, ignore_index, losses, log_sums)
+    return losses, log_sums
+
+
+def cross_entropy_backward(
+    grad: np.ndarray, logits: np.ndarray, target: np.ndarray, ignore_index: int, log_sums: Any
+) -> np.ndarray:
+    if logits.dtype != np.float32 or not logits.size:
+        return reference.cross_entropy_backward(grad, logits, target, ignore_index, log_sums)
+    result = np.empty(logits.shape, logits.dtype)
+    target = ready(target.astype(np.int64, copy=False))
+    cross_entropy_backward_rows(
+        ready(grad), ready(logits), target, ignore_index, ready(log_sums), result
+    )
+    return result

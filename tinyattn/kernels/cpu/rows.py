@@ -1,0 +1,92 @@
+"""What the loops over rows are made of: exp, the maximum, sums, products."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from .compiler import jit
+
+# exp for float32, after Cephes' expf: exp(x) = 2^n exp(r) with |r| <= log(2) / 2, and a polynomial
+# for exp(r). Unlike the C library's, the compiler can turn it into vector instructions. The factor
+# 2^n is built from its bits, in two halves so that results below the smallest normal number come
+# out right.
+LOG2_E = np.float32(1.44269504088896341)
+LN2_HIGH = np.float32(0.693359375)
+LN2_LOW = np.float32(-2.12194440e-4)
+ROUND = np.float32(12582912.0)  # 1.5 * 2^23: adding and subtracting it rounds to an integer
+LOWEST = np.float32(-110.0)  # exp of this is 0 in float32
+C0, C1, C2, C3, C4, C5 = (
+    np.float32(c)
+    for c in (1.9875691500e-4, 1.3981999507e-3, 8.3334519073e-3,
+              4.1665795894e-2, 1.6666665459e-1, 5.0000001201e-1)
+)  # fmt: skip
+ONE = np.float32(1)
+ZERO = np.float32(0)
+MINUS_INF = np.float32(-math.inf)
+LANES = 16
+
+
+@jit
+def exp(x):
+    """exp of a float32 that is at most 88, beyond which a float32 ends; a NaN stays one."""
+    x = LOWEST if x < LOWEST else x  # a NaN is not smaller, and stays
+    n = (x * LOG2_E + ROUND) - ROUND
+    r = (x - n * LN2_HIGH) - n * LN2_LOW
+    p = ((((C0 * r + C1) * r + C2) * r + C3) * r + C4) * r + C5
+    power = np.int32(n if n == n else ZERO)  # a NaN has no integer; r keeps it
+    first = power >> np.int32(1)
+    half = np.int32((first + np.int32(127)) << np.int32(23)).view(np.float32)
+    other = np.int32((power - first + np.int32(127)) << np.int32(23)).view(np.float32)
+    return ((p * (r * r) + r) + ONE) * half * other
+
+
+@jit
+def largest(row, lanes):
+    """The maximum of a row, NaN left out; LANES at a time, which become vector instructions."""
+    lanes[:] = MINUS_INF
+    whole = len(row) // LANES * LANES
+    for j in range(0, whole, LANES):
+        for lane in range(LANES):
+            value = row[j + lane]
+            lanes[lane] = value if value > lanes[lane] else lanes[lane]
+    top = MINUS_INF
+    for lane in range(LANES):
+        top = lanes[lane] if lanes[lane] > top else top
+    for j in range(whole, len(row)):
+        top = row[j] if row[j] > top else top
+    return top
+
+
+@jit
+def total_of(row, sums):
+    """The sum of a row in float64. Element j always goes to partial sum j modulo LANES, so that
+    zeros behind the end, or leaving them away, change no bit."""
+    sums[:] = 0.0
+    whole = len(row) // LANES * LANES
+    for j in range(0, whole, LANES):
+        for lane in range(LANES):
+            sums[lane] += row[j + lane]
+    for j in range(whole, len(row)):
+        sums[j - whole] += row[j]
+    total = 0.0
+    for lane in range(LANES):
+        total += sums[lane]
+    return total
+
+
+@jit
+def dot(a, b, sums):
+    """The sum of products of two rows, like `total_of`."""
+    sums[:] = 0.0
+    whole = len(a) // LANES * LANES
+    for j in range(0, whole, LANES):
+        for lane in range(LANES):
+            sums[lane] += np.float64(a[j + lane]) * b[j + lane]
+    for j in range(whole, len(a)):
+        sums[j - whole] += np.float64(a[j]) * b[j]
+    total = 0.0
+    for lane in range(LANES):
+        total += sums[lane]
+    return total

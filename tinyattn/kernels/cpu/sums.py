@@ -1,0 +1,37 @@
+"""Sums over rows: an embedding's gradient, a bias's gradient."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from .compiler import jit, ready, rows
+
+
+@jit
+def scatter_flat(grad, ids, skip, table):
+    for i in range(len(ids)):
+        row = ids[i]
+        if row != skip:
+            for j in range(grad.shape[1]):
+                table[row, j] += grad[i, j]
+
+
+def scatter_rows(grad: np.ndarray, ids: np.ndarray, num_rows: int, skip: int | None) -> np.ndarray:
+    table = np.zeros((num_rows, grad.shape[-1]))
+    if grad.size:
+        ids = ready(ids.astype(np.int64, copy=False).reshape(-1))
+        scatter_flat(rows(grad), ids, -1 if skip is None else skip, table)
+    return table.astype(grad.dtype)
+
+
+@jit
+def sum_columns(x, totals):
+    for i in range(len(x)):
+        for j in range(x.shape[1]):
+            totals[j] += x[i, j]
+
+
+def sum_rows(x: np.ndarray) -> np.ndarray:
+    totals = np.zeros(x.shape[1])
+    sum_columns(ready(x), totals)
+    return totals.astype(x.dtype)
