@@ -12,7 +12,7 @@ from common import assert_all_zero, assert_close, assert_same, leaf, rng_of, sig
 import tinyattn as ta
 from tinyattn import functional as F
 from tinyattn import kernels, nn, ops, optim
-from tinyattn.errors import InPlaceError, ShapeError
+from tinyattn.errors import GradcheckError, InPlaceError, ShapeError
 from tinyattn.kernels import reference
 
 
@@ -267,3 +267,31 @@ def test_clipping_leaves_a_gradient_that_somebody_holds() -> None:
     optim.clip_grad_norm_([x], 1.0)
     assert held.tolist() == [10, 10]
     assert abs(np.linalg.norm(x.grad.numpy()) - 1) < 1e-6
+
+
+def test_backward_with_create_graph_may_be_followed_by_another() -> None:
+    x = leaf(2.0)
+    y = x * x * x
+    y.backward(create_graph=True)
+    assert ta.grad(x.grad, x, retain_graph=True)[0].item() == 12
+    y.backward()
+    assert x.grad.item() == 24
+
+
+def test_a_leaf_s_own_gradient_has_its_dtype() -> None:
+    x = leaf([1.0, 2.0], np.float64)
+    x.backward(ta.ones(2, dtype=ta.float32))
+    assert x.grad.dtype == np.float64
+
+
+def test_the_full_check_names_the_element_that_is_nan() -> None:
+    @ta.op
+    def double(x):
+        return x * 2
+
+    @double.vjp("x")
+    def _(grad):
+        return np.where(np.arange(len(grad)) == 1, np.nan, grad * 2)
+
+    with pytest.raises(GradcheckError, match=r"output 0\[1\] / d input 0\[0\].*nan|0\[1\].*nan"):
+        ta.gradcheck(double, [leaf([1.0, 2.0, 3.0], np.float64)])
