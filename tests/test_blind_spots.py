@@ -295,3 +295,15 @@ def test_the_full_check_names_the_element_that_is_nan() -> None:
 
     with pytest.raises(GradcheckError, match=r"output 0\[1\] / d input 0\[0\].*nan|0\[1\].*nan"):
         ta.gradcheck(double, [leaf([1.0, 2.0, 3.0], np.float64)])
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_the_attention_kernel_is_given_nothing_that_does_not_fit(dtype: Any) -> None:
+    """Compiled code would read beside the arrays and answer with garbage."""
+    right = [(2, 3, 4, 6), (2, 3, 5, 6), (2, 3, 5, 7)]
+    for place, shape in [(1, (2, 3, 5, 8)), (0, (2, 3, 4, 9)), (2, (2, 3, 4, 7)), (1, (1, 3, 5, 6)),
+                         (2, (2, 1, 5, 7)), (0, (2, 6, 4, 6))]:  # fmt: skip
+        shapes = [*right[:place], shape, *right[place + 1 :]]
+        arrays = [ta.ones(*s, dtype=dtype) for s in shapes]
+        with pytest.raises(ShapeError, match="attention: queries"):
+            ops.attention(*arrays, limits=None, mask=None, scale=1.0)
