@@ -33,7 +33,7 @@ def jit(function: Any = None, *, fastmath: Any = frozenset({"contract"})) -> Any
     # Numba looks for changes in the kernel's own file only. A loop calls functions of other files,
     # which are compiled into it, so a change in any of them must count.
     cache_file = getattr(getattr(compiled, "_cache", None), "_cache_file", None)
-    if hasattr(cache_file, "_source_stamp"):
+    if cache_file is not None and hasattr(cache_file, "_source_stamp"):
         cache_file._source_stamp = SOURCE_STAMP
     return compiled
 
