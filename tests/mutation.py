@@ -36,7 +36,7 @@ SLOW = ("faults", "benchmarks", "device", "device_training", "cuda_kernels", "st
 FAST = ["tests", *(f"--ignore=tests/test_{name}.py" for name in SLOW)]
 NOT_COPIED = (".git", "_build", "*_cache", ".hypothesis")
 GREEN, RED, INTERRUPTED, INTERNAL = 0, 1, 2, 3  # what pytest returns
-SECONDS = 300
+SECONDS = 600
 
 
 class Tree:
