@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from typing import Any
 
 import numpy as np
@@ -10,8 +11,8 @@ from common import assert_all_zero, assert_close, assert_same, leaf, rng_of, sig
 
 import tinyattn as ta
 from tinyattn import functional as F
-from tinyattn import kernels, ops
-from tinyattn.errors import InPlaceError
+from tinyattn import kernels, nn, ops, optim
+from tinyattn.errors import GradcheckError, InPlaceError, ShapeError
 from tinyattn.kernels import reference
 
 
@@ -109,3 +110,200 @@ def test_what_was_read_only_stays_so_when_a_graph_lets_go() -> None:
     assert not broadcast._data.flags.writeable
     with pytest.raises(InPlaceError, match="read-only"):
         broadcast += 1
+
+
+def test_a_view_is_unlocked_when_its_owner_is_later() -> None:
+    """Two graphs, one on a view and one on the memory it looks into; the view's ends first."""
+    x, w = leaf(np.ones((2, 2))), leaf(np.ones((2, 2)))
+    with ta.no_grad():
+        view = x.T
+    one, other = view * w, x * w
+    del one
+    assert not view._data.flags.writeable
+    del other
+    with ta.no_grad():
+        view += 1
+    assert x.tolist() == [[2, 2], [2, 2]]
+
+
+def test_dlpack_hands_out_a_copy() -> None:
+    x = leaf([1.0, 2.0])
+    out = x.relu()
+    for tensor in (x, out):
+        assert not np.shares_memory(np.from_dlpack(tensor), tensor._data)
+
+
+def test_a_leaf_given_other_data_gets_gradients_of_their_dtype() -> None:
+    x = leaf([1.0, 2.0], np.float32)
+    x.data = np.array([3.0, 4.0])
+    (x * x).sum().backward()
+    assert x.grad.dtype == x.dtype == np.float64
+
+
+def test_integers_divide_to_float32() -> None:
+    x = ta.tensor([1, 2, 3])
+    for quotient in (x / 2, x / x, 1 / x):
+        assert quotient.dtype == np.float32
+
+
+def test_float16_products_do_not_stall() -> None:
+    """A float16 that counts ones stops at 2,048."""
+    ones = ta.ones(1, 4096, dtype=ta.float16)
+    assert (ones @ ones.T).item() == 4096
+
+
+def test_seeds_that_differ_give_numbers_that_differ() -> None:
+    drawn = set()
+    for seed in range(8):
+        ta.manual_seed(seed)
+        drawn.add(ta.randn(1).item())
+    assert len(drawn) == 8
+
+
+def test_a_mean_loss_over_nothing_is_nan() -> None:
+    """As in PyTorch: a loss of 0 would look like success."""
+    logits = leaf(np.ones((2, 3)))
+    loss = F.cross_entropy(logits, [-100, -100])
+    assert np.isnan(loss.item())
+    assert F.cross_entropy(logits, [-100, -100], reduction="sum").item() == 0
+
+
+def test_a_target_of_another_shape_is_refused_though_it_broadcasts() -> None:
+    for shape in ((3,), (1, 3), (2, 1)):
+        with pytest.raises(ShapeError, match="one shape"):
+            F.mse_loss(ta.ones(2, 3), ta.ones(*shape))
+
+
+def test_a_key_that_one_head_sees_stays_when_another_key_is_wiped() -> None:
+    """NaN in a key hidden from all heads; beside it a key that only head 0 may see."""
+    module = nn.MultiHeadAttention(4, 4, 4, 4, 2).to(ta.float64)
+    rng = rng_of(31)
+    x = signed(rng, 1, 3, 4)
+    mask = np.ones((1, 2, 3, 3), bool)
+    mask[:, 1, :, 1] = False
+    mask[..., 2] = False
+    clean, poisoned = x.copy(), x.copy()
+    clean[0, 2], poisoned[0, 2] = 0.0, np.nan
+    queries = ta.tensor(signed(rng, 1, 3, 4))
+    outputs = [module(queries, *[ta.tensor(a)] * 2, mask=mask) for a in (clean, poisoned)]
+    assert_same(outputs[1].numpy(), outputs[0].numpy())
+    assert (module.attention_weights.numpy()[0, 0, :, 1] > 0).all()
+
+
+@pytest.mark.parametrize("hidden", [{}, {"valid_lens": [2, 3]}, {"is_causal": True}])
+def test_recorded_weights_are_softmax_of_scaled_products(hidden: dict[str, Any]) -> None:
+    rng = rng_of(32)
+    q, k, v = (signed(rng, 2, 2, 4, 9) for _ in range(3))
+    seen = np.ones((2, 1, 4, 4), bool)
+    if "valid_lens" in hidden:
+        seen = np.arange(4) < np.array([2, 3]).reshape(2, 1, 1, 1)
+    if "is_causal" in hidden:
+        seen = np.tri(4, dtype=bool)
+    for scale in (None, 0.7):
+        out, weights = F.scaled_dot_product_attention(
+            *map(ta.tensor, (q, k, v)), scale=scale, return_weights=True, **hidden
+        )
+        powers = np.exp(q @ k.swapaxes(-1, -2) * (1 / 3 if scale is None else scale)) * seen
+        expected = powers / powers.sum(axis=-1, keepdims=True)
+        assert_close(weights.numpy(), expected, 1e-14)
+        assert_close(out.numpy(), expected @ v, 1e-14)
+
+
+def test_samples_of_attention_do_not_broadcast() -> None:
+    """One query for three samples of keys: NumPy would repeat it in silence."""
+    q, k = ta.ones(1, 2, 4), ta.ones(3, 2, 4)
+    for arguments in ((q, k, k), (k, q, k), (k, k, q)):
+        with pytest.raises(ShapeError, match="same samples"):
+            F.scaled_dot_product_attention(*arguments)
+
+
+def test_a_width_that_is_no_multiple_of_the_heads_is_named_at_once() -> None:
+    for call in (
+        lambda: nn.MultiHeadAttention(7, 7, 7, 7, 2),
+        lambda: nn.MultiHeadedAttention(2, 7),
+        lambda: F.transpose_qkv(ta.ones(1, 2, 7), 2),
+    ):
+        with pytest.raises(ShapeError, match="7 cannot be split into 2 heads"):
+            call()
+
+
+def test_a_copy_of_attention_has_not_been_called() -> None:
+    for module in (nn.DotProductAttention(), nn.MultiHeadedAttention(2, 4)):
+        x = ta.ones(1, 2, 4)
+        module(x, x, x)
+        with pytest.raises(AttributeError, match="before the first call"):
+            copy.deepcopy(module).attention_weights  # noqa: B018
+        assert module.attention_weights.shape[-2:] == (2, 2)
+
+
+@pytest.mark.parametrize("kind", [nn.PositionalEncoding, nn.LearnedPositionalEncoding])
+def test_dropout_of_positions_drops_the_sum(kind: Any) -> None:
+    module = kind(4, 1.0, 8)
+    assert_all_zero(module(ta.ones(2, 3, 4)).numpy())
+    assert (module.eval()(ta.ones(2, 3, 4)).numpy() != 0).any()
+
+
+def test_starting_values_are_as_large_as_they_should_be() -> None:
+    ta.manual_seed(0)
+    weight = nn.Parameter(np.empty((60, 140), np.float32))
+    spread = {
+        "learned positions": (nn.LearnedPositionalEncoding(50, 0.0, 80).weight, 0.02),
+        "xavier": (nn.init.xavier_uniform_(weight, gain=2.0), 2 * (6 / 200 / 3) ** 0.5),
+    }
+    for tensor, deviation in spread.values():
+        assert abs(tensor.numpy().std() / deviation - 1) < 0.05
+    nn.init.normal_(weight, mean=3.0, std=0.5)
+    assert abs(weight.numpy().std() / 0.5 - 1) < 0.05
+    assert abs(weight.numpy().mean() - 3) < 0.05
+    table = nn.Embedding(5, 3, padding_idx=2).weight.numpy()
+    assert_all_zero(table[2])
+    assert (np.delete(table, 2, axis=0) != 0).all()
+
+
+def test_clipping_leaves_a_gradient_that_somebody_holds() -> None:
+    x = leaf([3.0, 4.0])
+    (x * 10).sum().backward()
+    held = x.grad.detach()
+    optim.clip_grad_norm_([x], 1.0)
+    assert held.tolist() == [10, 10]
+    assert abs(np.linalg.norm(x.grad.numpy()) - 1) < 1e-6
+
+
+def test_backward_with_create_graph_may_be_followed_by_another() -> None:
+    x = leaf(2.0)
+    y = x * x * x
+    y.backward(create_graph=True)
+    assert ta.grad(x.grad, x, retain_graph=True)[0].item() == 12
+    y.backward()
+    assert x.grad.item() == 24
+
+
+def test_a_leaf_s_own_gradient_has_its_dtype() -> None:
+    x = leaf([1.0, 2.0], np.float64)
+    x.backward(ta.ones(2, dtype=ta.float32))
+    assert x.grad.dtype == np.float64
+
+
+def test_the_full_check_names_the_element_that_is_nan() -> None:
+    @ta.op
+    def double(x):
+        return x * 2
+
+    @double.vjp("x")
+    def _(grad):
+        return np.where(np.arange(len(grad)) == 1, np.nan, grad * 2)
+
+    with pytest.raises(GradcheckError, match=r"output 0\[1\] / d input 0\[0\].*nan|0\[1\].*nan"):
+        ta.gradcheck(double, [leaf([1.0, 2.0, 3.0], np.float64)])
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_the_attention_kernel_is_given_nothing_that_does_not_fit(dtype: Any) -> None:
+    """Compiled code would read beside the arrays and answer with garbage."""
+    right = [(2, 3, 4, 6), (2, 3, 5, 6), (2, 3, 5, 7)]
+    for place, shape in [(1, (2, 3, 5, 8)), (0, (2, 3, 4, 9)), (2, (2, 3, 4, 7)), (1, (1, 3, 5, 6)),
+                         (2, (2, 1, 5, 7)), (0, (2, 6, 4, 6))]:  # fmt: skip
+        shapes = [*right[:place], shape, *right[place + 1 :]]
+        arrays = [ta.ones(*s, dtype=dtype) for s in shapes]
+        with pytest.raises(ShapeError, match="attention: queries"):
+            ops.attention(*arrays, limits=None, mask=None, scale=1.0)

@@ -13,6 +13,7 @@ from test_table import DIFFERENTIABLE, call, row_test, tensors_of
 
 import tinyattn as ta
 from tinyattn import functional as F
+from tinyattn import kernels
 
 # Rows that are not named keep nothing. "more" are arrays that are neither input nor output: masks
 # and lengths, statistics of a row, the weights of attention, the results on the way of those rows
@@ -118,16 +119,25 @@ def test_only_rows_that_exist_are_listed() -> None:
     assert set(KEPT) <= {row.name for row in DIFFERENTIABLE}
 
 
-@pytest.mark.parametrize("dtype", [ta.float32, ta.float64])
-def test_memory_of_attention_is_its_weights(dtype: Any) -> None:
-    """Beside queries, keys and values (views of the inputs): one array of B H Q K numbers."""
-    q, k, v = (ta.randn(2, 3, 8, 4, dtype=dtype, requires_grad=True) for _ in range(3))
-    for p in (0.0, 0.5):
-        out = F.scaled_dot_product_attention(q, k, v, dropout_p=p)
-        own = [
-            a for a in kept_by((out,)) if not any(np.shares_memory(a, x._data) for x in (q, k, v))
-        ]
-        assert sum(array.nbytes for array in own) == 2 * 3 * 8 * 8 * np.dtype(dtype).itemsize
+def own_memory_of_attention(keys: int, dtype: Any, p: float) -> int:
+    """Bytes kept beside queries, keys, values and the output: B 2, H 3, Q 8, d 4."""
+    q = ta.randn(2, 3, 8, 4, dtype=dtype, requires_grad=True)
+    k, v = (ta.randn(2, 3, keys, 4, dtype=dtype, requires_grad=True) for _ in range(2))
+    out = F.scaled_dot_product_attention(q, k, v, dropout_p=p)
+    others = [x._data for x in (q, k, v, out)]
+    own = [a for a in kept_by((out,)) if not any(np.shares_memory(a, x) for x in others)]
+    return sum(array.nbytes for array in own)
+
+
+@pytest.mark.parametrize("p", [0.0, 0.5])
+def test_memory_of_attention(p: float) -> None:
+    """At most the weights, once; the compiled kernel keeps no array of queries by keys at all."""
+    for keys in (8, 80):
+        assert own_memory_of_attention(keys, ta.float64, p) <= 2 * 3 * 8 * keys * 8
+    if kernels.jitted() is not None:
+        assert own_memory_of_attention(8, ta.float32, p) == own_memory_of_attention(
+            80, ta.float32, p
+        )
 
 
 def test_what_is_not_differentiated_is_not_kept() -> None:

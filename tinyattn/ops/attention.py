@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from .. import kernels
 from ..backend import Array
+from ..errors import ShapeError
 from ..kernels import in_order
 from ..kernels.reference import visible
 from ..op import op
@@ -28,6 +29,13 @@ def attention(
     q (B, H, Q, d), k (B, H, K, d), v (B, H, K, e) -> (B, H, Q, e); limits and mask as in
     `masked_softmax`; p and seed as in `dropout`.
     """
+    # The compiled kernel checks nothing, and would read beside what it was given.
+    fits = q.shape[:2] == k.shape[:2] == v.shape[:2] and q.shape[-1] == k.shape[-1]
+    if not fits or k.shape[2] != v.shape[2]:
+        raise ShapeError(
+            f"attention: queries {q.shape}, keys {k.shape} and values {v.shape} must agree in "
+            "samples and heads, queries and keys in width, keys and values in number"
+        )
     return kernels.attention(q, k, v, limits, mask, scale, p, seed)
 
 

@@ -19,14 +19,14 @@ from .shape import expand, permute, reshape
 
 def swap(x: Any) -> Any:
     """The last two dimensions exchanged."""
-    if not isinstance(x, TensorBase):
+    if not isinstance(x, TensorBase.full):
         return x.swapaxes(-1, -2)
     return permute(x, dims=(*range(x.ndim - 2), x.ndim - 1, x.ndim - 2))
 
 
 def rows(x: Any) -> Any:
     """All leading dimensions merged into one: (..., D) -> (N, D)."""
-    if not isinstance(x, TensorBase):
+    if not isinstance(x, TensorBase.full):
         return x if x.ndim == 2 else x.reshape(math.prod(x.shape[:-1]), x.shape[-1])
     return reshape(x, target=(math.prod(x.shape[:-1]), x.shape[-1]))
 

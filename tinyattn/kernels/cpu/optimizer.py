@@ -25,7 +25,7 @@ def adam_flat(parameter, grad, m, v, numbers):
 
 @lru_cache(maxsize=16)
 def step_numbers(
-    kind: type, rate: float, beta1: float, beta2: float, eps: float, decay: float,
+    dtype: np.dtype, rate: float, beta1: float, beta2: float, eps: float, decay: float,
     decoupled: bool, step: int,
 ) -> tuple[Any, ...]:  # fmt: skip
     """What all parameters of a step share."""
@@ -40,7 +40,7 @@ def step_numbers(
         1 / math.sqrt(1 - beta2**step),
         eps,
     )
-    return tuple(kind(number) for number in numbers)
+    return tuple(dtype.type(number) for number in numbers)
 
 
 def adam(
@@ -62,5 +62,5 @@ def adam(
         return reference.adam(parameter, grad, m, v, *settings)
     adam_flat(
         parameter.reshape(-1), ready(grad).reshape(-1), m.reshape(-1), v.reshape(-1),
-        step_numbers(parameter.dtype.type, *settings),
+        step_numbers(parameter.dtype, *settings),
     )  # fmt: skip
