@@ -15,7 +15,7 @@ from common import rng_of
 from stand_in.blas import INVALID_VALUE, Library
 
 from tinyattn.errors import DeviceError
-from tinyattn.kernels import cublas
+from tinyattn.kernels.gpu import cublas
 
 
 @pytest.fixture

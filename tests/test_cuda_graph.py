@@ -16,7 +16,8 @@ import tinyattn as ta
 from tinyattn import functional as F
 from tinyattn import nn, optim
 from tinyattn.errors import DtypeError, GraphError, ShapeError
-from tinyattn.kernels import cublas, reference
+from tinyattn.kernels import reference
+from tinyattn.kernels.gpu import cublas
 
 
 @pytest.fixture

@@ -1,7 +1,7 @@
 """The op table once more, on "cuda": on a strict stand-in for CuPy, or with `-m gpu` on a GPU.
 
 The same rows and samples as in test_table.py. What runs is the whole route of a GPU: CuPy's
-functions, kernels/gpu.py with its launches, and the .cu kernels, which the stand-in compiles for
+functions, kernels/gpu with its launches, and the .cu kernels, which the stand-in compiles for
 the host.
 """
 

@@ -61,7 +61,7 @@ class Captured:
         self.kept: list[Any] = []  # what the graph reads and nobody else may hold any more
         self.replays: list[Callable[[], None]] = []  # what Python has to do before each launch
         self.outputs: Any = None
-        from .kernels.cublas import Handle
+        from .kernels.gpu.cublas import Handle
 
         self.wait(xp.cuda.get_current_stream(), self.stream)
         with xp.cuda.using_allocator(self.pool.malloc), self.stream:

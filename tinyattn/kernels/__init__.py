@@ -47,9 +47,9 @@ def cuda_kernels() -> ModuleType:
 
 def cuda_lists() -> ModuleType:
     """The module of CUDA kernels that work on many arrays at once."""
-    from . import gpu_lists
+    from .gpu import lists
 
-    return gpu_lists
+    return lists
 
 
 def dispatched(name: str) -> Callable[..., Any]:

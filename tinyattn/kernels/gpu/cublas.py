@@ -16,9 +16,9 @@ from typing import Any
 
 import numpy as np
 
-from ..backend import Array, namespace
-from ..errors import DeviceError
-from .gpu import in_c_order
+from ...backend import Array, namespace
+from ...errors import DeviceError
+from .launch import in_c_order
 
 PLAIN, TRANSPOSED = 0, 1  # cublasOperation_t
 HALF, COMPUTE_32F, DEFAULT_ALGORITHM = 2, 68, -1  # cudaDataType_t, cublasComputeType_t, ...Algo_t

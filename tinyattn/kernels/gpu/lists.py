@@ -13,9 +13,9 @@ from typing import Any
 
 import numpy as np
 
-from .. import backend
-from ..backend import Array, namespace, to_device
-from .gpu import SCALARS, function, in_c_order
+from ... import backend
+from ...backend import Array, namespace, to_device
+from .launch import SCALARS, function, in_c_order
 
 CHUNK = 4096  # elements of a block, as in optimizer.cu
 THREADS = 256
