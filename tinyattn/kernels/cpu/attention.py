@@ -210,8 +210,9 @@ def attention_heads(q, k, v, hiding, scale, drop, odd, out, tops, sums, first_he
     """q (B, Q, H, d), k (B, K, H, d), v (B, K, H, e) -> out (B, Q, H, e), tops and sums (B, H, Q):
     the largest score of each query, and the sum of exp(score - largest).
 
-    hiding: limits, mask, whether there is a mask. drop: p and what `dropping` returns. odd: whether
-    NaN or inf may stand where some queries look and others may not. Heads are counted through all
+    hiding: limits, mask, whether there is a mask. drop: p and what `dropping` returns. odd: True if
+    NaN or inf may stand where some queries look and others may not, else None, and then the code
+    for it is not compiled. Heads are counted through all
     samples, and worked on from `first_head` to before `last_head`.
     """
     limits, mask, use_mask = hiding
@@ -236,7 +237,7 @@ def attention_heads(q, k, v, hiding, scale, drop, odd, out, tops, sums, first_he
         pack(k, b, h, n, ONE, packed_k)
         packed_k[n : up_to(n, 4)] = ZERO
         pack_tiles(v, b, h, 0, n, ONE, packed_v)
-        if odd:
+        if odd is not None:
             without_odd(packed_v)
         for q0 in range(0, queries, wide):
             count = min(wide, queries - q0)
@@ -257,7 +258,7 @@ def attention_heads(q, k, v, hiding, scale, drop, odd, out, tops, sums, first_he
                 drop_columns(live, columns, (head * queries + q0) * keys + k0, keys, drop)
                 scores[height:padded] = ZERO
                 add_product(packed_v[k0 // tall, :, :padded], scores, mixed, columns)
-                if odd:
+                if odd is not None:
                     for i in range(height):
                         for j in range(count):
                             if sees(mask, use_mask, b, h, q0 + j, k0 + i, limit[q0 + j]):
@@ -345,7 +346,7 @@ def attention_backward_heads(
         pack_tiles(grad, b, h, 0, queries, ONE, column_grad)
         pack_tiles(k, b, h, 0, n, ONE, column_k)
         pack_tiles(v, b, h, 0, n, ONE, column_v)
-        if odd:
+        if odd is not None:
             without_odd(row_k)
             without_odd(column_q)
             without_odd(column_grad)
@@ -371,7 +372,7 @@ def attention_backward_heads(
                 live = weights[:count, :length]
                 if use_mask or k0 + length > least:
                     hide_rows(live, mask, use_mask, b, h, q0, k0, limit_here)
-                if odd:
+                if odd is not None:
                     blank_hidden(dscores, mask, use_mask, b, h, q0, k0, limit_here, length)
                 for j in range(count):
                     query = q0 + j
@@ -380,14 +381,14 @@ def attention_backward_heads(
                         sums[b, h, query], tiles == 1, means[query], drop,
                         (head * queries + query) * keys + k0, kept, parts,
                     )  # fmt: skip
-                if odd:
+                if odd is not None:
                     blank_hidden(weights, mask, use_mask, b, h, q0, k0, limit_here, length)
                     blank_hidden(dscores, mask, use_mask, b, h, q0, k0, limit_here, length)
                 weights[count:rows], dscores[count:rows] = ZERO, ZERO
                 add_product(column_grad[block, :, :rows], weights, sum_v[tile], columns)
                 add_product(column_q[block, :, :rows], dscores, sum_k[tile], columns)
                 add_product(dscores[:rows, :height], row_k[k0 : k0 + height], sum_q, d16)
-                if odd:
+                if odd is not None:
                     for j in range(count):
                         query = q0 + j
                         for i in range(length):
@@ -409,13 +410,13 @@ def heads_inside(x: np.ndarray) -> np.ndarray:
     return ready(x.swapaxes(1, 2))
 
 
-def differs_by_query(limits: Any, mask: Any) -> bool:
-    return mask is not None or (limits is not None and limits.shape[1] > 1)
-
-
-def finite(*arrays: np.ndarray) -> bool:
+def odd_among(limits: Any, mask: Any, *arrays: np.ndarray) -> bool | None:
+    """What the loops take as `odd`."""
+    if mask is None and (limits is None or limits.shape[1] == 1):
+        return None  # all queries of a sample see the same keys
     with np.errstate(all="ignore"):  # a sum is finite only if every element is
-        return all(np.isfinite(float(array.sum())) for array in arrays)
+        finite = all(np.isfinite(float(array.sum())) for array in arrays)
+    return None if finite else True
 
 
 def attention(
@@ -432,7 +433,7 @@ def attention(
     arguments = (
         heads_inside(q), heads_inside(k), heads_inside(v), hidden(limits, mask),
         q.dtype.type(scale), (p, *dropping(p, seed, q.dtype)),
-        differs_by_query(limits, mask) and not finite(v), out, tops, sums,
+        odd_among(limits, mask, v), out, tops, sums,
     )  # fmt: skip
     in_parts(batch * heads, q.size * k.shape[2], partial(attention_heads, *arguments))
     return out.swapaxes(1, 2), (out, tops, sums)
@@ -444,7 +445,7 @@ def attention_backward(
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:  # fmt: skip
     if not isinstance(saved, tuple):
         return reference.attention_backward(grad, q, k, v, limits, mask, scale, p, seed, saved)
-    odd = differs_by_query(limits, mask) and not finite(grad, q, k, v)
+    odd = odd_among(limits, mask, grad, q, k, v)
     out, tops, sums = (ready(part) for part in saved)
     grad, q, k, v = (heads_inside(x) for x in (grad, q, k, v))
     dq, dk, dv = (np.empty(x.shape, x.dtype) for x in (q, k, v))

@@ -42,7 +42,7 @@ def exp(x):
     return ((p * (r * r) + r) + ONE) * half * other
 
 
-@jit
+@jit(inline="always")
 def largest(row, lanes):
     """The maximum of a row, NaN left out; LANES at a time, which become vector instructions."""
     lanes[:] = MINUS_INF
@@ -68,7 +68,7 @@ def sum_of_parts(sums):
     return total
 
 
-@jit
+@jit(inline="always")
 def total_of(row, sums):
     """The sum of a row in float64. Element j always goes to partial sum j modulo LANES, so that
     zeros behind the end, or leaving them away, change no bit."""
@@ -82,7 +82,7 @@ def total_of(row, sums):
     return sum_of_parts(sums)
 
 
-@jit
+@jit(inline="always")
 def dot(a, b, sums):
     """The sum of products of two rows, like `total_of`."""
     sums[:] = 0.0
