@@ -87,6 +87,24 @@ def test_number_of_threads_changes_no_bit(case):
             assert x.tobytes() == y.tobytes()
 
 
+@compiled
+def test_number_of_threads_changes_no_bit_of_other_kernels():
+    """Dropout, relu, LayerNorm and Adam, on arrays large enough to be divided."""
+    results = []
+    for number in (1, 2, 3):
+        ta.set_num_threads(number)
+        ta.manual_seed(3)
+        x = ta.randn(700, 1001, requires_grad=True)
+        weight, bias = (ta.randn(1001, requires_grad=True) for _ in range(2))
+        out = F.dropout(F.relu(F.layer_norm(x, (1001,), weight, bias)), 0.3)
+        out.backward(ta.randn(700, 1001))
+        adam = ta.optim.Adam([x, weight, bias])
+        gradients = [t.grad.numpy().tobytes() for t in (x, weight, bias)]
+        adam.step()
+        results.append([out.numpy().tobytes(), *gradients, x.numpy().tobytes()])
+    assert results[0] == results[1] == results[2]
+
+
 def peak(function):
     """The most bytes that NumPy held for a call, beyond what it held before."""
     function()
@@ -102,7 +120,8 @@ def peak(function):
 @compiled
 @pytest.mark.parametrize("options", [{}, {"is_causal": True}, {"dropout_p": 0.1}])
 def test_memory_is_linear_in_the_length(options):
-    """Forward and backward, graph and all: no array of queries by keys is made."""
+    """Forward and backward, graph, scratch and all: no array of queries by keys is made."""
+    ta.set_num_threads(1)  # each has scratch of its own
     peaks = []
     for length in (512, 1024, 2048):
         leaves, gradient = inputs(1, 2, length, length, 16)
@@ -114,6 +133,7 @@ def test_memory_is_linear_in_the_length(options):
 
 @compiled
 def test_memory_of_a_module_is_linear_in_the_length():
+    ta.set_num_threads(1)
     attention = nn.MultiHeadAttention(16, 16, 16, 16, 2, dropout=0.1)
     peaks = []
     for length in (512, 1024, 2048):

@@ -1,9 +1,9 @@
 """How many threads one kernel runs on.
 
-Matrix products are NumPy's, and have the threads of its BLAS. Attention, where it is enough work to
-be worth it, is divided among as many: by default the number in OMP_NUM_THREADS or
-OPENBLAS_NUM_THREADS, else the cores this process may use. Each head is worked on by one thread, so
-results do not depend on the number, to the last bit.
+Matrix products are NumPy's, and have the threads of its BLAS. Attention, dropout, relu, LayerNorm
+and Adam, where they are enough work to be worth it, are divided among as many: by default the
+number in OMP_NUM_THREADS or OPENBLAS_NUM_THREADS, else the cores this process may use. Nothing is
+summed across threads, so results do not depend on their number, to the last bit.
 
 The threads are Python's own, which sleep while there is nothing to do. They survive `fork` (a child
 starts its own) and many threads of the caller, where OpenMP's end in a hang or an abort.

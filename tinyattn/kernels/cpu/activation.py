@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import math
+from functools import partial
 
 import numpy as np
 
+from ...threads import in_parts
 from .compiler import jit, ready
 
 
@@ -22,13 +24,15 @@ def erf(x: np.ndarray) -> np.ndarray:
 
 
 @jit
-def relu_backward_flat(grad, out, result):
+def relu_backward_flat(grad, out, result, first, last):
     zero = grad.dtype.type(0)
+    grad, out, result = grad[first:last], out[first:last], result[first:last]
     for i in range(len(grad)):
         result[i] = zero if out[i] <= zero else grad[i]
 
 
 def relu_backward(grad: np.ndarray, out: np.ndarray) -> np.ndarray:
     result = np.empty(out.shape, out.dtype)
-    relu_backward_flat(ready(grad).reshape(-1), ready(out).reshape(-1), result.reshape(-1))
+    arguments = (ready(grad).reshape(-1), ready(out).reshape(-1), result.reshape(-1))
+    in_parts(out.size, 2 * out.size, partial(relu_backward_flat, *arguments))
     return result

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import numpy as np
 
+from ...threads import in_parts
 from .. import reference
 from ..reference import drop_threshold
 from .compiler import jit, ready
@@ -29,10 +31,11 @@ def hash_of(index, low, high):
 
 
 @jit
-def dropout_flat(x, factor, threshold, low, high, out):
+def dropout_flat(x, factor, threshold, low, high, out, first, last):
     zero = factor - factor
+    x, out = x[first:last], out[first:last]
     for i in range(len(x)):
-        out[i] = x[i] * factor if hash_of(i, low, high) >= threshold else zero
+        out[i] = x[i] * factor if hash_of(first + i, low, high) >= threshold else zero
 
 
 def dropping(p: float, seed: int, dtype: np.dtype) -> tuple[Any, ...]:
@@ -49,5 +52,6 @@ def dropout(x: np.ndarray, p: float, seed: int) -> np.ndarray:
     if p >= 1 or not x.size:
         return reference.dropout(x, p, seed)
     out = np.empty(x.shape, x.dtype)
-    dropout_flat(ready(x).reshape(-1), *dropping(p, seed, x.dtype), out.reshape(-1))
+    arguments = (ready(x).reshape(-1), *dropping(p, seed, x.dtype), out.reshape(-1))
+    in_parts(x.size, 2 * x.size, partial(dropout_flat, *arguments))
     return out

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import math
+from functools import partial
 from typing import Any
 
 import numpy as np
 
+from ...threads import in_parts
 from .. import reference
 from .compiler import FAST_SUMS, jit, ready, rows, rows_of_new
 
 
 @jit(fastmath=FAST_SUMS)
-def layer_norm_rows(x, weight, bias, eps, out, means, inv_stds):
+def layer_norm_rows(x, weight, bias, eps, out, means, inv_stds, first, last):
     columns = x.shape[1]
+    x, out = x[first:last], out[first:last]
+    means, inv_stds = means[first:last], inv_stds[first:last]
     for i in range(len(x)):
         total = np.float64(0)  # not 0.0, which NumPy would let a float32 narrow
         for j in range(columns):
@@ -57,7 +61,8 @@ def layer_norm(x: np.ndarray, weight: Any, bias: Any, eps: float) -> Any:
     means, inv_stds = np.empty((2, x.size // columns))
     weight = np.ones(columns, x.dtype) if weight is None else weight
     bias = np.zeros(columns, x.dtype) if bias is None else bias
-    layer_norm_rows(rows(x), ready(weight), ready(bias), eps, rows_of_new(out), means, inv_stds)
+    arguments = (rows(x), ready(weight), ready(bias), eps, rows_of_new(out), means, inv_stds)
+    in_parts(len(means), 4 * x.size, partial(layer_norm_rows, *arguments))
     shape = (*x.shape[:-1], 1)
     return out, means.reshape(shape), inv_stds.reshape(shape)
 

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import math
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any
 
 import numpy as np
 
+from ...threads import in_parts
 from .. import reference
 from .compiler import jit, ready
 
 
 @jit
-def adam_flat(parameter, grad, m, v, numbers):
+def adam_flat(parameter, grad, m, v, numbers, first, last):
     shrink, decay, beta1, rest1, beta2, rest2, rate, inv_root, eps = numbers
+    parameter, grad = parameter[first:last], grad[first:last]
+    m, v = m[first:last], v[first:last]
     for i in range(len(parameter)):
         w = parameter[i] * shrink
         g = grad[i] + decay * w
@@ -60,7 +63,8 @@ def adam(
     in_place = parameter.flags.carray and m.flags.carray and v.flags.carray
     if not (in_place and parameter.dtype is grad.dtype is m.dtype is v.dtype):
         return reference.adam(parameter, grad, m, v, *settings)
-    adam_flat(
+    arguments = (
         parameter.reshape(-1), ready(grad).reshape(-1), m.reshape(-1), v.reshape(-1),
         step_numbers(parameter.dtype, *settings),
     )  # fmt: skip
+    in_parts(parameter.size, 5 * parameter.size, partial(adam_flat, *arguments))
