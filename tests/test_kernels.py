@@ -633,6 +633,11 @@ def test_adam_first_step_with_a_zero_gradient_moves_nothing(dtype):
 # Attention
 
 
+# Queries, keys, widths: several tiles of keys and several blocks of queries backward; then forward
+# too. As plain Python these would take minutes.
+TILES = [(40, 70, 20, 9), (260, 300, 4, 5)] if os.environ.get("NUMBA_DISABLE_JIT") != "1" else []
+
+
 def exact_attention(q, k, v, seen, scale, keep):
     q, k, v = wide(q, k, v)
     weights = exact_softmax(q @ k.swapaxes(-1, -2) * scale, seen)
@@ -649,8 +654,7 @@ def test_attention_and_its_backward(dtype, p):
         (3, 5, 4, 7),
         (6, 33, 8, 3),
         (4, 17, 5, 5),
-        (40, 70, 20, 9),  # several tiles of keys, several blocks of queries backward
-        (260, 300, 4, 5),  # and forward, and several tiles of keys backward
+        *TILES,
     ):
         shape = (2, 3, queries, keys)
         q, k = (signed(rng, 2, 3, n, width).astype(dtype) for n in (queries, keys))
