@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import inspect
 import json
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -151,6 +152,8 @@ def main() -> None:
     print_counts()
     print_mutation()
     if options.errors:
+        if find_spec("torch") is None:
+            raise SystemExit("--errors compares with PyTorch: pip install torch==2.13.0")
         print_errors()
 
 

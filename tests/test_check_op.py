@@ -198,3 +198,14 @@ def test_an_output_that_stays_alive() -> None:
 
     with pytest.raises(GradcheckError, match="stays alive"):
         check_op(hoarding, samples())
+
+
+def test_samples_are_argument_tuples_and_there_is_at_least_one():
+    def cube(x):
+        return x * x * x
+
+    with pytest.raises(ValueError, match="at least one sample"):
+        check_op(cube, [])
+    for samples in (ta.randn(3), [ta.randn(3)]):
+        with pytest.raises(TypeError, match="a list of argument tuples"):
+            check_op(cube, samples)

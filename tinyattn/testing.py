@@ -50,6 +50,10 @@ def check_op(
         >>> from tinyattn.testing import check_op
         >>> check_op(lambda x, y: x * y.exp(), [([1.0, 2.0], 3.0), (ta.randn(2, 3), ta.randn(3))])
     """
+    if isinstance(samples, Tensor) or not all(isinstance(s, (tuple, list)) for s in samples):
+        raise TypeError("samples is a list of argument tuples, such as [(x,)] or [(x, y), (z, w)]")
+    if not samples:
+        raise ValueError("check_op needs at least one sample: with none it would prove nothing")
     rng = np.random.default_rng(seed)
     fn = converted(fn, np.float64)
     for number, sample in enumerate(samples):

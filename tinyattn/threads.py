@@ -15,6 +15,8 @@ import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
+import numpy as np
+
 
 def default_threads() -> int:
     for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
@@ -47,9 +49,10 @@ def set_num_threads(number: int) -> None:
         1
     """
     global _number
-    if isinstance(number, bool) or not isinstance(number, int) or number < 1:
+    whole = isinstance(number, (int, np.integer)) and not isinstance(number, bool)
+    if not whole or number < 1:
         raise ValueError(f"the number of threads must be an integer >= 1, got {number!r}")
-    _number = number
+    _number = int(number)
     forget_pool()
 
 
@@ -66,12 +69,12 @@ if hasattr(os, "register_at_fork"):
 def in_parts(count: int, work: float, function: Callable[[int, int], object]) -> None:
     """function(first, last) over range(count), divided among threads if `work` is worth it.
 
-    work: about how many multiplications there are; a million take some 50 us, and handing a part to
-    another thread takes as long.
+    work: about how many multiplications there are. Half a million, the least of a part, take as
+    long as handing it to another thread does.
     """
     global _pool
-    parts = min(_number, count)
-    if parts < 2 or work < 1e6:
+    parts = min(_number, count, int(work / 5e5))
+    if parts < 2:
         function(0, count)
         return
     if _pool is None:
