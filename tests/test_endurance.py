@@ -89,10 +89,14 @@ def test_training_without_the_garbage_collector_does_not_grow(no_gc: None, steps
     ta.manual_seed(0)
     model, ids = encoder(0.1), batches(0)
     train(model, ids, 100)
-    before, memory = living(), resident()
-    train(model, ids, steps)
-    assert living() == before
-    assert resident() - memory < 2 * 2**20
+    before, growth = living(), []
+    while not growth or (growth[-1] >= 2 * 2**20 and len(growth) < 3):
+        # A leak grows every time; a heap that other tests have left in pieces settles once.
+        memory = resident()
+        train(model, ids, steps)
+        growth.append(resident() - memory)
+        assert living() == before
+    assert growth[-1] < 2 * 2**20, growth
 
 
 # Threads, forks, processes
