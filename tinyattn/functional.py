@@ -13,7 +13,7 @@ import numpy as np
 
 from . import masks, ops, random
 from .backend import namespace
-from .checks import one_dim, require_float
+from .checks import one_dim, require_float, sizes_of
 from .errors import DeviceError, DtypeError, ShapeError
 from .faults import require_range
 from .kernels import cuda_kernels, reference
@@ -291,6 +291,48 @@ def sequence_mask(x: Tensor, valid_lens: Any, value: float = 0) -> Tensor:
         )
     keep = keep.to(x.device).reshape(*keep.shape, *(1,) * (x.ndim - 2))
     return ops.where(keep, x, value)
+
+
+def pack_padded_sequence(x: Tensor, valid_lens: Any) -> Tensor:
+    """The first valid_lens[b] rows of each sample, one after another: x (B, L, ...) -> (N, ...).
+
+    N is the sum of valid_lens (B,). What works on single positions, such as Linear, LayerNorm or a
+    feed-forward network, gives the same on packed rows and spends nothing on padding; multi-head
+    attention takes them together with valid_lens. `pad_packed_sequence` is the way back.
+
+    Differs from PyTorch's function of this name, which returns an object with the rows of all
+    samples interleaved step by step, as recurrent networks read them.
+
+        >>> x = ta.tensor([[1, 2, 0], [3, 0, 0]])
+        >>> F.pack_padded_sequence(x, valid_lens=[2, 1])
+        tensor([1, 2, 3])
+    """
+    if not isinstance(x, Tensor):
+        raise TypeError(f"x must be a Tensor, got {type(x).__name__}")
+    if x.ndim < 2:
+        raise ShapeError(f"pack_padded_sequence takes (B, L, ...), got shape {x.shape}")
+    return ops.pack(x, lengths=masks.sample_lens(valid_lens, *x.shape[:2]))
+
+
+def pad_packed_sequence(x: Tensor, valid_lens: Any, length: int | None = None) -> Tensor:
+    """Undo `pack_padded_sequence`: x (N, ...) -> (B, length, ...), zeros behind each sample's end.
+
+    length: the longest of valid_lens by default.
+
+        >>> F.pad_packed_sequence(ta.tensor([1, 2, 3]), valid_lens=[2, 1])
+        tensor([[1, 2],
+                [3, 0]])
+    """
+    if not isinstance(x, Tensor):
+        raise TypeError(f"x must be a Tensor, got {type(x).__name__}")
+    if not x.ndim:
+        raise ShapeError("pad_packed_sequence takes (N, ...), got a tensor without dimensions")
+    lengths = masks.packed_lens(valid_lens, len(x))
+    longest = int(lengths.max(initial=0))
+    length = longest if length is None else sizes_of([length])[0]
+    if length < longest:
+        raise ShapeError(f"length {length} is less than the longest sequence, {longest}")
+    return ops.unpack(x, lengths=lengths, length=length)
 
 
 def scaled_dot_product_attention(

@@ -108,6 +108,25 @@ def checked_lens(valid_lens: Any, num_keys: int) -> Array:
     return array.astype(np.int64)
 
 
+def sample_lens(valid_lens: Any, batch: int, length: int) -> np.ndarray:
+    """valid_lens as int64 (B,) on the host, for samples (B, L)."""
+    lengths = to_device(checked_lens(valid_lens, length), "cpu")
+    if lengths.shape != (batch,):
+        raise ShapeError(f"{batch} samples need valid_lens ({batch},), got {lengths.shape}")
+    return lengths
+
+
+def packed_lens(valid_lens: Any, total: int) -> np.ndarray:
+    """valid_lens as int64 (B,) on the host, for sequences that fill `total` rows together."""
+    lengths = to_device(checked_lens(valid_lens, total), "cpu")
+    if lengths.ndim != 1 or lengths.sum() != total:
+        raise ShapeError(
+            f"packed sequences of {total} rows need valid_lens (B,) with that sum, got shape "
+            f"{lengths.shape} with sum {lengths.sum()}"
+        )
+    return lengths
+
+
 def first_bad(array: Array, bad: Array) -> str:
     index = tuple(int(i[0]) for i in bad.nonzero())
     return f"{array[index].item()} at index {index[0] if len(index) == 1 else index}"

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from ..backend import Array, matrix_product, namespace, scatter_add
+from .packing import pack, reach, unpack
 from .sums import in_order, wide
 
 
@@ -302,6 +303,56 @@ def attention_backward(
         weighted_sum(dscores.swapaxes(-1, -2), q, limits, mask, transposed=True),
         weighted_sum(drop(weights).swapaxes(-1, -2), grad, limits, mask, transposed=True),
     )
+
+
+def packed_attention(
+    q: Array,
+    k: Array,
+    v: Array,
+    lengths: np.ndarray,
+    causal: bool,
+    scale: float,
+    p: float,
+    seed: int,
+) -> tuple[Array, Array]:
+    """Attention within each of the sequences that lie one after another in q, k, v (N, H, d).
+
+    The output (N, H, e), and the weights (B, H, L, L) of the padded computation.
+    """
+    q, k, v = (padded_heads(x, lengths) for x in (q, k, v))
+    limits = packed_limits(lengths, causal, namespace(q))
+    out, weights = attention(q, k, v, limits, None, scale, p, seed)
+    return pack(out.swapaxes(1, 2), lengths), weights
+
+
+def packed_attention_backward(
+    grad: Any,
+    q: Any,
+    k: Any,
+    v: Any,
+    lengths: np.ndarray,
+    causal: bool,
+    scale: float,
+    p: float,
+    seed: int,
+    weights: Array | None,
+) -> tuple[Any, Any, Any]:
+    grad, q, k, v = (padded_heads(x, lengths) for x in (grad, q, k, v))
+    limits = packed_limits(lengths, causal, namespace(getattr(q, "_data", q)))
+    gradients = attention_backward(grad, q, k, v, limits, None, scale, p, seed, weights)
+    dq, dk, dv = (pack(x.swapaxes(1, 2), lengths) for x in gradients)
+    return dq, dk, dv
+
+
+def padded_heads(x: Any, lengths: np.ndarray) -> Any:
+    """(N, H, d) -> (B, H, L, d), zeros behind the end of each sequence."""
+    return unpack(x, lengths, int(lengths.max(initial=0))).swapaxes(1, 2)
+
+
+def packed_limits(lengths: np.ndarray, causal: bool, xp: Any) -> Array:
+    """(B, L|1): how many keys each query sees."""
+    limits = lengths[:, None]
+    return xp.asarray(np.minimum(limits, reach(lengths)) if causal else limits)
 
 
 def sum_rows(x: Array) -> Array:

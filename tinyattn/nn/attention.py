@@ -16,7 +16,7 @@ from typing import Any
 
 from .. import functional as F
 from .. import masks, ops, random
-from ..errors import ShapeError
+from ..errors import MaskError, ShapeError
 from ..tensor import Tensor
 from .layers import Dropout, Linear, check_size
 from .module import Module
@@ -65,6 +65,21 @@ def check_qkv(queries: Any, keys: Any, values: Any) -> None:
     F.same_kind("attention", **named)
 
 
+def check_packed(queries: Any, keys: Any, values: Any) -> None:
+    """Three Tensors (N, D) that agree in N, dtype and device."""
+    named = {"queries": queries, "keys": keys, "values": values}
+    for name, x in named.items():
+        F.tensor_of(x, name)
+    if not queries.ndim == keys.ndim == values.ndim == 2 or not (
+        len(queries) == len(keys) == len(values)
+    ):
+        raise ShapeError(
+            "packed queries, keys and values are (N, D) with one N, got "
+            f"{queries.shape}, {keys.shape}, {values.shape}"
+        )
+    F.same_kind("attention", **named)
+
+
 class DotProductAttention(Attention):
     """softmax(q k^T / sqrt(d)) v for queries and keys of one width d.
 
@@ -96,27 +111,20 @@ class DotProductAttention(Attention):
         hidden = masks.canonical(shape, valid_lens, mask, device=queries.device)
         keys, values = F.without_hidden(shape, hidden, keys, values)
         q, k, v = queries.unsqueeze(1), keys.unsqueeze(1), values.unsqueeze(1)
+        limits, seen = hidden
+        options = softmax_options(q.shape[-1], self.dropout)
+        out = ops.attention(q, k, v, limits=limits, mask=seen, **options)
         # A copy: queries and keys may be the caller's own, and be written to before anyone looks.
-        copies = (q.detach().clone(), k.detach().clone())
-        out, weights = attend(q, k, v, hidden, self.dropout)
-        self._last_weights = lambda: weights(*copies).squeeze(1)
+        q, k = q.detach().clone(), k.detach().clone()
+        scale = options["scale"]
+        self._last_weights = lambda: F.attention_weights(q, k, limits, seen, scale).squeeze(1)
         return out.squeeze(1)
 
 
-def attend(
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    hidden: tuple[Any, Any],
-    dropout: Dropout,
-) -> tuple[Tensor, Callable[[Tensor, Tensor], Tensor]]:
-    """Scaled dot-product attention of (B, H, N, d), and a function of q and k for its weights."""
+def softmax_options(width: int, dropout: Dropout) -> dict[str, Any]:
+    """What the ops of attention take besides masks: 1 / sqrt(d), and dropout of the weights."""
     p = dropout.p if dropout.training else 0.0
-    limits, seen = hidden
-    scale = 1 / math.sqrt(q.shape[-1])
-    seed = random.dropout_seed() if p else 0
-    out = ops.attention(q, k, v, limits=limits, mask=seen, scale=scale, p=p, seed=seed)
-    return out, lambda q, k: F.attention_weights(q, k, limits, seen, scale)
+    return {"scale": 1 / math.sqrt(width), "p": p, "seed": random.dropout_seed() if p else 0}
 
 
 class AdditiveAttention(Attention):
@@ -173,6 +181,8 @@ class MultiHeadAttention(Attention):
 
     Call: queries (B, Q, query_size), keys (B, K, key_size), values (B, K, value_size),
     valid_lens (B,) or (B, Q), mask, is_causal -> (B, Q, num_hiddens).
+    Or packed, for self-attention: queries, keys and values (N, size), valid_lens (B,) with sum N,
+    is_causal -> (N, num_hiddens); see `functional.pack_padded_sequence`.
 
     Source: Vaswani et al., 2017; the d2l book, "Multi-Head Attention". Differs from
     nn.MultiheadAttention of PyTorch: its boolean masks mean the opposite.
@@ -200,14 +210,7 @@ class MultiHeadAttention(Attention):
 
     def split(self, x: Tensor) -> Tensor:
         """(B, N, D) -> (B, H, N, d): the heads as a dimension of their own."""
-        batch, n, width = x.shape
-        x = x.reshape(batch, n, self.num_heads, width // self.num_heads)  # (B, N, H, d)
-        return x.permute(0, 2, 1, 3)
-
-    def merge(self, x: Tensor) -> Tensor:
-        """(B, H, N, d) -> (B, N, D)."""
-        batch, heads, n, width = x.shape
-        return x.permute(0, 2, 1, 3).reshape(batch, n, heads * width)
+        return x.reshape(*x.shape[:-1], self.num_heads, -1).swapaxes(1, 2)
 
     def forward(
         self,
@@ -218,16 +221,54 @@ class MultiHeadAttention(Attention):
         mask: Any = None,
         is_causal: bool = False,
     ) -> Tensor:
+        if isinstance(queries, Tensor) and queries.ndim == 2 and valid_lens is not None:
+            return self.forward_packed(queries, keys, values, valid_lens, mask, is_causal)
         check_qkv(queries, keys, values)
         shape = (len(queries), self.num_heads, queries.shape[1], keys.shape[1])  # (B, H, Q, K)
         hidden = masks.canonical(shape, valid_lens, mask, is_causal, queries.device)
         keys, values = F.without_hidden(shape, hidden, keys, values)
         q, k, v = self.W_q(queries), self.W_k(keys), self.W_v(values)
-        q, k, v = self.split(q), self.split(k), self.split(v)
-        heads, weights = attend(q, k, v, hidden, self.dropout)
-        q, k = q.detach(), k.detach()
-        self._last_weights = lambda: weights(q, k)
-        return self.W_o(self.merge(heads))
+        limits, seen = hidden
+        options = softmax_options(q.shape[-1] // self.num_heads, self.dropout)
+        heads = ops.multi_head_attention(
+            q, k, v, heads=self.num_heads, limits=limits, mask=seen, **options
+        )
+        q, k, scale = q.detach(), k.detach(), options["scale"]
+        self._last_weights = lambda: F.attention_weights(
+            self.split(q), self.split(k), limits, seen, scale
+        )
+        return self.W_o(heads)
+
+    def forward_packed(
+        self,
+        queries: Tensor,
+        keys: Tensor,
+        values: Tensor,
+        valid_lens: Any,
+        mask: Any,
+        is_causal: bool,
+    ) -> Tensor:
+        """Self-attention of packed sequences (N, D), of which each sees itself alone."""
+        check_packed(queries, keys, values)
+        if mask is not None:
+            raise MaskError("packed sequences have no padding to be masked; mask must be None")
+        lengths = masks.packed_lens(valid_lens, len(queries))
+        q, k, v = self.W_q(queries), self.W_k(keys), self.W_v(values)
+        options = softmax_options(q.shape[-1] // self.num_heads, self.dropout)
+        heads = ops.packed_attention(
+            q, k, v, heads=self.num_heads, lengths=lengths, causal=is_causal, **options
+        )
+        q, k, scale = q.detach(), k.detach(), options["scale"]
+
+        def weights() -> Tensor:
+            longest = int(lengths.max(initial=0))
+            padded = [ops.unpack(x, lengths=lengths, length=longest) for x in (q, k)]
+            shape = (len(lengths), self.num_heads, longest, longest)
+            limits, _ = masks.canonical(shape, lengths, None, is_causal, q.device)
+            return F.attention_weights(*map(self.split, padded), limits, None, scale)
+
+        self._last_weights = weights
+        return self.W_o(heads)
 
 
 class MultiHeadedAttention(MultiHeadAttention):

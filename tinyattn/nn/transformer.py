@@ -6,7 +6,8 @@ import copy
 from collections.abc import Callable
 from typing import Any
 
-from ..errors import ShapeError
+from .. import functional as F
+from ..errors import MaskError, ShapeError
 from ..tensor import Tensor
 from .layers import GELU, Dropout, LayerNorm, Linear, ReLU, check_size
 from .module import Module, ModuleList
@@ -69,7 +70,8 @@ class EncoderLayer(Module):
     size: the width D. self_attn: a module called as (x, x, x, mask=, valid_lens=), such as
     MultiHeadedAttention. feed_forward: a module of one Tensor.
 
-    Call: x (B, N, D), mask, valid_lens -> (B, N, D).
+    Call: x (B, N, D), mask, valid_lens -> (B, N, D); or packed, x (N, D), valid_lens -> (N, D), see
+    `functional.pack_padded_sequence`.
     """
 
     def __init__(
@@ -90,7 +92,8 @@ class EncoderLayer(Module):
         )
 
     def forward(self, x: Tensor, mask: Any = None, valid_lens: Any = None) -> Tensor:
-        if x.ndim != 3 or x.shape[-1] != self.size:
+        packed = x.ndim == 2 and valid_lens is not None
+        if not (packed or x.ndim == 3) or x.shape[-1] != self.size:
             raise ShapeError(f"this encoder layer takes x (B, N, {self.size}), got {x.shape}")
 
         def attend(y: Tensor) -> Tensor:
@@ -103,7 +106,12 @@ class EncoderLayer(Module):
 class Encoder(Module):
     """N copies of a layer, each with its own starting values, and with pre-norm a last norm.
 
-    Call: x (B, N, D), mask, valid_lens -> (B, N, D).
+    skip_padding: compute at the first valid_lens[b] positions of each sample only, which for samples
+        of very different lengths saves much of the time; the output is zero behind them. (PyTorch's
+        TransformerEncoder does so by itself, but in evaluation only.) What is computed is the same;
+        without it the output behind the end of a sample is what that sample's padding turned into.
+
+    Call: x (B, N, D), mask, valid_lens -> (B, N, D), and as EncoderLayer.
 
         >>> layer = nn.EncoderLayer(
         ...     32, nn.MultiHeadedAttention(4, 32), nn.PositionwiseFeedForward(32, 64))
@@ -111,13 +119,22 @@ class Encoder(Module):
         (3, 5, 32)
     """
 
-    def __init__(self, layer: EncoderLayer, N: int) -> None:
+    def __init__(self, layer: EncoderLayer, N: int, skip_padding: bool = False) -> None:
         super().__init__()
         self.layers = clones(layer, N)
+        self.skip_padding = skip_padding
         first = layer.sublayer[0]
         self.norm = LayerNorm(layer.size, eps=first.norm.eps) if first.order == "pre" else None
 
     def forward(self, x: Tensor, mask: Any = None, valid_lens: Any = None) -> Tensor:
+        if not self.skip_padding or valid_lens is None or x.ndim != 3:
+            return self.run(x, mask, valid_lens)
+        if mask is not None:
+            raise MaskError("an encoder with skip_padding takes valid_lens (B,) and no mask")
+        packed = F.pack_padded_sequence(x, valid_lens)
+        return F.pad_packed_sequence(self.run(packed, None, valid_lens), valid_lens, x.shape[1])
+
+    def run(self, x: Tensor, mask: Any, valid_lens: Any) -> Tensor:
         for layer in self.layers:
             x = layer(x, mask=mask, valid_lens=valid_lens)
         return x if self.norm is None else self.norm(x)

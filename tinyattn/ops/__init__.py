@@ -4,7 +4,7 @@
 """
 
 from .activation import erf, gelu, gelu_tanh, relu, sigmoid
-from .attention import attention, weighted_sum
+from .attention import attention, multi_head_attention, packed_attention, weighted_sum
 from .dropout import dropout
 from .elementwise import (
     abs,
@@ -43,6 +43,7 @@ from .elementwise import (
 from .embedding import embedding
 from .linear import linear, matmul
 from .normalization import layer_norm
+from .packing import pack, unpack
 from .reduction import all, any, argmax, argmin, max, mean, min, std, sum, sum_to, var
 from .shape import (
     cat,
@@ -104,8 +105,11 @@ __all__ = [
     "min",
     "minimum",
     "mul",
+    "multi_head_attention",
     "neg",
     "not_equal",
+    "pack",
+    "packed_attention",
     "permute",
     "plain_index",
     "pow",
@@ -123,6 +127,7 @@ __all__ = [
     "sum_to",
     "tanh",
     "transfer",
+    "unpack",
     "var",
     "weighted_sum",
     "where",

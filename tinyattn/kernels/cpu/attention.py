@@ -13,9 +13,10 @@ Keys behind the limit of a sample are not looked at, which for padded batches sa
 
 Forward holds scores as (keys, queries): maximum and sum of a query then run down a column, and all
 columns are done at once by vector instructions. Backward, which needs neither, holds (queries,
-keys). Arrays come in as (B, N, H, d), the order in which projections of (B, N, H * d) lie in memory
-anyway. Packed copies of one head are padded with zeros to multiples of four and of LANES, which is
-what `add_product` needs; zeros add nothing.
+keys). Arrays come in as (N, H, d), the samples one after another: the order in which projections
+(B, N, H * d) lie in memory anyway, and packed sequences too. `starts` (B + 1,) say where each
+sample begins and the last one ends. Packed copies of one head are padded with zeros to multiples of
+four and of LANES, which is what `add_product` needs; zeros add nothing.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ import numpy as np
 
 from ...threads import in_parts
 from .. import reference
+from ..packing import reach
 from .compiler import hidden, jit, ready
 from .dropout import dropping, hash_of
 from .products import add_product, up_to
@@ -39,43 +41,53 @@ BACKWARD_QUERIES, BACKWARD_KEYS = 32, 256
 
 
 @jit
-def pack(x, b, h, count, factor, out):
-    """out (count, d) = factor * one head of x."""
+def pack(x, h, first, count, factor, out):
+    """out (count, d) = factor * one head of x, from row `first` on."""
     for i in range(count):
-        for c in range(x.shape[3]):
-            out[i, c] = x[b, i, h, c] * factor
+        for c in range(x.shape[2]):
+            out[i, c] = x[first + i, h, c] * factor
 
 
 @jit
-def pack_tiles(x, b, h, first, count, factor, out):
-    """out (tiles, d, width) = factor * one head of x, transposed within each tile, from row
-    `first` on; zeros behind the last."""
+def pack_tiles(x, h, first, count, factor, out):
+    """out (tiles, d, width) = the same, transposed within each tile; zeros behind the last."""
     width = out.shape[2]
     for start in range(0, count, width):
         tile, length = out[start // width], min(width, count - start)
         for j in range(length):
-            for c in range(x.shape[3]):
-                tile[c, j] = x[b, first + start + j, h, c] * factor
+            for c in range(x.shape[2]):
+                tile[c, j] = x[first + start + j, h, c] * factor
         tile[:, length:] = ZERO
 
 
 @jit
-def unpack_tiles(tiles, b, h, count, out):
-    """The way back, for `count` rows from the first on."""
+def unpack_tiles(tiles, h, first, count, out):
+    """The way back."""
     width = tiles.shape[2]
     for start in range(0, count, width):
         tile = tiles[start // width]
         for j in range(min(width, count - start)):
-            for c in range(out.shape[3]):
-                out[b, start + j, h, c] = tile[c, j]
+            for c in range(out.shape[2]):
+                out[first + start + j, h, c] = tile[c, j]
 
 
 @jit
 def limits_of(limits, b, keys, out):
-    """How many keys each query of a sample sees."""
+    """How many keys each query of a sample sees; returns the most."""
     row = limits[b % limits.shape[0]]
+    most = 0
     for j in range(len(out)):
         out[j] = min(row[j if len(row) > 1 else 0], keys)
+        most = max(most, out[j])
+    return most
+
+
+@jit
+def longest(starts):
+    most = 0
+    for b in range(len(starts) - 1):
+        most = max(most, starts[b + 1] - starts[b])
+    return most
 
 
 @jit
@@ -206,37 +218,40 @@ def online_softmax(scores, columns, top, total, mixed, higher, shift):
 
 
 @jit
-def attention_heads(q, k, v, hiding, scale, drop, odd, out, tops, sums, first_head, last_head):
-    """q (B, Q, H, d), k (B, K, H, d), v (B, K, H, e) -> out (B, Q, H, e), tops and sums (B, H, Q):
-    the largest score of each query, and the sum of exp(score - largest).
+def attention_heads(
+    q, k, v, starts, hiding, scale, drop, odd, out, tops, sums, first_head, last_head
+):
+    """q (Q, H, d), k (K, H, d), v (K, H, e) -> out (Q, H, e), tops and sums (H, Q): the largest
+    score of each query, and the sum of exp(score - largest).
 
-    hiding: limits, mask, whether there is a mask. drop: p and what `dropping` returns. odd: True if
-    NaN or inf may stand where some queries look and others may not, else None, and then the code
-    for it is not compiled. Heads are counted through all
-    samples, and worked on from `first_head` to before `last_head`.
+    starts: of the queries, and of the keys. hiding: limits, mask, whether there is a mask. drop: p
+    and what `dropping` returns. odd: True if NaN or inf may stand where some queries look and
+    others may not, else None, and then the code for it is not compiled. Heads are counted through
+    all samples, and worked on from `first_head` to before `last_head`.
     """
+    query_starts, key_starts = starts
     limits, mask, use_mask = hiding
-    _, queries, heads, d = q.shape
-    keys, e = v.shape[1], v.shape[3]
-    wide = min(FORWARD_QUERIES, up_to(queries, LANES))
-    tall = min(FORWARD_KEYS, up_to(keys, 4))
-    packed_k = np.zeros((up_to(keys, 4), up_to(d, 4)), np.float32)
-    packed_v = np.zeros(((keys + tall - 1) // tall, up_to(e, 4), tall), np.float32)
+    heads, d, e = q.shape[1], q.shape[2], v.shape[2]
+    most_queries, most_keys = longest(query_starts), longest(key_starts)
+    wide = min(FORWARD_QUERIES, up_to(most_queries, LANES))
+    tall = min(FORWARD_KEYS, up_to(most_keys, 4))
+    packed_k = np.zeros((up_to(most_keys, 4), up_to(d, 4)), np.float32)
+    packed_v = np.zeros(((most_keys + tall - 1) // tall, up_to(e, 4), tall), np.float32)
     packed_q = np.zeros((1, up_to(d, 4), wide), np.float32)
     scores = np.empty((tall, wide), np.float32)
     mixed = np.empty((up_to(e, 4), wide), np.float32)
     top, higher, shift = np.empty((3, wide), np.float32)
     total = np.empty(wide)
-    limit = np.empty(queries, np.int64)
-    n = 0  # how many keys any query of the sample sees
+    room = np.empty(most_queries, np.int64)
     for head in range(first_head, last_head):
         b, h = head // heads, head % heads
-        if head == first_head or h == 0:
-            limits_of(limits, b, keys, limit)
-            _, n = least_and_most(limit)
-        pack(k, b, h, n, ONE, packed_k)
+        start, queries = query_starts[b], query_starts[b + 1] - query_starts[b]
+        key_start, keys = key_starts[b], key_starts[b + 1] - key_starts[b]
+        limit = room[:queries]
+        n = limits_of(limits, b, keys, limit)
+        pack(k, h, key_start, n, ONE, packed_k)
         packed_k[n : up_to(n, 4)] = ZERO
-        pack_tiles(v, b, h, 0, n, ONE, packed_v)
+        pack_tiles(v, h, key_start, n, ONE, packed_v)
         if odd is not None:
             without_odd(packed_v)
         for q0 in range(0, queries, wide):
@@ -244,7 +259,7 @@ def attention_heads(q, k, v, hiding, scale, drop, odd, out, tops, sums, first_he
             columns = up_to(count, LANES)
             limit_here = limit[q0 : q0 + count]
             least, most = least_and_most(limit_here)
-            pack_tiles(q, b, h, q0, count, scale, packed_q)
+            pack_tiles(q, h, start + q0, count, scale, packed_q)
             top[:], total[:], mixed[:] = MINUS_INF, 0.0, ZERO
             for k0 in range(0, most, tall):
                 height = min(tall, most - k0)
@@ -255,17 +270,19 @@ def attention_heads(q, k, v, hiding, scale, drop, odd, out, tops, sums, first_he
                 if use_mask or k0 + height > least:
                     hide_columns(live, mask, use_mask, b, h, q0, k0, limit_here)
                 online_softmax(live, columns, top, total, mixed, higher, shift)
-                drop_columns(live, columns, (head * queries + q0) * keys + k0, keys, drop)
+                first = (head * most_queries + q0) * most_keys + k0
+                drop_columns(live, columns, first, most_keys, drop)
                 scores[height:padded] = ZERO
                 add_product(packed_v[k0 // tall, :, :padded], scores, mixed, columns)
                 if odd is not None:
                     for i in range(height):
                         for j in range(count):
                             if sees(mask, use_mask, b, h, q0 + j, k0 + i, limit[q0 + j]):
-                                add_odd(mixed[:e, j], v[b, k0 + i, h], scores[i, j])
+                                add_odd(mixed[:e, j], v[key_start + k0 + i, h], scores[i, j])
             for j in range(count):
-                tops[b, h, q0 + j] = top[j] if top[j] > MINUS_INF else ZERO
-                sums[b, h, q0 + j] = total[j]
+                row = start + q0 + j
+                tops[h, row] = top[j] if top[j] > MINUS_INF else ZERO
+                sums[h, row] = total[j]
                 if total[j] != 0.0:
                     inverse = np.float32(1.0 / total[j])
                 elif sees_any(mask, use_mask, b, h, q0 + j, limit[q0 + j]):
@@ -273,7 +290,7 @@ def attention_heads(q, k, v, hiding, scale, drop, odd, out, tops, sums, first_he
                 else:
                     inverse = ZERO
                 for c in range(e):
-                    out[b, q0 + j, h, c] = mixed[c, j] * inverse
+                    out[row, h, c] = mixed[c, j] * inverse
 
 
 @jit(inline="always")
@@ -306,20 +323,22 @@ def softmax_backward_row(row, drow, length, top, total, whole, mean, drop, start
 
 @jit
 def attention_backward_heads(
-    grad, q, k, v, out, hiding, scale, drop, odd, tops, sums, dq, dk, dv, first_head, last_head
-):
-    """The gradients of q, k and v; all (B, N, H, d) but tops and sums, the rest as forward."""
+    grad, q, k, v, out, starts, hiding, scale, drop, odd, tops, sums, dq, dk, dv, first_head,
+    last_head,
+):  # fmt: skip
+    """The gradients of q, k and v; all (N, H, d) but tops and sums, the rest as forward."""
+    query_starts, key_starts = starts
     limits, mask, use_mask = hiding
-    _, queries, heads, d = q.shape
-    keys, e = v.shape[1], v.shape[3]
-    tall = min(BACKWARD_QUERIES, up_to(queries, 4))
-    wide = min(BACKWARD_KEYS, up_to(keys, LANES))
-    blocks, tiles = (queries + tall - 1) // tall, (keys + wide - 1) // wide
+    heads, d, e = q.shape[1], q.shape[2], v.shape[2]
+    most_queries, most_keys = longest(query_starts), longest(key_starts)
+    tall = min(BACKWARD_QUERIES, up_to(most_queries, 4))
+    wide = min(BACKWARD_KEYS, up_to(most_keys, LANES))
+    blocks, tiles = (most_queries + tall - 1) // tall, (most_keys + wide - 1) // wide
     d4, e4, d16 = up_to(d, 4), up_to(e, 4), up_to(d, LANES)
     # Most arrays twice: once for the products that sum over their rows, once for the others.
-    row_q = np.zeros((up_to(queries, 4), d4), np.float32)
-    row_grad = np.zeros((up_to(queries, 4), e4), np.float32)
-    row_k = np.zeros((up_to(keys, 4), d16), np.float32)
+    row_q = np.zeros((up_to(most_queries, 4), d4), np.float32)
+    row_grad = np.zeros((up_to(most_queries, 4), e4), np.float32)
+    row_k = np.zeros((up_to(most_keys, 4), d16), np.float32)
     column_q = np.zeros((blocks, d4, tall), np.float32)
     column_grad = np.zeros((blocks, e4, tall), np.float32)
     column_k = np.zeros((tiles, d4, wide), np.float32)
@@ -330,22 +349,22 @@ def attention_backward_heads(
     weights = np.empty((tall, wide), np.float32)
     dscores = np.empty((tall, wide), np.float32)
     kept, parts = np.empty(wide, np.float32), np.empty(LANES)
-    means = np.zeros(queries, np.float32)
-    limit = np.empty(queries, np.int64)
-    n = 0  # how many keys any query of the sample sees
+    means = np.zeros(most_queries, np.float32)
+    room = np.empty(most_queries, np.int64)
     for head in range(first_head, last_head):
         b, h = head // heads, head % heads
-        if head == first_head or h == 0:
-            limits_of(limits, b, keys, limit)
-            _, n = least_and_most(limit)
-        pack(q, b, h, queries, scale, row_q)
-        pack(grad, b, h, queries, ONE, row_grad)
-        pack(k, b, h, n, ONE, row_k)
+        start, queries = query_starts[b], query_starts[b + 1] - query_starts[b]
+        key_start, keys = key_starts[b], key_starts[b + 1] - key_starts[b]
+        limit = room[:queries]
+        n = limits_of(limits, b, keys, limit)
+        pack(q, h, start, queries, scale, row_q)
+        pack(grad, h, start, queries, ONE, row_grad)
+        pack(k, h, key_start, n, ONE, row_k)
         row_k[n : up_to(n, 4)] = ZERO
-        pack_tiles(q, b, h, 0, queries, scale, column_q)
-        pack_tiles(grad, b, h, 0, queries, ONE, column_grad)
-        pack_tiles(k, b, h, 0, n, ONE, column_k)
-        pack_tiles(v, b, h, 0, n, ONE, column_v)
+        pack_tiles(q, h, start, queries, scale, column_q)
+        pack_tiles(grad, h, start, queries, ONE, column_grad)
+        pack_tiles(k, h, key_start, n, ONE, column_k)
+        pack_tiles(v, h, key_start, n, ONE, column_v)
         if odd is not None:
             without_odd(row_k)
             without_odd(column_q)
@@ -355,7 +374,7 @@ def attention_backward_heads(
             for j in range(queries):
                 total = np.float64(0)
                 for c in range(e):
-                    total += np.float64(row_grad[j, c]) * out[b, j, h, c]
+                    total += np.float64(row_grad[j, c]) * out[start + j, h, c]
                 means[j] = total
         for q0 in range(0, queries, tall):
             block, count = q0 // tall, min(tall, queries - q0)
@@ -377,9 +396,9 @@ def attention_backward_heads(
                 for j in range(count):
                     query = q0 + j
                     softmax_backward_row(
-                        weights[j, :columns], dscores[j, :columns], length, tops[b, h, query],
-                        sums[b, h, query], tiles == 1, means[query], drop,
-                        (head * queries + query) * keys + k0, kept, parts,
+                        weights[j, :columns], dscores[j, :columns], length,
+                        tops[h, start + query], sums[h, start + query], tiles == 1, means[query],
+                        drop, (head * most_queries + query) * most_keys + k0, kept, parts,
                     )  # fmt: skip
                 if odd is not None:
                     blank_hidden(weights, mask, use_mask, b, h, q0, k0, limit_here, length)
@@ -390,24 +409,32 @@ def attention_backward_heads(
                 add_product(dscores[:rows, :height], row_k[k0 : k0 + height], sum_q, d16)
                 if odd is not None:
                     for j in range(count):
-                        query = q0 + j
+                        row = start + q0 + j
                         for i in range(length):
-                            if sees(mask, use_mask, b, h, query, k0 + i, limit[query]):
+                            if sees(mask, use_mask, b, h, q0 + j, k0 + i, limit[q0 + j]):
                                 ds = dscores[j, i]
-                                add_odd(sum_v[tile, :e, i], grad[b, query, h], weights[j, i])
-                                add_odd(sum_k[tile, :d, i], q[b, query, h], ds * scale)
-                                add_odd(sum_q[j, :d], k[b, k0 + i, h], ds)
+                                add_odd(sum_v[tile, :e, i], grad[row, h], weights[j, i])
+                                add_odd(sum_k[tile, :d, i], q[row, h], ds * scale)
+                                add_odd(sum_q[j, :d], k[key_start + k0 + i, h], ds)
             for j in range(count):
                 for c in range(d):
-                    dq[b, q0 + j, h, c] = sum_q[j, c] * scale
-        unpack_tiles(sum_k, b, h, n, dk)
-        unpack_tiles(sum_v, b, h, n, dv)
-        dk[b, n:, h], dv[b, n:, h] = ZERO, ZERO
+                    dq[start + q0 + j, h, c] = sum_q[j, c] * scale
+        unpack_tiles(sum_k, h, key_start, n, dk)
+        unpack_tiles(sum_v, h, key_start, n, dv)
+        dk[key_start + n : key_start + keys, h] = ZERO
+        dv[key_start + n : key_start + keys, h] = ZERO
 
 
-def heads_inside(x: np.ndarray) -> np.ndarray:
-    """(B, H, N, d) -> (B, N, H, d) as the loops take it, a copy only if it does not lie so."""
-    return ready(x.swapaxes(1, 2))
+def rows_of_heads(x: np.ndarray) -> np.ndarray:
+    """(B, H, N, d) -> (B * N, H, d) as the loops take it, a copy only if it does not lie so."""
+    x = ready(x.swapaxes(1, 2))
+    return x.reshape(-1, *x.shape[2:])
+
+
+def even_starts(q: np.ndarray, k: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Where samples begin that are all of one length."""
+    queries, keys = (ready(np.arange(len(x) + 1) * x.shape[2]) for x in (q, k))
+    return queries, keys
 
 
 def odd_among(limits: Any, mask: Any, *arrays: np.ndarray) -> bool | None:
@@ -426,17 +453,13 @@ def attention(
     """The output, and for backward itself and each query's maximum and sum."""
     if q.dtype != np.float32 or p >= 1 or not (q.size and k.size and v.size):
         return reference.attention(q, k, v, limits, mask, scale, p, seed)
-    batch, heads, queries, _ = q.shape
-    out = np.empty((batch, queries, heads, v.shape[-1]), q.dtype)
-    tops = np.empty((batch, heads, queries), q.dtype)
-    sums = np.empty((batch, heads, queries))
-    arguments = (
-        heads_inside(q), heads_inside(k), heads_inside(v), hidden(limits, mask),
-        q.dtype.type(scale), (p, *dropping(p, seed, q.dtype)),
-        odd_among(limits, mask, v), out, tops, sums,
+    saved = forward(
+        rows_of_heads(q), rows_of_heads(k), rows_of_heads(v), even_starts(q, k),
+        hidden(limits, mask), scale, (p, *dropping(p, seed, q.dtype)), odd_among(limits, mask, v),
+        q.size * k.shape[2],
     )  # fmt: skip
-    in_parts(batch * heads, q.size * k.shape[2], partial(attention_heads, *arguments))
-    return out.swapaxes(1, 2), (out, tops, sums)
+    batch, heads, queries, _ = q.shape
+    return saved[0].reshape(batch, queries, heads, -1).swapaxes(1, 2), saved
 
 
 def attention_backward(
@@ -445,14 +468,77 @@ def attention_backward(
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:  # fmt: skip
     if not isinstance(saved, tuple):
         return reference.attention_backward(grad, q, k, v, limits, mask, scale, p, seed, saved)
-    odd = odd_among(limits, mask, grad, q, k, v)
+    gradients = backward(
+        rows_of_heads(grad), rows_of_heads(q), rows_of_heads(k), rows_of_heads(v),
+        even_starts(q, k), hidden(limits, mask), scale, (p, *dropping(p, seed, q.dtype)),
+        odd_among(limits, mask, grad, q, k, v), saved, 2 * q.size * k.shape[2],
+    )  # fmt: skip
+    dq, dk, dv = (
+        gradient.reshape(len(x), x.shape[2], x.shape[1], x.shape[3]).swapaxes(1, 2)
+        for gradient, x in zip(gradients, (q, k, v), strict=True)
+    )
+    return dq, dk, dv
+
+
+def forward(
+    q: np.ndarray, k: np.ndarray, v: np.ndarray, starts: tuple[np.ndarray, np.ndarray], hiding: Any,
+    scale: float, drop: Any, odd: bool | None, work: float,
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:  # fmt: skip
+    """out (Q, H, e), tops and sums: what `attention_heads` makes, on as many threads as pay."""
+    heads = q.shape[1]
+    out = np.empty((len(q), heads, v.shape[2]), q.dtype)
+    tops, sums = np.empty((heads, len(q)), q.dtype), np.empty((heads, len(q)))
+    arguments = (q, k, v, starts, hiding, q.dtype.type(scale), drop, odd, out, tops, sums)
+    in_parts((len(starts[0]) - 1) * heads, work, partial(attention_heads, *arguments))
+    return out, tops, sums
+
+
+def backward(
+    grad: np.ndarray, q: np.ndarray, k: np.ndarray, v: np.ndarray,
+    starts: tuple[np.ndarray, np.ndarray], hiding: Any, scale: float, drop: Any, odd: bool | None,
+    saved: tuple[np.ndarray, ...], work: float,
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:  # fmt: skip
+    """The gradients of q, k and v, in their shapes."""
     out, tops, sums = (ready(part) for part in saved)
-    grad, q, k, v = (heads_inside(x) for x in (grad, q, k, v))
     dq, dk, dv = (np.empty(x.shape, x.dtype) for x in (q, k, v))
     arguments = (
-        grad, q, k, v, out, hidden(limits, mask), q.dtype.type(scale),
-        (p, *dropping(p, seed, q.dtype)), odd, tops, sums, dq, dk, dv,
+        grad, q, k, v, out, starts, hiding, q.dtype.type(scale), drop, odd, tops, sums, dq, dk, dv,
     )  # fmt: skip
-    heads = partial(attention_backward_heads, *arguments)
-    in_parts(q.shape[0] * q.shape[2], 2 * q.size * k.shape[1], heads)
-    return dq.swapaxes(1, 2), dk.swapaxes(1, 2), dv.swapaxes(1, 2)
+    in_parts((len(starts[0]) - 1) * q.shape[1], work, partial(attention_backward_heads, *arguments))
+    return dq, dk, dv
+
+
+def packed_attention(
+    q: np.ndarray, k: np.ndarray, v: np.ndarray, lengths: np.ndarray, causal: bool, scale: float,
+    p: float, seed: int,
+) -> tuple[np.ndarray, Any]:  # fmt: skip
+    """What `attention` returns, for sequences that lie one after another in q, k, v (N, H, d)."""
+    if q.dtype != np.float32 or p >= 1 or not (q.size and v.size):
+        return reference.packed_attention(q, k, v, lengths, causal, scale, p, seed)
+    limits = reach(lengths) if causal else None
+    saved = forward(
+        ready(q), ready(k), ready(v), packed_starts(lengths), hidden(limits, None), scale,
+        (p, *dropping(p, seed, q.dtype)), odd_among(limits, None, v), q.size * lengths.mean(),
+    )  # fmt: skip
+    return saved[0], saved
+
+
+def packed_attention_backward(
+    grad: np.ndarray, q: np.ndarray, k: np.ndarray, v: np.ndarray, lengths: np.ndarray,
+    causal: bool, scale: float, p: float, seed: int, saved: Any,
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:  # fmt: skip
+    if not isinstance(saved, tuple):
+        settings = (lengths, causal, scale, p, seed)
+        return reference.packed_attention_backward(grad, q, k, v, *settings, saved)
+    limits = reach(lengths) if causal else None
+    return backward(
+        ready(grad), ready(q), ready(k), ready(v), packed_starts(lengths), hidden(limits, None),
+        scale, (p, *dropping(p, seed, q.dtype)), odd_among(limits, None, grad, q, k, v), saved,
+        2 * q.size * lengths.mean(),
+    )  # fmt: skip
+
+
+def packed_starts(lengths: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Where sequences begin that lie one after another, of any lengths."""
+    starts = ready(np.concatenate([[0], np.cumsum(lengths)]))
+    return starts, starts

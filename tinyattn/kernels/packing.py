@@ -1,0 +1,38 @@
+"""Packed sequences: the rows of all samples one after another, without the padding between them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ..backend import Array, namespace
+
+
+def rows_kept(lengths: np.ndarray, length: int, xp: Any) -> Array:
+    """Where the rows before each sample's length stand among all (B * length)."""
+    return xp.asarray(np.flatnonzero(np.arange(length) < lengths[:, None]))
+
+
+def pack(x: Any, lengths: np.ndarray) -> Any:
+    """x (B, L, ...) -> (sum of lengths, ...)."""
+    xp = namespace(x)
+    if hasattr(xp, "pack"):  # x is a Tensor, and this the op that records itself
+        return xp.pack(x, lengths=lengths)
+    batch, length, *rest = x.shape
+    return x.reshape(batch * length, *rest)[rows_kept(lengths, length, xp)]
+
+
+def unpack(x: Any, lengths: np.ndarray, length: int) -> Any:
+    """x (sum of lengths, ...) -> (B, length, ...), zeros where nothing was."""
+    xp = namespace(x)
+    if hasattr(xp, "unpack"):
+        return xp.unpack(x, lengths=lengths, length=length)
+    out = xp.zeros((len(lengths) * length, *x.shape[1:]), x.dtype)
+    out[rows_kept(lengths, length, xp)] = x
+    return out.reshape(len(lengths), length, *x.shape[1:])
+
+
+def reach(lengths: np.ndarray) -> np.ndarray:
+    """(1, longest): how many keys each query of a causal sequence sees."""
+    return np.arange(1, lengths.max(initial=0) + 1)[None]
