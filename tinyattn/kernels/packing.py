@@ -31,8 +31,3 @@ def unpack(x: Any, lengths: np.ndarray, length: int) -> Any:
     out = xp.zeros((len(lengths) * length, *x.shape[1:]), x.dtype)
     out[rows_kept(lengths, length, xp)] = x
     return out.reshape(len(lengths), length, *x.shape[1:])
-
-
-def reach(lengths: np.ndarray) -> np.ndarray:
-    """(1, longest): how many keys each query of a causal sequence sees."""
-    return np.arange(1, lengths.max(initial=0) + 1)[None]

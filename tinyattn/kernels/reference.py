@@ -10,12 +10,13 @@ share, so on Tensors they record themselves: that is how fused ops have derivati
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
 from ..backend import Array, matrix_product, namespace, scatter_add
-from .packing import pack, reach, unpack
+from .packing import pack, unpack
 from .sums import in_order, wide
 
 
@@ -305,54 +306,79 @@ def attention_backward(
     )
 
 
-def packed_attention(
-    q: Array,
-    k: Array,
-    v: Array,
-    lengths: np.ndarray,
-    causal: bool,
+def self_attention(
+    qkv: Array,
+    heads: int,
+    lengths: np.ndarray | None,
+    limits: Array | None,
+    mask: Array | None,
     scale: float,
     p: float,
     seed: int,
-) -> tuple[Array, Array]:
-    """Attention within each of the sequences that lie one after another in q, k, v (N, H, d).
+    attend: Callable[..., tuple[Array, Any]] = attention,
+) -> tuple[Array, Any]:
+    """`attend` with queries, keys and values side by side, qkv (B, N, 3 D) -> (B, N, D).
 
-    The output (N, H, e), and the weights (B, H, L, L) of the padded computation.
+    With lengths (B,) qkv (N, 3 D) is packed: it holds samples one after another, of which each sees
+    itself alone.
     """
-    q, k, v = (padded_heads(x, lengths) for x in (q, k, v))
-    limits = packed_limits(lengths, causal, namespace(q))
-    out, weights = attention(q, k, v, limits, None, scale, p, seed)
-    return pack(out.swapaxes(1, 2), lengths), weights
+    q, k, v = heads_of(qkv, 3, heads, lengths)
+    limits = within(lengths, limits, namespace(qkv))
+    out, saved = attend(q, k, v, limits, mask, scale, p, seed)
+    return side_by_side([out], lengths), saved
 
 
-def packed_attention_backward(
+def self_attention_backward(
     grad: Any,
-    q: Any,
-    k: Any,
-    v: Any,
-    lengths: np.ndarray,
-    causal: bool,
+    qkv: Any,
+    heads: int,
+    lengths: np.ndarray | None,
+    limits: Array | None,
+    mask: Array | None,
     scale: float,
     p: float,
     seed: int,
-    weights: Array | None,
-) -> tuple[Any, Any, Any]:
-    grad, q, k, v = (padded_heads(x, lengths) for x in (grad, q, k, v))
-    limits = packed_limits(lengths, causal, namespace(getattr(q, "_data", q)))
-    gradients = attention_backward(grad, q, k, v, limits, None, scale, p, seed, weights)
-    dq, dk, dv = (pack(x.swapaxes(1, 2), lengths) for x in gradients)
-    return dq, dk, dv
+    saved: Any,
+    attend_backward: Callable[..., tuple[Any, Any, Any]] = attention_backward,
+) -> Any:
+    (grad,) = heads_of(grad, 1, heads, lengths)
+    q, k, v = heads_of(qkv, 3, heads, lengths)
+    limits = within(lengths, limits, namespace(getattr(qkv, "_data", qkv)))
+    gradients = attend_backward(grad, q, k, v, limits, mask, scale, p, seed, saved)
+    return side_by_side(gradients, lengths)
 
 
-def padded_heads(x: Any, lengths: np.ndarray) -> Any:
-    """(N, H, d) -> (B, H, L, d), zeros behind the end of each sequence."""
-    return unpack(x, lengths, int(lengths.max(initial=0))).swapaxes(1, 2)
+def heads_of(x: Any, parts: int, heads: int, lengths: np.ndarray | None) -> list[Any]:
+    """(B, N, parts * D), or packed, -> as many arrays (B, H, N, d)."""
+    if lengths is not None:
+        x = unpack(x, lengths, int(lengths.max(initial=0)))
+    batch, n, width = x.shape
+    x = x.reshape(batch, n, parts, heads, width // (parts * heads))
+    return [x[:, :, part].swapaxes(1, 2) for part in range(parts)]
 
 
-def packed_limits(lengths: np.ndarray, causal: bool, xp: Any) -> Array:
-    """(B, L|1): how many keys each query sees."""
-    limits = lengths[:, None]
-    return xp.asarray(np.minimum(limits, reach(lengths)) if causal else limits)
+def side_by_side(xs: Sequence[Any], lengths: np.ndarray | None) -> Any:
+    """The way back."""
+    batch, heads, n, width = xs[0].shape
+    flat = [x.swapaxes(1, 2).reshape(batch, n, heads * width) for x in xs]
+    joined = flat[0] if len(flat) == 1 else cat(flat)
+    return joined if lengths is None else pack(joined, lengths)
+
+
+def cat(xs: Sequence[Any]) -> Any:
+    """Arrays or Tensors joined along their last dimension."""
+    xp = namespace(xs[0])
+    if hasattr(xp, "concatenate"):
+        return xp.concatenate(xs, axis=-1)
+    return xp.cat(*xs, dim=xs[0].ndim - 1)
+
+
+def within(lengths: np.ndarray | None, limits: Array | None, xp: Any) -> Array | None:
+    """Limits that keep out the padding behind the end of each sample, too."""
+    if lengths is None:
+        return limits
+    limits = lengths[:, None] if limits is None else np.minimum(lengths[:, None], limits)
+    return xp.asarray(limits)
 
 
 def sum_rows(x: Array) -> Array:

@@ -16,7 +16,9 @@ from typing import Any
 
 from .. import functional as F
 from .. import masks, ops, random
+from ..backend import namespace
 from ..errors import MaskError, ShapeError
+from ..kernels import reference
 from ..tensor import Tensor
 from .layers import Dropout, Linear, check_size
 from .module import Module
@@ -210,7 +212,14 @@ class MultiHeadAttention(Attention):
 
     def split(self, x: Tensor) -> Tensor:
         """(B, N, D) -> (B, H, N, d): the heads as a dimension of their own."""
-        return x.reshape(*x.shape[:-1], self.num_heads, -1).swapaxes(1, 2)
+        batch, n, width = x.shape
+        x = x.reshape(batch, n, self.num_heads, width // self.num_heads)  # (B, N, H, d)
+        return x.permute(0, 2, 1, 3)
+
+    def merge(self, x: Tensor) -> Tensor:
+        """(B, H, N, d) -> (B, N, D)."""
+        batch, heads, n, width = x.shape
+        return x.permute(0, 2, 1, 3).reshape(batch, n, heads * width)
 
     def forward(
         self,
@@ -225,19 +234,17 @@ class MultiHeadAttention(Attention):
             return self.forward_packed(queries, keys, values, valid_lens, mask, is_causal)
         check_qkv(queries, keys, values)
         shape = (len(queries), self.num_heads, queries.shape[1], keys.shape[1])  # (B, H, Q, K)
-        hidden = masks.canonical(shape, valid_lens, mask, is_causal, queries.device)
-        keys, values = F.without_hidden(shape, hidden, keys, values)
-        q, k, v = self.W_q(queries), self.W_k(keys), self.W_v(values)
-        limits, seen = hidden
-        options = softmax_options(q.shape[-1] // self.num_heads, self.dropout)
-        heads = ops.multi_head_attention(
-            q, k, v, heads=self.num_heads, limits=limits, mask=seen, **options
-        )
+        limits, seen = masks.canonical(shape, valid_lens, mask, is_causal, queries.device)
+        keys, values = F.without_hidden(shape, (limits, seen), keys, values)
+        if queries is keys is values:
+            qkv = self.project(queries, keys, values)
+            return self.attend_to_itself(qkv, None, limits, seen)
+        q, k, v = map(self.split, (self.W_q(queries), self.W_k(keys), self.W_v(values)))
+        options = softmax_options(q.shape[-1], self.dropout)
+        heads = ops.attention(q, k, v, limits=limits, mask=seen, **options)
         q, k, scale = q.detach(), k.detach(), options["scale"]
-        self._last_weights = lambda: F.attention_weights(
-            self.split(q), self.split(k), limits, seen, scale
-        )
-        return self.W_o(heads)
+        self._last_weights = lambda: F.attention_weights(q, k, limits, seen, scale)
+        return self.W_o(self.merge(heads))
 
     def forward_packed(
         self,
@@ -248,24 +255,39 @@ class MultiHeadAttention(Attention):
         mask: Any,
         is_causal: bool,
     ) -> Tensor:
-        """Self-attention of packed sequences (N, D), of which each sees itself alone."""
+        """Self-attention of packed samples (N, D)."""
         check_packed(queries, keys, values)
         if mask is not None:
-            raise MaskError("packed sequences have no padding to be masked; mask must be None")
+            raise MaskError("packed samples hold no padding: they take valid_lens and no mask")
         lengths = masks.packed_lens(valid_lens, len(queries))
-        q, k, v = self.W_q(queries), self.W_k(keys), self.W_v(values)
-        options = softmax_options(q.shape[-1] // self.num_heads, self.dropout)
-        heads = ops.packed_attention(
-            q, k, v, heads=self.num_heads, lengths=lengths, causal=is_causal, **options
-        )
-        q, k, scale = q.detach(), k.detach(), options["scale"]
+        longest = int(lengths.max(initial=0))
+        limits, _ = masks.canonical((1, 1, longest, longest), is_causal=is_causal)
+        return self.attend_to_itself(self.project(queries, keys, values), lengths, limits, None)
+
+    def project(self, queries: Tensor, keys: Tensor, values: Tensor) -> Tensor:
+        """Projected queries, keys and values side by side, (..., 3 D): one product where it can."""
+        parts = (self.W_q, self.W_k, self.W_v)
+        biases = [part.bias for part in parts if type(part) is Linear and part.bias is not None]
+        plain = all(type(part) is Linear for part in parts) and len(biases) in (0, 3)
+        if not (plain and queries is keys is values):
+            projected = (self.W_q(queries), self.W_k(keys), self.W_v(values))
+            return ops.cat(*projected, dim=queries.ndim - 1)
+        weight = ops.cat(*(part.weight for part in parts), dim=0)
+        return F.linear(queries, weight, ops.cat(*biases, dim=0) if biases else None)
+
+    def attend_to_itself(self, qkv: Tensor, lengths: Any, limits: Any, seen: Any) -> Tensor:
+        """From projections side by side, packed if there are lengths, to the output."""
+        width = qkv.shape[-1] // 3
+        options = softmax_options(width // self.num_heads, self.dropout)
+        hiding = {"heads": self.num_heads, "lengths": lengths, "limits": limits, "mask": seen}
+        heads = ops.self_attention(qkv, **hiding, **options)
+        qkv, scale = qkv.detach(), options["scale"]
 
         def weights() -> Tensor:
-            longest = int(lengths.max(initial=0))
-            padded = [ops.unpack(x, lengths=lengths, length=longest) for x in (q, k)]
-            shape = (len(lengths), self.num_heads, longest, longest)
-            limits, _ = masks.canonical(shape, lengths, None, is_causal, q.device)
-            return F.attention_weights(*map(self.split, padded), limits, None, scale)
+            x = qkv if lengths is None else F.pad_packed_sequence(qkv, lengths)
+            q, k = self.split(x[..., :width]), self.split(x[..., width : 2 * width])
+            seen_here = reference.within(lengths, limits, namespace(q._data))
+            return F.attention_weights(q, k, seen_here, seen, scale)
 
         self._last_weights = weights
         return self.W_o(heads)

@@ -4,7 +4,7 @@
 """
 
 from .activation import erf, gelu, gelu_tanh, relu, sigmoid
-from .attention import attention, multi_head_attention, packed_attention, weighted_sum
+from .attention import attention, self_attention, weighted_sum
 from .dropout import dropout
 from .elementwise import (
     abs,
@@ -105,17 +105,16 @@ __all__ = [
     "min",
     "minimum",
     "mul",
-    "multi_head_attention",
     "neg",
     "not_equal",
     "pack",
-    "packed_attention",
     "permute",
     "plain_index",
     "pow",
     "putitem",
     "relu",
     "reshape",
+    "self_attention",
     "sigmoid",
     "sign",
     "sin",

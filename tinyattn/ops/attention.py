@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from .. import kernels
@@ -48,70 +46,32 @@ def _(grad, q, k, v, limits, mask, scale, p, seed, saved):
     return kernels.attention_backward(grad, q, k, v, limits, mask, scale, p, seed, saved)
 
 
-def split(x: Any, heads: int) -> Any:
-    """(..., D) -> (..., H, d), of an array or a Tensor."""
-    return x.reshape(*x.shape[:-1], heads, x.shape[-1] // heads)
-
-
-def merge(x: Any) -> Any:
-    """(..., H, d) -> (..., D)."""
-    return x.reshape(*x.shape[:-2], x.shape[-2] * x.shape[-1])
-
-
 @op
-def multi_head_attention(
-    q: Array,
-    k: Array,
-    v: Array,
+def self_attention(
+    qkv: Array,
     *,
     heads: int,
+    lengths: np.ndarray | None,
     limits: Array | None,
     mask: Array | None,
     scale: float,
     p: float = 0.0,
     seed: int = 0,
 ) -> Array:
-    """`attention` of slices: q (B, Q, D), k (B, K, D), v (B, K, E) -> (B, Q, E).
+    """`attention` in `heads` slices, of queries, keys and values that stand side by side.
 
-    One op instead of nine, since a small model spends its time between the ops.
+    qkv (B, N, 3 D) -> (B, N, D). With lengths (B,) it is packed, (N, 3 D) -> (N, D): samples one
+    after another, of which each sees itself alone. limits are (B|1, L|1) then, L the longest
+    sample, and on the host, as lengths are.
     """
-    q, k, v = (split(x, heads).swapaxes(1, 2) for x in (q, k, v))
-    out, saved = kernels.attention(q, k, v, limits, mask, scale, p, seed)
-    return merge(out.swapaxes(1, 2)), saved
+    return kernels.self_attention(qkv, heads, lengths, limits, mask, scale, p, seed)
 
 
-@multi_head_attention.vjp("q", "k", "v")
-def _(grad, q, k, v, heads, limits, mask, scale, p, seed, saved):
-    parts = [split(x, heads).swapaxes(1, 2) for x in (grad, q, k, v)]
-    gradients = kernels.attention_backward(*parts, limits, mask, scale, p, seed, saved)
-    return tuple(merge(x.swapaxes(1, 2)) for x in gradients)
-
-
-@op
-def packed_attention(
-    q: Array,
-    k: Array,
-    v: Array,
-    *,
-    heads: int,
-    lengths: np.ndarray,
-    causal: bool,
-    scale: float,
-    p: float = 0.0,
-    seed: int = 0,
-) -> Array:
-    """The same within each of the sequences, of `lengths` (B,), that lie one after another:
-    q, k (N, D), v (N, E) -> (N, E)."""
-    q, k, v = (split(x, heads) for x in (q, k, v))
-    out, saved = kernels.packed_attention(q, k, v, lengths, causal, scale, p, seed)
-    return merge(out), saved
-
-
-@packed_attention.vjp("q", "k", "v")
-def _(grad, q, k, v, heads, lengths, causal, scale, p, seed, saved):
-    parts = [split(x, heads) for x in (grad, q, k, v)]
-    gradients = kernels.packed_attention_backward(*parts, lengths, causal, scale, p, seed, saved)
-    return tuple(merge(x) for x in gradients)
+@self_attention.vjp("qkv")
+def _(grad, qkv, heads, lengths, limits, mask, scale, p, seed, saved):
+    return kernels.self_attention_backward(
+        grad, qkv, heads, lengths, limits, mask, scale, p, seed, saved
+    )
 
 
 @op

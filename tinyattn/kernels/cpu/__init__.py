@@ -13,8 +13,8 @@ from .activation import erf as erf
 from .activation import relu_backward as relu_backward
 from .attention import attention as attention
 from .attention import attention_backward as attention_backward
-from .attention import packed_attention as packed_attention
-from .attention import packed_attention_backward as packed_attention_backward
+from .attention import self_attention as self_attention
+from .attention import self_attention_backward as self_attention_backward
 from .cross_entropy import cross_entropy as cross_entropy
 from .cross_entropy import cross_entropy_backward as cross_entropy_backward
 from .dropout import dropout as dropout

@@ -28,7 +28,6 @@ import numpy as np
 
 from ...threads import in_parts
 from .. import reference
-from ..packing import reach
 from .compiler import hidden, jit, ready
 from .dropout import dropping, hash_of
 from .products import add_product, up_to
@@ -219,11 +218,12 @@ def online_softmax(scores, columns, top, total, mixed, higher, shift):
 
 @jit
 def attention_heads(
-    q, k, v, starts, hiding, scale, drop, odd, out, tops, sums, first_head, last_head
+    q, k, v, before, starts, hiding, scale, drop, odd, out, tops, sums, first_head, last_head
 ):
     """q (Q, H, d), k (K, H, d), v (K, H, e) -> out (Q, H, e), tops and sums (H, Q): the largest
     score of each query, and the sum of exp(score - largest).
 
+    before: how many heads stand before the first one in q, in k and in v, which may be one array.
     starts: of the queries, and of the keys. hiding: limits, mask, whether there is a mask. drop: p
     and what `dropping` returns. odd: True if NaN or inf may stand where some queries look and
     others may not, else None, and then the code for it is not compiled. Heads are counted through
@@ -231,7 +231,8 @@ def attention_heads(
     """
     query_starts, key_starts = starts
     limits, mask, use_mask = hiding
-    heads, d, e = q.shape[1], q.shape[2], v.shape[2]
+    before_q, before_k, before_v = before
+    heads, d, e = out.shape[1], q.shape[2], v.shape[2]
     most_queries, most_keys = longest(query_starts), longest(key_starts)
     wide = min(FORWARD_QUERIES, up_to(most_queries, LANES))
     tall = min(FORWARD_KEYS, up_to(most_keys, 4))
@@ -249,9 +250,9 @@ def attention_heads(
         key_start, keys = key_starts[b], key_starts[b + 1] - key_starts[b]
         limit = room[:queries]
         n = limits_of(limits, b, keys, limit)
-        pack(k, h, key_start, n, ONE, packed_k)
+        pack(k, before_k + h, key_start, n, ONE, packed_k)
         packed_k[n : up_to(n, 4)] = ZERO
-        pack_tiles(v, h, key_start, n, ONE, packed_v)
+        pack_tiles(v, before_v + h, key_start, n, ONE, packed_v)
         if odd is not None:
             without_odd(packed_v)
         for q0 in range(0, queries, wide):
@@ -259,7 +260,7 @@ def attention_heads(
             columns = up_to(count, LANES)
             limit_here = limit[q0 : q0 + count]
             least, most = least_and_most(limit_here)
-            pack_tiles(q, h, start + q0, count, scale, packed_q)
+            pack_tiles(q, before_q + h, start + q0, count, scale, packed_q)
             top[:], total[:], mixed[:] = MINUS_INF, 0.0, ZERO
             for k0 in range(0, most, tall):
                 height = min(tall, most - k0)
@@ -278,7 +279,8 @@ def attention_heads(
                     for i in range(height):
                         for j in range(count):
                             if sees(mask, use_mask, b, h, q0 + j, k0 + i, limit[q0 + j]):
-                                add_odd(mixed[:e, j], v[key_start + k0 + i, h], scores[i, j])
+                                value = v[key_start + k0 + i, before_v + h]
+                                add_odd(mixed[:e, j], value, scores[i, j])
             for j in range(count):
                 row = start + q0 + j
                 tops[h, row] = top[j] if top[j] > MINUS_INF else ZERO
@@ -323,13 +325,14 @@ def softmax_backward_row(row, drow, length, top, total, whole, mean, drop, start
 
 @jit
 def attention_backward_heads(
-    grad, q, k, v, out, starts, hiding, scale, drop, odd, tops, sums, dq, dk, dv, first_head,
-    last_head,
+    grad, q, k, v, before, out, starts, hiding, scale, drop, odd, tops, sums, dq, dk, dv,
+    first_head, last_head,
 ):  # fmt: skip
     """The gradients of q, k and v; all (N, H, d) but tops and sums, the rest as forward."""
     query_starts, key_starts = starts
     limits, mask, use_mask = hiding
-    heads, d, e = q.shape[1], q.shape[2], v.shape[2]
+    before_q, before_k, before_v = before
+    heads, d, e = out.shape[1], q.shape[2], v.shape[2]
     most_queries, most_keys = longest(query_starts), longest(key_starts)
     tall = min(BACKWARD_QUERIES, up_to(most_queries, 4))
     wide = min(BACKWARD_KEYS, up_to(most_keys, LANES))
@@ -357,14 +360,15 @@ def attention_backward_heads(
         key_start, keys = key_starts[b], key_starts[b + 1] - key_starts[b]
         limit = room[:queries]
         n = limits_of(limits, b, keys, limit)
-        pack(q, h, start, queries, scale, row_q)
+        head_q, head_k, head_v = before_q + h, before_k + h, before_v + h
+        pack(q, head_q, start, queries, scale, row_q)
         pack(grad, h, start, queries, ONE, row_grad)
-        pack(k, h, key_start, n, ONE, row_k)
+        pack(k, head_k, key_start, n, ONE, row_k)
         row_k[n : up_to(n, 4)] = ZERO
-        pack_tiles(q, h, start, queries, scale, column_q)
+        pack_tiles(q, head_q, start, queries, scale, column_q)
         pack_tiles(grad, h, start, queries, ONE, column_grad)
-        pack_tiles(k, h, key_start, n, ONE, column_k)
-        pack_tiles(v, h, key_start, n, ONE, column_v)
+        pack_tiles(k, head_k, key_start, n, ONE, column_k)
+        pack_tiles(v, head_v, key_start, n, ONE, column_v)
         if odd is not None:
             without_odd(row_k)
             without_odd(column_q)
@@ -414,15 +418,15 @@ def attention_backward_heads(
                             if sees(mask, use_mask, b, h, q0 + j, k0 + i, limit[q0 + j]):
                                 ds = dscores[j, i]
                                 add_odd(sum_v[tile, :e, i], grad[row, h], weights[j, i])
-                                add_odd(sum_k[tile, :d, i], q[row, h], ds * scale)
-                                add_odd(sum_q[j, :d], k[key_start + k0 + i, h], ds)
+                                add_odd(sum_k[tile, :d, i], q[row, head_q], ds * scale)
+                                add_odd(sum_q[j, :d], k[key_start + k0 + i, head_k], ds)
             for j in range(count):
                 for c in range(d):
-                    dq[start + q0 + j, h, c] = sum_q[j, c] * scale
-        unpack_tiles(sum_k, h, key_start, n, dk)
-        unpack_tiles(sum_v, h, key_start, n, dv)
-        dk[key_start + n : key_start + keys, h] = ZERO
-        dv[key_start + n : key_start + keys, h] = ZERO
+                    dq[start + q0 + j, head_q, c] = sum_q[j, c] * scale
+        unpack_tiles(sum_k, head_k, key_start, n, dk)
+        unpack_tiles(sum_v, head_v, key_start, n, dv)
+        dk[key_start + n : key_start + keys, head_k] = ZERO
+        dv[key_start + n : key_start + keys, head_v] = ZERO
 
 
 def rows_of_heads(x: np.ndarray) -> np.ndarray:
@@ -431,10 +435,9 @@ def rows_of_heads(x: np.ndarray) -> np.ndarray:
     return x.reshape(-1, *x.shape[2:])
 
 
-def even_starts(q: np.ndarray, k: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Where samples begin that are all of one length."""
-    queries, keys = (ready(np.arange(len(x) + 1) * x.shape[2]) for x in (q, k))
-    return queries, keys
+def starts_of(lengths: Any) -> np.ndarray:
+    """Where samples of these lengths begin that lie one after another."""
+    return ready(np.concatenate([[0], np.cumsum(lengths)]))
 
 
 def odd_among(limits: Any, mask: Any, *arrays: np.ndarray) -> bool | None:
@@ -446,6 +449,40 @@ def odd_among(limits: Any, mask: Any, *arrays: np.ndarray) -> bool | None:
     return None if finite else True
 
 
+def forward(
+    arrays: tuple[np.ndarray, ...], before: tuple[int, int, int], heads: int, starts: Any,
+    limits: Any, mask: Any, scale: float, p: float, seed: int, odd: bool | None,
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:  # fmt: skip
+    """out (Q, H, e), tops and sums from (q, k, v): `attention_heads`, on as many threads as pay."""
+    q, _, v = arrays
+    out = np.empty((len(q), heads, v.shape[2]), q.dtype)
+    tops, sums = np.empty((heads, len(q)), q.dtype), np.empty((heads, len(q)))
+    arguments = (
+        *arrays, before, starts, hidden(limits, mask), q.dtype.type(scale),
+        (p, *dropping(p, seed, q.dtype)), odd, out, tops, sums,
+    )  # fmt: skip
+    samples = len(starts[0]) - 1
+    work = out.size * int(starts[1][-1]) / samples
+    in_parts(samples * heads, work, partial(attention_heads, *arguments))
+    return out, tops, sums
+
+
+def backward(
+    arrays: tuple[np.ndarray, ...], gradients: tuple[np.ndarray, ...],
+    before: tuple[int, int, int], starts: Any, limits: Any, mask: Any, scale: float, p: float,
+    seed: int, odd: bool | None, saved: tuple[np.ndarray, ...],
+) -> None:  # fmt: skip
+    """From (grad, q, k, v) the gradients of q, k and v, into the arrays that are given."""
+    out, tops, sums = (ready(part) for part in saved)
+    arguments = (
+        *arrays, before, out, starts, hidden(limits, mask), out.dtype.type(scale),
+        (p, *dropping(p, seed, out.dtype)), odd, tops, sums, *gradients,
+    )  # fmt: skip
+    samples = len(starts[0]) - 1
+    work = 2 * out.size * int(starts[1][-1]) / samples
+    in_parts(samples * out.shape[1], work, partial(attention_backward_heads, *arguments))
+
+
 def attention(
     q: np.ndarray, k: np.ndarray, v: np.ndarray, limits: Any, mask: Any, scale: float, p: float,
     seed: int,
@@ -453,12 +490,11 @@ def attention(
     """The output, and for backward itself and each query's maximum and sum."""
     if q.dtype != np.float32 or p >= 1 or not (q.size and k.size and v.size):
         return reference.attention(q, k, v, limits, mask, scale, p, seed)
-    saved = forward(
-        rows_of_heads(q), rows_of_heads(k), rows_of_heads(v), even_starts(q, k),
-        hidden(limits, mask), scale, (p, *dropping(p, seed, q.dtype)), odd_among(limits, mask, v),
-        q.size * k.shape[2],
-    )  # fmt: skip
     batch, heads, queries, _ = q.shape
+    arrays = (rows_of_heads(q), rows_of_heads(k), rows_of_heads(v))
+    starts = (starts_of([queries] * batch), starts_of([k.shape[2]] * batch))
+    odd = odd_among(limits, mask, v)
+    saved = forward(arrays, (0, 0, 0), heads, starts, limits, mask, scale, p, seed, odd)
     return saved[0].reshape(batch, queries, heads, -1).swapaxes(1, 2), saved
 
 
@@ -468,77 +504,52 @@ def attention_backward(
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:  # fmt: skip
     if not isinstance(saved, tuple):
         return reference.attention_backward(grad, q, k, v, limits, mask, scale, p, seed, saved)
-    gradients = backward(
-        rows_of_heads(grad), rows_of_heads(q), rows_of_heads(k), rows_of_heads(v),
-        even_starts(q, k), hidden(limits, mask), scale, (p, *dropping(p, seed, q.dtype)),
-        odd_among(limits, mask, grad, q, k, v), saved, 2 * q.size * k.shape[2],
-    )  # fmt: skip
-    dq, dk, dv = (
-        gradient.reshape(len(x), x.shape[2], x.shape[1], x.shape[3]).swapaxes(1, 2)
-        for gradient, x in zip(gradients, (q, k, v), strict=True)
-    )
+    batch = len(q)
+    arrays = tuple(rows_of_heads(x) for x in (grad, q, k, v))
+    starts = (starts_of([q.shape[2]] * batch), starts_of([k.shape[2]] * batch))
+    gradients = tuple(np.empty(x.shape, x.dtype) for x in arrays[1:])
+    odd = odd_among(limits, mask, grad, q, k, v)
+    backward(arrays, gradients, (0, 0, 0), starts, limits, mask, scale, p, seed, odd, saved)
+    dq, dk, dv = (x.reshape(batch, -1, *x.shape[1:]).swapaxes(1, 2) for x in gradients)
     return dq, dk, dv
 
 
-def forward(
-    q: np.ndarray, k: np.ndarray, v: np.ndarray, starts: tuple[np.ndarray, np.ndarray], hiding: Any,
-    scale: float, drop: Any, odd: bool | None, work: float,
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:  # fmt: skip
-    """out (Q, H, e), tops and sums: what `attention_heads` makes, on as many threads as pay."""
-    heads = q.shape[1]
-    out = np.empty((len(q), heads, v.shape[2]), q.dtype)
-    tops, sums = np.empty((heads, len(q)), q.dtype), np.empty((heads, len(q)))
-    arguments = (q, k, v, starts, hiding, q.dtype.type(scale), drop, odd, out, tops, sums)
-    in_parts((len(starts[0]) - 1) * heads, work, partial(attention_heads, *arguments))
-    return out, tops, sums
-
-
-def backward(
-    grad: np.ndarray, q: np.ndarray, k: np.ndarray, v: np.ndarray,
-    starts: tuple[np.ndarray, np.ndarray], hiding: Any, scale: float, drop: Any, odd: bool | None,
-    saved: tuple[np.ndarray, ...], work: float,
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:  # fmt: skip
-    """The gradients of q, k and v, in their shapes."""
-    out, tops, sums = (ready(part) for part in saved)
-    dq, dk, dv = (np.empty(x.shape, x.dtype) for x in (q, k, v))
-    arguments = (
-        grad, q, k, v, out, starts, hiding, q.dtype.type(scale), drop, odd, tops, sums, dq, dk, dv,
-    )  # fmt: skip
-    in_parts((len(starts[0]) - 1) * q.shape[1], work, partial(attention_backward_heads, *arguments))
-    return dq, dk, dv
-
-
-def packed_attention(
-    q: np.ndarray, k: np.ndarray, v: np.ndarray, lengths: np.ndarray, causal: bool, scale: float,
-    p: float, seed: int,
+def self_attention(
+    qkv: np.ndarray, heads: int, lengths: Any, limits: Any, mask: Any, scale: float, p: float,
+    seed: int,
 ) -> tuple[np.ndarray, Any]:  # fmt: skip
-    """What `attention` returns, for sequences that lie one after another in q, k, v (N, H, d)."""
-    if q.dtype != np.float32 or p >= 1 or not (q.size and v.size):
-        return reference.packed_attention(q, k, v, lengths, causal, scale, p, seed)
-    limits = reach(lengths) if causal else None
-    saved = forward(
-        ready(q), ready(k), ready(v), packed_starts(lengths), hidden(limits, None), scale,
-        (p, *dropping(p, seed, q.dtype)), odd_among(limits, None, v), q.size * lengths.mean(),
-    )  # fmt: skip
-    return saved[0], saved
+    """The same with queries, keys and values side by side, (B, N, 3 D) or packed (N, 3 D)."""
+    if qkv.dtype != np.float32 or p >= 1 or not qkv.size:
+        return reference.self_attention(qkv, heads, lengths, limits, mask, scale, p, seed)
+    x, starts = heads_of_all(qkv, heads), starts_of_all(qkv, lengths)
+    odd = odd_among(limits, mask, qkv)
+    before = (0, heads, 2 * heads)
+    saved = forward((x, x, x), before, heads, starts, limits, mask, scale, p, seed, odd)
+    return saved[0].reshape(*qkv.shape[:-1], qkv.shape[-1] // 3), saved
 
 
-def packed_attention_backward(
-    grad: np.ndarray, q: np.ndarray, k: np.ndarray, v: np.ndarray, lengths: np.ndarray,
-    causal: bool, scale: float, p: float, seed: int, saved: Any,
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:  # fmt: skip
+def self_attention_backward(
+    grad: np.ndarray, qkv: np.ndarray, heads: int, lengths: Any, limits: Any, mask: Any,
+    scale: float, p: float, seed: int, saved: Any,
+) -> np.ndarray:  # fmt: skip
     if not isinstance(saved, tuple):
-        settings = (lengths, causal, scale, p, seed)
-        return reference.packed_attention_backward(grad, q, k, v, *settings, saved)
-    limits = reach(lengths) if causal else None
-    return backward(
-        ready(grad), ready(q), ready(k), ready(v), packed_starts(lengths), hidden(limits, None),
-        scale, (p, *dropping(p, seed, q.dtype)), odd_among(limits, None, grad, q, k, v), saved,
-        2 * q.size * lengths.mean(),
-    )  # fmt: skip
+        settings = (heads, lengths, limits, mask, scale, p, seed)
+        return reference.self_attention_backward(grad, qkv, *settings, saved)
+    x, starts = heads_of_all(qkv, heads), starts_of_all(qkv, lengths)
+    dx = np.empty(x.shape, x.dtype)
+    arrays = (ready(grad).reshape(-1, heads, x.shape[2]), x, x, x)
+    odd = odd_among(limits, mask, grad, qkv)
+    before = (0, heads, 2 * heads)
+    backward(arrays, (dx, dx, dx), before, starts, limits, mask, scale, p, seed, odd, saved)
+    return dx.reshape(qkv.shape)
 
 
-def packed_starts(lengths: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Where sequences begin that lie one after another, of any lengths."""
-    starts = ready(np.concatenate([[0], np.cumsum(lengths)]))
+def heads_of_all(qkv: np.ndarray, heads: int) -> np.ndarray:
+    """(..., 3 D) -> (rows, 3 H, d)."""
+    return ready(qkv).reshape(-1, 3 * heads, qkv.shape[-1] // (3 * heads))
+
+
+def starts_of_all(qkv: np.ndarray, lengths: Any) -> tuple[np.ndarray, np.ndarray]:
+    """Where queries and keys of each sample begin: packed, if there are lengths."""
+    starts = starts_of([qkv.shape[1]] * len(qkv) if lengths is None else lengths)
     return starts, starts

@@ -110,3 +110,12 @@ def attention_backward(
         grid = (pairs * -(-length // (4 * rows)),)
         kernel(grid, (128,), (*given, *gradients, *rest), shared_mem=size)
     return dq.swapaxes(1, 2), dk.swapaxes(1, 2), dv.swapaxes(1, 2)
+
+
+def self_attention(qkv: Array, *settings: Any) -> tuple[Array, Any]:
+    """Packed samples are padded for it: a block of the kernel belongs to one sample anyway."""
+    return reference.self_attention(qkv, *settings, attention)
+
+
+def self_attention_backward(grad: Array, qkv: Array, *settings: Any) -> Array:
+    return reference.self_attention_backward(grad, qkv, *settings, attention_backward)
