@@ -964,7 +964,7 @@ ROWS: list[OpRow] = [
             mask=mask,
         ),
         ref.weighted_sum,
-        OURS,
+        "PyTorch has no product that leaves out what is hidden",
         on.weighted_sum_samples,
         [
             error(lambda: ops.weighted_sum(t(1, 1, 2, 2)), TypeError, "weighted_sum.* 'values'"),
