@@ -25,11 +25,7 @@ from .module import Module
 
 
 class Attention(Module):
-    """What all attention modules share: the memory of their last weights.
-
-    Differs from PyTorch: a call gives the output alone, and takes no `need_weights`. The weights
-    are read afterwards, from `attention_weights`.
-    """
+    """What all attention modules share: the memory of their last weights."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -181,7 +177,8 @@ class MultiHeadAttention(Attention):
     valid_lens (B,) or (B, Q), mask, is_causal -> (B, Q, num_hiddens).
 
     Source: Vaswani et al., 2017; the d2l book, "Multi-Head Attention". Differs from
-    nn.MultiheadAttention of PyTorch: its boolean masks mean the opposite.
+    nn.MultiheadAttention of PyTorch: its boolean masks mean the opposite, and it returns weights
+    (`need_weights`); here a call gives the output alone, and `attention_weights` is read afterwards.
     """
 
     def __init__(
