@@ -178,7 +178,7 @@ class MultiHeadAttention(Attention):
 
     Source: Vaswani et al., 2017; the d2l book, "Multi-Head Attention". Differs from
     nn.MultiheadAttention of PyTorch: its boolean masks mean the opposite, and it returns weights
-    (`need_weights`); here a call gives the output alone, and `attention_weights` is read afterwards.
+    (`need_weights`); here a call gives the output, and weights are read from `attention_weights`.
     """
 
     def __init__(
