@@ -12,8 +12,8 @@ The number of dimensions decides what a mask is about:
     (B|1, Q|1, K)           which keys each query may see
     (B|1, H|1, Q|1, K)      the same for each head
 
-PyTorch reads a 2-D `attn_mask` as (Q, K); here that is written `mask[None]`. Left out, the [None] is
-missed with an error, except where B equals Q: there nothing tells (Q, K) from a mask (B, K).
+PyTorch reads a 2-D `attn_mask` as (Q, K); here that is written `mask[None]`. Without the [None] it
+is an error, except where B equals Q: there nothing tells it from a mask (B, K).
 
 Lengths say it shorter where only the first keys of each sample count: `valid_lens`, (B,), or (B, Q)
 for queries that see different numbers of keys.
