@@ -7,9 +7,10 @@ from collections.abc import Callable
 from typing import Any
 
 from .. import functional as F
+from ..checks import check_size
 from ..errors import MaskError, ShapeError
 from ..tensor import Tensor
-from .layers import GELU, Dropout, LayerNorm, Linear, ReLU, check_size
+from .layers import GELU, Dropout, LayerNorm, Linear, ReLU
 from .module import Module, ModuleList
 
 
