@@ -107,10 +107,10 @@ class EncoderLayer(Module):
 class Encoder(Module):
     """N copies of a layer, each with its own starting values, and with pre-norm a last norm.
 
-    skip_padding: compute at the first valid_lens[b] positions of each sample only, which for samples
-        of very different lengths saves much of the time; the output is zero behind them. (PyTorch's
-        TransformerEncoder does so by itself, but in evaluation only.) What is computed is the same;
-        without it the output behind the end of a sample is what that sample's padding turned into.
+    skip_padding: compute at the first valid_lens[b] positions of each sample only, which saves as
+        much of the time as there is padding. There the output is the same; behind them it is zero,
+        and without this option whatever the padding turned into. PyTorch's TransformerEncoder does
+        so by itself, but in evaluation only.
 
     Call: x (B, N, D), mask, valid_lens -> (B, N, D), and as EncoderLayer.
 

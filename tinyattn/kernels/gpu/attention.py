@@ -112,10 +112,20 @@ def attention_backward(
     return dq.swapaxes(1, 2), dk.swapaxes(1, 2), dv.swapaxes(1, 2)
 
 
-def self_attention(qkv: Array, *settings: Any) -> tuple[Array, Any]:
+def self_attention(
+    qkv: Array, heads: int, lengths: Any, limits: Any, mask: Any, scale: float, p: float, seed: int
+) -> tuple[Array, Any]:
     """Packed samples are padded for it: a block of the kernel belongs to one sample anyway."""
-    return reference.self_attention(qkv, *settings, attention)
+    return reference.self_attention(
+        qkv, heads, lengths, limits, mask, scale, p, seed, attend=attention
+    )
 
 
-def self_attention_backward(grad: Array, qkv: Array, *settings: Any) -> Array:
-    return reference.self_attention_backward(grad, qkv, *settings, attention_backward)
+def self_attention_backward(
+    grad: Array, qkv: Array, heads: int, lengths: Any, limits: Any, mask: Any, scale: float,
+    p: float, seed: int, saved: Any,
+) -> Array:  # fmt: skip
+    return reference.self_attention_backward(
+        grad, qkv, heads, lengths, limits, mask, scale, p, seed, saved,
+        attend_backward=attention_backward,
+    )  # fmt: skip

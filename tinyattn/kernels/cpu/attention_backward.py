@@ -1,0 +1,160 @@
+"""The loop of attention, backward; see `attention.py`."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from .attention_tiles import (
+    add_odd,
+    blank_hidden,
+    hide_rows,
+    least_and_most,
+    limits_of,
+    longest,
+    pack,
+    pack_tiles,
+    sees,
+    unpack_tiles,
+    without_odd,
+)
+from .compiler import jit
+from .dropout import hash_of
+from .products import add_product, up_to
+from .rows import LANES, ONE, ZERO, dot, exp
+
+# A tile of scores and what it is made from stay in the second-level cache.
+QUERIES, KEYS = 32, 256
+
+
+@jit(inline="always")
+def softmax_backward_row(row, drow, length, top, total, whole, mean, drop, start, kept, parts):
+    """From scores and gradients of weights (columns,) to weights and gradients of scores, in place.
+
+    mean: of the gradients under the weights, sum(grad * out). Where the row is there as a `whole`
+    it is computed from the row itself, and then cancels to the last digit.
+    start: the number of the row's first element, of (B, H, Q, K). kept, parts: scratch.
+    """
+    columns = len(row)
+    p, factor, threshold, low, high = drop
+    inverse = np.float32(1.0 / total) if total != 0.0 else ZERO
+    for i in range(columns):
+        row[i] = exp(row[i] - top) * inverse
+    row[length:] = ZERO
+    if p > 0:
+        for i in range(columns):
+            number = np.uint32(start + i)
+            kept[i] = factor if hash_of(number, low, high) >= threshold else ZERO
+            drow[i] *= kept[i]
+    if whole:
+        mean = np.float32(dot(row, drow, parts))
+    for i in range(columns):
+        drow[i] = row[i] * (drow[i] - mean)
+    if p > 0:
+        for i in range(columns):
+            row[i] *= kept[i]
+
+
+@jit
+def attention_backward_heads(
+    grad, q, k, v, before, out, starts, hiding, scale, drop, odd, tops, sums, dq, dk, dv,
+    first_head, last_head,
+):  # fmt: skip
+    """The gradients of q, k and v; all (N, H, d) but tops and sums, the rest as forward."""
+    query_starts, key_starts = starts
+    limits, mask, use_mask = hiding
+    before_q, before_k, before_v = before
+    heads, d, e = out.shape[1], q.shape[2], v.shape[2]
+    most_queries, most_keys = longest(query_starts), longest(key_starts)
+    tall = min(QUERIES, up_to(most_queries, 4))
+    wide = min(KEYS, up_to(most_keys, LANES))
+    blocks, tiles = (most_queries + tall - 1) // tall, (most_keys + wide - 1) // wide
+    d4, e4, d16 = up_to(d, 4), up_to(e, 4), up_to(d, LANES)
+    # Most arrays twice: once for the products that sum over their rows, once for the others.
+    row_q = np.zeros((up_to(most_queries, 4), d4), np.float32)
+    row_grad = np.zeros((up_to(most_queries, 4), e4), np.float32)
+    row_k = np.zeros((up_to(most_keys, 4), d16), np.float32)
+    column_q = np.zeros((blocks, d4, tall), np.float32)
+    column_grad = np.zeros((blocks, e4, tall), np.float32)
+    column_k = np.zeros((tiles, d4, wide), np.float32)
+    column_v = np.zeros((tiles, e4, wide), np.float32)
+    sum_q = np.empty((tall, d16), np.float32)
+    sum_k = np.empty((tiles, d4, wide), np.float32)
+    sum_v = np.empty((tiles, e4, wide), np.float32)
+    weights = np.empty((tall, wide), np.float32)
+    dscores = np.empty((tall, wide), np.float32)
+    kept, parts = np.empty(wide, np.float32), np.empty(LANES)
+    means = np.zeros(most_queries, np.float32)
+    room = np.empty(most_queries, np.int64)
+    for head in range(first_head, last_head):
+        b, h = head // heads, head % heads
+        start, queries = query_starts[b], query_starts[b + 1] - query_starts[b]
+        key_start, keys = key_starts[b], key_starts[b + 1] - key_starts[b]
+        limit = room[:queries]
+        n = limits_of(limits, b, keys, limit)
+        head_q, head_k, head_v = before_q + h, before_k + h, before_v + h
+        pack(q, head_q, start, queries, scale, row_q)
+        pack(grad, h, start, queries, ONE, row_grad)
+        pack(k, head_k, key_start, n, ONE, row_k)
+        row_k[n : up_to(n, 4)] = ZERO
+        pack_tiles(q, head_q, start, queries, scale, column_q)
+        pack_tiles(grad, h, start, queries, ONE, column_grad)
+        pack_tiles(k, head_k, key_start, n, ONE, column_k)
+        pack_tiles(v, head_v, key_start, n, ONE, column_v)
+        if odd is not None:
+            without_odd(row_k)
+            without_odd(column_q)
+            without_odd(column_grad)
+        sum_k[:], sum_v[:] = ZERO, ZERO
+        if tiles > 1:
+            for j in range(queries):
+                total = np.float64(0)
+                for c in range(e):
+                    total += np.float64(row_grad[j, c]) * out[start + j, h, c]
+                means[j] = total
+        for q0 in range(0, queries, tall):
+            block, count = q0 // tall, min(tall, queries - q0)
+            rows = up_to(count, 4)
+            limit_here = limit[q0 : q0 + count]
+            least, most = least_and_most(limit_here)
+            sum_q[:] = ZERO
+            for k0 in range(0, most, wide):
+                tile, length = k0 // wide, min(wide, most - k0)
+                columns, height = up_to(length, LANES), up_to(length, 4)
+                weights[:rows, :columns], dscores[:rows, :columns] = ZERO, ZERO
+                add_product(row_q[q0 : q0 + rows], column_k[tile], weights, columns)
+                add_product(row_grad[q0 : q0 + rows], column_v[tile], dscores, columns)
+                live = weights[:count, :length]
+                if use_mask or k0 + length > least:
+                    hide_rows(live, mask, use_mask, b, h, q0, k0, limit_here)
+                if odd is not None:
+                    blank_hidden(dscores, mask, use_mask, b, h, q0, k0, limit_here, length)
+                for j in range(count):
+                    query = q0 + j
+                    softmax_backward_row(
+                        weights[j, :columns], dscores[j, :columns], length,
+                        tops[h, start + query], sums[h, start + query], tiles == 1, means[query],
+                        drop, (head * most_queries + query) * most_keys + k0, kept, parts,
+                    )  # fmt: skip
+                if odd is not None:
+                    blank_hidden(weights, mask, use_mask, b, h, q0, k0, limit_here, length)
+                    blank_hidden(dscores, mask, use_mask, b, h, q0, k0, limit_here, length)
+                weights[count:rows], dscores[count:rows] = ZERO, ZERO
+                add_product(column_grad[block, :, :rows], weights, sum_v[tile], columns)
+                add_product(column_q[block, :, :rows], dscores, sum_k[tile], columns)
+                add_product(dscores[:rows, :height], row_k[k0 : k0 + height], sum_q, d16)
+                if odd is not None:
+                    for j in range(count):
+                        row = start + q0 + j
+                        for i in range(length):
+                            if sees(mask, use_mask, b, h, q0 + j, k0 + i, limit[q0 + j]):
+                                ds = dscores[j, i]
+                                add_odd(sum_v[tile, :e, i], grad[row, h], weights[j, i])
+                                add_odd(sum_k[tile, :d, i], q[row, head_q], ds * scale)
+                                add_odd(sum_q[j, :d], k[key_start + k0 + i, head_k], ds)
+            for j in range(count):
+                for c in range(d):
+                    dq[start + q0 + j, head_q, c] = sum_q[j, c] * scale
+        unpack_tiles(sum_k, head_k, key_start, n, dk)
+        unpack_tiles(sum_v, head_v, key_start, n, dv)
+        dk[key_start + n : key_start + keys, head_k] = ZERO
+        dv[key_start + n : key_start + keys, head_v] = ZERO

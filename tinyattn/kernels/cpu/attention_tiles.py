@@ -1,0 +1,140 @@
+"""What the tiles of attention are made of: packed copies of one head, and what a query may see."""
+
+from __future__ import annotations
+
+from .compiler import jit
+from .rows import MINUS_INF, ZERO
+
+
+@jit
+def pack(x, h, first, count, factor, out):
+    """out (count, d) = factor * one head of x, from row `first` on."""
+    for i in range(count):
+        for c in range(x.shape[2]):
+            out[i, c] = x[first + i, h, c] * factor
+
+
+@jit
+def pack_tiles(x, h, first, count, factor, out):
+    """out (tiles, d, width) = the same, transposed within each tile; zeros behind the last."""
+    width = out.shape[2]
+    for start in range(0, count, width):
+        tile, length = out[start // width], min(width, count - start)
+        for j in range(length):
+            for c in range(x.shape[2]):
+                tile[c, j] = x[first + start + j, h, c] * factor
+        tile[:, length:] = ZERO
+
+
+@jit
+def unpack_tiles(tiles, h, first, count, out):
+    """The way back."""
+    width = tiles.shape[2]
+    for start in range(0, count, width):
+        tile = tiles[start // width]
+        for j in range(min(width, count - start)):
+            for c in range(out.shape[2]):
+                out[first + start + j, h, c] = tile[c, j]
+
+
+@jit
+def limits_of(limits, b, keys, out):
+    """How many keys each query of a sample sees; returns the most."""
+    row = limits[b % limits.shape[0]]
+    most = 0
+    for j in range(len(out)):
+        out[j] = min(row[j if len(row) > 1 else 0], keys)
+        most = max(most, out[j])
+    return most
+
+
+@jit
+def longest(starts):
+    most = 0
+    for b in range(len(starts) - 1):
+        most = max(most, starts[b + 1] - starts[b])
+    return most
+
+
+@jit
+def least_and_most(limit):
+    least = most = limit[0]
+    for j in range(1, len(limit)):
+        least, most = min(least, limit[j]), max(most, limit[j])
+    return least, most
+
+
+@jit
+def hide_columns(scores, mask, use_mask, b, h, first_query, first_key, limit):
+    """-inf where a query may not see a key; scores (keys, queries)."""
+    queries = len(limit)
+    for i in range(len(scores)):
+        row, key = scores[i], first_key + i
+        for j in range(queries):
+            row[j] = row[j] if key < limit[j] else MINUS_INF
+        if use_mask:
+            seen = mask[b % mask.shape[0], h % mask.shape[1], :, key % mask.shape[3]]
+            if len(seen) == 1:
+                if seen[0] == 0:
+                    row[:] = MINUS_INF
+            else:
+                for j in range(queries):
+                    row[j] = row[j] if seen[first_query + j] != 0 else MINUS_INF
+
+
+@jit
+def hide_rows(scores, mask, use_mask, b, h, first_query, first_key, limit):
+    """-inf where a query may not see a key; scores (queries, keys)."""
+    keys = scores.shape[1]
+    for j in range(len(limit)):
+        row = scores[j]
+        row[max(0, limit[j] - first_key) :] = MINUS_INF
+        if use_mask:
+            query = (first_query + j) % mask.shape[2]
+            seen = mask[b % mask.shape[0], h % mask.shape[1], query]
+            step = 1 if len(seen) > 1 else 0
+            for i in range(keys):
+                row[i] = row[i] if seen[(first_key + i) * step] != 0 else MINUS_INF
+
+
+@jit
+def sees(mask, use_mask, b, h, query, key, limit):
+    if key >= limit:
+        return False
+    if not use_mask:
+        return True
+    seen = mask[b % mask.shape[0], h % mask.shape[1], query % mask.shape[2]]
+    return seen[key % len(seen)] != 0
+
+
+@jit
+def sees_any(mask, use_mask, b, h, query, limit):
+    for key in range(limit):  # noqa: SIM110 (compiled, any() would take a list)
+        if sees(mask, use_mask, b, h, query, key, limit):
+            return True
+    return False
+
+
+@jit
+def blank_hidden(x, mask, use_mask, b, h, first_query, first_key, limit, keys):
+    """Zeros where a query may not see a key, in x (queries, keys), whatever stands there."""
+    for j in range(len(limit)):
+        for i in range(keys):
+            if not sees(mask, use_mask, b, h, first_query + j, first_key + i, limit[j]):
+                x[j, i] = ZERO
+
+
+@jit
+def without_odd(x):
+    """Zeros for NaN and inf, in place: even a weight of 0 would let a NaN through."""
+    flat = x.reshape(-1)
+    for i in range(len(flat)):
+        flat[i] = flat[i] if flat[i] - flat[i] == ZERO else ZERO
+
+
+@jit
+def add_odd(total, row, weight):
+    """total += weight * what `without_odd` took out of `row`."""
+    for c in range(len(row)):
+        if row[c] - row[c] != ZERO:
+            total[c] += weight * row[c]
