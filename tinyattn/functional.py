@@ -108,6 +108,9 @@ def same_kind(function: str, **arguments: Tensor | None) -> None:
             raise TypeError(f"{function}: {name} must be a Tensor, got {type(value).__name__}")
         if first is None:
             first = (name, value)
+            kind, dtype = type(value._data), value._data.dtype
+        elif type(value._data) is kind and value._data.dtype is dtype:
+            continue
         elif value.device != first[1].device:
             raise DeviceError(
                 f"{function}: {first[0]} is on {first[1].device}, {name} on {value.device}: "

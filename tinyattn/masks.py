@@ -108,8 +108,8 @@ def checked_lens(valid_lens: Any, num_keys: int) -> Array:
         text = f"valid_lens must lie between 0 and the number of keys, {num_keys}, got {{number}}"
         require_range(array, 0, num_keys + 1, MaskError, text)
         return array.astype(np.int64)
-    bad = (array < 0) | (array > num_keys)
-    if bool(bad.any()):
+    if array.size and not (array.min() >= 0 and array.max() <= num_keys):
+        bad = (array < 0) | (array > num_keys)
         raise MaskError(
             f"valid_lens must lie between 0 and the number of keys, {num_keys}, got "
             f"{first_bad(array, bad)}"

@@ -47,4 +47,4 @@ def set_rng_state(state: dict[str, Any]) -> None:
 
 def dropout_seed() -> int:
     """A fresh 64-bit seed for one dropout mask."""
-    return int(generator().integers(0, 2**63))
+    return int(generator().bit_generator.random_raw()) >> 1  # as integers(0, 2**63), but faster

@@ -76,7 +76,9 @@ def dispatched(name: str) -> Callable[..., Any]:
 
 
 erf = dispatched("erf")
+relu = dispatched("relu")
 relu_backward = dispatched("relu_backward")
+add_bias = dispatched("add_bias")
 sum_rows = dispatched("sum_rows")
 masked_softmax = dispatched("masked_softmax")
 softmax_backward = dispatched("softmax_backward")

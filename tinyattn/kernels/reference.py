@@ -30,6 +30,12 @@ def erf(x: Array) -> Array:
     return np.asarray(values, np.float64).astype(x.dtype)
 
 
+def relu(x: Array) -> Array:
+    """max(x, 0); a NaN stays one."""
+    xp = namespace(x)
+    return xp.maximum(x, xp.zeros((), x.dtype))  # an array: numbers are slower to convert
+
+
 def relu_backward(grad: Any, out: Any) -> Any:
     """0 where out <= 0, else grad: a NaN is not <= 0."""
     return namespace(out).where(out <= 0, 0.0, grad)
@@ -379,6 +385,11 @@ def within(lengths: np.ndarray | None, limits: Array | None, xp: Any) -> Array |
         return limits
     limits = lengths[:, None] if limits is None else np.minimum(lengths[:, None], limits)
     return xp.asarray(limits)
+
+
+def add_bias(x: Array, bias: Array) -> None:
+    """x (N, D) += bias (D,), in place."""
+    x += bias
 
 
 def sum_rows(x: Array) -> Array:

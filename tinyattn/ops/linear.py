@@ -96,7 +96,7 @@ def linear(x: Array, weight: Array, bias: Array | None = None) -> Array:
     """x @ weight.T + bias, for x (..., in), weight (out, in), bias (out,)."""
     out = matrix_product(rows(in_order(x)), in_order(weight).T)
     if bias is not None:
-        out += bias
+        kernels.add_bias(out, bias)
     return out.reshape(*x.shape[:-1], weight.shape[0])
 
 

@@ -24,6 +24,21 @@ def erf(x: np.ndarray) -> np.ndarray:
 
 
 @jit
+def relu_flat(x, out, first, last):
+    zero = x.dtype.type(0)
+    x, out = x[first:last], out[first:last]
+    for i in range(len(x)):
+        out[i] = zero if x[i] <= zero else x[i]
+
+
+def relu(x: np.ndarray) -> np.ndarray:
+    out = np.empty(x.shape, x.dtype)
+    arguments = (ready(x).reshape(-1), out.reshape(-1))
+    in_parts(x.size, x.size, partial(relu_flat, *arguments))
+    return out
+
+
+@jit
 def relu_backward_flat(grad, out, result, first, last):
     zero = grad.dtype.type(0)
     grad, out, result = grad[first:last], out[first:last], result[first:last]

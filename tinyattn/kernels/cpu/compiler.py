@@ -54,11 +54,13 @@ def jit(
 
 def ready(array: np.ndarray) -> np.ndarray:
     """An input as the loops expect it; copied only if it has to be."""
-    if not (array.flags.c_contiguous and array.flags.aligned and array.dtype.isnative):
+    flags = array.flags
+    if not (flags.c_contiguous and flags.aligned and array.dtype.isnative):
         array = np.array(array, dtype=array.dtype.newbyteorder("="), order="C")
-    if array.flags.writeable:
+        flags = array.flags
+    if flags.writeable:
         array = array.view()
-        array.flags.writeable = False
+        array.setflags(write=False)
     return array
 
 

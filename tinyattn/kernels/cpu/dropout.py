@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any
 
 import numpy as np
@@ -40,12 +40,12 @@ def dropout_flat(x, factor, threshold, low, high, out, first, last):
 
 def dropping(p: float, seed: int, dtype: np.dtype) -> tuple[Any, ...]:
     """What the loops need to know: the factor of what is kept, the hash's threshold and seed."""
-    return (
-        dtype.type(1 / (1 - p)),
-        np.uint32(drop_threshold(p)),
-        np.uint32(seed & 0xFFFFFFFF),
-        np.uint32(seed >> 32),
-    )
+    return (*rate(p, dtype), np.uint32(seed & 0xFFFFFFFF), np.uint32(seed >> 32))
+
+
+@lru_cache(maxsize=16)
+def rate(p: float, dtype: np.dtype) -> tuple[Any, Any]:
+    return dtype.type(1 / (1 - p)), np.uint32(drop_threshold(p))
 
 
 def dropout(x: np.ndarray, p: float, seed: int) -> np.ndarray:

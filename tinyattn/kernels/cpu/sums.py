@@ -1,9 +1,13 @@
-"""Sums over rows: an embedding's gradient, a bias's gradient."""
+"""Sums over rows: a bias and its gradient, an embedding's gradient."""
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 
+from ...threads import in_parts
+from .. import reference
 from .compiler import jit, ready, rows
 
 
@@ -22,6 +26,20 @@ def scatter_rows(grad: np.ndarray, ids: np.ndarray, num_rows: int, skip: int | N
         ids = ready(ids.astype(np.int64, copy=False).reshape(-1))
         scatter_flat(rows(grad), ids, -1 if skip is None else skip, table)
     return table.astype(grad.dtype)
+
+
+@jit
+def add_to_rows(x, bias, first, last):
+    x = x[first:last]
+    for i in range(len(x)):
+        for j in range(len(bias)):
+            x[i, j] += bias[j]
+
+
+def add_bias(x: np.ndarray, bias: np.ndarray) -> None:
+    if bias.shape != x.shape[1:] or bias.dtype is not x.dtype or not x.flags.carray:
+        return reference.add_bias(x, bias)
+    in_parts(len(x), x.size, partial(add_to_rows, x, ready(bias)))
 
 
 @jit
