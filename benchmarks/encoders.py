@@ -33,10 +33,14 @@ def token_ids(
     return ids, np.where(padding, IGNORE, rng.integers(0, CLASSES, shape)).reshape(-1)
 
 
-def training_step(lib: Any, sizes: Encoder, p: float) -> Run:
-    """Forward, cross-entropy, backward, Adam."""
+def training_step(lib: Any, sizes: Encoder, p: float, skip_padding: bool | None = None) -> Run:
+    """Forward, cross-entropy, backward, Adam.
+
+    skip_padding: whether padding is left out; by default where the library has an option for it.
+    """
     rng = np.random.default_rng(0)
-    model, parameters = lib.encoder(sizes, p, rng)
+    choice = {} if skip_padding is None else {"skip_padding": skip_padding}
+    model, parameters = lib.encoder(sizes, p, rng, **choice)
     optimizer = lib.adam(parameters)
     lengths = lengths_of(sizes.batch, sizes.length)
     ids, target = map(lib.tensor, token_ids(sizes, lengths, rng))
@@ -99,6 +103,22 @@ def steps(short: bool) -> Iterator[Case]:
             sides=ALL,
             memory=True,
         )
+
+
+def steps_alike(short: bool) -> Iterator[Case]:
+    """The same steps with padding computed by both libraries, or left out by both."""
+    for skip, (name, sizes) in product((False, True), ENCODERS.items()):
+        sizes = SHORTEST if short else sizes
+        word = "without" if skip else "with"
+        for p in (0.1, 0.0):
+            yield Case(
+                f"training step {word} padding, in both libraries",
+                f"step {name} p={p:g} {word} padding",
+                sizes.detail,
+                partial(training_step, sizes=sizes, p=p, skip_padding=skip),
+                parts=("",),
+                sides=("torch", "torch plain", "tinyattn"),
+            )
 
 
 # Attention alone

@@ -91,14 +91,17 @@ class TinyAttn(Tensors):
             layer.weight.data = array
         return module, [layer.weight for layer in (module.W_q, module.W_k, module.w_v)]
 
-    def encoder(self, sizes: Encoder, p: float, rng: np.random.Generator) -> tuple[Any, list[Any]]:
+    def encoder(
+        self, sizes: Encoder, p: float, rng: np.random.Generator, skip_padding: bool = True
+    ) -> tuple[Any, list[Any]]:
         """A function of ids (B, T) and lengths (B,) giving logits (B, T, C), and its parameters."""
         nn = self.ta.nn
         attention = nn.MultiHeadedAttention(sizes.heads, sizes.width, p)
         feed_forward = nn.PositionwiseFeedForward(sizes.width, sizes.ff, p)
         layer = nn.EncoderLayer(sizes.width, attention, feed_forward, p, norm="pre")
         embedding = nn.Embedding(VOCABULARY, sizes.width)
-        encoder, head = nn.Encoder(layer, sizes.layers), nn.Linear(sizes.width, CLASSES)
+        encoder = nn.Encoder(layer, sizes.layers, skip_padding)
+        head = nn.Linear(sizes.width, CLASSES)
         embedding.weight.data = rng.standard_normal(embedding.weight.shape).astype(np.float32)
         for layer in encoder.layers:
             attend, feed = layer.self_attn, layer.feed_forward
@@ -179,7 +182,11 @@ class Torch(Tensors):
 
         return module, parameters
 
-    def encoder(self, sizes: Encoder, p: float, rng: np.random.Generator) -> tuple[Any, list[Any]]:
+    def encoder(
+        self, sizes: Encoder, p: float, rng: np.random.Generator, skip_padding: bool = False
+    ) -> tuple[Any, list[Any]]:
+        """With skip_padding it is packed by hand, for which PyTorch has no option: attention gets
+        padded samples, everything else the rows before each sample's length."""
         F = self.F
         d, heads = sizes.width, sizes.heads
         parameters: list[Any] = []
@@ -210,20 +217,37 @@ class Torch(Tensors):
         def dropped(x: Any) -> Any:
             return F.dropout(x, p) if p else x
 
+        def packed(x: Any, rows: Any) -> Any:
+            """(B, N, ...) -> (rows, ...)"""
+            return x.flatten(0, 1)[rows] if skip_padding else x
+
+        def padded(x: Any, rows: Any, batch: int, n: int) -> Any:
+            """The way back, zeros where nothing was."""
+            if not skip_padding:
+                return x
+            out = x.new_zeros(batch * n, *x.shape[1:]).index_copy(0, rows, x)
+            return out.view(batch, n, *x.shape[1:])
+
         @self.compiled
-        def model(ids: Any, seen: Any) -> Any:
+        def model(ids: Any, seen: Any, rows: Any) -> Any:
             batch, n = ids.shape
-            x = F.embedding(ids, table)
+            x = packed(F.embedding(ids, table), rows)
             for first, second, qkv, o, w_1, w_2 in layers:
-                y = F.linear(F.layer_norm(x, (d,), *first), *qkv).view(batch, n, 3, heads, -1)
-                q, k, v = y.permute(2, 0, 3, 1, 4).unbind(0)  # (B, H, N, d)
-                y = self.attend(q, k, v, seen, False, p).transpose(1, 2).reshape(batch, n, d)
+                y = padded(F.linear(F.layer_norm(x, (d,), *first), *qkv), rows, batch, n)
+                q, k, v = y.view(batch, n, 3, heads, -1).permute(2, 0, 3, 1, 4).unbind(0)
+                y = self.attend(q, k, v, seen, False, p)  # (B, H, N, d)
+                y = packed(y.transpose(1, 2).reshape(batch, n, d), rows)
                 x = x + dropped(F.linear(y, *o))
                 y = dropped(F.relu(F.linear(F.layer_norm(x, (d,), *second), *w_1)))
                 x = x + dropped(F.linear(y, *w_2))
-            return F.linear(F.layer_norm(x, (d,), *last), head, head_bias)
+            x = padded(F.layer_norm(x, (d,), *last), rows, batch, n)
+            return F.linear(x, head, head_bias)
 
-        return lambda ids, lengths: model(ids, self.seen(lengths, ids.shape[1])), parameters
+        def run(ids: Any, lengths: np.ndarray) -> Any:
+            seen = self.seen(lengths, ids.shape[1])
+            return model(ids, seen, seen.flatten().nonzero().squeeze(1) if skip_padding else None)
+
+        return run, parameters
 
     def adam(self, parameters: list[Any]) -> Any:
         return self.torch.optim.Adam(parameters, fused=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from .cases import Case
-from .encoders import START, attentions, steps
+from .encoders import START, attentions, steps, steps_alike
 from .operations import layers, operations
 from .other_rows import other_cases
 from .scaling_cases import scaling_cases
@@ -11,8 +11,8 @@ from .scaling_cases import scaling_cases
 
 def all_cases(short: bool) -> list[Case]:
     """Those of the main table, in its order."""
-    found = [*operations(short), *layers(short), *steps(short), *attentions(short)]
-    return [*found, START]
+    encoders = [*steps(short), *steps_alike(short)]
+    return [*operations(short), *layers(short), *encoders, *attentions(short), START]
 
 
 def every_case(short: bool) -> dict[str, Case]:
