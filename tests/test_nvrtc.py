@@ -14,6 +14,7 @@ import pytest
 from tinyattn.kernels import gpu
 
 KERNELS = sorted(path.stem for path in gpu.FOLDER.glob("*.cu") if path.stem != "common")
+BY_CUPY = ("-ftz=true", "--device-as-default-execution-space")  # what it adds to our options
 WIDTHS = [("64", "64", "4"), ("100", "7", "2")]
 
 
@@ -54,7 +55,7 @@ def compile_source(nvrtc, code, options):
 def test_compiles(nvrtc, name, device, scalar):
     """Every kernel of the source is in the result."""
     code = gpu.source(name)
-    options = ("--std=c++17", f"--gpu-architecture=compute_{device}", f"-DSCALAR={scalar}")
+    options = ("--std=c++17", f"-DSCALAR={scalar}", *BY_CUPY, f"-arch=compute_{device}")
     shapes = [()]
     if name == "attention":
         shapes = [(f"-DHEAD={h}", f"-DVALUE={v}", f"-DROWS={r}") for h, v, r in WIDTHS]
