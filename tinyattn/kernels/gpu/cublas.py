@@ -50,7 +50,7 @@ def load() -> Any:
 class Handle:
     """A cuBLAS handle bound to one stream, with a workspace of its own.
 
-    It is never destroyed: that would wait for the device, at a moment the garbage collector chooses.
+    It is never destroyed: that would wait for the device, whenever the garbage collector comes by.
     """
 
     def __init__(self, xp: Any, stream: int, library: Any = None) -> None:
