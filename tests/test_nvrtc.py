@@ -68,6 +68,19 @@ def test_compiles(nvrtc, name, device, scalar):
         assert halves == (scalar == 16,) * 2 or name == "checks"
 
 
+@pytest.mark.parametrize("scalar", [16, 32, 64])
+@pytest.mark.parametrize("name", sorted({*KERNELS} - {"attention"}))  # whose blocks have 128
+def test_a_block_of_1024_threads_finds_registers(nvrtc, name, scalar):
+    """64 for each thread: with more, a device refuses the launch."""
+    options = ("--std=c++17", f"-DSCALAR={scalar}", *BY_CUPY, "-arch=sm_90", "--ptxas-options=-v")
+    program = nvrtc.createProgram(gpu.source(name), "kernel.cu", (), ())
+    nvrtc.compileProgram(program, options)
+    used = re.findall(r"Used (\d+) registers", nvrtc.getProgramLog(program))
+    nvrtc.destroyProgram(program)
+    assert len(used) == gpu.source(name).count("__global__")
+    assert max(map(int, used)) <= 64
+
+
 def test_a_mistake_is_found(nvrtc):
     code = gpu.source("sums").replace("sum += read", "sum += missing")
     with pytest.raises(AssertionError, match=r'identifier "missing" is undefined'):
