@@ -33,6 +33,7 @@ from test_table import (
     torch_results,
     with_special,
 )
+from test_table import LAYOUTS as ON_THE_HOST
 
 import tinyattn as ta
 from tinyattn import ops
@@ -209,10 +210,10 @@ def test_second_order(row: OpRow, cuda: Any) -> None:
 
 
 LAYOUTS: dict[str, Place] = {
-    "Fortran": lambda x: np.array(x, order="F"),
-    "reversed": lambda x: np.flip(np.array(np.flip(x), order="C")),
+    "Fortran": ON_THE_HOST["Fortran"],
+    "reversed": ON_THE_HOST["reversed"],
     "step 2": lambda x: np.repeat(x, 2, axis=-1)[..., ::2] if x.ndim else x,
-    "stride 0": lambda x: np.broadcast_to(np.array(x[:1]), x.shape) if x.ndim and x.size else x,
+    "stride 0": ON_THE_HOST["stride 0"],
 }
 
 

@@ -8,6 +8,8 @@ from common import (
     KERNELS,
     assert_all_zero,
     assert_close,
+    misaligned,
+    read_only,
     rng_of,
     signed,
 )
@@ -74,26 +76,12 @@ LAYOUTS = {
     "Fortran": np.asfortranarray,
     "strided": lambda a: np.repeat(a, 2, axis=-1)[..., ::2],
     "reversed": lambda a: np.ascontiguousarray(a[..., ::-1])[..., ::-1],
-    "read-only": lambda a: read_only(a),
+    "read-only": read_only,
     "transposed": lambda a: np.ascontiguousarray(a.T).T,
     "byte-swapped": lambda a: a.astype(a.dtype.newbyteorder()) if a.dtype.itemsize > 1 else a,
-    "misaligned": lambda a: misaligned(a),
+    "misaligned": misaligned,
     "broadcast": lambda a: np.broadcast_to(a[None], (3, *a.shape))[1],
 }
-
-
-def read_only(array):
-    array = array.copy()
-    array.flags.writeable = False
-    return array
-
-
-def misaligned(array):
-    buffer = np.empty(array.nbytes + 1, np.uint8)
-    shifted = buffer[1:].view(array.dtype).reshape(array.shape)
-    shifted[...] = array
-    assert not shifted.flags.aligned or array.dtype.itemsize == 1
-    return shifted
 
 
 def arrays_in(result):
