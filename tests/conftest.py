@@ -74,3 +74,13 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             left_out = [item for item in items if item.get_closest_marker(marker)]
             config.hook.pytest_deselected(items=left_out)
             items[:] = [item for item in items if not item.get_closest_marker(marker)]
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)  # the last word, below the list of what was skipped
+def pytest_terminal_summary(terminalreporter: Any) -> Iterator[None]:
+    """`pytest -m gpu` without a GPU is green, has shown nothing, and says so."""
+    yield
+    reports = terminalreporter.stats.get("skipped", ())
+    number = sum("gpu" in report.keywords for report in reports)
+    if number and not ta.cuda_is_available():
+        terminalreporter.write_line(f"no GPU: {number} tests skipped, nothing tested on one")

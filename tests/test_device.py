@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 import stand_in
-from common import HAS_TORCH
+from common import HAS_TORCH, HERE, run_python
 from samples import Sample
 from table import ROWS, OpRow, samples_of
 from test_table import (
@@ -246,3 +246,12 @@ def test_nan_and_inf_go_where_they_belong(row: OpRow, cuda: Any) -> None:
                     assert_close(out, right, 1e-12, row)
                 else:
                     np.testing.assert_array_equal(out, right)
+
+
+@pytest.mark.skipif(ta.cuda_is_available(), reason="there is a GPU")
+def test_a_run_without_a_gpu_says_what_it_has_not_tested():
+    code = "import sys, pytest; sys.exit(pytest.main(['-qm', 'gpu', sys.argv[1]]))"
+    *_, word, count = run_python(code, args=[HERE / "test_cuda_graph.py"]).splitlines()
+    number = count.split()[0]
+    assert int(number) > 0
+    assert word == f"no GPU: {number} tests skipped, nothing tested on one"

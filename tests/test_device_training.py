@@ -125,9 +125,7 @@ def test_optimizers(name, clipped, cuda):
     for device in ("cpu", "cuda"):
         rng = rng_of(2)
         shapes = [(3, 5), (), (5000,), (0, 4), (7,), (2, 2)]
-        # With eps = 1e-8, Adam has no float16.
-        half = np.float16 if name == "SGD" else np.float32
-        kinds = [np.float64, np.float64, np.float32, np.float64, half, np.float32]
+        kinds = [np.float64, np.float64, np.float32, np.float64, np.float16, np.float32]
         parameters = [
             ta.tensor(signed(rng, *shape).astype(kind), device=device, requires_grad=True)
             for shape, kind in zip(shapes, kinds, strict=True)
@@ -359,6 +357,12 @@ def test_numbers_out_of_range_on_the_device_are_found_when_next_read(cuda):
     softmax = F.masked_softmax(weight[None], valid_lens=ta.tensor([9], device="cuda"))
     with pytest.raises(MaskError, match="between 0 and the number of keys, 3, got 9"):
         softmax.tolist()
+    ones = ta.tensor([[1, 0, 1, 1]], device="cuda")
+    looks_like_a_mask = F.masked_softmax(ta.zeros(1, 4, 4, device="cuda"), ones)
+    with pytest.raises(MaskError, match="nothing but 0 and 1"):
+        looks_like_a_mask.tolist()
+    lengths = F.masked_softmax(ta.zeros(1, 4, 4, device="cuda"), ones * 2)
+    assert lengths.tolist()[0] == [[0.5, 0.5, 0, 0], [0] * 4, *[[0.5, 0.5, 0, 0]] * 2]
     with pytest.raises(IndexError, match="index -1 is out of range for 4 elements"):
         weight.gather(0, ta.tensor([[-1]], device="cuda")).numpy()
     assert weight.sum().item() == 12

@@ -7,6 +7,7 @@ comes from a check (so also under `python -O`), and leaves everything as it was.
 from __future__ import annotations
 
 import math
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -177,6 +178,9 @@ DTYPES: list[Bad] = [
 DEVICES: list[Bad] = [
     ("an unknown device", lambda w: ta.zeros(2, device="tpu"), DeviceError, "\"cuda\", got 'tpu'"),
     ("to an unknown device", lambda w: w.x.to("tpu"), DtypeError, "'tpu'"),
+    ("to another GPU", lambda w: w.x.to("cuda:1"), DeviceError, "got 'cuda:1'; CUDA_VISIBLE"),
+    ("a module to another GPU", lambda w: w.linear.to("cuda:1"), DeviceError, "got 'cuda:1'"),
+    ("an empty module to a GPU", lambda w: nn.ReLU().to("cuda:1"), DeviceError, "got 'cuda:1'"),
     ("a module to an unknown device", lambda w: w.linear.to("tpu"), DtypeError, "'tpu'"),
 ]
 
@@ -252,7 +256,56 @@ LENGTHS: list[Bad] = [
         MaskError,
         "between 0 and .*3, got 4 at index 1",
     ),
-    ("lengths for too few", lambda w: F.sequence_mask(w.m, [1]), ShapeError, r"2 samples .*got 1"),
+    (
+        "lengths for too few",
+        lambda w: F.sequence_mask(w.m, [1]),
+        ShapeError,
+        r"each of the 2 samples.*got shape \(1,\)",
+    ),
+    (
+        "lengths of queries for a sequence",
+        lambda w: F.sequence_mask(w.m, [[1, 2], [1, 2]]),
+        ShapeError,
+        r"valid_lens \(B,\), got shape \(2, 2\)",
+    ),
+    *(
+        (
+            f"a mask of {kind} for lengths",
+            lambda w, kind=kind: w.attention(
+                *[ones(2, 3, 4)] * 3, np.array([[1, 1, 0], [1, 0, 0]], kind)
+            ),
+            error,
+            match,
+        )
+        for kind, error, match in (
+            ("int64", MaskError, r"nothing but 0 and 1.* mask \(B, K\).*mask=\.\.\."),
+            ("float32", MaskError, r"nothing but 0 and 1.* mask \(B, K\).*mask=\.\.\."),
+            ("bool", DtypeError, r"integers, got bool.*mask=\.\.\."),
+        )
+    ),
+    (
+        "a mask of other queries for lengths",
+        lambda w: w.attention(ones(2, 2, 4), *[ones(2, 3, 4)] * 2, [[1, 1, 0], [1, 0, 0]]),
+        ShapeError,
+        r"\(B, Q\) = \(2, 2\), got \(2, 3\).*mask=\.\.\.",
+    ),
+    (
+        "a causal mask for lengths",
+        lambda w: w.attention(*[ones(2, 3, 4)] * 3, np.tri(3, dtype=int)[None]),
+        ShapeError,
+        r"got \(1, 3, 3\).*mask=\.\.\.",
+    ),
+    ("ragged lengths", lambda w: masks.from_valid_lens([[1, 2], [1]], 3), ShapeError,
+     "valid_lens: not a rectangular"),
+    *(
+        (
+            f"{keys!r} keys",
+            lambda w, keys=keys: masks.from_valid_lens([1], keys),
+            ShapeError,
+            f"num_keys must be an integer >= 0, got {keys!r}",
+        )
+        for keys in (2.5, "3", None, -1, True)
+    ),
     (
         "lengths for a mask",
         lambda w: masks.from_valid_lens([1, 5], 3),
@@ -260,7 +313,7 @@ LENGTHS: list[Bad] = [
         "between 0 and .*3, got 5 at index 1",
     ),
     ("a negative triangle", lambda w: masks.causal(-1), ShapeError, ">= 0, got -1"),
-]
+]  # fmt: skip
 
 MASKS: list[Bad] = [
     (
@@ -302,6 +355,31 @@ MASKS: list[Bad] = [
     ),
     ("padding of floats", lambda w: masks.padding([[0.5]]), DtypeError, r"integer .*got float64"),
     ("padding of a vector", lambda w: masks.padding([1, 2]), ShapeError, r"\(B, K\), got .*\(2,\)"),
+    *(
+        (
+            f"padding with {pad_id!r}",
+            lambda w, pad_id=pad_id: masks.padding([[1, 0]], pad_id),
+            DtypeError,
+            "pad_id must be an integer.*got " + re.escape(repr(pad_id)),
+        )
+        for pad_id in (None, 0.5, [0], "0", False)
+    ),
+    ("ragged ids", lambda w: masks.padding([[1, 2], [1]]), ShapeError, "ids: not a rectangular"),
+    (
+        "a ragged mask",
+        lambda w: F.masked_softmax(w.m[None], mask=[[True, False], [True]]),
+        ShapeError,
+        "mask: not a rectangular",
+    ),
+    *(
+        (
+            f"lengths {lens} for a mask",
+            lambda w, lens=lens: F.scaled_dot_product_attention(*[ones(2, 3, 4)] * 3, lens),
+            MaskError,
+            r"got .*valid_lens=\.\.\.",
+        )
+        for lens in ([1, 2], [[1, 2, 3], [3, 3, 3]])
+    ),
     ("a mask for masked_fill", lambda w: w.x.masked_fill(w.x, 0.0), DtypeError, "got float32"),
     (
         "a long mask for masked_fill",
@@ -362,6 +440,8 @@ GRAPHS: list[Bad] = [
 ]
 
 IDS: list[Bad] = [
+    ("ragged ids", lambda w: w.table([[0, 1], [2]]), ShapeError, "rectangular"),
+    ("a ragged index", lambda w: w.m[[[0, 1], [1]]], ShapeError, "an index: not a rectangular"),
     ("an id too large", lambda w: w.table(ta.tensor([0, 3])), IndexError, r"0 to 3, .*3 rows"),
     ("a negative id", lambda w: w.table(ta.tensor([-1])), IndexError, r"-1 to -1, .*3 rows"),
     ("ids that are floats", lambda w: w.table(ones(2)), DtypeError, "integer ids, got float32"),
@@ -385,6 +465,17 @@ NUMBERS: list[Bad] = [
         lambda w: F.scaled_dot_product_attention(*[ones(1, 2, 2)] * 3, dropout_p=2),
         ValueError,
         "0 and 1, got 2",
+    ),
+    *(
+        (
+            f"a scale of {scale!r}",
+            lambda w, scale=scale: F.scaled_dot_product_attention(
+                *[ones(1, 2, 2)] * 3, scale=scale
+            ),
+            ValueError,
+            "scale must be a finite number, got " + re.escape(repr(scale)),
+        )
+        for scale in (nan, -inf, "1", ta.tensor(1.0))
     ),
     ("a reduction", lambda w: F.mse_loss(w.x, w.x, "all"), ValueError, "\"none\", got 'all'"),
     ("a kind of GELU", lambda w: F.gelu(w.x, "fast"), ValueError, "\"tanh\", got 'fast'"),

@@ -4,7 +4,16 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from common import assert_close, assert_same, leaf, needs_torch, pull, rng_of, signed
+from common import (
+    assert_all_zero,
+    assert_close,
+    assert_same,
+    leaf,
+    needs_torch,
+    pull,
+    rng_of,
+    signed,
+)
 
 import tinyattn as ta
 from tinyattn import functional as F
@@ -145,6 +154,25 @@ def test_masks_combine_with_and():
     two = F.masked_softmax(scores, [2, 3], mask=masks.causal(3))
     assert_same(one.numpy(), two.numpy())
     assert (~both).numpy().sum() == (both.numpy() == 0).sum()
+
+
+def test_lengths_of_queries_that_could_not_be_meant_as_a_mask_are_lengths():
+    """Refused is only what means two things; and there is a way to write that, too."""
+    scores = ta.randn(2, 3, 3)
+    nothing = F.masked_softmax(scores, np.zeros((2, 3), int))
+    assert_all_zero(nothing.numpy())
+    two = F.masked_softmax(scores, [[1, 1, 1], [1, 0, 2]])
+    seen = masks.from_valid_lens([[1, 1, 1], [1, 0, 2]], 3)
+    assert_same(two.numpy(), F.masked_softmax(scores, mask=seen).numpy())
+    ambiguous = [[1, 1, 0], [1, 0, 1]]
+    with pytest.raises(MaskError, match="from_valid_lens"):
+        F.masked_softmax(scores, ambiguous)
+    found = F.masked_softmax(scores, mask=masks.from_valid_lens(ambiguous, 3)).numpy()
+    assert_same(found[..., 0], np.array(ambiguous, np.float32))
+    for shape in ((2, 3, 4), (2, 1, 1), (0, 3, 3)):
+        lens = np.ones(shape[:2], int)
+        found = F.masked_softmax(ta.zeros(shape), lens).numpy()
+        assert_same(found, np.broadcast_to(np.arange(shape[2]) < 1, shape).astype(np.float32))
 
 
 # What each number of dimensions means

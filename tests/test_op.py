@@ -8,7 +8,7 @@ from test_engine import equal, leaf, twin
 
 import tinyattn as ta
 from tinyattn import functional as F
-from tinyattn.errors import GraphError, ShapeError
+from tinyattn.errors import DtypeError, GraphError, ShapeError
 
 
 @ta.op
@@ -272,6 +272,65 @@ def test_a_forward_that_fails_is_explained() -> None:
         scaled(x, ta.ones(3))
     with pytest.raises(TypeError, match=r"scaled.*'weight'"):
         scaled(x)
+
+
+@pytest.mark.parametrize("x", [ta.ones(2), leaf([1.0, 2.0])], ids=["plain", "recorded"])
+@pytest.mark.parametrize(
+    ("result", "word"),
+    [
+        (lambda x: list(x), "list"),
+        (lambda x: None, "NoneType"),
+        (lambda x: float(x[0]), "float"),
+        (lambda x: ta.tensor(x), "Tensor"),
+        (lambda x: (x, x), "tuple; .*saved"),
+    ],
+)
+def test_a_forward_returns_an_array(result, word, x) -> None:
+    """Nothing else has a dtype to keep; with one, two and more arguments alike."""
+
+    @ta.op
+    def one(x):
+        return result(x)
+
+    @ta.op(promote=True)
+    def two(x, y):
+        return result(x)
+
+    @ta.op
+    def three(x, y, z):
+        return result(x)
+
+    for function, count in ((one, 1), (two, 2), (three, 3)):
+        for rule in (False, True):
+            if rule:
+                function.vjp(*"xyz"[:count])(lambda grad: grad)
+            with pytest.raises(DtypeError, match=f"forward of {function.spec.name} .*got {word}"):
+                function(*[x] * count)
+
+
+def test_a_scalar_of_numpys_is_an_array() -> None:
+    @ta.op
+    def largest(x):
+        return x.max()
+
+    largest.vjp("x")(lambda grad, x, out: grad * (x == out))
+    x = leaf([1.0, 3.0])
+    largest(x).backward()
+    equal(x.grad, [0.0, 1.0])
+    assert largest(ta.ones(2)).shape == ()
+
+
+def test_a_forward_whose_rule_asks_for_saved_returns_a_pair() -> None:
+    """Two rows would otherwise be taken for it."""
+
+    @ta.op
+    def doubled(x):
+        return 2 * x
+
+    doubled.vjp("x")(lambda grad, saved: 2 * grad)
+    for x in (leaf([[1.0], [2.0]]), leaf([1.0, 2.0, 3.0])):
+        with pytest.raises(DtypeError, match=r"doubled must return \(out, saved\).*got float64\["):
+            doubled(x)
 
 
 def test_an_op_saves_no_more_than_its_derivative_asks_for() -> None:

@@ -122,6 +122,41 @@ def test_first_step_of_adam_is_lr_in_the_direction_of_the_sign():
     assert_close(moved, [0.9, 1.1, 1.0], 1e-8)
 
 
+@pytest.mark.parametrize("decay", [0.0, 0.1])
+@pytest.mark.parametrize("kind", [optim.Adam, optim.AdamW])
+def test_adam_of_float16_is_rounded_nowhere_but_in_the_weights(kind, decay):
+    """In float16, eps is 0 and so is the square of a gradient below 2e-4."""
+    scales = np.array([0.0, 1e-7, 1e-4, 1.0, 4e4])
+    grads = [(scales * signed(rng_of(step), 5)).astype(np.float16) for step in range(30)]
+    start = np.linspace(-2, 2, 5).astype(np.float16)
+    parameter = ta.tensor(start, requires_grad=True)
+    optimizer = kind([parameter], lr=0.01, weight_decay=decay)
+    w, m, v = start.astype(np.float64), np.zeros(5), np.zeros(5)
+    for step, grad in enumerate(grads, 1):
+        parameter.grad = ta.tensor(grad)
+        optimizer.step()
+        g = grad.astype(np.float64) + (decay * w if kind is optim.Adam else 0)
+        m, v = 0.9 * m + 0.1 * g, 0.999 * v + 0.001 * g * g
+        w = w * (1 - 0.01 * decay) if kind is optim.AdamW else w
+        w = w - 0.01 * (m / (1 - 0.9**step)) / (np.sqrt(v / (1 - 0.999**step)) + 1e-8)
+        w = w.astype(np.float16).astype(np.float64)
+    assert parameter.dtype == np.float16
+    np.testing.assert_allclose(parameter.numpy(), w, rtol=2**-10, atol=0)
+    assert {a.dtype for a in optimizer.state_dict()["arrays"].values()} == {np.dtype(np.float32)}
+
+
+def test_a_state_in_another_dtype_is_converted():
+    """What has been learned so far is not forgotten when the parameters change their dtype."""
+    parameter = ta.tensor([1.0, -1.0], requires_grad=True)
+    optimizer = optim.SGD([parameter], lr=0.5, momentum=0.5)
+    for dtype, expected in ((ta.float32, [0.5, -1.5]), (ta.float64, [-0.25, -2.25]),
+                            (ta.float16, [-1.125, -3.125])):  # fmt: skip
+        parameter.data = parameter.numpy().astype(dtype)
+        parameter.grad = ta.ones(2, dtype=dtype)
+        optimizer.step()
+        assert parameter.tolist() == expected
+
+
 def test_adamw_takes_decay_off_the_weights_not_the_gradient():
     moved = one_step(optim.AdamW, [2.0], [0.0], lr=0.1, weight_decay=0.5)
     assert_close(moved, [2 * (1 - 0.05)], 1e-15)

@@ -88,7 +88,8 @@ def module_of(device: str | None) -> ModuleType:
         return np
     if device == "cuda":
         return _load_cuda()
-    raise DeviceError(f'device must be "cpu" or "cuda", got {device!r}')
+    hint = "; CUDA_VISIBLE_DEVICES chooses among GPUs" if str(device).startswith("cuda:") else ""
+    raise DeviceError(f'device must be "cpu" or "cuda", got {device!r}{hint}')
 
 
 def to_device(array: Array, device: str) -> Array:

@@ -32,6 +32,32 @@ def require_float(dtype: np.dtype, what: str) -> None:
         raise DtypeError(f"{what} needs a floating dtype, got {dtype}: use .to(ta.float32)")
 
 
+def is_integer(value: Any) -> bool:
+    """Whether `value` is an integer of Python's or NumPy's; True and False are not meant as one."""
+    return isinstance(value, (int, np.integer)) and not isinstance(value, bool)
+
+
+def check_size(name: str, value: Any, least: int = 1) -> int:
+    if not is_integer(value) or value < least:
+        raise ShapeError(f"{name} must be an integer >= {least}, got {value!r}")
+    return int(value)
+
+
+def names_device(target: Any) -> bool:
+    """Whether a target of `to` means a device, be it one like "cuda:1" that does not exist here."""
+    return isinstance(target, str) and target.partition(":")[0] in ("cpu", "cuda")
+
+
+def rectangular(data: Any, name: str) -> np.ndarray:
+    """Numbers in nested lists, or in anything else NumPy can read, as an array."""
+    try:
+        return np.asarray(data)
+    except ValueError as error:
+        raise ShapeError(
+            f"{name}: not a rectangular array of numbers, with rows of one length: {error}"
+        ) from None
+
+
 def as_array(data: Any, dtype: Any, device: str | None) -> Array:
     """A fresh array of numbers from anything a user may pass."""
     if isinstance(data, TensorBase):
@@ -39,10 +65,7 @@ def as_array(data: Any, dtype: Any, device: str | None) -> Array:
     if isinstance(data, np.ma.MaskedArray):
         raise DtypeError("a masked array would lose its mask: pass .filled(value) and a mask")
     known = backend.is_array(data)
-    try:
-        array = data if known else np.asarray(data)
-    except ValueError as error:
-        raise ShapeError(f"not a rectangular array of numbers: {error}") from None
+    array = data if known else rectangular(data, "data")
     if dtype is None and not known and not isinstance(data, (np.ndarray, np.generic)):
         # Python floats have no precision of their own; PyTorch's default is float32.
         dtype = np.float32 if array.dtype.kind == "f" else None

@@ -192,6 +192,12 @@ def checked_probability(p: float) -> float:
     return float(p)
 
 
+def checked_scale(scale: float) -> float:
+    if not isinstance(scale, (int, float, np.number)) or not math.isfinite(scale):
+        raise ValueError(f"scale must be a finite number, got {scale!r}")
+    return float(scale)
+
+
 def cross_entropy(
     logits: Tensor, target: Any, ignore_index: int = -100, reduction: str = "mean"
 ) -> Tensor:
@@ -278,6 +284,8 @@ def masked_softmax(scores: Tensor, valid_lens: Any = None, mask: Any = None) -> 
 def sequence_mask(x: Tensor, valid_lens: Any, value: float = 0) -> Tensor:
     """`x` (B, L, ...) with everything from position valid_lens[b] on replaced by `value`.
 
+    valid_lens: (B,), one length for each sample, from 0 to L.
+
     A new tensor; `x` is left as it is (the d2l book's version writes through a view).
     """
     if not isinstance(x, Tensor):
@@ -287,7 +295,8 @@ def sequence_mask(x: Tensor, valid_lens: Any, value: float = 0) -> Tensor:
     keep = masks.from_valid_lens(valid_lens, x.shape[1])
     if keep.shape != x.shape[:2]:
         raise ShapeError(
-            f"sequence_mask: {x.shape[0]} samples need as many valid_lens, got {keep.shape[0]}"
+            f"sequence_mask takes a length for each of the {x.shape[0]} samples, valid_lens (B,), "
+            f"got shape {keep.shape[:-1]}"
         )
     keep = keep.to(x.device).reshape(*keep.shape, *(1,) * (x.ndim - 2))
     return ops.where(keep, x, value)
@@ -310,15 +319,16 @@ def scaled_dot_product_attention(
     (B, H, Q, d), (B, H, K, d), (B, H, K, e) -> (B, H, Q, e).
     mask, valid_lens, is_causal: what may be seen, ANDed; see `tinyattn.masks`.
     dropout_p: dropout on the weights; 0 switches it off (there is no training flag here).
-    scale: instead of 1 / sqrt(d).
+    scale: a finite number instead of 1 / sqrt(d).
     return_weights: return (output, weights), the weights (B, Q, K) or (B, H, Q, K) from before
         dropout and without a graph.
 
     Why sqrt(d): the product of two independent vectors of d elements of variance 1 has variance d,
     and a softmax of such scores puts nearly all weight on one key, where its gradient vanishes.
     Source: Vaswani et al., "Attention Is All You Need", 2017.
-    Differs from PyTorch: `mask` is never added, a 2-D mask is (B, K), and a query that sees nothing
-    gives zeros. Causal masks start at the first key, also when Q and K differ, as in PyTorch.
+    Differs from PyTorch: `mask` is never added; a 2-D mask is (B, K), also where B equals Q, and
+    one of queries by keys is written `mask[None]`; a query that sees nothing gives zeros. Causal
+    masks start at the first key, also when Q and K differ, as in PyTorch.
     """
     query, key, value = (
         tensor_of(t, name) for t, name in ((query, "query"), (key, "key"), (value, "value"))
@@ -344,7 +354,7 @@ def scaled_dot_product_attention(
     shape = (*q.shape[:-1], k.shape[-2])  # (B, H, Q, K)
     limits, seen = masks.canonical(shape, valid_lens, mask, is_causal, query.device)
     k, v = without_hidden(shape, (limits, seen), k, v)
-    scale = 1 / math.sqrt(q.shape[-1]) if scale is None else float(scale)
+    scale = 1 / math.sqrt(q.shape[-1]) if scale is None else checked_scale(scale)
     seed = random.dropout_seed() if p else 0
     out = ops.attention(q, k, v, limits=limits, mask=seen, scale=scale, p=p, seed=seed)
     out = out if heads else out.squeeze(1)

@@ -12,7 +12,11 @@ The number of dimensions decides what a mask is about:
     (B|1, Q|1, K)           which keys each query may see
     (B|1, H|1, Q|1, K)      the same for each head
 
-PyTorch reads a 2-D `attn_mask` as (Q, K); here that is written `mask[None]`.
+PyTorch reads a 2-D `attn_mask` as (Q, K); here that is written `mask[None]`. Without the [None] it
+is an error, except where B equals Q: there nothing tells it from a mask (B, K).
+
+Lengths say it shorter where only the first keys of each sample count: `valid_lens`, (B,), or (B, Q)
+for queries that see different numbers of keys.
 """
 
 from __future__ import annotations
@@ -22,9 +26,13 @@ from typing import Any
 import numpy as np
 
 from .backend import Array, is_array, namespace, to_device
+from .checks import check_size, is_integer, rectangular
 from .errors import DtypeError, MaskError, ShapeError
 from .faults import require_range
 from .tensor import Tensor, from_array
+
+NOT_A_MASK = " (what may be attended to goes into mask=...)"
+NOT_LENGTHS = " (numbers of keys go into valid_lens=...)"
 
 
 def from_valid_lens(valid_lens: Any, num_keys: int) -> Tensor:
@@ -37,7 +45,7 @@ def from_valid_lens(valid_lens: Any, num_keys: int) -> Tensor:
         tensor([[ True, False, False],
                 [ True,  True,  True]])
     """
-    lens = checked_lens(valid_lens, num_keys)
+    lens = checked_lens(valid_lens, check_size("num_keys", num_keys, 0))
     return from_array(namespace(lens).arange(num_keys) < lens[..., None])
 
 
@@ -51,9 +59,8 @@ def causal(n: int) -> Tensor:
                  [ True,  True, False],
                  [ True,  True,  True]]])
     """
-    if isinstance(n, bool) or not isinstance(n, (int, np.integer)) or n < 0:
-        raise ShapeError(f"causal takes the sequence length, an integer >= 0, got {n!r}")
-    return from_array(np.tri(int(n), dtype=np.bool_)[None])
+    n = check_size("the sequence length", n, 0)
+    return from_array(np.tri(n, dtype=np.bool_)[None])
 
 
 subsequent_mask = causal
@@ -68,7 +75,9 @@ def padding(ids: Any, pad_id: int = 0) -> Tensor:
         >>> masks.padding([[5, 7, 0]], pad_id=0)
         tensor([[ True,  True, False]])
     """
-    array = array_of(ids)
+    if not is_integer(pad_id):
+        raise DtypeError(f"pad_id must be an integer, one of the token ids, got {pad_id!r}")
+    array = array_of(ids, "ids")
     if array.dtype.kind not in "iu":
         raise DtypeError(f"padding takes integer token ids, got {array.dtype}")
     if array.ndim != 2:
@@ -76,24 +85,24 @@ def padding(ids: Any, pad_id: int = 0) -> Tensor:
     return from_array(array != pad_id)
 
 
-def array_of(value: Any) -> Array:
+def array_of(value: Any, name: str) -> Array:
     """The array of a Tensor, an array as it is, lists as a NumPy array."""
     if isinstance(value, Tensor):
         return value._data
-    return value if is_array(value) else np.asarray(value)
+    return value if is_array(value) else rectangular(value, name)
 
 
 def checked_lens(valid_lens: Any, num_keys: int) -> Array:
     """valid_lens as int64 (B,) or (B, Q), every length between 0 and num_keys."""
-    array = array_of(valid_lens)
+    array = array_of(valid_lens, "valid_lens")
     if array.dtype.kind == "f" and array.size and not bool((array == array.round()).all()):
         raise MaskError(f"valid_lens must be whole numbers, got {first_bad(array, array % 1 != 0)}")
     if array.dtype.kind not in "iuf":
-        raise DtypeError(f"valid_lens must be integers, got {array.dtype}")
+        raise DtypeError(f"valid_lens must be integers, got {array.dtype}{NOT_A_MASK}")
     if array.ndim not in (1, 2):
         raise ShapeError(
             f"valid_lens has shape (B,) or (B, Q), got {array.shape}: one length for each sample, "
-            "or one for each query"
+            f"or one for each query{NOT_A_MASK}"
         )
     if type(array) is not np.ndarray:
         text = f"valid_lens must lie between 0 and the number of keys, {num_keys}, got {{number}}"
@@ -115,7 +124,7 @@ def first_bad(array: Array, bad: Array) -> str:
 
 def checked_mask(mask: Any, batch: int, heads: int, queries: int, keys: int) -> Array:
     """Any of the three forms of a mask as a boolean array of 4 dimensions, each full or 1."""
-    array = array_of(mask)
+    array = array_of(mask, "mask")
     if array.dtype.kind == "f":
         raise DtypeError(
             f"a mask holds booleans (True = may attend), got {array.dtype}: a float mask that is "
@@ -123,6 +132,7 @@ def checked_mask(mask: Any, batch: int, heads: int, queries: int, keys: int) -> 
         )
     if array.dtype.kind in "iu":
         text = "a mask of integers holds only 0 (hidden) and 1 (may attend), got {number}"
+        text += NOT_LENGTHS
         require_range(array, 0, 2, MaskError, text)
         array = array != 0
     if array.dtype.kind != "b":
@@ -133,7 +143,7 @@ def checked_mask(mask: Any, batch: int, heads: int, queries: int, keys: int) -> 
         4: ("(B|1, H|1, Q|1, K)", (batch, 1), (heads, 1), (queries, 1), (keys,)),
     }
     if array.ndim not in forms:
-        raise MaskError(f"a mask has 2, 3 or 4 dimensions, got shape {array.shape}")
+        raise MaskError(f"a mask has 2, 3 or 4 dimensions, got shape {array.shape}{NOT_LENGTHS}")
     name, *allowed = forms[array.ndim]
     if any(n not in sizes for n, sizes in zip(array.shape, allowed, strict=True)):
         hint = ""
@@ -173,9 +183,17 @@ def canonical(
         if limits.shape != right:
             raise ShapeError(
                 f"valid_lens has shape (B,) = ({batch},) or (B, Q) = ({batch}, {queries}), got "
-                f"{limits.shape}"
+                f"{limits.shape}{NOT_A_MASK}"
             )
-        limits = limits.reshape(batch, -1)
+        if limits.ndim == 2 and queries == keys > 1 and limits.size:
+            # A mask of 0 and 1 in the wrong place would pass for lengths; of all 0, it means them.
+            text = (
+                "valid_lens (B, Q) of nothing but 0 and 1, where Q equals K, may be a mask (B, K) "
+                "as well: pass a mask as mask=..., and lengths like these as "
+                "mask=masks.from_valid_lens(valid_lens, K)"
+            )
+            require_range(limits.max(keepdims=True), 2, keys + 1, MaskError, text, besides=0)
+        limits = limits if limits.ndim == 2 else limits[:, None]
     mask = None if mask is None else checked_mask(mask, batch, heads, queries, keys)
     move = lambda array: None if array is None else to_device(array, device)  # noqa: E731
     limits, mask = move(limits), move(mask)

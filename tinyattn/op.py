@@ -41,11 +41,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from .backend import namespace
+from .backend import Array, is_array
 from .derivative import Plan, Spec
+from .errors import DtypeError
 from .graph import Node, TensorBase, grad_mode, wrap
 from .locks import WriteLock
-from .promotion import promoted, retry_or_explain
+from .promotion import describe, promoted, retry_or_explain
 
 if TYPE_CHECKING:
     from .tensor import Tensor
@@ -73,6 +74,27 @@ def protect(out: Any, array: Any, node: Any) -> None:
         return
     if base is array or base is array.base:
         out.setflags(write=False)
+
+
+def as_array(out: Any, name: str) -> Array:
+    """What a forward returned, where it is no plain NumPy array: a scalar of NumPy's, an array of
+    CuPy's, or a mistake."""
+    if isinstance(out, (ndarray, np.generic)):
+        return np.asarray(out)
+    if is_array(out) and not isinstance(out, TensorBase):
+        return out
+    hint = "; (out, saved) is for a rule that asks for `saved`" if type(out) is tuple else ""
+    raise DtypeError(f"the forward of {name} must return an array, got {type(out).__name__}{hint}")
+
+
+def parted(result: Any, name: str) -> tuple[Any, Any]:
+    """(out, saved), which an array of two rows is not."""
+    if type(result) is not tuple or len(result) != 2:
+        raise DtypeError(
+            f"the forward of {name} must return (out, saved), since a rule asks for `saved`, got "
+            f"{describe(result)}"
+        )
+    return result
 
 
 def record(
@@ -163,9 +185,11 @@ def op(
             out = retry_or_explain(spec, arrays, options, error)
         kept = None
         if spec.forward_saves:
-            out, kept = out
+            out, kept = parted(out, spec.name)
         if wanted == 0 and not any(isinstance(argument, TensorBase) for argument in args):
             return out
+        if type(out) is not ndarray:
+            out = as_array(out, spec.name)
         if promote:
             out = promoted(out, arrays)
         if wanted == 0 or not differentiable or not grad_mode.enabled:
@@ -174,8 +198,6 @@ def op(
             return wrap(out)
         plan = plans.get((wanted, len(arrays))) or spec.plan(wanted, len(arrays))
         others = {**spec.options, **options, "saved": kept} if plan.names else NO_OTHERS
-        if type(out) is not ndarray:
-            out = namespace(out).asarray(out)
         for i, argument in enumerate(args):
             if type(argument) is ndarray:
                 arrays[i] = argument.copy()  # the caller's own, who may write to it again
@@ -207,12 +229,12 @@ def op(
             out = forward(a, b)
         except Exception as error:
             out = retry_or_explain(spec, (a, b), {}, error)
+        if type(out) is not ndarray:
+            out = as_array(out, spec.name)
         dtype = out.dtype
         if array.dtype is not dtype or (type(b) is ndarray and b.dtype is not dtype):
             out = promoted(out, (a, b))
             dtype = out.dtype
-        if type(out) is not ndarray:
-            out = namespace(out).asarray(out)
         tensor = new(TensorBase.full)
         tensor._data = out
         wanted = (x_node is not None) + 2 * (y_node is not None)
@@ -253,9 +275,9 @@ def op(
             out = retry_or_explain(spec, (a,), options, error)
         kept = None
         if spec.forward_saves:
-            out, kept = out
+            out, kept = parted(out, spec.name)
         if type(out) is not ndarray:
-            out = namespace(out).asarray(out)
+            out = as_array(out, spec.name)
         if node is None or not grad_mode.enabled:
             protect(out, a, node)
             tensor = new(TensorBase.full)

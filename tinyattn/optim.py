@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from . import backend, kernels
-from .backend import Array, device_of, namespace
+from .backend import FLOAT16, Array, device_of, namespace
 from .errors import CheckpointError, GraphError
 from .locks import living_lock
 from .tensor import Tensor, from_array
@@ -59,7 +59,9 @@ class Optimizer:
         """Move every parameter that has a gradient."""
         capture = backend.capture
         if capture is not None and not self.captures:
-            raise GraphError(f"{type(self).__name__} cannot be captured as a CUDA graph")
+            raise GraphError(
+                f"{type(self).__name__} cannot be captured as a CUDA graph; Adam and AdamW can"
+            )
         updates: list[tuple[int, Array, Array]] = []
         for i, parameter in enumerate(self.parameters):
             grad = parameter.grad
@@ -92,11 +94,15 @@ class Optimizer:
         raise TypeError(f"{type(self).__name__} defines no update()")
 
     def slot(self, name: str, i: int, like: Array) -> Array:
-        """The array `name` that goes with parameter i; zeros at first."""
+        """The array `name` that goes with parameter i; zeros at first. For float16 it is float32:
+        small squares of gradients, and Adam's eps, are 0 in float16."""
         slots = self.state.setdefault(name, [None] * len(self.parameters))
+        dtype = kernels.FLOAT32 if like.dtype == FLOAT16 else like.dtype
         array = slots[i]
-        if array is None or array.dtype != like.dtype:
-            array = slots[i] = namespace(like).zeros_like(like)
+        if array is None:
+            array = slots[i] = namespace(like).zeros_like(like, dtype=dtype)
+        elif array.dtype != dtype:  # the parameter was converted
+            array = slots[i] = array.astype(dtype)
         return array
 
     def state_dict(self) -> dict[str, Any]:
@@ -179,7 +185,7 @@ class Adam(Optimizer):
     w -= lr * (m / (1 - beta1^t)) / (sqrt(v / (1 - beta2^t)) + eps)
 
     weight_decay is added to the gradient; AdamW takes it off the weights instead.
-    Source: Kingma and Ba, 2015.
+    Source: Kingma and Ba, 2015. Differs from PyTorch: for float16 parameters m and v are float32.
     """
 
     captures = True

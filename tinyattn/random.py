@@ -11,6 +11,8 @@ from typing import Any
 
 import numpy as np
 
+from .checks import is_integer
+
 _generator: np.random.Generator | None = None
 
 
@@ -25,7 +27,7 @@ def generator() -> np.random.Generator:
 def manual_seed(seed: int) -> None:
     """Start the random numbers anew: equal seeds give bitwise equal runs."""
     global _generator
-    if isinstance(seed, bool) or not isinstance(seed, (int, np.integer)) or seed < 0:
+    if not is_integer(seed) or seed < 0:
         raise ValueError(f"manual_seed takes an integer >= 0, got {seed!r}")
     _generator = np.random.Generator(np.random.PCG64(int(seed)))
 

@@ -20,6 +20,7 @@ from .checks import (
     checked_dtype,
     dims_of,
     from_numpy_names,
+    names_device,
     one_dim,
     require_float,
     sizes_of,
@@ -285,7 +286,7 @@ class Tensor(TensorBase):
     def to(self, *args: Any, dtype: Any = None, device: str | None = None) -> Tensor:
         """In another dtype, on another device, or both: `x.to("cuda")`, `x.to(ta.float64)`."""
         for argument in args:
-            if argument in ("cpu", "cuda"):
+            if names_device(argument):
                 device = argument
             elif isinstance(argument, Tensor):
                 dtype, device = argument.dtype, argument.device
@@ -509,13 +510,21 @@ class Tensor(TensorBase):
         return ops.std(self, dim=dims_of(self, dim), keepdim=keepdim, correction=int(unbiased))
 
     def max(self, dim: Dims = None, keepdim: Bool = False, **numpy_names: Any) -> Tensor:
-        """The largest values; those that tie share the gradient (PyTorch's `amax`)."""
+        """The largest values; those that tie share the gradient.
+
+        Differs from PyTorch, whose `max` along a dimension is a pair of values and places: this is
+        its `amax`, and places are given by `argmax`.
+        """
         if numpy_names:
             dim, keepdim = from_numpy_names(dim, keepdim, numpy_names)
         return ops.max(self, dim=dims_of(self, dim), keepdim=keepdim)
 
     def min(self, dim: Dims = None, keepdim: Bool = False, **numpy_names: Any) -> Tensor:
-        """The smallest values; those that tie share the gradient (PyTorch's `amin`)."""
+        """The smallest values; those that tie share the gradient.
+
+        Differs from PyTorch, whose `min` along a dimension is a pair of values and places: this is
+        its `amin`, and places are given by `argmin`.
+        """
         if numpy_names:
             dim, keepdim = from_numpy_names(dim, keepdim, numpy_names)
         return ops.min(self, dim=dims_of(self, dim), keepdim=keepdim)

@@ -15,14 +15,16 @@ import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
-import numpy as np
+from .checks import is_integer
+
+MOST = 1024  # more cores than machines have; a kernel with enough work would start them all
 
 
 def default_threads() -> int:
     for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
         value = os.environ.get(name, "")
         if value.isdigit() and int(value) > 0:
-            return int(value)
+            return min(int(value), MOST)
     try:
         return len(os.sched_getaffinity(0))
     except AttributeError:  # not on macOS and Windows
@@ -39,7 +41,10 @@ def get_num_threads() -> int:
 
 
 def set_num_threads(number: int) -> None:
-    """Let kernels use `number` threads, the caller's among them.
+    """Let kernels use `number` threads, the caller's among them: 1 to 1,024.
+
+    More than there are cores are allowed, and slower. A thread is started when a kernel has half a
+    million multiplications for it.
 
     NumPy's matrix products are not concerned: their number is fixed when NumPy is imported, by
     OPENBLAS_NUM_THREADS. Differs from PyTorch, where one number covers both.
@@ -49,9 +54,10 @@ def set_num_threads(number: int) -> None:
         1
     """
     global _number
-    whole = isinstance(number, (int, np.integer)) and not isinstance(number, bool)
-    if not whole or number < 1:
-        raise ValueError(f"the number of threads must be an integer >= 1, got {number!r}")
+    if not is_integer(number) or not 1 <= number <= MOST:
+        raise ValueError(
+            f"the number of threads must be an integer from 1 to {MOST}, got {number!r}"
+        )
     _number = int(number)
     forget_pool()
 

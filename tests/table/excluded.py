@@ -11,7 +11,13 @@ EXCLUDED = {
     "ops.transfer": "needs a second device: tested where there is a GPU",
     **dict.fromkeys(
         [
-            *("F.tensor_of", "F.same_kind", "F.checked_probability", "F.check_heads"),
+            *(
+                "F.tensor_of",
+                "F.same_kind",
+                "F.checked_probability",
+                "F.checked_scale",
+                "F.check_heads",
+            ),
         ],
         "checks arguments; reached by the errors of the functions that call it",
     ),

@@ -330,15 +330,19 @@ def adam(
 
     m and v are the running means of the gradient and of its square; dividing by 1 - beta^step
     makes up for their start at zero (Kingma and Ba, "Adam", 2015; Loshchilov and Hutter,
-    "Decoupled Weight Decay Regularization", 2019).
+    "Decoupled Weight Decay Regularization", 2019). The step is computed in the dtype of m and v,
+    which for a float16 parameter are float32.
     """
+    w, grad = (array.astype(m.dtype, copy=False) for array in (parameter, grad))
     if decay and decoupled:
-        parameter *= 1 - rate * decay
+        w *= 1 - rate * decay
     elif decay:
-        grad = grad + decay * parameter
+        grad = grad + decay * w
     m *= beta1
     m += (1 - beta1) * grad
     v *= beta2
     v += (1 - beta2) * grad * grad
     root = namespace(v).sqrt(v) / math.sqrt(1 - beta2**step) + eps
-    parameter -= (rate / (1 - beta1**step)) * m / root
+    w -= (rate / (1 - beta1**step)) * m / root
+    if w is not parameter:
+        parameter[...] = w

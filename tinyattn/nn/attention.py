@@ -3,7 +3,8 @@
 Two families of names meet here. The d2l book writes `MultiHeadAttention(key_size, query_size,
 value_size, num_hiddens, num_heads, dropout)`, the Annotated Transformer `MultiHeadedAttention(head,
 embedding_dim)`; both are the same computation. Calls take queries, keys, values in this order,
-whatever the order of sizes in a constructor.
+whatever the order of sizes in a constructor. Fourth come `valid_lens` in the d2l book's modules and
+`mask` in the Annotated Transformer's, as in these texts: name them, and no order can be mistaken.
 
 Masks mean "may attend" everywhere; see `tinyattn.masks`.
 """
@@ -16,9 +17,10 @@ from typing import Any
 
 from .. import functional as F
 from .. import masks, ops, random
+from ..checks import check_size
 from ..errors import ShapeError
 from ..tensor import Tensor
-from .layers import Dropout, Linear, check_size
+from .layers import Dropout, Linear
 from .module import Module
 
 
@@ -175,7 +177,8 @@ class MultiHeadAttention(Attention):
     valid_lens (B,) or (B, Q), mask, is_causal -> (B, Q, num_hiddens).
 
     Source: Vaswani et al., 2017; the d2l book, "Multi-Head Attention". Differs from
-    nn.MultiheadAttention of PyTorch: its boolean masks mean the opposite.
+    nn.MultiheadAttention of PyTorch: its boolean masks mean the opposite, and it returns weights
+    (`need_weights`); here a call gives the output, and weights are read from `attention_weights`.
     """
 
     def __init__(

@@ -8,16 +8,10 @@ from typing import Any
 import numpy as np
 
 from .. import functional as F
-from ..errors import ShapeError
+from ..checks import check_size
 from ..tensor import Tensor
 from . import init
 from .module import Module, Parameter
-
-
-def check_size(name: str, value: Any, least: int = 1) -> int:
-    if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < least:
-        raise ShapeError(f"{name} must be an integer >= {least}, got {value!r}")
-    return int(value)
 
 
 class Linear(Module):

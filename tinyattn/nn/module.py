@@ -7,8 +7,8 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from ..backend import to_device
-from ..checks import checked_dtype, require_float
+from ..backend import module_of, to_device
+from ..checks import checked_dtype, names_device, require_float
 from ..errors import DtypeError, ShapeError
 from ..tensor import Tensor
 
@@ -188,8 +188,10 @@ class Module:
 
     def to(self: Self, target: Any) -> Self:
         """Move to a device ("cpu", "cuda") or convert to a floating dtype, in place."""
-        dtype = None if target in ("cpu", "cuda") else checked_dtype(target)
-        if dtype is not None:
+        dtype = None if names_device(target) else checked_dtype(target)
+        if dtype is None:
+            module_of(target)
+        else:
             require_float(dtype, "a module")
         for parameter in self.parameters():
             grad = parameter.grad

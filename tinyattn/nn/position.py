@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
+from ..checks import check_size
 from ..errors import ShapeError
 from ..tensor import Tensor, from_array
 from . import init
-from .layers import Dropout, check_size
+from .layers import Dropout
 from .module import Module, Parameter
 
 

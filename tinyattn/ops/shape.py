@@ -9,6 +9,7 @@ import numpy as np
 
 from .. import backend
 from ..backend import Array, namespace
+from ..checks import rectangular
 from ..errors import DtypeError, ShapeError
 from ..faults import require_range
 from ..op import op
@@ -65,7 +66,8 @@ def plain_index(index: Any) -> Any:
         index = index._data
         index = index.copy() if index.ndim else index.item()
     elif isinstance(index, (list, np.ndarray)):
-        index = np.array(index, dtype=np.int64 if isinstance(index, list) and not index else None)
+        empty = isinstance(index, list) and not index
+        index = np.array(rectangular(index, "an index"), dtype=np.int64 if empty else None)
     if isinstance(index, bool) or (hasattr(index, "dtype") and index.dtype.kind not in "iub"):
         kind = getattr(index, "dtype", type(index).__name__)
         raise DtypeError(f"an index is made of integers, slices or boolean arrays, got {kind}")

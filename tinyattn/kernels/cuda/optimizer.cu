@@ -4,8 +4,9 @@
 
 const long long CHUNK = 4096;
 
-// One step of Adam or AdamW; the table has parameters, gradients, m and v. What changes from step to
-// step comes from the device where `changing` is not null, since a captured step keeps its arguments.
+// One step of Adam or AdamW; the table has parameters, gradients, m and v, the last two in what is
+// computed with: squares of halves would vanish. What changes from step to step comes from the device
+// where `changing` is not null, since a captured step keeps its arguments.
 extern "C" __global__ void adam(
     const long long* table, const long long* places, long long count, double shrink, double rate,
     double inv_root, const double* changing, double decay, double beta1, double beta2, double eps) {
@@ -17,19 +18,17 @@ extern "C" __global__ void adam(
     long long which = places[2 * blockIdx.x], first = places[2 * blockIdx.x + 1];
     element* parameter = (element*)table[which];
     const element* grad = (const element*)table[count + which];
-    element* m = (element*)table[2 * count + which];
-    element* v = (element*)table[3 * count + which];
+    real* m = (real*)table[2 * count + which];
+    real* v = (real*)table[3 * count + which];
     long long size = table[4 * count + which];
     long long end = first + CHUNK < size ? first + CHUNK : size;
     for (long long i = first + threadIdx.x; i < end; i += blockDim.x) {
         real w = read(parameter[i]) * (real)shrink;
         real g = read(grad[i]) + (real)decay * w;
-        element new_m = written(read(m[i]) * (real)beta1 + (real)(1 - beta1) * g);
-        element new_v = written(read(v[i]) * (real)beta2 + (real)(1 - beta2) * g * g);
-        m[i] = new_m;
-        v[i] = new_v;
-        real root = sqrt(read(new_v)) * (real)inv_root + (real)eps;
-        parameter[i] = written(w - (real)rate * read(new_m) / root);
+        m[i] = m[i] * (real)beta1 + (real)(1 - beta1) * g;
+        v[i] = v[i] * (real)beta2 + (real)(1 - beta2) * g * g;
+        real root = sqrt(v[i]) * (real)inv_root + (real)eps;
+        parameter[i] = written(w - (real)rate * m[i] / root);
     }
 }
 
