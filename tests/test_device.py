@@ -222,11 +222,16 @@ LAYOUTS: dict[str, Place] = {
 def test_memory_layout_makes_no_difference(row: OpRow, layout: str, cuda: Any) -> None:
     """However the arrays lie on the device, values and gradients are bitwise the same."""
     lay = LAYOUTS[layout]
+    # The gradient of gather is CuPy's add.at, whose atomic additions come in any order.
+    any_order = row.name == "gather" and cuda is not stand_in.MODULE
     for sample in samples_of(row)[::4]:
         straight = results(row, sample, cuda, lambda x: np.array(lay(x), order="C"))
         crooked = results(row, sample, cuda, place_on_device=lambda x: lay_out(cuda, lay(x)))
         for one, other in zip(straight, crooked, strict=True):
-            assert bits(one) == bits(other)
+            if any_order:
+                assert_close(one, other, 1e-15, row, 4.0)
+            else:
+                assert bits(one) == bits(other)
 
 
 @row_test()
