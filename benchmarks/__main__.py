@@ -21,6 +21,7 @@ from pathlib import Path
 
 from . import other_report, plots, report, targets
 from .cases import Case
+from .command import parsed, parser_of, tell
 from .harness import Row, measure_all
 from .other_libraries import OTHER_LIBRARIES
 from .other_rows import other_cases
@@ -29,11 +30,7 @@ from .rows import all_cases
 
 
 def arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        prog="python -m benchmarks",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = parser_of("benchmarks", __doc__)
     parser.add_argument(
         "--only",
         metavar="PATTERN",
@@ -49,9 +46,6 @@ def arguments() -> argparse.Namespace:
         help="also torch.compile, and what is there of pip install autograd mygrad dezero tinygrad",
     )
     parser.add_argument("--list", action="store_true", help="print the names of the rows")
-    parser.add_argument("--short", action="store_true", help="tiny sizes, once: tests the harness")
-    parser.add_argument("--repeats", type=int, help="rounds (default: 5; with --short 1)")
-    parser.add_argument("--threads", type=int, help="of each library (default: 2; with --short 1)")
     parser.add_argument(
         "--budget", type=float, default=1.0, help="seconds for a case in one process (default: 1)"
     )
@@ -62,27 +56,11 @@ def arguments() -> argparse.Namespace:
         help="seconds until a row is given up (default: 300)",
     )
     parser.add_argument(
-        "--wait",
-        type=float,
-        default=0.0,
-        metavar="SECONDS",
-        help="how long a process may wait for free cores, and be repeated for want of them",
-    )
-    parser.add_argument(
         "--default-malloc",
         action="store_true",
         help="let malloc give freed memory back to the system, as it does by default",
     )
-    parser.add_argument("--json", type=Path, metavar="FILE", help="default: in runs/benchmarks/")
-    parser.add_argument(
-        "--plot", type=Path, metavar="FILE", help="default: the JSON file's, as PNG"
-    )
-    args = parser.parse_args()
-    args.threads = args.threads if args.threads is not None else 1 if args.short else 2
-    args.repeats = args.repeats if args.repeats is not None else 1 if args.short else 5
-    if args.threads < 1 or args.repeats < 1 or args.budget <= 0 or args.timeout <= 0:
-        parser.error("--threads, --repeats, --budget and --timeout must be above 0")
-    return args
+    return parsed(parser, "budget", "timeout")
 
 
 def matches(name: str, patterns: list[str] | None) -> bool:
@@ -126,10 +104,6 @@ def main() -> int:
     about = report.surroundings(settings)
     about["started"] = time.strftime("%Y-%m-%dT%H:%M:%S")
     print(report.heading(about), flush=True)
-
-    def tell(what: str) -> None:
-        if sys.stderr.isatty():
-            print(f"\r\033[K{what} ...", end="\r", file=sys.stderr, flush=True)
 
     def stop(*_: object) -> None:
         raise KeyboardInterrupt  # which ends the process being measured on its way out

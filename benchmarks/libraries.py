@@ -43,10 +43,9 @@ def layer_weights(sizes: Encoder, rng: np.random.Generator) -> dict[str, np.ndar
 
 
 class Tensors:
-    """What both libraries do alike."""
+    """What both libraries do alike, given how each makes a tensor of (array, requires_grad)."""
 
-    def tensor(self, array: np.ndarray, requires_grad: bool = False) -> Any:
-        raise NotImplementedError
+    tensor: Callable[..., Any]
 
     def constant(self, array: np.ndarray) -> Any:
         return self.tensor(array)

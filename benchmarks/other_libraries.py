@@ -37,10 +37,14 @@ class Adam:
 class Face:
     """What is the same for libraries that work on NumPy arrays.
 
-    links  replaces entries of operations.LINKS where this library spells them differently
+    links       replaces entries of operations.LINKS where this library spells them differently
+    mean        over the last axis, which stays; for layer_norm, where a library has no better one
+    derivative  of a scalar function and arrays: what computes its value and its gradients
     """
 
     links: dict[str, Callable[..., Any]]
+    mean: Callable[[Any], Any]
+    derivative: Callable[..., Callable[[], tuple[Any, list[np.ndarray]]]]
     rng = np.random.default_rng(0)
 
     def constant(self, array: np.ndarray) -> Any:
@@ -53,16 +57,6 @@ class Face:
     def dropout(self, x: Any, p: float) -> Any:
         kept = self.rng.random(x.shape, np.float32) >= p
         return x * (kept * np.float32(1 / (1 - p)))
-
-    def mean(self, x: Any) -> Any:
-        """Over the last axis, which stays."""
-        raise NotImplementedError
-
-    def derivative(
-        self, function: Callable[..., Any], arrays: list[np.ndarray]
-    ) -> Callable[[], tuple[Any, list[np.ndarray]]]:
-        """Computes the value of a scalar function of arrays, and its gradients."""
-        raise NotImplementedError
 
     def training(self, loss: Callable[..., Any], arrays: list[np.ndarray]) -> Callable[[], float]:
         """Takes a step of Adam and gives the loss before it."""

@@ -26,6 +26,7 @@ import numpy as np
 
 from . import plots, report
 from .cases import BOTH, Case
+from .command import parsed, parser_of, tell
 from .harness import Row, enter, rows_of, same_numbers
 from .processes import SIDES, Settings, undisturbed
 from .scaling_cases import AXES, scaling_cases
@@ -136,35 +137,15 @@ def available_memory() -> int:
 
 
 def arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.scaling",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = parser_of("benchmarks.scaling", __doc__)
     parser.add_argument("--axis", choices=AXES, action="append", help="default: all four")
-    parser.add_argument("--short", action="store_true", help="tiny sizes, once: tests the harness")
-    parser.add_argument("--threads", type=int, help="of each library (default: 2; with --short 1)")
-    parser.add_argument("--repeats", type=int, help="rounds at most (default: 5; with --short 1)")
     parser.add_argument(
-        "--minutes", type=float, default=6.0, help="for everything, without --wait (default: 6)"
-    )
-    parser.add_argument(
-        "--wait",
+        "--minutes",
         type=float,
-        default=0.0,
-        metavar="SECONDS",
-        help="how long a process may wait for free cores, and be repeated for want of them",
+        default=6.0,
+        help="for everything, without --wait, which may mean fewer rounds (default: 6)",
     )
-    parser.add_argument("--json", type=Path, metavar="FILE", help="default: in runs/benchmarks/")
-    parser.add_argument(
-        "--plot", type=Path, metavar="FILE", help="default: the JSON file's, as PNG"
-    )
-    args = parser.parse_args()
-    args.threads = args.threads if args.threads is not None else 1 if args.short else 2
-    args.repeats = args.repeats if args.repeats is not None else 1 if args.short else 5
-    if args.threads < 1 or args.repeats < 1 or args.minutes <= 0:
-        parser.error("--threads, --repeats and --minutes must be above 0")
-    return args
+    return parsed(parser, "minutes")
 
 
 def main() -> int:
@@ -182,10 +163,6 @@ def main() -> int:
     sides = [side for side in BOTH if side != "torch" or find_spec("torch")]
     about: dict[str, Any] = report.surroundings(settings)
     about["started"] = time.strftime("%Y-%m-%dT%H:%M:%S")
-
-    def tell(what: str) -> None:
-        if sys.stderr.isatty():
-            print(f"\r\033[K{what} ...", end="\r", file=sys.stderr, flush=True)
 
     found, rounds = measure(cases, sides, settings, args.minutes * 60, tell)
     tell("")

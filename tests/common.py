@@ -36,6 +36,21 @@ def signed(rng, *shape):
     return rng.choice([-1.0, 1.0], shape) * rng.uniform(0.5, 1.5, shape)
 
 
+def read_only(array):
+    array = np.array(array, order="C")
+    array.flags.writeable = False
+    return array
+
+
+def misaligned(array):
+    """A copy that begins one byte beside where numbers of its size should."""
+    buffer = np.empty(array.nbytes + 1, np.uint8)
+    shifted = buffer[1:].view(array.dtype).reshape(array.shape)
+    shifted[...] = array
+    assert not (shifted.size and shifted.flags.aligned and array.dtype.itemsize > 1)
+    return shifted
+
+
 def leaf(array, dtype=None):
     return ta.tensor(array, dtype=dtype, requires_grad=True)
 
@@ -122,13 +137,6 @@ def random_parameters(module, rng, scale=1.0):
         values = signed(rng, *parameter.shape) * scale / np.sqrt(fan_in)
         parameter.data = values.astype(parameter.dtype)
     return module
-
-
-def gradients_of(module):
-    return {
-        name: None if parameter.grad is None else parameter.grad.numpy()
-        for name, parameter in module.named_parameters()
-    }
 
 
 def run_python(code, *, env=None, args=(), flags=("-W", "error"), timeout=120):

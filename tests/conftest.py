@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import os
 import sys
+import warnings
 from collections.abc import Iterator
 from typing import Any
 
@@ -50,8 +51,10 @@ def no_gc() -> Iterator[None]:
 def cuda(request: pytest.FixtureRequest) -> Iterator[Any]:
     """The module behind "cuda" while a test runs: the stand-in for CuPy, or CuPy on a GPU."""
     if request.param == "device":
-        if not ta.cuda_is_available():
-            pytest.skip("no NVIDIA GPU, or no CuPy")
+        with warnings.catch_warnings():  # what CuPy says of a machine as it is imported
+            warnings.simplefilter("ignore")
+            if not ta.cuda_is_available():
+                pytest.skip("no NVIDIA GPU, or no CuPy")
         yield ta.backend.module_of("cuda")
         return
     if stand_in.COMPILER is None:

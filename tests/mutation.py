@@ -32,7 +32,8 @@ ROOT = Path(__file__).parent.parent
 RESULT = Path(__file__).parent / "mutation.json"
 # Not the list of faults itself, which each of them turns red; not the benchmarks; not the tests of
 # the "cuda" route, which put the same rows and modules through other kernels.
-SLOW = ("faults", "benchmarks", "device", "device_training", "cuda_kernels", "stand_in", "nvrtc")
+SLOW = ("faults", "benchmarks", "benchmarks_gpu", "device", "device_laws", "device_training",
+        "cuda_kernels", "stand_in", "nvrtc")  # fmt: skip
 FAST = ["tests", *(f"--ignore=tests/test_{name}.py" for name in SLOW)]
 NOT_COPIED = (".git", "_build", "*_cache", ".hypothesis")
 GREEN, RED, INTERRUPTED, INTERNAL = 0, 1, 2, 3  # what pytest returns

@@ -36,6 +36,39 @@ def test_without_a_gpu_it_says_that_it_needs_one():
     assert "--dry-run" in done.stderr
 
 
+def test_a_side_that_fails_costs_nobody_else_a_figure(monkeypatch):
+    """While it is made ready, or in the third round, as when memory runs out."""
+    monkeypatch.syspath_prepend(ROOT)
+    from benchmarks.gpu import measure
+    from benchmarks.gpu.cases import COPY, Case
+
+    calls = []
+
+    def third():
+        calls.append(1)
+        if len(calls) == 3:
+            raise MemoryError("no more")
+
+    def build(case, side, device):
+        if side == "torch":
+            raise ValueError("not today")
+        run = third if side == "captured" else lambda: None
+        return run, lambda: ta.ones(2)
+
+    monkeypatch.setattr(measure.sides, "build", build)
+    monkeypatch.setattr(measure, "repetitions", lambda *_: 1)
+    monkeypatch.setattr(measure.Device, "wait", lambda *_: None)
+    monkeypatch.setattr(measure.Device, "empty", lambda *_: None)
+    monkeypatch.setattr(measure.Device, "held", lambda *_: 0)
+    device = measure.Device(None, object(), trial=False)
+    case = Case(COPY, "copy", 2, ("tinyattn", "captured", "torch"))
+    row = measure.measured(case, device, float("inf"))
+    assert {side: len(rounds) for side, rounds in row.seconds.items()} == {
+        "tinyattn": measure.ROUNDS, "captured": measure.ROUNDS - 1
+    }  # fmt: skip
+    assert row.notes == {"captured": "MemoryError: no more", "torch": "ValueError: not today"}
+
+
 @needs_matplotlib
 @pytest.mark.skipif(COMPILER is None, reason="no g++ to compile the kernels with")
 def test_the_dry_run(tmp_path):

@@ -110,6 +110,15 @@ def test_dropout_is_fresh_in_every_replay(graphs):
     assert len({mask.tobytes() for mask in masks}) == 4
 
 
+def test_dropout_of_wide_heads_is_fresh_too(graphs):
+    """Of attention that fits no tile, and runs as the reference does."""
+    step = ta.capture(
+        lambda x: F.scaled_dot_product_attention(x, x, x, valid_lens=[4], dropout_p=0.5),
+        np.ones((1, 5, 300)),
+    )
+    assert len({step(np.ones((1, 5, 300))).numpy().tobytes() for _ in range(4)}) > 1
+
+
 def test_training_with_dropout_learns(graphs):
     _, _, _, step = training(ta.float32, dropout=True)
     data = next(batches(1))

@@ -270,6 +270,22 @@ def test_attention_never_waits_for_the_device(name, kind, cuda):
     assert np.isfinite(x.grad.numpy()).all()
 
 
+@pytest.mark.parametrize("kind", HIDING)
+def test_attention_of_wide_heads_never_waits_either(kind, cuda):
+    """Those that fit no tile, with dropout."""
+    if cuda is not stand_in.MODULE:
+        pytest.skip("waiting is counted by the stand-in")
+    x = ta.tensor(inputs((2, 1, 5, 300))[0], dtype=ta.float32, device="cuda", requires_grad=True)
+    stand_in.synchronisations.reasons.clear()
+    hiding = {
+        key: value.to("cuda") if isinstance(value, ta.Tensor) else value
+        for key, value in HIDING[kind].items()
+    }
+    F.scaled_dot_product_attention(x, x, x, dropout_p=0.1, **hiding).sum().backward()
+    assert stand_in.synchronisations.reasons == []
+    assert np.isfinite(x.grad.numpy()).all()
+
+
 def test_checkpoints_are_device_neutral(cuda, tmp_path):
     """Saved on the device, loaded on the CPU and on the device; training goes on the same."""
     model, optimizer, _ = trained("cuda", dtype=ta.float64)

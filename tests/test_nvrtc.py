@@ -14,6 +14,7 @@ import pytest
 from tinyattn.kernels import gpu
 
 KERNELS = sorted(path.stem for path in gpu.FOLDER.glob("*.cu") if path.stem != "common")
+BY_CUPY = ("-ftz=true", "--device-as-default-execution-space")  # what it adds to our options
 WIDTHS = [("64", "64", "4"), ("100", "7", "2")]
 
 
@@ -54,7 +55,7 @@ def compile_source(nvrtc, code, options):
 def test_compiles(nvrtc, name, device, scalar):
     """Every kernel of the source is in the result."""
     code = gpu.source(name)
-    options = ("--std=c++17", f"--gpu-architecture=compute_{device}", f"-DSCALAR={scalar}")
+    options = ("--std=c++17", f"-DSCALAR={scalar}", *BY_CUPY, f"-arch=compute_{device}")
     shapes = [()]
     if name == "attention":
         shapes = [(f"-DHEAD={h}", f"-DVALUE={v}", f"-DROWS={r}") for h, v, r in WIDTHS]
@@ -65,6 +66,19 @@ def test_compiles(nvrtc, name, device, scalar):
         # Halves are converted by these instructions, which the host does otherwise.
         halves = ("cvt.f32.f16" in ptx, "cvt.rn.f16.f32" in ptx)
         assert halves == (scalar == 16,) * 2 or name == "checks"
+
+
+@pytest.mark.parametrize("scalar", [16, 32, 64])
+@pytest.mark.parametrize("name", sorted({*KERNELS} - {"attention"}))  # whose blocks have 128
+def test_a_block_of_1024_threads_finds_registers(nvrtc, name, scalar):
+    """64 for each thread: with more, a device refuses the launch."""
+    options = ("--std=c++17", f"-DSCALAR={scalar}", *BY_CUPY, "-arch=sm_90", "--ptxas-options=-v")
+    program = nvrtc.createProgram(gpu.source(name), "kernel.cu", (), ())
+    nvrtc.compileProgram(program, options)
+    used = re.findall(r"Used (\d+) registers", nvrtc.getProgramLog(program))
+    nvrtc.destroyProgram(program)
+    assert len(used) == gpu.source(name).count("__global__")
+    assert max(map(int, used)) <= 64
 
 
 def test_a_mistake_is_found(nvrtc):

@@ -30,6 +30,7 @@ from test_attention_laws import (
     every_cross,
     every_self,
     inputs,
+    module_of,
 )
 
 import tinyattn as ta
@@ -145,7 +146,7 @@ def test_sample_of_nan_leaves_the_second_order_of_others(kind, dtype):
 
 @both_dtypes
 def test_weights_of_a_fully_masked_row_are_zero_after_any_dropout(dtype):
-    module = nn.MultiHeadedAttention(2, D, 0.5).to(dtype)
+    module = module_of(lambda: nn.MultiHeadedAttention(2, D, 0.5))(dtype)
     arrays = [ta.tensor(a) for a in inputs(dtype)]
     for _ in range(5):
         module(*arrays, valid_lens=np.array([6, 0, 3]))

@@ -21,6 +21,7 @@ from typing import Any
 import hypothesis.extra.numpy as hnp
 import numpy as np
 import pytest
+from common import misaligned, read_only
 from hypothesis import given
 from hypothesis import strategies as st
 from samples import Sample
@@ -501,18 +502,6 @@ def gaps(x: Array) -> Array:
     buffer = np.full((*x.shape[:-1], 2 * x.shape[-1]), fill, x.dtype)
     buffer[..., ::2] = x
     return buffer[..., ::2]
-
-
-def misaligned(x: Array) -> Array:
-    view = np.empty(x.nbytes + 1, np.uint8)[1:].view(x.dtype).reshape(x.shape)
-    view[...] = x
-    return view
-
-
-def read_only(x: Array) -> Array:
-    x = np.array(x, order="C")
-    x.setflags(write=False)
-    return x
 
 
 LAYOUTS: dict[str, Callable[[Array], Array]] = {

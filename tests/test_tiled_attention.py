@@ -10,9 +10,9 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
+from common import signed
 
 import tinyattn as ta
-from tests.common import signed
 from tinyattn import functional as F
 from tinyattn import kernels, nn, threads
 from tinyattn.kernels import reference

@@ -121,7 +121,7 @@ class Captured:
         with self.stream:
             for array, fixed in zip(arrays, self.inputs, strict=True):
                 if type(array) is np.ndarray:
-                    fixed._data.set(np.ascontiguousarray(array), self.stream)
+                    fixed._data.set(np.asarray(array, order="C"), self.stream)
                 else:
                     fixed._data[...] = array
             for replay in self.replays:

@@ -9,6 +9,8 @@ from __future__ import annotations
 import gc
 import statistics
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -51,29 +53,33 @@ class Device:
             self.xp.get_default_memory_pool().free_all_blocks()
             if self.torch is not None:
                 self.torch.cuda.empty_cache()
-                self.torch.cuda.reset_peak_memory_stats()
 
     def launches(self, run: sides.Timed) -> int | None:
         """How many launches one operation asks for, of kernels or of whole graphs. PyTorch's
-        profiler sees those of the whole process, CuPy's as well."""
+        profiler sees those of the whole process, CuPy's as well; None where it cannot."""
         if self.trial or self.torch is None:
             return None
         from torch.profiler import ProfilerActivity, profile
 
-        with profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]) as seen:
-            run()
-            self.torch.cuda.synchronize()
-            self.xp.cuda.Device().synchronize()
+        try:
+            with profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]) as seen:
+                run()
+                self.torch.cuda.synchronize()
+                self.xp.cuda.Device().synchronize()
+        except RuntimeError:  # the machine does not let programs be profiled
+            return None
         kinds = ("cudaLaunchKernel", "cuLaunchKernel", "cudaGraphLaunch", "cudaMemsetAsync")
-        return sum(event.count for event in seen.key_averages() if event.key.startswith(kinds))
+        return sum(e.count for e in seen.key_averages() if e.key.startswith(kinds)) or None
 
-    def peak(self, side: str) -> int:
-        """The most memory a side had at once, in bytes; CuPy's pool gives none back by itself."""
+    def held(self, side: str, *pools: Any) -> int:
+        """Bytes that the side's library has taken from the card. No pool gives memory back by
+        itself, so what is held in the end is the most that was needed at once."""
         if self.trial:
             return 0
         if side.startswith("torch"):
-            return self.torch.cuda.max_memory_allocated()
-        return self.xp.get_default_memory_pool().total_bytes()
+            return self.torch.cuda.memory_reserved()
+        pools = (self.xp.get_default_memory_pool(), *pools)
+        return sum(pool.total_bytes() for pool in pools)
 
 
 @dataclass
@@ -87,7 +93,7 @@ class Row:
     launches: dict[str, int | None] = field(default_factory=dict)
 
     def median(self, side: str) -> float | None:
-        return statistics.median(self.seconds[side]) if self.seconds.get(side) else None
+        return statistics.median(self.seconds[side]) if side in self.seconds else None
 
 
 def measured(case: Case, device: Device, deadline: float) -> Row:
@@ -101,21 +107,34 @@ def measured(case: Case, device: Device, deadline: float) -> Row:
         elif time.perf_counter() > deadline:
             row.notes[side] = OUT_OF_TIME
         else:
-            try:
+            with noted(row, side):
                 device.empty()
+                before = device.held(side)
                 run, answer = sides.build(case, side, device.torch_device)
                 answers[side] = sides.result(answer())
-                ready[side] = run, repetitions(run, side, device)
-                row.memory[side] = device.peak(side)
-                if case.kind == STEP:
-                    row.launches[side] = device.launches(run)
-            except Exception as error:
-                row.notes[side] = f"{type(error).__name__}: {error}"[:200]
+                count = repetitions(run, side, device)
+                row.memory[side] = device.held(side, *getattr(run, "pools", ())) - before
+                ready[side] = run, count
     check(case, answers, row)
     for _ in range(1 if device.trial else ROUNDS):
         for side, (run, count) in ready.items():
-            row.seconds.setdefault(side, []).append(timed(run, count, side, device))
+            with noted(row, side):
+                seconds = timed(run, count, side, device)
+                row.seconds.setdefault(side, []).append(seconds)
+    for side, (run, _) in ready.items():  # after all timing: a profiler makes launches slower
+        if case.kind == STEP:
+            with noted(row, side):
+                row.launches[side] = device.launches(run)
     return row
+
+
+@contextmanager
+def noted(row: Row, side: str) -> Iterator[None]:
+    """What goes wrong with one side is said in the table, which has the others all the same."""
+    try:
+        yield
+    except Exception as error:
+        row.notes[side] = f"{type(error).__name__}: {error}"[:200]
 
 
 def repetitions(run: sides.Timed, side: str, device: Device) -> int:

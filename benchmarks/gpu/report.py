@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import platform
 from datetime import date
 from importlib.metadata import PackageNotFoundError, version
@@ -55,7 +56,7 @@ def merged(rows: list[Row]) -> list[Row]:
 def copy_bandwidth(rows: list[Row]) -> float:
     """Bytes per second that the faster library's copy reads and writes."""
     (row,) = [row for row in rows if row.case.kind == COPY]
-    return max(row.case.work / min(seconds) for seconds in row.seconds.values())
+    return max((row.case.work / min(seconds) for seconds in row.seconds.values()), default=math.nan)
 
 
 def entries(rows: list[Row]) -> list[dict[str, Any]]:
@@ -111,11 +112,10 @@ def table(rows: list[Row], about: dict[str, str]) -> str:
 
 
 def write(rows: list[Row], about: dict[str, str], out: Path) -> None:
-    """gpu.json and gpu.png."""
+    """gpu.json, after every row: a run that somebody stops has measured something."""
     out.mkdir(parents=True, exist_ok=True)
     content = {"about": about, "rows": entries(rows)}
     (out / "gpu.json").write_text(json.dumps(content, indent=1) + "\n")
-    draw(rows, about, out / "gpu.png")
 
 
 def draw(rows: list[Row], about: dict[str, str], path: Path) -> None:

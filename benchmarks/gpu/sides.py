@@ -63,6 +63,7 @@ def tinyattn_step(size: Size, captured: bool) -> tuple[Timed, Timed]:
         nonlocal chosen
         if captured and chosen is step:
             chosen = ta.capture(step, x, y)
+            run.pools = (chosen.pool,)  # a graph has its own memory
         return chosen(x, y)
 
     return run, loss
@@ -116,7 +117,10 @@ def torch_step(size: Size, device: str, compiled: bool) -> tuple[Timed, Timed]:
     def loss_of(x: Any, y: Any) -> Any:
         return torch.nn.functional.mse_loss(model(x), y)
 
-    forward = torch.compile(loss_of) if compiled else loss_of
+    forward = loss_of
+    if compiled:
+        torch.compiler.reset()  # else it tries what it compiled for the sizes before, each time
+        forward = torch.compile(loss_of, dynamic=False)
 
     def step() -> Any:
         loss = forward(x, y)

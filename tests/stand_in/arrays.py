@@ -237,6 +237,8 @@ class ndarray:
         refuse_while_recording("a copy from the host")
         assert type(arr) is np.ndarray
         assert arr.dtype == self.dtype
+        if arr.shape != self.shape:  # where NumPy would broadcast
+            raise ValueError(f"Shape mismatch. Old shape: {self.shape}, new shape: {arr.shape}")
         self.array[...] = arr
 
     @recorded

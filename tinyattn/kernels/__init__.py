@@ -1,6 +1,6 @@
 """Which code computes a kernel: Numba on NumPy arrays, CUDA on CuPy arrays, plain array code else.
 
-`reference.py` is the truth. `cpu.py` is imported on first use, since importing Numba takes longer
+`reference.py` is the truth. `cpu/` is imported on first use, since importing Numba takes longer
 than importing everything else together; without Numba, or with TINYATTN_JIT=0 in the environment,
 the reference runs in its place.
 """

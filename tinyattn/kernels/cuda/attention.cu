@@ -6,7 +6,7 @@
 // one for each lane. What the softmax of a row needs, its maximum and 1 / sum, is kept for backward:
 // (2, B * H * Q). Weights are dropped by the same hash as on the CPU, and of hidden pairs nothing is
 // read but a product with 0; where a tile holds NaN or inf, not even that.
-
+//
 // Queries, keys and values may lie in any order but for their last dimension: they come with the
 // strides of samples, heads and positions. Results lie as (B, N, H, width), so that joining the heads
 // moves nothing.
@@ -27,6 +27,32 @@ __device__ real max_of_warp(real value) {
 __device__ wide sum_of_warp(wide value) {
     for (int lanes = 16; lanes; lanes /= 2) value += __shfl_xor_sync(ALL_LANES, value, lanes);
     return value;
+}
+
+// What a block works on: the rows [first, first + 4 * ROWS) of one pair of sample and head.
+struct Place {
+    long long pair, sample, head, first;
+};
+
+__device__ Place this_place(long long length, long long heads) {
+    long long tiles = (length + WARPS * ROWS - 1) / (WARPS * ROWS);
+    long long pair = blockIdx.x / tiles;
+    return {pair, pair / heads, pair % heads, blockIdx.x % tiles * (WARPS * ROWS)};
+}
+
+// What the queries of a block may see, for all its threads, and how many keys the furthest reach.
+__device__ long long look(
+    Seen (&seen)[WARPS * ROWS], Place place, long long queries, long long keys, HIDDEN_PARAMETERS) {
+    if (threadIdx.x < WARPS * ROWS) {
+        long long query = place.first + threadIdx.x;
+        seen[threadIdx.x] = query < queries
+            ? seen_by(place.sample, place.head, query, keys, HIDDEN) : Seen{0, nullptr, 0};
+    }
+    __syncthreads();
+    long long reach = 0;
+    for (int row = 0; row < WARPS * ROWS; row++)
+        reach = seen[row].limit > reach ? seen[row].limit : reach;
+    return reach;
 }
 
 // Rows [first, first + count) of `size` into shared memory, zeros behind the end. `step` leads from
@@ -74,7 +100,8 @@ __device__ void add_products(
 extern "C" __global__ void __launch_bounds__(THREADS) attention(
     const element* q, STRIDES(q), const element* k, STRIDES(k), const element* v, STRIDES(v),
     element* out, real* saved, long long pairs, long long heads, long long queries, long long keys,
-    double scale, HIDDEN_PARAMETERS, double p, long long threshold, long long seed, const long long* draws) {
+    double scale, HIDDEN_PARAMETERS, double p, long long threshold, long long seed,
+    const long long* draws) {
     DYNAMIC_SHARED(real, memory);
     real* q_tile = memory;                            // (4 * ROWS, HEAD)
     real* k_tile = q_tile + WARPS * ROWS * HEAD;      // (32, HEAD + 1): no two lanes in one bank
@@ -82,10 +109,9 @@ extern "C" __global__ void __launch_bounds__(THREADS) attention(
     real* weights = v_tile + TILE * VALUE;            // (4, ROWS, 32)
     __shared__ Seen seen[WARPS * ROWS];
 
-    long long tiles = (queries + WARPS * ROWS - 1) / (WARPS * ROWS);
-    long long pair = blockIdx.x / tiles, first = blockIdx.x % tiles * (WARPS * ROWS);
+    Place place = this_place(queries, heads);
+    auto [pair, sample, head, first] = place;
     int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-    long long sample = pair / heads, head = pair % heads;
     q += sample * q_b + head * q_h;
     k += sample * k_b + head * k_h;
     v += sample * v_b + head * v_h;
@@ -93,15 +119,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) attention(
     weights += warp * ROWS * TILE;
 
     load(q, q_n, q_tile, HEAD, HEAD, first, WARPS * ROWS, queries, (real)scale);
-    if (threadIdx.x < WARPS * ROWS) {
-        long long query = first + threadIdx.x;
-        seen[threadIdx.x] = query < queries
-            ? seen_by(sample, head, query, keys, HIDDEN) : Seen{0, nullptr, 0};
-    }
-    __syncthreads();
-    long long reach = 0;
-    for (int row = 0; row < WARPS * ROWS; row++)
-        reach = seen[row].limit > reach ? seen[row].limit : reach;
+    long long reach = look(seen, place, queries, keys, HIDDEN);
 
     real top[ROWS], sums[ROWS][COLUMNS];
     wide total[ROWS];  // this lane's part
@@ -168,8 +186,8 @@ extern "C" __global__ void __launch_bounds__(THREADS) attention(
 extern "C" __global__ void __launch_bounds__(THREADS) attention_backward_q(
     const element* grad, STRIDES(g), const element* q, STRIDES(q), const element* k, STRIDES(k),
     const element* v, STRIDES(v), const real* saved, real* inner, element* dq, long long pairs,
-    long long heads, long long queries, long long keys, double scale, HIDDEN_PARAMETERS, double p, long long threshold, long long seed,
-    const long long* draws) {
+    long long heads, long long queries, long long keys, double scale, HIDDEN_PARAMETERS, double p,
+    long long threshold, long long seed, const long long* draws) {
     DYNAMIC_SHARED(real, memory);
     real* q_tile = memory;                             // (4 * ROWS, HEAD)
     real* g_tile = q_tile + WARPS * ROWS * HEAD;       // (4 * ROWS, VALUE)
@@ -178,10 +196,9 @@ extern "C" __global__ void __launch_bounds__(THREADS) attention_backward_q(
     real* slopes = v_tile + TILE * (VALUE + 1);        // (4, ROWS, 32)
     __shared__ Seen seen[WARPS * ROWS];
 
-    long long tiles = (queries + WARPS * ROWS - 1) / (WARPS * ROWS);
-    long long pair = blockIdx.x / tiles, first = blockIdx.x % tiles * (WARPS * ROWS);
+    Place place = this_place(queries, heads);
+    auto [pair, sample, head, first] = place;
     int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-    long long sample = pair / heads, head = pair % heads;
     k += sample * k_b + head * k_h;
     v += sample * v_b + head * v_h;
     Dropping drop = dropping(p, threshold, seed, draws);
@@ -190,15 +207,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) attention_backward_q(
     load(q + sample * q_b + head * q_h, q_n, q_tile, HEAD, HEAD, first, WARPS * ROWS, queries,
          (real)scale);
     load(grad + sample * g_b + head * g_h, g_n, g_tile, VALUE, VALUE, first, WARPS * ROWS, queries, 1);
-    if (threadIdx.x < WARPS * ROWS) {
-        long long query = first + threadIdx.x;
-        seen[threadIdx.x] = query < queries
-            ? seen_by(sample, head, query, keys, HIDDEN) : Seen{0, nullptr, 0};
-    }
-    __syncthreads();
-    long long reach = 0;
-    for (int row = 0; row < WARPS * ROWS; row++)
-        reach = seen[row].limit > reach ? seen[row].limit : reach;
+    long long reach = look(seen, place, queries, keys, HIDDEN);
 
     real sums[ROWS][HEAD_COLUMNS], high[ROWS], low[ROWS];
     wide total[ROWS];
@@ -269,10 +278,8 @@ extern "C" __global__ void __launch_bounds__(THREADS) attention_backward_kv(
     real* weights = g_tile + TILE * (VALUE + 1);       // (4, ROWS, 32)
     real* slopes = weights + WARPS * ROWS * TILE;      // (4, ROWS, 32)
 
-    long long tiles = (keys + WARPS * ROWS - 1) / (WARPS * ROWS);
-    long long pair = blockIdx.x / tiles, first = blockIdx.x % tiles * (WARPS * ROWS);
+    auto [pair, sample, head, first] = this_place(keys, heads);
     int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-    long long sample = pair / heads, head = pair % heads;
     q += sample * q_b + head * q_h;
     grad += sample * g_b + head * g_h;
     Dropping drop = dropping(p, threshold, seed, draws);

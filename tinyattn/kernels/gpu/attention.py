@@ -28,7 +28,7 @@ def weighted_sum(
     weights = in_c_order(weights.swapaxes(-1, -2) if transposed else weights)
     kernel = function(xp, "weighted_sum", "weighted_sum", SCALARS[weights.dtype])
     kernel(*by_elements(out.size), (weights, in_c_order(values), out, batch * heads, heads, rows,
-           inner, out.shape[-1], int(transposed), *hidden(xp, limits, mask)))  # fmt: skip
+           inner, out.shape[-1], int(transposed), *hidden(limits, mask)))  # fmt: skip
     return out
 
 
@@ -74,7 +74,7 @@ def attention(
     saved = xp.empty((2, pairs * queries), real(q.dtype))
     kernel, rows, size = tiled(xp, "attention", q.shape[-1], v.shape[-1], q.dtype)
     arguments = (*strided(q), *strided(k), *strided(v), out, saved, pairs, heads, queries, keys,
-                 float(scale), *hidden(xp, limits, mask), *dropping(p, seed))  # fmt: skip
+                 float(scale), *hidden(limits, mask), *dropping(p, seed))  # fmt: skip
     kernel((pairs * -(-queries // (4 * rows)),), (128,), arguments, shared_mem=size)
     return out.swapaxes(1, 2), (saved,)
 
@@ -102,7 +102,7 @@ def attention_backward(
     inner = xp.empty((2, pairs * queries), real(q.dtype))  # from the first launch for the second
     dq, dk, dv = (xp.empty((batch, x.shape[2], heads, x.shape[3]), x.dtype) for x in (q, k, v))
     given = (*strided(grad), *strided(q), *strided(k), *strided(v), statistics, inner)
-    rest = (pairs, heads, queries, keys, float(scale), *hidden(xp, limits, mask),
+    rest = (pairs, heads, queries, keys, float(scale), *hidden(limits, mask),
             *dropping(p, seed))  # fmt: skip
     for name, length, gradients in (("q", queries, (dq,)), ("kv", keys, (dk, dv))):
         widths = q.shape[-1], v.shape[-1]

@@ -20,7 +20,7 @@ def visible_keys(limits: Any, mask: Any, batch: int, keys: int) -> Array:
     if out.size:
         kernel = function(xp, "checks", "visible_keys", 32)
         kernel((-(-out.size // 128),), (128,),
-               (out, out.size, heads, keys, queries, *hidden(xp, limits, mask)))  # fmt: skip
+               (out, out.size, heads, keys, queries, *hidden(limits, mask)))  # fmt: skip
     return out
 
 

@@ -32,7 +32,6 @@ ANY_TYPE = (c_void_p, c_int, c_int, c_int, c_int, c_int,
             c_void_p, *TYPED, *TYPED, c_void_p, *TYPED, c_int, c_int, c_int)  # fmt: skip
 SIGNATURES: dict[str, tuple[Any, ...]] = {
     "cublasCreate_v2": (c_void_p,),
-    "cublasDestroy_v2": (c_void_p,),
     "cublasSetStream_v2": (c_void_p, c_void_p),
     "cublasSetWorkspace_v2": (c_void_p, c_void_p, c_size_t),
     "cublasSgemmStridedBatched": PRODUCT,
@@ -49,7 +48,10 @@ def load() -> Any:
 
 
 class Handle:
-    """A cuBLAS handle bound to one stream, with a workspace of its own."""
+    """A cuBLAS handle bound to one stream, with a workspace of its own.
+
+    It is never destroyed: that would wait for the device, whenever the garbage collector comes by.
+    """
 
     def __init__(self, xp: Any, stream: int, library: Any = None) -> None:
         self.xp = xp
@@ -67,9 +69,6 @@ class Handle:
         status = getattr(self.library, name)(*arguments)
         if status:
             raise DeviceError(f"{name} failed with cublasStatus_t {status}")
-
-    def close(self) -> None:
-        self.call("cublasDestroy_v2", self.handle)
 
     def matmul(self, x: Array, y: Array) -> Array:
         """x @ y for float arrays of at least one dimension, by NumPy's rules."""

@@ -56,7 +56,7 @@ def by_elements(size: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
     return (min(-(-size // 256), MOST_BLOCKS),), (256,)
 
 
-def hidden(xp: Any, limits: Any, mask: Any) -> tuple[Any, ...]:
+def hidden(limits: Any, mask: Any) -> tuple[Any, ...]:
     """limits (B|1, Q|1) and mask (B|1, H|1, Q|1, K|1), with their strides in elements, as kernels
     take them: a stride of 0 repeats an entry."""
     found: list[Any] = []

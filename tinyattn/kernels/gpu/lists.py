@@ -20,6 +20,8 @@ from .launch import SCALARS, function, in_c_order
 CHUNK = 4096  # elements of a block, as in optimizer.cu
 THREADS = 256
 
+# Both caches are told `xp` as well: memory of one library is none for another.
+
 
 @lru_cache(maxsize=64)
 def table(xp: Any, addresses: tuple[int, ...]) -> Array:

@@ -21,7 +21,7 @@ def masked_softmax(x: Array, limits: Any, mask: Any) -> Array:
     rows = batch * heads * queries
     kernel = function(xp, "softmax", "masked_softmax", SCALARS[x.dtype])
     kernel(*by_rows(rows, keys),
-           (x, out, rows, heads, queries, keys, *hidden(xp, limits, mask)))  # fmt: skip
+           (x, out, rows, heads, queries, keys, *hidden(limits, mask)))  # fmt: skip
     return out
 
 
@@ -33,7 +33,7 @@ def masked_softmax_backward(grad: Array, out: Array, limits: Any, mask: Any) -> 
         rows = batch * heads * queries
         kernel = function(xp, "softmax", "masked_softmax_backward", SCALARS[out.dtype])
         kernel(*by_rows(rows, keys), (in_c_order(grad), in_c_order(out), result, rows, heads,
-               queries, keys, *hidden(xp, limits, mask)))  # fmt: skip
+               queries, keys, *hidden(limits, mask)))  # fmt: skip
     return result
 
 

@@ -1,0 +1,25 @@
+"""The table of operations: what each should compute, and on what it is tried.
+
+One `OpRow` for every op and every public differentiable callable. `test_table.py` generates its
+tests from the rows, so that a new op needs a row and no new test. A row holds
+
+    function    the callable under test, called with Tensors
+    reference   the same in plain NumPy, for complex arrays too; see references.py
+    torch       the same in PyTorch, or the reason why PyTorch cannot be asked
+    samples     at least 20 calls, at least 4 of them edge cases; see samples.py
+    errors      at least 3 calls that must be refused, with what the message must say
+    covers      the public names the row stands for: each is called with the same arguments
+    spellings   other ways to write it, whose results must be bitwise the same
+    reaches     ops that `function` records, found in the graph
+"""
+
+from __future__ import annotations
+
+from . import arithmetic, attention, elementwise, layers, logic, losses, reductions, shapes
+from .excluded import EXCLUDED as EXCLUDED
+from .row import OpRow as OpRow
+from .row import samples_of as samples_of
+
+PARTS = (arithmetic, elementwise, reductions, losses, layers, attention, shapes, logic)
+ROWS: list[OpRow] = [row for part in PARTS for row in part.ROWS]
+BY_NAME = {row.name: row for row in ROWS}

@@ -1,0 +1,122 @@
+"""Sums, products, powers and matrix products."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import references as ref
+import samples as on
+from references import torch_fn
+from samples import binary, numbers
+
+import tinyattn as ta
+
+from .kinds import arithmetic_row, by_numbers
+from .refusals import INTS, error, misfits, t
+from .row import OpRow
+
+ROWS: list[OpRow] = [
+    arithmetic_row("add", "add", lambda x, y: x + y),
+    arithmetic_row("sub", "sub", lambda x, y: x - y),
+    arithmetic_row("mul", "mul", lambda x, y: x * y),
+    arithmetic_row("div", "truediv", lambda x, y: x / y, binary(on.normal, on.away)),
+    arithmetic_row(
+        "pow", "pow", lambda x, y: x**y, on.pow_samples, ["Tensor.pow"], reference=ref.pow
+    ),
+    OpRow(
+        "add and subtract a number",
+        lambda x, n: (x + n, n + x, x - n, n - x),
+        lambda x, n: (x + n, n + x, x - n, n - x),
+        lambda x, n: (x + n, n + x, x - n, n - x),
+        numbers(on.normal, [2, 0.5, -3, 0]),
+        [*by_numbers("add", "add"), *by_numbers("sub", "sub")],
+        elementwise=True,
+    ),
+    OpRow(
+        "multiply and divide by a number",
+        lambda x, n: (x * n, n * x, x / n),
+        lambda x, n: (x * n, n * x, x / n),
+        lambda x, n: (x * n, n * x, x / n),
+        numbers(on.normal, [2, 0.5, -3, 7]),
+        by_numbers("mul", "mul"),
+        elementwise=True,
+    ),
+    OpRow(
+        "divide a number",
+        lambda x, n: n / x,
+        lambda x, n: n / x,
+        lambda x, n: n / x,
+        numbers(on.away, [2, 0.5, -3, 0]),
+        by_numbers("truediv", "div"),
+        elementwise=True,
+    ),
+    OpRow(
+        "raise to a number",
+        lambda x, n: x**n,
+        ref.pow_number,
+        lambda x, n: x**n,
+        on.pow_number_samples,
+        [
+            *by_numbers("pow", "pow"),
+            error(lambda: INTS**-1, ValueError, r"pow .*int64\[3\], -1.*negative"),
+        ],
+        elementwise=True,
+        special_torch="there x ** 0.5 is sqrt(x), and so NaN for -inf",
+    ),
+    OpRow(
+        "raise a number",
+        lambda x, n: n**x,
+        lambda x, n: np.exp(x * math.log(n)) if np.iscomplexobj(x) else np.power(float(n), x),
+        lambda x, n: n**x,
+        numbers(on.normal, [2, 0.5, 3.0, 1]),
+        by_numbers("pow", "pow"),
+        elementwise=True,
+    ),
+    OpRow(
+        "matmul",
+        lambda x, y: x @ y,
+        lambda x, y: x @ y,
+        lambda x, y: x @ y,
+        on.matmul_samples,
+        [
+            error(lambda: t(2, 3) @ t(2, 3), ValueError, r"last .*\(2, 3\) must equal .*\(2, 3\)"),
+            error(lambda: t(3) @ t(4), ValueError, r"last .*\(3,\) must equal .*\(4,\)"),
+            error(lambda: t() @ t(3), ValueError, "at least one dimension"),
+            error(lambda: t(3) @ 2.0, ValueError, "at least one dimension"),
+            error(
+                lambda: t(2, 2) @ t(2, 2, dtype=np.float64),
+                TypeError,
+                "one dtype, got float32 and float64",
+            ),
+            error(lambda: t(2, 3, 4) @ t(3, 4, 2), ValueError, r"matmul .*2, 3, 4.*3, 4, 2"),
+        ],
+        ("ops.matmul", "Tensor.__matmul__"),
+        {"Tensor.__rmatmul__": lambda x, y: ta.Tensor.__rmatmul__(y, x)},
+        differentiable=(0, 1),
+    ),
+    OpRow(
+        "maximum",
+        ta.maximum,
+        ref.pick(np.greater),
+        torch_fn("maximum"),
+        binary(on.distinct, on.between, special=[(1, 1), (0, 0), (2, 1), (-1, 3)]),
+        misfits("maximum"),
+        ("ta.maximum", "ops.maximum"),
+        differentiable=(0, 1),
+        elementwise=True,
+        broadcasts=True,
+    ),
+    OpRow(
+        "minimum",
+        ta.minimum,
+        ref.pick(np.less),
+        torch_fn("minimum"),
+        binary(on.distinct, on.between, special=[(1, 1), (0, 0), (2, 1), (-1, 3)]),
+        misfits("minimum"),
+        ("ta.minimum", "ops.minimum"),
+        differentiable=(0, 1),
+        elementwise=True,
+        broadcasts=True,
+    ),
+]

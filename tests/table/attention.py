@@ -1,0 +1,190 @@
+"""Attention, its masks and its heads."""
+
+from __future__ import annotations
+
+import numpy as np
+import references as ref
+import samples as on
+from samples import calls
+
+import tinyattn as ta
+from tinyattn import functional as F
+
+from .kinds import RANDOM, shape_row
+from .refusals import error, t
+from .row import OpRow, ops
+
+ROWS: list[OpRow] = [
+    OpRow(
+        "scaled_dot_product_attention",
+        F.scaled_dot_product_attention,
+        ref.attention,
+        ref.torch_attention,
+        on.attention_samples,
+        [
+            error(
+                lambda: F.scaled_dot_product_attention([1.0], t(1, 2, 2), t(1, 2, 2)),
+                TypeError,
+                "query must be a Tensor, got list",
+            ),
+            error(
+                lambda: F.scaled_dot_product_attention(t(2, 2), t(2, 2), t(2, 2)),
+                ValueError,
+                r"3 dimensions .*got \(2, 2\), \(2, 2\), \(2, 2\)",
+            ),
+            error(
+                lambda: F.scaled_dot_product_attention(t(1, 2, 3), t(1, 2, 2), t(1, 2, 2)),
+                ValueError,
+                r"query \(1, 2, 3\) and key \(1, 2, 2\) .*width",
+            ),
+            error(
+                lambda: F.scaled_dot_product_attention(t(1, 2, 2), t(1, 3, 2), t(1, 2, 2)),
+                ValueError,
+                r"key \(1, 3, 2\) and value \(1, 2, 2\)",
+            ),
+            error(
+                lambda: F.scaled_dot_product_attention(t(1, 2, 2), t(2, 2, 2), t(2, 2, 2)),
+                ValueError,
+                r"same samples .*\(1, 2, 2\), \(2, 2, 2\)",
+            ),
+            error(
+                lambda: F.scaled_dot_product_attention(*[t(1, 2, 2)] * 3, dropout_p=2),
+                ValueError,
+                "between 0 and 1, got 2",
+            ),
+            error(
+                lambda: F.scaled_dot_product_attention(*[t(1, 2, 2)] * 3, mask=t(1, 2)),
+                TypeError,
+                "booleans .*got float32",
+            ),
+            error(
+                lambda: F.scaled_dot_product_attention(*[t(1, 2, 2)] * 3, valid_lens=[3]),
+                ValueError,
+                "between 0 and .*2, got 3",
+            ),
+            error(
+                lambda: F.scaled_dot_product_attention(
+                    t(1, 2, 2), t(1, 2, 2), t(1, 2, 2, dtype=np.float64)
+                ),
+                TypeError,
+                "query is float32, value is float64",
+            ),
+        ],
+        ("F.scaled_dot_product_attention",),
+        {
+            "beside its weights": lambda *inputs, **options: F.scaled_dot_product_attention(
+                *inputs, **options, return_weights=True
+            )[0]
+        },
+        reaches=("attention",),
+        differentiable=(0, 1, 2),
+    ),
+    OpRow(
+        "attention with dropout",
+        ops.attention,
+        ref.ops_attention,
+        RANDOM,
+        on.ops_attention_samples,
+        [
+            error(lambda: ops.attention(t(1, 1, 2, 2)), TypeError, "attention.* misses .*'k'"),
+            error(
+                lambda: ops.attention(*[t(1, 1, 2, 2)] * 3),
+                TypeError,
+                "missing .*limits",
+            ),
+            error(
+                lambda: ops.attention(*[t(1, 1, 2, 2)] * 3, limits=None, mask=None, colour=1),
+                TypeError,
+                "attention.* 'colour'",
+            ),
+        ],
+        ("ops.attention",),
+        differentiable=(0, 1, 2),
+    ),
+    OpRow(
+        "weighted_sum",
+        lambda weights, values, limits, mask: ops.weighted_sum(
+            # By contract a hidden pair has no weight.
+            ta.where(ref.visible(weights.shape, limits, mask), weights, 0.0),
+            values,
+            limits=limits,
+            mask=mask,
+        ),
+        ref.weighted_sum,
+        "PyTorch has no product that leaves out what is hidden",
+        on.weighted_sum_samples,
+        [
+            error(lambda: ops.weighted_sum(t(1, 1, 2, 2)), TypeError, "weighted_sum.* 'values'"),
+            error(lambda: ops.weighted_sum(*[t(1, 1, 2, 2)] * 2), TypeError, "missing .*limits"),
+            error(
+                lambda: ops.weighted_sum(t(1, 1, 2, 3), t(1, 1, 2, 3), limits=None, mask=None),
+                ValueError,
+                r"weighted_sum .*\[1, 1, 2, 3\], float32\[1, 1, 2, 3\]",
+            ),
+        ],
+        reaches=("weighted_sum",),
+        differentiable=(0, 1),
+    ),
+    OpRow(
+        "sequence_mask",
+        F.sequence_mask,
+        ref.sequence_mask,
+        lambda x, valid_lens, value=0: x.masked_fill(
+            ref.as_torch(
+                np.arange(x.shape[1]) >= np.reshape(valid_lens, (-1, *(1,) * (x.ndim - 1)))
+                if x.ndim == 2
+                else np.broadcast_to(
+                    (np.arange(x.shape[1]) >= np.reshape(valid_lens, (-1, 1)))[:, :, None], x.shape
+                )
+            ),
+            value,
+        ),
+        calls(*on.SEQUENCES, repeat=2),
+        [
+            error(lambda: F.sequence_mask([1.0], [1]), TypeError, "x must be a Tensor, got list"),
+            error(lambda: F.sequence_mask(t(3), [1]), ValueError, r"\(B, L, .*got shape \(3,\)"),
+            error(
+                lambda: F.sequence_mask(t(2, 3), [1]), ValueError, r"2 samples.*got shape \(1,\)"
+            ),
+            error(lambda: F.sequence_mask(t(2, 3), [1, 4]), ValueError, "3, got 4 at index 1"),
+            error(lambda: F.sequence_mask(t(2, 3), [1, 2], "text"), TypeError, "'text'"),
+        ],
+        ("F.sequence_mask",),
+        elementwise=True,
+    ),
+    shape_row(
+        "transpose_qkv",
+        F.transpose_qkv,
+        ref.transpose_qkv,
+        lambda x, num_heads: (
+            x.reshape(x.shape[0], x.shape[1], num_heads, x.shape[2] // num_heads)
+            .transpose(1, 2)
+            .reshape(x.shape[0] * num_heads, x.shape[1], x.shape[2] // num_heads)
+        ),
+        on.TRANSPOSE_QKVS,
+        [
+            error(lambda: F.transpose_qkv(t(2, 3), 1), ValueError, r"\(B, N, D\), got .*\(2, 3\)"),
+            error(lambda: F.transpose_qkv(t(1, 2, 3), 2), ValueError, "width 3 .* 2 heads"),
+            error(lambda: F.transpose_qkv(t(1, 2, 3), 0), ValueError, "width 3 .* 0 heads"),
+            error(lambda: F.transpose_qkv(np.ones((1, 2, 2)), 2), TypeError, "Tensor, got ndarray"),
+        ],
+        covers=("F.transpose_qkv",),
+    ),
+    shape_row(
+        "transpose_output",
+        F.transpose_output,
+        ref.transpose_output,
+        lambda x, num_heads: (
+            x.reshape(x.shape[0] // num_heads, num_heads, *x.shape[1:])
+            .transpose(1, 2)
+            .reshape(x.shape[0] // num_heads, x.shape[1], x.shape[2] * num_heads)
+        ),
+        on.TRANSPOSE_OUTPUTS,
+        [
+            error(lambda: F.transpose_output(t(2, 3), 1), ValueError, r"N, d\), got .*\(2, 3\)"),
+            error(lambda: F.transpose_output(t(3, 2, 1), 2), ValueError, r"B \* 2.*\(3, 2, 1\)"),
+            error(lambda: F.transpose_output(t(2, 2, 1), 0), ValueError, "0"),
+        ],
+        covers=("F.transpose_output",),
+    ),
+]

@@ -1,0 +1,165 @@
+"""Functions of each element."""
+
+from __future__ import annotations
+
+import numpy as np
+import references as ref
+import samples as on
+from references import torch_fn
+from samples import unary
+
+import tinyattn as ta
+from tinyattn import functional as F
+
+from .kinds import unary_row
+from .refusals import BOOLS, error, only_floats, t
+from .row import OpRow, ops
+
+ROWS: list[OpRow] = [
+    unary_row("neg", np.negative, unary(), ["Tensor.__neg__"]),
+    unary_row("exp", np.exp, unary(large=4.0), ["Tensor.exp"]),
+    unary_row("log", np.log, unary(on.positive), ["Tensor.log"]),
+    unary_row("sqrt", np.sqrt, unary(on.positive), ["Tensor.sqrt"]),
+    unary_row("sin", np.sin, unary(), ["Tensor.sin"]),
+    unary_row("cos", np.cos, unary(), ["Tensor.cos"]),
+    unary_row(
+        "tanh",
+        np.tanh,
+        unary(),
+        ["Tensor.tanh", "F.tanh"],
+        errors=only_floats(F.tanh),
+        cancels=2.0,
+    ),
+    unary_row(
+        "sigmoid",
+        ref.sigmoid,
+        unary(),
+        ["Tensor.sigmoid", "F.sigmoid"],
+        errors=only_floats(F.sigmoid),
+        cancels=2.0,
+    ),
+    unary_row("erf", ref.erf, unary(large=3.0), ["Tensor.erf"]),
+    unary_row(
+        "relu",
+        lambda x: np.where(ref.real(x) > 0, x, np.where(np.isnan(x), x, 0)),
+        unary(on.away, special=[0.0, -0.0, 1.0]),
+        ["Tensor.relu", "F.relu"],
+        errors=only_floats(F.relu),
+    ),
+    unary_row(
+        "abs",
+        lambda x: x * np.sign(ref.real(x)),
+        unary(on.away, special=[0.0, -1.0, 1.0]),
+        ["Tensor.abs", "Tensor.__abs__"],
+        special_torch="there the slope of |NaN| is 0",
+    ),
+    unary_row(
+        "gelu",
+        ref.gelu,
+        unary(large=5.0),
+        ["F.gelu"],
+        lambda x: ref.torch_nn().gelu(x),
+        errors=[
+            *only_floats(F.gelu),
+            error(lambda: F.gelu(t(3), "fast"), ValueError, '"none" or "tanh", got \'fast\''),
+        ],
+        elementwise=False,
+    ),
+    unary_row(
+        "gelu_tanh",
+        ref.gelu_tanh,
+        unary(large=5.0),
+        torch=lambda x: ref.torch_nn().gelu(x, approximate="tanh"),
+        spellings={"with an option": lambda x: F.gelu(x, approximate="tanh")},
+        elementwise=False,
+    ),
+    unary_row("clone", np.copy, unary(), ["Tensor.clone"]),
+    OpRow(
+        "pos",
+        lambda x: +x,
+        lambda x: +x,
+        lambda x: +x,
+        unary(),
+        [
+            error(lambda: ta.Tensor.__pos__(t(3), 1), TypeError, "takes 1 .*2 were given"),
+            error(lambda: ta.Tensor.__pos__(), TypeError, "missing 1"),
+            error(lambda: ta.Tensor.__pos__(t(3), colour=1), TypeError, "unexpected .*'colour'"),
+        ],
+        ("Tensor.__pos__",),
+        elementwise=True,
+    ),
+    OpRow(
+        "cast",
+        lambda x, wanted: x.to(wanted),
+        lambda x, wanted: x.astype(np.complex128 if np.iscomplexobj(x) else wanted),
+        lambda x, wanted: x.double(),
+        on.cast_samples,
+        [
+            error(lambda: t(3).to("nonsense"), TypeError, "not a dtype: 'nonsense'"),
+            error(lambda: t(3).to(complex), TypeError, "up to 64 bits, got complex128"),
+            error(lambda: t(3).to(np.longdouble), TypeError, "up to 64 bits, got"),
+        ],
+        spellings={
+            "Tensor.to": lambda x, wanted: x.to(dtype=np.dtype(wanted)),
+            "Tensor.double": lambda x, wanted: x.double(),
+            "ops.cast": lambda x, wanted: ops.cast(x, dtype=np.dtype(wanted)),
+            "like another tensor": lambda x, wanted: x.to(ta.zeros(1, dtype=wanted)),
+        },
+        dtype="float64",
+        elementwise=True,
+    ),
+    OpRow(
+        "clamp",
+        ta.Tensor.clamp,
+        ref.clamp,
+        torch_fn("clamp"),
+        on.clamp_samples,
+        [
+            error(lambda: t(3).clamp(), ValueError, "min, max or both"),
+            error(lambda: t(3).clamp("low"), TypeError, "clamp .*'low'|number.*'low'"),
+            error(lambda: t(3).clamp(0, [1]), TypeError, r"clamp .*\[1\]|number.*\[1\]|list"),
+        ],
+        ("Tensor.clamp",),
+        reaches=("clamp",),
+        elementwise=True,
+    ),
+    OpRow(
+        "where",
+        ta.where,
+        lambda condition, x, y: np.where(condition, x, y),
+        torch_fn("where"),
+        on.where_samples,
+        [
+            error(lambda: ta.where(BOOLS, t(3), t(2)), ValueError, r"where .*\[3\].*\[3\].*\[2\]"),
+            error(lambda: ta.where(BOOLS, t(2, 2), 0.0), ValueError, r"where .*\[3\].*\[2, 2\]"),
+            error(lambda: ta.where(BOOLS, "text", t(3)), TypeError, "where .*'text'"),
+            error(lambda: ta.where(BOOLS, t(3), None), TypeError, "where .*None"),
+        ],
+        ("ta.where", "ops.where"),
+        differentiable=(1, 2),
+        elementwise=True,
+    ),
+    OpRow(
+        "masked_fill",
+        ta.Tensor.masked_fill,
+        lambda x, mask, value: np.where(mask, value, x),
+        lambda x, mask, value: x.masked_fill(mask, value),
+        on.masked_fill_samples,
+        [
+            error(lambda: t(3).masked_fill(t(3), 0.0), TypeError, "boolean mask, got float32"),
+            error(
+                lambda: t(3).masked_fill(ta.tensor([True]).expand(2, 3), 0.0),
+                ValueError,
+                r"mask .*\(2, 3\).*\(3,\)",
+            ),
+            error(
+                lambda: t(3).masked_fill(ta.tensor([True, False]), 0.0),
+                ValueError,
+                r"mask .*\(2,\).*\(3,\)",
+            ),
+            error(lambda: t(3).masked_fill(BOOLS, "text"), TypeError, "'text'"),
+        ],
+        ("Tensor.masked_fill",),
+        elementwise=True,
+    ),
+]

@@ -1,0 +1,158 @@
+"""What layers are made of."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import references as ref
+import samples as on
+
+from tinyattn import functional as F
+
+from .kinds import NO_WEIGHT, OURS, RANDOM
+from .refusals import INTS, error, only_floats, t
+from .row import OpRow, ops
+
+ROWS: list[OpRow] = [
+    OpRow(
+        "linear",
+        F.linear,
+        lambda x, weight, bias=0.0: x @ weight.T + bias,
+        lambda *inputs: ref.torch_nn().linear(*inputs),
+        on.linear_samples,
+        [
+            error(lambda: F.linear([1.0], t(2, 1)), TypeError, "x must be a Tensor, got list"),
+            error(lambda: F.linear(t(3), t(3)), ValueError, r"weight is \(out, in\), .*\(3,\)"),
+            error(lambda: F.linear(t(2, 3), t(3, 2)), ValueError, r"\(3, 2\) .* 2, got .*\(2, 3\)"),
+            error(lambda: F.linear(t(3), t(2, 3), t(3)), ValueError, r"bias .*\(2,\), got \(3,\)"),
+            error(
+                lambda: F.linear(t(3), t(2, 3, dtype=np.float64)),
+                TypeError,
+                "x is float32, weight is float64",
+            ),
+            error(lambda: F.linear(t(3), t(2, 3), [1.0, 2.0]), TypeError, "bias .*list"),
+        ],
+        ("F.linear", "ops.linear"),
+        differentiable=(0, 1, 2),
+    ),
+    OpRow(
+        "embedding",
+        F.embedding,
+        lambda ids, weight, padding_idx=None: np.where(
+            # Ids that may be learned take part; those of the padding row are only numbers.
+            (ids == padding_idx)[..., None],
+            weight.real[ids],
+            weight[ids],
+        ),
+        lambda ids, weight, **options: ref.torch_nn().embedding(ids, weight, **options),
+        on.embedding_samples,
+        [
+            error(lambda: F.embedding([0, 5], t(3, 2)), IndexError, "0 to 5, .*3 rows"),
+            error(lambda: F.embedding([-1, 0], t(3, 2)), IndexError, "-1 to 0, .*3 rows"),
+            error(lambda: F.embedding(t(2), t(3, 2)), TypeError, "integer ids, got float32"),
+            error(lambda: F.embedding([0], t(3)), ValueError, r"\(V, D\), got .*\(3,\)"),
+            error(lambda: F.embedding([0], t(3, 2), 3), IndexError, "padding_idx 3 .*3"),
+            error(lambda: F.embedding([0], [[1.0]]), TypeError, NO_WEIGHT),
+        ],
+        ("F.embedding",),
+        reaches=("embedding",),
+        differentiable=(1,),
+        elementwise=True,
+    ),
+    OpRow(
+        "scatter_rows",
+        ops.scatter_rows,
+        ref.scatter_rows,
+        OURS,
+        on.scatter_samples,
+        [
+            error(
+                lambda: ops.scatter_rows(t(2, 3), ids=INTS, num_rows=5, skip=None, colour=1),
+                TypeError,
+                "scatter_rows.* 'colour'",
+            ),
+            error(
+                lambda: ops.scatter_rows(t(2, 3), num_rows=5, skip=None),
+                TypeError,
+                "misses .*'ids'",
+            ),
+            error(
+                lambda: ops.scatter_rows(t(2, 3), INTS),
+                TypeError,
+                "missing .*num_rows",
+            ),
+        ],
+        ("ops.scatter_rows",),
+    ),
+    OpRow(
+        "layer_norm",
+        lambda *inputs, **options: F.layer_norm(
+            inputs[0], options["normalized_shape"], *inputs[1:], eps=options.get("eps", 1e-5)
+        ),
+        ref.layer_norm,
+        lambda *inputs, **options: ref.torch_nn().layer_norm(
+            inputs[0], options["normalized_shape"], *inputs[1:], eps=options.get("eps", 1e-5)
+        ),
+        on.layer_norm_samples,
+        [
+            error(lambda: F.layer_norm([1.0], 1), TypeError, "x must be a Tensor, got list"),
+            error(lambda: F.layer_norm(INTS, 3), TypeError, "floating dtype, got int64"),
+            error(lambda: F.layer_norm(t(2, 3), 2), ValueError, r"\(2,\) .*got \(2, 3\)"),
+            error(lambda: F.layer_norm(t(2, 3), (3, 2)), ValueError, r"\(3, 2\) .*got \(2, 3\)"),
+            error(lambda: F.layer_norm(t(2, 3), ()), ValueError, r"\(\) .*got \(2, 3\)"),
+            error(
+                lambda: F.layer_norm(t(2, 3), 3, t(2)), ValueError, r"weight .*\(3,\), got \(2,\)"
+            ),
+            error(
+                lambda: F.layer_norm(t(2, 3), 3, t(3), t(3, dtype=np.float64)),
+                TypeError,
+                "x is float32, bias is float64",
+            ),
+            error(lambda: F.layer_norm(t(2, 3), 3, [1.0, 1.0, 1.0]), TypeError, NO_WEIGHT),
+        ],
+        spellings={
+            "F.layer_norm": lambda *inputs, normalized_shape, **options: F.layer_norm(
+                inputs[0], list(normalized_shape), *inputs[1:], **options
+            )
+        },
+        reaches=("layer_norm",),
+        cancels=1000.0,
+        differentiable=(0, 1, 2),
+    ),
+    OpRow(
+        "dropout",
+        on.seeded_dropout,
+        ref.seeded_dropout,
+        RANDOM,
+        on.dropout_samples,
+        [
+            *only_floats(F.dropout),
+            error(lambda: F.dropout(t(3), 1.5), ValueError, "between 0 and 1, got 1.5"),
+            error(lambda: F.dropout(t(3), -0.1), ValueError, "between 0 and 1, got -0.1"),
+            error(lambda: F.dropout(t(3), "half"), ValueError, "between 0 and 1, got 'half'"),
+            error(lambda: F.dropout(t(3), math.nan), ValueError, "between 0 and 1, got nan"),
+        ],
+        reaches=("dropout",),
+        spellings={"F.dropout": on.seeded_dropout},
+        elementwise=True,
+    ),
+    OpRow(
+        "dropout with a seed",
+        ops.dropout,
+        ref.dropout,
+        RANDOM,
+        on.ops_dropout_samples,
+        [
+            error(lambda: ops.dropout(t(3)), TypeError, "dropout.* missing .*'p'"),
+            error(lambda: ops.dropout(t(3), p=0.5), TypeError, "dropout.* missing .*'seed'"),
+            error(
+                lambda: ops.dropout(t(3), t(3), p=0.5, seed=1),
+                TypeError,
+                r"dropout\(\) takes 1 .*2 ",
+            ),
+        ],
+        ("ops.dropout",),
+        elementwise=True,
+    ),
+]

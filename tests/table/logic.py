@@ -1,0 +1,86 @@
+"""Comparisons, truths, places: what has no derivative."""
+
+from __future__ import annotations
+
+import numpy as np
+import references as ref
+import samples as on
+from references import torch_fn
+from samples import unary
+
+from .kinds import comparison_row, dims_given, logic_row, reduction_row, unary_row
+from .refusals import error, t
+from .row import OpRow, ops
+
+ROWS: list[OpRow] = [
+    comparison_row("equal", "eq", lambda x, y: x == y),
+    comparison_row("not_equal", "ne", lambda x, y: x != y),
+    comparison_row("less", "lt", lambda x, y: x < y),
+    comparison_row("less_equal", "le", lambda x, y: x <= y),
+    comparison_row("greater", "gt", lambda x, y: x > y),
+    comparison_row("greater_equal", "ge", lambda x, y: x >= y),
+    logic_row("logical_and", "and", lambda x, y: x & y),
+    logic_row("logical_or", "or", lambda x, y: x | y),
+    logic_row("logical_xor", "xor", lambda x, y: x ^ y),
+    unary_row(
+        "logical_not",
+        np.logical_not,
+        on.single_truths,
+        ["Tensor.__invert__"],
+        errors=[error(lambda: ~t(3), TypeError, r"logical_not .*float32\[3\]")],
+        differentiable=(),
+        dtype="bool",
+    ),
+    unary_row("isnan", np.isnan, on.odd_numbers, ["Tensor.isnan"], differentiable=(), dtype="bool"),
+    unary_row(
+        "isfinite",
+        np.isfinite,
+        on.odd_numbers,
+        ["Tensor.isfinite"],
+        differentiable=(),
+        dtype="bool",
+    ),
+    unary_row(
+        "sign",
+        np.sign,
+        unary(special=[0.0, -0.0, 2.0]),
+        differentiable=(),
+        special_torch="there the sign of NaN is 0",
+    ),
+    reduction_row(
+        "argmax",
+        ref.along_one(np.argmax),
+        on.arg_samples,
+        torch=torch_fn("argmax"),
+        spellings={"ops.argmax": dims_given(ops.argmax)},
+        differentiable=(),
+        dtype="int64",
+        errors=[error(lambda: t(0).argmax(), ValueError, r"argmax .*\[0\]")],
+    ),
+    reduction_row(
+        "argmin",
+        ref.along_one(np.argmin),
+        on.arg_samples,
+        torch=torch_fn("argmin"),
+        spellings={"ops.argmin": dims_given(ops.argmin)},
+        differentiable=(),
+        dtype="int64",
+        errors=[error(lambda: t(2, 0).argmin(1), ValueError, r"argmin .*\[2, 0\]")],
+    ),
+    reduction_row(
+        "any",
+        ref.over_axes(np.any),
+        on.truth_reductions,
+        spellings={"ops.any": dims_given(ops.any)},
+        differentiable=(),
+        dtype="bool",
+    ),
+    reduction_row(
+        "all",
+        ref.over_axes(np.all),
+        on.truth_reductions,
+        spellings={"ops.all": dims_given(ops.all)},
+        differentiable=(),
+        dtype="bool",
+    ),
+]

@@ -1,0 +1,132 @@
+"""Softmax and the losses."""
+
+from __future__ import annotations
+
+import numpy as np
+import references as ref
+import samples as on
+
+import tinyattn as ta
+from tinyattn import functional as F
+
+from .refusals import INTS, bad_dims, error, only_floats, t
+from .row import OpRow
+
+ROWS: list[OpRow] = [
+    OpRow(
+        "softmax",
+        F.softmax,
+        ref.softmax,
+        lambda x, dim: x.softmax(dim),
+        on.softmax_samples,
+        [*only_floats(F.softmax), *bad_dims(F.softmax)],
+        ("F.softmax", "Tensor.softmax"),
+        reaches=("softmax",),
+    ),
+    OpRow(
+        "log_softmax",
+        F.log_softmax,
+        ref.log_softmax,
+        lambda x, dim: x.log_softmax(dim),
+        on.softmax_samples,
+        [*only_floats(F.log_softmax), *bad_dims(F.log_softmax)],
+        ("F.log_softmax", "Tensor.log_softmax"),
+        reaches=("log_softmax",),
+    ),
+    OpRow(
+        "masked_softmax",
+        F.masked_softmax,
+        ref.masked_softmax,
+        ref.torch_masked_softmax,
+        on.masked_softmax_samples,
+        [
+            *only_floats(F.masked_softmax),
+            error(lambda: F.masked_softmax(t(3)), ValueError, r"\(B, Q, K\).*got shape \(3,\)"),
+            error(
+                lambda: F.masked_softmax(t(1, 2, 3), valid_lens=[4]),
+                ValueError,
+                "between 0 and .*3, got 4 at index 0",
+            ),
+            error(
+                lambda: F.masked_softmax(t(2, 2, 3), valid_lens=[1, -1]),
+                ValueError,
+                "between 0 and .*3, got -1 at index 1",
+            ),
+            error(
+                lambda: F.masked_softmax(t(1, 2, 3), valid_lens=[1.5]),
+                ValueError,
+                "whole numbers, got 1.5",
+            ),
+            error(
+                lambda: F.masked_softmax(t(1, 2, 3), valid_lens=[1, 2, 3]),
+                ValueError,
+                r"\(B,\) = \(1,\).*got \(3,\)",
+            ),
+            error(
+                lambda: F.masked_softmax(t(1, 2, 3), mask=t(1, 2, 3)),
+                TypeError,
+                "booleans .*got float32",
+            ),
+            error(
+                lambda: F.masked_softmax(t(1, 2, 3), mask=np.ones((2, 3), bool)),
+                ValueError,
+                r"\(B, K\), with B=1.*\(2, 3\).*mask\[None\]",
+            ),
+            error(
+                lambda: F.masked_softmax(t(1, 2, 3), mask=np.array([[0, 1, 2]])),
+                ValueError,
+                "only 0 .* and 1",
+            ),
+        ],
+        ("F.masked_softmax",),
+        reaches=("masked_softmax",),
+    ),
+    OpRow(
+        "cross_entropy",
+        F.cross_entropy,
+        ref.cross_entropy,
+        lambda x, target, **options: ref.torch_nn().cross_entropy(
+            x, ref.as_torch(target), **options
+        ),
+        on.cross_entropy_samples,
+        [
+            error(lambda: F.cross_entropy([[1.0]], [0]), TypeError, "logits .* got list"),
+            error(
+                lambda: F.cross_entropy(t(2, 3), ta.tensor([0, 3])),
+                IndexError,
+                r"class 3 .*3 classes \(0 to 2",
+            ),
+            error(lambda: F.cross_entropy(t(2, 3), ta.tensor([0, -1])), IndexError, "class -1 .*3"),
+            error(
+                lambda: F.cross_entropy(t(2, 3), ta.tensor([0.0, 1.0])),
+                TypeError,
+                "integers, got float32",
+            ),
+            error(
+                lambda: F.cross_entropy(t(2, 3), ta.tensor([0])), ValueError, r"\(2, 3\).*\(1,\)"
+            ),
+            error(
+                lambda: F.cross_entropy(t(2, 3), ta.tensor([0, 1]), reduction="average"),
+                ValueError,
+                '"mean", "sum" or "none", got \'average\'',
+            ),
+        ],
+        ("F.cross_entropy",),
+        reaches=("cross_entropy",),
+    ),
+    OpRow(
+        "mse_loss",
+        F.mse_loss,
+        ref.mse_loss,
+        lambda x, y, reduction: ref.torch_nn().mse_loss(x, y, reduction=reduction),
+        on.mse_samples,
+        [
+            error(lambda: F.mse_loss(t(3), t(2)), ValueError, r"\(3,\).*\(2,\)"),
+            error(lambda: F.mse_loss(t(3), 1.0), TypeError, "target must be a Tensor, got float"),
+            error(lambda: F.mse_loss(INTS, t(3)), TypeError, "floating dtype, got int64"),
+            error(lambda: F.mse_loss(t(3), t(3), "all"), ValueError, "\"none\", got 'all'"),
+        ],
+        ("F.mse_loss",),
+        differentiable=(0, 1),
+    ),
+]

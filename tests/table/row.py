@@ -1,0 +1,84 @@
+"""What a row of the table holds, and the samples it is tried on."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+from samples import Sample
+
+import tinyattn as ta
+from tinyattn import functional as F
+from tinyattn.op import registry
+
+ops = SimpleNamespace(**registry)
+Samples = Callable[[np.random.Generator, np.dtype], list[Sample]]
+
+
+@dataclass(frozen=True)
+class ErrorInput:
+    """A call that must raise `exception` (or a subclass) with a message that `match` finds."""
+
+    call: Callable[[], Any]
+    exception: type[Exception]
+    match: str
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class OpRow:
+    name: str
+    function: Callable[..., Any]
+    reference: Callable[..., Any]
+    torch: Callable[..., Any] | str
+    samples: Samples
+    errors: Sequence[ErrorInput]
+    covers: tuple[str, ...] = ()
+    spellings: dict[str, Callable[..., Any]] = field(default_factory=dict)
+    reaches: tuple[str, ...] = ()
+    differentiable: tuple[int, ...] | str = (0,)  # positions among the inputs, or "all"
+    dtype: str = "same"  # of the result: that of the inputs, or a name
+    special_torch: str = ""  # why NaN and inf may come out otherwise than in PyTorch
+    elementwise: bool = False  # each element's error counts by itself, not beside the largest
+    cancels: float = 1.0  # how many times larger than the gradient the terms are that make it up
+    broadcasts: bool = False  # two inputs that broadcast: also tried on random pairs of shapes
+
+    def __repr__(self) -> str:
+        return f"the row {self.name!r}"
+
+    def positions(self, sample: Sample) -> tuple[int, ...]:
+        """The inputs of this sample that have derivatives."""
+        if self.differentiable == "all":
+            return tuple(range(len(sample.inputs)))
+        return tuple(i for i in self.differentiable if i < len(sample.inputs))  # type: ignore
+
+    def public_names(self) -> set[str]:
+        names = {*self.covers, *self.spellings, *(f"ops.{name}" for name in self.reaches)}
+        return {name for name in names if " " not in name}
+
+    def writings(self) -> dict[str, Callable[..., Any]]:
+        """Everything that must give bitwise what `function` gives."""
+        return {**{name: public(name) for name in self.covers}, **self.spellings}
+
+
+SPACES = {"ta": ta, "F": F, "ops": ops, "Tensor": ta.Tensor}
+
+
+def public(name: str) -> Callable[..., Any]:
+    """The callable behind a name such as `F.softmax` or `Tensor.exp`."""
+    space, _, attribute = name.partition(".")
+    return getattr(SPACES[space], attribute)
+
+
+@cache
+def samples_of(row: OpRow, dtype: str = "float64") -> list[Sample]:
+    """The samples of a row: always the same ones, and read-only."""
+    found = row.samples(np.random.default_rng(zlib.crc32(row.name.encode())), np.dtype(dtype))
+    for sample in found:
+        for array in sample.inputs:
+            array.setflags(write=False)
+    return found

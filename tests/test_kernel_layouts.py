@@ -1,0 +1,182 @@
+"""Kernels take arrays however they lie in memory, and empty ones."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from common import (
+    KERNELS,
+    assert_all_zero,
+    assert_close,
+    misaligned,
+    read_only,
+    rng_of,
+    signed,
+)
+from kernel_checks import (
+    both_dtypes,
+    cpu,
+    exact_softmax,
+    seen_of,
+    ulps,
+)
+
+import tinyattn as ta
+from tinyattn import functional as F
+from tinyattn import kernels
+from tinyattn.kernels import reference
+
+# Shapes with nothing in them
+
+
+@both_dtypes
+@pytest.mark.parametrize(
+    "shape", [(0, 1, 2, 3), (2, 0, 2, 3), (2, 1, 0, 3), (2, 1, 2, 0), (0, 0, 0, 0)]
+)
+def test_empty_arrays(dtype, shape):
+    x = np.zeros(shape, dtype)
+    batch, heads, queries, keys = shape
+    for module in (cpu, reference):
+        for limits, mask in ((None, None), (np.zeros((batch, 1), int), np.ones(shape, bool))):
+            out = module.masked_softmax(x, limits, mask)
+            assert (out.shape, out.dtype) == (shape, dtype)
+            assert module.masked_softmax_backward(x, out, limits, mask).shape == shape
+        assert module.softmax_backward(x, x).shape == shape
+        assert module.log_softmax(x).shape == shape
+        assert module.dropout(x, 0.5, 1).shape == shape
+        assert module.erf(x).shape == shape
+        assert np.asarray(module.relu_backward(x, x)).shape == shape
+        q, k = np.zeros((batch, heads, queries, 4), dtype), np.zeros((batch, heads, keys, 4), dtype)
+        out, saved = module.attention(q, k, k, None, None, 1.0, 0.0, 0)
+        assert out.shape == q.shape
+        back = module.attention_backward(q, q, k, k, None, None, 1.0, 0.0, 0, saved)
+        assert [g.shape for g in back] == [q.shape, k.shape, k.shape]
+        if keys:
+            out, mean, _ = module.layer_norm(x, None, None, 1e-5)
+            assert (out.shape, mean.shape) == (shape, (*shape[:-1], 1))
+
+
+@both_dtypes
+def test_empty_rows_classes_and_tables(dtype):
+    for module in (cpu, reference):
+        empty = np.zeros((0, 3), dtype)
+        losses, log_sums = module.cross_entropy(empty, np.zeros(0, int), -100)
+        assert (losses.shape, losses.dtype) == ((0,), dtype)
+        back = module.cross_entropy_backward(losses, empty, np.zeros(0, int), -100, log_sums)
+        assert back.shape == (0, 3)
+        table = module.scatter_rows(np.zeros((0, 3), dtype), np.zeros(0, int), 4, None)
+        assert_all_zero(table)
+        assert (table.shape, table.dtype) == ((4, 3), dtype)
+
+
+# Layouts
+
+
+LAYOUTS = {
+    "Fortran": np.asfortranarray,
+    "strided": lambda a: np.repeat(a, 2, axis=-1)[..., ::2],
+    "reversed": lambda a: np.ascontiguousarray(a[..., ::-1])[..., ::-1],
+    "read-only": read_only,
+    "transposed": lambda a: np.ascontiguousarray(a.T).T,
+    "byte-swapped": lambda a: a.astype(a.dtype.newbyteorder()) if a.dtype.itemsize > 1 else a,
+    "misaligned": misaligned,
+    "broadcast": lambda a: np.broadcast_to(a[None], (3, *a.shape))[1],
+}
+
+
+def arrays_in(result):
+    """All arrays of a kernel's result, those it keeps for backward among them."""
+    if not isinstance(result, tuple):
+        return [result]
+    return [array for part in result for array in arrays_in(part)]
+
+
+@both_dtypes
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_kernels_take_arrays_of_any_layout(dtype, layout):
+    """Through the door that the ops use, with every input in that layout."""
+    change = LAYOUTS[layout]
+    rng = rng_of(16)
+
+    def make(*shape):
+        return signed(rng, *shape).astype(dtype)
+
+    x, grad, weights = make(2, 3, 4, 5), make(2, 3, 4, 5), np.abs(make(2, 3, 4, 5))
+    limits, mask = np.array([[5, 0, 2, 3], [1, 5, 4, 0]]), rng.uniform(size=(2, 1, 4, 5)) < 0.7
+    rows, row_grad, weight, bias = make(6, 5), make(6, 5), make(5), make(5)
+    target, ids = np.array([0, 4, -100, 2, 1, 1]), np.array([[0, 2], [1, 2], [0, 0]])
+    q, k, v, dout = make(2, 3, 4, 6), make(2, 3, 5, 6), make(2, 3, 5, 7), make(2, 3, 4, 7)
+    _, log_sums = reference.cross_entropy(rows, target, -100)
+    saved = reference.layer_norm(rows, weight, bias, 1e-5)[1:]
+    _, kept = kernels.attention(q, k, v, limits, mask, 0.5, 0.2, 9)
+    calls = {
+        "masked_softmax": (x, limits, mask),
+        "softmax_backward": (grad, weights),
+        "masked_softmax_backward": (grad, weights, limits, mask),
+        "log_softmax": (x,),
+        "log_softmax_backward": (grad, x),
+        "cross_entropy": (rows, target, -100),
+        "cross_entropy_backward": (make(6), rows, target, -100, log_sums),
+        "layer_norm": (rows, weight, bias, 1e-5),
+        "layer_norm_backward": (row_grad, rows, weight, 1e-5, tuple(saved)),
+        "dropout": (x, 0.5, 123),
+        "scatter_rows": (make(3, 2, 4), ids, 4, None),
+        "attention": (q, k, v, limits, mask, 0.5, 0.2, 9),
+        "attention_backward": (dout, q, k, v, limits, mask, 0.5, 0.2, 9, kept),
+        "weighted_sum": (weights, v, limits, mask),
+        "erf": (x,),
+        "relu_backward": (grad, x),
+        "sum_rows": (rows,),
+    }
+    assert {*calls, "adam"} == set(KERNELS)
+    for name, arguments in calls.items():
+        changed = [change(a) if isinstance(a, np.ndarray) else a for a in arguments]
+        if name == "layer_norm_backward":
+            changed[-1] = tuple(change(a) for a in saved)
+        if name == "attention_backward":
+            changed[-1] = kernels.attention(*changed[1:-1])[1]
+        kernel = getattr(kernels, name)
+        try:
+            found = arrays_in(kernel(*changed))
+        except Exception as error:
+            raise AssertionError(f"{name}: {error!r}") from error
+        wanted = arrays_in(kernel(*arguments))
+        if name == "attention":  # what is kept depends on the loop, which not every layout takes
+            found, wanted = found[:1], wanted[:1]
+        for actual, expected in zip(found, wanted, strict=True):
+            actual = np.asarray(actual)
+            if name == "cross_entropy":  # what is kept of ignored rows is nobody's business
+                actual, expected = (np.where(target == -100, 0, a) for a in (actual, expected))
+            if name == "layer_norm_backward":  # its parts may still be waiting for their sum
+                actual = actual.reshape(-1, actual.shape[-1])
+                expected = expected.reshape(-1, expected.shape[-1])
+                if actual.shape != expected.shape:
+                    actual, expected = (a.sum(axis=0) for a in (actual, expected))
+            try:
+                assert_close(actual, expected, 8 * np.finfo(dtype).eps)
+            except AssertionError as error:
+                raise AssertionError(f"{name}: {error}") from None
+
+
+@both_dtypes
+@pytest.mark.parametrize("layout", ["Fortran", "strided", "transposed", "misaligned"])
+def test_adam_writes_through_any_layout(dtype, layout):
+    rng = rng_of(17)
+    arrays = [signed(rng, 3, 4).astype(dtype), signed(rng, 3, 4).astype(dtype)]
+    arrays += [np.abs(signed(rng, 3, 4)).astype(dtype) for _ in range(2)]
+    changed = [LAYOUTS[layout](a.copy()) for a in arrays]
+    expected = [a.copy() for a in arrays]
+    settings = (0.01, 0.9, 0.99, 1e-8, 0.1, True, 4)
+    kernels.adam(*expected, *settings)
+    kernels.adam(*changed, *settings)
+    for actual, wanted in zip(changed, expected, strict=True):
+        assert_close(actual, wanted, 8 * np.finfo(dtype).eps)
+    assert np.abs(expected[0] - arrays[0]).max() > 1e-3
+
+
+def test_float16_goes_through_the_plain_code():
+    x = ta.tensor(signed(rng_of(18), 2, 3, 4).astype(np.float16))
+    out = F.masked_softmax(x, [4, 2])
+    exact = exact_softmax(x.numpy(), seen_of((2, 3, 4), None, np.arange(4) < [[[4]], [[2]]]))
+    assert out.dtype == np.float16
+    assert ulps(out.numpy(), exact) <= 2

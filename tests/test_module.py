@@ -1,0 +1,416 @@
+"""How modules behave: parameters, state, modes, containers, copies."""
+
+from __future__ import annotations
+
+import copy
+import gc
+import weakref
+
+import make_torch_values as cases
+import numpy as np
+import pytest
+from common import (
+    assert_all_zero,
+    assert_same,
+    leaf,
+    pull,
+)
+from test_layers import make_layer
+
+import tinyattn as ta
+from tinyattn import functional as F
+from tinyattn import nn
+from tinyattn.errors import DtypeError, ShapeError
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.second = nn.Linear(2, 3)
+        self.scale = nn.Parameter([2.0])
+        self.register_buffer("table", ta.ones(2))
+        self.blocks = nn.ModuleList([nn.Linear(3, 3, bias=False), nn.Dropout(0.5)])
+        self.first = nn.Sequential(nn.Linear(3, 1), nn.ReLU())
+
+    def forward(self, x):
+        x = self.second(x) * self.scale
+        for block in self.blocks:
+            x = block(x)
+        return self.first(x)
+
+
+NET_PARAMETERS = [
+    "scale",
+    "second.weight",
+    "second.bias",
+    "blocks.0.weight",
+    "first.0.weight",
+    "first.0.bias",
+]
+
+
+def test_parameters_come_in_order_of_assignment_own_ones_first():
+    net = Net()
+    assert [name for name, _ in net.named_parameters()] == NET_PARAMETERS
+    assert [id(p) for p in net.parameters()] == [id(p) for _, p in net.named_parameters()]
+    modules = ["", "second", "blocks", "blocks.0", "blocks.1", "first", "first.0", "first.1"]
+    assert [name for name, _ in net.named_modules()] == modules
+    assert next(iter(net.modules())) is net
+    assert list(net.children()) == [net.second, net.blocks, net.first]
+
+
+def test_state_dict_holds_copies_of_parameters_and_buffers():
+    net = Net()
+    state = net.state_dict()
+    assert list(state) == ["scale", "table", *NET_PARAMETERS[1:]]
+    state["scale"].data[...] = 99
+    assert net.scale.item() == 2
+    for tensor in state.values():
+        assert not tensor.requires_grad
+
+
+def test_load_state_dict_round_trip_is_bitwise():
+    ta.manual_seed(0)
+    one, two = Net(), Net()
+    two.load_state_dict(one.state_dict())
+    for name, tensor in one.state_dict().items():
+        assert_same(two.state_dict()[name].numpy(), tensor.numpy())
+    assert two.scale is not one.scale
+    x = ta.randn(4, 2)
+    assert_same(one.eval()(x).numpy(), two.eval()(x).numpy())
+    assert all(isinstance(p, nn.Parameter) and p.requires_grad for p in two.parameters())
+
+
+def test_load_state_dict_keeps_the_identity_and_dtype_of_parameters():
+    net, other = Net(), Net().to(ta.float64)
+    before = [id(p) for p in net.parameters()]
+    net.load_state_dict(other.state_dict())
+    assert [id(p) for p in net.parameters()] == before
+    assert {p.dtype for p in net.parameters()} == {np.dtype(np.float32)}
+
+
+@pytest.mark.parametrize(
+    ("change", "error", "word"),
+    [
+        (lambda s: s.pop("first.0.bias"), KeyError, "first.0.bias"),
+        (lambda s: s.update(extra=ta.ones(1)), KeyError, "extra"),
+        (lambda s: s.update({"first.0.bias": ta.ones(2)}), ShapeError, "first.0.bias"),
+        (lambda s: s.update({"first.0.bias": ta.ones(1).long()}), DtypeError, "first.0.bias"),
+        (lambda s: s.update({"first.0.bias": "words"}), (TypeError, ValueError), None),
+        (lambda s: s.update({"first.0.bias": None}), (TypeError, ValueError), None),
+    ],
+)
+def test_load_state_dict_takes_all_or_nothing(change, error, word):
+    net = Net()
+    before = {name: t.numpy() for name, t in net.state_dict().items()}
+    state = {name: t + 1 for name, t in net.state_dict().items()}
+    change(state)
+    with pytest.raises(error, match=word):
+        net.load_state_dict(state)
+    for name, tensor in net.state_dict().items():
+        assert_same(tensor.numpy(), before[name])
+
+
+def test_load_state_dict_not_strict_takes_the_common_names_only():
+    net = Net()
+    bias = net.first[0].bias.numpy()
+    net.load_state_dict({"scale": ta.tensor([5.0]), "extra": ta.ones(1)}, strict=False)
+    assert net.scale.item() == 5
+    assert_same(net.first[0].bias.numpy(), bias)
+
+
+def test_load_state_dict_takes_arrays_of_other_libraries():
+    net = nn.Linear(2, 1)
+    net.load_state_dict({"weight": np.array([[3.0, 4.0]]), "bias": np.array([5.0], np.float32)})
+    assert net.weight.tolist() == [[3.0, 4.0]]
+    assert net.bias.tolist() == [5.0]
+
+
+def test_train_and_eval_reach_every_module_and_return_it():
+    net = Net()
+    assert all(m.training for m in net.modules())
+    assert net.eval() is net
+    assert not any(m.training for m in net.modules())
+    assert net.train() is net
+    assert all(m.training for m in net.modules())
+    net.train(False)
+    assert not net.blocks[1].training
+
+
+def test_eval_mode_is_deterministic_and_training_is_not():
+    net = nn.Encoder(
+        nn.EncoderLayer(8, nn.MultiHeadedAttention(2, 8), nn.PositionwiseFeedForward(8, 16)), 2
+    )
+    x = ta.randn(2, 5, 8)
+    assert (net(x).numpy() != net(x).numpy()).any()
+    net.eval()
+    assert_same(net(x).numpy(), net(x).numpy())
+
+
+def test_zero_grad_forgets_every_gradient():
+    net = Net()
+    out = net(ta.randn(4, 2))
+    pull(out, np.ones(out.shape))
+    assert all(p.grad is not None for p in net.parameters())
+    net.zero_grad()
+    assert all(p.grad is None for p in net.parameters())
+
+
+def test_requires_grad_freezes():
+    net = Net()
+    net.second.requires_grad_(False)
+    out = net.eval()(ta.ones(4, 2))
+    pull(out, np.ones(out.shape))
+    assert net.second.weight.grad is None
+    assert net.scale.grad is not None
+    assert len(list(net.parameters())) == len(NET_PARAMETERS)
+    net.second.requires_grad_()
+    assert net.second.weight.requires_grad
+
+
+def test_to_dtype_converts_parameters_buffers_and_gradients_in_place():
+    net = Net()
+    out = net(ta.randn(4, 2))
+    pull(out, np.ones(out.shape))
+    before = list(net.parameters())
+    grads = [p.grad.numpy() for p in before]
+    assert net.to(ta.float64) is net
+    assert [id(p) for p in net.parameters()] == [id(p) for p in before]
+    assert {p.dtype for p in net.parameters()} == {np.dtype(np.float64)}
+    assert net.table.dtype == np.float64
+    for parameter, grad in zip(net.parameters(), grads, strict=True):
+        assert parameter.grad.dtype == np.float64
+        assert_same(parameter.grad.numpy(), grad.astype(np.float64))
+    out = net(ta.randn(4, 2, dtype=ta.float64))
+    assert out.dtype == np.float64
+
+
+def test_to_leaves_integer_buffers_alone_and_refuses_integer_dtypes():
+    net = nn.Linear(2, 2)
+    net.register_buffer("ids", ta.arange(3))
+    net.to(ta.float64)
+    assert net.ids.dtype == np.int64
+    with pytest.raises(TypeError):
+        net.to(ta.int64)
+    assert net.weight.dtype == np.float64
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: [nn.Linear(1, 1)],
+        lambda: (nn.Linear(1, 1),),
+        lambda: {"a": nn.Linear(1, 1)},
+        lambda: [[nn.Linear(1, 1)]],
+        lambda: [nn.Parameter([1.0])],
+        lambda: {"a": [1, (nn.Parameter([1.0]),)]},
+    ],
+)
+def test_containers_of_modules_raise(make):
+    net = nn.Module()
+    with pytest.raises(TypeError, match="ModuleList"):
+        net.layers = make()
+    assert "layers" not in net.__dict__
+
+
+def test_list_filled_with_modules_later_is_not_ignored_either():
+    class Later(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layers = []
+            for _ in range(2):
+                self.layers.append(nn.Linear(2, 2))
+
+        def forward(self, x):
+            return self.layers[0](x)
+
+    net = Later()
+    for use in (lambda: list(net.parameters()), net.state_dict, net.eval):
+        with pytest.raises(TypeError, match="ModuleList"):
+            use()
+
+
+def test_plain_lists_and_values_are_ordinary_attributes():
+    net = nn.Module()
+    net.sizes, net.name, net.last = [1, 2], "x", None
+    assert (net.sizes, net.name, net.last) == ([1, 2], "x", None)
+    assert net.state_dict() == {}
+
+
+def test_attributes_before_super_init_raise():
+    class Early(nn.Module):
+        def __init__(self):
+            self.layer = 1
+
+    with pytest.raises(TypeError, match="super"):
+        Early()
+
+
+def test_assignment_replaces_what_had_the_name():
+    net = Net()
+    net.second = nn.Linear(2, 3, bias=False)
+    assert "second.bias" not in net.state_dict()
+    net.scale = None
+    assert net.scale is None
+    assert "scale" not in dict(net.named_parameters())
+    net.scale = nn.Parameter([1.0, 2.0])
+    assert net.state_dict()["scale"].shape == (2,)
+    del net.second
+    assert not hasattr(net, "second")
+    with pytest.raises(AttributeError, match="Net has no attribute 'second'"):
+        _ = net.second
+
+
+def test_plain_tensor_does_not_silently_take_the_place_of_a_parameter():
+    """As in PyTorch: it would no longer be learned, and nobody would notice."""
+    net = nn.Linear(2, 2)
+    with pytest.raises(TypeError, match="weight"):
+        net.weight = ta.ones(2, 2)
+    assert isinstance(net.weight, nn.Parameter)
+    assert "weight" in dict(net.named_parameters())
+
+
+def test_buffers_are_saved_moved_and_not_learned():
+    net = nn.PositionalEncoding(4, max_len=6)
+    assert list(net.parameters()) == []
+    assert list(net.state_dict()) == ["P"]
+    assert [name for name, _ in net.named_buffers()] == ["P"]
+    net.P = ta.zeros(1, 6, 4)
+    assert_all_zero(net.state_dict()["P"].numpy())
+    with pytest.raises(TypeError, match="Tensor"):
+        net.register_buffer("x", np.ones(2))
+
+
+def test_parameter_shared_by_two_modules_is_counted_once():
+    net = nn.Sequential(nn.Linear(3, 3), nn.Linear(3, 3))
+    net[1].weight = net[0].weight
+    assert len(list(net.parameters())) == 3
+    x = leaf(np.ones((2, 3), np.float32))
+    out = net(x)
+    pull(out, np.ones((2, 3)))
+    assert net[0].weight.grad is net[1].weight.grad
+
+
+def test_module_used_twice_is_listed_once():
+    layer = nn.Linear(2, 2)
+    net = nn.Sequential(layer, layer)
+    assert len(list(net.parameters())) == 2
+    assert len(net) == 2
+
+
+def test_module_list_behaves_like_a_list():
+    parts = [nn.Linear(1, 1), nn.ReLU(), nn.Dropout(0.1)]
+    found = nn.ModuleList(parts)
+    assert len(found) == 3
+    assert list(found) == parts
+    assert found[-1] is parts[2]
+    assert list(found[1:]) == parts[1:]
+    found.append(nn.GELU())
+    assert len(found) == 4
+    found[0] = parts[1]
+    assert found[0] is parts[1]
+    with pytest.raises(IndexError):
+        found[9]
+    with pytest.raises(TypeError, match="modules"):
+        found.append(3)
+
+
+def test_sequential_is_composition():
+    a, b = nn.Linear(2, 3), nn.Linear(3, 1)
+    x = ta.randn(4, 2)
+    assert_same(nn.Sequential(a, nn.ReLU(), b)(x).numpy(), b(F.relu(a(x))).numpy())
+    assert nn.Sequential()(x) is x
+
+
+def test_module_without_forward_says_so():
+    with pytest.raises(TypeError, match="forward"):
+        nn.Module()(1)
+
+
+def test_repr_shows_the_tree():
+    text = repr(Net())
+    assert text.splitlines()[0] == "Net("
+    assert "  (second): Linear(2, 3, bias=True)" in text
+    assert "    (0): Linear(3, 3, bias=False)" in text
+    assert "    (1): Dropout(p=0.5)" in text
+    assert "(norm): LayerNorm((6,), eps=1e-05)" in repr(make_layer("pre", "relu"))
+    assert repr(nn.Linear(2, 3)) == "Linear(2, 3, bias=True)"
+    text = "Parameter containing:\ntensor([1.], requires_grad=True)"
+    assert repr(nn.Parameter([1.0])) == text
+
+
+def test_deepcopy_is_independent():
+    ta.manual_seed(0)
+    net = Net()
+    out = net(ta.randn(4, 2))
+    pull(out, np.ones(out.shape))
+    twin = copy.deepcopy(net)
+    assert type(twin) is Net
+    assert [n for n, _ in twin.named_parameters()] == NET_PARAMETERS
+    for mine, other in zip(net.parameters(), twin.parameters(), strict=True):
+        assert mine is not other
+        assert isinstance(other, nn.Parameter)
+        assert_same(mine.numpy(), other.numpy())
+        assert not np.shares_memory(mine.data, other.data)
+        assert_same(mine.grad.numpy(), other.grad.numpy())
+        assert mine.grad is not other.grad
+    twin.scale.data[...] = 7
+    twin.zero_grad()
+    assert net.scale.item() == 2
+    assert net.scale.grad is not None
+    x = ta.randn(4, 2)
+    twin.scale.data[...] = 2
+    assert_same(net.eval()(x).numpy(), twin.eval()(x).numpy())
+
+
+def test_deepcopy_while_a_graph_is_alive_can_be_trained():
+    net = nn.Linear(2, 2)
+    out = net(ta.ones(1, 2))
+    twin = copy.deepcopy(net)
+    with ta.no_grad():
+        twin.weight[0, 0] = 5.0
+    assert twin.weight[0, 0].item() == 5
+    assert net.weight[0, 0].item() != 5
+    pull(out, np.ones((1, 2)))
+    assert twin.weight.grad is None
+
+
+def test_clones_have_values_of_their_own():
+    ta.manual_seed(0)
+    original = nn.MultiHeadedAttention(2, 8)
+    copies = nn.clones(original, 3)
+    assert isinstance(copies, nn.ModuleList)
+    everyone = [original, *copies]
+    for name, _ in original.named_parameters():
+        values = [dict(m.named_parameters())[name].numpy() for m in everyone]
+        for i in range(4):
+            for j in range(i):
+                assert (values[i] != values[j]).all(), f"{name} of copies {i} and {j}"
+
+
+def test_clones_keep_sizes_settings_and_padding():
+    copies = nn.clones(nn.Sequential(nn.Embedding(5, 4, padding_idx=2), nn.LayerNorm(4, 0.5)), 2)
+    for part in copies:
+        assert_all_zero(part[0].weight.numpy()[2])
+        assert part[1].eps == 0.5
+        assert (part[1].weight.numpy() == 1).all()
+
+
+def test_module_is_freed_without_the_garbage_collector():
+    gc.collect()
+    gc.disable()
+    try:
+        net = make_layer("pre", "gelu")
+        out = net(ta.randn(2, 3, cases.WIDTH))
+        pull(out, np.ones(out.shape))
+        watch = weakref.ref(net.feed_forward.w_1.weight)
+        del net, out
+        assert watch() is None
+    finally:
+        gc.enable()
+
+
+def test_parameter_needs_a_floating_dtype():
+    with pytest.raises(DtypeError):
+        nn.Parameter(np.arange(3))
+    assert nn.Parameter([1.0], requires_grad=False).requires_grad is False
