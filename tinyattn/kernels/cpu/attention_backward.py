@@ -17,7 +17,7 @@ from .attention_tiles import (
     unpack_tiles,
     without_odd,
 )
-from .compiler import jit
+from .compiler import inner, jit
 from .dropout import hash_of
 from .products import add_product, up_to
 from .rows import LANES, ONE, ZERO, dot, exp
@@ -26,7 +26,7 @@ from .rows import LANES, ONE, ZERO, dot, exp
 QUERIES, KEYS = 32, 256
 
 
-@jit(inline="always")
+@inner(inline="always")
 def softmax_backward_row(row, drow, length, top, total, whole, mean, drop, start, kept, parts):
     """From scores and gradients of weights (columns,) to weights and gradients of scores, in place.
 
@@ -120,9 +120,12 @@ def attention_backward_heads(
             for k0 in range(0, most, wide):
                 tile, length = k0 // wide, min(wide, most - k0)
                 columns, height = up_to(length, LANES), up_to(length, 4)
-                weights[:rows, :columns], dscores[:rows, :columns] = ZERO, ZERO
-                add_product(row_q[q0 : q0 + rows], column_k[tile], weights, columns)
-                add_product(row_grad[q0 : q0 + rows], column_v[tile], dscores, columns)
+                for of_values in range(2):  # a loop halves what is compiled
+                    left, right, product = row_q, column_k, weights
+                    if of_values:
+                        left, right, product = row_grad, column_v, dscores
+                    product[:rows, :columns] = ZERO
+                    add_product(left[q0 : q0 + rows], right[tile], product, columns)
                 live = weights[:count, :length]
                 if use_mask or k0 + length > least:
                     hide_rows(live, mask, use_mask, b, h, q0, k0, limit_here)
@@ -139,9 +142,15 @@ def attention_backward_heads(
                     blank_hidden(weights, mask, use_mask, b, h, q0, k0, limit_here, length)
                     blank_hidden(dscores, mask, use_mask, b, h, q0, k0, limit_here, length)
                 weights[count:rows], dscores[count:rows] = ZERO, ZERO
-                add_product(column_grad[block, :, :rows], weights, sum_v[tile], columns)
-                add_product(column_q[block, :, :rows], dscores, sum_k[tile], columns)
-                add_product(dscores[:rows, :height], row_k[k0 : k0 + height], sum_q, d16)
+                for gradient in range(3):  # of keys, of values, of queries
+                    left, right = column_q[block, :, :rows], dscores
+                    product, run = sum_k[tile], columns
+                    if gradient == 1:
+                        left, right, product = column_grad[block, :, :rows], weights, sum_v[tile]
+                    elif gradient == 2:
+                        left, right = dscores[:rows, :height], row_k[k0 : k0 + height]
+                        product, run = sum_q, d16
+                    add_product(left, right, product, run)
                 if odd is not None:
                     for j in range(count):
                         row = start + q0 + j

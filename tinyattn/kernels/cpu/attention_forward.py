@@ -16,7 +16,7 @@ from .attention_tiles import (
     sees_any,
     without_odd,
 )
-from .compiler import jit
+from .compiler import inner, jit
 from .dropout import hash_of
 from .products import add_product, up_to
 from .rows import LANES, MINUS_INF, ONE, ZERO, exp
@@ -26,7 +26,7 @@ NAN = np.float32(np.nan)
 QUERIES, KEYS = 256, 64
 
 
-@jit(inline="always")
+@inner(inline="always")
 def drop_columns(weights, queries, start, keys, drop):
     """Dropout of weights (keys, queries); `start` is the number of the first, of (B, H, Q, K)."""
     p, factor, threshold, low, high = drop
@@ -38,7 +38,7 @@ def drop_columns(weights, queries, start, keys, drop):
                 row[j] = row[j] * factor if hash_of(number, low, high) >= threshold else ZERO
 
 
-@jit(inline="always")
+@inner(inline="always")
 def online_softmax(scores, columns, top, total, mixed, higher, shift):
     """exp(score - top) in place, where `top` becomes the largest score of each column so far.
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from .compiler import jit
+from .compiler import inner
 from .rows import MINUS_INF, ZERO
 
 
-@jit
+@inner
 def pack(x, h, first, count, factor, out):
     """out (count, d) = factor * one head of x, from row `first` on."""
     for i in range(count):
@@ -14,7 +14,7 @@ def pack(x, h, first, count, factor, out):
             out[i, c] = x[first + i, h, c] * factor
 
 
-@jit
+@inner
 def pack_tiles(x, h, first, count, factor, out):
     """out (tiles, d, width) = the same, transposed within each tile; zeros behind the last."""
     width = out.shape[2]
@@ -26,7 +26,7 @@ def pack_tiles(x, h, first, count, factor, out):
         tile[:, length:] = ZERO
 
 
-@jit
+@inner
 def unpack_tiles(tiles, h, first, count, out):
     """The way back."""
     width = tiles.shape[2]
@@ -37,7 +37,7 @@ def unpack_tiles(tiles, h, first, count, out):
                 out[first + start + j, h, c] = tile[c, j]
 
 
-@jit
+@inner
 def limits_of(limits, b, keys, out):
     """How many keys each query of a sample sees; returns the most."""
     row = limits[b % limits.shape[0]]
@@ -48,7 +48,7 @@ def limits_of(limits, b, keys, out):
     return most
 
 
-@jit
+@inner
 def longest(starts):
     most = 0
     for b in range(len(starts) - 1):
@@ -56,7 +56,7 @@ def longest(starts):
     return most
 
 
-@jit
+@inner
 def least_and_most(limit):
     least = most = limit[0]
     for j in range(1, len(limit)):
@@ -64,7 +64,7 @@ def least_and_most(limit):
     return least, most
 
 
-@jit
+@inner
 def hide_columns(scores, mask, use_mask, b, h, first_query, first_key, limit):
     """-inf where a query may not see a key; scores (keys, queries)."""
     queries = len(limit)
@@ -82,7 +82,7 @@ def hide_columns(scores, mask, use_mask, b, h, first_query, first_key, limit):
                     row[j] = row[j] if seen[first_query + j] != 0 else MINUS_INF
 
 
-@jit
+@inner
 def hide_rows(scores, mask, use_mask, b, h, first_query, first_key, limit):
     """-inf where a query may not see a key; scores (queries, keys)."""
     keys = scores.shape[1]
@@ -97,7 +97,7 @@ def hide_rows(scores, mask, use_mask, b, h, first_query, first_key, limit):
                 row[i] = row[i] if seen[(first_key + i) * step] != 0 else MINUS_INF
 
 
-@jit
+@inner
 def sees(mask, use_mask, b, h, query, key, limit):
     if key >= limit:
         return False
@@ -107,7 +107,7 @@ def sees(mask, use_mask, b, h, query, key, limit):
     return seen[key % len(seen)] != 0
 
 
-@jit
+@inner
 def sees_any(mask, use_mask, b, h, query, limit):
     for key in range(limit):  # noqa: SIM110 (compiled, any() would take a list)
         if sees(mask, use_mask, b, h, query, key, limit):
@@ -115,7 +115,7 @@ def sees_any(mask, use_mask, b, h, query, limit):
     return False
 
 
-@jit
+@inner
 def blank_hidden(x, mask, use_mask, b, h, first_query, first_key, limit, keys):
     """Zeros where a query may not see a key, in x (queries, keys), whatever stands there."""
     for j in range(len(limit)):
@@ -124,7 +124,7 @@ def blank_hidden(x, mask, use_mask, b, h, first_query, first_key, limit, keys):
                 x[j, i] = ZERO
 
 
-@jit
+@inner
 def without_odd(x):
     """Zeros for NaN and inf, in place: even a weight of 0 would let a NaN through."""
     flat = x.reshape(-1)
@@ -132,7 +132,7 @@ def without_odd(x):
         flat[i] = flat[i] if flat[i] - flat[i] == ZERO else ZERO
 
 
-@jit
+@inner
 def add_odd(total, row, weight):
     """total += weight * what `without_odd` took out of `row`."""
     for c in range(len(row)):

@@ -7,7 +7,9 @@ from typing import Any
 
 import numba
 import numpy as np
+from numba.core.registry import CPUDispatcher
 
+CONTRACT = frozenset({"contract"})  # a * b + c in one instruction
 # Reordering sums lets them use vector instructions; nothing else is relaxed.
 FAST_SUMS = {"reassoc", "contract", "nsz"}
 
@@ -21,24 +23,15 @@ def newest_source() -> tuple[float, int]:
 SOURCE_STAMP = newest_source()
 
 
-def jit(
-    function: Any = None,
-    *,
-    fastmath: Any = frozenset({"contract"}),
-    inline: str = "never",
-) -> Any:
-    """`numba.njit` with our settings, also where no folder for Numba's cache can be written.
-
-    inline="always" is for a part of a loop: only inside the caller does the compiler see that its
-    arrays do not overlap, without which there are no vector instructions.
-    """
+def jit(function: Any = None, *, fastmath: Any = CONTRACT, **options: Any) -> Any:
+    """`numba.njit` with our settings, also where no folder for Numba's cache can be written."""
     if function is None:
-        return lambda function: jit(function, fastmath=fastmath, inline=inline)
-    options = {
+        return lambda function: jit(function, fastmath=fastmath, **options)
+    options |= {
         "error_model": "numpy",
         "nogil": True,
         "fastmath": set(fastmath),
-        "inline": inline,
+        "no_cfunc_wrapper": True,  # saves compiling it; nothing calls a kernel from C
     }
     try:
         compiled = numba.njit(cache=True, **options)(function)
@@ -49,6 +42,30 @@ def jit(
     cache_file: Any = getattr(getattr(compiled, "_cache", None), "_cache_file", None)
     if hasattr(cache_file, "_source_stamp"):
         cache_file._source_stamp = SOURCE_STAMP
+    return compiled
+
+
+class Inner(CPUDispatcher):
+    """A compiled function that only compiled ones call; from Python it runs as Python.
+
+    What Python would call is not compiled, which for a dozen small functions takes a second.
+    """
+
+    def __call__(self, *args: Any) -> Any:
+        return self.py_func(*args)
+
+
+def inner(function: Any = None, *, fastmath: Any = CONTRACT, inline: str = "never") -> Any:
+    """`jit` for a part of a loop.
+
+    inline="always" where only inside the caller the compiler sees that its arrays do not overlap,
+    without which there are no vector instructions.
+    """
+    if function is None:
+        return lambda function: inner(function, fastmath=fastmath, inline=inline)
+    compiled = jit(function, fastmath=fastmath, inline=inline, no_cpython_wrapper=True)
+    if isinstance(compiled, CPUDispatcher):  # and not the function itself, with NUMBA_DISABLE_JIT
+        compiled.__class__ = Inner
     return compiled
 
 

@@ -10,13 +10,13 @@ import numpy as np
 from ...threads import in_parts
 from .. import reference
 from ..reference import drop_threshold
-from .compiler import jit, ready
+from .compiler import inner, jit, ready
 
 LOW_32 = np.uint64(0xFFFFFFFF)
 MIXER_1, MIXER_2 = np.uint64(0x21F0AAAD), np.uint64(0x735A2D97)
 
 
-@jit
+@inner
 def mixed(h):
     # The hash lives on the overflow of 32-bit products. Numba would widen them by itself, and
     # NumPy's scalars, which take over where the compiler is off, would warn.
@@ -25,7 +25,7 @@ def mixed(h):
     return np.uint32(h ^ (h >> np.uint32(15)))
 
 
-@jit
+@inner
 def hash_of(index, low, high):
     return mixed(np.uint32(mixed(np.uint32(np.uint32(index) ^ low)) ^ high))
 
@@ -35,7 +35,7 @@ def dropout_flat(x, factor, threshold, low, high, out, first, last):
     zero = factor - factor
     x, out = x[first:last], out[first:last]
     for i in range(len(x)):
-        out[i] = x[i] * factor if hash_of(first + i, low, high) >= threshold else zero
+        out[i] = x[i] * factor if hash_of(np.uint32(first + i), low, high) >= threshold else zero
 
 
 def dropping(p: float, seed: int, dtype: np.dtype) -> tuple[Any, ...]:

@@ -5,16 +5,16 @@ NumPy's BLAS is as fast but can only be called from Python, once for each produc
 
 from __future__ import annotations
 
-from .compiler import jit
+from .compiler import inner
 
 
-@jit
+@inner
 def up_to(n, multiple):
     """The smallest multiple that is at least n."""
     return (n + multiple - 1) // multiple * multiple
 
 
-@jit(inline="always")
+@inner(inline="always")
 def add_product(a, b, c, columns):
     """c[i, :columns] += sum over l of a[i, l] * b[l, :columns].
 

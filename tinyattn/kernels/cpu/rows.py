@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 
-from .compiler import FAST_SUMS, jit
+from .compiler import FAST_SUMS, inner
 
 # exp for float32, after Cephes' expf: exp(x) = 2^n exp(r) with |r| <= log(2) / 2, and a polynomial
 # for exp(r). Unlike the C library's, the compiler can turn it into vector instructions. The factor
@@ -28,7 +28,7 @@ MINUS_INF = np.float32(-math.inf)
 LANES = 16  # float32 numbers in the widest vector register
 
 
-@jit
+@inner
 def exp(x):
     """exp of a float32 that is at most 88, beyond which a float32 ends; a NaN stays one."""
     x = LOWEST if x < LOWEST else x  # a NaN is not smaller, and stays
@@ -42,7 +42,7 @@ def exp(x):
     return ((p * (r * r) + r) + ONE) * half * other
 
 
-@jit(inline="always")
+@inner(inline="always")
 def largest(row, lanes):
     """The maximum of a row, NaN left out; LANES at a time, which become vector instructions."""
     lanes[:] = MINUS_INF
@@ -59,7 +59,7 @@ def largest(row, lanes):
     return top
 
 
-@jit(fastmath=FAST_SUMS)
+@inner(fastmath=FAST_SUMS)
 def sum_of_parts(sums):
     """Always LANES of them, so that the compiler's order of adding is always the same."""
     total = 0.0
@@ -68,7 +68,7 @@ def sum_of_parts(sums):
     return total
 
 
-@jit(inline="always")
+@inner(inline="always")
 def total_of(row, sums):
     """The sum of a row in float64. Element j always goes to partial sum j modulo LANES, so that
     zeros behind the end, or leaving them away, change no bit."""
@@ -82,7 +82,7 @@ def total_of(row, sums):
     return sum_of_parts(sums)
 
 
-@jit(inline="always")
+@inner(inline="always")
 def dot(a, b, sums):
     """The sum of products of two rows, like `total_of`."""
     sums[:] = 0.0
