@@ -269,10 +269,10 @@ class MultiHeadAttention(Attention):
 
     def project(self, queries: Tensor, keys: Tensor, values: Tensor) -> Tensor:
         """Projected queries, keys and values side by side, (..., 3 D): one product where it can."""
-        parts = (self.W_q, self.W_k, self.W_v)
-        biases = [part.bias for part in parts if type(part) is Linear and part.bias is not None]
-        plain = all(type(part) is Linear for part in parts) and len(biases) in (0, 3)
-        if not (plain and queries is keys is values):
+        parts, width = (self.W_q, self.W_k, self.W_v), queries.shape[-1]
+        plain = all(type(part) is Linear and part.weight.shape[1] == width for part in parts)
+        biases = [part.bias for part in parts if plain and part.bias is not None]
+        if not (plain and queries is keys is values and len(biases) in (0, 3)):
             projected = (self.W_q(queries), self.W_k(keys), self.W_v(values))
             return ops.cat(*projected, dim=queries.ndim - 1)
         weight = ops.cat(*(part.weight for part in parts), dim=0)
