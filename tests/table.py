@@ -1059,7 +1059,7 @@ ROWS: list[OpRow] = [
                 r"3 rows .*shape \(2,\) with sum 2",
             ),
             error(lambda: F.pad_packed_sequence(t(3), [1, 2], 1), ValueError, "1 is less .* 2"),
-            error(lambda: F.pad_packed_sequence(t(3), [1, 2], 2.5), TypeError, "integer, got 2.5"),
+            error(lambda: F.pad_packed_sequence(t(3), [1, 2], 2.5), ValueError, "length .*got 2.5"),
             error(lambda: ops.unpack(t(3), lengths=[3]), TypeError, "unpack.* missing .*'length'"),
         ],
         covers=("F.pad_packed_sequence",),
