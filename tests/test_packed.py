@@ -575,6 +575,31 @@ def test_number_of_threads_changes_no_bit_of_packed_attention(causal, p, same_th
 
 
 @compiled
+def test_work_is_divided_by_what_the_samples_take_not_their_padding(monkeypatch):
+    """Heads times the sum of squared lengths, backward twice as much; every head is in a part."""
+    from tinyattn.kernels.cpu import attention as door
+
+    calls = []
+
+    def in_parts(count, work, function):
+        calls.append((count, work))
+        function(0, count)
+
+    monkeypatch.setattr(door, "in_parts", in_parts)
+    found = []
+    for lengths in ([200, 3], [200, 200]):
+        calls.clear()
+        qkv = leaf(signed(rng_of(77), sum(lengths), 3 * WIDTH).astype(np.float32))
+        out = ops.self_attention(qkv, **settings_of(lengths, False, True))
+        pull(out, signed(rng_of(78), sum(lengths), WIDTH))
+        (count, forward), (again, backward) = calls
+        assert count == again == len(lengths) * HEADS
+        assert backward == 2 * forward > 0
+        found.append(forward)
+    assert found[0] / found[1] == (200**2 + 3**2) / (2 * 200**2)
+
+
+@compiled
 @pytest.mark.parametrize("options", [{}, {"is_causal": True}])
 def test_memory_of_packed_attention_is_linear_in_the_length(options, same_threads_afterwards):
     """Forward and backward of the module, where one sample is as long as all the others."""
