@@ -7,6 +7,7 @@ padding is, since there the two differ on purpose.
 from __future__ import annotations
 
 import copy
+import importlib
 import pickle
 
 import numpy as np
@@ -315,6 +316,39 @@ def test_nan_in_a_sample_reaches_no_other(dtype, causal, value, where):
         assert not np.isfinite(results[1][1][mine]).all()
 
 
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+@pytest.mark.parametrize("which", ["query", "key", "value", "cotangent"])
+@pytest.mark.parametrize("form", ["packed", "padded"])
+def test_nan_in_a_sample_goes_where_it_is_seen_and_to_no_position_before(form, which, value):
+    """Causal, in float32 as in float64; queries, keys and values are columns of one array."""
+    lengths = [3, 9, 0, 6]
+    padded, upstream = arrays(lengths, np.float64, width=3 * WIDTH)[0], arrays(lengths, np.float64)
+    place = {"query": 1, "key": WIDTH + 1, "value": 2 * WIDTH + 1, "cotangent": 1}[which]
+    (upstream[1] if which == "cotangent" else padded)[1, 4, place] = value
+    keep = real(lengths, max(lengths))
+    options = settings_of(lengths, True, form == "packed")
+    results = []
+    for dtype in (np.float32, np.float64):
+        qkv, grad = (x.astype(dtype) for x in (padded, upstream[1]))
+        qkv = leaf(qkv[keep] if form == "packed" else qkv)
+        out = ops.self_attention(qkv, **options)
+        with np.errstate(all="ignore"):
+            pull(out, grad[keep] if form == "packed" else grad)
+        results.append([out.numpy(), qkv.grad.numpy()])
+    if form == "padded":
+        results = [[x[keep] for x in pair] for pair in results]
+    for actual, exact in zip(*results, strict=True):
+        sound = np.isfinite(exact)
+        assert (np.isfinite(actual) == sound).all()
+        assert np.abs(actual[sound] - exact[sound]).max() < 1e-5
+    first = lengths[0] + 4
+    out, slope = results[0]
+    assert np.isfinite(out[:first]).all()
+    assert np.isfinite(out).all() == (which == "cotangent")
+    assert not np.isfinite(slope).all()
+    assert np.isfinite(np.delete(slope, range(lengths[0], lengths[0] + 9), axis=0)).all()
+
+
 @both_dtypes
 @pytest.mark.parametrize("causal", [False, True])
 def test_permuting_samples_permutes_outputs_and_gradients(dtype, causal):
@@ -577,8 +611,7 @@ def test_number_of_threads_changes_no_bit_of_packed_attention(causal, p, same_th
 @compiled
 def test_work_is_divided_by_what_the_samples_take_not_their_padding(monkeypatch):
     """Heads times the sum of squared lengths, backward twice as much; every head is in a part."""
-    from tinyattn.kernels.cpu import attention as door
-
+    door = importlib.import_module("tinyattn.kernels.cpu.attention")
     calls = []
 
     def in_parts(count, work, function):
