@@ -350,6 +350,47 @@ def test_nan_in_a_sample_goes_where_it_is_seen_and_to_no_position_before(form, w
 
 
 @both_dtypes
+@pytest.mark.parametrize("where", ["query", "value", "cotangent"])
+def test_nan_of_a_query_stays_out_of_keys_it_does_not_see_whatever_its_tile_is_padded_to(
+    where, dtype
+):
+    """The first 32 queries, a tile in backward, see 5 keys; a vector of 16 has the next 11 too."""
+    rng, lengths = rng_of(80), [40]
+    qkv, grad = (signed(rng, 40, width).astype(dtype) for width in (3 * WIDTH, WIDTH))
+    if where == "value":  # of the sixth key, which the last eight queries see
+        qkv[5, 2 * WIDTH + 1] = np.nan
+    else:
+        (qkv if where == "query" else grad)[7, 1] = np.nan
+    limits = np.where(np.arange(40) < 32, 5, 40)[None]
+    options = {**settings_of(lengths, False, True), "limits": limits}
+    x = leaf(qkv)
+    out = ops.self_attention(x, **options)
+    with np.errstate(all="ignore"):
+        pull(out, grad)
+    found = x.grad.numpy()
+    if where == "value":
+        assert np.isfinite(found[:32, :WIDTH]).all()
+        assert np.isnan(found[32:, : WIDTH // 2]).all()
+    else:
+        assert np.isfinite(np.delete(found, [0, 1, 2, 3, 4, 7], axis=0)).all()
+        assert np.isnan(found[:5]).any()
+
+
+@both_dtypes
+def test_nan_in_a_value_nobody_sees_reaches_nothing(dtype):
+    """Padding is no query either: as one that sees the value it would spread it in backward."""
+    rng, lengths = rng_of(81), [2, 5]
+    qkv, grad = (signed(rng, 7, width).astype(dtype) for width in (3 * WIDTH, WIDTH))
+    qkv[1, 2 * WIDTH + 1] = np.nan
+    limits = np.array([[1, 1, 5, 5, 5], [5, 5, 5, 5, 5]])
+    x = leaf(qkv)
+    out = ops.self_attention(x, **{**settings_of(lengths, False, True), "limits": limits})
+    pull(out, grad)
+    assert np.isfinite(out.numpy()).all()
+    assert np.isfinite(x.grad.numpy()).all()
+
+
+@both_dtypes
 @pytest.mark.parametrize("causal", [False, True])
 def test_permuting_samples_permutes_outputs_and_gradients(dtype, causal):
     lengths, order = [3, 17, 0, 40, 1], [4, 2, 1, 0, 3]

@@ -185,9 +185,15 @@ def test_a_row_of_nothing_but_minus_infinity_is_undefined_and_an_empty_row_zero(
     k, v = np.full((1, 1, 2, 4), -np.inf, np.float32), np.ones((1, 1, 2, 4), np.float32)
     for module in (kernels, reference):
         with np.errstate(all="ignore"):
-            out, _ = module.attention(q, k, v, np.array([[2, 0, 1]]), None, 1.0, 0.0, 0)
+            settings = (np.array([[2, 0, 1]]), None, 1.0, 0.0, 0)
+            out, saved = module.attention(q, k, v, *settings)
+            dq, dk, dv = module.attention_backward(q, q, k, v, *settings, saved)
         assert np.isnan(out[0, 0, [0, 2]]).all()
         assert (out[0, 0, 1] == 0).all()
+        assert np.isnan(dq[0, 0, [0, 2]]).all()
+        assert (dq[0, 0, 1] == 0).all()
+        assert np.isnan(dk).all()
+        assert np.isnan(dv).all()
 
 
 # Threads

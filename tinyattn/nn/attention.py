@@ -17,7 +17,6 @@ from typing import Any
 
 from .. import functional as F
 from .. import masks, ops, random
-from ..backend import namespace
 from ..checks import check_size
 from ..errors import MaskError, ShapeError
 from ..kernels import reference
@@ -304,7 +303,7 @@ class MultiHeadAttention(Attention):
         def weights() -> Tensor:
             x = qkv if lengths is None else F.pad_packed_sequence(qkv, lengths)
             q, k = self.split(x[..., :width]), self.split(x[..., width : 2 * width])
-            seen_here = reference.within(lengths, limits, namespace(q._data))
+            seen_here = reference.within(lengths, limits, q._data)
             return F.attention_weights(q, k, seen_here, seen, scale)
 
         self._last_weights = weights
