@@ -531,6 +531,12 @@ def test_attention_weights_of_packed_samples_are_those_of_padded_ones(dtype, len
     assert_all_zero(np.append(found.numpy()[hidden], 0))
     assert_close(found.numpy()[queries].sum(axis=-1), np.ones(queries.sum()), 1e-6)
     assert module.attention_weights is found
+    for b, n in enumerate(lengths):  # by their formula
+        rows = ta.tensor(x[b : b + 1, :n])
+        q, k = module.split(module.W_q(rows)), module.split(module.W_k(rows))
+        scores = q @ k.transpose(-1, -2) / (WIDTH / HEADS) ** 0.5
+        right = F.masked_softmax(scores, mask=np.tri(n, dtype=bool)[None] if causal else None)
+        assert_close(found.numpy()[b, :, :n, :n], right.numpy()[0], CLOSE[np.dtype(dtype)])
 
 
 def test_copies_files_and_states_do_not_know_of_packing():
@@ -591,7 +597,7 @@ def test_projections_of_any_kind_agree_with_their_formula(form, biases, special)
 def test_values_may_be_wider_than_queries_where_samples_are_padded():
     """Once cut at a third of the sum of the widths, which 8 + 8 + 20 has."""
     module = nn.MultiHeadAttention(4, 4, 4, 8, 2)
-    module.W_v, module.W_o = nn.Linear(4, 20), nn.Linear(20, 8)
+    module.W_v, module.W_o = nn.Linear(4, 20, bias=False), nn.Linear(20, 8)
     random_parameters(module.to(np.float64), rng_of(71))
     x = ta.tensor(signed(rng_of(72), 3, 4))
     expected = plain_attention(module, x, [3]).numpy()
