@@ -311,6 +311,44 @@ def encoder(rng, norm, activation):
     return arrays, reference
 
 
+PACKED_LENGTHS = [2, 0, 4, 1]
+
+
+@case(*[(norm, how) for norm in ("pre", "post") for how in ("skip_padding", "packed")])
+def packed_encoder(rng, norm, how):
+    """Sample by sample, each without its padding: zeros in its place, which have no gradient."""
+    arrays = draw(rng, x=(4, 5, WIDTH), grad=(4, 5, WIDTH))
+    arrays |= draw_weights(rng, encoder_shapes(norm))
+
+    def reference(torch, t):
+        module = torch_encoder(torch, norm, "gelu", 1e-5)
+        out = torch.zeros(4, 5, WIDTH, dtype=torch.float64)
+        for b, n in enumerate(PACKED_LENGTHS):
+            if n:
+                out[b, :n] = module_case(torch, module, t, t["x"][b : b + 1, :n])[0]
+        return out
+
+    return arrays, reference
+
+
+@case((0,), (1,))
+def packed_attention(rng, causal):
+    """scaled_dot_product_attention of one sample after the other, of their heads side by side."""
+    rows, width, heads = sum(PACKED_LENGTHS), 6, 2
+    arrays = draw(rng, qkv=(rows, 3 * width), grad=(rows, width))
+
+    def reference(torch, t):
+        outs = []
+        for sample in t["qkv"].split([n for n in PACKED_LENGTHS if n]):
+            parts = sample.reshape(len(sample), 3, heads, width // heads).permute(1, 2, 0, 3)
+            function = torch.nn.functional.scaled_dot_product_attention
+            out = function(*parts[:, None], is_causal=bool(causal))  # (1, H, n, d)
+            outs.append(out[0].transpose(0, 1).reshape(len(sample), width))
+        return torch.cat(outs)
+
+    return arrays, reference
+
+
 @case()
 def bert(rng):
     """Token, position and token-type embeddings, a norm after them, post-norm layers, exact GELU,

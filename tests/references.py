@@ -375,6 +375,56 @@ def ops_attention(
     return weighted_sum(dropout(weights, p, seed) if p else weights, v, limits, mask)
 
 
+def pack(x: Array, valid_lens: Any) -> Array:
+    rows = [x[b, i] for b, n in enumerate(valid_lens) for i in range(int(n))]
+    return np.stack(rows) if rows else np.zeros((0, *x.shape[2:]), x.dtype)
+
+
+def unpack(x: Array, valid_lens: Any, length: int | None = None) -> Array:
+    lens = [int(n) for n in valid_lens]
+    out = np.zeros(
+        (len(lens), max([*lens, 0]) if length is None else length, *x.shape[1:]), x.dtype
+    )
+    row = iter(x)
+    for b, n in enumerate(lens):
+        for i in range(n):
+            out[b, i] = next(row)
+    return out
+
+
+def samples_in(x: Array, lengths: Any) -> list[Array]:
+    """The rows of each sample, of (B, N, D) or, with lengths, of packed (N, D)."""
+    return (
+        list(x) if lengths is None else list(np.split(x, np.cumsum(lengths)[:-1]))[: len(lengths)]
+    )
+
+
+def self_attention(
+    qkv: Array, heads: int, lengths: Any, limits: Any, mask: Any, scale: float, p: float, seed: int
+) -> Array:
+    """Each query of each head of each sample by itself.
+
+    Dropout counts the weights of packed samples as if all were padded to the longest.
+    """
+    width = qkv.shape[-1] // 3
+    d = width // heads
+    out = np.zeros((*qkv.shape[:-1], width), qkv.dtype)
+    every = samples_in(qkv, lengths)
+    longest = max((len(rows) for rows in every), default=0)
+    lens = None if limits is None else np.broadcast_to(limits, (len(every), longest))
+    for b, (rows, result) in enumerate(zip(every, samples_in(out, lengths), strict=True)):
+        for h, i in np.ndindex(heads, len(rows)):
+            q, k, v = (rows[:, part * width + h * d :][:, :d] for part in range(3))
+            keep = seen_keys(b, h, i, len(rows), lens, mask, False)
+            if keep:
+                weights = softmax(k[keep] @ q[i] * scale)
+                first = ((b * heads + h) * longest + i) * longest
+                kept = np.array([not p or keeps(first + j, seed, p) for j in keep])
+                weights = np.where(kept, weights / (1 - p), 0) if p < 1 else np.zeros_like(weights)
+                result[i, h * d :][:d] = weights @ v[keep]
+    return out
+
+
 # PyTorch is imported when a test asks for it.
 
 
@@ -452,3 +502,40 @@ def torch_masked_softmax(x: Any, valid_lens: Any = None, mask: Any = None) -> An
         seen[b, h, i, seen_keys(b, h, i, x.shape[-1], valid_lens, mask, False)] = True
     weights = four.masked_fill(~torch.tensor(seen), -math.inf).softmax(-1)
     return weights.masked_fill(~torch.tensor(seen.any(-1, keepdims=True)), 0).reshape(x.shape)
+
+
+def torch_pack(x: Any, valid_lens: Any) -> Any:
+    return x[torch_index(np.arange(x.shape[1]) < np.reshape(valid_lens, (-1, 1)))]
+
+
+def torch_unpack(x: Any, valid_lens: Any, length: int | None = None) -> Any:
+    import torch
+
+    lens = [int(n) for n in valid_lens]
+    length = max([*lens, 0]) if length is None else length
+    out = torch.zeros(len(lens), length, *x.shape[1:], dtype=x.dtype)
+    index = torch_index(np.arange(length) < np.reshape(lens, (-1, 1)))
+    return out.index_put((index,), x)
+
+
+def torch_self_attention(qkv: Any, heads: int, lengths: Any, **options: Any) -> Any:
+    """PyTorch's attention of one sample after the other, as it does without packing."""
+    import torch
+
+    samples = list(qkv) if lengths is None else list(qkv.split([int(n) for n in lengths]))
+    width = qkv.shape[-1] // 3
+    limits, mask = options["limits"], options["mask"]
+    found = []
+    for b, rows in enumerate(samples):
+        q, k, v = (
+            x.reshape(1, len(rows), heads, width // heads).transpose(1, 2)
+            for x in rows.chunk(3, -1)
+        )
+        lens = None if limits is None else limits[b % len(limits)][None]
+        if lens is not None:  # (1, 1) or (1, L), of which this sample has its first
+            lens = np.minimum(np.broadcast_to(lens, (1, max(len(rows), lens.shape[1]))), len(rows))
+            lens = lens[:, : len(rows)]
+        seen = None if mask is None else mask[b % len(mask)][None]
+        out = torch_attention(q, k, v, valid_lens=lens, mask=seen, scale=options["scale"])
+        found.append(out.transpose(1, 2).reshape(len(rows), width))
+    return torch.stack(found) if lengths is None else torch.cat(found)

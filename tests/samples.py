@@ -954,6 +954,32 @@ SEQUENCES: list[tuple[Any, ...]] = [
     ((2, 0), {"valid_lens": [0, 0]}, "no positions"),
     ((3, 4), {"valid_lens": [4, 2, 0]}),
 ]
+PACKS: list[tuple[Any, ...]] = [
+    ((2, 3), {"valid_lens": [1, 3]}),
+    ((2, 3), {"valid_lens": [0, 0]}, "nothing is kept"),
+    ((2, 3), {"valid_lens": [3, 3]}, "everything is kept"),
+    ((3, 4, 2), {"valid_lens": [2, 0, 4]}, "a sample without rows"),
+    ((3, 4, 2), {"valid_lens": [1, 3, 2]}),
+    ((2, 3, 2, 2), {"valid_lens": [3, 1]}, "matrices at each position"),
+    ((1, 5, 3), {"valid_lens": [4]}, "one sample"),
+    ((1, 1), {"valid_lens": [1]}, "size 1"),
+    ((0, 3, 2), {"valid_lens": np.zeros(0, np.int64)}, "no samples"),
+    ((2, 0, 2), {"valid_lens": [0, 0]}, "no positions"),
+    ((2, 3, 0), {"valid_lens": [2, 1]}, "rows of nothing"),
+]
+UNPACKS: list[tuple[Any, ...]] = [
+    ((4,), {"valid_lens": [1, 3]}),
+    ((4, 2), {"valid_lens": [3, 1], "length": 5}, "longer than the longest"),
+    ((4, 2), {"valid_lens": [3, 1], "length": 3}, "as long as the longest"),
+    ((6, 2), {"valid_lens": [2, 0, 4]}, "a sample without rows"),
+    ((6, 3), {"valid_lens": [1, 3, 2]}),
+    ((4, 2, 2), {"valid_lens": [3, 1]}, "matrices at each position"),
+    ((4, 3), {"valid_lens": [4]}, "one sample"),
+    ((1,), {"valid_lens": [1]}, "size 1"),
+    ((0, 2), {"valid_lens": [0, 0]}, "nothing at all"),
+    ((0, 2), {"valid_lens": [0, 0], "length": 2}, "nothing but padding"),
+    ((0, 2), {"valid_lens": np.zeros(0, np.int64)}, "no samples"),
+]
 SOFTMAXES: list[tuple[Any, ...]] = [
     ((), {"dim": -1}, "0-d"),
     ((), {"dim": 0}, "0-d"),
@@ -1017,6 +1043,61 @@ def ops_attention_samples(rng: np.random.Generator, dtype: np.dtype) -> list[Sam
         mask = np.array([[[[True, False, True]]]])
         options = {"limits": None, "mask": mask, "scale": 1.0, "p": p, "seed": 7}
         found.append(Sample(tuple(a.astype(dtype) for a in arrays), options, edge))
+    return found
+
+
+def self_attention_samples(rng: np.random.Generator, dtype: np.dtype) -> list[Sample]:
+    """Queries, keys and values side by side: padded, or packed where there are lengths."""
+    causal = np.arange(1, 5)[None]
+    plans: list[tuple[tuple[int, ...], int, dict[str, Any], str]] = [
+        ((2, 3, 12), 2, {}, ""),
+        ((2, 3, 6), 1, {}, "one head"),
+        ((2, 3, 6), 2, {}, "width 1"),
+        ((1, 4, 12), 2, {"limits": causal}, "one sample, causal"),
+        ((2, 4, 6), 1, {"limits": np.array([[2], [4]])}, ""),
+        ((2, 4, 6), 1, {"limits": np.array([[0], [3]])}, "a sample that sees nothing"),
+        ((2, 4, 12), 2, {"limits": np.array([[0, 1, 4, 2], [4, 2, 3, 1]])}, "a length per query"),
+        ((2, 3, 12), 2, {"mask": mask_of(rng, (2, 2, 3, 3))}, "a mask"),
+        ((2, 3, 12), 2, {"mask": mask_of(rng, (1, 2, 1, 3))}, "a mask for each head"),
+        ((2, 3, 12), 2, {"limits": np.array([[2]]), "mask": mask_of(rng, (2, 1, 3, 3))}, "both"),
+        ((2, 3, 12), 2, {"scale": -1.5, "p": 0.3, "seed": 7}, "dropout"),
+        ((2, 3, 12), 2, {"limits": np.array([[2], [0]]), "p": 0.5, "seed": 2**40 + 3}, "dropout"),
+        ((0, 3, 12), 2, {}, "no samples"),
+        ((2, 0, 12), 2, {}, "no positions"),
+        ((6, 12), 2, {"lengths": [3, 1, 2]}, "packed"),
+        ((6, 6), 1, {"lengths": [2, 4]}, "packed, one head"),
+        ((5, 12), 2, {"lengths": [5]}, "packed, one sample"),
+        ((3, 12), 2, {"lengths": [1, 1, 1]}, "packed, samples of one position"),
+        ((6, 12), 2, {"lengths": [0, 4, 0, 2, 0]}, "packed, samples without positions"),
+        ((0, 12), 2, {"lengths": [0, 0]}, "packed, all without positions"),
+        ((0, 12), 2, {"lengths": []}, "packed, no samples"),
+        ((7, 12), 2, {"lengths": [3, 4], "limits": causal}, "packed, causal"),
+        ((7, 6), 2, {"lengths": [4, 0, 3], "limits": causal}, "packed, causal"),
+        ((6, 12), 2, {"lengths": [4, 2], "limits": np.array([[3], [0]])}, "packed, hidden keys"),
+        ((6, 12), 2, {"lengths": [2, 4], "p": 0.4, "seed": 2**33 + 1}, "packed, dropout"),
+        ((7, 12), 2, {"lengths": [4, 3], "limits": causal, "p": 0.5, "seed": 9}, "packed, dropout"),
+        ((6, 12), 2, {"lengths": [2, 4], "p": 1.0, "seed": 1}, "packed, everything is dropped"),
+    ]
+    found = []
+    for shape, heads, settings, edge in plans:
+        options = {"lengths": None, "limits": None, "mask": None, "scale": 0.7, "p": 0.0, "seed": 0}
+        options = {"heads": heads, **options, **settings}
+        if options["lengths"] is not None:
+            options["lengths"] = np.array(options["lengths"], np.int64)
+        hides = options["limits"] is not None or options["mask"] is not None
+        dropped = "PyTorch draws other random numbers" if options["p"] else ""
+        found.append(
+            Sample(
+                (normal(rng, shape).astype(dtype),),
+                options,
+                edge,
+                torch=dropped or ("" if shape[0] else "there nothing can be joined"),
+                special_torch=POISONED if hides else "",
+            )
+        )
+    x = (normal(rng, (6, 12)) * 10).astype(dtype)
+    options = {**found[14].options, "scale": 1.0}
+    found.append(Sample((x,), options, "packed, large numbers", smooth=False))
     return found
 
 

@@ -119,6 +119,28 @@ def test_dropout_of_wide_heads_is_fresh_too(graphs):
     assert len({step(np.ones((1, 5, 300))).numpy().tobytes() for _ in range(4)}) > 1
 
 
+def test_padding_is_skipped_in_a_captured_step(graphs):
+    """The rows that are kept are chosen once, when the step is recorded."""
+    ta.manual_seed(0)
+    attention = nn.MultiHeadedAttention(2, 8, 0.0)
+    layer = nn.EncoderLayer(8, attention, nn.PositionwiseFeedForward(8, 16, 0.0), 0.0)
+    encoder = nn.Encoder(layer, 1, skip_padding=True).to(ta.float64).to("cuda")
+    optimizer = optim.AdamW(encoder.parameters(), 1e-3)
+
+    def step(x):
+        optimizer.zero_grad()
+        out = encoder(x, valid_lens=[3, 5])
+        (out * out).mean().backward()
+        return out, encoder.layers[0].self_attn.W_k.weight.grad
+
+    batches_of_x = rng_of(6).standard_normal((3, 2, 5, 8))
+    captured = ta.capture(step, batches_of_x[0])
+    for x in batches_of_x[1:]:
+        found = [result.numpy() for result in captured(x)]
+        for actual, right in zip(found, step(ta.tensor(x, device="cuda")), strict=True):
+            assert_close(actual, right.numpy(), 1e-11)
+
+
 def test_training_with_dropout_learns(graphs):
     _, _, _, step = training(ta.float32, dropout=True)
     data = next(batches(1))

@@ -60,6 +60,12 @@ MODULES = {
         ),
         {"mask": np.arange(5) < [[3], [5]]},
     ),
+    "Encoder, padding is skipped": (
+        lambda: nn.Encoder(
+            nn.EncoderLayer(8, nn.MultiHeadedAttention(2, 8, 0.2), feed_forward(), 0.1), 2, True
+        ),
+        {"valid_lens": [3, 5]},
+    ),
 }  # fmt: skip
 
 
@@ -85,6 +91,42 @@ def run(module, device, options, dtype=ta.float64):
         found["weights"] = module.attention_weights
     assert {t.device for t in found.values()} == {device}
     return {name: tensor.numpy() for name, tensor in found.items()}
+
+
+@pytest.mark.parametrize("lengths", [[4, 0, 3], [7], [0, 0], []], ids=str)
+@pytest.mark.parametrize("place", ["a list", "on the host", "on the device"])
+def test_packed_attention(lengths, place, cuda):
+    """Output, gradients and weights of the CPU, wherever the lengths are; dropout is on."""
+    ta.manual_seed(5)
+    module = random_parameters(nn.MultiHeadAttention(8, 8, 8, 8, 2, 0.2).to(ta.float64), rng_of(1))
+    array, grad = inputs((sum(lengths), 8), (sum(lengths), 8))
+    results = []
+    for device in ("cpu", "cuda"):
+        ta.manual_seed(11)
+        twin = copy.deepcopy(module).to(device)
+        lens = lengths
+        if place != "a list":
+            lens = ta.tensor(np.array(lengths, np.int64))
+            lens = lens.to(device) if place == "on the device" else lens
+        x = ta.tensor(array, device=device, requires_grad=True)
+        out = twin(x, x, x, valid_lens=lens, is_causal=True)
+        out.backward(ta.tensor(grad, device=device))
+        found = [out, x.grad, twin.attention_weights, *(p.grad for p in twin.parameters())]
+        assert {t.device for t in found} == {device}
+        results.append([t.numpy() for t in found])
+    for actual, right in zip(results[1], results[0], strict=True):
+        np.testing.assert_allclose(actual, right, rtol=0, atol=1e-11)
+    assert not sum(lengths) or np.abs(results[0][0]).max() > 0.1
+
+
+@pytest.mark.parametrize("lengths", [[3, 6], [3, -1]], ids=str)
+def test_lengths_on_the_device_are_checked_before_anything_is_packed(lengths, cuda):
+    x = ta.ones(2, 5, 3).to("cuda")
+    lens = ta.tensor(lengths).to("cuda")
+    bad = max(lengths, key=lambda n: abs(n - 3))
+    with pytest.raises(MaskError, match=f"between 0 and .*5, got {bad}"):
+        F.pack_padded_sequence(x, lens)
+    assert F.pack_padded_sequence(x, ta.tensor([3, 5]).to("cuda")).shape == (8, 3)
 
 
 @pytest.mark.parametrize("name", MODULES)
@@ -282,6 +324,19 @@ def test_attention_of_wide_heads_never_waits_either(kind, cuda):
         for key, value in HIDING[kind].items()
     }
     F.scaled_dot_product_attention(x, x, x, dropout_p=0.1, **hiding).sum().backward()
+    assert stand_in.synchronisations.reasons == []
+    assert np.isfinite(x.grad.numpy()).all()
+
+
+def test_skipping_padding_never_waits_for_the_device(cuda):
+    if cuda is not stand_in.MODULE:
+        pytest.skip("waiting is counted by the stand-in")
+    module = MODULES["Encoder, padding is skipped"][0]().to("cuda")
+    x = ta.tensor(inputs()[0], dtype=ta.float32, device="cuda", requires_grad=True)
+    on_device = ta.tensor([3, 5]).to("cuda")
+    stand_in.synchronisations.reasons.clear()
+    for lengths in ([3, 5], on_device):
+        module(x, valid_lens=lengths).sum().backward()
     assert stand_in.synchronisations.reasons == []
     assert np.isfinite(x.grad.numpy()).all()
 

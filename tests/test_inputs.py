@@ -42,6 +42,8 @@ class World:
         self.linear = nn.Linear(3, 2)
         self.attention = nn.MultiHeadAttention(4, 4, 4, 8, 2)
         self.table = nn.Embedding(3, 2)
+        attention, inner = nn.MultiHeadedAttention(2, 4), nn.PositionwiseFeedForward(4, 4)
+        self.encoder = nn.Encoder(nn.EncoderLayer(4, attention, inner), 1, skip_padding=True)
         self.adam = optim.Adam(self.linear.parameters())
         self.linear(self.m).sum().backward()
         self.adam.step()
@@ -51,7 +53,7 @@ class World:
     def state(self) -> list[Any]:
         tensors = [self.x, self.m, self.ints, self.bools, self.computed]
         tensors += [*self.linear.parameters(), *self.attention.parameters()]
-        tensors += list(self.table.parameters())
+        tensors += [*self.table.parameters(), *self.encoder.parameters()]
         found: list[Any] = [(t.dtype, t.shape, t.data.tobytes()) for t in tensors]
         found += [None if t.grad is None else t.grad.data.tobytes() for t in tensors]
         found += [t.requires_grad for t in tensors]
@@ -389,6 +391,201 @@ MASKS: list[Bad] = [
     ),
 ]
 
+
+def packed(w: World, valid_lens: Any, **options: Any) -> Any:
+    """Attention of three packed rows."""
+    return w.attention(*[ones(3, 4)] * 3, valid_lens=valid_lens, **options)
+
+
+PACKED: list[Bad] = [
+    *(
+        (f"{name}: {text}", lambda w, f=function, lens=lens: f(w, lens), exception, match)
+        for name, function, rows in (
+            ("attention", packed, 3),
+            ("padding", lambda w, lens: F.pad_packed_sequence(ones(3, 4), lens), 3),
+        )
+        for text, lens, exception, match in (
+            ("too few", [1, 1], ShapeError, rf"{rows} rows .*that sum.*\(2,\) with sum 2"),
+            ("too many", [1, 1, 1, 1], ShapeError, rf"{rows} rows .*\(4,\) with sum 4"),
+            ("one too long", [4], MaskError, r"between 0 and .*3, got 4 at index 0"),
+            ("one below 0", [4, -1], MaskError, r"between 0 and .*3, got -1 at index 1|got 4"),
+            ("below 0, with the right sum", [3, 1, -1], MaskError, "got -1 at index 2"),
+            ("two dimensions", [[1, 2], [0, 0]], ShapeError, r"\(B,\) .*got shape \(2, 2\)"),
+            ("fractions", [1.5, 1.5], MaskError, "whole numbers, got 1.5"),
+            ("NaN", [nan, 3], MaskError, "whole numbers, got nan"),
+            ("truth values", [True, True, True], DtypeError, "integers, got bool"),
+            ("text", ["3"], DtypeError, "integers, got <U1|must be integers"),
+            ("a number", 3, ShapeError, r"\(B,\) or \(B, Q\), got \(\)"),
+            ("ragged", [[1], [1, 1]], ShapeError, "valid_lens: not a rectangular"),
+        )
+    ),
+    *(
+        (f"packing: {text}", lambda w, lens=lens: F.pack_padded_sequence(w.m, lens), error, match)
+        for text, lens, error, match in (
+            ("too few", [1], ShapeError, r"2 samples need valid_lens \(2,\), got \(1,\)"),
+            ("too many", [1, 1, 1], ShapeError, r"2 samples .*\(2,\), got \(3,\)"),
+            ("too long", [1, 4], MaskError, "between 0 and .*3, got 4 at index 1"),
+            ("below 0", [-1, 1], MaskError, "got -1 at index 0"),
+            ("a length per position", [[1, 2, 3]] * 2, ShapeError, r"\(2,\), got \(2, 3\)"),
+            ("a fraction", [0.5, 1], MaskError, "whole numbers, got 0.5 at index 0"),
+            ("no lengths", None, DtypeError, "integers, got object"),
+        )
+    ),
+    (
+        "a vector to be packed",
+        lambda w: F.pack_padded_sequence(w.x, [3]),
+        ShapeError,
+        r"\(B, L, \.\.\.\), got shape \(3,\)",
+    ),
+    (
+        "an array to be packed",
+        lambda w: F.pack_padded_sequence(np.ones((2, 3)), [1, 1]),
+        TypeError,
+        "x must be a Tensor, got ndarray",
+    ),
+    (
+        "an array to be padded",
+        lambda w: F.pad_packed_sequence(np.ones(2), [1, 1]),
+        TypeError,
+        "x must be a Tensor, got ndarray",
+    ),
+    (
+        "padding to less than the longest",
+        lambda w: F.pad_packed_sequence(w.x, [1, 2], 1),
+        ShapeError,
+        "length 1 is less than the longest sequence, 2",
+    ),
+    *(
+        (
+            f"padding to {length!r}",
+            lambda w, length=length: F.pad_packed_sequence(w.x, [1, 2], length),
+            ShapeError,
+            re.escape(f"length must be an integer >= 0, got {length!r}"),
+        )
+        for length in (2.0, "2", True, (2,), -1)
+    ),
+    (
+        "a mask for packed samples",
+        lambda w: packed(w, [1, 2], mask=np.ones((2, 2), bool)),
+        MaskError,
+        "packed samples hold no padding.*valid_lens and no mask",
+    ),
+    (
+        "packed tensors of other rows",
+        lambda w: w.attention(ones(3, 4), ones(2, 4), ones(2, 4), valid_lens=[1, 2]),
+        ShapeError,
+        r"\(N, D\) with one N, got \(3, 4\), \(2, 4\), \(2, 4\)",
+    ),
+    (
+        "packed queries, padded keys",
+        lambda w: w.attention(ones(3, 4), ones(1, 3, 4), ones(1, 3, 4), valid_lens=[3]),
+        ShapeError,
+        r"\(N, D\) with one N, got \(3, 4\), \(1, 3, 4\), \(1, 3, 4\)",
+    ),
+    (
+        "padded queries, packed keys",
+        lambda w: w.attention(ones(1, 3, 4), ones(3, 4), ones(3, 4), valid_lens=[3]),
+        ShapeError,
+        r"keys are \(B, N, D\), got shape \(3, 4\)",
+    ),
+    (
+        "packed arrays of NumPy",
+        lambda w: w.attention(ones(3, 4), np.ones((3, 4)), np.ones((3, 4)), valid_lens=[3]),
+        TypeError,
+        "keys must be a Tensor, got ndarray",
+    ),
+    (
+        "packed queries of NumPy",
+        lambda w: w.attention(*[np.ones((3, 4))] * 3, valid_lens=[3]),
+        TypeError,
+        "queries must be a Tensor, got ndarray",
+    ),
+    (
+        "packed integers",
+        lambda w: w.attention(*[ones(3, 4, dtype=np.int64)] * 3, valid_lens=[3]),
+        DtypeError,
+        "queries .*floating dtype, got int64",
+    ),
+    (
+        "packed tensors of two dtypes",
+        lambda w: w.attention(ones(3, 4), ones(3, 4), ones(3, 4, dtype=np.float64), valid_lens=[3]),
+        DtypeError,
+        "queries is float32, values is float64",
+    ),
+    (
+        "packed rows of another width",
+        lambda w: w.attention(*[ones(3, 5)] * 3, valid_lens=[3]),
+        ShapeError,
+        r"last dimension is 4, got shape \(3, 5\)",
+    ),
+    (
+        "two dimensions without lengths",
+        lambda w: w.attention(*[ones(3, 4)] * 3),
+        ShapeError,
+        r"queries are \(B, N, D\), got shape \(3, 4\)",
+    ),
+    (
+        "packed rows in another attention",
+        lambda w: nn.DotProductAttention()(*[ones(3, 4)] * 3, valid_lens=[3]),
+        ShapeError,
+        r"queries are \(B, N, D\), got shape \(3, 4\)",
+    ),
+    (
+        "packed rows in an encoder, without lengths",
+        lambda w: w.encoder(ones(3, 4)),
+        ShapeError,
+        r"x \(B, N, 4\), got \(3, 4\)",
+    ),
+    (
+        "packed rows in an encoder, of another sum",
+        lambda w: w.encoder(ones(3, 4), valid_lens=[1, 1]),
+        ShapeError,
+        r"3 rows .*\(2,\) with sum 2",
+    ),
+    (
+        "a mask where padding is skipped",
+        lambda w: w.encoder(ones(2, 3, 4), mask=np.ones((2, 3), bool), valid_lens=[1, 2]),
+        MaskError,
+        r"skip_padding takes valid_lens \(B,\) and no mask",
+    ),
+    (
+        "a length per query where padding is skipped",
+        lambda w: w.encoder(ones(2, 3, 4), valid_lens=[[1, 2, 3], [3, 3, 3]]),
+        ShapeError,
+        r"2 samples need valid_lens \(2,\), got \(2, 3\)",
+    ),
+    (
+        "a length too long where padding is skipped",
+        lambda w: w.encoder(ones(2, 3, 4), valid_lens=[1, 4]),
+        MaskError,
+        "between 0 and .*3, got 4 at index 1",
+    ),
+    (
+        "an array where padding is skipped",
+        lambda w: w.encoder(np.ones((2, 3, 4), np.float32), valid_lens=[1, 3]),
+        TypeError,
+        "x must be a Tensor, got ndarray",
+    ),
+    (
+        "a list where padding is skipped",
+        lambda w: w.encoder([[[1.0] * 4]], valid_lens=[1]),
+        TypeError,
+        "x must be a Tensor, got list",
+    ),
+    (
+        "a list for an encoder layer",
+        lambda w: w.encoder.layers[0]([[[1.0] * 4]]),
+        TypeError,
+        "x must be a Tensor, got list",
+    ),
+    (
+        "integers for an encoder",
+        lambda w: w.encoder(ones(2, 3, 4, dtype=np.int64), valid_lens=[1, 3]),
+        DtypeError,
+        "x .*floating dtype, got int64",
+    ),
+]
+
 GRAPHS: list[Bad] = [
     ("backward of several", lambda w: w.computed.backward(), GraphError, r"\(3,\).*gradient="),
     ("backward of a constant", lambda w: w.m.sum().backward(), GraphError, "not recorded"),
@@ -509,7 +706,7 @@ ALL = {
     f"{kind}: {name}": (call, exception, match)
     for kind, cases in {
         "shape": SHAPES, "dtype": DTYPES, "device": DEVICES, "heads": HEADS, "lengths": LENGTHS,
-        "mask": MASKS, "graph": GRAPHS, "ids": IDS, "number": NUMBERS,
+        "mask": MASKS, "packed": PACKED, "graph": GRAPHS, "ids": IDS, "number": NUMBERS,
     }.items()
     for name, call, exception, match in cases
 }  # fmt: skip

@@ -8,6 +8,7 @@ from common import (
     KERNELS,
     assert_all_zero,
     assert_close,
+    assert_same,
     misaligned,
     read_only,
     rng_of,
@@ -45,7 +46,18 @@ def test_empty_arrays(dtype, shape):
         assert module.log_softmax(x).shape == shape
         assert module.dropout(x, 0.5, 1).shape == shape
         assert module.erf(x).shape == shape
+        assert module.relu(x).shape == shape
         assert np.asarray(module.relu_backward(x, x)).shape == shape
+        qkv = np.zeros((batch, queries, 3 * heads), dtype)
+        packed = np.zeros((batch * queries, 3 * heads), dtype)
+        for given, lengths in ((qkv, None), (packed, np.full(batch, queries))):
+            if not heads:
+                break  # there is no width to divide
+            out, saved = module.self_attention(given, heads, lengths, None, None, 1.0, 0.0, 0)
+            assert (out.shape, out.dtype) == ((*given.shape[:-1], heads), dtype)
+            settings = (heads, lengths, None, None, 1.0, 0.0, 0, saved)
+            back = module.self_attention_backward(out, given, *settings)
+            assert (back.shape, back.dtype) == (given.shape, dtype)
         q, k = np.zeros((batch, heads, queries, 4), dtype), np.zeros((batch, heads, keys, 4), dtype)
         out, saved = module.attention(q, k, k, None, None, 1.0, 0.0, 0)
         assert out.shape == q.shape
@@ -109,6 +121,9 @@ def test_kernels_take_arrays_of_any_layout(dtype, layout):
     _, log_sums = reference.cross_entropy(rows, target, -100)
     saved = reference.layer_norm(rows, weight, bias, 1e-5)[1:]
     _, kept = kernels.attention(q, k, v, limits, mask, 0.5, 0.2, 9)
+    qkv, reach = make(7, 18), np.arange(1, 5)[None]
+    packed = (2, np.array([4, 0, 3]), reach, None, 0.5, 0.2, 9)
+    _, kept_packed = kernels.self_attention(qkv, *packed)
     calls = {
         "masked_softmax": (x, limits, mask),
         "softmax_backward": (grad, weights),
@@ -123,25 +138,31 @@ def test_kernels_take_arrays_of_any_layout(dtype, layout):
         "scatter_rows": (make(3, 2, 4), ids, 4, None),
         "attention": (q, k, v, limits, mask, 0.5, 0.2, 9),
         "attention_backward": (dout, q, k, v, limits, mask, 0.5, 0.2, 9, kept),
+        "self_attention": (qkv, *packed),
+        "self_attention_backward": (make(7, 6), qkv, *packed, kept_packed),
         "weighted_sum": (weights, v, limits, mask),
         "erf": (x,),
+        "relu": (x,),
         "relu_backward": (grad, x),
         "sum_rows": (rows,),
     }
-    assert {*calls, "adam"} == set(KERNELS)
+    assert {*calls, "adam", "add_bias"} == set(KERNELS)  # which write into what they are given
     for name, arguments in calls.items():
         changed = [change(a) if isinstance(a, np.ndarray) else a for a in arguments]
         if name == "layer_norm_backward":
             changed[-1] = tuple(change(a) for a in saved)
         if name == "attention_backward":
             changed[-1] = kernels.attention(*changed[1:-1])[1]
+        if name == "self_attention_backward":
+            changed[-1] = kernels.self_attention(*changed[1:-1])[1]
         kernel = getattr(kernels, name)
         try:
             found = arrays_in(kernel(*changed))
         except Exception as error:
             raise AssertionError(f"{name}: {error!r}") from error
         wanted = arrays_in(kernel(*arguments))
-        if name == "attention":  # what is kept depends on the loop, which not every layout takes
+        # What is kept depends on the loop, which not every layout takes.
+        if name in ("attention", "self_attention"):
             found, wanted = found[:1], wanted[:1]
         for actual, expected in zip(found, wanted, strict=True):
             actual = np.asarray(actual)
@@ -172,6 +193,25 @@ def test_adam_writes_through_any_layout(dtype, layout):
     for actual, wanted in zip(changed, expected, strict=True):
         assert_close(actual, wanted, 8 * np.finfo(dtype).eps)
     assert np.abs(expected[0] - arrays[0]).max() > 1e-3
+
+
+@both_dtypes
+@pytest.mark.parametrize("layout", ["Fortran", "strided", "reversed", "transposed", "misaligned"])
+def test_add_bias_writes_through_any_layout(dtype, layout):
+    rng = rng_of(35)
+    x, bias = signed(rng, 4, 6).astype(dtype), signed(rng, 6).astype(dtype)
+    changed = LAYOUTS[layout](x.copy())
+    kernels.add_bias(changed, LAYOUTS[layout](bias))
+    assert_same(np.array(changed), x + bias)
+
+
+@both_dtypes
+def test_add_bias_to_what_is_read_only_is_an_error(dtype):
+    x = read_only(np.ones((2, 3), dtype))
+    for module in (cpu, reference):
+        with pytest.raises(ValueError, match="read-only"):
+            module.add_bias(x, np.ones(3, dtype))
+    assert_same(x, np.ones((2, 3), dtype))
 
 
 def test_float16_goes_through_the_plain_code():

@@ -43,16 +43,17 @@ from tinyattn.kernels import reference
 def test_every_kernel_has_a_test_here():
     """A kernel that is added without one is missed by this list."""
     covered = {
-        "adam", "attention", "attention_backward", "cross_entropy", "cross_entropy_backward",
-        "dropout", "erf", "layer_norm", "layer_norm_backward", "log_softmax",
-        "log_softmax_backward", "masked_softmax", "masked_softmax_backward", "relu_backward",
-        "scatter_rows", "softmax_backward", "sum_rows", "weighted_sum",
+        "adam", "add_bias", "attention", "attention_backward", "cross_entropy",
+        "cross_entropy_backward", "dropout", "erf", "layer_norm", "layer_norm_backward",
+        "log_softmax", "log_softmax_backward", "masked_softmax", "masked_softmax_backward", "relu",
+        "relu_backward", "scatter_rows", "self_attention", "self_attention_backward",
+        "softmax_backward", "sum_rows", "weighted_sum",
     }  # fmt: skip
     assert set(KERNELS) == covered
     toured = {name.split(".")[0] for name in kernel_tour()}
     assert toured == covered
     doors = {name for name in KERNELS if hasattr(cpu, name)}
-    assert len(doors) >= 14
+    assert len(doors) >= 18
 
 
 # Layer normalization
@@ -355,3 +356,149 @@ def test_weighted_sum_leaves_hidden_nan_out(dtype, transposed):
             visible = values.copy()
             visible[1, 0, 0] = value
             assert not np.isfinite(function(given, visible, None, mask, transposed)).all()
+
+
+# Self-attention
+
+
+def parts_of(qkv, heads):
+    """(n, 3 D) -> queries, keys and values of one sample (1, H, n, d)."""
+    n, width = qkv.shape
+    parts = qkv.reshape(1, n, 3, heads, width // (3 * heads))
+    return [np.ascontiguousarray(parts[:, :, i].swapaxes(1, 2)) for i in range(3)]
+
+
+def exact_self_attention(qkv, grad, heads, lengths, limits, scale, keep):
+    """Output and gradient of packed samples, one by one, in extended precision."""
+    outs, slopes, start = [], [], 0
+    for b, n in ((b, n) for b, n in enumerate(lengths) if n):
+        rows = slice(start, start + n)
+        q, k, v = wide(*parts_of(qkv[rows], heads))
+        g = wide(np.moveaxis(grad[rows].reshape(n, heads, -1), 1, 0)[None])[0]
+        shape, kept = (1, heads, n, n), keep[b : b + 1, :, :n, :n]
+        seen = seen_of(shape, None if limits is None else limits[b % len(limits)][None, :n], None)
+        out, weights = exact_attention(q, k, v, seen, scale, kept)
+        dweights = np.where(seen, (g @ v.swapaxes(-1, -2)) * kept, 0)
+        dscores = weights * (dweights - (dweights * weights).sum(axis=-1, keepdims=True)) * scale
+        dropped = (weights * kept).swapaxes(-1, -2)
+        slope = dscores @ k, dscores.swapaxes(-1, -2) @ q, dropped @ g
+        outs.append(np.moveaxis(out[0], 0, 1).reshape(n, -1))
+        slopes.append(np.concatenate([np.moveaxis(x[0], 0, 1).reshape(n, -1) for x in slope], -1))
+        start += n
+    return np.concatenate(outs), np.concatenate(slopes)
+
+
+PACKED_LENGTHS = [
+    [1], [5], [3, 1, 2], [0, 4, 0, 7], [9, 9, 9], [33, 2, 40, 0], [300, 1, 65, 257],
+]  # fmt: skip
+
+
+@both_dtypes
+@pytest.mark.parametrize("p", [0.0, 0.3])
+@pytest.mark.parametrize("lengths", PACKED_LENGTHS, ids=str)
+def test_self_attention_and_its_backward_of_packed_samples(dtype, p, lengths):
+    """Against each sample by itself: widths that fill no vector, several tiles, samples of none."""
+    rng = rng_of(31)
+    tolerance = 60 * np.finfo(dtype).eps
+    longest, total = max(lengths), sum(lengths)
+    counts = np.array(lengths)
+    for heads, d in ((1, 1), (2, 5), (3, 4), (2, 16)):
+        shape = (len(lengths), heads, longest, longest)
+        keep = reference.keep_mask(shape, p, 77) / (1 - p) if p else np.ones(shape)
+        qkv = signed(rng, total, 3 * heads * d).astype(dtype)
+        grad = signed(rng, total, heads * d).astype(dtype)
+        before = qkv.copy(), grad.copy()
+        causal = np.arange(1, longest + 1)[None]
+        for limits in (None, causal, rng.randint(0, longest + 1, (len(lengths), 1))):
+            exact = exact_self_attention(qkv, grad, heads, lengths, limits, 0.4, keep)
+            for module in (cpu, reference):
+                settings = (heads, counts, limits, None, 0.4, p, 77)
+                out, saved = module.self_attention(qkv, *settings)
+                back = module.self_attention_backward(grad, qkv, *settings, saved)
+                for actual, wanted in zip((out, back), exact, strict=True):
+                    assert actual.dtype == dtype
+                    assert actual.shape == wanted.shape
+                    size = max(1.0, float(np.abs(wanted).max(initial=0)))
+                    assert np.abs(actual - wanted).max(initial=0) <= tolerance * size
+        assert_same(qkv, before[0])
+        assert_same(grad, before[1])
+
+
+@both_dtypes
+@pytest.mark.parametrize("p", [0.0, 0.3])
+def test_self_attention_is_attention_of_its_parts_bit_by_bit(dtype, p):
+    """Padded, with every way to hide: the loops are the same, only the places differ."""
+    rng = rng_of(32)
+    for batch, n, heads, d in ((2, 3, 2, 5), (3, 33, 2, 4), (1, 70, 1, 8)):
+        qkv = signed(rng, batch, n, 3 * heads * d).astype(dtype)
+        grad = signed(rng, batch, n, heads * d).astype(dtype)
+        q, k, v = (np.concatenate(x) for x in zip(*(parts_of(s, heads) for s in qkv), strict=True))
+        upstream = grad.reshape(batch, n, heads, d).swapaxes(1, 2)
+        for limits, mask in hidings(rng, (batch, heads, n, n)):
+            for module in (cpu, reference):
+                settings = (limits, mask, 0.4, p, 77)
+                expected, saved = module.attention(q, k, v, *settings)
+                slopes = module.attention_backward(upstream, q, k, v, *settings, saved)
+                out, kept = module.self_attention(qkv, heads, None, *settings)
+                back = module.self_attention_backward(grad, qkv, heads, None, *settings, kept)
+                assert_same(out, expected.swapaxes(1, 2).reshape(out.shape))
+                flat = [x.swapaxes(1, 2).reshape(out.shape) for x in slopes]
+                assert_same(back, np.concatenate(flat, axis=-1))
+
+
+# Biases and relu
+
+
+@both_dtypes
+@pytest.mark.parametrize("kernel", ["fast", "plain"])
+def test_add_bias_in_place_of_every_width(dtype, kernel):
+    function = (cpu if kernel == "fast" else reference).add_bias
+    rng = rng_of(33)
+    for width in (*WIDTHS[:-1], 0):
+        for rows in (0, 1, 3, 17):
+            x, bias = signed(rng, rows, width).astype(dtype), signed(rng, width).astype(dtype)
+            expected, before = x + bias, bias.copy()
+            assert function(x, bias) is None
+            assert_same(x, expected)
+            assert_same(bias, before)
+
+
+@both_dtypes
+def test_add_bias_of_another_shape_or_dtype_broadcasts_as_numpy_does(dtype):
+    """The loop would read beside such a bias; and what does not fit is an error, x as it was."""
+    rng = rng_of(34)
+    x = signed(rng, 4, 6).astype(dtype)
+    other = np.float64 if dtype == np.float32 else np.float32
+    for bias in (
+        signed(rng, 1).astype(dtype), signed(rng, 4, 1).astype(dtype), signed(rng).astype(dtype),
+        signed(rng, 4, 6).astype(dtype), signed(rng, 6).astype(other),
+        signed(rng, 6).astype(np.dtype(dtype).newbyteorder()),
+    ):  # fmt: skip
+        for module in (cpu, reference):
+            changed, expected = x.copy(), x.copy()
+            expected += bias
+            module.add_bias(changed, bias)
+            assert_same(changed, expected)
+    for bias in (signed(rng, 5), signed(rng, 7), signed(rng, 2, 6), signed(rng, 4)):
+        for module in (cpu, reference):
+            changed = x.copy()
+            with pytest.raises(ValueError, match="broadcast"):
+                module.add_bias(changed, bias.astype(dtype))
+            assert_same(changed, x)
+
+
+@both_dtypes
+@pytest.mark.parametrize("kernel", ["fast", "plain"])
+def test_relu_of_every_kind_of_number(dtype, kernel):
+    function = (cpu if kernel == "fast" else reference).relu
+    tiny = np.finfo(dtype).smallest_subnormal
+    x = np.array([-np.inf, -1, -tiny, -0.0, 0.0, tiny, 1.5, np.inf, np.nan, -np.nan], dtype)
+    expected = np.array([0, 0, 0, 0, 0, tiny, 1.5, np.inf, np.nan, np.nan], dtype)
+    assert_equal(function(x), expected)
+    assert_equal(function(x.reshape(2, 5).T), expected.reshape(2, 5).T)
+    for width in WIDTHS:
+        values = signed(rng_of(width), 3, width).astype(dtype)
+        before = values.copy()
+        assert_same(function(values), np.where(values > 0, values, dtype(0)))
+        assert_same(values, before)
+    assert_same(np.asarray(function(np.array(-2.0, dtype))), np.array(0, dtype))

@@ -25,7 +25,7 @@ from common import (
 
 import tinyattn as ta
 from tinyattn import functional as F
-from tinyattn import nn
+from tinyattn import nn, ops
 from tinyattn.errors import DtypeError, ShapeError
 
 # Parity with PyTorch. `OURS[base](arrays, *variant)` gives the results of a case by tinyattn.
@@ -207,6 +207,29 @@ def encoder(a, norm, activation):
     return results(out, a["grad"], x=x) | weights.gradients()
 
 
+@ours
+def packed_encoder(a, norm, how):
+    module = nn.Encoder(make_layer(norm, "gelu"), cases.LAYERS, skip_padding=how == "skip_padding")
+    weights = Weights(module, encoder_names(norm))
+    weights.load(a)
+    x, lens = leaf(a["x"]), cases.PACKED_LENGTHS
+    if how == "skip_padding":
+        out = module(x, valid_lens=lens)
+    else:
+        packed = module(F.pack_padded_sequence(x, lens), valid_lens=lens)
+        out = F.pad_packed_sequence(packed, lens, length=x.shape[1])
+    return results(out, a["grad"], x=x) | weights.gradients()
+
+
+@ours
+def packed_attention(a, causal):
+    qkv, lengths = leaf(a["qkv"]), np.array(cases.PACKED_LENGTHS)
+    limits = np.arange(1, lengths.max() + 1)[None] if causal else None
+    options = {"heads": 2, "lengths": lengths, "limits": limits, "mask": None}
+    out = ops.self_attention(qkv, **options, scale=1 / 3**0.5)
+    return results(out, a["grad"], qkv=qkv)
+
+
 class Bert(nn.Module):
     """A BERT-like model, put together from what tinyattn has."""
 
@@ -247,7 +270,7 @@ def our_results(name):
 def test_every_case_of_a_layer_is_compared():
     bases = {cases.CASES[name][0].__name__ for name in LAYER_CASES}
     assert bases == set(OURS)
-    assert len(LAYER_CASES) == 42
+    assert len(LAYER_CASES) == 48
 
 
 @pytest.mark.parametrize("name", LAYER_CASES)

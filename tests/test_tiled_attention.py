@@ -89,19 +89,22 @@ def test_number_of_threads_changes_no_bit(case):
 
 @compiled
 def test_number_of_threads_changes_no_bit_of_other_kernels():
-    """Dropout, relu, LayerNorm and Adam, on arrays large enough to be divided."""
+    """Dropout, relu, biases, LayerNorm and Adam, on arrays large enough for three parts each."""
     results = []
     for number in (1, 2, 3):
         ta.set_num_threads(number)
         ta.manual_seed(3)
-        x = ta.randn(700, 1001, requires_grad=True)
+        x = ta.randn(1600, 1001, requires_grad=True)
         weight, bias = (ta.randn(1001, requires_grad=True) for _ in range(2))
         out = F.dropout(F.relu(F.layer_norm(x, (1001,), weight, bias)), 0.3)
-        out.backward(ta.randn(700, 1001))
+        out.backward(ta.randn(1600, 1001))
+        summed = out.detach().clone()
+        kernels.add_bias(summed.data, bias.numpy())
         adam = ta.optim.Adam([x, weight, bias])
         gradients = [t.grad.numpy().tobytes() for t in (x, weight, bias)]
         adam.step()
-        results.append([out.numpy().tobytes(), *gradients, x.numpy().tobytes()])
+        values = [t.numpy().tobytes() for t in (out, summed, x)]
+        results.append([*values, *gradients])
     assert results[0] == results[1] == results[2]
 
 
@@ -182,9 +185,15 @@ def test_a_row_of_nothing_but_minus_infinity_is_undefined_and_an_empty_row_zero(
     k, v = np.full((1, 1, 2, 4), -np.inf, np.float32), np.ones((1, 1, 2, 4), np.float32)
     for module in (kernels, reference):
         with np.errstate(all="ignore"):
-            out, _ = module.attention(q, k, v, np.array([[2, 0, 1]]), None, 1.0, 0.0, 0)
+            settings = (np.array([[2, 0, 1]]), None, 1.0, 0.0, 0)
+            out, saved = module.attention(q, k, v, *settings)
+            dq, dk, dv = module.attention_backward(q, q, k, v, *settings, saved)
         assert np.isnan(out[0, 0, [0, 2]]).all()
         assert (out[0, 0, 1] == 0).all()
+        assert np.isnan(dq[0, 0, [0, 2]]).all()
+        assert (dq[0, 0, 1] == 0).all()
+        assert np.isnan(dk).all()
+        assert np.isnan(dv).all()
 
 
 # Threads

@@ -13,7 +13,7 @@ import numpy as np
 
 from . import masks, ops, random
 from .backend import namespace
-from .checks import one_dim, require_float, sizes_of
+from .checks import check_size, one_dim, require_float
 from .errors import DeviceError, DtypeError, ShapeError
 from .faults import require_range
 from .kernels import cuda_kernels, reference
@@ -341,7 +341,7 @@ def pad_packed_sequence(x: Tensor, valid_lens: Any, length: int | None = None) -
         raise ShapeError("pad_packed_sequence takes (N, ...), got a tensor without dimensions")
     lengths = masks.packed_lens(valid_lens, len(x))
     longest = int(lengths.max(initial=0))
-    length = longest if length is None else sizes_of([length])[0]
+    length = longest if length is None else check_size("length", length, 0)
     if length < longest:
         raise ShapeError(f"length {length} is less than the longest sequence, {longest}")
     return ops.unpack(x, lengths=lengths, length=length)

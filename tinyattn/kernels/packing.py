@@ -6,12 +6,12 @@ from typing import Any
 
 import numpy as np
 
-from ..backend import Array, namespace
+from ..backend import Array, device_of, namespace, to_device
 
 
-def rows_kept(lengths: np.ndarray, length: int, xp: Any) -> Array:
-    """Where the rows before each sample's length stand among all (B * length)."""
-    return xp.asarray(np.flatnonzero(np.arange(length) < lengths[:, None]))
+def rows_kept(lengths: np.ndarray, length: int, x: Array) -> Array:
+    """Where the rows before each sample's length stand among all (B * length), beside x."""
+    return to_device(np.flatnonzero(np.arange(length) < lengths[:, None]), device_of(x))
 
 
 def pack(x: Any, lengths: np.ndarray) -> Any:
@@ -20,7 +20,7 @@ def pack(x: Any, lengths: np.ndarray) -> Any:
     if hasattr(xp, "pack"):  # x is a Tensor, and this the op that records itself
         return xp.pack(x, lengths=lengths)
     batch, length, *rest = x.shape
-    return x.reshape(batch * length, *rest)[rows_kept(lengths, length, xp)]
+    return x.reshape(batch * length, *rest)[rows_kept(lengths, length, x)]
 
 
 def unpack(x: Any, lengths: np.ndarray, length: int) -> Any:
@@ -29,5 +29,5 @@ def unpack(x: Any, lengths: np.ndarray, length: int) -> Any:
     if hasattr(xp, "unpack"):
         return xp.unpack(x, lengths=lengths, length=length)
     out = xp.zeros((len(lengths) * length, *x.shape[1:]), x.dtype)
-    out[rows_kept(lengths, length, xp)] = x
+    out[rows_kept(lengths, length, x)] = x
     return out.reshape(len(lengths), length, *x.shape[1:])

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from ..backend import Array, device_of, matrix_product, namespace, scatter_add
+from ..backend import Array, device_of, matrix_product, namespace, scatter_add, to_device
 from .packing import pack, unpack
 from .sums import in_order, wide
 
@@ -333,7 +333,7 @@ def self_attention(
     itself alone.
     """
     q, k, v = heads_of(qkv, 3, heads, lengths)
-    limits = within(lengths, limits, namespace(qkv))
+    limits = within(lengths, limits, qkv)
     out, saved = attend(q, k, v, limits, mask, scale, p, seed)
     return side_by_side([out], lengths), saved
 
@@ -353,7 +353,7 @@ def self_attention_backward(
 ) -> Any:
     (grad,) = heads_of(grad, 1, heads, lengths)
     q, k, v = heads_of(qkv, 3, heads, lengths)
-    limits = within(lengths, limits, namespace(getattr(qkv, "_data", qkv)))
+    limits = within(lengths, limits, getattr(qkv, "_data", qkv))
     gradients = attend_backward(grad, q, k, v, limits, mask, scale, p, seed, saved)
     return side_by_side(gradients, lengths)
 
@@ -383,12 +383,13 @@ def cat(xs: Sequence[Any]) -> Any:
     return xp.cat(*xs, dim=xs[0].ndim - 1)
 
 
-def within(lengths: np.ndarray | None, limits: Array | None, xp: Any) -> Array | None:
-    """Limits that keep out the padding behind the end of each sample, too."""
+def within(lengths: np.ndarray | None, limits: Array | None, x: Array) -> Array | None:
+    """Limits (B, L), beside x, by which padding neither is seen nor sees anything."""
     if lengths is None:
         return limits
     limits = lengths[:, None] if limits is None else np.minimum(lengths[:, None], limits)
-    return xp.asarray(limits)
+    limits = np.where(np.arange(lengths.max(initial=0)) < lengths[:, None], limits, 0)
+    return to_device(limits, device_of(x))
 
 
 def add_bias(x: Array, bias: Array) -> None:

@@ -17,7 +17,6 @@ from typing import Any
 
 from .. import functional as F
 from .. import masks, ops, random
-from ..backend import namespace
 from ..checks import check_size
 from ..errors import MaskError, ShapeError
 from ..kernels import reference
@@ -239,9 +238,8 @@ class MultiHeadAttention(Attention):
         shape = (len(queries), self.num_heads, queries.shape[1], keys.shape[1])  # (B, H, Q, K)
         limits, seen = masks.canonical(shape, valid_lens, mask, is_causal, queries.device)
         keys, values = F.without_hidden(shape, (limits, seen), keys, values)
-        if queries is keys is values:
-            qkv = self.project(queries, keys, values)
-            return self.attend_to_itself(qkv, None, limits, seen)
+        if queries is keys is values and self.projects_alike():
+            return self.attend_to_itself(self.project(queries), None, limits, seen)
         q, k, v = map(self.split, (self.W_q(queries), self.W_k(keys), self.W_v(values)))
         options = softmax_options(q.shape[-1], self.dropout)
         heads = ops.attention(q, k, v, limits=limits, mask=seen, **options)
@@ -265,18 +263,34 @@ class MultiHeadAttention(Attention):
         lengths = masks.packed_lens(valid_lens, len(queries))
         longest = int(lengths.max(initial=0))
         limits, _ = masks.canonical((1, 1, longest, longest), is_causal=is_causal)
-        return self.attend_to_itself(self.project(queries, keys, values), lengths, limits, None)
+        if queries is keys is values and self.projects_alike():
+            qkv = self.project(queries)
+        else:
+            parts = (self.W_q(queries), self.W_k(keys), self.W_v(values))
+            if not parts[0].shape == parts[1].shape == parts[2].shape:
+                raise ShapeError(
+                    "packed samples need projections of one width, got "
+                    + ", ".join(str(part.shape) for part in parts)
+                )
+            qkv = ops.cat(*parts, dim=1)
+        return self.attend_to_itself(qkv, lengths, limits, None)
 
-    def project(self, queries: Tensor, keys: Tensor, values: Tensor) -> Tensor:
-        """Projected queries, keys and values side by side, (..., 3 D): one product where it can."""
-        parts, width = (self.W_q, self.W_k, self.W_v), queries.shape[-1]
-        plain = all(type(part) is Linear and part.weight.shape[1] == width for part in parts)
-        biases = [part.bias for part in parts if plain and part.bias is not None]
-        if not (plain and queries is keys is values and len(biases) in (0, 3)):
-            projected = (self.W_q(queries), self.W_k(keys), self.W_v(values))
-            return ops.cat(*projected, dim=queries.ndim - 1)
+    def projects_alike(self) -> bool:
+        """Whether W_q, W_k and W_v can be one product: Linear itself, of one shape, all or none of
+        them with a bias."""
+        parts = (self.W_q, self.W_k, self.W_v)
+        return (
+            all(type(part) is Linear for part in parts)
+            and len({part.weight.shape for part in parts}) == 1
+            and len({part.bias is None for part in parts}) == 1
+        )
+
+    def project(self, x: Tensor) -> Tensor:
+        """x (..., size) -> projected queries, keys and values side by side, (..., 3 D)."""
+        parts = (self.W_q, self.W_k, self.W_v)
         weight = ops.cat(*(part.weight for part in parts), dim=0)
-        return F.linear(queries, weight, ops.cat(*biases, dim=0) if biases else None)
+        biases = [part.bias for part in parts if part.bias is not None]
+        return F.linear(x, weight, ops.cat(*biases, dim=0) if biases else None)
 
     def attend_to_itself(self, qkv: Tensor, lengths: Any, limits: Any, seen: Any) -> Tensor:
         """From projections side by side, packed if there are lengths, to the output."""
@@ -289,7 +303,7 @@ class MultiHeadAttention(Attention):
         def weights() -> Tensor:
             x = qkv if lengths is None else F.pad_packed_sequence(qkv, lengths)
             q, k = self.split(x[..., :width]), self.split(x[..., width : 2 * width])
-            seen_here = reference.within(lengths, limits, namespace(q._data))
+            seen_here = reference.within(lengths, limits, q._data)
             return F.attention_weights(q, k, seen_here, seen, scale)
 
         self._last_weights = weights

@@ -93,7 +93,7 @@ class EncoderLayer(Module):
         )
 
     def forward(self, x: Tensor, mask: Any = None, valid_lens: Any = None) -> Tensor:
-        packed = x.ndim == 2 and valid_lens is not None
+        packed = F.tensor_of(x, "x").ndim == 2 and valid_lens is not None
         if not (packed or x.ndim == 3) or x.shape[-1] != self.size:
             raise ShapeError(f"this encoder layer takes x (B, N, {self.size}), got {x.shape}")
 
@@ -129,7 +129,7 @@ class Encoder(Module):
         self.norm = LayerNorm(layer.size, eps=first.norm.eps) if first.order == "pre" else None
 
     def forward(self, x: Tensor, mask: Any = None, valid_lens: Any = None) -> Tensor:
-        if not self.skip_padding or valid_lens is None or x.ndim != 3:
+        if not self.skip_padding or valid_lens is None or F.tensor_of(x, "x").ndim != 3:
             return self.run(x, mask, valid_lens)
         if mask is not None:
             raise MaskError("an encoder with skip_padding takes valid_lens (B,) and no mask")

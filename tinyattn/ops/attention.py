@@ -64,6 +64,17 @@ def self_attention(
     after another, of which each sees itself alone. limits are (B|1, L|1) then, L the longest
     sample, and on the host, as lengths are.
     """
+    dimensions = 3 if lengths is None else 2
+    if qkv.ndim != dimensions or heads < 1 or qkv.shape[-1] % (3 * heads):
+        raise ShapeError(
+            "self_attention: queries, keys and values stand side by side in (B, N, 3 D), packed in "
+            f"(N, 3 D), with D a multiple of the heads, {heads}; got {qkv.shape}"
+        )
+    if lengths is not None and (lengths.sum() != len(qkv) or lengths.min(initial=0) < 0):
+        raise ShapeError(
+            f"self_attention: lengths of packed samples are >= 0 and add up to the {len(qkv)} "
+            f"rows, got {lengths.tolist()}"
+        )
     return kernels.self_attention(qkv, heads, lengths, limits, mask, scale, p, seed)
 
 

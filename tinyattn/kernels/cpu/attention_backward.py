@@ -39,7 +39,7 @@ def softmax_backward_row(row, drow, length, top, total, whole, mean, drop, start
     inverse = np.float32(1.0 / total) if total != 0.0 else ZERO
     for i in range(columns):
         row[i] = exp(row[i] - top) * inverse
-    row[length:] = ZERO
+    row[length:], drow[length:] = ZERO, ZERO  # here are keys that only other queries may see
     if p > 0:
         for i in range(columns):
             number = np.uint32(start + i)
@@ -47,7 +47,7 @@ def softmax_backward_row(row, drow, length, top, total, whole, mean, drop, start
             drow[i] *= kept[i]
     if whole:
         mean = np.float32(dot(row, drow, parts))
-    for i in range(columns):
+    for i in range(length):
         drow[i] = row[i] * (drow[i] - mean)
     if p > 0:
         for i in range(columns):

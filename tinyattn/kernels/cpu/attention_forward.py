@@ -141,7 +141,7 @@ def attention_heads(
                 if total[j] != 0.0:
                     inverse = np.float32(1.0 / total[j])
                 elif sees_any(mask, use_mask, b, h, q0 + j, limit[q0 + j]):
-                    inverse = NAN  # of nothing but -inf
+                    inverse = sums[h, row] = NAN  # of nothing but -inf
                 else:
                     inverse = ZERO
                 for c in range(e):
