@@ -139,6 +139,13 @@ def random_parameters(module, rng, scale=1.0):
     return module
 
 
+def gradients_of(module):
+    return {
+        name: None if parameter.grad is None else parameter.grad.numpy()
+        for name, parameter in module.named_parameters()
+    }
+
+
 def run_python(code, *, env=None, args=(), flags=("-W", "error"), timeout=120):
     """A fresh interpreter that finds tinyattn and the tests; returns what it printed."""
     paths = [str(Path(ta.__file__).parent.parent), str(HERE)]

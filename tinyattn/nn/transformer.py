@@ -109,9 +109,9 @@ class Encoder(Module):
 
     skip_padding: compute at the first valid_lens[b] positions of each sample only, which saves as
         much of the time as there is padding. There the output is the same; behind them it is zero,
-        and without this option whatever the padding turned into. On a GPU, where rows of different
-        lengths save nothing, only the zeros are written. PyTorch's TransformerEncoder skips padding
-        by itself, but in evaluation only.
+        and without this option whatever the padding turned into. On a GPU give valid_lens as a list
+        or NumPy array: the host has to know them. PyTorch's TransformerEncoder skips padding by
+        itself, but in evaluation only.
 
     Call: x (B, N, D), mask, valid_lens -> (B, N, D), and as EncoderLayer.
 
@@ -133,8 +133,6 @@ class Encoder(Module):
             return self.run(x, mask, valid_lens)
         if mask is not None:
             raise MaskError("an encoder with skip_padding takes valid_lens (B,) and no mask")
-        if x.device == "cuda":
-            return F.sequence_mask(self.run(x, None, valid_lens), valid_lens)
         packed = F.pack_padded_sequence(x, valid_lens)
         return F.pad_packed_sequence(self.run(packed, None, valid_lens), valid_lens, x.shape[1])
 
