@@ -37,9 +37,7 @@ class Side:
 SIDES = {
     "torch": Side("torch", {"attention": "fused"}),
     "torch plain": Side("torch", {"attention": "plain"}),
-    # After a product the threads of OpenBLAS keep their cores busy for some 20 ms, waiting for the
-    # next one; with 2^4 cycles instead of 2^26 they leave them to the threads of attention.
-    "tinyattn": Side("tinyattn", environment={"OPENBLAS_THREAD_TIMEOUT": "4"}),
+    "tinyattn": Side("tinyattn"),
     "limit": Side("numpy"),
     "torch.compile": Side("torch", {"attention": "fused", "compile": True}),
     "autograd": Side("autograd"),

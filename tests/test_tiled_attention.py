@@ -5,8 +5,12 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import threading
+import time
 import tracemalloc
+import weakref
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 
 import numpy as np
 import pytest
@@ -228,16 +232,51 @@ def test_an_error_in_a_part_reaches_the_caller():
         threads.in_parts(2, 1e9, fail)
 
 
+def test_an_error_of_the_caller_waits_for_the_other_parts():
+    """They write to its arrays."""
+    ta.set_num_threads(2)
+    finished = []
+
+    def fail(first, last):
+        if not first:
+            raise KeyError("of the first part")
+        time.sleep(0.1)
+        finished.append(last)
+
+    with pytest.raises(KeyError, match="first part"):
+        threads.in_parts(2, 1e9, fail)
+    assert finished == [2]
+
+
+def test_threads_are_started_once_and_hold_no_arrays():
+    ta.set_num_threads(3)
+    array = np.zeros(10)
+    held = weakref.ref(array)
+    threads.in_parts(3, 1e9, partial(lambda x, first, last: x[first:last].fill(1), array))
+    before = threading.active_count()
+    del array
+    end = time.monotonic() + 5
+    while held() is not None and time.monotonic() < end:  # a thread may just be putting it away
+        time.sleep(0.01)
+    assert held() is None
+    for _ in range(20):
+        threads.in_parts(3, 1e9, lambda first, last: None)
+    assert threading.active_count() == before
+    ta.set_num_threads(2)
+    ta.set_num_threads(3)
+    threads.in_parts(3, 1e9, lambda first, last: None)
+    assert threading.active_count() == before
+
+
 def test_the_default_number_is_that_of_the_environment():
     code = "import tinyattn as ta; print(ta.get_num_threads())"
-    plain = {
-        k: v for k, v in os.environ.items() if k not in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS")
-    }
+    plain = {k: v for k, v in os.environ.items() if not k.endswith("_NUM_THREADS")}
     for setting, expected in (
         ({}, len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()),
         ({"OPENBLAS_NUM_THREADS": "3"}, 3),
         ({"OMP_NUM_THREADS": "5", "OPENBLAS_NUM_THREADS": "3"}, 5),
         ({"OMP_NUM_THREADS": "many", "OPENBLAS_NUM_THREADS": "4"}, 4),
+        ({"TINYATTN_NUM_THREADS": "2", "OMP_NUM_THREADS": "5"}, 2),
     ):
         out = subprocess.run(
             [sys.executable, "-c", code], env={**plain, **setting}, capture_output=True, text=True

@@ -1,9 +1,11 @@
-"""How many threads one kernel runs on.
+"""How many threads one computation runs on.
 
-Matrix products are NumPy's, and have the threads of its BLAS. Attention, dropout, relu, LayerNorm
-and Adam, where they are enough work to be worth it, are divided among as many: by default the
-number in OMP_NUM_THREADS or OPENBLAS_NUM_THREADS, else the cores this process may use. Nothing is
-summed across threads, so results do not depend on their number, to the last bit.
+Attention, dropout, relu, LayerNorm, biases and Adam, where they are enough work to be worth it, are
+divided among threads: TINYATTN_NUM_THREADS of them, else OMP_NUM_THREADS or OPENBLAS_NUM_THREADS,
+else as many as there are cores this process may use. In these nothing is summed across threads, so
+their results do not depend on the number, to the last bit.
+
+Matrix products are NumPy's, and have the threads of its BLAS.
 
 The threads are Python's own, which sleep while there is nothing to do. They survive `fork` (a child
 starts its own) and many threads of the caller, where OpenMP's end in a hang or an abort.
@@ -12,16 +14,19 @@ starts its own) and many threads of the caller, where OpenMP's end in a hang or 
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from queue import SimpleQueue
+from typing import Any
 
-from .checks import is_integer
-
-MOST = 1024  # more cores than machines have; a kernel with enough work would start them all
+MOST = 1024  # more cores than machines have; a computation with enough work would start them all
+# About how many multiplications of a loop a part must have. They take 300 us; handing a part to a
+# sleeping thread and waiting for it takes 50 to 150.
+WORTH_A_THREAD = 5e6
 
 
 def default_threads() -> int:
-    for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
+    for name in ("TINYATTN_NUM_THREADS", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
         value = os.environ.get(name, "")
         if value.isdigit() and int(value) > 0:
             return min(int(value), MOST)
@@ -32,19 +37,22 @@ def default_threads() -> int:
 
 
 _number = default_threads()
-_pool: ThreadPoolExecutor | None = None
+# Threads that were started stay, asleep, when the number becomes smaller.
+_tasks: SimpleQueue[Any] = SimpleQueue()
+_started = 0
+_starting = threading.Lock()
 
 
 def get_num_threads() -> int:
-    """How many threads a kernel may use; see `set_num_threads`."""
+    """How many threads a computation may use; see `set_num_threads`."""
     return _number
 
 
 def set_num_threads(number: int) -> None:
-    """Let kernels use `number` threads, the caller's among them: 1 to 1,024.
+    """Let one computation use `number` threads, the caller's among them: 1 to 1,024.
 
-    More than there are cores are allowed, and slower. A thread is started when a kernel has half a
-    million multiplications for it.
+    More than there are cores are allowed, and slower. Before the program starts,
+    TINYATTN_NUM_THREADS says the same.
 
     NumPy's matrix products are not concerned: their number is fixed when NumPy is imported, by
     OPENBLAS_NUM_THREADS. Differs from PyTorch, where one number covers both.
@@ -53,41 +61,67 @@ def set_num_threads(number: int) -> None:
         >>> ta.get_num_threads()
         1
     """
+    from .checks import is_integer  # which needs backend.py, which needs this file
+
     global _number
     if not is_integer(number) or not 1 <= number <= MOST:
         raise ValueError(
             f"the number of threads must be an integer from 1 to {MOST}, got {number!r}"
         )
     _number = int(number)
-    forget_pool()
 
 
-def forget_pool() -> None:
-    """The pool ends when its last task has; of one from before a fork no thread is left."""
-    global _pool
-    _pool = None
+def forget_threads() -> None:
+    """After a fork, in the child: of its parent's threads it has none."""
+    global _tasks, _started, _starting
+    _tasks, _started, _starting = SimpleQueue(), 0, threading.Lock()
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=forget_pool)
+    os.register_at_fork(after_in_child=forget_threads)
+
+
+def start(number: int) -> None:
+    """So many threads that wait for tasks; an executor would take twice as long for each task."""
+    global _started
+    with _starting:
+        while _started < number:
+            threading.Thread(target=work, args=(_tasks,), name="tinyattn", daemon=True).start()
+            _started += 1
+
+
+def work(tasks: SimpleQueue[Any]) -> None:
+    """What a thread does for as long as the process lives."""
+    while True:
+        function, first, last, done = tasks.get()
+        try:
+            function(first, last)
+        except BaseException as error:  # which belongs to the caller
+            done.put(error)
+        else:
+            done.put(None)
+        del function, done  # arrays are not held until the next task comes
 
 
 def in_parts(count: int, work: float, function: Callable[[int, int], object]) -> None:
     """function(first, last) over range(count), divided among threads if `work` is worth it.
 
-    work: about how many multiplications there are. Half a million, the least of a part, take as
-    long as handing it to another thread does.
+    work: about how many multiplications of a loop it is.
     """
-    global _pool
-    parts = min(_number, count, int(work / 5e5))
+    parts = min(_number, count, int(work / WORTH_A_THREAD))
     if parts < 2:
         function(0, count)
         return
-    if _pool is None:
-        _pool = ThreadPoolExecutor(_number - 1, "tinyattn")
-    pool = _pool
+    if _started < parts - 1:
+        start(parts - 1)
+    done: SimpleQueue[BaseException | None] = SimpleQueue()
     ends = [count * part // parts for part in range(parts + 1)]
-    others = [pool.submit(function, ends[part], ends[part + 1]) for part in range(1, parts)]
-    function(0, ends[1])
-    for other in others:
-        other.result()
+    for part in range(1, parts):
+        _tasks.put((function, ends[part], ends[part + 1], done))
+    try:
+        function(0, ends[1])
+    finally:  # nobody writes to the arrays any more when this returns, or raises
+        errors = [done.get() for _ in range(1, parts)]
+    for error in errors:
+        if error is not None:
+            raise error
