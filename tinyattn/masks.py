@@ -92,8 +92,8 @@ def array_of(value: Any, name: str) -> Array:
     return value if is_array(value) else rectangular(value, name)
 
 
-def checked_lens(valid_lens: Any, num_keys: int) -> Array:
-    """valid_lens as int64 (B,) or (B, Q), every length between 0 and num_keys."""
+def checked_lens(valid_lens: Any, most: int, of: str = "the number of keys") -> Array:
+    """valid_lens as int64 (B,) or (B, Q), every length between 0 and `most`, which is that `of`."""
     array = array_of(valid_lens, "valid_lens")
     if array.dtype.kind == "f" and array.size and not bool((array == array.round()).all()):
         raise MaskError(f"valid_lens must be whole numbers, got {first_bad(array, array % 1 != 0)}")
@@ -105,21 +105,20 @@ def checked_lens(valid_lens: Any, num_keys: int) -> Array:
             f"or one for each query{NOT_A_MASK}"
         )
     if type(array) is not np.ndarray:
-        text = f"valid_lens must lie between 0 and the number of keys, {num_keys}, got {{number}}"
-        require_range(array, 0, num_keys + 1, MaskError, text)
+        text = f"valid_lens must lie between 0 and {of}, {most}, got {{number}}"
+        require_range(array, 0, most + 1, MaskError, text)
         return array.astype(np.int64)
-    if array.size and not (array.min() >= 0 and array.max() <= num_keys):
-        bad = (array < 0) | (array > num_keys)
+    if array.size and not (array.min() >= 0 and array.max() <= most):
+        bad = (array < 0) | (array > most)
         raise MaskError(
-            f"valid_lens must lie between 0 and the number of keys, {num_keys}, got "
-            f"{first_bad(array, bad)}"
+            f"valid_lens must lie between 0 and {of}, {most}, got {first_bad(array, bad)}"
         )
     return array.astype(np.int64)
 
 
 def sample_lens(valid_lens: Any, batch: int, length: int) -> np.ndarray:
     """valid_lens as int64 (B,) on the host, for samples (B, L)."""
-    lengths = to_device(checked_lens(valid_lens, length), "cpu")
+    lengths = to_device(checked_lens(valid_lens, length, "the length of the samples"), "cpu")
     if lengths.shape != (batch,):
         raise ShapeError(f"{batch} samples need valid_lens ({batch},), got {lengths.shape}")
     return lengths
@@ -127,7 +126,7 @@ def sample_lens(valid_lens: Any, batch: int, length: int) -> np.ndarray:
 
 def packed_lens(valid_lens: Any, total: int) -> np.ndarray:
     """valid_lens as int64 (B,) on the host, for sequences that fill `total` rows together."""
-    lengths = to_device(checked_lens(valid_lens, total), "cpu")
+    lengths = to_device(checked_lens(valid_lens, total, "the number of rows"), "cpu")
     if lengths.ndim != 1 or lengths.sum() != total:
         raise ShapeError(
             f"packed sequences of {total} rows need valid_lens (B,) with that sum, got shape "
