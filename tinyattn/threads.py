@@ -28,7 +28,7 @@ WORTH_A_THREAD = 5e6
 def default_threads() -> int:
     for name in ("TINYATTN_NUM_THREADS", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
         value = os.environ.get(name, "")
-        if value.isdigit() and int(value) > 0:
+        if value.isdecimal() and int(value) > 0:
             return min(int(value), MOST)
     try:
         return len(os.sched_getaffinity(0))

@@ -109,9 +109,10 @@ class Encoder(Module):
 
     skip_padding: compute at the first valid_lens[b] positions of each sample only, which saves as
         much of the time as there is padding. There the output is the same; behind them it is zero,
-        and without this option whatever the padding turned into. On a GPU give valid_lens as a list
-        or NumPy array: the host has to know them. PyTorch's TransformerEncoder skips padding by
-        itself, but in evaluation only.
+        and without this option whatever the padding turned into. It takes valid_lens (B,) and no
+        mask; attention weights are (B, H, L, L), L the longest of them. On a GPU give valid_lens as
+        a list or NumPy array: the host has to know them. PyTorch's TransformerEncoder skips padding
+        by itself, but in evaluation only.
 
     Call: x (B, N, D), mask, valid_lens -> (B, N, D), and as EncoderLayer.
 
@@ -129,10 +130,10 @@ class Encoder(Module):
         self.norm = LayerNorm(layer.size, eps=first.norm.eps) if first.order == "pre" else None
 
     def forward(self, x: Tensor, mask: Any = None, valid_lens: Any = None) -> Tensor:
+        if self.skip_padding and mask is not None:
+            raise MaskError("an encoder with skip_padding takes valid_lens (B,) and no mask")
         if not self.skip_padding or valid_lens is None or F.tensor_of(x, "x").ndim != 3:
             return self.run(x, mask, valid_lens)
-        if mask is not None:
-            raise MaskError("an encoder with skip_padding takes valid_lens (B,) and no mask")
         packed = F.pack_padded_sequence(x, valid_lens)
         return F.pad_packed_sequence(self.run(packed, None, valid_lens), valid_lens, x.shape[1])
 
