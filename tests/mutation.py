@@ -4,10 +4,12 @@
     python tests/mutation.py --sample 10         ten of them, drawn at random (--seed repeats them)
     python tests/mutation.py --only layer_norm   those whose file or reason contains the word
     python tests/mutation.py --again             those that survived last time; corrects the result
+    python tests/mutation.py --jobs 2            two at a time
 
 Each fault is planted alone, in a copy of the tree. The tests named with it run first; if they stay
 green the whole fast suite follows, and a fault that survives that is printed: a test is missing.
-A process that hangs counts as noticed, since a run would not go unnoticed either.
+A fault that makes a test hang counts as noticed, but is printed and listed too, since a machine
+that is merely slow looks the same.
 """
 
 from __future__ import annotations
@@ -23,8 +25,10 @@ import sys
 import tempfile
 import time
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 from datetime import date
 from pathlib import Path
+from queue import SimpleQueue
 
 from faults import Fault, all_faults
 
@@ -38,6 +42,7 @@ FAST = ["tests", *(f"--ignore=tests/test_{name}.py" for name in SLOW)]
 NOT_COPIED = (".git", "_build", "*_cache", ".hypothesis")
 GREEN, RED, INTERRUPTED, INTERNAL = 0, 1, 2, 3  # what pytest returns
 SECONDS = 600
+NOTICED, HUNG, SURVIVED = "noticed", "HUNG", "SURVIVED"
 
 
 class Tree:
@@ -48,8 +53,8 @@ class Tree:
         shutil.copytree(ROOT, self.root, ignore=shutil.ignore_patterns(*NOT_COPIED))
         self.kernels = folder / "kernels"
 
-    def is_red(self, fault: Fault | None, tests: list[str]) -> bool:
-        """Whether `tests` fail with the fault in place."""
+    def outcome(self, fault: Fault | None, tests: list[str]) -> str:
+        """What `tests` make of the fault, which is in place."""
         environment = {
             **os.environ,
             "PYTHONPATH": str(self.root),
@@ -73,21 +78,22 @@ class Tree:
                     check=False,
                 )
             except subprocess.TimeoutExpired:
-                return True
+                return HUNG
         if run.returncode < 0 or run.returncode in (RED, INTERRUPTED, INTERNAL):
-            return True
+            return NOTICED
         if run.returncode != GREEN:  # pytest could not be asked that way
             raise ValueError(
                 f"{fault}: {shlex.join(tests)}\n{run.stdout[-800:]}{run.stderr[-800:]}"
             )
-        return False
+        return SURVIVED
 
-    def notices(self, fault: Fault) -> bool:
+    def plant(self, fault: Fault) -> str:
         path = self.root / fault.file
         original, times = path.read_bytes(), path.stat()
         path.write_text(fault.planted(self.root), encoding="utf-8")
         try:
-            return self.is_red(fault, shlex.split(fault.first)) or self.is_red(fault, FAST)
+            found = self.outcome(fault, shlex.split(fault.first))
+            return self.outcome(fault, FAST) if found == SURVIVED else found
         finally:
             path.write_bytes(original)
             # Numba and Python take a file with the old time and size for the old file.
@@ -100,6 +106,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--seed", type=int, help="of the sample")
     parser.add_argument("--only", default="", help="a word of the file or the reason")
     parser.add_argument("--again", action="store_true", help="the last run's survivors")
+    parser.add_argument("--jobs", type=int, default=1, help="how many at a time")
     return parser.parse_args()
 
 
@@ -120,15 +127,19 @@ def chosen(options: argparse.Namespace) -> list[Fault]:
     return found
 
 
-def write_result(survivors: list[Fault], minutes: float, again: bool) -> None:
+def write_result(found: dict[Fault, str], minutes: float, again: bool) -> None:
     every = all_faults()
+    survivors, hung = ([f for f, word in found.items() if word == w] for w in (SURVIVED, HUNG))
     if again:
-        minutes += json.loads(RESULT.read_text(encoding="utf-8"))["minutes"]
+        before = json.loads(RESULT.read_text(encoding="utf-8"))
+        minutes += before["minutes"]
+        hung += before["hung"]
     result = {
         "date": date.today().isoformat(),
         "faults": len(every),
         "noticed": len(every) - len(survivors),
         "survivors": sorted(map(str, survivors)),
+        "hung": sorted(map(str, hung)),
         "faults_by_part": dict(sorted(Counter(f.file.split("/")[1] for f in every).items())),
         "minutes": round(minutes, 1),
     }
@@ -139,24 +150,30 @@ def main() -> None:
     options = arguments()
     faults = chosen(options)
     start = time.monotonic()
-    survivors = []
-    with tempfile.TemporaryDirectory() as folder:
-        tree = Tree(Path(folder))
-        if not options.sample and tree.is_red(None, FAST):
-            sys.exit("the suite is red without any fault")
-        for number, fault in enumerate(faults, 1):
-            before = time.monotonic()
-            noticed = tree.notices(fault)
-            seconds = time.monotonic() - before
-            word = "noticed " if noticed else "SURVIVED"
-            print(f"{number:4} of {len(faults)}  {word} {seconds:5.1f} s  {fault}", flush=True)
-            if not noticed:
-                survivors.append(fault)
+    found: dict[Fault, str] = {}
+    with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(options.jobs) as pool:
+        trees: SimpleQueue[Tree] = SimpleQueue()
+        for job in range(options.jobs):
+            trees.put(Tree(Path(folder, str(job))))
+
+        def plant(fault: Fault) -> str:
+            tree, before = trees.get(), time.monotonic()
+            found[fault] = word = tree.plant(fault)
+            trees.put(tree)
+            return f"{word:8} {time.monotonic() - before:5.1f} s  {fault}"
+
+        if not options.sample:
+            tree = trees.get()
+            if tree.outcome(None, FAST) != SURVIVED:
+                sys.exit("the suite is red without any fault")
+            trees.put(tree)
+        for number, line in enumerate(pool.map(plant, faults), 1):
+            print(f"{number:4} of {len(faults)}  {line}", flush=True)
     minutes = (time.monotonic() - start) / 60
-    share = 1 - len(survivors) / len(faults)
-    print(f"{share:.1%} of {len(faults)} faults noticed, in {minutes:.1f} minutes")
+    survivors = sum(word == SURVIVED for word in found.values())
+    print(f"{1 - survivors / len(faults):.1%} of {len(faults)} noticed, in {minutes:.1f} minutes")
     if not options.sample and not options.only:
-        write_result(survivors, minutes, options.again)
+        write_result(found, minutes, options.again)
     if options.sample and survivors:
         sys.exit(1)
 
