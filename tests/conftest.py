@@ -7,6 +7,7 @@ import os
 import sys
 import warnings
 from collections.abc import Iterator
+from queue import SimpleQueue
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,7 @@ import stand_in
 from hypothesis import settings
 
 import tinyattn as ta
+from tinyattn import threads
 
 if os.environ.get("TINYATTN_TEST_WITHOUT_TORCH"):  # as if PyTorch were not installed
     sys.modules["torch"] = None  # type: ignore[assignment]
@@ -45,6 +47,29 @@ def no_gc() -> Iterator[None]:
     gc.disable()
     yield
     gc.enable()
+
+
+@pytest.fixture
+def same_threads_afterwards() -> Iterator[None]:
+    before = ta.get_num_threads()
+    yield
+    ta.set_num_threads(before)
+
+
+@pytest.fixture
+def divided(monkeypatch: pytest.MonkeyPatch, same_threads_afterwards: None) -> list[str]:
+    """Work is divided however little it is: the names of what other threads were given."""
+    functions: list[str] = []
+
+    class Recorded(SimpleQueue):  # type: ignore[type-arg]
+        def put(self, task: Any) -> None:
+            functions.append(task[0].__name__)
+            super().put(task)
+
+    monkeypatch.setattr(threads, "WORTH_A_THREAD", 1)
+    monkeypatch.setattr(threads, "_tasks", Recorded())
+    monkeypatch.setattr(threads, "_started", 0)  # those that were started do not know this queue
+    return functions
 
 
 @pytest.fixture(params=["stand-in", pytest.param("device", marks=pytest.mark.gpu)])

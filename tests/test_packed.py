@@ -635,17 +635,10 @@ def test_changing_what_packed_attention_needs_for_its_gradient_is_an_error():
 # Threads and memory
 
 
-@pytest.fixture
-def same_threads_afterwards():
-    before = ta.get_num_threads()
-    yield
-    ta.set_num_threads(before)
-
-
 @compiled
 @pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize("p", [0.0, 0.3])
-def test_number_of_threads_changes_no_bit_of_packed_attention(causal, p, same_threads_afterwards):
+def test_number_of_threads_changes_no_bit_of_packed_attention(causal, p, divided):
     lengths = [290, 3, 0, 131, 64]
     rng = rng_of(76)
     qkv = leaf(signed(rng, sum(lengths), 3 * WIDTH).astype(np.float32))
@@ -653,24 +646,26 @@ def test_number_of_threads_changes_no_bit_of_packed_attention(causal, p, same_th
     results = []
     for number in (1, 2, 3, 7):
         ta.set_num_threads(number)
+        divided.clear()
         out = ops.self_attention(qkv, **settings_of(lengths, causal, True, p))
         results.append((out.numpy().tobytes(), ta.grad(out, qkv, grad)[0].numpy().tobytes()))
+        assert len(divided) == 2 * (number - 1)
     assert len(set(results)) == 1
 
 
 @compiled
 def test_work_is_divided_by_what_the_samples_take_not_their_padding(monkeypatch):
-    """Heads times the sum of squared lengths, backward twice as much; every head is in a part."""
+    """About heads times the sum of squared lengths, backward twice as much, in parts of heads."""
     door = importlib.import_module("tinyattn.kernels.cpu.attention")
     calls = []
 
-    def in_parts(count, work, function):
-        calls.append((count, work))
-        function(0, count)
+    def in_parts(count, nanoseconds, function, *arguments):
+        calls.append((count, nanoseconds))
+        function(*arguments, 0, count)
 
     monkeypatch.setattr(door, "in_parts", in_parts)
     found = []
-    for lengths in ([200, 3], [200, 200]):
+    for lengths in ([2000, 3], [2000, 2000]):
         calls.clear()
         qkv = leaf(signed(rng_of(77), sum(lengths), 3 * WIDTH).astype(np.float32))
         out = ops.self_attention(qkv, **settings_of(lengths, False, True))
@@ -679,7 +674,7 @@ def test_work_is_divided_by_what_the_samples_take_not_their_padding(monkeypatch)
         assert count == again == len(lengths) * HEADS
         assert backward == 2 * forward > 0
         found.append(forward)
-    assert found[0] / found[1] == (200**2 + 3**2) / (2 * 200**2)
+    assert found[0] / found[1] == pytest.approx((2000**2 + 3**2) / (2 * 2000**2), rel=0.01)
 
 
 @compiled

@@ -1,7 +1,7 @@
 """How many threads one computation runs on.
 
 Attention, dropout, relu, LayerNorm, biases and Adam, where they are enough work to be worth it, are
-divided among threads: TINYATTN_NUM_THREADS of them, else OMP_NUM_THREADS or OPENBLAS_NUM_THREADS,
+divided among threads: TINYATTN_NUM_THREADS of them, else OPENBLAS_NUM_THREADS or OMP_NUM_THREADS,
 else as many as there are cores this process may use. In these nothing is summed across threads, so
 their results do not depend on the number, to the last bit.
 
@@ -19,14 +19,23 @@ from collections.abc import Callable
 from queue import SimpleQueue
 from typing import Any
 
+from .checks import is_integer
+
 MOST = 1024  # more cores than machines have; a computation with enough work would start them all
-# About how many multiplications of a loop a part must have. They take 300 us; handing a part to a
-# sleeping thread and waiting for it takes 50 to 150.
-WORTH_A_THREAD = 5e6
+# Nanoseconds a part must take. Handing it to a sleeping thread and waiting for that takes 50,000 to
+# 150,000, and more while the threads of BLAS, which stay awake after a product, hold the cores.
+WORTH_A_THREAD = 300_000
 
 
 def default_threads() -> int:
-    for name in ("TINYATTN_NUM_THREADS", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
+    own = os.environ.get("TINYATTN_NUM_THREADS", "")
+    if own:
+        if not own.isdecimal() or not 1 <= int(own) <= MOST:
+            raise ValueError(
+                f"TINYATTN_NUM_THREADS must be an integer from 1 to {MOST}, got {own!r}"
+            )
+        return int(own)
+    for name in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS"):  # the order in which OpenBLAS looks
         value = os.environ.get(name, "")
         if value.isdecimal() and int(value) > 0:
             return min(int(value), MOST)
@@ -61,8 +70,6 @@ def set_num_threads(number: int) -> None:
         >>> ta.get_num_threads()
         1
     """
-    from .checks import is_integer  # which needs backend.py, which needs this file
-
     global _number
     if not is_integer(number) or not 1 <= number <= MOST:
         raise ValueError(
@@ -86,41 +93,43 @@ def start(number: int) -> None:
     global _started
     with _starting:
         while _started < number:
-            threading.Thread(target=work, args=(_tasks,), name="tinyattn", daemon=True).start()
+            threading.Thread(target=serve, args=(_tasks,), name="tinyattn", daemon=True).start()
             _started += 1
 
 
-def work(tasks: SimpleQueue[Any]) -> None:
+def serve(tasks: SimpleQueue[Any]) -> None:
     """What a thread does for as long as the process lives."""
     while True:
-        function, first, last, done = tasks.get()
+        function, arguments, first, last, done = tasks.get()
         try:
-            function(first, last)
+            function(*arguments, first, last)
         except BaseException as error:  # which belongs to the caller
             done.put(error)
         else:
             done.put(None)
-        del function, done  # arrays are not held until the next task comes
+        del function, arguments, done  # arrays are not held until the next task comes
 
 
-def in_parts(count: int, work: float, function: Callable[[int, int], object]) -> None:
-    """function(first, last) over range(count), divided among threads if `work` is worth it.
+def in_parts(
+    count: int, nanoseconds: float, function: Callable[..., object], *arguments: Any
+) -> None:
+    """function(*arguments, first, last) over range(count), divided among threads if it pays.
 
-    work: about how many multiplications of a loop it is.
+    nanoseconds: about how long one thread takes for all of it.
     """
-    parts = min(_number, count, int(work / WORTH_A_THREAD))
-    if parts < 2:
-        function(0, count)
+    if _number == 1 or count < 2 or nanoseconds < 2 * WORTH_A_THREAD:
+        function(*arguments, 0, count)
         return
+    parts = min(_number, count, int(nanoseconds / WORTH_A_THREAD))
     if _started < parts - 1:
         start(parts - 1)
     done: SimpleQueue[BaseException | None] = SimpleQueue()
     ends = [count * part // parts for part in range(parts + 1)]
     for part in range(1, parts):
-        _tasks.put((function, ends[part], ends[part + 1], done))
+        _tasks.put((function, arguments, ends[part], ends[part + 1], done))
     try:
-        function(0, ends[1])
-    finally:  # nobody writes to the arrays any more when this returns, or raises
+        function(*arguments, 0, ends[1])
+    finally:  # the others write to the caller's arrays
         errors = [done.get() for _ in range(1, parts)]
     for error in errors:
         if error is not None:

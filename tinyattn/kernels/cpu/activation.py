@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from functools import partial
 
 import numpy as np
 
@@ -33,8 +32,7 @@ def relu_flat(x, out, first, last):
 
 def relu(x: np.ndarray) -> np.ndarray:
     out = np.empty(x.shape, x.dtype)
-    arguments = (ready(x).reshape(-1), out.reshape(-1))
-    in_parts(x.size, x.size, partial(relu_flat, *arguments))
+    in_parts(x.size, 0.25 * x.size, relu_flat, ready(x).reshape(-1), out.reshape(-1))
     return out
 
 
@@ -49,5 +47,5 @@ def relu_backward_flat(grad, out, result, first, last):
 def relu_backward(grad: np.ndarray, out: np.ndarray) -> np.ndarray:
     result = np.empty(out.shape, out.dtype)
     arguments = (ready(grad).reshape(-1), ready(out).reshape(-1), result.reshape(-1))
-    in_parts(out.size, 2 * out.size, partial(relu_backward_flat, *arguments))
+    in_parts(out.size, 0.3 * out.size, relu_backward_flat, *arguments)
     return result

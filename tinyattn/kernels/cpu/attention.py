@@ -21,7 +21,6 @@ four and of LANES, which is what `add_product` needs; zeros add nothing.
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -68,17 +67,16 @@ def forward(
         *arrays, before, starts, hidden(limits, mask), q.dtype.type(scale),
         (p, *dropping(p, seed, q.dtype)), odd, out, tops, sums,
     )  # fmt: skip
-    work = work_of(starts, out.shape)
-    in_parts((len(starts[0]) - 1) * heads, work, partial(attention_heads, *arguments))
+    count = (len(starts[0]) - 1) * heads
+    in_parts(count, nanoseconds_of(starts, out.shape), attention_heads, *arguments)
     return out, tops, sums
 
 
-def work_of(starts: Any, shape: tuple[int, ...]) -> float:
-    """About how many multiplications it takes forward; an exponential stands for some fifty."""
-    query_starts, key_starts = starts
+def nanoseconds_of(starts: Any, shape: tuple[int, ...]) -> float:
+    """About how long it takes forward: for each head, and for each pair of a query and a key."""
+    queries, keys = (places[1:] - places[:-1] for places in starts)
     _, heads, width = shape
-    pairs = float(np.diff(query_starts) @ np.diff(key_starts)) * heads
-    return pairs * (2 * width + 50)
+    return heads * (1000 * len(queries) + float(queries @ keys) * (1 + width / 16))
 
 
 def backward(
@@ -92,8 +90,8 @@ def backward(
         *arrays, before, out, starts, hidden(limits, mask), out.dtype.type(scale),
         (p, *dropping(p, seed, out.dtype)), odd, tops, sums, *gradients,
     )  # fmt: skip
-    count, work = (len(starts[0]) - 1) * out.shape[1], 2 * work_of(starts, out.shape)
-    in_parts(count, work, partial(attention_backward_heads, *arguments))
+    count = (len(starts[0]) - 1) * out.shape[1]
+    in_parts(count, 2 * nanoseconds_of(starts, out.shape), attention_backward_heads, *arguments)
 
 
 def attention(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -62,7 +61,7 @@ def layer_norm(x: np.ndarray, weight: Any, bias: Any, eps: float) -> Any:
     weight = np.ones(columns, x.dtype) if weight is None else weight
     bias = np.zeros(columns, x.dtype) if bias is None else bias
     arguments = (rows(x), ready(weight), ready(bias), eps, rows_of_new(out), means, inv_stds)
-    in_parts(len(means), 4 * x.size, partial(layer_norm_rows, *arguments))
+    in_parts(len(means), x.size, layer_norm_rows, *arguments)
     shape = (*x.shape[:-1], 1)
     return out, means.reshape(shape), inv_stds.reshape(shape)
 

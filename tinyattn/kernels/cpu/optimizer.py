@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from functools import lru_cache, partial
+from functools import lru_cache
 
 import numpy as np
 
@@ -67,4 +67,4 @@ def adam(
         parameter.reshape(-1), ready(grad).reshape(-1), m.reshape(-1), v.reshape(-1),
         step_numbers(parameter.dtype, *settings),
     )  # fmt: skip
-    in_parts(parameter.size, 5 * parameter.size, partial(adam_flat, *arguments))
+    in_parts(parameter.size, 0.6 * parameter.size, adam_flat, *arguments)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
-
 import numpy as np
 
 from ...threads import in_parts
@@ -39,7 +37,7 @@ def add_to_rows(x, bias, first, last):
 def add_bias(x: np.ndarray, bias: np.ndarray) -> None:
     if bias.shape != x.shape[1:] or bias.dtype is not x.dtype or not x.flags.carray:
         return reference.add_bias(x, bias)
-    in_parts(len(x), x.size, partial(add_to_rows, x, ready(bias)))
+    in_parts(len(x), 0.1 * x.size, add_to_rows, x, ready(bias))
 
 
 @jit

@@ -1,0 +1,209 @@
+"""Threads: how work is divided, that no bit depends on it, and what survives forks and errors."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+import time
+import weakref
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pytest
+from test_tiled_attention import CASES, compiled, inputs, run
+
+import tinyattn as ta
+from tinyattn import functional as F
+from tinyattn import kernels, threads
+
+pytestmark = pytest.mark.usefixtures("same_threads_afterwards")
+
+
+# No bit depends on them
+
+
+@compiled
+@pytest.mark.parametrize("case", CASES)
+def test_number_of_threads_changes_no_bit(case, divided):
+    leaves, gradient = inputs(3, 2, 290, 300, 6)
+    results = []
+    for number in (1, 2, 3, 7):
+        ta.set_num_threads(number)
+        divided.clear()
+        results.append([x.tobytes() for x in run(leaves, gradient, **CASES[case])])
+        others = min(number, 3 * 2) - 1  # there are six heads
+        assert divided == ["attention_heads"] * others + ["attention_backward_heads"] * others
+    assert results[0] == results[1] == results[2] == results[3]
+
+
+@compiled
+def test_number_of_threads_changes_no_bit_of_other_kernels(divided):
+    """Dropout, relu, biases, LayerNorm and Adam."""
+    results = []
+    for number in (1, 2, 3):
+        ta.set_num_threads(number)
+        divided.clear()
+        ta.manual_seed(3)
+        x = ta.randn(160, 101, requires_grad=True)
+        weight, bias = (ta.randn(101, requires_grad=True) for _ in range(2))
+        out = F.dropout(F.relu(F.layer_norm(x, (101,), weight, bias)), 0.3)
+        out.backward(ta.randn(160, 101))
+        summed = out.detach().clone()
+        kernels.add_bias(summed.data, bias.numpy())
+        adam = ta.optim.Adam([x, weight, bias])
+        gradients = [t.grad.numpy().tobytes() for t in (x, weight, bias)]
+        adam.step()
+        values = [t.numpy().tobytes() for t in (out, summed, x)]
+        results.append([*values, *gradients])
+    assert results[0] == results[1] == results[2]
+    assert set(divided) == {
+        "dropout_flat", "relu_flat", "relu_backward_flat", "add_to_rows", "layer_norm_rows",
+        "adam_flat",
+    }  # fmt: skip
+
+
+@compiled
+def test_many_threads_of_the_caller_share_the_pool(divided):
+    ta.set_num_threads(3)
+    leaves, gradient = inputs(2, 4, 30, 40, 16)
+    expected = [x.tobytes() for x in run(leaves, gradient)]
+    with ThreadPoolExecutor(8) as pool:
+        for found in pool.map(lambda _: run(leaves, gradient), range(16)):
+            assert [x.tobytes() for x in found] == expected
+    assert len(divided) == 17 * 2 * 2
+
+
+@compiled
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this system")
+def test_a_forked_child_starts_threads_of_its_own():
+    code = """
+import os, signal, threading, tinyattn as ta
+from tinyattn import functional as F, threads
+threads.WORTH_A_THREAD = 1
+ta.set_num_threads(2)
+q = ta.randn(2, 4, 20, 16)
+F.scaled_dot_product_attention(q, q, q)
+assert threading.active_count() == 2
+pid = os.fork()
+if pid == 0:
+    signal.alarm(60)  # ends a child that waits for threads it does not have
+    F.scaled_dot_product_attention(q, q, q)
+    os._exit(threading.active_count())
+print(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
+"""
+    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
+    assert (out.stdout.strip(), out.stderr) == ("2", "")
+
+
+# How work is divided
+
+
+def test_parts_cover_everything_once_whatever_the_number_of_threads():
+    for number in (1, 2, 3, 5):
+        ta.set_num_threads(number)
+        for count in (0, 1, 2, 7):
+            for nanoseconds in (0, 1e9):
+                seen = []
+                collect = lambda seen, a, b: seen.extend(range(a, b))  # noqa: E731
+                threads.in_parts(count, nanoseconds, collect, seen)
+                assert sorted(seen) == list(range(count))
+
+
+def test_a_part_is_worth_a_thread_or_there_is_none():
+    ta.set_num_threads(5)
+    for parts in (0.5, 1, 1.9, 2, 3.5, 5, 100):
+        seen = []
+        nanoseconds = parts * threads.WORTH_A_THREAD
+        threads.in_parts(50, nanoseconds, lambda a, b, seen=seen: seen.append((a, b)))
+        assert len(seen) == min(5, max(1, int(parts)))
+
+
+def test_an_error_in_a_part_reaches_the_caller():
+    ta.set_num_threads(2)
+
+    def fail(first, last):
+        if first:
+            raise KeyError("of the second part")
+
+    with pytest.raises(KeyError, match="second part"):
+        threads.in_parts(2, 1e9, fail)
+
+
+def test_an_error_of_the_caller_waits_for_the_other_parts():
+    """They write to its arrays."""
+    ta.set_num_threads(2)
+    finished = []
+
+    def fail(first, last):
+        if not first:
+            raise KeyError("of the first part")
+        time.sleep(0.1)
+        finished.append(last)
+
+    with pytest.raises(KeyError, match="first part"):
+        threads.in_parts(2, 1e9, fail)
+    assert finished == [2]
+
+
+def test_threads_are_started_once_and_hold_no_arrays():
+    ta.set_num_threads(3)
+    array = np.zeros(10)
+    held = weakref.ref(array)
+    threads.in_parts(3, 1e9, lambda x, first, last: x[first:last].fill(1), array)
+    before = threading.active_count()
+    del array
+    end = time.monotonic() + 5
+    while held() is not None and time.monotonic() < end:  # a thread may just be putting it away
+        time.sleep(0.01)
+    assert held() is None
+    for _ in range(20):
+        threads.in_parts(3, 1e9, lambda first, last: None)
+    assert threading.active_count() == before
+    ta.set_num_threads(2)
+    ta.set_num_threads(3)
+    threads.in_parts(3, 1e9, lambda first, last: None)
+    assert threading.active_count() == before
+
+
+# Their number
+
+
+@pytest.mark.parametrize("number", [0, -1, 1.5, True, "2", None, 1025, 10**6])
+def test_a_number_of_threads_is_an_integer_of_at_least_one_and_no_absurd_one(number):
+    before = ta.get_num_threads()
+    with pytest.raises(ValueError, match="integer from 1 to 1024, got"):
+        ta.set_num_threads(number)
+    assert ta.get_num_threads() == before
+
+
+def number_with(**settings):
+    """What a fresh process prints as its number of threads, and its last line of errors."""
+    code = "import tinyattn as ta; print(ta.get_num_threads())"
+    plain = {k: v for k, v in os.environ.items() if not k.endswith("_NUM_THREADS")}
+    out = subprocess.run(
+        [sys.executable, "-c", code], env={**plain, **settings}, capture_output=True, text=True
+    )
+    return out.stdout.strip(), (out.stderr.splitlines() or [""])[-1]
+
+
+def test_the_default_number_is_that_of_the_environment():
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    for settings, expected in (
+        ({}, cores),
+        ({"OPENBLAS_NUM_THREADS": "3"}, 3),
+        ({"OMP_NUM_THREADS": "5"}, 5),
+        ({"OMP_NUM_THREADS": "5", "OPENBLAS_NUM_THREADS": "3"}, 3),  # as OpenBLAS reads them
+        ({"OMP_NUM_THREADS": "4", "OPENBLAS_NUM_THREADS": "many"}, 4),
+        ({"OMP_NUM_THREADS": "1000000"}, 1024),
+        ({"TINYATTN_NUM_THREADS": "2", "OPENBLAS_NUM_THREADS": "5"}, 2),
+        ({"TINYATTN_NUM_THREADS": "", "OPENBLAS_NUM_THREADS": "5"}, 5),
+    ):
+        assert number_with(**settings) == (str(expected), "")
+
+
+@pytest.mark.parametrize("value", ["0", "-2", "two", "1.5", "1025"])
+def test_a_bad_number_in_our_own_variable_is_refused(value):
+    text = f"ValueError: TINYATTN_NUM_THREADS must be an integer from 1 to 1024, got {value!r}"
+    assert number_with(TINYATTN_NUM_THREADS=value) == ("", text)
