@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import math
 import os
+import re
 
 import numpy as np
 import pytest
@@ -36,6 +37,7 @@ from kernel_checks import (
     ulps,
     wide,
 )
+from test_tiled_attention import compiled
 
 from tinyattn.kernels import reference
 
@@ -502,3 +504,23 @@ def test_relu_of_every_kind_of_number(dtype, kernel):
         assert_same(function(values), np.where(values > 0, values, dtype(0)))
         assert_same(values, before)
     assert_same(np.asarray(function(np.array(-2.0, dtype))), np.array(0, dtype))
+
+
+# How they are compiled
+
+
+@compiled
+def test_parts_of_loops_are_compiled_for_arrays_that_do_not_overlap():
+    """Unless LLVM knows, `add_product` gets no vector instructions."""
+    from numba import float32
+
+    from tinyattn.kernels.cpu.compiler import inner
+
+    @inner
+    def add(x, y):
+        for i in range(len(x)):
+            x[i] += y[i]
+
+    add.compile((float32[:], float32[:]))
+    (llvm,) = add.inspect_llvm().values()
+    assert len(re.findall(r"ptr noalias [\w() ]*%arg\.[xy]\.4", llvm)) == 2

@@ -13,6 +13,7 @@ from .attention_tiles import (
     longest,
     pack,
     pack_tiles,
+    place_of,
     sees,
     unpack_tiles,
     without_odd,
@@ -60,21 +61,21 @@ def attention_backward_heads(
     first_head, last_head,
 ):  # fmt: skip
     """The gradients of q, k and v; all (N, H, d) but tops and sums, the rest as forward."""
-    query_starts, key_starts = starts
     limits, mask, use_mask = hiding
     before_q, before_k, before_v = before
     heads, d, e = out.shape[1], q.shape[2], v.shape[2]
-    most_queries, most_keys = longest(query_starts), longest(key_starts)
+    most_queries, most_keys = longest(starts[0]), longest(starts[1])
     tall = min(QUERIES, up_to(most_queries, 4))
     wide = min(KEYS, up_to(most_keys, LANES))
-    blocks, tiles = (most_queries + tall - 1) // tall, (most_keys + wide - 1) // wide
+    tiles = (most_keys + wide - 1) // wide
     d4, e4, d16 = up_to(d, 4), up_to(e, 4), up_to(d, LANES)
     # Most arrays twice: once for the products that sum over their rows, once for the others.
     row_q = np.zeros((up_to(most_queries, 4), d4), np.float32)
     row_grad = np.zeros((up_to(most_queries, 4), e4), np.float32)
     row_k = np.zeros((up_to(most_keys, 4), d16), np.float32)
-    column_q = np.zeros((blocks, d4, tall), np.float32)
-    column_grad = np.zeros((blocks, e4, tall), np.float32)
+    clean_q, clean_grad = row_q, row_grad
+    if odd is not None:
+        clean_q, clean_grad = np.empty_like(row_q), np.empty_like(row_grad)
     column_k = np.zeros((tiles, d4, wide), np.float32)
     column_v = np.zeros((tiles, e4, wide), np.float32)
     sum_q = np.empty((tall, d16), np.float32)
@@ -86,24 +87,20 @@ def attention_backward_heads(
     means = np.zeros(most_queries, np.float32)
     room = np.empty(most_queries, np.int64)
     for head in range(first_head, last_head):
-        b, h = head // heads, head % heads
-        start, queries = query_starts[b], query_starts[b + 1] - query_starts[b]
-        key_start, keys = key_starts[b], key_starts[b + 1] - key_starts[b]
+        b, h, start, queries, key_start, keys = place_of(head, heads, starts)
         limit = room[:queries]
         n = limits_of(limits, b, keys, limit)
         head_q, head_k, head_v = before_q + h, before_k + h, before_v + h
         pack(q, head_q, start, queries, scale, row_q)
         pack(grad, h, start, queries, ONE, row_grad)
         pack(k, head_k, key_start, n, ONE, row_k)
-        row_k[n : up_to(n, 4)] = ZERO
-        pack_tiles(q, head_q, start, queries, scale, column_q)
-        pack_tiles(grad, h, start, queries, ONE, column_grad)
         pack_tiles(k, head_k, key_start, n, ONE, column_k)
         pack_tiles(v, head_v, key_start, n, ONE, column_v)
         if odd is not None:
+            clean_q[:], clean_grad[:] = row_q, row_grad
             without_odd(row_k)
-            without_odd(column_q)
-            without_odd(column_grad)
+            without_odd(clean_q)
+            without_odd(clean_grad)
         sum_k[:], sum_v[:] = ZERO, ZERO
         if tiles > 1:
             for j in range(queries):
@@ -112,7 +109,7 @@ def attention_backward_heads(
                     total += np.float64(row_grad[j, c]) * out[start + j, h, c]
                 means[j] = total
         for q0 in range(0, queries, tall):
-            block, count = q0 // tall, min(tall, queries - q0)
+            count = min(tall, queries - q0)
             rows = up_to(count, 4)
             limit_here = limit[q0 : q0 + count]
             least, most = least_and_most(limit_here)
@@ -143,10 +140,11 @@ def attention_backward_heads(
                     blank_hidden(dscores, mask, use_mask, b, h, q0, k0, limit_here, length)
                 weights[count:rows], dscores[count:rows] = ZERO, ZERO
                 for gradient in range(3):  # of keys, of values, of queries
-                    left, right = column_q[block, :, :rows], dscores
+                    left, right = clean_q[q0 : q0 + rows].T, dscores
                     product, run = sum_k[tile], columns
                     if gradient == 1:
-                        left, right, product = column_grad[block, :, :rows], weights, sum_v[tile]
+                        left, right = clean_grad[q0 : q0 + rows].T, weights
+                        product = sum_v[tile]
                     elif gradient == 2:
                         left, right = dscores[:rows, :height], row_k[k0 : k0 + height]
                         product, run = sum_q, d16

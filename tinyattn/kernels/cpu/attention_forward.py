@@ -12,6 +12,7 @@ from .attention_tiles import (
     longest,
     pack,
     pack_tiles,
+    place_of,
     sees,
     sees_any,
     without_odd,
@@ -82,15 +83,14 @@ def attention_heads(
     others may not, else None, and then the code for it is not compiled. Heads are counted through
     all samples, and worked on from `first_head` to before `last_head`.
     """
-    query_starts, key_starts = starts
     limits, mask, use_mask = hiding
     before_q, before_k, before_v = before
     heads, d, e = out.shape[1], q.shape[2], v.shape[2]
-    most_queries, most_keys = longest(query_starts), longest(key_starts)
+    most_queries, most_keys = longest(starts[0]), longest(starts[1])
     wide = min(QUERIES, up_to(most_queries, LANES))
     tall = min(KEYS, up_to(most_keys, 4))
     packed_k = np.zeros((up_to(most_keys, 4), up_to(d, 4)), np.float32)
-    packed_v = np.zeros(((most_keys + tall - 1) // tall, up_to(e, 4), tall), np.float32)
+    packed_v = np.zeros((up_to(most_keys, 4), up_to(e, 4)), np.float32)
     packed_q = np.zeros((1, up_to(d, 4), wide), np.float32)
     scores = np.empty((tall, wide), np.float32)
     mixed = np.empty((up_to(e, 4), wide), np.float32)
@@ -98,14 +98,11 @@ def attention_heads(
     total = np.empty(wide)
     room = np.empty(most_queries, np.int64)
     for head in range(first_head, last_head):
-        b, h = head // heads, head % heads
-        start, queries = query_starts[b], query_starts[b + 1] - query_starts[b]
-        key_start, keys = key_starts[b], key_starts[b + 1] - key_starts[b]
+        b, h, start, queries, key_start, keys = place_of(head, heads, starts)
         limit = room[:queries]
         n = limits_of(limits, b, keys, limit)
         pack(k, before_k + h, key_start, n, ONE, packed_k)
-        packed_k[n : up_to(n, 4)] = ZERO
-        pack_tiles(v, before_v + h, key_start, n, ONE, packed_v)
+        pack(v, before_v + h, key_start, n, ONE, packed_v)
         if odd is not None:
             without_odd(packed_v)
         for q0 in range(0, queries, wide):
@@ -127,7 +124,7 @@ def attention_heads(
                 first = (head * most_queries + q0) * most_keys + k0
                 drop_columns(live, columns, first, most_keys, drop)
                 scores[height:padded] = ZERO
-                add_product(packed_v[k0 // tall, :, :padded], scores, mixed, columns)
+                add_product(packed_v[k0 : k0 + padded].T, scores, mixed, columns)
                 if odd is not None:
                     for i in range(height):
                         for j in range(count):

@@ -3,15 +3,26 @@
 from __future__ import annotations
 
 from .compiler import inner
+from .products import up_to
 from .rows import MINUS_INF, ZERO
 
 
 @inner
+def place_of(head, heads, starts):
+    """Sample, head in it, first row and number of its queries, first row and number of its keys."""
+    query_starts, key_starts = starts
+    b, h = head // heads, head % heads
+    start, key_start = query_starts[b], key_starts[b]
+    return b, h, start, query_starts[b + 1] - start, key_start, key_starts[b + 1] - key_start
+
+
+@inner
 def pack(x, h, first, count, factor, out):
-    """out (count, d) = factor * one head of x, from row `first` on."""
+    """out (count, d) = factor * one head of x, from row `first` on; zeros up to a multiple of 4."""
     for i in range(count):
         for c in range(x.shape[2]):
             out[i, c] = x[first + i, h, c] * factor
+    out[count : up_to(count, 4)] = ZERO
 
 
 @inner

@@ -55,17 +55,32 @@ class Inner(CPUDispatcher):
         return self.py_func(*args)
 
 
-def inner(function: Any = None, *, fastmath: Any = CONTRACT, inline: str = "never") -> Any:
-    """`jit` for a part of a loop.
+def apart(flags: Any) -> Any:
+    """No two arrays of a call overlap: unless the compiler knows, there are no vector instructions.
 
-    inline="always" where only inside the caller the compiler sees that its arrays do not overlap,
-    without which there are no vector instructions.
+    Numba can tell LLVM so, but has no option for it.
     """
+    flags.noalias = True
+    return flags
+
+
+def inner(
+    function: Any = None, *, fastmath: Any = CONTRACT, inline: str = "never",
+    forceinline: bool = False,
+) -> Any:  # fmt: skip
+    """`jit` for a part of a loop; its arrays must not overlap.
+
+    forceinline=True puts a copy into each caller, where a call would take too long.
+    inline="always" does so before types are known, which takes longer to compile. It is for loops
+    over rows of one array: that these do not overlap either, only the caller can tell.
+    """
+    options = {"fastmath": fastmath, "inline": inline, "forceinline": forceinline}
     if function is None:
-        return lambda function: inner(function, fastmath=fastmath, inline=inline)
-    compiled = jit(function, fastmath=fastmath, inline=inline, no_cpython_wrapper=True)
+        return lambda function: inner(function, **options)
+    compiled = jit(function, **options, no_cpython_wrapper=True)
     if isinstance(compiled, CPUDispatcher):  # and not the function itself, with NUMBA_DISABLE_JIT
         compiled.__class__ = Inner
+        compiled._compiler._customize_flags = apart
     return compiled
 
 

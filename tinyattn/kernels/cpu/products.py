@@ -14,7 +14,7 @@ def up_to(n, multiple):
     return (n + multiple - 1) // multiple * multiple
 
 
-@inner(inline="always")
+@inner(forceinline=True)
 def add_product(a, b, c, columns):
     """c[i, :columns] += sum over l of a[i, l] * b[l, :columns].
 
