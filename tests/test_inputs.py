@@ -522,7 +522,7 @@ PACKED: list[Bad] = [
         "two dimensions without lengths",
         lambda w: w.attention(*[ones(3, 4)] * 3),
         ShapeError,
-        r"queries are \(B, N, D\), got shape \(3, 4\)",
+        r"queries are \(B, N, D\), got shape \(3, 4\); packed, \(N, D\), they take valid_lens",
     ),
     (
         "packed rows in another attention",
@@ -534,7 +534,7 @@ PACKED: list[Bad] = [
         "packed rows in an encoder, without lengths",
         lambda w: w.encoder(ones(3, 4)),
         ShapeError,
-        r"x \(B, N, 4\), got \(3, 4\)",
+        r"x \(B, N, 4\), got \(3, 4\); packed, \(N, 4\), it takes valid_lens",
     ),
     (
         "packed rows in an encoder, of another sum",

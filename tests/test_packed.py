@@ -32,7 +32,7 @@ from test_tiled_attention import compiled, peak
 
 import tinyattn as ta
 from tinyattn import functional as F
-from tinyattn import nn, ops
+from tinyattn import masks, nn, ops
 from tinyattn.errors import MaskError
 
 WIDTH, HEADS = 6, 2
@@ -425,20 +425,37 @@ def twin_encoders(norm, dtype, p=0.0, training=True):
 @both_dtypes
 @pytest.mark.parametrize("norm", ["pre", "post"])
 @pytest.mark.parametrize("training", [True, False])
+@pytest.mark.parametrize("causal", [True, False])
 @every_length
-def test_skipping_padding_changes_nothing_but_the_padding(norm, dtype, training, lengths):
+def test_skipping_padding_changes_nothing_but_the_padding(norm, dtype, training, causal, lengths):
     """In training without dropout and in evaluation with it; longer than the longest sample."""
     plain, skipping = twin_encoders(norm, dtype, 0.0 if training else 0.5, training)
     x, grad = arrays(lengths, dtype, length=max(lengths) + 2)
     keep, tolerance = real(lengths, max(lengths) + 2), CLOSE[np.dtype(dtype)]
-    out, dx, slopes = run(plain, plain, x, grad, valid_lens=lengths)
-    found = run(skipping, skipping, x, grad, valid_lens=lengths)
+    hiding = {"valid_lens": lengths, "is_causal": causal}
+    out, dx, slopes = run(plain, plain, x, grad, **hiding)
+    found = run(skipping, skipping, x, grad, **hiding)
     assert found[0].shape == out.shape
     assert_close(found[0][keep], out[keep], tolerance)
     assert_close(found[1], dx, 10 * tolerance)
     assert_gradients_close(found[2], slopes, 10 * tolerance)
     assert_all_zero(found[0][~keep])
     assert_all_zero(found[1][~keep])
+
+
+@both_dtypes
+@pytest.mark.parametrize("norm", ["pre", "post"])
+def test_a_causal_encoder_is_one_with_a_causal_mask(norm, dtype):
+    module, _ = twin_encoders(norm, dtype)
+    lengths, tolerance = [7, 4, 1], CLOSE[np.dtype(dtype)]
+    x, grad = arrays(lengths, dtype)
+    found = run(module, module, x, grad, valid_lens=lengths, is_causal=True)
+    expected = run(module, module, x, grad, valid_lens=lengths, mask=masks.causal(7))
+    seeing_all = run(module, module, x, grad, valid_lens=lengths)
+    for actual, exact, other in zip(found[:2], expected[:2], seeing_all[:2], strict=True):
+        assert_close(actual, exact, 10 * tolerance)
+        assert np.abs(actual - other).max() > 0.01
+    assert_gradients_close(found[2], expected[2], 10 * tolerance)
 
 
 @both_dtypes

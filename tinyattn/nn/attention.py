@@ -59,7 +59,8 @@ def check_qkv(queries: Any, keys: Any, values: Any) -> None:
     for name, x in named.items():
         F.tensor_of(x, name)
         if x.ndim != 3:
-            raise ShapeError(f"{name} are (B, N, D), got shape {x.shape}")
+            hint = "; packed, (N, D), they take valid_lens" if x.ndim == 2 else ""
+            raise ShapeError(f"{name} are (B, N, D), got shape {x.shape}{hint}")
     if not queries.shape[0] == keys.shape[0] == values.shape[0] or keys.shape[1] != values.shape[1]:
         raise ShapeError(
             "queries (B, Q, _), keys (B, K, _) and values (B, K, _) must agree in B and K, got "

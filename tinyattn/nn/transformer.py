@@ -71,8 +71,9 @@ class EncoderLayer(Module):
     size: the width D. self_attn: a module called as (x, x, x, mask=, valid_lens=), such as
     MultiHeadedAttention. feed_forward: a module of one Tensor.
 
-    Call: x (B, N, D), mask, valid_lens -> (B, N, D); or packed, x (N, D), valid_lens -> (N, D), see
-    `functional.pack_padded_sequence`.
+    Call: x (B, N, D), mask, valid_lens, is_causal -> (B, N, D); or packed, x (N, D), valid_lens,
+    is_causal -> (N, D), see `functional.pack_padded_sequence`. is_causal=True, each position sees
+    itself and those before, takes a self_attn that knows it too.
     """
 
     def __init__(
@@ -92,16 +93,27 @@ class EncoderLayer(Module):
             SublayerConnection(size, dropout, norm, eps=eps) for _ in range(2)
         )
 
-    def forward(self, x: Tensor, mask: Any = None, valid_lens: Any = None) -> Tensor:
+    def forward(
+        self, x: Tensor, mask: Any = None, valid_lens: Any = None, is_causal: bool = False
+    ) -> Tensor:
         packed = F.tensor_of(x, "x").ndim == 2 and valid_lens is not None
         if not (packed or x.ndim == 3) or x.shape[-1] != self.size:
-            raise ShapeError(f"this encoder layer takes x (B, N, {self.size}), got {x.shape}")
+            hint = f"; packed, (N, {self.size}), it takes valid_lens" if x.ndim == 2 else ""
+            raise ShapeError(f"this encoder layer takes x (B, N, {self.size}), got {x.shape}{hint}")
+        options = hiding(mask, valid_lens, is_causal)
 
         def attend(y: Tensor) -> Tensor:
-            return self.self_attn(y, y, y, mask=mask, valid_lens=valid_lens)
+            return self.self_attn(y, y, y, **options)
 
         x = self.sublayer[0](x, attend)
         return self.sublayer[1](x, self.feed_forward)
+
+
+def hiding(mask: Any, valid_lens: Any, is_causal: bool) -> dict[str, Any]:
+    """What a layer and its attention are told; of causality only where it is wanted, since a module
+    of the user's own may not know it."""
+    options = {"mask": mask, "valid_lens": valid_lens}
+    return options | {"is_causal": True} if is_causal else options
 
 
 class Encoder(Module):
@@ -114,7 +126,7 @@ class Encoder(Module):
         a list or NumPy array: the host has to know them. PyTorch's TransformerEncoder skips padding
         by itself, but in evaluation only.
 
-    Call: x (B, N, D), mask, valid_lens -> (B, N, D), and as EncoderLayer.
+    Call: x (B, N, D), mask, valid_lens, is_causal -> (B, N, D), and as EncoderLayer.
 
         >>> layer = nn.EncoderLayer(
         ...     32, nn.MultiHeadedAttention(4, 32), nn.PositionwiseFeedForward(32, 64))
@@ -129,17 +141,20 @@ class Encoder(Module):
         first = layer.sublayer[0]
         self.norm = LayerNorm(layer.size, eps=first.norm.eps) if first.order == "pre" else None
 
-    def forward(self, x: Tensor, mask: Any = None, valid_lens: Any = None) -> Tensor:
+    def forward(
+        self, x: Tensor, mask: Any = None, valid_lens: Any = None, is_causal: bool = False
+    ) -> Tensor:
         if self.skip_padding and mask is not None:
             raise MaskError("an encoder with skip_padding takes valid_lens (B,) and no mask")
+        options = hiding(mask, valid_lens, is_causal)
         if not self.skip_padding or valid_lens is None or F.tensor_of(x, "x").ndim != 3:
-            return self.run(x, mask, valid_lens)
-        packed = F.pack_padded_sequence(x, valid_lens)
-        return F.pad_packed_sequence(self.run(packed, None, valid_lens), valid_lens, x.shape[1])
+            return self.run(x, **options)
+        packed = self.run(F.pack_padded_sequence(x, valid_lens), **options)
+        return F.pad_packed_sequence(packed, valid_lens, x.shape[1])
 
-    def run(self, x: Tensor, mask: Any, valid_lens: Any) -> Tensor:
+    def run(self, x: Tensor, **options: Any) -> Tensor:
         for layer in self.layers:
-            x = layer(x, mask=mask, valid_lens=valid_lens)
+            x = layer(x, **options)
         return x if self.norm is None else self.norm(x)
 
 
