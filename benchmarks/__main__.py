@@ -5,7 +5,8 @@ turns. The ratio is PyTorch's median over tinyattn's: above 1, tinyattn takes le
 the least and the greatest ratio of one round. "plain" marks rows where PyTorch was faster with
 attention as separate products than with scaled_dot_product_attention.
 
-In training steps a quarter of each batch is padding, which tinyattn leaves out (skip_padding) and
+tinyattn runs with OPENBLAS_NUM_THREADS=1 and as many threads of its own as PyTorch has. In training
+steps a quarter of each batch is padding, which tinyattn leaves out (skip_padding) and
 PyTorch, which in training has no option for that, computes. In rows "with padding" both compute it,
 in rows "without padding" both leave it out, PyTorch with samples packed by hand.
 """

@@ -167,7 +167,8 @@ def measure_start(available: Sequence[str], settings: Settings) -> list[Row]:
         if "torch" in available:
             start(SIDES["torch"], "torch", *rows)
         with tempfile.TemporaryDirectory() as cache:
-            side = Side("tinyattn", environment={"NUMBA_CACHE_DIR": cache})
+            side = SIDES["tinyattn"]
+            side = replace(side, environment=side.environment | {"NUMBA_CACHE_DIR": cache})
             # Once only: at a second try the cache would not be empty any more.
             start(side, "tinyattn", cold, wait=0.0)
             start(side, "tinyattn", imports, warm)

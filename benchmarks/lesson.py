@@ -24,7 +24,7 @@ import numpy as np
 import tinyattn as ta
 from tinyattn import masks, ops
 
-from .processes import KEEP_MEMORY, SIDES
+from .processes import KEEP_MEMORY
 
 P, SEED = 0.1, 12345
 
@@ -74,12 +74,11 @@ def peak_memory(function: Callable[[], Any]) -> int:
         tracemalloc.stop()
 
 
-def in_the_environment_of_the_benchmarks() -> None:
-    """Start again with the variables of processes.py, which must be there before NumPy is."""
-    wanted = {**KEEP_MEMORY, **SIDES["tinyattn"].environment}
-    if any(name not in os.environ for name in wanted):
+def with_memory_kept() -> None:
+    """Start again with the variables of malloc, which must be there before the process is."""
+    if any(name not in os.environ for name in KEEP_MEMORY):
         command = [sys.executable, "-m", "benchmarks.lesson", *sys.argv[1:]]
-        os.execve(sys.executable, command, {**wanted, **os.environ})
+        os.execve(sys.executable, command, {**KEEP_MEMORY, **os.environ})
 
 
 def main() -> None:
@@ -89,7 +88,7 @@ def main() -> None:
     arguments = parser.parse_args()
     if arguments.length < 8 or arguments.repeats < 1:
         parser.error("--length must be at least 8 and --repeats at least 1")
-    in_the_environment_of_the_benchmarks()
+    with_memory_kept()
     rng = np.random.default_rng(0)
     shape = (2, 4, arguments.length, 64)
     q, k, v = (ta.tensor(rng.standard_normal(shape, np.float32), requires_grad=True) for _ in "qkv")

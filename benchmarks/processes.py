@@ -27,7 +27,8 @@ KEEP_MEMORY = {
 
 @dataclass(frozen=True)
 class Side:
-    """One way to compute a case: a library, its options, its environment."""
+    """One way to compute a case: a library, its options, its environment, where {threads} is the
+    number of them."""
 
     library: str
     options: dict[str, Any] = field(default_factory=dict)
@@ -37,7 +38,11 @@ class Side:
 SIDES = {
     "torch": Side("torch", {"attention": "fused"}),
     "torch plain": Side("torch", {"attention": "plain"}),
-    "tinyattn": Side("tinyattn"),
+    # Its own threads then take NumPy's matrix products too; see tinyattn/threads.py.
+    "tinyattn": Side(
+        "tinyattn",
+        environment={"OPENBLAS_NUM_THREADS": "1", "TINYATTN_NUM_THREADS": "{threads}"},
+    ),
     "limit": Side("numpy"),
     "torch.compile": Side("torch", {"attention": "fused", "compile": True}),
     "autograd": Side("autograd"),
@@ -80,7 +85,7 @@ def environment(side: Side, settings: Settings) -> dict[str, str]:
         **{f"{pool}_NUM_THREADS": threads for pool in pools},
         "NUM_CPU_THREADS": threads,  # tinygrad's
         **(KEEP_MEMORY if settings.keep_memory else {}),
-        **side.environment,
+        **{name: value.format(threads=threads) for name, value in side.environment.items()},
     }
 
 

@@ -56,8 +56,20 @@ def same_threads_afterwards() -> Iterator[None]:
     ta.set_num_threads(before)
 
 
+@pytest.fixture(params=["asleep", "awake"])
+def waiting(
+    request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, same_threads_afterwards: None
+) -> str:
+    """How threads wait for work."""
+    monkeypatch.setattr(threads, "_stay_awake", request.param == "awake")
+    ta.set_num_threads(2)
+    if request.param == "awake" and not threads.awake():
+        pytest.skip("without compiled loops, or sched_yield, threads do not wait awake")
+    return request.param
+
+
 @pytest.fixture
-def divided(monkeypatch: pytest.MonkeyPatch, same_threads_afterwards: None) -> list[str]:
+def divided(monkeypatch: pytest.MonkeyPatch, waiting: str) -> list[str]:
     """Work is divided however little it is: the names of what other threads were given."""
     functions: list[str] = []
 
@@ -67,6 +79,7 @@ def divided(monkeypatch: pytest.MonkeyPatch, same_threads_afterwards: None) -> l
             super().put(task)
 
     monkeypatch.setattr(threads, "WORTH_A_THREAD", 1)
+    monkeypatch.setattr(threads, "WORTH_A_THREAD_AWAKE", 1)
     monkeypatch.setattr(threads, "_tasks", Recorded())
     monkeypatch.setattr(threads, "_started", 0)  # those that were started do not know this queue
     return functions

@@ -12,6 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
+from common import signed
 from test_tiled_attention import CASES, compiled, inputs, run
 
 import tinyattn as ta
@@ -19,6 +20,7 @@ from tinyattn import functional as F
 from tinyattn import kernels, threads
 
 pytestmark = pytest.mark.usefixtures("same_threads_afterwards")
+each_way = pytest.mark.usefixtures("waiting")
 
 
 # No bit depends on them
@@ -77,11 +79,12 @@ def test_many_threads_of_the_caller_share_the_pool(divided):
 
 @compiled
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this system")
-def test_a_forked_child_starts_threads_of_its_own():
+@pytest.mark.parametrize("blas", ["1", "2"])
+def test_a_forked_child_starts_threads_of_its_own(blas):
     code = """
 import os, signal, threading, tinyattn as ta
 from tinyattn import functional as F, threads
-threads.WORTH_A_THREAD = 1
+threads.WORTH_A_THREAD = threads.WORTH_A_THREAD_AWAKE = 1
 ta.set_num_threads(2)
 q = ta.randn(2, 4, 20, 16)
 F.scaled_dot_product_attention(q, q, q)
@@ -93,13 +96,59 @@ if pid == 0:
     os._exit(threading.active_count())
 print(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
 """
-    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
+    environment = {**os.environ, "OPENBLAS_NUM_THREADS": blas}
+    out = subprocess.run(
+        [sys.executable, "-c", code], env=environment, capture_output=True, text=True, timeout=120
+    )
     assert (out.stdout.strip(), out.stderr) == ("2", "")
+
+
+# Matrix products
+
+
+@compiled
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize(
+    ("n", "k", "m"), [(301, 100, 97), (97, 100, 301), (1000, 300, 1), (3, 900, 101)]
+)
+def test_products_are_divided_while_threads_wait_awake(n, k, m, dtype, divided, waiting):
+    """By rows or by columns, whatever the layouts, among as many threads as there are."""
+    rng = np.random.default_rng(4)
+    x, y = signed(rng, n, k).astype(dtype), signed(rng, k, m).astype(dtype)
+    exact, sizes = x.astype(np.float64) @ y, np.abs(x) @ np.abs(y)
+    for number in (1, 2, 4):
+        ta.set_num_threads(number)
+        for left, right in ((x, y), (x.T.copy().T, y), (x, y.T.copy().T), (x[::-1][::-1], y)):
+            divided.clear()
+            out = kernels.matrix_product(left, right)
+            assert (out.dtype, out.shape, out.flags.c_contiguous) == (dtype, (n, m), True)
+            assert (np.abs(out - exact) <= 20 * np.finfo(dtype).eps * sizes).all()
+            others = min(number, max(n, m)) - 1 if waiting == "awake" else 0
+            assert divided == ["multiply_rows" if n >= m else "multiply_columns"] * others
+
+
+@compiled
+def test_what_is_no_product_of_two_large_float_matrices_is_left_to_numpy(divided):
+    rng = np.random.default_rng(5)
+    x = signed(rng, 80, 80)
+    for left, right in (
+        (x[:40, :40], x[:40, :40]),  # small
+        (x.astype(np.int64), x.astype(np.int64)),
+        (x, x.astype(np.float32)),
+        (np.stack([x, x]), np.stack([x, x])),
+        (x, x[0]),
+        (np.zeros((800, 0)), np.zeros((0, 800))),
+    ):
+        found = kernels.matrix_product(left, right)
+        assert found.dtype == (left @ right).dtype
+        assert (found == left @ right).all()
+    assert divided == []
 
 
 # How work is divided
 
 
+@each_way
 def test_parts_cover_everything_once_whatever_the_number_of_threads():
     for number in (1, 2, 3, 5):
         ta.set_num_threads(number)
@@ -111,15 +160,18 @@ def test_parts_cover_everything_once_whatever_the_number_of_threads():
                 assert sorted(seen) == list(range(count))
 
 
-def test_a_part_is_worth_a_thread_or_there_is_none():
+def test_a_part_is_worth_a_thread_or_there_is_none(waiting):
     ta.set_num_threads(5)
+    awake = waiting == "awake"
+    worth = threads.WORTH_A_THREAD_AWAKE if awake else threads.WORTH_A_THREAD
     for parts in (0.5, 1, 1.9, 2, 3.5, 5, 100):
         seen = []
-        nanoseconds = parts * threads.WORTH_A_THREAD
+        nanoseconds = parts * worth
         threads.in_parts(50, nanoseconds, lambda a, b, seen=seen: seen.append((a, b)))
         assert len(seen) == min(5, max(1, int(parts)))
 
 
+@each_way
 def test_an_error_in_a_part_reaches_the_caller():
     ta.set_num_threads(2)
 
@@ -131,6 +183,7 @@ def test_an_error_in_a_part_reaches_the_caller():
         threads.in_parts(2, 1e9, fail)
 
 
+@each_way
 def test_an_error_of_the_caller_waits_for_the_other_parts():
     """They write to its arrays."""
     ta.set_num_threads(2)
@@ -147,6 +200,7 @@ def test_an_error_of_the_caller_waits_for_the_other_parts():
     assert finished == [2]
 
 
+@each_way
 def test_threads_are_started_once_and_hold_no_arrays():
     ta.set_num_threads(3)
     array = np.zeros(10)
@@ -167,6 +221,24 @@ def test_threads_are_started_once_and_hold_no_arrays():
     assert threading.active_count() == before
 
 
+def test_threads_that_wait_awake_fall_asleep(waiting):
+    """Else they would keep a core busy for as long as the process lives."""
+    threads.in_parts(2, 1e9, lambda first, last: None)
+    time.sleep(0.1)  # LOOKS take two milliseconds, or a few times that on a busy machine
+    before = time.process_time()
+    time.sleep(0.3)
+    assert time.process_time() - before < 0.1
+
+
+def test_more_threads_than_tasks_wait_on(waiting):
+    for number in (6, 2, 4):
+        ta.set_num_threads(number)
+        for count in (2, 3, 7) * 20:
+            seen = []
+            threads.in_parts(count, 1e9, lambda a, b, seen=seen: seen.extend(range(a, b)))
+            assert sorted(seen) == list(range(count))
+
+
 # Their number
 
 
@@ -178,9 +250,8 @@ def test_a_number_of_threads_is_an_integer_of_at_least_one_and_no_absurd_one(num
     assert ta.get_num_threads() == before
 
 
-def number_with(**settings):
-    """What a fresh process prints as its number of threads, and its last line of errors."""
-    code = "import tinyattn as ta; print(ta.get_num_threads())"
+def number_with(code="import tinyattn as ta; print(ta.get_num_threads())", **settings):
+    """What a fresh process prints, its number of threads, and its last line of errors."""
     plain = {k: v for k, v in os.environ.items() if not k.endswith("_NUM_THREADS")}
     out = subprocess.run(
         [sys.executable, "-c", code], env={**plain, **settings}, capture_output=True, text=True
@@ -207,3 +278,28 @@ def test_the_default_number_is_that_of_the_environment():
 def test_a_bad_number_in_our_own_variable_is_refused(value):
     text = f"ValueError: TINYATTN_NUM_THREADS must be an integer from 1 to 1024, got {value!r}"
     assert number_with(TINYATTN_NUM_THREADS=value) == ("", text)
+
+
+@compiled
+@pytest.mark.parametrize(
+    ("settings", "expected"),
+    [
+        ({"OPENBLAS_NUM_THREADS": "1"}, "True False"),
+        ({"OMP_NUM_THREADS": "1"}, "True False"),
+        ({"OPENBLAS_NUM_THREADS": "2", "OMP_NUM_THREADS": "1"}, "False False"),
+        ({"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "2"}, "True False"),
+        ({"OPENBLAS_NUM_THREADS": "1", "TINYATTN_JIT": "0"}, "False False"),
+        ({"OPENBLAS_NUM_THREADS": "1", "NUMBA_DISABLE_JIT": "1"}, "False False"),
+        ({}, "False False"),
+    ],
+)
+def test_threads_wait_awake_where_blas_has_one_and_they_are_several(settings, expected):
+    code = """
+import tinyattn as ta
+from tinyattn import threads
+ta.set_num_threads(2)
+several = threads.awake()
+ta.set_num_threads(1)
+print(several, threads.awake())
+"""
+    assert number_with(code, **settings) == (expected, "")

@@ -108,12 +108,3 @@ def to_device(array: Array, device: str) -> Array:
 def scatter_add(target: Array, index: Any, values: Array) -> None:
     """target[index] += values, where an index that occurs twice adds twice. In place."""
     namespace(target).add.at(target, index, values)
-
-
-def matrix_product(x: Array, y: Array) -> Array:
-    """x @ y. NumPy has no fast float16 product, so that one is computed in float32."""
-    if x.dtype is FLOAT16 and type(x) is np.ndarray:
-        return (x.astype(np.float32) @ y.astype(np.float32)).astype(np.float16)
-    if capture is not None and type(x) is not np.ndarray:
-        return capture.matmul(x, y)
-    return x @ y

@@ -329,8 +329,8 @@ def pack_padded_sequence(x: Tensor, valid_lens: Any) -> Tensor:
 def pad_packed_sequence(x: Tensor, valid_lens: Any, length: int | None = None) -> Tensor:
     """Undo `pack_padded_sequence`: x (N, ...) -> (B, length, ...), zeros behind each sample's end.
 
-    length: the longest of valid_lens by default. Differs from PyTorch, whose packed object knows its
-    lengths and which calls this one `total_length`.
+    length: the longest of valid_lens by default. Differs from PyTorch, whose packed object knows
+    its lengths and which calls this one `total_length`.
 
         >>> F.pad_packed_sequence(ta.tensor([1, 2, 3]), valid_lens=[2, 1])
         tensor([[1, 2],

@@ -1,23 +1,29 @@
-"""How many threads one computation runs on.
+"""How many threads one computation runs on, and how it is divided among them.
 
 Attention, dropout, relu, LayerNorm, biases and Adam, where they are enough work to be worth it, are
 divided among threads: TINYATTN_NUM_THREADS of them, else OPENBLAS_NUM_THREADS or OMP_NUM_THREADS,
 else as many as there are cores this process may use. In these nothing is summed across threads, so
 their results do not depend on the number, to the last bit.
 
-Matrix products are NumPy's, and have the threads of its BLAS.
+Matrix products are NumPy's, and have the threads of its BLAS. These stay awake for some 20 ms after
+a product, and ours would fight with them for the cores; so ours sleep, and are woken for large
+parts only. With OPENBLAS_NUM_THREADS=1 there is nobody to fight with: then ours stay awake as well,
+for `LOOKS`, are there in a tenth of the time, and divide matrix products too.
 
-The threads are Python's own, which sleep while there is nothing to do. They survive `fork` (a child
-starts its own) and many threads of the caller, where OpenMP's end in a hang or an abort.
+The threads are Python's own. They survive `fork` (a child starts its own) and many threads of the
+caller, where OpenMP's end in a hang or an abort.
 """
 
 from __future__ import annotations
 
+import itertools
 import os
 import threading
 from collections.abc import Callable
 from queue import SimpleQueue
 from typing import Any
+
+import numpy as np
 
 from .checks import is_integer
 
@@ -25,6 +31,8 @@ MOST = 1024  # more cores than machines have; a computation with enough work wou
 # Nanoseconds a part must take. Handing it to a sleeping thread and waiting for that takes 50,000 to
 # 150,000, and more while the threads of BLAS, which stay awake after a product, hold the cores.
 WORTH_A_THREAD = 300_000
+WORTH_A_THREAD_AWAKE = 12_000  # handing over takes 10,000, half of which the other part takes too
+LOOKS = 4000  # at what may change, of half a microsecond each, before a thread goes to sleep
 
 
 def default_threads() -> int:
@@ -45,11 +53,22 @@ def default_threads() -> int:
         return os.cpu_count() or 1
 
 
+def has_lone_blas() -> bool:
+    """Whether the environment leaves NumPy's BLAS one thread, where threads can wait awake."""
+    number = os.environ.get("OPENBLAS_NUM_THREADS") or os.environ.get("OMP_NUM_THREADS")
+    return number == "1" and os.name == "posix"
+
+
 _number = default_threads()
 # Threads that were started stay, asleep, when the number becomes smaller.
 _tasks: SimpleQueue[Any] = SimpleQueue()
 _started = 0
 _starting = threading.Lock()
+# What threads look at while they wait awake: how many tasks were handed out.
+_handed_out = np.zeros(1, np.int64)
+_numbers = itertools.count(1)
+_stay_awake = has_lone_blas()
+_waiting: Any = None
 
 
 def get_num_threads() -> int:
@@ -63,8 +82,9 @@ def set_num_threads(number: int) -> None:
     More than there are cores are allowed, and slower. Before the program starts,
     TINYATTN_NUM_THREADS says the same.
 
-    NumPy's matrix products are not concerned: their number is fixed when NumPy is imported, by
-    OPENBLAS_NUM_THREADS. Differs from PyTorch, where one number covers both.
+    NumPy's matrix products are concerned only with OPENBLAS_NUM_THREADS=1, and may then differ with
+    the number in the last digit; their own threads are fixed when NumPy is imported. Differs from
+    PyTorch, where one number covers both.
 
         >>> ta.set_num_threads(1)
         >>> ta.get_num_threads()
@@ -100,7 +120,7 @@ def start(number: int) -> None:
 def serve(tasks: SimpleQueue[Any]) -> None:
     """What a thread does for as long as the process lives."""
     while True:
-        function, arguments, first, last, done = tasks.get()
+        function, arguments, first, last, part, done, finished = tasks.get()
         try:
             function(*arguments, first, last)
         except BaseException as error:  # which belongs to the caller
@@ -108,6 +128,28 @@ def serve(tasks: SimpleQueue[Any]) -> None:
         else:
             done.put(None)
         del function, arguments, done  # arrays are not held until the next task comes
+        if awake():
+            seen = _handed_out[0]
+            looks = LOOKS if tasks.empty() else 0
+            found = _waiting.finish_and_wait(finished, part, _handed_out, 0, seen, looks)
+            while found and tasks.empty():  # another thread was faster
+                seen = _handed_out[0]
+                found = tasks.empty() and _waiting.changes(_handed_out, 0, seen, LOOKS)
+        else:
+            finished[part] = 1
+
+
+def awake() -> bool:
+    """Whether threads wait awake, so that small parts pay, and matrix products are divided too."""
+    global _waiting, _stay_awake
+    if _number == 1 or not _stay_awake:
+        return False
+    if _waiting is None:
+        from .kernels import jitted  # which needs this file
+
+        _waiting = getattr(jitted(), "waiting", None)
+        _stay_awake = _waiting is not None
+    return _stay_awake
 
 
 def in_parts(
@@ -117,19 +159,26 @@ def in_parts(
 
     nanoseconds: about how long one thread takes for all of it.
     """
-    if _number == 1 or count < 2 or nanoseconds < 2 * WORTH_A_THREAD:
+    wide_awake = awake()
+    worth = WORTH_A_THREAD_AWAKE if wide_awake else WORTH_A_THREAD
+    parts = min(_number, count, int(nanoseconds / worth))
+    if parts < 2:
         function(*arguments, 0, count)
         return
-    parts = min(_number, count, int(nanoseconds / WORTH_A_THREAD))
     if _started < parts - 1:
         start(parts - 1)
     done: SimpleQueue[BaseException | None] = SimpleQueue()
     ends = [count * part // parts for part in range(parts + 1)]
+    finished = np.zeros(parts, np.int64)
     for part in range(1, parts):
-        _tasks.put((function, arguments, ends[part], ends[part + 1], done))
+        _tasks.put((function, arguments, ends[part], ends[part + 1], part, done, finished))
+    _handed_out[0] = next(_numbers)
     try:
         function(*arguments, 0, ends[1])
     finally:  # the others write to the caller's arrays
+        if wide_awake:
+            for part in range(1, parts):
+                _waiting.changes(finished, part, 0, LOOKS)
         errors = [done.get() for _ in range(1, parts)]
     for error in errors:
         if error is not None:

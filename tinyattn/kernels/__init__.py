@@ -17,6 +17,7 @@ import numpy as np
 
 from ..backend import device_of
 from . import reference
+from .matmul import matrix_product as matrix_product
 from .sums import in_order as in_order
 from .sums import reduce_sum as reduce_sum
 from .sums import sum_to as sum_to

@@ -15,7 +15,8 @@ from typing import Any
 
 import numpy as np
 
-from ..backend import Array, device_of, matrix_product, namespace, scatter_add, to_device
+from ..backend import Array, device_of, namespace, scatter_add, to_device
+from .matmul import matrix_product
 from .packing import pack, unpack
 from .sums import in_order, wide
 

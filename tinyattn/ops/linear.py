@@ -6,10 +6,10 @@ import math
 from typing import Any
 
 from .. import kernels
-from ..backend import Array, matrix_product
+from ..backend import Array
 from ..errors import DtypeError, ShapeError
 from ..graph import TensorBase
-from ..kernels import in_order
+from ..kernels import in_order, matrix_product
 from ..op import op
 from .reduction import sum_to
 from .shape import expand, permute, reshape

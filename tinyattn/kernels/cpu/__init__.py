@@ -9,6 +9,7 @@ unsafe either under threads or after a fork, depending on the layer it finds. Th
 fast-math flags that let the compiler assume there are no NaN or inf. Sums are kept in float64.
 """
 
+from . import compiler
 from .activation import erf as erf
 from .activation import relu as relu
 from .activation import relu_backward as relu_backward
@@ -29,3 +30,6 @@ from .softmax import softmax_backward as softmax_backward
 from .sums import add_bias as add_bias
 from .sums import scatter_rows as scatter_rows
 from .sums import sum_rows as sum_rows
+
+if compiler.COMPILED:
+    from . import waiting as waiting

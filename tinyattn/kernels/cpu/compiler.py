@@ -9,6 +9,7 @@ import numba
 import numpy as np
 from numba.core.registry import CPUDispatcher
 
+COMPILED = not numba.config.DISABLE_JIT  # with which kernels run as Python
 CONTRACT = frozenset({"contract"})  # a * b + c in one instruction
 # Reordering sums lets them use vector instructions; nothing else is relaxed.
 FAST_SUMS = {"reassoc", "contract", "nsz"}

@@ -7,8 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from ...backend import Array, matrix_product, namespace
+from ...backend import Array, namespace
 from .. import reference
+from ..matmul import matrix_product
 from .launch import SCALARS, by_elements, dropping, function, hidden, in_c_order, real
 
 # From compute capability 7.5 on a block may ask for 64 KiB of shared memory, and has 48 KiB without
