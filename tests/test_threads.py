@@ -221,6 +221,35 @@ def test_threads_are_started_once_and_hold_no_arrays():
     assert threading.active_count() == before
 
 
+@pytest.mark.parametrize("waiting", ["awake"], indirect=True)
+def test_what_another_thread_has_done_is_seen_at_once(waiting, monkeypatch):
+    """And not when waiting awake is given up."""
+    monkeypatch.setattr(threads, "LOOKS", 10**6)  # half a second
+    loops, seen = threads._waiting, []
+
+    class Watched:
+        finish_and_wait = staticmethod(loops.finish_and_wait)
+
+        @staticmethod
+        def changes(board, *arguments):
+            found = loops.changes(board, *arguments)
+            if board is not threads._handed_out:
+                seen.append(found)
+            return found
+
+    monkeypatch.setattr(threads, "_waiting", Watched)
+    for _ in range(20):
+        threads.in_parts(2, 1e9, lambda first, last: None)
+    assert seen == [True] * 20
+
+
+@pytest.mark.parametrize("waiting", ["awake"], indirect=True)
+def test_threads_wait_awake_for_milliseconds(waiting):
+    start = time.perf_counter()
+    assert not threads._waiting.changes(np.zeros(1, np.int64), 0, 0, threads.LOOKS)
+    assert time.perf_counter() - start > 2e-4
+
+
 def test_threads_that_wait_awake_fall_asleep(waiting):
     """Else they would keep a core busy for as long as the process lives."""
     threads.in_parts(2, 1e9, lambda first, last: None)

@@ -135,8 +135,6 @@ def serve(tasks: SimpleQueue[Any]) -> None:
             while found and tasks.empty():  # another thread was faster
                 seen = _handed_out[0]
                 found = tasks.empty() and _waiting.changes(_handed_out, 0, seen, LOOKS)
-        else:
-            finished[part] = 1
 
 
 def awake() -> bool:

@@ -84,7 +84,7 @@ def attention_backward_heads(
     weights = np.empty((tall, wide), np.float32)
     dscores = np.empty((tall, wide), np.float32)
     kept, parts = np.empty(wide, np.float32), np.empty(LANES)
-    means = np.zeros(most_queries, np.float32)
+    means = np.empty(most_queries, np.float32)
     room = np.empty(most_queries, np.int64)
     for head in range(first_head, last_head):
         b, h, start, queries, key_start, keys = place_of(head, heads, starts)
