@@ -20,7 +20,7 @@ def pack(x: Any, lengths: np.ndarray) -> Any:
     if hasattr(xp, "pack"):  # x is a Tensor, and this the op that records itself
         return xp.pack(x, lengths=lengths)
     batch, length, *rest = x.shape
-    return x.reshape(batch * length, *rest).take(rows_kept(lengths, length, x), axis=0)
+    return x.reshape(batch * length, *rest)[rows_kept(lengths, length, x)]
 
 
 def unpack(x: Any, lengths: np.ndarray, length: int) -> Any:
