@@ -7,6 +7,7 @@ import subprocess
 import sys
 import threading
 import time
+import warnings
 import weakref
 from concurrent.futures import ThreadPoolExecutor
 
@@ -125,6 +126,18 @@ def test_products_are_divided_while_threads_wait_awake(n, k, m, dtype, divided, 
             assert (np.abs(out - exact) <= 20 * np.finfo(dtype).eps * sizes).all()
             others = min(number, max(n, m)) - 1 if waiting == "awake" else 0
             assert divided == ["multiply_rows" if n >= m else "multiply_columns"] * others
+
+
+@compiled
+@pytest.mark.parametrize("waiting", ["awake"], indirect=True)
+def test_divided_products_of_inf_warn_in_no_thread(divided):
+    x, y = np.full((300, 60), np.inf), np.zeros((60, 200))
+    with warnings.catch_warnings(), np.errstate(all="ignore"):
+        warnings.simplefilter("error")
+        for left, right, function in ((x, y, "multiply_rows"), (y.T, x.T, "multiply_columns")):
+            divided.clear()
+            assert np.isnan(kernels.matrix_product(left, right)).all()
+            assert divided == [function]
 
 
 @compiled

@@ -33,9 +33,14 @@ def divided_product(x: np.ndarray, y: np.ndarray) -> np.ndarray:
     return out
 
 
+# What the caller set with np.errstate does not reach other threads: nobody is warned of an inf.
+
+
+@np.errstate(all="ignore")
 def multiply_rows(x: np.ndarray, y: np.ndarray, out: np.ndarray, first: int, last: int) -> None:
     np.matmul(x[first:last], y, out=out[first:last])
 
 
+@np.errstate(all="ignore")
 def multiply_columns(x: np.ndarray, y: np.ndarray, out: np.ndarray, first: int, last: int) -> None:
     np.matmul(x, y[:, first:last], out=out[:, first:last])
