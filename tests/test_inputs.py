@@ -528,7 +528,7 @@ PACKED: list[Bad] = [
         "packed rows in another attention",
         lambda w: nn.DotProductAttention()(*[ones(3, 4)] * 3, valid_lens=[3]),
         ShapeError,
-        r"queries are \(B, N, D\), got shape \(3, 4\)",
+        r"queries are \(B, N, D\), got shape \(3, 4\); packed .* are for MultiHeadAttention",
     ),
     (
         "packed rows in an encoder, without lengths",
@@ -543,10 +543,16 @@ PACKED: list[Bad] = [
         r"3 rows .*\(2,\) with sum 2",
     ),
     (
+        "another width where padding is skipped",
+        lambda w: w.encoder(ones(2, 3, 5), valid_lens=[1, 2]),
+        ShapeError,
+        r"takes x \(B, N, 4\), got \(2, 3, 5\)",
+    ),
+    (
         "a mask where padding is skipped",
         lambda w: w.encoder(ones(2, 3, 4), mask=np.ones((2, 3), bool), valid_lens=[1, 2]),
         MaskError,
-        r"skip_padding takes valid_lens \(B,\) and no mask",
+        r"skip_padding takes valid_lens \(B,\) and no mask; lengths are passed as valid_lens=",
     ),
     (
         "a length per query where padding is skipped",

@@ -24,6 +24,8 @@ from ..tensor import Tensor
 from .layers import Dropout, Linear
 from .module import Module
 
+ONLY_MULTI_HEAD = "; packed samples, (N, D), are for MultiHeadAttention"
+
 
 class Attention(Module):
     """What all attention modules share: the memory of their last weights."""
@@ -53,13 +55,14 @@ class Attention(Module):
         return self.attention_weights
 
 
-def check_qkv(queries: Any, keys: Any, values: Any) -> None:
-    """Three Tensors (B, N, D) that agree in samples, keys, dtype and device."""
+def check_qkv(queries: Any, keys: Any, values: Any, packed: str = ONLY_MULTI_HEAD) -> None:
+    """Three Tensors (B, N, D) that agree in samples, keys, dtype and device; `packed` is what else
+    to say of rows (N, D)."""
     named = {"queries": queries, "keys": keys, "values": values}
     for name, x in named.items():
         F.tensor_of(x, name)
         if x.ndim != 3:
-            hint = "; packed, (N, D), they take valid_lens" if x.ndim == 2 else ""
+            hint = packed if x.ndim == 2 else ""
             raise ShapeError(f"{name} are (B, N, D), got shape {x.shape}{hint}")
     if not queries.shape[0] == keys.shape[0] == values.shape[0] or keys.shape[1] != values.shape[1]:
         raise ShapeError(
@@ -235,7 +238,7 @@ class MultiHeadAttention(Attention):
     ) -> Tensor:
         if isinstance(queries, Tensor) and queries.ndim == 2 and valid_lens is not None:
             return self.forward_packed(queries, keys, values, valid_lens, mask, is_causal)
-        check_qkv(queries, keys, values)
+        check_qkv(queries, keys, values, "; packed, (N, D), they take valid_lens")
         shape = (len(queries), self.num_heads, queries.shape[1], keys.shape[1])  # (B, H, Q, K)
         limits, seen = masks.canonical(shape, valid_lens, mask, is_causal, queries.device)
         keys, values = F.without_hidden(shape, (limits, seen), keys, values)
@@ -314,9 +317,10 @@ class MultiHeadAttention(Attention):
 class MultiHeadedAttention(MultiHeadAttention):
     """The Annotated Transformer's multi-head attention: one width everywhere, biases, dropout 0.1.
 
-    Call: query, key, value (B, N, embedding_dim), mask -> (B, N, embedding_dim). A mask of two
-    dimensions is (B, K). (In the original, a (B, K) mask runs only where B equals the number of
-    heads, and then hides heads instead of samples.)
+    Call: query, key, value (B, N, embedding_dim), mask, valid_lens, is_causal ->
+    (B, N, embedding_dim), or packed, as MultiHeadAttention. A mask of two dimensions is (B, K).
+    (In the original, a (B, K) mask runs only where B equals the number of heads, and then hides
+    heads instead of samples.)
 
     The projections are four Linear layers of their own, not clones of one with equal weights.
     """

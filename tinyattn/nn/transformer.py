@@ -69,7 +69,8 @@ class EncoderLayer(Module):
     """Self-attention, then a feed-forward network, each in a SublayerConnection.
 
     size: the width D. self_attn: a module called as (x, x, x, mask=, valid_lens=), such as
-    MultiHeadedAttention. feed_forward: a module of one Tensor.
+    MultiHeadedAttention; in an encoder with skip_padding x is packed. feed_forward: a module of one
+    Tensor.
 
     Call: x (B, N, D), mask, valid_lens, is_causal -> (B, N, D); or packed, x (N, D), valid_lens,
     is_causal -> (N, D), see `functional.pack_padded_sequence`. is_causal=True, each position sees
@@ -96,10 +97,7 @@ class EncoderLayer(Module):
     def forward(
         self, x: Tensor, mask: Any = None, valid_lens: Any = None, is_causal: bool = False
     ) -> Tensor:
-        packed = F.tensor_of(x, "x").ndim == 2 and valid_lens is not None
-        if not (packed or x.ndim == 3) or x.shape[-1] != self.size:
-            hint = f"; packed, (N, {self.size}), it takes valid_lens" if x.ndim == 2 else ""
-            raise ShapeError(f"this encoder layer takes x (B, N, {self.size}), got {x.shape}{hint}")
+        check_x(x, self.size, valid_lens)
         options = hiding(mask, valid_lens, is_causal)
 
         def attend(y: Tensor) -> Tensor:
@@ -107,6 +105,13 @@ class EncoderLayer(Module):
 
         x = self.sublayer[0](x, attend)
         return self.sublayer[1](x, self.feed_forward)
+
+
+def check_x(x: Tensor, size: int, valid_lens: Any) -> None:
+    packed = F.tensor_of(x, "x").ndim == 2 and valid_lens is not None
+    if not (packed or x.ndim == 3) or x.shape[-1] != size:
+        hint = f"; packed, (N, {size}), it takes valid_lens" if x.ndim == 2 else ""
+        raise ShapeError(f"this encoder layer takes x (B, N, {size}), got {x.shape}{hint}")
 
 
 def hiding(mask: Any, valid_lens: Any, is_causal: bool) -> dict[str, Any]:
@@ -145,10 +150,14 @@ class Encoder(Module):
         self, x: Tensor, mask: Any = None, valid_lens: Any = None, is_causal: bool = False
     ) -> Tensor:
         if self.skip_padding and mask is not None:
-            raise MaskError("an encoder with skip_padding takes valid_lens (B,) and no mask")
+            raise MaskError(
+                "an encoder with skip_padding takes valid_lens (B,) and no mask; lengths are "
+                "passed as valid_lens=..."
+            )
         options = hiding(mask, valid_lens, is_causal)
         if not self.skip_padding or valid_lens is None or F.tensor_of(x, "x").ndim != 3:
             return self.run(x, **options)
+        check_x(x, self.layers[0].size, valid_lens)  # before it is packed, as the caller knows it
         packed = self.run(F.pack_padded_sequence(x, valid_lens), **options)
         return F.pad_packed_sequence(packed, valid_lens, x.shape[1])
 
