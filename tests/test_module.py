@@ -232,7 +232,7 @@ def test_list_filled_with_modules_later_is_not_ignored_either():
 
 def test_plain_lists_and_values_are_ordinary_attributes():
     net = nn.Module()
-    net.sizes, net.name, net.last = [1, 2], "x", None
+    net.sizes, net.name, net.last, net.known = [1, 2], "x", None, ta.ones(2)
     assert (net.sizes, net.name, net.last) == ([1, 2], "x", None)
     assert net.state_dict() == {}
 
@@ -257,7 +257,7 @@ def test_assignment_replaces_what_had_the_name():
     assert net.state_dict()["scale"].shape == (2,)
     del net.second
     assert not hasattr(net, "second")
-    with pytest.raises(AttributeError, match="Net has no attribute 'second'"):
+    with pytest.raises(AttributeError, match="'Net' object has no attribute 'second'"):
         _ = net.second
 
 
@@ -279,6 +279,29 @@ def test_buffers_are_saved_moved_and_not_learned():
     assert_all_zero(net.state_dict()["P"].numpy())
     with pytest.raises(TypeError, match="Tensor"):
         net.register_buffer("x", np.ones(2))
+
+
+def test_name_of_a_buffer_that_is_gone_is_free():
+    for forget in (lambda net: delattr(net, "P"), lambda net: setattr(net, "P", None)):
+        net = nn.PositionalEncoding(4, max_len=6)
+        forget(net)
+        net.P = ta.zeros(2)
+        assert net.state_dict() == {}
+        net.register_buffer("P", ta.ones(2))
+        assert list(net.state_dict()) == ["P"]
+
+
+def test_attribute_of_the_instance_comes_before_that_of_the_class():
+    class Optional(nn.Module):
+        norm = None
+
+        def __init__(self):
+            super().__init__()
+            self.norm = nn.LayerNorm(2)
+
+    net = Optional()
+    assert isinstance(net.norm, nn.LayerNorm)
+    assert list(net.state_dict()) == ["norm.weight", "norm.bias"]
 
 
 def test_parameter_shared_by_two_modules_is_counted_once():

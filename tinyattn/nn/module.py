@@ -50,17 +50,27 @@ class Module:
     """
 
     training: bool
+    _buffer_names: set[str]
 
     def __init__(self) -> None:
         # Past our own __setattr__, which needs them.
-        object.__setattr__(self, "_parameters", {})
-        object.__setattr__(self, "_buffers", {})
-        object.__setattr__(self, "_modules", {})
+        object.__setattr__(self, "_buffer_names", set())
         object.__setattr__(self, "training", True)
 
-    _parameters: dict[str, Parameter | None]
-    _buffers: dict[str, Tensor]
-    _modules: dict[str, Module]
+    # Everything is an attribute like any other, which Python finds fastest; the three kinds are
+    # told apart when somebody asks for them.
+
+    @property
+    def _parameters(self) -> dict[str, Parameter]:
+        return {name: x for name, x in self.__dict__.items() if isinstance(x, Parameter)}
+
+    @property
+    def _buffers(self) -> dict[str, Tensor]:
+        return {name: x for name, x in self.__dict__.items() if name in self._buffer_names}
+
+    @property
+    def _modules(self) -> dict[str, Module]:
+        return {name: x for name, x in self.__dict__.items() if isinstance(x, Module)}
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         raise TypeError(f"{type(self).__name__} defines no forward()")
@@ -68,58 +78,29 @@ class Module:
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         return self.forward(*args, **kwargs)
 
-    # Attributes
-
     def __setattr__(self, name: str, value: Any) -> None:
-        if "_modules" not in self.__dict__:
+        if "training" not in self.__dict__:
             raise TypeError(f"call super().__init__() before setting {name!r}")
         check_container(name, value)
-        if name in self._parameters and isinstance(value, Tensor) and type(value) is Tensor:
+        if isinstance(self.__dict__.get(name), Parameter) and type(value) is Tensor:
             raise TypeError(
                 f"{name!r} is a Parameter and cannot become a plain Tensor, which nobody would "
                 "train: assign nn.Parameter(...), or its .data"
             )
-        tables = (self._parameters, self._buffers, self._modules)
-        if isinstance(value, Parameter):
-            target: dict[str, Any] = self._parameters
-        elif isinstance(value, Module):
-            target = self._modules
-        elif name in self._buffers and isinstance(value, Tensor):
-            target = self._buffers
-        elif name in self._parameters and value is None:
-            target = self._parameters
-        else:
-            target = self.__dict__
-        for table in (*tables, self.__dict__):
-            if table is not target:
-                table.pop(name, None)
-        target[name] = value
-
-    def __getattr__(self, name: str) -> Any:
-        for table in ("_parameters", "_buffers", "_modules"):
-            entries = self.__dict__.get(table, {})
-            if name in entries:
-                return entries[name]
-        if isinstance(getattr(type(self), name, None), property):
-            # Python comes here when a property raises AttributeError: let its own message through.
-            return object.__getattribute__(self, name)
-        raise AttributeError(f"{type(self).__name__} has no attribute {name!r}")
+        if type(value) is not Tensor:
+            self._buffer_names.discard(name)
+        object.__setattr__(self, name, value)
 
     def __delattr__(self, name: str) -> None:
-        for table in (self._parameters, self._buffers, self._modules):
-            if name in table:
-                del table[name]
-                return
         object.__delattr__(self, name)
-
-    def __dir__(self) -> list[str]:
-        return [*super().__dir__(), *self._parameters, *self._buffers, *self._modules]
+        self._buffer_names.discard(name)
 
     def register_buffer(self, name: str, value: Tensor) -> None:
         """A tensor that belongs to the module (moved and saved with it) but is not learned."""
         if not isinstance(value, Tensor):
             raise TypeError(f"a buffer is a Tensor, got {type(value).__name__}")
-        self._buffers[name] = value
+        setattr(self, name, value)
+        self._buffer_names.add(name)
 
     # What is in it
 
@@ -151,7 +132,7 @@ class Module:
         seen: set[int] = set()
         for prefix, module in self.named_modules():
             for key, parameter in module._parameters.items():
-                if parameter is not None and id(parameter) not in seen:
+                if id(parameter) not in seen:
                     seen.add(id(parameter))
                     yield (f"{prefix}.{key}" if prefix else key), parameter
 
@@ -214,13 +195,12 @@ class Module:
 
     def state_dict(self) -> dict[str, Tensor]:
         """Copies of all parameters and buffers, by dotted name."""
-        state: dict[str, Tensor] = {}
+        return {name: tensor.detach().clone() for name, tensor in self._named_state()}
+
+    def _named_state(self) -> Iterator[tuple[str, Tensor]]:
         for prefix, module in self.named_modules():
-            for table in (module._parameters, module._buffers):
-                for key, tensor in table.items():
-                    if tensor is not None:
-                        state[f"{prefix}.{key}" if prefix else key] = tensor.detach().clone()
-        return state
+            for key, tensor in (module._parameters | module._buffers).items():
+                yield (f"{prefix}.{key}" if prefix else key), tensor
 
     def load_state_dict(self, state: dict[str, Any], strict: bool = True) -> None:
         """Take over values by name: all of them, or none if anything does not fit.
@@ -233,12 +213,7 @@ class Module:
                 f"load_state_dict takes a dict of tensors, got {type(state).__name__}: read a file "
                 "with ta.load first"
             )
-        own: dict[str, Tensor] = {}
-        for prefix, module in self.named_modules():
-            for table in (module._parameters, module._buffers):
-                for key, tensor in table.items():
-                    if tensor is not None:
-                        own[f"{prefix}.{key}" if prefix else key] = tensor
+        own = dict(self._named_state())
         missing = [name for name in own if name not in state]
         unknown = [name for name in state if name not in own]
         if strict and (missing or unknown):
