@@ -78,8 +78,9 @@ def divided(monkeypatch: pytest.MonkeyPatch, waiting: str) -> list[str]:
             functions.append(task[0].__name__)
             super().put(task)
 
-    monkeypatch.setattr(threads, "WORTH_A_THREAD", 1)
-    monkeypatch.setattr(threads, "WORTH_A_THREAD_AWAKE", 1)
+    for name, value in (("WORTH_A_THREAD", 1), ("HANDING_OVER", 0)):
+        monkeypatch.setattr(threads, name, value)
+        monkeypatch.setattr(threads, f"{name}_AWAKE", value)
     monkeypatch.setattr(threads, "_tasks", Recorded())
     monkeypatch.setattr(threads, "_started", 0)  # those that were started do not know this queue
     return functions

@@ -86,6 +86,7 @@ def test_a_forked_child_starts_threads_of_its_own(blas):
 import os, signal, threading, tinyattn as ta
 from tinyattn import functional as F, threads
 threads.WORTH_A_THREAD = threads.WORTH_A_THREAD_AWAKE = 1
+threads.HANDING_OVER = threads.HANDING_OVER_AWAKE = 0
 ta.set_num_threads(2)
 q = ta.randn(2, 4, 20, 16)
 F.scaled_dot_product_attention(q, q, q)
@@ -110,7 +111,7 @@ print(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
 @compiled
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize(
-    ("n", "k", "m"), [(301, 100, 97), (97, 100, 301), (1000, 300, 1), (3, 900, 101)]
+    ("n", "k", "m"), [(301, 100, 97), (97, 100, 301), (3000, 800, 1), (3, 9000, 101)]
 )
 def test_products_are_divided_while_threads_wait_awake(n, k, m, dtype, divided, waiting):
     """By rows or by columns, whatever the layouts, among as many threads as there are."""
@@ -143,9 +144,9 @@ def test_divided_products_of_inf_warn_in_no_thread(divided):
 @compiled
 def test_what_is_no_product_of_two_large_float_matrices_is_left_to_numpy(divided):
     rng = np.random.default_rng(5)
-    x = signed(rng, 80, 80)
+    x = signed(rng, 160, 160)
     for left, right in (
-        (x[:40, :40], x[:40, :40]),  # small
+        (x[:100, :100], x[:100, :100]),  # small
         (x.astype(np.int64), x.astype(np.int64)),
         (x, x.astype(np.float32)),
         (np.stack([x, x]), np.stack([x, x])),
@@ -182,6 +183,28 @@ def test_a_part_is_worth_a_thread_or_there_is_none(waiting):
         nanoseconds = parts * worth
         threads.in_parts(50, nanoseconds, lambda a, b, seen=seen: seen.append((a, b)))
         assert len(seen) == min(5, max(1, int(parts)))
+
+
+def test_the_first_part_is_longer_by_what_handing_over_takes(waiting):
+    awake = waiting == "awake"
+    handing_over = threads.HANDING_OVER_AWAKE if awake else threads.HANDING_OVER
+    for number, nanoseconds in ((2, 1e6), (3, 2e6)):
+        ta.set_num_threads(number)
+        parts = []
+        threads.in_parts(10**6, nanoseconds, lambda a, b, parts=parts: parts.append((a, b - a)))
+        first, *others = (length / 10**6 * nanoseconds for _, length in sorted(parts))
+        for length in others:
+            assert first - length == pytest.approx(handing_over, abs=3)
+
+
+def test_work_shorter_than_handing_over_is_still_done_once(divided, monkeypatch):
+    monkeypatch.setattr(threads, "HANDING_OVER", 1000)
+    monkeypatch.setattr(threads, "HANDING_OVER_AWAKE", 1000)
+    ta.set_num_threads(2)
+    seen = []
+    threads.in_parts(7, 10, lambda a, b: seen.extend(range(a, b)))
+    assert divided
+    assert sorted(seen) == list(range(7))
 
 
 @each_way

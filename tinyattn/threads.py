@@ -28,10 +28,10 @@ import numpy as np
 from .checks import is_integer
 
 MOST = 1024  # more cores than machines have; a computation with enough work would start them all
-# Nanoseconds a part must take. Handing it to a sleeping thread and waiting for that takes 50,000 to
-# 150,000, and more while the threads of BLAS, which stay awake after a product, hold the cores.
-WORTH_A_THREAD = 300_000
-WORTH_A_THREAD_AWAKE = 12_000  # handing over takes 10,000, half of which the other part takes too
+# Nanoseconds until another thread has begun: to wake one takes 50,000 to 150,000, and more while
+# the threads of BLAS, which stay awake after a product, hold the cores.
+HANDING_OVER, HANDING_OVER_AWAKE = 60_000, 10_000
+WORTH_A_THREAD, WORTH_A_THREAD_AWAKE = 300_000, 12_000  # nanoseconds a part must take
 LOOKS = 4000  # at what may change, of half a microsecond each, before a thread goes to sleep
 
 
@@ -166,13 +166,16 @@ def in_parts(
     if _started < parts - 1:
         start(parts - 1)
     done: SimpleQueue[BaseException | None] = SimpleQueue()
-    ends = [count * part // parts for part in range(parts + 1)]
+    handing_over = HANDING_OVER_AWAKE if wide_awake else HANDING_OVER
+    # What each of the others gets; they begin later than the first.
+    share = max(0.0, 1 - handing_over / nanoseconds) / parts
+    ends = [round(count * (1 - share * left)) for left in reversed(range(parts))]
     finished = np.zeros(parts, np.int64)
     for part in range(1, parts):
-        _tasks.put((function, arguments, ends[part], ends[part + 1], part, done, finished))
+        _tasks.put((function, arguments, ends[part - 1], ends[part], part, done, finished))
     _handed_out[0] = next(_numbers)
     try:
-        function(*arguments, 0, ends[1])
+        function(*arguments, 0, ends[0])
     finally:  # the others write to the caller's arrays
         if wide_awake:
             for part in range(1, parts):

@@ -8,7 +8,9 @@ from .. import backend, threads
 from ..backend import FLOAT16, Array
 
 SPEED = {4: 48, 8: 24}  # multiplications in a nanosecond on one core, by the bytes of a number
-LARGE = 1 << 18  # as many are never worth a second thread
+# So few are never worth a second thread: what it makes lies in the cache of another core then, and
+# the next operation waits for it.
+LARGE = 1 << 21
 
 
 def matrix_product(x: Array, y: Array) -> Array:
