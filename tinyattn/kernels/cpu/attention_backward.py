@@ -78,11 +78,11 @@ def attention_backward_heads(
         clean_q, clean_grad = np.empty_like(row_q), np.empty_like(row_grad)
     column_k = np.zeros((tiles, d4, wide), np.float32)
     column_v = np.zeros((tiles, e4, wide), np.float32)
-    sum_q = np.empty((tall, d16), np.float32)
-    sum_k = np.empty((tiles, d4, wide), np.float32)
-    sum_v = np.empty((tiles, e4, wide), np.float32)
-    weights = np.empty((tall, wide), np.float32)
-    dscores = np.empty((tall, wide), np.float32)
+    sum_q = np.zeros((tall, d16), np.float32)
+    sum_k = np.zeros((tiles, d4, wide), np.float32)
+    sum_v = np.zeros((tiles, e4, wide), np.float32)
+    weights = np.zeros((tall, wide), np.float32)
+    dscores = np.zeros((tall, wide), np.float32)
     kept, parts = np.empty(wide, np.float32), np.empty(LANES)
     means = np.empty(most_queries, np.float32)
     room = np.empty(most_queries, np.int64)
@@ -122,7 +122,7 @@ def attention_backward_heads(
                     if of_values:
                         left, right, product = row_grad, column_v, dscores
                     product[:rows, :columns] = ZERO
-                    add_product(left[q0 : q0 + rows], right[tile], product, columns)
+                    add_product(left[q0 : q0 + rows, :], right[tile], product, columns)
                 live = weights[:count, :length]
                 if use_mask or k0 + length > least:
                     hide_rows(live, mask, use_mask, b, h, q0, k0, limit_here)

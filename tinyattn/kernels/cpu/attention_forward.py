@@ -92,9 +92,9 @@ def attention_heads(
     packed_k = np.zeros((up_to(most_keys, 4), up_to(d, 4)), np.float32)
     packed_v = np.zeros((up_to(most_keys, 4), up_to(e, 4)), np.float32)
     packed_q = np.zeros((1, up_to(d, 4), wide), np.float32)
-    scores = np.empty((tall, wide), np.float32)
-    mixed = np.empty((up_to(e, 4), wide), np.float32)
-    top, higher, shift = np.empty((3, wide), np.float32)
+    scores = np.zeros((tall, wide), np.float32)
+    mixed = np.zeros((up_to(e, 4), wide), np.float32)
+    top, higher, shift = np.zeros((3, wide), np.float32)
     total = np.empty(wide)
     room = np.empty(most_queries, np.int64)
     for head in range(first_head, last_head):
@@ -116,7 +116,7 @@ def attention_heads(
                 height = min(tall, most - k0)
                 padded = up_to(height, 4)
                 scores[:padded] = ZERO
-                add_product(packed_k[k0 : k0 + padded], packed_q[0], scores, columns)
+                add_product(packed_k[k0 : k0 + padded, :], packed_q[0], scores, columns)
                 live = scores[:height]
                 if use_mask or k0 + height > least:
                     hide_columns(live, mask, use_mask, b, h, q0, k0, limit_here)
@@ -124,7 +124,7 @@ def attention_heads(
                 first = (head * most_queries + q0) * most_keys + k0
                 drop_columns(live, columns, first, most_keys, drop)
                 scores[height:padded] = ZERO
-                add_product(packed_v[k0 : k0 + padded].T, scores, mixed, columns)
+                add_product(packed_v[k0 : k0 + padded, :].T, scores, mixed, columns)
                 if odd is not None:
                     for i in range(height):
                         for j in range(count):
