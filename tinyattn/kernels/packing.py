@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from ..backend import Array, device_of, namespace, to_device
+from ..graph import TensorBase
 
 
 def rows_kept(lengths: np.ndarray, length: int, x: Array) -> Array:
@@ -16,18 +17,16 @@ def rows_kept(lengths: np.ndarray, length: int, x: Array) -> Array:
 
 def pack(x: Any, lengths: np.ndarray) -> Any:
     """x (B, L, ...) -> (sum of lengths, ...)."""
-    xp = namespace(x)
-    if hasattr(xp, "pack"):  # x is a Tensor, and this the op that records itself
-        return xp.pack(x, lengths=lengths)
+    if isinstance(x, TensorBase):  # whose op records itself
+        return namespace(x).pack(x, lengths=lengths)
     batch, length, *rest = x.shape
     return x.reshape(batch * length, *rest)[rows_kept(lengths, length, x)]
 
 
 def unpack(x: Any, lengths: np.ndarray, length: int) -> Any:
     """x (sum of lengths, ...) -> (B, length, ...), zeros where nothing was."""
-    xp = namespace(x)
-    if hasattr(xp, "unpack"):
-        return xp.unpack(x, lengths=lengths, length=length)
-    out = xp.zeros((len(lengths) * length, *x.shape[1:]), x.dtype)
+    if isinstance(x, TensorBase):
+        return namespace(x).unpack(x, lengths=lengths, length=length)
+    out = namespace(x).zeros((len(lengths) * length, *x.shape[1:]), x.dtype)
     out[rows_kept(lengths, length, x)] = x
     return out.reshape(len(lengths), length, *x.shape[1:])

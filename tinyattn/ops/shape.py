@@ -159,4 +159,4 @@ def _(grad, shapes, dim):
     for shape in shapes:
         ends.append(ends[-1] + shape[dim])
     before = (slice(None),) * dim
-    return tuple(getitem(grad, index=(*before, slice(a, b))) for a, b in pairwise(ends))
+    return tuple(grad[(*before, slice(a, b))] for a, b in pairwise(ends))
