@@ -83,6 +83,27 @@ def exact_layer_norm(x, weight, bias, eps, grad):
     )
 
 
+def check_layer_norm(x, weight, bias, grad, offset):
+    dtype, rows, width = x.dtype, *x.shape
+    exact, dx, size, dw, dw_size, g, normal = exact_layer_norm(x, weight, bias, 1e-5, grad)
+    for module in (cpu, reference):
+        out, mean, inv_std = module.layer_norm(x, weight, bias, 1e-5)
+        assert (out.dtype, mean.shape) == (dtype, (rows, 1))
+        slack = 1 if dtype == np.float32 else 1 + 4 * offset
+        assert_within(out, exact, (1 + np.abs(normal)) * 2 * slack, count=4)
+        saved = (mean, inv_std)
+        found = module.layer_norm_backward(grad, x, weight, 1e-5, saved)
+        rounded = found[0].astype(dtype)
+        assert_within(rounded, dx, (size + width**-0.5 + 1) * slack, count=8)
+        if weight is None:
+            assert found[1] is None
+        else:
+            dweight = np.asarray(found[1]).reshape(-1, width).sum(axis=0).astype(dtype)
+            assert_within(dweight, dw, (dw_size + 5) * slack, count=8)
+        dbias = np.asarray(found[2]).reshape(-1, width).sum(axis=0).astype(dtype)
+        assert_within(dbias, g.sum(axis=0), np.abs(g).sum(axis=0), count=4)
+
+
 @both_dtypes
 @pytest.mark.parametrize("offset", [0.0, 1e3])
 def test_layer_norm_of_every_width(dtype, offset):
@@ -92,23 +113,16 @@ def test_layer_norm_of_every_width(dtype, offset):
         parts = [signed(rng, width).astype(dtype), signed(rng, width).astype(dtype)]
         grad = signed(rng, 5, width).astype(dtype)
         for weight, bias in (parts, (None, None), (parts[0], None), (None, parts[1])):
-            exact, dx, size, dw, dw_size, g, normal = exact_layer_norm(x, weight, bias, 1e-5, grad)
-            for module in (cpu, reference):
-                out, mean, inv_std = module.layer_norm(x, weight, bias, 1e-5)
-                assert (out.dtype, mean.shape) == (dtype, (5, 1))
-                slack = 1 if dtype == np.float32 else 1 + 4 * offset
-                assert_within(out, exact, (1 + np.abs(normal)) * 2 * slack, count=4)
-                saved = (mean, inv_std)
-                found = module.layer_norm_backward(grad, x, weight, 1e-5, saved)
-                rounded = found[0].astype(dtype)
-                assert_within(rounded, dx, (size + width**-0.5 + 1) * slack, count=8)
-                if weight is None:
-                    assert found[1] is None
-                else:
-                    dweight = np.asarray(found[1]).reshape(-1, width).sum(axis=0).astype(dtype)
-                    assert_within(dweight, dw, (dw_size + 5) * slack, count=8)
-                dbias = np.asarray(found[2]).reshape(-1, width).sum(axis=0).astype(dtype)
-                assert_within(dbias, g.sum(axis=0), np.abs(g).sum(axis=0), count=4)
+            check_layer_norm(x, weight, bias, grad, offset)
+
+
+@both_dtypes
+@pytest.mark.parametrize("rows", [649, 650, 811])
+def test_layer_norm_of_so_many_rows_that_backward_sums_them_in_blocks(dtype, rows):
+    rng = rng_of(9)
+    x, grad = (signed(rng, rows, 101).astype(dtype) for _ in range(2))
+    weight, bias = (signed(rng, 101).astype(dtype) for _ in range(2))
+    check_layer_norm(x, weight, bias, grad, 0.0)
 
 
 @both_dtypes

@@ -11,6 +11,8 @@ from ...threads import in_parts
 from .. import reference
 from .compiler import FAST_SUMS, jit, ready, rows, rows_of_new
 
+BLOCK = 1 << 14  # elements of x that are summed together; smaller ones are never worth a thread
+
 
 @jit(fastmath=FAST_SUMS)
 def layer_norm_rows(x, weight, bias, eps, out, means, inv_stds, first, last):
@@ -34,22 +36,26 @@ def layer_norm_rows(x, weight, bias, eps, out, means, inv_stds, first, last):
 
 
 @jit(fastmath=FAST_SUMS)
-def layer_norm_backward_rows(grad, x, weight, means, inv_stds, dx, dweight, dbias):
+def layer_norm_backward_rows(grad, x, weight, means, inv_stds, height, dx, sums, first, last):
+    """sums (blocks, 2, D): the gradients of weight and bias from each `height` rows."""
     columns = x.shape[1]
-    for i in range(len(x)):
-        mean, inv_std = means[i], inv_stds[i]
-        g_sum = gn_sum = np.float64(0)
-        for j in range(columns):
-            normal = (x[i, j] - mean) * inv_std
-            g = np.float64(grad[i, j]) * weight[j]
-            g_sum += g
-            gn_sum += g * normal
-            dweight[j] += grad[i, j] * normal
-            dbias[j] += grad[i, j]
-        g_mean, gn_mean = g_sum / columns, gn_sum / columns
-        for j in range(columns):
-            normal = (x[i, j] - mean) * inv_std
-            dx[i, j] = inv_std * (np.float64(grad[i, j]) * weight[j] - g_mean - normal * gn_mean)
+    for block in range(first, last):
+        dweight, dbias = sums[block, 0], sums[block, 1]
+        for i in range(block * height, min((block + 1) * height, len(x))):
+            mean, inv_std = means[i], inv_stds[i]
+            g_sum = gn_sum = np.float64(0)
+            for j in range(columns):
+                normal = (x[i, j] - mean) * inv_std
+                g = np.float64(grad[i, j]) * weight[j]
+                g_sum += g
+                gn_sum += g * normal
+                dweight[j] += grad[i, j] * normal
+                dbias[j] += grad[i, j]
+            g_mean, gn_mean = g_sum / columns, gn_sum / columns
+            for j in range(columns):
+                normal = (x[i, j] - mean) * inv_std
+                g = np.float64(grad[i, j]) * weight[j]
+                dx[i, j] = inv_std * (g - g_mean - normal * gn_mean)
 
 
 def layer_norm(x: np.ndarray, weight: Any, bias: Any, eps: float) -> Any:
@@ -73,10 +79,13 @@ def layer_norm_backward(
         return reference.layer_norm_backward(grad, x, weight, eps, saved)
     columns = x.shape[-1]
     dx = np.empty(x.shape, x.dtype)
-    dweight, dbias = np.zeros((2, columns))
     scale = np.ones(columns, x.dtype) if weight is None else weight
     means, inv_stds = (ready(part.reshape(-1)) for part in saved)
-    layer_norm_backward_rows(
-        rows(grad), rows(x), ready(scale), means, inv_stds, rows_of_new(dx), dweight, dbias
-    )
+    # As many for any number of threads, so that the sums do not depend on it.
+    blocks = max(1, x.size // BLOCK)
+    height = -(-len(means) // blocks)
+    sums = np.zeros((blocks, 2, columns))
+    arguments = (rows(grad), rows(x), ready(scale), means, inv_stds, height, rows_of_new(dx), sums)
+    in_parts(blocks, x.size, layer_norm_backward_rows, *arguments)
+    dweight, dbias = sums[0] if blocks == 1 else sums.sum(axis=0)
     return dx, None if weight is None else dweight, dbias
