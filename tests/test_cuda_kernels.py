@@ -261,11 +261,18 @@ def test_tiled_attention(lengths, kind, p, cuda):
     check_attention(cuda, arrays, limits, mask, p, np.float64, 10)
 
 
-@pytest.mark.parametrize("widths", [(1, 1), (8, 33), (33, 8), (64, 64), (128, 128), (96, 3)])
+# The last three are worked on in slices.
+WIDTHS = [(1, 1), (8, 33), (33, 8), (64, 64), (128, 128), (96, 3), (300, 300), (700, 20), (20, 700)]
+
+
+@pytest.mark.parametrize("widths", WIDTHS)
 @every_dtype
 def test_tiled_attention_of_any_width(widths, dtype, cuda):
-    """With fewer rows a block where a row is wide, and the reference where it is too wide."""
+    """With fewer rows a block where a row is wide, and slices where not even one fits."""
     head, value = widths
+    shape = gpu.tile_shape(head, value, 4 if dtype == np.float16 else np.dtype(dtype).itemsize)
+    assert shape is not None
+    assert shape[1] < max(head, value) or max(head, value) < 300
     arrays = made(dtype, (1, 2, 9, head), (1, 2, 40, head), (1, 2, 40, value), (1, 2, 9, value))
     limits, mask = hiding("causal", 1, 2, 9, 40)
     # A rounding error for each term of the scores.
@@ -333,11 +340,39 @@ def test_attention_memory_is_linear_in_length(cuda, monkeypatch):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_wide_heads_run_as_the_reference(kind, cuda):
+@pytest.mark.parametrize("widths", [(300, 300), (20, 700), (700, 20)])
+def test_slices_of_tiles_hide_what_may_not_be_seen(widths, kind, cuda):
+    """Of several tiles, and with NaN and inf in all that nobody may see."""
+    head, value = widths
+    arrays = made(np.float64, (2, 2, 9, head), (2, 2, 40, head), (2, 2, 40, value),
+                  (2, 2, 9, value))  # fmt: skip
+    limits, mask = hiding(kind, 2, 2, 9, 40)
+    check_attention(cuda, arrays, limits, mask, 0.3, np.float64, 8 + head)
+    seen = reference.visible((2, 2, 9, 40), limits, mask)
+    hidden = np.zeros((2, 2, 40), bool) if seen is None else ~np.broadcast_to(
+        seen, (2, 2, 9, 40)).any(axis=2)  # fmt: skip
+    settings = (limits, mask, head**-0.5, 0.3, 7)
+    q, k, v, grad = arrays
+    for odd in (np.nan, np.inf):
+        spoilt_k, spoilt_v = k.copy(), v.copy()
+        spoilt_k[hidden, :: head - 1], spoilt_v[hidden, :: value - 1] = odd, odd
+        results = []
+        for keys, values in ((k, v), (spoilt_k, spoilt_v)):
+            on = send(cuda, q, keys, values)
+            hide = send(cuda, limits, mask)
+            out, saved = gpu.attention(*on, *hide, *settings[2:])
+            gradients = gpu.attention_backward(cuda.asarray(grad), *on, *hide, *settings[2:], saved)
+            results.append([x.get() for x in (out, *gradients)])
+        for clean, found in zip(*results, strict=True):
+            assert_same(found, clean)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_widest_heads_run_as_the_reference(kind, cuda):
     """A row that fits no tile: the whole array of weights, as on the CPU."""
-    assert gpu.tile_rows(300, 300, 4) is None
-    arrays = made(np.float64, *[(2, 2, 3, 300)] * 4)
-    check_attention(cuda, arrays, *hiding(kind, 2, 2, 3, 3), 0.0, np.float64, 400)
+    assert gpu.tile_shape(1000, 1000, 8) is None
+    arrays = made(np.float64, *[(2, 2, 3, 1000)] * 4)
+    check_attention(cuda, arrays, *hiding(kind, 2, 2, 3, 3), 0.0, np.float64, 1200)
 
 
 @every_dtype

@@ -317,7 +317,7 @@ def test_attention_of_wide_heads_never_waits_either(kind, cuda):
     """Those that fit no tile, with dropout."""
     if cuda is not stand_in.MODULE:
         pytest.skip("waiting is counted by the stand-in")
-    x = ta.tensor(inputs((2, 1, 5, 300))[0], dtype=ta.float32, device="cuda", requires_grad=True)
+    x = ta.tensor(inputs((2, 1, 5, 1500))[0], dtype=ta.float32, device="cuda", requires_grad=True)
     stand_in.synchronisations.reasons.clear()
     hiding = {
         key: value.to("cuda") if isinstance(value, ta.Tensor) else value

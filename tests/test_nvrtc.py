@@ -15,7 +15,7 @@ from tinyattn.kernels import gpu
 
 KERNELS = sorted(path.stem for path in gpu.FOLDER.glob("*.cu") if path.stem != "common")
 BY_CUPY = ("-ftz=true", "--device-as-default-execution-space")  # what it adds to our options
-WIDTHS = [("64", "64", "4"), ("100", "7", "2")]
+WIDTHS = [(64, 64, 4, 64), (100, 7, 2, 100), (300, 20, 2, 64), (512, 512, 1, 64)]  # and a slice
 
 
 @pytest.fixture(scope="module")
@@ -58,7 +58,11 @@ def test_compiles(nvrtc, name, device, scalar):
     options = ("--std=c++17", f"-DSCALAR={scalar}", *BY_CUPY, f"-arch=compute_{device}")
     shapes = [()]
     if name == "attention":
-        shapes = [(f"-DHEAD={h}", f"-DVALUE={v}", f"-DROWS={r}") for h, v, r in WIDTHS]
+        names = ("HEAD", "VALUE", "ROWS", "SLICE")
+        shapes = [
+            tuple(f"-D{name}={size}" for name, size in zip(names, sizes, strict=True))
+            for sizes in WIDTHS
+        ]
     for defines in shapes:
         ptx = compile_source(nvrtc, code, (*options, *defines))
         kernels = set(re.findall(r'extern "C" __global__ void (?:\S+\) )?(\w+)\(', code))

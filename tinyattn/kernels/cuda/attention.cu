@@ -10,11 +10,16 @@
 // Queries, keys and values may lie in any order but for their last dimension: they come with the
 // strides of samples, heads and positions. Results lie as (B, N, H, width), so that joining the heads
 // moves nothing.
+//
+// Where whole tiles are too wide for shared memory, SLICE of their columns are there at a time, a
+// multiple of 32; otherwise SLICE is the larger width, and nothing is loaded twice.
 
 #define STRIDES(x) long long x##_b, long long x##_h, long long x##_n
 
 const int WARPS = 4, TILE = 32, THREADS = 32 * WARPS;
 const int COLUMNS = (VALUE + 31) / 32, HEAD_COLUMNS = (HEAD + 31) / 32;
+const int HEAD_SLICE = HEAD < SLICE ? HEAD : SLICE, VALUE_SLICE = VALUE < SLICE ? VALUE : SLICE;
+const int WIDEST = HEAD > VALUE ? HEAD : VALUE;
 
 __device__ real max_of_warp(real value) {
     for (int lanes = 16; lanes; lanes /= 2) {
@@ -55,41 +60,68 @@ __device__ long long look(
     return reach;
 }
 
-// Rows [first, first + count) of `size` into shared memory, zeros behind the end. `step` leads from
-// one to the next. Returns whether this thread met a number that is not finite.
+// One head's `size` rows in memory, from each of which `step` leads to the next.
+struct Rows {
+    const element* start;
+    long long step, size;
+    real factor;
+};
+
+// Some columns of the rows [first, first + count) into shared memory, multiplied by their factor, and
+// zeros behind the end. Returns whether this thread met a number that is not finite.
 __device__ int load(
-    const element* from, long long step, real* to, int width, int stride, long long first, int count,
-    long long size, real factor) {
+    Rows rows, int column, int columns, long long first, int count, real* to, int stride) {
     int odd = 0;
-    for (int i = threadIdx.x; i < count * width; i += THREADS) {
-        int row = i / width, column = i % width;
-        real x = first + row < size ? read(from[(first + row) * step + column]) : 0;
+    for (int i = threadIdx.x; i < count * columns; i += THREADS) {
+        long long row = i / columns;
+        int at = i % columns;
+        real x = 0;
+        if (first + row < rows.size) x = read(rows.start[(first + row) * rows.step + column + at]);
         odd |= !is_finite(x);
-        to[row * stride + column] = x * factor;
+        to[row * stride + at] = x * rows.factor;
     }
     return odd;
 }
 
-// sums[r] += the product of row r of this warp's rows with the tile's row of this lane.
+// The same of a tile of 32 rows: the slice that begins at a column, if there is one. Rows of the tile
+// are one number longer, so that no two lanes are in one bank.
+template <int WIDTH>
+__device__ int load_slice(Rows rows, int column, long long first, real* tile) {
+    const int slice = WIDTH < SLICE ? WIDTH : SLICE;
+    int left = WIDTH - column;
+    return load(rows, column, left < slice ? left : slice, first, TILE, tile, slice + 1);
+}
+
+// sums[r] += the product of row r of this warp's rows with the tile's row of this lane, as far as
+// they are in the slice that begins at a column.
+template <int WIDTH>
 __device__ void add_dots(
-    real (&sums)[ROWS], const real* rows, const real* tile, int width, int lane) {
-    for (int c = 0; c < width; c++) {
-        real x = tile[lane * (width + 1) + c];
-        for (int r = 0; r < ROWS; r++) sums[r] += rows[r * width + c] * x;
+    real (&sums)[ROWS], const real* rows, const real* tile, int column, int lane) {
+    const int slice = WIDTH < SLICE ? WIDTH : SLICE;
+    for (int c = 0; c < slice && column + c < WIDTH; c++) {
+        real x = tile[lane * (slice + 1) + c];
+        for (int r = 0; r < ROWS; r++) sums[r] += rows[r * WIDTH + column + c] * x;
     }
 }
 
-// sums[r][n] += weights[r][j] * rows[j][column n of this lane], over the 32 rows of a tile.
-template <int N>
+// sums[r][n] += weights[r][j] * rows[first + j][column n of this lane], over the 32 rows of a tile,
+// which is loaded already if it is whole.
+template <int WIDTH, int N>
 __device__ void add_products(
-    real (&sums)[ROWS][N], const real* weights, const real* rows, int width, int stride, int odd,
+    real (&sums)[ROWS][N], const real* weights, Rows rows, long long first, real* tile, int odd,
     const unsigned* seen) {
+    const int slice = WIDTH < SLICE ? WIDTH : SLICE;
     int lane = threadIdx.x % 32;
+#pragma unroll  // so that the sums stay in registers
     for (int n = 0; n < N; n++) {
-        int column = lane + 32 * n;
-        if (column >= width) break;
+        int begin = 32 * n / SLICE * SLICE, column = lane + 32 * n;
+        if (WIDTH > SLICE && 32 * n == begin) {
+            __syncthreads();
+            odd = __syncthreads_or(load_slice<WIDTH>(rows, begin, first, tile));
+        }
+        if (column >= WIDTH) continue;
         for (int j = 0; j < TILE; j++) {
-            real x = rows[j * stride + column];
+            real x = tile[j * (slice + 1) + column - begin];
             for (int r = 0; r < ROWS; r++)
                 // 0 * NaN is NaN, so a hidden pair must not be multiplied where there may be one.
                 if (!odd || seen[r] >> j & 1) sums[r][n] += weights[r * TILE + j] * x;
@@ -104,21 +136,21 @@ extern "C" __global__ void __launch_bounds__(THREADS) attention(
     const long long* draws) {
     DYNAMIC_SHARED(real, memory);
     real* q_tile = memory;                            // (4 * ROWS, HEAD)
-    real* k_tile = q_tile + WARPS * ROWS * HEAD;      // (32, HEAD + 1): no two lanes in one bank
-    real* v_tile = k_tile + TILE * (HEAD + 1);        // (32, VALUE)
-    real* weights = v_tile + TILE * VALUE;            // (4, ROWS, 32)
+    real* k_tile = q_tile + WARPS * ROWS * HEAD;      // (32, HEAD_SLICE + 1)
+    real* v_tile = k_tile + TILE * (HEAD_SLICE + 1);  // (32, VALUE_SLICE + 1)
+    real* weights = v_tile + TILE * (VALUE_SLICE + 1);  // (4, ROWS, 32)
     __shared__ Seen seen[WARPS * ROWS];
 
     Place place = this_place(queries, heads);
     auto [pair, sample, head, first] = place;
     int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-    q += sample * q_b + head * q_h;
-    k += sample * k_b + head * k_h;
-    v += sample * v_b + head * v_h;
+    Rows own = {q + sample * q_b + head * q_h, q_n, queries, (real)scale};
+    Rows of_keys = {k + sample * k_b + head * k_h, k_n, keys, 1};
+    Rows of_values = {v + sample * v_b + head * v_h, v_n, keys, 1};
     Dropping drop = dropping(p, threshold, seed, draws);
     weights += warp * ROWS * TILE;
 
-    load(q, q_n, q_tile, HEAD, HEAD, first, WARPS * ROWS, queries, (real)scale);
+    load(own, 0, HEAD, first, WARPS * ROWS, q_tile, HEAD);
     long long reach = look(seen, place, queries, keys, HIDDEN);
 
     real top[ROWS], sums[ROWS][COLUMNS];
@@ -131,12 +163,16 @@ extern "C" __global__ void __launch_bounds__(THREADS) attention(
         for (int n = 0; n < COLUMNS; n++) sums[r][n] = 0;
     }
     for (long long start = 0; start < reach; start += TILE) {
-        __syncthreads();
-        load(k, k_n, k_tile, HEAD, HEAD + 1, start, TILE, keys, 1);
-        int odd = __syncthreads_or(load(v, v_n, v_tile, VALUE, VALUE, start, TILE, keys, 1));
+        int odd = 0;
         real scores[ROWS];
         for (int r = 0; r < ROWS; r++) scores[r] = 0;
-        add_dots(scores, q_tile + warp * ROWS * HEAD, k_tile, HEAD, lane);
+        for (int column = 0; column < HEAD; column += SLICE) {
+            __syncthreads();
+            load_slice<HEAD>(of_keys, column, start, k_tile);
+            if (VALUE <= SLICE && column == 0) odd = load_slice<VALUE>(of_values, 0, start, v_tile);
+            odd = __syncthreads_or(odd);
+            add_dots<HEAD>(scores, q_tile + warp * ROWS * HEAD, k_tile, column, lane);
+        }
         unsigned bits[ROWS];
         for (int r = 0; r < ROWS; r++) {
             int row = warp * ROWS + r;
@@ -159,7 +195,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) attention(
             weights[r * TILE + lane] = weight;
         }
         __syncwarp();
-        add_products<COLUMNS>(sums, weights, v_tile, VALUE, VALUE, odd, bits);
+        add_products<VALUE>(sums, weights, of_values, start, v_tile, odd, bits);
     }
     for (int r = 0; r < ROWS; r++) {
         long long query = first + warp * ROWS + r;
@@ -191,22 +227,23 @@ extern "C" __global__ void __launch_bounds__(THREADS) attention_backward_q(
     DYNAMIC_SHARED(real, memory);
     real* q_tile = memory;                             // (4 * ROWS, HEAD)
     real* g_tile = q_tile + WARPS * ROWS * HEAD;       // (4 * ROWS, VALUE)
-    real* k_tile = g_tile + WARPS * ROWS * VALUE;      // (32, HEAD + 1)
-    real* v_tile = k_tile + TILE * (HEAD + 1);         // (32, VALUE + 1)
-    real* slopes = v_tile + TILE * (VALUE + 1);        // (4, ROWS, 32)
+    real* k_tile = g_tile + WARPS * ROWS * VALUE;      // (32, HEAD_SLICE + 1)
+    real* v_tile = k_tile + TILE * (HEAD_SLICE + 1);   // (32, VALUE_SLICE + 1)
+    real* slopes = v_tile + TILE * (VALUE_SLICE + 1);  // (4, ROWS, 32)
     __shared__ Seen seen[WARPS * ROWS];
 
     Place place = this_place(queries, heads);
     auto [pair, sample, head, first] = place;
     int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-    k += sample * k_b + head * k_h;
-    v += sample * v_b + head * v_h;
+    Rows own = {q + sample * q_b + head * q_h, q_n, queries, (real)scale};
+    Rows own_grad = {grad + sample * g_b + head * g_h, g_n, queries, 1};
+    Rows of_keys = {k + sample * k_b + head * k_h, k_n, keys, 1};
+    Rows of_values = {v + sample * v_b + head * v_h, v_n, keys, 1};
     Dropping drop = dropping(p, threshold, seed, draws);
     slopes += warp * ROWS * TILE;
 
-    load(q + sample * q_b + head * q_h, q_n, q_tile, HEAD, HEAD, first, WARPS * ROWS, queries,
-         (real)scale);
-    load(grad + sample * g_b + head * g_h, g_n, g_tile, VALUE, VALUE, first, WARPS * ROWS, queries, 1);
+    load(own, 0, HEAD, first, WARPS * ROWS, q_tile, HEAD);
+    load(own_grad, 0, VALUE, first, WARPS * ROWS, g_tile, VALUE);
     long long reach = look(seen, place, queries, keys, HIDDEN);
 
     real sums[ROWS][HEAD_COLUMNS], high[ROWS], low[ROWS];
@@ -217,13 +254,16 @@ extern "C" __global__ void __launch_bounds__(THREADS) attention_backward_q(
     }
     for (int pass = 0; pass < 2; pass++) {
         for (long long start = 0; start < reach; start += TILE) {
-            __syncthreads();
-            load(v, v_n, v_tile, VALUE, VALUE + 1, start, TILE, keys, 1);
-            int odd = __syncthreads_or(load(k, k_n, k_tile, HEAD, HEAD + 1, start, TILE, keys, 1));
+            int odd = 0;
             real scores[ROWS], slope[ROWS];
             for (int r = 0; r < ROWS; r++) scores[r] = slope[r] = 0;
-            add_dots(scores, q_tile + warp * ROWS * HEAD, k_tile, HEAD, lane);
-            add_dots(slope, g_tile + warp * ROWS * VALUE, v_tile, VALUE, lane);
+            for (int column = 0; column < WIDEST; column += SLICE) {
+                __syncthreads();
+                load_slice<VALUE>(of_values, column, start, v_tile);
+                odd = __syncthreads_or(odd | load_slice<HEAD>(of_keys, column, start, k_tile));
+                add_dots<HEAD>(scores, q_tile + warp * ROWS * HEAD, k_tile, column, lane);
+                add_dots<VALUE>(slope, g_tile + warp * ROWS * VALUE, v_tile, column, lane);
+            }
             unsigned bits[ROWS];
             for (int r = 0; r < ROWS; r++) {
                 int row = warp * ROWS + r;
@@ -243,7 +283,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) attention_backward_q(
             }
             if (pass == 0) continue;
             __syncwarp();
-            add_products<HEAD_COLUMNS>(sums, slopes, k_tile, HEAD, HEAD + 1, odd, bits);
+            add_products<HEAD>(sums, slopes, of_keys, start, k_tile, odd, bits);
         }
         for (int r = 0; pass == 0 && r < ROWS; r++) {
             long long query = first + warp * ROWS + r;
@@ -273,21 +313,23 @@ extern "C" __global__ void __launch_bounds__(THREADS) attention_backward_kv(
     DYNAMIC_SHARED(real, memory);
     real* k_tile = memory;                             // (4 * ROWS, HEAD)
     real* v_tile = k_tile + WARPS * ROWS * HEAD;       // (4 * ROWS, VALUE)
-    real* q_tile = v_tile + WARPS * ROWS * VALUE;      // (32, HEAD + 1)
-    real* g_tile = q_tile + TILE * (HEAD + 1);         // (32, VALUE + 1)
-    real* weights = g_tile + TILE * (VALUE + 1);       // (4, ROWS, 32)
+    real* q_tile = v_tile + WARPS * ROWS * VALUE;      // (32, HEAD_SLICE + 1)
+    real* g_tile = q_tile + TILE * (HEAD_SLICE + 1);   // (32, VALUE_SLICE + 1)
+    real* weights = g_tile + TILE * (VALUE_SLICE + 1);  // (4, ROWS, 32)
     real* slopes = weights + WARPS * ROWS * TILE;      // (4, ROWS, 32)
 
     auto [pair, sample, head, first] = this_place(keys, heads);
     int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-    q += sample * q_b + head * q_h;
-    grad += sample * g_b + head * g_h;
+    Rows own_key = {k + sample * k_b + head * k_h, k_n, keys, 1};
+    Rows own_value = {v + sample * v_b + head * v_h, v_n, keys, 1};
+    Rows of_queries = {q + sample * q_b + head * q_h, q_n, queries, (real)scale};
+    Rows of_grad = {grad + sample * g_b + head * g_h, g_n, queries, 1};
     Dropping drop = dropping(p, threshold, seed, draws);
     weights += warp * ROWS * TILE;
     slopes += warp * ROWS * TILE;
 
-    load(k + sample * k_b + head * k_h, k_n, k_tile, HEAD, HEAD, first, WARPS * ROWS, keys, 1);
-    load(v + sample * v_b + head * v_h, v_n, v_tile, VALUE, VALUE, first, WARPS * ROWS, keys, 1);
+    load(own_key, 0, HEAD, first, WARPS * ROWS, k_tile, HEAD);
+    load(own_value, 0, VALUE, first, WARPS * ROWS, v_tile, VALUE);
     real of_k[ROWS][HEAD_COLUMNS], of_v[ROWS][COLUMNS];
     for (int r = 0; r < ROWS; r++) {
         for (int n = 0; n < HEAD_COLUMNS; n++) of_k[r][n] = 0;
@@ -299,13 +341,16 @@ extern "C" __global__ void __launch_bounds__(THREADS) attention_backward_kv(
         if (query < queries) seen = seen_by(sample, head, query, keys, HIDDEN);
         // Also the barrier after which the tile may be overwritten.
         if (!__syncthreads_or(seen.limit > first)) continue;
-        int odd = load(q, q_n, q_tile, HEAD, HEAD + 1, start, TILE, queries, (real)scale);
-        odd |= load(grad, g_n, g_tile, VALUE, VALUE + 1, start, TILE, queries, 1);
-        odd = __syncthreads_or(odd);
+        int odd = 0;
         real scores[ROWS], slope[ROWS];
         for (int r = 0; r < ROWS; r++) scores[r] = slope[r] = 0;
-        add_dots(scores, k_tile + warp * ROWS * HEAD, q_tile, HEAD, lane);
-        add_dots(slope, v_tile + warp * ROWS * VALUE, g_tile, VALUE, lane);
+        for (int column = 0; column < WIDEST; column += SLICE) {
+            if (column) __syncthreads();
+            odd |= load_slice<HEAD>(of_queries, column, start, q_tile);
+            odd = __syncthreads_or(odd | load_slice<VALUE>(of_grad, column, start, g_tile));
+            add_dots<HEAD>(scores, k_tile + warp * ROWS * HEAD, q_tile, column, lane);
+            add_dots<VALUE>(slope, v_tile + warp * ROWS * VALUE, g_tile, column, lane);
+        }
         unsigned bits[ROWS];
         for (int r = 0; r < ROWS; r++) {
             long long key = first + warp * ROWS + r;
@@ -324,8 +369,8 @@ extern "C" __global__ void __launch_bounds__(THREADS) attention_backward_kv(
             slopes[r * TILE + lane] = of_scores;
         }
         __syncwarp();
-        add_products<HEAD_COLUMNS>(of_k, slopes, q_tile, HEAD, HEAD + 1, odd, bits);
-        add_products<COLUMNS>(of_v, weights, g_tile, VALUE, VALUE + 1, odd, bits);
+        add_products<HEAD>(of_k, slopes, of_queries, start, q_tile, odd, bits);
+        add_products<VALUE>(of_v, weights, of_grad, start, g_tile, odd, bits);
     }
     for (int r = 0; r < ROWS; r++) {
         long long key = first + warp * ROWS + r;

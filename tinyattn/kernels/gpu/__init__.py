@@ -9,7 +9,7 @@ from .attention import attention as attention
 from .attention import attention_backward as attention_backward
 from .attention import self_attention as self_attention
 from .attention import self_attention_backward as self_attention_backward
-from .attention import tile_rows as tile_rows
+from .attention import tile_shape as tile_shape
 from .attention import weighted_sum as weighted_sum
 from .checks import check_range as check_range
 from .checks import visible_keys as visible_keys

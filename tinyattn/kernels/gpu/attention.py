@@ -34,24 +34,27 @@ def weighted_sum(
 
 
 @cache
-def tile_rows(width: int, value_width: int, itemsize: int) -> tuple[int, int] | None:
-    """How many rows a warp of the tiled attention takes, and the bytes of shared memory a block
-    then needs in backward; None if even one row is too much."""
-    for rows in (8, 4, 2, 1):
-        tiles = (4 * rows + 32) * (width + value_width) + 64
-        size = (tiles + 2 * 4 * rows * 32) * itemsize
-        if size <= SHARED_MEMORY:
-            return rows, size
+def tile_shape(width: int, value_width: int, itemsize: int) -> tuple[int, int, int] | None:
+    """How many rows a warp of the tiled attention takes, how many columns of a tile are in shared
+    memory at a time, and the bytes of it that a block then needs in backward; None if even one row
+    is too much."""
+    for columns in (max(width, value_width), 64):
+        for rows in (8, 4, 2, 1):
+            tiles = min(width, columns) + 1 + min(value_width, columns) + 1
+            numbers = 4 * rows * (width + value_width) + 32 * tiles + 2 * 4 * rows * 32
+            if numbers * itemsize <= SHARED_MEMORY:
+                return rows, columns, numbers * itemsize
     return None
 
 
 @cache
 def tiled(xp: Any, kernel: str, head: int, value: int, dtype: np.dtype) -> tuple[Any, int, int]:
     """A kernel of the tiled attention for these widths, its rows and its shared memory."""
-    found = tile_rows(head, value, real(dtype).itemsize)
+    found = tile_shape(head, value, real(dtype).itemsize)
     assert found is not None
-    rows, size = found
-    defines = (f"-DHEAD={head}", f"-DVALUE={value}", f"-DROWS={rows}")
+    rows, columns, size = found
+    sizes = {"HEAD": head, "VALUE": value, "ROWS": rows, "SLICE": columns}
+    defines = tuple(f"-D{name}={number}" for name, number in sizes.items())
     compiled = function(xp, "attention", kernel, SCALARS[dtype], defines)
     if size > GRANTED:
         compiled.max_dynamic_shared_size_bytes = size
@@ -63,9 +66,10 @@ def attention(
 ) -> tuple[Array, Any]:
     """The output, and for backward each row's maximum and 1 / sum.
 
-    Where a row is too wide for a tile, and for p = 1, the reference runs, which keeps the weights.
+    Heads wider than 1,400 numbers (450 in float64) are too wide even for slices of a tile: for
+    them, and for p = 1, the reference runs, which keeps the weights.
     """
-    fits = tile_rows(q.shape[-1], v.shape[-1], real(q.dtype).itemsize)
+    fits = tile_shape(q.shape[-1], v.shape[-1], real(q.dtype).itemsize)
     if fits is None or p >= 1 or not (q.size and k.size and v.size):
         return reference.attention(q, k, v, limits, mask, scale, p, seed)
     xp = namespace(q)
