@@ -793,6 +793,11 @@ def test_004_encoder():
     assert_close(module(x, mask).numpy(), module.norm(y).numpy())
 
 
+def test_encoder_takes_an_encoder_layer():
+    with pytest.raises(TypeError, match="takes an EncoderLayer, got Linear"):
+        nn.Encoder(nn.Linear(3, 3), 2)
+
+
 def test_004_closing_example_forward_and_backward():
     """The annotated encoder, whole: 512/2048, 8 heads, 6 layers, x (32, 10, 512), all ones."""
     ta.manual_seed(0)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import pickle
 import subprocess
 import sys
 import threading
@@ -624,3 +625,23 @@ def test_a_deep_copy_is_independent() -> None:
     equal(x, [1.0, 2.0])
     with pytest.raises(GraphError, match="leaves"):
         copy.deepcopy(x * 2)
+
+
+def test_pickle_keeps_a_leaf_and_refuses_what_was_computed() -> None:
+    x = leaf([1.0, 2.0])
+    again = pickle.loads(pickle.dumps(x))
+    equal(again, [1.0, 2.0])
+    assert again.requires_grad
+    with pytest.raises(GraphError, match="only leaves can be pickled: detach"):
+        pickle.dumps(x * 2)
+    equal(pickle.loads(pickle.dumps((x * 2).detach())), [2.0, 4.0])
+
+
+def test_a_shallow_copy_is_the_same_tensor_twice() -> None:
+    x = leaf([1.0, 2.0])
+    for tensor in (x, x * 2):
+        twin_ = copy.copy(tensor)
+        assert twin_ is not tensor
+        assert twin_.data.base is tensor.data.base
+        (twin_ * 3).sum().backward()
+    equal(x.grad, [9.0, 9.0])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import gc
 import weakref
+from collections import deque
 
 import make_torch_values as cases
 import numpy as np
@@ -204,6 +205,9 @@ def test_to_leaves_integer_buffers_alone_and_refuses_integer_dtypes():
         lambda: [[nn.Linear(1, 1)]],
         lambda: [nn.Parameter([1.0])],
         lambda: {"a": [1, (nn.Parameter([1.0]),)]},
+        lambda: {nn.Linear(1, 1): "a"},
+        lambda: deque([nn.Linear(1, 1)]),
+        lambda: frozenset([nn.Linear(1, 1)]),
     ],
 )
 def test_containers_of_modules_raise(make):
@@ -213,18 +217,11 @@ def test_containers_of_modules_raise(make):
     assert "layers" not in net.__dict__
 
 
-def test_list_filled_with_modules_later_is_not_ignored_either():
-    class Later(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.layers = []
-            for _ in range(2):
-                self.layers.append(nn.Linear(2, 2))
-
-        def forward(self, x):
-            return self.layers[0](x)
-
-    net = Later()
+@pytest.mark.parametrize("name", ["layers", "_layers"])
+def test_list_filled_with_modules_later_is_not_ignored_either(name):
+    net = nn.Module()
+    setattr(net, name, [])
+    getattr(net, name).append(nn.Linear(2, 2))
     for use in (lambda: list(net.parameters()), net.state_dict, net.eval):
         with pytest.raises(TypeError, match="ModuleList"):
             use()
@@ -264,8 +261,9 @@ def test_assignment_replaces_what_had_the_name():
 def test_plain_tensor_does_not_silently_take_the_place_of_a_parameter():
     """As in PyTorch: it would no longer be learned, and nobody would notice."""
     net = nn.Linear(2, 2)
-    with pytest.raises(TypeError, match="weight"):
-        net.weight = ta.ones(2, 2)
+    for wrong in (ta.ones(2, 2), net.weight.data, np.ones((2, 2)), 3.0):
+        with pytest.raises(TypeError, match=f"'weight' is a Parameter, got {type(wrong).__name__}"):
+            net.weight = wrong
     assert isinstance(net.weight, nn.Parameter)
     assert "weight" in dict(net.named_parameters())
 
@@ -281,14 +279,68 @@ def test_buffers_are_saved_moved_and_not_learned():
         net.register_buffer("x", np.ones(2))
 
 
-def test_name_of_a_buffer_that_is_gone_is_free():
-    for forget in (lambda net: delattr(net, "P"), lambda net: setattr(net, "P", None)):
-        net = nn.PositionalEncoding(4, max_len=6)
-        forget(net)
-        net.P = ta.zeros(2)
-        assert net.state_dict() == {}
-        net.register_buffer("P", ta.ones(2))
-        assert list(net.state_dict()) == ["P"]
+def test_buffer_can_be_none_for_a_while():
+    net = nn.PositionalEncoding(4, max_len=6)
+    net.P = None
+    assert net.state_dict() == {}
+    net.P = ta.ones(2)
+    assert list(net.state_dict()) == ["P"]
+    for wrong in (np.zeros(2), 5.0):
+        with pytest.raises(TypeError, match=f"'P' is a buffer, got {type(wrong).__name__}"):
+            net.P = wrong
+    assert list(net.state_dict()) == ["P"]
+
+
+def test_name_of_a_deleted_buffer_is_free():
+    net = nn.PositionalEncoding(4, max_len=6)
+    del net.P
+    net.P = ta.zeros(2)
+    assert net.state_dict() == {}
+    net.P = nn.Parameter([1.0])
+    assert [name for name, _ in net.named_parameters()] == ["P"]
+
+
+def test_names_that_no_buffer_can_have():
+    net = Net()
+    for name in ("second.weight", "", 3):
+        with pytest.raises(ValueError, match="a word without dots"):
+            net.register_buffer(name, ta.ones(2))
+    for name in ("forward", "scale", "second", "training"):
+        with pytest.raises(ValueError, match=f"Net has an attribute '{name}' already"):
+            net.register_buffer(name, ta.ones(2))
+    with pytest.raises(TypeError, match="a buffer is a Tensor, got Parameter"):
+        net.register_buffer("new", nn.Parameter([1.0]))
+    assert [name for name, _ in net.named_buffers()] == ["table"]
+    net.register_buffer("new", ta.ones(2))
+    net.register_buffer("new", ta.zeros(3))
+    assert net.state_dict()["new"].tolist() == [0.0, 0.0, 0.0]
+
+
+def test_shallow_copy_has_buffers_of_its_own():
+    net = nn.PositionalEncoding(4, max_len=6)
+    twin = copy.copy(net)
+    del twin.P
+    twin.register_buffer("other", ta.ones(2))
+    assert list(net.state_dict()) == ["P"]
+    assert list(twin.state_dict()) == ["other"]
+
+
+def test_module_is_not_lost_by_assigning_something_else():
+    net = Net()
+    for wrong in ("relu", ta.ones(2), np.ones(2)):
+        with pytest.raises(TypeError, match=f"a module \\(Linear\\), got {type(wrong).__name__}"):
+            net.second = wrong
+    assert "second.weight" in net.state_dict()
+    net.second = None
+    assert "second.weight" not in net.state_dict()
+
+
+@pytest.mark.parametrize("name", ["modules", "train", "state_dict", "forward"])
+def test_methods_are_no_names_for_modules_and_tensors(name):
+    net = nn.Module()
+    for value in (nn.Linear(1, 1), nn.Parameter([1.0]), ta.ones(1)):
+        with pytest.raises(TypeError, match=f"'{name}' is a method of every Module"):
+            setattr(net, name, value)
 
 
 def test_attribute_of_the_instance_comes_before_that_of_the_class():
@@ -321,6 +373,49 @@ def test_module_used_twice_is_listed_once():
     assert len(net) == 2
 
 
+def test_what_is_shared_is_saved_under_each_name():
+    layer = nn.Linear(2, 2)
+    net = nn.Sequential(layer, layer)
+    assert list(net.state_dict()) == ["0.weight", "0.bias", "1.weight", "1.bias"]
+    other = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2))
+    other.load_state_dict(net.state_dict())
+    assert_same(other[1].weight.numpy(), layer.weight.numpy())
+
+
+def test_list_of_modules_is_changed_like_a_list():
+    a, b, c, d = (nn.Linear(1, n) for n in (1, 2, 3, 4))
+    for kind in (nn.ModuleList([a, b]), nn.Sequential(a, b)):
+        kind.append(c)
+        kind.insert(0, d)
+        assert list(kind) == [d, a, b, c]
+        assert kind.pop() is c
+        del kind[1]
+        kind.extend([c, a])
+        kind[0:2] = [b]
+        kind[-1] = d
+        assert list(kind) == [b, c, d]
+        assert list(kind.state_dict()) == [f"{i}.{n}" for i in range(3) for n in ("weight", "bias")]
+        assert type(kind[1:]) is type(kind)
+        assert list(kind[1:]) == [c, d]
+        with pytest.raises(IndexError):
+            kind[3] = a
+
+
+def test_lists_of_modules_hold_nothing_else():
+    net = nn.Sequential(nn.Linear(1, 2), nn.ReLU())
+    for use, message in (
+        (lambda: net.__setitem__(1, F.gelu), "a Sequential holds modules, got function"),
+        (lambda: net.append(5), "a Sequential holds modules, got int"),
+        (lambda: nn.Sequential(nn.ReLU), "holds modules, got <class '.*ReLU'>: call it"),
+        (lambda: nn.Sequential([nn.ReLU()]), "holds modules, got list: one by one"),
+        (lambda: nn.ModuleList(nn.ReLU()), "a ModuleList takes a list of modules, got ReLU"),
+        (lambda: nn.ModuleList([None]), "a ModuleList holds modules, got NoneType"),
+    ):
+        with pytest.raises(TypeError, match=message):
+            use()
+    assert [type(part) for part in net] == [nn.Linear, nn.ReLU]
+
+
 def test_module_list_behaves_like_a_list():
     parts = [nn.Linear(1, 1), nn.ReLU(), nn.Dropout(0.1)]
     found = nn.ModuleList(parts)
@@ -343,6 +438,17 @@ def test_sequential_is_composition():
     x = ta.randn(4, 2)
     assert_same(nn.Sequential(a, nn.ReLU(), b)(x).numpy(), b(F.relu(a(x))).numpy())
     assert nn.Sequential()(x) is x
+
+
+def test_gradient_arrives_where_a_module_was_converted_in_between():
+    x, grad = np.ones((2, 3), np.float32), np.float32([[1, -2], [3, 0.5]])
+    net, twin = nn.Linear(3, 2), nn.Linear(3, 2)
+    out = net(leaf(x))
+    net.to(ta.float64)
+    pull(out, grad)
+    pull(twin(leaf(x)), grad)
+    assert net.weight.grad.dtype == np.float64
+    assert_same(net.weight.grad.numpy(), twin.weight.grad.numpy().astype(np.float64))
 
 
 def test_module_without_forward_says_so():

@@ -18,6 +18,9 @@ def checked_parameters(parameters: Iterable[Tensor] | Tensor) -> list[Tensor]:
         raise TypeError("parameters must be an iterable of Tensors, such as model.parameters()")
     if hasattr(parameters, "parameters"):
         raise TypeError("an optimizer takes the parameters, not the module: model.parameters()")
+    if not isinstance(parameters, Iterable):
+        kind = type(parameters).__name__
+        raise TypeError(f"an optimizer takes parameters, such as model.parameters(), got a {kind}")
     found = list(parameters)
     if not found:
         raise ValueError("an optimizer needs parameters, got an empty list")

@@ -95,8 +95,10 @@ class Tensor(TensorBase):
         array = as_array(value, None, None)
         if self._node is not None:
             require_float(array.dtype, "a tensor that requires gradients")
-            if (self._node.shape, self._node.dtype) != (array.shape, array.dtype):
+            if self._node.shape != array.shape:
                 self._node = Leaf(array)
+            elif self._node.dtype != array.dtype:  # what was computed before still leads here
+                self._node.dtype, self._node.grad = array.dtype, None
         self._data = array
 
     @property
@@ -235,6 +237,16 @@ class Tensor(TensorBase):
             twin._node.grad = self.grad.detach().clone()
         memo[id(self)] = twin
         return twin
+
+    def __copy__(self) -> Tensor:
+        twin = object.__new__(type(self))
+        twin._data, twin._node = self._data, self._node
+        return twin
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        if not self.is_leaf:
+            raise GraphError("only leaves can be pickled: detach() this tensor first")
+        return super().__reduce_ex__(protocol)
 
     # To numbers and other libraries
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import deque
+from collections.abc import Iterable, Iterator, MutableSequence
 from typing import Any, TypeVar
 
 import numpy as np
@@ -50,11 +51,11 @@ class Module:
     """
 
     training: bool
-    _buffer_names: set[str]
+    _buffer_names: frozenset[str]
 
     def __init__(self) -> None:
         # Past our own __setattr__, which needs them.
-        object.__setattr__(self, "_buffer_names", set())
+        object.__setattr__(self, "_buffer_names", frozenset())
         object.__setattr__(self, "training", True)
 
     # Everything is an attribute like any other, which Python finds fastest; the three kinds are
@@ -66,7 +67,8 @@ class Module:
 
     @property
     def _buffers(self) -> dict[str, Tensor]:
-        return {name: x for name, x in self.__dict__.items() if name in self._buffer_names}
+        names = self._buffer_names
+        return {n: x for n, x in self.__dict__.items() if n in names and x is not None}
 
     @property
     def _modules(self) -> dict[str, Module]:
@@ -82,25 +84,48 @@ class Module:
         if "training" not in self.__dict__:
             raise TypeError(f"call super().__init__() before setting {name!r}")
         check_container(name, value)
-        if isinstance(self.__dict__.get(name), Parameter) and type(value) is Tensor:
-            raise TypeError(
-                f"{name!r} is a Parameter and cannot become a plain Tensor, which nobody would "
-                "train: assign nn.Parameter(...), or its .data"
-            )
-        if type(value) is not Tensor:
-            self._buffer_names.discard(name)
+        if isinstance(value, (Module, Tensor)) and hasattr(Module, name):
+            raise TypeError(f"{name!r} is a method of every Module: choose another name")
+        if isinstance(value, (Module, Parameter)):
+            self._name_buffers(self._buffer_names - {name})
+        elif value is not None:
+            self._check_replacement(name, value)
         object.__setattr__(self, name, value)
+
+    def _check_replacement(self, name: str, value: Any) -> None:
+        """What is learned, or belongs to the module, is not lost by assigning something else."""
+        old, kind = self.__dict__.get(name), type(value).__name__
+        if isinstance(old, Parameter):
+            raise TypeError(
+                f"{name!r} is a Parameter, got {kind}, which nobody would train: assign an "
+                f"nn.Parameter or None, or new values to {name}.data"
+            )
+        if isinstance(old, Module):
+            raise TypeError(f"{name!r} is a module ({type(old).__name__}), got {kind}: assign "
+                            "another module or None")  # fmt: skip
+        if name in self._buffer_names and not isinstance(value, Tensor):
+            raise TypeError(f"{name!r} is a buffer, got {kind}: assign a Tensor or None")
 
     def __delattr__(self, name: str) -> None:
         object.__delattr__(self, name)
-        self._buffer_names.discard(name)
+        self._name_buffers(self._buffer_names - {name})
 
     def register_buffer(self, name: str, value: Tensor) -> None:
-        """A tensor that belongs to the module (moved and saved with it) but is not learned."""
-        if not isinstance(value, Tensor):
+        """A tensor that belongs to the module (moved and saved with it) but is not learned.
+
+        None can be assigned to its name, and a Tensor again later.
+        """
+        if not isinstance(value, Tensor) or isinstance(value, Parameter):
             raise TypeError(f"a buffer is a Tensor, got {type(value).__name__}")
+        if not isinstance(name, str) or not name or "." in name:
+            raise ValueError(f"the name of a buffer is a word without dots, got {name!r}")
+        if name not in self._buffer_names and hasattr(self, name):
+            raise ValueError(f"{type(self).__name__} has an attribute {name!r} already")
         setattr(self, name, value)
-        self._buffer_names.add(name)
+        self._name_buffers(self._buffer_names | {name})
+
+    def _name_buffers(self, names: frozenset[str]) -> None:
+        object.__setattr__(self, "_buffer_names", names)
 
     # What is in it
 
@@ -117,9 +142,7 @@ class Module:
                 continue
             seen.add(id(module))
             yield name, module
-            for key, value in module.__dict__.items():
-                if not key.startswith("_"):
-                    check_container(key, value)  # a list may have been filled since
+            module._check_containers()
             below = [(f"{name}.{key}" if name else key, m) for key, m in module._modules.items()]
             stack.extend(reversed(below))
 
@@ -194,13 +217,20 @@ class Module:
     # State
 
     def state_dict(self) -> dict[str, Tensor]:
-        """Copies of all parameters and buffers, by dotted name."""
+        """Copies of all parameters and buffers, by dotted name; in PyTorch they share memory."""
         return {name: tensor.detach().clone() for name, tensor in self._named_state()}
 
-    def _named_state(self) -> Iterator[tuple[str, Tensor]]:
-        for prefix, module in self.named_modules():
-            for key, tensor in (module._parameters | module._buffers).items():
-                yield (f"{prefix}.{key}" if prefix else key), tensor
+    def _named_state(self, prefix: str = "") -> Iterator[tuple[str, Tensor]]:
+        """What is shared comes under each of its names."""
+        self._check_containers()
+        for key, tensor in (self._parameters | self._buffers).items():
+            yield prefix + key, tensor
+        for key, module in self._modules.items():
+            yield from module._named_state(f"{prefix}{key}.")
+
+    def _check_containers(self) -> None:
+        for name, value in self.__dict__.items():
+            check_container(name, value)  # a list may have been filled since it was assigned
 
     def load_state_dict(self, state: dict[str, Any], strict: bool = True) -> None:
         """Take over values by name: all of them, or none if anything does not fit.
@@ -227,7 +257,9 @@ class Module:
                 value = state[name]
                 value = value if isinstance(value, Tensor) else Tensor(value)
                 if value.shape != tensor.shape:
-                    raise ShapeError(f"{name} has shape {tensor.shape}, got {value.shape}")
+                    raise ShapeError(
+                        f"{type(self).__name__}: {name} has shape {tensor.shape}, got {value.shape}"
+                    )
                 if value.dtype.kind != tensor.dtype.kind:
                     raise DtypeError(f"{name} is {tensor.dtype}, got {value.dtype}")
                 array = to_device(value._data, tensor.device).astype(tensor.dtype)
@@ -249,8 +281,8 @@ class Module:
 def holds_modules(value: Any) -> bool:
     """Whether a plain container hides modules or parameters, at any depth."""
     if isinstance(value, dict):
-        value = list(value.values())
-    if not isinstance(value, (list, tuple, set)):
+        value = [*value, *value.values()]
+    if not isinstance(value, (list, tuple, set, frozenset, deque)):
         return False
     return any(isinstance(v, (Module, Parameter)) or holds_modules(v) for v in value)
 
@@ -267,19 +299,28 @@ def shortened(names: list[str]) -> str:
     return "nothing" if not names else ", ".join(names[:5]) + (", ..." if len(names) > 5 else "")
 
 
-class ModuleList(Module):
+class ModuleList(Module, MutableSequence[Module]):
     """A list of modules that are found by `parameters()` and the rest."""
 
-    def __init__(self, modules: Any = ()) -> None:
+    def __init__(self, modules: Iterable[Module] = ()) -> None:
         super().__init__()
-        for module in modules:
-            self.append(module)
+        self._fill(modules)
 
-    def append(self, module: Module) -> ModuleList:
-        if not isinstance(module, Module):
-            raise TypeError(f"a ModuleList holds modules, got {type(module).__name__}")
-        setattr(self, str(len(self)), module)
-        return self
+    def _fill(self, modules: Iterable[Module]) -> None:
+        kind = type(self).__name__
+        if not isinstance(modules, Iterable):
+            raise TypeError(f"a {kind} takes a list of modules, got {type(modules).__name__}")
+        modules = list(modules)
+        for module in modules:
+            if not isinstance(module, Module):
+                hint = ": call it" if isinstance(module, type) else ""
+                hint = ": one by one, not in a list" if isinstance(module, list) else hint
+                what = repr(module) if isinstance(module, type) else type(module).__name__
+                raise TypeError(f"a {kind} holds modules, got {what}{hint}")
+        for name in self._modules:
+            delattr(self, name)
+        for i, module in enumerate(modules):
+            setattr(self, str(i), module)
 
     def __len__(self) -> int:
         return len(self._modules)
@@ -288,11 +329,23 @@ class ModuleList(Module):
         return iter(list(self._modules.values()))
 
     def __getitem__(self, index: Any) -> Any:
-        found = list(self._modules.values())[index]
+        found = list(self)[index]
         return ModuleList(found) if isinstance(index, slice) else found
 
-    def __setitem__(self, index: int, module: Module) -> None:
-        setattr(self, str(range(len(self))[index]), module)
+    def __setitem__(self, index: Any, module: Any) -> None:
+        modules = list(self)
+        modules[index] = module
+        self._fill(modules)
+
+    def __delitem__(self, index: Any) -> None:
+        modules = list(self)
+        del modules[index]
+        self._fill(modules)
+
+    def insert(self, index: int, module: Module) -> None:
+        modules = list(self)
+        modules.insert(index, module)
+        self._fill(modules)
 
 
 class Sequential(ModuleList):
@@ -300,6 +353,10 @@ class Sequential(ModuleList):
 
     def __init__(self, *modules: Module) -> None:
         super().__init__(modules)
+
+    def __getitem__(self, index: Any) -> Any:
+        found = super().__getitem__(index)
+        return Sequential(*found) if isinstance(index, slice) else found
 
     def forward(self, x: Any) -> Any:
         for module in self:

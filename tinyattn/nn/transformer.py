@@ -141,6 +141,11 @@ class Encoder(Module):
 
     def __init__(self, layer: EncoderLayer, N: int, skip_padding: bool = False) -> None:
         super().__init__()
+        if not isinstance(layer, EncoderLayer):
+            raise TypeError(
+                f"an Encoder takes an EncoderLayer, got {type(layer).__name__}; any module can be "
+                "the self_attn or feed_forward of one"
+            )
         self.layers = clones(layer, N)
         self.skip_padding = skip_padding
         first = layer.sublayer[0]

@@ -27,14 +27,13 @@ def pack(x, h, first, count, factor, out):
 
 @inner
 def pack_tiles(x, h, first, count, factor, out):
-    """out (tiles, d, width) = the same, transposed within each tile; zeros behind the last."""
+    """out (tiles, d, width) = the same, transposed within each tile; anything behind the last."""
     width = out.shape[2]
     for start in range(0, count, width):
         tile, length = out[start // width], min(width, count - start)
         for j in range(length):
             for c in range(x.shape[2]):
                 tile[c, j] = x[first + start + j, h, c] * factor
-        tile[:, length:] = ZERO
 
 
 @inner
