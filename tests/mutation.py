@@ -128,7 +128,7 @@ def chosen(options: argparse.Namespace) -> list[Fault]:
 
 
 def write_result(found: dict[Fault, str], minutes: float, again: bool) -> None:
-    every = all_faults()
+    every = all_faults() if again else list(found)
     survivors, hung = ([f for f, word in found.items() if word == w] for w in (SURVIVED, HUNG))
     if again:
         before = json.loads(RESULT.read_text(encoding="utf-8"))
