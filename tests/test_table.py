@@ -181,6 +181,7 @@ def public_callables() -> set[str]:
     of_any_class = set(dir(type("Plain", (), {"__slots__": ()}))) | {
         "__weakref__",
         "__annotations__",
+        "__slotnames__",  # which pickling leaves on a class
     }
     comparisons = {f"__{name}__" for name in ("eq", "ne", "lt", "le", "gt", "ge")}
     for name in set(dir(ta.Tensor)) - of_any_class | comparisons:
