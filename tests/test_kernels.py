@@ -12,6 +12,7 @@ from __future__ import annotations
 import math
 import os
 import re
+import tracemalloc
 
 import numpy as np
 import pytest
@@ -123,6 +124,19 @@ def test_layer_norm_of_so_many_rows_that_backward_sums_them_in_blocks(dtype, row
     x, grad = (signed(rng, rows, 101).astype(dtype) for _ in range(2))
     weight, bias = (signed(rng, 101).astype(dtype) for _ in range(2))
     check_layer_norm(x, weight, bias, grad, 0.0)
+
+
+def test_layer_norm_backward_of_a_long_row_takes_little_memory():
+    """For its sums no more than for the gradients of weight and bias themselves."""
+    x = signed(rng_of(10), 1, 10**5).astype(np.float32)
+    weight = np.ones(10**5, np.float32)
+    _, *saved = cpu.layer_norm(x, weight, weight, 1e-5)
+    cpu.layer_norm_backward(x, x, weight, 1e-5, saved)  # compiled before it is looked at
+    tracemalloc.start()
+    cpu.layer_norm_backward(x, x, weight, 1e-5, saved)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < x.nbytes + 2 * 8 * x.size + 10**5
 
 
 @both_dtypes

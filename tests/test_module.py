@@ -401,6 +401,22 @@ def test_list_of_modules_is_changed_like_a_list():
             kind[3] = a
 
 
+def test_module_beside_the_elements_of_a_list_stays_where_it_is():
+    class WithHead(nn.Sequential):
+        def __init__(self):
+            super().__init__(nn.Linear(2, 3), nn.ReLU())
+            self.head = nn.Linear(3, 1)
+
+    net = WithHead()
+    head, last = net.head, nn.Linear(3, 4)
+    net.append(last)
+    assert net.head is head
+    assert list(net)[2:] == [last]
+    assert net(ta.ones(1, 2)).shape == (1, 4)
+    names = ["0.weight", "0.bias", "head.weight", "head.bias", "2.weight", "2.bias"]
+    assert sorted(net.state_dict()) == sorted(names)
+
+
 def test_lists_of_modules_hold_nothing_else():
     net = nn.Sequential(nn.Linear(1, 2), nn.ReLU())
     for use, message in (

@@ -80,7 +80,7 @@ class Tensor(TensorBase):
         It is read-only while a recorded graph needs it, and always so for results of recorded
         operations and for views of other tensors' memory. A NumPy view taken from it earlier
         cannot be locked: do not write through one while a graph is alive. Assigning replaces the
-        array by a copy of what is assigned, and a gradient of another shape is dropped.
+        array by a copy of what is assigned, and a gradient of another shape or dtype is dropped.
         """
         array = self._data
         computed = self._node is not None and self._node.plan is not None
@@ -239,6 +239,7 @@ class Tensor(TensorBase):
         return twin
 
     def __copy__(self) -> Tensor:
+        """The same array and the same place in the graph."""
         twin = object.__new__(type(self))
         twin._data, twin._node = self._data, self._node
         return twin

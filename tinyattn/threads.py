@@ -2,8 +2,8 @@
 
 Attention, dropout, relu, LayerNorm, biases and Adam, where they are enough work to be worth it, are
 divided among threads: TINYATTN_NUM_THREADS of them, else OPENBLAS_NUM_THREADS or OMP_NUM_THREADS,
-else as many as there are cores this process may use. In these nothing is summed across threads, so
-their results do not depend on the number, to the last bit.
+else as many as there are cores this process may use. In these nothing is summed in an order that
+depends on the number of threads, and so no result does, to the last bit.
 
 Matrix products are NumPy's, and have the threads of its BLAS. These stay awake for some 20 ms after
 a product, and ours would fight with them for the cores; so ours sleep, and are woken for large

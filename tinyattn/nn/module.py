@@ -300,7 +300,10 @@ def shortened(names: list[str]) -> str:
 
 
 class ModuleList(Module, MutableSequence[Module]):
-    """A list of modules that are found by `parameters()` and the rest."""
+    """A list of modules that are found by `parameters()` and the rest.
+
+    Its elements have numbers for names. What a subclass adds under other names is no element.
+    """
 
     def __init__(self, modules: Iterable[Module] = ()) -> None:
         super().__init__()
@@ -312,21 +315,25 @@ class ModuleList(Module, MutableSequence[Module]):
             raise TypeError(f"a {kind} takes a list of modules, got {type(modules).__name__}")
         modules = list(modules)
         for module in modules:
+            if isinstance(module, type):
+                raise TypeError(f"a {kind} holds modules, got {module!r}: call it")
             if not isinstance(module, Module):
-                hint = ": call it" if isinstance(module, type) else ""
-                hint = ": one by one, not in a list" if isinstance(module, list) else hint
-                what = repr(module) if isinstance(module, type) else type(module).__name__
-                raise TypeError(f"a {kind} holds modules, got {what}{hint}")
-        for name in self._modules:
+                hint = ": one by one, not in a list" if isinstance(module, list) else ""
+                raise TypeError(f"a {kind} holds modules, got {type(module).__name__}{hint}")
+        for name in self._elements:
             delattr(self, name)
         for i, module in enumerate(modules):
             setattr(self, str(i), module)
 
+    @property
+    def _elements(self) -> dict[str, Module]:
+        return {name: module for name, module in self._modules.items() if name.isdecimal()}
+
     def __len__(self) -> int:
-        return len(self._modules)
+        return len(self._elements)
 
     def __iter__(self) -> Iterator[Module]:
-        return iter(list(self._modules.values()))
+        return iter(self._elements.values())
 
     def __getitem__(self, index: Any) -> Any:
         found = list(self)[index]

@@ -11,7 +11,9 @@ from ...threads import in_parts
 from .. import reference
 from .compiler import FAST_SUMS, jit, ready, rows, rows_of_new
 
-BLOCK = 1 << 14  # elements of x that are summed together; smaller ones are never worth a thread
+# How many elements of x are summed together at least, since fewer are never worth a thread; and how
+# many rows, so that the sums of all blocks take less memory than x.
+BLOCK, BLOCK_ROWS = 1 << 14, 16
 
 
 @jit(fastmath=FAST_SUMS)
@@ -82,7 +84,7 @@ def layer_norm_backward(
     scale = np.ones(columns, x.dtype) if weight is None else weight
     means, inv_stds = (ready(part.reshape(-1)) for part in saved)
     # As many for any number of threads, so that the sums do not depend on it.
-    blocks = max(1, x.size // BLOCK)
+    blocks = max(1, min(x.size // BLOCK, len(means) // BLOCK_ROWS))
     height = -(-len(means) // blocks)
     sums = np.zeros((blocks, 2, columns))
     arguments = (rows(grad), rows(x), ready(scale), means, inv_stds, height, rows_of_new(dx), sums)
