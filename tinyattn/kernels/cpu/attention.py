@@ -63,18 +63,38 @@ def forward(
     q, _, v = arrays
     out = np.empty((len(q), heads, v.shape[2]), q.dtype)
     tops, sums = np.empty((heads, len(q)), q.dtype), np.empty((heads, len(q)))
+    lengths = lengths_of(starts)
     arguments = (
-        *arrays, before, starts, hidden(limits, mask), q.dtype.type(scale),
+        *arrays, before, starts, longest_of(lengths), *hiding(limits, mask), q.dtype.type(scale),
         (p, *dropping(p, seed, q.dtype)), odd, out, tops, sums,
     )  # fmt: skip
     count = (len(starts[0]) - 1) * heads
-    in_parts(count, nanoseconds_of(starts, out.shape), attention_heads, *arguments)
+    in_parts(count, nanoseconds_of(lengths, out.shape), attention_heads, *arguments)
     return out, tops, sums
 
 
-def nanoseconds_of(starts: Any, shape: tuple[int, ...]) -> float:
+def lengths_of(starts: Any) -> tuple[np.ndarray, np.ndarray]:
+    """How many queries and keys each sample has."""
+    queries, keys = starts
+    lengths = queries[1:] - queries[:-1]
+    return lengths, lengths if keys is queries else keys[1:] - keys[:-1]
+
+
+def longest_of(lengths: tuple[np.ndarray, np.ndarray]) -> tuple[int, int]:
+    queries, keys = lengths
+    most = int(queries.max(initial=0))
+    return most, most if keys is queries else int(keys.max(initial=0))
+
+
+def hiding(limits: Any, mask: Any) -> tuple[np.ndarray, np.ndarray | None]:
+    """limits and mask as the loops take them; without a mask None, which saves compiling for it."""
+    limits, mask, masked = hidden(limits, mask)
+    return limits, mask if masked else None
+
+
+def nanoseconds_of(lengths: tuple[np.ndarray, np.ndarray], shape: tuple[int, ...]) -> float:
     """About how long it takes forward: for each head, and for each pair of a query and a key."""
-    queries, keys = (places[1:] - places[:-1] for places in starts)
+    queries, keys = lengths
     _, heads, width = shape
     return heads * (1000 * len(queries) + float(queries @ keys) * (1 + width / 16))
 
@@ -86,12 +106,13 @@ def backward(
 ) -> None:  # fmt: skip
     """From (grad, q, k, v) the gradients of q, k and v, into the arrays that are given."""
     out, tops, sums = (ready(part) for part in saved)
+    lengths = lengths_of(starts)
     arguments = (
-        *arrays, before, out, starts, hidden(limits, mask), out.dtype.type(scale),
-        (p, *dropping(p, seed, out.dtype)), odd, tops, sums, *gradients,
+        *arrays, before, out, starts, longest_of(lengths), *hiding(limits, mask),
+        out.dtype.type(scale), (p, *dropping(p, seed, out.dtype)), odd, tops, sums, *gradients,
     )  # fmt: skip
     count = (len(starts[0]) - 1) * out.shape[1]
-    in_parts(count, 2 * nanoseconds_of(starts, out.shape), attention_backward_heads, *arguments)
+    in_parts(count, 2 * nanoseconds_of(lengths, out.shape), attention_backward_heads, *arguments)
 
 
 def attention(

@@ -10,7 +10,6 @@ from .attention_tiles import (
     hide_rows,
     least_and_most,
     limits_of,
-    longest,
     pack,
     pack_tiles,
     place_of,
@@ -57,14 +56,13 @@ def softmax_backward_row(row, drow, length, top, total, whole, mean, drop, start
 
 @jit
 def attention_backward_heads(
-    grad, q, k, v, before, out, starts, hiding, scale, drop, odd, tops, sums, dq, dk, dv,
-    first_head, last_head,
+    grad, q, k, v, before, out, starts, longest, limits, mask, scale, drop, odd, tops, sums, dq, dk,
+    dv, first_head, last_head,
 ):  # fmt: skip
     """The gradients of q, k and v; all (N, H, d) but tops and sums, the rest as forward."""
-    limits, mask, use_mask = hiding
     before_q, before_k, before_v = before
     heads, d, e = out.shape[1], q.shape[2], v.shape[2]
-    most_queries, most_keys = longest(starts[0]), longest(starts[1])
+    most_queries, most_keys = longest
     tall = min(QUERIES, up_to(most_queries, 4))
     wide = min(KEYS, up_to(most_keys, LANES))
     tiles = (most_keys + wide - 1) // wide
@@ -124,10 +122,10 @@ def attention_backward_heads(
                     product[:rows, :columns] = ZERO
                     add_product(left[q0 : q0 + rows, :], right[tile], product, columns)
                 live = weights[:count, :length]
-                if use_mask or k0 + length > least:
-                    hide_rows(live, mask, use_mask, b, h, q0, k0, limit_here)
+                if mask is not None or k0 + length > least:
+                    hide_rows(live, mask, b, h, q0, k0, limit_here)
                 if odd is not None:
-                    blank_hidden(dscores, mask, use_mask, b, h, q0, k0, limit_here, length)
+                    blank_hidden(dscores, mask, b, h, q0, k0, limit_here, length)
                 for j in range(count):
                     query = q0 + j
                     softmax_backward_row(
@@ -136,8 +134,8 @@ def attention_backward_heads(
                         drop, (head * most_queries + query) * most_keys + k0, kept, parts,
                     )  # fmt: skip
                 if odd is not None:
-                    blank_hidden(weights, mask, use_mask, b, h, q0, k0, limit_here, length)
-                    blank_hidden(dscores, mask, use_mask, b, h, q0, k0, limit_here, length)
+                    blank_hidden(weights, mask, b, h, q0, k0, limit_here, length)
+                    blank_hidden(dscores, mask, b, h, q0, k0, limit_here, length)
                 weights[count:rows], dscores[count:rows] = ZERO, ZERO
                 for gradient in range(3):  # of keys, of values, of queries
                     left, right = clean_q[q0 : q0 + rows].T, dscores
@@ -153,7 +151,7 @@ def attention_backward_heads(
                     for j in range(count):
                         row = start + q0 + j
                         for i in range(length):
-                            if sees(mask, use_mask, b, h, q0 + j, k0 + i, limit[q0 + j]):
+                            if sees(mask, b, h, q0 + j, k0 + i, limit[q0 + j]):
                                 ds = dscores[j, i]
                                 add_odd(sum_v[tile, :e, i], grad[row, h], weights[j, i])
                                 add_odd(sum_k[tile, :d, i], q[row, head_q], ds * scale)

@@ -9,7 +9,6 @@ from .attention_tiles import (
     hide_columns,
     least_and_most,
     limits_of,
-    longest,
     pack,
     pack_tiles,
     place_of,
@@ -72,21 +71,21 @@ def online_softmax(scores, columns, top, total, mixed, higher, shift):
 
 @jit
 def attention_heads(
-    q, k, v, before, starts, hiding, scale, drop, odd, out, tops, sums, first_head, last_head
-):
+    q, k, v, before, starts, longest, limits, mask, scale, drop, odd, out, tops, sums, first_head,
+    last_head,
+):  # fmt: skip
     """q (Q, H, d), k (K, H, d), v (K, H, e) -> out (Q, H, e), tops and sums (H, Q): the largest
     score of each query, and the sum of exp(score - largest).
 
     before: how many heads stand before the first one in q, in k and in v, which may be one array.
-    starts: of the queries, and of the keys. hiding: limits, mask, whether there is a mask. drop: p
-    and what `dropping` returns. odd: True if NaN or inf may stand where some queries look and
-    others may not, else None, and then the code for it is not compiled. Heads are counted through
+    starts: of the queries, and of the keys; longest: the most of them in a sample. drop: p and what
+    `dropping` returns. odd: True if NaN or inf may stand where some queries look and others may
+    not, else None. For what is None, odd or mask, no code is compiled. Heads are counted through
     all samples, and worked on from `first_head` to before `last_head`.
     """
-    limits, mask, use_mask = hiding
     before_q, before_k, before_v = before
     heads, d, e = out.shape[1], q.shape[2], v.shape[2]
-    most_queries, most_keys = longest(starts[0]), longest(starts[1])
+    most_queries, most_keys = longest
     wide = min(QUERIES, up_to(most_queries, LANES))
     tall = min(KEYS, up_to(most_keys, 4))
     packed_k = np.zeros((up_to(most_keys, 4), up_to(d, 4)), np.float32)
@@ -118,8 +117,8 @@ def attention_heads(
                 scores[:padded] = ZERO
                 add_product(packed_k[k0 : k0 + padded, :], packed_q[0], scores, columns)
                 live = scores[:height]
-                if use_mask or k0 + height > least:
-                    hide_columns(live, mask, use_mask, b, h, q0, k0, limit_here)
+                if mask is not None or k0 + height > least:
+                    hide_columns(live, mask, b, h, q0, k0, limit_here)
                 online_softmax(live, columns, top, total, mixed, higher, shift)
                 first = (head * most_queries + q0) * most_keys + k0
                 drop_columns(live, columns, first, most_keys, drop)
@@ -128,7 +127,7 @@ def attention_heads(
                 if odd is not None:
                     for i in range(height):
                         for j in range(count):
-                            if sees(mask, use_mask, b, h, q0 + j, k0 + i, limit[q0 + j]):
+                            if sees(mask, b, h, q0 + j, k0 + i, limit[q0 + j]):
                                 value = v[key_start + k0 + i, before_v + h]
                                 add_odd(mixed[:e, j], value, scores[i, j])
             for j in range(count):
@@ -137,7 +136,7 @@ def attention_heads(
                 sums[h, row] = total[j]
                 if total[j] != 0.0:
                     inverse = np.float32(1.0 / total[j])
-                elif sees_any(mask, use_mask, b, h, q0 + j, limit[q0 + j]):
+                elif sees_any(mask, b, h, q0 + j, limit[q0 + j]):
                     inverse = sums[h, row] = NAN  # of nothing but -inf
                 else:
                     inverse = ZERO

@@ -59,14 +59,6 @@ def limits_of(limits, b, keys, out):
 
 
 @inner
-def longest(starts):
-    most = 0
-    for b in range(len(starts) - 1):
-        most = max(most, starts[b + 1] - starts[b])
-    return most
-
-
-@inner
 def least_and_most(limit):
     least = most = limit[0]
     for j in range(1, len(limit)):
@@ -75,14 +67,14 @@ def least_and_most(limit):
 
 
 @inner
-def hide_columns(scores, mask, use_mask, b, h, first_query, first_key, limit):
+def hide_columns(scores, mask, b, h, first_query, first_key, limit):
     """-inf where a query may not see a key; scores (keys, queries)."""
     queries = len(limit)
     for i in range(len(scores)):
         row, key = scores[i], first_key + i
         for j in range(queries):
             row[j] = row[j] if key < limit[j] else MINUS_INF
-        if use_mask:
+        if mask is not None:
             seen = mask[b % mask.shape[0], h % mask.shape[1], :, key % mask.shape[3]]
             if len(seen) == 1:
                 if seen[0] == 0:
@@ -93,13 +85,13 @@ def hide_columns(scores, mask, use_mask, b, h, first_query, first_key, limit):
 
 
 @inner
-def hide_rows(scores, mask, use_mask, b, h, first_query, first_key, limit):
+def hide_rows(scores, mask, b, h, first_query, first_key, limit):
     """-inf where a query may not see a key; scores (queries, keys)."""
     keys = scores.shape[1]
     for j in range(len(limit)):
         row = scores[j]
         row[max(0, limit[j] - first_key) :] = MINUS_INF
-        if use_mask:
+        if mask is not None:
             query = (first_query + j) % mask.shape[2]
             seen = mask[b % mask.shape[0], h % mask.shape[1], query]
             step = 1 if len(seen) > 1 else 0
@@ -108,29 +100,31 @@ def hide_rows(scores, mask, use_mask, b, h, first_query, first_key, limit):
 
 
 @inner
-def sees(mask, use_mask, b, h, query, key, limit):
+def sees(mask, b, h, query, key, limit):
     if key >= limit:
         return False
-    if not use_mask:
+    if mask is None:
         return True
     seen = mask[b % mask.shape[0], h % mask.shape[1], query % mask.shape[2]]
     return seen[key % len(seen)] != 0
 
 
 @inner
-def sees_any(mask, use_mask, b, h, query, limit):
+def sees_any(mask, b, h, query, limit):
+    if mask is None:
+        return limit > 0
     for key in range(limit):  # noqa: SIM110 (compiled, any() would take a list)
-        if sees(mask, use_mask, b, h, query, key, limit):
+        if sees(mask, b, h, query, key, limit):
             return True
     return False
 
 
 @inner
-def blank_hidden(x, mask, use_mask, b, h, first_query, first_key, limit, keys):
+def blank_hidden(x, mask, b, h, first_query, first_key, limit, keys):
     """Zeros where a query may not see a key, in x (queries, keys), whatever stands there."""
     for j in range(len(limit)):
         for i in range(keys):
-            if not sees(mask, use_mask, b, h, first_query + j, first_key + i, limit[j]):
+            if not sees(mask, b, h, first_query + j, first_key + i, limit[j]):
                 x[j, i] = ZERO
 
 

@@ -9,55 +9,67 @@ import numpy as np
 
 from ...threads import in_parts
 from .. import reference
-from .compiler import FAST_SUMS, jit, ready, rows, rows_of_new
+from .compiler import FAST_SUMS, inner, jit, ready, rows, rows_of_new
 
 # How many elements of x are summed together at least, since fewer are never worth a thread; and how
 # many rows, so that the sums of all blocks take less memory than x.
 BLOCK, BLOCK_ROWS = 1 << 14, 16
 
 
-@jit(fastmath=FAST_SUMS)
+@inner(fastmath=FAST_SUMS, forceinline=True)
+def moments_of(x, eps):
+    """The mean of a row, and 1 / sqrt(var + eps)."""
+    total = np.float64(0)  # not 0.0, which NumPy would let a float32 narrow
+    for j in range(len(x)):
+        total += x[j]
+    mean = total / len(x)
+    squares = np.float64(0)
+    for j in range(len(x)):
+        distance = x[j] - mean
+        squares += distance * distance
+    return mean, 1.0 / math.sqrt(squares / len(x) + eps)
+
+
+@inner(forceinline=True)
+def normalize(x, mean, inv_std, weight, bias, out):
+    for j in range(len(x)):
+        out[j] = (x[j] - mean) * inv_std * weight[j] + bias[j]
+
+
+@inner(fastmath=FAST_SUMS, forceinline=True)
+def normalize_backward(grad, x, mean, inv_std, weight, dx, dweight, dbias):
+    """dx of a row; what the row gives is added to dweight and dbias."""
+    g_sum = gn_sum = np.float64(0)
+    for j in range(len(x)):
+        normal = (x[j] - mean) * inv_std
+        g = np.float64(grad[j]) * weight[j]
+        g_sum += g
+        gn_sum += g * normal
+        dweight[j] += grad[j] * normal
+        dbias[j] += grad[j]
+    g_mean, gn_mean = g_sum / len(x), gn_sum / len(x)
+    for j in range(len(x)):
+        normal = (x[j] - mean) * inv_std
+        g = np.float64(grad[j]) * weight[j]
+        dx[j] = inv_std * (g - g_mean - normal * gn_mean)
+
+
+@jit
 def layer_norm_rows(x, weight, bias, eps, out, means, inv_stds, first, last):
-    columns = x.shape[1]
-    x, out = x[first:last], out[first:last]
-    means, inv_stds = means[first:last], inv_stds[first:last]
-    for i in range(len(x)):
-        total = np.float64(0)  # not 0.0, which NumPy would let a float32 narrow
-        for j in range(columns):
-            total += x[i, j]
-        mean = total / columns
-        squares = np.float64(0)
-        for j in range(columns):
-            distance = x[i, j] - mean
-            squares += distance * distance
-        inv_std = 1.0 / math.sqrt(squares / columns + eps)
-        for j in range(columns):
-            out[i, j] = (x[i, j] - mean) * inv_std * weight[j] + bias[j]
-        means[i] = mean
-        inv_stds[i] = inv_std
+    for i in range(first, last):
+        means[i], inv_stds[i] = moments_of(x[i], eps)
+        normalize(x[i], means[i], inv_stds[i], weight, bias, out[i])
 
 
-@jit(fastmath=FAST_SUMS)
+@jit
 def layer_norm_backward_rows(grad, x, weight, means, inv_stds, height, dx, sums, first, last):
     """sums (blocks, 2, D): the gradients of weight and bias from each `height` rows."""
-    columns = x.shape[1]
     for block in range(first, last):
         dweight, dbias = sums[block, 0], sums[block, 1]
         for i in range(block * height, min((block + 1) * height, len(x))):
-            mean, inv_std = means[i], inv_stds[i]
-            g_sum = gn_sum = np.float64(0)
-            for j in range(columns):
-                normal = (x[i, j] - mean) * inv_std
-                g = np.float64(grad[i, j]) * weight[j]
-                g_sum += g
-                gn_sum += g * normal
-                dweight[j] += grad[i, j] * normal
-                dbias[j] += grad[i, j]
-            g_mean, gn_mean = g_sum / columns, gn_sum / columns
-            for j in range(columns):
-                normal = (x[i, j] - mean) * inv_std
-                g = np.float64(grad[i, j]) * weight[j]
-                dx[i, j] = inv_std * (g - g_mean - normal * gn_mean)
+            normalize_backward(
+                grad[i], x[i], means[i], inv_stds[i], weight, dx[i], dweight, dbias
+            )
 
 
 def layer_norm(x: np.ndarray, weight: Any, bias: Any, eps: float) -> Any:

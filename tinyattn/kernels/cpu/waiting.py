@@ -8,7 +8,7 @@ from numba.core.typing import signature
 from .compiler import jit
 
 give_way = types.ExternalFunction("sched_yield", signature(types.int32))
-MOMENT = 6  # looks
+MOMENT = 11  # looks
 
 
 @jit
