@@ -243,7 +243,7 @@ class MultiHeadAttention(Attention):
         limits, seen = masks.canonical(shape, valid_lens, mask, is_causal, queries.device)
         keys, values = F.without_hidden(shape, (limits, seen), keys, values)
         if queries is keys is values and self.projects_alike():
-            return self.attend_to_itself(self.project(queries), None, limits, seen)
+            return self.W_o(self.attend_to_itself(self.project(queries), None, limits, seen))
         q, k, v = map(self.split, (self.W_q(queries), self.W_k(keys), self.W_v(values)))
         options = softmax_options(q.shape[-1], self.dropout)
         heads = ops.attention(q, k, v, limits=limits, mask=seen, **options)
@@ -262,11 +262,7 @@ class MultiHeadAttention(Attention):
     ) -> Tensor:
         """Self-attention of packed samples (N, D)."""
         check_packed(queries, keys, values)
-        if mask is not None:
-            raise MaskError("packed samples hold no padding: they take valid_lens and no mask")
-        lengths = masks.packed_lens(valid_lens, len(queries))
-        longest = int(lengths.max(initial=0))
-        limits, _ = masks.canonical((1, 1, longest, longest), is_causal=is_causal)
+        lengths, limits = self.within_samples(len(queries), valid_lens, mask, is_causal)
         if queries is keys is values and self.projects_alike():
             qkv = self.project(queries)
         else:
@@ -277,7 +273,18 @@ class MultiHeadAttention(Attention):
                     + ", ".join(str(part.shape) for part in parts)
                 )
             qkv = ops.cat(*parts, dim=1)
-        return self.attend_to_itself(qkv, lengths, limits, None)
+        return self.W_o(self.attend_to_itself(qkv, lengths, limits, None))
+
+    def within_samples(
+        self, number: int, valid_lens: Any, mask: Any, is_causal: bool
+    ) -> tuple[Any, Any]:
+        """lengths and limits of packed samples, of `number` rows together."""
+        if mask is not None:
+            raise MaskError("packed samples hold no padding: they take valid_lens and no mask")
+        lengths = masks.packed_lens(valid_lens, number)
+        longest = int(lengths.max(initial=0))
+        limits, _ = masks.canonical((1, 1, longest, longest), is_causal=is_causal)
+        return lengths, limits
 
     def projects_alike(self) -> bool:
         """Whether W_q, W_k and W_v can be one product: Linear itself, of one shape, all or none of
@@ -289,15 +296,19 @@ class MultiHeadAttention(Attention):
             and len({part.bias is None for part in parts}) == 1
         )
 
-    def project(self, x: Tensor) -> Tensor:
-        """x (..., size) -> projected queries, keys and values side by side, (..., 3 D)."""
+    def joined(self) -> tuple[Tensor, Tensor | None]:
+        """The weights of W_q, W_k and W_v one below the other, and the biases."""
         parts = (self.W_q, self.W_k, self.W_v)
         weight = ops.cat(*(part.weight for part in parts), dim=0)
         biases = [part.bias for part in parts if part.bias is not None]
-        return F.linear(x, weight, ops.cat(*biases, dim=0) if biases else None)
+        return weight, ops.cat(*biases, dim=0) if biases else None
+
+    def project(self, x: Tensor) -> Tensor:
+        """x (..., size) -> projected queries, keys and values side by side, (..., 3 D)."""
+        return F.linear(x, *self.joined())
 
     def attend_to_itself(self, qkv: Tensor, lengths: Any, limits: Any, seen: Any) -> Tensor:
-        """From projections side by side, packed if there are lengths, to the output."""
+        """From projections side by side, packed if there are lengths, to all heads (..., D)."""
         width = qkv.shape[-1] // 3
         options = softmax_options(width // self.num_heads, self.dropout)
         hiding = {"heads": self.num_heads, "lengths": lengths, "limits": limits, "mask": seen}
@@ -311,7 +322,7 @@ class MultiHeadAttention(Attention):
             return F.attention_weights(q, k, seen_here, seen, scale)
 
         self._last_weights = weights
-        return self.W_o(heads)
+        return heads
 
 
 class MultiHeadedAttention(MultiHeadAttention):

@@ -44,6 +44,7 @@ from .embedding import embedding
 from .linear import linear, matmul
 from .normalization import layer_norm
 from .packing import pack, unpack
+from .positionwise import add_norm_feed_forward, norm_linear
 from .reduction import all, any, argmax, argmin, max, mean, min, std, sum, sum_to, var
 from .shape import (
     cat,
@@ -61,6 +62,7 @@ from .softmax import cross_entropy, log_softmax, masked_softmax, softmax
 __all__ = [
     "abs",
     "add",
+    "add_norm_feed_forward",
     "all",
     "any",
     "argmax",
@@ -106,6 +108,7 @@ __all__ = [
     "minimum",
     "mul",
     "neg",
+    "norm_linear",
     "not_equal",
     "pack",
     "permute",

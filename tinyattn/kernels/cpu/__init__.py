@@ -23,6 +23,8 @@ from .dropout import dropout as dropout
 from .layer_norm import layer_norm as layer_norm
 from .layer_norm import layer_norm_backward as layer_norm_backward
 from .optimizer import adam as adam
+from .positionwise import positionwise as positionwise
+from .positionwise import positionwise_backward as positionwise_backward
 from .softmax import log_softmax as log_softmax
 from .softmax import masked_softmax as masked_softmax
 from .softmax import masked_softmax_backward as masked_softmax_backward

@@ -67,9 +67,7 @@ def layer_norm_backward_rows(grad, x, weight, means, inv_stds, height, dx, sums,
     for block in range(first, last):
         dweight, dbias = sums[block, 0], sums[block, 1]
         for i in range(block * height, min((block + 1) * height, len(x))):
-            normalize_backward(
-                grad[i], x[i], means[i], inv_stds[i], weight, dx[i], dweight, dbias
-            )
+            normalize_backward(grad[i], x[i], means[i], inv_stds[i], weight, dx[i], dweight, dbias)
 
 
 def layer_norm(x: np.ndarray, weight: Any, bias: Any, eps: float) -> Any:

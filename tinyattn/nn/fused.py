@@ -1,0 +1,105 @@
+"""A narrow encoder layer as three operations: before attention, attention, after it.
+
+What happens to each position by itself goes through `ops.positionwise`, whose kernel does at once
+what are ten operations otherwise. The modules stay what they are and hold the parameters; only the
+way through them is shorter. The numbers are the same up to rounding, the dropout bit by bit.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, cast
+
+import numpy as np
+
+from .. import masks, ops
+from ..ops.positionwise import fits
+from ..random import dropout_seed
+from ..tensor import Tensor
+from .attention import MultiHeadAttention, MultiHeadedAttention
+from .layers import Dropout, LayerNorm, Linear, ReLU
+from .module import Module
+
+if TYPE_CHECKING:
+    from .transformer import EncoderLayer
+
+
+def is_fusible(layer: EncoderLayer, x: Tensor, hides: bool) -> bool:
+    """Whether a layer has the form that is computed here, and its arrays `fit`.
+
+    It is pre-norm, with relu, and projects x with one product; and what it is made of are the
+    library's own classes, not others derived from them, nor objects with a `forward` of their own.
+    hides: whether some of x is hidden from the rest. A NaN there is for the modules to keep apart.
+    """
+    from .transformer import PositionwiseFeedForward, SublayerConnection
+
+    attention: Any = layer.self_attn
+    feed_forward: Any = layer.feed_forward
+    first, second = sublayers = cast("tuple[Any, Any]", tuple(layer.sublayer))
+    multi_head = (
+        MultiHeadAttention if type(attention) is MultiHeadAttention else MultiHeadedAttention
+    )
+    if not (
+        are_own(multi_head, attention)
+        and are_own(PositionwiseFeedForward, feed_forward)
+        and are_own(SublayerConnection, *sublayers)
+        and first.order == second.order == "pre"
+        and attention.projects_alike()
+    ):
+        return False
+    norms, drops = (first.norm, second.norm), (first.dropout, feed_forward.dropout, second.dropout)
+    projections = (attention.W_q, attention.W_k, attention.W_v, attention.W_o)
+    linear = (*projections, feed_forward.w_1, feed_forward.w_2)
+    if not (
+        are_own(Linear, *linear)
+        and are_own(LayerNorm, *norms)
+        and are_own(Dropout, *drops)
+        and are_own(ReLU, feed_forward.activation)
+        and not any(norm.weight is None for norm in norms)
+    ):
+        return False
+    arrays = []
+    for part in (*norms, *linear):
+        arrays.append(part.weight._data)
+        arrays.append(None if part.bias is None else part.bias._data)
+    rates = [dropout.p for dropout in drops]
+    return fits(x._data, arrays, rates) and (not hides or x.ndim == 2 or is_finite(x._data))
+
+
+def are_own(kind: type[Module], *modules: Module) -> bool:
+    return all(type(module) is kind and "forward" not in module.__dict__ for module in modules)
+
+
+def is_finite(x: np.ndarray) -> bool:
+    with np.errstate(all="ignore"):  # a sum is finite only if every element is
+        return bool(np.isfinite(x.sum()))
+
+
+def fused(layer: EncoderLayer, x: Tensor, mask: Any, valid_lens: Any, is_causal: bool) -> Tensor:
+    """What the layer computes, of an x for which it `is_fusible`."""
+    attention: Any = layer.self_attn
+    feed_forward: Any = layer.feed_forward
+    first: Any
+    second: Any
+    first, second = layer.sublayer
+    if x.ndim == 2:
+        lengths, limits = attention.within_samples(len(x), valid_lens, mask, is_causal)
+        seen = None
+    else:
+        shape = (len(x), attention.num_heads, x.shape[1], x.shape[1])
+        lengths, (limits, seen) = None, masks.canonical(shape, valid_lens, mask, is_causal)
+    norm = first.norm
+    qkv = ops.norm_linear(x, norm.weight, norm.bias, *attention.joined(), eps=norm.eps)
+    heads = attention.attend_to_itself(qkv, lengths, limits, seen)
+    w_o, w_1, w_2, norm = attention.W_o, feed_forward.w_1, feed_forward.w_2, second.norm
+    drops = [rate_and_seed(part.dropout) for part in (first, feed_forward, second)]
+    rates, seeds = zip(*drops, strict=True)
+    return ops.add_norm_feed_forward(
+        x, heads, w_o.weight, w_o.bias, norm.weight, norm.bias, w_1.weight, w_1.bias, w_2.weight,
+        w_2.bias, eps=norm.eps, rates=rates, seeds=seeds,
+    )  # fmt: skip
+
+
+def rate_and_seed(dropout: Dropout) -> tuple[float, int]:
+    """p, and the seed that a call of the module would draw."""
+    p = dropout.p if dropout.training else 0.0
+    return p, dropout_seed() if p else 0
