@@ -283,6 +283,34 @@ def dropout(x: Array, p: float, seed: int) -> Array:
     return np.where(kept, x / (1 - p), 0) if p < 1 else np.zeros_like(x)
 
 
+def norm_linear(
+    x: Array, norm_weight: Array, norm_bias: Array, weight: Array, bias: Array, eps: float
+) -> Array:
+    return layer_norm(x, norm_weight, norm_bias, x.shape[-1:], eps) @ weight.T + bias
+
+
+def add_norm_feed_forward(
+    x: Array,
+    heads: Array,
+    weight_o: Array,
+    bias_o: Array,
+    norm_weight: Array,
+    norm_bias: Array,
+    weight_1: Array,
+    bias_1: Array,
+    weight_2: Array,
+    bias_2: Array,
+    eps: float,
+    rates: tuple[float, float, float] = (0.0, 0.0, 0.0),
+    seeds: tuple[int, int, int] = (0, 0, 0),
+) -> Array:
+    x = x + dropout(heads @ weight_o.T + bias_o, rates[0], seeds[0])
+    ahead = norm_linear(x, norm_weight, norm_bias, weight_1, bias_1, eps)
+    active = np.where((real(ahead) > 0) | np.isnan(ahead), ahead, 0)
+    hidden = dropout(active, rates[1], seeds[1])
+    return x + dropout(hidden @ weight_2.T + bias_2, rates[2], seeds[2])
+
+
 def gather(x: Array, index: Array, dim: int) -> Array:
     out = np.empty(index.shape, x.dtype)
     for place in np.ndindex(index.shape):
@@ -516,6 +544,18 @@ def torch_unpack(x: Any, valid_lens: Any, length: int | None = None) -> Any:
     out = torch.zeros(len(lens), length, *x.shape[1:], dtype=x.dtype)
     index = torch_index(np.arange(length) < np.reshape(lens, (-1, 1)))
     return out.index_put((index,), x)
+
+
+def torch_norm_linear(x: Any, norm_weight: Any, norm_bias: Any, *linear: Any, eps: float) -> Any:
+    F = torch_nn()
+    return F.linear(F.layer_norm(x, x.shape[-1:], norm_weight, norm_bias, eps), *linear)
+
+
+def torch_add_norm_feed_forward(x: Any, heads: Any, *parameters: Any, **options: Any) -> Any:
+    F = torch_nn()
+    weight_o, bias_o, *inner, weight_2, bias_2 = parameters
+    x = x + F.linear(heads, weight_o, bias_o)
+    return x + F.linear(F.relu(torch_norm_linear(x, *inner, eps=options["eps"])), weight_2, bias_2)
 
 
 def torch_self_attention(qkv: Any, heads: int, lengths: Any, **options: Any) -> Any:

@@ -1046,6 +1046,74 @@ def ops_attention_samples(rng: np.random.Generator, dtype: np.dtype) -> list[Sam
     return found
 
 
+def norm_linear_samples(rng: np.random.Generator, dtype: np.dtype) -> list[Sample]:
+    """Widths of 16 and its multiples are for the kernel, if they are float32."""
+    plans = [
+        ((3,), 2, 1e-5, "a single vector"),
+        ((2, 3), 4, 1e-5, ""),
+        ((0, 3), 4, 1e-5, "no rows"),
+        ((2, 3, 4), 5, 1e-5, ""),
+        ((2, 3), 4, 0.5, "a large eps"),
+        ((5, 16), 48, 1e-5, "for the kernel"),
+        ((17, 16), 16, 1e-5, "for the kernel, a block and a row"),
+        ((2, 20, 16), 32, 1e-3, "for the kernel"),
+        ((16,), 16, 1e-5, "for the kernel, a single vector"),
+        ((3, 0, 16), 16, 1e-5, "for the kernel, no rows"),
+    ]
+    plans += [
+        ((n, 16), out, 1e-5, "for the kernel") for n in (1, 2, 16, 31, 33) for out in (16, 32)
+    ]
+    found = []
+    for shape, out, eps, edge in plans:
+        arrays = (normal(rng, shape), *norm_and_linear(rng, shape[-1], out))
+        arrays = tuple(a.astype(dtype) for a in arrays)
+        found.append(Sample(arrays, {"eps": eps}, edge))
+    return found
+
+
+def norm_and_linear(rng: np.random.Generator, width: int, out: int) -> tuple[Array, ...]:
+    norm = 1 + 0.3 * normal(rng, (width,)), normal(rng, (width,))
+    return *norm, normal(rng, (out, width)) / np.sqrt(width), normal(rng, (out,))
+
+
+def add_norm_feed_forward_samples(rng: np.random.Generator, dtype: np.dtype) -> list[Sample]:
+    """x, heads, and the parameters; see `norm_linear_samples`."""
+    dropped = {"rates": (0.3, 0.5, 0.2), "seeds": (7, 2**40 + 3, 11)}
+    plans: list[tuple[tuple[int, ...], int, int, dict[str, Any], str]] = [
+        ((2, 4), 3, 5, {}, ""),
+        ((4,), 4, 3, {}, "a single vector"),
+        ((0, 4), 4, 3, {}, "no rows"),
+        ((2, 3, 4), 2, 6, {}, ""),
+        ((3, 4), 4, 5, dropped, "dropout"),
+        ((2, 4), 4, 5, {"rates": (1.0, 0.0, 0.5), "seeds": (1, 2, 3)}, "all of attention dropped"),
+        ((5, 16), 16, 32, {}, "for the kernel"),
+        ((19, 16), 32, 16, {}, "for the kernel, a block and three rows"),
+        ((2, 9, 16), 16, 16, dropped, "for the kernel, dropout"),
+        ((4, 16), 16, 16, {"rates": (0.0, 0.5, 0.0), "seeds": (0, 5, 0)}, "hidden dropout alone"),
+        ((4, 16), 16, 16, {"rates": (0.0, 1.0, 0.0), "seeds": (0, 5, 0)}, "no hidden unit left"),
+    ]
+    plans += [((n, 16), 16, 32, {}, "for the kernel") for n in (1, 2, 15, 16, 17, 33)]
+    plans += [((n, 16), 16, 16, dropped, "for the kernel, dropout") for n in (1, 16, 18)]
+    found = []
+    for shape, heads, hidden, settings, edge in plans:
+        width = shape[-1]
+        inner = norm_and_linear(rng, width, hidden)
+        inner[-1][:] = 6 * np.sign(inner[-1])  # far from the kink, for most of what is added
+        arrays = (
+            normal(rng, shape),
+            normal(rng, (*shape[:-1], heads)),
+            normal(rng, (width, heads)) / np.sqrt(heads),
+            normal(rng, (width,)),
+            *inner,
+            normal(rng, (width, hidden)) / np.sqrt(hidden),
+            normal(rng, (width,)),
+        )
+        arrays = tuple(a.astype(dtype) for a in arrays)
+        reason = "PyTorch draws other random numbers" if settings else ""
+        found.append(Sample(arrays, {"eps": 1e-5, **settings}, edge, torch=reason))
+    return found
+
+
 def self_attention_samples(rng: np.random.Generator, dtype: np.dtype) -> list[Sample]:
     """Queries, keys and values side by side: padded, or packed where there are lengths."""
     causal = np.arange(1, 5)[None]

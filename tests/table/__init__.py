@@ -15,11 +15,25 @@ tests from the rows, so that a new op needs a row and no new test. A row holds
 
 from __future__ import annotations
 
-from . import arithmetic, attention, elementwise, layers, logic, losses, packed, reductions, shapes
+from . import (
+    arithmetic,
+    attention,
+    elementwise,
+    layers,
+    logic,
+    losses,
+    packed,
+    positionwise,
+    reductions,
+    shapes,
+)
 from .excluded import EXCLUDED as EXCLUDED
 from .row import OpRow as OpRow
 from .row import samples_of as samples_of
 
-PARTS = (arithmetic, elementwise, reductions, losses, layers, attention, packed, shapes, logic)
+PARTS = (
+    arithmetic, elementwise, reductions, losses, layers, attention, packed, positionwise, shapes,
+    logic,
+)  # fmt: skip
 ROWS: list[OpRow] = [row for part in PARTS for row in part.ROWS]
 BY_NAME = {row.name: row for row in ROWS}

@@ -22,7 +22,7 @@ from ..errors import MaskError, ShapeError
 from ..kernels import reference
 from ..tensor import Tensor
 from .layers import Dropout, Linear
-from .module import Module
+from .module import Module, are_own
 
 ONLY_MULTI_HEAD = "; packed samples, (N, D), are for MultiHeadAttention"
 
@@ -291,7 +291,7 @@ class MultiHeadAttention(Attention):
         them with a bias."""
         parts = (self.W_q, self.W_k, self.W_v)
         return (
-            all(type(part) is Linear for part in parts)
+            are_own(Linear, *parts)
             and len({part.weight.shape for part in parts}) == 1
             and len({part.bias is None for part in parts}) == 1
         )

@@ -17,7 +17,7 @@ from ..random import dropout_seed
 from ..tensor import Tensor
 from .attention import MultiHeadAttention, MultiHeadedAttention
 from .layers import Dropout, LayerNorm, Linear, ReLU
-from .module import Module
+from .module import are_own
 
 if TYPE_CHECKING:
     from .transformer import EncoderLayer
@@ -47,8 +47,7 @@ def is_fusible(layer: EncoderLayer, x: Tensor, hides: bool) -> bool:
     ):
         return False
     norms, drops = (first.norm, second.norm), (first.dropout, feed_forward.dropout, second.dropout)
-    projections = (attention.W_q, attention.W_k, attention.W_v, attention.W_o)
-    linear = (*projections, feed_forward.w_1, feed_forward.w_2)
+    linear = (attention.W_o, feed_forward.w_1, feed_forward.w_2)
     if not (
         are_own(Linear, *linear)
         and are_own(LayerNorm, *norms)
@@ -58,15 +57,11 @@ def is_fusible(layer: EncoderLayer, x: Tensor, hides: bool) -> bool:
     ):
         return False
     arrays = []
-    for part in (*norms, *linear):
+    for part in (*norms, attention.W_q, attention.W_k, attention.W_v, *linear):
         arrays.append(part.weight._data)
         arrays.append(None if part.bias is None else part.bias._data)
     rates = [dropout.p for dropout in drops]
     return fits(x._data, arrays, rates) and (not hides or x.ndim == 2 or is_finite(x._data))
-
-
-def are_own(kind: type[Module], *modules: Module) -> bool:
-    return all(type(module) is kind and "forward" not in module.__dict__ for module in modules)
 
 
 def is_finite(x: np.ndarray) -> bool:

@@ -299,6 +299,12 @@ def shortened(names: list[str]) -> str:
     return "nothing" if not names else ", ".join(names[:5]) + (", ..." if len(names) > 5 else "")
 
 
+def are_own(kind: type[Module], *modules: Module) -> bool:
+    """Whether modules are of this very class, and have no `forward` put in its place: only then is
+    it known what they compute, and another way to the same may be taken."""
+    return all(type(module) is kind and "forward" not in module.__dict__ for module in modules)
+
+
 class ModuleList(Module, MutableSequence[Module]):
     """A list of modules that are found by `parameters()` and the rest.
 

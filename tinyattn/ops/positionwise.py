@@ -18,6 +18,7 @@ import numpy as np
 
 from .. import autograd, kernels
 from ..backend import Array
+from ..errors import DtypeError, ShapeError
 from ..graph import Leaf, TensorBase, set_grad_enabled, wrap
 from ..kernels import FLOAT32
 from ..op import op
@@ -69,20 +70,27 @@ def fits(x: Array, arrays: Sequence[Any], rates: Sequence[float]) -> bool:
     return numbers <= LARGEST and kernels.jitted() is not None
 
 
-def agree(x: Array, heads: Any, parameters: Sequence[Any]) -> bool:
-    """Whether all shapes are what they have to be; the kernel itself checks nothing."""
+def check(x: Array, heads: Any, parameters: Sequence[Any]) -> None:
+    """All arrays agree in dtype and shape, which the kernel does not look at; or an error."""
     weight_o, bias_o, norm_weight, norm_bias, weight_1, bias_1, weight_2, bias_2 = parameters
     width, hidden = x.shape[-1:], weight_1.shape[:1]
-    matrices = [(norm_weight, width), (weight_1, hidden + width)]
+    wanted = [
+        ("the norm's weight", norm_weight, width), ("the norm's bias", norm_bias, width),
+        ("weight", weight_1, hidden + width), ("bias", bias_1, hidden),
+    ]  # fmt: skip
     if heads is not None:
-        if type(heads) is not np.ndarray or heads.dtype is not FLOAT32:
-            return False
-        matrices += [(heads, x.shape[:-1] + heads.shape[-1:])]
-        matrices += [(weight_o, width + heads.shape[-1:]), (weight_2, width + hidden)]
-    biases = [(bias_o, width), (norm_bias, width), (bias_1, hidden), (bias_2, width)]
-    return all(array.shape == shape for array, shape in matrices) and all(
-        bias is None or bias.shape == shape for bias, shape in biases
-    )
+        wanted += [
+            ("heads", heads, x.shape[:-1] + heads.shape[-1:]),
+            ("weight_o", weight_o, width + heads.shape[-1:]), ("bias_o", bias_o, width),
+            ("weight_2", weight_2, width + hidden), ("bias_2", bias_2, width),
+        ]  # fmt: skip
+    for name, array, shape in wanted:
+        if array is None:
+            continue
+        if array.shape != shape:
+            raise ShapeError(f"with x {x.shape}, {name} must be {shape}, got {array.shape}")
+        if array.dtype is not x.dtype and array.dtype != x.dtype:
+            raise DtypeError(f"x is {x.dtype}, {name} is {array.dtype}: convert one")
 
 
 def loops() -> ModuleType:
@@ -96,7 +104,8 @@ def run(
     x: Array, heads: Any, parameters: Sequence[Any], eps: float, rates: Any, seeds: Any
 ) -> tuple[Array, Any]:
     """The output, and what the kernel kept for backward: nothing where the steps ran."""
-    if fits(x, parameters, rates) and agree(x, heads, parameters):
+    check(x, heads, parameters)
+    if (heads is None or type(heads) is type(x)) and fits(x, parameters, rates):
         return loops().positionwise(x, heads, parameters, eps, rates, seeds)
     return steps(x, heads, parameters, eps, rates, seeds), None
 

@@ -17,21 +17,22 @@ from .attention_tiles import (
     unpack_tiles,
     without_odd,
 )
-from .compiler import FAST_SUMS, inner, jit
+from .compiler import inner, jit
 from .dropout import hash_of
 from .products import add_product, up_to
-from .rows import LANES, ONE, ZERO, exp
+from .rows import LANES, ONE, ZERO, dot, exp
 
 # A tile of scores and what it is made from stay in the second-level cache.
 QUERIES, KEYS = 32, 256
 
 
 @inner(inline="always")
-def softmax_backward_row(row, drow, length, top, total, mean, drop, start, kept):
+def softmax_backward_row(row, drow, length, top, total, whole, mean, drop, start, kept, parts):
     """From scores and gradients of weights (columns,) to weights and gradients of scores, in place.
 
-    mean: of the gradients under the weights, sum(grad * out). start: the number of the row's first
-    element, of (B, H, Q, K). kept: scratch.
+    mean: of the gradients under the weights, sum(grad * out). Where the row is there as a `whole`
+    it is computed from the row itself, and then cancels to the last digit.
+    start: the number of the row's first element, of (B, H, Q, K). kept, parts: scratch.
     """
     columns = len(row)
     p, factor, threshold, low, high = drop
@@ -44,20 +45,13 @@ def softmax_backward_row(row, drow, length, top, total, mean, drop, start, kept)
             number = np.uint32(start + i)
             kept[i] = factor if hash_of(number, low, high) >= threshold else ZERO
             drow[i] *= kept[i]
+    if whole:
+        mean = np.float32(dot(row, drow, parts))
     for i in range(length):
         drow[i] = row[i] * (drow[i] - mean)
     if p > 0:
         for i in range(columns):
             row[i] *= kept[i]
-
-
-@inner(fastmath=FAST_SUMS)
-def sum_of_products(a, b):
-    """In float64, over the elements of b."""
-    total = np.float64(0)
-    for c in range(len(b)):
-        total += np.float64(a[c]) * b[c]
-    return total
 
 
 @jit
@@ -87,7 +81,7 @@ def attention_backward_heads(
     sum_v = np.zeros((tiles, e4, wide), np.float32)
     weights = np.zeros((tall, wide), np.float32)
     dscores = np.zeros((tall, wide), np.float32)
-    kept = np.empty(wide, np.float32)
+    kept, parts = np.empty(wide, np.float32), np.empty(LANES)
     means = np.empty(most_queries, np.float32)
     room = np.empty(most_queries, np.int64)
     for head in range(first_head, last_head):
@@ -106,8 +100,12 @@ def attention_backward_heads(
             without_odd(clean_q)
             without_odd(clean_grad)
         sum_k[:], sum_v[:] = ZERO, ZERO
-        for j in range(queries):
-            means[j] = sum_of_products(row_grad[j], out[start + j, h])
+        if tiles > 1:
+            for j in range(queries):
+                total = np.float64(0)
+                for c in range(e):
+                    total += np.float64(row_grad[j, c]) * out[start + j, h, c]
+                means[j] = total
         for q0 in range(0, queries, tall):
             count = min(tall, queries - q0)
             rows = up_to(count, 4)
@@ -132,8 +130,8 @@ def attention_backward_heads(
                     query = q0 + j
                     softmax_backward_row(
                         weights[j, :columns], dscores[j, :columns], length,
-                        tops[h, start + query], sums[h, start + query], means[query], drop,
-                        (head * most_queries + query) * most_keys + k0, kept,
+                        tops[h, start + query], sums[h, start + query], tiles == 1, means[query],
+                        drop, (head * most_queries + query) * most_keys + k0, kept, parts,
                     )  # fmt: skip
                 if odd is not None:
                     blank_hidden(weights, mask, b, h, q0, k0, limit_here, length)
