@@ -16,7 +16,7 @@ from tinyattn.ops import positionwise
 
 cpu = kernels.jitted()
 needs_kernel = pytest.mark.skipif(cpu is None, reason="without Numba there is no such kernel")
-ROWS = (1, 2, 15, 16, 17, 40)
+ROWS = (1, 2, 15, 16, 17, 40, 300)  # of the last, backward sums gradients in several groups
 WIDTHS = ((16, 16, 16), (32, 16, 48), (16, 48, 32), (64, 64, 256))  # of x, heads, hidden layer
 DROPPED = {"rates": (0.3, 0.5, 0.2), "seeds": (2**50 + 7, 3, 2**40 + 1)}
 NAMES = (

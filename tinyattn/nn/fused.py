@@ -7,7 +7,7 @@ way through them is shorter. The numbers are the same up to rounding, the dropou
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -32,16 +32,16 @@ def is_fusible(layer: EncoderLayer, x: Tensor, hides: bool) -> bool:
     """
     from .transformer import PositionwiseFeedForward, SublayerConnection
 
-    attention: Any = layer.self_attn
-    feed_forward: Any = layer.feed_forward
-    first, second = sublayers = cast("tuple[Any, Any]", tuple(layer.sublayer))
+    if not fits(x._data, (), (0.0,)):  # as on a GPU: not worth looking further
+        return False
+    attention, feed_forward, first, second = parts_of(layer)
     multi_head = (
         MultiHeadAttention if type(attention) is MultiHeadAttention else MultiHeadedAttention
     )
     if not (
         are_own(multi_head, attention)
         and are_own(PositionwiseFeedForward, feed_forward)
-        and are_own(SublayerConnection, *sublayers)
+        and are_own(SublayerConnection, first, second)
         and first.order == second.order == "pre"
         and attention.projects_alike()
     ):
@@ -64,6 +64,10 @@ def is_fusible(layer: EncoderLayer, x: Tensor, hides: bool) -> bool:
     return fits(x._data, arrays, rates) and (not hides or x.ndim == 2 or is_finite(x._data))
 
 
+def parts_of(layer: EncoderLayer) -> tuple[Any, Any, Any, Any]:
+    return layer.self_attn, layer.feed_forward, layer.sublayer[0], layer.sublayer[1]
+
+
 def is_finite(x: np.ndarray) -> bool:
     with np.errstate(all="ignore"):  # a sum is finite only if every element is
         return bool(np.isfinite(x.sum()))
@@ -71,11 +75,7 @@ def is_finite(x: np.ndarray) -> bool:
 
 def fused(layer: EncoderLayer, x: Tensor, mask: Any, valid_lens: Any, is_causal: bool) -> Tensor:
     """What the layer computes, of an x for which it `is_fusible`."""
-    attention: Any = layer.self_attn
-    feed_forward: Any = layer.feed_forward
-    first: Any
-    second: Any
-    first, second = layer.sublayer
+    attention, feed_forward, first, second = parts_of(layer)
     if x.ndim == 2:
         lengths, limits = attention.within_samples(len(x), valid_lens, mask, is_causal)
         seen = None

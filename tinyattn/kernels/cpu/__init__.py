@@ -1,4 +1,5 @@
-"""The kernels on the CPU, compiled by Numba; each has its plain twin in `kernels/reference.py`.
+"""The kernels on the CPU, compiled by Numba; each has its plain twin in `kernels/reference.py`
+(`positionwise` in `ops/positionwise.py`).
 
 A public function is a door: it brings arrays into the one layout its loop is compiled for (C order,
 native byte order, inputs read-only), then calls the loop. Without the door every new layout would
