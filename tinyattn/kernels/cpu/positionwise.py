@@ -23,7 +23,7 @@ from .compiler import inner, jit, ready, rows
 from .dropout import dropping, hash_of
 from .layer_norm import moments_of, normalize, normalize_backward
 from .products import add_product
-from .rows import ONE, ZERO
+from .rows import ZERO
 
 ROWS = 16  # of a block
 # Gradients of weights are summed in groups of rows, at most so many, each of so many nanoseconds at
@@ -64,13 +64,13 @@ def add_rows(x, start, count, y, out):
 
 
 @inner
-def drop_block(x, start, drop, out):
+def drop_block(x, start, factor, hashing, out):
     """out = dropout of x, whose first row is number `start` of all."""
-    p, factor, threshold, low, high = drop
+    threshold, low, high = hashing[0], hashing[1], hashing[2]
     columns = x.shape[1]
     for i in range(len(x)):
         first = np.uint32((start + i) * columns)
-        if p > 0:
+        if threshold > 0:
             for j in range(columns):
                 kept = hash_of(np.uint32(first + np.uint32(j)), low, high) >= threshold
                 out[i, j] = x[i, j] * factor if kept else ZERO
@@ -143,13 +143,15 @@ def linear_backward_block(grad, x, weight, dx, dweight, dbias):
 
 @jit
 def position_blocks(
-    heads, x, stream, stream_read, weights, biases, norm, drops, moments, hidden, out, first, last
-):
+    heads, x, stream, stream_read, weights, biases, norm, factors, hashing, moments, hidden, out,
+    first, last,
+):  # fmt: skip
     """Blocks `first` to before `last` of what `ops.positionwise.steps` computes.
 
     stream (N, D): what is normalized, x itself without heads; stream_read: the same, not to be
-    written to. weights (in, out), biases and drops: after attention, into the hidden layer, out of
-    it. norm: weight, bias, eps. moments (N, 2).
+    written to. weights (in, out), biases, and of dropout factors (3,) and hashing (3, 3), which is
+    threshold and seed: after attention, into the hidden layer, out of it. norm: weight, bias, eps.
+    moments (N, 2).
     """
     norm_weight, norm_bias, eps = norm
     attended = len(heads) > 0
@@ -163,7 +165,7 @@ def position_blocks(
         if attended:
             load(heads, start, count, attention)
             linear_block(attention, after, biases[0], result)
-            drop_block(result, start, drops[0], dropped)
+            drop_block(result, start, factors[0], hashing[0], dropped)
             add_rows(x, start, count, dropped, stream)
         norm_block(stream_read, start, count, norm_weight, norm_bias, eps, moments, normed)
         linear_block(normed, into, biases[1], ahead)
@@ -171,17 +173,17 @@ def position_blocks(
             store(ahead, start, count, out)
             continue
         relu_block(ahead)
-        drop_block(ahead, start, drops[1], active)
+        drop_block(ahead, start, factors[1], hashing[1], active)
         store(active, start, count, hidden)
         linear_block(active, out_of, biases[2], result)
-        drop_block(result, start, drops[2], dropped)
+        drop_block(result, start, factors[2], hashing[2], dropped)
         add_rows(stream_read, start, count, dropped, out)
 
 
 @jit
 def position_backward_blocks(
-    grad, heads, stream, weights, norm, drops, moments, hidden, height, dheads, dx, dweights, dsums,
-    first, last,
+    grad, heads, stream, weights, norm, factors, hashing, moments, hidden, height, dheads, dx,
+    dweights, dsums, first, last,
 ):  # fmt: skip
     """The gradients, from groups of `height` rows; weights are (out, in).
 
@@ -198,7 +200,6 @@ def position_backward_blocks(
         block_of(width), block_of(width), block_of(width), block_of(width)
     )  # fmt: skip
     active, dactive, dahead = block_of(inside), block_of(inside), block_of(inside)
-    factor = drops[1][1] if drops[1][0] > 0 else ONE
     for group in range(first, last):
         dafter, dinto, dout_of = dweights[0][group], dweights[1][group], dweights[2][group]
         sums = dsums[group]
@@ -209,10 +210,10 @@ def position_backward_blocks(
             count = min(ROWS, len(grad) - start)
             if attended:
                 load(grad, start, count, dstream)
-                drop_block(dstream, start, drops[2], below)
+                drop_block(dstream, start, factors[2], hashing[2], below)
                 load(hidden, start, count, active)
                 linear_backward_block(below, active, out_of, dactive, dout_of, dbias_out)
-                relu_backward_block(dactive, active, factor, dahead)
+                relu_backward_block(dactive, active, factors[1], dahead)
             else:
                 dstream[:] = ZERO
                 load(grad, start, count, dahead)
@@ -224,7 +225,7 @@ def position_backward_blocks(
             )  # fmt: skip
             store(dstream, start, count, dx)
             if attended:
-                drop_block(dstream, start, drops[0], below)
+                drop_block(dstream, start, factors[0], hashing[0], below)
                 load(heads, start, count, attention)
                 linear_backward_block(below, attention, after, dattention, dafter, dbias_after)
                 store(dattention, start, count, dheads)
@@ -245,7 +246,7 @@ def positionwise(
     moments = np.empty((number, 2))
     out = np.empty((number, x.shape[1] if attended else inside), x.dtype)
     arguments = (
-        heads, x, stream, stream_read, weights, biases, norm, drops_of(rates, seeds), moments,
+        heads, x, stream, stream_read, weights, biases, norm, *drops_of(rates, seeds), moments,
         hidden, out,
     )  # fmt: skip
     in_parts(-(-number // ROWS), nanoseconds_of(number, weights), position_blocks, *arguments)
@@ -270,7 +271,7 @@ def positionwise_backward(
     dweights = tuple(np.zeros((groups, *weight.shape), x.dtype) for weight in weights)
     dsums = np.zeros((groups, 4 * width + len(weights[1])))
     arguments = (
-        rows(grad), heads, stream, weights, norm, drops_of(rates, seeds), moments, hidden, height,
+        rows(grad), heads, stream, weights, norm, *drops_of(rates, seeds), moments, hidden, height,
         dheads, dx, dweights, dsums,
     )  # fmt: skip
     in_parts(groups, nanoseconds, position_backward_blocks, *arguments)
@@ -302,9 +303,11 @@ def vector(bias: Any, weight: Any) -> np.ndarray:
 
 
 @lru_cache(maxsize=16)
-def drops_of(rates: Any, seeds: Any) -> tuple[Any, ...]:
-    """What the loops know of each dropout."""
-    return tuple((p, *dropping(p, seed, FLOAT32)) for p, seed in zip(rates, seeds, strict=True))
+def drops_of(rates: Any, seeds: Any) -> tuple[np.ndarray, np.ndarray]:
+    """factors and hashing: arrays, since so many numbers take longer to hand over."""
+    drops = [dropping(p, seed, FLOAT32) for p, seed in zip(rates, seeds, strict=True)]
+    factors, hashing = [drop[0] for drop in drops], [drop[1:] for drop in drops]
+    return ready(np.array(factors, FLOAT32)), ready(np.array(hashing, np.uint32))
 
 
 def nanoseconds_of(number: int, weights: tuple[np.ndarray, ...]) -> float:
