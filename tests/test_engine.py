@@ -634,6 +634,10 @@ def test_pickle_keeps_a_leaf_and_refuses_what_was_computed() -> None:
     assert again.requires_grad
     with pytest.raises(GraphError, match="only leaves can be pickled: detach"):
         pickle.dumps(x * 2)
+    large = pickle.loads(pickle.dumps(ta.ones(64, 64, requires_grad=True)))
+    (large * large).sum().backward()  # which locks it, and unlocks it again
+    large.data[0] = 3
+    assert large.data[0, 0] == 3
     equal(pickle.loads(pickle.dumps((x * 2).detach())), [2.0, 4.0])
 
 

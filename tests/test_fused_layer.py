@@ -420,6 +420,7 @@ CHANGES: dict[str, Any] = {
     "no activation": replaced("feed_forward.activation", nn.Sequential),
     "another sublayer": replaced("feed_forward", nn.Sequential(nn.Linear(16, 16))),
     "post-norm": lambda layer: [setattr(part, "order", "post") for part in layer.sublayer],
+    "a forward for the whole class": lambda layer: None,  # see the test
     "norm without weight": replaced("sublayer.1.norm.weight", None),
     "float64": lambda layer: layer.to(ta.float64),
     "everything is dropped": lambda layer: setattr(layer.sublayer[0].dropout, "p", 1.0),
@@ -434,6 +435,8 @@ def test_what_is_changed_is_left_to_the_modules(change, calls, monkeypatch):
     before = layer(x).numpy()
     assert len(calls) == 2
     CHANGES[change](layer)
+    if "whole class" in change:
+        monkeypatch.setattr(nn.ReLU, "forward", lambda self, x: x * 3)
     x = x.to(next(iter(layer.parameters())).dtype)
     ta.manual_seed(3)
     out = layer(x).numpy()
@@ -454,6 +457,47 @@ def test_other_widths_are_left_to_the_modules(sizes, calls):
     layer = layer_of(heads=heads, width=width, ff=ff)
     assert layer(ta.randn(2, 5, width)).shape == (2, 5, width)
     assert not calls
+
+
+@needs_kernel
+@pytest.mark.parametrize("place", [0, 1])
+def test_a_norm_over_more_dimensions_is_left_to_the_modules(place, calls):
+    layer = layer_of()
+    layer.sublayer[place].norm = nn.LayerNorm((16, 16))
+    assert layer(ta.randn(2, 16, 16)).shape == (2, 16, 16)
+    assert not calls
+
+
+WRONG: dict[str, tuple[Any, Any]] = {
+    "p below 0": (lambda layer: setattr(layer.sublayer[0].dropout, "p", -0.5), "0 and 1, got -0.5"),
+    "p of another type": (lambda layer: setattr(layer.feed_forward.dropout, "p", "a"), "got 'a'"),
+    "w_1": (replaced("feed_forward.w_1", nn.Linear(48, 32)), "whose last dimension is 48"),
+    "W_o": (replaced("self_attn.W_o", nn.Linear(32, 16)), "whose last dimension is 32"),
+    "norm": (replaced("sublayer.1.norm", nn.LayerNorm(32)), r"\(32,\)"),
+}
+
+
+@needs_kernel
+@pytest.mark.parametrize("name", WRONG)
+def test_what_is_wrong_is_said_by_the_module(name, calls):
+    layer = layer_of()
+    change, words = WRONG[name]
+    change(layer)
+    with pytest.raises(ValueError, match=words):
+        layer(ta.randn(2, 5, 16))
+    assert not calls
+
+
+@needs_kernel
+@pytest.mark.parametrize("widths", [(16, 32, 48), (64, 64, 256)], ids=str)
+def test_memory_that_is_kept(widths):
+    """Beside inputs: the sum after attention, the hidden layer, and two float64 for each row."""
+    width, heads, hidden = widths
+    tensors = [ta.tensor(a, requires_grad=True) for a in arrays_of(3, (20, width), heads, hidden)]
+    node = ops.add_norm_feed_forward(*tensors, eps=1e-5)._node
+    kept = [part for value in node.saved if isinstance(value, tuple) for part in value]
+    own = [a for a in kept if isinstance(a, np.ndarray)]
+    assert sum(a.nbytes for a in own) == 20 * (4 * (width + hidden) + 16)
 
 
 @needs_kernel

@@ -249,6 +249,13 @@ class Tensor(TensorBase):
             raise GraphError("only leaves can be pickled: detach() this tensor first")
         return super().__reduce_ex__(protocol)
 
+    def __setstate__(self, state: tuple[dict[str, Any] | None, dict[str, Any]]) -> None:
+        attributes, slots = state
+        for name, value in {**(attributes or {}), **slots}.items():
+            object.__setattr__(self, name, value)
+        # NumPy unpickles into memory of bytes, which once locked cannot be unlocked again.
+        self._data = self._data.copy()
+
     # To numbers and other libraries
 
     def item(self) -> Any:

@@ -53,13 +53,22 @@ def is_fusible(layer: EncoderLayer, x: Tensor, hides: bool) -> bool:
         and are_own(LayerNorm, *norms)
         and are_own(Dropout, *drops)
         and are_own(ReLU, feed_forward.activation)
-        and not any(norm.weight is None for norm in norms)
     ):
         return False
+    width, wide = x.shape[-1:], attention.W_q.weight.shape[:1]
+    hidden = feed_forward.w_1.weight.shape[:1]
+    shapes = (
+        width, width, wide + width, wide + width, wide + width, width + wide, hidden + width,
+        width + hidden,
+    )  # fmt: skip
     arrays = []
-    for part in (*norms, attention.W_q, attention.W_k, attention.W_v, *linear):
-        arrays.append(part.weight._data)
-        arrays.append(None if part.bias is None else part.bias._data)
+    projections = (attention.W_q, attention.W_k, attention.W_v)
+    for part, shape in zip((*norms, *projections, *linear), shapes, strict=True):
+        weight, bias = part.weight, part.bias
+        if weight is None or weight.shape != shape or not (bias is None or bias.shape == shape[:1]):
+            return False  # what is wrong with it, if anything is, the modules say best
+        arrays.append(weight._data)
+        arrays.append(None if bias is None else bias._data)
     rates = [dropout.p for dropout in drops]
     return fits(x._data, arrays, rates) and (not hides or x.ndim == 2 or is_finite(x._data))
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Iterator, MutableSequence
-from typing import Any, TypeVar
+from collections.abc import Callable, Iterable, Iterator, MutableSequence
+from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 
@@ -52,6 +52,11 @@ class Module:
 
     training: bool
     _buffer_names: frozenset[str]
+    _first_forward: ClassVar[Callable[..., Any]]
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        cls._first_forward = cls.forward
 
     def __init__(self) -> None:
         # Past our own __setattr__, which needs them.
@@ -300,9 +305,11 @@ def shortened(names: list[str]) -> str:
 
 
 def are_own(kind: type[Module], *modules: Module) -> bool:
-    """Whether modules are of this very class, and have no `forward` put in its place: only then is
-    it known what they compute, and another way to the same may be taken."""
-    return all(type(module) is kind and "forward" not in module.__dict__ for module in modules)
+    """Whether modules are of this very class, and neither it nor they have been given another
+    `forward`: only then is it known what they compute, and another way to the same may be taken."""
+    return kind.forward is kind._first_forward and all(
+        type(module) is kind and "forward" not in module.__dict__ for module in modules
+    )
 
 
 class ModuleList(Module, MutableSequence[Module]):

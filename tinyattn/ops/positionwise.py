@@ -55,8 +55,11 @@ def dropped(x: Any, p: float, seed: int) -> Any:
 
 def fits(x: Array, arrays: Sequence[Any], rates: Sequence[float]) -> bool:
     """Whether the kernel takes rows of x with these weights and biases, and is worth it."""
-    if type(x) is not np.ndarray or x.dtype is not FLOAT32 or not x.size or max(rates) >= 1:
+    if type(x) is not np.ndarray or x.dtype is not FLOAT32 or not x.size:
         return False
+    for p in rates:
+        if type(p) is not float or not 0 <= p < 1:
+            return False
     numbers = 0
     for array in arrays:
         if array is None:
@@ -186,7 +189,7 @@ def add_norm_feed_forward(
     parameters = (
         weight_o, bias_o, norm_weight, norm_bias, weight_1, bias_1, weight_2, bias_2
     )  # fmt: skip
-    return run(x, heads, parameters, eps, rates, seeds)
+    return run(x, heads, parameters, eps, tuple(rates), tuple(seeds))
 
 
 @add_norm_feed_forward.vjp(
@@ -200,4 +203,5 @@ def _(
     parameters = (
         weight_o, bias_o, norm_weight, norm_bias, weight_1, bias_1, weight_2, bias_2
     )  # fmt: skip
-    return run_backward(grad, x, heads, parameters, saved, eps=eps, rates=rates, seeds=seeds)
+    settings = {"eps": eps, "rates": tuple(rates), "seeds": tuple(seeds)}
+    return run_backward(grad, x, heads, parameters, saved, **settings)

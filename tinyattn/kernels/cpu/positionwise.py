@@ -291,7 +291,7 @@ def prepared(heads: Any, parameters: Any, eps: float) -> tuple[Any, ...]:
         ABSENT if heads is None else rows(heads),
         tuple(ABSENT if weight is None else weight for weight in (weight_o, weight_1, weight_2)),
         (vector(bias_o, weight_o), vector(bias_1, weight_1), vector(bias_2, weight_2)),
-        (ready(norm_weight), vector(norm_bias, norm_weight), eps),
+        (ready(norm_weight), vector(norm_bias, norm_weight), float(eps)),
     )
 
 
