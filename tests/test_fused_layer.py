@@ -263,6 +263,15 @@ def test_second_derivatives_are_those_of_the_steps(monkeypatch):
             assert error_of(single.numpy(), double.numpy()) < 1e-5, name
 
 
+def test_second_derivatives_where_heads_come_from_x():
+    """As they do in a layer: then x has two ways to the output, and each counts once."""
+    arrays = [a.astype(np.float64) for a in arrays_of(12, (2, 4), 4, 3)]
+    arrays[7] *= 6  # the hidden units far from where relu has its kink
+    rest = [ta.tensor(a) for a in arrays[2:]]
+    x = ta.tensor(arrays[0], requires_grad=True)
+    assert ta.gradgradcheck(lambda x: ops.add_norm_feed_forward(x, x.tanh(), *rest, eps=1e-5), x)
+
+
 # The layer
 
 
