@@ -51,6 +51,7 @@ EXCLUDED = {
             *("ta.get_num_threads", "ta.set_num_threads"),
             *("Tensor.backward", "Tensor.grad", "Tensor.data", "Tensor.detach"),
             "Tensor.__copy__",
+            "Tensor.__setstate__",
             "Tensor.__deepcopy__",
             *("Tensor.requires_grad_", "Tensor.retain_grad", "Tensor.__setitem__"),
             *("Tensor.__iadd__", "Tensor.__isub__", "Tensor.__imul__", "Tensor.__itruediv__"),
