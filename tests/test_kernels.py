@@ -9,6 +9,7 @@ test_kernel_layouts.py, and what runs without Numba or its cache in test_without
 
 from __future__ import annotations
 
+import gc
 import math
 import os
 import re
@@ -535,6 +536,34 @@ def test_relu_of_every_kind_of_number(dtype, kernel):
 
 
 # How they are compiled
+
+
+@compiled
+@pytest.mark.parametrize("collected", [True, False])
+def test_the_garbage_collector_rests_only_while_a_kernel_is_compiled(collected, monkeypatch):
+    """And stays as the caller left it, also when compiling fails."""
+    from numba.core.registry import CPUDispatcher
+
+    from tinyattn.kernels.cpu.compiler import jit
+
+    seen, real = [], CPUDispatcher.compile
+
+    def spy(self, signature):
+        seen.append(gc.isenabled())
+        return real(self, signature)
+
+    monkeypatch.setattr(CPUDispatcher, "compile", spy)
+    fine, wrong = jit(lambda x: x + 1), jit(lambda x: x.there_is_no_such_thing)
+    (gc.enable if collected else gc.disable)()
+    try:
+        assert fine(1) == 2
+        assert gc.isenabled() is collected
+        with pytest.raises(Exception, match="there_is_no_such_thing"):
+            wrong(1)
+        assert gc.isenabled() is collected
+    finally:
+        gc.enable()
+    assert seen == [False, False]
 
 
 @compiled

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from . import masks, ops, random
-from .backend import namespace
+from .backend import Array, namespace
 from .checks import check_size, one_dim, require_float
 from .errors import DeviceError, DtypeError, ShapeError
 from .faults import require_range
@@ -428,8 +428,7 @@ def without_hidden(
         seen = from_array(seen[..., None])
         hidden_keys = ops.where(seen, keys, 0.0)
         return hidden_keys, hidden_keys if values is keys else ops.where(seen, values, 0.0)
-    with np.errstate(all="ignore"):  # a sum is finite only if every element is
-        dirty = [not np.isfinite(float(x._data.sum())) for x in (keys, values)]
+    dirty = [not is_finite(x._data) for x in (keys, values)]
     if not any(dirty):
         return keys, values
     seen = reference.visible(shape, *hidden)
@@ -441,6 +440,12 @@ def without_hidden(
         ops.where(seen, x, 0.0) if d else x for x, d in zip((keys, values), dirty, strict=True)
     )
     return keys, values
+
+
+def is_finite(x: Array) -> bool:
+    """Without an array of booleans: a sum is finite only if every element is."""
+    with np.errstate(all="ignore"):
+        return bool(np.isfinite(float(x.sum())))
 
 
 def attention_weights(q: Tensor, k: Tensor, limits: Any, mask: Any, scale: float) -> Tensor:

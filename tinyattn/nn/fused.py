@@ -9,9 +9,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from .. import masks, ops
+from ..functional import is_finite
 from ..ops.positionwise import fits
 from ..random import dropout_seed
 from ..tensor import Tensor
@@ -75,11 +74,6 @@ def is_fusible(layer: EncoderLayer, x: Tensor, hides: bool) -> bool:
 
 def parts_of(layer: EncoderLayer) -> tuple[Any, Any, Any, Any]:
     return layer.self_attn, layer.feed_forward, layer.sublayer[0], layer.sublayer[1]
-
-
-def is_finite(x: np.ndarray) -> bool:
-    with np.errstate(all="ignore"):  # a sum is finite only if every element is
-        return bool(np.isfinite(x.sum()))
 
 
 def fused(layer: EncoderLayer, x: Tensor, mask: Any, valid_lens: Any, is_causal: bool) -> Tensor:
