@@ -108,3 +108,12 @@ def to_device(array: Array, device: str) -> Array:
 def scatter_add(target: Array, index: Any, values: Array) -> None:
     """target[index] += values, where an index that occurs twice adds twice. In place."""
     namespace(target).add.at(target, index, values)
+
+
+def is_finite(x: Array) -> bool:
+    """Without an array of booleans: a sum is finite only if every element is.
+
+    False also where the sum of finite numbers overflows: callers then take their longer way.
+    """
+    with np.errstate(all="ignore"):
+        return bool(np.isfinite(float(x.sum())))

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from . import masks, ops, random
-from .backend import Array, namespace
+from .backend import is_finite, namespace
 from .checks import check_size, one_dim, require_float
 from .errors import DeviceError, DtypeError, ShapeError
 from .faults import require_range
@@ -440,12 +440,6 @@ def without_hidden(
         ops.where(seen, x, 0.0) if d else x for x, d in zip((keys, values), dirty, strict=True)
     )
     return keys, values
-
-
-def is_finite(x: Array) -> bool:
-    """Without an array of booleans: a sum is finite only if every element is."""
-    with np.errstate(all="ignore"):
-        return bool(np.isfinite(float(x.sum())))
 
 
 def attention_weights(q: Tensor, k: Tensor, limits: Any, mask: Any, scale: float) -> Tensor:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from .. import masks, ops
-from ..functional import is_finite
+from ..backend import is_finite
 from ..ops.positionwise import fits
 from ..random import dropout_seed
 from ..tensor import Tensor
