@@ -13,6 +13,8 @@ import gc
 import math
 import os
 import re
+import subprocess
+import sys
 import tracemalloc
 
 import numpy as np
@@ -578,4 +580,44 @@ def test_parts_of_loops_are_compiled_for_arrays_that_do_not_overlap():
     add = inner(names["add"])
     add.compile((float32[:], float32[:]))
     (llvm,) = add.inspect_llvm().values()
-    assert len(re.findall(r"ptr noalias [\w() ]*%arg\.[xy]\.4", llvm)) == 2
+    assert len(re.findall(r"(?:ptr|float\*) noalias [\w() ]*%arg\.[xy]\.4", llvm)) == 2
+
+
+@compiled
+def test_parts_of_loops_are_compiled_into_their_callers_and_nowhere_else():
+    from tinyattn.kernels.cpu.compiler import inner, jit
+
+    names = {"inner": inner, "jit": jit}
+    exec(
+        "@inner\ndef twice(x):\n    return 2 * x\n"
+        "@inner\ndef next_to(x):\n    return twice(x) + 1\n"
+        "def both(x):\n    return next_to(x), twice(x)",
+        names,
+    )
+    both = jit(names["both"])
+    # Parts are told apart by the types they were compiled for.
+    assert both(3) == (7, 6)
+    assert both(0.5) == (2.0, 1.0)
+    assert type(both(0.5)[0]) is float
+
+    def has_machine_code(result):
+        engine = result.library.codegen._engine
+        return engine.is_symbol_defined(result.fndesc.llvm_func_name)
+
+    for part in (names["twice"], names["next_to"]):
+        assert len(part.overloads) == 2
+        assert not any(map(has_machine_code, part.overloads.values()))
+    assert all(map(has_machine_code, both.overloads.values()))
+
+
+@compiled
+def test_what_is_no_part_of_the_kernels_leaves_no_file(tmp_path):
+    """Of what Numba keeps on the disk only what Python calls."""
+    code = (
+        "import numpy as np; from tinyattn.kernels import cpu; "
+        "x = np.ones((2, 3), np.float32); cpu.layer_norm(x, None, None, 1e-5)"
+    )
+    environment = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path)}
+    subprocess.run([sys.executable, "-c", code], check=True, env=environment)
+    kept = {path.name.split("-")[0] for path in tmp_path.rglob("*.nbi")}
+    assert kept == {"layer_norm.layer_norm_rows"}

@@ -8,12 +8,17 @@ from typing import Any
 
 import numba
 import numpy as np
+from numba.core.codegen import JITCodeLibrary
+from numba.core.compiler import CompilerBase, DefaultPassBuilder
 from numba.core.registry import CPUDispatcher
 
 COMPILED = not numba.config.DISABLE_JIT  # with which kernels run as Python
 CONTRACT = frozenset({"contract"})  # a * b + c in one instruction
 # Reordering sums lets them use vector instructions; nothing else is relaxed.
 FAST_SUMS = {"reassoc", "contract", "nsz"}
+# Of Numba's passes those for what no kernel contains: closures, expressions of whole arrays,
+# functions that Numba itself would inline. They take a twentieth of the time.
+UNUSED = {"inline_closure_likes", "nopython_rewrites", "inline_overloads"}
 
 
 def newest_source() -> tuple[float, int]:
@@ -42,18 +47,31 @@ class Kernel(CPUDispatcher):
                 gc.enable()
 
 
-def jit(function: Any = None, *, fastmath: Any = CONTRACT, **options: Any) -> Any:
+class Pipeline(CompilerBase):
+    """Numba's own, without what is UNUSED."""
+
+    def define_pipelines(self) -> list[Any]:
+        pipeline = DefaultPassBuilder.define_nopython_pipeline(self.state)
+        pipeline.passes = [step for step in pipeline.passes if step[0].name() not in UNUSED]
+        pipeline.finalize()
+        return [pipeline]
+
+
+def jit(
+    function: Any = None, *, fastmath: Any = CONTRACT, cache: bool = True, **options: Any
+) -> Any:
     """`numba.njit` with our settings, also where no folder for Numba's cache can be written."""
     if function is None:
-        return lambda function: jit(function, fastmath=fastmath, **options)
+        return lambda function: jit(function, fastmath=fastmath, cache=cache, **options)
     options |= {
         "error_model": "numpy",
         "nogil": True,
         "fastmath": set(fastmath),
+        "pipeline_class": Pipeline,
         "no_cfunc_wrapper": True,  # saves compiling it; nothing calls a kernel from C
     }
     try:
-        compiled = numba.njit(cache=True, **options)(function)
+        compiled = numba.njit(cache=cache, **options)(function)
     except RuntimeError:
         compiled = numba.njit(**options)(function)
     if not isinstance(compiled, CPUDispatcher):  # the function itself, with NUMBA_DISABLE_JIT
@@ -68,21 +86,40 @@ def jit(function: Any = None, *, fastmath: Any = CONTRACT, **options: Any) -> An
 
 
 class Inner(Kernel):
-    """A compiled function that only compiled ones call; from Python it runs as Python.
-
-    What Python would call is not compiled, which for a dozen small functions takes a second.
-    """
+    """A compiled function that only compiled ones call; from Python it runs as Python."""
 
     def __call__(self, *args: Any) -> Any:
         return self.py_func(*args)
 
+    def add_overload(self, result: Any) -> None:
+        """What was compiled for some types, for compiled callers to find; not for Python."""
+        result.library.__class__ = Part
+        found = result._replace(entry_point=object())  # by which a caller asks for it
+        self.targetctx.insert_user_function(found.entry_point, found.fndesc, [found.library])
+        self.overloads[tuple(result.signature.args)] = found
 
-def apart(flags: Any) -> Any:
-    """No two arrays of a call overlap: unless the compiler knows, there are no vector instructions.
 
-    Numba can tell LLVM so, but has no option for it.
+class Part(JITCodeLibrary):
+    """The code of an Inner: callers take it into their own, where it is optimized with the rest.
+
+    Numba would optimize it, turn it into machine code and keep that on the disk also by itself,
+    where nobody calls it; for forty small functions this takes half a second.
     """
-    flags.noalias = True
+
+    def _optimize_final_module(self) -> None:
+        pass
+
+    def _finalize_final_module(self) -> None:
+        self._finalized = True
+
+
+def inner_flags(flags: Any) -> Any:
+    """Settings of an Inner for which Numba has no option.
+
+    No two of its arrays overlap: unless LLVM knows, there are no vector instructions. And nothing
+    is to be made that Python could call.
+    """
+    flags.noalias = flags.no_compile = True
     return flags
 
 
@@ -99,10 +136,10 @@ def inner(
     options = {"fastmath": fastmath, "inline": inline, "forceinline": forceinline}
     if function is None:
         return lambda function: inner(function, **options)
-    compiled = jit(function, **options, no_cpython_wrapper=True)
+    compiled = jit(function, **options, cache=False, no_cpython_wrapper=True)
     if isinstance(compiled, CPUDispatcher):  # and not the function itself, with NUMBA_DISABLE_JIT
         compiled.__class__ = Inner
-        compiled._compiler._customize_flags = apart
+        compiled._compiler._customize_flags = inner_flags
     return compiled
 
 
