@@ -229,7 +229,7 @@ def kernel_tour():
         keep(f"erf.{kind}", kernels.erf(make(3, 4)))
         keep(f"sum_rows.{kind}", kernels.sum_rows(make(9, 4)))
         parameter, m, v = make(11), make(11), np.abs(make(11))
-        kernels.adam(parameter, make(11), m, v, 0.01, 0.9, 0.99, 1e-8, 0.1, True, 3)
+        kernels.adam([parameter], [make(11)], [m], [v], 0.01, 0.9, 0.99, 1e-8, 0.1, True, 3)
         keep(f"adam.{kind}", (parameter, m, v))
     return results
 

@@ -182,16 +182,22 @@ def test_kernels_take_arrays_of_any_layout(dtype, layout):
 @both_dtypes
 @pytest.mark.parametrize("layout", ["Fortran", "strided", "transposed", "misaligned"])
 def test_adam_writes_through_any_layout(dtype, layout):
+    """Among arrays as they usually lie, in one call."""
     rng = rng_of(17)
     arrays = [signed(rng, 3, 4).astype(dtype), signed(rng, 3, 4).astype(dtype)]
     arrays += [np.abs(signed(rng, 3, 4)).astype(dtype) for _ in range(2)]
-    changed = [LAYOUTS[layout](a.copy()) for a in arrays]
-    expected = [a.copy() for a in arrays]
+    usual, changed = [a.copy() for a in arrays], [LAYOUTS[layout](a.copy()) for a in arrays]
+    gradient = usual[1].copy()
+    gradient.setflags(write=False)
+    another = [a.copy() for a in arrays]
+    another[1] = gradient
     settings = (0.01, 0.9, 0.99, 1e-8, 0.1, True, 4)
-    kernels.adam(*expected, *settings)
-    kernels.adam(*changed, *settings)
-    for actual, wanted in zip(changed, expected, strict=True):
-        assert_close(actual, wanted, 8 * np.finfo(dtype).eps)
+    kernels.adam(*zip(usual, changed, another, strict=True), *settings)
+    expected = [a.copy() for a in arrays]
+    reference.adam(*([a] for a in expected), *settings)
+    for found in (usual, changed, another):
+        for actual, wanted in zip(found, expected, strict=True):
+            assert_close(actual, wanted, 8 * np.finfo(dtype).eps)
     assert np.abs(expected[0] - arrays[0]).max() > 1e-3
 
 

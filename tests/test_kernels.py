@@ -291,7 +291,8 @@ def test_adam(dtype, decay, decoupled):
         state = [a.astype(kind) for a in start]
         for step, grad in enumerate(grads, 1):
             before = grad.copy()
-            module.adam(state[0], grad.astype(kind), *state[1:], *settings, step)
+            lists = ([array] for array in (state[0], grad.astype(kind), *state[1:]))
+            module.adam(*lists, *settings, step)
             assert_same(grad, before)
         results.append(state)
     for state in results[:2]:
@@ -303,8 +304,8 @@ def test_adam(dtype, decay, decoupled):
 @both_dtypes
 def test_adam_first_step_with_a_zero_gradient_moves_nothing(dtype):
     for module in (cpu, reference):
-        parameter, zeros = np.ones(3, dtype), [np.zeros(3, dtype) for _ in range(3)]
-        module.adam(parameter, *zeros, 0.1, 0.9, 0.999, 1e-8, 0.0, False, 1)
+        parameter, zeros = np.ones(3, dtype), [[np.zeros(3, dtype)] for _ in range(3)]
+        module.adam([parameter], *zeros, 0.1, 0.9, 0.999, 1e-8, 0.0, False, 1)
         assert parameter.tolist() == [1, 1, 1]
 
 

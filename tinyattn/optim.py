@@ -6,8 +6,10 @@ import math
 from collections.abc import Iterable
 from typing import Any
 
+import numpy as np
+
 from . import backend, kernels
-from .backend import FLOAT16, Array, device_of, namespace
+from .backend import FLOAT16, Array, namespace
 from .errors import CheckpointError, GraphError
 from .locks import living_lock
 from .tensor import Tensor, from_array
@@ -70,11 +72,14 @@ class Optimizer:
             grad = parameter.grad
             if grad is None:
                 continue
+            array, grad_array = parameter._data, grad._data
             # A graph that has not been differentiated yet keeps the values it was computed with;
             # the new ones then go into an array of their own.
-            locked = living_lock(parameter._data) is not None
-            array = parameter._data.copy() if locked else parameter._data
-            updates.append((i, array, grad._data.astype(array.dtype, copy=False)))
+            if living_lock(array) is not None:
+                array = array.copy()
+            if grad_array.dtype is not array.dtype:
+                grad_array = grad_array.astype(array.dtype, copy=False)
+            updates.append((i, array, grad_array))
         self.count(updates)
         if capture is not None:
             capture.replays.append(lambda: self.count(updates))
@@ -99,9 +104,13 @@ class Optimizer:
     def slot(self, name: str, i: int, like: Array) -> Array:
         """The array `name` that goes with parameter i; zeros at first. For float16 it is float32:
         small squares of gradients, and Adam's eps, are 0 in float16."""
-        slots = self.state.setdefault(name, [None] * len(self.parameters))
-        dtype = kernels.FLOAT32 if like.dtype == FLOAT16 else like.dtype
+        slots = self.state.get(name)
+        if slots is None:
+            slots = self.state[name] = [None] * len(self.parameters)
         array = slots[i]
+        if array is not None and array.dtype is like.dtype:
+            return array
+        dtype = kernels.FLOAT32 if like.dtype == FLOAT16 else like.dtype
         if array is None:
             array = slots[i] = namespace(like).zeros_like(like, dtype=dtype)
         elif array.dtype != dtype:  # the parameter was converted
@@ -208,43 +217,33 @@ class Adam(Optimizer):
         self.weight_decay = check("weight_decay", weight_decay, 0)
 
     def update_all(self, updates: list[tuple[int, Array, Array]]) -> None:
-        """On the device all parameters of one dtype at once: a launch each would take longer."""
+        """All parameters that can go together at once: a call for each takes longer, and a launch
+        on the device much longer."""
         groups: dict[Any, list[tuple[int, Array, Array]]] = {}
-        single = []
         for update in updates:
             i, parameter, _ = update
-            if device_of(parameter) == "cuda" and parameter.flags.c_contiguous:
-                groups.setdefault((parameter.dtype, self.steps[i]), []).append(update)
-            else:
-                single.append(update)
-        for group in groups.values():
-            parameters, grads = [u[1] for u in group], [u[2] for u in group]
+            kind: Any = type(parameter)
+            if kind is not np.ndarray and parameter.flags.c_contiguous:
+                kind = parameter.dtype  # of one launch
+            groups.setdefault((kind, self.steps[i]), []).append(update)
+        for (kind, step), group in groups.items():
+            numbers, parameters, grads = zip(*group, strict=True)
             ms, vs = ([self.slot(name, i, p) for i, p, _ in group] for name in ("m", "v"))
-            first = group[0][0]
+            lists = (parameters, grads, ms, vs)
+            if not isinstance(kind, np.dtype):
+                settings = (self.lr, *self.betas, self.eps, self.weight_decay, self.decoupled)
+                kernels.adam(*lists, *settings, step)
+                continue
+            first = numbers[0]
             kernels.cuda_lists().adam(
-                parameters, grads, ms, vs, lambda first=first: self.numbers(first), *self.betas,
-                self.eps, 0.0 if self.decoupled else self.weight_decay,
+                *lists, lambda first=first: self.numbers(first), *self.betas, self.eps,
+                0.0 if self.decoupled else self.weight_decay,
             )  # fmt: skip
-        super().update_all(single)
 
     def numbers(self, i: int) -> tuple[float, float, float]:
         """What changes from step to step, for parameter i."""
         return kernels.cuda_lists().step_numbers(
             self.lr, *self.betas, self.weight_decay, self.decoupled, self.steps[i]
-        )
-
-    def update(self, i: int, parameter: Array, grad: Array) -> None:
-        kernels.adam(
-            parameter,
-            grad,
-            self.slot("m", i, parameter),
-            self.slot("v", i, parameter),
-            self.lr,
-            *self.betas,
-            self.eps,
-            self.weight_decay,
-            self.decoupled,
-            self.steps[i],
         )
 
 

@@ -23,6 +23,8 @@ def promoted(out: Array, arguments: Sequence[Any]) -> Array:
     Among tensors with dimensions, 0-d tensors and Python numbers, only a higher category (bool,
     integer, float) counts against those that come first.
     """
+    if all(getattr(argument, "dtype", None) is out.dtype for argument in arguments):
+        return out
     dimensioned = [a.dtype for a in arguments if hasattr(a, "dtype") and a.ndim]
     scalar = [a.dtype for a in arguments if hasattr(a, "dtype") and not a.ndim]
     kind = CATEGORY.get(out.dtype.kind, 2)

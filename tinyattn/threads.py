@@ -157,6 +157,9 @@ def in_parts(
 
     nanoseconds: about how long one thread takes for all of it.
     """
+    if nanoseconds < 2 * WORTH_A_THREAD_AWAKE:  # and so not worth looking further
+        function(*arguments, 0, count)
+        return
     wide_awake = awake()
     worth = WORTH_A_THREAD_AWAKE if wide_awake else WORTH_A_THREAD
     parts = min(_number, count, int(nanoseconds / worth))

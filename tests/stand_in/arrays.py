@@ -263,6 +263,11 @@ class ndarray:
         return self.view_of(out) if view else ndarray(out)
 
     @recorded
+    def take(self, indices: Any, axis: int) -> ndarray:
+        # CuPy reads on at the other end where an index is out of range.
+        return ndarray(self.array.take(host(indices), axis=axis, mode="wrap"))
+
+    @recorded
     def __setitem__(self, index: Any, value: Any) -> None:
         if isinstance(value, np.ndarray) and value.ndim:
             raise TypeError(f"Unsupported type {type(value)}")

@@ -8,7 +8,7 @@ the reference runs in its place.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cache
 from types import ModuleType
 from typing import Any
@@ -97,4 +97,9 @@ attention = dispatched("attention")
 attention_backward = dispatched("attention_backward")
 self_attention = dispatched("self_attention")
 self_attention_backward = dispatched("self_attention_backward")
-adam = dispatched("adam")
+
+
+def adam(parameters: Sequence[Any], *arguments: Any) -> None:
+    """`adam` of the reference, compiled where it can be: for lists of arrays, of one device."""
+    module = jitted() if type(parameters[0]) is ndarray else None
+    (module or reference).adam(parameters, *arguments)

@@ -15,18 +15,21 @@ def rows_kept(lengths: np.ndarray, length: int, x: Array) -> Array:
     return to_device(np.flatnonzero(np.arange(length) < lengths[:, None]), device_of(x))
 
 
-def pack(x: Any, lengths: np.ndarray) -> Any:
-    """x (B, L, ...) -> (sum of lengths, ...)."""
+def pack(x: Any, lengths: np.ndarray, kept: Array | None = None) -> Any:
+    """x (B, L, ...) -> (sum of lengths, ...). kept: `rows_kept`, if known."""
     if isinstance(x, TensorBase):  # whose op records itself
         return namespace(x).pack(x, lengths=lengths)
     batch, length, *rest = x.shape
-    return x.reshape(batch * length, *rest)[rows_kept(lengths, length, x)]
+    kept = rows_kept(lengths, length, x) if kept is None else kept
+    return x.reshape(batch * length, *rest).take(kept, axis=0)
 
 
-def unpack(x: Any, lengths: np.ndarray, length: int) -> Any:
+def unpack(x: Any, lengths: np.ndarray, length: int, kept: Array | None = None) -> Any:
     """x (sum of lengths, ...) -> (B, length, ...), zeros where nothing was."""
     if isinstance(x, TensorBase):
         return namespace(x).unpack(x, lengths=lengths, length=length)
-    out = namespace(x).zeros((len(lengths) * length, *x.shape[1:]), x.dtype)
-    out[rows_kept(lengths, length, x)] = x
-    return out.reshape(len(lengths), length, *x.shape[1:])
+    batch, rest = len(lengths), x.shape[1:]
+    out = namespace(x).zeros((batch, length, *rest), x.dtype)
+    kept = rows_kept(lengths, length, x) if kept is None else kept
+    out.reshape(batch * length, *rest)[kept] = x
+    return out

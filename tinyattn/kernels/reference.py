@@ -404,10 +404,10 @@ def sum_rows(x: Array) -> Array:
 
 
 def adam(
-    parameter: Array,
-    grad: Array,
-    m: Array,
-    v: Array,
+    parameters: Sequence[Array],
+    grads: Sequence[Array],
+    ms: Sequence[Array],
+    vs: Sequence[Array],
     rate: float,
     beta1: float,
     beta2: float,
@@ -416,23 +416,24 @@ def adam(
     decoupled: bool,
     step: int,
 ) -> None:
-    """One step of Adam (or AdamW, with `decoupled` decay), in place on parameter, m and v.
+    """One step of Adam (or AdamW, with `decoupled` decay), in place on parameters, ms and vs.
 
     m and v are the running means of the gradient and of its square; dividing by 1 - beta^step
     makes up for their start at zero (Kingma and Ba, "Adam", 2015; Loshchilov and Hutter,
     "Decoupled Weight Decay Regularization", 2019). The step is computed in the dtype of m and v,
     which for a float16 parameter are float32.
     """
-    w, grad = (array.astype(m.dtype, copy=False) for array in (parameter, grad))
-    if decay and decoupled:
-        w *= 1 - rate * decay
-    elif decay:
-        grad = grad + decay * w
-    m *= beta1
-    m += (1 - beta1) * grad
-    v *= beta2
-    v += (1 - beta2) * grad * grad
-    root = namespace(v).sqrt(v) / math.sqrt(1 - beta2**step) + eps
-    w -= (rate / (1 - beta1**step)) * m / root
-    if w is not parameter:
-        parameter[...] = w
+    for parameter, grad, m, v in zip(parameters, grads, ms, vs, strict=True):
+        w, grad = (array.astype(m.dtype, copy=False) for array in (parameter, grad))
+        if decay and decoupled:
+            w *= 1 - rate * decay
+        elif decay:
+            grad = grad + decay * w
+        m *= beta1
+        m += (1 - beta1) * grad
+        v *= beta2
+        v += (1 - beta2) * grad * grad
+        root = namespace(v).sqrt(v) / math.sqrt(1 - beta2**step) + eps
+        w -= (rate / (1 - beta1**step)) * m / root
+        if w is not parameter:
+            parameter[...] = w

@@ -73,7 +73,8 @@ def is_fusible(layer: EncoderLayer, x: Tensor, hides: bool) -> bool:
 
 
 def parts_of(layer: EncoderLayer) -> tuple[Any, Any, Any, Any]:
-    return layer.self_attn, layer.feed_forward, layer.sublayer[0], layer.sublayer[1]
+    first, second, *_ = layer.sublayer
+    return layer.self_attn, layer.feed_forward, first, second
 
 
 def fused(layer: EncoderLayer, x: Tensor, mask: Any, valid_lens: Any, is_causal: bool) -> Tensor:

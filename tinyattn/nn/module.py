@@ -307,9 +307,10 @@ def shortened(names: list[str]) -> str:
 def are_own(kind: type[Module], *modules: Module) -> bool:
     """Whether modules are of this very class, and neither it nor they have been given another
     `forward`: only then is it known what they compute, and another way to the same may be taken."""
-    return kind.forward is kind._first_forward and all(
-        type(module) is kind and "forward" not in module.__dict__ for module in modules
-    )
+    for module in modules:
+        if type(module) is not kind or "forward" in module.__dict__:
+            return False
+    return kind.forward is kind._first_forward
 
 
 class ModuleList(Module, MutableSequence[Module]):
@@ -340,7 +341,8 @@ class ModuleList(Module, MutableSequence[Module]):
 
     @property
     def _elements(self) -> dict[str, Module]:
-        return {name: module for name, module in self._modules.items() if name.isdecimal()}
+        found = self.__dict__.items()
+        return {name: x for name, x in found if name.isdecimal() and isinstance(x, Module)}
 
     def __len__(self) -> int:
         return len(self._elements)

@@ -31,7 +31,7 @@ def embedding(ids: Array, weight: Array, *, padding_idx: int | None = None) -> A
             f"token ids go from {int(ids.min())} to {int(ids.max())}, but the embedding has "
             f"{len(weight)} rows (0 to {len(weight) - 1})"
         )
-    return weight[ids]
+    return weight.take(ids, axis=0)
 
 
 def no_row_text(count: int) -> str:

@@ -56,17 +56,17 @@ def odd_among(limits: Any, mask: Any, *arrays: np.ndarray) -> bool | None:
 
 
 def forward(
-    arrays: tuple[np.ndarray, ...], before: tuple[int, int, int], heads: int, starts: Any,
-    limits: Any, mask: Any, scale: float, p: float, seed: int, odd: bool | None,
+    arrays: tuple[np.ndarray, ...], before: tuple[int, int, int], starts: Any, limits: Any,
+    mask: Any, scale: float, p: float, seed: int, odd: bool | None, out: np.ndarray,
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:  # fmt: skip
-    """out (Q, H, e), tops and sums from (q, k, v): `attention_heads`, on as many threads as pay."""
-    q, _, v = arrays
-    out = np.empty((len(q), heads, v.shape[2]), q.dtype)
-    tops, sums = np.empty((heads, len(q)), q.dtype), np.empty((heads, len(q)))
+    """Fill out (Q, H, e) from (q, k, v) by `attention_heads`, on as many threads as pay. Returns
+    what backward needs: out, tops and sums."""
+    queries, heads, _ = out.shape
+    tops, sums = np.empty((heads, queries), out.dtype), np.empty((heads, queries))
     lengths = lengths_of(starts)
     arguments = (
-        *arrays, before, starts, longest_of(lengths), *hiding(limits, mask), q.dtype.type(scale),
-        (p, *dropping(p, seed, q.dtype)), odd, out, tops, sums,
+        *arrays, before, starts, longest_of(lengths), *hiding(limits, mask), out.dtype.type(scale),
+        (p, *dropping(p, seed, out.dtype)), odd, out, tops, sums,
     )  # fmt: skip
     count = (len(starts[0]) - 1) * heads
     in_parts(count, nanoseconds_of(lengths, out.shape), attention_heads, *arguments)
@@ -126,8 +126,10 @@ def attention(
     arrays = (rows_of_heads(q), rows_of_heads(k), rows_of_heads(v))
     starts = (starts_of([queries] * batch), starts_of([k.shape[2]] * batch))
     odd = odd_among(limits, mask, v)
-    saved = forward(arrays, (0, 0, 0), heads, starts, limits, mask, scale, p, seed, odd)
-    return saved[0].reshape(batch, queries, heads, -1).swapaxes(1, 2), saved
+    out = np.empty((batch, queries, heads, v.shape[3]), q.dtype)
+    flat = out.reshape(-1, *out.shape[2:])
+    saved = forward(arrays, (0, 0, 0), starts, limits, mask, scale, p, seed, odd, flat)
+    return out.swapaxes(1, 2), saved
 
 
 def attention_backward(
@@ -156,8 +158,10 @@ def self_attention(
     x, starts = heads_of_all(qkv, heads), starts_of_all(qkv, lengths)
     odd = odd_among(limits, mask, qkv)
     before = (0, heads, 2 * heads)
-    saved = forward((x, x, x), before, heads, starts, limits, mask, scale, p, seed, odd)
-    return saved[0].reshape(*qkv.shape[:-1], qkv.shape[-1] // 3), saved
+    out = np.empty((*qkv.shape[:-1], qkv.shape[-1] // 3), qkv.dtype)
+    flat = out.reshape(-1, heads, x.shape[2])
+    saved = forward((x, x, x), before, starts, limits, mask, scale, p, seed, odd, flat)
+    return out, saved
 
 
 def self_attention_backward(
@@ -168,12 +172,13 @@ def self_attention_backward(
         settings = (heads, lengths, limits, mask, scale, p, seed)
         return reference.self_attention_backward(grad, qkv, *settings, saved)
     x, starts = heads_of_all(qkv, heads), starts_of_all(qkv, lengths)
-    dx = np.empty(x.shape, x.dtype)
+    dqkv = np.empty(qkv.shape, qkv.dtype)
+    dx = dqkv.reshape(x.shape)
     arrays = (ready(grad).reshape(-1, heads, x.shape[2]), x, x, x)
     odd = odd_among(limits, mask, grad, qkv)
     before = (0, heads, 2 * heads)
     backward(arrays, (dx, dx, dx), before, starts, limits, mask, scale, p, seed, odd, saved)
-    return dx.reshape(qkv.shape)
+    return dqkv
 
 
 def heads_of_all(qkv: np.ndarray, heads: int) -> np.ndarray:

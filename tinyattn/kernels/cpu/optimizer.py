@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from functools import lru_cache
 
 import numpy as np
@@ -10,6 +11,8 @@ import numpy as np
 from ...threads import in_parts
 from .. import reference
 from .compiler import jit, ready
+
+FLOAT32, FLOAT64 = np.dtype(np.float32), np.dtype(np.float64)
 
 
 @jit
@@ -47,10 +50,10 @@ def step_numbers(
 
 
 def adam(
-    parameter: np.ndarray,
-    grad: np.ndarray,
-    m: np.ndarray,
-    v: np.ndarray,
+    parameters: Sequence[np.ndarray],
+    grads: Sequence[np.ndarray],
+    ms: Sequence[np.ndarray],
+    vs: Sequence[np.ndarray],
     rate: float,
     beta1: float,
     beta2: float,
@@ -60,11 +63,14 @@ def adam(
     step: int,
 ) -> None:
     settings = (rate, beta1, beta2, eps, decay, decoupled, step)
-    in_place = parameter.flags.carray and m.flags.carray and v.flags.carray
-    if not (in_place and parameter.dtype is grad.dtype is m.dtype is v.dtype):
-        return reference.adam(parameter, grad, m, v, *settings)
-    arguments = (
-        parameter.reshape(-1), ready(grad).reshape(-1), m.reshape(-1), v.reshape(-1),
-        step_numbers(parameter.dtype, *settings),
-    )  # fmt: skip
-    in_parts(parameter.size, 0.6 * parameter.size, adam_flat, *arguments)
+    numbers = {dtype: step_numbers(dtype, *settings) for dtype in (FLOAT32, FLOAT64)}
+    for parameter, grad, m, v in zip(parameters, grads, ms, vs, strict=True):
+        dtype, size = parameter.dtype, parameter.size
+        in_place = parameter.flags.carray and m.flags.carray and v.flags.carray
+        if not (in_place and dtype is grad.dtype is m.dtype is v.dtype and dtype in numbers):
+            reference.adam([parameter], [grad], [m], [v], *settings)
+            continue
+        # The loop is compiled for gradients that could be written to, as nearly all can.
+        grad = grad if grad.flags.carray else grad.copy(order="C")
+        arrays = (parameter.ravel(), grad.ravel(), m.ravel(), v.ravel(), numbers[dtype])
+        in_parts(size, 0.6 * size, adam_flat, *arrays)

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from ...threads import in_parts
-from .compiler import inner, jit, ready, rows
+from .compiler import inner, jit, ready, rows, rows_of_new
 from .dropout import dropping, hash_of
 from .layer_norm import moments_of, normalize, normalize_backward
 from .products import add_product
@@ -235,22 +235,23 @@ def positionwise(
     x: np.ndarray, heads: Any, parameters: Any, eps: float, rates: Any, seeds: Any
 ) -> tuple[np.ndarray, Any]:
     """What `ops.positionwise.steps` computes, and what backward needs."""
-    attended, shape = heads is not None, x.shape
+    attended = heads is not None
     heads, weights, biases, norm = prepared(heads, parameters, eps)
     weights = tuple(np.array(weight.T, order="C") for weight in weights)
+    inside = weights[1].shape[1]
+    out = np.empty((*x.shape[:-1], x.shape[-1] if attended else inside), x.dtype)
     x = rows(x)
-    number, inside = len(x), weights[1].shape[1]
+    number = len(x)
     stream = np.empty(x.shape if attended else (0, 0), x.dtype)
     stream_read = ready(stream) if attended else x
     hidden = np.empty((number if attended else 0, inside), x.dtype)
     moments = np.empty((number, 2))
-    out = np.empty((number, x.shape[1] if attended else inside), x.dtype)
     arguments = (
         heads, x, stream, stream_read, weights, biases, norm, *drops_of(rates, seeds), moments,
-        hidden, out,
+        hidden, rows_of_new(out),
     )  # fmt: skip
     in_parts(-(-number // ROWS), nanoseconds_of(number, weights), position_blocks, *arguments)
-    return out.reshape(*shape[:-1], out.shape[1]), (stream, moments, hidden)
+    return out, (stream, moments, hidden)
 
 
 def positionwise_backward(
@@ -259,28 +260,28 @@ def positionwise_backward(
 ) -> tuple[Any, ...]:  # fmt: skip
     """Gradients of x, heads and the parameters."""
     stream, moments, hidden = (ready(part) for part in saved)
-    shapes = x.shape, () if heads is None else heads.shape
-    stream = rows(x) if heads is None else stream
+    attended = heads is not None
+    dx, dheads = np.empty(x.shape, x.dtype), np.empty(heads.shape if attended else (0, 1), x.dtype)
+    stream = stream if attended else rows(x)
     heads, weights, _, norm = prepared(heads, parameters, eps)
     weights = tuple(weight.copy() for weight in weights)  # to be of one type with other arrays
     number, width = stream.shape
     nanoseconds = 2 * nanoseconds_of(number, weights)
     groups = min(GROUPS, 1 << max(0, int(nanoseconds / GROUP).bit_length() - 1))
     height = -(-number // (groups * ROWS)) * ROWS
-    dx, dheads = np.empty(stream.shape, x.dtype), np.empty(heads.shape, x.dtype)
     dweights = tuple(np.zeros((groups, *weight.shape), x.dtype) for weight in weights)
     dsums = np.zeros((groups, 4 * width + len(weights[1])))
     arguments = (
         rows(grad), heads, stream, weights, norm, *drops_of(rates, seeds), moments, hidden, height,
-        dheads, dx, dweights, dsums,
+        rows_of_new(dheads), rows_of_new(dx), dweights, dsums,
     )  # fmt: skip
     in_parts(groups, nanoseconds, position_backward_blocks, *arguments)
     weight_o, weight_1, weight_2 = (part.sum(axis=0) if part.size else None for part in dweights)
     sums = dsums.sum(axis=0).astype(x.dtype)
     norm_weight, norm_bias, bias_2, bias_o = (sums[i * width : (i + 1) * width] for i in range(4))
     return (
-        dx.reshape(shapes[0]), dheads.reshape(shapes[1]) if dheads.size else None, weight_o, bias_o,
-        norm_weight, norm_bias, weight_1, sums[4 * width :], weight_2, bias_2,
+        dx, dheads if attended else None, weight_o, bias_o, norm_weight, norm_bias, weight_1,
+        sums[4 * width :], weight_2, bias_2,
     )  # fmt: skip
 
 
