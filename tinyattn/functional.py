@@ -236,9 +236,10 @@ def cross_entropy(
     target = target.to(logits.device)
     if logits.ndim > 2:  # (N, C, d1, ...) -> (N, d1, ..., C)
         logits = logits.permute(0, *range(2, logits.ndim), 1)
-    losses = ops.cross_entropy(
-        logits.reshape(-1, classes), target.reshape(-1), ignore_index=int(ignore_index)
-    )
+    if logits.ndim != 2:
+        logits = logits.reshape(-1, classes)
+    flat = target if target.ndim == 1 else target.reshape(-1)
+    losses = ops.cross_entropy(logits, flat, ignore_index=int(ignore_index))
     if reduction == "none":
         return losses.reshape(target.shape)
     total = losses.sum()

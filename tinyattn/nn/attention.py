@@ -282,9 +282,10 @@ class MultiHeadAttention(Attention):
         if mask is not None:
             raise MaskError("packed samples hold no padding: they take valid_lens and no mask")
         lengths = masks.packed_lens(valid_lens, number)
+        if not is_causal:
+            return lengths, None
         longest = int(lengths.max(initial=0))
-        limits, _ = masks.canonical((1, 1, longest, longest), is_causal=is_causal)
-        return lengths, limits
+        return lengths, masks.canonical((1, 1, longest, longest), is_causal=True)[0]
 
     def projects_alike(self) -> bool:
         """Whether W_q, W_k and W_v can be one product: Linear itself, of one shape, all or none of

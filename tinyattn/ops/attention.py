@@ -70,11 +70,13 @@ def self_attention(
             "self_attention: queries, keys and values stand side by side in (B, N, 3 D), packed in "
             f"(N, 3 D), with D a multiple of the heads, {heads}; got {qkv.shape}"
         )
-    if lengths is not None and (lengths.sum() != len(qkv) or lengths.min(initial=0) < 0):
-        raise ShapeError(
-            f"self_attention: lengths of packed samples are >= 0 and add up to the {len(qkv)} "
-            f"rows, got {lengths.tolist()}"
-        )
+    if lengths is not None:
+        listed = lengths.tolist()
+        if sum(listed) != len(qkv) or min(listed, default=0) < 0:
+            raise ShapeError(
+                f"self_attention: lengths of packed samples are >= 0 and add up to the {len(qkv)} "
+                f"rows, got {listed}"
+            )
     return kernels.self_attention(qkv, heads, lengths, limits, mask, scale, p, seed)
 
 

@@ -40,7 +40,12 @@ def dropout_flat(x, factor, threshold, low, high, out, first, last):
 
 def dropping(p: float, seed: int, dtype: np.dtype) -> tuple[Any, ...]:
     """What the loops need to know: the factor of what is kept, the hash's threshold and seed."""
-    return (*rate(p, dtype), np.uint32(seed & 0xFFFFFFFF), np.uint32(seed >> 32))
+    return (*rate(p, dtype), *map(np.uint32, halves(seed)))
+
+
+def halves(seed: int) -> tuple[int, int]:
+    """The lower and the upper 32 bits of a seed."""
+    return seed & 0xFFFFFFFF, seed >> 32
 
 
 @lru_cache(maxsize=16)

@@ -19,8 +19,9 @@ from typing import Any
 import numpy as np
 
 from ...threads import in_parts
+from ..reference import drop_threshold
 from .compiler import inner, jit, ready, rows, rows_of_new
-from .dropout import dropping, hash_of
+from .dropout import halves, hash_of
 from .layer_norm import moments_of, normalize, normalize_backward
 from .products import add_product
 from .rows import ZERO
@@ -306,8 +307,8 @@ def vector(bias: Any, weight: Any) -> np.ndarray:
 @lru_cache(maxsize=16)
 def drops_of(rates: Any, seeds: Any) -> tuple[np.ndarray, np.ndarray]:
     """factors and hashing: arrays, since so many numbers take longer to hand over."""
-    drops = [dropping(p, seed, FLOAT32) for p, seed in zip(rates, seeds, strict=True)]
-    factors, hashing = [drop[0] for drop in drops], [drop[1:] for drop in drops]
+    factors = [1 / (1 - p) for p in rates]
+    hashing = [(drop_threshold(p), *halves(seed)) for p, seed in zip(rates, seeds, strict=True)]
     return ready(np.array(factors, FLOAT32)), ready(np.array(hashing, np.uint32))
 
 
