@@ -32,7 +32,7 @@ class WriteLock:
         # What was read-only before stays so afterwards.
         self.unlock = type(array) is np.ndarray and array.flags.writeable
         if self.unlock:
-            array.setflags(write=False)
+            array.setflags(False)
         WriteLock.alive[id(array)] = weakref.ref(self)
 
     def __del__(self) -> None:
@@ -41,7 +41,7 @@ class WriteLock:
         for array in (self.array, *self.late) if self.unlock else self.late:
             base = array.base
             if base is None or not isinstance(base, np.ndarray) or base.flags.writeable:
-                array.setflags(write=True)
+                array.setflags(True)
             elif (owner := living_lock(base)) is not None:
                 owner.late.append(array)  # a view cannot be unlocked before its owner
 

@@ -145,13 +145,14 @@ def inner(
 
 def ready(array: np.ndarray) -> np.ndarray:
     """An input as the loops expect it; copied only if it has to be."""
-    flags = array.flags
-    if not (flags.c_contiguous and flags.aligned and array.dtype.isnative):
-        array = np.array(array, dtype=array.dtype.newbyteorder("="), order="C")
-        flags = array.flags
-    if flags.writeable:
+    flags, native = array.flags, array.dtype.isnative
+    if flags.carray and native:  # in C order, aligned and writeable, as most are
         array = array.view()
-        array.setflags(write=False)
+    elif flags.c_contiguous and flags.aligned and native:
+        return array
+    else:
+        array = np.array(array, dtype=array.dtype.newbyteorder("="), order="C")
+    array.setflags(False)  # the keyword, write, would cost as much as the call
     return array
 
 
