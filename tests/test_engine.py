@@ -639,6 +639,7 @@ def test_pickle_keeps_a_leaf_and_refuses_what_was_computed() -> None:
     large.data[0] = 3
     assert large.data[0, 0] == 3
     equal(pickle.loads(pickle.dumps((x * 2).detach())), [2.0, 4.0])
+    assert large.dtype is np.dtype(np.float32)  # by which the fast paths know it
 
 
 def test_a_shallow_copy_is_the_same_tensor_twice() -> None:

@@ -15,7 +15,10 @@ import os
 import re
 import subprocess
 import sys
+import threading
+import time
 import tracemalloc
+import warnings
 
 import numpy as np
 import pytest
@@ -567,6 +570,42 @@ def test_the_garbage_collector_rests_only_while_a_kernel_is_compiled(collected, 
     finally:
         gc.enable()
     assert seen == [False, False]
+
+
+@compiled
+@pytest.mark.parametrize("ends", ["after the other", "forked meanwhile"])
+def test_the_garbage_collector_comes_back_where_several_compile(ends, monkeypatch):
+    from numba.core.registry import CPUDispatcher
+
+    from tinyattn.kernels.cpu.compiler import jit
+
+    real, begun, goes_on = CPUDispatcher.compile, threading.Event(), threading.Event()
+
+    def slow(self, signature):
+        begun.set()
+        assert goes_on.wait(20)
+        return real(self, signature)
+
+    monkeypatch.setattr(CPUDispatcher, "compile", slow)
+    works = [jit(lambda x: x + 1), jit(lambda x: x + 2)]
+    threads = [threading.Thread(target=work, args=(1,)) for work in works]
+    threads[0].start()
+    assert begun.wait(20)
+    if ends == "forked meanwhile" and hasattr(os, "fork"):
+        with warnings.catch_warnings():  # of Python 3.12's, about the other thread
+            warnings.simplefilter("ignore", DeprecationWarning)
+            child = os.fork()
+        if child == 0:
+            os._exit(0 if gc.isenabled() else 1)
+        goes_on.set()
+        assert os.waitpid(child, 0)[1] == 0
+    else:
+        threads[1].start()
+        time.sleep(0.05)  # it finds the collector at rest, were it to look now
+        goes_on.set()
+        threads[1].join(20)
+    threads[0].join(20)
+    assert gc.isenabled()
 
 
 @compiled

@@ -21,7 +21,7 @@ from common import (
 
 import tinyattn as ta
 from tinyattn import nn, optim
-from tinyattn.errors import CheckpointError, GraphError
+from tinyattn.errors import CheckpointError, GraphError, ShapeError
 
 # 50 steps beside PyTorch
 
@@ -563,3 +563,22 @@ def test_frozen_row_of_an_embedding_stays_zero():
         (module([0, 1, 1, 2]) ** 2).sum().backward()
         optimizer.step()
     assert_all_zero(module.weight.numpy()[1])
+
+
+@pytest.mark.parametrize(
+    "kind", [optim.Adam, optim.AdamW, functools.partial(optim.SGD, momentum=0.9)]
+)
+def test_a_parameter_of_another_shape_is_refused_and_nothing_moves(kind):
+    """What belongs to the old one would be read behind its end."""
+    first, second = (ta.ones(n, requires_grad=True) for n in (2, 3))
+    optimizer = kind([first, second], lr=0.1)
+    for shape in ((3000,), (1, 3), (2,)):
+        first.grad, second.data, second.grad = ta.ones(2), np.ones(3, np.float32), ta.ones(3)
+        optimizer.step()
+        second.data, second.grad = np.ones(shape, np.float32), ta.ones(*shape)
+        steps, before = list(optimizer.steps), first.numpy().copy()
+        with pytest.raises(ShapeError, match=r"parameter 1 had shape \(3,\) in its last step"):
+            optimizer.step()
+        assert optimizer.steps == steps
+        assert_same(first.numpy(), before)
+        assert_same(second.numpy(), np.ones(shape, np.float32))

@@ -32,7 +32,7 @@ class WriteLock:
         # What was read-only before stays so afterwards.
         self.unlock = type(array) is np.ndarray and array.flags.writeable
         if self.unlock:
-            array.setflags(False)
+            array.setflags(False)  # write, by position: by name it takes twice as long
         WriteLock.alive[id(array)] = weakref.ref(self)
 
     def __del__(self) -> None:

@@ -10,7 +10,7 @@ import numpy as np
 
 from . import backend, kernels
 from .backend import FLOAT16, Array, namespace
-from .errors import CheckpointError, GraphError
+from .errors import CheckpointError, GraphError, ShapeError
 from .locks import living_lock
 from .tensor import Tensor, from_array
 
@@ -68,11 +68,17 @@ class Optimizer:
                 f"{type(self).__name__} cannot be captured as a CUDA graph; Adam and AdamW can"
             )
         updates: list[tuple[int, Array, Array]] = []
-        for i, parameter in enumerate(self.parameters):
+        slots = next(iter(self.state.values()), [None] * len(self.parameters))
+        for i, (parameter, slot) in enumerate(zip(self.parameters, slots, strict=True)):
             grad = parameter.grad
             if grad is None:
                 continue
             array, grad_array = parameter._data, grad._data
+            if slot is not None and slot.shape != array.shape:
+                raise ShapeError(
+                    f"parameter {i} had shape {slot.shape} in its last step and has {array.shape} "
+                    f"now: make a new {type(self).__name__} for it"
+                )
             # A graph that has not been differentiated yet keeps the values it was computed with;
             # the new ones then go into an array of their own.
             if living_lock(array) is not None:
@@ -218,23 +224,21 @@ class Adam(Optimizer):
 
     def update_all(self, updates: list[tuple[int, Array, Array]]) -> None:
         """All parameters that can go together at once: a call for each takes longer, and a launch
-        on the device much longer."""
+        on the device much longer. (So a subclass overrides this one; `update` is not called.)"""
         groups: dict[Any, list[tuple[int, Array, Array]]] = {}
         for update in updates:
             i, parameter, _ = update
-            kind: Any = type(parameter)
-            if kind is not np.ndarray and parameter.flags.c_contiguous:
-                kind = parameter.dtype  # of one launch
-            groups.setdefault((kind, self.steps[i]), []).append(update)
-        for (kind, step), group in groups.items():
-            numbers, parameters, grads = zip(*group, strict=True)
+            launched = type(parameter) is not np.ndarray and parameter.flags.c_contiguous
+            groups.setdefault((launched and parameter.dtype, self.steps[i]), []).append(update)
+        for (launched, step), group in groups.items():
+            places, parameters, grads = zip(*group, strict=True)
             ms, vs = ([self.slot(name, i, p) for i, p, _ in group] for name in ("m", "v"))
             lists = (parameters, grads, ms, vs)
-            if not isinstance(kind, np.dtype):
+            if not launched:
                 settings = (self.lr, *self.betas, self.eps, self.weight_decay, self.decoupled)
                 kernels.adam(*lists, *settings, step)
                 continue
-            first = numbers[0]
+            first = places[0]
             kernels.cuda_lists().adam(
                 *lists, lambda first=first: self.numbers(first), *self.betas, self.eps,
                 0.0 if self.decoupled else self.weight_decay,

@@ -253,8 +253,9 @@ class Tensor(TensorBase):
         attributes, slots = state
         for name, value in {**(attributes or {}), **slots}.items():
             object.__setattr__(self, name, value)
-        # NumPy unpickles into memory of bytes, which once locked cannot be unlocked again.
-        self._data = self._data.copy()
+        # NumPy unpickles into memory of bytes, which once locked cannot be unlocked again, and
+        # with a dtype that equals its own but is another object, which misses the fast paths.
+        self._data = self._data.astype(checked_dtype(self._data.dtype))
 
     # To numbers and other libraries
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import os
 from pathlib import Path
 from typing import Any
 
@@ -37,14 +38,29 @@ class Kernel(CPUDispatcher):
     again for garbage, of which there is none, would take a tenth of the time.
     """
 
+    rests = False  # whether it was switched off here
+
     def compile(self, sig: Any) -> Any:
-        collected = gc.isenabled()
+        if not gc.isenabled():  # by the user, or by another thread, which will switch it on again
+            return super().compile(sig)
         gc.disable()
+        Kernel.rests = True
         try:
             return super().compile(sig)
         finally:
-            if collected:
-                gc.enable()
+            Kernel.rests = False
+            gc.enable()
+
+
+def after_fork() -> None:
+    """In a child, the thread that was compiling is not there to switch it on again."""
+    if Kernel.rests:
+        Kernel.rests = False
+        gc.enable()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=after_fork)
 
 
 class Pipeline(CompilerBase):
@@ -92,9 +108,12 @@ class Inner(Kernel):
         return self.py_func(*args)
 
     def add_overload(self, result: Any) -> None:
-        """What was compiled for some types, for compiled callers to find; not for Python."""
+        """What was compiled for some types, for compiled callers to find; not for Python.
+
+        Numba finds it by its entry point, which is none of Python's, so that any object will do.
+        """
         result.library.__class__ = Part
-        found = result._replace(entry_point=object())  # by which a caller asks for it
+        found = result._replace(entry_point=object())
         self.targetctx.insert_user_function(found.entry_point, found.fndesc, [found.library])
         self.overloads[tuple(result.signature.args)] = found
 
@@ -103,7 +122,8 @@ class Part(JITCodeLibrary):
     """The code of an Inner: callers take it into their own, where it is optimized with the rest.
 
     Numba would optimize it, turn it into machine code and keep that on the disk also by itself,
-    where nobody calls it; for forty small functions this takes half a second.
+    where nobody calls it; for forty small functions this takes half a second. These are methods of
+    its insides, the same from Numba 0.61 to 0.68.
     """
 
     def _optimize_final_module(self) -> None:
@@ -152,7 +172,8 @@ def ready(array: np.ndarray) -> np.ndarray:
         return array
     else:
         array = np.array(array, dtype=array.dtype.newbyteorder("="), order="C")
-    array.setflags(False)  # the keyword, write, would cost as much as the call
+    # By position, though NumPy's types want `write=`, which costs as much as the call itself.
+    array.setflags(False)  # type: ignore[call-arg]
     return array
 
 

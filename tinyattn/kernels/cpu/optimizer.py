@@ -70,7 +70,7 @@ def adam(
         if not (in_place and dtype is grad.dtype is m.dtype is v.dtype and dtype in numbers):
             reference.adam([parameter], [grad], [m], [v], *settings)
             continue
-        # The loop is compiled for gradients that could be written to, as nearly all can.
+        # To Numba a read-only gradient is of another type, for which it would compile once more.
         grad = grad if grad.flags.carray else grad.copy(order="C")
         arrays = (parameter.ravel(), grad.ravel(), m.ravel(), v.ravel(), numbers[dtype])
         in_parts(size, 0.6 * size, adam_flat, *arrays)
