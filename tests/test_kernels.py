@@ -13,10 +13,7 @@ import gc
 import math
 import os
 import re
-import subprocess
-import sys
 import threading
-import time
 import tracemalloc
 import warnings
 
@@ -30,6 +27,7 @@ from common import (
     assert_same,
     kernel_tour,
     rng_of,
+    run_python,
     signed,
 )
 from kernel_checks import (
@@ -312,6 +310,20 @@ def test_adam_first_step_with_a_zero_gradient_moves_nothing(dtype):
         assert parameter.tolist() == [1, 1, 1]
 
 
+@compiled
+@both_dtypes
+def test_adam_is_compiled_once_for_each_dtype(dtype):
+    """Whatever gradients look like: a read-only one is of another type to Numba."""
+    from tinyattn.kernels.cpu.optimizer import adam_flat
+
+    fixed = np.ones((2, 3), dtype)
+    fixed.setflags(write=False)
+    for grad in (np.ones((2, 3), dtype), fixed, np.ones((3, 2), dtype).T):
+        lists = ([a] for a in (np.ones((2, 3), dtype), grad, *np.ones((2, 2, 3), dtype)))
+        cpu.adam(*lists, 0.1, 0.9, 0.999, 1e-8, 0.0, False, 1)
+    assert sum(types[0].dtype.name == np.dtype(dtype).name for types in adam_flat.signatures) == 1
+
+
 # Attention
 
 
@@ -575,11 +587,24 @@ def test_the_garbage_collector_rests_only_while_a_kernel_is_compiled(collected, 
 @compiled
 @pytest.mark.parametrize("ends", ["after the other", "forked meanwhile"])
 def test_the_garbage_collector_comes_back_where_several_compile(ends, monkeypatch):
+    """Also if the second takes long between asking whether it is on and switching it off."""
     from numba.core.registry import CPUDispatcher
 
+    from tinyattn.kernels.cpu import compiler
     from tinyattn.kernels.cpu.compiler import jit
 
     real, begun, goes_on = CPUDispatcher.compile, threading.Event(), threading.Event()
+
+    class Collector:
+        enable, disable = staticmethod(gc.enable), staticmethod(gc.disable)
+
+        @staticmethod
+        def isenabled():
+            found = gc.isenabled()
+            if threading.current_thread() is threads[1]:
+                goes_on.set()
+                threads[0].join(20)
+            return found
 
     def slow(self, signature):
         begun.set()
@@ -587,6 +612,7 @@ def test_the_garbage_collector_comes_back_where_several_compile(ends, monkeypatc
         return real(self, signature)
 
     monkeypatch.setattr(CPUDispatcher, "compile", slow)
+    monkeypatch.setattr(compiler, "gc", Collector)
     works = [jit(lambda x: x + 1), jit(lambda x: x + 2)]
     threads = [threading.Thread(target=work, args=(1,)) for work in works]
     threads[0].start()
@@ -601,11 +627,11 @@ def test_the_garbage_collector_comes_back_where_several_compile(ends, monkeypatc
         assert os.waitpid(child, 0)[1] == 0
     else:
         threads[1].start()
-        time.sleep(0.05)  # it finds the collector at rest, were it to look now
-        goes_on.set()
         threads[1].join(20)
     threads[0].join(20)
-    assert gc.isenabled()
+    found = gc.isenabled()
+    gc.enable()  # for the tests that follow
+    assert found
 
 
 @compiled
@@ -651,13 +677,12 @@ def test_parts_of_loops_are_compiled_into_their_callers_and_nowhere_else():
 
 
 @compiled
-def test_what_is_no_part_of_the_kernels_leaves_no_file(tmp_path):
-    """Of what Numba keeps on the disk only what Python calls."""
+def test_parts_of_loops_leave_no_file(tmp_path):
+    """Numba keeps on the disk only what Python calls."""
     code = (
         "import numpy as np; from tinyattn.kernels import cpu; "
         "x = np.ones((2, 3), np.float32); cpu.layer_norm(x, None, None, 1e-5)"
     )
-    environment = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path)}
-    subprocess.run([sys.executable, "-c", code], check=True, env=environment)
+    run_python(code, env={"NUMBA_CACHE_DIR": str(tmp_path)})
     kept = {path.name.split("-")[0] for path in tmp_path.rglob("*.nbi")}
     assert kept == {"layer_norm.layer_norm_rows"}

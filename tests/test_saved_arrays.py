@@ -16,8 +16,8 @@ from tinyattn import functional as F
 from tinyattn import kernels
 
 # Rows that are not named keep nothing. "more" are arrays that are neither input nor output: masks
-# and lengths, statistics of a row, the weights of attention, the results on the way of those rows
-# that are made of several ops.
+# and lengths, places of packed rows, statistics of a row, the weights of attention, the results on
+# the way of those rows that are made of several ops.
 KEPT = {
     # In float64, where no kernel takes them; see test_fused_layer.py for what it keeps.
     "norm, then linear": ", ".join(f"input {i}" for i in range(5)),

@@ -45,7 +45,7 @@ def check(name: str, value: float, low: float, high: float = math.inf) -> float:
 
 class Optimizer:
     """What all optimizers share: parameters, a learning rate `lr`, arrays that go with each
-    parameter, and a state that can be saved and taken up again bitwise."""
+    parameter and have its shape, and a state that can be saved and taken up again bitwise."""
 
     captures = False  # whether what changes from step to step can lie on the device
 

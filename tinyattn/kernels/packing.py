@@ -16,7 +16,8 @@ def rows_kept(lengths: np.ndarray, length: int, x: Array) -> Array:
 
 
 def pack(x: Any, lengths: np.ndarray, kept: Array | None = None) -> Any:
-    """x (B, L, ...) -> (sum of lengths, ...). kept: `rows_kept`, if known."""
+    """x (B, L, ...) -> (sum of lengths, ...). kept: `rows_kept`, if x is an array and they are
+    known already."""
     if isinstance(x, TensorBase):  # whose op records itself
         return namespace(x).pack(x, lengths=lengths)
     batch, length, *rest = x.shape

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from ..backend import Array, device_of, namespace, scatter_add, to_device
+from ..backend import Array, device_of, is_finite, namespace, scatter_add, to_device
 from .matmul import matrix_product
 from .packing import pack, unpack
 from .sums import in_order, wide
@@ -188,12 +188,17 @@ def keep_mask(shape: tuple[int, ...], p: float, seed: int, xp: Any = np) -> Arra
     state, so any element can be computed anywhere: in a kernel, in backward, on another device.
     """
     h = xp.arange(math.prod(shape), dtype=xp.uint32).reshape(shape)
-    for half in (seed & 0xFFFFFFFF, seed >> 32):
+    for half in halves(seed):
         h = h ^ xp.uint32(half)
         h = (h ^ (h >> xp.uint32(16))) * xp.uint32(0x21F0AAAD)
         h = (h ^ (h >> xp.uint32(15))) * xp.uint32(0x735A2D97)
         h = h ^ (h >> xp.uint32(15))
     return h >= xp.uint32(drop_threshold(p))
+
+
+def halves(seed: int) -> tuple[int, int]:
+    """The lower and the upper 32 bits of a seed."""
+    return seed & 0xFFFFFFFF, seed >> 32
 
 
 def drop_threshold(p: float) -> int:
@@ -265,9 +270,8 @@ def seen_sum(
     weights: Any, values: Any, limits: Array | None, mask: Array | None, transposed: bool
 ) -> Any:
     product = weights @ values if namespace(weights) is not np else matrix_product(weights, values)
-    # 0 * NaN is NaN, so a product takes in what it should not see. Only then is more to be done;
-    # a sum finds out cheaply (a finite sum has finite terms).
-    if (limits is None and mask is None) or np.isfinite(float(values.sum())):
+    # 0 * NaN is NaN, so a product takes in what it should not see. Only then is more to be done.
+    if (limits is None and mask is None) or is_finite(values):
         return product
     xp = namespace(values)
     shape = (*weights.shape[:-2], weights.shape[-1], weights.shape[-2])

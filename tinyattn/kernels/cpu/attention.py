@@ -25,6 +25,7 @@ from typing import Any
 
 import numpy as np
 
+from ...backend import is_finite
 from ...threads import in_parts
 from .. import reference
 from .attention_backward import attention_backward_heads
@@ -50,9 +51,7 @@ def odd_among(limits: Any, mask: Any, *arrays: np.ndarray) -> bool | None:
     """What the loops take as `odd`."""
     if mask is None and (limits is None or limits.shape[1] == 1):
         return None  # all queries of a sample see the same keys
-    with np.errstate(all="ignore"):  # a sum is finite only if every element is
-        finite = all(np.isfinite(float(array.sum())) for array in arrays)
-    return None if finite else True
+    return None if all(map(is_finite, arrays)) else True
 
 
 def forward(

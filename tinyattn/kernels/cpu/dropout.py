@@ -9,7 +9,7 @@ import numpy as np
 
 from ...threads import in_parts
 from .. import reference
-from ..reference import drop_threshold
+from ..reference import drop_threshold, halves
 from .compiler import inner, jit, ready
 
 LOW_32 = np.uint64(0xFFFFFFFF)
@@ -41,11 +41,6 @@ def dropout_flat(x, factor, threshold, low, high, out, first, last):
 def dropping(p: float, seed: int, dtype: np.dtype) -> tuple[Any, ...]:
     """What the loops need to know: the factor of what is kept, the hash's threshold and seed."""
     return (*rate(p, dtype), *map(np.uint32, halves(seed)))
-
-
-def halves(seed: int) -> tuple[int, int]:
-    """The lower and the upper 32 bits of a seed."""
-    return seed & 0xFFFFFFFF, seed >> 32
 
 
 @lru_cache(maxsize=16)

@@ -9,10 +9,8 @@ from functools import lru_cache
 import numpy as np
 
 from ...threads import in_parts
-from .. import reference
+from .. import FLOAT32, FLOAT64, reference
 from .compiler import jit, ready
-
-FLOAT32, FLOAT64 = np.dtype(np.float32), np.dtype(np.float64)
 
 
 @jit

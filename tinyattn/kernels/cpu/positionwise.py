@@ -19,9 +19,10 @@ from typing import Any
 import numpy as np
 
 from ...threads import in_parts
-from ..reference import drop_threshold
+from .. import FLOAT32
+from ..reference import drop_threshold, halves
 from .compiler import inner, jit, ready, rows, rows_of_new
-from .dropout import halves, hash_of
+from .dropout import hash_of
 from .layer_norm import moments_of, normalize, normalize_backward
 from .products import add_product
 from .rows import ZERO
@@ -30,7 +31,6 @@ ROWS = 16  # of a block
 # Gradients of weights are summed in groups of rows, at most so many, each of so many nanoseconds at
 # least: as many for any number of threads, so that the sums do not depend on it.
 GROUPS, GROUP = 8, 40_000
-FLOAT32 = np.dtype(np.float32)
 ABSENT, NO_BIAS = ready(np.zeros((0, 0), FLOAT32)), ready(np.zeros(0, FLOAT32))
 
 
