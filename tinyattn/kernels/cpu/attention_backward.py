@@ -20,19 +20,19 @@ from .attention_tiles import (
 from .compiler import inner, jit
 from .dropout import hash_of
 from .products import add_product, up_to
-from .rows import LANES, ONE, ZERO, dot, exp
+from .rows import LANES, ONE, ZERO, dot_in_any_order, exp
 
 # A tile of scores and what it is made from stay in the second-level cache.
 QUERIES, KEYS = 32, 256
 
 
 @inner(inline="always")
-def softmax_backward_row(row, drow, length, top, total, whole, mean, drop, start, kept, parts):
+def softmax_backward_row(row, drow, length, top, total, whole, mean, drop, start, kept):
     """From scores and gradients of weights (columns,) to weights and gradients of scores, in place.
 
     mean: of the gradients under the weights, sum(grad * out). Where the row is there as a `whole`
     it is computed from the row itself, and then cancels to the last digit.
-    start: the number of the row's first element, of (B, H, Q, K). kept, parts: scratch.
+    start: the number of the row's first element, of (B, H, Q, K). kept: scratch.
     """
     columns = len(row)
     p, factor, threshold, low, high = drop
@@ -46,7 +46,7 @@ def softmax_backward_row(row, drow, length, top, total, whole, mean, drop, start
             kept[i] = factor if hash_of(number, low, high) >= threshold else ZERO
             drow[i] *= kept[i]
     if whole:
-        mean = np.float32(dot(row, drow, parts))
+        mean = np.float32(dot_in_any_order(row, drow))
     for i in range(length):
         drow[i] = row[i] * (drow[i] - mean)
     if p > 0:
@@ -81,7 +81,7 @@ def attention_backward_heads(
     sum_v = np.zeros((tiles, e4, wide), np.float32)
     weights = np.zeros((tall, wide), np.float32)
     dscores = np.zeros((tall, wide), np.float32)
-    kept, parts = np.empty(wide, np.float32), np.empty(LANES)
+    kept = np.empty(wide, np.float32)
     means = np.empty(most_queries, np.float32)
     room = np.empty(most_queries, np.int64)
     for head in range(first_head, last_head):
@@ -131,7 +131,7 @@ def attention_backward_heads(
                     softmax_backward_row(
                         weights[j, :columns], dscores[j, :columns], length,
                         tops[h, start + query], sums[h, start + query], tiles == 1, means[query],
-                        drop, (head * most_queries + query) * most_keys + k0, kept, parts,
+                        drop, (head * most_queries + query) * most_keys + k0, kept,
                     )  # fmt: skip
                 if odd is not None:
                     blank_hidden(weights, mask, b, h, q0, k0, limit_here, length)
