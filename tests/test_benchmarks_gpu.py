@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -69,6 +70,27 @@ def test_a_side_that_fails_costs_nobody_else_a_figure(monkeypatch):
     assert row.notes == {"captured": "MemoryError: no more", "torch": "ValueError: not today"}
 
 
+@pytest.mark.parametrize("wrong", [False, True])
+def test_a_captured_step_is_held_against_an_eager_one(wrong, cuda, monkeypatch):
+    monkeypatch.syspath_prepend(ROOT)
+    from benchmarks.gpu import sides
+    from benchmarks.gpu.cases import Size
+
+    def capture(step, *batch):
+        """As good as a graph, or one that has taken a step too few."""
+        for _ in range(2 if wrong else 3):
+            step(*batch)
+        return step
+
+    monkeypatch.setattr(ta, "capture", capture)
+    size = Size(16, 2, 32, 1, 2, 3)
+    if not wrong:
+        sides.check_replay(size)
+        return
+    with pytest.raises(AssertionError, match="the captured step's loss is"):
+        sides.check_replay(size)
+
+
 @needs_matplotlib
 @pytest.mark.skipif(COMPILER is None, reason="no g++ to compile the kernels with")
 def test_the_dry_run(tmp_path):
@@ -86,3 +108,7 @@ def test_the_dry_run(tmp_path):
     assert "TF32 off for both" in content["about"]["precision"]
     assert (tmp_path / "gpu.png").stat().st_size > 1000
     assert "no figures" in done.stdout.split("microseconds")[0]
+    (line,) = re.findall(r" s  step tiny: (.*)", done.stdout)
+    shown = dict(figure.split(" ", 1) for figure in line.split(", "))  # as soon as it is known
+    measured = {side for side, figure in shown.items() if re.fullmatch(r"[\d,.]+ us", figure)}
+    assert measured == {side for side in shown if side in step} >= {"tinyattn", "captured"}

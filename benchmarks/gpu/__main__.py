@@ -18,7 +18,7 @@ from tinyattn.errors import DeviceError
 
 from .cases import cases
 from .measure import OUT_OF_TIME, Device, measured
-from .report import draw, merged, setting, table, write
+from .report import draw, figures, merged, setting, table, write
 
 MINUTES = 6.5  # for the rows; what is left is for the last one begun, which may be compiling
 
@@ -73,8 +73,12 @@ def main() -> None:
         rows = merged([*rows, measured(case, device, started + 60 * args.minutes)])
         write(rows, about, args.out)
         seconds = time.perf_counter() - started
-        print(f"{seconds:6.1f} s  {case.name} ({', '.join(case.sides)})", flush=True)
-    draw(rows, about, args.out / "gpu.png")
+        row = next(row for row in rows if row.case.name == case.name)
+        print(f"{seconds:6.1f} s  {case.name}: {figures(row, case.sides)}", flush=True)
+    try:
+        draw(rows, about, args.out / "gpu.png")
+    except Exception as error:  # what was measured is shown all the same
+        print(f"no plot: {type(error).__name__}: {error}", file=sys.stderr)
     print(f"{time.perf_counter() - started:6.1f} s  gpu.json and gpu.png are in {args.out}")
     print(table(rows, about))
     if any(note != OUT_OF_TIME for row in rows for note in row.notes.values()):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import platform
+from collections.abc import Sequence
 from datetime import date
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -81,6 +82,15 @@ def entries(rows: list[Row]) -> list[dict[str, Any]]:
             entry[side] = numbers
         found.append(entry)
     return found
+
+
+def figures(row: Row, sides: Sequence[str]) -> str:
+    """One row as a line, to be seen while the others are still measured."""
+    medians = {side: row.median(side) for side in sides}
+    return ", ".join(
+        f"{side} {row.notes.get(side, '-') if median is None else f'{1e6 * median:,.1f} us'}"
+        for side, median in medians.items()
+    )
 
 
 def table(rows: list[Row], about: dict[str, str]) -> str:
