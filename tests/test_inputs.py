@@ -693,7 +693,7 @@ NUMBERS: list[Bad] = [
     ("a layer of fractional width", lambda w: nn.Linear(2.5, 1), ValueError, r"got 2\.5"),
     ("no parameters", lambda w: optim.SGD([]), ValueError, "parameters, got an empty"),
     ("a method", lambda w: optim.SGD(w.linear.parameters), TypeError, r"\(\), got a method"),
-    ("a negative rate", lambda w: optim.SGD([w.x], lr=-1.0), ValueError, r"at least 0, got -1\.0"),
+    ("a negative rate", lambda w: optim.SGD([w.x], lr=-1.0), ValueError, r">= 0, got -1\.0"),
     ("a state that does not fit", lambda w: w.linear.load_state_dict({}), KeyError, "weight, bias"),
     (
         "a state of another shape",

@@ -112,6 +112,17 @@ def test_load_state_dict_takes_all_or_nothing(change, error, word):
         assert_same(tensor.numpy(), before[name])
 
 
+def test_load_state_dict_names_every_wrong_shape():
+    net = nn.Sequential(*(nn.Linear(2, 2) for _ in range(4)))
+    state = {name: ta.ones(3) for name, _ in net.named_parameters()}
+    with pytest.raises(ShapeError) as error:
+        net.load_state_dict(state)
+    first, *_, last = str(error.value).split("; ")
+    assert first == "Sequential: 0.weight has shape (2, 2), got (3,)"
+    assert last == "and 3 more"
+    assert str(error.value).count("got (3,)") == 5
+
+
 def test_load_state_dict_not_strict_takes_the_common_names_only():
     net = Net()
     bias = net.first[0].bias.numpy()

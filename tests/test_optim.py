@@ -467,7 +467,19 @@ def test_state_dict_is_a_copy():
         lambda s: s.pop("steps"),
         lambda s: s.pop("arrays"),
         lambda s: s.update(lr="fast"),
+        lambda s: s.update(lr=-1.0),
         lambda s: s.update(steps=[1]),
+        lambda s: s.update(steps=[9, -9]),
+        lambda s: s.update(steps=[9, 9.5]),
+        lambda s: s["arrays"].pop("v.1"),
+        lambda s: [s["arrays"].pop(name) for name in ("v.0", "v.1")],
+        lambda s: s["arrays"].clear(),
+        lambda s: s.update(steps=[0, 0]),
+        lambda s: s["arrays"].update({"q.0": s["arrays"]["m.0"]}),
+        lambda s: s["arrays"].update({"m.00": s["arrays"]["m.0"]}),
+        lambda s: s["arrays"].update({5: s["arrays"]["m.0"]}),
+        lambda s: s["arrays"].update({"m.\N{SUPERSCRIPT TWO}": s["arrays"]["m.0"]}),
+        lambda s: s["arrays"].update({"m.0": s["arrays"]["m.0"].long()}),
         lambda s: s.update(steps=None),
         lambda s: s["arrays"].update({"m.0": ta.ones(2)}),
         lambda s: s["arrays"].update({"m.7": ta.ones(4, 3)}),
@@ -494,6 +506,57 @@ def test_state_that_does_not_fit_is_refused_whole(change):
     assert set(after) == set(before)
     for name, array in before.items():
         assert_same(after[name].numpy(), array)
+
+
+def test_an_optimizer_of_ones_own_may_keep_different_arrays_for_different_parameters():
+    class Own(optim.Optimizer):
+        def update(self, i, parameter, grad):
+            self.slot("a", i, parameter)[...] += grad
+            if parameter.ndim == 2:
+                self.slot("b", i, parameter)[...] += grad * grad
+            parameter -= self.lr * self.state["a"][i]
+
+    found = []
+    for again in (False, True):
+        parameters, loss = make_problem(cases.arrays_of("adam.plain"))
+        optimizer = Own(parameters, 0.1)
+        train(optimizer, loss, 2)
+        if again:
+            state = optimizer.state_dict()
+            optimizer = Own(parameters, 0.7)
+            optimizer.load_state_dict(state)
+        train(optimizer, loss, 2)
+        found.append([parameter.numpy() for parameter in parameters])
+    for one, other in zip(*found, strict=True):
+        assert_same(one, other)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"step_count": 0}, {"step_count": 2.5}, {"step_count": "x"}, {"warmup": None},
+     {"factor": float("nan")}, {"factor": -1.0}],
+    ids=str,
+)  # fmt: skip
+def test_state_of_a_schedule_that_does_not_fit_is_refused_whole(change):
+    optimizer = optim.SGD(P, lr=0.1)
+    schedule = optim.WarmupSchedule(optimizer, 16, 10)
+    state, rate = schedule.state_dict(), optimizer.lr
+    with pytest.raises(CheckpointError):
+        schedule.load_state_dict({**state, **change})
+    assert schedule.state_dict() == state
+    assert optimizer.lr == rate
+    for other in (None, 5, [1]):
+        with pytest.raises(CheckpointError, match=r"has .*step_count"):
+            schedule.load_state_dict(other)
+
+
+def test_a_gradient_that_is_shared_is_clipped_once():
+    a, b = leaf(np.ones(2)), leaf(np.ones(2))
+    a.grad = ta.tensor(np.array([3.0, 4.0]))
+    b.grad = a.grad.detach()
+    assert optim.clip_grad_norm_([a, b, a], 1.0) == pytest.approx(5.0)
+    for x in (a, b):
+        np.testing.assert_allclose(x.grad.numpy(), [0.6, 0.8], rtol=1e-5)
 
 
 def test_state_of_another_optimizer_is_refused():
@@ -525,6 +588,9 @@ P = [leaf(np.ones(1))]
         (lambda: optim.SGD(P, lr=-1.0), ValueError, "lr"),
         (lambda: optim.SGD(P, lr="fast"), ValueError, "lr"),
         (lambda: optim.SGD(P, lr=float("nan")), ValueError, "lr"),
+        (lambda: optim.SGD(P, lr=True), ValueError, "lr"),
+        (lambda: optim.CosineSchedule(optim.SGD(P), 9, final=-0.1), ValueError, "final"),
+        (lambda: optim.CosineSchedule(optim.SGD(P), 9, final="a"), ValueError, "final"),
         (lambda: optim.SGD(P, momentum=-0.1), ValueError, "momentum"),
         (lambda: optim.SGD(P, weight_decay=-0.1), ValueError, "weight_decay"),
         (lambda: optim.SGD(P, nesterov=True), ValueError, "nesterov"),
@@ -537,6 +603,24 @@ P = [leaf(np.ones(1))]
 def test_bad_arguments_are_refused(make, error, word):
     with pytest.raises(error, match=word):
         make()
+
+
+@pytest.mark.parametrize("lr", [np.float32(0.5), np.float64(0.5), np.int64(1), 1])
+def test_numbers_of_numpy_are_taken(lr):
+    for optimizer in (optim.SGD(P, lr=lr), optim.Adam(P, betas=(np.float32(0.5), 0.9))):
+        optimizer.lr = lr
+        assert optimizer.lr == lr
+        assert type(optimizer.lr) is float
+        assert all(type(beta) is float for beta in getattr(optimizer, "betas", ()))
+
+
+@pytest.mark.parametrize("lr", [-0.1, float("nan"), "fast", np.ones(1), None, ta.ones(1)])
+def test_a_rate_that_is_none_is_refused_when_it_is_set(lr):
+    """And not by the next step, when some parameters may have moved."""
+    optimizer = optim.Adam(P, lr=0.5)
+    with pytest.raises(ValueError, match="lr must be a number >= 0, got"):
+        optimizer.lr = lr
+    assert optimizer.lr == 0.5
 
 
 def test_optimizer_works_on_a_module():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Iterable
 from typing import Any
@@ -10,6 +11,7 @@ import numpy as np
 
 from . import backend, kernels
 from .backend import FLOAT16, Array, namespace
+from .checks import check_size, is_integer
 from .errors import CheckpointError, GraphError, ShapeError
 from .locks import living_lock
 from .tensor import Tensor, from_array
@@ -36,10 +38,11 @@ def checked_parameters(parameters: Iterable[Tensor] | Tensor) -> list[Tensor]:
     return found
 
 
-def check(name: str, value: float, low: float, high: float = math.inf) -> float:
-    if not isinstance(value, (int, float)) or not low <= value < high:
-        limits = f"at least {low}" if high == math.inf else f"in [{low}, {high})"
-        raise ValueError(f"{name} must be {limits}, got {value!r}")
+def check(name: str, value: Any, low: float, high: float = math.inf) -> float:
+    number = is_integer(value) or isinstance(value, (float, np.floating))
+    if not number or not low <= value < high:
+        limits = f">= {low}" if high == math.inf else f"in [{low}, {high})"
+        raise ValueError(f"{name} must be a number {limits}, got {value!r}")
     return float(value)
 
 
@@ -48,12 +51,23 @@ class Optimizer:
     parameter and have its shape, and a state that can be saved and taken up again bitwise."""
 
     captures = False  # whether what changes from step to step can lie on the device
+    # Arrays of `state` that each parameter has once it has been moved, where that is known.
+    slots: tuple[str, ...] = ()
 
     def __init__(self, parameters: Iterable[Tensor], lr: float) -> None:
         self.parameters = checked_parameters(parameters)
-        self.lr = check("lr", lr, 0)
+        self.lr = lr
         self.state: dict[str, list[Array | None]] = {}
         self.steps: list[int] = [0] * len(self.parameters)
+
+    @property
+    def lr(self) -> float:
+        """The learning rate; may be set between steps."""
+        return self._lr
+
+    @lr.setter
+    def lr(self, value: float) -> None:
+        self._lr = check("lr", value, 0)
 
     def zero_grad(self) -> None:
         """Forget all gradients; without it, the next backward adds to them."""
@@ -82,6 +96,11 @@ class Optimizer:
             # A graph that has not been differentiated yet keeps the values it was computed with;
             # the new ones then go into an array of their own.
             if living_lock(array) is not None:
+                if capture is not None:
+                    raise GraphError(
+                        f"parameter {i} is needed by a graph that has not been differentiated, and "
+                        "cannot be changed in a captured step: drop that graph first"
+                    )
                 array = array.copy()
             if grad_array.dtype is not array.dtype:
                 grad_array = grad_array.astype(array.dtype, copy=False)
@@ -118,7 +137,7 @@ class Optimizer:
             return array
         dtype = kernels.FLOAT32 if like.dtype == FLOAT16 else like.dtype
         if array is None:
-            array = slots[i] = namespace(like).zeros_like(like, dtype=dtype)
+            array = slots[i] = namespace(like).zeros(like.shape, dtype)
         elif array.dtype != dtype:  # the parameter was converted
             array = slots[i] = array.astype(dtype)
         return array
@@ -141,7 +160,8 @@ class Optimizer:
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on from a saved state; refused as a whole if it does not fit."""
         try:
-            steps, lr = [int(step) for step in state["steps"]], float(state["lr"])
+            steps = [check_size("a number of steps", step, 0) for step in state["steps"]]
+            lr = check("lr", state["lr"], 0)
             kind, entries = str(state["kind"]), dict(state["arrays"])
         except (KeyError, TypeError, ValueError) as error:
             raise CheckpointError(f"not an optimizer's state: {error!r}") from None
@@ -153,15 +173,29 @@ class Optimizer:
                 f"{len(self.parameters)}"
             )
         loaded: dict[str, list[Array | None]] = {}
+        places = {str(i): i for i in range(len(steps))}
         for key, value in entries.items():
-            name, _, number = key.rpartition(".")
-            i = int(number) if number.isdigit() else -1
-            known = 0 <= i < len(steps) and isinstance(value, Tensor)
+            name, _, number = str(key).rpartition(".")
+            i = places.get(number, -1)
+            known = i >= 0 and isinstance(value, Tensor) and value.dtype.kind == "f"
             if not known or value.shape != self.parameters[i].shape:
                 raise CheckpointError(f"the optimizer's state {key!r} fits no parameter")
-            array = Tensor(value, device=self.parameters[i].device)._data
+            array = Tensor(value, device=self.parameters[i].device)._data.copy(order="C")
             loaded.setdefault(name, [None] * len(steps))[i] = array
+        if self.slots:
+            self.check_slots(steps, loaded)
         self.state, self.steps, self.lr = loaded, steps, lr
+
+    def check_slots(self, steps: list[int], loaded: dict[str, list[Array | None]]) -> None:
+        """Parameters that have been moved have their arrays, and no others."""
+        for name in {**loaded, **dict.fromkeys(self.slots)}:
+            for i, step in enumerate(steps):
+                has = name in loaded and loaded[name][i] is not None
+                if has != (name in self.slots and step > 0):
+                    raise CheckpointError(
+                        f"the optimizer's state {'has' if has else 'lacks'} '{name}.{i}', after "
+                        f"{step} steps of that parameter"
+                    )
 
 
 class SGD(Optimizer):
@@ -207,6 +241,7 @@ class Adam(Optimizer):
     """
 
     captures = True
+    slots = ("m", "v")
     decoupled = False
 
     def __init__(
@@ -228,7 +263,13 @@ class Adam(Optimizer):
         groups: dict[Any, list[tuple[int, Array, Array]]] = {}
         for update in updates:
             i, parameter, _ = update
-            launched = type(parameter) is not np.ndarray and parameter.flags.c_contiguous
+            on_device = type(parameter) is not np.ndarray
+            launched = on_device and parameter.flags.c_contiguous
+            if on_device and not launched and backend.capture is not None:
+                raise GraphError(
+                    f"parameter {i} {parameter.shape} is not in C order, which a captured step "
+                    "needs: give it a .data that is"
+                )
             groups.setdefault((launched and parameter.dtype, self.steps[i]), []).append(update)
         for (launched, step), group in groups.items():
             places, parameters, grads = zip(*group, strict=True)
@@ -295,10 +336,16 @@ class Schedule:
     def load_state_dict(self, state: dict[str, float]) -> None:
         """Go on from a saved state."""
         own = self.state_dict()
-        if set(state) != set(own):
-            raise CheckpointError(f"a {type(self).__name__} has {list(own)}, got {list(state)}")
+        if not isinstance(state, dict) or set(state) != set(own):
+            found = list(state) if isinstance(state, dict) else type(state).__name__
+            raise CheckpointError(f"a {type(self).__name__} has {list(own)}, got {found}")
+        later = copy.copy(self)
+        later.__dict__.update(state)
+        try:
+            self.optimizer.lr = later.rate(check_size("step_count", later.step_count))
+        except (TypeError, ValueError, ArithmeticError) as error:
+            raise CheckpointError(f"not a {type(self).__name__}'s state: {error}") from None
         self.__dict__.update(state)
-        self.optimizer.lr = self.rate(self.step_count)
 
 
 class WarmupSchedule(Schedule):
@@ -331,7 +378,7 @@ class CosineSchedule(Schedule):
     ) -> None:
         if not 0 <= warmup < total:
             raise ValueError(f"warmup must lie in [0, total), got {warmup} of {total}")
-        self.total, self.warmup, self.final = total, warmup, final
+        self.total, self.warmup, self.final = total, warmup, check("final", final, 0)
         self.peak = optimizer.lr
         super().__init__(optimizer)
 
@@ -346,27 +393,29 @@ def clip_grad_norm_(parameters: Iterable[Tensor] | Tensor, max_norm: float) -> A
     """Scale all gradients together so that their joint Euclidean norm is at most `max_norm`.
 
     Returns the norm from before: a float, or on "cuda" a 0-d Tensor, since a float would have to be
-    waited for. As in PyTorch, the factor is max_norm / (norm + 1e-6). A norm that is not finite is
-    returned and nothing is scaled.
+    waited for; there gradients are scaled in place, unless a graph needs them. As in PyTorch, the
+    factor is max_norm / (norm + 1e-6). A norm that is not finite is returned and nothing is scaled.
+    Differs from PyTorch: a gradient that occurs twice counts once.
     """
     check("max_norm", max_norm, 0)
     found = [parameters] if isinstance(parameters, Tensor) else parameters
-    grads = [parameter.grad for parameter in found if parameter.grad is not None]
+    grads = {id(p.grad): p.grad for p in found if p.grad is not None}.values()
+    arrays = {id(grad._data): grad._data for grad in grads}  # which Tensors may share
     if grads and all(grad.device == "cuda" for grad in grads):
-        return clip_on_device(list({id(grad): grad for grad in grads}.values()), max_norm)
-    squares = [grad._data.reshape(-1).astype("float64") for grad in grads]
-    total = math.sqrt(sum(float(s @ s) for s in squares))
-    factor = max_norm / (total + 1e-6)
-    if factor < 1 and math.isfinite(total):
-        for grad in grads:
-            grad._data = grad._data * grad._data.dtype.type(factor)
-    return total
-
-
-def clip_on_device(grads: list[Tensor], max_norm: float) -> Tensor:
-    """`clip_grad_norm_` in two launches, without waiting for the norm."""
+        arrays = {key: array_to_scale(array) for key, array in arrays.items()}
+        norm: Any = from_array(kernels.cuda_lists().clip(list(arrays.values()), max_norm))
+    else:
+        squares = [array.reshape(-1).astype("float64") for array in arrays.values()]
+        norm = math.sqrt(sum(float(s @ s) for s in squares))
+        factor = max_norm / (norm + 1e-6)
+        if factor < 1 and math.isfinite(norm):
+            arrays = {key: a * a.dtype.type(factor) for key, a in arrays.items()}
     for grad in grads:
-        # Memory of its own in C order, which the kernel may write to.
-        if not grad._data.flags.c_contiguous or grad._data.base is not None:
-            grad._data = grad._data.copy(order="C")
-    return from_array(kernels.cuda_lists().clip([grad._data for grad in grads], max_norm))
+        grad._data = arrays[id(grad._data)]
+    return norm
+
+
+def array_to_scale(array: Array) -> Array:
+    """The gradient, in memory of its own in C order that the kernel may write to."""
+    own = array.flags.c_contiguous and array.base is None and living_lock(array) is None
+    return array if own else array.copy(order="C")

@@ -257,18 +257,21 @@ class Module:
                 f"unexpected {shortened(unknown)}"
             )
         taken: list[tuple[Tensor, Any]] = []
+        wrong: list[str] = []
         for name, tensor in own.items():
             if name in state:
                 value = state[name]
                 value = value if isinstance(value, Tensor) else Tensor(value)
                 if value.shape != tensor.shape:
-                    raise ShapeError(
-                        f"{type(self).__name__}: {name} has shape {tensor.shape}, got {value.shape}"
-                    )
+                    wrong.append(f"{name} has shape {tensor.shape}, got {value.shape}")
+                    continue
                 if value.dtype.kind != tensor.dtype.kind:
                     raise DtypeError(f"{name} is {tensor.dtype}, got {value.dtype}")
-                array = to_device(value._data, tensor.device).astype(tensor.dtype)
+                array = to_device(value._data, tensor.device).astype(tensor.dtype, order="C")
                 taken.append((tensor, array))
+        if wrong:
+            shown = "; ".join(wrong[:5]) + (f"; and {len(wrong) - 5} more" if wrong[5:] else "")
+            raise ShapeError(f"{type(self).__name__}: {shown}")
         for tensor, array in taken:  # nothing can fail any more
             tensor.data = array
 
