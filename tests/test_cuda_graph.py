@@ -200,3 +200,43 @@ def test_ids_out_of_range_are_still_found(graphs):
     assert look_up(np.array([2, 3])).sum().item() == 6
     with pytest.raises(IndexError, match="token id 4 is out of range"):
         look_up(np.array([2, 4])).numpy()
+
+
+def test_integers_are_multiplied_too(graphs):
+    a, b = np.arange(6).reshape(2, 3), np.arange(12).reshape(3, 4)
+    product = ta.capture(lambda x, y: x @ y, a, b)
+    assert product(a, b).tolist() == (a @ b).tolist()
+    assert product(a + 1, b).tolist() == ((a + 1) @ b).tolist()
+
+
+def test_a_parameter_in_another_order_is_refused(graphs):
+    """The numbers of a step would stay what they were when it was captured."""
+    weight = ta.tensor(np.arange(6.0).reshape(2, 3).T, device="cuda", requires_grad=True)
+    assert not weight.data.flags.c_contiguous
+    optimizer = optim.Adam([weight], 0.1)
+
+    def step(x):
+        optimizer.zero_grad()
+        (weight * x).sum().backward()
+        optimizer.step()
+
+    with pytest.raises(GraphError, match=r"parameter 0 \(3, 2\) is not in C order"):
+        ta.capture(step, np.ones((3, 2)))
+    step(ta.ones(3, 2, dtype=ta.float64, device="cuda"))  # as usual
+
+
+def test_a_parameter_that_another_graph_needs_is_refused(graphs):
+    weight = ta.tensor([1.0, 2.0], device="cuda", requires_grad=True)
+    optimizer = optim.Adam([weight], 0.1)
+
+    def step(x):
+        optimizer.zero_grad()
+        (weight * x).sum().backward()
+        optimizer.step()
+
+    captured = ta.capture(step, np.ones(2))
+    other = weight * weight
+    with pytest.raises(GraphError, match="parameter 0 is needed by a graph"):
+        ta.capture(step, np.ones(2))
+    del other
+    captured(np.ones(2))

@@ -199,7 +199,7 @@ def test_adam_is_one_launch_for_each_dtype(cuda):
     before = len(stand_in.launches)
     optim.clip_grad_norm_(parameters, 1.0)
     optimizer.step()
-    assert stand_in.launches[before:] == ["squares", "clip", "adam"]
+    assert stand_in.launches[before:] == ["squares", "norm_of_sums", "clip", "adam"]
 
 
 def test_a_norm_that_is_not_finite_scales_nothing(cuda):

@@ -18,6 +18,7 @@ Array = Any  # numpy.ndarray or cupy.ndarray; no common static type exists
 
 # From an array's class to the module with its functions. CuPy, or a stand-in, adds itself.
 _namespaces: dict[type, ModuleType] = {np.ndarray: np}
+array_types = _namespaces.keys()
 _cuda_module: ModuleType | None = None
 # The step that is being captured as a CUDA graph, if there is one; see cuda_graph.py.
 capture: Any = None

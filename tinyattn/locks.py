@@ -7,7 +7,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from .backend import Array
+from .backend import Array, array_types
 
 
 class WriteLock:
@@ -28,7 +28,7 @@ class WriteLock:
         self.late: list[Array] = []
         base = array.base
         # Locking a view is not enough: its memory can be written through the array that owns it.
-        self.owner = write_lock(base) if isinstance(base, np.ndarray) else None
+        self.owner = write_lock(base) if type(base) in array_types else None
         # What was read-only before stays so afterwards.
         self.unlock = type(array) is np.ndarray and array.flags.writeable
         if self.unlock:

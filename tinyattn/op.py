@@ -41,7 +41,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from .backend import Array, is_array
+from .backend import Array, array_types, is_array
 from .derivative import Plan, Spec
 from .errors import DtypeError
 from .graph import Node, TensorBase, grad_mode, wrap
@@ -61,7 +61,7 @@ ONE = (1, 1)  # the plan of one argument that wants a gradient
 
 def lock_of(array: Any) -> tuple[Any, ...]:
     """A lock on an array, for the end of a node's saved values; nothing for a number."""
-    if type(array) is not ndarray:
+    if type(array) not in array_types:
         return ()
     reference = living_locks.get(id(array))
     return ((reference is not None and reference()) or WriteLock(array),)
@@ -117,7 +117,7 @@ def record(
         array, parent = values[place], parents[place]
         # Fresh results of recorded ops are out of everybody's reach; anything else is not.
         if (parent is None or parent.plan is None or array.base is not None) and (
-            type(array) is ndarray
+            type(array) in array_types
         ):
             reference = living_locks.get(id(array))
             saved += ((reference is not None and reference()) or WriteLock(array),)

@@ -25,7 +25,7 @@ from .checks import (
     require_float,
     sizes_of,
 )
-from .errors import DtypeError, GraphError, InPlaceError, ShapeError
+from .errors import DeviceError, DtypeError, GraphError, InPlaceError, ShapeError
 from .graph import Leaf, TensorBase, is_grad_enabled
 from .locks import living_lock
 
@@ -455,9 +455,18 @@ class Tensor(TensorBase):
                 "masked_fill or ta.cat, or write under ta.no_grad()"
             )
         check_writable(self)
-        value = value._data if isinstance(value, Tensor) else as_array(value, None, None)
+        if isinstance(value, Tensor):
+            if value.device != self.device:
+                raise DeviceError(
+                    f"the tensor is on {self.device}, what shall be written on {value.device}: "
+                    "use .to(device)"
+                )
+            value = value._data
+        else:
+            value = as_array(value, None, self.device)
+        index = ops.index_for(self._data, ops.plain_index(index))
         try:
-            self._data[ops.plain_index(index)] = value
+            self._data[index] = value
         except ValueError as error:
             raise ShapeError(f"cannot write into a tensor of shape {self.shape}: {error}") from None
 
@@ -696,8 +705,7 @@ def check_writable(tensor: Tensor) -> None:
             "this tensor was computed by a recorded operation, and a graph still needs it or may "
             "come to: change a clone() made under ta.no_grad()"
         )
-    locked = living_lock(array) or (isinstance(array.base, np.ndarray) and living_lock(array.base))
-    if locked:
+    if living_lock(array) or living_lock(array.base):
         raise InPlaceError(
             "a recorded graph still needs this array, so it cannot be changed: run backward() or "
             "drop the graph first, work under ta.no_grad(), or change a clone()"

@@ -114,7 +114,7 @@ def operator(name: str) -> Any:
                 raise TypeError(f"Unsupported type {type(other)}")
             if not isinstance(other, (ndarray, int, float, bool, np.generic)):
                 return NotImplemented
-        if "matmul" in name and state.recording:
+        if "matmul" in name and state.recording and self.dtype.kind == "f":
             raise NotImplementedError("calling cuBLAS API during stream capture is unsupported")
         result = function(self.array, *(host(other) for other in others))
         return result if result is NotImplemented else device(result)
@@ -270,7 +270,7 @@ class ndarray:
     @recorded
     def __setitem__(self, index: Any, value: Any) -> None:
         if isinstance(value, np.ndarray) and value.ndim:
-            raise TypeError(f"Unsupported type {type(value)}")
+            raise ValueError("non-scalar numpy.ndarray cannot be used for fill")
         with np.errstate(all="ignore"):
             self.array[wrapped(host(index), self.shape)] = host(value)
 

@@ -76,7 +76,7 @@ def function(name: str, parameters: tuple[str, ...]) -> Callable[..., Any]:
     def call(*args: Any, **kwargs: Any) -> Any:
         if len(args) > len(parameters) or set(kwargs) - set(parameters):
             raise TypeError(f"{name}() takes {parameters}, got {len(args)} and {list(kwargs)}")
-        if name == "matmul" and graphs.state.recording:
+        if name == "matmul" and graphs.state.recording and args[0].dtype.kind == "f":
             raise NotImplementedError("calling cuBLAS API during stream capture is unsupported")
         given = [host(arg) for arg in args]
         result = original(*given, **{key: host(value) for key, value in kwargs.items()})
@@ -91,7 +91,8 @@ def asarray(a: Any, dtype: Any = None) -> ndarray:
     if isinstance(a, ndarray):
         return a if dtype is None or a.dtype == dtype else a.astype(dtype)
     graphs.refuse_while_recording("a copy from the host")
-    return ndarray(np.array(a, dtype, order="C"))
+    a = np.asarray(a)
+    return ndarray(np.array(a, dtype, order="F" if a.flags.fnc else "C"))
 
 
 @graphs.recorded

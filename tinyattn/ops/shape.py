@@ -75,12 +75,30 @@ def plain_index(index: Any) -> Any:
 
 
 def index_for(x: Array, index: Any) -> Any:
-    """A plain index with its arrays on the device of `x`."""
+    """A plain index with its arrays on the device of `x`, and their numbers in range: CuPy, unlike
+    NumPy, goes on counting at the other end."""
     if type(x) is np.ndarray:
         return index
-    if isinstance(index, tuple):
-        return tuple(index_for(x, part) for part in index)
-    return backend.to_device(index, "cuda") if isinstance(index, np.ndarray) else index
+    parts = index if isinstance(index, tuple) else (index,)
+    lengths = [dimensions_taken(part) for part in parts]
+    dim, found = 0, []
+    for part, length in zip(parts, lengths, strict=True):
+        if part is Ellipsis:
+            length = x.ndim - sum(lengths)
+        elif backend.is_array(part) and part.dtype.kind != "b" and dim < x.ndim:
+            n = x.shape[dim]
+            text = f"index {{number}} is out of range for dimension {dim}"
+            require_range(part, -n, n, IndexError, text)
+        found.append(backend.to_device(part, "cuda") if isinstance(part, np.ndarray) else part)
+        dim += length
+    return tuple(found) if isinstance(index, tuple) else found[0]
+
+
+def dimensions_taken(part: Any) -> int:
+    """How many dimensions of an array one part of an index is about."""
+    if part is None or part is Ellipsis:
+        return 0
+    return part.ndim if getattr(part, "dtype", None) == np.bool_ else 1
 
 
 @op
@@ -97,7 +115,7 @@ def _(grad, shape, index):
 def putitem(x: Array, *, index: Any, target: tuple[int, ...]) -> Array:
     """Zeros of shape `target` with `x` added at `index`: what `getitem` is undone with."""
     out = namespace(x).zeros(target, x.dtype)
-    index = index_for(x, index)
+    index = index_for(out, index)
     parts = index if isinstance(index, tuple) else (index,)
     if all(part is None or isinstance(part, (int, slice, type(...))) for part in parts):
         out[index] = x  # no element is addressed twice

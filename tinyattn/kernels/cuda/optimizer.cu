@@ -46,17 +46,21 @@ extern "C" __global__ void squares(
     if (threadIdx.x == 0) sums[blockIdx.x] = sum;
 }
 
-// Scales all gradients by max_norm / (norm + 1e-6) if that is below 1 and the norm is finite. Every
-// block adds up all sums by itself, which costs less than another launch.
-extern "C" __global__ void clip(
-    const long long* table, const long long* places, long long count, const double* sums,
-    long long number, double* norm, double max_norm) {
+// The norm, from the sums of all blocks. In one block, though that is another launch: of a hundred
+// million gradients there are so many sums that each block adding them up would take longest.
+extern "C" __global__ void norm_of_sums(const double* sums, long long number, double* norm) {
     double total = 0;
     for (long long i = threadIdx.x; i < number; i += blockDim.x) total += sums[i];
-    double found = sqrt(sum_of_row(total));
-    if (blockIdx.x == 0 && threadIdx.x == 0) *norm = found;
-    double factor = max_norm / (found + 1e-6);
-    if (!(factor < 1) || found - found != 0) return;
+    total = sum_of_row(total);
+    if (threadIdx.x == 0) *norm = sqrt(total);
+}
+
+// Scales all gradients by max_norm / (norm + 1e-6) if that is below 1 and the norm is finite.
+extern "C" __global__ void clip(
+    const long long* table, const long long* places, long long count, const double* norm,
+    double max_norm) {
+    double factor = max_norm / (*norm + 1e-6);
+    if (!(factor < 1) || *norm - *norm != 0) return;
     long long which = places[2 * blockIdx.x], first = places[2 * blockIdx.x + 1];
     element* grad = (element*)table[which];
     long long size = table[count + which];

@@ -30,4 +30,5 @@ def check_range(numbers: Array, faults: Array, low: int, high: int, besides: int
         xp = namespace(numbers)
         numbers = in_c_order(numbers.astype(np.int64, copy=False))
         kernel = function(xp, "checks", "check_range", 32)
-        kernel(*by_elements(numbers.size), (numbers, faults, numbers.size, low, high, besides))
+        limits = (int(low), int(high), int(besides))  # 8 bytes each, whatever NumPy had them in
+        kernel(*by_elements(numbers.size), (numbers, faults, numbers.size, *limits))

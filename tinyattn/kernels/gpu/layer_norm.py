@@ -21,7 +21,7 @@ def layer_norm(x: Array, weight: Any, bias: Any, eps: float) -> tuple[Array, Arr
     weight, bias = (0 if part is None else in_c_order(part) for part in (weight, bias))
     kernel = function(xp, "layer_norm", "layer_norm", SCALARS[x.dtype])
     kernel(*by_rows(rows, columns), (in_c_order(x), weight, bias, out, means, inv_stds, rows,
-           columns, eps))  # fmt: skip
+           columns, float(eps)))  # fmt: skip
     return out, means, inv_stds
 
 

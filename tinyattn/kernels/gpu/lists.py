@@ -15,7 +15,7 @@ import numpy as np
 
 from ... import backend
 from ...backend import Array, namespace, to_device
-from .launch import SCALARS, function, in_c_order
+from .launch import MOST_THREADS, SCALARS, function, in_c_order
 
 CHUNK = 4096  # elements of a block, as in optimizer.cu
 THREADS = 256
@@ -63,7 +63,7 @@ def adam(
     kernel = function(xp, "optimizer", "adam", SCALARS[parameters[0].dtype])
     kernel((len(where),), (THREADS,), (
         *held(table(xp, addresses(parameters, grads, ms, vs)), where), len(parameters),
-        *numbers(), 0 if backend.capture is None else backend.capture.numbers(numbers),
+        *map(float, numbers()), 0 if backend.capture is None else backend.capture.numbers(numbers),
         float(decay), float(beta1), float(beta2), float(eps),
     ))  # fmt: skip
 
@@ -100,8 +100,11 @@ def clip(grads: Sequence[Array], max_norm: float) -> Array:
         part = sums[done : done + len(where)]
         kernel((len(where),), (THREADS,), (where_from, where, count, part))
         done += len(where)
+    if lists:
+        kernel = function(xp, "optimizer", "norm_of_sums", SCALARS[np.dtype(np.float64)])
+        kernel((1,), (MOST_THREADS,), (sums, total, norm))
     for dtype, count, where_from, where in lists:
         kernel = function(xp, "optimizer", "clip", SCALARS[dtype])
         kernel((len(where),), (THREADS,),
-               (where_from, where, count, sums, total, norm, float(max_norm)))  # fmt: skip
+               (where_from, where, count, norm, float(max_norm)))  # fmt: skip
     return norm
