@@ -131,7 +131,7 @@ def write_scaling_plot(
                 scale_of.set_major_formatter("{x:g}")
             place.set_ylabel(f"{what} of a step ({label})")
             place.set_xlabel(axis)
-            place.legend(fontsize=8)
+            place.legend(fontsize=8, loc="upper left")  # where no line goes that rises
         grid[0, column].set_title(rows[0].section, fontsize=8)
     figure.suptitle(heading(about), fontsize=8)
     save(figure, path)
