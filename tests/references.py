@@ -283,34 +283,6 @@ def dropout(x: Array, p: float, seed: int) -> Array:
     return np.where(kept, x / (1 - p), 0) if p < 1 else np.zeros_like(x)
 
 
-def norm_linear(
-    x: Array, norm_weight: Array, norm_bias: Array, weight: Array, bias: Array, eps: float
-) -> Array:
-    return layer_norm(x, norm_weight, norm_bias, x.shape[-1:], eps) @ weight.T + bias
-
-
-def add_norm_feed_forward(
-    x: Array,
-    heads: Array,
-    weight_o: Array,
-    bias_o: Array,
-    norm_weight: Array,
-    norm_bias: Array,
-    weight_1: Array,
-    bias_1: Array,
-    weight_2: Array,
-    bias_2: Array,
-    eps: float,
-    rates: tuple[float, float, float] = (0.0, 0.0, 0.0),
-    seeds: tuple[int, int, int] = (0, 0, 0),
-) -> Array:
-    x = x + dropout(heads @ weight_o.T + bias_o, rates[0], seeds[0])
-    ahead = norm_linear(x, norm_weight, norm_bias, weight_1, bias_1, eps)
-    active = np.where((real(ahead) > 0) | np.isnan(ahead), ahead, 0)
-    hidden = dropout(active, rates[1], seeds[1])
-    return x + dropout(hidden @ weight_2.T + bias_2, rates[2], seeds[2])
-
-
 def gather(x: Array, index: Array, dim: int) -> Array:
     out = np.empty(index.shape, x.dtype)
     for place in np.ndindex(index.shape):
@@ -453,6 +425,39 @@ def self_attention(
     return out
 
 
+def encoder_layer(
+    x: Array,
+    *parameters: Array,
+    heads: int,
+    lengths: Any = None,
+    limits: Any = None,
+    mask: Any = None,
+    eps: tuple[float, float] = (1e-5, 1e-5),
+    rates: tuple[float, ...] = (0.0, 0.0, 0.0, 0.0),
+    seeds: tuple[int, ...] = (0, 0, 0, 0),
+) -> Array:
+    """W_k has no bias."""
+    parameters = (*parameters[:5], np.zeros(()), *parameters[5:])
+    pairs = iter(zip(parameters[::2], parameters[1::2], strict=True))
+
+    def norm(x: Array, eps: float) -> Array:
+        weight, bias = next(pairs)
+        return layer_norm(x, weight, bias, x.shape[-1:], eps)
+
+    def linear(x: Array) -> Array:
+        weight, bias = next(pairs)
+        return x @ weight.T + bias
+
+    normed = norm(x, eps[0])
+    qkv = np.concatenate([linear(normed) for _ in range(3)], axis=-1)
+    scale = 1 / math.sqrt(qkv.shape[-1] // 3 // heads)
+    mixed = self_attention(qkv, heads, lengths, limits, mask, scale, rates[0], seeds[0])
+    x = x + dropout(linear(mixed), rates[1], seeds[1])
+    ahead = linear(norm(x, eps[1]))
+    active = np.where((real(ahead) > 0) | np.isnan(ahead), ahead, 0)
+    return x + dropout(linear(dropout(active, rates[2], seeds[2])), rates[3], seeds[3])
+
+
 # PyTorch is imported when a test asks for it.
 
 
@@ -546,18 +551,6 @@ def torch_unpack(x: Any, valid_lens: Any, length: int | None = None) -> Any:
     return out.index_put((index,), x)
 
 
-def torch_norm_linear(x: Any, norm_weight: Any, norm_bias: Any, *linear: Any, eps: float) -> Any:
-    F = torch_nn()
-    return F.linear(F.layer_norm(x, x.shape[-1:], norm_weight, norm_bias, eps), *linear)
-
-
-def torch_add_norm_feed_forward(x: Any, heads: Any, *parameters: Any, **options: Any) -> Any:
-    F = torch_nn()
-    weight_o, bias_o, *inner, weight_2, bias_2 = parameters
-    x = x + F.linear(heads, weight_o, bias_o)
-    return x + F.linear(F.relu(torch_norm_linear(x, *inner, eps=options["eps"])), weight_2, bias_2)
-
-
 def torch_self_attention(qkv: Any, heads: int, lengths: Any, **options: Any) -> Any:
     """PyTorch's attention of one sample after the other, as it does without packing."""
     import torch
@@ -579,3 +572,21 @@ def torch_self_attention(qkv: Any, heads: int, lengths: Any, **options: Any) -> 
         out = torch_attention(q, k, v, valid_lens=lens, mask=seen, scale=options["scale"])
         found.append(out.transpose(1, 2).reshape(len(rows), width))
     return torch.stack(found) if lengths is None else torch.cat(found)
+
+
+def torch_encoder_layer(
+    x: Any, *parameters: Any, heads: int, eps: tuple[float, float] = (1e-5, 1e-5), **options: Any
+) -> Any:
+    import torch
+
+    """W_k has no bias."""
+    F = torch_nn()
+    parameters = (*parameters[:5], None, *parameters[5:])
+    norm_1, q, k, v, o, norm_2, w_1, w_2 = zip(parameters[::2], parameters[1::2], strict=True)
+    normed = F.layer_norm(x, x.shape[-1:], *norm_1, eps[0])
+    qkv = torch.cat([F.linear(normed, *part) for part in (q, k, v)], -1)
+    options = {"lengths": None, "limits": None, "mask": None, **options}
+    options["scale"] = 1 / math.sqrt(qkv.shape[-1] // 3 // heads)
+    x = x + F.linear(torch_self_attention(qkv, heads, **options), *o)
+    hidden = F.relu(F.linear(F.layer_norm(x, x.shape[-1:], *norm_2, eps[1]), *w_1))
+    return x + F.linear(hidden, *w_2)

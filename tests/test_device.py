@@ -63,6 +63,7 @@ BELOW: dict[str, Any] = {
     "weighted_sum": weighted_sum,
     "attention with dropout": None,
     "self-attention side by side": None,
+    "an encoder layer": None,
 }
 
 
@@ -185,7 +186,7 @@ def test_rounding(row: OpRow, dtype: str, cuda: Any) -> None:
             assert x.dtype == y.dtype
             if x.dtype.kind == "f" and bits(x) != bits(y):
                 errors = [error_in_ulps(judge[i], right, False) for judge in judges]
-                assert error_in_ulps(x, right, False) <= max(2 * min(errors), 4.0)
+                assert error_in_ulps(x, right, False) <= max(2 * min(errors), 4.0 * row.steps**0.5)
             else:
                 np.testing.assert_array_equal(x, y)
 

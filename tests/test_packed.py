@@ -32,7 +32,7 @@ from test_tiled_attention import compiled, peak
 
 import tinyattn as ta
 from tinyattn import functional as F
-from tinyattn import masks, nn, ops
+from tinyattn import masks, nn, ops, threads
 from tinyattn.errors import MaskError
 
 WIDTH, HEADS = 6, 2
@@ -676,11 +676,11 @@ def test_work_is_divided_by_what_the_samples_take_not_their_padding(monkeypatch)
     door = importlib.import_module("tinyattn.kernels.cpu.attention")
     calls = []
 
-    def in_parts(count, nanoseconds, function, *arguments):
+    def together(count, nanoseconds, function, *arguments):
         calls.append((count, nanoseconds))
-        function(*arguments, 0, count)
+        threads.together(count, 0.0, function, *arguments)
 
-    monkeypatch.setattr(door, "in_parts", in_parts)
+    monkeypatch.setattr(door, "together", together)
     found = []
     for lengths in ([2000, 3], [2000, 2000]):
         calls.clear()

@@ -280,7 +280,8 @@ def error_in_ulps(actual: Array, exact: Array, elementwise: bool) -> float:
 @pytest.mark.parametrize("dtype", ["float32", "float16"])
 @row_test([row for row in DIFFERENTIABLE if callable(row.torch) and row.dtype == "same"])
 def test_rounding_is_no_worse_than_pytorch(row: OpRow, dtype: str, torch: Any) -> None:
-    """The error against float64 is at most twice PyTorch's, or 4 units in the last place."""
+    """The error against float64 is at most twice PyTorch's, or 4 units in the last place, of a row
+    of many steps their square root times as much."""
     for sample in each_sample(row, dtype):
         if sample.torch:
             continue
@@ -294,7 +295,7 @@ def test_rounding_is_no_worse_than_pytorch(row: OpRow, dtype: str, torch: Any) -
         theirs = torch_results(torch, row, sample, cotangents)
         for i, (x, y, right) in enumerate(zip(ours, theirs, exact, strict=True)):
             single = row.elementwise and (i < len(outputs) or row.cancels == 1)
-            allowed = max(2 * error_in_ulps(y, right, single), 4.0)
+            allowed = max(2 * error_in_ulps(y, right, single), 4.0 * row.steps**0.5)
             assert error_in_ulps(x, right, single) <= allowed
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import math
 import os
 import subprocess
 import sys
@@ -37,7 +39,7 @@ def test_number_of_threads_changes_no_bit(case, divided):
         divided.clear()
         results.append([x.tobytes() for x in run(leaves, gradient, **CASES[case])])
         others = min(number, 3 * 2) - 1  # there are six heads
-        assert divided == ["attention_heads"] * others + ["attention_backward_heads"] * others
+        assert divided == ["attention_loop"] * others + ["attention_backward_loop"] * others
     assert results[0] == results[1] == results[2] == results[3]
 
 
@@ -257,6 +259,73 @@ def test_threads_are_started_once_and_hold_no_arrays():
     assert threading.active_count() == before
 
 
+@compiled
+@pytest.mark.parametrize("number", [1, 2, 3])
+@pytest.mark.parametrize("at_once", [1, 3, 1000])
+@pytest.mark.parametrize("count", [0, 1, 7, 100])
+def test_pieces_are_taken_once_and_waited_for(count, at_once, number, waiting):
+    """Of two loops in one kernel; the second reads what other threads wrote in the first."""
+    from tinyattn.kernels.cpu import sharing
+
+    ta.set_num_threads(number)
+    for _ in range(20):
+        first, second = np.zeros(count), np.zeros(count)
+        board = sharing.boards(at_once, 1)
+        threads.together(count, 1e9, two_loops(), first, second, board)
+        assert (first > 0).all()
+        assert (first < 2).all()
+        assert np.array_equal(second, first[::-1])
+        assert board[:, 1].tolist() == [count, count]
+
+
+@functools.cache
+def two_loops():
+    from tinyattn.kernels.cpu.compiler import jit
+    from tinyattn.kernels.cpu.sharing import arrive, claimed, leave, wait_for
+
+    @jit(cache=False)
+    def loops(first, second, board, bell, finished, part):
+        arrive(bell, part)
+        for i in claimed(board[0], len(first)):
+            step = 1 / 1000
+            for _ in range(1000):  # so that there is something to wait for
+                step = math.sin(step) + 1e-6
+            first[i] += 1 + step
+        wait_for(board[0], len(first))
+        for i in claimed(board[1], len(second)):
+            second[i] += first[len(first) - 1 - i]
+        leave(finished, part)
+
+    return loops
+
+
+@compiled
+def test_who_waits_awake_is_told_to_come_and_to_go():
+    """The first part tells the others to come; the others go when it waits for them, or late."""
+    from tinyattn.kernels.cpu.compiler import jit
+    from tinyattn.kernels.cpu.sharing import arrive, leave
+
+    @jit(cache=False)
+    def visit(bell, finished, part):
+        arrive(bell, part)
+        leave(finished, part)
+
+    def seconds(finished, part):
+        start = time.perf_counter()
+        visit(bell, finished, part)
+        return time.perf_counter() - start
+
+    bell, waits, is_busy = np.zeros(1, np.int64), np.array([1, 0]), np.array([0, 0])
+    visit(bell, waits, 0)
+    assert bell[0] == 1
+    for part in (1, threads.ALONE):
+        visit(bell, waits, part)
+        assert bell[0] == 1
+    visits = ((waits, 1), (is_busy, 0), (is_busy, threads.ALONE))
+    at_once = max(min(seconds(*visit) for _ in range(5)) for visit in visits)
+    assert 10 * at_once < min(seconds(is_busy, 1) for _ in range(3)) < 1
+
+
 @pytest.mark.parametrize("waiting", ["awake"], indirect=True)
 def test_what_another_thread_has_done_is_seen_at_once(waiting, monkeypatch):
     """And not when waiting awake is given up."""
@@ -266,12 +335,11 @@ def test_what_another_thread_has_done_is_seen_at_once(waiting, monkeypatch):
     class Watched:
         finish_and_wait = staticmethod(loops.finish_and_wait)
 
+        changes = staticmethod(loops.changes)
+
         @staticmethod
-        def changes(board, *arguments):
-            found = loops.changes(board, *arguments)
-            if board is not threads._handed_out:
-                seen.append(found)
-            return found
+        def meet(*arguments):
+            seen.append(loops.meet(*arguments))
 
     monkeypatch.setattr(threads, "_waiting", Watched)
     for _ in range(20):

@@ -111,6 +111,14 @@ def scatter_add(target: Array, index: Any, values: Array) -> None:
     namespace(target).add.at(target, index, values)
 
 
+def read_only(array: Array) -> Array:
+    """A view that cannot be written to (CuPy has no such thing)."""
+    if type(array) is np.ndarray:
+        array = array.view()
+        array.setflags(write=False)
+    return array
+
+
 def is_finite(x: Array) -> bool:
     """Without an array of booleans: a sum is finite only if every element is.
 

@@ -17,6 +17,7 @@ from .checks import check_size, one_dim, require_float
 from .errors import DeviceError, DtypeError, ShapeError
 from .faults import require_range
 from .kernels import cuda_kernels, reference
+from .ops.attention import check_heads
 from .ops.embedding import no_row_text
 from .tensor import Tensor, from_array
 
@@ -472,10 +473,3 @@ def transpose_output(x: Tensor, num_heads: int) -> Tensor:
     total, n, width = x.shape
     x = x.reshape(total // num_heads, num_heads, n, width)  # (B, H, N, d)
     return x.permute(0, 2, 1, 3).reshape(total // num_heads, n, num_heads * width)
-
-
-def check_heads(width: int, num_heads: int) -> None:
-    if num_heads <= 0 or width % num_heads:
-        raise ShapeError(
-            f"the width {width} cannot be split into {num_heads} heads: it must be a multiple"
-        )

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from . import autograd, backend, ops
-from .backend import Array
+from .backend import Array, read_only
 from .checks import (
     Dims,
     as_array,
@@ -687,14 +687,6 @@ def from_array(array: Array) -> Tensor:
     tensor._data = array
     tensor._node = None
     return tensor
-
-
-def read_only(array: Array) -> Array:
-    """A view that cannot be written to (CuPy has no such thing)."""
-    if type(array) is np.ndarray:
-        array = array.view()
-        array.setflags(write=False)
-    return array
 
 
 def check_writable(tensor: Tensor) -> None:

@@ -16,7 +16,6 @@ caller, where OpenMP's end in a hang or an abort.
 
 from __future__ import annotations
 
-import itertools
 import os
 import threading
 from collections.abc import Callable
@@ -33,6 +32,7 @@ MOST = 1024  # more cores than machines have; a computation with enough work wou
 HANDING_OVER, HANDING_OVER_AWAKE = 60_000, 10_000
 WORTH_A_THREAD, WORTH_A_THREAD_AWAKE = 300_000, 12_000  # nanoseconds a part must take
 LOOKS = 4000  # at what may change, of half a microsecond each, before a thread goes to sleep
+ALONE = -1  # what a function that shares out its work gets as `part` where nobody waits awake
 
 
 def default_threads() -> int:
@@ -64,9 +64,8 @@ _number = default_threads()
 _tasks: SimpleQueue[Any] = SimpleQueue()
 _started = 0
 _starting = threading.Lock()
-# What threads look at while they wait awake: how many tasks were handed out.
+# What threads look at while they wait awake: how often tasks were handed out.
 _handed_out = np.zeros(1, np.int64)
-_numbers = itertools.count(1)
 _stay_awake = has_lone_blas()
 _waiting: Any = None
 
@@ -120,9 +119,9 @@ def start(number: int) -> None:
 def serve(tasks: SimpleQueue[Any]) -> None:
     """What a thread does for as long as the process lives."""
     while True:
-        function, arguments, first, last, part, done, finished = tasks.get()
+        function, arguments, part, done, finished = tasks.get()
         try:
-            function(*arguments, first, last)
+            function(*arguments)
         except BaseException as error:  # which belongs to the caller
             done.put(error)
         else:
@@ -150,6 +149,14 @@ def awake() -> bool:
     return _stay_awake
 
 
+def number_of_parts(count: int, nanoseconds: float) -> int:
+    """On how many threads work of so many pieces pays."""
+    if nanoseconds < 2 * WORTH_A_THREAD_AWAKE:  # and so not worth looking further
+        return 1
+    worth = WORTH_A_THREAD_AWAKE if awake() else WORTH_A_THREAD
+    return min(_number, count, int(nanoseconds / worth))
+
+
 def in_parts(
     count: int, nanoseconds: float, function: Callable[..., object], *arguments: Any
 ) -> None:
@@ -157,32 +164,62 @@ def in_parts(
 
     nanoseconds: about how long one thread takes for all of it.
     """
-    if nanoseconds < 2 * WORTH_A_THREAD_AWAKE:  # and so not worth looking further
-        function(*arguments, 0, count)
-        return
-    wide_awake = awake()
-    worth = WORTH_A_THREAD_AWAKE if wide_awake else WORTH_A_THREAD
-    parts = min(_number, count, int(nanoseconds / worth))
+    parts = number_of_parts(count, nanoseconds)
     if parts < 2:
         function(*arguments, 0, count)
+        return
+    handing_over = HANDING_OVER_AWAKE if awake() else HANDING_OVER
+    # What each of the others gets; they begin later than the first.
+    share = max(0.0, 1 - handing_over / nanoseconds) / parts
+    ends = [round(count * (1 - share * left)) for left in reversed(range(parts))]
+    firsts = [0, *ends[:-1]]
+    calls = [(*arguments, *part) for part in zip(firsts, ends, strict=True)]
+    at_once(function, calls, np.zeros(parts, np.int64))
+
+
+def together(
+    count: int, nanoseconds: float, function: Callable[..., object], *arguments: Any
+) -> None:
+    """function(*arguments, bell, finished, part) on as many threads as pay, where it shares out the
+    work itself: `count` pieces, which one thread would do in about so many nanoseconds.
+
+    For the rest see `kernels/cpu/sharing.py`.
+    """
+    parts = number_of_parts(count, nanoseconds)
+    finished = np.zeros(max(1, parts), np.int64)
+    if parts < 2 or not awake():
+        at_once(function, [(*arguments, _handed_out, finished, ALONE)] * max(1, parts), finished)
+        return
+    calls = [(*arguments, _handed_out, finished, part) for part in range(parts)]
+    at_once(function, calls, finished, rings=True)
+
+
+def at_once(
+    function: Callable[..., object],
+    calls: list[tuple[Any, ...]],
+    finished: np.ndarray,
+    rings: bool = False,
+) -> None:
+    """Make the first call here and the others on other threads, and wait for all of them.
+
+    finished: for each call 0. rings: whether the function tells the others itself to begin.
+    """
+    parts = len(calls)
+    if parts == 1:
+        function(*calls[0])
         return
     if _started < parts - 1:
         start(parts - 1)
     done: SimpleQueue[BaseException | None] = SimpleQueue()
-    handing_over = HANDING_OVER_AWAKE if wide_awake else HANDING_OVER
-    # What each of the others gets; they begin later than the first.
-    share = max(0.0, 1 - handing_over / nanoseconds) / parts
-    ends = [round(count * (1 - share * left)) for left in reversed(range(parts))]
-    finished = np.zeros(parts, np.int64)
     for part in range(1, parts):
-        _tasks.put((function, arguments, ends[part - 1], ends[part], part, done, finished))
-    _handed_out[0] = next(_numbers)
+        _tasks.put((function, calls[part], part, done, finished))
+    if not rings:
+        _handed_out[0] += 1
     try:
-        function(*arguments, 0, ends[0])
+        function(*calls[0])
     finally:  # the others write to the caller's arrays
-        if wide_awake:
-            for part in range(1, parts):
-                _waiting.changes(finished, part, 0, LOOKS)
+        if awake():
+            _waiting.meet(finished, LOOKS)
         errors = [done.get() for _ in range(1, parts)]
     for error in errors:
         if error is not None:

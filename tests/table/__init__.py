@@ -19,11 +19,11 @@ from . import (
     arithmetic,
     attention,
     elementwise,
+    encoder_layer,
     layers,
     logic,
     losses,
     packed,
-    positionwise,
     reductions,
     shapes,
 )
@@ -32,7 +32,7 @@ from .row import OpRow as OpRow
 from .row import samples_of as samples_of
 
 PARTS = (
-    arithmetic, elementwise, reductions, losses, layers, attention, packed, positionwise, shapes,
+    arithmetic, elementwise, reductions, losses, layers, attention, packed, encoder_layer, shapes,
     logic,
 )  # fmt: skip
 ROWS: list[OpRow] = [row for part in PARTS for row in part.ROWS]

@@ -16,7 +16,6 @@ EXCLUDED = {
                 "F.same_kind",
                 "F.checked_probability",
                 "F.checked_scale",
-                "F.check_heads",
             ),
         ],
         "checks arguments; reached by the errors of the functions that call it",

@@ -45,6 +45,7 @@ class OpRow:
     special_torch: str = ""  # why NaN and inf may come out otherwise than in PyTorch
     elementwise: bool = False  # each element's error counts by itself, not beside the largest
     cancels: float = 1.0  # how many times larger than the gradient the terms are that make it up
+    steps: int = 1  # operations one after another; their roundings add up as a random walk does
     broadcasts: bool = False  # two inputs that broadcast: also tried on random pairs of shapes
 
     def __repr__(self) -> str:

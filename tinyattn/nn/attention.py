@@ -20,6 +20,7 @@ from .. import masks, ops, random
 from ..checks import check_size
 from ..errors import MaskError, ShapeError
 from ..kernels import reference
+from ..ops.attention import check_heads
 from ..tensor import Tensor
 from .layers import Dropout, Linear
 from .module import Module, are_own
@@ -208,7 +209,7 @@ class MultiHeadAttention(Attention):
     ) -> None:
         super().__init__()
         check_size("num_heads", num_heads)
-        F.check_heads(check_size("num_hiddens", num_hiddens), num_heads)
+        check_heads(check_size("num_hiddens", num_hiddens), num_heads)
         self.num_heads = num_heads
         self.dropout = Dropout(dropout)
         self.W_q = Linear(query_size, num_hiddens, bias=bias)
@@ -310,20 +311,23 @@ class MultiHeadAttention(Attention):
 
     def attend_to_itself(self, qkv: Tensor, lengths: Any, limits: Any, seen: Any) -> Tensor:
         """From projections side by side, packed if there are lengths, to all heads (..., D)."""
-        width = qkv.shape[-1] // 3
-        options = softmax_options(width // self.num_heads, self.dropout)
+        options = softmax_options(qkv.shape[-1] // 3 // self.num_heads, self.dropout)
         hiding = {"heads": self.num_heads, "lengths": lengths, "limits": limits, "mask": seen}
         heads = ops.self_attention(qkv, **hiding, **options)
-        qkv, scale = qkv.detach(), options["scale"]
+        self.remember(qkv.detach(), lengths, limits, seen)
+        return heads
+
+    def remember(self, qkv: Tensor, lengths: Any, limits: Any, seen: Any) -> None:
+        """What the weights can be computed from, if anyone asks for them."""
 
         def weights() -> Tensor:
+            width = qkv.shape[-1] // 3
             x = qkv if lengths is None else F.pad_packed_sequence(qkv, lengths)
             q, k = self.split(x[..., :width]), self.split(x[..., width : 2 * width])
             seen_here = reference.within(lengths, limits, q._data)
-            return F.attention_weights(q, k, seen_here, seen, scale)
+            return F.attention_weights(q, k, seen_here, seen, 1 / math.sqrt(q.shape[-1]))
 
         self._last_weights = weights
-        return heads
 
 
 class MultiHeadedAttention(MultiHeadAttention):

@@ -1,17 +1,20 @@
-"""A narrow encoder layer as three operations: before attention, attention, after it.
+"""A narrow encoder layer as one operation.
 
-What happens to each position by itself goes through `ops.positionwise`, whose kernel does at once
-what are ten operations otherwise. The modules stay what they are and hold the parameters; only the
-way through them is shorter. The numbers are the same up to rounding, the dropout bit by bit.
+`ops.encoder_layer`, whose kernel does at once what are sixteen operations otherwise. The modules
+stay what they are and hold the parameters; only the way through them is shorter. The numbers are
+the same up to rounding, the dropout bit by bit.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from .. import masks, ops
 from ..backend import is_finite
-from ..ops.positionwise import fits
+from ..graph import wrap
+from ..ops.encoder_layer import fits, shapes_of
 from ..random import dropout_seed
 from ..tensor import Tensor
 from .attention import MultiHeadAttention, MultiHeadedAttention
@@ -31,7 +34,7 @@ def is_fusible(layer: EncoderLayer, x: Tensor, hides: bool) -> bool:
     """
     from .transformer import PositionwiseFeedForward, SublayerConnection
 
-    if not fits(x._data, (), (0.0,)):  # as on a GPU: not worth looking further
+    if type(x._data) is not np.ndarray:  # as on a GPU: not worth looking further
         return False
     attention, feed_forward, first, second = parts_of(layer)
     multi_head = (
@@ -45,30 +48,20 @@ def is_fusible(layer: EncoderLayer, x: Tensor, hides: bool) -> bool:
         and attention.projects_alike()
     ):
         return False
-    norms, drops = (first.norm, second.norm), (first.dropout, feed_forward.dropout, second.dropout)
-    linear = (attention.W_o, feed_forward.w_1, feed_forward.w_2)
     if not (
-        are_own(Linear, *linear)
-        and are_own(LayerNorm, *norms)
-        and are_own(Dropout, *drops)
+        are_own(Linear, attention.W_o, feed_forward.w_1, feed_forward.w_2)
+        and are_own(LayerNorm, first.norm, second.norm)
+        and are_own(Dropout, first.dropout, feed_forward.dropout, second.dropout)
         and are_own(ReLU, feed_forward.activation)
     ):
         return False
-    width, wide = x.shape[-1:], attention.W_q.weight.shape[:1]
-    hidden = feed_forward.w_1.weight.shape[:1]
-    shapes = (
-        width, width, wide + width, wide + width, wide + width, width + wide, hidden + width,
-        width + hidden,
-    )  # fmt: skip
-    arrays = []
-    projections = (attention.W_q, attention.W_k, attention.W_v)
-    for part, shape in zip((*norms, *projections, *linear), shapes, strict=True):
-        weight, bias = part.weight, part.bias
-        if weight is None or weight.shape != shape or not (bias is None or bias.shape == shape[:1]):
-            return False  # what is wrong with it, if anything is, the modules say best
-        arrays.append(weight._data)
-        arrays.append(None if bias is None else bias._data)
-    rates = [dropout.p for dropout in drops]
+    arrays = [p if p is None else p._data for p in parameters_of(layer)]
+    if any(weight is None for weight in arrays[::2]):
+        return False  # what is wrong with it, if anything is, the modules say best
+    for array, shape in zip(arrays, shapes_of(x._data, arrays), strict=True):
+        if array is not None and array.shape != shape:
+            return False
+    rates = [dropout.p for dropout in dropouts_of(layer)]
     return fits(x._data, arrays, rates) and (not hides or x.ndim == 2 or is_finite(x._data))
 
 
@@ -77,28 +70,40 @@ def parts_of(layer: EncoderLayer) -> tuple[Any, Any, Any, Any]:
     return layer.self_attn, layer.feed_forward, first, second
 
 
+def parameters_of(layer: EncoderLayer) -> list[Any]:
+    """In the order of the operation."""
+    attention, feed_forward, first, second = parts_of(layer)
+    return [
+        parameter
+        for part in (
+            first.norm, attention.W_q, attention.W_k, attention.W_v, attention.W_o, second.norm,
+            feed_forward.w_1, feed_forward.w_2,
+        )
+        for parameter in (part.weight, part.bias)
+    ]  # fmt: skip
+
+
+def dropouts_of(layer: EncoderLayer) -> list[Dropout]:
+    """In the order in which they are computed."""
+    attention, feed_forward, first, second = parts_of(layer)
+    return [attention.dropout, first.dropout, feed_forward.dropout, second.dropout]
+
+
 def fused(layer: EncoderLayer, x: Tensor, mask: Any, valid_lens: Any, is_causal: bool) -> Tensor:
     """What the layer computes, of an x for which it `is_fusible`."""
-    attention, feed_forward, first, second = parts_of(layer)
+    attention, _, first, second = parts_of(layer)
     if x.ndim == 2:
         lengths, limits = attention.within_samples(len(x), valid_lens, mask, is_causal)
         seen = None
     else:
         shape = (len(x), attention.num_heads, x.shape[1], x.shape[1])
         lengths, (limits, seen) = None, masks.canonical(shape, valid_lens, mask, is_causal)
-    norm = first.norm
-    qkv = ops.norm_linear(x, norm.weight, norm.bias, *attention.joined(), eps=norm.eps)
-    heads = attention.attend_to_itself(qkv, lengths, limits, seen)
-    w_o, w_1, w_2, norm = attention.W_o, feed_forward.w_1, feed_forward.w_2, second.norm
-    drops = [rate_and_seed(part.dropout) for part in (first, feed_forward, second)]
-    rates, seeds = zip(*drops, strict=True)
-    return ops.add_norm_feed_forward(
-        x, heads, w_o.weight, w_o.bias, norm.weight, norm.bias, w_1.weight, w_1.bias, w_2.weight,
-        w_2.bias, eps=norm.eps, rates=rates, seeds=seeds,
+    rates = tuple(dropout.p if dropout.training else 0.0 for dropout in dropouts_of(layer))
+    projections: list[Any] = []
+    out = ops.encoder_layer(
+        x, *parameters_of(layer), heads=attention.num_heads, lengths=lengths, limits=limits,
+        mask=seen, eps=(first.norm.eps, second.norm.eps), rates=rates,
+        seeds=tuple(dropout_seed() if p else 0 for p in rates), projections=projections,
     )  # fmt: skip
-
-
-def rate_and_seed(dropout: Dropout) -> tuple[float, int]:
-    """p, and the seed that a call of the module would draw."""
-    p = dropout.p if dropout.training else 0.0
-    return p, dropout_seed() if p else 0
+    attention.remember(wrap(projections[0]), lengths, limits, seen)
+    return out

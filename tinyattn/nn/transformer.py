@@ -77,8 +77,8 @@ class EncoderLayer(Module):
     is_causal -> (N, D), see `functional.pack_padded_sequence`. is_causal=True, each position sees
     itself and those before, takes a self_attn that knows it too.
 
-    A narrow layer made of the library's own parts runs as three operations on the CPU, with the
-    same results up to rounding (`nn/fused.py`); whatever is derived from a part, or put in its
+    A narrow layer made of the library's own parts runs as one operation on the CPU, with the same
+    results up to rounding (`nn/fused.py`); whatever is derived from a part, or put in its
     place, is called.
     """
 

@@ -41,10 +41,10 @@ from .elementwise import (
     where,
 )
 from .embedding import embedding
+from .encoder_layer import encoder_layer
 from .linear import linear, matmul
 from .normalization import layer_norm
 from .packing import pack, unpack
-from .positionwise import add_norm_feed_forward, norm_linear
 from .reduction import all, any, argmax, argmin, max, mean, min, std, sum, sum_to, var
 from .shape import (
     cat,
@@ -63,7 +63,6 @@ from .softmax import cross_entropy, log_softmax, masked_softmax, softmax
 __all__ = [
     "abs",
     "add",
-    "add_norm_feed_forward",
     "all",
     "any",
     "argmax",
@@ -78,6 +77,7 @@ __all__ = [
     "div",
     "dropout",
     "embedding",
+    "encoder_layer",
     "equal",
     "erf",
     "exp",
@@ -110,7 +110,6 @@ __all__ = [
     "minimum",
     "mul",
     "neg",
-    "norm_linear",
     "not_equal",
     "pack",
     "permute",

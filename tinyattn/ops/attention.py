@@ -46,6 +46,23 @@ def _(grad, q, k, v, limits, mask, scale, p, seed, saved):
     return kernels.attention_backward(grad, q, k, v, limits, mask, scale, p, seed, saved)
 
 
+def check_heads(width: int, heads: int) -> None:
+    if heads < 1 or width % heads:
+        raise ShapeError(
+            f"the width {width} cannot be split into {heads} heads: it must be a multiple"
+        )
+
+
+def check_lengths(name: str, lengths: np.ndarray | None, number: int) -> None:
+    """Of packed samples, if they are: of so many rows."""
+    listed = [number] if lengths is None else lengths.tolist()
+    if sum(listed) != number or min(listed, default=0) < 0:
+        raise ShapeError(
+            f"{name}: lengths of packed samples are >= 0 and add up to the {number} rows, got "
+            f"{listed}"
+        )
+
+
 @op
 def self_attention(
     qkv: Array,
@@ -65,18 +82,13 @@ def self_attention(
     sample, and on the host, as lengths are.
     """
     dimensions = 3 if lengths is None else 2
-    if qkv.ndim != dimensions or heads < 1 or qkv.shape[-1] % (3 * heads):
+    if qkv.ndim != dimensions or qkv.shape[-1] % 3:
         raise ShapeError(
             "self_attention: queries, keys and values stand side by side in (B, N, 3 D), packed in "
-            f"(N, 3 D), with D a multiple of the heads, {heads}; got {qkv.shape}"
+            f"(N, 3 D), got {qkv.shape}"
         )
-    if lengths is not None:
-        listed = lengths.tolist()
-        if sum(listed) != len(qkv) or min(listed, default=0) < 0:
-            raise ShapeError(
-                f"self_attention: lengths of packed samples are >= 0 and add up to the {len(qkv)} "
-                f"rows, got {listed}"
-            )
+    check_heads(qkv.shape[-1] // 3, heads)
+    check_lengths("self_attention", lengths, len(qkv))
     return kernels.self_attention(qkv, heads, lengths, limits, mask, scale, p, seed)
 
 

@@ -1,5 +1,5 @@
 """The kernels on the CPU, compiled by Numba; each has its plain twin in `kernels/reference.py`
-(`positionwise` in `ops/positionwise.py`).
+(`encoder_layer` in `ops/encoder_layer.py`).
 
 A public function is a door: it brings arrays into the one layout its loop is compiled for (C order,
 native byte order, inputs read-only), then calls the loop. Without the door every new layout would
@@ -21,11 +21,11 @@ from .attention import self_attention_backward as self_attention_backward
 from .cross_entropy import cross_entropy as cross_entropy
 from .cross_entropy import cross_entropy_backward as cross_entropy_backward
 from .dropout import dropout as dropout
+from .encoder_layer import encoder_layer as encoder_layer
+from .encoder_layer import encoder_layer_backward as encoder_layer_backward
 from .layer_norm import layer_norm as layer_norm
 from .layer_norm import layer_norm_backward as layer_norm_backward
 from .optimizer import adam as adam
-from .positionwise import positionwise as positionwise
-from .positionwise import positionwise_backward as positionwise_backward
 from .softmax import log_softmax as log_softmax
 from .softmax import masked_softmax as masked_softmax
 from .softmax import masked_softmax_backward as masked_softmax_backward

@@ -21,17 +21,21 @@ four and of LANES, which is what `add_product` needs; zeros add nothing.
 
 from __future__ import annotations
 
-from typing import Any
+from functools import lru_cache
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from ...backend import is_finite
-from ...threads import in_parts
+from ...threads import together
 from .. import reference
-from .attention_backward import attention_backward_heads
-from .attention_forward import attention_heads
+from .attention_backward import attention_backward_loop
+from .attention_forward import attention_loop
 from .compiler import hidden, ready
 from .dropout import dropping
+from .sharing import boards
+
+PIECE = 5_000  # nanoseconds of what a thread takes at once
 
 
 def rows_of_heads(x: np.ndarray) -> np.ndarray:
@@ -40,11 +44,20 @@ def rows_of_heads(x: np.ndarray) -> np.ndarray:
     return x.reshape(-1, *x.shape[2:])
 
 
-def starts_of(lengths: Any) -> np.ndarray:
-    """Where samples of these lengths begin that lie one after another."""
+class Samples(NamedTuple):
+    """Samples that lie one after another."""
+
+    lengths: np.ndarray
+    starts: np.ndarray  # where each begins, and where the last one ends
+    longest: int
+
+
+@lru_cache(maxsize=64)
+def samples_of(lengths: tuple[int, ...]) -> Samples:
+    """Of these lengths; kept, since all layers of a step ask for the same, forward and backward."""
     starts = np.zeros(len(lengths) + 1, np.int64)
     np.cumsum(lengths, out=starts[1:])
-    return ready(starts)
+    return Samples(np.array(lengths, np.int64), ready(starts), max(lengths, default=0))
 
 
 def odd_among(limits: Any, mask: Any, *arrays: np.ndarray) -> bool | None:
@@ -55,34 +68,42 @@ def odd_among(limits: Any, mask: Any, *arrays: np.ndarray) -> bool | None:
 
 
 def forward(
-    arrays: tuple[np.ndarray, ...], before: tuple[int, int, int], starts: Any, limits: Any,
-    mask: Any, scale: float, p: float, seed: int, odd: bool | None, out: np.ndarray,
+    arrays: tuple[np.ndarray, ...], before: tuple[int, int, int],
+    samples: tuple[Samples, Samples], limits: Any, mask: Any, scale: float, p: float, seed: int,
+    odd: bool | None, out: np.ndarray,
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:  # fmt: skip
-    """Fill out (Q, H, e) from (q, k, v) by `attention_heads`, on as many threads as pay. Returns
+    """Fill out (Q, H, e) from (q, k, v) by `attention_loop`, on as many threads as pay. Returns
     what backward needs: out, tops and sums."""
     queries, heads, _ = out.shape
     tops, sums = np.empty((heads, queries), out.dtype), np.empty((heads, queries))
-    lengths = lengths_of(starts)
     arguments = (
-        *arrays, before, starts, longest_of(lengths), *hiding(limits, mask), out.dtype.type(scale),
-        (p, *dropping(p, seed, out.dtype)), odd, out, tops, sums,
+        *arrays, before, *places_of(*samples), *hiding(limits, mask), out.dtype.type(scale),
+        dropping(p, seed, out.dtype), odd, out, tops, sums,
     )  # fmt: skip
-    count = (len(starts[0]) - 1) * heads
-    in_parts(count, nanoseconds_of(lengths, out.shape), attention_heads, *arguments)
+    run(attention_loop, arguments, samples, out.shape, 1)
     return out, tops, sums
 
 
-def lengths_of(starts: Any) -> tuple[np.ndarray, np.ndarray]:
-    """How many queries and keys each sample has."""
-    queries, keys = starts
-    lengths = queries[1:] - queries[:-1]
-    return lengths, lengths if keys is queries else keys[1:] - keys[:-1]
+def places_of(queries: Samples, keys: Samples) -> tuple[Any, Any]:
+    """starts and longest, as the loops take them."""
+    return (queries.starts, keys.starts), (queries.longest, keys.longest)
 
 
-def longest_of(lengths: tuple[np.ndarray, np.ndarray]) -> tuple[int, int]:
-    queries, keys = lengths
-    most = int(queries.max(initial=0))
-    return most, most if keys is queries else int(keys.max(initial=0))
+def run(
+    loop: Any, arguments: tuple[Any, ...], samples: tuple[Samples, Samples],
+    shape: tuple[int, ...], times: int,
+) -> None:  # fmt: skip
+    """The loop over all heads, on as many threads as pay; it takes so many `times` as forward."""
+    _, heads, width = shape
+    count = len(samples[0].lengths) * heads
+    nanoseconds = times * nanoseconds_of(*samples, heads, width)
+    (board,) = boards(heads_at_once(count, nanoseconds))
+    together(count, nanoseconds, loop, *arguments, board, count)
+
+
+def heads_at_once(count: int, nanoseconds: float) -> int:
+    """How many a thread takes at once, of heads that together take so long."""
+    return max(1, int(PIECE * count / nanoseconds))
 
 
 def hiding(limits: Any, mask: Any) -> tuple[np.ndarray, np.ndarray | None]:
@@ -91,27 +112,24 @@ def hiding(limits: Any, mask: Any) -> tuple[np.ndarray, np.ndarray | None]:
     return limits, mask if masked else None
 
 
-def nanoseconds_of(lengths: tuple[np.ndarray, np.ndarray], shape: tuple[int, ...]) -> float:
+def nanoseconds_of(queries: Samples, keys: Samples, heads: int, width: int) -> float:
     """About how long it takes forward: for each head, and for each pair of a query and a key."""
-    queries, keys = lengths
-    _, heads, width = shape
-    return heads * (1000 * len(queries) + float(queries @ keys) * (1 + width / 16))
+    pairs = float(queries.lengths @ keys.lengths)
+    return heads * (1000 * len(queries.lengths) + pairs * (1 + width / 16))
 
 
 def backward(
     arrays: tuple[np.ndarray, ...], gradients: tuple[np.ndarray, ...],
-    before: tuple[int, int, int], starts: Any, limits: Any, mask: Any, scale: float, p: float,
-    seed: int, odd: bool | None, saved: tuple[np.ndarray, ...],
+    before: tuple[int, int, int], samples: tuple[Samples, Samples], limits: Any, mask: Any,
+    scale: float, p: float, seed: int, odd: bool | None, saved: tuple[np.ndarray, ...],
 ) -> None:  # fmt: skip
     """From (grad, q, k, v) the gradients of q, k and v, into the arrays that are given."""
     out, tops, sums = (ready(part) for part in saved)
-    lengths = lengths_of(starts)
     arguments = (
-        *arrays, before, out, starts, longest_of(lengths), *hiding(limits, mask),
-        out.dtype.type(scale), (p, *dropping(p, seed, out.dtype)), odd, tops, sums, *gradients,
+        *arrays, before, out, *places_of(*samples), *hiding(limits, mask), out.dtype.type(scale),
+        dropping(p, seed, out.dtype), odd, tops, sums, *gradients,
     )  # fmt: skip
-    count = (len(starts[0]) - 1) * out.shape[1]
-    in_parts(count, 2 * nanoseconds_of(lengths, out.shape), attention_backward_heads, *arguments)
+    run(attention_backward_loop, arguments, samples, out.shape, 2)
 
 
 def attention(
@@ -123,11 +141,11 @@ def attention(
         return reference.attention(q, k, v, limits, mask, scale, p, seed)
     batch, heads, queries, _ = q.shape
     arrays = (rows_of_heads(q), rows_of_heads(k), rows_of_heads(v))
-    starts = (starts_of([queries] * batch), starts_of([k.shape[2]] * batch))
+    samples = (samples_of((queries,) * batch), samples_of((k.shape[2],) * batch))
     odd = odd_among(limits, mask, v)
     out = np.empty((batch, queries, heads, v.shape[3]), q.dtype)
     flat = out.reshape(-1, *out.shape[2:])
-    saved = forward(arrays, (0, 0, 0), starts, limits, mask, scale, p, seed, odd, flat)
+    saved = forward(arrays, (0, 0, 0), samples, limits, mask, scale, p, seed, odd, flat)
     return out.swapaxes(1, 2), saved
 
 
@@ -139,10 +157,10 @@ def attention_backward(
         return reference.attention_backward(grad, q, k, v, limits, mask, scale, p, seed, saved)
     batch = len(q)
     arrays = tuple(rows_of_heads(x) for x in (grad, q, k, v))
-    starts = (starts_of([q.shape[2]] * batch), starts_of([k.shape[2]] * batch))
+    samples = (samples_of((q.shape[2],) * batch), samples_of((k.shape[2],) * batch))
     gradients = tuple(np.empty(x.shape, x.dtype) for x in arrays[1:])
     odd = odd_among(limits, mask, grad, q, k, v)
-    backward(arrays, gradients, (0, 0, 0), starts, limits, mask, scale, p, seed, odd, saved)
+    backward(arrays, gradients, (0, 0, 0), samples, limits, mask, scale, p, seed, odd, saved)
     dq, dk, dv = (x.reshape(batch, -1, *x.shape[1:]).swapaxes(1, 2) for x in gradients)
     return dq, dk, dv
 
@@ -154,12 +172,12 @@ def self_attention(
     """The same with queries, keys and values side by side, (B, N, 3 D) or packed (N, 3 D)."""
     if qkv.dtype != np.float32 or p >= 1 or not qkv.size:
         return reference.self_attention(qkv, heads, lengths, limits, mask, scale, p, seed)
-    x, starts = heads_of_all(qkv, heads), starts_of_all(qkv, lengths)
+    x, samples = heads_of_all(qkv, heads), (samples_in(qkv, lengths),) * 2
     odd = odd_among(limits, mask, qkv)
     before = (0, heads, 2 * heads)
     out = np.empty((*qkv.shape[:-1], qkv.shape[-1] // 3), qkv.dtype)
     flat = out.reshape(-1, heads, x.shape[2])
-    saved = forward((x, x, x), before, starts, limits, mask, scale, p, seed, odd, flat)
+    saved = forward((x, x, x), before, samples, limits, mask, scale, p, seed, odd, flat)
     return out, saved
 
 
@@ -170,13 +188,13 @@ def self_attention_backward(
     if not isinstance(saved, tuple):
         settings = (heads, lengths, limits, mask, scale, p, seed)
         return reference.self_attention_backward(grad, qkv, *settings, saved)
-    x, starts = heads_of_all(qkv, heads), starts_of_all(qkv, lengths)
+    x, samples = heads_of_all(qkv, heads), (samples_in(qkv, lengths),) * 2
     dqkv = np.empty(qkv.shape, qkv.dtype)
     dx = dqkv.reshape(x.shape)
     arrays = (ready(grad).reshape(-1, heads, x.shape[2]), x, x, x)
     odd = odd_among(limits, mask, grad, qkv)
     before = (0, heads, 2 * heads)
-    backward(arrays, (dx, dx, dx), before, starts, limits, mask, scale, p, seed, odd, saved)
+    backward(arrays, (dx, dx, dx), before, samples, limits, mask, scale, p, seed, odd, saved)
     return dqkv
 
 
@@ -185,7 +203,6 @@ def heads_of_all(qkv: np.ndarray, heads: int) -> np.ndarray:
     return ready(qkv).reshape(-1, 3 * heads, qkv.shape[-1] // (3 * heads))
 
 
-def starts_of_all(qkv: np.ndarray, lengths: Any) -> tuple[np.ndarray, np.ndarray]:
-    """Where queries and keys of each sample begin: packed, if there are lengths."""
-    starts = starts_of([qkv.shape[1]] * len(qkv) if lengths is None else lengths)
-    return starts, starts
+def samples_in(x: np.ndarray, lengths: Any) -> Samples:
+    """Those of (B, N, D), or packed ones of these lengths."""
+    return samples_of((x.shape[1],) * len(x) if lengths is None else tuple(lengths.tolist()))

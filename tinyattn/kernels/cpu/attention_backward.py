@@ -21,6 +21,7 @@ from .compiler import inner, jit
 from .dropout import hash_of
 from .products import add_product, up_to
 from .rows import LANES, ONE, ZERO, dot_in_any_order, exp
+from .sharing import arrive, claimed, leave
 
 # A tile of scores and what it is made from stay in the second-level cache.
 QUERIES, KEYS = 32, 256
@@ -35,12 +36,12 @@ def softmax_backward_row(row, drow, length, top, total, whole, mean, drop, start
     start: the number of the row's first element, of (B, H, Q, K). kept: scratch.
     """
     columns = len(row)
-    p, factor, threshold, low, high = drop
+    factor, threshold, low, high = drop
     inverse = np.float32(1.0 / total) if total != 0.0 else ZERO
     for i in range(columns):
         row[i] = exp(row[i] - top) * inverse
     row[length:], drow[length:] = ZERO, ZERO  # here are keys that only other queries may see
-    if p > 0:
+    if threshold > 0:
         for i in range(columns):
             number = np.uint32(start + i)
             kept[i] = factor if hash_of(number, low, high) >= threshold else ZERO
@@ -49,15 +50,15 @@ def softmax_backward_row(row, drow, length, top, total, whole, mean, drop, start
         mean = np.float32(dot_in_any_order(row, drow))
     for i in range(length):
         drow[i] = row[i] * (drow[i] - mean)
-    if p > 0:
+    if threshold > 0:
         for i in range(columns):
             row[i] *= kept[i]
 
 
-@jit
+@inner
 def attention_backward_heads(
     grad, q, k, v, before, out, starts, longest, limits, mask, scale, drop, odd, tops, sums, dq, dk,
-    dv, first_head, last_head,
+    dv, board, count,
 ):  # fmt: skip
     """The gradients of q, k and v; all (N, H, d) but tops and sums, the rest as forward."""
     before_q, before_k, before_v = before
@@ -84,7 +85,7 @@ def attention_backward_heads(
     kept = np.empty(wide, np.float32)
     means = np.empty(most_queries, np.float32)
     room = np.empty(most_queries, np.int64)
-    for head in range(first_head, last_head):
+    for head in claimed(board, count):
         b, h, start, queries, key_start, keys = place_of(head, heads, starts)
         limit = room[:queries]
         n = limits_of(limits, b, keys, limit)
@@ -107,9 +108,9 @@ def attention_backward_heads(
                     total += np.float64(row_grad[j, c]) * out[start + j, h, c]
                 means[j] = total
         for q0 in range(0, queries, tall):
-            count = min(tall, queries - q0)
-            rows = up_to(count, 4)
-            limit_here = limit[q0 : q0 + count]
+            number = min(tall, queries - q0)
+            rows = up_to(number, 4)
+            limit_here = limit[q0 : q0 + number]
             least, most = least_and_most(limit_here)
             sum_q[:] = ZERO
             for k0 in range(0, most, wide):
@@ -121,12 +122,12 @@ def attention_backward_heads(
                         left, right, product = row_grad, column_v, dscores
                     product[:rows, :columns] = ZERO
                     add_product(left[q0 : q0 + rows, :], right[tile], product, columns)
-                live = weights[:count, :length]
+                live = weights[:number, :length]
                 if mask is not None or k0 + length > least:
                     hide_rows(live, mask, b, h, q0, k0, limit_here)
                 if odd is not None:
                     blank_hidden(dscores, mask, b, h, q0, k0, limit_here, length)
-                for j in range(count):
+                for j in range(number):
                     query = q0 + j
                     softmax_backward_row(
                         weights[j, :columns], dscores[j, :columns], length,
@@ -136,7 +137,7 @@ def attention_backward_heads(
                 if odd is not None:
                     blank_hidden(weights, mask, b, h, q0, k0, limit_here, length)
                     blank_hidden(dscores, mask, b, h, q0, k0, limit_here, length)
-                weights[count:rows], dscores[count:rows] = ZERO, ZERO
+                weights[number:rows], dscores[number:rows] = ZERO, ZERO
                 for gradient in range(3):  # of keys, of values, of queries
                     left, right = clean_q[q0 : q0 + rows].T, dscores
                     product, run = sum_k[tile], columns
@@ -148,7 +149,7 @@ def attention_backward_heads(
                         product, run = sum_q, d16
                     add_product(left, right, product, run)
                 if odd is not None:
-                    for j in range(count):
+                    for j in range(number):
                         row = start + q0 + j
                         for i in range(length):
                             if sees(mask, b, h, q0 + j, k0 + i, limit[q0 + j]):
@@ -156,10 +157,23 @@ def attention_backward_heads(
                                 add_odd(sum_v[tile, :e, i], grad[row, h], weights[j, i])
                                 add_odd(sum_k[tile, :d, i], q[row, head_q], ds * scale)
                                 add_odd(sum_q[j, :d], k[key_start + k0 + i, head_k], ds)
-            for j in range(count):
+            for j in range(number):
                 for c in range(d):
                     dq[start + q0 + j, head_q, c] = sum_q[j, c] * scale
         unpack_tiles(sum_k, head_k, key_start, n, dk)
         unpack_tiles(sum_v, head_v, key_start, n, dv)
         dk[key_start + n : key_start + keys, head_k] = ZERO
         dv[key_start + n : key_start + keys, head_v] = ZERO
+
+
+@jit
+def attention_backward_loop(
+    grad, q, k, v, before, out, starts, longest, limits, mask, scale, drop, odd, tops, sums, dq, dk,
+    dv, board, count, bell, finished, part,
+):  # fmt: skip
+    arrive(bell, part)
+    attention_backward_heads(
+        grad, q, k, v, before, out, starts, longest, limits, mask, scale, drop, odd, tops, sums, dq,
+        dk, dv, board, count,
+    )  # fmt: skip
+    leave(finished, part)

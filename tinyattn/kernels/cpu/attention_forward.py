@@ -20,6 +20,7 @@ from .compiler import inner, jit
 from .dropout import hash_of
 from .products import add_product, up_to
 from .rows import LANES, MINUS_INF, ONE, ZERO, exp
+from .sharing import arrive, claimed, leave
 
 NAN = np.float32(np.nan)
 # A tile of scores and what it is made from stay in the second-level cache.
@@ -29,8 +30,8 @@ QUERIES, KEYS = 256, 64
 @inner(inline="always")
 def drop_columns(weights, queries, start, keys, drop):
     """Dropout of weights (keys, queries); `start` is the number of the first, of (B, H, Q, K)."""
-    p, factor, threshold, low, high = drop
-    if p > 0:
+    factor, threshold, low, high = drop
+    if threshold > 0:
         for i in range(len(weights)):
             row, first = weights[i], np.uint32(start + i)
             for j in range(queries):
@@ -69,19 +70,19 @@ def online_softmax(scores, columns, top, total, mixed, higher, shift):
             total[j] += row[j]
 
 
-@jit
+@inner
 def attention_heads(
-    q, k, v, before, starts, longest, limits, mask, scale, drop, odd, out, tops, sums, first_head,
-    last_head,
+    q, k, v, before, starts, longest, limits, mask, scale, drop, odd, out, tops, sums, board,
+    count,
 ):  # fmt: skip
     """q (Q, H, d), k (K, H, d), v (K, H, e) -> out (Q, H, e), tops and sums (H, Q): the largest
     score of each query, and the sum of exp(score - largest).
 
     before: how many heads stand before the first one in q, in k and in v, which may be one array.
-    starts: of the queries, and of the keys; longest: the most of them in a sample. drop: p and what
+    starts: of the queries, and of the keys; longest: the most of them in a sample. drop: what
     `dropping` returns. odd: True if NaN or inf may stand where some queries look and others may
     not, else None. For what is None, odd or mask, no code is compiled. Heads are counted through
-    all samples, and worked on from `first_head` to before `last_head`.
+    all samples, `count` together.
     """
     before_q, before_k, before_v = before
     heads, d, e = out.shape[1], q.shape[2], v.shape[2]
@@ -96,7 +97,7 @@ def attention_heads(
     top, higher, shift = np.zeros((3, wide), np.float32)
     total = np.empty(wide)
     room = np.empty(most_queries, np.int64)
-    for head in range(first_head, last_head):
+    for head in claimed(board, count):
         b, h, start, queries, key_start, keys = place_of(head, heads, starts)
         limit = room[:queries]
         n = limits_of(limits, b, keys, limit)
@@ -105,11 +106,11 @@ def attention_heads(
         if odd is not None:
             without_odd(packed_v)
         for q0 in range(0, queries, wide):
-            count = min(wide, queries - q0)
-            columns = up_to(count, LANES)
-            limit_here = limit[q0 : q0 + count]
+            number = min(wide, queries - q0)
+            columns = up_to(number, LANES)
+            limit_here = limit[q0 : q0 + number]
             least, most = least_and_most(limit_here)
-            pack_tiles(q, before_q + h, start + q0, count, scale, packed_q)
+            pack_tiles(q, before_q + h, start + q0, number, scale, packed_q)
             top[:], total[:], mixed[:] = MINUS_INF, 0.0, ZERO
             for k0 in range(0, most, tall):
                 height = min(tall, most - k0)
@@ -126,11 +127,11 @@ def attention_heads(
                 add_product(packed_v[k0 : k0 + padded, :].T, scores, mixed, columns)
                 if odd is not None:
                     for i in range(height):
-                        for j in range(count):
+                        for j in range(number):
                             if sees(mask, b, h, q0 + j, k0 + i, limit[q0 + j]):
                                 value = v[key_start + k0 + i, before_v + h]
                                 add_odd(mixed[:e, j], value, scores[i, j])
-            for j in range(count):
+            for j in range(number):
                 row = start + q0 + j
                 tops[h, row] = top[j] if top[j] > MINUS_INF else ZERO
                 sums[h, row] = total[j]
@@ -142,3 +143,16 @@ def attention_heads(
                     inverse = ZERO
                 for c in range(e):
                     out[row, h, c] = mixed[c, j] * inverse
+
+
+@jit
+def attention_loop(
+    q, k, v, before, starts, longest, limits, mask, scale, drop, odd, out, tops, sums, board, count,
+    bell, finished, part,
+):  # fmt: skip
+    arrive(bell, part)
+    attention_heads(
+        q, k, v, before, starts, longest, limits, mask, scale, drop, odd, out, tops, sums, board,
+        count,
+    )  # fmt: skip
+    leave(finished, part)

@@ -104,6 +104,8 @@ def jit(
 class Inner(Kernel):
     """A compiled function that only compiled ones call; from Python it runs as Python."""
 
+    apart = False
+
     def __call__(self, *args: Any) -> Any:
         return self.py_func(*args)
 
@@ -113,6 +115,9 @@ class Inner(Kernel):
         Numba finds it by its entry point, which is none of Python's, so that any object will do.
         """
         result.library.__class__ = Part
+        if self.apart:
+            code = result.library._final_module.get_function(result.fndesc.mangled_name)
+            code.add_function_attribute("noinline")
         found = result._replace(entry_point=object())
         self.targetctx.insert_user_function(found.entry_point, found.fndesc, [found.library])
         self.overloads[tuple(result.signature.args)] = found
@@ -145,7 +150,7 @@ def inner_flags(flags: Any) -> Any:
 
 def inner(
     function: Any = None, *, fastmath: Any = CONTRACT, inline: str = "never",
-    forceinline: bool = False,
+    forceinline: bool = False, apart: bool = False,
 ) -> Any:  # fmt: skip
     """`jit` for a part of a loop; its arrays must not overlap.
 
@@ -155,10 +160,11 @@ def inner(
     """
     options = {"fastmath": fastmath, "inline": inline, "forceinline": forceinline}
     if function is None:
-        return lambda function: inner(function, **options)
+        return lambda function: inner(function, **options, apart=apart)
     compiled = jit(function, **options, cache=False, no_cpython_wrapper=True)
     if isinstance(compiled, CPUDispatcher):  # and not the function itself, with NUMBA_DISABLE_JIT
         compiled.__class__ = Inner
+        compiled.apart = apart
         compiled._compiler._customize_flags = inner_flags
     return compiled
 

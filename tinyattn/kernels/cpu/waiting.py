@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from numba.core import types
-from numba.core.typing import signature
-
 from .compiler import jit
+from .sharing import give_way
 
-give_way = types.ExternalFunction("sched_yield", signature(types.int32))
 MOMENT = 11  # looks
 
 
@@ -28,4 +25,15 @@ def finish_and_wait(finished, part, board, place, old, looks):
     found = changes(board, place, old, looks)
     for _ in range(MOMENT):  # until who handed out the task lets go of the GIL
         give_way()
+    return found
+
+
+@jit
+def meet(finished, looks):
+    """Wait for all other parts, and tell them that the GIL is free until they are done. Returns
+    whether they were in time."""
+    finished[0] = 1
+    found = True
+    for part in range(1, len(finished)):
+        found = changes(finished, part, 0, looks) and found
     return found

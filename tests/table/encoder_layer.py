@@ -1,0 +1,59 @@
+"""A whole encoder layer."""
+
+from __future__ import annotations
+
+import numpy as np
+import references as ref
+import samples as on
+
+from .refusals import error, t
+from .row import OpRow, ops
+
+LINEAR = [t(4, 4), t(4)]
+WHOLE = [
+    t(2, 3, 4), t(4), t(4), *LINEAR * 4, t(4), t(4), t(5, 4), t(5), t(4, 5), t(4)
+]  # fmt: skip
+
+
+def without_key_bias(x: object, *parameters: object, **settings: object) -> object:
+    return ops.encoder_layer(x, *parameters[:5], None, *parameters[5:], **settings)
+
+
+def whole_with(place: int, array: object, **settings: object) -> object:
+    arrays = [*WHOLE[:place], array, *WHOLE[place + 1 :]]
+    return ops.encoder_layer(*arrays, **{"heads": 2, **settings})
+
+
+ROWS: list[OpRow] = [
+    OpRow(
+        "an encoder layer",
+        without_key_bias,
+        ref.encoder_layer,
+        ref.torch_encoder_layer,
+        on.encoder_layer_samples,
+        [
+            error(lambda: ops.encoder_layer(*WHOLE), TypeError, "missing .*heads"),
+            error(lambda: ops.encoder_layer(*WHOLE[:-1], heads=2), TypeError, "16 in all, got 15"),
+            error(lambda: whole_with(9, t(4), colour=1), TypeError, "'colour'"),
+            error(lambda: whole_with(1, t(3)), ValueError, r"norm_1.weight must be \(4,\), got"),
+            error(lambda: whole_with(3, None), TypeError, "a weight of W_q, got None"),
+            error(lambda: whole_with(5, t(3, 4)), ValueError, r"W_k.weight must be \(4, 4\), got"),
+            error(lambda: whole_with(8, t(3)), ValueError, r"W_v.bias must be \(4,\), got \(3,\)"),
+            error(lambda: whole_with(9, t(5, 4)), ValueError, r"W_o.weight must be \(4, 4\), got"),
+            error(lambda: whole_with(13, t(5, 3)), ValueError, r"w_1.weight must be \(5, 4\)"),
+            error(lambda: whole_with(15, t(5, 4)), ValueError, r"w_2.weight must be \(4, 5\)"),
+            error(lambda: whole_with(0, t(6, 4)), ValueError, r"\(B, N, D\), .* got \(6, 4\)"),
+            error(lambda: whole_with(0, t(6, 4), lengths=np.array([2, 3])), ValueError, "6 rows"),
+            error(lambda: whole_with(0, t(2, 3, 4), heads=3), ValueError, "4 cannot .* 3 heads"),
+            error(
+                lambda: whole_with(1, t(4, dtype=np.float64)),
+                TypeError,
+                "x is float32, norm_1.weight is float64",
+            ),
+        ],
+        reaches=("encoder_layer",),
+        differentiable="all",
+        cancels=1000.0,
+        steps=16,
+    ),
+]
