@@ -650,6 +650,63 @@ def test_parts_of_loops_are_compiled_for_arrays_that_do_not_overlap():
 
 
 @compiled
+@pytest.mark.parametrize("apart", [False, True])
+def test_parts_may_be_kept_apart_in_their_callers(apart):
+    """What stands often in a kernel is compiled once, and called."""
+    from tinyattn.kernels.cpu.compiler import inner, jit
+
+    exec("def part_of_it(x):\n    for i in range(len(x)):\n        x[i] += 1", names := {})
+    names["part_of_it"] = inner(names["part_of_it"], apart=apart)
+    exec("def twice(x):\n    part_of_it(x)\n    part_of_it(x)", names)
+    twice, x = jit(names["twice"]), np.zeros(3)
+    twice(x)
+    assert x.tolist() == [2, 2, 2]
+    (llvm,) = twice.inspect_llvm().values()
+    assert len(re.findall(r"call .*part_of_it", llvm)) == (2 if apart else 0)
+
+
+@compiled
+def test_settings_are_compared_as_numba_does():
+    """`KernelFlags` are equal where Numba's own are, and as keys they are the same."""
+    from numba.core.compiler import Flags
+
+    from tinyattn.kernels.cpu.compiler import KernelFlags
+
+    changes = ({}, {"nrt": True}, {"nrt": False}, {"noalias": True}, {"nrt": True, "noalias": True})
+    every = []
+    default = {name: getattr(Flags(), name) for name in Flags.options}
+    for kind in (Flags, KernelFlags):
+        for change in changes:
+            flags = kind()
+            for name, value in change.items():
+                setattr(flags, name, value)
+            every.append(
+                (flags, {**{name: getattr(Flags(), name) for name in Flags.options}, **change})
+            )
+    for flags, values in every:
+        for others, other_values in every:
+            assert (flags == others) == (values == other_values)
+            assert hash(flags) == hash(others) or values != other_values
+
+
+def test_flat_arrays_hold_others():
+    from tinyattn.kernels.cpu import compiler
+
+    exec(
+        "def parts(x):\n"
+        "    return array_at(x, 1, (2, 3)), array_at(x, 7, (3,)), array_at(x, 0, (2, 1, 5))",
+        names := {"array_at": compiler.array_at},
+    )
+    x = np.arange(10.0)
+    matrix, vector, cube = compiler.jit(names["parts"])(x)
+    assert np.array_equal(matrix, [[1, 2, 3], [4, 5, 6]])
+    assert np.array_equal(vector, [7, 8, 9])
+    assert np.array_equal(cube, x.reshape(2, 1, 5))
+    matrix[1, 2] = vector[0] = -1
+    assert x[6] == x[7] == -1
+
+
+@compiled
 def test_parts_of_loops_are_compiled_into_their_callers_and_nowhere_else():
     from tinyattn.kernels.cpu.compiler import inner, jit
 

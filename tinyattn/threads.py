@@ -130,10 +130,15 @@ def serve(tasks: SimpleQueue[Any]) -> None:
         if awake():
             seen = _handed_out[0]
             looks = LOOKS if tasks.empty() else 0
-            found = _waiting.finish_and_wait(finished, part, _handed_out, 0, seen, looks)
+            found = wait_for_task(finished, part, seen, looks)
             while found and tasks.empty():  # another thread was faster
                 seen = _handed_out[0]
-                found = tasks.empty() and _waiting.changes(_handed_out, 0, seen, LOOKS)
+                found = tasks.empty() and wait_for_task(finished, part, seen, LOOKS)
+
+
+def wait_for_task(finished: np.ndarray, part: int, seen: int, looks: int) -> bool:
+    """Say that a part is done, once the GIL is free for who waits for that; then wait for more."""
+    return _waiting.wait(finished, part, _handed_out, 0, 1, seen, looks, _waiting.MOMENT)
 
 
 def awake() -> bool:
@@ -219,7 +224,7 @@ def at_once(
         function(*calls[0])
     finally:  # the others write to the caller's arrays
         if awake():
-            _waiting.meet(finished, LOOKS)
+            _waiting.wait(finished, 0, finished, 1, parts, 0, LOOKS, 0)
         errors = [done.get() for _ in range(1, parts)]
     for error in errors:
         if error is not None:

@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import gc
+import math
 import os
 from pathlib import Path
 from typing import Any
 
 import numba
 import numpy as np
+from numba import types
+from numba.core import cgutils
 from numba.core.codegen import JITCodeLibrary
-from numba.core.compiler import CompilerBase, DefaultPassBuilder
+from numba.core.compiler import CompilerBase, DefaultPassBuilder, Flags
+from numba.core.imputils import impl_ret_borrowed
 from numba.core.registry import CPUDispatcher
+from numba.extending import intrinsic
+from numba.np.arrayobj import populate_array
 
 COMPILED = not numba.config.DISABLE_JIT  # with which kernels run as Python
 CONTRACT = frozenset({"contract"})  # a * b + c in one instruction
@@ -50,6 +56,27 @@ class Kernel(CPUDispatcher):
         finally:
             Kernel.rests = False
             gc.enable()
+
+
+class KernelFlags(Flags):
+    """Numba's settings of a function. It compares them ten thousand times while it compiles, and
+    lists all of them each time, which takes a twentieth of the time."""
+
+    def __hash__(self) -> int:
+        return FLAGS_HASH
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Flags):
+            return NotImplemented
+        named = self._values.keys() | other._values.keys()  # all others have what is the default
+        return all(getattr(self, name) == getattr(other, name) for name in named)
+
+
+FLAGS_HASH = hash(Flags())  # which is one for all settings
+
+
+def kernel_flags(flags: Any) -> Any:
+    return KernelFlags(copy_from=flags)
 
 
 def after_fork() -> None:
@@ -93,6 +120,7 @@ def jit(
     if not isinstance(compiled, CPUDispatcher):  # the function itself, with NUMBA_DISABLE_JIT
         return compiled
     compiled.__class__ = Kernel
+    compiled._compiler._customize_flags = kernel_flags
     # Numba looks for changes in the kernel's own file only. A loop calls functions of other files,
     # which are compiled into it, so a change in any of them must count.
     cache_file: Any = getattr(getattr(compiled, "_cache", None), "_cache_file", None)
@@ -144,6 +172,7 @@ def inner_flags(flags: Any) -> Any:
     No two of its arrays overlap: unless LLVM knows, there are no vector instructions. And nothing
     is to be made that Python could call.
     """
+    flags = kernel_flags(flags)
     flags.noalias = flags.no_compile = True
     return flags
 
@@ -167,6 +196,39 @@ def inner(
         compiled.apart = apart
         compiled._compiler._customize_flags = inner_flags
     return compiled
+
+
+if COMPILED:
+
+    @intrinsic
+    def array_at(typing, flat, start, shape):
+        """The numbers of `flat` from `start` on in an array of another shape, unchecked.
+
+        Slices and `reshape` would do the same, and take twenty times as long to compile. Of a
+        read-only array it is one that Numba does not know as such, so that functions of it are not
+        compiled once more.
+        """
+        array = types.Array(flat.dtype, len(shape), "C")
+
+        def code(context, builder, signature, arguments):
+            source = context.make_array(signature.args[0])(context, builder, arguments[0])
+            lengths = cgutils.unpack_tuple(builder, arguments[2])
+            strides = [source.itemsize]
+            for length in reversed(lengths[1:]):
+                strides.insert(0, builder.mul(length, strides[0]))
+            out = context.make_array(array)(context, builder)
+            populate_array(
+                out, data=builder.gep(source.data, [arguments[1]]), shape=lengths, strides=strides,
+                itemsize=source.itemsize, meminfo=source.meminfo, parent=source.parent,
+            )  # fmt: skip
+            return impl_ret_borrowed(context, builder, array, out._getvalue())
+
+        return array(flat, types.int64, types.UniTuple(types.int64, len(shape))), code
+
+else:
+
+    def array_at(flat, start, shape):
+        return flat.reshape(-1)[start : start + math.prod(shape)].reshape(shape)
 
 
 def ready(array: np.ndarray) -> np.ndarray:

@@ -24,6 +24,7 @@ compile, and longer to call.
 from __future__ import annotations
 
 from functools import lru_cache
+from itertools import accumulate
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -34,7 +35,7 @@ from ..reference import drop_threshold, halves
 from .attention import PIECE, heads_at_once, hiding, nanoseconds_of, samples_in
 from .attention_backward import attention_backward_heads
 from .attention_forward import attention_heads
-from .compiler import inner, jit, ready, rows, rows_of_new
+from .compiler import array_at, inner, jit, ready, rows, rows_of_new
 from .position_blocks import (
     ROWS,
     add_block,
@@ -56,199 +57,197 @@ from .sharing import arrive, boards, claimed, leave, wait_for
 # Gradients of weights are summed in groups of rows, at most so many, each of so many nanoseconds at
 # least: as many for any number of threads, so that the sums do not depend on it.
 GROUPS, GROUP = 8, 40_000
+# Of the four dropouts the first is that of attention's weights. NumPy's integers, since for each of
+# Python's Numba would compile what they are given to once more.
+AFTER_ATTENTION, IN_HIDDEN, BEHIND_HIDDEN = np.int64(1), np.int64(2), np.int64(3)
 NUMBERS = 1024  # of gradients that a thread sums at once over all groups
 
 
-@inner
-def matrices(flat, shapes):
-    """Four weights: of queries, keys and values together, after attention, into the hidden layer,
-    out of it."""
-    a = shapes[0][0] * shapes[0][1]
-    b = a + shapes[1][0] * shapes[1][1]
-    c = b + shapes[2][0] * shapes[2][1]
-    return (
-        flat[:a].reshape(shapes[0]), flat[a:b].reshape(shapes[1]), flat[b:c].reshape(shapes[2]),
-        flat[c:].reshape(shapes[3]),
-    )  # fmt: skip
+class Places(NamedTuple):
+    """Where each array begins in the flat one that holds it, but for those that come first."""
+
+    # In weights, behind those of the projections to queries, keys and values.
+    after: int
+    into: int
+    out_of: int
+    # In vectors, behind the biases of the projections: the other biases, and the norms.
+    bias_after: int
+    bias_into: int
+    bias_out_of: int
+    norm_1: int
+    norm_2: int
+    # In kept, behind `stream`; and in exact, behind attention's sums.
+    hidden: int
+    tops: int
+    moments_1: int
+    moments_2: int
 
 
 @inner
-def biases(flat, sizes):
-    """In the same order. sizes: width, that of all heads together, that of the hidden layer."""
-    width, wide, hidden = sizes
-    a = 3 * wide
-    b = a + width
-    c = b + hidden
-    return flat[:a], flat[a:b], flat[b:c], flat[c : c + width]
-
-
-@inner
-def norms(flat, sizes):
-    """Weight and bias of the first norm, then of the second, which stand behind the biases."""
-    width, wide, hidden = sizes
-    a = 3 * wide + 2 * width + hidden
-    b, c, d = a + width, a + 2 * width, a + 3 * width
-    return flat[a:b], flat[b:c], flat[c:d], flat[d:]
-
-
-@inner
-def arrays_kept(kept, exact, sizes, heads, number):
-    """attention's output (N, E), stream (N, D), hidden (N, H), attention's largest scores and sums
-    (heads, N), the moments of the two norms (2, N, 2)."""
-    width, wide, hidden = sizes
-    a = number * wide
-    b = a + number * width
-    c = b + number * hidden
-    d = heads * number
-    return (
-        kept[:a].reshape(number, wide), kept[a:b].reshape(number, width),
-        kept[b:c].reshape(number, hidden), kept[c:].reshape(heads, number),
-        exact[:d].reshape(heads, number), exact[d:].reshape(2, number, 2),
-    )  # fmt: skip
-
-
-@inner
-def project_rows(x, weight, bias, norm, eps, moments, out, board, blocks):
-    block, normed, result = block_of(x.shape[1]), block_of(x.shape[1]), block_of(len(bias))
-    for number in claimed(board, blocks):
-        start = number * ROWS
-        count = min(ROWS, len(x) - start)
+def project_rows(x, weights, vectors, sizes, at, eps, exact, qkv, board, blocks):
+    number, (width, wide, _) = len(x), sizes
+    x = array_at(x, 0, (number, width))
+    weight, bias = array_at(weights, 0, (width, 3 * wide)), array_at(vectors, 0, (3 * wide,))
+    norm, out = array_at(vectors, at.norm_1, (2, width)), array_at(qkv, 0, (number, 3 * wide))
+    moments = array_at(exact, at.moments_1, (number, 2))
+    block, normed, result = block_of(width), block_of(width), block_of(3 * wide)
+    for place in claimed(board, blocks):
+        start = place * ROWS
+        count = min(ROWS, number - start)
         load(x, start, count, block)
-        norm_block(block, norm[0], norm[1], eps, moments[start : start + count], normed)
+        norm_block(block, norm, eps, moments, start, count, normed)
         linear_block(normed, weight, bias, result)
         store(result, start, count, out)
 
 
 @inner
 def feed_forward_rows(
-    x, heads, weights, bias, norm, eps, factors, hashing, stream, moments, hidden, out, board,
-    blocks,
-):  # fmt: skip
-    """weights and bias: after attention, into the hidden layer, out of it; factors and hashing (of
-    dropout) behind each."""
-    after, into, out_of = weights
-    bias_after, bias_into, bias_out = bias
-    attention, block, normed = block_of(len(after)), block_of(x.shape[1]), block_of(x.shape[1])
-    result, dropped = block_of(x.shape[1]), block_of(x.shape[1])
-    ahead, active = block_of(len(out_of)), block_of(len(out_of))
-    for number in claimed(board, blocks):
-        start = number * ROWS
-        count = min(ROWS, len(x) - start)
+    x, mixed, weights, vectors, sizes, at, eps, factors, hashing, kept, exact, out, board, blocks
+):
+    number, (width, wide, units) = len(x), sizes
+    x = array_at(x, 0, (number, width))
+    after = array_at(weights, at.after, (wide, width))
+    into = array_at(weights, at.into, (width, units))
+    out_of = array_at(weights, at.out_of, (units, width))
+    bias_after = array_at(vectors, at.bias_after, (width,))
+    bias_into = array_at(vectors, at.bias_into, (units,))
+    bias_out_of = array_at(vectors, at.bias_out_of, (width,))
+    norm = array_at(vectors, at.norm_2, (2, width))
+    heads, stream = array_at(mixed, 0, (number, wide)), array_at(kept, 0, (number, width))
+    hidden = array_at(kept, at.hidden, (number, units))
+    moments = array_at(exact, at.moments_2, (number, 2))
+    attention, block, normed = block_of(wide), block_of(width), block_of(width)
+    result, dropped, ahead, active = (
+        block_of(width), block_of(width), block_of(units), block_of(units)
+    )  # fmt: skip
+    for place in claimed(board, blocks):
+        start = place * ROWS
+        count = min(ROWS, number - start)
         load(heads, start, count, attention)
         linear_block(attention, after, bias_after, result)
-        drop_block(result, start, factors[0], hashing[0], dropped)
+        drop_block(result, start, factors, hashing, AFTER_ATTENTION, dropped)
         load(x, start, count, block)
         add_block(dropped, block)
         store(block, start, count, stream)
-        norm_block(block, norm[0], norm[1], eps, moments[start : start + count], normed)
+        norm_block(block, norm, eps, moments, start, count, normed)
         linear_block(normed, into, bias_into, ahead)
         relu_block(ahead)
-        drop_block(ahead, start, factors[1], hashing[1], active)
+        drop_block(ahead, start, factors, hashing, IN_HIDDEN, active)
         store(active, start, count, hidden)
-        linear_block(active, out_of, bias_out, result)
-        drop_block(result, start, factors[2], hashing[2], dropped)
+        linear_block(active, out_of, bias_out_of, result)
+        drop_block(result, start, factors, hashing, BEHIND_HIDDEN, dropped)
         add_block(dropped, block)
         store(block, start, count, out)
 
 
 @jit
 def layer_parts(
-    x, weights, vectors, sizes, shapes, starts, longest, limits, mask, scale, factors, hashing, eps,
-    qkv, kept, exact, out, board, bell, finished, part,
+    x, weights, vectors, sizes, at, starts, longest, limits, mask, scale, factors, hashing, eps,
+    qkv, mixed, kept, exact, out, board, bell, finished, part,
 ):  # fmt: skip
-    """x (N, D) -> out (N, D); qkv (N, 3 heads, d), kept and exact see `arrays_kept`.
+    """x (N, D) -> out (N, D); qkv (N, 3 heads, d), mixed (N, heads, d), which is what comes out of
+    attention, and flat arrays: kept with stream (N, D), hidden (N, H) and attention's largest
+    scores (heads, N); exact with attention's sums (heads, N) and the norms' moments (N, 2).
 
-    weights and vectors: as one array each, see `matrices` and `norms`; shapes: of the weights (in,
-    out). starts, longest, limits, mask, scale: as attention's. factors (4,) and hashing (4, 3),
-    which is threshold and seed: of dropout of attention's weights, behind attention, of the hidden
-    layer, behind it. eps: of the two norms.
+    weights (in, out) and vectors: of four linear layers and two norms, flat too. sizes: D, the
+    width of all heads together, H. starts, longest, limits, mask, scale: as attention's. factors
+    (4,) and hashing (4, 3), which is threshold and seed: of dropout of attention's weights, behind
+    attention, of the hidden layer, behind it. eps: of the two norms.
     """
     arrive(bell, part)
-    number, heads = len(x), qkv.shape[1] // 3
-    wide, blocks, count = sizes[1], (number + ROWS - 1) // ROWS, (len(starts) - 1) * heads
-    into_heads, after, into, out_of = matrices(weights, shapes)
-    bias_heads, bias_after, bias_into, bias_out = biases(vectors, sizes)
-    norm = norms(vectors, sizes)
-    mixed, stream, hidden, tops, sums, moments = arrays_kept(kept, exact, sizes, heads, number)
-    project_rows(
-        x, into_heads, bias_heads, norm[:2], eps[0], moments[0], qkv.reshape(number, 3 * wide),
-        board[0], blocks,
-    )  # fmt: skip
+    number, heads = len(x), mixed.shape[1]
+    blocks, count = (number + ROWS - 1) // ROWS, (len(starts) - 1) * heads
+    project_rows(x, weights, vectors, sizes, at, eps[0], exact, qkv, board[0], blocks)
     wait_for(board[0], blocks)
+    tops, sums = array_at(kept, at.tops, (heads, number)), array_at(exact, 0, (heads, number))
     drop = (factors[0], hashing[0, 0], hashing[0, 1], hashing[0, 2])
     attention_heads(
         qkv, qkv, qkv, (0, heads, 2 * heads), (starts, starts), longest, limits, mask, scale, drop,
-        None, mixed.reshape(number, heads, qkv.shape[2]), tops, sums, board[1], count,
+        None, mixed, tops, sums, board[1], count,
     )  # fmt: skip
     wait_for(board[1], count)
     feed_forward_rows(
-        x, mixed, (after, into, out_of), (bias_after, bias_into, bias_out), norm[2:], eps[1],
-        factors[1:], hashing[1:], stream, moments[1], hidden, out, board[2], blocks,
+        x, mixed, weights, vectors, sizes, at, eps[1], factors, hashing, kept, exact, out, board[2],
+        blocks,
     )  # fmt: skip
     leave(finished, part)
 
 
 @inner
 def feed_forward_backward_groups(
-    grad, mixed, stream, hidden, weights, norm, factors, hashing, moments, dx, dmixed, dweights,
-    dvectors, sizes, shapes, board, groups, height,
+    grad, mixed, weights, vectors, sizes, at, factors, hashing, kept, exact, height, dx, dmixed,
+    dweights, dvectors, board,
 ):  # fmt: skip
     """From groups of `height` rows: dx, what reaches x past attention; dmixed, what reaches
     attention's output; and their part of dweights (groups, all) and dvectors (groups, all)."""
-    after, into, out_of = weights
-    width, wide, inside = sizes
-    attention, dattention = block_of(wide), block_of(wide)
-    block, normed, dnormed = block_of(width), block_of(width), block_of(width)
-    dblock, below = block_of(width), block_of(width)
-    active, dactive, dahead = block_of(inside), block_of(inside), block_of(inside)
-    for group in claimed(board, groups):
-        dweights[group], dvectors[group] = ZERO, 0.0
-        _, dafter, dinto, dout_of = matrices(dweights[group], shapes)
-        _, dbias_after, dbias_into, dbias_out = biases(dvectors[group], sizes)
-        dnorm = norms(dvectors[group], sizes)
-        for start in range(group * height, min((group + 1) * height, len(grad)), ROWS):
-            count = min(ROWS, len(grad) - start)
+    number, (width, wide, units) = len(grad), sizes
+    grad = array_at(grad, 0, (number, width))
+    after = array_at(weights, at.after, (width, wide))
+    into = array_at(weights, at.into, (units, width))
+    out_of = array_at(weights, at.out_of, (width, units))
+    norm = array_at(vectors, at.norm_2, (2, width))
+    heads, stream = array_at(mixed, 0, (number, wide)), array_at(kept, 0, (number, width))
+    dheads = array_at(dmixed, 0, (number, wide))
+    hidden = array_at(kept, at.hidden, (number, units))
+    moments = array_at(exact, at.moments_2, (number, 2))
+    attention, dattention, block, normed, dnormed = (
+        block_of(wide), block_of(wide), block_of(width), block_of(width), block_of(width)
+    )  # fmt: skip
+    dblock, below, active, dactive, dahead = (
+        block_of(width), block_of(width), block_of(units), block_of(units), block_of(units)
+    )  # fmt: skip
+    for group in claimed(board, len(dweights)):
+        dweight, dvector = dweights[group], dvectors[group]
+        dweight[:], dvector[:] = ZERO, 0.0
+        dafter = array_at(dweight, at.after, (width, wide))
+        dinto = array_at(dweight, at.into, (units, width))
+        dout_of = array_at(dweight, at.out_of, (width, units))
+        dbias_after = array_at(dvector, at.bias_after, (width,))
+        dbias_into = array_at(dvector, at.bias_into, (units,))
+        dbias_out_of = array_at(dvector, at.bias_out_of, (width,))
+        dnorm = array_at(dvector, at.norm_2, (2, width))
+        for start in range(group * height, min((group + 1) * height, number), ROWS):
+            count = min(ROWS, number - start)
             load(grad, start, count, dblock)
-            drop_block(dblock, start, factors[2], hashing[2], below)
+            drop_block(dblock, start, factors, hashing, BEHIND_HIDDEN, below)
             load(hidden, start, count, active)
-            linear_backward_block(below, active, out_of, dactive, dout_of, dbias_out)
-            relu_backward_block(dactive, active, factors[1], dahead)
+            linear_backward_block(below, active, out_of, dactive, dout_of, dbias_out_of)
+            relu_backward_block(dactive, active, factors[IN_HIDDEN], dahead)
             load(stream, start, count, block)
-            of_rows = moments[start : start + count]
-            norm_again(block, norm[0], norm[1], of_rows, normed)
+            norm_again(block, norm, moments, start, count, normed)
             linear_backward_block(dahead, normed, into, dnormed, dinto, dbias_into)
-            norm_backward_block(
-                dnormed, block, norm[0], of_rows, below, dblock, dnorm[2], dnorm[3]
-            )  # fmt: skip
+            norm_backward_block(dnormed, block, norm, moments, start, count, below, dblock, dnorm)
             store(dblock, start, count, dx)
-            drop_block(dblock, start, factors[0], hashing[0], below)
-            load(mixed, start, count, attention)
+            drop_block(dblock, start, factors, hashing, AFTER_ATTENTION, below)
+            load(heads, start, count, attention)
             linear_backward_block(below, attention, after, dattention, dafter, dbias_after)
-            store(dattention, start, count, dmixed)
+            store(dattention, start, count, dheads)
 
 
 @inner
 def project_backward_groups(
-    dqkv, x, weight, norm, moments, dx, dweights, dvectors, sizes, shapes, board, groups, height
+    x, dqkv, weights, vectors, sizes, at, exact, height, dx, dweights, dvectors, board
 ):
     """What reaches x through attention is added to dx; dweights and dvectors as above."""
-    width, wide, _ = sizes
+    number, (width, wide, _) = len(x), sizes
+    x = array_at(x, 0, (number, width))
+    weight, norm = array_at(weights, 0, (3 * wide, width)), array_at(vectors, at.norm_1, (2, width))
+    dout = array_at(dqkv, 0, (number, 3 * wide))
+    moments = array_at(exact, at.moments_1, (number, 2))
     block, normed, dnormed = block_of(width), block_of(width), block_of(width)
     dblock, below, dahead = block_of(width), block_of(width), block_of(3 * wide)
-    for group in claimed(board, groups):
-        dweight, dbias = matrices(dweights[group], shapes)[0], biases(dvectors[group], sizes)[0]
-        dnorm = norms(dvectors[group], sizes)
-        for start in range(group * height, min((group + 1) * height, len(x)), ROWS):
-            count = min(ROWS, len(x) - start)
-            load(dqkv, start, count, dahead)
+    for group in claimed(board, len(dweights)):
+        dweight = array_at(dweights[group], 0, (3 * wide, width))
+        dbias = array_at(dvectors[group], 0, (3 * wide,))
+        dnorm = array_at(dvectors[group], at.norm_1, (2, width))
+        for start in range(group * height, min((group + 1) * height, number), ROWS):
+            count = min(ROWS, number - start)
+            load(dout, start, count, dahead)
             load(x, start, count, block)
             load(dx, start, count, dblock)
-            of_rows = moments[start : start + count]
-            norm_again(block, norm[0], norm[1], of_rows, normed)
+            norm_again(block, norm, moments, start, count, normed)
             linear_backward_block(dahead, normed, weight, dnormed, dweight, dbias)
-            norm_backward_block(
-                dnormed, block, norm[0], of_rows, below, dblock, dnorm[0], dnorm[1]
-            )  # fmt: skip
+            norm_backward_block(dnormed, block, norm, moments, start, count, below, dblock, dnorm)
             store(dblock, start, count, dx)
 
 
@@ -257,7 +256,8 @@ def sum_of_groups(parts, out, board, spans):
     """out = the sum of parts (groups, numbers), always in the same order."""
     for span in claimed(board, spans):
         start, end = span * NUMBERS, min((span + 1) * NUMBERS, len(out))
-        out[start:end] = ZERO
+        for i in range(start, end):
+            out[i] = ZERO
         for group in range(len(parts)):
             for i in range(start, end):
                 out[i] += parts[group, i]
@@ -265,38 +265,33 @@ def sum_of_groups(parts, out, board, spans):
 
 @jit
 def layer_backward_parts(
-    grad, x, weights, vectors, sizes, shapes, starts, longest, limits, mask, scale, factors,
-    hashing, qkv, kept, exact, height, dx, dmixed, dqkv, dweights, dvectors, dweight, board,
-    bell, finished, part,
+    grad, x, weights, vectors, sizes, at, starts, longest, limits, mask, scale, factors, hashing,
+    qkv, mixed, kept, exact, height, dx, dmixed, dqkv, dweights, dvectors, dweight, board, bell,
+    finished, part,
 ):  # fmt: skip
     """dx (N, D), dweight (all) and dvectors (groups, all), whose groups are still to be summed.
 
-    dmixed (N, heads, d), dqkv as qkv, and dweights (groups, all) are what lies between. height: the
-    rows of a group; shapes: of weights (out, in). The rest as forward.
+    dmixed as mixed, dqkv as qkv, and dweights (groups, all) are what lies between. height: the
+    rows of a group; weights are (out, in). The rest as forward.
     """
     arrive(bell, part)
-    number, heads, groups = len(x), qkv.shape[1] // 3, len(dweights)
+    number, heads, groups = len(x), mixed.shape[1], len(dweights)
     count = (len(starts) - 1) * heads
-    into_heads, after, into, out_of = matrices(weights, shapes)
-    norm = norms(vectors, sizes)
-    mixed, stream, hidden, tops, sums, moments = arrays_kept(kept, exact, sizes, heads, number)
     feed_forward_backward_groups(
-        grad, mixed, stream, hidden, (after, into, out_of), norm[2:], factors[1:], hashing[1:],
-        moments[1], dx, dmixed.reshape(mixed.shape), dweights, dvectors, sizes, shapes, board[0],
-        groups, height,
+        grad, mixed, weights, vectors, sizes, at, factors, hashing, kept, exact, height, dx, dmixed,
+        dweights, dvectors, board[0],
     )  # fmt: skip
     wait_for(board[0], groups)
+    tops, sums = array_at(kept, at.tops, (heads, number)), array_at(exact, 0, (heads, number))
     drop = (factors[0], hashing[0, 0], hashing[0, 1], hashing[0, 2])
     attention_backward_heads(
-        dmixed, qkv, qkv, qkv, (0, heads, 2 * heads), mixed.reshape(number, heads, qkv.shape[2]),
-        (starts, starts), longest, limits, mask, scale, drop, None, tops, sums, dqkv, dqkv, dqkv,
-        board[1], count,
+        dmixed, qkv, qkv, qkv, (0, heads, 2 * heads), mixed, (starts, starts), longest, limits,
+        mask, scale, drop, None, tops, sums, dqkv, dqkv, dqkv, board[1], count,
     )  # fmt: skip
     wait_for(board[1], count)
     project_backward_groups(
-        dqkv.reshape(number, len(into_heads)), x, into_heads, norm[:2], moments[0], dx, dweights,
-        dvectors, sizes, shapes, board[2], groups, height,
-    )  # fmt: skip
+        x, dqkv, weights, vectors, sizes, at, exact, height, dx, dweights, dvectors, board[2]
+    )
     wait_for(board[2], groups)
     sum_of_groups(dweights, dweight, board[3], (len(dweight) + NUMBERS - 1) // NUMBERS)
     leave(finished, part)
@@ -306,6 +301,7 @@ class Saved(NamedTuple):
     """What forward leaves to backward."""
 
     qkv: np.ndarray
+    mixed: np.ndarray
     vectors: np.ndarray
     kept: np.ndarray
     exact: np.ndarray
@@ -320,47 +316,45 @@ def encoder_layer(
     number = len(flat)
     out = np.empty(x.shape, x.dtype)
     qkv = np.empty((number, 3 * heads, wide // heads), x.dtype)
-    kept = np.empty(number * (wide + width + hidden + heads), x.dtype)
+    mixed = np.empty((number, heads, wide // heads), x.dtype)
+    kept = np.empty(number * (width + hidden + heads), x.dtype)
     exact = np.empty(number * (heads + 4))
     vectors = vectors_of(parameters)
     q, k, v, *others = (parameters[i] for i in LINEAR)
     weights = [weight.T for weight in (np.concatenate((q, k, v)), *others)]
-    shapes = tuple(weight.shape for weight in weights)
     around = surroundings(x, qkv, settings, scale)
-    of_rows = number * nanoseconds_of_row(shapes)
+    of_rows = number * nanoseconds_of_row(*sizes)
     blocks = -(-number // ROWS)
     at_once = max(1, int(PIECE * blocks / of_rows))
     board = boards(at_once, heads_at_once(around.heads, around.nanoseconds), at_once)
     together(
         blocks, of_rows + around.nanoseconds, layer_parts, flat,
-        np.concatenate(weights, axis=None), vectors, sizes, shapes, *around.arguments, settings.eps,
-        qkv, kept, exact, rows_of_new(out), board,
+        np.concatenate(weights, axis=None), vectors, sizes, places_of(sizes, heads, number),
+        *around.arguments, settings.eps, qkv, mixed, kept, exact, rows_of_new(out), board,
     )  # fmt: skip
-    return out, Saved(qkv, vectors, kept, exact)
+    return out, Saved(qkv, mixed, vectors, kept, exact)
 
 
 def encoder_layer_backward(
     grad: np.ndarray, x: np.ndarray, parameters: Any, settings: Any, scale: float, saved: Saved
 ) -> list[Any]:
     """Gradients of x and the parameters."""
-    qkv, vectors, kept, exact = saved
-    width, wide, hidden = sizes = sizes_of(parameters)
-    number = len(qkv)
+    qkv, mixed, vectors, kept, exact = saved
+    sizes, number = sizes_of(parameters), len(qkv)
     weights = np.concatenate([parameters[i] for i in LINEAR], axis=None)
-    shapes = ((3 * wide, width), (width, wide), (hidden, width), (width, hidden))
     around = surroundings(x, qkv, settings, scale)
-    of_rows = 2 * number * nanoseconds_of_row(shapes)
+    of_rows = 2 * number * nanoseconds_of_row(*sizes)
     groups = min(GROUPS, 1 << max(0, int(of_rows / GROUP).bit_length() - 1))
     height = -(-number // (groups * ROWS)) * ROWS
     dx = np.empty(x.shape, x.dtype)
-    dmixed = np.empty((number, settings.heads, qkv.shape[2]), x.dtype)
-    dqkv, dweight = np.empty_like(qkv), np.empty_like(weights)
+    dmixed, dqkv, dweight = np.empty_like(mixed), np.empty_like(qkv), np.empty_like(weights)
     dweights, dvectors = np.empty((groups, len(weights)), x.dtype), np.empty((groups, len(vectors)))
     board = boards(1, heads_at_once(around.heads, 2 * around.nanoseconds), 1, 1)
     together(
         number, of_rows + 2 * around.nanoseconds, layer_backward_parts, rows(grad), rows(x),
-        weights, vectors, sizes, shapes, *around.arguments, qkv, kept, exact, height,
-        rows_of_new(dx), dmixed, dqkv, dweights, dvectors, dweight, board,
+        weights, vectors, sizes, places_of(sizes, settings.heads, number), *around.arguments, qkv,
+        mixed, kept, exact, height, rows_of_new(dx), dmixed, dqkv, dweights, dvectors, dweight,
+        board,
     )  # fmt: skip
     return [dx, *parted(dweight, dvectors.sum(axis=0).astype(x.dtype), parameters)]
 
@@ -422,9 +416,21 @@ def surroundings(x: np.ndarray, qkv: np.ndarray, settings: Any, scale: float) ->
     return Surroundings(arguments, len(samples.lengths) * heads, nanoseconds)
 
 
-def nanoseconds_of_row(shapes: Any) -> float:
+def nanoseconds_of_row(width: int, wide: int, hidden: int) -> float:
     """About how long forward takes for one position without attention."""
-    return sum(rows * columns for rows, columns in shapes) / 48 + 120
+    return (4 * wide + 2 * hidden) * width / 48 + 120
+
+
+@lru_cache(maxsize=16)
+def places_of(sizes: tuple[int, int, int], heads: int, number: int) -> Places:
+    """Of a layer of these sizes, and so many rows."""
+    width, wide, hidden = sizes
+    weights = (3 * wide * width, width * wide, hidden * width)
+    vectors = (3 * wide, width, hidden, width, 2 * width)
+    kept, exact = (number * width, number * hidden), (heads * number, 2 * number)
+    return Places(
+        *(end for lengths in (weights, vectors, kept, exact) for end in accumulate(lengths))
+    )
 
 
 @lru_cache(maxsize=16)

@@ -47,9 +47,11 @@ def add_block(x, out):
 
 
 @inner(apart=True)
-def drop_block(x, start, factor, hashing, out):
-    """out = dropout of x, whose first row is number `start` of all."""
-    threshold, low, high = hashing[0], hashing[1], hashing[2]
+def drop_block(x, start, factors, hashing, place, out):
+    """out = dropout of x, whose first row is number `start` of all; the dropout at that place of
+    factors (4,) and hashing (4, 3)."""
+    factor = factors[place]
+    threshold, low, high = hashing[place, 0], hashing[place, 1], hashing[place, 2]
     columns = x.shape[1]
     for i in range(len(x)):
         first = np.uint32((start + i) * columns)
@@ -78,28 +80,31 @@ def relu_backward_block(grad, out, factor, result):
 
 
 @inner(apart=True)
-def norm_block(x, weight, bias, eps, moments, out):
-    """out = the norm of x, of whose first rows mean and 1 / std are kept: moments (count, 2)."""
-    for i in range(len(moments)):
+def norm_block(x, norm, eps, moments, start, count, out):
+    """out = the norm of x, by norm (2, D), weight and bias. Mean and 1 / std of its first rows are
+    kept in moments (N, 2), from `start` on."""
+    for i in range(count):
         mean, inv_std = moments_of(x[i], eps)
-        moments[i, 0], moments[i, 1] = mean, inv_std
-        normalize(x[i], mean, inv_std, weight, bias, out[i])
+        moments[start + i, 0], moments[start + i, 1] = mean, inv_std
+        normalize(x[i], mean, inv_std, norm[0], norm[1], out[i])
 
 
 @inner(apart=True)
-def norm_again(x, weight, bias, moments, out):
-    for i in range(len(moments)):
-        normalize(x[i], moments[i, 0], moments[i, 1], weight, bias, out[i])
+def norm_again(x, norm, moments, start, count, out):
+    for i in range(count):
+        mean, inv_std = moments[start + i, 0], moments[start + i, 1]
+        normalize(x[i], mean, inv_std, norm[0], norm[1], out[i])
 
 
 @inner(apart=True)
-def norm_backward_block(grad, x, weight, moments, scratch, dx, dweight, dbias):
-    """What the block gives is added to dx, dweight and dbias."""
-    for i in range(len(moments)):
-        mean, inv_std = moments[i, 0], moments[i, 1]
-        normalize_backward(grad[i], x[i], mean, inv_std, weight, scratch[i], dweight, dbias)
+def norm_backward_block(grad, x, norm, moments, start, count, scratch, dx, dnorm):
+    """What the block gives is added to dx and dnorm (2, D)."""
+    for i in range(count):
+        mean, inv_std = moments[start + i, 0], moments[start + i, 1]
+        row = scratch[i]
+        normalize_backward(grad[i], x[i], mean, inv_std, norm[0], row, dnorm[0], dnorm[1])
         for j in range(x.shape[1]):
-            dx[i, j] += scratch[i, j]
+            dx[i, j] += row[j]
 
 
 @inner(apart=True)

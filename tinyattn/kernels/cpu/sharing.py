@@ -94,15 +94,15 @@ def wait_for(board, count):
 
 @inner
 def arrive(bell, part):
-    """Tell the other threads to come: now that the GIL is free, for which they would have to wait
-    otherwise, and who waits for it sleeps."""
+    """What a kernel does first. A thread that asks for the GIL while another has it goes to sleep;
+    so the first to come rings for the others only here, where it has given the GIL away."""
     if part == 0:
         add_at_once(bell, 0, 1)
 
 
 @inner
 def leave(finished, part):
-    """The others go when the first waits for them, which is when the GIL is free again."""
+    """And last: the others go when the first waits for them, and has given the GIL away again."""
     if part > 0:
         for _ in range(MOST_LOOKS):
             if read_at_once(finished, 0) != 0:

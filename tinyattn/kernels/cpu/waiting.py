@@ -9,31 +9,21 @@ MOMENT = 11  # looks
 
 
 @jit
-def changes(board, place, old, looks):
-    """Whether board[place] is something else than `old` before so many looks at it."""
-    for _ in range(looks):
-        if board[place] != old:
-            return True
-        give_way()
-    return False
+def wait(finished, part, board, first, last, old, looks, moment):
+    """Say that a part is done; then look at each of board[first:last], at most so often, until it
+    is something else than `old`. Returns whether all of them were in time.
 
-
-@jit
-def finish_and_wait(finished, part, board, place, old, looks):
-    """Say that a part is done, once the GIL is free for who waits for that; then wait for more."""
+    The others may say so while they still hold the GIL, for which this thread is not to ask before:
+    it waits for so many looks more.
+    """
     finished[part] = 1
-    found = changes(board, place, old, looks)
-    for _ in range(MOMENT):  # until who handed out the task lets go of the GIL
-        give_way()
-    return found
-
-
-@jit
-def meet(finished, looks):
-    """Wait for all other parts, and tell them that the GIL is free until they are done. Returns
-    whether they were in time."""
-    finished[0] = 1
     found = True
-    for part in range(1, len(finished)):
-        found = changes(finished, part, 0, looks) and found
+    for place in range(first, last):
+        left = looks
+        while board[place] == old and left > 0:
+            give_way()
+            left -= 1
+        found = found and board[place] != old
+    for _ in range(moment):
+        give_way()
     return found
