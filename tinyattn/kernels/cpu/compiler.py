@@ -14,8 +14,11 @@ from numba import types
 from numba.core import cgutils
 from numba.core.codegen import JITCodeLibrary
 from numba.core.compiler import CompilerBase, DefaultPassBuilder, Flags
+from numba.core.compiler_machinery import register_pass
 from numba.core.imputils import impl_ret_borrowed
+from numba.core.lowering import Lower
 from numba.core.registry import CPUDispatcher
+from numba.core.typed_passes import NativeLowering
 from numba.extending import intrinsic
 from numba.np.arrayobj import populate_array
 
@@ -90,27 +93,57 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=after_fork)
 
 
+class LowerApart(Lower):
+    """How Numba writes a function, here one that LLVM is not to put into its callers."""
+
+    def post_lower(self) -> None:
+        super().post_lower()
+        self.builder.function.attributes.add("noinline")
+
+
+@register_pass(mutates_CFG=True, analysis_only=False)
+class LoweringApart(NativeLowering):
+    _name = "lowering_apart"
+
+    @property
+    def lowering_class(self) -> type[Lower]:
+        return LowerApart
+
+
 class Pipeline(CompilerBase):
     """Numba's own, without what is UNUSED."""
 
+    lowering = NativeLowering
+
     def define_pipelines(self) -> list[Any]:
         pipeline = DefaultPassBuilder.define_nopython_pipeline(self.state)
-        pipeline.passes = [step for step in pipeline.passes if step[0].name() not in UNUSED]
+        pipeline.passes = [
+            (self.lowering if step is NativeLowering else step, text)
+            for step, text in pipeline.passes
+            if step.name() not in UNUSED
+        ]
         pipeline.finalize()
         return [pipeline]
 
 
+class PipelineApart(Pipeline):
+    lowering = LoweringApart
+
+
 def jit(
-    function: Any = None, *, fastmath: Any = CONTRACT, cache: bool = True, **options: Any
-) -> Any:
+    function: Any = None, *, fastmath: Any = CONTRACT, cache: bool = True, apart: bool = False,
+    **options: Any,
+) -> Any:  # fmt: skip
     """`numba.njit` with our settings, also where no folder for Numba's cache can be written."""
     if function is None:
-        return lambda function: jit(function, fastmath=fastmath, cache=cache, **options)
+        return lambda function: jit(
+            function, fastmath=fastmath, cache=cache, apart=apart, **options
+        )
     options |= {
         "error_model": "numpy",
         "nogil": True,
         "fastmath": set(fastmath),
-        "pipeline_class": Pipeline,
+        "pipeline_class": PipelineApart if apart else Pipeline,
         "no_cfunc_wrapper": True,  # saves compiling it; nothing calls a kernel from C
     }
     try:
@@ -132,8 +165,6 @@ def jit(
 class Inner(Kernel):
     """A compiled function that only compiled ones call; from Python it runs as Python."""
 
-    apart = False
-
     def __call__(self, *args: Any) -> Any:
         return self.py_func(*args)
 
@@ -143,9 +174,6 @@ class Inner(Kernel):
         Numba finds it by its entry point, which is none of Python's, so that any object will do.
         """
         result.library.__class__ = Part
-        if self.apart:
-            code = result.library._final_module.get_function(result.fndesc.mangled_name)
-            code.add_function_attribute("noinline")
         found = result._replace(entry_point=object())
         self.targetctx.insert_user_function(found.entry_point, found.fndesc, [found.library])
         self.overloads[tuple(result.signature.args)] = found
@@ -183,17 +211,17 @@ def inner(
 ) -> Any:  # fmt: skip
     """`jit` for a part of a loop; its arrays must not overlap.
 
-    forceinline=True puts a copy into each caller, where a call would take too long.
+    forceinline=True puts a copy into each caller, where a call would take too long. apart=True
+    never does, for what stands in a caller often: LLVM would work on each copy.
     inline="always" does so before types are known, which takes longer to compile. It is for loops
     over rows of one array: that these do not overlap either, only the caller can tell.
     """
-    options = {"fastmath": fastmath, "inline": inline, "forceinline": forceinline}
+    options = {"fastmath": fastmath, "inline": inline, "forceinline": forceinline, "apart": apart}
     if function is None:
-        return lambda function: inner(function, **options, apart=apart)
+        return lambda function: inner(function, **options)
     compiled = jit(function, **options, cache=False, no_cpython_wrapper=True)
     if isinstance(compiled, CPUDispatcher):  # and not the function itself, with NUMBA_DISABLE_JIT
         compiled.__class__ = Inner
-        compiled.apart = apart
         compiled._compiler._customize_flags = inner_flags
     return compiled
 
