@@ -1,7 +1,8 @@
 """How many threads one computation runs on, and how it is divided among them.
 
-Attention, dropout, relu, LayerNorm, biases and Adam, where they are enough work to be worth it, are
-divided among threads: TINYATTN_NUM_THREADS of them, else OPENBLAS_NUM_THREADS or OMP_NUM_THREADS,
+Narrow encoder layers, attention, dropout, relu, LayerNorm, biases and Adam, where they are enough
+work to be worth it, are divided among threads, in parts given out beforehand (`in_parts`) or by who
+is next (`together`): TINYATTN_NUM_THREADS of them, else OPENBLAS_NUM_THREADS or OMP_NUM_THREADS,
 else as many as there are cores this process may use. In these nothing is summed in an order that
 depends on the number of threads, and so no result does, to the last bit.
 

@@ -44,6 +44,25 @@ ROWS: list[OpRow] = [
             error(lambda: whole_with(15, t(5, 4)), ValueError, r"w_2.weight must be \(4, 5\)"),
             error(lambda: whole_with(0, t(6, 4)), ValueError, r"\(B, N, D\), .* got \(6, 4\)"),
             error(lambda: whole_with(0, t(6, 4), lengths=np.array([2, 3])), ValueError, "6 rows"),
+            error(
+                lambda: whole_with(9, t(4, 4), limits=np.ones((2, 2), int)),
+                ValueError,
+                r"limits must be \(2, 3\), or 1 for any, got \(2, 2\)",
+            ),
+            error(
+                lambda: whole_with(9, t(4, 4), mask=np.ones((2, 3, 3, 3), bool)),
+                ValueError,
+                r"mask must be \(2, 2, 3, 3\), or 1",
+            ),
+            error(
+                lambda: whole_with(
+                    0, t(3, 4), lengths=np.array([3]), mask=np.ones((1, 1, 3, 3), bool)
+                ),
+                ValueError,
+                "packed samples take no mask",
+            ),
+            error(lambda: whole_with(9, t(4, 4), eps=(1e-5,)), ValueError, "two eps, four rates"),
+            error(lambda: whole_with(9, t(4, 4), rates=(2.0,) * 4), ValueError, "0 and 1, got"),
             error(lambda: whole_with(0, t(2, 3, 4), heads=3), ValueError, "4 cannot .* 3 heads"),
             error(
                 lambda: whole_with(1, t(4, dtype=np.float64)),

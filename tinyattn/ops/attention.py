@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from .. import kernels
@@ -53,14 +55,33 @@ def check_heads(width: int, heads: int) -> None:
         )
 
 
-def check_lengths(name: str, lengths: np.ndarray | None, number: int) -> None:
-    """Of packed samples, if they are: of so many rows."""
-    listed = [number] if lengths is None else lengths.tolist()
-    if sum(listed) != number or min(listed, default=0) < 0:
+def check_lengths(name: str, lengths: np.ndarray | None, shape: tuple[int, ...]) -> tuple[int, int]:
+    """How many samples there are, and how long the longest is, in x of this shape."""
+    if lengths is None:
+        return shape[0], shape[1]
+    listed = lengths.tolist()
+    if sum(listed) != shape[0] or min(listed, default=0) < 0:
         raise ShapeError(
-            f"{name}: lengths of packed samples are >= 0 and add up to the {number} rows, got "
+            f"{name}: lengths of packed samples are >= 0 and add up to the {shape[0]} rows, got "
             f"{listed}"
         )
+    return len(listed), max(listed, default=0)
+
+
+def check_hiding(
+    name: str, batch: int, heads: int, length: int, limits: Any, mask: Any, packed: bool
+) -> None:
+    """limits and mask of self-attention, of which the kernel looks at no shape."""
+    if packed and mask is not None:
+        raise ShapeError(f"{name}: packed samples take no mask, got {mask.shape}")
+    wanted = (("limits", limits, (batch, length)), ("mask", mask, (batch, heads, length, length)))
+    for what, array, shape in wanted:
+        if array is None:
+            continue
+        if array.ndim != len(shape) or any(
+            n not in (1, full) for n, full in zip(array.shape, shape, strict=True)
+        ):
+            raise ShapeError(f"{name}: {what} must be {shape}, or 1 for any, got {array.shape}")
 
 
 @op
@@ -88,7 +109,8 @@ def self_attention(
             f"(N, 3 D), got {qkv.shape}"
         )
     check_heads(qkv.shape[-1] // 3, heads)
-    check_lengths("self_attention", lengths, len(qkv))
+    batch, length = check_lengths("self_attention", lengths, qkv.shape)
+    check_hiding("self_attention", batch, heads, length, limits, mask, lengths is not None)
     return kernels.self_attention(qkv, heads, lengths, limits, mask, scale, p, seed)
 
 

@@ -21,7 +21,7 @@ from ..graph import Leaf, TensorBase, set_grad_enabled, wrap
 from ..kernels import FLOAT32
 from ..op import op
 from .activation import relu
-from .attention import check_heads, check_lengths, self_attention
+from .attention import check_heads, check_hiding, check_lengths, self_attention
 from .dropout import dropout
 from .elementwise import clone
 from .linear import linear
@@ -98,8 +98,17 @@ def check(x: Array, parameters: Sequence[Any], settings: Settings) -> None:
             raise DtypeError(f"x is {x.dtype}, {name} is {array.dtype}: convert one")
     if x.ndim != (3 if settings.lengths is None else 2):
         raise ShapeError(f"encoder_layer takes x (B, N, D), or with lengths (N, D), got {x.shape}")
-    check_heads(shapes[2][0], settings.heads)
-    check_lengths("encoder_layer", settings.lengths, len(x))
+    heads, lengths, limits, mask, eps, rates, seeds = settings
+    check_heads(shapes[2][0], heads)
+    batch, length = check_lengths("encoder_layer", lengths, x.shape)
+    check_hiding("encoder_layer", batch, heads, length, limits, mask, lengths is not None)
+    if (len(eps), len(rates), len(seeds)) != (2, 4, 4):
+        raise ValueError(
+            f"encoder_layer takes two eps, four rates and four seeds, got {eps}, {rates}, {seeds}"
+        )
+    for p in rates:
+        if not 0 <= p <= 1:
+            raise ValueError(f"rates of dropout lie between 0 and 1, got {rates}")
 
 
 def shapes_of(x: Array, parameters: Sequence[Any]) -> list[tuple[int, ...]]:
@@ -188,6 +197,7 @@ def _(grad, x, heads, lengths, limits, mask, eps, rates, seeds, saved, *paramete
     if saved is not None:
         scale = scale_of(len(parameters[2]), heads)
         found = loops().encoder_layer_backward(grad, x, parameters, settings, scale, saved)
+        # Whatever is not finite on the way reaches x.
         if not settings.queries_differ() or is_finite(found[0]):
             return tuple(found)
     # On Tensors the graph goes on, from copies: what is asked for here is how the output depends on

@@ -104,6 +104,7 @@ def project_rows(x, weights, vectors, sizes, at, eps, exact, qkv, board, blocks)
 def feed_forward_rows(
     x, mixed, weights, vectors, sizes, at, eps, factors, hashing, kept, exact, out, board, blocks
 ):
+    """Weights are (in, out) here and in `project_rows`, and on the way back (out, in)."""
     number, (width, wide, units) = len(x), sizes
     x = array_at(x, 0, (number, width))
     after = array_at(weights, at.after, (wide, width))

@@ -6,8 +6,9 @@ kernels all threads would have to go through Python, where only one at a time ca
 
 Of each loop a `board` (3,) counts what was taken, and what is done; the third number says how much
 is taken at once. A thread waits for pieces only that others have taken, and they are at work on
-them: so it does not matter how many threads there are, nor when they come. What the loop needs is
-allocated before it: a thread that fails for want of memory has then taken nothing.
+them: so it does not matter how many threads there are, nor when they come. For this no exception
+may come from within a loop, since the others would wait for ever: what it needs is allocated before
+it, so that a thread that fails for want of memory has taken nothing.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from numba.extending import intrinsic
 
 from .compiler import COMPILED, inner
 
-MOST_LOOKS = 4000  # half a microsecond each; then a thread goes without being told
+MOST_LOOKS = 4000  # as LOOKS in threads.py; then a thread goes without being told
 
 if COMPILED:
 
@@ -94,7 +95,8 @@ def wait_for(board, count):
 
 @inner
 def arrive(bell, part):
-    """What a kernel does first. A thread that asks for the GIL while another has it goes to sleep;
+    """What a kernel does first. `part` is 0 on the thread that calls it, a number on others, and
+    -1 where nobody waits awake. A thread that asks for the GIL while another has it goes to sleep;
     so the first to come rings for the others only here, where it has given the GIL away."""
     if part == 0:
         add_at_once(bell, 0, 1)
