@@ -232,9 +232,8 @@ if COMPILED:
     def array_at(typing, flat, start, shape):
         """The numbers of `flat` from `start` on in an array of another shape, unchecked.
 
-        Slices and `reshape` would do the same, and take twenty times as long to compile. Of a
-        read-only array it is one that Numba does not know as such, so that functions of it are not
-        compiled once more.
+        Slices and `reshape` would do the same, and take longer to compile. Of a read-only array it
+        is one that Numba does not know as such, so that functions of it are not compiled once more.
         """
         array = types.Array(flat.dtype, len(shape), "C")
 

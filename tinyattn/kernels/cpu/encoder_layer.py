@@ -114,7 +114,7 @@ def feed_forward_rows(
     bias_into = array_at(vectors, at.bias_into, (units,))
     bias_out_of = array_at(vectors, at.bias_out_of, (width,))
     norm = array_at(vectors, at.norm_2, (2, width))
-    heads, stream = array_at(mixed, 0, (number, wide)), array_at(kept, 0, (number, width))
+    attended, stream = array_at(mixed, 0, (number, wide)), array_at(kept, 0, (number, width))
     hidden = array_at(kept, at.hidden, (number, units))
     moments = array_at(exact, at.moments_2, (number, 2))
     attention, block, normed = block_of(wide), block_of(width), block_of(width)
@@ -124,7 +124,7 @@ def feed_forward_rows(
     for place in claimed(board, blocks):
         start = place * ROWS
         count = min(ROWS, number - start)
-        load(heads, start, count, attention)
+        load(attended, start, count, attention)
         linear_block(attention, after, bias_after, result)
         drop_block(result, start, factors, hashing, AFTER_ATTENTION, dropped)
         load(x, start, count, block)
@@ -187,8 +187,8 @@ def feed_forward_backward_groups(
     into = array_at(weights, at.into, (units, width))
     out_of = array_at(weights, at.out_of, (width, units))
     norm = array_at(vectors, at.norm_2, (2, width))
-    heads, stream = array_at(mixed, 0, (number, wide)), array_at(kept, 0, (number, width))
-    dheads = array_at(dmixed, 0, (number, wide))
+    attended, stream = array_at(mixed, 0, (number, wide)), array_at(kept, 0, (number, width))
+    dattended = array_at(dmixed, 0, (number, wide))
     hidden = array_at(kept, at.hidden, (number, units))
     moments = array_at(exact, at.moments_2, (number, 2))
     attention, dattention, block, normed, dnormed = (
@@ -220,9 +220,9 @@ def feed_forward_backward_groups(
             norm_backward_block(dnormed, block, norm, moments, start, count, below, dblock, dnorm)
             store(dblock, start, count, dx)
             drop_block(dblock, start, factors, hashing, AFTER_ATTENTION, below)
-            load(heads, start, count, attention)
+            load(attended, start, count, attention)
             linear_backward_block(below, attention, after, dattention, dafter, dbias_after)
-            store(dattention, start, count, dheads)
+            store(dattention, start, count, dattended)
 
 
 @inner
