@@ -18,7 +18,7 @@ from tinyattn import masks, nn, optim
 from tinyattn.autograd import reachable
 from tinyattn.derivative import Plan
 from tinyattn.graph import Leaf, Node
-from tinyattn.locks import WriteLock
+from tinyattn.locks import alive
 
 
 def encoder(dropout: float = 0.0) -> nn.Module:
@@ -75,7 +75,7 @@ def resident() -> int:
 
 
 def living() -> dict[str, int]:
-    counts = {"locks": len(WriteLock.alive)}
+    counts = {"locks": len(alive)}
     for thing in gc.get_objects():
         for kind in (ta.Tensor, Node, Leaf):
             if issubclass(type(thing), kind):  # isinstance also asks the thing, and some warn

@@ -60,7 +60,7 @@ def require_range(
     """All integers lie in [low, high), or are `besides`; else the error, now or when noted."""
     if type(numbers) is np.ndarray:
         wrong = ((numbers < low) | (numbers >= high)) & (numbers != besides)
-        if wrong.any():
+        if np.count_nonzero(wrong):  # sooner than any()
             raise error(text.format(number=int(numbers[wrong][0])))
     else:
         from .kernels import gpu

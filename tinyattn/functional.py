@@ -246,10 +246,10 @@ def cross_entropy(
     total = losses.sum()
     if reduction == "sum":
         return total
-    count = (ids != ignore_index).sum()
+    used = ids != ignore_index
     if type(ids) is not np.ndarray:  # nobody waits for the number
-        return total / from_array(count.astype(total.dtype))
-    count = int(count)
+        return total / from_array(used.sum().astype(total.dtype))
+    count = int(np.count_nonzero(used))
     return total / count if count else total * math.nan
 
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import weakref
-from typing import ClassVar
 
 import numpy as np
 
 from .backend import Array, array_types
+
+# The living locks by the id of their array, which is safe: a lock keeps its array alive.
+alive: dict[int, weakref.ref[WriteLock]] = {}
 
 
 class WriteLock:
@@ -20,12 +22,10 @@ class WriteLock:
     """
 
     __slots__ = ("__weakref__", "array", "late", "owner", "unlock")
-    # By id, which is safe: a lock keeps its array alive.
-    alive: ClassVar[dict[int, weakref.ref[WriteLock]]] = {}
 
     def __init__(self, array: Array) -> None:
         self.array = array
-        self.late: list[Array] = []
+        self.late: list[Array] | None = None  # views to unlock after it
         base = array.base
         # Locking a view is not enough: its memory can be written through the array that owns it.
         self.owner = write_lock(base) if type(base) in array_types else None
@@ -33,23 +33,32 @@ class WriteLock:
         self.unlock = type(array) is np.ndarray and array.flags.writeable
         if self.unlock:
             array.setflags(False)  # write, by position: by name it takes twice as long
-        WriteLock.alive[id(array)] = weakref.ref(self)
+        alive[id(array)] = weakref.ref(self)
 
     def __del__(self) -> None:
-        WriteLock.alive.pop(id(self.array), None)
+        array, late = self.array, self.late
+        alive.pop(id(array), None)
         self.owner = None
-        for array in (self.array, *self.late) if self.unlock else self.late:
-            base = array.base
-            if base is None or not isinstance(base, np.ndarray) or base.flags.writeable:
-                array.setflags(True)
-            elif (owner := living_lock(base)) is not None:
-                owner.late.append(array)  # a view cannot be unlocked before its owner
+        if self.unlock:
+            unlock(array)
+        if late is not None:
+            for view in late:
+                unlock(view)
+
+
+def unlock(array: Array) -> None:
+    """Let an array be written to again, now or when its owner may be."""
+    base = array.base
+    if base is None or not isinstance(base, np.ndarray) or base.flags.writeable:
+        array.setflags(True)
+    elif (owner := living_lock(base)) is not None:  # before it, a view cannot be unlocked
+        owner.late = [*(owner.late or ()), array]
 
 
 def living_lock(array: Array) -> WriteLock | None:
     """The lock some live graph holds on `array`, if there is one."""
-    reference = WriteLock.alive.get(id(array))
-    return None if reference is None else reference()
+    lock = alive.get(id(array))
+    return None if lock is None else lock()
 
 
 def write_lock(array: Array) -> WriteLock:

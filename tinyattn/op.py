@@ -45,7 +45,7 @@ from .backend import Array, array_types, is_array
 from .derivative import Plan, Spec
 from .errors import DtypeError
 from .graph import Node, TensorBase, grad_mode, wrap
-from .locks import WriteLock
+from .locks import WriteLock, alive
 from .promotion import describe, promoted, retry_or_explain
 
 if TYPE_CHECKING:
@@ -53,7 +53,6 @@ if TYPE_CHECKING:
 
 ndarray = np.ndarray
 new = object.__new__
-living_locks = WriteLock.alive
 registry: dict[str, Callable[..., Any]] = {}  # the library's own ops, which the tests go through
 NO_OTHERS: dict[str, Any] = {}
 ONE = (1, 1)  # the plan of one argument that wants a gradient
@@ -63,7 +62,7 @@ def lock_of(array: Any) -> tuple[Any, ...]:
     """A lock on an array, for the end of a node's saved values; nothing for a number."""
     if type(array) not in array_types:
         return ()
-    reference = living_locks.get(id(array))
+    reference = alive.get(id(array))
     return ((reference is not None and reference()) or WriteLock(array),)
 
 
@@ -119,7 +118,7 @@ def record(
         if (parent is None or parent.plan is None or array.base is not None) and (
             type(array) in array_types
         ):
-            reference = living_locks.get(id(array))
+            reference = alive.get(id(array))
             saved += ((reference is not None and reference()) or WriteLock(array),)
     node = Node()
     node.plan = plan

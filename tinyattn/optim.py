@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Iterable
+import operator
+from collections.abc import Iterable, Sequence
+from itertools import accumulate
 from typing import Any
 
 import numpy as np
@@ -13,8 +15,13 @@ from . import backend, kernels
 from .backend import FLOAT16, Array, namespace
 from .checks import check_size, is_integer
 from .errors import CheckpointError, GraphError, ShapeError
+from .kernels import FLOAT32
 from .locks import living_lock
 from .tensor import Tensor, from_array
+
+# Numbers in a parameter up to which it is moved together with others: for so few, a call of the
+# kernel takes longer than copies.
+SMALL = 4096
 
 
 def checked_parameters(parameters: Iterable[Tensor] | Tensor) -> list[Tensor]:
@@ -135,7 +142,7 @@ class Optimizer:
         array = slots[i]
         if array is not None and array.dtype is like.dtype:
             return array
-        dtype = kernels.FLOAT32 if like.dtype == FLOAT16 else like.dtype
+        dtype = FLOAT32 if like.dtype == FLOAT16 else like.dtype
         if array is None:
             array = slots[i] = namespace(like).zeros(like.shape, dtype)
         elif array.dtype != dtype:  # the parameter was converted
@@ -230,6 +237,27 @@ class SGD(Optimizer):
         parameter -= self.lr * grad
 
 
+class Joined:
+    """Arrays side by side in one."""
+
+    def __init__(self, arrays: Sequence[Array]) -> None:
+        ends = list(accumulate(array.size for array in arrays))
+        self.flat = np.zeros(ends[-1], arrays[0].dtype)
+        self.views = [
+            self.flat[end - array.size : end].reshape(array.shape)
+            for array, end in zip(arrays, ends, strict=True)
+        ]
+
+    def fill(self, arrays: Sequence[Array]) -> None:
+        np.concatenate(arrays, axis=None, out=self.flat)
+
+    def are(self, slots: Sequence[Any] | None, places: Sequence[int]) -> bool:
+        """Whether slots at these places are its views (of which copies are no views any more)."""
+        if slots is None or self.views[0].base is not self.flat:
+            return False
+        return all(map(operator.is_, (slots[i] for i in places), self.views))
+
+
 class Adam(Optimizer):
     """Adam: steps of about lr, scaled for each weight by the spread of its gradients.
 
@@ -256,6 +284,8 @@ class Adam(Optimizer):
         self.betas = (check("betas[0]", betas[0], 0, 1), check("betas[1]", betas[1], 0, 1))
         self.eps = check("eps", eps, 0)
         self.weight_decay = check("weight_decay", weight_decay, 0)
+        # Small parameters, their m and v; and which these are.
+        self.joined: tuple[Any, ...] = ((),)
 
     def update_all(self, updates: list[tuple[int, Array, Array]]) -> None:
         """All parameters that can go together at once: a call for each takes longer, and a launch
@@ -263,27 +293,66 @@ class Adam(Optimizer):
         groups: dict[Any, list[tuple[int, Array, Array]]] = {}
         for update in updates:
             i, parameter, _ = update
-            on_device = type(parameter) is not np.ndarray
-            launched = on_device and parameter.flags.c_contiguous
-            if on_device and not launched and backend.capture is not None:
+            if type(parameter) is np.ndarray:
+                small = parameter.size <= SMALL and parameter.dtype is FLOAT32
+                kind = "small" if small else "one by one"
+            elif parameter.flags.c_contiguous:
+                kind = parameter.dtype.name
+            elif backend.capture is None:
+                kind = "one by one"
+            else:
                 raise GraphError(
                     f"parameter {i} {parameter.shape} is not in C order, which a captured step "
                     "needs: give it a .data that is"
                 )
-            groups.setdefault((launched and parameter.dtype, self.steps[i]), []).append(update)
-        for (launched, step), group in groups.items():
+            groups.setdefault((kind, self.steps[i]), []).append(update)
+        for (kind, step), group in groups.items():
+            if kind == "small":
+                self.update_joined(group, step)
+                continue
             places, parameters, grads = zip(*group, strict=True)
-            ms, vs = ([self.slot(name, i, p) for i, p, _ in group] for name in ("m", "v"))
-            lists = (parameters, grads, ms, vs)
-            if not launched:
-                settings = (self.lr, *self.betas, self.eps, self.weight_decay, self.decoupled)
-                kernels.adam(*lists, *settings, step)
+            ms, vs = ([self.slot(name, i, p) for i, p, _ in group] for name in self.slots)
+            if kind == "one by one":
+                self.update_arrays(parameters, grads, ms, vs, step)
                 continue
             first = places[0]
             kernels.cuda_lists().adam(
-                *lists, lambda first=first: self.numbers(first), *self.betas, self.eps,
-                0.0 if self.decoupled else self.weight_decay,
+                parameters, grads, ms, vs, lambda first=first: self.numbers(first), *self.betas,
+                self.eps, 0.0 if self.decoupled else self.weight_decay,
             )  # fmt: skip
+
+    def update_joined(self, group: list[tuple[int, Array, Array]], step: int) -> None:
+        """As `update_arrays`, with all of them as one array."""
+        places, parameters, grads = zip(*group, strict=True)
+        values, *moments = self.joined_arrays(places, parameters)
+        values.fill(parameters)
+        m, v = (joined.flat for joined in moments)
+        self.update_arrays([values.flat], [np.concatenate(grads, axis=None)], [m], [v], step)
+        for parameter, value in zip(parameters, values.views, strict=True):
+            parameter[...] = value
+
+    def joined_arrays(self, places: Any, parameters: Any) -> list[Joined]:
+        """Room for the parameters side by side; and their m and v, which stay there."""
+        if self.joined[0] == places:
+            _, values, *moments = self.joined
+            held = zip(self.slots, moments, strict=True)
+            if all(joined.are(self.state.get(name), places) for name, joined in held):
+                return [values, *moments]
+        found = [Joined(parameters) for _ in range(1 + len(self.slots))]
+        for name, joined in zip(self.slots, found[1:], strict=True):
+            joined.fill([self.slot(name, i, p) for i, p in zip(places, parameters, strict=True)])
+        for name, joined in zip(self.slots, found[1:], strict=True):
+            for i, view in zip(places, joined.views, strict=True):
+                self.state[name][i] = view
+        self.joined = (places, *found)
+        return found
+
+    def update_arrays(
+        self, parameters: Sequence[Array], grads: Sequence[Array], ms: Sequence[Array],
+        vs: Sequence[Array], step: int,
+    ) -> None:  # fmt: skip
+        settings = (self.lr, *self.betas, self.eps, self.weight_decay, self.decoupled)
+        kernels.adam(parameters, grads, ms, vs, *settings, step)
 
     def numbers(self, i: int) -> tuple[float, float, float]:
         """What changes from step to step, for parameter i."""

@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
 
-from ..backend import Array, device_of, namespace, to_device
+from ..backend import Array, device_of, namespace, read_only, to_device
 from ..graph import TensorBase
 
 
 def rows_kept(lengths: np.ndarray, length: int, x: Array) -> Array:
     """Where the rows before each sample's length stand among all (B * length), beside x."""
-    return to_device(np.flatnonzero(np.arange(length) < lengths[:, None]), device_of(x))
+    return to_device(kept_of(tuple(lengths.tolist()), length), device_of(x))
+
+
+@lru_cache(maxsize=4)
+def kept_of(lengths: tuple[int, ...], length: int) -> np.ndarray:
+    """The same on the host; kept, since what a step packs it unpacks as well."""
+    return read_only(np.flatnonzero(np.arange(length) < np.array(lengths, np.int64)[:, None]))
 
 
 def pack(x: Any, lengths: np.ndarray, kept: Array | None = None) -> Any:

@@ -291,11 +291,11 @@ class MultiHeadAttention(Attention):
     def projects_alike(self) -> bool:
         """Whether W_q, W_k and W_v can be one product: Linear itself, of one shape, all or none of
         them with a bias."""
-        parts = (self.W_q, self.W_k, self.W_v)
+        q, k, v = self.W_q, self.W_k, self.W_v
         return (
-            are_own(Linear, *parts)
-            and len({part.weight.shape for part in parts}) == 1
-            and len({part.bias is None for part in parts}) == 1
+            are_own(Linear, q, k, v)
+            and q.weight.shape == k.weight.shape == v.weight.shape
+            and (q.bias is None) is (k.bias is None) is (v.bias is None)
         )
 
     def joined(self) -> tuple[Tensor, Tensor | None]:

@@ -10,7 +10,7 @@ from .. import functional as F
 from ..checks import check_size
 from ..errors import MaskError, ShapeError
 from ..tensor import Tensor
-from .fused import fused, is_fusible
+from .fused import fused, is_fusible, parts_of
 from .layers import GELU, Dropout, LayerNorm, Linear, ReLU
 from .module import Module, ModuleList
 
@@ -104,8 +104,9 @@ class EncoderLayer(Module):
     ) -> Tensor:
         check_x(x, self.size, valid_lens)
         hides = is_causal or mask is not None or valid_lens is not None
-        if is_fusible(self, x, hides):
-            return fused(self, x, mask, valid_lens, is_causal)
+        parts = parts_of(self)
+        if is_fusible(parts, x, hides):
+            return fused(parts, x, mask, valid_lens, is_causal)
         options = hiding(mask, valid_lens, is_causal)
 
         def attend(y: Tensor) -> Tensor:

@@ -89,13 +89,12 @@ def check(x: Array, parameters: Sequence[Any], settings: Settings) -> None:
         raise TypeError(f"encoder_layer needs a weight of {missing[0]}, got None")
     shapes = shapes_of(x, parameters)
     for i, (array, shape) in enumerate(zip(parameters, shapes, strict=True)):
-        if array is None:
+        if array is None or (array.shape == shape and array.dtype == x.dtype):
             continue
         name = f"{PARTS[i // 2]}.{'bias' if i % 2 else 'weight'}"
         if array.shape != shape:
             raise ShapeError(f"with x {x.shape}, {name} must be {shape}, got {array.shape}")
-        if array.dtype != x.dtype:
-            raise DtypeError(f"x is {x.dtype}, {name} is {array.dtype}: convert one")
+        raise DtypeError(f"x is {x.dtype}, {name} is {array.dtype}: convert one")
     if x.ndim != (3 if settings.lengths is None else 2):
         raise ShapeError(f"encoder_layer takes x (B, N, D), or with lengths (N, D), got {x.shape}")
     heads, lengths, limits, mask, eps, rates, seeds = settings

@@ -50,6 +50,7 @@ class Samples(NamedTuple):
     lengths: np.ndarray
     starts: np.ndarray  # where each begins, and where the last one ends
     longest: int
+    squares: float  # of the lengths, together
 
 
 @lru_cache(maxsize=64)
@@ -57,7 +58,8 @@ def samples_of(lengths: tuple[int, ...]) -> Samples:
     """Of these lengths; kept, since all layers of a step ask for the same, forward and backward."""
     starts = np.zeros(len(lengths) + 1, np.int64)
     np.cumsum(lengths, out=starts[1:])
-    return Samples(np.array(lengths, np.int64), ready(starts), max(lengths, default=0))
+    squares = float(sum(length * length for length in lengths))
+    return Samples(np.array(lengths, np.int64), ready(starts), max(lengths, default=0), squares)
 
 
 def odd_among(limits: Any, mask: Any, *arrays: np.ndarray) -> bool | None:
@@ -114,7 +116,7 @@ def hiding(limits: Any, mask: Any) -> tuple[np.ndarray, np.ndarray | None]:
 
 def nanoseconds_of(queries: Samples, keys: Samples, heads: int, width: int) -> float:
     """About how long it takes forward: for each head, and for each pair of a query and a key."""
-    pairs = float(queries.lengths @ keys.lengths)
+    pairs = queries.squares if queries is keys else float(queries.lengths @ keys.lengths)
     return heads * (1000 * len(queries.lengths) + pairs * (1 + width / 16))
 
 

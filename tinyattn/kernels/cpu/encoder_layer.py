@@ -257,11 +257,12 @@ def sum_of_groups(parts, out, board, spans):
     """out = the sum of parts (groups, numbers), always in the same order."""
     for span in claimed(board, spans):
         start, end = span * NUMBERS, min((span + 1) * NUMBERS, len(out))
-        for i in range(start, end):
-            out[i] = ZERO
+        total = out[start:end]  # indices from 0 on become vector instructions
+        total[:] = ZERO
         for group in range(len(parts)):
-            for i in range(start, end):
-                out[i] += parts[group, i]
+            part = parts[group, start:end]
+            for i in range(len(total)):
+                total[i] += part[i]
 
 
 @jit
