@@ -269,8 +269,13 @@ def assert_same_lists(found, wanted):
 @pytest.mark.parametrize("kind", [optim.Adam, optim.AdamW])
 @pytest.mark.parametrize(
     "without",
-    [lambda step: (), lambda step: (0, 4) if step % 2 else (1,), lambda step: range(step)],
-    ids=["all", "coming and going", "fewer and fewer"],
+    [
+        lambda step: (),
+        lambda step: (0, 4) if step % 2 else (1,),
+        lambda step: range(step),
+        lambda step: range(7 - step, 7),
+    ],
+    ids=["all", "coming and going", "fewer at the front", "fewer at the end"],
 )
 def test_parameters_together_move_as_each_alone(kind, without, monkeypatch):
     together = kind(several(), lr=0.1, weight_decay=0.2)

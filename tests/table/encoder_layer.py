@@ -9,9 +9,10 @@ import samples as on
 from .refusals import error, t
 from .row import OpRow, ops
 
-LINEAR = [t(4, 4), t(4)]
+# Of widths that the kernel takes, which looks at nothing itself.
+LINEAR = [t(16, 16), t(16)]
 WHOLE = [
-    t(2, 3, 4), t(4), t(4), *LINEAR * 4, t(4), t(4), t(5, 4), t(5), t(4, 5), t(4)
+    t(2, 3, 16), t(16), t(16), *LINEAR * 4, t(16), t(16), t(32, 16), t(32), t(16, 32), t(16)
 ]  # fmt: skip
 
 
@@ -34,38 +35,42 @@ ROWS: list[OpRow] = [
         [
             error(lambda: ops.encoder_layer(*WHOLE), TypeError, "missing .*heads"),
             error(lambda: ops.encoder_layer(*WHOLE[:-1], heads=2), TypeError, "16 in all, got 15"),
-            error(lambda: whole_with(9, t(4), colour=1), TypeError, "'colour'"),
-            error(lambda: whole_with(1, t(3)), ValueError, r"norm_1.weight must be \(4,\), got"),
+            error(lambda: whole_with(9, t(16), colour=1), TypeError, "'colour'"),
+            error(lambda: whole_with(1, t(3)), ValueError, r"norm_1.weight must be \(16,\), got"),
             error(lambda: whole_with(3, None), TypeError, "a weight of W_q, got None"),
-            error(lambda: whole_with(5, t(3, 4)), ValueError, r"W_k.weight must be \(4, 4\), got"),
-            error(lambda: whole_with(8, t(3)), ValueError, r"W_v.bias must be \(4,\), got \(3,\)"),
-            error(lambda: whole_with(9, t(5, 4)), ValueError, r"W_o.weight must be \(4, 4\), got"),
-            error(lambda: whole_with(13, t(5, 3)), ValueError, r"w_1.weight must be \(5, 4\)"),
-            error(lambda: whole_with(15, t(5, 4)), ValueError, r"w_2.weight must be \(4, 5\)"),
-            error(lambda: whole_with(0, t(6, 4)), ValueError, r"\(B, N, D\), .* got \(6, 4\)"),
-            error(lambda: whole_with(0, t(6, 4), lengths=np.array([2, 3])), ValueError, "6 rows"),
             error(
-                lambda: whole_with(9, t(4, 4), limits=np.ones((2, 2), int)),
+                lambda: whole_with(5, t(3, 16)), ValueError, r"W_k.weight must be \(16, 16\), got"
+            ),
+            error(lambda: whole_with(8, t(3)), ValueError, r"W_v.bias must be \(16,\), got \(3,\)"),
+            error(
+                lambda: whole_with(9, t(5, 16)), ValueError, r"W_o.weight must be \(16, 16\), got"
+            ),
+            error(lambda: whole_with(13, t(5, 3)), ValueError, r"w_1.weight must be \(5, 16\)"),
+            error(lambda: whole_with(15, t(5, 16)), ValueError, r"w_2.weight must be \(16, 32\)"),
+            error(lambda: whole_with(0, t(6, 16)), ValueError, r"\(B, N, D\), .* got \(6, 16\)"),
+            error(lambda: whole_with(0, t(6, 16), lengths=np.array([2, 3])), ValueError, "6 rows"),
+            error(
+                lambda: whole_with(9, t(16, 16), limits=np.ones((2, 2), int)),
                 ValueError,
                 r"limits must be \(2, 3\), or 1 for any, got \(2, 2\)",
             ),
             error(
-                lambda: whole_with(9, t(4, 4), mask=np.ones((2, 3, 3, 3), bool)),
+                lambda: whole_with(9, t(16, 16), mask=np.ones((2, 3, 3, 3), bool)),
                 ValueError,
                 r"mask must be \(2, 2, 3, 3\), or 1",
             ),
             error(
                 lambda: whole_with(
-                    0, t(3, 4), lengths=np.array([3]), mask=np.ones((1, 1, 3, 3), bool)
+                    0, t(3, 16), lengths=np.array([3]), mask=np.ones((1, 1, 3, 3), bool)
                 ),
                 ValueError,
                 "packed samples take no mask",
             ),
-            error(lambda: whole_with(9, t(4, 4), eps=(1e-5,)), ValueError, "two eps, four rates"),
-            error(lambda: whole_with(9, t(4, 4), rates=(2.0,) * 4), ValueError, "0 and 1, got"),
-            error(lambda: whole_with(0, t(2, 3, 4), heads=3), ValueError, "4 cannot .* 3 heads"),
+            error(lambda: whole_with(9, t(16, 16), eps=(1e-5,)), ValueError, "two eps, four rates"),
+            error(lambda: whole_with(9, t(16, 16), rates=(2.0,) * 4), ValueError, "0 and 1, got"),
+            error(lambda: whole_with(0, t(2, 3, 16), heads=3), ValueError, "16 cannot .* 3 heads"),
             error(
-                lambda: whole_with(1, t(4, dtype=np.float64)),
+                lambda: whole_with(1, t(16, dtype=np.float64)),
                 TypeError,
                 "x is float32, norm_1.weight is float64",
             ),
