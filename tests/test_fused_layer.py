@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import threading
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ import tinyattn as ta
 from tinyattn import kernels, nn, ops
 from tinyattn.nn import fused
 from tinyattn.ops.encoder_layer import PARTS
+from tinyattn.threads import ALONE
 
 # Not ops.encoder_layer, which is the operation.
 module = sys.modules["tinyattn.ops.encoder_layer"]
@@ -194,6 +196,38 @@ def test_any_layout_of_memory_is_taken(calls):
         for name, leaf in zip(NAMES, leaves, strict=True):
             assert np.array_equal(leaf.grad.numpy(), wanted[name]), name
     assert len(calls) == 4
+
+
+@needs_kernel
+@pytest.mark.parametrize(("backward", "loop"), [(0, 0), (0, 1), (1, 0), (1, 1), (1, 2)])
+def test_a_loop_waits_for_all_of_the_one_before(backward, loop, monkeypatch):
+    """Of which the last piece is with another thread here, until it says that it is done."""
+    called = []
+
+    def alone(count: int, nanoseconds: float, kernel: Any, *arguments: Any) -> None:
+        called.append((kernel, arguments))
+        kernel(*arguments, *np.zeros((2, 1), np.int64), ALONE)
+
+    monkeypatch.setattr(sys.modules[cpu.encoder_layer.__module__], "together", alone)
+    results(arrays_of(5, (40, 32), 32, 64), lengths=np.array([10, 30]))
+    kernel, arguments = called[backward]
+    board = arguments[-1]
+    counts = board[:, 1].copy()
+    assert (counts > 0).all()
+    board[:, :2] = 0
+    board[loop, :2] = counts[loop], counts[loop] - 1
+    thread = threading.Thread(
+        target=kernel, args=(*arguments, *np.zeros((2, 1), np.int64), ALONE), daemon=True
+    )
+    thread.start()
+    thread.join(0.2)
+    assert thread.is_alive()
+    assert board[: loop + 1, 1].tolist() == [*counts[:loop], counts[loop] - 1]
+    assert not board[loop + 1 :, :2].any()
+    board[loop, 1] += 1
+    thread.join(60)
+    assert not thread.is_alive()
+    assert board[:, 1].tolist() == counts.tolist()
 
 
 @needs_kernel
@@ -414,6 +448,14 @@ def test_rates_of_dropout_may_differ(ways, calls):
     layer.sublayer[0].dropout.p, layer.sublayer[1].dropout.p = 0.6, 0.2
     layer.feed_forward.dropout.p = 0.3
     layer.sublayer[1].dropout.eval()
+    check_alike(ways(layer, signed(rng_of(6), 2, 6, 16).astype(np.float32)))
+    assert len(calls) == 1
+
+
+@needs_kernel
+def test_each_norm_has_its_eps(ways, calls):
+    layer = layer_of()
+    layer.sublayer[0].norm.eps, layer.sublayer[1].norm.eps = 0.7, 0.1
     check_alike(ways(layer, signed(rng_of(6), 2, 6, 16).astype(np.float32)))
     assert len(calls) == 1
 
