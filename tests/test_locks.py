@@ -99,6 +99,26 @@ def test_a_view_that_a_graph_needs_protects_its_owner() -> None:
     table.data[0, 0] = 1.0
 
 
+def test_a_view_is_free_again_when_its_owner_is() -> None:
+    """Also if the graph that needed the view was the first to go."""
+    x = leaf([1.0, 2.0])
+    view = x.detach()[1:]
+    of_owner, of_view = x * x, leaf([3.0]) * view
+    del of_view
+    assert not view._data.flags.writeable
+    del of_owner
+    view._data[0] = 5.0
+    equal(x, [1.0, 5.0])
+
+
+def test_what_was_read_only_before_stays_so() -> None:
+    x = leaf([1.0, 2.0])
+    x._data.setflags(write=False)
+    (x * x).sum().backward()
+    equal(x.grad, [2.0, 4.0])
+    assert not x._data.flags.writeable
+
+
 @pytest.mark.parametrize("function", [lambda x: x * 2, ta.Tensor.exp, lambda x: x.tanh() * 2])
 def test_a_detached_result_shares_no_danger(function: Callable[..., ta.Tensor]) -> None:
     """Writing to y.detach() is refused while a graph needs y, or does not reach y at all."""
