@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import functools
 import math
+import pickle
 
 import make_torch_values as cases
 import numpy as np
@@ -318,9 +319,49 @@ def test_a_state_loaded_into_an_optimizer_that_has_moved(steps):
     assert_same_lists(moments(second).values(), moments(first).values())
 
 
+@pytest.mark.parametrize("part", [lambda x: x, lambda x: x[:1]], ids=["all", "part"])
+def test_memory_that_two_parameters_share_is_moved_for_both(part):
+    first = leaf(np.ones((2, 3), np.float32))
+    second = part(first.detach())
+    second.requires_grad = True
+    optimizer = optim.Adam([first, second, leaf(np.ones(2, np.float32))], lr=0.1)
+    for _ in range(2):  # both times by lr, since the gradient stays
+        for parameter in optimizer.parameters:
+            parameter.grad = ta.ones(*parameter.shape)
+        optimizer.step()
+    assert_close(second.numpy(), np.full(second.shape, 0.6), 1e-5)
+    assert_close(first.numpy()[1], np.full(3, 0.6 if second.shape == (2, 3) else 0.8), 1e-5)
+
+
+def test_pickles_hold_each_array_once():
+    optimizer = optim.Adam([leaf(np.ones(1000, np.float32)) for _ in range(5)], lr=0.1)
+    after_steps([optimizer], 3)
+    content = pickle.dumps(optimizer.state)
+    assert len(content) < 2.1 * 4 * 5000
+    whole = pickle.dumps({k: v for k, v in optimizer.__getstate__().items() if k != "parameters"})
+    assert len(whole) < len(content) + 1000
+
+
+def test_a_subclass_may_keep_more_than_two_moments():
+    class MaximumAdam(optim.Adam):
+        slots = ("m", "v", "largest")
+
+        def update_all(self, updates):
+            super().update_all(updates)
+            for i, parameter, _ in updates:
+                largest = self.slot("largest", i, parameter)
+                np.maximum(largest, self.slot("v", i, parameter), out=largest)
+
+    optimizer, plain = MaximumAdam(several(), lr=0.1), optim.Adam(several(), lr=0.1)
+    assert_same_lists(after_steps([optimizer], 3), after_steps([plain], 3))
+    assert (optimizer.state["largest"][0] >= optimizer.state["v"][0]).all()
+
+
 def test_an_array_put_into_the_state_is_used():
     optimizer, other = optim.Adam(several(), lr=0.1), optim.Adam(several(), lr=0.1)
     for one in (optimizer, other):
+        after_steps([one], 1)
+        assert one.state["m"][0].base is None  # who goes alone the first time may always do so
         after_steps([one], 1)
     m = optimizer.state["m"]
     assert m[0].base is m[1].base is m[5].base is not None

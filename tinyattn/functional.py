@@ -13,7 +13,7 @@ import numpy as np
 
 from . import masks, ops, random
 from .backend import is_finite, namespace
-from .checks import check_size, one_dim, require_float
+from .checks import check_size, is_integer, one_dim, require_float
 from .errors import DeviceError, DtypeError, ShapeError
 from .faults import require_range
 from .kernels import cuda_kernels, reference
@@ -216,6 +216,8 @@ def cross_entropy(
     target = target if given else Tensor(target)
     if reduction not in ("mean", "sum", "none"):
         raise ValueError(f'reduction must be "mean", "sum" or "none", got {reduction!r}')
+    if not is_integer(ignore_index) or not -(2**63) <= ignore_index < 2**63:
+        raise DtypeError(f"ignore_index must be an integer of 64 bits, got {ignore_index!r}")
     if target.dtype.kind not in "iu":
         raise DtypeError(f"cross_entropy takes class numbers as integers, got {target.dtype}")
     if given and target.device != logits.device:

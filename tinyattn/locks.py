@@ -40,25 +40,26 @@ class WriteLock:
         alive.pop(id(array), None)
         self.owner = None
         if self.unlock:
-            unlock(array)
+            free(array)
         if late is not None:
             for view in late:
-                unlock(view)
+                free(view)
 
 
-def unlock(array: Array) -> None:
+def free(array: Array) -> None:
     """Let an array be written to again, now or when its owner may be."""
     base = array.base
     if base is None or not isinstance(base, np.ndarray) or base.flags.writeable:
         array.setflags(True)
     elif (owner := living_lock(base)) is not None:  # before it, a view cannot be unlocked
-        owner.late = [*(owner.late or ()), array]
+        owner.late = owner.late or []
+        owner.late.append(array)
 
 
 def living_lock(array: Array) -> WriteLock | None:
     """The lock some live graph holds on `array`, if there is one."""
-    lock = alive.get(id(array))
-    return None if lock is None else lock()
+    reference = alive.get(id(array))
+    return None if reference is None else reference()
 
 
 def write_lock(array: Array) -> WriteLock:

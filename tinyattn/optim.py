@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import math
-import operator
 from collections.abc import Iterable, Sequence
 from itertools import accumulate
 from typing import Any
@@ -19,9 +18,10 @@ from .kernels import FLOAT32
 from .locks import living_lock
 from .tensor import Tensor, from_array
 
-# Numbers in a parameter up to which it is moved together with others: for so few, a call of the
-# kernel takes longer than copies.
-SMALL = 4096
+# Numbers in a parameter up to which Adam moves it together with others: below, a call of the kernel
+# for each takes longer than to copy them to one place and back.
+SMALL = 2048
+MOMENTS = ("m", "v")
 
 
 def checked_parameters(parameters: Iterable[Tensor] | Tensor) -> list[Tensor]:
@@ -237,8 +237,8 @@ class SGD(Optimizer):
         parameter -= self.lr * grad
 
 
-class Joined:
-    """Arrays side by side in one."""
+class SideBySide:
+    """Room in one flat array for arrays of these shapes, and views of it in their shapes."""
 
     def __init__(self, arrays: Sequence[Array]) -> None:
         ends = list(accumulate(array.size for array in arrays))
@@ -250,12 +250,6 @@ class Joined:
 
     def fill(self, arrays: Sequence[Array]) -> None:
         np.concatenate(arrays, axis=None, out=self.flat)
-
-    def are(self, slots: Sequence[Any] | None, places: Sequence[int]) -> bool:
-        """Whether slots at these places are its views (of which copies are no views any more)."""
-        if slots is None or self.views[0].base is not self.flat:
-            return False
-        return all(map(operator.is_, (slots[i] for i in places), self.views))
 
 
 class Adam(Optimizer):
@@ -269,7 +263,7 @@ class Adam(Optimizer):
     """
 
     captures = True
-    slots = ("m", "v")
+    slots = MOMENTS
     decoupled = False
 
     def __init__(
@@ -284,18 +278,22 @@ class Adam(Optimizer):
         self.betas = (check("betas[0]", betas[0], 0, 1), check("betas[1]", betas[1], 0, 1))
         self.eps = check("eps", eps, 0)
         self.weight_decay = check("weight_decay", weight_decay, 0)
-        # Small parameters, their m and v; and which these are.
-        self.joined: tuple[Any, ...] = ((),)
+        # What `room_for` gave in the last step, by the numbers of the parameters.
+        self._rooms: dict[tuple[int, ...], list[SideBySide]] = {}
 
     def update_all(self, updates: list[tuple[int, Array, Array]]) -> None:
         """All parameters that can go together at once: a call for each takes longer, and a launch
         on the device much longer. (So a subclass overrides this one; `update` is not called.)"""
         groups: dict[Any, list[tuple[int, Array, Array]]] = {}
+        seen: set[int] = set()
         for update in updates:
             i, parameter, _ = update
             if type(parameter) is np.ndarray:
                 small = parameter.size <= SMALL and parameter.dtype is FLOAT32
-                kind = "small" if small else "one by one"
+                # Not with an array whose memory is another's too: it is moved for each of them.
+                own = parameter.base is None and id(parameter) not in seen
+                kind = "joined" if small and own and parameter.flags.carray else "one by one"
+                seen.add(id(parameter))
             elif parameter.flags.c_contiguous:
                 kind = parameter.dtype.name
             elif backend.capture is None:
@@ -306,13 +304,14 @@ class Adam(Optimizer):
                     "needs: give it a .data that is"
                 )
             groups.setdefault((kind, self.steps[i]), []).append(update)
+        before, self._rooms = self._rooms, {}
         for (kind, step), group in groups.items():
-            if kind == "small":
-                self.update_joined(group, step)
-                continue
             places, parameters, grads = zip(*group, strict=True)
-            ms, vs = ([self.slot(name, i, p) for i, p, _ in group] for name in self.slots)
-            if kind == "one by one":
+            if kind == "joined" and (room := self.room_for(places, parameters, before)):
+                self.update_joined(room, parameters, grads, step)
+                continue
+            ms, vs = ([self.slot(name, i, p) for i, p, _ in group] for name in MOMENTS)
+            if kind in ("joined", "one by one"):
                 self.update_arrays(parameters, grads, ms, vs, step)
                 continue
             first = places[0]
@@ -321,31 +320,50 @@ class Adam(Optimizer):
                 self.eps, 0.0 if self.decoupled else self.weight_decay,
             )  # fmt: skip
 
-    def update_joined(self, group: list[tuple[int, Array, Array]], step: int) -> None:
-        """As `update_arrays`, with all of them as one array."""
-        places, parameters, grads = zip(*group, strict=True)
-        values, *moments = self.joined_arrays(places, parameters)
+    def room_for(
+        self, places: tuple[int, ...], parameters: Sequence[Array], before: dict[Any, Any]
+    ) -> list[SideBySide]:
+        """Room for these parameters, their m and their v, of which m and v stay in it. Nothing for
+        a parameter alone, nor for those that did not go together in the step before: they may not
+        in the next."""
+        room = before.get(places, [])
+        if places in before and len(places) > 1 and not self.is_held(places, room):
+            room = [SideBySide(parameters) for _ in range(1 + len(MOMENTS))]
+            for name, beside in zip(MOMENTS, room[1:], strict=True):
+                numbered = zip(places, parameters, strict=True)
+                beside.fill([self.slot(name, i, parameter) for i, parameter in numbered])
+                for i, view in zip(places, beside.views, strict=True):
+                    self.state[name][i] = view
+        self._rooms[places] = room
+        return room
+
+    def is_held(self, places: tuple[int, ...], room: list[SideBySide]) -> bool:
+        """Whether m and v of these parameters are in the room: state may have been loaded since."""
+        for name, beside in zip(MOMENTS, room[1:], strict=False):
+            slots = self.state.get(name)
+            if slots is None or any(
+                slots[i] is not view for i, view in zip(places, beside.views, strict=True)
+            ):
+                return False
+        return bool(room)
+
+    def update_joined(
+        self, room: list[SideBySide], parameters: Sequence[Array], grads: Sequence[Array], step: int
+    ) -> None:
+        """As `update_arrays`, of all as one array."""
+        values, m, v = room
         values.fill(parameters)
-        m, v = (joined.flat for joined in moments)
-        self.update_arrays([values.flat], [np.concatenate(grads, axis=None)], [m], [v], step)
+        flat = np.concatenate(grads, axis=None)
+        self.update_arrays([values.flat], [flat], [m.flat], [v.flat], step)
         for parameter, value in zip(parameters, values.views, strict=True):
             parameter[...] = value
 
-    def joined_arrays(self, places: Any, parameters: Any) -> list[Joined]:
-        """Room for the parameters side by side; and their m and v, which stay there."""
-        if self.joined[0] == places:
-            _, values, *moments = self.joined
-            held = zip(self.slots, moments, strict=True)
-            if all(joined.are(self.state.get(name), places) for name, joined in held):
-                return [values, *moments]
-        found = [Joined(parameters) for _ in range(1 + len(self.slots))]
-        for name, joined in zip(self.slots, found[1:], strict=True):
-            joined.fill([self.slot(name, i, p) for i, p in zip(places, parameters, strict=True)])
-        for name, joined in zip(self.slots, found[1:], strict=True):
-            for i, view in zip(places, joined.views, strict=True):
-                self.state[name][i] = view
-        self.joined = (places, *found)
-        return found
+    def __getstate__(self) -> dict[str, Any]:
+        """For copies and pickles, in which views would be arrays of their own."""
+        return {name: value for name, value in self.__dict__.items() if name != "_rooms"}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state, _rooms={})
 
     def update_arrays(
         self, parameters: Sequence[Array], grads: Sequence[Array], ms: Sequence[Array],

@@ -18,7 +18,7 @@ def rows_kept(lengths: np.ndarray, length: int, x: Array) -> Array:
 
 @lru_cache(maxsize=4)
 def kept_of(lengths: tuple[int, ...], length: int) -> np.ndarray:
-    """The same on the host; kept, since what a step packs it unpacks as well."""
+    """Where those rows stand, on the host. Remembered, since what a step packs it unpacks too."""
     return read_only(np.flatnonzero(np.arange(length) < np.array(lengths, np.int64)[:, None]))
 
 

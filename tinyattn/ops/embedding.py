@@ -26,15 +26,12 @@ def embedding(ids: Array, weight: Array, *, padding_idx: int | None = None) -> A
         return kernels.cuda_kernels().take_rows(
             weight, ids, note(IndexError, no_row_text(len(weight)))
         )
-    try:
-        if not ids.size or ids.min() >= 0:  # below, NumPy would count from the end
-            return weight.take(ids, axis=0)
-    except IndexError:
-        pass
-    raise IndexError(
-        f"token ids go from {int(ids.min())} to {int(ids.max())}, but the embedding has "
-        f"{len(weight)} rows (0 to {len(weight) - 1})"
-    )
+    if ids.size and not (int(ids.min()) >= 0 and int(ids.max()) < len(weight)):
+        raise IndexError(
+            f"token ids go from {int(ids.min())} to {int(ids.max())}, but the embedding has "
+            f"{len(weight)} rows (0 to {len(weight) - 1})"
+        )
+    return weight.take(ids, axis=0)
 
 
 def no_row_text(count: int) -> str:
