@@ -281,6 +281,13 @@ class Adam(Optimizer):
         # What `room_for` gave in the last step, by the numbers of the parameters.
         self._rooms: dict[tuple[int, ...], list[SideBySide]] = {}
 
+    def __getstate__(self) -> dict[str, Any]:
+        """For copies and pickles, in which views would be arrays of their own."""
+        return {name: value for name, value in self.__dict__.items() if name != "_rooms"}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state, _rooms={})
+
     def update_all(self, updates: list[tuple[int, Array, Array]]) -> None:
         """All parameters that can go together at once: a call for each takes longer, and a launch
         on the device much longer. (So a subclass overrides this one; `update` is not called.)"""
@@ -339,13 +346,15 @@ class Adam(Optimizer):
 
     def is_held(self, places: tuple[int, ...], room: list[SideBySide]) -> bool:
         """Whether m and v of these parameters are in the room: state may have been loaded since."""
-        for name, beside in zip(MOMENTS, room[1:], strict=False):
+        if not room:
+            return False
+        for name, beside in zip(MOMENTS, room[1:], strict=True):
             slots = self.state.get(name)
             if slots is None or any(
                 slots[i] is not view for i, view in zip(places, beside.views, strict=True)
             ):
                 return False
-        return bool(room)
+        return True
 
     def update_joined(
         self, room: list[SideBySide], parameters: Sequence[Array], grads: Sequence[Array], step: int
@@ -357,13 +366,6 @@ class Adam(Optimizer):
         self.update_arrays([values.flat], [flat], [m.flat], [v.flat], step)
         for parameter, value in zip(parameters, values.views, strict=True):
             parameter[...] = value
-
-    def __getstate__(self) -> dict[str, Any]:
-        """For copies and pickles, in which views would be arrays of their own."""
-        return {name: value for name, value in self.__dict__.items() if name != "_rooms"}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state, _rooms={})
 
     def update_arrays(
         self, parameters: Sequence[Array], grads: Sequence[Array], ms: Sequence[Array],
