@@ -687,21 +687,89 @@ def test_settings_are_compared_as_numba_does():
             assert hash(flags) == hash(others) or values != other_values
 
 
-def test_flat_arrays_hold_others():
-    from tinyattn.kernels.cpu import compiler
+def jitted(source):
+    """The function `run` of a source in which the names of `arrays.py` are known."""
+    from tinyattn.kernels.cpu import arrays, compiler
 
-    exec(
-        "def parts(x):\n"
-        "    return array_at(x, 1, (2, 3)), array_at(x, 7, (3,)), array_at(x, 0, (2, 1, 5))",
-        names := {"array_at": compiler.array_at},
+    exec(source, names := {**vars(arrays), "np": np})
+    return compiler.jit(names["run"], cache=False)
+
+
+def test_flat_arrays_hold_others():
+    run = jitted(
+        "def run(x):\n"
+        "    return array_at(x, 1, (2, 3)), array_at(x, 7, (3,)), array_at(x, 0, (2, 1, 5))"
     )
     x = np.arange(10.0)
-    matrix, vector, cube = compiler.jit(names["parts"])(x)
+    matrix, vector, cube = run(x)
     assert np.array_equal(matrix, [[1, 2, 3], [4, 5, 6]])
     assert np.array_equal(vector, [7, 8, 9])
     assert np.array_equal(cube, x.reshape(2, 1, 5))
     matrix[1, 2] = vector[0] = -1
     assert x[6] == x[7] == -1
+
+
+def test_flat_arrays_hold_several_one_after_another():
+    run = jitted(
+        "def run(x, n):\n"
+        "    shapes = (n, 2), (3,), (1, 1, n)\n"
+        "    return size_of(shapes), arrays_in(x, shapes)"
+    )
+    x = np.arange(20, dtype=np.float32)
+    size, (matrix, vector, cube) = run(x, 4)
+    assert size == 15
+    assert np.array_equal(matrix, np.arange(8).reshape(4, 2))
+    assert np.array_equal(vector, [8, 9, 10])
+    assert np.array_equal(cube, [[[11, 12, 13, 14]]])
+    assert all(array.flags.c_contiguous and array.base is not None for array in (matrix, cube))
+    matrix[3, 1], cube[0, 0, 3] = -1, -2
+    assert x[7] == -1
+    assert x[14] == -2
+
+
+def test_flat_arrays_hold_numbers_of_other_types():
+    run = jitted("def run(x):\n    return viewed_as(x, np.int64), viewed_as(x, np.float32)")
+    x = np.array([1.5, -2.0, 0.0])
+    for found, dtype in zip(run(x), (np.int64, np.float32), strict=True):
+        assert found.dtype == dtype
+        assert np.array_equal(found, x.view(dtype))
+        assert np.shares_memory(found, x)
+
+
+def test_rows_of_an_array_and_their_transpose_are_of_one_type():
+    run = jitted("def run(x, first, n):\n    return rows_at(x, first, n), rows_at(x, first, n).T")
+    x = np.arange(20.0).reshape(5, 4)
+    found, transposed = run(x, 1, 3)
+    assert np.array_equal(found, x[1:4])
+    assert np.array_equal(transposed, x[1:4].T)
+    assert np.shares_memory(found, x)
+    assert np.shares_memory(transposed, x)
+    if hasattr(run, "nopython_signatures"):
+        one, other = run.nopython_signatures[0].return_type
+        assert one == other
+
+
+@pytest.mark.parametrize("shape", [(6,), (6, 5), (6, 2, 3)])
+@pytest.mark.parametrize(("first", "last"), [(0, 6), (0, 2), (3, 6), (2, 4), (3, 3)])
+def test_rows_are_cleared_and_no_others(shape, first, last):
+    run = jitted("def run(x, first, last):\n    clear(x, first, last)")
+    x = np.arange(1.0, 1 + np.prod(shape)).reshape(shape).astype(np.float32)
+    expected = x.copy()
+    expected[first:last] = 0
+    run(x, first, last)
+    assert np.array_equal(x, expected)
+
+
+def test_read_only_arrays_are_to_functions_what_others_are():
+    run = jitted("def run(x, y):\n    return as_writeable(x), as_writeable(y)")
+    x, y = np.arange(6.0).reshape(2, 3), np.arange(6.0).reshape(2, 3)
+    y.flags.writeable = False
+    for found, array in zip(run(x, y), (x, y), strict=True):
+        assert np.array_equal(found, array)
+        assert np.shares_memory(found, array)
+    if hasattr(run, "nopython_signatures"):
+        one, other = run.nopython_signatures[0].return_type
+        assert one == other
 
 
 @compiled

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from .arrays import array_at, arrays_in, clear, rows_at, size_of, viewed_as
 from .attention_tiles import (
     add_odd,
     hide_columns,
@@ -19,7 +20,7 @@ from .attention_tiles import (
 from .compiler import inner, jit
 from .dropout import hash_of
 from .products import add_product, up_to
-from .rows import LANES, MINUS_INF, ONE, ZERO, exp
+from .rows import LANES, MINUS_INF, ONE, ZERO, doubles, exp
 from .sharing import arrive, claimed, leave
 
 NAN = np.float32(np.nan)
@@ -71,8 +72,27 @@ def online_softmax(scores, columns, top, total, mixed, higher, shift):
 
 
 @inner
+def tiles_forward(longest, d, e):
+    """The shapes of what `attention_heads` works with: keys, values, queries, scores, what comes
+    out, and for each query the largest score, a larger one, and what scores are shifted by."""
+    wide, tall = min(QUERIES, up_to(longest[0], LANES)), min(KEYS, up_to(longest[1], 4))
+    keys, d4, e4 = up_to(longest[1], 4), up_to(d, 4), up_to(e, 4)
+    return (
+        (keys, d4), (keys, e4), (1, d4, wide), (tall, wide), (e4, wide), (wide,), (wide,), (wide,)
+    )  # fmt: skip
+
+
+@inner
+def room_forward(longest, d, e):
+    """How many float64 these take, and behind them the sum of each query's powers, and its limit.
+    All but the last two have to be zeros."""
+    tiles = tiles_forward(longest, d, e)
+    return doubles(size_of(tiles)) + tiles[5][0] + longest[0]
+
+
+@inner
 def attention_heads(
-    q, k, v, before, starts, longest, limits, mask, scale, drop, odd, out, tops, sums, board,
+    q, k, v, before, starts, longest, limits, mask, scale, drop, odd, out, tops, sums, room, board,
     count,
 ):  # fmt: skip
     """q (Q, H, d), k (K, H, d), v (K, H, e) -> out (Q, H, e), tops and sums (H, Q): the largest
@@ -81,25 +101,23 @@ def attention_heads(
     before: how many heads stand before the first one in q, in k and in v, which may be one array.
     starts: of the queries, and of the keys; longest: the most of them in a sample. drop: what
     `dropping` returns. odd: True if NaN or inf may stand where some queries look and others may
-    not, else None. For what is None, odd or mask, no code is compiled. Heads are counted through
-    all samples, `count` together.
+    not, else None. For what is None, odd or mask, no code is compiled. room: as much as
+    `room_forward` says. Heads are counted through all samples, `count` together.
     """
     before_q, before_k, before_v = before
     heads, d, e = out.shape[1], q.shape[2], v.shape[2]
     most_queries, most_keys = longest
-    wide = min(QUERIES, up_to(most_queries, LANES))
-    tall = min(KEYS, up_to(most_keys, 4))
-    packed_k = np.zeros((up_to(most_keys, 4), up_to(d, 4)), np.float32)
-    packed_v = np.zeros((up_to(most_keys, 4), up_to(e, 4)), np.float32)
-    packed_q = np.zeros((1, up_to(d, 4), wide), np.float32)
-    scores = np.zeros((tall, wide), np.float32)
-    mixed = np.zeros((up_to(e, 4), wide), np.float32)
-    top, higher, shift = np.zeros((3, wide), np.float32)
-    total = np.empty(wide)
-    room = np.empty(most_queries, np.int64)
+    tiles = tiles_forward(longest, d, e)
+    packed_k, packed_v, packed_q, scores, mixed, top, higher, shift = arrays_in(
+        viewed_as(room, np.float32), tiles
+    )
+    tall, wide = scores.shape
+    behind = doubles(size_of(tiles))
+    total = array_at(room, behind, (wide,))
+    limits_of_head = array_at(viewed_as(room, np.int64), behind + wide, (most_queries,))
     for head in claimed(board, count):
         b, h, start, queries, key_start, keys = place_of(head, heads, starts)
-        limit = room[:queries]
+        limit = limits_of_head[:queries]
         n = limits_of(limits, b, keys, limit)
         pack(k, before_k + h, key_start, n, ONE, packed_k)
         pack(v, before_v + h, key_start, n, ONE, packed_v)
@@ -111,20 +129,22 @@ def attention_heads(
             limit_here = limit[q0 : q0 + number]
             least, most = least_and_most(limit_here)
             pack_tiles(q, before_q + h, start + q0, number, scale, packed_q)
-            top[:], total[:], mixed[:] = MINUS_INF, 0.0, ZERO
+            top[:] = MINUS_INF
+            clear(total, 0, wide)
+            clear(mixed, 0, len(mixed))
             for k0 in range(0, most, tall):
                 height = min(tall, most - k0)
                 padded = up_to(height, 4)
-                scores[:padded] = ZERO
-                add_product(packed_k[k0 : k0 + padded, :], packed_q[0], scores, columns)
+                clear(scores, 0, padded)
+                add_product(rows_at(packed_k, k0, padded), packed_q[0], scores, columns)
                 live = scores[:height]
                 if mask is not None or k0 + height > least:
                     hide_columns(live, mask, b, h, q0, k0, limit_here)
                 online_softmax(live, columns, top, total, mixed, higher, shift)
                 first = (head * most_queries + q0) * most_keys + k0
                 drop_columns(live, columns, first, most_keys, drop)
-                scores[height:padded] = ZERO
-                add_product(packed_v[k0 : k0 + padded, :].T, scores, mixed, columns)
+                clear(scores, height, padded)
+                add_product(rows_at(packed_v, k0, padded).T, scores, mixed, columns)
                 if odd is not None:
                     for i in range(height):
                         for j in range(number):
@@ -151,8 +171,9 @@ def attention_loop(
     bell, finished, part,
 ):  # fmt: skip
     arrive(bell, part)
+    room = np.zeros(room_forward(longest, q.shape[2], v.shape[2]))
     attention_heads(
-        q, k, v, before, starts, longest, limits, mask, scale, drop, odd, out, tops, sums, board,
-        count,
+        q, k, v, before, starts, longest, limits, mask, scale, drop, odd, out, tops, sums, room,
+        board, count,
     )  # fmt: skip
     leave(finished, part)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from .arrays import array_at, clear
 from .compiler import inner
 from .products import up_to
 from .rows import MINUS_INF, ZERO
@@ -22,7 +23,7 @@ def pack(x, h, first, count, factor, out):
     for i in range(count):
         for c in range(x.shape[2]):
             out[i, c] = x[first + i, h, c] * factor
-    out[count : up_to(count, 4)] = ZERO
+    clear(out, count, up_to(count, 4))
 
 
 @inner
@@ -45,6 +46,13 @@ def unpack_tiles(tiles, h, first, count, out):
         for j in range(min(width, count - start)):
             for c in range(out.shape[2]):
                 out[first + start + j, h, c] = tile[c, j]
+
+
+@inner
+def clear_head(x, h, first, last):
+    """x[first:last, h] = 0."""
+    for i in range(first, last):
+        clear(array_at(x, (i * x.shape[1] + h) * x.shape[2], (x.shape[2],)), 0, x.shape[2])
 
 
 @inner

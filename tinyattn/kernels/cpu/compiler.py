@@ -3,24 +3,19 @@
 from __future__ import annotations
 
 import gc
-import math
 import os
 from pathlib import Path
 from typing import Any
 
+import llvmlite.binding as llvm
 import numba
 import numpy as np
-from numba import types
-from numba.core import cgutils
 from numba.core.codegen import JITCodeLibrary
 from numba.core.compiler import CompilerBase, DefaultPassBuilder, Flags
 from numba.core.compiler_machinery import register_pass
-from numba.core.imputils import impl_ret_borrowed
 from numba.core.lowering import Lower
 from numba.core.registry import CPUDispatcher
 from numba.core.typed_passes import NativeLowering
-from numba.extending import intrinsic
-from numba.np.arrayobj import populate_array
 
 COMPILED = not numba.config.DISABLE_JIT  # with which kernels run as Python
 CONTRACT = frozenset({"contract"})  # a * b + c in one instruction
@@ -71,6 +66,8 @@ class KernelFlags(Flags):
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Flags):
             return NotImplemented
+        if self._values == other._values:
+            return True
         named = self._values.keys() | other._values.keys()  # all others have what is the default
         return all(getattr(self, name) == getattr(other, name) for name in named)
 
@@ -101,8 +98,63 @@ class LowerApart(Lower):
         self.builder.function.attributes.add("noinline")
 
 
+class Code(JITCodeLibrary):
+    """The code of a kernel, for which LLVM does what pays.
+
+    Numba has it go over each function first, and then over all twice, of which the first is to find
+    counts of references that cancel each other out; and it asks for the highest level, and for
+    loops that are unrolled. Kernels count few references and are as fast without the rest, and this
+    takes a third less. All are methods of Numba's insides, the same from 0.62 to 0.68; of 0.61,
+    which knew no `_pass_builder`, they change less.
+    """
+
+    def _optimize_functions(self, ll_module: Any) -> None:
+        if not hasattr(self._codegen, "_pass_builder"):
+            return super()._optimize_functions(ll_module)
+        ll_module.data_layout = self._codegen._data_layout
+        for function in ll_module.functions:
+            if not function.is_declaration:
+                manager, builder = self._codegen._function_pass_manager(opt=1)
+                manager.run(function, builder)
+
+    def _optimize_final_module(self) -> None:
+        if not hasattr(self._codegen, "_pass_builder"):
+            return super()._optimize_final_module()
+        tuning = llvm.create_pipeline_tuning_options(speed_level=2)
+        tuning.slp_vectorization, tuning.loop_unrolling = False, False
+        builder = llvm.create_pass_builder(self._codegen._tm, tuning)
+        manager = builder.getModulePassManager()
+        manager.add_refprune_pass()
+        manager.run(self._final_module, builder)
+
+
+class Part(Code):
+    """The code of an Inner: callers take it into their own, where it is optimized with the rest.
+
+    Numba would optimize it, turn it into machine code and keep that on the disk also by itself,
+    where nobody calls it; for forty small functions this takes half a second.
+    """
+
+    def _optimize_final_module(self) -> None:
+        pass
+
+    def _finalize_final_module(self) -> None:
+        self._finalized = True
+
+
 @register_pass(mutates_CFG=True, analysis_only=False)
-class LoweringApart(NativeLowering):
+class Lowering(NativeLowering):
+    _name = "kernel_lowering"
+
+    def run_pass(self, state: Any) -> bool:
+        kind = Part if state.flags.no_compile else Code
+        state.library = kind(state.targetctx.codegen(), state.func_id.func_qualname)
+        state.library.enable_object_caching()
+        return super().run_pass(state)
+
+
+@register_pass(mutates_CFG=True, analysis_only=False)
+class LoweringApart(Lowering):
     _name = "lowering_apart"
 
     @property
@@ -113,7 +165,7 @@ class LoweringApart(NativeLowering):
 class Pipeline(CompilerBase):
     """Numba's own, without what is UNUSED."""
 
-    lowering = NativeLowering
+    lowering = Lowering
 
     def define_pipelines(self) -> list[Any]:
         pipeline = DefaultPassBuilder.define_nopython_pipeline(self.state)
@@ -173,35 +225,21 @@ class Inner(Kernel):
 
         Numba finds it by its entry point, which is none of Python's, so that any object will do.
         """
-        result.library.__class__ = Part
         found = result._replace(entry_point=object())
         self.targetctx.insert_user_function(found.entry_point, found.fndesc, [found.library])
         self.overloads[tuple(result.signature.args)] = found
 
 
-class Part(JITCodeLibrary):
-    """The code of an Inner: callers take it into their own, where it is optimized with the rest.
-
-    Numba would optimize it, turn it into machine code and keep that on the disk also by itself,
-    where nobody calls it; for forty small functions this takes half a second. These are methods of
-    its insides, the same from Numba 0.61 to 0.68.
-    """
-
-    def _optimize_final_module(self) -> None:
-        pass
-
-    def _finalize_final_module(self) -> None:
-        self._finalized = True
-
-
 def inner_flags(flags: Any) -> Any:
     """Settings of an Inner for which Numba has no option.
 
-    No two of its arrays overlap: unless LLVM knows, there are no vector instructions. And nothing
-    is to be made that Python could call.
+    No two of its arrays overlap: unless LLVM knows, there are no vector instructions. Nothing is to
+    be made that Python could call. And nobody counts references to its arrays, which are its
+    caller's: this is a fifth of what there is to compile. So it cannot make arrays.
     """
     flags = kernel_flags(flags)
     flags.noalias = flags.no_compile = True
+    flags.nrt = False
     return flags
 
 
@@ -209,12 +247,13 @@ def inner(
     function: Any = None, *, fastmath: Any = CONTRACT, inline: str = "never",
     forceinline: bool = False, apart: bool = False,
 ) -> Any:  # fmt: skip
-    """`jit` for a part of a loop; its arrays must not overlap.
+    """`jit` for a part of a loop; its arrays must not overlap, and all are made by its caller.
 
     forceinline=True puts a copy into each caller, where a call would take too long. apart=True
     never does, for what stands in a caller often: LLVM would work on each copy.
     inline="always" does so before types are known, which takes longer to compile. It is for loops
-    over rows of one array: that these do not overlap either, only the caller can tell.
+    over rows of one array, that these do not overlap either, only the caller can tell; and for
+    what makes the arrays of several kernels.
     """
     options = {"fastmath": fastmath, "inline": inline, "forceinline": forceinline, "apart": apart}
     if function is None:
@@ -224,38 +263,6 @@ def inner(
         compiled.__class__ = Inner
         compiled._compiler._customize_flags = inner_flags
     return compiled
-
-
-if COMPILED:
-
-    @intrinsic
-    def array_at(typing, flat, start, shape):
-        """The numbers of `flat` from `start` on in an array of another shape, unchecked.
-
-        Slices and `reshape` would do the same, and take longer to compile. Of a read-only array it
-        is one that Numba does not know as such, so that functions of it are not compiled once more.
-        """
-        array = types.Array(flat.dtype, len(shape), "C")
-
-        def code(context, builder, signature, arguments):
-            source = context.make_array(signature.args[0])(context, builder, arguments[0])
-            lengths = cgutils.unpack_tuple(builder, arguments[2])
-            strides = [source.itemsize]
-            for length in reversed(lengths[1:]):
-                strides.insert(0, builder.mul(length, strides[0]))
-            out = context.make_array(array)(context, builder)
-            populate_array(
-                out, data=builder.gep(source.data, [arguments[1]]), shape=lengths, strides=strides,
-                itemsize=source.itemsize, meminfo=source.meminfo, parent=source.parent,
-            )  # fmt: skip
-            return impl_ret_borrowed(context, builder, array, out._getvalue())
-
-        return array(flat, types.int64, types.UniTuple(types.int64, len(shape))), code
-
-else:
-
-    def array_at(flat, start, shape):
-        return flat.reshape(-1)[start : start + math.prod(shape)].reshape(shape)
 
 
 def ready(array: np.ndarray) -> np.ndarray:

@@ -32,14 +32,14 @@ import numpy as np
 from ...threads import together
 from .. import FLOAT32
 from ..reference import drop_threshold, halves
+from .arrays import array_at, arrays_in, clear, size_of, viewed_as
 from .attention import PIECE, heads_at_once, hiding, nanoseconds_of, samples_in
-from .attention_backward import attention_backward_heads
-from .attention_forward import attention_heads
-from .compiler import array_at, inner, jit, ready, rows, rows_of_new
+from .attention_backward import attention_backward_heads, room_backward
+from .attention_forward import attention_heads, room_forward
+from .compiler import inner, jit, ready, rows, rows_of_new
 from .position_blocks import (
     ROWS,
     add_block,
-    block_of,
     drop_block,
     linear_backward_block,
     linear_block,
@@ -51,7 +51,7 @@ from .position_blocks import (
     relu_block,
     store,
 )
-from .rows import ZERO
+from .rows import doubles
 from .sharing import arrive, boards, claimed, leave, wait_for
 
 # Gradients of weights are summed in groups of rows, at most so many, each of so many nanoseconds at
@@ -84,13 +84,20 @@ class Places(NamedTuple):
 
 
 @inner
-def project_rows(x, weights, vectors, sizes, at, eps, exact, qkv, board, blocks):
+def blocks_to_project(sizes):
+    """The shapes of what `project_rows` works with in its room; and so below."""
+    block = (ROWS, sizes[0])
+    return block, block, (ROWS, 3 * sizes[1])
+
+
+@inner
+def project_rows(x, weights, vectors, sizes, at, eps, exact, qkv, room, board, blocks):
     number, (width, wide, _) = len(x), sizes
     x = array_at(x, 0, (number, width))
     weight, bias = array_at(weights, 0, (width, 3 * wide)), array_at(vectors, 0, (3 * wide,))
     norm, out = array_at(vectors, at.norm_1, (2, width)), array_at(qkv, 0, (number, 3 * wide))
     moments = array_at(exact, at.moments_1, (number, 2))
-    block, normed, result = block_of(width), block_of(width), block_of(3 * wide)
+    block, normed, result = arrays_in(viewed_as(room, np.float32), blocks_to_project(sizes))
     for place in claimed(board, blocks):
         start = place * ROWS
         count = min(ROWS, number - start)
@@ -101,9 +108,17 @@ def project_rows(x, weights, vectors, sizes, at, eps, exact, qkv, board, blocks)
 
 
 @inner
+def blocks_to_feed_forward(sizes):
+    width, wide, units = sizes
+    block, hidden = (ROWS, width), (ROWS, units)
+    return (ROWS, wide), block, block, block, block, hidden, hidden
+
+
+@inner
 def feed_forward_rows(
-    x, mixed, weights, vectors, sizes, at, eps, factors, hashing, kept, exact, out, board, blocks
-):
+    x, mixed, weights, vectors, sizes, at, eps, factors, hashing, kept, exact, out, room, board,
+    blocks,
+):  # fmt: skip
     """Weights are (in, out) here and in `project_rows`, and on the way back (out, in)."""
     number, (width, wide, units) = len(x), sizes
     x = array_at(x, 0, (number, width))
@@ -117,10 +132,9 @@ def feed_forward_rows(
     attended, stream = array_at(mixed, 0, (number, wide)), array_at(kept, 0, (number, width))
     hidden = array_at(kept, at.hidden, (number, units))
     moments = array_at(exact, at.moments_2, (number, 2))
-    attention, block, normed = block_of(wide), block_of(width), block_of(width)
-    result, dropped, ahead, active = (
-        block_of(width), block_of(width), block_of(units), block_of(units)
-    )  # fmt: skip
+    attention, block, normed, result, dropped, ahead, active = arrays_in(
+        viewed_as(room, np.float32), blocks_to_feed_forward(sizes)
+    )
     for place in claimed(board, blocks):
         start = place * ROWS
         count = min(ROWS, number - start)
@@ -158,26 +172,36 @@ def layer_parts(
     arrive(bell, part)
     number, heads = len(x), mixed.shape[1]
     blocks, count = (number + ROWS - 1) // ROWS, (len(starts) - 1) * heads
-    project_rows(x, weights, vectors, sizes, at, eps[0], exact, qkv, board[0], blocks)
+    room = np.zeros(doubles(size_of(blocks_to_project(sizes))))
+    project_rows(x, weights, vectors, sizes, at, eps[0], exact, qkv, room, board[0], blocks)
     wait_for(board[0], blocks)
+    room = np.zeros(room_forward(longest, qkv.shape[2], qkv.shape[2]))
     tops, sums = array_at(kept, at.tops, (heads, number)), array_at(exact, 0, (heads, number))
     drop = (factors[0], hashing[0, 0], hashing[0, 1], hashing[0, 2])
     attention_heads(
         qkv, qkv, qkv, (0, heads, 2 * heads), (starts, starts), longest, limits, mask, scale, drop,
-        None, mixed, tops, sums, board[1], count,
+        None, mixed, tops, sums, room, board[1], count,
     )  # fmt: skip
     wait_for(board[1], count)
+    room = np.zeros(doubles(size_of(blocks_to_feed_forward(sizes))))
     feed_forward_rows(
-        x, mixed, weights, vectors, sizes, at, eps[1], factors, hashing, kept, exact, out, board[2],
-        blocks,
+        x, mixed, weights, vectors, sizes, at, eps[1], factors, hashing, kept, exact, out, room,
+        board[2], blocks,
     )  # fmt: skip
     leave(finished, part)
 
 
 @inner
+def blocks_of_feed_forward_backward(sizes):
+    width, wide, units = sizes
+    attention, block, hidden = (ROWS, wide), (ROWS, width), (ROWS, units)
+    return attention, attention, block, block, block, block, block, hidden, hidden, hidden
+
+
+@inner
 def feed_forward_backward_groups(
     grad, mixed, weights, vectors, sizes, at, factors, hashing, kept, exact, height, dx, dmixed,
-    dweights, dvectors, board,
+    dweights, dvectors, room, board,
 ):  # fmt: skip
     """From groups of `height` rows: dx, what reaches x past attention; dmixed, what reaches
     attention's output; and their part of dweights (groups, all) and dvectors (groups, all)."""
@@ -191,15 +215,13 @@ def feed_forward_backward_groups(
     dattended = array_at(dmixed, 0, (number, wide))
     hidden = array_at(kept, at.hidden, (number, units))
     moments = array_at(exact, at.moments_2, (number, 2))
-    attention, dattention, block, normed, dnormed = (
-        block_of(wide), block_of(wide), block_of(width), block_of(width), block_of(width)
-    )  # fmt: skip
-    dblock, below, active, dactive, dahead = (
-        block_of(width), block_of(width), block_of(units), block_of(units), block_of(units)
-    )  # fmt: skip
+    attention, dattention, block, normed, dnormed, dblock, below, active, dactive, dahead = (
+        arrays_in(viewed_as(room, np.float32), blocks_of_feed_forward_backward(sizes))
+    )
     for group in claimed(board, len(dweights)):
         dweight, dvector = dweights[group], dvectors[group]
-        dweight[:], dvector[:] = ZERO, 0.0
+        clear(dweight, 0, len(dweight))
+        clear(dvector, 0, len(dvector))
         dafter = array_at(dweight, at.after, (width, wide))
         dinto = array_at(dweight, at.into, (units, width))
         dout_of = array_at(dweight, at.out_of, (width, units))
@@ -226,8 +248,14 @@ def feed_forward_backward_groups(
 
 
 @inner
+def blocks_of_project_backward(sizes):
+    block = (ROWS, sizes[0])
+    return block, block, block, block, block, (ROWS, 3 * sizes[1])
+
+
+@inner
 def project_backward_groups(
-    x, dqkv, weights, vectors, sizes, at, exact, height, dx, dweights, dvectors, board
+    x, dqkv, weights, vectors, sizes, at, exact, height, dx, dweights, dvectors, room, board
 ):
     """What reaches x through attention is added to dx; dweights and dvectors as above."""
     number, (width, wide, _) = len(x), sizes
@@ -235,8 +263,9 @@ def project_backward_groups(
     weight, norm = array_at(weights, 0, (3 * wide, width)), array_at(vectors, at.norm_1, (2, width))
     dout = array_at(dqkv, 0, (number, 3 * wide))
     moments = array_at(exact, at.moments_1, (number, 2))
-    block, normed, dnormed = block_of(width), block_of(width), block_of(width)
-    dblock, below, dahead = block_of(width), block_of(width), block_of(3 * wide)
+    block, normed, dnormed, dblock, below, dahead = arrays_in(
+        viewed_as(room, np.float32), blocks_of_project_backward(sizes)
+    )
     for group in claimed(board, len(dweights)):
         dweight = array_at(dweights[group], 0, (3 * wide, width))
         dbias = array_at(dvectors[group], 0, (3 * wide,))
@@ -258,7 +287,7 @@ def sum_of_groups(parts, out, board, spans):
     for span in claimed(board, spans):
         start, end = span * NUMBERS, min((span + 1) * NUMBERS, len(out))
         total = out[start:end]  # indices from 0 on become vector instructions
-        total[:] = ZERO
+        clear(total, 0, len(total))
         for group in range(len(parts)):
             part = parts[group, start:end]
             for i in range(len(total)):
@@ -279,20 +308,23 @@ def layer_backward_parts(
     arrive(bell, part)
     number, heads, groups = len(x), mixed.shape[1], len(dweights)
     count = (len(starts) - 1) * heads
+    room = np.zeros(doubles(size_of(blocks_of_feed_forward_backward(sizes))))
     feed_forward_backward_groups(
         grad, mixed, weights, vectors, sizes, at, factors, hashing, kept, exact, height, dx, dmixed,
-        dweights, dvectors, board[0],
+        dweights, dvectors, room, board[0],
     )  # fmt: skip
     wait_for(board[0], groups)
+    room = np.zeros(room_backward(longest, qkv.shape[2], qkv.shape[2], None))
     tops, sums = array_at(kept, at.tops, (heads, number)), array_at(exact, 0, (heads, number))
     drop = (factors[0], hashing[0, 0], hashing[0, 1], hashing[0, 2])
     attention_backward_heads(
         dmixed, qkv, qkv, qkv, (0, heads, 2 * heads), mixed, (starts, starts), longest, limits,
-        mask, scale, drop, None, tops, sums, dqkv, dqkv, dqkv, board[1], count,
+        mask, scale, drop, None, tops, sums, dqkv, dqkv, dqkv, room, board[1], count,
     )  # fmt: skip
     wait_for(board[1], count)
+    room = np.zeros(doubles(size_of(blocks_of_project_backward(sizes))))
     project_backward_groups(
-        x, dqkv, weights, vectors, sizes, at, exact, height, dx, dweights, dvectors, board[2]
+        x, dqkv, weights, vectors, sizes, at, exact, height, dx, dweights, dvectors, room, board[2]
     )
     wait_for(board[2], groups)
     sum_of_groups(dweights, dweight, board[3], (len(dweight) + NUMBERS - 1) // NUMBERS)

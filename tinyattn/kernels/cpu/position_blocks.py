@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from .arrays import clear, rows_at
 from .compiler import inner
 from .dropout import hash_of
 from .layer_norm import moments_of, normalize, normalize_backward
@@ -18,17 +19,12 @@ ROWS = 16  # of a block
 
 
 @inner(apart=True)
-def block_of(columns):
-    return np.zeros((ROWS, columns), np.float32)
-
-
-@inner(apart=True)
 def load(x, start, count, out):
     """out = rows of x, and zeros where there are no more."""
     for i in range(count):
         for j in range(x.shape[1]):
             out[i, j] = x[start + i, j]
-    out[count:] = ZERO
+    clear(out, count, len(out))
 
 
 @inner(apart=True)
@@ -113,7 +109,7 @@ def linear_block(x, weight, bias, out):
     for i in range(len(out)):
         for j in range(len(bias)):
             out[i, j] = bias[j]
-    add_product(x[: len(x), :], weight, out, len(bias))
+    add_product(rows_at(x, 0, len(x)), weight, out, len(bias))
 
 
 @inner(apart=True)
@@ -122,6 +118,6 @@ def linear_backward_block(grad, x, weight, dx, dweight, dbias):
     for i in range(len(grad)):
         for j in range(len(dbias)):
             dbias[j] += grad[i, j]
-    dx[:] = ZERO
-    add_product(grad[: len(grad), :], weight, dx, dx.shape[1])
-    add_product(grad[: len(grad), :].T, x, dweight, dx.shape[1])
+    clear(dx, 0, len(dx))
+    add_product(rows_at(grad, 0, len(grad)), weight, dx, dx.shape[1])
+    add_product(rows_at(grad, 0, len(grad)).T, x, dweight, dx.shape[1])
