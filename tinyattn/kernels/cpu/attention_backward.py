@@ -69,9 +69,12 @@ def tiles_backward(longest, d, e, odd):
     clean = queries if odd is not None else 0
     return (
         # Most arrays twice: once for the products that sum over their rows, once for the others.
-        (queries, d4), (queries, e4), (keys, d16), (count, d4, wide), (count, e4, wide),
-        (clean, d4), (clean, e4), (tall, d16), (count, d4, wide), (count, e4, wide),
-        (tall, wide), (tall, wide), (wide,), (queries,),
+        (queries, d4), (queries, e4), (keys, d16),  # row_q, row_grad, row_k
+        (count, d4, wide), (count, e4, wide),  # column_k, column_v
+        (clean, d4), (clean, e4),  # clean_q, clean_grad
+        (tall, d16), (count, d4, wide), (count, e4, wide),  # sum_q, sum_k, sum_v
+        (tall, wide), (tall, wide),  # weights, dscores
+        (wide,), (queries,),  # kept, means
     )  # fmt: skip
 
 

@@ -73,12 +73,13 @@ def online_softmax(scores, columns, top, total, mixed, higher, shift):
 
 @inner
 def tiles_forward(longest, d, e):
-    """The shapes of what `attention_heads` works with: keys, values, queries, scores, what comes
-    out, and for each query the largest score, a larger one, and what scores are shifted by."""
+    """The shapes of what `attention_heads` works with."""
     wide, tall = min(QUERIES, up_to(longest[0], LANES)), min(KEYS, up_to(longest[1], 4))
     keys, d4, e4 = up_to(longest[1], 4), up_to(d, 4), up_to(e, 4)
     return (
-        (keys, d4), (keys, e4), (1, d4, wide), (tall, wide), (e4, wide), (wide,), (wide,), (wide,)
+        (keys, d4), (keys, e4), (1, d4, wide),  # packed_k, packed_v, packed_q
+        (tall, wide), (e4, wide),  # scores, mixed
+        (wide,), (wide,), (wide,),  # top, higher, shift
     )  # fmt: skip
 
 

@@ -99,13 +99,12 @@ class LowerApart(Lower):
 
 
 class Code(JITCodeLibrary):
-    """The code of a kernel, for which LLVM does what pays.
+    """The code of a kernel, on which LLVM spends the time that pays: a third less than for Numba.
 
-    Numba has it go over each function first, and then over all twice, of which the first is to find
-    counts of references that cancel each other out; and it asks for the highest level, and for
-    loops that are unrolled. Kernels count few references and are as fast without the rest, and this
-    takes a third less. All are methods of Numba's insides, the same from 0.62 to 0.68; of 0.61,
-    which knew no `_pass_builder`, they change less.
+    Numba has it go over each function first, and then over all twice, once to find counts of
+    references that cancel each other out, of which a kernel has few; always at the highest level,
+    and unrolling loops, without which kernels are as fast. These are methods of Numba's insides,
+    the same from 0.62 to 0.68; in 0.61, which has no `_pass_builder`, they stay as they are.
     """
 
     def _optimize_functions(self, ll_module: Any) -> None:
@@ -144,6 +143,8 @@ class Part(Code):
 
 @register_pass(mutates_CFG=True, analysis_only=False)
 class Lowering(NativeLowering):
+    """Numba's own, into code of the kinds above."""
+
     _name = "kernel_lowering"
 
     def run_pass(self, state: Any) -> bool:
@@ -252,8 +253,7 @@ def inner(
     forceinline=True puts a copy into each caller, where a call would take too long. apart=True
     never does, for what stands in a caller often: LLVM would work on each copy.
     inline="always" does so before types are known, which takes longer to compile. It is for loops
-    over rows of one array, that these do not overlap either, only the caller can tell; and for
-    what makes the arrays of several kernels.
+    over rows of one array: that these do not overlap either, only the caller can tell.
     """
     options = {"fastmath": fastmath, "inline": inline, "forceinline": forceinline, "apart": apart}
     if function is None:
