@@ -760,6 +760,48 @@ def test_rows_are_cleared_and_no_others(shape, first, last):
     assert np.array_equal(x, expected)
 
 
+def test_a_single_row_is_cleared_whatever_it_was_cut_from():
+    run = jitted("def run(x):\n    clear(x, 0, 1)")
+    base = np.ones((4, 3))
+    run(base[::4])
+    assert np.array_equal(base, [[0] * 3] + [[1] * 3] * 3)
+
+
+@compiled
+@pytest.mark.parametrize(
+    "call",
+    [
+        "array_at(x, 0, (2,))",
+        "arrays_in(x, ((2,), (1, 1)))",
+        "viewed_as(x, np.int64)",
+        "as_writeable(x)",
+        "rows_at(x, 0, 1)",
+        "clear(x, 0, 1)",
+    ],
+)
+@pytest.mark.parametrize("cut", ["x[::2]", "x.reshape(3, 2).T"])
+def test_arrays_in_another_order_are_refused(call, cut):
+    from numba.core.errors import TypingError
+
+    run = jitted(f"def run(x):\n    {call}")
+    with pytest.raises(TypingError, match="an array in C order was expected"):
+        run(eval(cut, {"x": np.arange(6.0)}))
+
+
+@compiled
+@pytest.mark.parametrize("returned", ["x", "(1, x)", "(1, (x, 2))"])
+def test_parts_of_loops_do_not_return_arrays(returned):
+    from numba.core.errors import TypingError
+
+    from tinyattn.kernels.cpu import compiler
+
+    exec(f"def part(x):\n    return {returned}", names := {})
+    part = compiler.inner(names["part"])
+    run = compiler.jit(lambda x: part(x), cache=False)
+    with pytest.raises(TypingError, match="part is part of a loop, and returns an array"):
+        run(np.arange(6.0))
+
+
 def test_read_only_arrays_are_to_functions_what_others_are():
     run = jitted("def run(x, y):\n    return as_writeable(x), as_writeable(y)")
     x, y = np.arange(6.0).reshape(2, 3), np.arange(6.0).reshape(2, 3)

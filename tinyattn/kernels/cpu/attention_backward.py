@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from .arrays import array_at, arrays_in, clear, rows_at, size_of, viewed_as
+from .arrays import array_at, arrays_in, clear, doubles, rows_at, size_of, viewed_as
 from .attention_tiles import (
     add_odd,
     blank_hidden,
@@ -22,14 +22,14 @@ from .attention_tiles import (
 from .compiler import inner, jit
 from .dropout import hash_of
 from .products import add_product, up_to
-from .rows import LANES, ONE, ZERO, dot_in_any_order, doubles, exp
+from .rows import LANES, ONE, ZERO, dot_in_any_order, exp
 from .sharing import arrive, claimed, leave
 
 # A tile of scores and what it is made from stay in the second-level cache.
 QUERIES, KEYS = 32, 256
 
 
-@inner(inline="always")
+@inner
 def softmax_backward_row(row, drow, length, top, total, whole, mean, drop, start, kept):
     """From scores and gradients of weights (columns,) to weights and gradients of scores, in place.
 
@@ -59,10 +59,10 @@ def softmax_backward_row(row, drow, length, top, total, whole, mean, drop, start
 
 
 @inner
-def tiles_backward(longest, d, e, odd):
+def shapes_backward(longest, d, e, odd):
     """The shapes of what `attention_backward_heads` works with."""
     tall, wide = min(QUERIES, up_to(longest[0], 4)), min(KEYS, up_to(longest[1], LANES))
-    count = (longest[1] + wide - 1) // wide
+    tiles = (longest[1] + wide - 1) // wide
     queries, keys, d4, e4, d16 = (
         up_to(longest[0], 4), up_to(longest[1], 4), up_to(d, 4), up_to(e, 4), up_to(d, LANES)
     )  # fmt: skip
@@ -70,9 +70,9 @@ def tiles_backward(longest, d, e, odd):
     return (
         # Most arrays twice: once for the products that sum over their rows, once for the others.
         (queries, d4), (queries, e4), (keys, d16),  # row_q, row_grad, row_k
-        (count, d4, wide), (count, e4, wide),  # column_k, column_v
+        (tiles, d4, wide), (tiles, e4, wide),  # column_k, column_v
         (clean, d4), (clean, e4),  # clean_q, clean_grad
-        (tall, d16), (count, d4, wide), (count, e4, wide),  # sum_q, sum_k, sum_v
+        (tall, d16), (tiles, d4, wide), (tiles, e4, wide),  # sum_q, sum_k, sum_v
         (tall, wide), (tall, wide),  # weights, dscores
         (wide,), (queries,),  # kept, means
     )  # fmt: skip
@@ -80,8 +80,9 @@ def tiles_backward(longest, d, e, odd):
 
 @inner
 def room_backward(longest, d, e, odd):
-    """How many float64, all zeros, these take, and behind them each query's limit."""
-    return doubles(size_of(tiles_backward(longest, d, e, odd))) + longest[0]
+    """How many float64 the room takes, which has to begin as zeros as forward: all these, and
+    behind them each query's limit."""
+    return doubles(size_of(shapes_backward(longest, d, e, odd))) + longest[0]
 
 
 @inner
@@ -93,7 +94,7 @@ def attention_backward_heads(
     before_q, before_k, before_v = before
     heads, d, e = out.shape[1], q.shape[2], v.shape[2]
     most_queries, most_keys = longest
-    shapes = tiles_backward(longest, d, e, odd)
+    shapes = shapes_backward(longest, d, e, odd)
     (
         row_q, row_grad, row_k, column_k, column_v, clean_q, clean_grad, sum_q, sum_k, sum_v,
         weights, dscores, kept, means,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from .arrays import array_at, arrays_in, clear, rows_at, size_of, viewed_as
+from .arrays import array_at, arrays_in, clear, doubles, rows_at, size_of, viewed_as
 from .attention_tiles import (
     add_odd,
     hide_columns,
@@ -20,7 +20,7 @@ from .attention_tiles import (
 from .compiler import inner, jit
 from .dropout import hash_of
 from .products import add_product, up_to
-from .rows import LANES, MINUS_INF, ONE, ZERO, doubles, exp
+from .rows import LANES, MINUS_INF, ONE, ZERO, exp
 from .sharing import arrive, claimed, leave
 
 NAN = np.float32(np.nan)
@@ -28,7 +28,7 @@ NAN = np.float32(np.nan)
 QUERIES, KEYS = 256, 64
 
 
-@inner(inline="always")
+@inner
 def drop_columns(weights, queries, start, keys, drop):
     """Dropout of weights (keys, queries); `start` is the number of the first, of (B, H, Q, K)."""
     factor, threshold, low, high = drop
@@ -40,7 +40,7 @@ def drop_columns(weights, queries, start, keys, drop):
                 row[j] = row[j] * factor if hash_of(number, low, high) >= threshold else ZERO
 
 
-@inner(inline="always")
+@inner
 def online_softmax(scores, columns, top, total, mixed, higher, shift):
     """exp(score - top) in place, where `top` becomes the largest score of each column so far.
 
@@ -72,7 +72,7 @@ def online_softmax(scores, columns, top, total, mixed, higher, shift):
 
 
 @inner
-def tiles_forward(longest, d, e):
+def shapes_forward(longest, d, e):
     """The shapes of what `attention_heads` works with."""
     wide, tall = min(QUERIES, up_to(longest[0], LANES)), min(KEYS, up_to(longest[1], 4))
     keys, d4, e4 = up_to(longest[1], 4), up_to(d, 4), up_to(e, 4)
@@ -85,10 +85,12 @@ def tiles_forward(longest, d, e):
 
 @inner
 def room_forward(longest, d, e):
-    """How many float64 these take, and behind them the sum of each query's powers, and its limit.
-    All but the last two have to be zeros."""
-    tiles = tiles_forward(longest, d, e)
-    return doubles(size_of(tiles)) + tiles[5][0] + longest[0]
+    """How many float64 the room of `attention_heads` takes: all these, and behind them the sum of
+    each query's powers and its limit. It has to begin as zeros, of which those that fill up the
+    packed arrays stay."""
+    shapes = shapes_forward(longest, d, e)
+    wide = shapes[3][1]  # of scores
+    return doubles(size_of(shapes)) + wide + longest[0]
 
 
 @inner
@@ -102,18 +104,18 @@ def attention_heads(
     before: how many heads stand before the first one in q, in k and in v, which may be one array.
     starts: of the queries, and of the keys; longest: the most of them in a sample. drop: what
     `dropping` returns. odd: True if NaN or inf may stand where some queries look and others may
-    not, else None. For what is None, odd or mask, no code is compiled. room: as much as
+    not, else None. For what is None, odd or mask, no code is compiled. room: what
     `room_forward` says. Heads are counted through all samples, `count` together.
     """
     before_q, before_k, before_v = before
     heads, d, e = out.shape[1], q.shape[2], v.shape[2]
     most_queries, most_keys = longest
-    tiles = tiles_forward(longest, d, e)
+    shapes = shapes_forward(longest, d, e)
     packed_k, packed_v, packed_q, scores, mixed, top, higher, shift = arrays_in(
-        viewed_as(room, np.float32), tiles
+        viewed_as(room, np.float32), shapes
     )
     tall, wide = scores.shape
-    behind = doubles(size_of(tiles))
+    behind = doubles(size_of(shapes))
     total = array_at(room, behind, (wide,))
     limits_of_head = array_at(viewed_as(room, np.int64), behind + wide, (most_queries,))
     for head in claimed(board, count):

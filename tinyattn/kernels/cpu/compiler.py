@@ -10,9 +10,11 @@ from typing import Any
 import llvmlite.binding as llvm
 import numba
 import numpy as np
+from numba import types
 from numba.core.codegen import JITCodeLibrary
 from numba.core.compiler import CompilerBase, DefaultPassBuilder, Flags
 from numba.core.compiler_machinery import register_pass
+from numba.core.errors import TypingError
 from numba.core.lowering import Lower
 from numba.core.registry import CPUDispatcher
 from numba.core.typed_passes import NativeLowering
@@ -102,9 +104,10 @@ class Code(JITCodeLibrary):
     """The code of a kernel, on which LLVM spends the time that pays: a third less than for Numba.
 
     Numba has it go over each function first, and then over all twice, once to find counts of
-    references that cancel each other out, of which a kernel has few; always at the highest level,
-    and unrolling loops, without which kernels are as fast. These are methods of Numba's insides,
-    the same from 0.62 to 0.68; in 0.61, which has no `_pass_builder`, they stay as they are.
+    references that cancel each other out, of which a kernel has few. Each time it asks for the
+    highest level, and at last for loops to be unrolled; kernels are as fast without either. These
+    are methods of Numba's insides, the same from 0.62 to 0.68; in 0.61, which has no
+    `_pass_builder`, they stay as they are. NUMBA_OPT and the like change nothing here.
     """
 
     def _optimize_functions(self, ll_module: Any) -> None:
@@ -225,18 +228,26 @@ class Inner(Kernel):
         """What was compiled for some types, for compiled callers to find; not for Python.
 
         Numba finds it by its entry point, which is none of Python's, so that any object will do.
+        An array that it returned would be given up once too often, see `inner_flags`.
         """
+        if holds_array(result.signature.return_type):
+            raise TypingError(f"{self.py_func.__name__} is part of a loop, and returns an array")
         found = result._replace(entry_point=object())
         self.targetctx.insert_user_function(found.entry_point, found.fndesc, [found.library])
         self.overloads[tuple(result.signature.args)] = found
+
+
+def holds_array(kind: Any) -> bool:
+    return isinstance(kind, types.Array) or any(map(holds_array, getattr(kind, "types", ())))
 
 
 def inner_flags(flags: Any) -> Any:
     """Settings of an Inner for which Numba has no option.
 
     No two of its arrays overlap: unless LLVM knows, there are no vector instructions. Nothing is to
-    be made that Python could call. And nobody counts references to its arrays, which are its
-    caller's: this is a fifth of what there is to compile. So it cannot make arrays.
+    be made that Python could call. And it counts no references to arrays, a fifth of what there
+    would be to compile: they are its caller's, or views of these. It can neither make arrays nor
+    return one.
     """
     flags = kernel_flags(flags)
     flags.noalias = flags.no_compile = True
@@ -248,7 +259,7 @@ def inner(
     function: Any = None, *, fastmath: Any = CONTRACT, inline: str = "never",
     forceinline: bool = False, apart: bool = False,
 ) -> Any:  # fmt: skip
-    """`jit` for a part of a loop; its arrays must not overlap, and all are made by its caller.
+    """`jit` for a part of a loop; its arrays must not overlap, and it can make or return none.
 
     forceinline=True puts a copy into each caller, where a call would take too long. apart=True
     never does, for what stands in a caller often: LLVM would work on each copy.

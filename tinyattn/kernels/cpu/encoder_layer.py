@@ -32,7 +32,7 @@ import numpy as np
 from ...threads import together
 from .. import FLOAT32
 from ..reference import drop_threshold, halves
-from .arrays import array_at, arrays_in, clear, size_of, viewed_as
+from .arrays import array_at, arrays_in, clear, doubles, size_of, viewed_as
 from .attention import PIECE, heads_at_once, hiding, nanoseconds_of, samples_in
 from .attention_backward import attention_backward_heads, room_backward
 from .attention_forward import attention_heads, room_forward
@@ -51,7 +51,6 @@ from .position_blocks import (
     relu_block,
     store,
 )
-from .rows import doubles
 from .sharing import arrive, boards, claimed, leave, wait_for
 
 # Gradients of weights are summed in groups of rows, at most so many, each of so many nanoseconds at
@@ -84,10 +83,10 @@ class Places(NamedTuple):
 
 
 @inner
-def blocks_to_project(sizes):
-    """The shapes of what `project_rows` works with in its room; and so below."""
+def shapes_of_project(sizes):
+    """The shapes of what `project_rows` works with."""
     block = (ROWS, sizes[0])
-    return block, block, (ROWS, 3 * sizes[1])
+    return block, block, (ROWS, 3 * sizes[1])  # block, normed, result
 
 
 @inner
@@ -97,7 +96,7 @@ def project_rows(x, weights, vectors, sizes, at, eps, exact, qkv, room, board, b
     weight, bias = array_at(weights, 0, (width, 3 * wide)), array_at(vectors, 0, (3 * wide,))
     norm, out = array_at(vectors, at.norm_1, (2, width)), array_at(qkv, 0, (number, 3 * wide))
     moments = array_at(exact, at.moments_1, (number, 2))
-    block, normed, result = arrays_in(viewed_as(room, np.float32), blocks_to_project(sizes))
+    block, normed, result = arrays_in(viewed_as(room, np.float32), shapes_of_project(sizes))
     for place in claimed(board, blocks):
         start = place * ROWS
         count = min(ROWS, number - start)
@@ -108,10 +107,14 @@ def project_rows(x, weights, vectors, sizes, at, eps, exact, qkv, room, board, b
 
 
 @inner
-def blocks_to_feed_forward(sizes):
+def shapes_of_feed_forward(sizes):
+    """Of `feed_forward_rows`."""
     width, wide, units = sizes
     block, hidden = (ROWS, width), (ROWS, units)
-    return (ROWS, wide), block, block, block, block, hidden, hidden
+    return (
+        (ROWS, wide), block, block,  # attention, block, normed
+        block, block, hidden, hidden,  # result, dropped, ahead, active
+    )  # fmt: skip
 
 
 @inner
@@ -133,7 +136,7 @@ def feed_forward_rows(
     hidden = array_at(kept, at.hidden, (number, units))
     moments = array_at(exact, at.moments_2, (number, 2))
     attention, block, normed, result, dropped, ahead, active = arrays_in(
-        viewed_as(room, np.float32), blocks_to_feed_forward(sizes)
+        viewed_as(room, np.float32), shapes_of_feed_forward(sizes)
     )
     for place in claimed(board, blocks):
         start = place * ROWS
@@ -172,7 +175,7 @@ def layer_parts(
     arrive(bell, part)
     number, heads = len(x), mixed.shape[1]
     blocks, count = (number + ROWS - 1) // ROWS, (len(starts) - 1) * heads
-    room = np.zeros(doubles(size_of(blocks_to_project(sizes))))
+    room = np.zeros(doubles(size_of(shapes_of_project(sizes))))
     project_rows(x, weights, vectors, sizes, at, eps[0], exact, qkv, room, board[0], blocks)
     wait_for(board[0], blocks)
     room = np.zeros(room_forward(longest, qkv.shape[2], qkv.shape[2]))
@@ -183,7 +186,7 @@ def layer_parts(
         None, mixed, tops, sums, room, board[1], count,
     )  # fmt: skip
     wait_for(board[1], count)
-    room = np.zeros(doubles(size_of(blocks_to_feed_forward(sizes))))
+    room = np.zeros(doubles(size_of(shapes_of_feed_forward(sizes))))
     feed_forward_rows(
         x, mixed, weights, vectors, sizes, at, eps[1], factors, hashing, kept, exact, out, room,
         board[2], blocks,
@@ -192,10 +195,15 @@ def layer_parts(
 
 
 @inner
-def blocks_of_feed_forward_backward(sizes):
+def shapes_of_feed_forward_backward(sizes):
+    """Of `feed_forward_backward_groups`."""
     width, wide, units = sizes
     attention, block, hidden = (ROWS, wide), (ROWS, width), (ROWS, units)
-    return attention, attention, block, block, block, block, block, hidden, hidden, hidden
+    return (
+        attention, attention,  # attention, dattention
+        block, block, block, block, block,  # block, normed, dnormed, dblock, below
+        hidden, hidden, hidden,  # active, dactive, dahead
+    )  # fmt: skip
 
 
 @inner
@@ -216,7 +224,7 @@ def feed_forward_backward_groups(
     hidden = array_at(kept, at.hidden, (number, units))
     moments = array_at(exact, at.moments_2, (number, 2))
     attention, dattention, block, normed, dnormed, dblock, below, active, dactive, dahead = (
-        arrays_in(viewed_as(room, np.float32), blocks_of_feed_forward_backward(sizes))
+        arrays_in(viewed_as(room, np.float32), shapes_of_feed_forward_backward(sizes))
     )
     for group in claimed(board, len(dweights)):
         dweight, dvector = dweights[group], dvectors[group]
@@ -248,9 +256,13 @@ def feed_forward_backward_groups(
 
 
 @inner
-def blocks_of_project_backward(sizes):
+def shapes_of_project_backward(sizes):
+    """Of `project_backward_groups`."""
     block = (ROWS, sizes[0])
-    return block, block, block, block, block, (ROWS, 3 * sizes[1])
+    return (
+        block, block, block, block, block,  # block, normed, dnormed, dblock, below
+        (ROWS, 3 * sizes[1]),  # dahead
+    )  # fmt: skip
 
 
 @inner
@@ -264,7 +276,7 @@ def project_backward_groups(
     dout = array_at(dqkv, 0, (number, 3 * wide))
     moments = array_at(exact, at.moments_1, (number, 2))
     block, normed, dnormed, dblock, below, dahead = arrays_in(
-        viewed_as(room, np.float32), blocks_of_project_backward(sizes)
+        viewed_as(room, np.float32), shapes_of_project_backward(sizes)
     )
     for group in claimed(board, len(dweights)):
         dweight = array_at(dweights[group], 0, (3 * wide, width))
@@ -308,7 +320,7 @@ def layer_backward_parts(
     arrive(bell, part)
     number, heads, groups = len(x), mixed.shape[1], len(dweights)
     count = (len(starts) - 1) * heads
-    room = np.zeros(doubles(size_of(blocks_of_feed_forward_backward(sizes))))
+    room = np.zeros(doubles(size_of(shapes_of_feed_forward_backward(sizes))))
     feed_forward_backward_groups(
         grad, mixed, weights, vectors, sizes, at, factors, hashing, kept, exact, height, dx, dmixed,
         dweights, dvectors, room, board[0],
@@ -322,7 +334,7 @@ def layer_backward_parts(
         mask, scale, drop, None, tops, sums, dqkv, dqkv, dqkv, room, board[1], count,
     )  # fmt: skip
     wait_for(board[1], count)
-    room = np.zeros(doubles(size_of(blocks_of_project_backward(sizes))))
+    room = np.zeros(doubles(size_of(shapes_of_project_backward(sizes))))
     project_backward_groups(
         x, dqkv, weights, vectors, sizes, at, exact, height, dx, dweights, dvectors, room, board[2]
     )

@@ -29,12 +29,6 @@ LANES = 16  # float32 numbers in the widest vector register
 
 
 @inner
-def doubles(count):
-    """How many float64 take as much memory as so many float32, or more."""
-    return (count + 1) // 2
-
-
-@inner
 def exp(x):
     """exp of a float32 that is at most 88, beyond which a float32 ends; a NaN stays one."""
     x = LOWEST if x < LOWEST else x  # a NaN is not smaller, and stays
