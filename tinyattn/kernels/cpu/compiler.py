@@ -101,7 +101,7 @@ class LowerApart(Lower):
 
 
 class Code(JITCodeLibrary):
-    """The code of a kernel, on which LLVM spends the time that pays: a third less than for Numba.
+    """The code of a kernel, on which LLVM spends the time that pays, a quarter less than for Numba.
 
     Numba has it go over all functions together twice, once to find counts of references that cancel
     each other out, of which a kernel has few. The second time it asks for the highest level, and

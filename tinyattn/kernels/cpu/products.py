@@ -22,8 +22,9 @@ def add_product(a, b, c, columns):
     number loaded serves four times. The inner loop runs along memory in b and c and becomes vector
     instructions; columns beyond a multiple of 16, the widest register, are slow. The rows of b
     should lie close together: if they are a large power of two apart, they fall on the same lines
-    of the cache, and this becomes six times slower. Every a comes from `rows_at`, or is the
-    transpose of what does: to Numba these are of one type, and this is compiled once.
+    of the cache, and this becomes six times slower. Every a comes from `rows_at`, is the
+    transpose of what does, or a slice in both directions: to Numba these are of one type, and this
+    is compiled once.
     """
     for i in range(0, a.shape[0], 4):
         c0, c1, c2, c3 = c[i], c[i + 1], c[i + 2], c[i + 3]
