@@ -38,7 +38,7 @@ class Side:
 SIDES = {
     "torch": Side("torch", {"attention": "fused"}),
     "torch plain": Side("torch", {"attention": "plain"}),
-    # Its own threads then take NumPy's matrix products too; see tinyattn/threads.py.
+    # Its own threads then take NumPy's matrix products too; see tinyattn/kernels/threads.py.
     "tinyattn": Side(
         "tinyattn",
         environment={"OPENBLAS_NUM_THREADS": "1", "TINYATTN_NUM_THREADS": "{threads}"},

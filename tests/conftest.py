@@ -16,7 +16,7 @@ import stand_in
 from hypothesis import settings
 
 import tinyattn as ta
-from tinyattn import threads
+from tinyattn.kernels import threads
 
 if os.environ.get("TINYATTN_TEST_WITHOUT_TORCH"):  # as if PyTorch were not installed
     sys.modules["torch"] = None  # type: ignore[assignment]

@@ -425,39 +425,6 @@ def self_attention(
     return out
 
 
-def encoder_layer(
-    x: Array,
-    *parameters: Array,
-    heads: int,
-    lengths: Any = None,
-    limits: Any = None,
-    mask: Any = None,
-    eps: tuple[float, float] = (1e-5, 1e-5),
-    rates: tuple[float, ...] = (0.0, 0.0, 0.0, 0.0),
-    seeds: tuple[int, ...] = (0, 0, 0, 0),
-) -> Array:
-    """W_k has no bias."""
-    parameters = (*parameters[:5], np.zeros(()), *parameters[5:])
-    pairs = iter(zip(parameters[::2], parameters[1::2], strict=True))
-
-    def norm(x: Array, eps: float) -> Array:
-        weight, bias = next(pairs)
-        return layer_norm(x, weight, bias, x.shape[-1:], eps)
-
-    def linear(x: Array) -> Array:
-        weight, bias = next(pairs)
-        return x @ weight.T + bias
-
-    normed = norm(x, eps[0])
-    qkv = np.concatenate([linear(normed) for _ in range(3)], axis=-1)
-    scale = 1 / math.sqrt(qkv.shape[-1] // 3 // heads)
-    mixed = self_attention(qkv, heads, lengths, limits, mask, scale, rates[0], seeds[0])
-    x = x + dropout(linear(mixed), rates[1], seeds[1])
-    ahead = linear(norm(x, eps[1]))
-    active = np.where((real(ahead) > 0) | np.isnan(ahead), ahead, 0)
-    return x + dropout(linear(dropout(active, rates[2], seeds[2])), rates[3], seeds[3])
-
-
 # PyTorch is imported when a test asks for it.
 
 
@@ -572,21 +539,3 @@ def torch_self_attention(qkv: Any, heads: int, lengths: Any, **options: Any) -> 
         out = torch_attention(q, k, v, valid_lens=lens, mask=seen, scale=options["scale"])
         found.append(out.transpose(1, 2).reshape(len(rows), width))
     return torch.stack(found) if lengths is None else torch.cat(found)
-
-
-def torch_encoder_layer(
-    x: Any, *parameters: Any, heads: int, eps: tuple[float, float] = (1e-5, 1e-5), **options: Any
-) -> Any:
-    import torch
-
-    """W_k has no bias."""
-    F = torch_nn()
-    parameters = (*parameters[:5], None, *parameters[5:])
-    norm_1, q, k, v, o, norm_2, w_1, w_2 = zip(parameters[::2], parameters[1::2], strict=True)
-    normed = F.layer_norm(x, x.shape[-1:], *norm_1, eps[0])
-    qkv = torch.cat([F.linear(normed, *part) for part in (q, k, v)], -1)
-    options = {"lengths": None, "limits": None, "mask": None, **options}
-    options["scale"] = 1 / math.sqrt(qkv.shape[-1] // 3 // heads)
-    x = x + F.linear(torch_self_attention(qkv, heads, **options), *o)
-    hidden = F.relu(F.linear(F.layer_norm(x, x.shape[-1:], *norm_2, eps[1]), *w_1))
-    return x + F.linear(hidden, *w_2)

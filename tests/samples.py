@@ -1046,63 +1046,6 @@ def ops_attention_samples(rng: np.random.Generator, dtype: np.dtype) -> list[Sam
     return found
 
 
-def encoder_layer_samples(rng: np.random.Generator, dtype: np.dtype) -> list[Sample]:
-    """x, and the parameters without W_k.bias, whose gradient is 0 and has no relative error.
-
-    Widths of 16 and its multiples are for the kernel, if they are float32.
-    """
-    causal, hidden = {"limits": np.arange(1, 5)[None]}, {"limits": np.array([[2], [0]])}
-    rates, seeds = (0.3, 0.2, 0.5, 0.4), (7, 2**40 + 3, 11, 2**33)
-    dropped = {"rates": rates, "seeds": seeds}
-    packed = {"lengths": [3, 0, 2]}
-    plans: list[tuple[tuple[int, ...], tuple[int, int, int], dict[str, Any], str]] = [
-        ((2, 3, 4), (2, 4, 3), {}, ""),
-        ((1, 2, 4), (1, 2, 5), {"eps": (0.5, 0.01)}, "large eps, attention half as wide"),
-        ((1, 2, 3), (2, 6, 4), {}, "attention twice as wide"),
-        ((0, 3, 4), (2, 4, 3), {}, "no samples"),
-        ((2, 0, 4), (2, 4, 3), {}, "no positions"),
-        ((1, 4, 4), (2, 4, 3), causal, "causal"),
-        ((2, 3, 4), (2, 4, 3), hidden, "a sample that sees nothing"),
-        ((2, 3, 4), (2, 4, 3), {"mask": mask_of(rng, (2, 1, 3, 3))}, "a mask"),
-        ((2, 3, 4), (2, 4, 3), dropped, "dropout"),
-        ((1, 2, 4), (2, 4, 3), {**dropped, "rates": (1.0, 0.0, 0.0, 0.0)}, "no weights left"),
-        ((1, 2, 4), (2, 4, 3), {**dropped, "rates": (0.0, 1.0, 0.0, 0.5)}, "no attention left"),
-        ((5, 4), (2, 4, 3), packed, "packed"),
-        ((5, 4), (1, 4, 3), {**packed, **dropped}, "packed, dropout"),
-        ((5, 4), (1, 4, 3), {**packed, "limits": np.arange(1, 4)[None]}, "packed, causal"),
-        ((0, 4), (1, 4, 3), {"lengths": []}, "packed, no samples"),
-        ((1, 3, 16), (2, 16, 16), {}, "for the kernel"),
-        ((2, 9, 16), (4, 32, 16), dropped, "for the kernel, two blocks, dropout"),
-        ((2, 4, 16), (2, 16, 32), causal, "for the kernel, causal"),
-        ((2, 4, 16), (2, 16, 16), {**hidden, **dropped}, "for the kernel, nothing to see"),
-        ((5, 16), (1, 16, 32), {**packed, **dropped}, "for the kernel, packed, dropout"),
-    ]
-    found = []
-    for shape, (heads, wide, units), settings, edge in plans:
-        width = shape[-1]
-        arrays = [normal(rng, shape)]
-        for out, size in ((0, width), *[(wide, width)] * 3, (width, wide), (0, width)):
-            arrays += linear_of(rng, out, size) if out else norm_of(rng, size)
-        arrays += linear_of(rng, units, width)
-        arrays[-1][:] = 6 * np.sign(arrays[-1])  # far from the kink, for most of what is added
-        arrays += linear_of(rng, width, units)
-        del arrays[6]
-        options = {"heads": heads, **settings}
-        if "lengths" in options:
-            options["lengths"] = np.array(options["lengths"], np.int64)
-        missing = "" if shape[0] else "there nothing can be joined"
-        found.append(
-            Sample(
-                tuple(array.astype(dtype) for array in arrays),
-                options,
-                edge,
-                torch="PyTorch draws other random numbers" if "rates" in settings else missing,
-                special_torch=POISONED if {"limits", "mask"} & set(settings) else "",
-            )
-        )
-    return found
-
-
 def norm_of(rng: np.random.Generator, width: int) -> tuple[Array, Array]:
     return 1 + 0.3 * normal(rng, (width,)), normal(rng, (width,))
 

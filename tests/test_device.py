@@ -37,7 +37,7 @@ from test_table import LAYOUTS as ON_THE_HOST
 
 import tinyattn as ta
 from tinyattn import ops
-from tinyattn.graph import wrap
+from tinyattn.autograd import wrap
 from tinyattn.kernels.reference import visible
 
 Array = np.ndarray
@@ -266,7 +266,7 @@ def test_nan_and_inf_go_where_they_belong(row: OpRow, cuda: Any) -> None:
 @pytest.mark.skipif(ta.cuda_is_available(), reason="there is a GPU")
 def test_a_run_without_a_gpu_says_what_it_has_not_tested():
     code = "import sys, pytest; sys.exit(pytest.main(['-qm', 'gpu', sys.argv[1]]))"
-    *_, word, count = run_python(code, args=[HERE / "test_cuda_graph.py"]).splitlines()
+    *_, word, count = run_python(code, args=[HERE / "test_capture.py"]).splitlines()
     number = count.split()[0]
     assert int(number) > 0
     assert word == f"no GPU: {number} tests skipped, nothing tested on one"

@@ -16,8 +16,8 @@ import tinyattn as ta
 from tinyattn import functional as F
 from tinyattn import masks, nn, optim
 from tinyattn.autograd import reachable
-from tinyattn.derivative import Plan
-from tinyattn.graph import Leaf, Node
+from tinyattn.rules import Plan
+from tinyattn.autograd import Leaf, Node
 from tinyattn.locks import alive
 
 

@@ -32,7 +32,8 @@ from test_tiled_attention import compiled, peak
 
 import tinyattn as ta
 from tinyattn import functional as F
-from tinyattn import masks, nn, ops, threads
+from tinyattn import masks, nn, ops
+from tinyattn.kernels import threads
 from tinyattn.errors import MaskError
 
 WIDTH, HEADS = 6, 2

@@ -29,7 +29,7 @@ from table import BY_NAME, EXCLUDED, ROWS, OpRow, samples_of
 
 import tinyattn as ta
 from tinyattn import functional as F
-from tinyattn.graph import wrap
+from tinyattn.autograd import wrap
 from tinyattn.op import registry
 
 Array = np.ndarray

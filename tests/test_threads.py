@@ -20,7 +20,8 @@ from test_tiled_attention import CASES, compiled, inputs, run
 
 import tinyattn as ta
 from tinyattn import functional as F
-from tinyattn import kernels, threads
+from tinyattn import kernels
+from tinyattn.kernels import threads
 
 pytestmark = pytest.mark.usefixtures("same_threads_afterwards")
 each_way = pytest.mark.usefixtures("waiting")
@@ -86,7 +87,8 @@ def test_many_threads_of_the_caller_share_the_pool(divided):
 def test_a_forked_child_starts_threads_of_its_own(blas):
     code = """
 import os, signal, threading, tinyattn as ta
-from tinyattn import functional as F, threads
+from tinyattn import functional as F
+from tinyattn.kernels import threads
 threads.WORTH_A_THREAD = threads.WORTH_A_THREAD_AWAKE = 1
 threads.HANDING_OVER = threads.HANDING_OVER_AWAKE = 0
 ta.set_num_threads(2)
@@ -433,7 +435,7 @@ def test_a_bad_number_in_our_own_variable_is_refused(value):
 def test_threads_wait_awake_where_blas_has_one_and_they_are_several(settings, expected):
     code = """
 import tinyattn as ta
-from tinyattn import threads
+from tinyattn.kernels import threads
 ta.set_num_threads(2)
 several = threads.awake()
 ta.set_num_threads(1)

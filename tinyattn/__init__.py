@@ -15,7 +15,7 @@ from typing import Any
 import numpy as _np
 
 from . import functional, masks, nn, optim
-from .autograd import grad
+from .autograd import enable_grad, grad, is_grad_enabled, no_grad, set_grad_enabled
 from .backend import cuda_is_available
 from .create import (
     arange,
@@ -43,11 +43,10 @@ from .create import (
     zeros,
     zeros_like,
 )
-from .graph import enable_grad, is_grad_enabled, no_grad, set_grad_enabled
+from .kernels.threads import get_num_threads, set_num_threads
 from .op import op
 from .random import get_rng_state, manual_seed, set_rng_state
 from .tensor import Tensor
-from .threads import get_num_threads, set_num_threads
 
 __version__ = "0.1.0"
 
@@ -57,7 +56,7 @@ bool = _np.bool_
 
 # Imported when first used: they are not needed to compute, and cost time or optional packages.
 _LAZY = {
-    "capture": "cuda_graph",
+    "capture": "capture",
     "gradcheck": "finite_differences",
     "gradgradcheck": "finite_differences",
     "save": "checkpoint",

@@ -10,7 +10,6 @@ import numpy as np
 from . import backend
 from .backend import Array
 from .errors import DtypeError, ShapeError
-from .graph import TensorBase
 
 Dims = int | Sequence[int] | None
 
@@ -60,8 +59,6 @@ def rectangular(data: Any, name: str) -> np.ndarray:
 
 def as_array(data: Any, dtype: Any, device: str | None) -> Array:
     """A fresh array of numbers from anything a user may pass."""
-    if isinstance(data, TensorBase):
-        data = data._data
     if isinstance(data, np.ma.MaskedArray):
         raise DtypeError("a masked array would lose its mask: pass .filled(value) and a mask")
     known = backend.is_array(data)

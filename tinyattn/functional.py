@@ -15,10 +15,10 @@ from . import masks, ops, random
 from .backend import is_finite, namespace
 from .checks import check_size, is_integer, one_dim, require_float
 from .errors import DeviceError, DtypeError, ShapeError
-from .faults import require_range
 from .kernels import cuda_kernels, reference
+from .kernels.late_errors import require_range
 from .ops.attention import check_heads
-from .ops.embedding import no_row_text
+from .ops.layers import no_row_text
 from .tensor import Tensor, from_array
 
 

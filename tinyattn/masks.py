@@ -28,7 +28,7 @@ import numpy as np
 from .backend import Array, is_array, namespace, to_device
 from .checks import check_size, is_integer, rectangular
 from .errors import DtypeError, MaskError, ShapeError
-from .faults import require_range
+from .kernels.late_errors import require_range
 from .tensor import Tensor, from_array
 
 NOT_A_MASK = " (what may be attended to goes into mask=...)"

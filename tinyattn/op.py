@@ -41,12 +41,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from .autograd import Node, TensorBase, grad_mode, wrap
 from .backend import Array, array_types, is_array
-from .derivative import Plan, Spec
 from .errors import DtypeError
-from .graph import Node, TensorBase, grad_mode, wrap
 from .locks import WriteLock, alive
 from .promotion import describe, promoted, retry_or_explain
+from .rules import Plan, Spec
 
 if TYPE_CHECKING:
     from .tensor import Tensor

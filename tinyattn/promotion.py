@@ -12,7 +12,7 @@ from .backend import Array, device_of
 from .errors import DeviceError, DtypeError, ShapeError
 
 if TYPE_CHECKING:
-    from .derivative import Spec
+    from .rules import Spec
 
 CATEGORY = {"b": 0, "u": 1, "i": 1, "f": 2}
 

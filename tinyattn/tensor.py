@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from . import autograd, backend, ops
+from .autograd import Leaf, TensorBase, is_grad_enabled
 from .backend import Array, read_only
 from .checks import (
     Dims,
@@ -26,7 +27,6 @@ from .checks import (
     sizes_of,
 )
 from .errors import DeviceError, DtypeError, GraphError, InPlaceError, ShapeError
-from .graph import Leaf, TensorBase, is_grad_enabled
 from .locks import living_lock
 
 Bool = bool  # Tensor.bool() takes the name inside the class
@@ -66,7 +66,7 @@ class Tensor(TensorBase):
         device: str | None = None,
         requires_grad: bool = False,
     ) -> None:
-        self._data = as_array(data, dtype, device)
+        self._data = as_array(plain(data), dtype, device)
         self._node = None
         if requires_grad:
             self.requires_grad = True
@@ -92,7 +92,7 @@ class Tensor(TensorBase):
             return
         if self._node is not None and self._node.plan is not None:
             raise GraphError("data of a computed tensor cannot be replaced: use detach() first")
-        array = as_array(value, None, None)
+        array = as_array(plain(value), None, None)
         if self._node is not None:
             require_float(array.dtype, "a tensor that requires gradients")
             if self._node.shape != array.shape:
@@ -679,6 +679,11 @@ class Tensor(TensorBase):
 
 TensorBase.full = Tensor  # what ops return from now on
 backend.register_tensor(Tensor, ops)
+
+
+def plain(value: Any) -> Any:
+    """The array of a Tensor; anything else as it is."""
+    return value._data if isinstance(value, TensorBase) else value
 
 
 def from_array(array: Array) -> Tensor:

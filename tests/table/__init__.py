@@ -19,7 +19,6 @@ from . import (
     arithmetic,
     attention,
     elementwise,
-    encoder_layer,
     layers,
     logic,
     losses,
@@ -32,7 +31,7 @@ from .row import OpRow as OpRow
 from .row import samples_of as samples_of
 
 PARTS = (
-    arithmetic, elementwise, reductions, losses, layers, attention, packed, encoder_layer, shapes,
+    arithmetic, elementwise, reductions, losses, layers, attention, packed, shapes,
     logic,
 )  # fmt: skip
 ROWS: list[OpRow] = [row for part in PARTS for row in part.ROWS]

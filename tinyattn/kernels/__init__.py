@@ -46,11 +46,11 @@ def cuda_kernels() -> ModuleType:
     return gpu
 
 
-def cuda_lists() -> ModuleType:
+def gpu_optimizer() -> ModuleType:
     """The module of CUDA kernels that work on many arrays at once."""
-    from .gpu import lists
+    from .gpu import optimizer
 
-    return lists
+    return optimizer
 
 
 def dispatched(name: str) -> Callable[..., Any]:

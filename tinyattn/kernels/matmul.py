@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from .. import backend, threads
+from .. import backend
 from ..backend import FLOAT16, Array
+from . import threads
 
 SPEED = {4: 48, 8: 24}  # multiplications in a nanosecond on one core, by the bytes of a number
 # So few are never worth a second thread: what it makes lies in the cache of another core then, and

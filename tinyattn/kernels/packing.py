@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from ..autograd import TensorBase
 from ..backend import Array, device_of, namespace, read_only, to_device
-from ..graph import TensorBase
 
 
 def rows_kept(lengths: np.ndarray, length: int, x: Array) -> Array:

@@ -10,7 +10,6 @@ from .. import functional as F
 from ..checks import check_size
 from ..errors import MaskError, ShapeError
 from ..tensor import Tensor
-from .fused import fused, is_fusible, parts_of
 from .layers import GELU, Dropout, LayerNorm, Linear, ReLU
 from .module import Module, ModuleList
 
@@ -77,9 +76,6 @@ class EncoderLayer(Module):
     is_causal -> (N, D), see `functional.pack_padded_sequence`. is_causal=True, each position sees
     itself and those before, takes a self_attn that knows it too.
 
-    A narrow layer made of the library's own parts runs as one operation on the CPU, with the same
-    results up to rounding (`nn/fused.py`); whatever is derived from a part, or put in its
-    place, is called.
     """
 
     def __init__(
@@ -103,10 +99,6 @@ class EncoderLayer(Module):
         self, x: Tensor, mask: Any = None, valid_lens: Any = None, is_causal: bool = False
     ) -> Tensor:
         check_x(x, self.size, valid_lens)
-        hides = is_causal or mask is not None or valid_lens is not None
-        parts = parts_of(self)
-        if is_fusible(parts, x, hides):
-            return fused(parts, x, mask, valid_lens, is_causal)
         options = hiding(mask, valid_lens, is_causal)
 
         def attend(y: Tensor) -> Tensor:

@@ -5,7 +5,6 @@
 
 from .activation import erf, gelu, gelu_tanh, relu, sigmoid
 from .attention import attention, self_attention, weighted_sum
-from .dropout import dropout
 from .elementwise import (
     abs,
     add,
@@ -40,11 +39,8 @@ from .elementwise import (
     tanh,
     where,
 )
-from .embedding import embedding
-from .encoder_layer import encoder_layer
+from .layers import dropout, embedding, layer_norm, pack, unpack
 from .linear import linear, matmul
-from .normalization import layer_norm
-from .packing import pack, unpack
 from .reduction import all, any, argmax, argmin, max, mean, min, std, sum, sum_to, var
 from .shape import (
     cat,
@@ -77,7 +73,6 @@ __all__ = [
     "div",
     "dropout",
     "embedding",
-    "encoder_layer",
     "equal",
     "erf",
     "exp",

@@ -6,9 +6,9 @@ import math
 from typing import Any
 
 from .. import kernels
+from ..autograd import TensorBase
 from ..backend import Array
 from ..errors import DtypeError, ShapeError
-from ..graph import TensorBase
 from ..kernels import in_order, matrix_product
 from ..op import op
 from .reduction import sum_to

@@ -11,7 +11,7 @@ from .. import backend
 from ..backend import Array, namespace
 from ..checks import rectangular
 from ..errors import DtypeError, ShapeError
-from ..faults import require_range
+from ..kernels.late_errors import require_range
 from ..op import op
 from ..promotion import promoted
 

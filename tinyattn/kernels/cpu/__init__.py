@@ -10,7 +10,6 @@ unsafe either under threads or after a fork, depending on the layer it finds. Th
 fast-math flags that let the compiler assume there are no NaN or inf. Sums are kept in float64.
 """
 
-from . import compiler
 from .activation import erf as erf
 from .activation import relu as relu
 from .activation import relu_backward as relu_backward
@@ -21,8 +20,6 @@ from .attention import self_attention_backward as self_attention_backward
 from .cross_entropy import cross_entropy as cross_entropy
 from .cross_entropy import cross_entropy_backward as cross_entropy_backward
 from .dropout import dropout as dropout
-from .encoder_layer import encoder_layer as encoder_layer
-from .encoder_layer import encoder_layer_backward as encoder_layer_backward
 from .layer_norm import layer_norm as layer_norm
 from .layer_norm import layer_norm_backward as layer_norm_backward
 from .optimizer import adam as adam
@@ -33,6 +30,3 @@ from .softmax import softmax_backward as softmax_backward
 from .sums import add_bias as add_bias
 from .sums import scatter_rows as scatter_rows
 from .sums import sum_rows as sum_rows
-
-if compiler.COMPILED:
-    from . import waiting as waiting

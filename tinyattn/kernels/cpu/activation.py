@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 
-from ...threads import in_parts
+from ..threads import in_parts
 from .compiler import jit, ready
 
 

@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from ...threads import in_parts
 from .. import reference
 from ..reference import drop_threshold, halves
+from ..threads import in_parts
 from .compiler import inner, jit, ready
 
 LOW_32 = np.uint64(0xFFFFFFFF)

@@ -7,9 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from ...threads import in_parts
 from .. import reference
-from .arrays import as_writeable
+from ..threads import in_parts
 from .compiler import FAST_SUMS, inner, jit, ready, rows, rows_of_new
 
 # How many elements of x are summed together at least, since fewer are never worth a thread; and how
@@ -57,7 +56,6 @@ def normalize_backward(grad, x, mean, inv_std, weight, dx, dweight, dbias):
 
 @jit
 def layer_norm_rows(x, weight, bias, eps, out, means, inv_stds, first, last):
-    x, weight, bias = as_writeable(x), as_writeable(weight), as_writeable(bias)
     for i in range(first, last):
         means[i], inv_stds[i] = moments_of(x[i], eps)
         normalize(x[i], means[i], inv_stds[i], weight, bias, out[i])
@@ -66,7 +64,6 @@ def layer_norm_rows(x, weight, bias, eps, out, means, inv_stds, first, last):
 @jit
 def layer_norm_backward_rows(grad, x, weight, means, inv_stds, height, dx, sums, first, last):
     """sums (blocks, 2, D): the gradients of weight and bias from each `height` rows."""
-    grad, x, weight = as_writeable(grad), as_writeable(x), as_writeable(weight)
     for block in range(first, last):
         dweight, dbias = sums[block, 0], sums[block, 1]
         for i in range(block * height, min((block + 1) * height, len(x))):

@@ -8,9 +8,8 @@ from functools import lru_cache
 
 import numpy as np
 
-from ...threads import in_parts
 from .. import FLOAT32, FLOAT64, reference
-from .arrays import array_at
+from ..threads import in_parts
 from .compiler import jit, ready
 
 
@@ -18,10 +17,8 @@ from .compiler import jit, ready
 def adam_flat(parameter, grad, m, v, numbers, first, last):
     shrink, decay, beta1, rest1, beta2 = numbers[0], numbers[1], numbers[2], numbers[3], numbers[4]
     rest2, rate, inv_root, eps = numbers[5], numbers[6], numbers[7], numbers[8]
-    count = (last - first,)
-    parameter, grad = array_at(parameter, first, count), array_at(grad, first, count)
-    m, v = array_at(m, first, count), array_at(v, first, count)
-    for i in range(last - first):
+    parameter, grad, m, v = parameter[first:last], grad[first:last], m[first:last], v[first:last]
+    for i in range(len(parameter)):
         w = parameter[i] * shrink
         g = grad[i] + decay * w
         m[i] = m[i] * beta1 + rest1 * g

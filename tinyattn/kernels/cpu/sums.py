@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from ...threads import in_parts
 from .. import reference
+from ..threads import in_parts
 from .compiler import jit, ready, rows
 
 

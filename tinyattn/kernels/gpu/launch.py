@@ -13,7 +13,7 @@ from ... import backend
 from ...backend import Array, to_device
 from ..reference import drop_threshold
 
-FOLDER = Path(__file__).parents[1] / "cuda"
+FOLDER = Path(__file__).parent
 SCALARS = {np.dtype(np.float16): 16, np.dtype(np.float32): 32, np.dtype(np.float64): 64}
 WARP = 32
 MOST_THREADS = 1024

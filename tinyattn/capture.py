@@ -20,9 +20,10 @@ from typing import Any
 
 import numpy as np
 
-from . import backend, faults
+from . import backend
 from .backend import Array
 from .errors import DtypeError, GraphError, ShapeError
+from .kernels import late_errors
 from .tensor import Tensor, from_array
 
 
@@ -102,7 +103,7 @@ class Captured:
                 f"the step cannot be captured: {error} (does it read a value back, with item() or "
                 "a boolean index, or use an optimizer other than Adam and AdamW?)"
             ) from error
-        self.kept.append(faults.notes())
+        self.kept.append(late_errors.notes())
         self.graph.launch(self.stream)
 
     def __call__(self, *inputs: Any) -> Any:

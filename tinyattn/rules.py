@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 
+from .autograd import Leaf, Node, TensorBase, wrap
 from .backend import namespace
 from .errors import GraphError, ShapeError
-from .graph import Leaf, Node, TensorBase, wrap
 from .kernels import sum_to
 from .promotion import describe
 

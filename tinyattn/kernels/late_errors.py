@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from . import backend
-from .backend import Array, namespace
+from .. import backend
+from ..backend import Array, namespace
 
 SLOTS = 64
 NOTHING = np.iinfo(np.int64).min  # an exception to a range that excepts nothing
@@ -63,6 +63,6 @@ def require_range(
         if np.count_nonzero(wrong):  # sooner than any()
             raise error(text.format(number=int(numbers[wrong][0])))
     else:
-        from .kernels import gpu
+        from . import gpu
 
         gpu.check_range(numbers, note(error, text), low, high, besides)

@@ -1,4 +1,4 @@
-"""Rows of a table, looked up by integer ids."""
+"""The operations of layers: normalization, dropout, embedding, and packed sequences."""
 
 from __future__ import annotations
 
@@ -9,8 +9,35 @@ import numpy as np
 from .. import kernels
 from ..backend import Array
 from ..errors import DtypeError, ShapeError
-from ..faults import note
+from ..kernels import packing
+from ..kernels.late_errors import note
 from ..op import op
+
+
+@op
+def layer_norm(x: Array, weight: Array | None, bias: Array | None, *, eps: float) -> Array:
+    """(x - mean) / sqrt(var + eps) * weight + bias over the last dimension, D.
+
+    x (..., D), weight and bias (D,) or None; var is the biased variance (divided by D).
+    """
+    out, mean, inv_std = kernels.layer_norm(x, weight, bias, eps)
+    return out, (mean, inv_std)
+
+
+@layer_norm.vjp("x", "weight", "bias")
+def _(grad, x, weight, eps, saved):
+    return kernels.layer_norm_backward(grad, x, weight, eps, saved)
+
+
+@op
+def dropout(x: Array, *, p: float, seed: int) -> Array:
+    """x * keep / (1 - p), where element i is kept if hash(seed, i) says so."""
+    return kernels.dropout(x, p, seed)
+
+
+@dropout.vjp("x")
+def _(grad, p, seed):
+    return dropout(grad, p=p, seed=seed)  # linear, and the same mask
 
 
 @op
@@ -56,3 +83,27 @@ def _(grad, ids, skip) -> Any:
         return rows
     ids = getattr(ids, "_data", ids)
     return rows * (ids != skip)[..., None]
+
+
+@op
+def pack(x: Array, *, lengths: np.ndarray) -> Array:
+    """The first lengths[b] rows of each sample, one after another: (B, L, ...) -> (N, ...)."""
+    kept = packing.rows_kept(lengths, x.shape[1], x)
+    return packing.pack(x, lengths, kept), kept
+
+
+@pack.vjp("x")
+def _(grad, shape, lengths, saved):
+    return packing.unpack(grad, lengths, shape[1], saved)
+
+
+@op
+def unpack(x: Array, *, lengths: np.ndarray, length: int) -> Array:
+    """(N, ...) -> (B, length, ...), with zeros behind the end of each sample."""
+    kept = packing.rows_kept(lengths, length, x)
+    return packing.unpack(x, lengths, length, kept), kept
+
+
+@unpack.vjp("x")
+def _(grad, lengths, saved):
+    return packing.pack(grad, lengths, saved)
