@@ -266,9 +266,11 @@ class Sums:
         elif is_new:
             gradient += total
             self.totals[node] = gradient
-        else:
-            self.totals[node] = total = total + gradient
-            is_new = not isinstance(total, TensorBase)
+        elif isinstance(total, TensorBase):
+            self.totals[node] = total + gradient
+        else:  # asarray, because NumPy's sum of two 0-d arrays is a scalar
+            self.totals[node] = namespace(gradient).asarray(total + gradient)
+            is_new = True
         if is_new:
             self.own.add(node)
 
