@@ -53,7 +53,7 @@ class Node:
     parents  for each argument its Node or Leaf, or None where no gradient is needed;
              None as a whole after backward has freed the node
     saved    the arrays and values that the rules need
-    versions (version, number of changes then) of each saved array that can be written to
+    versions for each saved array (version, number of changes then), or None: never written to
     shape, dtype  of the output; its gradient must have the same
     """
 
@@ -61,7 +61,7 @@ class Node:
     plan: Any
     parents: Any  # tuple[Node | Leaf | None, ...]
     saved: Any  # tuple[Any, ...]
-    versions: tuple[tuple[Version, int], ...]
+    versions: tuple[tuple[Version, int] | None, ...]
     shape: tuple[int, ...]
     dtype: np.dtype
     grad: Any
@@ -72,7 +72,7 @@ class Node:
         plan: Any,
         parents: tuple[Any, ...],
         saved: tuple[Any, ...],
-        versions: tuple[tuple[Version, int], ...],
+        versions: tuple[tuple[Version, int] | None, ...],
         out: Array,
     ) -> None:
         self.plan = plan
@@ -317,12 +317,11 @@ def propagate(
 
 def check_versions(node: Any) -> None:
     """Before anything is changed: no array that the rules of `node` need has been changed."""
-    for version, changes in node.versions:
-        if version.changes != changes:
+    for remembered in node.versions:
+        if remembered is not None and remembered[0].changes != remembered[1]:
             raise InPlaceError(
                 f"an array that {node.plan.name} needs for its gradient has been changed in place "
-                f"{version.changes - changes} times since: call backward() before the change, or "
-                "change a clone()"
+                "since: call backward() before the change, or change a clone()"
             )
 
 
