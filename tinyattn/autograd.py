@@ -15,8 +15,8 @@ from __future__ import annotations
 
 import functools
 import inspect
-import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextvars import ContextVar, copy_context
 from typing import Any, ClassVar, TypeVar
 
 import numpy as np
@@ -122,13 +122,8 @@ def wrap(array: Array, node: Node | Leaf | None = None) -> Any:
     return tensor
 
 
-class GradMode(threading.local):
-    """Whether operations are recorded, for each thread on its own."""
-
-    enabled = True
-
-
-grad_mode = GradMode()
+# Whether operations are recorded: in each thread and each asyncio task on its own.
+recording: ContextVar[bool] = ContextVar("recording", default=True)
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 
@@ -137,14 +132,33 @@ class set_grad_enabled:
 
     def __init__(self, enabled: bool) -> None:
         self.enabled = enabled
-        self.previous: list[bool] = []  # a stack, because one object may be entered twice
+        self.previous: Any = None  # (mode, what was there before), as one object may be entered twice
 
     def __enter__(self) -> None:
-        self.previous.append(grad_mode.enabled)
-        grad_mode.enabled = self.enabled
+        enabled = recording.get()
+        try:
+            recording.set(self.enabled)
+        except BaseException:  # an interrupt directly behind it
+            recording.set(enabled)
+            raise
+        self.previous = (enabled, self.previous)
 
     def __exit__(self, *_: object) -> None:
-        grad_mode.enabled = self.previous.pop()
+        enabled, self.previous = self.previous
+        recording.set(enabled)
+
+    def run(self, function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
+        """function(*args, **kwargs) in this mode.
+
+        Not in a with-block: Ctrl-C may raise KeyboardInterrupt before the first line of `__exit__`,
+        and never between a call and `finally`.
+        """
+        previous = recording.get()
+        try:
+            recording.set(self.enabled)
+            return function(*args, **kwargs)
+        finally:
+            recording.set(previous)
 
     def __call__(self, function: Function) -> Function:
         if inspect.isgeneratorfunction(function):
@@ -154,19 +168,17 @@ class set_grad_enabled:
                 # Only while its body runs, because between two values the caller is at work.
                 values = function(*args, **kwargs)
                 while True:
-                    with set_grad_enabled(self.enabled):
-                        try:
-                            value = next(values)
-                        except StopIteration:
-                            return
+                    try:
+                        value = self.run(next, values)
+                    except StopIteration:
+                        return
                     yield value
 
             return generator  # type: ignore[return-value]
 
         @functools.wraps(function)
         def wrapped(*args: Any, **kwargs: Any) -> Any:
-            with set_grad_enabled(self.enabled):
-                return function(*args, **kwargs)
+            return self.run(function, *args, **kwargs)
 
         return wrapped  # type: ignore[return-value]
 
@@ -187,7 +199,7 @@ class enable_grad(set_grad_enabled):
 
 def is_grad_enabled() -> bool:
     """Whether operations are recorded at the moment, in this thread."""
-    return grad_mode.enabled
+    return recording.get()
 
 
 # How gradients flow back
@@ -334,13 +346,31 @@ def backward(tensor: Any, gradient: Any, retain_graph: bool | None, create_graph
     root = root_of(tensor)
     start = starting_gradient(tensor, gradient, create_graph)
     retain = create_graph if retain_graph is None else retain_graph
-    with set_grad_enabled(create_graph), np.errstate(all="ignore"):
+
+    def add_up() -> None:
         found = propagate([root], [start], None, retain, create_graph)
         # All at the end, so that an interrupt on the way leaves every `.grad` as it was.
         for node, value in found.items():
             value = value if create_graph else wrap(value)
             # Never in place, because the caller may hold the gradient of the last call.
             node.grad = value if node.grad is None else node.grad + value
+
+    apart(add_up, create_graph)
+
+
+def apart(function: Callable[[], Any], create_graph: bool) -> Any:
+    """function(), recorded if its graph is asked for, and without NumPy's warnings.
+
+    Both settings belong to a context (`contextvars`) and are made in a copy of it, which ends with
+    the call. There is nothing to undo, so an interrupt cannot come in between.
+    """
+
+    def run() -> Any:
+        recording.set(create_graph)
+        np.seterr(all="ignore")  # inf and NaN are gradients like any other
+        return function()
+
+    return copy_context().run(run)
 
 
 def grad(
@@ -389,8 +419,8 @@ def grad(
                     f"no output depends on input {i}: pass allow_unused=True to get None for it"
                 )
     retain = create_graph if retain_graph is None else retain_graph
-    with set_grad_enabled(create_graph), np.errstate(all="ignore"):
-        found = propagate(roots, starts, targets, retain, create_graph)
+    walk = functools.partial(propagate, roots, starts, targets, retain, create_graph)
+    found = apart(walk, create_graph)
     results: list[Any] = []
     for i, target in enumerate(targets):
         gradient = found.get(target)

@@ -40,7 +40,7 @@ from typing import Any
 
 import numpy as np
 
-from .autograd import Node, TensorBase, Version, grad_mode, wrap
+from .autograd import Node, TensorBase, Version, recording, wrap
 from .backend import Array, is_array, read_only
 from .errors import DtypeError
 from .promotion import promoted
@@ -110,7 +110,7 @@ def op(
         versions.append(None if shown is None else versions[shown])
         wanted = sum(1 << i for i, node in enumerate(parents) if node is not None)
         node = None
-        if wanted and differentiable and grad_mode.enabled:
+        if wanted and differentiable and recording.get():
             for i, arg in enumerate(args):
                 if type(arg) is ndarray:
                     arrays[i] = arg.copy()  # the caller's own, who may write to it again
@@ -144,7 +144,7 @@ def op(
         if getattr(a, "dtype", None) is not out.dtype or getattr(b, "dtype", None) is not out.dtype:
             out = promoted(out, (a, b))
         wanted = (x_node is not None) + 2 * (y_node is not None)
-        if wanted == 0 or not grad_mode.enabled:
+        if wanted == 0 or not recording.get():
             return wrap(out)
         plan = spec.plan(wanted, 2)
         kept = plan.keep((a, b, out), {}, None)
