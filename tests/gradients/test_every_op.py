@@ -175,13 +175,6 @@ LINES: dict[str, Line] = {
         [(*QKV, np.ones((1, 1, 3, 5), bool)), (*QKV, MASK[None, None])],
         lambda q, k, v, mask: torch_F.scaled_dot_product_attention(q, k, v, attn_mask=mask),
     ),
-    "self_attention": Line(
-        lambda qkv: ops.self_attention(
-            qkv, heads=1, lengths=None, limits=None, mask=None, scale=4**-0.5
-        ),
-        [(normal(2, 3, 12),), (normal(1, 5, 12),)],
-        lambda qkv: torch_F.scaled_dot_product_attention(*qkv.chunk(3, -1)),
-    ),
     "weighted_sum": Line(
         lambda weights, values, mask: ops.weighted_sum(
             ta.where(mask, weights, 0.0), values, limits=None, mask=np.array(mask)
