@@ -297,12 +297,12 @@ def test_an_output_that_stays_alive() -> None:
         check_op(hoarding, samples())
 
 
-def test_an_input_that_stays_locked() -> None:
+def test_an_input_that_is_made_read_only() -> None:
     def forward(x):
         x.flags.writeable = False
         return x * x
 
-    with pytest.raises(GradcheckError, match="stays read-only"):
+    with pytest.raises(GradcheckError, match="made read-only"):
         check_op(faulty(lambda grad, x: 2 * grad * x, forward), samples())
 
 
