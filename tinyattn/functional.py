@@ -262,7 +262,7 @@ def masked_softmax(scores: Tensor, valid_lens: Any = None, mask: Any = None) -> 
     valid_lens: (B,) or (B, Q), how many of the first keys count.
     mask: see `tinyattn.masks`; True = may attend. With both, a key must be allowed by both.
 
-    There is no fill value: hidden keys are left out of the maximum and the sum, and a row with no
+    There is no fill value: invisible keys are left out of the maximum and the sum, and a row with no
     visible key is exactly zero, as is its gradient. (Filling with -1e6 gives such a row uniform
     weights over padding, and attends to padding as soon as real scores lie lower.)
 
