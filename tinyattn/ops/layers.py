@@ -15,7 +15,7 @@ from ..kernels.late_errors import note
 from ..op import op
 
 
-@op
+@op(saves=True)
 def layer_norm(x: Array, weight: Array | None, bias: Array | None, *, eps: float) -> Array:
     """(x - mean) / sqrt(var + eps) * weight + bias over the last dimension, D.
 
@@ -32,7 +32,7 @@ def gradients(grad, x, weight, eps, saved):
 
 @op
 def dropout(x: Array, *, p: float, seed: int) -> Array:
-    """x * keep / (1 - p), where element i is kept if hash(seed, i) says so."""
+    """x / (1 - p) where hash(seed, i) keeps element i, else 0."""
     return kernels.dropout(x, p, seed)
 
 
