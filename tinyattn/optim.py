@@ -57,7 +57,6 @@ class Optimizer:
     """What all optimizers share: parameters, a learning rate `lr`, arrays that go with each
     parameter and have its shape, and a state that can be saved and taken up again bitwise."""
 
-    captures = False  # whether what changes from step to step can lie on the device
     # Arrays of `state` that each parameter has once it has been moved, where that is known.
     slots: tuple[str, ...] = ()
 
@@ -83,11 +82,6 @@ class Optimizer:
 
     def step(self) -> None:
         """Move every parameter that has a gradient."""
-        capture = backend.capture
-        if capture is not None and not self.captures:
-            raise GraphError(
-                f"{type(self).__name__} cannot be captured as a CUDA graph; Adam and AdamW can"
-            )
         updates: list[tuple[int, Array, Array]] = []
         slots = next(iter(self.state.values()), [None] * len(self.parameters))
         for i, (parameter, slot) in enumerate(zip(self.parameters, slots, strict=True)):
@@ -103,18 +97,13 @@ class Optimizer:
             # A graph that has not been differentiated yet keeps the values it was computed with;
             # the new ones then go into an array of their own.
             if living_lock(array) is not None:
-                if capture is not None:
-                    raise GraphError(
-                        f"parameter {i} is needed by a graph that has not been differentiated, and "
-                        "cannot be changed in a captured step: drop that graph first"
-                    )
                 array = array.copy()
             if grad_array.dtype is not array.dtype:
                 grad_array = grad_array.astype(array.dtype, copy=False)
             updates.append((i, array, grad_array))
+        if backend.capture is not None:
+            backend.capture.optimizer_step(self, updates)
         self.count(updates)
-        if capture is not None:
-            capture.replays.append(lambda: self.count(updates))
         self.update_all(updates)
         for i, array, _ in updates:
             self.parameters[i]._data = array
