@@ -97,10 +97,7 @@ def in_parts(
     if _pool is None:
         _pool = ThreadPoolExecutor(MOST, "tinyattn")  # which starts them when they are needed
     ends = [round(count * part / parts) for part in range(parts + 1)]
-    others = [
-        _pool.submit(function, *arguments, first, last)
-        for first, last in pairwise(ends[1:])
-    ]
+    others = [_pool.submit(function, *arguments, first, last) for first, last in pairwise(ends[1:])]
     try:
         function(*arguments, 0, ends[1])
     finally:  # the others write to the caller's arrays

@@ -16,7 +16,7 @@ from .linear import matmul, swap
 from .softmax import masked_softmax
 
 
-@op
+@op(saves=True)
 def attention(
     q: Array,
     k: Array,

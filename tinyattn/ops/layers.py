@@ -15,7 +15,7 @@ from ..kernels.late_errors import note
 from ..op import op
 
 
-@op
+@op(saves=True)
 def layer_norm(x: Array, weight: Array | None, bias: Array | None, *, eps: float) -> Array:
     """(x - mean) / sqrt(var + eps) * weight + bias over the last dimension, D.
 

@@ -58,7 +58,7 @@ def dx(grad, out, dim):
     return on_last(kernels.log_softmax_backward, dim, grad, out)
 
 
-@op
+@op(saves=True)
 def cross_entropy(logits: Array, target: Array, *, ignore_index: int) -> Array:
     """-log_softmax(logits)[target] for each row: logits (N, C), target (N,) -> (N,).
 
