@@ -26,13 +26,14 @@ from typing import Any
 import numpy as np
 
 from . import backend
+from .autograd import wrap
 from .backend import Array
 from .errors import DtypeError, GraphError, ShapeError
 from .kernels import late_errors
 from .kernels.gpu.cublas import Handle
 from .kernels.gpu.optimizer import forget_tables
 from .optim import Adam, Optimizer
-from .tensor import Tensor, from_array
+from .tensor import Tensor
 
 
 def capture(step: Callable[..., Any], *inputs: Any, warm_up: int = 2) -> Captured:
@@ -45,9 +46,9 @@ def capture(step: Callable[..., Any], *inputs: Any, warm_up: int = 2) -> Capture
     warm_up: how often the step runs before it is recorded, because the first runs compile kernels
         and allocate memory. These are steps like any other: the model learns from `inputs`.
 
-    A call overwrites the result of the call before. Learning rates may change between calls, by a
-    schedule for instance. Anything else that Python does in the step happens once, when it is
-    recorded. Raises GraphError if the step waits for the device (`item()`, printing, a boolean
+    A call overwrites the result of the call before, in place. Learning rates may change between
+    calls, by a schedule for instance. Anything else that Python does in the step happens once, when
+    it is recorded. Raises GraphError if the step waits for the device (`item()`, printing, a boolean
     index), or uses another optimizer.
     """
     return Captured(step, inputs, warm_up)
@@ -135,6 +136,8 @@ class Captured:
                 replay()
             self.graph.launch(self.stream)
         self.wait(self.stream, current)
+        for tensor in tensors_in(self.outputs):
+            tensor._version.changes += 1
         return self.outputs
 
     @staticmethod
@@ -173,11 +176,6 @@ class Captured:
                 f"{type(optimizer).__name__} cannot be captured as a CUDA graph; Adam and AdamW can"
             )
         for i, array, _ in updates:
-            if array is not optimizer.parameters[i]._data:
-                raise GraphError(
-                    f"parameter {i} is needed by a graph that has not been differentiated, and "
-                    "cannot be changed in a captured step: drop that graph first"
-                )
             if type(array) is np.ndarray or not array.flags.c_contiguous:
                 raise GraphError(
                     f"parameter {i} {array.shape} is not in C order on the device, which a "
@@ -186,10 +184,16 @@ class Captured:
         self.replays.append(lambda: optimizer.count(updates))
 
 
+def tensors_in(outputs: Any) -> list[Tensor]:
+    if isinstance(outputs, (tuple, list)):
+        return [tensor for output in outputs for tensor in tensors_in(output)]
+    return [outputs] if isinstance(outputs, Tensor) else []
+
+
 def detached(outputs: Any) -> Any:
     """Tensors without their graph, because backward has freed it."""
     if isinstance(outputs, Tensor):
-        return from_array(outputs._data)
+        return wrap(outputs._data)
     if isinstance(outputs, (tuple, list)):
         return type(outputs)(detached(output) for output in outputs)
     return outputs

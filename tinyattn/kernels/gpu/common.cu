@@ -4,7 +4,7 @@
 //   element  numbers in memory. A half is a bare 16-bit number there, because CUDA's header for
 //            halves is missing where only the runtime compiler is installed
 //   real     numbers in a computation
-//   precise  sums, and numbers that must keep their digits
+//   precise  sums, and numbers that must keep their digits: `sum_dtype` of ../sums.py
 //
 // Numbers arrive as long long and double, because CuPy makes these of Python's int and float.
 

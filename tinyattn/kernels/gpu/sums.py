@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ...backend import Array, namespace
 from .. import reference
-from ..sums import wide
+from ..sums import sum_dtype
 from .launch import SCALARS, WARP, function, in_c_order
 
 
@@ -27,7 +27,7 @@ def sum_rows(x: Array) -> Array:
         return reference.sum_rows(x)
     xp = namespace(x)
     rows, columns = x.shape
-    parts = xp.empty((1, blocks_for(rows), columns), wide(x.dtype))
+    parts = xp.empty((1, blocks_for(rows), columns), sum_dtype(x.dtype))
     out = xp.empty(columns, x.dtype)
     kernel = function(xp, "sums", "begin_sums", SCALARS[x.dtype])
     grid = (-(-columns // WARP), parts.shape[1])
