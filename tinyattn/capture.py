@@ -48,8 +48,8 @@ def capture(step: Callable[..., Any], *inputs: Any, warm_up: int = 2) -> Capture
 
     A call overwrites the result of the call before, in place. Learning rates may change between
     calls, by a schedule for instance. Anything else that Python does in the step happens once, when
-    it is recorded. Raises GraphError if the step waits for the device (`item()`, printing, a boolean
-    index), or uses another optimizer.
+    it is recorded. Raises GraphError if the step waits for the device (`item()`, printing, a
+    boolean index), or uses another optimizer.
     """
     return Captured(step, inputs, warm_up)
 
