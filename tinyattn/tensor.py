@@ -18,6 +18,8 @@ from .backend import Array, read_only
 from .checks import (
     Dims,
     as_array,
+    check_clamp,
+    check_masked_fill,
     checked_dtype,
     dims_of,
     from_numpy_names,
@@ -25,6 +27,7 @@ from .checks import (
     one_dim,
     require_float,
     sizes_of,
+    split_sizes,
 )
 from .errors import DeviceError, DtypeError, GraphError, InPlaceError, ShapeError
 from .promotion import CATEGORY
@@ -451,28 +454,13 @@ class Tensor(TensorBase):
 
     def clamp(self, min: Any = None, max: Any = None) -> Tensor:
         """Limited to [min, max]; inside, the gradient passes, outside it is 0."""
-        limits = [limit for limit in (min, max) if limit is not None]
-        if not limits:
-            raise ValueError("clamp takes min, max or both")
-        for limit in limits:
-            if not isinstance(limit, (int, np.number, float)):
-                raise TypeError(f"clamp takes a number as a limit, got {limit!r}")
+        check_clamp(min, max)
         return ops.clamp(self, min=min, max=max)
 
     def masked_fill(self, mask: Any, value: Any) -> Tensor:
         """`value` wherever `mask` is True."""
         mask = mask if isinstance(mask, Tensor) else Tensor(mask, device=self.device)
-        if mask.dtype != np.bool_:
-            raise DtypeError(f"masked_fill takes a boolean mask, got {mask.dtype}")
-        if self.dtype.kind != "f" and isinstance(value, float):
-            raise DtypeError(f"masked_fill cannot put {value} into a tensor of {self.dtype}")
-        fits = mask.ndim <= self.ndim and all(
-            m in (1, n) for m, n in zip(mask.shape[::-1], self.shape[::-1], strict=False)
-        )
-        if not fits:
-            raise ShapeError(
-                f"masked_fill: a mask of shape {mask.shape} does not broadcast to {self.shape}"
-            )
+        check_masked_fill(self, mask, value)
         return ops.where(mask, value, self)
 
     # Reductions; NumPy's names `axis` and `keepdims` mean the same as `dim` and `keepdim`
@@ -614,17 +602,7 @@ class Tensor(TensorBase):
     def split(self, sizes: int | Sequence[int], dim: int = 0) -> tuple[Tensor, ...]:
         """Pieces along `dim`: of one size each (the last may be smaller), or of given sizes."""
         dim = one_dim(self, dim)
-        total = self.shape[dim]
-        if isinstance(sizes, int):
-            if sizes <= 0:
-                raise ValueError(f"split takes a size > 0, got {sizes}")
-            sizes = [min(sizes, total - i) for i in range(0, total, sizes)] or [0]
-        if not all(isinstance(size, int) for size in sizes):
-            raise TypeError(f"split takes integers as sizes, got {sizes!r}")
-        if any(size < 0 for size in sizes):
-            raise ValueError(f"split takes sizes >= 0, got {list(sizes)}")
-        if sum(sizes) != total:
-            raise ShapeError(f"split sizes {list(sizes)} do not add up to {total} (dim {dim})")
+        sizes = split_sizes(self.shape[dim], sizes, dim)
         ends = [sum(sizes[: i + 1]) for i in range(len(sizes))]
         before = (slice(None),) * dim
         return tuple(
