@@ -10,7 +10,7 @@ import numpy as np
 
 from ..backend import module_of, to_device
 from ..checks import checked_dtype, names_device, require_float
-from ..errors import DtypeError, ShapeError
+from ..errors import CheckpointError, DtypeError, ShapeError
 from ..tensor import Tensor
 
 Self = TypeVar("Self", bound="Module")
@@ -236,7 +236,7 @@ class Module:
         """Take over values by name: all of them, or none if anything does not fit.
 
         strict: names must match exactly; otherwise only the common ones are taken.
-        Raises KeyError for names, ShapeError and DtypeError for what does not fit.
+        Raises CheckpointError for names, ShapeError and DtypeError for what does not fit.
         """
         if not isinstance(state, dict):
             raise TypeError(
@@ -247,7 +247,7 @@ class Module:
         missing = [name for name in own if name not in state]
         unknown = [name for name in state if name not in own]
         if strict and (missing or unknown):
-            raise KeyError(
+            raise CheckpointError(
                 f"state does not fit {type(self).__name__}: missing {shortened(missing)}, "
                 f"unexpected {shortened(unknown)}"
             )
