@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from .autograd import Leaf, Node, TensorBase, wrap
-from .backend import device_of, namespace
+from .backend import device_of, is_array, namespace
 from .errors import DeviceError, DtypeError, GraphError, ShapeError
 from .kernels import sum_to
 
@@ -253,8 +253,10 @@ def retry_or_explain(
         raise DeviceError(
             f"{spec.name} got arrays on different devices ({came}): move one with .to(device)"
         ) from None
-    message = f"{spec.name} does not take ({came}): {error}"
-    if isinstance(error, TypeError):
+    foreign = [type(a).__name__ for a in arrays if hasattr(a, "__array__") and not is_array(a)]
+    hint = f"; a {foreign[0]} becomes a Tensor with ta.tensor(...)" if foreign else ""
+    message = f"{spec.name} does not take ({came}): {error}{hint}"
+    if isinstance(error, (TypeError, OverflowError)) or foreign:
         raise DtypeError(message) from error
     if isinstance(error, ValueError):
         raise ShapeError(message) from error

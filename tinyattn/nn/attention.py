@@ -45,7 +45,10 @@ class Attention(Module):
         They are computed when they are read, because most calls never need them.
         """
         if self._last_weights is None:
-            raise AttributeError("there are no attention weights before the first call")
+            raise AttributeError(
+                "there are no attention weights: this module has not been called, or its own "
+                "forward() does not keep them"
+            )
         weights = self._last_weights()
         self._last_weights = lambda: weights
         return weights
@@ -58,7 +61,7 @@ class Attention(Module):
 
 def drop_of(dropout: Dropout) -> Drop:
     """The dropout of one call, with a seed of its own."""
-    p = dropout.p if dropout.training else 0.0
+    p = F.checked_probability(dropout.p) if dropout.training else 0.0
     return Drop(p, random.dropout_seed() if p else 0)
 
 
@@ -223,6 +226,7 @@ class MultiHeadAttention(Attention):
 
     def split(self, x: Tensor) -> Tensor:
         """The rows of all samples, split into heads: (..., D) -> (R, H, d)."""
+        check_heads(x.shape[-1], self.num_heads)  # because it may have been changed
         rows = x if x.ndim == 2 else x.flatten(0, 1)  # (R, D)
         return rows.reshape(len(rows), self.num_heads, x.shape[-1] // self.num_heads)
 
