@@ -1,4 +1,4 @@
-"""What was measured, as a picture."""
+"""The measured figures as a picture."""
 
 from __future__ import annotations
 
@@ -68,15 +68,15 @@ def draw_ratios(
     sections = list(dict.fromkeys(row.section.partition(";")[0] for row, _ in found))
     for i, section in enumerate(sections):
         part = [
-            (place, ratio)
-            for place, (row, ratio) in enumerate(found)
+            (height, ratio)
+            for height, (row, ratio) in enumerate(found)
             if row.section.partition(";")[0] == section
         ]
-        places = [place for place, _ in part]
-        wholes, lows, highs = zip(*(ratio for _, ratio in part), strict=True)
-        lengths = [whole - 1 for whole in wholes]
-        axes.barh(places, lengths, left=1, color=f"C{i}", alpha=0.7, label=section)
-        axes.hlines(places, lows, highs, color="black", lw=0.8)
+        heights = [height for height, _ in part]
+        medians, lows, highs = zip(*(ratio for _, ratio in part), strict=True)
+        lengths = [ratio - 1 for ratio in medians]
+        axes.barh(heights, lengths, left=1, color=f"C{i}", alpha=0.7, label=section)
+        axes.hlines(heights, lows, highs, color="black", lw=0.8)
     marked = [(bounds[row.name], i) for i, (row, _) in enumerate(found) if row.name in bounds]
     if marked:
         x, y = zip(*marked, strict=True)
@@ -107,8 +107,8 @@ def write_scaling_plot(
         2, len(found), figsize=(4 * len(found), 6.5), squeeze=False, layout="constrained"
     )
     for column, (axis, rows) in enumerate(found.items()):
-        parts = (("time", "s", 1e3, "ms"), ("peak memory", "B", 2**-20, "MiB"))
-        for place, (what, unit, scale, label) in zip(grid[:, column], parts, strict=True):
+        quantities = (("time", "s", 1e3, "ms"), ("peak memory", "B", 2**-20, "MiB"))
+        for axes, (quantity, unit, scale, label) in zip(grid[:, column], quantities, strict=True):
             of_unit = [row for row in rows if row.unit == unit]
             for i, (side, name) in enumerate((("torch", "PyTorch"), ("tinyattn", "tinyattn"))):
                 known = [
@@ -119,19 +119,19 @@ def write_scaling_plot(
                 if not known:
                     continue
                 x, y, values = zip(*known, strict=True)
-                slope = exponents[axis][what][side]
+                slope = exponents[axis][quantity][side]
                 fit = "" if slope is None else f", exponent {slope:.2f}"
-                place.plot(x, y, "o-", color=f"C{i}", ms=4, label=name + fit)
-                place.vlines(x, list(map(min, values)), list(map(max, values)), color=f"C{i}")
-            place.set_xscale("log", base=2)
-            place.set_yscale("log")
-            place.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
-            place.yaxis.set_minor_formatter(NullFormatter())
-            for scale_of in (place.xaxis, place.yaxis):
+                axes.plot(x, y, "o-", color=f"C{i}", ms=4, label=name + fit)
+                axes.vlines(x, list(map(min, values)), list(map(max, values)), color=f"C{i}")
+            axes.set_xscale("log", base=2)
+            axes.set_yscale("log")
+            axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+            axes.yaxis.set_minor_formatter(NullFormatter())
+            for scale_of in (axes.xaxis, axes.yaxis):
                 scale_of.set_major_formatter("{x:g}")
-            place.set_ylabel(f"{what} of a step ({label})")
-            place.set_xlabel(axis)
-            place.legend(fontsize=8, loc="upper left")  # where no line goes that rises
+            axes.set_ylabel(f"{quantity} of a step ({label})")
+            axes.set_xlabel(axis)
+            axes.legend(fontsize=8, loc="upper left")  # no rising line goes there
         grid[0, column].set_title(rows[0].section, fontsize=8)
     figure.suptitle(heading(about), fontsize=8)
     save(figure, path)
