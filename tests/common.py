@@ -18,6 +18,7 @@ from tinyattn import kernels
 from tinyattn.kernels import reference
 
 HERE = Path(__file__).parent
+FOLDERS = [str(HERE), *(str(path) for path in sorted(HERE.iterdir()) if path.is_dir())]
 HAS_TORCH = importlib.util.find_spec("torch") is not None
 needs_torch = pytest.mark.skipif(
     not HAS_TORCH, reason="PyTorch is not installed: its stored values are compared with instead"
@@ -148,7 +149,7 @@ def gradients_of(module):
 
 def run_python(code, *, env=None, args=(), flags=("-W", "error"), timeout=120):
     """A fresh interpreter that finds tinyattn and the tests; returns what it printed."""
-    paths = [str(Path(ta.__file__).parent.parent), str(HERE)]
+    paths = [str(Path(ta.__file__).parent.parent), *FOLDERS]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths), **(env or {})}
     result = subprocess.run(
         [sys.executable, *flags, "-c", code, *map(str, args)],

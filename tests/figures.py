@@ -9,14 +9,18 @@ from __future__ import annotations
 import argparse
 import inspect
 import json
+import sys
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import table
-import test_table as generated
-from table import ROWS, OpRow, samples_of
+
+sys.path.insert(0, str(Path(__file__).parent / "gradients"))
+
+import op_table
+import test_op_table as generated
+from op_table import ROWS, OpRow, samples_of
 
 # The first row of each family, in the order of the table.
 FAMILIES = {
@@ -72,16 +76,17 @@ def print_counts() -> None:
     print(f"  edge cases          {edges}")
     print(f"calls that must fail  {sum(len(row.errors) for row in ROWS)}")
     print(f"generated tests       {tests}, over {cases} pairs of a property and a sample")
-    public = len(generated.public_callables())
-    print(f"public callables      {public}, {len(table.EXCLUDED)} of them with a reason for no row")
+    public, excluded = len(generated.public_callables()), len(op_table.EXCLUDED)
+    print(f"public callables      {public}, {excluded} of them with a reason for no row")
 
 
 def print_mutation() -> None:
-    result = json.loads((Path(__file__).parent / "mutation.json").read_text(encoding="utf-8"))
+    path = Path(__file__).parent / "planted" / "mutation.json"
+    result = json.loads(path.read_text(encoding="utf-8"))
     share = result["noticed"] / result["faults"]
     print(
         f"planted faults        {result['faults']}, of which {result['noticed']} noticed"
-        f" ({share:.1%}) in the run of {result['date']}; again: python tests/mutation.py"
+        f" ({share:.1%}) in the run of {result['date']}; again: python tests/planted/mutation.py"
     )
     for name in result["survivors"]:
         print(f"  survived: {name}")

@@ -636,7 +636,7 @@ def var_samples(rng: np.random.Generator, dtype: np.dtype) -> list[Sample]:
     for unbiased in (True, False):
         for sample in reduction_samples(over_nothing=False)(rng, dtype):
             if reduced(sample) - unbiased < 1:
-                continue  # NaN: in test_inputs.py
+                continue  # NaN: in test_bad_input.py
             found.append(
                 Sample(
                     sample.inputs,

@@ -1,6 +1,6 @@
 """The op table once more, on "cuda": on a strict stand-in for CuPy, or with `-m gpu` on a GPU.
 
-The same rows and samples as in test_table.py. What runs is the whole route of a GPU: CuPy's
+The same rows and samples as in test_op_table.py. What runs is the whole route of a GPU: CuPy's
 functions, kernels/gpu with its launches, and the .cu kernels, which the stand-in compiles for
 the host.
 """
@@ -14,9 +14,9 @@ import numpy as np
 import pytest
 import stand_in
 from common import HAS_TORCH, HERE, run_python
+from op_table import ROWS, OpRow, samples_of
 from samples import Sample
-from table import ROWS, OpRow, samples_of
-from test_table import (
+from test_op_table import (
     DIFFERENTIABLE,
     assert_close,
     bits,
@@ -33,7 +33,7 @@ from test_table import (
     torch_results,
     with_special,
 )
-from test_table import LAYOUTS as ON_THE_HOST
+from test_op_table import LAYOUTS as ON_THE_HOST
 
 import tinyattn as ta
 from tinyattn import ops

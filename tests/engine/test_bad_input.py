@@ -756,7 +756,7 @@ def test_bad_input_is_refused_without_assertions() -> None:
     """The same under `python -O`, which removes assertions."""
     code = """
 import re
-from test_inputs import ALL, World
+from test_bad_input import ALL, World
 world = World()
 for name, (call, exception, match) in ALL.items():
     before = world.state()

@@ -849,10 +849,11 @@ def test_004_float_mask_of_ones_is_refused_with_its_remedy():
 def test_table_of_names_is_complete_and_true():
     """docs/components.md names every test of the checklist and of the bugs, and only such."""
     here = Path(__file__).parent
-    text = (here.parent / "docs" / "components.md").read_text(encoding="utf-8")
+    root = here.parents[1]
+    text = (root / "docs" / "components.md").read_text(encoding="utf-8")
     named = set(re.findall(r"`(test_(?:0\d\d|bug_\d\d)_\w+)`", text))
     defined = set()
-    for file in ("test_components.py", "test_note_bugs.py"):
+    for file in ("test_components.py", "test_bugs_in_notes.py"):
         source = (here / file).read_text(encoding="utf-8")
         defined |= set(re.findall(r"^def (test_(?:0\d\d|bug_\d\d)_\w+)", source, re.MULTILINE))
     assert named - defined == set()
@@ -861,7 +862,7 @@ def test_table_of_names_is_complete_and_true():
         f"bug_{i:02}" for i in range(1, 31)
     }
     for path in set(re.findall(r"`((?:tinyattn|tests)/[\w/]+\.py)`", text)):
-        assert (here.parent / path).is_file(), path
+        assert (root / path).is_file(), path
     spaces = {"nn": nn, "F": F, "masks": masks, "ta": ta}
     references = re.findall(r"`(nn|F|masks|ta)\.(\w+)", text)
     assert len(references) > 30

@@ -24,8 +24,8 @@ import pytest
 from common import misaligned, read_only
 from hypothesis import given
 from hypothesis import strategies as st
+from op_table import BY_NAME, EXCLUDED, ROWS, OpRow, samples_of
 from samples import Sample
-from table import BY_NAME, EXCLUDED, ROWS, OpRow, samples_of
 
 import tinyattn as ta
 from tinyattn import functional as F
@@ -753,7 +753,7 @@ def test_bad_calls_are_refused_without_assertions() -> None:
     """`python -O` removes assertions; no check depends on one."""
     code = """
 import re, sys
-from table import ROWS
+from op_table import ROWS
 if __debug__:
     sys.exit("assertions are on")
 for row in ROWS:

@@ -1,6 +1,6 @@
 """The table of operations: what each should compute, and on what it is tried.
 
-One `OpRow` for every op and every public differentiable callable. `test_table.py` generates its
+One `OpRow` for every op and every public differentiable callable. `test_op_table.py` generates its
 tests from the rows, so that a new op needs a row and no new test. A row holds
 
     function    the callable under test, called with Tensors

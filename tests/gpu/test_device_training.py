@@ -455,7 +455,7 @@ except ta.errors.DeviceError as error:
 
 # The examples
 
-EXAMPLES = Path(__file__).parent.parent / "examples"
+EXAMPLES = Path(__file__).parents[2] / "examples"
 SMALL = ["--device", "cuda", "--steps", "3", "--batch-size", "4", "--d-model", "8",
          "--heads", "2", "--layers", "1", "--dropout", "0.1"]  # fmt: skip
 

@@ -15,10 +15,9 @@ from common import run_python
 import tinyattn as ta
 from tinyattn import functional as F
 from tinyattn import masks, nn, optim
-from tinyattn.autograd import reachable
-from tinyattn.rules import Plan
-from tinyattn.autograd import Leaf, Node
+from tinyattn.autograd import Leaf, Node, reachable
 from tinyattn.locks import alive
+from tinyattn.rules import Plan
 
 
 def encoder(dropout: float = 0.0) -> nn.Module:
@@ -129,7 +128,7 @@ def test_eight_threads_train_as_one_does() -> None:
 FORK = """
 import os, sys
 import tinyattn as ta
-from test_endurance import batches, encoder, hex_of, train
+from test_long_runs import batches, encoder, hex_of, train
 ta.manual_seed(2)
 train(encoder(0.1), batches(2), 2)  # compiles what there is to compile
 def run():
@@ -162,7 +161,7 @@ def test_forked_children_train_as_their_parent_does() -> None:
 RUN = """
 import sys
 import tinyattn as ta
-from test_endurance import batches, encoder, hex_of, train
+from test_long_runs import batches, encoder, hex_of, train
 ta.manual_seed(4)
 model = encoder(0.1)
 print(hex_of(train(model, batches(4), 6)))

@@ -7,9 +7,9 @@ import json
 from pathlib import Path
 
 import pytest
-from faults import Fault, all_faults
+from planted_faults import Fault, all_faults
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parents[2]
 FAULTS = all_faults()
 
 

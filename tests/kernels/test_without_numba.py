@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 from common import (
-    HERE,
+    FOLDERS,
     assert_close,
     assert_same,
     kernel_tour,
@@ -147,7 +147,7 @@ def test_kernels_run_where_no_cache_can_be_written(tmp_path):
     env = {
         "TINYATTN_JIT": "1",
         "NUMBA_DISABLE_JIT": "0",
-        "PYTHONPATH": os.pathsep.join([str(package.parent), str(HERE)]),
+        "PYTHONPATH": os.pathsep.join([str(package.parent), *FOLDERS]),
         "HOME": str(home),
         "XDG_CACHE_HOME": str(home / "cache"),
         "LOCALAPPDATA": str(home),

@@ -15,7 +15,7 @@ from stand_in import COMPILER
 
 import tinyattn as ta
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parents[2]
 needs_matplotlib = pytest.mark.skipif(
     importlib.util.find_spec("matplotlib") is None, reason="no matplotlib to draw with"
 )

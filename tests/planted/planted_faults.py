@@ -1,4 +1,4 @@
-"""The faults of `tests/faults/*.txt`: the format is in the README.md there."""
+"""The faults of `tests/planted/faults/*.txt`: the format is in the README.md there."""
 
 from __future__ import annotations
 

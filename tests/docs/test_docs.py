@@ -11,7 +11,7 @@ import pytest
 import tinyattn as ta
 from tinyattn import functional, masks, nn, optim, viz
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parents[2]
 NAMES = {"ta": ta, "F": functional, "nn": nn, "masks": masks, "optim": optim, "viz": viz}
 # cpu needs Numba, and its functions have no examples of their own.
 MODULES = [

@@ -1,10 +1,11 @@
 """How many planted faults do the tests notice?
 
-    python tests/mutation.py                     all of tests/faults, result in mutation.json
-    python tests/mutation.py --sample 10         ten of them, drawn at random (--seed repeats them)
-    python tests/mutation.py --only layer_norm   those whose file or reason contains the word
-    python tests/mutation.py --again             those that survived last time; corrects the result
-    python tests/mutation.py --jobs 2            two at a time
+    cd tests/planted
+    python mutation.py                     all of the folder `faults`, result in mutation.json
+    python mutation.py --sample 10         ten of them, drawn at random (--seed repeats them)
+    python mutation.py --only layer_norm   those whose file or reason contains the word
+    python mutation.py --again             those that survived last time; corrects the result
+    python mutation.py --jobs 2            two at a time
 
 Each fault is planted alone, in a copy of the tree. The tests named with it run first; if they stay
 green the whole fast suite follows, and a fault that survives that is printed: a test is missing.
@@ -30,15 +31,16 @@ from datetime import date
 from pathlib import Path
 from queue import SimpleQueue
 
-from faults import Fault, all_faults
+from planted_faults import Fault, all_faults
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parents[2]
 RESULT = Path(__file__).parent / "mutation.json"
 # Not the list of faults itself, which each of them turns red; not the benchmarks; not the tests of
 # the "cuda" route, which put the same rows and modules through other kernels.
-SLOW = ("faults", "benchmarks", "benchmarks_gpu", "device", "device_laws", "device_training",
-        "cuda_kernels", "stand_in", "nvrtc")  # fmt: skip
-FAST = ["tests", *(f"--ignore=tests/test_{name}.py" for name in SLOW)]
+SLOW = ("planted/test_planted_faults.py", "benchmarks", "gpu/test_device.py",
+        "gpu/test_device_laws.py", "gpu/test_device_training.py", "gpu/test_cuda_kernels.py",
+        "gpu/test_stand_in.py", "gpu/test_nvrtc.py")  # fmt: skip
+FAST = ["tests", *(f"--ignore=tests/{name}" for name in SLOW)]
 NOT_COPIED = (".git", "_build", "*_cache", ".hypothesis")
 GREEN, RED, INTERRUPTED, INTERNAL = 0, 1, 2, 3  # what pytest returns
 SECONDS = 600
