@@ -29,21 +29,12 @@ from .processes import SIDES, Settings
 
 def parser() -> argparse.ArgumentParser:
     parser = report.parser_of("benchmarks", __doc__)
-    parser.add_argument(
-        "--only",
-        metavar="PATTERN",
-        action="append",
-        help="rows whose name contains this (with * and ?); may be given again",
-    )
-    parser.add_argument(
-        "--targets", action="store_true", help="only the rows that a target is set for"
-    )
+    only = "rows whose name contains this (with * and ?); may be given again"
+    parser.add_argument("--only", metavar="PATTERN", action="append", help=only)
+    parser.add_argument("--targets", action="store_true", help="only the rows with a target")
     parser.add_argument("--list", action="store_true", help="print the names of the rows")
-    parser.add_argument(
-        "--default-malloc",
-        action="store_true",
-        help="let malloc give freed memory back to the system, as it does by default",
-    )
+    malloc = "let malloc give freed memory back to the system, as it does by default"
+    parser.add_argument("--default-malloc", action="store_true", help=malloc)
     return parser
 
 

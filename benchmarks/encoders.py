@@ -207,7 +207,6 @@ class Axis:
     least: int
     greatest: int
     encoder: Callable[[int], Encoder]
-    others: str
 
     def sizes(self, short: bool) -> list[int]:
         sizes = [self.least]
@@ -218,27 +217,20 @@ class Axis:
 
 # width, heads, ff, layers, batch, length
 AXES = {
-    "length": Axis(
-        128, 8192, lambda n: Encoder(64, 4, 256, 2, 1, n), "width 64, 4 heads, 2 layers, batch 1"
-    ),
-    "batch": Axis(
-        1, 128, lambda n: Encoder(64, 4, 256, 2, n, 64), "width 64, 4 heads, 2 layers, length 64"
-    ),
-    "width": Axis(
-        32, 1024, lambda n: Encoder(n, 4, 4 * n, 2, 8, 64), "4 heads, 2 layers, batch 8, length 64"
-    ),
-    "depth": Axis(
-        1, 32, lambda n: Encoder(64, 4, 256, n, 8, 64), "width 64, 4 heads, batch 8, length 64"
-    ),
+    "length": Axis(128, 8192, lambda n: Encoder(64, 4, 256, 2, 1, n)),
+    "batch": Axis(1, 128, lambda n: Encoder(64, 4, 256, 2, n, 64)),
+    "width": Axis(32, 1024, lambda n: Encoder(n, 4, 4 * n, 2, 8, 64)),
+    "depth": Axis(1, 32, lambda n: Encoder(64, 4, 256, n, 8, 64)),
 }
 
 
 def growing(short: bool) -> Iterator[Case]:
     for name, axis in AXES.items():
+        least = axis.encoder(axis.least).detail
         for size in axis.sizes(short):
             sizes = axis.encoder(size)
             yield Case(
-                axis.others,
+                f"the {name} grows from width,heads,ff,layers,batch,length = {least}",
                 f"scaling {name} {size}",
                 sizes.detail,
                 partial(training_step, sizes=sizes, p=0.0),

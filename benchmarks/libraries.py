@@ -42,7 +42,15 @@ def layer_weights(sizes: Encoder, rng: np.random.Generator) -> dict[str, np.ndar
     return weights
 
 
-class TinyAttn:
+class Library:
+    def captured(self, step: Callable[..., Any], *inputs: Any) -> Callable[..., Any]:
+        """On a GPU: the step, after as many steps as tinyattn takes to capture one."""
+        for _ in range(3):
+            step(*inputs)
+        return step
+
+
+class TinyAttn(Library):
     """tinyattn; with the option `capture` a step on a GPU is one launch."""
 
     def __init__(self, options: dict[str, Any]) -> None:
@@ -112,12 +120,7 @@ class TinyAttn:
     # On a GPU
 
     def captured(self, step: Callable[..., Any], *inputs: Any) -> Callable[..., Any]:
-        """The step after three steps, which a capture takes."""
-        if self.capture:
-            return self.ta.capture(step, *inputs)
-        for _ in range(3):
-            step(*inputs)
-        return step
+        return self.ta.capture(step, *inputs) if self.capture else super().captured(step, *inputs)
 
     def wait(self) -> None:
         self.ta.backend.module_of("cuda").cuda.get_current_stream().synchronize()
@@ -133,7 +136,7 @@ class TinyAttn:
         return total - free
 
 
-class Torch:
+class Torch(Library):
     """PyTorch; `attention` is "fused" (scaled_dot_product_attention) or "plain".
 
     With the option `compile` encoders go through torch.compile.
@@ -269,11 +272,6 @@ class Torch:
         return self.torch.optim.Adam(parameters, fused=True)
 
     # On a GPU
-
-    def captured(self, step: Callable[..., Any], *inputs: Any) -> Callable[..., Any]:
-        for _ in range(3):  # as many as tinyattn's capture takes, so that losses can be compared
-            step(*inputs)
-        return step
 
     def wait(self) -> None:
         if self.device == "cuda":

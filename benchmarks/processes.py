@@ -60,14 +60,6 @@ class Settings:
     memory: int = 0
 
 
-class WorkerError(Exception):
-    """A process failed or took too long; carries the answers that it gave until then."""
-
-    def __init__(self, reason: str, answers: list[dict[str, Any]]) -> None:
-        super().__init__(reason)
-        self.answers = answers
-
-
 def environment(side: Side, settings: Settings) -> dict[str, str]:
     """A user's environment: no variable in it sets a number of threads."""
     inherited = {
@@ -87,8 +79,8 @@ def parsed(output: str) -> list[dict[str, Any]]:
     return answers
 
 
-def ask(side: Side, cases: Sequence[Case], settings: Settings) -> list[dict[str, Any]]:
-    """Run one process for these cases; the list of its answers, or WorkerError."""
+def ask(side: Side, cases: Sequence[Case], settings: Settings) -> tuple[list[dict[str, Any]], str]:
+    """Run one process for these cases: its answers, and why there are not more of them."""
     request = {
         "library": side.library,
         "cases": [case.name for case in cases],
@@ -110,29 +102,26 @@ def ask(side: Side, cases: Sequence[Case], settings: Settings) -> list[dict[str,
         text=True,
         start_new_session=True,  # so that its children can be ended with it
     )
+    reason = "no answer"
     try:
         output, complaints = process.communicate(timeout=settings.timeout * len(cases))
-    except BaseException as error:  # an interrupt as well, because no process may be left
+        if process.returncode:
+            last = complaints.strip().splitlines()[-1:] or [f"exit status {process.returncode}"]
+            reason = last[0]
+    except subprocess.TimeoutExpired as error:
         os.killpg(process.pid, signal.SIGKILL)
-        output, complaints = process.communicate()
-        if isinstance(error, subprocess.TimeoutExpired):
-            raise WorkerError(f"no answer within {error.timeout:g} s", parsed(output)) from None
-        raise
-    if process.returncode:
-        with suppress(ProcessLookupError):  # a process that was killed leaves its busy loop
+        output, _ = process.communicate()
+        reason = f"no answer within {error.timeout:g} s"
+    finally:  # after an interrupt too: neither the process nor its busy loop may be left
+        with suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
-        last = complaints.strip().splitlines()[-1:] or [f"exit status {process.returncode}"]
-        raise WorkerError(last[0], parsed(output))
-    return parsed(output)
+        process.wait()
+    return parsed(output), reason
 
 
 def answers_of(side: Side, cases: Sequence[Case], settings: Settings) -> dict[str, dict[str, Any]]:
     """By case name; a case that a failed process left unanswered carries the reason."""
-    reason = "no answer"
-    try:
-        answers = ask(side, cases, settings)
-    except WorkerError as error:
-        reason, answers = str(error), error.answers
+    answers, reason = ask(side, cases, settings)
     by_case = {answer["case"]: answer for answer in answers}
     return {case.name: by_case.get(case.name, {"error": reason}) for case in cases}
 

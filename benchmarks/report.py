@@ -31,26 +31,16 @@ def parser_of(program: str, description: str | None) -> argparse.ArgumentParser:
     parser.add_argument("--short", action="store_true", help="tiny sizes, once: tests the harness")
     parser.add_argument("--threads", type=int, help="of each library (default: 2; with --short 1)")
     parser.add_argument("--repeats", type=int, help="rounds (default: 5; with --short 1)")
-    parser.add_argument(
-        "--budget", type=float, default=1.0, help="seconds for a case in one process (default: 1)"
-    )
-    parser.add_argument(
-        "--timeout",
-        type=float,
-        default=300.0,
-        help="seconds until a case is given up (default: 300)",
-    )
-    parser.add_argument(
-        "--wait",
-        type=float,
-        default=0.0,
-        metavar="SECONDS",
-        help="how long a process may wait for free cores, and be repeated because it lacked them",
-    )
+    seconds = {
+        "budget": (1.0, "for a case in one process"),
+        "timeout": (300.0, "until a case is given up"),
+        "wait": (0.0, "in which a process may wait for free cores, and be repeated without them"),
+    }
+    for name, (default, text) in seconds.items():
+        text = f"seconds {text} (default: {default:g})"
+        parser.add_argument(f"--{name}", type=float, metavar="S", default=default, help=text)
     parser.add_argument("--json", type=Path, metavar="FILE", help="default: in runs/benchmarks/")
-    parser.add_argument(
-        "--plot", type=Path, metavar="FILE", help="default: the JSON file's, as PNG"
-    )
+    parser.add_argument("--plot", type=Path, metavar="FILE", help="default: the JSON's, as PNG")
     return parser
 
 

@@ -58,7 +58,7 @@ def table(axis: str, rows: Sequence[Row], sizes: Sequence[int], threads: int) ->
     times, memories = of_unit(rows, TIME), of_unit(rows, MEMORY)
     fits = exponents(rows, sizes)
     heads = ("PyTorch", "tinyattn", "ratio", "PyTorch", "tinyattn", "ratio")
-    lines = [f"\n{axis}; {rows[0].section}", f"{'':>9}{'time':>20}{'peak memory':>46}"]
+    lines = [f"\n{rows[0].section}", f"{'':>9}{'time':>20}{'peak memory':>46}"]
     lines.append(f"{axis:>9}" + "".join(f"{head:>14}" for head in heads))
 
     def cells(row: Row) -> str:
@@ -93,7 +93,7 @@ def available_memory() -> int:
 def main() -> int:
     parser = report.parser_of("benchmarks.scaling", __doc__)
     parser.add_argument("--axis", choices=AXES, action="append", help="default: all")
-    parser.set_defaults(timeout=20.0)  # seconds for one point
+    parser.set_defaults(timeout=20.0)
     args, settings = report.parsed(parser)
     settings = replace(settings, memory=available_memory())
     axes = {name: axis for name, axis in AXES.items() if not args.axis or name in args.axis}
