@@ -1,37 +1,37 @@
-"""Reverse-mode differentiation: how gradients flow back through what was recorded.
+"""What is recorded, and how gradients flow back through it.
 
     y = x * w            Tensor y -> Node(mul) -> Leaf of x
                                                -> Leaf of w
     y.backward(g)        visits each node once, outputs before inputs
 
-`propagate` is the whole algorithm; around it stand the search for what it has to visit, and the
-two ways to ask for gradients, `backward` and `grad`.
+Nodes point towards inputs only and never hold the Tensor of an output. So there are no reference
+cycles: a graph is freed when its last Tensor is dropped, without the garbage collector.
+
+`propagate` is the whole algorithm. It needs an order (`count_uses`, `users_first`) and sums of
+gradients (`Sums`); `backward` and `grad` are the two ways to ask for it.
 """
 
 from __future__ import annotations
 
 import functools
 import inspect
-import sys
 import threading
-from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 
 from .backend import Array, namespace
 from .errors import DeviceError, GraphError, ShapeError
 
-if TYPE_CHECKING:
-    from .rules import Plan
-    from .tensor import Tensor
+# What is recorded
 
 
 class Leaf:
-    """The graph's end at a tensor that requires gradients; the gradient is kept here.
+    """The end of a graph at a tensor that requires gradients. The gradient is kept here.
 
-    The tensor owns its leaf and not the other way round, so a graph keeps a leaf's gradient
-    alive, never the leaf's array.
+    The tensor owns its leaf and not the other way round, so a graph keeps the gradient of a leaf
+    alive, and never the array of the leaf.
     """
 
     __slots__ = ("dtype", "grad", "hold_grad", "shape")
@@ -41,35 +41,44 @@ class Leaf:
     def __init__(self, array: Array) -> None:
         self.shape = array.shape
         self.dtype = array.dtype
-        self.grad: Tensor | None = None
+        self.grad: Any = None
         self.hold_grad = True
 
 
 class Node:
-    """One recorded operation. `op.py` fills the slots; a method call here would cost too much.
+    """One recorded operation.
 
-    plan     what the operation needs and how its gradients are computed
-    parents  for each argument its Node or Leaf, or None where no gradient is wanted;
-             None as a whole once backward has freed the node
-    saved    the arrays and values the derivative asked for, and the locks that protect them
-    shape, dtype  of the output, which its gradient must match
+    plan     which derivative rules will run, and on what (`rules.Plan`)
+    parents  for each argument its Node or Leaf, or None where no gradient is needed;
+             None as a whole after backward has freed the node
+    saved    the arrays and values that the rules need, and the locks that protect them
+    shape, dtype  of the output; its gradient must have the same
     """
 
     __slots__ = ("dtype", "grad", "hold_grad", "parents", "plan", "saved", "shape")
-    plan: Plan
-    parents: Any  # tuple[Node | Leaf | None, ...], and the two are None once freed
+    plan: Any
+    parents: Any  # tuple[Node | Leaf | None, ...]
     saved: Any  # tuple[Any, ...]
     shape: tuple[int, ...]
     dtype: np.dtype
-    grad: Tensor | None
+    grad: Any
     hold_grad: bool
+
+    def __init__(self, plan: Any, parents: tuple[Any, ...], saved: Any, out: Array) -> None:
+        self.plan = plan
+        self.parents = parents
+        self.saved = saved
+        self.shape = out.shape
+        self.dtype = out.dtype
+        self.grad = None
+        self.hold_grad = False
 
 
 class TensorBase:
-    """What recording needs to know of a tensor: its array, and the node that made it.
+    """The part of a Tensor that recording needs: its array, and the node that made it.
 
-    `tensor.py` derives Tensor from it, with the ops for operators, so that it can only come after
-    them; results are made of the class it leaves in `full`.
+    `tensor.py` derives Tensor from this class. Tensor has the ops as operators, so it can only be
+    defined after the ops; what they return is of the class in `full`.
     """
 
     __slots__ = ("__weakref__", "_data", "_node")
@@ -78,8 +87,8 @@ class TensorBase:
     _node: Node | Leaf | None
 
 
-def wrap(array: Array, node: Node | Leaf | None = None) -> Tensor:
-    """A Tensor around an array the library has made, without a copy or a check."""
+def wrap(array: Array, node: Node | Leaf | None = None) -> Any:
+    """A Tensor around an array that the library has made, without a copy or a check."""
     tensor = object.__new__(TensorBase.full)
     tensor._data = array if type(array) is np.ndarray else namespace(array).asarray(array)
     tensor._node = node
@@ -101,7 +110,7 @@ class set_grad_enabled:
 
     def __init__(self, enabled: bool) -> None:
         self.enabled = enabled
-        self.previous: list[bool] = []  # a stack, so that one object may be entered again inside
+        self.previous: list[bool] = []  # a stack, because one object may be entered twice
 
     def __enter__(self) -> None:
         self.previous.append(grad_mode.enabled)
@@ -115,7 +124,7 @@ class set_grad_enabled:
 
             @functools.wraps(function)
             def generator(*args: Any, **kwargs: Any) -> Any:
-                # Only while its body runs: between two values the caller is at work.
+                # Only while its body runs, because between two values the caller is at work.
                 values = function(*args, **kwargs)
                 while True:
                     with set_grad_enabled(self.enabled):
@@ -150,12 +159,15 @@ class enable_grad(set_grad_enabled):
 
 
 def is_grad_enabled() -> bool:
-    """Whether operations are being recorded in this thread."""
+    """Whether operations are recorded at the moment, in this thread."""
     return grad_mode.enabled
 
 
-def reachable(roots: Iterable[Node | Leaf]) -> dict[Node | Leaf, int]:
-    """Every node the roots depend on, with the number of recorded uses of its output."""
+# How gradients flow back
+
+
+def count_uses(roots: Iterable[Node | Leaf]) -> dict[Node | Leaf, int]:
+    """Every node that the roots depend on, with the number of recorded uses of its output."""
     uses: dict[Node | Leaf, int] = dict.fromkeys(roots, 0)
     stack = list(uses)
     while stack:
@@ -175,8 +187,23 @@ def reachable(roots: Iterable[Node | Leaf]) -> dict[Node | Leaf, int]:
     return uses
 
 
+def users_first(uses: dict[Node | Leaf, int]) -> Iterator[Node | Leaf]:
+    """The nodes in topological order: each comes after all nodes that use its output."""
+    left = dict(uses)
+    ready = [node for node, number in uses.items() if number == 0]
+    while ready:
+        node = ready.pop()
+        parents = node.parents
+        yield node
+        for parent in parents:
+            if parent is not None:
+                left[parent] -= 1
+                if left[parent] == 0:
+                    ready.append(parent)
+
+
 def leading_to(targets: Sequence[Node | Leaf], uses: dict[Node | Leaf, int]) -> set[Node | Leaf]:
-    """Those nodes of `uses` through which a gradient must pass to arrive at a target."""
+    """The nodes of `uses` that depend on a target; no other node needs a gradient."""
     users: dict[Node | Leaf, list[Node | Leaf]] = {}
     for node in uses:
         for parent in node.parents or ():
@@ -192,6 +219,36 @@ def leading_to(targets: Sequence[Node | Leaf], uses: dict[Node | Leaf, int]) -> 
     return useful
 
 
+class Sums:
+    """For each node the sum of the gradients that its users have given it so far.
+
+    An array may be added to in place only if nobody else can have it, which is what `own` says.
+    """
+
+    def __init__(self) -> None:
+        self.totals: dict[Any, Any] = {}
+        self.own: set[Any] = set()
+
+    def add(self, node: Node | Leaf, gradient: Any, is_new: bool) -> None:
+        total = self.totals.get(node)
+        if total is None:
+            self.totals[node] = gradient
+        elif node in self.own:
+            total += gradient
+            return
+        elif is_new:
+            gradient += total
+            self.totals[node] = gradient
+        else:
+            self.totals[node] = total = total + gradient
+            is_new = not isinstance(total, TensorBase)
+        if is_new:
+            self.own.add(node)
+
+    def take(self, node: Node | Leaf) -> Any:
+        return self.totals.pop(node, None)
+
+
 def propagate(
     roots: Sequence[Node | Leaf],
     gradients: Sequence[Any],
@@ -201,96 +258,69 @@ def propagate(
 ) -> dict[Node | Leaf, Any]:
     """Gradients of the roots with respect to `targets`, or to every node that holds a `.grad`.
 
-    `gradients` are arrays, or Tensors when a graph of the gradients is wanted. A node is worked on
-    once, after all its users, so a tensor used twice adds up before its gradient goes on:
-    the order is topological, found by counting down uses, without recursion.
-
-    The arrays returned belong to the caller alone.
+    `gradients` are arrays, or Tensors where a graph of the gradients is asked for. Each node is
+    visited once, after all its users, because its gradient is the sum over them. The arrays
+    returned belong to the caller alone.
     """
-    uses = reachable(roots)
-    useful = None if targets is None else leading_to(targets, uses)
+    uses = count_uses(roots)
+    useful = uses if targets is None else leading_to(targets, uses)
     wanted = None if targets is None else set(targets)
-    pending: dict[Any, Any] = {}
-    owned: set[Any] = set()  # whose pending array was made here and is held nowhere else
+    sums = Sums()
+    for root, gradient in zip(roots, gradients, strict=True):
+        sums.add(root, gradient, is_new=False)
     found: dict[Node | Leaf, Any] = {}
     node: Any
-
-    for root, gradient in zip(roots, gradients, strict=True):
-        pending[root] = gradient if root not in pending else pending[root] + gradient
-    ready = [root for root in dict.fromkeys(roots) if uses[root] == 0]
-    while ready:
-        node = ready.pop()
-        gradient = pending.pop(node, None)
+    for node in users_first(uses):
+        gradient = sums.take(node)
         if gradient is not None and (node.hold_grad if wanted is None else node in wanted):
-            if create_graph:
-                found[node] = gradient.clone()  # another leaf may be given the same Tensor
-            else:
-                found[node] = gradient if node in owned else gradient.copy()
-        plan, parents = node.plan, node.parents
-        if plan is None:
-            continue
-        arrived: list[Any] | None = None
-        if gradient is not None and (useful is None or node in useful):
-            arrived = plan.pull(node, gradient, create_graph)
-        if not retain_graph:
-            node.parents = node.saved = None
-        for i, parent in enumerate(parents):
-            if parent is None:
-                continue
-            uses[parent] = left = uses[parent] - 1
-            if left == 0:
-                ready.append(parent)
-            if arrived is None or (useful is not None and parent not in useful):
-                continue
-            gradient, arrived[i] = arrived[i], None
-            if gradient is None:
-                continue
-            if parent not in pending:
-                # A rule may hand on the gradient it was given, a view, or something it saved. An
-                # array that owns its memory and that only this frame refers to is new.
-                if not create_graph and sys.getrefcount(gradient) == 2 and gradient.base is None:
-                    owned.add(parent)
-                pending[parent] = gradient
-            elif parent in owned:
-                pending[parent] += gradient
-            else:
-                pending[parent] = pending[parent] + gradient
-                if not create_graph:
-                    owned.add(parent)
+            found[node] = gradient if node in sums.own else copied(gradient)
+        if node.plan is not None:
+            if gradient is not None and node in useful:
+                for parent, part, is_new in node.plan.pull(node, gradient, create_graph):
+                    if parent in useful:
+                        sums.add(parent, part, is_new and not create_graph)
+            if not retain_graph:
+                node.parents = node.saved = None
     return found
 
 
-def backward(
-    tensor: Tensor, gradient: Tensor | None, retain_graph: bool | None, create_graph: bool
-) -> None:
+def copied(gradient: Any) -> Any:
+    return gradient.clone() if isinstance(gradient, TensorBase.full) else gradient.copy()
+
+
+def backward(tensor: Any, gradient: Any, retain_graph: bool | None, create_graph: bool) -> None:
     """`Tensor.backward`, which has the documentation."""
     root = root_of(tensor)
     start = starting_gradient(tensor, gradient, create_graph)
     retain = create_graph if retain_graph is None else retain_graph
     with set_grad_enabled(create_graph), np.errstate(all="ignore"):
         found = propagate([root], [start], None, retain, create_graph)
-        # All at the end: an interrupt on the way leaves every `.grad` as it was.
+        # All at the end, so that an interrupt on the way leaves every `.grad` as it was.
         for node, value in found.items():
             value = value if create_graph else wrap(value)
-            # Never in place: somebody may be holding the gradient of the last call.
+            # Never in place, because the caller may hold the gradient of the last call.
             node.grad = value if node.grad is None else node.grad + value
 
 
 def grad(
-    outputs: Tensor | Sequence[Tensor],
-    inputs: Tensor | Sequence[Tensor],
-    grad_outputs: Tensor | Sequence[Tensor | None] | None = None,
+    outputs: Any,
+    inputs: Any,
+    grad_outputs: Any = None,
     retain_graph: bool | None = None,
     create_graph: bool = False,
     allow_unused: bool = False,
-) -> tuple[Tensor | None, ...]:
+) -> tuple[Any, ...]:
     """Gradients of `outputs` with respect to `inputs`, returned instead of kept in `.grad`.
 
     outputs, inputs: a Tensor or several; inputs may be leaves or computed tensors.
-    grad_outputs: for each output what its derivative is multiplied with; 1 for a single element.
+    grad_outputs: for each output the Tensor that its derivative is multiplied with; 1 for a single
+        element.
     retain_graph: keep the graph for another call; by default only with `create_graph`.
-    create_graph: record the gradients' own computation, so that they can be differentiated.
-    allow_unused: None for an input the outputs do not depend on, instead of an error.
+    create_graph: record the computation of the gradients, so that they can be differentiated.
+    allow_unused: None for an input that no output depends on, instead of an error.
+
+    Returns a tuple of Tensors, one for each input. Raises GraphError if an input or output was not
+    recorded, if no output depends on an input, or if the graph has been freed.
 
         >>> x = ta.tensor(2.0, requires_grad=True)
         >>> (slope,) = ta.grad(x**3, x, create_graph=True)
@@ -311,7 +341,7 @@ def grad(
     if None in targets:
         raise GraphError(f"input {targets.index(None)} does not require gradients")
     if not allow_unused:
-        uses = reachable(roots)
+        uses = count_uses(roots)
         for i, target in enumerate(targets):
             if target not in uses:
                 raise GraphError(
@@ -320,11 +350,11 @@ def grad(
     retain = create_graph if retain_graph is None else retain_graph
     with set_grad_enabled(create_graph), np.errstate(all="ignore"):
         found = propagate(roots, starts, targets, retain, create_graph)
-    results: list[Tensor | None] = []
+    results: list[Any] = []
     for i, target in enumerate(targets):
         gradient = found.get(target)
         if gradient is not None and target in targets[:i]:
-            gradient = gradient.clone() if create_graph else gradient.copy()
+            gradient = copied(gradient)
         results.append(gradient if create_graph or gradient is None else wrap(gradient))
     return tuple(results)
 
@@ -337,7 +367,7 @@ def listed(tensors: Any) -> list[Any]:
     return list(found)
 
 
-def root_of(tensor: Tensor) -> Node | Leaf:
+def root_of(tensor: Any) -> Node | Leaf:
     if tensor._node is None:
         raise GraphError(
             "this tensor was not recorded: none of its inputs requires gradients, or it was "
@@ -346,8 +376,8 @@ def root_of(tensor: Tensor) -> Node | Leaf:
     return tensor._node
 
 
-def starting_gradient(tensor: Tensor, gradient: Tensor | None, create_graph: bool) -> Any:
-    """The gradient the walk begins with, checked: an array, or a Tensor with `create_graph`."""
+def starting_gradient(tensor: Any, gradient: Any, create_graph: bool) -> Any:
+    """The gradient at which the walk begins, checked: an array, or a Tensor with `create_graph`."""
     data = tensor._data
     if gradient is None:
         if data.size != 1:
@@ -357,7 +387,7 @@ def starting_gradient(tensor: Tensor, gradient: Tensor | None, create_graph: boo
             )
         start = namespace(data).ones_like(data)
         return wrap(start) if create_graph else start
-    if not isinstance(gradient, TensorBase):
+    if not isinstance(gradient, TensorBase.full):
         raise TypeError(f"gradient must be a Tensor, got {type(gradient).__name__}")
     if gradient.shape != tensor.shape:
         raise ShapeError(f"gradient must have shape {tensor.shape}, got {gradient.shape}")

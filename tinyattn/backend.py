@@ -106,6 +106,11 @@ def to_device(array: Array, device: str) -> Array:
     return target.asarray(array) if capture is None else capture.upload(array)
 
 
+def beside(array: np.ndarray, x: Any) -> Array:
+    """`array` on the device of `x`, an array or a Tensor."""
+    return to_device(array, device_of(getattr(x, "_data", x)))
+
+
 def scatter_add(target: Array, index: Any, values: Array) -> None:
     """target[index] += values, where an index that occurs twice adds twice. In place."""
     namespace(target).add.at(target, index, values)

@@ -12,11 +12,11 @@ from typing import Any
 import numpy as np
 
 from . import masks, ops, random
-from .backend import is_finite, namespace
-from .checks import check_size, is_integer, one_dim, require_float
+from .checks import check_size, is_integer, require_float
 from .errors import DeviceError, DtypeError, ShapeError
-from .kernels import cuda_kernels, reference
 from .kernels.late_errors import require_range
+from .kernels.packing import samples_of
+from .kernels.reference import Drop
 from .ops.attention import check_heads
 from .ops.layers import no_row_text
 from .tensor import Tensor, from_array
@@ -32,30 +32,18 @@ def tensor_of(value: Any, name: str) -> Tensor:
     return value
 
 
-def _last(function: Any, x: Tensor, dim: int) -> Tensor:
-    """`function`, which works on the last dimension, applied to dimension `dim`."""
-    if dim == -1 and x.ndim:
-        return function(x)
-    dim = one_dim(x, dim)
-    if not x.ndim:
-        return function(x.reshape(1)).reshape()
-    if dim == x.ndim - 1:
-        return function(x)
-    return function(x.transpose(dim, -1)).transpose(dim, -1)
-
-
 def softmax(x: Tensor, dim: int = -1) -> Tensor:
     """exp(x_i) / sum_j exp(x_j) along `dim`; same shape as `x`.
 
     >>> F.softmax(ta.tensor([0.0, 0.0]))
     tensor([0.5, 0.5])
     """
-    return _last(ops.softmax, tensor_of(x, "x"), dim)
+    return tensor_of(x, "x").softmax(dim)
 
 
 def log_softmax(x: Tensor, dim: int = -1) -> Tensor:
     """x_i - log(sum_j exp(x_j)) along `dim`; the logarithm of softmax without its rounding."""
-    return _last(ops.log_softmax, tensor_of(x, "x"), dim)
+    return tensor_of(x, "x").log_softmax(dim)
 
 
 def relu(x: Tensor) -> Tensor:
@@ -284,8 +272,8 @@ def masked_softmax(scores: Tensor, valid_lens: Any = None, mask: Any = None) -> 
     if scores.ndim not in (3, 4):
         raise ShapeError(f"scores are (B, Q, K) or (B, H, Q, K), got shape {scores.shape}")
     four = scores if scores.ndim == 4 else scores.unsqueeze(1)  # (B, H, Q, K)
-    limits, seen = masks.canonical(four.shape, valid_lens, mask, device=scores.device)
-    return ops.masked_softmax(four, limits=limits, mask=seen).reshape(scores.shape)
+    limits, mask = masks.limits_and_mask(four.shape, valid_lens, mask, device=scores.device)
+    return ops.masked_softmax(four, limits=limits, mask=mask).reshape(scores.shape)
 
 
 def sequence_mask(x: Tensor, valid_lens: Any, value: float = 0) -> Tensor:
@@ -345,7 +333,7 @@ def pad_packed_sequence(x: Tensor, valid_lens: Any, length: int | None = None) -
     if not x.ndim:
         raise ShapeError("pad_packed_sequence takes (N, ...), got a tensor without dimensions")
     lengths = masks.packed_lens(valid_lens, len(x))
-    longest = int(lengths.max(initial=0))
+    longest = max(lengths, default=0)
     length = longest if length is None else check_size("length", length, 0)
     if length < longest:
         raise ShapeError(f"length {length} is less than the longest sequence, {longest}")
@@ -380,9 +368,36 @@ def scaled_dot_product_attention(
     one of queries by keys is written `mask[None]`; a query that sees nothing gives zeros. Causal
     masks start at the first key, also when Q and K differ, as in PyTorch.
     """
-    query, key, value = (
-        tensor_of(t, name) for t, name in ((query, "query"), (key, "key"), (value, "value"))
-    )
+    q, k, v = checked_heads(query, key, value)  # (B, H, N, d)
+    p = checked_probability(dropout_p)
+    scale = default_scale(q.shape[-1]) if scale is None else checked_scale(scale)
+    shape = (*q.shape[:-1], k.shape[-2])  # (B, H, Q, K)
+    limits, mask = masks.limits_and_mask(shape, valid_lens, mask, is_causal, q.device)
+    k, v = ops.clear_invisible(shape, limits, mask, k, v)
+    drop = Drop(p, random.dropout_seed() if p else 0)
+    if return_weights:
+        # As the formula says, with an array of all weights (B, H, Q, K).
+        weights = ops.masked_softmax(q @ k.transpose(-2, -1) * scale, limits=limits, mask=mask)
+        dropped = ops.dropout(weights, p=p, seed=drop.seed) if p else weights
+        out = ops.weighted_sum(dropped, v, limits=limits, mask=mask)
+    else:
+        # The same for one block of queries after another: kernels/cpu/attention.py.
+        q, k, v = (t.transpose(1, 2).flatten(0, 1) for t in (q, k, v))  # (B * N, H, d)
+        samples = samples_of((shape[2],) * shape[0]), samples_of((shape[3],) * shape[0])
+        options = {"samples": samples, "limits": limits, "mask": mask, "scale": scale}
+        out = ops.attention(q, k, v, **options, drop=drop)  # (B * Q, H, e)
+        out = out.reshape(shape[0], shape[2], *out.shape[1:]).transpose(1, 2)
+    if query.ndim == 3:
+        out = out.squeeze(1)
+    if not return_weights:
+        return out
+    return out, (weights if query.ndim == 4 else weights.squeeze(1)).detach()
+
+
+def checked_heads(query: Any, key: Any, value: Any) -> list[Tensor]:
+    """query, key and value of attention as (B, H, N, d), where H is 1 if they have no heads."""
+    named = {"query": query, "key": key, "value": value}
+    query, key, value = (tensor_of(t, name) for name, t in named.items())
     if query.ndim not in (3, 4) or not query.ndim == key.ndim == value.ndim:
         raise ShapeError(
             "attention takes query, key and value of 3 dimensions (B, N, d) or of 4 (B, H, N, d), "
@@ -397,59 +412,16 @@ def scaled_dot_product_attention(
             "query, key and value must have the same samples (and heads), got "
             f"{query.shape}, {key.shape}, {value.shape}"
         )
-    same_kind("attention", query=query, key=key, value=value)
-    p = checked_probability(dropout_p)
-    heads = query.ndim == 4
-    q, k, v = (query, key, value) if heads else (t.unsqueeze(1) for t in (query, key, value))
-    shape = (*q.shape[:-1], k.shape[-2])  # (B, H, Q, K)
-    limits, seen = masks.canonical(shape, valid_lens, mask, is_causal, query.device)
-    k, v = without_hidden(shape, (limits, seen), k, v)
-    scale = 1 / math.sqrt(q.shape[-1]) if scale is None else checked_scale(scale)
-    seed = random.dropout_seed() if p else 0
-    out = ops.attention(q, k, v, limits=limits, mask=seen, scale=scale, p=p, seed=seed)
-    out = out if heads else out.squeeze(1)
-    if not return_weights:
-        return out
-    weights = attention_weights(q, k, limits, seen, scale)
-    return out, weights if heads else weights.squeeze(1)
+    same_kind("attention", **named)
+    return [t if t.ndim == 4 else t.unsqueeze(1) for t in (query, key, value)]
 
 
-def without_hidden(
-    shape: tuple[int, ...], hidden: tuple[Any, Any], keys: Tensor, values: Tensor
-) -> tuple[Tensor, Tensor]:
-    """Keys and values with zeros where no query may see them, if NaN or inf stands there.
+def default_scale(width: int) -> float:
+    """1 / sqrt(d); without it the scores of independent numbers would have variance d.
 
-    shape (B, H, Q, K); keys and values (B, K, D), or with heads (B, H, K, d). Anything finite there
-    is without influence anyway, but 0 * NaN is NaN, and behind a projection that would reach the
-    gradients of weights that all samples share.
+    Queries and keys of width 0 have no scores but 0, whatever the scale is.
     """
-    if hidden[0] is None and hidden[1] is None:
-        return keys, values
-    if keys.device == "cuda":  # looking for NaN would make the host wait
-        seen = cuda_kernels().visible_keys(*hidden, shape[0], shape[-1])  # (B, H|1, K)
-        if keys.ndim == 3:
-            seen = seen[:, 0] if seen.shape[1] == 1 else seen.any(axis=1)
-        seen = from_array(seen[..., None])
-        hidden_keys = ops.where(seen, keys, 0.0)
-        return hidden_keys, hidden_keys if values is keys else ops.where(seen, values, 0.0)
-    dirty = [not is_finite(x._data) for x in (keys, values)]
-    if not any(dirty):
-        return keys, values
-    seen = reference.visible(shape, *hidden)
-    assert seen is not None
-    seen = namespace(seen).broadcast_to(seen, shape).any(axis=-2)  # (B, H, K)
-    seen = seen if keys.ndim == 4 else seen.any(axis=1)
-    seen = from_array(seen[..., None])
-    keys, values = (
-        ops.where(seen, x, 0.0) if d else x for x, d in zip((keys, values), dirty, strict=True)
-    )
-    return keys, values
-
-
-def attention_weights(q: Tensor, k: Tensor, limits: Any, mask: Any, scale: float) -> Tensor:
-    """softmax(scale q k^T) over what may be seen: (B, H, Q, K), without a graph."""
-    scores = ops.matmul(q.detach() * scale, k.detach().transpose(-1, -2))
-    return ops.masked_softmax(scores, limits=limits, mask=mask)
+    return 1 / math.sqrt(width) if width else 1.0
 
 
 def transpose_qkv(x: Tensor, num_heads: int) -> Tensor:

@@ -116,28 +116,24 @@ def checked_lens(valid_lens: Any, most: int, of: str = "the number of keys") -> 
     return array.astype(np.int64)
 
 
-def sample_lens(valid_lens: Any, batch: int, length: int) -> np.ndarray:
-    """valid_lens as int64 (B,) on the host, for samples (B, L)."""
+def sample_lens(valid_lens: Any, batch: int, length: int) -> tuple[int, ...]:
+    """valid_lens as integers on the host, one for each of the samples (B, L)."""
     lengths = to_device(checked_lens(valid_lens, length, "the length of the samples"), "cpu")
     if lengths.shape != (batch,):
         raise ShapeError(f"{batch} samples need valid_lens ({batch},), got {lengths.shape}")
-    return lengths
+    return tuple(lengths.tolist())
 
 
-def packed_lens(valid_lens: Any, total: int) -> np.ndarray:
-    """valid_lens as int64 (B,) on the host, for sequences that fill `total` rows together."""
-    if type(valid_lens) is np.ndarray and valid_lens.ndim == 1 and valid_lens.dtype == np.int64:
-        # Every layer comes here, and sums of few numbers Python has sooner than NumPy.
-        values = valid_lens.tolist()
-        if sum(values) == total and min(values, default=0) >= 0:
-            return valid_lens.copy()
+def packed_lens(valid_lens: Any, total: int) -> tuple[int, ...]:
+    """valid_lens as integers on the host, for samples that have `total` rows together."""
     lengths = to_device(checked_lens(valid_lens, total, "the number of rows"), "cpu")
-    if lengths.ndim != 1 or lengths.sum() != total:
+    listed = tuple(lengths.tolist()) if lengths.ndim == 1 else ()
+    if lengths.ndim != 1 or sum(listed) != total:
         raise ShapeError(
             f"packed sequences of {total} rows need valid_lens (B,) with that sum, got shape "
             f"{lengths.shape} with sum {lengths.sum()}"
         )
-    return lengths
+    return listed
 
 
 def first_bad(array: Array, bad: Array) -> str:
@@ -186,7 +182,7 @@ def checked_mask(mask: Any, batch: int, heads: int, queries: int, keys: int) -> 
     return array[:, None] if array.ndim == 3 else array
 
 
-def canonical(
+def limits_and_mask(
     shape: tuple[int, ...],
     valid_lens: Any = None,
     mask: Any = None,

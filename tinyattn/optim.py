@@ -322,7 +322,7 @@ class Adam(Optimizer):
                 self.update_arrays(parameters, grads, ms, vs, step)
                 continue
             first = places[0]
-            kernels.gpu_optimizer().adam(
+            kernels.on_gpu().optimizer.adam(
                 parameters, grads, ms, vs, lambda first=first: self.numbers(first), *self.betas,
                 self.eps, 0.0 if self.decoupled else self.weight_decay,
             )  # fmt: skip
@@ -376,7 +376,7 @@ class Adam(Optimizer):
 
     def numbers(self, i: int) -> tuple[float, float, float]:
         """What changes from step to step, for parameter i."""
-        return kernels.gpu_optimizer().step_numbers(
+        return kernels.on_gpu().optimizer.step_numbers(
             self.lr, *self.betas, self.weight_decay, self.decoupled, self.steps[i]
         )
 
@@ -492,7 +492,7 @@ def clip_grad_norm_(parameters: Iterable[Tensor] | Tensor, max_norm: float) -> A
     arrays = {id(grad._data): grad._data for grad in grads}  # which Tensors may share
     if grads and all(grad.device == "cuda" for grad in grads):
         arrays = {key: array_to_scale(array) for key, array in arrays.items()}
-        norm: Any = from_array(kernels.gpu_optimizer().clip(list(arrays.values()), max_norm))
+        norm: Any = from_array(kernels.on_gpu().optimizer.clip(list(arrays.values()), max_norm))
     else:
         squares = [array.reshape(-1).astype("float64") for array in arrays.values()]
         norm = math.sqrt(sum(float(s @ s) for s in squares))

@@ -573,14 +573,14 @@ class Tensor(TensorBase):
         return ops.sum_to(self, target=tuple(shape))
 
     def softmax(self, dim: int = -1) -> Tensor:
-        from . import functional
-
-        return functional.softmax(self, dim)
+        """exp(x_i) / sum_j exp(x_j) along `dim`; see `functional.softmax`."""
+        require_float(self.dtype, "softmax")
+        return ops.softmax(self, dim=one_dim(self, dim))
 
     def log_softmax(self, dim: int = -1) -> Tensor:
-        from . import functional
-
-        return functional.log_softmax(self, dim)
+        """x_i - log(sum_j exp(x_j)) along `dim`; see `functional.log_softmax`."""
+        require_float(self.dtype, "log_softmax")
+        return ops.log_softmax(self, dim=one_dim(self, dim))
 
     # Shape
 

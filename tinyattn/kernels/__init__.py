@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
-from functools import cache
+from functools import cache, wraps
 from types import ModuleType
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -25,6 +25,7 @@ from .sums import wide as wide
 
 ndarray = np.ndarray
 FLOAT32, FLOAT64 = np.dtype(np.float32), np.dtype(np.float64)
+Kernel = TypeVar("Kernel", bound=Callable[..., Any])
 
 
 @cache
@@ -39,64 +40,56 @@ def jitted() -> ModuleType | None:
     return cpu
 
 
-def cuda_kernels() -> ModuleType:
+def on_gpu() -> ModuleType:
     """The module of CUDA kernels; they are compiled when first launched."""
     from . import gpu
 
     return gpu
 
 
-def gpu_optimizer() -> ModuleType:
-    """The module of CUDA kernels that work on many arrays at once."""
-    from .gpu import optimizer
+def dispatched(plain: Kernel) -> Kernel:
+    """The kernel of this name for the array that comes first: `plain`, or a faster one."""
+    name = plain.__name__
+    on_cpu: Callable[..., Any] | None = None
+    on_cuda: Callable[..., Any] | None = None
 
-    return optimizer
-
-
-def dispatched(name: str) -> Callable[..., Any]:
-    """The kernel `name`, chosen at each call by the array that comes first."""
-    plain = getattr(reference, name)
-    fast: Callable[..., Any] | None = None
-    on_device: Callable[..., Any] | None = None
-
+    @wraps(plain)
     def kernel(array: Any, *arguments: Any) -> Any:
-        nonlocal fast, on_device
+        nonlocal on_cpu, on_cuda
         if type(array) is ndarray:
             if array.dtype is FLOAT32 or array.dtype is FLOAT64:
-                if fast is None:
-                    fast = getattr(jitted(), name, plain)
-                return fast(array, *arguments)
+                if on_cpu is None:
+                    on_cpu = getattr(jitted(), name, plain)
+                return on_cpu(array, *arguments)
         elif device_of(array) == "cuda" and array.dtype.kind == "f":
-            if on_device is None:
-                on_device = getattr(cuda_kernels(), name, plain)
-            return on_device(array, *arguments)
+            if on_cuda is None:
+                on_cuda = getattr(on_gpu(), name, plain)
+            return on_cuda(array, *arguments)
         return plain(array, *arguments)
 
-    kernel.__name__, kernel.__doc__ = name, plain.__doc__
-    return kernel
+    return kernel  # type: ignore[return-value]
 
 
-erf = dispatched("erf")
-relu = dispatched("relu")
-relu_backward = dispatched("relu_backward")
-add_bias = dispatched("add_bias")
-sum_rows = dispatched("sum_rows")
-masked_softmax = dispatched("masked_softmax")
-softmax_backward = dispatched("softmax_backward")
-masked_softmax_backward = dispatched("masked_softmax_backward")
-log_softmax = dispatched("log_softmax")
-log_softmax_backward = dispatched("log_softmax_backward")
-cross_entropy = dispatched("cross_entropy")
-cross_entropy_backward = dispatched("cross_entropy_backward")
-layer_norm = dispatched("layer_norm")
-layer_norm_backward = dispatched("layer_norm_backward")
-dropout = dispatched("dropout")
-scatter_rows = dispatched("scatter_rows")
-weighted_sum = dispatched("weighted_sum")
-attention = dispatched("attention")
-attention_backward = dispatched("attention_backward")
-self_attention = dispatched("self_attention")
-self_attention_backward = dispatched("self_attention_backward")
+erf = dispatched(reference.erf)
+relu = dispatched(reference.relu)
+relu_backward = dispatched(reference.relu_backward)
+add_bias = dispatched(reference.add_bias)
+sum_rows = dispatched(reference.sum_rows)
+softmax = dispatched(reference.softmax)
+softmax_backward = dispatched(reference.softmax_backward)
+masked_softmax = dispatched(reference.masked_softmax)
+masked_softmax_backward = dispatched(reference.masked_softmax_backward)
+log_softmax = dispatched(reference.log_softmax)
+log_softmax_backward = dispatched(reference.log_softmax_backward)
+cross_entropy = dispatched(reference.cross_entropy)
+cross_entropy_backward = dispatched(reference.cross_entropy_backward)
+layer_norm = dispatched(reference.layer_norm)
+layer_norm_backward = dispatched(reference.layer_norm_backward)
+dropout = dispatched(reference.dropout)
+scatter_rows = dispatched(reference.scatter_rows)
+weighted_sum = dispatched(reference.weighted_sum)
+attention = dispatched(reference.attention)
+attention_backward = dispatched(reference.attention_backward)
 
 
 def adam(parameters: Sequence[Any], *arguments: Any) -> None:

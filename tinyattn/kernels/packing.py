@@ -1,43 +1,95 @@
-"""Packed sequences: the rows of all samples one after another, without the padding between them."""
+"""Samples of different lengths: padded, (B, L, ...), or packed, (R, ...).
+
+Packed rows of all samples stand one after another, without padding: R is the sum of the lengths.
+Where all samples have one length, both forms are the same memory, and one is a `reshape` of the
+other. So what follows takes packed rows and lengths, and never asks which form the user has.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..autograd import TensorBase
-from ..backend import Array, device_of, namespace, read_only, to_device
+from ..backend import Array, beside, namespace, read_only
 
 
-def rows_kept(lengths: np.ndarray, length: int, x: Array) -> Array:
-    """Where the rows before each sample's length stand among all (B * length), beside x."""
-    return to_device(kept_of(tuple(lengths.tolist()), length), device_of(x))
+class Samples(NamedTuple):
+    """How many rows each of B samples has."""
+
+    lengths: np.ndarray  # (B,)
+    starts: np.ndarray  # (B + 1,): the first row of each sample, and the end of the last
+    longest: int
+
+    @property
+    def rows(self) -> int:
+        return int(self.starts[-1])
+
+    @property
+    def equal(self) -> bool:
+        """Whether packed rows are the padded array, reshaped."""
+        return len(self.lengths) * self.longest == self.rows
+
+
+@lru_cache(maxsize=64)
+def samples_of(lengths: tuple[int, ...]) -> Samples:
+    """Remembered, because all layers of a step ask for the same, forward and backward."""
+    starts = np.zeros(len(lengths) + 1, np.int64)
+    np.cumsum(lengths, out=starts[1:])
+    counted = np.array(lengths, np.int64)
+    return Samples(read_only(counted), read_only(starts), max(lengths, default=0))
 
 
 @lru_cache(maxsize=4)
-def kept_of(lengths: tuple[int, ...], length: int) -> np.ndarray:
-    """Where those rows stand, on the host. Remembered, since what a step packs it unpacks too."""
-    return read_only(np.flatnonzero(np.arange(length) < np.array(lengths, np.int64)[:, None]))
+def rows_in_padded(lengths: tuple[int, ...], length: int) -> np.ndarray:
+    """The positions of the packed rows among the (B * length) rows of the padded form."""
+    inside = np.arange(length) < np.array(lengths, np.int64)[:, None]  # (B, length)
+    return read_only(np.flatnonzero(inside))
 
 
-def pack(x: Any, lengths: np.ndarray, kept: Array | None = None) -> Any:
-    """x (B, L, ...) -> (sum of lengths, ...). kept: `rows_kept`, if x is an array and they are
-    known already."""
-    if isinstance(x, TensorBase):  # whose op records itself
-        return namespace(x).pack(x, lengths=lengths)
+def pack(x: Array, lengths: Sequence[int]) -> Array:
+    """The first lengths[b] rows of each sample: (B, L, ...) -> (R, ...)."""
     batch, length, *rest = x.shape
-    kept = rows_kept(lengths, length, x) if kept is None else kept
-    return x.reshape(batch * length, *rest).take(kept, axis=0)
+    rows = beside(rows_in_padded(tuple(lengths), length), x)
+    return x.reshape(batch * length, *rest).take(rows, axis=0)
 
 
-def unpack(x: Any, lengths: np.ndarray, length: int, kept: Array | None = None) -> Any:
-    """x (sum of lengths, ...) -> (B, length, ...), zeros where nothing was."""
-    if isinstance(x, TensorBase):
-        return namespace(x).unpack(x, lengths=lengths, length=length)
-    batch, rest = len(lengths), x.shape[1:]
-    out = namespace(x).zeros((batch, length, *rest), x.dtype)
-    kept = rows_kept(lengths, length, x) if kept is None else kept
-    out.reshape(batch * length, *rest)[kept] = x
-    return out
+def unpack(x: Array, lengths: Sequence[int], length: int) -> Array:
+    """(R, ...) -> (B, length, ...), with zeros behind the end of each sample."""
+    out = namespace(x).zeros((len(lengths) * length, *x.shape[1:]), x.dtype)
+    out[beside(rows_in_padded(tuple(lengths), length), x)] = x
+    return out.reshape(len(lengths), length, *x.shape[1:])
+
+
+def padded(x: Any, samples: Samples) -> Any:
+    """`unpack` for attention, on arrays and on Tensors: (R, H, d) -> (B, H, L, d)."""
+    batch, longest = len(samples.lengths), samples.longest
+    if samples.equal:
+        x = x.reshape(batch, longest, *x.shape[1:])  # (B, L, H, d)
+    else:
+        numbers = np.arange(longest)
+        inside = (numbers < samples.lengths[:, None])[:, :, None, None]
+        rows = np.where(inside[..., 0, 0], samples.starts[:-1, None] + numbers, 0)  # (B, L)
+        x = namespace(x).where(beside(inside, x), x[beside(rows, x)], 0.0)
+    return x.swapaxes(1, 2)
+
+
+def packed(x: Any, samples: Samples) -> Any:
+    """The way back: (B, H, L, d) -> (R, H, d)."""
+    batch, heads, length, width = x.shape
+    x = x.swapaxes(1, 2).reshape(batch * length, heads, width)
+    if samples.equal:
+        return x
+    return x[beside(rows_in_padded(tuple(samples.lengths.tolist()), length), x)]
+
+
+def limits_in_samples(samples: tuple[Samples, Samples], limits: Array | None, x: Any) -> Any:
+    """Limits (B|1, Q|1) for padded arrays: padding is not visible, and nothing is visible to it."""
+    queries, keys = samples
+    if queries.equal and keys.equal:
+        return limits
+    rows = np.arange(queries.longest) < queries.lengths[:, None]  # (B, Q)
+    own = beside(np.where(rows, keys.lengths[:, None], 0), x)
+    return own if limits is None else namespace(own).minimum(own, limits)

@@ -10,15 +10,25 @@ share, so on Tensors they record themselves: that is how fused ops have derivati
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..backend import Array, device_of, is_finite, namespace, scatter_add, to_device
+from ..backend import Array, is_finite, namespace, scatter_add
 from .matmul import matrix_product
-from .packing import pack, unpack
+from .packing import Samples, limits_in_samples, packed, padded
 from .sums import in_order, wide
+
+
+class Drop(NamedTuple):
+    """Dropout inside an operation: the probability, and the seed of the mask."""
+
+    p: float
+    seed: int
+
+
+NO_DROP = Drop(0.0, 0)
 
 
 def erf(x: Array) -> Array:
@@ -38,13 +48,13 @@ def relu_backward(grad: Any, out: Any) -> Any:
     return namespace(out).where(out <= 0, 0.0, grad)
 
 
-def visible(shape: tuple[int, ...], limits: Array | None, mask: Array | None) -> Array | None:
+def visible_keys(shape: tuple[int, ...], limits: Array | None, mask: Array | None) -> Array | None:
     """Which keys each query may see, as one boolean array broadcastable to (B, H, Q, K)."""
     if limits is None:
         return mask
     keys = namespace(limits).arange(shape[-1])
-    seen = keys < limits[:, None, :, None]  # (B|1, 1, Q|1, K)
-    return seen if mask is None else seen & mask
+    visible = keys < limits[:, None, :, None]  # (B|1, 1, Q|1, K)
+    return visible if mask is None else visible & mask
 
 
 def masked_softmax(x: Array, limits: Array | None, mask: Array | None) -> Array:
@@ -52,27 +62,32 @@ def masked_softmax(x: Array, limits: Array | None, mask: Array | None) -> Array:
     xp = namespace(x)
     if not x.shape[-1]:
         return x.copy()
-    seen = visible(x.shape, limits, mask)
+    visible = visible_keys(x.shape, limits, mask)
     scores = x.astype(wide(x.dtype), order="C")
-    if seen is not None:
+    if visible is not None:
         # No finite fill value is safe: real scores may lie below it. -inf is left out of both the
         # maximum and the sum, and a row of nothing else is set to zeros.
-        scores = xp.where(seen, scores, -math.inf)
+        scores = xp.where(visible, scores, -math.inf)
     top = scores.max(axis=-1, keepdims=True)
-    if seen is not None:
-        empty = ~xp.broadcast_to(seen, x.shape).any(axis=-1, keepdims=True)
+    if visible is not None:
+        empty = ~xp.broadcast_to(visible, x.shape).any(axis=-1, keepdims=True)
         top = xp.where(empty, 0, top)
     with np.errstate(invalid="ignore"):
         powers = xp.exp(scores - top)
-    if seen is not None:
-        powers = xp.where(seen, powers, 0)
+    if visible is not None:
+        powers = xp.where(visible, powers, 0)
     total = powers.sum(axis=-1, keepdims=True)
-    if seen is not None:
+    if visible is not None:
         total = xp.where(empty, 1, total)
     weights = powers / total
-    if seen is not None:
-        weights = xp.where(seen, weights, 0)  # a NaN among the visible is theirs alone
+    if visible is not None:
+        weights = xp.where(visible, weights, 0)  # a NaN among the visible is theirs alone
     return weights.astype(x.dtype)
+
+
+def softmax(x: Array) -> Array:
+    """exp(x) / sum(exp(x)) over the last dimension."""
+    return masked_softmax(x, None, None)
 
 
 def softmax_backward(grad: Any, out: Any) -> Any:
@@ -82,11 +97,11 @@ def softmax_backward(grad: Any, out: Any) -> Any:
 
 def masked_softmax_backward(grad: Any, out: Any, limits: Array | None, mask: Array | None) -> Any:
     """The same over the visible keys. Hidden ones are left out, so that even a NaN there is."""
-    seen = visible(out.shape, limits, mask)
-    if seen is None:
+    visible = visible_keys(out.shape, limits, mask)
+    if visible is None:
         return softmax_backward(grad, out)
     where = namespace(grad).where
-    return where(seen, softmax_backward(where(seen, grad, 0.0), out), 0.0)
+    return where(visible, softmax_backward(where(visible, grad, 0.0), out), 0.0)
 
 
 def log_softmax(x: Array) -> Array:
@@ -210,10 +225,6 @@ def dropout(x: Array, p: float, seed: int) -> Array:
     xp = namespace(x)
     if p >= 1:
         return xp.zeros_like(x)
-    if x.size and device_of(x) == "cuda":  # which knows how often a captured step was replayed
-        from . import gpu
-
-        return gpu.dropout(x, p, seed)
     keep = keep_mask(x.shape, p, seed, xp)
     return xp.where(keep, x * x.dtype.type(1 / (1 - p)), x.dtype.type(0))
 
@@ -232,23 +243,29 @@ def attention(
     q: Array,
     k: Array,
     v: Array,
+    samples: tuple[Samples, Samples],
     limits: Array | None,
     mask: Array | None,
     scale: float,
-    p: float,
-    seed: int,
+    drop: Drop,
 ) -> tuple[Array, Array]:
-    """dropout(masked_softmax(scale * q k^T)) v, and the weights before dropout."""
-    q, k, v = in_order(q), in_order(k), in_order(v)
+    """softmax(scale * q k^T) v in each head of each sample; and the weights, before dropout.
+
+    q (R, H, d), k (S, H, d), v (S, H, e) -> (R, H, e) and (B, H, Q, K). The rows of all samples
+    stand one after another; `samples` say how many belong to each, of queries and of keys.
+    """
     if q.dtype == np.float16:  # rounding the scores as well would cost digits
         q, k, v = (x.astype(np.float32) for x in (q, k, v))
-        out, weights = attention(q, k, v, limits, mask, scale, p, seed)
+        out, weights = attention(q, k, v, samples, limits, mask, scale, drop)
         return out.astype(np.float16), weights
+    limits = limits_in_samples(samples, limits, q)
+    q = in_order(padded(q, samples[0]))  # (B, H, Q, d)
+    k, v = (in_order(padded(x, samples[1])) for x in (k, v))  # (B, H, K, d)
     with np.errstate(all="ignore"):  # NaN and inf may stand behind the mask
         scores = matrix_product(q * q.dtype.type(scale), k.swapaxes(-1, -2))  # (B, H, Q, K)
     weights = masked_softmax(scores, limits, mask)
-    dropped = dropout(weights, p, seed) if p else weights
-    return weighted_sum(dropped, v, limits, mask), weights
+    dropped = dropout(weights, *drop) if drop.p else weights
+    return packed(weighted_sum(dropped, v, limits, mask), samples[0]), weights
 
 
 def weighted_sum(
@@ -258,15 +275,11 @@ def weighted_sum(
 
     weights (B, H, Q, K), values (B, H, K, e), or `transposed`: (B, H, K, Q) and (B, H, Q, e).
     """
-    if device_of(weights) == "cuda":  # what is below looks at values, and the host would wait
-        from . import gpu
-
-        return gpu.weighted_sum(weights, values, limits, mask, transposed)
     with np.errstate(all="ignore"):
-        return seen_sum(weights, values, limits, mask, transposed)
+        return visible_sum(weights, values, limits, mask, transposed)
 
 
-def seen_sum(
+def visible_sum(
     weights: Any, values: Any, limits: Array | None, mask: Array | None, transposed: bool
 ) -> Any:
     product = weights @ values if namespace(weights) is not np else matrix_product(weights, values)
@@ -275,9 +288,9 @@ def seen_sum(
         return product
     xp = namespace(values)
     shape = (*weights.shape[:-2], weights.shape[-1], weights.shape[-2])
-    seen = visible(shape if transposed else weights.shape, limits, mask)
-    seen = namespace(seen).broadcast_to(seen, shape if transposed else weights.shape)
-    seen = seen.swapaxes(-1, -2) if transposed else seen
+    visible = visible_keys(shape if transposed else weights.shape, limits, mask)
+    visible = namespace(visible).broadcast_to(visible, shape if transposed else weights.shape)
+    visible = visible.swapaxes(-1, -2) if transposed else visible
     finite = xp.isfinite(values)
     product = weights @ xp.where(finite, values, 0.0)
     for key in range(values.shape[-2]):
@@ -286,7 +299,7 @@ def seen_sum(
             continue
         odd = xp.where(xp.isfinite(row), 0.0, row)  # (B, H, 1, e)
         part = weights[..., key : key + 1] * odd  # (B, H, Q, e)
-        product = product + xp.where(seen[..., key : key + 1], part, 0.0)
+        product = product + xp.where(visible[..., key : key + 1], part, 0.0)
     return product
 
 
@@ -295,106 +308,35 @@ def attention_backward(
     q: Any,
     k: Any,
     v: Any,
+    samples: tuple[Samples, Samples],
     limits: Array | None,
     mask: Array | None,
     scale: float,
-    p: float,
-    seed: int,
+    drop: Drop,
     weights: Array | None,
 ) -> tuple[Any, Any, Any]:
-    """Gradients of q, k and v."""
-    grad, q, k, v = (in_order(x) for x in (grad, q, k, v))
+    """Gradients of q, k and v.
+
+    dv = w^T grad,  dw = grad v^T,  ds = w * (dw - sum(w * dw)) * scale,  dq = ds k,  dk = ds^T q.
+    """
     if q.dtype == np.float16 and weights is not None:
         grad, q, k, v = (x.astype(np.float32) for x in (grad, q, k, v))
+    limits = limits_in_samples(samples, limits, q)
+    queries, keys = samples
+    grad, q = (in_order(padded(x, queries)) for x in (grad, q))
+    k, v = (in_order(padded(x, keys)) for x in (k, v))
     if weights is None:  # on Tensors: the weights have to be part of the graph
         ops = namespace(q)
         weights = ops.masked_softmax((q @ k.swapaxes(-1, -2)) * scale, limits=limits, mask=mask)
-        drop = (lambda t: ops.dropout(t, p=p, seed=seed)) if p else (lambda t: t)
+        apply = (lambda t: ops.dropout(t, p=drop.p, seed=drop.seed)) if drop.p else (lambda t: t)
     else:
-        drop = (lambda t: dropout(t, p, seed)) if p else (lambda t: t)
-    dweights = drop(grad @ v.swapaxes(-1, -2))
+        apply = (lambda t: dropout(t, *drop)) if drop.p else (lambda t: t)
+    dweights = apply(grad @ v.swapaxes(-1, -2))
     dscores = masked_softmax_backward(dweights, weights, limits, mask) * scale
-    return (
-        weighted_sum(dscores, k, limits, mask),
-        weighted_sum(dscores.swapaxes(-1, -2), q, limits, mask, transposed=True),
-        weighted_sum(drop(weights).swapaxes(-1, -2), grad, limits, mask, transposed=True),
-    )
-
-
-def self_attention(
-    qkv: Array,
-    heads: int,
-    lengths: np.ndarray | None,
-    limits: Array | None,
-    mask: Array | None,
-    scale: float,
-    p: float,
-    seed: int,
-    attend: Callable[..., tuple[Array, Any]] = attention,
-) -> tuple[Array, Any]:
-    """`attend` with queries, keys and values side by side, qkv (B, N, 3 D) -> (B, N, D).
-
-    With lengths (B,) qkv (N, 3 D) is packed: it holds samples one after another, of which each sees
-    itself alone.
-    """
-    q, k, v = heads_of(qkv, 3, heads, lengths)
-    limits = within(lengths, limits, qkv)
-    out, saved = attend(q, k, v, limits, mask, scale, p, seed)
-    return side_by_side([out], lengths), saved
-
-
-def self_attention_backward(
-    grad: Any,
-    qkv: Any,
-    heads: int,
-    lengths: np.ndarray | None,
-    limits: Array | None,
-    mask: Array | None,
-    scale: float,
-    p: float,
-    seed: int,
-    saved: Any,
-    attend_backward: Callable[..., tuple[Any, Any, Any]] = attention_backward,
-) -> Any:
-    (grad,) = heads_of(grad, 1, heads, lengths)
-    q, k, v = heads_of(qkv, 3, heads, lengths)
-    limits = within(lengths, limits, getattr(qkv, "_data", qkv))
-    gradients = attend_backward(grad, q, k, v, limits, mask, scale, p, seed, saved)
-    return side_by_side(gradients, lengths)
-
-
-def heads_of(x: Any, parts: int, heads: int, lengths: np.ndarray | None) -> list[Any]:
-    """(B, N, parts * D), or packed, -> as many arrays (B, H, N, d)."""
-    if lengths is not None:
-        x = unpack(x, lengths, int(lengths.max(initial=0)))
-    batch, n, width = x.shape
-    x = x.reshape(batch, n, parts, heads, width // (parts * heads))
-    return [x[:, :, part].swapaxes(1, 2) for part in range(parts)]
-
-
-def side_by_side(xs: Sequence[Any], lengths: np.ndarray | None) -> Any:
-    """The way back."""
-    batch, heads, n, width = xs[0].shape
-    flat = [x.swapaxes(1, 2).reshape(batch, n, heads * width) for x in xs]
-    joined = flat[0] if len(flat) == 1 else cat(flat)
-    return joined if lengths is None else pack(joined, lengths)
-
-
-def cat(xs: Sequence[Any]) -> Any:
-    """Arrays or Tensors joined along their last dimension."""
-    xp = namespace(xs[0])
-    if hasattr(xp, "concatenate"):
-        return xp.concatenate(xs, axis=-1)
-    return xp.cat(*xs, dim=xs[0].ndim - 1)
-
-
-def within(lengths: np.ndarray | None, limits: Array | None, x: Array) -> Array | None:
-    """Limits (B, L), beside x, by which padding neither is seen nor sees anything."""
-    if lengths is None:
-        return limits
-    limits = lengths[:, None] if limits is None else np.minimum(lengths[:, None], limits)
-    limits = np.where(np.arange(lengths.max(initial=0)) < lengths[:, None], limits, 0)
-    return to_device(limits, device_of(x))
+    dq = weighted_sum(dscores, k, limits, mask)
+    dk = weighted_sum(dscores.swapaxes(-1, -2), q, limits, mask, transposed=True)
+    dv = weighted_sum(apply(weights).swapaxes(-1, -2), grad, limits, mask, transposed=True)
+    return packed(dq, queries), packed(dk, keys), packed(dv, keys)
 
 
 def add_bias(x: Array, bias: Array) -> None:

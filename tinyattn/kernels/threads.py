@@ -12,6 +12,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from itertools import pairwise
 from typing import Any
 
 from ..checks import is_integer
@@ -96,10 +97,7 @@ def in_parts(
     if _pool is None:
         _pool = ThreadPoolExecutor(MOST, "tinyattn")  # which starts them when they are needed
     ends = [round(count * part / parts) for part in range(parts + 1)]
-    others = [
-        _pool.submit(function, *arguments, first, last)
-        for first, last in zip(ends[1:-1], ends[2:], strict=True)
-    ]
+    others = [_pool.submit(function, *arguments, first, last) for first, last in pairwise(ends[1:])]
     try:
         function(*arguments, 0, ends[1])
     finally:  # the others write to the caller's arrays

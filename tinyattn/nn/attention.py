@@ -11,7 +11,6 @@ Masks mean "may attend" everywhere; see `tinyattn.masks`.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from typing import Any
 
@@ -19,17 +18,18 @@ from .. import functional as F
 from .. import masks, ops, random
 from ..checks import check_size
 from ..errors import MaskError, ShapeError
-from ..kernels import reference
+from ..kernels.packing import Samples, samples_of
+from ..kernels.reference import Drop
 from ..ops.attention import check_heads
 from ..tensor import Tensor
 from .layers import Dropout, Linear
-from .module import Module, are_own
+from .module import Module
 
 ONLY_MULTI_HEAD = "; packed samples, (N, D), are for MultiHeadAttention"
 
 
 class Attention(Module):
-    """What all attention modules share: the memory of their last weights."""
+    """The part that all attention modules share: the weights of their last call."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -42,7 +42,7 @@ class Attention(Module):
     def attention_weights(self) -> Tensor:
         """The weights of the last call: before dropout, without a graph, (B, H, Q, K) or (B, Q, K).
 
-        Computed when read, so that a call which nobody looks into does not pay for them.
+        They are computed when they are read, because most calls never need them.
         """
         if self._last_weights is None:
             raise AttributeError("there are no attention weights before the first call")
@@ -54,6 +54,12 @@ class Attention(Module):
     def attn(self) -> Tensor:
         """The Annotated Transformer's name for `attention_weights`."""
         return self.attention_weights
+
+
+def drop_of(dropout: Dropout) -> Drop:
+    """The dropout of one call, with a seed of its own."""
+    p = dropout.p if dropout.training else 0.0
+    return Drop(p, random.dropout_seed() if p else 0)
 
 
 def check_qkv(queries: Any, keys: Any, values: Any, packed: str = ONLY_MULTI_HEAD) -> None:
@@ -115,24 +121,25 @@ class DotProductAttention(Attention):
         mask: Any = None,
     ) -> Tensor:
         check_qkv(queries, keys, values)
-        shape = (len(queries), 1, queries.shape[1], keys.shape[1])  # (B, H, Q, K)
-        hidden = masks.canonical(shape, valid_lens, mask, device=queries.device)
-        keys, values = F.without_hidden(shape, hidden, keys, values)
-        q, k, v = queries.unsqueeze(1), keys.unsqueeze(1), values.unsqueeze(1)
-        limits, seen = hidden
-        options = softmax_options(q.shape[-1], self.dropout)
-        out = ops.attention(q, k, v, limits=limits, mask=seen, **options)
-        # A copy: queries and keys may be the caller's own, and be written to before anyone looks.
+        batch, number, width = queries.shape
+        shape = (batch, 1, number, keys.shape[1])  # (B, H, Q, K)
+        limits, mask = masks.limits_and_mask(shape, valid_lens, mask, device=queries.device)
+        keys, values = ops.clear_invisible(shape, limits, mask, keys, values)
+        visible = {"samples": samples_of_padded(shape), "limits": limits, "mask": mask}
+        scale = F.default_scale(width)
+        q, k, v = (x.flatten(0, 1).unsqueeze(1) for x in (queries, keys, values))  # (B * N, 1, D)
+        # softmax(q k^T / sqrt(d)) v, for one block of queries after another: kernels/cpu/attention.
+        out = ops.attention(q, k, v, **visible, scale=scale, drop=drop_of(self.dropout))
+        # Copies, because queries and keys may be the caller's own, who may write to them.
         q, k = q.detach().clone(), k.detach().clone()
-        scale = options["scale"]
-        self._last_weights = lambda: F.attention_weights(q, k, limits, seen, scale).squeeze(1)
-        return out.squeeze(1)
+        self._last_weights = lambda: ops.attention_weights(q, k, **visible, scale=scale).squeeze(1)
+        return out.reshape(batch, number, values.shape[-1])
 
 
-def softmax_options(width: int, dropout: Dropout) -> dict[str, Any]:
-    """What the ops of attention take besides masks: 1 / sqrt(d), and dropout of the weights."""
-    p = dropout.p if dropout.training else 0.0
-    return {"scale": 1 / math.sqrt(width), "p": p, "seed": random.dropout_seed() if p else 0}
+def samples_of_padded(shape: tuple[int, ...]) -> tuple[Samples, Samples]:
+    """The samples of padded queries and keys, for scores (B, H, Q, K)."""
+    batch, _, queries, keys = shape
+    return samples_of((queries,) * batch), samples_of((keys,) * batch)
 
 
 class AdditiveAttention(Attention):
@@ -163,16 +170,16 @@ class AdditiveAttention(Attention):
     ) -> Tensor:
         check_qkv(queries, keys, values)
         shape = (len(queries), 1, queries.shape[1], keys.shape[1])  # (B, H, Q, K)
-        limits, seen = masks.canonical(shape, valid_lens, mask, device=queries.device)
-        keys, values = F.without_hidden(shape, (limits, seen), keys, values)
+        limits, mask = masks.limits_and_mask(shape, valid_lens, mask, device=queries.device)
+        keys, values = ops.clear_invisible(shape, limits, mask, keys, values)
         # (B, Q, 1, h) + (B, 1, K, h) -> (B, Q, K, h)
         features = (self.W_q(queries).unsqueeze(2) + self.W_k(keys).unsqueeze(1)).tanh()
         scores = self.w_v(features).reshape(*shape)
-        weights = ops.masked_softmax(scores, limits=limits, mask=seen)
+        weights = ops.masked_softmax(scores, limits=limits, mask=mask)
         recorded = weights.detach()
         self._last_weights = lambda: recorded.squeeze(1)
         dropped = self.dropout(weights)
-        out = ops.weighted_sum(dropped, values.unsqueeze(1), limits=limits, mask=seen)
+        out = ops.weighted_sum(dropped, values.unsqueeze(1), limits=limits, mask=mask)
         return out.squeeze(1)
 
 
@@ -218,15 +225,9 @@ class MultiHeadAttention(Attention):
         self.W_o = Linear(num_hiddens, num_hiddens, bias=bias)
 
     def split(self, x: Tensor) -> Tensor:
-        """(B, N, D) -> (B, H, N, d): the heads as a dimension of their own."""
-        batch, n, width = x.shape
-        x = x.reshape(batch, n, self.num_heads, width // self.num_heads)  # (B, N, H, d)
-        return x.permute(0, 2, 1, 3)
-
-    def merge(self, x: Tensor) -> Tensor:
-        """(B, H, N, d) -> (B, N, D)."""
-        batch, heads, n, width = x.shape
-        return x.permute(0, 2, 1, 3).reshape(batch, n, heads * width)
+        """The rows of all samples, with the heads as a dimension: (..., D) -> (R, H, d)."""
+        rows = x if x.ndim == 2 else x.flatten(0, 1)  # (R, D)
+        return rows.reshape(len(rows), self.num_heads, x.shape[-1] // self.num_heads)
 
     def forward(
         self,
@@ -238,96 +239,37 @@ class MultiHeadAttention(Attention):
         is_causal: bool = False,
     ) -> Tensor:
         if isinstance(queries, Tensor) and queries.ndim == 2 and valid_lens is not None:
-            return self.forward_packed(queries, keys, values, valid_lens, mask, is_causal)
-        check_qkv(queries, keys, values, "; packed, (N, D), they take valid_lens")
-        shape = (len(queries), self.num_heads, queries.shape[1], keys.shape[1])  # (B, H, Q, K)
-        limits, seen = masks.canonical(shape, valid_lens, mask, is_causal, queries.device)
-        keys, values = F.without_hidden(shape, (limits, seen), keys, values)
-        if queries is keys is values and self.projects_alike():
-            return self.W_o(self.attend_to_itself(self.project(queries), None, limits, seen))
-        q, k, v = map(self.split, (self.W_q(queries), self.W_k(keys), self.W_v(values)))
-        options = softmax_options(q.shape[-1], self.dropout)
-        heads = ops.attention(q, k, v, limits=limits, mask=seen, **options)
-        q, k, scale = q.detach(), k.detach(), options["scale"]
-        self._last_weights = lambda: F.attention_weights(q, k, limits, seen, scale)
-        return self.W_o(self.merge(heads))
-
-    def forward_packed(
-        self,
-        queries: Tensor,
-        keys: Tensor,
-        values: Tensor,
-        valid_lens: Any,
-        mask: Any,
-        is_causal: bool,
-    ) -> Tensor:
-        """Self-attention of packed samples (N, D)."""
-        check_packed(queries, keys, values)
-        lengths, limits = self.within_samples(len(queries), valid_lens, mask, is_causal)
-        if queries is keys is values and self.projects_alike():
-            qkv = self.project(queries)
+            check_packed(queries, keys, values)
+            visible = visible_when_packed(len(queries), valid_lens, mask, is_causal)
         else:
-            parts = (self.W_q(queries), self.W_k(keys), self.W_v(values))
-            if not parts[0].shape == parts[1].shape == parts[2].shape:
-                raise ShapeError(
-                    "packed samples need projections of one width, got "
-                    + ", ".join(str(part.shape) for part in parts)
-                )
-            qkv = ops.cat(*parts, dim=1)
-        return self.W_o(self.attend_to_itself(qkv, lengths, limits, None))
+            check_qkv(queries, keys, values, "; packed, (N, D), they take valid_lens")
+            shape = (len(queries), self.num_heads, queries.shape[1], keys.shape[1])  # (B, H, Q, K)
+            limits, mask = masks.limits_and_mask(shape, valid_lens, mask, is_causal, queries.device)
+            keys, values = ops.clear_invisible(shape, limits, mask, keys, values)
+            visible = {"samples": samples_of_padded(shape), "limits": limits, "mask": mask}
+        q = self.split(self.W_q(queries))  # (R, H, d)
+        k = self.split(self.W_k(keys))
+        v = self.split(self.W_v(values))
+        scale = F.default_scale(q.shape[-1])
+        # softmax(q k^T / sqrt(d)) v in each head, for one block of queries after another:
+        # kernels/cpu/attention.py, and kernels/reference.py in ten lines.
+        heads = ops.attention(q, k, v, **visible, scale=scale, drop=drop_of(self.dropout))
+        q, k = q.detach(), k.detach()
+        self._last_weights = lambda: ops.attention_weights(q, k, **visible, scale=scale)
+        joined = heads.flatten(1)  # (R, H * d)
+        return self.W_o(joined.reshape(*queries.shape[:-1], joined.shape[-1]))
 
-    def within_samples(
-        self, number: int, valid_lens: Any, mask: Any, is_causal: bool
-    ) -> tuple[Any, Any]:
-        """lengths and limits of packed samples, of `number` rows together."""
-        if mask is not None:
-            raise MaskError("packed samples hold no padding: they take valid_lens and no mask")
-        lengths = masks.packed_lens(valid_lens, number)
-        if not is_causal:
-            return lengths, None
-        longest = int(lengths.max(initial=0))
-        return lengths, masks.canonical((1, 1, longest, longest), is_causal=True)[0]
 
-    def projects_alike(self) -> bool:
-        """Whether W_q, W_k and W_v can be one product: Linear itself, of one shape, all or none of
-        them with a bias."""
-        q, k, v = self.W_q, self.W_k, self.W_v
-        return (
-            are_own(Linear, q, k, v)
-            and q.weight.shape == k.weight.shape == v.weight.shape
-            and (q.bias is None) is (k.bias is None) is (v.bias is None)
-        )
-
-    def joined(self) -> tuple[Tensor, Tensor | None]:
-        """The weights of W_q, W_k and W_v one below the other, and the biases."""
-        parts = (self.W_q, self.W_k, self.W_v)
-        weight = ops.cat(*(part.weight for part in parts), dim=0)
-        biases = [part.bias for part in parts if part.bias is not None]
-        return weight, ops.cat(*biases, dim=0) if biases else None
-
-    def project(self, x: Tensor) -> Tensor:
-        """x (..., size) -> projected queries, keys and values side by side, (..., 3 D)."""
-        return F.linear(x, *self.joined())
-
-    def attend_to_itself(self, qkv: Tensor, lengths: Any, limits: Any, seen: Any) -> Tensor:
-        """From projections side by side, packed if there are lengths, to all heads (..., D)."""
-        options = softmax_options(qkv.shape[-1] // 3 // self.num_heads, self.dropout)
-        hiding = {"heads": self.num_heads, "lengths": lengths, "limits": limits, "mask": seen}
-        heads = ops.self_attention(qkv, **hiding, **options)
-        self.remember(qkv.detach(), lengths, limits, seen)
-        return heads
-
-    def remember(self, qkv: Tensor, lengths: Any, limits: Any, seen: Any) -> None:
-        """What the weights can be computed from, if anyone asks for them."""
-
-        def weights() -> Tensor:
-            width = qkv.shape[-1] // 3
-            x = qkv if lengths is None else F.pad_packed_sequence(qkv, lengths)
-            q, k = self.split(x[..., :width]), self.split(x[..., width : 2 * width])
-            seen_here = reference.within(lengths, limits, q._data)
-            return F.attention_weights(q, k, seen_here, seen, 1 / math.sqrt(q.shape[-1]))
-
-        self._last_weights = weights
+def visible_when_packed(rows: int, valid_lens: Any, mask: Any, is_causal: bool) -> dict[str, Any]:
+    """The samples of packed rows, and which keys their queries may see: those of one sample."""
+    if mask is not None:
+        raise MaskError("packed samples hold no padding: they take valid_lens and no mask")
+    samples = samples_of(masks.packed_lens(valid_lens, rows))
+    limits = None
+    if is_causal:
+        shape = (1, 1, samples.longest, samples.longest)
+        limits, _ = masks.limits_and_mask(shape, is_causal=True)
+    return {"samples": (samples, samples), "limits": limits, "mask": None}
 
 
 class MultiHeadedAttention(MultiHeadAttention):

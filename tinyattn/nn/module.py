@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, MutableSequence
-from typing import Any, ClassVar, TypeVar
+from collections.abc import Iterable, Iterator, MutableSequence
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -52,11 +52,6 @@ class Module:
 
     training: bool
     _buffer_names: frozenset[str]
-    _first_forward: ClassVar[Callable[..., Any]]
-
-    def __init_subclass__(cls, **options: Any) -> None:
-        super().__init_subclass__(**options)
-        cls._first_forward = cls.forward
 
     def __init__(self) -> None:
         # Past our own __setattr__, which needs them.
@@ -305,15 +300,6 @@ def check_container(name: str, value: Any) -> None:
 
 def shortened(names: list[str]) -> str:
     return "nothing" if not names else ", ".join(names[:5]) + (", ..." if len(names) > 5 else "")
-
-
-def are_own(kind: type[Module], *modules: Module) -> bool:
-    """Whether modules are of this very class, and neither it nor they have been given another
-    `forward`: only then is it known what they compute, and another way to the same may be taken."""
-    for module in modules:
-        if type(module) is not kind or "forward" in module.__dict__:
-            return False
-    return kind.forward is kind._first_forward
 
 
 class ModuleList(Module, MutableSequence[Module]):

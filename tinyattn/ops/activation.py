@@ -21,7 +21,7 @@ def relu(x: Array) -> Array:
 
 
 @relu.vjp("x")
-def _(grad, out):
+def dx(grad, out):
     return kernels.relu_backward(grad, out)
 
 
@@ -34,7 +34,7 @@ def sigmoid(x: Array) -> Array:
 
 
 @sigmoid.vjp("x")
-def _(grad, out):
+def dx(grad, out):
     return grad * out * (1 - out)
 
 
@@ -45,7 +45,7 @@ def erf(x: Array) -> Array:
 
 
 @erf.vjp("x")
-def _(grad, x):
+def dx(grad, x):
     return grad * (2 / math.sqrt(math.pi)) * exp(-x * x)
 
 
@@ -56,7 +56,7 @@ def gelu(x: Array) -> Array:
 
 
 @gelu.vjp("x")
-def _(grad, x):
+def dx(grad, x):
     phi = exp(x * x * -0.5) * INV_SQRT_2PI
     return grad * (0.5 * (1 + erf(x * SQRT_HALF)) + x * phi)
 
@@ -72,7 +72,7 @@ def gelu_tanh(x: Array) -> Array:
 
 
 @gelu_tanh.vjp("x")
-def _(grad, x):
+def dx(grad, x):
     part = sigmoid(2 * GELU_SCALE * (x + GELU_CUBIC * x * x * x))
     slope = 2 * GELU_SCALE * (1 + 3 * GELU_CUBIC * x * x)
     return grad * (part + x * part * (1 - part) * slope)

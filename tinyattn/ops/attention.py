@@ -1,51 +1,146 @@
-"""Scaled dot-product attention as one op."""
+"""Scaled dot-product attention as one operation, and what its callers prepare."""
 
 from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-
 from .. import kernels
-from ..backend import Array
+from ..backend import Array, is_finite, namespace
 from ..errors import ShapeError
 from ..kernels import in_order
-from ..kernels.reference import visible
+from ..kernels.packing import Samples, padded
+from ..kernels.reference import NO_DROP, Drop, visible_keys
 from ..op import op
-from .elementwise import where
+from .elementwise import mul, where
 from .linear import matmul, swap
+from .softmax import masked_softmax
 
 
-@op
+@op(saves=True)
 def attention(
     q: Array,
     k: Array,
     v: Array,
     *,
+    samples: tuple[Samples, Samples],
     limits: Array | None,
     mask: Array | None,
     scale: float,
-    p: float = 0.0,
-    seed: int = 0,
+    drop: Drop = NO_DROP,
 ) -> Array:
-    """dropout(masked_softmax(scale * q k^T)) v.
+    """dropout(masked_softmax(scale * q k^T)) v, in each head of each sample.
 
-    q (B, H, Q, d), k (B, H, K, d), v (B, H, K, e) -> (B, H, Q, e); limits and mask as in
-    `masked_softmax`; p and seed as in `dropout`.
+    q (R, H, d), k (S, H, d), v (S, H, e) -> (R, H, e): the rows of all samples one after another,
+    as projections (B, N, H * d) lie in memory, and packed samples too. `samples` say how many rows
+    belong to each sample, of queries and of keys; limits (B|1, Q|1) and mask (B|1, H|1, Q|1, K|1)
+    are those of `masked_softmax`, Q and K the longest sample.
     """
-    # The compiled kernel checks nothing, and would read beside what it was given.
-    fits = q.shape[:2] == k.shape[:2] == v.shape[:2] and q.shape[-1] == k.shape[-1]
-    if not fits or k.shape[2] != v.shape[2]:
-        raise ShapeError(
-            f"attention: queries {q.shape}, keys {k.shape} and values {v.shape} must agree in "
-            "samples and heads, queries and keys in width, keys and values in number"
-        )
-    return kernels.attention(q, k, v, limits, mask, scale, p, seed)
+    check_shapes(q, k, v, samples)
+    check_visibility(q.shape[1], samples, limits, mask)
+    return kernels.attention(q, k, v, samples, limits, mask, scale, drop)
 
 
 @attention.vjp("q", "k", "v")
-def _(grad, q, k, v, limits, mask, scale, p, seed, saved):
-    return kernels.attention_backward(grad, q, k, v, limits, mask, scale, p, seed, saved)
+def dqkv(grad, q, k, v, samples, limits, mask, scale, drop, saved):
+    return kernels.attention_backward(grad, q, k, v, samples, limits, mask, scale, drop, saved)
+
+
+def check_shapes(q: Array, k: Array, v: Array, samples: tuple[Samples, Samples]) -> None:
+    """A compiled kernel checks nothing: it would read beside the arrays."""
+    queries, keys = samples
+    if not q.ndim == k.ndim == v.ndim == 3 or not q.shape[1] == k.shape[1] == v.shape[1]:
+        raise ShapeError(
+            "attention: q (R, H, d), k (S, H, d) and v (S, H, e) have one number of heads H, got "
+            f"{q.shape}, {k.shape} and {v.shape}"
+        )
+    if q.shape[2] != k.shape[2] or len(k) != len(v):
+        raise ShapeError(
+            "attention: queries and keys must agree in width, keys and values in number, got "
+            f"{q.shape}, {k.shape} and {v.shape}"
+        )
+    if len(queries.lengths) != len(keys.lengths):
+        raise ShapeError(
+            f"attention: queries of {len(queries.lengths)} samples, keys of {len(keys.lengths)}"
+        )
+    for name, given, x in (("queries", queries, q), ("keys", keys, k)):
+        if given.rows != len(x) or min(given.lengths.tolist(), default=0) < 0:
+            raise ShapeError(
+                f"attention: the lengths of samples are >= 0 and add up to the {len(x)} rows of "
+                f"{name}, got {given.lengths.tolist()}"
+            )
+
+
+def check_visibility(
+    heads: int, samples: tuple[Samples, Samples], limits: Array | None, mask: Array | None
+) -> None:
+    batch, (queries, keys) = len(samples[0].lengths), (given.longest for given in samples)
+    expected = (("limits", limits, (batch, queries)), ("mask", mask, (batch, heads, queries, keys)))
+    for name, array, shape in expected:
+        if array is None:
+            continue
+        if array.ndim != len(shape) or any(
+            n not in (1, full) for n, full in zip(array.shape, shape, strict=True)
+        ):
+            raise ShapeError(
+                f"attention: {name} must be {shape}, or 1 for any of these, got {array.shape}"
+            )
+
+
+def attention_weights(
+    q: Any, k: Any, samples: tuple[Samples, Samples], limits: Any, mask: Any, scale: float
+) -> Any:
+    """softmax(scale * q k^T) over the visible keys: q (R, H, d), k (S, H, d) -> (B, H, Q, K)."""
+    limits = kernels.packing.limits_in_samples(samples, limits, q)
+    scores = matmul(padded(mul(q, scale), samples[0]), swap(padded(k, samples[1])))
+    return masked_softmax(scores, limits=limits, mask=mask)
+
+
+@op
+def weighted_sum(
+    weights: Array, values: Array, *, limits: Array | None, mask: Array | None
+) -> Array:
+    """weights (B, H, Q, K) times values (B, H, K, e), without invisible pairs, even if NaN."""
+    return kernels.weighted_sum(in_order(weights), in_order(values), limits, mask)
+
+
+@weighted_sum.vjp("weights")
+def dweights(grad, values, shape, limits, mask):
+    products = matmul(grad, swap(values))
+    visible = visible_keys(shape, limits, mask)
+    return products if visible is None else where(visible, products, 0.0)
+
+
+@weighted_sum.vjp("values")
+def dvalues(grad, weights, limits, mask):
+    return kernels.weighted_sum(swap(in_order(weights)), in_order(grad), limits, mask, True)
+
+
+def clear_invisible(
+    shape: tuple[int, ...], limits: Array | None, mask: Array | None, keys: Any, values: Any
+) -> tuple[Any, Any]:
+    """Keys and values with zeros where no query may look, if NaN or inf stands there.
+
+    shape (B, H, Q, K); keys and values are Tensors (B, K, D), or with heads (B, H, K, d). Finite
+    numbers there have no influence. But 0 * NaN is NaN, and behind a projection it would reach the
+    gradients of weights that all samples share.
+    """
+    if limits is None and mask is None:
+        return keys, values
+    if keys.device == "cuda":  # to look for NaN, the host would wait for the device
+        visible = kernels.on_gpu().visible_keys(limits, mask, shape[0], shape[-1])
+        clear = [True, True]
+    else:
+        clear = [not is_finite(x._data) for x in (keys, values)]
+        if not any(clear):
+            return keys, values
+        visible = visible_keys(shape, limits, mask)
+        visible = namespace(visible).broadcast_to(visible, shape).any(axis=-2)  # (B, H, K)
+    if keys.ndim == 3:
+        visible = visible[:, 0] if visible.shape[1] == 1 else visible.any(axis=1)  # (B, K)
+    cleared_keys = where(visible[..., None], keys, 0.0) if clear[0] else keys
+    if values is keys:
+        return cleared_keys, cleared_keys
+    return cleared_keys, where(visible[..., None], values, 0.0) if clear[1] else values
 
 
 def check_heads(width: int, heads: int) -> None:
@@ -53,89 +148,3 @@ def check_heads(width: int, heads: int) -> None:
         raise ShapeError(
             f"the width {width} cannot be split into {heads} heads: it must be a multiple"
         )
-
-
-def check_lengths(name: str, lengths: np.ndarray | None, shape: tuple[int, ...]) -> tuple[int, int]:
-    """How many samples there are, and how long the longest is, in x of this shape."""
-    if lengths is None:
-        return shape[0], shape[1]
-    listed = lengths.tolist()
-    if sum(listed) != shape[0] or min(listed, default=0) < 0:
-        raise ShapeError(
-            f"{name}: lengths of packed samples are >= 0 and add up to the {shape[0]} rows, got "
-            f"{listed}"
-        )
-    return len(listed), max(listed, default=0)
-
-
-def check_hiding(
-    name: str, batch: int, heads: int, length: int, limits: Any, mask: Any, packed: bool
-) -> None:
-    """limits and mask of self-attention, of which the kernel looks at no shape."""
-    if packed and mask is not None:
-        raise ShapeError(f"{name}: packed samples take no mask, got {mask.shape}")
-    wanted = (("limits", limits, (batch, length)), ("mask", mask, (batch, heads, length, length)))
-    for what, array, shape in wanted:
-        if array is None:
-            continue
-        if array.ndim != len(shape) or any(
-            n not in (1, full) for n, full in zip(array.shape, shape, strict=True)
-        ):
-            raise ShapeError(f"{name}: {what} must be {shape}, or 1 for any, got {array.shape}")
-
-
-@op
-def self_attention(
-    qkv: Array,
-    *,
-    heads: int,
-    lengths: np.ndarray | None,
-    limits: Array | None,
-    mask: Array | None,
-    scale: float,
-    p: float = 0.0,
-    seed: int = 0,
-) -> Array:
-    """`attention` in `heads` slices, of queries, keys and values that stand side by side.
-
-    qkv (B, N, 3 D) -> (B, N, D). With lengths (B,) it is packed, (N, 3 D) -> (N, D): samples one
-    after another, of which each sees itself alone. limits are (B|1, L|1) then, L the longest
-    sample, and on the host, as lengths are.
-    """
-    dimensions = 3 if lengths is None else 2
-    if qkv.ndim != dimensions or qkv.shape[-1] % 3:
-        raise ShapeError(
-            "self_attention: queries, keys and values stand side by side in (B, N, 3 D), packed in "
-            f"(N, 3 D), got {qkv.shape}"
-        )
-    check_heads(qkv.shape[-1] // 3, heads)
-    batch, length = check_lengths("self_attention", lengths, qkv.shape)
-    check_hiding("self_attention", batch, heads, length, limits, mask, lengths is not None)
-    return kernels.self_attention(qkv, heads, lengths, limits, mask, scale, p, seed)
-
-
-@self_attention.vjp("qkv")
-def _(grad, qkv, heads, lengths, limits, mask, scale, p, seed, saved):
-    return kernels.self_attention_backward(
-        grad, qkv, heads, lengths, limits, mask, scale, p, seed, saved
-    )
-
-
-@op
-def weighted_sum(
-    weights: Array, values: Array, *, limits: Array | None, mask: Array | None
-) -> Array:
-    """weights (B, H, Q, K) times values (B, H, K, e), hidden pairs left out even if NaN."""
-    return kernels.weighted_sum(in_order(weights), in_order(values), limits, mask)
-
-
-@weighted_sum.vjp("weights")
-def _(grad, values, shape, limits, mask):
-    products = matmul(grad, swap(values))
-    seen = visible(shape, limits, mask)
-    return products if seen is None else where(seen, products, 0.0)
-
-
-@weighted_sum.vjp("values")
-def _(grad, weights, limits, mask):
-    return kernels.weighted_sum(swap(in_order(weights)), in_order(grad), limits, mask, True)

@@ -20,7 +20,7 @@ def add(x: Array, y: Array) -> Array:
 
 
 @add.vjp("x", "y")
-def _(grad):
+def dxy(grad):
     return grad, grad
 
 
@@ -30,12 +30,12 @@ def sub(x: Array, y: Array) -> Array:
 
 
 @sub.vjp("x")
-def _(grad):
+def dx(grad):
     return grad
 
 
 @sub.vjp("y")
-def _(grad):
+def dy(grad):
     return -grad
 
 
@@ -45,12 +45,12 @@ def mul(x: Array, y: Array) -> Array:
 
 
 @mul.vjp("x")
-def _(grad, y):
+def dx(grad, y):
     return grad * y
 
 
 @mul.vjp("y")
-def _(grad, x):
+def dy(grad, x):
     return grad * x
 
 
@@ -60,12 +60,12 @@ def div(x: Array, y: Array) -> Array:
 
 
 @div.vjp("x")
-def _(grad, y):
+def dx(grad, y):
     return grad / y
 
 
 @div.vjp("y")
-def _(grad, y, out):
+def dy(grad, y, out):
     return -grad * (out / y)
 
 
@@ -75,7 +75,7 @@ def neg(x: Array) -> Array:
 
 
 @neg.vjp("x")
-def _(grad):
+def dx(grad):
     return -grad
 
 
@@ -85,7 +85,7 @@ def pow(x: Array, y: Array) -> Array:
 
 
 @pow.vjp("x")
-def _(grad, x, y):
+def dx(grad, x, y):
     # At y = 0 the power is constant, also at x = 0 where y * x**(y-1) would be 0 * inf.
     if isinstance(y, (int, float)):
         return grad * (y * pow(x, y - 1)) if y != 0 else grad * 0
@@ -93,7 +93,7 @@ def _(grad, x, y):
 
 
 @pow.vjp("y")
-def _(grad, x, y, out):
+def dy(grad, x, y, out):
     # At x = 0 and y >= 0 the power stays 0 (or 1) while y moves: out * log(x) would be 0 * -inf.
     if isinstance(x, (int, float)):
         if x == 0:
@@ -109,7 +109,7 @@ def exp(x: Array) -> Array:
 
 
 @exp.vjp("x")
-def _(grad, out):
+def dx(grad, out):
     return grad * out
 
 
@@ -119,7 +119,7 @@ def log(x: Array) -> Array:
 
 
 @log.vjp("x")
-def _(grad, x):
+def dx(grad, x):
     return grad / x
 
 
@@ -129,7 +129,7 @@ def sqrt(x: Array) -> Array:
 
 
 @sqrt.vjp("x")
-def _(grad, out):
+def dx(grad, out):
     return grad * 0.5 / out
 
 
@@ -139,7 +139,7 @@ def sin(x: Array) -> Array:
 
 
 @sin.vjp("x")
-def _(grad, x):
+def dx(grad, x):
     return grad * cos(x)
 
 
@@ -149,7 +149,7 @@ def cos(x: Array) -> Array:
 
 
 @cos.vjp("x")
-def _(grad, x):
+def dx(grad, x):
     return -grad * sin(x)
 
 
@@ -159,7 +159,7 @@ def tanh(x: Array) -> Array:
 
 
 @tanh.vjp("x")
-def _(grad, out):
+def dx(grad, out):
     return grad * (1 - out * out)
 
 
@@ -169,7 +169,7 @@ def abs(x: Array) -> Array:
 
 
 @abs.vjp("x")
-def _(grad, x):
+def dx(grad, x):
     return grad * sign(x)
 
 
@@ -179,12 +179,12 @@ def maximum(x: Array, y: Array) -> Array:
 
 
 @maximum.vjp("x")
-def _(grad, x, y):
+def dx(grad, x, y):
     return grad * share(less(x, y), equal(x, y))
 
 
 @maximum.vjp("y")
-def _(grad, x, y):
+def dy(grad, x, y):
     return grad * share(less(y, x), equal(x, y))
 
 
@@ -194,12 +194,12 @@ def minimum(x: Array, y: Array) -> Array:
 
 
 @minimum.vjp("x")
-def _(grad, x, y):
+def dx(grad, x, y):
     return grad * share(greater(x, y), equal(x, y))
 
 
 @minimum.vjp("y")
-def _(grad, x, y):
+def dy(grad, x, y):
     return grad * share(greater(y, x), equal(x, y))
 
 
@@ -214,7 +214,7 @@ def clamp(x: Array, *, min: float | None, max: float | None) -> Array:
 
 
 @clamp.vjp("x")
-def _(grad, x, min, max):
+def dx(grad, x, min, max):
     inside = greater_equal(x, -math.inf if min is None else min)
     inside = logical_and(inside, less_equal(x, math.inf if max is None else max))
     return where(inside, grad, 0.0)
@@ -230,12 +230,12 @@ def where(condition: Array, x: Array, y: Array) -> Array:
 
 
 @where.vjp("x")
-def _(grad, condition):
+def dx(grad, condition):
     return where(condition, grad, 0.0)
 
 
 @where.vjp("y")
-def _(grad, condition):
+def dy(grad, condition):
     return where(condition, 0.0, grad)
 
 
@@ -245,7 +245,7 @@ def clone(x: Array) -> Array:
 
 
 @clone.vjp("x")
-def _(grad):
+def dx(grad):
     return grad
 
 
@@ -256,7 +256,7 @@ def cast(x: Array, *, dtype: np.dtype) -> Array:
 
 
 @cast.vjp("x")
-def _(grad):
+def dx(grad):
     return grad
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,7 @@ from ..kernels.late_errors import note
 from ..op import op
 
 
-@op
+@op(saves=True)
 def layer_norm(x: Array, weight: Array | None, bias: Array | None, *, eps: float) -> Array:
     """(x - mean) / sqrt(var + eps) * weight + bias over the last dimension, D.
 
@@ -25,7 +26,7 @@ def layer_norm(x: Array, weight: Array | None, bias: Array | None, *, eps: float
 
 
 @layer_norm.vjp("x", "weight", "bias")
-def _(grad, x, weight, eps, saved):
+def gradients(grad, x, weight, eps, saved):
     return kernels.layer_norm_backward(grad, x, weight, eps, saved)
 
 
@@ -36,7 +37,7 @@ def dropout(x: Array, *, p: float, seed: int) -> Array:
 
 
 @dropout.vjp("x")
-def _(grad, p, seed):
+def dx(grad, p, seed):
     return dropout(grad, p=p, seed=seed)  # linear, and the same mask
 
 
@@ -50,9 +51,7 @@ def embedding(ids: Array, weight: Array, *, padding_idx: int | None = None) -> A
     if weight.ndim != 2:
         raise ShapeError(f"embedding takes a table (V, D), got shape {weight.shape}")
     if type(weight) is not np.ndarray:
-        return kernels.cuda_kernels().take_rows(
-            weight, ids, note(IndexError, no_row_text(len(weight)))
-        )
+        return kernels.on_gpu().take_rows(weight, ids, note(IndexError, no_row_text(len(weight))))
     if ids.size and not (int(ids.min()) >= 0 and int(ids.max()) < len(weight)):
         raise IndexError(
             f"token ids go from {int(ids.min())} to {int(ids.max())}, but the embedding has "
@@ -66,7 +65,7 @@ def no_row_text(count: int) -> str:
 
 
 @embedding.vjp("weight")
-def _(grad, ids, shapes, padding_idx):
+def dweight(grad, ids, shapes, padding_idx):
     return scatter_rows(grad, ids, num_rows=shapes[1][0], skip=padding_idx)
 
 
@@ -77,7 +76,7 @@ def scatter_rows(grad: Array, ids: Array, *, num_rows: int, skip: int | None) ->
 
 
 @scatter_rows.vjp("grad")
-def _(grad, ids, skip) -> Any:
+def dgrad(grad, ids, skip) -> Any:
     rows = embedding(ids, grad)
     if skip is None:
         return rows
@@ -86,24 +85,22 @@ def _(grad, ids, skip) -> Any:
 
 
 @op
-def pack(x: Array, *, lengths: np.ndarray) -> Array:
-    """The first lengths[b] rows of each sample, one after another: (B, L, ...) -> (N, ...)."""
-    kept = packing.rows_kept(lengths, x.shape[1], x)
-    return packing.pack(x, lengths, kept), kept
+def pack(x: Array, *, lengths: Sequence[int]) -> Array:
+    """The first lengths[b] rows of each sample, one after another: (B, L, ...) -> (R, ...)."""
+    return packing.pack(x, lengths)
 
 
 @pack.vjp("x")
-def _(grad, shape, lengths, saved):
-    return packing.unpack(grad, lengths, shape[1], saved)
+def dx(grad, shape, lengths):
+    return unpack(grad, lengths=lengths, length=shape[1])
 
 
 @op
-def unpack(x: Array, *, lengths: np.ndarray, length: int) -> Array:
-    """(N, ...) -> (B, length, ...), with zeros behind the end of each sample."""
-    kept = packing.rows_kept(lengths, length, x)
-    return packing.unpack(x, lengths, length, kept), kept
+def unpack(x: Array, *, lengths: Sequence[int], length: int) -> Array:
+    """(R, ...) -> (B, length, ...), with zeros behind the end of each sample."""
+    return packing.unpack(x, lengths, length)
 
 
 @unpack.vjp("x")
-def _(grad, lengths, saved):
-    return packing.pack(grad, lengths, saved)
+def dx(grad, lengths):
+    return pack(grad, lengths=lengths)

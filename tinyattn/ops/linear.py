@@ -70,7 +70,7 @@ def as_matrices(grad: Any, shapes: list[tuple[int, ...]]) -> Any:
 
 
 @matmul.vjp("x")
-def _(grad, y, shapes):
+def dx(grad, y, shapes):
     y = in_order(y)
     y = reshape(y, target=(*y.shape, 1)) if y.ndim == 1 else y
     product = times(as_matrices(in_order(grad), shapes), swap(y))
@@ -80,7 +80,7 @@ def _(grad, y, shapes):
 
 
 @matmul.vjp("y")
-def _(grad, x, shapes):
+def dy(grad, x, shapes):
     grad, x = as_matrices(in_order(grad), shapes), in_order(x)
     if x.ndim == 1:
         x = reshape(x, target=(1, *x.shape))
@@ -101,18 +101,18 @@ def linear(x: Array, weight: Array, bias: Array | None = None) -> Array:
 
 
 @linear.vjp("x")
-def _(grad, weight):
+def dx(grad, weight):
     product = times(rows(in_order(grad)), in_order(weight))
     return reshape(product, target=(*grad.shape[:-1], weight.shape[1]))
 
 
 @linear.vjp("weight")
-def _(grad, x):
+def dweight(grad, x):
     return times(swap(rows(in_order(grad))), rows(in_order(x)))
 
 
 @linear.vjp("bias")
-def _(grad):
+def dbias(grad):
     return sum_rows(rows(in_order(grad)))
 
 
@@ -123,5 +123,5 @@ def sum_rows(x: Array) -> Array:
 
 
 @sum_rows.vjp("x")
-def _(grad, shape):
+def dx(grad, shape):
     return expand(grad, target=shape)

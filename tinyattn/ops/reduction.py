@@ -34,7 +34,7 @@ def sum(x: Array, *, dim: Dims, keepdim: bool = False) -> Array:
 
 
 @sum.vjp("x")
-def _(grad, shape, dim):
+def dx(grad, shape, dim):
     return expand(reshape(grad, target=kept(shape, dim)), target=shape)
 
 
@@ -45,7 +45,7 @@ def sum_to(x: Array, *, target: tuple[int, ...]) -> Array:
 
 
 @sum_to.vjp("x")
-def _(grad, shape):
+def dx(grad, shape):
     return expand(grad, target=shape)
 
 
@@ -55,7 +55,7 @@ def mean(x: Array, *, dim: Dims, keepdim: bool = False) -> Array:
 
 
 @mean.vjp("x")
-def _(grad, shape, dim):
+def dx(grad, shape, dim):
     grad = reshape(grad, target=kept(shape, dim))
     return expand(div(grad, count(shape, dim)), target=shape)
 
@@ -83,7 +83,7 @@ def std(x: Array, *, dim: Dims, keepdim: bool = False, correction: int = 1) -> A
 
 
 @std.vjp("x")
-def _(grad, x, out, shape, dim, correction):
+def dx(grad, x, out, shape, dim, correction):
     grad, out = (reshape(a, target=kept(shape, dim)) for a in (grad, out))
     slope = where(equal(out, 0), 0.0, div(grad, out))
     centred = x - mean(x, dim=dim, keepdim=True)
@@ -95,7 +95,7 @@ def max_zero(number: int) -> float:
 
 
 @var.vjp("x")
-def _(grad, x, shape, dim, correction):
+def dx(grad, x, shape, dim, correction):
     grad = reshape(grad, target=kept(shape, dim))
     centred = x - mean(x, dim=dim, keepdim=True)
     return div(grad * 2, max_zero(count(shape, dim) - correction)) * centred
@@ -113,7 +113,7 @@ def min(x: Array, *, dim: Dims, keepdim: bool = False) -> Array:
 
 @max.vjp("x")
 @min.vjp("x")
-def _(grad, x, out, shape, dim):
+def dx(grad, x, out, shape, dim):
     # Elements that tie share the gradient equally.
     ties = equal(x, reshape(out, target=kept(shape, dim)))
     grad = where(ties, reshape(grad, target=kept(shape, dim)), 0.0)

@@ -22,7 +22,7 @@ def reshape(x: Array, *, target: tuple[int, ...]) -> Array:
 
 
 @reshape.vjp("x")
-def _(grad, shape):
+def dx(grad, shape):
     return reshape(grad, target=shape)
 
 
@@ -32,7 +32,7 @@ def permute(x: Array, *, dims: tuple[int, ...]) -> Array:
 
 
 @permute.vjp("x")
-def _(grad, dims):
+def dx(grad, dims):
     inverse = sorted(range(len(dims)), key=dims.__getitem__)
     return permute(grad, dims=tuple(inverse))
 
@@ -43,7 +43,7 @@ def expand(x: Array, *, target: tuple[int, ...]) -> Array:
 
 
 @expand.vjp("x")
-def _(grad):
+def dx(grad):
     return grad  # the engine sums what was broadcast
 
 
@@ -54,7 +54,7 @@ def transfer(x: Array, *, device: str) -> Array:
 
 
 @transfer.vjp("x")
-def _(grad, device):
+def dx(grad, device):
     return transfer(grad, device="cpu" if device == "cuda" else "cuda")
 
 
@@ -107,7 +107,7 @@ def getitem(x: Array, *, index: Any) -> Array:
 
 
 @getitem.vjp("x")
-def _(grad, shape, index):
+def dx(grad, shape, index):
     return putitem(grad, index=index, target=shape)
 
 
@@ -125,7 +125,7 @@ def putitem(x: Array, *, index: Any, target: tuple[int, ...]) -> Array:
 
 
 @putitem.vjp("x")
-def _(grad, index):
+def dx(grad, index):
     return getitem(grad, index=index)
 
 
@@ -153,7 +153,7 @@ def gather(x: Array, index: Array, *, dim: int) -> Array:
 
 
 @gather.vjp("x")
-def _(grad, index, shape, dim):
+def dx(grad, index, shape, dim):
     return putitem(grad, index=places(getattr(index, "_data", index), dim), target=shape)
 
 
@@ -172,7 +172,7 @@ def cat(*xs: Array, dim: int) -> Array:
 
 
 @cat.vjp("xs")
-def _(grad, shapes, dim):
+def dxs(grad, shapes, dim):
     ends = [0]
     for shape in shapes:
         ends.append(ends[-1] + shape[dim])

@@ -2,20 +2,33 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 from .. import kernels
 from ..backend import Array
 from ..op import op
 
 
+def on_last(kernel: Callable[..., Any], dim: int, *arrays: Any) -> Any:
+    """A kernel for the last dimension, applied to dimension `dim` of arrays or Tensors."""
+    ndim = arrays[0].ndim
+    if not ndim:
+        return kernel(*(array.reshape(1) for array in arrays)).reshape(())
+    if dim in (-1, ndim - 1):
+        return kernel(*arrays)
+    return kernel(*(array.swapaxes(dim, -1) for array in arrays)).swapaxes(dim, -1)
+
+
 @op
-def softmax(x: Array) -> Array:
-    """exp(x) / sum(exp(x)) over the last dimension."""
-    return kernels.masked_softmax(x, None, None)
+def softmax(x: Array, *, dim: int = -1) -> Array:
+    """exp(x) / sum(exp(x)) along `dim`."""
+    return on_last(kernels.softmax, dim, x)
 
 
 @softmax.vjp("x")
-def _(grad, out):
-    return kernels.softmax_backward(grad, out)
+def dx(grad, out, dim):
+    return on_last(kernels.softmax_backward, dim, grad, out)
 
 
 @op
@@ -30,22 +43,22 @@ def masked_softmax(x: Array, *, limits: Array | None, mask: Array | None) -> Arr
 
 
 @masked_softmax.vjp("x")
-def _(grad, out, limits, mask):
+def dx(grad, out, limits, mask):
     return kernels.masked_softmax_backward(grad, out, limits, mask)
 
 
 @op
-def log_softmax(x: Array) -> Array:
-    """x - log(sum(exp(x))) over the last dimension."""
-    return kernels.log_softmax(x)
+def log_softmax(x: Array, *, dim: int = -1) -> Array:
+    """x - log(sum(exp(x))) along `dim`."""
+    return on_last(kernels.log_softmax, dim, x)
 
 
 @log_softmax.vjp("x")
-def _(grad, out):
-    return kernels.log_softmax_backward(grad, out)
+def dx(grad, out, dim):
+    return on_last(kernels.log_softmax_backward, dim, grad, out)
 
 
-@op
+@op(saves=True)
 def cross_entropy(logits: Array, target: Array, *, ignore_index: int) -> Array:
     """-log_softmax(logits)[target] for each row: logits (N, C), target (N,) -> (N,).
 
@@ -56,5 +69,5 @@ def cross_entropy(logits: Array, target: Array, *, ignore_index: int) -> Array:
 
 
 @cross_entropy.vjp("logits")
-def _(grad, logits, target, ignore_index, saved):
+def dlogits(grad, logits, target, ignore_index, saved):
     return kernels.cross_entropy_backward(grad, logits, target, ignore_index, saved)

@@ -15,8 +15,6 @@ from .activation import relu as relu
 from .activation import relu_backward as relu_backward
 from .attention import attention as attention
 from .attention import attention_backward as attention_backward
-from .attention import self_attention as self_attention
-from .attention import self_attention_backward as self_attention_backward
 from .cross_entropy import cross_entropy as cross_entropy
 from .cross_entropy import cross_entropy_backward as cross_entropy_backward
 from .dropout import dropout as dropout
@@ -26,6 +24,7 @@ from .optimizer import adam as adam
 from .softmax import log_softmax as log_softmax
 from .softmax import masked_softmax as masked_softmax
 from .softmax import masked_softmax_backward as masked_softmax_backward
+from .softmax import softmax as softmax
 from .softmax import softmax_backward as softmax_backward
 from .sums import add_bias as add_bias
 from .sums import scatter_rows as scatter_rows

@@ -17,13 +17,14 @@ sample begins and the last one ends. `@` between arrays is BLAS, also in a compi
 
 from __future__ import annotations
 
-from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from ...backend import is_finite
 from .. import reference
+from ..packing import limits_in_samples, packed, padded
+from ..reference import Drop
 from ..threads import in_parts
 from .compiler import hidden, inner, jit, ready
 from .dropout import dropping, hash_of
@@ -117,22 +118,21 @@ def most_of(limit, keys):
 
 @jit
 def attention_heads(
-    q, k, v, before, starts, longest, limits, mask, use_mask, scale, drop, out, first, last
+    q, k, v, starts, longest, limits, mask, use_mask, scale, drop, out, first, last
 ):  # fmt: skip
-    """Heads first to last, counted through all samples, of q (Q, H, d), k (K, H, d), v (K, H, e)
-    -> out (Q, H, e). before: how many heads stand before the first one in q, k and v, which may be
-    one array. longest: of the queries and of the keys."""
+    """Heads first to last, counted through all samples, of q (R, H, d), k (S, H, d), v (S, H, e)
+    -> out (R, H, e). starts, longest: of the queries and of the keys."""
     heads = out.shape[1]
     for head in range(first, last):
         b, h = head // heads, head % heads
         limit, seen = limits[b % len(limits)], mask[b % len(mask), h % mask.shape[1]]
         start, queries = starts[0][b], starts[0][b + 1] - starts[0][b]
         n = most_of(limit, starts[1][b + 1] - starts[1][b])
-        keys = head_of(k, starts[1][b], n, before[1] + h, ONE)
-        values = head_of(v, starts[1][b], n, before[2] + h, ONE)
+        keys = head_of(k, starts[1][b], n, h, ONE)
+        values = head_of(v, starts[1][b], n, h, ONE)
         for q0 in range(0, queries, BLOCK):
             number = min(BLOCK, queries - q0)
-            block = head_of(q, start + q0, number, before[0] + h, scale)
+            block = head_of(q, start + q0, number, h, scale)
             weights = block @ keys.T
             softmax_block(weights, q0, limit, seen, use_mask)
             if drop[1] > 0:
@@ -153,8 +153,7 @@ def dscores_row(weights, dweights):
 
 @jit
 def attention_backward_heads(
-    grad, q, k, v, before, starts, longest, limits, mask, use_mask, scale, drop, dq, dk, dv,
-    first, last,
+    grad, q, k, v, starts, longest, limits, mask, use_mask, scale, drop, dq, dk, dv, first, last
 ):  # fmt: skip
     """The gradients of q, k and v; the rest as forward."""
     heads = grad.shape[1]
@@ -163,15 +162,15 @@ def attention_backward_heads(
         limit, seen = limits[b % len(limits)], mask[b % len(mask), h % mask.shape[1]]
         start, queries = starts[0][b], starts[0][b + 1] - starts[0][b]
         key_start, n = starts[1][b], most_of(limit, starts[1][b + 1] - starts[1][b])
-        keys = head_of(k, key_start, n, before[1] + h, ONE)
-        values = head_of(v, key_start, n, before[2] + h, ONE)
+        keys = head_of(k, key_start, n, h, ONE)
+        values = head_of(v, key_start, n, h, ONE)
         all_keys = starts[1][b + 1] - key_start
         kept = np.empty(n, np.float32)
         dkeys = np.zeros((all_keys, keys.shape[1]), np.float32)
         dvalues = np.zeros((all_keys, values.shape[1]), np.float32)
         for q0 in range(0, queries, BLOCK):
             number = min(BLOCK, queries - q0)
-            block = head_of(q, start + q0, number, before[0] + h, scale)
+            block = head_of(q, start + q0, number, h, scale)
             dout = head_of(grad, start + q0, number, h, ONE)
             weights = block @ keys.T
             softmax_block(weights, q0, limit, seen, use_mask)
@@ -186,221 +185,84 @@ def attention_backward_heads(
                     times(weights[j], kept)
             add_block(weights.T @ dout, dvalues)
             add_block(dweights.T @ block, dkeys)
-            put_head(dweights @ keys, scale, dq, start + q0, before[0] + h)
-        put_head(dkeys, ONE, dk, key_start, before[1] + h)
-        put_head(dvalues, ONE, dv, key_start, before[2] + h)
+            put_head(dweights @ keys, scale, dq, start + q0, h)
+        put_head(dkeys, ONE, dk, key_start, h)
+        put_head(dvalues, ONE, dv, key_start, h)
 
 
-def rows_of_heads(x: np.ndarray) -> np.ndarray:
-    """(B, H, N, d) -> (B * N, H, d) as the loops take it, a copy only if it does not lie so."""
-    x = ready(x.swapaxes(1, 2))
-    return x.reshape(-1, *x.shape[2:])
+def computable(q: np.ndarray, k: np.ndarray, v: np.ndarray, drop: Drop) -> bool:
+    return bool(q.dtype == np.float32 and drop.p < 1 and q.size and k.size and v.size)
 
 
-class Samples(NamedTuple):
-    """Samples that lie one after another."""
-
-    lengths: np.ndarray
-    starts: np.ndarray  # where each begins, and where the last one ends
-    longest: int
-    squares: float  # of the lengths, together
-
-
-@lru_cache(maxsize=64)
-def samples_of(lengths: tuple[int, ...]) -> Samples:
-    """Of these lengths; kept, since all layers of a step ask for the same, forward and backward."""
-    starts = np.zeros(len(lengths) + 1, np.int64)
-    np.cumsum(lengths, out=starts[1:])
-    squares = float(sum(length * length for length in lengths))
-    return Samples(np.array(lengths, np.int64), ready(starts), max(lengths, default=0), squares)
-
-
-def safe(limits: Any, mask: Any, *arrays: np.ndarray) -> bool:
-    """Whether no NaN or inf may stand where some queries look and others may not."""
-    if mask is None and (limits is None or limits.shape[1] == 1):
-        return True  # all queries of a sample see the same keys
-    return all(map(is_finite, arrays))
+def all_see_the_same(limits: Any, mask: Any) -> bool:
+    """Whether all queries of a sample may see the same keys."""
+    return mask is None and (limits is None or limits.shape[1] == 1)
 
 
 def finite(x: np.ndarray) -> np.ndarray:
     return np.where(np.isfinite(x), x, x.dtype.type(0))
 
 
-def touched(q: Any, k: Any, v: Any, grad: Any, limits: Any, mask: Any) -> tuple[Any, Any]:
-    """Which queries (B, H, Q, 1) are NaN or inf or see such, and which keys these see."""
-    shape = (*q.shape[:3], k.shape[2])
-    seen = np.broadcast_to(reference.visible(shape, limits, mask), shape)
-    odd_q, odd_k, odd_v, odd_grad = (~np.isfinite(x).all(axis=-1) for x in (q, k, v, grad))
-    queries = (seen & (odd_k | odd_v)[:, :, None]).any(axis=-1) | odd_q | odd_grad
-    return queries[..., None], (seen & queries[..., None]).any(axis=-2)[..., None]
-
-
-def run(
-    loop: Any,
-    arrays: Any,
-    before: Any,
-    samples: Any,
-    limits: Any,
-    mask: Any,
-    scale: float,
-    p: float,
-    seed: int,
-    results: Any,
-    heads: int,
-    width: int,
-    times: int,
-) -> None:
+def touched(
+    q: Any, k: Any, v: Any, grad: Any, samples: Any, limits: Any, mask: Any
+) -> tuple[Any, Any]:
+    """Which queries (R, H, 1) are NaN or inf or see such, and which keys (S, H, 1) these see."""
     queries, keys = samples
-    pairs = queries.squares if queries is keys else float(queries.lengths @ keys.lengths)
+    limits = limits_in_samples(samples, limits, q)
+    bad_q, bad_grad = (~np.isfinite(padded(x, queries)).all(axis=-1) for x in (q, grad))
+    bad_k, bad_v = (~np.isfinite(padded(x, keys)).all(axis=-1) for x in (k, v))
+    shape = (*bad_q.shape, bad_k.shape[2])
+    visible = np.broadcast_to(reference.visible_keys(shape, limits, mask), shape)
+    bad = (visible & (bad_k | bad_v)[:, :, None]).any(axis=-1) | bad_q | bad_grad  # (B, H, Q)
+    reached = (visible & bad[..., None]).any(axis=-2)  # (B, H, K)
+    return packed(bad[..., None], queries), packed(reached[..., None], keys)
+
+
+def run(loop: Any, arrays: Any, samples: Any, limits: Any, mask: Any, scale: float, drop: Drop,
+        results: Any, times: int) -> None:  # fmt: skip
+    queries, keys = samples
+    heads, width = arrays[0].shape[1:]
+    pairs = float(queries.lengths @ keys.lengths)
     nanoseconds = times * heads * (2000 * len(queries.lengths) + pairs * (1 + width / 16))
     in_parts(
-        len(queries.lengths) * heads,
-        nanoseconds,
-        loop,
-        *arrays,
-        before,
-        (queries.starts, keys.starts),
-        (queries.longest, keys.longest),
-        *hidden(limits, mask),
-        np.float32(scale),
-        dropping(p, seed, np.dtype(np.float32)),
-        *results,
-    )
+        len(queries.lengths) * heads, nanoseconds, loop, *map(ready, arrays),
+        (queries.starts, keys.starts), (queries.longest, keys.longest), *hidden(limits, mask),
+        np.float32(scale), dropping(*drop, np.dtype(np.float32)), *results,
+    )  # fmt: skip
 
 
 def attention(
-    q: np.ndarray, k: np.ndarray, v: np.ndarray, limits: Any, mask: Any, scale: float, p: float,
-    seed: int,
+    q: np.ndarray, k: np.ndarray, v: np.ndarray, samples: Any, limits: Any, mask: Any,
+    scale: float, drop: Drop,
 ) -> tuple[np.ndarray, Any]:  # fmt: skip
-    """The output; True says that backward is here too."""
-    settings = (limits, mask, scale, p, seed)
-    if q.dtype != np.float32 or p >= 1 or not (q.size and k.size and v.size):
+    """The output, and what backward needs of it."""
+    settings = (samples, limits, mask, scale, drop)
+    if not computable(q, k, v, drop):
         return reference.attention(q, k, v, *settings)
-    if not safe(limits, mask, q, k, v):
+    if not all_see_the_same(limits, mask) and not all(map(is_finite, (q, k, v))):
         exact, weights = reference.attention(q, k, v, *settings)
         out, _ = attention(*map(finite, (q, k, v)), *settings)
-        queries, _ = touched(q, k, v, q, limits, mask)
+        queries, _ = touched(q, k, v, q, samples, limits, mask)
         return np.where(queries, exact, out), weights
-    batch, heads, queries, _ = q.shape
-    arrays = (rows_of_heads(q), rows_of_heads(k), rows_of_heads(v))
-    samples = (samples_of((queries,) * batch), samples_of((k.shape[2],) * batch))
-    out = np.empty((batch, queries, heads, v.shape[3]), q.dtype)
-    run(
-        attention_heads,
-        arrays,
-        (0, 0, 0),
-        samples,
-        limits,
-        mask,
-        scale,
-        p,
-        seed,
-        (out.reshape(-1, *out.shape[2:]),),
-        heads,
-        v.shape[3],
-        1,
-    )
-    return out.swapaxes(1, 2), ()
+    out = np.empty((*q.shape[:2], v.shape[2]), q.dtype)
+    run(attention_heads, (q, k, v), *settings, (out,), 1)
+    return out, ()
 
 
 def attention_backward(
-    grad: np.ndarray, q: np.ndarray, k: np.ndarray, v: np.ndarray, limits: Any, mask: Any,
-    scale: float, p: float, seed: int, saved: Any,
+    grad: np.ndarray, q: np.ndarray, k: np.ndarray, v: np.ndarray, samples: Any, limits: Any,
+    mask: Any, scale: float, drop: Drop, saved: Any,
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:  # fmt: skip
-    settings = (limits, mask, scale, p, seed)
-    if q.dtype != np.float32 or p >= 1 or not (q.size and k.size and v.size):
+    settings = (samples, limits, mask, scale, drop)
+    if not computable(q, k, v, drop):
         return reference.attention_backward(grad, q, k, v, *settings, saved)
-    if not safe(limits, mask, grad, q, k, v):
+    if not all_see_the_same(limits, mask) and not all(map(is_finite, (grad, q, k, v))):
         if isinstance(saved, tuple):
             _, saved = reference.attention(q, k, v, *settings)
         exact = reference.attention_backward(grad, q, k, v, *settings, saved)
         clean = attention_backward(*map(finite, (grad, q, k, v)), *settings, ())
-        queries, keys = touched(q, k, v, grad, limits, mask)
+        queries, keys = touched(q, k, v, grad, samples, limits, mask)
         return tuple(map(np.where, (queries, keys, keys), exact, clean))
-    batch, heads = q.shape[:2]
-    arrays = tuple(rows_of_heads(x) for x in (grad, q, k, v))
-    samples = (samples_of((q.shape[2],) * batch), samples_of((k.shape[2],) * batch))
-    gradients = tuple(np.empty(x.shape, x.dtype) for x in arrays[1:])
-    run(
-        attention_backward_heads,
-        arrays,
-        (0, 0, 0),
-        samples,
-        limits,
-        mask,
-        scale,
-        p,
-        seed,
-        gradients,
-        heads,
-        v.shape[3],
-        3,
-    )
-    dq, dk, dv = (x.reshape(batch, -1, *x.shape[1:]).swapaxes(1, 2) for x in gradients)
-    return dq, dk, dv
-
-
-def self_attention(
-    qkv: np.ndarray, heads: int, lengths: Any, limits: Any, mask: Any, scale: float, p: float,
-    seed: int,
-) -> tuple[np.ndarray, Any]:  # fmt: skip
-    """The same with queries, keys and values side by side, (B, N, 3 D) or packed (N, 3 D)."""
-    if qkv.dtype != np.float32 or p >= 1 or not qkv.size or not safe(limits, mask, qkv):
-        settings = (heads, lengths, limits, mask, scale, p, seed)
-        return reference.self_attention(qkv, *settings, attention)
-    x, samples = heads_of_all(qkv, heads), (samples_in(qkv, lengths),) * 2
-    out = np.empty((*qkv.shape[:-1], qkv.shape[-1] // 3), qkv.dtype)
-    run(
-        attention_heads,
-        (x, x, x),
-        (0, heads, 2 * heads),
-        samples,
-        limits,
-        mask,
-        scale,
-        p,
-        seed,
-        (out.reshape(-1, heads, x.shape[2]),),
-        heads,
-        x.shape[2],
-        1,
-    )
-    return out, ()
-
-
-def self_attention_backward(
-    grad: np.ndarray, qkv: np.ndarray, heads: int, lengths: Any, limits: Any, mask: Any,
-    scale: float, p: float, seed: int, saved: Any,
-) -> np.ndarray:  # fmt: skip
-    settings = (heads, lengths, limits, mask, scale, p, seed)
-    if qkv.dtype != np.float32 or p >= 1 or not qkv.size or not safe(limits, mask, grad, qkv):
-        return reference.self_attention_backward(grad, qkv, *settings, saved, attention_backward)
-    x, samples = heads_of_all(qkv, heads), (samples_in(qkv, lengths),) * 2
-    dqkv = np.empty(qkv.shape, qkv.dtype)
-    dx = dqkv.reshape(x.shape)
-    run(
-        attention_backward_heads,
-        (ready(grad).reshape(-1, heads, x.shape[2]), x, x, x),
-        (0, heads, 2 * heads),
-        samples,
-        limits,
-        mask,
-        scale,
-        p,
-        seed,
-        (dx, dx, dx),
-        heads,
-        x.shape[2],
-        3,
-    )
-    return dqkv
-
-
-def heads_of_all(qkv: np.ndarray, heads: int) -> np.ndarray:
-    """(..., 3 D) -> (rows, 3 H, d)."""
-    return ready(qkv).reshape(-1, 3 * heads, qkv.shape[-1] // (3 * heads))
-
-
-def samples_in(x: np.ndarray, lengths: Any) -> Samples:
-    """Those of (B, N, D), or packed ones of these lengths."""
-    return samples_of((x.shape[1],) * len(x) if lengths is None else tuple(lengths.tolist()))
+    gradients = tuple(np.empty(x.shape, x.dtype) for x in (q, k, v))
+    run(attention_backward_heads, (grad, q, k, v), *settings, gradients, 3)
+    return gradients

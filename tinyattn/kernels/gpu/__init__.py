@@ -5,10 +5,9 @@ takes, chooses how many threads work on what, and launches. Each has its plain t
 `reference.py`, which also runs for what a kernel does not take. Nothing here waits for the device.
 """
 
+from . import optimizer as optimizer
 from .attention import attention as attention
 from .attention import attention_backward as attention_backward
-from .attention import self_attention as self_attention
-from .attention import self_attention_backward as self_attention_backward
 from .attention import tile_shape as tile_shape
 from .attention import weighted_sum as weighted_sum
 from .checks import check_range as check_range
@@ -29,4 +28,5 @@ from .softmax import log_softmax as log_softmax
 from .softmax import log_softmax_backward as log_softmax_backward
 from .softmax import masked_softmax as masked_softmax
 from .softmax import masked_softmax_backward as masked_softmax_backward
+from .softmax import softmax as softmax
 from .softmax import softmax_backward as softmax_backward
