@@ -31,8 +31,8 @@ ROW_OPERATIONS: dict[str, Callable[..., Any]] = {
 def gpu_sides(dry_run: bool) -> dict[str, Side]:
     """In a dry run tinyattn's kernels run on the host, and so does PyTorch."""
     exact = {"NVIDIA_TF32_OVERRIDE": "0", "CUPY_TF32": "0"}  # float32 proper
-    ours = {"device": "cuda", "stand_in": dry_run}
-    theirs = {"device": "cpu" if dry_run else "cuda", "attention": "fused"}
+    ours: dict[str, Any] = {"device": "cuda", "stand_in": dry_run}
+    theirs: dict[str, Any] = {"device": "cpu" if dry_run else "cuda", "attention": "fused"}
     options = {
         "tinyattn": ours,
         "captured": ours | {"capture": True},
@@ -131,12 +131,11 @@ def gpu_cases(short: bool) -> Iterator[Case]:
     for length in (40,) if short else LENGTHS:
         # The longest scores and their gradients would take 17 GiB as whole arrays.
         plain = ("torch plain",) if length <= 4096 else ()
-        shape = (samples, heads, length, width)
         yield Case(
             "attention, forward and backward",
             f"gpu attention {length}",
-            f"B,H,N,d = {','.join(map(str, shape))}",
-            partial(attention, shape=shape, short=short),
+            f"B,H,N,d = {samples},{heads},{length},{width}",
+            partial(attention, shape=(samples, heads, length, width), short=short),
             parts=("",),
             sides=("tinyattn", "torch", *plain),
             process="gpu",
