@@ -57,7 +57,7 @@ class Case:
 
 
 def random(*shape: int, seed: int = 0) -> np.ndarray:
-    return np.random.default_rng(seed).standard_normal(shape).astype(np.float32)
+    return np.random.default_rng(seed).standard_normal(shape, np.float32)
 
 
 def digest(tensors: Sequence[Any]) -> list[float]:

@@ -15,6 +15,7 @@ import os
 import sys
 import tracemalloc
 from collections.abc import Callable
+from functools import partial
 from statistics import median
 from time import perf_counter
 from typing import Any
@@ -116,7 +117,7 @@ def main() -> None:
     first = median(times["elementary operations"])
     print(f"B,H,N,d = {','.join(map(str, shape))}, dropout {P}, a quarter padding")
     for name, way in ways.items():
-        seconds, memory = median(times[name]), peak_memory(lambda way=way: run(way))
+        seconds, memory = median(times[name]), peak_memory(partial(run, way))
         print(
             f"{name:28} {1e3 * seconds:8.1f} ms {first / seconds:6.2f}x {memory / 2**20:8.1f} MiB"
         )

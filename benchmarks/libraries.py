@@ -177,7 +177,7 @@ class Torch(Library):
             attention = self.F.scaled_dot_product_attention
             return attention(q, k, v, attn_mask=visible, dropout_p=p, is_causal=causal)
         if causal:
-            visible = self.torch.ones(q.shape[-2], k.shape[-2], dtype=self.torch.bool).tril()
+            visible = q.new_ones(q.shape[-2], k.shape[-2], dtype=self.torch.bool).tril()
         scores = (q * (1 / math.sqrt(q.shape[-1]))) @ k.transpose(-1, -2)
         scores = scores if visible is None else scores.masked_fill(~visible, -math.inf)
         weights = scores.softmax(-1)

@@ -1,9 +1,10 @@
 """tinyattn beside PyTorch on one GPU.
 
-python -m benchmarks.gpu             every row
+python -m benchmarks.gpu             every row, in some ten minutes
 python -m benchmarks.gpu --dry-run   a test of the program itself on the host, without figures
 
-Both libraries compute in float32 with TF32 off. "captured" is tinyattn's step as one launch.
+Both libraries compute in float32 with TF32 off. "captured" is tinyattn's step as one launch. The
+JSON file is written after every section.
 """
 
 from __future__ import annotations
@@ -61,6 +62,7 @@ def table(rows: Sequence[Row], sides: Sequence[str]) -> str:
 def main() -> int:
     parser = report.parser_of("benchmarks.gpu", __doc__)
     parser.add_argument("--dry-run", action="store_true", help="tiny sizes, on the host")
+    parser.set_defaults(repeats=3, budget=0.6)
     args, settings = report.parsed(parser)
     try:
         name = device_name(args.dry_run)
@@ -86,8 +88,8 @@ def main() -> int:
     path, plot = report.files(args, about, "gpu-")
     for found in measure_all(cases, sides, settings, report.tell):
         rows += found
+        report.write_json(path, rows, about)
     report.tell("")
-    report.write_json(path, rows, about)
     print(table(rows, list(sides)))
     print(f"\n{path}")
     if plots.write_plot(plot, rows, about):

@@ -104,7 +104,8 @@ def rows(lib: Any, operation: Callable[..., Any], shape: tuple[int, int], short:
 
 
 def gpu_cases(short: bool) -> Iterator[Case]:
-    """A side has one process a round for all its rows, because it is slow to start on a GPU."""
+    """A side has one process a round for a section, because a process starts slowly on a GPU. Steps
+    come last, because torch.compile takes minutes for them."""
     for name, operation in ROW_OPERATIONS.items():
         shapes = ((9, 40),) if short else ROWS[-1:] if name == "copy" else ROWS
         for shape in shapes:
@@ -114,19 +115,8 @@ def gpu_cases(short: bool) -> Iterator[Case]:
                 f"{8 * shape[0] * shape[1]} bytes",
                 partial(rows, operation=operation, shape=shape, short=short),
                 parts=("",),
-                process="gpu",
+                process="gpu rows",
             )
-    for name, sizes in {"tiny": SHORTEST}.items() if short else STEPS.items():
-        yield Case(
-            "training step, dropout 0.1; width, heads, ff, layers, batch, length",
-            f"gpu step {name}",
-            sizes.detail,
-            partial(step, sizes=sizes, short=short),
-            parts=("",),
-            sides=("tinyattn", "captured", "torch", "torch.compile"),
-            process="gpu",
-            memory=True,
-        )
     samples, heads, width = (1, 2, 8) if short else HEADS
     for length in (40,) if short else LENGTHS:
         # The longest scores and their gradients would take 17 GiB as whole arrays.
@@ -138,6 +128,17 @@ def gpu_cases(short: bool) -> Iterator[Case]:
             partial(attention, shape=(samples, heads, length, width), short=short),
             parts=("",),
             sides=("tinyattn", "torch", *plain),
-            process="gpu",
+            process="gpu attention",
+            memory=True,
+        )
+    for name, sizes in {"tiny": SHORTEST}.items() if short else STEPS.items():
+        yield Case(
+            "training step, dropout 0.1; width, heads, ff, layers, batch, length",
+            f"gpu step {name}",
+            sizes.detail,
+            partial(step, sizes=sizes, short=short),
+            parts=("",),
+            sides=("tinyattn", "captured", "torch", "torch.compile"),
+            process="gpu steps",
             memory=True,
         )
