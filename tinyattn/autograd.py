@@ -22,7 +22,7 @@ from typing import Any, ClassVar, TypeVar
 import numpy as np
 
 from .backend import Array, namespace
-from .errors import DeviceError, GraphError, ShapeError
+from .errors import DeviceError, GraphError, InPlaceError, ShapeError
 
 # What is recorded
 
@@ -37,6 +37,7 @@ class Leaf:
     __slots__ = ("dtype", "grad", "hold_grad", "shape")
     plan = None
     parents = ()
+    versions = ()
 
     def __init__(self, array: Array) -> None:
         self.shape = array.shape
@@ -51,40 +52,65 @@ class Node:
     plan     which derivative rules will run, and on what (`rules.Plan`)
     parents  for each argument its Node or Leaf, or None where no gradient is needed;
              None as a whole after backward has freed the node
-    saved    the arrays and values that the rules need, and the locks that protect them
+    saved    the arrays and values that the rules need
+    versions (version, number of changes then) of each saved array that can be written to
     shape, dtype  of the output; its gradient must have the same
     """
 
-    __slots__ = ("dtype", "grad", "hold_grad", "parents", "plan", "saved", "shape")
+    __slots__ = ("dtype", "grad", "hold_grad", "parents", "plan", "saved", "shape", "versions")
     plan: Any
     parents: Any  # tuple[Node | Leaf | None, ...]
     saved: Any  # tuple[Any, ...]
+    versions: tuple[tuple[Version, int], ...]
     shape: tuple[int, ...]
     dtype: np.dtype
     grad: Any
     hold_grad: bool
 
-    def __init__(self, plan: Any, parents: tuple[Any, ...], saved: Any, out: Array) -> None:
+    def __init__(
+        self,
+        plan: Any,
+        parents: tuple[Any, ...],
+        saved: tuple[Any, ...],
+        versions: tuple[tuple[Version, int], ...],
+        out: Array,
+    ) -> None:
         self.plan = plan
         self.parents = parents
         self.saved = saved
+        self.versions = versions
         self.shape = out.shape
         self.dtype = out.dtype
         self.grad = None
         self.hold_grad = False
 
 
+class Version:
+    """How often the memory of a tensor has been changed in place.
+
+    A gradient that is computed from a changed array would be wrong without a sign of it. So a node
+    remembers how often the arrays that it saves had been changed, and `backward` compares. All
+    views of one memory share one Version.
+    """
+
+    __slots__ = ("changes",)
+
+    def __init__(self) -> None:
+        self.changes = 0
+
+
 class TensorBase:
-    """The part of a Tensor that recording needs: its array, and the node that made it.
+    """The part of a Tensor that recording needs: its array, the node that made it, its version.
 
     `tensor.py` derives Tensor from this class. Tensor has the ops as operators, so it can only be
     defined after the ops; what they return is of the class in `full`.
     """
 
-    __slots__ = ("__weakref__", "_data", "_node")
+    __slots__ = ("__weakref__", "_data", "_node", "_version")
     full: ClassVar[Any]
     _data: Array
     _node: Node | Leaf | None
+    _version: Any  # a Version, or None for the result of a recorded op: nobody can write to it
 
 
 def wrap(array: Array, node: Node | Leaf | None = None) -> Any:
@@ -92,6 +118,7 @@ def wrap(array: Array, node: Node | Leaf | None = None) -> Any:
     tensor = object.__new__(TensorBase.full)
     tensor._data = array if type(array) is np.ndarray else namespace(array).asarray(array)
     tensor._node = node
+    tensor._version = Version() if node is None else None
     return tensor
 
 
@@ -265,11 +292,13 @@ def propagate(
     uses = count_uses(roots)
     useful = uses if targets is None else leading_to(targets, uses)
     wanted = None if targets is None else set(targets)
+    node: Any
+    for node in useful:
+        check_versions(node)
     sums = Sums()
     for root, gradient in zip(roots, gradients, strict=True):
         sums.add(root, gradient, is_new=False)
     found: dict[Node | Leaf, Any] = {}
-    node: Any
     for node in users_first(uses):
         gradient = sums.take(node)
         if gradient is not None and (node.hold_grad if wanted is None else node in wanted):
@@ -282,6 +311,17 @@ def propagate(
             if not retain_graph:
                 node.parents = node.saved = None
     return found
+
+
+def check_versions(node: Any) -> None:
+    """Before anything is changed: no array that the rules of `node` need has been changed."""
+    for version, changes in node.versions:
+        if version.changes != changes:
+            raise InPlaceError(
+                f"an array that {node.plan.name} needs for its gradient has been changed in place "
+                f"{version.changes - changes} times since: call backward() before the change, or "
+                "change a clone()"
+            )
 
 
 def copied(gradient: Any) -> Any:

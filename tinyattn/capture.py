@@ -21,10 +21,11 @@ from typing import Any
 import numpy as np
 
 from . import backend
+from .autograd import wrap
 from .backend import Array
 from .errors import DtypeError, GraphError, ShapeError
 from .kernels import late_errors
-from .tensor import Tensor, from_array
+from .tensor import Tensor
 
 
 def capture(step: Callable[..., Any], *inputs: Any, warm_up: int = 2) -> Captured:
@@ -163,7 +164,7 @@ class Captured:
 def detached(outputs: Any) -> Any:
     """Tensors without their graph, which has been freed by backward."""
     if isinstance(outputs, Tensor):
-        return from_array(outputs._data)
+        return wrap(outputs._data)
     if isinstance(outputs, (tuple, list)):
         return type(outputs)(detached(output) for output in outputs)
     return outputs

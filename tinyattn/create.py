@@ -8,10 +8,11 @@ from typing import Any
 import numpy as np
 
 from . import ops, random
+from .autograd import wrap
 from .backend import Array, to_device
 from .checks import checked_dtype, one_dim, require_float, sizes_of
 from .errors import DeviceError, DtypeError, ShapeError
-from .tensor import Tensor, from_array
+from .tensor import Tensor
 
 
 def tensor(
@@ -28,7 +29,7 @@ def tensor(
 def made(array: Array, dtype: Any, device: str | None, requires_grad: bool) -> Tensor:
     """A fresh NumPy array as a Tensor of the wanted kind."""
     wanted = checked_dtype(array.dtype if dtype is None else dtype)
-    result = from_array(to_device(array.astype(wanted, copy=False), device or "cpu"))
+    result = wrap(to_device(array.astype(wanted, copy=False), device or "cpu"))
     result.requires_grad = requires_grad
     return result
 
@@ -255,4 +256,4 @@ def triangle(x: Tensor, diagonal: int, offset: int = 0) -> Tensor:
     if x.ndim < 2:
         raise ShapeError(f"a triangle needs at least two dimensions, got shape {x.shape}")
     rows, columns = x.shape[-2:]
-    return from_array(np.tri(rows, columns, diagonal + offset, dtype=np.bool_)).to(x.device)
+    return wrap(np.tri(rows, columns, diagonal + offset, dtype=np.bool_)).to(x.device)

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from . import masks, ops, random
+from .autograd import wrap
 from .checks import check_size, is_integer, require_float
 from .errors import DeviceError, DtypeError, ShapeError
 from .kernels.late_errors import require_range
@@ -19,7 +20,7 @@ from .kernels.packing import samples_of
 from .kernels.reference import Drop
 from .ops.attention import check_heads
 from .ops.layers import no_row_text
-from .tensor import Tensor, from_array
+from .tensor import Tensor
 
 
 def tensor_of(value: Any, name: str) -> Tensor:
@@ -238,7 +239,7 @@ def cross_entropy(
         return total
     used = ids != ignore_index
     if type(ids) is not np.ndarray:  # nobody waits for the number
-        return total / from_array(used.sum().astype(total.dtype))
+        return total / wrap(used.sum().astype(total.dtype))
     count = int(np.count_nonzero(used))
     return total / count if count else total * math.nan
 

@@ -25,11 +25,12 @@ from typing import Any
 
 import numpy as np
 
+from .autograd import wrap
 from .backend import Array, is_array, namespace, to_device
 from .checks import check_size, is_integer, rectangular
 from .errors import DtypeError, MaskError, ShapeError
 from .kernels.late_errors import require_range
-from .tensor import Tensor, from_array
+from .tensor import Tensor
 
 NOT_A_MASK = " (what may be attended to goes into mask=...)"
 NOT_LENGTHS = " (numbers of keys go into valid_lens=...)"
@@ -46,7 +47,7 @@ def from_valid_lens(valid_lens: Any, num_keys: int) -> Tensor:
                 [ True,  True,  True]])
     """
     lens = checked_lens(valid_lens, check_size("num_keys", num_keys, 0))
-    return from_array(namespace(lens).arange(num_keys) < lens[..., None])
+    return wrap(namespace(lens).arange(num_keys) < lens[..., None])
 
 
 def causal(n: int) -> Tensor:
@@ -60,7 +61,7 @@ def causal(n: int) -> Tensor:
                  [ True,  True,  True]]])
     """
     n = check_size("the sequence length", n, 0)
-    return from_array(np.tri(n, dtype=np.bool_)[None])
+    return wrap(np.tri(n, dtype=np.bool_)[None])
 
 
 subsequent_mask = causal
@@ -82,7 +83,7 @@ def padding(ids: Any, pad_id: int = 0) -> Tensor:
         raise DtypeError(f"padding takes integer token ids, got {array.dtype}")
     if array.ndim != 2:
         raise ShapeError(f"padding takes token ids (B, K), got shape {array.shape}")
-    return from_array(array != pad_id)
+    return wrap(array != pad_id)
 
 
 def array_of(value: Any, name: str) -> Array:

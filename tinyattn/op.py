@@ -40,14 +40,14 @@ from typing import Any
 
 import numpy as np
 
-from .autograd import Node, TensorBase, grad_mode, wrap
-from .backend import Array, array_types, is_array
+from .autograd import Node, TensorBase, Version, grad_mode, wrap
+from .backend import Array, is_array, read_only
 from .errors import DtypeError
-from .locks import write_lock
 from .promotion import promoted
-from .rules import Plan, Spec, describe, retry_or_explain
+from .rules import Spec, describe, retry_or_explain
 
 ndarray = np.ndarray
+NUMBERS = (float, int)
 registry: dict[str, Callable[..., Any]] = {}  # the library's own ops; the tests go through them
 
 
@@ -84,8 +84,11 @@ def op(
             args = spec.bind(args, options)
         arrays = [arg._data if isinstance(arg, TensorBase) else arg for arg in args]
         parents = tuple([arg._node if isinstance(arg, TensorBase) else None for arg in args])
+        versions = [version_of(arg) for arg in args]
         if floats and arrays[0].dtype.kind != "f":
             arrays[0] = arrays[0].astype(np.float32)
+        if not spec.is_own:  # a forward that writes to its arguments would change them for all
+            arrays = [read_only(array) for array in arrays]
         try:
             out = forward(*arrays, **options)
         except Exception as error:
@@ -100,24 +103,28 @@ def op(
         if promote:
             out = promoted(out, arrays)
         wanted = sum(1 << i for i, node in enumerate(parents) if node is not None)
-        if wanted == 0 or not differentiable or not grad_mode.enabled:
-            for array, node in zip(arrays, parents, strict=True):
-                protect(out, array, node)
-            return wrap(out)
-        for i, arg in enumerate(args):
-            if type(arg) is ndarray:
-                arrays[i] = arg.copy()  # the caller's own, who may write to it again
-        plan = spec.plan(wanted, len(arrays))
-        return record(plan, parents, plan.keep((*arrays, out), options, saved), arrays, out)
+        node = None
+        if wanted and differentiable and grad_mode.enabled:
+            for i, arg in enumerate(args):
+                if type(arg) is ndarray:
+                    arrays[i] = arg.copy()  # the caller's own, who may write to it again
+            plan = spec.plan(wanted, len(arrays))
+            kept = plan.keep((*arrays, out), options, saved)
+            node = Node(plan, parents, kept, plan.versions(versions), out)
+        result = wrap(out, node)
+        if getattr(out, "base", None) is not None:
+            share_version(result, args)
+        return result
 
     # One path is enough to understand. What follows is `apply` for two arguments, without its
-    # loops: a product of two small arrays takes half the time.
+    # loops, because a product of two small arrays then takes half the time.
 
     def apply_to_two(x: Any, y: Any) -> Any:
         a, x_node = (x._data, x._node) if isinstance(x, TensorBase) else (x, None)
         b, y_node = (y._data, y._node) if isinstance(y, TensorBase) else (y, None)
-        if not is_plain(x, a) or not is_plain(y, b) or (a is x and b is y):
+        if (a is x and type(a) not in NUMBERS) or (b is y and (a is x or type(b) not in NUMBERS)):
             return apply(x, y)
+        versions = [version_of(x), version_of(y)]
         try:
             out = forward(a, b)
         except Exception as error:
@@ -130,7 +137,8 @@ def op(
         if wanted == 0 or not grad_mode.enabled:
             return wrap(out)
         plan = spec.plan(wanted, 2)
-        return record(plan, (x_node, y_node), plan.keep((a, b, out), {}, None), (a, b), out)
+        kept = plan.keep((a, b, out), {}, None)
+        return wrap(out, Node(plan, (x_node, y_node), kept, plan.versions(versions), out))
 
     def vjp(*covers: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
         def register(rule: Callable[..., Any]) -> Callable[..., Any]:
@@ -139,7 +147,7 @@ def op(
 
         return register
 
-    two = promote and count == 2 and not spec.options
+    two = promote and count == 2 and not spec.options and spec.is_own
     wrapped: Any = functools.wraps(forward)(apply_to_two if two else apply)
     wrapped.vjp = vjp
     wrapped.spec = spec
@@ -148,9 +156,18 @@ def op(
     return wrapped
 
 
-def is_plain(argument: Any, array: Any) -> bool:
-    """Whether an argument of `apply_to_two` is a Tensor or a number of Python's."""
-    return array is not argument or type(argument) is float or type(argument) is int
+def version_of(argument: Any) -> tuple[Version, int] | None:
+    """The version of a Tensor, and its number of changes until now."""
+    version = argument._version if isinstance(argument, TensorBase) else None
+    return None if version is None else (version, version.changes)
+
+
+def share_version(result: Any, args: tuple[Any, ...]) -> None:
+    """A view has the version of the tensor whose memory it shows; None if that was computed."""
+    base = result._data.base
+    for arg in args:
+        if isinstance(arg, TensorBase) and (base is arg._data or base is arg._data.base):
+            result._version = arg._version
 
 
 def parted(result: Any, name: str) -> tuple[Any, Any]:
@@ -172,25 +189,3 @@ def as_array(out: Any, name: str) -> Array:
         return out
     hint = "; (out, saved) needs @op(saves=True)" if type(out) is tuple else ""
     raise DtypeError(f"the forward of {name} must return an array, got {type(out).__name__}{hint}")
-
-
-def record(
-    plan: Plan, parents: tuple[Any, ...], kept: tuple[Any, ...], arrays: Any, out: Array
-) -> Any:
-    """The output as a Tensor, with a node that remembers the call."""
-    for position in plan.locked:
-        array, parent = arrays[position], parents[position]
-        # Nobody else has the fresh result of a recorded op; anything else may be written to.
-        is_fresh = parent is not None and parent.plan is not None and array.base is None
-        if not is_fresh and type(array) in array_types:
-            kept += (write_lock(array),)
-    return wrap(out, Node(plan, parents, kept, out))
-
-
-def protect(out: Any, array: Any, node: Any) -> None:
-    """Make `out` read-only if it is a view of a computed array, which a graph may need."""
-    base = getattr(out, "base", None)
-    if base is None or node is None or node.plan is None or type(out) is not ndarray:
-        return
-    if base is array or base is array.base:
-        out.setflags(write=False)

@@ -11,12 +11,12 @@ from typing import Any
 import numpy as np
 
 from . import backend, kernels
+from .autograd import Version, wrap
 from .backend import FLOAT16, Array, namespace
 from .checks import check_size, is_integer
 from .errors import CheckpointError, GraphError, ShapeError
 from .kernels import FLOAT32
-from .locks import living_lock
-from .tensor import Tensor, from_array
+from .tensor import Tensor
 
 # Numbers in a parameter up to which Adam moves it together with others: below, a call of the kernel
 # for each takes longer than to copy them to one place and back.
@@ -51,6 +51,18 @@ def check(name: str, value: Any, low: float, high: float = math.inf) -> float:
         limits = f">= {low}" if high == math.inf else f"in [{low}, {high})"
         raise ValueError(f"{name} must be a number {limits}, got {value!r}")
     return float(value)
+
+
+def changeable(parameter: Tensor) -> Array:
+    """The array of a parameter, in memory that may be written to.
+
+    A leaf made by detach() shows the memory of a recorded result, which a graph may need.
+    """
+    array = parameter._data
+    is_locked = type(array) is np.ndarray and not array.flags.writeable
+    if parameter._version is None or is_locked:
+        parameter._data, parameter._version = array.copy(), Version()
+    return parameter._data
 
 
 class Optimizer:
@@ -94,30 +106,21 @@ class Optimizer:
             grad = parameter.grad
             if grad is None:
                 continue
-            array, grad_array = parameter._data, grad._data
+            array, grad_array = changeable(parameter), grad._data
             if slot is not None and slot.shape != array.shape:
                 raise ShapeError(
                     f"parameter {i} had shape {slot.shape} in its last step and has {array.shape} "
                     f"now: make a new {type(self).__name__} for it"
                 )
-            # A graph that has not been differentiated yet keeps the values it was computed with;
-            # the new ones then go into an array of their own.
-            if living_lock(array) is not None:
-                if capture is not None:
-                    raise GraphError(
-                        f"parameter {i} is needed by a graph that has not been differentiated, and "
-                        "cannot be changed in a captured step: drop that graph first"
-                    )
-                array = array.copy()
             if grad_array.dtype is not array.dtype:
                 grad_array = grad_array.astype(array.dtype, copy=False)
             updates.append((i, array, grad_array))
         self.count(updates)
         if capture is not None:
             capture.replays.append(lambda: self.count(updates))
+        for i, *_ in updates:  # first, so that an interrupt cannot leave it out
+            self.parameters[i]._version.changes += 1
         self.update_all(updates)
-        for i, array, _ in updates:
-            self.parameters[i]._data = array
 
     def count(self, updates: list[tuple[int, Array, Array]]) -> None:
         """Another step of these parameters."""
@@ -491,8 +494,8 @@ def clip_grad_norm_(parameters: Iterable[Tensor] | Tensor, max_norm: float) -> A
     grads = {id(p.grad): p.grad for p in found if p.grad is not None}.values()
     arrays = {id(grad._data): grad._data for grad in grads}  # which Tensors may share
     if grads and all(grad.device == "cuda" for grad in grads):
-        arrays = {key: array_to_scale(array) for key, array in arrays.items()}
-        norm: Any = from_array(kernels.on_gpu().optimizer.clip(list(arrays.values()), max_norm))
+        arrays = {id(grad._data): array_to_scale(grad) for grad in grads}
+        norm: Any = wrap(kernels.on_gpu().optimizer.clip(list(arrays.values()), max_norm))
     else:
         squares = [array.reshape(-1).astype("float64") for array in arrays.values()]
         norm = math.sqrt(sum(float(s @ s) for s in squares))
@@ -504,7 +507,10 @@ def clip_grad_norm_(parameters: Iterable[Tensor] | Tensor, max_norm: float) -> A
     return norm
 
 
-def array_to_scale(array: Array) -> Array:
-    """The gradient, in memory of its own in C order that the kernel may write to."""
-    own = array.flags.c_contiguous and array.base is None and living_lock(array) is None
-    return array if own else array.copy(order="C")
+def array_to_scale(grad: Tensor) -> Array:
+    """The array of a gradient, in C order and in memory that the kernel may write to."""
+    array = grad._data
+    if grad._version is None or array.base is not None or not array.flags.c_contiguous:
+        return array.copy(order="C")
+    grad._version.changes += 1
+    return array

@@ -102,11 +102,11 @@ class Plan:
 
     sources  what is kept: the position of an argument, `count` for the output, or a name (an
              option, "shape", "shapes", "saved")
-    locked   the positions among them whose array somebody else may have
+    saved    the positions of arguments among them
     rules    (rule, where its arguments stand among the kept values, the positions it covers)
     """
 
-    __slots__ = ("defaults", "is_own", "locked", "name", "rules", "sources")
+    __slots__ = ("defaults", "is_own", "name", "rules", "saved", "sources")
 
     def __init__(self, spec: Spec, wanted: int, count: int) -> None:
         self.name, self.is_own, self.defaults = spec.name, spec.is_own, spec.options
@@ -126,7 +126,7 @@ class Plan:
                 f"{self.name} has no derivative with respect to {name!r}, which requires one: "
                 f"detach() it, or add a rule with @{self.name}.vjp({name!r})"
             )
-        self.locked = [s for s in self.sources if isinstance(s, int) and s < count]
+        self.saved = [s for s in self.sources if isinstance(s, int) and s < count]
 
     def keep(self, values: tuple[Any, ...], options: dict[str, Any], saved: Any) -> tuple[Any, ...]:
         """What `sources` name; `values` are the arguments and the output."""
@@ -143,6 +143,10 @@ class Plan:
             else:
                 kept.append(options[source] if source in options else self.defaults[source])
         return tuple(kept)
+
+    def versions(self, versions: list[Any]) -> tuple[Any, ...]:
+        """Those of the arguments whose arrays are kept, out of those of all arguments."""
+        return tuple([versions[i] for i in self.saved if versions[i] is not None])
 
     def pull(self, node: Node, grad: Any, graph: bool) -> list[tuple[Node | Leaf, Any, bool]]:
         """(parent, gradient, is new) for each argument of `node` that wants a gradient, given the

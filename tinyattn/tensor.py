@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from . import autograd, backend, ops
-from .autograd import Leaf, TensorBase, is_grad_enabled
+from .autograd import Leaf, TensorBase, Version, is_grad_enabled, wrap
 from .backend import Array, read_only
 from .checks import (
     Dims,
@@ -27,7 +27,7 @@ from .checks import (
     sizes_of,
 )
 from .errors import DeviceError, DtypeError, GraphError, InPlaceError, ShapeError
-from .locks import living_lock
+from .promotion import CATEGORY
 
 Bool = bool  # Tensor.bool() takes the name inside the class
 
@@ -68,6 +68,7 @@ class Tensor(TensorBase):
     ) -> None:
         self._data = as_array(plain(data), dtype, device)
         self._node = None
+        self._version = Version()
         if requires_grad:
             self.requires_grad = True
 
@@ -75,21 +76,17 @@ class Tensor(TensorBase):
 
     @property
     def data(self) -> Array:
-        """The backend array itself: write to it to change the tensor, without recording.
+        """The values as a read-only view of the backend array, without a copy.
 
-        It is read-only while a recorded graph needs it, and always so for results of recorded
-        operations and for views of other tensors' memory. A NumPy view taken from it earlier
-        cannot be locked: do not write through one while a graph is alive. Assigning replaces the
-        array by a copy of what is assigned, and a gradient of another shape or dtype is dropped.
+        To change values, write through the tensor, so that a graph that needs the old ones knows
+        of it: `x[i] = value` or `x += y`, under `ta.no_grad()` for a leaf. Assigning `x.data =
+        array` replaces the array by a copy of what is assigned; a gradient of another shape or
+        dtype is dropped. Differs from PyTorch, where `x.data` can be written to, unnoticed.
         """
-        array = self._data
-        computed = self._node is not None and self._node.plan is not None
-        return read_only(array) if computed or array.base is not None else array
+        return read_only(self._data)
 
     @data.setter
     def data(self, value: Any) -> None:
-        if value is self._data:
-            return
         if self._node is not None and self._node.plan is not None:
             raise GraphError("data of a computed tensor cannot be replaced: use detach() first")
         array = as_array(plain(value), None, None)
@@ -99,7 +96,7 @@ class Tensor(TensorBase):
                 self._node = Leaf(array)
             elif self._node.dtype != array.dtype:  # what was computed before still leads here
                 self._node.dtype, self._node.grad = array.dtype, None
-        self._data = array
+        self._data, self._version = array, Version()
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -224,14 +221,16 @@ class Tensor(TensorBase):
 
     def detach(self) -> Tensor:
         """The same values and memory, outside any graph; read-only if they were computed in one."""
-        return from_array(self._data if self.is_leaf else read_only(self._data))
+        twin = wrap(self._data)
+        twin._version = self._version
+        return twin
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Tensor:
         """An independent leaf with the same values, gradient included."""
         if not self.is_leaf:
             raise GraphError("only leaves can be copied deeply: detach() this tensor first")
         twin = object.__new__(type(self))
-        twin._data = self._data.copy()
+        twin._data, twin._version = self._data.copy(), Version()
         twin._node = None if self._node is None else Leaf(twin._data)
         if twin._node is not None and self.grad is not None:
             twin._node.grad = self.grad.detach().clone()
@@ -241,7 +240,7 @@ class Tensor(TensorBase):
     def __copy__(self) -> Tensor:
         """The same array and the same place in the graph."""
         twin = object.__new__(type(self))
-        twin._data, twin._node = self._data, self._node
+        twin._data, twin._node, twin._version = self._data, self._node, self._version
         return twin
 
     def __reduce_ex__(self, protocol: Any) -> Any:
@@ -253,9 +252,10 @@ class Tensor(TensorBase):
         attributes, slots = state
         for name, value in {**(attributes or {}), **slots}.items():
             object.__setattr__(self, name, value)
-        # NumPy unpickles into memory of bytes, which once locked cannot be unlocked again, and
-        # with a dtype that equals its own but is another object, which misses the fast paths.
+        # NumPy unpickles a dtype that equals its own but is another object, which misses the fast
+        # paths.
         self._data = self._data.astype(checked_dtype(self._data.dtype))
+        self._version = Version()
 
     # To numbers and other libraries
 
@@ -318,7 +318,7 @@ class Tensor(TensorBase):
             if wanted.kind == "f":
                 result = ops.cast(result, dtype=wanted)
             else:
-                result = from_array(result._data.astype(wanted))
+                result = wrap(result._data.astype(wanted))
         if device is not None and device != self.device:
             backend.module_of(device)
             result = ops.transfer(result, device=device)
@@ -425,25 +425,50 @@ class Tensor(TensorBase):
     def __itruediv__(self, other: Any) -> Tensor:  # type: ignore[misc]
         return self._in_place(ops.div, other)
 
+    def __ipow__(self, other: Any) -> Tensor:  # type: ignore[misc]
+        return self._in_place(ops.pow, other)
+
+    def __imatmul__(self, other: Any) -> Tensor:  # type: ignore[misc]
+        return self._in_place(ops.matmul, other)
+
+    def __iand__(self, other: Any) -> Tensor:  # type: ignore[misc]
+        return self._in_place(ops.logical_and, other)
+
+    def __ior__(self, other: Any) -> Tensor:  # type: ignore[misc]
+        return self._in_place(ops.logical_or, other)
+
+    def __ixor__(self, other: Any) -> Tensor:  # type: ignore[misc]
+        return self._in_place(ops.logical_xor, other)
+
     def _in_place(self, operation: Any, other: Any) -> Tensor:
-        """`x += y`: a new tensor where it has to be recorded, else a change of x itself."""
-        other_recorded = isinstance(other, Tensor) and other.requires_grad
-        if is_grad_enabled() and (self.requires_grad or other_recorded):
+        """`x += y` gives this tensor the values of x + y, recorded or not.
+
+        Every name of this tensor sees them. They are in new memory, so a view of the old memory,
+        and a graph that needs the old values, keep these. Differs from PyTorch, where views change
+        too.
+        """
+        if is_grad_enabled():
             if self.requires_grad and self.is_leaf:
                 raise InPlaceError(
                     "a leaf that requires gradients cannot be changed in place while operations "
                     "are recorded: do it under ta.no_grad(), or write x = x + y"
                 )
-            return operation(self, other)
-        check_writable(self)
-        result = operation(self.detach(), other)._data
+        elif not self.is_leaf:
+            raise InPlaceError(
+                "this tensor was computed by a recorded operation, so it cannot be changed under "
+                "ta.no_grad(): write x = x + y"
+            )
+        result = operation(self, other)
         if result.shape != self.shape:
             raise ShapeError(
                 f"an in-place result must keep the shape {self.shape}, got {result.shape}"
             )
-        if result.dtype.kind == "f" and self.dtype.kind != "f":
+        if CATEGORY[result.dtype.kind] > CATEGORY[self.dtype.kind]:
             raise DtypeError(f"a {result.dtype} result does not fit in place into {self.dtype}")
-        self._data[...] = result
+        result = result.to(self.dtype)
+        if not self.is_leaf or result.requires_grad:
+            self._node = result._node
+        self._data, self._version = result._data, result._version
         return self
 
     def __setitem__(self, index: Any, value: Any) -> None:
@@ -465,6 +490,7 @@ class Tensor(TensorBase):
         else:
             value = as_array(value, None, self.device)
         index = ops.index_for(self._data, ops.plain_index(index))
+        self._version.changes += 1  # first, so that an interrupt cannot leave it out
         try:
             self._data[index] = value
         except ValueError as error:
@@ -686,28 +712,14 @@ def plain(value: Any) -> Any:
     return value._data if isinstance(value, TensorBase) else value
 
 
-def from_array(array: Array) -> Tensor:
-    """A Tensor around an array, without a copy."""
-    tensor = object.__new__(Tensor)
-    tensor._data = array
-    tensor._node = None
-    return tensor
-
-
 def check_writable(tensor: Tensor) -> None:
-    """Refuse to change an array that a recorded graph still needs."""
-    array = tensor._data
-    if not tensor.is_leaf:
+    """Refuse to write to memory that belongs to a recorded result, or to another tensor."""
+    if not tensor.is_leaf or tensor._version is None:
         raise InPlaceError(
-            "this tensor was computed by a recorded operation, and a graph still needs it or may "
-            "come to: change a clone() made under ta.no_grad()"
+            "this tensor was computed by a recorded operation, or is a view of one that was: a "
+            "graph may need its values, so change a clone() made under ta.no_grad()"
         )
-    if living_lock(array) or living_lock(array.base):
-        raise InPlaceError(
-            "a recorded graph still needs this array, so it cannot be changed: run backward() or "
-            "drop the graph first, work under ta.no_grad(), or change a clone()"
-        )
-    if type(array) is np.ndarray and not array.flags.writeable:
+    if type(tensor._data) is np.ndarray and not tensor._data.flags.writeable:
         raise InPlaceError(
             "this tensor is a read-only view of another's memory (after expand, for instance): "
             "change a clone()"

@@ -11,10 +11,11 @@ from typing import Any
 import numpy as np
 
 from . import autograd
+from .autograd import wrap
 from .errors import GradcheckError, GraphError
 from .finite_differences import as_tuple, gradcheck, gradgradcheck, requires, signed
 from .nn import Module
-from .tensor import Tensor, from_array
+from .tensor import Tensor
 
 FULL_CHECK_UP_TO = 64  # elements; above that a random projection instead of the whole Jacobian
 
@@ -91,7 +92,7 @@ def run(fn: Callable[..., Any], arguments: Sequence[Any], cotangents: Any) -> li
     """Outputs and gradients, as arrays. `cotangents` makes one for each output's shape."""
     outputs = as_tuple(fn(*arguments))
     wanted = [argument for argument in arguments if requires(argument)]
-    given = [from_array(cotangents(output)) for output in outputs]
+    given = [wrap(cotangents(output)) for output in outputs]
     found = autograd.grad(outputs, wanted, given, allow_unused=True)
     return [output._data for output in outputs] + [
         np.zeros(t.shape, t.dtype) if g is None else g._data
@@ -182,7 +183,7 @@ def check_layouts(
         arranged = []
         for argument in arguments:
             if requires(argument):
-                tensor = from_array(list(layouts(argument._data))[k][1])
+                tensor = wrap(list(layouts(argument._data))[k][1])
                 tensor.requires_grad = True
                 arranged.append(tensor)
             else:
@@ -254,7 +255,7 @@ def check_lifetime(
             given = [Tensor(a, requires_grad=True) if requires(a) else a for a in arguments]
             outputs: Any = as_tuple(fn(*given))
             if backward:
-                cotangents = [from_array(signed(rng, output.shape)) for output in outputs]
+                cotangents = [wrap(signed(rng, output.shape)) for output in outputs]
                 wanted = [argument for argument in given if requires(argument)]
                 autograd.grad(outputs, wanted, cotangents, allow_unused=True)
             passed_on = {id(argument) for argument in given}

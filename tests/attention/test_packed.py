@@ -33,8 +33,8 @@ from test_tiled_attention import compiled, peak
 import tinyattn as ta
 from tinyattn import functional as F
 from tinyattn import masks, nn, ops
-from tinyattn.kernels import threads
 from tinyattn.errors import MaskError
+from tinyattn.kernels import threads
 
 WIDTH, HEADS = 6, 2
 LENGTHS = [[3, 0, 5, 1], [4, 4, 4], [5], [0, 2, 0], [1, 1], [40, 7, 33]]

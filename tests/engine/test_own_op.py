@@ -47,7 +47,7 @@ def test_an_op_on_plain_arrays_is_its_forward() -> None:
     np.testing.assert_array_equal(out, [3.0, 12.0])
 
 
-@ta.op
+@ta.op(saves=True)
 def hypotenuse(x, y):
     root = np.sqrt(x * x + y * y)
     return root, (x / root, y / root)

@@ -282,8 +282,9 @@ def test_pieces_are_taken_once_and_waited_for(count, at_once, number, waiting):
 
 @functools.cache
 def two_loops():
-    from tinyattn.kernels.cpu.compiler import jit
     from tinyattn.kernels.cpu.sharing import arrive, claimed, leave, wait_for
+
+    from tinyattn.kernels.cpu.compiler import jit
 
     @jit(cache=False)
     def loops(first, second, board, bell, finished, part):
@@ -304,8 +305,9 @@ def two_loops():
 @compiled
 def test_who_waits_awake_is_told_to_come_and_to_go():
     """The first part tells the others to come; the others go when it waits for them, or late."""
-    from tinyattn.kernels.cpu.compiler import jit
     from tinyattn.kernels.cpu.sharing import arrive, leave
+
+    from tinyattn.kernels.cpu.compiler import jit
 
     @jit(cache=False)
     def visit(bell, finished, part):

@@ -11,12 +11,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 from common import run_python
+from tinyattn.locks import alive
 
 import tinyattn as ta
 from tinyattn import functional as F
 from tinyattn import masks, nn, optim
 from tinyattn.autograd import Leaf, Node, reachable
-from tinyattn.locks import alive
 from tinyattn.rules import Plan
 
 

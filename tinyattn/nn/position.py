@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
+from ..autograd import wrap
 from ..checks import check_size
 from ..errors import ShapeError
-from ..tensor import Tensor, from_array
+from ..tensor import Tensor
 from . import init
 from .layers import Dropout
 from .module import Module, Parameter
@@ -41,7 +42,7 @@ class PositionalEncoding(Module):
         check_size("max_len", max_len)
         self.dropout = Dropout(dropout)
         table = sinusoids(max_len, num_hiddens)
-        self.register_buffer("P", from_array(table.astype(np.float32)[None]))  # (1, max_len, D)
+        self.register_buffer("P", wrap(table.astype(np.float32)[None]))  # (1, max_len, D)
 
     def forward(self, x: Tensor) -> Tensor:
         table = self.P if x.dtype == self.P.dtype else self.converted_buffer("P", x.dtype)
@@ -52,7 +53,7 @@ class PositionalEncoding(Module):
         exact = sinusoids(*self.P.shape[1:])[None]
         if name != "P" or not np.array_equal(self.P.numpy(), exact.astype(self.P.dtype)):
             return super().converted_buffer(name, dtype)
-        return from_array(exact.astype(dtype)).to(self.P.device)
+        return wrap(exact.astype(dtype)).to(self.P.device)
 
 
 class LearnedPositionalEncoding(Module):
