@@ -117,3 +117,40 @@ def sizes_of(arguments: Sequence[Any]) -> tuple[int, ...]:
         if isinstance(size, bool) or not hasattr(size, "__index__"):
             raise TypeError(f"a size is an integer, got {size!r}")
     return tuple(int(size) for size in arguments)
+
+
+def check_clamp(low: Any, high: Any) -> None:
+    limits = [limit for limit in (low, high) if limit is not None]
+    if not limits:
+        raise ValueError("clamp takes min, max or both")
+    for limit in limits:
+        if not isinstance(limit, (int, np.number, float)):
+            raise TypeError(f"clamp takes a number as a limit, got {limit!r}")
+
+
+def check_masked_fill(tensor: Any, mask: Any, value: Any) -> None:
+    if mask.dtype != np.bool_:
+        raise DtypeError(f"masked_fill takes a boolean mask, got {mask.dtype}")
+    if tensor.dtype.kind != "f" and isinstance(value, float):
+        raise DtypeError(f"masked_fill cannot put {value} into a tensor of {tensor.dtype}")
+    if mask.ndim > tensor.ndim or any(
+        m not in (1, n) for m, n in zip(mask.shape[::-1], tensor.shape[::-1], strict=False)
+    ):
+        raise ShapeError(
+            f"masked_fill: a mask of shape {mask.shape} does not broadcast to {tensor.shape}"
+        )
+
+
+def split_sizes(total: int, sizes: int | Sequence[int], dim: int) -> Sequence[int]:
+    """The sizes of the pieces of a dimension of `total` elements, from one size or from several."""
+    if isinstance(sizes, int):
+        if sizes <= 0:
+            raise ValueError(f"split takes a size > 0, got {sizes}")
+        sizes = [min(sizes, total - i) for i in range(0, total, sizes)] or [0]
+    if not all(isinstance(size, int) for size in sizes):
+        raise TypeError(f"split takes integers as sizes, got {sizes!r}")
+    if any(size < 0 for size in sizes):
+        raise ValueError(f"split takes sizes >= 0, got {list(sizes)}")
+    if sum(sizes) != total:
+        raise ShapeError(f"split sizes {list(sizes)} do not add up to {total} (dim {dim})")
+    return sizes

@@ -260,10 +260,10 @@ def masked_softmax(scores: Tensor, valid_lens: Any = None, mask: Any = None) -> 
 
     scores: (B, Q, K) or (B, H, Q, K).
     valid_lens: (B,) or (B, Q), how many of the first keys count.
-    mask: see `tinyattn.masks`; True = may attend. With both, a key must be allowed by both.
+    mask: see `tinyattn.masks`; True = may attend. With both, a key must be visible by both.
 
-    There is no fill value: hidden keys are left out of the maximum and the sum, and a row with no
-    visible key is exactly zero, as is its gradient. (Filling with -1e6 gives such a row uniform
+    There is no fill value: invisible keys are left out of the maximum and the sum. A row with no
+    visible key is exactly zero, and so is its gradient. (Filling with -1e6 gives such a row uniform
     weights over padding, and attends to padding as soon as real scores lie lower.)
 
         >>> F.masked_softmax(ta.zeros(1, 1, 3), valid_lens=[2])

@@ -151,7 +151,7 @@ def checked_mask(mask: Any, batch: int, heads: int, queries: int, keys: int) -> 
             "added to the scores becomes mask == 0 here"
         )
     if array.dtype.kind in "iu":
-        text = "a mask of integers holds only 0 (hidden) and 1 (may attend), got {number}"
+        text = "a mask of integers holds only 0 (invisible) and 1 (may attend), got {number}"
         text += NOT_LENGTHS
         require_range(array, 0, 2, MaskError, text)
         array = array != 0

@@ -116,8 +116,28 @@ def op(
             share_version(result, args)
         return result
 
-    # One path is enough to understand. What follows is `apply` for two arguments, without its
-    # loops, because a product of two small arrays then takes half the time.
+    def vjp(*covers: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+        def register(rule: Callable[..., Any]) -> Callable[..., Any]:
+            spec.add_rule(covers, rule)
+            return rule
+
+        return register
+
+    is_pair = promote and count == 2 and not spec.options and spec.is_own
+    wrapped: Any = functools.wraps(forward)(pair_path(spec, apply) if is_pair else apply)
+    wrapped.vjp = vjp
+    wrapped.spec = spec
+    if spec.is_own:
+        registry[spec.name] = wrapped
+    return wrapped
+
+
+def pair_path(spec: Spec, apply: Callable[..., Any]) -> Callable[[Any, Any], Any]:
+    """A second path, for two arguments: it does what `apply` does, without the loops.
+
+    One path is enough to understand. This one is here because a product of two small arrays then
+    takes half the time; delete it, and nothing else changes.
+    """
 
     def apply_to_two(x: Any, y: Any) -> Any:
         a, x_node = (x._data, x._node) if isinstance(x, TensorBase) else (x, None)
@@ -126,7 +146,7 @@ def op(
             return apply(x, y)
         versions = [version_of(x), version_of(y)]
         try:
-            out = forward(a, b)
+            out = spec.forward(a, b)
         except Exception as error:
             out = retry_or_explain(spec, (a, b), {}, error)
         if type(out) is not ndarray:
@@ -140,20 +160,7 @@ def op(
         kept = plan.keep((a, b, out), {}, None)
         return wrap(out, Node(plan, (x_node, y_node), kept, plan.versions(versions), out))
 
-    def vjp(*covers: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-        def register(rule: Callable[..., Any]) -> Callable[..., Any]:
-            spec.add_rule(covers, rule)
-            return rule
-
-        return register
-
-    two = promote and count == 2 and not spec.options and spec.is_own
-    wrapped: Any = functools.wraps(forward)(apply_to_two if two else apply)
-    wrapped.vjp = vjp
-    wrapped.spec = spec
-    if spec.is_own:
-        registry[spec.name] = wrapped
-    return wrapped
+    return apply_to_two
 
 
 def version_of(argument: Any) -> tuple[Version, int] | None:

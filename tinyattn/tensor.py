@@ -18,6 +18,8 @@ from .backend import Array, read_only
 from .checks import (
     Dims,
     as_array,
+    check_clamp,
+    check_masked_fill,
     checked_dtype,
     dims_of,
     from_numpy_names,
@@ -25,11 +27,22 @@ from .checks import (
     one_dim,
     require_float,
     sizes_of,
+    split_sizes,
 )
 from .errors import DeviceError, DtypeError, GraphError, InPlaceError, ShapeError
 from .promotion import CATEGORY
 
 Bool = bool  # Tensor.bool() takes the name inside the class
+
+
+def reflected(operation: Any) -> Any:
+    """The method for `y - x` where y is no Tensor."""
+    return lambda self, other: operation(other, self)
+
+
+def in_place(operation: Any) -> Any:
+    """The method for `x += y` and its kind; see `changed`."""
+    return lambda self, other: changed(self, operation, other)
 
 
 class Tensor(TensorBase):
@@ -348,35 +361,17 @@ class Tensor(TensorBase):
     # Arithmetic
 
     __add__ = ops.add
-
-    def __radd__(self, other: Any) -> Tensor:
-        return ops.add(other, self)
-
+    __radd__ = reflected(ops.add)
     __sub__ = ops.sub
-
-    def __rsub__(self, other: Any) -> Tensor:
-        return ops.sub(other, self)
-
+    __rsub__ = reflected(ops.sub)
     __mul__ = ops.mul
-
-    def __rmul__(self, other: Any) -> Tensor:
-        return ops.mul(other, self)
-
+    __rmul__ = reflected(ops.mul)
     __truediv__ = ops.div
-
-    def __rtruediv__(self, other: Any) -> Tensor:
-        return ops.div(other, self)
-
+    __rtruediv__ = reflected(ops.div)
     __pow__ = ops.pow
-
-    def __rpow__(self, other: Any) -> Tensor:
-        return ops.pow(other, self)
-
-    __matmul__ = ops.matmul
-
-    def __rmatmul__(self, other: Any) -> Tensor:
-        return ops.matmul(other, self)
-
+    __rpow__ = reflected(ops.pow)
+    __matmul__ = ops.product
+    __rmatmul__ = reflected(ops.product)
     __neg__ = ops.neg
 
     def __pos__(self) -> Tensor:
@@ -392,15 +387,9 @@ class Tensor(TensorBase):
     __le__ = ops.less_equal
     __gt__ = ops.greater
     __ge__ = ops.greater_equal
-    __and__ = ops.logical_and
-    __rand__ = __and__
-
-    __or__ = ops.logical_or
-    __ror__ = __or__
-
-    __xor__ = ops.logical_xor
-    __rxor__ = __xor__
-
+    __and__ = __rand__ = ops.logical_and
+    __or__ = __ror__ = ops.logical_or
+    __xor__ = __rxor__ = ops.logical_xor
     __invert__ = ops.logical_not
     isnan = ops.isnan
     isfinite = ops.isfinite
@@ -413,63 +402,15 @@ class Tensor(TensorBase):
 
     # In place
 
-    def __iadd__(self, other: Any) -> Tensor:  # type: ignore[misc]
-        return self._in_place(ops.add, other)
-
-    def __isub__(self, other: Any) -> Tensor:  # type: ignore[misc]
-        return self._in_place(ops.sub, other)
-
-    def __imul__(self, other: Any) -> Tensor:  # type: ignore[misc]
-        return self._in_place(ops.mul, other)
-
-    def __itruediv__(self, other: Any) -> Tensor:  # type: ignore[misc]
-        return self._in_place(ops.div, other)
-
-    def __ipow__(self, other: Any) -> Tensor:  # type: ignore[misc]
-        return self._in_place(ops.pow, other)
-
-    def __imatmul__(self, other: Any) -> Tensor:  # type: ignore[misc]
-        return self._in_place(ops.matmul, other)
-
-    def __iand__(self, other: Any) -> Tensor:  # type: ignore[misc]
-        return self._in_place(ops.logical_and, other)
-
-    def __ior__(self, other: Any) -> Tensor:  # type: ignore[misc]
-        return self._in_place(ops.logical_or, other)
-
-    def __ixor__(self, other: Any) -> Tensor:  # type: ignore[misc]
-        return self._in_place(ops.logical_xor, other)
-
-    def _in_place(self, operation: Any, other: Any) -> Tensor:
-        """`x += y` gives this tensor the values of x + y, recorded or not.
-
-        Every name of this tensor sees them. They are in new memory, so a view of the old memory,
-        and a graph that needs the old values, keep these. Differs from PyTorch, where views change
-        too.
-        """
-        if is_grad_enabled():
-            if self.requires_grad and self.is_leaf:
-                raise InPlaceError(
-                    "a leaf that requires gradients cannot be changed in place while operations "
-                    "are recorded: do it under ta.no_grad(), or write x = x + y"
-                )
-        elif not self.is_leaf:
-            raise InPlaceError(
-                "this tensor was computed by a recorded operation, so it cannot be changed under "
-                "ta.no_grad(): write x = x + y"
-            )
-        result = operation(self, other)
-        if result.shape != self.shape:
-            raise ShapeError(
-                f"an in-place result must keep the shape {self.shape}, got {result.shape}"
-            )
-        if CATEGORY[result.dtype.kind] > CATEGORY[self.dtype.kind]:
-            raise DtypeError(f"a {result.dtype} result does not fit in place into {self.dtype}")
-        result = result.to(self.dtype)
-        if not self.is_leaf or result.requires_grad:
-            self._node = result._node
-        self._data, self._version = result._data, result._version
-        return self
+    __iadd__ = in_place(ops.add)
+    __isub__ = in_place(ops.sub)
+    __imul__ = in_place(ops.mul)
+    __itruediv__ = in_place(ops.div)
+    __ipow__ = in_place(ops.pow)
+    __imatmul__ = in_place(ops.product)
+    __iand__ = in_place(ops.logical_and)
+    __ior__ = in_place(ops.logical_or)
+    __ixor__ = in_place(ops.logical_xor)
 
     def __setitem__(self, index: Any, value: Any) -> None:
         """Write into the tensor; refused when it is recorded or a graph needs its array."""
@@ -513,52 +454,38 @@ class Tensor(TensorBase):
 
     def clamp(self, min: Any = None, max: Any = None) -> Tensor:
         """Limited to [min, max]; inside, the gradient passes, outside it is 0."""
-        limits = [limit for limit in (min, max) if limit is not None]
-        if not limits:
-            raise ValueError("clamp takes min, max or both")
-        for limit in limits:
-            if not isinstance(limit, (int, np.number, float)):
-                raise TypeError(f"clamp takes a number as a limit, got {limit!r}")
+        check_clamp(min, max)
         return ops.clamp(self, min=min, max=max)
 
     def masked_fill(self, mask: Any, value: Any) -> Tensor:
         """`value` wherever `mask` is True."""
         mask = mask if isinstance(mask, Tensor) else Tensor(mask, device=self.device)
-        if mask.dtype != np.bool_:
-            raise DtypeError(f"masked_fill takes a boolean mask, got {mask.dtype}")
-        if self.dtype.kind != "f" and isinstance(value, float):
-            raise DtypeError(f"masked_fill cannot put {value} into a tensor of {self.dtype}")
-        fits = mask.ndim <= self.ndim and all(
-            m in (1, n) for m, n in zip(mask.shape[::-1], self.shape[::-1], strict=False)
-        )
-        if not fits:
-            raise ShapeError(
-                f"masked_fill: a mask of shape {mask.shape} does not broadcast to {self.shape}"
-            )
+        check_masked_fill(self, mask, value)
         return ops.where(mask, value, self)
 
-    # Reductions
+    # Reductions; NumPy's names `axis` and `keepdims` mean the same as `dim` and `keepdim`
+
+    def _reduced(
+        self, operation: Any, dim: Dims, keepdim: Bool, names: dict[str, Any], **options: Any
+    ) -> Tensor:
+        if names:
+            dim, keepdim = from_numpy_names(dim, keepdim, names)
+        return operation(self, dim=dims_of(self, dim), keepdim=keepdim, **options)
 
     def sum(self, dim: Dims = None, keepdim: Bool = False, **numpy_names: Any) -> Tensor:
         """Sum over one dimension, several, or all; accumulated wider than float32."""
-        if numpy_names:
-            dim, keepdim = from_numpy_names(dim, keepdim, numpy_names)
-        return ops.sum(self, dim=dims_of(self, dim), keepdim=keepdim)
+        return self._reduced(ops.sum, dim, keepdim, numpy_names)
 
     def mean(self, dim: Dims = None, keepdim: Bool = False, **numpy_names: Any) -> Tensor:
-        if numpy_names:
-            dim, keepdim = from_numpy_names(dim, keepdim, numpy_names)
         require_float(self.dtype, "mean")
-        return ops.mean(self, dim=dims_of(self, dim), keepdim=keepdim)
+        return self._reduced(ops.mean, dim, keepdim, numpy_names)
 
     def var(
         self, dim: Dims = None, unbiased: Bool = True, keepdim: Bool = False, **numpy_names: Any
     ) -> Tensor:
         """Variance; divided by n - 1 like PyTorch's, or by n with `unbiased=False`."""
-        if numpy_names:
-            dim, keepdim = from_numpy_names(dim, keepdim, numpy_names)
         require_float(self.dtype, "var")
-        return ops.var(self, dim=dims_of(self, dim), keepdim=keepdim, correction=int(unbiased))
+        return self._reduced(ops.var, dim, keepdim, numpy_names, correction=int(unbiased))
 
     def std(self, dim: Dims = None, unbiased: Bool = True, keepdim: Bool = False) -> Tensor:
         """The root of `var`; where it is 0 its gradient is taken to be 0, as in PyTorch."""
@@ -571,9 +498,7 @@ class Tensor(TensorBase):
         Differs from PyTorch, whose `max` along a dimension is a pair of values and places: this is
         its `amax`, and places are given by `argmax`.
         """
-        if numpy_names:
-            dim, keepdim = from_numpy_names(dim, keepdim, numpy_names)
-        return ops.max(self, dim=dims_of(self, dim), keepdim=keepdim)
+        return self._reduced(ops.max, dim, keepdim, numpy_names)
 
     def min(self, dim: Dims = None, keepdim: Bool = False, **numpy_names: Any) -> Tensor:
         """The smallest values; those that tie share the gradient.
@@ -581,9 +506,7 @@ class Tensor(TensorBase):
         Differs from PyTorch, whose `min` along a dimension is a pair of values and places: this is
         its `amin`, and places are given by `argmin`.
         """
-        if numpy_names:
-            dim, keepdim = from_numpy_names(dim, keepdim, numpy_names)
-        return ops.min(self, dim=dims_of(self, dim), keepdim=keepdim)
+        return self._reduced(ops.min, dim, keepdim, numpy_names)
 
     amax = max
     amin = min
@@ -679,17 +602,7 @@ class Tensor(TensorBase):
     def split(self, sizes: int | Sequence[int], dim: int = 0) -> tuple[Tensor, ...]:
         """Pieces along `dim`: of one size each (the last may be smaller), or of given sizes."""
         dim = one_dim(self, dim)
-        total = self.shape[dim]
-        if isinstance(sizes, int):
-            if sizes <= 0:
-                raise ValueError(f"split takes a size > 0, got {sizes}")
-            sizes = [min(sizes, total - i) for i in range(0, total, sizes)] or [0]
-        if not all(isinstance(size, int) for size in sizes):
-            raise TypeError(f"split takes integers as sizes, got {sizes!r}")
-        if any(size < 0 for size in sizes):
-            raise ValueError(f"split takes sizes >= 0, got {list(sizes)}")
-        if sum(sizes) != total:
-            raise ShapeError(f"split sizes {list(sizes)} do not add up to {total} (dim {dim})")
+        sizes = split_sizes(self.shape[dim], sizes, dim)
         ends = [sum(sizes[: i + 1]) for i in range(len(sizes))]
         before = (slice(None),) * dim
         return tuple(
@@ -710,6 +623,38 @@ backend.register_tensor(Tensor, ops)
 def plain(value: Any) -> Any:
     """The array of a Tensor; anything else as it is."""
     return value._data if isinstance(value, TensorBase) else value
+
+
+def changed(tensor: Tensor, operation: Any, other: Any) -> Tensor:
+    """`x += y` gives this tensor the values of x + y, recorded or not.
+
+    Every name of this tensor sees them. They are in new memory, so a view of the old memory,
+    and a graph that needs the old values, keep these. Differs from PyTorch, where views change
+    too.
+    """
+    if is_grad_enabled():
+        if tensor.requires_grad and tensor.is_leaf:
+            raise InPlaceError(
+                "a leaf that requires gradients cannot be changed in place while operations "
+                "are recorded: do it under ta.no_grad(), or write x = x + y"
+            )
+    elif not tensor.is_leaf:
+        raise InPlaceError(
+            "this tensor was computed by a recorded operation, so it cannot be changed under "
+            "ta.no_grad(): write x = x + y"
+        )
+    result = operation(tensor, other)
+    if result.shape != tensor.shape:
+        raise ShapeError(
+            f"an in-place result must keep the shape {tensor.shape}, got {result.shape}"
+        )
+    if CATEGORY[result.dtype.kind] > CATEGORY[tensor.dtype.kind]:
+        raise DtypeError(f"a {result.dtype} result does not fit in place into {tensor.dtype}")
+    result = result.to(tensor.dtype)
+    if not tensor.is_leaf or result.requires_grad:
+        tensor._node = result._node
+    tensor._data, tensor._version = result._data, result._version
+    return tensor
 
 
 def check_writable(tensor: Tensor) -> None:

@@ -12,7 +12,7 @@ from common import assert_all_zero, assert_close, assert_same, rng_of, signed
 import tinyattn as ta
 from tinyattn import functional as F
 from tinyattn.kernels import gpu, reference
-from tinyattn.kernels.sums import wide
+from tinyattn.kernels.sums import sum_dtype
 
 DTYPES = [np.float16, np.float32, np.float64]
 every_dtype = pytest.mark.parametrize("dtype", DTYPES, ids=lambda d: np.dtype(d).name)
@@ -87,7 +87,7 @@ def test_rows_of_any_length(columns, dtype, cuda):
     (device_target,) = send(cuda, target)
     losses, sums = reference.cross_entropy(exact[0], target, -100)
     found, found_sums = gpu.cross_entropy(on[0], device_target, -100)
-    assert found_sums.dtype == wide(np.dtype(dtype))
+    assert found_sums.dtype == sum_dtype(np.dtype(dtype))
     check(found, losses, dtype)
     # exp is a float32's, the sum a float64.
     check(cuda.asarray(found_sums.get()[:, ::2]), sums[:, ::2], real_of(dtype), 8)

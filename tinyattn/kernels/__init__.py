@@ -20,8 +20,8 @@ from . import reference
 from .matmul import matrix_product as matrix_product
 from .sums import in_order as in_order
 from .sums import reduce_sum as reduce_sum
+from .sums import sum_dtype as sum_dtype
 from .sums import sum_to as sum_to
-from .sums import wide as wide
 
 ndarray = np.ndarray
 FLOAT32, FLOAT64 = np.dtype(np.float32), np.dtype(np.float64)

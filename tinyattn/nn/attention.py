@@ -62,14 +62,12 @@ def drop_of(dropout: Dropout) -> Drop:
     return Drop(p, random.dropout_seed() if p else 0)
 
 
-def check_qkv(queries: Any, keys: Any, values: Any, packed: str = ONLY_MULTI_HEAD) -> None:
-    """Three Tensors (B, N, D) that agree in samples, keys, dtype and device; `packed` is what else
-    to say of rows (N, D)."""
+def check_inputs(queries: Any, keys: Any, values: Any, otherwise: str = ONLY_MULTI_HEAD) -> None:
+    """Three Tensors (B, N, D) that agree in samples, keys, dtype and device."""
     named = {"queries": queries, "keys": keys, "values": values}
     for name, x in named.items():
-        F.tensor_of(x, name)
-        if x.ndim != 3:
-            hint = packed if x.ndim == 2 else ""
+        if F.tensor_of(x, name).ndim != 3:
+            hint = otherwise if x.ndim == 2 else ""
             raise ShapeError(f"{name} are (B, N, D), got shape {x.shape}{hint}")
     if not queries.shape[0] == keys.shape[0] == values.shape[0] or keys.shape[1] != values.shape[1]:
         raise ShapeError(
@@ -82,14 +80,11 @@ def check_qkv(queries: Any, keys: Any, values: Any, packed: str = ONLY_MULTI_HEA
 def check_packed(queries: Any, keys: Any, values: Any) -> None:
     """Three Tensors (N, D) that agree in N, dtype and device."""
     named = {"queries": queries, "keys": keys, "values": values}
-    for name, x in named.items():
-        F.tensor_of(x, name)
-    if not queries.ndim == keys.ndim == values.ndim == 2 or not (
-        len(queries) == len(keys) == len(values)
-    ):
+    shapes = [F.tensor_of(x, name).shape for name, x in named.items()]
+    if any(len(shape) != 2 or shape[0] != shapes[0][0] for shape in shapes):
         raise ShapeError(
             "packed queries, keys and values are (N, D) with one N, got "
-            f"{queries.shape}, {keys.shape}, {values.shape}"
+            + ", ".join(map(str, shapes))
         )
     F.same_kind("attention", **named)
 
@@ -120,7 +115,7 @@ class DotProductAttention(Attention):
         valid_lens: Any = None,
         mask: Any = None,
     ) -> Tensor:
-        check_qkv(queries, keys, values)
+        check_inputs(queries, keys, values)
         batch, number, width = queries.shape
         shape = (batch, 1, number, keys.shape[1])  # (B, H, Q, K)
         limits, mask = masks.limits_and_mask(shape, valid_lens, mask, device=queries.device)
@@ -168,7 +163,7 @@ class AdditiveAttention(Attention):
         valid_lens: Any = None,
         mask: Any = None,
     ) -> Tensor:
-        check_qkv(queries, keys, values)
+        check_inputs(queries, keys, values)
         shape = (len(queries), 1, queries.shape[1], keys.shape[1])  # (B, H, Q, K)
         limits, mask = masks.limits_and_mask(shape, valid_lens, mask, device=queries.device)
         keys, values = ops.clear_invisible(shape, limits, mask, keys, values)
@@ -242,7 +237,7 @@ class MultiHeadAttention(Attention):
             check_packed(queries, keys, values)
             visible = visible_when_packed(len(queries), valid_lens, mask, is_causal)
         else:
-            check_qkv(queries, keys, values, "; packed, (N, D), they take valid_lens")
+            check_inputs(queries, keys, values, "; packed, (N, D), they take valid_lens")
             shape = (len(queries), self.num_heads, queries.shape[1], keys.shape[1])  # (B, H, Q, K)
             limits, mask = masks.limits_and_mask(shape, valid_lens, mask, is_causal, queries.device)
             keys, values = ops.clear_invisible(shape, limits, mask, keys, values)

@@ -99,7 +99,7 @@ class EncoderLayer(Module):
         self, x: Tensor, mask: Any = None, valid_lens: Any = None, is_causal: bool = False
     ) -> Tensor:
         check_x(x, self.size, valid_lens)
-        options = hiding(mask, valid_lens, is_causal)
+        options = attention_options(mask, valid_lens, is_causal)
 
         def attend(y: Tensor) -> Tensor:
             return self.self_attn(y, y, y, **options)
@@ -115,7 +115,7 @@ def check_x(x: Tensor, size: int, valid_lens: Any) -> None:
         raise ShapeError(f"this encoder layer takes x (B, N, {size}), got {x.shape}{hint}")
 
 
-def hiding(mask: Any, valid_lens: Any, is_causal: bool) -> dict[str, Any]:
+def attention_options(mask: Any, valid_lens: Any, is_causal: bool) -> dict[str, Any]:
     """What a layer and its attention are told; of causality only where it is wanted, since a module
     of the user's own may not know it."""
     options = {"mask": mask, "valid_lens": valid_lens}
@@ -160,7 +160,7 @@ class Encoder(Module):
                 "an encoder with skip_padding takes valid_lens (B,) and no mask; lengths are "
                 "passed as valid_lens=..."
             )
-        options = hiding(mask, valid_lens, is_causal)
+        options = attention_options(mask, valid_lens, is_causal)
         if not self.skip_padding or valid_lens is None or F.tensor_of(x, "x").ndim != 3:
             return self.run(x, **options)
         check_x(x, self.layers[0].size, valid_lens)  # before it is packed, as the caller knows it

@@ -6,7 +6,7 @@ from typing import Any
 
 from ...backend import Array, namespace
 from .. import reference
-from ..sums import wide
+from ..sums import sum_dtype
 from .launch import SCALARS, WARP, by_rows, function, in_c_order
 
 
@@ -17,7 +17,7 @@ def layer_norm(x: Array, weight: Any, bias: Any, eps: float) -> tuple[Array, Arr
     columns = x.shape[-1]
     rows = x.size // columns
     out = xp.empty(x.shape, x.dtype)
-    means, inv_stds = (xp.empty((*x.shape[:-1], 1), wide(x.dtype)) for _ in range(2))
+    means, inv_stds = (xp.empty((*x.shape[:-1], 1), sum_dtype(x.dtype)) for _ in range(2))
     weight, bias = (0 if part is None else in_c_order(part) for part in (weight, bias))
     kernel = function(xp, "layer_norm", "layer_norm", SCALARS[x.dtype])
     kernel(*by_rows(rows, columns), (in_c_order(x), weight, bias, out, means, inv_stds, rows,
@@ -40,7 +40,7 @@ def layer_norm_backward(
     kernel = function(xp, "layer_norm", "layer_norm_backward", scalar)
     kernel(*by_rows(rows, columns), (grad, x, factors, means, inv_stds, dx, rows, columns))
     parts = groups(rows)
-    sums = xp.empty((2, parts, columns), wide(x.dtype))
+    sums = xp.empty((2, parts, columns), sum_dtype(x.dtype))
     dweight, dbias = xp.empty(columns, x.dtype), xp.empty(columns, x.dtype)
     kernel = function(xp, "layer_norm", "layer_norm_columns", scalar)
     kernel((-(-columns // WARP), parts), (WARP, WARP),
@@ -67,7 +67,7 @@ def sum_rows(x: Array) -> Array:
         return reference.sum_rows(x)
     xp = namespace(x)
     rows, columns = x.shape
-    parts = xp.empty((1, groups(rows), columns), wide(x.dtype))
+    parts = xp.empty((1, groups(rows), columns), sum_dtype(x.dtype))
     out = xp.empty(columns, x.dtype)
     kernel = function(xp, "sums", "begin_sums", SCALARS[x.dtype])
     grid = (-(-columns // WARP), parts.shape[1])

@@ -8,7 +8,7 @@ import numpy as np
 
 from ...backend import Array, namespace
 from .. import reference
-from ..sums import wide
+from ..sums import sum_dtype
 from .launch import SCALARS, by_rows, four, function, hidden, in_c_order
 
 
@@ -72,7 +72,7 @@ def cross_entropy(logits: Array, target: Array, ignore_index: int) -> tuple[Arra
     xp = namespace(logits)
     rows, columns = logits.shape
     losses = xp.empty(rows, logits.dtype)
-    log_sums = xp.empty((2, rows), wide(logits.dtype))
+    log_sums = xp.empty((2, rows), sum_dtype(logits.dtype))
     kernel = function(xp, "softmax", "cross_entropy", SCALARS[logits.dtype])
     target = in_c_order(target.astype(np.int64, copy=False))
     kernel(*by_rows(rows, columns), (in_c_order(logits), target, losses, log_sums, rows, columns,
