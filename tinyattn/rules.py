@@ -1,7 +1,7 @@
-"""How one op differentiates: what is declared of it, which rules run, what they need.
+"""The derivative rules of one op: how they are declared, and how they run.
 
-`Spec` is the declaration of an op. `Plan` is the part of it that one call needs: which arguments
-want a gradient decides which rules will run, and so which arrays have to be kept.
+`Spec` is the declaration of an op. `Plan` is the part that one call needs: the arguments that
+require gradients decide which rules will run, and these decide which arrays are saved.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ class Spec:
     def __init__(self, forward: Callable[..., Any], saves: bool) -> None:
         self.name = forward.__name__
         self.forward = forward
-        self.saves = saves  # whether the forward returns (out, saved)
-        # A rule of ours never returns an array that it keeps; a rule of a user's may.
+        self.saves = saves  # the forward returns (out, saved)
+        # The library's rules return no array that they also store; a user's rule may.
         self.is_own = (forward.__module__ or "").startswith("tinyattn.")
         self.arguments: dict[str, Any] = {}  # positional, with their defaults
         self.options: dict[str, Any] = {}  # keyword-only, with their defaults
@@ -63,20 +63,20 @@ class Spec:
         self.plans.clear()
 
     def plan(self, wanted: int, count: int) -> Plan:
-        """The plan of a call with `count` arguments; bit i of `wanted`: argument i needs one."""
+        """The plan for `count` arguments; bit i of `wanted`: argument i needs a gradient."""
         plan = self.plans.get((wanted, count))
         if plan is None:
             plan = self.plans[wanted, count] = Plan(self, wanted, count)
         return plan
 
     def positions(self, name: str, count: int) -> list[int]:
-        """Where an argument stands among `count`; a variadic one may stand in several places."""
+        """The positions of an argument among `count`: several for `*xs`, else one."""
         if name == self.variadic:
             return list(range(len(self.arguments), count))
         return [list(self.arguments).index(name)]
 
     def sources(self, need: str, count: int) -> list[int] | list[str]:
-        """What one name in a rule's signature means; see `Plan.sources`."""
+        """The sources of one name in a rule's signature; see `Plan`."""
         if need == "out":
             return [count]
         if need in self.arguments or need == self.variadic:
@@ -88,7 +88,7 @@ class Spec:
         return names[position] if position < len(names) else str(self.variadic)
 
     def bind(self, args: tuple[Any, ...], options: dict[str, Any]) -> tuple[Any, ...]:
-        """All positional arguments: those given by name taken out of `options`, then defaults."""
+        """All positional arguments; those given by name are taken out of `options`."""
         for name, default in list(self.arguments.items())[len(args) :]:
             value = options.pop(name, default)
             if value is inspect.Parameter.empty:
@@ -98,12 +98,12 @@ class Spec:
 
 
 class Plan:
-    """What one call keeps for its derivative, and which rules will run on it.
+    """Which values one call saves for its derivative, and which rules will run on them.
 
-    sources  what is kept: the position of an argument, `count` for the output, or a name (an
-             option, "shape", "shapes", "saved")
-    saved    the positions of arguments among them
-    rules    (rule, where its arguments stand among the kept values, the positions it covers)
+    sources  the values to save: the position of an argument, `count` for the output, or a name
+             (an option, "shape", "shapes", "saved")
+    saved    the positions of arguments among the sources
+    rules    (rule, the indices of its arguments in `sources`, the arguments that it covers)
     """
 
     __slots__ = ("defaults", "is_own", "name", "rules", "saved", "sources")
@@ -129,7 +129,7 @@ class Plan:
         self.saved = [s for s in self.sources if isinstance(s, int) and s < count]
 
     def keep(self, values: tuple[Any, ...], options: dict[str, Any], saved: Any) -> tuple[Any, ...]:
-        """What `sources` name; `values` are the arguments and the output."""
+        """The values that `sources` name; `values` are the arguments and the output."""
         kept: list[Any] = []
         for source in self.sources:
             if isinstance(source, int):
@@ -145,12 +145,12 @@ class Plan:
         return tuple(kept)
 
     def versions(self, versions: list[Any]) -> tuple[Any, ...]:
-        """Those of the arguments whose arrays are kept, out of those of all arguments."""
+        """The versions of the saved arguments, from the versions of all arguments."""
         return tuple([versions[i] for i in self.saved if versions[i] is not None])
 
     def pull(self, node: Node, grad: Any, graph: bool) -> list[tuple[Node | Leaf, Any, bool]]:
-        """(parent, gradient, is new) for each argument of `node` that wants a gradient, given the
-        gradient of its output. A new array is nobody else's, so it may be added to in place."""
+        """(parent, gradient, is_new) for each argument that needs a gradient, from that of the
+        output. `is_new`: nobody else has the array, so it may be added to in place."""
         saved = self.as_tensors(node) if graph else node.saved
         pulled: list[tuple[Node | Leaf, Any, bool]] = []
         for rule, needed, covered in self.rules:
@@ -166,8 +166,8 @@ class Plan:
                 parent = node.parents[position]
                 if parent is None:
                     continue
-                # A rule may hand on the gradient that it was given, or something that was saved;
-                # views have a base.
+                # Not new: the gradient of the output itself, a saved array, an array that the
+                # rule returns twice, or a view (which has a base).
                 is_new = (
                     self.is_own
                     and gradient is not grad
@@ -199,7 +199,7 @@ class Plan:
             ) from error
 
     def as_tensors(self, node: Node) -> list[Any]:
-        """The saved arrays of `node` as Tensors that are part of the graph again."""
+        """The saved arrays of `node` as Tensors with their nodes, so that rules are recorded."""
         tensors = []
         for source, value in zip(self.sources, node.saved, strict=False):
             if source == "saved":
@@ -212,7 +212,7 @@ class Plan:
     def fit(self, gradient: Any, parent: Node | Leaf, position: int) -> Any:
         """A rule's gradient in the shape and dtype of the argument.
 
-        The sum over broadcast dimensions is taken here, and nowhere else.
+        If the argument was broadcast, its gradient is summed here, and nowhere else.
         """
         if gradient is None:
             raise GraphError(
@@ -237,10 +237,10 @@ class Plan:
 def retry_or_explain(
     spec: Spec, arrays: Sequence[Any], options: dict[str, Any], error: Exception
 ) -> Any:
-    """What to do when a forward fails: say which op and which shapes, in an error of tinyattn's.
+    """Turn the error of a forward into one of tinyattn's, with the name of the op and the shapes.
 
-    If the user has made warnings errors, NumPy's warnings about inf and NaN arrive here too. They
-    are values like any other, so the forward is run again without the warnings.
+    If warnings are errors, NumPy's warnings of inf and NaN arrive here too. Inf and NaN are values
+    like any other, so the forward runs again without warnings.
     """
     if isinstance(error, RuntimeWarning):
         with np.errstate(all="ignore"):
@@ -262,7 +262,7 @@ def retry_or_explain(
 
 
 def describe(value: Any) -> str:
-    """An argument in an error message: dtype and shape of arrays, the value of anything short."""
+    """An argument as an error message shows it: dtype and shape of an array, else its value."""
     if hasattr(value, "dtype"):
         device = "" if device_of(value) == "cpu" else " on cuda"
         return f"{value.dtype}{list(value.shape)}{device}"

@@ -1,7 +1,7 @@
-"""Tensor: an array, the node that made it, and every operator a reader may type.
+"""Tensor: an array, the node that made it, and every operator.
 
-The operators only name an op; the ops themselves, each with its derivative beneath it, are in
-`ops/`, and the walk back through what they recorded is in `autograd.py`.
+An operator here only names an op. `ops/` has the ops, each with its derivative beneath it, and
+`autograd.py` computes gradients from the nodes that ops record.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ Bool = bool  # Tensor.bool() takes the name inside the class
 
 
 def reflected(operation: Any) -> Any:
-    """The method for `y - x` where y is no Tensor."""
+    """The method for `y - x` if y is no Tensor."""
     return lambda self, other: operation(other, self)
 
 
@@ -51,12 +51,12 @@ class Tensor(TensorBase):
     Parameters
     ----------
     data: numbers, nested lists, a NumPy or CuPy array, or a Tensor; always copied. Python floats
-        become float32 (PyTorch's default), integers int64; arrays keep their dtype.
+        become float32 (PyTorch's default), integers int64; an array keeps its dtype.
     dtype: a NumPy dtype, such as `ta.float64`.
-    device: "cpu" or "cuda"; by default where `data` is.
-    requires_grad: record what is computed from this tensor, so that `backward()` can fill `.grad`.
+    device: "cpu" or "cuda"; the device of `data` by default.
+    requires_grad: record the operations on this tensor, so that `backward()` can fill `.grad`.
 
-    Raises DtypeError for data that are not numbers, or when integers shall require gradients.
+    Raises DtypeError for data that are not numbers, and for integers with requires_grad=True.
 
         >>> import tinyattn as ta
         >>> x = ta.tensor([1.0, 2.0, 3.0], requires_grad=True)
@@ -64,11 +64,11 @@ class Tensor(TensorBase):
         >>> x.grad
         tensor([2., 4., 6.])
 
-    Differs from PyTorch: `max` and `min` return values only (`argmax` gives places), and an array
-    that a recorded graph needs cannot be written to at all; PyTorch notices in `backward`.
+    Differs from PyTorch: `max` and `min` return values only (`argmax` gives indices), `.data` is
+    read-only, and `x += y` puts its result into new memory.
     """
 
-    # NumPy must not take a Tensor apart: `array * tensor` then comes to `Tensor.__rmul__`.
+    # None leaves `array * tensor` to `Tensor.__rmul__`; NumPy would make an array of the Tensor.
     __array_ufunc__ = None
     __slots__ = ()
 
@@ -85,16 +85,16 @@ class Tensor(TensorBase):
         if requires_grad:
             self.requires_grad = True
 
-    # What it is
+    # Values, shape, dtype, device
 
     @property
     def data(self) -> Array:
-        """The values as a read-only view of the backend array, without a copy.
+        """The values as a read-only view of the NumPy or CuPy array, without a copy.
 
-        To change values, write through the tensor, so that a graph that needs the old ones knows
-        of it: `x[i] = value` or `x += y`, under `ta.no_grad()` for a leaf. Assigning `x.data =
-        array` replaces the array by a copy of what is assigned; a gradient of another shape or
-        dtype is dropped. Differs from PyTorch, where `x.data` can be written to, unnoticed.
+        Change values with `x[i] = value` or `x += y` (under `ta.no_grad()` for a leaf), because
+        the tensor then counts the change, and `backward` notices it. `x.data = array` replaces
+        the array by a copy of the new one, and drops a gradient of another shape or dtype.
+        Differs from PyTorch: there a write to `x.data` succeeds, and `backward` does not notice.
         """
         return read_only(self._data)
 
@@ -107,7 +107,7 @@ class Tensor(TensorBase):
             require_float(array.dtype, "a tensor that requires gradients")
             if self._node.shape != array.shape:
                 self._node = Leaf(array)
-            elif self._node.dtype != array.dtype:  # what was computed before still leads here
+            elif self._node.dtype != array.dtype:  # recorded results still lead to this leaf
                 self._node.dtype, self._node.grad = array.dtype, None
         self._data, self._version = array, Version()
 
@@ -162,7 +162,7 @@ class Tensor(TensorBase):
 
     @property
     def requires_grad(self) -> bool:
-        """Whether operations on this tensor are recorded."""
+        """True if operations on this tensor are recorded."""
         return self._node is not None
 
     @requires_grad.setter
@@ -181,12 +181,12 @@ class Tensor(TensorBase):
 
     @property
     def is_leaf(self) -> bool:
-        """Whether this tensor stands at the beginning: it was not computed by a recorded op."""
+        """True if no recorded op computed this tensor."""
         return self._node is None or self._node.plan is None
 
     @property
     def grad(self) -> Tensor | None:
-        """The gradient that `backward` has added up here, or None."""
+        """The sum of the gradients that calls of `backward` have computed, or None."""
         return None if self._node is None else self._node.grad
 
     @grad.setter
@@ -204,7 +204,7 @@ class Tensor(TensorBase):
             self._node.grad = value
 
     def retain_grad(self) -> None:
-        """Keep `.grad` here too, although this tensor was computed."""
+        """Let `backward` fill `.grad` of this tensor too, although an op computed it."""
         if self._node is None:
             raise GraphError("retain_grad: this tensor does not require gradients")
         self._node.hold_grad = True
@@ -217,13 +217,13 @@ class Tensor(TensorBase):
     ) -> None:
         """Add the gradient of this tensor with respect to every leaf to that leaf's `.grad`.
 
-        gradient: what is multiplied with the derivative (vector-Jacobian product), of this
-            tensor's shape; for a tensor of one element it is 1 when left out.
-        retain_graph: keep the graph for another call; by default only with `create_graph`.
-        create_graph: record the gradients' own computation, for derivatives of higher order.
+        gradient: the vector of the vector-Jacobian product, in this tensor's shape; 1 by default
+            for a tensor of one element.
+        retain_graph: do not free the graph; the default is `create_graph`.
+        create_graph: record the computation of the gradients, for derivatives of higher order.
 
         Raises GraphError if nothing was recorded, if the graph has been freed, or if `gradient`
-        is missing; ShapeError if it does not fit.
+        is missing; ShapeError if it has another shape.
 
             >>> x = ta.tensor([1.0, 2.0], requires_grad=True)
             >>> (x * 3).backward(ta.tensor([1.0, 10.0]))
@@ -233,7 +233,7 @@ class Tensor(TensorBase):
         autograd.backward(self, gradient, retain_graph, create_graph)
 
     def detach(self) -> Tensor:
-        """The same values and memory, outside any graph; read-only if they were computed in one."""
+        """The same values in the same memory, without a graph."""
         twin = wrap(self._data)
         twin._version = self._version
         return twin
@@ -251,7 +251,7 @@ class Tensor(TensorBase):
         return twin
 
     def __copy__(self) -> Tensor:
-        """The same array and the same place in the graph."""
+        """The same array and the same node."""
         twin = object.__new__(type(self))
         twin._data, twin._node, twin._version = self._data, self._node, self._version
         return twin
@@ -265,8 +265,7 @@ class Tensor(TensorBase):
         attributes, slots = state
         for name, value in {**(attributes or {}), **slots}.items():
             object.__setattr__(self, name, value)
-        # NumPy unpickles a dtype that equals its own but is another object, which misses the fast
-        # paths.
+        # NumPy unpickles a dtype that equals its own but is another object; `is` would say no.
         self._data = self._data.astype(checked_dtype(self._data.dtype))
         self._version = Version()
 
@@ -289,7 +288,7 @@ class Tensor(TensorBase):
         return np.array(backend.to_device(self._data, "cpu"), dtype=dtype)
 
     def __dlpack__(self, **options: Any) -> Any:
-        # A copy: whoever receives the memory could otherwise write to it unseen.
+        # A copy, because the receiver may write to it, and no Version would count that.
         return self._data.copy().__dlpack__(**options)
 
     def __dlpack_device__(self) -> Any:
@@ -318,7 +317,7 @@ class Tensor(TensorBase):
     # To another dtype or device
 
     def to(self, *args: Any, dtype: Any = None, device: str | None = None) -> Tensor:
-        """In another dtype, on another device, or both: `x.to("cuda")`, `x.to(ta.float64)`."""
+        """This tensor in another dtype, on another device, or both: `x.to("cuda", ta.float64)`."""
         for argument in args:
             if names_device(argument):
                 device = argument
@@ -413,7 +412,10 @@ class Tensor(TensorBase):
     __ixor__ = in_place(ops.logical_xor)
 
     def __setitem__(self, index: Any, value: Any) -> None:
-        """Write into the tensor; refused when it is recorded or a graph needs its array."""
+        """Write into the tensor's memory. This cannot be recorded.
+
+        Raises InPlaceError if gradients are recorded here, and for the result of a recorded op.
+        """
         recorded = self.requires_grad or (isinstance(value, Tensor) and value.requires_grad)
         if recorded and (is_grad_enabled() or not self.is_leaf):
             raise InPlaceError(
@@ -453,7 +455,7 @@ class Tensor(TensorBase):
     clone = ops.clone
 
     def clamp(self, min: Any = None, max: Any = None) -> Tensor:
-        """Limited to [min, max]; inside, the gradient passes, outside it is 0."""
+        """Every element limited to [min, max]; its gradient is 0 outside of these."""
         check_clamp(min, max)
         return ops.clamp(self, min=min, max=max)
 
@@ -473,7 +475,7 @@ class Tensor(TensorBase):
         return operation(self, dim=dims_of(self, dim), keepdim=keepdim, **options)
 
     def sum(self, dim: Dims = None, keepdim: Bool = False, **numpy_names: Any) -> Tensor:
-        """Sum over one dimension, several, or all; accumulated wider than float32."""
+        """Sum over one dimension, several, or all; float32 is added up in float64."""
         return self._reduced(ops.sum, dim, keepdim, numpy_names)
 
     def mean(self, dim: Dims = None, keepdim: Bool = False, **numpy_names: Any) -> Tensor:
@@ -483,28 +485,28 @@ class Tensor(TensorBase):
     def var(
         self, dim: Dims = None, unbiased: Bool = True, keepdim: Bool = False, **numpy_names: Any
     ) -> Tensor:
-        """Variance; divided by n - 1 like PyTorch's, or by n with `unbiased=False`."""
+        """Variance: the squares are divided by n - 1 as in PyTorch, or by n if not `unbiased`."""
         require_float(self.dtype, "var")
         return self._reduced(ops.var, dim, keepdim, numpy_names, correction=int(unbiased))
 
     def std(self, dim: Dims = None, unbiased: Bool = True, keepdim: Bool = False) -> Tensor:
-        """The root of `var`; where it is 0 its gradient is taken to be 0, as in PyTorch."""
+        """The root of `var`; its gradient is 0 if the root is 0, as in PyTorch."""
         require_float(self.dtype, "std")
         return ops.std(self, dim=dims_of(self, dim), keepdim=keepdim, correction=int(unbiased))
 
     def max(self, dim: Dims = None, keepdim: Bool = False, **numpy_names: Any) -> Tensor:
-        """The largest values; those that tie share the gradient.
+        """The largest values; elements that tie share the gradient.
 
-        Differs from PyTorch, whose `max` along a dimension is a pair of values and places: this is
-        its `amax`, and places are given by `argmax`.
+        Differs from PyTorch, where `max` along a dimension returns values and indices: this is
+        PyTorch's `amax`, and `argmax` gives the indices.
         """
         return self._reduced(ops.max, dim, keepdim, numpy_names)
 
     def min(self, dim: Dims = None, keepdim: Bool = False, **numpy_names: Any) -> Tensor:
-        """The smallest values; those that tie share the gradient.
+        """The smallest values; elements that tie share the gradient.
 
-        Differs from PyTorch, whose `min` along a dimension is a pair of values and places: this is
-        its `amin`, and places are given by `argmin`.
+        Differs from PyTorch, where `min` along a dimension returns values and indices: this is
+        PyTorch's `amin`, and `argmin` gives the indices.
         """
         return self._reduced(ops.min, dim, keepdim, numpy_names)
 
@@ -548,7 +550,7 @@ class Tensor(TensorBase):
         return ops.permute(self, dims=tuple(one_dim(self, dim) for dim in dims))
 
     def transpose(self, dim0: int, dim1: int) -> Tensor:
-        """Two dimensions exchanged."""
+        """This tensor with two dimensions exchanged."""
         a, b = one_dim(self, dim0), one_dim(self, dim1)
         dims = list(range(self.ndim or 1))
         dims[a], dims[b] = dims[b], dims[a]
@@ -600,7 +602,7 @@ class Tensor(TensorBase):
         return ops.gather(self, index, dim=one_dim(self, dim))
 
     def split(self, sizes: int | Sequence[int], dim: int = 0) -> tuple[Tensor, ...]:
-        """Pieces along `dim`: of one size each (the last may be smaller), or of given sizes."""
+        """Pieces along `dim`, all of one size (the last may be smaller), or of the given sizes."""
         dim = one_dim(self, dim)
         sizes = split_sizes(self.shape[dim], sizes, dim)
         ends = [sum(sizes[: i + 1]) for i in range(len(sizes))]
@@ -616,7 +618,7 @@ class Tensor(TensorBase):
         return self.split(-(-self.shape[one_dim(self, dim)] // chunks) or 1, dim)
 
 
-TensorBase.full = Tensor  # what ops return from now on
+TensorBase.full = Tensor  # the class of every result of an op
 backend.register_tensor(Tensor, ops)
 
 
@@ -626,11 +628,10 @@ def plain(value: Any) -> Any:
 
 
 def changed(tensor: Tensor, operation: Any, other: Any) -> Tensor:
-    """`x += y` gives this tensor the values of x + y, recorded or not.
+    """`x += y` gives this tensor object the values of x + y, recorded or not.
 
-    Every name of this tensor sees them. They are in new memory, so a view of the old memory,
-    and a graph that needs the old values, keep these. Differs from PyTorch, where views change
-    too.
+    The values are in new memory. So views of the old memory, and graphs that need the old values,
+    stay as they are. Differs from PyTorch, where views change too.
     """
     if is_grad_enabled():
         if tensor.requires_grad and tensor.is_leaf:

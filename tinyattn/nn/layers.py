@@ -45,7 +45,7 @@ class Linear(Module):
 class LayerNorm(Module):
     """(x - mean) / sqrt(var + eps) * weight + bias over the trailing `normalized_shape`.
 
-    weight starts at 1, bias at 0; var is biased. See `functional.layer_norm`.
+    The weight starts at 1, the bias at 0. The variance is biased; see `functional.layer_norm`.
     """
 
     def __init__(
@@ -72,7 +72,7 @@ class LayerNorm(Module):
 
 
 class Dropout(Module):
-    """In training, zeroes each element with probability p and divides the rest by 1 - p."""
+    """In training, set each element to 0 with probability p, and divide the others by 1 - p."""
 
     def __init__(self, p: float = 0.5) -> None:
         super().__init__()
@@ -86,10 +86,10 @@ class Dropout(Module):
 
 
 class Embedding(Module):
-    """A table of vectors, looked up by integer ids: (...) -> (..., embedding_dim).
+    """The rows of a learned table at integer ids: (...) -> (..., embedding_dim).
 
-    weight (num_embeddings, embedding_dim) starts normal, with the row `padding_idx` at zero, where
-    it stays: that row gets no gradient.
+    weight (num_embeddings, embedding_dim) starts with normal numbers. The row `padding_idx` starts
+    at 0 and stays there, because it gets no gradient.
     """
 
     def __init__(
@@ -124,7 +124,7 @@ class ReLU(Module):
 
 
 class GELU(Module):
-    """x * Phi(x): exact, or `approximate="tanh"`."""
+    """x * Phi(x), Phi the normal distribution function; or its approximation by tanh."""
 
     def __init__(self, approximate: str = "none") -> None:
         super().__init__()

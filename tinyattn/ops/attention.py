@@ -127,7 +127,7 @@ def clear_invisible(
     if limits is None and mask is None:
         return keys, values
     if keys.device == "cuda":  # to look for NaN, the host would wait for the device
-        visible = kernels.on_gpu().visible_keys(limits, mask, shape[0], shape[-1])
+        visible = kernels.on_gpu().visible_to_any(limits, mask, shape[0], shape[-1])
         clear = [True, True]
     else:
         clear = [not is_finite(x._data) for x in (keys, values)]

@@ -9,8 +9,9 @@ from functools import lru_cache
 import numpy as np
 
 from .. import FLOAT32, FLOAT64, reference
-from ..threads import in_parts
-from .compiler import jit, ready
+from ..threads import parallel_for
+from .compiler import jit
+from .layout import as_input
 
 
 @jit
@@ -43,7 +44,7 @@ def step_numbers(
         1 / math.sqrt(1 - beta2**step),
         eps,
     )
-    return ready(np.array(numbers, dtype))  # an array: nine numbers take longer to hand over
+    return as_input(np.array(numbers, dtype))  # an array: nine numbers take longer to hand over
 
 
 def adam(
@@ -70,4 +71,4 @@ def adam(
         # To Numba a read-only gradient is of another type, for which it would compile once more.
         grad = grad if grad.flags.carray else grad.copy(order="C")
         arrays = (parameter.ravel(), grad.ravel(), m.ravel(), v.ravel(), numbers[dtype])
-        in_parts(size, 0.6 * size, adam_flat, *arrays)
+        parallel_for(size, 0.6 * size, adam_flat, *arrays)
