@@ -6,9 +6,11 @@ on both. This is the only file that imports CuPy, and it does so only when "cuda
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
+from contextvars import copy_context
 from types import ModuleType
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -20,11 +22,12 @@ Array = Any  # numpy.ndarray or cupy.ndarray; no common static type exists
 _namespaces: dict[type, ModuleType] = {np.ndarray: np}
 array_types = _namespaces.keys()
 _cuda_module: ModuleType | None = None
-# The step that is being captured as a CUDA graph, if there is one; see capture.py.
+# The step that is being captured as a CUDA graph, if there is one; capture.py sets it.
 capture: Any = None
 # Called when a value of the device is about to be read; see kernels/late_errors.py.
 when_waiting: Callable[[], None] | None = None
 FLOAT16 = np.dtype(np.float16)
+Function = TypeVar("Function", bound=Callable[..., Any])
 
 
 def register_cuda(module: ModuleType) -> None:
@@ -124,10 +127,28 @@ def read_only(array: Array) -> Array:
     return array
 
 
+def quiet(function: Function) -> Function:
+    """A function without NumPy's warnings of inf and NaN, which are values like any other.
+
+    NumPy's settings belong to the context (`contextvars`). The function is called in a copy of it,
+    which ends with the call. `np.errstate` would set them back, and an interrupt can prevent that.
+    """
+
+    def in_copy(*args: Any, **kwargs: Any) -> Any:
+        np.seterr(all="ignore")
+        return function(*args, **kwargs)
+
+    @functools.wraps(function)
+    def wrapped(*args: Any, **kwargs: Any) -> Any:
+        return copy_context().run(in_copy, *args, **kwargs)
+
+    return wrapped  # type: ignore[return-value]
+
+
+@quiet
 def is_finite(x: Array) -> bool:
     """Without an array of booleans: a sum is finite only if every element is.
 
     False also where the sum of finite numbers overflows: callers then take their longer way.
     """
-    with np.errstate(all="ignore"):
-        return bool(np.isfinite(float(x.sum())))
+    return bool(np.isfinite(float(x.sum())))

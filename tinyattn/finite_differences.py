@@ -25,6 +25,7 @@ from .tensor import Tensor
 
 # f'(x) from f(x - 2h), f(x - h), f(x + h), f(x + 2h), each with its weight, divided by 12 h.
 FIVE_POINTS = ((-2.0, 1.0), (-1.0, -8.0), (1.0, 8.0), (2.0, -1.0))
+FAST_HINT = "; the full check (fast=False) names the element"
 
 
 def gradcheck(
@@ -61,16 +62,8 @@ def gradcheck(
     Differs from PyTorch's gradcheck: tighter by three orders of magnitude (there atol 1e-5 and
     rtol 1e-3), signed random directions in fast mode, the offending element is named.
     """
-    checker = Checker(fn, inputs, eps, atol, rtol, np.random.default_rng(seed))
-    outputs = checker.outputs()
-    for o, output in enumerate(outputs):
-        if not output.requires_grad:
-            raise GradcheckError(
-                f"output {o} does not depend on any input that requires gradients, or the graph "
-                "was cut"
-            )
-        checker.check_contract(o, output)
-        (checker.check_projection if fast else checker.check_jacobian)(o, output)
+    rng = np.random.default_rng(seed)
+    Checker(fn, inputs, rng, eps, atol, rtol, FAST_HINT).check(fast)
     return True
 
 
@@ -90,53 +83,24 @@ def gradgradcheck(
     cotangents. Arguments and errors as in `gradcheck`.
     """
     rng = np.random.default_rng(seed + 1)
-    checker = Checker(fn, inputs, eps, atol, rtol, rng)
-    cotangents = [
-        Tensor(rng.standard_normal(output.shape), device=output.device, requires_grad=True)
-        for output in checker.outputs()
-    ]
-    count = len(checker.inputs)
-    check_recorded_gradient(checker, cotangents)
-
-    def gradient(*arguments: Any) -> tuple[Tensor, ...]:
-        outputs = as_tuple(fn(*arguments[:count]))
-        wanted = [t for t in (*arguments[:count], *checker.parameters) if requires(t)]
-        found = autograd.grad(
-            outputs, wanted, list(arguments[count:]), create_graph=True, allow_unused=True
-        )
-        # Where the gradient does not depend on anything there is nothing left to differentiate.
-        return tuple(g for g in found if g is not None and g.requires_grad)
-
-    gradient.extra_parameters = checker.named  # type: ignore[attr-defined]
-    arguments = [*checker.inputs, *cotangents]
-    return gradcheck(gradient, arguments, eps=eps, atol=atol, rtol=rtol, fast=fast, seed=seed)
+    checker = Checker(fn, inputs, rng, eps, atol, rtol, FAST_HINT)
+    checker.check_recorded()
+    checker.of_the_gradient().check(fast)
+    return True
 
 
-def check_recorded_gradient(checker: Checker, cotangents: list[Tensor]) -> None:
-    """A rule run on Tensors must give what it gives on arrays."""
-    tensors = [tensor for _, tensor in checker.checked]
-    given = [cotangent.detach() for cotangent in cotangents]
-    plain, recorded = (
-        autograd.grad(
-            checker.outputs(), tensors, given, create_graph=create_graph, allow_unused=True
-        )
-        for create_graph in (False, True)
-    )
-    for (name, _), one, other in zip(checker.checked, plain, recorded, strict=True):
-        arrays = [np.zeros(()) if g is None else g.numpy() for g in (one, other)]
-        if not np.allclose(arrays[0], arrays[1], rtol=1e-9, atol=1e-12):
-            raise GradcheckError(
-                f"the gradient for {name} is another when a graph of it is recorded "
-                "(create_graph=True)"
-            )
-
-
-def as_tuple(value: Any) -> tuple[Tensor, ...]:
+def tensors_in(value: Any) -> tuple[Tensor, ...]:
+    """What a function returned: one Tensor, or several."""
     outputs = tuple(value) if isinstance(value, (tuple, list)) else (value,)
     for i, output in enumerate(outputs):
         if not isinstance(output, Tensor):
             raise TypeError(f"output {i} of fn is a {type(output).__name__}, not a Tensor")
-    return tuple(output for output in outputs if output.dtype.kind == "f")
+    return outputs
+
+
+def floats_in(value: Any) -> tuple[Tensor, ...]:
+    """Those that can have a gradient."""
+    return tuple(output for output in tensors_in(value) if output.dtype.kind == "f")
 
 
 def requires(value: Any) -> bool:
@@ -144,20 +108,24 @@ def requires(value: Any) -> bool:
 
 
 class Checker:
-    """One call to check: the function, what it is differentiated by, and the tolerances."""
+    """One call to check: the function, what it is differentiated by, and the tolerances.
+
+    `hint` ends the message of a random projection, which cannot name the element.
+    """
 
     def __init__(
         self,
         fn: Callable[..., Any],
         inputs: Tensor | Sequence[Any],
-        eps: float,
-        atol: float,
-        rtol: float,
         rng: np.random.Generator,
+        eps: float = 1e-3,
+        atol: float = 1e-7,
+        rtol: float = 1e-6,
+        hint: str = "",
     ) -> None:
         self.fn = fn
         self.inputs = [inputs] if isinstance(inputs, Tensor) else list(inputs)
-        self.eps, self.atol, self.rtol, self.rng = eps, atol, rtol, rng
+        self.rng, self.eps, self.atol, self.rtol, self.hint = rng, eps, atol, rtol, hint
         named = getattr(fn, "named_parameters", None)
         self.named = list(named()) if named else list(getattr(fn, "extra_parameters", ()))
         self.parameters = [parameter for _, parameter in self.named]
@@ -174,7 +142,65 @@ class Checker:
                 )
 
     def outputs(self) -> tuple[Tensor, ...]:
-        return as_tuple(self.fn(*self.inputs))
+        return floats_in(self.fn(*self.inputs))
+
+    def check(self, fast: bool) -> None:
+        """The derivatives, element by element or in one random projection."""
+        for o, output in enumerate(self.outputs()):
+            if not output.requires_grad:
+                raise GradcheckError(
+                    f"output {o} does not depend on any input that requires gradients, or the "
+                    "graph was cut"
+                )
+            self.check_contract(o, output)
+            if fast:
+                self.check_projection(o, output, self.hint)
+            else:
+                self.check_jacobian(o, output)
+
+    def cotangents(self) -> list[Tensor]:
+        return [
+            Tensor(self.rng.standard_normal(output.shape), device=output.device)
+            for output in self.outputs()
+        ]
+
+    def of_the_gradient(self) -> Checker:
+        """The same for the gradient of `fn`, as a function of the inputs and of cotangents."""
+        count = len(self.inputs)
+
+        def gradient(*arguments: Any) -> tuple[Tensor, ...]:
+            outputs = floats_in(self.fn(*arguments[:count]))
+            wanted = [t for t in (*arguments[:count], *self.parameters) if requires(t)]
+            found = autograd.grad(
+                outputs, wanted, list(arguments[count:]), create_graph=True, allow_unused=True
+            )
+            # A gradient that depends on nothing has no derivative to check.
+            return tuple(g for g in found if g is not None and g.requires_grad)
+
+        gradient.extra_parameters = self.named  # type: ignore[attr-defined]
+        cotangents = [cotangent.requires_grad_() for cotangent in self.cotangents()]
+        inputs = [*self.inputs, *cotangents]
+        return Checker(gradient, inputs, self.rng, self.eps, self.atol, self.rtol, self.hint)
+
+    def check_recorded(self) -> None:
+        """A rule that is run on Tensors must give what it gives on arrays."""
+        tensors = [tensor for _, tensor in self.checked]
+        given = self.cotangents()
+        plain, recorded = (
+            autograd.grad(
+                self.outputs(), tensors, given, create_graph=create_graph, allow_unused=True
+            )
+            for create_graph in (False, True)
+        )
+        largest = max((np.abs(g.numpy()).max(initial=0.0) for g in given), default=0.0)
+        for (name, _), one, other in zip(self.checked, plain, recorded, strict=True):
+            a, b = (np.zeros(()) if g is None else g.numpy() for g in (one, other))
+            scale = max(largest, np.abs(a).max(initial=0.0))
+            if not np.allclose(a, b, rtol=1e-11, atol=1e-12 * scale, equal_nan=True):
+                raise GradcheckError(
+                    f"the gradient for {name} is another when a graph of it is recorded "
+                    "(create_graph=True)"
+                )
 
     def gradients(self, o: int, cotangent: np.ndarray) -> list[np.ndarray]:
         """The analytic gradients of output `o`, in an order fit for `self.checked`."""
@@ -268,7 +294,7 @@ class Checker:
                 f"{analytic[i]:.10g}, finite differences give {numeric[i]:.10g}"
             )
 
-    def check_projection(self, o: int, output: Tensor) -> None:
+    def check_projection(self, o: int, output: Tensor, hint: str = "") -> None:
         """One number for each input: u^T J v with random signed u and v."""
         cotangent = signed(self.rng, output.shape)
         for (name, tensor), gradient in zip(
@@ -285,8 +311,7 @@ class Checker:
             ):
                 raise GradcheckError(
                     f"output {o} by {name}, random projection u^T J v: the derivative gives "
-                    f"{analytic:.10g}, finite differences give {numeric:.10g}; the full check "
-                    "(fast=False) names the element"
+                    f"{analytic:.10g}, finite differences give {numeric:.10g}{hint}"
                 )
 
 

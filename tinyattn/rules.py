@@ -1,7 +1,7 @@
-"""How one op differentiates: what is declared of it, which rules run, what they need.
+"""The derivative rules of one op: how they are declared, and how they run.
 
-`Spec` is the declaration of an op. `Plan` is the part of it that one call needs: which arguments
-want a gradient decides which rules will run, and so which arrays have to be kept.
+`Spec` is the declaration of an op. `Plan` is the part that one call needs: the arguments that
+require gradients decide which rules will run, and these decide which arrays are saved.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from .autograd import Leaf, Node, TensorBase, wrap
-from .backend import device_of, namespace
+from .backend import device_of, is_array, namespace
 from .errors import DeviceError, DtypeError, GraphError, ShapeError
 from .kernels import sum_to
 
@@ -26,8 +26,8 @@ class Spec:
     def __init__(self, forward: Callable[..., Any], saves: bool) -> None:
         self.name = forward.__name__
         self.forward = forward
-        self.saves = saves  # whether the forward returns (out, saved)
-        # A rule of ours never returns an array that it keeps; a rule of a user's may.
+        self.saves = saves  # the forward returns (out, saved)
+        # The library's rules return no array that they also store; a user's rule may.
         self.is_own = (forward.__module__ or "").startswith("tinyattn.")
         self.arguments: dict[str, Any] = {}  # positional, with their defaults
         self.options: dict[str, Any] = {}  # keyword-only, with their defaults
@@ -63,20 +63,20 @@ class Spec:
         self.plans.clear()
 
     def plan(self, wanted: int, count: int) -> Plan:
-        """The plan of a call with `count` arguments; bit i of `wanted`: argument i needs one."""
+        """The plan for `count` arguments; bit i of `wanted`: argument i needs a gradient."""
         plan = self.plans.get((wanted, count))
         if plan is None:
             plan = self.plans[wanted, count] = Plan(self, wanted, count)
         return plan
 
     def positions(self, name: str, count: int) -> list[int]:
-        """Where an argument stands among `count`; a variadic one may stand in several places."""
+        """The positions of an argument among `count`: several for `*xs`, else one."""
         if name == self.variadic:
             return list(range(len(self.arguments), count))
         return [list(self.arguments).index(name)]
 
     def sources(self, need: str, count: int) -> list[int] | list[str]:
-        """What one name in a rule's signature means; see `Plan.sources`."""
+        """The sources of one name in a rule's signature; see `Plan`."""
         if need == "out":
             return [count]
         if need in self.arguments or need == self.variadic:
@@ -88,7 +88,7 @@ class Spec:
         return names[position] if position < len(names) else str(self.variadic)
 
     def bind(self, args: tuple[Any, ...], options: dict[str, Any]) -> tuple[Any, ...]:
-        """All positional arguments: those given by name taken out of `options`, then defaults."""
+        """All positional arguments; those given by name are taken out of `options`."""
         for name, default in list(self.arguments.items())[len(args) :]:
             value = options.pop(name, default)
             if value is inspect.Parameter.empty:
@@ -98,7 +98,7 @@ class Spec:
 
 
 class Plan:
-    """What one call keeps for its derivative, and which rules will run on it.
+    """Which values one call saves for its derivative, and which rules will run on them.
 
     sources  what is kept: the position of an argument, `count` for the output, or a name (an
              option, "shape", "shapes", "saved")
@@ -131,7 +131,7 @@ class Plan:
             self.watched = list(range(count + 1))
 
     def keep(self, values: tuple[Any, ...], options: dict[str, Any], saved: Any) -> tuple[Any, ...]:
-        """What `sources` name; `values` are the arguments and the output."""
+        """The values that `sources` name; `values` are the arguments and the output."""
         kept: list[Any] = []
         for source in self.sources:
             if isinstance(source, int):
@@ -151,8 +151,8 @@ class Plan:
         return tuple([versions[i] for i in self.watched])
 
     def pull(self, node: Node, grad: Any, graph: bool) -> list[tuple[Node | Leaf, Any, bool]]:
-        """(parent, gradient, is new) for each argument of `node` that wants a gradient, given the
-        gradient of its output. A new array is nobody else's, so it may be added to in place."""
+        """(parent, gradient, is_new) for each argument that needs a gradient, from that of the
+        output. `is_new`: nobody else has the array, so it may be added to in place."""
         saved = self.as_tensors(node) if graph else node.saved
         pulled: list[tuple[Node | Leaf, Any, bool]] = []
         for rule, needed, covered in self.rules:
@@ -168,8 +168,8 @@ class Plan:
                 parent = node.parents[position]
                 if parent is None:
                     continue
-                # A rule may hand on the gradient that it was given, or something that was saved;
-                # views have a base.
+                # Not new: the gradient of the output itself, a saved array, an array that the
+                # rule returns twice, or a view (which has a base).
                 is_new = (
                     self.is_own
                     and gradient is not grad
@@ -209,14 +209,14 @@ class Plan:
                 value = None
             elif isinstance(source, int) and hasattr(value, "dtype"):
                 value = wrap(value, (*node.parents, node)[source])
-                value._version = versions[source] and versions[source][0]
+                value._version, _ = versions[source]
             tensors.append(value)
         return tensors
 
     def fit(self, gradient: Any, parent: Node | Leaf, position: int) -> Any:
         """A rule's gradient in the shape and dtype of the argument.
 
-        The sum over broadcast dimensions is taken here, and nowhere else.
+        If the argument was broadcast, its gradient is summed here, and nowhere else.
         """
         if gradient is None:
             raise GraphError(
@@ -252,15 +252,17 @@ def explain(name: str, arrays: Sequence[Any], error: Exception) -> None:
         raise DeviceError(
             f"{name} got arrays on different devices ({came}): move one with .to(device)"
         ) from None
-    message = f"{name} does not take ({came}): {error}"
-    if isinstance(error, TypeError):
+    foreign = [type(a).__name__ for a in arrays if hasattr(a, "__array__") and not is_array(a)]
+    hint = f"; a {foreign[0]} becomes a Tensor with ta.tensor(...)" if foreign else ""
+    message = f"{name} does not take ({came}): {error}{hint}"
+    if isinstance(error, (TypeError, OverflowError)) or foreign:
         raise DtypeError(message) from error
     if isinstance(error, ValueError):
         raise ShapeError(message) from error
 
 
 def describe(value: Any) -> str:
-    """An argument in an error message: dtype and shape of arrays, the value of anything short."""
+    """An argument as an error message shows it: dtype and shape of an array, else its value."""
     if hasattr(value, "dtype"):
         device = "" if device_of(value) == "cpu" else " on cuda"
         return f"{value.dtype}{list(value.shape)}{device}"

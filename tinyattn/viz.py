@@ -51,20 +51,20 @@ def show_heatmaps(
     what does not fit together, ValueError for visible values off the scale.
 
         >>> attention = nn.DotProductAttention()
-        >>> x, seen = ta.randn(2, 3, 8), masks.from_valid_lens([2, 3], 3)
-        >>> out = attention(x, x, x, mask=seen)
-        >>> figure = viz.show_heatmaps(attention.attention_weights, mask=seen, xticks=["a", "b"])
+        >>> x, visible = ta.randn(2, 3, 8), masks.from_valid_lens([2, 3], 3)
+        >>> out = attention(x, x, x, mask=visible)
+        >>> figure = viz.show_heatmaps(attention.attention_weights, mask=visible, xticks=["a", "b"])
 
     Source: `show_heatmaps` of the d2l book, which scales each picture by its own largest value.
     """
     Figure = figure_class()
-    matrices, seen = checked_matrices(matrices, mask)
+    matrices, visible = checked_matrices(matrices, mask)
     rows, columns, queries, keys = matrices.shape
-    visible = matrices[seen]
-    if visible.size and not (visible.min() >= vmin and visible.max() <= vmax * (1 + 1e-5)):
+    shown = matrices[visible]
+    if shown.size and not (shown.min() >= vmin and shown.max() <= vmax * (1 + 1e-5)):
         raise ValueError(
-            f"weights lie between {vmin:g} and {vmax:g}, got values from {visible.min():g} to "
-            f"{visible.max():g}: pass vmin and vmax for matrices that are no weights"
+            f"weights lie between {vmin:g} and {vmax:g}, got values from {shown.min():g} to "
+            f"{shown.max():g}: pass vmin and vmax for matrices that are no weights"
         )
     panel_titles = by_panel("titles", titles, rows, columns)
     key_labels = tick_labels("xticks", xticks, rows, columns, keys)
@@ -79,11 +79,11 @@ def show_heatmaps(
     panels = figure.subplots(rows, columns, squeeze=False)
     for number, panel in enumerate(panels.flat):
         row, column = divmod(number, columns)
-        weights, allowed = matrices[row, column], seen[row, column]
+        weights, invisible = matrices[row, column], ~visible[row, column]
         image = panel.imshow(
-            np.ma.masked_array(weights, ~allowed), cmap=cmap, vmin=vmin, vmax=vmax, aspect="auto"
+            np.ma.masked_array(weights, invisible), cmap=cmap, vmin=vmin, vmax=vmax, aspect="auto"
         )
-        hatch(panel, ~allowed)
+        hatch(panel, invisible)
         set_ticks(panel.xaxis, key_labels[number])
         set_ticks(panel.yaxis, query_labels[number])
         if row == rows - 1:
@@ -166,13 +166,13 @@ def checked_matrices(matrices: Any, mask: Any) -> tuple[np.ndarray, np.ndarray]:
     samples = weights.reshape((1, 1, 1, *weights.shape)[-4:])
     if weights.ndim == 3:
         samples = samples.swapaxes(0, 1)  # (n, 1, Q, K): to a mask, n samples of one head
-    seen = np.ones(samples.shape, dtype=bool)
+    visible = np.ones(samples.shape, dtype=bool)
     if mask is not None:
         mask = mask.cpu() if isinstance(mask, Tensor) else mask
-        seen &= checked_mask(mask, *samples.shape)
+        visible &= checked_mask(mask, *samples.shape)
     if weights.ndim == 3:
-        return samples.swapaxes(0, 1), seen.swapaxes(0, 1)
-    return samples, seen
+        return samples.swapaxes(0, 1), visible.swapaxes(0, 1)
+    return samples, visible
 
 
 def by_panel(name: str, values: Sequence[Any] | None, rows: int, columns: int) -> list[Any]:
@@ -206,12 +206,12 @@ def tick_labels(name: str, labels: Labels, rows: int, columns: int, cells: int) 
     )
 
 
-def hatch(panel: Axes, hidden: np.ndarray) -> None:
-    """Grey hatching over the cells (Q, K) that are hidden."""
-    if not hidden.any():
+def hatch(panel: Axes, invisible: np.ndarray) -> None:
+    """Grey hatching over the cells (Q, K) that are invisible."""
+    if not invisible.any():
         return
-    edges = [np.arange(n + 1) - 0.5 for n in hidden.shape]
-    cells = np.ma.masked_array(np.full(hidden.shape, 0.93), ~hidden)
+    edges = [np.arange(n + 1) - 0.5 for n in invisible.shape]
+    cells = np.ma.masked_array(np.full(invisible.shape, 0.93), ~invisible)
     panel.pcolor(
         edges[1], edges[0], cells, cmap="gray", vmin=0, vmax=1, hatch="////", edgecolor="0.75",
         linewidth=0,

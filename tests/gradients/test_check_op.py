@@ -11,7 +11,7 @@ import tinyattn as ta
 from tinyattn import functional as F
 from tinyattn import nn
 from tinyattn.errors import GradcheckError
-from tinyattn.testing import check_op, layouts
+from tinyattn.testing import FULL_CHECK_UP_TO, LAYOUTS, check_op
 
 
 @ta.op
@@ -120,18 +120,82 @@ def reads_raw_memory(x):
 
 def test_a_forward_that_reads_another_layout_wrongly() -> None:
     rows = np.random.default_rng(5).standard_normal((4, 3))
-    with pytest.raises(GradcheckError, match="Fortran-ordered inputs give another result"):
+    with pytest.raises(GradcheckError, match="layout 'Fortran' give another result"):
         check_op(faulty(lambda grad, x: 2 * grad * x, reads_raw_memory), [(rows,)])
 
 
-def test_gaps_between_elements_hold_nan() -> None:
-    arranged = dict(layouts(np.arange(6.0).reshape(2, 3)))
-    strided = arranged["strided"]
-    assert np.isnan(strided.base).sum() == 24 - 6
-    for array in arranged.values():
-        np.testing.assert_array_equal(array, np.arange(6.0).reshape(2, 3))
-    assert not arranged["misaligned"].flags.aligned
+def rule_that_reads_raw_memory(grad: Any, x: Any) -> Any:
+    """Right while grad lies in C order."""
+    if isinstance(grad, np.ndarray):
+        grad = np.lib.stride_tricks.as_strided(grad, (grad.size,), (grad.itemsize,))
+        grad = grad.reshape(x.shape)
+    return 2 * grad * x
+
+
+def test_a_rule_that_reads_another_layout_of_its_upstream_gradient_wrongly() -> None:
+    rows = np.random.default_rng(5).standard_normal((4, 3))
+    with pytest.raises(GradcheckError, match="give another result"):
+        check_op(faulty(rule_that_reads_raw_memory), [(rows,)])
+
+
+def test_a_fault_in_float32_alone() -> None:
+    """As a kernel for one dtype may have it."""
+
+    def forward(x):
+        return reads_raw_memory(x) if x.dtype == np.float32 else x * x
+
+    rows = np.random.default_rng(5).standard_normal((4, 3))
+    with pytest.raises(GradcheckError, match="give another result"):
+        check_op(faulty(lambda grad, x: 2 * grad * x, forward), [(rows,)])
+
+
+def test_an_index_that_is_read_in_another_layout_wrongly() -> None:
+    def take(x, ids):
+        flat = np.lib.stride_tricks.as_strided(ids, (ids.size,), (ids.itemsize,))
+        return x[flat % len(x)].reshape(ids.shape)
+
+    op = faulty(lambda grad, shape, ids: ta.ops.putitem(grad, index=ids, target=shape), take)
+    ids = ta.tensor([[0, 1], [2, 0], [1, 1]])
+    with pytest.raises(GradcheckError, match="give another result"):
+        check_op(op, [(np.array([1.0, 2.0, 3.0]), ids)], smooth=False, second_order=False)
+
+
+def test_a_sum_in_another_order_is_right_but_not_bitwise() -> None:
+    @ta.op
+    def total(x):
+        return x.sum(axis=0)
+
+    @total.vjp("x")
+    def dx(grad, shape):
+        return ta.ops.expand(grad, target=shape)
+
+    rows = np.random.default_rng(5).standard_normal((40, 3))
+    check_op(total, [(rows,)])
+    with pytest.raises(GradcheckError, match="give another result"):
+        check_op(total, [(rows,)], bitwise=True)
+    check_op(lambda x: x.sum(0), [(rows,)], bitwise=True)
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.float32, np.int32, np.bool_])
+def test_layouts(dtype: Any) -> None:
+    """Each says what its name says, and holds the same numbers, apart from those repeated."""
+    array = (np.arange(24).reshape(2, 3, 4) % 5).astype(dtype)
+    arranged = {name: lay(array) for name, lay in LAYOUTS.items()}
+    for name, found in arranged.items():
+        right = np.broadcast_to(array[:1], array.shape) if name == "stride 0" else array
+        np.testing.assert_array_equal(found, right, strict=True)
+    assert arranged["Fortran"].flags.f_contiguous
+    assert all(stride < 0 for stride in arranged["reversed"].strides)
+    assert arranged["gaps"].strides == tuple(2 ** (3 - i) * n for i, n in enumerate(array.strides))
+    assert arranged["transposed"].strides[-1] > arranged["transposed"].strides[-2]
+    assert arranged["stride 0"].strides[0] == 0
+    assert not arranged["misaligned"].flags.aligned or dtype is np.bool_
     assert not arranged["read-only"].flags.writeable
+    between = arranged["gaps"].base[1::2]
+    assert np.isnan(between).all() if between.dtype.kind == "f" else (between == dtype(-1)).all()
+    for lay in LAYOUTS.values():
+        for shape in ((), (0,), (2, 0)):
+            assert lay(np.zeros(shape, dtype)).shape == shape
 
 
 def test_an_input_that_is_changed() -> None:
@@ -142,6 +206,27 @@ def test_an_input_that_is_changed() -> None:
         return result
 
     with pytest.raises(GradcheckError, match="chang"):
+        check_op(faulty(lambda grad, x: 2 * grad * x, forward), samples())
+
+
+def test_an_index_that_is_changed() -> None:
+    def forward(x, ids):
+        result = x[ids]
+        ids[...] = 0
+        return result
+
+    op = faulty(lambda grad, shape, ids: ta.ops.putitem(grad, index=ids, target=shape), forward)
+    with pytest.raises(GradcheckError, match="an input was changed"):
+        check_op(op, [(np.array([1.0, 2.0]), np.array([1, 1, 0]))])
+
+
+def test_results_that_are_random() -> None:
+    rng = np.random.default_rng(9)
+
+    def forward(x):
+        return x * x * rng.uniform(0.9, 1.1)
+
+    with pytest.raises(GradcheckError, match="two runs gave different results"):
         check_op(faulty(lambda grad, x: 2 * grad * x, forward), samples())
 
 
@@ -165,6 +250,18 @@ def test_a_gradient_that_shares_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     rows = np.random.default_rng(6).standard_normal(3)
     with pytest.raises(GradcheckError, match="shares memory"):
         check_op(lambda x, y: x + y, [(rows, rows)])
+
+
+def test_a_gradient_that_shares_memory_with_the_output(monkeypatch: pytest.MonkeyPatch) -> None:
+    outputs = []
+
+    def hoarding(x):
+        outputs.append(x * 2.0)
+        return outputs[-1]
+
+    monkeypatch.setattr(ta.autograd, "grad", lambda *args, **options: (outputs[-1].detach(),))
+    with pytest.raises(GradcheckError, match="shares memory"):
+        check_op(hoarding, [(np.array([1.0, 2.0]),)])
 
 
 def test_global_random_numbers() -> None:
@@ -198,6 +295,93 @@ def test_an_output_that_stays_alive() -> None:
 
     with pytest.raises(GradcheckError, match="stays alive"):
         check_op(hoarding, samples())
+
+
+def test_an_input_that_is_made_read_only() -> None:
+    def forward(x):
+        x.flags.writeable = False
+        return x * x
+
+    with pytest.raises(GradcheckError, match="made read-only"):
+        check_op(faulty(lambda grad, x: 2 * grad * x, forward), samples())
+
+
+# What is left out, and what is said
+
+
+def test_a_kink_is_checked_for_everything_but_differences() -> None:
+    kinks = [(np.array([0.0, 1.0, -0.0]),)]
+    with pytest.raises(GradcheckError, match="finite differences"):
+        check_op(F.relu, kinks)
+    said = check_op(F.relu, kinks, smooth=False)
+    assert "recorded derivative, linearity" in said
+    with pytest.raises(GradcheckError, match="not zero for an upstream gradient of zero"):
+        check_op(faulty(rule_with_a_grain), kinks, smooth=False)
+    with pytest.raises(GradcheckError, match="another when a graph of it is recorded"):
+        check_op(
+            faulty(lambda grad, x: 2 * grad * x * (1 if isinstance(x, ta.Tensor) else 1.5)),
+            kinks,
+            smooth=False,
+        )
+
+
+def test_a_function_without_a_derivative() -> None:
+    """Comparisons are pure too, and read every layout."""
+    rows = np.random.default_rng(5).standard_normal((4, 3))
+    check_op(lambda x: x > 0, [(rows,)], smooth=False, second_order=False, bitwise=True)
+    with pytest.raises(GradcheckError, match="output 0 does not depend"):
+        check_op(lambda x: x.detach() * 2, [(rows,)])
+
+    @ta.op(differentiable=False)
+    def is_positive(x):
+        return reads_raw_memory(x) * np.sign(reads_raw_memory(x)) > 0.5
+
+    with pytest.raises(GradcheckError, match="give another result"):
+        check_op(is_positive, [(rows,)], smooth=False, second_order=False)
+
+
+def test_parameters_of_a_module_take_part_in_every_property() -> None:
+    class Scaled(nn.Module):
+        def __init__(self, rule: Any) -> None:
+            super().__init__()
+            self.weight = nn.Parameter(ta.tensor([1.5, -2.0]))
+            self.op = faulty(rule)
+
+        def forward(self, x: ta.Tensor) -> ta.Tensor:
+            return x * self.op(self.weight)
+
+    rows = np.random.default_rng(5).standard_normal((4, 2))
+    check_op(Scaled(lambda grad, x: 2 * grad * x), [(rows,)])
+    with pytest.raises(GradcheckError, match="gradient 1 is not zero"):
+        check_op(Scaled(rule_with_a_grain), [(rows,)])
+
+
+def test_what_was_checked_is_said() -> None:
+    assert check_op(softsign, samples()) == (
+        "softsign, 3 samples: purity, derivative, second derivative, recorded derivative, "
+        "linearity, dtypes, memory layouts, lifetime"
+    )
+    said = check_op(nn.LayerNorm(3), [(np.eye(3),)], second_order=False, reference=layer_norm)
+    assert said == (
+        "LayerNorm, 1 sample: value, purity, derivative, linearity, dtypes, memory layouts, "
+        "lifetime"
+    )
+
+
+def layer_norm(x: np.ndarray) -> np.ndarray:
+    centred = x - x.mean(-1, keepdims=True)
+    return centred / np.sqrt((centred**2).mean(-1, keepdims=True) + 1e-5)
+
+
+def test_how_the_element_is_named_in_a_large_sample() -> None:
+    """check_op has no argument `fast`, so its hint speaks of the sample."""
+    wrong = faulty(lambda grad, x: grad * x)
+    large = np.ones(FULL_CHECK_UP_TO + 1)
+    with pytest.raises(GradcheckError, match="at most 64 numbers in inputs") as caught:
+        check_op(wrong, [(large,)])
+    assert "fast" not in str(caught.value)
+    with pytest.raises(GradcheckError, match=r"d output 0\[0\] / d input 0\[0\]: .* give 2$"):
+        check_op(wrong, [(np.ones(FULL_CHECK_UP_TO),)])
 
 
 def test_samples_are_argument_tuples_and_there_is_at_least_one():

@@ -299,6 +299,41 @@ def test_rounding_is_no_worse_than_pytorch(row: OpRow, dtype: str, torch: Any) -
             assert error_in_ulps(x, right, single) <= allowed
 
 
+# What `check_op` checks of any op, here on every sample
+
+
+def differentiable_part(row: OpRow, sample: Sample) -> tuple[Callable[..., Any], list[Any]]:
+    """The row's function of those inputs that have derivatives, which come first, and the inputs.
+
+    The result is cast back where the row is a cast, since check_op expects the dtype to be kept.
+    """
+    wanted = row.positions(sample) or range(len(sample.inputs))
+    others = [i for i in range(len(sample.inputs)) if i not in wanted]
+    order = [*wanted, *others]
+
+    def function(*tensors: ta.Tensor) -> tuple[Any, ...]:
+        inputs = [tensors[order.index(i)] for i in range(len(order))]
+        outputs = call(row.function, inputs, sample)
+        return tuple(out.to(inputs[0].dtype) for out in outputs) if row.name == "cast" else outputs
+
+    return function, [wrap(np.array(sample.inputs[i])) for i in order]
+
+
+@row_test()
+def test_properties(row: OpRow) -> None:
+    """Derivatives, linearity, memory layouts to the last bit, purity, lifetime."""
+    for sample in each_sample(row):
+        smooth = row.differentiable and sample.smooth and all(x.size for x in sample.inputs)
+        inputs = tensors_of(row, sample)
+        check_op(
+            lambda *xs, s=sample: call(row.function, xs, s),
+            [inputs],
+            smooth=smooth,
+            second_order=bool(row.differentiable),
+            bitwise=True,
+        )
+
+
 # Derivatives
 
 
@@ -314,69 +349,6 @@ def test_gradient_against_complex_step(row: OpRow) -> None:
         scale = [np.abs(g).max(initial=0.0) for g in cotangents]
         for gradient, right in zip(found, expected, strict=True):
             assert_close(gradient, right, 1e-10, row, scale)
-
-
-@row_test(DIFFERENTIABLE)
-def test_gradient_against_finite_differences(row: OpRow) -> None:
-    """gradcheck agrees: five points, one random projection for each sample."""
-    for sample in each_sample(row):
-        if sample.smooth and all(array.size for array in sample.inputs):
-            ta.gradcheck(
-                lambda *xs, s=sample: call(row.function, xs, s), tensors_of(row, sample), fast=True
-            )
-
-
-def second_order(row: OpRow, samples: list[Sample]) -> None:
-    for sample in samples:
-        ta.gradgradcheck(
-            lambda *xs, s=sample: call(row.function, xs, s), tensors_of(row, sample), fast=True
-        )
-
-
-def fit_for_differences(row: OpRow, limit: int) -> list[Sample]:
-    sizes = [(s, sum(x.size for x in s.inputs)) for s in samples_of(row) if s.smooth]
-    return [s for s, size in sizes if 0 < size <= limit and all(x.size for x in s.inputs)]
-
-
-@row_test(DIFFERENTIABLE)
-def test_second_order(row: OpRow) -> None:
-    """Gradients are differentiable, and their derivatives right."""
-    second_order(row, fit_for_differences(row, 40)[:6])
-
-
-@pytest.mark.deep
-@row_test(DIFFERENTIABLE)
-def test_second_order_on_all_samples(row: OpRow) -> None:
-    second_order(row, fit_for_differences(row, 1000))
-
-
-@row_test(DIFFERENTIABLE)
-def test_gradient_with_a_graph_is_the_same_gradient(row: OpRow) -> None:
-    """Rules run on arrays, or on Tensors when a graph is wanted: both give the same numbers."""
-    for sample in each_sample(row):
-        tensors = tensors_of(row, sample)
-        outputs = call(row.function, tensors, sample)
-        cotangents = cotangents_for(row, outputs)
-        graph = gradients(outputs, tensors, cotangents, create_graph=True)
-        plain = gradients(outputs, tensors, cotangents)
-        scale = [np.abs(g).max(initial=0.0) for g in cotangents]
-        for first, second in zip(graph, plain, strict=True):
-            assert_close(first, second, 1e-11, row, scale)
-
-
-@row_test(DIFFERENTIABLE)
-def test_gradient_is_linear_in_the_cotangent(row: OpRow) -> None:
-    """vjp(0) = 0 and vjp(2g) = 2 vjp(g), exactly: a rule that forgets its cotangent fails."""
-    for sample in each_sample(row):
-        tensors = tensors_of(row, sample)
-        outputs = call(row.function, tensors, sample)
-        cotangents = cotangents_for(row, outputs)
-        once = gradients(outputs, tensors, cotangents, retain_graph=True)
-        twice = gradients(outputs, tensors, [2 * g for g in cotangents], retain_graph=True)
-        none = gradients(outputs, tensors, [0 * g for g in cotangents])
-        for one, two, zero in zip(once, twice, none, strict=True):
-            np.testing.assert_array_equal(two, 2 * one)
-            np.testing.assert_array_equal(zero, np.zeros_like(zero))
 
 
 @row_test(DIFFERENTIABLE)
@@ -489,107 +461,6 @@ def test_pytorch_agrees_in_second_order(row: OpRow, torch: Any) -> None:
         for ours, right in zip(second, their_second, strict=True):
             found = np.zeros(right.shape) if ours is None else ours.numpy()
             assert_close(found, right.detach().numpy(force=True), 1e-11, row, scale)
-
-
-# Memory
-
-
-def gaps(x: Array) -> Array:
-    """Every second place of memory that is full of NaN: a read beside the point would show."""
-    fill = {"f": np.nan, "b": True}.get(x.dtype.kind, 2**40)
-    if not x.ndim:
-        buffer = np.full(2, fill, x.dtype)
-        buffer[1] = x
-        return buffer[1:2].reshape(())
-    buffer = np.full((*x.shape[:-1], 2 * x.shape[-1]), fill, x.dtype)
-    buffer[..., ::2] = x
-    return buffer[..., ::2]
-
-
-LAYOUTS: dict[str, Callable[[Array], Array]] = {
-    "C": lambda x: np.array(x, order="C"),
-    "Fortran": lambda x: np.array(x, order="F"),
-    "reversed": lambda x: np.flip(np.array(np.flip(x), order="C")),
-    "step 2 with NaN gaps": gaps,
-    "transposed": lambda x: (
-        np.array(x.swapaxes(-1, -2), order="C").swapaxes(-1, -2) if x.ndim > 1 else np.array(x)
-    ),
-    "stride 0": lambda x: (
-        np.broadcast_to(np.array(x[:1]), x.shape) if x.ndim and x.size else np.array(x)
-    ),
-    "misaligned": misaligned,
-    "read-only": read_only,
-}
-
-
-@pytest.mark.parametrize("layout", LAYOUTS)
-@row_test()
-def test_memory_layout_makes_no_difference(row: OpRow, layout: str) -> None:
-    """However inputs and cotangents lie in memory, values and gradients are bitwise the same."""
-    lay = LAYOUTS[layout]
-    for dtype in ("float32", "float64"):
-        for sample in each_sample(row, dtype):
-            results = []
-            for place in (lambda x: np.array(lay(x), order="C"), lay):
-                tensors = tensors_of(row, sample, place)
-                outputs = call(row.function, tensors, sample)
-                results.append(list(outputs))
-                if row.differentiable:
-                    given_ = [wrap(place(g)) for g in cotangents_for(row, outputs)]
-                    inputs = [x for x in tensors if x.requires_grad]
-                    results[-1] += ta.grad(outputs, inputs, given_, allow_unused=True)
-            for one, other in zip(*results, strict=True):
-                assert other is None if one is None else bits(one) == bits(other)
-
-
-@row_test()
-def test_purity(row: OpRow) -> None:
-    """A call changes nothing but its result, and a second call gives the same one bitwise.
-
-    Inputs, cotangents, NumPy's random numbers and its error settings stay; no gradient shares
-    memory with another one, with an input, an output or a cotangent.
-    """
-    for sample in each_sample(row):
-        tensors = tensors_of(row, sample)
-        before = [bits(x) for x in tensors]
-        random, settings = np.random.get_state()[1].tobytes(), np.geterr()
-        results = []
-        for _ in range(2):
-            outputs = call(row.function, tensors, sample)
-            results.append([bits(out) for out in outputs])
-            if row.differentiable:
-                given_ = [wrap(g) for g in cotangents_for(row, outputs)]
-                sent = [bits(g) for g in given_]
-                inputs = [x for x in tensors if x.requires_grad]
-                found = ta.grad(outputs, inputs, given_, allow_unused=True)
-                results[-1] += [g if g is None else bits(g) for g in found]
-                arrays = [g.data for g in found if g is not None]
-                others = [x.data for x in (*given_, *tensors, *outputs)]
-                for i, array in enumerate(arrays):
-                    for other in (*arrays[:i], *others):
-                        assert not np.shares_memory(array, other)
-                assert [bits(g) for g in given_] == sent
-        assert results[0] == results[1]
-        assert [bits(x) for x in tensors] == before
-        assert np.random.get_state()[1].tobytes() == random
-        assert np.geterr() == settings
-
-
-@row_test()
-def test_outputs_are_freed_without_the_garbage_collector(row: OpRow, no_gc: None) -> None:
-    """An output dies with its last reference, and lets go of its inputs: no reference cycles."""
-    for sample in each_sample(row):
-        for backward in (False, True):
-            tensors = tensors_of(row, sample)
-            outputs = call(row.function, tensors, sample)
-            if backward and row.differentiable:
-                gradients(outputs, tensors, cotangents_for(row, outputs))
-            passed_on = {id(x) for x in tensors}
-            watched = [weakref.ref(out) for out in outputs if id(out) not in passed_on]
-            del outputs
-            assert [ref() for ref in watched] == [None] * len(watched)
-            assert all(x.data.flags.writeable for x in tensors)
-    assert not gc.isenabled()
 
 
 # Special values

@@ -18,7 +18,7 @@ import numpy as np
 from ..backend import Array, is_finite, namespace, scatter_add
 from .matmul import matrix_product
 from .packing import Samples, limits_in_samples, packed, padded
-from .sums import in_order, wide
+from .sums import in_order, sum_dtype
 
 
 class Drop(NamedTuple):
@@ -58,12 +58,12 @@ def visible_keys(shape: tuple[int, ...], limits: Array | None, mask: Array | Non
 
 
 def masked_softmax(x: Array, limits: Array | None, mask: Array | None) -> Array:
-    """exp(x - max) / sum over the visible keys of the last dimension; hidden keys get 0."""
+    """exp(x - max) / sum over the visible keys of the last dimension; the others get 0."""
     xp = namespace(x)
     if not x.shape[-1]:
         return x.copy()
     visible = visible_keys(x.shape, limits, mask)
-    scores = x.astype(wide(x.dtype), order="C")
+    scores = x.astype(sum_dtype(x.dtype), order="C")
     if visible is not None:
         # No finite fill value is safe: real scores may lie below it. -inf is left out of both the
         # maximum and the sum, and a row of nothing else is set to zeros.
@@ -96,7 +96,7 @@ def softmax_backward(grad: Any, out: Any) -> Any:
 
 
 def masked_softmax_backward(grad: Any, out: Any, limits: Array | None, mask: Array | None) -> Any:
-    """The same over the visible keys. Hidden ones are left out, so that even a NaN there is."""
+    """The same over the visible keys. The others are left out, even a NaN there."""
     visible = visible_keys(out.shape, limits, mask)
     if visible is None:
         return softmax_backward(grad, out)
@@ -108,7 +108,7 @@ def log_softmax(x: Array) -> Array:
     xp = namespace(x)
     if not x.shape[-1]:
         return x.copy()
-    scores = x.astype(wide(x.dtype), order="C")
+    scores = x.astype(sum_dtype(x.dtype), order="C")
     with np.errstate(invalid="ignore", divide="ignore"):
         shifted = scores - scores.max(axis=-1, keepdims=True)
         total = xp.log(xp.exp(shifted).sum(axis=-1, keepdims=True))
@@ -120,21 +120,21 @@ def log_softmax_backward(grad: Any, out: Any) -> Any:
 
 
 def cross_entropy(logits: Array, target: Array, ignore_index: int) -> tuple[Array, Array]:
-    """The loss of each row (N,), and its maximum and log(sum(exp(row - maximum))) (2, N), wide.
+    """The loss of each row (N,); its maximum and log(sum(exp(row - maximum))), (2, N).
 
-    These are kept apart, since in their sum the digits of the smaller one would be lost.
+    They are two numbers, because in their sum the digits of the smaller one would be lost.
     """
     xp = namespace(logits)
     if not len(logits):
         return xp.zeros(0, logits.dtype), xp.zeros((2, 0))
-    keep = target != ignore_index
+    counted = target != ignore_index
     rows = xp.arange(len(target))
-    classes = xp.where(keep, target, 0)
-    scores = logits.astype(wide(logits.dtype), order="C")
+    classes = xp.where(counted, target, 0)
+    scores = logits.astype(sum_dtype(logits.dtype), order="C")
     top = scores.max(axis=-1)
     with np.errstate(invalid="ignore", divide="ignore"):
         log_total = xp.log(xp.exp(scores - top[:, None]).sum(axis=-1))
-        losses = xp.where(keep, log_total - (scores[rows, classes] - top), 0)
+        losses = xp.where(counted, log_total - (scores[rows, classes] - top), 0)
     return losses.astype(logits.dtype), xp.stack([top, log_total])
 
 
@@ -144,9 +144,9 @@ def cross_entropy_backward(
     """(softmax(logits) - one_hot(target)) * grad, row by row."""
     target = getattr(target, "_data", target)
     xp = namespace(target)
-    keep = target != ignore_index
+    counted = target != ignore_index
     one_hot = xp.zeros(logits.shape, logits.dtype)
-    one_hot[xp.arange(len(target)), xp.where(keep, target, 0)] = 1
+    one_hot[xp.arange(len(target)), xp.where(counted, target, 0)] = 1
     if log_sums is None:  # on Tensors: log_sums has to be part of the graph
         probabilities = namespace(logits).softmax(logits)
     else:
@@ -154,17 +154,17 @@ def cross_entropy_backward(
         probabilities = xp.exp((logits - top) - log_total).astype(logits.dtype)
     # Not a product with 0: an ignored row stays out of it even where its logits are NaN.
     return namespace(logits).where(
-        keep[:, None], (probabilities - one_hot) * grad.reshape(len(target), 1), 0.0
+        counted[:, None], (probabilities - one_hot) * grad.reshape(len(target), 1), 0.0
     )
 
 
 def layer_norm(
     x: Array, weight: Array | None, bias: Array | None, eps: float
 ) -> tuple[Array, Array, Array]:
-    """The normalized x, and the mean and 1 / sqrt(var + eps) of each row, kept wide."""
-    wide_x = x.astype(wide(x.dtype), order="C")
-    mean = wide_x.mean(axis=-1, keepdims=True)
-    centred = wide_x - mean
+    """The normalized x, and the mean and 1 / sqrt(var + eps) of each row, in `sum_dtype`."""
+    values = x.astype(sum_dtype(x.dtype), order="C")
+    mean = values.mean(axis=-1, keepdims=True)
+    centred = values - mean
     inv_std = 1 / namespace(x).sqrt((centred * centred).mean(axis=-1, keepdims=True) + eps)
     out = centred * inv_std
     if weight is not None:
@@ -187,7 +187,7 @@ def layer_norm_backward(
         inv_std = ((centred * centred).mean(axis=-1, keepdims=True) + eps) ** -0.5
     else:
         mean, inv_std = saved
-        centred = x - mean  # wide, as mean is: the difference of close numbers
+        centred = x - mean  # in the dtype of the mean: a difference of close numbers
     normal = centred * inv_std
     g = grad if weight is None else grad * weight
     slope = g - g.mean(axis=-1, keepdims=True) - normal * (g * normal).mean(axis=-1, keepdims=True)
@@ -232,7 +232,7 @@ def dropout(x: Array, p: float, seed: int) -> Array:
 def scatter_rows(grad: Array, ids: Array, num_rows: int, skip: int | None) -> Array:
     """Zeros (V, D) with each row of grad (..., D) added at its id."""
     width = grad.shape[-1]
-    table = namespace(grad).zeros((num_rows, width), wide(grad.dtype))
+    table = namespace(grad).zeros((num_rows, width), sum_dtype(grad.dtype))
     scatter_add(table, ids.reshape(-1), grad.reshape(ids.size, width))
     if skip is not None:
         table[skip] = 0
@@ -297,8 +297,8 @@ def visible_sum(
         row = values[..., key : key + 1, :]
         if bool(xp.isfinite(row).all()):
             continue
-        odd = xp.where(xp.isfinite(row), 0.0, row)  # (B, H, 1, e)
-        part = weights[..., key : key + 1] * odd  # (B, H, Q, e)
+        bad = xp.where(xp.isfinite(row), 0.0, row)  # (B, H, 1, e)
+        part = weights[..., key : key + 1] * bad  # (B, H, Q, e)
         product = product + xp.where(visible[..., key : key + 1], part, 0.0)
     return product
 
@@ -346,7 +346,7 @@ def add_bias(x: Array, bias: Array) -> None:
 
 def sum_rows(x: Array) -> Array:
     """(N, D) -> (D,)."""
-    return in_order(x).sum(axis=0, dtype=wide(x.dtype)).astype(x.dtype)
+    return in_order(x).sum(axis=0, dtype=sum_dtype(x.dtype)).astype(x.dtype)
 
 
 def adam(

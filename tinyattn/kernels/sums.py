@@ -11,7 +11,7 @@ from ..backend import Array
 from ..errors import ShapeError
 
 
-def wide(dtype: np.dtype) -> np.dtype:
+def sum_dtype(dtype: np.dtype) -> np.dtype:
     """The dtype sums are accumulated in: a float32 that counts ones stops at 2**24."""
     if dtype == np.float32:
         return np.dtype(np.float64)
@@ -40,20 +40,18 @@ def adds_in_pairs(array: Array, axis: Any) -> bool:
 
 
 def reduce_sum(array: Array, axis: Any = None, keepdims: bool = False, mean: bool = False) -> Array:
-    """Sum (or mean) over axes, in the array's own dtype, accumulated wide enough."""
+    """Sum (or mean) over axes, in the array's own dtype, accumulated in `sum_dtype`."""
     array = in_order(array)
-    if array.dtype.kind != "f" or adds_in_pairs(array, axis):
+    if array.dtype.kind != "f":  # unsigned numbers too, whose differences may be negative
+        return array.sum(axis=axis, keepdims=keepdims, dtype=np.int64)
+    if adds_in_pairs(array, axis):
         total = array.sum(axis=axis, keepdims=keepdims)
     else:
-        total = array.sum(axis=axis, keepdims=keepdims, dtype=wide(array.dtype))
+        total = array.sum(axis=axis, keepdims=keepdims, dtype=sum_dtype(array.dtype))
     if mean:
-        # In the wide type still; an empty mean is NaN.
+        # Still in the dtype of the sum; an empty mean is NaN.
         total = total / (array.size // total.size) if array.size else total * math.nan
-    return (
-        total
-        if total.dtype == array.dtype or array.dtype.kind != "f"
-        else (total.astype(array.dtype))
-    )
+    return total if total.dtype == array.dtype else total.astype(array.dtype)
 
 
 def sum_to(array: Array, shape: tuple[int, ...]) -> Array:

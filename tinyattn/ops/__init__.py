@@ -41,7 +41,7 @@ from .elementwise import (
     where,
 )
 from .layers import dropout, embedding, layer_norm, pack, unpack
-from .linear import linear, matmul
+from .linear import linear, matmul, product
 from .reduction import all, any, argmax, argmin, max, mean, min, std, sum, sum_to, var
 from .shape import (
     cat,

@@ -32,7 +32,7 @@ def gradients(grad, x, weight, eps, saved):
 
 @op
 def dropout(x: Array, *, p: float, seed: int) -> Array:
-    """x * keep / (1 - p), where element i is kept if hash(seed, i) says so."""
+    """x / (1 - p) where hash(seed, i) keeps element i, else 0."""
     return kernels.dropout(x, p, seed)
 
 

@@ -17,7 +17,7 @@ from .shape import expand, reshape
 Dims = tuple[int, ...] | None
 
 
-def kept(shape: tuple[int, ...], dim: Dims) -> tuple[int, ...]:
+def reduced_shape(shape: tuple[int, ...], dim: Dims) -> tuple[int, ...]:
     """`shape` after a reduction that keeps its dimensions."""
     if dim is None:
         return (1,) * len(shape)
@@ -35,7 +35,7 @@ def sum(x: Array, *, dim: Dims, keepdim: bool = False) -> Array:
 
 @sum.vjp("x")
 def dx(grad, shape, dim):
-    return expand(reshape(grad, target=kept(shape, dim)), target=shape)
+    return expand(reshape(grad, target=reduced_shape(shape, dim)), target=shape)
 
 
 @op
@@ -56,49 +56,49 @@ def mean(x: Array, *, dim: Dims, keepdim: bool = False) -> Array:
 
 @mean.vjp("x")
 def dx(grad, shape, dim):
-    grad = reshape(grad, target=kept(shape, dim))
+    grad = reshape(grad, target=reduced_shape(shape, dim))
     return expand(div(grad, count(shape, dim)), target=shape)
 
 
 @op
 def var(x: Array, *, dim: Dims, keepdim: bool = False, correction: int = 1) -> Array:
     """Sum of squared distances from the mean, over n - correction."""
-    wide = x.astype(kernels.wide(x.dtype), order="C")
-    centred = wide - kernels.reduce_sum(wide, dim, True, mean=True)
+    values = x.astype(kernels.sum_dtype(x.dtype), order="C")
+    centred = values - kernels.reduce_sum(values, dim, True, mean=True)
     total = (centred * centred).sum(axis=dim, keepdims=keepdim)
     degrees = count(x.shape, dim) - correction
-    # No degrees of freedom gives NaN (0/0) or inf, as in PyTorch.
-    return namespace(x).divide(total, max_zero(degrees)).astype(x.dtype)
+    return namespace(x).divide(total, degrees_of_freedom(degrees)).astype(x.dtype)
 
 
 @op
 def std(x: Array, *, dim: Dims, keepdim: bool = False, correction: int = 1) -> Array:
     """The root of the variance."""
-    wide_x = x.astype(kernels.wide(x.dtype))
+    values = x.astype(kernels.sum_dtype(x.dtype))
     return (
         namespace(x)
-        .sqrt(var(wide_x, dim=dim, keepdim=keepdim, correction=correction))
+        .sqrt(var(values, dim=dim, keepdim=keepdim, correction=correction))
         .astype(x.dtype)
     )
 
 
 @std.vjp("x")
 def dx(grad, x, out, shape, dim, correction):
-    grad, out = (reshape(a, target=kept(shape, dim)) for a in (grad, out))
+    grad, out = (reshape(a, target=reduced_shape(shape, dim)) for a in (grad, out))
     slope = where(equal(out, 0), 0.0, div(grad, out))
     centred = x - mean(x, dim=dim, keepdim=True)
-    return div(slope, max_zero(count(shape, dim) - correction)) * centred
+    return div(slope, degrees_of_freedom(count(shape, dim) - correction)) * centred
 
 
-def max_zero(number: int) -> float:
+def degrees_of_freedom(number: int) -> float:
+    """No degrees of freedom give NaN (0/0) or inf, as in PyTorch."""
     return float(number) if number > 0 else 0.0
 
 
 @var.vjp("x")
 def dx(grad, x, shape, dim, correction):
-    grad = reshape(grad, target=kept(shape, dim))
+    grad = reshape(grad, target=reduced_shape(shape, dim))
     centred = x - mean(x, dim=dim, keepdim=True)
-    return div(grad * 2, max_zero(count(shape, dim) - correction)) * centred
+    return div(grad * 2, degrees_of_freedom(count(shape, dim) - correction)) * centred
 
 
 @op
@@ -115,8 +115,8 @@ def min(x: Array, *, dim: Dims, keepdim: bool = False) -> Array:
 @min.vjp("x")
 def dx(grad, x, out, shape, dim):
     # Elements that tie share the gradient equally.
-    ties = equal(x, reshape(out, target=kept(shape, dim)))
-    grad = where(ties, reshape(grad, target=kept(shape, dim)), 0.0)
+    ties = equal(x, reshape(out, target=reduced_shape(shape, dim)))
+    grad = where(ties, reshape(grad, target=reduced_shape(shape, dim)), 0.0)
     return div(grad, sum(ties, dim=dim, keepdim=True))
 
 

@@ -149,15 +149,15 @@ def gather(x: Array, index: Array, *, dim: int) -> Array:
             f"gather: index goes from {int(index.min())} to {int(index.max())}, but dimension "
             f"{dim} has {x.shape[dim]} elements"
         )
-    return x[places(index, dim)]
+    return x[full_index(index, dim)]
 
 
 @gather.vjp("x")
 def dx(grad, index, shape, dim):
-    return putitem(grad, index=places(getattr(index, "_data", index), dim), target=shape)
+    return putitem(grad, index=full_index(getattr(index, "_data", index), dim), target=shape)
 
 
-def places(index: Array, dim: int) -> tuple[Array, ...]:
+def full_index(index: Array, dim: int) -> tuple[Array, ...]:
     """The full index of every element `gather` takes: its own place, but `index` along `dim`."""
     grid = list(namespace(index).ogrid[tuple(slice(n) for n in index.shape)])
     if index.ndim == 1:

@@ -35,9 +35,9 @@ def dx(grad, out, dim):
 def masked_softmax(x: Array, *, limits: Array | None, mask: Array | None) -> Array:
     """Softmax over the keys that may be attended to; the others get exactly 0.
 
-    x (B, H, Q, K); limits (B|1, Q|1): how many of the first keys each query sees;
-    mask (B|1, H|1, Q|1, K|1), boolean: True where a key may be seen. Either may be None.
-    A query that may see no key gets a row of zeros.
+    x (B, H, Q, K); limits (B|1, Q|1): how many of the first keys are visible to each query;
+    mask (B|1, H|1, Q|1, K|1), boolean: True where a key is visible. Either may be None.
+    A query to which no key is visible gets a row of zeros.
     """
     return kernels.masked_softmax(x, limits, mask)
 
