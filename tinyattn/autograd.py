@@ -107,11 +107,12 @@ class TensorBase:
     defined after them; ops return objects of the class in `full`, which is Tensor.
     """
 
-    __slots__ = ("__weakref__", "_data", "_node", "_version")
+    __slots__ = ("__weakref__", "_data", "_frozen", "_node", "_version")
     full: ClassVar[Any]
     _data: Array
     _node: Node | Leaf | None
     _version: Any  # a Version, or None for the result of a recorded op, which is read-only
+    _frozen: Any  # its Leaf from before it stopped requiring gradients; not set if it never has
 
 
 def wrap(array: Array, node: Node | Leaf | None = None) -> Any:
@@ -291,7 +292,6 @@ class Sums:
         return self.totals.pop(node, None)
 
 
-@quiet
 def propagate(
     roots: Sequence[Node | Leaf],
     gradients: Sequence[Any],
@@ -304,13 +304,12 @@ def propagate(
     `gradients` are arrays, or Tensors with `create_graph`. Each node is visited once, after all
     its users, because its gradient is a sum over them. Nobody else has the returned arrays.
     """
-    recording.set(create_graph)  # until this returns, because `quiet` gives it its own context
+    recording.set(create_graph)  # until the caller returns, because `quiet` gave it a context
     uses = count_uses(roots)
     useful = uses if targets is None else leading_to(targets, uses)
     wanted = None if targets is None else set(targets)
     node: Any
-    for node in useful:
-        check_versions(node)
+    check_versions(useful)
     sums = Sums()
     for root, gradient in zip(roots, gradients, strict=True):
         sums.add(root, gradient, is_new=False)
@@ -326,35 +325,32 @@ def propagate(
                         sums.add(parent, part, is_new and not create_graph)
             if not retain_graph:
                 node.parents = node.saved = None
+    check_versions(useful)  # again: another thread may have changed an array meanwhile
     return found
 
 
-def check_versions(node: Any) -> None:
-    """Before anything is changed: no array that the rules of `node` need has been changed."""
-    for version, changes in node.versions:
-        if version is not None and version.changes != changes:
-            raise InPlaceError(
-                f"an array that {node.plan.name} needs for its gradient has been changed in place "
-                "since: call backward() before the change, or change a clone()"
-            )
+def check_versions(nodes: Iterable[Any]) -> None:
+    """Raise InPlaceError if an array that the rules need has been changed since the forward."""
+    for node in nodes:
+        for version, changes in node.versions:
+            if version is not None and version.changes != changes:
+                raise InPlaceError(
+                    f"an array that {node.plan.name} needs for its gradient has been changed in "
+                    "place since: call backward() before the change, or change a clone()"
+                )
 
 
 def copied(gradient: Any) -> Any:
     return gradient.clone() if isinstance(gradient, TensorBase.full) else gradient.copy()
 
 
+@quiet
 def backward(tensor: Any, gradient: Any, retain_graph: bool | None, create_graph: bool) -> None:
     """See `Tensor.backward`."""
     root = root_of(tensor)
     start = starting_gradient(tensor, gradient, create_graph)
     retain = create_graph if retain_graph is None else retain_graph
-    add_to_grads(root, start, retain, create_graph)
-
-
-@quiet
-def add_to_grads(root: Node | Leaf, start: Any, retain_graph: bool, create_graph: bool) -> None:
-    found = propagate([root], [start], None, retain_graph, create_graph)
-    recording.set(create_graph)
+    found = propagate([root], [start], None, retain, create_graph)
     # All at the end, so that an interrupt during the walk leaves every `.grad` as it was.
     for node, value in found.items():
         value = value if create_graph else wrap(value)
@@ -362,6 +358,7 @@ def add_to_grads(root: Node | Leaf, start: Any, retain_graph: bool, create_graph
         node.grad = value if node.grad is None else node.grad + value
 
 
+@quiet
 def grad(
     outputs: Any,
     inputs: Any,

@@ -40,7 +40,7 @@ from typing import Any
 import numpy as np
 
 from .autograd import Node, TensorBase, Version, recording, wrap
-from .backend import Array, is_array, quiet, read_only
+from .backend import Array, array_types, is_array, quiet, read_only
 from .errors import DtypeError
 from .promotion import promoted
 from .rules import Spec, describe, explain
@@ -94,9 +94,7 @@ def op(
         except Exception as error:
             explain(spec.name, arrays, error)
             raise
-        saved = None
-        if saves:
-            out, saved = parted(out, spec.name)
+        out, saved = parted(out, spec.name) if saves else (out, None)
         if not any(isinstance(arg, TensorBase) for arg in args):
             return out
         if type(out) is not ndarray:
@@ -104,12 +102,12 @@ def op(
         if promote:
             out = promoted(out, arrays)
         shown = shown_in(out, args)
-        versions.append(NEVER_WRITTEN if shown is None else versions[shown])
+        versions.append(NEVER_WRITTEN if shown is None else versions[shown])  # of `out`
         wanted = sum(1 << i for i, node in enumerate(parents) if node is not None)
         node = None
         if wanted and differentiable and recording.get():
             for i, arg in enumerate(args):
-                if type(arg) is ndarray:
+                if type(arg) in array_types and not isinstance(arg, TensorBase):
                     arrays[i] = arg.copy()  # because the caller may write to it later
             plan = spec.plan(wanted, len(arrays))
             kept = plan.keep((*arrays, out), options, saved)

@@ -113,6 +113,8 @@ class Optimizer:
             backend.capture.optimizer_step(self, updates)
         self.count(updates)
         self.update_all(updates)
+        for i, *_ in updates:  # again: another thread may have recorded a graph meanwhile
+            self.parameters[i]._version.changes += 1
 
     def count(self, updates: list[tuple[int, Array, Array]]) -> None:
         """Another step of these parameters; it will change their memory."""
