@@ -60,19 +60,12 @@ def weighted_sum(weights: Any, values: Any, limits: Any, mask: Any) -> Any:
 # Rows of ops below `functional`, which moves masks to the device.
 BELOW: dict[str, Any] = {
     "weighted_sum": weighted_sum,
-    "attention with dropout": None,
-    "self-attention side by side": None,
-    "an encoder layer": None,
+    "attention over rows": None,
 }
 
 
 def moved(sample: Sample, cuda: Any) -> Sample:
-    """The sample with the arrays among its options on the device.
-
-    Packed samples keep lengths and limits on the host, where their modules know them.
-    """
-    if sample.options.get("lengths") is not None:
-        return sample
+    """The sample with the arrays among its options on the device."""
     options = {
         name: cuda.asarray(value) if type(value) is np.ndarray else value
         for name, value in sample.options.items()
