@@ -203,7 +203,7 @@ class Plan:
 
     def as_tensors(self, node: Node) -> list[Any]:
         """The saved arrays of `node` as Tensors that are part of the graph again."""
-        versions = dict.fromkeys(self.watched) | dict(
+        versions: dict[int, Any] = dict.fromkeys(self.watched) | dict(
             zip(self.watched, node.versions, strict=False)
         )
         tensors = []
