@@ -34,7 +34,7 @@ def elementary(q: Any, k: Any, v: Any, lens: Any) -> Any:
     seen = masks.from_valid_lens(lens, k.shape[2])[:, None, None]
     scores = q @ k.transpose(-1, -2) / math.sqrt(q.shape[-1])
     scores = ops.where(seen, scores, -math.inf)
-    powers = (scores - scores.max(dim=-1, keepdim=True).detach()).exp()
+    powers = (scores - scores.amax(dim=-1, keepdim=True).detach()).exp()
     weights = powers / powers.sum(dim=-1, keepdim=True)
     keep = ops.dropout(ta.ones(*weights.shape), p=P, seed=SEED)
     return (weights * keep) @ v

@@ -53,7 +53,7 @@ class Node:
     parents  the Node or Leaf of each argument, or None if it needs no gradient;
              all of it is None after backward has freed the node
     saved    the arrays and values that the rules need
-    versions (version, its changes at that time) of each saved array that can be written to
+    versions (version, its changes at that time) of each saved array, or None: never written to
     shape, dtype  of the output, and so of its gradient
     """
 
@@ -61,7 +61,7 @@ class Node:
     plan: Any
     parents: Any  # tuple[Node | Leaf | None, ...]
     saved: Any  # tuple[Any, ...]
-    versions: tuple[tuple[Version, int], ...]
+    versions: tuple[tuple[Version, int] | None, ...]
     shape: tuple[int, ...]
     dtype: np.dtype
     grad: Any
@@ -72,7 +72,7 @@ class Node:
         plan: Any,
         parents: tuple[Any, ...],
         saved: tuple[Any, ...],
-        versions: tuple[tuple[Version, int], ...],
+        versions: tuple[tuple[Version, int] | None, ...],
         out: Array,
     ) -> None:
         self.plan = plan
@@ -266,9 +266,11 @@ class Sums:
         elif is_new:
             gradient += total
             self.totals[node] = gradient
-        else:
-            self.totals[node] = total = total + gradient
-            is_new = not isinstance(total, TensorBase)
+        elif isinstance(total, TensorBase):
+            self.totals[node] = total + gradient
+        else:  # asarray, because NumPy's sum of two 0-d arrays is a scalar
+            self.totals[node] = namespace(gradient).asarray(total + gradient)
+            is_new = True
         if is_new:
             self.own.add(node)
 
@@ -313,13 +315,12 @@ def propagate(
 
 
 def check_versions(node: Any) -> None:
-    """Raise InPlaceError if an array that `node` saved has been changed since."""
-    for version, changes in node.versions:
-        if version.changes != changes:
+    """Before anything is changed: no array that the rules of `node` need has been changed."""
+    for remembered in node.versions:
+        if remembered is not None and remembered[0].changes != remembered[1]:
             raise InPlaceError(
                 f"an array that {node.plan.name} needs for its gradient has been changed in place "
-                f"{version.changes - changes} times since: call backward() before the change, or "
-                "change a clone()"
+                "since: call backward() before the change, or change a clone()"
             )
 
 

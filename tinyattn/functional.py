@@ -163,7 +163,7 @@ def layer_norm(
             raise ShapeError(f"layer_norm: {name} must have shape {sizes}, got {value.shape}")
     flat = [t if t is None or len(sizes) == 1 else t.flatten() for t in (weight, bias)]
     rows = x if len(sizes) == 1 else x.reshape(*x.shape[: -len(sizes)], math.prod(sizes))
-    out = ops.layer_norm(rows, *flat, eps=float(eps))
+    out = ops.layer_norm(rows, *flat, eps=checked_eps(eps))
     return out if len(sizes) == 1 else out.reshape(x.shape)
 
 
@@ -183,6 +183,12 @@ def checked_probability(p: float) -> float:
     if isinstance(p, bool) or not isinstance(p, (int, float, np.number)) or not 0 <= p <= 1:
         raise ValueError(f"a dropout probability lies between 0 and 1, got {p!r}")
     return float(p)
+
+
+def checked_eps(eps: Any) -> float:
+    if isinstance(eps, bool) or not isinstance(eps, (int, float, np.number)) or not eps >= 0:
+        raise ValueError(f"eps must be a number >= 0, got {eps!r}")
+    return float(eps)
 
 
 def checked_scale(scale: float) -> float:

@@ -148,8 +148,9 @@ def checked_mask(mask: Any, batch: int, heads: int, queries: int, keys: int) -> 
     array = array_of(mask, "mask")
     if array.dtype.kind == "f":
         raise DtypeError(
-            f"a mask holds booleans (True = may attend), got {array.dtype}: a float mask that is "
-            "added to the scores becomes mask == 0 here"
+            f"a mask holds booleans (True = may attend), got {array.dtype}: a float mask of 0 and "
+            "-inf becomes mask == 0 here; a bias is added to the scores instead, as in "
+            "F.masked_softmax(scores + bias, mask=...) @ values"
         )
     if array.dtype.kind in "iu":
         text = "a mask of integers holds only 0 (invisible) and 1 (may attend), got {number}"

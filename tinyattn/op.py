@@ -43,7 +43,7 @@ from .autograd import Node, TensorBase, Version, grad_mode, wrap
 from .backend import Array, is_array, read_only
 from .errors import DtypeError
 from .promotion import promoted
-from .rules import Spec, describe, retry_or_explain
+from .rules import Spec, describe, explain
 
 ndarray = np.ndarray
 NUMBERS = (float, int)
@@ -88,8 +88,12 @@ def op(
             arrays = [read_only(array) for array in arrays]
         try:
             out = forward(*arrays, **options)
+        except RuntimeWarning:  # of inf and NaN, which are values; the user made warnings errors
+            with np.errstate(all="ignore"):
+                out = forward(*arrays, **options)
         except Exception as error:
-            out = retry_or_explain(spec, arrays, options, error)
+            explain(spec.name, arrays, error)
+            raise
         saved = None
         if saves:
             out, saved = parted(out, spec.name)
@@ -99,6 +103,8 @@ def op(
             out = as_array(out, spec.name)
         if promote:
             out = promoted(out, arrays)
+        shown = shown_in(out, args)
+        versions.append(None if shown is None else versions[shown])
         wanted = sum(1 << i for i, node in enumerate(parents) if node is not None)
         node = None
         if wanted and differentiable and grad_mode.enabled:
@@ -109,8 +115,8 @@ def op(
             kept = plan.keep((*arrays, out), options, saved)
             node = Node(plan, parents, kept, plan.versions(versions), out)
         result = wrap(out, node)
-        if getattr(out, "base", None) is not None:
-            share_version(result, args)
+        if shown is not None:
+            result._version = versions[shown] and versions[shown][0]
         return result
 
     def vjp(*covers: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
@@ -141,11 +147,15 @@ def pair_path(spec: Spec, apply: Callable[..., Any]) -> Callable[[Any, Any], Any
         b, y_node = (y._data, y._node) if isinstance(y, TensorBase) else (y, None)
         if (a is x and type(a) not in NUMBERS) or (b is y and (a is x or type(b) not in NUMBERS)):
             return apply(x, y)
-        versions = [version_of(x), version_of(y)]
+        versions = [version_of(x), version_of(y), None]
         try:
             out = spec.forward(a, b)
+        except RuntimeWarning:
+            with np.errstate(all="ignore"):
+                out = spec.forward(a, b)
         except Exception as error:
-            out = retry_or_explain(spec, (a, b), {}, error)
+            explain(spec.name, (a, b), error)
+            raise
         if type(out) is not ndarray:
             out = as_array(out, spec.name)
         if getattr(a, "dtype", None) is not out.dtype or getattr(b, "dtype", None) is not out.dtype:
@@ -166,12 +176,15 @@ def version_of(argument: Any) -> tuple[Version, int] | None:
     return None if version is None else (version, version.changes)
 
 
-def share_version(result: Any, args: tuple[Any, ...]) -> None:
-    """A view shares the Version of the tensor whose memory it shows; None if an op recorded it."""
-    base = result._data.base
-    for arg in args:
-        if isinstance(arg, TensorBase) and (base is arg._data or base is arg._data.base):
-            result._version = arg._version
+def shown_in(out: Array, args: tuple[Any, ...]) -> int | None:
+    """The position of the argument whose memory `out` is, or is a view of."""
+    base = getattr(out, "base", None)
+    for i, arg in enumerate(args):
+        if isinstance(arg, TensorBase):
+            array = arg._data
+            if out is array or (base is not None and (base is array or base is array.base)):
+                return i
+    return None
 
 
 def parted(result: Any, name: str) -> tuple[Any, Any]:

@@ -69,7 +69,6 @@ class Optimizer:
     """What all optimizers share: parameters, a learning rate `lr`, arrays that go with each
     parameter and have its shape, and a state that can be saved and taken up again bitwise."""
 
-    captures = False  # whether what changes from step to step can lie on the device
     # Arrays of `state` that each parameter has once it has been moved, where that is known.
     slots: tuple[str, ...] = ()
 
@@ -95,11 +94,6 @@ class Optimizer:
 
     def step(self) -> None:
         """Move every parameter that has a gradient."""
-        capture = backend.capture
-        if capture is not None and not self.captures:
-            raise GraphError(
-                f"{type(self).__name__} cannot be captured as a CUDA graph; Adam and AdamW can"
-            )
         updates: list[tuple[int, Array, Array]] = []
         slots = next(iter(self.state.values()), [None] * len(self.parameters))
         for i, (parameter, slot) in enumerate(zip(self.parameters, slots, strict=True)):
@@ -115,17 +109,16 @@ class Optimizer:
             if grad_array.dtype is not array.dtype:
                 grad_array = grad_array.astype(array.dtype, copy=False)
             updates.append((i, array, grad_array))
+        if backend.capture is not None:
+            backend.capture.optimizer_step(self, updates)
         self.count(updates)
-        if capture is not None:
-            capture.replays.append(lambda: self.count(updates))
-        for i, *_ in updates:  # first, so that an interrupt cannot leave it out
-            self.parameters[i]._version.changes += 1
         self.update_all(updates)
 
     def count(self, updates: list[tuple[int, Array, Array]]) -> None:
-        """Another step of these parameters."""
+        """Another step of these parameters; it will change their memory."""
         for i, *_ in updates:
             self.steps[i] += 1
+            self.parameters[i]._version.changes += 1
 
     def update_all(self, updates: list[tuple[int, Array, Array]]) -> None:
         """`update` for each of (number, parameter, gradient)."""
@@ -209,7 +202,8 @@ class Optimizer:
 
 
 class SGD(Optimizer):
-    """Gradient descent: w -= lr * g, or with momentum v = momentum * v + g, w -= lr * v.
+    """Gradient descent: w -= lr * g; with momentum v = momentum * v + (1 - dampening) * g, starting
+    at v = g, and w -= lr * v.
 
     weight_decay adds weight_decay * w to the gradient; nesterov looks ahead by one momentum step.
     """
@@ -219,14 +213,16 @@ class SGD(Optimizer):
         parameters: Iterable[Tensor],
         lr: float = 1e-3,
         momentum: float = 0.0,
+        dampening: float = 0.0,
         weight_decay: float = 0.0,
         nesterov: bool = False,
     ) -> None:
         super().__init__(parameters, lr)
         self.momentum = check("momentum", momentum, 0)
+        self.dampening = check("dampening", dampening, 0)
         self.weight_decay = check("weight_decay", weight_decay, 0)
-        if nesterov and not momentum:
-            raise ValueError("nesterov needs a momentum > 0")
+        if nesterov and (not momentum or dampening):
+            raise ValueError("nesterov needs a momentum > 0 and no dampening")
         self.nesterov = nesterov
 
     def update(self, i: int, parameter: Array, grad: Array) -> None:
@@ -235,7 +231,7 @@ class SGD(Optimizer):
         if self.momentum:
             velocity = self.slot("velocity", i, parameter)
             velocity *= self.momentum
-            velocity += grad
+            velocity += grad if self.steps[i] == 1 else (1 - self.dampening) * grad
             grad = grad + self.momentum * velocity if self.nesterov else velocity
         parameter -= self.lr * grad
 

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from .autograd import Leaf, Node, TensorBase, wrap
-from .backend import device_of, namespace
+from .backend import device_of, is_array, namespace
 from .errors import DeviceError, DtypeError, GraphError, ShapeError
 from .kernels import sum_to
 
@@ -100,13 +100,13 @@ class Spec:
 class Plan:
     """Which values one call saves for its derivative, and which rules will run on them.
 
-    sources  the values to save: the position of an argument, `count` for the output, or a name
-             (an option, "shape", "shapes", "saved")
-    saved    the positions of arguments among the sources
-    rules    (rule, the indices of its arguments in `sources`, the arguments that it covers)
+    sources  what is kept: the position of an argument, `count` for the output, or a name (an
+             option, "shape", "shapes", "saved")
+    watched  the positions of arguments, and of the output, whose memory may be among them
+    rules    (rule, where its arguments stand among the kept values, the positions it covers)
     """
 
-    __slots__ = ("defaults", "is_own", "name", "rules", "saved", "sources")
+    __slots__ = ("defaults", "is_own", "name", "rules", "sources", "watched")
 
     def __init__(self, spec: Spec, wanted: int, count: int) -> None:
         self.name, self.is_own, self.defaults = spec.name, spec.is_own, spec.options
@@ -126,7 +126,9 @@ class Plan:
                 f"{self.name} has no derivative with respect to {name!r}, which requires one: "
                 f"detach() it, or add a rule with @{self.name}.vjp({name!r})"
             )
-        self.saved = [s for s in self.sources if isinstance(s, int) and s < count]
+        self.watched = [source for source in self.sources if isinstance(source, int)]
+        if "saved" in self.sources and not self.is_own:  # it may be a view of any argument
+            self.watched = list(range(count + 1))
 
     def keep(self, values: tuple[Any, ...], options: dict[str, Any], saved: Any) -> tuple[Any, ...]:
         """The values that `sources` name; `values` are the arguments and the output."""
@@ -145,8 +147,8 @@ class Plan:
         return tuple(kept)
 
     def versions(self, versions: list[Any]) -> tuple[Any, ...]:
-        """The versions of the saved arguments, from the versions of all arguments."""
-        return tuple([versions[i] for i in self.saved if versions[i] is not None])
+        """Those of the arrays that are watched, out of those of all arguments and the output."""
+        return tuple([versions[i] for i in self.watched])
 
     def pull(self, node: Node, grad: Any, graph: bool) -> list[tuple[Node | Leaf, Any, bool]]:
         """(parent, gradient, is_new) for each argument that needs a gradient, from that of the
@@ -199,13 +201,15 @@ class Plan:
             ) from error
 
     def as_tensors(self, node: Node) -> list[Any]:
-        """The saved arrays of `node` as Tensors with their nodes, so that rules are recorded."""
+        """The saved arrays of `node` as Tensors that are part of the graph again."""
+        versions = dict(zip(self.watched, node.versions, strict=True))
         tensors = []
         for source, value in zip(self.sources, node.saved, strict=False):
             if source == "saved":
                 value = None
             elif isinstance(source, int) and hasattr(value, "dtype"):
                 value = wrap(value, (*node.parents, node)[source])
+                value._version = versions[source] and versions[source][0]
             tensors.append(value)
         return tensors
 
@@ -234,31 +238,27 @@ class Plan:
         return gradient if gradient.dtype == parent.dtype else gradient.astype(parent.dtype)
 
 
-def retry_or_explain(
-    spec: Spec, arrays: Sequence[Any], options: dict[str, Any], error: Exception
-) -> Any:
-    """Turn the error of a forward into one of tinyattn's, with the name of the op and the shapes.
+def explain(name: str, arrays: Sequence[Any], error: Exception) -> None:
+    """Raise an error of tinyattn's, with the op and the shapes, in place of one of the forward.
 
-    If warnings are errors, NumPy's warnings of inf and NaN arrive here too. Inf and NaN are values
-    like any other, so the forward runs again without warnings.
+    Returns if there is nothing to add. The caller then raises `error` again, because this function
+    holds it: raised from here, it would keep the graph alive, in a cycle with its own traceback.
     """
-    if isinstance(error, RuntimeWarning):
-        with np.errstate(all="ignore"):
-            return spec.forward(*arrays, **options)
     if type(error).__module__.startswith(__package__):
-        raise error
+        return
     came = ", ".join(describe(array) for array in arrays)
     devices = {device_of(array) for array in arrays if hasattr(array, "dtype")}
     if len(devices) > 1:
         raise DeviceError(
-            f"{spec.name} got arrays on different devices ({came}): move one with .to(device)"
+            f"{name} got arrays on different devices ({came}): move one with .to(device)"
         ) from None
-    message = f"{spec.name} does not take ({came}): {error}"
-    if isinstance(error, TypeError):
+    foreign = [type(a).__name__ for a in arrays if hasattr(a, "__array__") and not is_array(a)]
+    hint = f"; a {foreign[0]} becomes a Tensor with ta.tensor(...)" if foreign else ""
+    message = f"{name} does not take ({came}): {error}{hint}"
+    if isinstance(error, (TypeError, OverflowError)) or foreign:
         raise DtypeError(message) from error
     if isinstance(error, ValueError):
         raise ShapeError(message) from error
-    raise error
 
 
 def describe(value: Any) -> str:

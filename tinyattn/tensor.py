@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -19,10 +19,13 @@ from .checks import (
     Dims,
     as_array,
     check_clamp,
+    check_keepdim,
     check_masked_fill,
     checked_dtype,
     dims_of,
+    fitting,
     from_numpy_names,
+    is_integer,
     names_device,
     one_dim,
     require_float,
@@ -33,6 +36,13 @@ from .errors import DeviceError, DtypeError, GraphError, InPlaceError, ShapeErro
 from .promotion import CATEGORY
 
 Bool = bool  # Tensor.bool() takes the name inside the class
+
+
+class Extremes(NamedTuple):
+    """What `max` and `min` give along a dimension."""
+
+    values: Tensor
+    indices: Tensor
 
 
 def reflected(operation: Any) -> Any:
@@ -64,8 +74,7 @@ class Tensor(TensorBase):
         >>> x.grad
         tensor([2., 4., 6.])
 
-    Differs from PyTorch: `max` and `min` return values only (`argmax` gives indices), `.data` is
-    read-only, and `x += y` puts its result into new memory.
+    Differs from PyTorch: `.data` is read-only, and `x += y` puts its result into new memory.
     """
 
     # None leaves `array * tensor` to `Tensor.__rmul__`; NumPy would make an array of the Tensor.
@@ -314,6 +323,10 @@ class Tensor(TensorBase):
 
     __hash__ = object.__hash__
 
+    def __format__(self, spec: str) -> str:
+        """One element as a number, `f"{loss:.3f}"`; without a format the text of `repr`."""
+        return format(self.item(), spec) if spec else repr(self)
+
     # To another dtype or device
 
     def to(self, *args: Any, dtype: Any = None, device: str | None = None) -> Tensor:
@@ -380,8 +393,16 @@ class Tensor(TensorBase):
 
     # Comparisons and logic; their results are boolean and have no gradient
 
-    __eq__ = ops.equal
-    __ne__ = ops.not_equal
+    def __eq__(self, other: Any) -> Any:
+        return NotImplemented if other is None or isinstance(other, str) else ops.equal(self, other)
+
+    def __ne__(self, other: Any) -> Any:
+        return (
+            NotImplemented
+            if other is None or isinstance(other, str)
+            else ops.not_equal(self, other)
+        )
+
     __lt__ = ops.less
     __le__ = ops.less_equal
     __gt__ = ops.greater
@@ -433,6 +454,8 @@ class Tensor(TensorBase):
         else:
             value = as_array(value, None, self.device)
         index = ops.index_for(self._data, ops.plain_index(index))
+        if self.dtype.kind != "f" and type(value) is np.ndarray:
+            value = fitting(value, self.dtype)
         self._version.changes += 1  # first, so that an interrupt cannot leave it out
         try:
             self._data[index] = value
@@ -463,6 +486,8 @@ class Tensor(TensorBase):
         """`value` wherever `mask` is True."""
         mask = mask if isinstance(mask, Tensor) else Tensor(mask, device=self.device)
         check_masked_fill(self, mask, value)
+        # A number that could be True or False would make a boolean tensor one of integers.
+        value = bool(value) if self.dtype == np.bool_ and value in (0, 1) else value
         return ops.where(mask, value, self)
 
     # Reductions; NumPy's names `axis` and `keepdims` mean the same as `dim` and `keepdim`
@@ -472,6 +497,7 @@ class Tensor(TensorBase):
     ) -> Tensor:
         if names:
             dim, keepdim = from_numpy_names(dim, keepdim, names)
+        check_keepdim(keepdim)
         return operation(self, dim=dims_of(self, dim), keepdim=keepdim, **options)
 
     def sum(self, dim: Dims = None, keepdim: Bool = False, **numpy_names: Any) -> Tensor:
@@ -494,24 +520,45 @@ class Tensor(TensorBase):
         require_float(self.dtype, "std")
         return ops.std(self, dim=dims_of(self, dim), keepdim=keepdim, correction=int(unbiased))
 
-    def max(self, dim: Dims = None, keepdim: Bool = False, **numpy_names: Any) -> Tensor:
-        """The largest values; elements that tie share the gradient.
+    def max(self, dim: Any = None, keepdim: Bool = False, **numpy_names: Any) -> Any:
+        """The largest element, or along `dim` a pair (values, indices).
 
-        Differs from PyTorch, where `max` along a dimension returns values and indices: this is
-        PyTorch's `amax`, and `argmax` gives the indices.
+        Elements that tie share the gradient; along a dimension it goes to the first of them, where
+        `indices` points. `max(other)` for a Tensor is the elementwise `maximum`. `amax` gives the
+        values alone, along one dimension or several.
         """
+        return self._extreme(ops.max, ops.argmax, ops.maximum, dim, keepdim, numpy_names)
+
+    def min(self, dim: Any = None, keepdim: Bool = False, **numpy_names: Any) -> Any:
+        """The smallest element, or along `dim` a pair (values, indices); see `max`."""
+        return self._extreme(ops.min, ops.argmin, ops.minimum, dim, keepdim, numpy_names)
+
+    def _extreme(
+        self, over_all: Any, place: Any, of_two: Any, dim: Any, keepdim: Bool, names: dict[str, Any]
+    ) -> Any:
+        if isinstance(dim, Tensor):
+            return of_two(self, dim)
+        if names or dim is None:
+            return self._reduced(over_all, dim, keepdim, names)
+        check_keepdim(keepdim)
+        if isinstance(dim, (tuple, list)):
+            raise TypeError(
+                f"max and min take one dimension, got {dim}: amax and amin take several"
+            )
+        dim = one_dim(self, dim)
+        indices = place(self, dim=(dim,) if self.ndim else None, keepdim=self.ndim > 0)
+        values = self.gather(dim, indices) if self.ndim else self.clone()
+        if keepdim or not self.ndim:
+            return Extremes(values, indices)
+        return Extremes(values.squeeze(dim), indices.squeeze(dim))
+
+    def amax(self, dim: Dims = None, keepdim: Bool = False, **numpy_names: Any) -> Tensor:
+        """The largest values; those that tie share the gradient."""
         return self._reduced(ops.max, dim, keepdim, numpy_names)
 
-    def min(self, dim: Dims = None, keepdim: Bool = False, **numpy_names: Any) -> Tensor:
-        """The smallest values; elements that tie share the gradient.
-
-        Differs from PyTorch, where `min` along a dimension returns values and indices: this is
-        PyTorch's `amin`, and `argmin` gives the indices.
-        """
+    def amin(self, dim: Dims = None, keepdim: Bool = False, **numpy_names: Any) -> Tensor:
+        """The smallest values; those that tie share the gradient."""
         return self._reduced(ops.min, dim, keepdim, numpy_names)
-
-    amax = max
-    amin = min
 
     def argmax(self, dim: int | None = None, keepdim: Bool = False) -> Tensor:
         return ops.argmax(self, dim=dims_of(self, dim), keepdim=keepdim)
@@ -541,7 +588,16 @@ class Tensor(TensorBase):
             raise ShapeError(f"a size is >= 0, or -1 for the one to be found out, got {sizes}")
         return ops.reshape(self, target=sizes)
 
-    view = reshape
+    def view(self, *shape: Any) -> Tensor:
+        """`reshape` without a copy; ShapeError if these elements do not lie so in memory."""
+        result = self.reshape(*shape)
+        base = result._data.base
+        if base is None or (base is not self._data and base is not self._data.base):
+            raise ShapeError(
+                f"view: the elements of this {self.shape} tensor do not lie in memory as "
+                f"{result.shape} needs; use reshape, which copies"
+            )
+        return result
 
     def permute(self, *dims: Any) -> Tensor:
         dims = sizes_of(dims)
@@ -568,7 +624,8 @@ class Tensor(TensorBase):
         return ops.expand(self, target=tuple(sizes))
 
     def squeeze(self, dim: Dims = None) -> Tensor:
-        drop = dims_of(self, dim) or range(self.ndim)
+        """Without the dimensions of size 1: all of them, or those among `dim`."""
+        drop = range(self.ndim) if dim is None else () if dim == () else dims_of(self, dim) or ()
         return self.reshape([n for i, n in enumerate(self.shape) if not (i in drop and n == 1)])
 
     def unsqueeze(self, dim: int) -> Tensor:
@@ -613,9 +670,10 @@ class Tensor(TensorBase):
 
     def chunk(self, chunks: int, dim: int = 0) -> tuple[Tensor, ...]:
         """At most `chunks` pieces of equal size along `dim`."""
-        if isinstance(chunks, bool) or not isinstance(chunks, int) or chunks <= 0:
+        if not is_integer(chunks) or chunks <= 0:
             raise ValueError(f"chunk takes a number of pieces > 0, got {chunks!r}")
-        return self.split(-(-self.shape[one_dim(self, dim)] // chunks) or 1, dim)
+        total = self.shape[one_dim(self, dim)]
+        return self.split(-(-total // chunks) if total else [0] * chunks, dim)
 
 
 TensorBase.full = Tensor  # the class of every result of an op

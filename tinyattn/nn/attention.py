@@ -45,7 +45,10 @@ class Attention(Module):
         They are computed when they are read, because most calls never need them.
         """
         if self._last_weights is None:
-            raise AttributeError("there are no attention weights before the first call")
+            raise AttributeError(
+                "there are no attention weights: this module has not been called, or its own "
+                "forward() does not keep them"
+            )
         weights = self._last_weights()
         self._last_weights = lambda: weights
         return weights
@@ -58,7 +61,7 @@ class Attention(Module):
 
 def drop_of(dropout: Dropout) -> Drop:
     """The dropout of one call, with a seed of its own."""
-    p = dropout.p if dropout.training else 0.0
+    p = F.checked_probability(dropout.p) if dropout.training else 0.0
     return Drop(p, random.dropout_seed() if p else 0)
 
 
@@ -223,6 +226,7 @@ class MultiHeadAttention(Attention):
 
     def split(self, x: Tensor) -> Tensor:
         """The rows of all samples, split into heads: (..., D) -> (R, H, d)."""
+        check_heads(x.shape[-1], self.num_heads)  # because it may have been changed
         rows = x if x.ndim == 2 else x.flatten(0, 1)  # (R, D)
         return rows.reshape(len(rows), self.num_heads, x.shape[-1] // self.num_heads)
 
@@ -237,7 +241,7 @@ class MultiHeadAttention(Attention):
     ) -> Tensor:
         if isinstance(queries, Tensor) and queries.ndim == 2 and valid_lens is not None:
             check_packed(queries, keys, values)
-            visible = visible_when_packed(len(queries), valid_lens, mask, is_causal)
+            visible = visible_when_packed(queries, valid_lens, mask, is_causal)
         else:
             check_inputs(queries, keys, values, "; packed, (N, D), they take valid_lens")
             shape = (len(queries), self.num_heads, queries.shape[1], keys.shape[1])  # (B, H, Q, K)
@@ -257,15 +261,17 @@ class MultiHeadAttention(Attention):
         return self.W_o(joined.reshape(*queries.shape[:-1], joined.shape[-1]))
 
 
-def visible_when_packed(rows: int, valid_lens: Any, mask: Any, is_causal: bool) -> dict[str, Any]:
+def visible_when_packed(
+    queries: Tensor, valid_lens: Any, mask: Any, is_causal: bool
+) -> dict[str, Any]:
     """The samples of packed rows, and their limits; a query sees the keys of its own sample."""
     if mask is not None:
         raise MaskError("packed samples hold no padding: they take valid_lens and no mask")
-    samples = samples_of(masks.packed_lens(valid_lens, rows))
+    samples = samples_of(masks.packed_lens(valid_lens, len(queries)))
     limits = None
     if is_causal:
         shape = (1, 1, samples.longest, samples.longest)
-        limits, _ = masks.limits_and_mask(shape, is_causal=True)
+        limits, _ = masks.limits_and_mask(shape, is_causal=True, device=queries.device)
     return {"samples": (samples, samples), "limits": limits, "mask": None}
 
 

@@ -45,22 +45,29 @@ class Linear(Module):
 class LayerNorm(Module):
     """(x - mean) / sqrt(var + eps) * weight + bias over the trailing `normalized_shape`.
 
-    The weight starts at 1, the bias at 0. The variance is biased; see `functional.layer_norm`.
+    The weight starts at 1, the bias at 0. elementwise_affine=False has neither, bias=False has no
+    bias. The variance is biased; see `functional.layer_norm`.
     """
 
     def __init__(
-        self, normalized_shape: int | Sequence[int], eps: float = 1e-5, bias: bool = True
+        self,
+        normalized_shape: int | Sequence[int],
+        eps: float = 1e-5,
+        elementwise_affine: bool = True,
+        bias: bool = True,
     ) -> None:
         super().__init__()
         single = isinstance(normalized_shape, (int, np.integer))
         sizes = (normalized_shape,) if single else tuple(normalized_shape)  # type: ignore[arg-type]
         self.normalized_shape = tuple(check_size("normalized_shape", n) for n in sizes)
-        self.eps = eps
-        self.weight = Parameter(np.ones(self.normalized_shape, np.float32))
-        self.bias = Parameter(np.zeros(self.normalized_shape, np.float32)) if bias else None
+        self.eps = F.checked_eps(eps)
+        sizes, bias = self.normalized_shape, bias and elementwise_affine
+        self.weight = Parameter(np.ones(sizes, np.float32)) if elementwise_affine else None
+        self.bias = Parameter(np.zeros(sizes, np.float32)) if bias else None
 
     def reset_parameters(self) -> None:
-        init.uniform_(self.weight, 1, 1)
+        if self.weight is not None:
+            init.uniform_(self.weight, 1, 1)
         if self.bias is not None:
             init.uniform_(self.bias, 0, 0)
 

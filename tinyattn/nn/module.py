@@ -10,7 +10,7 @@ import numpy as np
 
 from ..backend import module_of, to_device
 from ..checks import checked_dtype, names_device, require_float
-from ..errors import DtypeError, ShapeError
+from ..errors import CheckpointError, DtypeError, ShapeError
 from ..tensor import Tensor
 
 Self = TypeVar("Self", bound="Module")
@@ -235,7 +235,7 @@ class Module:
         """Copy values from `state` by name. If one does not fit, nothing is changed.
 
         strict: the names must be the same; otherwise only common names are copied.
-        Raises KeyError for names, ShapeError and DtypeError for values that do not fit.
+        Raises CheckpointError for names, ShapeError and DtypeError for values that do not fit.
         """
         if not isinstance(state, dict):
             raise TypeError(
@@ -246,7 +246,7 @@ class Module:
         missing = [name for name in own if name not in state]
         unknown = [name for name in state if name not in own]
         if strict and (missing or unknown):
-            raise KeyError(
+            raise CheckpointError(
                 f"state does not fit {type(self).__name__}: missing {shortened(missing)}, "
                 f"unexpected {shortened(unknown)}"
             )

@@ -10,6 +10,7 @@ from .. import functional as F
 from ..checks import check_size
 from ..errors import MaskError, ShapeError
 from ..tensor import Tensor
+from .attention import Attention
 from .layers import GELU, Dropout, LayerNorm, Linear, ReLU
 from .module import Module, ModuleList
 
@@ -86,7 +87,15 @@ class EncoderLayer(Module):
         eps: float = 1e-5,
     ) -> None:
         super().__init__()
-        self.size = size
+        for name, part in (("self_attn", self_attn), ("feed_forward", feed_forward)):
+            if not isinstance(part, Module):
+                raise TypeError(
+                    f"{name} of an encoder layer is a module, such as MultiHeadedAttention or "
+                    f"PositionwiseFeedForward, got {part!r}"
+                )
+        if isinstance(self_attn, PositionwiseFeedForward) or isinstance(feed_forward, Attention):
+            raise TypeError("an encoder layer takes self_attn before feed_forward: exchange them")
+        self.size = check_size("size", size)
         self.self_attn = self_attn
         self.feed_forward = feed_forward
         self.sublayer = ModuleList(
