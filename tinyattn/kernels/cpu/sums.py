@@ -11,7 +11,7 @@ from .layout import as_input, as_rows
 
 
 @jit
-def scatter_flat(grad, ids, skip, table):
+def scatter_into(grad, ids, skip, table):
     for i in range(len(ids)):
         row = ids[i]
         if row != skip:
@@ -23,7 +23,7 @@ def scatter_rows(grad: np.ndarray, ids: np.ndarray, num_rows: int, skip: int | N
     table = np.zeros((num_rows, grad.shape[-1]))
     if grad.size:
         ids = as_input(ids.astype(np.int64, copy=False).reshape(-1))
-        scatter_flat(as_rows(grad), ids, -1 if skip is None else skip, table)
+        scatter_into(as_rows(grad), ids, -1 if skip is None else skip, table)
     return table.astype(grad.dtype)
 
 
