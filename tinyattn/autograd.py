@@ -316,7 +316,7 @@ def propagate(
 
 
 def check_versions(node: Any) -> None:
-    """Before anything is changed: no array that the rules of `node` need has been changed."""
+    """Raise InPlaceError if an array that `node` saved has been changed since."""
     for remembered in node.versions:
         if remembered is not None and remembered[0].changes != remembered[1]:
             raise InPlaceError(

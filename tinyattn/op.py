@@ -100,7 +100,7 @@ def op(
             arrays = [read_only(array) for array in arrays]
         try:
             out = forward(*arrays, **options)
-        except RuntimeWarning:  # of inf and NaN, which are values; the user made warnings errors
+        except RuntimeWarning:  # the user made NumPy's warnings of inf and NaN errors
             with np.errstate(all="ignore"):
                 out = forward(*arrays, **options)
         except Exception as error:

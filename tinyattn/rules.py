@@ -98,12 +98,12 @@ class Spec:
 
 
 class Plan:
-    """Which values one call saves for its derivative, and which rules will run on them.
+    """The values that one call saves for its derivative, and the rules that will run on them.
 
-    sources  what is kept: the position of an argument, `count` for the output, or a name (an
-             option, "shape", "shapes", "saved")
-    watched  the positions of arguments, and of the output, whose memory may be among them
-    rules    (rule, where its arguments stand among the kept values, the positions it covers)
+    sources  the values to save: the position of an argument, `count` for the output, or a name
+             (an option, "shape", "shapes", "saved")
+    watched  the positions of arguments, and of the output, whose memory may be saved
+    rules    (rule, the indices of its arguments in `sources`, the positions it covers)
     """
 
     __slots__ = ("defaults", "is_own", "name", "rules", "sources", "watched")
@@ -147,7 +147,7 @@ class Plan:
         return tuple(kept)
 
     def versions(self, versions: list[Any]) -> tuple[Any, ...]:
-        """Those of the arrays that are watched, out of those of all arguments and the output."""
+        """The versions of the watched arrays, from those of all arguments and the output."""
         watched = [versions[i] for i in self.watched]
         return tuple(watched) if any(watched) else ()
 
@@ -202,7 +202,7 @@ class Plan:
             ) from error
 
     def as_tensors(self, node: Node) -> list[Any]:
-        """The saved arrays of `node` as Tensors that are part of the graph again."""
+        """The saved arrays of `node` as Tensors with their nodes, so that rules are recorded."""
         versions: dict[int, Any] = dict.fromkeys(self.watched) | dict(
             zip(self.watched, node.versions, strict=False)
         )
@@ -250,10 +250,10 @@ def count_of(array: Any, values: Sequence[Any]) -> int:
 
 
 def explain(name: str, arrays: Sequence[Any], error: Exception) -> None:
-    """Raise an error of tinyattn's, with the op and the shapes, in place of one of the forward.
+    """Raise an error of tinyattn with the op and the shapes, instead of the forward's `error`.
 
-    Returns if there is nothing to add. The caller then raises `error` again, because this function
-    holds it: raised from here, it would keep the graph alive, in a cycle with its own traceback.
+    Returns if there is nothing to add. The caller then raises `error` again. Raised here it would
+    keep the graph alive, because it would be in a reference cycle with its traceback.
     """
     if type(error).__module__.startswith(__package__):
         return
