@@ -16,6 +16,7 @@ import pytest
 import tinyattn as ta
 from tinyattn import kernels
 from tinyattn.kernels import reference
+from tinyattn.kernels.packing import samples_of
 
 HERE = Path(__file__).parent
 FOLDERS = [str(HERE), *(str(path) for path in sorted(HERE.iterdir()) if path.is_dir())]
@@ -163,8 +164,33 @@ def run_python(code, *, env=None, args=(), flags=("-W", "error"), timeout=120):
     return result.stdout
 
 
+def attention_of(module, q, k, v, limits, mask, scale, p, seed):
+    """`attention` of a module of kernels, on heads as in the formula: q (B, H, Q, d), k (B, H, K, d)
+    and v (B, H, K, e) -> (B, H, Q, e), and what it keeps for backward."""
+    samples = tuple(samples_of((x.shape[2],) * len(x)) for x in (q, k))
+    settings = (samples, limits, mask, scale, reference.Drop(p, seed))
+    out, saved = module.attention(*map(rows_of_heads, (q, k, v)), *settings)
+    return out.reshape(len(q), q.shape[2], *out.shape[1:]).swapaxes(1, 2), saved
+
+
+def attention_backward_of(module, grad, q, k, v, limits, mask, scale, p, seed, saved):
+    """The gradients of q, k and v in the same form."""
+    samples = tuple(samples_of((x.shape[2],) * len(x)) for x in (q, k))
+    settings = (samples, limits, mask, scale, reference.Drop(p, seed), saved)
+    found = module.attention_backward(*map(rows_of_heads, (grad, q, k, v)), *settings)
+    return tuple(
+        dx.reshape(len(x), x.shape[2], *dx.shape[1:]).swapaxes(1, 2)
+        for dx, x in zip(found, (q, k, v), strict=True)
+    )
+
+
+def rows_of_heads(x):
+    """(B, H, N, d) -> (B * N, H, d): the rows of all samples, as the kernels take them."""
+    return x.swapaxes(1, 2).reshape(len(x) * x.shape[2], x.shape[1], x.shape[3])
+
+
 def kernel_tour():
-    """Every kernel once, on small arrays, through the door that the ops use."""
+    """Every kernel once, on small arrays, by the functions that the ops call."""
     rng = rng_of(7)
     results = {}
 
@@ -182,6 +208,7 @@ def kernel_tour():
         x, grad = make(2, 3, 4, 5), make(2, 3, 4, 5)
         limits = np.array([[5, 0, 2, 3], [1, 5, 4, 0]])
         mask = rng.uniform(size=(2, 1, 4, 5)) < 0.7
+        keep(f"softmax.{kind}", kernels.softmax(x))
         out = kernels.masked_softmax(x, limits, mask)
         keep(f"masked_softmax.{kind}", out)
         keep(f"softmax_backward.{kind}", kernels.softmax_backward(grad, out))
@@ -210,20 +237,18 @@ def kernel_tour():
         keep(f"scatter_rows.{kind}", kernels.scatter_rows(make(2, 3, 4), ids, 5, 1))
         q, k, v = make(2, 3, 4, 6), make(2, 3, 5, 6), make(2, 3, 5, 7)
         settings = (limits, mask, 0.4, 0.25, 98765432109876)
-        value, saved = kernels.attention(q, k, v, *settings)
+        value, saved = attention_of(kernels, q, k, v, *settings)
         keep(f"attention.{kind}", value)
         keep(f"weighted_sum.{kind}", kernels.weighted_sum(out, v, limits, mask))
-        back = kernels.attention_backward(make(2, 3, 4, 7), q, k, v, *settings, saved)
+        back = attention_backward_of(kernels, make(2, 3, 4, 7), q, k, v, *settings, saved)
         keep(f"attention_backward.{kind}", back)
-        for name, lengths, shape in (("padded", None, (2, 4, 18)), ("packed", [4, 0, 3], (7, 18))):
-            lengths = None if lengths is None else np.array(lengths)
-            reach = np.arange(1, 5)[None]
-            qkv, settings = make(*shape), (2, lengths, reach, None, 0.4, 0.25, 98765432109876)
-            value, saved = kernels.self_attention(qkv, *settings)
-            keep(f"self_attention.{kind}.{name}", value)
-            upstream = make(*shape[:-1], 6)
-            back = kernels.self_attention_backward(upstream, qkv, *settings, saved)
-            keep(f"self_attention_backward.{kind}.{name}", back)
+        packed = samples_of((4, 0, 3))
+        q, k, v, upstream = (make(7, 2, 3) for _ in range(4))
+        settings = ((packed, packed), np.arange(1, 5)[None], None, 0.4, reference.Drop(0.25, 7))
+        value, saved = kernels.attention(q, k, v, *settings)
+        keep(f"attention.{kind}.packed", value)
+        back = kernels.attention_backward(upstream, q, k, v, *settings, saved)
+        keep(f"attention_backward.{kind}.packed", back)
         summed = make(3, 6)
         kernels.add_bias(summed, make(6))
         keep(f"add_bias.{kind}", summed)
@@ -235,7 +260,7 @@ def kernel_tour():
     return results
 
 
-# Every kernel with a door: a function of the reference that the package dispatches by name.
+# Every kernel: a function of the reference that the package dispatches by its name.
 KERNELS = sorted(
     name
     for name, function in vars(reference).items()

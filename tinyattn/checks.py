@@ -63,9 +63,8 @@ def as_array(data: Any, dtype: Any, device: str | None) -> Array:
         raise DtypeError("a masked array would lose its mask: pass .filled(value) and a mask")
     known = backend.is_array(data)
     array = data if known else rectangular(data, "data")
-    if dtype is None and not known and not isinstance(data, (np.ndarray, np.generic)):
-        # Python floats have no precision of their own; PyTorch's default is float32.
-        dtype = np.float32 if array.dtype.kind == "f" else None
+    if dtype is None and array.dtype.kind == "f" and not has_dtype(data):
+        dtype = np.float32  # numbers of Python's have no precision; this is PyTorch's default
     if array.dtype.kind in "OSU":
         text = repr(data)
         raise DtypeError(
@@ -78,10 +77,21 @@ def as_array(data: Any, dtype: Any, device: str | None) -> Array:
     return backend.to_device(array, device or backend.device_of(array))
 
 
+def has_dtype(data: Any) -> bool:
+    """Whether numbers come with a precision of their own: an array or tensor of any library, a
+    number of NumPy's, or a list with one in it."""
+    if isinstance(data, (list, tuple)):
+        return any(has_dtype(part) for part in data if type(part) is not float)
+    return hasattr(data, "dtype")
+
+
 def from_numpy_names(dim: Dims, keepdim: bool, names: dict[str, Any]) -> tuple[Dims, bool]:
     """NumPy says `axis` and `keepdims`; both spellings mean the same here."""
-    if unknown := set(names) - {"axis", "keepdims"}:
-        raise TypeError(f"unexpected argument {sorted(unknown)[0]!r}")
+    if unknown := sorted(set(names) - {"axis", "keepdims"}):
+        hint = ""
+        if names.get("out", ...) is None:  # NumPy's functions call the methods of what they get
+            hint = ": NumPy's functions do not take Tensors; write x.sum(), x.mean(), x.max(), ..."
+        raise TypeError(f"unexpected argument {unknown[0]!r}{hint}")
     return names.get("axis", dim), names.get("keepdims", keepdim)
 
 
@@ -99,8 +109,8 @@ def one_dim(tensor: Any, dim: int) -> int:
 
 
 def dims_of(tensor: Any, dim: Dims) -> tuple[int, ...] | None:
-    """The dimensions a reduction goes over; None means all of them."""
-    if dim is None:
+    """The dimensions a reduction goes over; None or () means all of them."""
+    if dim is None or (isinstance(dim, (tuple, list)) and not dim):
         return None
     dims = dim if isinstance(dim, (tuple, list)) else (dim,)
     checked = tuple(one_dim(tensor, d) for d in dims)
@@ -117,6 +127,24 @@ def sizes_of(arguments: Sequence[Any]) -> tuple[int, ...]:
         if isinstance(size, bool) or not hasattr(size, "__index__"):
             raise TypeError(f"a size is an integer, got {size!r}")
     return tuple(int(size) for size in arguments)
+
+
+def check_keepdim(keepdim: Any) -> None:
+    if not isinstance(keepdim, (bool, np.bool_)):
+        raise TypeError(
+            f"keepdim is True or False, got {keepdim!r}; several dimensions are written as one "
+            "tuple, dim=(0, 1)"
+        )
+
+
+def fitting(value: np.ndarray, dtype: np.dtype) -> np.ndarray:
+    """Numbers as integers or booleans of this dtype, if none of them changes by it."""
+    with np.errstate(invalid="ignore"):
+        cast = value.astype(dtype)
+    wrong = cast != value
+    if wrong.any():
+        raise DtypeError(f"{value[wrong].flat[0]} does not fit into a tensor of {dtype}")
+    return cast
 
 
 def check_clamp(low: Any, high: Any) -> None:
@@ -143,11 +171,11 @@ def check_masked_fill(tensor: Any, mask: Any, value: Any) -> None:
 
 def split_sizes(total: int, sizes: int | Sequence[int], dim: int) -> Sequence[int]:
     """The sizes of the pieces of a dimension of `total` elements, from one size or from several."""
-    if isinstance(sizes, int):
-        if sizes <= 0:
+    if is_integer(sizes):
+        if sizes <= 0:  # type: ignore[operator]
             raise ValueError(f"split takes a size > 0, got {sizes}")
-        sizes = [min(sizes, total - i) for i in range(0, total, sizes)] or [0]
-    if not all(isinstance(size, int) for size in sizes):
+        sizes = [min(sizes, total - i) for i in range(0, total, sizes)] or [0]  # type: ignore
+    if not isinstance(sizes, (tuple, list)) or not all(map(is_integer, sizes)):
         raise TypeError(f"split takes integers as sizes, got {sizes!r}")
     if any(size < 0 for size in sizes):
         raise ValueError(f"split takes sizes >= 0, got {list(sizes)}")

@@ -10,7 +10,7 @@ import numpy as np
 from . import ops, random
 from .autograd import wrap
 from .backend import Array, to_device
-from .checks import checked_dtype, one_dim, require_float, sizes_of
+from .checks import check_size, checked_dtype, is_integer, one_dim, require_float, sizes_of
 from .errors import DeviceError, DtypeError, ShapeError
 from .tensor import Tensor
 
@@ -87,8 +87,13 @@ def arange(
     """start, start + step, ... before `end`; `arange(n)` counts from 0. Integers give int64."""
     if end is None:
         start, end = 0, start
-    if step == 0:
-        raise ValueError("arange takes a step other than 0")
+    for number in (start, end, step):
+        if not is_integer(number) and not isinstance(number, (float, np.floating)):
+            raise TypeError(f"arange takes numbers, got {number!r}")
+    if step == 0 or (end - start) * step < 0:
+        raise ValueError(
+            f"arange takes a step that leads from start to end, got {start}, {end} and {step}"
+        )
     if dtype is None and any(isinstance(n, float) for n in (start, end, step)):
         dtype = np.float32
     return made(np.arange(start, end, step), dtype, device, requires_grad)
@@ -153,7 +158,7 @@ def randint(
 
 def randperm(n: int, device: str | None = None) -> Tensor:
     """The integers 0 to n - 1 in random order."""
-    return made(random.generator().permutation(n), np.int64, device, False)
+    return made(random.generator().permutation(check_size("n", n, 0)), np.int64, device, False)
 
 
 def zeros_like(x: Tensor) -> Tensor:
@@ -239,12 +244,12 @@ def minimum(x: Any, y: Any) -> Tensor:
 
 def triu(x: Tensor, diagonal: int = 0) -> Tensor:
     """`x` with everything below the diagonal set to 0."""
-    return ops.where(~triangle(x, diagonal, -1), x, 0)
+    return x.masked_fill(triangle(x, diagonal, -1), 0)
 
 
 def tril(x: Tensor, diagonal: int = 0) -> Tensor:
     """`x` with everything above the diagonal set to 0."""
-    return ops.where(triangle(x, diagonal), x, 0)
+    return x.masked_fill(~triangle(x, diagonal), 0)
 
 
 def triangle(x: Tensor, diagonal: int, offset: int = 0) -> Tensor:

@@ -202,7 +202,8 @@ class Optimizer:
 
 
 class SGD(Optimizer):
-    """Gradient descent: w -= lr * g, or with momentum v = momentum * v + g, w -= lr * v.
+    """Gradient descent: w -= lr * g; with momentum v = momentum * v + (1 - dampening) * g, starting
+    at v = g, and w -= lr * v.
 
     weight_decay adds weight_decay * w to the gradient; nesterov looks ahead by one momentum step.
     """
@@ -212,14 +213,16 @@ class SGD(Optimizer):
         parameters: Iterable[Tensor],
         lr: float = 1e-3,
         momentum: float = 0.0,
+        dampening: float = 0.0,
         weight_decay: float = 0.0,
         nesterov: bool = False,
     ) -> None:
         super().__init__(parameters, lr)
         self.momentum = check("momentum", momentum, 0)
+        self.dampening = check("dampening", dampening, 0)
         self.weight_decay = check("weight_decay", weight_decay, 0)
-        if nesterov and not momentum:
-            raise ValueError("nesterov needs a momentum > 0")
+        if nesterov and (not momentum or dampening):
+            raise ValueError("nesterov needs a momentum > 0 and no dampening")
         self.nesterov = nesterov
 
     def update(self, i: int, parameter: Array, grad: Array) -> None:
@@ -228,7 +231,7 @@ class SGD(Optimizer):
         if self.momentum:
             velocity = self.slot("velocity", i, parameter)
             velocity *= self.momentum
-            velocity += grad
+            velocity += grad if self.steps[i] == 1 else (1 - self.dampening) * grad
             grad = grad + self.momentum * velocity if self.nesterov else velocity
         parameter -= self.lr * grad
 

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from .backend import Array
+from .errors import DtypeError
 
 CATEGORY = {"b": 0, "u": 1, "i": 1, "f": 2}
 
@@ -19,6 +20,8 @@ def promoted(out: Array, arguments: Sequence[Any]) -> Array:
     Among tensors with dimensions, 0-d tensors and Python numbers, only a higher category (bool,
     integer, float) counts against those that come first.
     """
+    if out.dtype.kind == "c":
+        raise DtypeError("tensors hold real numbers, got a complex one: compute with two tensors")
     if all(getattr(argument, "dtype", None) is out.dtype for argument in arguments):
         return out
     dimensioned = [a.dtype for a in arguments if hasattr(a, "dtype") and a.ndim]

@@ -41,8 +41,11 @@ def get_rng_state() -> dict[str, Any]:
 
 def set_rng_state(state: dict[str, Any]) -> None:
     """Go on with the random numbers from where `get_rng_state` was called."""
-    numbers = {name: int(value) for name, value in state["state"].items()}
-    generator().bit_generator.state = {**state, "state": numbers}
+    try:
+        numbers = {name: int(value) for name, value in state["state"].items()}
+        generator().bit_generator.state = {**state, "state": numbers}
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise ValueError(f"not a state of get_rng_state(): {state!r}") from error
 
 
 def dropout_seed() -> int:

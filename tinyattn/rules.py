@@ -1,7 +1,7 @@
-"""How one op differentiates: what is declared of it, which rules run, what they need.
+"""The derivative rules of one op: how they are declared, and how they run.
 
-`Spec` is the declaration of an op. `Plan` is the part of it that one call needs: which arguments
-want a gradient decides which rules will run, and so which arrays have to be kept.
+`Spec` is the declaration of an op. `Plan` is the part that one call needs: the arguments that
+require gradients decide which rules will run, and these decide which arrays are saved.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from .autograd import Leaf, Node, TensorBase, wrap
-from .backend import device_of, namespace
+from .backend import device_of, is_array, namespace
 from .errors import DeviceError, DtypeError, GraphError, ShapeError
 from .kernels import sum_to
 
@@ -26,8 +26,8 @@ class Spec:
     def __init__(self, forward: Callable[..., Any], saves: bool) -> None:
         self.name = forward.__name__
         self.forward = forward
-        self.saves = saves  # whether the forward returns (out, saved)
-        # A rule of ours never returns an array that it keeps; a rule of a user's may.
+        self.saves = saves  # the forward returns (out, saved)
+        # The library's rules return no array that they also store; a user's rule may.
         self.is_own = (forward.__module__ or "").startswith("tinyattn.")
         self.arguments: dict[str, Any] = {}  # positional, with their defaults
         self.options: dict[str, Any] = {}  # keyword-only, with their defaults
@@ -63,20 +63,20 @@ class Spec:
         self.plans.clear()
 
     def plan(self, wanted: int, count: int) -> Plan:
-        """The plan of a call with `count` arguments; bit i of `wanted`: argument i needs one."""
+        """The plan for `count` arguments; bit i of `wanted`: argument i needs a gradient."""
         plan = self.plans.get((wanted, count))
         if plan is None:
             plan = self.plans[wanted, count] = Plan(self, wanted, count)
         return plan
 
     def positions(self, name: str, count: int) -> list[int]:
-        """Where an argument stands among `count`; a variadic one may stand in several places."""
+        """The positions of an argument among `count`: several for `*xs`, else one."""
         if name == self.variadic:
             return list(range(len(self.arguments), count))
         return [list(self.arguments).index(name)]
 
     def sources(self, need: str, count: int) -> list[int] | list[str]:
-        """What one name in a rule's signature means; see `Plan.sources`."""
+        """The sources of one name in a rule's signature; see `Plan`."""
         if need == "out":
             return [count]
         if need in self.arguments or need == self.variadic:
@@ -88,7 +88,7 @@ class Spec:
         return names[position] if position < len(names) else str(self.variadic)
 
     def bind(self, args: tuple[Any, ...], options: dict[str, Any]) -> tuple[Any, ...]:
-        """All positional arguments: those given by name taken out of `options`, then defaults."""
+        """All positional arguments; those given by name are taken out of `options`."""
         for name, default in list(self.arguments.items())[len(args) :]:
             value = options.pop(name, default)
             if value is inspect.Parameter.empty:
@@ -98,15 +98,15 @@ class Spec:
 
 
 class Plan:
-    """What one call keeps for its derivative, and which rules will run on it.
+    """Which values one call saves for its derivative, and which rules will run on them.
 
     sources  what is kept: the position of an argument, `count` for the output, or a name (an
              option, "shape", "shapes", "saved")
-    saved    the positions of arguments among them
+    watched  the positions of arguments, and of the output, whose memory may be among them
     rules    (rule, where its arguments stand among the kept values, the positions it covers)
     """
 
-    __slots__ = ("defaults", "is_own", "name", "rules", "saved", "sources")
+    __slots__ = ("defaults", "is_own", "name", "rules", "sources", "watched")
 
     def __init__(self, spec: Spec, wanted: int, count: int) -> None:
         self.name, self.is_own, self.defaults = spec.name, spec.is_own, spec.options
@@ -126,10 +126,12 @@ class Plan:
                 f"{self.name} has no derivative with respect to {name!r}, which requires one: "
                 f"detach() it, or add a rule with @{self.name}.vjp({name!r})"
             )
-        self.saved = [s for s in self.sources if isinstance(s, int) and s < count]
+        self.watched = [source for source in self.sources if isinstance(source, int)]
+        if "saved" in self.sources and not self.is_own:  # it may be a view of any argument
+            self.watched = list(range(count + 1))
 
     def keep(self, values: tuple[Any, ...], options: dict[str, Any], saved: Any) -> tuple[Any, ...]:
-        """What `sources` name; `values` are the arguments and the output."""
+        """The values that `sources` name; `values` are the arguments and the output."""
         kept: list[Any] = []
         for source in self.sources:
             if isinstance(source, int):
@@ -145,12 +147,12 @@ class Plan:
         return tuple(kept)
 
     def versions(self, versions: list[Any]) -> tuple[Any, ...]:
-        """Those of the arguments whose arrays are kept, out of those of all arguments."""
-        return tuple([versions[i] for i in self.saved if versions[i] is not None])
+        """Those of the arrays that are watched, out of those of all arguments and the output."""
+        return tuple([versions[i] for i in self.watched])
 
     def pull(self, node: Node, grad: Any, graph: bool) -> list[tuple[Node | Leaf, Any, bool]]:
-        """(parent, gradient, is new) for each argument of `node` that wants a gradient, given the
-        gradient of its output. A new array is nobody else's, so it may be added to in place."""
+        """(parent, gradient, is_new) for each argument that needs a gradient, from that of the
+        output. `is_new`: nobody else has the array, so it may be added to in place."""
         saved = self.as_tensors(node) if graph else node.saved
         pulled: list[tuple[Node | Leaf, Any, bool]] = []
         for rule, needed, covered in self.rules:
@@ -166,8 +168,8 @@ class Plan:
                 parent = node.parents[position]
                 if parent is None:
                     continue
-                # A rule may hand on the gradient that it was given, or something that was saved;
-                # views have a base.
+                # Not new: the gradient of the output itself, a saved array, an array that the
+                # rule returns twice, or a view (which has a base).
                 is_new = (
                     self.is_own
                     and gradient is not grad
@@ -200,19 +202,21 @@ class Plan:
 
     def as_tensors(self, node: Node) -> list[Any]:
         """The saved arrays of `node` as Tensors that are part of the graph again."""
+        versions = dict(zip(self.watched, node.versions, strict=True))
         tensors = []
         for source, value in zip(self.sources, node.saved, strict=False):
             if source == "saved":
                 value = None
             elif isinstance(source, int) and hasattr(value, "dtype"):
                 value = wrap(value, (*node.parents, node)[source])
+                value._version = versions[source] and versions[source][0]
             tensors.append(value)
         return tensors
 
     def fit(self, gradient: Any, parent: Node | Leaf, position: int) -> Any:
         """A rule's gradient in the shape and dtype of the argument.
 
-        The sum over broadcast dimensions is taken here, and nowhere else.
+        If the argument was broadcast, its gradient is summed here, and nowhere else.
         """
         if gradient is None:
             raise GraphError(
@@ -234,35 +238,31 @@ class Plan:
         return gradient if gradient.dtype == parent.dtype else gradient.astype(parent.dtype)
 
 
-def retry_or_explain(
-    spec: Spec, arrays: Sequence[Any], options: dict[str, Any], error: Exception
-) -> Any:
-    """What to do when a forward fails: say which op and which shapes, in an error of tinyattn's.
+def explain(name: str, arrays: Sequence[Any], error: Exception) -> None:
+    """Raise an error of tinyattn's, with the op and the shapes, in place of one of the forward.
 
-    If the user has made warnings errors, NumPy's warnings about inf and NaN arrive here too. They
-    are values like any other, so the forward is run again without the warnings.
+    Returns if there is nothing to add. The caller then raises `error` again, because this function
+    holds it: raised from here, it would keep the graph alive, in a cycle with its own traceback.
     """
-    if isinstance(error, RuntimeWarning):
-        with np.errstate(all="ignore"):
-            return spec.forward(*arrays, **options)
     if type(error).__module__.startswith(__package__):
-        raise error
+        return
     came = ", ".join(describe(array) for array in arrays)
     devices = {device_of(array) for array in arrays if hasattr(array, "dtype")}
     if len(devices) > 1:
         raise DeviceError(
-            f"{spec.name} got arrays on different devices ({came}): move one with .to(device)"
+            f"{name} got arrays on different devices ({came}): move one with .to(device)"
         ) from None
-    message = f"{spec.name} does not take ({came}): {error}"
-    if isinstance(error, TypeError):
+    foreign = [type(a).__name__ for a in arrays if hasattr(a, "__array__") and not is_array(a)]
+    hint = f"; a {foreign[0]} becomes a Tensor with ta.tensor(...)" if foreign else ""
+    message = f"{name} does not take ({came}): {error}{hint}"
+    if isinstance(error, (TypeError, OverflowError)) or foreign:
         raise DtypeError(message) from error
     if isinstance(error, ValueError):
         raise ShapeError(message) from error
-    raise error
 
 
 def describe(value: Any) -> str:
-    """An argument in an error message: dtype and shape of arrays, the value of anything short."""
+    """An argument as an error message shows it: dtype and shape of an array, else its value."""
     if hasattr(value, "dtype"):
         device = "" if device_of(value) == "cpu" else " on cuda"
         return f"{value.dtype}{list(value.shape)}{device}"

@@ -7,7 +7,7 @@ import tracemalloc
 
 import numpy as np
 import pytest
-from common import signed
+from common import attention_backward_of, attention_of, signed
 
 import tinyattn as ta
 from tinyattn import functional as F
@@ -125,8 +125,8 @@ def test_nan_and_inf_go_exactly_where_they_are_seen(which, value):
         with np.errstate(all="ignore"):
             for dtype in (np.float32, np.float64):
                 q_, k_, v_, grad_ = (a.astype(dtype) for a in arrays)
-                out, saved = kernels.attention(q_, k_, v_, *settings)
-                back = kernels.attention_backward(grad_, q_, k_, v_, *settings, saved)
+                out, saved = attention_of(kernels, q_, k_, v_, *settings)
+                back = attention_backward_of(kernels, grad_, q_, k_, v_, *settings, saved)
                 results.append((out, *back))
         for actual, exact in zip(*results, strict=True):
             assert (np.isfinite(actual) == np.isfinite(exact)).all()
@@ -142,8 +142,8 @@ def test_a_row_of_nothing_but_minus_infinity_is_undefined_and_an_empty_row_zero(
     for module in (kernels, reference):
         with np.errstate(all="ignore"):
             settings = (np.array([[2, 0, 1]]), None, 1.0, 0.0, 0)
-            out, saved = module.attention(q, k, v, *settings)
-            dq, dk, dv = module.attention_backward(q, q, k, v, *settings, saved)
+            out, saved = attention_of(module, q, k, v, *settings)
+            dq, dk, dv = attention_backward_of(module, q, q, k, v, *settings, saved)
         assert np.isnan(out[0, 0, [0, 2]]).all()
         assert (out[0, 0, 1] == 0).all()
         assert np.isnan(dq[0, 0, [0, 2]]).all()

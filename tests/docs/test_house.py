@@ -17,7 +17,7 @@ import tinyattn
 PACKAGE = Path(tinyattn.__file__).parent
 ORDER = """
     errors backend checks random promotion
-    kernels.sums kernels.threads kernels.matmul kernels.packing
+    kernels.sums kernels.blas kernels.threads kernels.matmul kernels.packing
     kernels.reference kernels kernels.cpu kernels.gpu kernels.late_errors
     autograd rules op
     ops.elementwise ops.shape ops.reduction ops.linear ops.activation ops.softmax ops.layers

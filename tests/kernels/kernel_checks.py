@@ -90,5 +90,5 @@ def hidings(rng, shape):
 
 
 def seen_of(shape, limits, mask):
-    seen = reference.visible(shape, limits, mask)
+    seen = reference.visible_keys(shape, limits, mask)
     return np.ones(shape, bool) if seen is None else np.broadcast_to(seen, shape)

@@ -9,6 +9,8 @@ from common import (
     assert_all_zero,
     assert_close,
     assert_same,
+    attention_backward_of,
+    attention_of,
     misaligned,
     read_only,
     rng_of,
@@ -26,6 +28,7 @@ import tinyattn as ta
 from tinyattn import functional as F
 from tinyattn import kernels
 from tinyattn.kernels import reference
+from tinyattn.kernels.packing import samples_of
 
 # Shapes with nothing in them
 
@@ -48,20 +51,10 @@ def test_empty_arrays(dtype, shape):
         assert module.erf(x).shape == shape
         assert module.relu(x).shape == shape
         assert np.asarray(module.relu_backward(x, x)).shape == shape
-        qkv = np.zeros((batch, queries, 3 * heads), dtype)
-        packed = np.zeros((batch * queries, 3 * heads), dtype)
-        for given, lengths in ((qkv, None), (packed, np.full(batch, queries))):
-            if not heads:
-                break  # there is no width to divide
-            out, saved = module.self_attention(given, heads, lengths, None, None, 1.0, 0.0, 0)
-            assert (out.shape, out.dtype) == ((*given.shape[:-1], heads), dtype)
-            settings = (heads, lengths, None, None, 1.0, 0.0, 0, saved)
-            back = module.self_attention_backward(out, given, *settings)
-            assert (back.shape, back.dtype) == (given.shape, dtype)
         q, k = np.zeros((batch, heads, queries, 4), dtype), np.zeros((batch, heads, keys, 4), dtype)
-        out, saved = module.attention(q, k, k, None, None, 1.0, 0.0, 0)
-        assert out.shape == q.shape
-        back = module.attention_backward(q, q, k, k, None, None, 1.0, 0.0, 0, saved)
+        out, saved = attention_of(module, q, k, k, None, None, 1.0, 0.0, 0)
+        assert (out.shape, out.dtype) == (q.shape, dtype)
+        back = attention_backward_of(module, q, q, k, k, None, None, 1.0, 0.0, 0, saved)
         assert [g.shape for g in back] == [q.shape, k.shape, k.shape]
         if keys:
             out, mean, _ = module.layer_norm(x, None, None, 1e-5)
@@ -106,7 +99,7 @@ def arrays_in(result):
 @both_dtypes
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_kernels_take_arrays_of_any_layout(dtype, layout):
-    """Through the door that the ops use, with every input in that layout."""
+    """By the function that the ops call, with every input in that layout."""
     change = LAYOUTS[layout]
     rng = rng_of(16)
 
@@ -117,13 +110,13 @@ def test_kernels_take_arrays_of_any_layout(dtype, layout):
     limits, mask = np.array([[5, 0, 2, 3], [1, 5, 4, 0]]), rng.uniform(size=(2, 1, 4, 5)) < 0.7
     rows, row_grad, weight, bias = make(6, 5), make(6, 5), make(5), make(5)
     target, ids = np.array([0, 4, -100, 2, 1, 1]), np.array([[0, 2], [1, 2], [0, 0]])
-    q, k, v, dout = make(2, 3, 4, 6), make(2, 3, 5, 6), make(2, 3, 5, 7), make(2, 3, 4, 7)
+    q, k, v, dout = make(8, 3, 6), make(10, 3, 6), make(10, 3, 7), make(8, 3, 7)
     _, log_sums = reference.cross_entropy(rows, target, -100)
     saved = reference.layer_norm(rows, weight, bias, 1e-5)[1:]
-    _, kept = kernels.attention(q, k, v, limits, mask, 0.5, 0.2, 9)
-    qkv, reach = make(7, 18), np.arange(1, 5)[None]
-    packed = (2, np.array([4, 0, 3]), reach, None, 0.5, 0.2, 9)
-    _, kept_packed = kernels.self_attention(qkv, *packed)
+    samples, drop = (samples_of((4, 4)), samples_of((5, 5))), reference.Drop(0.2, 9)
+    settings = (samples, limits, mask, 0.5, drop)
+    _, kept = kernels.attention(q, k, v, *settings)
+    values = make(2, 3, 5, 7)
     calls = {
         "masked_softmax": (x, limits, mask),
         "softmax_backward": (grad, weights),
@@ -136,11 +129,10 @@ def test_kernels_take_arrays_of_any_layout(dtype, layout):
         "layer_norm_backward": (row_grad, rows, weight, 1e-5, tuple(saved)),
         "dropout": (x, 0.5, 123),
         "scatter_rows": (make(3, 2, 4), ids, 4, None),
-        "attention": (q, k, v, limits, mask, 0.5, 0.2, 9),
-        "attention_backward": (dout, q, k, v, limits, mask, 0.5, 0.2, 9, kept),
-        "self_attention": (qkv, *packed),
-        "self_attention_backward": (make(7, 6), qkv, *packed, kept_packed),
-        "weighted_sum": (weights, v, limits, mask),
+        "softmax": (x,),
+        "attention": (q, k, v, *settings),
+        "attention_backward": (dout, q, k, v, *settings, kept),
+        "weighted_sum": (weights, values, limits, mask),
         "erf": (x,),
         "relu": (x,),
         "relu_backward": (grad, x),
@@ -153,16 +145,14 @@ def test_kernels_take_arrays_of_any_layout(dtype, layout):
             changed[-1] = tuple(change(a) for a in saved)
         if name == "attention_backward":
             changed[-1] = kernels.attention(*changed[1:-1])[1]
-        if name == "self_attention_backward":
-            changed[-1] = kernels.self_attention(*changed[1:-1])[1]
         kernel = getattr(kernels, name)
         try:
             found = arrays_in(kernel(*changed))
         except Exception as error:
             raise AssertionError(f"{name}: {error!r}") from error
         wanted = arrays_in(kernel(*arguments))
-        # What is kept depends on the loop, which not every layout takes.
-        if name in ("attention", "self_attention"):
+        # What is kept depends on the kernel, which not every layout takes.
+        if name == "attention":
             found, wanted = found[:1], wanted[:1]
         for actual, expected in zip(found, wanted, strict=True):
             actual = np.asarray(actual)

@@ -9,13 +9,9 @@ test_kernel_layouts.py, and what runs without Numba or its cache in test_without
 
 from __future__ import annotations
 
-import gc
 import math
 import os
-import re
-import threading
 import tracemalloc
-import warnings
 
 import numpy as np
 import pytest
@@ -25,6 +21,8 @@ from common import (
     assert_close,
     assert_equal,
     assert_same,
+    attention_backward_of,
+    attention_of,
     kernel_tour,
     rng_of,
     run_python,
@@ -45,6 +43,7 @@ from kernel_checks import (
 from test_tiled_attention import compiled
 
 from tinyattn.kernels import reference
+from tinyattn.kernels.packing import samples_of
 
 
 def test_every_kernel_has_a_test_here():
@@ -53,14 +52,13 @@ def test_every_kernel_has_a_test_here():
         "adam", "add_bias", "attention", "attention_backward", "cross_entropy",
         "cross_entropy_backward", "dropout", "erf", "layer_norm", "layer_norm_backward",
         "log_softmax", "log_softmax_backward", "masked_softmax", "masked_softmax_backward", "relu",
-        "relu_backward", "scatter_rows", "self_attention", "self_attention_backward",
-        "softmax_backward", "sum_rows", "weighted_sum",
+        "relu_backward", "scatter_rows", "softmax", "softmax_backward", "sum_rows", "weighted_sum",
     }  # fmt: skip
     assert set(KERNELS) == covered
     toured = {name.split(".")[0] for name in kernel_tour()}
     assert toured == covered
-    doors = {name for name in KERNELS if hasattr(cpu, name)}
-    assert len(doors) >= 18
+    compiled_ones = {name for name in KERNELS if hasattr(cpu, name)}
+    assert len(compiled_ones) >= 18
 
 
 # Layer normalization
@@ -314,14 +312,14 @@ def test_adam_first_step_with_a_zero_gradient_moves_nothing(dtype):
 @both_dtypes
 def test_adam_is_compiled_once_for_each_dtype(dtype):
     """Whatever gradients look like: a read-only one is of another type to Numba."""
-    from tinyattn.kernels.cpu.optimizer import adam_flat
+    from tinyattn.kernels.cpu.optimizer import adam_elements
 
     fixed = np.ones((2, 3), dtype)
     fixed.setflags(write=False)
     for grad in (np.ones((2, 3), dtype), fixed, np.ones((3, 2), dtype).T):
         lists = ([a] for a in (np.ones((2, 3), dtype), grad, *np.ones((2, 2, 3), dtype)))
         cpu.adam(*lists, 0.1, 0.9, 0.999, 1e-8, 0.0, False, 1)
-    assert sum(types[0].dtype.name == np.dtype(dtype).name for types in adam_flat.signatures) == 1
+    assert sum(types[0].dtype.name == np.dtype(dtype).name for types in adam_elements.signatures) == 1
 
 
 # Attention
@@ -367,10 +365,11 @@ def test_attention_and_its_backward(dtype, p):
                 (exact_weights * keep).swapaxes(-1, -2) @ wide(grad)[0],
             )
             for module in (cpu, reference):
-                out, saved = module.attention(q, k, v, limits, mask, 0.4, p, 77)
-                found = module.attention_backward(grad, q, k, v, limits, mask, 0.4, p, 77, saved)
+                settings = (limits, mask, 0.4, p, 77)
+                out, saved = attention_of(module, q, k, v, *settings)
+                found = attention_backward_of(module, grad, q, k, v, *settings, saved)
                 pairs = [(out, exact), *zip(found, expected, strict=True)]
-                if module is reference:  # the tiled loops never have all weights
+                if module is reference:  # the compiled kernel never has all weights
                     assert_all_zero(np.append(saved[~seen], 0))
                     pairs.append((saved, exact_weights))
                 for actual, wanted in pairs:
@@ -407,34 +406,26 @@ def test_weighted_sum_leaves_hidden_nan_out(dtype, transposed):
             assert not np.isfinite(function(given, visible, None, mask, transposed)).all()
 
 
-# Self-attention
+# Attention of packed samples
 
 
-def parts_of(qkv, heads):
-    """(n, 3 D) -> queries, keys and values of one sample (1, H, n, d)."""
-    n, width = qkv.shape
-    parts = qkv.reshape(1, n, 3, heads, width // (3 * heads))
-    return [np.ascontiguousarray(parts[:, :, i].swapaxes(1, 2)) for i in range(3)]
-
-
-def exact_self_attention(qkv, grad, heads, lengths, limits, scale, keep):
-    """Output and gradient of packed samples, one by one, in extended precision."""
-    outs, slopes, start = [], [], 0
+def exact_packed_attention(q, k, v, grad, lengths, limits, scale, keep):
+    """Output and gradients (R, H, d) of packed samples, one by one, in extended precision."""
+    results, start = [], 0
     for b, n in ((b, n) for b, n in enumerate(lengths) if n):
         rows = slice(start, start + n)
-        q, k, v = wide(*parts_of(qkv[rows], heads))
-        g = wide(np.moveaxis(grad[rows].reshape(n, heads, -1), 1, 0)[None])[0]
-        shape, kept = (1, heads, n, n), keep[b : b + 1, :, :n, :n]
+        of_sample = (np.moveaxis(x[rows], 1, 0)[None] for x in (q, k, v, grad))  # (1, H, n, d)
+        q_, k_, v_, g = wide(*of_sample)
+        shape, kept = (1, q.shape[1], n, n), keep[b : b + 1, :, :n, :n]
         seen = seen_of(shape, None if limits is None else limits[b % len(limits)][None, :n], None)
-        out, weights = exact_attention(q, k, v, seen, scale, kept)
-        dweights = np.where(seen, (g @ v.swapaxes(-1, -2)) * kept, 0)
+        out, weights = exact_attention(q_, k_, v_, seen, scale, kept)
+        dweights = np.where(seen, (g @ v_.swapaxes(-1, -2)) * kept, 0)
         dscores = weights * (dweights - (dweights * weights).sum(axis=-1, keepdims=True)) * scale
         dropped = (weights * kept).swapaxes(-1, -2)
-        slope = dscores @ k, dscores.swapaxes(-1, -2) @ q, dropped @ g
-        outs.append(np.moveaxis(out[0], 0, 1).reshape(n, -1))
-        slopes.append(np.concatenate([np.moveaxis(x[0], 0, 1).reshape(n, -1) for x in slope], -1))
+        found = out, dscores @ k_, dscores.swapaxes(-1, -2) @ q_, dropped @ g
+        results.append([np.moveaxis(x[0], 0, 1) for x in found])
         start += n
-    return np.concatenate(outs), np.concatenate(slopes)
+    return [np.concatenate(x) for x in zip(*results, strict=True)]
 
 
 PACKED_LENGTHS = [
@@ -445,54 +436,61 @@ PACKED_LENGTHS = [
 @both_dtypes
 @pytest.mark.parametrize("p", [0.0, 0.3])
 @pytest.mark.parametrize("lengths", PACKED_LENGTHS, ids=str)
-def test_self_attention_and_its_backward_of_packed_samples(dtype, p, lengths):
-    """Against each sample by itself: widths that fill no vector, several tiles, samples of none."""
+def test_attention_and_its_backward_of_packed_samples(dtype, p, lengths):
+    """Against each sample by itself: widths that fill no vector, several blocks, empty samples."""
     rng = rng_of(31)
     tolerance = 60 * np.finfo(dtype).eps
     longest, total = max(lengths), sum(lengths)
-    counts = np.array(lengths)
+    samples = (samples_of(tuple(lengths)),) * 2
     for heads, d in ((1, 1), (2, 5), (3, 4), (2, 16)):
         shape = (len(lengths), heads, longest, longest)
         keep = reference.keep_mask(shape, p, 77) / (1 - p) if p else np.ones(shape)
-        qkv = signed(rng, total, 3 * heads * d).astype(dtype)
-        grad = signed(rng, total, heads * d).astype(dtype)
-        before = qkv.copy(), grad.copy()
+        arrays = [signed(rng, total, heads, d).astype(dtype) for _ in range(4)]
+        before = [x.copy() for x in arrays]
+        q, k, v, grad = arrays
         causal = np.arange(1, longest + 1)[None]
         for limits in (None, causal, rng.randint(0, longest + 1, (len(lengths), 1))):
-            exact = exact_self_attention(qkv, grad, heads, lengths, limits, 0.4, keep)
+            exact = exact_packed_attention(q, k, v, grad, lengths, limits, 0.4, keep)
             for module in (cpu, reference):
-                settings = (heads, counts, limits, None, 0.4, p, 77)
-                out, saved = module.self_attention(qkv, *settings)
-                back = module.self_attention_backward(grad, qkv, *settings, saved)
-                for actual, wanted in zip((out, back), exact, strict=True):
+                settings = (samples, limits, None, 0.4, reference.Drop(p, 77))
+                out, saved = module.attention(q, k, v, *settings)
+                back = module.attention_backward(grad, q, k, v, *settings, saved)
+                for actual, wanted in zip((out, *back), exact, strict=True):
                     assert actual.dtype == dtype
                     assert actual.shape == wanted.shape
                     size = max(1.0, float(np.abs(wanted).max(initial=0)))
                     assert np.abs(actual - wanted).max(initial=0) <= tolerance * size
-        assert_same(qkv, before[0])
-        assert_same(grad, before[1])
+        for x, unchanged in zip(arrays, before, strict=True):
+            assert_same(x, unchanged)
 
 
 @both_dtypes
 @pytest.mark.parametrize("p", [0.0, 0.3])
-def test_self_attention_is_attention_of_its_parts_bit_by_bit(dtype, p):
-    """Padded, with every way to hide: the loops are the same, only the places differ."""
+@pytest.mark.parametrize("lengths", PACKED_LENGTHS[2:], ids=str)
+def test_packed_attention_is_the_padded_one_bit_by_bit(dtype, p, lengths):
+    """Whatever stands in the padding."""
     rng = rng_of(32)
-    for batch, n, heads, d in ((2, 3, 2, 5), (3, 33, 2, 4), (1, 70, 1, 8)):
-        qkv = signed(rng, batch, n, 3 * heads * d).astype(dtype)
-        grad = signed(rng, batch, n, heads * d).astype(dtype)
-        q, k, v = (np.concatenate(x) for x in zip(*(parts_of(s, heads) for s in qkv), strict=True))
-        upstream = grad.reshape(batch, n, heads, d).swapaxes(1, 2)
-        for limits, mask in hidings(rng, (batch, heads, n, n)):
-            for module in (cpu, reference):
-                settings = (limits, mask, 0.4, p, 77)
-                expected, saved = module.attention(q, k, v, *settings)
-                slopes = module.attention_backward(upstream, q, k, v, *settings, saved)
-                out, kept = module.self_attention(qkv, heads, None, *settings)
-                back = module.self_attention_backward(grad, qkv, heads, None, *settings, kept)
-                assert_same(out, expected.swapaxes(1, 2).reshape(out.shape))
-                flat = [x.swapaxes(1, 2).reshape(out.shape) for x in slopes]
-                assert_same(back, np.concatenate(flat, axis=-1))
+    longest, batch, heads, d = max(lengths), len(lengths), 2, 5
+    rows = np.arange(longest) < np.array(lengths)[:, None]  # (B, L)
+    causal = np.arange(1, longest + 1)[None]
+    padded = [signed(rng, batch, longest, heads, d).astype(dtype) for _ in range(4)]
+    padded[3][~rows] = 0  # grad
+    packed = [x[rows] for x in padded]
+    flat = [x.reshape(batch * longest, heads, d) for x in padded]
+    lens = np.array(lengths)[:, None]
+    for limits in (None, causal):
+        results = []
+        for arrays, counts, reach in (
+            (packed, tuple(lengths), limits),
+            (flat, (longest,) * batch, lens if limits is None else np.minimum(lens, limits)),
+        ):
+            q, k, v, grad = arrays
+            samples = (samples_of(counts),) * 2
+            settings = (samples, reach, None, 0.4, reference.Drop(p, 77))
+            out, saved = cpu.attention(q, k, v, *settings)
+            results.append((out, *cpu.attention_backward(grad, q, k, v, *settings, saved)))
+        for one, other in zip(*results, strict=True):
+            assert_equal(one, other[rows.reshape(-1)])
 
 
 # Biases and relu
@@ -557,292 +555,7 @@ def test_relu_of_every_kind_of_number(dtype, kernel):
 
 
 @compiled
-@pytest.mark.parametrize("collected", [True, False])
-def test_the_garbage_collector_rests_only_while_a_kernel_is_compiled(collected, monkeypatch):
-    """And stays as the caller left it, also when compiling fails."""
-    from numba.core.registry import CPUDispatcher
-
-    from tinyattn.kernels.cpu.compiler import jit
-
-    seen, real = [], CPUDispatcher.compile
-
-    def spy(self, signature):
-        seen.append(gc.isenabled())
-        return real(self, signature)
-
-    monkeypatch.setattr(CPUDispatcher, "compile", spy)
-    fine, wrong = jit(lambda x: x + 1), jit(lambda x: x.there_is_no_such_thing)
-    (gc.enable if collected else gc.disable)()
-    try:
-        assert fine(1) == 2
-        assert gc.isenabled() is collected
-        with pytest.raises(Exception, match="there_is_no_such_thing"):
-            wrong(1)
-        assert gc.isenabled() is collected
-    finally:
-        gc.enable()
-    assert seen == [False, False]
-
-
-@compiled
-@pytest.mark.parametrize("ends", ["after the other", "forked meanwhile"])
-def test_the_garbage_collector_comes_back_where_several_compile(ends, monkeypatch):
-    """Also if the second takes long between asking whether it is on and switching it off."""
-    from numba.core.registry import CPUDispatcher
-
-    from tinyattn.kernels.cpu import compiler
-    from tinyattn.kernels.cpu.compiler import jit
-
-    real, begun, goes_on = CPUDispatcher.compile, threading.Event(), threading.Event()
-
-    class Collector:
-        enable, disable = staticmethod(gc.enable), staticmethod(gc.disable)
-
-        @staticmethod
-        def isenabled():
-            found = gc.isenabled()
-            if threading.current_thread() is threads[1]:
-                goes_on.set()
-                threads[0].join(20)
-            return found
-
-    def slow(self, signature):
-        begun.set()
-        assert goes_on.wait(20)
-        return real(self, signature)
-
-    monkeypatch.setattr(CPUDispatcher, "compile", slow)
-    monkeypatch.setattr(compiler, "gc", Collector)
-    works = [jit(lambda x: x + 1), jit(lambda x: x + 2)]
-    threads = [threading.Thread(target=work, args=(1,)) for work in works]
-    threads[0].start()
-    assert begun.wait(20)
-    if ends == "forked meanwhile" and hasattr(os, "fork"):
-        with warnings.catch_warnings():  # of Python 3.12's, about the other thread
-            warnings.simplefilter("ignore", DeprecationWarning)
-            child = os.fork()
-        if child == 0:
-            os._exit(0 if gc.isenabled() else 1)
-        goes_on.set()
-        assert os.waitpid(child, 0)[1] == 0
-    else:
-        threads[1].start()
-        threads[1].join(20)
-    threads[0].join(20)
-    found = gc.isenabled()
-    gc.enable()  # for the tests that follow
-    assert found
-
-
-@compiled
-def test_parts_of_loops_are_compiled_for_arrays_that_do_not_overlap():
-    """Unless LLVM knows, `add_product` gets no vector instructions."""
-    from numba import float32
-
-    from tinyattn.kernels.cpu.compiler import inner
-
-    # Of no file, so that it is compiled here: into what Numba has kept on the disk it cannot look.
-    exec("def add(x, y):\n    for i in range(len(x)):\n        x[i] += y[i]", names := {})
-    add = inner(names["add"])
-    add.compile((float32[:], float32[:]))
-    (llvm,) = add.inspect_llvm().values()
-    assert len(re.findall(r"(?:ptr|float\*) noalias [\w() ]*%arg\.[xy]\.4", llvm)) == 2
-
-
-@compiled
-@pytest.mark.parametrize("apart", [False, True])
-def test_parts_may_be_kept_apart_in_their_callers(apart):
-    """What stands often in a kernel is compiled once, and called."""
-    from tinyattn.kernels.cpu.compiler import inner, jit
-
-    exec("def part_of_it(x):\n    for i in range(len(x)):\n        x[i] += 1", names := {})
-    names["part_of_it"] = inner(names["part_of_it"], apart=apart)
-    exec("def twice(x):\n    part_of_it(x)\n    part_of_it(x)", names)
-    twice, x = jit(names["twice"]), np.zeros(3)
-    twice(x)
-    assert x.tolist() == [2, 2, 2]
-    (llvm,) = twice.inspect_llvm().values()
-    assert len(re.findall(r"call .*part_of_it", llvm)) == (2 if apart else 0)
-
-
-@compiled
-def test_settings_are_compared_as_numba_does():
-    """`KernelFlags` are equal where Numba's own are, and as keys they are the same."""
-    from numba.core.compiler import Flags
-
-    from tinyattn.kernels.cpu.compiler import KernelFlags
-
-    changes = ({}, {"nrt": True}, {"nrt": False}, {"noalias": True}, {"nrt": True, "noalias": True})
-    every = []
-    default = {name: getattr(Flags(), name) for name in Flags.options}
-    for kind in (Flags, KernelFlags):
-        for change in changes:
-            flags = kind()
-            for name, value in change.items():
-                setattr(flags, name, value)
-            every.append((flags, {**default, **change}))
-    for flags, values in every:
-        for others, other_values in every:
-            assert (flags == others) == (values == other_values)
-            assert hash(flags) == hash(others) or values != other_values
-
-
-def jitted(source):
-    """The function `run` of a source in which the names of `arrays.py` are known."""
-    from tinyattn.kernels.cpu import arrays, compiler
-
-    exec(source, names := {**vars(arrays), "np": np})
-    return compiler.jit(names["run"], cache=False)
-
-
-def test_flat_arrays_hold_others():
-    run = jitted(
-        "def run(x):\n"
-        "    return array_at(x, 1, (2, 3)), array_at(x, 7, (3,)), array_at(x, 0, (2, 1, 5))"
-    )
-    x = np.arange(10.0)
-    matrix, vector, cube = run(x)
-    assert np.array_equal(matrix, [[1, 2, 3], [4, 5, 6]])
-    assert np.array_equal(vector, [7, 8, 9])
-    assert np.array_equal(cube, x.reshape(2, 1, 5))
-    matrix[1, 2] = vector[0] = -1
-    assert x[6] == x[7] == -1
-
-
-def test_flat_arrays_hold_several_one_after_another():
-    run = jitted(
-        "def run(x, n):\n"
-        "    shapes = (n, 2), (3,), (1, 1, n)\n"
-        "    return size_of(shapes), arrays_in(x, shapes)"
-    )
-    x = np.arange(20, dtype=np.float32)
-    size, (matrix, vector, cube) = run(x, 4)
-    assert size == 15
-    assert np.array_equal(matrix, np.arange(8).reshape(4, 2))
-    assert np.array_equal(vector, [8, 9, 10])
-    assert np.array_equal(cube, [[[11, 12, 13, 14]]])
-    assert all(array.flags.c_contiguous and array.base is not None for array in (matrix, cube))
-    matrix[3, 1], cube[0, 0, 3] = -1, -2
-    assert x[7] == -1
-    assert x[14] == -2
-
-
-def test_flat_arrays_hold_numbers_of_other_types():
-    run = jitted("def run(x):\n    return viewed_as(x, np.int64), viewed_as(x, np.float32)")
-    x = np.array([1.5, -2.0, 0.0])
-    for found, dtype in zip(run(x), (np.int64, np.float32), strict=True):
-        assert found.dtype == dtype
-        assert np.array_equal(found, x.view(dtype))
-        assert np.shares_memory(found, x)
-
-
-def test_rows_of_an_array_and_their_transpose_are_of_one_type():
-    run = jitted("def run(x, first, n):\n    return rows_at(x, first, n), rows_at(x, first, n).T")
-    x = np.arange(20.0).reshape(5, 4)
-    found, transposed = run(x, 1, 3)
-    assert np.array_equal(found, x[1:4])
-    assert np.array_equal(transposed, x[1:4].T)
-    assert np.shares_memory(found, x)
-    assert np.shares_memory(transposed, x)
-    if hasattr(run, "nopython_signatures"):
-        one, other = run.nopython_signatures[0].return_type
-        assert one == other
-
-
-@pytest.mark.parametrize("shape", [(6,), (6, 5), (6, 2, 3)])
-@pytest.mark.parametrize(("first", "last"), [(0, 6), (0, 2), (3, 6), (2, 4), (3, 3)])
-def test_rows_are_cleared_and_no_others(shape, first, last):
-    run = jitted("def run(x, first, last):\n    clear(x, first, last)")
-    x = np.arange(1.0, 1 + np.prod(shape)).reshape(shape).astype(np.float32)
-    expected = x.copy()
-    expected[first:last] = 0
-    run(x, first, last)
-    assert np.array_equal(x, expected)
-
-
-def test_a_single_row_is_cleared_whatever_it_was_cut_from():
-    run = jitted("def run(x):\n    clear(x, 0, 1)")
-    base = np.ones((4, 3))
-    run(base[::4])
-    assert np.array_equal(base, [[0] * 3] + [[1] * 3] * 3)
-
-
-@compiled
-@pytest.mark.parametrize(
-    "call",
-    [
-        "array_at(x, 0, (2,))",
-        "arrays_in(x, ((2,), (1, 1)))",
-        "viewed_as(x, np.int64)",
-        "as_writeable(x)",
-        "rows_at(x, 0, 1)",
-        "clear(x, 0, 1)",
-    ],
-)
-@pytest.mark.parametrize("cut", ["x[::2]", "x.reshape(3, 2).T"])
-def test_arrays_in_another_order_are_refused(call, cut):
-    from numba.core.errors import TypingError
-
-    run = jitted(f"def run(x):\n    {call}")
-    with pytest.raises(TypingError, match="an array in C order was expected"):
-        run(eval(cut, {"x": np.arange(6.0)}))
-
-
-@compiled
-@pytest.mark.parametrize("returned", ["x", "(1, x)", "(1, (x, 2))"])
-def test_parts_of_loops_do_not_return_arrays(returned):
-    from numba.core.errors import TypingError
-
-    from tinyattn.kernels.cpu import compiler
-
-    exec(f"def part(x):\n    return {returned}", names := {})
-    part = compiler.inner(names["part"])
-    run = compiler.jit(lambda x: part(x), cache=False)
-    with pytest.raises(TypingError, match="part is part of a loop, and returns an array"):
-        run(np.arange(6.0))
-
-
-def test_read_only_arrays_are_to_functions_what_others_are():
-    run = jitted("def run(x, y):\n    return as_writeable(x), as_writeable(y)")
-    x, y = np.arange(6.0).reshape(2, 3), np.arange(6.0).reshape(2, 3)
-    y.flags.writeable = False
-    for found, array in zip(run(x, y), (x, y), strict=True):
-        assert np.array_equal(found, array)
-        assert np.shares_memory(found, array)
-    if hasattr(run, "nopython_signatures"):
-        one, other = run.nopython_signatures[0].return_type
-        assert one == other
-
-
-@compiled
-def test_parts_of_loops_are_compiled_into_their_callers_and_nowhere_else():
-    from tinyattn.kernels.cpu.compiler import inner, jit
-
-    names = {"inner": inner, "jit": jit}
-    exec(
-        "@inner\ndef twice(x):\n    return 2 * x\n"
-        "@inner\ndef next_to(x):\n    return twice(x) + 1\n"
-        "def both(x):\n    return next_to(x), twice(x)",
-        names,
-    )
-    both = jit(names["both"])
-    # Parts are told apart by the types they were compiled for.
-    assert both(3) == (7, 6)
-    assert both(0.5) == (2.0, 1.0)
-    assert type(both(0.5)[0]) is float
-
-    def has_machine_code(result):
-        engine = result.library.codegen._engine
-        return engine.is_symbol_defined(result.fndesc.llvm_func_name)
-
-    for part in (names["twice"], names["next_to"]):
-        assert len(part.overloads) == 2
-        assert not any(map(has_machine_code, part.overloads.values()))
-    assert all(map(has_machine_code, both.overloads.values()))
-
-
-@compiled
-def test_parts_of_loops_leave_no_file(tmp_path):
+def test_functions_that_only_kernels_call_leave_no_file(tmp_path):
     """Numba keeps on the disk only what Python calls."""
     code = (
         "import numpy as np; from tinyattn.kernels import cpu; "

@@ -33,7 +33,7 @@ from tinyattn.kernels import reference
 
 if HAS_NUMBA:
     from tinyattn.kernels.cpu.compiler import jit
-    from tinyattn.kernels.cpu.rows import exp
+    from tinyattn.kernels.cpu.row_functions import exp
 
     @jit
     def exponentials(x, out):

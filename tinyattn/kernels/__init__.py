@@ -8,6 +8,7 @@ the reference runs in its place.
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Callable, Sequence
 from functools import cache, wraps
 from types import ModuleType
@@ -16,7 +17,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from ..backend import device_of
-from . import reference
+from . import blas, reference
 from .matmul import matrix_product as matrix_product
 from .sums import in_order as in_order
 from .sums import reduce_sum as reduce_sum
@@ -31,13 +32,19 @@ Kernel = TypeVar("Kernel", bound=Callable[..., Any])
 @cache
 def jitted() -> ModuleType | None:
     """The module of Numba kernels, or None where they cannot or shall not run."""
-    if os.environ.get("TINYATTN_JIT", "1") == "0":
-        return None
-    try:
-        from . import cpu
-    except ImportError:
-        return None
-    return cpu
+    module = None
+    if os.environ.get("TINYATTN_JIT", "1") != "0":
+        try:
+            from . import cpu as module
+        except ImportError as error:
+            warnings.warn(
+                f"tinyattn computes with plain NumPy, which is slower: no Numba ({error}). "
+                "TINYATTN_JIT=0 asks for this and says nothing",
+                RuntimeWarning,
+                stacklevel=3,
+            )
+    blas.begin()
+    return module
 
 
 def on_gpu() -> ModuleType:

@@ -6,12 +6,14 @@ import numpy as np
 
 from .. import backend
 from ..backend import FLOAT16, Array
-from . import threads
+from . import blas
+from .threads import parallel_for
 
+# Multiplications in a chunk at least: a smaller one takes too long for what it computes, because
+# BLAS copies one of the operands for each chunk.
+CHUNK = 1 << 22
+MOST_CHUNKS = 8
 SPEED = {4: 48, 8: 24}  # multiplications in a nanosecond on one core, by the bytes of a number
-# So few are never worth a second thread: what it makes lies in the cache of another core then, and
-# the next operation waits for it.
-LARGE = 1 << 21
 
 
 def matrix_product(x: Array, y: Array) -> Array:
@@ -20,19 +22,25 @@ def matrix_product(x: Array, y: Array) -> Array:
         return x @ y if backend.capture is None else backend.capture.matmul(x, y)
     if x.dtype is FLOAT16:
         return (x.astype(np.float32) @ y.astype(np.float32)).astype(np.float16)
-    if x.ndim == y.ndim == 2 and x.size * y.shape[1] > LARGE and threads.awake():
+    if x.ndim == y.ndim == 2 and x.size * y.shape[1] >= 2 * CHUNK and blas.has_one_thread():
         return divided_product(x, y)
     return x @ y
 
 
 def divided_product(x: np.ndarray, y: np.ndarray) -> np.ndarray:
-    """x (N, K) @ y (K, M), its rows or columns divided among threads, whichever are more."""
+    """x (N, K) @ y (K, M), its rows or its columns in chunks, whichever are more.
+
+    The chunks are the same for any number of threads, because BLAS rounds products of other shapes
+    differently.
+    """
     if x.dtype is not y.dtype or x.dtype.kind != "f":
         return x @ y
     out = np.empty((len(x), y.shape[1]), x.dtype)
+    work = x.size * y.shape[1]
+    chunks = min(MOST_CHUNKS, work // CHUNK)
+    height = -(-max(out.shape) // chunks)
     function = multiply_rows if len(x) >= y.shape[1] else multiply_columns
-    nanoseconds = x.size * y.shape[1] / SPEED[x.itemsize]
-    threads.in_parts(max(out.shape), nanoseconds, function, x, y, out)
+    parallel_for(chunks, work / SPEED[x.itemsize], function, x, y, out, height)
     return out
 
 
@@ -40,10 +48,18 @@ def divided_product(x: np.ndarray, y: np.ndarray) -> np.ndarray:
 
 
 @np.errstate(all="ignore")
-def multiply_rows(x: np.ndarray, y: np.ndarray, out: np.ndarray, first: int, last: int) -> None:
-    np.matmul(x[first:last], y, out=out[first:last])
+def multiply_rows(
+    x: np.ndarray, y: np.ndarray, out: np.ndarray, height: int, first: int, last: int
+) -> None:
+    for chunk in range(first, last):
+        rows = slice(chunk * height, (chunk + 1) * height)
+        np.matmul(x[rows], y, out=out[rows])
 
 
 @np.errstate(all="ignore")
-def multiply_columns(x: np.ndarray, y: np.ndarray, out: np.ndarray, first: int, last: int) -> None:
-    np.matmul(x, y[:, first:last], out=out[:, first:last])
+def multiply_columns(
+    x: np.ndarray, y: np.ndarray, out: np.ndarray, height: int, first: int, last: int
+) -> None:
+    for chunk in range(first, last):
+        columns = slice(chunk * height, (chunk + 1) * height)
+        np.matmul(x, y[:, columns], out=out[:, columns])

@@ -42,18 +42,16 @@ def adds_in_pairs(array: Array, axis: Any) -> bool:
 def reduce_sum(array: Array, axis: Any = None, keepdims: bool = False, mean: bool = False) -> Array:
     """Sum (or mean) over axes, in the array's own dtype, accumulated in `sum_dtype`."""
     array = in_order(array)
-    if array.dtype.kind != "f" or adds_in_pairs(array, axis):
+    if array.dtype.kind != "f":  # unsigned numbers too, whose differences may be negative
+        return array.sum(axis=axis, keepdims=keepdims, dtype=np.int64)
+    if adds_in_pairs(array, axis):
         total = array.sum(axis=axis, keepdims=keepdims)
     else:
         total = array.sum(axis=axis, keepdims=keepdims, dtype=sum_dtype(array.dtype))
     if mean:
         # Still in the dtype of the sum; an empty mean is NaN.
         total = total / (array.size // total.size) if array.size else total * math.nan
-    return (
-        total
-        if total.dtype == array.dtype or array.dtype.kind != "f"
-        else (total.astype(array.dtype))
-    )
+    return total if total.dtype == array.dtype else total.astype(array.dtype)
 
 
 def sum_to(array: Array, shape: tuple[int, ...]) -> Array:

@@ -6,6 +6,7 @@ from typing import Any
 
 from .. import kernels
 from ..backend import Array, is_finite, namespace
+from ..checks import is_integer
 from ..errors import ShapeError
 from ..kernels import in_order
 from ..kernels.packing import Samples, padded
@@ -144,7 +145,7 @@ def clear_invisible(
 
 
 def check_heads(width: int, heads: int) -> None:
-    if heads < 1 or width % heads:
+    if not is_integer(heads) or heads < 1 or width % heads:
         raise ShapeError(
             f"the width {width} cannot be split into {heads} heads: it must be a multiple"
         )

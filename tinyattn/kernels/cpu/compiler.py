@@ -1,82 +1,91 @@
-"""How the loops are compiled, and the doors that bring arrays into the layout they expect."""
+"""How kernels are compiled: `numba.njit` with our settings, and a cache that does not go stale.
+
+A kernel is an ordinary Numba function: in a notebook, with `@numba.njit` above it, it runs too.
+"""
 
 from __future__ import annotations
 
+import hashlib
+import logging
+import os
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numba
-import numpy as np
 
-COMPILED = not numba.config.DISABLE_JIT  # with which kernels run as Python
+COMPILED = not numba.config.DISABLE_JIT  # else kernels run as Python
 CONTRACT = {"contract"}  # a * b + c in one instruction
 # Reordering sums lets them use vector instructions; nothing else is relaxed.
 FAST_SUMS = {"reassoc", "contract", "nsz"}
+SETTINGS = {"nogil": True, "error_model": "numpy"}
+FOLDER = Path(__file__).parent
+STAMP = "tinyattn_sources.sha256"
 
 
 def jit(function: Any = None, *, fastmath: Any = CONTRACT) -> Any:
-    """`numba.njit` with our settings, also where no folder for Numba's cache can be written."""
+    """`numba.njit` for a kernel, which Python calls. Its machine code is kept on the disk."""
     if function is None:
-        return lambda function: jit(function, fastmath=fastmath)
-    options = {"nogil": True, "error_model": "numpy", "fastmath": fastmath}
+        return partial(jit, fastmath=fastmath)
     try:
-        return numba.njit(cache=True, **options)(function)
-    except RuntimeError:
-        return numba.njit(**options)(function)
+        return numba.njit(cache=True, fastmath=fastmath, **SETTINGS)(function)
+    except RuntimeError:  # no folder for the cache can be written
+        return numba.njit(fastmath=fastmath, **SETTINGS)(function)
 
 
-def inner(
-    function: Any = None, *, fastmath: Any = CONTRACT, inline: str = "never",
-    forceinline: bool = False, apart: bool = False,
-) -> Any:  # fmt: skip
-    """`jit` for a part of a loop."""
-    options = {
-        "nogil": True,
-        "error_model": "numpy",
-        "fastmath": fastmath,
-        "inline": inline,
-        "forceinline": forceinline,
-    }
-    return numba.njit(**options) if function is None else numba.njit(**options)(function)
+def inner(function: Any = None, *, fastmath: Any = CONTRACT) -> Any:
+    """`numba.njit` for a function that only kernels call: it becomes part of their machine code."""
+    if function is None:
+        return partial(inner, fastmath=fastmath)
+    return numba.njit(fastmath=fastmath, **SETTINGS)(function)
 
 
-def ready(array: np.ndarray) -> np.ndarray:
-    """An input as the loops expect it; copied only if it has to be."""
-    flags, native = array.flags, array.dtype.isnative
-    if flags.carray and native:  # in C order, aligned and writeable, as most are
-        array = array.view()
-    elif flags.c_contiguous and flags.aligned and native:
-        return array
-    else:
-        array = np.array(array, dtype=array.dtype.newbyteorder("="), order="C")
-    # By position, though NumPy's types want `write=`, which costs as much as the call itself.
-    array.setflags(False)  # type: ignore[call-arg]
-    return array
+def delete_stale_code(kernel: Any) -> None:
+    """Delete the machine code that Numba keeps of kernels, if a file in this folder has changed.
+
+    Numba compiles a kernel again when its own file has changed. It does not look at the files that
+    this one imports (https://github.com/numba/numba/issues/1833): without this function, a change
+    in row_functions.py would reach no softmax.
+    """
+    folder = getattr(getattr(kernel, "stats", None), "cache_path", None)
+    if folder is None:  # nothing is kept
+        return
+    sources = sorted(FOLDER.glob("*.py"))
+    stamp = Path(folder, STAMP)
+    # Another process may do the same, and the folder may be read-only: both do no harm.
+    with suppress(OSError):
+        current = hashlib.sha256(b"".join(path.read_bytes() for path in sources)).hexdigest()
+        if stamp.is_file() and stamp.read_text() == current:
+            return
+        for source in sources:
+            for path in stamp.parent.glob(f"{source.stem}.*.nb[ic]"):
+                path.unlink(missing_ok=True)
+        stamp.parent.mkdir(parents=True, exist_ok=True)
+        temporary = stamp.with_suffix(f".{os.getpid()}")
+        temporary.write_text(current)
+        temporary.replace(stamp)
 
 
-def rows(array: np.ndarray) -> np.ndarray:
-    """(..., D) -> (N, D), ready."""
-    return ready(array).reshape(-1, array.shape[-1])
+def announce_compilation() -> None:
+    """Log a line when the first kernel is compiled, because the caller waits for it."""
+    try:
+        from numba.core import event
 
+        class Announcement(event.Listener):  # type: ignore[misc]
+            is_said = False
 
-def rows_of_new(array: np.ndarray) -> np.ndarray:
-    """(..., D) -> (N, D) of an array made here, to be written to."""
-    return array.reshape(-1, array.shape[-1])
+            def on_start(self, compilation: Any) -> None:
+                with suppress(AttributeError, KeyError, TypeError):  # another Numba's event
+                    function = compilation.data["dispatcher"].py_func
+                    if not self.is_said and function.__module__.startswith(__package__):
+                        self.is_said = True
+                        logger = logging.getLogger("tinyattn")
+                        logger.warning("compiling kernels, once: about ten seconds")
 
+            def on_end(self, compilation: Any) -> None:
+                """Nothing to say."""
 
-def four(array: np.ndarray) -> np.ndarray:
-    """Any shape as (B, H, Q, K)."""
-    array = ready(array)
-    return array if array.ndim == 4 else array.reshape(1, 1, -1, array.shape[-1])
-
-
-NO_LIMIT = ready(np.full((1, 1), np.iinfo(np.int64).max))
-NO_MASK = ready(np.ones((1, 1, 1, 1), np.uint8))
-
-
-def hidden(limits: Any, mask: Any) -> tuple[np.ndarray, np.ndarray, bool]:
-    """limits and mask as the loops take them."""
-    return (
-        NO_LIMIT if limits is None else ready(np.asarray(limits, np.int64)),
-        NO_MASK if mask is None else ready(np.asarray(mask, np.bool_)).view(np.uint8),
-        mask is not None,
-    )
+        event.register("numba:compile", Announcement())
+    except (ImportError, AttributeError):  # another Numba has no such event: nothing is said
+        return

@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 
 from .. import reference
-from .compiler import FAST_SUMS, jit, ready
-from .rows import LANES, ONE, ZERO, exp, largest
+from .compiler import FAST_SUMS, jit
+from .layout import as_input
+from .row_functions import LANES, ONE, ZERO, exp, largest
 
 
 @jit(fastmath=FAST_SUMS)
@@ -34,7 +35,8 @@ def cross_entropy_backward_rows(grad, logits, target, ignore_index, log_sums, re
     columns = logits.shape[1]
     for i in range(len(logits)):
         if target[i] == ignore_index:
-            result[i] = ZERO
+            for j in range(columns):
+                result[i, j] = ZERO
             continue
         top, scale = np.float32(log_sums[0, i]), np.float32(math.exp(-log_sums[1, i]))
         for j in range(columns):
@@ -48,8 +50,8 @@ def cross_entropy(logits: np.ndarray, target: np.ndarray, ignore_index: int) -> 
     if logits.dtype != np.float32 or not logits.size:
         return reference.cross_entropy(logits, target, ignore_index)
     losses, log_sums = np.empty(len(logits), logits.dtype), np.empty((2, len(logits)))
-    target = ready(target.astype(np.int64, copy=False))
-    cross_entropy_rows(ready(logits), target, ignore_index, losses, log_sums)
+    target = as_input(target.astype(np.int64, copy=False))
+    cross_entropy_rows(as_input(logits), target, ignore_index, losses, log_sums)
     return losses, log_sums
 
 
@@ -59,8 +61,8 @@ def cross_entropy_backward(
     if logits.dtype != np.float32 or not logits.size:
         return reference.cross_entropy_backward(grad, logits, target, ignore_index, log_sums)
     result = np.empty(logits.shape, logits.dtype)
-    target = ready(target.astype(np.int64, copy=False))
+    target = as_input(target.astype(np.int64, copy=False))
     cross_entropy_backward_rows(
-        ready(grad), ready(logits), target, ignore_index, ready(log_sums), result
+        as_input(grad), as_input(logits), target, ignore_index, as_input(log_sums), result
     )
     return result

@@ -1,57 +1,68 @@
-"""Dropout, with chance taken from a hash of the element's number."""
+"""Dropout, which is decided by a hash of the element's number; see `reference.keep_mask`."""
 
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from .. import reference
 from ..reference import drop_threshold, halves
-from ..threads import in_parts
-from .compiler import inner, jit, ready
+from ..threads import parallel_for
+from .compiler import inner, jit
+from .layout import as_input
 
 LOW_32 = np.uint64(0xFFFFFFFF)
 MIXER_1, MIXER_2 = np.uint64(0x21F0AAAD), np.uint64(0x735A2D97)
 
 
+class Dropping(NamedTuple):
+    """What a kernel has to know."""
+
+    factor: Any  # 1 / (1 - p), in the dtype of the array
+    threshold: np.uint32  # an element stays where its hash is not smaller; 0 without dropout
+    low: np.uint32  # the halves of the seed
+    high: np.uint32
+
+
+def dropping(p: float, seed: int, dtype: np.dtype) -> Dropping:
+    return Dropping(*factor_and_threshold(p, dtype), *map(np.uint32, halves(seed)))
+
+
+@lru_cache(maxsize=16)
+def factor_and_threshold(p: float, dtype: np.dtype) -> tuple[Any, np.uint32]:
+    return dtype.type(1 / (1 - p)), np.uint32(drop_threshold(p))
+
+
 @inner
 def mixed(h):
-    # The hash lives on the overflow of 32-bit products. Numba would widen them by itself, and
-    # NumPy's scalars, which take over where the compiler is off, would warn.
+    # The hash needs the overflow of 32-bit products. Numba would widen them, and NumPy's numbers,
+    # which take their place where the compiler is off, would warn.
     h = np.uint32((np.uint64(h ^ (h >> np.uint32(16))) * MIXER_1) & LOW_32)
     h = np.uint32((np.uint64(h ^ (h >> np.uint32(15))) * MIXER_2) & LOW_32)
     return np.uint32(h ^ (h >> np.uint32(15)))
 
 
 @inner
-def hash_of(index, low, high):
-    return mixed(np.uint32(mixed(np.uint32(np.uint32(index) ^ low)) ^ high))
+def stays(number, drop):
+    """Whether the element of this number is kept."""
+    h = mixed(np.uint32(np.uint32(number) ^ drop.low))
+    return mixed(np.uint32(h ^ drop.high)) >= drop.threshold
 
 
 @jit
-def dropout_flat(x, factor, threshold, low, high, out, first, last):
-    zero = factor - factor
+def dropout_elements(x, drop, out, first, last):
+    zero = drop.factor - drop.factor
     x, out = x[first:last], out[first:last]
     for i in range(len(x)):
-        out[i] = x[i] * factor if hash_of(np.uint32(first + i), low, high) >= threshold else zero
-
-
-def dropping(p: float, seed: int, dtype: np.dtype) -> tuple[Any, ...]:
-    """What the loops need to know: the factor of what is kept, the hash's threshold and seed."""
-    return (*rate(p, dtype), *map(np.uint32, halves(seed)))
-
-
-@lru_cache(maxsize=16)
-def rate(p: float, dtype: np.dtype) -> tuple[Any, Any]:
-    return dtype.type(1 / (1 - p)), np.uint32(drop_threshold(p))
+        out[i] = x[i] * drop.factor if stays(first + i, drop) else zero
 
 
 def dropout(x: np.ndarray, p: float, seed: int) -> np.ndarray:
     if p >= 1 or not x.size:
         return reference.dropout(x, p, seed)
     out = np.empty(x.shape, x.dtype)
-    arguments = (ready(x).reshape(-1), *dropping(p, seed, x.dtype), out.reshape(-1))
-    in_parts(x.size, 0.35 * x.size, dropout_flat, *arguments)
+    arguments = (as_input(x).reshape(-1), dropping(p, seed, x.dtype), out.reshape(-1))
+    parallel_for(x.size, 0.35 * x.size, dropout_elements, *arguments)
     return out

@@ -8,15 +8,16 @@ from typing import Any
 import numpy as np
 
 from .. import reference
-from ..threads import in_parts
-from .compiler import FAST_SUMS, inner, jit, ready, rows, rows_of_new
+from ..threads import parallel_for
+from .compiler import FAST_SUMS, inner, jit
+from .layout import as_input, as_rows
 
 # How many elements of x are summed together at least, since fewer are never worth a thread; and how
 # many rows, so that the sums of all blocks take less memory than x.
 BLOCK, BLOCK_ROWS = 1 << 14, 16
 
 
-@inner(fastmath=FAST_SUMS, forceinline=True)
+@inner(fastmath=FAST_SUMS)
 def moments_of(x, eps):
     """The mean of a row, and 1 / sqrt(var + eps)."""
     total = np.float64(0)  # not 0.0, which NumPy would let a float32 narrow
@@ -30,13 +31,13 @@ def moments_of(x, eps):
     return mean, 1.0 / math.sqrt(squares / len(x) + eps)
 
 
-@inner(forceinline=True)
+@inner
 def normalize(x, mean, inv_std, weight, bias, out):
     for j in range(len(x)):
         out[j] = (x[j] - mean) * inv_std * weight[j] + bias[j]
 
 
-@inner(fastmath=FAST_SUMS, forceinline=True)
+@inner(fastmath=FAST_SUMS)
 def normalize_backward(grad, x, mean, inv_std, weight, dx, dweight, dbias):
     """dx of a row; what the row gives is added to dweight and dbias."""
     g_sum = gn_sum = np.float64(0)
@@ -78,8 +79,16 @@ def layer_norm(x: np.ndarray, weight: Any, bias: Any, eps: float) -> Any:
     means, inv_stds = np.empty((2, x.size // columns))
     weight = np.ones(columns, x.dtype) if weight is None else weight
     bias = np.zeros(columns, x.dtype) if bias is None else bias
-    arguments = (rows(x), ready(weight), ready(bias), eps, rows_of_new(out), means, inv_stds)
-    in_parts(len(means), x.size, layer_norm_rows, *arguments)
+    arguments = (
+        as_rows(x),
+        as_input(weight),
+        as_input(bias),
+        eps,
+        out.reshape(-1, columns),
+        means,
+        inv_stds,
+    )
+    parallel_for(len(means), x.size, layer_norm_rows, *arguments)
     shape = (*x.shape[:-1], 1)
     return out, means.reshape(shape), inv_stds.reshape(shape)
 
@@ -92,12 +101,21 @@ def layer_norm_backward(
     columns = x.shape[-1]
     dx = np.empty(x.shape, x.dtype)
     scale = np.ones(columns, x.dtype) if weight is None else weight
-    means, inv_stds = (ready(part.reshape(-1)) for part in saved)
+    means, inv_stds = (as_input(part.reshape(-1)) for part in saved)
     # As many for any number of threads, so that the sums do not depend on it.
     blocks = max(1, min(x.size // BLOCK, len(means) // BLOCK_ROWS))
     height = -(-len(means) // blocks)
     sums = np.zeros((blocks, 2, columns))
-    arguments = (rows(grad), rows(x), ready(scale), means, inv_stds, height, rows_of_new(dx), sums)
-    in_parts(blocks, x.size, layer_norm_backward_rows, *arguments)
+    arguments = (
+        as_rows(grad),
+        as_rows(x),
+        as_input(scale),
+        means,
+        inv_stds,
+        height,
+        dx.reshape(-1, columns),
+        sums,
+    )
+    parallel_for(blocks, x.size, layer_norm_backward_rows, *arguments)
     dweight, dbias = sums[0] if blocks == 1 else sums.sum(axis=0)
     return dx, None if weight is None else dweight, dbias

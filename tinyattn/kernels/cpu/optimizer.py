@@ -9,12 +9,13 @@ from functools import lru_cache
 import numpy as np
 
 from .. import FLOAT32, FLOAT64, reference
-from ..threads import in_parts
-from .compiler import jit, ready
+from ..threads import parallel_for
+from .compiler import jit
+from .layout import as_input
 
 
 @jit
-def adam_flat(parameter, grad, m, v, numbers, first, last):
+def adam_elements(parameter, grad, m, v, numbers, first, last):
     shrink, decay, beta1, rest1, beta2 = numbers[0], numbers[1], numbers[2], numbers[3], numbers[4]
     rest2, rate, inv_root, eps = numbers[5], numbers[6], numbers[7], numbers[8]
     parameter, grad, m, v = parameter[first:last], grad[first:last], m[first:last], v[first:last]
@@ -43,7 +44,7 @@ def step_numbers(
         1 / math.sqrt(1 - beta2**step),
         eps,
     )
-    return ready(np.array(numbers, dtype))  # an array: nine numbers take longer to hand over
+    return as_input(np.array(numbers, dtype))  # an array: nine numbers take longer to hand over
 
 
 def adam(
@@ -70,4 +71,4 @@ def adam(
         # To Numba a read-only gradient is of another type, for which it would compile once more.
         grad = grad if grad.flags.carray else grad.copy(order="C")
         arrays = (parameter.ravel(), grad.ravel(), m.ravel(), v.ravel(), numbers[dtype])
-        in_parts(size, 0.6 * size, adam_flat, *arrays)
+        parallel_for(size, 0.6 * size, adam_elements, *arrays)

@@ -8,56 +8,68 @@ from typing import Any
 import numpy as np
 
 from .. import reference
-from .compiler import four, hidden, jit, rows, rows_of_new
-from .rows import LANES, MINUS_INF, ZERO, dot, exp, largest, total_of
+from .compiler import inner, jit
+from .layout import as_rows, as_scores, as_visible
+from .row_functions import LANES, MINUS_INF, ZERO, dot, exp, largest, total_of
+
+
+@inner
+def row_visibility(visible, b, h, q, keys):
+    """How many first keys the query may see, and the row of the mask with the step between keys:
+    0 if one value holds for all."""
+    limits, mask = visible.limits, visible.mask
+    n = min(limits[b % limits.shape[0], q % limits.shape[1]], keys)
+    row = mask[b % mask.shape[0], h % mask.shape[1], q % mask.shape[2]]
+    return n, row, 1 if len(row) > 1 else 0
+
+
+@inner
+def clear(row, start):
+    for j in range(start, len(row)):
+        row[j] = 0
 
 
 @jit
-def softmax_rows(x, limits, mask, use_mask, out):
-    """x, out (B, H, Q, K) float32; limits (B|1, Q|1); mask (B|1, H|1, Q|1, K|1) of bytes."""
+def softmax_rows(x, visible, out):
+    """x, out (B, H, Q, K) float32."""
     batch, heads, queries, keys = x.shape
     lanes, sums = np.empty(LANES, np.float32), np.empty(LANES)
     for b in range(batch):
         for h in range(heads):
             for q in range(queries):
-                row = out[b, h, q]
-                n = min(limits[b % limits.shape[0], q % limits.shape[1]], keys)
-                source = x[b, h, q]
-                seen = n
-                if use_mask:
-                    keep = mask[b % mask.shape[0], h % mask.shape[1], q % mask.shape[2]]
-                    step = 1 if len(keep) > 1 else 0
-                    seen = 0
+                n, mask, step = row_visibility(visible, b, h, q, keys)
+                source, row = x[b, h, q], out[b, h, q, :n]
+                number = n
+                if visible.has_mask:
+                    number = 0
                     for j in range(n):
-                        visible = keep[j * step] != 0
-                        seen += visible
-                        row[j] = source[j] if visible else MINUS_INF
+                        is_visible = mask[j * step] != 0
+                        number += is_visible
+                        row[j] = source[j] if is_visible else MINUS_INF
                 else:
                     for j in range(n):
                         row[j] = source[j]
-                row[n:] = ZERO
-                if seen == 0:
-                    row[:n] = ZERO
+                clear(out[b, h, q], n if number else 0)
+                if number == 0:
                     continue
-                live = row[:n]
-                top = largest(live, lanes)
+                top = largest(row, lanes)
                 for j in range(n):
-                    live[j] = exp(live[j] - top)
-                factor = np.float32(1.0 / total_of(live, sums))
+                    row[j] = exp(row[j] - top)
+                factor = np.float32(1.0 / total_of(row, sums))
                 for j in range(n):
-                    live[j] *= factor
-                if use_mask:
+                    row[j] *= factor
+                if visible.has_mask:  # a NaN among the visible is theirs alone
                     for j in range(n):
-                        live[j] = live[j] if keep[j * step] != 0 else ZERO
+                        row[j] = row[j] if mask[j * step] != 0 else ZERO
 
 
-def masked_softmax(x: np.ndarray, limits: Any, mask: Any, out: np.ndarray | None = None) -> Any:
+def masked_softmax(x: np.ndarray, limits: Any, mask: Any) -> Any:
     # float64 is for checking, where NumPy's exp serves as well.
     if x.dtype != np.float32 or not x.size:
         return reference.masked_softmax(x, limits, mask)
-    out = np.empty(x.shape, x.dtype) if out is None else out
-    x = four(x)
-    softmax_rows(x, *hidden(limits, mask), out.reshape(x.shape))
+    out = np.empty(x.shape, x.dtype)
+    x = as_scores(x)
+    softmax_rows(x, as_visible(limits, mask), out.reshape(x.shape))
     return out
 
 
@@ -69,42 +81,38 @@ def softmax(x: np.ndarray) -> np.ndarray:
 def softmax_backward_rows(grad, out, result):
     sums = np.empty(LANES)
     for i in range(len(out)):
-        inner = dot(grad[i], out[i], sums)
+        total = dot(grad[i], out[i], sums)
         for j in range(out.shape[1]):
-            result[i, j] = out[i, j] * (grad[i, j] - inner)
+            result[i, j] = out[i, j] * (grad[i, j] - total)
 
 
 def softmax_backward(grad: np.ndarray, out: np.ndarray) -> np.ndarray:
     result = np.empty(out.shape, out.dtype)
     if out.size:
-        softmax_backward_rows(rows(grad), rows(out), rows_of_new(result))
+        softmax_backward_rows(as_rows(grad), as_rows(out), result.reshape(-1, out.shape[-1]))
     return result
 
 
 @jit
-def masked_backward_rows(d, weights, limits, mask, use_mask):
+def masked_backward_rows(d, weights, visible):
     """d (B, H, Q, K) is the gradient of the weights, and becomes that of the scores."""
     batch, heads, queries, keys = weights.shape
     sums = np.empty(LANES)
     for b in range(batch):
         for h in range(heads):
             for q in range(queries):
-                row, w = d[b, h, q], weights[b, h, q]
-                n = min(limits[b % limits.shape[0], q % limits.shape[1]], keys)
-                row[n:] = 0
-                if use_mask:
-                    keep = mask[b % mask.shape[0], h % mask.shape[1], q % mask.shape[2]]
-                    step = 1 if len(keep) > 1 else 0
+                n, mask, step = row_visibility(visible, b, h, q, keys)
+                row, w = d[b, h, q, :n], weights[b, h, q, :n]
+                clear(d[b, h, q], n)
+                if visible.has_mask:
                     for j in range(n):
-                        if keep[j * step] == 0:
-                            row[j] = 0
-                inner = dot(row[:n], w[:n], sums)
+                        row[j] = row[j] if mask[j * step] != 0 else 0
+                total = dot(row, w, sums)
                 for j in range(n):
-                    row[j] = w[j] * (row[j] - inner)
-                if use_mask:
+                    row[j] = w[j] * (row[j] - total)
+                if visible.has_mask:
                     for j in range(n):
-                        if keep[j * step] == 0:
-                            row[j] = 0
+                        row[j] = row[j] if mask[j * step] != 0 else 0
 
 
 def masked_softmax_backward(
@@ -112,7 +120,8 @@ def masked_softmax_backward(
 ) -> np.ndarray:
     result = np.array(grad, order="C")
     if result.size:
-        masked_backward_rows(result.reshape(four(result).shape), four(out), *hidden(limits, mask))
+        out = as_scores(out)
+        masked_backward_rows(result.reshape(out.shape), out, as_visible(limits, mask))
     return result
 
 
@@ -133,5 +142,5 @@ def log_softmax(x: np.ndarray) -> np.ndarray:
     if x.dtype != np.float32 or not x.size:
         return reference.log_softmax(x)
     out = np.empty(x.shape, x.dtype)
-    log_softmax_rows(rows(x), rows_of_new(out))
+    log_softmax_rows(as_rows(x), out.reshape(-1, x.shape[-1]))
     return out

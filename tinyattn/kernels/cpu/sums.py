@@ -5,12 +5,13 @@ from __future__ import annotations
 import numpy as np
 
 from .. import reference
-from ..threads import in_parts
-from .compiler import jit, ready, rows
+from ..threads import parallel_for
+from .compiler import jit
+from .layout import as_input, as_rows
 
 
 @jit
-def scatter_flat(grad, ids, skip, table):
+def scatter_into(grad, ids, skip, table):
     for i in range(len(ids)):
         row = ids[i]
         if row != skip:
@@ -21,8 +22,8 @@ def scatter_flat(grad, ids, skip, table):
 def scatter_rows(grad: np.ndarray, ids: np.ndarray, num_rows: int, skip: int | None) -> np.ndarray:
     table = np.zeros((num_rows, grad.shape[-1]))
     if grad.size:
-        ids = ready(ids.astype(np.int64, copy=False).reshape(-1))
-        scatter_flat(rows(grad), ids, -1 if skip is None else skip, table)
+        ids = as_input(ids.astype(np.int64, copy=False).reshape(-1))
+        scatter_into(as_rows(grad), ids, -1 if skip is None else skip, table)
     return table.astype(grad.dtype)
 
 
@@ -37,7 +38,7 @@ def add_to_rows(x, bias, first, last):
 def add_bias(x: np.ndarray, bias: np.ndarray) -> None:
     if bias.shape != x.shape[1:] or bias.dtype is not x.dtype or not x.flags.carray:
         return reference.add_bias(x, bias)
-    in_parts(len(x), 0.1 * x.size, add_to_rows, x, ready(bias))
+    parallel_for(len(x), 0.1 * x.size, add_to_rows, x, as_input(bias))
 
 
 @jit
@@ -49,5 +50,5 @@ def sum_columns(x, totals):
 
 def sum_rows(x: np.ndarray) -> np.ndarray:
     totals = np.zeros(x.shape[1])
-    sum_columns(ready(x), totals)
+    sum_columns(as_input(x), totals)
     return totals.astype(x.dtype)

@@ -1,4 +1,4 @@
-"""What the loops over rows are made of: exp, the maximum, sums, products."""
+"""Functions of one row: exp of its elements, its maximum, its sum, the product of two rows."""
 
 from __future__ import annotations
 
@@ -42,10 +42,11 @@ def exp(x):
     return ((p * (r * r) + r) + ONE) * half * other
 
 
-@inner(inline="always")
+@inner
 def largest(row, lanes):
     """The maximum of a row, NaN left out; LANES at a time, which become vector instructions."""
-    lanes[:] = MINUS_INF
+    for lane in range(LANES):
+        lanes[lane] = MINUS_INF
     whole = len(row) // LANES * LANES
     for j in range(0, whole, LANES):
         for lane in range(LANES):
@@ -60,45 +61,38 @@ def largest(row, lanes):
 
 
 @inner(fastmath=FAST_SUMS)
-def sum_of_parts(sums):
+def sum_of_lanes(lanes):
     """Always LANES of them, so that the compiler's order of adding is always the same."""
     total = 0.0
     for lane in range(LANES):
-        total += sums[lane]
+        total += lanes[lane]
     return total
 
 
-@inner(inline="always")
-def total_of(row, sums):
-    """The sum of a row in float64. Element j always goes to partial sum j modulo LANES, so that
-    zeros behind the end, or leaving them away, change no bit."""
-    sums[:] = 0.0
+@inner
+def total_of(row, lanes):
+    """The sum of a row in float64. Element j always goes to lane j modulo LANES, so that zeros
+    behind the end change no bit."""
+    for lane in range(LANES):
+        lanes[lane] = 0.0
     whole = len(row) // LANES * LANES
     for j in range(0, whole, LANES):
         for lane in range(LANES):
-            sums[lane] += row[j + lane]
+            lanes[lane] += row[j + lane]
     for j in range(whole, len(row)):
-        sums[j - whole] += row[j]
-    return sum_of_parts(sums)
+        lanes[j - whole] += row[j]
+    return sum_of_lanes(lanes)
 
 
-@inner(inline="always")
-def dot(a, b, sums):
+@inner
+def dot(a, b, lanes):
     """The sum of products of two rows, like `total_of`."""
-    sums[:] = 0.0
+    for lane in range(LANES):
+        lanes[lane] = 0.0
     whole = len(a) // LANES * LANES
     for j in range(0, whole, LANES):
         for lane in range(LANES):
-            sums[lane] += np.float64(a[j + lane]) * b[j + lane]
+            lanes[lane] += np.float64(a[j + lane]) * b[j + lane]
     for j in range(whole, len(a)):
-        sums[j - whole] += np.float64(a[j]) * b[j]
-    return sum_of_parts(sums)
-
-
-@inner(fastmath=FAST_SUMS)
-def dot_in_any_order(a, b):
-    """The same sooner, in an order of adding that depends on the length of the rows."""
-    total = 0.0
-    for j in range(len(a)):
-        total += np.float64(a[j]) * b[j]
-    return total
+        lanes[j - whole] += np.float64(a[j]) * b[j]
+    return sum_of_lanes(lanes)

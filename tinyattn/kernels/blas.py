@@ -1,0 +1,66 @@
+"""How many threads BLAS has, which computes the matrix products of NumPy and SciPy: one, soon.
+
+Threads of BLAS wait awake: after each product they keep their cores busy for a while, and where
+another program needs these cores, all of them wait for each other. One training step took up to 47
+times as long that way. So BLAS is limited to one thread at the first kernel or large product, and
+`matmul.py` divides large products among our threads, which sleep while they wait.
+
+This concerns the whole process. It does not happen where the user has set a variable of BLAS, nor
+after `set_num_threads(n, limit_blas=False)`, nor without the package threadpoolctl.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+VARIABLES = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS")
+
+_is_wanted = True  # what the user said last
+_has_begun = False  # whether anything has been computed
+_has_one_thread = False
+_limits: list[Any] = []  # of threadpoolctl; they know how many threads there were before
+
+
+def has_one_thread() -> bool:
+    """Whether products are ours to divide. The first call limits BLAS, unless it must not."""
+    if not _has_begun:
+        begin()
+    return _has_one_thread
+
+
+def begin() -> None:
+    """Limit BLAS from here on: each BLAS that is loaded, because NumPy and SciPy have their own."""
+    global _has_begun
+    _has_begun = True
+    if _is_wanted:
+        limit()
+
+
+def want_limit(wanted: bool) -> None:
+    """Limit BLAS, or give it its threads back; if nothing has been computed yet, later."""
+    global _is_wanted
+    changes, _is_wanted = wanted is not _is_wanted, wanted
+    if _has_begun and changes:
+        limit() if wanted else unlimit()
+
+
+def limit() -> None:
+    global _has_one_thread
+    try:
+        import threadpoolctl
+    except ImportError:
+        return
+    if not any(map(os.environ.get, VARIABLES)):
+        _limits.append(threadpoolctl.threadpool_limits(1, "blas"))
+    loaded = threadpoolctl.threadpool_info()
+    _has_one_thread = all(
+        library["num_threads"] == 1 for library in loaded if library["user_api"] == "blas"
+    )
+
+
+def unlimit() -> None:
+    global _has_one_thread
+    while _limits:
+        _limits.pop().restore_original_limits()
+        _has_one_thread = False

@@ -1,0 +1,56 @@
+"""Arrays in the one layout that kernels are compiled for.
+
+Each other layout would cost a compilation, and a kernel that expects one and gets another would
+read beside the array, because compiled code checks nothing.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+
+def as_input(array: np.ndarray) -> np.ndarray:
+    """In C order, of native bytes, read-only; copied only if it has to be."""
+    flags, native = array.flags, array.dtype.isnative
+    if flags.carray and native:  # in C order, aligned and writeable, as most are
+        array = array.view()
+    elif flags.c_contiguous and flags.aligned and native:
+        return array
+    else:
+        array = np.array(array, dtype=array.dtype.newbyteorder("="), order="C")
+    # By position, though NumPy's types want `write=`, which costs as much as the call itself.
+    array.setflags(False)  # type: ignore[call-arg]
+    return array
+
+
+def as_rows(array: np.ndarray) -> np.ndarray:
+    """(..., D) -> (N, D), an input."""
+    return as_input(array).reshape(-1, array.shape[-1])
+
+
+def as_scores(array: np.ndarray) -> np.ndarray:
+    """Any shape -> (B, H, Q, K), an input."""
+    array = as_input(array)
+    return array if array.ndim == 4 else array.reshape(1, 1, -1, array.shape[-1])
+
+
+class Visible(NamedTuple):
+    """Which keys a query may see: the first ones, up to its limit, where the mask is not 0."""
+
+    limits: np.ndarray  # (B|1, Q|1) integers
+    mask: np.ndarray  # (B|1, H|1, Q|1, K|1) bytes
+    has_mask: bool
+
+
+NO_LIMIT = as_input(np.full((1, 1), np.iinfo(np.int64).max))
+NO_MASK = as_input(np.ones((1, 1, 1, 1), np.uint8))
+
+
+def as_visible(limits: Any, mask: Any) -> Visible:
+    return Visible(
+        NO_LIMIT if limits is None else as_input(np.asarray(limits, np.int64)),
+        NO_MASK if mask is None else as_input(np.asarray(mask, np.bool_)).view(np.uint8),
+        mask is not None,
+    )
