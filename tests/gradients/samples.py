@@ -32,6 +32,10 @@ class Sample:
         # NumPy gives numbers where a 0-d array was meant.
         object.__setattr__(self, "inputs", tuple(np.asarray(x) for x in self.inputs))
 
+    def has_slope(self) -> bool:
+        """Whether finite differences have something to say about it."""
+        return self.smooth and all(x.size for x in self.inputs)
+
 
 # Numbers to try things on
 
