@@ -12,7 +12,7 @@ import references
 
 import tinyattn as ta
 from tinyattn import functional as F
-from tinyattn.ops import plain_index
+from tinyattn.checks import plain_index
 
 Array = np.ndarray
 
