@@ -1,4 +1,4 @@
-"""What the arguments of a Tensor's methods are checked against, and brought into."""
+"""Checks and conversions of arguments."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ Dims = int | Sequence[int] | None
 
 
 def checked_dtype(dtype: Any) -> np.dtype:
-    """A dtype tinyattn computes with: booleans, integers, float16, float32, float64."""
+    """A dtype that tinyattn computes with: booleans, integers, float16, float32, float64."""
     try:
         checked = np.dtype(dtype)
     except TypeError:
         raise DtypeError(f'not a dtype: {dtype!r} (and devices are "cpu" and "cuda")') from None
     if checked.kind not in "biuf" or checked.itemsize > 8:
         raise DtypeError(f"tensors hold booleans, integers or floats up to 64 bits, got {checked}")
-    # NumPy's one object for each native dtype, which a hot path may compare with `is`.
+    # NumPy's one object for each native dtype, because fast code compares with `is`.
     return np.dtype(checked.type)
 
 
@@ -32,7 +32,7 @@ def require_float(dtype: np.dtype, what: str) -> None:
 
 
 def is_integer(value: Any) -> bool:
-    """Whether `value` is an integer of Python's or NumPy's; True and False are not meant as one."""
+    """True for an integer of Python or NumPy; False for a boolean."""
     return isinstance(value, (int, np.integer)) and not isinstance(value, bool)
 
 
@@ -43,12 +43,12 @@ def check_size(name: str, value: Any, least: int = 1) -> int:
 
 
 def names_device(target: Any) -> bool:
-    """Whether a target of `to` means a device, be it one like "cuda:1" that does not exist here."""
+    """True if the argument of `to` names a device, even one like "cuda:1", which is refused."""
     return isinstance(target, str) and target.partition(":")[0] in ("cpu", "cuda")
 
 
 def rectangular(data: Any, name: str) -> np.ndarray:
-    """Numbers in nested lists, or in anything else NumPy can read, as an array."""
+    """Numbers in nested lists, or in anything else that NumPy reads, as an array."""
     try:
         return np.asarray(data)
     except ValueError as error:
@@ -58,7 +58,7 @@ def rectangular(data: Any, name: str) -> np.ndarray:
 
 
 def as_array(data: Any, dtype: Any, device: str | None) -> Array:
-    """A fresh array of numbers from anything a user may pass."""
+    """A new array of numbers from any data."""
     if isinstance(data, np.ma.MaskedArray):
         raise DtypeError("a masked array would lose its mask: pass .filled(value) and a mask")
     known = backend.is_array(data)
@@ -78,15 +78,15 @@ def as_array(data: Any, dtype: Any, device: str | None) -> Array:
 
 
 def has_dtype(data: Any) -> bool:
-    """Whether numbers come with a precision of their own: an array or tensor of any library, a
-    number of NumPy's, or a list with one in it."""
+    """True for numbers with a dtype of their own: an array or tensor of any library, a number of
+    NumPy, or a list with one of these in it."""
     if isinstance(data, (list, tuple)):
         return any(has_dtype(part) for part in data if type(part) is not float)
     return hasattr(data, "dtype")
 
 
 def from_numpy_names(dim: Dims, keepdim: bool, names: dict[str, Any]) -> tuple[Dims, bool]:
-    """NumPy says `axis` and `keepdims`; both spellings mean the same here."""
+    """(dim, keepdim), also if they were given under NumPy's names `axis` and `keepdims`."""
     if unknown := sorted(set(names) - {"axis", "keepdims"}):
         hint = ""
         if names.get("out", ...) is None:  # NumPy's functions call the methods of what they get
@@ -96,8 +96,8 @@ def from_numpy_names(dim: Dims, keepdim: bool, names: dict[str, Any]) -> tuple[D
 
 
 def one_dim(tensor: Any, dim: int) -> int:
-    """`dim` counted from the front, checked."""
-    ndim = tensor.ndim or 1  # PyTorch lets a 0-d tensor be addressed as if it had one dimension
+    """`dim` counted from the first dimension, checked."""
+    ndim = tensor.ndim or 1  # as in PyTorch, where a 0-d tensor takes dim 0 too
     if isinstance(dim, bool) or not hasattr(dim, "__index__"):
         raise TypeError(f"a dimension is an integer, got {dim!r}")
     if not -ndim <= dim < ndim:
@@ -109,7 +109,7 @@ def one_dim(tensor: Any, dim: int) -> int:
 
 
 def dims_of(tensor: Any, dim: Dims) -> tuple[int, ...] | None:
-    """The dimensions a reduction goes over; None or () means all of them."""
+    """The dimensions of a reduction; None or () means all."""
     if dim is None or (isinstance(dim, (tuple, list)) and not dim):
         return None
     dims = dim if isinstance(dim, (tuple, list)) else (dim,)
