@@ -295,7 +295,8 @@ def propagate(
     wanted = None if targets is None else set(targets)
     node: Any
     for node in useful:
-        check_versions(node)
+        if node.versions:
+            check_versions(node)
     sums = Sums()
     for root, gradient in zip(roots, gradients, strict=True):
         sums.add(root, gradient, is_new=False)

@@ -79,9 +79,21 @@ def op(
         """Run the forward on arrays, and record it if an argument requires gradients."""
         if len(args) < count:
             args = spec.bind(args, options)
-        arrays = [arg._data if isinstance(arg, TensorBase) else arg for arg in args]
-        parents = tuple([arg._node if isinstance(arg, TensorBase) else None for arg in args])
-        versions = [version_of(arg) for arg in args]
+        arrays: list[Any] = []
+        parents: list[Any] = []
+        versions: list[Any] = []
+        wanted = 0  # bit i is set if argument i wants a gradient
+        for i, arg in enumerate(args):
+            if isinstance(arg, TensorBase):
+                arrays.append(arg._data)
+                parents.append(arg._node)
+                versions.append(version_of(arg))
+                if arg._node is not None:
+                    wanted |= 1 << i
+            else:
+                arrays.append(arg)
+                parents.append(None)
+                versions.append(None)
         if floats and arrays[0].dtype.kind != "f":
             arrays[0] = arrays[0].astype(np.float32)
         if not spec.is_own:  # a user's forward might write to them
@@ -97,15 +109,14 @@ def op(
         saved = None
         if saves:
             out, saved = parted(out, spec.name)
-        if not any(isinstance(arg, TensorBase) for arg in args):
+        if not wanted and not any(isinstance(arg, TensorBase) for arg in args):
             return out
         if type(out) is not ndarray:
             out = as_array(out, spec.name)
         if promote:
             out = promoted(out, arrays)
-        shown = shown_in(out, args)
+        shown = shown_in(out, args) if out.base is not None or not spec.is_own else None
         versions.append(None if shown is None else versions[shown])
-        wanted = sum(1 << i for i, node in enumerate(parents) if node is not None)
         node = None
         if wanted and differentiable and grad_mode.enabled:
             for i, arg in enumerate(args):
@@ -113,7 +124,7 @@ def op(
                     arrays[i] = arg.copy()  # because the caller may write to it later
             plan = spec.plan(wanted, len(arrays))
             kept = plan.keep((*arrays, out), options, saved)
-            node = Node(plan, parents, kept, plan.versions(versions), out)
+            node = Node(plan, tuple(parents), kept, plan.versions(versions), out)
         result = wrap(out, node)
         if shown is not None:
             result._version = versions[shown] and versions[shown][0]
@@ -158,7 +169,8 @@ def pair_path(spec: Spec, apply: Callable[..., Any]) -> Callable[[Any, Any], Any
             raise
         if type(out) is not ndarray:
             out = as_array(out, spec.name)
-        if getattr(a, "dtype", None) is not out.dtype or getattr(b, "dtype", None) is not out.dtype:
+        dtype = out.dtype
+        if (a is not x and a.dtype is not dtype) or (b is not y and b.dtype is not dtype):
             out = promoted(out, (a, b))
         wanted = (x_node is not None) + 2 * (y_node is not None)
         if wanted == 0 or not grad_mode.enabled:

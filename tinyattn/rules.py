@@ -148,7 +148,8 @@ class Plan:
 
     def versions(self, versions: list[Any]) -> tuple[Any, ...]:
         """The versions of the watched arrays, from those of all arguments and the output."""
-        return tuple([versions[i] for i in self.watched])
+        watched = [versions[i] for i in self.watched]
+        return tuple(watched) if any(watched) else ()
 
     def pull(self, node: Node, grad: Any, graph: bool) -> list[tuple[Node | Leaf, Any, bool]]:
         """(parent, gradient, is_new) for each argument that needs a gradient, from that of the
@@ -156,7 +157,8 @@ class Plan:
         saved = self.as_tensors(node) if graph else node.saved
         pulled: list[tuple[Node | Leaf, Any, bool]] = []
         for rule, needed, covered in self.rules:
-            result = self.run(rule, (grad, *[saved[i] for i in needed]), graph)
+            arguments = [saved[i] for i in needed]
+            result = self.recorded(rule, grad, arguments) if graph else rule(grad, *arguments)
             if type(result) is not tuple:
                 result = (result,)
             if len(result) != len(covered):
@@ -164,7 +166,7 @@ class Plan:
                     f"a derivative rule of {self.name} covers {len(covered)} arguments and must "
                     f"return a tuple of as many gradients, got {describe(result)}"
                 )
-            for position, gradient in zip(covered, result, strict=True):
+            for position, gradient in zip(covered, result, strict=False):
                 parent = node.parents[position]
                 if parent is None:
                     continue
@@ -174,8 +176,8 @@ class Plan:
                     self.is_own
                     and gradient is not grad
                     and getattr(gradient, "base", grad) is None
-                    and not any(gradient is value for value in saved)
-                    and (len(result) == 1 or sum(gradient is other for other in result) == 1)
+                    and count_of(gradient, saved) == 0
+                    and (len(result) == 1 or count_of(gradient, result) == 1)
                 )
                 if (
                     type(gradient) is not ndarray
@@ -186,11 +188,10 @@ class Plan:
                 pulled.append((parent, gradient, is_new))
         return pulled
 
-    def run(self, rule: Callable[..., Any], arguments: tuple[Any, ...], graph: bool) -> Any:
-        if not graph:
-            return rule(*arguments)
+    def recorded(self, rule: Callable[..., Any], grad: Any, arguments: list[Any]) -> Any:
+        """Run a rule on Tensors, so that it records itself."""
         try:
-            return rule(*arguments)
+            return rule(grad, *arguments)
         except TypeError as error:
             if "__array_ufunc__" not in str(error):
                 raise
@@ -202,7 +203,9 @@ class Plan:
 
     def as_tensors(self, node: Node) -> list[Any]:
         """The saved arrays of `node` as Tensors with their nodes, so that rules are recorded."""
-        versions = dict(zip(self.watched, node.versions, strict=True))
+        versions: dict[int, Any] = dict.fromkeys(self.watched) | dict(
+            zip(self.watched, node.versions, strict=False)
+        )
         tensors = []
         for source, value in zip(self.sources, node.saved, strict=False):
             if source == "saved":
@@ -236,6 +239,14 @@ class Plan:
                     f"{gradient.shape} for an argument of shape {parent.shape}"
                 ) from None
         return gradient if gradient.dtype == parent.dtype else gradient.astype(parent.dtype)
+
+
+def count_of(array: Any, values: Sequence[Any]) -> int:
+    """How often this very object is among the values."""
+    number = 0
+    for value in values:
+        number += value is array
+    return number
 
 
 def explain(name: str, arrays: Sequence[Any], error: Exception) -> None:

@@ -82,8 +82,8 @@ def check_op(
         except (GradcheckError, GraphError) as error:
             raise GradcheckError(f"sample {number}: {error}") from error
     name = getattr(fn, "__name__", type(fn).__name__)
-    number = "1 sample" if len(samples) == 1 else f"{len(samples)} samples"
-    return f"{name}, {number}: {', '.join(checks)}"
+    tried = "1 sample" if len(samples) == 1 else f"{len(samples)} samples"
+    return f"{name}, {tried}: {', '.join(checks)}"
 
 
 def checks_for(
