@@ -41,9 +41,10 @@ import numpy as np
 
 from .autograd import Node, TensorBase, Version, grad_mode, wrap
 from .backend import Array, is_array, read_only
+from .checks import describe, explain
 from .errors import DtypeError
 from .promotion import promoted
-from .rules import Spec, describe, explain
+from .rules import Spec
 
 ndarray = np.ndarray
 NUMBERS = (float, int)
@@ -79,21 +80,7 @@ def op(
         """Run the forward on arrays, and record it if an argument requires gradients."""
         if len(args) < count:
             args = spec.bind(args, options)
-        arrays: list[Any] = []
-        parents: list[Any] = []
-        versions: list[Any] = []
-        wanted = 0  # bit i is set if argument i wants a gradient
-        for i, arg in enumerate(args):
-            if isinstance(arg, TensorBase):
-                arrays.append(arg._data)
-                parents.append(arg._node)
-                versions.append(version_of(arg))
-                if arg._node is not None:
-                    wanted |= 1 << i
-            else:
-                arrays.append(arg)
-                parents.append(None)
-                versions.append(None)
+        arrays, parents, versions, wanted = unwrapped(args)
         if floats and arrays[0].dtype.kind != "f":
             arrays[0] = arrays[0].astype(np.float32)
         if not spec.is_own:  # a user's forward might write to them
@@ -180,6 +167,23 @@ def pair_path(spec: Spec, apply: Callable[..., Any]) -> Callable[[Any, Any], Any
         return wrap(out, Node(plan, (x_node, y_node), kept, plan.versions(versions), out))
 
     return apply_to_two
+
+
+def unwrapped(args: tuple[Any, ...]) -> tuple[list[Any], list[Any], list[Any], int]:
+    """The arrays, nodes and versions of the arguments; bit i of the last is set if argument i is a
+    Tensor that requires gradients."""
+    arrays, parents, versions, wanted = [], [], [], 0
+    for i, arg in enumerate(args):
+        if isinstance(arg, TensorBase):
+            arrays.append(arg._data)
+            parents.append(arg._node)
+            versions.append(version_of(arg))
+            wanted |= (arg._node is not None) << i
+        else:
+            arrays.append(arg)
+            parents.append(None)
+            versions.append(None)
+    return arrays, parents, versions, wanted
 
 
 def version_of(argument: Any) -> tuple[Version, int] | None:

@@ -13,8 +13,9 @@ from typing import Any
 import numpy as np
 
 from .autograd import Leaf, Node, TensorBase, wrap
-from .backend import device_of, is_array, namespace
-from .errors import DeviceError, DtypeError, GraphError, ShapeError
+from .backend import namespace
+from .checks import describe
+from .errors import GraphError, ShapeError
 from .kernels import sum_to
 
 ndarray = np.ndarray
@@ -247,35 +248,3 @@ def count_of(array: Any, values: Sequence[Any]) -> int:
     for value in values:
         number += value is array
     return number
-
-
-def explain(name: str, arrays: Sequence[Any], error: Exception) -> None:
-    """Raise an error of tinyattn with the op and the shapes, instead of the forward's `error`.
-
-    Returns if there is nothing to add. The caller then raises `error` again. Raised here it would
-    keep the graph alive, because it would be in a reference cycle with its traceback.
-    """
-    if type(error).__module__.startswith(__package__):
-        return
-    came = ", ".join(describe(array) for array in arrays)
-    devices = {device_of(array) for array in arrays if hasattr(array, "dtype")}
-    if len(devices) > 1:
-        raise DeviceError(
-            f"{name} got arrays on different devices ({came}): move one with .to(device)"
-        ) from None
-    foreign = [type(a).__name__ for a in arrays if hasattr(a, "__array__") and not is_array(a)]
-    hint = f"; a {foreign[0]} becomes a Tensor with ta.tensor(...)" if foreign else ""
-    message = f"{name} does not take ({came}): {error}{hint}"
-    if isinstance(error, (TypeError, OverflowError)) or foreign:
-        raise DtypeError(message) from error
-    if isinstance(error, ValueError):
-        raise ShapeError(message) from error
-
-
-def describe(value: Any) -> str:
-    """An argument as an error message shows it: dtype and shape of an array, else its value."""
-    if hasattr(value, "dtype"):
-        device = "" if device_of(value) == "cpu" else " on cuda"
-        return f"{value.dtype}{list(value.shape)}{device}"
-    text = repr(value)
-    return text if len(text) < 40 else type(value).__name__

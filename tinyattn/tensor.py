@@ -28,6 +28,7 @@ from .checks import (
     is_integer,
     names_device,
     one_dim,
+    plain_index,
     require_float,
     sizes_of,
     split_sizes,
@@ -453,7 +454,7 @@ class Tensor(TensorBase):
             value = value._data
         else:
             value = as_array(value, None, self.device)
-        index = ops.index_for(self._data, ops.plain_index(index))
+        index = ops.index_for(self._data, plain_index(index))
         if self.dtype.kind != "f" and type(value) is np.ndarray:
             value = fitting(value, self.dtype)
         self._version.changes += 1  # first, so that an interrupt cannot leave it out
@@ -646,7 +647,7 @@ class Tensor(TensorBase):
 
     def __getitem__(self, index: Any) -> Tensor:
         """Slices, integers, integer arrays, boolean masks, None and Ellipsis, as in NumPy."""
-        return ops.getitem(self, index=ops.plain_index(index))
+        return ops.getitem(self, index=plain_index(index))
 
     def __iter__(self) -> Iterator[Tensor]:
         if not self.ndim:

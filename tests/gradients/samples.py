@@ -12,7 +12,7 @@ import references
 
 import tinyattn as ta
 from tinyattn import functional as F
-from tinyattn.ops import plain_index
+from tinyattn.checks import plain_index
 
 Array = np.ndarray
 
@@ -31,6 +31,10 @@ class Sample:
     def __post_init__(self) -> None:
         # NumPy gives numbers where a 0-d array was meant.
         object.__setattr__(self, "inputs", tuple(np.asarray(x) for x in self.inputs))
+
+    def has_slope(self) -> bool:
+        """Whether finite differences have something to say about it."""
+        return self.smooth and all(x.size for x in self.inputs)
 
 
 # Numbers to try things on

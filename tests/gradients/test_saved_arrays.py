@@ -19,8 +19,6 @@ from tinyattn import kernels
 # and lengths, places of packed rows, statistics of a row, the weights of attention, the results on
 # the way of those rows that are made of several ops.
 KEPT = {
-    # In float64, where no kernel takes them; see test_fused_layer.py for what it keeps.
-    "an encoder layer": ", ".join(sorted(f"input {i}" for i in range(16))) + ", 2 more",
     "mul": "input 0, input 1",
     "div": "input 1, output",
     "pow": "input 0, input 1, output",

@@ -50,7 +50,6 @@ from .shape import (
     getitem,
     index_for,
     permute,
-    plain_index,
     putitem,
     reshape,
     transfer,

@@ -6,8 +6,7 @@ from typing import Any
 
 from .. import kernels
 from ..backend import Array, is_finite, namespace
-from ..checks import is_integer
-from ..errors import ShapeError
+from ..checks import check_attention, check_visibility
 from ..kernels import in_order
 from ..kernels.packing import Samples, padded
 from ..kernels.reference import NO_DROP, Drop, visible_keys
@@ -36,7 +35,7 @@ def attention(
     `samples` have the numbers of query rows and of key rows of each sample. limits (B|1, Q|1) and
     mask (B|1, H|1, Q|1, K|1) are those of `masked_softmax`; Q and K are the longest samples.
     """
-    check_shapes(q, k, v, samples)
+    check_attention(q, k, v, samples)
     check_visibility(q.shape[1], samples, limits, mask)
     return kernels.attention(q, k, v, samples, limits, mask, scale, drop)
 
@@ -44,47 +43,6 @@ def attention(
 @attention.vjp("q", "k", "v")
 def dqkv(grad, q, k, v, samples, limits, mask, scale, drop, saved):
     return kernels.attention_backward(grad, q, k, v, samples, limits, mask, scale, drop, saved)
-
-
-def check_shapes(q: Array, k: Array, v: Array, samples: tuple[Samples, Samples]) -> None:
-    """Checked here, because a compiled kernel checks no index and would read other memory."""
-    queries, keys = samples
-    if not q.ndim == k.ndim == v.ndim == 3 or not q.shape[1] == k.shape[1] == v.shape[1]:
-        raise ShapeError(
-            "attention: q (R, H, d), k (S, H, d) and v (S, H, e) have one number of heads H, got "
-            f"{q.shape}, {k.shape} and {v.shape}"
-        )
-    if q.shape[2] != k.shape[2] or len(k) != len(v):
-        raise ShapeError(
-            "attention: queries and keys must agree in width, keys and values in number, got "
-            f"{q.shape}, {k.shape} and {v.shape}"
-        )
-    if len(queries.lengths) != len(keys.lengths):
-        raise ShapeError(
-            f"attention: queries of {len(queries.lengths)} samples, keys of {len(keys.lengths)}"
-        )
-    for name, given, x in (("queries", queries, q), ("keys", keys, k)):
-        if given.rows != len(x) or min(given.lengths.tolist(), default=0) < 0:
-            raise ShapeError(
-                f"attention: the lengths of samples are >= 0 and add up to the {len(x)} rows of "
-                f"{name}, got {given.lengths.tolist()}"
-            )
-
-
-def check_visibility(
-    heads: int, samples: tuple[Samples, Samples], limits: Array | None, mask: Array | None
-) -> None:
-    batch, (queries, keys) = len(samples[0].lengths), (given.longest for given in samples)
-    expected = (("limits", limits, (batch, queries)), ("mask", mask, (batch, heads, queries, keys)))
-    for name, array, shape in expected:
-        if array is None:
-            continue
-        if array.ndim != len(shape) or any(
-            n not in (1, full) for n, full in zip(array.shape, shape, strict=True)
-        ):
-            raise ShapeError(
-                f"attention: {name} must be {shape}, or 1 for any of these, got {array.shape}"
-            )
 
 
 def attention_weights(
@@ -142,10 +100,3 @@ def clear_invisible(
     if values is keys:
         return cleared_keys, cleared_keys
     return cleared_keys, where(visible[..., None], values, 0.0) if clear[1] else values
-
-
-def check_heads(width: int, heads: int) -> None:
-    if not is_integer(heads) or heads < 1 or width % heads:
-        raise ShapeError(
-            f"the width {width} cannot be split into {heads} heads: it must be a multiple"
-        )

@@ -9,7 +9,6 @@ import numpy as np
 
 from .. import backend
 from ..backend import Array, namespace
-from ..checks import rectangular
 from ..errors import DtypeError, ShapeError
 from ..kernels.late_errors import require_range
 from ..op import op
@@ -56,22 +55,6 @@ def transfer(x: Array, *, device: str) -> Array:
 @transfer.vjp("x")
 def dx(grad, device):
     return transfer(grad, device="cpu" if device == "cuda" else "cuda")
-
-
-def plain_index(index: Any) -> Any:
-    """An index whose Tensors and lists are replaced by arrays of a checked dtype."""
-    if isinstance(index, tuple):
-        return tuple(plain_index(part) for part in index)
-    if hasattr(index, "_data"):
-        index = index._data
-        index = index.copy() if index.ndim else index.item()
-    elif isinstance(index, (list, np.ndarray)):
-        empty = isinstance(index, list) and not index
-        index = np.array(rectangular(index, "an index"), dtype=np.int64 if empty else None)
-    if isinstance(index, bool) or (hasattr(index, "dtype") and index.dtype.kind not in "iub"):
-        kind = getattr(index, "dtype", type(index).__name__)
-        raise DtypeError(f"an index is made of integers, slices or boolean arrays, got {kind}")
-    return index
 
 
 def index_for(x: Array, index: Any) -> Any:
