@@ -165,8 +165,8 @@ def run_python(code, *, env=None, args=(), flags=("-W", "error"), timeout=120):
 
 
 def attention_of(module, q, k, v, limits, mask, scale, p, seed):
-    """`attention` of a module of kernels, on heads as in the formula: q (B, H, Q, d), k (B, H, K, d)
-    and v (B, H, K, e) -> (B, H, Q, e), and what it keeps for backward."""
+    """`attention` of a module of kernels, and what it keeps for backward, on heads as in the
+    formula: q (B, H, Q, d), k (B, H, K, d), v (B, H, K, e) -> (B, H, Q, e)."""
     samples = tuple(samples_of((x.shape[2],) * len(x)) for x in (q, k))
     settings = (samples, limits, mask, scale, reference.Drop(p, seed))
     out, saved = module.attention(*map(rows_of_heads, (q, k, v)), *settings)

@@ -295,7 +295,8 @@ def propagate(
     wanted = None if targets is None else set(targets)
     node: Any
     for node in useful:
-        check_versions(node)
+        if node.versions:
+            check_versions(node)
     sums = Sums()
     for root, gradient in zip(roots, gradients, strict=True):
         sums.add(root, gradient, is_new=False)
@@ -315,7 +316,7 @@ def propagate(
 
 
 def check_versions(node: Any) -> None:
-    """Before anything is changed: no array that the rules of `node` need has been changed."""
+    """Raise InPlaceError if an array that `node` saved has been changed since."""
     for remembered in node.versions:
         if remembered is not None and remembered[0].changes != remembered[1]:
             raise InPlaceError(

@@ -13,12 +13,11 @@ import numpy as np
 
 from . import masks, ops, random
 from .autograd import wrap
-from .checks import check_size, is_integer, require_float
+from .checks import check_heads, check_size, is_integer, require_float
 from .errors import DeviceError, DtypeError, ShapeError
 from .kernels.late_errors import require_range
 from .kernels.packing import samples_of
 from .kernels.reference import Drop
-from .ops.attention import check_heads
 from .ops.layers import no_row_text
 from .tensor import Tensor
 

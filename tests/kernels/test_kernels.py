@@ -319,7 +319,9 @@ def test_adam_is_compiled_once_for_each_dtype(dtype):
     for grad in (np.ones((2, 3), dtype), fixed, np.ones((3, 2), dtype).T):
         lists = ([a] for a in (np.ones((2, 3), dtype), grad, *np.ones((2, 2, 3), dtype)))
         cpu.adam(*lists, 0.1, 0.9, 0.999, 1e-8, 0.0, False, 1)
-    assert sum(types[0].dtype.name == np.dtype(dtype).name for types in adam_elements.signatures) == 1
+    assert (
+        sum(types[0].dtype.name == np.dtype(dtype).name for types in adam_elements.signatures) == 1
+    )
 
 
 # Attention
