@@ -244,7 +244,6 @@ class Adam(Optimizer):
     Source: Kingma and Ba, 2015. Differs from PyTorch: for float16 parameters m and v are float32.
     """
 
-    captures = True
     slots = MOMENTS
     decoupled = False
 

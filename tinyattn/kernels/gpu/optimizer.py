@@ -15,7 +15,6 @@ import numpy as np
 
 from ... import backend
 from ...backend import Array, namespace, to_device
-from ...errors import GraphError
 from .. import reference
 from ..reference import AdamStep
 from .launch import MOST_THREADS, SCALARS, function, in_c_order
@@ -68,19 +67,14 @@ def adam(
     numbers: Callable[[], AdamStep],
 ) -> None:
     """One launch for all parameters of one dtype. A parameter in another order than C is moved by
-    the reference, which a captured step cannot do."""
+    the reference."""
     groups: dict[np.dtype, list[tuple[Array, ...]]] = {}
     for arrays in zip(parameters, grads, ms, vs, strict=True):
         parameter, grad, m, v = arrays
         if parameter.flags.c_contiguous:
             groups.setdefault(parameter.dtype, []).append(arrays)
-        elif backend.capture is None:
-            reference.adam([parameter], [grad], [m], [v], numbers)
         else:
-            raise GraphError(
-                f"a parameter of shape {parameter.shape} is not in C order, which a captured step "
-                "needs: give it a .data that is"
-            )
+            reference.adam([parameter], [grad], [m], [v], numbers)
     for dtype, group in groups.items():
         launch_adam(dtype, [list(arrays) for arrays in zip(*group, strict=True)], numbers)
 
