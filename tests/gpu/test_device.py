@@ -51,28 +51,21 @@ def host(tensor: ta.Tensor, cuda: Any) -> Array:
 
 def weighted_sum(weights: Any, values: Any, limits: Any, mask: Any) -> Any:
     """As in the table, but with limits and mask on the device."""
-    seen = visible_keys(weights.shape, limits, mask)
-    if seen is not None:
-        weights = ops.where(wrap(seen), weights, 0.0)
+    visible = visible_keys(weights.shape, limits, mask)
+    if visible is not None:
+        weights = ops.where(wrap(visible), weights, 0.0)
     return ops.weighted_sum(weights, values, limits=limits, mask=mask)
 
 
 # Rows of ops below `functional`, which moves masks to the device.
 BELOW: dict[str, Any] = {
     "weighted_sum": weighted_sum,
-    "attention with dropout": None,
-    "self-attention side by side": None,
-    "an encoder layer": None,
+    "attention over rows": None,
 }
 
 
 def moved(sample: Sample, cuda: Any) -> Sample:
-    """The sample with the arrays among its options on the device.
-
-    Packed samples keep lengths and limits on the host, where their modules know them.
-    """
-    if sample.options.get("lengths") is not None:
-        return sample
+    """The sample with the arrays among its options on the device."""
     options = {
         name: cuda.asarray(value) if type(value) is np.ndarray else value
         for name, value in sample.options.items()
@@ -185,6 +178,10 @@ def test_rounding(row: OpRow, dtype: str, cuda: Any) -> None:
             assert x.dtype == y.dtype
             if x.dtype.kind == "f" and bits(x) != bits(y):
                 errors = [error_in_ulps(judge[i], right, False) for judge in judges]
+                # If the others are wrong by a quarter and more, everything cancels (in the gradients
+                # of a softmax with one weight of 1, for instance), and their errors mean nothing.
+                if min(errors) > 0.25 / np.finfo(x.dtype).eps:
+                    continue
                 assert error_in_ulps(x, right, False) <= max(2 * min(errors), 4.0 * row.steps**0.5)
             else:
                 np.testing.assert_array_equal(x, y)
@@ -266,7 +263,7 @@ def test_nan_and_inf_go_where_they_belong(row: OpRow, cuda: Any) -> None:
 @pytest.mark.skipif(ta.cuda_is_available(), reason="there is a GPU")
 def test_a_run_without_a_gpu_says_what_it_has_not_tested():
     code = "import sys, pytest; sys.exit(pytest.main(['-qm', 'gpu', sys.argv[1]]))"
-    *_, word, count = run_python(code, args=[HERE / "test_capture.py"]).splitlines()
+    *_, word, count = run_python(code, args=[HERE / "gpu" / "test_capture.py"]).splitlines()
     number = count.split()[0]
     assert int(number) > 0
     assert word == f"no GPU: {number} tests skipped, nothing tested on one"
