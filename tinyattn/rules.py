@@ -243,7 +243,7 @@ class Plan:
 
 
 def count_of(array: Any, values: Sequence[Any]) -> int:
-    """How often this very object is among the values."""
+    """The number of values that are this very object."""
     number = 0
     for value in values:
         number += value is array

@@ -251,8 +251,8 @@ def attention(
 ) -> tuple[Array, Array]:
     """softmax(scale * q k^T) v in each head of each sample; and the weights, before dropout.
 
-    q (R, H, d), k (S, H, d), v (S, H, e) -> (R, H, e) and (B, H, Q, K). The rows of all samples
-    stand one after another; `samples` say how many belong to each, of queries and of keys.
+    q (R, H, d), k (S, H, d), v (S, H, e) -> (R, H, e) and (B, H, Q, K). The rows of one sample
+    follow those of another; `samples` have the numbers of query rows and key rows of each.
     """
     if q.dtype == np.float16:  # because rounded scores would lose digits
         q, k, v = (x.astype(np.float32) for x in (q, k, v))

@@ -43,7 +43,7 @@ def expand(x: Array, *, target: tuple[int, ...]) -> Array:
 
 @expand.vjp("x")
 def dx(grad):
-    return grad  # the engine sums what was broadcast
+    return grad  # `Plan.fit` sums it
 
 
 @op
@@ -78,7 +78,7 @@ def index_for(x: Array, index: Any) -> Any:
 
 
 def dimensions_taken(part: Any) -> int:
-    """How many dimensions of an array one part of an index takes."""
+    """The number of dimensions of an array that one part of an index takes."""
     if part is None or part is Ellipsis:
         return 0
     return part.ndim if getattr(part, "dtype", None) == np.bool_ else 1
