@@ -34,6 +34,7 @@ from .checks import (
     split_sizes,
 )
 from .errors import DeviceError, DtypeError, GraphError, InPlaceError, ShapeError
+from .kernels.late_errors import index_for
 from .promotion import CATEGORY
 
 Bool = bool  # Tensor.bool() takes the name inside the class
@@ -454,7 +455,7 @@ class Tensor(TensorBase):
             value = value._data
         else:
             value = as_array(value, None, self.device)
-        index = ops.index_for(self._data, plain_index(index))
+        index = index_for(self._data, plain_index(index))
         if self.dtype.kind != "f" and type(value) is np.ndarray:
             value = fitting(value, self.dtype)
         self._version.changes += 1  # first, so that an interrupt cannot leave it out
