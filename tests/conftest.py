@@ -5,9 +5,10 @@ from __future__ import annotations
 import gc
 import os
 import sys
+import threading
+import time
 import warnings
 from collections.abc import Iterator
-from queue import SimpleQueue
 from typing import Any
 
 import numpy as np
@@ -56,34 +57,34 @@ def same_threads_afterwards() -> Iterator[None]:
     ta.set_num_threads(before)
 
 
-@pytest.fixture(params=["asleep", "awake"])
-def waiting(
-    request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, same_threads_afterwards: None
-) -> str:
-    """How threads wait for work."""
-    monkeypatch.setattr(threads, "_stay_awake", request.param == "awake")
-    ta.set_num_threads(2)
-    if request.param == "awake" and not threads.awake():
-        pytest.skip("without compiled loops, or sched_yield, threads do not wait awake")
-    return request.param
-
-
 @pytest.fixture
-def divided(monkeypatch: pytest.MonkeyPatch, waiting: str) -> list[str]:
-    """Work is divided however little it is: the names of what other threads were given."""
-    functions: list[str] = []
+def divided(
+    monkeypatch: pytest.MonkeyPatch, same_threads_afterwards: None
+) -> list[tuple[str, int]]:
+    """Two threads divide work however little it is, and the second does compute: the name of each
+    function that was divided, and into how many chunks."""
+    tasks: list[tuple[str, int]] = []
 
-    class Recorded(SimpleQueue):  # type: ignore[type-arg]
-        def put(self, task: Any) -> None:
-            functions.append(task[0].__name__)
-            super().put(task)
+    class Recorded(threads.Task):
+        def __init__(self, chunks: list[tuple[Any, ...]]) -> None:
+            tasks.append((chunks[0][0].__name__, len(chunks)))
+            super().__init__(chunks)
+            self.caller = threading.current_thread()
 
-    for name, value in (("WORTH_A_THREAD", 1), ("HANDING_OVER", 0)):
-        monkeypatch.setattr(threads, name, value)
-        monkeypatch.setattr(threads, f"{name}_AWAKE", value)
-    monkeypatch.setattr(threads, "_tasks", Recorded())
-    monkeypatch.setattr(threads, "_started", 0)  # those that were started do not know this queue
-    return functions
+        def compute_chunks(self) -> None:
+            end = time.monotonic() + 20
+            while threading.current_thread() is self.caller and not self.begun:
+                assert time.monotonic() < end, "no helper has come"
+                time.sleep(1e-5)
+            super().compute_chunks()
+
+    monkeypatch.setattr(threads, "Task", Recorded)
+    monkeypatch.setattr(threads, "CHUNK", 1)
+    ta.set_num_threads(2)
+    return tasks
+
+
+NO_GPU = "no NVIDIA GPU, or no CuPy"
 
 
 @pytest.fixture(params=["stand-in", pytest.param("device", marks=pytest.mark.gpu)])
@@ -93,7 +94,7 @@ def cuda(request: pytest.FixtureRequest) -> Iterator[Any]:
         with warnings.catch_warnings():  # what CuPy says of a machine as it is imported
             warnings.simplefilter("ignore")
             if not ta.cuda_is_available():
-                pytest.skip("no NVIDIA GPU, or no CuPy")
+                pytest.skip(NO_GPU)
         yield ta.backend.module_of("cuda")
         return
     if stand_in.COMPILER is None:
@@ -120,6 +121,6 @@ def pytest_terminal_summary(terminalreporter: Any) -> Iterator[None]:
     """`pytest -m gpu` without a GPU is green, has shown nothing, and says so."""
     yield
     reports = terminalreporter.stats.get("skipped", ())
-    number = sum("gpu" in report.keywords for report in reports)
+    number = sum(NO_GPU in str(report.longrepr) for report in reports)
     if number and not ta.cuda_is_available():
         terminalreporter.write_line(f"no GPU: {number} tests skipped, nothing tested on one")

@@ -1,8 +1,8 @@
-"""Saving and loading: safetensors files, written whole or not at all, checked when read.
+"""Saving and loading safetensors files, which are written whole or not at all.
 
-A state is a nested dict of Tensors, numbers, strings, lists and None. Tensors are stored as the
-file's tensors, under names that join the keys with dots; everything else, and a checksum over all
-of it, is JSON in the file's metadata. There is no pickle: loading a file runs no code.
+A state is a nested dict of Tensors, numbers, strings, lists and None. Tensors become the file's
+tensors, and their names are the keys joined by dots. All the rest is JSON in the file's metadata,
+with a checksum over everything. There is no pickle, so loading a file runs no code.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import numpy as np
 from .errors import CheckpointError
 from .tensor import Tensor
 
-# One damaged name cannot turn a file of ours into one from elsewhere: the other two remain.
+# Three names, so that a file of ours with one damaged name is still known to be ours.
 METADATA = ("tinyattn", "tinyattn.structure", "tinyattn.sha256")
 TENSOR = "tensor"  # the key of the JSON object that stands for a tensor
 
@@ -27,9 +27,9 @@ TENSOR = "tensor"  # the key of the JSON object that stands for a tensor
 def save(state: dict[str, Any], path: str | os.PathLike[str]) -> None:
     """Write a state (such as `model.state_dict()`) to a safetensors file.
 
-    The file appears under its name only when it is complete and on the disk: an interrupt leaves
-    the old file, or none. Equal states give equal files, byte for byte. Raises TypeError for values
-    that cannot be stored.
+    The file gets its name when it is complete and on the disk, so an interrupt leaves the old file
+    or none. Equal states give equal files, byte for byte. Raises TypeError for values that cannot
+    be stored.
     """
     from safetensors.numpy import save as to_bytes
 
@@ -49,7 +49,7 @@ def save(state: dict[str, Any], path: str | os.PathLike[str]) -> None:
             file.write(numbers)
             file.flush()
             os.fsync(file.fileno())
-        os.chmod(temporary, 0o666 & ~current_umask())  # mkstemp makes files for the owner alone
+        os.chmod(temporary, 0o666 & ~current_umask())  # because mkstemp's are the owner's only
         os.replace(temporary, path)
     except BaseException:
         Path(temporary).unlink(missing_ok=True)
@@ -57,16 +57,16 @@ def save(state: dict[str, Any], path: str | os.PathLike[str]) -> None:
 
 
 def in_fixed_order(content: bytes) -> tuple[bytes, memoryview]:
-    """A file's header, with the metadata in alphabetical order, and what follows it.
+    """(header, numbers) of a file, with the metadata of the header in alphabetical order.
 
-    safetensors writes them in the order of a hash table, which is another in each process: two
+    safetensors writes them in the order of a hash table, which differs between processes, so two
     files of one state would differ.
     """
     size = int.from_bytes(content[:8], "little")
     header = json.loads(content[8 : 8 + size])
     header["__metadata__"] = dict(sorted(header["__metadata__"].items()))
     text = json.dumps(header, ensure_ascii=False, separators=(",", ":")).encode()
-    text += b" " * (-len(text) % 8)  # the numbers begin at a multiple of 8
+    text += b" " * (-len(text) % 8)  # because numbers begin at a multiple of 8
     return len(text).to_bytes(8, "little") + text, memoryview(content)[8 + size :]
 
 
@@ -77,11 +77,11 @@ def current_umask() -> int:
 
 
 def describe(value: Any, name: str, arrays: dict[str, np.ndarray]) -> Any:
-    """`value` as JSON, with its tensors put into `arrays`."""
+    """`value` for JSON; its tensors go into `arrays`."""
     if isinstance(value, Tensor):
         while name in arrays:  # keys with dots in them may join to the same name
             name += "'"
-        # safetensors silently stores the wrong numbers for arrays that are not contiguous.
+        # In C order, because safetensors stores wrong numbers for other arrays, without an error.
         arrays[name] = np.array(value.numpy(), order="C")
         return {TENSOR: name}
     if isinstance(value, dict):
@@ -109,7 +109,7 @@ def checksum(structure: str, arrays: dict[str, np.ndarray]) -> str:
 
 
 def load(path: str | os.PathLike[str]) -> dict[str, Any]:
-    """Read a state back, on the CPU; a file from elsewhere gives a flat dict of its tensors.
+    """Read a state, on the CPU. A file of another library gives a flat dict of its tensors.
 
     Raises CheckpointError if the file is damaged, cut short, or no safetensors file.
     """

@@ -1,28 +1,29 @@
-"""What the arguments of a Tensor's methods are checked against, and brought into."""
+"""Checks and conversions of arguments."""
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from . import backend
-from .backend import Array
-from .errors import DtypeError, ShapeError
+from .backend import Array, device_of, is_array
+from .errors import DeviceError, DtypeError, ShapeError
 
 Dims = int | Sequence[int] | None
 
 
 def checked_dtype(dtype: Any) -> np.dtype:
-    """A dtype tinyattn computes with: booleans, integers, float16, float32, float64."""
+    """A dtype that tinyattn computes with: booleans, integers, float16, float32, float64."""
     try:
         checked = np.dtype(dtype)
     except TypeError:
         raise DtypeError(f'not a dtype: {dtype!r} (and devices are "cpu" and "cuda")') from None
     if checked.kind not in "biuf" or checked.itemsize > 8:
         raise DtypeError(f"tensors hold booleans, integers or floats up to 64 bits, got {checked}")
-    # NumPy's one object for each native dtype, which a hot path may compare with `is`.
+    # NumPy's one object for each native dtype, because fast code compares with `is`.
     return np.dtype(checked.type)
 
 
@@ -32,7 +33,7 @@ def require_float(dtype: np.dtype, what: str) -> None:
 
 
 def is_integer(value: Any) -> bool:
-    """Whether `value` is an integer of Python's or NumPy's; True and False are not meant as one."""
+    """True for an integer of Python or NumPy; False for a boolean."""
     return isinstance(value, (int, np.integer)) and not isinstance(value, bool)
 
 
@@ -43,12 +44,12 @@ def check_size(name: str, value: Any, least: int = 1) -> int:
 
 
 def names_device(target: Any) -> bool:
-    """Whether a target of `to` means a device, be it one like "cuda:1" that does not exist here."""
+    """True if the argument of `to` names a device, even one like "cuda:1", which is refused."""
     return isinstance(target, str) and target.partition(":")[0] in ("cpu", "cuda")
 
 
 def rectangular(data: Any, name: str) -> np.ndarray:
-    """Numbers in nested lists, or in anything else NumPy can read, as an array."""
+    """Numbers in nested lists, or in anything else that NumPy reads, as an array."""
     try:
         return np.asarray(data)
     except ValueError as error:
@@ -58,7 +59,7 @@ def rectangular(data: Any, name: str) -> np.ndarray:
 
 
 def as_array(data: Any, dtype: Any, device: str | None) -> Array:
-    """A fresh array of numbers from anything a user may pass."""
+    """A new array of numbers from any data."""
     if isinstance(data, np.ma.MaskedArray):
         raise DtypeError("a masked array would lose its mask: pass .filled(value) and a mask")
     known = backend.is_array(data)
@@ -78,26 +79,42 @@ def as_array(data: Any, dtype: Any, device: str | None) -> Array:
 
 
 def has_dtype(data: Any) -> bool:
-    """Whether numbers come with a precision of their own: an array or tensor of any library, a
-    number of NumPy's, or a list with one in it."""
+    """True for numbers with a dtype of their own: an array or tensor of any library, a number of
+    NumPy, or a list with one of these in it."""
     if isinstance(data, (list, tuple)):
         return any(has_dtype(part) for part in data if type(part) is not float)
     return hasattr(data, "dtype")
 
 
+def plain_index(index: Any) -> Any:
+    """An index whose Tensors and lists are replaced by arrays of a checked dtype."""
+    if isinstance(index, tuple):
+        return tuple(plain_index(part) for part in index)
+    if hasattr(index, "_data"):
+        index = index._data
+        index = index.copy() if index.ndim else index.item()
+    elif isinstance(index, (list, np.ndarray)):
+        empty = isinstance(index, list) and not index
+        index = np.array(rectangular(index, "an index"), dtype=np.int64 if empty else None)
+    if isinstance(index, bool) or (hasattr(index, "dtype") and index.dtype.kind not in "iub"):
+        kind = getattr(index, "dtype", type(index).__name__)
+        raise DtypeError(f"an index is made of integers, slices or boolean arrays, got {kind}")
+    return index
+
+
 def from_numpy_names(dim: Dims, keepdim: bool, names: dict[str, Any]) -> tuple[Dims, bool]:
-    """NumPy says `axis` and `keepdims`; both spellings mean the same here."""
+    """(dim, keepdim), also if they were given under NumPy's names `axis` and `keepdims`."""
     if unknown := sorted(set(names) - {"axis", "keepdims"}):
         hint = ""
-        if names.get("out", ...) is None:  # NumPy's functions call the methods of what they get
+        if names.get("out", ...) is None:  # np.sum(x) calls x.sum(out=None)
             hint = ": NumPy's functions do not take Tensors; write x.sum(), x.mean(), x.max(), ..."
         raise TypeError(f"unexpected argument {unknown[0]!r}{hint}")
     return names.get("axis", dim), names.get("keepdims", keepdim)
 
 
 def one_dim(tensor: Any, dim: int) -> int:
-    """`dim` counted from the front, checked."""
-    ndim = tensor.ndim or 1  # PyTorch lets a 0-d tensor be addressed as if it had one dimension
+    """`dim` counted from the first dimension, checked."""
+    ndim = tensor.ndim or 1  # as in PyTorch, where a 0-d tensor takes dim 0 too
     if isinstance(dim, bool) or not hasattr(dim, "__index__"):
         raise TypeError(f"a dimension is an integer, got {dim!r}")
     if not -ndim <= dim < ndim:
@@ -109,7 +126,7 @@ def one_dim(tensor: Any, dim: int) -> int:
 
 
 def dims_of(tensor: Any, dim: Dims) -> tuple[int, ...] | None:
-    """The dimensions a reduction goes over; None or () means all of them."""
+    """The dimensions of a reduction; None or () means all."""
     if dim is None or (isinstance(dim, (tuple, list)) and not dim):
         return None
     dims = dim if isinstance(dim, (tuple, list)) else (dim,)
@@ -182,3 +199,102 @@ def split_sizes(total: int, sizes: int | Sequence[int], dim: int) -> Sequence[in
     if sum(sizes) != total:
         raise ShapeError(f"split sizes {list(sizes)} do not add up to {total} (dim {dim})")
     return sizes
+
+
+def describe(value: Any) -> str:
+    """An argument as an error message shows it: dtype and shape of an array, else its value."""
+    if hasattr(value, "dtype"):
+        device = "" if device_of(value) == "cpu" else " on cuda"
+        return f"{value.dtype}{list(value.shape)}{device}"
+    text = repr(value)
+    return text if len(text) < 40 else type(value).__name__
+
+
+def shortened(names: list[str]) -> str:
+    return "nothing" if not names else ", ".join(names[:5]) + (", ..." if len(names) > 5 else "")
+
+
+def check_heads(width: int, heads: int) -> None:
+    if not is_integer(heads) or heads < 1 or width % heads:
+        raise ShapeError(
+            f"the width {width} cannot be split into {heads} heads: it must be a multiple"
+        )
+
+
+def check_attention(q: Array, k: Array, v: Array, samples: Any) -> None:
+    """Checked here, because a compiled kernel checks no index and would read other memory."""
+    queries, keys = samples
+    if not q.ndim == k.ndim == v.ndim == 3 or not q.shape[1] == k.shape[1] == v.shape[1]:
+        raise ShapeError(
+            "attention: q (R, H, d), k (S, H, d) and v (S, H, e) have one number of heads H, got "
+            f"{q.shape}, {k.shape} and {v.shape}"
+        )
+    if q.shape[2] != k.shape[2] or len(k) != len(v):
+        raise ShapeError(
+            "attention: queries and keys must agree in width, keys and values in number, got "
+            f"{q.shape}, {k.shape} and {v.shape}"
+        )
+    if len(queries.lengths) != len(keys.lengths):
+        raise ShapeError(
+            f"attention: queries of {len(queries.lengths)} samples, keys of {len(keys.lengths)}"
+        )
+    for name, given, x in (("queries", queries, q), ("keys", keys, k)):
+        if given.rows != len(x) or min(given.lengths.tolist(), default=0) < 0:
+            raise ShapeError(
+                f"attention: the lengths of samples are >= 0 and add up to the {len(x)} rows of "
+                f"{name}, got {given.lengths.tolist()}"
+            )
+
+
+def check_visibility(heads: int, samples: Any, limits: Array | None, mask: Array | None) -> None:
+    batch, (queries, keys) = len(samples[0].lengths), (given.longest for given in samples)
+    expected = (("limits", limits, (batch, queries)), ("mask", mask, (batch, heads, queries, keys)))
+    for name, array, shape in expected:
+        if array is None:
+            continue
+        if array.ndim != len(shape) or any(
+            n not in (1, full) for n, full in zip(array.shape, shape, strict=True)
+        ):
+            raise ShapeError(
+                f"attention: {name} must be {shape}, or 1 for any of these, got {array.shape}"
+            )
+
+
+def explain(name: str, arrays: Sequence[Any], error: Exception) -> None:
+    """Raise an error of tinyattn with the op and the shapes, instead of the forward's `error`.
+
+    Returns if there is nothing to add. The caller then raises `error` again. Raised here it would
+    keep the graph alive, because it would be in a reference cycle with its traceback.
+    """
+    if type(error).__module__.startswith(__package__):
+        return
+    came = ", ".join(describe(array) for array in arrays)
+    devices = {device_of(array) for array in arrays if hasattr(array, "dtype")}
+    if len(devices) > 1:
+        raise DeviceError(
+            f"{name} got arrays on different devices ({came}): move one with .to(device)"
+        ) from None
+    foreign = [type(a).__name__ for a in arrays if hasattr(a, "__array__") and not is_array(a)]
+    hint = f"; a {foreign[0]} becomes a Tensor with ta.tensor(...)" if foreign else ""
+    message = f"{name} does not take ({came}): {error}{hint}"
+    if isinstance(error, (TypeError, OverflowError)) or foreign:
+        raise DtypeError(message) from error
+    if isinstance(error, ValueError):
+        raise ShapeError(message) from error
+
+
+def check_container(name: str, value: Any, kinds: tuple[type, ...]) -> None:
+    """Modules and parameters in a plain container, at any depth, would not be found."""
+    if holds(value, kinds):
+        raise TypeError(
+            f"{name!r} is a {type(value).__name__} with modules or parameters in it, which would "
+            "not be found: use nn.ModuleList or nn.Sequential"
+        )
+
+
+def holds(value: Any, kinds: tuple[type, ...]) -> bool:
+    if isinstance(value, dict):
+        value = [*value, *value.values()]
+    if not isinstance(value, (list, tuple, set, frozenset, deque)):
+        return False
+    return any(isinstance(part, kinds) or holds(part, kinds) for part in value)

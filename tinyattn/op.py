@@ -41,9 +41,10 @@ import numpy as np
 
 from .autograd import Node, TensorBase, Version, recording, wrap
 from .backend import Array, array_types, is_array, quiet, read_only
+from .checks import describe, explain
 from .errors import DtypeError
 from .promotion import promoted
-from .rules import Spec, describe, explain
+from .rules import Spec
 
 ndarray = np.ndarray
 NUMBERS = (float, int)
@@ -80,30 +81,27 @@ def op(
         """Run the forward on arrays, and record it if an argument requires gradients."""
         if len(args) < count:
             args = spec.bind(args, options)
-        arrays = [arg._data if isinstance(arg, TensorBase) else arg for arg in args]
-        parents = tuple([arg._node if isinstance(arg, TensorBase) else None for arg in args])
-        versions = [version_of(arg) for arg in args]
+        arrays, parents, versions, wanted = unwrapped(args)
         if floats and arrays[0].dtype.kind != "f":
             arrays[0] = arrays[0].astype(np.float32)
         if not spec.is_own:  # a user's forward might write to them
             arrays = [read_only(array) for array in arrays]
         try:
             out = forward(*arrays, **options)
-        except RuntimeWarning:  # of inf and NaN, which are values; the user made warnings errors
+        except RuntimeWarning:  # the user made NumPy's warnings of inf and NaN errors
             out = quiet(forward)(*arrays, **options)
         except Exception as error:
             explain(spec.name, arrays, error)
             raise
         out, saved = parted(out, spec.name) if saves else (out, None)
-        if not any(isinstance(arg, TensorBase) for arg in args):
+        if not wanted and not any(isinstance(arg, TensorBase) for arg in args):
             return out
         if type(out) is not ndarray:
             out = as_array(out, spec.name)
         if promote:
             out = promoted(out, arrays)
-        shown = shown_in(out, args)
+        shown = shown_in(out, args) if out.base is not None or not spec.is_own else None
         versions.append(NEVER_WRITTEN if shown is None else versions[shown])  # of `out`
-        wanted = sum(1 << i for i, node in enumerate(parents) if node is not None)
         node = None
         if wanted and differentiable and recording.get():
             for i, arg in enumerate(args):
@@ -111,7 +109,7 @@ def op(
                     arrays[i] = arg.copy()  # because the caller may write to it later
             plan = spec.plan(wanted, len(arrays))
             kept = plan.keep((*arrays, out), options, saved)
-            node = Node(plan, parents, kept, plan.versions(versions), out)
+            node = Node(plan, tuple(parents), kept, plan.versions(versions), out)
         result = wrap(out, node)
         if shown is not None:
             result._version = versions[shown][0]
@@ -155,7 +153,8 @@ def pair_path(spec: Spec, apply: Callable[..., Any]) -> Callable[[Any, Any], Any
             raise
         if type(out) is not ndarray:
             out = as_array(out, spec.name)
-        if getattr(a, "dtype", None) is not out.dtype or getattr(b, "dtype", None) is not out.dtype:
+        dtype = out.dtype
+        if (a is not x and a.dtype is not dtype) or (b is not y and b.dtype is not dtype):
             out = promoted(out, (a, b))
         wanted = (x_node is not None) + 2 * (y_node is not None)
         if wanted == 0 or not recording.get():
@@ -165,6 +164,22 @@ def pair_path(spec: Spec, apply: Callable[..., Any]) -> Callable[[Any, Any], Any
         return wrap(out, Node(plan, (x_node, y_node), kept, plan.versions(versions), out))
 
     return apply_to_two
+
+
+def unwrapped(args: tuple[Any, ...]) -> tuple[list[Any], list[Any], list[Any], int]:
+    """The arrays, nodes and versions of the arguments; bit i of the last is set if argument i is a
+    Tensor that requires gradients."""
+    arrays, parents, versions, wanted = [], [], [], 0
+    for i, arg in enumerate(args):
+        if isinstance(arg, TensorBase):
+            arrays.append(arg._data)
+            parents.append(arg._node)
+            wanted |= (arg._node is not None) << i
+        else:
+            arrays.append(arg)
+            parents.append(None)
+        versions.append(version_of(arg))
+    return arrays, parents, versions, wanted
 
 
 def version_of(argument: Any) -> tuple[Version | None, int]:

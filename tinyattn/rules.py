@@ -13,8 +13,9 @@ from typing import Any
 import numpy as np
 
 from .autograd import Leaf, Node, TensorBase, wrap
-from .backend import device_of, is_array, namespace
-from .errors import DeviceError, DtypeError, GraphError, ShapeError
+from .backend import namespace
+from .checks import describe
+from .errors import GraphError, ShapeError
 from .kernels import sum_to
 
 ndarray = np.ndarray
@@ -98,12 +99,12 @@ class Spec:
 
 
 class Plan:
-    """Which values one call saves for its derivative, and which rules will run on them.
+    """The values that one call saves for its derivative, and the rules that will run on them.
 
-    sources  what is kept: the position of an argument, `count` for the output, or a name (an
-             option, "shape", "shapes", "saved")
-    watched  the positions of arguments, and of the output, whose memory may be among them
-    rules    (rule, where its arguments stand among the kept values, the positions it covers)
+    sources  the values to save: the position of an argument, `count` for the output, or a name
+             (an option, "shape", "shapes", "saved")
+    watched  the positions of arguments, and of the output, whose memory may be saved
+    rules    (rule, the indices of its arguments in `sources`, the positions it covers)
     """
 
     __slots__ = ("defaults", "is_own", "name", "rules", "sources", "watched")
@@ -147,8 +148,9 @@ class Plan:
         return tuple(kept)
 
     def versions(self, versions: list[Any]) -> tuple[Any, ...]:
-        """Those of the arrays that are watched, out of those of all arguments and the output."""
-        return tuple([versions[i] for i in self.watched])
+        """The versions of the watched arrays, from those of all arguments and the output."""
+        watched = [versions[i] for i in self.watched]
+        return tuple(watched) if any(watched) else ()
 
     def pull(self, node: Node, grad: Any, graph: bool) -> list[tuple[Node | Leaf, Any, bool]]:
         """(parent, gradient, is_new) for each argument that needs a gradient, from that of the
@@ -156,7 +158,8 @@ class Plan:
         saved = self.as_tensors(node) if graph else node.saved
         pulled: list[tuple[Node | Leaf, Any, bool]] = []
         for rule, needed, covered in self.rules:
-            result = self.run(rule, (grad, *[saved[i] for i in needed]), graph)
+            arguments = [saved[i] for i in needed]
+            result = self.recorded(rule, grad, arguments) if graph else rule(grad, *arguments)
             if type(result) is not tuple:
                 result = (result,)
             if len(result) != len(covered):
@@ -164,7 +167,7 @@ class Plan:
                     f"a derivative rule of {self.name} covers {len(covered)} arguments and must "
                     f"return a tuple of as many gradients, got {describe(result)}"
                 )
-            for position, gradient in zip(covered, result, strict=True):
+            for position, gradient in zip(covered, result, strict=False):
                 parent = node.parents[position]
                 if parent is None:
                     continue
@@ -174,8 +177,8 @@ class Plan:
                     self.is_own
                     and gradient is not grad
                     and getattr(gradient, "base", grad) is None
-                    and not any(gradient is value for value in saved)
-                    and (len(result) == 1 or sum(gradient is other for other in result) == 1)
+                    and count_of(gradient, saved) == 0
+                    and (len(result) == 1 or count_of(gradient, result) == 1)
                 )
                 if (
                     type(gradient) is not ndarray
@@ -186,11 +189,10 @@ class Plan:
                 pulled.append((parent, gradient, is_new))
         return pulled
 
-    def run(self, rule: Callable[..., Any], arguments: tuple[Any, ...], graph: bool) -> Any:
-        if not graph:
-            return rule(*arguments)
+    def recorded(self, rule: Callable[..., Any], grad: Any, arguments: list[Any]) -> Any:
+        """Run a rule on Tensors, so that it records itself."""
         try:
-            return rule(*arguments)
+            return rule(grad, *arguments)
         except TypeError as error:
             if "__array_ufunc__" not in str(error):
                 raise
@@ -201,8 +203,10 @@ class Plan:
             ) from error
 
     def as_tensors(self, node: Node) -> list[Any]:
-        """The saved arrays of `node` as Tensors that are part of the graph again."""
-        versions = dict(zip(self.watched, node.versions, strict=True))
+        """The saved arrays of `node` as Tensors with their nodes, so that rules are recorded."""
+        versions: dict[int, Any] = dict.fromkeys(self.watched) | dict(
+            zip(self.watched, node.versions, strict=False)
+        )
         tensors = []
         for source, value in zip(self.sources, node.saved, strict=False):
             if source == "saved":
@@ -238,33 +242,9 @@ class Plan:
         return gradient if gradient.dtype == parent.dtype else gradient.astype(parent.dtype)
 
 
-def explain(name: str, arrays: Sequence[Any], error: Exception) -> None:
-    """Raise an error of tinyattn's, with the op and the shapes, in place of one of the forward.
-
-    Returns if there is nothing to add. The caller then raises `error` again, because this function
-    holds it: raised from here, it would keep the graph alive, in a cycle with its own traceback.
-    """
-    if type(error).__module__.startswith(__package__):
-        return
-    came = ", ".join(describe(array) for array in arrays)
-    devices = {device_of(array) for array in arrays if hasattr(array, "dtype")}
-    if len(devices) > 1:
-        raise DeviceError(
-            f"{name} got arrays on different devices ({came}): move one with .to(device)"
-        ) from None
-    foreign = [type(a).__name__ for a in arrays if hasattr(a, "__array__") and not is_array(a)]
-    hint = f"; a {foreign[0]} becomes a Tensor with ta.tensor(...)" if foreign else ""
-    message = f"{name} does not take ({came}): {error}{hint}"
-    if isinstance(error, (TypeError, OverflowError)) or foreign:
-        raise DtypeError(message) from error
-    if isinstance(error, ValueError):
-        raise ShapeError(message) from error
-
-
-def describe(value: Any) -> str:
-    """An argument as an error message shows it: dtype and shape of an array, else its value."""
-    if hasattr(value, "dtype"):
-        device = "" if device_of(value) == "cpu" else " on cuda"
-        return f"{value.dtype}{list(value.shape)}{device}"
-    text = repr(value)
-    return text if len(text) < 40 else type(value).__name__
+def count_of(array: Any, values: Sequence[Any]) -> int:
+    """The number of values that are this very object."""
+    number = 0
+    for value in values:
+        number += value is array
+    return number

@@ -28,18 +28,20 @@ from .checks import (
     is_integer,
     names_device,
     one_dim,
+    plain_index,
     require_float,
     sizes_of,
     split_sizes,
 )
 from .errors import DeviceError, DtypeError, GraphError, InPlaceError, ShapeError
+from .kernels.late_errors import index_for
 from .promotion import CATEGORY
 
 Bool = bool  # Tensor.bool() takes the name inside the class
 
 
 class Extremes(NamedTuple):
-    """What `max` and `min` give along a dimension."""
+    """The result of `max` and `min` along a dimension."""
 
     values: Tensor
     indices: Tensor
@@ -328,7 +330,7 @@ class Tensor(TensorBase):
     __hash__ = object.__hash__
 
     def __format__(self, spec: str) -> str:
-        """One element as a number, `f"{loss:.3f}"`; without a format the text of `repr`."""
+        """The only element in a format, as in `f"{loss:.3f}"`; without a format, `repr`."""
         return format(self.item(), spec) if spec else repr(self)
 
     # To another dtype or device
@@ -457,7 +459,7 @@ class Tensor(TensorBase):
             value = value._data
         else:
             value = as_array(value, None, self.device)
-        index = ops.index_for(self._data, ops.plain_index(index))
+        index = index_for(self._data, plain_index(index))
         if self.dtype.kind != "f" and type(value) is np.ndarray:
             value = fitting(value, self.dtype)
         self._version.changes += 1
@@ -494,7 +496,7 @@ class Tensor(TensorBase):
         """`value` wherever `mask` is True."""
         mask = mask if isinstance(mask, Tensor) else Tensor(mask, device=self.device)
         check_masked_fill(self, mask, value)
-        # A number that could be True or False would make a boolean tensor one of integers.
+        # As a boolean, because with the integers 0 and 1 a boolean tensor would become integers.
         value = bool(value) if self.dtype == np.bool_ and value in (0, 1) else value
         return ops.where(mask, value, self)
 
@@ -529,11 +531,10 @@ class Tensor(TensorBase):
         return ops.std(self, dim=dims_of(self, dim), keepdim=keepdim, correction=int(unbiased))
 
     def max(self, dim: Any = None, keepdim: Bool = False, **numpy_names: Any) -> Any:
-        """The largest element, or along `dim` a pair (values, indices).
+        """The largest element, or along `dim` a pair (values, indices); with a Tensor, `maximum`.
 
-        Elements that tie share the gradient; along a dimension it goes to the first of them, where
-        `indices` points. `max(other)` for a Tensor is the elementwise `maximum`. `amax` gives the
-        values alone, along one dimension or several.
+        Elements that tie share the gradient. Along a dimension the gradient goes to the element at
+        the index. `amax` gives the values alone, along one dimension or several.
         """
         return self._extreme(ops.max, ops.argmax, ops.maximum, dim, keepdim, numpy_names)
 
@@ -561,11 +562,11 @@ class Tensor(TensorBase):
         return Extremes(values.squeeze(dim), indices.squeeze(dim))
 
     def amax(self, dim: Dims = None, keepdim: Bool = False, **numpy_names: Any) -> Tensor:
-        """The largest values; those that tie share the gradient."""
+        """The largest values; elements that tie share the gradient."""
         return self._reduced(ops.max, dim, keepdim, numpy_names)
 
     def amin(self, dim: Dims = None, keepdim: Bool = False, **numpy_names: Any) -> Tensor:
-        """The smallest values; those that tie share the gradient."""
+        """The smallest values; elements that tie share the gradient."""
         return self._reduced(ops.min, dim, keepdim, numpy_names)
 
     def argmax(self, dim: int | None = None, keepdim: Bool = False) -> Tensor:
@@ -597,7 +598,7 @@ class Tensor(TensorBase):
         return ops.reshape(self, target=sizes)
 
     def view(self, *shape: Any) -> Tensor:
-        """`reshape` without a copy; ShapeError if these elements do not lie so in memory."""
+        """`reshape` without a copy; ShapeError if the memory order does not allow that."""
         result = self.reshape(*shape)
         base = result._data.base
         if base is None or (base is not self._data and base is not self._data.base):
@@ -632,7 +633,7 @@ class Tensor(TensorBase):
         return ops.expand(self, target=tuple(sizes))
 
     def squeeze(self, dim: Dims = None) -> Tensor:
-        """Without the dimensions of size 1: all of them, or those among `dim`."""
+        """This tensor without its dimensions of size 1, or without those in `dim`."""
         drop = range(self.ndim) if dim is None else () if dim == () else dims_of(self, dim) or ()
         return self.reshape([n for i, n in enumerate(self.shape) if not (i in drop and n == 1)])
 
@@ -655,7 +656,7 @@ class Tensor(TensorBase):
 
     def __getitem__(self, index: Any) -> Tensor:
         """Slices, integers, integer arrays, boolean masks, None and Ellipsis, as in NumPy."""
-        return ops.getitem(self, index=ops.plain_index(index))
+        return ops.getitem(self, index=plain_index(index))
 
     def __iter__(self) -> Iterator[Tensor]:
         if not self.ndim:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import functools
-import math
 import os
+import signal
 import subprocess
 import sys
 import threading
@@ -15,16 +14,15 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
-from common import signed
+from common import run_python, signed
 from test_tiled_attention import CASES, compiled, inputs, run
 
 import tinyattn as ta
 from tinyattn import functional as F
 from tinyattn import kernels
-from tinyattn.kernels import threads
+from tinyattn.kernels import blas, matmul, threads
 
 pytestmark = pytest.mark.usefixtures("same_threads_afterwards")
-each_way = pytest.mark.usefixtures("waiting")
 
 
 # No bit depends on them
@@ -39,8 +37,9 @@ def test_number_of_threads_changes_no_bit(case, divided):
         ta.set_num_threads(number)
         divided.clear()
         results.append([x.tobytes() for x in run(leaves, gradient, **CASES[case])])
-        others = min(number, 3 * 2) - 1  # there are six heads
-        assert divided == ["attention_loop"] * others + ["attention_backward_loop"] * others
+        chunks = min(threads.CHUNKS_PER_THREAD * number, 3 * 2)  # there are six heads
+        names = "attention_heads", "attention_backward_heads"
+        assert divided == [(name, chunks) for name in names if number > 1]
     assert results[0] == results[1] == results[2] == results[3]
 
 
@@ -56,17 +55,17 @@ def test_number_of_threads_changes_no_bit_of_other_kernels(divided):
         weight, bias = (ta.randn(101, requires_grad=True) for _ in range(2))
         out = F.dropout(F.relu(F.layer_norm(x, (101,), weight, bias)), 0.3)
         out.backward(ta.randn(811, 101))
-        summed = out.detach().clone()
-        kernels.add_bias(summed.data, bias.numpy())
+        summed = np.array(out.numpy())
+        kernels.add_bias(summed, bias.numpy())
         adam = ta.optim.Adam([x, weight, bias])
         gradients = [t.grad.numpy().tobytes() for t in (x, weight, bias)]
         adam.step()
-        values = [t.numpy().tobytes() for t in (out, summed, x)]
-        results.append([*values, *gradients])
+        values = [t.numpy().tobytes() for t in (out, x)]
+        results.append([summed.tobytes(), *values, *gradients])
     assert results[0] == results[1] == results[2]
-    assert set(divided) == {
-        "dropout_flat", "relu_flat", "relu_backward_flat", "add_to_rows", "layer_norm_rows",
-        "layer_norm_backward_rows", "adam_flat",
+    assert {name for name, _ in divided} == {
+        "dropout_elements", "relu_elements", "relu_backward_elements", "add_to_rows",
+        "layer_norm_rows", "layer_norm_backward_rows", "adam_elements",
     }  # fmt: skip
 
 
@@ -75,82 +74,94 @@ def test_many_threads_of_the_caller_share_the_pool(divided):
     ta.set_num_threads(3)
     leaves, gradient = inputs(2, 4, 30, 40, 16)
     expected = [x.tobytes() for x in run(leaves, gradient)]
+    before = threading.active_count()
     with ThreadPoolExecutor(8) as pool:
         for found in pool.map(lambda _: run(leaves, gradient), range(16)):
             assert [x.tobytes() for x in found] == expected
-    assert len(divided) == 17 * 2 * 2
+        assert threading.active_count() <= before + 8
+    assert len(divided) == 17 * 2
 
 
 @compiled
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this system")
-@pytest.mark.parametrize("blas", ["1", "2"])
+@pytest.mark.parametrize("blas", ["1", "2", ""])
 def test_a_forked_child_starts_threads_of_its_own(blas):
     code = """
 import os, signal, threading, tinyattn as ta
 from tinyattn import functional as F
 from tinyattn.kernels import threads
-threads.WORTH_A_THREAD = threads.WORTH_A_THREAD_AWAKE = 1
-threads.HANDING_OVER = threads.HANDING_OVER_AWAKE = 0
+threads.CHUNK = 1
 ta.set_num_threads(2)
 q = ta.randn(2, 4, 20, 16)
-F.scaled_dot_product_attention(q, q, q)
+big = ta.randn(400, 400)
+F.scaled_dot_product_attention(q, q, q), big @ big
 assert threading.active_count() == 2
 pid = os.fork()
 if pid == 0:
     signal.alarm(60)  # ends a child that waits for threads it does not have
-    F.scaled_dot_product_attention(q, q, q)
+    F.scaled_dot_product_attention(q, q, q), big @ big
     os._exit(threading.active_count())
 print(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
 """
-    environment = {**os.environ, "OPENBLAS_NUM_THREADS": blas}
+    plain = {k: v for k, v in os.environ.items() if not k.endswith("_NUM_THREADS")}
+    environment = {**plain, **({"OPENBLAS_NUM_THREADS": blas} if blas else {})}
     out = subprocess.run(
         [sys.executable, "-c", code], env=environment, capture_output=True, text=True, timeout=120
     )
-    assert (out.stdout.strip(), out.stderr) == ("2", "")
+    assert out.stdout.strip() == "2", out.stderr
 
 
 # Matrix products
 
 
-@compiled
+@pytest.fixture
+def small_chunks(monkeypatch, divided):
+    """Products of some thousand numbers are divided."""
+    monkeypatch.setattr(matmul, "CHUNK", 1 << 18)
+    if not blas.has_one_thread():
+        pytest.skip("BLAS has threads of its own here")
+    return divided
+
+
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize(
     ("n", "k", "m"), [(301, 100, 97), (97, 100, 301), (3000, 800, 1), (3, 9000, 101)]
 )
-def test_products_are_divided_while_threads_wait_awake(n, k, m, dtype, divided, waiting):
-    """By rows or by columns, whatever the layouts, among as many threads as there are."""
+def test_products_are_divided_and_no_bit_depends_on_threads(n, k, m, dtype, small_chunks):
+    """By rows or by columns, whatever the layouts."""
     rng = np.random.default_rng(4)
     x, y = signed(rng, n, k).astype(dtype), signed(rng, k, m).astype(dtype)
     exact, sizes = x.astype(np.float64) @ y, np.abs(x) @ np.abs(y)
-    for number in (1, 2, 4):
-        ta.set_num_threads(number)
-        for left, right in ((x, y), (x.T.copy().T, y), (x, y.T.copy().T), (x[::-1][::-1], y)):
-            divided.clear()
+    for left, right in ((x, y), (x.T.copy().T, y), (x, y.T.copy().T), (x[::-1][::-1], y)):
+        results = []
+        for number in (1, 2, 4):
+            ta.set_num_threads(number)
+            small_chunks.clear()
             out = kernels.matrix_product(left, right)
             assert (out.dtype, out.shape, out.flags.c_contiguous) == (dtype, (n, m), True)
             assert (np.abs(out - exact) <= 20 * np.finfo(dtype).eps * sizes).all()
-            others = min(number, max(n, m)) - 1 if waiting == "awake" else 0
-            assert divided == ["multiply_rows" if n >= m else "multiply_columns"] * others
+            name = "multiply_rows" if n >= m else "multiply_columns"
+            chunks = min(8, n * k * m // (1 << 18), threads.CHUNKS_PER_THREAD * number)
+            assert small_chunks == [(name, chunks)] * (number > 1)
+            results.append(out.tobytes())
+        assert results[0] == results[1] == results[2]
 
 
-@compiled
-@pytest.mark.parametrize("waiting", ["awake"], indirect=True)
-def test_divided_products_of_inf_warn_in_no_thread(divided):
+def test_divided_products_of_inf_warn_in_no_thread(small_chunks):
     x, y = np.full((300, 60), np.inf), np.zeros((60, 200))
     with warnings.catch_warnings(), np.errstate(all="ignore"):
         warnings.simplefilter("error")
         for left, right, function in ((x, y, "multiply_rows"), (y.T, x.T, "multiply_columns")):
-            divided.clear()
+            small_chunks.clear()
             assert np.isnan(kernels.matrix_product(left, right)).all()
-            assert divided == [function]
+            assert [name for name, _ in small_chunks] == [function]
 
 
-@compiled
-def test_what_is_no_product_of_two_large_float_matrices_is_left_to_numpy(divided):
+def test_what_is_no_product_of_two_large_float_matrices_is_left_to_numpy(small_chunks):
     rng = np.random.default_rng(5)
     x = signed(rng, 160, 160)
     for left, right in (
-        (x[:100, :100], x[:100, :100]),  # small
+        (x[:60, :60], x[:60, :60]),  # small
         (x.astype(np.int64), x.astype(np.int64)),
         (x, x.astype(np.float32)),
         (np.stack([x, x]), np.stack([x, x])),
@@ -160,92 +171,191 @@ def test_what_is_no_product_of_two_large_float_matrices_is_left_to_numpy(divided
         found = kernels.matrix_product(left, right)
         assert found.dtype == (left @ right).dtype
         assert (found == left @ right).all()
-    assert divided == []
+    assert small_chunks == []
+
+
+# How many threads BLAS has
+
+BLAS = """
+import sys, threadpoolctl
+def numbers():
+    return sorted(x["num_threads"] for x in threadpoolctl.threadpool_info()
+                  if x["user_api"] == "blas")
+import numpy as np
+before = numbers()
+import tinyattn as ta
+from tinyattn import functional as F
+from tinyattn.kernels import blas
+assert numbers() == before, "an import limits nothing"
+ta.tensor([1.0]) + ta.tensor([[2, 3]]).sum(), ta.zeros(3, 3) @ ta.zeros(3, 3)
+assert numbers() == before, "nor does a small product"
+"""
+plain_environment = dict.fromkeys(blas.VARIABLES, "")
+
+
+def blas_after(code, **settings):
+    pytest.importorskip("threadpoolctl")
+    return eval(run_python(BLAS + code, env={**plain_environment, **settings}))
+
+
+several_cores = pytest.mark.skipif((os.cpu_count() or 1) < 2, reason="BLAS has one thread anyway")
+
+
+@several_cores
+@pytest.mark.parametrize(
+    "first",
+    ["F.softmax(ta.ones(2, 3))", "F.scaled_dot_product_attention(*[ta.ones(2, 3, 4)] * 3)",
+     "ta.ones(500, 500) @ ta.ones(500, 500)"],
+)  # fmt: skip
+def test_the_first_kernel_or_large_product_limits_every_blas_to_one_thread(first):
+    code = f"""
+{first}
+F.scaled_dot_product_attention(*[ta.ones(2, 3, 4)] * 3)
+print([before, numbers(), blas.has_one_thread(), "scipy" in sys.modules])
+"""
+    before, after, has_one_thread, has_scipy = blas_after(code)
+    assert before[0] > 1
+    assert len(after) == len(before) + has_scipy
+    assert set(after) == {1}
+    assert has_one_thread
+
+
+@several_cores
+def test_blas_gets_its_threads_back_and_loses_them_again():
+    code = """
+found = []
+F.softmax(ta.ones(2, 3))
+for wanted in (True, False, False, True, False):
+    ta.set_num_threads(2, limit_blas=wanted)
+    found.append([set(numbers()) == {1}, blas.has_one_thread()])
+print(found)
+"""
+    assert blas_after(code) == [[x, x] for x in (True, False, False, True, False)]
+
+
+@several_cores
+def test_blas_is_not_limited_for_who_said_so_before_the_first_kernel():
+    code = """
+ta.set_num_threads(2, limit_blas=False)
+F.softmax(ta.ones(2, 3)), ta.ones(500, 500) @ ta.ones(500, 500)
+print([min(numbers()) > 1, blas.has_one_thread()])
+"""
+    assert blas_after(code) == [True, False]
+
+
+@several_cores
+@pytest.mark.parametrize("name", ["OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS"])
+def test_a_variable_of_blas_decides(name):
+    code = """
+F.softmax(ta.ones(2, 3))
+print([set(numbers()) == set(before), blas.has_one_thread()])
+"""
+    assert blas_after(code, **{name: "2"}) == [True, False]
+    assert blas_after(code, **{name: "1"}) == [True, True]
 
 
 # How work is divided
 
 
-@each_way
-def test_parts_cover_everything_once_whatever_the_number_of_threads():
+def test_chunks_cover_everything_once_whatever_the_number_of_threads():
     for number in (1, 2, 3, 5):
         ta.set_num_threads(number)
         for count in (0, 1, 2, 7):
             for nanoseconds in (0, 1e9):
                 seen = []
                 collect = lambda seen, a, b: seen.extend(range(a, b))  # noqa: E731
-                threads.in_parts(count, nanoseconds, collect, seen)
+                threads.parallel_for(count, nanoseconds, collect, seen)
                 assert sorted(seen) == list(range(count))
 
 
-def test_a_part_is_worth_a_thread_or_there_is_none(waiting):
+def test_a_chunk_takes_long_enough_or_there_is_none():
     ta.set_num_threads(5)
-    awake = waiting == "awake"
-    worth = threads.WORTH_A_THREAD_AWAKE if awake else threads.WORTH_A_THREAD
-    for parts in (0.5, 1, 1.9, 2, 3.5, 5, 100):
+    most = 5 * threads.CHUNKS_PER_THREAD
+    for chunks in (0.5, 1, 1.9, 2, 3.5, 5, 100):
         seen = []
-        nanoseconds = parts * worth
-        threads.in_parts(50, nanoseconds, lambda a, b, seen=seen: seen.append((a, b)))
-        assert len(seen) == min(5, max(1, int(parts)))
+        nanoseconds = chunks * threads.CHUNK
+        threads.parallel_for(50, nanoseconds, lambda a, b, seen=seen: seen.append((a, b)))
+        assert len(seen) == min(most, max(1, int(chunks)))
 
 
-def test_the_first_part_is_longer_by_what_handing_over_takes(waiting):
-    awake = waiting == "awake"
-    handing_over = threads.HANDING_OVER_AWAKE if awake else threads.HANDING_OVER
-    for number, nanoseconds in ((2, 1e6), (3, 2e6)):
-        ta.set_num_threads(number)
-        parts = []
-        threads.in_parts(10**6, nanoseconds, lambda a, b, parts=parts: parts.append((a, b - a)))
-        first, *others = (length / 10**6 * nanoseconds for _, length in sorted(parts))
-        for length in others:
-            assert first - length == pytest.approx(handing_over, abs=3)
-
-
-def test_work_shorter_than_handing_over_is_still_done_once(divided, monkeypatch):
-    monkeypatch.setattr(threads, "HANDING_OVER", 1000)
-    monkeypatch.setattr(threads, "HANDING_OVER_AWAKE", 1000)
+def test_the_caller_waits_for_nobody_who_has_not_begun():
+    """On a machine that is busy with something else: helpers come when all is done."""
     ta.set_num_threads(2)
+    threads.parallel_for(2, 1e9, lambda first, last: time.sleep(0.05))  # starts a helper
+    late, tasks = threading.Event(), threads._tasks
+    blocker = threads.Task([(late.wait, 20)])
+    tasks.put(blocker)
+    while not blocker.begun:
+        time.sleep(1e-4)
     seen = []
-    threads.in_parts(7, 10, lambda a, b: seen.extend(range(a, b)))
-    assert divided
-    assert sorted(seen) == list(range(7))
+    try:
+        threads.parallel_for(7, 1e9, lambda a, b: seen.extend(range(a, b)))
+    finally:
+        late.set()
+    assert seen == list(range(7))
 
 
-@each_way
-def test_an_error_in_a_part_reaches_the_caller():
-    ta.set_num_threads(2)
-
-    def fail(first, last):
-        if first:
-            raise KeyError("of the second part")
-
-    with pytest.raises(KeyError, match="second part"):
-        threads.in_parts(2, 1e9, fail)
-
-
-@each_way
-def test_an_error_of_the_caller_waits_for_the_other_parts():
-    """They write to its arrays."""
-    ta.set_num_threads(2)
-    finished = []
+def test_an_error_in_a_chunk_of_a_helper_reaches_the_caller(divided):
+    caller = threading.current_thread()
 
     def fail(first, last):
-        if not first:
-            raise KeyError("of the first part")
+        if threading.current_thread() is not caller:
+            raise KeyError("of a helper")
+        time.sleep(0.01)
+
+    with pytest.raises(KeyError, match="of a helper"):
+        threads.parallel_for(4, 1e9, fail)
+
+
+def test_an_error_of_the_caller_waits_for_its_helpers(divided):
+    """They write to its arrays. Chunks that nobody has begun are left."""
+    caller, computed = threading.current_thread(), []
+
+    def fail(first, last):
+        if threading.current_thread() is caller:
+            raise KeyError("of the caller")
         time.sleep(0.1)
-        finished.append(last)
+        computed.append(first)
 
-    with pytest.raises(KeyError, match="first part"):
-        threads.in_parts(2, 1e9, fail)
-    assert finished == [2]
+    with pytest.raises(KeyError, match="of the caller"):
+        threads.parallel_for(4, 1e9, fail)
+    found = list(computed)
+    time.sleep(0.15)
+    assert computed == found
+    assert len(found) <= 2
 
 
-@each_way
+@pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="no timer that interrupts")
+@pytest.mark.parametrize("where", ["computing", "waiting"])
+def test_an_interrupt_of_the_caller_waits_for_its_helpers(where, divided):
+    caller, begun, ended = threading.current_thread(), [], []
+
+    def slow(first, last):
+        if threading.current_thread() is not caller:
+            begun.append(first)
+            time.sleep(0.3)
+            ended.append(first)
+        elif where == "computing":
+            time.sleep(2)
+
+    before = signal.signal(signal.SIGALRM, signal.default_int_handler)
+    signal.setitimer(signal.ITIMER_REAL, 0.1, 0.05)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            threads.parallel_for(2, 1e9, slow)
+        found = list(ended)
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+    assert found == begun
+    assert begun
+
+
 def test_threads_are_started_once_and_hold_no_arrays():
     ta.set_num_threads(3)
     array = np.zeros(10)
     held = weakref.ref(array)
-    threads.in_parts(3, 1e9, lambda x, first, last: x[first:last].fill(1), array)
+    threads.parallel_for(3, 1e9, lambda x, first, last: x[first:last].fill(1), array)
     before = threading.active_count()
     del array
     end = time.monotonic() + 5
@@ -253,130 +363,40 @@ def test_threads_are_started_once_and_hold_no_arrays():
         time.sleep(0.01)
     assert held() is None
     for _ in range(20):
-        threads.in_parts(3, 1e9, lambda first, last: None)
+        threads.parallel_for(3, 1e9, lambda first, last: None)
     assert threading.active_count() == before
     ta.set_num_threads(2)
     ta.set_num_threads(3)
-    threads.in_parts(3, 1e9, lambda first, last: None)
+    threads.parallel_for(3, 1e9, lambda first, last: None)
     assert threading.active_count() == before
 
 
-@compiled
-@pytest.mark.parametrize("number", [1, 2, 3])
-@pytest.mark.parametrize("at_once", [1, 3, 1000])
-@pytest.mark.parametrize("count", [0, 1, 7, 100])
-def test_pieces_are_taken_once_and_waited_for(count, at_once, number, waiting):
-    """Of two loops in one kernel; the second reads what other threads wrote in the first."""
-    from tinyattn.kernels.cpu import sharing
+def test_where_no_thread_can_be_started_the_caller_computes_alone(monkeypatch):
+    def refuse(self):
+        raise RuntimeError("can't start new thread")
 
-    ta.set_num_threads(number)
-    for _ in range(20):
-        first, second = np.zeros(count), np.zeros(count)
-        board = sharing.boards(at_once, 1)
-        threads.together(count, 1e9, two_loops(), first, second, board)
-        assert (first > 0).all()
-        assert (first < 2).all()
-        assert np.array_equal(second, first[::-1])
-        assert board[:, 1].tolist() == [count, count]
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+    monkeypatch.setattr(threads, "_helpers", 0)
+    ta.set_num_threads(4)
+    seen = []
+    threads.parallel_for(100, 1e9, lambda a, b: seen.extend(range(a, b)))
+    assert seen == list(range(100))
 
 
-@functools.cache
-def two_loops():
-    from tinyattn.kernels.cpu.sharing import arrive, claimed, leave, wait_for
-
-    from tinyattn.kernels.cpu.compiler import jit
-
-    @jit(cache=False)
-    def loops(first, second, board, bell, finished, part):
-        arrive(bell, part)
-        for i in claimed(board[0], len(first)):
-            step = 1 / 1000
-            for _ in range(1000):  # so that there is something to wait for
-                step = math.sin(step) + 1e-6
-            first[i] += 1 + step
-        wait_for(board[0], len(first))
-        for i in claimed(board[1], len(second)):
-            second[i] += first[len(first) - 1 - i]
-        leave(finished, part)
-
-    return loops
-
-
-@compiled
-def test_who_waits_awake_is_told_to_come_and_to_go():
-    """The first part tells the others to come; the others go when it waits for them, or late."""
-    from tinyattn.kernels.cpu.sharing import arrive, leave
-
-    from tinyattn.kernels.cpu.compiler import jit
-
-    @jit(cache=False)
-    def visit(bell, finished, part):
-        arrive(bell, part)
-        leave(finished, part)
-
-    def seconds(finished, part):
-        start = time.perf_counter()
-        visit(bell, finished, part)
-        return time.perf_counter() - start
-
-    bell, waits, is_busy = np.zeros(1, np.int64), np.array([1, 0]), np.array([0, 0])
-    visit(bell, waits, 0)
-    assert bell[0] == 1
-    for part in (1, threads.ALONE):
-        visit(bell, waits, part)
-        assert bell[0] == 1
-    visits = ((waits, 1), (is_busy, 0), (is_busy, threads.ALONE))
-    at_once = max(min(seconds(*visit) for _ in range(5)) for visit in visits)
-    assert 10 * at_once < min(seconds(is_busy, 1) for _ in range(3)) < 1
-
-
-@pytest.mark.parametrize("waiting", ["awake"], indirect=True)
-def test_what_another_thread_has_done_is_seen_at_once(waiting, monkeypatch):
-    """And not when waiting awake is given up."""
-    monkeypatch.setattr(threads, "LOOKS", 10**6)  # half a second
-    loops, seen = threads._waiting, []
-
-    class Watched:
-        MOMENT = loops.MOMENT
-
-        @staticmethod
-        def wait(finished, part, board, *arguments):
-            found = loops.wait(finished, part, board, *arguments)
-            if board is finished:  # and not what a thread looks at that waits for a task
-                seen.append(found)
-            return found
-
-    monkeypatch.setattr(threads, "_waiting", Watched)
-    for _ in range(20):
-        threads.in_parts(2, 1e9, lambda first, last: None)
-    assert seen == [True] * 20
-
-
-@pytest.mark.parametrize("waiting", ["awake"], indirect=True)
-def test_threads_wait_awake_for_milliseconds(waiting):
-    board = np.zeros(1, np.int64)
-    wait = functools.partial(threads._waiting.wait, np.zeros(1, np.int64), 0, board, 0, 1, 0)
-    assert not wait(1, 0)  # which may have to be compiled
-    start = time.perf_counter()
-    assert not wait(threads.LOOKS, 0)
-    assert time.perf_counter() - start > 2e-4
-
-
-def test_threads_that_wait_awake_fall_asleep(waiting):
-    """Else they would keep a core busy for as long as the process lives."""
-    threads.in_parts(2, 1e9, lambda first, last: None)
-    time.sleep(0.1)  # LOOKS take two milliseconds, or a few times that on a busy machine
+def test_threads_sleep_while_they_have_nothing_to_do():
+    threads.parallel_for(2, 1e9, lambda first, last: None)
+    time.sleep(0.1)
     before = time.process_time()
     time.sleep(0.3)
     assert time.process_time() - before < 0.1
 
 
-def test_more_threads_than_tasks_wait_on(waiting):
+def test_more_threads_than_chunks():
     for number in (6, 2, 4):
         ta.set_num_threads(number)
         for count in (2, 3, 7) * 20:
             seen = []
-            threads.in_parts(count, 1e9, lambda a, b, seen=seen: seen.extend(range(a, b)))
+            threads.parallel_for(count, 1e9, lambda a, b, seen=seen: seen.extend(range(a, b)))
             assert sorted(seen) == list(range(count))
 
 
@@ -419,28 +439,3 @@ def test_the_default_number_is_that_of_the_environment():
 def test_a_bad_number_in_our_own_variable_is_refused(value):
     text = f"ValueError: TINYATTN_NUM_THREADS must be an integer from 1 to 1024, got {value!r}"
     assert number_with(TINYATTN_NUM_THREADS=value) == ("", text)
-
-
-@compiled
-@pytest.mark.parametrize(
-    ("settings", "expected"),
-    [
-        ({"OPENBLAS_NUM_THREADS": "1"}, "True False"),
-        ({"OMP_NUM_THREADS": "1"}, "True False"),
-        ({"OPENBLAS_NUM_THREADS": "2", "OMP_NUM_THREADS": "1"}, "False False"),
-        ({"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "2"}, "True False"),
-        ({"OPENBLAS_NUM_THREADS": "1", "TINYATTN_JIT": "0"}, "False False"),
-        ({"OPENBLAS_NUM_THREADS": "1", "NUMBA_DISABLE_JIT": "1"}, "False False"),
-        ({}, "False False"),
-    ],
-)
-def test_threads_wait_awake_where_blas_has_one_and_they_are_several(settings, expected):
-    code = """
-import tinyattn as ta
-from tinyattn.kernels import threads
-ta.set_num_threads(2)
-several = threads.awake()
-ta.set_num_threads(1)
-print(several, threads.awake())
-"""
-    assert number_with(code, **settings) == (expected, "")

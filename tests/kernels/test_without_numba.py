@@ -5,9 +5,11 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
+import pytest
 from common import (
     FOLDERS,
     assert_close,
@@ -21,6 +23,7 @@ from kernel_checks import (
     cpu,
     needs_numba,
 )
+from test_tiled_attention import compiled
 
 import tinyattn as ta
 from tinyattn import functional as F
@@ -64,16 +67,53 @@ def test_kernels_agree_with_the_switch_off(tmp_path):
     compare_tours(found, kernel_tour())
 
 
-def test_kernels_agree_without_numba(tmp_path):
-    """As if it were not installed."""
-    found = tour_elsewhere(tmp_path, before="sys.modules['numba'] = None")
+# What may be missing: how a process is made to miss it, and what it is told, once.
+MISSING = {
+    "Numba": ("sys.modules['numba'] = None", "tinyattn computes with plain NumPy"),
+    "SciPy": ("sys.modules['scipy'] = None", "attention is computed with plain NumPy"),
+    "SciPy's linear algebra": (
+        "sys.modules['scipy.linalg.cython_blas'] = None",
+        "attention is computed with plain NumPy",
+    ),
+    "threadpoolctl": ("sys.modules['threadpoolctl'] = None", None),
+    "Numba's events": (
+        "import numba.core.event; del numba.core.event; sys.modules['numba.core.event'] = None",
+        None,
+    ),
+    "the data of events": ("from numba.core import event; del event.Event.data", None),
+    "the statistics of kernels": (
+        "from numba.core.dispatcher import Dispatcher; del Dispatcher.stats",
+        None,
+    ),
+}
+
+
+@needs_numba
+@pytest.mark.parametrize("name", MISSING)
+def test_kernels_agree_where_something_is_missing(tmp_path, name):
+    """With the reason said once, or as fast as before."""
+    before, said = MISSING[name]
+    env = {"TINYATTN_JIT": "1"}
+    if name == "the data of events":  # which is looked at only while a kernel is compiled
+        env["NUMBA_CACHE_DIR"] = str(tmp_path)
+    found = tour_elsewhere(
+        tmp_path,
+        before="import warnings\n"
+        "record = warnings.catch_warnings(record=True)\n"
+        "messages = record.__enter__(); warnings.simplefilter('always')\n" + before,
+        after=f"texts = [str(m.message) for m in messages]; said = {said!r}\n"
+        "assert len(texts) == (said is not None), texts\n"
+        "assert said is None or texts[0].startswith(said), texts",
+        env=env,
+    )
     compare_tours(found, kernel_tour())
 
 
 def test_whole_model_trains_without_numba_and_agrees(tmp_path):
     code = """
-import sys
+import sys, warnings
 sys.modules["numba"] = None
+warnings.simplefilter("ignore")
 import test_without_numba
 print(test_without_numba.train_a_little())
 """
@@ -159,6 +199,110 @@ def test_kernels_run_where_no_cache_can_be_written(tmp_path):
     assert out.strip() == "[[[[0.5, 0.5, 0.0]]]]"
 
 
+ONE_SMALL_KERNEL = """
+import numpy as np
+from tinyattn import kernels
+print(kernels.relu(np.array([-1.0, 2.0], np.float32)).tolist())
+"""
+
+
+@needs_numba
+@compiled
+def test_a_change_in_a_file_that_kernels_import_reaches_them(tmp_path):
+    """Numba looks only at the file in which a kernel itself stands."""
+    package = copied_package(tmp_path)
+    source = package / "kernels" / "cpu" / "row_functions.py"
+    env = {"PYTHONPATH": str(package.parent), "TINYATTN_JIT": "1", "NUMBA_CACHE_DIR": ""}
+    code = """
+import numpy as np
+from tinyattn import kernels
+print(kernels.log_softmax(np.zeros((1, 2), np.float32)).tolist()[0])
+"""
+    text, results = source.read_text(), []
+    for change in (text, text, text.replace("return sum_of_lanes(lanes)", "return 1.0"), text):
+        source.write_text(change)
+        results.append(eval(run_python(code, env=env, flags=("-P",)))[0])
+    assert results[0] == results[1] == results[3] == pytest.approx(-np.log(2), rel=1e-6)
+    assert results[2] == 0
+
+
+@needs_numba
+@compiled
+def test_stale_code_is_deleted_and_nothing_else(tmp_path):
+    from tinyattn.kernels.cpu import compiler
+
+    class Kernel:
+        class stats:
+            cache_path = str(tmp_path / "cache")
+
+    folder = tmp_path / "cache"
+    compiler.delete_stale_code(Kernel)  # the folder is missing: Numba may make it later
+    names = [
+        "softmax.softmax_rows-12.py311.nbi", "softmax.softmax_rows-12.py311.1.nbc",
+        "attention.attention_heads-1.py311.nbi", "other.kernel-1.py311.nbi", "softmax.cpython.pyc",
+        "softmaxes.rows-1.py311.nbi",
+    ]  # fmt: skip
+
+    def fill():
+        for name in names:
+            (folder / name).write_text("code")
+
+    def left():
+        return {path.name for path in folder.iterdir()} - {compiler.STAMP}
+
+    fill()
+    compiler.delete_stale_code(Kernel)  # the stamp is there, and right
+    assert left() == set(names)
+    (folder / compiler.STAMP).write_text("of yesterday")
+    compiler.delete_stale_code(Kernel)
+    assert left() == set(names[3:])
+    fill()
+    (folder / compiler.STAMP).unlink()
+    compiler.delete_stale_code(Kernel)
+    assert left() == set(names[3:])
+    assert len((folder / compiler.STAMP).read_text()) == 64
+
+
+@needs_numba
+@compiled
+def test_two_processes_delete_stale_code_at_once(tmp_path):
+    """Both compute; and the next one finds what they compiled."""
+    env = {"TINYATTN_JIT": "1", "NUMBA_CACHE_DIR": str(tmp_path)}
+    stamp = "tinyattn_sources.sha256"
+    run_python(ONE_SMALL_KERNEL, env=env)
+    (found,) = tmp_path.rglob(stamp)
+    for _ in range(2):
+        found.write_text("of yesterday")
+        with ThreadPoolExecutor(2) as pool:
+            outs = list(pool.map(lambda _: run_python(ONE_SMALL_KERNEL, env=env), range(2)))
+        assert outs == ["[0.0, 2.0]\n"] * 2
+    code = ONE_SMALL_KERNEL + "\nfrom tinyattn.kernels.cpu.activation import relu_elements\n"
+    code += "assert sum(relu_elements.stats.cache_hits.values()) == 1\n"
+    run_python(ONE_SMALL_KERNEL, env=env)
+    run_python(code, env=env)
+    assert [path.name for path in found.parent.glob("*sha256*")] == [stamp]
+
+
+@needs_numba
+@compiled
+def test_a_line_says_that_kernels_are_compiled_only_where_they_are(tmp_path):
+    code = """
+import contextlib, io, sys
+import numba, numpy as np
+said = io.StringIO()
+with contextlib.redirect_stderr(said):
+    numba.njit(lambda x: x + 1)(1)  # not ours
+    import tinyattn as ta
+    from tinyattn import functional as F
+    assert not said.getvalue()
+    F.dropout(F.softmax(ta.ones(2, 3)), 0.5), F.layer_norm(ta.ones(2, 3), (3,))
+print(said.getvalue())
+"""
+    env = {"TINYATTN_JIT": "1", "NUMBA_CACHE_DIR": str(tmp_path)}
+    assert run_python(code, env=env).strip() == "compiling kernels, once: about ten seconds"
+    assert run_python(code, env=env).strip() == ""
+
+
 def test_import_is_lean_and_leaves_no_trace():
     code = """
 import os, random, signal, sys, threading, warnings
@@ -175,7 +319,8 @@ before = state()
 loaded = set(sys.modules)
 import tinyattn
 heavy = {"numba", "matplotlib", "safetensors", "cupy", "torch", "scipy", "tqdm", "sklearn",
-         "hypothesis", "pytest", "tinyattn.viz", "tinyattn.kernels.cpu", "llvmlite"}
+         "threadpoolctl", "hypothesis", "pytest", "llvmlite", "tinyattn.viz",
+         "tinyattn.kernels.cpu"}
 assert not heavy & (set(sys.modules) - loaded), heavy & set(sys.modules)
 from tinyattn import nn, optim, functional, masks
 assert not heavy & (set(sys.modules) - loaded), heavy & set(sys.modules)
@@ -204,8 +349,6 @@ def test_computing_leaves_no_trace_either():
 @needs_numba
 def test_compiled_kernels_run_in_threads_and_give_what_one_thread_gives():
     """They release the GIL and share nothing."""
-    from concurrent.futures import ThreadPoolExecutor
-
     rng = rng_of(19)
     inputs = [signed(rng, 2, 2, 16, 33).astype(np.float32) for _ in range(16)]
     expected = [cpu.masked_softmax(x, None, None) for x in inputs]

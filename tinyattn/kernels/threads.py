@@ -76,10 +76,10 @@ def set_num_threads(number: int, limit_blas: bool = True) -> None:
     More than there are cores are allowed, and slower. Before the program starts,
     TINYATTN_NUM_THREADS says the same. No result depends on the number, to the last bit.
 
-    limit_blas: the first kernel limits BLAS, the library behind NumPy's and SciPy's matrix
-    products, to one thread, in the whole process, and tinyattn divides large products among its own
-    threads. With False, BLAS has as many threads as before. Where OPENBLAS_NUM_THREADS,
-    OMP_NUM_THREADS or MKL_NUM_THREADS is set, or threadpoolctl is not installed, BLAS is left alone.
+    limit_blas: the first kernel limits BLAS, which computes the matrix products of NumPy and SciPy,
+    to one thread in the whole process. Large products of tinyattn are divided among its own
+    threads. With False, BLAS has as many threads as before. BLAS is left alone where
+    OPENBLAS_NUM_THREADS, OMP_NUM_THREADS or MKL_NUM_THREADS is set, and without threadpoolctl.
 
     Differs from PyTorch, whose products have threads of their own that wait awake.
 

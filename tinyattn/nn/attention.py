@@ -16,11 +16,10 @@ from typing import Any
 
 from .. import functional as F
 from .. import masks, ops, random
-from ..checks import check_size
+from ..checks import check_heads, check_size
 from ..errors import MaskError, ShapeError
 from ..kernels.packing import Samples, samples_of
 from ..kernels.reference import Drop
-from ..ops.attention import check_heads
 from ..tensor import Tensor
 from .layers import Dropout, Linear
 from .module import Module

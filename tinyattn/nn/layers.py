@@ -45,7 +45,7 @@ class Linear(Module):
 class LayerNorm(Module):
     """(x - mean) / sqrt(var + eps) * weight + bias over the trailing `normalized_shape`.
 
-    The weight starts at 1, the bias at 0. elementwise_affine=False has neither, bias=False has no
+    The weight starts at 1, the bias at 0. elementwise_affine=False leaves out both, bias=False the
     bias. The variance is biased; see `functional.layer_norm`.
     """
 

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Iterable, Iterator, MutableSequence
 from typing import Any, TypeVar
 
 import numpy as np
 
 from ..backend import module_of, to_device
-from ..checks import checked_dtype, names_device, require_float
+from ..checks import check_container, checked_dtype, names_device, require_float, shortened
 from ..errors import CheckpointError, DtypeError, ShapeError
 from ..tensor import Tensor
 
@@ -82,7 +81,7 @@ class Module:
     def __setattr__(self, name: str, value: Any) -> None:
         if "training" not in self.__dict__:
             raise TypeError(f"call super().__init__() before setting {name!r}")
-        check_container(name, value)
+        check_container(name, value, (Module, Parameter))
         if isinstance(value, (Module, Tensor)) and hasattr(Module, name):
             raise TypeError(f"{name!r} is a method of every Module: choose another name")
         if isinstance(value, (Module, Parameter)):
@@ -229,7 +228,9 @@ class Module:
 
     def _check_containers(self) -> None:
         for name, value in self.__dict__.items():
-            check_container(name, value)  # because a list may have been filled after assignment
+            check_container(
+                name, value, (Module, Parameter)
+            )  # because a list may have been filled after assignment
 
     def load_state_dict(self, state: dict[str, Any], strict: bool = True) -> None:
         """Copy values from `state` by name. If one does not fit, nothing is changed.
@@ -278,27 +279,6 @@ class Module:
                  for name, module in self._modules.items()]  # fmt: skip
         head = f"{type(self).__name__}({self.extra_repr()}"
         return head + ("\n  " + "\n  ".join(lines) + "\n)" if lines else ")")
-
-
-def holds_modules(value: Any) -> bool:
-    """True if there are modules or parameters in a plain container, at any depth."""
-    if isinstance(value, dict):
-        value = [*value, *value.values()]
-    if not isinstance(value, (list, tuple, set, frozenset, deque)):
-        return False
-    return any(isinstance(v, (Module, Parameter)) or holds_modules(v) for v in value)
-
-
-def check_container(name: str, value: Any) -> None:
-    if holds_modules(value):
-        raise TypeError(
-            f"{name!r} is a {type(value).__name__} with modules or parameters in it, which would "
-            "not be found: use nn.ModuleList or nn.Sequential"
-        )
-
-
-def shortened(names: list[str]) -> str:
-    return "nothing" if not names else ", ".join(names[:5]) + (", ..." if len(names) > 5 else "")
 
 
 class ModuleList(Module, MutableSequence[Module]):

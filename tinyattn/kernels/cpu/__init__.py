@@ -29,7 +29,7 @@ from .sums import scatter_rows as scatter_rows
 from .sums import sum_rows as sum_rows
 
 try:
-    import scipy.linalg.cython_blas  # what `@` calls in a compiled function
+    import scipy.linalg.cython_blas  # noqa: F401, what `@` calls in a compiled function
 except ImportError as error:
     warnings.warn(
         f"attention is computed with plain NumPy, which is slower: no SciPy ({error})",

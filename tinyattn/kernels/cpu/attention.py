@@ -81,7 +81,7 @@ class Head(NamedTuple):
 
 @inner
 def head_of(number, heads, rows, visible):
-    """Numbers side by side are of different samples, so that each thread gets long and short ones."""
+    """Neighbouring numbers are of different samples: a thread then has long and short ones."""
     batch = len(rows.query_starts) - 1
     b, h = number % batch, number // batch
     queries = rows.query_starts[b + 1] - rows.query_starts[b]
