@@ -24,7 +24,7 @@ ORDER = """
     ops.attention ops
     tensor create masks functional
     nn.module nn.init nn.layers nn.position nn.attention nn.transformer nn
-    optim checkpoint finite_differences testing viz capture __init__
+    optim atomic_write checkpoint finite_differences testing viz capture __init__
 """.split()  # noqa: SIM905
 # The compiled kernels and those of a GPU are imported when the first array asks for them.
 WHEN_NEEDED = {("kernels", "kernels.cpu"), ("kernels", "kernels.gpu")}
