@@ -25,7 +25,7 @@ ORDER = """
     tensor create masks functional
     nn.module nn.init nn.layers nn.position nn.attention nn.transformer nn
     optim checkpoint finite_differences testing viz capture __init__
-""".split()
+""".split()  # noqa: SIM905
 # The compiled kernels and those of a GPU are imported when the first array asks for them.
 WHEN_NEEDED = {("kernels", "kernels.cpu"), ("kernels", "kernels.gpu")}
 MODULES = sorted(path for path in PACKAGE.rglob("*.py"))
