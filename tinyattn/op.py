@@ -39,10 +39,11 @@ from typing import Any
 
 import numpy as np
 
-from .autograd import Node, TensorBase, Version, recording, wrap
+from .autograd import Node, TensorBase, Version, wrap
 from .backend import Array, array_types, is_array, quiet, read_only
 from .checks import describe, explain
 from .errors import DtypeError
+from .grad_mode import recording
 from .promotion import promoted
 from .rules import Spec
 
