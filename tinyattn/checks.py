@@ -56,6 +56,11 @@ def rectangular(data: Any, name: str) -> np.ndarray:
         raise ShapeError(
             f"{name}: not a rectangular array of numbers, with rows of one length: {error}"
         ) from None
+    except (TypeError, RuntimeError) as error:  # PyTorch's, for bfloat16 and requires_grad
+        raise DtypeError(
+            f"{name}: NumPy cannot read this {type(data).__name__} ({error}): pass "
+            "x.detach().cpu() of a PyTorch tensor, and x.detach().cpu().float() of a bfloat16 one"
+        ) from None
 
 
 def as_array(data: Any, dtype: Any, device: str | None) -> Array:
@@ -106,7 +111,7 @@ def from_numpy_names(dim: Dims, keepdim: bool, names: dict[str, Any]) -> tuple[D
     """(dim, keepdim), also if they were given under NumPy's names `axis` and `keepdims`."""
     if unknown := sorted(set(names) - {"axis", "keepdims"}):
         hint = ""
-        if names.get("out", ...) is None:  # NumPy's functions call the methods of what they get
+        if names.get("out", ...) is None:  # np.sum(x) calls x.sum(out=None)
             hint = ": NumPy's functions do not take Tensors; write x.sum(), x.mean(), x.max(), ..."
         raise TypeError(f"unexpected argument {unknown[0]!r}{hint}")
     return names.get("axis", dim), names.get("keepdims", keepdim)

@@ -34,6 +34,7 @@ from .checks import (
     split_sizes,
 )
 from .errors import DeviceError, DtypeError, GraphError, InPlaceError, ShapeError
+from .kernels.late_errors import index_for
 from .promotion import CATEGORY
 
 Bool = bool  # Tensor.bool() takes the name inside the class
@@ -179,11 +180,15 @@ class Tensor(TensorBase):
     def requires_grad(self, value: bool) -> None:
         if value and self._node is None:
             require_float(self.dtype, "a tensor that requires gradients")
-            self._node = Leaf(self._data)
-        elif not value:
+            leaf = getattr(self, "_frozen", None)
+            if leaf is None or leaf.shape != self.shape or leaf.dtype != self.dtype:
+                leaf = Leaf(self._data)
+            leaf.grad = None
+            self._node = leaf
+        elif not value and self._node is not None:
             if not self.is_leaf:
                 raise GraphError("only a leaf can stop requiring gradients; use detach()")
-            self._node = None
+            self._frozen, self._node = self._node, None  # a graph may lead to this leaf
 
     def requires_grad_(self, requires_grad: bool = True) -> Tensor:
         self.requires_grad = requires_grad
@@ -454,14 +459,18 @@ class Tensor(TensorBase):
             value = value._data
         else:
             value = as_array(value, None, self.device)
-        index = ops.index_for(self._data, plain_index(index))
+        index = index_for(self._data, plain_index(index))
         if self.dtype.kind != "f" and type(value) is np.ndarray:
             value = fitting(value, self.dtype)
-        self._version.changes += 1  # first, so that an interrupt cannot leave it out
+        self._version.changes += 1
         try:
             self._data[index] = value
-        except ValueError as error:
+        except (IndexError, ValueError) as error:
+            self._version.changes -= 1  # because NumPy checks index and shape before it writes
+            if isinstance(error, IndexError):
+                raise
             raise ShapeError(f"cannot write into a tensor of shape {self.shape}: {error}") from None
+        self._version.changes += 1  # again: another thread may have recorded a graph meanwhile
 
     # Elementwise
 
