@@ -1,4 +1,4 @@
-"""What a case is: one computation, written once, that every library of `libraries.py` runs."""
+"""A case is one computation. It is written once, and every library of `libraries.py` runs it."""
 
 from __future__ import annotations
 
@@ -9,36 +9,35 @@ from typing import Any
 import numpy as np
 
 BOTH = ("torch", "tinyattn")
-# Attention as separate products and as PyTorch's one function; the report takes the faster.
-ALL = ("torch", "torch plain", "tinyattn", "limit")
-
-
-class LackingError(Exception):
-    """A library has no way to compute the case."""
+# "torch plain" writes attention as separate products; the report takes the faster of the two.
+FASTER = ("torch", "torch plain", "tinyattn")
+ALONE, BUSY = "alone", "beside a loop"  # the parts of a case on a machine with one busy core
 
 
 @dataclass
 class Run:
-    """A case that is ready to be timed.
+    """A case with its arrays, which can be timed.
 
-    phases  by the name of the part they measure; each gets what the one before returned
-    reset   between repetitions, outside the measured time
-    check   numbers that must be equal for all libraries, or None where chance decides
+    phases  by the name of the part they measure; each gets the result of the phase before it
+    reset   is called between repetitions, outside the measured time
+    check   gives numbers that must be equal for all libraries; None where chance decides
     per     how many operations one repetition holds; times are divided by it
+    memory  gives bytes of a GPU's memory; without it the process's own memory is measured
     """
 
     phases: dict[str, Callable[[Any], Any]]
     reset: Callable[[], None] = lambda: None
     check: Callable[[], list[float]] | None = None
     per: int = 1
+    memory: Callable[[], int] | None = None
 
 
 @dataclass(frozen=True)
 class Case:
-    """build(library) makes the Run; limit() the Run of what NumPy needs at least.
+    """build(library) makes the Run; limit() makes the Run of the least work that NumPy must do.
 
     parts    the names of the Run's phases, perhaps "together"; with `memory` also "peak memory"
-    process  cases of one process name are measured one after the other in one process
+    process  cases with the same process name are measured one after the other in one process
     """
 
     section: str
@@ -58,15 +57,14 @@ class Case:
 
 
 def random(*shape: int, seed: int = 0) -> np.ndarray:
-    return np.random.default_rng(seed).standard_normal(shape).astype(np.float32)
+    return np.random.default_rng(seed).standard_normal(shape, np.float32)
 
 
 def digest(tensors: Sequence[Any]) -> list[float]:
-    """Two numbers for each tensor, which a wrong value or a wrong place would change."""
+    """Two numbers for each tensor; a wrong value or a wrong position changes them."""
     numbers = []
     for tensor in tensors:
-        array = tensor if isinstance(tensor, np.ndarray) else tensor.detach().numpy()
-        values = np.asarray(array, np.float64).reshape(-1)
+        values = np.asarray(tensor.detach().cpu().numpy(), np.float64).reshape(-1)
         numbers += [float(values @ np.cos(np.arange(values.size))), float(np.linalg.norm(values))]
     return numbers
 
@@ -96,7 +94,7 @@ def forward_backward(
 
 
 def lengths_of(batch: int, full: int) -> np.ndarray:
-    """Lengths between half and full, the longest of them full."""
+    """Lengths between half and full; the longest is full."""
     lengths = np.random.default_rng(3).integers(full // 2, full + 1, batch)
     lengths[0] = full
     return lengths

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from functools import partial
 from itertools import product
 from typing import Any
 
 import numpy as np
 
-from .cases import ALL, Case, Run, forward_backward, lengths_of, random
+from .cases import ALONE, BUSY, FASTER, Case, Run, forward_backward, lengths_of, random
 from .libraries import CLASSES, VOCABULARY, Encoder
 
 IGNORE = -100
@@ -26,44 +27,56 @@ SHORTEST = Encoder(16, 2, 32, 1, 4, 6)
 def token_ids(
     sizes: Encoder, lengths: np.ndarray, rng: np.random.Generator
 ) -> tuple[np.ndarray, np.ndarray]:
-    """What goes in (B, N), zero where padded, and what shall come out (B*N,)."""
+    """Ids (B, N), zero where padded, and the classes to be learned (B*N,)."""
     padding = np.arange(sizes.length) >= lengths[:, None]
     shape = (sizes.batch, sizes.length)
     ids = np.where(padding, 0, rng.integers(1, VOCABULARY, shape))
     return ids, np.where(padding, IGNORE, rng.integers(0, CLASSES, shape)).reshape(-1)
 
 
-def training_step(lib: Any, sizes: Encoder, p: float, skip_padding: bool | None = None) -> Run:
+def training_step(
+    lib: Any, sizes: Encoder, p: float, skip_padding: bool | None = None, gpu: bool = False
+) -> Run:
     """Forward, cross-entropy, backward, Adam.
 
-    skip_padding: whether padding is left out; by default where the library has an option for it.
+    skip_padding: whether padding is left out; by default where the library has an option for it
+    gpu: without padding, and after the three steps that a capture takes
     """
     rng = np.random.default_rng(0)
     choice = {} if skip_padding is None else {"skip_padding": skip_padding}
     model, parameters = lib.encoder(sizes, p, rng, **choice)
     optimizer = lib.adam(parameters)
     lengths = lengths_of(sizes.batch, sizes.length)
+    if gpu:
+        lengths = np.full(sizes.batch, sizes.length)
     ids, target = map(lib.tensor, token_ids(sizes, lengths, rng))
     losses: list[float] = []
 
-    def step(_: Any) -> None:
-        logits = model(ids, lengths)
+    def step(ids: Any, target: Any) -> Any:
+        logits = model(ids, None if gpu else lengths)
         loss = lib.F.cross_entropy(logits.reshape(-1, CLASSES), target, ignore_index=IGNORE)
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
-        losses.append(loss.item())
+        return loss
+
+    run = lib.captured(step, ids, target) if gpu else step
+
+    def timed(_: Any) -> None:
+        loss = run(ids, target)
+        if len(losses) < 3:  # a GPU must not wait in every step
+            losses.append(loss.item())
 
     # The losses of the first steps agree only if forward, gradients and optimizer all do.
-    return Run({"": step}, check=None if p else lambda: losses[:3])
+    return Run({"": timed}, check=None if p else lambda: losses)
 
 
 def step_limit(sizes: Encoder) -> Run:
-    """The matrix products of a step, and a pass over what Adam reads and writes."""
+    """The matrix products of a step, and a pass over the arrays that Adam reads and writes."""
     d, ff, n = sizes.width, sizes.ff, sizes.batch * sizes.length
 
     def threefold(x: np.ndarray, y: np.ndarray) -> list[tuple[np.ndarray, ...]]:
-        """x @ y and the two products of its derivative, each with a place for the result."""
+        """x @ y and the two products of its derivative, each with an array for the result."""
         out = x @ y
         pairs = ((x, y), (out, y.swapaxes(-1, -2)), (x.swapaxes(-1, -2), out))
         return [(a, b, np.empty_like(a @ b, order="C")) for a, b in pairs]
@@ -71,8 +84,8 @@ def step_limit(sizes: Encoder) -> Run:
     stack = (sizes.batch, sizes.heads, sizes.length)
     q = k = v = random(*stack, d // sizes.heads)
     layer = threefold(q, k.swapaxes(-1, -2)) + threefold(random(*stack, sizes.length), v)
-    for out, wide in ((3 * d, d), (d, d), (ff, d), (d, ff)):  # weights stand as (out, in)
-        layer += threefold(random(n, wide), random(out, wide).T)
+    for outputs, inputs in ((3 * d, d), (d, d), (ff, d), (d, ff)):  # weights are (out, in)
+        layer += threefold(random(n, inputs), random(outputs, inputs).T)
     head = threefold(random(n, d), random(CLASSES, d).T)
 
     def products(_: Any) -> None:
@@ -100,7 +113,7 @@ def steps(short: bool) -> Iterator[Case]:
             partial(training_step, sizes=sizes, p=p),
             partial(step_limit, sizes),
             parts=("",),
-            sides=ALL,
+            sides=(*FASTER, "limit"),
             memory=True,
         )
 
@@ -117,8 +130,22 @@ def steps_alike(short: bool) -> Iterator[Case]:
                 sizes.detail,
                 partial(training_step, sizes=sizes, p=p, skip_padding=skip),
                 parts=("",),
-                sides=("torch", "torch plain", "tinyattn"),
+                sides=FASTER,
             )
+
+
+def busy_machine(short: bool) -> Iterator[Case]:
+    """Steps alone, and while another program keeps one core busy; `worker.py` starts it."""
+    for name in ("tiny", "medium"):
+        sizes = SHORTEST if short else ENCODERS[name]
+        yield Case(
+            "busy machine: a mean step, dropout 0.1, alone and beside a busy loop",
+            f"busy machine {name}",
+            sizes.detail,
+            partial(training_step, sizes=sizes, p=0.1),
+            parts=(ALONE, BUSY),
+            sides=FASTER,
+        )
 
 
 # Attention alone
@@ -144,26 +171,70 @@ def attentions(short: bool) -> Iterator[Case]:
         )
 
 
-# The start of a program. `worker.py` measures it, since it must see nothing imported before.
+# The start of a program. `worker.py` measures it, because nothing may be imported before it.
 
 START = Case(
-    "start of a program; import: over NumPy's; first step: tiny, from nothing",
+    "start of a program; import: over NumPy's; first step: tiny, from nothing; CPU: user + sys",
     "start",
     "",
     partial(training_step, sizes=ENCODERS["tiny"], p=0.1),
-    parts=("import", "first step, cold cache", "first step, warm cache"),
+    parts=(
+        "import",
+        "first step, cold cache",
+        "first step, cold cache, CPU",
+        "first step, warm cache",
+    ),
 )
 
 
 def warm_up(lib: Any) -> None:
-    """Bring in whatever a library loads on first use, before its memory is looked at."""
+    """Load everything that a library loads on first use, so that it does not count as memory."""
     for p in (0.1, 0.0):
         step = training_step(lib, SHORTEST, p).phases[""]
         step(None)
-    out = forward_backward(lib, *warm_attention(lib))
+    leaf = lib.tensor(random(1, 1, 64, 64), True)
+    out = forward_backward(lib, partial(lib.attention, leaf, leaf, leaf, None, True), [leaf])
     out.phases["backward"](out.phases["forward"](None))
 
 
-def warm_attention(lib: Any) -> tuple[Callable[[], Any], list[Any]]:
-    leaf = lib.tensor(random(1, 1, 64, 64), True)
-    return partial(lib.attention, leaf, leaf, leaf, None, True), [leaf]
+# Training steps of which one size grows: `python -m benchmarks.scaling`
+
+
+@dataclass(frozen=True)
+class Axis:
+    """encoder(size) for all sizes from least to greatest, each twice the last."""
+
+    least: int
+    greatest: int
+    encoder: Callable[[int], Encoder]
+
+    def sizes(self, short: bool) -> list[int]:
+        sizes = [self.least]
+        while sizes[-1] < self.greatest:
+            sizes.append(2 * sizes[-1])
+        return sizes[:3] if short else sizes
+
+
+# width, heads, ff, layers, batch, length
+AXES = {
+    "length": Axis(128, 8192, lambda n: Encoder(64, 4, 256, 2, 1, n)),
+    "batch": Axis(1, 128, lambda n: Encoder(64, 4, 256, 2, n, 64)),
+    "width": Axis(32, 1024, lambda n: Encoder(n, 4, 4 * n, 2, 8, 64)),
+    "depth": Axis(1, 32, lambda n: Encoder(64, 4, 256, n, 8, 64)),
+}
+
+
+def growing(short: bool) -> Iterator[Case]:
+    for name, axis in AXES.items():
+        least = axis.encoder(axis.least).detail
+        for size in axis.sizes(short):
+            sizes = axis.encoder(size)
+            yield Case(
+                f"the {name} grows from width,heads,ff,layers,batch,length = {least}",
+                f"scaling {name} {size}",
+                sizes.detail,
+                partial(training_step, sizes=sizes, p=0.0),
+                parts=("",),
+                process=name,
+                memory=True,
+            )

@@ -1,4 +1,4 @@
-"""Fresh processes that take turns, and what remains of their times: medians and their spread.
+"""Fresh processes that take turns, and the medians and the spread of their times.
 
 The thread pools of two libraries disturb each other in one process, and a machine is not equally
 fast all the time. So every library has processes of its own, one of each makes a round, rounds are
@@ -8,29 +8,41 @@ repeated, and ratios are taken within a round.
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import groupby
 from statistics import median
 from typing import Any
 
 from .cases import Case
-from .encoders import START
-from .other_rows import OTHERS
-from .processes import SIDES, Settings, Side, crowded, undisturbed
+from .encoders import START, attentions, busy_machine, growing, steps, steps_alike
+from .gpu.cases import gpu_cases
+from .operations import layers, operations
+from .processes import Settings, Side, crowded, undisturbed
 
 TORCH = ("torch", "torch plain")
 
 
+def all_cases(short: bool) -> list[Case]:
+    """Those of the main table, in its order."""
+    encoders = [*steps(short), *steps_alike(short), *busy_machine(short)]
+    return [*operations(short), *layers(short), *encoders, *attentions(short), START]
+
+
+def every_case(short: bool) -> dict[str, Case]:
+    """Those of all tables, by name."""
+    return {case.name: case for case in [*all_cases(short), *growing(short), *gpu_cases(short)]}
+
+
 @dataclass
 class Row:
-    """All that was measured for one line of the table.
+    """All values of one line of the table.
 
     values  for each side one value per round, None where there is none
-    torch   which of PyTorch's sides counts
-    first   for each side the seconds of its first repetition, in the slowest round
-    lacks   why a side beside PyTorch and tinyattn has no value
-    others  for each process how many cores other programs kept busy meanwhile
+    torch   the side of PyTorch that counts
+    errors  what is wrong with the row, "different numbers" for instance
+    lacks   for each side that failed the reason
+    others  for each process how many cores other programs used meanwhile
     """
 
     name: str
@@ -40,9 +52,12 @@ class Row:
     values: dict[str, list[float | None]] = field(default_factory=dict)
     torch: str = TORCH[0]
     errors: list[str] = field(default_factory=list)
-    first: dict[str, float] = field(default_factory=dict)
     lacks: dict[str, str] = field(default_factory=dict)
     others: list[float] = field(default_factory=list)
+
+    @property
+    def complaints(self) -> list[str]:
+        return self.errors + [f"{side}: {reason}" for side, reason in self.lacks.items()]
 
     def known(self, side: str) -> list[float]:
         return [value for value in self.values.get(side, ()) if value is not None]
@@ -59,20 +74,24 @@ class Row:
 
     def ratio(self, over: str, under: str) -> tuple[float, float, float] | None:
         """median(over) / median(under), with the least and the greatest ratio of one round."""
-        above, below = self.median(over), self.median(under)
-        if above is None or not below:
-            return None
-        rounds = zip(self.values[over], self.values[under], strict=False)
-        ratios = [a / b for a, b in rounds if a is not None and b]
-        return above / below, min(ratios, default=0.0), max(ratios, default=0.0)
+        return quotient(self.values.get(over, ()), self.values.get(under, ()))
 
     def crowded(self, threads: int) -> bool:
-        """Whether other programs took cores that most of its processes needed."""
+        """Whether other programs used cores that most of its processes needed."""
         return bool(self.others) and crowded(median(self.others), threads)
 
-    def fail(self, message: str) -> None:
-        if message not in self.errors:
-            self.errors.append(message)
+
+def quotient(
+    over: Sequence[float | None], under: Sequence[float | None]
+) -> tuple[float, float, float] | None:
+    """The quotient of the medians, with the least and the greatest quotient of one round."""
+    above = [value for value in over if value is not None]
+    below = [value for value in under if value is not None]
+    if not above or not below or not median(below):
+        return None
+    rounds = [a / b for a, b in zip(over, under, strict=False) if a is not None and b]
+    least, most = min(rounds, default=0.0), max(rounds, default=0.0)
+    return median(above) / median(below), least, most
 
 
 def rows_of(case: Case) -> list[Row]:
@@ -95,17 +114,26 @@ def same_numbers(checks: dict[str, list[float]]) -> bool:
 
 
 def measure_together(
-    cases: Sequence[Case], available: Sequence[str], settings: Settings
+    cases: Sequence[Case], available: Mapping[str, Side], settings: Settings
 ) -> Iterator[list[Row]]:
-    """The rows of cases that share their processes: a round of all sides, again and again."""
+    """The rows of cases that share their processes: a round of all sides, again and again.
+
+    A side that failed in a case is not asked for that case again.
+    """
     sides = [side for side in available if any(side in case.sides for case in cases)]
     table = {case.name: rows_of(case) for case in cases}
     checks: dict[str, dict[str, list[float]]] = {case.name: {} for case in cases}
     for repeat in range(settings.repeats):
         # Forwards and backwards in turn, so that no side always comes after the same other one.
         for side in sides if repeat % 2 == 0 else reversed(sides):
-            asked = [case for case in cases if side in case.sides]
-            answers, others = undisturbed(SIDES[side], asked, settings)
+            asked = [
+                case
+                for case in cases
+                if side in case.sides and side not in table[case.name][0].lacks
+            ]
+            if not asked:
+                continue
+            answers, others = undisturbed(available[side], asked, settings)
             for name, answer in answers.items():
                 enter(answer, side, table[name], others)
                 if answer.get("check"):
@@ -114,7 +142,7 @@ def measure_together(
         for row in rows:
             row.torch = best(rows[: -1 if rows[-1].unit == "B" else None])
             if len(checks[name]) > 1 and not same_numbers(checks[name]):
-                row.fail("the libraries computed different numbers")
+                row.errors.append("the libraries computed different numbers")
         yield rows
 
 
@@ -130,16 +158,12 @@ def enter(answer: dict[str, Any], side: str, rows: Sequence[Row], others: float)
         row.others.append(others)
         if side != "limit":
             row.values.setdefault(side, []).append(values[i] if i < len(values) else None)
-        if "first" in answer:
-            row.first[side] = max(answer["first"], row.first.get(side, 0.0))
-        if "error" in answer and side in OTHERS:
+        if "error" in answer:
             row.lacks[side] = answer["error"]
-        elif "error" in answer:
-            row.fail(f"{side}: {answer['error']}")
 
 
 def best(rows: Sequence[Row]) -> str:
-    """Which of PyTorch's sides took the least time for all parts of a case."""
+    """The side of PyTorch that took the least time for all parts of a case."""
     totals = {}
     for side in TORCH:
         medians = [row.median(side) for row in rows]
@@ -148,36 +172,35 @@ def best(rows: Sequence[Row]) -> str:
     return min(totals, key=totals.__getitem__, default=TORCH[0])
 
 
-def measure_start(available: Sequence[str], settings: Settings) -> list[Row]:
+def measure_start(available: Mapping[str, Side], settings: Settings) -> list[Row]:
     """Fresh processes with an empty cache of compiled kernels, and with the cache they left."""
-    imports, cold, warm = rows = rows_of(START)
+    imports, cold, cpu, warm = rows = rows_of(START)
+    values = {id(imports): "import", id(cpu): "CPU"}
 
-    def start(side: Side, column: str, *filled: Row, wait: float = settings.wait) -> None:
+    def start(name: str, side: Side, *filled: Row, wait: float = settings.wait) -> None:
         answers, others = undisturbed(side, [START], replace(settings, wait=wait))
         answer = answers[START.name]
-        values = answer.get("values", {})
         for row in filled:
-            value = values.get("import" if row is imports else "first step")
-            row.values.setdefault(column, []).append(value)
+            value = answer.get("values", {}).get(values.get(id(row), "first step"))
+            row.values.setdefault(name, []).append(value)
             row.others.append(others)
             if "error" in answer:
-                row.fail(f"{column}: {answer['error']}")
+                row.lacks[name] = answer["error"]
 
     for _ in range(settings.repeats):
         if "torch" in available:
-            start(SIDES["torch"], "torch", *rows)
+            start("torch", available["torch"], *rows)
         with tempfile.TemporaryDirectory() as cache:
-            side = SIDES["tinyattn"]
-            side = replace(side, environment=side.environment | {"NUMBA_CACHE_DIR": cache})
+            side = replace(available["tinyattn"], environment={"NUMBA_CACHE_DIR": cache})
             # Once only: at a second try the cache would not be empty any more.
-            start(side, "tinyattn", cold, wait=0.0)
-            start(side, "tinyattn", imports, warm)
+            start("tinyattn", side, cold, cpu, wait=0.0)
+            start("tinyattn", side, imports, warm)
     return rows
 
 
 def measure_all(
     cases: Sequence[Case],
-    available: Sequence[str],
+    available: Mapping[str, Side],
     settings: Settings,
     tell: Callable[[str], None] = lambda _: None,
 ) -> Iterator[list[Row]]:
@@ -185,7 +208,7 @@ def measure_all(
 
     def together(case: Case) -> str:
         if settings.short and case is not START:
-            return "everything"  # only answers count, so one process of each side will do
+            return "everything"  # only answers count, so one process of each side is enough
         return case.process or case.name
 
     for process, group in groupby(cases, key=together):

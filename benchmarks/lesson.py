@@ -1,10 +1,10 @@
-"""One attention, written four ways: what each step of docs/performance.md buys.
+"""One attention, written four ways: the gain of each step in docs/performance.md.
 
     python -m benchmarks.lesson [--length 1024] [--repeats 5]
 
-Forward and backward of the same attention with dropout, a quarter of the keys being padding. All
-four give the same numbers, which is checked. Times are medians, and the four take turns; memory is
-what NumPy holds at most beyond the inputs. With other programs on the cores the times mean little.
+Forward and backward of the same attention with dropout; a quarter of the keys is padding. All four
+give the same numbers, and the program checks this. Times are medians, and the four take turns.
+Memory is the most that NumPy holds beyond the inputs. Times mean little while other programs run.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import os
 import sys
 import tracemalloc
 from collections.abc import Callable
+from functools import partial
 from statistics import median
 from time import perf_counter
 from typing import Any
@@ -22,38 +23,33 @@ from typing import Any
 import numpy as np
 
 import tinyattn as ta
-from tinyattn import masks, ops
+from tinyattn import functional as F
+from tinyattn import masks
 
 from .processes import KEEP_MEMORY
 
-P, SEED = 0.1, 12345
+P = 0.1
 
 
 def elementary(q: Any, k: Any, v: Any, lens: Any) -> Any:
-    """Every step an operation of its own, as on the blackboard."""
-    seen = masks.from_valid_lens(lens, k.shape[2])[:, None, None]
+    """Every step of the formula is an operation of its own."""
+    visible = masks.from_valid_lens(lens, k.shape[2])[:, None, None]  # (B, 1, 1, K)
     scores = q @ k.transpose(-1, -2) / math.sqrt(q.shape[-1])
-    scores = ops.where(seen, scores, -math.inf)
-    powers = (scores - scores.max(dim=-1, keepdim=True).detach()).exp()
+    scores = ta.where(visible, scores, -math.inf)
+    powers = (scores - scores.amax(dim=-1, keepdim=True).detach()).exp()
     weights = powers / powers.sum(dim=-1, keepdim=True)
-    keep = ops.dropout(ta.ones(*weights.shape), p=P, seed=SEED)
-    return (weights * keep) @ v
+    return (weights * F.dropout(ta.ones(*weights.shape), P)) @ v
 
 
 def fused(q: Any, k: Any, v: Any, lens: Any) -> Any:
-    """Mask, maximum, exp, sum and quotient in one kernel, with one derivative; so is dropout."""
-    shape = (*q.shape[:3], k.shape[2])
-    limits, mask = masks.canonical(shape, lens)
+    """Mask, maximum, exp, sum and quotient are one kernel with one derivative; dropout another."""
     scores = q @ k.transpose(-1, -2) / math.sqrt(q.shape[-1])
-    weights = ops.masked_softmax(scores, limits=limits, mask=mask)
-    return ops.dropout(weights, p=P, seed=SEED) @ v
+    return F.dropout(F.masked_softmax(scores, lens), P) @ v
 
 
 def tiled(q: Any, k: Any, v: Any, lens: Any) -> Any:
-    """All of it in one kernel, tile by tile, without the padding."""
-    limits, mask = masks.canonical((*q.shape[:3], k.shape[2]), lens)
-    scale = 1 / math.sqrt(q.shape[-1])
-    return ops.attention(q, k, v, limits=limits, mask=mask, scale=scale, p=P, seed=SEED)
+    """One kernel computes everything, tile by tile, and leaves out the padding."""
+    return F.scaled_dot_product_attention(q, k, v, valid_lens=lens, dropout_p=P)
 
 
 def with_threads(function: Callable[..., Any], number: int) -> Callable[..., Any]:
@@ -67,15 +63,15 @@ def with_threads(function: Callable[..., Any], number: int) -> Callable[..., Any
 def peak_memory(function: Callable[[], Any]) -> int:
     tracemalloc.start()
     try:
-        before = tracemalloc.get_traced_memory()[0]
+        start = tracemalloc.get_traced_memory()[0]
         function()
-        return tracemalloc.get_traced_memory()[1] - before
+        return tracemalloc.get_traced_memory()[1] - start
     finally:
         tracemalloc.stop()
 
 
-def with_memory_kept() -> None:
-    """Start again with the variables of malloc, which must be there before the process is."""
+def with_memory_reused() -> None:
+    """Start again with the variables of malloc, because a process reads them when it starts."""
     if any(name not in os.environ for name in KEEP_MEMORY):
         command = [sys.executable, "-m", "benchmarks.lesson", *sys.argv[1:]]
         os.execve(sys.executable, command, {**KEEP_MEMORY, **os.environ})
@@ -88,7 +84,7 @@ def main() -> None:
     arguments = parser.parse_args()
     if arguments.length < 8 or arguments.repeats < 1:
         parser.error("--length must be at least 8 and --repeats at least 1")
-    with_memory_kept()
+    with_memory_reused()
     rng = np.random.default_rng(0)
     shape = (2, 4, arguments.length, 64)
     q, k, v = (ta.tensor(rng.standard_normal(shape, np.float32), requires_grad=True) for _ in "qkv")
@@ -103,6 +99,7 @@ def main() -> None:
     }
 
     def run(way: Callable[..., Any]) -> list[np.ndarray]:
+        ta.manual_seed(0)  # all drop the same weights
         out = way(q, k, v, lens)
         return [out.numpy(), *(g.numpy() for g in ta.grad(out, [q, k, v], gradient))]
 
@@ -120,7 +117,7 @@ def main() -> None:
     first = median(times["elementary operations"])
     print(f"B,H,N,d = {','.join(map(str, shape))}, dropout {P}, a quarter padding")
     for name, way in ways.items():
-        seconds, memory = median(times[name]), peak_memory(lambda way=way: run(way))
+        seconds, memory = median(times[name]), peak_memory(partial(run, way))
         print(
             f"{name:28} {1e3 * seconds:8.1f} ms {first / seconds:6.2f}x {memory / 2**20:8.1f} MiB"
         )

@@ -1,7 +1,7 @@
-"""One face for the two libraries, so that every case is written once.
+"""The two libraries behind the same methods, so that every case is written once.
 
-Tensors of both have the same operators and most function names are PyTorch's; only what differs
-stands here. A library is imported when its object is made, in the process that measures it.
+Tensors of both have the same operators, and most function names are PyTorch's. Here stands only
+what differs. A library is imported when its object is made, in the process that measures it.
 """
 
 from __future__ import annotations
@@ -31,49 +31,45 @@ class Encoder(NamedTuple):
 
 
 def layer_weights(sizes: Encoder, rng: np.random.Generator) -> dict[str, np.ndarray]:
-    """Starting values of one layer: a matrix (out, in) and a vector (out,) for each product."""
+    """Initial values of one layer: a matrix (out, in) and a vector (out,) for each product."""
     d, ff = sizes.width, sizes.ff
     shapes = {"q": (d, d), "k": (d, d), "v": (d, d), "o": (d, d), "w_1": (ff, d), "w_2": (d, ff)}
     weights = {}
-    for name, (out, wide) in shapes.items():
-        bound = 1 / math.sqrt(wide)
-        weights[f"{name}.weight"] = rng.uniform(-bound, bound, (out, wide)).astype(np.float32)
-        weights[f"{name}.bias"] = rng.uniform(-bound, bound, out).astype(np.float32)
+    for name, (outputs, inputs) in shapes.items():
+        bound = 1 / math.sqrt(inputs)
+        weights[f"{name}.weight"] = rng.uniform(-bound, bound, (outputs, inputs)).astype(np.float32)
+        weights[f"{name}.bias"] = rng.uniform(-bound, bound, outputs).astype(np.float32)
     return weights
 
 
-class Tensors:
-    """What both libraries do alike, given how each makes a tensor of (array, requires_grad)."""
-
-    tensor: Callable[..., Any]
-
-    def constant(self, array: np.ndarray) -> Any:
-        return self.tensor(array)
-
-    def derivative(
-        self, function: Callable[..., Any], arrays: list[np.ndarray]
-    ) -> Callable[[], tuple[Any, list[np.ndarray]]]:
-        """Computes the value of a scalar function of arrays, and its gradients."""
-        leaves = [self.tensor(array, True) for array in arrays]
-
-        def run() -> tuple[Any, list[np.ndarray]]:
-            for leaf in leaves:
-                leaf.grad = None
-            value = function(*leaves)
-            value.backward()
-            return value, [leaf.grad.numpy() for leaf in leaves if leaf.grad is not None]
-
-        return run
+class Library:
+    def captured(self, step: Callable[..., Any], *inputs: Any) -> Callable[..., Any]:
+        """On a GPU: the step, after as many steps as tinyattn takes to capture one."""
+        for _ in range(3):
+            step(*inputs)
+        return step
 
 
-class TinyAttn(Tensors):
+class TinyAttn(Library):
+    """tinyattn; with the option `capture` a step on a GPU is one launch."""
+
     def __init__(self, options: dict[str, Any]) -> None:
         import tinyattn as ta
 
+        self.stand_in = options.get("stand_in", False)
+        if self.stand_in:
+            from .gpu import use_stand_in
+
+            use_stand_in()
+        ta.set_num_threads(options["threads"])
         self.ta, self.F = ta, ta.functional
+        self.device, self.capture = options.get("device", "cpu"), options.get("capture", False)
 
     def tensor(self, array: np.ndarray, requires_grad: bool = False) -> Any:
-        return self.ta.tensor(array, requires_grad=requires_grad)
+        return self.ta.tensor(array, requires_grad=requires_grad, device=self.device)
+
+    def copy(self, x: Any) -> Any:
+        return x.data.copy()
 
     def masked_softmax(self, scores: Any, lengths: np.ndarray) -> Any:
         return self.F.masked_softmax(scores, lengths)
@@ -93,7 +89,7 @@ class TinyAttn(Tensors):
     def encoder(
         self, sizes: Encoder, p: float, rng: np.random.Generator, skip_padding: bool = True
     ) -> tuple[Any, list[Any]]:
-        """A function of ids (B, T) and lengths (B,) giving logits (B, T, C), and its parameters."""
+        """A function of ids (B, N) and lengths (B,) giving logits (B, N, C), and its parameters."""
         nn = self.ta.nn
         attention = nn.MultiHeadedAttention(sizes.heads, sizes.width, p)
         feed_forward = nn.PositionwiseFeedForward(sizes.width, sizes.ff, p)
@@ -107,25 +103,43 @@ class TinyAttn(Tensors):
             products = {"q": attend.W_q, "k": attend.W_k, "v": attend.W_v, "o": attend.W_o}
             products |= {"w_1": feed.w_1, "w_2": feed.w_2}
             for name, array in layer_weights(sizes, rng).items():
-                part, kind = name.split(".")
-                getattr(products[part], kind).data = array
+                product, kind = name.split(".")
+                getattr(products[product], kind).data = array
         head.weight.data = rng.standard_normal(head.weight.shape).astype(np.float32) / sizes.width
         head.bias.data = np.zeros(CLASSES, np.float32)
+        modules = [module.to(self.device) for module in (embedding, encoder, head)]
 
-        def model(ids: Any, lengths: np.ndarray) -> Any:
+        def model(ids: Any, lengths: np.ndarray | None) -> Any:
             return head(encoder(embedding(ids), valid_lens=lengths))
 
-        parts = (embedding, encoder, head)
-        return model, [parameter for part in parts for parameter in part.parameters()]
+        return model, [parameter for module in modules for parameter in module.parameters()]
 
     def adam(self, parameters: list[Any]) -> Any:
         return self.ta.optim.Adam(parameters)
 
+    # On a GPU
 
-class Torch(Tensors):
+    def captured(self, step: Callable[..., Any], *inputs: Any) -> Callable[..., Any]:
+        return self.ta.capture(step, *inputs) if self.capture else super().captured(step, *inputs)
+
+    def wait(self) -> None:
+        self.ta.backend.module_of("cuda").cuda.get_current_stream().synchronize()
+
+    def memory_taken(self, release: bool = False) -> int:
+        """Bytes of the GPU's memory that are not free; `release` frees first what is not used."""
+        if self.stand_in:
+            return 0
+        xp = self.ta.backend.module_of("cuda")
+        if release:
+            xp.get_default_memory_pool().free_all_blocks()
+        free, total = xp.cuda.runtime.memGetInfo()
+        return total - free
+
+
+class Torch(Library):
     """PyTorch; `attention` is "fused" (scaled_dot_product_attention) or "plain".
 
-    With `compile`, functions and encoders go through torch.compile.
+    With the option `compile` encoders go through torch.compile.
     """
 
     def __init__(self, options: dict[str, Any]) -> None:
@@ -133,39 +147,39 @@ class Torch(Tensors):
 
         torch.set_num_threads(options["threads"])
         self.torch, self.F = torch, torch.nn.functional
-        self.fused = options["attention"] == "fused"
-        self.compiled = torch.compile if options.get("compile") else lambda function: function
+        self.fused, self.compile = options["attention"] == "fused", options.get("compile", False)
+        self.device = options.get("device", "cpu")
 
     def tensor(self, array: np.ndarray, requires_grad: bool = False) -> Any:
-        return self.torch.tensor(array, requires_grad=requires_grad)
+        return self.torch.tensor(array, requires_grad=requires_grad, device=self.device)
 
-    def derivative(
-        self, function: Callable[..., Any], arrays: list[np.ndarray]
-    ) -> Callable[[], tuple[Any, list[np.ndarray]]]:
-        return super().derivative(self.compiled(function), arrays)
+    def copy(self, x: Any) -> Any:
+        return x.clone()
 
-    def seen(self, lengths: np.ndarray, keys: int) -> Any:
-        """(B, 1, 1, K): which keys may be seen."""
-        return self.torch.arange(keys) < self.torch.as_tensor(lengths)[:, None, None, None]
+    def visible(self, lengths: np.ndarray | None, keys: int) -> Any:
+        """(B, 1, 1, K): which keys a query may see; None where it may see all."""
+        if lengths is None:
+            return None
+        limits = self.torch.as_tensor(lengths, device=self.device)[:, None, None, None]
+        return self.torch.arange(keys, device=self.device) < limits
 
     def masked_softmax(self, scores: Any, lengths: np.ndarray) -> Any:
-        hidden = ~self.seen(lengths, scores.shape[-1])
-        return scores.masked_fill(hidden, -math.inf).softmax(-1)
+        visible = self.visible(lengths, scores.shape[-1])
+        return scores.masked_fill(~visible, -math.inf).softmax(-1)
 
     def attention(
         self, q: Any, k: Any, v: Any, lengths: np.ndarray | None = None, causal: bool = False
     ) -> Any:
-        seen = None if lengths is None else self.seen(lengths, k.shape[-2])
-        return self.attend(q, k, v, seen, causal, 0.0)
+        return self.attend(q, k, v, self.visible(lengths, k.shape[-2]), causal, 0.0)
 
-    def attend(self, q: Any, k: Any, v: Any, seen: Any, causal: bool, p: float) -> Any:
+    def attend(self, q: Any, k: Any, v: Any, visible: Any, causal: bool, p: float) -> Any:
         if self.fused:
             attention = self.F.scaled_dot_product_attention
-            return attention(q, k, v, attn_mask=seen, dropout_p=p, is_causal=causal)
+            return attention(q, k, v, attn_mask=visible, dropout_p=p, is_causal=causal)
         if causal:
-            seen = self.torch.ones(q.shape[-2], k.shape[-2], dtype=self.torch.bool).tril()
+            visible = q.new_ones(q.shape[-2], k.shape[-2], dtype=self.torch.bool).tril()
         scores = (q * (1 / math.sqrt(q.shape[-1]))) @ k.transpose(-1, -2)
-        scores = scores if seen is None else scores.masked_fill(~seen, -math.inf)
+        scores = scores if visible is None else scores.masked_fill(~visible, -math.inf)
         weights = scores.softmax(-1)
         return (self.F.dropout(weights, p) if p else weights) @ v
 
@@ -175,43 +189,20 @@ class Torch(Tensors):
 
         def module(q: Any, k: Any, v: Any, lengths: np.ndarray) -> Any:
             features = (linear(q, w_q)[:, :, None] + linear(k, w_k)[:, None]).tanh()
-            hidden = ~self.seen(lengths, k.shape[1])[:, 0]  # (B, 1, K)
+            visible = self.visible(lengths, k.shape[1])[:, 0]  # (B, 1, K)
             scores = linear(features, w_v).squeeze(-1)  # (B, Q, K)
-            return scores.masked_fill(hidden, -math.inf).softmax(-1) @ v
+            return scores.masked_fill(~visible, -math.inf).softmax(-1) @ v
 
         return module, parameters
 
     def encoder(
         self, sizes: Encoder, p: float, rng: np.random.Generator, skip_padding: bool = False
     ) -> tuple[Any, list[Any]]:
-        """With skip_padding it is packed by hand, for which PyTorch has no option: attention gets
-        padded samples, everything else the rows before each sample's length."""
+        """With skip_padding the samples are packed by hand, because PyTorch has no option for it:
+        attention gets padded samples, everything else gets the rows up to each sample's length."""
         F = self.F
         d, heads = sizes.width, sizes.heads
-        parameters: list[Any] = []
-
-        def parameter(array: np.ndarray) -> Any:
-            parameters.append(self.tensor(array, True))
-            return parameters[-1]
-
-        def norm() -> tuple[Any, Any]:
-            return parameter(np.ones(d, np.float32)), parameter(np.zeros(d, np.float32))
-
-        table = parameter(rng.standard_normal((VOCABULARY, d)).astype(np.float32))
-        layers = []
-        for _ in range(sizes.layers):
-            w = layer_weights(sizes, rng)
-            # Queries, keys and values as one product: PyTorch's own layer packs them too.
-            for kind in ("weight", "bias"):
-                w[f"qkv.{kind}"] = np.concatenate([w.pop(f"{name}.{kind}") for name in "qkv"])
-            parts = [
-                [parameter(w[f"{name}.{kind}"]) for kind in ("weight", "bias")]
-                for name in ("qkv", "o", "w_1", "w_2")
-            ]
-            layers.append((norm(), norm(), *parts))
-        last = norm()
-        head = parameter(rng.standard_normal((CLASSES, d)).astype(np.float32) / d)
-        head_bias = parameter(np.zeros(CLASSES, np.float32))
+        table, layers, last, head = weights = self.encoder_weights(sizes, rng)
 
         def dropped(x: Any) -> Any:
             return F.dropout(x, p) if p else x
@@ -221,35 +212,85 @@ class Torch(Tensors):
             return x.flatten(0, 1)[rows] if skip_padding else x
 
         def padded(x: Any, rows: Any, batch: int, n: int) -> Any:
-            """The way back, zeros where nothing was."""
+            """(rows, ...) -> (B, N, ...), zeros where padding was."""
             if not skip_padding:
                 return x
             out = x.new_zeros(batch * n, *x.shape[1:]).index_copy(0, rows, x)
             return out.view(batch, n, *x.shape[1:])
 
-        @self.compiled
-        def model(ids: Any, seen: Any, rows: Any) -> Any:
+        def model(ids: Any, visible: Any, rows: Any) -> Any:
             batch, n = ids.shape
             x = packed(F.embedding(ids, table), rows)
             for first, second, qkv, o, w_1, w_2 in layers:
                 y = padded(F.linear(F.layer_norm(x, (d,), *first), *qkv), rows, batch, n)
                 q, k, v = y.view(batch, n, 3, heads, -1).permute(2, 0, 3, 1, 4).unbind(0)
-                y = self.attend(q, k, v, seen, False, p)  # (B, H, N, d)
-                y = packed(y.transpose(1, 2).reshape(batch, n, d), rows)
+                y = self.attend(q, k, v, visible, False, p)  # (B, H, N, D / H)
+                y = packed(y.transpose(1, 2).reshape(batch, n, d), rows)  # (B, N, D)
                 x = x + dropped(F.linear(y, *o))
                 y = dropped(F.relu(F.linear(F.layer_norm(x, (d,), *second), *w_1)))
                 x = x + dropped(F.linear(y, *w_2))
             x = padded(F.layer_norm(x, (d,), *last), rows, batch, n)
-            return F.linear(x, head, head_bias)
+            return F.linear(x, *head)
 
-        def run(ids: Any, lengths: np.ndarray) -> Any:
-            seen = self.seen(lengths, ids.shape[1])
-            return model(ids, seen, seen.flatten().nonzero().squeeze(1) if skip_padding else None)
+        if self.compile:
+            self.torch.compiler.reset()  # else it first tries what it compiled for other sizes
+            model = self.torch.compile(model, dynamic=False)
 
-        return run, parameters
+        def run(ids: Any, lengths: np.ndarray | None) -> Any:
+            visible = self.visible(lengths, ids.shape[1])
+            rows = visible.flatten().nonzero().squeeze(1) if skip_padding else None
+            return model(ids, visible, rows)
+
+        return run, flat(weights)
+
+    def encoder_weights(self, sizes: Encoder, rng: np.random.Generator) -> tuple[Any, ...]:
+        """The table, the layers, the last norm and the head; drawn in the order of tinyattn's."""
+        d = sizes.width
+
+        def parameter(array: np.ndarray) -> Any:
+            return self.tensor(array, True)
+
+        def norm() -> tuple[Any, Any]:
+            return parameter(np.ones(d, np.float32)), parameter(np.zeros(d, np.float32))
+
+        table = parameter(rng.standard_normal((VOCABULARY, d)).astype(np.float32))
+        layers = []
+        for _ in range(sizes.layers):
+            w = layer_weights(sizes, rng)
+            # Queries, keys and values are one product, as in PyTorch's own layer.
+            for kind in ("weight", "bias"):
+                w[f"qkv.{kind}"] = np.concatenate([w.pop(f"{name}.{kind}") for name in "qkv"])
+            products = [
+                (parameter(w[f"{name}.weight"]), parameter(w[f"{name}.bias"]))
+                for name in ("qkv", "o", "w_1", "w_2")
+            ]
+            layers.append((norm(), norm(), *products))
+        head = rng.standard_normal((CLASSES, d)).astype(np.float32) / d
+        return table, layers, norm(), (parameter(head), parameter(np.zeros(CLASSES, np.float32)))
 
     def adam(self, parameters: list[Any]) -> Any:
         return self.torch.optim.Adam(parameters, fused=True)
+
+    # On a GPU
+
+    def wait(self) -> None:
+        if self.device == "cuda":
+            self.torch.cuda.synchronize()
+
+    def memory_taken(self, release: bool = False) -> int:
+        if self.device == "cpu":
+            return 0
+        if release:
+            self.torch.cuda.empty_cache()
+        free, total = self.torch.cuda.mem_get_info()
+        return total - free
+
+
+def flat(nested: Any) -> list[Any]:
+    """The tensors of nested lists and tuples, in their order."""
+    if isinstance(nested, (list, tuple)):
+        return [tensor for each in nested for tensor in flat(each)]
+    return [nested]
 
 
 LIBRARIES = {"tinyattn": TinyAttn, "torch": Torch}

@@ -8,13 +8,12 @@ from typing import Any
 
 import numpy as np
 
-from .cases import BOTH, Case, Run, forward_backward, lengths_of, random
+from .cases import BOTH, FASTER, Case, Run, forward_backward, lengths_of, random
 
-# One operation on 4x4 arrays, where the array work is nothing and the bookkeeping everything
+# One operation on 4x4 arrays. The array work is almost nothing, so the time is bookkeeping.
 
-
-# What one link of a chain does, and how many operations that is: y is the chain so far, x its
-# beginning, c a constant, w a weight. All keep y in bounds: -y before exp, for instance.
+# One link of a chain, and how many operations it holds: y is the chain up to here, x its first
+# array, c a constant, w a weight. The links are chosen so that y stays bounded: exp gets -y.
 LINKS: dict[str, tuple[int, Callable[..., Any]]] = {
     "y*c+x": (2, lambda lib, y, x, c, w: y * c + x),
     "exp(-y)": (2, lambda lib, y, x, c, w: (-y).exp()),
@@ -29,7 +28,7 @@ LINKS: dict[str, tuple[int, Callable[..., Any]]] = {
 
 
 def constants() -> tuple[np.ndarray, np.ndarray]:
-    """Where a chain begins, and a matrix that leaves lengths as they are."""
+    """The first array of a chain, and an orthogonal matrix, since it changes no length."""
     return random(4, 4), np.linalg.qr(random(4, 4, seed=2)).Q
 
 
@@ -90,8 +89,9 @@ def cross_entropy(lib: Any, shape: tuple[int, ...]) -> Run:
 
 
 def linear(lib: Any, shape: tuple[int, ...]) -> Run:
-    n, wide, out = shape
-    x, weight, bias = (lib.tensor(random(*s), True) for s in ((n, wide), (out, wide), (out,)))
+    n, inputs, outputs = shape
+    shapes = ((n, inputs), (outputs, inputs), (outputs,))
+    x, weight, bias = (lib.tensor(random(*s), True) for s in shapes)
     return forward_backward(lib, lambda: lib.F.linear(x, weight, bias), [x, weight, bias])
 
 
@@ -113,7 +113,7 @@ def dot_product_attention(lib: Any, shape: tuple[int, ...]) -> Run:
 ELEMENTWISE = ((64, 32), (2048, 128), (8192, 512))
 SCORES = ((8, 4, 16, 16), (32, 4, 64, 64), (4, 8, 512, 512))
 HEADS = ((8, 4, 16, 16), (32, 4, 64, 32), (4, 8, 256, 64))
-# What stands in the shapes, then small, medium and large.
+# By name: the function, the letters of its shapes, and the shapes small, medium and large.
 LAYERS: dict[str, tuple[Callable[..., Run], str, tuple[tuple[int, ...], ...]]] = {
     "softmax": (softmax, "N,D", ELEMENTWISE),
     "masked softmax": (masked_softmax, "B,H,Q,K", SCORES),
@@ -136,6 +136,6 @@ def layers(short: bool) -> Iterator[Case]:
                 f"{name} {size}",
                 f"{letters} = {','.join(map(str, shape))}",
                 partial(build, shape=shape),
-                sides=("torch", "torch plain", "tinyattn") if attends else BOTH,
+                sides=FASTER if attends else BOTH,
                 process=name,
             )

@@ -1,4 +1,4 @@
-"""What was measured, as a picture."""
+"""The measured figures as a picture."""
 
 from __future__ import annotations
 
@@ -11,72 +11,38 @@ from .report import heading
 from .targets import Verdict
 
 
-def pyplot() -> Any:
-    """The module that draws into files, or None where there is no matplotlib."""
+def new_figure(width: float, height: float) -> Any:
+    """A figure to draw on, or None where there is no matplotlib."""
     try:
-        import matplotlib
+        from matplotlib.figure import Figure
     except ImportError:
         return None
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
-
-    return pyplot
+    return Figure((width, height), layout="constrained")
 
 
 def save(figure: Any, path: Path) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path, dpi=150)
-    pyplot().close(figure)
 
 
 def write_plot(
     path: Path, rows: Sequence[Row], about: dict[str, Any], verdicts: Sequence[Verdict] = ()
 ) -> bool:
     """A bar for every ratio, with its spread; False where there is no matplotlib or no ratio."""
-    found = [(row, ratio) for row in rows if (ratio := row.ratio(row.torch, "tinyattn"))]
-    found = [(row, ratio) for row, ratio in found if min(ratio) > 0]
-    plt = pyplot()
-    if plt is None or not found:
+    ratios = {row.name: row.ratio(row.torch, "tinyattn") for row in rows}
+    found = [(row, ratio) for row in rows if (ratio := ratios[row.name]) and min(ratio) > 0]
+    figure = new_figure(8, 1.5 + 0.19 * len(found))
+    if figure is None or not found:
         return False
-    # Long lists stand in two columns, the first ending with a section.
-    columns = [found]
-    if len(found) > 50:
-        ends = [i for i in range(1, len(found)) if found[i][0].section != found[i - 1][0].section]
-        cut = min(ends, key=lambda end: abs(end - len(found) / 2), default=len(found))
-        columns = [part for part in (found[:cut], found[cut:]) if part]
+    axes = figure.subplots()
+    sections = [row.section.partition(";")[0] for row, _ in found]
+    for i, section in enumerate(dict.fromkeys(sections)):
+        heights = [height for height, each in enumerate(sections) if each == section]
+        medians, lows, highs = zip(*(found[height][1] for height in heights), strict=True)
+        lengths = [ratio - 1 for ratio in medians]
+        axes.barh(heights, lengths, left=1, color=f"C{i}", alpha=0.7, label=section)
+        axes.hlines(heights, lows, highs, color="black", lw=0.8)
     bounds = {v.target.row: v.target.bound for v in verdicts if v.target.at_least}
-    figure, grid = plt.subplots(
-        1,
-        len(columns),
-        figsize=(8 * len(columns), 1.5 + 0.19 * max(map(len, columns))),
-        squeeze=False,
-        sharex=True,
-        layout="constrained",
-    )
-    for axes, part in zip(grid[0], columns, strict=True):
-        draw_ratios(axes, part, bounds)
-    figure.suptitle(heading(about), fontsize=7)
-    save(figure, path)
-    return True
-
-
-def draw_ratios(
-    axes: Any,
-    found: Sequence[tuple[Row, tuple[float, float, float]]],
-    bounds: Mapping[str, float],
-) -> None:
-    sections = list(dict.fromkeys(row.section.partition(";")[0] for row, _ in found))
-    for i, section in enumerate(sections):
-        part = [
-            (place, ratio)
-            for place, (row, ratio) in enumerate(found)
-            if row.section.partition(";")[0] == section
-        ]
-        places = [place for place, _ in part]
-        wholes, lows, highs = zip(*(ratio for _, ratio in part), strict=True)
-        lengths = [whole - 1 for whole in wholes]
-        axes.barh(places, lengths, left=1, color=f"C{i}", alpha=0.7, label=section)
-        axes.hlines(places, lows, highs, color="black", lw=0.8)
     marked = [(bounds[row.name], i) for i, (row, _) in enumerate(found) if row.name in bounds]
     if marked:
         x, y = zip(*marked, strict=True)
@@ -88,6 +54,9 @@ def draw_ratios(
     axes.set_ylim(len(found) - 0.5, -0.5)
     axes.set_xlabel("PyTorch / tinyattn: to the right of 1, tinyattn takes less")
     axes.legend(fontsize=7, loc="best")
+    figure.suptitle(heading(about), fontsize=7)
+    save(figure, path)
+    return True
 
 
 def write_scaling_plot(
@@ -98,17 +67,15 @@ def write_scaling_plot(
     about: dict[str, Any],
 ) -> bool:
     """Time above, memory below, a column for each size that grows; False without matplotlib."""
-    plt = pyplot()
-    if plt is None:
+    figure = new_figure(4 * len(found), 6.5)
+    if figure is None:
         return False
     from matplotlib.ticker import LogLocator, NullFormatter
 
-    figure, grid = plt.subplots(
-        2, len(found), figsize=(4 * len(found), 6.5), squeeze=False, layout="constrained"
-    )
+    grid = figure.subplots(2, len(found), squeeze=False)
+    quantities = (("time", "s", 1e3, "ms"), ("peak memory", "B", 2**-20, "MiB"))
     for column, (axis, rows) in enumerate(found.items()):
-        parts = (("time", "s", 1e3, "ms"), ("peak memory", "B", 2**-20, "MiB"))
-        for place, (what, unit, scale, label) in zip(grid[:, column], parts, strict=True):
+        for axes, (quantity, unit, scale, label) in zip(grid[:, column], quantities, strict=True):
             of_unit = [row for row in rows if row.unit == unit]
             for i, (side, name) in enumerate((("torch", "PyTorch"), ("tinyattn", "tinyattn"))):
                 known = [
@@ -119,20 +86,20 @@ def write_scaling_plot(
                 if not known:
                     continue
                 x, y, values = zip(*known, strict=True)
-                slope = exponents[axis][what][side]
+                slope = exponents[axis][quantity][side]
                 fit = "" if slope is None else f", exponent {slope:.2f}"
-                place.plot(x, y, "o-", color=f"C{i}", ms=4, label=name + fit)
-                place.vlines(x, list(map(min, values)), list(map(max, values)), color=f"C{i}")
-            place.set_xscale("log", base=2)
-            place.set_yscale("log")
-            place.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
-            place.yaxis.set_minor_formatter(NullFormatter())
-            for scale_of in (place.xaxis, place.yaxis):
+                axes.plot(x, y, "o-", color=f"C{i}", ms=4, label=name + fit)
+                axes.vlines(x, list(map(min, values)), list(map(max, values)), color=f"C{i}")
+            axes.set_xscale("log", base=2)
+            axes.set_yscale("log")
+            axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+            axes.yaxis.set_minor_formatter(NullFormatter())
+            for scale_of in (axes.xaxis, axes.yaxis):
                 scale_of.set_major_formatter("{x:g}")
-            place.set_ylabel(f"{what} of a step ({label})")
-            place.set_xlabel(axis)
-            place.legend(fontsize=8, loc="upper left")  # where no line goes that rises
-        grid[0, column].set_title(rows[0].section, fontsize=8)
+            axes.set_ylabel(f"{quantity} of a step ({label})")
+            axes.set_xlabel(axis)
+            axes.legend(fontsize=8, loc="upper left")  # no rising line goes there
+        grid[0, column].set_title(rows[0].section, fontsize=6)
     figure.suptitle(heading(about), fontsize=8)
     save(figure, path)
     return True

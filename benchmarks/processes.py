@@ -1,4 +1,4 @@
-"""One process for one library: how it is started, what it answers, and whether it was disturbed."""
+"""One process for one library: its start, its answer, and whether other programs disturbed it."""
 
 from __future__ import annotations
 
@@ -9,15 +9,16 @@ import subprocess
 import sys
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from .cases import Case
+from .cases import BUSY, Case
 
 ROOT = Path(__file__).resolve().parents[1]
-# By default glibc gives large freed buffers back to the system and has them zeroed again a moment
-# later, in either library.
+# By default glibc gives large freed buffers back to the system, which clears them again a moment
+# later, for both libraries.
 KEEP_MEMORY = {
     "MALLOC_MMAP_THRESHOLD_": str(1 << 32),
     "MALLOC_TRIM_THRESHOLD_": str(1 << 34),
@@ -27,8 +28,7 @@ KEEP_MEMORY = {
 
 @dataclass(frozen=True)
 class Side:
-    """One way to compute a case: a library, its options, its environment, where {threads} is the
-    number of them."""
+    """One way to compute a case: a library, its options, its environment."""
 
     library: str
     options: dict[str, Any] = field(default_factory=dict)
@@ -38,17 +38,8 @@ class Side:
 SIDES = {
     "torch": Side("torch", {"attention": "fused"}),
     "torch plain": Side("torch", {"attention": "plain"}),
-    # Its own threads then take NumPy's matrix products too; see tinyattn/kernels/threads.py.
-    "tinyattn": Side(
-        "tinyattn",
-        environment={"OPENBLAS_NUM_THREADS": "1", "TINYATTN_NUM_THREADS": "{threads}"},
-    ),
+    "tinyattn": Side("tinyattn"),
     "limit": Side("numpy"),
-    "torch.compile": Side("torch", {"attention": "fused", "compile": True}),
-    "autograd": Side("autograd"),
-    "MyGrad": Side("mygrad"),
-    "DeZero": Side("dezero"),
-    "tinygrad": Side("tinygrad", environment={"DEV": "CPU"}),
 }
 
 
@@ -69,24 +60,12 @@ class Settings:
     memory: int = 0
 
 
-class WorkerError(Exception):
-    """A process failed or took too long; carries what it had answered until then."""
-
-    def __init__(self, reason: str, answers: list[dict[str, Any]]) -> None:
-        super().__init__(reason)
-        self.answers = answers
-
-
 def environment(side: Side, settings: Settings) -> dict[str, str]:
-    threads = str(settings.threads)
-    pools = ("OMP", "OPENBLAS", "MKL", "BLIS", "VECLIB_MAXIMUM", "NUMBA")
-    return {
-        **os.environ,
-        **{f"{pool}_NUM_THREADS": threads for pool in pools},
-        "NUM_CPU_THREADS": threads,  # tinygrad's
-        **(KEEP_MEMORY if settings.keep_memory else {}),
-        **{name: value.format(threads=threads) for name, value in side.environment.items()},
+    """A user's environment: no variable in it sets a number of threads."""
+    inherited = {
+        name: value for name, value in os.environ.items() if not name.endswith("_NUM_THREADS")
     }
+    return {**inherited, **(KEEP_MEMORY if settings.keep_memory else {}), **side.environment}
 
 
 def parsed(output: str) -> list[dict[str, Any]]:
@@ -100,8 +79,8 @@ def parsed(output: str) -> list[dict[str, Any]]:
     return answers
 
 
-def ask(side: Side, cases: Sequence[Case], settings: Settings) -> list[dict[str, Any]]:
-    """Run one process for these cases; the list of its answers, or WorkerError."""
+def ask(side: Side, cases: Sequence[Case], settings: Settings) -> tuple[list[dict[str, Any]], str]:
+    """Run one process for these cases: its answers, and why there are not more of them."""
     request = {
         "library": side.library,
         "cases": [case.name for case in cases],
@@ -109,6 +88,8 @@ def ask(side: Side, cases: Sequence[Case], settings: Settings) -> list[dict[str,
         "budget": settings.budget,
         "short": settings.short,
         "memory": settings.memory,
+        # With more cores than threads nothing would run beside the loop.
+        "cores": settings.threads if any(BUSY in case.parts for case in cases) else 0,
         **side.options,
     }
     process = subprocess.Popen(
@@ -119,35 +100,34 @@ def ask(side: Side, cases: Sequence[Case], settings: Settings) -> list[dict[str,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
-        start_new_session=True,  # so that its helpers can be ended with it
+        start_new_session=True,  # so that its children can be ended with it
     )
+    reason = "no answer"
     try:
         output, complaints = process.communicate(timeout=settings.timeout * len(cases))
-    except BaseException as error:  # an interrupt as well: no process may be left behind
+        if process.returncode:
+            last = complaints.strip().splitlines()[-1:] or [f"exit status {process.returncode}"]
+            reason = last[0]
+    except subprocess.TimeoutExpired as error:
         os.killpg(process.pid, signal.SIGKILL)
-        output, complaints = process.communicate()
-        if isinstance(error, subprocess.TimeoutExpired):
-            raise WorkerError(f"no answer within {error.timeout:g} s", parsed(output)) from None
-        raise
-    if process.returncode:
-        last = complaints.strip().splitlines()[-1:] or [f"exit status {process.returncode}"]
-        raise WorkerError(last[0], parsed(output))
-    return parsed(output)
+        output, _ = process.communicate()
+        reason = f"no answer within {error.timeout:g} s"
+    finally:  # after an interrupt too: neither the process nor its busy loop may be left
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+    return parsed(output), reason
 
 
 def answers_of(side: Side, cases: Sequence[Case], settings: Settings) -> dict[str, dict[str, Any]]:
-    """By case name; what a failed process left unanswered carries the reason."""
-    reason = "no answer"
-    try:
-        answers = ask(side, cases, settings)
-    except WorkerError as error:
-        reason, answers = str(error), error.answers
+    """By case name; a case that a failed process left unanswered carries the reason."""
+    answers, reason = ask(side, cases, settings)
     by_case = {answer["case"]: answer for answer in answers}
     return {case.name: by_case.get(case.name, {"error": reason}) for case in cases}
 
 
 class Others:
-    """How many cores other programs have kept busy since this object was made (Linux only)."""
+    """How many cores other programs have used since this object was made (Linux only)."""
 
     def __init__(self) -> None:
         self.began = self.clocks()
@@ -171,25 +151,25 @@ class Others:
 
 
 def crowded(others: float, threads: int) -> bool:
-    """Whether other programs took cores that the measurement needed."""
+    """Whether other programs used cores that the measurement needed."""
     return others + threads > (os.cpu_count() or 1) + 0.1
 
 
 def undisturbed(
     side: Side, cases: Sequence[Case], settings: Settings
 ) -> tuple[dict[str, dict[str, Any]], float]:
-    """The answers of one process, and how many cores other programs kept busy meanwhile.
+    """The answers of one process, and how many cores other programs used meanwhile.
 
     A process that was short of cores is run again, until `settings.wait` seconds have passed.
     """
     end = time.monotonic() + settings.wait
     while True:
-        before = Others()
+        idle = Others()
         while time.monotonic() < end:
             time.sleep(0.5)
-            if not crowded(before.cores(), settings.threads):
+            if not crowded(idle.cores(), settings.threads):
                 break
-            before = Others()
+            idle = Others()
         others = Others()
         answers = answers_of(side, cases, settings)
         cores = others.cores()

@@ -1,11 +1,15 @@
-"""What was measured, for a person: a table and a JSON file."""
+"""What a person types and reads: the options of the commands, a table and a JSON file."""
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import platform
+import sys
+import time
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import asdict
 from importlib import metadata
 from pathlib import Path
@@ -15,6 +19,52 @@ from .harness import Row
 from .processes import KEEP_MEMORY, Settings
 
 TIME_UNITS = ((1.0, "s"), (1e-3, "ms"), (1e-6, "us"), (1e-9, "ns"))
+
+
+def parser_of(program: str, description: str | None) -> argparse.ArgumentParser:
+    """The options that all commands have."""
+    parser = argparse.ArgumentParser(
+        prog=f"python -m {program}",
+        description=description,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--short", action="store_true", help="tiny sizes, once: tests the harness")
+    parser.add_argument("--threads", type=int, help="of each library (default: 2; with --short 1)")
+    parser.add_argument("--repeats", type=int, help="rounds (default: 5; with --short 1)")
+    seconds = {
+        "budget": (1.0, "for a case in one process"),
+        "timeout": (300.0, "until a case is given up"),
+        "wait": (0.0, "in which a process may wait for free cores, and be repeated without them"),
+    }
+    for name, (default, text) in seconds.items():
+        text = f"seconds {text} (default: {default:g})"
+        parser.add_argument(f"--{name}", type=float, metavar="S", default=default, help=text)
+    parser.add_argument("--json", type=Path, metavar="FILE", help="default: in runs/benchmarks/")
+    parser.add_argument("--plot", type=Path, metavar="FILE", help="default: the JSON's, as PNG")
+    return parser
+
+
+def parsed(parser: argparse.ArgumentParser) -> tuple[argparse.Namespace, Settings]:
+    args = parser.parse_args()
+    args.threads = args.threads if args.threads is not None else 1 if args.short else 2
+    args.repeats = args.repeats if args.repeats is not None else 1 if args.short else 5
+    if min(args.threads, args.repeats, args.budget, args.timeout) <= 0:
+        parser.error("--threads, --repeats, --budget and --timeout must be above 0")
+    names = ("threads", "repeats", "budget", "timeout", "wait", "short")
+    return args, Settings(**{name: getattr(args, name) for name in names})
+
+
+def tell(text: str) -> None:
+    """Say what is measured, on a line that the next one replaces; nothing if nobody looks."""
+    if sys.stderr.isatty():
+        print(f"\r\033[K{text} ...", end="\r", file=sys.stderr, flush=True)
+
+
+def files(args: argparse.Namespace, about: dict[str, Any], prefix: str = "") -> tuple[Path, Path]:
+    """Where the JSON and the plot go."""
+    name = f"{prefix}{about['started'].replace(':', '')}.json"
+    path = args.json or Path("runs/benchmarks") / name
+    return path, args.plot or path.with_suffix(".png")
 
 
 def amount(value: float | None, unit: str) -> str:
@@ -33,11 +83,12 @@ def with_spread(row: Row, side: str) -> str:
     return "-" if value is None else f"{amount(value, row.unit)} ±{row.spread(side):4.0%}"
 
 
-def installed(name: str) -> str:
-    try:
-        return metadata.version(name)
-    except metadata.PackageNotFoundError:
-        return "not installed"
+def installed(*names: str) -> str:
+    """The version of the first of these packages that is there."""
+    for name in names:
+        with suppress(metadata.PackageNotFoundError):
+            return metadata.version(name)
+    return "not installed"
 
 
 def processor() -> str:
@@ -51,7 +102,7 @@ def processor() -> str:
 
 
 def surroundings(settings: Settings) -> dict[str, Any]:
-    """What the figures depend on besides the code."""
+    """What the figures depend on besides the code, and when they were taken."""
     import numpy
 
     import tinyattn
@@ -70,13 +121,14 @@ def surroundings(settings: Settings) -> dict[str, Any]:
         "system": f"{platform.system()} {platform.machine()}",
         "settings": asdict(settings),
         "environment": KEEP_MEMORY if settings.keep_memory else {},
+        "started": time.strftime("%Y-%m-%dT%H:%M:%S"),
     }
 
 
 def heading(about: dict[str, Any]) -> str:
     settings = about["settings"]
     versions = ", ".join(f"{name} {version}" for name, version in about["versions"].items())
-    memory = "kept" if settings["keep_memory"] else "given back to the system"
+    memory = "reused" if settings["keep_memory"] else "given back to the system"
     threads = f"{settings['threads']} thread{'s' * (settings['threads'] > 1)}"
     rounds = f"{settings['repeats']} round{'s' * (settings['repeats'] > 1)}"
     return (
@@ -107,8 +159,8 @@ class Table:
             crowd = row.crowded(self.threads)
             self.crowded |= crowd
             print(line(row) + "  ~" * crowd, flush=True)
-            for error in row.errors:
-                print(f"    ! {error}", flush=True)
+            for complaint in row.complaints:
+                print(f"    ! {complaint}", flush=True)
 
     def close(self) -> None:
         if self.crowded:

@@ -2,8 +2,8 @@
 
     python -m benchmarks.worker REQUEST
 
-REQUEST is the JSON that `harness.py` writes; so is each line of the answer. Nothing heavy is
-imported up here, because the start of a program is measured too.
+REQUEST is the JSON that `processes.py` writes; each line of the answer is JSON too. The top of this
+file imports nothing slow, because the start of a program is measured too.
 """
 
 from __future__ import annotations
@@ -13,10 +13,12 @@ import gc
 import json
 import os
 import resource
+import subprocess
 import sys
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from statistics import median
+from statistics import mean, median
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
@@ -35,7 +37,7 @@ def resident(field: str) -> int:
 
 
 def give_back() -> None:
-    """Return freed memory to the system, so that what is used again counts as growth (glibc)."""
+    """Return freed memory to the system, so that memory used again counts as growth (glibc)."""
     gc.collect()
     with suppress(OSError, AttributeError):
         ctypes.CDLL("libc.so.6").malloc_trim(0)
@@ -48,16 +50,29 @@ class Memory:
         give_back()
         try:
             CLEAR_REFS.write_text("5")  # the high-water mark starts again from here
-            self.before = resident("VmRSS")
+            self.start = resident("VmRSS")
         except OSError:
-            self.before = -1
+            self.start = -1
 
     def peak(self) -> int | None:
-        return None if self.before < 0 else max(0, resident("VmHWM") - self.before)
+        return None if self.start < 0 else max(0, resident("VmHWM") - self.start)
 
 
-def measure(run: Run, budget: float, short: bool) -> tuple[dict[str, list[float]], float]:
-    """Seconds of every phase, once for each repetition; and of the very first repetition."""
+@contextmanager
+def busy_loop() -> Iterator[None]:
+    """Another program that keeps one core busy."""
+    null = subprocess.DEVNULL
+    command = [sys.executable, "-c", "while True: pass"]
+    loop = subprocess.Popen(command, stdin=null, stdout=null, stderr=null)
+    try:
+        yield
+    finally:
+        loop.kill()
+        loop.wait()  # so that its time counts as ours, not as another program's
+
+
+def measure(run: Run, budget: float, short: bool) -> dict[str, list[float]]:
+    """Seconds of every phase, once for each repetition, after a third of the budget to warm up."""
     times: dict[str, list[float]] = {name: [] for name in run.phases}
 
     def once() -> float:
@@ -70,7 +85,7 @@ def measure(run: Run, budget: float, short: bool) -> tuple[dict[str, list[float]
         run.reset()
         return perf_counter() - began
 
-    first = once()  # compiles kernels, starts threads
+    last = once()  # compiles kernels, starts threads
     if not short:
         warm = perf_counter() + budget / 3
         while (last := once()) and perf_counter() < warm:
@@ -82,10 +97,12 @@ def measure(run: Run, budget: float, short: bool) -> tuple[dict[str, list[float]
     while least > 0 or (perf_counter() < end and not short):
         once()
         least -= 1
-    return times, first
+    return times
 
 
 def measure_case(case: Case, lib: Any, request: dict[str, Any]) -> dict[str, Any]:
+    from .cases import ALONE, BUSY
+
     memory = Memory() if case.memory else None
     if lib is None:
         assert case.limit is not None
@@ -93,18 +110,23 @@ def measure_case(case: Case, lib: Any, request: dict[str, Any]) -> dict[str, Any
     else:
         run = case.build(lib)
     # Cases that share a process take little time each, so half of it holds enough repetitions.
-    budget = request["budget"] / (2 if case.process else 1)
-    times, first = measure(run, budget, request["short"])
-    values = {name: median(seconds) for name, seconds in times.items()}
+    budget, short = request["budget"] / (2 if case.process else 1), request["short"]
+    times = measure(run, budget, short)
+    values: dict[str, float] = {name: median(seconds) for name, seconds in times.items()}
     if "together" in case.parts:
         values["together"] = median(map(sum, zip(*times.values(), strict=True)))
-    if memory is not None and lib is not None and (peak := memory.peak()) is not None:
-        values["peak memory"] = peak
+    if BUSY in case.parts:
+        # The mean, because a step that waits for the other program is rare and long.
+        with busy_loop():
+            beside = measure(run, budget, short)
+        values = {ALONE: mean(times[""]), BUSY: mean(beside[""])}
+    if memory is not None and lib is not None:
+        peak = run.memory() if run.memory is not None else memory.peak()
+        values |= {} if peak is None else {"peak memory": peak}
     counts = {name: len(seconds) for name, seconds in times.items()}
     return {
         "case": case.name,
         "values": values,
-        "first": first,
         "repetitions": counts,
         "check": run.check() if run.check is not None and lib is not None else None,
     }
@@ -115,7 +137,7 @@ def measure_start(request: dict[str, Any]) -> dict[str, Any]:
     began = perf_counter()
     import numpy  # noqa: F401
 
-    numpy_there = perf_counter()
+    numpy_imported = perf_counter()
     if request["library"] == "torch":
         import torch  # noqa: F401
     else:
@@ -127,15 +149,30 @@ def measure_start(request: dict[str, Any]) -> dict[str, Any]:
     lib = LIBRARIES[request["library"]](request)
     run = training_step(lib, SHORTEST, 0.1) if request["short"] else START.build(lib)
     run.phases[""](None)
-    values = {"import": imported - numpy_there, "first step": perf_counter() - began}
+    step, cpu = perf_counter() - began, sum(os.times()[:4])  # user, sys, and the children's
+    values = {"import": imported - numpy_imported, "first step": step, "CPU": cpu}
     return {"case": "start", "values": values, "check": None}
+
+
+def library(request: dict[str, Any]) -> Any:
+    """The library's object, or None for NumPy alone."""
+    from .libraries import LIBRARIES
+
+    if request["library"] != "numpy":
+        return LIBRARIES[request["library"]](request)
+    from threadpoolctl import threadpool_limits
+
+    threadpool_limits(request["threads"])
+    return None
 
 
 def main() -> None:
     request = json.loads(sys.argv[1])
     if request["memory"]:
         resource.setrlimit(resource.RLIMIT_DATA, (request["memory"],) * 2)
-    # What libraries print must not come between the lines of the answer.
+    if request["cores"] and hasattr(os, "sched_setaffinity"):  # not on macOS
+        os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[: request["cores"]])
+    # A library that prints must not write between the lines of the answer.
     answer = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
 
@@ -145,25 +182,19 @@ def main() -> None:
     if request["cases"] == ["start"]:
         say(measure_start(request))
         return
-    from .cases import LackingError
     from .encoders import warm_up
-    from .libraries import LIBRARIES
-    from .other_libraries import OTHER_LIBRARIES
-    from .rows import every_case
+    from .harness import every_case
 
-    library = request["library"]
-    made = {**LIBRARIES, **OTHER_LIBRARIES}
-    lib = None if library == "numpy" else made[library](request)
+    lib = library(request)
     cases = every_case(request["short"])
     if lib is not None and any(cases[name].memory for name in request["cases"] if name in cases):
-        warm_up(lib)
+        with suppress(Exception):  # a case that fails says so itself
+            warm_up(lib)
     for name in request["cases"]:
         try:
             say(measure_case(cases[name], lib, request))
-        except Exception as error:  # of one case; the others shall not be lost with it
-            lacking = isinstance(error, LackingError)
-            kind = "" if lacking else f"{type(error).__name__}: "
-            say({"case": name, "error": f"{kind}{error}"})
+        except Exception as error:  # of one case; the others are measured all the same
+            say({"case": name, "error": f"{type(error).__name__}: {error}"})
 
 
 if __name__ == "__main__":

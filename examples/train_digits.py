@@ -57,7 +57,7 @@ class VisionTransformer(nn.Module):
         if self.positions is not None:
             x = self.positions(x)
         x = self.encoder(self.dropout(x))
-        return self.output(x.max(dim=1))  # of each feature its largest value: (B, 10)
+        return self.output(x.amax(dim=1))  # of each feature its largest value: (B, 10)
 
 
 def patches(images: ta.Tensor) -> ta.Tensor:

@@ -150,7 +150,7 @@ def main() -> None:
         "encoder" + ", no positions" * args.no_positions: score(predict(model, test), test.targets),
     }.items():
         print(f"{name:<36}{vowels:>14.1%}{whole:>14.1%}")
-    print("more baselines: python -m benchmarks.stress_baselines\n")
+    print("more baselines: python examples/stress_baselines.py\n")
     show(model, stress_data.encode_words(SHOWN), args.out)
     print(f"\n{time.perf_counter() - began:.0f} seconds; loss.png, attention.png and the trained "
           f"encoder are in {args.out}")  # fmt: skip

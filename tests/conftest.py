@@ -84,6 +84,9 @@ def divided(
     return tasks
 
 
+NO_GPU = "no NVIDIA GPU, or no CuPy"
+
+
 @pytest.fixture(params=["stand-in", pytest.param("device", marks=pytest.mark.gpu)])
 def cuda(request: pytest.FixtureRequest) -> Iterator[Any]:
     """The module behind "cuda" while a test runs: the stand-in for CuPy, or CuPy on a GPU."""
@@ -91,7 +94,7 @@ def cuda(request: pytest.FixtureRequest) -> Iterator[Any]:
         with warnings.catch_warnings():  # what CuPy says of a machine as it is imported
             warnings.simplefilter("ignore")
             if not ta.cuda_is_available():
-                pytest.skip("no NVIDIA GPU, or no CuPy")
+                pytest.skip(NO_GPU)
         yield ta.backend.module_of("cuda")
         return
     if stand_in.COMPILER is None:
@@ -118,6 +121,6 @@ def pytest_terminal_summary(terminalreporter: Any) -> Iterator[None]:
     """`pytest -m gpu` without a GPU is green, has shown nothing, and says so."""
     yield
     reports = terminalreporter.stats.get("skipped", ())
-    number = sum("gpu" in report.keywords for report in reports)
+    number = sum(NO_GPU in str(report.longrepr) for report in reports)
     if number and not ta.cuda_is_available():
         terminalreporter.write_line(f"no GPU: {number} tests skipped, nothing tested on one")

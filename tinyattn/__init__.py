@@ -3,8 +3,9 @@
     import tinyattn as ta
     from tinyattn import nn, optim, functional as F, masks, viz
 
-Reading order: `tensor`, `op`, `graph`, `derivative`, `autograd`, `ops/`, `kernels/`, `functional`,
-`masks`, `nn/`, `optim`.
+Reading order: `tensor`, `op`, `rules`, `autograd`, `ops/`, `kernels/reference.py`, `nn/`; these are
+the core. Then `functional`, `masks`, `optim` and the rest. With TINYATTN_JIT=0 in the environment
+everything runs as plain Python and NumPy, so a print or a breakpoint is reached in every forward.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from typing import Any
 import numpy as _np
 
 from . import functional, masks, nn, optim
-from .autograd import enable_grad, grad, is_grad_enabled, no_grad, set_grad_enabled
+from .autograd import grad
 from .backend import cuda_is_available
 from .create import (
     arange,
@@ -43,6 +44,7 @@ from .create import (
     zeros,
     zeros_like,
 )
+from .grad_mode import enable_grad, is_grad_enabled, no_grad, set_grad_enabled
 from .kernels.threads import get_num_threads, set_num_threads
 from .op import op
 from .random import get_rng_state, manual_seed, set_rng_state

@@ -1,37 +1,35 @@
-"""What is recorded, and how gradients flow back through it.
+"""The graph of recorded operations, and how gradients flow back through it.
 
     y = x * w            Tensor y -> Node(mul) -> Leaf of x
                                                -> Leaf of w
     y.backward(g)        visits each node once, outputs before inputs
 
-Nodes point towards inputs only and never hold the Tensor of an output. So there are no reference
-cycles: a graph is freed when its last Tensor is dropped, without the garbage collector.
+A node points to the nodes of its inputs and never to the Tensor of its output. So there are no
+reference cycles: a graph is freed with its last Tensor, without the garbage collector.
 
-`propagate` is the whole algorithm. It needs an order (`count_uses`, `users_first`) and sums of
-gradients (`Sums`); `backward` and `grad` are the two ways to ask for it.
+`propagate` is the whole algorithm. `count_uses` and `users_first` give it the order, `Sums` adds up
+gradients. `backward` and `grad` call it.
 """
 
 from __future__ import annotations
 
-import functools
-import inspect
-import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any, ClassVar, TypeVar
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, ClassVar
 
 import numpy as np
 
-from .backend import Array, namespace
+from .backend import Array, namespace, quiet
 from .errors import DeviceError, GraphError, InPlaceError, ShapeError
+from .grad_mode import recording
 
-# What is recorded
+# The graph
 
 
 class Leaf:
-    """The end of a graph at a tensor that requires gradients. The gradient is kept here.
+    """The end of a graph at a tensor that requires gradients; it holds the gradient.
 
-    The tensor owns its leaf and not the other way round, so a graph keeps the gradient of a leaf
-    alive, and never the array of the leaf.
+    The leaf does not point to its tensor. So a graph keeps the gradient of a leaf alive, but not
+    its array.
     """
 
     __slots__ = ("dtype", "grad", "hold_grad", "shape")
@@ -49,19 +47,20 @@ class Leaf:
 class Node:
     """One recorded operation.
 
-    plan     which derivative rules will run, and on what (`rules.Plan`)
-    parents  for each argument its Node or Leaf, or None where no gradient is needed;
-             None as a whole after backward has freed the node
+    plan     the derivative rules that will run (`rules.Plan`)
+    parents  the Node or Leaf of each argument, or None if it needs no gradient;
+             all of it is None after backward has freed the node
     saved    the arrays and values that the rules need
-    versions (version, number of changes then) of each saved array that can be written to
-    shape, dtype  of the output; its gradient must have the same
+    versions (version, its changes at that time) for each saved array; no version if nobody can
+             write to it
+    shape, dtype  of the output, and so of its gradient
     """
 
     __slots__ = ("dtype", "grad", "hold_grad", "parents", "plan", "saved", "shape", "versions")
     plan: Any
     parents: Any  # tuple[Node | Leaf | None, ...]
     saved: Any  # tuple[Any, ...]
-    versions: tuple[tuple[Version, int], ...]
+    versions: tuple[tuple[Version | None, int], ...]
     shape: tuple[int, ...]
     dtype: np.dtype
     grad: Any
@@ -72,7 +71,7 @@ class Node:
         plan: Any,
         parents: tuple[Any, ...],
         saved: tuple[Any, ...],
-        versions: tuple[tuple[Version, int], ...],
+        versions: tuple[tuple[Version | None, int], ...],
         out: Array,
     ) -> None:
         self.plan = plan
@@ -86,11 +85,11 @@ class Node:
 
 
 class Version:
-    """How often the memory of a tensor has been changed in place.
+    """A count: how often the memory of a tensor has been changed in place.
 
-    A gradient that is computed from a changed array would be wrong without a sign of it. So a node
-    remembers how often the arrays that it saves had been changed, and `backward` compares. All
-    views of one memory share one Version.
+    A gradient computed from a changed array would be wrong, and nobody would notice. So a node
+    notes the counts of the arrays that it saves, and `backward` compares them. All views of one
+    memory share one Version.
     """
 
     __slots__ = ("changes",)
@@ -102,15 +101,16 @@ class Version:
 class TensorBase:
     """The part of a Tensor that recording needs: its array, the node that made it, its version.
 
-    `tensor.py` derives Tensor from this class. Tensor has the ops as operators, so it can only be
-    defined after the ops; what they return is of the class in `full`.
+    `tensor.py` derives Tensor from this class. Tensor needs the ops for its operators, so it is
+    defined after them; ops return objects of the class in `full`, which is Tensor.
     """
 
-    __slots__ = ("__weakref__", "_data", "_node", "_version")
+    __slots__ = ("__weakref__", "_data", "_frozen", "_node", "_version")
     full: ClassVar[Any]
     _data: Array
     _node: Node | Leaf | None
-    _version: Any  # a Version, or None for the result of a recorded op: nobody can write to it
+    _version: Any  # a Version, or None for the result of a recorded op, which is read-only
+    _frozen: Any  # its Leaf from before it stopped requiring gradients; not set if it never has
 
 
 def wrap(array: Array, node: Node | Leaf | None = None) -> Any:
@@ -122,79 +122,11 @@ def wrap(array: Array, node: Node | Leaf | None = None) -> Any:
     return tensor
 
 
-class GradMode(threading.local):
-    """Whether operations are recorded, for each thread on its own."""
-
-    enabled = True
-
-
-grad_mode = GradMode()
-Function = TypeVar("Function", bound=Callable[..., Any])
-
-
-class set_grad_enabled:
-    """Switch recording on or off, in a with-block or for a decorated function."""
-
-    def __init__(self, enabled: bool) -> None:
-        self.enabled = enabled
-        self.previous: list[bool] = []  # a stack, because one object may be entered twice
-
-    def __enter__(self) -> None:
-        self.previous.append(grad_mode.enabled)
-        grad_mode.enabled = self.enabled
-
-    def __exit__(self, *_: object) -> None:
-        grad_mode.enabled = self.previous.pop()
-
-    def __call__(self, function: Function) -> Function:
-        if inspect.isgeneratorfunction(function):
-
-            @functools.wraps(function)
-            def generator(*args: Any, **kwargs: Any) -> Any:
-                # Only while its body runs, because between two values the caller is at work.
-                values = function(*args, **kwargs)
-                while True:
-                    with set_grad_enabled(self.enabled):
-                        try:
-                            value = next(values)
-                        except StopIteration:
-                            return
-                    yield value
-
-            return generator  # type: ignore[return-value]
-
-        @functools.wraps(function)
-        def wrapped(*args: Any, **kwargs: Any) -> Any:
-            with set_grad_enabled(self.enabled):
-                return function(*args, **kwargs)
-
-        return wrapped  # type: ignore[return-value]
-
-
-class no_grad(set_grad_enabled):
-    """Record nothing: `with ta.no_grad():` or `@ta.no_grad()`."""
-
-    def __init__(self) -> None:
-        super().__init__(False)
-
-
-class enable_grad(set_grad_enabled):
-    """Record again inside a `no_grad` block: `with ta.enable_grad():` or `@ta.enable_grad()`."""
-
-    def __init__(self) -> None:
-        super().__init__(True)
-
-
-def is_grad_enabled() -> bool:
-    """Whether operations are recorded at the moment, in this thread."""
-    return grad_mode.enabled
-
-
-# How gradients flow back
+# Gradients
 
 
 def count_uses(roots: Iterable[Node | Leaf]) -> dict[Node | Leaf, int]:
-    """Every node that the roots depend on, with the number of recorded uses of its output."""
+    """Every node that the roots depend on, and how many recorded ops use its output."""
     uses: dict[Node | Leaf, int] = dict.fromkeys(roots, 0)
     stack = list(uses)
     while stack:
@@ -247,9 +179,9 @@ def leading_to(targets: Sequence[Node | Leaf], uses: dict[Node | Leaf, int]) -> 
 
 
 class Sums:
-    """For each node the sum of the gradients that its users have given it so far.
+    """The sum so far of the gradients that each node has received from its users.
 
-    An array may be added to in place only if nobody else can have it, which is what `own` says.
+    `own` has the nodes whose sum is an array that nobody else has, so it may be added to in place.
     """
 
     def __init__(self) -> None:
@@ -266,9 +198,11 @@ class Sums:
         elif is_new:
             gradient += total
             self.totals[node] = gradient
-        else:
-            self.totals[node] = total = total + gradient
-            is_new = not isinstance(total, TensorBase)
+        elif isinstance(total, TensorBase):
+            self.totals[node] = total + gradient
+        else:  # asarray, because NumPy's sum of two 0-d arrays is a scalar
+            self.totals[node] = namespace(gradient).asarray(total + gradient)
+            is_new = True
         if is_new:
             self.own.add(node)
 
@@ -285,16 +219,15 @@ def propagate(
 ) -> dict[Node | Leaf, Any]:
     """Gradients of the roots with respect to `targets`, or to every node that holds a `.grad`.
 
-    `gradients` are arrays, or Tensors where a graph of the gradients is asked for. Each node is
-    visited once, after all its users, because its gradient is the sum over them. The arrays
-    returned belong to the caller alone.
+    `gradients` are arrays, or Tensors with `create_graph`. Each node is visited once, after all
+    its users, because its gradient is a sum over them. Nobody else has the returned arrays.
     """
+    recording.set(create_graph)  # until the caller returns, because `quiet` gave it a context
     uses = count_uses(roots)
     useful = uses if targets is None else leading_to(targets, uses)
     wanted = None if targets is None else set(targets)
     node: Any
-    for node in useful:
-        check_versions(node)
+    check_versions(useful)
     sums = Sums()
     for root, gradient in zip(roots, gradients, strict=True):
         sums.add(root, gradient, is_new=False)
@@ -310,38 +243,40 @@ def propagate(
                         sums.add(parent, part, is_new and not create_graph)
             if not retain_graph:
                 node.parents = node.saved = None
+    check_versions(useful)  # again: another thread may have changed an array meanwhile
     return found
 
 
-def check_versions(node: Any) -> None:
-    """Before anything is changed: no array that the rules of `node` need has been changed."""
-    for version, changes in node.versions:
-        if version.changes != changes:
-            raise InPlaceError(
-                f"an array that {node.plan.name} needs for its gradient has been changed in place "
-                f"{version.changes - changes} times since: call backward() before the change, or "
-                "change a clone()"
-            )
+def check_versions(nodes: Iterable[Any]) -> None:
+    """Raise InPlaceError if an array that the rules need has been changed since the forward."""
+    for node in nodes:
+        for version, changes in node.versions:
+            if version is not None and version.changes != changes:
+                raise InPlaceError(
+                    f"an array that {node.plan.name} needs for its gradient has been changed in "
+                    "place since: call backward() before the change, or change a clone()"
+                )
 
 
 def copied(gradient: Any) -> Any:
     return gradient.clone() if isinstance(gradient, TensorBase.full) else gradient.copy()
 
 
+@quiet
 def backward(tensor: Any, gradient: Any, retain_graph: bool | None, create_graph: bool) -> None:
-    """`Tensor.backward`, which has the documentation."""
+    """See `Tensor.backward`."""
     root = root_of(tensor)
     start = starting_gradient(tensor, gradient, create_graph)
     retain = create_graph if retain_graph is None else retain_graph
-    with set_grad_enabled(create_graph), np.errstate(all="ignore"):
-        found = propagate([root], [start], None, retain, create_graph)
-        # All at the end, so that an interrupt on the way leaves every `.grad` as it was.
-        for node, value in found.items():
-            value = value if create_graph else wrap(value)
-            # Never in place, because the caller may hold the gradient of the last call.
-            node.grad = value if node.grad is None else node.grad + value
+    found = propagate([root], [start], None, retain, create_graph)
+    # All at the end, so that an interrupt during the walk leaves every `.grad` as it was.
+    for node, value in found.items():
+        value = value if create_graph else wrap(value)
+        # Not in place, because the caller may have the gradient of the last call.
+        node.grad = value if node.grad is None else node.grad + value
 
 
+@quiet
 def grad(
     outputs: Any,
     inputs: Any,
@@ -350,14 +285,14 @@ def grad(
     create_graph: bool = False,
     allow_unused: bool = False,
 ) -> tuple[Any, ...]:
-    """Gradients of `outputs` with respect to `inputs`, returned instead of kept in `.grad`.
+    """Return the gradients of `outputs` with respect to `inputs`; no `.grad` is changed.
 
     outputs, inputs: a Tensor or several; inputs may be leaves or computed tensors.
-    grad_outputs: for each output the Tensor that its derivative is multiplied with; 1 for a single
-        element.
-    retain_graph: keep the graph for another call; by default only with `create_graph`.
+    grad_outputs: the vectors of the vector-Jacobian products, one for each output; 1 by default
+        for an output of one element.
+    retain_graph: do not free the graph; the default is `create_graph`.
     create_graph: record the computation of the gradients, so that they can be differentiated.
-    allow_unused: None for an input that no output depends on, instead of an error.
+    allow_unused: return None for an input that no output depends on, instead of an error.
 
     Returns a tuple of Tensors, one for each input. Raises GraphError if an input or output was not
     recorded, if no output depends on an input, or if the graph has been freed.
@@ -388,8 +323,7 @@ def grad(
                     f"no output depends on input {i}: pass allow_unused=True to get None for it"
                 )
     retain = create_graph if retain_graph is None else retain_graph
-    with set_grad_enabled(create_graph), np.errstate(all="ignore"):
-        found = propagate(roots, starts, targets, retain, create_graph)
+    found = propagate(roots, starts, targets, retain, create_graph)
     results: list[Any] = []
     for i, target in enumerate(targets):
         gradient = found.get(target)
@@ -417,7 +351,7 @@ def root_of(tensor: Any) -> Node | Leaf:
 
 
 def starting_gradient(tensor: Any, gradient: Any, create_graph: bool) -> Any:
-    """The gradient at which the walk begins, checked: an array, or a Tensor with `create_graph`."""
+    """The checked gradient of an output: an array, or a Tensor with `create_graph`."""
     data = tensor._data
     if gradient is None:
         if data.size != 1:

@@ -1,14 +1,16 @@
-"""Which library holds an array: NumPy on "cpu", CuPy on "cuda".
+"""The libraries behind arrays: NumPy on "cpu", CuPy on "cuda".
 
-Everything above this file is written against "an array and its namespace", so the same source runs
-on both. This is the only file that imports CuPy, and it does so only when "cuda" is asked for.
+All other files take an array's functions from `namespace(array)`, so the same source runs on both
+devices. Only this file imports CuPy, and only when "cuda" is used.
 """
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
+from contextvars import copy_context
 from types import ModuleType
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -16,31 +18,32 @@ from .errors import DeviceError
 
 Array = Any  # numpy.ndarray or cupy.ndarray; no common static type exists
 
-# From an array's class to the module with its functions. CuPy, or a stand-in, adds itself.
+# From an array's class to the module with its functions. `register_cuda` adds CuPy.
 _namespaces: dict[type, ModuleType] = {np.ndarray: np}
 array_types = _namespaces.keys()
 _cuda_module: ModuleType | None = None
-# The step that is being captured as a CUDA graph, if there is one; see capture.py.
+# The step that is being captured as a CUDA graph, if there is one; capture.py sets it.
 capture: Any = None
 # Called when a value of the device is about to be read; see kernels/late_errors.py.
 when_waiting: Callable[[], None] | None = None
 FLOAT16 = np.dtype(np.float16)
+Function = TypeVar("Function", bound=Callable[..., Any])
 
 
 def register_cuda(module: ModuleType) -> None:
-    """Make `module` (CuPy, or something that behaves like it) the library behind "cuda"."""
+    """Make `module` (CuPy, or one that behaves like it) the library behind "cuda"."""
     global _cuda_module
     _cuda_module = module
     _namespaces[module.ndarray] = module
 
 
 def register_tensor(kind: type, operations: ModuleType) -> None:
-    """Make the ops the namespace of Tensors, so that plain array code runs on them as well."""
+    """Make the ops the namespace of Tensors, so that plain array code runs on Tensors too."""
     _namespaces[kind] = operations
 
 
 def cuda_is_available() -> bool:
-    """Whether "cuda" can be used: CuPy is installed and a driver and a device answer."""
+    """True if CuPy is installed and finds a driver and a device."""
     try:
         return _load_cuda() is not None
     except DeviceError:
@@ -75,7 +78,7 @@ def device_of(array: Array) -> str:
 
 
 def is_array(value: Any) -> bool:
-    """Whether `value` is an array of a library in use; a CuPy array brings CuPy into use."""
+    """True for an array of NumPy or CuPy."""
     if type(value) in _namespaces:
         return True
     if type(value).__module__.partition(".")[0] == "cupy" and _cuda_module is None:
@@ -94,7 +97,7 @@ def module_of(device: str | None) -> ModuleType:
 
 
 def to_device(array: Array, device: str) -> Array:
-    """`array` on `device`, itself when it is there already."""
+    """`array` on `device`; no copy if it is there already."""
     target = module_of(device)
     source = namespace(array)
     if source is target:
@@ -112,22 +115,40 @@ def beside(array: np.ndarray, x: Any) -> Array:
 
 
 def scatter_add(target: Array, index: Any, values: Array) -> None:
-    """target[index] += values, where an index that occurs twice adds twice. In place."""
+    """target[index] += values, in place; an index that occurs twice adds twice."""
     namespace(target).add.at(target, index, values)
 
 
 def read_only(array: Array) -> Array:
-    """A view that cannot be written to (CuPy has no such thing)."""
+    """A view that cannot be written to; a CuPy array as it is, because CuPy has no such views."""
     if type(array) is np.ndarray:
         array = array.view()
         array.setflags(write=False)
     return array
 
 
-def is_finite(x: Array) -> bool:
-    """Without an array of booleans: a sum is finite only if every element is.
+def quiet(function: Function) -> Function:
+    """A function without NumPy's warnings of inf and NaN, which are values like any other.
 
-    False also where the sum of finite numbers overflows: callers then take their longer way.
+    NumPy's settings belong to the context (`contextvars`). The function is called in a copy of it,
+    which ends with the call. `np.errstate` would set them back, and an interrupt can prevent that.
     """
-    with np.errstate(all="ignore"):
-        return bool(np.isfinite(float(x.sum())))
+
+    def in_copy(*args: Any, **kwargs: Any) -> Any:
+        np.seterr(all="ignore")
+        return function(*args, **kwargs)
+
+    @functools.wraps(function)
+    def wrapped(*args: Any, **kwargs: Any) -> Any:
+        return copy_context().run(in_copy, *args, **kwargs)
+
+    return wrapped  # type: ignore[return-value]
+
+
+@quiet
+def is_finite(x: Array) -> bool:
+    """True if the sum is finite, because then every element is; no array of booleans is made.
+
+    False also if the sum of finite numbers overflows. Callers must be right then too.
+    """
+    return bool(np.isfinite(float(x.sum())))

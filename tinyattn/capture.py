@@ -1,16 +1,21 @@
-"""A training step captured as a CUDA graph: recorded once, then launched as a whole.
+"""A training step as one launch: recorded once as a CUDA graph, then launched as a whole.
 
-A small model's step is hundreds of launches of a few microseconds each, and asking for them takes
-longer than running them. A graph is asked for once:
+A step of a small model is hundreds of launches of a few microseconds each, and asking for them
+takes longer than running them. A graph is asked for once:
 
     step = ta.capture(step, ids, targets)
     for ids, targets in batches:
         loss = step(ids, targets)
 
-What a graph replays are the launches, with the addresses and numbers they had. So what changes from
-step to step has to lie on the device: the inputs, which are copied into fixed arrays; the number of
-replays, from which dropout makes a fresh mask each time; Adam's corrections and rate. All memory of
-the step comes from a pool of its own, which nobody else is given memory from.
+A graph repeats launches with the same addresses and numbers. So everything that changes from step
+to step must be read from memory of the device: the inputs, which are copied into fixed arrays; the
+number of replays, from which dropout computes another mask each time; the rate of Adam and its
+corrections. All memory of the step comes from a pool of its own, because nobody else may use it
+between replays.
+
+The rest of tinyattn knows of this only through `backend.capture`, the step that is being captured.
+It is asked where a captured step differs: in `backend.to_device`, `kernels.matmul.matrix_product`,
+`drop_arguments` and `adam` of `kernels/gpu`, and `Optimizer.step`.
 """
 
 from __future__ import annotations
@@ -25,6 +30,9 @@ from .autograd import wrap
 from .backend import Array
 from .errors import DtypeError, GraphError, ShapeError
 from .kernels import late_errors
+from .kernels.gpu.cublas import Handle
+from .kernels.gpu.optimizer import forget_tables
+from .optim import Adam, Optimizer
 from .tensor import Tensor
 
 
@@ -33,22 +41,21 @@ def capture(step: Callable[..., Any], *inputs: Any, warm_up: int = 2) -> Capture
 
     step: a training step on "cuda": forward, zero_grad(), backward(), clip_grad_norm_ if wanted,
         optimizer.step(); returns a Tensor, several, or None. Adam and AdamW can be captured.
-    inputs: arrays or Tensors of the shapes and dtypes every later call will have; the step gets
+    inputs: arrays or Tensors of the shapes and dtypes that every later call has; the step gets
         them as Tensors on "cuda".
-    warm_up: how often the step is run before it is recorded, to make its memory and compile its
-        kernels. These are steps like any other: the model learns from `inputs`.
+    warm_up: how often the step runs before it is recorded, because the first runs compile kernels
+        and allocate memory. These are steps like any other: the model learns from `inputs`.
 
-    What the returned function gives is overwritten by its next call. Learning rates may change
-    between calls, by a schedule for instance. Anything else that Python does in the step happens
-    once, when it is recorded. Raises GraphError if the step waits for the device (`item()`,
-    printing, a boolean index), or uses another optimizer.
+    A call overwrites the result of the call before, in place. Learning rates may change between
+    calls, by a schedule for instance. Anything else that Python does in the step happens once, when
+    it is recorded. Raises GraphError if the step waits for the device (`item()`, printing, a
+    boolean index), or uses another optimizer.
     """
     return Captured(step, inputs, warm_up)
 
 
 class Captured:
-    """What `capture` returns. While the step is recorded, the rest of tinyattn finds this object
-    in `backend.capture` and asks it for what is different in a graph."""
+    """The result of `capture`."""
 
     def __init__(self, step: Callable[..., Any], inputs: Sequence[Any], warm_up: int) -> None:
         if warm_up < 1:
@@ -60,11 +67,9 @@ class Captured:
         self.uploads = xp.cuda.Stream(non_blocking=True)
         self.pool = xp.cuda.MemoryPool()
         self.recording = False
-        self.kept: list[Any] = []  # what the graph reads and nobody else may hold any more
-        self.replays: list[Callable[[], None]] = []  # what Python has to do before each launch
+        self.needed: list[Any] = []  # arrays that the graph reads and that nobody else may hold
+        self.replays: list[Callable[[], None]] = []  # Python's part of each step
         self.outputs: Any = None
-        from .kernels.gpu.cublas import Handle
-
         self.wait(xp.cuda.get_current_stream(), self.stream)
         with xp.cuda.using_allocator(self.pool.malloc), self.stream:
             self.inputs = [Tensor(value, device="cuda") for value in inputs]
@@ -86,7 +91,8 @@ class Captured:
         self.draws += 1
 
     def record(self, step: Callable[..., Any]) -> None:
-        """The step's launches as a graph; then launched, so that the recording is a step too."""
+        """Record the launches of the step, and launch them, because recording runs nothing."""
+        forget_tables()
         self.stream.begin_capture()
         self.recording = True
         error: Exception | None = None
@@ -104,11 +110,11 @@ class Captured:
                 f"the step cannot be captured: {error} (does it read a value back, with item() or "
                 "a boolean index, or use an optimizer other than Adam and AdamW?)"
             ) from error
-        self.kept.append(late_errors.notes())
+        self.needed.append(late_errors.notes())
         self.graph.launch(self.stream)
 
     def __call__(self, *inputs: Any) -> Any:
-        """Copy the inputs to where the graph reads them, and launch it."""
+        """Copy the inputs to the arrays that the graph reads, and launch it."""
         if len(inputs) != len(self.inputs):
             raise TypeError(f"the captured step takes {len(self.inputs)} inputs, got {len(inputs)}")
         arrays = [value._data if isinstance(value, Tensor) else value for value in inputs]
@@ -130,39 +136,62 @@ class Captured:
                 replay()
             self.graph.launch(self.stream)
         self.wait(self.stream, current)
+        for tensor in tensors_in(self.outputs):
+            tensor._version.changes += 1
         return self.outputs
 
     @staticmethod
     def wait(first: Any, then: Any) -> None:
-        """What is asked of stream `then` from now on comes after all that was asked of `first`."""
+        """Work that stream `then` gets from now on starts after all work that `first` has."""
         then.wait_event(first.record())
 
-    # What the library asks while a step is recorded
+    # Asked through `backend.capture`, while the step runs and while it is recorded
 
     def matmul(self, x: Array, y: Array) -> Array:
-        return self.blas.matmul(x, y)
+        """x @ y. CuPy multiplies integers itself, but for floats it calls cuBLAS; see cublas.py."""
+        return self.blas.matmul(x, y) if x.dtype.kind == "f" else x @ y
 
     def upload(self, array: np.ndarray) -> Array:
-        """A constant of the step on the device. Were the copy recorded, each replay would read the
-        host's memory again, which by then is somebody else's."""
+        """A constant of the step, on the device. A recorded copy would read the memory of the host
+        again in each replay, and by then that memory has other contents."""
         if not self.recording:
             return self.xp.asarray(array)
         with self.uploads:
             found = self.xp.asarray(array)
         self.uploads.synchronize()
-        self.kept.append(found)
+        self.needed.append(found)
         return found
 
     def numbers(self, compute: Callable[[], Sequence[float]]) -> Array:
-        """Numbers that change with every step, computed anew before each launch: float64."""
+        """Numbers that change with every step, float64: computed anew before each launch."""
         found = self.upload(np.array(compute(), np.float64))
         if self.recording:
             self.replays.append(lambda: found.set(np.array(compute(), np.float64), self.stream))
         return found
 
+    def optimizer_step(self, optimizer: Optimizer, updates: list[tuple[int, Array, Array]]) -> None:
+        """Refuse an update that a replay would not repeat, and count the steps of the replays."""
+        if not isinstance(optimizer, Adam):
+            raise GraphError(
+                f"{type(optimizer).__name__} cannot be captured as a CUDA graph; Adam and AdamW can"
+            )
+        for i, array, _ in updates:
+            if type(array) is np.ndarray or not array.flags.c_contiguous:
+                raise GraphError(
+                    f"parameter {i} {array.shape} is not in C order on the device, which a "
+                    "captured step needs: give it a .data that is"
+                )
+        self.replays.append(lambda: optimizer.count(updates))
+
+
+def tensors_in(outputs: Any) -> list[Tensor]:
+    if isinstance(outputs, (tuple, list)):
+        return [tensor for output in outputs for tensor in tensors_in(output)]
+    return [outputs] if isinstance(outputs, Tensor) else []
+
 
 def detached(outputs: Any) -> Any:
-    """Tensors without their graph, which has been freed by backward."""
+    """Tensors without their graph, because backward has freed it."""
     if isinstance(outputs, Tensor):
         return wrap(outputs._data)
     if isinstance(outputs, (tuple, list)):

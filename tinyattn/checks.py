@@ -1,28 +1,29 @@
-"""What the arguments of a Tensor's methods are checked against, and brought into."""
+"""Checks and conversions of arguments."""
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from . import backend
-from .backend import Array
-from .errors import DtypeError, ShapeError
+from .backend import Array, device_of, is_array
+from .errors import DeviceError, DtypeError, ShapeError
 
 Dims = int | Sequence[int] | None
 
 
 def checked_dtype(dtype: Any) -> np.dtype:
-    """A dtype tinyattn computes with: booleans, integers, float16, float32, float64."""
+    """A dtype that tinyattn computes with: booleans, integers, float16, float32, float64."""
     try:
         checked = np.dtype(dtype)
     except TypeError:
         raise DtypeError(f'not a dtype: {dtype!r} (and devices are "cpu" and "cuda")') from None
     if checked.kind not in "biuf" or checked.itemsize > 8:
         raise DtypeError(f"tensors hold booleans, integers or floats up to 64 bits, got {checked}")
-    # NumPy's one object for each native dtype, which a hot path may compare with `is`.
+    # NumPy's one object for each native dtype, because fast code compares with `is`.
     return np.dtype(checked.type)
 
 
@@ -32,7 +33,7 @@ def require_float(dtype: np.dtype, what: str) -> None:
 
 
 def is_integer(value: Any) -> bool:
-    """Whether `value` is an integer of Python's or NumPy's; True and False are not meant as one."""
+    """True for an integer of Python or NumPy; False for a boolean."""
     return isinstance(value, (int, np.integer)) and not isinstance(value, bool)
 
 
@@ -43,29 +44,33 @@ def check_size(name: str, value: Any, least: int = 1) -> int:
 
 
 def names_device(target: Any) -> bool:
-    """Whether a target of `to` means a device, be it one like "cuda:1" that does not exist here."""
+    """True if the argument of `to` names a device, even one like "cuda:1", which is refused."""
     return isinstance(target, str) and target.partition(":")[0] in ("cpu", "cuda")
 
 
 def rectangular(data: Any, name: str) -> np.ndarray:
-    """Numbers in nested lists, or in anything else NumPy can read, as an array."""
+    """Numbers in nested lists, or in anything else that NumPy reads, as an array."""
     try:
         return np.asarray(data)
     except ValueError as error:
         raise ShapeError(
             f"{name}: not a rectangular array of numbers, with rows of one length: {error}"
         ) from None
+    except (TypeError, RuntimeError) as error:  # PyTorch's, for bfloat16 and requires_grad
+        raise DtypeError(
+            f"{name}: NumPy cannot read this {type(data).__name__} ({error}): pass "
+            "x.detach().cpu() of a PyTorch tensor, and x.detach().cpu().float() of a bfloat16 one"
+        ) from None
 
 
 def as_array(data: Any, dtype: Any, device: str | None) -> Array:
-    """A fresh array of numbers from anything a user may pass."""
+    """A new array of numbers from any data."""
     if isinstance(data, np.ma.MaskedArray):
         raise DtypeError("a masked array would lose its mask: pass .filled(value) and a mask")
     known = backend.is_array(data)
     array = data if known else rectangular(data, "data")
-    if dtype is None and not known and not isinstance(data, (np.ndarray, np.generic)):
-        # Python floats have no precision of their own; PyTorch's default is float32.
-        dtype = np.float32 if array.dtype.kind == "f" else None
+    if dtype is None and array.dtype.kind == "f" and not has_dtype(data):
+        dtype = np.float32  # numbers of Python's have no precision; this is PyTorch's default
     if array.dtype.kind in "OSU":
         text = repr(data)
         raise DtypeError(
@@ -78,16 +83,43 @@ def as_array(data: Any, dtype: Any, device: str | None) -> Array:
     return backend.to_device(array, device or backend.device_of(array))
 
 
+def has_dtype(data: Any) -> bool:
+    """True for numbers with a dtype of their own: an array or tensor of any library, a number of
+    NumPy, or a list with one of these in it."""
+    if isinstance(data, (list, tuple)):
+        return any(has_dtype(part) for part in data if type(part) is not float)
+    return hasattr(data, "dtype")
+
+
+def plain_index(index: Any) -> Any:
+    """An index whose Tensors and lists are replaced by arrays of a checked dtype."""
+    if isinstance(index, tuple):
+        return tuple(plain_index(part) for part in index)
+    if hasattr(index, "_data"):
+        index = index._data
+        index = index.copy() if index.ndim else index.item()
+    elif isinstance(index, (list, np.ndarray)):
+        empty = isinstance(index, list) and not index
+        index = np.array(rectangular(index, "an index"), dtype=np.int64 if empty else None)
+    if isinstance(index, bool) or (hasattr(index, "dtype") and index.dtype.kind not in "iub"):
+        kind = getattr(index, "dtype", type(index).__name__)
+        raise DtypeError(f"an index is made of integers, slices or boolean arrays, got {kind}")
+    return index
+
+
 def from_numpy_names(dim: Dims, keepdim: bool, names: dict[str, Any]) -> tuple[Dims, bool]:
-    """NumPy says `axis` and `keepdims`; both spellings mean the same here."""
-    if unknown := set(names) - {"axis", "keepdims"}:
-        raise TypeError(f"unexpected argument {sorted(unknown)[0]!r}")
+    """(dim, keepdim), also if they were given under NumPy's names `axis` and `keepdims`."""
+    if unknown := sorted(set(names) - {"axis", "keepdims"}):
+        hint = ""
+        if names.get("out", ...) is None:  # np.sum(x) calls x.sum(out=None)
+            hint = ": NumPy's functions do not take Tensors; write x.sum(), x.mean(), x.max(), ..."
+        raise TypeError(f"unexpected argument {unknown[0]!r}{hint}")
     return names.get("axis", dim), names.get("keepdims", keepdim)
 
 
 def one_dim(tensor: Any, dim: int) -> int:
-    """`dim` counted from the front, checked."""
-    ndim = tensor.ndim or 1  # PyTorch lets a 0-d tensor be addressed as if it had one dimension
+    """`dim` counted from the first dimension, checked."""
+    ndim = tensor.ndim or 1  # as in PyTorch, where a 0-d tensor takes dim 0 too
     if isinstance(dim, bool) or not hasattr(dim, "__index__"):
         raise TypeError(f"a dimension is an integer, got {dim!r}")
     if not -ndim <= dim < ndim:
@@ -99,8 +131,8 @@ def one_dim(tensor: Any, dim: int) -> int:
 
 
 def dims_of(tensor: Any, dim: Dims) -> tuple[int, ...] | None:
-    """The dimensions a reduction goes over; None means all of them."""
-    if dim is None:
+    """The dimensions of a reduction; None or () means all."""
+    if dim is None or (isinstance(dim, (tuple, list)) and not dim):
         return None
     dims = dim if isinstance(dim, (tuple, list)) else (dim,)
     checked = tuple(one_dim(tensor, d) for d in dims)
@@ -117,6 +149,24 @@ def sizes_of(arguments: Sequence[Any]) -> tuple[int, ...]:
         if isinstance(size, bool) or not hasattr(size, "__index__"):
             raise TypeError(f"a size is an integer, got {size!r}")
     return tuple(int(size) for size in arguments)
+
+
+def check_keepdim(keepdim: Any) -> None:
+    if not isinstance(keepdim, (bool, np.bool_)):
+        raise TypeError(
+            f"keepdim is True or False, got {keepdim!r}; several dimensions are written as one "
+            "tuple, dim=(0, 1)"
+        )
+
+
+def fitting(value: np.ndarray, dtype: np.dtype) -> np.ndarray:
+    """Numbers as integers or booleans of this dtype, if none of them changes by it."""
+    with np.errstate(invalid="ignore"):
+        cast = value.astype(dtype)
+    wrong = cast != value
+    if wrong.any():
+        raise DtypeError(f"{value[wrong].flat[0]} does not fit into a tensor of {dtype}")
+    return cast
 
 
 def check_clamp(low: Any, high: Any) -> None:
@@ -143,14 +193,113 @@ def check_masked_fill(tensor: Any, mask: Any, value: Any) -> None:
 
 def split_sizes(total: int, sizes: int | Sequence[int], dim: int) -> Sequence[int]:
     """The sizes of the pieces of a dimension of `total` elements, from one size or from several."""
-    if isinstance(sizes, int):
-        if sizes <= 0:
+    if is_integer(sizes):
+        if sizes <= 0:  # type: ignore[operator]
             raise ValueError(f"split takes a size > 0, got {sizes}")
-        sizes = [min(sizes, total - i) for i in range(0, total, sizes)] or [0]
-    if not all(isinstance(size, int) for size in sizes):
+        sizes = [min(sizes, total - i) for i in range(0, total, sizes)] or [0]  # type: ignore
+    if not isinstance(sizes, (tuple, list)) or not all(map(is_integer, sizes)):
         raise TypeError(f"split takes integers as sizes, got {sizes!r}")
     if any(size < 0 for size in sizes):
         raise ValueError(f"split takes sizes >= 0, got {list(sizes)}")
     if sum(sizes) != total:
         raise ShapeError(f"split sizes {list(sizes)} do not add up to {total} (dim {dim})")
     return sizes
+
+
+def describe(value: Any) -> str:
+    """An argument as an error message shows it: dtype and shape of an array, else its value."""
+    if hasattr(value, "dtype"):
+        device = "" if device_of(value) == "cpu" else " on cuda"
+        return f"{value.dtype}{list(value.shape)}{device}"
+    text = repr(value)
+    return text if len(text) < 40 else type(value).__name__
+
+
+def shortened(names: list[str]) -> str:
+    return "nothing" if not names else ", ".join(names[:5]) + (", ..." if len(names) > 5 else "")
+
+
+def check_heads(width: int, heads: int) -> None:
+    if not is_integer(heads) or heads < 1 or width % heads:
+        raise ShapeError(
+            f"the width {width} cannot be split into {heads} heads: it must be a multiple"
+        )
+
+
+def check_attention(q: Array, k: Array, v: Array, samples: Any) -> None:
+    """Checked here, because a compiled kernel checks no index and would read other memory."""
+    queries, keys = samples
+    if not q.ndim == k.ndim == v.ndim == 3 or not q.shape[1] == k.shape[1] == v.shape[1]:
+        raise ShapeError(
+            "attention: q (R, H, d), k (S, H, d) and v (S, H, e) have one number of heads H, got "
+            f"{q.shape}, {k.shape} and {v.shape}"
+        )
+    if q.shape[2] != k.shape[2] or len(k) != len(v):
+        raise ShapeError(
+            "attention: queries and keys must agree in width, keys and values in number, got "
+            f"{q.shape}, {k.shape} and {v.shape}"
+        )
+    if len(queries.lengths) != len(keys.lengths):
+        raise ShapeError(
+            f"attention: queries of {len(queries.lengths)} samples, keys of {len(keys.lengths)}"
+        )
+    for name, given, x in (("queries", queries, q), ("keys", keys, k)):
+        if given.rows != len(x) or min(given.lengths.tolist(), default=0) < 0:
+            raise ShapeError(
+                f"attention: the lengths of samples are >= 0 and add up to the {len(x)} rows of "
+                f"{name}, got {given.lengths.tolist()}"
+            )
+
+
+def check_visibility(heads: int, samples: Any, limits: Array | None, mask: Array | None) -> None:
+    batch, (queries, keys) = len(samples[0].lengths), (given.longest for given in samples)
+    expected = (("limits", limits, (batch, queries)), ("mask", mask, (batch, heads, queries, keys)))
+    for name, array, shape in expected:
+        if array is None:
+            continue
+        if array.ndim != len(shape) or any(
+            n not in (1, full) for n, full in zip(array.shape, shape, strict=True)
+        ):
+            raise ShapeError(
+                f"attention: {name} must be {shape}, or 1 for any of these, got {array.shape}"
+            )
+
+
+def explain(name: str, arrays: Sequence[Any], error: Exception) -> None:
+    """Raise an error of tinyattn with the op and the shapes, instead of the forward's `error`.
+
+    Returns if there is nothing to add. The caller then raises `error` again. Raised here it would
+    keep the graph alive, because it would be in a reference cycle with its traceback.
+    """
+    if type(error).__module__.startswith(__package__):
+        return
+    came = ", ".join(describe(array) for array in arrays)
+    devices = {device_of(array) for array in arrays if hasattr(array, "dtype")}
+    if len(devices) > 1:
+        raise DeviceError(
+            f"{name} got arrays on different devices ({came}): move one with .to(device)"
+        ) from None
+    foreign = [type(a).__name__ for a in arrays if hasattr(a, "__array__") and not is_array(a)]
+    hint = f"; a {foreign[0]} becomes a Tensor with ta.tensor(...)" if foreign else ""
+    message = f"{name} does not take ({came}): {error}{hint}"
+    if isinstance(error, (TypeError, OverflowError)) or foreign:
+        raise DtypeError(message) from error
+    if isinstance(error, ValueError):
+        raise ShapeError(message) from error
+
+
+def check_container(name: str, value: Any, kinds: tuple[type, ...]) -> None:
+    """Modules and parameters in a plain container, at any depth, would not be found."""
+    if holds(value, kinds):
+        raise TypeError(
+            f"{name!r} is a {type(value).__name__} with modules or parameters in it, which would "
+            "not be found: use nn.ModuleList or nn.Sequential"
+        )
+
+
+def holds(value: Any, kinds: tuple[type, ...]) -> bool:
+    if isinstance(value, dict):
+        value = [*value, *value.values()]
+    if not isinstance(value, (list, tuple, set, frozenset, deque)):
+        return False
+    return any(isinstance(part, kinds) or holds(part, kinds) for part in value)

@@ -1,4 +1,4 @@
-"""Functions that make tensors, and those that join several into one."""
+"""Functions that make tensors, and functions that join several into one."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 from . import ops, random
 from .autograd import wrap
 from .backend import Array, to_device
-from .checks import checked_dtype, one_dim, require_float, sizes_of
+from .checks import check_size, checked_dtype, is_integer, one_dim, require_float, sizes_of
 from .errors import DeviceError, DtypeError, ShapeError
 from .tensor import Tensor
 
@@ -27,7 +27,7 @@ def tensor(
 
 
 def made(array: Array, dtype: Any, device: str | None, requires_grad: bool) -> Tensor:
-    """A fresh NumPy array as a Tensor of the wanted kind."""
+    """A new NumPy array as a Tensor."""
     wanted = checked_dtype(array.dtype if dtype is None else dtype)
     result = wrap(to_device(array.astype(wanted, copy=False), device or "cpu"))
     result.requires_grad = requires_grad
@@ -35,7 +35,7 @@ def made(array: Array, dtype: Any, device: str | None, requires_grad: bool) -> T
 
 
 def checked_sizes(sizes: Sequence[int]) -> tuple[int, ...]:
-    """The shape of something new."""
+    """The shape of a new tensor, checked."""
     if any(size < 0 for size in sizes_of(tuple(sizes))):
         raise ShapeError(f"sizes must be >= 0, got {tuple(sizes)}")
     return tuple(sizes)
@@ -58,7 +58,7 @@ def ones(
 def empty(
     *shape: Any, dtype: Any = np.float32, device: str | None = None, requires_grad: bool = False
 ) -> Tensor:
-    """Zeros: memory with anything in it would make runs differ."""
+    """All 0, because memory that is not initialized would make runs differ."""
     return full(sizes_of(shape), 0, dtype, device, requires_grad)
 
 
@@ -87,8 +87,13 @@ def arange(
     """start, start + step, ... before `end`; `arange(n)` counts from 0. Integers give int64."""
     if end is None:
         start, end = 0, start
-    if step == 0:
-        raise ValueError("arange takes a step other than 0")
+    for number in (start, end, step):
+        if not is_integer(number) and not isinstance(number, (float, np.floating)):
+            raise TypeError(f"arange takes numbers, got {number!r}")
+    if step == 0 or (end - start) * step < 0:
+        raise ValueError(
+            f"arange takes a step that leads from start to end, got {start}, {end} and {step}"
+        )
     if dtype is None and any(isinstance(n, float) for n in (start, end, step)):
         dtype = np.float32
     return made(np.arange(start, end, step), dtype, device, requires_grad)
@@ -102,7 +107,7 @@ def linspace(
     device: str | None = None,
     requires_grad: bool = False,
 ) -> Tensor:
-    """`steps` numbers at equal distances, both ends included."""
+    """`steps` numbers from `start` to `end`, at equal distances; both are included."""
     return made(np.linspace(start, end, steps), dtype, device, requires_grad)
 
 
@@ -113,7 +118,7 @@ def eye(
     device: str | None = None,
     requires_grad: bool = False,
 ) -> Tensor:
-    """1 on the diagonal, 0 elsewhere: (n, m), square by default."""
+    """1 on the diagonal, else 0: (n, m), square by default."""
     rows, columns = checked_sizes((n, n if m is None else m))
     return made(np.eye(rows, columns), dtype, device, requires_grad)
 
@@ -132,7 +137,7 @@ def rand(
     """Uniform in [0, 1)."""
     wanted = checked_dtype(dtype)
     require_float(wanted, "rand")
-    # Drawn in the final precision where possible: rounding afterwards could give 1.
+    # Drawn in the final precision if possible, because rounding could give 1.
     drawn = wanted if wanted in (np.float32, np.float64) else np.dtype(np.float32)
     sizes = checked_sizes(sizes_of(shape))
     values = np.asarray(random.generator().random(sizes, dtype=drawn))
@@ -142,7 +147,7 @@ def rand(
 def randint(
     low: int, high: int, size: Sequence[int], dtype: Any = np.int64, device: str | None = None
 ) -> Tensor:
-    """Integers from `low` up to but without `high`."""
+    """Integers from `low` to `high` - 1."""
     if not low < high:
         raise ValueError(f"randint draws from low to high - 1, got low={low}, high={high}")
     if checked_dtype(dtype).kind not in "iu":
@@ -153,7 +158,7 @@ def randint(
 
 def randperm(n: int, device: str | None = None) -> Tensor:
     """The integers 0 to n - 1 in random order."""
-    return made(random.generator().permutation(n), np.int64, device, False)
+    return made(random.generator().permutation(check_size("n", n, 0)), np.int64, device, False)
 
 
 def zeros_like(x: Tensor) -> Tensor:
@@ -177,7 +182,7 @@ def rand_like(x: Tensor) -> Tensor:
 
 
 def cat(tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
-    """Tensors joined along `dim`; they agree in every other dimension."""
+    """Tensors joined along `dim`; their other dimensions must be equal."""
     tensors = checked_sequence("cat", tensors)
     dim = one_dim(tensors[0], dim)
     first = tensors[0]
@@ -228,23 +233,25 @@ def where(condition: Any, x: Any, y: Any) -> Tensor:
 
 
 def maximum(x: Any, y: Any) -> Tensor:
-    """The larger of two, elementwise; where they tie, each gets half of the gradient."""
+    """The larger of two, element by element; if they tie, each gets half of the gradient."""
     return ops.maximum(x, y)
 
 
 def minimum(x: Any, y: Any) -> Tensor:
-    """The smaller of two, elementwise; where they tie, each gets half of the gradient."""
+    """The smaller of two, element by element; if they tie, each gets half of the gradient."""
     return ops.minimum(x, y)
 
 
 def triu(x: Tensor, diagonal: int = 0) -> Tensor:
     """`x` with everything below the diagonal set to 0."""
-    return ops.where(~triangle(x, diagonal, -1), x, 0)
+    below = triangle(x, diagonal, -1)
+    return x.masked_fill(below, 0)
 
 
 def tril(x: Tensor, diagonal: int = 0) -> Tensor:
     """`x` with everything above the diagonal set to 0."""
-    return ops.where(triangle(x, diagonal), x, 0)
+    above = ~triangle(x, diagonal)
+    return x.masked_fill(above, 0)
 
 
 def triangle(x: Tensor, diagonal: int, offset: int = 0) -> Tensor:

@@ -1,7 +1,7 @@
-"""The errors tinyattn raises, each a kind of the built-in error a reader would expect.
+"""The errors of tinyattn; each is a subclass of a built-in error.
 
-Every message says what was expected, what came, and the usual cause. A call that raises one of
-these has changed nothing.
+A message says what was expected, what came, and the usual cause. A call that raises one of these
+errors has changed nothing.
 """
 
 
@@ -10,31 +10,31 @@ class ShapeError(ValueError):
 
 
 class DtypeError(TypeError):
-    """An array of a kind the operation does not take, such as integers where floats are needed."""
+    """An array of a dtype that the operation does not take, such as integers instead of floats."""
 
 
 class DeviceError(ValueError):
-    """Arrays on different devices in one operation, or a device that is not there."""
+    """Arrays on different devices in one operation, or a device that does not exist."""
 
 
 class MaskError(ValueError):
-    """A mask or `valid_lens` that cannot mean what it would have to mean."""
+    """A mask or `valid_lens` with wrong values or a wrong shape."""
 
 
 class GraphError(ValueError, RuntimeError):
-    """A misuse of the recorded graph: no graph, a freed one, a missing starting gradient.
+    """A misuse of the recorded graph: no graph, a freed graph, a missing gradient of the output.
 
-    It is a RuntimeError too, which is what PyTorch raises in the same places.
+    It is a RuntimeError too, because PyTorch raises that.
     """
 
 
 class InPlaceError(GraphError):
-    """An attempt to change an array that a live graph still needs."""
+    """A change in place that cannot be recorded, or that changed an array which a graph needs."""
 
 
 class GradcheckError(ValueError):
-    """A derivative that disagrees with finite differences; the message names where."""
+    """A derivative that disagrees with finite differences; the message names the element."""
 
 
 class CheckpointError(ValueError):
-    """A file that is not a whole, undamaged checkpoint."""
+    """A file that is damaged, cut short, or no checkpoint."""

@@ -1,12 +1,12 @@
-"""Derivatives against finite differences, for any function of Tensors.
+"""Compare derivatives with finite differences, for any function of Tensors.
 
-Two ways. The full one compares every element of the Jacobian of every output with respect to every
-input; the fast one compares a single number, u^T J v for random signed u and v. Both take random
-cotangents: the gradient of `softmax(x).sum()` is zero whatever x is, so a check that sums the
-output would pass a softmax whose derivative is zero, halved, or of the wrong sign.
+The full check compares every element of the Jacobian J of every output by every input. The fast
+check compares one number, u^T J v, for random u and v of both signs. Both use random upstream
+gradients, because the gradient of `softmax(x).sum()` is 0 for every x: a check that sums the output
+would accept a softmax whose derivative is 0, halved, or of the wrong sign.
 
-Differences are taken with a five-point formula, whose error falls with the fourth power of the
-step: in float64 about 1e-11, a hundred times better than the central difference.
+The error of the five-point differences falls with the fourth power of the step. In float64 it is
+about 1e-11, a hundredth of the error of central differences.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from typing import Any
 import numpy as np
 
 from . import autograd
-from .autograd import enable_grad
 from .backend import to_device
 from .errors import DtypeError, GradcheckError, GraphError
+from .grad_mode import enable_grad
 from .tensor import Tensor
 
 # f'(x) from f(x - 2h), f(x - h), f(x + h), f(x + 2h), each with its weight, divided by 12 h.
@@ -40,27 +40,27 @@ def gradcheck(
 ) -> bool:
     """True if the derivatives of `fn` agree with finite differences, else GradcheckError.
 
-    fn: a function of Tensors that returns a Tensor or several; or a Module, whose parameters are
-        then checked as well. It must be deterministic: put a model with dropout in eval mode.
-    inputs: its arguments. Those that require gradients are checked (and all parameters of a
-        Module); they must be float64, which float32 has not the digits for.
-    eps: the step of the differences, relative to the size of each input (at least 1).
+    fn: a function of Tensors that returns a Tensor or several; or a Module, and then its parameters
+        are checked too. It must be deterministic: put a model with dropout in eval mode.
+    inputs: its arguments. All that require gradients are checked, and all parameters of a Module.
+        They must be float64, because float32 has too few digits for differences.
+    eps: the step of the differences, relative to the largest number of an input (at least 1).
     atol, rtol: |analytic - numeric| <= atol + rtol * |numeric|.
     fast: one random projection for each pair of output and input instead of the whole Jacobian.
-    seed: of the random cotangents and directions.
+    seed: of the random upstream gradients and directions.
 
-    Checked besides: a gradient has its input's shape and dtype, a second run gives the same
-    gradients bitwise, and neither inputs nor cotangents are changed.
+    It also checks that a gradient has its input's shape and dtype, that a second run gives the same
+    bits, and that inputs and upstream gradients are not changed.
 
-    Points where the function has a kink (relu at 0, ties of max) have no derivative to compare
-    with: keep the inputs away from them by more than 2 eps.
+    At a kink (relu at 0, ties of max) there is no derivative, so inputs must be more than 2 eps
+    away from it.
 
         >>> x = ta.randn(3, 4, dtype=ta.float64, requires_grad=True)
         >>> ta.gradcheck(lambda x: F.softmax(x), [x])
         True
 
-    Differs from PyTorch's gradcheck: tighter by three orders of magnitude (there atol 1e-5 and
-    rtol 1e-3), signed random directions in fast mode, the offending element is named.
+    Differs from PyTorch's gradcheck: its tolerances are larger (atol 1e-5, rtol 1e-3), and its
+    errors do not name the element.
     """
     rng = np.random.default_rng(seed)
     Checker(fn, inputs, rng, eps, atol, rtol, FAST_HINT).check(fast)
@@ -77,10 +77,10 @@ def gradgradcheck(
     fast: bool = False,
     seed: int = 0,
 ) -> bool:
-    """`gradcheck` of the gradient of `fn`: are its derivatives of second order right?
+    """`gradcheck` of the gradient of `fn`, that is of its second derivatives.
 
-    Checked are the gradients for random cotangents, as functions of the inputs and of the
-    cotangents. Arguments and errors as in `gradcheck`.
+    The gradients for random upstream gradients are checked as functions of the inputs and of the
+    upstream gradients. Arguments and errors: as in `gradcheck`.
     """
     rng = np.random.default_rng(seed + 1)
     checker = Checker(fn, inputs, rng, eps, atol, rtol, FAST_HINT)
@@ -90,7 +90,7 @@ def gradgradcheck(
 
 
 def tensors_in(value: Any) -> tuple[Tensor, ...]:
-    """What a function returned: one Tensor, or several."""
+    """The results of a function as a tuple; it returns one Tensor or several."""
     outputs = tuple(value) if isinstance(value, (tuple, list)) else (value,)
     for i, output in enumerate(outputs):
         if not isinstance(output, Tensor):
@@ -99,7 +99,7 @@ def tensors_in(value: Any) -> tuple[Tensor, ...]:
 
 
 def floats_in(value: Any) -> tuple[Tensor, ...]:
-    """Those that can have a gradient."""
+    """The results that can have a gradient."""
     return tuple(output for output in tensors_in(value) if output.dtype.kind == "f")
 
 
@@ -108,9 +108,9 @@ def requires(value: Any) -> bool:
 
 
 class Checker:
-    """One call to check: the function, what it is differentiated by, and the tolerances.
+    """One function to check, its inputs and its tolerances.
 
-    `hint` ends the message of a random projection, which cannot name the element.
+    `hint` ends the message of a random projection, because that cannot name the element.
     """
 
     def __init__(
@@ -145,7 +145,7 @@ class Checker:
         return floats_in(self.fn(*self.inputs))
 
     def check(self, fast: bool) -> None:
-        """The derivatives, element by element or in one random projection."""
+        """Check the derivatives, element by element or in one random projection."""
         for o, output in enumerate(self.outputs()):
             if not output.requires_grad:
                 raise GradcheckError(
@@ -165,7 +165,7 @@ class Checker:
         ]
 
     def of_the_gradient(self) -> Checker:
-        """The same for the gradient of `fn`, as a function of the inputs and of cotangents."""
+        """A Checker of the gradient of `fn`, a function of the inputs and upstream gradients."""
         count = len(self.inputs)
 
         def gradient(*arguments: Any) -> tuple[Tensor, ...]:
@@ -174,7 +174,7 @@ class Checker:
             found = autograd.grad(
                 outputs, wanted, list(arguments[count:]), create_graph=True, allow_unused=True
             )
-            # A gradient that depends on nothing has no derivative to check.
+            # A gradient that is constant has no derivative to check.
             return tuple(g for g in found if g is not None and g.requires_grad)
 
         gradient.extra_parameters = self.named  # type: ignore[attr-defined]
@@ -183,7 +183,7 @@ class Checker:
         return Checker(gradient, inputs, self.rng, self.eps, self.atol, self.rtol, self.hint)
 
     def check_recorded(self) -> None:
-        """A rule that is run on Tensors must give what it gives on arrays."""
+        """Rules that run on Tensors must give the same as on arrays."""
         tensors = [tensor for _, tensor in self.checked]
         given = self.cotangents()
         plain, recorded = (
@@ -203,7 +203,7 @@ class Checker:
                 )
 
     def gradients(self, o: int, cotangent: np.ndarray) -> list[np.ndarray]:
-        """The analytic gradients of output `o`, in an order fit for `self.checked`."""
+        """The analytic gradients of output `o`, in the order of `self.checked`."""
         output = self.outputs()[o]
         tensors = [tensor for _, tensor in self.checked]
         given = Tensor(cotangent, device=output.device)
@@ -219,7 +219,7 @@ class Checker:
         ]
 
     def check_contract(self, o: int, output: Tensor) -> None:
-        """Shape, dtype, determinism, purity."""
+        """Check shapes, dtypes, and that nothing but the result changes."""
         cotangent = self.rng.standard_normal(output.shape)
         before = [tensor.numpy() for _, tensor in self.checked]
         first, second = self.gradients(o, cotangent), self.gradients(o, cotangent)
@@ -252,11 +252,11 @@ class Checker:
         stack = np.array(values)
         with np.errstate(invalid="ignore"):
             total = np.tensordot([weight for _, weight in FIVE_POINTS], stack, 1)
-        # What does not move has no slope, an infinite fill value for instance.
+        # A constant has slope 0, even if it is infinite.
         return np.where((stack == stack[0]).all(axis=0), 0.0, total / (12 * step))
 
     def check_jacobian(self, o: int, output: Tensor) -> None:
-        """Every element: a row of J for each output element, a column for each input element."""
+        """Check every element of J: a row for each output element, a column for each input's."""
         rows: list[list[np.ndarray]] = []
         for i in range(output.numel()):
             # A random factor instead of 1 shows a rule that ignores its upstream gradient.
@@ -271,7 +271,7 @@ class Checker:
                 direction.flat[j] = 1.0
                 numeric = self.moved(o, tensor, direction).reshape(-1)
                 self.compare(o, output.shape, name, tensor.shape, j, analytic[:, j], numeric)
-        # The elements one by one would not see a rule that mixes them up; a full cotangent does.
+        # And one full upstream gradient, because a rule may be wrong only for several elements.
         self.check_projection(o, output)
 
     def compare(
@@ -295,7 +295,7 @@ class Checker:
             )
 
     def check_projection(self, o: int, output: Tensor, hint: str = "") -> None:
-        """One number for each input: u^T J v with random signed u and v."""
+        """Check one number for each input: u^T J v for random u and v of both signs."""
         cotangent = signed(self.rng, output.shape)
         for (name, tensor), gradient in zip(
             self.checked, self.gradients(o, cotangent), strict=True
@@ -303,7 +303,7 @@ class Checker:
             direction = signed(self.rng, tensor.shape)
             analytic = float((gradient * direction).sum())
             numeric = float((self.moved(o, tensor, direction) * cotangent).sum())
-            # Errors of many elements add up like a random walk.
+            # Errors of n elements have random signs, so their sum grows with sqrt(n).
             slack = math.sqrt(max(1, tensor.numel()) * max(1, output.numel()))
             scale = float(np.abs(gradient).sum())
             if not abs(analytic - numeric) <= self.atol * slack + self.rtol * max(
@@ -316,5 +316,5 @@ class Checker:
 
 
 def signed(rng: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray:
-    """Random numbers of both signs, none of them close to 0, so that each element counts."""
+    """Random numbers of both signs, none close to 0, so that each element counts."""
     return rng.choice([-1.0, 1.0], shape) * rng.uniform(0.5, 1.5, shape)

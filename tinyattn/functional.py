@@ -1,6 +1,6 @@
-"""The functional face: functions of Tensors without parameters of their own.
+"""Functions of Tensors, without parameters of their own.
 
-They check their arguments, bring them into the shape an op expects, and call it.
+Each checks its arguments, brings them into the shape that an op expects, and calls the op.
 """
 
 from __future__ import annotations
@@ -13,18 +13,17 @@ import numpy as np
 
 from . import masks, ops, random
 from .autograd import wrap
-from .checks import check_size, is_integer, require_float
+from .checks import check_heads, check_size, is_integer, require_float
 from .errors import DeviceError, DtypeError, ShapeError
 from .kernels.late_errors import require_range
 from .kernels.packing import samples_of
 from .kernels.reference import Drop
-from .ops.attention import check_heads
 from .ops.layers import no_row_text
 from .tensor import Tensor
 
 
 def tensor_of(value: Any, name: str) -> Tensor:
-    """An argument as a floating Tensor, or an error that says which argument is wrong."""
+    """`value` if it is a floating Tensor, else an error that names the argument."""
     if not isinstance(value, Tensor):
         raise TypeError(
             f"{name} must be a Tensor, got {type(value).__name__}: wrap it with ta.tensor(...)"
@@ -43,7 +42,7 @@ def softmax(x: Tensor, dim: int = -1) -> Tensor:
 
 
 def log_softmax(x: Tensor, dim: int = -1) -> Tensor:
-    """x_i - log(sum_j exp(x_j)) along `dim`; the logarithm of softmax without its rounding."""
+    """x_i - log(sum_j exp(x_j)) along `dim`; more exact than `softmax(x).log()`."""
     return tensor_of(x, "x").log_softmax(dim)
 
 
@@ -53,7 +52,7 @@ def relu(x: Tensor) -> Tensor:
 
 
 def gelu(x: Tensor, approximate: str = "none") -> Tensor:
-    """x * Phi(x), Phi the normal distribution function: exact, or `approximate="tanh"`.
+    """x * Phi(x), Phi the normal distribution function; or its approximation by tanh.
 
     Source: Hendrycks and Gimpel, "Gaussian Error Linear Units", 2016.
     """
@@ -89,7 +88,7 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
 
 
 def same_kind(function: str, **arguments: Tensor | None) -> None:
-    """All arguments of one dtype on one device, or an error that names two that differ."""
+    """Raise an error that names two arguments if their dtypes or devices differ."""
     first: tuple[str, Tensor] | None = None
     for name, value in arguments.items():
         if value is None:
@@ -116,8 +115,8 @@ def same_kind(function: str, **arguments: Tensor | None) -> None:
 def embedding(ids: Any, weight: Tensor, padding_idx: int | None = None) -> Tensor:
     """weight[ids]: integer ids (...), weight (V, D) -> (..., D).
 
-    padding_idx: a row whose gradient is left out. Raises IndexError for an id out of range;
-    negative ids do not count from the end.
+    padding_idx: a row that gets no gradient. Raises IndexError for an id out of range; negative
+    ids do not count from the end.
     """
     weight = tensor_of(weight, "weight")
     if not isinstance(ids, Tensor):
@@ -144,11 +143,11 @@ def layer_norm(
     bias: Tensor | None = None,
     eps: float = 1e-5,
 ) -> Tensor:
-    """(x - mean) / sqrt(var + eps) * weight + bias over the trailing `normalized_shape`.
+    """(x - mean) / sqrt(var + eps) * weight + bias over the last dimensions, `normalized_shape`.
 
-    The variance is biased (divided by n) and eps stands under the root, as in PyTorch. The
-    Annotated Transformer divides by n - 1 and adds eps outside; with few features that differs
-    visibly, and a single feature gives NaN there. Source: Ba et al., "Layer Normalization", 2016.
+    The variance is biased (divided by n) and eps is added under the root, as in PyTorch. The
+    Annotated Transformer divides by n - 1 and adds eps to the root: with few features the results
+    differ, and with one they are NaN. Source: Ba et al., "Layer Normalization", 2016.
     """
     x = tensor_of(x, "x")
     sizes = (normalized_shape,) if isinstance(normalized_shape, int) else tuple(normalized_shape)
@@ -163,14 +162,14 @@ def layer_norm(
             raise ShapeError(f"layer_norm: {name} must have shape {sizes}, got {value.shape}")
     flat = [t if t is None or len(sizes) == 1 else t.flatten() for t in (weight, bias)]
     rows = x if len(sizes) == 1 else x.reshape(*x.shape[: -len(sizes)], math.prod(sizes))
-    out = ops.layer_norm(rows, *flat, eps=float(eps))
+    out = ops.layer_norm(rows, *flat, eps=checked_eps(eps))
     return out if len(sizes) == 1 else out.reshape(x.shape)
 
 
 def dropout(x: Tensor, p: float = 0.5, training: bool = True) -> Tensor:
-    """In training each element is zeroed with probability p, the others divided by 1 - p.
+    """In training, set each element to 0 with probability p, and divide the others by 1 - p.
 
-    The expectation stays the same; the sum of one draw does not. Source: Srivastava et al., 2014.
+    So the expectation of each element stays the same. Source: Srivastava et al., 2014.
     """
     x = tensor_of(x, "x")
     checked_probability(p)
@@ -183,6 +182,12 @@ def checked_probability(p: float) -> float:
     if isinstance(p, bool) or not isinstance(p, (int, float, np.number)) or not 0 <= p <= 1:
         raise ValueError(f"a dropout probability lies between 0 and 1, got {p!r}")
     return float(p)
+
+
+def checked_eps(eps: Any) -> float:
+    if isinstance(eps, bool) or not isinstance(eps, (int, float, np.number)) or not eps >= 0:
+        raise ValueError(f"eps must be a number >= 0, got {eps!r}")
+    return float(eps)
 
 
 def checked_scale(scale: float) -> float:
@@ -198,7 +203,7 @@ def cross_entropy(
 
     logits: (N, C), (C,), or (N, C, d1, ...) as in PyTorch: the classes are dimension 1.
     target: integers, the shape of logits without its classes.
-    reduction: "mean", "sum" or "none". A mean over no targets at all is NaN, as in PyTorch.
+    reduction: "mean", "sum" or "none". A mean over no targets is NaN, as in PyTorch.
     """
     logits = tensor_of(logits, "logits")
     given = isinstance(target, Tensor)
@@ -218,7 +223,7 @@ def cross_entropy(
             f"classes (dimension {max(axis, 0)}), got {target.shape}"
         )
     classes = logits.shape[axis]
-    ids = target._data.reshape(-1)  # on the host still, if they came from there
+    ids = target._data.reshape(-1)  # still on the host if they came from it
     require_range(
         ids, 0, classes, IndexError,
         f"cross_entropy: class {{number}} is out of range for {classes} classes "
@@ -238,14 +243,14 @@ def cross_entropy(
     if reduction == "sum":
         return total
     used = ids != ignore_index
-    if type(ids) is not np.ndarray:  # nobody waits for the number
+    if type(ids) is not np.ndarray:  # so that the host need not wait for the number
         return total / wrap(used.sum().astype(total.dtype))
     count = int(np.count_nonzero(used))
     return total / count if count else total * math.nan
 
 
 def mse_loss(x: Tensor, target: Tensor, reduction: str = "mean") -> Tensor:
-    """(x - target)^2, averaged, summed, or left alone ("none")."""
+    """(x - target)^2; reduction: "mean", "sum" or "none"."""
     x, target = tensor_of(x, "x"), tensor_of(target, "target")
     if x.shape != target.shape:
         raise ShapeError(f"mse_loss: x {x.shape} and target {target.shape} must have one shape")
@@ -256,15 +261,15 @@ def mse_loss(x: Tensor, target: Tensor, reduction: str = "mean") -> Tensor:
 
 
 def masked_softmax(scores: Tensor, valid_lens: Any = None, mask: Any = None) -> Tensor:
-    """Softmax over the last dimension of those keys that may be attended to; the others get 0.
+    """Softmax over the visible keys, the last dimension of the scores; invisible keys get 0.
 
     scores: (B, Q, K) or (B, H, Q, K).
-    valid_lens: (B,) or (B, Q), how many of the first keys count.
-    mask: see `tinyattn.masks`; True = may attend. With both, a key must be visible by both.
+    valid_lens: (B,) or (B, Q), the number of first keys that are visible.
+    mask: True = visible, see `tinyattn.masks`. With both, a key must be visible in both.
 
-    There is no fill value: invisible keys are left out of the maximum and the sum. A row with no
-    visible key is exactly zero, and so is its gradient. (Filling with -1e6 gives such a row uniform
-    weights over padding, and attends to padding as soon as real scores lie lower.)
+    No score is replaced by a fill value: maximum and sum leave invisible keys out. A row without a
+    visible key is exactly 0, and so is its gradient. (With the fill value -1e6 such a row would
+    attend to padding, and so would every row whose real scores are lower.)
 
         >>> F.masked_softmax(ta.zeros(1, 1, 3), valid_lens=[2])
         tensor([[[0.5, 0.5, 0. ]]])
@@ -278,11 +283,11 @@ def masked_softmax(scores: Tensor, valid_lens: Any = None, mask: Any = None) -> 
 
 
 def sequence_mask(x: Tensor, valid_lens: Any, value: float = 0) -> Tensor:
-    """`x` (B, L, ...) with everything from position valid_lens[b] on replaced by `value`.
+    """`x` (B, L, ...) with `value` at every position from valid_lens[b] on.
 
     valid_lens: (B,), one length for each sample, from 0 to L.
 
-    A new tensor; `x` is left as it is (the d2l book's version writes through a view).
+    Returns a new tensor. (The d2l book's version changes `x`.)
     """
     if not isinstance(x, Tensor):
         raise TypeError(f"x must be a Tensor, got {type(x).__name__}")
@@ -301,12 +306,12 @@ def sequence_mask(x: Tensor, valid_lens: Any, value: float = 0) -> Tensor:
 def pack_padded_sequence(x: Tensor, valid_lens: Any) -> Tensor:
     """The first valid_lens[b] rows of each sample, one after another: x (B, L, ...) -> (N, ...).
 
-    N is the sum of valid_lens (B,). What works on single positions, such as Linear, LayerNorm or a
-    feed-forward network, gives the same on packed rows and spends nothing on padding; multi-head
-    attention takes them together with valid_lens. `pad_packed_sequence` is the way back.
+    N is the sum of valid_lens (B,). Linear, LayerNorm and feed-forward networks compute each row
+    alone, so on packed rows they give the same and do not compute padding. Multi-head attention
+    takes packed rows together with valid_lens. `pad_packed_sequence` undoes this function.
 
-    Differs from PyTorch's function of this name, which returns an object with the rows of all
-    samples interleaved step by step, as recurrent networks read them.
+    Differs from PyTorch's function of this name: that one returns an object in which the rows of
+    all samples alternate, for recurrent networks.
 
         >>> x = ta.tensor([[1, 2, 0], [3, 0, 0]])
         >>> F.pack_padded_sequence(x, valid_lens=[2, 1])
@@ -320,10 +325,9 @@ def pack_padded_sequence(x: Tensor, valid_lens: Any) -> Tensor:
 
 
 def pad_packed_sequence(x: Tensor, valid_lens: Any, length: int | None = None) -> Tensor:
-    """Undo `pack_padded_sequence`: x (N, ...) -> (B, length, ...), zeros behind each sample's end.
+    """Undo `pack_padded_sequence`: x (N, ...) -> (B, length, ...), with zeros after each sample.
 
-    length: the longest of valid_lens by default. Differs from PyTorch, whose packed object knows
-    its lengths and which calls this one `total_length`.
+    length: the longest of valid_lens by default; PyTorch calls it `total_length`.
 
         >>> F.pad_packed_sequence(ta.tensor([1, 2, 3]), valid_lens=[2, 1])
         tensor([[1, 2],
@@ -352,22 +356,22 @@ def scaled_dot_product_attention(
     scale: float | None = None,
     return_weights: bool = False,
 ) -> Any:
-    """softmax(q k^T / sqrt(d)) v over the keys that may be attended to.
+    """softmax(q k^T / sqrt(d)) v over the visible keys.
 
     query (B, Q, d), key (B, K, d), value (B, K, e) -> (B, Q, e), or with heads
     (B, H, Q, d), (B, H, K, d), (B, H, K, e) -> (B, H, Q, e).
-    mask, valid_lens, is_causal: what may be seen, ANDed; see `tinyattn.masks`.
-    dropout_p: dropout on the weights; 0 switches it off (there is no training flag here).
+    mask, valid_lens, is_causal: a key is visible if all of them say so; see `tinyattn.masks`.
+    dropout_p: dropout on the weights; there is no training flag here, so 0 switches it off.
     scale: a finite number instead of 1 / sqrt(d).
-    return_weights: return (output, weights), the weights (B, Q, K) or (B, H, Q, K) from before
+    return_weights: return (output, weights), with weights (B, Q, K) or (B, H, Q, K), without
         dropout and without a graph.
 
-    Why sqrt(d): the product of two independent vectors of d elements of variance 1 has variance d,
-    and a softmax of such scores puts nearly all weight on one key, where its gradient vanishes.
+    Why sqrt(d): the product of two independent vectors of d elements of variance 1 has variance d.
+    A softmax of such scores puts nearly all weight on one key, and there its gradient is nearly 0.
     Source: Vaswani et al., "Attention Is All You Need", 2017.
-    Differs from PyTorch: `mask` is never added; a 2-D mask is (B, K), also where B equals Q, and
-    one of queries by keys is written `mask[None]`; a query that sees nothing gives zeros. Causal
-    masks start at the first key, also when Q and K differ, as in PyTorch.
+    Differs from PyTorch: `mask` is never added to the scores; a 2-D mask is always (B, K), so one
+    of queries by keys is written `mask[None]`; a query without a visible key gives zeros. As in
+    PyTorch, query i sees keys 0 to i of a causal mask, also if Q and K differ.
     """
     q, k, v = checked_heads(query, key, value)  # (B, H, N, d)
     p = checked_probability(dropout_p)
@@ -377,12 +381,13 @@ def scaled_dot_product_attention(
     k, v = ops.clear_invisible(shape, limits, mask, k, v)
     drop = Drop(p, random.dropout_seed() if p else 0)
     if return_weights:
-        # As the formula says, with an array of all weights (B, H, Q, K).
-        weights = ops.masked_softmax(q @ k.transpose(-2, -1) * scale, limits=limits, mask=mask)
+        # The formula as it is written, with an array of all weights (B, H, Q, K).
+        scores = (q * scale) @ k.transpose(-2, -1)
+        weights = ops.masked_softmax(scores, limits=limits, mask=mask)
         dropped = ops.dropout(weights, p=p, seed=drop.seed) if p else weights
         out = ops.weighted_sum(dropped, v, limits=limits, mask=mask)
     else:
-        # The same for one block of queries after another: kernels/cpu/attention.py.
+        # The same formula, block of queries by block of queries: kernels/cpu/attention.py.
         q, k, v = (t.transpose(1, 2).flatten(0, 1) for t in (q, k, v))  # (B * N, H, d)
         samples = samples_of((shape[2],) * shape[0]), samples_of((shape[3],) * shape[0])
         options = {"samples": samples, "limits": limits, "mask": mask, "scale": scale}
@@ -396,7 +401,7 @@ def scaled_dot_product_attention(
 
 
 def checked_heads(query: Any, key: Any, value: Any) -> list[Tensor]:
-    """query, key and value of attention as (B, H, N, d), where H is 1 if they have no heads."""
+    """query, key and value as (B, H, N, d), checked; H is 1 if they have no heads."""
     named = {"query": query, "key": key, "value": value}
     query, key, value = (tensor_of(t, name) for name, t in named.items())
     if query.ndim not in (3, 4) or not query.ndim == key.ndim == value.ndim:
@@ -418,18 +423,15 @@ def checked_heads(query: Any, key: Any, value: Any) -> list[Tensor]:
 
 
 def default_scale(width: int) -> float:
-    """1 / sqrt(d); without it the scores of independent numbers would have variance d.
-
-    Queries and keys of width 0 have no scores but 0, whatever the scale is.
-    """
+    """1 / sqrt(d), because q k^T of independent numbers has variance d; 1 for d = 0."""
     return 1 / math.sqrt(width) if width else 1.0
 
 
 def transpose_qkv(x: Tensor, num_heads: int) -> Tensor:
-    """(B, N, D) -> (B * H, N, D / H): the heads of one sample become samples in a row.
+    """(B, N, D) -> (B * H, N, D / H): the heads of a sample become samples.
 
-    The form of the d2l book, for readers who know it. tinyattn itself keeps the heads as a
-    dimension, so that lengths and masks need not be repeated.
+    This is the d2l book's form. The modules of tinyattn have a dimension for the heads instead, so
+    lengths and masks need not be repeated.
     """
     if tensor_of(x, "x").ndim != 3:
         raise ShapeError(f"transpose_qkv takes (B, N, D), got shape {x.shape}")
@@ -440,7 +442,7 @@ def transpose_qkv(x: Tensor, num_heads: int) -> Tensor:
 
 
 def transpose_output(x: Tensor, num_heads: int) -> Tensor:
-    """(B * H, N, d) -> (B, N, H * d): undoes `transpose_qkv`."""
+    """(B * H, N, d) -> (B, N, H * d); undoes `transpose_qkv`."""
     if num_heads <= 0:
         raise ShapeError(f"the number of heads must be > 0, got {num_heads}")
     if tensor_of(x, "x").ndim != 3 or x.shape[0] % num_heads:

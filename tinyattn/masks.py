@@ -1,22 +1,23 @@
-"""Masks. One meaning everywhere: True (or 1) = may attend.
+"""Masks. One meaning everywhere: True (or 1) = may attend, the key is visible to the query.
 
-How the field says it, for readers who come from elsewhere:
+Other libraries, for comparison:
 
     scaled_dot_product_attention (PyTorch), Equinox, JAX      True  = may attend   as here
     nn.MultiheadAttention, key_padding_mask (PyTorch)         True  = ignored      the opposite
     Annotated Transformer, Hugging Face                       1     = may attend   as here
 
-The number of dimensions decides what a mask is about:
+The number of dimensions decides how a mask is read:
 
-    (B, K)                  which keys of each sample may be seen: a padding mask
-    (B|1, Q|1, K)           which keys each query may see
-    (B|1, H|1, Q|1, K)      the same for each head
+    (B, K)                  the visible keys of each sample: a padding mask
+    (B|1, Q|1, K)           the visible keys of each query
+    (B|1, H|1, Q|1, K)      the visible keys of each query in each head
 
-PyTorch reads a 2-D `attn_mask` as (Q, K); here that is written `mask[None]`. Without the [None] it
-is an error, except where B equals Q: there nothing tells it from a mask (B, K).
+PyTorch reads a 2-D `attn_mask` as (Q, K); here that is written `mask[None]`. Without [None] it is
+an error, unless B equals Q, because it then has the shape of a mask (B, K).
 
-Lengths say it shorter where only the first keys of each sample count: `valid_lens`, (B,), or (B, Q)
-for queries that see different numbers of keys.
+If only the first keys are visible, lengths say so in fewer numbers: `valid_lens` (B,), or (B, Q) if
+they differ between the queries. A causal mask is such lengths too. The library has both as one
+array, `limits` (B|1, Q|1): how many first keys each query may see.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ NOT_LENGTHS = " (numbers of keys go into valid_lens=...)"
 
 
 def from_valid_lens(valid_lens: Any, num_keys: int) -> Tensor:
-    """The mask that shows the first `valid_lens` of `num_keys` keys.
+    """The mask in which the first `valid_lens` of `num_keys` keys are visible.
 
     valid_lens (B,) gives (B, K), the same for all queries; (B, Q) gives (B, Q, K).
 
@@ -51,7 +52,7 @@ def from_valid_lens(valid_lens: Any, num_keys: int) -> Tensor:
 
 
 def causal(n: int) -> Tensor:
-    """(1, n, n): query i sees the keys 0 to i, and no later one.
+    """(1, n, n): the keys 0 to i are visible to query i.
 
     The Annotated Transformer calls it `subsequent_mask`.
 
@@ -70,8 +71,8 @@ subsequent_mask = causal
 def padding(ids: Any, pad_id: int = 0) -> Tensor:
     """(B, K): True where a token id is not `pad_id`.
 
-    Make it from the ids, not from the embeddings: once positions are added, no row of them is
-    zero any more.
+    Make it from the ids and not from the embeddings, because positions are added to these, so no
+    row stays zero.
 
         >>> masks.padding([[5, 7, 0]], pad_id=0)
         tensor([[ True,  True, False]])
@@ -87,14 +88,14 @@ def padding(ids: Any, pad_id: int = 0) -> Tensor:
 
 
 def array_of(value: Any, name: str) -> Array:
-    """The array of a Tensor, an array as it is, lists as a NumPy array."""
+    """The array of a Tensor; an array as it is; lists as a NumPy array."""
     if isinstance(value, Tensor):
         return value._data
     return value if is_array(value) else rectangular(value, name)
 
 
 def checked_lens(valid_lens: Any, most: int, of: str = "the number of keys") -> Array:
-    """valid_lens as int64 (B,) or (B, Q), every length between 0 and `most`, which is that `of`."""
+    """valid_lens as int64 (B,) or (B, Q), checked to lie between 0 and `most`, called `of`."""
     array = array_of(valid_lens, "valid_lens")
     if array.dtype.kind == "f" and array.size and not bool((array == array.round()).all()):
         raise MaskError(f"valid_lens must be whole numbers, got {first_bad(array, array % 1 != 0)}")
@@ -118,7 +119,7 @@ def checked_lens(valid_lens: Any, most: int, of: str = "the number of keys") -> 
 
 
 def sample_lens(valid_lens: Any, batch: int, length: int) -> tuple[int, ...]:
-    """valid_lens as integers on the host, one for each of the samples (B, L)."""
+    """valid_lens of padded samples (B, L), as integers on the host."""
     lengths = to_device(checked_lens(valid_lens, length, "the length of the samples"), "cpu")
     if lengths.shape != (batch,):
         raise ShapeError(f"{batch} samples need valid_lens ({batch},), got {lengths.shape}")
@@ -126,7 +127,7 @@ def sample_lens(valid_lens: Any, batch: int, length: int) -> tuple[int, ...]:
 
 
 def packed_lens(valid_lens: Any, total: int) -> tuple[int, ...]:
-    """valid_lens as integers on the host, for samples that have `total` rows together."""
+    """valid_lens of packed samples with `total` rows, as integers on the host."""
     lengths = to_device(checked_lens(valid_lens, total, "the number of rows"), "cpu")
     listed = tuple(lengths.tolist()) if lengths.ndim == 1 else ()
     if lengths.ndim != 1 or sum(listed) != total:
@@ -143,12 +144,13 @@ def first_bad(array: Array, bad: Array) -> str:
 
 
 def checked_mask(mask: Any, batch: int, heads: int, queries: int, keys: int) -> Array:
-    """Any of the three forms of a mask as a boolean array of 4 dimensions, each full or 1."""
+    """A mask in any of its three forms as booleans (B|1, H|1, Q|1, K|1)."""
     array = array_of(mask, "mask")
     if array.dtype.kind == "f":
         raise DtypeError(
-            f"a mask holds booleans (True = may attend), got {array.dtype}: a float mask that is "
-            "added to the scores becomes mask == 0 here"
+            f"a mask holds booleans (True = may attend), got {array.dtype}: a float mask of 0 and "
+            "-inf becomes mask == 0 here; a bias is added to the scores instead, as in "
+            "F.masked_softmax(scores + bias, mask=...) @ values"
         )
     if array.dtype.kind in "iu":
         text = "a mask of integers holds only 0 (invisible) and 1 (may attend), got {number}"
@@ -177,7 +179,7 @@ def checked_mask(mask: Any, batch: int, heads: int, queries: int, keys: int) -> 
             f"a mask of {array.ndim} dimensions is {name}, with B={batch}, H={heads}, "
             f"Q={queries}, K={keys}; got shape {array.shape}{hint}"
         )
-    array = array.copy()  # the graph keeps it, and the caller may write to the original
+    array = array.copy()  # because the graph saves it, and the caller may write to the original
     if array.ndim == 2:
         return array[:, None, None, :]
     return array[:, None] if array.ndim == 3 else array
@@ -190,10 +192,10 @@ def limits_and_mask(
     is_causal: bool = False,
     device: str = "cpu",
 ) -> tuple[Array | None, Array | None]:
-    """What may be seen of scores (B, H, Q, K): `limits` (B|1, Q|1) and a mask of 4 dimensions.
+    """`limits` (B|1, Q|1) and `mask` (B|1, H|1, Q|1, K|1) for scores (B, H, Q, K), each or None.
 
-    Lengths and causality both say how many of the first keys a query sees, so they become one
-    array of limits; only what cannot be said that way stays a mask. The two are ANDed.
+    Lengths and causality become one array: how many first keys each query may see. Key k is visible
+    to a query if k is less than the limit and the mask is True.
     """
     batch, heads, queries, keys = shape
     limits = None
@@ -206,7 +208,7 @@ def limits_and_mask(
                 f"{limits.shape}{NOT_A_MASK}"
             )
         if limits.ndim == 2 and queries == keys > 1 and limits.size:
-            # A mask of 0 and 1 in the wrong place would pass for lengths; of all 0, it means them.
+            # A mask passed as valid_lens would be read as lengths. All 0 can only mean lengths.
             text = (
                 "valid_lens (B, Q) of nothing but 0 and 1, where Q equals K, may be a mask (B, K) "
                 "as well: pass a mask as mask=..., and lengths like these as "

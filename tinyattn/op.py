@@ -1,4 +1,4 @@
-"""`op`: one way to declare a differentiable operation, for the library and for its users alike.
+"""`op`: how a differentiable operation is declared, in the library and in your own code.
 
     @op
     def mul(x, y):                 # the forward works on plain arrays
@@ -13,23 +13,22 @@
         return grad * x
 
 Positional arguments may be Tensors. An argument behind a bare `*` is an option (a number, a shape,
-a flag). A derivative rule asks for what it needs by name, and nothing else is kept:
+a flag). The names in the signature of a rule say what it needs, and only that is saved:
 
-    grad           always the first: the gradient of the output, which a rule must not change
-    an argument    the array that was passed, or the value of an option
-    out            the output; it is cheaper than an argument where either would do
-    shape, shapes  the shape of the first argument, or of all of them
-    saved          what the forward kept besides: with `@op(saves=True)` it returns `(out, saved)`
+    grad           the gradient of the output; always the first; a rule must not change it
+    an argument    the array, or the value of an option
+    out            the output; often free to save, because the next operation saves it too
+    shape, shapes  the shape of the first argument, or of all arguments
+    saved          the second result of the forward: with `@op(saves=True)` it returns (out, saved)
 
-A rule that covers several arguments, `@layer_norm.vjp("x", "weight", "bias")`, returns as many
-gradients. If an argument was broadcast, its gradient comes back too large; `Plan.fit` in
-`rules.py` sums it, for all ops, so no rule has to.
+A rule for several arguments, `@layer_norm.vjp("x", "weight", "bias")`, returns as many gradients.
+If an argument was broadcast, its gradient has the larger shape; `Plan.fit` in `rules.py` sums it,
+so no rule has to.
 
-Rules are run on arrays. If a graph of the gradient is asked for (`create_graph=True`), the same
-rule is run on Tensors: overloaded operators and other ops then record themselves, which gives
-derivatives of any order. `saved` is None then, because it is no part of the graph, and the rule
-must do without it. An op that is called without a Tensor is its forward, on whatever arrays it was
-given.
+Backward runs the rules on arrays. With `create_graph=True` it runs the same rules on Tensors: their
+operators, and the ops they call, are recorded, which gives derivatives of any order. `saved` is
+then None, because it is not part of the graph, so the rule computes it again. An op that is called
+without any Tensor returns the result of its forward, and records nothing.
 """
 
 from __future__ import annotations
@@ -40,15 +39,18 @@ from typing import Any
 
 import numpy as np
 
-from .autograd import Node, TensorBase, Version, grad_mode, wrap
-from .backend import Array, is_array, read_only
+from .autograd import Node, TensorBase, Version, wrap
+from .backend import Array, array_types, is_array, quiet, read_only
+from .checks import describe, explain
 from .errors import DtypeError
+from .grad_mode import recording
 from .promotion import promoted
-from .rules import Spec, describe, retry_or_explain
+from .rules import Spec
 
 ndarray = np.ndarray
 NUMBERS = (float, int)
-registry: dict[str, Callable[..., Any]] = {}  # the library's own ops; the tests go through them
+NEVER_WRITTEN = (None, 0)  # what `version_of` gives for results of recorded ops, and for numbers
+registry: dict[str, Callable[..., Any]] = {}  # the library's own ops by name, for the tests
 
 
 def op(
@@ -61,13 +63,11 @@ def op(
 ) -> Any:
     """Declare a differentiable op; see the top of this module, and docs/own_op.md for a lesson.
 
-    promote: for arithmetic on two arguments of different dtypes. The result has the dtype that
-        PyTorch gives it: a float tensor keeps its precision when it meets integers, Python numbers
-        or 0-d tensors.
-    floats: for a function of one argument that has no meaning in integers; they become float32.
+    promote: give the result PyTorch's dtype if two arguments differ in dtype: a float tensor stays
+        as precise as it is beside integers, Python numbers and 0-d tensors.
+    floats: turn integers into float32 first, for functions such as exp.
     saves: the forward returns (out, saved), and rules may ask for `saved`.
-    differentiable: False for results without a gradient, such as comparisons. They are not
-        recorded.
+    differentiable: False for results without a gradient, such as comparisons; never recorded.
 
     Returns the op, with a method `vjp(*arguments)` that declares a derivative rule.
     """
@@ -82,38 +82,38 @@ def op(
         """Run the forward on arrays, and record it if an argument requires gradients."""
         if len(args) < count:
             args = spec.bind(args, options)
-        arrays = [arg._data if isinstance(arg, TensorBase) else arg for arg in args]
-        parents = tuple([arg._node if isinstance(arg, TensorBase) else None for arg in args])
-        versions = [version_of(arg) for arg in args]
+        arrays, parents, versions, wanted = unwrapped(args)
         if floats and arrays[0].dtype.kind != "f":
             arrays[0] = arrays[0].astype(np.float32)
-        if not spec.is_own:  # a forward that writes to its arguments would change them for all
+        if not spec.is_own:  # a user's forward might write to them
             arrays = [read_only(array) for array in arrays]
         try:
             out = forward(*arrays, **options)
+        except RuntimeWarning:  # the user made NumPy's warnings of inf and NaN errors
+            out = quiet(forward)(*arrays, **options)
         except Exception as error:
-            out = retry_or_explain(spec, arrays, options, error)
-        saved = None
-        if saves:
-            out, saved = parted(out, spec.name)
-        if not any(isinstance(arg, TensorBase) for arg in args):
+            explain(spec.name, arrays, error)
+            raise
+        out, saved = parted(out, spec.name) if saves else (out, None)
+        if not wanted and not any(isinstance(arg, TensorBase) for arg in args):
             return out
         if type(out) is not ndarray:
             out = as_array(out, spec.name)
         if promote:
             out = promoted(out, arrays)
-        wanted = sum(1 << i for i, node in enumerate(parents) if node is not None)
+        shown = shown_in(out, args) if out.base is not None or not spec.is_own else None
+        versions.append(NEVER_WRITTEN if shown is None else versions[shown])  # of `out`
         node = None
-        if wanted and differentiable and grad_mode.enabled:
+        if wanted and differentiable and recording.get():
             for i, arg in enumerate(args):
-                if type(arg) is ndarray:
-                    arrays[i] = arg.copy()  # the caller's own, who may write to it again
+                if type(arg) in array_types and not isinstance(arg, TensorBase):
+                    arrays[i] = arg.copy()  # because the caller may write to it later
             plan = spec.plan(wanted, len(arrays))
             kept = plan.keep((*arrays, out), options, saved)
-            node = Node(plan, parents, kept, plan.versions(versions), out)
+            node = Node(plan, tuple(parents), kept, plan.versions(versions), out)
         result = wrap(out, node)
-        if getattr(out, "base", None) is not None:
-            share_version(result, args)
+        if shown is not None:
+            result._version = versions[shown][0]
         return result
 
     def vjp(*covers: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
@@ -133,10 +133,10 @@ def op(
 
 
 def pair_path(spec: Spec, apply: Callable[..., Any]) -> Callable[[Any, Any], Any]:
-    """A second path, for two arguments: it does what `apply` does, without the loops.
+    """`apply` again, for two arguments and without its loops. You need not read it.
 
-    One path is enough to understand. This one is here because a product of two small arrays then
-    takes half the time; delete it, and nothing else changes.
+    It is here because a product of two small arrays takes half the time this way. Delete it, and
+    nothing else changes.
     """
 
     def apply_to_two(x: Any, y: Any) -> Any:
@@ -144,17 +144,21 @@ def pair_path(spec: Spec, apply: Callable[..., Any]) -> Callable[[Any, Any], Any
         b, y_node = (y._data, y._node) if isinstance(y, TensorBase) else (y, None)
         if (a is x and type(a) not in NUMBERS) or (b is y and (a is x or type(b) not in NUMBERS)):
             return apply(x, y)
-        versions = [version_of(x), version_of(y)]
+        versions = [version_of(x), version_of(y), NEVER_WRITTEN]
         try:
             out = spec.forward(a, b)
+        except RuntimeWarning:
+            out = quiet(spec.forward)(a, b)
         except Exception as error:
-            out = retry_or_explain(spec, (a, b), {}, error)
+            explain(spec.name, (a, b), error)
+            raise
         if type(out) is not ndarray:
             out = as_array(out, spec.name)
-        if getattr(a, "dtype", None) is not out.dtype or getattr(b, "dtype", None) is not out.dtype:
+        dtype = out.dtype
+        if (a is not x and a.dtype is not dtype) or (b is not y and b.dtype is not dtype):
             out = promoted(out, (a, b))
         wanted = (x_node is not None) + 2 * (y_node is not None)
-        if wanted == 0 or not grad_mode.enabled:
+        if wanted == 0 or not recording.get():
             return wrap(out)
         plan = spec.plan(wanted, 2)
         kept = plan.keep((a, b, out), {}, None)
@@ -163,22 +167,41 @@ def pair_path(spec: Spec, apply: Callable[..., Any]) -> Callable[[Any, Any], Any
     return apply_to_two
 
 
-def version_of(argument: Any) -> tuple[Version, int] | None:
-    """The version of a Tensor, and its number of changes until now."""
+def unwrapped(args: tuple[Any, ...]) -> tuple[list[Any], list[Any], list[Any], int]:
+    """The arrays, nodes and versions of the arguments; bit i of the last is set if argument i is a
+    Tensor that requires gradients."""
+    arrays, parents, versions, wanted = [], [], [], 0
+    for i, arg in enumerate(args):
+        if isinstance(arg, TensorBase):
+            arrays.append(arg._data)
+            parents.append(arg._node)
+            wanted |= (arg._node is not None) << i
+        else:
+            arrays.append(arg)
+            parents.append(None)
+        versions.append(version_of(arg))
+    return arrays, parents, versions, wanted
+
+
+def version_of(argument: Any) -> tuple[Version | None, int]:
+    """The Version of a Tensor, and how many changes it has counted so far."""
     version = argument._version if isinstance(argument, TensorBase) else None
-    return None if version is None else (version, version.changes)
+    return NEVER_WRITTEN if version is None else (version, version.changes)
 
 
-def share_version(result: Any, args: tuple[Any, ...]) -> None:
-    """A view has the version of the tensor whose memory it shows; None if that was computed."""
-    base = result._data.base
-    for arg in args:
-        if isinstance(arg, TensorBase) and (base is arg._data or base is arg._data.base):
-            result._version = arg._version
+def shown_in(out: Array, args: tuple[Any, ...]) -> int | None:
+    """The position of the argument whose memory `out` is, or is a view of."""
+    base = getattr(out, "base", None)
+    for i, arg in enumerate(args):
+        if isinstance(arg, TensorBase):
+            array = arg._data
+            if out is array or (base is not None and (base is array or base is array.base)):
+                return i
+    return None
 
 
 def parted(result: Any, name: str) -> tuple[Any, Any]:
-    """(out, saved); an array of two rows is no such pair."""
+    """`result` if it is a pair (out, saved); an array of two rows is not."""
     if type(result) is not tuple or len(result) != 2:
         raise DtypeError(
             f"the forward of {name} is declared with saves=True and must return (out, saved), got "
@@ -188,8 +211,7 @@ def parted(result: Any, name: str) -> tuple[Any, Any]:
 
 
 def as_array(out: Any, name: str) -> Array:
-    """The result of a forward that is no plain NumPy array: a scalar of NumPy's, an array of
-    CuPy's, or a mistake."""
+    """A result that is no NumPy array: a NumPy scalar, a CuPy array, or an error."""
     if isinstance(out, (ndarray, np.generic)):
         return np.asarray(out)
     if is_array(out) and not isinstance(out, TensorBase):

@@ -9,16 +9,19 @@ from typing import Any
 import numpy as np
 
 from .backend import Array
+from .errors import DtypeError
 
 CATEGORY = {"b": 0, "u": 1, "i": 1, "f": 2}
 
 
 def promoted(out: Array, arguments: Sequence[Any]) -> Array:
-    """`out` in the dtype PyTorch would give: NumPy lets 0-d arrays and integers widen a float32.
+    """`out` in PyTorch's dtype; in NumPy 0-d arrays and integers may turn float32 into float64.
 
-    Among tensors with dimensions, 0-d tensors and Python numbers, only a higher category (bool,
-    integer, float) counts against those that come first.
+    Tensors with dimensions decide. A 0-d tensor decides only if its category (bool, integer, float)
+    is higher, and a Python number only if its category is higher still.
     """
+    if out.dtype.kind == "c":
+        raise DtypeError("tensors hold real numbers, got a complex one: compute with two tensors")
     if all(getattr(argument, "dtype", None) is out.dtype for argument in arguments):
         return out
     dimensioned = [a.dtype for a in arguments if hasattr(a, "dtype") and a.ndim]

@@ -1,8 +1,8 @@
-"""One generator for everything random, so that one seed fixes a whole run.
+"""One generator for all random numbers, so that one seed fixes a whole run.
 
-Numbers are drawn on the CPU with NumPy and then moved, so a seed means the same on every device.
-NumPy's own global state is never touched. Dropout draws a single number here, the seed of a
-counter-based hash (see `kernels/reference.py`), instead of one number for each element.
+NumPy draws the numbers on the CPU, so a seed gives the same numbers on every device. NumPy's global
+state is never used. Dropout draws one number here, the seed of a hash of each element's index (see
+`kernels/reference.py`), instead of one number for each element.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _generator: np.random.Generator | None = None
 
 
 def generator() -> np.random.Generator:
-    """The generator behind tinyattn; seeded from the system until `manual_seed` is called."""
+    """The generator; the system seeds it, unless `manual_seed` is called."""
     global _generator
     if _generator is None:
         _generator = np.random.Generator(np.random.PCG64())
@@ -25,7 +25,7 @@ def generator() -> np.random.Generator:
 
 
 def manual_seed(seed: int) -> None:
-    """Start the random numbers anew: equal seeds give bitwise equal runs."""
+    """Seed the generator anew: equal seeds give bitwise equal runs."""
     global _generator
     if not is_integer(seed) or seed < 0:
         raise ValueError(f"manual_seed takes an integer >= 0, got {seed!r}")
@@ -33,18 +33,21 @@ def manual_seed(seed: int) -> None:
 
 
 def get_rng_state() -> dict[str, Any]:
-    """The generator's state, to be saved in a checkpoint and handed to `set_rng_state`."""
+    """The generator's state, for a checkpoint and for `set_rng_state`."""
     state = generator().bit_generator.state
-    # JSON has no 128-bit integers that every reader keeps, so the big ones travel as text.
+    # As text, because not every reader of JSON takes integers of 128 bits.
     return {**state, "state": {name: str(value) for name, value in state["state"].items()}}
 
 
 def set_rng_state(state: dict[str, Any]) -> None:
-    """Go on with the random numbers from where `get_rng_state` was called."""
-    numbers = {name: int(value) for name, value in state["state"].items()}
-    generator().bit_generator.state = {**state, "state": numbers}
+    """Continue with the random numbers that followed the call of `get_rng_state`."""
+    try:
+        numbers = {name: int(value) for name, value in state["state"].items()}
+        generator().bit_generator.state = {**state, "state": numbers}
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise ValueError(f"not a state of get_rng_state(): {state!r}") from error
 
 
 def dropout_seed() -> int:
-    """A fresh 64-bit seed for one dropout mask."""
+    """A new 64-bit seed for one dropout mask."""
     return int(generator().bit_generator.random_raw()) >> 1  # as integers(0, 2**63), but faster

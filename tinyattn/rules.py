@@ -1,7 +1,7 @@
-"""How one op differentiates: what is declared of it, which rules run, what they need.
+"""The derivative rules of one op: how they are declared, and how they run.
 
-`Spec` is the declaration of an op. `Plan` is the part of it that one call needs: which arguments
-want a gradient decides which rules will run, and so which arrays have to be kept.
+`Spec` is the declaration of an op. `Plan` is the part that one call needs: the arguments that
+require gradients decide which rules will run, and these decide which arrays are saved.
 """
 
 from __future__ import annotations
@@ -13,8 +13,9 @@ from typing import Any
 import numpy as np
 
 from .autograd import Leaf, Node, TensorBase, wrap
-from .backend import device_of, namespace
-from .errors import DeviceError, DtypeError, GraphError, ShapeError
+from .backend import namespace
+from .checks import describe
+from .errors import GraphError, ShapeError
 from .kernels import sum_to
 
 ndarray = np.ndarray
@@ -26,8 +27,8 @@ class Spec:
     def __init__(self, forward: Callable[..., Any], saves: bool) -> None:
         self.name = forward.__name__
         self.forward = forward
-        self.saves = saves  # whether the forward returns (out, saved)
-        # A rule of ours never returns an array that it keeps; a rule of a user's may.
+        self.saves = saves  # the forward returns (out, saved)
+        # The library's rules return no array that they also store; a user's rule may.
         self.is_own = (forward.__module__ or "").startswith("tinyattn.")
         self.arguments: dict[str, Any] = {}  # positional, with their defaults
         self.options: dict[str, Any] = {}  # keyword-only, with their defaults
@@ -63,20 +64,20 @@ class Spec:
         self.plans.clear()
 
     def plan(self, wanted: int, count: int) -> Plan:
-        """The plan of a call with `count` arguments; bit i of `wanted`: argument i needs one."""
+        """The plan for `count` arguments; bit i of `wanted`: argument i needs a gradient."""
         plan = self.plans.get((wanted, count))
         if plan is None:
             plan = self.plans[wanted, count] = Plan(self, wanted, count)
         return plan
 
     def positions(self, name: str, count: int) -> list[int]:
-        """Where an argument stands among `count`; a variadic one may stand in several places."""
+        """The positions of an argument among `count`: several for `*xs`, else one."""
         if name == self.variadic:
             return list(range(len(self.arguments), count))
         return [list(self.arguments).index(name)]
 
     def sources(self, need: str, count: int) -> list[int] | list[str]:
-        """What one name in a rule's signature means; see `Plan.sources`."""
+        """The sources of one name in a rule's signature; see `Plan`."""
         if need == "out":
             return [count]
         if need in self.arguments or need == self.variadic:
@@ -88,7 +89,7 @@ class Spec:
         return names[position] if position < len(names) else str(self.variadic)
 
     def bind(self, args: tuple[Any, ...], options: dict[str, Any]) -> tuple[Any, ...]:
-        """All positional arguments: those given by name taken out of `options`, then defaults."""
+        """All positional arguments; those given by name are taken out of `options`."""
         for name, default in list(self.arguments.items())[len(args) :]:
             value = options.pop(name, default)
             if value is inspect.Parameter.empty:
@@ -98,15 +99,15 @@ class Spec:
 
 
 class Plan:
-    """What one call keeps for its derivative, and which rules will run on it.
+    """The values that one call saves for its derivative, and the rules that will run on them.
 
-    sources  what is kept: the position of an argument, `count` for the output, or a name (an
-             option, "shape", "shapes", "saved")
-    saved    the positions of arguments among them
-    rules    (rule, where its arguments stand among the kept values, the positions it covers)
+    sources  the values to save: the position of an argument, `count` for the output, or a name
+             (an option, "shape", "shapes", "saved")
+    watched  the positions of arguments, and of the output, whose memory may be saved
+    rules    (rule, the indices of its arguments in `sources`, the positions it covers)
     """
 
-    __slots__ = ("defaults", "is_own", "name", "rules", "saved", "sources")
+    __slots__ = ("defaults", "is_own", "name", "rules", "sources", "watched")
 
     def __init__(self, spec: Spec, wanted: int, count: int) -> None:
         self.name, self.is_own, self.defaults = spec.name, spec.is_own, spec.options
@@ -126,10 +127,12 @@ class Plan:
                 f"{self.name} has no derivative with respect to {name!r}, which requires one: "
                 f"detach() it, or add a rule with @{self.name}.vjp({name!r})"
             )
-        self.saved = [s for s in self.sources if isinstance(s, int) and s < count]
+        self.watched = [source for source in self.sources if isinstance(source, int)]
+        if "saved" in self.sources and not self.is_own:  # it may be a view of any argument
+            self.watched = list(range(count + 1))
 
     def keep(self, values: tuple[Any, ...], options: dict[str, Any], saved: Any) -> tuple[Any, ...]:
-        """What `sources` name; `values` are the arguments and the output."""
+        """The values that `sources` name; `values` are the arguments and the output."""
         kept: list[Any] = []
         for source in self.sources:
             if isinstance(source, int):
@@ -145,16 +148,18 @@ class Plan:
         return tuple(kept)
 
     def versions(self, versions: list[Any]) -> tuple[Any, ...]:
-        """Those of the arguments whose arrays are kept, out of those of all arguments."""
-        return tuple([versions[i] for i in self.saved if versions[i] is not None])
+        """The versions of the watched arrays, from those of all arguments and the output."""
+        watched = [versions[i] for i in self.watched]
+        return tuple(watched) if any(watched) else ()
 
     def pull(self, node: Node, grad: Any, graph: bool) -> list[tuple[Node | Leaf, Any, bool]]:
-        """(parent, gradient, is new) for each argument of `node` that wants a gradient, given the
-        gradient of its output. A new array is nobody else's, so it may be added to in place."""
+        """(parent, gradient, is_new) for each argument that needs a gradient, from that of the
+        output. `is_new`: nobody else has the array, so it may be added to in place."""
         saved = self.as_tensors(node) if graph else node.saved
         pulled: list[tuple[Node | Leaf, Any, bool]] = []
         for rule, needed, covered in self.rules:
-            result = self.run(rule, (grad, *[saved[i] for i in needed]), graph)
+            arguments = [saved[i] for i in needed]
+            result = self.recorded(rule, grad, arguments) if graph else rule(grad, *arguments)
             if type(result) is not tuple:
                 result = (result,)
             if len(result) != len(covered):
@@ -162,18 +167,18 @@ class Plan:
                     f"a derivative rule of {self.name} covers {len(covered)} arguments and must "
                     f"return a tuple of as many gradients, got {describe(result)}"
                 )
-            for position, gradient in zip(covered, result, strict=True):
+            for position, gradient in zip(covered, result, strict=False):
                 parent = node.parents[position]
                 if parent is None:
                     continue
-                # A rule may hand on the gradient that it was given, or something that was saved;
-                # views have a base.
+                # Not new: the gradient of the output itself, a saved array, an array that the
+                # rule returns twice, or a view (which has a base).
                 is_new = (
                     self.is_own
                     and gradient is not grad
                     and getattr(gradient, "base", grad) is None
-                    and not any(gradient is value for value in saved)
-                    and (len(result) == 1 or sum(gradient is other for other in result) == 1)
+                    and count_of(gradient, saved) == 0
+                    and (len(result) == 1 or count_of(gradient, result) == 1)
                 )
                 if (
                     type(gradient) is not ndarray
@@ -184,11 +189,10 @@ class Plan:
                 pulled.append((parent, gradient, is_new))
         return pulled
 
-    def run(self, rule: Callable[..., Any], arguments: tuple[Any, ...], graph: bool) -> Any:
-        if not graph:
-            return rule(*arguments)
+    def recorded(self, rule: Callable[..., Any], grad: Any, arguments: list[Any]) -> Any:
+        """Run a rule on Tensors, so that it records itself."""
         try:
-            return rule(*arguments)
+            return rule(grad, *arguments)
         except TypeError as error:
             if "__array_ufunc__" not in str(error):
                 raise
@@ -199,20 +203,24 @@ class Plan:
             ) from error
 
     def as_tensors(self, node: Node) -> list[Any]:
-        """The saved arrays of `node` as Tensors that are part of the graph again."""
+        """The saved arrays of `node` as Tensors with their nodes, so that rules are recorded."""
+        versions: dict[int, Any] = dict.fromkeys(self.watched) | dict(
+            zip(self.watched, node.versions, strict=False)
+        )
         tensors = []
         for source, value in zip(self.sources, node.saved, strict=False):
             if source == "saved":
                 value = None
             elif isinstance(source, int) and hasattr(value, "dtype"):
                 value = wrap(value, (*node.parents, node)[source])
+                value._version, _ = versions[source]
             tensors.append(value)
         return tensors
 
     def fit(self, gradient: Any, parent: Node | Leaf, position: int) -> Any:
         """A rule's gradient in the shape and dtype of the argument.
 
-        The sum over broadcast dimensions is taken here, and nowhere else.
+        If the argument was broadcast, its gradient is summed here, and nowhere else.
         """
         if gradient is None:
             raise GraphError(
@@ -234,37 +242,9 @@ class Plan:
         return gradient if gradient.dtype == parent.dtype else gradient.astype(parent.dtype)
 
 
-def retry_or_explain(
-    spec: Spec, arrays: Sequence[Any], options: dict[str, Any], error: Exception
-) -> Any:
-    """What to do when a forward fails: say which op and which shapes, in an error of tinyattn's.
-
-    If the user has made warnings errors, NumPy's warnings about inf and NaN arrive here too. They
-    are values like any other, so the forward is run again without the warnings.
-    """
-    if isinstance(error, RuntimeWarning):
-        with np.errstate(all="ignore"):
-            return spec.forward(*arrays, **options)
-    if type(error).__module__.startswith(__package__):
-        raise error
-    came = ", ".join(describe(array) for array in arrays)
-    devices = {device_of(array) for array in arrays if hasattr(array, "dtype")}
-    if len(devices) > 1:
-        raise DeviceError(
-            f"{spec.name} got arrays on different devices ({came}): move one with .to(device)"
-        ) from None
-    message = f"{spec.name} does not take ({came}): {error}"
-    if isinstance(error, TypeError):
-        raise DtypeError(message) from error
-    if isinstance(error, ValueError):
-        raise ShapeError(message) from error
-    raise error
-
-
-def describe(value: Any) -> str:
-    """An argument in an error message: dtype and shape of arrays, the value of anything short."""
-    if hasattr(value, "dtype"):
-        device = "" if device_of(value) == "cpu" else " on cuda"
-        return f"{value.dtype}{list(value.shape)}{device}"
-    text = repr(value)
-    return text if len(text) < 40 else type(value).__name__
+def count_of(array: Any, values: Sequence[Any]) -> int:
+    """The number of values that are this very object."""
+    number = 0
+    for value in values:
+        number += value is array
+    return number

@@ -1,48 +1,56 @@
-"""Tensor: an array, the node that made it, and every operator a reader may type.
+"""Tensor: an array, the node that made it, and every operator.
 
-The operators only name an op; the ops themselves, each with its derivative beneath it, are in
-`ops/`, and the walk back through what they recorded is in `autograd.py`.
+An operator here only names an op. `ops/` has the ops, each with its derivative beneath it, and
+`autograd.py` computes gradients from the nodes that ops record.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from . import autograd, backend, ops
-from .autograd import Leaf, TensorBase, Version, is_grad_enabled, wrap
+from .autograd import Leaf, TensorBase, Version, wrap
 from .backend import Array, read_only
 from .checks import (
     Dims,
     as_array,
     check_clamp,
+    check_keepdim,
     check_masked_fill,
     checked_dtype,
     dims_of,
+    fitting,
     from_numpy_names,
+    is_integer,
     names_device,
     one_dim,
+    plain_index,
     require_float,
     sizes_of,
     split_sizes,
 )
 from .errors import DeviceError, DtypeError, GraphError, InPlaceError, ShapeError
-from .promotion import CATEGORY
+from .grad_mode import is_grad_enabled
+from .in_place import check_writable, in_place
+from .kernels.late_errors import index_for
 
 Bool = bool  # Tensor.bool() takes the name inside the class
 
 
+class Extremes(NamedTuple):
+    """The result of `max` and `min` along a dimension."""
+
+    values: Tensor
+    indices: Tensor
+
+
 def reflected(operation: Any) -> Any:
-    """The method for `y - x` where y is no Tensor."""
+    """The method for `y - x` if y is no Tensor."""
     return lambda self, other: operation(other, self)
-
-
-def in_place(operation: Any) -> Any:
-    """The method for `x += y` and its kind; see `changed`."""
-    return lambda self, other: changed(self, operation, other)
 
 
 class Tensor(TensorBase):
@@ -51,12 +59,12 @@ class Tensor(TensorBase):
     Parameters
     ----------
     data: numbers, nested lists, a NumPy or CuPy array, or a Tensor; always copied. Python floats
-        become float32 (PyTorch's default), integers int64; arrays keep their dtype.
+        become float32 (PyTorch's default), integers int64; an array keeps its dtype.
     dtype: a NumPy dtype, such as `ta.float64`.
-    device: "cpu" or "cuda"; by default where `data` is.
-    requires_grad: record what is computed from this tensor, so that `backward()` can fill `.grad`.
+    device: "cpu" or "cuda"; the device of `data` by default.
+    requires_grad: record the operations on this tensor, so that `backward()` can fill `.grad`.
 
-    Raises DtypeError for data that are not numbers, or when integers shall require gradients.
+    Raises DtypeError for data that are not numbers, and for integers with requires_grad=True.
 
         >>> import tinyattn as ta
         >>> x = ta.tensor([1.0, 2.0, 3.0], requires_grad=True)
@@ -64,11 +72,10 @@ class Tensor(TensorBase):
         >>> x.grad
         tensor([2., 4., 6.])
 
-    Differs from PyTorch: `max` and `min` return values only (`argmax` gives places), and an array
-    that a recorded graph needs cannot be written to at all; PyTorch notices in `backward`.
+    Differs from PyTorch: `.data` is read-only, and `x += y` puts its result into new memory.
     """
 
-    # NumPy must not take a Tensor apart: `array * tensor` then comes to `Tensor.__rmul__`.
+    # None leaves `array * tensor` to `Tensor.__rmul__`; NumPy would make an array of the Tensor.
     __array_ufunc__ = None
     __slots__ = ()
 
@@ -85,16 +92,16 @@ class Tensor(TensorBase):
         if requires_grad:
             self.requires_grad = True
 
-    # What it is
+    # Values, shape, dtype, device
 
     @property
     def data(self) -> Array:
-        """The values as a read-only view of the backend array, without a copy.
+        """The values as a read-only view of the NumPy or CuPy array, without a copy.
 
-        To change values, write through the tensor, so that a graph that needs the old ones knows
-        of it: `x[i] = value` or `x += y`, under `ta.no_grad()` for a leaf. Assigning `x.data =
-        array` replaces the array by a copy of what is assigned; a gradient of another shape or
-        dtype is dropped. Differs from PyTorch, where `x.data` can be written to, unnoticed.
+        Change values with `x[i] = value` or `x += y` (under `ta.no_grad()` for a leaf), because
+        the tensor then counts the change, and `backward` notices it. `x.data = array` replaces
+        the array by a copy of the new one, and drops a gradient of another shape or dtype.
+        Differs from PyTorch: there a write to `x.data` succeeds, and `backward` does not notice.
         """
         return read_only(self._data)
 
@@ -107,7 +114,7 @@ class Tensor(TensorBase):
             require_float(array.dtype, "a tensor that requires gradients")
             if self._node.shape != array.shape:
                 self._node = Leaf(array)
-            elif self._node.dtype != array.dtype:  # what was computed before still leads here
+            elif self._node.dtype != array.dtype:  # recorded results still lead to this leaf
                 self._node.dtype, self._node.grad = array.dtype, None
         self._data, self._version = array, Version()
 
@@ -162,18 +169,22 @@ class Tensor(TensorBase):
 
     @property
     def requires_grad(self) -> bool:
-        """Whether operations on this tensor are recorded."""
+        """True if operations on this tensor are recorded."""
         return self._node is not None
 
     @requires_grad.setter
     def requires_grad(self, value: bool) -> None:
         if value and self._node is None:
             require_float(self.dtype, "a tensor that requires gradients")
-            self._node = Leaf(self._data)
-        elif not value:
+            leaf = getattr(self, "_frozen", None)
+            if leaf is None or leaf.shape != self.shape or leaf.dtype != self.dtype:
+                leaf = Leaf(self._data)
+            leaf.grad = None
+            self._node = leaf
+        elif not value and self._node is not None:
             if not self.is_leaf:
                 raise GraphError("only a leaf can stop requiring gradients; use detach()")
-            self._node = None
+            self._frozen, self._node = self._node, None  # a graph may lead to this leaf
 
     def requires_grad_(self, requires_grad: bool = True) -> Tensor:
         self.requires_grad = requires_grad
@@ -181,12 +192,12 @@ class Tensor(TensorBase):
 
     @property
     def is_leaf(self) -> bool:
-        """Whether this tensor stands at the beginning: it was not computed by a recorded op."""
+        """True if no recorded op computed this tensor."""
         return self._node is None or self._node.plan is None
 
     @property
     def grad(self) -> Tensor | None:
-        """The gradient that `backward` has added up here, or None."""
+        """The sum of the gradients that calls of `backward` have computed, or None."""
         return None if self._node is None else self._node.grad
 
     @grad.setter
@@ -204,7 +215,7 @@ class Tensor(TensorBase):
             self._node.grad = value
 
     def retain_grad(self) -> None:
-        """Keep `.grad` here too, although this tensor was computed."""
+        """Let `backward` fill `.grad` of this tensor too, although an op computed it."""
         if self._node is None:
             raise GraphError("retain_grad: this tensor does not require gradients")
         self._node.hold_grad = True
@@ -217,13 +228,13 @@ class Tensor(TensorBase):
     ) -> None:
         """Add the gradient of this tensor with respect to every leaf to that leaf's `.grad`.
 
-        gradient: what is multiplied with the derivative (vector-Jacobian product), of this
-            tensor's shape; for a tensor of one element it is 1 when left out.
-        retain_graph: keep the graph for another call; by default only with `create_graph`.
-        create_graph: record the gradients' own computation, for derivatives of higher order.
+        gradient: the vector of the vector-Jacobian product, in this tensor's shape; 1 by default
+            for a tensor of one element.
+        retain_graph: do not free the graph; the default is `create_graph`.
+        create_graph: record the computation of the gradients, for derivatives of higher order.
 
         Raises GraphError if nothing was recorded, if the graph has been freed, or if `gradient`
-        is missing; ShapeError if it does not fit.
+        is missing; ShapeError if it has another shape.
 
             >>> x = ta.tensor([1.0, 2.0], requires_grad=True)
             >>> (x * 3).backward(ta.tensor([1.0, 10.0]))
@@ -233,7 +244,7 @@ class Tensor(TensorBase):
         autograd.backward(self, gradient, retain_graph, create_graph)
 
     def detach(self) -> Tensor:
-        """The same values and memory, outside any graph; read-only if they were computed in one."""
+        """The same values in the same memory, without a graph."""
         twin = wrap(self._data)
         twin._version = self._version
         return twin
@@ -251,7 +262,7 @@ class Tensor(TensorBase):
         return twin
 
     def __copy__(self) -> Tensor:
-        """The same array and the same place in the graph."""
+        """The same array and the same node."""
         twin = object.__new__(type(self))
         twin._data, twin._node, twin._version = self._data, self._node, self._version
         return twin
@@ -265,8 +276,7 @@ class Tensor(TensorBase):
         attributes, slots = state
         for name, value in {**(attributes or {}), **slots}.items():
             object.__setattr__(self, name, value)
-        # NumPy unpickles a dtype that equals its own but is another object, which misses the fast
-        # paths.
+        # NumPy unpickles a dtype that equals its own but is another object; `is` would say no.
         self._data = self._data.astype(checked_dtype(self._data.dtype))
         self._version = Version()
 
@@ -289,7 +299,7 @@ class Tensor(TensorBase):
         return np.array(backend.to_device(self._data, "cpu"), dtype=dtype)
 
     def __dlpack__(self, **options: Any) -> Any:
-        # A copy: whoever receives the memory could otherwise write to it unseen.
+        # A copy, because the receiver may write to it, and no Version would count that.
         return self._data.copy().__dlpack__(**options)
 
     def __dlpack_device__(self) -> Any:
@@ -315,10 +325,14 @@ class Tensor(TensorBase):
 
     __hash__ = object.__hash__
 
+    def __format__(self, spec: str) -> str:
+        """The only element in a format, as in `f"{loss:.3f}"`; without a format, `repr`."""
+        return format(self.item(), spec) if spec else repr(self)
+
     # To another dtype or device
 
     def to(self, *args: Any, dtype: Any = None, device: str | None = None) -> Tensor:
-        """In another dtype, on another device, or both: `x.to("cuda")`, `x.to(ta.float64)`."""
+        """This tensor in another dtype, on another device, or both: `x.to("cuda", ta.float64)`."""
         for argument in args:
             if names_device(argument):
                 device = argument
@@ -381,8 +395,16 @@ class Tensor(TensorBase):
 
     # Comparisons and logic; their results are boolean and have no gradient
 
-    __eq__ = ops.equal
-    __ne__ = ops.not_equal
+    def __eq__(self, other: Any) -> Any:
+        return NotImplemented if other is None or isinstance(other, str) else ops.equal(self, other)
+
+    def __ne__(self, other: Any) -> Any:
+        return (
+            NotImplemented
+            if other is None or isinstance(other, str)
+            else ops.not_equal(self, other)
+        )
+
     __lt__ = ops.less
     __le__ = ops.less_equal
     __gt__ = ops.greater
@@ -413,7 +435,10 @@ class Tensor(TensorBase):
     __ixor__ = in_place(ops.logical_xor)
 
     def __setitem__(self, index: Any, value: Any) -> None:
-        """Write into the tensor; refused when it is recorded or a graph needs its array."""
+        """Write into the tensor's memory. This cannot be recorded.
+
+        Raises InPlaceError if gradients are recorded here, and for the result of a recorded op.
+        """
         recorded = self.requires_grad or (isinstance(value, Tensor) and value.requires_grad)
         if recorded and (is_grad_enabled() or not self.is_leaf):
             raise InPlaceError(
@@ -430,12 +455,18 @@ class Tensor(TensorBase):
             value = value._data
         else:
             value = as_array(value, None, self.device)
-        index = ops.index_for(self._data, ops.plain_index(index))
-        self._version.changes += 1  # first, so that an interrupt cannot leave it out
+        index = index_for(self._data, plain_index(index))
+        if self.dtype.kind != "f" and type(value) is np.ndarray:
+            value = fitting(value, self.dtype)
+        self._version.changes += 1
         try:
             self._data[index] = value
-        except ValueError as error:
+        except (IndexError, ValueError) as error:
+            self._version.changes -= 1  # because NumPy checks index and shape before it writes
+            if isinstance(error, IndexError):
+                raise
             raise ShapeError(f"cannot write into a tensor of shape {self.shape}: {error}") from None
+        self._version.changes += 1  # again: another thread may have recorded a graph meanwhile
 
     # Elementwise
 
@@ -453,7 +484,7 @@ class Tensor(TensorBase):
     clone = ops.clone
 
     def clamp(self, min: Any = None, max: Any = None) -> Tensor:
-        """Limited to [min, max]; inside, the gradient passes, outside it is 0."""
+        """Every element limited to [min, max]; its gradient is 0 outside of these."""
         check_clamp(min, max)
         return ops.clamp(self, min=min, max=max)
 
@@ -461,6 +492,8 @@ class Tensor(TensorBase):
         """`value` wherever `mask` is True."""
         mask = mask if isinstance(mask, Tensor) else Tensor(mask, device=self.device)
         check_masked_fill(self, mask, value)
+        # As a boolean, because with the integers 0 and 1 a boolean tensor would become integers.
+        value = bool(value) if self.dtype == np.bool_ and value in (0, 1) else value
         return ops.where(mask, value, self)
 
     # Reductions; NumPy's names `axis` and `keepdims` mean the same as `dim` and `keepdim`
@@ -470,10 +503,11 @@ class Tensor(TensorBase):
     ) -> Tensor:
         if names:
             dim, keepdim = from_numpy_names(dim, keepdim, names)
+        check_keepdim(keepdim)
         return operation(self, dim=dims_of(self, dim), keepdim=keepdim, **options)
 
     def sum(self, dim: Dims = None, keepdim: Bool = False, **numpy_names: Any) -> Tensor:
-        """Sum over one dimension, several, or all; accumulated wider than float32."""
+        """Sum over one dimension, several, or all; float32 is added up in float64."""
         return self._reduced(ops.sum, dim, keepdim, numpy_names)
 
     def mean(self, dim: Dims = None, keepdim: Bool = False, **numpy_names: Any) -> Tensor:
@@ -483,33 +517,53 @@ class Tensor(TensorBase):
     def var(
         self, dim: Dims = None, unbiased: Bool = True, keepdim: Bool = False, **numpy_names: Any
     ) -> Tensor:
-        """Variance; divided by n - 1 like PyTorch's, or by n with `unbiased=False`."""
+        """Variance: the squares are divided by n - 1 as in PyTorch, or by n if not `unbiased`."""
         require_float(self.dtype, "var")
         return self._reduced(ops.var, dim, keepdim, numpy_names, correction=int(unbiased))
 
     def std(self, dim: Dims = None, unbiased: Bool = True, keepdim: Bool = False) -> Tensor:
-        """The root of `var`; where it is 0 its gradient is taken to be 0, as in PyTorch."""
+        """The root of `var`; its gradient is 0 if the root is 0, as in PyTorch."""
         require_float(self.dtype, "std")
         return ops.std(self, dim=dims_of(self, dim), keepdim=keepdim, correction=int(unbiased))
 
-    def max(self, dim: Dims = None, keepdim: Bool = False, **numpy_names: Any) -> Tensor:
-        """The largest values; those that tie share the gradient.
+    def max(self, dim: Any = None, keepdim: Bool = False, **numpy_names: Any) -> Any:
+        """The largest element, or along `dim` a pair (values, indices); with a Tensor, `maximum`.
 
-        Differs from PyTorch, whose `max` along a dimension is a pair of values and places: this is
-        its `amax`, and places are given by `argmax`.
+        Elements that tie share the gradient. Along a dimension the gradient goes to the element at
+        the index. `amax` gives the values alone, along one dimension or several.
         """
+        return self._extreme(ops.max, ops.argmax, ops.maximum, dim, keepdim, numpy_names)
+
+    def min(self, dim: Any = None, keepdim: Bool = False, **numpy_names: Any) -> Any:
+        """The smallest element, or along `dim` a pair (values, indices); see `max`."""
+        return self._extreme(ops.min, ops.argmin, ops.minimum, dim, keepdim, numpy_names)
+
+    def _extreme(
+        self, over_all: Any, place: Any, of_two: Any, dim: Any, keepdim: Bool, names: dict[str, Any]
+    ) -> Any:
+        if isinstance(dim, Tensor):
+            return of_two(self, dim)
+        if names or dim is None:
+            return self._reduced(over_all, dim, keepdim, names)
+        check_keepdim(keepdim)
+        if isinstance(dim, (tuple, list)):
+            raise TypeError(
+                f"max and min take one dimension, got {dim}: amax and amin take several"
+            )
+        dim = one_dim(self, dim)
+        indices = place(self, dim=(dim,) if self.ndim else None, keepdim=self.ndim > 0)
+        values = self.gather(dim, indices) if self.ndim else self.clone()
+        if keepdim or not self.ndim:
+            return Extremes(values, indices)
+        return Extremes(values.squeeze(dim), indices.squeeze(dim))
+
+    def amax(self, dim: Dims = None, keepdim: Bool = False, **numpy_names: Any) -> Tensor:
+        """The largest values; elements that tie share the gradient."""
         return self._reduced(ops.max, dim, keepdim, numpy_names)
 
-    def min(self, dim: Dims = None, keepdim: Bool = False, **numpy_names: Any) -> Tensor:
-        """The smallest values; those that tie share the gradient.
-
-        Differs from PyTorch, whose `min` along a dimension is a pair of values and places: this is
-        its `amin`, and places are given by `argmin`.
-        """
+    def amin(self, dim: Dims = None, keepdim: Bool = False, **numpy_names: Any) -> Tensor:
+        """The smallest values; elements that tie share the gradient."""
         return self._reduced(ops.min, dim, keepdim, numpy_names)
-
-    amax = max
-    amin = min
 
     def argmax(self, dim: int | None = None, keepdim: Bool = False) -> Tensor:
         return ops.argmax(self, dim=dims_of(self, dim), keepdim=keepdim)
@@ -539,7 +593,16 @@ class Tensor(TensorBase):
             raise ShapeError(f"a size is >= 0, or -1 for the one to be found out, got {sizes}")
         return ops.reshape(self, target=sizes)
 
-    view = reshape
+    def view(self, *shape: Any) -> Tensor:
+        """`reshape` without a copy; ShapeError if the memory order does not allow that."""
+        result = self.reshape(*shape)
+        base = result._data.base
+        if base is None or (base is not self._data and base is not self._data.base):
+            raise ShapeError(
+                f"view: the elements of this {self.shape} tensor do not lie in memory as "
+                f"{result.shape} needs; use reshape, which copies"
+            )
+        return result
 
     def permute(self, *dims: Any) -> Tensor:
         dims = sizes_of(dims)
@@ -548,7 +611,7 @@ class Tensor(TensorBase):
         return ops.permute(self, dims=tuple(one_dim(self, dim) for dim in dims))
 
     def transpose(self, dim0: int, dim1: int) -> Tensor:
-        """Two dimensions exchanged."""
+        """This tensor with two dimensions exchanged."""
         a, b = one_dim(self, dim0), one_dim(self, dim1)
         dims = list(range(self.ndim or 1))
         dims[a], dims[b] = dims[b], dims[a]
@@ -566,7 +629,8 @@ class Tensor(TensorBase):
         return ops.expand(self, target=tuple(sizes))
 
     def squeeze(self, dim: Dims = None) -> Tensor:
-        drop = dims_of(self, dim) or range(self.ndim)
+        """This tensor without its dimensions of size 1, or without those in `dim`."""
+        drop = range(self.ndim) if dim is None else () if dim == () else dims_of(self, dim) or ()
         return self.reshape([n for i, n in enumerate(self.shape) if not (i in drop and n == 1)])
 
     def unsqueeze(self, dim: int) -> Tensor:
@@ -588,7 +652,7 @@ class Tensor(TensorBase):
 
     def __getitem__(self, index: Any) -> Tensor:
         """Slices, integers, integer arrays, boolean masks, None and Ellipsis, as in NumPy."""
-        return ops.getitem(self, index=ops.plain_index(index))
+        return ops.getitem(self, index=plain_index(index))
 
     def __iter__(self) -> Iterator[Tensor]:
         if not self.ndim:
@@ -600,7 +664,7 @@ class Tensor(TensorBase):
         return ops.gather(self, index, dim=one_dim(self, dim))
 
     def split(self, sizes: int | Sequence[int], dim: int = 0) -> tuple[Tensor, ...]:
-        """Pieces along `dim`: of one size each (the last may be smaller), or of given sizes."""
+        """Pieces along `dim`, all of one size (the last may be smaller), or of the given sizes."""
         dim = one_dim(self, dim)
         sizes = split_sizes(self.shape[dim], sizes, dim)
         ends = [sum(sizes[: i + 1]) for i in range(len(sizes))]
@@ -611,61 +675,16 @@ class Tensor(TensorBase):
 
     def chunk(self, chunks: int, dim: int = 0) -> tuple[Tensor, ...]:
         """At most `chunks` pieces of equal size along `dim`."""
-        if isinstance(chunks, bool) or not isinstance(chunks, int) or chunks <= 0:
+        if not is_integer(chunks) or chunks <= 0:
             raise ValueError(f"chunk takes a number of pieces > 0, got {chunks!r}")
-        return self.split(-(-self.shape[one_dim(self, dim)] // chunks) or 1, dim)
+        total = self.shape[one_dim(self, dim)]
+        return self.split(-(-total // chunks) if total else [0] * chunks, dim)
 
 
-TensorBase.full = Tensor  # what ops return from now on
+TensorBase.full = Tensor  # the class of every result of an op
 backend.register_tensor(Tensor, ops)
 
 
 def plain(value: Any) -> Any:
     """The array of a Tensor; anything else as it is."""
     return value._data if isinstance(value, TensorBase) else value
-
-
-def changed(tensor: Tensor, operation: Any, other: Any) -> Tensor:
-    """`x += y` gives this tensor the values of x + y, recorded or not.
-
-    Every name of this tensor sees them. They are in new memory, so a view of the old memory,
-    and a graph that needs the old values, keep these. Differs from PyTorch, where views change
-    too.
-    """
-    if is_grad_enabled():
-        if tensor.requires_grad and tensor.is_leaf:
-            raise InPlaceError(
-                "a leaf that requires gradients cannot be changed in place while operations "
-                "are recorded: do it under ta.no_grad(), or write x = x + y"
-            )
-    elif not tensor.is_leaf:
-        raise InPlaceError(
-            "this tensor was computed by a recorded operation, so it cannot be changed under "
-            "ta.no_grad(): write x = x + y"
-        )
-    result = operation(tensor, other)
-    if result.shape != tensor.shape:
-        raise ShapeError(
-            f"an in-place result must keep the shape {tensor.shape}, got {result.shape}"
-        )
-    if CATEGORY[result.dtype.kind] > CATEGORY[tensor.dtype.kind]:
-        raise DtypeError(f"a {result.dtype} result does not fit in place into {tensor.dtype}")
-    result = result.to(tensor.dtype)
-    if not tensor.is_leaf or result.requires_grad:
-        tensor._node = result._node
-    tensor._data, tensor._version = result._data, result._version
-    return tensor
-
-
-def check_writable(tensor: Tensor) -> None:
-    """Refuse to write to memory that belongs to a recorded result, or to another tensor."""
-    if not tensor.is_leaf or tensor._version is None:
-        raise InPlaceError(
-            "this tensor was computed by a recorded operation, or is a view of one that was: a "
-            "graph may need its values, so change a clone() made under ta.no_grad()"
-        )
-    if type(tensor._data) is np.ndarray and not tensor._data.flags.writeable:
-        raise InPlaceError(
-            "this tensor is a read-only view of another's memory (after expand, for instance): "
-            "change a clone()"
-        )

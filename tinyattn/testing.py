@@ -1,9 +1,10 @@
-"""`check_op`: the tests every op of the library has to pass, for an op of your own."""
+"""`check_op`: the tests that every op of the library passes, for an op of your own."""
 
 from __future__ import annotations
 
 import copy
 import gc
+import pickle
 import weakref
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -18,7 +19,7 @@ from .finite_differences import Checker, requires, signed, tensors_in
 from .nn import Module
 from .tensor import Tensor
 
-FULL_CHECK_UP_TO = 64  # elements; above that a random projection instead of the whole Jacobian
+FULL_CHECK_UP_TO = 64  # elements; a random projection instead of the whole Jacobian above that
 Function = Callable[..., Any]
 Arguments = Sequence[Any]
 Cotangents = Callable[[Tensor], np.ndarray]  # makes the upstream gradient of an output
@@ -35,31 +36,31 @@ def check_op(
     bitwise: bool = False,
     seed: int = 0,
 ) -> str:
-    """Put a differentiable function to the tests of the library's own ops, in one line.
+    """Test a differentiable function as the library tests its own ops.
 
-    fn: a function of Tensors that returns a Tensor, or several: an op made with `@ta.op`, a
-        composition; or a Module, whose parameters are differentiated by as well.
-    samples: argument lists to try. Float arrays and Tensors among the arguments are
-        differentiated by (in float64 whatever their dtype), everything else is passed on.
-    reference: the same in plain NumPy, written independently; its values must agree.
-    smooth: False for samples at a kink, such as relu at 0: there is no derivative to compare with,
-        and everything else is checked.
-    second_order: whether its derivatives shall be right as well.
-    bitwise: whether another memory layout must give the same bits. The library's own ops do; a sum
-        or a product of NumPy's does not, because it adds in another order.
+    fn: a function of Tensors that returns a Tensor, or several, such as an op made with `@ta.op`;
+        or a Module, and then gradients of its parameters are checked too.
+    samples: argument lists. Gradients of floating arrays and Tensors among the arguments are
+        checked, in float64 whatever their dtype; other arguments are passed on.
+    reference: the same function in plain NumPy, written independently, to compare values with.
+    smooth: False for samples at a kink, such as relu at 0, because there is no derivative there;
+        all the rest is checked.
+    second_order: False leaves out derivatives of second order.
+    bitwise: require the same bits for every memory layout. The library's own ops give them; sums
+        and products of NumPy do not, because they add in another order.
 
     Returns a line that says what was checked. Raises GradcheckError, which names the sample and the
     property that failed:
 
     - the value is that of the reference, if there is one, to 1e-12;
     - the derivative agrees with finite differences, and so does its derivative;
-    - the derivative is the same when a graph of it is recorded;
+    - the derivative is the same if a graph of it is recorded;
     - it is linear in the upstream gradient, exactly: vjp(0) = 0, vjp(2 g) = 2 vjp(g);
     - float32 and float16 inputs give results and gradients of that dtype;
     - arrays that are reversed, transposed, repeated, with gaps, misaligned or read-only give the
       same as contiguous ones, in float64 and float32;
-    - inputs and upstream gradient are unchanged, no gradient shares memory with another array, a
-      second run gives the same bits, NumPy's global random state and error settings are untouched;
+    - inputs and upstream gradient do not change, no gradient shares memory with another array, a
+      second run gives the same bits, NumPy's global random state and error settings do not change;
     - results are freed with their last reference, without the garbage collector.
 
         >>> from tinyattn.testing import check_op
@@ -82,8 +83,8 @@ def check_op(
         except (GradcheckError, GraphError) as error:
             raise GradcheckError(f"sample {number}: {error}") from error
     name = getattr(fn, "__name__", type(fn).__name__)
-    number = "1 sample" if len(samples) == 1 else f"{len(samples)} samples"
-    return f"{name}, {number}: {', '.join(checks)}"
+    count = "1 sample" if len(samples) == 1 else f"{len(samples)} samples"
+    return f"{name}, {count}: {', '.join(checks)}"
 
 
 def checks_for(
@@ -93,7 +94,7 @@ def checks_for(
     checks: dict[str, Any] = {}
     if reference is not None:
         checks["value"] = partial(check_value, reference)
-    checks["purity"] = check_purity  # before the others: they look wrong if an input changes
+    checks["purity"] = check_purity  # first, because the others fail too if an input changes
     if smooth:
         checks["derivative"] = check_derivative
     if smooth and second_order:
@@ -111,7 +112,7 @@ def checks_for(
 
 
 def differentiable(value: Any) -> Any:
-    """Floats as a float64 Tensor that requires gradients; anything else as it is."""
+    """Floats as a float64 Tensor that requires gradients; other values as they are."""
     if isinstance(value, Tensor):
         array = value.numpy()
     elif isinstance(value, (float, list, np.ndarray)):
@@ -131,7 +132,7 @@ def in_dtype(arguments: Arguments, dtype: Any) -> list[Any]:
 
 
 def wanted_by(fn: Function, arguments: Arguments) -> list[Tensor]:
-    """What to differentiate by: arguments, and the parameters of a module."""
+    """The Tensors whose gradients are checked: arguments, and parameters of a module."""
     parameters = fn.parameters() if isinstance(fn, Module) else ()
     return [tensor for tensor in (*arguments, *parameters) if requires(tensor)]
 
@@ -139,7 +140,7 @@ def wanted_by(fn: Function, arguments: Arguments) -> list[Tensor]:
 def run(
     fn: Function, arguments: Arguments, cotangents: Cotangents
 ) -> tuple[list[np.ndarray], list[np.ndarray]]:
-    """Outputs and gradients, as arrays. Outputs without a graph take no part in the gradients."""
+    """Outputs and gradients, as arrays. Outputs without a graph give no gradients."""
     outputs = tensors_in(fn(*arguments))
     recorded = [output for output in outputs if output.requires_grad]
     wanted = wanted_by(fn, arguments)
@@ -192,7 +193,7 @@ def check_value(
 
 
 def check_purity(fn: Function, arguments: Arguments, rng: np.random.Generator) -> None:
-    """Nothing changes but the result, and a second run gives the same bits."""
+    """Nothing but the result changes, and a second run gives the same bits."""
     inputs = [a._data if isinstance(a, Tensor) else a for a in (*arguments, *wanted_by(fn, ()))]
     inputs = [array for array in inputs if isinstance(array, np.ndarray)]
     before = [(bits(array), array.flags.writeable) for array in inputs]
@@ -248,7 +249,7 @@ def check_recorded(fn: Function, arguments: Arguments, rng: np.random.Generator)
 
 
 def check_linearity(fn: Function, arguments: Arguments, rng: np.random.Generator) -> None:
-    """Exactly: a number times two has the same digits."""
+    """Exact, because a number and its double have the same digits."""
     seed = draw(rng)
 
     def gradients(factor: float) -> list[np.ndarray]:
@@ -266,7 +267,7 @@ def check_linearity(fn: Function, arguments: Arguments, rng: np.random.Generator
 
 def check_dtypes(fn: Function, arguments: Arguments, rng: np.random.Generator) -> None:
     for dtype in (np.float32, np.float16):
-        with np.errstate(all="ignore"):  # what float16 cannot hold becomes inf
+        with np.errstate(all="ignore"):  # because large numbers become inf in float16
             inputs = in_dtype(arguments, dtype)
             outputs, gradients = run(converted(fn, dtype), inputs, random_cotangents(draw(rng)))
         for result in (*outputs, *gradients):
@@ -287,19 +288,22 @@ def check_layouts(
             found = run_laid_out(function, inputs, [lay], seed)
             expected = run_laid_out(function, inputs, [lay, contiguous], seed)
             for one, other in zip(found, expected, strict=True):
-                scale = np.abs(other[np.isfinite(other)]).max(initial=1.0)
-                close = np.allclose(one, other, tolerance, tolerance * scale, equal_nan=True)
-                if not close or (bitwise and bits(one) != bits(other)):
+                if bits(one) != bits(other) and (bitwise or not close(one, other, tolerance)):
                     raise GradcheckError(
                         f"arrays in the layout {name!r} give another result than contiguous ones"
                     )
 
 
+def close(one: np.ndarray, other: np.ndarray, tolerance: float) -> bool:
+    """Beside the largest number, because that is what a sum in another order rounds."""
+    scale = np.abs(other[np.isfinite(other)]).max(initial=1.0)
+    return np.allclose(one, other, rtol=tolerance, atol=tolerance * scale, equal_nan=True)
+
+
 def run_laid_out(
     fn: Function, arguments: Arguments, layouts: list[Layout], seed: int
 ) -> list[np.ndarray]:
-    """Outputs and gradients, with Tensors and upstream gradients put into one layout after the
-    other."""
+    """Outputs and gradients; Tensors and upstream gradients are put into each layout in turn."""
 
     def lay(array: np.ndarray) -> np.ndarray:
         for layout in layouts:
@@ -339,11 +343,11 @@ def check_lifetime(fn: Function, arguments: Arguments, rng: np.random.Generator)
             gc.enable()
 
 
-def global_random_state() -> str:
-    return repr(np.random.get_state(legacy=False))
+def global_random_state() -> bytes:
+    return pickle.dumps(np.random.get_state(legacy=False))
 
 
-# Memory layouts that code tends to forget
+# Memory layouts
 
 
 def contiguous(array: np.ndarray) -> np.ndarray:
@@ -351,7 +355,7 @@ def contiguous(array: np.ndarray) -> np.ndarray:
 
 
 def with_gaps(array: np.ndarray) -> np.ndarray:
-    """Every second element of a larger array; a read of one between them would show."""
+    """Every second element of a larger array, with NaN between them."""
     fill = np.nan if array.dtype.kind == "f" else np.array(-1).astype(array.dtype)
     larger = np.full([2 * n for n in array.shape], fill, array.dtype)
     every_second = larger[(slice(None, None, 2),) * array.ndim + (...,)]
@@ -364,12 +368,12 @@ def transposed(array: np.ndarray) -> np.ndarray:
 
 
 def repeated(array: np.ndarray) -> np.ndarray:
-    """The first element along the first dimension, again and again: other values, stride 0."""
+    """The first element along the first dimension, repeated with stride 0: these are new values."""
     return np.broadcast_to(array[:1].copy(), array.shape) if array.size and array.ndim else array
 
 
 def misaligned(array: np.ndarray) -> np.ndarray:
-    """The first element is one byte behind a multiple of its size."""
+    """The first element lies one byte after a multiple of its size."""
     raw = np.zeros(array.nbytes + 1, np.uint8)
     shifted = raw[1:].view(array.dtype).reshape(array.shape)
     shifted[...] = array

@@ -1,8 +1,8 @@
 """Pictures of attention and of training. Only this file needs matplotlib.
 
-Figures are made without pyplot: no window opens, no display is needed, and the backend a program
-or notebook has chosen is left alone. Save one with `figure.savefig("name.png")`; a notebook with
-`%matplotlib inline` shows one that is the value of a cell.
+Figures are made without pyplot, so no window opens, no display is needed, and matplotlib's backend
+stays as it is. Save a figure with `figure.savefig("name.png")`. A notebook with
+`%matplotlib inline` shows a figure that is the value of a cell.
 """
 
 from __future__ import annotations
@@ -38,24 +38,24 @@ def show_heatmaps(
 ) -> Figure:
     """Draw attention weights, one panel for each matrix, all on one colour scale.
 
-    matrices: Tensor or array (rows, columns, Q, K), (n, Q, K) in one row, or (Q, K). Attention
-        weights (B, H, Q, K) so get a row for each sample and a column for each head.
+    matrices: Tensor or array (rows, columns, Q, K), (n, Q, K) in one row, or (Q, K). So attention
+        weights (B, H, Q, K) have a row for each sample and a column for each head.
     titles: one for each column, or one for each panel.
     xticks, yticks: the symbols of keys and queries: a list for all panels, or a list of lists, one
-        for each row or each panel. Cells beyond the end of a list stay without a symbol.
-    mask: True = may attend, in any form `tinyattn.masks` knows; other cells are hatched in grey.
+        for each row or each panel. Cells after the end of a list have no symbol.
+    mask: True = may attend, in any form of `tinyattn.masks`; invisible cells are hatched in grey.
         Matrices (n, Q, K) are n samples of one head.
     vmin, vmax: the ends of the scale, for matrices that are no weights.
 
     Returns a matplotlib Figure. Raises ImportError without matplotlib, ShapeError and MaskError for
-    what does not fit together, ValueError for visible values off the scale.
+    arguments that do not fit together, ValueError for visible values outside of the scale.
 
         >>> attention = nn.DotProductAttention()
         >>> x, visible = ta.randn(2, 3, 8), masks.from_valid_lens([2, 3], 3)
         >>> out = attention(x, x, x, mask=visible)
         >>> figure = viz.show_heatmaps(attention.attention_weights, mask=visible, xticks=["a", "b"])
 
-    Source: `show_heatmaps` of the d2l book, which scales each picture by its own largest value.
+    Source: `show_heatmaps` of the d2l book; there each picture has a scale of its own.
     """
     Figure = figure_class()
     matrices, visible = checked_matrices(matrices, mask)
@@ -107,10 +107,10 @@ def plot_curves(
     """Draw one line for each curve, such as losses over the steps of a training.
 
     curves: name to values, a sequence or Tensor (N,), drawn over 1 to N, or a pair (x, y).
-    smooth: how many values to average at most; above 1, the values themselves are drawn faintly.
+    smooth: draw means of at most this many values, and the values themselves in a pale colour.
 
     Returns a matplotlib Figure. Raises ImportError without matplotlib, ShapeError for values that
-    are no line.
+    are not (N,).
 
         >>> figure = viz.plot_curves({"training": [1.0, 0.5, 0.25]})
     """
@@ -129,7 +129,7 @@ def plot_curves(
         if window > 1:
             panel.plot(x, y, color=color, alpha=0.25, linewidth=0.8)
             y = np.convolve(y, np.full(window, 1 / window), "valid")
-            x = x[window // 2 :][: len(y)]  # each average stands in the middle of its window
+            x = x[window // 2 :][: len(y)]  # each mean is drawn at the middle of its window
         panel.plot(x, y, color=color, label=name)
     panel.set(xlabel=xlabel, ylabel=ylabel)
     panel.grid(alpha=0.3)
@@ -139,7 +139,7 @@ def plot_curves(
 
 
 def figure_class() -> type[Figure]:
-    """matplotlib's Figure, imported only now: tinyattn itself does without."""
+    """matplotlib's Figure, imported here because the rest of tinyattn does not need it."""
     try:
         from matplotlib.figure import Figure
     except ImportError:
@@ -156,7 +156,7 @@ def array_of(values: Any) -> np.ndarray:
 
 
 def checked_matrices(matrices: Any, mask: Any) -> tuple[np.ndarray, np.ndarray]:
-    """Matrices, and which of their cells may be attended to, both (rows, columns, Q, K)."""
+    """The matrices, and True for their visible cells, both (rows, columns, Q, K)."""
     weights = array_of(matrices)
     if weights.ndim not in (2, 3, 4) or not weights.size:
         raise ShapeError(
@@ -165,7 +165,7 @@ def checked_matrices(matrices: Any, mask: Any) -> tuple[np.ndarray, np.ndarray]:
         )
     samples = weights.reshape((1, 1, 1, *weights.shape)[-4:])
     if weights.ndim == 3:
-        samples = samples.swapaxes(0, 1)  # (n, 1, Q, K): to a mask, n samples of one head
+        samples = samples.swapaxes(0, 1)  # (n, 1, Q, K), as a mask reads them
     visible = np.ones(samples.shape, dtype=bool)
     if mask is not None:
         mask = mask.cpu() if isinstance(mask, Tensor) else mask
@@ -176,7 +176,7 @@ def checked_matrices(matrices: Any, mask: Any) -> tuple[np.ndarray, np.ndarray]:
 
 
 def by_panel(name: str, values: Sequence[Any] | None, rows: int, columns: int) -> list[Any]:
-    """One value for each panel, from one for each panel or one for each column."""
+    """One value for each panel; `values` has one for each panel or for each column."""
     if values is None:
         return [None] * (rows * columns)
     if len(values) == rows * columns:
@@ -220,7 +220,7 @@ def hatch(panel: Axes, invisible: np.ndarray) -> None:
 
 def set_ticks(axis: Any, labels: Sequence[str] | None) -> None:
     if labels is None:
-        # There is no cell between two cells.
+        # Only whole numbers, because there is no cell between two cells.
         axis.get_major_locator().set_params(integer=True, min_n_ticks=1)
     else:
         axis.set_ticks(range(len(labels)), labels, fontsize="small")

@@ -1,7 +1,24 @@
 """tinyattn beside PyTorch on one GPU: `python -m benchmarks.gpu`.
 
-cases.py     what is timed, and the sizes
-sides.py     each case once for every library
-measure.py   how it is timed
-report.py    table, JSON, plot
+The harness, the libraries and the training step are those of the CPU. Here stand the rows
+(cases.py), and the command with its table (__main__.py).
 """
+
+from __future__ import annotations
+
+import sys
+
+from ..processes import ROOT
+
+
+def use_stand_in() -> None:
+    """Let the tests' stand-in for CuPy run the kernels on the host."""
+    sys.path.insert(0, str(ROOT / "tests" / "gpu"))
+    import stand_in
+    from stand_in.blas import Library
+
+    from tinyattn import backend
+    from tinyattn.kernels.gpu import cublas
+
+    backend.register_cuda(stand_in.MODULE)
+    cublas.load = lambda: Library(stand_in.graphs.note)

@@ -1,89 +1,101 @@
 """tinyattn beside PyTorch on one GPU.
 
-python -m benchmarks.gpu             everything, in less than 8 minutes
-python -m benchmarks.gpu --dry-run   a trial of the program itself on the host, without figures
+python -m benchmarks.gpu             every row, in some ten minutes
+python -m benchmarks.gpu --dry-run   a test of the program itself on the host, without figures
+
+Both libraries compute in float32 with TF32 off. "captured" is tinyattn's step as one launch. The
+JSON file is written after every section.
 """
 
 from __future__ import annotations
 
-import argparse
-import os
 import sys
-import time
+from collections.abc import Sequence
+from dataclasses import replace
 from importlib.util import find_spec
-from pathlib import Path
+from typing import Any
 
 import tinyattn as ta
 from tinyattn.errors import DeviceError
 
-from .cases import cases
-from .measure import OUT_OF_TIME, Device, measured
-from .report import draw, figures, merged, setting, table, write
-
-MINUTES = 6.5  # for the rows; what is left is for the last one begun, which may be compiling
+from .. import plots, report
+from ..harness import Row, measure_all
+from .cases import gpu_cases, gpu_sides
 
 
-def stand_in() -> object:
-    """The tests' stand-in for CuPy, which runs the kernels on the host."""
-    sys.path.insert(0, str(Path(__file__).parents[2] / "tests" / "gpu"))
-    import stand_in
-    from stand_in.blas import Library
-
-    from tinyattn.kernels.gpu import cublas
-
-    ta.backend.register_cuda(stand_in.MODULE)
-    cublas.load = lambda: Library(stand_in.graphs.note)
-    return stand_in.MODULE
+def device_name(dry_run: bool) -> str:
+    """The GPU's name; raises DeviceError without one."""
+    if dry_run:
+        return "the host, a dry run: no figures"
+    return ta.backend.module_of("cuda").cuda.runtime.getDeviceProperties(0)["name"].decode()
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.gpu",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+def bandwidth(row: Row, side: str) -> float | None:
+    """Bytes per second read and written, for a row of the first section."""
+    seconds = row.median(side)
+    return int(row.detail.split()[0]) / seconds if seconds else None
+
+
+def table(rows: Sequence[Row], sides: Sequence[str]) -> str:
+    """Times, and beside them the part of the copy's bandwidth or PyTorch's time over this one."""
+    lines, section, best = [], "", 0.0
+    for row in rows:
+        if row.section != section:
+            section = row.section
+            lines.append(f"\n{section}\n{'':<32}" + "".join(f"{side:>20}" for side in sides))
+        copied = [bandwidth(row, side) or 0.0 for side in sides if "bytes" in row.detail]
+        if row.name.startswith("gpu copy"):
+            best = max(copied)
+        cells = []
+        for side in sides:
+            cell = report.amount(row.median(side), row.unit)
+            if copied and best and (speed := bandwidth(row, side)):
+                cell += f"{speed / best:>7.0%}"
+            elif not copied and (ratio := row.ratio("torch", side)):
+                cell += f"{f'x{ratio[0]:.2f}':>7}"
+            cells.append(f"{cell:>20}")
+        lines.append(f"{row.name:<32}" + "".join(cells))
+        lines += [f"    ! {complaint}" for complaint in row.complaints]
+    return "\n".join(lines)
+
+
+def main() -> int:
+    parser = report.parser_of("benchmarks.gpu", __doc__)
     parser.add_argument("--dry-run", action="store_true", help="tiny sizes, on the host")
-    parser.add_argument("--out", type=Path, default=Path("runs/gpu"), help="for JSON and plot")
-    parser.add_argument("--minutes", type=float, default=MINUTES, help="begin no row after these")
-    args = parser.parse_args()
-    started = time.perf_counter()
-    os.environ |= {"NVIDIA_TF32_OVERRIDE": "0", "CUPY_TF32": "0"}  # read as libraries are loaded
-    torch = None
-    if find_spec("torch"):
-        import torch
-
-        torch.set_float32_matmul_precision("highest")
-        torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
-    if args.dry_run:
-        device, name = Device(stand_in(), torch, trial=True), "the host, a dry run: no figures"
-    else:
-        try:
-            xp = ta.backend.module_of("cuda")
-        except DeviceError as error:
-            print(f"benchmarks.gpu needs an NVIDIA GPU: {error}", file=sys.stderr)
-            print("a trial of the program itself: python -m benchmarks.gpu --dry-run",
-                  file=sys.stderr)  # fmt: skip
-            sys.exit(2)
-        device = Device(xp, torch, trial=False)
-        name = xp.cuda.runtime.getDeviceProperties(0)["name"].decode()
-    if not find_spec("matplotlib"):  # better said now than when all is measured
-        sys.exit('the plot needs matplotlib: pip install -e ".[benchmarks]"')
-    rows, about = [], setting(name)
-    for case in cases(args.dry_run):
-        rows = merged([*rows, measured(case, device, started + 60 * args.minutes)])
-        write(rows, about, args.out)
-        seconds = time.perf_counter() - started
-        row = next(row for row in rows if row.case.name == case.name)
-        print(f"{seconds:6.1f} s  {case.name}: {figures(row, case.sides)}", flush=True)
+    parser.set_defaults(repeats=3, budget=0.6)
+    args, settings = report.parsed(parser)
     try:
-        draw(rows, about, args.out / "gpu.png")
-    except Exception as error:  # what was measured is shown all the same
-        print(f"no plot: {type(error).__name__}: {error}", file=sys.stderr)
-    print(f"{time.perf_counter() - started:6.1f} s  gpu.json and gpu.png are in {args.out}")
-    print(table(rows, about))
-    if any(note != OUT_OF_TIME for row in rows for note in row.notes.values()):
-        sys.exit(1)  # something did not run, or computed something else
+        name = device_name(args.dry_run)
+    except DeviceError as error:
+        print(f"benchmarks.gpu needs an NVIDIA GPU: {error}", file=sys.stderr)
+        print("a test of the program itself: python -m benchmarks.gpu --dry-run", file=sys.stderr)
+        return 2
+    if args.dry_run:
+        settings = replace(settings, short=True, repeats=1, threads=1)
+    # Each variable of malloc would change the host's memory alone.
+    settings = replace(settings, keep_memory=False)
+    cases = list(gpu_cases(settings.short))
+    sides = {
+        side: each
+        for side, each in gpu_sides(args.dry_run).items()
+        if each.library != "torch" or find_spec("torch")
+    }
+    about: dict[str, Any] = report.surroundings(settings)
+    about |= {"device": name, "precision": "float32, TF32 off for both"}
+    about["versions"]["CuPy"] = report.installed("cupy-cuda13x", "cupy-cuda12x", "cupy")
+    print(f"{report.heading(about)}\n{name}, {about['precision']}", flush=True)
+    rows: list[Row] = []
+    path, plot = report.files(args, about, "gpu-")
+    for found in measure_all(cases, sides, settings, report.tell):
+        rows += found
+        report.write_json(path, rows, about)
+    report.tell("")
+    print(table(rows, list(sides)))
+    print(f"\n{path}")
+    if plots.write_plot(plot, rows, about):
+        print(plot)
+    return 1 if any(row.complaints for row in rows) else 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -7,6 +7,7 @@ import json
 import os
 import subprocess
 import sys
+import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,20 +16,18 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from benchmarks import harness, other_report, processes, report, scaling, targets
-from benchmarks.cases import Case, LackingError
-from benchmarks.harness import Row
-from benchmarks.libraries import LIBRARIES
-from benchmarks.other_libraries import OTHER_LIBRARIES
-from benchmarks.other_rows import OTHERS, other_cases
+from benchmarks import harness, processes, report, scaling, targets
+from benchmarks.cases import ALONE, BUSY, Case
+from benchmarks.encoders import growing
+from benchmarks.gpu.cases import gpu_cases
+from benchmarks.harness import Row, all_cases, every_case
 from benchmarks.processes import SIDES, Settings
-from benchmarks.rows import all_cases, every_case
-from benchmarks.scaling_cases import scaling_cases
 from benchmarks.targets import Target, Verdict
-from benchmarks.worker import Memory
+from benchmarks.worker import Memory, busy_loop
 
 ROOT = processes.ROOT
 SHORT = Settings(threads=1, repeats=1, short=True)
+OURS = {"tinyattn": SIDES["tinyattn"]}
 
 
 def named(name: str) -> Case:
@@ -75,7 +74,7 @@ def test_rows_are_listed_and_unknown_ones_are_an_error() -> None:
 
 def test_names_of_rows_are_distinct() -> None:
     for short in (False, True):
-        cases = [*all_cases(short), *other_cases(short), *scaling_cases(short)]
+        cases = [*all_cases(short), *growing(short), *gpu_cases(short)]
         names = [row for case in cases for row in case.rows]
         assert len(set(names)) == len(names)
 
@@ -83,11 +82,12 @@ def test_names_of_rows_are_distinct() -> None:
 def test_an_error_in_one_case_leaves_the_others() -> None:
     good = named("op relu")
     bad = replace(good, name="op unheard of")
-    first, second = harness.measure_together([bad, good], ["tinyattn"], SHORT)
-    assert "op unheard of" in first[0].errors[0]
-    assert first[0].median("tinyattn") is None
-    assert second[0].errors == []
-    assert second[0].known("tinyattn")
+    twice = replace(SHORT, repeats=2)
+    first, second = harness.measure_together([bad, good], OURS, twice)
+    assert "op unheard of" in first[0].complaints[0]
+    assert first[0].values["tinyattn"] == [None]  # not asked again
+    assert second[0].complaints == []
+    assert len(second[0].known("tinyattn")) == 2
 
 
 def test_a_process_that_fails_or_hangs_is_reported() -> None:
@@ -187,8 +187,10 @@ def test_targets_are_judged_by_the_median(
 def test_a_target_that_was_not_measured_is_not_met() -> None:
     target = Target("step tiny p=0", "PyTorch", 1.0)
     wrong = measured(torch=[9.0], tinyattn=[1.0])
-    wrong.fail("the libraries computed different numbers")
-    for row in (measured(tinyattn=[1.0]), wrong):
+    wrong.errors.append("the libraries computed different numbers")
+    failed = measured(torch=[9.0], tinyattn=[1.0])
+    failed.lacks["torch"] = "MemoryError"
+    for row in (measured(tinyattn=[1.0]), wrong, failed):
         (verdict,) = (v for v in targets.judged([row], 1) if v.target.against == "PyTorch")
         assert not verdict.met
         assert verdict.word == "not measured"
@@ -198,11 +200,47 @@ def test_a_target_that_was_not_measured_is_not_met() -> None:
 
 def test_memory_that_grows_with_the_square_of_the_length_is_missed() -> None:
     growth = next(t for t in targets.TARGETS if t.row == "attention 4096 plain peak memory")
-    less, more = measured(tinyattn=[10.0]), measured(tinyattn=[20.0])
+    less = measured(tinyattn=[10.0, 10.0], torch=[10.0, 10.0])
+    more = measured(tinyattn=[20.0, 40.0], torch=[40.0, 40.0])
     rows = {growth.against: less, growth.row: more}
-    assert growth.measured(rows) == (2.0, 2.0, 2.0)
+    assert growth.measured(rows) == (3.0, 2.0, 4.0)
+    assert growth.theirs(rows) == 4.0
     assert growth.holds(2.0)
     assert not growth.holds(4.0)
+
+
+def test_no_variable_sets_a_number_of_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("OPENBLAS", "OMP", "TINYATTN"):
+        monkeypatch.setenv(f"{name}_NUM_THREADS", "1")
+    for side in SIDES.values():
+        inherited = processes.environment(side, SHORT)
+        assert not [name for name in inherited if name.endswith("_NUM_THREADS")]
+        assert inherited["PATH"] == os.environ["PATH"]
+
+
+def test_the_busy_loop_keeps_a_core_busy_while_it_is_there() -> None:
+    def children() -> float:
+        times = os.times()
+        return times.children_user + times.children_system
+
+    start = children()
+    with busy_loop():
+        time.sleep(1.0)
+    spent = children() - start  # counts a child when it has ended
+    assert spent > 0.1  # other programs may take the rest
+
+
+def test_a_step_beside_a_busy_loop_is_compared_with_the_step_alone() -> None:
+    ((alone, busy),) = harness.measure_together([named("busy machine tiny")], OURS, SHORT)
+    assert (alone.name, busy.name) == (f"busy machine tiny {ALONE}", f"busy machine tiny {BUSY}")
+    assert alone.complaints == busy.complaints == []
+    (target,) = (target for target in targets.TARGETS if target.row == busy.name)
+    alone.values = {"tinyattn": [1.0, 1.0], "torch": [2.0, 2.0]}
+    busy.values = {"tinyattn": [2.0, 3.0], "torch": [9.0, 9.0]}
+    verdicts = {verdict.target: verdict for verdict in targets.judged([alone, busy], 1)}
+    assert verdicts[target].measured == (2.5, 2.0, 3.0)
+    assert verdicts[target].word == "met, but not in every round"
+    assert "(PyTorch: 4.50)" in targets.table([verdicts[target]])
 
 
 def test_every_target_has_its_rows() -> None:
@@ -210,41 +248,6 @@ def test_every_target_has_its_rows() -> None:
     assert there >= targets.ROWS
     listed = set(benchmarks("--list", "--targets").stdout.split("\n")) - {""}
     assert listed == targets.ROWS
-
-
-# tinygrad is left out: it compiles for minutes, and needs clang for it.
-@pytest.mark.parametrize("library", ["autograd", "mygrad", "dezero"])
-def test_another_library_computes_what_tinyattn_does(library: str) -> None:
-    try:
-        lib = OTHER_LIBRARIES[library]({})
-    except ImportError:
-        pytest.skip(f"{library} is not installed")
-    own = LIBRARIES["tinyattn"]({})
-    for case in other_cases(short=True):
-        if library == "dezero" and "step" in case.name:
-            with pytest.raises(LackingError):
-                case.build(lib)
-            continue
-        checks = []
-        for each in (own, lib):
-            run = case.build(each)
-            for _ in range(3):
-                run.phases[""](None)
-            checks.append(run.check() if run.check else [])
-        assert checks == [[], []] or harness.same_numbers({"own": checks[0], library: checks[1]})
-
-
-def test_a_library_that_is_not_there_or_lacks_something_is_said_to() -> None:
-    case = named("other step tiny p=0")
-    sides = ["tinyattn", "DeZero", "autograd"]
-    ((row,),) = harness.measure_together([case], sides, SHORT)
-    assert row.errors == []
-    assert row.known("tinyattn")
-    assert "DeZero" in row.lacks
-    assert bool(row.known("autograd")) != ("autograd" in row.lacks)
-    text = other_report.table([row], {**dict.fromkeys(OTHERS, "1.0"), "MyGrad": "not installed"}, 1)
-    assert f"without step tiny p=0: {row.lacks['DeZero']}" in text
-    assert "MyGrad not installed: no figures" in text
 
 
 def test_exponents_are_fitted_to_the_upper_half() -> None:
@@ -275,16 +278,21 @@ def test_scaling_prints_exponents_and_writes_json_and_a_plot(tmp_path: Path) -> 
 
 @pytest.mark.parametrize(("seconds", "memory"), [(0.02, 0), (60.0, 1 << 24)])
 def test_a_point_beyond_the_time_or_the_memory_is_dropped(seconds: float, memory: int) -> None:
-    cases = [case for case in scaling_cases(short=True) if case.process == "depth"]
-    settings = replace(SHORT, repeats=2, memory=memory)
-    found, rounds = scaling.measure(cases, ["tinyattn"], settings, seconds)
-    times = scaling.of_unit(found["depth"], "s")
-    assert rounds <= 2
+    cases = [case for case in growing(short=True) if case.process == "depth"]
+    settings = replace(SHORT, timeout=seconds, memory=memory)
+    rows = [row for found in harness.measure_all(cases, OURS, settings) for row in found]
+    times = scaling.of_unit(rows, "s")
     assert all(row.median("tinyattn") is None for row in times)
     assert all(row.lacks["tinyattn"] for row in times)
-    text = scaling.table("depth", found["depth"], [1, 2, 4], 1)
+    text = scaling.table("depth", rows, [1, 2, 4], 1)
     assert "tinyattn without depth 4" in text
-    assert scaling.exponents(found["depth"], [1, 2, 4])["time"]["tinyattn"] is None
+    assert scaling.exponents(rows, [1, 2, 4])["time"]["tinyattn"] is None
+
+
+def test_the_lesson_computes_the_same_in_every_way() -> None:
+    done = benchmarks("--length", "16", "--repeats", "1", module="benchmarks.lesson")
+    assert done.returncode == 0, done.stderr  # it stops at another number
+    assert done.stdout.count(" MiB") == 4
 
 
 def test_figures_taken_beside_other_programs_are_marked() -> None:

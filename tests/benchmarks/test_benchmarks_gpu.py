@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib.util
 import json
 import os
-import re
 import subprocess
 import sys
 from pathlib import Path
@@ -37,44 +36,23 @@ def test_without_a_gpu_it_says_that_it_needs_one():
     assert "--dry-run" in done.stderr
 
 
-def test_a_side_that_fails_costs_nobody_else_a_figure(monkeypatch):
-    """While it is made ready, or in the third round, as when memory runs out."""
+def losses_of(captures: bool, monkeypatch) -> list[float]:
+    """Of the fourth to sixth step without dropout; one that is captured by a wrong `capture`."""
     monkeypatch.syspath_prepend(ROOT)
-    from benchmarks.gpu import measure
-    from benchmarks.gpu.cases import COPY, Case
+    from benchmarks.encoders import SHORTEST, training_step
+    from benchmarks.libraries import TinyAttn
 
-    calls = []
-
-    def third():
-        calls.append(1)
-        if len(calls) == 3:
-            raise MemoryError("no more")
-
-    def build(case, side, device):
-        if side == "torch":
-            raise ValueError("not today")
-        run = third if side == "captured" else lambda: None
-        return run, lambda: ta.ones(2)
-
-    monkeypatch.setattr(measure.sides, "build", build)
-    monkeypatch.setattr(measure, "repetitions", lambda *_: 1)
-    monkeypatch.setattr(measure.Device, "wait", lambda *_: None)
-    monkeypatch.setattr(measure.Device, "empty", lambda *_: None)
-    monkeypatch.setattr(measure.Device, "held", lambda *_: 0)
-    device = measure.Device(None, object(), trial=False)
-    case = Case(COPY, "copy", 2, ("tinyattn", "captured", "torch"))
-    row = measure.measured(case, device, float("inf"))
-    assert {side: len(rounds) for side, rounds in row.seconds.items()} == {
-        "tinyattn": measure.ROUNDS, "captured": measure.ROUNDS - 1
-    }  # fmt: skip
-    assert row.notes == {"captured": "MemoryError: no more", "torch": "ValueError: not today"}
+    run = training_step(TinyAttn({"threads": 1, "device": "cuda", "capture": captures}),
+                        SHORTEST, 0.0, gpu=True)  # fmt: skip
+    for _ in range(3):
+        run.phases[""](None)
+    return run.check()
 
 
 @pytest.mark.parametrize("wrong", [False, True])
-def test_a_captured_step_is_held_against_an_eager_one(wrong, cuda, monkeypatch):
+def test_a_captured_step_must_give_the_losses_of_an_eager_one(wrong, cuda, monkeypatch):
     monkeypatch.syspath_prepend(ROOT)
-    from benchmarks.gpu import sides
-    from benchmarks.gpu.cases import Size
+    from benchmarks.harness import same_numbers
 
     def capture(step, *batch):
         """As good as a graph, or one that has taken a step too few."""
@@ -83,32 +61,26 @@ def test_a_captured_step_is_held_against_an_eager_one(wrong, cuda, monkeypatch):
         return step
 
     monkeypatch.setattr(ta, "capture", capture)
-    size = Size(16, 2, 32, 1, 2, 3)
-    if not wrong:
-        sides.check_replay(size)
-        return
-    with pytest.raises(AssertionError, match="the captured step's loss is"):
-        sides.check_replay(size)
+    checks = {str(captures): losses_of(captures, monkeypatch) for captures in (False, True)}
+    assert same_numbers(checks) != wrong
 
 
 @needs_matplotlib
 @pytest.mark.skipif(COMPILER is None, reason="no g++ to compile the kernels with")
 def test_the_dry_run(tmp_path):
     """Every kind of row, computing the same as PyTorch; the table last; JSON and plot."""
-    done = run("--dry-run", "--out", tmp_path)
+    done = run("--dry-run", "--json", tmp_path / "gpu.json")
+    # An exit status of 0 also says that all sides computed the same numbers.
     assert done.returncode == 0, done.stdout + done.stderr
     content = json.loads((tmp_path / "gpu.json").read_text())
-    assert {row["kind"] for row in content["rows"]} == {
-        "copy", "softmax", "layer_norm", "step", "attention"
-    }  # fmt: skip
-    assert all(row["tinyattn"]["seconds"] > 0 for row in content["rows"])
-    assert all(not row["notes"] for row in content["rows"])
-    (step,) = [row for row in content["rows"] if row["kind"] == "step"]
-    assert "captured" in step
-    assert "TF32 off for both" in content["about"]["precision"]
-    assert (tmp_path / "gpu.png").stat().st_size > 1000
-    assert "no figures" in done.stdout.split("microseconds")[0]
-    (line,) = re.findall(r" s  step tiny: (.*)", done.stdout)
-    shown = dict(figure.split(" ", 1) for figure in line.split(", "))  # as soon as it is known
-    measured = {side for side, figure in shown.items() if re.fullmatch(r"[\d,.]+ us", figure)}
-    assert measured == {side for side in shown if side in step} >= {"tinyattn", "captured"}
+    rows = {row["name"]: row for row in content["rows"]}
+    for kind in ("copy", "softmax", "layer norm", "step", "attention"):
+        (row,) = (row for name, row in rows.items() if name.startswith(f"gpu {kind}")
+                  and row["unit"] == "s")  # fmt: skip
+        assert row["medians"]["tinyattn"] > 0
+        assert row["name"] in done.stdout
+    assert rows["gpu step tiny"]["medians"]["captured"] > 0
+    assert "TF32 off for both" in content["precision"]
+    assert "no figures" in done.stdout.split("gpu copy")[0]
+    if importlib.util.find_spec("torch"):
+        assert (tmp_path / "gpu.png").stat().st_size > 1000

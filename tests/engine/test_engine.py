@@ -273,6 +273,20 @@ def test_gradients_of_two_leaves_never_share_memory(
         assert y.grad.data.flags.writeable
 
 
+@pytest.mark.parametrize("uses", [1, 2, 3, 4, 7])
+@pytest.mark.parametrize("value", [3.0, [3.0]])
+def test_a_leaf_used_many_times_gets_the_sum(uses: int, value: Any) -> None:
+    """Also a 0-d one: NumPy's sum of two 0-d arrays is a scalar, which += does not change."""
+    for function, slope in ((lambda x: x, 1.0), (lambda x: 2 * x, 2.0), (lambda x: x * x, 6.0)):
+        x = leaf(value)
+        total = function(x)
+        for _ in range(uses - 1):
+            total = total + function(x)
+        total.backward(ta.tensor(np.full(total.shape, -0.5)))
+        equal(x.grad, np.full(x.shape, -0.5 * slope * uses))
+        assert type(x.grad.data) is np.ndarray
+
+
 def test_keeping_what_a_rule_was_given_does_no_harm() -> None:
     """A rule may hand on one array to several; adding up never writes into it."""
     x = leaf([1.0, 2.0])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import threading
 import weakref
+from collections.abc import Callable
 
 import numpy as np
 import pytest
@@ -56,8 +57,35 @@ def test_higher_order_graphs_are_freed_by_reference_counting(no_gc: None) -> Non
         (again,) = ta.grad(first.sum(), x, create_graph=True)
         return [weakref.ref(t) for t in (y, first, again)]
 
+    before = sum(type(obj) is Node for obj in gc.get_objects())
     assert [ref() for ref in second()] == [None] * 3
-    x.data[0] = 1.0  # nothing holds it any more
+    assert sum(type(obj) is Node for obj in gc.get_objects()) == before
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda y: y @ ta.ones(7),
+        lambda y: y + ta.ones(7, dtype=ta.float64),
+        lambda y: y + "a",
+        lambda y: y[7],
+        lambda y: y.gather(0, ta.tensor([9])),
+        lambda y: y.reshape(5),
+        lambda y: y.sum(5),
+        lambda y: ta.cat([y, ta.ones(2, 2)]),
+        lambda y: ta.ops.embedding(ta.tensor([99]), y.reshape(3, 1)),
+        lambda y: F.cross_entropy(y, ta.tensor(9)),
+    ],
+)
+def test_a_failed_op_keeps_no_graph(call: Callable[..., ta.Tensor], no_gc: None) -> None:
+    """An error that a frame of its own traceback holds would keep it until the collector runs."""
+    x = leaf([1.0, 2.0, 3.0])
+    y = x * x
+    watched = weakref.ref(y)
+    with pytest.raises((ValueError, IndexError, TypeError)):
+        call(y)
+    del y
+    assert watched() is None
 
 
 def test_a_tensor_that_a_graph_was_made_from_may_die_first() -> None:

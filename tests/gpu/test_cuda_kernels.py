@@ -1,4 +1,4 @@
-"""The CUDA kernels against their plain twins, at sizes and in cases the op table does not have.
+"""The CUDA kernels against the reference, at sizes and in cases the op table does not have.
 
 On the stand-in, which compiles them for the host, or with `-m gpu` on a GPU.
 """
@@ -12,6 +12,9 @@ from common import assert_all_zero, assert_close, assert_same, rng_of, signed
 import tinyattn as ta
 from tinyattn import functional as F
 from tinyattn.kernels import gpu, reference
+from tinyattn.kernels.gpu.attention import strided
+from tinyattn.kernels.packing import padded, samples_of
+from tinyattn.kernels.reference import NO_DROP, Drop
 from tinyattn.kernels.sums import sum_dtype
 
 DTYPES = [np.float16, np.float32, np.float64]
@@ -42,8 +45,8 @@ def real_of(dtype):
     return np.float64 if dtype == np.float64 else np.float32
 
 
-def hiding(kind, batch, heads, queries, keys):
-    """limits and mask as the kernels take them."""
+def visibility(kind, batch, heads, queries, keys):
+    """limits and mask as the kernels take them. Some query sees no key, unless all see all."""
     rng = rng_of(5)
     limits = mask = None
     if kind in ("lengths", "all"):
@@ -62,6 +65,12 @@ def hiding(kind, batch, heads, queries, keys):
 KINDS = ["nothing", "lengths", "causal", "mask", "padding", "all"]
 
 
+def visible_of(shape, limits, mask):
+    """Which pairs are visible, (B, H, Q, K)."""
+    visible = reference.visible_keys(shape, limits, mask)
+    return np.ones(shape, bool) if visible is None else np.broadcast_to(visible, shape)
+
+
 def send(cuda, *arrays):
     return [None if a is None else cuda.asarray(a) for a in arrays]
 
@@ -75,10 +84,8 @@ def test_rows_of_any_length(columns, dtype, cuda):
     on = send(cuda, x, grad, weight, bias)
     exact = doubled(x, grad, weight, bias)
     for name in ("softmax", "log_softmax"):
-        forward = "masked_softmax" if name == "softmax" else name
-        rest = (None, None) if name == "softmax" else ()
-        right = getattr(reference, forward)(exact[0], *rest)
-        out = getattr(gpu, forward)(on[0], *rest)
+        right = getattr(reference, name)(exact[0])
+        out = getattr(gpu, name)(on[0])
         check(out, right, dtype)
         out = cuda.asarray(right.astype(dtype))  # from equal outputs on
         back = getattr(reference, f"{name}_backward")(exact[1], out.get().astype(np.float64))
@@ -146,23 +153,22 @@ def test_a_large_mean_costs_no_digits(cuda):
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("shape", [(1, 1, 1, 1), (2, 3, 5, 40), (2, 1, 33, 33), (1, 2, 3, 1030)])
 def test_masked_softmax(shape, kind, dtype, cuda):
-    """Hidden keys get exactly 0, and so does a row that sees nothing, in both directions."""
+    """Invisible keys get exactly 0, in both directions; so does a row without a visible key."""
     x, grad = made(dtype, shape, shape)
-    limits, mask = hiding(kind, *shape)
-    seen = reference.visible(shape, limits, mask)
-    hide = np.ones(shape, bool) if seen is None else np.broadcast_to(seen, shape)
-    x, grad = (np.where(hide, a, np.nan).astype(dtype) for a in (x, grad))
+    limits, mask = visibility(kind, *shape)
+    visible = visible_of(shape, limits, mask)
+    x, grad = (np.where(visible, a, np.nan).astype(dtype) for a in (x, grad))
     on = send(cuda, limits, mask)
     right = reference.masked_softmax(x.astype(np.float64), limits, mask)
     found = gpu.masked_softmax(cuda.asarray(x), *on)
     check(found, right, dtype)
-    assert not found.get()[~hide].any()
+    assert not found.get()[~visible].any()
     right = reference.masked_softmax_backward(
         grad.astype(np.float64), found.get().astype(np.float64), limits, mask
     )
     found = gpu.masked_softmax_backward(cuda.asarray(grad), found, *on)
     check(found, right, dtype)
-    assert not found.get()[~hide].any()
+    assert not found.get()[~visible].any()
 
 
 def test_limits_past_the_end_are_the_end(cuda):
@@ -171,8 +177,11 @@ def test_limits_past_the_end_are_the_end(cuda):
     limits = cuda.asarray(np.array([[9], [10**15]]))
     found = gpu.masked_softmax(cuda.asarray(x), limits, None)
     check(found, reference.masked_softmax(x, None, None), np.float64)
-    out, _ = gpu.attention(*send(cuda, x, x, x), limits, None, 1.0, 0.0, 0)
-    check(out, reference.attention(x, x, x, None, None, 1.0, 0.0, 0)[0], np.float64)
+    (rows,) = made(np.float64, (2, 1, 5))  # two samples of one row
+    samples = (samples_of((1, 1)),) * 2
+    out, _ = gpu.attention(*send(cuda, rows, rows, rows), samples, limits, None, 1.0, NO_DROP)
+    right, _ = reference.attention(rows, rows, rows, samples, None, None, 1.0, NO_DROP)
+    check(out, right, np.float64)
 
 
 SPECIAL = [
@@ -250,15 +259,37 @@ def test_scatter_loses_nothing(cuda):
 LENGTHS = [(1, 1), (3, 70), (33, 32), (40, 17), (65, 65)]
 
 
+def samples_and_rows(dtype, lengths, key_lengths, heads, width, value_width):
+    """Samples of these lengths; and q, k, v and grad as rows (R, H, d) of all of them."""
+    samples = samples_of(tuple(lengths)), samples_of(tuple(key_lengths))
+    (queries, keys) = (given.rows for given in samples)
+    shapes = (queries, width), (keys, width), (keys, value_width), (queries, value_width)
+    return samples, made(dtype, *((rows, heads, columns) for rows, columns in shapes))
+
+
 @pytest.mark.parametrize("p", [0.0, 0.3])
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("lengths", LENGTHS)
 def test_tiled_attention(lengths, kind, p, cuda):
     """Forward and backward in float64, at lengths around those of a tile."""
     queries, keys = lengths
-    limits, mask = hiding(kind, 2, 2, queries, keys)
-    arrays = made(np.float64, *((2, 2, n, 5) for n in (queries, keys, keys, queries)))
-    check_attention(cuda, arrays, limits, mask, p, np.float64, 10)
+    limits, mask = visibility(kind, 2, 2, queries, keys)
+    samples, arrays = samples_and_rows(np.float64, [queries] * 2, [keys] * 2, 2, 5, 5)
+    check_attention(cuda, arrays, samples, limits, mask, p, 10)
+
+
+PACKED = [([3, 0, 33], [40, 7, 1]), ([2, 2, 2], [5, 1, 0]), ([1, 35, 4], [1, 35, 4])]
+
+
+@pytest.mark.parametrize("width", [5, 1000])
+@pytest.mark.parametrize("p", [0.0, 0.3])
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("lengths", PACKED, ids=str)
+def test_attention_of_samples_of_different_lengths(lengths, kind, p, width, cuda):
+    """Packed rows, in tiles or in heads that are too wide for them."""
+    limits, mask = visibility(kind, 3, 2, *map(max, lengths))
+    samples, arrays = samples_and_rows(np.float64, *lengths, 2, width, width)
+    check_attention(cuda, arrays, samples, limits, mask, p, 10 + width)
 
 
 # The last three are worked on in slices.
@@ -272,52 +303,58 @@ def test_tiled_attention_of_any_width(widths, dtype, cuda):
     head, value = widths
     shape = gpu.tile_shape(head, value, 4 if dtype == np.float16 else np.dtype(dtype).itemsize)
     assert shape is not None
-    assert shape[1] < max(head, value) or max(head, value) < 300
-    arrays = made(dtype, (1, 2, 9, head), (1, 2, 40, head), (1, 2, 40, value), (1, 2, 9, value))
-    limits, mask = hiding("causal", 1, 2, 9, 40)
+    assert shape.columns < max(head, value) or max(head, value) < 300
+    samples, arrays = samples_and_rows(dtype, [9], [40], 2, head, value)
+    limits, mask = visibility("causal", 1, 2, 9, 40)
     # A rounding error for each term of the scores.
-    check_attention(cuda, arrays, limits, mask, 0.2, dtype, 8 + head / 4)
+    check_attention(cuda, arrays, samples, limits, mask, 0.2, 8 + head / 4)
 
 
-def check_attention(cuda, arrays, limits, mask, p, dtype, count):
-    settings = (1 / np.sqrt(arrays[0].shape[-1]), p, 98765432109876)
+def check_attention(cuda, arrays, samples, limits, mask, p, count, seed=98765432109876):
+    """Output and gradients are those of the reference in float64."""
     *qkv, grad = arrays
-    on = send(cuda, *qkv)
-    hide = send(cuda, limits, mask)
-    right, weights = reference.attention(*doubled(*qkv), limits, mask, *settings)
-    found, saved = gpu.attention(*on, *hide, *settings)
+    dtype, rest = grad.dtype, (1 / np.sqrt(arrays[0].shape[-1]), Drop(p, seed))
+    on_host, on_device = (samples, limits, mask), (samples, *send(cuda, limits, mask))
+    right, weights = reference.attention(*doubled(*qkv), *on_host, *rest)
+    found, saved = gpu.attention(*send(cuda, *qkv), *on_device, *rest)
     assert found.dtype == dtype
     check(found, right, dtype, count)
-    backward = reference.attention_backward(*doubled(grad, *qkv), limits, mask, *settings, weights)
-    gradients = gpu.attention_backward(cuda.asarray(grad), *on, *hide, *settings, saved)
-    for one, expected in zip(gradients, backward, strict=True):
+    right = reference.attention_backward(*doubled(grad, *qkv), *on_host, *rest, weights)
+    found = gpu.attention_backward(*send(cuda, grad, *qkv), *on_device, *rest, saved)
+    for one, expected in zip(found, right, strict=True):
         check(one.astype(dtype), expected, dtype, count)
 
 
-def test_attention_takes_heads_as_they_lie(cuda):
-    """(B, N, H, d) seen as (B, H, N, d), a part of wider rows, one head for all: no copy is made,
-    and the result's heads join without one."""
-    arrays = made(np.float64, *[(2, 3, 6, 5)] * 4)
-    settings = (None, None, 0.4, 0.0, 0)
-    layouts = [
-        lambda x: cuda.asarray(x.swapaxes(1, 2)).swapaxes(1, 2),
-        lambda x: cuda.asarray(np.concatenate([x, x], -1))[..., :5],
-        lambda x: cuda.asarray(np.array(x.swapaxes(-1, -2), order="C")).swapaxes(-1, -2),
-        lambda x: cuda.broadcast_to(cuda.asarray(x[:, :1]), x.shape),
-    ]
-    for lay in layouts:
-        q, k, v, grad = (lay(x) for x in arrays)
-        right = reference.attention(*(x.get() for x in (q, k, v)), *settings)
-        out, saved = gpu.attention(q, k, v, *settings)
-        check(out, right[0], np.float64, 8)
-        assert out.swapaxes(1, 2).flags.c_contiguous
-        found = gpu.attention_backward(grad, q, k, v, *settings, saved)
-        right = reference.attention_backward(
-            *(x.get() for x in (grad, q, k, v)), *settings, right[1]
-        )
-        for one, expected in zip(found, right, strict=True):
-            check(one, expected, np.float64, 8)
-            assert one.swapaxes(1, 2).flags.c_contiguous
+LAYOUTS = {
+    "rows": lambda xp, x: xp.asarray(x),
+    "heads before rows": lambda xp, x: (
+        xp.asarray(np.array(x.swapaxes(0, 1), order="C")).swapaxes(0, 1)
+    ),
+    "a part of wider rows": lambda xp, x: xp.asarray(np.concatenate([x, x], -1))[..., :5],
+    "one head for all": lambda xp, x: xp.broadcast_to(xp.asarray(x[:, :1]), x.shape),
+    "columns": lambda xp, x: (
+        xp.asarray(np.array(x.swapaxes(-1, -2), order="C")).swapaxes(-1, -2)
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_attention_takes_heads_as_they_lie(layout, cuda):
+    """No copy is made, unless the numbers of a row are not neighbours; results are in C order."""
+    samples, arrays = samples_and_rows(np.float64, [6, 6], [6, 6], 3, 5, 5)
+    settings = (samples, None, None, 0.4, NO_DROP)
+    q, k, v, grad = (LAYOUTS[layout](cuda, x) for x in arrays)
+    view = padded(q, samples[0])
+    assert (strided(view)[0] is view) == (layout != "columns")
+    right, weights = reference.attention(*(x.get() for x in (q, k, v)), *settings)
+    out, saved = gpu.attention(q, k, v, *settings)
+    check(out, right, np.float64, 8)
+    assert out.flags.c_contiguous
+    found = gpu.attention_backward(grad, q, k, v, *settings, saved)
+    right = reference.attention_backward(*(x.get() for x in (grad, q, k, v)), *settings, weights)
+    for one, expected in zip(found, right, strict=True):
+        check(one, expected, np.float64, 8)
+        assert one.flags.c_contiguous
 
 
 def test_attention_memory_is_linear_in_length(cuda, monkeypatch):
@@ -340,53 +377,78 @@ def test_attention_memory_is_linear_in_length(cuda, monkeypatch):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("widths", [(300, 300), (20, 700), (700, 20)])
-def test_slices_of_tiles_hide_what_may_not_be_seen(widths, kind, cuda):
-    """Of several tiles, and with NaN and inf in all that nobody may see."""
+@pytest.mark.parametrize("widths", [(300, 300), (20, 700), (700, 20), (1000, 1000)])
+def test_wide_heads_do_not_show_what_is_invisible(widths, kind, cuda):
+    """In slices of tiles, and in the widest heads without tiles: NaN and inf in all that no query
+    may see leave no trace."""
     head, value = widths
-    arrays = made(np.float64, (2, 2, 9, head), (2, 2, 40, head), (2, 2, 40, value),
-                  (2, 2, 9, value))  # fmt: skip
-    limits, mask = hiding(kind, 2, 2, 9, 40)
-    check_attention(cuda, arrays, limits, mask, 0.3, np.float64, 8 + head)
-    seen = reference.visible((2, 2, 9, 40), limits, mask)
-    hidden = np.zeros((2, 2, 40), bool) if seen is None else ~np.broadcast_to(
-        seen, (2, 2, 9, 40)).any(axis=2)  # fmt: skip
-    settings = (limits, mask, head**-0.5, 0.3, 7)
+    samples, arrays = samples_and_rows(np.float64, [9, 9], [40, 40], 2, head, value)
+    limits, mask = visibility(kind, 2, 2, 9, 40)
+    check_attention(cuda, arrays, samples, limits, mask, 0.3, 8 + head)
+    invisible = ~visible_of((2, 2, 9, 40), limits, mask).any(axis=2)  # (B, H, K)
+    invisible = invisible.swapaxes(1, 2).reshape(80, 2)  # (S, H)
+    settings = (samples, *send(cuda, limits, mask), head**-0.5, Drop(0.3, 7))
     q, k, v, grad = arrays
-    for odd in (np.nan, np.inf):
-        spoilt_k, spoilt_v = k.copy(), v.copy()
-        spoilt_k[hidden, :: head - 1], spoilt_v[hidden, :: value - 1] = odd, odd
+    for special in (np.nan, np.inf):
+        bad_k, bad_v = k.copy(), v.copy()
+        bad_k[invisible, :: head - 1], bad_v[invisible, :: value - 1] = special, special
         results = []
-        for keys, values in ((k, v), (spoilt_k, spoilt_v)):
+        for keys, values in ((k, v), (bad_k, bad_v)):
             on = send(cuda, q, keys, values)
-            hide = send(cuda, limits, mask)
-            out, saved = gpu.attention(*on, *hide, *settings[2:])
-            gradients = gpu.attention_backward(cuda.asarray(grad), *on, *hide, *settings[2:], saved)
+            out, saved = gpu.attention(*on, *settings)
+            gradients = gpu.attention_backward(cuda.asarray(grad), *on, *settings, saved)
             results.append([x.get() for x in (out, *gradients)])
         for clean, found in zip(*results, strict=True):
             assert_same(found, clean)
 
 
+@every_dtype
 @pytest.mark.parametrize("kind", KINDS)
-def test_the_widest_heads_run_as_the_reference(kind, cuda):
+def test_the_widest_heads_compute_all_weights(kind, dtype, cuda):
     """A row that fits no tile: the whole array of weights, as on the CPU."""
-    assert gpu.tile_shape(1000, 1000, 8) is None
-    arrays = made(np.float64, *[(2, 2, 3, 1000)] * 4)
-    check_attention(cuda, arrays, *hiding(kind, 2, 2, 3, 3), 0.0, np.float64, 1200)
+    assert gpu.tile_shape(1500, 1500, np.dtype(real_of(dtype)).itemsize) is None
+    samples, arrays = samples_and_rows(dtype, [3, 3], [3, 3], 2, 1500, 1500)
+    check_attention(cuda, arrays, samples, *visibility(kind, 2, 2, 3, 3), 0.2, 1700)
+
+
+def without_xorshift(h, bits):
+    """The number from which h ^ (h >> bits) made `h`."""
+    found = h
+    for _ in range(32 // bits + 1):
+        found = h ^ (found >> bits)
+    return found
+
+
+def seed_of_the_largest_hash():
+    """A seed with which the hash of element 0 is 2^32 - 1, which no threshold drops."""
+    h = without_xorshift(2**32 - 1, 15)
+    h = without_xorshift(h * pow(0x735A2D97, -1, 2**32) % 2**32, 15)
+    h = without_xorshift(h * pow(0x21F0AAAD, -1, 2**32) % 2**32, 16)
+    return h << 32  # the lower half is 0, whose hash is 0
+
+
+@pytest.mark.parametrize("case", ["p = 1", "no queries", "no keys", "no values"])
+def test_attention_of_nothing(case, cuda):
+    """Dropout of everything, and arrays without elements."""
+    seed = seed_of_the_largest_hash()
+    assert reference.keep_mask((1,), 1.0, seed).all()
+    queries, keys = 0 if case == "no queries" else 4, 0 if case == "no keys" else 3
+    width = 0 if case == "no values" else 5
+    samples, arrays = samples_and_rows(np.float32, [queries] * 2, [keys] * 2, 2, 5, width)
+    p = 1.0 if case == "p = 1" else 0.0
+    check_attention(cuda, arrays, samples, None, None, p, 8, seed)
 
 
 @every_dtype
 @pytest.mark.parametrize("transposed", [False, True])
 @pytest.mark.parametrize("kind", KINDS)
 def test_weighted_sum(kind, transposed, dtype, cuda):
-    """What is hidden may be NaN."""
-    limits, mask = hiding(kind, 2, 2, 3, 6)
-    seen = reference.visible((2, 2, 3, 6), limits, mask)
-    seen = np.ones((2, 2, 3, 6), bool) if seen is None else np.broadcast_to(seen, (2, 2, 3, 6))
+    """Invisible values may be NaN."""
+    limits, mask = visibility(kind, 2, 2, 3, 6)
+    visible = visible_of((2, 2, 3, 6), limits, mask)
     weights, values = made(dtype, (2, 2, 3, 6), (2, 2, 3 if transposed else 6, 5))
-    weights = np.where(seen, weights, 0).astype(dtype)
-    hidden_from_all = ~seen.any(axis=-1 if transposed else -2)
-    values[hidden_from_all] = np.nan
+    weights = np.where(visible, weights, 0).astype(dtype)
+    values[~visible.any(axis=-1 if transposed else -2)] = np.nan
     if transposed:
         weights = weights.swapaxes(-1, -2)
     clean = np.where(np.isnan(values), 0, values)
@@ -396,10 +458,9 @@ def test_weighted_sum(kind, transposed, dtype, cuda):
 
 
 @pytest.mark.parametrize("kind", KINDS[1:])
-def test_visible_keys(kind, cuda):
-    limits, mask = hiding(kind, 3, 2, 4, 9)
+def test_visible_to_any(kind, cuda):
+    limits, mask = visibility(kind, 3, 2, 4, 9)
     heads = 1 if mask is None else mask.shape[1]
-    seen = reference.visible((3, 2, 4, 9), limits, mask)
-    seen = np.broadcast_to(seen, (3, seen.shape[1], 4, 9)).any(axis=-2)
-    found = gpu.visible_keys(*send(cuda, limits, mask), 3, 9).get()
-    np.testing.assert_array_equal(found, np.broadcast_to(seen, (3, heads, 9)), strict=True)
+    visible = visible_of((3, 2, 4, 9), limits, mask)[:, :heads].any(axis=-2)
+    found = gpu.visible_to_any(*send(cuda, limits, mask), 3, 9).get()
+    np.testing.assert_array_equal(found, visible, strict=True)

@@ -1,8 +1,9 @@
-"""Which code computes a kernel: Numba on NumPy arrays, CUDA on CuPy arrays, plain array code else.
+"""Kernels: the functions of arrays that do the work of the ops.
 
-`reference.py` is the truth. `cpu/` is imported on first use, since importing Numba takes longer
-than importing everything else together; without Numba, or with TINYATTN_JIT=0 in the environment,
-the reference runs in its place.
+`reference.py` has each as plain array code. `cpu/` has faster ones, compiled by Numba, for NumPy's
+float32 and float64 arrays; `gpu/` has CUDA kernels for CuPy's arrays. The type of the first array
+chooses. `cpu/` is imported on first use, because importing Numba takes longer than all the rest.
+Without Numba, or with TINYATTN_JIT=0 in the environment, the reference runs instead.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ Kernel = TypeVar("Kernel", bound=Callable[..., Any])
 
 @cache
 def jitted() -> ModuleType | None:
-    """The module of Numba kernels, or None where they cannot or shall not run."""
+    """The module of Numba kernels, or None without Numba or with TINYATTN_JIT=0."""
     module = None
     if os.environ.get("TINYATTN_JIT", "1") != "0":
         try:
@@ -55,7 +56,7 @@ def on_gpu() -> ModuleType:
 
 
 def dispatched(plain: Kernel) -> Kernel:
-    """The kernel of this name for the array that comes first: `plain`, or a faster one."""
+    """The kernel of this name that takes the type of the first array: `plain`, or a faster one."""
     name = plain.__name__
     on_cpu: Callable[..., Any] | None = None
     on_cuda: Callable[..., Any] | None = None
@@ -100,6 +101,8 @@ attention_backward = dispatched(reference.attention_backward)
 
 
 def adam(parameters: Sequence[Any], *arguments: Any) -> None:
-    """`adam` of the reference, compiled where it can be: for lists of arrays, of one device."""
-    module = jitted() if type(parameters[0]) is ndarray else None
-    (module or reference).adam(parameters, *arguments)
+    """`reference.adam`, or a faster one: for lists of arrays on one device."""
+    if type(parameters[0]) is ndarray:
+        (jitted() or reference).adam(parameters, *arguments)
+    else:
+        on_gpu().optimizer.adam(parameters, *arguments)

@@ -20,9 +20,7 @@ SPEED = {4: 48, 8: 24}  # multiplications in a nanosecond on one core, by the by
 def matrix_product(x: Array, y: Array) -> Array:
     """x @ y. NumPy has no fast float16 product, so that one is computed in float32."""
     if type(x) is not np.ndarray:
-        # Of a captured step CuPy multiplies integers only; see cublas.py.
-        by_cupy = backend.capture is None or x.dtype.kind != "f"
-        return x @ y if by_cupy else backend.capture.matmul(x, y)
+        return x @ y if backend.capture is None else backend.capture.matmul(x, y)
     if x.dtype is FLOAT16:
         return (x.astype(np.float32) @ y.astype(np.float32)).astype(np.float16)
     if x.ndim == y.ndim == 2 and x.size * y.shape[1] >= 2 * CHUNK and blas.has_one_thread():

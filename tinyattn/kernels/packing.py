@@ -1,8 +1,8 @@
 """Samples of different lengths: padded, (B, L, ...), or packed, (R, ...).
 
-Packed rows of all samples stand one after another, without padding: R is the sum of the lengths.
-Where all samples have one length, both forms are the same memory, and one is a `reshape` of the
-other. So what follows takes packed rows and lengths, and never asks which form the user has.
+Packed rows of all samples follow each other without padding: R is the sum of the lengths. Padded
+samples of equal length are the same memory, reshaped. So attention takes rows and lengths, and both
+forms are one.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ class Samples(NamedTuple):
 
     @property
     def equal(self) -> bool:
-        """Whether packed rows are the padded array, reshaped."""
+        """True if the packed rows are the padded array, reshaped."""
         return len(self.lengths) * self.longest == self.rows
 
 
 @lru_cache(maxsize=64)
 def samples_of(lengths: tuple[int, ...]) -> Samples:
-    """Remembered, because all layers of a step ask for the same, forward and backward."""
+    """The Samples of these lengths; cached, because all layers of a step ask for the same."""
     starts = np.zeros(len(lengths) + 1, np.int64)
     np.cumsum(lengths, out=starts[1:])
     counted = np.array(lengths, np.int64)
@@ -44,7 +44,7 @@ def samples_of(lengths: tuple[int, ...]) -> Samples:
 
 @lru_cache(maxsize=4)
 def rows_in_padded(lengths: tuple[int, ...], length: int) -> np.ndarray:
-    """The positions of the packed rows among the (B * length) rows of the padded form."""
+    """The index of each packed row among the (B * length) rows of the padded form."""
     inside = np.arange(length) < np.array(lengths, np.int64)[:, None]  # (B, length)
     return read_only(np.flatnonzero(inside))
 
@@ -57,7 +57,7 @@ def pack(x: Array, lengths: Sequence[int]) -> Array:
 
 
 def unpack(x: Array, lengths: Sequence[int], length: int) -> Array:
-    """(R, ...) -> (B, length, ...), with zeros behind the end of each sample."""
+    """(R, ...) -> (B, length, ...), with zeros after the end of each sample."""
     out = namespace(x).zeros((len(lengths) * length, *x.shape[1:]), x.dtype)
     out[beside(rows_in_padded(tuple(lengths), length), x)] = x
     return out.reshape(len(lengths), length, *x.shape[1:])
@@ -77,7 +77,7 @@ def padded(x: Any, samples: Samples) -> Any:
 
 
 def packed(x: Any, samples: Samples) -> Any:
-    """The way back: (B, H, L, d) -> (R, H, d)."""
+    """Undo `padded`: (B, H, L, d) -> (R, H, d)."""
     batch, heads, length, width = x.shape
     x = x.swapaxes(1, 2).reshape(batch * length, heads, width)
     if samples.equal:
@@ -86,7 +86,8 @@ def packed(x: Any, samples: Samples) -> Any:
 
 
 def limits_in_samples(samples: tuple[Samples, Samples], limits: Array | None, x: Any) -> Any:
-    """Limits (B|1, Q|1) for padded arrays: padding is not visible, and nothing is visible to it."""
+    """Limits (B|1, Q|1) of padded arrays, in which padded keys are invisible and padded queries
+    see nothing."""
     queries, keys = samples
     if queries.equal and keys.equal:
         return limits

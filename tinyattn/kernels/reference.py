@@ -1,8 +1,8 @@
-"""Every kernel as plain array code: what a reader reads and what the fast ones are tested against.
+"""Every kernel as plain array code, to read, and to test the fast kernels against.
 
-It is also what runs where Numba is absent or `TINYATTN_JIT=0`, and on any array a fast kernel does
-not take. The backward functions use nothing but operators and methods that arrays and Tensors
-share, so on Tensors they record themselves: that is how fused ops have derivatives of any order.
+This code also runs without Numba, with `TINYATTN_JIT=0`, and on arrays that a fast kernel does not
+take. The backward functions use only operators and methods that arrays and Tensors share. So they
+run on Tensors too, and are recorded, which gives derivatives of any order.
 
 `xp` is the module of an array's functions: NumPy, CuPy, or `tinyattn.ops` for a Tensor.
 """
@@ -10,7 +10,7 @@ share, so on Tensors they record themselves: that is how fused ops have derivati
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -32,7 +32,7 @@ NO_DROP = Drop(0.0, 0)
 
 
 def erf(x: Array) -> Array:
-    """The error function, elementwise, of a NumPy array."""
+    """The error function of each element of a NumPy array."""
     values = np.frompyfunc(math.erf, 1, 1)(np.asarray(x, np.float64))
     return np.asarray(values, np.float64).astype(x.dtype)
 
@@ -49,7 +49,7 @@ def relu_backward(grad: Any, out: Any) -> Any:
 
 
 def visible_keys(shape: tuple[int, ...], limits: Array | None, mask: Array | None) -> Array | None:
-    """Which keys each query may see, as one boolean array broadcastable to (B, H, Q, K)."""
+    """The visible keys of each query: booleans that broadcast to (B, H, Q, K), or None for all."""
     if limits is None:
         return mask
     keys = namespace(limits).arange(shape[-1])
@@ -65,8 +65,8 @@ def masked_softmax(x: Array, limits: Array | None, mask: Array | None) -> Array:
     visible = visible_keys(x.shape, limits, mask)
     scores = x.astype(sum_dtype(x.dtype), order="C")
     if visible is not None:
-        # No finite fill value is safe: real scores may lie below it. -inf is left out of both the
-        # maximum and the sum, and a row of nothing else is set to zeros.
+        # No finite fill value is safe, because real scores may be lower. -inf changes neither the
+        # maximum nor the sum; a row of only -inf becomes zeros.
         scores = xp.where(visible, scores, -math.inf)
     top = scores.max(axis=-1, keepdims=True)
     if visible is not None:
@@ -81,7 +81,7 @@ def masked_softmax(x: Array, limits: Array | None, mask: Array | None) -> Array:
         total = xp.where(empty, 1, total)
     weights = powers / total
     if visible is not None:
-        weights = xp.where(visible, weights, 0)  # a NaN among the visible is theirs alone
+        weights = xp.where(visible, weights, 0)  # also if a visible score is NaN
     return weights.astype(x.dtype)
 
 
@@ -91,12 +91,12 @@ def softmax(x: Array) -> Array:
 
 
 def softmax_backward(grad: Any, out: Any) -> Any:
-    """out * (grad - sum(grad * out)): the Jacobian of a row is diag(out) - out out^T."""
+    """out * (grad - sum(grad * out)), because the Jacobian of a row is diag(out) - out out^T."""
     return out * (grad - (grad * out).sum(axis=-1, keepdims=True))
 
 
 def masked_softmax_backward(grad: Any, out: Any, limits: Array | None, mask: Array | None) -> Any:
-    """The same over the visible keys. The others are left out, even a NaN there."""
+    """The same over the visible keys; invisible ones have no influence, even if they are NaN."""
     visible = visible_keys(out.shape, limits, mask)
     if visible is None:
         return softmax_backward(grad, out)
@@ -120,9 +120,9 @@ def log_softmax_backward(grad: Any, out: Any) -> Any:
 
 
 def cross_entropy(logits: Array, target: Array, ignore_index: int) -> tuple[Array, Array]:
-    """The loss of each row (N,); its maximum and log(sum(exp(row - maximum))), (2, N).
+    """The loss of each row (N,); and its maximum and log(sum(exp(row - maximum))), (2, N).
 
-    They are two numbers, because in their sum the digits of the smaller one would be lost.
+    These two are not added up, because the sum would lose digits of the smaller one.
     """
     xp = namespace(logits)
     if not len(logits):
@@ -147,12 +147,12 @@ def cross_entropy_backward(
     counted = target != ignore_index
     one_hot = xp.zeros(logits.shape, logits.dtype)
     one_hot[xp.arange(len(target)), xp.where(counted, target, 0)] = 1
-    if log_sums is None:  # on Tensors: log_sums has to be part of the graph
+    if log_sums is None:  # on Tensors, because log_sums is not part of the graph
         probabilities = namespace(logits).softmax(logits)
     else:
         top, log_total = log_sums[:, :, None]
         probabilities = xp.exp((logits - top) - log_total).astype(logits.dtype)
-    # Not a product with 0: an ignored row stays out of it even where its logits are NaN.
+    # `where`, because 0 * NaN is NaN: the logits of an ignored row may be NaN.
     return namespace(logits).where(
         counted[:, None], (probabilities - one_hot) * grad.reshape(len(target), 1), 0.0
     )
@@ -182,12 +182,12 @@ def layer_norm_backward(
     dx = (g - mean(g) - n * mean(g * n)) / std, dweight = sum(grad * n), dbias = sum(grad).
     """
     grad, x = in_order(grad), in_order(x)
-    if saved is None:  # on Tensors: mean and deviation have to be part of the graph
+    if saved is None:  # on Tensors, because the saved arrays are not part of the graph
         centred = x - x.mean(axis=-1, keepdims=True)
         inv_std = ((centred * centred).mean(axis=-1, keepdims=True) + eps) ** -0.5
     else:
         mean, inv_std = saved
-        centred = x - mean  # in the dtype of the mean: a difference of close numbers
+        centred = x - mean  # in the wider dtype of the mean, because the two are close
     normal = centred * inv_std
     g = grad if weight is None else grad * weight
     slope = g - g.mean(axis=-1, keepdims=True) - normal * (g * normal).mean(axis=-1, keepdims=True)
@@ -196,11 +196,11 @@ def layer_norm_backward(
 
 
 def keep_mask(shape: tuple[int, ...], p: float, seed: int, xp: Any = np) -> Array:
-    """Which elements dropout keeps: element i, counted in C order, if hash(seed, i) >= p * 2^32.
+    """True for the elements that dropout keeps: element i, in C order, if hash(seed, i) >= p 2^32.
 
     The hash is two rounds of a 32-bit integer mixer (multipliers by Chris Wellons, "Prospecting
-    for hash functions", 2018) over the index, each with half of the seed mixed in. It needs no
-    state, so any element can be computed anywhere: in a kernel, in backward, on another device.
+    for hash functions", 2018) over the index, each with half of the seed mixed in. It has no
+    state, so a kernel, backward or another device can compute any element again.
     """
     h = xp.arange(math.prod(shape), dtype=xp.uint32).reshape(shape)
     for half in halves(seed):
@@ -221,7 +221,7 @@ def drop_threshold(p: float) -> int:
 
 
 def dropout(x: Array, p: float, seed: int) -> Array:
-    """x / (1 - p) where kept, 0 elsewhere: the expectation stays, and p = 1 gives zeros."""
+    """x / (1 - p) for kept elements, else 0: the expectation stays the same; p = 1 gives zeros."""
     xp = namespace(x)
     if p >= 1:
         return xp.zeros_like(x)
@@ -251,17 +251,17 @@ def attention(
 ) -> tuple[Array, Array]:
     """softmax(scale * q k^T) v in each head of each sample; and the weights, before dropout.
 
-    q (R, H, d), k (S, H, d), v (S, H, e) -> (R, H, e) and (B, H, Q, K). The rows of all samples
-    stand one after another; `samples` say how many belong to each, of queries and of keys.
+    q (R, H, d), k (S, H, d), v (S, H, e) -> (R, H, e) and (B, H, Q, K). The rows of one sample
+    follow those of another; `samples` have the numbers of query rows and key rows of each.
     """
-    if q.dtype == np.float16:  # rounding the scores as well would cost digits
+    if q.dtype == np.float16:  # because rounded scores would lose digits
         q, k, v = (x.astype(np.float32) for x in (q, k, v))
         out, weights = attention(q, k, v, samples, limits, mask, scale, drop)
         return out.astype(np.float16), weights
     limits = limits_in_samples(samples, limits, q)
     q = in_order(padded(q, samples[0]))  # (B, H, Q, d)
     k, v = (in_order(padded(x, samples[1])) for x in (k, v))  # (B, H, K, d)
-    with np.errstate(all="ignore"):  # NaN and inf may stand behind the mask
+    with np.errstate(all="ignore"):  # invisible scores may be NaN or inf
         scores = matrix_product(q * q.dtype.type(scale), k.swapaxes(-1, -2))  # (B, H, Q, K)
     weights = masked_softmax(scores, limits, mask)
     dropped = dropout(weights, *drop) if drop.p else weights
@@ -271,7 +271,7 @@ def attention(
 def weighted_sum(
     weights: Any, values: Any, limits: Array | None, mask: Array | None, transposed: bool = False
 ) -> Any:
-    """weights @ values, where a value behind the mask does not come through even if it is NaN.
+    """weights @ values, in which an invisible value has no influence, even if it is NaN.
 
     weights (B, H, Q, K), values (B, H, K, e), or `transposed`: (B, H, K, Q) and (B, H, Q, e).
     """
@@ -283,7 +283,7 @@ def visible_sum(
     weights: Any, values: Any, limits: Array | None, mask: Array | None, transposed: bool
 ) -> Any:
     product = weights @ values if namespace(weights) is not np else matrix_product(weights, values)
-    # 0 * NaN is NaN, so a product takes in what it should not see. Only then is more to be done.
+    # The weight of an invisible value is 0, which is enough if the value is finite: 0 * NaN is NaN.
     if (limits is None and mask is None) or is_finite(values):
         return product
     xp = namespace(values)
@@ -325,7 +325,7 @@ def attention_backward(
     queries, keys = samples
     grad, q = (in_order(padded(x, queries)) for x in (grad, q))
     k, v = (in_order(padded(x, keys)) for x in (k, v))
-    if weights is None:  # on Tensors: the weights have to be part of the graph
+    if weights is None:  # on Tensors, because saved weights are not part of the graph
         ops = namespace(q)
         weights = ops.masked_softmax((q @ k.swapaxes(-1, -2)) * scale, limits=limits, mask=mask)
         apply = (lambda t: ops.dropout(t, p=drop.p, seed=drop.seed)) if drop.p else (lambda t: t)
@@ -349,26 +349,33 @@ def sum_rows(x: Array) -> Array:
     return in_order(x).sum(axis=0, dtype=sum_dtype(x.dtype)).astype(x.dtype)
 
 
+class AdamStep(NamedTuple):
+    """The numbers of one step of Adam."""
+
+    rate: float
+    beta1: float
+    beta2: float
+    eps: float
+    decay: float
+    decoupled: bool  # whether decay is taken off the weights, or added to the gradient
+    step: int  # counted from 1
+
+
 def adam(
     parameters: Sequence[Array],
     grads: Sequence[Array],
     ms: Sequence[Array],
     vs: Sequence[Array],
-    rate: float,
-    beta1: float,
-    beta2: float,
-    eps: float,
-    decay: float,
-    decoupled: bool,
-    step: int,
+    numbers: Callable[[], AdamStep],
 ) -> None:
     """One step of Adam (or AdamW, with `decoupled` decay), in place on parameters, ms and vs.
 
-    m and v are the running means of the gradient and of its square; dividing by 1 - beta^step
-    makes up for their start at zero (Kingma and Ba, "Adam", 2015; Loshchilov and Hutter,
-    "Decoupled Weight Decay Regularization", 2019). The step is computed in the dtype of m and v,
-    which for a float16 parameter are float32.
+    m and v are the running means of the gradient and of its square. They start at zero, so they are
+    divided by 1 - beta^step (Kingma and Ba, "Adam", 2015; Loshchilov and Hutter, "Decoupled Weight
+    Decay Regularization", 2019). The step is computed in the dtype of m and v, which for a float16
+    parameter are float32.
     """
+    rate, beta1, beta2, eps, decay, decoupled, step = numbers()
     for parameter, grad, m, v in zip(parameters, grads, ms, vs, strict=True):
         w, grad = (array.astype(m.dtype, copy=False) for array in (parameter, grad))
         if decay and decoupled:

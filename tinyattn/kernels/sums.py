@@ -1,4 +1,4 @@
-"""Sums that do not lose what they add up, on any array."""
+"""Sums that do not lose digits, for NumPy and CuPy arrays."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from ..errors import ShapeError
 
 
 def sum_dtype(dtype: np.dtype) -> np.dtype:
-    """The dtype sums are accumulated in: a float32 that counts ones stops at 2**24."""
+    """The dtype in which numbers are added up, because in float32 2**24 + 1 is 2**24."""
     if dtype == np.float32:
         return np.dtype(np.float64)
     return np.dtype(np.float32) if dtype == np.float16 else np.dtype(dtype.type)
 
 
 def in_order(x: Any) -> Any:
-    """An array in C order: NumPy's loops for other strides differ in the last digit."""
+    """An array in C order, because NumPy's loops for other strides differ in the last digit."""
     if not hasattr(x, "flags"):
         return x
     flags = x.flags
@@ -29,10 +29,10 @@ def in_order(x: Any) -> Any:
 
 
 def adds_in_pairs(array: Array, axis: Any) -> bool:
-    """Whether the array's own sum is accurate already.
+    """True if the array's own sum is accurate.
 
-    NumPy adds pairwise, in a tree, along memory: over all of a contiguous array, or its last axis.
-    Along any other axis it adds one by one.
+    NumPy adds in pairs over all of a contiguous array and over its last axis. Over any other axis
+    it adds one number after another.
     """
     if array.dtype == np.float16:
         return False
@@ -40,20 +40,18 @@ def adds_in_pairs(array: Array, axis: Any) -> bool:
 
 
 def reduce_sum(array: Array, axis: Any = None, keepdims: bool = False, mean: bool = False) -> Array:
-    """Sum (or mean) over axes, in the array's own dtype, accumulated in `sum_dtype`."""
+    """Sum (or mean) over axes, added up in `sum_dtype`, returned in the array's own dtype."""
     array = in_order(array)
-    if array.dtype.kind != "f" or adds_in_pairs(array, axis):
+    if array.dtype.kind != "f":  # unsigned numbers too, whose differences may be negative
+        return array.sum(axis=axis, keepdims=keepdims, dtype=np.int64)
+    if adds_in_pairs(array, axis):
         total = array.sum(axis=axis, keepdims=keepdims)
     else:
         total = array.sum(axis=axis, keepdims=keepdims, dtype=sum_dtype(array.dtype))
     if mean:
-        # Still in the dtype of the sum; an empty mean is NaN.
+        # Divided before it is rounded to the array's dtype. The mean of nothing is NaN.
         total = total / (array.size // total.size) if array.size else total * math.nan
-    return (
-        total
-        if total.dtype == array.dtype or array.dtype.kind != "f"
-        else (total.astype(array.dtype))
-    )
+    return total if total.dtype == array.dtype else total.astype(array.dtype)
 
 
 def sum_to(array: Array, shape: tuple[int, ...]) -> Array:

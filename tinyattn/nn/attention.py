@@ -1,12 +1,12 @@
 """Attention, from a single scoring function to many heads.
 
-Two families of names meet here. The d2l book writes `MultiHeadAttention(key_size, query_size,
-value_size, num_hiddens, num_heads, dropout)`, the Annotated Transformer `MultiHeadedAttention(head,
-embedding_dim)`; both are the same computation. Calls take queries, keys, values in this order,
-whatever the order of sizes in a constructor. Fourth come `valid_lens` in the d2l book's modules and
-`mask` in the Annotated Transformer's, as in these texts: name them, and no order can be mistaken.
+The classes have the names of the texts that teach them. The d2l book writes
+`MultiHeadAttention(key_size, query_size, value_size, num_hiddens, num_heads, dropout)`, the
+Annotated Transformer writes `MultiHeadedAttention(head, embedding_dim)`; both compute the same. All
+calls take queries, keys, values in this order. The fourth argument is `valid_lens` in the d2l
+book's modules and `mask` in the Annotated Transformer's, so pass both by name.
 
-Masks mean "may attend" everywhere; see `tinyattn.masks`.
+True in a mask means "may attend"; see `tinyattn.masks`.
 """
 
 from __future__ import annotations
@@ -16,11 +16,10 @@ from typing import Any
 
 from .. import functional as F
 from .. import masks, ops, random
-from ..checks import check_size
+from ..checks import check_heads, check_size
 from ..errors import MaskError, ShapeError
 from ..kernels.packing import Samples, samples_of
 from ..kernels.reference import Drop
-from ..ops.attention import check_heads
 from ..tensor import Tensor
 from .layers import Dropout, Linear
 from .module import Module
@@ -40,12 +39,15 @@ class Attention(Module):
 
     @property
     def attention_weights(self) -> Tensor:
-        """The weights of the last call: before dropout, without a graph, (B, H, Q, K) or (B, Q, K).
+        """The weights of the last call, (B, H, Q, K) or (B, Q, K), before dropout, without a graph.
 
         They are computed when they are read, because most calls never need them.
         """
         if self._last_weights is None:
-            raise AttributeError("there are no attention weights before the first call")
+            raise AttributeError(
+                "there are no attention weights: this module has not been called, or its own "
+                "forward() does not keep them"
+            )
         weights = self._last_weights()
         self._last_weights = lambda: weights
         return weights
@@ -58,7 +60,7 @@ class Attention(Module):
 
 def drop_of(dropout: Dropout) -> Drop:
     """The dropout of one call, with a seed of its own."""
-    p = dropout.p if dropout.training else 0.0
+    p = F.checked_probability(dropout.p) if dropout.training else 0.0
     return Drop(p, random.dropout_seed() if p else 0)
 
 
@@ -123,9 +125,9 @@ class DotProductAttention(Attention):
         visible = {"samples": samples_of_padded(shape), "limits": limits, "mask": mask}
         scale = F.default_scale(width)
         q, k, v = (x.flatten(0, 1).unsqueeze(1) for x in (queries, keys, values))  # (B * N, 1, D)
-        # softmax(q k^T / sqrt(d)) v, for one block of queries after another: kernels/cpu/attention.
+        # softmax(q k^T / sqrt(d)) v, block by block: see kernels/cpu/attention.py.
         out = ops.attention(q, k, v, **visible, scale=scale, drop=drop_of(self.dropout))
-        # Copies, because queries and keys may be the caller's own, who may write to them.
+        # Copies, because the caller may write to queries and keys later.
         q, k = q.detach().clone(), k.detach().clone()
         self._last_weights = lambda: ops.attention_weights(q, k, **visible, scale=scale).squeeze(1)
         return out.reshape(batch, number, values.shape[-1])
@@ -140,8 +142,8 @@ def samples_of_padded(shape: tuple[int, ...]) -> tuple[Samples, Samples]:
 class AdditiveAttention(Attention):
     """a(q, k) = w_v^T tanh(W_q q + W_k k), then a masked softmax over the keys.
 
-    Queries and keys may have different sizes. Call as DotProductAttention. The sum of every query
-    with every key takes (B, Q, K, num_hiddens) numbers: 512 MiB for B=32, Q=K=128, 256 hiddens.
+    Queries and keys may have different widths. Call: as DotProductAttention. The sums of all
+    queries and keys are (B, Q, K, num_hiddens) numbers: 512 MiB for B=32, Q=K=128, 256 hiddens.
 
     Source: Bahdanau et al., 2015; the d2l book, "Attention Scoring Functions".
     """
@@ -179,13 +181,16 @@ class AdditiveAttention(Attention):
 
 
 class MultiHeadAttention(Attention):
-    """Attention in `num_heads` projected subspaces at once, joined by a last projection.
+    """`num_heads` attentions side by side, each on its own projections, joined by a projection.
 
-    Every head reads the whole input, projected by its own rows of W_q, W_k, W_v to
-    d = num_hiddens / num_heads numbers; what is split is the projection, not the input.
+        head_h = softmax(q_h k_h^T / sqrt(d)) v_h,  q_h = W_q[h] queries,  k_h and v_h likewise
+        out = W_o [head_1, ..., head_H]
 
-    key_size, query_size, value_size: the widths of what is passed in; call order is queries, keys,
-        values all the same, so name them where they differ.
+    Every head reads the whole input. W_q[h] are the rows of W_q that belong to head h, so q_h has
+    d = num_hiddens / num_heads numbers.
+
+    key_size, query_size, value_size: the widths of the inputs. The constructor begins with the
+        keys, as in the d2l book, so name these arguments if they differ.
     num_hiddens: the width of the output; a multiple of num_heads.
     dropout: on the attention weights. bias: for the four projections.
 
@@ -194,9 +199,8 @@ class MultiHeadAttention(Attention):
     Or packed, for self-attention: queries, keys and values (N, size), valid_lens (B,) with sum N,
     is_causal -> (N, num_hiddens); see `functional.pack_padded_sequence`.
 
-    Source: Vaswani et al., 2017; the d2l book, "Multi-Head Attention". Differs from
-    nn.MultiheadAttention of PyTorch: its boolean masks mean the opposite, and it returns weights
-    (`need_weights`); here a call gives the output, and weights are read from `attention_weights`.
+    Source: Vaswani et al., 2017; the d2l book, "Multi-Head Attention". Differs from PyTorch's
+    nn.MultiheadAttention: True in its masks means "ignored", and it returns the weights too.
     """
 
     def __init__(
@@ -220,7 +224,8 @@ class MultiHeadAttention(Attention):
         self.W_o = Linear(num_hiddens, num_hiddens, bias=bias)
 
     def split(self, x: Tensor) -> Tensor:
-        """The rows of all samples, with the heads as a dimension: (..., D) -> (R, H, d)."""
+        """The rows of all samples, split into heads: (..., D) -> (R, H, d)."""
+        check_heads(x.shape[-1], self.num_heads)  # because it may have been changed
         rows = x if x.ndim == 2 else x.flatten(0, 1)  # (R, D)
         return rows.reshape(len(rows), self.num_heads, x.shape[-1] // self.num_heads)
 
@@ -235,7 +240,7 @@ class MultiHeadAttention(Attention):
     ) -> Tensor:
         if isinstance(queries, Tensor) and queries.ndim == 2 and valid_lens is not None:
             check_packed(queries, keys, values)
-            visible = visible_when_packed(len(queries), valid_lens, mask, is_causal)
+            visible = visible_when_packed(queries, valid_lens, mask, is_causal)
         else:
             check_inputs(queries, keys, values, "; packed, (N, D), they take valid_lens")
             shape = (len(queries), self.num_heads, queries.shape[1], keys.shape[1])  # (B, H, Q, K)
@@ -246,8 +251,8 @@ class MultiHeadAttention(Attention):
         k = self.split(self.W_k(keys))
         v = self.split(self.W_v(values))
         scale = F.default_scale(q.shape[-1])
-        # softmax(q k^T / sqrt(d)) v in each head, for one block of queries after another:
-        # kernels/cpu/attention.py, and kernels/reference.py in ten lines.
+        # softmax(q k^T / sqrt(d)) v in each head: ten lines in kernels/reference.py, and the same
+        # block by block in kernels/cpu/attention.py.
         heads = ops.attention(q, k, v, **visible, scale=scale, drop=drop_of(self.dropout))
         q, k = q.detach(), k.detach()
         self._last_weights = lambda: ops.attention_weights(q, k, **visible, scale=scale)
@@ -255,15 +260,17 @@ class MultiHeadAttention(Attention):
         return self.W_o(joined.reshape(*queries.shape[:-1], joined.shape[-1]))
 
 
-def visible_when_packed(rows: int, valid_lens: Any, mask: Any, is_causal: bool) -> dict[str, Any]:
-    """The samples of packed rows, and which keys their queries may see: those of one sample."""
+def visible_when_packed(
+    queries: Tensor, valid_lens: Any, mask: Any, is_causal: bool
+) -> dict[str, Any]:
+    """The samples of packed rows, and their limits; a query sees the keys of its own sample."""
     if mask is not None:
         raise MaskError("packed samples hold no padding: they take valid_lens and no mask")
-    samples = samples_of(masks.packed_lens(valid_lens, rows))
+    samples = samples_of(masks.packed_lens(valid_lens, len(queries)))
     limits = None
     if is_causal:
         shape = (1, 1, samples.longest, samples.longest)
-        limits, _ = masks.limits_and_mask(shape, is_causal=True)
+        limits, _ = masks.limits_and_mask(shape, is_causal=True, device=queries.device)
     return {"samples": (samples, samples), "limits": limits, "mask": None}
 
 
@@ -272,10 +279,9 @@ class MultiHeadedAttention(MultiHeadAttention):
 
     Call: query, key, value (B, N, embedding_dim), mask, valid_lens, is_causal ->
     (B, N, embedding_dim), or packed, as MultiHeadAttention. A mask of two dimensions is (B, K).
-    (In the original, a (B, K) mask runs only where B equals the number of heads, and then hides
-    heads instead of samples.)
 
-    The projections are four Linear layers of their own, not clones of one with equal weights.
+    Differs from the original: there a mask (B, K) works only if B equals the number of heads, and
+    is then applied to heads instead of samples; and the four projections start with equal weights.
     """
 
     def __init__(self, head: int, embedding_dim: int, dropout: float = 0.1) -> None:
@@ -298,8 +304,8 @@ class MultiHeadedAttention(MultiHeadAttention):
 class SelfAttention(Attention):
     """One head over one sequence: softmax(q k^T / sqrt(h)) v with q, k, v projected from x.
 
-    Call: x (B, N, embed_size), valid_lens, mask -> (B, N, hidden_size). Without positions in x it
-    is blind to order: permuting x permutes the output.
+    Call: x (B, N, embed_size), valid_lens, mask -> (B, N, hidden_size). Without positions in x the
+    order has no influence: if x is permuted, the output is permuted in the same way.
     """
 
     def __init__(self, embed_size: int, hidden_size: int) -> None:

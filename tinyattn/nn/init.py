@@ -1,7 +1,7 @@
 """Starting values. Each function fills a Parameter in place and returns it.
 
-Numbers are drawn in float64 on the CPU and then converted, so that a seed means the same in every
-dtype and on every device.
+Numbers are drawn in float64 on the CPU and then converted, so that a seed gives the same numbers in
+every dtype and on every device.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 
 from ..backend import to_device
+from ..errors import ShapeError
 from ..random import generator
 from ..tensor import Tensor
 
@@ -28,8 +29,11 @@ def normal_(tensor: Tensor, mean: float = 0.0, std: float = 1.0) -> Tensor:
 
 
 def fans(tensor: Tensor) -> tuple[int, int]:
-    """How many numbers go in and come out of a weight (out, in)."""
-    return tensor.shape[-1], tensor.shape[0]
+    """The numbers of inputs and outputs of a weight (out, in, ...), as PyTorch counts them."""
+    if tensor.ndim < 2:
+        raise ShapeError(f"a weight has at least two dimensions (out, in), got {tensor.shape}")
+    outputs, inputs, *window = tensor.shape
+    return inputs * math.prod(window), outputs * math.prod(window)
 
 
 def xavier_uniform_(tensor: Tensor, gain: float = 1.0) -> Tensor:

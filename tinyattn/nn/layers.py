@@ -45,22 +45,29 @@ class Linear(Module):
 class LayerNorm(Module):
     """(x - mean) / sqrt(var + eps) * weight + bias over the trailing `normalized_shape`.
 
-    weight starts at 1, bias at 0; var is biased. See `functional.layer_norm`.
+    The weight starts at 1, the bias at 0. elementwise_affine=False leaves out both, bias=False the
+    bias. The variance is biased; see `functional.layer_norm`.
     """
 
     def __init__(
-        self, normalized_shape: int | Sequence[int], eps: float = 1e-5, bias: bool = True
+        self,
+        normalized_shape: int | Sequence[int],
+        eps: float = 1e-5,
+        elementwise_affine: bool = True,
+        bias: bool = True,
     ) -> None:
         super().__init__()
         single = isinstance(normalized_shape, (int, np.integer))
         sizes = (normalized_shape,) if single else tuple(normalized_shape)  # type: ignore[arg-type]
         self.normalized_shape = tuple(check_size("normalized_shape", n) for n in sizes)
-        self.eps = eps
-        self.weight = Parameter(np.ones(self.normalized_shape, np.float32))
-        self.bias = Parameter(np.zeros(self.normalized_shape, np.float32)) if bias else None
+        self.eps = F.checked_eps(eps)
+        sizes, bias = self.normalized_shape, bias and elementwise_affine
+        self.weight = Parameter(np.ones(sizes, np.float32)) if elementwise_affine else None
+        self.bias = Parameter(np.zeros(sizes, np.float32)) if bias else None
 
     def reset_parameters(self) -> None:
-        init.uniform_(self.weight, 1, 1)
+        if self.weight is not None:
+            init.uniform_(self.weight, 1, 1)
         if self.bias is not None:
             init.uniform_(self.bias, 0, 0)
 
@@ -72,7 +79,7 @@ class LayerNorm(Module):
 
 
 class Dropout(Module):
-    """In training, zeroes each element with probability p and divides the rest by 1 - p."""
+    """In training, set each element to 0 with probability p, and divide the others by 1 - p."""
 
     def __init__(self, p: float = 0.5) -> None:
         super().__init__()
@@ -86,10 +93,10 @@ class Dropout(Module):
 
 
 class Embedding(Module):
-    """A table of vectors, looked up by integer ids: (...) -> (..., embedding_dim).
+    """The rows of a learned table at integer ids: (...) -> (..., embedding_dim).
 
-    weight (num_embeddings, embedding_dim) starts normal, with the row `padding_idx` at zero, where
-    it stays: that row gets no gradient.
+    weight (num_embeddings, embedding_dim) starts with normal numbers. The row `padding_idx` starts
+    at 0 and stays there, because it gets no gradient.
     """
 
     def __init__(
@@ -124,7 +131,7 @@ class ReLU(Module):
 
 
 class GELU(Module):
-    """x * Phi(x): exact, or `approximate="tanh"`."""
+    """x * Phi(x), Phi the normal distribution function; or its approximation by tanh."""
 
     def __init__(self, approximate: str = "none") -> None:
         super().__init__()

@@ -1,23 +1,22 @@
-"""Module: something with parameters, made of other modules."""
+"""Module: the base class of layers and models, with parameters and other modules inside."""
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Iterable, Iterator, MutableSequence
 from typing import Any, TypeVar
 
 import numpy as np
 
 from ..backend import module_of, to_device
-from ..checks import checked_dtype, names_device, require_float
-from ..errors import DtypeError, ShapeError
+from ..checks import check_container, checked_dtype, names_device, require_float, shortened
+from ..errors import CheckpointError, DtypeError, ShapeError
 from ..tensor import Tensor
 
 Self = TypeVar("Self", bound="Module")
 
 
 class Parameter(Tensor):
-    """A tensor that a module learns: assigning one to a module's attribute registers it.
+    """A tensor that is learned. A module registers it when it is assigned to an attribute.
 
     data: as for `ta.tensor`; `requires_grad=False` freezes it.
     """
@@ -36,9 +35,9 @@ class Parameter(Tensor):
 class Module:
     """The base class of layers and models: subclass it and define `forward`.
 
-    What is assigned to an attribute is found again by `parameters()`, `state_dict()` and the rest,
-    in the order of assignment: Parameters, Modules, and buffers (`register_buffer`). Modules in a
-    plain list or dict would be missed without a sign of it, so that raises; use ModuleList.
+    Parameters and Modules that are assigned to attributes, and buffers (`register_buffer`), are
+    found by `parameters()`, `state_dict()` and the rest, in the order of assignment. Modules in a
+    plain list or dict would not be found, so these raise TypeError; use ModuleList.
 
         >>> class Double(nn.Module):
         ...     def __init__(self):
@@ -54,12 +53,11 @@ class Module:
     _buffer_names: frozenset[str]
 
     def __init__(self) -> None:
-        # Past our own __setattr__, which needs them.
+        # Not through our own __setattr__, because that needs them.
         object.__setattr__(self, "_buffer_names", frozenset())
         object.__setattr__(self, "training", True)
 
-    # Everything is an attribute like any other, which Python finds fastest; the three kinds are
-    # told apart when somebody asks for them.
+    # All three kinds are plain attributes, because Python finds these fastest.
 
     @property
     def _parameters(self) -> dict[str, Parameter]:
@@ -83,7 +81,7 @@ class Module:
     def __setattr__(self, name: str, value: Any) -> None:
         if "training" not in self.__dict__:
             raise TypeError(f"call super().__init__() before setting {name!r}")
-        check_container(name, value)
+        check_container(name, value, (Module, Parameter))
         if isinstance(value, (Module, Tensor)) and hasattr(Module, name):
             raise TypeError(f"{name!r} is a method of every Module: choose another name")
         if isinstance(value, (Module, Parameter)):
@@ -93,7 +91,7 @@ class Module:
         object.__setattr__(self, name, value)
 
     def _check_replacement(self, name: str, value: Any) -> None:
-        """What is learned, or belongs to the module, is not lost by assigning something else."""
+        """Refuse to replace a Parameter, Module or buffer by something of another kind."""
         old, kind = self.__dict__.get(name), type(value).__name__
         if isinstance(old, Parameter):
             raise TypeError(
@@ -111,9 +109,9 @@ class Module:
         self._name_buffers(self._buffer_names - {name})
 
     def register_buffer(self, name: str, value: Tensor) -> None:
-        """A tensor that belongs to the module (moved and saved with it) but is not learned.
+        """Add a tensor that is moved and saved with the module but not learned.
 
-        None can be assigned to its name, and a Tensor again later.
+        None may be assigned to its name, and later a Tensor again.
         """
         if not isinstance(value, Tensor) or isinstance(value, Parameter):
             raise TypeError(f"a buffer is a Tensor, got {type(value).__name__}")
@@ -127,13 +125,13 @@ class Module:
     def _name_buffers(self, names: frozenset[str]) -> None:
         object.__setattr__(self, "_buffer_names", names)
 
-    # What is in it
+    # Modules and parameters inside
 
     def children(self) -> Iterator[Module]:
         yield from self._modules.values()
 
     def named_modules(self, prefix: str = "") -> Iterator[tuple[str, Module]]:
-        """This module and all below it, each once, with dotted names."""
+        """This module and all modules inside it, each once, with dotted names."""
         seen: set[int] = set()
         stack: list[tuple[str, Module]] = [(prefix, self)]
         while stack:
@@ -171,13 +169,13 @@ class Module:
     # Modes, gradients, devices
 
     def train(self: Self, mode: bool = True) -> Self:
-        """Training mode: dropout drops. Returns self."""
+        """Training mode: dropout is on. Returns self."""
         for module in self.modules():
             object.__setattr__(module, "training", bool(mode))
         return self
 
     def eval(self: Self) -> Self:
-        """Evaluation mode: dropout does nothing. Returns self."""
+        """Evaluation mode: dropout is off. Returns self."""
         return self.train(False)
 
     def zero_grad(self) -> None:
@@ -211,17 +209,17 @@ class Module:
         return self
 
     def converted_buffer(self, name: str, dtype: np.dtype) -> Tensor:
-        """A floating buffer in another dtype; for modules that know it better than by rounding."""
+        """A floating buffer in another dtype. A module may compute it anew instead of rounding."""
         return self._buffers[name].to(dtype)
 
     # State
 
     def state_dict(self) -> dict[str, Tensor]:
-        """Copies of all parameters and buffers, by dotted name; in PyTorch they share memory."""
+        """Copies of all parameters and buffers, by dotted name. (PyTorch returns no copies.)"""
         return {name: tensor.detach().clone() for name, tensor in self._named_state()}
 
     def _named_state(self, prefix: str = "") -> Iterator[tuple[str, Tensor]]:
-        """What is shared comes under each of its names."""
+        """Like `state_dict`; a shared tensor comes under each of its names."""
         self._check_containers()
         for key, tensor in (self._parameters | self._buffers).items():
             yield prefix + key, tensor
@@ -230,13 +228,15 @@ class Module:
 
     def _check_containers(self) -> None:
         for name, value in self.__dict__.items():
-            check_container(name, value)  # a list may have been filled since it was assigned
+            check_container(
+                name, value, (Module, Parameter)
+            )  # because a list may have been filled after assignment
 
     def load_state_dict(self, state: dict[str, Any], strict: bool = True) -> None:
-        """Take over values by name: all of them, or none if anything does not fit.
+        """Copy values from `state` by name. If one does not fit, nothing is changed.
 
-        strict: names must match exactly; otherwise only the common ones are taken.
-        Raises KeyError for names, ShapeError and DtypeError for what does not fit.
+        strict: the names must be the same; otherwise only common names are copied.
+        Raises CheckpointError for names, ShapeError and DtypeError for values that do not fit.
         """
         if not isinstance(state, dict):
             raise TypeError(
@@ -247,7 +247,7 @@ class Module:
         missing = [name for name in own if name not in state]
         unknown = [name for name in state if name not in own]
         if strict and (missing or unknown):
-            raise KeyError(
+            raise CheckpointError(
                 f"state does not fit {type(self).__name__}: missing {shortened(missing)}, "
                 f"unexpected {shortened(unknown)}"
             )
@@ -271,7 +271,7 @@ class Module:
             tensor.data = array
 
     def extra_repr(self) -> str:
-        """What stands in the parentheses of this module's repr, besides its children."""
+        """The text in the parentheses of this module's repr."""
         return ""
 
     def __repr__(self) -> str:
@@ -281,31 +281,10 @@ class Module:
         return head + ("\n  " + "\n  ".join(lines) + "\n)" if lines else ")")
 
 
-def holds_modules(value: Any) -> bool:
-    """Whether a plain container hides modules or parameters, at any depth."""
-    if isinstance(value, dict):
-        value = [*value, *value.values()]
-    if not isinstance(value, (list, tuple, set, frozenset, deque)):
-        return False
-    return any(isinstance(v, (Module, Parameter)) or holds_modules(v) for v in value)
-
-
-def check_container(name: str, value: Any) -> None:
-    if holds_modules(value):
-        raise TypeError(
-            f"{name!r} is a {type(value).__name__} with modules or parameters in it, which would "
-            "not be found: use nn.ModuleList or nn.Sequential"
-        )
-
-
-def shortened(names: list[str]) -> str:
-    return "nothing" if not names else ", ".join(names[:5]) + (", ..." if len(names) > 5 else "")
-
-
 class ModuleList(Module, MutableSequence[Module]):
-    """A list of modules that are found by `parameters()` and the rest.
+    """A list of modules that `parameters()` and the rest find.
 
-    Its elements have numbers for names. What a subclass adds under other names is no element.
+    The names of its elements are numbers. Attributes with other names are no elements.
     """
 
     def __init__(self, modules: Iterable[Module] = ()) -> None:

@@ -1,4 +1,4 @@
-"""Where in the sequence a token stands: attention itself cannot tell."""
+"""Positional encodings, because attention does not depend on the order of its inputs."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ def sinusoids(length: int, width: int) -> np.ndarray:
 class PositionalEncoding(Module):
     """x + P, with P[i, 2j] = sin(i / 10000^(2j/D)), P[i, 2j+1] = cos(i / 10000^(2j/D)).
 
-    Call: x (B, N, D) -> (B, N, D), dropout applied to the sum. The pair (2j, 2j+1) turns by a fixed
-    angle from one position to the next, so a shift is a rotation, the same at every position.
+    Call: x (B, N, D) -> (B, N, D), with dropout on the sum. From one position to the next the pair
+    (2j, 2j+1) turns by a fixed angle, so a shift is a rotation that is the same at every position.
 
     num_hiddens: D, even or odd. max_len: the table's length; longer inputs are an error.
 
@@ -49,7 +49,7 @@ class PositionalEncoding(Module):
         return self.dropout(x + positions(table, x))
 
     def converted_buffer(self, name: str, dtype: np.dtype) -> Tensor:
-        """P in another dtype: by the formula again, unless somebody loaded a table of his own."""
+        """P in another dtype, computed by the formula; rounded only if another table was loaded."""
         exact = sinusoids(*self.P.shape[1:])[None]
         if name != "P" or not np.array_equal(self.P.numpy(), exact.astype(self.P.dtype)):
             return super().converted_buffer(name, dtype)
@@ -75,7 +75,7 @@ class LearnedPositionalEncoding(Module):
 
 
 def positions(table: Tensor, x: Tensor) -> Tensor:
-    """The first N rows of a table (1, max_len, D) for x (B, N, D), or a clear error."""
+    """The first N rows of a table (1, max_len, D), for x (B, N, D)."""
     _, max_len, width = table.shape
     if x.ndim != 3 or x.shape[-1] != width:
         raise ShapeError(f"positions of width {width} take x (B, N, {width}), got {x.shape}")

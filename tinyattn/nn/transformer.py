@@ -1,4 +1,4 @@
-"""The Transformer encoder, built up from its parts as in the Annotated Transformer."""
+"""The Transformer encoder and its parts, as in the Annotated Transformer."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from .. import functional as F
 from ..checks import check_size
 from ..errors import MaskError, ShapeError
 from ..tensor import Tensor
+from .attention import Attention
 from .layers import GELU, Dropout, LayerNorm, Linear, ReLU
 from .module import Module, ModuleList
 
@@ -37,13 +38,13 @@ class PositionwiseFeedForward(Module):
 
 
 class SublayerConnection(Module):
-    """A residual connection around a sublayer, with a layer norm before or after.
+    """A residual connection around a sublayer, with a layer norm before or after it.
 
     norm="pre":  x + dropout(sublayer(norm(x)))    the Annotated Transformer, GPT-2, most today
     norm="post": norm(x + dropout(sublayer(x)))    the original paper, BERT
 
-    Before, the residual path stays free and deep stacks train without warm-up; the stack then
-    needs one more norm at its end. Call: x, and a function of one Tensor.
+    With "pre", x itself passes through all layers without a norm, so deep stacks train without
+    warm-up; the stack then needs one more norm at its end. Call: x, and a function of one Tensor.
     """
 
     def __init__(
@@ -68,14 +69,12 @@ class SublayerConnection(Module):
 class EncoderLayer(Module):
     """Self-attention, then a feed-forward network, each in a SublayerConnection.
 
-    size: the width D. self_attn: a module called as (x, x, x, mask=, valid_lens=), such as
-    MultiHeadedAttention; in an encoder with skip_padding x is packed. feed_forward: a module of one
-    Tensor.
+    size: the width D. self_attn: a module that is called as (x, x, x, mask=, valid_lens=), such as
+    MultiHeadedAttention. feed_forward: a module of one Tensor.
 
     Call: x (B, N, D), mask, valid_lens, is_causal -> (B, N, D); or packed, x (N, D), valid_lens,
-    is_causal -> (N, D), see `functional.pack_padded_sequence`. is_causal=True, each position sees
-    itself and those before, takes a self_attn that knows it too.
-
+    is_causal -> (N, D), see `functional.pack_padded_sequence`. With is_causal=True each position
+    sees itself and earlier ones; self_attn then gets this argument too.
     """
 
     def __init__(
@@ -88,7 +87,15 @@ class EncoderLayer(Module):
         eps: float = 1e-5,
     ) -> None:
         super().__init__()
-        self.size = size
+        for name, part in (("self_attn", self_attn), ("feed_forward", feed_forward)):
+            if not isinstance(part, Module):
+                raise TypeError(
+                    f"{name} of an encoder layer is a module, such as MultiHeadedAttention or "
+                    f"PositionwiseFeedForward, got {part!r}"
+                )
+        if isinstance(self_attn, PositionwiseFeedForward) or isinstance(feed_forward, Attention):
+            raise TypeError("an encoder layer takes self_attn before feed_forward: exchange them")
+        self.size = check_size("size", size)
         self.self_attn = self_attn
         self.feed_forward = feed_forward
         self.sublayer = ModuleList(
@@ -116,23 +123,22 @@ def check_x(x: Tensor, size: int, valid_lens: Any) -> None:
 
 
 def attention_options(mask: Any, valid_lens: Any, is_causal: bool) -> dict[str, Any]:
-    """What a layer and its attention are told; of causality only where it is wanted, since a module
-    of the user's own may not know it."""
+    """The arguments of self_attn; is_causal only if it is True, because a user's module may not
+    have it."""
     options = {"mask": mask, "valid_lens": valid_lens}
     return options | {"is_causal": True} if is_causal else options
 
 
 class Encoder(Module):
-    """N copies of a layer, each with its own starting values, and with pre-norm a last norm.
+    """N copies of a layer, each with its own starting values; with pre-norm, a norm at the end.
 
-    skip_padding: compute at the first valid_lens[b] positions of each sample only, which saves as
-        much of the time as there is padding. There the output is the same; behind them it is zero,
-        and without this option whatever the padding turned into. It takes valid_lens (B,) and no
-        mask; attention weights are (B, H, L, L), L the longest of them. On a GPU give valid_lens as
-        a list or NumPy array: the host has to know them. PyTorch's TransformerEncoder skips padding
-        by itself, but in evaluation only.
+    skip_padding: compute the first valid_lens[b] positions of each sample only. Their output is the
+        same, and the output of padding is 0. This saves the time that padding takes. It needs
+        valid_lens (B,) and no mask; attention weights are (B, H, L, L), L the longest length. On a
+        GPU pass valid_lens as a list or NumPy array, because the host has to know them. (PyTorch's
+        TransformerEncoder skips padding in evaluation only.)
 
-    Call: x (B, N, D), mask, valid_lens, is_causal -> (B, N, D), and as EncoderLayer.
+    Call: as EncoderLayer.
 
         >>> layer = nn.EncoderLayer(
         ...     32, nn.MultiHeadedAttention(4, 32), nn.PositionwiseFeedForward(32, 64))
@@ -163,7 +169,7 @@ class Encoder(Module):
         options = attention_options(mask, valid_lens, is_causal)
         if not self.skip_padding or valid_lens is None or F.tensor_of(x, "x").ndim != 3:
             return self.run(x, **options)
-        check_x(x, self.layers[0].size, valid_lens)  # before it is packed, as the caller knows it
+        check_x(x, self.layers[0].size, valid_lens)  # before packing, for the caller's shape
         packed = self.run(F.pack_padded_sequence(x, valid_lens), **options)
         return F.pad_packed_sequence(packed, valid_lens, x.shape[1])
 
@@ -174,10 +180,10 @@ class Encoder(Module):
 
 
 def clones(module: Module, N: int) -> ModuleList:
-    """N independent copies of a module, with starting values drawn anew for each.
+    """N independent copies of a module, each with new starting values; the first is a copy too.
 
-    The Annotated Transformer copies the values as well, so that all layers begin as the same
-    function; a copy here keeps sizes and settings only. The first one is a copy too.
+    Differs from the Annotated Transformer, which copies the values as well, so that all its layers
+    begin as the same function.
     """
     check_size("N", N)
     copies = ModuleList()

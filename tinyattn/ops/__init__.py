@@ -1,6 +1,6 @@
-"""The differentiable operations. Each is declared once, its derivative directly beneath it.
+"""The differentiable operations. Each is declared once, with its derivative directly beneath it.
 
-`registry` in `op.py` has them all by name; the tests go through it.
+`registry` in `op.py` has all of them by name, for the tests.
 """
 
 # ruff: noqa: F401
@@ -48,9 +48,7 @@ from .shape import (
     expand,
     gather,
     getitem,
-    index_for,
     permute,
-    plain_index,
     putitem,
     reshape,
     transfer,

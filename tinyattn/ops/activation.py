@@ -27,7 +27,7 @@ def dx(grad, out):
 
 @op(floats=True)
 def sigmoid(x: Array) -> Array:
-    """1 / (1 + exp(-x)), from exponentials that cannot overflow."""
+    """1 / (1 + exp(-x)), computed from exp(-|x|), which cannot overflow."""
     xp = namespace(x)
     small = xp.exp(-xp.abs(x))
     return xp.where(x >= 0, 1, small) / (1 + small)
@@ -51,7 +51,7 @@ def dx(grad, x):
 
 @op(floats=True)
 def gelu(x: Array) -> Array:
-    """x * Phi(x), with the distribution function Phi of the standard normal."""
+    """x * Phi(x), where Phi is the distribution function of the standard normal."""
     return x * (0.5 * (1 + kernels.erf(x * SQRT_HALF)))
 
 
@@ -65,8 +65,8 @@ def dx(grad, x):
 def gelu_tanh(x: Array) -> Array:
     """The approximation 0.5 x (1 + tanh(u)), u = sqrt(2/pi) (x + 0.044715 x^3).
 
-    Written with the logistic function, as 0.5 (1 + tanh(u)) = sigmoid(2 u): the sum would lose the
-    digits of a tanh close to -1.
+    Computed as x sigmoid(2 u), which is the same, because 1 + tanh(u) loses digits if tanh(u) is
+    close to -1.
     """
     return x * sigmoid(2 * GELU_SCALE * (x + GELU_CUBIC * x * x * x))
 

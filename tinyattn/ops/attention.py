@@ -1,4 +1,4 @@
-"""Scaled dot-product attention as one operation, and what its callers prepare."""
+"""Scaled dot-product attention as one operation, its weights, and checks."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any
 
 from .. import kernels
 from ..backend import Array, is_finite, namespace
-from ..errors import ShapeError
+from ..checks import check_attention, check_visibility
 from ..kernels import in_order
 from ..kernels.packing import Samples, padded
 from ..kernels.reference import NO_DROP, Drop, visible_keys
@@ -30,12 +30,12 @@ def attention(
 ) -> Array:
     """dropout(masked_softmax(scale * q k^T)) v, in each head of each sample.
 
-    q (R, H, d), k (S, H, d), v (S, H, e) -> (R, H, e): the rows of all samples one after another,
-    as projections (B, N, H * d) lie in memory, and packed samples too. `samples` say how many rows
-    belong to each sample, of queries and of keys; limits (B|1, Q|1) and mask (B|1, H|1, Q|1, K|1)
-    are those of `masked_softmax`, Q and K the longest sample.
+    q (R, H, d), k (S, H, d), v (S, H, e) -> (R, H, e), with the rows of one sample after those of
+    another; that is the order of projections (B, N, H * d) in memory, and of packed samples.
+    `samples` have the numbers of query rows and of key rows of each sample. limits (B|1, Q|1) and
+    mask (B|1, H|1, Q|1, K|1) are those of `masked_softmax`; Q and K are the longest samples.
     """
-    check_shapes(q, k, v, samples)
+    check_attention(q, k, v, samples)
     check_visibility(q.shape[1], samples, limits, mask)
     return kernels.attention(q, k, v, samples, limits, mask, scale, drop)
 
@@ -43,47 +43,6 @@ def attention(
 @attention.vjp("q", "k", "v")
 def dqkv(grad, q, k, v, samples, limits, mask, scale, drop, saved):
     return kernels.attention_backward(grad, q, k, v, samples, limits, mask, scale, drop, saved)
-
-
-def check_shapes(q: Array, k: Array, v: Array, samples: tuple[Samples, Samples]) -> None:
-    """A compiled kernel checks nothing: it would read beside the arrays."""
-    queries, keys = samples
-    if not q.ndim == k.ndim == v.ndim == 3 or not q.shape[1] == k.shape[1] == v.shape[1]:
-        raise ShapeError(
-            "attention: q (R, H, d), k (S, H, d) and v (S, H, e) have one number of heads H, got "
-            f"{q.shape}, {k.shape} and {v.shape}"
-        )
-    if q.shape[2] != k.shape[2] or len(k) != len(v):
-        raise ShapeError(
-            "attention: queries and keys must agree in width, keys and values in number, got "
-            f"{q.shape}, {k.shape} and {v.shape}"
-        )
-    if len(queries.lengths) != len(keys.lengths):
-        raise ShapeError(
-            f"attention: queries of {len(queries.lengths)} samples, keys of {len(keys.lengths)}"
-        )
-    for name, given, x in (("queries", queries, q), ("keys", keys, k)):
-        if given.rows != len(x) or min(given.lengths.tolist(), default=0) < 0:
-            raise ShapeError(
-                f"attention: the lengths of samples are >= 0 and add up to the {len(x)} rows of "
-                f"{name}, got {given.lengths.tolist()}"
-            )
-
-
-def check_visibility(
-    heads: int, samples: tuple[Samples, Samples], limits: Array | None, mask: Array | None
-) -> None:
-    batch, (queries, keys) = len(samples[0].lengths), (given.longest for given in samples)
-    expected = (("limits", limits, (batch, queries)), ("mask", mask, (batch, heads, queries, keys)))
-    for name, array, shape in expected:
-        if array is None:
-            continue
-        if array.ndim != len(shape) or any(
-            n not in (1, full) for n, full in zip(array.shape, shape, strict=True)
-        ):
-            raise ShapeError(
-                f"attention: {name} must be {shape}, or 1 for any of these, got {array.shape}"
-            )
 
 
 def attention_weights(
@@ -99,7 +58,7 @@ def attention_weights(
 def weighted_sum(
     weights: Array, values: Array, *, limits: Array | None, mask: Array | None
 ) -> Array:
-    """weights (B, H, Q, K) times values (B, H, K, e), without invisible pairs, even if NaN."""
+    """weights (B, H, Q, K) @ values (B, H, K, e); invisible values have no influence, even NaN."""
     return kernels.weighted_sum(in_order(weights), in_order(values), limits, mask)
 
 
@@ -118,16 +77,16 @@ def dvalues(grad, weights, limits, mask):
 def clear_invisible(
     shape: tuple[int, ...], limits: Array | None, mask: Array | None, keys: Any, values: Any
 ) -> tuple[Any, Any]:
-    """Keys and values with zeros where no query may look, if NaN or inf stands there.
+    """Keys and values with zeros for those that no query may see, if these are NaN or inf.
 
     shape (B, H, Q, K); keys and values are Tensors (B, K, D), or with heads (B, H, K, d). Finite
-    numbers there have no influence. But 0 * NaN is NaN, and behind a projection it would reach the
-    gradients of weights that all samples share.
+    invisible numbers have no influence. But 0 * NaN is NaN, and through a projection it would reach
+    the gradients of weights, which all samples share.
     """
     if limits is None and mask is None:
         return keys, values
-    if keys.device == "cuda":  # to look for NaN, the host would wait for the device
-        visible = kernels.on_gpu().visible_keys(limits, mask, shape[0], shape[-1])
+    if keys.device == "cuda":  # always, because a search for NaN would let the host wait
+        visible = kernels.on_gpu().visible_to_any(limits, mask, shape[0], shape[-1])
         clear = [True, True]
     else:
         clear = [not is_finite(x._data) for x in (keys, values)]
@@ -141,10 +100,3 @@ def clear_invisible(
     if values is keys:
         return cleared_keys, cleared_keys
     return cleared_keys, where(visible[..., None], values, 0.0) if clear[1] else values
-
-
-def check_heads(width: int, heads: int) -> None:
-    if heads < 1 or width % heads:
-        raise ShapeError(
-            f"the width {width} cannot be split into {heads} heads: it must be a multiple"
-        )

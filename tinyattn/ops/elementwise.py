@@ -1,4 +1,4 @@
-"""Elementwise arithmetic and functions, each with its derivatives beneath it."""
+"""Arithmetic and functions of each element, each with its derivatives beneath it."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def pow(x: Array, y: Array) -> Array:
 
 @pow.vjp("x")
 def dx(grad, x, y):
-    # At y = 0 the power is constant, also at x = 0 where y * x**(y-1) would be 0 * inf.
+    # At y = 0 the power is constant; at x = 0 too, but y * x**(y-1) would be 0 * inf there.
     if isinstance(y, (int, float)):
         return grad * (y * pow(x, y - 1)) if y != 0 else grad * 0
     return grad * where(equal(y, 0), 0.0, y * pow(x, y - 1))
@@ -94,7 +94,7 @@ def dx(grad, x, y):
 
 @pow.vjp("y")
 def dy(grad, x, y, out):
-    # At x = 0 and y >= 0 the power stays 0 (or 1) while y moves: out * log(x) would be 0 * -inf.
+    # At x = 0 and y >= 0 the power does not change with y, but out * log(x) would be 0 * -inf.
     if isinstance(x, (int, float)):
         if x == 0:
             return grad * where(greater_equal(y, 0), 0.0, -math.inf * out)
@@ -204,7 +204,7 @@ def dy(grad, x, y):
 
 
 def share(loses: Any, ties: Any) -> Any:
-    """The part of a gradient that goes to one of two arguments: all, half of a tie, nothing."""
+    """The part of the gradient that one of two arguments gets: 0 if it loses, 0.5 for a tie."""
     return where(ties, 0.5, where(loses, 0.0, 1.0))
 
 
@@ -251,7 +251,7 @@ def dx(grad):
 
 @op
 def cast(x: Array, *, dtype: np.dtype) -> Array:
-    """`x` in another floating dtype; the gradient comes back in that of `x`."""
+    """`x` in another floating dtype; `Plan.fit` converts the gradient back."""
     return x.astype(dtype)
 
 
@@ -260,7 +260,7 @@ def dx(grad):
     return grad
 
 
-# No gradient flows through what follows: the results are truth values or step functions.
+# The following ops have no gradient, because their results are booleans or step functions.
 
 
 @op(differentiable=False)

@@ -32,7 +32,7 @@ def gradients(grad, x, weight, eps, saved):
 
 @op
 def dropout(x: Array, *, p: float, seed: int) -> Array:
-    """x / (1 - p) where hash(seed, i) keeps element i, else 0."""
+    """x / (1 - p) for each element i that hash(seed, i) keeps, else 0."""
     return kernels.dropout(x, p, seed)
 
 
@@ -97,7 +97,7 @@ def dx(grad, shape, lengths):
 
 @op
 def unpack(x: Array, *, lengths: Sequence[int], length: int) -> Array:
-    """(R, ...) -> (B, length, ...), with zeros behind the end of each sample."""
+    """(R, ...) -> (B, length, ...), with zeros after the end of each sample."""
     return packing.unpack(x, lengths, length)
 
 

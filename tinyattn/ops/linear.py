@@ -13,12 +13,12 @@ from ..kernels import in_order, matrix_product
 from ..op import op
 from .shape import expand, permute, reshape
 
-# Rules run on arrays or on Tensors. Arrays go to BLAS as they lie, since it takes a transposed
-# matrix without a copy; Tensors go through ops, which record themselves.
+# Rules run on arrays or on Tensors. Arrays go to BLAS without a copy, because it takes transposed
+# matrices; Tensors go through ops, because these are recorded.
 
 
 def swap(x: Any) -> Any:
-    """The last two dimensions exchanged."""
+    """x with its last two dimensions exchanged."""
     if not isinstance(x, TensorBase.full):
         return x.swapaxes(-1, -2)
     return permute(x, dims=(*range(x.ndim - 2), x.ndim - 1, x.ndim - 2))
@@ -70,7 +70,7 @@ def matmul(x: Array, y: Array) -> Array:
     """Products of matrices, and of stacks of matrices: (..., N, K), (..., K, M) -> (..., N, M)."""
     check_product(x, y)
     x, y = in_order(x), in_order(y)
-    if x.ndim > 2 and y.ndim == 2:  # one large product is faster than a stack of small ones
+    if x.ndim > 2 and y.ndim == 2:  # because one large product is faster than many small ones
         return matrix_product(rows(x), y).reshape(*x.shape[:-1], y.shape[-1])
     return matrix_product(x, y)
 
@@ -83,7 +83,7 @@ def dx(grad, y):
 @matmul.vjp("y")
 def dy(grad, x, shapes):
     grad, x = in_order(grad), in_order(x)
-    if len(shapes[1]) == 2:  # shared by the whole stack: one product sums over it as well
+    if len(shapes[1]) == 2:  # all matrices of x used one y: one product sums over them too
         return multiply(swap(rows(x)), rows(grad))
     return multiply(swap(x), grad)
 

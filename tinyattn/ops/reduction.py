@@ -1,6 +1,6 @@
 """Sums, means, variances, extremes.
 
-`dim` is a tuple of checked dimensions here, or None for all of them.
+Here `dim` is a tuple of checked dimensions, or None for all of them.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ Dims = tuple[int, ...] | None
 
 
 def reduced_shape(shape: tuple[int, ...], dim: Dims) -> tuple[int, ...]:
-    """`shape` after a reduction that keeps its dimensions."""
+    """`shape` after a reduction with keepdim=True."""
     if dim is None:
         return (1,) * len(shape)
     return tuple(1 if i in dim else n for i, n in enumerate(shape))
@@ -90,7 +90,7 @@ def dx(grad, x, out, shape, dim, correction):
 
 
 def degrees_of_freedom(number: int) -> float:
-    """No degrees of freedom give NaN (0/0) or inf, as in PyTorch."""
+    """`number`, or 0 if it is negative: dividing by 0 gives NaN or inf, as in PyTorch."""
     return float(number) if number > 0 else 0.0
 
 
@@ -131,7 +131,7 @@ def argmin(x: Array, *, dim: Dims, keepdim: bool = False) -> Array:
 
 
 def along_one(method: Any, dim: Dims, keepdim: bool) -> Array:
-    """`method` over one dimension, or over the flattened array."""
+    """`method` over one dimension, or over all elements."""
     return method(axis=dim[0] if dim else None, keepdims=keepdim)
 
 

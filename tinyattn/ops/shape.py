@@ -1,4 +1,4 @@
-"""Reshaping, indexing and joining: each moves elements, its derivative moves them back."""
+"""Reshaping, indexing and joining; the derivative of each moves elements back."""
 
 from __future__ import annotations
 
@@ -9,9 +9,8 @@ import numpy as np
 
 from .. import backend
 from ..backend import Array, namespace
-from ..checks import rectangular
 from ..errors import DtypeError, ShapeError
-from ..kernels.late_errors import require_range
+from ..kernels.late_errors import index_for, require_range
 from ..op import op
 from ..promotion import promoted
 
@@ -44,61 +43,18 @@ def expand(x: Array, *, target: tuple[int, ...]) -> Array:
 
 @expand.vjp("x")
 def dx(grad):
-    return grad  # the engine sums what was broadcast
+    return grad  # `Plan.fit` sums it
 
 
 @op
 def transfer(x: Array, *, device: str) -> Array:
-    """A copy on another device; the gradient travels back."""
+    """A copy on another device; the gradient is copied back."""
     return backend.to_device(x, device)
 
 
 @transfer.vjp("x")
 def dx(grad, device):
     return transfer(grad, device="cpu" if device == "cuda" else "cuda")
-
-
-def plain_index(index: Any) -> Any:
-    """An index with the Tensors and lists in it replaced by arrays, and their dtypes checked."""
-    if isinstance(index, tuple):
-        return tuple(plain_index(part) for part in index)
-    if hasattr(index, "_data"):
-        index = index._data
-        index = index.copy() if index.ndim else index.item()
-    elif isinstance(index, (list, np.ndarray)):
-        empty = isinstance(index, list) and not index
-        index = np.array(rectangular(index, "an index"), dtype=np.int64 if empty else None)
-    if isinstance(index, bool) or (hasattr(index, "dtype") and index.dtype.kind not in "iub"):
-        kind = getattr(index, "dtype", type(index).__name__)
-        raise DtypeError(f"an index is made of integers, slices or boolean arrays, got {kind}")
-    return index
-
-
-def index_for(x: Array, index: Any) -> Any:
-    """A plain index with its arrays on the device of `x`, and their numbers in range: CuPy, unlike
-    NumPy, goes on counting at the other end."""
-    if type(x) is np.ndarray:
-        return index
-    parts = index if isinstance(index, tuple) else (index,)
-    lengths = [dimensions_taken(part) for part in parts]
-    dim, found = 0, []
-    for part, length in zip(parts, lengths, strict=True):
-        if part is Ellipsis:
-            length = x.ndim - sum(lengths)
-        elif backend.is_array(part) and part.dtype.kind != "b" and dim < x.ndim:
-            n = x.shape[dim]
-            text = f"index {{number}} is out of range for dimension {dim}"
-            require_range(part, -n, n, IndexError, text)
-        found.append(backend.to_device(part, "cuda") if isinstance(part, np.ndarray) else part)
-        dim += length
-    return tuple(found) if isinstance(index, tuple) else found[0]
-
-
-def dimensions_taken(part: Any) -> int:
-    """How many dimensions of an array one part of an index is about."""
-    if part is None or part is Ellipsis:
-        return 0
-    return part.ndim if getattr(part, "dtype", None) == np.bool_ else 1
 
 
 @op
@@ -113,12 +69,12 @@ def dx(grad, shape, index):
 
 @op
 def putitem(x: Array, *, index: Any, target: tuple[int, ...]) -> Array:
-    """Zeros of shape `target` with `x` added at `index`: what `getitem` is undone with."""
+    """Zeros of shape `target` with `x` added at `index`; the derivative of `getitem`."""
     out = namespace(x).zeros(target, x.dtype)
     index = index_for(out, index)
     parts = index if isinstance(index, tuple) else (index,)
     if all(part is None or isinstance(part, (int, slice, type(...))) for part in parts):
-        out[index] = x  # no element is addressed twice
+        out[index] = x  # no element occurs twice
     else:
         backend.scatter_add(out, index, x)
     return out
@@ -158,7 +114,7 @@ def dx(grad, index, shape, dim):
 
 
 def full_index(index: Array, dim: int) -> tuple[Array, ...]:
-    """The full index of every element `gather` takes: its own place, but `index` along `dim`."""
+    """The index of every element that `gather` takes: its own, but `index` along `dim`."""
     grid = list(namespace(index).ogrid[tuple(slice(n) for n in index.shape)])
     if index.ndim == 1:
         grid = [index]

@@ -1,4 +1,4 @@
-"""Softmax, its logarithm, its masked form, and the cross-entropy made from it."""
+"""Softmax, its logarithm, its masked form, and cross-entropy."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ..op import op
 
 
 def on_last(kernel: Callable[..., Any], dim: int, *arrays: Any) -> Any:
-    """A kernel for the last dimension, applied to dimension `dim` of arrays or Tensors."""
+    """Apply a kernel for the last dimension to dimension `dim` of arrays or Tensors."""
     ndim = arrays[0].ndim
     if not ndim:
         return kernel(*(array.reshape(1) for array in arrays)).reshape(())
@@ -33,11 +33,11 @@ def dx(grad, out, dim):
 
 @op
 def masked_softmax(x: Array, *, limits: Array | None, mask: Array | None) -> Array:
-    """Softmax over the keys that may be attended to; the others get exactly 0.
+    """Softmax over the visible keys; invisible keys get exactly 0.
 
-    x (B, H, Q, K); limits (B|1, Q|1): how many of the first keys are visible to each query;
-    mask (B|1, H|1, Q|1, K|1), boolean: True where a key is visible. Either may be None.
-    A query to which no key is visible gets a row of zeros.
+    x (B, H, Q, K); limits (B|1, Q|1): how many first keys each query may see; mask
+    (B|1, H|1, Q|1, K|1): True for visible keys. Both may be None. A query without a visible key
+    gets a row of zeros.
     """
     return kernels.masked_softmax(x, limits, mask)
 

@@ -1,29 +1,24 @@
-// Values that come from outside and stay on the device: looked at there, and reported later, so
-// that the host need not wait for them.
+// Checks of integers on the device, and which keys are visible at all. The host does not wait.
 
-// faults[0] becomes 1 + the position of some number outside [low, high), faults[1] that number; an
-// earlier finding stays. `except` is allowed all the same.
+// Notes one number outside [low, high) that is not `besides`.
 extern "C" __global__ void check_range(
-    const long long* numbers, long long* faults, long long size, long long low, long long high,
-    long long except) {
-    for (long long i = (long long)blockIdx.x * blockDim.x + threadIdx.x; i < size;
-         i += (long long)gridDim.x * blockDim.x) {
+    const long long* numbers, long long* note, long long size, long long low, long long high,
+    long long besides) {
+    FOR_EACH(i, size) {
         long long number = numbers[i];
-        if ((number < low || number >= high) && number != except &&
-            atomicCAS((unsigned long long*)faults, 0ull, (unsigned long long)(1 + i)) == 0)
-            faults[1] = number;
+        if ((number < low || number >= high) && number != besides) note_number(note, i, number);
     }
 }
 
-// Whether any query may see a key: (B, heads of the mask, K). The grid is that of the output.
-extern "C" __global__ void visible_keys(
+// Which keys are visible to at least one query: (B, heads of the mask, K), true or false.
+extern "C" __global__ void visible_to_any(
     bool* out, long long size, long long heads, long long keys, long long queries,
-    HIDDEN_PARAMETERS) {
-    long long i = (long long)blockIdx.x * blockDim.x + threadIdx.x;
-    if (i >= size) return;
-    long long key = i % keys, head = i / keys % heads, sample = i / keys / heads;
-    bool any = false;
-    for (long long query = 0; query < queries && !any; query++)
-        any = seen_by(sample, head, query, keys, HIDDEN)(key);
-    out[i] = any;
+    VISIBILITY_PARAMETERS) {
+    FOR_EACH(i, size) {
+        long long key = i % keys, head = i / keys % heads, sample = i / keys / heads;
+        bool any = false;
+        for (long long query = 0; query < queries && !any; query++)
+            any = visible_to(sample, head, query, keys, VISIBILITY)(key);
+        out[i] = any;
+    }
 }

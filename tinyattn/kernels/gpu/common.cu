@@ -1,19 +1,20 @@
-// What all kernels share; it is put in front of each of them. SCALAR is 16, 32 or 64.
+// Shared by all kernels: launch.py puts this file in front of every other one. SCALAR is 16, 32 or
+// 64 and chooses three types:
 //
-// element  what lies in memory; a half is a bare 16-bit number there, since CUDA's header for halves
-//          is not found where only the runtime compiler is installed
-// real     what is computed with
-// wide     what sums are kept in
+//   element  numbers in memory. A half is a bare 16-bit number there, because CUDA's header for
+//            halves is missing where only the runtime compiler is installed
+//   real     numbers in a computation
+//   precise  sums, and numbers that must keep their digits: `sum_dtype` of ../sums.py
 //
-// Numbers come as long long and double: that is what CuPy makes of Python's int and float.
+// Numbers arrive as long long and double, because CuPy makes these of Python's int and float.
 
 #if SCALAR == 64
-typedef double element, real, wide;
+typedef double element, real, precise;
 #elif SCALAR == 32
 typedef float element, real;
-typedef double wide;
+typedef double precise;
 #else
-typedef float real, wide;
+typedef float real, precise;
 #ifdef TINYATTN_HOST
 typedef _Float16 element;
 #else
@@ -27,14 +28,14 @@ __device__ __forceinline__ real read(element x) {
     asm("cvt.f32.f16 %0, %1;" : "=f"(value) : "h"(x));
     return value;
 }
-__device__ __forceinline__ element written(wide x) {
+__device__ __forceinline__ element written(precise x) {
     element bits;
     asm("cvt.rn.f16.f32 %0, %1;" : "=h"(bits) : "f"(x));
     return bits;
 }
 #else
 __device__ __forceinline__ real read(element x) { return x; }
-__device__ __forceinline__ element written(wide x) { return (element)x; }
+__device__ __forceinline__ element written(precise x) { return (element)x; }
 #endif
 
 #ifdef TINYATTN_HOST
@@ -45,17 +46,23 @@ __device__ __forceinline__ element written(wide x) { return (element)x; }
 
 #define ALL_LANES 0xffffffffu
 
-// The runtime compiler has no headers, and so no names for these.
+// Functions for numbers that C++ names in headers, because the runtime compiler has no headers.
 __device__ __forceinline__ real minus_infinity() { return __int_as_float(0xff800000); }
-__device__ __forceinline__ wide not_a_number() { return __int_as_float(0x7fc00000); }
+__device__ __forceinline__ precise not_a_number() { return __int_as_float(0x7fc00000); }
 __device__ __forceinline__ bool is_infinite(real x) {
     return x == minus_infinity() || x == -minus_infinity();
 }
 __device__ __forceinline__ bool is_finite(real x) { return x - x == 0; }
 
-// A row is worked on by the threads with one threadIdx.y: by a warp, with several rows in a block,
-// or by a block of several warps. `joined` is the value of all of them, in all of them: the same
-// bits, since both sides of an exchange join the same two numbers.
+// The elements [0, size), divided among all threads of a launch: any number of blocks will do.
+#define FOR_EACH(i, size)                                                          \
+    for (long long i = (long long)blockIdx.x * blockDim.x + threadIdx.x; i < size; \
+         i += (long long)gridDim.x * blockDim.x)
+
+// The threads with one threadIdx.y work on one row. They are a warp, and then a block has several
+// rows; or they are several warps, and then a block has one row. `joined` gives all of them the
+// value of the whole row. All get the same bits, because both sides of an exchange join the same
+// numbers.
 template <class T, class Join> __device__ T joined(T value, Join join) {
     for (int lanes = 16; lanes; lanes /= 2)
         value = join(value, __shfl_xor_sync(ALL_LANES, value, lanes));
@@ -74,13 +81,13 @@ template <class T> __device__ T sum_of_row(T value) {
     return joined(value, [](T a, T b) { return a + b; });
 }
 
-// In a block of 32 x 32 threads: the sum over threadIdx.y, in the threads where that is 0.
-__device__ wide sum_of_column(wide value) {
-    __shared__ wide values[32][33];  // 33: a column is not all in one bank
+// In a block of 32 x 32 threads: the sum over threadIdx.y. The threads where that is 0 get it.
+__device__ precise sum_of_column(precise value) {
+    __shared__ precise values[32][33];  // 33, because 32 would put a column into one bank
     __syncthreads();
     values[threadIdx.y][threadIdx.x] = value;
     __syncthreads();
-    // Transposed, so that a warp has the 32 numbers of one column.
+    // Transposed, because a warp shall have the 32 numbers of one column.
     value = values[threadIdx.x][threadIdx.y];
     for (int lanes = 16; lanes; lanes /= 2) value += __shfl_xor_sync(ALL_LANES, value, lanes);
     __syncthreads();
@@ -93,9 +100,9 @@ __device__ __forceinline__ long long this_row() {
     return (long long)blockIdx.x * blockDim.y + threadIdx.y;
 }
 
-// Which keys one query may see: the first `limit`, and of these the ones a mask allows. A stride
-// is 0 where one entry stands for a whole dimension; without limits or mask the pointer is null.
-struct Seen {
+// The keys that are visible to one query: of the first `limit`, those where the mask is true. The
+// pointer is null without a mask. A stride is 0 where one entry stands for a whole dimension.
+struct Visible {
     long long limit;
     const bool* mask;
     long long step;
@@ -105,35 +112,34 @@ struct Seen {
     }
 };
 
-__device__ __forceinline__ Seen seen_by(
-    long long sample, long long head, long long query, long long keys,
-    const long long* limits, long long limits_b, long long limits_q,
-    const bool* mask, long long mask_b, long long mask_h, long long mask_q, long long mask_k) {
-    Seen seen = {keys, nullptr, mask_k};
-    if (limits) {
-        long long limit = limits[sample * limits_b + query * limits_q];
-        seen.limit = limit < keys ? limit : keys;
-    }
-    if (mask) seen.mask = mask + sample * mask_b + head * mask_h + query * mask_q;
-    return seen;
-}
-
-#define HIDDEN_PARAMETERS                                                       \
+// Limits (B|1, Q|1) and mask (B|1, H|1, Q|1, K|1) with their strides, as visibility_arguments in
+// launch.py gives them.
+#define VISIBILITY_PARAMETERS                                                   \
     const long long *limits, long long limits_b, long long limits_q,            \
         const bool *mask, long long mask_b, long long mask_h, long long mask_q, \
         long long mask_k
-#define HIDDEN limits, limits_b, limits_q, mask, mask_b, mask_h, mask_q, mask_k
+#define VISIBILITY limits, limits_b, limits_q, mask, mask_b, mask_h, mask_q, mask_k
 
-// The hash of dropout: element `index` is kept if it is at least the threshold. The same numbers as
-// on the CPU (kernels/reference.py has the source). `draws`, if not null, counts the replays of a
-// captured step, so that each of them drops something else.
+__device__ __forceinline__ Visible visible_to(
+    long long sample, long long head, long long query, long long keys, VISIBILITY_PARAMETERS) {
+    Visible visible = {keys, nullptr, mask_k};
+    if (limits) {
+        long long limit = limits[sample * limits_b + query * limits_q];
+        visible.limit = limit < keys ? limit : keys;
+    }
+    if (mask) visible.mask = mask + sample * mask_b + head * mask_h + query * mask_q;
+    return visible;
+}
+
+// Dropout keeps element `index` if its hash is at least the threshold. The hash is that of the CPU;
+// keep_mask in ../reference.py names its source.
 __device__ __forceinline__ unsigned mixed(unsigned h) {
     h = (h ^ (h >> 16)) * 0x21F0AAADu;
     h = (h ^ (h >> 15)) * 0x735A2D97u;
     return h ^ (h >> 15);
 }
 
-struct Dropping {
+struct Drop {
     unsigned low, high, threshold;
     real factor;
 
@@ -142,9 +148,20 @@ struct Dropping {
     }
 };
 
-__device__ __forceinline__ Dropping dropping(
-    double p, long long threshold, long long seed, const long long* draws) {
+// As drop_arguments in launch.py gives them. `draws` counts the replays of a captured step, because
+// each replay shall drop other elements. It is null outside of one.
+#define DROP_PARAMETERS double p, long long threshold, long long seed, const long long *draws
+#define DROP p, threshold, seed, draws
+
+__device__ __forceinline__ Drop drop_of(DROP_PARAMETERS) {
     unsigned long long bits = (unsigned long long)seed;
     if (draws) bits += (unsigned long long)*draws * 0x9E3779B97F4A7C15ull;
     return {(unsigned)bits, (unsigned)(bits >> 32), (unsigned)threshold, (real)(1 / (1 - p))};
+}
+
+// For a number out of range: note[0] becomes 1 + its position, note[1] the number itself. Only the
+// first one is noted. late_errors.py reads it.
+__device__ __forceinline__ void note_number(long long* note, long long position, long long number) {
+    if (atomicCAS((unsigned long long*)note, 0ull, (unsigned long long)(1 + position)) == 0)
+        note[1] = number;
 }

@@ -1,10 +1,10 @@
-"""Matrix products by cuBLAS on a handle of our own.
+"""Matrix products by cuBLAS, called directly: only a captured step needs this file.
 
-CuPy refuses its own cuBLAS calls while a stream is being captured into a CUDA graph, though cuBLAS
-itself can be captured once its workspace is a fixed buffer. So a captured step multiplies here.
+CuPy refuses its own cuBLAS calls while a stream is captured into a CUDA graph. But cuBLAS itself
+can be captured, as long as its workspace is a fixed buffer.
 
-cuBLAS counts in columns: memory that holds a matrix row by row is, to it, the transpose. Since
-C = A B means C^T = B^T A^T, it is asked for B^T A^T, and what it leaves, read row by row, is C.
+cuBLAS reads matrices column by column, so a matrix that lies row by row is its transpose there. It
+is asked for C^T = B^T A^T, because that result, read row by row again, is C = A B.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from __future__ import annotations
 import ctypes
 import math
 from ctypes import byref, c_double, c_float, c_int, c_longlong, c_size_t, c_void_p
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -22,12 +22,12 @@ from .launch import in_c_order
 
 PLAIN, TRANSPOSED = 0, 1  # cublasOperation_t
 HALF, COMPUTE_32F, DEFAULT_ALGORITHM = 2, 68, -1  # cudaDataType_t, cublasComputeType_t, ...Algo_t
-WORKSPACE = 32 * 1024 * 1024  # what NVIDIA recommends for Hopper; 4 MiB for older devices
-# handle, two operations, m, n, k, alpha, A and B with leading dimension and stride, beta, C, batch.
-MATRIX = (c_void_p, c_int, c_longlong)
+WORKSPACE = 32 * 1024 * 1024  # NVIDIA recommends this for Hopper, and 4 MiB for older devices
+MATRIX = (c_void_p, c_int, c_longlong)  # pointer, leading dimension, stride
+# handle, two operations, m, n, k, alpha, A, B, beta, C, number of products
 PRODUCT = (c_void_p, c_int, c_int, c_int, c_int, c_int,
            c_void_p, *MATRIX, *MATRIX, c_void_p, *MATRIX, c_int)  # fmt: skip
-TYPED = (c_void_p, c_int, c_int, c_longlong)  # with its type, for cublasGemmStridedBatchedEx
+TYPED = (c_void_p, c_int, c_int, c_longlong)  # pointer, type, leading dimension, stride
 ANY_TYPE = (c_void_p, c_int, c_int, c_int, c_int, c_int,
             c_void_p, *TYPED, *TYPED, c_void_p, *TYPED, c_int, c_int, c_int)  # fmt: skip
 SIGNATURES: dict[str, tuple[Any, ...]] = {
@@ -50,7 +50,8 @@ def load() -> Any:
 class Handle:
     """A cuBLAS handle bound to one stream, with a workspace of its own.
 
-    It is never destroyed: that would wait for the device, whenever the garbage collector comes by.
+    It is never destroyed, because that would wait for the device at any moment the garbage
+    collector chooses.
     """
 
     def __init__(self, xp: Any, stream: int, library: Any = None) -> None:
@@ -60,7 +61,7 @@ class Handle:
             getattr(self.library, name).argtypes = arguments
         self.handle = c_void_p()
         self.call("cublasCreate_v2", byref(self.handle))
-        # In this order: setting the stream gives back the default workspace.
+        # The workspace comes after the stream, because setting a stream resets the workspace.
         self.call("cublasSetStream_v2", self.handle, stream)
         self.workspace = xp.empty(WORKSPACE, np.uint8)
         self.call("cublasSetWorkspace_v2", self.handle, self.workspace.data.ptr, WORKSPACE)
@@ -82,23 +83,23 @@ class Handle:
         if not (math.prod(batch) * m * n and k):
             return self.xp.zeros((*batch, m, n), x.dtype)
         out = self.xp.empty((*batch, m, n), x.dtype)
-        (x, *a), (y, *b) = operand(x, batch), operand(y, batch)
-        self.product(x, a, y, b, out, (m, n, k), math.prod(batch))
+        self.product(operand(x, batch), operand(y, batch), out, (m, n, k), math.prod(batch))
         return out
 
     def product(
-        self, x: Array, a: list[int], y: Array, b: list[int], out: Array,
-        sizes: tuple[int, int, int], count: int,
-    ) -> None:  # fmt: skip
-        """Ask for out^T = y^T x^T; a and b are (operation, leading dimension, stride)."""
+        self, x: Operand, y: Operand, out: Array, sizes: tuple[int, int, int], count: int
+    ) -> None:
+        """Ask for out^T = y^T x^T, `count` times: x (m, k), y (k, n), out (m, n)."""
         m, n, k = sizes
-        number = c_double if x.dtype == np.float64 else c_float
+        (a, a_layout), (b, b_layout) = x, y
+        number = c_double if a.dtype == np.float64 else c_float
         one, zero = number(1), number(0)
-        head = (self.handle, b[0], a[0], n, m, k, byref(one))
-        left, right = (y.data.ptr, *b[1:]), (x.data.ptr, *a[1:])
-        result = (out.data.ptr, n, m * n)
-        if x.dtype != np.float16:
-            kind = "D" if x.dtype == np.float64 else "S"
+        head = (self.handle, b_layout.operation, a_layout.operation, n, m, k, byref(one))
+        left = b.data.ptr, b_layout.leading, b_layout.stride
+        right = a.data.ptr, a_layout.leading, a_layout.stride
+        result = out.data.ptr, n, m * n
+        if a.dtype != np.float16:
+            kind = "D" if a.dtype == np.float64 else "S"
             self.call(f"cublas{kind}gemmStridedBatched",
                       *head, *left, *right, byref(zero), *result, count)  # fmt: skip
             return
@@ -107,21 +108,34 @@ class Handle:
                   count, COMPUTE_32F, DEFAULT_ALGORITHM)  # fmt: skip
 
 
-def operand(array: Array, batch: tuple[int, ...]) -> tuple[Array, int, int, int]:
-    """The array, copied if cuBLAS could not read it as it lies, and how it is to be read: the
-    operation, the leading dimension, the stride from one matrix of the batch to the next."""
+class Layout(NamedTuple):
+    """How cuBLAS shall read the matrices of an array."""
+
+    operation: int
+    leading: int  # numbers from one row of a matrix to the next, or from one column
+    stride: int  # numbers from one matrix to the next
+
+
+class Operand(NamedTuple):
+    array: Array
+    layout: Layout
+
+
+def operand(array: Array, batch: tuple[int, ...]) -> Operand:
+    """The array, or a copy if cuBLAS cannot read it as it lies, and its layout."""
     found = layout(array, batch)
     if found is None:
         array = in_c_order(namespace(array).broadcast_to(array, (*batch, *array.shape[-2:])))
         found = layout(array, batch)
         assert found is not None
-    return (array, *found)
+    return Operand(array, found)
 
 
-def layout(array: Array, batch: tuple[int, ...]) -> tuple[int, int, int] | None:
+def layout(array: Array, batch: tuple[int, ...]) -> Layout | None:
+    """None if cuBLAS cannot read the array as it lies."""
     rows, columns = array.shape[-2:]
     down, along = (stride // array.itemsize for stride in array.strides[-2:])
-    # A dimension of one element is never stepped through, whatever its stride says.
+    # The stride of a dimension of one element may be any number, because nobody steps along it.
     if (along == 1 or columns == 1) and (down >= columns or rows == 1):
         operation, leading = PLAIN, max(down if rows > 1 else columns, columns)
     elif (down == 1 or rows == 1) and (along >= rows or columns == 1):
@@ -129,11 +143,11 @@ def layout(array: Array, batch: tuple[int, ...]) -> tuple[int, int, int] | None:
     else:
         return None
     stride = batch_stride(array, batch)
-    return None if stride is None else (operation, leading, stride)
+    return None if stride is None else Layout(operation, leading, stride)
 
 
 def batch_stride(array: Array, batch: tuple[int, ...]) -> int | None:
-    """The one stride with which all matrices of the batch follow each other, or None."""
+    """The stride from each matrix of the batch to the next, or None if there is no single one."""
     dims = array.shape[:-2]
     if math.prod(dims) == 1:
         return 0  # one matrix for the whole batch

@@ -1,15 +1,9 @@
-// Functions of each element by itself. A thread takes every so many-th element, so that any number
-// of blocks will do.
+// Functions of each element by itself.
 
-#define FOR_EACH(i, size)                                                                  \
-    for (long long i = (long long)blockIdx.x * blockDim.x + threadIdx.x; i < size;         \
-         i += (long long)gridDim.x * blockDim.x)
-
-// x / (1 - p) where the hash keeps it, 0 elsewhere. It is its own gradient.
+// x / (1 - p) where the hash keeps x, 0 elsewhere. The gradient is the same function of grad.
 extern "C" __global__ void dropout(
-    const element* x, element* out, long long size, double p, long long threshold, long long seed,
-    const long long* draws) {
-    Dropping drop = dropping(p, threshold, seed, draws);
+    const element* x, element* out, long long size, DROP_PARAMETERS) {
+    Drop drop = drop_of(DROP);
     real factor = read(written(drop.factor));  // rounded as on the CPU
     FOR_EACH(i, size) out[i] = written(drop.keeps(i) ? read(x[i]) * factor : 0);
 }

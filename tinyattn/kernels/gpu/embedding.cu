@@ -1,24 +1,21 @@
-// Rows of a table looked up by number, and the gradient of the table.
+// Rows of a table by their numbers, and the gradient of the table.
 
-// out[i] = table[ids[i]]. An id out of range gives NaN, and is noted in `faults` as in checks.cu.
+// out[i] = table[ids[i]]. An id out of range gives NaN and is noted.
 extern "C" __global__ void take_rows(
-    const element* table, const long long* ids, element* out, long long* faults, long long count,
+    const element* table, const long long* ids, element* out, long long* note, long long count,
     long long width, long long num_rows) {
-    for (long long i = (long long)blockIdx.x * blockDim.x + threadIdx.x; i < count * width;
-         i += (long long)gridDim.x * blockDim.x) {
+    FOR_EACH(i, count * width) {
         long long position = i / width, id = ids[position];
         bool known = id >= 0 && id < num_rows;
         out[i] = known ? table[id * width + i % width] : written(not_a_number());
-        if (!known && atomicCAS((unsigned long long*)faults, 0ull,
-                                (unsigned long long)(1 + position)) == 0)
-            faults[1] = id;
+        if (!known) note_number(note, position, id);
     }
 }
 
-// table[ids[i]] += grad[i], where an id that occurs often adds often: in the order of the positions
-// and in a wide type, so that neither digits nor equal runs are lost, as they would be with atomic
-// additions. A block stands for one position. If its id has not occurred before, it collects all
-// the rows of that id; the table is zero elsewhere already. An id out of range is left out.
+// table[ids[i]] += grad[i], once for each time that an id occurs. The sum runs in the order of the
+// positions and in a precise type, because atomic additions would come in any order and would lose
+// digits. Each position has a block. If its id has not occurred earlier, the block sums the rows of
+// that id. All other rows of the table are zero already. An id out of range is left out.
 extern "C" __global__ void scatter_rows(
     const element* grad, const long long* ids, element* table, long long count, long long width,
     long long num_rows, long long skip) {
@@ -31,7 +28,7 @@ extern "C" __global__ void scatter_rows(
     if (__syncthreads_or(earlier)) return;
     for (long long first = 0; first < width; first += blockDim.x) {
         long long j = first + threadIdx.x;
-        wide sum = 0;
+        precise sum = 0;
         for (long long start = position; start < count; start += blockDim.x) {
             bool match = start + threadIdx.x < count && ids[start + threadIdx.x] == id;
             unsigned bits = __ballot_sync(ALL_LANES, match);

@@ -1,4 +1,4 @@
-"""How a CUDA kernel is found, given its arguments, and told how many threads work on what."""
+"""How a CUDA kernel is compiled, which arguments it gets, and how many threads it runs on."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ FOLDER = Path(__file__).parent
 SCALARS = {np.dtype(np.float16): 16, np.dtype(np.float32): 32, np.dtype(np.float64): 64}
 WARP = 32
 MOST_THREADS = 1024
-# More blocks than any device runs at once; beyond, a thread takes several elements.
+# More blocks than any device runs at once. In larger arrays a thread takes several elements.
 MOST_BLOCKS = 65536
 
 
 @cache
 def source(name: str) -> str:
-    """A kernel's source, with what all of them share in front."""
+    """The source of a file of kernels, with `common.cu` in front of it."""
     return "".join((FOLDER / f"{part}.cu").read_text() for part in ("common", name))
 
 
 @cache
 def function(xp: Any, name: str, kernel: str, scalar: int, defines: tuple[str, ...] = ()) -> Any:
-    """One compiled kernel for one element type. CuPy keeps what it has compiled on disk."""
+    """A kernel of the file `name`.cu, compiled for one element type. CuPy keeps compiled files."""
     options = ("--std=c++17", f"-DSCALAR={scalar}", *defines)
     return xp.RawModule(code=source(name), options=options).get_function(kernel)
 
@@ -39,26 +39,26 @@ def in_c_order(array: Array) -> Array:
 
 
 def real(dtype: np.dtype) -> np.dtype:
-    """What kernels compute with: halves as float32."""
+    """The dtype in which kernels compute: float32 for halves."""
     return np.dtype(np.float32) if dtype == np.float16 else dtype
 
 
 def by_rows(rows: int, columns: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Grid and block for kernels that give a row to the threads of one `threadIdx.y`: a warp to a
-    short row, several of which share a block; to a long one a block of its own."""
+    """Grid and block for kernels in which the threads of one `threadIdx.y` work on one row: a warp
+    on a short row, and four rows in a block; a whole block on a long row."""
     if columns <= 1024:
         return (-(-rows // 4),), (WARP, 4)
     return (rows,), (min(MOST_THREADS, -(-columns // (8 * WARP)) * WARP), 1)
 
 
 def by_elements(size: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Grid and block for kernels in which any thread may take any element."""
+    """Grid and block for kernels in which any thread may work on any element."""
     return (min(-(-size // 256), MOST_BLOCKS),), (256,)
 
 
-def hidden(limits: Any, mask: Any) -> tuple[Any, ...]:
-    """limits (B|1, Q|1) and mask (B|1, H|1, Q|1, K|1), with their strides in elements, as kernels
-    take them: a stride of 0 repeats an entry."""
+def visibility_arguments(limits: Any, mask: Any) -> tuple[Any, ...]:
+    """limits (B|1, Q|1) and mask (B|1, H|1, Q|1, K|1), each followed by its strides in elements.
+    A stride of 0 repeats an entry. VISIBILITY_PARAMETERS in common.cu takes them."""
     found: list[Any] = []
     for array, dims, dtype in ((limits, 2, np.int64), (mask, 4, np.bool_)):
         if array is None:
@@ -71,15 +71,15 @@ def hidden(limits: Any, mask: Any) -> tuple[Any, ...]:
     return tuple(found)
 
 
-def four(shape: tuple[int, ...]) -> tuple[int, int, int, int]:
+def as_scores(shape: tuple[int, ...]) -> tuple[int, int, int, int]:
     """Any shape as (B, H, Q, K)."""
     if len(shape) == 4:
         return shape
     return 1, 1, math.prod(shape[:-1]), shape[-1]
 
 
-def dropping(p: float, seed: int) -> tuple[Any, ...]:
-    """What kernels that drop elements take: p, when to drop, the seed, and for a captured step how
-    often it has been replayed."""
+def drop_arguments(p: float, seed: int) -> tuple[Any, ...]:
+    """p, the threshold of the hash, the seed, and in a captured step the number of its replays.
+    DROP_PARAMETERS in common.cu takes them."""
     draws = 0 if backend.capture is None else backend.capture.draws
     return float(p), drop_threshold(p), seed, draws

@@ -1,4 +1,4 @@
-"""Layer normalization, and sums over rows: `cuda/layer_norm.cu`, `cuda/sums.cu`."""
+"""Layer normalization; launches `layer_norm.cu`."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from ...backend import Array, namespace
 from .. import reference
 from ..sums import sum_dtype
 from .launch import SCALARS, WARP, by_rows, function, in_c_order
+from .sums import blocks_for, end_sums
 
 
 def layer_norm(x: Array, weight: Any, bias: Any, eps: float) -> tuple[Array, Array, Array]:
@@ -39,38 +40,11 @@ def layer_norm_backward(
     factors = 0 if weight is None else in_c_order(weight)
     kernel = function(xp, "layer_norm", "layer_norm_backward", scalar)
     kernel(*by_rows(rows, columns), (grad, x, factors, means, inv_stds, dx, rows, columns))
-    parts = groups(rows)
-    sums = xp.empty((2, parts, columns), sum_dtype(x.dtype))
+    blocks = blocks_for(rows)
+    parts = xp.empty((2, blocks, columns), sum_dtype(x.dtype))
     dweight, dbias = xp.empty(columns, x.dtype), xp.empty(columns, x.dtype)
     kernel = function(xp, "layer_norm", "layer_norm_columns", scalar)
-    kernel((-(-columns // WARP), parts), (WARP, WARP),
-           (grad, x, means, inv_stds, sums, dweight, dbias, rows, columns))  # fmt: skip
-    end_sums(sums, dweight, dbias)
+    kernel((-(-columns // WARP), blocks), (WARP, WARP),
+           (grad, x, means, inv_stds, parts, dweight, dbias, rows, columns))  # fmt: skip
+    end_sums(parts, dweight, dbias)
     return dx, None if weight is None else dweight, dbias
-
-
-def groups(rows: int) -> int:
-    """How many blocks share the rows of a sum over rows. With one, the sum is a single launch."""
-    return min(-(-rows // 1024), 64)
-
-
-def end_sums(parts: Array, out: Array, second: Any) -> None:
-    """Add up what several blocks have: parts (1 or 2, blocks, columns)."""
-    number, columns = parts.shape[-2:]
-    if number > 1:
-        kernel = function(namespace(out), "sums", "end_sums", SCALARS[out.dtype])
-        kernel((-(-len(parts) * columns // 128),), (128,), (parts, out, second, number, columns))
-
-
-def sum_rows(x: Array) -> Array:
-    if not x.size:
-        return reference.sum_rows(x)
-    xp = namespace(x)
-    rows, columns = x.shape
-    parts = xp.empty((1, groups(rows), columns), sum_dtype(x.dtype))
-    out = xp.empty(columns, x.dtype)
-    kernel = function(xp, "sums", "begin_sums", SCALARS[x.dtype])
-    grid = (-(-columns // WARP), parts.shape[1])
-    kernel(grid, (WARP, WARP), (in_c_order(x), parts, out, rows, columns))
-    end_sums(parts, out, 0)
-    return out

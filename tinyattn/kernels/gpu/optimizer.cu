@@ -1,27 +1,36 @@
-// Updates of many arrays in one launch. A table on the device says where they lie: (arrays, count)
-// addresses, then the count of sizes. Each block does CHUNK elements of one of them: `places` has
-// the number of the array and the first element for every block.
+// Updates of many arrays in one launch. A table on the device has their addresses, list after list
+// of `count` arrays, and then the `count` sizes. A block of threads works on CHUNK elements of one
+// array: `blocks` says on which, (blocks, 2): the number of the array, and its first element.
 
 const long long CHUNK = 4096;
 
-// One step of Adam or AdamW; the table has parameters, gradients, m and v, the last two in what is
-// computed with: squares of halves would vanish. What changes from step to step comes from the device
-// where `changing` is not null, since a captured step keeps its arguments.
+struct Chunk {
+    long long array, first, end;
+};
+
+__device__ Chunk this_chunk(const long long* blocks, const long long* sizes) {
+    long long array = blocks[2 * blockIdx.x], first = blocks[2 * blockIdx.x + 1];
+    long long size = sizes[array];
+    return {array, first, first + CHUNK < size ? first + CHUNK : size};
+}
+
+// One step of Adam or AdamW. The table has parameters, gradients, m and v. m and v are `real`,
+// because squares of halves would vanish. `changing`, if not null, has the three numbers that
+// change from step to step: a captured step has the same arguments in every replay, but may read
+// other memory.
 extern "C" __global__ void adam(
-    const long long* table, const long long* places, long long count, double shrink, double rate,
+    const long long* table, const long long* blocks, long long count, double shrink, double rate,
     double inv_root, const double* changing, double decay, double beta1, double beta2, double eps) {
     if (changing) {
         shrink = changing[0];
         rate = changing[1];
         inv_root = changing[2];
     }
-    long long which = places[2 * blockIdx.x], first = places[2 * blockIdx.x + 1];
+    auto [which, first, end] = this_chunk(blocks, table + 4 * count);
     element* parameter = (element*)table[which];
     const element* grad = (const element*)table[count + which];
     real* m = (real*)table[2 * count + which];
     real* v = (real*)table[3 * count + which];
-    long long size = table[4 * count + which];
-    long long end = first + CHUNK < size ? first + CHUNK : size;
     for (long long i = first + threadIdx.x; i < end; i += blockDim.x) {
         real w = read(parameter[i]) * (real)shrink;
         real g = read(grad[i]) + (real)decay * w;
@@ -32,13 +41,11 @@ extern "C" __global__ void adam(
     }
 }
 
-// The sum of squares of each block's elements; the table has the gradients.
+// The sum of the squares of each block's elements. The table has the gradients.
 extern "C" __global__ void squares(
-    const long long* table, const long long* places, long long count, double* sums) {
-    long long which = places[2 * blockIdx.x], first = places[2 * blockIdx.x + 1];
+    const long long* table, const long long* blocks, long long count, double* sums) {
+    auto [which, first, end] = this_chunk(blocks, table + count);
     const element* grad = (const element*)table[which];
-    long long size = table[count + which];
-    long long end = first + CHUNK < size ? first + CHUNK : size;
     double sum = 0;
     for (long long i = first + threadIdx.x; i < end; i += blockDim.x)
         sum += (double)read(grad[i]) * read(grad[i]);
@@ -46,8 +53,8 @@ extern "C" __global__ void squares(
     if (threadIdx.x == 0) sums[blockIdx.x] = sum;
 }
 
-// The norm, from the sums of all blocks. In one block, though that is another launch: of a hundred
-// million gradients there are so many sums that each block adding them up would take longest.
+// The norm, from the sums of all blocks. This is a launch of its own, of one block, because many
+// millions of gradients have so many sums that adding them in every block would take longest.
 extern "C" __global__ void norm_of_sums(const double* sums, long long number, double* norm) {
     double total = 0;
     for (long long i = threadIdx.x; i < number; i += blockDim.x) total += sums[i];
@@ -55,16 +62,14 @@ extern "C" __global__ void norm_of_sums(const double* sums, long long number, do
     if (threadIdx.x == 0) *norm = sqrt(total);
 }
 
-// Scales all gradients by max_norm / (norm + 1e-6) if that is below 1 and the norm is finite.
+// Multiplies all gradients by max_norm / (norm + 1e-6), if that is below 1 and the norm is finite.
 extern "C" __global__ void clip(
-    const long long* table, const long long* places, long long count, const double* norm,
+    const long long* table, const long long* blocks, long long count, const double* norm,
     double max_norm) {
     double factor = max_norm / (*norm + 1e-6);
     if (!(factor < 1) || *norm - *norm != 0) return;
-    long long which = places[2 * blockIdx.x], first = places[2 * blockIdx.x + 1];
+    auto [which, first, end] = this_chunk(blocks, table + count);
     element* grad = (element*)table[which];
-    long long size = table[count + which];
-    long long end = first + CHUNK < size ? first + CHUNK : size;
     for (long long i = first + threadIdx.x; i < end; i += blockDim.x)
         grad[i] = written(read(grad[i]) * (real)factor);
 }

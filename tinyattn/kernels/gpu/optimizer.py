@@ -1,7 +1,7 @@
-"""Updates of many arrays in one launch: Adam over all parameters, gradients scaled together.
+"""Adam and the clipping of gradients, many arrays in one launch; launches `optimizer.cu`.
 
-The kernels read the arrays' addresses from a table on the device. Gradients come to lie in the
-same places step after step, so the table is made anew only when an address has changed.
+The kernels read the addresses of the arrays from a table on the device. Gradients lie at the same
+addresses step after step, so a table is used again until an address changes.
 """
 
 from __future__ import annotations
@@ -9,69 +9,95 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from ... import backend
 from ...backend import Array, namespace, to_device
+from .. import reference
+from ..reference import AdamStep
 from .launch import MOST_THREADS, SCALARS, function, in_c_order
 
-CHUNK = 4096  # elements of a block, as in optimizer.cu
+CHUNK = 4096  # elements for one block of threads, as in optimizer.cu
 THREADS = 256
 
-# Both caches are told `xp` as well: memory of one library is none for another.
+# `xp` is an argument of both, because memory of CuPy and of its stand-in must not be mixed up.
 
 
 @lru_cache(maxsize=64)
-def table(xp: Any, addresses: tuple[int, ...]) -> Array:
-    return to_device(np.array(addresses, np.int64), "cuda")
+def table_of(xp: Any, numbers: tuple[int, ...]) -> Array:
+    return to_device(np.array(numbers, np.int64), "cuda")
 
 
 @lru_cache(maxsize=64)
-def places(xp: Any, sizes: tuple[int, ...]) -> Array:
-    """For every block the number of its array and its first element there: (blocks, 2)."""
+def blocks_of(xp: Any, sizes: tuple[int, ...]) -> Array:
+    """For each block of threads the number of its array, and its first element: (blocks, 2)."""
     blocks = [(i, first) for i, size in enumerate(sizes) for first in range(0, size, CHUNK)]
     return to_device(np.array(blocks, np.int64).reshape(-1, 2), "cuda")
 
 
-def held(*arrays: Array) -> tuple[Array, ...]:
-    """The arrays, which a captured step needs even when the caches above have dropped them."""
-    if backend.capture is not None:
-        backend.capture.kept.extend(arrays)
-    return arrays
+def forget_tables() -> None:
+    """Before a step is recorded: its tables must live as long as its graph, and those that are
+    remembered here may not."""
+    table_of.cache_clear()
+    blocks_of.cache_clear()
 
 
-def addresses(*lists: Sequence[Array]) -> tuple[int, ...]:
-    """The table of several lists of arrays, with the sizes of the first at its end."""
-    found = [array.data.ptr for arrays in lists for array in arrays]
-    return (*found, *(array.size for array in lists[0]))
+class Lists(NamedTuple):
+    """Lists of arrays on the device: the first three arguments of each kernel."""
+
+    table: Array  # the addresses of each list in turn, then the sizes of the first list
+    blocks: Array
+    length: int  # arrays in each list
+
+
+def lists_of(*lists: Sequence[Array]) -> Lists:
+    xp = namespace(lists[0][0])
+    sizes = tuple(array.size for array in lists[0])
+    addresses = tuple(array.data.ptr for arrays in lists for array in arrays)
+    return Lists(table_of(xp, addresses + sizes), blocks_of(xp, sizes), len(sizes))
 
 
 def adam(
-    parameters: Sequence[Array], grads: Sequence[Array], ms: Sequence[Array], vs: Sequence[Array],
-    numbers: Callable[[], tuple[float, float, float]], beta1: float, beta2: float, eps: float,
-    decay: float,
-) -> None:  # fmt: skip
-    """Adam on all parameters, of one dtype and all in C order, in one launch. `numbers` gives those
-    that change from step to step; see `step_numbers`."""
-    xp = namespace(parameters[0])
-    grads = [in_c_order(grad) for grad in grads]
-    where = places(xp, tuple(array.size for array in parameters))
-    if not len(where):
+    parameters: Sequence[Array],
+    grads: Sequence[Array],
+    ms: Sequence[Array],
+    vs: Sequence[Array],
+    numbers: Callable[[], AdamStep],
+) -> None:
+    """One launch for all parameters of one dtype. A parameter in another order than C is moved by
+    the reference."""
+    groups: dict[np.dtype, list[tuple[Array, ...]]] = {}
+    for arrays in zip(parameters, grads, ms, vs, strict=True):
+        parameter, grad, m, v = arrays
+        if parameter.flags.c_contiguous:
+            groups.setdefault(parameter.dtype, []).append(arrays)
+        else:
+            reference.adam([parameter], [grad], [m], [v], numbers)
+    for dtype, group in groups.items():
+        launch_adam(dtype, [list(arrays) for arrays in zip(*group, strict=True)], numbers)
+
+
+def launch_adam(dtype: np.dtype, lists: list[list[Array]], numbers: Callable[[], AdamStep]) -> None:
+    parameters, grads, ms, vs = lists
+    grads = [in_c_order(grad) for grad in grads]  # named, because they must live until the launch
+    on_device = lists_of(parameters, grads, ms, vs)
+    if not len(on_device.blocks):
         return
-    kernel = function(xp, "optimizer", "adam", SCALARS[parameters[0].dtype])
-    kernel((len(where),), (THREADS,), (
-        *held(table(xp, addresses(parameters, grads, ms, vs)), where), len(parameters),
-        *map(float, numbers()), 0 if backend.capture is None else backend.capture.numbers(numbers),
-        float(decay), float(beta1), float(beta2), float(eps),
-    ))  # fmt: skip
+    # A captured step keeps its arguments, so it reads the numbers from memory instead.
+    factors = lambda: step_factors(numbers())  # noqa: E731
+    changing = 0 if backend.capture is None else backend.capture.numbers(factors)
+    kernel = function(namespace(parameters[0]), "optimizer", "adam", SCALARS[dtype])
+    now = numbers()
+    decay = 0.0 if now.decoupled else now.decay
+    kernel((len(on_device.blocks),), (THREADS,), (*on_device, *map(float, factors()), changing,
+           float(decay), float(now.beta1), float(now.beta2), float(now.eps)))  # fmt: skip
 
 
-def step_numbers(
-    rate: float, beta1: float, beta2: float, decay: float, decoupled: bool, step: int
-) -> tuple[float, float, float]:
-    """What changes from step to step: the weights' shrinking, the rate, and v's correction."""
+def step_factors(numbers: AdamStep) -> tuple[float, float, float]:
+    """Three factors that change from step to step: of the weights, of m, and of the root of v."""
+    rate, beta1, beta2, _, decay, decoupled, step = numbers
     return (
         1 - rate * decay if decoupled else 1.0,
         rate / (1 - beta1**step),
@@ -87,24 +113,20 @@ def clip(grads: Sequence[Array], max_norm: float) -> Array:
     for grad in grads:
         if grad.size:
             groups.setdefault(grad.dtype, []).append(grad)
-    lists = [
-        (dtype, len(found), *held(table(xp, addresses(found)),
-                                  places(xp, tuple(array.size for array in found))))
-        for dtype, found in groups.items()
-    ]  # fmt: skip
-    total = sum(len(where) for *_, where in lists)
-    sums = xp.empty(total, np.float64)
+    if not groups:
+        return norm
+    lists = {dtype: lists_of(group) for dtype, group in groups.items()}
+    total = sum(len(of_dtype.blocks) for of_dtype in lists.values())
+    sums = xp.empty(total, np.float64)  # one of each block
     done = 0
-    for dtype, count, where_from, where in lists:
+    for dtype, of_dtype in lists.items():
+        count = len(of_dtype.blocks)
         kernel = function(xp, "optimizer", "squares", SCALARS[dtype])
-        part = sums[done : done + len(where)]
-        kernel((len(where),), (THREADS,), (where_from, where, count, part))
-        done += len(where)
-    if lists:
-        kernel = function(xp, "optimizer", "norm_of_sums", SCALARS[np.dtype(np.float64)])
-        kernel((1,), (MOST_THREADS,), (sums, total, norm))
-    for dtype, count, where_from, where in lists:
+        kernel((count,), (THREADS,), (*of_dtype, sums[done : done + count]))
+        done += count
+    kernel = function(xp, "optimizer", "norm_of_sums", SCALARS[np.dtype(np.float64)])
+    kernel((1,), (MOST_THREADS,), (sums, total, norm))
+    for dtype, of_dtype in lists.items():
         kernel = function(xp, "optimizer", "clip", SCALARS[dtype])
-        kernel((len(where),), (THREADS,),
-               (where_from, where, count, norm, float(max_norm)))  # fmt: skip
+        kernel((len(of_dtype.blocks),), (THREADS,), (*of_dtype, norm, float(max_norm)))
     return norm

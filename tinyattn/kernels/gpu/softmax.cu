@@ -1,12 +1,12 @@
-// Softmax of rows, masked or not, and its logarithm. A row is read from memory once: the second
-// reading, for the output, finds it in the cache.
+// Softmax of rows, its logarithm, its masked form, and cross-entropy. Each row is read twice, but
+// comes from memory only once: the second time it is in the cache.
 
-// The maximum of some numbers, and the sum of exp(x - top) over them, in one pass: when a larger
-// maximum comes, the sum so far is scaled down to it (Milakov and Gimelshein, 2018). A NaN is never
-// the maximum, but stays in the sum.
+// The maximum of some numbers, `top`, and the sum of exp(x - top) over them, in one pass. When a
+// larger maximum comes, the sum so far is scaled down to it (Milakov and Gimelshein, 2018). A NaN
+// never is the maximum, but it stays in the sum.
 struct Running {
     real top;
-    wide sum;
+    precise sum;
 
     __device__ void take(real x) {
         if (x > top) {
@@ -20,49 +20,51 @@ struct Running {
 
 __device__ Running joined_running(Running mine) {
     real top = joined(mine.top, [](real a, real b) { return a > b ? a : b; });
-    // Whoever saw nothing but -inf has the sum 0, or NaN. With inf the sum becomes NaN here.
-    wide scaled = mine.top == minus_infinity() ? mine.sum : mine.sum * exp(mine.top - top);
+    // A thread that met only -inf has the sum 0, or NaN. An inf makes the sum NaN here.
+    precise scaled = mine.top == minus_infinity() ? mine.sum : mine.sum * exp(mine.top - top);
     return {top, sum_of_row(scaled)};
 }
 
 extern "C" __global__ void masked_softmax(
     const element* x, element* out, long long rows, long long heads, long long queries,
-    long long keys, HIDDEN_PARAMETERS) {
+    long long keys, VISIBILITY_PARAMETERS) {
     long long row = this_row();
     if (row >= rows) return;
-    Seen seen = seen_by(row / queries / heads, row / queries % heads, row % queries, keys, HIDDEN);
+    long long pair = row / queries;
+    Visible visible = visible_to(pair / heads, pair % heads, row % queries, keys, VISIBILITY);
     x += row * keys;
     out += row * keys;
     Running mine = {minus_infinity(), 0};
     int any = 0;
-    for (long long j = threadIdx.x; j < seen.limit; j += blockDim.x)
-        if (seen(j)) {
+    for (long long j = threadIdx.x; j < visible.limit; j += blockDim.x)
+        if (visible(j)) {
             mine.take(read(x[j]));
             any = 1;
         }
     any = joined(any, [](int a, int b) { return a | b; });
     Running all = joined_running(mine);
-    wide factor = any ? 1 / all.sum : 0;
+    precise factor = any ? 1 / all.sum : 0;
     for (long long j = threadIdx.x; j < keys; j += blockDim.x)
-        out[j] = written(any && seen(j) ? exp(read(x[j]) - all.top) * factor : 0);
+        out[j] = written(any && visible(j) ? exp(read(x[j]) - all.top) * factor : 0);
 }
 
-// out * (grad - sum(grad * out)) over what is seen.
+// out * (grad - sum(grad * out)) over the visible keys.
 extern "C" __global__ void masked_softmax_backward(
     const element* grad, const element* out, element* result, long long rows, long long heads,
-    long long queries, long long keys, HIDDEN_PARAMETERS) {
+    long long queries, long long keys, VISIBILITY_PARAMETERS) {
     long long row = this_row();
     if (row >= rows) return;
-    Seen seen = seen_by(row / queries / heads, row / queries % heads, row % queries, keys, HIDDEN);
+    long long pair = row / queries;
+    Visible visible = visible_to(pair / heads, pair % heads, row % queries, keys, VISIBILITY);
     grad += row * keys;
     out += row * keys;
     result += row * keys;
-    wide inner = 0;
-    for (long long j = threadIdx.x; j < seen.limit; j += blockDim.x)
-        if (seen(j)) inner += (wide)read(grad[j]) * read(out[j]);
-    inner = sum_of_row(inner);
+    precise dot = 0;
+    for (long long j = threadIdx.x; j < visible.limit; j += blockDim.x)
+        if (visible(j)) dot += (precise)read(grad[j]) * read(out[j]);
+    dot = sum_of_row(dot);
     for (long long j = threadIdx.x; j < keys; j += blockDim.x)
-        result[j] = written(seen(j) ? read(out[j]) * (read(grad[j]) - inner) : 0);
+        result[j] = written(visible(j) ? read(out[j]) * (read(grad[j]) - dot) : 0);
 }
 
 extern "C" __global__ void log_softmax(
@@ -74,9 +76,9 @@ extern "C" __global__ void log_softmax(
     Running mine = {minus_infinity(), 0};
     for (long long j = threadIdx.x; j < columns; j += blockDim.x) mine.take(read(x[j]));
     Running all = joined_running(mine);
-    wide log_sum = log(all.sum);
+    precise log_sum = log(all.sum);
     for (long long j = threadIdx.x; j < columns; j += blockDim.x)
-        out[j] = written(((wide)read(x[j]) - all.top) - log_sum);
+        out[j] = written(((precise)read(x[j]) - all.top) - log_sum);
 }
 
 extern "C" __global__ void log_softmax_backward(
@@ -86,17 +88,17 @@ extern "C" __global__ void log_softmax_backward(
     grad += row * columns;
     out += row * columns;
     result += row * columns;
-    wide sum = 0;
+    precise sum = 0;
     for (long long j = threadIdx.x; j < columns; j += blockDim.x) sum += read(grad[j]);
     sum = sum_of_row(sum);
     for (long long j = threadIdx.x; j < columns; j += blockDim.x)
         result[j] = written(read(grad[j]) - exp(read(out[j])) * sum);
 }
 
-// The loss of each row, and its maximum and log-sum, (2, rows), which backward needs. They are kept
-// apart, since in their sum the digits of the smaller one would be lost.
+// The loss of each row; and for backward its maximum and log-sum, (2, rows). These are two numbers,
+// because their sum would lose the digits of the smaller one.
 extern "C" __global__ void cross_entropy(
-    const element* logits, const long long* target, element* losses, wide* log_sums,
+    const element* logits, const long long* target, element* losses, precise* log_sums,
     long long rows, long long columns, long long ignore_index) {
     long long row = this_row();
     if (row >= rows) return;
@@ -108,9 +110,9 @@ extern "C" __global__ void cross_entropy(
         mine.take(read(logits[j]));
     Running all = joined_running(mine);
     if (threadIdx.x) return;
-    wide log_total = log(all.sum);
+    precise log_total = log(all.sum);
     bool known = label >= 0 && label < columns;
-    wide loss = known ? log_total - ((wide)read(logits[label]) - all.top) : not_a_number();
+    precise loss = known ? log_total - ((precise)read(logits[label]) - all.top) : not_a_number();
     losses[row] = written(counts ? loss : 0);
     log_sums[row] = counts ? all.top : 0;
     log_sums[rows + row] = counts ? log_total : 0;
@@ -118,17 +120,17 @@ extern "C" __global__ void cross_entropy(
 
 // (softmax - one_hot) * grad; an ignored row is zero even where its logits are NaN.
 extern "C" __global__ void cross_entropy_backward(
-    const element* grad, const element* logits, const long long* target, const wide* log_sums,
+    const element* grad, const element* logits, const long long* target, const precise* log_sums,
     element* result, long long rows, long long columns, long long ignore_index) {
     long long row = this_row();
     if (row >= rows) return;
     logits += row * columns;
     result += row * columns;
     long long label = target[row];
-    wide top = log_sums[row], log_total = log_sums[rows + row];
-    wide factor = read(grad[row]);
+    precise top = log_sums[row], log_total = log_sums[rows + row];
+    precise factor = read(grad[row]);
     for (long long j = threadIdx.x; j < columns; j += blockDim.x) {
-        wide probability = exp((real)(((wide)read(logits[j]) - top) - log_total));
+        precise probability = exp((real)(((precise)read(logits[j]) - top) - log_total));
         result[j] = written(label == ignore_index ? 0 : (probability - (j == label)) * factor);
     }
 }

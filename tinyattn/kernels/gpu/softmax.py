@@ -1,4 +1,4 @@
-"""Softmax, masked or not, its logarithm, and cross-entropy: `cuda/softmax.cu`."""
+"""Softmax, masked or not, its logarithm, and cross-entropy; launches `softmax.cu`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 from ...backend import Array, namespace
 from .. import reference
 from ..sums import sum_dtype
-from .launch import SCALARS, by_rows, four, function, hidden, in_c_order
+from .launch import SCALARS, as_scores, by_rows, function, in_c_order, visibility_arguments
 
 
 def masked_softmax(x: Array, limits: Any, mask: Any) -> Array:
@@ -17,11 +17,11 @@ def masked_softmax(x: Array, limits: Any, mask: Any) -> Array:
         return x.copy()
     xp = namespace(x)
     x, out = in_c_order(x), xp.empty(x.shape, x.dtype)
-    batch, heads, queries, keys = four(x.shape)
+    batch, heads, queries, keys = as_scores(x.shape)
     rows = batch * heads * queries
     kernel = function(xp, "softmax", "masked_softmax", SCALARS[x.dtype])
     kernel(*by_rows(rows, keys),
-           (x, out, rows, heads, queries, keys, *hidden(limits, mask)))  # fmt: skip
+           (x, out, rows, heads, queries, keys, *visibility_arguments(limits, mask)))  # fmt: skip
     return out
 
 
@@ -33,11 +33,11 @@ def masked_softmax_backward(grad: Array, out: Array, limits: Any, mask: Any) -> 
     xp = namespace(out)
     result = xp.empty(out.shape, out.dtype)
     if out.size:
-        batch, heads, queries, keys = four(out.shape)
+        batch, heads, queries, keys = as_scores(out.shape)
         rows = batch * heads * queries
         kernel = function(xp, "softmax", "masked_softmax_backward", SCALARS[out.dtype])
         kernel(*by_rows(rows, keys), (in_c_order(grad), in_c_order(out), result, rows, heads,
-               queries, keys, *hidden(limits, mask)))  # fmt: skip
+               queries, keys, *visibility_arguments(limits, mask)))  # fmt: skip
     return result
 
 

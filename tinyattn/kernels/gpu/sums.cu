@@ -1,13 +1,13 @@
-// Sums over the rows of a matrix, in two steps and always in the same order.
+// Sums over the rows of a matrix, in one or two launches and always in the same order.
 
-// (rows, columns) -> (gridDim.y, columns): each block adds every gridDim.y-th group of 32 rows. If
-// there is but one group, that is the whole sum, and goes to `out`.
+// (rows, columns) -> (gridDim.y, columns): each block adds every gridDim.y-th group of 32 rows.
+// With one block for a column, its sum is the whole one and goes to `out`.
 extern "C" __global__ void begin_sums(
-    const element* x, wide* parts, element* out, long long rows, long long columns) {
+    const element* x, precise* parts, element* out, long long rows, long long columns) {
     long long j = (long long)blockIdx.x * 32 + threadIdx.x;
-    wide sum = 0;
+    precise sum = 0;
     if (j < columns)
-        for (long long i = (long long)blockIdx.y * 32 + threadIdx.y; i < rows; i += gridDim.y * 32)
+        for (long long i = 32ll * blockIdx.y + threadIdx.y; i < rows; i += gridDim.y * 32)
             sum += read(x[i * columns + j]);
     sum = sum_of_column(sum);
     if (threadIdx.y || j >= columns) return;
@@ -15,13 +15,13 @@ extern "C" __global__ void begin_sums(
     else parts[blockIdx.y * columns + j] = sum;
 }
 
-// (parts, columns) -> (columns,), and a second such sum where `second` is not null.
+// (number, columns) -> (columns,). If `second` is not null, `parts` has two such arrays.
 extern "C" __global__ void end_sums(
-    const wide* parts, element* out, element* second, long long number, long long columns) {
+    const precise* parts, element* out, element* second, long long number, long long columns) {
     long long i = (long long)blockIdx.x * blockDim.x + threadIdx.x;
     if (i >= (second ? 2 : 1) * columns) return;
     parts += i / columns * number * columns + i % columns;
-    wide sum = 0;
+    precise sum = 0;
     for (long long part = 0; part < number; part++) sum += parts[part * columns];
     (i < columns ? out : second)[i % columns] = written(sum);
 }

@@ -1,8 +1,8 @@
-"""What simple models reach on the stress task, so that the encoder has something to beat.
+"""The accuracy of simple models on the stress task, for comparison with the encoder.
 
-    python -m benchmarks.stress_baselines [--words 20000] [--radius 2 8] [--mlp]
+    python examples/stress_baselines.py [--words 20000] [--radius 2 8] [--mlp]
 
-Needs scikit-learn. Every model learns from the same training words and is scored on the full test
+Every model learns from the same training words and is scored on the full test
 split. A window of +-8 holds all of 9 words in 10: it is the strong linear baseline. --mlp adds one
 hidden layer of 64 on the widest window, the strongest of these models.
 """
@@ -10,19 +10,14 @@ hidden layer of 64 on the widest window, the strongest of these models.
 from __future__ import annotations
 
 import argparse
-import sys
 import time
 from collections.abc import Callable
 from functools import partial
-from pathlib import Path
 
 import numpy as np
 from scipy import sparse
 from sklearn.linear_model import LogisticRegression
 from sklearn.neural_network import MLPClassifier
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "examples"))
-
 from stress_data import IGNORE, PAD, PHONEMES, Words, load, majority_baseline, score
 
 SYMBOLS = len(PHONEMES)

@@ -15,9 +15,10 @@ from test_device_training import Tagger
 import tinyattn as ta
 from tinyattn import functional as F
 from tinyattn import nn, optim
-from tinyattn.errors import DtypeError, GraphError, ShapeError
+from tinyattn.errors import DtypeError, GraphError, InPlaceError, ShapeError
 from tinyattn.kernels import reference
 from tinyattn.kernels.gpu import cublas
+from tinyattn.kernels.gpu import optimizer as optimizer_kernels
 
 
 @pytest.fixture
@@ -220,12 +221,13 @@ def test_a_parameter_in_another_order_is_refused(graphs):
         (weight * x).sum().backward()
         optimizer.step()
 
-    with pytest.raises(GraphError, match=r"parameter 0 \(3, 2\) is not in C order"):
+    with pytest.raises(GraphError, match=r"parameter 0 \(3, 2\) is not in C order on the device"):
         ta.capture(step, np.ones((3, 2)))
     step(ta.ones(3, 2, dtype=ta.float64, device="cuda"))  # as usual
 
 
-def test_a_parameter_that_another_graph_needs_is_refused(graphs):
+def test_a_graph_that_needs_what_a_replay_overwrites_cannot_be_differentiated(graphs):
+    """A parameter, or a result of the captured step: as after any other change in place."""
     weight = ta.tensor([1.0, 2.0], device="cuda", requires_grad=True)
     optimizer = optim.Adam([weight], 0.1)
 
@@ -234,9 +236,48 @@ def test_a_parameter_that_another_graph_needs_is_refused(graphs):
         (weight * x).sum().backward()
         optimizer.step()
 
+        return x * 2
+
     captured = ta.capture(step, np.ones(2))
-    other = weight * weight
-    with pytest.raises(GraphError, match="parameter 0 is needed by a graph"):
+    result = captured(np.ones(2))
+    scale = ta.ones(2, dtype=result.dtype, device="cuda", requires_grad=True)
+    for graph in (lambda: weight * weight, lambda: scale * result):
+        recorded = graph().sum()
+        captured(np.ones(2))
+        with pytest.raises(InPlaceError, match="changed in place"):
+            recorded.backward()
+        recorded = graph().sum()
+        recorded.backward()
+
+
+def test_a_parameter_on_the_host_is_refused(graphs):
+    """No replay would change it."""
+    weight = ta.tensor([1.0, 2.0], requires_grad=True)
+    optimizer = optim.Adam([weight], 0.1)
+
+    def step(x):
+        weight.grad = ta.ones(2)
+        optimizer.step()
+
+    with pytest.raises(GraphError, match=r"parameter 0 \(2,\) is not in C order on the device"):
         ta.capture(step, np.ones(2))
-    del other
-    captured(np.ones(2))
+
+
+def test_the_tables_of_a_captured_step_live_as_long_as_its_graph(graphs, monkeypatch):
+    """Those of a step before it are remembered only as long as no others come."""
+    made = []
+    lists_of = optimizer_kernels.lists_of
+
+    def noted(*lists):
+        made.append(lists_of(*lists))
+        return made[-1]
+
+    monkeypatch.setattr(optimizer_kernels, "lists_of", noted)
+    _, _, _, step = training()
+    data = next(batches(1))
+    step(*(ta.tensor(x, device="cuda") for x in data))
+    captured = ta.capture(step, *data, warm_up=1)
+    *_, clipped, moved = made  # those of the recorded step
+    needed = {id(array) for array in captured.needed}
+    for lists in (clipped, moved):
+        assert {id(lists.table), id(lists.blocks)} <= needed

@@ -1,0 +1,34 @@
+"""Rows of a table by their numbers, and their gradient; launches `embedding.cu`."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ...backend import Array, namespace
+from .launch import SCALARS, WARP, by_elements, function, in_c_order
+
+
+def take_rows(table: Array, ids: Array, note: Array) -> Array:
+    """table[ids]: table (V, D), ids (...) -> (..., D). `note` is that of `late_errors.note`."""
+    xp = namespace(table)
+    num_rows, width = table.shape
+    out = xp.empty((*ids.shape, width), table.dtype)
+    if out.size:
+        kernel = function(xp, "embedding", "take_rows", SCALARS[table.dtype])
+        ids = in_c_order(ids.astype(np.int64, copy=False))
+        kernel(*by_elements(out.size),
+               (in_c_order(table), ids, out, note, ids.size, width, num_rows))  # fmt: skip
+    return out
+
+
+def scatter_rows(grad: Array, ids: Array, num_rows: int, skip: int | None) -> Array:
+    xp = namespace(grad)
+    width = grad.shape[-1]
+    table = xp.zeros((num_rows, width), grad.dtype)
+    if grad.size:
+        kernel = function(xp, "embedding", "scatter_rows", SCALARS[grad.dtype])
+        ids = in_c_order(ids.astype(np.int64, copy=False))
+        threads = min(256, -(-width // WARP) * WARP)
+        kernel((ids.size,), (threads,), (in_c_order(grad), ids, table, ids.size, width, num_rows,
+               -1 if skip is None else skip))  # fmt: skip
+    return table
