@@ -331,7 +331,7 @@ def attention(
         return reference.attention(q, k, v, *settings)
     if not all_see_the_same(limits, mask) and not all(map(is_finite, (q, k, v))):
         exact, weights = reference.attention(q, k, v, *settings)
-        out, _ = attention(*map(finite, (q, k, v)), *settings)
+        out, _ = attention(finite(q), finite(k), finite(v), *settings)
         queries, _ = touched(q, k, v, q, samples, limits, mask)
         return np.where(queries, exact, out), weights
     out = np.empty((*q.shape[:2], v.shape[2]), q.dtype)
@@ -350,11 +350,13 @@ def attention_backward(
     if not all_see_the_same(limits, mask) and not all(map(is_finite, (grad, q, k, v))):
         _, weights = reference.attention(q, k, v, *settings)
         exact = reference.attention_backward(grad, q, k, v, *settings, weights)
-        _, sums = attention(*map(finite, (q, k, v)), *settings)
-        clean = attention_backward(*map(finite, (grad, q, k, v)), *settings, sums)
+        inputs = (finite(q), finite(k), finite(v))
+        _, sums = attention(*inputs, *settings)
+        clean = attention_backward(finite(grad), *inputs, *settings, sums)
         queries, keys = touched(q, k, v, grad, samples, limits, mask)
-        return tuple(map(np.where, (queries, keys, keys), exact, clean))
-    grads = tuple(np.empty(x.shape, x.dtype) for x in (q, k, v))
+        dq, dk, dv = map(np.where, (queries, keys, keys), exact, clean)
+        return dq, dk, dv
+    grads = np.empty(q.shape, q.dtype), np.empty(k.shape, k.dtype), np.empty(v.shape, v.dtype)
     sums = Sums(*map(as_input, saved))
     run(attention_backward_heads, (as_input(grad),), (q, k, v), *settings, (sums, grads), 5)
     return grads
@@ -378,7 +380,8 @@ def touched(
     bad_q, bad_grad = (~np.isfinite(padded(x, queries)).all(axis=-1) for x in (q, grad))
     bad_k, bad_v = (~np.isfinite(padded(x, keys)).all(axis=-1) for x in (k, v))
     shape = (*bad_q.shape, bad_k.shape[2])
-    visible = np.broadcast_to(reference.visible_keys(shape, limits, mask), shape)
+    visible: Any = reference.visible_keys(shape, limits, mask)
+    visible = np.broadcast_to(visible, shape)
     bad = (visible & (bad_k | bad_v)[:, :, None]).any(axis=-1) | bad_q | bad_grad  # (B, H, Q)
     reached = (visible & bad[..., None]).any(axis=-2)  # (B, H, K)
     return packed(bad[..., None], queries), packed(reached[..., None], keys)
