@@ -33,10 +33,12 @@ Kernel = TypeVar("Kernel", bound=Callable[..., Any])
 @cache
 def jitted() -> ModuleType | None:
     """The module of Numba kernels, or None without Numba or with TINYATTN_JIT=0."""
-    module = None
+    module: ModuleType | None = None
     if os.environ.get("TINYATTN_JIT", "1") != "0":
         try:
-            from . import cpu as module
+            from . import cpu
+
+            module = cpu
         except ImportError as error:
             warnings.warn(
                 f"tinyattn computes with plain NumPy, which is slower: no Numba ({error}). "
