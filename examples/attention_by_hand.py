@@ -1,8 +1,8 @@
 """Attention step by step, with numbers that can be checked with pen and paper.
 
 Two samples, one query each, ten keys that are all equal, and values counting from 0 to 39. Equal
-keys get equal scores, so each output is the plain mean of the values that may be seen: the first 2
-in one sample, the first 6 in the other.
+keys get equal scores, so each output is the plain mean of the visible values: the first 2 in one
+sample, the first 6 in the other.
 
   python examples/attention_by_hand.py
   python examples/attention_by_hand.py --out weights.png   also draw the weights
@@ -22,7 +22,7 @@ from tinyattn import nn, viz
 QUERIES = [[1.0, 2.0], [-0.5, 1.0]]  # one for each sample
 KEY = [1.0, 1.0]  # every key of both samples
 VALUES = [[4.0 * key + column for column in range(4)] for key in range(10)]  # 0 to 39, row by row
-VALID_LENS = [2, 6]  # how many of the ten keys may be seen
+VALID_LENS = [2, 6]  # how many of the ten keys are visible
 
 
 def row(numbers: Iterable[float]) -> str:
@@ -34,20 +34,20 @@ def by_hand() -> list[list[float]]:
     print(f"10 keys, all {KEY}; their values: {VALUES[0]}, {VALUES[1]}, ... {VALUES[-1]}")
     outputs = []
     for sample, (query, valid) in enumerate(zip(QUERIES, VALID_LENS, strict=True)):
-        print(f"\nsample {sample}: query {query}, the first {valid} of 10 keys may be seen")
+        print(f"\nsample {sample}: query {query}, the first {valid} of 10 keys are visible")
 
         # Without the root, scores would grow with the width of queries and keys.
         score = (query[0] * KEY[0] + query[1] * KEY[1]) / sqrt(len(KEY))
         scores = [score] * len(VALUES)
         print(f"  scores   q k / sqrt(2), (10,)    {row(scores[:7])}  ...")
 
-        seen = [key < valid for key in range(len(scores))]
-        print(f"  mask     key < {valid}, (10,)          {row(seen[:7])}  ...")
+        mask = [key < valid for key in range(len(scores))]
+        print(f"  mask     key < {valid}, (10,)          {row(mask[:7])}  ...")
 
-        # A hidden key is left out of the sum; its weight is 0, whatever its score.
-        powers = [exp(s) if visible else 0.0 for s, visible in zip(scores, seen, strict=True)]
+        # The sum leaves out an invisible key, so its weight is 0 for every score.
+        powers = [exp(s) if visible else 0.0 for s, visible in zip(scores, mask, strict=True)]
         weights = [power / sum(powers) for power in powers]
-        print(f"  exp      where seen, (10,)       {row(powers[:7])}  ...")
+        print(f"  exp      if visible, (10,)       {row(powers[:7])}  ...")
         print(f"  softmax  exp / sum(exp), (10,)   {row(weights[:7])}  ...")
 
         output = [sum(w * v for w, v in zip(weights, column, strict=True))
@@ -73,7 +73,7 @@ def by_tinyattn(out: Path | None) -> None:
     output = dot(queries, keys, values, valid_lens=VALID_LENS)
     print(f"  DotProductAttention  {row(output[0, 0])}\n  {'':19}  {row(output[1, 0])}")
 
-    # A small network in place of the product: queries may then be wider than keys. Its weights are
+    # A small network instead of the product, so queries may be wider than keys. Its weights are
     # random, but equal keys get equal scores from any network.
     ta.manual_seed(0)
     wide = ta.randn(2, 1, 20)
@@ -87,9 +87,9 @@ def by_tinyattn(out: Path | None) -> None:
     print(f"  AdditiveAttention    {row(output[0, 0])}\n  {'':19}  {row(output[1, 0])}")
 
     if out is not None:
-        seen = ta.masks.from_valid_lens(VALID_LENS, 10)
+        visible = ta.masks.from_valid_lens(VALID_LENS, 10)
         titles = [f"sample {sample}" for sample in range(2)]
-        figure = viz.show_heatmaps(dot.attention_weights, titles=titles, mask=seen)
+        figure = viz.show_heatmaps(dot.attention_weights, titles=titles, mask=visible)
         out.parent.mkdir(parents=True, exist_ok=True)
         figure.savefig(out, dpi=120)
         print(f"\nthe weights are drawn in {out}")

@@ -17,6 +17,7 @@ import tinyattn as ta
 from tinyattn import kernels
 from tinyattn.kernels import reference
 from tinyattn.kernels.packing import samples_of
+from tinyattn.kernels.reference import AdamStep
 
 HERE = Path(__file__).parent
 FOLDERS = [str(HERE), *(str(path) for path in sorted(HERE.iterdir()) if path.is_dir())]
@@ -255,7 +256,8 @@ def kernel_tour():
         keep(f"erf.{kind}", kernels.erf(make(3, 4)))
         keep(f"sum_rows.{kind}", kernels.sum_rows(make(9, 4)))
         parameter, m, v = make(11), make(11), np.abs(make(11))
-        kernels.adam([parameter], [make(11)], [m], [v], 0.01, 0.9, 0.99, 1e-8, 0.1, True, 3)
+        numbers = AdamStep(0.01, 0.9, 0.99, 1e-8, 0.1, True, 3)
+        kernels.adam([parameter], [make(11)], [m], [v], lambda numbers=numbers: numbers)
         keep(f"adam.{kind}", (parameter, m, v))
     return results
 

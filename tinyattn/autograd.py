@@ -13,16 +13,14 @@ gradients. `backward` and `grad` call it.
 
 from __future__ import annotations
 
-import functools
-import inspect
-import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any, ClassVar, TypeVar
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, ClassVar
 
 import numpy as np
 
-from .backend import Array, namespace
+from .backend import Array, namespace, quiet
 from .errors import DeviceError, GraphError, InPlaceError, ShapeError
+from .grad_mode import recording
 
 # The graph
 
@@ -53,7 +51,8 @@ class Node:
     parents  the Node or Leaf of each argument, or None if it needs no gradient;
              all of it is None after backward has freed the node
     saved    the arrays and values that the rules need
-    versions (version, its changes at that time) of each saved array, or None: never written to
+    versions (version, its changes at that time) for each saved array; no version if nobody can
+             write to it
     shape, dtype  of the output, and so of its gradient
     """
 
@@ -61,7 +60,7 @@ class Node:
     plan: Any
     parents: Any  # tuple[Node | Leaf | None, ...]
     saved: Any  # tuple[Any, ...]
-    versions: tuple[tuple[Version, int] | None, ...]
+    versions: tuple[tuple[Version | None, int], ...]
     shape: tuple[int, ...]
     dtype: np.dtype
     grad: Any
@@ -72,7 +71,7 @@ class Node:
         plan: Any,
         parents: tuple[Any, ...],
         saved: tuple[Any, ...],
-        versions: tuple[tuple[Version, int] | None, ...],
+        versions: tuple[tuple[Version | None, int], ...],
         out: Array,
     ) -> None:
         self.plan = plan
@@ -106,11 +105,12 @@ class TensorBase:
     defined after them; ops return objects of the class in `full`, which is Tensor.
     """
 
-    __slots__ = ("__weakref__", "_data", "_node", "_version")
+    __slots__ = ("__weakref__", "_data", "_frozen", "_node", "_version")
     full: ClassVar[Any]
     _data: Array
     _node: Node | Leaf | None
     _version: Any  # a Version, or None for the result of a recorded op, which is read-only
+    _frozen: Any  # its Leaf from before it stopped requiring gradients; not set if it never has
 
 
 def wrap(array: Array, node: Node | Leaf | None = None) -> Any:
@@ -120,74 +120,6 @@ def wrap(array: Array, node: Node | Leaf | None = None) -> Any:
     tensor._node = node
     tensor._version = Version() if node is None else None
     return tensor
-
-
-class GradMode(threading.local):
-    """The switch for recording; each thread has its own."""
-
-    enabled = True
-
-
-grad_mode = GradMode()
-Function = TypeVar("Function", bound=Callable[..., Any])
-
-
-class set_grad_enabled:
-    """Switch recording on or off, in a with-block or for a decorated function."""
-
-    def __init__(self, enabled: bool) -> None:
-        self.enabled = enabled
-        self.previous: list[bool] = []  # a stack, because one object may be entered twice
-
-    def __enter__(self) -> None:
-        self.previous.append(grad_mode.enabled)
-        grad_mode.enabled = self.enabled
-
-    def __exit__(self, *_: object) -> None:
-        grad_mode.enabled = self.previous.pop()
-
-    def __call__(self, function: Function) -> Function:
-        if inspect.isgeneratorfunction(function):
-
-            @functools.wraps(function)
-            def generator(*args: Any, **kwargs: Any) -> Any:
-                # Only while its body runs, because between two values the caller's code runs.
-                values = function(*args, **kwargs)
-                while True:
-                    with set_grad_enabled(self.enabled):
-                        try:
-                            value = next(values)
-                        except StopIteration:
-                            return
-                    yield value
-
-            return generator  # type: ignore[return-value]
-
-        @functools.wraps(function)
-        def wrapped(*args: Any, **kwargs: Any) -> Any:
-            with set_grad_enabled(self.enabled):
-                return function(*args, **kwargs)
-
-        return wrapped  # type: ignore[return-value]
-
-
-class no_grad(set_grad_enabled):
-    """Record nothing: `with ta.no_grad():` or `@ta.no_grad()`."""
-
-    def __init__(self) -> None:
-        super().__init__(False)
-
-
-class enable_grad(set_grad_enabled):
-    """Record again inside a `no_grad` block: `with ta.enable_grad():` or `@ta.enable_grad()`."""
-
-    def __init__(self) -> None:
-        super().__init__(True)
-
-
-def is_grad_enabled() -> bool:
-    """True if operations are recorded now, in this thread."""
-    return grad_mode.enabled
 
 
 # Gradients
@@ -290,13 +222,12 @@ def propagate(
     `gradients` are arrays, or Tensors with `create_graph`. Each node is visited once, after all
     its users, because its gradient is a sum over them. Nobody else has the returned arrays.
     """
+    recording.set(create_graph)  # until the caller returns, because `quiet` gave it a context
     uses = count_uses(roots)
     useful = uses if targets is None else leading_to(targets, uses)
     wanted = None if targets is None else set(targets)
     node: Any
-    for node in useful:
-        if node.versions:
-            check_versions(node)
+    check_versions(useful)
     sums = Sums()
     for root, gradient in zip(roots, gradients, strict=True):
         sums.add(root, gradient, is_new=False)
@@ -312,37 +243,40 @@ def propagate(
                         sums.add(parent, part, is_new and not create_graph)
             if not retain_graph:
                 node.parents = node.saved = None
+    check_versions(useful)  # again: another thread may have changed an array meanwhile
     return found
 
 
-def check_versions(node: Any) -> None:
-    """Raise InPlaceError if an array that `node` saved has been changed since."""
-    for remembered in node.versions:
-        if remembered is not None and remembered[0].changes != remembered[1]:
-            raise InPlaceError(
-                f"an array that {node.plan.name} needs for its gradient has been changed in place "
-                "since: call backward() before the change, or change a clone()"
-            )
+def check_versions(nodes: Iterable[Any]) -> None:
+    """Raise InPlaceError if an array that the rules need has been changed since the forward."""
+    for node in nodes:
+        for version, changes in node.versions:
+            if version is not None and version.changes != changes:
+                raise InPlaceError(
+                    f"an array that {node.plan.name} needs for its gradient has been changed in "
+                    "place since: call backward() before the change, or change a clone()"
+                )
 
 
 def copied(gradient: Any) -> Any:
     return gradient.clone() if isinstance(gradient, TensorBase.full) else gradient.copy()
 
 
+@quiet
 def backward(tensor: Any, gradient: Any, retain_graph: bool | None, create_graph: bool) -> None:
     """See `Tensor.backward`."""
     root = root_of(tensor)
     start = starting_gradient(tensor, gradient, create_graph)
     retain = create_graph if retain_graph is None else retain_graph
-    with set_grad_enabled(create_graph), np.errstate(all="ignore"):
-        found = propagate([root], [start], None, retain, create_graph)
-        # All at the end, so that an interrupt during the walk leaves every `.grad` as it was.
-        for node, value in found.items():
-            value = value if create_graph else wrap(value)
-            # Not in place, because the caller may have the gradient of the last call.
-            node.grad = value if node.grad is None else node.grad + value
+    found = propagate([root], [start], None, retain, create_graph)
+    # All at the end, so that an interrupt during the walk leaves every `.grad` as it was.
+    for node, value in found.items():
+        value = value if create_graph else wrap(value)
+        # Not in place, because the caller may have the gradient of the last call.
+        node.grad = value if node.grad is None else node.grad + value
 
 
+@quiet
 def grad(
     outputs: Any,
     inputs: Any,
@@ -389,8 +323,7 @@ def grad(
                     f"no output depends on input {i}: pass allow_unused=True to get None for it"
                 )
     retain = create_graph if retain_graph is None else retain_graph
-    with set_grad_enabled(create_graph), np.errstate(all="ignore"):
-        found = propagate(roots, starts, targets, retain, create_graph)
+    found = propagate(roots, starts, targets, retain, create_graph)
     results: list[Any] = []
     for i, target in enumerate(targets):
         gradient = found.get(target)

@@ -6,9 +6,11 @@ devices. Only this file imports CuPy, and only when "cuda" is used.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
+from contextvars import copy_context
 from types import ModuleType
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -25,6 +27,7 @@ capture: Any = None
 # Called when a value of the device is about to be read; see kernels/late_errors.py.
 when_waiting: Callable[[], None] | None = None
 FLOAT16 = np.dtype(np.float16)
+Function = TypeVar("Function", bound=Callable[..., Any])
 
 
 def register_cuda(module: ModuleType) -> None:
@@ -124,10 +127,28 @@ def read_only(array: Array) -> Array:
     return array
 
 
+def quiet(function: Function) -> Function:
+    """A function without NumPy's warnings of inf and NaN, which are values like any other.
+
+    NumPy's settings belong to the context (`contextvars`). The function is called in a copy of it,
+    which ends with the call. `np.errstate` would set them back, and an interrupt can prevent that.
+    """
+
+    def in_copy(*args: Any, **kwargs: Any) -> Any:
+        np.seterr(all="ignore")
+        return function(*args, **kwargs)
+
+    @functools.wraps(function)
+    def wrapped(*args: Any, **kwargs: Any) -> Any:
+        return copy_context().run(in_copy, *args, **kwargs)
+
+    return wrapped  # type: ignore[return-value]
+
+
+@quiet
 def is_finite(x: Array) -> bool:
     """True if the sum is finite, because then every element is; no array of booleans is made.
 
     False also if the sum of finite numbers overflows. Callers must be right then too.
     """
-    with np.errstate(all="ignore"):
-        return bool(np.isfinite(float(x.sum())))
+    return bool(np.isfinite(float(x.sum())))

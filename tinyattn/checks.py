@@ -111,7 +111,7 @@ def from_numpy_names(dim: Dims, keepdim: bool, names: dict[str, Any]) -> tuple[D
     """(dim, keepdim), also if they were given under NumPy's names `axis` and `keepdims`."""
     if unknown := sorted(set(names) - {"axis", "keepdims"}):
         hint = ""
-        if names.get("out", ...) is None:  # NumPy's functions call the methods of what they get
+        if names.get("out", ...) is None:  # np.sum(x) calls x.sum(out=None)
             hint = ": NumPy's functions do not take Tensors; write x.sum(), x.mean(), x.max(), ..."
         raise TypeError(f"unexpected argument {unknown[0]!r}{hint}")
     return names.get("axis", dim), names.get("keepdims", keepdim)

@@ -244,12 +244,14 @@ def minimum(x: Any, y: Any) -> Tensor:
 
 def triu(x: Tensor, diagonal: int = 0) -> Tensor:
     """`x` with everything below the diagonal set to 0."""
-    return x.masked_fill(triangle(x, diagonal, -1), 0)
+    below = triangle(x, diagonal, -1)
+    return x.masked_fill(below, 0)
 
 
 def tril(x: Tensor, diagonal: int = 0) -> Tensor:
     """`x` with everything above the diagonal set to 0."""
-    return x.masked_fill(~triangle(x, diagonal), 0)
+    above = ~triangle(x, diagonal)
+    return x.masked_fill(above, 0)
 
 
 def triangle(x: Tensor, diagonal: int, offset: int = 0) -> Tensor:

@@ -382,7 +382,8 @@ def scaled_dot_product_attention(
     drop = Drop(p, random.dropout_seed() if p else 0)
     if return_weights:
         # The formula as it is written, with an array of all weights (B, H, Q, K).
-        weights = ops.masked_softmax(q @ k.transpose(-2, -1) * scale, limits=limits, mask=mask)
+        scores = (q * scale) @ k.transpose(-2, -1)
+        weights = ops.masked_softmax(scores, limits=limits, mask=mask)
         dropped = ops.dropout(weights, p=p, seed=drop.seed) if p else weights
         out = ops.weighted_sum(dropped, v, limits=limits, mask=mask)
     else:

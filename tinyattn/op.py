@@ -39,15 +39,17 @@ from typing import Any
 
 import numpy as np
 
-from .autograd import Node, TensorBase, Version, grad_mode, wrap
-from .backend import Array, is_array, read_only
+from .autograd import Node, TensorBase, Version, wrap
+from .backend import Array, array_types, is_array, quiet, read_only
 from .checks import describe, explain
 from .errors import DtypeError
+from .grad_mode import recording
 from .promotion import promoted
 from .rules import Spec
 
 ndarray = np.ndarray
 NUMBERS = (float, int)
+NEVER_WRITTEN = (None, 0)  # what `version_of` gives for results of recorded ops, and for numbers
 registry: dict[str, Callable[..., Any]] = {}  # the library's own ops by name, for the tests
 
 
@@ -88,14 +90,11 @@ def op(
         try:
             out = forward(*arrays, **options)
         except RuntimeWarning:  # the user made NumPy's warnings of inf and NaN errors
-            with np.errstate(all="ignore"):
-                out = forward(*arrays, **options)
+            out = quiet(forward)(*arrays, **options)
         except Exception as error:
             explain(spec.name, arrays, error)
             raise
-        saved = None
-        if saves:
-            out, saved = parted(out, spec.name)
+        out, saved = parted(out, spec.name) if saves else (out, None)
         if not wanted and not any(isinstance(arg, TensorBase) for arg in args):
             return out
         if type(out) is not ndarray:
@@ -103,18 +102,18 @@ def op(
         if promote:
             out = promoted(out, arrays)
         shown = shown_in(out, args) if out.base is not None or not spec.is_own else None
-        versions.append(None if shown is None else versions[shown])
+        versions.append(NEVER_WRITTEN if shown is None else versions[shown])  # of `out`
         node = None
-        if wanted and differentiable and grad_mode.enabled:
+        if wanted and differentiable and recording.get():
             for i, arg in enumerate(args):
-                if type(arg) is ndarray:
+                if type(arg) in array_types and not isinstance(arg, TensorBase):
                     arrays[i] = arg.copy()  # because the caller may write to it later
             plan = spec.plan(wanted, len(arrays))
             kept = plan.keep((*arrays, out), options, saved)
             node = Node(plan, tuple(parents), kept, plan.versions(versions), out)
         result = wrap(out, node)
         if shown is not None:
-            result._version = versions[shown] and versions[shown][0]
+            result._version = versions[shown][0]
         return result
 
     def vjp(*covers: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
@@ -145,12 +144,11 @@ def pair_path(spec: Spec, apply: Callable[..., Any]) -> Callable[[Any, Any], Any
         b, y_node = (y._data, y._node) if isinstance(y, TensorBase) else (y, None)
         if (a is x and type(a) not in NUMBERS) or (b is y and (a is x or type(b) not in NUMBERS)):
             return apply(x, y)
-        versions = [version_of(x), version_of(y), None]
+        versions = [version_of(x), version_of(y), NEVER_WRITTEN]
         try:
             out = spec.forward(a, b)
         except RuntimeWarning:
-            with np.errstate(all="ignore"):
-                out = spec.forward(a, b)
+            out = quiet(spec.forward)(a, b)
         except Exception as error:
             explain(spec.name, (a, b), error)
             raise
@@ -160,7 +158,7 @@ def pair_path(spec: Spec, apply: Callable[..., Any]) -> Callable[[Any, Any], Any
         if (a is not x and a.dtype is not dtype) or (b is not y and b.dtype is not dtype):
             out = promoted(out, (a, b))
         wanted = (x_node is not None) + 2 * (y_node is not None)
-        if wanted == 0 or not grad_mode.enabled:
+        if wanted == 0 or not recording.get():
             return wrap(out)
         plan = spec.plan(wanted, 2)
         kept = plan.keep((a, b, out), {}, None)
@@ -177,19 +175,18 @@ def unwrapped(args: tuple[Any, ...]) -> tuple[list[Any], list[Any], list[Any], i
         if isinstance(arg, TensorBase):
             arrays.append(arg._data)
             parents.append(arg._node)
-            versions.append(version_of(arg))
             wanted |= (arg._node is not None) << i
         else:
             arrays.append(arg)
             parents.append(None)
-            versions.append(None)
+        versions.append(version_of(arg))
     return arrays, parents, versions, wanted
 
 
-def version_of(argument: Any) -> tuple[Version, int] | None:
+def version_of(argument: Any) -> tuple[Version | None, int]:
     """The Version of a Tensor, and how many changes it has counted so far."""
     version = argument._version if isinstance(argument, TensorBase) else None
-    return None if version is None else (version, version.changes)
+    return NEVER_WRITTEN if version is None else (version, version.changes)
 
 
 def shown_in(out: Array, args: tuple[Any, ...]) -> int | None:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Iterable, Sequence
-from itertools import accumulate
+from collections.abc import Iterable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -16,11 +16,9 @@ from .backend import FLOAT16, Array, namespace
 from .checks import check_size, is_integer
 from .errors import CheckpointError, GraphError, ShapeError
 from .kernels import FLOAT32
+from .kernels.reference import AdamStep
 from .tensor import Tensor
 
-# Numbers in a parameter up to which Adam moves it together with others: below, a call of the kernel
-# for each takes longer than to copy them to one place and back.
-SMALL = 2048
 MOMENTS = ("m", "v")
 
 
@@ -113,6 +111,8 @@ class Optimizer:
             backend.capture.optimizer_step(self, updates)
         self.count(updates)
         self.update_all(updates)
+        for i, *_ in updates:  # again: another thread may have recorded a graph meanwhile
+            self.parameters[i]._version.changes += 1
 
     def count(self, updates: list[tuple[int, Array, Array]]) -> None:
         """Another step of these parameters; it will change their memory."""
@@ -236,21 +236,6 @@ class SGD(Optimizer):
         parameter -= self.lr * grad
 
 
-class SideBySide:
-    """Room in one flat array for arrays of these shapes, and views of it in their shapes."""
-
-    def __init__(self, arrays: Sequence[Array]) -> None:
-        ends = list(accumulate(array.size for array in arrays))
-        self.flat = np.zeros(ends[-1], arrays[0].dtype)
-        self.views = [
-            self.flat[end - array.size : end].reshape(array.shape)
-            for array, end in zip(arrays, ends, strict=True)
-        ]
-
-    def fill(self, arrays: Sequence[Array]) -> None:
-        np.concatenate(arrays, axis=None, out=self.flat)
-
-
 class Adam(Optimizer):
     """Adam: steps of about lr, scaled for each weight by the spread of its gradients.
 
@@ -261,7 +246,6 @@ class Adam(Optimizer):
     Source: Kingma and Ba, 2015. Differs from PyTorch: for float16 parameters m and v are float32.
     """
 
-    captures = True
     slots = MOMENTS
     decoupled = False
 
@@ -277,107 +261,23 @@ class Adam(Optimizer):
         self.betas = (check("betas[0]", betas[0], 0, 1), check("betas[1]", betas[1], 0, 1))
         self.eps = check("eps", eps, 0)
         self.weight_decay = check("weight_decay", weight_decay, 0)
-        # What `room_for` gave in the last step, by the numbers of the parameters.
-        self._rooms: dict[tuple[int, ...], list[SideBySide]] = {}
-
-    def __getstate__(self) -> dict[str, Any]:
-        """For copies and pickles, in which views would be arrays of their own."""
-        return {name: value for name, value in self.__dict__.items() if name != "_rooms"}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state, _rooms={})
 
     def update_all(self, updates: list[tuple[int, Array, Array]]) -> None:
-        """All parameters that can go together at once: a call for each takes longer, and a launch
-        on the device much longer. (So a subclass overrides this one; `update` is not called.)"""
+        """The formula above for all parameters with the same number of steps at once, because a
+        call for each takes longer. A subclass overrides this method; `update` is not called."""
         groups: dict[Any, list[tuple[int, Array, Array]]] = {}
-        seen: set[int] = set()
         for update in updates:
             i, parameter, _ = update
-            if type(parameter) is np.ndarray:
-                small = parameter.size <= SMALL and parameter.dtype is FLOAT32
-                # Not with an array whose memory is another's too: it is moved for each of them.
-                own = parameter.base is None and id(parameter) not in seen
-                kind = "joined" if small and own and parameter.flags.carray else "one by one"
-                seen.add(id(parameter))
-            elif parameter.flags.c_contiguous:
-                kind = parameter.dtype.name
-            elif backend.capture is None:
-                kind = "one by one"
-            else:
-                raise GraphError(
-                    f"parameter {i} {parameter.shape} is not in C order, which a captured step "
-                    "needs: give it a .data that is"
-                )
-            groups.setdefault((kind, self.steps[i]), []).append(update)
-        before, self._rooms = self._rooms, {}
-        for (kind, step), group in groups.items():
-            places, parameters, grads = zip(*group, strict=True)
-            if kind == "joined" and (room := self.room_for(places, parameters, before)):
-                self.update_joined(room, parameters, grads, step)
-                continue
+            groups.setdefault((type(parameter), self.steps[i]), []).append(update)
+        for group in groups.values():
+            numbers, parameters, grads = zip(*group, strict=True)
             ms, vs = ([self.slot(name, i, p) for i, p, _ in group] for name in MOMENTS)
-            if kind in ("joined", "one by one"):
-                self.update_arrays(parameters, grads, ms, vs, step)
-                continue
-            first = places[0]
-            kernels.on_gpu().optimizer.adam(
-                parameters, grads, ms, vs, lambda first=first: self.numbers(first), *self.betas,
-                self.eps, 0.0 if self.decoupled else self.weight_decay,
-            )  # fmt: skip
+            kernels.adam(parameters, grads, ms, vs, partial(self.numbers, numbers[0]))
 
-    def room_for(
-        self, places: tuple[int, ...], parameters: Sequence[Array], before: dict[Any, Any]
-    ) -> list[SideBySide]:
-        """Room for these parameters, their m and their v, of which m and v stay in it. Nothing for
-        a parameter alone, nor for those that did not go together in the step before: they may not
-        in the next."""
-        room = before.get(places, [])
-        if places in before and len(places) > 1 and not self.is_held(places, room):
-            room = [SideBySide(parameters) for _ in range(1 + len(MOMENTS))]
-            for name, beside in zip(MOMENTS, room[1:], strict=True):
-                numbered = zip(places, parameters, strict=True)
-                beside.fill([self.slot(name, i, parameter) for i, parameter in numbered])
-                for i, view in zip(places, beside.views, strict=True):
-                    self.state[name][i] = view
-        self._rooms[places] = room
-        return room
-
-    def is_held(self, places: tuple[int, ...], room: list[SideBySide]) -> bool:
-        """Whether m and v of these parameters are in the room: state may have been loaded since."""
-        if not room:
-            return False
-        for name, beside in zip(MOMENTS, room[1:], strict=True):
-            slots = self.state.get(name)
-            if slots is None or any(
-                slots[i] is not view for i, view in zip(places, beside.views, strict=True)
-            ):
-                return False
-        return True
-
-    def update_joined(
-        self, room: list[SideBySide], parameters: Sequence[Array], grads: Sequence[Array], step: int
-    ) -> None:
-        """As `update_arrays`, of all as one array."""
-        values, m, v = room
-        values.fill(parameters)
-        flat = np.concatenate(grads, axis=None)
-        self.update_arrays([values.flat], [flat], [m.flat], [v.flat], step)
-        for parameter, value in zip(parameters, values.views, strict=True):
-            parameter[...] = value
-
-    def update_arrays(
-        self, parameters: Sequence[Array], grads: Sequence[Array], ms: Sequence[Array],
-        vs: Sequence[Array], step: int,
-    ) -> None:  # fmt: skip
+    def numbers(self, i: int) -> AdamStep:
+        """The numbers of the present step, for parameter i."""
         settings = (self.lr, *self.betas, self.eps, self.weight_decay, self.decoupled)
-        kernels.adam(parameters, grads, ms, vs, *settings, step)
-
-    def numbers(self, i: int) -> tuple[float, float, float]:
-        """What changes from step to step, for parameter i."""
-        return kernels.on_gpu().optimizer.step_numbers(
-            self.lr, *self.betas, self.weight_decay, self.decoupled, self.steps[i]
-        )
+        return AdamStep(*settings, step=self.steps[i])
 
 
 class AdamW(Adam):

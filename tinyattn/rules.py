@@ -213,7 +213,7 @@ class Plan:
                 value = None
             elif isinstance(source, int) and hasattr(value, "dtype"):
                 value = wrap(value, (*node.parents, node)[source])
-                value._version = versions[source] and versions[source][0]
+                value._version, _ = versions[source]
             tensors.append(value)
         return tensors
 
@@ -243,7 +243,7 @@ class Plan:
 
 
 def count_of(array: Any, values: Sequence[Any]) -> int:
-    """How often this very object is among the values."""
+    """The number of values that are this very object."""
     number = 0
     for value in values:
         number += value is array

@@ -29,6 +29,7 @@ import tinyattn as ta
 from tinyattn import functional as F
 from tinyattn import masks, nn
 from tinyattn.kernels import reference
+from tinyattn.kernels.packing import samples_of
 
 
 def softmax(scores):
@@ -508,9 +509,10 @@ def test_003_comparison_table_cost_and_sequential_steps(monkeypatch):
     """Self-attention: O(n^2 d) operations in O(1) steps; a recurrent layer: O(n d^2) in O(n)."""
 
     def attention(n, d):
-        x = np.ones((1, 1, n, d))
+        x, samples = np.ones((n, 1, d)), (samples_of((n,)), samples_of((n,)))
         return count_products(
-            monkeypatch, lambda: reference.attention(x, x, x, None, None, 1.0, 0.0, 0)
+            monkeypatch,
+            lambda: reference.attention(x, x, x, samples, None, None, 1.0, reference.NO_DROP),
         )
 
     def recurrent(n, d):

@@ -46,6 +46,41 @@ def test_readme_examples_run(capsys):
         exec(compile(block, "README.md", "exec"), namespace)
 
 
+@pytest.mark.parametrize("path", sorted((ROOT / "docs").glob("*.md")), ids=lambda path: path.stem)
+def test_cells_of_the_docs_run(path, capsys):
+    """The cells of a page run one after the other, as they do when the page is built."""
+    namespace: dict = {}
+    for cell in re.findall(r"```\{code-cell\}\n(.*?)```", path.read_text("utf-8"), re.DOTALL):
+        exec(compile(cell, path.name, "exec"), namespace)
+
+
+def test_every_pytest_command_selects_a_test():
+    """`pytest FOLDER -k WORDS`: the folder exists, and so does a test for one of the words."""
+    for page in [ROOT / "README.md", *(ROOT / "docs").glob("*.md")]:
+        for words in re.findall(r"pytest (tests/[^`\n#|]*)", page.read_text("utf-8")):
+            paths, _, selection = words.replace("-v ", "").partition(" -k ")
+            found = ""
+            for path in map(ROOT.joinpath, paths.split()):
+                assert path.exists(), f"{page.name}: {words}"
+                files = [path] if path.is_file() else path.rglob("*.py")
+                found += "".join(file.read_text("utf-8") for file in files)
+            for word in selection.strip(' ".').split(" or "):
+                assert word in found, f"{page.name}: {word!r} of {words!r}"
+
+
+def test_the_reference_lists_the_public_names():
+    page = (ROOT / "docs" / "api.md").read_text("utf-8")
+    listed = set(re.findall(r"auto(?:function|class):: (?:[\w.]*\.)?(\w+)", page))
+    for names in re.findall(r":members: (.+)", page):
+        listed |= {name.strip() for name in names.split(",")}
+    modules = {"functional", "masks", "nn", "optim", "viz", "errors", "init"}
+    dtypes = {name for name in ta.__all__ if f"`ta.{name}`" in page}
+    assert set(ta.__all__) | set(nn.__all__) <= listed | modules | dtypes
+    known = vars(ta) | vars(nn) | vars(functional) | vars(masks) | vars(optim) | vars(viz)
+    missing = listed - set(known) - set(vars(nn.init)) - set(ta.__all__) - {"check_op"}
+    assert not missing
+
+
 def test_readme_has_the_two_commands():
     commands = re.search(
         r"## Two commands.*?```bash\n(.*?)```",

@@ -1,8 +1,9 @@
-"""A second engine, as plain as it gets: what the library's should compute, in forty lines.
+"""A second engine, as plain as it gets: what the library's should compute, in fifty lines.
 
 Numbers instead of counters give the order (what is made later comes later), every rule is written
 with these same operations, so that gradients of gradients need nothing more, and nothing is ever
-freed, locked, reused or added in place.
+freed, reused or added in place. What a rule needs is a copy from the time of the forward; beside it
+stands whether the original has been changed since.
 """
 
 from __future__ import annotations
@@ -15,19 +16,46 @@ import numpy as np
 numbers = itertools.count()
 
 
+class Memory:
+    """Of an array and all its views: how often it was written to, and whether it may be."""
+
+    def __init__(self, computed: bool) -> None:
+        self.changes, self.computed = 0, computed
+
+
 class Naive:
-    def __init__(self, value: Any, parents: Any = (), leaf: bool = False) -> None:
+    def __init__(
+        self, value: Any, parents: Any = (), leaf: bool = False, memory: Memory | None = None
+    ) -> None:
         self.value = np.asarray(value)
         self.parents = [(p, rule) for p, rule in parents if p.recorded]
         self.leaf, self.number, self.freed = leaf, next(numbers), False
+        self.memory = memory or Memory(computed=bool(self.parents))
+        self.since: int | None = None  # changes of the memory when this copy was made
+        self.needs: list[tuple[Memory, int]] = []
         self.grad: np.ndarray | None = None
+
+    def then(self) -> Naive:
+        """A copy for a rule, in which later changes do not show."""
+        twin = Naive(self.value.copy(), [(self, lambda g: g)], memory=self.memory)
+        twin.since = self.memory.changes if self.since is None else self.since
+        return twin
+
+    def need(self, *copies: Naive) -> Naive:
+        self.needs += [(copy.memory, copy.since) for copy in copies]
+        return self
+
+    @property
+    def changed(self) -> bool:
+        """Whether an array that the rules need has been changed."""
+        return any(memory.changes != since for memory, since in self.needs)
 
     @property
     def recorded(self) -> bool:
         return self.leaf or bool(self.parents)
 
     def detached(self) -> Naive:
-        return Naive(self.value)
+        return Naive(self.value, memory=self.memory)
 
     def below(self) -> list[Naive]:
         """Everything this was computed from, and itself, the latest first."""
@@ -38,6 +66,14 @@ class Naive:
             found |= new
             todo += new
         return sorted(found, key=lambda node: -node.number)
+
+    def leading_to(self, targets: list[Naive]) -> set[Naive]:
+        """The nodes that a derivative by the targets goes through."""
+        found = set(targets)
+        for node in reversed(self.below()):
+            if any(parent in found for parent, _ in node.parents):
+                found.add(node)
+        return found
 
 
 def gradients(output: Naive, cotangent: Naive) -> dict[Naive, Naive]:
@@ -73,8 +109,10 @@ def add(x: Naive, y: Naive) -> Naive:
 
 
 def mul(x: Naive, y: Naive) -> Naive:
-    to_x = lambda g: fit(mul(g, y), x.value.shape)  # noqa: E731
-    return Naive(x.value * y.value, [(x, to_x), (y, lambda g: fit(mul(g, x), y.value.shape))])
+    a, b = x.then(), y.then()
+    to_x = lambda g: fit(mul(g, b), x.value.shape)  # noqa: E731
+    out = Naive(x.value * y.value, [(x, to_x), (y, lambda g: fit(mul(g, a), y.value.shape))])
+    return out.need(*([b] if x.recorded else []), *([a] if y.recorded else []))
 
 
 def neg(x: Naive) -> Naive:
@@ -92,7 +130,7 @@ def square(x: Naive) -> Naive:
 def clamp(x: Naive) -> Naive:
     """Limited to [-2, 2]; its slope, a step function, has no derivative."""
     inside = Naive(np.abs(x.value) <= 2)
-    return Naive(np.clip(x.value, -2, 2), [(x, lambda g: mul(g, inside))])
+    return Naive(np.clip(x.value, -2, 2), [(x, lambda g: mul(g, inside))]).need(x.then())
 
 
 def relu(x: Naive) -> Naive:
@@ -106,12 +144,13 @@ def total(x: Naive) -> Naive:
 
 def turned(x: Naive) -> Naive:
     """Transposed: a view of the same memory."""
-    return Naive(x.value.T, [(x, turned)])
+    return Naive(x.value.T, [(x, turned)], memory=x.memory)
 
 
 def first(x: Naive) -> Naive:
-    """x[0], another view."""
-    return Naive(x.value[0], [(x, lambda g: put_first(g, x.value.shape))])
+    """x[0], another view, unless it is a number."""
+    memory = x.memory if x.value.ndim > 1 else None
+    return Naive(x.value[0], [(x, lambda g: put_first(g, x.value.shape))], memory=memory)
 
 
 def put_first(x: Naive, shape: tuple[int, ...]) -> Naive:

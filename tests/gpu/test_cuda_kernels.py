@@ -1,4 +1,4 @@
-"""The CUDA kernels against their plain twins, at sizes and in cases the op table does not have.
+"""The CUDA kernels against the reference, at sizes and in cases the op table does not have.
 
 On the stand-in, which compiles them for the host, or with `-m gpu` on a GPU.
 """

@@ -285,45 +285,45 @@ def test_a_training_step_never_waits_for_the_device(where, cuda):
     assert stand_in.synchronisations.reasons
 
 
-HIDING = {
+VISIBLE = {
     "lengths on the host": {"valid_lens": [3, 5], "is_causal": True},
     "lengths on the device": {"valid_lens": ta.tensor([3, 5])},
     "a mask of integers on the device": {"mask": ta.tensor([[1, 1, 1, 0, 0], [1, 1, 1, 1, 1]])},
 }
 
 
-@pytest.mark.parametrize("kind", HIDING)
+@pytest.mark.parametrize("kind", VISIBLE)
 @pytest.mark.parametrize("name", ["MultiHeadAttention", "AdditiveAttention"])
 def test_attention_never_waits_for_the_device(name, kind, cuda):
-    """Whatever says what may be seen."""
+    """Lengths or masks, on the host or on the device."""
     if cuda is not stand_in.MODULE:
         pytest.skip("waiting is counted by the stand-in")
-    if name == "AdditiveAttention" and "is_causal" in HIDING[kind]:
+    if name == "AdditiveAttention" and "is_causal" in VISIBLE[kind]:
         pytest.skip("additive attention has no is_causal")
     module = MODULES[name][0]().to("cuda")
-    hiding = {
+    visible = {
         key: value.to("cuda") if isinstance(value, ta.Tensor) else value
-        for key, value in HIDING[kind].items()
+        for key, value in VISIBLE[kind].items()
     }
     x = ta.tensor(inputs()[0], dtype=ta.float32, device="cuda", requires_grad=True)
     stand_in.synchronisations.reasons.clear()
-    module(x, x, x, **hiding).sum().backward()
+    module(x, x, x, **visible).sum().backward()
     assert stand_in.synchronisations.reasons == []
     assert np.isfinite(x.grad.numpy()).all()
 
 
-@pytest.mark.parametrize("kind", HIDING)
+@pytest.mark.parametrize("kind", VISIBLE)
 def test_attention_of_wide_heads_never_waits_either(kind, cuda):
     """Those that fit no tile, with dropout."""
     if cuda is not stand_in.MODULE:
         pytest.skip("waiting is counted by the stand-in")
     x = ta.tensor(inputs((2, 1, 5, 1500))[0], dtype=ta.float32, device="cuda", requires_grad=True)
     stand_in.synchronisations.reasons.clear()
-    hiding = {
+    visible = {
         key: value.to("cuda") if isinstance(value, ta.Tensor) else value
-        for key, value in HIDING[kind].items()
+        for key, value in VISIBLE[kind].items()
     }
-    F.scaled_dot_product_attention(x, x, x, dropout_p=0.1, **hiding).sum().backward()
+    F.scaled_dot_product_attention(x, x, x, dropout_p=0.1, **visible).sum().backward()
     assert stand_in.synchronisations.reasons == []
     assert np.isfinite(x.grad.numpy()).all()
 

@@ -131,6 +131,19 @@ def extreme(name: str) -> Callable[..., Array]:
     return extreme
 
 
+def first_extreme(name: str) -> Callable[..., Array]:
+    """max and min along one dimension; of those that tie the first."""
+
+    def extreme(x: Array, dim: int, keepdim: bool = False) -> Array:
+        if not x.ndim:
+            return x
+        place = np.expand_dims(getattr(np, f"arg{name}")(x.real, axis=dim), dim)
+        found = np.take_along_axis(x, place, dim)
+        return found if keepdim else found.squeeze(dim)
+
+    return extreme
+
+
 def sum_to(x: Array, shape: tuple[int, ...]) -> Array:
     while x.ndim > len(shape):
         x = x.sum(axis=0)
@@ -366,15 +379,6 @@ def seeded_dropout(x: Array, p: float = 0.5, training: bool = True) -> Array:
     return dropout(x, p, seed) if training and p else x
 
 
-def ops_attention(
-    q: Array, k: Array, v: Array, limits: Any, mask: Any, scale: float, p: float, seed: int
-) -> Array:
-    scores = np.einsum("bhqd,bhkd->bhqk", q, k) * scale
-    lens = None if limits is None else np.broadcast_to(limits, (q.shape[0], q.shape[2]))
-    weights = masked_softmax(scores, lens, mask)
-    return weighted_sum(dropout(weights, p, seed) if p else weights, v, limits, mask)
-
-
 def pack(x: Array, valid_lens: Any) -> Array:
     rows = [x[b, i] for b, n in enumerate(valid_lens) for i in range(int(n))]
     return np.stack(rows) if rows else np.zeros((0, *x.shape[2:]), x.dtype)
@@ -392,36 +396,29 @@ def unpack(x: Array, valid_lens: Any, length: int | None = None) -> Array:
     return out
 
 
-def samples_in(x: Array, lengths: Any) -> list[Array]:
-    """The rows of each sample, of (B, N, D) or, with lengths, of packed (N, D)."""
-    return (
-        list(x) if lengths is None else list(np.split(x, np.cumsum(lengths)[:-1]))[: len(lengths)]
-    )
-
-
-def self_attention(
-    qkv: Array, heads: int, lengths: Any, limits: Any, mask: Any, scale: float, p: float, seed: int
+def attention_over_rows(
+    q: Array, k: Array, v: Array, lengths: Any, limits: Any, mask: Any, scale: float, drop: Any
 ) -> Array:
     """Each query of each head of each sample by itself.
 
-    Dropout counts the weights of packed samples as if all were padded to the longest.
+    Dropout counts the weights as if all samples were padded to the longest.
     """
-    width = qkv.shape[-1] // 3
-    d = width // heads
-    out = np.zeros((*qkv.shape[:-1], width), qkv.dtype)
-    every = samples_in(qkv, lengths)
-    longest = max((len(rows) for rows in every), default=0)
-    lens = None if limits is None else np.broadcast_to(limits, (len(every), longest))
-    for b, (rows, result) in enumerate(zip(every, samples_in(out, lengths), strict=True)):
-        for h, i in np.ndindex(heads, len(rows)):
-            q, k, v = (rows[:, part * width + h * d :][:, :d] for part in range(3))
-            keep = seen_keys(b, h, i, len(rows), lens, mask, False)
-            if keep:
-                weights = softmax(k[keep] @ q[i] * scale)
-                first = ((b * heads + h) * longest + i) * longest
-                kept = np.array([not p or keeps(first + j, seed, p) for j in keep])
-                weights = np.where(kept, weights / (1 - p), 0) if p < 1 else np.zeros_like(weights)
-                result[i, h * d :][:d] = weights @ v[keep]
+    out = np.zeros((*q.shape[:2], v.shape[2]), np.result_type(q, k, v))
+    longest = [max(numbers, default=0) for numbers in lengths]
+    limits = None if limits is None else np.broadcast_to(limits, (len(lengths[0]), longest[0]))
+    first_row, first_key = 0, 0
+    for b, (queries, keys) in enumerate(zip(*lengths, strict=True)):
+        for h, i in np.ndindex(q.shape[1], queries):
+            visible = seen_keys(b, h, i, keys, limits, mask, False)
+            if visible:
+                rows = [first_key + j for j in visible]
+                weights = softmax(k[rows, h] @ q[first_row + i, h] * scale)
+                if drop.p:
+                    first = ((b * q.shape[1] + h) * longest[0] + i) * longest[1]
+                    kept = [drop.p < 1 and keeps(first + j, drop.seed, drop.p) for j in visible]
+                    weights = np.where(kept, weights / max(1 - drop.p, 1e-9), 0)
+                out[first_row + i, h] = weights @ v[rows, h]
+        first_row, first_key = first_row + queries, first_key + keys
     return out
 
 
@@ -518,24 +515,21 @@ def torch_unpack(x: Any, valid_lens: Any, length: int | None = None) -> Any:
     return out.index_put((index,), x)
 
 
-def torch_self_attention(qkv: Any, heads: int, lengths: Any, **options: Any) -> Any:
+def torch_attention_over_rows(
+    q: Any, k: Any, v: Any, lengths: Any, limits: Any, mask: Any, scale: float, drop: Any
+) -> Any:
     """PyTorch's attention of one sample after the other, as it does without packing."""
     import torch
 
-    samples = list(qkv) if lengths is None else list(qkv.split([int(n) for n in lengths]))
-    width = qkv.shape[-1] // 3
-    limits, mask = options["limits"], options["mask"]
     found = []
-    for b, rows in enumerate(samples):
-        q, k, v = (
-            x.reshape(1, len(rows), heads, width // heads).transpose(1, 2)
-            for x in rows.chunk(3, -1)
-        )
-        lens = None if limits is None else limits[b % len(limits)][None]
-        if lens is not None:  # (1, 1) or (1, L), of which this sample has its first
-            lens = np.minimum(np.broadcast_to(lens, (1, max(len(rows), lens.shape[1]))), len(rows))
-            lens = lens[:, : len(rows)]
-        seen = None if mask is None else mask[b % len(mask)][None]
-        out = torch_attention(q, k, v, valid_lens=lens, mask=seen, scale=options["scale"])
-        found.append(out.transpose(1, 2).reshape(len(rows), width))
-    return torch.stack(found) if lengths is None else torch.cat(found)
+    longest = max(lengths[0], default=0)
+    limits = None if limits is None else np.broadcast_to(limits, (len(lengths[0]), longest))
+    parts = [x.split(list(n)) for x, n in ((q, lengths[0]), (k, lengths[1]), (v, lengths[1]))]
+    for b, rows in enumerate(zip(*parts, strict=True)):
+        heads = [x.transpose(0, 1)[None] for x in rows]  # (1, H, N, d)
+        queries, keys = len(rows[0]), len(rows[1])
+        own_limits = None if limits is None else np.minimum(limits[b : b + 1, :queries], keys)
+        own_mask = None if mask is None else mask[b % len(mask)][None]
+        out = torch_attention(*heads, valid_lens=own_limits, mask=own_mask, scale=scale)
+        found.append(out[0].transpose(0, 1))
+    return torch.cat(found)

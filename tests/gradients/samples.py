@@ -13,6 +13,7 @@ import references
 import tinyattn as ta
 from tinyattn import functional as F
 from tinyattn.checks import plain_index
+from tinyattn.kernels.reference import NO_DROP, Drop
 
 Array = np.ndarray
 
@@ -668,6 +669,10 @@ def extreme_samples(rng: np.random.Generator, dtype: np.dtype) -> list[Sample]:
     ]
 
 
+def extreme_samples_along_one(rng: np.random.Generator, dtype: np.dtype) -> list[Sample]:
+    return [s for s in extreme_samples(rng, dtype) if isinstance(s.options.get("dim"), int)] * 2
+
+
 def arg_samples(rng: np.random.Generator, dtype: np.dtype) -> list[Sample]:
     found = []
     for sample in reduction_samples(distinct, over_nothing=False)(rng, dtype):
@@ -1031,25 +1036,6 @@ def cast_samples(rng: np.random.Generator, dtype: np.dtype) -> list[Sample]:
     return unary(normal, 30.0, 1e-3, wanted="float64")(rng, dtype)
 
 
-def ops_attention_samples(rng: np.random.Generator, dtype: np.dtype) -> list[Sample]:
-    """Attention with dropout on the weights, which only the op itself lets fix."""
-    found = []
-    for p in (0.0, 0.25, 0.5):
-        for limits in (None, np.array([[2], [3]]), np.array([[0, 1, 4], [4, 2, 3]])):
-            for seed in (1, 2**40 + 3):
-                arrays = (normal(rng, (2, 2, 3, 2)), normal(rng, (2, 2, 4, 2)))
-                arrays = (*arrays, normal(rng, (2, 2, 4, 3)))
-                options = {"limits": limits, "mask": None, "scale": 0.7, "p": p, "seed": seed}
-                edge = "some queries see nothing" if limits is not None and p else ""
-                found.append(Sample(tuple(a.astype(dtype) for a in arrays), options, edge))
-    for p, edge in ((1.0, "everything is dropped"), (0.5, "a mask")):
-        arrays = (normal(rng, (1, 1, 2, 2)), normal(rng, (1, 1, 3, 2)), normal(rng, (1, 1, 3, 2)))
-        mask = np.array([[[[True, False, True]]]])
-        options = {"limits": None, "mask": mask, "scale": 1.0, "p": p, "seed": 7}
-        found.append(Sample(tuple(a.astype(dtype) for a in arrays), options, edge))
-    return found
-
-
 def norm_of(rng: np.random.Generator, width: int) -> tuple[Array, Array]:
     return 1 + 0.3 * normal(rng, (width,)), normal(rng, (width,))
 
@@ -1058,58 +1044,65 @@ def linear_of(rng: np.random.Generator, out: int, width: int) -> tuple[Array, Ar
     return normal(rng, (out, width)) / np.sqrt(width), normal(rng, (out,))
 
 
-def self_attention_samples(rng: np.random.Generator, dtype: np.dtype) -> list[Sample]:
-    """Queries, keys and values side by side: padded, or packed where there are lengths."""
+def attention_rows_samples(rng: np.random.Generator, dtype: np.dtype) -> list[Sample]:
+    """Samples of equal and of different lengths; dropout, which only the op itself lets fix.
+
+    A plan: lengths of queries and of keys, (heads, width of keys, width of values), the rest.
+    """
     causal = np.arange(1, 5)[None]
-    plans: list[tuple[tuple[int, ...], int, dict[str, Any], str]] = [
-        ((2, 3, 12), 2, {}, ""),
-        ((2, 3, 6), 1, {}, "one head"),
-        ((2, 3, 6), 2, {}, "width 1"),
-        ((1, 4, 12), 2, {"limits": causal}, "one sample, causal"),
-        ((2, 4, 6), 1, {"limits": np.array([[2], [4]])}, ""),
-        ((2, 4, 6), 1, {"limits": np.array([[0], [3]])}, "a sample that sees nothing"),
-        ((2, 4, 12), 2, {"limits": np.array([[0, 1, 4, 2], [4, 2, 3, 1]])}, "a length per query"),
-        ((2, 3, 12), 2, {"mask": mask_of(rng, (2, 2, 3, 3))}, "a mask"),
-        ((2, 3, 12), 2, {"mask": mask_of(rng, (1, 2, 1, 3))}, "a mask for each head"),
-        ((2, 3, 12), 2, {"limits": np.array([[2]]), "mask": mask_of(rng, (2, 1, 3, 3))}, "both"),
-        ((2, 3, 12), 2, {"scale": -1.5, "p": 0.3, "seed": 7}, "dropout"),
-        ((2, 3, 12), 2, {"limits": np.array([[2], [0]]), "p": 0.5, "seed": 2**40 + 3}, "dropout"),
-        ((0, 3, 12), 2, {}, "no samples"),
-        ((2, 0, 12), 2, {}, "no positions"),
-        ((6, 12), 2, {"lengths": [3, 1, 2]}, "packed"),
-        ((6, 6), 1, {"lengths": [2, 4]}, "packed, one head"),
-        ((5, 12), 2, {"lengths": [5]}, "packed, one sample"),
-        ((3, 12), 2, {"lengths": [1, 1, 1]}, "packed, samples of one position"),
-        ((6, 12), 2, {"lengths": [0, 4, 0, 2, 0]}, "packed, samples without positions"),
-        ((0, 12), 2, {"lengths": [0, 0]}, "packed, all without positions"),
-        ((0, 12), 2, {"lengths": []}, "packed, no samples"),
-        ((7, 12), 2, {"lengths": [3, 4], "limits": causal}, "packed, causal"),
-        ((7, 6), 2, {"lengths": [4, 0, 3], "limits": causal}, "packed, causal"),
-        ((6, 12), 2, {"lengths": [4, 2], "limits": np.array([[3], [0]])}, "packed, hidden keys"),
-        ((6, 12), 2, {"lengths": [2, 4], "p": 0.4, "seed": 2**33 + 1}, "packed, dropout"),
-        ((7, 12), 2, {"lengths": [4, 3], "limits": causal, "p": 0.5, "seed": 9}, "packed, dropout"),
-        ((6, 12), 2, {"lengths": [2, 4], "p": 1.0, "seed": 1}, "packed, everything is dropped"),
+    n3, n4, packed = (3, 3), (4, 4), (3, 1, 2)
+    plans: list[tuple[Any, Any, tuple[int, int, int], dict[str, Any], str]] = [
+        (n3, n3, (2, 2, 2), {}, ""),
+        (n3, n4, (2, 2, 3), {}, "other keys than queries"),
+        (n3, n3, (1, 2, 2), {}, "one head"),
+        (n3, n3, (2, 1, 1), {}, "width 1"),
+        ((4,), (4,), (2, 2, 2), {"limits": causal}, "one sample, causal"),
+        (n4, n4, (1, 2, 2), {"limits": np.array([[2], [4]])}, ""),
+        (n4, n4, (1, 2, 2), {"limits": np.array([[0], [3]])}, "a sample without visible keys"),
+        (n4, n4, (2, 2, 2), {"limits": np.array([[0, 1, 4, 2], [4, 2, 3, 1]])}, "for each query"),
+        (n3, n3, (2, 2, 2), {"mask": mask_of(rng, (2, 2, 3, 3))}, "a mask"),
+        (n3, n4, (2, 2, 2), {"mask": mask_of(rng, (1, 2, 1, 4))}, "a mask for each head"),
+        (n3, n3, (2, 2, 2), {"limits": np.array([[2]]), "mask": mask_of(rng, (2, 1, 3, 3))}, ""),
+        (n3, n4, (2, 2, 3), {"scale": -1.5, "drop": Drop(0.3, 7)}, "dropout"),
+        (n3, n4, (2, 2, 2), {"drop": Drop(0.25, 2**40 + 3)}, "dropout, a large seed"),
+        (n3, n3, (2, 2, 2), {"limits": np.array([[2], [0]]), "drop": Drop(0.5, 1)}, "dropout"),
+        (n3, n3, (2, 2, 2), {"drop": Drop(1.0, 7)}, "everything is dropped"),
+        ((), (), (2, 2, 2), {}, "no samples"),
+        ((0, 0), (0, 0), (2, 2, 2), {}, "no rows"),
+        ((2, 1), (0, 0), (2, 2, 2), {}, "no keys"),
+        (packed, packed, (2, 2, 2), {}, "packed"),
+        (packed, (1, 4, 2), (2, 2, 3), {}, "packed, other keys than queries"),
+        (packed, packed, (1, 2, 2), {}, "packed, one head"),
+        ((1, 1, 1), (1, 1, 1), (2, 2, 2), {}, "samples of one row"),
+        ((0, 4, 0, 2, 0), (0, 4, 0, 2, 0), (2, 2, 2), {}, "packed, samples without rows"),
+        ((2, 0, 1), (0, 3, 1), (2, 2, 2), {}, "packed, samples without keys"),
+        ((3, 4), (3, 4), (2, 2, 2), {"limits": causal}, "packed, causal"),
+        ((4, 0, 3), (4, 0, 3), (2, 1, 1), {"limits": causal}, "packed, causal"),
+        ((4, 2), (4, 2), (2, 2, 2), {"limits": np.array([[3], [0]])}, "packed, invisible keys"),
+        ((4, 2), (1, 3), (2, 2, 2), {"mask": mask_of(rng, (2, 1, 4, 3))}, "packed, a mask"),
+        ((2, 4), (2, 4), (2, 2, 2), {"drop": Drop(0.4, 2**33 + 1)}, "packed, dropout"),
+        ((4, 3), (4, 3), (2, 2, 2), {"limits": causal, "drop": Drop(0.5, 9)}, "packed, dropout"),
+        ((2, 4), (2, 4), (2, 2, 2), {"drop": Drop(1.0, 1)}, "packed, everything is dropped"),
     ]
     found = []
-    for shape, heads, settings, edge in plans:
-        options = {"lengths": None, "limits": None, "mask": None, "scale": 0.7, "p": 0.0, "seed": 0}
-        options = {"heads": heads, **options, **settings}
-        if options["lengths"] is not None:
-            options["lengths"] = np.array(options["lengths"], np.int64)
+    for queries, keys, (heads, d, e), settings, edge in plans:
+        shapes = [(sum(queries), heads, d), (sum(keys), heads, d), (sum(keys), heads, e)]
+        usual = {"limits": None, "mask": None, "scale": 0.7, "drop": NO_DROP}
+        options = {"lengths": (queries, keys), **usual, **settings}
         hides = options["limits"] is not None or options["mask"] is not None
-        dropped = "PyTorch draws other random numbers" if options["p"] else ""
+        reason = "" if queries else "there nothing can be joined"
         found.append(
             Sample(
-                (normal(rng, shape).astype(dtype),),
+                tuple(normal(rng, shape).astype(dtype) for shape in shapes),
                 options,
                 edge,
-                torch=dropped or ("" if shape[0] else "there nothing can be joined"),
+                torch="PyTorch draws other random numbers" if options["drop"].p else reason,
                 special_torch=POISONED if hides else "",
             )
         )
-    x = (normal(rng, (6, 12)) * 10).astype(dtype)
-    options = {**found[14].options, "scale": 1.0}
-    found.append(Sample((x,), options, "packed, large numbers", smooth=False))
+    large = tuple((normal(rng, (6, 2, 2)) * 2).astype(dtype) for _ in range(3))
+    options = {"lengths": (packed, packed), **usual, "scale": 1.0}
+    found.append(Sample(large, options, "packed, large numbers", smooth=False))
     return found
 
 

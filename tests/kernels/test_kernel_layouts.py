@@ -29,6 +29,7 @@ from tinyattn import functional as F
 from tinyattn import kernels
 from tinyattn.kernels import reference
 from tinyattn.kernels.packing import samples_of
+from tinyattn.kernels.reference import AdamStep
 
 # Shapes with nothing in them
 
@@ -181,10 +182,10 @@ def test_adam_writes_through_any_layout(dtype, layout):
     gradient.setflags(write=False)
     another = [a.copy() for a in arrays]
     another[1] = gradient
-    settings = (0.01, 0.9, 0.99, 1e-8, 0.1, True, 4)
-    kernels.adam(*zip(usual, changed, another, strict=True), *settings)
+    numbers = AdamStep(0.01, 0.9, 0.99, 1e-8, 0.1, True, 4)
+    kernels.adam(*zip(usual, changed, another, strict=True), lambda: numbers)
     expected = [a.copy() for a in arrays]
-    reference.adam(*([a] for a in expected), *settings)
+    reference.adam(*([a] for a in expected), lambda: numbers)
     for found in (usual, changed, another):
         for actual, wanted in zip(found, expected, strict=True):
             assert_close(actual, wanted, 8 * np.finfo(dtype).eps)

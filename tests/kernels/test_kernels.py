@@ -12,6 +12,7 @@ from __future__ import annotations
 import math
 import os
 import tracemalloc
+from functools import partial
 
 import numpy as np
 import pytest
@@ -44,6 +45,7 @@ from test_tiled_attention import compiled
 
 from tinyattn.kernels import reference
 from tinyattn.kernels.packing import samples_of
+from tinyattn.kernels.reference import AdamStep
 
 
 def test_every_kernel_has_a_test_here():
@@ -291,7 +293,7 @@ def test_adam(dtype, decay, decoupled):
         for step, grad in enumerate(grads, 1):
             before = grad.copy()
             lists = ([array] for array in (state[0], grad.astype(kind), *state[1:]))
-            module.adam(*lists, *settings, step)
+            module.adam(*lists, partial(AdamStep, *settings, step))
             assert_same(grad, before)
         results.append(state)
     for state in results[:2]:
@@ -300,11 +302,14 @@ def test_adam(dtype, decay, decoupled):
             assert_close(array, exact, 60 * np.finfo(dtype).eps)
 
 
+FIRST_STEP = AdamStep(0.1, 0.9, 0.999, 1e-8, 0.0, False, 1)
+
+
 @both_dtypes
 def test_adam_first_step_with_a_zero_gradient_moves_nothing(dtype):
     for module in (cpu, reference):
         parameter, zeros = np.ones(3, dtype), [[np.zeros(3, dtype)] for _ in range(3)]
-        module.adam([parameter], *zeros, 0.1, 0.9, 0.999, 1e-8, 0.0, False, 1)
+        module.adam([parameter], *zeros, lambda: FIRST_STEP)
         assert parameter.tolist() == [1, 1, 1]
 
 
@@ -318,7 +323,7 @@ def test_adam_is_compiled_once_for_each_dtype(dtype):
     fixed.setflags(write=False)
     for grad in (np.ones((2, 3), dtype), fixed, np.ones((3, 2), dtype).T):
         lists = ([a] for a in (np.ones((2, 3), dtype), grad, *np.ones((2, 2, 3), dtype)))
-        cpu.adam(*lists, 0.1, 0.9, 0.999, 1e-8, 0.0, False, 1)
+        cpu.adam(*lists, lambda: FIRST_STEP)
     assert (
         sum(types[0].dtype.name == np.dtype(dtype).name for types in adam_elements.signatures) == 1
     )

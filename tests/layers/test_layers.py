@@ -27,6 +27,7 @@ import tinyattn as ta
 from tinyattn import functional as F
 from tinyattn import nn, ops
 from tinyattn.errors import DtypeError, ShapeError
+from tinyattn.kernels.packing import samples_of
 
 # Parity with PyTorch. `OURS[base](arrays, *variant)` gives the results of a case by tinyattn.
 
@@ -223,11 +224,12 @@ def packed_encoder(a, norm, how):
 
 @ours
 def packed_attention(a, causal):
-    qkv, lengths = leaf(a["qkv"]), np.array(cases.PACKED_LENGTHS)
-    limits = np.arange(1, lengths.max() + 1)[None] if causal else None
-    options = {"heads": 2, "lengths": lengths, "limits": limits, "mask": None}
-    out = ops.self_attention(qkv, **options, scale=1 / 3**0.5)
-    return results(out, a["grad"], qkv=qkv)
+    qkv, samples = leaf(a["qkv"]), samples_of(tuple(cases.PACKED_LENGTHS))
+    q, k, v = (x.reshape(len(x), 2, 3) for x in qkv.chunk(3, -1))  # (R, H, d)
+    limits = np.arange(1, samples.longest + 1)[None] if causal else None
+    options = {"samples": (samples, samples), "limits": limits, "mask": None}
+    out = ops.attention(q, k, v, **options, scale=1 / 3**0.5)
+    return results(out.flatten(1), a["grad"], qkv=qkv)
 
 
 class Bert(nn.Module):

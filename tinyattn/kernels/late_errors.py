@@ -68,3 +68,30 @@ def raise_noted() -> None:
         position, number = found[slot]
         if position:
             raise error(text.format(number=number) + f" (at position {position - 1})")
+
+
+def index_for(x: Array, index: Any) -> Any:
+    """A plain index with its arrays on the device of `x`. Their numbers are checked for CuPy,
+    because its indices out of range raise no error."""
+    if type(x) is np.ndarray:
+        return index
+    parts = index if isinstance(index, tuple) else (index,)
+    lengths = [dimensions_taken(part) for part in parts]
+    dim, found = 0, []
+    for part, length in zip(parts, lengths, strict=True):
+        if part is Ellipsis:
+            length = x.ndim - sum(lengths)
+        elif backend.is_array(part) and part.dtype.kind != "b" and dim < x.ndim:
+            n = x.shape[dim]
+            text = f"index {{number}} is out of range for dimension {dim}"
+            require_range(part, -n, n, IndexError, text)
+        found.append(backend.to_device(part, "cuda") if isinstance(part, np.ndarray) else part)
+        dim += length
+    return tuple(found) if isinstance(index, tuple) else found[0]
+
+
+def dimensions_taken(part: Any) -> int:
+    """The number of dimensions of an array that one part of an index takes."""
+    if part is None or part is Ellipsis:
+        return 0
+    return part.ndim if getattr(part, "dtype", None) == np.bool_ else 1

@@ -10,7 +10,7 @@ run on Tensors too, and are recorded, which gives derivatives of any order.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -251,8 +251,8 @@ def attention(
 ) -> tuple[Array, Array]:
     """softmax(scale * q k^T) v in each head of each sample; and the weights, before dropout.
 
-    q (R, H, d), k (S, H, d), v (S, H, e) -> (R, H, e) and (B, H, Q, K). The rows of all samples
-    stand one after another; `samples` say how many belong to each, of queries and of keys.
+    q (R, H, d), k (S, H, d), v (S, H, e) -> (R, H, e) and (B, H, Q, K). The rows of one sample
+    follow those of another; `samples` have the numbers of query rows and key rows of each.
     """
     if q.dtype == np.float16:  # because rounded scores would lose digits
         q, k, v = (x.astype(np.float32) for x in (q, k, v))
@@ -349,26 +349,33 @@ def sum_rows(x: Array) -> Array:
     return in_order(x).sum(axis=0, dtype=sum_dtype(x.dtype)).astype(x.dtype)
 
 
+class AdamStep(NamedTuple):
+    """The numbers of one step of Adam."""
+
+    rate: float
+    beta1: float
+    beta2: float
+    eps: float
+    decay: float
+    decoupled: bool  # whether decay is taken off the weights, or added to the gradient
+    step: int  # counted from 1
+
+
 def adam(
     parameters: Sequence[Array],
     grads: Sequence[Array],
     ms: Sequence[Array],
     vs: Sequence[Array],
-    rate: float,
-    beta1: float,
-    beta2: float,
-    eps: float,
-    decay: float,
-    decoupled: bool,
-    step: int,
+    numbers: Callable[[], AdamStep],
 ) -> None:
     """One step of Adam (or AdamW, with `decoupled` decay), in place on parameters, ms and vs.
 
-    m and v are the running means of the gradient and of its square. They start at 0, so they are
+    m and v are the running means of the gradient and of its square. They start at zero, so they are
     divided by 1 - beta^step (Kingma and Ba, "Adam", 2015; Loshchilov and Hutter, "Decoupled Weight
-    Decay Regularization", 2019). The dtype of m and v, in which the step is computed, is float32
-    for a float16 parameter.
+    Decay Regularization", 2019). The step is computed in the dtype of m and v, which for a float16
+    parameter are float32.
     """
+    rate, beta1, beta2, eps, decay, decoupled, step = numbers()
     for parameter, grad, m, v in zip(parameters, grads, ms, vs, strict=True):
         w, grad = (array.astype(m.dtype, copy=False) for array in (parameter, grad))
         if decay and decoupled:

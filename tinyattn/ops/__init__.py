@@ -48,7 +48,6 @@ from .shape import (
     expand,
     gather,
     getitem,
-    index_for,
     permute,
     putitem,
     reshape,

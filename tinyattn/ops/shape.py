@@ -10,7 +10,7 @@ import numpy as np
 from .. import backend
 from ..backend import Array, namespace
 from ..errors import DtypeError, ShapeError
-from ..kernels.late_errors import require_range
+from ..kernels.late_errors import index_for, require_range
 from ..op import op
 from ..promotion import promoted
 
@@ -43,7 +43,7 @@ def expand(x: Array, *, target: tuple[int, ...]) -> Array:
 
 @expand.vjp("x")
 def dx(grad):
-    return grad  # the engine sums what was broadcast
+    return grad  # `Plan.fit` sums it
 
 
 @op
@@ -55,33 +55,6 @@ def transfer(x: Array, *, device: str) -> Array:
 @transfer.vjp("x")
 def dx(grad, device):
     return transfer(grad, device="cpu" if device == "cuda" else "cuda")
-
-
-def index_for(x: Array, index: Any) -> Any:
-    """A plain index with its arrays on the device of `x`. Their numbers are checked for CuPy,
-    because its indices out of range raise no error."""
-    if type(x) is np.ndarray:
-        return index
-    parts = index if isinstance(index, tuple) else (index,)
-    lengths = [dimensions_taken(part) for part in parts]
-    dim, found = 0, []
-    for part, length in zip(parts, lengths, strict=True):
-        if part is Ellipsis:
-            length = x.ndim - sum(lengths)
-        elif backend.is_array(part) and part.dtype.kind != "b" and dim < x.ndim:
-            n = x.shape[dim]
-            text = f"index {{number}} is out of range for dimension {dim}"
-            require_range(part, -n, n, IndexError, text)
-        found.append(backend.to_device(part, "cuda") if isinstance(part, np.ndarray) else part)
-        dim += length
-    return tuple(found) if isinstance(index, tuple) else found[0]
-
-
-def dimensions_taken(part: Any) -> int:
-    """How many dimensions of an array one part of an index takes."""
-    if part is None or part is Ellipsis:
-        return 0
-    return part.ndim if getattr(part, "dtype", None) == np.bool_ else 1
 
 
 @op

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import references as ref
 import samples as on
@@ -9,10 +11,20 @@ from samples import calls
 
 import tinyattn as ta
 from tinyattn import functional as F
+from tinyattn.kernels.packing import samples_of
 
-from .kinds import RANDOM, shape_row
+from .kinds import shape_row
 from .refusals import error, t
 from .row import OpRow, ops
+
+
+def over_rows(
+    q: ta.Tensor, k: ta.Tensor, v: ta.Tensor, lengths: Any = ((2,), (2,)), **settings: Any
+) -> ta.Tensor:
+    """The op beneath all attention, with the lengths of its samples written out."""
+    settings = {"limits": None, "mask": None, "scale": 1.0, **settings}
+    return ops.attention(q, k, v, samples=tuple(map(samples_of, lengths)), **settings)
+
 
 ROWS: list[OpRow] = [
     OpRow(
@@ -80,26 +92,63 @@ ROWS: list[OpRow] = [
         differentiable=(0, 1, 2),
     ),
     OpRow(
-        "attention with dropout",
-        ops.attention,
-        ref.ops_attention,
-        RANDOM,
-        on.ops_attention_samples,
+        "attention over rows",
+        over_rows,
+        ref.attention_over_rows,
+        ref.torch_attention_over_rows,
+        on.attention_rows_samples,
         [
-            error(lambda: ops.attention(t(1, 1, 2, 2)), TypeError, "attention.* misses .*'k'"),
+            error(lambda: ops.attention(t(2, 1, 2)), TypeError, "attention.* misses .*'k'"),
+            error(lambda: ops.attention(*[t(2, 1, 2)] * 3), TypeError, "missing .*samples"),
+            error(lambda: over_rows(*[t(2, 1, 2)] * 3, colour=1), TypeError, "attention.*'colour'"),
             error(
-                lambda: ops.attention(*[t(1, 1, 2, 2)] * 3),
-                TypeError,
-                "missing .*limits",
+                lambda: over_rows(*[t(2, 2)] * 3),
+                ValueError,
+                r"\(R, H, d\), .*got \(2, 2\), \(2, 2\) and \(2, 2\)",
             ),
             error(
-                lambda: ops.attention(*[t(1, 1, 2, 2)] * 3, limits=None, mask=None, colour=1),
-                TypeError,
-                "attention.* 'colour'",
+                lambda: over_rows(t(2, 1, 2), t(2, 2, 2), t(2, 2, 2)),
+                ValueError,
+                r"one number of heads .*\(2, 1, 2\), \(2, 2, 2\)",
+            ),
+            error(
+                lambda: over_rows(t(2, 1, 3), t(2, 1, 2), t(2, 1, 2)),
+                ValueError,
+                r"agree in width.*\(2, 1, 3\), \(2, 1, 2\)",
+            ),
+            error(
+                lambda: over_rows(t(2, 1, 2), t(2, 1, 2), t(3, 1, 2)),
+                ValueError,
+                r"values in number.*\(3, 1, 2\)",
+            ),
+            error(
+                lambda: over_rows(*[t(4, 1, 2)] * 3, lengths=((2, 3), (2, 2))),
+                ValueError,
+                r"the 4 rows of queries, got \[2, 3\]",
+            ),
+            error(
+                lambda: over_rows(*[t(4, 1, 2)] * 3, lengths=((4,), (-2, 6))),
+                ValueError,
+                "queries of 1 samples, keys of 2",
+            ),
+            error(
+                lambda: over_rows(*[t(4, 1, 2)] * 3, lengths=((2, 2), (-2, 6))),
+                ValueError,
+                r">= 0 .* keys, got \[-2, 6\]",
+            ),
+            error(
+                lambda: over_rows(*[t(2, 1, 2)] * 3, limits=np.array([[1], [1]])),
+                ValueError,
+                r"limits must be \(1, 2\), .*got \(2, 1\)",
+            ),
+            error(
+                lambda: over_rows(*[t(2, 1, 2)] * 3, mask=np.ones((2, 2), bool)),
+                ValueError,
+                r"mask must be \(1, 1, 2, 2\), .*got \(2, 2\)",
             ),
         ],
-        ("ops.attention",),
         differentiable=(0, 1, 2),
+        reaches=("attention",),
     ),
     OpRow(
         "weighted_sum",

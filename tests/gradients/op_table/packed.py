@@ -1,8 +1,6 @@
-"""Packed samples, and attention within them."""
+"""Packed samples."""
 
 from __future__ import annotations
-
-from typing import Any
 
 import numpy as np
 import references as ref
@@ -14,13 +12,6 @@ from tinyattn import functional as F
 from .kinds import shape_row
 from .refusals import error, t
 from .row import OpRow, ops
-
-
-def side_by_side(qkv: ta.Tensor, **settings: Any) -> ta.Tensor:
-    """Self-attention of which only what is said here is unusual."""
-    usual = {"heads": 1, "lengths": None, "limits": None, "mask": None, "scale": 1.0}
-    return ops.self_attention(qkv, **{**usual, **settings})
-
 
 ROWS: list[OpRow] = [
     shape_row(
@@ -82,35 +73,5 @@ ROWS: list[OpRow] = [
             )
         },
         reaches=("unpack",),
-    ),
-    OpRow(
-        "self-attention side by side",
-        ops.self_attention,
-        ref.self_attention,
-        lambda qkv, p, seed, **options: ref.torch_self_attention(qkv, **options),
-        on.self_attention_samples,
-        [
-            error(lambda: ops.self_attention(t(1, 2, 3)), TypeError, "missing .*heads"),
-            error(lambda: side_by_side(t(1, 2, 3), colour=1), TypeError, "self_att.* 'colour'"),
-            error(lambda: side_by_side(t(2, 3)), ValueError, r"\(B, N, 3 D\), .*got \(2, 3\)"),
-            error(
-                lambda: side_by_side(t(1, 2, 3), lengths=np.array([2])),
-                ValueError,
-                r"\(N, 3 D\), .*got \(1, 2, 3\)",
-            ),
-            error(lambda: side_by_side(t(1, 2, 9), heads=2), ValueError, "3 cannot .* 2 heads"),
-            error(lambda: side_by_side(t(1, 2, 9), heads=0), ValueError, "3 cannot .* 0 heads"),
-            error(
-                lambda: side_by_side(t(4, 3), lengths=np.array([2, 3])),
-                ValueError,
-                r"the 4 rows, got \[2, 3\]",
-            ),
-            error(
-                lambda: side_by_side(t(4, 3), lengths=np.array([-2, 6])),
-                ValueError,
-                r">= 0 .*, got \[-2, 6\]",
-            ),
-        ],
-        ("ops.self_attention",),
     ),
 ]

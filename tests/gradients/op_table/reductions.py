@@ -4,14 +4,59 @@ from __future__ import annotations
 
 import references as ref
 import samples as on
-from references import torch_reduce
 from samples import calls
 
 import tinyattn as ta
 
-from .kinds import reduction_row
-from .refusals import INTS, error, misuse, t
-from .row import OpRow, ops
+from .kinds import dims_given, reduction_row
+from .refusals import INTS, bad_dims, error, misuse, t
+from .row import OpRow, ops, public
+
+
+def extreme_row(name: str) -> OpRow:
+    """The largest or the smallest over all dimensions, one or several."""
+    method = public(f"Tensor.a{name}")
+    return reduction_row(
+        f"a{name}",
+        ref.extreme(name),
+        on.extreme_samples,
+        covers=(f"Tensor.a{name}",),
+        spellings={f"ops.{name}": dims_given(getattr(ops, name))},
+        errors=[error(lambda: method(t(2, 0), 1), ValueError, rf"{name} .*\[2, 0\]")],
+    )
+
+
+def extreme_along_one_row(name: str) -> OpRow:
+    """The values of the pair that `x.max(dim)` returns; the indices are those of argmax."""
+    method = public(f"Tensor.{name}")
+
+    def values(x: ta.Tensor, dim: int, keepdim: bool = False) -> ta.Tensor:
+        return method(x, dim, keepdim).values
+
+    def gathered(x: ta.Tensor, dim: int, keepdim: bool = False) -> ta.Tensor:
+        indices = method(x, dim, keepdim=True).indices
+        found = x.gather(dim, indices) if x.ndim else x.clone()
+        return found if keepdim or not x.ndim else found.squeeze(dim)
+
+    return OpRow(
+        f"{name} along a dimension",
+        values,
+        ref.first_extreme(name),
+        lambda x, dim, keepdim=False: getattr(x, name)(dim, keepdim).values,
+        on.extreme_samples_along_one,
+        [
+            *bad_dims(method),
+            error(lambda: method(t(2, 3), (0, 1)), TypeError, f"one dimension.* a{name}|amax"),
+            error(lambda: method(t(2, 0), 1), ValueError, rf"arg{name} .*\[2, 0\]"),
+        ],
+        spellings={
+            f"Tensor.{name}": lambda x, dim, keepdim=False: method(x, dim=dim, keepdim=keepdim)[0],
+            "at the indices": gathered,
+        },
+        reaches=("gather",),
+        elementwise=True,
+    )
+
 
 ROWS: list[OpRow] = [
     reduction_row("sum", ref.sum, on.reduction_samples(), reaches=("sum",)),
@@ -33,24 +78,10 @@ ROWS: list[OpRow] = [
         errors=[error(lambda: INTS.var(), TypeError, "var needs a floating dtype, got int64")],
     ),
     reduction_row("std", ref.std, on.std_samples, reaches=("std",), cancels=100.0),
-    reduction_row(
-        "max",
-        ref.extreme("max"),
-        on.extreme_samples,
-        torch=torch_reduce("amax"),
-        covers=("Tensor.max", "Tensor.amax"),
-        reaches=("max",),
-        errors=[error(lambda: t(0).max(), ValueError, r"max .*\[0\]")],
-    ),
-    reduction_row(
-        "min",
-        ref.extreme("min"),
-        on.extreme_samples,
-        torch=torch_reduce("amin"),
-        covers=("Tensor.min", "Tensor.amin"),
-        reaches=("min",),
-        errors=[error(lambda: t(2, 0).min(1), ValueError, r"min .*\[2, 0\]")],
-    ),
+    extreme_row("max"),
+    extreme_row("min"),
+    extreme_along_one_row("max"),
+    extreme_along_one_row("min"),
     OpRow(
         "sum_to",
         ta.Tensor.sum_to,

@@ -15,6 +15,8 @@ import numpy as np
 
 from ... import backend
 from ...backend import Array, namespace, to_device
+from .. import reference
+from ..reference import AdamStep
 from .launch import MOST_THREADS, SCALARS, function, in_c_order
 
 CHUNK = 4096  # elements for one block of threads, as in optimizer.cu
@@ -58,27 +60,44 @@ def lists_of(*lists: Sequence[Array]) -> Lists:
 
 
 def adam(
-    parameters: Sequence[Array], grads: Sequence[Array], ms: Sequence[Array], vs: Sequence[Array],
-    numbers: Callable[[], tuple[float, float, float]], beta1: float, beta2: float, eps: float,
-    decay: float,
-) -> None:  # fmt: skip
-    """Adam on all parameters, of one dtype and all in C order, in one launch. `numbers` gives
-    `step_numbers` of the step. `decay` is the one that is added to the gradient."""
-    grads = [in_c_order(grad) for grad in grads]
-    lists = lists_of(parameters, grads, ms, vs)
-    if not len(lists.blocks):
+    parameters: Sequence[Array],
+    grads: Sequence[Array],
+    ms: Sequence[Array],
+    vs: Sequence[Array],
+    numbers: Callable[[], AdamStep],
+) -> None:
+    """One launch for all parameters of one dtype. A parameter in another order than C is moved by
+    the reference."""
+    groups: dict[np.dtype, list[tuple[Array, ...]]] = {}
+    for arrays in zip(parameters, grads, ms, vs, strict=True):
+        parameter, grad, m, v = arrays
+        if parameter.flags.c_contiguous:
+            groups.setdefault(parameter.dtype, []).append(arrays)
+        else:
+            reference.adam([parameter], [grad], [m], [v], numbers)
+    for dtype, group in groups.items():
+        launch_adam(dtype, [list(arrays) for arrays in zip(*group, strict=True)], numbers)
+
+
+def launch_adam(dtype: np.dtype, lists: list[list[Array]], numbers: Callable[[], AdamStep]) -> None:
+    parameters, grads, ms, vs = lists
+    grads = [in_c_order(grad) for grad in grads]  # named, because they must live until the launch
+    on_device = lists_of(parameters, grads, ms, vs)
+    if not len(on_device.blocks):
         return
     # A captured step keeps its arguments, so it reads the numbers from memory instead.
-    changing = 0 if backend.capture is None else backend.capture.numbers(numbers)
-    kernel = function(namespace(parameters[0]), "optimizer", "adam", SCALARS[parameters[0].dtype])
-    kernel((len(lists.blocks),), (THREADS,), (*lists, *map(float, numbers()), changing,
-           float(decay), float(beta1), float(beta2), float(eps)))  # fmt: skip
+    factors = lambda: step_factors(numbers())  # noqa: E731
+    changing = 0 if backend.capture is None else backend.capture.numbers(factors)
+    kernel = function(namespace(parameters[0]), "optimizer", "adam", SCALARS[dtype])
+    now = numbers()
+    decay = 0.0 if now.decoupled else now.decay
+    kernel((len(on_device.blocks),), (THREADS,), (*on_device, *map(float, factors()), changing,
+           float(decay), float(now.beta1), float(now.beta2), float(now.eps)))  # fmt: skip
 
 
-def step_numbers(
-    rate: float, beta1: float, beta2: float, decay: float, decoupled: bool, step: int
-) -> tuple[float, float, float]:
+def step_factors(numbers: AdamStep) -> tuple[float, float, float]:
     """Three factors that change from step to step: of the weights, of m, and of the root of v."""
+    rate, beta1, beta2, _, decay, decoupled, step = numbers
     return (
         1 - rate * decay if decoupled else 1.0,
         rate / (1 - beta1**step),

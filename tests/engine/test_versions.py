@@ -1,0 +1,623 @@
+"""Changes in place: no way leads to a wrong gradient, and none leaves anything behind."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from test_engine import equal, leaf
+
+import tinyattn as ta
+from tinyattn import functional as F
+from tinyattn import nn, optim
+from tinyattn.errors import DtypeError, GraphError, InPlaceError, ShapeError
+
+COTANGENT = np.array([1.0, -10.0])
+CHANGED = r"mul needs for its gradient has been changed in place.*backward\(\).*clone\(\)"
+
+
+def cotangent() -> ta.Tensor:
+    return ta.tensor(COTANGENT)
+
+
+# A change between forward and backward
+
+
+def by_item(x: ta.Tensor) -> None:
+    with ta.no_grad():
+        x[0] = 5.0
+
+
+def by_all_items(x: ta.Tensor) -> None:
+    with ta.no_grad():
+        x[...] = x + 1
+
+
+def by_a_view(x: ta.Tensor) -> None:
+    with ta.no_grad():
+        x[1:][0] = 5.0
+
+
+def by_a_recorded_view(x: ta.Tensor) -> None:
+    x.reshape(2, 1).T.detach()[0, 1] = 5.0
+
+
+def by_a_detached_tensor(x: ta.Tensor) -> None:
+    x.detach()[0] = 5.0
+
+
+def by_an_optimizer(x: ta.Tensor) -> None:
+    x.grad = ta.tensor(np.array([1.0, 2.0]))
+    optim.SGD([x], lr=0.1).step()
+    x.grad = None
+
+
+def by_adam(x: ta.Tensor) -> None:
+    x.grad = ta.tensor(np.array([1.0, 2.0]))
+    optim.Adam([x], lr=0.1).step()
+    x.grad = None
+
+
+WAYS = [
+    by_item,
+    by_all_items,
+    by_a_view,
+    by_a_recorded_view,
+    by_a_detached_tensor,
+    by_an_optimizer,
+    by_adam,
+]
+way_to_change = pytest.mark.parametrize("change", WAYS)
+
+
+@way_to_change
+@pytest.mark.parametrize("function", ["backward", "grad", "create_graph"])
+def test_backward_through_a_changed_array_is_refused(
+    change: Callable[[ta.Tensor], None], function: str
+) -> None:
+    """The error names the op and changes nothing: the rest of the graph can still be used."""
+    x, other = leaf([1.0, 2.0]), leaf([3.0, 4.0])
+    square, whole = x * x, other.exp()
+    y = square + whole
+    kept = square._node.parents, square._node.saved
+    change(x)
+    values = x.numpy()
+    differentiate = {
+        "backward": lambda: y.backward(cotangent()),
+        "grad": lambda: ta.grad(y, [x, other], cotangent()),
+        "create_graph": lambda: y.backward(cotangent(), create_graph=True),
+    }[function]
+    with pytest.raises(InPlaceError, match=CHANGED):
+        differentiate()
+    assert x.grad is None
+    assert other.grad is None
+    assert (square._node.parents, square._node.saved) == kept
+    equal(x, values)
+    (dother,) = ta.grad(y, other, cotangent())  # needs no array of the square
+    np.testing.assert_allclose(dother.numpy(), COTANGENT * np.exp([3.0, 4.0]), rtol=1e-15)
+    (x * x).backward(cotangent())  # a graph that was recorded after the change
+    equal(x.grad, 2 * values * COTANGENT)
+
+
+@way_to_change
+def test_a_change_before_the_forward_or_after_the_backward_is_none(
+    change: Callable[[ta.Tensor], None],
+) -> None:
+    x = leaf([1.0, 2.0])
+    for _ in range(2):
+        change(x)
+        values = x.numpy()
+        (x * x).backward(cotangent())
+        equal(x.grad, 2 * values * COTANGENT)
+        x.grad = None
+
+
+@way_to_change
+def test_a_change_through_a_view_is_a_change_of_the_owner_and_the_other_way_round(
+    change: Callable[[ta.Tensor], None],
+) -> None:
+    """Whatever is saved, and whichever tensor is written through: they have one memory."""
+    for saved in (
+        lambda x: x.T,
+        lambda x: x[:],
+        lambda x: x.reshape(2, 1).squeeze(1),
+        lambda x: x.detach(),
+        lambda x: x.detach()[:],
+        lambda x: x.unsqueeze(0).expand(3, 2)[1],
+        lambda x: ta.ops.reshape(x=x, target=(2,)),
+    ):
+        x, w = leaf([1.0, 2.0]), leaf([3.0, 4.0])
+        y = saved(x) * w
+        change(x)
+        with pytest.raises(InPlaceError, match=CHANGED):
+            y.backward(cotangent())
+        assert w.grad is None
+        with ta.no_grad():
+            view = saved(x)
+        y = x * w
+        if view._data.flags.writeable:
+            with ta.no_grad():
+                view[0] = 7.0
+            with pytest.raises(InPlaceError, match=CHANGED):
+                y.backward(cotangent())
+
+
+@way_to_change
+def test_derivatives_of_second_order_need_their_arrays_as_well(
+    change: Callable[[ta.Tensor], None],
+) -> None:
+    """What a rule records saves arrays of the first graph, and they may be a leaf's."""
+    for function in (lambda x: x**3, ta.Tensor.sin, ta.Tensor.log, lambda x: 1 / x, F.gelu):
+        x = leaf([1.0, 2.0])
+        (first,) = ta.grad(function(x), x, cotangent(), create_graph=True)
+        change(x)
+        with pytest.raises(InPlaceError, match="needs for its gradient has been changed in place"):
+            ta.grad(first, x, cotangent())
+
+
+def test_constants_are_watched_like_leaves() -> None:
+    x, constant = leaf([1.0, 2.0]), ta.tensor(np.array([3.0, 4.0]))
+    y = x * constant
+    constant.reshape(2, 1)[0] = 1.0
+    with pytest.raises(InPlaceError, match=CHANGED):
+        y.backward(cotangent())
+    (x * constant).backward(cotangent())
+    equal(x.grad, [1.0, -40.0])
+
+
+def test_ops_that_need_no_array_do_not_mind() -> None:
+    """x + y and x.sum() need no values for their derivatives."""
+    x = leaf([1.0, 2.0])
+    y = (x + 1).sum() + x.mean() + x.reshape(2, 1)[0]
+    by_item(x)
+    y.backward()
+    equal(x.grad, [2.5, 1.5])
+
+
+def test_an_assignment_that_fails_changes_nothing() -> None:
+    x = leaf([1.0, 2.0])
+    y = x * x
+    with ta.no_grad():
+        with pytest.raises(IndexError, match="5"):
+            x[5] = 1.0
+        with pytest.raises(ShapeError, match=r"\(2,\)"):
+            x[:] = ta.ones(3)
+        with pytest.raises(InPlaceError, match="expand"):
+            x.expand(3, 2)[0] = 1.0
+    y.backward(cotangent())
+    equal(x.grad, [2.0, -40.0])
+
+
+def test_new_values_in_new_memory_leave_a_graph_its_own() -> None:
+    """`x.data = array` and `x += y` write to no memory, so the graph has its old values."""
+    x, w = leaf([1.0, 2.0]), leaf([5.0, 6.0])
+    y = x * w
+    x.data = np.array([10.0, 20.0])
+    with ta.no_grad():
+        w += 1
+    y.backward(cotangent())
+    equal(x.grad, COTANGENT * [5.0, 6.0])
+    equal(w.grad, COTANGENT * [1.0, 2.0])
+    equal(x, [10.0, 20.0])
+    equal(w, [6.0, 7.0])
+
+
+def test_two_graphs_on_one_array() -> None:
+    """A change counts for all graphs that were recorded before it, and for no later one."""
+    x = leaf([1.0, 2.0])
+    first = x * x
+    by_item(x)
+    second = x * x
+    by_a_view(x)
+    third = x * x
+    for graph in (first, second):
+        with pytest.raises(InPlaceError, match=CHANGED):
+            graph.backward(cotangent())
+    third.backward(cotangent())
+    equal(x.grad, [10.0, -100.0])
+
+
+def test_a_retained_graph_is_checked_each_time() -> None:
+    x = leaf([1.0, 2.0])
+    y = x * x
+    y.backward(cotangent(), retain_graph=True)
+    by_item(x)
+    with pytest.raises(InPlaceError, match=CHANGED):
+        y.backward(cotangent(), retain_graph=True)
+    equal(x.grad, [2.0, -40.0])
+
+
+# Results of a graph
+
+
+@pytest.mark.parametrize("function", [lambda x: x * 2, ta.Tensor.exp, ta.Tensor.relu])
+@pytest.mark.parametrize(
+    "view",
+    [
+        lambda x: x,
+        lambda x: x.T,
+        lambda x: x.reshape(4),
+        lambda x: x[0],
+        lambda x: x.unsqueeze(0).squeeze(0),
+        lambda x: x.detach(),
+        lambda x: x.detach().T,
+        lambda x: ta.ops.reshape(x=x, target=(4,)),
+    ],
+)
+@pytest.mark.parametrize("recorded", [True, False])
+def test_nobody_can_write_to_the_result_of_a_graph(
+    function: Callable[..., ta.Tensor], view: Callable[[ta.Tensor], ta.Tensor], recorded: bool
+) -> None:
+    """Nor to a view of it; `+=` gives new memory."""
+    x, expected = leaf([[1.0, 2.0], [3.0, 4.0]]), leaf([[1.0, 2.0], [3.0, 4.0]])
+    function(expected).backward(expected.detach())
+    y = function(x)
+    values = y.numpy()
+    with ta.set_grad_enabled(recorded):
+        other = view(y)
+    with ta.no_grad():
+        with pytest.raises(InPlaceError, match=r"computed by a recorded operation|cannot be rec"):
+            other[...] = 1.0
+        fresh = view(y).clone()
+        fresh[...] = 1.0
+        if other.is_leaf:
+            other += 1
+            other[...] = 7.0  # memory of its own
+    with pytest.raises(ValueError, match="read-only"):
+        y.data[0] = 5.0
+    y.numpy()[0] = 5.0  # a copy
+    equal(y, values)
+    y.backward(x.detach())
+    equal(x.grad, expected.grad.numpy())
+    with pytest.raises(GraphError, match=r"computed tensor.*detach"):
+        y.data = np.zeros(2)
+
+
+def test_data_is_read_only() -> None:
+    for x in (ta.ones(2), leaf([1.0, 2.0]), leaf([1.0, 2.0]) * 2):
+        with pytest.raises(ValueError, match="read-only"):
+            x.data[0] = 5.0
+        with pytest.raises(ValueError, match="read-only"):
+            x.data += 1
+
+
+def test_numpy_arrays_in_a_graph_are_copied() -> None:
+    """A user's own array stays the user's: it may be written, and the graph does not notice."""
+    x, array = leaf([1.0, 2.0]), np.array([3.0, 4.0])
+    y, z = x * array, ta.cat([x, x]) @ np.eye(4)
+    array += 100
+    y.backward(cotangent())
+    equal(x.grad, [3.0, -40.0])
+    assert z.shape == (4,)
+
+
+@pytest.mark.parametrize(
+    "index", [ta.tensor([1, 0]), np.array([1, 0]), [1, 0], (ta.tensor([1, 0]),)]
+)
+def test_an_index_may_be_changed_afterwards(index: Any) -> None:
+    x = leaf([1.0, 2.0])
+    y = x[index]
+    (index[0] if isinstance(index, tuple) else index)[0] = 0
+    y.backward(cotangent())
+    equal(x.grad, [-10.0, 1.0])
+
+
+# Ops of a user
+
+
+@ta.op
+def itself(x):
+    return x
+
+
+@itself.vjp("x")
+def _(grad, out):
+    return grad * out
+
+
+@ta.op(saves=True)
+def remembered(x, y):
+    return x * y, x.T
+
+
+@remembered.vjp("x", "y")
+def _(grad, y, saved):
+    return grad * y, grad * saved
+
+
+@pytest.mark.parametrize("function", [itself, lambda x: remembered(x, ta.ones(2, dtype="float64"))])
+def test_an_output_or_a_saved_array_that_is_a_view_is_watched(
+    function: Callable[[ta.Tensor], ta.Tensor],
+) -> None:
+    x = leaf([1.0, 2.0])
+    y = function(x)
+    by_item(x)
+    with pytest.raises(InPlaceError, match="needs for its gradient has been changed in place"):
+        y.backward(cotangent())
+    function(x).backward(cotangent())
+
+
+def test_a_result_that_is_its_argument_shares_its_changes() -> None:
+    x, w = ta.tensor(np.array([1.0, 2.0])), leaf([3.0, 4.0])
+    y = itself(x) * w
+    x[0] = 5.0
+    with pytest.raises(InPlaceError, match=CHANGED):
+        y.backward(cotangent())
+    with pytest.raises(InPlaceError, match="read-only view"):
+        itself(x)[0] = 7.0
+
+
+def writes_x(x, y):
+    x *= 2
+    return x + y
+
+
+def writes_y(x, y):
+    np.multiply(y, 2, out=y)
+    return x + y
+
+
+def writes_a_view(x, y):
+    x.reshape(-1)[:1] = 0
+    return x + y
+
+
+@pytest.mark.parametrize("forward", [writes_x, writes_y, writes_a_view])
+@pytest.mark.parametrize("recorded", [True, False])
+def test_a_forward_that_writes_to_its_arguments_is_refused(
+    forward: Callable[..., Any], recorded: bool
+) -> None:
+    """NumPy's error, before a tensor or an array of the caller's is changed."""
+    function = ta.op(forward)
+    function.vjp("x", "y")(lambda grad: (grad, grad))
+    x, y, array = leaf([1.0, 2.0]), leaf([3.0, 4.0]), np.array([3.0, 4.0])
+    with ta.set_grad_enabled(recorded):
+        for arguments in ((x, y), (x.detach(), y), (x, array)):
+            with pytest.raises(ShapeError, match="read-only"):
+                function(*arguments)
+    equal(x, [1.0, 2.0])
+    equal(y, [3.0, 4.0])
+    np.testing.assert_array_equal(array, [3.0, 4.0])
+
+
+# += and its kind
+
+
+IN_PLACE = {
+    "+=": ("__iadd__", 2.0),
+    "-=": ("__isub__", 2.0),
+    "*=": ("__imul__", 2.0),
+    "/=": ("__itruediv__", 2.0),
+    "**=": ("__ipow__", 2.0),
+    "@=": ("__imatmul__", np.array([[1.0, 2.0], [3.0, 4.0]])),
+    "&=": ("__iand__", np.array([True, False])),
+    "|=": ("__ior__", np.array([True, False])),
+    "^=": ("__ixor__", np.array([True, False])),
+}
+
+
+@pytest.mark.parametrize("sign", IN_PLACE)
+def test_in_place_arithmetic_means_one_thing_recorded_or_not(sign: str) -> None:
+    """The example of a skip connection: a module must not compute other numbers in evaluation."""
+    name, value = IN_PLACE[sign]
+    other = ta.tensor(value)
+    truth = other.dtype == np.bool_
+
+    def function(w: ta.Tensor) -> list[np.ndarray]:
+        h = w > 1 if truth else w * 3
+        skip, alias, view, detached = h, h[:], h.T, h.detach()
+        same = getattr(h, name)(other)
+        assert same is h
+        return [t.numpy() for t in (h, skip, alias, view, detached)]
+
+    w = leaf([[2.0, 1.0], [0.5, 4.0]])
+    recorded = function(w)
+    with ta.no_grad():
+        unrecorded = function(w)
+    constant = function(w.detach())
+    before = w.numpy() > 1 if truth else w.numpy() * 3
+    after = getattr(before, name.replace("__i", "__", 1))(other.numpy())
+    for found in (recorded, unrecorded, constant):
+        for array, expected in zip(found, [after, after, before, before.T, before], strict=True):
+            np.testing.assert_array_equal(array, expected, strict=True)
+
+
+def test_the_skip_of_the_issue() -> None:
+    def f(w: ta.Tensor, x: ta.Tensor) -> ta.Tensor:
+        h = w * x
+        skip = h
+        h += 1
+        return h + skip
+
+    w, x = ta.tensor([2.0], requires_grad=True), ta.tensor([3.0])
+    out = f(w, x)
+    with ta.no_grad():
+        assert f(w, x).item() == out.item() == 14.0
+    out.backward()
+    equal(w.grad, [6.0])
+
+
+@pytest.mark.parametrize("sign", ["+=", "-=", "*=", "/=", "**="])
+def test_gradients_of_in_place_arithmetic(sign: str) -> None:
+    name = IN_PLACE[sign][0]
+    x, w = leaf([1.5, 2.0]), leaf([0.5, 3.0])
+    h = x * 2
+    graph = h * h  # has the old values
+    getattr(h, name)(w)
+    (h * h + graph).backward(cotangent())
+    a, b = leaf([1.5, 2.0]), leaf([0.5, 3.0])
+    old = a * 2
+    new = getattr(old, name.replace("__i", "__", 1))(b)
+    (new * new + old * old).backward(cotangent())
+    np.testing.assert_allclose(x.grad.numpy(), a.grad.numpy(), rtol=1e-15)
+    np.testing.assert_allclose(w.grad.numpy(), b.grad.numpy(), rtol=1e-15)
+
+
+def test_in_place_arithmetic_on_a_leaf_is_refused_while_recording() -> None:
+    x = leaf([1.0, 2.0])
+    for operation in ("__iadd__", "__isub__", "__imul__", "__itruediv__", "__ipow__"):
+        with pytest.raises(InPlaceError, match=r"leaf.*no_grad.*x = x \+ y"):
+            getattr(x, operation)(1.0)
+    equal(x, [1.0, 2.0])
+    y = x * 2
+    with (
+        pytest.raises(InPlaceError, match=r"recorded operation.*no_grad.*x = x \+ y"),
+        ta.no_grad(),
+    ):
+        y += 1
+    equal(y, [2.0, 4.0])
+
+
+def test_a_constant_that_becomes_part_of_a_graph() -> None:
+    w, h = leaf([1.0, 2.0]), ta.tensor(np.array([3.0, 4.0]))
+    before = h * w
+    h += w
+    assert not h.is_leaf
+    (h * before).backward(cotangent())
+    equal(w.grad, COTANGENT * [3.0 * (3 + 2 * 1), 4.0 * (4 + 2 * 2)])  # of (h + w) h w
+
+
+def test_in_place_arithmetic_without_a_graph_changes_the_tensor() -> None:
+    x = same = ta.tensor([1.0, 2.0])
+    x += 1
+    x *= ta.tensor([2.0, 3.0])
+    x -= np.array([1.0, 1.0])
+    x /= 2
+    assert x is same
+    equal(x, [1.5, 4.0])
+    with pytest.raises(ShapeError, match=r"keep the shape \(2,\), got \(3, 2\)"):
+        x += ta.ones(3, 2)
+    integers = ta.tensor([1, 2])
+    with pytest.raises(DtypeError, match=r"float32 .*int64"):
+        integers += 1.5
+    with pytest.raises(DtypeError, match=r"float32 .*int64"):
+        integers /= 2
+    equal(x, [1.5, 4.0])
+    equal(integers, [1, 2])
+
+
+def test_an_update_under_no_grad() -> None:
+    """What an optimizer does by hand, between two steps."""
+    w = leaf([1.0, 2.0])
+    for _ in range(2):
+        (w * w).sum().backward()
+        with ta.no_grad():
+            w -= 0.1 * w.grad
+        w.grad = None
+    np.testing.assert_allclose(w.numpy(), [0.64, 1.28], rtol=1e-15)
+    assert w.is_leaf
+    assert w.requires_grad
+
+
+# Assignment
+
+
+def test_writing_elements() -> None:
+    x = ta.zeros(3)
+    x[0] = 1
+    x[1:] = ta.tensor([2.0, 3.0])
+    x[ta.tensor([True, False, False])] = 9.0
+    x[[1, 2]] = np.array([7.0, 8.0])
+    equal(x, [9.0, 7.0, 8.0])
+    with pytest.raises(ShapeError, match=r"\(3,\)"):
+        x[:2] = ta.ones(3)
+    with pytest.raises(IndexError, match="5"):
+        x[5] = 1.0
+    with pytest.raises((TypeError, ValueError), match="'a'"):
+        x[0] = "a"
+    equal(x, [9.0, 7.0, 8.0])
+
+
+def test_writing_elements_cannot_be_recorded() -> None:
+    w = leaf([1.0, 2.0, 3.0], dtype=np.float32)
+    x = ta.zeros(3)
+    with pytest.raises(InPlaceError, match=r"cannot be recorded.*no_grad"):
+        x[0] = w[0]
+    with pytest.raises(InPlaceError, match="cannot be recorded"):
+        w[0] = 1.0
+    y = w * 2
+    with pytest.raises(InPlaceError, match="cannot be recorded"):
+        y[0] = 1.0
+    with ta.no_grad():
+        w[0] = 5.0
+        x[0] = w[0]
+        with pytest.raises(InPlaceError):
+            y[0] = 1.0
+    equal(w, [5.0, 2.0, 3.0])
+    equal(x, [5.0, 0.0, 0.0])
+    equal(y, [2.0, 4.0, 6.0])
+
+
+def test_assigning_data_checks_what_comes() -> None:
+    x = leaf([1.0, 2.0])
+    with pytest.raises(DtypeError, match="floating dtype, got int64"):
+        x.data = np.array([1, 2])
+    x.data = [3.0, 4.0]
+    equal(x, [3.0, 4.0])
+    source = np.arange(6.0)
+    x.data = source[::3]  # a view: its memory is somebody else's, so it is copied
+    source[0] = 100.0
+    equal(x, [0.0, 3.0])
+
+
+# Freezing
+
+
+def test_freezing_between_forward_and_backward_loses_no_gradient() -> None:
+    w = leaf([1.0, 2.0])
+    y = w * w
+    w.requires_grad_(False)
+    assert w.grad is None
+    w.requires_grad_(True)
+    y.backward(cotangent())
+    equal(w.grad, [2.0, -40.0])
+
+
+def test_a_frozen_leaf_gets_no_gradient() -> None:
+    """What came while it was frozen does not count, and what came before is forgotten."""
+    w = leaf([1.0, 2.0])
+    w.requires_grad_(False)
+    (leaf([1.0, 1.0]) * w).backward(cotangent())
+    w.requires_grad_(True)
+    y = w * w
+    y.backward(cotangent(), retain_graph=True)
+    w.requires_grad_(False)
+    y.backward(cotangent(), retain_graph=True)
+    assert w.grad is None
+    w.requires_grad_(True)
+    assert w.grad is None
+    y.backward(cotangent())
+    equal(w.grad, [2.0, -40.0])
+
+
+def test_a_leaf_that_was_replaced_while_frozen_is_another() -> None:
+    w = leaf([1.0, 2.0])
+    y = w * w
+    w.requires_grad_(False)
+    w.data = np.ones(3)
+    w.requires_grad_(True)
+    y.backward(cotangent())
+    assert w.grad is None
+    (w * 2).backward(ta.ones(3, dtype=ta.float64))
+    equal(w.grad, [2.0, 2.0, 2.0])
+
+
+# Whole training steps
+
+
+@pytest.mark.parametrize("kind", [optim.SGD, optim.Adam, optim.AdamW])
+def test_a_step_while_a_graph_is_alive_is_refused_in_backward(kind: Any) -> None:
+    """As in PyTorch: the weights that the graph needs are no longer there."""
+    ta.manual_seed(0)
+    net = nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 2))
+    optimizer = kind(net.parameters(), lr=0.1)
+    out = net(ta.randn(5, 3))
+    F.mse_loss(out, ta.zeros(5, 2)).backward(retain_graph=True)
+    optimizer.step()
+    before = [p.grad.numpy() for p in net.parameters()]
+    with pytest.raises(InPlaceError, match=r"linear needs .* changed in place"):
+        out.backward(ta.randn(5, 2))
+    for parameter, grad in zip(net.parameters(), before, strict=True):
+        equal(parameter.grad, grad)
