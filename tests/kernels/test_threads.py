@@ -142,7 +142,9 @@ def test_products_are_divided_and_no_bit_depends_on_threads(n, k, m, dtype, smal
             assert (out.dtype, out.shape, out.flags.c_contiguous) == (dtype, (n, m), True)
             assert (np.abs(out - exact) <= 20 * np.finfo(dtype).eps * sizes).all()
             name = "multiply_rows" if n >= m else "multiply_columns"
-            chunks = min(n * k * m // (1 << 18), max(n, m) // 20, threads.CHUNKS_PER_THREAD * number)
+            chunks = min(
+                n * k * m // (1 << 18), max(n, m) // 20, threads.CHUNKS_PER_THREAD * number
+            )
             assert small_chunks == [(name, chunks)] * (number > 1)
             results.append(out.tobytes())
         assert results[0] == results[1] == results[2]
