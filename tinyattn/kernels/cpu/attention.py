@@ -291,22 +291,16 @@ def attention_backward_heads(grad, inputs, rows, visible, scale, drop, sums, gra
         put(dv_head, dv, h, head.key_start, head.keys, ONE)
 
 
-def computable(q: np.ndarray, k: np.ndarray, v: np.ndarray, drop: Drop) -> bool:
+def is_compiled_for(q: np.ndarray, k: np.ndarray, v: np.ndarray, drop: Drop) -> bool:
     return bool(q.dtype == np.float32 and drop.p < 1 and q.size and k.size and v.size)
 
 
-def all_see_the_same(limits: Any, mask: Any) -> bool:
-    """Whether all queries of a sample see the same keys."""
-    return mask is None and (limits is None or limits.shape[1] == 1)
-
-
-def run(kernel: Any, before: Any, inputs: Any, samples: Any, limits: Any, mask: Any, scale: float,
-        drop: Drop, results: Any, cost: int) -> None:  # fmt: skip
-    """The kernel over all heads of all samples; `cost` is the number of its products."""
-    queries, keys = samples
+def run(kernel: Any, before: Any, inputs: Any, settings: Any, results: Any, products: int) -> None:
+    """The kernel, which computes so many products, over all heads of all samples."""
+    (queries, keys), limits, mask, scale, drop = settings
     heads, width = inputs[0].shape[1:]
     pairs = float(queries.lengths @ keys.lengths)
-    nanoseconds = cost * heads * (1000 * len(queries.lengths) + pairs * (1 + width / 32))
+    nanoseconds = products * heads * (1000 * len(queries.lengths) + pairs * (1 + width / 32))
     parallel_for(
         len(queries.lengths) * heads,
         nanoseconds,
@@ -316,7 +310,7 @@ def run(kernel: Any, before: Any, inputs: Any, samples: Any, limits: Any, mask: 
         Rows(queries.starts, keys.starts, queries.longest, keys.longest),
         as_visible(limits, mask),
         np.float32(scale),
-        dropping(*drop, np.dtype(np.float32)),
+        dropping(drop.p, drop.seed, np.dtype(np.float32)),
         *results,
     )
 
@@ -327,51 +321,55 @@ def attention(
 ) -> tuple[np.ndarray, Any]:  # fmt: skip
     """The output, and what backward needs of it."""
     settings = (samples, limits, mask, scale, drop)
-    if not computable(q, k, v, drop):
+    if not is_compiled_for(q, k, v, drop):
         return reference.attention(q, k, v, *settings)
-    if not all_see_the_same(limits, mask) and not all(map(is_finite, (q, k, v))):
+    if needs_reference(limits, mask, q, k, v):
         exact, weights = reference.attention(q, k, v, *settings)
         out, _ = attention(finite(q), finite(k), finite(v), *settings)
-        queries, _ = touched(q, k, v, q, samples, limits, mask)
+        queries, _ = concerned(q, k, v, q, samples, limits, mask)
         return np.where(queries, exact, out), weights
     out = np.empty((*q.shape[:2], v.shape[2]), q.dtype)
     sums = Sums(*np.empty((2, *q.shape[:2]), q.dtype))
-    run(attention_heads, (), (q, k, v), *settings, (out, sums), 2)
+    run(attention_heads, (), (q, k, v), settings, (out, sums), 2)
     return out, sums
 
 
 def attention_backward(
     grad: np.ndarray, q: np.ndarray, k: np.ndarray, v: np.ndarray, samples: Any, limits: Any,
     mask: Any, scale: float, drop: Drop, saved: Any,
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:  # fmt: skip
+) -> tuple[np.ndarray, ...]:  # fmt: skip
     settings = (samples, limits, mask, scale, drop)
-    if not computable(q, k, v, drop):
+    if not is_compiled_for(q, k, v, drop):
         return reference.attention_backward(grad, q, k, v, *settings, saved)
-    if not all_see_the_same(limits, mask) and not all(map(is_finite, (grad, q, k, v))):
+    if needs_reference(limits, mask, grad, q, k, v):
         _, weights = reference.attention(q, k, v, *settings)
         exact = reference.attention_backward(grad, q, k, v, *settings, weights)
-        inputs = (finite(q), finite(k), finite(v))
-        _, sums = attention(*inputs, *settings)
-        clean = attention_backward(finite(grad), *inputs, *settings, sums)
-        queries, keys = touched(q, k, v, grad, samples, limits, mask)
-        dq, dk, dv = map(np.where, (queries, keys, keys), exact, clean)
-        return dq, dk, dv
-    grads = np.empty(q.shape, q.dtype), np.empty(k.shape, k.dtype), np.empty(v.shape, v.dtype)
+        clean = finite(q), finite(k), finite(v)
+        _, sums = attention(*clean, *settings)
+        grads = attention_backward(finite(grad), *clean, *settings, sums)
+        queries, keys = concerned(q, k, v, grad, samples, limits, mask)
+        return tuple(map(np.where, (queries, keys, keys), exact, grads))
+    grads = tuple(np.empty(x.shape, x.dtype) for x in (q, k, v))
     sums = Sums(*map(as_input, saved))
-    run(attention_backward_heads, (as_input(grad),), (q, k, v), *settings, (sums, grads), 5)
+    run(attention_backward_heads, (as_input(grad),), (q, k, v), settings, (sums, grads), 5)
     return grads
 
 
-# Where queries see different keys, a block has keys that some of its rows do not see. Zero times
-# NaN is NaN. So NaN and inf are taken out, and the queries and keys that they concern are computed
-# by the reference.
+# Where queries of a sample see different keys, a block has keys that some of its queries do not
+# see, with weights of zero. But zero times NaN is NaN. So NaN and inf are replaced by zeros, and
+# the queries and keys that they concern are taken from the reference.
+
+
+def needs_reference(limits: Any, mask: Any, *arrays: np.ndarray) -> bool:
+    see_the_same = mask is None and (limits is None or limits.shape[1] == 1)
+    return not see_the_same and not all(map(is_finite, arrays))
 
 
 def finite(x: np.ndarray) -> np.ndarray:
     return np.where(np.isfinite(x), x, x.dtype.type(0))
 
 
-def touched(
+def concerned(
     q: Any, k: Any, v: Any, grad: Any, samples: Any, limits: Any, mask: Any
 ) -> tuple[Any, Any]:
     """Which queries (R, H, 1) are NaN or inf or see such, and which keys (S, H, 1) these see."""
