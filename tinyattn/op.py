@@ -102,6 +102,8 @@ def op(
         if promote:
             out = promoted(out, arrays)
         shown = shown_in(out, args) if out.base is not None or not spec.is_own else None
+        if shown is None and not spec.is_own:
+            out = out.copy()  # because a user's forward may write to it at the next call
         versions.append(NEVER_WRITTEN if shown is None else versions[shown])  # of `out`
         node = None
         if wanted and differentiable and recording.get():

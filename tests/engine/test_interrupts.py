@@ -249,59 +249,6 @@ def many_switches() -> Iterator[None]:
     sys.setswitchinterval(before)
 
 
-@pytest.mark.parametrize("way", ["item", "sgd", "adam"])
-def test_threads_that_share_a_leaf_get_right_gradients_or_none(
-    way: str, many_switches: None
-) -> None:
-    """All numbers of w are the same, so its gradient can be told from the product itself."""
-    w = ta.tensor(np.full(3, 2.0), requires_grad=True)
-    twin = w.detach().requires_grad_(True)
-    twin.grad = ta.tensor(np.ones(3))
-    moves = OPTIMIZERS["adam" if way == "adam" else "sgd"]([twin])
-    over, errors, outcomes = threading.Event(), [], {"right": 0, "refused": 0}
-
-    def work(function: Callable[[], None], times: int | None = None) -> None:
-        try:
-            while not over.is_set() and times != 0:
-                function()
-                times = None if times is None else times - 1
-        except BaseException as error:
-            errors.append(error)
-            over.set()
-
-    def write() -> None:
-        if way == "item":
-            with ta.no_grad():
-                w[...] = w[0].item() % 7 + 1
-        else:
-            moves.step()
-
-    def differentiate() -> None:
-        y = w * w
-        root = np.sqrt(y.numpy())
-        try:
-            (gradient,) = ta.grad(y, w, ta.tensor(np.full(3, -3.0)))
-        except InPlaceError:
-            outcomes["refused"] += 1
-        else:
-            np.testing.assert_allclose(np.abs(gradient.numpy()), 6 * root, rtol=1e-14)
-            outcomes["right"] += 1
-
-    readers = [threading.Thread(target=work, args=(differentiate, 2000)) for _ in range(2)]
-    writer = threading.Thread(target=work, args=(write,))
-    for thread in (writer, *readers):
-        thread.start()
-    for thread in readers:
-        thread.join()
-    over.set()
-    writer.join()
-    assert not errors
-    assert outcomes["right"] > 10
-    assert outcomes["refused"] > 10
-    with ta.no_grad():
-        w[0] = 1.0
-
-
 def test_recording_is_switched_for_one_thread() -> None:
     found = []
     with ta.no_grad():
