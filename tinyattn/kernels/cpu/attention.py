@@ -88,7 +88,7 @@ def head_of(number, heads, rows, visible):
     queries = rows.query_starts[b + 1] - rows.query_starts[b]
     keys = rows.key_starts[b + 1] - rows.key_starts[b]
     limits = visible.limits[b % len(visible.limits)]
-    n = most_visible(limits, 0, queries, keys)
+    n = most_visible(limits, np.int64(0), queries, keys)
     width = (min(BLOCK, rows.longest_queries, max(n, 1)) + STEP - 1) // STEP * STEP
     mask = visible.mask[b % len(visible.mask), h % visible.mask.shape[1]]
     return Head(
@@ -193,12 +193,9 @@ def softmax_again(scores, maximum, inverse):
 def kept_of(shape, first, longest_keys, drop):
     """Which weights dropout keeps; `first` is the number of the first query among all (B, H, Q)."""
     kept = np.empty(shape, np.bool_)
-    numbers = np.empty(shape[1], np.uint32)
-    for j in range(shape[1]):
-        numbers[j] = (first + j) * longest_keys
     for i in range(shape[0]):
         for j in range(shape[1]):
-            kept[i, j] = stays(numbers[j] + np.uint32(i), drop)
+            kept[i, j] = stays((first + j) * longest_keys + i, drop)
     return kept
 
 
@@ -217,10 +214,9 @@ def dscores_of(weights, dweights):
     for i in range(keys):
         for j in range(queries):
             total[j] += np.float64(weights[i, j]) * dweights[i, j]
-    mean = total.astype(np.float32)
     for i in range(keys):
         for j in range(queries):
-            dweights[i, j] = weights[i, j] * (dweights[i, j] - mean[j])
+            dweights[i, j] = weights[i, j] * (dweights[i, j] - np.float32(total[j]))
 
 
 @jit
