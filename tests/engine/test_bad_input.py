@@ -712,7 +712,12 @@ NUMBERS: list[Bad] = [
     ("no parameters", lambda w: optim.SGD([]), ValueError, "parameters, got an empty"),
     ("a method", lambda w: optim.SGD(w.linear.parameters), TypeError, r"\(\), got a method"),
     ("a negative rate", lambda w: optim.SGD([w.x], lr=-1.0), ValueError, r">= 0, got -1\.0"),
-    ("a state that does not fit", lambda w: w.linear.load_state_dict({}), ValueError, "missing weight, bias"),
+    (
+        "a state that does not fit",
+        lambda w: w.linear.load_state_dict({}),
+        ValueError,
+        "missing weight, bias",
+    ),
     (
         "a state of another shape",
         lambda w: w.linear.load_state_dict({"weight": ones(2, 2), "bias": ones(2)}),

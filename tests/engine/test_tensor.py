@@ -67,7 +67,7 @@ def test_tensors_copy_what_they_are_made_from() -> None:
     x = ta.tensor(array)
     y = ta.tensor(x)
     array[0] = 5.0
-    x.data[0] = 6.0
+    x[0] = 6.0
     equal(x, [6.0, 2.0])
     equal(y, [1.0, 2.0])
 
