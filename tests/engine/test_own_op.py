@@ -329,7 +329,7 @@ def test_what_is_saved_is_declared() -> None:
 
     doubled.vjp("x")(lambda grad, saved: 2 * grad)
     for x in (leaf([[1.0], [2.0]]), leaf([1.0, 2.0, 3.0])):
-        with pytest.raises(DtypeError, match=r"doubled is declared.*return \(out, saved\), got float64\["):
+        with pytest.raises(DtypeError, match=r"return \(out, saved\), got float64\["):
             doubled(x)
 
     @ta.op
