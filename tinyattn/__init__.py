@@ -16,7 +16,7 @@ from typing import Any
 import numpy as _np
 
 from . import functional, masks, nn, optim
-from .autograd import enable_grad, grad, is_grad_enabled, no_grad, set_grad_enabled
+from .autograd import grad
 from .backend import cuda_is_available
 from .create import (
     arange,
@@ -44,6 +44,7 @@ from .create import (
     zeros,
     zeros_like,
 )
+from .grad_mode import enable_grad, is_grad_enabled, no_grad, set_grad_enabled
 from .kernels.threads import get_num_threads, set_num_threads
 from .op import op
 from .random import get_rng_state, manual_seed, set_rng_state

@@ -13,16 +13,14 @@ gradients. `backward` and `grad` call it.
 
 from __future__ import annotations
 
-import functools
-import inspect
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextvars import ContextVar
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
 
-from .backend import Array, Function, namespace, quiet
+from .backend import Array, namespace, quiet
 from .errors import DeviceError, GraphError, InPlaceError, ShapeError
+from .grad_mode import recording
 
 # The graph
 
@@ -122,86 +120,6 @@ def wrap(array: Array, node: Node | Leaf | None = None) -> Any:
     tensor._node = node
     tensor._version = Version() if node is None else None
     return tensor
-
-
-# The switch for recording; each thread and each asyncio task has its own.
-recording: ContextVar[bool] = ContextVar("recording", default=True)
-
-
-class set_grad_enabled:
-    """Switch recording on or off, in a with-block or for a decorated function."""
-
-    def __init__(self, enabled: bool) -> None:
-        self.enabled = enabled
-        # (setting, previous of that), because one object may be entered twice.
-        self.previous: Any = None
-
-    def __enter__(self) -> None:
-        enabled = recording.get()
-        try:
-            recording.set(self.enabled)
-        except BaseException:  # an interrupt right after it
-            recording.set(enabled)
-            raise
-        self.previous = (enabled, self.previous)
-
-    def __exit__(self, *_: object) -> None:
-        enabled, self.previous = self.previous
-        recording.set(enabled)
-
-    def run(self, function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
-        """function(*args, **kwargs) with this setting.
-
-        No with-block, because KeyboardInterrupt may come before the first line of `__exit__`. It
-        never comes between a call and `finally`.
-        """
-        previous = recording.get()
-        try:
-            recording.set(self.enabled)
-            return function(*args, **kwargs)
-        finally:
-            recording.set(previous)
-
-    def __call__(self, function: Function) -> Function:
-        if inspect.isgeneratorfunction(function):
-
-            @functools.wraps(function)
-            def generator(*args: Any, **kwargs: Any) -> Any:
-                # Only while its body runs, because between two values the caller's code runs.
-                values = function(*args, **kwargs)
-                while True:
-                    try:
-                        value = self.run(next, values)
-                    except StopIteration:
-                        return
-                    yield value
-
-            return generator  # type: ignore[return-value]
-
-        @functools.wraps(function)
-        def wrapped(*args: Any, **kwargs: Any) -> Any:
-            return self.run(function, *args, **kwargs)
-
-        return wrapped  # type: ignore[return-value]
-
-
-class no_grad(set_grad_enabled):
-    """Record nothing: `with ta.no_grad():` or `@ta.no_grad()`."""
-
-    def __init__(self) -> None:
-        super().__init__(False)
-
-
-class enable_grad(set_grad_enabled):
-    """Record again inside a `no_grad` block: `with ta.enable_grad():` or `@ta.enable_grad()`."""
-
-    def __init__(self) -> None:
-        super().__init__(True)
-
-
-def is_grad_enabled() -> bool:
-    """True if operations are recorded now, in this thread."""
-    return recording.get()
 
 
 # Gradients

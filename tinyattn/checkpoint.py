@@ -1,98 +1,101 @@
 """Saving and loading safetensors files, which are written whole or not at all.
 
-A state is a nested dict of Tensors, numbers, strings, lists and None. Tensors become the file's
-tensors, and their names are the keys joined by dots. All the rest is JSON in the file's metadata,
-with a checksum over everything. There is no pickle, so loading a file runs no code.
+A safetensors file is the length of its header in 8 bytes, the header, and the numbers. The header
+is JSON with the name, dtype, shape and place of each tensor, and with the metadata: a few strings.
+Ours are a version, the structure of the state as JSON, and a checksum over everything. The name of
+a tensor is its keys joined by dots. There is no pickle, so loading a file runs no code.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
+import math
 import os
-import tempfile
+from io import BufferedReader
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from .errors import CheckpointError
+from .atomic_write import write_atomically
+from .autograd import wrap
+from .errors import CheckpointError, DtypeError
 from .tensor import Tensor
 
 # Three names, so that a file of ours with one damaged name is still known to be ours.
-METADATA = ("tinyattn", "tinyattn.structure", "tinyattn.sha256")
+METADATA = ("tinyattn", "tinyattn.sha256", "tinyattn.structure")
 TENSOR = "tensor"  # the key of the JSON object that stands for a tensor
+DEEPEST = 100  # lists and dicts inside each other, because Python's recursion has a limit
+MOST_BITS = 14_000  # of an integer, because Python reads at most 4,300 digits
+LARGEST_HEADER = 100_000_000  # bytes, because safetensors reads no larger one
+DTYPES = {"BOOL": "bool", "U8": "uint8", "I8": "int8", "U16": "uint16", "I16": "int16",
+          "F16": "float16", "U32": "uint32", "I32": "int32", "F32": "float32", "U64": "uint64",
+          "I64": "int64", "F64": "float64"}  # fmt: skip
 
 
 def save(state: dict[str, Any], path: str | os.PathLike[str]) -> None:
     """Write a state (such as `model.state_dict()`) to a safetensors file.
 
-    The file gets its name when it is complete and on the disk, so an interrupt leaves the old file
-    or none. Equal states give equal files, byte for byte. Raises TypeError for values that cannot
-    be stored.
-    """
-    from safetensors.numpy import save as to_bytes
+    A state is a dict with strings as keys. Its values are Tensors, numbers, strings, True, False,
+    None, and lists and dicts of them. Tuples come back as lists, NumPy's numbers as Python's,
+    Parameters as Tensors. Equal states give equal files, byte for byte.
 
+    The file gets its name when it is complete and on the disk, so an interrupt, a kill or a full
+    disk leaves the old file or none. The new file has the mode and the owner of the old one. If
+    `path` is a symbolic link, the save writes its target. If a save was killed, the next save in
+    that folder removes the incomplete file.
+
+    Raises, before anything is written:
+        TypeError: a value has another type, a key is no string, or a key at the top is
+            "__metadata__", because safetensors uses that name itself.
+        ValueError: more than 100 lists and dicts are inside each other, an integer has more than
+            4,200 digits, or what is not in Tensors needs more than 100 MB.
+        OSError: the folder does not exist, the old file is read-only or its owner cannot be kept,
+            or the name is too long or not the name of a file.
+
+    Example:
+        >>> import tempfile
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     ta.save({"weight": ta.ones(2), "step": 17}, f"{folder}/run.safetensors")
+        ...     ta.load(f"{folder}/run.safetensors")
+        {'weight': tensor([1., 1.]), 'step': 17}
+    """
     if not isinstance(state, dict):
         raise TypeError(f"save takes a dict, got {type(state).__name__}")
     arrays: dict[str, np.ndarray] = {}
-    structure = json.dumps(describe(state, "", arrays), allow_nan=True)
-    metadata = dict(zip(METADATA, ("1", structure, checksum(structure, arrays)), strict=True))
-    header, numbers = in_fixed_order(to_bytes(arrays, metadata))
-    path = Path(path)
-    if not path.parent.is_dir():
-        raise FileNotFoundError(f"there is no folder {path.parent} to save {path.name} in")
-    handle, temporary = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(header)
-            file.write(numbers)
-            file.flush()
-            os.fsync(file.fileno())
-        os.chmod(temporary, 0o666 & ~current_umask())  # because mkstemp's are the owner's only
-        os.replace(temporary, path)
-    except BaseException:
-        Path(temporary).unlink(missing_ok=True)
-        raise
+    structure = json.dumps(describe(state, "", arrays))
+    # Large items come first, so that each array begins at a multiple of its item size.
+    arrays = dict(sorted(arrays.items(), key=lambda pair: (-pair[1].itemsize, pair[0])))
+    write_atomically(path, [header_of(structure, arrays), *arrays.values()])
 
 
-def in_fixed_order(content: bytes) -> tuple[bytes, memoryview]:
-    """(header, numbers) of a file, with the metadata of the header in alphabetical order.
-
-    safetensors writes them in the order of a hash table, which differs between processes, so two
-    files of one state would differ.
-    """
-    size = int.from_bytes(content[:8], "little")
-    header = json.loads(content[8 : 8 + size])
-    header["__metadata__"] = dict(sorted(header["__metadata__"].items()))
-    text = json.dumps(header, ensure_ascii=False, separators=(",", ":")).encode()
-    text += b" " * (-len(text) % 8)  # because numbers begin at a multiple of 8
-    return len(text).to_bytes(8, "little") + text, memoryview(content)[8 + size :]
-
-
-def current_umask() -> int:
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask
-
-
-def describe(value: Any, name: str, arrays: dict[str, np.ndarray]) -> Any:
+def describe(value: Any, name: str, arrays: dict[str, np.ndarray], depth: int = 0) -> Any:
     """`value` for JSON; its tensors go into `arrays`."""
+    if name == "__metadata__":
+        raise TypeError('"__metadata__" cannot be a key: safetensors uses that name itself')
     if isinstance(value, Tensor):
+        name = name.encode(errors="replace").decode()  # UTF-8 has no single surrogates
         while name in arrays:  # keys with dots in them may join to the same name
             name += "'"
-        # In C order, because safetensors stores wrong numbers for other arrays, without an error.
+        # In C order, as in the file. A copy, because another thread may change the tensor.
         arrays[name] = np.array(value.numpy(), order="C")
         return {TENSOR: name}
+    if isinstance(value, (dict, list, tuple)) and depth == DEEPEST:
+        raise ValueError(f"more than {DEEPEST} lists and dicts inside each other: {name[:60]}...")
     if isinstance(value, dict):
-        if not all(isinstance(key, str) for key in value) or set(value) == {TENSOR}:
-            raise TypeError(f"the keys of {name or 'the state'} must be strings (not {TENSOR!r})")
-        return {key: describe(v, f"{name}.{key}" if name else key, arrays)
-                for key, v in value.items()}  # fmt: skip
+        if not all(isinstance(key, str) for key in value):
+            raise TypeError(f"the keys of {name or 'the state'} must be strings")
+        found = {key: describe(v, f"{name}.{key}" if name else key, arrays, depth + 1)
+                 for key, v in value.items()}  # fmt: skip
+        # A tensor has a string under this key. So a dict of this one key gets a list.
+        return {TENSOR: [found[TENSOR]]} if set(found) == {TENSOR} else found
     if isinstance(value, (list, tuple)):
-        return [describe(v, f"{name}.{i}", arrays) for i, v in enumerate(value)]
-    if isinstance(value, np.generic):
+        return [describe(v, f"{name}.{i}", arrays, depth + 1) for i, v in enumerate(value)]
+    if isinstance(value, np.generic) and value.dtype.kind in "biufU":
         value = value.item()
+    if isinstance(value, int) and value.bit_length() > MOST_BITS:
+        raise ValueError(f"{name} is an integer of more than 4,200 digits: save it as a string")
     if value is None or isinstance(value, (bool, int, float, str)):
         return value
     raise TypeError(f"{name} is a {type(value).__name__}, which a checkpoint cannot hold")
@@ -104,33 +107,103 @@ def checksum(structure: str, arrays: dict[str, np.ndarray]) -> str:
     for name in sorted(arrays):
         array = arrays[name]
         digest.update(f"\0{name}\0{array.dtype.str}\0{array.shape}\0".encode())
-        digest.update(array.tobytes())
+        digest.update(array.data)
     return digest.hexdigest()
 
 
+def header_of(structure: str, arrays: dict[str, np.ndarray]) -> bytes:
+    """The length and the header: all bytes of the file before its numbers."""
+    metadata = zip(METADATA, ("1", checksum(structure, arrays), structure), strict=True)
+    header: dict[str, Any] = {"__metadata__": dict(metadata)}
+    codes = {dtype: code for code, dtype in DTYPES.items()}
+    end = 0
+    for name, array in arrays.items():
+        begin, end = end, end + array.nbytes
+        header[name] = {"dtype": codes[array.dtype.name], "shape": array.shape,
+                        "data_offsets": (begin, end)}  # fmt: skip
+    text = json.dumps(header, ensure_ascii=False, separators=(",", ":")).encode()
+    text += b" " * (-len(text) % 8)  # because numbers begin at a multiple of 8
+    if len(text) > LARGEST_HEADER:
+        raise ValueError(
+            f"what is not in Tensors needs a header of {len(text):,} bytes, and safetensors reads "
+            f"at most {LARGEST_HEADER:,}: save large data as Tensors"
+        )
+    return len(text).to_bytes(8, "little") + text
+
+
 def load(path: str | os.PathLike[str]) -> dict[str, Any]:
-    """Read a state, on the CPU. A file of another library gives a flat dict of its tensors.
+    """Read a state, on the CPU. The example of `save` shows both.
 
-    Raises CheckpointError if the file is damaged, cut short, or no safetensors file.
+    A safetensors file of another library gives a flat dict of its tensors, by name. Their dtypes
+    stay, except that bfloat16 becomes float32, which is exact. A file with float8, float6, float4
+    or complex numbers is refused, because no Tensor has these dtypes.
+
+    Raises FileNotFoundError if there is no such file. Raises CheckpointError, which names the file,
+    if it is damaged, cut short, no safetensors file, or has a dtype that no Tensor has.
     """
-    from safetensors import SafetensorError, safe_open
-
+    name = os.fspath(path)
     if not Path(path).is_file():
-        raise FileNotFoundError(f"no checkpoint at {os.fspath(path)}")
+        raise FileNotFoundError(f"no checkpoint at {name!r}")
     try:
-        with safe_open(path, framework="numpy") as file:
-            metadata = file.metadata() or {}
-            arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-        if not any(name in metadata for name in METADATA):
-            return {name: Tensor(array) for name, array in arrays.items()}
-        version, structure, digest = (metadata[name] for name in METADATA)
+        with open(path, "rb") as file:
+            metadata, arrays = read(file)
+        if not any(key in metadata for key in METADATA):
+            return {key: wrap(array) for key, array in arrays.items()}
+        version, digest, structure = (metadata[key] for key in METADATA)
         if version != "1" or checksum(structure, arrays) != digest:
-            raise CheckpointError("its checksum does not fit its content")
-        return rebuild(json.loads(structure), arrays)
-    except (SafetensorError, CheckpointError, KeyError, TypeError, ValueError) as error:
-        raise CheckpointError(
-            f"{os.fspath(path)} is damaged or not a safetensors file: {error}"
-        ) from None
+            raise ValueError("its checksum does not fit its content")
+        state = rebuild(json.loads(structure), arrays)
+        if not isinstance(state, dict):
+            raise ValueError("its structure is no dict")
+        return state
+    except DtypeError as error:
+        raise CheckpointError(f"{name}: {error}") from None
+    except (LookupError, TypeError, ValueError, OverflowError, RecursionError) as error:
+        raise CheckpointError(f"{name} is damaged or not a safetensors file: {error}") from None
+
+
+def read(file: BufferedReader) -> tuple[dict[str, str], dict[str, np.ndarray]]:
+    """(metadata, arrays) of a file.
+
+    The arrays are copies. With a memory map, this process would die of SIGBUS if another process
+    cut the file short meanwhile.
+    """
+    size = os.fstat(file.fileno()).st_size
+    length = int.from_bytes(file.read(8), "little")
+    if size < 8 + length:
+        raise ValueError(f"its {size} bytes end before its header does")
+    header = json.loads(file.read(length).decode(), object_pairs_hook=without_doubles)
+    metadata = header.pop("__metadata__", {}) if isinstance(header, dict) else None
+    if not isinstance(metadata, dict) or not all(isinstance(v, str) for v in metadata.values()):
+        raise ValueError("its header is not one of safetensors")
+    arrays, place = {}, 0
+    for name, entry in sorted(header.items(), key=lambda pair: pair[1]["data_offsets"]):
+        code, shape, (begin, end) = entry["dtype"], entry["shape"], entry["data_offsets"]
+        if code != "BF16" and code not in DTYPES:
+            kind = {"F": "float", "C": "complex"}[code[0]] + code[1:].partition("_")[0]
+            raise DtypeError(f"{name!r} is {kind} ({code}), and no Tensor has that dtype: convert "
+                             "it to float32 with the library that wrote it")  # fmt: skip
+        dtype = np.dtype(DTYPES["U16" if code == "BF16" else code])
+        if begin != place or end != begin + math.prod(shape) * dtype.itemsize:
+            raise ValueError(f"the place of {name!r} does not fit its shape")
+        if 8 + length + end > size:
+            raise ValueError("it is cut short")
+        array = np.empty(shape, dtype)
+        if file.readinto(array.data) != end - begin:
+            raise ValueError("it was cut short while it was read")
+        if code == "BF16":  # its bits are the upper half of a float32's
+            array = np.asarray(array.astype(np.uint32) << 16).view(np.float32)
+        arrays[name], place = array, end
+    if file.read(1):
+        raise ValueError("it is longer than its header says")
+    return metadata, arrays
+
+
+def without_doubles(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """A JSON object. No name may be in it twice, because one of the two would get lost."""
+    if len(dict(pairs)) < len(pairs):
+        raise ValueError("a name is twice in its header")
+    return dict(pairs)
 
 
 def rebuild(value: Any, arrays: dict[str, np.ndarray]) -> Any:
@@ -139,6 +212,7 @@ def rebuild(value: Any, arrays: dict[str, np.ndarray]) -> Any:
         return [rebuild(v, arrays) for v in value]
     if not isinstance(value, dict):
         return value
-    if set(value) == {TENSOR}:
-        return Tensor(arrays[value[TENSOR]])
-    return {key: rebuild(v, arrays) for key, v in value.items()}
+    if len(value) == 1 and isinstance(value.get(TENSOR), str):
+        return wrap(arrays.pop(value[TENSOR]))
+    found = {key: rebuild(v, arrays) for key, v in value.items()}
+    return {TENSOR: found[TENSOR][0]} if set(found) == {TENSOR} else found

@@ -56,6 +56,11 @@ def rectangular(data: Any, name: str) -> np.ndarray:
         raise ShapeError(
             f"{name}: not a rectangular array of numbers, with rows of one length: {error}"
         ) from None
+    except (TypeError, RuntimeError) as error:  # PyTorch's, for bfloat16 and requires_grad
+        raise DtypeError(
+            f"{name}: NumPy cannot read this {type(data).__name__} ({error}): pass "
+            "x.detach().cpu() of a PyTorch tensor, and x.detach().cpu().float() of a bfloat16 one"
+        ) from None
 
 
 def as_array(data: Any, dtype: Any, device: str | None) -> Array:

@@ -18,9 +18,9 @@ from typing import Any
 import numpy as np
 
 from . import autograd
-from .autograd import enable_grad
 from .backend import to_device
 from .errors import DtypeError, GradcheckError, GraphError
+from .grad_mode import enable_grad
 from .tensor import Tensor
 
 # f'(x) from f(x - 2h), f(x - h), f(x + h), f(x + 2h), each with its weight, divided by 12 h.

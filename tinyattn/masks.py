@@ -139,6 +139,8 @@ def packed_lens(valid_lens: Any, total: int) -> tuple[int, ...]:
 
 
 def first_bad(array: Array, bad: Array) -> str:
+    if not array.ndim:
+        return str(array.item())
     index = tuple(int(i[0]) for i in bad.nonzero())
     return f"{array[index].item()} at index {index[0] if len(index) == 1 else index}"
 

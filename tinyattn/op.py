@@ -39,10 +39,11 @@ from typing import Any
 
 import numpy as np
 
-from .autograd import Node, TensorBase, Version, recording, wrap
+from .autograd import Node, TensorBase, Version, wrap
 from .backend import Array, array_types, is_array, quiet, read_only
 from .checks import describe, explain
 from .errors import DtypeError
+from .grad_mode import recording
 from .promotion import promoted
 from .rules import Spec
 
@@ -101,6 +102,8 @@ def op(
         if promote:
             out = promoted(out, arrays)
         shown = shown_in(out, args) if out.base is not None or not spec.is_own else None
+        if shown is None and not spec.is_own:
+            out = out.copy()  # because a user's forward may write to it at the next call
         versions.append(NEVER_WRITTEN if shown is None else versions[shown])  # of `out`
         node = None
         if wanted and differentiable and recording.get():

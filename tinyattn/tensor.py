@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from . import autograd, backend, ops
-from .autograd import Leaf, TensorBase, Version, is_grad_enabled, wrap
+from .autograd import Leaf, TensorBase, Version, wrap
 from .backend import Array, read_only
 from .checks import (
     Dims,
@@ -34,8 +34,9 @@ from .checks import (
     split_sizes,
 )
 from .errors import DeviceError, DtypeError, GraphError, InPlaceError, ShapeError
+from .grad_mode import is_grad_enabled
+from .in_place import check_writable, in_place
 from .kernels.late_errors import index_for
-from .promotion import CATEGORY
 
 Bool = bool  # Tensor.bool() takes the name inside the class
 
@@ -50,11 +51,6 @@ class Extremes(NamedTuple):
 def reflected(operation: Any) -> Any:
     """The method for `y - x` if y is no Tensor."""
     return lambda self, other: operation(other, self)
-
-
-def in_place(operation: Any) -> Any:
-    """The method for `x += y` and its kind; see `changed`."""
-    return lambda self, other: changed(self, operation, other)
 
 
 class Tensor(TensorBase):
@@ -691,48 +687,3 @@ backend.register_tensor(Tensor, ops)
 def plain(value: Any) -> Any:
     """The array of a Tensor; anything else as it is."""
     return value._data if isinstance(value, TensorBase) else value
-
-
-def changed(tensor: Tensor, operation: Any, other: Any) -> Tensor:
-    """`x += y` gives this tensor object the values of x + y, recorded or not.
-
-    The values are in new memory. So views of the old memory, and graphs that need the old values,
-    stay as they are. Differs from PyTorch, where views change too.
-    """
-    if is_grad_enabled():
-        if tensor.requires_grad and tensor.is_leaf:
-            raise InPlaceError(
-                "a leaf that requires gradients cannot be changed in place while operations "
-                "are recorded: do it under ta.no_grad(), or write x = x + y"
-            )
-    elif not tensor.is_leaf:
-        raise InPlaceError(
-            "this tensor was computed by a recorded operation, so it cannot be changed under "
-            "ta.no_grad(): write x = x + y"
-        )
-    result = operation(tensor, other)
-    if result.shape != tensor.shape:
-        raise ShapeError(
-            f"an in-place result must keep the shape {tensor.shape}, got {result.shape}"
-        )
-    if CATEGORY[result.dtype.kind] > CATEGORY[tensor.dtype.kind]:
-        raise DtypeError(f"a {result.dtype} result does not fit in place into {tensor.dtype}")
-    result = result.to(tensor.dtype)
-    if not tensor.is_leaf or result.requires_grad:
-        tensor._node = result._node
-    tensor._data, tensor._version = result._data, result._version
-    return tensor
-
-
-def check_writable(tensor: Tensor) -> None:
-    """Refuse to write to memory that belongs to a recorded result, or to another tensor."""
-    if not tensor.is_leaf or tensor._version is None:
-        raise InPlaceError(
-            "this tensor was computed by a recorded operation, or is a view of one that was: a "
-            "graph may need its values, so change a clone() made under ta.no_grad()"
-        )
-    if type(tensor._data) is np.ndarray and not tensor._data.flags.writeable:
-        raise InPlaceError(
-            "this tensor is a read-only view of another's memory (after expand, for instance): "
-            "change a clone()"
-        )

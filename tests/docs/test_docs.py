@@ -81,6 +81,14 @@ def test_the_reference_lists_the_public_names():
     assert not missing
 
 
+def test_the_map_in_readme_names_every_file():
+    text = (ROOT / "README.md").read_text("utf-8")
+    code_map = text[text.index("tinyattn/\n  tensor.py") : text.index("examples/  tests/  docs/")]
+    package = ROOT / "tinyattn"
+    files = {path.name for folder in (package, package / "kernels") for path in folder.glob("*.py")}
+    assert set(re.findall(r"\w+\.py", code_map)) == files - {"__init__.py"}
+
+
 def test_readme_has_the_two_commands():
     commands = re.search(
         r"## Two commands.*?```bash\n(.*?)```",

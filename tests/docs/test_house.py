@@ -19,12 +19,12 @@ ORDER = """
     errors backend checks random promotion
     kernels.sums kernels.blas kernels.threads kernels.matmul kernels.packing
     kernels.reference kernels kernels.cpu kernels.gpu kernels.late_errors
-    autograd rules op
+    grad_mode autograd rules op in_place
     ops.elementwise ops.shape ops.reduction ops.linear ops.activation ops.softmax ops.layers
     ops.attention ops
     tensor create masks functional
     nn.module nn.init nn.layers nn.position nn.attention nn.transformer nn
-    optim checkpoint finite_differences testing viz capture __init__
+    optim atomic_write checkpoint finite_differences testing viz capture __init__
 """.split()  # noqa: SIM905
 # The compiled kernels and those of a GPU are imported when the first array asks for them.
 WHEN_NEEDED = {("kernels", "kernels.cpu"), ("kernels", "kernels.gpu")}
@@ -100,4 +100,4 @@ def test_the_core_can_be_read_in_a_day() -> None:
     core = [p for p in MODULES if name_of(p).replace(".", "/").startswith(CORE)]
     core = [p for p in core if name_of(p) not in ("optim",)]
     assert lines_of(core) <= 4300
-    assert lines_of([*MODULES, *PACKAGE.rglob("*.cu")]) <= 11500
+    assert lines_of([*MODULES, *PACKAGE.rglob("*.cu")]) <= 11_900

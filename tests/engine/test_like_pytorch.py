@@ -298,6 +298,21 @@ def test_tensors_of_pytorch_are_told_how_to_come_in(torch):
         x() + torch.ones(2, 3)
 
 
+def test_tensors_of_pytorch_that_numpy_cannot_read_are_refused_with_what_to_do(torch):
+    layer = nn.Linear(3, 2)
+    before = layer.weight.numpy().copy()
+    half, recorded = torch.ones(2, 3).bfloat16(), torch.ones(2, 3, requires_grad=True)
+    for other in (half, recorded, [recorded, recorded]):
+        with pytest.raises(DtypeError, match=r"x\.detach\(\)\.cpu\(\)\.float\(\)"):
+            ta.tensor(other)
+    for other in (half, recorded):
+        with pytest.raises(DtypeError, match=r"x\.detach\(\)"):
+            layer.load_state_dict({"weight": other, "bias": torch.ones(2)})
+    equal(layer.weight, before)
+    equal(ta.tensor(recorded.detach().cpu()), np.ones((2, 3), np.float32))
+    equal(ta.tensor(half.detach().cpu().float()), np.ones((2, 3), np.float32))
+
+
 def test_settings_changed_later_are_checked_at_the_call():
     attention = nn.MultiHeadAttention(4, 4, 4, 4, 2, dropout=0.5)
     y = ta.randn(1, 3, 4)

@@ -118,6 +118,7 @@ print(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
 def small_chunks(monkeypatch, divided):
     """Products of some thousand numbers are divided."""
     monkeypatch.setattr(matmul, "CHUNK", 1 << 18)
+    monkeypatch.setattr(matmul, "ROWS", 20)
     if not blas.has_one_thread():
         pytest.skip("BLAS has threads of its own here")
     return divided
@@ -141,7 +142,9 @@ def test_products_are_divided_and_no_bit_depends_on_threads(n, k, m, dtype, smal
             assert (out.dtype, out.shape, out.flags.c_contiguous) == (dtype, (n, m), True)
             assert (np.abs(out - exact) <= 20 * np.finfo(dtype).eps * sizes).all()
             name = "multiply_rows" if n >= m else "multiply_columns"
-            chunks = min(8, n * k * m // (1 << 18), threads.CHUNKS_PER_THREAD * number)
+            chunks = min(
+                n * k * m // (1 << 18), max(n, m) // 20, threads.CHUNKS_PER_THREAD * number
+            )
             assert small_chunks == [(name, chunks)] * (number > 1)
             results.append(out.tobytes())
         assert results[0] == results[1] == results[2]

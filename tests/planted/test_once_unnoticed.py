@@ -302,8 +302,16 @@ def test_the_attention_kernel_is_given_nothing_that_does_not_fit(dtype: Any) -> 
     right = [(8, 3, 6), (10, 3, 6), (10, 3, 7)]
     samples = samples_of((4, 4)), samples_of((5, 5))
     options = {"limits": None, "mask": None, "scale": 1.0}
-    for place, shape in [(1, (10, 3, 8)), (0, (8, 3, 9)), (2, (8, 3, 7)), (1, (5, 3, 6)),
-                         (2, (10, 1, 7)), (0, (8, 6, 6)), (0, (7, 3, 6)), (0, (2, 4, 6))]:  # fmt: skip
+    for place, shape in [
+        (1, (10, 3, 8)),
+        (0, (8, 3, 9)),
+        (2, (8, 3, 7)),
+        (1, (5, 3, 6)),
+        (2, (10, 1, 7)),
+        (0, (8, 6, 6)),
+        (0, (7, 3, 6)),
+        (0, (2, 4, 6)),
+    ]:
         shapes = [*right[:place], shape, *right[place + 1 :]]
         arrays = [ta.ones(*s, dtype=dtype) for s in shapes]
         with pytest.raises(ShapeError, match=r"attention: (q|queries|the lengths)"):

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import base64
+import errno
 import json
 import os
+import signal
 import stat
+import subprocess
 import sys
+import time
 from pathlib import Path
 
 import numpy as np
 import pytest
-from common import assert_same, leaf, rng_of, run_python, signed
+from common import assert_same, leaf, needs_torch, rng_of, run_python, signed
 
 import tinyattn as ta
-from tinyattn import nn, optim
+from tinyattn import atomic_write, checkpoint, nn, optim
 from tinyattn.checkpoint import METADATA
 from tinyattn.errors import CheckpointError
 
@@ -55,6 +60,13 @@ def nested_state():
         "empty": {},
         "": {"a key": ta.ones(1), ".": ta.zeros(1), "ключ": ta.ones(2)},
     }  # fmt: skip
+
+
+linux = pytest.mark.skipif(sys.platform != "linux", reason="permissions, links, locks and kills")
+
+
+def only_file(path):
+    return [p.name for p in path.parent.iterdir()] == [path.name]
 
 
 @pytest.fixture
@@ -131,6 +143,50 @@ def test_names_that_run_into_each_other_keep_their_tensors(path, state):
     same_state(ta.load(path), state)
 
 
+@pytest.mark.parametrize(
+    "state",
+    [
+        {"tensor": ta.ones(1)},
+        {"tensor": 1},
+        {"tensor": "x", "x": ta.ones(1)},
+        {"a": {"tensor": "a"}},
+        {"tensor": {"tensor": [{"tensor": "tensor"}, {"tensor": None}]}},
+        {"tensor": []},
+        {"tensor": {}},
+        {"tensor": ["tensor", {"tensor": ta.zeros(2)}]},
+    ],
+)
+def test_a_key_named_tensor_is_a_key_like_others(path, state):
+    """In the file, an object of that one key stands for a tensor."""
+    ta.save(state, path)
+    same_state(ta.load(path), state)
+
+
+def nested(depth, innermost):
+    for level in range(depth):
+        innermost = {"k": innermost} if level % 2 else [innermost]
+    return innermost
+
+
+def test_the_deepest_state(path):
+    state = {"k": nested(checkpoint.DEEPEST - 2, [ta.ones(1)])}
+    ta.save(state, path)
+    same_state(ta.load(path), state)
+
+
+def test_the_largest_integers(path):
+    state = {"large": 10**4200, "small": -(10**4200)}
+    ta.save(state, path)
+    same_state(ta.load(path), state)
+
+
+def test_half_a_pair_of_unicode_in_a_key(path):
+    """No file name and no JSON reader of others takes it, but Python does."""
+    state = {chr(0xD800): ta.ones(1), chr(0xD801): ta.zeros(2), "?": ta.ones(3)}
+    ta.save(state, path)
+    same_state(ta.load(path), state)
+
+
 def test_parameters_come_back_as_plain_tensors(path):
     ta.save({"w": nn.Parameter([1.0, 2.0])}, path)
     found = ta.load(path)["w"]
@@ -181,6 +237,35 @@ def test_files_with_the_metadata_in_any_order_load(path):
     same_state(ta.load(path), state)
 
 
+# A file that safetensors wrote for this library, before the library wrote its files itself.
+OLD_FILE = (
+    "uAIAAAAAAAB7Il9fbWV0YWRhdGFfXyI6eyJ0aW55YXR0biI6IjEiLCJ0aW55YXR0bi5zaGEyNTYiOiI3M2EyZWEwZmRl"
+    "ZjE4YWJjOGM5YzkyOTk3MjBkNGYzNDQzMDQ2NWIzMjYwMWE2OWRlOGQzZDlkMzM3NDM3NmM0IiwidGlueWF0dG4uc3Ry"
+    "dWN0dXJlIjoie1wibW9kZWxcIjoge1wid1wiOiB7XCJ0ZW5zb3JcIjogXCJtb2RlbC53XCJ9LCBcImJcIjoge1widGVu"
+    "c29yXCI6IFwibW9kZWwuYlwifX0sIFwiYS5iXCI6IHtcInRlbnNvclwiOiBcImEuYlwifSwgXCJhXCI6IHtcImJcIjog"
+    "e1widGVuc29yXCI6IFwiYS5iJ1wifX0sIFwic3RlcFwiOiAxNywgXCJ0ZXh0XCI6IFwiR3JcXHUwMGY2XFx1MDBkZmVc"
+    "IiwgXCJsaXN0XCI6IFtudWxsLCAxLjUsIHtcInRlbnNvclwiOiBcImxpc3QuMlwifV19In0sImEuYiciOnsiZHR5cGUi"
+    "OiJJNjQiLCJzaGFwZSI6WzFdLCJkYXRhX29mZnNldHMiOlswLDhdfSwiYS5iIjp7ImR0eXBlIjoiRjY0Iiwic2hhcGUi"
+    "OltdLCJkYXRhX29mZnNldHMiOls4LDE2XX0sImxpc3QuMiI6eyJkdHlwZSI6IkYzMiIsInNoYXBlIjpbMCwzXSwiZGF0"
+    "YV9vZmZzZXRzIjpbMTYsMTZdfSwibW9kZWwudyI6eyJkdHlwZSI6IkYzMiIsInNoYXBlIjpbMiwzXSwiZGF0YV9vZmZz"
+    "ZXRzIjpbMTYsNDBdfSwibW9kZWwuYiI6eyJkdHlwZSI6IkJPT0wiLCJzaGFwZSI6WzJdLCJkYXRhX29mZnNldHMiOls0"
+    "MCw0Ml19fSAgICAgICAHAAAAAAAAAAAAAAAAAOA/AAAAAAAAgD8AAABAAABAQAAAgEAAAKBAAQA="
+)
+
+
+def test_files_of_the_version_before_load(path):
+    state = {
+        "model": {"w": ta.arange(6, dtype=ta.float32).reshape(2, 3), "b": ta.tensor([True, False])},
+        "a.b": ta.tensor(0.5, dtype=ta.float64),
+        "a": {"b": ta.tensor([7])},
+        "step": 17,
+        "text": "Größe",
+        "list": [None, 1.5, ta.zeros(0, 3)],
+    }
+    path.write_bytes(base64.b64decode(OLD_FILE))
+    same_state(ta.load(path), state)
+
+
 def test_path_may_be_a_string(tmp_path):
     name = os.path.join(str(tmp_path), "x.safetensors")
     ta.save({"x": ta.ones(1)}, name)
@@ -227,6 +312,126 @@ def test_file_of_a_state_dict_of_another_library_loads_into_a_module(path):
     model = nn.Linear(3, 2)
     model.load_state_dict(ta.load(path))
     assert_same(model.weight.numpy(), weights["weight"])
+
+
+def test_every_array_begins_at_a_multiple_of_its_item_size(path):
+    state = {str(i): ta.tensor(np.ones(3, d)) for i, d in enumerate(DTYPES + DTYPES[::-1])}
+    ta.save(state, path)
+    content = path.read_bytes()
+    size = int.from_bytes(content[:8], "little")
+    header = json.loads(content[8 : 8 + size])
+    del header["__metadata__"]
+    assert len(header) == len(state)
+    for name, entry in header.items():
+        assert entry["data_offsets"][0] % state[name].dtype.itemsize == 0
+    assert (8 + size) % 8 == 0
+
+
+def write_raw(path, header, numbers=b""):
+    """A file with a header of one's own: a dict, or text."""
+    text = (header if isinstance(header, str) else json.dumps(header)).encode()
+    path.write_bytes(len(text).to_bytes(8, "little") + text + numbers)
+
+
+def entry(dtype, shape, begin, end):
+    return {"dtype": dtype, "shape": shape, "data_offsets": [begin, end]}
+
+
+@pytest.mark.parametrize("shape", [[65536], [256, 1, 256], [0, 3], []])
+def test_bfloat16_is_loaded_as_float32(path, shape):
+    """All of its numbers: they are the upper halves of float32 ones, so nothing is rounded."""
+    bits = np.arange(65536, dtype=np.uint16)[: int(np.prod(shape))] + 0x3F80 * (shape == [])
+    write_raw(path, {"w": entry("BF16", shape, 0, bits.nbytes)}, bits.tobytes())
+    found = ta.load(path)["w"]
+    assert found.dtype == np.float32
+    assert found.shape == tuple(shape)
+    assert np.array_equal(found.numpy().view(np.uint32).ravel(), bits.astype(np.uint32) << 16)
+    found += 1
+
+
+@needs_torch
+def test_bfloat16_of_pytorch(path, torch):
+    from safetensors.torch import save_file
+
+    x = torch.tensor(signed(rng_of(4), 3, 5)).bfloat16()
+    save_file({"x": x, "y": x.double()}, path)
+    assert_same(ta.load(path)["x"].numpy(), x.float().numpy())
+    assert_same(ta.load(path)["y"].numpy(), x.double().numpy())
+
+
+@pytest.mark.parametrize(
+    ("dtype", "name"),
+    [
+        ("F8_E4M3", "float8"),
+        ("F8_E5M2", "float8"),
+        ("F8_E8M0", "float8"),
+        ("F8_E4M3FNUZ", "float8"),
+        ("F6_E2M3", "float6"),
+        ("F4", "float4"),
+        ("C64", "complex"),
+    ],
+)
+def test_files_of_other_dtypes_are_named_for_what_they_are(path, dtype, name):
+    write_raw(path, {"layer.w": entry(dtype, [8], 0, 8)}, bytes(8))
+    with pytest.raises(CheckpointError) as error:
+        ta.load(path)
+    for word in (str(path), "layer.w", name, dtype, "float32"):
+        assert word in str(error.value)
+    assert "damaged" not in str(error.value)
+
+
+GOOD = {"a": entry("F32", [2], 0, 8), "b": entry("I8", [3], 8, 11)}
+
+
+@pytest.mark.parametrize(
+    "header",
+    [
+        {"a": GOOD["a"]},
+        {"b": GOOD["b"]},
+        {**GOOD, "c": entry("I8", [1], 11, 12)},
+        {**GOOD, "c": entry("I8", [3], 8, 11)},
+        {**GOOD, "b": entry("I8", [3], 7, 10)},
+        {**GOOD, "b": entry("I8", [2], 9, 11)},
+        {**GOOD, "b": entry("I8", [2], 8, 11)},
+        {**GOOD, "b": entry("I8", [-3], 8, 11)},
+        {**GOOD, "b": entry("I8", [-3, -1], 8, 11)},
+        {**GOOD, "b": entry("I8", [3.0], 8, 11)},
+        {**GOOD, "b": entry("I8", "3", 8, 11)},
+        {**GOOD, "b": entry("I8", None, 8, 11)},
+        {**GOOD, "b": entry("I8", [3], 11, 8)},
+        {**GOOD, "b": entry("I9", [3], 8, 11)},
+        {**GOOD, "b": entry("", [3], 8, 11)},
+        {**GOOD, "b": entry(["I8"], [3], 8, 11)},
+        {**GOOD, "b": entry(8, [3], 8, 11)},
+        {**GOOD, "b": {"dtype": "I8", "shape": [3]}},
+        {**GOOD, "b": {"dtype": "I8", "shape": [3], "data_offsets": [8, 10, 11]}},
+        {**GOOD, "b": None},
+        {**GOOD, "b": [1]},
+        {**GOOD, "c": entry("I8", [0, 2**63], 11, 11)},
+        {**GOOD, "c": entry("I8", [0, 10**30], 11, 11)},
+        {**GOOD, "c": entry("I8", [1] * 99 + [0], 11, 11)},
+        {**GOOD, "c": entry("F64", [10**12], 11, 11 + 8 * 10**12)},
+        {**GOOD, "__metadata__": ["tinyattn"]},
+        {**GOOD, "__metadata__": {"format": 1}},
+        {**GOOD, "__metadata__": "pt"},
+        {**GOOD, "__metadata__": None},
+        "null",
+        [GOOD],
+        "",
+        json.dumps(GOOD)[:-1] + ', "a": ' + json.dumps(GOOD["a"]) + "}",
+        json.dumps(GOOD).replace('"shape"', '"shape": [2], "shape"'),
+        "[" * 100000,
+        '{"a":' * 100000,
+        json.dumps(GOOD).replace("11", "1" * 5000),
+    ],
+)
+def test_headers_that_do_not_fit_their_numbers_are_refused(path, header):
+    write_raw(path, GOOD, bytes(11))
+    assert sorted(ta.load(path)) == ["a", "b"]
+    write_raw(path, header, bytes(11))
+    with pytest.raises(CheckpointError, match="damaged or not a safetensors file") as error:
+        ta.load(path)
+    assert str(path) in str(error.value)
 
 
 # Damage
@@ -323,6 +528,90 @@ def forged(path, state, **metadata):
     save_file(arrays, path, metadata=metadata)
 
 
+@pytest.mark.parametrize(
+    "structure",
+    [
+        "[" * 100000,
+        '{"a":' * 100000,
+        "[1]",
+        "3",
+        '{"tensor": "x"}',
+        '{"a": {"tensor": "y"}}',
+        '{"a": {"tensor": 3}}',
+        '{"a": {"tensor": []}}',
+        '{"a": {"tensor": "x"}, "b": {"tensor": "x"}}',
+        '{"a": {"tensor": {"b": 1}}}',
+        '{"a": ' + "1" * 5000 + "}",
+    ],
+    ids=lambda text: text[:20],
+)
+def test_structures_that_are_not_ours_are_refused(path, structure):
+    """With a checksum that fits: what comes back is a dict, or the file is named as damaged."""
+    arrays = {"x": np.ones(2, np.float32)}
+
+    def write(structure):
+        metadata = ("1", checkpoint.checksum(structure, arrays), structure)
+        header = {"__metadata__": dict(zip(METADATA, metadata, strict=True))}
+        write_raw(path, {**header, "x": entry("F32", [2], 0, 8)}, arrays["x"].tobytes())
+
+    write('{"a": {"tensor": "x"}}')
+    same_state(ta.load(path), {"a": ta.ones(2)})
+    write(structure)
+    with pytest.raises(CheckpointError, match=r"state\.safetensors is damaged"):
+        ta.load(path)
+
+
+SHRINKING = """
+import os, signal, sys, time
+import tinyattn as ta
+path, size = sys.argv[1], os.path.getsize(sys.argv[1])
+with open(path, "rb") as file:
+    content = file.read()
+reader = os.getpid()
+writer = os.fork()
+if not writer:
+    while os.getppid() == reader:
+        with open(path, "r+b") as file:
+            file.truncate(5000)
+            time.sleep(0.001)
+            file.write(content)
+        time.sleep(0.001)
+    os._exit(0)
+found = {"whole": 0, "refused": 0}
+signal.alarm(60)
+try:
+    end = time.monotonic() + float(sys.argv[2])
+    while not found["refused"] or time.monotonic() < end:
+        try:
+            assert ta.load(path)["x"].shape == (1000, 1000)
+            found["whole"] += 1
+        except ta.errors.CheckpointError:
+            found["refused"] += 1
+finally:
+    os.kill(writer, signal.SIGKILL)
+    os.waitpid(writer, 0)
+print(found["refused"])
+"""
+
+
+@linux
+def test_a_file_cut_short_by_another_process_while_it_is_read_is_refused(path, monkeypatch):
+    """A file that is mapped into memory would end this process with SIGBUS."""
+    ta.save({"x": ta.ones(1000, 1000)}, path)
+    assert int(run_python(SHRINKING, args=[path, 0.5])) > 0
+
+    real = json.loads
+
+    def cut_first(*args, **kwargs):
+        os.truncate(path, 5000)
+        return real(*args, **kwargs)
+
+    ta.save({"x": ta.ones(1000, 1000)}, path)
+    monkeypatch.setattr(json, "loads", cut_first)
+    with pytest.raises(CheckpointError, match="cut short"):
+        ta.load(path)
+
+
 def test_metadata_that_lacks_something_is_refused(path):
     forged(path, ["x"], tinyattn="1")
     with pytest.raises(CheckpointError):
@@ -361,7 +650,12 @@ def test_missing_file_and_folder(tmp_path):
         ({"a": 1j}, "complex"),
         ({"a": np.ones(2)}, "ndarray"),
         ({"a": nn.Linear(1, 1)}, "Linear"),
-        ({"a": {"tensor": 1}}, "tensor"),
+        ({"a": np.datetime64("2026-01-01", "ns")}, "datetime64"),
+        ({"a": np.timedelta64(1, "ns")}, "timedelta64"),
+        ({"a": np.longdouble(1)}, "longdouble"),
+        ({"__metadata__": ta.ones(1)}, "__metadata__"),
+        ({"__metadata__": {"a": ta.ones(1)}}, "__metadata__"),
+        ({"": {"__metadata__": ta.ones(1)}}, "__metadata__"),
     ],
 )
 def test_what_a_file_cannot_hold_is_refused_before_anything_is_written(path, state, word):
@@ -370,6 +664,234 @@ def test_what_a_file_cannot_hold_is_refused_before_anything_is_written(path, sta
         ta.save(state, path)
     same_state(ta.load(path), {"old": ta.ones(1)})
     assert [p.name for p in path.parent.iterdir()] == [path.name]
+
+
+def endless():
+    state = {"a": {}}
+    state["a"]["a"] = state["a"]
+    return state
+
+
+@pytest.mark.parametrize(
+    ("state", "word"),
+    [
+        ({"a": 10**4300}, "a is an integer"),
+        ({"b": [10**5000]}, r"b\.0 is an integer"),
+        ({"a": -(10**4300)}, "a is an integer"),
+        ({"k": nested(checkpoint.DEEPEST - 1, [1])}, "inside each other"),
+        ({"k": nested(500, {"tensor": ta.ones(1)})}, "inside each other"),
+        ({"k": nested(100_000, [1])}, "inside each other"),
+        (endless(), "inside each other"),
+    ],
+    ids=lambda x: x if isinstance(x, str) else "",
+)
+def test_what_is_too_large_is_refused_before_anything_is_written(path, state, word):
+    ta.save({"old": ta.ones(1)}, path)
+    with pytest.raises(ValueError, match=word):
+        ta.save(state, path)
+    same_state(ta.load(path), {"old": ta.ones(1)})
+    assert only_file(path)
+
+
+def test_texts_beyond_what_a_safetensors_header_holds_are_refused(path, monkeypatch):
+    ta.save({"old": "text"}, path)
+    monkeypatch.setattr(checkpoint, "LARGEST_HEADER", 10_000)
+    ta.save({"old": "a" * 9_000}, path)
+    for state in ({"a": "b" * 10_000}, {"a": ["b"] * 5000}, {"k" * 10_000: ta.ones(1)}):
+        with pytest.raises(ValueError, match=r"header .*10,000"):
+            ta.save(state, path)
+    same_state(ta.load(path), {"old": "a" * 9_000})
+    assert only_file(path)
+
+
+@pytest.mark.deep
+def test_the_longest_text_that_safetensors_reads(path):
+    from safetensors import SafetensorError
+    from safetensors.numpy import load_file
+
+    state = {"a": "b" * (checkpoint.LARGEST_HEADER - 200)}
+    ta.save(state, path)
+    assert load_file(path) == {}
+    assert ta.load(path) == state
+    with pytest.raises(ValueError, match="header"):
+        ta.save({"a": "b" * checkpoint.LARGEST_HEADER}, path)
+    assert ta.load(path) == state
+    write_raw(path, "{}" + " " * (checkpoint.LARGEST_HEADER - 1))
+    with pytest.raises(SafetensorError):
+        load_file(path)
+
+
+# Names and what is there already
+
+
+@pytest.mark.parametrize("name", ["x" * 255, "я" * 127, "x"])
+def test_the_longest_names_a_file_may_have(tmp_path, name):
+    path = tmp_path / name
+    for value in (1, 2):
+        ta.save({"a": value}, path)
+        assert ta.load(path) == {"a": value}
+        assert only_file(path)
+
+
+@linux
+@pytest.mark.parametrize("name", ["x" * 256, "я" * 128])
+def test_names_that_are_too_long_are_refused_before_anything_is_written(tmp_path, name):
+    with pytest.raises(OSError, match="too long") as error:
+        ta.save(small_state(), tmp_path / name)
+    assert name in str(error.value)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_path_that_names_no_file_is_refused(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("folder").mkdir()
+    for path in ("", ".", "folder", str(tmp_path), tmp_path):
+        with pytest.raises(OSError, match="name of a file") as error:
+            ta.save(small_state(), path)
+        assert repr(str(path)) in str(error.value)
+    with pytest.raises(OSError, match="''"):
+        ta.load("")
+    assert os.listdir() == ["folder"]
+
+
+@linux
+def test_what_is_no_file_is_not_replaced(tmp_path):
+    path = tmp_path / "pipe"
+    os.mkfifo(path)
+    with pytest.raises(OSError, match="name of a file"):
+        ta.save(small_state(), path)
+    assert stat.S_ISFIFO(path.stat().st_mode)
+    assert only_file(path)
+
+
+@linux
+@pytest.mark.parametrize("mode", [0o600, 0o644, 0o640, 0o666, 0o755])
+@pytest.mark.parametrize("umask", [0o022, 0o077])
+def test_overwriting_keeps_the_mode(path, mode, umask):
+    ta.save({"a": 1}, path)
+    path.chmod(mode)
+    old = os.umask(umask)
+    try:
+        ta.save({"a": 2}, path)
+    finally:
+        os.umask(old)
+    assert ta.load(path) == {"a": 2}
+    assert stat.S_IMODE(path.stat().st_mode) == mode
+
+
+@linux
+def test_nobody_may_read_the_new_file_who_could_not_read_the_old(path, monkeypatch):
+    """Not even while it is written."""
+    ta.save({"a": 1}, path)
+    path.chmod(0o600)
+    modes = []
+    for name in ("open", "chmod", "fsync", "replace"):
+        real = getattr(os, name)
+
+        def call(*args, real=real, **kwargs):
+            result = real(*args, **kwargs)
+            for file in path.parent.iterdir():
+                modes.append(stat.S_IMODE(file.stat().st_mode))
+            return result
+
+        monkeypatch.setattr(os, name, call)
+    ta.save({"a": 2}, path)
+    assert len(modes) > 4
+    assert set(modes) == {0o600}
+
+
+@linux
+def test_overwriting_keeps_the_owner(path):
+    ta.save({"a": 1}, path)
+    try:
+        os.chown(path, 12345, 54321)
+    except PermissionError:
+        pytest.skip("only root gives files away")
+    path.chmod(0o640)
+    ta.save({"a": 2}, path)
+    found = path.stat()
+    assert (found.st_uid, found.st_gid) == (12345, 54321)
+    assert stat.S_IMODE(found.st_mode) == 0o640
+
+
+@linux
+def test_a_file_whose_owner_cannot_be_kept_is_not_replaced(path, monkeypatch):
+    ta.save({"a": 1}, path)
+    real = os.stat
+
+    def of_another(name, *args, **kwargs):
+        found = real(name, *args, **kwargs)
+        if os.fspath(name) != str(path):
+            return found
+        return os.stat_result((*found[:4], 12345, *found[5:]))
+
+    def refused(*_):
+        raise PermissionError(errno.EPERM, "Operation not permitted")
+
+    monkeypatch.setattr(os, "stat", of_another)
+    monkeypatch.setattr(os, "chown", refused)
+    with pytest.raises(PermissionError, match="another user or group") as error:
+        ta.save({"a": 2}, path)
+    monkeypatch.undo()
+    assert str(path) in str(error.value)
+    assert ta.load(path) == {"a": 1}
+    assert only_file(path)
+
+
+@linux
+@pytest.mark.parametrize("mode", [0o444, 0o400])
+def test_a_read_only_file_is_refused(path, mode):
+    """Root may write to it, but whoever made it so did not want that."""
+    ta.save({"a": 1}, path)
+    path.chmod(mode)
+    with pytest.raises(PermissionError, match="read-only") as error:
+        ta.save({"a": 2}, path)
+    assert str(path) in str(error.value)
+    assert ta.load(path) == {"a": 1}
+    assert stat.S_IMODE(path.stat().st_mode) == mode
+    assert only_file(path)
+
+
+@linux
+def test_a_symbolic_link_stays_and_its_target_is_written(tmp_path, monkeypatch):
+    runs = tmp_path / "runs"
+    runs.mkdir()
+    target, link, second = runs / "7.st", tmp_path / "latest.st", tmp_path / "again.st"
+    link.symlink_to("runs/7.st")
+    second.symlink_to(link)
+    for value, path in enumerate([link, second, "latest.st", target]):
+        monkeypatch.chdir(tmp_path)
+        ta.save({"a": value}, path)  # the first finds no target
+        assert ta.load(target) == {"a": value}
+        assert os.readlink(link) == "runs/7.st"
+        assert os.readlink(second) == str(link)
+        assert not target.is_symlink()
+    assert sorted(os.listdir(tmp_path)) == ["again.st", "latest.st", "runs"]
+    assert os.listdir(runs) == ["7.st"]
+
+
+@linux
+def test_links_without_an_end_are_refused(tmp_path):
+    one, two = tmp_path / "one", tmp_path / "two"
+    one.symlink_to(two)
+    two.symlink_to(one)
+    with pytest.raises(OSError, match="symbolic links"):
+        ta.save({"a": 1}, one)
+    nowhere = tmp_path / "nowhere"
+    nowhere.symlink_to(tmp_path / "no" / "folder")
+    with pytest.raises(FileNotFoundError, match="no folder"):
+        ta.save({"a": 1}, nowhere)
+
+
+def test_the_umask_of_the_process_is_left_alone(path, monkeypatch):
+    """It belongs to all threads: another one may make a file just then."""
+
+    def refused(_):
+        raise AssertionError("umask")
+
+    monkeypatch.setattr(os, "umask", refused)
+    ta.save({"a": 1}, path)
+    ta.save({"a": 2}, path)
 
 
 # Interrupted writes
@@ -391,10 +913,11 @@ def killing(function, calls_before):
     return wrapped
 
 
-@pytest.mark.parametrize("name", ["fsync", "replace", "fdopen", "chmod"])
+@pytest.mark.parametrize("name", ["fsync", "replace", "open", "chmod"])
 def test_interrupted_write_leaves_the_old_file_and_no_other(path, monkeypatch, name):
     old = small_state()
     ta.save(old, path)
+    path.chmod(0o666)  # so that the new file's mode has to be changed
     before = path.read_bytes()
     monkeypatch.setattr(os, name, killing(getattr(os, name), 0))
     with pytest.raises(Killed):
@@ -413,11 +936,10 @@ def test_write_that_fails_in_the_middle_leaves_the_old_file_and_no_other(
     old = small_state()
     ta.save(old, path)
     before = path.read_bytes()
-    real = os.fdopen
 
     class Failing:
         def __init__(self, *args, **kwargs):
-            self.file = real(*args, **kwargs)
+            self.file = open(*args, **kwargs)  # noqa: SIM115
 
         def __enter__(self):
             return self
@@ -436,12 +958,15 @@ def test_write_that_fails_in_the_middle_leaves_the_old_file_and_no_other(
             self.file.write(content[: len(content) // 2])
             raise error
 
-    monkeypatch.setattr(os, "fdopen", Failing)
+    monkeypatch.setattr(atomic_write, "open", Failing, raising=False)
     with pytest.raises((Killed, OSError)):
         ta.save({"new": ta.zeros(1000)}, path)
     monkeypatch.undo()
-    assert path.read_bytes() == before
-    assert [p.name for p in path.parent.iterdir()] == [path.name]
+    if name == "close":  # by then the new file is on the disk
+        same_state(ta.load(path), {"new": ta.zeros(1000)})
+    else:
+        assert path.read_bytes() == before
+    assert only_file(path)
 
 
 def test_first_write_that_is_interrupted_leaves_nothing(path, monkeypatch):
@@ -482,6 +1007,129 @@ def test_permissions_follow_the_umask(path, umask):
     finally:
         os.umask(old)
     assert stat.S_IMODE(path.stat().st_mode) == 0o666 & ~umask
+
+
+# What a killed save leaves behind, and several at once
+
+
+def start(code, *args):
+    """A process of its own, which somebody will kill."""
+    environment = {**os.environ, "PYTHONPATH": str(Path(ta.__file__).parents[1])}
+    output = subprocess.PIPE if code == SAVING else None
+    return subprocess.Popen([sys.executable, "-c", code, *map(str, args)], env=environment,
+                            stdout=output)  # fmt: skip
+
+
+def leftovers(path):
+    return [p for p in path.parent.iterdir() if p != path]
+
+
+HALF = """
+import os, signal, sys
+import tinyattn as ta
+os.fsync = lambda _: os.kill(os.getpid(), signal.SIGKILL)
+ta.save({"a": ta.ones(1000)}, sys.argv[1])
+"""
+
+
+@linux
+def test_the_next_save_removes_what_a_killed_one_left(path):
+    ta.save({"a": 1}, path)
+    assert start(HALF, path).wait() == -signal.SIGKILL
+    assert len(leftovers(path)) == 1
+    assert ta.load(path) == {"a": 1}
+    ta.save({"a": 2}, path)
+    assert ta.load(path) == {"a": 2}
+    assert only_file(path)
+
+
+@linux
+def test_a_file_that_another_save_writes_is_not_removed(path, monkeypatch):
+    real, inside = os.fsync, []
+
+    def fsync(handle):
+        real(handle)
+        if not inside:
+            inside.append(leftovers(path))
+            ta.save({"a": "inner"}, path)
+            assert leftovers(path) == inside[0]
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    ta.save({"a": "outer"}, path)
+    assert len(inside[0]) == 1
+    assert ta.load(path) == {"a": "outer"}
+    assert only_file(path)
+
+
+@linux
+def test_a_file_taken_for_a_leftover_before_it_was_locked_is_made_again(path, monkeypatch):
+    import fcntl
+
+    real, taken = fcntl.flock, []
+
+    def flock(file, flags):
+        if not taken:  # another process comes between
+            taken.extend(leftovers(path))
+            taken[0].unlink()
+        real(file, flags)
+
+    monkeypatch.setattr(fcntl, "flock", flock)
+    ta.save({"a": 1}, path)
+    assert len(taken) == 1
+    assert ta.load(path) == {"a": 1}
+    assert only_file(path)
+
+
+@linux
+def test_without_locks_saves_work_and_nothing_is_removed(path, monkeypatch):
+    """Some file systems have none. What might be in use stays."""
+    import fcntl
+
+    def flock(*_):
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    assert start(HALF, path).wait() == -signal.SIGKILL
+    left = leftovers(path)
+    assert len(left) == 1
+    monkeypatch.setattr(fcntl, "flock", flock)
+    ta.save({"a": 1}, path)
+    monkeypatch.setattr(atomic_write, "fcntl", None)  # as on Windows
+    ta.save({"a": 2}, path)
+    assert ta.load(path) == {"a": 2}
+    assert leftovers(path) == left
+
+
+SAVING = """
+import sys
+import numpy as np
+import tinyattn as ta
+path, mine = sys.argv[1], int(sys.argv[2])
+for step in range(10**9):
+    x = np.full(1 + (step * 7919) % 100_000, step, np.float64)
+    ta.save({"mine": mine, "step": step, "x": ta.tensor(x)}, path)
+    print(step, flush=True)
+"""
+
+
+@linux
+@pytest.mark.parametrize("kills", [12, pytest.param(100, marks=pytest.mark.deep)])
+def test_nothing_is_lost_when_saves_are_killed_at_random_moments(path, kills):
+    """Two processes save under one name all the time, until they are killed."""
+    rng = rng_of(kills)
+    for _ in range(kills // 2):
+        children = [start(SAVING, path, mine) for mine in range(2)]
+        for child in children:
+            assert child.stdout.readline() == b"0\n"
+        for mine, child in enumerate(children):
+            time.sleep(rng.uniform(0, 0.1))
+            child.kill()
+            steps = [0, *map(int, child.communicate()[0].split())]
+            assert child.returncode == -signal.SIGKILL
+            found = ta.load(path)
+            assert np.array_equal(found["x"].numpy(), np.full(found["x"].shape, found["step"]))
+            assert found["mine"] != mine or found["step"] >= steps[-1]
+        ta.save({"a": 1}, path)
+        assert only_file(path)
 
 
 # Whole runs

@@ -33,19 +33,23 @@ Kernel = TypeVar("Kernel", bound=Callable[..., Any])
 @cache
 def jitted() -> ModuleType | None:
     """The module of Numba kernels, or None without Numba or with TINYATTN_JIT=0."""
-    module = None
-    if os.environ.get("TINYATTN_JIT", "1") != "0":
-        try:
-            from . import cpu as module
-        except ImportError as error:
-            warnings.warn(
-                f"tinyattn computes with plain NumPy, which is slower: no Numba ({error}). "
-                "TINYATTN_JIT=0 asks for this and says nothing",
-                RuntimeWarning,
-                stacklevel=3,
-            )
-    blas.begin()
-    return module
+    found = None if os.environ.get("TINYATTN_JIT", "1") == "0" else imported_kernels()
+    blas.begin()  # now, because the kernels have imported SciPy, which has a BLAS of its own
+    return found
+
+
+def imported_kernels() -> ModuleType | None:
+    try:
+        from . import cpu
+    except ImportError as error:
+        warnings.warn(
+            f"tinyattn computes with plain NumPy, which is slower: no Numba ({error}). "
+            "TINYATTN_JIT=0 asks for this and says nothing",
+            RuntimeWarning,
+            stacklevel=4,
+        )
+        return None
+    return cpu
 
 
 def on_gpu() -> ModuleType:

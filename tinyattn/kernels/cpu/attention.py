@@ -2,22 +2,23 @@
 
 Forward. For each head of each sample, and for each block q of its queries,
 
-    scores = scale * q k^T                       (block, K)
-    weights = exp(scores - maximum) / sum        over the visible keys of each row
-    out = dropout(weights) v                     (block, e)
+    scores = scale * k q^T                       (K, block)
+    weights = exp(scores - maximum) / sum        over the visible keys of each query
+    out = dropout(weights)^T v                   (block, e)
 
-Only maximum and 1 / sum of each row are kept, so memory grows with the length, not its square.
+Only maximum and 1 / sum of each query are kept, so memory grows with the length, not its square.
 
 Backward, with `grad` the gradient of `out`, computes the weights again, and then
 
-    dweights = dropout(grad v^T)
+    dweights = dropout(v grad^T)
     dscores = weights * (dweights - sum(weights * dweights))
-    dq = scale * dscores k,   dk += scale * dscores^T q,   dv += dropout(weights)^T grad
+    dq = scale * dscores^T k,   dk += scale * dscores q,   dv += dropout(weights) grad
 
-(Dao et al., "FlashAttention", 2022, which cuts keys into blocks too.) `@` between arrays is BLAS,
-in a compiled function too. BLAS rounds products of other shapes differently. So all blocks of a
-sample have one height, where rows of zeros fill up the last: padded samples then give the same bits
-as packed ones.
+(Dao et al., "FlashAttention", 2022, which cuts keys into blocks too.) A block is a matrix of keys
+by queries, because then the inner loop goes over queries, which do not depend on each other, and
+becomes vector instructions. `@` between arrays is BLAS, in a compiled function too. BLAS rounds
+products of other shapes differently. So all blocks of a sample have one width, where queries of
+zeros fill up the last: padded samples then give the same bits as packed ones.
 """
 
 from __future__ import annotations
@@ -31,13 +32,13 @@ from .. import reference
 from ..packing import limits_in_samples, packed, padded
 from ..reference import Drop
 from ..threads import parallel_for
-from .compiler import FAST_SUMS, inner, jit
+from .compiler import inner, jit
 from .dropout import dropping, stays
 from .layout import as_input, as_visible
-from .row_functions import LANES, MINUS_INF, ONE, ZERO, exp, largest
+from .row_functions import MINUS_INF, ONE, ZERO, exp
 
 BLOCK = 64  # queries in a block at most
-LEAST = 16  # and at least, if there are so many: products of fewer rows are slow
+STEP = 16  # a block has a multiple of it, so that vector instructions fit
 
 
 class Inputs(NamedTuple):
@@ -58,7 +59,7 @@ class Rows(NamedTuple):
 
 
 class Sums(NamedTuple):
-    """What forward keeps of each row of scores."""
+    """What forward keeps of each query."""
 
     maximum: np.ndarray  # (R, H)
     inverse: np.ndarray  # (R, H): 1 / sum(exp(scores - maximum)), or 0 where nothing is visible
@@ -74,7 +75,7 @@ class Head(NamedTuple):
     key_start: int
     keys: int
     visible: int  # how many first keys its queries see at most
-    height: int  # of a block of queries
+    width: int  # queries in a block
     limits: np.ndarray  # (Q|1,)
     mask: np.ndarray  # (Q|1, K|1)
 
@@ -88,10 +89,10 @@ def head_of(number, heads, rows, visible):
     keys = rows.key_starts[b + 1] - rows.key_starts[b]
     limits = visible.limits[b % len(visible.limits)]
     n = most_visible(limits, 0, queries, keys)
-    height = min(BLOCK, rows.longest_queries, max(n, LEAST))
+    width = (min(BLOCK, rows.longest_queries, max(n, 1)) + STEP - 1) // STEP * STEP
     mask = visible.mask[b % len(visible.mask), h % visible.mask.shape[1]]
     return Head(
-        h, b * heads + h, rows.query_starts[b], queries, rows.key_starts[b], keys, n, height,
+        h, b * heads + h, rows.query_starts[b], queries, rows.key_starts[b], keys, n, width,
         limits, mask,
     )  # fmt: skip
 
@@ -102,20 +103,21 @@ def most_visible(limits, first, last, keys):
     if len(limits) == 1:
         return min(limits[0], keys)
     most = np.int64(0)
-    for i in range(first, last):
-        most = max(most, min(limits[i], keys))
+    for j in range(first, last):
+        most = max(most, min(limits[j], keys))
     return most
 
 
 @inner
-def take(x, h, start, count, height, factor):
-    """Rows of head h, times a factor: (height, d), where zeros follow the first `count`."""
-    out = np.empty((height, x.shape[2]), x.dtype)
+def take(x, h, start, count, width, factor):
+    """Rows of head h, times a factor: (width, d), where zeros follow the first `count`."""
+    out = np.empty((width, x.shape[2]), x.dtype)
     for i in range(count):
         for c in range(x.shape[2]):
             out[i, c] = x[start + i, h, c] * factor
-    for i in range(count, height):
-        clear(out[i], 0)
+    for i in range(count, width):
+        for c in range(x.shape[2]):
+            out[i, c] = ZERO
     return out
 
 
@@ -135,104 +137,117 @@ def add(block, total):
 
 
 @inner
-def clear(row, start):
-    for i in range(start, len(row)):
-        row[i] = ZERO
-
-
-@inner
-def visible_row(scores, j, query, head, has_mask):
-    """The scores that this query sees; zeros take the place of those behind its limit, and -inf of
-    those that the mask excludes. The second value says whether one is left."""
-    n = min(head.limits[query % len(head.limits)], scores.shape[1])
-    clear(scores[j], n)
-    row = scores[j, :n]
-    number = n
+def apply_visibility(scores, first, head, has_mask, numbers):
+    """Invisible scores become -inf; `numbers` says how many keys each query sees."""
+    keys, queries = scores.shape
+    for j in range(queries):
+        numbers[j] = keys
+    if len(head.limits) > 1:
+        for j in range(queries):
+            numbers[j] = min(head.limits[min(first + j, len(head.limits) - 1)], keys)
+        for i in range(keys):
+            for j in range(queries):
+                scores[i, j] = scores[i, j] if i < numbers[j] else MINUS_INF
     if has_mask:
-        mask = head.mask[query % len(head.mask)]
-        step = 0 if len(mask) == 1 else 1
-        number = 0
-        for i in range(n):
-            is_visible = mask[i * step] != 0
-            number += is_visible
-            row[i] = row[i] if is_visible else MINUS_INF
-    return row, number > 0
-
-
-@inner(fastmath=FAST_SUMS)
-def softmax_row(row, lanes):
-    """exp(row - maximum) / sum in place; the maximum, and 1 / sum."""
-    maximum = largest(row, lanes)
-    for i in range(len(row)):
-        row[i] = exp(row[i] - maximum)
-    total = np.float64(0)
-    for i in range(len(row)):
-        total += row[i]
-    inverse = np.float32(1.0 / total)
-    for i in range(len(row)):
-        row[i] *= inverse
-    return maximum, inverse
+        mask = head.mask
+        for j in range(queries):
+            row, visible = min(first + j, len(mask) - 1), 0
+            for i in range(keys):
+                is_visible = mask[row, min(i, mask.shape[1] - 1)] != 0 and i < numbers[j]
+                visible += is_visible
+                scores[i, j] = scores[i, j] if is_visible else MINUS_INF
+            numbers[j] = visible
 
 
 @inner
-def softmax_again(row, maximum, inverse):
+def softmax_columns(scores, numbers, maximum, inverse):
+    """exp(scores - maximum) / sum in place, for each query; its maximum, and 1 / sum."""
+    keys, queries = scores.shape
+    total = np.zeros(queries)
+    for j in range(queries):
+        maximum[j] = MINUS_INF if numbers[j] > 0 else ZERO
+    for i in range(keys):
+        for j in range(queries):
+            maximum[j] = scores[i, j] if scores[i, j] > maximum[j] else maximum[j]
+    for i in range(keys):
+        for j in range(queries):
+            scores[i, j] = exp(scores[i, j] - maximum[j])
+        for j in range(queries):  # a loop of its own, because one with both would not be vectorized
+            total[j] += scores[i, j]
+    for j in range(queries):
+        inverse[j] = 1.0 / total[j] if numbers[j] > 0 else 0.0
+    for i in range(keys):
+        for j in range(queries):
+            scores[i, j] *= inverse[j]
+
+
+@inner
+def softmax_again(scores, maximum, inverse):
     """The same weights, to the last bit."""
-    for i in range(len(row)):
-        row[i] = exp(row[i] - maximum) * inverse
+    for i in range(scores.shape[0]):
+        for j in range(scores.shape[1]):
+            scores[i, j] = exp(scores[i, j] - maximum[j]) * inverse[j]
 
 
 @inner
-def drop_row(row, number, drop):
-    """Dropout of a row whose first element is this number of (B, H, Q, K)."""
-    for i in range(len(row)):
-        row[i] = row[i] * drop.factor if stays(number + i, drop) else ZERO
+def kept_of(shape, first, longest_keys, drop):
+    """Which weights dropout keeps; `first` is the number of the first query among all (B, H, Q)."""
+    kept = np.empty(shape, np.bool_)
+    numbers = np.empty(shape[1], np.uint32)
+    for j in range(shape[1]):
+        numbers[j] = (first + j) * longest_keys
+    for i in range(shape[0]):
+        for j in range(shape[1]):
+            kept[i, j] = stays(numbers[j] + np.uint32(i), drop)
+    return kept
 
 
-@inner(fastmath=FAST_SUMS)
-def dscores_row(weights, dweights):
+@inner
+def drop_block(block, kept, factor):
+    for i in range(block.shape[0]):
+        for j in range(block.shape[1]):
+            block[i, j] = block[i, j] * factor if kept[i, j] else ZERO
+
+
+@inner
+def dscores_of(weights, dweights):
     """weights * (dweights - sum(weights * dweights)), in place of dweights."""
-    total = np.float64(0)
-    for i in range(len(weights)):
-        total += np.float64(weights[i]) * dweights[i]
-    mean = np.float32(total)
-    for i in range(len(weights)):
-        dweights[i] = weights[i] * (dweights[i] - mean)
-
-
-@inner
-def multiply(row, factors):
-    for i in range(len(row)):
-        row[i] *= factors[i]
+    keys, queries = weights.shape
+    total = np.zeros(queries)
+    for i in range(keys):
+        for j in range(queries):
+            total[j] += np.float64(weights[i, j]) * dweights[i, j]
+    mean = total.astype(np.float32)
+    for i in range(keys):
+        for j in range(queries):
+            dweights[i, j] = weights[i, j] * (dweights[i, j] - mean[j])
 
 
 @jit
 def attention_heads(inputs, rows, visible, scale, drop, out, sums, first, last):
     """Fill out (R, H, e) and sums, for some of the B * H heads of all samples."""
     q, k, v = inputs
-    lanes = np.empty(LANES, np.float32)
+    numbers = np.empty(BLOCK, np.int64)
+    maximum, inverse = np.empty(BLOCK, np.float32), np.empty(BLOCK, np.float32)
     for number in range(first, last):
         head = head_of(number, q.shape[1], rows, visible)
-        h, n, height = head.h, head.visible, head.height
+        h, n = head.h, head.visible
         k_head = take(k, h, head.key_start, n, n, ONE)
         v_head = take(v, h, head.key_start, n, n, ONE)
-        for i in range(0, head.queries, height):
-            start, count = head.query_start + i, min(height, head.queries - i)
+        for i in range(0, head.queries, head.width):
+            start, count = head.query_start + i, min(head.width, head.queries - i)
             n = most_visible(head.limits, i, i + count, head.keys)
-            weights = take(q, h, start, count, height, scale) @ k_head[:n].T
+            weights = k_head[:n] @ take(q, h, start, count, head.width, scale).T
+            apply_visibility(weights, i, head, visible.has_mask, numbers)
+            softmax_columns(weights, numbers, maximum, inverse)
+            if drop.threshold > 0:
+                query = head.number * rows.longest_queries + i
+                kept = kept_of(weights.shape, query, rows.longest_keys, drop)
+                drop_block(weights, kept, drop.factor)
+            put(weights.T @ v_head[:n], out, h, start, count, ONE)
             for j in range(count):
-                row, is_any_visible = visible_row(weights, j, i + j, head, visible.has_mask)
-                maximum = inverse = ZERO
-                if is_any_visible:
-                    maximum, inverse = softmax_row(row, lanes)
-                else:
-                    clear(row, 0)
-                sums.maximum[start + j, h], sums.inverse[start + j, h] = maximum, inverse
-                if drop.threshold > 0:
-                    query = head.number * rows.longest_queries + i + j
-                    drop_row(row, query * rows.longest_keys, drop)
-            for j in range(count, height):
-                clear(weights[j], 0)
-            put(weights @ v_head[:n], out, h, start, count, ONE)
+                sums.maximum[start + j, h] = maximum[j]
+                sums.inverse[start + j, h] = inverse[j]
 
 
 @jit
@@ -240,62 +255,52 @@ def attention_backward_heads(grad, inputs, rows, visible, scale, drop, sums, gra
     """Fill grads (dq, dk, dv), for some of the B * H heads of all samples."""
     q, k, v = inputs
     dq, dk, dv = grads
-    factors = np.empty(rows.longest_keys, np.float32)
+    numbers = np.empty(BLOCK, np.int64)
+    maximum, inverse = np.empty(BLOCK, np.float32), np.empty(BLOCK, np.float32)
     for number in range(first, last):
         head = head_of(number, q.shape[1], rows, visible)
-        h, n, height = head.h, head.visible, head.height
+        h, n = head.h, head.visible
         k_head = take(k, h, head.key_start, n, n, ONE)
         v_head = take(v, h, head.key_start, n, n, ONE)
         dk_head = np.zeros((head.keys, q.shape[2]), np.float32)
         dv_head = np.zeros((head.keys, v.shape[2]), np.float32)
-        for i in range(0, head.queries, height):
-            start, count = head.query_start + i, min(height, head.queries - i)
+        for i in range(0, head.queries, head.width):
+            start, count = head.query_start + i, min(head.width, head.queries - i)
             n = most_visible(head.limits, i, i + count, head.keys)
-            q_block = take(q, h, start, count, height, scale)
-            dout = take(grad, h, start, count, height, ONE)
-            weights = q_block @ k_head[:n].T
-            dweights = dout @ v_head[:n].T  # and then dscores
-            for j in range(count):
-                row, _ = visible_row(weights, j, i + j, head, visible.has_mask)
-                drow = dweights[j, : len(row)]
-                softmax_again(row, sums.maximum[start + j, h], sums.inverse[start + j, h])
-                if drop.threshold > 0:
-                    for c in range(len(row)):
-                        factors[c] = ONE
-                    query = head.number * rows.longest_queries + i + j
-                    drop_row(factors[: len(row)], query * rows.longest_keys, drop)
-                    multiply(drow, factors)
-                    dscores_row(row, drow)
-                    multiply(row, factors)
-                else:
-                    dscores_row(row, drow)
-                clear(dweights[j], len(row))
-            for j in range(count, height):
-                clear(weights[j], 0)
-                clear(dweights[j], 0)
-            add(weights.T @ dout, dv_head)
-            add(dweights.T @ q_block, dk_head)
-            put(dweights @ k_head[:n], dq, h, start, count, scale)
+            for j in range(head.width):
+                maximum[j] = sums.maximum[start + j, h] if j < count else ZERO
+                inverse[j] = sums.inverse[start + j, h] if j < count else ZERO
+            q_block = take(q, h, start, count, head.width, scale)
+            dout = take(grad, h, start, count, head.width, ONE)
+            weights = k_head[:n] @ q_block.T
+            apply_visibility(weights, i, head, visible.has_mask, numbers)
+            softmax_again(weights, maximum, inverse)
+            dweights = v_head[:n] @ dout.T
+            if drop.threshold > 0:
+                query = head.number * rows.longest_queries + i
+                kept = kept_of(weights.shape, query, rows.longest_keys, drop)
+                drop_block(dweights, kept, drop.factor)
+                dscores_of(weights, dweights)
+                drop_block(weights, kept, drop.factor)
+            else:
+                dscores_of(weights, dweights)
+            add(weights @ dout, dv_head)
+            add(dweights @ q_block, dk_head)
+            put(dweights.T @ k_head[:n], dq, h, start, count, scale)
         put(dk_head, dk, h, head.key_start, head.keys, ONE)
         put(dv_head, dv, h, head.key_start, head.keys, ONE)
 
 
-def computable(q: np.ndarray, k: np.ndarray, v: np.ndarray, drop: Drop) -> bool:
+def is_compiled_for(q: np.ndarray, k: np.ndarray, v: np.ndarray, drop: Drop) -> bool:
     return bool(q.dtype == np.float32 and drop.p < 1 and q.size and k.size and v.size)
 
 
-def all_see_the_same(limits: Any, mask: Any) -> bool:
-    """Whether all queries of a sample see the same keys."""
-    return mask is None and (limits is None or limits.shape[1] == 1)
-
-
-def run(kernel: Any, before: Any, inputs: Any, samples: Any, limits: Any, mask: Any, scale: float,
-        drop: Drop, results: Any, cost: int) -> None:  # fmt: skip
-    """The kernel over all heads of all samples; `cost` is the number of its products."""
-    queries, keys = samples
+def run(kernel: Any, before: Any, inputs: Any, settings: Any, results: Any, products: int) -> None:
+    """The kernel, which computes so many products, over all heads of all samples."""
+    (queries, keys), limits, mask, scale, drop = settings
     heads, width = inputs[0].shape[1:]
     pairs = float(queries.lengths @ keys.lengths)
-    nanoseconds = cost * heads * (1000 * len(queries.lengths) + pairs * (1 + width / 32))
+    nanoseconds = products * heads * (1000 * len(queries.lengths) + pairs * (1 + width / 32))
     parallel_for(
         len(queries.lengths) * heads,
         nanoseconds,
@@ -305,7 +310,7 @@ def run(kernel: Any, before: Any, inputs: Any, samples: Any, limits: Any, mask: 
         Rows(queries.starts, keys.starts, queries.longest, keys.longest),
         as_visible(limits, mask),
         np.float32(scale),
-        dropping(*drop, np.dtype(np.float32)),
+        dropping(drop.p, drop.seed, np.dtype(np.float32)),
         *results,
     )
 
@@ -316,49 +321,55 @@ def attention(
 ) -> tuple[np.ndarray, Any]:  # fmt: skip
     """The output, and what backward needs of it."""
     settings = (samples, limits, mask, scale, drop)
-    if not computable(q, k, v, drop):
+    if not is_compiled_for(q, k, v, drop):
         return reference.attention(q, k, v, *settings)
-    if not all_see_the_same(limits, mask) and not all(map(is_finite, (q, k, v))):
+    if needs_reference(limits, mask, q, k, v):
         exact, weights = reference.attention(q, k, v, *settings)
-        out, _ = attention(*map(finite, (q, k, v)), *settings)
-        queries, _ = touched(q, k, v, q, samples, limits, mask)
+        out, _ = attention(finite(q), finite(k), finite(v), *settings)
+        queries, _ = concerned(q, k, v, q, samples, limits, mask)
         return np.where(queries, exact, out), weights
     out = np.empty((*q.shape[:2], v.shape[2]), q.dtype)
     sums = Sums(*np.empty((2, *q.shape[:2]), q.dtype))
-    run(attention_heads, (), (q, k, v), *settings, (out, sums), 2)
+    run(attention_heads, (), (q, k, v), settings, (out, sums), 2)
     return out, sums
 
 
 def attention_backward(
     grad: np.ndarray, q: np.ndarray, k: np.ndarray, v: np.ndarray, samples: Any, limits: Any,
     mask: Any, scale: float, drop: Drop, saved: Any,
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:  # fmt: skip
+) -> tuple[np.ndarray, ...]:  # fmt: skip
     settings = (samples, limits, mask, scale, drop)
-    if not computable(q, k, v, drop):
+    if not is_compiled_for(q, k, v, drop):
         return reference.attention_backward(grad, q, k, v, *settings, saved)
-    if not all_see_the_same(limits, mask) and not all(map(is_finite, (grad, q, k, v))):
+    if needs_reference(limits, mask, grad, q, k, v):
         _, weights = reference.attention(q, k, v, *settings)
         exact = reference.attention_backward(grad, q, k, v, *settings, weights)
-        _, sums = attention(*map(finite, (q, k, v)), *settings)
-        clean = attention_backward(*map(finite, (grad, q, k, v)), *settings, sums)
-        queries, keys = touched(q, k, v, grad, samples, limits, mask)
-        return tuple(map(np.where, (queries, keys, keys), exact, clean))
+        clean = finite(q), finite(k), finite(v)
+        _, sums = attention(*clean, *settings)
+        grads = attention_backward(finite(grad), *clean, *settings, sums)
+        queries, keys = concerned(q, k, v, grad, samples, limits, mask)
+        return tuple(map(np.where, (queries, keys, keys), exact, grads))
     grads = tuple(np.empty(x.shape, x.dtype) for x in (q, k, v))
     sums = Sums(*map(as_input, saved))
-    run(attention_backward_heads, (as_input(grad),), (q, k, v), *settings, (sums, grads), 5)
+    run(attention_backward_heads, (as_input(grad),), (q, k, v), settings, (sums, grads), 5)
     return grads
 
 
-# Where queries see different keys, a block has keys that some of its rows do not see. Zero times
-# NaN is NaN. So NaN and inf are taken out, and the queries and keys that they concern are computed
-# by the reference.
+# Where queries of a sample see different keys, a block has keys that some of its queries do not
+# see, with weights of zero. But zero times NaN is NaN. So NaN and inf are replaced by zeros, and
+# the queries and keys that they concern are taken from the reference.
+
+
+def needs_reference(limits: Any, mask: Any, *arrays: np.ndarray) -> bool:
+    see_the_same = mask is None and (limits is None or limits.shape[1] == 1)
+    return not see_the_same and not all(map(is_finite, arrays))
 
 
 def finite(x: np.ndarray) -> np.ndarray:
     return np.where(np.isfinite(x), x, x.dtype.type(0))
 
 
-def touched(
+def concerned(
     q: Any, k: Any, v: Any, grad: Any, samples: Any, limits: Any, mask: Any
 ) -> tuple[Any, Any]:
     """Which queries (R, H, 1) are NaN or inf or see such, and which keys (S, H, 1) these see."""
@@ -367,7 +378,8 @@ def touched(
     bad_q, bad_grad = (~np.isfinite(padded(x, queries)).all(axis=-1) for x in (q, grad))
     bad_k, bad_v = (~np.isfinite(padded(x, keys)).all(axis=-1) for x in (k, v))
     shape = (*bad_q.shape, bad_k.shape[2])
-    visible = np.broadcast_to(reference.visible_keys(shape, limits, mask), shape)
+    visible: Any = reference.visible_keys(shape, limits, mask)
+    visible = np.broadcast_to(visible, shape)
     bad = (visible & (bad_k | bad_v)[:, :, None]).any(axis=-1) | bad_q | bad_grad  # (B, H, Q)
     reached = (visible & bad[..., None]).any(axis=-2)  # (B, H, K)
     return packed(bad[..., None], queries), packed(reached[..., None], keys)

@@ -72,7 +72,7 @@ def announce_compilation() -> None:
     try:
         from numba.core import event
 
-        class Announcement(event.Listener):  # type: ignore[misc]
+        class Announcement(event.Listener):
             is_said = False
 
             def on_start(self, compilation: Any) -> None:

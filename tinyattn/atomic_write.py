@@ -1,0 +1,93 @@
+"""Writing a file whole or not at all: it gets its name when it is complete."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+import stat
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any, BinaryIO
+
+try:
+    import fcntl
+except ImportError:  # on Windows
+    fcntl = None  # type: ignore[assignment]
+
+
+def write_atomically(path: str | os.PathLike[str], parts: Iterable[Any]) -> None:
+    """Write a file that consists of `parts`, which are bytes or arrays.
+
+    The new file has the mode and the owner of the old one. If `path` is a symbolic link, its target
+    is written. Raises OSError if that cannot be done; then the old file is as it was.
+    """
+    target, old = target_of(path)
+    file = new_file(target.parent, 0o666 if old is None else stat.S_IMODE(old.st_mode))
+    try:
+        with file:
+            if old is not None:
+                keep_owner_and_mode(file, target, old)
+            for part in parts:
+                file.write(part)
+            file.flush()
+            os.fsync(file.fileno())
+            if os.name == "nt":
+                file.close()  # Windows does not rename an open file
+            os.replace(file.name, target)
+    except BaseException:
+        Path(file.name).unlink(missing_ok=True)
+        raise
+
+
+def target_of(path: str | os.PathLike[str]) -> tuple[Path, os.stat_result | None]:
+    """(file to write, status of the old file or None), if the old file may be replaced."""
+    target = Path(path)
+    if target.is_symlink():
+        target = Path(os.path.realpath(target))
+    if not target.parent.is_dir():
+        raise FileNotFoundError(f"there is no folder {target.parent} to save {target.name} in")
+    try:
+        old = os.stat(target)
+    except FileNotFoundError:
+        return target, None
+    if not stat.S_ISREG(old.st_mode):
+        raise OSError(f"save takes the name of a file, got {os.fspath(path)!r}, which is no file")
+    if not old.st_mode & 0o222 or not os.access(target, os.W_OK):  # root may write any
+        raise PermissionError(f"{target} is read-only: make it writable, or choose another name")
+    return target, old
+
+
+def new_file(folder: Path, mode: int) -> BinaryIO:
+    """A new file in `folder`, locked. Files that killed processes left there are removed.
+
+    A lock means that a process writes the file, because a killed process loses its locks.
+    """
+    if fcntl is not None:
+        for left in folder.glob(".tinyattn-" + 16 * "[0-9a-f]"):
+            with contextlib.suppress(OSError), open(left, "r+b") as found:
+                fcntl.flock(found, fcntl.LOCK_EX | fcntl.LOCK_NB)  # fails if a process writes it
+                left.unlink()
+    while True:
+        name = folder / f".tinyattn-{secrets.token_hex(8)}"
+        file = open(name, "xb", opener=lambda name, flags: os.open(name, flags, mode))  # noqa: SIM115
+        with contextlib.suppress(OSError):  # some file systems have no locks
+            if fcntl is not None:
+                fcntl.flock(file, fcntl.LOCK_EX)
+        if name.exists():
+            return file
+        file.close()  # another process removed it before it was locked
+
+
+def keep_owner_and_mode(file: BinaryIO, target: Path, old: os.stat_result) -> None:
+    """Give the new file the owner, group and mode of the old one."""
+    new = os.fstat(file.fileno())
+    if (new.st_uid, new.st_gid) != (old.st_uid, old.st_gid):
+        try:
+            os.chown(file.name, old.st_uid, old.st_gid)
+        except PermissionError:
+            raise PermissionError(
+                f"{target} belongs to another user or group, and the new file would not: "
+                "choose another name"
+            ) from None
+    os.chmod(file.name, stat.S_IMODE(old.st_mode))

@@ -1,0 +1,109 @@
+"""The switch that says whether operations are recorded."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable
+from contextvars import ContextVar
+from typing import Any
+
+from .backend import Function
+
+# The switch for recording; each thread and each asyncio task has its own.
+recording: ContextVar[bool] = ContextVar("recording", default=True)
+
+
+class Recording:
+    """A setting of the switch, in a with-block or for a decorated function."""
+
+    enabled: bool
+    previous: Any = None  # (setting before, previous), because one object may be entered twice
+
+    def __new__(cls, function: Any = None) -> Any:
+        mode = super().__new__(cls)
+        if callable(function):  # @ta.no_grad, without brackets
+            return mode(function)
+        return mode
+
+    def __enter__(self) -> None:
+        enabled = recording.get()
+        try:
+            recording.set(self.enabled)
+        except BaseException:  # an interrupt right after it
+            recording.set(enabled)
+            raise
+        self.previous = (enabled, self.previous)
+
+    def __exit__(self, *_: object) -> None:
+        enabled, self.previous = self.previous
+        recording.set(enabled)
+
+    def run(self, function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
+        """function(*args, **kwargs) with this setting.
+
+        No with-block, because KeyboardInterrupt may come before the first line of `__exit__`. It
+        never comes between a call and `finally`.
+        """
+        previous = recording.get()
+        try:
+            recording.set(self.enabled)
+            return function(*args, **kwargs)
+        finally:
+            recording.set(previous)
+
+    def __call__(self, function: Function) -> Function:
+        if inspect.isgeneratorfunction(function):
+
+            @functools.wraps(function)
+            def generator(*args: Any, **kwargs: Any) -> Any:
+                # Only while its body runs, because between two values the caller's code runs.
+                values = function(*args, **kwargs)
+                while True:
+                    try:
+                        value = self.run(next, values)
+                    except StopIteration:
+                        return
+                    yield value
+
+            return generator  # type: ignore[return-value]
+
+        @functools.wraps(function)
+        def wrapped(*args: Any, **kwargs: Any) -> Any:
+            return self.run(function, *args, **kwargs)
+
+        return wrapped  # type: ignore[return-value]
+
+
+class no_grad(Recording):
+    """Record nothing: `with ta.no_grad():`, or `@ta.no_grad()` above a function."""
+
+    enabled = False
+
+
+class enable_grad(Recording):
+    """Record again inside a `no_grad` block: `with ta.enable_grad():`, or as a decorator."""
+
+    enabled = True
+
+
+class set_grad_enabled(Recording):
+    """Switch recording on or off: from now on, in a with-block, or for a decorated function."""
+
+    def __init__(self, enabled: bool) -> None:
+        self.enabled = bool(enabled)
+        self.before = recording.get()
+        recording.set(self.enabled)
+
+    def __enter__(self) -> None:
+        recording.set(self.before)  # the setting that __exit__ brings back
+        super().__enter__()
+
+    def __call__(self, function: Function) -> Function:
+        recording.set(self.before)
+        return super().__call__(function)
+
+
+def is_grad_enabled() -> bool:
+    """True if operations are recorded now, in this thread."""
+    return recording.get()

@@ -1,0 +1,61 @@
+"""Changes in place: `x += y`, and the memory that may be written to."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from .errors import DtypeError, InPlaceError, ShapeError
+from .grad_mode import is_grad_enabled
+from .promotion import CATEGORY
+
+
+def in_place(operation: Any) -> Any:
+    """The method for `x += y` and its kind; see `changed`."""
+    return lambda self, other: changed(self, operation, other)
+
+
+def changed(tensor: Any, operation: Any, other: Any) -> Any:
+    """`x += y` gives this tensor object the values of x + y, recorded or not.
+
+    The values are in new memory. So views of the old memory, and graphs that need the old values,
+    stay as they are. Differs from PyTorch, where views change too.
+    """
+    if is_grad_enabled():
+        if tensor.requires_grad and tensor.is_leaf:
+            raise InPlaceError(
+                "a leaf that requires gradients cannot be changed in place while operations "
+                "are recorded: do it under ta.no_grad(), or write x = x + y"
+            )
+    elif not tensor.is_leaf:
+        raise InPlaceError(
+            "this tensor was computed by a recorded operation, so it cannot be changed under "
+            "ta.no_grad(): write x = x + y"
+        )
+    result = operation(tensor, other)
+    if result.shape != tensor.shape:
+        raise ShapeError(
+            f"an in-place result must keep the shape {tensor.shape}, got {result.shape}"
+        )
+    if CATEGORY[result.dtype.kind] > CATEGORY[tensor.dtype.kind]:
+        raise DtypeError(f"a {result.dtype} result does not fit in place into {tensor.dtype}")
+    result = result.to(tensor.dtype)
+    if not tensor.is_leaf or result.requires_grad:
+        tensor._node = result._node
+    tensor._data, tensor._version = result._data, result._version
+    return tensor
+
+
+def check_writable(tensor: Any) -> None:
+    """Refuse to write to memory that belongs to a recorded result, or to another tensor."""
+    if not tensor.is_leaf or tensor._version is None:
+        raise InPlaceError(
+            "this tensor was computed by a recorded operation, or is a view of one that was: a "
+            "graph may need its values, so change a clone() made under ta.no_grad()"
+        )
+    if type(tensor._data) is np.ndarray and not tensor._data.flags.writeable:
+        raise InPlaceError(
+            "this tensor is a read-only view of another's memory (after expand, for instance): "
+            "change a clone()"
+        )
