@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from .autograd import Leaf, Node, TensorBase, wrap
-from .backend import namespace
+from .backend import array_types, namespace
 from .checks import describe
 from .errors import GraphError, ShapeError
 from .kernels import sum_to
@@ -149,8 +149,7 @@ class Plan:
 
     def versions(self, versions: list[Any]) -> tuple[Any, ...]:
         """The versions of the watched arrays, from those of all arguments and the output."""
-        watched = [versions[i] for i in self.watched]
-        return tuple(watched) if any(watched) else ()
+        return tuple([versions[i] for i in self.watched])
 
     def pull(self, node: Node, grad: Any, graph: bool) -> list[tuple[Node | Leaf, Any, bool]]:
         """(parent, gradient, is_new) for each argument that needs a gradient, from that of the
@@ -174,12 +173,14 @@ class Plan:
                 # Not new: the gradient of the output itself, a saved array, an array that the
                 # rule returns twice, or a view (which has a base).
                 is_new = (
-                    self.is_own
-                    and gradient is not grad
+                    gradient is not grad
                     and getattr(gradient, "base", grad) is None
                     and count_of(gradient, saved) == 0
                     and (len(result) == 1 or count_of(gradient, result) == 1)
                 )
+                if not self.is_own and type(gradient) in array_types and not graph:
+                    gradient = gradient.copy()  # because the rule may write to it at its next call
+                    is_new = True
                 if (
                     type(gradient) is not ndarray
                     or gradient.shape != parent.shape
@@ -204,9 +205,7 @@ class Plan:
 
     def as_tensors(self, node: Node) -> list[Any]:
         """The saved arrays of `node` as Tensors with their nodes, so that rules are recorded."""
-        versions: dict[int, Any] = dict.fromkeys(self.watched) | dict(
-            zip(self.watched, node.versions, strict=False)
-        )
+        versions = dict(zip(self.watched, node.versions, strict=True))
         tensors = []
         for source, value in zip(self.sources, node.saved, strict=False):
             if source == "saved":
