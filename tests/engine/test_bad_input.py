@@ -20,7 +20,14 @@ import pytest
 import tinyattn as ta
 from tinyattn import functional as F
 from tinyattn import masks, nn, optim
-from tinyattn.errors import DeviceError, DtypeError, GraphError, MaskError, ShapeError
+from tinyattn.errors import (
+    CheckpointError,
+    DeviceError,
+    DtypeError,
+    GraphError,
+    MaskError,
+    ShapeError,
+)
 
 nan, inf = math.nan, math.inf
 
