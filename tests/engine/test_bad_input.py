@@ -722,7 +722,7 @@ NUMBERS: list[Bad] = [
     (
         "a state that does not fit",
         lambda w: w.linear.load_state_dict({}),
-        ValueError,
+        CheckpointError,
         "missing weight, bias",
     ),
     (
