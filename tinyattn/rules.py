@@ -7,7 +7,7 @@ require gradients decide which rules will run, and these decide which arrays are
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
