@@ -458,7 +458,7 @@ class Tensor(TensorBase):
         index = index_for(self._data, plain_index(index))
         if self.dtype.kind != "f" and type(value) is np.ndarray:
             value = fitting(value, self.dtype)
-        self._version.changes += 1
+        self._version.changes += 1  # first, so that an interrupt cannot leave it out
         try:
             self._data[index] = value
         except (IndexError, ValueError) as error:
@@ -466,7 +466,6 @@ class Tensor(TensorBase):
             if isinstance(error, IndexError):
                 raise
             raise ShapeError(f"cannot write into a tensor of shape {self.shape}: {error}") from None
-        self._version.changes += 1  # again: another thread may have recorded a graph meanwhile
 
     # Elementwise
 

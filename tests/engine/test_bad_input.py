@@ -125,7 +125,7 @@ SHAPES: list[Bad] = [
         "widths of queries and keys",
         lambda w: nn.DotProductAttention()(ones(2, 3, 4), ones(2, 3, 5), ones(2, 3, 4)),
         ShapeError,
-        r"agree in width.*\(6, 1, 4\), \(6, 1, 5\)",
+        r"agree in their width d, got \(2, 3, 4\) and \(2, 3, 5\)",
     ),
     (
         "keys without values",
@@ -723,7 +723,7 @@ NUMBERS: list[Bad] = [
         "a state that does not fit",
         lambda w: w.linear.load_state_dict({}),
         CheckpointError,
-        "weight, bias",
+        "missing weight, bias",
     ),
     (
         "a state of another shape",

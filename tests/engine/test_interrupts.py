@@ -7,9 +7,11 @@ stricter and reaches every bytecode of the library, one after another.
 
 from __future__ import annotations
 
+import random
 import signal
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import FrameType
@@ -247,6 +249,86 @@ def many_switches() -> Iterator[None]:
     sys.setswitchinterval(1e-6)
     yield
     sys.setswitchinterval(before)
+
+
+@pytest.mark.parametrize("way", ["item", "sgd", "adam"])
+def test_threads_that_share_a_leaf_get_right_gradients_or_none(
+    way: str, many_switches: None
+) -> None:
+    """A graph that is not recorded while a step is under way; backward may meet a step.
+
+    All numbers of w are the same, so its gradient can be told from the product itself.
+    """
+    w = ta.tensor(np.full(3, 2.0), requires_grad=True)
+    twin = w.detach().requires_grad_(True)
+    twin.grad = ta.tensor(np.ones(3))
+    moves = OPTIMIZERS["adam" if way == "adam" else "sgd"]([twin])
+    moves.step()  # compiles
+    no_step = threading.Lock()
+    over, errors, outcomes = threading.Event(), [], {"right": 0, "refused": 0}
+
+    def work(function: Callable[[], None], times: int | None = None) -> None:
+        try:
+            while not over.is_set() and times != 0:
+                function()
+                times = None if times is None else times - 1
+        except BaseException as error:
+            errors.append(error)
+            over.set()
+
+    def write() -> None:
+        with no_step:
+            if way == "item":
+                with ta.no_grad():
+                    w[...] = w[0].item() % 7 + 1
+            else:
+                moves.step()
+        time.sleep(random.uniform(0, 1e-3))
+
+    def differentiate() -> None:
+        with no_step:
+            y = w * w
+        root = np.sqrt(y.numpy())
+        try:
+            (gradient,) = ta.grad(y, w, ta.tensor(np.full(3, -3.0)))
+        except InPlaceError:
+            outcomes["refused"] += 1
+        else:
+            np.testing.assert_allclose(np.abs(gradient.numpy()), 6 * root, rtol=1e-14)
+            outcomes["right"] += 1
+
+    readers = [threading.Thread(target=work, args=(differentiate, 2000)) for _ in range(2)]
+    writer = threading.Thread(target=work, args=(write,))
+    for thread in (writer, *readers):
+        thread.start()
+    for thread in readers:
+        thread.join()
+    over.set()
+    writer.join()
+    assert not errors
+    assert outcomes["right"] > 10
+    assert outcomes["refused"] > 10
+    with ta.no_grad():
+        w[0] = 1.0
+
+
+@pytest.mark.parametrize("kind", [optim.SGD, optim.Adam])
+def test_a_graph_that_is_recorded_during_a_step_is_refused(kind: Any) -> None:
+    """As another thread may do it, between the count of a change and the change."""
+    w = ta.tensor([1.0, 2.0], requires_grad=True)
+    graphs = []
+
+    class Watched(kind):  # type: ignore[misc, valid-type]
+        def update_all(self, updates: Any) -> None:
+            graphs.append(w * w)
+            super().update_all(updates)
+
+    w.grad = ta.ones(2)
+    Watched([w], lr=0.1).step()
+    w.grad = None
+    with pytest.raises(InPlaceError, match="mul needs"):
+        graphs[0].backward(ta.ones(2))
+    assert w.grad is None
 
 
 def test_recording_is_switched_for_one_thread() -> None:

@@ -320,8 +320,8 @@ def test_a_scalar_of_numpys_is_an_array() -> None:
     assert largest(ta.ones(2)).shape == ()
 
 
-def test_a_forward_whose_rule_asks_for_saved_returns_a_pair() -> None:
-    """Two rows would otherwise be taken for it."""
+def test_what_is_saved_is_declared() -> None:
+    """A forward with saves=True returns a pair; an array of two rows would be taken for one."""
 
     @ta.op(saves=True)
     def doubled(x):
@@ -329,10 +329,18 @@ def test_a_forward_whose_rule_asks_for_saved_returns_a_pair() -> None:
 
     doubled.vjp("x")(lambda grad, saved: 2 * grad)
     for x in (leaf([[1.0], [2.0]]), leaf([1.0, 2.0, 3.0])):
-        with pytest.raises(
-            DtypeError, match=r"doubled .* must return \(out, saved\), got float64\["
-        ):
+        with pytest.raises(DtypeError, match=r"return \(out, saved\), got float64\["):
             doubled(x)
+
+    @ta.op
+    def tripled(x):
+        return 3 * x, x
+
+    with pytest.raises(TypeError, match=r"asks for \['saved'\].*@op\(saves=True\)"):
+        tripled.vjp("x")(lambda grad, saved: 3 * grad)
+    tripled.vjp("x")(lambda grad: 3 * grad)
+    with pytest.raises(DtypeError, match=r"got tuple; \(out, saved\) needs @op\(saves=True\)"):
+        tripled(leaf([1.0, 2.0]))
 
 
 def test_an_op_saves_no_more_than_its_derivative_asks_for() -> None:

@@ -82,6 +82,15 @@ def test_nor_does_memory_that_another_tensor_shares(cuda):
         assert x.tolist() == right[number]
 
 
+def test_nor_does_an_array_of_the_callers_own(cuda):
+    """It is copied, because the caller may write to it, and no Version would count that."""
+    x, array = leaf([2.0, 3.0]), cuda.asarray(np.array([3.0, 4.0], np.float32))
+    y, z = x * array, ta.ops.where(x > 2, x, array)
+    array[...] = 100.0
+    (y + z).backward(ta.ones(2, device="cuda"))
+    assert x.grad.tolist() == [3.0, 5.0]
+
+
 @pytest.mark.parametrize("kind", [optim.SGD, optim.Adam])
 def test_nor_does_a_parameter_that_was_moved(kind, cuda):
     found = []

@@ -14,6 +14,7 @@ from test_op_table import DIFFERENTIABLE, call, row_test, tensors_of
 import tinyattn as ta
 from tinyattn import functional as F
 from tinyattn import kernels
+from tinyattn.autograd import count_uses
 from tinyattn.kernels.packing import Samples
 
 # Rows that are not named keep nothing. "more" are arrays that are neither input nor output: masks
@@ -71,6 +72,10 @@ KEPT = {
 }
 
 
+# Called by the library alone, which gives them arrays of its own as options.
+INTERNAL = ("attention over rows", "weighted_sum", "putitem")
+
+
 def arrays_in(value: Any) -> Iterator[np.ndarray]:
     if isinstance(value, np.ndarray):
         yield value
@@ -83,15 +88,42 @@ def arrays_in(value: Any) -> Iterator[np.ndarray]:
 
 def kept_by(outputs: tuple[ta.Tensor, ...]) -> list[np.ndarray]:
     """Every array that the graph of these outputs holds, once, empty ones aside."""
-    nodes: dict[int, Any] = {}
-    stack = [output._node for output in outputs]
-    while stack:
-        node = stack.pop()
-        if node is not None and node.plan is not None and id(node) not in nodes:
-            nodes[id(node)] = node
-            stack.extend(node.parents)
-    arrays = [array for node in nodes.values() for array in arrays_in(node.saved)]
+    arrays = [array for node in nodes_of(outputs) for array in arrays_in(node.saved)]
     return list({id(array): array for array in arrays if array.size}.values())
+
+
+def nodes_of(outputs: tuple[ta.Tensor, ...]) -> list[Any]:
+    nodes = count_uses([output._node for output in outputs if output._node is not None])
+    return [node for node in nodes if node.plan is not None]
+
+
+@row_test()
+def test_a_change_in_place_of_what_is_kept_is_noticed(row: OpRow) -> None:
+    """An array that shares memory with an input has its version; an option's array is a copy."""
+    for sample in samples_of(row):
+        tensors = tensors_of(row, sample)
+        for node in nodes_of(call(row.function, tensors, sample)):
+            versions = [version for version, _ in node.versions]
+            for array in arrays_in(node.saved):
+                for x in tensors:
+                    if np.shares_memory(array, x._data):
+                        assert x._version in versions
+                for given in arrays_in(tuple(sample.options.values())):
+                    assert row.name in INTERNAL or not np.shares_memory(array, given)
+
+
+@row_test()
+def test_views_share_the_version(row: OpRow) -> None:
+    """With the input that they show, and with no other."""
+    for sample in samples_of(row):
+        with ta.no_grad():
+            tensors = tensors_of(row, sample)
+            outputs = call(row.function, tensors, sample)
+        for out in outputs:
+            for x in tensors if isinstance(out, ta.Tensor) else ():
+                if out.numel() and x.numel():
+                    shares = np.shares_memory(out._data, x._data)
+                    assert (out._version is x._version) == shares
 
 
 def sorts_of(row: OpRow, sample: Sample) -> tuple[set[str], int]:

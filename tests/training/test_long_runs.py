@@ -225,6 +225,7 @@ def test_an_interrupt_anywhere_in_backward_leaves_a_usable_model(
         del loss
         for old, p in zip(before, model.parameters(), strict=True):
             assert p.grad.numpy().tobytes() == old.tobytes()
+            assert p._data.flags.writeable
     monkeypatch.undo()
     ops = [node for node in count_uses([both_losses()._node]) if node.plan is not None]
     assert calls == len(ops) > 20

@@ -118,6 +118,11 @@ class DotProductAttention(Attention):
         mask: Any = None,
     ) -> Tensor:
         check_inputs(queries, keys, values)
+        if queries.shape[2] != keys.shape[2]:
+            raise ShapeError(
+                "queries (B, Q, d) and keys (B, K, d) must agree in their width d, got "
+                f"{queries.shape} and {keys.shape}"
+            )
         batch, number, width = queries.shape
         shape = (batch, 1, number, keys.shape[1])  # (B, H, Q, K)
         limits, mask = masks.limits_and_mask(shape, valid_lens, mask, device=queries.device)
