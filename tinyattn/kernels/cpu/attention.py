@@ -38,7 +38,7 @@ from .layout import as_input, as_visible
 from .row_functions import MINUS_INF, ONE, ZERO, exp
 
 BLOCK = 64  # queries in a block at most
-STEP = 16  # a block has a multiple of it, so that vector instructions fit
+STEP = 8  # a block has a multiple of it, so that vector instructions fit
 
 
 class Inputs(NamedTuple):
