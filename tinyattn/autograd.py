@@ -19,8 +19,9 @@ from typing import Any, ClassVar
 import numpy as np
 
 from .backend import Array, namespace, quiet
-from .errors import DeviceError, GraphError, InPlaceError, ShapeError
+from .errors import DeviceError, GraphError, ShapeError
 from .grad_mode import recording
+from .versions import Version, check_versions
 
 # The graph
 
@@ -82,20 +83,6 @@ class Node:
         self.dtype = out.dtype
         self.grad = None
         self.hold_grad = False
-
-
-class Version:
-    """A count: how often the memory of a tensor has been changed in place.
-
-    A gradient computed from a changed array would be wrong, and nobody would notice. So a node
-    notes the counts of the arrays that it saves, and `backward` compares them. All views of one
-    memory share one Version.
-    """
-
-    __slots__ = ("changes",)
-
-    def __init__(self) -> None:
-        self.changes = 0
 
 
 class TensorBase:
@@ -245,17 +232,6 @@ def propagate(
                 node.parents = node.saved = None
     check_versions(useful)  # again: another thread may have changed an array meanwhile
     return found
-
-
-def check_versions(nodes: Iterable[Any]) -> None:
-    """Raise InPlaceError if an array that the rules need has been changed since the forward."""
-    for node in nodes:
-        for version, changes in node.versions:
-            if version is not None and version.changes != changes:
-                raise InPlaceError(
-                    f"an array that {node.plan.name} needs for its gradient has been changed in "
-                    "place since: call backward() before the change, or change a clone()"
-                )
 
 
 def copied(gradient: Any) -> Any:

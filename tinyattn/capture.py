@@ -181,7 +181,13 @@ class Captured:
                     f"parameter {i} {array.shape} is not in C order on the device, which a "
                     "captured step needs: give it a .data that is"
                 )
-        self.replays.append(lambda: optimizer.count(updates))
+
+        def count() -> None:
+            optimizer.count(updates)
+            for i, *_ in updates:
+                optimizer.parameters[i]._version.changes += 1
+
+        self.replays.append(count)
 
 
 def tensors_in(outputs: Any) -> list[Tensor]:

@@ -107,6 +107,26 @@ def plain_index(index: Any) -> Any:
     return index
 
 
+# `array + tensor` calls NumPy's function `add`, and that asks the Tensor.
+OPERATORS = {
+    "add": "__radd__", "subtract": "__rsub__", "multiply": "__rmul__", "divide": "__rtruediv__",
+    "power": "__rpow__", "matmul": "__rmatmul__", "equal": "__eq__", "not_equal": "__ne__",
+    "less": "__gt__", "less_equal": "__ge__", "greater": "__lt__", "greater_equal": "__le__",
+    "bitwise_and": "__and__", "bitwise_or": "__or__", "bitwise_xor": "__xor__",
+}  # fmt: skip
+
+
+def reflected_operator(function: Any, method: str, first: Any, options: dict[str, Any]) -> str:
+    """The method of the Tensor that computes NumPy's function; only operators have one."""
+    name = OPERATORS.get(function.__name__)
+    if name is None or method != "__call__" or options or hasattr(first, "_data"):
+        raise TypeError(
+            f"NumPy's {function.__name__} does not take a Tensor: write a method or an operator of "
+            "the Tensor, such as x.exp() or x + y, or pass x.numpy()"
+        )
+    return name
+
+
 def from_numpy_names(dim: Dims, keepdim: bool, names: dict[str, Any]) -> tuple[Dims, bool]:
     """(dim, keepdim), also if they were given under NumPy's names `axis` and `keepdims`."""
     if unknown := sorted(set(names) - {"axis", "keepdims"}):
@@ -239,6 +259,8 @@ def check_attention(q: Array, k: Array, v: Array, samples: Any) -> None:
             "attention: queries and keys must agree in width, keys and values in number, got "
             f"{q.shape}, {k.shape} and {v.shape}"
         )
+    if not q.dtype == k.dtype == v.dtype:
+        raise DtypeError(f"attention takes one dtype, got {q.dtype}, {k.dtype} and {v.dtype}")
     if len(queries.lengths) != len(keys.lengths):
         raise ShapeError(
             f"attention: queries of {len(queries.lengths)} samples, keys of {len(keys.lengths)}"
@@ -251,18 +273,15 @@ def check_attention(q: Array, k: Array, v: Array, samples: Any) -> None:
             )
 
 
-def check_visibility(heads: int, samples: Any, limits: Array | None, mask: Array | None) -> None:
-    batch, (queries, keys) = len(samples[0].lengths), (given.longest for given in samples)
-    expected = (("limits", limits, (batch, queries)), ("mask", mask, (batch, heads, queries, keys)))
-    for name, array, shape in expected:
-        if array is None:
-            continue
-        if array.ndim != len(shape) or any(
-            n not in (1, full) for n, full in zip(array.shape, shape, strict=True)
+def check_visibility(shape: tuple[int, ...], limits: Array | None, mask: Array | None) -> None:
+    """Limits (B|1, Q|1) and a mask (B|1, H|1, Q|1, K|1) for scores of this shape, (B, H, Q, K)."""
+    expected = (("limits", limits, (shape[0], shape[2])), ("mask", mask, shape))
+    for name, array, right in expected:
+        if array is not None and (
+            array.ndim != len(right)
+            or any(n not in (1, m) for n, m in zip(array.shape, right, strict=True))
         ):
-            raise ShapeError(
-                f"attention: {name} must be {shape}, or 1 for any of these, got {array.shape}"
-            )
+            raise ShapeError(f"{name} must be {right}, or 1 for any of these, got {array.shape}")
 
 
 def explain(name: str, arrays: Sequence[Any], error: Exception) -> None:

@@ -19,6 +19,7 @@ from .kernels.late_errors import require_range
 from .kernels.packing import samples_of
 from .kernels.reference import Drop
 from .ops.layers import no_row_text
+from .ops.softmax import check_classes
 from .tensor import Tensor
 
 
@@ -223,14 +224,10 @@ def cross_entropy(
             f"classes (dimension {max(axis, 0)}), got {target.shape}"
         )
     classes = logits.shape[axis]
-    ids = target._data.reshape(-1)  # still on the host if they came from it
-    require_range(
-        ids, 0, classes, IndexError,
-        f"cross_entropy: class {{number}} is out of range for {classes} classes "
-        f"(0 to {classes - 1}, or ignore_index={ignore_index})",
-        besides=ignore_index,
-    )  # fmt: skip
-    target = target.to(logits.device)
+    ids = target._data.reshape(-1)
+    if target.device != logits.device:  # here they can be checked at once
+        check_classes(ids, classes, ignore_index)
+        target = target.to(logits.device)
     if logits.ndim > 2:  # (N, C, d1, ...) -> (N, d1, ..., C)
         logits = logits.permute(0, *range(2, logits.ndim), 1)
     if logits.ndim != 2:

@@ -39,13 +39,14 @@ from typing import Any
 
 import numpy as np
 
-from .autograd import Node, TensorBase, Version, wrap
+from .autograd import Node, TensorBase, wrap
 from .backend import Array, array_types, is_array, quiet, read_only
 from .checks import describe, explain
 from .errors import DtypeError
 from .grad_mode import recording
 from .promotion import promoted
 from .rules import Spec
+from .versions import Version
 
 ndarray = np.ndarray
 NUMBERS = (float, int)

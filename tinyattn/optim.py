@@ -11,13 +11,14 @@ from typing import Any
 import numpy as np
 
 from . import backend, kernels
-from .autograd import Version, wrap
+from .autograd import wrap
 from .backend import FLOAT16, Array, namespace
 from .checks import check_size, is_integer
 from .errors import CheckpointError, GraphError, ShapeError
 from .kernels import FLOAT32
 from .kernels.reference import AdamStep
 from .tensor import Tensor
+from .versions import Version
 
 MOMENTS = ("m", "v")
 
@@ -109,16 +110,20 @@ class Optimizer:
             updates.append((i, array, grad_array))
         if backend.capture is not None:
             backend.capture.optimizer_step(self, updates)
-        self.count(updates)
-        self.update_all(updates)
-        for i, *_ in updates:  # again: another thread may have recorded a graph meanwhile
-            self.parameters[i]._version.changes += 1
+        versions = [self.parameters[i]._version for i, *_ in updates]
+        for version in versions:
+            version.begin_change()
+        try:
+            self.count(updates)
+            self.update_all(updates)
+        finally:
+            for version in versions:
+                version.end_change()
 
     def count(self, updates: list[tuple[int, Array, Array]]) -> None:
-        """Another step of these parameters; it will change their memory."""
+        """Another step of these parameters."""
         for i, *_ in updates:
             self.steps[i] += 1
-            self.parameters[i]._version.changes += 1
 
     def update_all(self, updates: list[tuple[int, Array, Array]]) -> None:
         """`update` for each of (number, parameter, gradient)."""

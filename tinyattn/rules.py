@@ -190,7 +190,7 @@ class Plan:
         try:
             return rule(grad, *arguments)
         except TypeError as error:
-            if "__array_ufunc__" not in str(error):
+            if "does not take a Tensor" not in str(error):
                 raise
             raise GraphError(
                 f"a derivative rule of {self.name} uses NumPy functions, which do not record "

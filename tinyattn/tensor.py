@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from . import autograd, backend, ops
-from .autograd import Leaf, TensorBase, Version, wrap
+from .autograd import Leaf, TensorBase, wrap
 from .backend import Array, read_only
 from .checks import (
     Dims,
@@ -29,6 +29,7 @@ from .checks import (
     names_device,
     one_dim,
     plain_index,
+    reflected_operator,
     require_float,
     sizes_of,
     split_sizes,
@@ -37,6 +38,7 @@ from .errors import DeviceError, DtypeError, GraphError, InPlaceError, ShapeErro
 from .grad_mode import is_grad_enabled
 from .in_place import check_writable, in_place
 from .kernels.late_errors import index_for
+from .versions import Version
 
 Bool = bool  # Tensor.bool() takes the name inside the class
 
@@ -75,8 +77,6 @@ class Tensor(TensorBase):
     Differs from PyTorch: `.data` is read-only, and `x += y` puts its result into new memory.
     """
 
-    # None leaves `array * tensor` to `Tensor.__rmul__`; NumPy would make an array of the Tensor.
-    __array_ufunc__ = None
     __slots__ = ()
 
     def __init__(
@@ -393,17 +393,19 @@ class Tensor(TensorBase):
 
     __abs__ = ops.abs
 
+    def __array_ufunc__(self, function: Any, method: str, *inputs: Any, **options: Any) -> Any:
+        """`array + tensor`, for which NumPy calls its function `add`, as an operation of ours."""
+        name = reflected_operator(function, method, inputs[0], options)
+        return getattr(inputs[1], name)(inputs[0])
+
     # Comparisons and logic; their results are boolean and have no gradient
 
     def __eq__(self, other: Any) -> Any:
         return NotImplemented if other is None or isinstance(other, str) else ops.equal(self, other)
 
     def __ne__(self, other: Any) -> Any:
-        return (
-            NotImplemented
-            if other is None or isinstance(other, str)
-            else ops.not_equal(self, other)
-        )
+        foreign = other is None or isinstance(other, str)
+        return NotImplemented if foreign else ops.not_equal(self, other)
 
     __lt__ = ops.less
     __le__ = ops.less_equal
@@ -458,14 +460,17 @@ class Tensor(TensorBase):
         index = index_for(self._data, plain_index(index))
         if self.dtype.kind != "f" and type(value) is np.ndarray:
             value = fitting(value, self.dtype)
-        self._version.changes += 1  # first, so that an interrupt cannot leave it out
+        version = self._version
+        version.begin_change()
         try:
             self._data[index] = value
         except (IndexError, ValueError) as error:
-            self._version.changes -= 1  # because NumPy checks index and shape before it writes
+            version.changes -= 2  # no change: NumPy checks index and shape before it writes
             if isinstance(error, IndexError):
                 raise
             raise ShapeError(f"cannot write into a tensor of shape {self.shape}: {error}") from None
+        finally:
+            version.end_change()
 
     # Elementwise
 

@@ -173,12 +173,17 @@ def test_numpy_arrays_on_the_left_give_tensors(operator: str) -> None:
 
 
 def test_numpy_functions_refuse_tensors() -> None:
-    """They would lose the graph; the error is NumPy's."""
-    with pytest.raises(TypeError, match="Tensor"):
-        np.add(np.ones(2), leaf([1.0, 2.0]))
+    """They would lose the graph. `np.add` is what NumPy calls for `array + x`, which is ours."""
+    x = leaf([1.0, 2.0])
+    for call in (lambda: np.exp(x), lambda: np.add(x, 1), lambda: np.add.reduce(x)):
+        with pytest.raises(TypeError, match=r"does not take a Tensor: write .* x\.exp\(\)"):
+            call()
+    with pytest.raises(TypeError, match=r"write x\.sum\(\)"):
+        np.sum(x)
+    assert np.add(np.ones(2), x).requires_grad
     array = np.ones(2)
-    with pytest.raises(TypeError, match="Tensor"):
-        array += leaf([1.0, 2.0])
+    with pytest.raises(TypeError, match="add does not take a Tensor"):
+        array += x
     np.testing.assert_array_equal(array, [1.0, 1.0])
 
 

@@ -15,8 +15,9 @@ from common import run_python
 import tinyattn as ta
 from tinyattn import functional as F
 from tinyattn import masks, nn, optim
-from tinyattn.autograd import Leaf, Node, Version, count_uses
+from tinyattn.autograd import Leaf, Node, count_uses
 from tinyattn.rules import Plan
+from tinyattn.versions import Version
 
 
 def encoder(dropout: float = 0.0) -> nn.Module:

@@ -36,7 +36,9 @@ def attention(
     mask (B|1, H|1, Q|1, K|1) are those of `masked_softmax`; Q and K are the longest samples.
     """
     check_attention(q, k, v, samples)
-    check_visibility(q.shape[1], samples, limits, mask)
+    queries, keys = samples
+    shape = (len(queries.lengths), q.shape[1], queries.longest, keys.longest)
+    check_visibility(shape, limits, mask)
     return kernels.attention(q, k, v, samples, limits, mask, scale, drop)
 
 

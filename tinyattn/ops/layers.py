@@ -21,6 +21,9 @@ def layer_norm(x: Array, weight: Array | None, bias: Array | None, *, eps: float
 
     x (..., D), weight and bias (D,) or None; var is the biased variance (divided by D).
     """
+    for name, array in (("weight", weight), ("bias", bias)):
+        if array is not None and array.shape != x.shape[-1:]:
+            raise ShapeError(f"layer_norm: {name} must be {x.shape[-1:]}, got {array.shape}")
     out, mean, inv_std = kernels.layer_norm(x, weight, bias, eps)
     return out, (mean, inv_std)
 

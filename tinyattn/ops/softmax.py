@@ -7,6 +7,9 @@ from typing import Any
 
 from .. import kernels
 from ..backend import Array
+from ..checks import check_visibility
+from ..errors import DtypeError, ShapeError
+from ..kernels.late_errors import require_range
 from ..op import op
 
 
@@ -39,6 +42,9 @@ def masked_softmax(x: Array, *, limits: Array | None, mask: Array | None) -> Arr
     (B|1, H|1, Q|1, K|1): True for visible keys. Both may be None. A query without a visible key
     gets a row of zeros.
     """
+    if x.ndim != 4:
+        raise ShapeError(f"masked_softmax takes scores (B, H, Q, K), got shape {x.shape}")
+    check_visibility(x.shape, limits, mask)
     return kernels.masked_softmax(x, limits, mask)
 
 
@@ -58,12 +64,28 @@ def dx(grad, out, dim):
     return on_last(kernels.log_softmax_backward, dim, grad, out)
 
 
+def check_classes(target: Array, classes: int, ignore_index: int) -> None:
+    text = (
+        f"cross_entropy: class {{number}} is out of range for {classes} classes "
+        f"(0 to {classes - 1}, or ignore_index={ignore_index})"
+    )
+    require_range(target, 0, classes, IndexError, text, besides=ignore_index)
+
+
 @op(saves=True)
 def cross_entropy(logits: Array, target: Array, *, ignore_index: int) -> Array:
     """-log_softmax(logits)[target] for each row: logits (N, C), target (N,) -> (N,).
 
     Rows whose target is `ignore_index` give 0.
     """
+    if target.dtype.kind not in "iu":
+        raise DtypeError(f"cross_entropy takes class numbers as integers, got {target.dtype}")
+    if logits.ndim != 2 or target.shape != logits.shape[:1]:
+        raise ShapeError(
+            "cross_entropy: logits (N, C) need a target of shape (N,), got "
+            f"{logits.shape} and {target.shape}"
+        )
+    check_classes(target, logits.shape[1], ignore_index)
     losses, log_sums = kernels.cross_entropy(logits, target, ignore_index)
     return losses, log_sums
 

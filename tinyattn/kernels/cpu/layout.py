@@ -50,7 +50,7 @@ NO_MASK = as_input(np.ones((1, 1, 1, 1), np.uint8))
 
 def as_visible(limits: Any, mask: Any) -> Visible:
     return Visible(
-        NO_LIMIT if limits is None else as_input(np.asarray(limits, np.int64)),
+        NO_LIMIT if limits is None else as_input(np.maximum(limits, 0, dtype=np.int64)),
         NO_MASK if mask is None else as_input(np.asarray(mask, np.bool_)).view(np.uint8),
         mask is not None,
     )
