@@ -80,6 +80,11 @@ MISSING = {
         "import numba.core.event; del numba.core.event; sys.modules['numba.core.event'] = None",
         None,
     ),
+    "Numba's lock": (
+        "import numba; numba.njit(lambda x: x)(1)\n"
+        "sys.modules['numba.core.compiler_lock'] = type(sys)('empty')",
+        None,
+    ),
     "the data of events": ("from numba.core import event; del event.Event.data", None),
     "the statistics of kernels": (
         "from numba.core.dispatcher import Dispatcher; del Dispatcher.stats",

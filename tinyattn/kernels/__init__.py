@@ -71,7 +71,8 @@ def dispatched(plain: Kernel) -> Kernel:
         if type(array) is ndarray:
             if array.dtype is FLOAT32 or array.dtype is FLOAT64:
                 if on_cpu is None:
-                    on_cpu = getattr(jitted(), name, plain)
+                    module = jitted()
+                    on_cpu = plain if module is None else module.kernel(name, plain)
                 return on_cpu(array, *arguments)
         elif device_of(array) == "cuda" and array.dtype.kind == "f":
             if on_cuda is None:

@@ -7,6 +7,8 @@ float64.
 """
 
 import warnings
+from collections.abc import Callable
+from typing import Any
 
 from . import compiler
 from .activation import erf as erf
@@ -41,4 +43,13 @@ else:
     from .attention import attention_backward as attention_backward
 
 compiler.delete_stale_code(erf_elements)
+
+
+def kernel(name: str, plain: Callable[..., Any]) -> Callable[..., Any]:
+    """The kernel of this name; `plain` if there is none here."""
+    found = globals().get(name)
+    return plain if found is None else compiler.repeating(found)
+
+
+compiler.let_forks_wait()
 compiler.announce_compilation()

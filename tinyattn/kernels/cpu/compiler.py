@@ -8,6 +8,9 @@ from __future__ import annotations
 import hashlib
 import logging
 import os
+import traceback
+import warnings
+from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -22,6 +25,8 @@ FAST_SUMS = {"reassoc", "contract", "nsz"}
 SETTINGS = {"nogil": True, "error_model": "numpy"}
 FOLDER = Path(__file__).parent
 STAMP = "tinyattn_sources.sha256"
+_kernels: list[Any] = []  # those whose code is kept
+_is_warned = False
 
 
 def jit(function: Any = None, *, fastmath: Any = CONTRACT) -> Any:
@@ -29,7 +34,9 @@ def jit(function: Any = None, *, fastmath: Any = CONTRACT) -> Any:
     if function is None:
         return partial(jit, fastmath=fastmath)
     try:
-        return numba.njit(cache=True, fastmath=fastmath, **SETTINGS)(function)
+        kernel = numba.njit(cache=True, fastmath=fastmath, **SETTINGS)(function)
+        _kernels.append(kernel)
+        return kernel
     except RuntimeError:  # no folder for the cache can be written
         return numba.njit(fastmath=fastmath, **SETTINGS)(function)
 
@@ -48,23 +55,90 @@ def delete_stale_code(kernel: Any) -> None:
     this one imports (https://github.com/numba/numba/issues/1833): without this function, a change
     in row_functions.py would reach no softmax.
     """
-    folder = getattr(getattr(kernel, "stats", None), "cache_path", None)
+    folder = folder_of(kernel)
     if folder is None:  # nothing is kept
         return
     sources = sorted(FOLDER.glob("*.py"))
-    stamp = Path(folder, STAMP)
+    stamp = folder / STAMP
     # Another process may do the same, and the folder may be read-only: both do no harm.
     with suppress(OSError):
         current = hashlib.sha256(b"".join(path.read_bytes() for path in sources)).hexdigest()
         if stamp.is_file() and stamp.read_text() == current:
             return
-        for source in sources:
-            for path in stamp.parent.glob(f"{source.stem}.*.nb[ic]"):
-                path.unlink(missing_ok=True)
+        delete_code(stamp.parent)
         stamp.parent.mkdir(parents=True, exist_ok=True)
         temporary = stamp.with_suffix(f".{os.getpid()}")
         temporary.write_text(current)
         temporary.replace(stamp)
+
+
+def folder_of(kernel: Any) -> Path | None:
+    """Where Numba keeps the machine code of a kernel, if it does."""
+    found = getattr(getattr(kernel, "stats", None), "cache_path", None)
+    return None if found is None else Path(found)
+
+
+def delete_code(folder: Path | None) -> None:
+    """Delete the machine code of our kernels that Numba keeps there."""
+    if folder is None:
+        return
+    with suppress(OSError):
+        for source in FOLDER.glob("*.py"):
+            for path in folder.glob(f"{source.stem}.*.nb[ic]"):
+                path.unlink(missing_ok=True)
+
+
+def cache_failed(error: Exception) -> bool:
+    """True if Numba raised this error while it loaded or saved machine code, after one warning.
+
+    It loads before it compiles a kernel, and saves after. So the call can be repeated, except that
+    the files are deleted first, because one may be damaged. A Ctrl-C that comes while LLVM compiles
+    is lost in a callback, and saving then finds no machine code: the interrupt is raised here.
+    """
+    global _is_warned
+    frames = traceback.walk_tb(error.__traceback__)
+    if not any(frame.f_globals.get("__name__") == "numba.core.caching" for frame, _ in frames):
+        return False
+    if "no compiled object" in str(error):
+        raise KeyboardInterrupt from None
+    for folder in set(map(folder_of, _kernels)):
+        delete_code(folder)
+    if not _is_warned:
+        _is_warned = True
+        warnings.warn(
+            f"Numba cannot keep compiled kernels ({type(error).__name__}: {error}), so this "
+            "process compiles those that it needs. NUMBA_CACHE_DIR names another folder for them",
+            RuntimeWarning,
+            stacklevel=4,
+        )
+    return True
+
+
+def repeating(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The function, which is called again after a failure of Numba's cache."""
+
+    def call(*arguments: Any) -> Any:
+        for _ in _kernels:  # a call may need several, and each may fail once
+            try:
+                return function(*arguments)
+            except Exception as error:
+                if not cache_failed(error):
+                    raise
+        return function(*arguments)
+
+    return call
+
+
+def let_forks_wait() -> None:
+    """A fork waits until no thread compiles: its child would wait for ever for Numba's lock."""
+    try:
+        from numba.core.compiler_lock import global_compiler_lock as lock
+
+        os.register_at_fork(
+            before=lock.acquire, after_in_parent=lock.release, after_in_child=lock.release
+        )
+    except (ImportError, AttributeError):  # another Numba, or Windows, where nothing forks
+        return
 
 
 def announce_compilation() -> None:

@@ -11,7 +11,7 @@ import numpy as np
 from .. import FLOAT32, FLOAT64, reference
 from ..reference import AdamStep
 from ..threads import parallel_for
-from .compiler import jit
+from .compiler import jit, repeating
 from .layout import as_input
 
 
@@ -26,6 +26,9 @@ def adam_elements(parameter, grad, m, v, numbers, first, last):
         m[i] = m[i] * beta1 + rest1 * g
         v[i] = v[i] * beta2 + rest2 * g * g
         parameter[i] = w - rate * m[i] / (np.sqrt(v[i]) * inv_root + eps)
+
+
+update = repeating(parallel_for)  # here, because a step of all parameters must not be repeated
 
 
 @lru_cache(maxsize=16)
@@ -55,4 +58,4 @@ def adam(
         # Numba would compile once more for a read-only gradient, which is of another type to it.
         grad = grad if grad.flags.carray else grad.copy(order="C")
         flat = (parameter.reshape(-1), grad.reshape(-1), m.reshape(-1), v.reshape(-1))
-        parallel_for(size, 0.6 * size, adam_elements, *flat, of_dtype[dtype])
+        update(size, 0.6 * size, adam_elements, *flat, of_dtype[dtype])
