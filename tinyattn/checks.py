@@ -10,7 +10,7 @@ import numpy as np
 
 from . import backend
 from .backend import Array, device_of, is_array
-from .errors import DeviceError, DtypeError, ShapeError
+from .errors import DeviceError, DtypeError, InPlaceError, ShapeError
 
 Dims = int | Sequence[int] | None
 
@@ -298,13 +298,28 @@ def explain(name: str, arrays: Sequence[Any], error: Exception) -> None:
         raise DeviceError(
             f"{name} got arrays on different devices ({came}): move one with .to(device)"
         ) from None
-    foreign = [type(a).__name__ for a in arrays if hasattr(a, "__array__") and not is_array(a)]
-    hint = f"; a {foreign[0]} becomes a Tensor with ta.tensor(...)" if foreign else ""
-    message = f"{name} does not take ({came}): {error}{hint}"
-    if isinstance(error, (TypeError, OverflowError)) or foreign:
+    refuse_foreign(name, arrays)
+    if isinstance(error, ValueError) and "read-only" in str(error):
+        raise InPlaceError(
+            f"{name} writes to an argument, which its caller needs unchanged: write x = x + y "
+            "instead of x += y, or change a copy"
+        ) from error
+    message = f"{name} does not take ({came}): {error}"
+    if isinstance(error, (TypeError, OverflowError)):
         raise DtypeError(message) from error
     if isinstance(error, ValueError):
         raise ShapeError(message) from error
+
+
+def refuse_foreign(name: str, values: Sequence[Any]) -> None:
+    """Raise an error if a value is an array or tensor of another library."""
+    for value in values:
+        is_known = is_array(value) or isinstance(value, np.generic)
+        if hasattr(value, "__array__") and not is_known:
+            kind = f"{type(value).__module__.partition('.')[0]}.{type(value).__name__}"
+            raise DtypeError(
+                f"{name} does not take a {kind}: make it a Tensor with ta.tensor(...)"
+            ) from None
 
 
 def check_container(name: str, value: Any, kinds: tuple[type, ...]) -> None:

@@ -34,14 +34,14 @@ without any Tensor returns the result of its forward, and records nothing.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
 from .autograd import Node, TensorBase, wrap
 from .backend import Array, array_types, is_array, quiet, read_only
-from .checks import describe, explain
+from .checks import describe, explain, refuse_foreign
 from .errors import DtypeError
 from .grad_mode import recording
 from .promotion import promoted
@@ -99,7 +99,7 @@ def op(
         if not wanted and not any(isinstance(arg, TensorBase) for arg in args):
             return out
         if type(out) is not ndarray:
-            out = as_array(out, spec.name)
+            out = as_array(out, spec.name, arrays)
         if promote:
             out = promoted(out, arrays)
         shown = shown_in(out, args) if out.base is not None or not spec.is_own else None
@@ -112,12 +112,13 @@ def op(
                 if type(arg) in array_types and not isinstance(arg, TensorBase):
                     arrays[i] = arg.copy()  # because the caller may write to it later
             plan = spec.plan(wanted, len(arrays))
-            kept = plan.keep((*arrays, out), options, saved)
+            result = out if spec.is_own else read_only(out)  # a user's rule might write to it
+            kept = plan.keep((*arrays, result), options, saved)
             node = Node(plan, tuple(parents), kept, plan.versions(versions), out)
-        result = wrap(out, node)
+        tensor = wrap(out, node)
         if shown is not None:
-            result._version = versions[shown][0]
-        return result
+            tensor._version = versions[shown][0]
+        return tensor
 
     def vjp(*covers: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
         def register(rule: Callable[..., Any]) -> Callable[..., Any]:
@@ -156,7 +157,7 @@ def pair_path(spec: Spec, apply: Callable[..., Any]) -> Callable[[Any, Any], Any
             explain(spec.name, (a, b), error)
             raise
         if type(out) is not ndarray:
-            out = as_array(out, spec.name)
+            out = as_array(out, spec.name, (a, b))
         dtype = out.dtype
         if (a is not x and a.dtype is not dtype) or (b is not y and b.dtype is not dtype):
             out = promoted(out, (a, b))
@@ -213,11 +214,12 @@ def parted(result: Any, name: str) -> tuple[Any, Any]:
     return result
 
 
-def as_array(out: Any, name: str) -> Array:
+def as_array(out: Any, name: str, arguments: Sequence[Any]) -> Array:
     """A result that is no NumPy array: a NumPy scalar, a CuPy array, or an error."""
     if isinstance(out, (ndarray, np.generic)):
         return np.asarray(out)
     if is_array(out) and not isinstance(out, TensorBase):
         return out
+    refuse_foreign(name, arguments)  # whose operators may have made the result
     hint = "; (out, saved) needs @op(saves=True)" if type(out) is tuple else ""
     raise DtypeError(f"the forward of {name} must return an array, got {type(out).__name__}{hint}")

@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 
 from .autograd import Leaf, Node, TensorBase, wrap
-from .backend import array_types, namespace
+from .backend import array_types, namespace, read_only
 from .checks import describe
-from .errors import GraphError, ShapeError
+from .errors import GraphError, InPlaceError, ShapeError
 from .kernels import sum_to
 
 ndarray = np.ndarray
@@ -155,10 +155,12 @@ class Plan:
         """(parent, gradient, is_new) for each argument that needs a gradient, from that of the
         output. `is_new`: nobody else has the array, so it may be added to in place."""
         saved = self.as_tensors(node) if graph else node.saved
+        run = self.recorded if graph else self.unrecorded
         pulled: list[tuple[Node | Leaf, Any, bool]] = []
         for rule, needed, covered in self.rules:
             arguments = [saved[i] for i in needed]
-            result = self.recorded(rule, grad, arguments) if graph else rule(grad, *arguments)
+            plain = self.is_own and not graph
+            result = rule(grad, *arguments) if plain else run(rule, grad, arguments)
             if type(result) is not tuple:
                 result = (result,)
             if len(result) != len(covered):
@@ -184,6 +186,18 @@ class Plan:
                     gradient = self.fit(gradient, parent, position)
                 pulled.append((parent, gradient, is_new))
         return pulled
+
+    def unrecorded(self, rule: Callable[..., Any], grad: Any, arguments: list[Any]) -> Any:
+        """Run a user's rule on arrays that it cannot write to, because others have them too."""
+        try:
+            return rule(read_only(grad), *arguments)
+        except ValueError as error:
+            if "read-only" not in str(error):
+                raise
+            raise InPlaceError(
+                f"a derivative rule of {self.name} writes to an argument: write grad = grad * y "
+                "instead of grad *= y"
+            ) from error
 
     def recorded(self, rule: Callable[..., Any], grad: Any, arguments: list[Any]) -> Any:
         """Run a rule on Tensors, so that it records itself."""

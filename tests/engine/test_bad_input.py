@@ -108,7 +108,12 @@ SHAPES: list[Bad] = [
     ("a fractional diagonal", lambda w: ta.tril(w.m, 0.5), TypeError, r"0\.5"),
     ("the maximum of nothing", lambda w: ones(0).max(), ShapeError, r"max .*\[0\]"),
     ("the place in nothing", lambda w: ones(2, 0).argmax(1), ShapeError, r"argmax .*\[2, 0\]"),
-    ("gathering past the end", lambda w: w.x.gather(0, w.ints), IndexError, r"1 to 3, .*0 has 3"),
+    (
+        "gathering past the end",
+        lambda w: w.x.gather(0, w.ints),
+        IndexError,
+        "index 3 .*3 elements",
+    ),
     ("a linear layer", lambda w: w.linear(w.m.T), ShapeError, r"\(2, 3\).* 3, got .*\(3, 2\)"),
     ("a bias", lambda w: F.linear(w.x, w.m, ones(3)), ShapeError, r"\(2,\), got \(3,\)"),
     ("a norm", lambda w: F.layer_norm(w.m, 2), ShapeError, r"\(2,\) .*got \(2, 3\)"),
@@ -664,8 +669,8 @@ GRAPHS: list[Bad] = [
 IDS: list[Bad] = [
     ("ragged ids", lambda w: w.table([[0, 1], [2]]), ShapeError, "rectangular"),
     ("a ragged index", lambda w: w.m[[[0, 1], [1]]], ShapeError, "an index: not a rectangular"),
-    ("an id too large", lambda w: w.table(ta.tensor([0, 3])), IndexError, r"0 to 3, .*3 rows"),
-    ("a negative id", lambda w: w.table(ta.tensor([-1])), IndexError, r"-1 to -1, .*3 rows"),
+    ("an id too large", lambda w: w.table(ta.tensor([0, 3])), IndexError, "token id 3 .*3 rows"),
+    ("a negative id", lambda w: w.table(ta.tensor([-1])), IndexError, "token id -1 .*3 rows"),
     ("ids that are floats", lambda w: w.table(ones(2)), DtypeError, "integer ids, got float32"),
     ("ids that are truths", lambda w: w.table(w.bools), DtypeError, "integer ids, got bool"),
     (
@@ -678,7 +683,7 @@ IDS: list[Bad] = [
         "an id that is negative in 64 bits",
         lambda w: F.embedding(np.array([2**64 - 1], np.uint64), w.m),
         IndexError,
-        "token ids go from 18446744073709551615",
+        "token id 18446744073709551615",
     ),
     ("a class too large", lambda w: F.cross_entropy(w.m, [0, 3]), IndexError, r"class 3 .*3"),
     ("a negative class", lambda w: F.cross_entropy(w.m, [0, -1]), IndexError, r"class -1 .*3"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from typing import Any
 
 import numpy as np
@@ -10,6 +11,7 @@ from test_engine import equal, leaf
 
 import tinyattn as ta
 from tinyattn import functional as F
+from tinyattn.errors import DtypeError
 
 
 def test_default_dtypes() -> None:
@@ -185,6 +187,15 @@ def test_numpy_functions_refuse_tensors() -> None:
     with pytest.raises(TypeError, match="add does not take a Tensor"):
         array += x
     np.testing.assert_array_equal(array, [1.0, 1.0])
+
+
+@pytest.mark.parametrize("flip", [False, True])
+def test_a_tensor_of_pytorch_is_named_as_such(flip: bool) -> None:
+    torch = pytest.importorskip("torch")
+    pair = (torch.ones(2), ta.ones(2))
+    for operation in (operator.add, operator.mul, operator.matmul):
+        with pytest.raises(DtypeError, match=r"does not take a torch\.Tensor: make it a Tensor"):
+            operation(*(reversed(pair) if flip else pair))
 
 
 def test_repr_says_what_matters() -> None:

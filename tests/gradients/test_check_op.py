@@ -240,14 +240,14 @@ def test_results_that_are_random() -> None:
         check_op(faulty(lambda grad, x: 2 * grad * x, forward), samples())
 
 
-def test_an_upstream_gradient_that_is_changed() -> None:
+def test_a_rule_that_writes_to_the_upstream_gradient() -> None:
     def rule(grad, x):
         result = 2 * grad * x
         if isinstance(grad, np.ndarray):
             grad *= 0.5
         return result
 
-    with pytest.raises(GradcheckError, match="upstream gradient"):
+    with pytest.raises(GradcheckError, match=r"sample 0: a derivative rule of .* writes to an arg"):
         check_op(faulty(rule), samples())
 
 

@@ -11,7 +11,7 @@ from .. import kernels
 from ..backend import Array
 from ..errors import DtypeError, ShapeError
 from ..kernels import packing
-from ..kernels.late_errors import note
+from ..kernels.late_errors import note, require_range
 from ..op import op
 
 
@@ -55,11 +55,7 @@ def embedding(ids: Array, weight: Array, *, padding_idx: int | None = None) -> A
         raise ShapeError(f"embedding takes a table (V, D), got shape {weight.shape}")
     if type(weight) is not np.ndarray:
         return kernels.on_gpu().take_rows(weight, ids, note(IndexError, no_row_text(len(weight))))
-    if ids.size and not (int(ids.min()) >= 0 and int(ids.max()) < len(weight)):
-        raise IndexError(
-            f"token ids go from {int(ids.min())} to {int(ids.max())}, but the embedding has "
-            f"{len(weight)} rows (0 to {len(weight) - 1})"
-        )
+    require_range(ids, 0, len(weight), IndexError, no_row_text(len(weight)))
     return weight.take(ids, axis=0)
 
 

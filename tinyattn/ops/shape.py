@@ -97,14 +97,8 @@ def gather(x: Array, index: Array, *, dim: int) -> Array:
             f"gather along dim {dim} of shape {x.shape} takes an index of as many dimensions, "
             f"no longer in the others, got {index.shape}"
         )
-    if type(index) is not np.ndarray:
-        text = f"gather: index {{number}} is out of range for {x.shape[dim]} elements (dim {dim})"
-        require_range(index, 0, x.shape[dim], IndexError, text)
-    elif index.size and (int(index.min()) < 0 or int(index.max()) >= x.shape[dim]):
-        raise IndexError(
-            f"gather: index goes from {int(index.min())} to {int(index.max())}, but dimension "
-            f"{dim} has {x.shape[dim]} elements"
-        )
+    text = f"gather: index {{number}} is out of range for {x.shape[dim]} elements (dim {dim})"
+    require_range(index, 0, x.shape[dim], IndexError, text)
     return x[full_index(index, dim)]
 
 
