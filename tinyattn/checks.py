@@ -290,6 +290,7 @@ def explain(name: str, arrays: Sequence[Any], error: Exception) -> None:
     Returns if there is nothing to add. The caller then raises `error` again. Raised here it would
     keep the graph alive, because it would be in a reference cycle with its traceback.
     """
+    refuse_foreign(name, arrays)
     if type(error).__module__.startswith(__package__):
         return
     came = ", ".join(describe(array) for array in arrays)
@@ -298,7 +299,6 @@ def explain(name: str, arrays: Sequence[Any], error: Exception) -> None:
         raise DeviceError(
             f"{name} got arrays on different devices ({came}): move one with .to(device)"
         ) from None
-    refuse_foreign(name, arrays)
     if isinstance(error, ValueError) and "read-only" in str(error):
         raise InPlaceError(
             f"{name} writes to an argument, which its caller needs unchanged: write x = x + y "

@@ -8,6 +8,7 @@ from typing import Any
 from .. import kernels
 from ..autograd import TensorBase
 from ..backend import Array
+from ..checks import refuse_foreign
 from ..errors import DtypeError, ShapeError
 from ..kernels import in_order, matrix_product
 from ..op import op
@@ -62,6 +63,7 @@ def check_product(x: Array, y: Array) -> None:
             f"{'second last' if y.ndim > 1 else 'only'} dimension of {y.shape}"
         )
     if x.dtype != y.dtype:
+        refuse_foreign("matmul", [getattr(a, "_data", a) for a in (x, y)])
         raise DtypeError(f"matmul takes one dtype, got {x.dtype} and {y.dtype}: use .to(dtype)")
 
 
