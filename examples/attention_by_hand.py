@@ -1,8 +1,8 @@
-"""Attention step by step, with numbers that can be checked with pen and paper.
+"""Attention step by step, forward and backward, with numbers that pen and paper can check.
 
-Two samples, one query each, ten keys that are all equal, and values counting from 0 to 39. Equal
-keys get equal scores, so each output is the plain mean of the visible values: the first 2 in one
-sample, the first 6 in the other.
+Two samples, one query each, six keys. A key that points in the direction of the query gets a large
+weight, and the output is close to its value. Only the first 3 keys of one sample are visible, and
+the first 5 of the other.
 
   python examples/attention_by_hand.py
   python examples/attention_by_hand.py --out weights.png   also draw the weights
@@ -17,79 +17,86 @@ from pathlib import Path
 
 import tinyattn as ta
 from tinyattn import functional as F
-from tinyattn import nn, viz
+from tinyattn import masks, nn, viz
 
-QUERIES = [[1.0, 2.0], [-0.5, 1.0]]  # one for each sample
-KEY = [1.0, 1.0]  # every key of both samples
-VALUES = [[4.0 * key + column for column in range(4)] for key in range(10)]  # 0 to 39, row by row
-VALID_LENS = [2, 6]  # how many of the ten keys are visible
+QUERIES = [[2.0, 0.0], [-1.0, 1.0]]  # one for each sample
+KEYS = [[1.0, 0.0], [0.0, 1.0], [-1.0, 0.0], [0.0, -1.0], [1.0, 1.0], [2.0, 2.0]]
+VALUES = [[10.0, 0.0], [20.0, 1.0], [30.0, 0.0], [40.0, 1.0], [50.0, 0.0], [60.0, 1.0]]
+VALID_LENS = [3, 5]  # how many of the six keys are visible
+GRAD = [1.0, -2.0]  # the gradient of a loss with respect to each output
 
 
 def row(numbers: Iterable[float]) -> str:
-    return "  ".join(f"{float(number):6.3f}" for number in numbers)
+    return " ".join(f"{float(number):7.3f}" for number in numbers)
 
 
-def by_hand() -> list[list[float]]:
-    """One query after the other, in Python's own numbers."""
-    print(f"10 keys, all {KEY}; their values: {VALUES[0]}, {VALUES[1]}, ... {VALUES[-1]}")
-    outputs = []
-    for sample, (query, valid) in enumerate(zip(QUERIES, VALID_LENS, strict=True)):
-        print(f"\nsample {sample}: query {query}, the first {valid} of 10 keys are visible")
+def dot(x: list[float], y: list[float]) -> float:
+    return sum(a * b for a, b in zip(x, y, strict=True))
 
-        # Without the root, scores would grow with the width of queries and keys.
-        score = (query[0] * KEY[0] + query[1] * KEY[1]) / sqrt(len(KEY))
-        scores = [score] * len(VALUES)
-        print(f"  scores   q k / sqrt(2), (10,)    {row(scores[:7])}  ...")
 
-        mask = [key < valid for key in range(len(scores))]
-        print(f"  mask     key < {valid}, (10,)          {row(mask[:7])}  ...")
+def columns(matrix: list[list[float]]) -> list[list[float]]:
+    return [list(column) for column in zip(*matrix, strict=True)]
 
-        # The sum leaves out an invisible key, so its weight is 0 for every score.
-        powers = [exp(s) if visible else 0.0 for s, visible in zip(scores, mask, strict=True)]
-        weights = [power / sum(powers) for power in powers]
-        print(f"  exp      if visible, (10,)       {row(powers[:7])}  ...")
-        print(f"  softmax  exp / sum(exp), (10,)   {row(weights[:7])}  ...")
 
-        output = [sum(w * v for w, v in zip(weights, column, strict=True))
-                  for column in zip(*VALUES, strict=True)]  # fmt: skip
-        print(f"  output   weights V, (4,)         {row(output)}")
-        outputs.append(output)
-    return outputs
+def by_hand(query: list[float], valid: int) -> None:
+    """One query in Python's own numbers: the output, and the gradient of the query."""
+    # Without the root, scores would grow with the width of queries and keys.
+    scores = [dot(query, key) / sqrt(len(query)) for key in KEYS]
+    print(f"  scores    q k / sqrt(2)              {row(scores)}")
+    mask = [key < valid for key in range(len(KEYS))]
+    print(f"  mask      key < {valid}                    {row(mask)}")
+    # The sum leaves out an invisible key, so its weight is 0 for every score.
+    powers = [exp(s) if visible else 0.0 for s, visible in zip(scores, mask, strict=True)]
+    weights = [power / sum(powers) for power in powers]
+    print(f"  softmax   exp / sum(exp)             {row(weights)}")
+    output = [dot(weights, column) for column in columns(VALUES)]
+    print(f"  output    weights V                  {row(output)}")
+
+    dweights = [dot(GRAD, value) for value in VALUES]
+    print(f"  dweights  V grad                     {row(dweights)}")
+    mean = dot(weights, dweights)
+    dscores = [w * (d - mean) for w, d in zip(weights, dweights, strict=True)]
+    print(f"  dscores   weights (dweights - mean)  {row(dscores)}")
+    dquery = [dot(dscores, column) / sqrt(len(query)) for column in columns(KEYS)]
+    print(f"  dquery    dscores K / sqrt(2)        {row(dquery)}")
 
 
 def by_tinyattn(out: Path | None) -> None:
-    """Both samples at once. Shapes: B samples, Q queries, K keys, h hidden units."""
-    queries = ta.tensor(QUERIES).unsqueeze(1)  # (B, Q, 2) = (2, 1, 2)
-    keys = ta.ones(2, 10, 2)  # (B, K, 2)
-    values = ta.tensor([VALUES, VALUES])  # (B, K, 4)
-    print(f"\ntinyattn: queries {queries.shape}, keys {keys.shape}, values {values.shape}")
+    """Both samples at once. Shapes: B samples, Q queries, K keys."""
+    queries = ta.tensor(QUERIES, requires_grad=True)  # (B, 2)
+    q = queries.unsqueeze(1)  # (B, Q, 2) = (2, 1, 2)
+    keys, values = ta.tensor([KEYS, KEYS]), ta.tensor([VALUES, VALUES])  # (B, K, 2)
+    print(f"\ntinyattn: queries {q.shape}, keys {keys.shape}, values {values.shape}")
 
-    scores = queries @ keys.transpose(1, 2) / sqrt(2)
+    scores = q @ keys.transpose(1, 2) / sqrt(2)
     weights = F.masked_softmax(scores, valid_lens=VALID_LENS)
     output = weights @ values
     print(f"  scores {scores.shape} -> weights {weights.shape} -> output {output.shape}")
+    output.backward(ta.tensor([[GRAD], [GRAD]]))
+    for sample in range(2):
+        print(f"  sample {sample}: weights {row(weights[sample, 0])}")
+        print(f"            output {row(output[sample, 0])}   dquery {row(queries.grad[sample])}")
 
-    dot = nn.DotProductAttention(dropout=0.5).eval()  # eval: dropout does nothing
-    output = dot(queries, keys, values, valid_lens=VALID_LENS)
-    print(f"  DotProductAttention  {row(output[0, 0])}\n  {'':19}  {row(output[1, 0])}")
+    attention = nn.DotProductAttention()
+    output = attention(q, keys, values, valid_lens=VALID_LENS)
+    print(f"  nn.DotProductAttention, the same in one call: {row(output[0, 0])}")
 
-    # A small network instead of the product, so queries may be wider than keys. Its weights are
-    # random, but equal keys get equal scores from any network.
+    # A small network instead of the product: queries may then be wider than keys.
     ta.manual_seed(0)
     wide = ta.randn(2, 1, 20)
-    additive = nn.AdditiveAttention(key_size=2, query_size=20, num_hiddens=8, dropout=0.1).eval()
+    additive = nn.AdditiveAttention(key_size=2, query_size=20, num_hiddens=8)
     projected, keys_projected = additive.W_q(wide).unsqueeze(2), additive.W_k(keys).unsqueeze(1)
     features = (projected + keys_projected).tanh()
     print(f"\nadditive: queries {wide.shape}, keys {keys.shape}")
     print(f"  W_q q {projected.shape} + W_k k {keys_projected.shape} -> tanh {features.shape}")
     print(f"  scores w_v tanh {additive.w_v(features).squeeze(-1).shape}")
     output = additive(wide, keys, values, valid_lens=VALID_LENS)
-    print(f"  AdditiveAttention    {row(output[0, 0])}\n  {'':19}  {row(output[1, 0])}")
+    print(f"  output of random weights: {row(output[0, 0])}  and  {row(output[1, 0])}")
 
     if out is not None:
-        visible = ta.masks.from_valid_lens(VALID_LENS, 10)
+        visible = masks.from_valid_lens(VALID_LENS, len(KEYS))
         titles = [f"sample {sample}" for sample in range(2)]
-        figure = viz.show_heatmaps(dot.attention_weights, titles=titles, mask=visible)
+        figure = viz.show_heatmaps(attention.attention_weights, titles=titles, mask=visible)
         out.parent.mkdir(parents=True, exist_ok=True)
         figure.savefig(out, dpi=120)
         print(f"\nthe weights are drawn in {out}")
@@ -101,7 +108,10 @@ def main() -> None:
     )
     parser.add_argument("--out", type=Path, metavar="PNG", help="draw the weights into this file")
     args = parser.parse_args()
-    by_hand()
+    print(f"keys   {KEYS}\nvalues {VALUES}")
+    for sample, (query, valid) in enumerate(zip(QUERIES, VALID_LENS, strict=True)):
+        print(f"\nsample {sample}: query {query}, the first {valid} of 6 keys are visible")
+        by_hand(query, valid)
     by_tinyattn(args.out)
 
 

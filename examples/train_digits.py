@@ -17,7 +17,6 @@ import os
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 import argparse
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -25,7 +24,7 @@ from pathlib import Path
 import numpy as np
 from sklearn.datasets import load_digits
 from sklearn.linear_model import LogisticRegression
-from training import argument_parser, start
+from training import argument_parser, run_program, start
 
 import tinyattn as ta
 from tinyattn import functional as F
@@ -122,7 +121,12 @@ def main() -> None:
     images, digits, test_images, test_digits = load()
     print(f"{sum(p.numel() for p in model.parameters()):,} parameters, {args.steps} steps of "
           f"{args.batch_size}; {len(digits):,} images to learn from, {TEST} held out")  # fmt: skip
-    for noisy, targets in run.steps(batches(images, digits, args.batch_size, args.seed)):
+
+    def held_out() -> ta.Tensor:
+        return F.cross_entropy(model(ta.tensor(test_images, device=args.device)), test_digits)
+
+    drawn = batches(images, digits, args.batch_size, args.seed)
+    for noisy, targets in run.steps(drawn, held_out):
         logits = model(ta.tensor(noisy, device=args.device))  # (B, 10)
         loss = F.cross_entropy(logits, targets)
         run.optimizer.zero_grad()
@@ -149,7 +153,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    try:
-        main()
-    except KeyboardInterrupt:  # before or after the training, where nothing is lost
-        sys.exit(130)
+    run_program(main)

@@ -22,11 +22,12 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import stress_data
 from stress_data import PAD, PHONEMES, Words, score
-from training import argument_parser, complain, start
+from training import argument_parser, complain, run_program, start
 
 import tinyattn as ta
 from tinyattn import functional as F
@@ -85,8 +86,8 @@ def predict(model: nn.Module, words: Words) -> np.ndarray:
     return predicted
 
 
-def show(model: nn.Module, words: Words, out: Path) -> None:
-    """Print how the model stresses some words, and draw what its last layer attends to in them."""
+def show(model: nn.Module, words: Words) -> None:
+    """Print how the model stresses some words."""
     marks = "utf" in (sys.stdout.encoding or "").lower()  # else stress is written as digits
     for word, ids, guess, truth in zip(
         words.words, words.ids, predict(model, words), words.targets, strict=True
@@ -96,7 +97,10 @@ def show(model: nn.Module, words: Words, out: Path) -> None:
         origin = "held out" if stress_data.in_test(word) else "in training"
         print(f"  {word:<14}  {guess:<32}  {origin:<11}  {verdict}")
 
-    ids = words.ids[:3, : words.lengths[:3].max()]  # more words would make the picture too large
+
+def draw(model: nn.Module, words: Words, path: Path) -> None:
+    """What the heads of the last layer attend to, in the first three words: more are too large."""
+    ids = words.ids[:3, : words.lengths[:3].max()]
     with ta.no_grad():
         model.eval()(ids)
     weights = model.encoder.layers[-1].self_attn.attention_weights  # (B, H, T, T)
@@ -106,7 +110,16 @@ def show(model: nn.Module, words: Words, out: Path) -> None:
     figure = viz.show_heatmaps(
         weights, titles=titles, xticks=symbols, yticks=symbols, mask=masks.padding(ids, PAD)
     )
-    figure.savefig(out / "attention.png", dpi=120)
+    figure.savefig(path, dpi=120)
+
+
+def loss_of(model: nn.Module, words: Words, rows: np.ndarray) -> tuple[ta.Tensor, ta.Tensor, Any]:
+    """The loss of some words, with the scores (B, T, 3) and the targets (B, T)."""
+    longest = words.lengths[rows].max()
+    ids, targets = words.ids[rows, :longest], words.targets[rows, :longest]
+    logits = model(ids)
+    # Consonants and padding have the target that cross_entropy leaves out.
+    return F.cross_entropy(logits.reshape(-1, 3), targets.reshape(-1)), logits, targets
 
 
 def main() -> None:
@@ -122,7 +135,8 @@ def main() -> None:
             words = stress_data.encode_words(args.predict)
         except ValueError as error:
             complain(error)
-        show(model, words, args.out)
+        show(model, words)
+        draw(model, words, args.out / "attention.png")
         return
 
     began = time.perf_counter()
@@ -130,12 +144,14 @@ def main() -> None:
     print(f"{sum(p.numel() for p in model.parameters()):,} parameters, {args.steps} steps of "
           f"{args.batch_size} words; {len(training.words):,} words to learn from, "
           f"{len(test.words):,} held out")  # fmt: skip
-    for rows in run.steps(batches(training.lengths, args.batch_size, args.seed)):
-        longest = training.lengths[rows].max()
-        ids, targets = training.ids[rows, :longest], training.targets[rows, :longest]  # (B, T)
-        logits = model(ids)  # (B, T, 3)
-        # Consonants and padding have the target that cross_entropy leaves out.
-        loss = F.cross_entropy(logits.reshape(-1, 3), targets.reshape(-1))
+    shown = stress_data.encode_words(SHOWN)
+    if not run.losses:
+        draw(model, shown, args.out / "attention_before.png")
+    some = np.random.default_rng(args.seed).permutation(len(test.words))[:500]
+    for rows in run.steps(
+        batches(training.lengths, args.batch_size, args.seed), lambda: loss_of(model, test, some)[0]
+    ):
+        loss, logits, targets = loss_of(model, training, rows)
         run.optimizer.zero_grad()
         loss.backward()
         optim.clip_grad_norm_(model.parameters(), 1.0)
@@ -151,13 +167,11 @@ def main() -> None:
     }.items():
         print(f"{name:<36}{vowels:>14.1%}{whole:>14.1%}")
     print("more baselines: python examples/stress_baselines.py\n")
-    show(model, stress_data.encode_words(SHOWN), args.out)
-    print(f"\n{time.perf_counter() - began:.0f} seconds; loss.png, attention.png and the trained "
-          f"encoder are in {args.out}")  # fmt: skip
+    show(model, shown)
+    draw(model, shown, args.out / "attention.png")
+    print(f"\n{time.perf_counter() - began:.0f} seconds; loss.png, attention_before.png, "
+          f"attention.png and the trained encoder are in {args.out}")  # fmt: skip
 
 
 if __name__ == "__main__":
-    try:
-        main()
-    except KeyboardInterrupt:  # before or after the training, where nothing is lost
-        sys.exit(130)
+    run_program(main)

@@ -7,11 +7,11 @@ import shlex
 import signal
 import sys
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from itertools import islice
 from pathlib import Path
 from threading import Event
-from typing import Any, NoReturn
+from typing import Any, ClassVar, NoReturn
 
 import numpy as np
 from tqdm import tqdm
@@ -21,7 +21,8 @@ from tinyattn import nn, optim, viz
 
 # Options that say how a program runs. All others make the run what it is: they are kept in its
 # checkpoint, and cannot change when it is resumed.
-FREE = ("out", "resume", "device", "predict")
+FREE = ("out", "resume", "overwrite", "device", "predict")
+VALIDATIONS = 25  # how often in a run the held-out loss is measured
 
 
 def at_least_one(text: str) -> int:
@@ -61,6 +62,7 @@ def argument_parser(description: str, short: int, **defaults: Any) -> argparse.A
     group = parser.add_argument_group("run")
     add("--out", "folder for its files", type=Path)
     add("--resume", "go on with the run in --out", action="store_true")
+    add("--overwrite", "begin anew where --out has a run that was stopped", action="store_true")
     add("--device", "where to compute", choices=["cpu", "cuda"], default="cpu")
     parser.set_defaults(seed=0, **defaults)
     return parser
@@ -69,8 +71,10 @@ def argument_parser(description: str, short: int, **defaults: Any) -> argparse.A
 class Run:
     """A model in training: all that changes from step to step, and the files it leaves in a folder.
 
-    losses: one number for each step done.
+    losses: one number for each step done. held_out: (step, loss) pairs.
     """
+
+    saved: ClassVar[Path | None] = None  # the checkpoint that this program wrote last
 
     def __init__(self, model: nn.Module, args: argparse.Namespace) -> None:
         self.args = args
@@ -79,6 +83,8 @@ class Run:
         warmup = min(100, args.steps // 10)
         self.schedule = optim.CosineSchedule(self.optimizer, args.steps, warmup)
         self.losses: list[float] = []
+        self.held_out: list[list[float]] = []
+        self.bar: tqdm | None = None
 
     def save(self) -> None:
         settings = {name: value for name, value in vars(self.args).items() if name not in FREE}
@@ -86,44 +92,69 @@ class Run:
         for name in ("model", "optimizer", "schedule"):
             state[name] = getattr(self, name).state_dict()
         state |= {"losses": ta.tensor(self.losses), "random": ta.get_rng_state()}
-        ta.save(state, self.args.out / "checkpoint.safetensors")
+        state["held_out"] = ta.tensor(self.held_out)
+        path = self.args.out / "checkpoint.safetensors"
+        ta.save(state, path)
+        Run.saved = path
 
     def restore(self, state: dict[str, Any]) -> None:
         for name in ("model", "optimizer", "schedule"):
             getattr(self, name).load_state_dict(state[name])
         self.losses = state["losses"].tolist()
+        self.held_out = state["held_out"].tolist()
         ta.set_rng_state(state["random"])
 
-    def steps(self, batches: Iterable[Any]) -> Iterator[Any]:
+    def steps(self, batches: Iterable[Any], held_out: Callable[[], ta.Tensor]) -> Iterator[Any]:
         """The batches not learned from yet, with a progress bar; leaves the files at the end.
 
-        Ctrl-C ends it early, never in the middle of a step, and says how to go on.
+        held_out: the loss on data that nothing is learned from; measured now and then, for the
+        picture alone. Ctrl-C ends the training early, never in the middle of a step, and says how
+        to go on.
         """
-        self.model.train()
         done, total = len(self.losses), self.args.steps
-        with ctrl_c() as stop, tqdm(total=total, initial=done, unit="step") as self.bar:
+        self.model.train()
+        with ctrl_c() as stop, ExitStack() as stack:
             for batch in islice(batches, done, total):
                 yield batch
-                self.bar.update()
+                if self.bar is None:
+                    # After the first step, because that may compile kernels: with its seconds the
+                    # bar would promise hours.
+                    step = len(self.losses)
+                    self.bar = stack.enter_context(tqdm(total=total, initial=step, unit="step"))
+                else:
+                    self.bar.update()
+                self.measure(held_out)
                 if stop.is_set():
                     break
         self.save()
         self.draw_losses()
         if len(self.losses) < total:
-            command = [arg for arg in sys.argv if arg != "--resume"]
+            command = [arg for arg in sys.argv if arg not in ("--resume", "--overwrite")]
             print(f"stopped after {len(self.losses)} of {total} steps; go on from there with:")
             print("  python", shlex.join([*command, "--resume"]))
             sys.exit(130)  # what a shell expects of a program ended by Ctrl-C
 
+    def measure(self, held_out: Callable[[], ta.Tensor]) -> None:
+        """The held-out loss, in the first step, in the last, and so often between."""
+        step, total = len(self.losses), self.args.steps
+        if step not in (1, total) and step % -(-total // VALIDATIONS):
+            return
+        self.model.eval()
+        with ta.no_grad():
+            self.held_out.append([float(step), held_out().item()])
+        self.model.train()
+
     def record(self, loss: ta.Tensor, accuracy: float) -> None:
         """Note the loss of a step; now and then, show how it goes."""
         self.losses.append(loss.item())
-        if len(self.losses) % 10 == 0:
+        if self.bar is not None and len(self.losses) % 10 == 0:
             recent = np.mean(self.losses[-50:])
             self.bar.set_postfix_str(f"loss {recent:.3f}, accuracy {accuracy:.1%}", refresh=False)
 
     def draw_losses(self) -> None:
-        figure = viz.plot_curves({"training": self.losses}, ylabel="Cross-entropy", smooth=50)
+        measured = np.array(self.held_out).reshape(-1, 2)
+        curves = {"training": self.losses, "held out": (measured[:, 0], measured[:, 1])}
+        figure = viz.plot_curves(curves, ylabel="Cross-entropy", smooth=50)
         figure.savefig(self.args.out / "loss.png", dpi=120)
 
 
@@ -152,6 +183,8 @@ def start(parser: argparse.ArgumentParser, build: Callable[[argparse.Namespace],
                         f"the run in {args.out} has {name}={value}, which cannot become "
                         f"{getattr(args, name)} on the way"
                     )
+        else:
+            refuse_stopped_run(args)
         args.out.mkdir(parents=True, exist_ok=True)
         ta.manual_seed(args.seed)
         run = Run(build(args), args)
@@ -161,6 +194,30 @@ def start(parser: argparse.ArgumentParser, build: Callable[[argparse.Namespace],
         # The text of a KeyError would come in quotes.
         complain(error.args[0] if isinstance(error, KeyError) else error)
     return run
+
+
+def refuse_stopped_run(args: argparse.Namespace) -> None:
+    """A run that was stopped is lost if another begins in its folder."""
+    path = args.out / "checkpoint.safetensors"
+    if args.overwrite or not path.exists():
+        return
+    state = ta.load(path)
+    done, total = len(state.get("losses", ())), state.get("settings", {}).get("steps", 0)
+    if done < total:
+        raise ValueError(
+            f"{args.out} has a run that was stopped after {done} of {total} steps: --resume goes "
+            "on with it, --overwrite begins anew, --out names another folder"
+        )
+
+
+def run_program(main: Callable[[], None]) -> None:
+    """`main`, where Ctrl-C outside of the training says what is kept."""
+    try:
+        main()
+    except KeyboardInterrupt:
+        if Run.saved is not None:
+            print(f"\nstopped after the training, which is in {Run.saved}: --resume goes on there")
+        sys.exit(130)
 
 
 def complain(reason: object) -> NoReturn:

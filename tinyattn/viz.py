@@ -107,7 +107,8 @@ def plot_curves(
     """Draw one line for each curve, such as losses over the steps of a training.
 
     curves: name to values, a sequence or Tensor (N,), drawn over 1 to N, or a pair (x, y).
-    smooth: draw means of at most this many values, and the values themselves in a pale colour.
+    smooth: draw means of at most this many values, and the values themselves in a pale colour; a
+        pair (x, y) is drawn as it is.
 
     Returns a matplotlib Figure. Raises ImportError without matplotlib, ShapeError for values that
     are not (N,).
@@ -120,12 +121,13 @@ def plot_curves(
     figure = Figure(figsize=figsize, layout="constrained")
     panel = figure.subplots()
     for number, (name, curve) in enumerate(curves.items()):
-        x, y = curve if isinstance(curve, tuple) and len(curve) == 2 else (None, curve)
+        is_pair = isinstance(curve, tuple) and len(curve) == 2
+        x, y = curve if is_pair else (None, curve)
         y = array_of(y)
         x = np.arange(1, len(y) + 1) if x is None and y.ndim else array_of(x)
         if y.ndim != 1 or x.shape != y.shape or not y.size:
             raise ShapeError(f"the curve {name!r} takes values (N,), got {y.shape} over {x.shape}")
-        color, window = f"C{number}", min(smooth, 1 + len(y) // 5)
+        color, window = f"C{number}", 1 if is_pair else min(smooth, 1 + len(y) // 5)
         if window > 1:
             panel.plot(x, y, color=color, alpha=0.25, linewidth=0.8)
             y = np.convolve(y, np.full(window, 1 / window), "valid")
