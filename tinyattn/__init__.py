@@ -46,6 +46,7 @@ from .create import (
 )
 from .grad_mode import enable_grad, is_grad_enabled, no_grad, set_grad_enabled
 from .kernels.threads import get_num_threads, set_num_threads
+from .names import missing
 from .op import op
 from .random import get_rng_state, manual_seed, set_rng_state
 from .tensor import Tensor
@@ -133,4 +134,4 @@ def __getattr__(name: str) -> Any:
         return value
     if name in ("viz", "errors"):
         return importlib.import_module(f".{name}", __name__)
-    raise AttributeError(f"module 'tinyattn' has no attribute {name!r}")
+    raise missing("ta", name, __all__)

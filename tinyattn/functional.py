@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -18,6 +18,7 @@ from .errors import DeviceError, DtypeError, ShapeError
 from .kernels.late_errors import require_range
 from .kernels.packing import samples_of
 from .kernels.reference import Drop
+from .names import missing
 from .ops.layers import no_row_text
 from .ops.softmax import check_classes
 from .tensor import Tensor
@@ -447,3 +448,9 @@ def transpose_output(x: Tensor, num_heads: int) -> Tensor:
     total, n, width = x.shape
     x = x.reshape(total // num_heads, num_heads, n, width)  # (B, H, N, d)
     return x.permute(0, 2, 1, 3).reshape(total // num_heads, n, num_heads * width)
+
+
+if not TYPE_CHECKING:
+
+    def __getattr__(name: str) -> Any:
+        raise missing("F", name, globals())

@@ -6,7 +6,7 @@ import copy
 import math
 from collections.abc import Iterable
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -17,6 +17,7 @@ from .checks import check_size, is_integer
 from .errors import CheckpointError, GraphError, ShapeError
 from .kernels import FLOAT32
 from .kernels.reference import AdamStep
+from .names import missing
 from .tensor import Tensor
 from .versions import Version
 
@@ -415,3 +416,9 @@ def array_to_scale(grad: Tensor) -> Array:
         return array.copy(order="C")
     grad._version.changes += 1
     return array
+
+
+if not TYPE_CHECKING:
+
+    def __getattr__(name: str) -> Any:
+        raise missing("optim", name, globals())

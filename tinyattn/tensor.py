@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -38,6 +38,7 @@ from .errors import DeviceError, DtypeError, GraphError, InPlaceError, ShapeErro
 from .grad_mode import is_grad_enabled
 from .in_place import check_writable, in_place
 from .kernels.late_errors import index_for
+from .names import missing
 from .versions import Version
 
 Bool = bool  # Tensor.bool() takes the name inside the class
@@ -147,6 +148,11 @@ class Tensor(TensorBase):
 
     def numel(self) -> int:
         return self._data.size
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            raise missing("Tensor", name, dir(Tensor))
 
     def __len__(self) -> int:
         if not self.ndim:

@@ -51,7 +51,8 @@ def test_cells_of_the_docs_run(path, capsys):
     """The cells of a page run one after the other, as they do when the page is built."""
     namespace: dict = {}
     for cell in re.findall(r"```\{code-cell\}\n(.*?)```", path.read_text("utf-8"), re.DOTALL):
-        exec(compile(cell, path.name, "exec"), namespace)
+        code = re.sub(r"^:.*\n", "", cell)  # a cell may begin with options of the page
+        exec(compile(code, path.name, "exec"), namespace)
 
 
 def test_every_pytest_command_selects_a_test():

@@ -16,7 +16,7 @@ import tinyattn
 
 PACKAGE = Path(tinyattn.__file__).parent
 ORDER = """
-    errors backend checks random promotion
+    errors names backend checks random promotion
     kernels.sums kernels.blas kernels.threads kernels.matmul kernels.packing
     kernels.reference kernels kernels.cpu kernels.gpu kernels.late_errors
     grad_mode versions autograd rules op in_place
@@ -100,4 +100,4 @@ def test_the_core_can_be_read_in_a_day() -> None:
     core = [p for p in MODULES if name_of(p).replace(".", "/").startswith(CORE)]
     core = [p for p in core if name_of(p) not in ("optim",)]
     assert lines_of(core) <= 4300
-    assert lines_of([*MODULES, *PACKAGE.rglob("*.cu")]) <= 12_000
+    assert lines_of([*MODULES, *PACKAGE.rglob("*.cu")]) <= 12_200

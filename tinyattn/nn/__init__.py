@@ -1,5 +1,8 @@
 """Layers and models: everything with parameters."""
 
+from typing import TYPE_CHECKING, Any
+
+from ..names import missing
 from . import init
 from .attention import (
     AdditiveAttention,
@@ -44,3 +47,9 @@ __all__ = [
     "clones",
     "init",
 ]
+
+
+if not TYPE_CHECKING:
+
+    def __getattr__(name: str) -> Any:
+        raise missing("nn", name, globals())

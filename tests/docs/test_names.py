@@ -1,0 +1,68 @@
+"""The table of PyTorch's names: what is left out is really missing, and says what to write."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+import tinyattn as ta
+from tinyattn import functional as F
+from tinyattn import nn, optim
+from tinyattn.names import DIFFERS, LEFT_OUT
+
+SPACES = {"ta": ta, "Tensor": ta.ones(2), "nn": nn, "F": F, "optim": optim}
+
+
+def split(name: str) -> tuple[Any, str]:
+    owner, _, attribute = name.partition(".")
+    return SPACES[owner], attribute
+
+
+@pytest.mark.parametrize("name", sorted(name for name in LEFT_OUT if name.count(".") == 1))
+def test_what_is_left_out_says_what_to_write(name: str) -> None:
+    space, attribute = split(name)
+    assert not hasattr(space, attribute)
+    with pytest.raises(AttributeError) as caught:
+        getattr(space, attribute)
+    assert str(caught.value) == f"tinyattn has no {name}: write {LEFT_OUT[name]}"
+
+
+@pytest.mark.parametrize("name", sorted(DIFFERS))
+def test_what_differs_is_there(name: str) -> None:
+    space, attribute = split(name)
+    assert hasattr(space, attribute)
+
+
+@pytest.mark.parametrize("name", sorted({*LEFT_OUT, *DIFFERS}))
+def test_pytorch_has_the_name(name: str) -> None:
+    torch = pytest.importorskip("torch")
+    owner, _, attribute = name.partition(".")
+    space = {"ta": torch, "Tensor": torch.ones(2), "nn": torch.nn, "optim": torch.optim,
+             "F": torch.nn.functional}[owner]  # fmt: skip
+    assert hasattr(space, attribute)
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("Tensor.add_", r"write x \+= y under ta.no_grad\(\)"),
+        ("Tensor.exp_", r"write x = x.exp\(...\), or x\[...\] = value under ta.no_grad\(\)"),
+        ("Tensor.reshap", "did you mean reshape"),
+        ("ta.arrange", "did you mean arange"),
+        ("nn.LayerNrom", "did you mean LayerNorm"),
+        ("F.sofmax", "did you mean .*softmax"),
+        ("optim.Adma", "did you mean Adam"),
+        ("ta.xyz", "tinyattn has no ta.xyz$"),
+    ],
+)
+def test_other_names_get_those_that_are_close(name: str, message: str) -> None:
+    space, attribute = split(name)
+    with pytest.raises(AttributeError, match=message):
+        getattr(space, attribute)
+
+
+def test_names_that_python_asks_for_are_simply_missing() -> None:
+    for space in SPACES.values():
+        with pytest.raises(AttributeError, match=r"__xyz__$"):
+            getattr(space, "__xyz__")  # noqa: B009
