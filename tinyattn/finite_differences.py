@@ -1,9 +1,10 @@
 """Compare derivatives with finite differences, for any function of Tensors.
 
 The full check compares every element of the Jacobian J of every output by every input. The fast
-check compares one number, u^T J v, for random u and v of both signs. Both use random upstream
-gradients, because the gradient of `softmax(x).sum()` is 0 for every x: a check that sums the output
-would accept a softmax whose derivative is 0, halved, or of the wrong sign.
+check compares one number, u^T J v, for random u and v of both signs. u is the cotangent: the
+gradient of the output, from which backward starts. It is random, because the gradient of
+`softmax(x).sum()` is 0 for every x: a check that sums the output would accept a softmax whose
+derivative is 0, halved, or of the wrong sign.
 
 The error of the five-point differences falls with the fourth power of the step. In float64 it is
 about 1e-11, a hundredth of the error of central differences.
@@ -47,10 +48,10 @@ def gradcheck(
     eps: the step of the differences, relative to the largest number of an input (at least 1).
     atol, rtol: |analytic - numeric| <= atol + rtol * |numeric|.
     fast: one random projection for each pair of output and input instead of the whole Jacobian.
-    seed: of the random upstream gradients and directions.
+    seed: of the random cotangents and directions.
 
     It also checks that a gradient has its input's shape and dtype, that a second run gives the same
-    bits, and that inputs and upstream gradients are not changed.
+    bits, and that inputs and cotangents are not changed.
 
     At a kink (relu at 0, ties of max) there is no derivative, so inputs must be more than 2 eps
     away from it.
@@ -79,8 +80,8 @@ def gradgradcheck(
 ) -> bool:
     """`gradcheck` of the gradient of `fn`, that is of its second derivatives.
 
-    The gradients for random upstream gradients are checked as functions of the inputs and of the
-    upstream gradients. Arguments and errors: as in `gradcheck`.
+    The gradients for random cotangents are checked as functions of the inputs and of the
+    cotangents. Arguments and errors: as in `gradcheck`.
     """
     rng = np.random.default_rng(seed + 1)
     checker = Checker(fn, inputs, rng, eps, atol, rtol, FAST_HINT)
@@ -165,7 +166,7 @@ class Checker:
         ]
 
     def of_the_gradient(self) -> Checker:
-        """A Checker of the gradient of `fn`, a function of the inputs and upstream gradients."""
+        """A Checker of the gradient of `fn`, a function of the inputs and cotangents."""
         count = len(self.inputs)
 
         def gradient(*arguments: Any) -> tuple[Tensor, ...]:
@@ -212,7 +213,7 @@ class Checker:
         except GraphError as error:  # a rule that returns nothing, or the wrong shape
             raise GradcheckError(f"output {o}: {error}") from error
         if not np.array_equal(given.numpy(), cotangent, equal_nan=True):
-            raise GradcheckError(f"the derivative of output {o} changed its upstream gradient")
+            raise GradcheckError(f"the derivative of output {o} changed its cotangent")
         return [
             np.zeros(tensor.shape) if g is None else g.numpy()
             for g, tensor in zip(found, tensors, strict=True)
@@ -259,7 +260,7 @@ class Checker:
         """Check every element of J: a row for each output element, a column for each input's."""
         rows: list[list[np.ndarray]] = []
         for i in range(output.numel()):
-            # A random factor instead of 1 shows a rule that ignores its upstream gradient.
+            # A random factor instead of 1 shows a rule that ignores its cotangent.
             factor = float(self.rng.choice([-1.0, 1.0]) * self.rng.uniform(0.5, 1.5))
             cotangent = np.zeros(output.shape)
             cotangent.flat[i] = factor
@@ -271,7 +272,7 @@ class Checker:
                 direction.flat[j] = 1.0
                 numeric = self.moved(o, tensor, direction).reshape(-1)
                 self.compare(o, output.shape, name, tensor.shape, j, analytic[:, j], numeric)
-        # And one full upstream gradient, because a rule may be wrong only for several elements.
+        # And one full cotangent, because a rule may be wrong only for several elements.
         self.check_projection(o, output)
 
     def compare(

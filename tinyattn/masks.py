@@ -9,7 +9,7 @@ Other libraries, for comparison:
 The number of dimensions decides how a mask is read:
 
     (B, K)                  the visible keys of each sample: a padding mask
-    (B|1, Q|1, K)           the visible keys of each query
+    (B|1, Q|1, K)           the visible keys of each query; B|1 is B, or 1 for all samples alike
     (B|1, H|1, Q|1, K)      the visible keys of each query in each head
 
 PyTorch reads a 2-D `attn_mask` as (Q, K); here that is written `mask[None]`. Without [None] it is

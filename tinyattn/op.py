@@ -86,7 +86,7 @@ def op(
         arrays, parents, versions, wanted = unwrapped(args)
         if floats and arrays[0].dtype.kind != "f":
             arrays[0] = arrays[0].astype(np.float32)
-        if not spec.is_own:  # a user's forward might write to them
+        if not spec.is_builtin:  # a user's forward might write to them
             arrays = [read_only(array) for array in arrays]
         try:
             out = forward(*arrays, **options)
@@ -102,8 +102,8 @@ def op(
             out = as_array(out, spec.name, arrays)
         if promote:
             out = promoted(out, arrays)
-        shown = shown_in(out, args) if out.base is not None or not spec.is_own else None
-        if shown is None and not spec.is_own:
+        shown = shown_in(out, args) if out.base is not None or not spec.is_builtin else None
+        if shown is None and not spec.is_builtin:
             out = out.copy()  # because a user's forward may write to it at the next call
         versions.append(NEVER_WRITTEN if shown is None else versions[shown])  # of `out`
         node = None
@@ -112,7 +112,7 @@ def op(
                 if type(arg) in array_types and not isinstance(arg, TensorBase):
                     arrays[i] = arg.copy()  # because the caller may write to it later
             plan = spec.plan(wanted, len(arrays))
-            result = out if spec.is_own else read_only(out)  # a user's rule might write to it
+            result = out if spec.is_builtin else read_only(out)  # a user's rule might write to it
             kept = plan.keep((*arrays, result), options, saved)
             node = Node(plan, tuple(parents), kept, plan.versions(versions), out)
         tensor = wrap(out, node)
@@ -127,11 +127,11 @@ def op(
 
         return register
 
-    is_pair = promote and count == 2 and not spec.options and spec.is_own
+    is_pair = promote and count == 2 and not spec.options and spec.is_builtin
     wrapped: Any = functools.wraps(forward)(pair_path(spec, apply) if is_pair else apply)
     wrapped.vjp = vjp
     wrapped.spec = spec
-    if spec.is_own:
+    if spec.is_builtin:
         registry[spec.name] = wrapped
     return wrapped
 

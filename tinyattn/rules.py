@@ -29,7 +29,7 @@ class Spec:
         self.forward = forward
         self.saves = saves  # the forward returns (out, saved)
         # The library's rules return no array that they also store; a user's rule may.
-        self.is_own = (forward.__module__ or "").startswith("tinyattn.")
+        self.is_builtin = (forward.__module__ or "").startswith("tinyattn.")
         self.arguments: dict[str, Any] = {}  # positional, with their defaults
         self.options: dict[str, Any] = {}  # keyword-only, with their defaults
         self.variadic: str | None = None
@@ -107,10 +107,10 @@ class Plan:
     rules    (rule, the indices of its arguments in `sources`, the positions it covers)
     """
 
-    __slots__ = ("defaults", "is_own", "name", "rules", "sources", "watched")
+    __slots__ = ("defaults", "is_builtin", "name", "rules", "sources", "watched")
 
     def __init__(self, spec: Spec, wanted: int, count: int) -> None:
-        self.name, self.is_own, self.defaults = spec.name, spec.is_own, spec.options
+        self.name, self.is_builtin, self.defaults = spec.name, spec.is_builtin, spec.options
         self.sources: list[int | str] = []
         self.rules: list[tuple[Callable[..., Any], list[int], list[int]]] = []
         for rule, covers, needs in spec.rules:
@@ -128,7 +128,7 @@ class Plan:
                 f"detach() it, or add a rule with @{self.name}.vjp({name!r})"
             )
         self.watched = [source for source in self.sources if isinstance(source, int)]
-        if "saved" in self.sources and not self.is_own:  # it may be a view of any argument
+        if "saved" in self.sources and not self.is_builtin:  # it may be a view of any argument
             self.watched = list(range(count + 1))
 
     def keep(self, values: tuple[Any, ...], options: dict[str, Any], saved: Any) -> tuple[Any, ...]:
@@ -159,7 +159,7 @@ class Plan:
         pulled: list[tuple[Node | Leaf, Any, bool]] = []
         for rule, needed, covered in self.rules:
             arguments = [saved[i] for i in needed]
-            plain = self.is_own and not graph
+            plain = self.is_builtin and not graph
             result = rule(grad, *arguments) if plain else run(rule, grad, arguments)
             if type(result) is not tuple:
                 result = (result,)
@@ -175,7 +175,7 @@ class Plan:
                 # Not new: the gradient of the output itself, or a view, which has a base. No rule
                 # of the library returns a saved array: tests/gradients/test_new_gradients.py.
                 is_new = gradient is not grad and getattr(gradient, "base", grad) is None
-                if not self.is_own and type(gradient) in array_types and not graph:
+                if not self.is_builtin and type(gradient) in array_types and not graph:
                     gradient = gradient.copy()  # because the rule may write to it at its next call
                     is_new = True
                 if (

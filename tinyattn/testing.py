@@ -22,7 +22,7 @@ from .tensor import Tensor
 FULL_CHECK_UP_TO = 64  # elements; a random projection instead of the whole Jacobian above that
 Function = Callable[..., Any]
 Arguments = Sequence[Any]
-Cotangents = Callable[[Tensor], np.ndarray]  # makes the upstream gradient of an output
+Cotangents = Callable[[Tensor], np.ndarray]  # makes the cotangent of an output
 Layout = Callable[[np.ndarray], np.ndarray]
 
 
@@ -55,11 +55,11 @@ def check_op(
     - the value is that of the reference, if there is one, to 1e-12;
     - the derivative agrees with finite differences, and so does its derivative;
     - the derivative is the same if a graph of it is recorded;
-    - it is linear in the upstream gradient, exactly: vjp(0) = 0, vjp(2 g) = 2 vjp(g);
+    - it is linear in the cotangent, exactly: vjp(0) = 0, vjp(2 g) = 2 vjp(g);
     - float32 and float16 inputs give results and gradients of that dtype;
     - arrays that are reversed, transposed, repeated, with gaps, misaligned or read-only give the
       same as contiguous ones, in float64 and float32;
-    - inputs and upstream gradient do not change, no gradient shares memory with another array, a
+    - inputs and cotangent do not change, no gradient shares memory with another array, a
       second run gives the same bits, NumPy's global random state and error settings do not change;
     - results are freed with their last reference, without the garbage collector.
 
@@ -257,9 +257,9 @@ def check_linearity(fn: Function, arguments: Arguments, rng: np.random.Generator
         zip(gradients(0.0), gradients(1.0), gradients(2.0), strict=True)
     ):
         if zero.any():
-            raise GradcheckError(f"gradient {i} is not zero for an upstream gradient of zero")
+            raise GradcheckError(f"gradient {i} is not zero for a cotangent of zero")
         if not np.array_equal(2 * one, two, equal_nan=True):
-            raise GradcheckError(f"gradient {i} does not double when the upstream gradient does")
+            raise GradcheckError(f"gradient {i} does not double when the cotangent does")
 
 
 def check_dtypes(fn: Function, arguments: Arguments, rng: np.random.Generator) -> None:
@@ -300,7 +300,7 @@ def close(one: np.ndarray, other: np.ndarray, tolerance: float) -> bool:
 def run_laid_out(
     fn: Function, arguments: Arguments, layouts: list[Layout], seed: int
 ) -> list[np.ndarray]:
-    """Outputs and gradients; Tensors and upstream gradients are put into each layout in turn."""
+    """Outputs and gradients; Tensors and cotangents are put into each layout in turn."""
 
     def lay(array: np.ndarray) -> np.ndarray:
         for layout in layouts:

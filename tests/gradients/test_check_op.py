@@ -82,7 +82,7 @@ def rule_with_a_grain(grad: Any, x: Any) -> Any:
 
 def test_a_derivative_that_is_not_linear_but_nearly_right() -> None:
     """Too small for finite differences, but not 0 for a cotangent of 0."""
-    with pytest.raises(GradcheckError, match="not zero for an upstream gradient of zero"):
+    with pytest.raises(GradcheckError, match="not zero for a cotangent of zero"):
         check_op(faulty(rule_with_a_grain), samples())
 
 
@@ -132,7 +132,7 @@ def rule_that_reads_raw_memory(grad: Any, x: Any) -> Any:
     return 2 * grad * x
 
 
-def test_a_rule_that_reads_another_layout_of_its_upstream_gradient_wrongly() -> None:
+def test_a_rule_that_reads_another_layout_of_its_cotangent_wrongly() -> None:
     rows = np.random.default_rng(5).standard_normal((4, 3))
     with pytest.raises(GradcheckError, match="give another result"):
         check_op(faulty(rule_that_reads_raw_memory), [(rows,)])
@@ -240,7 +240,7 @@ def test_results_that_are_random() -> None:
         check_op(faulty(lambda grad, x: 2 * grad * x, forward), samples())
 
 
-def test_a_rule_that_writes_to_the_upstream_gradient() -> None:
+def test_a_rule_that_writes_to_the_cotangent() -> None:
     def rule(grad, x):
         result = 2 * grad * x
         if isinstance(grad, np.ndarray):
@@ -316,7 +316,7 @@ def test_a_kink_is_checked_for_everything_but_differences() -> None:
         check_op(F.relu, kinks)
     said = check_op(F.relu, kinks, smooth=False)
     assert "recorded derivative, linearity" in said
-    with pytest.raises(GradcheckError, match="not zero for an upstream gradient of zero"):
+    with pytest.raises(GradcheckError, match="not zero for a cotangent of zero"):
         check_op(faulty(rule_with_a_grain), kinks, smooth=False)
     with pytest.raises(GradcheckError, match="another when a graph of it is recorded"):
         check_op(

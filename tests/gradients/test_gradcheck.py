@@ -196,11 +196,11 @@ FAULTS = {
     "an absolute error of 1e-5": op_with(
         lambda x: x * x, lambda grad, x: grad * (x * 2 + 1e-5)
     ),
-    "the upstream gradient ignored": op_with(lambda x: x * x, lambda grad, x: x * 2),
-    "the upstream gradient used twice": op_with(
+    "the cotangent ignored": op_with(lambda x: x * x, lambda grad, x: x * 2),
+    "the cotangent used twice": op_with(
         lambda x: x * x, lambda grad, x: grad * grad * x * 2
     ),
-    "the upstream gradient as its sign": op_with(
+    "the cotangent as its sign": op_with(
         lambda x: x * 3, lambda grad: np.sign(grad) * 3
     ),
     "elements in the wrong order": op_with(lambda x: x * 1.0, lambda grad: grad[:, ::-1]),
@@ -316,12 +316,12 @@ def test_a_rule_that_changes_the_input_is_rejected(x: ta.Tensor, fast: bool) -> 
 
 
 @both_modes
-def test_a_rule_that_changes_its_upstream_gradient_is_rejected(x: ta.Tensor, fast: bool) -> None:
+def test_a_rule_that_changes_its_cotangent_is_rejected(x: ta.Tensor, fast: bool) -> None:
     def rule(grad):
         grad *= 2
         return grad
 
-    with pytest.raises((GradcheckError, ValueError), match=r"upstream|read-only"):
+    with pytest.raises(GradcheckError, match="writes to an argument"):
         ta.gradcheck(op_with(lambda x: x * 2, rule), [x], fast=fast)
 
 

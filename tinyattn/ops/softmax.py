@@ -39,8 +39,8 @@ def masked_softmax(x: Array, *, limits: Array | None, mask: Array | None) -> Arr
     """Softmax over the visible keys; invisible keys get exactly 0.
 
     x (B, H, Q, K); limits (B|1, Q|1): how many first keys each query may see; mask
-    (B|1, H|1, Q|1, K|1): True for visible keys. Both may be None. A query without a visible key
-    gets a row of zeros.
+    (B|1, H|1, Q|1, K|1): True for visible keys. B|1 is B, or 1 for all alike. Both may be
+    None. A query without a visible key gets a row of zeros.
     """
     if x.ndim != 4:
         raise ShapeError(f"masked_softmax takes scores (B, H, Q, K), got shape {x.shape}")
