@@ -13,6 +13,7 @@ exclude_patterns = ["_build"]
 myst_enable_extensions = ["dollarmath", "amsmath", "colon_fence"]
 myst_heading_anchors = 3
 nb_execution_mode = "force"
+nb_render_markdown_format = "myst"  # with tables
 nb_execution_raise_on_error = True
 nb_execution_timeout = 120
 nb_merge_streams = True  # all lines that a cell prints, in one box

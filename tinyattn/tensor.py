@@ -390,7 +390,7 @@ class Tensor(TensorBase):
     __rtruediv__ = reflected(ops.div)
     __pow__ = ops.pow
     __rpow__ = reflected(ops.pow)
-    __matmul__ = ops.product
+    __matmul__ = ops.product  # of vectors too; ops.matmul takes matrices
     __rmatmul__ = reflected(ops.product)
     __neg__ = ops.neg
 

@@ -1,8 +1,8 @@
 """Kernels: the functions of arrays that do the work of the ops.
 
-`reference.py` has each as plain array code. `cpu/` has faster ones, compiled by Numba, for NumPy's
-float32 and float64 arrays; `gpu/` has CUDA kernels for CuPy's arrays. The type of the first array
-chooses. `cpu/` is imported on first use, because importing Numba takes longer than all the rest.
+`reference.py` has each as plain array code. `cpu/` has faster ones of the same names, compiled by
+Numba, for NumPy's float32 and float64 arrays (attention and softmax in float64 remain those of the
+reference); `gpu/` has CUDA kernels for CuPy's arrays. The type of the first array chooses. `cpu/` is imported on first use, because importing Numba takes longer than all the rest.
 Without Numba, or with TINYATTN_JIT=0 in the environment, the reference runs instead.
 """
 
