@@ -1,7 +1,7 @@
 """Changes in place are noticed: each memory counts its changes, and `backward` compares counts.
 
-Not seen: a write that no Tensor knows of, by another library that shares the memory; and two threads
-that write to one tensor at once.
+Not seen: a write that no Tensor knows of, by another library that shares the memory; and two
+threads that write to one tensor at once.
 """
 
 from __future__ import annotations
