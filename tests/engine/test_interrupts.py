@@ -347,6 +347,21 @@ def test_a_change_that_never_ended_refuses_another_threads_graphs_until_the_next
     assert in_another_thread(gradient_of_square, w) == gradient_of_square(w) == [-10, 12]
 
 
+@pytest.mark.parametrize("kind", [optim.SGD, optim.Adam])
+def test_a_graph_from_before_a_step_is_refused_to_another_thread_during_the_step(kind: Any) -> None:
+    class Watched(kind):  # type: ignore[misc, valid-type]
+        def update_all(self, updates: Any) -> None:
+            super().update_all(updates)
+            with pytest.raises(InPlaceError, match="mul needs"):
+                in_another_thread(graph.backward, ta.ones(2))
+
+    w = ta.tensor([1.0, 2.0], requires_grad=True)
+    w.grad = ta.ones(2)
+    graph = w * w
+    Watched([w], lr=0.1).step()
+    assert w.grad.tolist() == [1, 1]
+
+
 def test_a_step_that_fails_is_over_for_another_thread() -> None:
     class Failing(optim.SGD):
         def update(self, i: int, parameter: Any, grad: Any) -> None:

@@ -129,6 +129,16 @@ def test_masked_softmax_of_nan_and_inf_is_pytorchs_nan_in_that_row_only(scores, 
 
 
 @both_dtypes
+def test_masked_softmax_of_visible_nan_leaves_what_is_hidden_zero(dtype):
+    x = np.array([np.nan, 1.0, 2.0, 3.0], dtype).reshape(1, 1, 1, 4)
+    mask = np.array([True, False, True, False]).reshape(1, 1, 1, 4)
+    for module in (cpu, reference):
+        with np.errstate(invalid="ignore"):
+            out = module.masked_softmax(x, np.array([[3]]), mask)[0, 0, 0]
+        assert_equal(out, np.array([np.nan, 0, np.nan, 0], dtype))
+
+
+@both_dtypes
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf, 1e38, -1e38])
 def test_masked_softmax_and_its_backward_read_nothing_hidden(dtype, value):
     rng = rng_of(2)
@@ -285,6 +295,16 @@ def test_cross_entropy_of_every_width(dtype, offset):
             back = back.astype(dtype)  # as the engine does with what comes back wider
             assert_all_zero(back[2])
             assert_within(back, slope, size, count=8)
+
+
+@both_dtypes
+def test_small_probabilities_of_many_classes_add_up(dtype):
+    """exp of each small logit is half of what float32 loses beside 1."""
+    logits = np.full((1, 4096), -25 * math.log(2), dtype)
+    logits[0, 0] = 0
+    for module in (cpu, reference):
+        losses, _ = module.cross_entropy(logits, np.array([0]), -100)
+        assert_close(losses, [math.log1p(4095 * 2.0**-25)], 1e-5)
 
 
 @both_dtypes
