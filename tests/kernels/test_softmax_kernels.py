@@ -64,12 +64,12 @@ def test_masked_softmax_of_every_width_and_hiding(dtype, kernel):
 @both_dtypes
 def test_masked_softmax_of_long_rows(dtype):
     x = (10 * rng_of(1).standard_normal((1, 1, 3, 5000))).astype(dtype)
-    limits = np.array([[5000, 4999, 0]])
-    seen = seen_of(x.shape, limits, None)
-    for function in (cpu.masked_softmax, reference.masked_softmax):
-        out = function(x, limits, None)
-        assert_softmax_close(out, x, seen)
-        assert_close(out.sum(axis=-1, dtype=np.float64)[..., :2], np.ones((1, 1, 2)), 1e-6)
+    for limits in (np.array([[5000, 4999, 0]]), None):
+        seen = seen_of(x.shape, limits, None)
+        for function in (cpu.masked_softmax, reference.masked_softmax):
+            out = function(x, limits, None)
+            assert_softmax_close(out, x, seen)
+            assert_close(out.sum(axis=-1, dtype=np.float64)[..., :2], np.ones((1, 1, 2)), 1e-6)
 
 
 EXTREME = {
@@ -101,6 +101,38 @@ def test_masked_softmax_of_extreme_scores(name, dtype, kernel):
     two = function(padded, np.array([[2]]), None)
     assert_same(two[..., :2], function(padded[..., :2].copy(), None, None))
     assert_all_zero(two[..., 2:])
+
+
+@both_dtypes
+def test_the_maximum_may_be_anywhere(dtype):
+    """Without it exp(1000) overflows."""
+    for width in (1, 15, 16, 17, 40):
+        x = np.zeros((width, width), dtype)
+        np.fill_diagonal(x, 1000)
+        for module in (cpu, reference):
+            assert_same(module.softmax(x), np.eye(width, dtype=dtype))
+            losses, _ = module.cross_entropy(x, np.arange(width), -100)
+            assert_same(losses, np.zeros(width, dtype))
+            assert_same(np.diagonal(module.log_softmax(x)), np.zeros(width, dtype))
+
+
+@needs_numba
+def test_hidden_keys_behind_the_others_change_no_bit():
+    """The order in which a row is added up does not depend on what stands behind its end."""
+    rng = rng_of(37)
+    for keys in range(1, 41):
+        x, grad = (signed(rng, 1, 1, 5, keys).astype(np.float32) for _ in range(2))
+        out = cpu.masked_softmax(x, None, None)
+        back = cpu.masked_softmax_backward(grad, out, None, None)
+        for more in (1, 16, 23):
+            longer = [np.append(a, signed(rng, 1, 1, 5, more), axis=-1) for a in (x, grad)]
+            longer_x, longer_grad = (a.astype(np.float32) for a in longer)
+            mask = (np.arange(keys + more) < keys)[None, None, None]
+            for hidden in ((np.array([[keys]]), None), (None, mask)):
+                found = cpu.masked_softmax(longer_x, *hidden)
+                assert_same(found[..., :keys], out)
+                found = cpu.masked_softmax_backward(longer_grad, found, *hidden)
+                assert_same(found[..., :keys], back)
 
 
 @both_dtypes

@@ -320,3 +320,27 @@ def test_the_attention_kernel_is_given_nothing_that_does_not_fit(dtype: Any) -> 
     for lengths in [((4, 4), (5, 4)), ((4, 5), (5, 5)), ((8,), (5, 5)), ((9, -1), (5, 5))]:
         with pytest.raises(ShapeError, match=r"attention: (queries|the lengths)"):
             ops.attention(*arrays, samples=tuple(map(samples_of, lengths)), **options)
+
+
+BAD_LIMITS = [(4,), (3, 1), (1, 4), (2, 3, 1), ()]
+BAD_MASKS = [(2, 3, 5), (1, 1, 1, 4), (2, 3, 3, 5), (2, 2, 4, 5), (5,)]
+
+
+@pytest.mark.parametrize(("limits", "mask"), [*((s, None) for s in BAD_LIMITS),
+                                              *((None, s) for s in BAD_MASKS)])  # fmt: skip
+def test_the_kernels_are_given_no_limits_and_masks_that_do_not_fit(limits: Any, mask: Any) -> None:
+    """Compiled code would read beside them."""
+    hidden = {
+        "limits": None if limits is None else np.ones(limits, np.int64),
+        "mask": None if mask is None else np.ones(mask, np.bool_),
+    }
+    q, k, v = ta.ones(6, 2, 4), ta.ones(10, 2, 4), ta.ones(10, 2, 3)
+    samples = samples_of((3, 3)), samples_of((5, 5))
+    for call in (
+        lambda: ops.masked_softmax(ta.ones(2, 2, 3, 5), **hidden),
+        lambda: ops.attention(q, k, v, samples=samples, scale=1.0, **hidden),
+    ):
+        with pytest.raises(
+            ShapeError, match=r"(limits|mask) must be .* or 1 for any of these, got"
+        ):
+            call()
