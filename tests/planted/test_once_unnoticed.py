@@ -344,3 +344,28 @@ def test_the_kernels_are_given_no_limits_and_masks_that_do_not_fit(limits: Any, 
             ShapeError, match=r"(limits|mask) must be .* or 1 for any of these, got"
         ):
             call()
+
+
+@pytest.mark.parametrize("shape", [(1, 8, 4), (1, 2, 8, 4)])
+def test_returned_weights_have_no_graph_and_no_dropout(shape: tuple[int, ...]) -> None:
+    x = leaf(signed(rng_of(38), *shape))
+    out, weights = F.scaled_dot_product_attention(x, x, x, dropout_p=0.5, return_weights=True)
+    assert out.requires_grad
+    assert not weights.requires_grad
+    assert_close(weights.numpy().sum(axis=-1), np.ones(shape[:-1]))
+
+
+@pytest.mark.parametrize("return_weights", [False, True])
+def test_attention_drops_other_weights_in_each_call(return_weights: bool) -> None:
+    x = ta.tensor(signed(rng_of(39), 1, 8, 4))
+
+    def call() -> np.ndarray:
+        options = {"dropout_p": 0.5, "return_weights": return_weights}
+        found = F.scaled_dot_product_attention(x, x, x, **options)
+        return (found[0] if return_weights else found).numpy()
+
+    ta.manual_seed(1)
+    one, two = call(), call()
+    ta.manual_seed(1)
+    assert_same(call(), one)
+    assert (one != two).any()
