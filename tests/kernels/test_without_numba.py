@@ -5,7 +5,8 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
-import time
+import sys
+import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -377,24 +378,33 @@ def test_compiled_kernels_run_in_threads_and_give_what_one_thread_gives():
 @needs_numba
 @compiled
 def test_another_thread_runs_while_a_kernel_does():
-    """Otherwise the pool of threads would gain nothing. On a busy machine some tries may fail."""
-    x = np.zeros((4000, 1000), np.float32)
-    cpu.log_softmax(x[:1])
+    """Because it releases the GIL, for which Python would make the other wait 1,000 seconds here.
+    On a busy machine some kernels end before another thread is awake."""
+    from tinyattn.kernels.cpu.layout import as_rows
+    from tinyattn.kernels.cpu.softmax import log_softmax_rows
 
-    def seconds_of_kernel():
-        start = time.perf_counter()
-        cpu.log_softmax(x)
-        return time.perf_counter() - start
+    x, out = as_rows(np.zeros((4000, 1000), np.float32)), np.empty((4000, 1000), np.float32)
+    log_softmax_rows(x[:1], out[:1])
+    gate, first = threading.Lock(), []
 
-    def longest_pause():
-        times = [time.perf_counter()]
-        while not kernel.done():
-            times.append(time.perf_counter())
-        return np.diff(times).max(initial=0)
+    def compute():
+        gate.release()
+        log_softmax_rows(x, out)
+        first.append("the kernel")
 
-    shares = []
-    with ThreadPoolExecutor(1) as pool:
-        while len(shares) < 50 and min(shares, default=1) > 0.5:
-            kernel = pool.submit(seconds_of_kernel)
-            shares.append(longest_pause() / kernel.result())
-    assert min(shares) <= 0.5
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1000)
+    try:
+        with ThreadPoolExecutor(1) as pool:
+            for _ in range(50):
+                first.clear()
+                gate.acquire()
+                kernel = pool.submit(compute)
+                with gate:
+                    first.append("another thread")
+                kernel.result()
+                if first[0] == "another thread":
+                    break
+    finally:
+        sys.setswitchinterval(before)
+    assert first == ["another thread", "the kernel"]

@@ -488,6 +488,8 @@ def test_post_norm_encoder_has_no_last_norm_and_pre_norm_has_one():
         (lambda: nn.LayerNorm(0), ValueError, ["normalized_shape", "0"]),
         (lambda: nn.Embedding(0, 3), ValueError, ["num_embeddings", "0"]),
         (lambda: nn.Embedding(3, 3, padding_idx=3), IndexError, ["padding_idx", "3"]),
+        (lambda: nn.Embedding(3, 3, padding_idx=-1), IndexError, ["padding_idx", "-1"]),
+        (lambda: F.embedding([0], ta.ones(3, 2), -1), IndexError, ["padding_idx", "-1"]),
         (lambda: nn.GELU("erf"), ValueError, ["approximate", "erf"]),
         (lambda: nn.MultiHeadAttention(8, 8, 8, 8, 3), ValueError, ["8", "3"]),
         (lambda: nn.MultiHeadAttention(8, 8, 8, 8, 0), ValueError, ["num_heads", "0"]),

@@ -145,6 +145,11 @@ def test_integers_divide_to_float32() -> None:
         assert quotient.dtype == np.float32
 
 
+def test_float16_sums_down_a_column_do_not_stall() -> None:
+    """A float16 that counts ones stops at 2048."""
+    assert ta.ones(4096, 2, dtype=np.float16).sum(dim=0).tolist() == [4096, 4096]
+
+
 def test_float16_products_do_not_stall() -> None:
     """A float16 that counts ones stops at 2,048."""
     ones = ta.ones(1, 4096, dtype=ta.float16)
