@@ -150,6 +150,16 @@ def test_float16_sums_down_a_column_do_not_stall() -> None:
     assert ta.ones(4096, 2, dtype=np.float16).sum(dim=0).tolist() == [4096, 4096]
 
 
+def test_a_mean_of_float16_is_divided_before_it_is_rounded() -> None:
+    """The sum, 409,600, is more than a float16 holds."""
+    assert ta.full((4096,), 100.0, dtype=np.float16).mean().item() == 100
+
+
+def test_a_mean_of_nothing_is_nan() -> None:
+    for found in (ta.ones(0).mean(), ta.ones(2, 0).mean(dim=1), ta.ones(0, 3).mean()):
+        assert np.isnan(found.numpy()).all()
+
+
 def test_float16_products_do_not_stall() -> None:
     """A float16 that counts ones stops at 2,048."""
     ones = ta.ones(1, 4096, dtype=ta.float16)
