@@ -866,6 +866,8 @@ def test_caller_s_arrays_are_never_written():
         ({"mask": np.ones(K, bool)}, ValueError),
         ({"mask": "all"}, TypeError),
         ({"valid_lens": [1, 2]}, ValueError),
+        ({"valid_lens": [2]}, ValueError),  # though it broadcasts
+        ({"valid_lens": np.ones((1, Q), int)}, ValueError),
         ({"valid_lens": [1, 2, K + 1]}, ValueError),
         ({"valid_lens": [1, -1, 2]}, ValueError),
         ({"valid_lens": [1.5, 1, 2]}, ValueError),

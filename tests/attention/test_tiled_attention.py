@@ -64,6 +64,32 @@ def test_tiles_agree_with_whole_rows_in_float64(case):
         assert np.abs(exact).max() > 0.01
 
 
+@compiled
+def test_small_weights_of_many_keys_add_up():
+    """Each small exponential is half of what float32 loses beside 1; 4,095 of them are not."""
+    scores = np.full((1, 4096, 1), -25 * np.log(2), np.float32)
+    scores[0, 0] = 0
+    q, k, v = (ta.tensor(x) for x in (np.ones((1, 1, 1), np.float32), scores, np.ones_like(scores)))
+    out = F.scaled_dot_product_attention(q, k, v).item()
+    assert abs(out - 1) < 1e-6
+
+
+@compiled
+@pytest.mark.parametrize("level", [-3000.0, 3000.0])
+def test_a_number_added_to_all_scores_changes_nothing(level):
+    """As in softmax, where the maximum is subtracted: exp(-3000) alone is 0, exp(3000) is inf."""
+    rng = np.random.default_rng(7)
+    scores = (rng.integers(-8, 9, (1, 1, 20, 1)) / 4).astype(np.float32)
+    keys = np.concatenate([scores, np.ones_like(scores)], axis=-1)
+    values = ta.tensor(signed(rng, 1, 1, 20, 3).astype(np.float32))
+    for options in ({}, {"valid_lens": [7]}, {"mask": [[True, False] * 10]}):
+        found = []
+        for added in (0.0, level):
+            leaves = ta.tensor([[[[1.0, added]]]]), ta.tensor(keys), values
+            found.append(F.scaled_dot_product_attention(*leaves, scale=1.0, **options).numpy())
+        np.testing.assert_array_equal(*found)
+
+
 def peak(function):
     """The most bytes that NumPy held for a call, beyond what it held before."""
     function()

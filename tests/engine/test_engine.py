@@ -525,6 +525,16 @@ def test_one_switch_may_be_entered_again_inside() -> None:
     assert ta.is_grad_enabled()
 
 
+def test_as_a_decorator_set_grad_enabled_switches_the_function_alone() -> None:
+    @ta.set_grad_enabled(False)
+    def is_enabled() -> bool:
+        return ta.is_grad_enabled()
+
+    assert ta.is_grad_enabled()
+    assert not is_enabled()
+    assert ta.is_grad_enabled()
+
+
 def test_a_decorated_generator_records_nothing_in_its_body() -> None:
     """And everything in between, where the caller is at work."""
     x = leaf(1.0)
@@ -621,6 +631,8 @@ def test_only_a_fitting_tensor_can_be_a_gradient() -> None:
         x.grad = ta.ones(3)
     with pytest.raises(TypeError, match="Tensor or None, got list"):
         x.grad = [1.0, 1.0]  # type: ignore[assignment]
+    with pytest.raises(DtypeError, match="float64, got float32"):
+        x.grad = ta.ones(2)
     with pytest.raises(GraphError, match="does not require"):
         ta.ones(2).grad = ta.ones(2)
     equal(x.grad, [1.0, 1.0])
@@ -635,6 +647,9 @@ def test_a_deep_copy_is_independent() -> None:
     (twin_ * 5).sum().backward()
     equal(x.grad, [3.0, 3.0])
     equal(twin_.grad, [8.0, 8.0])
+    third = copy.deepcopy(x)
+    x.grad[0] = 7.0
+    equal(third.grad, [3.0, 3.0])
     with ta.no_grad():
         twin_[0] = 9
     equal(x, [1.0, 2.0])

@@ -13,6 +13,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -323,6 +324,54 @@ def test_a_graph_that_is_recorded_during_a_step_is_refused(kind: Any) -> None:
     with pytest.raises(InPlaceError, match="mul needs"):
         graphs[0].backward(ta.ones(2))
     assert w.grad is None
+
+
+def gradient_of_square(w: ta.Tensor) -> list[float]:
+    (gradient,) = ta.grad(w * w, w, ta.tensor([-1.0, 3.0]))
+    return gradient.tolist()
+
+
+def in_another_thread(function: Callable[..., Any], *arguments: Any) -> Any:
+    with ThreadPoolExecutor(1) as pool:
+        return pool.submit(function, *arguments).result()
+
+
+def test_a_change_that_never_ended_refuses_another_threads_graphs_until_the_next_change() -> None:
+    w = ta.tensor([1.0, 2.0], requires_grad=True)
+    w._version.begin_change()  # as an interrupt behind it leaves it
+    assert gradient_of_square(w) == [-2, 12]
+    with pytest.raises(InPlaceError, match="mul needs"):
+        in_another_thread(gradient_of_square, w)
+    with ta.no_grad():
+        w[0] = 5.0
+    assert in_another_thread(gradient_of_square, w) == gradient_of_square(w) == [-10, 12]
+
+
+@pytest.mark.parametrize("kind", [optim.SGD, optim.Adam])
+def test_a_graph_from_before_a_step_is_refused_to_another_thread_during_the_step(kind: Any) -> None:
+    class Watched(kind):  # type: ignore[misc, valid-type]
+        def update_all(self, updates: Any) -> None:
+            super().update_all(updates)
+            with pytest.raises(InPlaceError, match="mul needs"):
+                in_another_thread(graph.backward, ta.ones(2))
+
+    w = ta.tensor([1.0, 2.0], requires_grad=True)
+    w.grad = ta.ones(2)
+    graph = w * w
+    Watched([w], lr=0.1).step()
+    assert w.grad.tolist() == [1, 1]
+
+
+def test_a_step_that_fails_is_over_for_another_thread() -> None:
+    class Failing(optim.SGD):
+        def update(self, i: int, parameter: Any, grad: Any) -> None:
+            raise ArithmeticError("in the middle")
+
+    w = ta.tensor([1.0, 2.0], requires_grad=True)
+    w.grad = ta.ones(2)
+    with pytest.raises(ArithmeticError, match="in the middle"):
+        Failing([w], lr=0.1).step()
+    assert in_another_thread(gradient_of_square, w) == [-2, 12]
 
 
 def test_recording_is_switched_for_one_thread() -> None:

@@ -151,6 +151,8 @@ def test_leaving_for_python_and_numpy() -> None:
     assert int(x[0, 1]) == 2
     assert bool(x[0, 0] > 1)
     assert [10, 20, 30][ta.tensor(1)] == 20
+    with pytest.raises(DtypeError, match="integer tensor can be an index, got float32"):
+        x[0, 0].__index__()
     assert len(x) == 1
     assert (x.size(), x.size(1), x.dim(), x.numel(), x.ndim) == ((1, 2), 2, 2, 2, 2)
     for array in (x.numpy(), np.asarray(x), np.array(x, dtype=np.float64)):

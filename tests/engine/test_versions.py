@@ -174,6 +174,15 @@ def test_constants_are_watched_like_leaves() -> None:
     equal(x.grad, [1.0, -40.0])
 
 
+def test_what_is_saved_beside_a_result_is_watched() -> None:
+    """Nobody can write to a result, so it has no version; the array beside it has one."""
+    x = leaf([1.0, 2.0])
+    for y in (x * x.exp(), x.exp() * x):
+        by_item(x)
+        with pytest.raises(InPlaceError, match=CHANGED):
+            y.backward(cotangent())
+
+
 def test_ops_that_need_no_array_do_not_mind() -> None:
     """x + y and x.sum() need no values for their derivatives."""
     x = leaf([1.0, 2.0])
@@ -504,6 +513,14 @@ def test_in_place_arithmetic_without_a_graph_changes_the_tensor() -> None:
         integers /= 2
     equal(x, [1.5, 4.0])
     equal(integers, [1, 2])
+
+
+def test_in_place_arithmetic_keeps_the_dtype() -> None:
+    for dtype, wider in ((np.float16, np.float32), (np.float32, np.float64), (np.int32, np.int64)):
+        x = ta.tensor([1, 2], dtype=dtype)
+        x += ta.tensor([3, 4], dtype=wider)
+        assert x.dtype == dtype
+        equal(x, [4, 6])
 
 
 def test_an_update_under_no_grad() -> None:

@@ -85,6 +85,8 @@ def hidings(rng, shape):
         (None, np.zeros((1, 1, 1, 1), bool)),
         (None, np.ones((1, 1, 1, keys), bool)),
         (rng.randint(0, keys + 1, (batch, queries)), mask[:1]),
+        (3 * np.arange(1, queries + 1)[None], None),  # beyond the end, as with causal masks
+        (np.arange(-1, batch - 1)[:, None], None),
     ]
     return cases
 

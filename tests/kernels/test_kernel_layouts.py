@@ -20,6 +20,7 @@ from kernel_checks import (
     both_dtypes,
     cpu,
     exact_softmax,
+    needs_numba,
     seen_of,
     ulps,
 )
@@ -170,6 +171,21 @@ def test_kernels_take_arrays_of_any_layout(dtype, layout):
                 raise AssertionError(f"{name}: {error}") from None
 
 
+@needs_numba
+@pytest.mark.parametrize("layout", [*LAYOUTS, "as it is"])
+def test_an_input_of_a_kernel_has_one_layout_and_the_callers_array_stays_as_it_is(layout):
+    from tinyattn.kernels.cpu.layout import as_input
+
+    values = signed(rng_of(36), 3, 4)
+    array = LAYOUTS.get(layout, np.array)(values)
+    before = array.copy(), array.strides, array.flags.writeable, array.dtype
+    given = as_input(array)
+    assert (given.flags.c_contiguous, given.flags.aligned, given.flags.writeable) == (1, 1, 0)
+    assert given.dtype.isnative
+    np.testing.assert_array_equal(given, before[0])
+    assert (array.strides, array.flags.writeable, array.dtype) == before[1:]
+
+
 @both_dtypes
 @pytest.mark.parametrize("layout", ["Fortran", "strided", "transposed", "misaligned"])
 def test_adam_writes_through_any_layout(dtype, layout):
@@ -182,11 +198,15 @@ def test_adam_writes_through_any_layout(dtype, layout):
     gradient.setflags(write=False)
     another = [a.copy() for a in arrays]
     another[1] = gradient
+    one_of_them = [[a.copy() for a in arrays] for _ in arrays]
+    for i, copies in enumerate(one_of_them):
+        copies[i] = LAYOUTS[layout](copies[i])
     numbers = AdamStep(0.01, 0.9, 0.99, 1e-8, 0.1, True, 4)
-    kernels.adam(*zip(usual, changed, another, strict=True), lambda: numbers)
+    every = [usual, changed, another, *one_of_them]
+    kernels.adam(*zip(*every, strict=True), lambda: numbers)
     expected = [a.copy() for a in arrays]
     reference.adam(*([a] for a in expected), lambda: numbers)
-    for found in (usual, changed, another):
+    for found in every:
         for actual, wanted in zip(found, expected, strict=True):
             assert_close(actual, wanted, 8 * np.finfo(dtype).eps)
     assert np.abs(expected[0] - arrays[0]).max() > 1e-3

@@ -160,6 +160,17 @@ def test_layer_norm_of_constant_and_extreme_rows(dtype):
 
 
 @both_dtypes
+def test_layer_norm_without_eps_of_a_constant_row_is_nan(dtype):
+    """0 / 0, as in PyTorch, and no error of Python's."""
+    x = np.array([[2.0, 2.0], [1.0, 3.0]], dtype)
+    for module in (cpu, reference):
+        with np.errstate(all="ignore"):
+            out, _, inv_std = module.layer_norm(x, None, None, 0.0)
+        assert_equal(out, np.array([[np.nan, np.nan], [-1, 1]], dtype))
+        assert inv_std[0] == np.inf
+
+
+@both_dtypes
 def test_layer_norm_of_large_float32_numbers_does_not_overflow(dtype):
     x = np.array([[1e30, -1e30, 3e30, 2e30]], dtype)
     for module in (cpu, reference):
@@ -244,6 +255,15 @@ def test_sums_of_float32_do_not_stall():
     ones = np.broadcast_to(np.float32(1), (n, 1))
     assert cpu.sum_rows(ones).tolist() == [float(np.float32(n))]
     assert reference.sum_rows(ones).tolist() == [float(np.float32(n))]
+
+
+def test_small_parts_of_a_scattered_sum_are_not_lost():
+    """Each is half of what a float32 loses beside 1."""
+    grad = np.full((4096, 1), 2.0**-25, np.float32)
+    grad[0] = 1
+    for module in (cpu, reference):
+        table = module.scatter_rows(grad, np.zeros(4096, np.int64), 1, None)
+        assert table.tolist() == [[float(np.float32(1 + 4095 * 2.0**-25))]]
 
 
 @both_dtypes

@@ -64,12 +64,12 @@ def test_masked_softmax_of_every_width_and_hiding(dtype, kernel):
 @both_dtypes
 def test_masked_softmax_of_long_rows(dtype):
     x = (10 * rng_of(1).standard_normal((1, 1, 3, 5000))).astype(dtype)
-    limits = np.array([[5000, 4999, 0]])
-    seen = seen_of(x.shape, limits, None)
-    for function in (cpu.masked_softmax, reference.masked_softmax):
-        out = function(x, limits, None)
-        assert_softmax_close(out, x, seen)
-        assert_close(out.sum(axis=-1, dtype=np.float64)[..., :2], np.ones((1, 1, 2)), 1e-6)
+    for limits in (np.array([[5000, 4999, 0]]), None):
+        seen = seen_of(x.shape, limits, None)
+        for function in (cpu.masked_softmax, reference.masked_softmax):
+            out = function(x, limits, None)
+            assert_softmax_close(out, x, seen)
+            assert_close(out.sum(axis=-1, dtype=np.float64)[..., :2], np.ones((1, 1, 2)), 1e-6)
 
 
 EXTREME = {
@@ -104,6 +104,38 @@ def test_masked_softmax_of_extreme_scores(name, dtype, kernel):
 
 
 @both_dtypes
+def test_the_maximum_may_be_anywhere(dtype):
+    """Without it exp(1000) overflows."""
+    for width in (1, 15, 16, 17, 40):
+        x = np.zeros((width, width), dtype)
+        np.fill_diagonal(x, 1000)
+        for module in (cpu, reference):
+            assert_same(module.softmax(x), np.eye(width, dtype=dtype))
+            losses, _ = module.cross_entropy(x, np.arange(width), -100)
+            assert_same(losses, np.zeros(width, dtype))
+            assert_same(np.diagonal(module.log_softmax(x)), np.zeros(width, dtype))
+
+
+@needs_numba
+def test_hidden_keys_behind_the_others_change_no_bit():
+    """The order in which a row is added up does not depend on what stands behind its end."""
+    rng = rng_of(37)
+    for keys in range(1, 41):
+        x, grad = (signed(rng, 1, 1, 5, keys).astype(np.float32) for _ in range(2))
+        out = cpu.masked_softmax(x, None, None)
+        back = cpu.masked_softmax_backward(grad, out, None, None)
+        for more in (1, 16, 23):
+            longer = [np.append(a, signed(rng, 1, 1, 5, more), axis=-1) for a in (x, grad)]
+            longer_x, longer_grad = (a.astype(np.float32) for a in longer)
+            mask = (np.arange(keys + more) < keys)[None, None, None]
+            for hidden in ((np.array([[keys]]), None), (None, mask)):
+                found = cpu.masked_softmax(longer_x, *hidden)
+                assert_same(found[..., :keys], out)
+                found = cpu.masked_softmax_backward(longer_grad, found, *hidden)
+                assert_same(found[..., :keys], back)
+
+
+@both_dtypes
 @pytest.mark.parametrize(
     ("scores", "rows"),
     [
@@ -126,6 +158,16 @@ def test_masked_softmax_of_nan_and_inf_is_pytorchs_nan_in_that_row_only(scores, 
             assert_all_zero(np.append(out[0, 0, 1, len(scores) :], 0))
             assert_close(out[0, 0, 0], np.full(width, 1 / width), 1e-6)
             assert out[0, 0, 2, 0] == 1
+
+
+@both_dtypes
+def test_masked_softmax_of_visible_nan_leaves_what_is_hidden_zero(dtype):
+    x = np.array([np.nan, 1.0, 2.0, 3.0], dtype).reshape(1, 1, 1, 4)
+    mask = np.array([True, False, True, False]).reshape(1, 1, 1, 4)
+    for module in (cpu, reference):
+        with np.errstate(invalid="ignore"):
+            out = module.masked_softmax(x, np.array([[3]]), mask)[0, 0, 0]
+        assert_equal(out, np.array([np.nan, 0, np.nan, 0], dtype))
 
 
 @both_dtypes
@@ -285,6 +327,16 @@ def test_cross_entropy_of_every_width(dtype, offset):
             back = back.astype(dtype)  # as the engine does with what comes back wider
             assert_all_zero(back[2])
             assert_within(back, slope, size, count=8)
+
+
+@both_dtypes
+def test_small_probabilities_of_many_classes_add_up(dtype):
+    """exp of each small logit is half of what float32 loses beside 1."""
+    logits = np.full((1, 4096), -25 * math.log(2), dtype)
+    logits[0, 0] = 0
+    for module in (cpu, reference):
+        losses, _ = module.cross_entropy(logits, np.array([0]), -100)
+        assert_close(losses, [math.log1p(4095 * 2.0**-25)], 1e-5)
 
 
 @both_dtypes

@@ -213,11 +213,13 @@ several_cores = pytest.mark.skipif((os.cpu_count() or 1) < 2, reason="BLAS has o
 def test_the_first_kernel_or_large_product_limits_every_blas_to_one_thread(first):
     code = f"""
 {first}
+alone = numbers()
 F.scaled_dot_product_attention(*[ta.ones(2, 3, 4)] * 3)
-print([before, numbers(), blas.has_one_thread(), "scipy" in sys.modules])
+print([before, alone, numbers(), blas.has_one_thread(), "scipy" in sys.modules])
 """
-    before, after, has_one_thread, has_scipy = blas_after(code)
+    before, alone, after, has_one_thread, has_scipy = blas_after(code)
     assert before[0] > 1
+    assert set(alone) == {1}
     assert len(after) == len(before) + has_scipy
     assert set(after) == {1}
     assert has_one_thread
@@ -293,6 +295,7 @@ def test_the_caller_waits_for_nobody_who_has_not_begun():
     seen = []
     try:
         threads.parallel_for(7, 1e9, lambda a, b: seen.extend(range(a, b)))
+        assert not blocker.ended
     finally:
         late.set()
     assert seen == list(range(7))
@@ -431,6 +434,7 @@ def test_the_default_number_is_that_of_the_environment():
         ({"OMP_NUM_THREADS": "5"}, 5),
         ({"OMP_NUM_THREADS": "5", "OPENBLAS_NUM_THREADS": "3"}, 3),  # as OpenBLAS reads them
         ({"OMP_NUM_THREADS": "4", "OPENBLAS_NUM_THREADS": "many"}, 4),
+        ({"OMP_NUM_THREADS": "6", "OPENBLAS_NUM_THREADS": "0"}, 6),
         ({"OMP_NUM_THREADS": "1000000"}, 1024),
         ({"TINYATTN_NUM_THREADS": "2", "OPENBLAS_NUM_THREADS": "5"}, 2),
         ({"TINYATTN_NUM_THREADS": "", "OPENBLAS_NUM_THREADS": "5"}, 5),

@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
+import sys
+import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -269,6 +271,19 @@ def test_stale_code_is_deleted_and_nothing_else(tmp_path):
 
 
 @needs_numba
+def test_a_folder_of_machine_code_that_cannot_be_written_does_no_harm(tmp_path):
+    from tinyattn.kernels.cpu import compiler
+
+    class Kernel:
+        class stats:
+            cache_path = str(tmp_path / "file" / "cache")
+
+    (tmp_path / "file").write_text("not a folder")
+    compiler.delete_stale_code(Kernel)
+    assert (tmp_path / "file").read_text() == "not a folder"
+
+
+@needs_numba
 @compiled
 def test_two_processes_delete_stale_code_at_once(tmp_path):
     """Both compute; and the next one finds what they compiled."""
@@ -296,9 +311,10 @@ import contextlib, io, sys
 import numba, numpy as np
 said = io.StringIO()
 with contextlib.redirect_stderr(said):
-    numba.njit(lambda x: x + 1)(1)  # not ours
     import tinyattn as ta
-    from tinyattn import functional as F
+    from tinyattn import functional as F, kernels
+    kernels.jitted()
+    numba.njit(lambda x: x + 1)(1)  # not ours
     assert not said.getvalue()
     F.dropout(F.softmax(ta.ones(2, 3)), 0.5), F.layer_norm(ta.ones(2, 3), (3,))
 print(said.getvalue())
@@ -362,3 +378,38 @@ def test_compiled_kernels_run_in_threads_and_give_what_one_thread_gives():
             found = list(pool.map(lambda x: cpu.masked_softmax(x, None, None), inputs))
             for one, two in zip(found, expected, strict=True):
                 assert_same(one, two)
+
+
+@needs_numba
+@compiled
+def test_another_thread_runs_while_a_kernel_does():
+    """Because it releases the GIL, for which Python would make the other wait 1,000 seconds here.
+    On a busy machine some kernels end before another thread is awake."""
+    from tinyattn.kernels.cpu.layout import as_rows
+    from tinyattn.kernels.cpu.softmax import log_softmax_rows
+
+    x, out = as_rows(np.zeros((4000, 1000), np.float32)), np.empty((4000, 1000), np.float32)
+    log_softmax_rows(x[:1], out[:1])
+    gate, first = threading.Lock(), []
+
+    def compute():
+        gate.release()
+        log_softmax_rows(x, out)
+        first.append("the kernel")
+
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1000)
+    try:
+        with ThreadPoolExecutor(1) as pool:
+            for _ in range(50):
+                first.clear()
+                gate.acquire()
+                kernel = pool.submit(compute)
+                with gate:
+                    first.append("another thread")
+                kernel.result()
+                if first[0] == "another thread":
+                    break
+    finally:
+        sys.setswitchinterval(before)
+    assert first == ["another thread", "the kernel"]

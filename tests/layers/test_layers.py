@@ -28,6 +28,7 @@ from tinyattn import functional as F
 from tinyattn import nn, ops
 from tinyattn.errors import DtypeError, ShapeError
 from tinyattn.kernels.packing import samples_of
+from tinyattn.nn.position import sinusoids
 
 # Parity with PyTorch. `OURS[base](arrays, *variant)` gives the results of a case by tinyattn.
 
@@ -488,6 +489,8 @@ def test_post_norm_encoder_has_no_last_norm_and_pre_norm_has_one():
         (lambda: nn.LayerNorm(0), ValueError, ["normalized_shape", "0"]),
         (lambda: nn.Embedding(0, 3), ValueError, ["num_embeddings", "0"]),
         (lambda: nn.Embedding(3, 3, padding_idx=3), IndexError, ["padding_idx", "3"]),
+        (lambda: nn.Embedding(3, 3, padding_idx=-1), IndexError, ["padding_idx", "-1"]),
+        (lambda: F.embedding([0], ta.ones(3, 2), -1), IndexError, ["padding_idx", "-1"]),
         (lambda: nn.GELU("erf"), ValueError, ["approximate", "erf"]),
         (lambda: nn.MultiHeadAttention(8, 8, 8, 8, 3), ValueError, ["8", "3"]),
         (lambda: nn.MultiHeadAttention(8, 8, 8, 8, 0), ValueError, ["num_heads", "0"]),
@@ -545,3 +548,11 @@ def test_positions_come_from_the_buffer_whatever_the_dtype(dtype):
     module.load_state_dict({"P": ta.full((1, 6, 4), 7.0)})
     out = module.to(dtype)(ta.zeros(1, 3, 4, dtype=dtype))
     assert_same(out.numpy(), np.full((1, 3, 4), 7, dtype))
+
+
+def test_positions_in_float64_are_computed_not_converted_from_float32():
+    module = nn.PositionalEncoding(6, max_len=50).to(ta.float64)
+    assert_same(module.P.numpy()[0], sinusoids(50, 6))
+    assert_same(module(ta.zeros(1, 50, 6, dtype=ta.float64)).numpy()[0], sinusoids(50, 6))
+    other = nn.PositionalEncoding(6, max_len=50)
+    assert_same(other(ta.zeros(1, 50, 6, dtype=ta.float64)).numpy()[0], sinusoids(50, 6))

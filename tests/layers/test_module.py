@@ -15,6 +15,8 @@ from common import (
     assert_same,
     leaf,
     pull,
+    random_parameters,
+    rng_of,
 )
 from test_layers import make_layer
 
@@ -381,6 +383,7 @@ def test_module_used_twice_is_listed_once():
     layer = nn.Linear(2, 2)
     net = nn.Sequential(layer, layer)
     assert len(list(net.parameters())) == 2
+    assert [name for name, _ in net.named_modules()] == ["", "0"]
     assert len(net) == 2
 
 
@@ -547,11 +550,14 @@ def test_clones_have_values_of_their_own():
 
 
 def test_clones_keep_sizes_settings_and_padding():
-    copies = nn.clones(nn.Sequential(nn.Embedding(5, 4, padding_idx=2), nn.LayerNorm(4, 0.5)), 2)
+    original = nn.Sequential(nn.Embedding(5, 4, padding_idx=2), nn.LayerNorm(4, 0.5))
+    random_parameters(original, rng_of(40))
+    copies = nn.clones(original, 2)
     for part in copies:
         assert_all_zero(part[0].weight.numpy()[2])
         assert part[1].eps == 0.5
         assert (part[1].weight.numpy() == 1).all()
+        assert_all_zero(part[1].bias.numpy())
 
 
 def test_module_is_freed_without_the_garbage_collector():

@@ -65,7 +65,7 @@ class Tree:
             "NUMBA_CACHE_DIR": str(self.kernels),
         }
         with tempfile.TemporaryDirectory() as thrown_away:
-            if fault is not None and "kernels" in fault.file:
+            if fault is not None and "kernels/cpu" in fault.file:
                 # Kernels compiled with a fault must not be found by the next run.
                 environment["NUMBA_CACHE_DIR"] = thrown_away
             command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", *tests]

@@ -145,6 +145,21 @@ def test_integers_divide_to_float32() -> None:
         assert quotient.dtype == np.float32
 
 
+def test_float16_sums_down_a_column_do_not_stall() -> None:
+    """A float16 that counts ones stops at 2048."""
+    assert ta.ones(4096, 2, dtype=np.float16).sum(dim=0).tolist() == [4096, 4096]
+
+
+def test_a_mean_of_float16_is_divided_before_it_is_rounded() -> None:
+    """The sum, 409,600, is more than a float16 holds."""
+    assert ta.full((4096,), 100.0, dtype=np.float16).mean().item() == 100
+
+
+def test_a_mean_of_nothing_is_nan() -> None:
+    for found in (ta.ones(0).mean(), ta.ones(2, 0).mean(dim=1), ta.ones(0, 3).mean()):
+        assert np.isnan(found.numpy()).all()
+
+
 def test_float16_products_do_not_stall() -> None:
     """A float16 that counts ones stops at 2,048."""
     ones = ta.ones(1, 4096, dtype=ta.float16)
@@ -320,3 +335,52 @@ def test_the_attention_kernel_is_given_nothing_that_does_not_fit(dtype: Any) -> 
     for lengths in [((4, 4), (5, 4)), ((4, 5), (5, 5)), ((8,), (5, 5)), ((9, -1), (5, 5))]:
         with pytest.raises(ShapeError, match=r"attention: (queries|the lengths)"):
             ops.attention(*arrays, samples=tuple(map(samples_of, lengths)), **options)
+
+
+BAD_LIMITS = [(4,), (3, 1), (1, 4), (2, 3, 1), ()]
+BAD_MASKS = [(2, 3, 5), (1, 1, 1, 4), (2, 3, 3, 5), (2, 2, 4, 5), (5,)]
+
+
+@pytest.mark.parametrize(("limits", "mask"), [*((s, None) for s in BAD_LIMITS),
+                                              *((None, s) for s in BAD_MASKS)])  # fmt: skip
+def test_the_kernels_are_given_no_limits_and_masks_that_do_not_fit(limits: Any, mask: Any) -> None:
+    """Compiled code would read beside them."""
+    hidden = {
+        "limits": None if limits is None else np.ones(limits, np.int64),
+        "mask": None if mask is None else np.ones(mask, np.bool_),
+    }
+    q, k, v = ta.ones(6, 2, 4), ta.ones(10, 2, 4), ta.ones(10, 2, 3)
+    samples = samples_of((3, 3)), samples_of((5, 5))
+    for call in (
+        lambda: ops.masked_softmax(ta.ones(2, 2, 3, 5), **hidden),
+        lambda: ops.attention(q, k, v, samples=samples, scale=1.0, **hidden),
+    ):
+        with pytest.raises(
+            ShapeError, match=r"(limits|mask) must be .* or 1 for any of these, got"
+        ):
+            call()
+
+
+@pytest.mark.parametrize("shape", [(1, 8, 4), (1, 2, 8, 4)])
+def test_returned_weights_have_no_graph_and_no_dropout(shape: tuple[int, ...]) -> None:
+    x = leaf(signed(rng_of(38), *shape))
+    out, weights = F.scaled_dot_product_attention(x, x, x, dropout_p=0.5, return_weights=True)
+    assert out.requires_grad
+    assert not weights.requires_grad
+    assert_close(weights.numpy().sum(axis=-1), np.ones(shape[:-1]))
+
+
+@pytest.mark.parametrize("return_weights", [False, True])
+def test_attention_drops_other_weights_in_each_call(return_weights: bool) -> None:
+    x = ta.tensor(signed(rng_of(39), 1, 8, 4))
+
+    def call() -> np.ndarray:
+        options = {"dropout_p": 0.5, "return_weights": return_weights}
+        found = F.scaled_dot_product_attention(x, x, x, **options)
+        return (found[0] if return_weights else found).numpy()
+
+    ta.manual_seed(1)
+    one, two = call(), call()
+    ta.manual_seed(1)
+    assert_same(call(), one)
+    assert (one != two).any()
