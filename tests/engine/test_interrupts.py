@@ -171,6 +171,7 @@ def interrupted_at(count: int, function: Callable[[], Any]) -> bool:
 
 
 def bytecodes_of(function: Callable[[], Any]) -> int:
+    interrupted_at(1, function)  # because Python 3.12 traces no bytecode the first time
     low, high = 1, 2
     while interrupted_at(high, function):
         low, high = high, 2 * high
