@@ -346,7 +346,8 @@ def checked_classes(
     if not is_integer(ignore_index) or not -(2**63) <= ignore_index < 2**63:
         raise DtypeError(f"ignore_index must be an integer of 64 bits, got {ignore_index!r}")
     axis = min(1, scores.ndim - 1)
-    if function == "cross_entropy" and target.dtype.kind == "f" and target.shape == scores.shape:
+    soft = target.dtype.kind == "f" and scores.ndim and target.shape == scores.shape
+    if soft and function == "cross_entropy":
         same_kind(function, logits=scores, target=target)
         return target, axis
     if target.dtype.kind not in "iu":
@@ -379,23 +380,20 @@ def class_loss(
         same_kind("a weighted loss", log_probs=log_probs, weight=weight)
         if weight.shape != (classes,):
             raise ShapeError(f"weight must have shape ({classes},), got {weight.shape}")
-        weight = weight.reshape(classes, *(1,) * (log_probs.ndim - 1 - axis))
-        terms = terms * weight
+        terms = terms * weight.reshape(classes, *(1,) * (log_probs.ndim - 1 - axis))
     mixed = smoothing * terms.mean(axis) if smoothing else 0.0
     if target.dtype.kind == "f":
         losses = (1 - smoothing) * (terms * target).sum(axis) + mixed
         return losses if reduction == "none" else getattr(losses, reduction)()
     check_classes(target._data, classes, ignore_index)
     used = target != ignore_index
-    ids = ops.where(used, target, 0).unsqueeze(axis)
-    losses = (1 - smoothing) * terms.gather(axis, ids).squeeze(axis) + mixed
+    ids = ops.where(used, target, 0)
+    losses = (1 - smoothing) * terms.gather(axis, ids.unsqueeze(axis)).squeeze(axis) + mixed
     losses = ops.where(used, losses, 0.0)
     if reduction != "mean":
         return losses if reduction == "none" else losses.sum()
-    if weight is None:
-        return losses.sum() / used.to(losses.dtype).sum()
-    weights = weight.expand(terms.shape).gather(axis, ids).squeeze(axis)
-    return losses.sum() / ops.where(used, weights, 0.0).sum()
+    counts = used.to(losses.dtype) if weight is None else ops.where(used, weight[ids], 0.0)
+    return losses.sum() / counts.sum()
 
 
 def nll_loss(

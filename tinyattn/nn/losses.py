@@ -23,9 +23,7 @@ class CrossEntropyLoss(Module):
         label_smoothing: float = 0.0,
     ) -> None:
         super().__init__()
-        check_reduction(reduction)
-        smoothing = F.checked_probability(label_smoothing, "label_smoothing")
-        self.options = (ignore_index, reduction, smoothing)
+        self.options = (ignore_index, check_reduction(reduction), label_smoothing)
         if weight is None:
             self.weight = None
         else:
@@ -40,8 +38,7 @@ class MSELoss(Module):
 
     def __init__(self, reduction: str = "mean") -> None:
         super().__init__()
-        check_reduction(reduction)
-        self.reduction = reduction
+        self.reduction = check_reduction(reduction)
 
     def forward(self, x: Tensor, target: Tensor) -> Tensor:
         return F.mse_loss(x, target, self.reduction)
@@ -52,8 +49,7 @@ class KLDivLoss(Module):
 
     def __init__(self, reduction: str = "mean", log_target: bool = False) -> None:
         super().__init__()
-        check_reduction(reduction, "batchmean")
-        self.reduction, self.log_target = reduction, log_target
+        self.reduction, self.log_target = check_reduction(reduction, "batchmean"), log_target
 
     def forward(self, x: Tensor, target: Tensor) -> Tensor:
         return F.kl_div(x, target, self.reduction, self.log_target)
