@@ -14,7 +14,7 @@ import numpy as np
 from . import masks, ops, random
 from .autograd import wrap
 from .backend import namespace
-from .checks import check_heads, check_reduction, check_size, is_integer, require_float
+from .checks import check_heads, check_reduction, check_size, fitting, is_integer, require_float
 from .create import full
 from .errors import DeviceError, DtypeError, ShapeError
 from .kernels.late_errors import require_range
@@ -136,6 +136,8 @@ def pad(x: Tensor, pad: Sequence[int], mode: str = "constant", value: float = 0)
             f'pad takes two numbers for each of up to {x.ndim} dimensions, and mode "constant", '
             f"got {pad} and {mode!r} for x {x.shape}"
         )
+    if x.dtype.kind != "f":
+        fitting(np.array([value]), x.dtype)  # raises, because a fraction would be cut off
     for i, n in enumerate(sizes):
         dim = x.ndim - 1 - i // 2
         more = full((*x.shape[:dim], n, *x.shape[dim + 1 :]), value, x.dtype, x.device)

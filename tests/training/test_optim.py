@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import functools
 import math
 
@@ -719,6 +720,19 @@ def test_one_group_with_all_parameters_is_no_other_optimizer():
     for other in found[1:]:
         for a, b in zip(found[0], other, strict=True):
             assert_same(a, b)
+
+
+def test_a_copy_of_an_optimizer_has_groups_of_its_own():
+    optimizer, _ = grouped(*GROUPS[0])
+    copied = copy.deepcopy(optimizer)
+    copied.param_groups[1]["lr"] = 0.25
+    weight, bias = copied.parameters
+    for parameter in (weight, bias):
+        parameter.grad = ta.ones(*parameter.shape, dtype=ta.float64)
+    before = bias.numpy()
+    copied.step()
+    assert_close(bias.numpy(), before - 0.25 * (1 + 0.2 * before), 1e-15)
+    assert optimizer.param_groups[1]["lr"] == 0.03
 
 
 def test_settings_of_all_groups_are_set_at_once():

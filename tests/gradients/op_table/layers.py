@@ -220,6 +220,7 @@ ROWS: list[OpRow] = [
             error(lambda: F.pad(t(3), (1,)), ValueError, r"two numbers .*got \(1,\)"),
             error(lambda: F.pad(t(3), (1, 1, 1, 1)), ValueError, "up to 1 dimensions"),
             error(lambda: F.pad(t(3), (-1, 1)), ValueError, "a number in pad .*>= 0, got -1"),
+            error(lambda: F.pad(INTS, (1, 1), value=0.5), TypeError, "0.5 does not fit .*int64"),
             error(lambda: F.pad(t(3), (1, 1), "reflect"), ValueError, "'reflect'"),
         ],
         covers=("F.pad",),
