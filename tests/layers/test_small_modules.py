@@ -199,6 +199,9 @@ def test_a_buffer_that_is_not_persistent_is_moved_and_not_saved():
     net.load_state_dict(net.state_dict())
     net.register_buffer("table", ta.ones(1))
     assert "table" in net.state_dict()
+    net.register_buffer("table", ta.ones(1), persistent=False)
+    net.table = nn.Parameter([1.0])  # no buffer any more
+    assert "table" in net.state_dict()
 
 
 def test_forward_hooks_see_and_replace_the_output():

@@ -284,7 +284,7 @@ class Module:
         """Like `state_dict`; a shared tensor comes under each of its names."""
         self._check_containers()
         for key, tensor in (self._parameters | self._buffers).items():
-            if key not in self._not_saved:
+            if key not in self._buffer_names & self._not_saved:
                 yield prefix + key, tensor
         for key, module in self._modules.items():
             yield from module._named_state(f"{prefix}{key}.")
