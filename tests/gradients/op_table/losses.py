@@ -183,7 +183,6 @@ ROWS: list[OpRow] = [
             error(lambda: F.cross_entropy(t(2, 3), t(2, 3), t(2)), ValueError, r"got \(2,\)"),
         ],
         differentiable=(0, 1),
-        special_torch="there a class of weight 0 is not left out",
     ),
     OpRow(
         "nll_loss",
