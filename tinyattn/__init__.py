@@ -69,6 +69,7 @@ _LAZY = {
 __all__ = [
     "Tensor",
     "arange",
+    "batches",
     "bool",
     "capture",
     "cat",
@@ -132,6 +133,6 @@ def __getattr__(name: str) -> Any:
         value = getattr(importlib.import_module(f".{_LAZY[name]}", __name__), name)
         globals()[name] = value  # in the place of the submodule of the same name, if there is one
         return value
-    if name in ("viz", "errors"):
+    if name in ("batches", "errors", "viz"):
         return importlib.import_module(f".{name}", __name__)
     raise missing("ta", name, __all__)

@@ -226,6 +226,13 @@ def split_sizes(total: int, sizes: int | Sequence[int], dim: int) -> Sequence[in
     return sizes
 
 
+def check_reduction(reduction: str, *more: str) -> str:
+    if reduction not in ("mean", "sum", "none", *more):
+        also = "".join(f'"{name}", ' for name in more)
+        raise ValueError(f'reduction must be {also}"mean", "sum" or "none", got {reduction!r}')
+    return reduction
+
+
 def describe(value: Any) -> str:
     """An argument as an error message shows it: dtype and shape of an array, else its value."""
     if hasattr(value, "dtype"):

@@ -13,7 +13,9 @@ import numpy as np
 
 from . import masks, ops, random
 from .autograd import wrap
-from .checks import check_heads, check_size, is_integer, require_float
+from .backend import namespace
+from .checks import check_heads, check_reduction, check_size, fitting, is_integer, require_float
+from .create import full
 from .errors import DeviceError, DtypeError, ShapeError
 from .kernels.late_errors import require_range
 from .kernels.packing import samples_of
@@ -71,6 +73,77 @@ def tanh(x: Tensor) -> Tensor:
 def sigmoid(x: Tensor) -> Tensor:
     """1 / (1 + exp(-x))."""
     return ops.sigmoid(tensor_of(x, "x"))
+
+
+def silu(x: Tensor) -> Tensor:
+    """x * sigmoid(x), also called swish."""
+    return tensor_of(x, "x") * ops.sigmoid(x)
+
+
+def softplus(x: Tensor) -> Tensor:
+    """log(1 + exp(x)), a smooth form of relu, computed so that it cannot overflow."""
+    return ops.softplus(tensor_of(x, "x"))
+
+
+def normalize(x: Tensor, p: float = 2.0, dim: int = 1, eps: float = 1e-12) -> Tensor:
+    """x / max(norm, eps), with the norm (sum_i |x_i|^p)^(1/p) along `dim` and p = 1 or 2.
+
+    >>> F.normalize(ta.tensor([[3.0, 4.0], [0.0, 0.0]]))
+    tensor([[0.6, 0.8],
+            [0. , 0. ]])
+    """
+    x, eps = tensor_of(x, "x"), checked_eps(eps)
+    if p not in (1, 2):
+        raise ValueError(f"normalize takes p = 1 or 2, got {p!r}")
+    # The limit is below the root, because the root has no slope at 0. Float16 rounds 1e-12 to 0.
+    least = max(eps**p, float(np.finfo(x.dtype).smallest_subnormal))
+    total = (ops.abs(x) if p == 1 else x * x).sum(dim, keepdim=True).clamp(min=least)
+    return x / (total if p == 1 else total.sqrt())
+
+
+def one_hot(ids: Any, num_classes: int = -1) -> Tensor:
+    """1 at the place of each id, else 0: integers (...) -> int64 (..., num_classes).
+
+    num_classes: -1 for the largest id plus 1.
+
+    >>> F.one_hot([0, 2]).tolist()
+    [[1, 0, 0], [0, 0, 1]]
+    """
+    array = masks.array_of(ids, "ids")
+    if array.dtype.kind not in "iu":
+        raise DtypeError(f"one_hot takes integer ids, got {array.dtype}")
+    if num_classes == -1 and array.size:
+        num_classes = max(int(array.max()), 0) + 1
+    check_size("num_classes", num_classes)
+    text = f"one_hot: id {{number}} is out of range for {num_classes} classes"
+    require_range(array, 0, num_classes, IndexError, text)
+    return wrap((array[..., None] == namespace(array).arange(num_classes)).astype(np.int64))
+
+
+def pad(x: Tensor, pad: Sequence[int], mode: str = "constant", value: float = 0) -> Tensor:
+    """`x` with `value` around it.
+
+    pad: how many elements before and after the last dimension, then the one before it, and so on.
+    Differs from PyTorch: "constant" is the only mode, and numbers are >= 0; x[..., 1:] crops.
+
+    >>> F.pad(ta.tensor([[1, 2]]), (0, 1, 1, 0), value=7).tolist()
+    [[7, 7, 7], [1, 2, 7]]
+    """
+    if not isinstance(x, Tensor):
+        raise TypeError(f"x must be a Tensor, got {type(x).__name__}")
+    sizes = [check_size("a number in pad", n, 0) for n in pad]
+    if mode != "constant" or len(sizes) % 2 or len(sizes) > 2 * x.ndim:
+        raise ShapeError(
+            f'pad takes two numbers for each of up to {x.ndim} dimensions, and mode "constant", '
+            f"got {pad} and {mode!r} for x {x.shape}"
+        )
+    if x.dtype.kind != "f":
+        fitting(np.array([value]), x.dtype)  # raises, because a fraction would be cut off
+    for i, n in enumerate(sizes):
+        dim = x.ndim - 1 - i // 2
+        more = full((*x.shape[:dim], n, *x.shape[dim + 1 :]), value, x.dtype, x.device)
+        x = ops.cat(x, more, dim=dim) if i % 2 else ops.cat(more, x, dim=dim)
+    return x
 
 
 def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
@@ -152,20 +225,46 @@ def layer_norm(
     differ, and with one they are NaN. Source: Ba et al., "Layer Normalization", 2016.
     """
     x = tensor_of(x, "x")
-    sizes = (normalized_shape,) if isinstance(normalized_shape, int) else tuple(normalized_shape)
-    if not sizes or x.shape[-len(sizes) :] != sizes:
-        raise ShapeError(
-            f"layer_norm over {sizes} takes inputs of shape (..., "
-            f"{', '.join(map(str, sizes))}), got {x.shape}"
-        )
-    same_kind("layer_norm", x=x, weight=weight, bias=bias)
-    for name, value in (("weight", weight), ("bias", bias)):
-        if value is not None and value.shape != sizes:
-            raise ShapeError(f"layer_norm: {name} must have shape {sizes}, got {value.shape}")
+    sizes = checked_norm("layer_norm", x, normalized_shape, weight=weight, bias=bias)
     flat = [t if t is None or len(sizes) == 1 else t.flatten() for t in (weight, bias)]
     rows = x if len(sizes) == 1 else x.reshape(*x.shape[: -len(sizes)], math.prod(sizes))
     out = ops.layer_norm(rows, *flat, eps=checked_eps(eps))
     return out if len(sizes) == 1 else out.reshape(x.shape)
+
+
+def rms_norm(
+    x: Tensor,
+    normalized_shape: int | Sequence[int],
+    weight: Tensor | None = None,
+    eps: float | None = None,
+) -> Tensor:
+    """x / sqrt(mean(x^2) + eps) * weight over the last dimensions, `normalized_shape`.
+
+    eps: None for the epsilon of the dtype, as in PyTorch. Source: Zhang and Sennrich, "Root Mean
+    Square Layer Normalization", 2019.
+    """
+    sizes = checked_norm("rms_norm", tensor_of(x, "x"), normalized_shape, weight=weight)
+    eps = float(np.finfo(x.dtype).eps) if eps is None else checked_eps(eps)
+    wide = x.float() if x.dtype == np.float16 else x  # because 256^2 overflows in float16
+    out = wide / ((wide * wide).mean(tuple(range(-len(sizes), 0)), keepdim=True) + eps).sqrt()
+    return (out if weight is None else out * weight.to(out.dtype)).to(x.dtype)
+
+
+def checked_norm(
+    function: str, x: Tensor, shape: int | Sequence[int], **learned: Tensor | None
+) -> tuple[int, ...]:
+    """The sizes that are normalized: x ends with them, and weight and bias have them."""
+    sizes = (shape,) if isinstance(shape, int) else tuple(shape)
+    if not sizes or x.shape[-len(sizes) :] != sizes:
+        raise ShapeError(
+            f"{function} over {sizes} takes inputs of shape (..., "
+            f"{', '.join(map(str, sizes))}), got {x.shape}"
+        )
+    same_kind(function, x=x, **learned)
+    for name, value in learned.items():
+        if value is not None and value.shape != sizes:
+            raise ShapeError(f"{function}: {name} must have shape {sizes}, got {value.shape}")
+    return sizes
 
 
 def dropout(x: Tensor, p: float = 0.5, training: bool = True) -> Tensor:
@@ -180,9 +279,9 @@ def dropout(x: Tensor, p: float = 0.5, training: bool = True) -> Tensor:
     return ops.dropout(x, p=p, seed=random.dropout_seed())
 
 
-def checked_probability(p: float) -> float:
+def checked_probability(p: float, name: str = "a dropout probability") -> float:
     if isinstance(p, bool) or not isinstance(p, (int, float, np.number)) or not 0 <= p <= 1:
-        raise ValueError(f"a dropout probability lies between 0 and 1, got {p!r}")
+        raise ValueError(f"{name} lies between 0 and 1, got {p!r}")
     return float(p)
 
 
@@ -199,36 +298,30 @@ def checked_scale(scale: float) -> float:
 
 
 def cross_entropy(
-    logits: Tensor, target: Any, ignore_index: int = -100, reduction: str = "mean"
+    logits: Tensor,
+    target: Any,
+    weight: Tensor | None = None,
+    ignore_index: int = -100,
+    reduction: str = "mean",
+    label_smoothing: float = 0.0,
 ) -> Tensor:
     """-log(softmax(logits)[target]), averaged over the targets that are not `ignore_index`.
 
     logits: (N, C), (C,), or (N, C, d1, ...) as in PyTorch: the classes are dimension 1.
-    target: integers, the shape of logits without its classes.
+    target: integers, the shape of logits without its classes; or probabilities p of all classes,
+        the shape of logits: -sum_c p_c log(softmax(logits)_c), and nothing is ignored.
+    weight: (C,), a factor for each class; a mean is divided by the weights of the targets.
     reduction: "mean", "sum" or "none". A mean over no targets is NaN, as in PyTorch.
+    label_smoothing: this part of the target's probability is given to all classes alike.
     """
     logits = tensor_of(logits, "logits")
-    given = isinstance(target, Tensor)
-    target = target if given else Tensor(target)
-    if reduction not in ("mean", "sum", "none"):
-        raise ValueError(f'reduction must be "mean", "sum" or "none", got {reduction!r}')
-    if not is_integer(ignore_index) or not -(2**63) <= ignore_index < 2**63:
-        raise DtypeError(f"ignore_index must be an integer of 64 bits, got {ignore_index!r}")
-    if target.dtype.kind not in "iu":
-        raise DtypeError(f"cross_entropy takes class numbers as integers, got {target.dtype}")
-    if given and target.device != logits.device:
-        raise DeviceError(f"logits are on {logits.device}, target is on {target.device}")
-    axis = min(1, logits.ndim - 1)
-    if not logits.ndim or target.shape != (*logits.shape[:axis], *logits.shape[axis + 1 :]):
-        raise ShapeError(
-            f"cross_entropy: logits {logits.shape} need a target of their shape without the "
-            f"classes (dimension {max(axis, 0)}), got {target.shape}"
-        )
+    check_reduction(reduction)
+    smoothing = checked_probability(label_smoothing, "label_smoothing")
+    target, axis = checked_classes("cross_entropy", logits, target, ignore_index)
+    if weight is not None or smoothing or target.dtype.kind == "f":
+        log_probs = logits.log_softmax(axis)
+        return class_loss(log_probs, target, weight, ignore_index, reduction, smoothing)
     classes = logits.shape[axis]
-    ids = target._data.reshape(-1)
-    if target.device != logits.device:  # here they can be checked at once
-        check_classes(ids, classes, ignore_index)
-        target = target.to(logits.device)
     if logits.ndim > 2:  # (N, C, d1, ...) -> (N, d1, ..., C)
         logits = logits.permute(0, *range(2, logits.ndim), 1)
     if logits.ndim != 2:
@@ -240,30 +333,139 @@ def cross_entropy(
     total = losses.sum()
     if reduction == "sum":
         return total
-    used = ids != ignore_index
-    if type(ids) is not np.ndarray:  # so that the host need not wait for the number
+    used = flat._data != ignore_index
+    if type(used) is not np.ndarray:  # so that the host need not wait for the number
         return total / wrap(used.sum().astype(total.dtype))
     count = int(np.count_nonzero(used))
     return total / count if count else total * math.nan
 
 
-def mse_loss(x: Tensor, target: Tensor, reduction: str = "mean") -> Tensor:
-    """(x - target)^2; reduction: "mean", "sum" or "none"."""
+def checked_classes(
+    function: str, scores: Tensor, target: Any, ignore_index: int
+) -> tuple[Tensor, int]:
+    """The target as a Tensor on the device of the scores, and the dimension of the classes."""
+    given = isinstance(target, Tensor)
+    target = target if given else Tensor(target)
+    if not is_integer(ignore_index) or not -(2**63) <= ignore_index < 2**63:
+        raise DtypeError(f"ignore_index must be an integer of 64 bits, got {ignore_index!r}")
+    axis = min(1, scores.ndim - 1)
+    soft = target.dtype.kind == "f" and scores.ndim and target.shape == scores.shape
+    if soft and function == "cross_entropy":
+        same_kind(function, logits=scores, target=target)
+        return target, axis
+    if target.dtype.kind not in "iu":
+        raise DtypeError(f"{function} takes class numbers as integers, got {target.dtype}")
+    if given and target.device != scores.device:
+        raise DeviceError(f"logits are on {scores.device}, target is on {target.device}")
+    if not scores.ndim or target.shape != (*scores.shape[:axis], *scores.shape[axis + 1 :]):
+        raise ShapeError(
+            f"{function}: logits {scores.shape} need a target of their shape without the "
+            f"classes (dimension {max(axis, 0)}), got {target.shape}"
+        )
+    if target.device != scores.device:  # here they can be checked at once
+        check_classes(target._data, scores.shape[axis], ignore_index)
+        target = target.to(scores.device)
+    return target, axis
+
+
+def class_loss(
+    log_probs: Tensor,
+    target: Tensor,
+    weight: Tensor | None,
+    ignore_index: int,
+    reduction: str,
+    smoothing: float = 0.0,
+) -> Tensor:
+    """-w[target] log_probs[target], mixed with the mean over all classes by `smoothing`."""
+    axis = min(1, log_probs.ndim - 1)
+    classes, terms = log_probs.shape[axis], -log_probs
+    if weight is not None:
+        same_kind("a weighted loss", log_probs=log_probs, weight=weight)
+        if weight.shape != (classes,):
+            raise ShapeError(f"weight must have shape ({classes},), got {weight.shape}")
+        terms = terms * weight.reshape(classes, *(1,) * (log_probs.ndim - 1 - axis))
+    mixed = smoothing * terms.mean(axis) if smoothing else 0.0
+    if target.dtype.kind == "f":
+        losses = (1 - smoothing) * (terms * target).sum(axis) + mixed
+        return losses if reduction == "none" else getattr(losses, reduction)()
+    check_classes(target._data, classes, ignore_index)
+    used = target != ignore_index
+    ids = ops.where(used, target, 0)
+    losses = (1 - smoothing) * terms.gather(axis, ids.unsqueeze(axis)).squeeze(axis) + mixed
+    losses = ops.where(used, losses, 0.0)
+    if reduction != "mean":
+        return losses if reduction == "none" else losses.sum()
+    counts = used.to(losses.dtype) if weight is None else ops.where(used, weight[ids], 0.0)
+    return losses.sum() / counts.sum()
+
+
+def nll_loss(
+    log_probs: Tensor,
+    target: Any,
+    weight: Tensor | None = None,
+    ignore_index: int = -100,
+    reduction: str = "mean",
+) -> Tensor:
+    """-log_probs[target]: `cross_entropy` of what has been through `log_softmax`."""
+    log_probs = tensor_of(log_probs, "log_probs")
+    check_reduction(reduction)
+    target, _ = checked_classes("nll_loss", log_probs, target, ignore_index)
+    return class_loss(log_probs, target, weight, ignore_index, reduction)
+
+
+def same_shape(function: str, x: Any, target: Any) -> tuple[Tensor, Tensor]:
     x, target = tensor_of(x, "x"), tensor_of(target, "target")
     if x.shape != target.shape:
-        raise ShapeError(f"mse_loss: x {x.shape} and target {target.shape} must have one shape")
-    if reduction not in ("mean", "sum", "none"):
-        raise ValueError(f'reduction must be "mean", "sum" or "none", got {reduction!r}')
+        raise ShapeError(f"{function}: x {x.shape} and target {target.shape} must have one shape")
+    return x, target
+
+
+def mse_loss(x: Tensor, target: Tensor, reduction: str = "mean") -> Tensor:
+    """(x - target)^2; reduction: "mean", "sum" or "none"."""
+    x, target = same_shape("mse_loss", x, target)
+    check_reduction(reduction)
     squares = (x - target) * (x - target)
     return squares if reduction == "none" else getattr(squares, reduction)()
 
 
-def masked_softmax(scores: Tensor, valid_lens: Any = None, mask: Any = None) -> Tensor:
+def kl_div(x: Tensor, target: Tensor, reduction: str = "mean", log_target: bool = False) -> Tensor:
+    """target * (log(target) - x), the divergence of exp(x) from `target`; 0 where target is 0.
+
+    x: logarithms of probabilities. target: probabilities, or with `log_target` their logarithms.
+    reduction: "batchmean" (the sum divided by the first size), "mean" (over all elements), "sum" or
+        "none".
+    """
+    x, target = same_shape("kl_div", x, target)
+    check_reduction(reduction, "batchmean")
+    if log_target:
+        terms = ops.exp(target) * (target - x)
+    else:
+        terms = target * (ops.log(ops.where(target == 0, 1.0, target)) - x)
+    if reduction == "batchmean":
+        return terms.sum() / (len(x) if x.ndim else 1)
+    return terms if reduction == "none" else getattr(terms, reduction)()
+
+
+def binary_cross_entropy_with_logits(x: Tensor, target: Tensor, reduction: str = "mean") -> Tensor:
+    """-target log(sigmoid(x)) - (1 - target) log(1 - sigmoid(x)), for any x without overflow."""
+    x, target = same_shape("binary_cross_entropy_with_logits", x, target)
+    check_reduction(reduction)
+    # -log(sigmoid(x)) is softplus(-x), and -log(1 - sigmoid(x)) is softplus(x).
+    losses = target * ops.softplus(-x) + (1 - target) * ops.softplus(x)
+    return losses if reduction == "none" else getattr(losses, reduction)()
+
+
+def masked_softmax(
+    scores: Tensor, valid_lens: Any = None, mask: Any = None, is_causal: bool = False
+) -> Tensor:
     """Softmax over the visible keys, the last dimension of the scores; invisible keys get 0.
 
-    scores: (B, Q, K) or (B, H, Q, K).
-    valid_lens: (B,) or (B, Q), the number of first keys that are visible.
-    mask: True = visible, see `tinyattn.masks`. With both, a key must be visible in both.
+    scores: (B, Q, K) or (B, H, Q, K); or of one sample, (Q, K) or (K,).
+    valid_lens: (B,) or (B, Q), the number of first keys that are visible; of one sample a number,
+        or (Q,).
+    mask: True = visible, see `tinyattn.masks`. For (Q, K) and (K,) it broadcasts to the scores.
+    is_causal: query i sees keys 0 to i.
+    A key is visible if all of them say so.
 
     No score is replaced by a fill value: maximum and sum leave invisible keys out. A row without a
     visible key is exactly 0, and so is its gradient. (With the fill value -1e6 such a row would
@@ -273,10 +475,20 @@ def masked_softmax(scores: Tensor, valid_lens: Any = None, mask: Any = None) -> 
         tensor([[[0.5, 0.5, 0. ]]])
     """
     scores = tensor_of(scores, "scores")
-    if scores.ndim not in (3, 4):
-        raise ShapeError(f"scores are (B, Q, K) or (B, H, Q, K), got shape {scores.shape}")
-    four = scores if scores.ndim == 4 else scores.unsqueeze(1)  # (B, H, Q, K)
-    limits, mask = masks.limits_and_mask(four.shape, valid_lens, mask, device=scores.device)
+    if scores.ndim not in (1, 2, 3, 4):
+        raise ShapeError(
+            f"scores are (B, Q, K), (B, H, Q, K), (Q, K) or (K,), got shape {scores.shape}"
+        )
+    if scores.ndim > 2:
+        four = scores if scores.ndim == 4 else scores.unsqueeze(1)  # (B, H, Q, K)
+    else:
+        four = scores.reshape(1, *(1,) * (3 - scores.ndim), *scores.shape)  # (1, 1, Q, K)
+        valid_lens = None if valid_lens is None else masks.array_of(valid_lens, "valid_lens")[None]
+        if mask is not None:
+            mask = masks.array_of(mask, "mask")
+            mask = mask.reshape(1, *(1,) * (2 - mask.ndim), *mask.shape)  # (1, Q|1, K|1)
+    shape, device = four.shape, scores.device
+    limits, mask = masks.limits_and_mask(shape, valid_lens, mask, is_causal, device)
     return ops.masked_softmax(four, limits=limits, mask=mask).reshape(scores.shape)
 
 

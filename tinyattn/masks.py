@@ -8,9 +8,11 @@ Other libraries, for comparison:
 
 The number of dimensions decides how a mask is read:
 
-    (B, K)                  the visible keys of each sample: a padding mask
-    (B|1, Q|1, K)           the visible keys of each query; B|1 is B, or 1 for all samples alike
-    (B|1, H|1, Q|1, K)      the visible keys of each query in each head
+    (B|1, K|1)              the visible keys of each sample: a padding mask; B|1 is B, or 1 for all
+    (B|1, Q|1, K|1)         the visible keys of each query
+    (B|1, H|1, Q|1, K|1)    the visible keys of each query in each head
+
+`combine` joins masks of different numbers of dimensions, such as a padding mask with a causal one.
 
 PyTorch reads a 2-D `attn_mask` as (Q, K); here that is written `mask[None]`. Without [None] it is
 an error, unless B equals Q, because it then has the shape of a mask (B, K).
@@ -22,6 +24,8 @@ array, `limits` (B|1, Q|1): how many first keys each query may see.
 
 from __future__ import annotations
 
+from functools import reduce
+from operator import and_
 from typing import Any
 
 import numpy as np
@@ -87,6 +91,29 @@ def padding(ids: Any, pad_id: int = 0) -> Tensor:
     return wrap(array != pad_id)
 
 
+def combine(*given: Any) -> Tensor:
+    """The mask in which a key is visible if every given mask, of 2, 3 or 4 dimensions, says so.
+
+    A decoder hides padding and the future. (`padding & causal` would read (B, K) as (Q, K).)
+
+        >>> ids = ta.tensor([[5, 7, 0]])
+        >>> masks.combine(masks.padding(ids, pad_id=0), masks.causal(3))
+        tensor([[[ True, False, False],
+                 [ True,  True, False],
+                 [ True,  True, False]]])
+    """
+    arrays = [booleans_of(mask) for mask in given]
+    shapes = [array.shape for array in arrays]
+    if not arrays or any(len(shape) not in (2, 3, 4) for shape in shapes):
+        raise MaskError(f"combine takes masks of 2, 3 or 4 dimensions, got shapes {shapes}")
+    rank = max(map(len, shapes))
+    lifted = [a.reshape(len(a), *(1,) * (rank - a.ndim), *a.shape[1:]) for a in arrays]
+    try:
+        return wrap(reduce(and_, lifted).copy())
+    except ValueError:
+        raise MaskError(f"combine takes masks that agree in B, Q and K, got {shapes}") from None
+
+
 def array_of(value: Any, name: str) -> Array:
     """The array of a Tensor; an array as it is; lists as a NumPy array."""
     if isinstance(value, Tensor):
@@ -145,8 +172,8 @@ def first_bad(array: Array, bad: Array) -> str:
     return f"{array[index].item()} at index {index[0] if len(index) == 1 else index}"
 
 
-def checked_mask(mask: Any, batch: int, heads: int, queries: int, keys: int) -> Array:
-    """A mask in any of its three forms as booleans (B|1, H|1, Q|1, K|1)."""
+def booleans_of(mask: Any) -> Array:
+    """The array of a mask of booleans, or of the integers 0 and 1."""
     array = array_of(mask, "mask")
     if array.dtype.kind == "f":
         raise DtypeError(
@@ -161,10 +188,16 @@ def checked_mask(mask: Any, batch: int, heads: int, queries: int, keys: int) -> 
         array = array != 0
     if array.dtype.kind != "b":
         raise DtypeError(f"a mask holds booleans, got {array.dtype}")
+    return array
+
+
+def checked_mask(mask: Any, batch: int, heads: int, queries: int, keys: int) -> Array:
+    """A mask in any of its three forms as booleans (B|1, H|1, Q|1, K|1)."""
+    array = booleans_of(mask)
     forms = {
-        2: ("(B, K)", (batch,), (keys,)),
-        3: ("(B|1, Q|1, K)", (batch, 1), (queries, 1), (keys,)),
-        4: ("(B|1, H|1, Q|1, K)", (batch, 1), (heads, 1), (queries, 1), (keys,)),
+        2: ("(B|1, K|1)", (batch, 1), (keys, 1)),
+        3: ("(B|1, Q|1, K|1)", (batch, 1), (queries, 1), (keys, 1)),
+        4: ("(B|1, H|1, Q|1, K|1)", (batch, 1), (heads, 1), (queries, 1), (keys, 1)),
     }
     if array.ndim not in forms:
         raise MaskError(f"a mask has 2, 3 or 4 dimensions, got shape {array.shape}{NOT_LENGTHS}")

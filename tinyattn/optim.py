@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +14,7 @@ from . import backend, kernels
 from .autograd import wrap
 from .backend import FLOAT16, Array, namespace
 from .checks import check_size, is_integer
+from .create import zeros_like
 from .errors import CheckpointError, GraphError, ShapeError
 from .kernels import FLOAT32
 from .kernels.reference import AdamStep
@@ -24,7 +25,10 @@ from .versions import Version
 MOMENTS = ("m", "v")
 
 
-def checked_parameters(parameters: Iterable[Tensor] | Tensor) -> list[Tensor]:
+Parameters = Iterable[Tensor] | Iterable[dict[str, Any]]
+
+
+def checked_parameters(parameters: Any) -> list[Tensor]:
     if isinstance(parameters, Tensor):
         raise TypeError("parameters must be an iterable of Tensors, such as model.parameters()")
     if hasattr(parameters, "parameters"):
@@ -40,8 +44,6 @@ def checked_parameters(parameters: Iterable[Tensor] | Tensor) -> list[Tensor]:
             raise TypeError(f"parameter {i} is a {type(parameter).__name__}, not a Tensor")
         if not parameter.is_leaf:
             raise GraphError(f"parameter {i} was computed; only leaves can be optimized")
-    if len({id(parameter) for parameter in found}) != len(found):
-        raise ValueError("a parameter is listed twice")
     return found
 
 
@@ -51,6 +53,46 @@ def check(name: str, value: Any, low: float, high: float = math.inf) -> float:
         limits = f">= {low}" if high == math.inf else f"in [{low}, {high})"
         raise ValueError(f"{name} must be a number {limits}, got {value!r}")
     return float(value)
+
+
+class ParamGroup(dict[str, Any]):
+    """Parameters ("params") and their settings; a value that is none is refused when it is set."""
+
+    def __setitem__(self, name: str, value: Any) -> None:
+        if name in ("lr", "momentum", "dampening", "weight_decay", "eps"):
+            value = check(name, value, 0)
+        elif name == "betas":
+            value = (check("betas[0]", value[0], 0, 1), check("betas[1]", value[1], 0, 1))
+        super().__setitem__(name, value)
+
+
+def param_groups(parameters: Parameters, defaults: dict[str, Any]) -> list[ParamGroup]:
+    """The groups of an optimizer: those of a list of dicts, or one that has all parameters."""
+    listed = parameters if isinstance(parameters, (list, tuple)) and parameters else ()
+    groups = []
+    for given in listed if listed and isinstance(listed[0], dict) else [{"params": parameters}]:
+        if not isinstance(given, dict) or "params" not in given:
+            raise TypeError(f"a parameter group is a dict with the key 'params', got {given!r}")
+        if unknown := given.keys() - {"params"} - defaults.keys():
+            raise ValueError(f"a parameter group has {list(defaults)}, got {sorted(unknown)}")
+        group = ParamGroup(params=checked_parameters(given["params"]))
+        for name, default in defaults.items():
+            group[name] = given.get(name, default)
+        groups.append(group)
+    found = [parameter for group in groups for parameter in group["params"]]
+    if len({id(parameter) for parameter in found}) != len(found):
+        raise ValueError("a parameter is listed twice")
+    return groups
+
+
+def setting(name: str) -> property:
+    """A setting of the first group. To set it sets it in every group."""
+
+    def set_all(optimizer: Optimizer, value: Any) -> None:
+        for group in optimizer.param_groups:
+            group[name] = value
+
+    return property(lambda optimizer: optimizer.param_groups[0][name], set_all)
 
 
 def changeable(parameter: Tensor) -> Array:
@@ -66,31 +108,36 @@ def changeable(parameter: Tensor) -> Array:
 
 
 class Optimizer:
-    """What all optimizers share: parameters, a learning rate `lr`, arrays that go with each
-    parameter and have its shape, and a state that can be saved and taken up again bitwise."""
+    """What all optimizers share: parameters, their settings, arrays that go with each parameter and
+    have its shape, and a state that can be saved and taken up again bitwise.
+
+    parameters: Tensors, or a list of groups: dicts with Tensors under "params" and the settings in
+        which they differ. `param_groups` has all settings of each, which may change between steps.
+
+        >>> w, b = (ta.zeros(2, requires_grad=True) for _ in range(2))
+        >>> groups = [{"params": [w], "weight_decay": 0.1}, {"params": [b], "lr": 0.5}]
+        >>> [group["lr"] for group in optim.SGD(groups, lr=0.01).param_groups]
+        [0.01, 0.5]
+    """
 
     # Arrays of `state` that each parameter has once it has been moved, where that is known.
     slots: tuple[str, ...] = ()
 
-    def __init__(self, parameters: Iterable[Tensor], lr: float) -> None:
-        self.parameters = checked_parameters(parameters)
-        self.lr = lr
+    lr = setting("lr")
+
+    def __init__(self, parameters: Parameters, lr: float, **settings: Any) -> None:
+        self.param_groups = param_groups(parameters, {"lr": lr, **settings})
+        # The parameters of all groups, and the group of each of them.
+        self.parameters: list[Tensor] = [p for g in self.param_groups for p in g["params"]]
+        self.groups: list[ParamGroup] = [g for g in self.param_groups for _ in g["params"]]
         self.state: dict[str, list[Array | None]] = {}
         self.steps: list[int] = [0] * len(self.parameters)
 
-    @property
-    def lr(self) -> float:
-        """The learning rate; may be set between steps."""
-        return self._lr
-
-    @lr.setter
-    def lr(self, value: float) -> None:
-        self._lr = check("lr", value, 0)
-
-    def zero_grad(self) -> None:
-        """Forget all gradients; without it, the next backward adds to them."""
+    def zero_grad(self, set_to_none: bool = True) -> None:
+        """Forget all gradients, or fill them with 0; otherwise the next backward adds to them."""
         for parameter in self.parameters:
-            parameter.grad = None
+            keep = not set_to_none and parameter.grad is not None
+            parameter.grad = zeros_like(parameter) if keep else None
 
     def step(self) -> None:
         """Move every parameter that has a gradient."""
@@ -159,20 +206,30 @@ class Optimizer:
             for i, array in enumerate(slots)
             if array is not None
         }
+        groups = [{**group, "params": len(group["params"])} for group in self.param_groups]
         return {
             "kind": type(self).__name__,
             "lr": self.lr,
+            "groups": groups,  # with the number of their parameters
             "steps": list(self.steps),
             "arrays": arrays,
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on from a saved state; refused as a whole if it does not fit."""
+        """Go on from a saved state, with its settings; refused as a whole if it does not fit."""
         try:
             steps = [check_size("a number of steps", step, 0) for step in state["steps"]]
             lr = check("lr", state["lr"], 0)
             kind, entries = str(state["kind"]), dict(state["arrays"])
-        except (KeyError, TypeError, ValueError) as error:
+            # A state of an older version has one learning rate and no groups.
+            groups = state.get("groups") or [{"lr": lr}] * len(self.param_groups)
+            settings = [ParamGroup() for _ in self.param_groups]
+            for own, group, found in zip(self.param_groups, groups, settings, strict=True):
+                if group.get("params", len(own["params"])) != len(own["params"]):
+                    raise ValueError(f"a group has {len(own['params'])} parameters, got {group}")
+                for name in own.keys() & group.keys() - {"params"}:
+                    found[name] = group[name]
+        except (AttributeError, LookupError, TypeError, ValueError) as error:
             raise CheckpointError(f"not an optimizer's state: {error!r}") from None
         if kind != type(self).__name__:
             raise CheckpointError(f"the state is of {kind}, the optimizer is {type(self).__name__}")
@@ -193,7 +250,9 @@ class Optimizer:
             loaded.setdefault(name, [None] * len(steps))[i] = array
         if self.slots:
             self.check_slots(steps, loaded)
-        self.state, self.steps, self.lr = loaded, steps, lr
+        self.state, self.steps = loaded, steps
+        for group, values in zip(self.param_groups, settings, strict=True):
+            group.update(values)
 
     def check_slots(self, steps: list[int], loaded: dict[str, list[Array | None]]) -> None:
         """Parameters that have been moved have their arrays, and no others."""
@@ -214,32 +273,34 @@ class SGD(Optimizer):
     weight_decay adds weight_decay * w to the gradient; nesterov looks ahead by one momentum step.
     """
 
+    momentum, dampening = setting("momentum"), setting("dampening")
+    weight_decay, nesterov = setting("weight_decay"), setting("nesterov")
+
     def __init__(
         self,
-        parameters: Iterable[Tensor],
+        parameters: Parameters,
         lr: float = 1e-3,
         momentum: float = 0.0,
         dampening: float = 0.0,
         weight_decay: float = 0.0,
         nesterov: bool = False,
     ) -> None:
-        super().__init__(parameters, lr)
-        self.momentum = check("momentum", momentum, 0)
-        self.dampening = check("dampening", dampening, 0)
-        self.weight_decay = check("weight_decay", weight_decay, 0)
-        if nesterov and (not momentum or dampening):
-            raise ValueError("nesterov needs a momentum > 0 and no dampening")
-        self.nesterov = nesterov
+        settings = {"momentum": momentum, "dampening": dampening, "weight_decay": weight_decay}
+        super().__init__(parameters, lr, **settings, nesterov=nesterov)
+        for group in self.param_groups:
+            if group["nesterov"] and (not group["momentum"] or group["dampening"]):
+                raise ValueError("nesterov needs a momentum > 0 and no dampening")
 
     def update(self, i: int, parameter: Array, grad: Array) -> None:
-        if self.weight_decay:
-            grad = grad + self.weight_decay * parameter
-        if self.momentum:
+        group = self.groups[i]
+        if group["weight_decay"]:
+            grad = grad + group["weight_decay"] * parameter
+        if momentum := group["momentum"]:
             velocity = self.slot("velocity", i, parameter)
-            velocity *= self.momentum
-            velocity += grad if self.steps[i] == 1 else (1 - self.dampening) * grad
-            grad = grad + self.momentum * velocity if self.nesterov else velocity
-        parameter -= self.lr * grad
+            velocity *= momentum
+            velocity += grad if self.steps[i] == 1 else (1 - group["dampening"]) * grad
+            grad = grad + momentum * velocity if group["nesterov"] else velocity
+        parameter -= group["lr"] * grad
 
 
 class Adam(Optimizer):
@@ -254,27 +315,27 @@ class Adam(Optimizer):
 
     slots = MOMENTS
     decoupled = False
+    betas, eps, weight_decay = setting("betas"), setting("eps"), setting("weight_decay")
 
     def __init__(
         self,
-        parameters: Iterable[Tensor],
+        parameters: Parameters,
         lr: float = 1e-3,
         betas: tuple[float, float] = (0.9, 0.999),
         eps: float = 1e-8,
         weight_decay: float = 0.0,
     ) -> None:
-        super().__init__(parameters, lr)
-        self.betas = (check("betas[0]", betas[0], 0, 1), check("betas[1]", betas[1], 0, 1))
-        self.eps = check("eps", eps, 0)
-        self.weight_decay = check("weight_decay", weight_decay, 0)
+        super().__init__(parameters, lr, betas=betas, eps=eps, weight_decay=weight_decay)
 
     def update_all(self, updates: list[tuple[int, Array, Array]]) -> None:
-        """The formula above for all parameters with the same number of steps at once, because a
-        call for each takes longer. A subclass overrides this method; `update` is not called."""
+        """The formula above for all parameters of a group with the same number of steps at once,
+        because a call for each takes longer. A subclass overrides this method; `update` is not
+        called."""
         groups: dict[Any, list[tuple[int, Array, Array]]] = {}
         for update in updates:
             i, parameter, _ = update
-            groups.setdefault((type(parameter), self.steps[i]), []).append(update)
+            key = (id(self.groups[i]), type(parameter), self.steps[i])
+            groups.setdefault(key, []).append(update)
         for group in groups.values():
             numbers, parameters, grads = zip(*group, strict=True)
             ms, vs = ([self.slot(name, i, p) for i, p, _ in group] for name in MOMENTS)
@@ -282,8 +343,12 @@ class Adam(Optimizer):
 
     def numbers(self, i: int) -> AdamStep:
         """The numbers of the present step, for parameter i."""
-        settings = (self.lr, *self.betas, self.eps, self.weight_decay, self.decoupled)
-        return AdamStep(*settings, step=self.steps[i])
+        group = self.groups[i]
+        beta1, beta2 = group["betas"]
+        decay = group["weight_decay"]
+        return AdamStep(
+            group["lr"], beta1, beta2, group["eps"], decay, self.decoupled, self.steps[i]
+        )
 
 
 class AdamW(Adam):
@@ -296,7 +361,7 @@ class AdamW(Adam):
 
     def __init__(
         self,
-        parameters: Iterable[Tensor],
+        parameters: Parameters,
         lr: float = 1e-3,
         betas: tuple[float, float] = (0.9, 0.999),
         eps: float = 1e-8,
@@ -308,8 +373,11 @@ class AdamW(Adam):
 class Schedule:
     """Sets an optimizer's `lr` by a formula of the step number, counted from 1 with `step()`.
 
-    The rate of the first step is set at once: call `step()` after each `optimizer.step()`.
+    The rate of the first step is set at once: call `step()` after each `optimizer.step()`. All
+    parameter groups get this rate; `LambdaLR` multiplies the rate of each.
     """
+
+    not_saved: tuple[str, ...] = ("optimizer",)
 
     def __init__(self, optimizer: Optimizer) -> None:
         self.optimizer = optimizer
@@ -319,15 +387,28 @@ class Schedule:
     def rate(self, step: int) -> float:
         raise TypeError(f"{type(self).__name__} defines no rate()")
 
+    def rates(self, step: int) -> list[float]:
+        """The rate of each parameter group."""
+        return [self.rate(step)] * len(self.optimizer.param_groups)
+
+    def set_rates(self, rates: list[float]) -> None:
+        rates = [check("lr", rate, 0) for rate in rates]
+        for group, rate in list(zip(self.optimizer.param_groups, rates, strict=True)):
+            group["lr"] = rate
+
     def step(self) -> None:
         self.step_count += 1
-        self.optimizer.lr = self.rate(self.step_count)
+        self.set_rates(self.rates(self.step_count))
 
-    def state_dict(self) -> dict[str, float]:
+    def get_last_lr(self) -> list[float]:
+        """The present rate of each parameter group."""
+        return [group["lr"] for group in self.optimizer.param_groups]
+
+    def state_dict(self) -> dict[str, Any]:
         """The step number and the numbers of the formula."""
-        return {name: value for name, value in self.__dict__.items() if name != "optimizer"}
+        return {name: x for name, x in self.__dict__.items() if name not in self.not_saved}
 
-    def load_state_dict(self, state: dict[str, float]) -> None:
+    def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on from a saved state."""
         own = self.state_dict()
         if not isinstance(state, dict) or set(state) != set(own):
@@ -336,10 +417,32 @@ class Schedule:
         later = copy.copy(self)
         later.__dict__.update(state)
         try:
-            self.optimizer.lr = later.rate(check_size("step_count", later.step_count))
+            self.set_rates(later.rates(check_size("step_count", later.step_count)))
         except (TypeError, ValueError, ArithmeticError) as error:
             raise CheckpointError(f"not a {type(self).__name__}'s state: {error}") from None
         self.__dict__.update(state)
+
+
+class LambdaLR(Schedule):
+    """The learning rate that each parameter group has now, times `lr_lambda(n)` after n steps.
+
+    Differs from PyTorch: one function for all groups. It is not in the state. Noam's is a line:
+
+        >>> adam = optim.Adam([ta.zeros(2, requires_grad=True)], lr=1.0)
+        >>> noam = lambda n: 512**-0.5 * min((n + 1) ** -0.5, (n + 1) * 4000**-1.5)
+        >>> optim.LambdaLR(adam, noam).get_last_lr() == [noam(0)]
+        True
+    """
+
+    not_saved = ("optimizer", "lr_lambda")
+
+    def __init__(self, optimizer: Optimizer, lr_lambda: Callable[[int], float]) -> None:
+        self.lr_lambda = lr_lambda
+        self.base_lrs = [group["lr"] for group in optimizer.param_groups]
+        super().__init__(optimizer)
+
+    def rates(self, step: int) -> list[float]:
+        return [base * self.lr_lambda(step - 1) for base in self.base_lrs]
 
 
 class WarmupSchedule(Schedule):

@@ -486,7 +486,20 @@ def test_mask_of_four_dimensions_can_differ_by_head(kind, dtype):
 
 @pytest.mark.parametrize(
     "shape",
-    [(B, K), (B, Q, K), (1, Q, K), (B, 1, K), (1, 1, K), (B, 1, Q, K), (B, H, Q, K), (1, H, 1, K)],
+    [
+        (B, K),
+        (B, Q, K),
+        (1, Q, K),
+        (B, 1, K),
+        (1, 1, K),
+        (B, 1, Q, K),
+        (B, H, Q, K),
+        (1, H, 1, K),
+        (1, K),
+        (B, 1),
+        (B, Q, 1),
+        (1, H, Q, 1),
+    ],
 )
 @pytest.mark.parametrize("as_type", ["bool", "uint8", "tensor", "list"])
 def test_masks_broadcast_and_come_in_several_types(shape, as_type):

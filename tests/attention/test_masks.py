@@ -156,6 +156,45 @@ def test_masks_combine_with_and():
     assert (~both).numpy().sum() == (both.numpy() == 0).sum()
 
 
+@pytest.mark.parametrize("batch", [1, 2, 3])
+def test_padding_and_causal_in_one_call(batch):
+    """Also where B is 1 or equals Q, and `&` would broadcast without an error."""
+    ids = np.array([[4, 2, 0], [1, 1, 1], [7, 0, 0]])[:batch]
+    both = masks.combine(masks.padding(ids), masks.causal(3))
+    expected = (ids != 0)[:, None, :] & np.tri(3, dtype=bool)
+    assert_same(both.numpy(), expected)
+    assert_same(masks.combine(masks.causal(3), masks.padding(ids)).numpy(), expected)
+
+
+def test_masks_of_any_number_of_dimensions_combine():
+    shapes = [(B, K), (1, Q, K), (B, H, 1, K)]
+    keys, queries, heads = (rng_of(i).uniform(size=s) < 0.6 for i, s in enumerate(shapes))
+    found = masks.combine(keys, ta.tensor(queries.astype(int)), heads).numpy()
+    assert_same(found, keys[:, None, None] & queries[:, None] & heads)
+    assert_same(weights_for(found) > 0, found)
+    assert_same(masks.combine(keys).numpy(), keys)
+    assert_same(masks.combine(keys, keys[:1]).numpy(), keys & keys[:1])
+    assert masks.combine(np.zeros((0, 4), bool), masks.causal(4)).shape == (0, 4, 4)
+    one = masks.combine(keys)
+    keys[:] = False
+    assert one.numpy().any()
+
+
+@pytest.mark.parametrize(
+    ("given", "error", "words"),
+    [
+        ((), MaskError, "2, 3 or 4"),
+        ((np.ones(3, bool),), MaskError, r"\(3,\)"),
+        ((np.ones((2, 3), bool), np.ones((1, 4, 4), bool)), MaskError, "agree"),
+        ((np.ones((2, 3)),), DtypeError, "float64"),
+        ((np.full((2, 3), 2),), MaskError, "0 .*1"),
+    ],
+)
+def test_masks_that_cannot_be_combined(given, error, words):
+    with pytest.raises(error, match=words):
+        masks.combine(*given)
+
+
 def test_lengths_of_queries_that_could_not_be_meant_as_a_mask_are_lengths():
     """Refused is only what means two things; and there is a way to write that, too."""
     scores = ta.randn(2, 3, 3)
@@ -222,14 +261,14 @@ def test_square_two_dimensional_mask_is_samples_by_keys_where_it_could_be_both()
     [
         ((K,), ["2, 3 or 4", "(5,)"]),
         ((1, 1, 1, 1, K), ["2, 3 or 4"]),
-        ((1, K), ["(B, K)", "B=2", "samples by keys"]),
-        ((Q, K), ["(B, K)", "mask[None]"]),
+        ((3, K), ["(B|1, K|1)", "B=2", "samples by keys"]),
+        ((Q, K), ["(B|1, K|1)", "mask[None]"]),
         ((B, K + 1), ["K=5", "(2, 6)"]),
-        ((B, Q, 1), ["(B|1, Q|1, K)", "(2, 4, 1)"]),
+        ((B, Q, 2), ["(B|1, Q|1, K|1)", "(2, 4, 2)"]),
         ((B, Q + 1, K), ["Q=4"]),
         ((B + 1, Q, K), ["B=2"]),
         ((B, H + 1, Q, K), ["H=3"]),
-        ((B, Q, H, K), ["(B|1, H|1, Q|1, K)"]),
+        ((B, Q, H, K), ["(B|1, H|1, Q|1, K|1)"]),
     ],
 )
 def test_masks_of_a_wrong_shape_say_what_was_expected(shape, words):
@@ -282,8 +321,8 @@ def test_masked_softmax_keeps_dtype_and_shape(dtype):
         assert (out.shape, out.dtype) == (shape, dtype)
 
 
-@pytest.mark.parametrize("shape", [(), (3,), (2, 3), (1, 1, 1, 1, 2)])
-def test_masked_softmax_takes_three_or_four_dimensions(shape):
+@pytest.mark.parametrize("shape", [(), (1, 1, 1, 1, 2)])
+def test_masked_softmax_takes_one_to_four_dimensions(shape):
     with pytest.raises(ShapeError, match="scores"):
         F.masked_softmax(ta.zeros(shape))
 

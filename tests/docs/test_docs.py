@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import tinyattn as ta
-from tinyattn import functional, masks, nn, optim, viz
+from tinyattn import batches, functional, masks, nn, optim, viz
 
 ROOT = Path(__file__).parents[2]
 NAMES = {"ta": ta, "F": functional, "nn": nn, "masks": masks, "optim": optim, "viz": viz}
@@ -78,6 +78,7 @@ def test_the_reference_lists_the_public_names():
     dtypes = {name for name in ta.__all__ if f"`ta.{name}`" in page}
     assert set(ta.__all__) | set(nn.__all__) <= listed | modules | dtypes
     known = vars(ta) | vars(nn) | vars(functional) | vars(masks) | vars(optim) | vars(viz)
+    known |= vars(batches)
     missing = listed - set(known) - set(vars(nn.init)) - set(ta.__all__) - {"check_op"}
     assert not missing
 

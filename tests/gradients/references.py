@@ -193,12 +193,28 @@ def seen_keys(
     return found
 
 
-def masked_softmax(x: Array, valid_lens: Any = None, mask: Any = None) -> Array:
+def of_one_sample(shape: Any, valid_lens: Any, mask: Any) -> tuple[Any, Any]:
+    """Lengths and mask of scores (Q, K) or (K,) as those of (1, Q, K)."""
+    queries = shape[0] if len(shape) == 2 else 1
+    if valid_lens is not None:
+        valid_lens = np.broadcast_to(valid_lens, (1, queries))
+    if mask is not None:
+        mask = np.broadcast_to(mask, (1, queries, shape[-1]))
+    return valid_lens, mask
+
+
+def masked_softmax(
+    x: Array, valid_lens: Any = None, mask: Any = None, is_causal: bool = False
+) -> Array:
     """The softmax of what is left when the hidden keys are taken out of each row."""
+    if x.ndim < 3:
+        valid_lens, mask = of_one_sample(x.shape, valid_lens, mask)
+        batch = x[None] if x.ndim == 2 else x[None, None]
+        return masked_softmax(batch, valid_lens, mask, is_causal).reshape(x.shape)
     four = x.reshape(x.shape[0], -1, *x.shape[-2:]) if x.ndim == 4 else x[:, None]
     out = np.zeros(four.shape, x.dtype)
     for b, h, q in np.ndindex(four.shape[:3]):
-        keep = seen_keys(b, h, q, x.shape[-1], valid_lens, mask, False)
+        keep = seen_keys(b, h, q, x.shape[-1], valid_lens, mask, is_causal)
         if keep:
             out[b, h, q, keep] = softmax(four[b, h, q, keep])
     return out.reshape(x.shape)
@@ -273,6 +289,99 @@ def cross_entropy(
         return losses
     with np.errstate(all="ignore"):
         return losses.sum() / np.float64(count) if reduction == "mean" else losses.sum()
+
+
+def class_loss(
+    log_probs: Array,
+    weight: Any = None,
+    target: Any = None,
+    ignore_index: int = -100,
+    reduction: str = "mean",
+    label_smoothing: float = 0.0,
+) -> Array:
+    """A weighted loss of class numbers, target by target."""
+    target = np.asarray(target)
+    losses, total = np.zeros(target.shape, log_probs.dtype), np.float64(0)
+    for place in np.ndindex(target.shape):
+        row = log_probs if log_probs.ndim == 1 else log_probs[(place[0], slice(None), *place[1:])]
+        factors = np.ones(len(row)) if weight is None else weight
+        if (label := target[place]) != ignore_index:
+            losses[place] = -(1 - label_smoothing) * factors[label] * row[label]
+            if label_smoothing:
+                losses[place] -= label_smoothing * (factors * row).mean()
+            total += factors[label]
+    if reduction == "none":
+        return losses
+    with np.errstate(all="ignore"):
+        return losses.sum() / total if reduction == "mean" else losses.sum()
+
+
+def over_classes(function: Callable[..., Array]) -> Callable[..., Array]:
+    """A function along the dimension of the classes, before the loss."""
+
+    def loss(logits: Array, *weight: Array, **options: Any) -> Array:
+        return class_loss(function(logits, min(1, logits.ndim - 1)), *weight, **options)
+
+    return loss
+
+
+def soft_cross_entropy(
+    logits: Array, target: Array, weight: Any = 1.0, reduction: str = "mean",
+    label_smoothing: float = 0.0,
+) -> Array:  # fmt: skip
+    axis = min(1, logits.ndim - 1)
+    classes = logits.shape[axis]
+    if np.ndim(weight):
+        weight = weight.reshape(classes, *(1,) * (logits.ndim - 1 - axis))
+    target = target * (1 - label_smoothing) + label_smoothing / classes
+    losses = -(weight * target * log_softmax(logits, axis)).sum(axis)
+    return {"mean": mean, "sum": sum, "none": lambda x: x}[reduction](losses)
+
+
+def kl_div(x: Array, y: Array, reduction: str = "mean", log_target: bool = False) -> Array:
+    logs = y if log_target else np.log(np.where(real(y) == 0, 1, y))
+    terms = (np.exp(y) if log_target else y) * (logs - x)
+    if reduction == "batchmean":
+        return sum(terms) / np.float64(len(x) if x.ndim else 1)
+    return {"mean": mean, "sum": sum, "none": lambda x: x}[reduction](terms)
+
+
+def softplus(z: Array) -> Array:
+    small = np.exp(np.where(real(z) >= 0, -z, z))
+    rest = np.log(1 + small) if np.iscomplexobj(z) else np.log1p(small)
+    return np.where(real(z) >= 0, z, 0) + rest
+
+
+def binary_cross_entropy(x: Array, y: Array, reduction: str = "mean") -> Array:
+    losses = y * softplus(-x) + (1 - y) * softplus(x)
+    return {"mean": mean, "sum": sum, "none": lambda x: x}[reduction](losses)
+
+
+def normalize(x: Array, p: float = 2.0, dim: int = 1, eps: float = 1e-12) -> Array:
+    if p == 1:
+        norm = np.where(real(x) < 0, -x, x).sum(dim, keepdims=True)
+    else:
+        total = (x * x).sum(dim, keepdims=True)
+        norm = np.sqrt(np.where(real(total) < eps * eps, eps * eps, total))
+    with np.errstate(all="ignore"):
+        return x / np.where(real(norm) < eps, eps, norm)
+
+
+def rms_norm(
+    x: Array, weight: Any = 1.0, normalized_shape: tuple[int, ...] = (), eps: float = 0.0
+) -> Array:
+    axes = tuple(range(x.ndim - len(normalized_shape), x.ndim))
+    return x / np.sqrt((x * x).mean(axis=axes, keepdims=True) + eps) * weight if x.size else x
+
+
+def pad(x: Array, pad: tuple[int, ...], value: float = 0) -> Array:
+    pairs = [(pad[i], pad[i + 1]) for i in range(0, len(pad), 2)]
+    sizes = [(0, 0)] * (x.ndim - len(pairs)) + pairs[::-1]
+    return np.pad(x, sizes, constant_values=value) if x.ndim else x
+
+
+def one_hot(ids: Array, num_classes: int = -1) -> Array:
+    return np.eye(ids.max() + 1 if num_classes < 0 else num_classes, dtype=np.int64)[ids]
 
 
 def mse_loss(x: Array, y: Array, reduction: str = "mean") -> Array:
@@ -489,14 +598,20 @@ def torch_attention(q: Any, k: Any, v: Any, **options: Any) -> Any:
     return out if heads else out[:, 0]
 
 
-def torch_masked_softmax(x: Any, valid_lens: Any = None, mask: Any = None) -> Any:
+def torch_masked_softmax(
+    x: Any, valid_lens: Any = None, mask: Any = None, is_causal: bool = False
+) -> Any:
     """-inf where a key is hidden; rows with nothing to see are set to 0 afterwards."""
     import torch
 
+    if x.ndim < 3:
+        valid_lens, mask = of_one_sample(x.shape, valid_lens, mask)
+        batch = x[None] if x.ndim == 2 else x[None, None]
+        return torch_masked_softmax(batch, valid_lens, mask, is_causal).reshape(x.shape)
     four = x if x.ndim == 4 else x[:, None]
     seen = np.zeros(four.shape, bool)
     for b, h, i in np.ndindex(tuple(four.shape[:3])):
-        seen[b, h, i, seen_keys(b, h, i, x.shape[-1], valid_lens, mask, False)] = True
+        seen[b, h, i, seen_keys(b, h, i, x.shape[-1], valid_lens, mask, is_causal)] = True
     weights = four.masked_fill(~torch.tensor(seen), -math.inf).softmax(-1)
     return weights.masked_fill(~torch.tensor(seen.any(-1, keepdims=True)), 0).reshape(x.shape)
 

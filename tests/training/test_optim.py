@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import functools
 import math
 
@@ -669,3 +670,209 @@ def test_a_parameter_of_another_shape_is_refused_and_nothing_moves(kind):
         assert optimizer.steps == steps
         assert_same(first.numpy(), before)
         assert_same(second.numpy(), np.ones(shape, np.float32))
+
+
+# Parameter groups
+
+
+GROUPS = [
+    ("SGD", {"lr": 0.1}, {"momentum": 0.9}, {"lr": 0.03, "weight_decay": 0.2}),
+    ("Adam", {"lr": 0.1}, {"betas": (0.5, 0.9)}, {"eps": 1e-3, "weight_decay": 0.2}),
+    ("AdamW", {"lr": 0.1}, {"weight_decay": 0.0}, {"lr": 0.02}),
+]
+
+
+def grouped(kind, common, first, second, dtype=np.float64):
+    (weight, bias), loss = make_problem(cases.arrays_of("adam.plain"), dtype)
+    groups = [{"params": [weight], **first}, {"params": [bias], **second}]
+    return getattr(optim, kind)(groups, **common), loss
+
+
+@needs_torch
+@pytest.mark.parametrize(("kind", "common", "first", "second"), GROUPS)
+@pytest.mark.parametrize(("dtype", "tolerance"), [("float64", 1e-9), ("float32", 1e-4)])
+def test_groups_are_pytorchs(kind, common, first, second, dtype, tolerance, torch):
+    """Fifteen steps, with the rate of the second group changed on the way."""
+    optimizer, loss = grouped(kind, common, first, second, dtype)
+    arrays = {n: a.astype(dtype) for n, a in cases.arrays_of("adam.plain").items()}
+    weight, bias = (torch.tensor(arrays[n], requires_grad=True) for n in ("weight", "bias"))
+    x, y = (torch.tensor(arrays[n]) for n in ("x", "y"))
+    groups = [{"params": [weight], **first}, {"params": [bias], **second}]
+    theirs = getattr(torch.optim, kind)(groups, **common)
+    for step in range(15):
+        for one in (optimizer, theirs):
+            one.param_groups[1]["lr"] *= 0.5 if step == 7 else 1.0
+            one.zero_grad()
+        loss().backward()
+        (((x @ weight + bias).tanh() - y) ** 2).sum().backward()
+        optimizer.step()
+        theirs.step()
+    for ours, right in zip(optimizer.parameters, (weight, bias), strict=True):
+        assert_close(ours.numpy(), right.detach().numpy(), tolerance)
+
+
+def test_one_group_with_all_parameters_is_no_other_optimizer():
+    found = []
+    for wrap in (list, lambda p: [{"params": p}], iter):
+        parameters, loss = make_problem(cases.arrays_of("adam.plain"))
+        train(optim.AdamW(wrap(parameters), lr=0.1), loss, 5)
+        found.append([p.numpy() for p in parameters])
+    for other in found[1:]:
+        for a, b in zip(found[0], other, strict=True):
+            assert_same(a, b)
+
+
+def test_a_copy_of_an_optimizer_has_groups_of_its_own():
+    optimizer, _ = grouped(*GROUPS[0])
+    copied = copy.deepcopy(optimizer)
+    copied.param_groups[1]["lr"] = 0.25
+    weight, bias = copied.parameters
+    for parameter in (weight, bias):
+        parameter.grad = ta.ones(*parameter.shape, dtype=ta.float64)
+    before = bias.numpy()
+    copied.step()
+    assert_close(bias.numpy(), before - 0.25 * (1 + 0.2 * before), 1e-15)
+    assert optimizer.param_groups[1]["lr"] == 0.03
+
+
+def test_settings_of_all_groups_are_set_at_once():
+    optimizer, _ = grouped(*GROUPS[0])
+    assert (optimizer.lr, optimizer.momentum, optimizer.weight_decay) == (0.1, 0.9, 0.0)
+    assert [group["lr"] for group in optimizer.param_groups] == [0.1, 0.03]
+    optimizer.lr = 0.5
+    assert [group["lr"] for group in optimizer.param_groups] == [0.5, 0.5]
+    for name, value in (("lr", -1.0), ("lr", "fast"), ("momentum", -1), ("weight_decay", None)):
+        with pytest.raises(ValueError, match=name):
+            optimizer.param_groups[1][name] = value
+    assert optimizer.param_groups[1]["lr"] == 0.5
+
+
+@pytest.mark.parametrize(
+    ("groups", "error", "word"),
+    [
+        ([{"params": []}], ValueError, "empty"),
+        ([{"lr": 0.1}], TypeError, "'params'"),
+        ([{"params": P}, P[0]], TypeError, "'params'"),
+        ([{"params": P}, {"params": P}], ValueError, "twice"),
+        ([{"params": P, "rate": 0.1}], ValueError, "rate"),
+        ([{"params": P, "lr": -1.0}], ValueError, "lr"),
+        ([{"params": P, "nesterov": True}], ValueError, "nesterov"),
+        ([{"params": P[0]}], TypeError, "iterable"),
+    ],
+)
+def test_groups_that_cannot_be_are_refused(groups, error, word):
+    with pytest.raises(error, match=word):
+        optim.SGD(groups)
+
+
+@pytest.mark.parametrize(("kind", "common", "first", "second"), GROUPS)
+def test_states_with_groups_continue_bitwise(kind, common, first, second, tmp_path):
+    optimizer, loss = grouped(kind, common, first, second)
+    optimizer.param_groups[1]["lr"] = 0.007
+    train(optimizer, loss, 4)
+    ta.save(optimizer.state_dict(), tmp_path / "state")
+    middle = [p.numpy() for p in optimizer.parameters]
+    train(optimizer, loss, 4)
+    resumed, loss = grouped(kind, {"lr": 9.0}, {}, {})
+    for parameter, value in zip(resumed.parameters, middle, strict=True):
+        parameter.data = value
+    resumed.load_state_dict(ta.load(tmp_path / "state"))
+    train(resumed, loss, 4)
+    for a, b in zip(optimizer.parameters, resumed.parameters, strict=True):
+        assert_same(a.numpy(), b.numpy())
+
+
+def test_a_state_of_an_older_version_has_one_rate():
+    optimizer, loss = grouped(*GROUPS[1])
+    train(optimizer, loss, 2)
+    state = optimizer.state_dict()
+    del state["groups"]
+    state["lr"] = 0.25
+    optimizer.load_state_dict(state)
+    assert [g["lr"] for g in optimizer.param_groups] == [0.25, 0.25]
+    assert [g["weight_decay"] for g in optimizer.param_groups] == [0.0, 0.2]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda groups: groups.pop(),
+        lambda groups: groups.append(dict(groups[0])),
+        lambda groups: groups.reverse(),
+        lambda groups: groups[1].update(lr=-1.0),
+        lambda groups: groups[1].update(betas=None),
+        lambda groups: groups[1].update(betas=[0.9]),
+        lambda groups: groups.__setitem__(1, "group"),
+    ],
+)
+def test_states_with_groups_that_do_not_fit_are_refused_whole(change):
+    weight, bias, more = (leaf(np.ones(2)) for _ in range(3))
+    groups = [{"params": [weight, bias], "lr": 0.5}, {"params": [more]}]
+    optimizer = optim.Adam(groups, lr=0.1)
+    state = optimizer.state_dict()
+    state["groups"][0]["lr"] = 7.0
+    change(state["groups"])
+    with pytest.raises(CheckpointError):
+        optimizer.load_state_dict(state)
+    assert [group["lr"] for group in optimizer.param_groups] == [0.5, 0.1]
+
+
+def test_zero_grad_may_fill_with_zeros():
+    one, other = leaf(np.ones(2)), leaf(np.ones(2))
+    optimizer = optim.SGD([one, other])
+    one.grad = ta.tensor([np.nan, 1.0], dtype=ta.float64)
+    optimizer.zero_grad(set_to_none=False)
+    assert one.grad.tolist() == [0.0, 0.0]
+    assert other.grad is None
+    optimizer.zero_grad()
+    assert one.grad is None
+
+
+# LambdaLR
+
+
+@needs_torch
+def test_lambda_lr_is_pytorchs(torch):
+    optimizer, loss = grouped(*GROUPS[0])
+    train(optimizer, loss, 1)
+    parameters = [torch.zeros(1, requires_grad=True) for _ in range(2)]
+    groups = [{"params": parameters[:1]}, {"params": parameters[1:], "lr": 0.03}]
+    theirs = torch.optim.SGD(groups, lr=0.1)
+    noam = lambda n: min((n + 1) ** -0.5, (n + 1) * 4**-1.5)  # noqa: E731
+    schedule = optim.LambdaLR(optimizer, lr_lambda=noam)
+    right = torch.optim.lr_scheduler.LambdaLR(theirs, lr_lambda=noam)
+    for _ in range(9):
+        assert schedule.get_last_lr() == pytest.approx(right.get_last_lr(), rel=1e-15)
+        assert schedule.get_last_lr() == [group["lr"] for group in optimizer.param_groups]
+        theirs.step()
+        schedule.step()
+        right.step()
+
+
+def test_lambda_lr_resumes_without_its_function():
+    optimizer, _ = grouped(*GROUPS[0])
+    schedule = optim.LambdaLR(optimizer, lambda n: 1 / (n + 1))
+    schedule.step()
+    state = schedule.state_dict()
+    assert state == {"base_lrs": [0.1, 0.03], "step_count": 2}
+    again, _ = grouped(*GROUPS[0])
+    again.lr = 5.0
+    resumed = optim.LambdaLR(again, lambda n: 1 / (n + 1))
+    resumed.load_state_dict(state)
+    assert resumed.get_last_lr() == schedule.get_last_lr() == [0.05, 0.015]
+    with pytest.raises(CheckpointError):
+        resumed.load_state_dict({**state, "base_lrs": [1.0, 1.0, 1.0]})
+    assert resumed.get_last_lr() == [0.05, 0.015]
+
+
+def test_other_schedules_give_all_groups_one_rate():
+    optimizer, _ = grouped(*GROUPS[0])
+    schedule = optim.WarmupSchedule(optimizer, 16, 10)
+    assert schedule.get_last_lr() == [schedule.rate(1)] * 2
+
+
+def test_a_rate_that_is_none_changes_no_group():
+    optimizer, _ = grouped(*GROUPS[0])
+    with pytest.raises(ValueError, match="lr"):
+        optim.LambdaLR(optimizer, lambda n: -1.0)
+    assert [group["lr"] for group in optimizer.param_groups] == [0.1, 0.03]

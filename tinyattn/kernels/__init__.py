@@ -3,7 +3,8 @@
 `reference.py` has each as plain array code. `cpu/` has faster ones of the same names, compiled by
 Numba, for NumPy's float32 and float64 arrays (attention and softmax in float64 remain those of the
 reference); `gpu/` has CUDA kernels for CuPy's arrays. The type of the first array chooses. `cpu/`
-is imported on first use, because importing Numba takes longer than all the rest. Without Numba, or with TINYATTN_JIT=0 in the environment, the reference runs instead.
+is imported on first use, because importing Numba takes longer than all the rest. Without Numba, or
+with TINYATTN_JIT=0 in the environment, the reference runs instead.
 """
 
 from __future__ import annotations

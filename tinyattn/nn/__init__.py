@@ -1,9 +1,12 @@
 """Layers and models: everything with parameters."""
 
+import sys
 from typing import TYPE_CHECKING, Any
 
+from .. import functional
 from ..names import missing
 from . import init
+from .activations import GELU, Identity, ReLU, Sigmoid, SiLU, Softmax, Tanh
 from .attention import (
     AdditiveAttention,
     DotProductAttention,
@@ -11,8 +14,9 @@ from .attention import (
     MultiHeadedAttention,
     SelfAttention,
 )
-from .layers import GELU, Dropout, Embedding, LayerNorm, Linear, ReLU
-from .module import Module, ModuleList, Parameter, Sequential
+from .layers import Dropout, Embedding, LayerNorm, Linear, RMSNorm
+from .losses import CrossEntropyLoss, KLDivLoss, MSELoss
+from .module import Module, ModuleDict, ModuleList, Parameter, Sequential
 from .position import LearnedPositionalEncoding, PositionalEncoding
 from .transformer import (
     Encoder,
@@ -22,29 +26,43 @@ from .transformer import (
     clones,
 )
 
+# So that `import tinyattn.nn.functional as F` works, as in PyTorch; it is tinyattn.functional.
+sys.modules[f"{__name__}.functional"] = functional
+
 __all__ = [
     "GELU",
     "AdditiveAttention",
+    "CrossEntropyLoss",
     "DotProductAttention",
     "Dropout",
     "Embedding",
     "Encoder",
     "EncoderLayer",
+    "Identity",
+    "KLDivLoss",
     "LayerNorm",
     "LearnedPositionalEncoding",
     "Linear",
+    "MSELoss",
     "Module",
+    "ModuleDict",
     "ModuleList",
     "MultiHeadAttention",
     "MultiHeadedAttention",
     "Parameter",
     "PositionalEncoding",
     "PositionwiseFeedForward",
+    "RMSNorm",
     "ReLU",
     "SelfAttention",
     "Sequential",
+    "SiLU",
+    "Sigmoid",
+    "Softmax",
     "SublayerConnection",
+    "Tanh",
     "clones",
+    "functional",
     "init",
 ]
 

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
+
 from ..backend import to_device
 from ..errors import ShapeError
 from ..random import generator
@@ -28,6 +30,18 @@ def normal_(tensor: Tensor, mean: float = 0.0, std: float = 1.0) -> Tensor:
     return fill(tensor, mean + std * generator().standard_normal(tensor.shape))
 
 
+def constant_(tensor: Tensor, value: float) -> Tensor:
+    return fill(tensor, np.full(tensor.shape, value))
+
+
+def zeros_(tensor: Tensor) -> Tensor:
+    return constant_(tensor, 0.0)
+
+
+def ones_(tensor: Tensor) -> Tensor:
+    return constant_(tensor, 1.0)
+
+
 def fans(tensor: Tensor) -> tuple[int, int]:
     """The numbers of inputs and outputs of a weight (out, in, ...), as PyTorch counts them."""
     if tensor.ndim < 2:
@@ -40,6 +54,39 @@ def xavier_uniform_(tensor: Tensor, gain: float = 1.0) -> Tensor:
     """U(-a, a) with a = gain sqrt(6 / (in + out)): Glorot and Bengio, 2010."""
     bound = gain * math.sqrt(6 / sum(fans(tensor)))
     return uniform_(tensor, -bound, bound)
+
+
+def xavier_normal_(tensor: Tensor, gain: float = 1.0) -> Tensor:
+    """Normal with the deviation gain sqrt(2 / (in + out)): Glorot and Bengio, 2010."""
+    return normal_(tensor, 0.0, gain * math.sqrt(2 / sum(fans(tensor))))
+
+
+def kaiming_std(tensor: Tensor, a: float, mode: str, nonlinearity: str) -> float:
+    gains = {"relu": 2**0.5, "leaky_relu": math.sqrt(2 / (1 + a * a)), "tanh": 5 / 3, "linear": 1.0}
+    if mode not in ("fan_in", "fan_out") or nonlinearity not in gains:
+        raise ValueError(
+            f'mode is "fan_in" or "fan_out", nonlinearity one of {", ".join(gains)}, got {mode!r} '
+            f"and {nonlinearity!r}"
+        )
+    return gains[nonlinearity] / math.sqrt(max(fans(tensor)[mode == "fan_out"], 1))
+
+
+def kaiming_uniform_(
+    tensor: Tensor, a: float = 0.0, mode: str = "fan_in", nonlinearity: str = "leaky_relu"
+) -> Tensor:
+    """U(-b, b) with b = gain sqrt(3 / in), or out with mode="fan_out": He et al., 2015.
+
+    The gain is sqrt(2) for relu, sqrt(2 / (1 + a^2)) for leaky_relu of slope a, 5/3 for tanh.
+    """
+    bound = math.sqrt(3) * kaiming_std(tensor, a, mode, nonlinearity)
+    return uniform_(tensor, -bound, bound)
+
+
+def kaiming_normal_(
+    tensor: Tensor, a: float = 0.0, mode: str = "fan_in", nonlinearity: str = "leaky_relu"
+) -> Tensor:
+    """Normal with the deviation gain / sqrt(in), or out; see kaiming_uniform_."""
+    return normal_(tensor, 0.0, kaiming_std(tensor, a, mode, nonlinearity))
 
 
 def linear_default_(weight: Tensor, bias: Tensor | None) -> None:

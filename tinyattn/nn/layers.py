@@ -1,4 +1,4 @@
-"""Linear, LayerNorm, Dropout, Embedding and the activations as modules."""
+"""Linear, LayerNorm, RMSNorm, Dropout and Embedding as modules."""
 
 from __future__ import annotations
 
@@ -57,9 +57,7 @@ class LayerNorm(Module):
         bias: bool = True,
     ) -> None:
         super().__init__()
-        single = isinstance(normalized_shape, (int, np.integer))
-        sizes = (normalized_shape,) if single else tuple(normalized_shape)  # type: ignore[arg-type]
-        self.normalized_shape = tuple(check_size("normalized_shape", n) for n in sizes)
+        self.normalized_shape = checked_sizes(normalized_shape)
         self.eps = F.checked_eps(eps)
         sizes, bias = self.normalized_shape, bias and elementwise_affine
         self.weight = Parameter(np.ones(sizes, np.float32)) if elementwise_affine else None
@@ -76,6 +74,40 @@ class LayerNorm(Module):
 
     def extra_repr(self) -> str:
         return f"{self.normalized_shape}, eps={self.eps}"
+
+
+class RMSNorm(Module):
+    """x / sqrt(mean(x^2) + eps) * weight over the trailing `normalized_shape`.
+
+    The weight starts at 1; elementwise_affine=False leaves it out. See `functional.rms_norm`.
+    """
+
+    def __init__(
+        self,
+        normalized_shape: int | Sequence[int],
+        eps: float | None = None,
+        elementwise_affine: bool = True,
+    ) -> None:
+        super().__init__()
+        self.normalized_shape = sizes = checked_sizes(normalized_shape)
+        self.eps = None if eps is None else F.checked_eps(eps)
+        self.weight = Parameter(np.ones(sizes, np.float32)) if elementwise_affine else None
+
+    def reset_parameters(self) -> None:
+        if self.weight is not None:
+            init.ones_(self.weight)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return F.rms_norm(x, self.normalized_shape, self.weight, self.eps)
+
+    def extra_repr(self) -> str:
+        return f"{self.normalized_shape}, eps={self.eps}"
+
+
+def checked_sizes(normalized_shape: int | Sequence[int]) -> tuple[int, ...]:
+    single = isinstance(normalized_shape, (int, np.integer))
+    sizes = (normalized_shape,) if single else tuple(normalized_shape)  # type: ignore[arg-type]
+    return tuple(check_size("normalized_shape", n) for n in sizes)
 
 
 class Dropout(Module):
@@ -121,26 +153,3 @@ class Embedding(Module):
 
     def extra_repr(self) -> str:
         return f"{self.num_embeddings}, {self.embedding_dim}"
-
-
-class ReLU(Module):
-    """max(x, 0)."""
-
-    def forward(self, x: Tensor) -> Tensor:
-        return F.relu(x)
-
-
-class GELU(Module):
-    """x * Phi(x), Phi the normal distribution function; or its approximation by tanh."""
-
-    def __init__(self, approximate: str = "none") -> None:
-        super().__init__()
-        if approximate not in ("none", "tanh"):
-            raise ValueError(f'approximate must be "none" or "tanh", got {approximate!r}')
-        self.approximate = approximate
-
-    def forward(self, x: Tensor) -> Tensor:
-        return F.gelu(x, self.approximate)
-
-    def extra_repr(self) -> str:
-        return f"approximate={self.approximate!r}"

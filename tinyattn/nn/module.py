@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, MutableSequence
-from typing import Any, TypeVar
+from collections.abc import Callable, Iterable, Iterator, MutableMapping, MutableSequence
+from functools import partialmethod
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
 from ..backend import module_of, to_device
 from ..checks import check_container, checked_dtype, names_device, require_float, shortened
+from ..create import zeros_like
 from ..errors import CheckpointError, DtypeError, ShapeError
+from ..names import missing
 from ..tensor import Tensor
 
 Self = TypeVar("Self", bound="Module")
@@ -32,6 +35,17 @@ class Parameter(Tensor):
         return f"Parameter containing:\n{super().__repr__()}"
 
 
+class Hook:
+    """What `register_forward_hook` returns; `remove()` takes the hook away."""
+
+    def __init__(self, hooks: dict[object, Any], function: Callable[..., Any]) -> None:
+        self.hooks, self.key = hooks, object()
+        hooks[self.key] = function
+
+    def remove(self) -> None:
+        self.hooks.pop(self.key, None)
+
+
 class Module:
     """The base class of layers and models: subclass it and define `forward`.
 
@@ -51,10 +65,14 @@ class Module:
 
     training: bool
     _buffer_names: frozenset[str]
+    _not_saved: frozenset[str]
+    _hooks: dict[object, Callable[..., Any]]
 
     def __init__(self) -> None:
         # Not through our own __setattr__, because that needs them.
-        object.__setattr__(self, "_buffer_names", frozenset())
+        for name in ("_buffer_names", "_not_saved"):
+            object.__setattr__(self, name, frozenset())
+        object.__setattr__(self, "_hooks", {})
         object.__setattr__(self, "training", True)
 
     # All three kinds are plain attributes, because Python finds these fastest.
@@ -75,8 +93,27 @@ class Module:
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         raise TypeError(f"{type(self).__name__} defines no forward()")
 
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            raise missing(type(self).__name__, name, dir(self))
+
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        return self.forward(*args, **kwargs)
+        out = self.forward(*args, **kwargs)
+        for hook in list(self._hooks.values()):
+            found = hook(self, args, out)
+            out = out if found is None else found
+        return out
+
+    def register_forward_hook(self, hook: Callable[..., Any]) -> Hook:
+        """Call `hook(module, args, output)` after each call; a result takes its place.
+
+        >>> seen, layer = [], nn.Linear(3, 2)
+        >>> handle = layer.register_forward_hook(lambda m, args, out: seen.append(out.shape))
+        >>> _ = layer(ta.zeros(5, 3)); handle.remove(); _ = layer(ta.zeros(5, 3)); seen
+        [(5, 2)]
+        """
+        return Hook(self._hooks, hook)
 
     def __setattr__(self, name: str, value: Any) -> None:
         if "training" not in self.__dict__:
@@ -108,10 +145,11 @@ class Module:
         object.__delattr__(self, name)
         self._name_buffers(self._buffer_names - {name})
 
-    def register_buffer(self, name: str, value: Tensor) -> None:
+    def register_buffer(self, name: str, value: Tensor, persistent: bool = True) -> None:
         """Add a tensor that is moved and saved with the module but not learned.
 
-        None may be assigned to its name, and later a Tensor again.
+        persistent=False: it is not in the state_dict. None may be assigned to its name, and later a
+        Tensor again.
         """
         if not isinstance(value, Tensor) or isinstance(value, Parameter):
             raise TypeError(f"a buffer is a Tensor, got {type(value).__name__}")
@@ -121,14 +159,26 @@ class Module:
             raise ValueError(f"{type(self).__name__} has an attribute {name!r} already")
         setattr(self, name, value)
         self._name_buffers(self._buffer_names | {name})
+        kept = self._not_saved - {name} if persistent else self._not_saved | {name}
+        object.__setattr__(self, "_not_saved", kept)
 
     def _name_buffers(self, names: frozenset[str]) -> None:
         object.__setattr__(self, "_buffer_names", names)
 
     # Modules and parameters inside
 
+    def named_children(self) -> Iterator[tuple[str, Module]]:
+        yield from self._modules.items()
+
     def children(self) -> Iterator[Module]:
         yield from self._modules.values()
+
+    def apply(self: Self, function: Callable[[Module], Any]) -> Self:
+        """Call a function with every module inside, then with this one. Returns self."""
+        for module in self.children():
+            module.apply(function)
+        function(self)
+        return self
 
     def named_modules(self, prefix: str = "") -> Iterator[tuple[str, Module]]:
         """This module and all modules inside it, each once, with dotted names."""
@@ -166,6 +216,10 @@ class Module:
             for key, buffer in module._buffers.items():
                 yield (f"{prefix}.{key}" if prefix else key), buffer
 
+    def buffers(self) -> Iterator[Tensor]:
+        for _, buffer in self.named_buffers():
+            yield buffer
+
     # Modes, gradients, devices
 
     def train(self: Self, mode: bool = True) -> Self:
@@ -178,9 +232,11 @@ class Module:
         """Evaluation mode: dropout is off. Returns self."""
         return self.train(False)
 
-    def zero_grad(self) -> None:
+    def zero_grad(self, set_to_none: bool = True) -> None:
+        """Forget all gradients, or fill them with 0."""
         for parameter in self.parameters():
-            parameter.grad = None
+            keep = not set_to_none and parameter.grad is not None
+            parameter.grad = zeros_like(parameter) if keep else None
 
     def requires_grad_(self: Self, requires_grad: bool = True) -> Self:
         """Freeze (False) or unfreeze all parameters. Returns self."""
@@ -188,13 +244,20 @@ class Module:
             parameter.requires_grad = requires_grad
         return self
 
-    def to(self: Self, target: Any) -> Self:
-        """Move to a device ("cpu", "cuda") or convert to a floating dtype, in place."""
+    def to(self: Self, *targets: Any, device: str | None = None, dtype: Any = None) -> Self:
+        """Move to a device ("cpu", "cuda"), convert to a floating dtype, or both, in place."""
+        wanted = [target for target in (*targets, device, dtype) if target is not None]
+        for target in wanted:
+            if names_device(target):
+                module_of(target)
+            else:
+                require_float(checked_dtype(target), "a module")
+        for target in wanted:
+            self._convert(target)
+        return self
+
+    def _convert(self, target: Any) -> None:
         dtype = None if names_device(target) else checked_dtype(target)
-        if dtype is None:
-            module_of(target)
-        else:
-            require_float(dtype, "a module")
         for parameter in self.parameters():
             grad = parameter.grad
             parameter.data = parameter.detach().to(target)._data
@@ -206,7 +269,12 @@ class Module:
                     buffer.data = to_device(buffer._data, target)
                 elif buffer.dtype.kind == "f":
                     buffer.data = module.converted_buffer(name, dtype)._data
-        return self
+
+    half = partialmethod(to, np.float16)
+    float = partialmethod(to, np.float32)
+    double = partialmethod(to, np.float64)
+    cpu = partialmethod(to, "cpu")
+    cuda = partialmethod(to, "cuda")
 
     def converted_buffer(self, name: str, dtype: np.dtype) -> Tensor:
         """A floating buffer in another dtype. A module may compute it anew instead of rounding."""
@@ -222,7 +290,8 @@ class Module:
         """Like `state_dict`; a shared tensor comes under each of its names."""
         self._check_containers()
         for key, tensor in (self._parameters | self._buffers).items():
-            yield prefix + key, tensor
+            if key not in self._buffer_names & self._not_saved:
+                yield prefix + key, tensor
         for key, module in self._modules.items():
             yield from module._named_state(f"{prefix}{key}.")
 
@@ -336,6 +405,42 @@ class ModuleList(Module, MutableSequence[Module]):
         modules = list(self)
         modules.insert(index, module)
         self._fill(modules)
+
+
+class ModuleDict(Module, MutableMapping[str, Module]):
+    """A dict of modules that `parameters()` and the rest find. Keys are names of attributes.
+
+    >>> norms = nn.ModuleDict({"layer": nn.LayerNorm(4), "rms": nn.RMSNorm(4)})
+    >>> norms["rms"](ta.ones(4)).tolist(), list(norms)
+    ([1.0, 1.0, 1.0, 1.0], ['layer', 'rms'])
+    """
+
+    # A mapping compares its items; modules are compared by identity.
+    __eq__, __hash__ = Module.__eq__, Module.__hash__
+
+    def __init__(self, modules: Any = ()) -> None:
+        super().__init__()
+        self.update(modules)
+
+    def __getitem__(self, key: str) -> Module:
+        return self._modules[key]
+
+    def __setitem__(self, key: str, module: Module) -> None:
+        if not isinstance(key, str) or "." in key or (key not in self and hasattr(self, key)):
+            raise KeyError(f"a key has no dots and is no attribute of ModuleDict, got {key!r}")
+        if not isinstance(module, Module):
+            raise TypeError(f"a ModuleDict holds modules, got {type(module).__name__}")
+        setattr(self, key, module)
+
+    def __delitem__(self, key: str) -> None:
+        self[key]  # raises KeyError for an unknown one
+        delattr(self, key)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._modules)
+
+    def __len__(self) -> int:
+        return len(self._modules)
 
 
 class Sequential(ModuleList):

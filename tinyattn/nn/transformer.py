@@ -10,8 +10,9 @@ from .. import functional as F
 from ..checks import check_size
 from ..errors import MaskError, ShapeError
 from ..tensor import Tensor
+from .activations import GELU, ReLU
 from .attention import Attention
-from .layers import GELU, Dropout, LayerNorm, Linear, ReLU
+from .layers import Dropout, LayerNorm, Linear
 from .module import Module, ModuleList
 
 

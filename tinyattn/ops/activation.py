@@ -50,6 +50,18 @@ def dx(grad, x):
 
 
 @op(floats=True)
+def softplus(x: Array) -> Array:
+    """log(1 + exp(x)), computed from exp(-|x|), which cannot overflow."""
+    xp = namespace(x)
+    return xp.maximum(x, 0) + xp.log1p(xp.exp(-xp.abs(x)))
+
+
+@softplus.vjp("x")
+def dx(grad, x):
+    return grad * sigmoid(x)
+
+
+@op(floats=True)
 def gelu(x: Array) -> Array:
     """x * Phi(x), where Phi is the distribution function of the standard normal."""
     return x * (0.5 * (1 + kernels.erf(x * SQRT_HALF)))

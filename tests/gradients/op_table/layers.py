@@ -7,10 +7,11 @@ import math
 import numpy as np
 import references as ref
 import samples as on
+import samples_of_losses as more
 
 from tinyattn import functional as F
 
-from .kinds import NO_WEIGHT, OURS, RANDOM
+from .kinds import NO_WEIGHT, OURS, RANDOM, shape_row, unary_row
 from .refusals import INTS, error, only_floats, t
 from .row import OpRow, ops
 
@@ -154,5 +155,91 @@ ROWS: list[OpRow] = [
         ],
         ("ops.dropout",),
         elementwise=True,
+    ),
+    OpRow(
+        "rms_norm",
+        lambda *inputs, **options: F.rms_norm(
+            inputs[0], options["normalized_shape"], *inputs[1:], eps=options["eps"]
+        ),
+        ref.rms_norm,
+        lambda *inputs, **options: ref.torch_nn().rms_norm(
+            inputs[0], options["normalized_shape"], *inputs[1:], eps=options["eps"]
+        ),
+        more.rms_samples,
+        [
+            *only_floats(lambda x: F.rms_norm(x, 3)),
+            error(lambda: F.rms_norm(t(2, 3), 2), ValueError, r"rms_norm over \(2,\).*\(2, 3\)"),
+            error(lambda: F.rms_norm(t(2, 3), 3, t(2)), ValueError, r"weight .*\(3,\), got \(2,"),
+            error(lambda: F.rms_norm(t(2, 3), 3, eps=-1), ValueError, "eps .*got -1"),
+        ],
+        spellings={
+            "F.rms_norm": lambda *inputs, normalized_shape, eps: F.rms_norm(
+                inputs[0], list(normalized_shape), *inputs[1:], eps=eps
+            )
+        },
+        differentiable=(0, 1),
+    ),
+    OpRow(
+        "normalize",
+        F.normalize,
+        ref.normalize,
+        lambda x, **options: ref.torch_nn().normalize(x, **options),
+        more.normalize_samples,
+        [
+            *only_floats(F.normalize),
+            error(lambda: F.normalize(t(2, 3), p=3), ValueError, "p = 1 or 2, got 3"),
+            error(lambda: F.normalize(t(3)), IndexError, "dim 1"),
+        ],
+        ("F.normalize",),
+    ),
+    unary_row(
+        "softplus",
+        ref.softplus,
+        on.unary(large=10.0),
+        ["F.softplus"],
+        lambda x: ref.torch_nn().softplus(x, threshold=60),
+        errors=only_floats(F.softplus),
+    ),
+    OpRow(
+        "silu",
+        F.silu,
+        lambda z: z * ref.sigmoid(z),
+        lambda x: ref.torch_nn().silu(x),
+        on.unary(large=10.0),
+        only_floats(F.silu),
+        ("F.silu",),
+    ),
+    shape_row(
+        "pad",
+        F.pad,
+        ref.pad,
+        lambda x, **options: ref.torch_nn().pad(x, **options),
+        more.PADS,
+        [
+            error(lambda: F.pad([1.0], (1, 1)), TypeError, "x must be a Tensor, got list"),
+            error(lambda: F.pad(t(3), (1,)), ValueError, r"two numbers .*got \(1,\)"),
+            error(lambda: F.pad(t(3), (1, 1, 1, 1)), ValueError, "up to 1 dimensions"),
+            error(lambda: F.pad(t(3), (-1, 1)), ValueError, "a number in pad .*>= 0, got -1"),
+            error(lambda: F.pad(INTS, (1, 1), value=0.5), TypeError, "0.5 does not fit .*int64"),
+            error(lambda: F.pad(t(3), (1, 1), "reflect"), ValueError, "'reflect'"),
+        ],
+        covers=("F.pad",),
+    ),
+    OpRow(
+        "one_hot",
+        F.one_hot,
+        ref.one_hot,
+        lambda ids, num_classes=-1: ref.torch_nn().one_hot(ids, num_classes),
+        more.one_hot_samples,
+        [
+            error(lambda: F.one_hot([0, 3], 3), IndexError, "id 3 .*3 classes"),
+            error(lambda: F.one_hot([-1, 0]), IndexError, "id -1"),
+            error(lambda: F.one_hot(t(2)), TypeError, "integer ids, got float32"),
+            error(lambda: F.one_hot([0], 0), ValueError, "num_classes .*>= 1, got 0"),
+            error(lambda: F.one_hot(INTS[:0]), ValueError, "num_classes .*got -1"),
+        ],
+        ("F.one_hot",),
+        differentiable=(),
+        dtype="int64",
     ),
 ]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import references as ref
 import samples as on
+import samples_of_losses as more
 
 import tinyattn as ta
 from tinyattn import functional as F
@@ -38,10 +39,14 @@ ROWS: list[OpRow] = [
         F.masked_softmax,
         ref.masked_softmax,
         ref.torch_masked_softmax,
-        on.masked_softmax_samples,
+        more.all_masked_softmax_samples,
         [
             *only_floats(F.masked_softmax),
-            error(lambda: F.masked_softmax(t(3)), ValueError, r"\(B, Q, K\).*got shape \(3,\)"),
+            error(lambda: F.masked_softmax(t()), ValueError, r"\(B, Q, K\).*got shape \(\)"),
+            error(lambda: F.masked_softmax(t(2, 3), mask=np.ones(4, bool)), ValueError, "Q=2, K=3"),
+            error(lambda: F.masked_softmax(t(3), valid_lens=4), ValueError, "between 0 and .*3"),
+            error(lambda: F.masked_softmax(t(3), mask=[True] * 2), ValueError, "K=3"),
+            error(lambda: F.masked_softmax(t(2, 3), [1, 2, 3]), ValueError, r"got \(1, 3\)"),
             error(
                 lambda: F.masked_softmax(t(1, 2, 3), valid_lens=[4]),
                 ValueError,
@@ -70,7 +75,7 @@ ROWS: list[OpRow] = [
             error(
                 lambda: F.masked_softmax(t(1, 2, 3), mask=np.ones((2, 3), bool)),
                 ValueError,
-                r"\(B, K\), with B=1.*\(2, 3\).*mask\[None\]",
+                r"\(B\|1, K\|1\), with B=1.*\(2, 3\).*mask\[None\]",
             ),
             error(
                 lambda: F.masked_softmax(t(1, 2, 3), mask=np.array([[0, 1, 2]])),
@@ -128,5 +133,118 @@ ROWS: list[OpRow] = [
         ],
         ("F.mse_loss",),
         differentiable=(0, 1),
+    ),
+    OpRow(
+        "cross_entropy with weights",
+        lambda logits, weight=None, **options: F.cross_entropy(logits, weight=weight, **options),
+        ref.over_classes(ref.log_softmax),
+        lambda logits, weight=None, target=None, **options: ref.torch_nn().cross_entropy(
+            logits, ref.as_torch(target), weight, **options
+        ),
+        more.class_samples(smoothing=True),
+        [
+            error(
+                lambda: F.cross_entropy(t(2, 3), [0, 3], label_smoothing=0.1),
+                IndexError,
+                "class 3 .*3 classes",
+            ),
+            error(
+                lambda: F.cross_entropy(t(2, 3), [0, 1], t(2)),
+                ValueError,
+                r"weight must have shape \(3,\), got \(2,\)",
+            ),
+            error(
+                lambda: F.cross_entropy(t(2, 3), [0, 1], t(3, dtype=np.float64)),
+                TypeError,
+                "weight is float64",
+            ),
+            error(
+                lambda: F.cross_entropy(t(2, 3), [0, 1], label_smoothing=1.5),
+                ValueError,
+                "label_smoothing lies between 0 and 1, got 1.5",
+            ),
+        ],
+    ),
+    OpRow(
+        "cross_entropy of probabilities",
+        F.cross_entropy,
+        ref.soft_cross_entropy,
+        lambda *inputs, **options: ref.torch_nn().cross_entropy(*inputs, **options),
+        more.soft_samples,
+        [
+            error(
+                lambda: F.cross_entropy(t(2, 3), t(2, 2)), TypeError, "class numbers .*got float32"
+            ),
+            error(
+                lambda: F.cross_entropy(t(2, 3), t(2, 3, dtype=np.float64)),
+                TypeError,
+                "logits is float32, target is float64",
+            ),
+            error(lambda: F.cross_entropy(t(2, 3), t(2, 3), t(2)), ValueError, r"got \(2,\)"),
+        ],
+        differentiable=(0, 1),
+    ),
+    OpRow(
+        "nll_loss",
+        lambda log_probs, weight=None, **options: F.nll_loss(log_probs, weight=weight, **options),
+        ref.class_loss,
+        lambda log_probs, weight=None, target=None, **options: ref.torch_nn().nll_loss(
+            log_probs, ref.as_torch(target), weight, **options
+        ),
+        more.class_samples(smoothing=False),
+        [
+            error(lambda: F.nll_loss([[1.0]], [0]), TypeError, "log_probs .* got list"),
+            error(lambda: F.nll_loss(t(2, 3), [0, 3]), IndexError, "class 3 .*3 classes"),
+            error(lambda: F.nll_loss(t(2, 3), [0]), ValueError, r"nll_loss: .*\(2, 3\).*\(1,\)"),
+            error(lambda: F.nll_loss(t(2, 3), t(2, 3)), TypeError, "class numbers .*float32"),
+            error(lambda: F.nll_loss(t(2, 3), [0, 1], reduction="all"), ValueError, "got 'all'"),
+        ],
+        spellings={
+            "F.nll_loss": lambda log_probs, weight=None, *, target, **options: F.nll_loss(
+                log_probs, target, weight, **options
+            )
+        },
+    ),
+    OpRow(
+        "kl_div",
+        F.kl_div,
+        ref.kl_div,
+        lambda *inputs, **options: ref.torch_nn().kl_div(*inputs, **options),
+        more.kl_samples,
+        [
+            error(lambda: F.kl_div(t(3), t(2)), ValueError, r"kl_div: .*\(3,\).*\(2,\)"),
+            error(lambda: F.kl_div(t(3), [0.1]), TypeError, "target must be a Tensor, got list"),
+            error(lambda: F.kl_div(t(3), t(3), "all"), ValueError, "\"batchmean\", .*got 'all'"),
+        ],
+        ("F.kl_div",),
+        differentiable=(0, 1),
+        special_torch="there target log(target) - target x is inf - inf",
+    ),
+    OpRow(
+        "binary_cross_entropy_with_logits",
+        F.binary_cross_entropy_with_logits,
+        ref.binary_cross_entropy,
+        lambda *inputs, **options: ref.torch_nn().binary_cross_entropy_with_logits(
+            *inputs, **options
+        ),
+        more.binary_samples,
+        [
+            error(
+                lambda: F.binary_cross_entropy_with_logits(t(3), t(2)),
+                ValueError,
+                r"\(3,\).*\(2,\)",
+            ),
+            error(
+                lambda: F.binary_cross_entropy_with_logits(t(3), INTS), TypeError, "target .*int64"
+            ),
+            error(
+                lambda: F.binary_cross_entropy_with_logits(t(3), t(3), "batchmean"),
+                ValueError,
+                "got 'batchmean'",
+            ),
+        ],
+        ("F.binary_cross_entropy_with_logits",),
+        differentiable=(0, 1),
+        special_torch="there the loss of an infinite logit is inf - inf",
     ),
 ]

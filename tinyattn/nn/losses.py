@@ -1,0 +1,55 @@
+"""The losses as modules, with the arguments of their functions in `tinyattn.functional`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from .. import functional as F
+from ..checks import check_reduction
+from ..tensor import Tensor
+from .module import Module
+
+
+class CrossEntropyLoss(Module):
+    """`functional.cross_entropy`. The weight is a buffer, so it moves with the module."""
+
+    weight: Tensor | None
+
+    def __init__(
+        self,
+        weight: Tensor | None = None,
+        ignore_index: int = -100,
+        reduction: str = "mean",
+        label_smoothing: float = 0.0,
+    ) -> None:
+        super().__init__()
+        self.options = (ignore_index, check_reduction(reduction), label_smoothing)
+        if weight is None:
+            self.weight = None
+        else:
+            self.register_buffer("weight", weight)
+
+    def forward(self, logits: Tensor, target: Any) -> Tensor:
+        return F.cross_entropy(logits, target, self.weight, *self.options)
+
+
+class MSELoss(Module):
+    """`functional.mse_loss`."""
+
+    def __init__(self, reduction: str = "mean") -> None:
+        super().__init__()
+        self.reduction = check_reduction(reduction)
+
+    def forward(self, x: Tensor, target: Tensor) -> Tensor:
+        return F.mse_loss(x, target, self.reduction)
+
+
+class KLDivLoss(Module):
+    """`functional.kl_div`."""
+
+    def __init__(self, reduction: str = "mean", log_target: bool = False) -> None:
+        super().__init__()
+        self.reduction, self.log_target = check_reduction(reduction, "batchmean"), log_target
+
+    def forward(self, x: Tensor, target: Tensor) -> Tensor:
+        return F.kl_div(x, target, self.reduction, self.log_target)
