@@ -61,8 +61,8 @@ def einsum(equation: str, *operands: Tensor) -> Tensor:
     "bqd,bkd->bqk": what has the same letter is multiplied, and summed over the letters that the
     result lacks. Two operands are multiplied by `matmul`, as stacks of matrices.
 
-    ValueError for an equation or shapes that do not fit. Differs from PyTorch: one or two operands,
-    the result is written, no "...", no letter twice in one operand.
+    ShapeError if the shapes do not fit. Differs from PyTorch: one operand or two, the result is
+    always written, no "...", no letter twice in one operand, and sizes are equal, none broadcasts.
 
         >>> queries, keys = ta.ones(2, 3, 4), ta.ones(2, 5, 4)
         >>> ta.einsum("bqd,bkd->bqk", queries, keys).shape
@@ -70,21 +70,19 @@ def einsum(equation: str, *operands: Tensor) -> Tensor:
     """
     inputs, arrow, out = str(equation).replace(" ", "").partition("->")
     names = inputs.split(",")
+    shapes = [checked_tensor(x, "einsum").shape for x in operands]
+    pairs = [
+        pair for parts in zip(names, shapes, strict=False) for pair in zip(*parts, strict=False)
+    ]
+    sizes = dict(pairs)
+    fits = shapes == [tuple(map(sizes.get, name)) for name in names] and len(names) < 3
     single = all(len(set(name)) == len(name) for name in (*names, out))
-    if not (arrow and inputs.replace(",", "a").isalpha() and single and set(out) <= set(inputs)):
-        raise ValueError(
-            "einsum takes an equation such as 'bqd,bkd->bqk': a letter for each dimension, none "
-            f"twice in one operand, and after -> the letters of the result; got {equation!r}"
+    if not (arrow and fits and single and set(out) <= set(sizes)):
+        raise ShapeError(
+            "einsum takes one or two Tensors and an equation such as 'bqd,bkd->bqk': a letter for "
+            "each dimension, none twice in one Tensor, of one size everywhere, and after -> the "
+            f"letters of the result; got {equation!r} and shapes {shapes}"
         )
-    if len(operands) != len(names) or len(names) > 2:
-        raise ValueError(f"einsum: {equation!r} with {len(operands)} operands; at most 2 are taken")
-    sizes: dict[str, int] = {}
-    for name, x in zip(names, operands, strict=True):
-        shape = checked_tensor(x, "einsum").shape
-        if len(name) != len(shape) or any(
-            sizes.setdefault(a, n) != n for a, n in zip(name, shape, strict=True)
-        ):
-            raise ShapeError(f"einsum: {[x.shape for x in operands]} do not fit {equation!r}")
     a, x = summed(names[0], operands[0], out + names[-1] * (len(names) - 1))
     if len(operands) == 1:
         return ordered(a, x, out)

@@ -121,16 +121,14 @@ class Methods:
 
     # Reductions
 
-    def prod(self: Any, dim: int | None = None, keepdim: bool = False, dtype: Any = None) -> Any:
-        """The product over one dimension, or over all, of x in `dtype`.
+    def prod(self: Any, dim: int | None = None, keepdim: bool = False) -> Any:
+        """The product over one dimension, or over all.
 
         One half is multiplied by the other until one number is left. Nothing is divided by x, so
         derivatives of every order are right at 0 too.
         """
         check_keepdim(keepdim)
-        if dtype is None:
-            dtype = self.dtype if self.dtype.kind == "f" else np.int64
-        x = self.to(dtype)
+        x = self if self.dtype.kind == "f" else self.to(np.int64)
         if dim is None or not x.ndim:
             x = x.reshape(-1).prod(0)
             return x.reshape((1,) * self.ndim) if keepdim else x
@@ -221,11 +219,10 @@ class Methods:
         count = checks.check_size("num_samples", num_samples)
         if weights.ndim not in (1, 2):
             raise ShapeError(f"multinomial takes weights (N,) or (B, N), got {self.shape}")
-        enough = (weights > 0).sum(-1) >= (1 if replacement else count)
-        if not (np.isfinite(weights).all() and (weights >= 0).all() and enough.all()):
-            raise ValueError(
-                f"multinomial takes finite weights >= 0, enough of them > 0 for {count}"
-            )
+        least = 1 if replacement else count
+        valid = np.isfinite(weights).all() and (weights >= 0).all()
+        if not valid or ((weights > 0).sum(-1) < least).any():
+            raise ValueError(f"multinomial takes finite weights >= 0, at least {least} of them > 0")
         if replacement:
             sums = weights.cumsum(-1).reshape(-1, weights.shape[-1])
             levels = random.generator().random((len(sums), count)) * sums[:, -1:]
@@ -289,9 +286,7 @@ class Methods:
 
     def flip(self: Any, *dims: Any) -> Any:
         """The elements along these dimensions in reverse order."""
-        flipped = [one_dim(self, dim) for dim in sizes_of(dims)]
-        if len(set(flipped)) != len(flipped):
-            raise ValueError(f"a dimension is named twice in {dims}")
+        flipped = checks.dims_of(self, sizes_of(dims)) or ()
         order = [slice(None, None, -1 if i in flipped else 1) for i in range(self.ndim)]
         return self[tuple(order)]
 

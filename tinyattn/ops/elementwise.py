@@ -313,6 +313,7 @@ def floor_divide(x: Array, y: Array) -> Array:
 
 @op(differentiable=False)
 def sign(x: Array) -> Array:
+    """-1, 0 or 1. Differs from PyTorch: no gradient, where there it is 0."""
     return namespace(x).sign(x)
 
 
