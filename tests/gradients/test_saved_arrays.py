@@ -53,6 +53,8 @@ KEPT = {
     "min along a dimension": "1 more",
     "softmax": "output",
     "log_softmax": "output",
+    "softmax in another dtype": "output",
+    "log_softmax in another dtype": "output",
     "masked_softmax": "output, 2 more",
     "cross_entropy": "input 0, 3 more",
     "mse_loss": "2 more",
