@@ -11,6 +11,7 @@ everything runs as plain Python and NumPy, so a print or a breakpoint is reached
 from __future__ import annotations
 
 import importlib
+from math import inf, nan, pi
 from typing import Any
 
 import numpy as _np
@@ -20,9 +21,11 @@ from .autograd import grad
 from .backend import cuda_is_available
 from .create import (
     arange,
+    as_tensor,
     cat,
     empty,
     eye,
+    from_numpy,
     full,
     full_like,
     linspace,
@@ -38,12 +41,11 @@ from .create import (
     randperm,
     stack,
     tensor,
-    tril,
-    triu,
     where,
     zeros,
     zeros_like,
 )
+from .functions import FUNCTIONS, einsum, hstack, vstack
 from .grad_mode import enable_grad, is_grad_enabled, no_grad, set_grad_enabled
 from .kernels.threads import get_num_threads, set_num_threads
 from .names import missing
@@ -56,6 +58,7 @@ __version__ = "0.1.0"
 float16, float32, float64 = _np.float16, _np.float32, _np.float64
 int8, int16, int32, int64, uint8 = _np.int8, _np.int16, _np.int32, _np.int64, _np.uint8
 bool = _np.bool_
+globals().update(FUNCTIONS)  # exp, sum, ...: the list is in functions.py
 
 # Imported when first used: they are not needed to compute, and cost time or optional packages.
 _LAZY = {
@@ -69,11 +72,13 @@ _LAZY = {
 __all__ = [
     "Tensor",
     "arange",
+    "as_tensor",
     "batches",
     "bool",
     "capture",
     "cat",
     "cuda_is_available",
+    "einsum",
     "empty",
     "enable_grad",
     "errors",
@@ -81,6 +86,7 @@ __all__ = [
     "float16",
     "float32",
     "float64",
+    "from_numpy",
     "full",
     "full_like",
     "functional",
@@ -89,6 +95,8 @@ __all__ = [
     "grad",
     "gradcheck",
     "gradgradcheck",
+    "hstack",
+    "inf",
     "int8",
     "int16",
     "int32",
@@ -100,12 +108,14 @@ __all__ = [
     "masks",
     "maximum",
     "minimum",
+    "nan",
     "nn",
     "no_grad",
     "ones",
     "ones_like",
     "op",
     "optim",
+    "pi",
     "rand",
     "rand_like",
     "randint",
@@ -118,13 +128,13 @@ __all__ = [
     "set_rng_state",
     "stack",
     "tensor",
-    "tril",
-    "triu",
     "uint8",
     "viz",
+    "vstack",
     "where",
     "zeros",
     "zeros_like",
+    *FUNCTIONS,
 ]
 
 

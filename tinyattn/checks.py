@@ -110,6 +110,7 @@ def plain_index(index: Any) -> Any:
 # `array + tensor` calls NumPy's function `add`, and that asks the Tensor.
 OPERATORS = {
     "add": "__radd__", "subtract": "__rsub__", "multiply": "__rmul__", "divide": "__rtruediv__",
+    "floor_divide": "__rfloordiv__", "remainder": "__rmod__",
     "power": "__rpow__", "matmul": "__rmatmul__", "equal": "__eq__", "not_equal": "__ne__",
     "less": "__gt__", "less_equal": "__ge__", "greater": "__lt__", "greater_equal": "__le__",
     "bitwise_and": "__and__", "bitwise_or": "__or__", "bitwise_xor": "__xor__",
@@ -196,6 +197,13 @@ def check_clamp(low: Any, high: Any) -> None:
     for limit in limits:
         if not isinstance(limit, (int, np.number, float)):
             raise TypeError(f"clamp takes a number as a limit, got {limit!r}")
+
+
+def check_divisor(x: Any, y: Any) -> None:
+    """Integers have no inf that could stand for x / 0. A GPU is not asked, and gives 0."""
+    kinds = [getattr(value, "dtype", np.dtype(type(value))).kind for value in (x, y)]
+    if "f" not in kinds and device_of(y) == "cpu" and not np.all(y):
+        raise ZeroDivisionError("an integer was divided by 0: use .to(ta.float32) for inf or NaN")
 
 
 def check_masked_fill(tensor: Any, mask: Any, value: Any) -> None:

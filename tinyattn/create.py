@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -12,6 +12,7 @@ from .autograd import wrap
 from .backend import Array, to_device
 from .checks import check_size, checked_dtype, is_integer, one_dim, require_float, sizes_of
 from .errors import DeviceError, DtypeError, ShapeError
+from .methods import checked_tensor
 from .tensor import Tensor
 
 
@@ -24,6 +25,20 @@ def tensor(
     (2, 2)
     """
     return Tensor(data, dtype, device, requires_grad)
+
+
+def as_tensor(data: Any, dtype: Any = None, device: str | None = None) -> Tensor:
+    """`data` itself if it is a Tensor of this dtype and device, else a Tensor with a copy."""
+    if not isinstance(data, Tensor):
+        return Tensor(data, dtype, device)
+    return data.to(data.dtype if dtype is None else dtype).to(device or data.device)
+
+
+def from_numpy(array: np.ndarray) -> Tensor:
+    """A Tensor with a copy of a NumPy array; in PyTorch the Tensor shares its memory."""
+    if not isinstance(array, np.ndarray):
+        raise TypeError(f"from_numpy takes a NumPy array, got {type(array).__name__}")
+    return Tensor(array)
 
 
 def made(array: Array, dtype: Any, device: str | None, requires_grad: bool) -> Tensor:
@@ -145,9 +160,14 @@ def rand(
 
 
 def randint(
-    low: int, high: int, size: Sequence[int], dtype: Any = np.int64, device: str | None = None
+    low: Any = 0, high: Any = None, size: Any = None, dtype: Any = np.int64, device: Any = None
 ) -> Tensor:
-    """Integers from `low` to `high` - 1."""
+    """Integers from `low` to `high` - 1: `randint(2, 5, (3,))`; from 0: `randint(5, (3,))`."""
+    if size is None and (high is None or isinstance(high, (tuple, list))):
+        low, high, size = 0, low, high
+    low, high = (0, low) if high is None else (low, high)
+    if not is_integer(low) or not is_integer(high) or size is None:
+        raise TypeError(f"randint takes low, high and a size, got {low!r}, {high!r} and {size!r}")
     if not low < high:
         raise ValueError(f"randint draws from low to high - 1, got low={low}, high={high}")
     if checked_dtype(dtype).kind not in "iu":
@@ -161,24 +181,25 @@ def randperm(n: int, device: str | None = None) -> Tensor:
     return made(random.generator().permutation(check_size("n", n, 0)), np.int64, device, False)
 
 
-def zeros_like(x: Tensor) -> Tensor:
-    return zeros(x.shape, dtype=x.dtype, device=x.device)
+def like(make: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    """`make` for the shape of a Tensor."""
+
+    def call(
+        x: Tensor, *args: Any, dtype: Any = None, device: Any = None, **options: Any
+    ) -> Tensor:
+        checked_tensor(x, call.__name__)
+        dtype = x.dtype if dtype is None else dtype
+        return make(x.shape, *args, dtype=dtype, device=device or x.device, **options)
+
+    call.__name__ = call.__qualname__ = f"{make.__name__}_like"
+    call.__doc__ = f"""As `{make.__name__}`, in the shape of `x`.
+
+    dtype and device are those of `x`, if none is given."""
+    return call
 
 
-def ones_like(x: Tensor) -> Tensor:
-    return ones(x.shape, dtype=x.dtype, device=x.device)
-
-
-def full_like(x: Tensor, fill_value: Any) -> Tensor:
-    return full(x.shape, fill_value, dtype=x.dtype, device=x.device)
-
-
-def randn_like(x: Tensor) -> Tensor:
-    return randn(x.shape, dtype=x.dtype, device=x.device)
-
-
-def rand_like(x: Tensor) -> Tensor:
-    return rand(x.shape, dtype=x.dtype, device=x.device)
+zeros_like, ones_like, full_like = like(zeros), like(ones), like(full)
+rand_like, randn_like = like(rand), like(randn)
 
 
 def cat(tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
@@ -240,27 +261,3 @@ def maximum(x: Any, y: Any) -> Tensor:
 def minimum(x: Any, y: Any) -> Tensor:
     """The smaller of two, element by element; if they tie, each gets half of the gradient."""
     return ops.minimum(x, y)
-
-
-def triu(x: Tensor, diagonal: int = 0) -> Tensor:
-    """`x` with everything below the diagonal set to 0."""
-    below = triangle(x, diagonal, -1)
-    return x.masked_fill(below, 0)
-
-
-def tril(x: Tensor, diagonal: int = 0) -> Tensor:
-    """`x` with everything above the diagonal set to 0."""
-    above = ~triangle(x, diagonal)
-    return x.masked_fill(above, 0)
-
-
-def triangle(x: Tensor, diagonal: int, offset: int = 0) -> Tensor:
-    """True on and below the diagonal, for the last two dimensions of x."""
-    if not isinstance(x, Tensor):
-        raise TypeError(f"x must be a Tensor, got {type(x).__name__}")
-    if not isinstance(diagonal, int):
-        raise TypeError(f"diagonal must be an integer, got {diagonal!r}")
-    if x.ndim < 2:
-        raise ShapeError(f"a triangle needs at least two dimensions, got shape {x.shape}")
-    rows, columns = x.shape[-2:]
-    return wrap(np.tri(rows, columns, diagonal + offset, dtype=np.bool_)).to(x.device)

@@ -36,18 +36,18 @@ def tensor_of(value: Any, name: str) -> Tensor:
     return value
 
 
-def softmax(x: Tensor, dim: int = -1) -> Tensor:
-    """exp(x_i) / sum_j exp(x_j) along `dim`; same shape as `x`.
+def softmax(x: Tensor, dim: int = -1, dtype: Any = None) -> Tensor:
+    """exp(x_i) / sum_j exp(x_j) along `dim`; same shape as `x`, computed in `dtype`.
 
     >>> F.softmax(ta.tensor([0.0, 0.0]))
     tensor([0.5, 0.5])
     """
-    return tensor_of(x, "x").softmax(dim)
+    return tensor_of(x, "x").softmax(dim, dtype)
 
 
-def log_softmax(x: Tensor, dim: int = -1) -> Tensor:
+def log_softmax(x: Tensor, dim: int = -1, dtype: Any = None) -> Tensor:
     """x_i - log(sum_j exp(x_j)) along `dim`; more exact than `softmax(x).log()`."""
-    return tensor_of(x, "x").log_softmax(dim)
+    return tensor_of(x, "x").log_softmax(dim, dtype)
 
 
 def relu(x: Tensor) -> Tensor:

@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from difflib import get_close_matches
 
 DATA = "data sets and files are other libraries' business"
+OWNERS = ("ta", "Tensor", "nn", "F", "optim")
 LEFT_OUT = {
     "ta.autocast": "dtypes are explicit: model.to(ta.float16)",
     "ta.bfloat16": "NumPy has no bfloat16: float16, float32 and float64 are there",
@@ -88,6 +89,8 @@ def missing(owner: str, name: str, names: Iterable[str]) -> AttributeError:
     It says what to write instead, or which names are close.
     """
     text = f"tinyattn has no {owner}.{name}"
+    if owner not in OWNERS:  # a module of nn, or of the user
+        text = f"{owner!r} object has no attribute {name!r}"
     if name.startswith(
         "_"
     ):  # Python and other libraries ask for such names, to learn what is there

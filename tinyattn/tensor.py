@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -18,7 +18,6 @@ from .backend import Array, read_only
 from .checks import (
     Dims,
     as_array,
-    check_clamp,
     check_keepdim,
     check_masked_fill,
     checked_dtype,
@@ -38,25 +37,14 @@ from .errors import DeviceError, DtypeError, GraphError, InPlaceError, ShapeErro
 from .grad_mode import is_grad_enabled
 from .in_place import check_writable, in_place
 from .kernels.late_errors import index_for
+from .methods import Methods, ValuesAndIndices, reflected
 from .names import missing
 from .versions import Version
 
 Bool = bool  # Tensor.bool() takes the name inside the class
 
 
-class Extremes(NamedTuple):
-    """The result of `max` and `min` along a dimension."""
-
-    values: Tensor
-    indices: Tensor
-
-
-def reflected(operation: Any) -> Any:
-    """The method for `y - x` if y is no Tensor."""
-    return lambda self, other: operation(other, self)
-
-
-class Tensor(TensorBase):
+class Tensor(Methods, TensorBase):
     """An n-dimensional array that remembers how it was computed.
 
     Parameters
@@ -493,11 +481,6 @@ class Tensor(TensorBase):
     pow = ops.pow
     clone = ops.clone
 
-    def clamp(self, min: Any = None, max: Any = None) -> Tensor:
-        """Every element limited to [min, max]; its gradient is 0 outside of these."""
-        check_clamp(min, max)
-        return ops.clamp(self, min=min, max=max)
-
     def masked_fill(self, mask: Any, value: Any) -> Tensor:
         """`value` wherever `mask` is True."""
         mask = mask if isinstance(mask, Tensor) else Tensor(mask, device=self.device)
@@ -516,8 +499,12 @@ class Tensor(TensorBase):
         check_keepdim(keepdim)
         return operation(self, dim=dims_of(self, dim), keepdim=keepdim, **options)
 
-    def sum(self, dim: Dims = None, keepdim: Bool = False, **numpy_names: Any) -> Tensor:
-        """Sum over one dimension, several, or all; float32 is added up in float64."""
+    def sum(
+        self, dim: Dims = None, keepdim: Bool = False, *, dtype: Any = None, **numpy_names: Any
+    ) -> Tensor:
+        """Sum over one dimension, several, or all, in `dtype`; float32 is added up in float64."""
+        if dtype is not None:
+            return self.to(dtype).sum(dim, keepdim, **numpy_names).to(dtype)
         return self._reduced(ops.sum, dim, keepdim, numpy_names)
 
     def mean(self, dim: Dims = None, keepdim: Bool = False, **numpy_names: Any) -> Tensor:
@@ -564,8 +551,8 @@ class Tensor(TensorBase):
         indices = place(self, dim=(dim,) if self.ndim else None, keepdim=self.ndim > 0)
         values = self.gather(dim, indices) if self.ndim else self.clone()
         if keepdim or not self.ndim:
-            return Extremes(values, indices)
-        return Extremes(values.squeeze(dim), indices.squeeze(dim))
+            return ValuesAndIndices(values, indices)
+        return ValuesAndIndices(values.squeeze(dim), indices.squeeze(dim))
 
     def amax(self, dim: Dims = None, keepdim: Bool = False, **numpy_names: Any) -> Tensor:
         """The largest values; elements that tie share the gradient."""
@@ -584,16 +571,6 @@ class Tensor(TensorBase):
     def sum_to(self, shape: tuple[int, ...]) -> Tensor:
         """Undo a broadcast: sum over the dimensions that `shape` lacks or has as 1."""
         return ops.sum_to(self, target=tuple(shape))
-
-    def softmax(self, dim: int = -1) -> Tensor:
-        """exp(x_i) / sum_j exp(x_j) along `dim`; see `functional.softmax`."""
-        require_float(self.dtype, "softmax")
-        return ops.softmax(self, dim=one_dim(self, dim))
-
-    def log_softmax(self, dim: int = -1) -> Tensor:
-        """x_i - log(sum_j exp(x_j)) along `dim`; see `functional.log_softmax`."""
-        require_float(self.dtype, "log_softmax")
-        return ops.log_softmax(self, dim=one_dim(self, dim))
 
     # Shape
 

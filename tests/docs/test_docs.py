@@ -74,7 +74,7 @@ def test_the_reference_lists_the_public_names():
     listed = set(re.findall(r"auto(?:function|class):: (?:[\w.]*\.)?(\w+)", page))
     for names in re.findall(r":members: (.+)", page):
         listed |= {name.strip() for name in names.split(",")}
-    modules = {"functional", "masks", "nn", "optim", "viz", "errors", "init"}
+    modules = {"batches", "functional", "masks", "nn", "optim", "viz", "errors", "init"}
     dtypes = {name for name in ta.__all__ if f"`ta.{name}`" in page}
     assert set(ta.__all__) | set(nn.__all__) <= listed | modules | dtypes
     known = vars(ta) | vars(nn) | vars(functional) | vars(masks) | vars(optim) | vars(viz)

@@ -22,7 +22,7 @@ ORDER = """
     grad_mode versions autograd rules op in_place
     ops.elementwise ops.shape ops.reduction ops.linear ops.activation ops.softmax ops.layers
     ops.attention ops
-    tensor create masks functional
+    methods tensor create functions masks functional
     nn.module nn.init nn.activations nn.layers nn.losses nn.position nn.attention nn.transformer nn
     batches optim atomic_write checkpoint finite_differences testing viz capture __init__
 """.split()  # noqa: SIM905
@@ -99,5 +99,5 @@ def lines_of(paths: list[Path]) -> int:
 def test_the_core_can_be_read_in_a_day() -> None:
     core = [p for p in MODULES if name_of(p).replace(".", "/").startswith(CORE)]
     core = [p for p in core if name_of(p) not in ("optim",)]
-    assert lines_of(core) <= 4600
-    assert lines_of([*MODULES, *PACKAGE.rglob("*.cu")]) <= 13_000
+    assert lines_of(core) <= 4650
+    assert lines_of([*MODULES, *PACKAGE.rglob("*.cu")]) <= 13_500

@@ -89,6 +89,31 @@ def clamp(x: Array, min: float | None = None, max: float | None = None) -> Array
     return x if max is None else np.where(x.real > max, max, x)
 
 
+def clamp_between(x: Array, min: Array, max: Array) -> Array:
+    """First the lower limit, then the upper; a limit that is NaN gives NaN."""
+    x = np.where((real(x) < real(min)) | np.isnan(real(min)), min, x)
+    return np.where((real(x) > real(max)) | np.isnan(real(max)), max, x)
+
+
+def log1p(x: Array) -> Array:
+    """NumPy's complex log1p loses the real part; the slope is 1 / (1 + x)."""
+    if not np.iscomplexobj(x):
+        return np.log1p(x)
+    return np.log1p(x.real) + 1j * x.imag / (1 + x.real)
+
+
+def expm1(x: Array) -> Array:
+    if not np.iscomplexobj(x):
+        return np.expm1(x)
+    return np.expm1(x.real) + 1j * x.imag * np.exp(x.real)
+
+
+def remainder(x: Array, y: Array) -> Array:
+    if not np.iscomplexobj(x) and not np.iscomplexobj(y):
+        return np.remainder(x, y)
+    return x - y * np.floor(real(x) / real(y))
+
+
 def axes_of(x: Array, dim: Any) -> tuple[int, ...]:
     if dim is None:
         return tuple(range(x.ndim))
@@ -151,6 +176,60 @@ def sum_to(x: Array, shape: tuple[int, ...]) -> Array:
         if n == 1 and x.shape[axis] != 1:
             x = x.sum(axis=axis, keepdims=True)
     return x
+
+
+def cumsum(x: Array, dim: int) -> Array:
+    return np.cumsum(x, axis=dim) if x.ndim else x
+
+
+def prod(x: Array, dim: int | None = None, keepdim: bool = False) -> Array:
+    return np.prod(x, axis=axes_of(x, dim), keepdims=keepdim)
+
+
+def logsumexp(x: Array, dim: Any = None, keepdim: bool = False) -> Array:
+    axes = axes_of(x, dim)
+    largest = real(x).max(axis=axes, keepdims=True, initial=-np.inf)
+    largest = np.where(np.isfinite(largest), largest, 0)
+    with np.errstate(all="ignore"):
+        out = np.log(np.exp(x - largest).sum(axis=axes, keepdims=True)) + largest
+    return out if keepdim else out.squeeze(axes)
+
+
+def norm(x: Array, p: Any = "fro", dim: Any = None, keepdim: bool = False) -> Array:
+    size = x * np.sign(real(x))
+    if p == 1:
+        return sum(size, dim, keepdim)
+    if p == np.inf:
+        return extreme("max")(size, dim, keepdim)
+    squares = sum(x * x, dim, keepdim)
+    return np.where(np.abs(squares) < 1e-150, 0, np.sqrt(squares))
+
+
+def order(x: Array, dim: int = -1, descending: bool = False) -> Array:
+    """What NumPy sorts up is sorted down by its negative; NaN is larger than all."""
+    x = real(x)
+    key = np.where(np.isnan(x), -np.inf, -x) if descending else x
+    return np.argsort(key, axis=dim, kind="stable") if x.ndim else np.array(0)
+
+
+def sort(x: Array, dim: int = -1, descending: bool = False) -> Array:
+    return np.take_along_axis(x, order(x, dim, descending), dim) if x.ndim else x
+
+
+def topk(x: Array, k: int, dim: int = -1, largest: bool = True) -> Array:
+    return np.take(sort(x, dim, largest), range(k), dim) if x.ndim else x
+
+
+def einsum(*xs: Array, equation: str) -> Array:
+    """What one operand alone has, and the result has not, is summed before anything else."""
+    inputs, out = equation.split("->")
+    names = inputs.split(",")
+    found = []
+    for i, (name, x) in enumerate(zip(names, xs, strict=True)):
+        others = out + "".join(names[:i] + names[i + 1 :])
+        found.append(x.sum(axis=tuple(j for j, a in enumerate(name) if a not in others)))
+        names[i] = "".join(a for a in name if a in others)
+    return np.asarray(np.einsum(f"{','.join(names)}->{out}", *found))
 
 
 def softmax(x: Array, dim: int = -1) -> Array:

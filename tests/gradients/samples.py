@@ -65,6 +65,11 @@ def distinct(rng: np.random.Generator, shape: tuple[int, ...]) -> Array:
     return (rng.permutation(n) - n // 2 + 0.5).reshape(shape) * 0.25
 
 
+def tenths(rng: np.random.Generator, shape: tuple[int, ...]) -> Array:
+    """Both signs; no multiple of one of them is a number of `distinct`, which are odd eighths."""
+    return rng.choice([-1.0, 1.0], shape) * rng.uniform(0.3, 3.0, shape).round(1)
+
+
 def truths(rng: np.random.Generator, shape: tuple[int, ...]) -> Array:
     return np.asarray(rng.random(shape) < 0.5)
 
@@ -168,6 +173,34 @@ def calls(
 
 
 # Samples of the functions whose arguments hang together
+
+
+def clamp_between_samples(rng: np.random.Generator, dtype: np.dtype) -> list[Sample]:
+    plans = [
+        ((), (), (), "0-d"),
+        ((0,), (1,), (), "empty"),
+        ((2, 3), (), (), "0-d limits"),
+        ((2, 3), (3,), (2, 1), "limits that broadcast"),
+        ((3,), (2, 3), (1,), "the result is larger"),
+        *[((2, 3), (2, 3), (2, 3), "")] * 5,
+        *[((4, 5), (5,), (5,), "")] * 5,
+        *[((2, 3, 4), (3, 1), (4,), "")] * 4,
+    ]
+    found = []
+    for shape, low, high, edge in plans:
+        x = distinct(rng, shape)
+        limits = (rng.integers(-4, 1, low) * 0.25, rng.integers(1, 5, high) * 0.25)
+        refused = "it refuses to derive a result larger than x" if "larger" in edge else ""
+        inputs = tuple(a.astype(dtype) for a in map(np.asarray, (x, *limits)))
+        found.append(Sample(inputs, {}, edge, torch=refused))
+    x = np.array([1.0, 2.0, -3.0], dtype)
+    for low, high, edge in (
+        ([1.0, 0.0, 0.0], [2.0, 2.0, 2.0], "at the limits"),
+        ([2.0, 3.0, 2.0], [1.0, 0.0, 1.0], "the lower limit is above the upper"),
+    ):
+        inputs = (x, np.array(low, dtype), np.array(high, dtype))
+        found.append(Sample(inputs, {}, edge, smooth=False))
+    return found
 
 
 def matmul_samples(rng: np.random.Generator, dtype: np.dtype) -> list[Sample]:
@@ -1144,3 +1177,236 @@ def ops_dropout_samples(rng: np.random.Generator, dtype: np.dtype) -> list[Sampl
     return [
         Sample(s.inputs, {**s.options, "seed": seeds[i % 5]}, s.edge) for i, s in enumerate(found)
     ]
+
+
+# Samples of the methods that are put together from others
+
+STACKS: list[tuple[Any, ...]] = [
+    ([(1, 1, 1), (1, 1, 1)], {}, "size 1"),
+    ([(0, 2, 3), (0, 3, 2)], {}, "no matrices"),
+    ([(2, 0, 3), (2, 3, 2)], {}, "no rows"),
+    ([(2, 3, 0), (2, 0, 2)], {}, "sums over nothing"),
+    *(([(b, n, k), (b, k, m)], {}) for b, n, k, m in [(2, 3, 4, 2), (1, 3, 2, 5), (3, 1, 2, 1)]),
+    *(([(b, n, k), (b, k, m)], {}) for b, n, k, m in [(4, 2, 2, 2), (2, 1, 5, 3), (5, 3, 1, 3)]),
+]
+VECTOR_PAIRS: list[tuple[Any, ...]] = [
+    ([(1,), (1,)], {}, "size 1"),
+    ([(0,), (0,)], {}, "empty"),
+    *(([(n,), (n,)], {}) for n in (2, 3, 4, 5, 6, 7, 8, 9)),
+]
+EINSUMS: list[tuple[Any, ...]] = [
+    ([(2, 3, 4), (2, 5, 4)], {"equation": "bqd,bkd->bqk"}),
+    ([(2, 2, 3, 5), (2, 5, 2, 4)], {"equation": "bhqk,bkhd->bqhd"}),
+    ([(2, 3, 2, 4), (2, 5, 2, 4)], {"equation": "bqhd,bkhd->bhqk"}),
+    ([(2, 2, 3, 4), (2, 2, 5, 4)], {"equation": "bhid,bhjd->bhij"}),
+    ([(2, 3, 5), (2, 5, 4)], {"equation": "bqk,bkd->bqd"}),
+    ([(2, 3, 4), (4, 2, 5)], {"equation": "bnd,dhe->bhne"}),
+    ([(2, 3), (3, 4)], {"equation": "ij,jk->ik"}),
+    ([(2, 3), (3, 4)], {"equation": "ij,jk->ki"}),
+    ([(2, 3), (3,)], {"equation": "ij,j->i"}),
+    ([(3,), (3,)], {"equation": "i,i->"}, "all letters are summed over"),
+    ([(3,), (3,)], {"equation": "i,i->i"}, "none is"),
+    ([(3,), (2,)], {"equation": "i,j->ij"}, "nothing in common"),
+    ([(2, 3), (2, 3)], {"equation": "ij,ij->j"}),
+    ([(2, 3), (4, 5)], {"equation": "ij,kl->jk"}, "sums of one operand"),
+    ([(2, 0), (0, 3)], {"equation": "ij,jk->ik"}, "sums over nothing"),
+    ([(0, 2), (2, 3)], {"equation": "ij,jk->ik"}, "empty"),
+    ([(1, 1), (1, 1)], {"equation": "ij,jk->ik"}, "size 1"),
+    ([(2, 3)], {"equation": "ij->ji"}),
+    ([(2, 3)], {"equation": "ij->j"}),
+    ([(2, 3)], {"equation": "ij->"}, "all letters are summed over"),
+    ([(2, 3, 4)], {"equation": "abc->ca"}),
+    ([(2, 3, 4)], {"equation": "bQd->dbQ"}),
+]
+STACKED: list[tuple[Any, ...]] = [
+    ([(), ()], {}, "0-d"),
+    ([(3,), (3,)], {}),
+    ([(3,)], {}, "a single one"),
+    ([(1,), (1,), (1,)], {}, "size 1"),
+    ([(0,), (0,)], {}, "empty"),
+    ([(2, 3), (2, 3)], {}),
+    ([(1, 1), (1, 1)], {}, "size 1"),
+    ([(2, 3, 4), (2, 3, 4)], {}),
+    ([(4, 1), (4, 1)], {}),
+    ([(2, 2, 2), (2, 2, 2), (2, 2, 2)], {}),
+]
+SORTED: list[tuple[Any, ...]] = [
+    ((), {}, "0-d"),
+    ((1,), {}, "size 1"),
+    ((0,), {}, "empty"),
+    ((2, 0, 3), {"dim": 2}, "empty in the middle"),
+    ((5,), {}),
+    ((2, 3), {}),
+    ((2, 3), {"dim": 0}),
+    ((3, 4), {"dim": -2}),
+    ((2, 3, 4), {"dim": 1}),
+    ((2, 1, 3), {"dim": 1}, "size 1 along it"),
+]
+
+
+def sort_samples(rng: np.random.Generator, dtype: np.dtype) -> list[Sample]:
+    plans = [(s, {**o, "descending": d}, *edge) for d in (False, True) for s, o, *edge in SORTED]
+    found = calls(*plans, draw=distinct)(rng, dtype)
+    for descending in (False, True):
+        ties = np.array([[1.0, 0.0, 1.0, 0.0], [2.0, 2.0, 2.0, 3.0]], dtype)
+        options = {"descending": descending}
+        found.append(Sample((ties,), options, "the first of those that tie", smooth=False))
+    return found
+
+
+def topk_samples(rng: np.random.Generator, dtype: np.dtype) -> list[Sample]:
+    plans = [
+        ((), {"k": 1}, "0-d"),
+        ((1,), {"k": 1}, "size 1"),
+        ((3,), {"k": 0}, "none"),
+        ((3,), {"k": 3}, "all"),
+        ((5,), {"k": 2}),
+        ((2, 5), {"k": 2}),
+        ((2, 5), {"k": 3, "dim": 1}),
+        ((4, 2), {"k": 2, "dim": 0}),
+        ((2, 3, 4), {"k": 2, "dim": 1}),
+        ((2, 3, 4), {"k": 1, "dim": -3}),
+    ]
+    plans = [(s, {**o, "largest": up}, *edge) for up in (True, False) for s, o, *edge in plans]
+    return calls(*plans, draw=distinct)(rng, dtype)
+
+
+def cumsum_samples(rng: np.random.Generator, dtype: np.dtype) -> list[Sample]:
+    plans = [(s, {"dim": o.get("dim", -1)}, *edge) for s, o, *edge in SORTED]
+    found = calls(*plans, repeat=2)(rng, dtype)
+    for scale, edge in ((30.0, "large numbers"), (1e-2, "small numbers")):
+        x = (normal(rng, (3, 4)) * scale).astype(dtype)
+        found.append(Sample((x,), {"dim": 0}, edge, smooth=False))
+    return found
+
+
+def prod_samples(rng: np.random.Generator, dtype: np.dtype) -> list[Sample]:
+    found = []
+    for sample in calls(*REDUCTIONS, *OVER_NOTHING, draw=away)(rng, dtype):
+        options = sample.options
+        if isinstance(options.get("dim"), tuple) or (options.get("keepdim") and len(options) == 1):
+            continue
+        found.append(sample)
+    for zeros in ([0], [1, 3], [0, 1, 2, 3, 4]):
+        x = away(rng, (5,))
+        x[zeros] = 0
+        edge = f"{len(zeros)} of 5 are zero"
+        found.append(Sample((x.astype(dtype),), {}, edge))
+        found.append(Sample((np.stack([x, x + 1]).astype(dtype),), {"dim": 1}, edge))
+    return found
+
+
+def norm_samples(rng: np.random.Generator, dtype: np.dtype) -> list[Sample]:
+    found = []
+    for i, sample in enumerate(reduction_samples(distinct, over_nothing=False)(rng, dtype)):
+        x = sample.inputs[0] + np.asarray(0.03, dtype)  # no two of one size
+        p = (2, 1, np.inf, "fro")[i % 4]
+        found.append(Sample((x,), {**sample.options, "p": p}, sample.edge, sample.smooth))
+    for p in (2, 1, np.inf):
+        options = {"p": p, "dim": 1}
+        x = np.zeros((2, 3), dtype)
+        x[1] = [3.0, 0.0, -4.0]
+        found.append(Sample((x,), options, "a vector of length 0", smooth=False))
+        x = (distinct(rng, (3, 4)) * 300).astype(dtype)
+        found.append(Sample((x,), options, "squares beyond float16", smooth=False))
+    return found
+
+
+REPEATS: list[tuple[Any, ...]] = [
+    ((), {"sizes": (3,)}, "from 0-d"),
+    ((3,), {"sizes": (2,)}),
+    ((3,), {"sizes": (2, 2)}, "a new dimension"),
+    ((3,), {"sizes": (0,)}, "no copy"),
+    ((2, 0), {"sizes": (1, 2)}, "empty"),
+    ((2, 3), {"sizes": (1, 1)}, "one copy"),
+    ((2, 3), {"sizes": (2, 3)}),
+    ((2, 3), {"sizes": (2, 1, 2)}),
+    ((2, 1, 3), {"sizes": (1, 4, 1)}),
+    ((1, 4), {"sizes": (3, 2)}),
+]
+INTERLEAVED: list[tuple[Any, ...]] = [
+    ((), {"repeats": 2}, "0-d"),
+    ((3,), {"repeats": 0}, "no copy"),
+    ((2, 0), {"repeats": 2, "dim": 0}, "empty"),
+    ((2, 3), {"repeats": 1, "dim": 1}, "one copy"),
+    ((3,), {"repeats": 2}),
+    ((2, 3), {"repeats": 2}),
+    ((2, 3), {"repeats": 2, "dim": 0}),
+    ((2, 3), {"repeats": 3, "dim": -1}),
+    ((2, 3, 4), {"repeats": 2, "dim": 1}),
+    ((2, 2, 1, 3), {"repeats": 2, "dim": -3}),
+]
+ROLLS: list[tuple[Any, ...]] = [
+    ((1,), {"shifts": 1}, "size 1"),
+    ((0,), {"shifts": 1, "dims": 0}, "empty"),
+    ((3,), {"shifts": 0}, "not at all"),
+    ((3,), {"shifts": 7}, "more than once round"),
+    ((3,), {"shifts": -1, "dims": 0}),
+    ((2, 3), {"shifts": 2}),
+    ((2, 3), {"shifts": 1, "dims": 1}),
+    ((2, 3), {"shifts": (1, 2), "dims": (0, 1)}),
+    ((2, 3, 4), {"shifts": -2, "dims": -1}),
+    ((4, 4), {"shifts": (1, 1), "dims": (1, 1)}, "twice along one"),
+]
+FLIPS: list[tuple[Any, ...]] = [
+    ((), {"dims": ()}, "0-d"),
+    ((1,), {"dims": (0,)}, "size 1"),
+    ((0, 3), {"dims": (1,)}, "empty"),
+    ((3,), {"dims": (0,)}),
+    ((2, 3), {"dims": ()}, "none"),
+    ((2, 3), {"dims": (1,)}),
+    ((2, 3), {"dims": (-2,)}),
+    ((2, 3), {"dims": (0, 1)}),
+    ((2, 3, 4), {"dims": (0, 2)}),
+    ((2, 2, 2, 2), {"dims": (1, 2)}),
+]
+UNBINDS: list[tuple[Any, ...]] = [
+    ((3,), {}),
+    ((1,), {}, "size 1"),
+    ((2, 3), {}),
+    ((2, 3), {"dim": 1}),
+    ((2, 3), {"dim": -2}),
+    ((2, 0), {}, "of nothing"),
+    ((1, 1), {"dim": 1}, "size 1"),
+    ((2, 3, 4), {"dim": 1}),
+    ((2, 3, 4), {"dim": -1}),
+    ((1, 5), {}, "a single one"),
+]
+MATRIX_STACKS: list[tuple[Any, ...]] = [
+    ((1, 1), {}, "size 1"),
+    ((0, 3), {}, "empty"),
+    ((2, 3), {}),
+    ((3, 2), {}),
+    ((1, 4), {}, "one row"),
+    ((4, 1), {}, "one column"),
+    ((2, 3, 4), {}),
+    ((2, 1, 3), {}),
+    ((2, 2, 3, 2), {}),
+    ((5, 5), {}),
+]
+UP_TO_MATRICES: list[tuple[Any, ...]] = [
+    ((), {}, "0-d"),
+    ((3,), {}, "a vector"),
+    ((0,), {}, "empty"),
+    ((1, 1), {}, "size 1"),
+    *((shape, {}) for shape in [(2, 3), (3, 2), (4, 1), (1, 4), (3, 3), (5, 2)]),
+]
+DIAGONALS: list[tuple[Any, ...]] = [
+    ((1, 1), {}, "size 1"),
+    ((0, 3), {}, "empty"),
+    ((3, 3), {}),
+    ((2, 4), {"offset": 1}),
+    ((4, 2), {"offset": -2}),
+    ((3, 3), {"offset": 5}, "beyond the matrix"),
+    ((3, 3), {"offset": -5}, "beyond the matrix"),
+    ((2, 3, 3), {"dim1": 1, "dim2": 2}),
+    ((2, 3, 4), {"dim1": -1, "dim2": 0, "offset": 1}),
+    ((2, 3, 2, 4), {"dim1": 3, "dim2": 1, "offset": -1}),
+]
+TRANSPOSED: list[tuple[Any, ...]] = [
+    ((), {}, "0-d"),
+    ((3,), {}, "a vector"),
+    ((0, 3), {}, "empty"),
+    ((1, 1), {}, "size 1"),
+    *((shape, {}) for shape in [(2, 3), (3, 2), (2, 3, 4), (4, 1, 2), (3, 3), (2, 2, 2, 2)]),
+]

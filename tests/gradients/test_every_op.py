@@ -89,6 +89,9 @@ LINES: dict[str, Line] = {
     "mul": Line(lambda x, y: x * y, TWO),
     "div": Line(lambda x, y: x / y, OVER),
     "pow": Line(lambda x, y: x**y, [(positive(3, 4), normal(3, 4)), (positive(2, 3), normal(3))]),
+    "remainder": Line(
+        lambda x, y: x % y, [(spread(3, 4), positive(3, 4)), (spread(2), -normal(2))]
+    ),
     "neg": Line(lambda x: -x, ONE),
     "maximum": Line(ta.maximum, TWO_APART, lambda x, y: torch.maximum(x, y)),
     "minimum": Line(ta.minimum, TWO_APART, lambda x, y: torch.minimum(x, y)),
@@ -99,6 +102,8 @@ LINES: dict[str, Line] = {
     # Functions of each element
     "exp": Line(lambda x: x.exp(), ONE),
     "log": Line(lambda x: x.log(), ABOVE_0),
+    "log1p": Line(lambda x: x.log1p(), ABOVE_0),
+    "expm1": Line(lambda x: x.expm1(), ONE),
     "sqrt": Line(lambda x: x.sqrt(), ABOVE_0),
     "sin": Line(lambda x: x.sin(), ONE),
     "cos": Line(lambda x: x.cos(), ONE),
@@ -124,6 +129,7 @@ LINES: dict[str, Line] = {
     "std": Line(lambda x, dim: x.std(dim), DIMS),
     "max": Line(lambda x, dim: x.amax(dim), DIMS),
     "min": Line(lambda x, dim: x.amin(dim), DIMS),
+    "cumsum": Line(lambda x, dim: x.cumsum(dim), ROWS),
     "sum_to": Line(
         lambda x, shape: x.sum_to(shape),
         [(normal(2, 3, 4), (3, 1)), (normal(3, 4), (3, 4))],

@@ -16,6 +16,8 @@ from .elementwise import (
     div,
     equal,
     exp,
+    expm1,
+    floor_divide,
     greater,
     greater_equal,
     isfinite,
@@ -23,6 +25,7 @@ from .elementwise import (
     less,
     less_equal,
     log,
+    log1p,
     logical_and,
     logical_not,
     logical_or,
@@ -33,6 +36,7 @@ from .elementwise import (
     neg,
     not_equal,
     pow,
+    remainder,
     sign,
     sin,
     sqrt,
@@ -42,7 +46,7 @@ from .elementwise import (
 )
 from .layers import dropout, embedding, layer_norm, pack, unpack
 from .linear import linear, matmul, product
-from .reduction import all, any, argmax, argmin, max, mean, min, std, sum, sum_to, var
+from .reduction import all, any, argmax, argmin, cumsum, max, mean, min, std, sum, sum_to, var
 from .shape import (
     cat,
     expand,

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from ..backend import Array, namespace
+from ..checks import check_divisor
 from ..errors import DtypeError
 from ..kernels import in_order
 from ..op import op
@@ -121,6 +122,28 @@ def log(x: Array) -> Array:
 @log.vjp("x")
 def dx(grad, x):
     return grad / x
+
+
+@op(floats=True)
+def log1p(x: Array) -> Array:
+    """log(1 + x); near 0 exact, because 1 + x would round x away."""
+    return namespace(x).log1p(in_order(x))
+
+
+@log1p.vjp("x")
+def dx(grad, x):
+    return grad / (x + 1)
+
+
+@op(floats=True)
+def expm1(x: Array) -> Array:
+    """exp(x) - 1; near 0 exact."""
+    return namespace(x).expm1(in_order(x))
+
+
+@expm1.vjp("x")
+def dx(grad, x):
+    return grad * exp(x)
 
 
 @op(floats=True)
@@ -260,11 +283,37 @@ def dx(grad):
     return grad
 
 
+@op(promote=True)
+def remainder(x: Array, y: Array) -> Array:
+    """x - y floor(x / y), with the sign of y, as % in Python."""
+    check_divisor(x, y)
+    return namespace(x if hasattr(x, "dtype") else y).remainder(in_order(x), in_order(y))
+
+
+@remainder.vjp("x")
+def dx(grad):
+    return grad
+
+
+@remainder.vjp("y")
+def dy(grad, x, y):
+    return -grad * floor_divide(x, y)
+
+
 # The following ops have no gradient, because their results are booleans or step functions.
 
 
 @op(differentiable=False)
+def floor_divide(x: Array, y: Array) -> Array:
+    """The largest integer that is not above x / y."""
+    check_divisor(x, y)
+    xp = namespace(x if hasattr(x, "dtype") else y)
+    return promoted(xp.floor_divide(in_order(x), in_order(y)), (x, y))
+
+
+@op(differentiable=False)
 def sign(x: Array) -> Array:
+    """-1, 0 or 1. Differs from PyTorch: no gradient, where there it is 0."""
     return namespace(x).sign(x)
 
 

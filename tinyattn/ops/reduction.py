@@ -8,8 +8,11 @@ from __future__ import annotations
 import math
 from typing import Any
 
+import numpy as np
+
 from .. import kernels
 from ..backend import Array, namespace
+from ..kernels import in_order
 from ..op import op
 from .elementwise import div, equal, where
 from .shape import expand, reshape
@@ -58,6 +61,20 @@ def mean(x: Array, *, dim: Dims, keepdim: bool = False) -> Array:
 def dx(grad, shape, dim):
     grad = reshape(grad, target=reduced_shape(shape, dim))
     return expand(div(grad, count(shape, dim)), target=shape)
+
+
+@op
+def cumsum(x: Array, *, dim: int, reverse: bool = False) -> Array:
+    """The sum of each element and those before it along `dim`; with `reverse`, of those behind."""
+    order = (slice(None),) * dim + (slice(None, None, -1 if reverse else 1),)
+    dtype = x.dtype if x.dtype.kind == "f" else np.dtype(np.int64)
+    total = namespace(x).cumsum(in_order(x[order]), axis=dim, dtype=kernels.sum_dtype(dtype))
+    return total[order].astype(dtype)
+
+
+@cumsum.vjp("x")
+def dx(grad, dim, reverse):
+    return cumsum(grad, dim=dim, reverse=not reverse)
 
 
 @op

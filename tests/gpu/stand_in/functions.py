@@ -14,7 +14,7 @@ from .arrays import device, host, ndarray, quiet, synchronisations
 # Elementwise functions; in CuPy they take these keywords.
 UFUNCS = (
     "add", "multiply", "divide", "exp", "log", "sqrt", "sin", "cos", "tanh", "abs", "sign",
-    "maximum", "minimum", "isnan", "isfinite",
+    "maximum", "minimum", "isnan", "isfinite", "log1p", "expm1", "remainder", "floor_divide",
 )  # fmt: skip
 UFUNC_KEYWORDS = ("out", "dtype")
 # Other functions and their parameters, in CuPy's order.
@@ -28,6 +28,9 @@ FUNCTIONS: dict[str, tuple[str, ...]] = {
     "ones_like": ("a", "dtype", "order"),
     "empty_like": ("prototype", "dtype", "order"),
     "arange": ("start", "stop", "step", "dtype"),
+    "argsort": ("a", "axis", "kind"),
+    "cumsum": ("a", "axis", "dtype", "out"),
+    "allclose": ("a", "b", "rtol", "atol", "equal_nan"),
     "broadcast_to": ("array", "shape"),
     "concatenate": ("tup", "axis", "out"),
     "stack": ("tup", "axis", "out"),

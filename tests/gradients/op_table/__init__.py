@@ -18,11 +18,14 @@ from __future__ import annotations
 from . import (
     arithmetic,
     attention,
+    copies,
     elementwise,
     layers,
     logic,
     losses,
+    order,
     packed,
+    products,
     reductions,
     shapes,
 )
@@ -32,7 +35,7 @@ from .row import samples_of as samples_of
 
 PARTS = (
     arithmetic, elementwise, reductions, losses, layers, attention, packed, shapes,
-    logic,
+    logic, products, order, copies,
 )  # fmt: skip
 ROWS: list[OpRow] = [row for part in PARTS for row in part.ROWS]
 BY_NAME = {row.name: row for row in ROWS}

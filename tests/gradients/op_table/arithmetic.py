@@ -24,6 +24,47 @@ ROWS: list[OpRow] = [
     arithmetic_row(
         "pow", "pow", lambda x, y: x**y, on.pow_samples, ["Tensor.pow"], reference=ref.pow
     ),
+    arithmetic_row(
+        "remainder",
+        "mod",
+        lambda x, y: x % y,
+        binary(on.distinct, on.tenths),
+        ["Tensor.remainder"],
+        reference=ref.remainder,
+    ),
+    arithmetic_row(
+        "floor_divide",
+        "floordiv",
+        lambda x, y: x // y,
+        binary(on.distinct, on.tenths),
+        differentiable=(),
+        broadcasts=False,
+    ),
+    OpRow(
+        "remainder by a number",
+        lambda x, n: x % n,
+        lambda x, n: ref.remainder(x, n),
+        lambda x, n: x % n,
+        numbers(on.distinct, [2, 0.7, -3, 7]),
+        [
+            *by_numbers("mod", "remainder"),
+            error(lambda: INTS % 0, ZeroDivisionError, "integer was divided by 0"),
+        ],
+        elementwise=True,
+    ),
+    OpRow(
+        "remainder of a number",
+        lambda x, n: n % x,
+        lambda x, n: ref.remainder(n, x),
+        "there it has no derivative",
+        numbers(on.away, [0.1, -0.15]),
+        [
+            *by_numbers("floordiv", "floor_divide"),
+            error(lambda: INTS // ta.tensor([1, 0, 2]), ZeroDivisionError, "divided by 0"),
+            error(lambda: 1 // (INTS - 1), ZeroDivisionError, "divided by 0"),
+        ],
+        elementwise=True,
+    ),
     OpRow(
         "add and subtract a number",
         lambda x, n: (x + n, n + x, x - n, n - x),
@@ -91,7 +132,7 @@ ROWS: list[OpRow] = [
             ),
             error(lambda: t(2, 3, 4) @ t(3, 4, 2), ValueError, r"matmul .*2, 3, 4.*3, 4, 2"),
         ],
-        ("ops.matmul", "Tensor.__matmul__"),
+        ("ops.matmul", "Tensor.__matmul__", "Tensor.matmul"),
         {"Tensor.__rmatmul__": lambda x, y: ta.Tensor.__rmatmul__(y, x)},
         differentiable=(0, 1),
     ),

@@ -11,7 +11,7 @@ from samples import unary
 import tinyattn as ta
 from tinyattn import functional as F
 
-from .kinds import unary_row
+from .kinds import method_row, unary_row
 from .refusals import BOOLS, error, only_floats, t
 from .row import OpRow, ops
 
@@ -19,6 +19,11 @@ ROWS: list[OpRow] = [
     unary_row("neg", np.negative, unary(), ["Tensor.__neg__"]),
     unary_row("exp", np.exp, unary(large=4.0), ["Tensor.exp"]),
     unary_row("log", np.log, unary(on.positive), ["Tensor.log"]),
+    unary_row("log1p", ref.log1p, unary(on.positive, special=[0.0, -0.5]), ["Tensor.log1p"]),
+    unary_row("expm1", ref.expm1, unary(large=4.0), ["Tensor.expm1"]),
+    method_row("square", lambda x: x * x, unary()),
+    method_row("rsqrt", lambda x: 1 / np.sqrt(x), unary(on.positive)),
+    method_row("reciprocal", lambda x: 1 / x, unary(on.away, small=None)),
     unary_row("sqrt", np.sqrt, unary(on.positive), ["Tensor.sqrt"]),
     unary_row("sin", np.sin, unary(), ["Tensor.sin"]),
     unary_row("cos", np.cos, unary(), ["Tensor.cos"]),
@@ -122,6 +127,23 @@ ROWS: list[OpRow] = [
         ("Tensor.clamp",),
         reaches=("clamp",),
         elementwise=True,
+    ),
+    OpRow(
+        "clamp between tensors",
+        ta.Tensor.clamp,
+        ref.clamp_between,
+        torch_fn("clamp"),
+        on.clamp_between_samples,
+        [
+            error(lambda: t(3).clamp(t(2)), ValueError, r"greater_equal .*\[3\].*\[2\]"),
+            error(lambda: t(3).clamp(t(3), "1"), TypeError, "'1'"),
+            error(lambda: t(3).clamp(t(3), None, t(3)), TypeError, "3 positional|takes from"),
+        ],
+        ("ta.clamp",),
+        {"one after the other": lambda x, low, high: x.clamp(min=low).clamp(max=high)},
+        differentiable=(0, 1, 2),
+        elementwise=True,
+        special_torch="there a NaN gets no gradient",
     ),
     OpRow(
         "where",

@@ -30,6 +30,7 @@ EXCLUDED = {
         [
             *("ta.zeros", "ta.ones", "ta.empty", "ta.full", "ta.arange", "ta.linspace", "ta.eye"),
             *("ta.zeros_like", "ta.ones_like", "ta.full_like", "ta.rand_like", "ta.randn_like"),
+            *("ta.as_tensor", "ta.from_numpy"),
             *("ta.rand", "ta.randn", "ta.randint", "ta.randperm", "ta.tensor", "ta.Tensor"),
         ],
         MAKES,
@@ -41,6 +42,7 @@ EXCLUDED = {
             *("ta.cuda_is_available", "ta.is_grad_enabled", "ta.capture"),
             *("Tensor.shape", "Tensor.ndim", "Tensor.dtype", "Tensor.device", "Tensor.is_leaf"),
             "Tensor.full",
+            *("Tensor.allclose", "ta.allclose", "Tensor.equal", "ta.equal", "ta.numel"),
             *("Tensor.size", "Tensor.dim", "Tensor.numel", "Tensor.requires_grad"),
             "Tensor.__len__",
             *("Tensor.__array_ufunc__", "Tensor.__dlpack_device__"),
@@ -59,6 +61,7 @@ EXCLUDED = {
             *("Tensor.requires_grad_", "Tensor.retain_grad", "Tensor.__setitem__"),
             *("Tensor.__iadd__", "Tensor.__isub__", "Tensor.__imul__", "Tensor.__itruediv__"),
             *("Tensor.__ipow__", "Tensor.__imatmul__"),
+            *("Tensor.__ifloordiv__", "Tensor.__imod__"),
             *("Tensor.__iand__", "Tensor.__ior__", "Tensor.__ixor__"),
         ],
         ENGINE,
@@ -75,10 +78,13 @@ EXCLUDED = {
         ["Tensor.cpu", "Tensor.cuda"], "moves to a device; tested where there is a GPU"
     ),
     **dict.fromkeys(
-        ["Tensor.float", "Tensor.half", "Tensor.long", "Tensor.bool"],
+        ["Tensor.float", "Tensor.half", "Tensor.long", "Tensor.bool", "Tensor.type_as"],
         "another dtype for `to`, which has a row; tested in test_tensor.py",
     ),
     "F.class_loss": "what cross_entropy and nll_loss share; reached by their rows",
+    **dict.fromkeys(
+        ["Tensor.multinomial", "ta.multinomial"], "draws indices; tested in test_names.py"
+    ),
     **dict.fromkeys(["ta.gradcheck", "ta.gradgradcheck"], CHECKER),
     **dict.fromkeys(["ta.save", "ta.load"], "files; tested in test_checkpoint.py"),
 }

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
 import references as ref
 import samples as on
 from references import torch_fn, torch_reduce
@@ -37,6 +38,28 @@ def unary_row(
     )
 
 
+def method_row(name: str, reference: Callable[..., Any], samples: Samples, **more: Any) -> OpRow:
+    """A function of each element that is put together from other ops."""
+    method = public(f"Tensor.{name}")
+    function = public(f"ta.{name}")
+    errors = [
+        error(lambda: method(t(3), t(3)), TypeError, rf"{name}\(\) takes .*2 were given"),
+        error(lambda: function([1.0]), TypeError, rf"{name} takes a Tensor, got list: wrap it"),
+        error(lambda: function(np.ones(3)), TypeError, rf"{name} .*got ndarray: .*ta.tensor\("),
+    ]
+    return OpRow(
+        name,
+        method,
+        reference,
+        torch_fn(name),
+        samples,
+        errors,
+        (f"Tensor.{name}",),
+        elementwise=True,
+        **more,
+    )
+
+
 def arithmetic_row(
     name: str,
     symbol: str,
@@ -59,10 +82,8 @@ def arithmetic_row(
             f"Tensor.__r{symbol}__": lambda x, y: backward(y, x),
             "an argument by its name": lambda x, y: getattr(ops, name)(x, y=y),
         },
-        differentiable=(0, 1),
         elementwise=True,
-        broadcasts=True,
-        **more,
+        **{"differentiable": (0, 1), "broadcasts": True, **more},
     )
 
 

@@ -44,6 +44,7 @@ ROWS: list[OpRow] = [
         "sign",
         np.sign,
         unary(special=[0.0, -0.0, 2.0]),
+        ["Tensor.sign"],
         differentiable=(),
         special_torch="there the sign of NaN is 0",
     ),

@@ -34,6 +34,32 @@ ROWS: list[OpRow] = [
         ("F.log_softmax", "Tensor.log_softmax"),
         reaches=("log_softmax",),
     ),
+    *(
+        OpRow(
+            f"{name} in another dtype",
+            lambda x, dim, name=name: getattr(x, name)(dim, dtype=ta.float64),
+            lambda x, dim, f=reference: f(x.astype(np.result_type(x, np.float64)), dim),
+            lambda x, dim, name=name: getattr(x.double(), name)(dim),
+            on.softmax_samples,
+            [
+                *bad_dims(getattr(F, name)),
+                error(
+                    lambda name=name: getattr(F, name)(t(3), 0, "text"), TypeError, "dtype: 'text'"
+                ),
+                error(
+                    lambda name=name: getattr(F, name)(t(3), 0, ta.int64),
+                    TypeError,
+                    "needs a floating dtype, got int64",
+                ),
+            ],
+            spellings={
+                f"F.{name}": lambda x, dim, name=name: getattr(F, name)(x, dim, ta.float64),
+                f"ta.{name}": lambda x, dim, name=name: getattr(ta, name)(x, dim, ta.float64),
+            },
+            dtype="float64",
+        )
+        for name, reference in (("softmax", ref.softmax), ("log_softmax", ref.log_softmax))
+    ),
     OpRow(
         "masked_softmax",
         F.masked_softmax,

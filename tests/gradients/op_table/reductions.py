@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import numpy as np
 import references as ref
 import samples as on
+from references import torch_reduce
 from samples import calls
 
 import tinyattn as ta
@@ -51,6 +53,7 @@ def extreme_along_one_row(name: str) -> OpRow:
         ],
         spellings={
             f"Tensor.{name}": lambda x, dim, keepdim=False: method(x, dim=dim, keepdim=keepdim)[0],
+            f"ta.{name}": lambda x, dim, keepdim=False: getattr(ta, name)(x, dim, keepdim).values,
             "at the indices": gathered,
         },
         reaches=("gather",),
@@ -60,6 +63,19 @@ def extreme_along_one_row(name: str) -> OpRow:
 
 ROWS: list[OpRow] = [
     reduction_row("sum", ref.sum, on.reduction_samples(), reaches=("sum",)),
+    OpRow(
+        "sum in another dtype",
+        lambda x, **options: x.sum(**options, dtype=ta.float64),
+        lambda x, **options: ref.sum(x.astype(np.result_type(x, np.float64)), **options),
+        lambda x, **options: torch_reduce("sum")(x.double(), **options),
+        on.reduction_samples(),
+        [
+            error(lambda: t(3).sum(dtype="text"), TypeError, "not a dtype: 'text'"),
+            error(lambda: t(3).sum(dtype=complex), TypeError, "up to 64 bits, got complex128"),
+            error(lambda: t(3).sum(0, False, ta.float64), TypeError, "positional"),
+        ],
+        dtype="float64",
+    ),
     reduction_row(
         "mean",
         ref.mean,

@@ -14,6 +14,7 @@ from samples import Sample
 
 import tinyattn as ta
 from tinyattn import functional as F
+from tinyattn.functions import FUNCTIONS
 from tinyattn.op import registry
 
 ops = SimpleNamespace(**registry)
@@ -47,6 +48,12 @@ class OpRow:
     cancels: float = 1.0  # how many times larger than the gradient the terms are that make it up
     steps: int = 1  # operations one after another; their roundings add up as a random walk does
     broadcasts: bool = False  # two inputs that broadcast: also tried on random pairs of shapes
+
+    def __post_init__(self) -> None:
+        """`ta.exp` is covered where `Tensor.exp` is, because it is made from the method."""
+        methods = [name.removeprefix("Tensor.") for name in self.covers if name[:7] == "Tensor."]
+        functions = tuple(f"ta.{name}" for name in methods if name in FUNCTIONS)
+        object.__setattr__(self, "covers", (*self.covers, *functions))
 
     def __repr__(self) -> str:
         return f"the row {self.name!r}"

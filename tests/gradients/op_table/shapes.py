@@ -31,6 +31,7 @@ ROWS: list[OpRow] = [
         spellings={
             "Tensor.reshape": lambda x, shape: x.reshape(*shape) if shape else x.reshape(()),
             "Tensor.view": lambda x, shape: x.view(shape),
+            "ta.reshape": lambda x, shape: ta.reshape(x, shape),
         },
         reaches=("reshape",),
     ),
@@ -45,7 +46,10 @@ ROWS: list[OpRow] = [
             error(lambda: t(2, 3).permute(0), ValueError, r"2 dimensions once, got \(0,\)"),
             error(lambda: t(2, 3).permute(0, 2), IndexError, r"dim 2 .*\(2, 3\)"),
         ],
-        spellings={"Tensor.permute": lambda x, dims: x.permute(dims)},
+        spellings={
+            "Tensor.permute": lambda x, dims: x.permute(dims),
+            "ta.permute": lambda x, dims: ta.permute(x, dims),
+        },
         reaches=("permute",),
     ),
     shape_row(
@@ -88,7 +92,12 @@ ROWS: list[OpRow] = [
             error(lambda: t(2, 3).expand(3), ValueError, r"\[2, 3\]"),
             error(lambda: t(2, 3).expand(-1, 2, 3), ValueError, r"\[2, 3\].*(negative|-1)"),
         ],
-        spellings={"Tensor.expand": lambda x, shape: x.expand(*shape)},
+        spellings={
+            "Tensor.expand": lambda x, shape: x.expand(*shape),
+            "Tensor.expand_as": lambda x, shape: x.expand_as(
+                ta.zeros([x.shape[i - len(shape)] if n == -1 else n for i, n in enumerate(shape)])
+            ),
+        },
         reaches=("expand",),
     ),
     shape_row(
@@ -182,7 +191,10 @@ ROWS: list[OpRow] = [
             error(lambda: t(3).gather(0, t(2)), TypeError, "integer index, got float32"),
             error(lambda: t(2, 3).gather(0, INTS), ValueError, r"dim 0 .*\(2, 3\).*got \(3,\)"),
         ],
-        spellings={"Tensor.gather": lambda x, index, dim: ta.Tensor.gather(x, dim, index)},
+        spellings={
+            "Tensor.gather": lambda x, index, dim: ta.Tensor.gather(x, dim, index),
+            "ta.gather": lambda x, index, dim: ta.gather(x, dim, index),
+        },
         reaches=("gather",),
         elementwise=True,
     ),
@@ -273,7 +285,7 @@ ROWS: list[OpRow] = [
             error(lambda: ta.triu([[1.0]]), TypeError, "Tensor, got list"),
             error(lambda: ta.triu(t(2, 2), "one"), TypeError, "'one'"),
         ],
-        covers=("ta.triu",),
+        covers=("Tensor.triu",),
     ),
     shape_row(
         "tril",
@@ -286,6 +298,6 @@ ROWS: list[OpRow] = [
             error(lambda: ta.tril([[1.0]]), TypeError, "Tensor, got list"),
             error(lambda: ta.tril(t(2, 2), "one"), TypeError, "'one'"),
         ],
-        covers=("ta.tril",),
+        covers=("Tensor.tril",),
     ),
 ]

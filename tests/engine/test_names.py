@@ -1,0 +1,247 @@
+"""PyTorch's names that make no gradient, or that the table of operations cannot call."""
+
+from __future__ import annotations
+
+import inspect
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tinyattn as ta
+from tinyattn.functions import FUNCTIONS
+
+OF_INTEGERS = [
+    lambda t, x, y: x // y,
+    lambda t, x, y: x % y,
+    lambda t, x, y: x // 2,
+    lambda t, x, y: 7 % y,
+    lambda t, x, y: x // 0.7,
+    lambda t, x, y: t.cumsum(x, 0),
+    lambda t, x, y: t.prod(x),
+    lambda t, x, y: t.prod(x, 1),
+    lambda t, x, y: x.sum(dtype=t.float32),
+    lambda t, x, y: x.sum(1, dtype=t.int32),
+    lambda t, x, y: x.softmax(1, dtype=t.float64),
+    lambda t, x, y: x.log_softmax(0, dtype=t.float64),
+    lambda t, x, y: t.logsumexp(x, 0),
+    lambda t, x, y: t.sort(x, 0)[0],
+    lambda t, x, y: t.square(x),
+    lambda t, x, y: t.reciprocal(x),
+    lambda t, x, y: t.expm1(x),
+    lambda t, x, y: t.sign(x),
+    lambda t, x, y: t.clamp(x, y, y + 1),
+    lambda t, x, y: t.clamp(x, y, y + 0.5),
+    lambda t, x, y: x.repeat(2, 1),
+    lambda t, x, y: t.tril(x),
+    lambda t, x, y: x.type_as(t.zeros(1)),
+]
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_a_function_is_the_method(name: str) -> None:
+    """The same arguments, the same documentation, and an error of ours for what is no Tensor."""
+    function, method = FUNCTIONS[name], getattr(ta.Tensor, name)
+    assert getattr(ta, name) is function
+    assert function.__name__ == name
+    ours, its = (inspect.signature(f).parameters for f in (function, method))
+    assert [*ours][1:] == [*its][1:]
+    assert [p.default for p in ours.values()] == [p.default for p in its.values()]
+    assert function.__doc__ == (method.__doc__ or f"The same as `x.{name}(...)`.")
+    with pytest.raises(TypeError, match=rf"^{name} takes a Tensor, got list: wrap it with ta\."):
+        function([1.0, 2.0])
+    with pytest.raises(TypeError, match=rf"^{name}\(\) missing .*'input'"):
+        function()
+
+
+def test_the_first_argument_is_called_input() -> None:
+    assert ta.sum(input=ta.tensor([1.0, 2.0])).item() == 3.0
+
+
+def test_allclose(torch: Any) -> None:
+    x = np.array([1.0, math.inf, 0.0])
+    others = [x, x * (1 + 1e-6), x * (1 + 1e-4), x + 1e-9, x + 1e-7, -x, x[:1], np.array(math.nan)]
+    for y in others:
+        for options in ({}, {"rtol": 1e-3}, {"atol": 1e-6}, {"equal_nan": True}):
+            theirs = torch.allclose(torch.tensor(x), torch.tensor(y), **options)
+            assert ta.allclose(ta.tensor(x), ta.tensor(y), **options) is theirs
+    nan = ta.tensor([math.nan])
+    assert not nan.allclose(nan)
+    assert nan.allclose(nan, equal_nan=True)
+
+
+def test_allclose_refuses() -> None:
+    x = ta.ones(3)
+    with pytest.raises(TypeError, match="one dtype, got float32 and float64"):
+        x.allclose(ta.ones(3, dtype=ta.float64))
+    with pytest.raises(TypeError, match="allclose takes a Tensor, got ndarray"):
+        x.allclose(np.ones(3))
+    with pytest.raises(ValueError, match=r"\(3,\)"):
+        x.allclose(ta.ones(2))
+
+
+def test_equal() -> None:
+    x = ta.tensor([1.0, 2.0])
+    assert x.equal(ta.tensor([1.0, 2.0])) is True
+    assert x.equal(ta.tensor([1.0, 3.0])) is False
+    assert ta.equal(x, ta.tensor([[1.0, 2.0]])) is False
+    assert not ta.equal(*[ta.tensor([math.nan])] * 2)
+    with pytest.raises(TypeError, match="equal takes a Tensor, got list"):
+        x.equal([1.0, 2.0])
+
+
+@pytest.mark.parametrize("replacement", [False, True])
+def test_multinomial_draws_by_weight(replacement: bool) -> None:
+    """Of 20000 first draws as many as the weights say, within five standard deviations."""
+    ta.manual_seed(3)
+    weights = ta.tensor([[1.0, 0.0, 3.0, 6.0]]).expand(20000, 4)
+    drawn = ta.multinomial(weights, 2, replacement)
+    assert drawn.dtype == ta.int64
+    assert drawn.shape == (20000, 2)
+    counts = np.bincount(drawn.numpy()[:, 0], minlength=4) / 20000
+    expected = np.array([0.1, 0.0, 0.3, 0.6])
+    assert (np.abs(counts - expected) <= 5 * np.sqrt(expected * (1 - expected) / 20000)).all()
+    twice = (drawn[:, 0] == drawn[:, 1]).numpy().mean()
+    assert (twice > 0.4) == replacement
+    if not replacement:
+        assert twice == 0
+    after_6 = drawn.numpy()[drawn.numpy()[:, 0] == 3, 1]
+    share = (after_6 == 2).mean()  # of 3 among 1 and 3, or among all
+    assert abs(share - (0.3 if replacement else 0.75)) < 0.03
+
+
+def test_multinomial_of_one_row_repeats_with_the_seed() -> None:
+    weights = ta.tensor([0.2, 0.8], dtype=ta.float16)
+    ta.manual_seed(0)
+    first = weights.multinomial(5, replacement=True)
+    ta.manual_seed(0)
+    assert first.equal(weights.multinomial(5, replacement=True))
+    assert first.shape == (5,)
+    assert sorted(weights.multinomial(2).tolist()) == [0, 1]
+
+
+@pytest.mark.parametrize(
+    ("weights", "arguments", "match"),
+    [
+        ([1.0, -1.0], (1,), "finite weights >= 0"),
+        ([1.0, math.nan], (1,), "finite weights >= 0"),
+        ([1.0, math.inf], (1,), "finite weights >= 0"),
+        ([0.0, 0.0], (1, True), "at least 1 of them > 0"),
+        ([1.0, 0.0], (2,), "at least 2 of them > 0"),
+        ([1.0, 1.0], (0,), "num_samples must be an integer >= 1, got 0"),
+        (1.0, (1,), r"\(N,\) or \(B, N\), got \(\)"),
+        ([1, 2], (1,), "needs a floating dtype, got int64"),
+    ],
+)
+def test_multinomial_refuses(weights: Any, arguments: tuple, match: str) -> None:
+    state = ta.get_rng_state()
+    with pytest.raises((ValueError, TypeError), match=match):
+        ta.tensor(weights).multinomial(*arguments)
+    assert ta.get_rng_state() == state
+
+
+def test_indices_of_sort_and_topk(torch: Any) -> None:
+    x = np.random.default_rng(0).permutation(24).reshape(2, 3, 4).astype(float)
+    ours, theirs = ta.tensor(x), torch.tensor(x)
+    for options in ({"dim": -1}, {"dim": 0}, {"dim": 1}):
+        for name, more in (
+            ("sort", {}),
+            ("sort", {"descending": True}),
+            ("topk", {"k": 2}),
+            ("topk", {"k": 1, "largest": False}),
+        ):
+            values, indices = getattr(ours, name)(**options, **more)
+            right, places = getattr(theirs, name)(**options, **more)
+            np.testing.assert_array_equal(values.numpy(), right.numpy())
+            np.testing.assert_array_equal(indices.numpy(), places.numpy(), strict=True)
+    assert ta.sort(ours).indices.equal(ta.argsort(ours))
+
+
+@pytest.mark.parametrize("kind", ["int64", "int32", "uint8"])
+@pytest.mark.parametrize("function", OF_INTEGERS)
+def test_integers(torch: Any, kind: str, function: Any) -> None:
+    """Dtypes and values of integers are PyTorch's."""
+    x, y = np.array([[3, -2], [1, 4]]), np.array([2, -3])
+    if kind == "uint8":
+        x, y = abs(x), abs(y)
+    ours, theirs = (
+        function(t, *(t.as_tensor(z.astype(kind)) for z in (x, y))) for t in (ta, torch)
+    )
+    assert ours.dtype == theirs.numpy().dtype
+    np.testing.assert_allclose(ours.numpy(), theirs.numpy(), rtol=1e-6)
+
+
+def test_an_array_divides() -> None:
+    """NumPy on the left: its operators reach the Tensor."""
+    x = np.array([7.0, -7.0])
+    y = ta.tensor([2.0, 2.0], dtype=ta.float64)
+    assert (x // y).tolist() == [3.0, -4.0]
+    assert (x % y).tolist() == [1.0, 1.0]
+
+
+def test_divide_in_place() -> None:
+    x = ta.tensor([7, 5])
+    same = x
+    x //= 2
+    x %= 2
+    assert same is x
+    assert x.tolist() == [1, 0]
+
+
+def test_as_tensor_and_from_numpy() -> None:
+    x = ta.ones(2)
+    assert ta.as_tensor(x) is x
+    assert ta.as_tensor(x, dtype=ta.float64).dtype == ta.float64
+    assert ta.as_tensor([1, 2]).tolist() == [1, 2]
+    array = np.zeros(2)
+    ours = ta.from_numpy(array)
+    array[0] = 1
+    assert ours.dtype == ta.float64
+    assert ours.tolist() == [0.0, 0.0]
+    with pytest.raises(TypeError, match="from_numpy takes a NumPy array, got list"):
+        ta.from_numpy([1.0])
+
+
+@pytest.mark.parametrize("name", ["zeros", "ones", "full", "rand", "randn"])
+def test_like(name: str) -> None:
+    fill = (7,) if name == "full" else ()
+    function = getattr(ta, f"{name}_like")
+    x = ta.zeros(2, 3, dtype=ta.float16)
+    made = function(x, *fill)
+    assert (made.shape, made.dtype, made.requires_grad) == ((2, 3), ta.float16, False)
+    made = function(x, *fill, dtype=ta.float64, device="cpu", requires_grad=True)
+    assert (made.shape, made.dtype, made.requires_grad) == ((2, 3), ta.float64, True)
+    assert function.__name__ == f"{name}_like"
+    with pytest.raises(TypeError, match=f"{name}_like takes a Tensor, got list"):
+        function([1.0], *fill)
+
+
+def test_randint_from_zero() -> None:
+    for drawn in (
+        ta.randint(3, (500,)),
+        ta.randint(3, size=(500,)),
+        ta.randint(high=3, size=(500,)),
+        ta.randint(0, 3, (500,)),
+    ):
+        assert set(drawn.tolist()) == {0, 1, 2}
+    assert set(ta.randint(-1, 1, (100,)).tolist()) == {-1, 0}
+    for arguments in [(5,), (2, 5), (), (2.0, (3,))]:
+        with pytest.raises(TypeError, match="randint takes low, high and a size"):
+            ta.randint(*arguments)
+
+
+def test_numbers() -> None:
+    assert (ta.inf, ta.pi) == (math.inf, math.pi)
+    assert math.isnan(ta.nan)
+
+
+def test_contiguous_and_type_as() -> None:
+    x = ta.ones(2, 3)
+    assert x.contiguous() is x
+    turned = x.T.contiguous()
+    assert turned._data.flags.c_contiguous
+    assert turned.shape == (3, 2)
+    for name in ("type_as", "expand_as"):
+        with pytest.raises(TypeError, match=f"{name} takes a Tensor, got float"):
+            getattr(x, name)(1.0)

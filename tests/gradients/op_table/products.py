@@ -1,0 +1,123 @@
+"""Products of vectors and of stacks of matrices, and einsum."""
+
+from __future__ import annotations
+
+import numpy as np
+import references as ref
+import samples as on
+from references import torch_fn
+from samples import calls
+
+import tinyattn as ta
+
+from .refusals import error, t
+from .row import OpRow
+
+ROWS: list[OpRow] = [
+    OpRow(
+        "bmm",
+        ta.Tensor.bmm,
+        lambda x, y: x @ y,
+        torch_fn("bmm"),
+        calls(*on.STACKS, repeat=2),
+        [
+            error(lambda: t(2, 3).bmm(t(2, 3)), ValueError, r"\(B, N, K\).*got \(2, 3\)"),
+            error(lambda: t(2, 3, 4).bmm(t(1, 4, 2)), ValueError, r"\(2, 3, 4\) and \(1, 4, 2\)"),
+            error(lambda: t(2, 3, 4).bmm(t(2, 3, 4)), ValueError, r"last .*\(2, 3, 4\) must"),
+            error(lambda: t(2, 3, 4).bmm(2.0), TypeError, "bmm takes a Tensor, got float: wrap"),
+            error(lambda: ta.bmm([1.0], t(2, 3, 4)), TypeError, "bmm takes a Tensor, got list"),
+        ],
+        ("Tensor.bmm",),
+        differentiable=(0, 1),
+    ),
+    OpRow(
+        "dot",
+        ta.Tensor.dot,
+        lambda x, y: (x * y).sum(),
+        torch_fn("dot"),
+        calls(*on.VECTOR_PAIRS, repeat=2),
+        [
+            error(lambda: t(3).dot(t(4)), ValueError, r"two vectors .*\(3,\) and \(4,\)"),
+            error(lambda: t(2, 3).dot(t(2, 3)), ValueError, r"two vectors .*\(2, 3\)"),
+            error(lambda: t(3).dot(2.0), TypeError, "dot takes a Tensor, got float"),
+            error(lambda: t(3).dot(t(3, dtype=np.float64)), TypeError, "one dtype, got float32"),
+        ],
+        ("Tensor.dot",),
+        differentiable=(0, 1),
+    ),
+    OpRow(
+        "outer",
+        ta.Tensor.outer,
+        np.outer,
+        torch_fn("outer"),
+        calls(*on.VECTOR_PAIRS, ([(3,), (2,)], {}), ([(1,), (4,)], {}), repeat=2),
+        [
+            error(lambda: t(3).outer(t(2, 3)), ValueError, r"\(N,\) and \(M,\).*\(2, 3\)"),
+            error(lambda: t().outer(t(3)), ValueError, r"got \(\) and \(3,\)"),
+            error(lambda: t(3).outer(np.ones(3)), TypeError, "outer takes a Tensor, got ndarray"),
+        ],
+        ("Tensor.outer",),
+        differentiable=(0, 1),
+        elementwise=True,
+        cancels=2.0,
+    ),
+    OpRow(
+        "einsum",
+        lambda *xs, equation: ta.einsum(equation, *xs),
+        ref.einsum,
+        lambda *xs, equation: torch_fn("einsum")(equation, *xs),
+        calls(*on.EINSUMS),
+        [
+            *(
+                error(lambda e=equation, xs=xs: ta.einsum(e, *xs), ValueError, match)
+                for equation, xs, match in (
+                    ("ij", [t(2, 3)], "after -> the letters .*'ij'"),
+                    ("...i->...", [t(2, 3)], r"letter for each dimension.*'...i->...'"),
+                    ("ii->i", [t(2, 2)], "none twice .*'ii->i'"),
+                    ("i->ii", [t(2)], "'i->ii'"),
+                    ("i->j", [t(2)], "'i->j'"),
+                    ("i,i->i", [t(2)], r"'i,i->i' and shapes \[\(2,\)\]"),
+                    ("i->i", [t(2), t(2)], r"'i->i' and shapes \[\(2,\), \(2,\)\]"),
+                    ("i,i,i->i", [t(2), t(2), t(2)], "one or two Tensors.*'i,i,i->i'"),
+                    ("ij->i", [t(2)], r"'ij->i' and shapes \[\(2,\)\]"),
+                    ("i->i", [t(2, 3)], r"'i->i' and shapes \[\(2, 3\)\]"),
+                    ("ij,jk->ik", [t(2, 3), t(2, 3)], r"one size everywhere.*\(2, 3\)"),
+                    (t(2), [t(2)], "an equation such as"),
+                )
+            ),
+            error(lambda: ta.einsum("i,i->i", t(2), [1, 2]), TypeError, "einsum .*got list: wrap"),
+        ],
+        spellings={"ta.einsum": lambda *xs, equation: ta.einsum(equation.replace(",", " , "), *xs)},
+        differentiable="all",
+    ),
+    OpRow(
+        "hstack",
+        lambda *xs: ta.hstack(xs),
+        lambda *xs: np.hstack(xs),
+        lambda *xs: torch_fn("hstack")(xs),
+        calls(*on.STACKED, repeat=2),
+        [
+            error(lambda: ta.hstack([]), TypeError, "hstack takes one or more Tensors"),
+            error(lambda: ta.hstack(t(3)), TypeError, "hstack takes a list or tuple"),
+            error(lambda: ta.hstack([t(2, 3), t(3, 3)]), ValueError, r"\(3, 3\).*\(2, 3\)"),
+        ],
+        spellings={"ta.hstack": lambda *xs: ta.hstack(list(xs))},
+        differentiable="all",
+        elementwise=True,
+    ),
+    OpRow(
+        "vstack",
+        lambda *xs: ta.vstack(xs),
+        lambda *xs: np.vstack(xs),
+        lambda *xs: torch_fn("vstack")(xs),
+        calls(*on.STACKED, repeat=2),
+        [
+            error(lambda: ta.vstack([]), TypeError, "vstack takes one or more Tensors"),
+            error(lambda: ta.vstack([t(3), 1.0]), TypeError, "vstack takes .*Tensors"),
+            error(lambda: ta.vstack([t(3), t(4)]), ValueError, r"\(1, 4\).*\(1, 3\)"),
+        ],
+        spellings={"ta.vstack": lambda *xs: ta.vstack(list(xs))},
+        differentiable="all",
+        elementwise=True,
+    ),
+]
