@@ -639,7 +639,7 @@ def test_missing_file_and_folder(tmp_path):
         ta.load(tmp_path / "nothing.safetensors")
     with pytest.raises(OSError, match=str(tmp_path)):
         ta.load(tmp_path)
-    with pytest.raises(FileNotFoundError, match="there is no folder .*no to save folder in"):
+    with pytest.raises(FileNotFoundError, match=r"there is no folder .*no to save folder in"):
         ta.save({"x": ta.ones(1)}, tmp_path / "no" / "folder")
 
 
