@@ -187,8 +187,9 @@ def test_an_input_of_a_kernel_has_one_layout_and_the_callers_array_stays_as_it_i
 
 
 @both_dtypes
+@pytest.mark.parametrize("decoupled", [True, False])
 @pytest.mark.parametrize("layout", ["Fortran", "strided", "transposed", "misaligned"])
-def test_adam_writes_through_any_layout(dtype, layout):
+def test_adam_writes_through_any_layout(dtype, layout, decoupled):
     """Among arrays as they usually lie, in one call."""
     rng = rng_of(17)
     arrays = [signed(rng, 3, 4).astype(dtype), signed(rng, 3, 4).astype(dtype)]
@@ -201,7 +202,7 @@ def test_adam_writes_through_any_layout(dtype, layout):
     one_of_them = [[a.copy() for a in arrays] for _ in arrays]
     for i, copies in enumerate(one_of_them):
         copies[i] = LAYOUTS[layout](copies[i])
-    numbers = AdamStep(0.01, 0.9, 0.99, 1e-8, 0.1, True, 4)
+    numbers = AdamStep(0.01, 0.9, 0.99, 1e-8, 0.1, decoupled, 4)
     every = [usual, changed, another, *one_of_them]
     kernels.adam(*zip(*every, strict=True), lambda: numbers)
     expected = [a.copy() for a in arrays]
@@ -209,6 +210,8 @@ def test_adam_writes_through_any_layout(dtype, layout):
     for found in every:
         for actual, wanted in zip(found, expected, strict=True):
             assert_close(actual, wanted, 8 * np.finfo(dtype).eps)
+    for _, grad, *_ in (*every, expected):
+        np.testing.assert_array_equal(grad, arrays[1])
     assert np.abs(expected[0] - arrays[0]).max() > 1e-3
 
 

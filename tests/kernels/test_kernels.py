@@ -257,13 +257,14 @@ def test_sums_of_float32_do_not_stall():
     assert reference.sum_rows(ones).tolist() == [float(np.float32(n))]
 
 
-def test_small_parts_of_a_scattered_sum_are_not_lost():
+def test_small_parts_of_sums_are_not_lost():
     """Each is half of what a float32 loses beside 1."""
     grad = np.full((4096, 1), 2.0**-25, np.float32)
     grad[0] = 1
     for module in (cpu, reference):
         table = module.scatter_rows(grad, np.zeros(4096, np.int64), 1, None)
         assert table.tolist() == [[float(np.float32(1 + 4095 * 2.0**-25))]]
+        assert module.sum_rows(np.repeat(grad, 2, axis=1)).tolist() == 2 * table.tolist()[0]
 
 
 @both_dtypes

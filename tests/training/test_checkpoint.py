@@ -624,12 +624,22 @@ def test_metadata_that_lacks_something_is_refused(path):
         ta.load(path)
 
 
+def test_a_file_of_a_later_version_is_refused(path):
+    """Its checksum fits, but nobody knows what it means."""
+    ta.save({"x": ta.ones(1)}, path)
+    content = path.read_bytes()
+    assert content.count(b'"tinyattn":"1"') == 1
+    path.write_bytes(content.replace(b'"tinyattn":"1"', b'"tinyattn":"2"'))
+    with pytest.raises(CheckpointError):
+        ta.load(path)
+
+
 def test_missing_file_and_folder(tmp_path):
     with pytest.raises(FileNotFoundError, match=r"nothing\.safetensors"):
         ta.load(tmp_path / "nothing.safetensors")
     with pytest.raises(OSError, match=str(tmp_path)):
         ta.load(tmp_path)
-    with pytest.raises(FileNotFoundError):
+    with pytest.raises(FileNotFoundError, match=r"there is no folder .*no to save folder in"):
         ta.save({"x": ta.ones(1)}, tmp_path / "no" / "folder")
 
 

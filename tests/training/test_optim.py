@@ -118,6 +118,17 @@ def test_sgd_formula():
     assert_close(decayed, [1 - 0.1 * 3.5, 2 + 0.1 * 3.0], 1e-15)
 
 
+def test_dampening_begins_with_the_second_step():
+    parameter = leaf([1.0], np.float64)
+    sgd = optim.SGD([parameter], lr=0.1, momentum=0.5, dampening=0.25)
+    found = []
+    for grad in (2.0, 3.0):
+        parameter.grad = ta.tensor(np.array([grad]))
+        sgd.step()
+        found.append(parameter.item())
+    assert_close(found, [1 - 0.1 * 2, 1 - 0.1 * 2 - 0.1 * (0.5 * 2 + 0.75 * 3)], 1e-15)
+
+
 def test_first_step_of_adam_is_lr_in_the_direction_of_the_sign():
     moved = one_step(optim.Adam, [1.0, 1.0, 1.0], [1e-3, -50.0, 0.0], lr=0.1, eps=1e-12)
     assert_close(moved, [0.9, 1.1, 1.0], 1e-8)
