@@ -48,7 +48,7 @@ from .create import (
 from .functions import FUNCTIONS, einsum, hstack, vstack
 from .grad_mode import enable_grad, is_grad_enabled, no_grad, set_grad_enabled
 from .kernels.threads import get_num_threads, set_num_threads
-from .names import missing
+from .names import UnknownNameError
 from .op import op
 from .random import get_rng_state, manual_seed, set_rng_state
 from .tensor import Tensor
@@ -145,4 +145,4 @@ def __getattr__(name: str) -> Any:
         return value
     if name in ("batches", "errors", "viz"):
         return importlib.import_module(f".{name}", __name__)
-    raise missing("ta", name, __all__)
+    raise UnknownNameError("ta", name, __all__)

@@ -20,7 +20,7 @@ from .errors import DeviceError, DtypeError, ShapeError
 from .kernels.late_errors import require_range
 from .kernels.packing import samples_of
 from .kernels.reference import Drop
-from .names import missing
+from .names import UnknownNameError
 from .ops.layers import no_row_text
 from .ops.softmax import check_classes
 from .tensor import Tensor
@@ -665,4 +665,4 @@ def transpose_output(x: Tensor, num_heads: int) -> Tensor:
 if not TYPE_CHECKING:
 
     def __getattr__(name: str) -> Any:
-        raise missing("F", name, globals())
+        raise UnknownNameError("F", name, globals())

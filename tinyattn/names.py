@@ -1,14 +1,15 @@
 """What to write instead of a name that PyTorch has and tinyattn does not.
 
-The error for an unknown name asks `missing`. docs/from_pytorch.md shows both tables.
+`UnknownNameError` is the error for an unknown name. docs/from_pytorch.md shows both tables.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from difflib import get_close_matches
+from typing import Any
 
 DATA = "data sets and files are other libraries' business"
+IN_PLACE = {"add_": "+=", "sub_": "-=", "mul_": "*=", "div_": "/=", "pow_": "**="}
 OWNERS = ("ta", "Tensor", "nn", "F", "optim")
 LEFT_OUT = {
     "ta.autocast": "dtypes are explicit: model.to(ta.float16)",
@@ -83,26 +84,30 @@ DIFFERS = {
 }
 
 
-def missing(owner: str, name: str, names: Iterable[str]) -> AttributeError:
-    """The error for a name that `owner` ("ta", "Tensor", "nn", ...) lacks; `names` are those there.
+class UnknownNameError(AttributeError):
+    """`space` lacks a name: the text says what to write instead, or which names are close.
 
-    It says what to write instead, or which names are close.
+    The text is made when it is read, because many errors of this kind are only caught: a library
+    asks with hasattr whether a Tensor is an array of its own.
     """
-    text = f"tinyattn has no {owner}.{name}"
-    if owner not in OWNERS:  # a module of nn, or of the user
-        text = f"{owner!r} object has no attribute {name!r}"
-    if name.startswith(
-        "_"
-    ):  # Python and other libraries ask for such names, to learn what is there
-        return AttributeError(text)
-    names = [other for other in names if not other.startswith("_")]
-    instead = LEFT_OUT.get(f"{owner}.{name}")
-    if instead is None and name.endswith("_") and name[:-1] in names:
-        instead = f"x = x.{name[:-1]}(...), or x[...] = value under ta.no_grad()"
-    if instead is None and name in ("add_", "sub_", "mul_", "div_"):
-        sign = {"add_": "+=", "sub_": "-=", "mul_": "*=", "div_": "/="}[name]
-        instead = f"x {sign} y under ta.no_grad()"
-    if instead is not None:
-        return AttributeError(f"{text}: write {instead}")
-    close = get_close_matches(name, names, n=3)
-    return AttributeError(text + (f"; did you mean {', '.join(close)}?" if close else ""))
+
+    def __init__(self, owner: str, name: str, space: Any) -> None:
+        super().__init__(owner, name)
+        self.space = space
+
+    def __str__(self) -> str:
+        owner, name = self.args
+        # A module of nn, or of the user, is no part of the table.
+        known = f"tinyattn has no {owner}.{name}"
+        text = known if owner in OWNERS else f"{owner!r} object has no attribute {name!r}"
+        names = self.space if isinstance(self.space, (dict, list)) else dir(self.space)
+        names = [other for other in names if not other.startswith("_")]
+        instead = LEFT_OUT.get(f"{owner}.{name}")
+        if instead is None and name in IN_PLACE:
+            instead = f"x {IN_PLACE[name]} y under ta.no_grad()"
+        elif instead is None and name.endswith("_") and name[:-1] in names:
+            instead = f"x = x.{name[:-1]}(...), or x[...] = value under ta.no_grad()"
+        if instead is not None:
+            return f"{text}: write {instead}"
+        close = [] if name.startswith("_") else get_close_matches(name, names, n=3)
+        return text + (f"; did you mean {', '.join(close)}?" if close else "")

@@ -127,7 +127,7 @@ def op(
 
         return register
 
-    is_pair = promote and count == 2 and not spec.options and spec.is_builtin
+    is_pair = promote and differentiable and count == 2 and not spec.options and spec.is_builtin
     wrapped: Any = functools.wraps(forward)(pair_path(spec, apply) if is_pair else apply)
     wrapped.vjp = vjp
     wrapped.spec = spec

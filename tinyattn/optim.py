@@ -18,7 +18,7 @@ from .create import zeros_like
 from .errors import CheckpointError, GraphError, ShapeError
 from .kernels import FLOAT32
 from .kernels.reference import AdamStep
-from .names import missing
+from .names import UnknownNameError
 from .tensor import Tensor
 from .versions import Version
 
@@ -524,4 +524,4 @@ def array_to_scale(grad: Tensor) -> Array:
 if not TYPE_CHECKING:
 
     def __getattr__(name: str) -> Any:
-        raise missing("optim", name, globals())
+        raise UnknownNameError("optim", name, globals())

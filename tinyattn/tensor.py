@@ -38,7 +38,7 @@ from .grad_mode import is_grad_enabled
 from .in_place import check_writable, in_place
 from .kernels.late_errors import index_for
 from .methods import Methods, ValuesAndIndices, reflected
-from .names import missing
+from .names import UnknownNameError
 from .versions import Version
 
 Bool = bool  # Tensor.bool() takes the name inside the class
@@ -140,7 +140,7 @@ class Tensor(Methods, TensorBase):
     if not TYPE_CHECKING:
 
         def __getattr__(self, name: str) -> Any:
-            raise missing("Tensor", name, dir(Tensor))
+            raise UnknownNameError("Tensor", name, Tensor)
 
     def __len__(self) -> int:
         if not self.ndim:

@@ -197,7 +197,7 @@ def all_masked_softmax_samples(rng: np.random.Generator, dtype: np.dtype) -> lis
         ((2, 3, 3), {"is_causal": True}, ""),
         ((2, 3, 3), {"is_causal": True, "valid_lens": [2, 3]}, ""),
         ((2, 3, 3), {"is_causal": True, "mask": mask_of(rng, (2, 3))}, ""),
-        ((2, 2, 3, 3), {"is_causal": True}, ""),
+        ((2, 2, 3, 3), {"is_causal": True, "mask": mask_of(rng, (2, 3))}, ""),
     ]
     for shape, options, edge in plans:
         x = normal(rng, shape).astype(dtype)

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..backend import Array, is_finite, namespace, scatter_add
+from ..backend import Array, is_array, is_finite, namespace, scatter_add
 from .matmul import matrix_product
 from .packing import Samples, limits_in_samples, packed, padded
 from .sums import in_order, sum_dtype
@@ -92,6 +92,9 @@ def softmax(x: Array) -> Array:
 
 def softmax_backward(grad: Any, out: Any) -> Any:
     """out * (grad - sum(grad * out)), because the Jacobian of a row is diag(out) - out out^T."""
+    if out.dtype == np.float16 and is_array(out):  # the difference would keep few of its digits
+        wide = softmax_backward(grad.astype(np.float32), out.astype(np.float32))
+        return wide.astype(np.float16)
     return out * (grad - (grad * out).sum(axis=-1, keepdims=True))
 
 

@@ -4,7 +4,7 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from .. import functional
-from ..names import missing
+from ..names import UnknownNameError
 from . import init
 from .activations import GELU, Identity, ReLU, Sigmoid, SiLU, Softmax, Tanh
 from .attention import (
@@ -70,4 +70,4 @@ __all__ = [
 if not TYPE_CHECKING:
 
     def __getattr__(name: str) -> Any:
-        raise missing("nn", name, globals())
+        raise UnknownNameError("nn", name, globals())

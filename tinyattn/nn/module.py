@@ -12,7 +12,7 @@ from ..backend import module_of, to_device
 from ..checks import check_container, checked_dtype, names_device, require_float, shortened
 from ..create import zeros_like
 from ..errors import CheckpointError, DtypeError, ShapeError
-from ..names import missing
+from ..names import UnknownNameError
 from ..tensor import Tensor
 
 Self = TypeVar("Self", bound="Module")
@@ -96,7 +96,7 @@ class Module:
     if not TYPE_CHECKING:
 
         def __getattr__(self, name: str) -> Any:
-            raise missing(type(self).__name__, name, dir(self))
+            raise UnknownNameError(type(self).__name__, name, self)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         out = self.forward(*args, **kwargs)
