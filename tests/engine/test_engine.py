@@ -525,6 +525,33 @@ def test_one_switch_may_be_entered_again_inside() -> None:
     assert ta.is_grad_enabled()
 
 
+def test_set_grad_enabled_is_a_statement_too() -> None:
+    """As in PyTorch: it holds from there on, and a with-block returns to what was before."""
+    x = leaf(1.0)
+    try:
+        ta.set_grad_enabled(False)
+        assert not ta.is_grad_enabled()
+        assert not (x * 2).requires_grad
+        with ta.set_grad_enabled(True):
+            assert (x * 2).requires_grad
+        assert not ta.is_grad_enabled()
+    finally:
+        ta.set_grad_enabled(True)
+    assert (x * 2).requires_grad
+
+
+def test_create_graph_records_under_no_grad() -> None:
+    """And gradients without it are not recorded, although everything else is."""
+    x = leaf([2.0, -3.0])
+    y = x * x * x
+    with ta.no_grad():
+        (first,) = ta.grad(y, x, ta.tensor(np.array([1.0, -2.0])), create_graph=True)
+        assert first.requires_grad
+    (second,) = ta.grad(first, x, ta.tensor(np.array([1.0, 1.0])))
+    equal(second, [6 * 2.0, -2 * 6 * -3.0])
+    assert not second.requires_grad
+
+
 def test_as_a_decorator_set_grad_enabled_switches_the_function_alone() -> None:
     @ta.set_grad_enabled(False)
     def is_enabled() -> bool:

@@ -22,6 +22,19 @@ def _(grad, x, weight, power):
     return grad * weight * power * x ** (power - 1)
 
 
+def test_a_forward_may_use_one_buffer_for_all_its_results() -> None:
+    buffer = np.empty(2)
+
+    @ta.op
+    def doubled(x):
+        return np.multiply(x, 2, out=buffer)
+
+    first = doubled(ta.tensor(np.array([1.0, 2.0])))
+    second = doubled(ta.tensor(np.array([3.0, 4.0])))
+    assert first.tolist() == [2, 4]
+    assert second.tolist() == [6, 8]
+
+
 @scaled.vjp("weight")
 def _(grad, x, power):
     return grad * x**power

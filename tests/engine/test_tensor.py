@@ -200,6 +200,22 @@ def test_a_tensor_of_pytorch_is_named_as_such(flip: bool) -> None:
             operation(*(reversed(pair) if flip else pair))
 
 
+@pytest.mark.parametrize("dim", [0, 1, (0, 1), None])
+def test_sums_of_float32_are_exact_along_any_dimension(dim: Any) -> None:
+    """NumPy adds the numbers of a column one by one, which loses digits in float32."""
+    x = np.random.default_rng(3).random((100_000, 3), np.float32)
+    for method in ("sum", "mean"):
+        found = getattr(ta.tensor(x), method)(dim).numpy()
+        right = getattr(x.astype(np.float64), method)(axis=dim)
+        np.testing.assert_allclose(found, right, rtol=2 * np.finfo(np.float32).eps)
+
+
+def test_functions_of_integers_are_float32() -> None:
+    for name in ("exp", "log", "sqrt", "sin", "cos", "tanh", "sigmoid", "erf"):
+        for x in (ta.tensor([1, 2]), ta.tensor([True, False])):
+            assert getattr(x, name)().dtype == np.float32
+
+
 def test_repr_says_what_matters() -> None:
     x = ta.tensor([1.0, 2.0], requires_grad=True)
     assert repr(x) == "tensor([1., 2.], requires_grad=True)"

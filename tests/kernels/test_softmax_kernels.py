@@ -269,6 +269,15 @@ def test_log_softmax_of_every_width(dtype):
 
 
 @both_dtypes
+@pytest.mark.parametrize("low", [-1e5, -2e6, -1e9, -1e30])
+def test_visible_scores_may_be_lower_than_any_fill_value(dtype, low):
+    x = np.array([low, low, 0.0], dtype).reshape(1, 1, 1, 3)
+    mask = np.array([True, True, False]).reshape(1, 1, 1, 3)
+    for module in (cpu, reference):
+        assert module.masked_softmax(x, None, mask).ravel().tolist() == [0.5, 0.5, 0.0]
+
+
+@both_dtypes
 def test_log_softmax_where_softmax_is_zero(dtype):
     x = np.array([[0.0, -1000.0, 500.0], [-1e30, 1e30, 0.0], [-np.inf, 0.0, 0.0]], dtype)
     for module in (cpu, reference):
