@@ -228,7 +228,7 @@ class Methods:
             levels = random.generator().random((len(sums), count)) * sums[:, -1:]
             rows = [a.searchsorted(b, "right") for a, b in zip(sums, levels, strict=True)]
             found = np.array(rows).reshape(*weights.shape[:-1], count)
-        else:  # of clocks that ring at these rates, the first ones
+        else:  # the smallest of exponential random numbers with these rates
             times = random.generator().standard_exponential(weights.shape)
             with np.errstate(divide="ignore"):
                 found = np.argsort(times / weights, -1)[..., :count]
