@@ -129,12 +129,15 @@ class Tensor(Methods, TensorBase):
         return self.permute(*reversed(range(self.ndim)))
 
     def size(self, dim: int | None = None) -> Any:
+        """The shape, or the size of one dimension."""
         return self.shape if dim is None else self.shape[dim]
 
     def dim(self) -> int:
+        """The number of dimensions."""
         return self.ndim
 
     def numel(self) -> int:
+        """The number of elements."""
         return self._data.size
 
     if not TYPE_CHECKING:
@@ -181,6 +184,7 @@ class Tensor(Methods, TensorBase):
             self._frozen, self._node = self._node, None  # a graph may lead to this leaf
 
     def requires_grad_(self, requires_grad: bool = True) -> Tensor:
+        """Record operations on this leaf from now on, or not; returns it."""
         self.requires_grad = requires_grad
         return self
 
@@ -283,6 +287,7 @@ class Tensor(Methods, TensorBase):
         return backend.to_device(self._data, "cpu").item()
 
     def tolist(self) -> Any:
+        """The elements as nested lists of numbers of Python."""
         return backend.to_device(self._data, "cpu").tolist()
 
     def numpy(self) -> np.ndarray:
@@ -346,24 +351,31 @@ class Tensor(Methods, TensorBase):
         return result
 
     def cpu(self) -> Tensor:
+        """This tensor on the host."""
         return self.to("cpu")
 
     def cuda(self) -> Tensor:
+        """This tensor on the GPU."""
         return self.to("cuda")
 
     def float(self) -> Tensor:
+        """This tensor as float32."""
         return self.to(np.float32)
 
     def double(self) -> Tensor:
+        """This tensor as float64."""
         return self.to(np.float64)
 
     def half(self) -> Tensor:
+        """This tensor as float16."""
         return self.to(np.float16)
 
     def long(self) -> Tensor:
+        """This tensor as int64."""
         return self.to(np.int64)
 
     def bool(self) -> Tensor:
+        """This tensor as booleans."""
         return self.to(np.bool_)
 
     # Arithmetic
@@ -413,9 +425,11 @@ class Tensor(Methods, TensorBase):
     isfinite = ops.isfinite
 
     def any(self, dim: Dims = None, keepdim: Bool = False) -> Tensor:
+        """True where any element along `dim` is not 0."""
         return ops.any(self, dim=dims_of(self, dim), keepdim=keepdim)
 
     def all(self, dim: Dims = None, keepdim: Bool = False) -> Tensor:
+        """True where all elements along `dim` are not 0."""
         return ops.all(self, dim=dims_of(self, dim), keepdim=keepdim)
 
     # In place
@@ -508,6 +522,7 @@ class Tensor(Methods, TensorBase):
         return self._reduced(ops.sum, dim, keepdim, numpy_names)
 
     def mean(self, dim: Dims = None, keepdim: Bool = False, **numpy_names: Any) -> Tensor:
+        """Mean over one dimension, several, or all."""
         require_float(self.dtype, "mean")
         return self._reduced(ops.mean, dim, keepdim, numpy_names)
 
@@ -563,9 +578,11 @@ class Tensor(Methods, TensorBase):
         return self._reduced(ops.min, dim, keepdim, numpy_names)
 
     def argmax(self, dim: int | None = None, keepdim: Bool = False) -> Tensor:
+        """The index of the largest element along `dim`, the first if several tie."""
         return ops.argmax(self, dim=dims_of(self, dim), keepdim=keepdim)
 
     def argmin(self, dim: int | None = None, keepdim: Bool = False) -> Tensor:
+        """The index of the smallest element along `dim`, the first if several tie."""
         return ops.argmin(self, dim=dims_of(self, dim), keepdim=keepdim)
 
     def sum_to(self, shape: tuple[int, ...]) -> Tensor:
@@ -575,6 +592,7 @@ class Tensor(Methods, TensorBase):
     # Shape
 
     def reshape(self, *shape: Any) -> Tensor:
+        """The same elements in another shape; one size may be -1. Copies if it must."""
         sizes = sizes_of(shape)
         if any(size < -1 for size in sizes):
             raise ShapeError(f"a size is >= 0, or -1 for the one to be found out, got {sizes}")
@@ -592,6 +610,7 @@ class Tensor(Methods, TensorBase):
         return result
 
     def permute(self, *dims: Any) -> Tensor:
+        """The dimensions in another order: (B, N, D).permute(0, 2, 1) -> (B, D, N)."""
         dims = sizes_of(dims)
         if sorted(one_dim(self, dim) for dim in dims) != list(range(self.ndim)):
             raise ShapeError(f"permute takes each of {self.ndim} dimensions once, got {dims}")
@@ -621,6 +640,7 @@ class Tensor(Methods, TensorBase):
         return self.reshape([n for i, n in enumerate(self.shape) if not (i in drop and n == 1)])
 
     def unsqueeze(self, dim: int) -> Tensor:
+        """This tensor with a new dimension of size 1 at `dim`."""
         if isinstance(dim, bool) or not hasattr(dim, "__index__"):
             raise TypeError(f"a dimension is an integer, got {dim!r}")
         if not -self.ndim - 1 <= dim <= self.ndim:
@@ -629,6 +649,7 @@ class Tensor(Methods, TensorBase):
         return self.reshape([*self.shape[:dim], 1, *self.shape[dim:]])
 
     def flatten(self, start_dim: int = 0, end_dim: int = -1) -> Tensor:
+        """The dimensions from `start_dim` to `end_dim` merged into one."""
         if not self.ndim:
             return self.reshape(1)
         start, end = one_dim(self, start_dim), one_dim(self, end_dim)

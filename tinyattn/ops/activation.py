@@ -17,6 +17,7 @@ GELU_SCALE = math.sqrt(2 / math.pi)
 
 @op
 def relu(x: Array) -> Array:
+    """max(x, 0); the gradient at 0 is 0."""
     return kernels.relu(x)
 
 

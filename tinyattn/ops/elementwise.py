@@ -82,6 +82,7 @@ def dx(grad):
 
 @op(promote=True)
 def pow(x: Array, y: Array) -> Array:
+    """x to the power y, element by element."""
     return in_order(x) ** in_order(y)
 
 
@@ -106,6 +107,7 @@ def dy(grad, x, y, out):
 
 @op(floats=True)
 def exp(x: Array) -> Array:
+    """e to the power of each element."""
     return namespace(x).exp(in_order(x))
 
 
@@ -116,6 +118,7 @@ def dx(grad, out):
 
 @op(floats=True)
 def log(x: Array) -> Array:
+    """The natural logarithm of each element."""
     return namespace(x).log(in_order(x))
 
 
@@ -148,6 +151,7 @@ def dx(grad, x):
 
 @op(floats=True)
 def sqrt(x: Array) -> Array:
+    """The square root of each element."""
     return namespace(x).sqrt(x)
 
 
@@ -158,6 +162,7 @@ def dx(grad, out):
 
 @op(floats=True)
 def sin(x: Array) -> Array:
+    """The sine of each element, in radians."""
     return namespace(x).sin(in_order(x))
 
 
@@ -168,6 +173,7 @@ def dx(grad, x):
 
 @op(floats=True)
 def cos(x: Array) -> Array:
+    """The cosine of each element, in radians."""
     return namespace(x).cos(in_order(x))
 
 
@@ -178,6 +184,7 @@ def dx(grad, x):
 
 @op(floats=True)
 def tanh(x: Array) -> Array:
+    """The hyperbolic tangent of each element."""
     return namespace(x).tanh(in_order(x))
 
 
@@ -188,6 +195,7 @@ def dx(grad, out):
 
 @op
 def abs(x: Array) -> Array:
+    """|x|; the gradient at 0 is 0."""
     return namespace(x).abs(x)
 
 
@@ -264,6 +272,7 @@ def dy(grad, condition):
 
 @op
 def clone(x: Array) -> Array:
+    """A copy; the gradient passes through."""
     return x.copy()
 
 
@@ -369,9 +378,11 @@ def logical_not(x: Array) -> Array:
 
 @op(differentiable=False)
 def isnan(x: Array) -> Array:
+    """True where an element is NaN."""
     return namespace(x).isnan(x)
 
 
 @op(differentiable=False)
 def isfinite(x: Array) -> Array:
+    """True where an element is no NaN and not infinite."""
     return namespace(x).isfinite(x)
