@@ -23,22 +23,27 @@ def fill(tensor: Tensor, values: object) -> Tensor:
 
 
 def uniform_(tensor: Tensor, low: float, high: float) -> Tensor:
+    """U(low, high)."""
     return fill(tensor, generator().uniform(low, high, tensor.shape))
 
 
 def normal_(tensor: Tensor, mean: float = 0.0, std: float = 1.0) -> Tensor:
+    """N(mean, std^2)."""
     return fill(tensor, mean + std * generator().standard_normal(tensor.shape))
 
 
 def constant_(tensor: Tensor, value: float) -> Tensor:
+    """Every element is `value`."""
     return fill(tensor, np.full(tensor.shape, value))
 
 
 def zeros_(tensor: Tensor) -> Tensor:
+    """Every element is 0."""
     return constant_(tensor, 0.0)
 
 
 def ones_(tensor: Tensor) -> Tensor:
+    """Every element is 1."""
     return constant_(tensor, 1.0)
 
 

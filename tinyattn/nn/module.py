@@ -168,9 +168,11 @@ class Module:
     # Modules and parameters inside
 
     def named_children(self) -> Iterator[tuple[str, Module]]:
+        """(name, module) of the modules that this one has itself."""
         yield from self._modules.items()
 
     def children(self) -> Iterator[Module]:
+        """The modules that this one has itself."""
         yield from self._modules.values()
 
     def apply(self: Self, function: Callable[[Module], Any]) -> Self:
@@ -195,6 +197,7 @@ class Module:
             stack.extend(reversed(below))
 
     def modules(self) -> Iterator[Module]:
+        """This module and all those inside it."""
         for _, module in self.named_modules():
             yield module
 
@@ -208,15 +211,18 @@ class Module:
                     yield (f"{prefix}.{key}" if prefix else key), parameter
 
     def parameters(self) -> Iterator[Parameter]:
+        """The parameters of this module and of all those inside it, each once."""
         for _, parameter in self.named_parameters():
             yield parameter
 
     def named_buffers(self) -> Iterator[tuple[str, Tensor]]:
+        """(name, buffer) of this module and of all those inside it."""
         for prefix, module in self.named_modules():
             for key, buffer in module._buffers.items():
                 yield (f"{prefix}.{key}" if prefix else key), buffer
 
     def buffers(self) -> Iterator[Tensor]:
+        """The buffers of this module and of all those inside it."""
         for _, buffer in self.named_buffers():
             yield buffer
 
