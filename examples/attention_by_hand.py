@@ -52,9 +52,11 @@ def by_hand(query: list[float], valid: int) -> None:
     output = [dot(weights, column) for column in columns(VALUES)]
     print(f"  output    weights V                  {row(output)}")
 
+    print(f"  grad      of a loss, chosen          {row(GRAD)}")
     dweights = [dot(GRAD, value) for value in VALUES]
     print(f"  dweights  V grad                     {row(dweights)}")
     mean = dot(weights, dweights)
+    print(f"  mean      weights dweights           {row([mean])}")
     dscores = [w * (d - mean) for w, d in zip(weights, dweights, strict=True)]
     print(f"  dscores   weights (dweights - mean)  {row(dscores)}")
     dquery = [dot(dscores, column) / sqrt(len(query)) for column in columns(KEYS)]

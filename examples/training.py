@@ -62,7 +62,7 @@ def argument_parser(description: str, short: int, **defaults: Any) -> argparse.A
     group = parser.add_argument_group("run")
     add("--out", "folder for its files", type=Path)
     add("--resume", "go on with the run in --out", action="store_true")
-    add("--overwrite", "begin anew where --out has a run that was stopped", action="store_true")
+    add("--overwrite", "begin anew where --out has a run already", action="store_true")
     add("--device", "where to compute", choices=["cpu", "cuda"], default="cpu")
     parser.set_defaults(seed=0, **defaults)
     return parser
@@ -184,7 +184,7 @@ def start(parser: argparse.ArgumentParser, build: Callable[[argparse.Namespace],
                         f"{getattr(args, name)} on the way"
                     )
         else:
-            refuse_stopped_run(args)
+            refuse_lost_run(args)
         args.out.mkdir(parents=True, exist_ok=True)
         ta.manual_seed(args.seed)
         run = Run(build(args), args)
@@ -196,18 +196,17 @@ def start(parser: argparse.ArgumentParser, build: Callable[[argparse.Namespace],
     return run
 
 
-def refuse_stopped_run(args: argparse.Namespace) -> None:
-    """A run that was stopped is lost if another begins in its folder."""
+def refuse_lost_run(args: argparse.Namespace) -> None:
+    """A run that is there would be lost if another began in its folder."""
     path = args.out / "checkpoint.safetensors"
     if args.overwrite or not path.exists():
         return
     state = ta.load(path)
     done, total = len(state.get("losses", ())), state.get("settings", {}).get("steps", 0)
-    if done < total:
-        raise ValueError(
-            f"{args.out} has a run that was stopped after {done} of {total} steps: --resume goes "
-            "on with it, --overwrite begins anew, --out names another folder"
-        )
+    raise ValueError(
+        f"{args.out} has a run of {done} of {total} steps: --resume goes on with it, --overwrite "
+        "begins anew, --out names another folder"
+    )
 
 
 def run_program(main: Callable[[], None]) -> None:
@@ -217,6 +216,8 @@ def run_program(main: Callable[[], None]) -> None:
     except KeyboardInterrupt:
         if Run.saved is not None:
             print(f"\nstopped after the training, which is in {Run.saved}: --resume goes on there")
+        else:
+            print("\nstopped before the first step; nothing was saved")
         sys.exit(130)
 
 

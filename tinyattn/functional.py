@@ -95,10 +95,13 @@ def normalize(x: Tensor, p: float = 2.0, dim: int = 1, eps: float = 1e-12) -> Te
     x, eps = tensor_of(x, "x"), checked_eps(eps)
     if p not in (1, 2):
         raise ValueError(f"normalize takes p = 1 or 2, got {p!r}")
-    # The limit is below the root, because the root has no slope at 0. Float16 rounds 1e-12 to 0.
-    least = max(eps**p, float(np.finfo(x.dtype).smallest_subnormal))
-    total = (ops.abs(x) if p == 1 else x * x).sum(dim, keepdim=True).clamp(min=least)
-    return x / (total if p == 1 else total.sqrt())
+    # Squares of float16 would overflow at 256. The limit is below the root, because the root has no
+    # slope at 0. It is no smaller than the dtype's numbers, because float16 rounds 1e-12 to 0.
+    wide = x.float() if x.dtype == np.float16 else x
+    least = max(eps, float(np.finfo(x.dtype).smallest_subnormal)) ** p
+    least = max(least, float(np.finfo(wide.dtype).tiny))
+    total = (ops.abs(wide) if p == 1 else wide * wide).sum(dim, keepdim=True).clamp(min=least)
+    return (wide / (total if p == 1 else total.sqrt())).to(x.dtype)
 
 
 def one_hot(ids: Any, num_classes: int = -1) -> Tensor:
@@ -665,4 +668,5 @@ def transpose_output(x: Tensor, num_heads: int) -> Tensor:
 if not TYPE_CHECKING:
 
     def __getattr__(name: str) -> Any:
-        raise UnknownNameError("F", name, globals())
+        own = [n for n, v in globals().items() if getattr(v, "__module__", "") == __name__]
+        raise UnknownNameError("F", name, own)

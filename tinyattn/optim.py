@@ -62,20 +62,30 @@ class ParamGroup(dict[str, Any]):
         if name in ("lr", "momentum", "dampening", "weight_decay", "eps"):
             value = check(name, value, 0)
         elif name == "betas":
-            value = (check("betas[0]", value[0], 0, 1), check("betas[1]", value[1], 0, 1))
+            if not isinstance(value, (tuple, list)) or len(value) != 2:
+                raise ValueError(f"betas are two numbers, got {value!r}")
+            value = tuple(check(f"betas[{i}]", beta, 0, 1) for i, beta in enumerate(value))
         super().__setitem__(name, value)
+
+    def update(self, *args: Any, **settings: Any) -> None:
+        for name, value in dict(*args, **settings).items():
+            self[name] = value
 
 
 def param_groups(parameters: Parameters, defaults: dict[str, Any]) -> list[ParamGroup]:
     """The groups of an optimizer: those of a list of dicts, or one that has all parameters."""
-    listed = parameters if isinstance(parameters, (list, tuple)) and parameters else ()
+    one_by_one = isinstance(parameters, Iterable) and not isinstance(parameters, Tensor)
+    listed: Any = list(parameters) if one_by_one else parameters
+    has_groups = one_by_one and listed and isinstance(listed[0], dict)
     groups = []
-    for given in listed if listed and isinstance(listed[0], dict) else [{"params": parameters}]:
+    for given in listed if has_groups else [{"params": listed}]:
         if not isinstance(given, dict) or "params" not in given:
             raise TypeError(f"a parameter group is a dict with the key 'params', got {given!r}")
         if unknown := given.keys() - {"params"} - defaults.keys():
             raise ValueError(f"a parameter group has {list(defaults)}, got {sorted(unknown)}")
-        group = ParamGroup(params=checked_parameters(given["params"]))
+        own = given["params"]
+        single = isinstance(own, Tensor) and has_groups
+        group = ParamGroup(params=checked_parameters([own] if single else own))
         for name, default in defaults.items():
             group[name] = given.get(name, default)
         groups.append(group)
@@ -524,4 +534,5 @@ def array_to_scale(grad: Tensor) -> Array:
 if not TYPE_CHECKING:
 
     def __getattr__(name: str) -> Any:
-        raise UnknownNameError("optim", name, globals())
+        own = [n for n, v in globals().items() if getattr(v, "__module__", "") == __name__]
+        raise UnknownNameError("optim", name, own)

@@ -143,6 +143,8 @@ class Tensor(Methods, TensorBase):
     if not TYPE_CHECKING:
 
         def __getattr__(self, name: str) -> Any:
+            if hasattr(Tensor, name):  # a property, whose own error led here
+                return object.__getattribute__(self, name)
             raise UnknownNameError("Tensor", name, Tensor)
 
     def __len__(self) -> int:
@@ -555,8 +557,10 @@ class Tensor(Methods, TensorBase):
     ) -> Any:
         if isinstance(dim, Tensor):
             return of_two(self, dim)
-        if names or dim is None:
-            return self._reduced(over_all, dim, keepdim, names)
+        if names:
+            dim, keepdim = from_numpy_names(dim, keepdim, names)
+        if dim is None:
+            return self._reduced(over_all, dim, keepdim, {})
         check_keepdim(keepdim)
         if isinstance(dim, (tuple, list)):
             raise TypeError(
@@ -577,13 +581,13 @@ class Tensor(Methods, TensorBase):
         """The smallest values; elements that tie share the gradient."""
         return self._reduced(ops.min, dim, keepdim, numpy_names)
 
-    def argmax(self, dim: int | None = None, keepdim: Bool = False) -> Tensor:
+    def argmax(self, dim: int | None = None, keepdim: Bool = False, **numpy_names: Any) -> Tensor:
         """The index of the largest element along `dim`, the first if several tie."""
-        return ops.argmax(self, dim=dims_of(self, dim), keepdim=keepdim)
+        return self._reduced(ops.argmax, dim, keepdim, numpy_names)
 
-    def argmin(self, dim: int | None = None, keepdim: Bool = False) -> Tensor:
+    def argmin(self, dim: int | None = None, keepdim: Bool = False, **numpy_names: Any) -> Tensor:
         """The index of the smallest element along `dim`, the first if several tie."""
-        return ops.argmin(self, dim=dims_of(self, dim), keepdim=keepdim)
+        return self._reduced(ops.argmin, dim, keepdim, numpy_names)
 
     def sum_to(self, shape: tuple[int, ...]) -> Tensor:
         """Undo a broadcast: sum over the dimensions that `shape` lacks or has as 1."""

@@ -229,3 +229,12 @@ def test_tensors_can_be_kept_in_sets_and_dicts() -> None:
     x, y = ta.ones(2), ta.ones(2)
     assert len({x, y, x}) == 2
     equal(x == y, [True, True])
+
+
+def test_max_and_argmax_take_numpys_names() -> None:
+    x = ta.tensor([[1.0, 5.0], [7.0, 2.0]])
+    values, indices = x.max(axis=1, keepdims=True)
+    assert (values.tolist(), indices.tolist()) == ([[5], [7]], [[1], [0]])
+    assert x.min(axis=0).indices.tolist() == [0, 1]
+    assert x.argmax(axis=1).tolist() == [1, 0]
+    assert x.argmin(axis=0, keepdims=True).tolist() == [[0, 1]]

@@ -109,6 +109,7 @@ LINES: dict[str, Line] = {
     "cos": Line(lambda x: x.cos(), ONE),
     "tanh": Line(lambda x: x.tanh(), ONE),
     "sigmoid": Line(lambda x: x.sigmoid(), ONE),
+    "softplus": Line(F.softplus, ONE, lambda x: torch_F.softplus(x)),
     "erf": Line(lambda x: x.erf(), ONE),
     "abs": Line(lambda x: x.abs(), APART),
     "relu": Line(lambda x: x.relu(), APART),

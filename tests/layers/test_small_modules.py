@@ -12,7 +12,7 @@ from common import assert_all_zero, assert_close, assert_same, leaf, needs_torch
 import tinyattn as ta
 from tinyattn import functional as F
 from tinyattn import nn
-from tinyattn.errors import ShapeError
+from tinyattn.errors import DtypeError, ShapeError
 
 DTYPES = pytest.mark.parametrize(("dtype", "tolerance"), [("float64", 1e-12), ("float32", 1e-5)])
 ELEMENTWISE = ["Identity", "ReLU", "GELU", "Tanh", "Sigmoid", "SiLU", "Softmax"]
@@ -302,3 +302,41 @@ def test_module_dict_refuses(key, value, error):
         net[key] = value
     assert len(net) == 0
     assert net.training is True
+
+
+@pytest.mark.parametrize("p", [1, 2])
+@pytest.mark.parametrize("size", [300.0, 4e4, 1e-4, 6e-8])
+def test_normalize_of_large_and_small_float16(p, size):
+    x = ta.tensor([size, -size]).half()
+    found = F.normalize(x, p, dim=0)
+    assert found.dtype == np.float16
+    np.testing.assert_allclose(found.numpy(), [2 ** (-1 / p), -(2 ** (-1 / p))], rtol=1e-3)
+
+
+def test_a_module_or_buffer_that_has_two_names_is_visited_once():
+    parent = nn.Module()
+    parent.first = parent.second = nn.Linear(2, 2)
+    shared = ta.zeros(2)
+    parent.register_buffer("one", shared)
+    parent.register_buffer("other", shared)
+    visited = []
+    parent.apply(visited.append)
+    assert visited == [parent.first, parent]
+    assert [name for name, _ in parent.named_children()] == ["first"]
+    assert [name for name, _ in parent.named_buffers()] == ["one"]
+
+
+def test_lists_of_modules_grow_in_a_chain():
+    net = nn.Sequential(nn.Linear(2, 2)).append(nn.ReLU()).extend([nn.Tanh(), nn.Tanh()])
+    assert [type(module).__name__ for module in net] == ["Linear", "ReLU", "Tanh", "Tanh"]
+
+
+def test_starting_values_are_floats():
+    for fill in (lambda x: nn.init.constant_(x, 0.5), nn.init.normal_, nn.init.uniform_):
+        with pytest.raises(DtypeError, match=r"starting value.*int64"):
+            fill(ta.tensor([1, 2]))
+    with pytest.raises(TypeError, match="got ndarray"):
+        nn.init.ones_(np.zeros(2))
+    values = nn.init.uniform_(ta.zeros(1000)).numpy()
+    assert 0 <= values.min() < 0.1
+    assert 0.9 < values.max() < 1

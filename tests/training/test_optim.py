@@ -768,7 +768,8 @@ def test_settings_of_all_groups_are_set_at_once():
         ([{"params": P, "rate": 0.1}], ValueError, "rate"),
         ([{"params": P, "lr": -1.0}], ValueError, "lr"),
         ([{"params": P, "nesterov": True}], ValueError, "nesterov"),
-        ([{"params": P[0]}], TypeError, "iterable"),
+        ([{"params": 1.0}], TypeError, "takes parameters"),
+        ([{"params": P, "betas": 0.9}], ValueError, "betas"),
     ],
 )
 def test_groups_that_cannot_be_are_refused(groups, error, word):
@@ -887,3 +888,16 @@ def test_a_rate_that_is_none_changes_no_group():
     with pytest.raises(ValueError, match="lr"):
         optim.LambdaLR(optimizer, lambda n: -1.0)
     assert [group["lr"] for group in optimizer.param_groups] == [0.1, 0.03]
+
+
+def test_groups_of_one_tensor_and_from_a_generator():
+    a, b = leaf(np.ones(2)), leaf(np.ones(2))
+    optimizer = optim.SGD([{"params": a, "weight_decay": 0.1}, {"params": b}], lr=0.5)
+    assert [group["params"] for group in optimizer.param_groups] == [[a], [b]]
+    generated = optim.SGD(({"params": [x]} for x in (a, b)), lr=0.5)
+    assert [group["params"] for group in generated.param_groups] == [[a], [b]]
+    with pytest.raises(ValueError, match="lr must be"):
+        optimizer.param_groups[0].update(lr=-1)
+    assert optimizer.lr == 0.5
+    with pytest.raises(ValueError, match="betas are two numbers"):
+        optim.Adam([a], betas=(0.9, 0.99, 0.5))

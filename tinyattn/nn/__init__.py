@@ -70,4 +70,4 @@ __all__ = [
 if not TYPE_CHECKING:
 
     def __getattr__(name: str) -> Any:
-        raise UnknownNameError("nn", name, globals())
+        raise UnknownNameError("nn", name, __all__)

@@ -11,6 +11,7 @@ import math
 import numpy as np
 
 from ..backend import to_device
+from ..checks import require_float
 from ..errors import ShapeError
 from ..random import generator
 from ..tensor import Tensor
@@ -18,13 +19,16 @@ from ..tensor import Tensor
 
 def fill(tensor: Tensor, values: object) -> Tensor:
     """The values, in the dtype and on the device of `tensor`."""
+    if not isinstance(tensor, Tensor):
+        raise TypeError(f"a Tensor is initialized, got {type(tensor).__name__}")
+    require_float(tensor.dtype, "a starting value")
     tensor.data = to_device(values.astype(tensor.dtype), tensor.device)  # type: ignore[attr-defined]
     return tensor
 
 
-def uniform_(tensor: Tensor, low: float, high: float) -> Tensor:
-    """U(low, high)."""
-    return fill(tensor, generator().uniform(low, high, tensor.shape))
+def uniform_(tensor: Tensor, a: float = 0.0, b: float = 1.0) -> Tensor:
+    """U(a, b)."""
+    return fill(tensor, generator().uniform(a, b, tensor.shape))
 
 
 def normal_(tensor: Tensor, mean: float = 0.0, std: float = 1.0) -> Tensor:
@@ -32,9 +36,9 @@ def normal_(tensor: Tensor, mean: float = 0.0, std: float = 1.0) -> Tensor:
     return fill(tensor, mean + std * generator().standard_normal(tensor.shape))
 
 
-def constant_(tensor: Tensor, value: float) -> Tensor:
-    """Every element is `value`."""
-    return fill(tensor, np.full(tensor.shape, value))
+def constant_(tensor: Tensor, val: float) -> Tensor:
+    """Every element is `val`."""
+    return fill(tensor, np.full(tensor.shape, val))
 
 
 def zeros_(tensor: Tensor) -> Tensor:

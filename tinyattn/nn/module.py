@@ -96,6 +96,8 @@ class Module:
     if not TYPE_CHECKING:
 
         def __getattr__(self, name: str) -> Any:
+            if hasattr(type(self), name):  # a property, whose own error led here
+                return object.__getattribute__(self, name)
             raise UnknownNameError(type(self).__name__, name, self)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -168,12 +170,13 @@ class Module:
     # Modules and parameters inside
 
     def named_children(self) -> Iterator[tuple[str, Module]]:
-        """(name, module) of the modules that this one has itself."""
-        yield from self._modules.items()
+        """(name, module) of the modules that this one has itself, each once."""
+        names = {id(module): name for name, module in reversed(self._modules.items())}
+        yield from ((n, m) for n, m in self._modules.items() if names[id(m)] == n)
 
     def children(self) -> Iterator[Module]:
         """The modules that this one has itself."""
-        yield from self._modules.values()
+        yield from (module for _, module in self.named_children())
 
     def apply(self: Self, function: Callable[[Module], Any]) -> Self:
         """Call a function with every module inside, then with this one. Returns self."""
@@ -216,10 +219,13 @@ class Module:
             yield parameter
 
     def named_buffers(self) -> Iterator[tuple[str, Tensor]]:
-        """(name, buffer) of this module and of all those inside it."""
+        """(name, buffer) of this module and of all those inside it, each once."""
+        seen: set[int] = set()
         for prefix, module in self.named_modules():
             for key, buffer in module._buffers.items():
-                yield (f"{prefix}.{key}" if prefix else key), buffer
+                if id(buffer) not in seen:
+                    seen.add(id(buffer))
+                    yield (f"{prefix}.{key}" if prefix else key), buffer
 
     def buffers(self) -> Iterator[Tensor]:
         """The buffers of this module and of all those inside it."""
@@ -406,6 +412,17 @@ class ModuleList(Module, MutableSequence[Module]):
         modules = list(self)
         del modules[index]
         self._fill(modules)
+
+    def append(self: Any, module: Module) -> Any:
+        """Add a module at the end. Returns self, as in PyTorch."""
+        self.insert(len(self), module)
+        return self
+
+    def extend(self: Any, modules: Iterable[Module]) -> Any:
+        """Add modules at the end. Returns self."""
+        for module in list(modules):
+            self.append(module)
+        return self
 
     def insert(self, index: int, module: Module) -> None:
         modules = list(self)

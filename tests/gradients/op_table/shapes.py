@@ -186,8 +186,8 @@ ROWS: list[OpRow] = [
         on.gather_samples,
         [
             error(lambda: t(2, 3).gather(2, INTS), IndexError, r"dim 2 .*\(2, 3\)"),
-            error(lambda: t(3).gather(0, ta.tensor([0, 3])), IndexError, "0 to 3, .*0 has 3"),
-            error(lambda: t(3).gather(0, ta.tensor([-1])), IndexError, "-1 to -1, .*0 has 3"),
+            error(lambda: t(3).gather(0, ta.tensor([0, 3])), IndexError, "index 3 .*3 elements"),
+            error(lambda: t(3).gather(0, ta.tensor([-1])), IndexError, "index -1 .*3 elements"),
             error(lambda: t(3).gather(0, t(2)), TypeError, "integer index, got float32"),
             error(lambda: t(2, 3).gather(0, INTS), ValueError, r"dim 0 .*\(2, 3\).*got \(3,\)"),
         ],

@@ -155,7 +155,7 @@ def announce_compilation() -> None:
                     if not self.is_said and function.__module__.startswith(__package__):
                         self.is_said = True
                         logger = logging.getLogger("tinyattn")
-                        logger.warning("compiling kernels, once: about ten seconds")
+                        logger.warning("compiling kernels, each once: ten to twenty seconds in all")
 
             def on_end(self, compilation: Any) -> None:
                 """Nothing to say."""
