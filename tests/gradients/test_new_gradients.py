@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 import numpy as np
@@ -57,8 +58,8 @@ def test_a_new_gradient_is_nobody_elses(row: OpRow, watched: None) -> None:
 
 def test_every_rule_was_tried() -> None:
     """Runs behind the rows above, and needs all of them."""
-    if len(tried) < 10:
-        pytest.skip("the rows did not run in this process")
+    if len(tried) < 10 or "PYTEST_XDIST_WORKER" in os.environ:
+        pytest.skip("the rows did not all run in this process")
     with_rules = {name for name, function in registry.items() if function.spec.rules}
     assert with_rules - tried <= {"transfer"}  # to another device
 
