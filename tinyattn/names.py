@@ -108,7 +108,6 @@ DIFFERS = {
     "F.normalize": "p is 1 or 2",
     "F.mse_loss": "the two shapes must be equal; nothing is broadcast",
     "F.scaled_dot_product_attention": "valid_lens or mask (True = visible); an empty row gives 0",
-    "nn.Embedding": "negative ids are errors too",
 }
 
 
