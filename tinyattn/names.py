@@ -94,7 +94,6 @@ DIFFERS = {
     "Tensor.__iadd__": "x += y puts its result into new memory, so views keep the old values",
     "Tensor.norm": "p is 1, 2 or inf",
     "Tensor.flip": "without dims nothing is flipped",
-    "Tensor.view": "an error wherever the memory would have to be copied",
     "ta.Tensor": "the same as ta.tensor: integers stay integers",
     "ta.empty": "zeros, so that runs can be repeated",
     "ta.from_numpy": "copies the array",

@@ -206,12 +206,15 @@ class Module:
 
     def named_parameters(self) -> Iterator[tuple[str, Parameter]]:
         """Every parameter once, in order of assignment, with its dotted name."""
+        return self._each_once("_parameters")
+
+    def _each_once(self, kind: str) -> Iterator[tuple[str, Any]]:
         seen: set[int] = set()
         for prefix, module in self.named_modules():
-            for key, parameter in module._parameters.items():
-                if id(parameter) not in seen:
-                    seen.add(id(parameter))
-                    yield (f"{prefix}.{key}" if prefix else key), parameter
+            for key, value in getattr(module, kind).items():
+                if id(value) not in seen:
+                    seen.add(id(value))
+                    yield (f"{prefix}.{key}" if prefix else key), value
 
     def parameters(self) -> Iterator[Parameter]:
         """The parameters of this module and of all those inside it, each once."""
@@ -220,12 +223,7 @@ class Module:
 
     def named_buffers(self) -> Iterator[tuple[str, Tensor]]:
         """(name, buffer) of this module and of all those inside it, each once."""
-        seen: set[int] = set()
-        for prefix, module in self.named_modules():
-            for key, buffer in module._buffers.items():
-                if id(buffer) not in seen:
-                    seen.add(id(buffer))
-                    yield (f"{prefix}.{key}" if prefix else key), buffer
+        return self._each_once("_buffers")
 
     def buffers(self) -> Iterator[Tensor]:
         """The buffers of this module and of all those inside it."""
