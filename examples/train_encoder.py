@@ -1,4 +1,4 @@
-"""Train a Transformer encoder to stress English words, on a CPU in about a minute.
+"""Train a Transformer encoder to stress English words, on a CPU in minutes.
 
 The phonemes of a word go in (D EH M AH K R AE T); for each vowel comes out whether it is not
 stressed, carries the primary stress or a secondary one. An ending can move the stress, as in
