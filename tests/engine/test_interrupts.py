@@ -7,6 +7,7 @@ stricter and reaches every bytecode of the library, one after another.
 
 from __future__ import annotations
 
+import gc
 import random
 import signal
 import sys
@@ -80,20 +81,28 @@ class Training:
 @pytest.fixture
 def alarm() -> Iterator[Callable[[Callable[[], Any], float], None]]:
     """Calls a function again and again, until after so many seconds a signal comes."""
+    came = False
 
     def interrupt(number: int, frame: FrameType | None) -> None:
+        nonlocal came
+        came = True
         raise KeyboardInterrupt
 
     def until_interrupted(function: Callable[[], Any], seconds: float) -> None:
+        nonlocal came
+        came = False
         try:
             signal.setitimer(signal.ITIMER_REAL, seconds)
-            while True:
+            while not came:  # because Python drops what is raised in a weak reference's callback
                 function()
         except KeyboardInterrupt:
             pass
 
     before = signal.signal(signal.SIGALRM, interrupt)
+    # Python drops what is raised in a callback of its garbage collector, and Hypothesis has one.
+    callbacks, gc.callbacks[:] = gc.callbacks[:], []
     yield until_interrupted
+    gc.callbacks[:] = callbacks
     signal.setitimer(signal.ITIMER_REAL, 0)
     signal.signal(signal.SIGALRM, before)
 
