@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 import os
-import sys
 import threading
 import time
 import warnings
@@ -18,9 +17,6 @@ from hypothesis import settings
 
 import tinyattn as ta
 from tinyattn.kernels import threads
-
-if os.environ.get("TINYATTN_TEST_WITHOUT_TORCH"):  # as if PyTorch were not installed
-    sys.modules["torch"] = None  # type: ignore[assignment]
 
 # Random, but the same in every run: a failure can be repeated by anybody.
 settings.register_profile("default", max_examples=60, deadline=None, derandomize=True)

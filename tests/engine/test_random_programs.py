@@ -341,7 +341,7 @@ class Graphs(RuleBasedStateMachine):
 
 deep = os.environ.get("HYPOTHESIS_PROFILE") == "deep"
 Graphs.TestCase.settings = settings(
-    max_examples=1000 if deep else 200,
+    max_examples=1000 if deep else 120,
     stateful_step_count=100,
     suppress_health_check=list(HealthCheck),
 )

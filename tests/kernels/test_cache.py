@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import sys
 
 import pytest
@@ -33,11 +34,19 @@ def lines_of(program, folder):
     return run_python(program, env=env).strip().splitlines()
 
 
+@pytest.fixture(scope="module")
+def filled(tmp_path_factory):
+    """A folder of compiled kernels, to be copied."""
+    folder = tmp_path_factory.mktemp("filled")
+    assert lines_of(PROGRAM, folder) == [*RIGHT, "[]"]
+    return folder
+
+
 @needs_numba
 @pytest.mark.parametrize("ending", [".nbi", ".nbc"])
 @pytest.mark.parametrize("length", [0, 40, -1])
-def test_a_damaged_file_is_compiled_anew_with_one_warning(tmp_path, ending, length):
-    assert lines_of(PROGRAM, tmp_path) == [*RIGHT, "[]"]
+def test_a_damaged_file_is_compiled_anew_with_one_warning(filled, tmp_path, ending, length):
+    shutil.copytree(filled, tmp_path, dirs_exist_ok=True)
     files = list(tmp_path.rglob(f"*{ending}"))
     assert len(files) > 1
     for file in files:
