@@ -100,7 +100,7 @@ def test_readme_has_the_two_commands():
     assert commands is not None
     assert [line for line in commands[1].splitlines() if line] == [
         'pip install -e ".[examples]" && python examples/train_encoder.py',
-        'pip install -e ".[test]" && pytest',
+        'pip install -e ".[test]" && pytest -n 2',
     ]
 
 
