@@ -4,6 +4,7 @@ project = "tinyattn"
 author = "the tinyattn authors"
 extensions = ["myst_nb", "sphinx.ext.autodoc"]
 html_theme = "furo"
+smartquotes = False  # because "..." stands in code and in tables of names
 html_title = "tinyattn"
 html_show_copyright = False
 html_static_path = ["_static"]

@@ -37,6 +37,8 @@ DTYPES = {"BOOL": "bool", "U8": "uint8", "I8": "int8", "U16": "uint16", "I16": "
 def save(state: dict[str, Any], path: str | os.PathLike[str]) -> None:
     """Write a state (such as `model.state_dict()`) to a safetensors file.
 
+    Differs from PyTorch: no pickle, so nothing in a file is executed.
+
     A state is a dict with strings as keys. Its values are Tensors, numbers, strings, True, False,
     None, and lists and dicts of them. Tuples come back as lists, NumPy's numbers as Python's,
     Parameters as Tensors. Equal states give equal files, byte for byte.

@@ -151,6 +151,13 @@ def one_dim(tensor: Any, dim: int) -> int:
     return int(dim) % ndim
 
 
+def require_dims(tensor: Any, name: str) -> Any:
+    """The tensor; ShapeError if it has no dimension."""
+    if not tensor.ndim:
+        raise ShapeError(f"{name} takes a tensor of one dimension or more, got one of none")
+    return tensor
+
+
 def dims_of(tensor: Any, dim: Dims) -> tuple[int, ...] | None:
     """The dimensions of a reduction; None or () means all."""
     if dim is None or (isinstance(dim, (tuple, list)) and not dim):

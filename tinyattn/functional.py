@@ -39,6 +39,8 @@ def tensor_of(value: Any, name: str) -> Tensor:
 def softmax(x: Tensor, dim: int = -1, dtype: Any = None) -> Tensor:
     """exp(x_i) / sum_j exp(x_j) along `dim`; same shape as `x`, computed in `dtype`.
 
+    Differs from PyTorch: `dim` may be left out.
+
     >>> F.softmax(ta.tensor([0.0, 0.0]))
     tensor([0.5, 0.5])
     """
@@ -46,7 +48,10 @@ def softmax(x: Tensor, dim: int = -1, dtype: Any = None) -> Tensor:
 
 
 def log_softmax(x: Tensor, dim: int = -1, dtype: Any = None) -> Tensor:
-    """x_i - log(sum_j exp(x_j)) along `dim`; more exact than `softmax(x).log()`."""
+    """x_i - log(sum_j exp(x_j)) along `dim`; more exact than `softmax(x).log()`.
+
+    Differs from PyTorch: `dim` may be left out.
+    """
     return tensor_of(x, "x").log_softmax(dim, dtype)
 
 
@@ -86,7 +91,9 @@ def softplus(x: Tensor) -> Tensor:
 
 
 def normalize(x: Tensor, p: float = 2.0, dim: int = 1, eps: float = 1e-12) -> Tensor:
-    """x / max(norm, eps), with the norm (sum_i |x_i|^p)^(1/p) along `dim` and p = 1 or 2.
+    """x / max(norm, eps), with the norm (sum_i |x_i|^p)^(1/p) along `dim`.
+
+    Differs from PyTorch: p is 1 or 2.
 
     >>> F.normalize(ta.tensor([[3.0, 4.0], [0.0, 0.0]]))
     tensor([[0.6, 0.8],
@@ -134,6 +141,8 @@ def pad(x: Tensor, pad: Sequence[int], mode: str = "constant", value: float = 0)
     """
     if not isinstance(x, Tensor):
         raise TypeError(f"x must be a Tensor, got {type(x).__name__}")
+    if not isinstance(pad, (tuple, list)):
+        raise TypeError(f"pad is a tuple such as (1, 1), before and after, got {pad!r}")
     sizes = [check_size("a number in pad", n, 0) for n in pad]
     if mode != "constant" or len(sizes) % 2 or len(sizes) > 2 * x.ndim:
         raise ShapeError(
@@ -316,6 +325,8 @@ def cross_entropy(
     weight: (C,), a factor for each class; a mean is divided by the weights of the targets.
     reduction: "mean", "sum" or "none". A mean over no targets is NaN, as in PyTorch.
     label_smoothing: this part of the target's probability is given to all classes alike.
+
+    Differs from PyTorch: ignore_index and reduction come fourth and fifth.
     """
     logits = tensor_of(logits, "logits")
     check_reduction(reduction)
@@ -409,7 +420,10 @@ def nll_loss(
     ignore_index: int = -100,
     reduction: str = "mean",
 ) -> Tensor:
-    """-log_probs[target]: `cross_entropy` of what has been through `log_softmax`."""
+    """-log_probs[target]: `cross_entropy` of what has been through `log_softmax`.
+
+    Differs from PyTorch: ignore_index and reduction come fourth and fifth.
+    """
     log_probs = tensor_of(log_probs, "log_probs")
     check_reduction(reduction)
     target, _ = checked_classes("nll_loss", log_probs, target, ignore_index)
@@ -424,7 +438,10 @@ def same_shape(function: str, x: Any, target: Any) -> tuple[Tensor, Tensor]:
 
 
 def mse_loss(x: Tensor, target: Tensor, reduction: str = "mean") -> Tensor:
-    """(x - target)^2; reduction: "mean", "sum" or "none"."""
+    """(x - target)^2; reduction: "mean", "sum" or "none".
+
+    Differs from PyTorch: the two shapes must be equal, nothing is broadcast.
+    """
     x, target = same_shape("mse_loss", x, target)
     check_reduction(reduction)
     squares = (x - target) * (x - target)
@@ -436,7 +453,7 @@ def kl_div(x: Tensor, target: Tensor, reduction: str = "mean", log_target: bool 
 
     x: logarithms of probabilities. target: probabilities, or with `log_target` their logarithms.
     reduction: "batchmean" (the sum divided by the first size), "mean" (over all elements), "sum" or
-        "none".
+        "none". Differs from PyTorch: it comes third.
     """
     x, target = same_shape("kl_div", x, target)
     check_reduction(reduction, "batchmean")
@@ -450,7 +467,10 @@ def kl_div(x: Tensor, target: Tensor, reduction: str = "mean", log_target: bool 
 
 
 def binary_cross_entropy_with_logits(x: Tensor, target: Tensor, reduction: str = "mean") -> Tensor:
-    """-target log(sigmoid(x)) - (1 - target) log(1 - sigmoid(x)), for any x without overflow."""
+    """-target log(sigmoid(x)) - (1 - target) log(1 - sigmoid(x)), for any x without overflow.
+
+    Differs from PyTorch: there are no weights, and reduction comes third.
+    """
     x, target = same_shape("binary_cross_entropy_with_logits", x, target)
     check_reduction(reduction)
     # -log(sigmoid(x)) is softplus(-x), and -log(1 - sigmoid(x)) is softplus(x).

@@ -94,7 +94,8 @@ def padding(ids: Any, pad_id: int = 0) -> Tensor:
 def combine(*given: Any) -> Tensor:
     """The mask in which a key is visible if every given mask, of 2, 3 or 4 dimensions, says so.
 
-    A decoder hides padding and the future. (`padding & causal` would read (B, K) as (Q, K).)
+    None stands for no mask. A decoder hides padding and the future. (`padding & causal` would read
+    (B, K) as (Q, K).)
 
         >>> ids = ta.tensor([[5, 7, 0]])
         >>> masks.combine(masks.padding(ids, pad_id=0), masks.causal(3))
@@ -102,7 +103,7 @@ def combine(*given: Any) -> Tensor:
                  [ True,  True, False],
                  [ True,  True, False]]])
     """
-    arrays = [booleans_of(mask) for mask in given]
+    arrays = [booleans_of(mask) for mask in given if mask is not None]
     shapes = [array.shape for array in arrays]
     if not arrays or any(len(shape) not in (2, 3, 4) for shape in shapes):
         raise MaskError(f"combine takes masks of 2, 3 or 4 dimensions, got shapes {shapes}")

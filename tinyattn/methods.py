@@ -7,6 +7,7 @@ offers most of them as functions too, `ta.cumsum(x, 0)` beside `x.cumsum(0)`.
 from __future__ import annotations
 
 import math
+from types import FunctionType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -121,13 +122,15 @@ class Methods:
 
     # Reductions
 
-    def prod(self: Any, dim: int | None = None, keepdim: bool = False) -> Any:
-        """The product over one dimension, or over all.
+    def prod(self: Any, dim: int | None = None, keepdim: bool = False, *, dtype: Any = None) -> Any:
+        """The product over one dimension, or over all, in `dtype`.
 
         One half is multiplied by the other until one number is left. Nothing is divided by x, so
         derivatives of every order are right at 0 too.
         """
         check_keepdim(keepdim)
+        if dtype is not None:
+            return self.to(dtype).prod(dim, keepdim).to(dtype)
         x = self if self.dtype.kind == "f" else self.to(np.int64)
         if dim is None or not x.ndim:
             x = x.reshape(-1).prod(0)
@@ -139,8 +142,10 @@ class Methods:
         x = x if n else x.sum(dim, keepdim=True) + 1
         return x if keepdim else x.squeeze(dim)
 
-    def cumsum(self: Any, dim: int) -> Any:
-        """out_i = x_0 + ... + x_i along `dim`; float32 is added up in float64."""
+    def cumsum(self: Any, dim: int, *, dtype: Any = None) -> Any:
+        """out_i = x_0 + ... + x_i along `dim`, in `dtype`; float32 is added up in float64."""
+        if dtype is not None:
+            return self.to(dtype).cumsum(dim).to(dtype)
         dim = one_dim(self, dim)
         return ops.cumsum(self, dim=dim) if self.ndim else self.reshape(1).cumsum(0).reshape(())
 
@@ -158,7 +163,7 @@ class Methods:
     def norm(self: Any, p: Any = "fro", dim: Dims = None, keepdim: bool = False) -> Any:
         """The length of vectors: p=2 (or "fro") sqrt(sum(x * x)), p=1 sum(|x|), p=inf max(|x|).
 
-        The gradient is 0 at 0. ValueError for another p.
+        The gradient is 0 at 0. Differs from PyTorch: another p is a ValueError.
         """
         require_float(self.dtype, "norm")
         if p == math.inf:
@@ -185,8 +190,11 @@ class Methods:
 
     # Order
 
-    def argsort(self: Any, dim: int = -1, descending: bool = False) -> Any:
-        """The indices that sort along `dim`. Equal elements keep their order; NaN is largest."""
+    def argsort(self: Any, dim: int = -1, descending: bool = False, stable: bool = True) -> Any:
+        """The indices that sort along `dim`; NaN is largest.
+
+        Equal elements keep their order. `stable` is there because PyTorch has it.
+        """
         dim = one_dim(self, dim)
         x, xp = self._data, namespace(self._data)
         if not self.ndim:
@@ -196,12 +204,19 @@ class Methods:
         back = (*(slice(None),) * dim, slice(None, None, -1))
         return wrap(x.shape[dim] - 1 - xp.argsort(x[back], axis=dim, kind="stable")[back])
 
-    def sort(self: Any, dim: int = -1, descending: bool = False) -> ValuesAndIndices:
+    def sort(
+        self: Any, dim: int = -1, descending: bool = False, stable: bool = True
+    ) -> ValuesAndIndices:
         """A pair (values, indices), sorted along `dim`; see `argsort`."""
         return taken(self, dim, self.argsort(dim, descending))
 
-    def topk(self: Any, k: int, dim: int = -1, largest: bool = True) -> ValuesAndIndices:
-        """The k largest (or smallest) elements along `dim` in order: a pair (values, indices)."""
+    def topk(
+        self: Any, k: int, dim: int = -1, largest: bool = True, sorted: bool = True
+    ) -> ValuesAndIndices:
+        """The k largest (or smallest) elements along `dim`: a pair (values, indices).
+
+        They come in order. `sorted` is there because PyTorch has it.
+        """
         total = self.shape[one_dim(self, dim)] if self.ndim else 1
         if checks.check_size("k", k, 0) > total:
             raise ShapeError(f"topk: k is {k}, but dim {dim} of {self.shape} has {total} elements")
@@ -284,15 +299,18 @@ class Methods:
             x = ops.cat(last, first, dim=dim)
         return x
 
-    def flip(self: Any, *dims: Any) -> Any:
-        """The elements along these dimensions in reverse order."""
-        flipped = checks.dims_of(self, sizes_of(dims)) or ()
+    def flip(self: Any, *sizes: Any, dims: Dims = ()) -> Any:
+        """The elements along these dimensions in reverse order: x.flip(0, 1), x.flip(dims=0).
+
+        Differs from PyTorch: without dimensions nothing is flipped.
+        """
+        flipped = checks.dims_of(self, sizes_of(sizes) or dims) or ()
         order = [slice(None, None, -1 if i in flipped else 1) for i in range(self.ndim)]
         return self[tuple(order)]
 
     def unbind(self: Any, dim: int = 0) -> tuple[Any, ...]:
         """The slices along `dim`, without it."""
-        before = (slice(None),) * one_dim(self, dim)
+        before = (slice(None),) * one_dim(checks.require_dims(self, "unbind"), dim)
         return tuple(self[(*before, i)] for i in range(len(self.transpose(0, dim))))
 
     @property
@@ -332,6 +350,11 @@ class Methods:
     def type_as(self: Any, other: Any) -> Any:
         """This tensor in the dtype, and on the device, of `other`."""
         return self.to(checked_tensor(other, "type_as"))
+
+
+for method in vars(Methods).values():
+    if isinstance(method, FunctionType):  # Python's own errors name it, and readers know Tensor
+        method.__qualname__ = method.__qualname__.replace("Methods", "Tensor")
 
 
 def taken(x: Any, dim: int, indices: Any) -> ValuesAndIndices:

@@ -447,6 +447,8 @@ class LambdaLR(Schedule):
     not_saved = ("optimizer", "lr_lambda")
 
     def __init__(self, optimizer: Optimizer, lr_lambda: Callable[[int], float]) -> None:
+        if not callable(lr_lambda):
+            raise TypeError(f"lr_lambda is one function of the steps, got {lr_lambda!r}")
         self.lr_lambda = lr_lambda
         self.base_lrs = [group["lr"] for group in optimizer.param_groups]
         super().__init__(optimizer)

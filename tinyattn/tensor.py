@@ -20,6 +20,7 @@ from .checks import (
     as_array,
     check_keepdim,
     check_masked_fill,
+    check_size,
     checked_dtype,
     dims_of,
     fitting,
@@ -29,6 +30,7 @@ from .checks import (
     one_dim,
     plain_index,
     reflected_operator,
+    require_dims,
     require_float,
     sizes_of,
     split_sizes,
@@ -529,16 +531,38 @@ class Tensor(Methods, TensorBase):
         return self._reduced(ops.mean, dim, keepdim, numpy_names)
 
     def var(
-        self, dim: Dims = None, unbiased: Bool = True, keepdim: Bool = False, **numpy_names: Any
+        self,
+        dim: Dims = None,
+        unbiased: Bool = True,
+        keepdim: Bool = False,
+        *,
+        correction: int | None = None,
+        **numpy_names: Any,
     ) -> Tensor:
-        """Variance: the squares are divided by n - 1 as in PyTorch, or by n if not `unbiased`."""
-        require_float(self.dtype, "var")
-        return self._reduced(ops.var, dim, keepdim, numpy_names, correction=int(unbiased))
+        """Variance: the squares are divided by n - 1 as in PyTorch, or by n if not `unbiased`.
 
-    def std(self, dim: Dims = None, unbiased: Bool = True, keepdim: Bool = False) -> Tensor:
+        correction: an integer to subtract from n instead.
+        """
+        require_float(self.dtype, "var")
+        correction = (
+            int(unbiased) if correction is None else check_size("correction", correction, 0)
+        )
+        return self._reduced(ops.var, dim, keepdim, numpy_names, correction=correction)
+
+    def std(
+        self,
+        dim: Dims = None,
+        unbiased: Bool = True,
+        keepdim: Bool = False,
+        *,
+        correction: int | None = None,
+    ) -> Tensor:
         """The root of `var`; its gradient is 0 if the root is 0, as in PyTorch."""
         require_float(self.dtype, "std")
-        return ops.std(self, dim=dims_of(self, dim), keepdim=keepdim, correction=int(unbiased))
+        correction = (
+            int(unbiased) if correction is None else check_size("correction", correction, 0)
+        )
+        return self._reduced(ops.std, dim, keepdim, {}, correction=correction)
 
     def max(self, dim: Any = None, keepdim: Bool = False, **numpy_names: Any) -> Any:
         """The largest element, or along `dim` a pair (values, indices); with a Tensor, `maximum`.
@@ -673,11 +697,13 @@ class Tensor(Methods, TensorBase):
 
     def gather(self, dim: int, index: Tensor) -> Tensor:
         """out[i][j][k] = self[index[i][j][k]][j][k] for dim 0, and so on for other dims."""
+        if not self.ndim:
+            return self.reshape(1).gather(dim, index.reshape(-1)).reshape(index.shape)
         return ops.gather(self, index, dim=one_dim(self, dim))
 
     def split(self, sizes: int | Sequence[int], dim: int = 0) -> tuple[Tensor, ...]:
         """Pieces along `dim`, all of one size (the last may be smaller), or of the given sizes."""
-        dim = one_dim(self, dim)
+        dim = one_dim(require_dims(self, "split"), dim)
         sizes = split_sizes(self.shape[dim], sizes, dim)
         ends = [sum(sizes[: i + 1]) for i in range(len(sizes))]
         before = (slice(None),) * dim
@@ -689,7 +715,7 @@ class Tensor(Methods, TensorBase):
         """At most `chunks` pieces of equal size along `dim`."""
         if not is_integer(chunks) or chunks <= 0:
             raise ValueError(f"chunk takes a number of pieces > 0, got {chunks!r}")
-        total = self.shape[one_dim(self, dim)]
+        total = require_dims(self, "chunk").shape[one_dim(self, dim)]
         return self.split(-(-total // chunks) if total else [0] * chunks, dim)
 
 

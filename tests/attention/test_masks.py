@@ -173,6 +173,7 @@ def test_masks_of_any_number_of_dimensions_combine():
     assert_same(found, keys[:, None, None] & queries[:, None] & heads)
     assert_same(weights_for(found) > 0, found)
     assert_same(masks.combine(keys).numpy(), keys)
+    assert_same(masks.combine(None, keys, None).numpy(), keys)
     assert_same(masks.combine(keys, keys[:1]).numpy(), keys & keys[:1])
     assert masks.combine(np.zeros((0, 4), bool), masks.causal(4)).shape == (0, 4, 4)
     one = masks.combine(keys)
@@ -184,6 +185,7 @@ def test_masks_of_any_number_of_dimensions_combine():
     ("given", "error", "words"),
     [
         ((), MaskError, "2, 3 or 4"),
+        ((None,), MaskError, "2, 3 or 4"),
         ((np.ones(3, bool),), MaskError, r"\(3,\)"),
         ((np.ones((2, 3), bool), np.ones((1, 4, 4), bool)), MaskError, "agree"),
         ((np.ones((2, 3)),), DtypeError, "float64"),

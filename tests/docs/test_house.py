@@ -100,4 +100,4 @@ def test_the_core_can_be_read_in_a_day() -> None:
     core = [p for p in MODULES if name_of(p).replace(".", "/").startswith(CORE)]
     core = [p for p in core if name_of(p) not in ("optim",)]
     assert lines_of(core) <= 4750
-    assert lines_of([*MODULES, *PACKAGE.rglob("*.cu")]) <= 13_600
+    assert lines_of([*MODULES, *PACKAGE.rglob("*.cu")]) <= 13_700

@@ -158,6 +158,42 @@ def test_indices_of_sort_and_topk(torch: Any) -> None:
     assert ta.sort(ours).indices.equal(ta.argsort(ours))
 
 
+def test_arguments_that_pytorch_has_too(torch: Any) -> None:
+    x = np.random.default_rng(0).standard_normal((2, 3, 4))
+    ours, theirs = ta.tensor(x), torch.tensor(x)
+    for call in (
+        lambda x, _: x.sort(dim=1, descending=True, stable=True)[0],
+        lambda x, _: x.argsort(dim=1, stable=True),
+        lambda x, _: x.topk(2, 1, True, True)[1],
+        lambda x, _: x.flip(dims=(0, 2)),
+        lambda x, _: x.var(dim=(0, 1), correction=2),
+        lambda x, _: x.std(1, correction=0, keepdim=True),
+        lambda x, of: x.to(of.float32).prod(1, dtype=of.float64),
+        lambda x, of: x.cumsum(2, dtype=of.float64),
+        lambda x, of: x[0, 0, 0].gather(0, of.tensor(0)),
+        lambda x, of: x[0, 0, 0].gather(0, of.tensor([0])),
+    ):
+        mine, right = call(ours, ta).numpy(), call(theirs, torch).numpy()
+        np.testing.assert_allclose(mine, right, rtol=1e-12, strict=True)
+
+
+@pytest.mark.parametrize(
+    ("call", "kind", "match"),
+    [
+        (lambda x: x.sort(order=1), TypeError, r"Tensor.sort\(\) got an unexpected"),
+        (lambda x: x.sum().split(1), ValueError, "split takes a tensor of one dimension or more"),
+        (lambda x: x.sum().chunk(1), ValueError, "chunk takes"),
+        (lambda x: x.sum().unbind(), ValueError, "unbind takes"),
+        (lambda x: x.var(correction=-1), ValueError, "correction must be an integer >= 0, got -1"),
+        (lambda x: x.std(correction=0.5), ValueError, "correction must be an integer"),
+        (lambda x: ta.nn.functional.pad(x, 1), TypeError, r"pad is a tuple such as \(1, 1\)"),
+    ],
+)
+def test_arguments_that_are_refused(call: Any, kind: type, match: str) -> None:
+    with pytest.raises(kind, match=match):
+        call(ta.ones(2, 3))
+
+
 @pytest.mark.parametrize("kind", ["int64", "int32", "uint8"])
 @pytest.mark.parametrize("function", OF_INTEGERS)
 def test_integers(torch: Any, kind: str, function: Any) -> None:

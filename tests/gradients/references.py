@@ -222,8 +222,11 @@ def topk(x: Array, k: int, dim: int = -1, largest: bool = True) -> Array:
 
 def einsum(*xs: Array, equation: str) -> Array:
     """What one operand alone has, and the result has not, is summed before anything else."""
-    inputs, out = equation.split("->")
+    inputs, arrow, out = equation.partition("->")
     names = inputs.split(",")
+    if not arrow or "." in inputs or len(names) > 2 or any(len(set(a)) < len(a) for a in names):
+        pairs = ["einsum_path", *[(0, 1)] * (len(xs) - 1)] if len(xs) > 2 else False
+        return np.asarray(np.einsum(equation, *xs, optimize=pairs))
     found = []
     for i, (name, x) in enumerate(zip(names, xs, strict=True)):
         others = out + "".join(names[:i] + names[i + 1 :])

@@ -304,6 +304,14 @@ def test_buffer_can_be_none_for_a_while():
     assert list(net.state_dict()) == ["P"]
 
 
+def test_a_buffer_may_begin_as_none():
+    net = Net()
+    net.register_buffer("cache", None)
+    assert "cache" not in net.state_dict()
+    net.cache = ta.ones(2)
+    assert net.state_dict()["cache"].tolist() == [1.0, 1.0]
+
+
 def test_name_of_a_deleted_buffer_is_free():
     net = nn.PositionalEncoding(4, max_len=6)
     del net.P
@@ -492,7 +500,9 @@ def test_repr_shows_the_tree():
     assert "  (second): Linear(2, 3, bias=True)" in text
     assert "    (0): Linear(3, 3, bias=False)" in text
     assert "    (1): Dropout(p=0.5)" in text
-    assert "(norm): LayerNorm((6,), eps=1e-05)" in repr(make_layer("pre", "relu"))
+    assert "(norm): LayerNorm((6,), eps=1e-05, elementwise_affine=True, bias=True)" in repr(
+        make_layer("pre", "relu")
+    )
     assert repr(nn.Linear(2, 3)) == "Linear(2, 3, bias=True)"
     text = "Parameter containing:\ntensor([1.], requires_grad=True)"
     assert repr(nn.Parameter([1.0])) == text

@@ -861,6 +861,12 @@ def test_lambda_lr_is_pytorchs(torch):
         right.step()
 
 
+def test_lambda_lr_takes_one_function():
+    optimizer, _ = grouped(*GROUPS[0])
+    with pytest.raises(TypeError, match=r"one function of the steps, got \["):
+        optim.LambdaLR(optimizer, [lambda n: 1.0, lambda n: 0.5])
+
+
 def test_lambda_lr_resumes_without_its_function():
     optimizer, _ = grouped(*GROUPS[0])
     schedule = optim.LambdaLR(optimizer, lambda n: 1 / (n + 1))

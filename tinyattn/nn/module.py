@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, MutableMapping, MutableSequence
 from functools import partialmethod
+from types import NoneType
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
@@ -147,13 +148,13 @@ class Module:
         object.__delattr__(self, name)
         self._name_buffers(self._buffer_names - {name})
 
-    def register_buffer(self, name: str, value: Tensor, persistent: bool = True) -> None:
+    def register_buffer(self, name: str, value: Tensor | None, persistent: bool = True) -> None:
         """Add a tensor that is moved and saved with the module but not learned.
 
-        persistent=False: it is not in the state_dict. None may be assigned to its name, and later a
-        Tensor again.
+        persistent=False: it is not in the state_dict. It may be None, now or later, and a Tensor
+        again.
         """
-        if not isinstance(value, Tensor) or isinstance(value, Parameter):
+        if isinstance(value, Parameter) or not isinstance(value, (Tensor, NoneType)):
             raise TypeError(f"a buffer is a Tensor, got {type(value).__name__}")
         if not isinstance(name, str) or not name or "." in name:
             raise ValueError(f"the name of a buffer is a word without dots, got {name!r}")

@@ -71,14 +71,15 @@ ROWS: list[OpRow] = [
             *(
                 error(lambda e=equation, xs=xs: ta.einsum(e, *xs), ValueError, match)
                 for equation, xs, match in (
-                    ("ij", [t(2, 3)], "after -> the letters .*'ij'"),
-                    ("...i->...", [t(2, 3)], r"letter for each dimension.*'...i->...'"),
-                    ("ii->i", [t(2, 2)], "none twice .*'ii->i'"),
-                    ("i->ii", [t(2)], "'i->ii'"),
-                    ("i->j", [t(2)], "'i->j'"),
+                    ("ij->k", [t(2, 3)], "after -> letters of the result.*'ij->k'"),
+                    ("ij.->i", [t(2, 3)], r"letter for each dimension.*'ij.->i'"),
+                    ("...ij", [t(2)], r"'...ij' and shapes \[\(2,\)\]"),
+                    ("ii->i", [t(2, 3)], r"one size everywhere.*\(2, 3\)"),
+                    ("i1->i", [t(2, 2)], "'i1->i'"),
+                    ("i->ii", [t(2)], "each once; got 'i->ii'"),
                     ("i,i->i", [t(2)], r"'i,i->i' and shapes \[\(2,\)\]"),
                     ("i->i", [t(2), t(2)], r"'i->i' and shapes \[\(2,\), \(2,\)\]"),
-                    ("i,i,i->i", [t(2), t(2), t(2)], "one or two Tensors.*'i,i,i->i'"),
+                    ("i->i", [], r"'i->i' and shapes \[\]"),
                     ("ij->i", [t(2)], r"'ij->i' and shapes \[\(2,\)\]"),
                     ("i->i", [t(2, 3)], r"'i->i' and shapes \[\(2, 3\)\]"),
                     ("ij,jk->ik", [t(2, 3), t(2, 3)], r"one size everywhere.*\(2, 3\)"),
