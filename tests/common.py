@@ -149,7 +149,7 @@ def gradients_of(module):
     }
 
 
-def run_python(code, *, env=None, args=(), flags=("-W", "error"), timeout=120):
+def run_python(code, *, env=None, args=(), flags=("-W", "error"), timeout=300):
     """A fresh interpreter that finds tinyattn and the tests; returns what it printed."""
     paths = [str(Path(ta.__file__).parent.parent), *FOLDERS]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths), **(env or {})}
