@@ -1,12 +1,14 @@
 """Pictures of attention and of training. Only this file needs matplotlib.
 
 Figures are made without pyplot, so no window opens, no display is needed, and matplotlib's backend
-stays as it is. Save a figure with `figure.savefig("name.png")`. A notebook with
-`%matplotlib inline` shows a figure that is the value of a cell.
+stays as it is. Save a figure with `figure.savefig("name.png")`. A notebook shows a figure that is
+the value of a cell.
 """
 
 from __future__ import annotations
 
+import functools
+import io
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -140,6 +142,7 @@ def plot_curves(
     return figure
 
 
+@functools.cache
 def figure_class() -> type[Figure]:
     """matplotlib's Figure, imported here because the rest of tinyattn does not need it."""
     try:
@@ -148,7 +151,16 @@ def figure_class() -> type[Figure]:
         raise ImportError(
             'tinyattn.viz needs matplotlib: pip install "tinyattn[examples]"'
         ) from None
-    return Figure
+
+    class NotebookFigure(Figure):
+        """Notebooks call `_repr_png_`; without it they show figures of pyplot only."""
+
+        def _repr_png_(self) -> bytes:
+            buffer = io.BytesIO()
+            self.savefig(buffer, format="png")
+            return buffer.getvalue()
+
+    return NotebookFigure
 
 
 def array_of(values: Any) -> np.ndarray:
