@@ -142,6 +142,41 @@ def plot_curves(
     return figure
 
 
+def show_shapes(*parts: str | tuple[str, int, int], scale: float = 0.25) -> Figure:
+    """Draw a formula of matrices as boxes: as many units high and wide as they have rows, columns.
+
+    parts: (name, rows, columns) for a box, or a text such as "=" between boxes.
+    scale: inches for each unit.
+
+    Returns a matplotlib Figure. Raises ImportError without matplotlib.
+
+        >>> figure = viz.show_shapes(("Q", 3, 2), "·", ("Kᵀ", 2, 5), "=", ("scores", 3, 5))
+    """
+    boxes = [part for part in parts if not isinstance(part, str)]
+    gap = 2.0
+    width = gap * (len(parts) + 1) + sum(columns for *_, columns in boxes)
+    height = 2 * gap + max((rows for _, rows, _ in boxes), default=0)
+    panel = (figure := figure_class()(figsize=(scale * width, scale * height))).add_axes(
+        (0, 0, 1, 1)
+    )
+    panel.set(xlim=(0, width), ylim=(-height / 2, height / 2), aspect="equal")
+    panel.set_axis_off()
+    x = gap
+    for part in parts:
+        if isinstance(part, str):
+            panel.text(x - gap / 4, 0, part, ha="center", va="center", fontsize="x-large")
+            x += gap / 2
+            continue
+        name, rows, columns = part
+        corners = ([x, x + columns, x + columns, x], [-rows / 2] * 2 + [rows / 2] * 2)
+        panel.fill(*corners, facecolor="#cfe2f3", edgecolor="black")
+        panel.text(x + columns / 2, 0, name, ha="center", va="center")
+        panel.text(x + columns / 2, -rows / 2 - 0.3, columns, ha="center", va="top", color="gray")
+        panel.text(x - 0.2, 0, rows, ha="right", va="center", color="gray")
+        x += columns + gap
+    return figure
+
+
 @functools.cache
 def figure_class() -> type[Figure]:
     """matplotlib's Figure, imported here because the rest of tinyattn does not need it."""

@@ -28,6 +28,15 @@ def expect(condition: Any, sentence: str) -> None:
         pytest.fail(sentence, pytrace=False)
 
 
+def close(found: Any, right: Any, tolerance: float = 1e-7) -> bool:
+    """Whether two arrays have the same shape, and the same values up to rounding."""
+    found = np.asarray(found)
+    right = np.asarray(right)
+    if found.shape != right.shape:
+        return False
+    return bool(np.allclose(found, right, rtol=1e-7, atol=tolerance))
+
+
 def run(function: Callable[..., Any], *args: Any, **options: Any) -> Any:
     """What your function returns, without NumPy's warnings."""
     name = getattr(function, "__name__", "it")
