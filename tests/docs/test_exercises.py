@@ -34,6 +34,16 @@ WRONG = {
         ("(grad - (grad * out).sum(axis=-1, keepdims=True))", "grad", "must give 0: subtract"),
         ("grad * out).sum", "grad).mean", "a cotangent of ones cannot see it"),
     ],
+    "06_masks": [
+        ("keys <= keys", "keys < keys", "k <= i, not k < i"),
+        ("keys <= keys[:, None]", "keys[:, None] <= keys", "sees a key behind it"),
+        ("no_padding[:, None, :]", "no_padding", "visible_keys raised ValueError"),
+        ("keys < lengths", "keys <= lengths", "length 0 has a visible key"),
+        ("no_padding[:, None, :]", "no_padding[:, :, None]", "not queries"),
+        ("np.where(total == 0, 1.0, total)", "total", "without visible keys gives nan"),
+        ("scores, -np.inf", "scores, -1e9", "-1e9 get wrong weights"),
+        ("    return e /", "    e = np.exp(scores) * visible\n    return e /", "NaN has influence"),
+    ],
 }
 EXERCISES = sorted(path.stem.removeprefix("test_") for path in FOLDER.glob("test_*.py"))
 
