@@ -24,6 +24,20 @@ WRONG = {
         ("e = np", "scores += np.arange(len(keys)) / 9\n    e = np", "in another order"),
         ("return weights @ values", "return weights", "give (3, 2), not (3, 5)"),
     ],
+    "04_gradcheck": [
+        (
+            "standard_normal(np.shape(function(x)))",
+            "random(np.shape(function(x))) * 0 + 1",
+            "plain mean",
+        ),
+        ("1e-6 * np.abs(slopes).max() + 1e-9", "1e-6", "make the tolerance relative"),
+        ("1e-6 * np.abs(slopes).max() + 1e-9", "1e-4", "1e-5 sin(x)"),
+        ("1e-6 * np.abs", "1e-2 * np.abs", "1 in 1,000"),
+        ("x.astype(np.float64)", "x.copy()", "at a float32 x"),
+        ("    x = x.astype(np.float64)\n", "    x += 1\n", "is_right changed x"),
+        (".max()\n", ".min()\n", "in one element"),
+        ("return bool", "return float", "True or False"),
+    ],
     "05_softmax": [
         (" - x.max(axis=-1, keepdims=True)", "", "a score of 1000 gives nan: subtract the maximum"),
         ("x.max(axis=-1, keepdims=True)", "x.max()", "not that of the array"),
