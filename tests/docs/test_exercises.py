@@ -24,6 +24,17 @@ WRONG = {
         ("e = np", "scores += np.arange(len(keys)) / 9\n    e = np", "in another order"),
         ("return weights @ values", "return weights", "give (3, 2), not (3, 5)"),
     ],
+    "02_an_engine": [
+        ("g @ b.T", "b @ g.T", "backward raised ValueError"),
+        ("a.T @ g", "(g.T @ a).T * 2", "A.T @ G"),
+        ("parent.grad + fit(", "fit(", "each use must be added"),
+        ("order[::-1]", "order", "yours"),
+        ("if id(node) not in found", "if True", "before it is complete, or twice"),
+        ("if size == 1 and", "if False and", "gives shape"),
+        ("grad.sum(0)", "grad[0]", "sum over what was broadcast"),
+        ("fit(rule(node.grad), parent.data.shape)", "rule(node.grad)", "has a gradient (3,)"),
+        ("self.grad = grad\n", "self.grad = grad\n        grad *= 1.5\n", "yours"),
+    ],
     "04_gradcheck": [
         (
             "standard_normal(np.shape(function(x)))",
