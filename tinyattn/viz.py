@@ -1,12 +1,14 @@
 """Pictures of attention and of training. Only this file needs matplotlib.
 
 Figures are made without pyplot, so no window opens, no display is needed, and matplotlib's backend
-stays as it is. Save a figure with `figure.savefig("name.png")`. A notebook with
-`%matplotlib inline` shows a figure that is the value of a cell.
+stays as it is. Save a figure with `figure.savefig("name.png")`. A notebook shows a figure that is
+the value of a cell.
 """
 
 from __future__ import annotations
 
+import functools
+import io
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -140,6 +142,42 @@ def plot_curves(
     return figure
 
 
+def show_shapes(*parts: str | tuple[str, int, int], scale: float = 0.25) -> Figure:
+    """Draw a formula of matrices as boxes: as many units high and wide as they have rows, columns.
+
+    parts: (name, rows, columns) for a box, or a text such as "=" between boxes.
+    scale: inches for each unit.
+
+    Returns a matplotlib Figure. Raises ImportError without matplotlib.
+
+        >>> figure = viz.show_shapes(("Q", 3, 2), "·", ("Kᵀ", 2, 5), "=", ("scores", 3, 5))
+    """
+    boxes = [part for part in parts if not isinstance(part, str)]
+    gap = 2.0
+    width = gap * (len(parts) + 1) + sum(columns for *_, columns in boxes)
+    height = 2 * gap + max((rows for _, rows, _ in boxes), default=0)
+    panel = (figure := figure_class()(figsize=(scale * width, scale * height))).add_axes(
+        (0, 0, 1, 1)
+    )
+    panel.set(xlim=(0, width), ylim=(-height / 2, height / 2), aspect="equal")
+    panel.set_axis_off()
+    x = gap
+    for part in parts:
+        if isinstance(part, str):
+            panel.text(x - gap / 4, 0, part, ha="center", va="center", fontsize="x-large")
+            x += gap / 2
+            continue
+        name, rows, columns = part
+        corners = ([x, x + columns, x + columns, x], [-rows / 2] * 2 + [rows / 2] * 2)
+        panel.fill(*corners, facecolor="#cfe2f3", edgecolor="black")
+        panel.text(x + columns / 2, 0, name, ha="center", va="center")
+        panel.text(x + columns / 2, -rows / 2 - 0.3, columns, ha="center", va="top", color="gray")
+        panel.text(x - 0.2, 0, rows, ha="right", va="center", color="gray")
+        x += columns + gap
+    return figure
+
+
+@functools.cache
 def figure_class() -> type[Figure]:
     """matplotlib's Figure, imported here because the rest of tinyattn does not need it."""
     try:
@@ -148,7 +186,16 @@ def figure_class() -> type[Figure]:
         raise ImportError(
             'tinyattn.viz needs matplotlib: pip install "tinyattn[examples]"'
         ) from None
-    return Figure
+
+    class NotebookFigure(Figure):
+        """Notebooks call `_repr_png_`; without it they show figures of pyplot only."""
+
+        def _repr_png_(self) -> bytes:
+            buffer = io.BytesIO()
+            self.savefig(buffer, format="png")
+            return buffer.getvalue()
+
+    return NotebookFigure
 
 
 def array_of(values: Any) -> np.ndarray:

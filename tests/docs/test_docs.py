@@ -46,7 +46,10 @@ def test_readme_examples_run(capsys):
         exec(compile(block, "README.md", "exec"), namespace)
 
 
-@pytest.mark.parametrize("path", sorted((ROOT / "docs").glob("*.md")), ids=lambda path: path.stem)
+PAGES = sorted(path for path in (ROOT / "docs").rglob("*.md") if "_build" not in path.parts)
+
+
+@pytest.mark.parametrize("path", PAGES, ids=lambda path: path.stem)
 def test_cells_of_the_docs_run(path, capsys):
     """The cells of a page run one after the other, as they do when the page is built."""
     namespace: dict = {}
@@ -57,8 +60,8 @@ def test_cells_of_the_docs_run(path, capsys):
 
 def test_every_pytest_command_selects_a_test():
     """`pytest FOLDER -k WORDS`: the folder exists, and so does a test for one of the words."""
-    for page in [ROOT / "README.md", *(ROOT / "docs").glob("*.md")]:
-        for words in re.findall(r"pytest (tests/[^`\n#|]*)", page.read_text("utf-8")):
+    for page in [ROOT / "README.md", *PAGES]:
+        for words in re.findall(r"pytest ((?:tests|docs)/[^`\n#|]*)", page.read_text("utf-8")):
             paths, _, selection = words.replace("-v ", "").partition(" -k ")
             found = ""
             for path in map(ROOT.joinpath, paths.split()):
@@ -105,6 +108,11 @@ def test_readme_has_the_two_commands():
 
 
 def test_links_in_readme_and_docs_exist():
-    for page in [ROOT / "README.md", *(ROOT / "docs").glob("*.md")]:
+    for page in [ROOT / "README.md", *PAGES]:
         for target in re.findall(r"\]\((?!https?:|#|mailto:)([^)#\s]+)", page.read_text("utf-8")):
             assert (page.parent / target).exists(), f"{page.name} links to {target}"
+
+
+def test_a_notebook_shows_a_figure_without_pyplot():
+    figure = viz.show_heatmaps(ta.eye(2))
+    assert figure._repr_png_().startswith(b"\x89PNG")

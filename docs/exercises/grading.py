@@ -1,0 +1,64 @@
+"""What the tests of the exercises share: they say in a sentence what is wrong."""
+
+from __future__ import annotations
+
+import os
+import types
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+FOLDER = Path(os.environ.get("TINYATTN_EXERCISES", Path(__file__).parent))
+
+
+def exercise(name: str) -> Any:
+    """The module that you write, `name`.py: in this folder, or in that of TINYATTN_EXERCISES."""
+    module = types.ModuleType(name)
+    path = FOLDER / f"{name}.py"
+    exec(compile(path.read_text("utf-8"), str(path), "exec"), vars(module))
+    return module
+
+
+def expect(condition: Any, sentence: str) -> None:
+    """The sentence alone is shown, without the lines of the test."""
+    if not condition:
+        pytest.fail(sentence, pytrace=False)
+
+
+def close(found: Any, right: Any, tolerance: float = 1e-7) -> bool:
+    """Whether two arrays have the same shape, and the same values up to rounding."""
+    found = np.asarray(found)
+    right = np.asarray(right)
+    if found.shape != right.shape:
+        return False
+    return bool(np.allclose(found, right, rtol=1e-7, atol=tolerance))
+
+
+def run(function: Callable[..., Any], *args: Any, **options: Any) -> Any:
+    """What your function returns, without NumPy's warnings."""
+    name = getattr(function, "__name__", "it")
+    try:
+        with np.errstate(all="ignore"):
+            return function(*args, **options)
+    except NotImplementedError:
+        problem = f"{name} is not written yet"
+    except Exception as error:
+        problem = f"{name} raised {type(error).__name__}: {error}"
+    pytest.fail(problem, pytrace=False)
+
+
+def finite_differences(
+    function: Callable[[np.ndarray], np.ndarray], x: np.ndarray, cotangent: np.ndarray
+) -> np.ndarray:
+    """The gradient of sum(cotangent * function(x)) by x, element by element."""
+    gradient, step = np.empty_like(x), 1e-6
+    for i in np.ndindex(x.shape):
+        ends = [x.copy(), x.copy()]
+        ends[0][i] += step
+        ends[1][i] -= step
+        high, low = (float((cotangent * function(end)).sum()) for end in ends)
+        gradient[i] = (high - low) / (2 * step)
+    return gradient

@@ -1,0 +1,96 @@
+"""Grades exercise 2."""
+
+import time
+
+import numpy as np
+from grading import close, exercise, expect, run
+
+yours = exercise("ex_02_an_engine")
+rng = np.random.default_rng(2)
+
+
+def backward(root, grad) -> None:
+    run(root.backward, grad)
+
+
+def test_fit() -> None:
+    grad = rng.standard_normal((4, 3, 2))
+    for shape, right in (
+        ((4, 3, 2), grad),
+        ((3, 2), grad.sum(0)),
+        ((1, 2), grad.sum((0, 1))[None]),
+        ((4, 1, 2), grad.sum(1, keepdims=True)),
+        ((), grad.sum()),
+    ):
+        found = run(yours.fit, grad, shape)
+        expect(np.shape(found) == shape, f"fit to {shape} gives shape {np.shape(found)}")
+        expect(close(found, right), f"fit to {shape}: sum over what was broadcast")
+
+
+def test_a_product() -> None:
+    a, b = yours.Tensor([[2.0, 3.0]]), yours.Tensor([[5.0, 7.0]])
+    backward(a * b, np.array([[1.0, -1.0]]))
+    expect(close(a.grad, [[5.0, -7.0]]), "the gradient of a in a * b is grad * b")
+
+
+def test_a_value_that_is_used_twice() -> None:
+    a = yours.Tensor([3.0])
+    backward(a * a + a, np.array([1.0]))
+    expect(
+        close(a.grad, [7.0]),
+        f"the gradient of a * a + a at 3 is 7, yours {a.grad}: those of each use must be added",
+    )
+
+
+def test_order() -> None:
+    """b is used by c and by the result, so it must wait for c."""
+    for swapped in (False, True):
+        a = yours.Tensor([2.0])
+        b = a * a
+        c = b * b
+        backward(b + c if swapped else c + b, np.array([1.0]))
+        expect(
+            close(a.grad, [36.0]),
+            f"the gradient of a**2 + a**4 at 2 is 36, yours {a.grad}: a node hands on its gradient "
+            "before it is complete, or twice",
+        )
+
+
+def test_time() -> None:
+    x = start = yours.Tensor([1.0])
+    for _ in range(18):
+        x = x + x
+    begun = time.perf_counter()
+    backward(x, np.array([1.0]))
+    taken = time.perf_counter() - begun
+    expect(close(start.grad, [2.0**18]), "18 doublings multiply the gradient by 2**18")
+    expect(taken < 1, f"18 additions took {taken:.0f} s: visit each node once")
+
+
+def test_broadcasting() -> None:
+    x, bias = yours.Tensor(rng.standard_normal((4, 3))), yours.Tensor(rng.standard_normal(3))
+    grad = rng.standard_normal((4, 3))
+    backward(x + bias, grad)
+    expect(np.shape(bias.grad) == (3,), f"a bias (3,) has a gradient (3,), not {bias.grad.shape}")
+    expect(close(bias.grad, grad.sum(0)), "a bias that is added to 4 rows gets 4 gradients")
+
+
+def test_matmul() -> None:
+    a, b = yours.Tensor(rng.standard_normal((2, 3))), yours.Tensor(rng.standard_normal((3, 4)))
+    grad = rng.standard_normal((2, 4))
+    out = run(a.__matmul__, b)
+    expect(close(out.data, a.data @ b.data), "the product itself is wrong")
+    backward(out, grad)
+    expect(close(a.grad, grad @ b.data.T), "the gradient of A in A @ B is G @ B.T")
+    expect(close(b.grad, a.data.T @ grad), "the gradient of B in A @ B is A.T @ G")
+
+
+def test_shared_arrays() -> None:
+    """The rules of + hand on one array to two parents."""
+    a, b = yours.Tensor([1.0]), yours.Tensor([1.0])
+    grad = np.array([1.0])
+    backward((a + b) + a, grad)
+    expect(
+        close(b.grad, [1.0]), f"b is used once, but its gradient is {b.grad}: do not add in place"
+    )
+    expect(close(grad, [1.0]), "backward changed the gradient that it was given")

@@ -1,0 +1,56 @@
+"""Grades exercise 5."""
+
+import numpy as np
+from grading import close, exercise, expect, finite_differences, run
+
+yours = exercise("ex_05_softmax")
+rng = np.random.default_rng(5)
+
+
+def test_rows_sum_to_1() -> None:
+    x = rng.standard_normal((3, 4))
+    out = run(yours.softmax, x)
+    expect(np.shape(out) == (3, 4), f"softmax of (3, 4) has shape (3, 4), yours {np.shape(out)}")
+    expect(not close(out.sum(), 1), "all weights together sum to 1: take the sum of each row")
+    expect(not close(out.sum(0), np.ones(4)), "columns sum to 1: sum over the last axis")
+    expect(close(out.sum(-1), np.ones(3)), "the weights of a row do not sum to 1")
+    expect(
+        close(out, np.exp(x) / np.exp(x).sum(-1, keepdims=True)),
+        "rows sum to 1, but the weights are not exp(x) / sum(exp(x))",
+    )
+
+
+def test_any_scores() -> None:
+    out = run(yours.softmax, np.array([[1000.0, 0.0], [-1000.0, -1001.0]]))
+    expect(
+        np.isfinite(out[0]).all(),
+        "rows sum to 1, but a score of 1000 gives nan: subtract the maximum first",
+    )
+    expect(
+        np.isfinite(out[1]).all(),
+        "scores of -1000 give nan: subtract the maximum of each row, not that of the array",
+    )
+    expect(close(out[1], [0.7310586, 0.2689414]), "a row far below 0 has wrong weights")
+    hidden = run(yours.softmax, np.array([0.0, -np.inf]))
+    expect(np.array_equal(hidden, [1, 0]), f"scores 0 and -inf have weights 1 and 0, not {hidden}")
+
+
+def test_input_is_not_changed() -> None:
+    x = rng.standard_normal((2, 3))
+    before = x.copy()
+    run(yours.softmax, x)
+    expect(np.array_equal(x, before), "softmax changed its argument: write x - max, not x -= max")
+
+
+def test_backward() -> None:
+    x, grad = rng.standard_normal((2, 2, 4))
+    out = np.exp(x) / np.exp(x).sum(-1, keepdims=True)
+    found = run(yours.softmax_backward, grad, out)
+    right = finite_differences(lambda x: np.exp(x) / np.exp(x).sum(-1, keepdims=True), x, grad)
+    ones = run(yours.softmax_backward, np.ones_like(out), out)
+    if close(ones, np.zeros_like(out)):
+        hint = "a cotangent of ones cannot see it, because rows sum to 1 whatever x is"
+    else:
+        hint = "a cotangent of ones must give 0: subtract sum(grad * out) of each row"
+    expect(np.shape(found) == x.shape, f"the gradient of x has x's shape, not {np.shape(found)}")
+    expect(close(found, right), f"the gradient is not that of finite differences; {hint}")

@@ -1,0 +1,61 @@
+"""Grades exercise 6."""
+
+import numpy as np
+from grading import close, exercise, expect, run
+
+yours = exercise("ex_06_masks")
+rng = np.random.default_rng(6)
+
+
+def test_padding() -> None:
+    found = np.asarray(run(yours.visible_keys, np.array([2, 4, 0]), 4))
+    expect(found.shape == (3, 4, 4), f"3 samples of length 4: (3, 4, 4), not {found.shape}")
+    expect(found.dtype == bool, f"a mask holds booleans, yours {found.dtype}")
+    expect(not found[2].any(), "a sample of length 0 has a visible key")
+    expect(not found[0, :, 2:].any(), "key 2 of a sample of length 2 is padding, but visible")
+    expect(found[0, 3, :2].all(), "lengths hide keys, not queries: query 3 sees keys 0 and 1")
+
+
+def test_future() -> None:
+    found = run(yours.visible_keys, np.array([4, 4]), 4)[1]
+    later = np.triu(np.ones((4, 4), bool), 1)
+    expect(not found[later].any(), "a query sees a key behind it: k <= i is what it may see")
+    expect(found.diagonal().all(), "a query must see its own position: k <= i, not k < i")
+    expect(found[~later].all(), "a query does not see all keys before it")
+
+
+def test_samples_are_not_queries() -> None:
+    """As many samples as queries, so that a wrong axis is no error."""
+    found = run(yours.visible_keys, np.array([1, 3, 3]), 3)
+    expect(found[1, 2].all(), "the last query of a sample of full length does not see all keys: "
+           "lengths belong to samples, not to queries")  # fmt: skip
+
+
+def test_weights() -> None:
+    scores = rng.standard_normal((2, 3, 4))
+    visible = rng.random((2, 3, 4)) < 0.7
+    visible[..., 0] = True
+    found = run(yours.masked_softmax, scores, visible)
+    e = np.where(visible, np.exp(scores), 0)
+    expect(close(found[~visible], np.zeros((~visible).sum())), "an invisible key has weight")
+    expect(close(np.sum(found, -1), np.ones((2, 3))), "visible weights do not sum to 1")
+    expect(close(found, e / e.sum(-1, keepdims=True)), "visible weights are not their softmax")
+
+
+def test_rows_without_visible_keys() -> None:
+    visible = np.array([[False, False], [True, True]])
+    found = run(yours.masked_softmax, np.array([[1.0, 2.0], [0.5, 3.0]]), visible)
+    expect(np.isfinite(found).all(), "a row without visible keys gives nan: its weights are 0")
+    expect(not found[0].any(), f"a row without visible keys has weights 0, not {found[0]}")
+
+
+def test_invisible_scores_have_no_influence() -> None:
+    visible = np.array([True, True, False])
+    for score, name in ((np.nan, "NaN"), (np.inf, "inf"), (1e5, "100,000")):
+        found = run(yours.masked_softmax, np.array([0.0, 0.0, score]), visible)
+        expect(close(found, [0.5, 0.5, 0.0]), f"an invisible score of {name} has influence")
+    far = run(yours.masked_softmax, np.array([-1e9, -1e9, 0.0]), visible)
+    expect(close(far, [0.5, 0.5, 0.0]), "visible scores of -1e9 get wrong weights: no number is so "
+           "low that it can stand for invisible")  # fmt: skip
+    large = run(yours.masked_softmax, np.array([1000.0, 0.0, 0.0]), visible)
+    expect(close(large, [1.0, 0.0, 0.0]), "a visible score of 1000 gives nan: subtract the maximum")
