@@ -110,8 +110,8 @@ def arrays_in(value: Any) -> Iterator[np.ndarray]:
         yield value
     elif isinstance(value, Samples):  # remembered, one for all ops that have the same lengths
         return
-    elif isinstance(value, (tuple, list)):
-        for part in value:
+    elif isinstance(value, (tuple, list, dict)):
+        for part in value.values() if isinstance(value, dict) else value:
             yield from arrays_in(part)
 
 
