@@ -34,12 +34,15 @@ class Samples(NamedTuple):
 
 
 @lru_cache(maxsize=64)
-def samples_of(lengths: tuple[int, ...]) -> Samples:
-    """The Samples of these lengths; cached, because all layers of a step ask for the same."""
+def samples_of(lengths: tuple[int, ...], length: int = 0) -> Samples:
+    """The Samples of these lengths; cached, because all layers of a step ask for the same.
+
+    length: that of padded samples, in case that there are none.
+    """
     starts = np.zeros(len(lengths) + 1, np.int64)
     np.cumsum(lengths, out=starts[1:])
     counted = np.array(lengths, np.int64)
-    return Samples(read_only(counted), read_only(starts), max(lengths, default=0))
+    return Samples(read_only(counted), read_only(starts), max(lengths, default=length))
 
 
 @lru_cache(maxsize=4)

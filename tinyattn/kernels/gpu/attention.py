@@ -115,7 +115,7 @@ def attention_backward(
     saved: Array,
     bias: Any = None,
 ) -> tuple[Array, ...]:
-    """Gradients of q, k, v, and of a bias; the weights are computed again, from what forward saved."""
+    """Gradients of q, k, v, and of a bias; weights are computed again, from what forward saved."""
     samples, limits, mask, scale, drop, starts = settings
     if bias is not None or not fits_tiles(q, k, v, drop):
         grads = gradients_from_weights(grad, q, k, v, settings, saved)
