@@ -676,24 +676,27 @@ def bias_and_mask(
     more: Variants, mask: Array | None, query: Tensor, shape: tuple[int, ...]
 ) -> tuple[Tensor | None, Array | None]:
     """What is added to scores of this shape (B, H, Q, K), and the mask, from all that is given."""
-    bias = None if more.bias is None else checked_bias("bias", more.bias, query, shape)
+    ndim = query.ndim
+    bias = None if more.bias is None else checked_bias("bias", more.bias, query, shape, ndim)
     if more.attn_mask is None:
         return bias, mask
     given = more.attn_mask if isinstance(more.attn_mask, Tensor) else Tensor(more.attn_mask)
     if given.dtype == np.bool_:
-        visible = over_scores("attn_mask", given.to(query.device), query.ndim, shape)._data.copy()
+        visible = over_scores("attn_mask", given.to(query.device), ndim, shape)._data.copy()
     else:
-        numbers = checked_bias("attn_mask", given, query, shape)
+        numbers = checked_bias("attn_mask", given, query, shape, ndim)
         visible = numbers._data != -math.inf
         numbers = ops.where(visible, numbers, 0.0)
         bias = numbers if bias is None else bias + numbers
     return bias, visible if mask is None else visible & mask
 
 
-def checked_bias(name: str, bias: Any, query: Tensor, shape: tuple[int, ...]) -> Tensor:
-    """A bias (B|1, H|1, Q|1, K|1) for scores of this shape, of the dtype and device of query."""
+def checked_bias(
+    name: str, bias: Any, query: Tensor, shape: tuple[int, ...], ndim: int = 4
+) -> Tensor:
+    """A bias as (B|1, H|1, Q|1, K|1), of the dtype and device of query; see `over_scores`."""
     same_kind("attention", **{"query": query, name: tensor_of(bias, name)})
-    return over_scores(name, bias, query.ndim, shape)
+    return over_scores(name, bias, ndim, shape)
 
 
 def over_scores(name: str, x: Tensor, ndim: int, shape: tuple[int, ...]) -> Tensor:

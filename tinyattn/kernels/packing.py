@@ -116,4 +116,6 @@ def repeat_heads(x: Any, heads: int) -> Any:
 def sum_heads(x: Any, groups: int) -> Any:
     """The derivative of `repeat_heads`: (B, H, K, d) -> (B, G, K, d)."""
     batch, heads, *rest = x.shape
-    return x if groups == heads else x.reshape(batch, groups, -1, *rest).sum(axis=2)
+    if groups == heads:
+        return x
+    return x.reshape(batch, groups, heads // groups, *rest).sum(axis=2)

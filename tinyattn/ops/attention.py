@@ -121,7 +121,8 @@ def clear_invisible(
     if keys.ndim == 3:
         visible = visible[:, 0] if visible.shape[1] == 1 else visible.any(axis=1)  # (B, K)
     elif visible.shape[1] > keys.shape[1]:  # (B, G, K): to any head of queries of the group
-        visible = visible.reshape(len(visible), keys.shape[1], -1, shape[-1]).any(axis=2)
+        groups = keys.shape[1]
+        visible = visible.reshape(*shape[:1], groups, shape[1] // groups, shape[-1]).any(axis=2)
     cleared_keys = where(visible[..., None], keys, 0.0) if clear[0] else keys
     if values is keys:
         return cleared_keys, cleared_keys

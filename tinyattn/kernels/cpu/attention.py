@@ -31,7 +31,7 @@ import numpy as np
 
 from ...backend import is_finite
 from .. import reference
-from ..packing import limits_in_samples, mask_with_starts, packed, padded, repeat_heads
+from ..packing import limits_in_samples, mask_with_starts, packed, padded, repeat_heads, sum_heads
 from ..reference import Drop, Settings
 from ..threads import parallel_for
 from .compiler import inner, jit
@@ -418,7 +418,7 @@ def attention_backward(
     results = (sums, (dq, dk, dv, dbias))
     run(attention_backward_heads, (as_input(grad),), (q, k, v, bias), settings, results, 5)
     if groups < heads:  # the gradient of a key is the sum over the heads that share it
-        dk, dv = (x.reshape(len(x), groups, -1, x.shape[2]).sum(axis=2) for x in (dk, dv))
+        dk, dv = (sum_heads(x, groups) for x in (dk, dv))
     return (dq, dk, dv) if bias is None else (dq, dk, dv, dbias.reshape(-1, heads, *bias.shape[2:]))
 
 
@@ -454,5 +454,5 @@ def concerned(q: Any, k: Any, v: Any, grad: Any, settings: Settings, bias: Any) 
     visible = np.broadcast_to(visible, shape)
     bad = (visible & bad_pair).any(axis=-1) | bad_q | bad_grad  # (B, H, Q)
     reached = (visible & bad[..., None]).any(axis=-2)  # (B, H, K)
-    reached = reached.reshape(len(reached), groups, -1, shape[-1]).any(axis=2)
+    reached = reached.reshape(len(reached), groups, heads // groups, shape[-1]).any(axis=2)
     return packed(bad[..., None], queries), packed(reached[..., None], keys)
