@@ -169,16 +169,16 @@ def attention_of(module, q, k, v, limits, mask, scale, p, seed):
     """`attention` of a module of kernels, and what it keeps for backward, on heads as in the
     formula: q (B, H, Q, d), k (B, H, K, d), v (B, H, K, e) -> (B, H, Q, e)."""
     samples = tuple(samples_of((x.shape[2],) * len(x)) for x in (q, k))
-    settings = (samples, limits, mask, scale, reference.Drop(p, seed))
-    out, saved = module.attention(*map(rows_of_heads, (q, k, v)), *settings)
+    settings = reference.Settings(samples, limits, mask, scale, reference.Drop(p, seed))
+    out, saved = module.attention(*map(rows_of_heads, (q, k, v)), settings)
     return out.reshape(len(q), q.shape[2], *out.shape[1:]).swapaxes(1, 2), saved
 
 
 def attention_backward_of(module, grad, q, k, v, limits, mask, scale, p, seed, saved):
     """The gradients of q, k and v in the same form."""
     samples = tuple(samples_of((x.shape[2],) * len(x)) for x in (q, k))
-    settings = (samples, limits, mask, scale, reference.Drop(p, seed), saved)
-    found = module.attention_backward(*map(rows_of_heads, (grad, q, k, v)), *settings)
+    settings = reference.Settings(samples, limits, mask, scale, reference.Drop(p, seed))
+    found = module.attention_backward(*map(rows_of_heads, (grad, q, k, v)), settings, saved)
     return tuple(
         dx.reshape(len(x), x.shape[2], *dx.shape[1:]).swapaxes(1, 2)
         for dx, x in zip(found, (q, k, v), strict=True)
@@ -245,10 +245,11 @@ def kernel_tour():
         keep(f"attention_backward.{kind}", back)
         packed = samples_of((4, 0, 3))
         q, k, v, upstream = (make(7, 2, 3) for _ in range(4))
-        settings = ((packed, packed), np.arange(1, 5)[None], None, 0.4, reference.Drop(0.25, 7))
-        value, saved = kernels.attention(q, k, v, *settings)
+        both, drop = (packed, packed), reference.Drop(0.25, 7)
+        settings = reference.Settings(both, np.arange(1, 5)[None], None, 0.4, drop)
+        value, saved = kernels.attention(q, k, v, settings)
         keep(f"attention.{kind}.packed", value)
-        back = kernels.attention_backward(upstream, q, k, v, *settings, saved)
+        back = kernels.attention_backward(upstream, q, k, v, settings, saved)
         keep(f"attention_backward.{kind}.packed", back)
         summed = make(3, 6)
         kernels.add_bias(summed, make(6))

@@ -271,10 +271,11 @@ def check_heads(width: int, heads: int) -> None:
 def check_attention(q: Array, k: Array, v: Array, samples: Any) -> None:
     """Checked here, because a compiled kernel checks no index and would read other memory."""
     queries, keys = samples
-    if not q.ndim == k.ndim == v.ndim == 3 or not q.shape[1] == k.shape[1] == v.shape[1]:
+    flat = q.ndim == k.ndim == v.ndim == 3
+    if not flat or k.shape[1] != v.shape[1] or not are_groups(q.shape[1], k.shape[1]):
         raise ShapeError(
-            "attention: q (R, H, d), k (S, H, d) and v (S, H, e) have one number of heads H, got "
-            f"{q.shape}, {k.shape} and {v.shape}"
+            "attention: q (R, H, d), k (S, H, d) and v (S, H, e) have one number of heads H, or k "
+            f"and v have a divisor of it, got {q.shape}, {k.shape} and {v.shape}"
         )
     if q.shape[2] != k.shape[2] or len(k) != len(v):
         raise ShapeError(
@@ -295,9 +296,23 @@ def check_attention(q: Array, k: Array, v: Array, samples: Any) -> None:
             )
 
 
-def check_visibility(shape: tuple[int, ...], limits: Array | None, mask: Array | None) -> None:
-    """Limits (B|1, Q|1) and a mask (B|1, H|1, Q|1, K|1) for scores of this shape, (B, H, Q, K)."""
-    expected = (("limits", limits, (shape[0], shape[2])), ("mask", mask, shape))
+def are_groups(heads: int, groups: int) -> bool:
+    """Whether so many heads of keys can be shared by the heads of queries."""
+    return heads == groups or (groups > 0 and heads % groups == 0)
+
+
+def check_visibility(
+    shape: tuple[int, ...],
+    limits: Array | None,
+    mask: Array | None,
+    starts: Array | None = None,
+    bias: Array | None = None,
+) -> None:
+    """Limits and starts (B|1, Q|1), a mask and a bias (B|1, H|1, Q|1, K|1), for scores of this
+    shape, (B, H, Q, K)."""
+    of_queries = (shape[0], shape[2])
+    expected = (("limits", limits, of_queries), ("mask", mask, shape),
+                ("starts", starts, of_queries), ("bias", bias, shape))  # fmt: skip
     for name, array, right in expected:
         if array is not None and (
             array.ndim != len(right)

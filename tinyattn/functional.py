@@ -7,18 +7,27 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from . import masks, ops, random
 from .autograd import wrap
-from .backend import namespace
-from .checks import check_heads, check_reduction, check_size, fitting, is_integer, require_float
+from .backend import Array, beside, namespace, read_only, to_device
+from .checks import (
+    are_groups,
+    check_heads,
+    check_reduction,
+    check_size,
+    fitting,
+    is_integer,
+    require_float,
+)
 from .create import full
 from .errors import DeviceError, DtypeError, ShapeError
 from .kernels.late_errors import require_range
-from .kernels.packing import samples_of
+from .kernels.packing import mask_with_starts, repeat_heads, samples_of
 from .kernels.reference import Drop
 from .names import UnknownNameError
 from .ops.layers import no_row_text
@@ -578,6 +587,15 @@ def pad_packed_sequence(x: Tensor, valid_lens: Any, length: int | None = None) -
     return ops.unpack(x, lengths=lengths, length=length)
 
 
+class Variants(NamedTuple):
+    """What else scaled_dot_product_attention takes, by name."""
+
+    bias: Any = None
+    attn_mask: Any = None
+    window: int | None = None
+    enable_gqa: bool = False
+
+
 def scaled_dot_product_attention(
     query: Tensor,
     key: Tensor,
@@ -588,8 +606,9 @@ def scaled_dot_product_attention(
     dropout_p: float = 0.0,
     scale: float | None = None,
     return_weights: bool = False,
+    **variants: Any,
 ) -> Any:
-    """softmax(q k^T / sqrt(d)) v over the visible keys.
+    """softmax(q k^T / sqrt(d) + bias) v over the visible keys.
 
     query (B, Q, d), key (B, K, d), value (B, K, e) -> (B, Q, e), or with heads
     (B, H, Q, d), (B, H, K, d), (B, H, K, e) -> (B, H, Q, e).
@@ -598,33 +617,47 @@ def scaled_dot_product_attention(
     scale: a finite number instead of 1 / sqrt(d).
     return_weights: return (output, weights), with weights (B, Q, K) or (B, H, Q, K), without
         dropout and without a graph.
+    bias: a Tensor that broadcasts to the scores, (B, Q, K) or (B, H, Q, K), such as (H, Q, K).
+    window: query i sees key k only if |i - k| < window; with is_causal the last `window` keys.
+    enable_gqa: key and value may have fewer heads, a divisor G of H: each is for H / G heads.
+    attn_mask: PyTorch's mask, which broadcasts as a bias does: booleans, True = visible; or numbers
+        that are added to the scores, where -inf hides a key.
 
     Why sqrt(d): the product of two independent vectors of d elements of variance 1 has variance d.
     A softmax of such scores puts nearly all weight on one key, and there its gradient is nearly 0.
-    Source: Vaswani et al., "Attention Is All You Need", 2017.
+    Source: Vaswani et al., "Attention Is All You Need", 2017; enable_gqa: Ainslie et al., "GQA",
+    2023; window: Beltagy et al., "Longformer", 2020.
     Differs from PyTorch: `mask` is never added to the scores; a 2-D mask is always (B, K), so one
     of queries by keys is written `mask[None]`; a query without a visible key gives zeros. As in
     PyTorch, query i sees keys 0 to i of a causal mask, also if Q and K differ.
     """
-    q, k, v = checked_heads(query, key, value)  # (B, H, N, d)
+    if unknown := variants.keys() - {*Variants._fields}:
+        raise TypeError(f"scaled_dot_product_attention has no argument {unknown.pop()!r}")
+    more = Variants(**variants)
+    q, k, v = checked_heads(query, key, value, more.enable_gqa)  # (B, H, N, d)
     p = checked_probability(dropout_p)
     scale = default_scale(q.shape[-1]) if scale is None else checked_scale(scale)
     shape = (*q.shape[:-1], k.shape[-2])  # (B, H, Q, K)
     limits, mask = masks.limits_and_mask(shape, valid_lens, mask, is_causal, q.device)
-    k, v = ops.clear_invisible(shape, limits, mask, k, v)
+    limits, starts = masks.window_limits(more.window, limits, shape[2], q.device)
+    bias, mask = bias_and_mask(more, mask, query, shape)
+    k, v = ops.clear_invisible(shape, limits, mask, k, v, starts)
     drop = Drop(p, random.dropout_seed() if p else 0)
     if return_weights:
         # The formula as it is written, with an array of all weights (B, H, Q, K).
+        k, v = repeat_heads(k, q.shape[1]), repeat_heads(v, q.shape[1])
+        mask = mask_with_starts(mask, starts, shape[3])
         scores = (q * scale) @ k.transpose(-2, -1)
+        scores = scores if bias is None else scores + bias
         weights = ops.masked_softmax(scores, limits=limits, mask=mask)
         dropped = ops.dropout(weights, p=p, seed=drop.seed) if p else weights
         out = ops.weighted_sum(dropped, v, limits=limits, mask=mask)
     else:
         # The same formula, block of queries by block of queries: kernels/cpu/attention.py.
         q, k, v = (t.transpose(1, 2).flatten(0, 1) for t in (q, k, v))  # (B * N, H, d)
-        samples = samples_of((shape[2],) * shape[0]), samples_of((shape[3],) * shape[0])
-        options = {"samples": samples, "limits": limits, "mask": mask, "scale": scale}
-        out = ops.attention(q, k, v, **options, drop=drop)  # (B * Q, H, e)
+        samples = tuple(samples_of((n,) * shape[0], n) for n in shape[2:])
+        visible = {"samples": samples, "limits": limits, "mask": mask, "starts": starts}
+        out = ops.attention(q, k, v, bias, **visible, scale=scale, drop=drop)  # (B * Q, H, e)
         out = out.reshape(shape[0], shape[2], *out.shape[1:]).transpose(1, 2)
     if query.ndim == 3:
         out = out.squeeze(1)
@@ -633,7 +666,7 @@ def scaled_dot_product_attention(
     return out, (weights if query.ndim == 4 else weights.squeeze(1)).detach()
 
 
-def checked_heads(query: Any, key: Any, value: Any) -> list[Tensor]:
+def checked_heads(query: Any, key: Any, value: Any, enable_gqa: bool = False) -> list[Tensor]:
     """query, key and value as (B, H, N, d), checked; H is 1 if they have no heads."""
     named = {"query": query, "key": key, "value": value}
     query, key, value = (tensor_of(t, name) for name, t in named.items())
@@ -646,18 +679,129 @@ def checked_heads(query: Any, key: Any, value: Any) -> list[Tensor]:
         raise ShapeError(f"query {query.shape} and key {key.shape} must have one width")
     if key.shape[-2] != value.shape[-2]:
         raise ShapeError(f"key {key.shape} and value {value.shape} must be of one number")
-    if not query.shape[:-2] == key.shape[:-2] == value.shape[:-2]:
+    alike = query.shape[:-2] == key.shape[:-2]
+    if enable_gqa and query.ndim == 4:
+        alike = len(query) == len(key) and are_groups(query.shape[1], key.shape[1])
+    if not alike or key.shape[:-2] != value.shape[:-2]:
+        hint = "; with enable_gqa=True the heads of key and value may be a divisor of query's"
         raise ShapeError(
             "query, key and value must have the same samples (and heads), got "
-            f"{query.shape}, {key.shape}, {value.shape}"
+            f"{query.shape}, {key.shape}, {value.shape}{hint if query.ndim == 4 else ''}"
         )
     same_kind("attention", **named)
     return [t if t.ndim == 4 else t.unsqueeze(1) for t in (query, key, value)]
 
 
+def bias_and_mask(
+    more: Variants, mask: Array | None, query: Tensor, shape: tuple[int, ...]
+) -> tuple[Tensor | None, Array | None]:
+    """What is added to scores of this shape (B, H, Q, K), and the mask, from all that is given."""
+    ndim = query.ndim
+    bias = None if more.bias is None else checked_bias("bias", more.bias, query, shape, ndim)
+    if more.attn_mask is None:
+        return bias, mask
+    given = more.attn_mask if isinstance(more.attn_mask, Tensor) else Tensor(more.attn_mask)
+    if given.dtype == np.bool_:
+        visible = over_scores("attn_mask", given.to(query.device), ndim, shape)._data.copy()
+    else:
+        numbers = checked_bias("attn_mask", given, query, shape, ndim)
+        visible = numbers._data != -math.inf
+        numbers = ops.where(visible, numbers, 0.0)
+        bias = numbers if bias is None else bias + numbers
+    return bias, visible if mask is None else visible & mask
+
+
+def checked_bias(
+    name: str, bias: Any, query: Tensor, shape: tuple[int, ...], ndim: int = 4
+) -> Tensor:
+    """A bias as (B|1, H|1, Q|1, K|1), of the dtype and device of query; see `over_scores`."""
+    same_kind("attention", **{"query": query, name: tensor_of(bias, name)})
+    return over_scores(name, bias, ndim, shape)
+
+
+def over_scores(name: str, x: Tensor, ndim: int, shape: tuple[int, ...]) -> Tensor:
+    """x, which broadcasts to scores (B, H, Q, K), or (B, Q, K) if ndim is 3, with 4 dimensions."""
+    right = shape if ndim == 4 else (shape[0], *shape[2:])
+    check_broadcast(f"{name} must broadcast to the scores", x.shape, right)
+    x = x.reshape((1,) * (len(right) - x.ndim) + x.shape)
+    return x if ndim == 4 else x.unsqueeze(1)
+
+
+def check_broadcast(rule: str, shape: tuple[int, ...], right: tuple[int, ...]) -> None:
+    pairs = zip(reversed(shape), reversed(right), strict=False)
+    if len(shape) > len(right) or any(n not in (1, m) for n, m in pairs):
+        raise ShapeError(f"{rule}, {right}, got shape {shape}")
+
+
 def default_scale(width: int) -> float:
     """1 / sqrt(d), because q k^T of independent numbers has variance d; 1 for d = 0."""
     return 1 / math.sqrt(width) if width else 1.0
+
+
+@lru_cache(maxsize=16)
+def rotations(length: int, width: int, base: float, dtype: np.dtype) -> np.ndarray:
+    """cos and sin of i / base^(2j / width) for positions i: (2, length, width / 2)."""
+    angles = np.arange(length)[:, None] * base ** (-np.arange(0, width, 2) / width)
+    return read_only(np.stack([np.cos(angles), np.sin(angles)]).astype(dtype))
+
+
+def rotary_embedding(x: Tensor, positions: Any = None, base: float = 10000.0) -> Tensor:
+    """x with each pair (2j, 2j+1) of a row turned by the angle position / base^(2j / d).
+
+    x (..., N, d), d even; for attention queries and keys with heads, (B, H, N, d).
+    positions: integers >= 0 that broadcast to (..., N), one for each row; 0 to N-1 by default.
+
+    A product of a query and a key that are both turned depends on the distance of their positions
+    only: turning both by one angle more leaves it as it was. Values are not turned.
+    Source: Su et al., "RoFormer", 2021. Implementations of Llama pair element j with j + d/2: the
+    same for weights whose rows are in another order.
+
+        >>> x = ta.ones(2, 4)
+        >>> F.rotary_embedding(x, positions=[0, 0]).equal(x)
+        True
+    """
+    if tensor_of(x, "x").ndim < 2:
+        raise ShapeError(f"rotary_embedding takes x (..., N, d), got shape {x.shape}")
+    if x.shape[-1] % 2:
+        raise ShapeError(f"rotary_embedding turns pairs: the width is even, got {x.shape[-1]}")
+    length = x.shape[-2]
+    if positions is not None:
+        positions = to_device(masks.array_of(positions, "positions"), "cpu")
+        if positions.dtype.kind not in "iu":
+            raise DtypeError(f"positions must be integers, got {positions.dtype}")
+        require_range(positions, 0, 2**31, ShapeError, "positions must be >= 0, got {number}")
+        check_broadcast("positions must broadcast to the rows", positions.shape, x.shape[:-1])
+        length = int(positions.max(initial=-1)) + 1
+    table = rotations(length, x.shape[-1], float(base), x.dtype)
+    table = table if positions is None else table[:, positions]
+    cos, sin = beside(table, x)
+    even, odd = x[..., 0::2], x[..., 1::2]
+    turned = (even * wrap(cos) - odd * wrap(sin)), (even * wrap(sin) + odd * wrap(cos))
+    return ops.cat(*(part.unsqueeze(-1) for part in turned), dim=x.ndim).flatten(-2)
+
+
+def alibi_bias(
+    num_heads: int, queries: int, keys: int | None = None, dtype: Any = None, device: Any = None
+) -> Tensor:
+    """The bias -m_h |i - j| of query i and key j in head h: (H, Q, K), with m_h = 2^(-8 h / H).
+
+    h counts from 1. keys: as many as queries by default. Heads with a steep slope see what is near,
+    others see further; no position is added to the inputs.
+    Source: Press et al., "Train Short, Test Long", 2022. Their code has other slopes if the number
+    of heads is no power of 2.
+
+        >>> F.alibi_bias(2, 3)[0]
+        tensor([[-0.    , -0.0625, -0.125 ],
+                [-0.0625, -0.    , -0.0625],
+                [-0.125 , -0.0625, -0.    ]])
+    """
+    check_size("num_heads", num_heads)
+    check_size("queries", queries, 0)
+    keys = queries if keys is None else check_size("keys", keys, 0)
+    slopes = 2.0 ** (-8 * np.arange(1, num_heads + 1) / num_heads)
+    distances = np.abs(np.arange(queries)[:, None] - np.arange(keys))
+    bias = Tensor(-slopes[:, None, None] * distances, dtype=dtype or np.float32)
+    return bias if device is None else bias.to(device)
 
 
 def transpose_qkv(x: Tensor, num_heads: int) -> Tensor:

@@ -179,8 +179,8 @@ def booleans_of(mask: Any) -> Array:
     if array.dtype.kind == "f":
         raise DtypeError(
             f"a mask holds booleans (True = may attend), got {array.dtype}: a float mask of 0 and "
-            "-inf becomes mask == 0 here; a bias is added to the scores instead, as in "
-            "F.masked_softmax(scores + bias, mask=...) @ values"
+            "-inf becomes mask == 0 here; numbers that are added to the scores go into bias=..., "
+            "and PyTorch's masks of either kind into attn_mask=... of scaled_dot_product_attention"
         )
     if array.dtype.kind in "iu":
         text = "a mask of integers holds only 0 (invisible) and 1 (may attend), got {number}"
@@ -259,3 +259,20 @@ def limits_and_mask(
         reach = move(np.arange(1, queries + 1)[None])
         limits = reach if limits is None else namespace(limits).minimum(limits, reach)
     return limits, mask
+
+
+def window_limits(
+    window: Any, limits: Array | None, queries: int, device: str = "cpu", past: int = 0
+) -> tuple[Array | None, Array | None]:
+    """Limits and starts (1, Q), so that query i sees key k only if |i - k| < window.
+
+    past: how many positions come before those of the queries.
+    """
+    if window is None:
+        return limits, None
+    check_size("window", window)
+    position = to_device(np.arange(past, past + queries)[None], device)
+    ends = position + window
+    xp = namespace(position)
+    starts = xp.maximum(position - (window - 1), 0)
+    return ends if limits is None else xp.minimum(limits, ends), starts

@@ -64,6 +64,7 @@ CROSS = {
     "additive": module_of(lambda: nn.AdditiveAttention(D, D, 5)),
     "multi_head": module_of(lambda: nn.MultiHeadAttention(D, D, E, D, H, bias=True)),
     "multi_headed": module_of(lambda: nn.MultiHeadedAttention(H, D, 0.0)),
+    "multi_query": module_of(lambda: nn.MultiHeadedAttention(H, D, 0.0, num_kv_heads=1)),
 }
 
 

@@ -512,7 +512,7 @@ def test_003_comparison_table_cost_and_sequential_steps(monkeypatch):
         x, samples = np.ones((n, 1, d)), (samples_of((n,)), samples_of((n,)))
         return count_products(
             monkeypatch,
-            lambda: reference.attention(x, x, x, samples, None, None, 1.0, reference.NO_DROP),
+            lambda: reference.attention(x, x, x, reference.Settings(samples, None, None, 1.0)),
         )
 
     def recurrent(n, d):

@@ -14,7 +14,7 @@ from tinyattn import functional as F
 from tinyattn.kernels import gpu, reference
 from tinyattn.kernels.gpu.attention import strided
 from tinyattn.kernels.packing import padded, samples_of
-from tinyattn.kernels.reference import NO_DROP, Drop
+from tinyattn.kernels.reference import Drop, Settings
 from tinyattn.kernels.sums import sum_dtype
 
 DTYPES = [np.float16, np.float32, np.float64]
@@ -179,8 +179,8 @@ def test_limits_past_the_end_are_the_end(cuda):
     check(found, reference.masked_softmax(x, None, None), np.float64)
     (rows,) = made(np.float64, (2, 1, 5))  # two samples of one row
     samples = (samples_of((1, 1)),) * 2
-    out, _ = gpu.attention(*send(cuda, rows, rows, rows), samples, limits, None, 1.0, NO_DROP)
-    right, _ = reference.attention(rows, rows, rows, samples, None, None, 1.0, NO_DROP)
+    out, _ = gpu.attention(*send(cuda, rows, rows, rows), Settings(samples, limits, None, 1.0))
+    right, _ = reference.attention(rows, rows, rows, Settings(samples, None, None, 1.0))
     check(out, right, np.float64)
 
 
@@ -314,13 +314,14 @@ def check_attention(cuda, arrays, samples, limits, mask, p, count, seed=98765432
     """Output and gradients are those of the reference in float64."""
     *qkv, grad = arrays
     dtype, rest = grad.dtype, (1 / np.sqrt(arrays[0].shape[-1]), Drop(p, seed))
-    on_host, on_device = (samples, limits, mask), (samples, *send(cuda, limits, mask))
-    right, weights = reference.attention(*doubled(*qkv), *on_host, *rest)
-    found, saved = gpu.attention(*send(cuda, *qkv), *on_device, *rest)
+    on_host = Settings(samples, limits, mask, *rest)
+    on_device = Settings(samples, *send(cuda, limits, mask), *rest)
+    right, weights = reference.attention(*doubled(*qkv), on_host)
+    found, saved = gpu.attention(*send(cuda, *qkv), on_device)
     assert found.dtype == dtype
     check(found, right, dtype, count)
-    right = reference.attention_backward(*doubled(grad, *qkv), *on_host, *rest, weights)
-    found = gpu.attention_backward(*send(cuda, grad, *qkv), *on_device, *rest, saved)
+    right = reference.attention_backward(*doubled(grad, *qkv), on_host, weights)
+    found = gpu.attention_backward(*send(cuda, grad, *qkv), on_device, saved)
     for one, expected in zip(found, right, strict=True):
         check(one.astype(dtype), expected, dtype, count)
 
@@ -342,16 +343,16 @@ LAYOUTS = {
 def test_attention_takes_heads_as_they_lie(layout, cuda):
     """No copy is made, unless the numbers of a row are not neighbours; results are in C order."""
     samples, arrays = samples_and_rows(np.float64, [6, 6], [6, 6], 3, 5, 5)
-    settings = (samples, None, None, 0.4, NO_DROP)
+    settings = Settings(samples, None, None, 0.4)
     q, k, v, grad = (LAYOUTS[layout](cuda, x) for x in arrays)
     view = padded(q, samples[0])
     assert (strided(view)[0] is view) == (layout != "columns")
-    right, weights = reference.attention(*(x.get() for x in (q, k, v)), *settings)
-    out, saved = gpu.attention(q, k, v, *settings)
+    right, weights = reference.attention(*(x.get() for x in (q, k, v)), settings)
+    out, saved = gpu.attention(q, k, v, settings)
     check(out, right, np.float64, 8)
     assert out.flags.c_contiguous
-    found = gpu.attention_backward(grad, q, k, v, *settings, saved)
-    right = reference.attention_backward(*(x.get() for x in (grad, q, k, v)), *settings, weights)
+    found = gpu.attention_backward(grad, q, k, v, settings, saved)
+    right = reference.attention_backward(*(x.get() for x in (grad, q, k, v)), settings, weights)
     for one, expected in zip(found, right, strict=True):
         check(one, expected, np.float64, 8)
         assert one.flags.c_contiguous
@@ -387,7 +388,7 @@ def test_wide_heads_do_not_show_what_is_invisible(widths, kind, cuda):
     check_attention(cuda, arrays, samples, limits, mask, 0.3, 8 + head)
     invisible = ~visible_of((2, 2, 9, 40), limits, mask).any(axis=2)  # (B, H, K)
     invisible = invisible.swapaxes(1, 2).reshape(80, 2)  # (S, H)
-    settings = (samples, *send(cuda, limits, mask), head**-0.5, Drop(0.3, 7))
+    settings = Settings(samples, *send(cuda, limits, mask), head**-0.5, Drop(0.3, 7))
     q, k, v, grad = arrays
     for special in (np.nan, np.inf):
         bad_k, bad_v = k.copy(), v.copy()
@@ -395,8 +396,8 @@ def test_wide_heads_do_not_show_what_is_invisible(widths, kind, cuda):
         results = []
         for keys, values in ((k, v), (bad_k, bad_v)):
             on = send(cuda, q, keys, values)
-            out, saved = gpu.attention(*on, *settings)
-            gradients = gpu.attention_backward(cuda.asarray(grad), *on, *settings, saved)
+            out, saved = gpu.attention(*on, settings)
+            gradients = gpu.attention_backward(cuda.asarray(grad), *on, settings, saved)
             results.append([x.get() for x in (out, *gradients)])
         for clean, found in zip(*results, strict=True):
             assert_same(found, clean)

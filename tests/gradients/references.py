@@ -306,21 +306,48 @@ def attention(
     q: Array,
     k: Array,
     v: Array,
+    bias: Any = 0.0,
     mask: Any = None,
     valid_lens: Any = None,
     is_causal: bool = False,
     scale: float | None = None,
+    **more: Any,
 ) -> Array:
     """Each query by itself, over the keys and values it may see."""
     heads = q.ndim == 4
     q, k, v = (x if heads else x[:, None] for x in (q, k, v))
     scale = 1 / math.sqrt(q.shape[-1]) if scale is None else scale
-    out = np.zeros((*q.shape[:3], v.shape[-1]), np.result_type(q, k, v))
+    out = np.zeros((*q.shape[:3], v.shape[-1]), np.result_type(q, k, v, bias))
+    bias = over_scores(bias, heads, (*q.shape[:3], k.shape[2]))
+    allowed = over_scores(more.get("attn_mask", True), heads, bias.shape)
+    shared = q.shape[1] // max(k.shape[1], 1)
     for b, h, i in np.ndindex(q.shape[:3]):
         keep = seen_keys(b, h, i, k.shape[2], valid_lens, mask, is_causal)
+        keep = [j for j in keep if abs(i - j) < more.get("window", np.inf) and allowed[b, h, i, j]]
         if keep:
-            out[b, h, i] = softmax(k[b, h, keep] @ q[b, h, i] * scale) @ v[b, h, keep]
+            g = h // shared
+            scores = k[b, g, keep] @ q[b, h, i] * scale + bias[b, h, i, keep]
+            out[b, h, i] = softmax(scores) @ v[b, g, keep]
     return out if heads else out[:, 0]
+
+
+def over_scores(x: Any, heads: bool, shape: tuple[int, ...]) -> Array:
+    """What broadcasts to the scores (B, Q, K), or with heads (B, H, Q, K), as (B, H, Q, K)."""
+    x = np.asarray(x)
+    return np.broadcast_to(x if heads else x[..., None, :, :] if x.ndim > 2 else x, shape)
+
+
+def rotary_embedding(x: Array, positions: Any = None, base: float = 10000.0) -> Array:
+    """Each pair as a complex number, times e^(i angle)."""
+    positions = np.arange(x.shape[-2]) if positions is None else np.asarray(positions)
+    positions = np.broadcast_to(positions, x.shape[:-1])
+    out = x.copy()
+    for row in np.ndindex(x.shape[:-1]):
+        for j in range(0, x.shape[-1], 2):
+            angle = positions[row] / base ** (j / x.shape[-1])
+            c, s, (a, b) = math.cos(angle), math.sin(angle), x[row][j : j + 2]
+            out[row][j : j + 2] = a * c - b * s, a * s + b * c
+    return out
 
 
 def visible(shape: tuple[int, ...], limits: Any, mask: Any) -> Array:
@@ -656,26 +683,35 @@ def torch_reduce(name: str) -> Callable[..., Any]:
     return call
 
 
-def torch_attention(q: Any, k: Any, v: Any, **options: Any) -> Any:
-    """PyTorch's attention with the boolean mask that says the same."""
+def torch_attention(q: Any, k: Any, v: Any, bias: Any = None, **options: Any) -> Any:
+    """PyTorch's attention with the mask, boolean or of numbers, that says the same."""
     import torch
 
     scale, causal = options.get("scale"), options.get("is_causal", False)
     valid_lens, mask = options.get("valid_lens"), options.get("mask")
-    heads = q.ndim == 4
+    heads, shared = q.ndim == 4, options.get("enable_gqa", False)
     q, k, v = (x if heads else x[:, None] for x in (q, k, v))
     shape = (q.shape[0], q.shape[1], q.shape[2], k.shape[2])
     seen = np.zeros(shape, bool)
     for b, h, i in np.ndindex(shape[:3]):
         seen[b, h, i, seen_keys(b, h, i, shape[3], valid_lens, mask, causal)] = True
-    if seen.all():  # with a mask, or in its attention function, NaN may become 0
+    distance = np.abs(np.arange(shape[2])[:, None] - np.arange(shape[3]))
+    seen &= distance < options.get("window", np.inf)
+    seen &= over_scores(options.get("attn_mask", True), heads, shape)
+    if bias is not None and not heads and bias.ndim > 2:
+        bias = bias.unsqueeze(-3)
+    if seen.all() and not shared:  # with a mask, or in its attention function, NaN may become 0
         scale = 1 / math.sqrt(q.shape[-1]) if scale is None else scale
-        out = (q @ k.transpose(-1, -2) * scale).softmax(-1) @ v
+        scores = q @ k.transpose(-1, -2) * scale
+        out = (scores if bias is None else scores + bias).softmax(-1) @ v
     else:
         # The backend that has derivatives of second order.
         with torch.nn.attention.sdpa_kernel(torch.nn.attention.SDPBackend.MATH):
+            visible = torch.tensor(seen)
+            if bias is not None:
+                visible = torch.where(visible, bias, -math.inf)
             out = torch.nn.functional.scaled_dot_product_attention(
-                q, k, v, attn_mask=torch.tensor(seen), scale=scale
+                q, k, v, attn_mask=visible, scale=scale, enable_gqa=shared
             )
     return out if heads else out[:, 0]
 

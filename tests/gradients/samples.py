@@ -389,6 +389,22 @@ def attention_samples(rng: np.random.Generator, dtype: np.dtype) -> list[Sample]
         ((1, 2, 3, 2), (1, 2, 4, 2), 2, {"mask": mask_of(rng, (1, 2, 3, 4))}, ""),
         ((2, 2, 3, 1), (2, 2, 3, 1), 1, {"mask": mask_of(rng, (2, 1, 1, 3))}, "width 1"),
         ((2, 2, 3, 2), (2, 2, 3, 2), 2, {"is_causal": True}, ""),
+        ((2, 4, 2), (2, 4, 2), 2, {"window": 2}, "a window"),
+        ((2, 4, 2), (2, 4, 2), 2, {"window": 2, "is_causal": True}, "a window behind"),
+        ((2, 4, 2), (2, 3, 2), 2, {"window": 1, "valid_lens": [1, 3]}, "queries that see nothing"),
+        ((1, 2, 5, 2), (1, 2, 3, 2), 2, {"window": 2}, "a window, more queries than keys"),
+        ((2, 2, 2), (2, 3, 2), 2, {"window": 9}, "a window of everything"),
+        ((2, 4, 3, 2), (2, 2, 4, 2), 3, {"enable_gqa": True}, "grouped queries"),
+        (
+            (1, 3, 3, 2),
+            (1, 1, 3, 2),
+            2,
+            {"enable_gqa": True, "is_causal": True},
+            "one head of keys",
+        ),
+        ((2, 2, 3, 2), (2, 1, 4, 2), 2, {"enable_gqa": True, "valid_lens": [0, 3]}, "groups"),
+        ((2, 2, 3, 2), (2, 2, 4, 2), 2, {"attn_mask": mask_of(rng, (3, 4))}, "queries by keys"),
+        ((2, 3, 2), (2, 4, 2), 2, {"attn_mask": mask_of(rng, (2, 3, 4)), "valid_lens": [1, 4]}, ""),
         ((1, 1, 1), (1, 1, 1), 1, {}, "size 1"),
         ((0, 3, 2), (0, 4, 2), 2, {}, "no samples"),
         ((2, 0, 2), (2, 4, 2), 2, {}, "no queries"),
@@ -397,12 +413,70 @@ def attention_samples(rng: np.random.Generator, dtype: np.dtype) -> list[Sample]
     found = []
     for queries, keys, width, options, edge in plans:
         arrays = (normal(rng, queries), normal(rng, keys), normal(rng, (*keys[:-1], width)))
-        masked = "mask" in options or "valid_lens" in options or "is_causal" in options
+        masked = bool({*options} - {"scale"})
         arrays = tuple(a.astype(dtype) for a in arrays)
         found.append(Sample(arrays, options, edge, special_torch=POISONED if masked else ""))
     arrays = (normal(rng, (1, 3, 2)) * 10, normal(rng, (1, 4, 2)) * 10, normal(rng, (1, 4, 2)))
     found.append(Sample(tuple(a.astype(dtype) for a in arrays), {}, "large numbers", smooth=False))
     return found
+
+
+def biased_attention_samples(rng: np.random.Generator, dtype: np.dtype) -> list[Sample]:
+    """The bias is the fourth input."""
+    three, four = ((2, 3, 2), (2, 4, 2)), ((2, 2, 3, 2), (2, 2, 4, 2))
+    plans: list[tuple[Any, tuple[int, ...], dict[str, Any], str]] = [
+        (three, (2, 3, 4), {}, ""),
+        (three, (1, 3, 4), {}, "one bias for all samples"),
+        (three, (3, 4), {}, "queries by keys"),
+        (three, (4,), {}, "one number for each key"),
+        (three, (3, 1), {}, "one number for each query"),
+        (three, (), {}, "one number"),
+        (three, (2, 3, 4), {"valid_lens": [0, 3]}, "a sample that sees nothing"),
+        (three, (3, 4), {"is_causal": True}, ""),
+        (three, (3, 4), {"mask": mask_of(rng, (2, 3, 4))}, ""),
+        (three, (3, 4), {"window": 2}, "a window"),
+        (three, (3, 4), {"attn_mask": mask_of(rng, (3, 4))}, "two kinds of attn_mask"),
+        (three, (3, 4), {"scale": -0.7}, "a scale"),
+        (four, (2, 1, 1), {}, "one number for each head"),
+        (four, (2, 3, 4), {}, "heads, queries by keys"),
+        (four, (2, 2, 3, 4), {}, ""),
+        (four, (2, 1, 1, 4), {}, "samples by keys"),
+        (four, (2, 1, 4), {"is_causal": True}, ""),
+        (four, (2, 3, 4), {"valid_lens": [1, 3], "window": 3}, ""),
+        (((1, 4, 3, 2), (1, 2, 4, 2)), (4, 3, 4), {"enable_gqa": True}, "grouped queries"),
+        (((1, 1, 1), (1, 1, 1)), (1, 1), {}, "size 1"),
+        (((0, 3, 2), (0, 4, 2)), (3, 4), {}, "no samples"),
+        (((2, 0, 2), (2, 4, 2)), (0, 4), {}, "no queries"),
+        (((2, 3, 2), (2, 0, 2)), (3, 0), {}, "no keys"),
+    ]
+    found = []
+    for (queries, keys), bias, options, edge in plans:
+        shapes = (queries, keys, keys, bias)
+        arrays = tuple(np.asarray(normal(rng, shape), dtype) for shape in shapes)
+        poisoned = POISONED if {*options} - {"scale"} else ""
+        found.append(Sample(arrays, options, edge, special_torch=poisoned))
+    return found
+
+
+def rotary_samples(rng: np.random.Generator, dtype: np.dtype) -> list[Sample]:
+    plans: list[tuple[tuple[int, ...], dict[str, Any], str]] = [
+        ((3, 4), {}, ""),
+        ((2, 3, 4), {}, ""),
+        ((2, 2, 3, 6), {}, "heads"),
+        ((5, 2), {"base": 7.0}, "one pair"),
+        ((3, 4), {"positions": np.array([5, 0, 2])}, "positions"),
+        ((2, 3, 4), {"positions": np.array([[0, 1, 2], [7, 8, 9]])}, "positions of each sample"),
+        ((3, 2, 4), {"positions": np.array([[4], [0], [1]])}, "one position for each row of heads"),
+        ((2, 3, 4), {"positions": np.array([1000, 1001, 1002])}, "far positions"),
+        ((1, 2), {}, "size 1"),
+        ((0, 4), {}, "no rows"),
+        ((3, 0), {}, "width 0"),
+    ]
+    return [
+        Sample((normal(rng, shape).astype(dtype),), options, edge)
+        for shape, options, edge in plans
+        for _ in range(2)
+    ]
 
 
 def cross_entropy_samples(rng: np.random.Generator, dtype: np.dtype) -> list[Sample]:

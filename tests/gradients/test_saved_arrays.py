@@ -72,6 +72,8 @@ KEPT = {
     "scatter_rows": "input 1",
     "layer_norm": "input 0, input 1, 2 more",
     "scaled_dot_product_attention": "input 0, input 1, input 2, 5 more",
+    "attention with a bias": "input 0, input 1, input 2, input 3, 6 more",
+    "rotary_embedding": "2 more",
     "attention over rows": "input 0, input 1, input 2, 3 more",
     "weighted_sum": "input 1, 4 more",
     "sequence_mask": "1 more",
@@ -110,8 +112,8 @@ def arrays_in(value: Any) -> Iterator[np.ndarray]:
         yield value
     elif isinstance(value, Samples):  # remembered, one for all ops that have the same lengths
         return
-    elif isinstance(value, (tuple, list)):
-        for part in value:
+    elif isinstance(value, (tuple, list, dict)):
+        for part in value.values() if isinstance(value, dict) else value:
             yield from arrays_in(part)
 
 

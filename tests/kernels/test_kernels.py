@@ -479,9 +479,9 @@ def test_attention_and_its_backward_of_packed_samples(dtype, p, lengths):
         for limits in (None, causal, rng.randint(0, longest + 1, (len(lengths), 1))):
             exact = exact_packed_attention(q, k, v, grad, lengths, limits, 0.4, keep)
             for module in (cpu, reference):
-                settings = (samples, limits, None, 0.4, reference.Drop(p, 77))
-                out, saved = module.attention(q, k, v, *settings)
-                back = module.attention_backward(grad, q, k, v, *settings, saved)
+                settings = reference.Settings(samples, limits, None, 0.4, reference.Drop(p, 77))
+                out, saved = module.attention(q, k, v, settings)
+                back = module.attention_backward(grad, q, k, v, settings, saved)
                 for actual, wanted in zip((out, *back), exact, strict=True):
                     assert actual.dtype == dtype
                     assert actual.shape == wanted.shape
@@ -513,9 +513,9 @@ def test_packed_attention_is_the_padded_one_bit_by_bit(dtype, p, lengths):
         ):
             q, k, v, grad = arrays
             samples = (samples_of(counts),) * 2
-            settings = (samples, reach, None, 0.4, reference.Drop(p, 77))
-            out, saved = cpu.attention(q, k, v, *settings)
-            results.append((out, *cpu.attention_backward(grad, q, k, v, *settings, saved)))
+            settings = reference.Settings(samples, reach, None, 0.4, reference.Drop(p, 77))
+            out, saved = cpu.attention(q, k, v, settings)
+            results.append((out, *cpu.attention_backward(grad, q, k, v, settings, saved)))
         for one, other in zip(*results, strict=True):
             assert_equal(one, other[rows.reshape(-1)])
 

@@ -34,12 +34,15 @@ class Samples(NamedTuple):
 
 
 @lru_cache(maxsize=64)
-def samples_of(lengths: tuple[int, ...]) -> Samples:
-    """The Samples of these lengths; cached, because all layers of a step ask for the same."""
+def samples_of(lengths: tuple[int, ...], length: int = 0) -> Samples:
+    """The Samples of these lengths; cached, because all layers of a step ask for the same.
+
+    length: that of padded samples, in case that there are none.
+    """
     starts = np.zeros(len(lengths) + 1, np.int64)
     np.cumsum(lengths, out=starts[1:])
     counted = np.array(lengths, np.int64)
-    return Samples(read_only(counted), read_only(starts), max(lengths, default=0))
+    return Samples(read_only(counted), read_only(starts), max(lengths, default=length))
 
 
 @lru_cache(maxsize=4)
@@ -94,3 +97,25 @@ def limits_in_samples(samples: tuple[Samples, Samples], limits: Array | None, x:
     rows = np.arange(queries.longest) < queries.lengths[:, None]  # (B, Q)
     own = beside(np.where(rows, keys.lengths[:, None], 0), x)
     return own if limits is None else namespace(own).minimum(own, limits)
+
+
+def mask_with_starts(mask: Array | None, starts: Array | None, keys: int) -> Any:
+    """The mask in which keys before the first visible one, `starts` (B|1, Q|1), are hidden too."""
+    if starts is None:
+        return mask
+    visible = namespace(starts).arange(keys) >= starts[:, None, :, None]  # (B|1, 1, Q|1, K)
+    return visible if mask is None else visible & mask
+
+
+def repeat_heads(x: Any, heads: int) -> Any:
+    """(B, G, K, d) -> (B, H, K, d): each head of keys H / G times, on arrays and on Tensors."""
+    groups = x.shape[1]
+    return x if groups == heads else x[:, beside(np.arange(heads) // (heads // groups), x)]
+
+
+def sum_heads(x: Any, groups: int) -> Any:
+    """The derivative of `repeat_heads`: (B, H, K, d) -> (B, G, K, d)."""
+    batch, heads, *rest = x.shape
+    if groups == heads:
+        return x
+    return x.reshape(batch, groups, heads // groups, *rest).sum(axis=2)

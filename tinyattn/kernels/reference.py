@@ -17,7 +17,15 @@ import numpy as np
 
 from ..backend import Array, is_array, is_finite, namespace, scatter_add
 from .matmul import matrix_product
-from .packing import Samples, limits_in_samples, packed, padded
+from .packing import (
+    Samples,
+    limits_in_samples,
+    mask_with_starts,
+    packed,
+    padded,
+    repeat_heads,
+    sum_heads,
+)
 from .sums import in_order, sum_dtype
 
 
@@ -29,6 +37,17 @@ class Drop(NamedTuple):
 
 
 NO_DROP = Drop(0.0, 0)
+
+
+class Settings(NamedTuple):
+    """What attention is told beside its arrays; see `ops.attention`."""
+
+    samples: tuple[Samples, Samples]
+    limits: Array | None
+    mask: Array | None
+    scale: float
+    drop: Drop = NO_DROP
+    starts: Array | None = None
 
 
 def erf(x: Array) -> Array:
@@ -243,29 +262,25 @@ def scatter_rows(grad: Array, ids: Array, num_rows: int, skip: int | None) -> Ar
 
 
 def attention(
-    q: Array,
-    k: Array,
-    v: Array,
-    samples: tuple[Samples, Samples],
-    limits: Array | None,
-    mask: Array | None,
-    scale: float,
-    drop: Drop,
+    q: Array, k: Array, v: Array, settings: Settings, bias: Array | None = None
 ) -> tuple[Array, Array]:
-    """softmax(scale * q k^T) v in each head of each sample; and the weights, before dropout.
+    """softmax(scale * q k^T + bias) v in each head of each sample; and the weights, before dropout.
 
-    q (R, H, d), k (S, H, d), v (S, H, e) -> (R, H, e) and (B, H, Q, K). The rows of one sample
+    q (R, H, d), k (S, G, d), v (S, G, e) -> (R, H, e) and (B, H, Q, K). The rows of one sample
     follow those of another; `samples` have the numbers of query rows and key rows of each.
     """
     if q.dtype == np.float16:  # because rounded scores would lose digits
         q, k, v = (x.astype(np.float32) for x in (q, k, v))
-        out, weights = attention(q, k, v, samples, limits, mask, scale, drop)
+        out, weights = attention(q, k, v, settings, bias)
         return out.astype(np.float16), weights
+    samples, limits, mask, scale, drop, starts = settings
     limits = limits_in_samples(samples, limits, q)
+    mask = mask_with_starts(mask, starts, samples[1].longest)
     q = in_order(padded(q, samples[0]))  # (B, H, Q, d)
-    k, v = (in_order(padded(x, samples[1])) for x in (k, v))  # (B, H, K, d)
+    k, v = (in_order(repeat_heads(padded(x, samples[1]), q.shape[1])) for x in (k, v))
     with np.errstate(all="ignore"):  # invisible scores may be NaN or inf
         scores = matrix_product(q * q.dtype.type(scale), k.swapaxes(-1, -2))  # (B, H, Q, K)
+        scores = scores if bias is None else scores + bias
     weights = masked_softmax(scores, limits, mask)
     dropped = dropout(weights, *drop) if drop.p else weights
     return packed(weighted_sum(dropped, v, limits, mask), samples[0]), weights
@@ -307,39 +322,39 @@ def visible_sum(
 
 
 def attention_backward(
-    grad: Any,
-    q: Any,
-    k: Any,
-    v: Any,
-    samples: tuple[Samples, Samples],
-    limits: Array | None,
-    mask: Array | None,
-    scale: float,
-    drop: Drop,
-    weights: Array | None,
-) -> tuple[Any, Any, Any]:
-    """Gradients of q, k and v.
+    grad: Any, q: Any, k: Any, v: Any, settings: Settings, weights: Array | None, bias: Any = None
+) -> tuple[Any, ...]:
+    """Gradients of q, k and v, and of the bias if there is one.
 
-    dv = w^T grad,  dw = grad v^T,  ds = w * (dw - sum(w * dw)) * scale,  dq = ds k,  dk = ds^T q.
+    dv = w^T grad,  dw = grad v^T,  dbias = w * (dw - sum(w * dw)),  ds = dbias * scale,
+    dq = ds k,  dk = ds^T q.
     """
     if q.dtype == np.float16 and weights is not None:
         grad, q, k, v = (x.astype(np.float32) for x in (grad, q, k, v))
+    samples, limits, mask, scale, drop, starts = settings
     limits = limits_in_samples(samples, limits, q)
     queries, keys = samples
+    mask = mask_with_starts(mask, starts, keys.longest)
+    heads, groups = q.shape[1], k.shape[1]
     grad, q = (in_order(padded(x, queries)) for x in (grad, q))
-    k, v = (in_order(padded(x, keys)) for x in (k, v))
+    k, v = (in_order(repeat_heads(padded(x, keys), heads)) for x in (k, v))
     if weights is None:  # on Tensors, because saved weights are not part of the graph
         ops = namespace(q)
-        weights = ops.masked_softmax((q @ k.swapaxes(-1, -2)) * scale, limits=limits, mask=mask)
+        scores = (q @ k.swapaxes(-1, -2)) * scale
+        scores = scores if bias is None else scores + bias
+        weights = ops.masked_softmax(scores, limits=limits, mask=mask)
         apply = (lambda t: ops.dropout(t, p=drop.p, seed=drop.seed)) if drop.p else (lambda t: t)
     else:
         apply = (lambda t: dropout(t, *drop)) if drop.p else (lambda t: t)
     dweights = apply(grad @ v.swapaxes(-1, -2))
-    dscores = masked_softmax_backward(dweights, weights, limits, mask) * scale
+    dbias = masked_softmax_backward(dweights, weights, limits, mask)
+    dscores = dbias * scale
     dq = weighted_sum(dscores, k, limits, mask)
     dk = weighted_sum(dscores.swapaxes(-1, -2), q, limits, mask, transposed=True)
     dv = weighted_sum(apply(weights).swapaxes(-1, -2), grad, limits, mask, transposed=True)
-    return packed(dq, queries), packed(dk, keys), packed(dv, keys)
+    dk, dv = sum_heads(dk, groups), sum_heads(dv, groups)
+    grads = packed(dq, queries), packed(dk, keys), packed(dv, keys)
+    return grads if bias is None else (*grads, dbias)
 
 
 def add_bias(x: Array, bias: Array) -> None:

@@ -17,12 +17,13 @@ from .attention import (
 from .layers import Dropout, Embedding, LayerNorm, Linear, RMSNorm
 from .losses import CrossEntropyLoss, KLDivLoss, MSELoss
 from .module import Module, ModuleDict, ModuleList, Parameter, Sequential
-from .position import LearnedPositionalEncoding, PositionalEncoding
+from .position import LearnedPositionalEncoding, PositionalEncoding, RotaryEmbedding
 from .transformer import (
     Encoder,
     EncoderLayer,
     PositionwiseFeedForward,
     SublayerConnection,
+    SwiGLU,
     clones,
 )
 
@@ -54,12 +55,14 @@ __all__ = [
     "PositionwiseFeedForward",
     "RMSNorm",
     "ReLU",
+    "RotaryEmbedding",
     "SelfAttention",
     "Sequential",
     "SiLU",
     "Sigmoid",
     "Softmax",
     "SublayerConnection",
+    "SwiGLU",
     "Tanh",
     "clones",
     "functional",

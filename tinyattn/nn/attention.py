@@ -141,7 +141,7 @@ class DotProductAttention(Attention):
 def samples_of_padded(shape: tuple[int, ...]) -> tuple[Samples, Samples]:
     """The samples of padded queries and keys, for scores (B, H, Q, K)."""
     batch, _, queries, keys = shape
-    return samples_of((queries,) * batch), samples_of((keys,) * batch)
+    return samples_of((queries,) * batch, queries), samples_of((keys,) * batch, keys)
 
 
 class AdditiveAttention(Attention):
@@ -198,9 +198,13 @@ class MultiHeadAttention(Attention):
         keys, as in the d2l book, so name these arguments if they differ.
     num_hiddens: the width of the output; a multiple of num_heads.
     dropout: on the attention weights. bias: for the four projections.
+    num_kv_heads: a divisor of num_heads: so many heads of keys and values, each for num_heads /
+        num_kv_heads heads of queries that follow each other (1: multi-query attention).
+    window: query i sees key k only if |i - k| < window; with is_causal the last `window` keys.
 
     Call: queries (B, Q, query_size), keys (B, K, key_size), values (B, K, value_size),
-    valid_lens (B,) or (B, Q), mask, is_causal -> (B, Q, num_hiddens).
+    valid_lens (B,) or (B, Q), mask, is_causal, bias -> (B, Q, num_hiddens). The bias is a Tensor
+    that broadcasts to the scores (B, H, Q, K), to which it is added.
     Or packed, for self-attention: queries, keys and values (N, size), valid_lens (B,) with sum N,
     is_causal -> (N, num_hiddens); see `functional.pack_padded_sequence`.
 
@@ -217,22 +221,29 @@ class MultiHeadAttention(Attention):
         num_heads: int,
         dropout: float = 0.0,
         bias: bool = False,
+        num_kv_heads: int | None = None,
+        window: int | None = None,
     ) -> None:
         super().__init__()
         check_size("num_heads", num_heads)
         check_heads(check_size("num_hiddens", num_hiddens), num_heads)
         self.num_heads = num_heads
+        self.num_kv_heads = num_heads if num_kv_heads is None else num_kv_heads
+        if num_heads % check_size("num_kv_heads", self.num_kv_heads):
+            raise ShapeError(f"num_kv_heads {num_kv_heads} does not divide num_heads {num_heads}")
+        self.window = None if window is None else check_size("window", window)
+        of_keys = num_hiddens // num_heads * self.num_kv_heads
         self.dropout = Dropout(dropout)
         self.W_q = Linear(query_size, num_hiddens, bias=bias)
-        self.W_k = Linear(key_size, num_hiddens, bias=bias)
-        self.W_v = Linear(value_size, num_hiddens, bias=bias)
+        self.W_k = Linear(key_size, of_keys, bias=bias)
+        self.W_v = Linear(value_size, of_keys, bias=bias)
         self.W_o = Linear(num_hiddens, num_hiddens, bias=bias)
 
-    def split(self, x: Tensor) -> Tensor:
+    def split(self, x: Tensor, num_heads: int) -> Tensor:
         """The rows of all samples, split into heads: (..., D) -> (R, H, d)."""
-        check_heads(x.shape[-1], self.num_heads)  # because it may have been changed
+        check_heads(x.shape[-1], num_heads)  # because it may have been changed
         rows = x if x.ndim == 2 else x.flatten(0, 1)  # (R, D)
-        return rows.reshape(len(rows), self.num_heads, x.shape[-1] // self.num_heads)
+        return rows.reshape(len(rows), num_heads, x.shape[-1] // num_heads)
 
     def forward(
         self,
@@ -242,31 +253,39 @@ class MultiHeadAttention(Attention):
         valid_lens: Any = None,
         mask: Any = None,
         is_causal: bool = False,
+        bias: Tensor | None = None,
     ) -> Tensor:
         if isinstance(queries, Tensor) and queries.ndim == 2 and valid_lens is not None:
             check_packed(queries, keys, values)
-            visible = visible_when_packed(queries, valid_lens, mask, is_causal)
+            visible = visible_when_packed(queries, valid_lens, mask, is_causal, self.window)
         else:
             check_inputs(queries, keys, values, "; packed, (N, D), they take valid_lens")
             shape = (len(queries), self.num_heads, queries.shape[1], keys.shape[1])  # (B, H, Q, K)
             limits, mask = masks.limits_and_mask(shape, valid_lens, mask, is_causal, queries.device)
-            keys, values = ops.clear_invisible(shape, limits, mask, keys, values)
-            visible = {"samples": samples_of_padded(shape), "limits": limits, "mask": mask}
-        q = self.split(self.W_q(queries))  # (R, H, d)
-        k = self.split(self.W_k(keys))
-        v = self.split(self.W_v(values))
+            limits, starts = masks.window_limits(self.window, limits, shape[2], queries.device)
+            keys, values = ops.clear_invisible(shape, limits, mask, keys, values, starts)
+            samples = samples_of_padded(shape)
+            visible = {"samples": samples, "limits": limits, "mask": mask, "starts": starts}
+        if bias is not None:
+            of_queries, of_keys = visible["samples"]
+            shape = (len(of_queries.lengths), self.num_heads, of_queries.longest, of_keys.longest)
+            bias = F.checked_bias("bias", bias, queries, shape)
+        q = self.split(self.W_q(queries), self.num_heads)  # (R, H, d)
+        k = self.split(self.W_k(keys), self.num_kv_heads)
+        v = self.split(self.W_v(values), self.num_kv_heads)
         scale = F.default_scale(q.shape[-1])
-        # softmax(q k^T / sqrt(d)) v in each head: ten lines in kernels/reference.py, and the same
-        # block by block in kernels/cpu/attention.py.
-        heads = ops.attention(q, k, v, **visible, scale=scale, drop=drop_of(self.dropout))
+        # softmax(q k^T / sqrt(d) + bias) v in each head: ten lines in kernels/reference.py, and the
+        # same block by block in kernels/cpu/attention.py.
+        heads = ops.attention(q, k, v, bias, **visible, scale=scale, drop=drop_of(self.dropout))
         q, k = q.detach(), k.detach()
+        visible["bias"] = None if bias is None else bias.detach().clone()  # its caller may write
         self._last_weights = lambda: ops.attention_weights(q, k, **visible, scale=scale)
         joined = heads.flatten(1)  # (R, H * d)
         return self.W_o(joined.reshape(*queries.shape[:-1], joined.shape[-1]))
 
 
 def visible_when_packed(
-    queries: Tensor, valid_lens: Any, mask: Any, is_causal: bool
+    queries: Tensor, valid_lens: Any, mask: Any, is_causal: bool, window: int | None
 ) -> dict[str, Any]:
     """The samples of packed rows, and their limits; a query sees the keys of its own sample."""
     if mask is not None:
@@ -276,22 +295,35 @@ def visible_when_packed(
     if is_causal:
         shape = (1, 1, samples.longest, samples.longest)
         limits, _ = masks.limits_and_mask(shape, is_causal=True, device=queries.device)
-    return {"samples": (samples, samples), "limits": limits, "mask": None}
+    limits, starts = masks.window_limits(window, limits, samples.longest, queries.device)
+    return {"samples": (samples, samples), "limits": limits, "mask": None, "starts": starts}
 
 
 class MultiHeadedAttention(MultiHeadAttention):
     """The Annotated Transformer's multi-head attention: one width everywhere, biases, dropout 0.1.
 
-    Call: query, key, value (B, N, embedding_dim), mask, valid_lens, is_causal ->
+    Call: query, key, value (B, N, embedding_dim), mask, valid_lens, is_causal, bias ->
     (B, N, embedding_dim), or packed, as MultiHeadAttention. A mask of two dimensions is (B, K).
 
     Differs from the original: there a mask (B, K) works only if B equals the number of heads, and
     is then applied to heads instead of samples; and the four projections start with equal weights.
     """
 
-    def __init__(self, head: int, embedding_dim: int, dropout: float = 0.1) -> None:
+    def __init__(
+        self,
+        head: int,
+        embedding_dim: int,
+        dropout: float = 0.1,
+        num_kv_heads: int | None = None,
+        window: int | None = None,
+    ) -> None:
         super().__init__(
-            embedding_dim, embedding_dim, embedding_dim, embedding_dim, head, dropout, bias=True
+            *(embedding_dim,) * 4,
+            head,
+            dropout,
+            bias=True,
+            num_kv_heads=num_kv_heads,
+            window=window,
         )
 
     def forward(  # type: ignore[override]
@@ -302,8 +334,9 @@ class MultiHeadedAttention(MultiHeadAttention):
         mask: Any = None,
         valid_lens: Any = None,
         is_causal: bool = False,
+        bias: Tensor | None = None,
     ) -> Tensor:
-        return super().forward(query, key, value, valid_lens, mask, is_causal)
+        return super().forward(query, key, value, valid_lens, mask, is_causal, bias)
 
 
 class SelfAttention(Attention):

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
+from .. import functional as F
 from ..autograd import wrap
 from ..checks import check_size
 from ..errors import ShapeError
@@ -72,6 +75,34 @@ class LearnedPositionalEncoding(Module):
 
     def forward(self, x: Tensor) -> Tensor:
         return self.dropout(x + positions(self.weight.unsqueeze(0), x))
+
+
+class RotaryEmbedding(Module):
+    """Queries or keys, turned by their positions; see `functional.rotary_embedding`.
+
+    Call: x (..., N, width), positions (..., N) -> (..., N, width). It has no parameters, so one
+    module can serve all layers.
+
+        >>> rotary = nn.RotaryEmbedding(4)
+        >>> q, k = ta.randn(1, 2, 5, 4), ta.randn(1, 2, 5, 4)  # (B, H, N, d)
+        >>> F.scaled_dot_product_attention(rotary(q), rotary(k), k).shape
+        (1, 2, 5, 4)
+    """
+
+    def __init__(self, width: int, base: float = 10000.0) -> None:
+        super().__init__()
+        if check_size("width", width) % 2:
+            raise ShapeError(f"RotaryEmbedding turns pairs: width is even, got {width}")
+        self.width = width
+        self.base = base
+
+    def forward(self, x: Tensor, positions: Any = None) -> Tensor:
+        if F.tensor_of(x, "x").shape[-1:] != (self.width,):
+            raise ShapeError(f"this module takes x (..., N, {self.width}), got {x.shape}")
+        return F.rotary_embedding(x, positions, self.base)
+
+    def extra_repr(self) -> str:
+        return f"{self.width}, base={self.base}"
 
 
 def positions(table: Tensor, x: Tensor) -> Tensor:

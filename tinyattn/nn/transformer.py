@@ -38,6 +38,28 @@ class PositionwiseFeedForward(Module):
         return self.w_2(self.dropout(self.activation(self.w_1(x))))
 
 
+class SwiGLU(Module):
+    """w_2(dropout(silu(w_1 x) * w_3 x)): a feed-forward network with a gate, as in Llama.
+
+    Call: x (..., d_model) -> (..., d_model). It has three matrices instead of two, so d_ff is often
+    two thirds of what a PositionwiseFeedForward has. Source: Shazeer, "GLU Variants Improve
+    Transformer", 2020.
+
+        >>> nn.SwiGLU(8, 16)(ta.randn(2, 3, 8)).shape
+        (2, 3, 8)
+    """
+
+    def __init__(self, d_model: int, d_ff: int, dropout: float = 0.1, bias: bool = False) -> None:
+        super().__init__()
+        self.w_1 = Linear(d_model, d_ff, bias=bias)
+        self.w_2 = Linear(d_ff, d_model, bias=bias)
+        self.w_3 = Linear(d_model, d_ff, bias=bias)
+        self.dropout = Dropout(dropout)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.w_2(self.dropout(F.silu(self.w_1(x)) * self.w_3(x)))
+
+
 class SublayerConnection(Module):
     """A residual connection around a sublayer, with a layer norm before or after it.
 

@@ -14,7 +14,7 @@ from tinyattn import functional as F
 from tinyattn.kernels.packing import samples_of
 
 from .kinds import shape_row
-from .refusals import error, t
+from .refusals import BOOLS, INTS, error, t
 from .row import OpRow, ops
 
 
@@ -24,6 +24,10 @@ def over_rows(
     """The op beneath all attention, with the lengths of its samples written out."""
     settings = {"limits": None, "mask": None, "scale": 1.0, **settings}
     return ops.attention(q, k, v, samples=tuple(map(samples_of, lengths)), **settings)
+
+
+def biased(q: Any, k: Any, v: Any, bias: Any, **options: Any) -> Any:
+    return F.scaled_dot_product_attention(q, k, v, bias=bias, **options)
 
 
 ROWS: list[OpRow] = [
@@ -90,6 +94,96 @@ ROWS: list[OpRow] = [
         },
         reaches=("attention",),
         differentiable=(0, 1, 2),
+    ),
+    OpRow(
+        "attention with a bias",
+        biased,
+        ref.attention,
+        ref.torch_attention,
+        on.biased_attention_samples,
+        [
+            error(
+                lambda: biased(*[t(1, 2, 2)] * 3, t(3, 2)),
+                ValueError,
+                r"bias must broadcast to the scores, \(1, 2, 2\), got shape \(3, 2\)",
+            ),
+            error(
+                lambda: biased(*[t(1, 1, 2, 2)] * 3, t(1, 1, 1, 2, 2)),
+                ValueError,
+                r"\(1, 1, 2, 2\), got shape \(1, 1, 1, 2, 2\)",
+            ),
+            error(lambda: biased(*[t(1, 2, 2)] * 3, 1.0), TypeError, "bias must be a Tensor"),
+            error(
+                lambda: biased(*[t(1, 2, 2)] * 3, t(2, 2, dtype=np.float64)),
+                TypeError,
+                "query is float32, bias is float64",
+            ),
+            error(lambda: biased(*[t(1, 2, 2)] * 3, BOOLS), TypeError, "floating dtype, got bool"),
+            error(
+                lambda: F.scaled_dot_product_attention(*[t(1, 2, 2)] * 3, attn_mask=INTS),
+                TypeError,
+                "attn_mask must .*floating dtype, got int64",
+            ),
+            error(
+                lambda: F.scaled_dot_product_attention(*[t(1, 2, 2)] * 3, attn_mask=BOOLS),
+                ValueError,
+                r"attn_mask must broadcast .*\(1, 2, 2\), got shape \(3,\)",
+            ),
+            error(
+                lambda: F.scaled_dot_product_attention(*[t(1, 2, 2)] * 3, window=0),
+                ValueError,
+                "window.*0",
+            ),
+            error(
+                lambda: F.scaled_dot_product_attention(*[t(1, 2, 2)] * 3, colour=0),
+                TypeError,
+                "no argument 'colour'",
+            ),
+            error(
+                lambda: F.scaled_dot_product_attention(t(1, 2, 1, 2), *[t(1, 1, 1, 2)] * 2),
+                ValueError,
+                "enable_gqa=True",
+            ),
+            error(
+                lambda: F.scaled_dot_product_attention(
+                    t(1, 3, 1, 2), *[t(1, 2, 1, 2)] * 2, enable_gqa=True
+                ),
+                ValueError,
+                r"a divisor of .*",
+            ),
+        ],
+        spellings={
+            "beside its weights": lambda *inputs, **options: biased(
+                *inputs, **options, return_weights=True
+            )[0],
+            "as PyTorch's attn_mask": lambda q, k, v, bias, **options: (
+                biased(q, k, v, bias, **options)
+                if "attn_mask" in options
+                else F.scaled_dot_product_attention(q, k, v, attn_mask=bias, **options)
+            ),
+        },
+        reaches=("attention",),
+        differentiable=(0, 1, 2, 3),
+    ),
+    OpRow(
+        "rotary_embedding",
+        F.rotary_embedding,
+        ref.rotary_embedding,
+        "PyTorch has none; its laws are in tests/attention/test_variants.py",
+        on.rotary_samples,
+        [
+            error(lambda: F.rotary_embedding([1.0, 2.0]), TypeError, "must be a Tensor, got list"),
+            error(lambda: F.rotary_embedding(t(2)), ValueError, r"\(..., N, d\), got shape \(2,\)"),
+            error(lambda: F.rotary_embedding(t(2, 3)), ValueError, "the width is even, got 3"),
+            error(lambda: F.rotary_embedding(t(2, 2), [0.5, 1]), TypeError, "integers, got float"),
+            error(lambda: F.rotary_embedding(t(2, 2), [0, -1]), ValueError, ">= 0, got -1"),
+            error(
+                lambda: F.rotary_embedding(t(2, 2), [0, 1, 2]),
+                ValueError,
+                r"positions must broadcast to .*\(2,\), got shape \(3,\)",
+            ),
+        ],
+        ("F.rotary_embedding",),
     ),
     OpRow(
         "attention over rows",

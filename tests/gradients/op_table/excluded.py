@@ -21,6 +21,10 @@ EXCLUDED = {
                 "F.checked_scale",
                 "F.checked_eps",
                 "F.checked_heads",
+                "F.checked_bias",
+                "F.bias_and_mask",
+                "F.over_scores",
+                "F.check_broadcast",
                 "F.default_scale",
             ),
         ],
@@ -82,6 +86,8 @@ EXCLUDED = {
         ["Tensor.float", "Tensor.half", "Tensor.long", "Tensor.bool", "Tensor.type_as"],
         "another dtype for `to`, which has a row; tested in test_tensor.py",
     ),
+    "F.alibi_bias": "makes a tensor out of no other; tested in tests/attention/test_variants.py",
+    "F.rotations": "the angles of rotary_embedding; reached by its row",
     "F.class_loss": "what cross_entropy and nll_loss share; reached by their rows",
     **dict.fromkeys(
         ["Tensor.multinomial", "ta.multinomial"], "draws indices; tested in test_names.py"

@@ -2,17 +2,19 @@
 
 Forward. For each head of each sample, and for each block q of its queries,
 
-    scores = scale * k q^T                       (K, block)
+    scores = scale * k q^T + bias^T              (K, block)
     weights = exp(scores - maximum) / sum        over the visible keys of each query
     out = dropout(weights)^T v                   (block, e)
 
 Only maximum and 1 / sum of each query are kept, so memory grows with the length, not its square.
+Only keys between the first and the last that a query of the block sees are computed.
 
 Backward, with `grad` the gradient of `out`, computes the weights again, and then
 
     dweights = dropout(v grad^T)
     dscores = weights * (dweights - sum(weights * dweights))
     dq = scale * dscores^T k,   dk += scale * dscores q,   dv += dropout(weights) grad
+    dbias += dscores^T
 
 (Dao et al., "FlashAttention", 2022, which cuts keys into blocks too.) A block is a matrix of keys
 by queries, because then the inner loop goes over queries, which do not depend on each other, and
@@ -29,8 +31,8 @@ import numpy as np
 
 from ...backend import is_finite
 from .. import reference
-from ..packing import limits_in_samples, packed, padded
-from ..reference import Drop
+from ..packing import limits_in_samples, mask_with_starts, packed, padded, repeat_heads, sum_heads
+from ..reference import Drop, Settings
 from ..threads import parallel_for
 from .compiler import inner, jit
 from .dropout import dropping, stays
@@ -45,8 +47,10 @@ class Inputs(NamedTuple):
     """The rows of all samples, one sample after another."""
 
     q: np.ndarray  # (R, H, d)
-    k: np.ndarray  # (S, H, d)
-    v: np.ndarray  # (S, H, e)
+    k: np.ndarray  # (S, G, d)
+    v: np.ndarray  # (S, G, e)
+    bias: np.ndarray  # (B|1, H|1, Q|1, K|1)
+    has_bias: bool
 
 
 class Rows(NamedTuple):
@@ -77,11 +81,13 @@ class Head(NamedTuple):
     visible: int  # how many first keys its queries see at most
     width: int  # queries in a block
     limits: np.ndarray  # (Q|1,)
+    starts: np.ndarray  # (Q|1,)
     mask: np.ndarray  # (Q|1, K|1)
+    bias: np.ndarray  # (Q|1, K|1)
 
 
 @inner
-def head_of(number, heads, rows, visible):
+def head_of(number, heads, rows, visible, bias):
     """Neighbouring numbers are of different samples: a thread then has long and short ones."""
     batch = len(rows.query_starts) - 1
     b, h = number % batch, number // batch
@@ -93,7 +99,8 @@ def head_of(number, heads, rows, visible):
     mask = visible.mask[b % len(visible.mask), h % visible.mask.shape[1]]
     return Head(
         h, b * heads + h, rows.query_starts[b], queries, rows.key_starts[b], keys, n, width,
-        limits, mask,
+        limits, visible.starts[b % len(visible.starts)], mask,
+        bias[b % len(bias), h % bias.shape[1]],
     )  # fmt: skip
 
 
@@ -106,6 +113,15 @@ def most_visible(limits, first, last, keys):
     for j in range(first, last):
         most = max(most, min(limits[j], keys))
     return most
+
+
+@inner
+def first_visible(starts, first, last, end):
+    """The first key that one of these queries sees, and at most `end`."""
+    least = min(starts[0], end) if len(starts) == 1 else end
+    for j in range(first, min(last, len(starts))):
+        least = min(least, starts[j])
+    return least
 
 
 @inner
@@ -137,23 +153,52 @@ def add(block, total):
 
 
 @inner
-def apply_visibility(scores, first, head, has_mask, numbers):
-    """Invisible scores become -inf; `numbers` says how many keys each query sees."""
+def add_to_scores(scores, bias, first, count, begin):
+    """The scores (keys, block), plus the bias (Q|1, K|1) from query `first` and key `begin` on."""
+    for j in range(count):
+        row = min(first + j, len(bias) - 1)
+        for i in range(len(scores)):
+            scores[i, j] += bias[row, min(begin + i, bias.shape[1] - 1)]
+
+
+@inner
+def add_to_dbias(dscores, dbias, first, count, begin):
+    """The way back: sums over queries, or keys, where the bias has one number for all."""
+    for j in range(count):
+        row = min(first + j, len(dbias) - 1)
+        for i in range(len(dscores)):
+            dbias[row, min(begin + i, dbias.shape[1] - 1)] += dscores[i, j]
+
+
+@inner
+def apply_visibility(scores, first, begin, head, has_mask, numbers):
+    """Invisible scores become -inf; `numbers` says how many keys each query sees at most.
+
+    The scores are those of the keys from `begin` on.
+    """
     keys, queries = scores.shape
     for j in range(queries):
         numbers[j] = keys
     if len(head.limits) > 1:
         for j in range(queries):
-            numbers[j] = min(head.limits[min(first + j, len(head.limits) - 1)], keys)
+            numbers[j] = min(head.limits[min(first + j, len(head.limits) - 1)] - begin, keys)
         for i in range(keys):
             for j in range(queries):
                 scores[i, j] = scores[i, j] if i < numbers[j] else MINUS_INF
+    if len(head.starts) > 1:
+        for j in range(queries):
+            start = head.starts[min(first + j, len(head.starts) - 1)] - begin
+            for i in range(min(start, keys)):
+                scores[i, j] = MINUS_INF
+            numbers[j] = numbers[j] if start < numbers[j] else 0
     if has_mask:
         mask = head.mask
         for j in range(queries):
             row, visible = min(first + j, len(mask) - 1), 0
+            start = head.starts[min(first + j, len(head.starts) - 1)] - begin
             for i in range(keys):
-                is_visible = mask[row, min(i, mask.shape[1] - 1)] != 0 and i < numbers[j]
+                key = min(begin + i, mask.shape[1] - 1)
+                is_visible = mask[row, key] != 0 and i < numbers[j] and i >= start
                 visible += is_visible
                 scores[i, j] = scores[i, j] if is_visible else MINUS_INF
             numbers[j] = visible
@@ -190,12 +235,13 @@ def softmax_again(scores, maximum, inverse):
 
 
 @inner
-def kept_of(shape, first, longest_keys, drop):
-    """Which weights dropout keeps; `first` is the number of the first query among all (B, H, Q)."""
+def kept_of(shape, first, begin, longest_keys, drop):
+    """Which weights dropout keeps; `first` is the number of the first query among all (B, H, Q),
+    and `begin` that of the first key."""
     kept = np.empty(shape, np.bool_)
     for i in range(shape[0]):
         for j in range(shape[1]):
-            kept[i, j] = stays((first + j) * longest_keys + i, drop)
+            kept[i, j] = stays((first + j) * longest_keys + i + begin, drop)
     return kept
 
 
@@ -222,25 +268,28 @@ def dscores_of(weights, dweights):
 @jit
 def attention_heads(inputs, rows, visible, scale, drop, out, sums, first, last):
     """Fill out (R, H, e) and sums, for some of the B * H heads of all samples."""
-    q, k, v = inputs
+    q, k, v, bias, has_bias = inputs
     numbers = np.empty(BLOCK, np.int64)
     maximum, inverse = np.empty(BLOCK, np.float32), np.empty(BLOCK, np.float32)
     for number in range(first, last):
-        head = head_of(number, q.shape[1], rows, visible)
-        h, n = head.h, head.visible
-        k_head = take(k, h, head.key_start, n, n, ONE)
-        v_head = take(v, h, head.key_start, n, n, ONE)
+        head = head_of(number, q.shape[1], rows, visible, bias)
+        h, n, group = head.h, head.visible, head.h * k.shape[1] // q.shape[1]
+        k_head = take(k, group, head.key_start, n, n, ONE)
+        v_head = take(v, group, head.key_start, n, n, ONE)
         for i in range(0, head.queries, head.width):
             start, count = head.query_start + i, min(head.width, head.queries - i)
             n = most_visible(head.limits, i, i + count, head.keys)
-            weights = k_head[:n] @ take(q, h, start, count, head.width, scale).T
-            apply_visibility(weights, i, head, visible.has_mask, numbers)
+            begin = first_visible(head.starts, i, i + count, n)
+            weights = k_head[begin:n] @ take(q, h, start, count, head.width, scale).T
+            if has_bias:
+                add_to_scores(weights, head.bias, i, count, begin)
+            apply_visibility(weights, i, begin, head, visible.has_mask, numbers)
             softmax_columns(weights, numbers, maximum, inverse)
             if drop.threshold > 0:
                 query = head.number * rows.longest_queries + i
-                kept = kept_of(weights.shape, query, rows.longest_keys, drop)
+                kept = kept_of(weights.shape, query, begin, rows.longest_keys, drop)
                 drop_block(weights, kept, drop.factor)
-            put(weights.T @ v_head[:n], out, h, start, count, ONE)
+            put(weights.T @ v_head[begin:n], out, h, start, count, ONE)
             for j in range(count):
                 sums.maximum[start + j, h] = maximum[j]
                 sums.inverse[start + j, h] = inverse[j]
@@ -248,41 +297,47 @@ def attention_heads(inputs, rows, visible, scale, drop, out, sums, first, last):
 
 @jit
 def attention_backward_heads(grad, inputs, rows, visible, scale, drop, sums, grads, first, last):
-    """Fill grads (dq, dk, dv), for some of the B * H heads of all samples."""
-    q, k, v = inputs
-    dq, dk, dv = grads
+    """Fill grads for some of the B * H heads of all samples: dq (R, H, d), dk (S, H, d),
+    dv (S, H, e), and dbias (B * H, Q|1, K|1), which has zeros at the start."""
+    q, k, v, bias, has_bias = inputs
+    dq, dk, dv, dbias = grads
     numbers = np.empty(BLOCK, np.int64)
     maximum, inverse = np.empty(BLOCK, np.float32), np.empty(BLOCK, np.float32)
     for number in range(first, last):
-        head = head_of(number, q.shape[1], rows, visible)
-        h, n = head.h, head.visible
-        k_head = take(k, h, head.key_start, n, n, ONE)
-        v_head = take(v, h, head.key_start, n, n, ONE)
+        head = head_of(number, q.shape[1], rows, visible, bias)
+        h, n, group = head.h, head.visible, head.h * k.shape[1] // q.shape[1]
+        k_head = take(k, group, head.key_start, n, n, ONE)
+        v_head = take(v, group, head.key_start, n, n, ONE)
         dk_head = np.zeros((head.keys, q.shape[2]), np.float32)
         dv_head = np.zeros((head.keys, v.shape[2]), np.float32)
         for i in range(0, head.queries, head.width):
             start, count = head.query_start + i, min(head.width, head.queries - i)
             n = most_visible(head.limits, i, i + count, head.keys)
+            begin = first_visible(head.starts, i, i + count, n)
             for j in range(head.width):
                 maximum[j] = sums.maximum[start + j, h] if j < count else ZERO
                 inverse[j] = sums.inverse[start + j, h] if j < count else ZERO
             q_block = take(q, h, start, count, head.width, scale)
             dout = take(grad, h, start, count, head.width, ONE)
-            weights = k_head[:n] @ q_block.T
-            apply_visibility(weights, i, head, visible.has_mask, numbers)
+            weights = k_head[begin:n] @ q_block.T
+            if has_bias:
+                add_to_scores(weights, head.bias, i, count, begin)
+            apply_visibility(weights, i, begin, head, visible.has_mask, numbers)
             softmax_again(weights, maximum, inverse)
-            dweights = v_head[:n] @ dout.T
+            dweights = v_head[begin:n] @ dout.T
             if drop.threshold > 0:
                 query = head.number * rows.longest_queries + i
-                kept = kept_of(weights.shape, query, rows.longest_keys, drop)
+                kept = kept_of(weights.shape, query, begin, rows.longest_keys, drop)
                 drop_block(dweights, kept, drop.factor)
                 dscores_of(weights, dweights)
                 drop_block(weights, kept, drop.factor)
             else:
                 dscores_of(weights, dweights)
-            add(weights @ dout, dv_head)
-            add(dweights @ q_block, dk_head)
-            put(dweights.T @ k_head[:n], dq, h, start, count, scale)
+            if has_bias:
+                add_to_dbias(dweights, dbias[head.number], i, count, begin)
+            add(weights @ dout, dv_head[begin:])
+            add(dweights @ q_block, dk_head[begin:])
+            put(dweights.T @ k_head[begin:n], dq, h, start, count, scale)
         put(dk_head, dk, h, head.key_start, head.keys, ONE)
         put(dv_head, dv, h, head.key_start, head.keys, ONE)
 
@@ -291,10 +346,17 @@ def is_compiled_for(q: np.ndarray, k: np.ndarray, v: np.ndarray, drop: Drop) -> 
     return bool(q.dtype == np.float32 and drop.p < 1 and q.size and k.size and v.size)
 
 
-def run(kernel: Any, before: Any, inputs: Any, settings: Any, results: Any, products: int) -> None:
+NO_BIAS = as_input(np.zeros((1, 1, 1, 1), np.float32))
+
+
+def run(
+    kernel: Any, before: Any, inputs: Any, settings: Settings, results: Any, products: int
+) -> None:
     """The kernel, which computes so many products, over all heads of all samples."""
-    (queries, keys), limits, mask, scale, drop = settings
-    heads, width = inputs[0].shape[1:]
+    (queries, keys), limits, mask, scale, drop, starts = settings
+    q, k, v, bias = inputs
+    shift = NO_BIAS if bias is None else bias
+    heads, width = q.shape[1:]
     pairs = float(queries.lengths @ keys.lengths)
     nanoseconds = products * heads * (1000 * len(queries.lengths) + pairs * (1 + width / 32))
     parallel_for(
@@ -302,9 +364,9 @@ def run(kernel: Any, before: Any, inputs: Any, settings: Any, results: Any, prod
         nanoseconds,
         kernel,
         *before,
-        Inputs(*map(as_input, inputs)),
+        Inputs(as_input(q), as_input(k), as_input(v), as_input(shift), bias is not None),
         Rows(queries.starts, keys.starts, queries.longest, keys.longest),
-        as_visible(limits, mask),
+        as_visible(limits, mask, starts),
         np.float32(scale),
         dropping(drop.p, drop.seed, np.dtype(np.float32)),
         *results,
@@ -312,43 +374,52 @@ def run(kernel: Any, before: Any, inputs: Any, settings: Any, results: Any, prod
 
 
 def attention(
-    q: np.ndarray, k: np.ndarray, v: np.ndarray, samples: Any, limits: Any, mask: Any,
-    scale: float, drop: Drop,
-) -> tuple[np.ndarray, Any]:  # fmt: skip
+    q: np.ndarray, k: np.ndarray, v: np.ndarray, settings: Settings, bias: Any = None
+) -> tuple[np.ndarray, Any]:
     """The output, and what backward needs of it."""
-    settings = (samples, limits, mask, scale, drop)
-    if not is_compiled_for(q, k, v, drop):
-        return reference.attention(q, k, v, *settings)
-    if needs_reference(limits, mask, q, k, v):
-        exact, weights = reference.attention(q, k, v, *settings)
-        out, _ = attention(finite(q), finite(k), finite(v), *settings)
-        queries, _ = concerned(q, k, v, q, samples, limits, mask)
+    if not is_compiled_for(q, k, v, settings.drop):
+        return reference.attention(q, k, v, settings, bias)
+    if needs_reference(settings, bias, q, k, v):
+        exact, weights = reference.attention(q, k, v, settings, bias)
+        out, _ = attention(finite(q), finite(k), finite(v), settings, finite(bias))
+        queries, _ = concerned(q, k, v, q, settings, bias)
         return np.where(queries, exact, out), weights
     out = np.empty((*q.shape[:2], v.shape[2]), q.dtype)
     sums = Sums(*np.empty((2, *q.shape[:2]), q.dtype))
-    run(attention_heads, (), (q, k, v), settings, (out, sums), 2)
+    run(attention_heads, (), (q, k, v, bias), settings, (out, sums), 2)
     return out, sums
 
 
 def attention_backward(
-    grad: np.ndarray, q: np.ndarray, k: np.ndarray, v: np.ndarray, samples: Any, limits: Any,
-    mask: Any, scale: float, drop: Drop, saved: Any,
-) -> tuple[np.ndarray, ...]:  # fmt: skip
-    settings = (samples, limits, mask, scale, drop)
-    if not is_compiled_for(q, k, v, drop):
-        return reference.attention_backward(grad, q, k, v, *settings, saved)
-    if needs_reference(limits, mask, grad, q, k, v):
-        _, weights = reference.attention(q, k, v, *settings)
-        exact = reference.attention_backward(grad, q, k, v, *settings, weights)
-        clean = finite(q), finite(k), finite(v)
-        _, sums = attention(*clean, *settings)
-        grads = attention_backward(finite(grad), *clean, *settings, sums)
-        queries, keys = concerned(q, k, v, grad, samples, limits, mask)
-        return tuple(map(np.where, (queries, keys, keys), exact, grads))
-    grads = tuple(np.empty(x.shape, x.dtype) for x in (q, k, v))
+    grad: np.ndarray,
+    q: np.ndarray,
+    k: np.ndarray,
+    v: np.ndarray,
+    settings: Settings,
+    saved: Any,
+    bias: Any = None,
+) -> tuple[np.ndarray, ...]:
+    if not is_compiled_for(q, k, v, settings.drop):
+        return reference.attention_backward(grad, q, k, v, settings, saved, bias)
+    if needs_reference(settings, bias, grad, q, k, v):
+        _, weights = reference.attention(q, k, v, settings, bias)
+        exact = reference.attention_backward(grad, q, k, v, settings, weights, bias)
+        clean = finite(q), finite(k), finite(v), settings
+        _, sums = attention(*clean, finite(bias))
+        grads = attention_backward(finite(grad), *clean, sums, finite(bias))
+        queries, keys = concerned(q, k, v, grad, settings, bias)
+        found = tuple(map(np.where, (queries, keys, keys), exact, grads))
+        return found if bias is None else (*found, exact[3])
+    heads, groups = q.shape[1], k.shape[1]
+    dq, dk, dv = (np.empty((len(x), heads, x.shape[2]), x.dtype) for x in (q, k, v))
+    of_heads = len(settings.samples[0].lengths) * heads
+    dbias = np.zeros((1, 1, 1) if bias is None else (of_heads, *bias.shape[2:]), q.dtype)
     sums = Sums(*map(as_input, saved))
-    run(attention_backward_heads, (as_input(grad),), (q, k, v), settings, (sums, grads), 5)
-    return grads
+    results = (sums, (dq, dk, dv, dbias))
+    run(attention_backward_heads, (as_input(grad),), (q, k, v, bias), settings, results, 5)
+    if groups < heads:  # the gradient of a key is the sum over the heads that share it
+        dk, dv = (sum_heads(x, groups) for x in (dk, dv))
+    return (dq, dk, dv) if bias is None else (dq, dk, dv, dbias.reshape(-1, heads, *bias.shape[2:]))
 
 
 # Where queries of a sample see different keys, a block has keys that some of its queries do not
@@ -356,26 +427,32 @@ def attention_backward(
 # the queries and keys that they concern are taken from the reference.
 
 
-def needs_reference(limits: Any, mask: Any, *arrays: np.ndarray) -> bool:
+def needs_reference(settings: Settings, bias: Any, *arrays: np.ndarray) -> bool:
+    limits, mask, starts = settings.limits, settings.mask, settings.starts
     see_the_same = mask is None and (limits is None or limits.shape[1] == 1)
+    see_the_same = see_the_same and (starts is None or starts.shape[1] == 1)
+    arrays = arrays if bias is None else (*arrays, bias)
     return not see_the_same and not all(map(is_finite, arrays))
 
 
-def finite(x: np.ndarray) -> np.ndarray:
-    return np.where(np.isfinite(x), x, x.dtype.type(0))
+def finite(x: Any) -> Any:
+    return None if x is None else np.where(np.isfinite(x), x, x.dtype.type(0))
 
 
-def concerned(
-    q: Any, k: Any, v: Any, grad: Any, samples: Any, limits: Any, mask: Any
-) -> tuple[Any, Any]:
-    """Which queries (R, H, 1) are NaN or inf or see such, and which keys (S, H, 1) these see."""
-    queries, keys = samples
-    limits = limits_in_samples(samples, limits, q)
+def concerned(q: Any, k: Any, v: Any, grad: Any, settings: Settings, bias: Any) -> tuple[Any, Any]:
+    """Which queries (R, H, 1) are NaN or inf or see such, and which keys (S, G, 1) these see."""
+    queries, keys = settings.samples
+    groups, heads = k.shape[1], q.shape[1]
+    limits = limits_in_samples(settings.samples, settings.limits, q)
+    mask = mask_with_starts(settings.mask, settings.starts, keys.longest)
     bad_q, bad_grad = (~np.isfinite(padded(x, queries)).all(axis=-1) for x in (q, grad))
     bad_k, bad_v = (~np.isfinite(padded(x, keys)).all(axis=-1) for x in (k, v))
+    bad_pair = repeat_heads(bad_k | bad_v, heads)[:, :, None]  # (B, H, 1, K)
+    bad_pair = bad_pair if bias is None else bad_pair | ~np.isfinite(bias)
     shape = (*bad_q.shape, bad_k.shape[2])
     visible: Any = reference.visible_keys(shape, limits, mask)
     visible = np.broadcast_to(visible, shape)
-    bad = (visible & (bad_k | bad_v)[:, :, None]).any(axis=-1) | bad_q | bad_grad  # (B, H, Q)
+    bad = (visible & bad_pair).any(axis=-1) | bad_q | bad_grad  # (B, H, Q)
     reached = (visible & bad[..., None]).any(axis=-2)  # (B, H, K)
+    reached = reached.reshape(len(reached), groups, heads // groups, shape[-1]).any(axis=2)
     return packed(bad[..., None], queries), packed(reached[..., None], keys)

@@ -37,20 +37,23 @@ def as_scores(array: np.ndarray) -> np.ndarray:
 
 
 class Visible(NamedTuple):
-    """Which keys a query may see: the first ones, up to its limit, where the mask is not 0."""
+    """Which keys a query may see: from its start to its limit, where the mask is not 0."""
 
     limits: np.ndarray  # (B|1, Q|1) integers
     mask: np.ndarray  # (B|1, H|1, Q|1, K|1) bytes
     has_mask: bool
+    starts: np.ndarray  # (B|1, Q|1) integers: the first key
 
 
 NO_LIMIT = as_input(np.full((1, 1), np.iinfo(np.int64).max))
+NO_START = as_input(np.zeros((1, 1), np.int64))
 NO_MASK = as_input(np.ones((1, 1, 1, 1), np.uint8))
 
 
-def as_visible(limits: Any, mask: Any) -> Visible:
+def as_visible(limits: Any, mask: Any, starts: Any = None) -> Visible:
     return Visible(
         NO_LIMIT if limits is None else as_input(np.maximum(limits, 0, dtype=np.int64)),
         NO_MASK if mask is None else as_input(np.asarray(mask, np.bool_)).view(np.uint8),
         mask is not None,
+        NO_START if starts is None else as_input(np.maximum(starts, 0, dtype=np.int64)),
     )
