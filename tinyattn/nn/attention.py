@@ -185,6 +185,47 @@ class AdditiveAttention(Attention):
         return out.squeeze(1)
 
 
+class KeyValueCache:
+    """The projected keys and values of one attention, kept from call to call.
+
+    grows: True for self-attention, because each call brings new positions. False for attention to a
+        memory: its keys and values are projected in the first call only.
+    """
+
+    def __init__(self, grows: bool) -> None:
+        self.grows = grows
+        self.kept: tuple[Tensor, ...] | None = None  # k and v, (B, K, H, d)
+
+    @property
+    def past(self) -> int:
+        """How many positions come before those of the next call."""
+        return self.kept[0].shape[1] if self.grows and self.kept else 0
+
+    def check(self, batch: int, keys: int) -> None:
+        """The samples of a call are those of earlier ones, and so are the keys of a memory."""
+        if self.kept is None:
+            return
+        had = self.kept[0].shape[:2]
+        if had[0] != batch or (not self.grows and had[1] != keys):
+            what = "" if self.grows else f" and a memory of {had[1]} positions"
+            raise ShapeError(
+                f"the cache is of {had[0]} samples{what}, got {batch} and {keys}: begin with a new "
+                "cache, or select its samples"
+            )
+
+    def keys_and_values(self, batch: int, project: Callable[[], tuple[Tensor, Tensor]]) -> Any:
+        """k and v of all positions, (B * K, H, d); project() gives those of this call."""
+        if self.grows or self.kept is None:
+            new = [x.reshape(batch, len(x) // max(batch, 1), *x.shape[1:]) for x in project()]
+            pairs = zip(self.kept or (), new, strict=self.kept is not None)
+            self.kept = tuple(ops.cat(*pair, dim=1) for pair in pairs) or tuple(new)
+        return [x.flatten(0, 1) for x in self.kept]
+
+    def select(self, rows: Any) -> None:
+        """Go on with the samples `rows` (B',), in this order; one may be there several times."""
+        self.kept = tuple(x[rows] for x in self.kept) if self.kept else None
+
+
 class MultiHeadAttention(Attention):
     """`num_heads` attentions side by side, each on its own projections, joined by a projection.
 
@@ -203,6 +244,8 @@ class MultiHeadAttention(Attention):
     valid_lens (B,) or (B, Q), mask, is_causal -> (B, Q, num_hiddens).
     Or packed, for self-attention: queries, keys and values (N, size), valid_lens (B,) with sum N,
     is_causal -> (N, num_hiddens); see `functional.pack_padded_sequence`.
+    cache: a KeyValueCache; the queries then come after the positions of earlier calls, and
+    valid_lens and mask speak of the keys of all calls. See `nn.Decoder`.
 
     Source: Vaswani et al., 2017; the d2l book, "Multi-Head Attention". Differs from PyTorch's
     nn.MultiheadAttention: True in its masks means "ignored", and it returns the weights too.
@@ -242,19 +285,30 @@ class MultiHeadAttention(Attention):
         valid_lens: Any = None,
         mask: Any = None,
         is_causal: bool = False,
+        cache: KeyValueCache | None = None,
     ) -> Tensor:
-        if isinstance(queries, Tensor) and queries.ndim == 2 and valid_lens is not None:
+        two = isinstance(queries, Tensor) and queries.ndim == 2
+        if two and valid_lens is not None and cache is None:
             check_packed(queries, keys, values)
             visible = visible_when_packed(queries, valid_lens, mask, is_causal)
         else:
             check_inputs(queries, keys, values, "; packed, (N, D), they take valid_lens")
-            shape = (len(queries), self.num_heads, queries.shape[1], keys.shape[1])  # (B, H, Q, K)
-            limits, mask = masks.limits_and_mask(shape, valid_lens, mask, is_causal, queries.device)
-            keys, values = ops.clear_invisible(shape, limits, mask, keys, values)
+            past = 0
+            if cache is not None:
+                cache.check(len(queries), keys.shape[1])
+                past = cache.past
+            shape = (len(queries), self.num_heads, queries.shape[1], past + keys.shape[1])
+            visible = {"valid_lens": valid_lens, "mask": mask, "is_causal": is_causal}
+            limits, mask = masks.limits_and_mask(shape, **visible, device=queries.device, past=past)
+            if cache is None or cache.kept is None:  # else keys are cleared, or not all are here
+                keys, values = ops.clear_invisible(shape, limits, mask, keys, values)
             visible = {"samples": samples_of_padded(shape), "limits": limits, "mask": mask}
+
+        def project() -> tuple[Tensor, Tensor]:
+            return self.split(self.W_k(keys)), self.split(self.W_v(values))
+
         q = self.split(self.W_q(queries))  # (R, H, d)
-        k = self.split(self.W_k(keys))
-        v = self.split(self.W_v(values))
+        k, v = project() if cache is None else cache.keys_and_values(len(queries), project)
         scale = F.default_scale(q.shape[-1])
         # softmax(q k^T / sqrt(d)) v in each head: ten lines in kernels/reference.py, and the same
         # block by block in kernels/cpu/attention.py.
@@ -302,8 +356,9 @@ class MultiHeadedAttention(MultiHeadAttention):
         mask: Any = None,
         valid_lens: Any = None,
         is_causal: bool = False,
+        cache: KeyValueCache | None = None,
     ) -> Tensor:
-        return super().forward(query, key, value, valid_lens, mask, is_causal)
+        return super().forward(query, key, value, valid_lens, mask, is_causal, cache)
 
 
 class SelfAttention(Attention):
