@@ -201,22 +201,17 @@ class KeyValueCache:
         """How many positions come before those of the next call."""
         return self.kept[0].shape[1] if self.grows and self.kept else 0
 
-    def check(self, batch: int, keys: int) -> None:
-        """The samples of a call are those of earlier ones, and so are the keys of a memory."""
-        if self.kept is None:
-            return
-        had = self.kept[0].shape[:2]
+    def keys_and_values(self, batch: int, keys: int, project: Callable[[], Any]) -> Any:
+        """k and v of all positions, (B * K, H, d); project() gives those of this call's keys."""
+        had = (batch, keys) if self.kept is None else self.kept[0].shape[:2]
         if had[0] != batch or (not self.grows and had[1] != keys):
             what = "" if self.grows else f" and a memory of {had[1]} positions"
             raise ShapeError(
                 f"the cache is of {had[0]} samples{what}, got {batch} and {keys}: begin with a new "
                 "cache, or select its samples"
             )
-
-    def keys_and_values(self, batch: int, project: Callable[[], tuple[Tensor, Tensor]]) -> Any:
-        """k and v of all positions, (B * K, H, d); project() gives those of this call."""
         if self.grows or self.kept is None:
-            new = [x.reshape(batch, len(x) // max(batch, 1), *x.shape[1:]) for x in project()]
+            new = [x.reshape(batch, keys, *x.shape[1:]) for x in project()]
             pairs = zip(self.kept or (), new, strict=self.kept is not None)
             self.kept = tuple(ops.cat(*pair, dim=1) for pair in pairs) or tuple(new)
         return [x.flatten(0, 1) for x in self.kept]
@@ -293,10 +288,7 @@ class MultiHeadAttention(Attention):
             visible = visible_when_packed(queries, valid_lens, mask, is_causal)
         else:
             check_inputs(queries, keys, values, "; packed, (N, D), they take valid_lens")
-            past = 0
-            if cache is not None:
-                cache.check(len(queries), keys.shape[1])
-                past = cache.past
+            past = 0 if cache is None else cache.past
             shape = (len(queries), self.num_heads, queries.shape[1], past + keys.shape[1])
             visible = {"valid_lens": valid_lens, "mask": mask, "is_causal": is_causal}
             limits, mask = masks.limits_and_mask(shape, **visible, device=queries.device, past=past)
@@ -308,7 +300,10 @@ class MultiHeadAttention(Attention):
             return self.split(self.W_k(keys)), self.split(self.W_v(values))
 
         q = self.split(self.W_q(queries))  # (R, H, d)
-        k, v = project() if cache is None else cache.keys_and_values(len(queries), project)
+        if cache is None:
+            k, v = project()
+        else:
+            k, v = cache.keys_and_values(len(keys), keys.shape[1], project)
         scale = F.default_scale(q.shape[-1])
         # softmax(q k^T / sqrt(d)) v in each head: ten lines in kernels/reference.py, and the same
         # block by block in kernels/cpu/attention.py.
