@@ -66,6 +66,8 @@ def generate(
     if stop is not None and not is_integer(stop):
         raise DtypeError(f"stop is an id, an integer, got {stop!r}")
     check_choice(temperature, top_k, top_p, num_beams)
+    if not math.isfinite(length_penalty):
+        raise ValueError(f"length_penalty is a finite number, got {length_penalty!r}")
     if num_beams > 1:
         return wrap(beam_search(next_scores, ids, known, stop, num_beams, length_penalty))
     ended = np.zeros(len(ids), np.bool_)
@@ -99,10 +101,9 @@ def beam_search(
     select(rows)
     # The beams of a sample begin alike: only the first counts.
     total = np.where(np.arange(len(rows)) % num_beams == 0, 0.0, -np.inf)
-    lengths, ended = np.zeros(len(rows)), np.zeros(len(rows), np.bool_)
+    lengths, ended = np.zeros(len(rows), np.int64), np.zeros(len(rows), np.bool_)
     for t in range(start_of(known), ids.shape[1]):
         if ended.all():
-            ids = ids[:, :t]
             break
         logs = log_probabilities(next_scores, ids[:, :t])  # (R, V)
         free = ~ended & ~known[:, t]
@@ -119,7 +120,9 @@ def beam_search(
         select(rows)
         ids[free, t] = chosen[free]
         ended |= free & (chosen == stop)
-    return ids[::num_beams].copy()  # the best beam of each sample stands first
+    # The best beam of each sample stands first; others may have become longer.
+    longest = (known.sum(axis=1) + lengths)[::num_beams].max(initial=0)
+    return ids[::num_beams, :longest].copy()
 
 
 def start_of(known: np.ndarray) -> int:

@@ -199,6 +199,7 @@ class NextScores:
 
     @no_grad()
     def __call__(self, ids: Any) -> Tensor:
+        ids = ids.to(self.memory.device) if isinstance(ids, Tensor) else ids
         states = self.model.decode(self.memory, self.src_mask, ids, cache=self.cache)
         return self.model.generator(states[:, -1])
 
