@@ -176,11 +176,13 @@ def test_fully_masked_memory_gives_exactly_zero_attention(kind, dtype, content):
     for value in (out, dx, *parameters.values()):
         assert np.isfinite(value).all()
     # Without a bias the sublayer adds exactly nothing, whatever else its weights are.
-    for part in attention:
-        part.W_o.bias.data = np.zeros(D, dtype)
+    with ta.no_grad():
+        for part in attention:
+            part.W_o.bias[...] = 0
     silent = module(ta.tensor(x), ta.tensor(memory), src_valid_lens=lens).numpy()
-    for part in attention:
-        part.W_o.weight.data = np.zeros((D, D), dtype)
+    with ta.no_grad():
+        for part in attention:
+            part.W_o.weight[...] = 0
     without = module(ta.tensor(x), ta.tensor(memory), src_valid_lens=lens).numpy()
     assert_equal(silent[1], without[1])
     assert (silent[0] != without[0]).any()
@@ -304,7 +306,7 @@ def test_a_step_projects_one_position_and_the_memory_only_once(monkeypatch):
 
 
 @every_decoder
-def test_selected_samples_go_on_as_themselves(kind):
+def test_selected_samples_of_a_cache_go_on_as_themselves(kind):
     module = build(kind, np.float64).eval()
     x, memory = (ta.tensor(a) for a in inputs(np.float64))
     full = module(x, memory, REAL).numpy()

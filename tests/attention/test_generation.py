@@ -105,6 +105,16 @@ def test_greedy_takes_the_likeliest_id_of_the_full_pass_and_pads_after_the_stop(
     assert ids.shape[1] == 9 or (ends.all() and (ids[:, -1] == STOP).any())
 
 
+@pytest.mark.parametrize("options", [{}, {"num_beams": 3}])
+def test_a_longer_prompt_is_read_at_once(options):
+    model = model_of(scale=2.0)
+    prompt = np.array([[1, 2, 3], [1, 1, 2], [1, 3, 1]])
+    ids = generate(model.next_scores(SRC, SRC_MASK), prompt, 8, **options).numpy()
+    full = full_pass_of_beams(model) if options else full_pass(model)
+    assert_equal(ids, generate(full, prompt, 8, **options).numpy())
+    assert (ids[:, :3] == prompt).all()
+
+
 def test_a_function_of_ids_is_a_model_too():
     seen = []
 
