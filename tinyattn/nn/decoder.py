@@ -234,6 +234,11 @@ class EncoderDecoder(Module):
         generator: Module,
     ) -> None:
         super().__init__()
+        if not isinstance(encoder, Module) or not isinstance(decoder, Decoder):
+            raise TypeError(
+                "an EncoderDecoder takes an encoder, a Decoder, src_embed, tgt_embed and generator, "
+                f"got {type(encoder).__name__} and {type(decoder).__name__} first"
+            )
         self.encoder = encoder
         self.decoder = decoder
         self.src_embed = src_embed
