@@ -375,5 +375,5 @@ def test_what_is_no_part_of_a_decoder_is_refused():
     with pytest.raises(ValueError, match="both"):
         layer("both")
     encoder = nn.Encoder(nn.EncoderLayer(D, attention, feed_forward), 1)
-    with pytest.raises(TypeError, match="a Decoder, .* got Encoder and Encoder first"):
+    with pytest.raises(TypeError, match=r"a Decoder, .* got Encoder and Encoder first"):
         nn.EncoderDecoder(encoder, encoder, None, None, None)

@@ -236,7 +236,7 @@ class EncoderDecoder(Module):
         super().__init__()
         if not isinstance(encoder, Module) or not isinstance(decoder, Decoder):
             raise TypeError(
-                "an EncoderDecoder takes an encoder, a Decoder, src_embed, tgt_embed and generator, "
+                "an EncoderDecoder takes an encoder, a Decoder, src_embed, tgt_embed, generator, "
                 f"got {type(encoder).__name__} and {type(decoder).__name__} first"
             )
         self.encoder = encoder
