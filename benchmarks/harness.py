@@ -15,6 +15,7 @@ from statistics import median
 from typing import Any
 
 from .cases import Case
+from .decoding import decoding
 from .encoders import START, attentions, busy_machine, growing, steps, steps_alike
 from .gpu.cases import gpu_cases
 from .operations import layers, operations
@@ -26,7 +27,8 @@ TORCH = ("torch", "torch plain")
 def all_cases(short: bool) -> list[Case]:
     """Those of the main table, in its order."""
     encoders = [*steps(short), *steps_alike(short), *busy_machine(short)]
-    return [*operations(short), *layers(short), *encoders, *attentions(short), START]
+    cases = [*operations(short), *layers(short), *encoders, *attentions(short), *decoding(short)]
+    return [*cases, START]
 
 
 def every_case(short: bool) -> dict[str, Case]:

@@ -42,6 +42,15 @@ def layer_weights(sizes: Encoder, rng: np.random.Generator) -> dict[str, np.ndar
     return weights
 
 
+def decoder_weights(sizes: Encoder, rng: np.random.Generator) -> list[dict[str, np.ndarray]]:
+    """Of each layer: those of an encoder layer, and q, k, v, o of the attention to the memory."""
+    layers = []
+    for _ in range(sizes.layers):
+        own, source = layer_weights(sizes, rng), layer_weights(sizes, rng)
+        layers.append(own | {f"src {n}": array for n, array in source.items() if n[0] in "qkvo"})
+    return layers
+
+
 class Library:
     def captured(self, step: Callable[..., Any], *inputs: Any) -> Callable[..., Any]:
         """On a GPU: the step, after as many steps as tinyattn takes to capture one."""
@@ -113,6 +122,33 @@ class TinyAttn(Library):
             return head(encoder(embedding(ids), valid_lens=lengths))
 
         return model, [parameter for module in modules for parameter in module.parameters()]
+
+    def decoder(self, sizes: Encoder, rng: np.random.Generator) -> Callable[..., Any]:
+        """A function of x (B, N, D), a memory (B, S, D) and what was kept of earlier positions;
+        it gives the output and what to keep."""
+        nn = self.ta.nn
+        attention = [nn.MultiHeadedAttention(sizes.heads, sizes.width, 0.0) for _ in range(2)]
+        feed_forward = nn.PositionwiseFeedForward(sizes.width, sizes.ff, 0.0)
+        layer = nn.DecoderLayer(sizes.width, *attention, feed_forward, 0.0)
+        decoder = nn.Decoder(layer, sizes.layers).eval()
+        for layer, weights in zip(decoder.layers, decoder_weights(sizes, rng), strict=True):
+            own, source, feed = layer.self_attn, layer.src_attn, layer.feed_forward
+            products = {x: getattr(own, f"W_{x}") for x in "qkvo"}
+            products |= {f"src {x}": getattr(source, f"W_{x}") for x in "qkvo"}
+            products |= {"w_1": feed.w_1, "w_2": feed.w_2}
+            for name, array in weights.items():
+                product, kind = name.split(".")
+                getattr(products[product], kind).data = array
+
+        @self.ta.no_grad()
+        def decode(x: Any, memory: Any, kept: Any) -> Any:
+            cache = decoder.new_cache()
+            caches = [part for layer in cache.layers for part in layer]
+            for part, tensors in zip(caches, kept or [None] * len(caches), strict=True):
+                part.kept = tensors
+            return decoder(x, memory, cache=cache), [part.kept for part in caches]
+
+        return decode
 
     def adam(self, parameters: list[Any]) -> Any:
         return self.ta.optim.Adam(parameters)
@@ -267,6 +303,43 @@ class Torch(Library):
             layers.append((norm(), norm(), *products))
         head = rng.standard_normal((CLASSES, d)).astype(np.float32) / d
         return table, layers, norm(), (parameter(head), parameter(np.zeros(CLASSES, np.float32)))
+
+    def decoder(self, sizes: Encoder, rng: np.random.Generator) -> Callable[..., Any]:
+        """As tinyattn's; written out, because PyTorch's own decoder layer has no cache."""
+        F, cat, shape = self.F, self.torch.cat, (sizes.width,)
+        layers = []
+        for weights in decoder_weights(sizes, rng):
+            arrays = {name: self.tensor(array) for name, array in weights.items()}
+            names = {name.split(".")[0] for name in arrays}
+            layers.append({n: (arrays[f"{n}.weight"], arrays[f"{n}.bias"]) for n in names})
+
+        def heads(x: Any, product: tuple[Any, Any]) -> Any:
+            """(B, N, D) -> (B, H, N, D / H)"""
+            return F.linear(x, *product).unflatten(-1, (sizes.heads, -1)).transpose(1, 2)
+
+        def attend(q: Any, k: Any, v: Any, causal: bool, product: tuple[Any, Any]) -> Any:
+            y = F.scaled_dot_product_attention(q, k, v, is_causal=causal)
+            return F.linear(y.transpose(1, 2).flatten(2), *product)
+
+        @self.torch.no_grad()
+        def decode(x: Any, memory: Any, kept: Any) -> Any:
+            now = []
+            for w, old in zip(layers, kept or [None] * len(layers), strict=True):
+                y = F.layer_norm(x, shape)
+                k, v = heads(y, w["k"]), heads(y, w["v"])
+                if old is None:
+                    source = heads(memory, w["src k"]), heads(memory, w["src v"])
+                else:
+                    k, v, source = cat((old[0], k), 2), cat((old[1], v), 2), old[2]
+                now.append((k, v, source))
+                x = x + attend(heads(y, w["q"]), k, v, old is None, w["o"])
+                y = F.layer_norm(x, shape)
+                x = x + attend(heads(y, w["src q"]), *source, False, w["src o"])
+                y = F.relu(F.linear(F.layer_norm(x, shape), *w["w_1"]))
+                x = x + F.linear(y, *w["w_2"])
+            return F.layer_norm(x, shape), now
+
+        return decode
 
     def adam(self, parameters: list[Any]) -> Any:
         return self.torch.optim.Adam(parameters, fused=True)

@@ -311,6 +311,67 @@ def encoder(rng, norm, activation):
     return arrays, reference
 
 
+def decoder_shapes(norm, layers=LAYERS):
+    """Those of an encoder, with a second attention and its norm in each layer."""
+    shapes = encoder_shapes(norm, layers=layers)
+    for i in range(layers):
+        for part in ("in_proj_weight", "in_proj_bias", "out_proj.weight", "out_proj.bias"):
+            own = shapes[f"layers.{i}.self_attn.{part}"]
+            shapes[f"layers.{i}.multihead_attn.{part}"] = own
+        for part in ("weight", "bias"):
+            shapes[f"layers.{i}.norm3.{part}"] = (WIDTH,)
+    return shapes
+
+
+def torch_decoder(torch, norm, activation, dtype=None):
+    options = {"dropout": 0.0, "batch_first": True, "dtype": dtype or torch.float64}
+    layer = torch.nn.TransformerDecoderLayer(
+        WIDTH, HEADS, INNER, activation=activation, norm_first=norm == "pre", **options
+    )
+    last = torch.nn.LayerNorm(WIDTH, dtype=options["dtype"]) if norm == "pre" else None
+    return torch.nn.TransformerDecoder(layer, LAYERS, norm=last)
+
+
+def decoder_arrays(rng, shapes):
+    """A memory of another length than x; the padding of both is masked."""
+    arrays = draw(rng, x=(3, 4, WIDTH), memory=(3, 6, WIDTH), grad=(3, 4, WIDTH))
+    arrays["keep"] = np.arange(6) < np.array([2, 6, 3])[:, None]
+    arrays["tgt_keep"] = np.arange(4) < np.array([4, 2, 1])[:, None]
+    return arrays | draw_weights(rng, shapes)
+
+
+def decoder_inputs(torch, t):
+    future = torch.ones(4, 4, dtype=torch.bool).triu(1)
+    return {
+        "tgt_mask": future,
+        "tgt_key_padding_mask": ~t["tgt_keep"],
+        "memory_key_padding_mask": ~t["keep"],
+    }
+
+
+@case(("pre", "relu"), ("post", "gelu"))
+def decoder_layer(rng, norm, activation):
+    arrays = decoder_arrays(rng, decoder_shapes("post", layers=1))
+
+    def reference(torch, t):
+        layer = torch_decoder(torch, norm, activation).layers[0]
+        inputs = decoder_inputs(torch, t)
+        return module_case(torch, layer, t, t["x"], t["memory"], prefix="layers.0.", **inputs)
+
+    return arrays, reference
+
+
+@case(("pre", "gelu"), ("post", "relu"))
+def decoder(rng, norm, activation):
+    arrays = decoder_arrays(rng, decoder_shapes(norm))
+
+    def reference(torch, t):
+        module = torch_decoder(torch, norm, activation)
+        return module_case(torch, module, t, t["x"], t["memory"], **decoder_inputs(torch, t))
+
+    return arrays, reference
+
+
 PACKED_LENGTHS = [2, 0, 4, 1]
 
 

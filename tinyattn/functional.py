@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -587,15 +587,6 @@ def pad_packed_sequence(x: Tensor, valid_lens: Any, length: int | None = None) -
     return ops.unpack(x, lengths=lengths, length=length)
 
 
-class Variants(NamedTuple):
-    """What else scaled_dot_product_attention takes, by name."""
-
-    bias: Any = None
-    attn_mask: Any = None
-    window: int | None = None
-    enable_gqa: bool = False
-
-
 def scaled_dot_product_attention(
     query: Tensor,
     key: Tensor,
@@ -606,7 +597,10 @@ def scaled_dot_product_attention(
     dropout_p: float = 0.0,
     scale: float | None = None,
     return_weights: bool = False,
-    **variants: Any,
+    bias: Tensor | None = None,
+    attn_mask: Any = None,
+    window: int | None = None,
+    enable_gqa: bool = False,
 ) -> Any:
     """softmax(q k^T / sqrt(d) + bias) v over the visible keys.
 
@@ -631,16 +625,13 @@ def scaled_dot_product_attention(
     of queries by keys is written `mask[None]`; a query without a visible key gives zeros. As in
     PyTorch, query i sees keys 0 to i of a causal mask, also if Q and K differ.
     """
-    if unknown := variants.keys() - {*Variants._fields}:
-        raise TypeError(f"scaled_dot_product_attention has no argument {unknown.pop()!r}")
-    more = Variants(**variants)
-    q, k, v = checked_heads(query, key, value, more.enable_gqa)  # (B, H, N, d)
+    q, k, v = checked_heads(query, key, value, enable_gqa)  # (B, H, N, d)
     p = checked_probability(dropout_p)
     scale = default_scale(q.shape[-1]) if scale is None else checked_scale(scale)
     shape = (*q.shape[:-1], k.shape[-2])  # (B, H, Q, K)
     limits, mask = masks.limits_and_mask(shape, valid_lens, mask, is_causal, q.device)
-    limits, starts = masks.window_limits(more.window, limits, shape[2], q.device)
-    bias, mask = bias_and_mask(more, mask, query, shape)
+    limits, starts = masks.window_limits(window, limits, shape[2], q.device)
+    bias, mask = bias_and_mask(bias, attn_mask, mask, query, shape)
     k, v = ops.clear_invisible(shape, limits, mask, k, v, starts)
     drop = Drop(p, random.dropout_seed() if p else 0)
     if return_weights:
@@ -693,14 +684,14 @@ def checked_heads(query: Any, key: Any, value: Any, enable_gqa: bool = False) ->
 
 
 def bias_and_mask(
-    more: Variants, mask: Array | None, query: Tensor, shape: tuple[int, ...]
+    bias: Any, attn_mask: Any, mask: Array | None, query: Tensor, shape: tuple[int, ...]
 ) -> tuple[Tensor | None, Array | None]:
     """What is added to scores of this shape (B, H, Q, K), and the mask, from all that is given."""
     ndim = query.ndim
-    bias = None if more.bias is None else checked_bias("bias", more.bias, query, shape, ndim)
-    if more.attn_mask is None:
+    bias = None if bias is None else checked_bias("bias", bias, query, shape, ndim)
+    if attn_mask is None:
         return bias, mask
-    given = more.attn_mask if isinstance(more.attn_mask, Tensor) else Tensor(more.attn_mask)
+    given = attn_mask if isinstance(attn_mask, Tensor) else Tensor(attn_mask)
     if given.dtype == np.bool_:
         visible = over_scores("attn_mask", given.to(query.device), ndim, shape)._data.copy()
     else:

@@ -227,11 +227,13 @@ def limits_and_mask(
     mask: Any = None,
     is_causal: bool = False,
     device: str = "cpu",
+    past: int = 0,
 ) -> tuple[Array | None, Array | None]:
     """`limits` (B|1, Q|1) and `mask` (B|1, H|1, Q|1, K|1) for scores (B, H, Q, K), each or None.
 
     Lengths and causality become one array: how many first keys each query may see. Key k is visible
-    to a query if k is less than the limit and the mask is True.
+    to a query if k is less than the limit and the mask is True. past: how many keys stand before
+    that of the first query, for causality.
     """
     batch, heads, queries, keys = shape
     limits = None
@@ -255,8 +257,8 @@ def limits_and_mask(
     mask = None if mask is None else checked_mask(mask, batch, heads, queries, keys)
     move = lambda array: None if array is None else to_device(array, device)  # noqa: E731
     limits, mask = move(limits), move(mask)
-    if is_causal:
-        reach = move(np.arange(1, queries + 1)[None])
+    if is_causal and batch:  # an empty batch has no queries
+        reach = move(np.arange(past + 1, past + queries + 1)[None])
         limits = reach if limits is None else namespace(limits).minimum(limits, reach)
     return limits, mask
 

@@ -171,8 +171,10 @@ def show_shapes(*parts: str | tuple[str, int, int], scale: float = 0.25) -> Figu
         corners = ([x, x + columns, x + columns, x], [-rows / 2] * 2 + [rows / 2] * 2)
         panel.fill(*corners, facecolor="#cfe2f3", edgecolor="black")
         panel.text(x + columns / 2, 0, name, ha="center", va="center")
-        panel.text(x + columns / 2, -rows / 2 - 0.3, columns, ha="center", va="top", color="gray")
-        panel.text(x - 0.2, 0, rows, ha="right", va="center", color="gray")
+        panel.text(
+            x + columns / 2, -rows / 2 - 0.3, str(columns), ha="center", va="top", color="gray"
+        )
+        panel.text(x - 0.2, 0, str(rows), ha="right", va="center", color="gray")
         x += columns + gap
     return figure
 

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 import test_attention_laws
+import test_decoder
 import test_sequence_laws
 
 import tinyattn as ta
@@ -23,6 +24,9 @@ for laws in (test_attention_laws, test_sequence_laws):
     for name, test in vars(laws).items():
         if name.startswith("test_") and name not in LEFT_OUT:
             globals()[name] = test
+for name, test in vars(test_decoder).items():
+    if name.startswith("test_") and "cache" in name:  # the rest is the attention of above
+        globals()[name] = test
 
 
 @pytest.fixture(autouse=True)
@@ -32,5 +36,6 @@ def everything_on_the_device(cuda: Any, monkeypatch: pytest.MonkeyPatch) -> None
     def fill_there(module: Any, *args: Any) -> Any:
         return fill(module, *args).to("cuda")
 
-    monkeypatch.setattr(test_attention_laws, "random_parameters", fill_there)
+    for laws in (test_attention_laws, test_decoder):
+        monkeypatch.setattr(laws, "random_parameters", fill_there)
     monkeypatch.setattr(ta, "tensor", partial(ta.tensor, device="cuda"))

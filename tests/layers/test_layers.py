@@ -209,6 +209,52 @@ def encoder(a, norm, activation):
     return results(out, a["grad"], x=x) | weights.gradients()
 
 
+def make_decoder_layer(norm, activation):
+    attention = [nn.MultiHeadedAttention(cases.HEADS, cases.WIDTH, dropout=0.0) for _ in range(2)]
+    feed_forward = nn.PositionwiseFeedForward(cases.WIDTH, cases.INNER, 0.0, activation=activation)
+    return nn.DecoderLayer(cases.WIDTH, *attention, feed_forward, dropout=0.0, norm=norm)
+
+
+def decoder_layer_names(theirs, mine):
+    names = layer_names(theirs, mine)
+    for part in ("weight", "bias"):
+        names[f"{theirs}multihead_attn.in_proj_{part}"] = [
+            f"{mine}src_attn.W_{x}.{part}" for x in "qkv"
+        ]
+        names[f"{theirs}multihead_attn.out_proj.{part}"] = [f"{mine}src_attn.W_o.{part}"]
+        names[f"{theirs}norm3.{part}"] = [f"{mine}sublayer.2.norm.{part}"]
+    return names
+
+
+def decoder_names(norm):
+    names = {}
+    for i in range(cases.LAYERS):
+        names |= decoder_layer_names(f"layers.{i}.", f"layers.{i}.")
+    if norm == "pre":
+        names |= {f"norm.{p}": [f"norm.{p}"] for p in ("weight", "bias")}
+    return names
+
+
+def decoder_results(module, names, a):
+    weights = Weights(module, names)
+    weights.load(a)
+    x, memory = leaf(a["x"]), leaf(a["memory"])
+    out = module(x, memory, a["keep"], a["tgt_keep"])
+    return results(out, a["grad"], x=x, memory=memory) | weights.gradients()
+
+
+@ours
+def decoder_layer(a, norm, activation):
+    names = decoder_layer_names("layers.0.", "")
+    return decoder_results(make_decoder_layer(norm, activation), names, a)
+
+
+@ours
+def decoder(a, norm, activation):
+    module = nn.Decoder(make_decoder_layer(norm, activation), cases.LAYERS)
+    return decoder_results(module, decoder_names(norm), a)
+
+
 @ours
 def packed_encoder(a, norm, how):
     module = nn.Encoder(make_layer(norm, "gelu"), cases.LAYERS, skip_padding=how == "skip_padding")
@@ -273,7 +319,7 @@ def our_results(name):
 def test_every_case_of_a_layer_is_compared():
     bases = {cases.CASES[name][0].__name__ for name in LAYER_CASES}
     assert bases == set(OURS)
-    assert len(LAYER_CASES) == 48
+    assert len(LAYER_CASES) == 52
 
 
 @pytest.mark.parametrize("name", LAYER_CASES)
@@ -287,7 +333,9 @@ def test_layer_agrees_with_live_pytorch(name):
     compare_results(our_results(name), cases.torch_results(name))
 
 
-@pytest.mark.parametrize("name", ["linear.True", "multi_head.self.1", "encoder.pre.gelu", "bert"])
+@pytest.mark.parametrize(
+    "name", ["linear.True", "multi_head.self.1", "encoder.pre.gelu", "decoder.post.relu", "bert"]
+)
 def test_comparison_notices_a_wrong_result(name):
     """The comparison itself must be able to fail, for every result it looks at."""
     expected = stored_case(name)
@@ -296,6 +344,45 @@ def test_comparison_notices_a_wrong_result(name):
         wrong[key].flat[0] += 1e-10 * np.abs(expected[key]).max()
         with pytest.raises(AssertionError, match="relative error"):
             compare_results(wrong, expected)
+
+
+@needs_torch
+@pytest.mark.parametrize("norm", ["pre", "post"])
+@pytest.mark.parametrize("to_torch", [True, False])
+def test_decoder_in_float32_agrees_with_pytorch_and_states_go_both_ways(norm, to_torch):
+    """Our state in PyTorch's module, or PyTorch's in ours: one output, and the same gradients."""
+    import torch
+
+    arrays = cases.decoder_arrays(rng_of(4), {})
+    a = {n: x.astype(np.float32) if x.dtype.kind == "f" else x for n, x in arrays.items()}
+    ours, names = nn.Decoder(make_decoder_layer(norm, "gelu"), cases.LAYERS), decoder_names(norm)
+    theirs = cases.torch_decoder(torch, norm, "gelu", torch.float32)
+    if to_torch:
+        state = {
+            name: p.numpy() for name, p in random_parameters(ours, rng_of(3)).named_parameters()
+        }
+        joined = {name: np.concatenate([state[p] for p in parts]) for name, parts in names.items()}
+        theirs.load_state_dict({name: torch.from_numpy(x) for name, x in joined.items()})
+    else:
+        state = {name: x.detach().numpy() for name, x in theirs.state_dict().items()}
+        weights = Weights(ours, names)
+        weights.load(state)
+        ours.to(ta.float32)
+    t = {name: torch.from_numpy(value) for name, value in a.items()}
+    x, memory = t["x"].requires_grad_(), t["memory"].requires_grad_()
+    expected = theirs(x, memory, **cases.decoder_inputs(torch, t))
+    expected.backward(t["grad"])
+    own_x, own_memory = leaf(a["x"]), leaf(a["memory"])
+    out = ours(own_x, own_memory, a["keep"], a["tgt_keep"])
+    pull(out, a["grad"])
+    assert out.dtype == np.float32
+    assert_close(out.numpy(), expected.detach().numpy(), 1e-5)
+    assert_close(own_x.grad.numpy(), x.grad.numpy(), 1e-5)
+    assert_close(own_memory.grad.numpy(), memory.grad.numpy(), 1e-5)
+    own = dict(ours.named_parameters())
+    for name, parameter in theirs.named_parameters():
+        joined = np.concatenate([own[part].grad.numpy() for part in names[name]])
+        assert_close(joined, parameter.grad.numpy(), 1e-5)
 
 
 def test_multi_head_attention_with_three_sizes_is_its_formula():

@@ -14,6 +14,7 @@ from .attention import (
     MultiHeadedAttention,
     SelfAttention,
 )
+from .decoder import Decoder, DecoderLayer, EncoderDecoder
 from .layers import Dropout, Embedding, LayerNorm, Linear, RMSNorm
 from .losses import CrossEntropyLoss, KLDivLoss, MSELoss
 from .module import Module, ModuleDict, ModuleList, Parameter, Sequential
@@ -34,10 +35,13 @@ __all__ = [
     "GELU",
     "AdditiveAttention",
     "CrossEntropyLoss",
+    "Decoder",
+    "DecoderLayer",
     "DotProductAttention",
     "Dropout",
     "Embedding",
     "Encoder",
+    "EncoderDecoder",
     "EncoderLayer",
     "Identity",
     "KLDivLoss",

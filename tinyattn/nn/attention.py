@@ -185,6 +185,42 @@ class AdditiveAttention(Attention):
         return out.squeeze(1)
 
 
+class KeyValueCache:
+    """The projected keys and values of one attention, kept from call to call.
+
+    grows: True for self-attention, because each call brings new positions. False for attention to a
+        memory: its keys and values are projected in the first call only.
+    """
+
+    def __init__(self, grows: bool) -> None:
+        self.grows = grows
+        self.kept: tuple[Tensor, ...] | None = None  # k and v, (B, K, H, d)
+
+    @property
+    def past(self) -> int:
+        """How many positions come before those of the next call."""
+        return self.kept[0].shape[1] if self.grows and self.kept else 0
+
+    def keys_and_values(self, batch: int, keys: int, project: Callable[[], Any]) -> Any:
+        """k and v of all positions, (B * K, H, d); project() gives those of this call's keys."""
+        had = (batch, keys) if self.kept is None else self.kept[0].shape[:2]
+        if had[0] != batch or (not self.grows and had[1] != keys):
+            what = "" if self.grows else f" and a memory of {had[1]} positions"
+            raise ShapeError(
+                f"the cache is of {had[0]} samples{what}, got {batch} and {keys}: begin with a new "
+                "cache, or select its samples"
+            )
+        if self.grows or self.kept is None:
+            new = [x.reshape(batch, keys, *x.shape[1:]) for x in project()]
+            pairs = zip(self.kept or (), new, strict=self.kept is not None)
+            self.kept = tuple(ops.cat(*pair, dim=1) for pair in pairs) or tuple(new)
+        return [x.flatten(0, 1) for x in self.kept]
+
+    def select(self, rows: Any) -> None:
+        """Go on with the samples `rows` (B',), in this order; one may be there several times."""
+        self.kept = tuple(x[rows] for x in self.kept) if self.kept else None
+
+
 class MultiHeadAttention(Attention):
     """`num_heads` attentions side by side, each on its own projections, joined by a projection.
 
@@ -207,6 +243,8 @@ class MultiHeadAttention(Attention):
     that broadcasts to the scores (B, H, Q, K), to which it is added.
     Or packed, for self-attention: queries, keys and values (N, size), valid_lens (B,) with sum N,
     is_causal -> (N, num_hiddens); see `functional.pack_padded_sequence`.
+    cache: a KeyValueCache; the queries then come after the positions of earlier calls, and
+    valid_lens and mask speak of the keys of all calls. See `nn.Decoder`.
 
     Source: Vaswani et al., 2017; the d2l book, "Multi-Head Attention". Differs from PyTorch's
     nn.MultiheadAttention: True in its masks means "ignored", and it returns the weights too.
@@ -254,25 +292,39 @@ class MultiHeadAttention(Attention):
         mask: Any = None,
         is_causal: bool = False,
         bias: Tensor | None = None,
+        cache: KeyValueCache | None = None,
     ) -> Tensor:
-        if isinstance(queries, Tensor) and queries.ndim == 2 and valid_lens is not None:
+        two = isinstance(queries, Tensor) and queries.ndim == 2
+        if two and valid_lens is not None and cache is None:
             check_packed(queries, keys, values)
             visible = visible_when_packed(queries, valid_lens, mask, is_causal, self.window)
         else:
             check_inputs(queries, keys, values, "; packed, (N, D), they take valid_lens")
-            shape = (len(queries), self.num_heads, queries.shape[1], keys.shape[1])  # (B, H, Q, K)
-            limits, mask = masks.limits_and_mask(shape, valid_lens, mask, is_causal, queries.device)
-            limits, starts = masks.window_limits(self.window, limits, shape[2], queries.device)
-            keys, values = ops.clear_invisible(shape, limits, mask, keys, values, starts)
+            past = 0 if cache is None else cache.past
+            shape = (len(queries), self.num_heads, queries.shape[1], past + keys.shape[1])
+            visible = {"valid_lens": valid_lens, "mask": mask, "is_causal": is_causal}
+            limits, mask = masks.limits_and_mask(shape, **visible, device=queries.device, past=past)
+            limits, starts = masks.window_limits(
+                self.window, limits, shape[2], queries.device, past
+            )
+            if cache is None or cache.kept is None:  # else keys are cleared, or not all are here
+                keys, values = ops.clear_invisible(shape, limits, mask, keys, values, starts)
             samples = samples_of_padded(shape)
             visible = {"samples": samples, "limits": limits, "mask": mask, "starts": starts}
         if bias is not None:
             of_queries, of_keys = visible["samples"]
             shape = (len(of_queries.lengths), self.num_heads, of_queries.longest, of_keys.longest)
             bias = F.checked_bias("bias", bias, queries, shape)
+
+        def project() -> tuple[Tensor, Tensor]:
+            k = self.split(self.W_k(keys), self.num_kv_heads)
+            return k, self.split(self.W_v(values), self.num_kv_heads)
+
         q = self.split(self.W_q(queries), self.num_heads)  # (R, H, d)
-        k = self.split(self.W_k(keys), self.num_kv_heads)
-        v = self.split(self.W_v(values), self.num_kv_heads)
+        if cache is None:
+            k, v = project()
+        else:
+            k, v = cache.keys_and_values(len(keys), keys.shape[1], project)
         scale = F.default_scale(q.shape[-1])
         # softmax(q k^T / sqrt(d) + bias) v in each head: ten lines in kernels/reference.py, and the
         # same block by block in kernels/cpu/attention.py.
@@ -335,8 +387,9 @@ class MultiHeadedAttention(MultiHeadAttention):
         valid_lens: Any = None,
         is_causal: bool = False,
         bias: Tensor | None = None,
+        cache: KeyValueCache | None = None,
     ) -> Tensor:
-        return super().forward(query, key, value, valid_lens, mask, is_causal, bias)
+        return super().forward(query, key, value, valid_lens, mask, is_causal, bias, cache)
 
 
 class SelfAttention(Attention):

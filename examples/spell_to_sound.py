@@ -1,0 +1,221 @@
+"""Train a Transformer, encoder and decoder, to say English words: letters in, phonemes out.
+
+The letters of a word go in (n i g h t i n g a l e), its phonemes come out one after another (N AY T
+IH NG G EY L). Letters and sounds do not stand one to one, so for each sound the decoder has to find
+the letters that it comes from: that is cross-attention's work.
+
+  python examples/spell_to_sound.py                          train, score, draw
+  python examples/spell_to_sound.py --say history historic   ask the trained model
+  python examples/spell_to_sound.py --no-positions           one that is blind to order
+"""
+
+from __future__ import annotations
+
+import os
+
+# Matrices as small as these gain little from a second BLAS thread, and wait long for one that
+# another program holds up. NumPy reads this when it is imported.
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+
+import argparse
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import sound_data
+import stress_data
+from sound_data import LETTERS, START, STOP, SYMBOLS, Pairs, error_rates, phonemes_of
+from stress_data import MAX_LENGTH, PAD
+from train_encoder import batches
+from training import VALIDATIONS, argument_parser, complain, run_program, start
+
+import tinyattn as ta
+from tinyattn import functional as F
+from tinyattn import nn, optim, viz
+from tinyattn.generation import generate
+
+# All of them held out. How attention to the letters of the first one emerges is drawn.
+SHOWN = ["nightingale", "laughter", "pneumonia", "nation", "castle", "beautiful"]
+BEAMS = 4
+TRIAL = 20  # steps of --short
+
+
+class SpellToSound(nn.EncoderDecoder):
+    """Letters (B, S) and the sounds so far (B, T) to states (B, T, D); generator gives scores."""
+
+    def __init__(self, args: argparse.Namespace) -> None:
+        width, dropout = args.d_model, args.dropout
+
+        def embed(symbols: Sequence[str]) -> nn.Module:
+            table = nn.Embedding(len(symbols), width, padding_idx=PAD)
+            places = nn.Identity() if args.no_positions else nn.PositionalEncoding(width)
+            return nn.Sequential(table, places, nn.Dropout(dropout))
+
+        def attention() -> nn.Module:
+            return nn.MultiHeadedAttention(args.heads, width, dropout)
+
+        def feed_forward() -> nn.Module:
+            return nn.PositionwiseFeedForward(width, 4 * width, dropout)
+
+        reader = nn.EncoderLayer(width, attention(), feed_forward(), dropout)
+        speaker = nn.DecoderLayer(width, attention(), attention(), feed_forward(), dropout)
+        super().__init__(
+            nn.Encoder(reader, args.layers),
+            nn.Decoder(speaker, args.layers),
+            embed(LETTERS),
+            embed(SYMBOLS),
+            nn.Linear(width, len(SYMBOLS)),
+        )
+        # Cross-attention at each measurement of the held-out loss; here, to be in the checkpoint.
+        self.register_buffer("history", ta.zeros(VALIDATIONS + 2, MAX_LENGTH + 1, MAX_LENGTH))
+
+
+def loss_of(model: nn.Module, pairs: Pairs, rows: np.ndarray) -> tuple[ta.Tensor, float]:
+    """The loss of some words, and the share of sounds that are right, given those before them."""
+    letters = pairs.letters[rows, : pairs.lengths[rows].max()]
+    sounds = pairs.sounds[rows]
+    sounds = sounds[:, : (sounds != PAD).sum(axis=1).max()]
+    states = model(letters, sounds[:, :-1], letters != PAD)
+    logits, targets = model.generator(states).reshape(-1, len(SYMBOLS)), sounds[:, 1:].reshape(-1)
+    right = logits.argmax(-1).cpu().numpy() == targets
+    return F.cross_entropy(logits, targets, ignore_index=PAD), float(right[targets != PAD].mean())
+
+
+def say(model: nn.Module, letters: np.ndarray, beams: int) -> list[list[str]]:
+    """The phonemes of each word, by greedy choice or by beam search."""
+    model.eval()
+    lengths = (letters != PAD).sum(axis=1)
+    by_length = np.argsort(lengths, kind="stable")
+    said: list[list[str]] = [[]] * len(letters)
+    for rows in np.array_split(by_length, 1 + len(by_length) // 500):
+        some = letters[rows, : lengths[rows].max()]
+        scores, first = model.next_scores(some, some != PAD), np.full((len(rows), 1), START)
+        ids = generate(scores, first, MAX_LENGTH + 2, STOP, PAD, num_beams=beams).tolist()
+        for row, sounds in zip(rows, ids, strict=True):
+            said[row] = phonemes_of(sounds)
+    return said
+
+
+@ta.no_grad()
+def cross_attention(model: nn.Module, letters: np.ndarray, sounds: np.ndarray) -> np.ndarray:
+    """The weights of letters (S,) for each next sound of sounds (T,), mean of all heads: (T, S)."""
+    model.eval()(letters[None], sounds[None])
+    layers = [layer.src_attn.attention_weights for layer in model.decoder.layers]
+    return ta.cat(layers, 1)[0].mean(0).cpu().numpy()
+
+
+def draw(model: nn.Module, words: list[str], path: Path) -> None:
+    """Which letters the decoder attends to for each sound that it says, in the first four words."""
+    words = words[:4]
+    said = say(model, sound_data.encode_letters(words), beams=1)
+    rows, columns = max(map(len, said)) + 1, max(map(len, words))
+    maps = np.zeros((1, len(words), rows, columns))
+    for panel, word, sounds in zip(maps[0], words, said, strict=True):
+        ids = np.array([START, *map(SYMBOLS.index, sounds)])
+        letters = sound_data.encode_letters([word])[0, : len(word)]
+        panel[: len(ids), : len(word)] = cross_attention(model, letters, ids)
+    names = [[*sounds, SYMBOLS[STOP]] for sounds in said]
+    heatmaps(path, maps, words, [list(word) for word in words], names)
+
+
+def draw_history(model: nn.Module, pairs: Pairs, steps: Sequence[float], path: Path) -> None:
+    """The same picture of one word at up to eight moments of the training."""
+    chosen = np.unique(np.geomspace(1, len(steps), 8).round().astype(int)) - 1  # more of the start
+    number, length = (pairs.sounds[0] != PAD).sum() - 1, pairs.lengths[0]
+    maps = model.history.cpu().numpy()[chosen, :number, :length]
+    titles = [f"step {steps[i]:.0f}" for i in chosen]
+    if len(chosen) == 8:
+        maps = maps.reshape(2, 4, number, length)
+    names = [SYMBOLS[i] for i in pairs.sounds[0, 1 : number + 1]]
+    heatmaps(path, maps, titles, list(pairs.words[0]), names)
+
+
+def heatmaps(path: Path, maps: np.ndarray, titles: list, letters: list, sounds: list) -> None:
+    darkest = max(0.5, maps.max())  # means of several heads are far from 1
+    figure = viz.show_heatmaps(maps, "letters", "next sound", titles, letters, sounds, vmax=darkest)
+    figure.savefig(path, dpi=120)
+
+
+def show(model: nn.Module, words: list[str]) -> None:
+    """Print how the model says some words."""
+    entries, letters = stress_data.read(), sound_data.encode_letters(words)
+    for word, greedy, best in zip(
+        words, say(model, letters, 1), say(model, letters, BEAMS), strict=True
+    ):
+        right = [phoneme.rstrip("012") for phoneme in entries.get(word, [])]
+        origin = "held out" if stress_data.in_test(word) else "in training"
+        verdict = "right" if best == right else f"should be {' '.join(right)}"
+        if not right:
+            origin, verdict = "unknown", ""
+        other = "" if greedy == best else f"; greedy: {' '.join(greedy)}"
+        print(f"  {word:<14}  {' '.join(best):<32}  {origin:<11}  {verdict}{other}")
+
+
+def main() -> None:
+    parser = argument_parser(
+        __doc__, short=TRIAL, steps=2400, batch_size=128, lr=2e-3, dropout=0.0, d_model=128,
+        heads=4, layers=2, out=Path("runs/spell_to_sound"),
+    )  # fmt: skip
+    asked = "say words; train nothing"
+    parser.add_argument("--say", nargs="+", metavar="WORD", dest="predict", help=asked)
+    run = start(parser, SpellToSound)
+    args, model = run.args, run.model
+    if args.predict:
+        words = [word.lower() for word in args.predict]
+        try:
+            show(model, words)
+        except ValueError as error:
+            complain(error)
+        draw(model, words, args.out / "attention.png")
+        return
+
+    began = time.perf_counter()
+    training, test = sound_data.load()
+    print(f"{sum(p.numel() for p in model.parameters()):,} parameters, {args.steps} steps of "
+          f"{args.batch_size} words; {len(training.words):,} words to learn from, "
+          f"{len(test.words):,} held out")  # fmt: skip
+    shown = sound_data.encode(SHOWN)
+    some = np.random.default_rng(args.seed).permutation(len(test.words))[:250]
+
+    def held_out() -> ta.Tensor:
+        number, length = (shown.sounds[0] != PAD).sum() - 1, shown.lengths[0]
+        weights = cross_attention(model, shown.letters[0, :length], shown.sounds[0, :number])
+        model.history[len(run.held_out), :number, :length] = ta.tensor(weights, device=args.device)
+        return loss_of(model, test, some)[0]
+
+    for rows in run.steps(batches(training.lengths, args.batch_size, args.seed), held_out):
+        loss, accuracy = loss_of(model, training, rows)
+        run.optimizer.zero_grad()
+        loss.backward()
+        optim.clip_grad_norm_(model.parameters(), 1.0)
+        run.optimizer.step()
+        run.schedule.step()
+        run.record(loss, accuracy)
+
+    print(f"\n{'on held-out words':<42}{'phonemes wrong':>16}{'words wrong':>14}")
+
+    def report(name: str, said: list[list[str]]) -> None:
+        phonemes, whole = error_rates(said, test)
+        print(f"{name:<42}{phonemes:>16.1%}{whole:>14.1%}")
+
+    if args.steps <= TRIAL:  # its model has learned nothing that is worth more time
+        test = Pairs(*(column[:200] for column in test))
+    codes = sound_data.align(training)
+    for radius, name in ((1, "two letters"), (3, "six letters")):
+        rules = sound_data.say_by_rules(training, codes, test, radius)
+        report(f"most frequent sounds beside {name}", rules)
+    blind = ", no positions" * args.no_positions
+    for beams, name in ((1, "greedy"), (BEAMS, f"{BEAMS} beams")):
+        report(f"encoder and decoder{blind}, {name}", say(model, test.letters, beams))
+    print()
+    show(model, SHOWN)
+    draw(model, SHOWN, args.out / "attention.png")
+    steps = [step for step, _ in run.held_out]
+    draw_history(model, shown, steps, args.out / "attention_history.png")
+    print(f"\n{time.perf_counter() - began:.0f} seconds; loss.png, attention.png, "
+          f"attention_history.png and the trained model are in {args.out}")  # fmt: skip
+
+
+if __name__ == "__main__":
+    run_program(main)

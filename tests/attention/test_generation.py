@@ -1,0 +1,378 @@
+"""Generation against exhaustive search, exact probabilities, and full passes."""
+
+from __future__ import annotations
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+from common import assert_close, assert_equal, rng_of, run_python, signed
+
+import tinyattn as ta
+from tinyattn import masks, nn
+from tinyattn.errors import DtypeError, ShapeError
+from tinyattn.generation import chances, generate
+
+V, STOP, PAD, START, D = 4, 3, 0, 1, 8
+
+
+def model_of(seed=4):
+    """A small EncoderDecoder in float64, whose next id depends on the source and on all ids."""
+    ta.manual_seed(seed)
+    dropout = 0.0
+
+    def embed():
+        return nn.Sequential(nn.Embedding(V, D), nn.PositionalEncoding(D))
+
+    def attention():
+        return nn.MultiHeadedAttention(2, D, dropout)
+
+    def feed_forward():
+        return nn.PositionwiseFeedForward(D, 12, dropout)
+
+    model = nn.EncoderDecoder(
+        nn.Encoder(nn.EncoderLayer(D, attention(), feed_forward(), dropout), 1),
+        nn.Decoder(nn.DecoderLayer(D, attention(), attention(), feed_forward(), dropout), 2),
+        embed(),
+        embed(),
+        nn.Linear(D, V),
+    ).to(ta.float64)
+    with ta.no_grad():
+        for parameter in model.parameters():
+            if parameter.ndim > 1:
+                parameter *= 3  # so that scores differ, and their order between samples
+    return model.eval()
+
+
+SRC = np.array([[2, 3, 1, 0, 0], [1, 1, 2, 3, 2], [3, 0, 0, 0, 0]])
+SRC_MASK = SRC != PAD
+PROMPT = np.full((3, 1), START)
+
+
+def log_chances(model, ids, src=SRC, mask=SRC_MASK):
+    """log p(id | ids before it) at all positions by one full pass: (B, T, V)."""
+    out = model.generator(model(src, ids, mask))
+    return out.log_softmax(-1).numpy()
+
+
+def full_pass(model, src=SRC, mask=SRC_MASK):
+    """The scores of the next id without a cache."""
+    memory = model.encode(src, mask)
+    return lambda ids: model.generator(model.decode(memory, mask, ids)[:, -1])
+
+
+# The model's scores
+
+
+def test_forward_is_encode_and_decode():
+    model = model_of()
+    tgt = np.array([[1, 2, 3, 0], [1, 3, 2, 2], [1, 1, 0, 0]])
+    tgt_mask = masks.combine(masks.padding(tgt), masks.causal(4))
+    x = model.encoder(model.src_embed(SRC), mask=SRC_MASK)
+    out = model.decoder(model.tgt_embed(tgt), x, SRC_MASK, tgt_mask)
+    assert_equal(model(SRC, tgt, SRC_MASK, tgt_mask).numpy(), out.numpy())
+
+
+@pytest.mark.parametrize("first", [1, 4])
+def test_cached_scores_are_those_of_the_full_pass_at_every_position(first):
+    model = model_of()
+    tgt = rng_of(2).randint(0, V, (3, 9))
+    cached, full = model.next_scores(SRC, SRC_MASK), full_pass(model)
+    for t in range(first, 10):
+        scores = cached(tgt[:, :t])
+        assert not scores.requires_grad
+        assert_close(scores.numpy(), full(tgt[:, :t]).numpy(), 1e-13)
+
+
+def test_each_sample_alone_is_generated_alike():
+    """Sources of other lengths beside it, and the padding that they need, change nothing."""
+    model = model_of()
+    together = generate(model.next_scores(SRC, SRC_MASK), PROMPT, 8, STOP).numpy()
+    for b, n in enumerate(SRC_MASK.sum(axis=1)):
+        alone = generate(model.next_scores(SRC[b : b + 1, :n]), PROMPT[:1], 8, STOP).numpy()[0]
+        assert_equal(together[b, : len(alone)], alone)
+        assert (together[b, len(alone) :] == PAD).all()
+
+
+# Greedy
+
+
+@pytest.mark.parametrize("seed", [0, 1, 4, 5])
+def test_greedy_takes_the_likeliest_id_of_the_full_pass_and_pads_after_the_stop(seed):
+    model = model_of(
+        seed=seed,
+    )
+    ids = generate(model.next_scores(SRC, SRC_MASK), PROMPT, 9, STOP).numpy()
+    best = log_chances(model, ids).argmax(axis=-1)
+    for row, likeliest in zip(ids, best, strict=True):
+        ended = False
+        for t in range(1, len(row)):
+            assert row[t] == (PAD if ended else likeliest[t - 1])
+            ended = ended or row[t] == STOP
+    ends = (ids == STOP).any(axis=1)
+    assert ids.shape[1] == 9 or (ends.all() and (ids[:, -1] == STOP).any())
+
+
+def test_a_function_of_ids_is_a_model_too():
+    seen = []
+
+    def count(ids):
+        seen.append(ids.shape)
+        return ta.nn.functional.one_hot((ids[:, -1] + 1) % 6, 6).float()
+
+    ids = generate(count, [[1, 2], [4, 0], [3, 4]], max_len=6, stop=5)
+    assert ids.tolist() == [[1, 2, 3, 4, 5], [4, 5, 0, 0, 0], [3, 4, 5, 0, 0]]
+    assert ids.dtype == np.int64
+    assert seen == [(3, 1), (3, 2), (3, 3), (3, 4)]  # and no fifth call: all have ended
+    assert generate(count, [[2, 3]], max_len=2).tolist() == [[2, 3]]
+    assert generate(count, np.zeros((0, 1), np.int64), max_len=3).shape == (0, 3)
+
+
+@pytest.mark.parametrize("options", [{}, {"temperature": 0.7}, {"num_beams": 3}])
+def test_prompts_of_other_lengths_are_kept_and_each_goes_on_from_its_end(options):
+    model = model_of()
+    prompt = np.array([[1, 2, 2, 1], [1, 0, 0, 0], [1, 1, 0, 0]])
+    ta.manual_seed(1)
+    ids = generate(model.next_scores(SRC, SRC_MASK), prompt, 8, **options).numpy()
+    assert (ids[:, :4][prompt != PAD] == prompt[prompt != PAD]).all()
+    if options != {"temperature": 0.7}:
+        for b, n in enumerate((prompt != PAD).sum(axis=1)):
+            source = SRC[b : b + 1, : SRC_MASK[b].sum()]
+            alone = generate(model.next_scores(source), prompt[b : b + 1, :n], 8, **options)
+            assert_equal(ids[b], alone.numpy()[0])
+
+
+# Drawing
+
+
+def exact(scores, temperature=1.0, top_k=None, top_p=None):
+    """The definition, id by id."""
+    weights = [math.exp(s / temperature) for s in scores]
+    order = sorted(range(len(weights)), key=lambda i: (-weights[i], i))[:top_k]
+    total = sum(weights[i] for i in order)
+    kept, mass = [], 0.0
+    for i in order:
+        if top_p is None or mass < top_p:
+            kept.append(i)
+        mass += weights[i] / total
+    total = sum(weights[i] for i in kept)
+    return [weights[i] / total if i in kept else 0.0 for i in range(len(weights))]
+
+
+CHOICES = [
+    {},
+    {"temperature": 0.3},
+    {"temperature": 3.0},
+    {"top_k": 1},
+    {"top_k": 3},
+    {"top_k": 99},
+    {"top_p": 0.5},
+    {"top_p": 1e-9},
+    {"top_p": 1.0},
+    {"temperature": 2.0, "top_k": 4, "top_p": 0.8},
+]
+
+
+@pytest.mark.parametrize("choice", CHOICES)
+def test_chances_are_their_definition(choice):
+    logs = ta.tensor(2 * signed(rng_of(3), 20, 6)).log_softmax(-1).numpy().copy()
+    logs[0] = -math.log(6)  # all equal: the first ids are taken
+    logs[1, 2:] = -np.inf
+    logs[1, :2] = -math.log(2)
+    options = {"temperature": 1.0, "top_k": None, "top_p": None} | choice
+    found = chances(logs, **options)
+    assert_close(found, [exact(row, **options) for row in logs], 1e-12)
+    assert_close(found.sum(axis=-1), np.ones(20), 1e-12)
+
+
+def test_equally_likely_ids_within_rounding_of_top_p():
+    """Four of 0.25: 0.5 is reached by two."""
+    logs = np.log(np.full((1, 4), 0.25))
+    assert chances(logs, 1.0, None, 0.5).tolist() == [[0.5, 0.5, 0, 0]]
+    assert chances(logs, 1e-300, None, None).tolist() == [[0.25] * 4]
+    assert chances(np.log([[0.2, 0.8]]), 1e-300, None, None).tolist() == [[0, 1]]
+
+
+@pytest.mark.parametrize(
+    "choice", [{"temperature": 1.0}, {"temperature": 1.5, "top_k": 3, "top_p": 0.9}]
+)
+def test_whole_samples_are_drawn_with_their_exact_probabilities(choice):
+    """Every sequence of up to three ids, and how often it is drawn, within five deviations."""
+    model, count = model_of(), 20000
+    source, mask = SRC[:1], SRC_MASK[:1]
+    expected = {}
+    for tail in itertools.product(range(V), repeat=3):
+        ids = (START, *tail)
+        if STOP in tail:
+            end = ids.index(STOP) + 1
+            ids = ids[:end] + (PAD,) * (4 - end)
+        logs = log_chances(model, np.array([ids]), source, mask)[0]
+        chance = 1.0
+        for t in range(1, 4):
+            chance *= exact(logs[t - 1], **choice)[ids[t]]
+            if ids[t] == STOP:
+                break
+        expected[ids] = chance
+    assert math.isclose(sum(expected.values()), 1.0, rel_tol=1e-12)
+    ta.manual_seed(5)
+    scores = model.next_scores(source.repeat(count, 0), mask)
+    drawn = generate(scores, np.full((count, 1), START), 4, STOP, **choice).numpy()
+    found = dict.fromkeys(expected, 0)
+    for row in map(tuple, drawn.tolist()):
+        found[row] += 1
+    for ids, p in expected.items():
+        assert abs(found[ids] - count * p) <= 5 * math.sqrt(count * p * (1 - p)), ids
+
+
+def test_equal_seeds_draw_equal_ids_and_others_draw_others():
+    model = model_of()
+
+    def drawn(seed, scores):
+        ta.manual_seed(seed)
+        return generate(scores, PROMPT, 12, temperature=1.0).numpy()
+
+    first = drawn(1, model.next_scores(SRC, SRC_MASK))
+    assert_equal(drawn(1, model.next_scores(SRC, SRC_MASK)), first)
+    assert_equal(drawn(1, full_pass(model)), first)  # the cache changes nothing
+    assert (drawn(2, model.next_scores(SRC, SRC_MASK)) != first).any()
+
+
+def test_another_process_draws_the_same():
+    code = """if True:
+        import tinyattn as ta
+        from tinyattn.generation import generate
+        ta.manual_seed(3)
+        scores = lambda ids: (ids[:, -1:] * ta.arange(5.0)[None]).cos()
+        print(generate(scores, [[1], [2]], 9, temperature=1.0).tolist())
+    """
+    assert run_python(code) == run_python(code)
+
+
+# Beam search
+
+
+def penalty(n, alpha):
+    return ((5 + n) / 6) ** alpha
+
+
+def all_ends(length):
+    """Every continuation of `length` ids at most: it ends with STOP, or has that many."""
+    for n in range(1, length + 1):
+        for tail in itertools.product([i for i in range(V) if i != STOP], repeat=n - 1):
+            yield (*tail, STOP)
+            if n == length:
+                yield from ((*tail, last) for last in range(V) if last != STOP)
+
+
+def exhaustive(model, b, length, alpha):
+    """The best of all continuations, each scored by a full pass."""
+    source = SRC[b : b + 1, : SRC_MASK[b].sum()]
+    tails = list(all_ends(length))
+    ids = np.full((len(tails), length + 1), PAD)
+    for row, tail in zip(ids, tails, strict=True):
+        row[: len(tail) + 1] = (START, *tail)
+    logs = log_chances(model, ids, source.repeat(len(ids), 0), None)
+    values = [
+        sum(logs[i, t, id] for t, id in enumerate(tail)) / penalty(len(tail), alpha)
+        for i, tail in enumerate(tails)
+    ]
+    return ids[int(np.argmax(values))]
+
+
+@pytest.mark.parametrize("alpha", [0.0, 0.6, 2.0])
+@pytest.mark.parametrize("seed", [0, 4, 5])
+def test_a_beam_as_wide_as_all_beginnings_is_exhaustive_search(alpha, seed):
+    model = model_of(seed=seed)
+    length = 4
+    options = {"num_beams": V**length, "length_penalty": alpha}
+    for scores in (model.next_scores(SRC, SRC_MASK), full_pass_of_beams(model)):
+        found = generate(scores, PROMPT, length + 1, STOP, PAD, **options).numpy()
+        for b in range(3):
+            best = exhaustive(model, b, length, alpha)
+            assert_equal(found[b], best[: found.shape[1]])
+            assert (best[found.shape[1] :] == PAD).all()
+
+
+def full_pass_of_beams(model):
+    """Without a cache: the beams of a sample follow each other, so its source is repeated."""
+
+    def scores(ids):
+        times = len(ids) // len(SRC)
+        return full_pass(model, SRC.repeat(times, 0), SRC_MASK.repeat(times, 0))(ids)
+
+    return scores
+
+
+def test_the_length_penalty_prefers_longer_ends():
+    """Each step has 0.6 for the stop, 0.4 for another id: 1 id is likeliest, 6 divide by most."""
+
+    def scores(ids):
+        return ta.tensor([[0.0, 0.4, 0.0, 0.6]]).log().expand(len(ids), V)
+
+    for alpha, best in ((0.0, [1, 3]), (5.0, [1, 1, 1, 1, 1, 1, 3])):
+        options = {"num_beams": 4, "length_penalty": alpha}
+        assert generate(scores, [[1]], 7, STOP, **options).tolist() == [best]
+
+
+@pytest.mark.parametrize("width", [1, 2, 3])
+def test_beams_are_what_a_plain_search_finds(width):
+    """The algorithm on lists, one sample after the other, each beginning by a full pass."""
+    alpha, length = 0.8, 6
+    for seed in (0, 1, 4, 5):
+        model = model_of(seed=seed)
+        options = {"num_beams": width, "length_penalty": alpha}
+        found = generate(model.next_scores(SRC, SRC_MASK), PROMPT, length, STOP, **options).numpy()
+        for b in range(3):
+            source = SRC[b : b + 1, : SRC_MASK[b].sum()]
+            beams = [(0.0, (START,))]
+            for _ in range(length - 1):
+                grown = []
+                for total, ids in beams:
+                    if ids[-1] == STOP:
+                        grown.append((total, ids))
+                        continue
+                    logs = log_chances(model, np.array([ids]), source, None)[0, -1]
+                    grown += [(total + logs[i], (*ids, i)) for i in range(V)]
+                value = lambda beam: -beam[0] / penalty(len(beam[1]) - 1, alpha)  # noqa: E731
+                beams = sorted(grown, key=value)[:width]
+            best = beams[0][1]
+            assert tuple(found[b, : len(best)].tolist()) == best
+            assert (found[b, len(best) :] == PAD).all()
+
+
+# Errors
+
+
+def uniform(ids):
+    return ta.zeros(len(ids), V)
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "words"),
+    [
+        (lambda: generate(uniform, [[1.5]], 4), DtypeError, "prompt holds ids"),
+        (lambda: generate(uniform, [1, 2], 4), ShapeError, r"\(B, P\)"),
+        (lambda: generate(uniform, [[1, 2]], 1), ShapeError, "P <= max_len=1"),
+        (lambda: generate(uniform, [[0, 2]], 4), ValueError, "only after its last id"),
+        (lambda: generate(uniform, [[1], [0]], 4), ValueError, "one id at least"),
+        (lambda: generate(uniform, [[1]], 4, stop=1.0), DtypeError, "stop is an id"),
+        (lambda: generate(uniform, [[1]], 4, pad=None), DtypeError, "pad is an id"),
+        (lambda: generate(uniform, [[1]], 4, temperature=-1), ValueError, "temperature"),
+        (lambda: generate(uniform, [[1]], 4, temperature=math.nan), ValueError, "temperature"),
+        (lambda: generate(uniform, [[1]], 4, top_k=2), ValueError, "temperature above 0"),
+        (lambda: generate(uniform, [[1]], 4, temperature=1, top_k=0), ValueError, "top_k"),
+        (lambda: generate(uniform, [[1]], 4, temperature=1, top_p=0), ValueError, "top_p"),
+        (lambda: generate(uniform, [[1]], 4, temperature=1, top_p=1.1), ValueError, "top_p"),
+        (lambda: generate(uniform, [[1]], 4, num_beams=0), ValueError, "num_beams"),
+        (lambda: generate(uniform, [[1]], 4, temperature=1, num_beams=2), ValueError, "not both"),
+        (lambda: generate(uniform, [[1]], 4, length_penalty=math.inf), ValueError, "length_pen"),
+        (lambda: generate(lambda ids: ta.zeros(2, V), [[1]], 4), ShapeError, r"scores \(B, V\)"),
+        (lambda: generate(lambda ids: 3, [[1]], 4), ShapeError, "gave 3"),
+        (lambda: generate(lambda ids: uniform(ids) * ta.nan, [[1]], 4), ValueError, "NaN"),
+        (lambda: generate(lambda ids: uniform(ids) - ta.inf, [[1]], 4), ValueError, "-inf"),
+    ],
+)
+def test_what_makes_no_sense_is_refused(call, error, words):
+    with np.errstate(invalid="ignore"), pytest.raises(error, match=words):
+        call()

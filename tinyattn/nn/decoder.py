@@ -1,0 +1,273 @@
+"""The Transformer decoder, and encoder and decoder together, as in the Annotated Transformer."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from .. import functional as F
+from .. import masks
+from ..autograd import wrap
+from ..checks import check_size
+from ..errors import ShapeError
+from ..grad_mode import no_grad
+from ..tensor import Tensor
+from .attention import KeyValueCache
+from .layers import LayerNorm
+from .module import Module, ModuleList
+from .transformer import SublayerConnection, attention_options, clones
+
+
+class LayerCache(NamedTuple):
+    """What one decoder layer keeps between calls."""
+
+    self_attn: KeyValueCache
+    src_attn: KeyValueCache
+
+
+class DecoderCache:
+    """What a decoder keeps between calls, so that each call computes new positions only.
+
+    Its samples belong to one memory and its mask: take another cache for another memory.
+    """
+
+    def __init__(self, layers: int) -> None:
+        self.layers = [LayerCache(KeyValueCache(True), KeyValueCache(False)) for _ in range(layers)]
+
+    @property
+    def length(self) -> int:
+        """The number of positions computed so far."""
+        return self.layers[0].self_attn.past
+
+    def select(self, rows: Any) -> None:
+        """Go on with the samples `rows` (B',), in this order; one may be there several times.
+
+        Beam search copies the better beginnings over the worse. The memory and its mask have to be
+        selected in the same way.
+        """
+        for layer in self.layers:
+            for cache in layer:
+                cache.select(rows)
+
+
+class DecoderLayer(Module):
+    """Causal self-attention, attention to a memory, then a feed-forward network.
+
+    Each is in a SublayerConnection. The memory is what an encoder gave. Queries come from x; keys
+    and values of the second attention come from the memory, which has a length of its own.
+
+    size: the width D. self_attn, src_attn: modules that are called as (q, k, v, mask=,
+    valid_lens=), such as MultiHeadedAttention; self_attn gets is_causal=True too. feed_forward: a
+    module of one Tensor.
+
+    Call: x (B, T, D), memory (B, S, D), src_mask over the memory's positions, tgt_mask over those
+    of x, src_valid_lens and tgt_valid_lens likewise -> (B, T, D). Position t sees 0 to t of x.
+
+    Source: Vaswani et al., 2017. Differs from PyTorch and the Annotated Transformer: it is causal
+    without a mask; tgt_mask hides more, such as padding.
+    """
+
+    def __init__(
+        self,
+        size: int,
+        self_attn: Module,
+        src_attn: Module,
+        feed_forward: Module,
+        dropout: float = 0.1,
+        norm: str = "pre",
+        eps: float = 1e-5,
+    ) -> None:
+        super().__init__()
+        parts = {"self_attn": self_attn, "src_attn": src_attn, "feed_forward": feed_forward}
+        for name, part in parts.items():
+            if not isinstance(part, Module):
+                raise TypeError(
+                    f"{name} of a decoder layer is a module, such as MultiHeadedAttention or "
+                    f"PositionwiseFeedForward, got {part!r}"
+                )
+        if self_attn is src_attn:
+            raise ValueError(
+                "self_attn and src_attn of a decoder layer are two modules with weights of their "
+                "own, got one module twice"
+            )
+        self.size = check_size("size", size)
+        self.self_attn = self_attn
+        self.src_attn = src_attn
+        self.feed_forward = feed_forward
+        self.sublayer = ModuleList(
+            SublayerConnection(size, dropout, norm, eps=eps) for _ in range(3)
+        )
+
+    def forward(
+        self,
+        x: Tensor,
+        memory: Tensor,
+        src_mask: Any = None,
+        tgt_mask: Any = None,
+        src_valid_lens: Any = None,
+        tgt_valid_lens: Any = None,
+        cache: LayerCache | None = None,
+    ) -> Tensor:
+        check_x_and_memory(x, memory, self.size)
+        itself = attention_options(tgt_mask, tgt_valid_lens, is_causal=True)
+        source = attention_options(src_mask, src_valid_lens, is_causal=False)
+        if cache is not None:
+            itself["cache"], source["cache"] = cache
+
+        def attend_to_itself(y: Tensor) -> Tensor:
+            return self.self_attn(y, y, y, **itself)
+
+        def attend_to_memory(y: Tensor) -> Tensor:
+            return self.src_attn(y, memory, memory, **source)
+
+        x = self.sublayer[0](x, attend_to_itself)
+        x = self.sublayer[1](x, attend_to_memory)
+        return self.sublayer[2](x, self.feed_forward)
+
+
+def check_x_and_memory(x: Tensor, memory: Tensor, size: int) -> None:
+    shapes = [F.tensor_of(t, name).shape for name, t in (("x", x), ("memory", memory))]
+    if any(len(shape) != 3 or shape[2] != size for shape in shapes) or len(x) != len(memory):
+        raise ShapeError(
+            f"this decoder layer takes x (B, T, {size}) and memory (B, S, {size}), got "
+            f"{shapes[0]} and {shapes[1]}"
+        )
+
+
+class Decoder(Module):
+    """N copies of a layer, each with its own starting values; with pre-norm, a norm at the end.
+
+    Call: as DecoderLayer. With a cache from `new_cache()`, x are the positions after those of
+    earlier calls, and masks and lengths of the target speak of all positions up to now. The output
+    is that of the full call at these positions, up to rounding. Keys and values of the memory are
+    projected in the first call only.
+
+        >>> attention = [nn.MultiHeadedAttention(4, 32) for _ in range(2)]
+        >>> layer = nn.DecoderLayer(32, *attention, nn.PositionwiseFeedForward(32, 64))
+        >>> decoder = nn.Decoder(layer, 2).eval()
+        >>> x, memory = ta.randn(3, 5, 32), ta.randn(3, 7, 32)
+        >>> cache = decoder.new_cache()
+        >>> steps = [decoder(x[:, t : t + 1], memory, cache=cache) for t in range(5)]
+        >>> bool(abs(ta.cat(steps, 1) - decoder(x, memory)).max() < 1e-5)
+        True
+    """
+
+    def __init__(self, layer: DecoderLayer, N: int) -> None:
+        super().__init__()
+        if not isinstance(layer, DecoderLayer):
+            raise TypeError(f"a Decoder takes a DecoderLayer, got {type(layer).__name__}")
+        self.layers = clones(layer, N)
+        first = layer.sublayer[0]
+        self.norm = LayerNorm(layer.size, eps=first.norm.eps) if first.order == "pre" else None
+
+    def new_cache(self) -> DecoderCache:
+        """An empty cache for the positions of one batch."""
+        return DecoderCache(len(self.layers))
+
+    def forward(
+        self,
+        x: Tensor,
+        memory: Tensor,
+        src_mask: Any = None,
+        tgt_mask: Any = None,
+        src_valid_lens: Any = None,
+        tgt_valid_lens: Any = None,
+        cache: DecoderCache | None = None,
+    ) -> Tensor:
+        options = (src_mask, tgt_mask, src_valid_lens, tgt_valid_lens)
+        caches: Sequence[LayerCache | None] = [None] * len(self.layers)
+        if cache is not None:
+            caches = cache.layers
+        for layer, kept in zip(self.layers, caches, strict=True):
+            x = layer(x, memory, *options, kept)
+        return x if self.norm is None else self.norm(x)
+
+
+class NextScores:
+    """A function of ids (B, T) that gives the scores (B, V) of the id after them, for `generate`.
+
+    The source is encoded once. Each call's ids begin with those of the call before, so only the new
+    ones are computed.
+    """
+
+    @no_grad()
+    def __init__(self, model: EncoderDecoder, src: Any, src_mask: Any = None) -> None:
+        self.model = model
+        self.memory = model.encode(src, src_mask)
+        self.src_mask = None if src_mask is None else wrap(masks.booleans_of(src_mask))
+        self.cache = model.decoder.new_cache()
+
+    @no_grad()
+    def __call__(self, ids: Any) -> Tensor:
+        ids = ids.to(self.memory.device) if isinstance(ids, Tensor) else ids
+        states = self.model.decode(self.memory, self.src_mask, ids, cache=self.cache)
+        return self.model.generator(states[:, -1])
+
+    def select(self, rows: Any) -> None:
+        """Go on with the samples `rows` (B',), in this order; one may be there several times."""
+        self.memory = self.memory[rows]
+        if self.src_mask is not None and len(self.src_mask) > 1:
+            self.src_mask = self.src_mask[rows]
+        self.cache.select(rows)
+
+
+class EncoderDecoder(Module):
+    """An encoder of one sequence, the source, and a decoder of another, the target.
+
+    src_embed, tgt_embed: modules from ids (B, N) to (B, N, D), such as
+        nn.Sequential(nn.Embedding(V, D), nn.PositionalEncoding(D)).
+    generator: from the decoder's output to the scores of the target's symbols, such as
+        nn.Linear(D, V). As in the Annotated Transformer, forward() does not call it.
+
+    Call: src ids (B, S), tgt ids (B, T), src_mask, tgt_mask -> (B, T, D). Position t of the target
+    sees its ids 0 to t, so generator(output[:, t]) are scores for the id t + 1.
+
+    Source: Vaswani et al., 2017; the Annotated Transformer.
+    """
+
+    def __init__(
+        self,
+        encoder: Module,
+        decoder: Decoder,
+        src_embed: Module,
+        tgt_embed: Module,
+        generator: Module,
+    ) -> None:
+        super().__init__()
+        if not isinstance(encoder, Module) or not isinstance(decoder, Decoder):
+            raise TypeError(
+                "an EncoderDecoder takes an encoder, a Decoder, src_embed, tgt_embed, generator, "
+                f"got {type(encoder).__name__} and {type(decoder).__name__} first"
+            )
+        self.encoder = encoder
+        self.decoder = decoder
+        self.src_embed = src_embed
+        self.tgt_embed = tgt_embed
+        self.generator = generator
+
+    def forward(self, src: Any, tgt: Any, src_mask: Any = None, tgt_mask: Any = None) -> Tensor:
+        return self.decode(self.encode(src, src_mask), src_mask, tgt, tgt_mask)
+
+    def encode(self, src: Any, src_mask: Any = None) -> Tensor:
+        """The memory (B, S, D) of the source's ids (B, S)."""
+        return self.encoder(self.src_embed(src), mask=src_mask)
+
+    def decode(
+        self,
+        memory: Tensor,
+        src_mask: Any,
+        tgt: Any,
+        tgt_mask: Any = None,
+        cache: DecoderCache | None = None,
+    ) -> Tensor:
+        """tgt ids (B, T) -> (B, T, D); with a cache, of the positions that it does not have.
+
+        With a cache tgt are all ids up to now, because tgt_embed may depend on the position.
+        """
+        x = self.tgt_embed(tgt)
+        x = x[:, cache.length :] if cache is not None else x
+        return self.decoder(x, memory, src_mask, tgt_mask, cache=cache)
+
+    def next_scores(self, src: Any, src_mask: Any = None) -> NextScores:
+        """What `tinyattn.generation.generate` takes: the scores of the target's next id."""
+        return NextScores(self, src, src_mask)
