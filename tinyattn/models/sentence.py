@@ -113,8 +113,8 @@ class SentenceEncoder(nn.Module):
                     ids, lengths = padded([tokens[i] for i in chosen])
                     out[chosen] = self.embed(ids, lengths).cpu().numpy()
         finally:
-            for module, mode in modes:
-                object.__setattr__(module, "training", mode)
+            for module, mode in modes:  # the outer ones come first
+                module.train(mode)
         return out
 
     @property
