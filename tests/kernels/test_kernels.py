@@ -250,6 +250,17 @@ def test_scatter_rows(dtype, skip):
                 assert_all_zero(found[6:])
 
 
+def test_scatter_rows_into_a_large_table_takes_memory_for_the_rows_that_occur():
+    grad, ids = np.ones((3, 64), np.float32), np.array([7, 1, 7])
+    cpu.scatter_rows(grad, ids, 20000, None)  # compiled before it is looked at
+    tracemalloc.start()
+    table = cpu.scatter_rows(grad, ids, 20000, None)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 1.1 * table.nbytes
+    assert table[[1, 7], 0].tolist() == [1, 2]
+
+
 def test_sums_of_float32_do_not_stall():
     """A float32 that counts ones stops at 2**24; the accumulators are wider."""
     n = 2**24 + 1000
