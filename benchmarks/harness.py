@@ -17,6 +17,7 @@ from typing import Any
 from .cases import Case
 from .encoders import START, attentions, busy_machine, growing, steps, steps_alike
 from .gpu.cases import gpu_cases
+from .inference import inferences
 from .operations import layers, operations
 from .processes import Settings, Side, crowded, undisturbed
 
@@ -26,7 +27,14 @@ TORCH = ("torch", "torch plain")
 def all_cases(short: bool) -> list[Case]:
     """Those of the main table, in its order."""
     encoders = [*steps(short), *steps_alike(short), *busy_machine(short)]
-    return [*operations(short), *layers(short), *encoders, *attentions(short), START]
+    return [
+        *operations(short),
+        *layers(short),
+        *encoders,
+        *attentions(short),
+        *inferences(short),
+        START,
+    ]
 
 
 def every_case(short: bool) -> dict[str, Case]:
