@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from time import perf_counter
 from typing import Any
 
 import numpy as np
@@ -23,6 +24,7 @@ class Run:
     check   gives numbers that must be equal for all libraries; None where chance decides
     per     how many operations one repetition holds; times are divided by it
     memory  gives bytes of a GPU's memory; without it the process's own memory is measured
+    clock   what tells the time
     """
 
     phases: dict[str, Callable[[Any], Any]]
@@ -30,6 +32,7 @@ class Run:
     check: Callable[[], list[float]] | None = None
     per: int = 1
     memory: Callable[[], int] | None = None
+    clock: Callable[[], float] = perf_counter
 
 
 @dataclass(frozen=True)

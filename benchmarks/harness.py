@@ -18,6 +18,7 @@ from .cases import Case
 from .decoding import decoding
 from .encoders import START, attentions, busy_machine, growing, steps, steps_alike
 from .gpu.cases import gpu_cases
+from .inference import inferences
 from .operations import layers, operations
 from .processes import Settings, Side, crowded, undisturbed
 
@@ -28,7 +29,7 @@ def all_cases(short: bool) -> list[Case]:
     """Those of the main table, in its order."""
     encoders = [*steps(short), *steps_alike(short), *busy_machine(short)]
     cases = [*operations(short), *layers(short), *encoders, *attentions(short), *decoding(short)]
-    return [*cases, START]
+    return [*cases, *inferences(short), START]
 
 
 def every_case(short: bool) -> dict[str, Case]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from itertools import product
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -149,6 +150,17 @@ class TinyAttn(Library):
             return decoder(x, memory, cache=cache), [part.kept for part in caches]
 
         return decode
+
+    def bert(self, config: dict[str, Any], weights: dict[str, np.ndarray]) -> Any:
+        """A function of ids (B, N) and lengths (B,) giving hidden states as an array (B, N, D)."""
+        model = self.ta.models.BertEncoder(config).eval()
+        model.take({name: self.ta.tensor(array) for name, array in weights.items()}, "weights")
+
+        def run(ids: np.ndarray, lengths: np.ndarray) -> np.ndarray:
+            with self.ta.no_grad():
+                return model(ids, lengths).numpy()
+
+        return run
 
     def adam(self, parameters: list[Any]) -> Any:
         return self.ta.optim.Adam(parameters)
@@ -340,6 +352,44 @@ class Torch(Library):
             return F.layer_norm(x, shape), now
 
         return decode
+
+    def bert(self, config: dict[str, Any], weights: dict[str, np.ndarray]) -> Any:
+        """Queries, keys and values are one product, as in PyTorch's own layer."""
+        F, heads, width = self.F, config["num_attention_heads"], config["hidden_size"]
+        layers = range(config["num_hidden_layers"])
+        for i, kind in product(layers, ("weight", "bias")):
+            names = [
+                f"encoder.layer.{i}.attention.self.{n}.{kind}" for n in ("query", "key", "value")
+            ]
+            weights[f"encoder.layer.{i}.qkv.{kind}"] = np.concatenate([weights[n] for n in names])
+        w = {name: self.tensor(array) for name, array in weights.items()}
+
+        def linear(name: str, x: Any) -> Any:
+            return F.linear(x, w[f"{name}.weight"], w[f"{name}.bias"])
+
+        def norm(name: str, x: Any) -> Any:
+            return F.layer_norm(x, (width,), w[f"{name}.weight"], w[f"{name}.bias"], 1e-12)
+
+        def run(ids: np.ndarray, lengths: np.ndarray) -> np.ndarray:
+            batch, n = ids.shape
+            visible = None if (lengths == n).all() else self.visible(lengths, n)
+            with self.torch.inference_mode():
+                x = F.embedding(self.tensor(ids), w["embeddings.word_embeddings.weight"])
+                x = x + w["embeddings.token_type_embeddings.weight"][0]
+                x = x + w["embeddings.position_embeddings.weight"][:n]
+                x = norm("embeddings.LayerNorm", x)
+                for name in (f"encoder.layer.{i}" for i in layers):
+                    y = linear(f"{name}.qkv", x).view(batch, n, 3, heads, -1)
+                    y = self.attend(*y.permute(2, 0, 3, 1, 4).unbind(0), visible, False, 0.0)
+                    y = linear(f"{name}.attention.output.dense", y.transpose(1, 2).flatten(2))
+                    x = norm(f"{name}.attention.output.LayerNorm", x + y)
+                    y = linear(
+                        f"{name}.output.dense", F.gelu(linear(f"{name}.intermediate.dense", x))
+                    )
+                    x = norm(f"{name}.output.LayerNorm", x + y)
+                return x.numpy()
+
+        return run
 
     def adam(self, parameters: list[Any]) -> Any:
         return self.torch.optim.Adam(parameters, fused=True)

@@ -255,6 +255,9 @@ def kernel_tour():
         kernels.add_bias(summed, make(6))
         keep(f"add_bias.{kind}", summed)
         keep(f"erf.{kind}", kernels.erf(make(3, 4)))
+        for name in ("gelu", "gelu_tanh"):
+            keep(f"{name}.{kind}", getattr(kernels, name)(x))
+            keep(f"{name}_backward.{kind}", getattr(kernels, f"{name}_backward")(grad, x))
         keep(f"sum_rows.{kind}", kernels.sum_rows(make(9, 4)))
         parameter, m, v = make(11), make(11), np.abs(make(11))
         numbers = AdamStep(0.01, 0.9, 0.99, 1e-8, 0.1, True, 3)

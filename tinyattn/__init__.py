@@ -25,6 +25,7 @@ from .create import (
     cat,
     empty,
     eye,
+    from_dlpack,
     from_numpy,
     full,
     full_like,
@@ -86,6 +87,7 @@ __all__ = [
     "float16",
     "float32",
     "float64",
+    "from_dlpack",
     "from_numpy",
     "full",
     "full_like",
@@ -109,6 +111,7 @@ __all__ = [
     "masks",
     "maximum",
     "minimum",
+    "models",
     "nan",
     "nn",
     "no_grad",
@@ -144,6 +147,6 @@ def __getattr__(name: str) -> Any:
         value = getattr(importlib.import_module(f".{_LAZY[name]}", __name__), name)
         globals()[name] = value  # in the place of the submodule of the same name, if there is one
         return value
-    if name in ("batches", "errors", "generation", "viz"):
+    if name in ("batches", "errors", "generation", "models", "viz"):
         return importlib.import_module(f".{name}", __name__)
     raise UnknownNameError("ta", name, __all__)

@@ -116,7 +116,8 @@ def checksum(structure: str, arrays: dict[str, np.ndarray]) -> str:
 def header_of(structure: str, arrays: dict[str, np.ndarray]) -> bytes:
     """The length and the header: all bytes of the file before its numbers."""
     metadata = zip(METADATA, ("1", checksum(structure, arrays), structure), strict=True)
-    header: dict[str, Any] = {"__metadata__": dict(metadata)}
+    # transformers opens no file whose metadata names no format; "pt" is that of a plain state.
+    header: dict[str, Any] = {"__metadata__": {"format": "pt"} | dict(metadata)}
     codes = {dtype: code for code, dtype in DTYPES.items()}
     end = 0
     for name, array in arrays.items():

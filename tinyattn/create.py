@@ -9,11 +9,13 @@ import numpy as np
 
 from . import ops, random
 from .autograd import wrap
-from .backend import Array, to_device
+from .backend import Array, module_of, to_device
 from .checks import check_size, checked_dtype, is_integer, one_dim, require_float, sizes_of
 from .errors import DeviceError, DtypeError, ShapeError
 from .methods import checked_tensor
 from .tensor import Tensor
+
+CUDA = 2  # DLPack's number of the device
 
 
 def tensor(
@@ -34,11 +36,57 @@ def as_tensor(data: Any, dtype: Any = None, device: str | None = None) -> Tensor
     return data.to(data.dtype if dtype is None else dtype).to(device or data.device)
 
 
-def from_numpy(array: np.ndarray) -> Tensor:
-    """A Tensor with a copy of a NumPy array; in PyTorch the Tensor shares its memory."""
+def from_numpy(array: np.ndarray, copy: bool = True) -> Tensor:
+    """A Tensor of a NumPy array: of a copy, or with copy=False of the array's own memory.
+
+    What shared memory means: a write to the array changes the Tensor, and `backward` does not
+    notice it, so write before the forward or after `backward`. `x[i] = value` writes to the array,
+    unless that is read-only; then it is an error. `x += y` gives x memory of its own.
+
+    Differs from PyTorch, which always shares.
+
+        >>> array = np.zeros(2)
+        >>> x = ta.from_numpy(array, copy=False)
+        >>> array[0] = 5; x.tolist()
+        [5.0, 0.0]
+    """
     if not isinstance(array, np.ndarray):
         raise TypeError(f"from_numpy takes a NumPy array, got {type(array).__name__}")
-    return Tensor(array)
+    return Tensor(array) if copy else shared(array)
+
+
+def from_dlpack(x: Any, copy: bool | None = None) -> Tensor:
+    """A Tensor of an array of another library that has `__dlpack__`: PyTorch, JAX, CuPy, NumPy.
+
+    It has a copy, on the same device. With copy=False it shares the memory, as `from_numpy` says.
+    Differs from PyTorch, which copies only if it must.
+
+    Raises DtypeError for what cannot be read, such as a recorded tensor or bfloat16 of PyTorch.
+    """
+    if not hasattr(x, "__dlpack__"):
+        raise TypeError(f"from_dlpack takes an array with __dlpack__, got {type(x).__name__}")
+    is_cuda = x.__dlpack_device__()[0] == CUDA
+    module: Any = module_of("cuda" if is_cuda else "cpu")
+    try:
+        array = module.from_dlpack(x) if copy is not False else module.from_dlpack(x, copy=False)
+    except (BufferError, RuntimeError, TypeError, ValueError) as error:
+        raise DtypeError(
+            f"from_dlpack cannot read this {type(x).__name__} ({error}): a tensor of PyTorch is "
+            "passed as x.detach(), and one of bfloat16 as x.detach().float()"
+        ) from None
+    return shared(array) if copy is False else Tensor(array)
+
+
+def shared(array: Array) -> Tensor:
+    """A Tensor on the memory of an array."""
+    if isinstance(array, np.ma.MaskedArray):
+        raise DtypeError("a masked array would lose its mask: pass .filled(value) and a mask")
+    if checked_dtype(array.dtype) is not array.dtype or not array.flags.aligned:
+        raise DtypeError(
+            f"an array that is shared has native byte order and is aligned, got {array.dtype.str}: "
+            "pass copy=True"
+        )
+    return wrap(array.view(np.ndarray) if isinstance(array, np.ndarray) else array)
 
 
 def made(array: Array, dtype: Any, device: str | None, requires_grad: bool) -> Tensor:

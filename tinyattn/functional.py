@@ -28,7 +28,7 @@ from .create import full
 from .errors import DeviceError, DtypeError, ShapeError
 from .kernels.late_errors import require_range
 from .kernels.packing import mask_with_starts, repeat_heads, samples_of
-from .kernels.reference import Drop
+from .kernels.reference import Drop, visible_keys
 from .names import UnknownNameError
 from .ops.layers import no_row_text
 from .ops.softmax import check_classes
@@ -543,6 +543,28 @@ def sequence_mask(x: Tensor, valid_lens: Any, value: float = 0) -> Tensor:
         )
     keep = keep.to(x.device).reshape(*keep.shape, *(1,) * (x.ndim - 2))
     return ops.where(keep, x, value)
+
+
+def masked_mean(x: Tensor, valid_lens: Any = None, mask: Any = None) -> Tensor:
+    """The mean over the visible positions of each sample: x (B, N, ...) -> (B, ...).
+
+    valid_lens (B,), a mask (B, N), or both; neither for all positions. The mean of none is 0. What
+    stands in an invisible position has no influence, even if it is NaN.
+
+        >>> F.masked_mean(ta.tensor([[[1.0], [3.0], [8.0]]]), valid_lens=[2])
+        tensor([[2.]])
+    """
+    if tensor_of(x, "x").ndim < 2:
+        raise ShapeError(f"masked_mean takes (B, N, ...), got shape {x.shape}")
+    shape = (len(x), 1, 1, x.shape[1])  # of scores (B, H, Q, K) with one query
+    limits, mask = masks.limits_and_mask(shape, valid_lens, mask, device=x.device)
+    visible = visible_keys(shape, limits, mask)
+    if visible is None:
+        return x.mean(1)
+    keep = wrap(namespace(visible).broadcast_to(visible, shape)[:, 0, 0])  # (B, N)
+    count = keep.sum(1).clamp(min=1).reshape(len(x), *(1,) * (x.ndim - 2))
+    kept = ops.where(keep.reshape(*keep.shape, *(1,) * (x.ndim - 2)), x, 0)
+    return kept.sum(1) / count
 
 
 def pack_padded_sequence(x: Tensor, valid_lens: Any) -> Tensor:

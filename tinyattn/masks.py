@@ -115,6 +115,21 @@ def combine(*given: Any) -> Tensor:
         raise MaskError(f"combine takes masks that agree in B, Q and K, got {shapes}") from None
 
 
+def lens_of_padding(mask: Any, shape: tuple[int, ...]) -> Array:
+    """valid_lens (B,) of a padding mask of this shape (B, N): the inverse of `from_valid_lens`."""
+    array = booleans_of(mask)
+    if array.shape != shape:
+        raise MaskError(f"with skip_padding a mask is (B, N) = {shape}, got shape {array.shape}")
+    lens = array.sum(axis=1)
+    wrong = (array != (namespace(array).arange(array.shape[1]) < lens[:, None])).any(axis=1)
+    if bool(wrong.any()):
+        raise MaskError(
+            "with skip_padding a mask is True up to the length of a sample and False behind it; "
+            f"sample {int(wrong.argmax())} has a gap, or begins with padding"
+        )
+    return lens
+
+
 def array_of(value: Any, name: str) -> Array:
     """The array of a Tensor; an array as it is; lists as a NumPy array."""
     if isinstance(value, Tensor):

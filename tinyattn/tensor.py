@@ -301,9 +301,11 @@ class Tensor(Methods, TensorBase):
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
         return np.array(backend.to_device(self._data, "cpu"), dtype=dtype)
 
-    def __dlpack__(self, **options: Any) -> Any:
-        # A copy, because the receiver may write to it, and no Version would count that.
-        return self._data.copy().__dlpack__(**options)
+    def __dlpack__(self, *, copy: Bool | None = None, **options: Any) -> Any:
+        # A copy, because the receiver may write to it, and no Version would count that. With
+        # copy=False the receiver gets the memory, marked as read-only.
+        array = read_only(self._data) if copy is False else self._data.copy()
+        return array.__dlpack__(**options)
 
     def __dlpack_device__(self) -> Any:
         return self._data.__dlpack_device__()

@@ -487,14 +487,31 @@ def test_what_stands_in_skipped_padding_reaches_nothing(norm, dtype, value):
         assert_same(odd[2][name], slope)
 
 
-def test_skipping_padding_needs_lengths_and_without_them_nothing_is_skipped():
+def test_without_lengths_nothing_is_skipped():
     plain, skipping = twin_encoders("pre", np.float64)
     x = ta.tensor(arrays([3, 5], np.float64)[0])
     assert_same(skipping(x).numpy(), plain(x).numpy())
-    mask = real([3, 5], 5)
-    plain(x, mask=mask)
-    with pytest.raises(MaskError, match="skip_padding takes valid_lens"):  # and not in silence
-        skipping(x, mask=mask)
+
+
+def test_a_padding_mask_says_the_lengths_to_skip():
+    """As booleans, as integers, as a Tensor; another mask is refused, and not in silence."""
+    _, module = twin_encoders("pre", np.float64)
+    lengths = [3, 5, 0]
+    x = ta.tensor(arrays(lengths, np.float64)[0])
+    expected = module(x, valid_lens=lengths).numpy()
+    mask = real(lengths, 5)
+    for form in (mask, mask.astype(np.int64), ta.tensor(mask), mask.tolist()):
+        assert_same(module(x, mask=form).numpy(), expected)
+    for wrong, message in (
+        (mask[:, ::-1], "sample 0 has a gap, or begins with padding"),
+        (np.array([[1, 1, 1, 1, 1], [1, 0, 1, 1, 1], [0] * 5]), "sample 1 has a gap"),
+        (mask[:, :4], r"\(B, N\) = \(3, 5\), got shape \(3, 4\)"),
+        (masks.causal(5), r"\(B, N\) = \(3, 5\), got shape \(1, 5, 5\)"),
+    ):
+        with pytest.raises(MaskError, match=message):
+            module(x, mask=wrong)
+    with pytest.raises(MaskError, match="not both"):
+        module(x, mask=mask, valid_lens=lengths)
 
 
 def test_samples_without_positions_only():

@@ -25,7 +25,8 @@ ORDER = """
     methods tensor create functions masks functional
     nn.module nn.init nn.activations nn.layers nn.losses nn.position nn.attention nn.transformer
     nn.decoder nn
-    generation batches optim atomic_write checkpoint finite_differences testing viz capture __init__
+    generation batches optim atomic_write checkpoint models.bert models.sentence models
+    finite_differences testing viz capture __init__
 """.split()  # noqa: SIM905
 # The compiled kernels and those of a GPU are imported when the first array asks for them.
 WHEN_NEEDED = {("kernels", "kernels.cpu"), ("kernels", "kernels.gpu")}

@@ -573,10 +573,10 @@ PACKED: list[Bad] = [
         r"takes x \(B, N, 4\), got \(2, 3, 5\)",
     ),
     (
-        "a mask where padding is skipped",
+        "a mask and lengths where padding is skipped",
         lambda w: w.encoder(ones(2, 3, 4), mask=np.ones((2, 3), bool), valid_lens=[1, 2]),
         MaskError,
-        r"skip_padding takes valid_lens \(B,\) and no mask; lengths are passed as valid_lens=",
+        "skip_padding takes valid_lens or a mask, not both",
     ),
     (
         "a length per query where padding is skipped",

@@ -575,6 +575,16 @@ def sequence_mask(x: Array, valid_lens: Any, value: float = 0) -> Array:
     return out
 
 
+def masked_mean(x: Array, valid_lens: Any = None, mask: Any = None) -> Array:
+    out = np.zeros((x.shape[0], *x.shape[2:]), x.dtype)
+    for b in range(len(x)):
+        places = range(x.shape[1] if valid_lens is None else valid_lens[b])
+        seen = [i for i in places if mask is None or mask[b][i]]
+        if seen:
+            out[b] = x[b, seen].sum(axis=0) / len(seen)
+    return out
+
+
 def transpose_qkv(x: Array, num_heads: int) -> Array:
     """Sample after sample, and of each its heads one after the other."""
     width = x.shape[-1] // num_heads

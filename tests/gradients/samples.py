@@ -1077,6 +1077,18 @@ SEQUENCES: list[tuple[Any, ...]] = [
     ((2, 0), {"valid_lens": [0, 0]}, "no positions"),
     ((3, 4), {"valid_lens": [4, 2, 0]}),
 ]
+MEANS: list[tuple[Any, ...]] = [
+    ((2, 3), {"valid_lens": [1, 3]}),
+    ((2, 3), {}, "all positions"),
+    ((2, 3), {"valid_lens": [0, 2]}, "nothing is visible"),
+    ((2, 3, 2), {"valid_lens": [2, 1]}, "vectors at each position"),
+    ((2, 3, 2), {"mask": np.array([[1, 0, 1], [0, 1, 0]], bool)}, "a mask with gaps"),
+    ((2, 3), {"mask": np.array([[1, 0, 1], [0, 0, 0]], bool), "valid_lens": [2, 3]}, "both"),
+    ((1, 1), {"valid_lens": [1]}, "size 1"),
+    ((0, 3), {"valid_lens": np.zeros(0, np.int64)}, "no samples"),
+    ((2, 0, 2), {"valid_lens": [0, 0]}, "no positions"),
+    ((3, 4, 2, 2), {"valid_lens": [4, 2, 3]}, "matrices at each position"),
+]
 PACKS: list[tuple[Any, ...]] = [
     ((2, 3), {"valid_lens": [1, 3]}),
     ((2, 3), {"valid_lens": [0, 0]}, "nothing is kept"),

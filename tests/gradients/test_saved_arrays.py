@@ -77,6 +77,7 @@ KEPT = {
     "attention over rows": "input 0, input 1, input 2, 3 more",
     "weighted_sum": "input 1, 4 more",
     "sequence_mask": "1 more",
+    "masked_mean": "2 more",
     "getitem": "2 more",
     "putitem": "2 more",
     "gather": "input 1",

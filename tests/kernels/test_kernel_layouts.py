@@ -51,6 +51,9 @@ def test_empty_arrays(dtype, shape):
         assert module.log_softmax(x).shape == shape
         assert module.dropout(x, 0.5, 1).shape == shape
         assert module.erf(x).shape == shape
+        for name in ("gelu", "gelu_tanh"):
+            assert getattr(module, name)(x).shape == shape
+            assert getattr(module, f"{name}_backward")(x, x).shape == shape
         assert module.relu(x).shape == shape
         assert np.asarray(module.relu_backward(x, x)).shape == shape
         q, k = np.zeros((batch, heads, queries, 4), dtype), np.zeros((batch, heads, keys, 4), dtype)
@@ -136,6 +139,10 @@ def test_kernels_take_arrays_of_any_layout(dtype, layout):
         "attention_backward": (dout, q, k, v, settings, kept),
         "weighted_sum": (weights, values, limits, mask),
         "erf": (x,),
+        "gelu": (x,),
+        "gelu_backward": (grad, x),
+        "gelu_tanh": (x,),
+        "gelu_tanh_backward": (grad, x),
         "relu": (x,),
         "relu_backward": (grad, x),
         "sum_rows": (rows,),

@@ -52,15 +52,16 @@ def test_every_kernel_has_a_test_here():
     """A kernel that is added without one is missed by this list."""
     covered = {
         "adam", "add_bias", "attention", "attention_backward", "cross_entropy",
-        "cross_entropy_backward", "dropout", "erf", "layer_norm", "layer_norm_backward",
-        "log_softmax", "log_softmax_backward", "masked_softmax", "masked_softmax_backward", "relu",
+        "cross_entropy_backward", "dropout", "erf", "gelu", "gelu_backward", "gelu_tanh",
+        "gelu_tanh_backward", "layer_norm", "layer_norm_backward", "log_softmax",
+        "log_softmax_backward", "masked_softmax", "masked_softmax_backward", "relu",
         "relu_backward", "scatter_rows", "softmax", "softmax_backward", "sum_rows", "weighted_sum",
     }  # fmt: skip
     assert set(KERNELS) == covered
     toured = {name.split(".")[0] for name in kernel_tour()}
     assert toured == covered
     compiled_ones = {name for name in KERNELS if hasattr(cpu, name)}
-    assert len(compiled_ones) >= 18
+    assert len(compiled_ones) >= 22
 
 
 # Layer normalization
@@ -249,6 +250,17 @@ def test_scatter_rows(dtype, skip):
                 assert_all_zero(found[6:])
 
 
+def test_scatter_rows_into_a_large_table_takes_memory_for_the_rows_that_occur():
+    grad, ids = np.ones((3, 64), np.float32), np.array([7, 1, 7])
+    cpu.scatter_rows(grad, ids, 20000, None)  # compiled before it is looked at
+    tracemalloc.start()
+    table = cpu.scatter_rows(grad, ids, 20000, None)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 1.1 * table.nbytes
+    assert table[[1, 7], 0].tolist() == [1, 2]
+
+
 def test_sums_of_float32_do_not_stall():
     """A float32 that counts ones stops at 2**24; the accumulators are wider."""
     n = 2**24 + 1000
@@ -289,6 +301,81 @@ def test_erf(dtype):
         special = module.erf(np.array([np.inf, -np.inf, np.nan], dtype))
         assert special[:2].tolist() == [1, -1]
         assert np.isnan(special[2])
+
+
+def exact_normal_cdf(x):
+    """erfc(-x / sqrt(2)) / 2, in extended precision though erfc is a float64's: its argument's
+    rounding error times its slope is taken off."""
+    z = -x.astype(np.longdouble) / np.sqrt(np.longdouble(2))
+    rounded = z.astype(np.float64)
+    erfc = np.array([math.erfc(value) for value in rounded], np.longdouble)
+    slope = -2 / np.sqrt(np.longdouble(math.pi)) * np.exp(-(z**2))
+    return (erfc + slope * (z - rounded)) / 2
+
+
+def exact_gelu(x, approximate):
+    """The value, the slope, and how large the terms of the slope are."""
+    wide_x = x.astype(np.longdouble)
+    if approximate == "none":
+        cdf = exact_normal_cdf(x)
+        rest = wide_x * np.exp(-(wide_x**2) / 2) / np.sqrt(2 * np.longdouble(math.pi))
+    else:
+        scale, cubic = 2 * np.sqrt(2 / np.longdouble(math.pi)), np.longdouble(0.044715)
+        cdf = 1 / (1 + np.exp(-scale * (wide_x + cubic * wide_x**3)))
+        rest = wide_x * cdf * (1 - cdf) * scale * (1 + 3 * cubic * wide_x**2)
+    return wide_x * cdf, cdf + rest, cdf + np.abs(rest)
+
+
+GELUS = {"none": "gelu", "tanh": "gelu_tanh"}
+
+
+@pytest.mark.parametrize("approximate", GELUS)
+def test_gelu_of_float32_is_within_two_units_in_the_last_place(approximate):
+    """Also where 1 + erf would have no correct digit, and where results are below the smallest
+    normal number."""
+    dense = np.linspace(-15, 15, 60001)
+    x = np.concatenate([dense, rng_of(40).normal(size=5000), [0.0, -0.0, 1e-30, -1e-44, 9e37]])
+    x = x.astype(np.float32)
+    with np.errstate(over="ignore"):
+        value, slope, size = exact_gelu(x, approximate)
+    found = getattr(cpu, GELUS[approximate])(x)
+    assert found.dtype == np.float32
+    assert ulps(found, value) <= 1
+    grad = signed(rng_of(41), x.size).astype(np.float32)
+    back = getattr(cpu, GELUS[approximate] + "_backward")(grad, x)
+    assert back.dtype == np.float32
+    near = np.abs(x) < 1e10  # beyond, the exact slope is inf * 0
+    assert_within(back[near], (slope * grad)[near], (size * np.abs(grad))[near], count=1)
+
+
+@both_dtypes
+@pytest.mark.parametrize("kernel", ["fast", "plain"])
+@pytest.mark.parametrize("approximate", GELUS)
+def test_gelu(dtype, kernel, approximate):
+    """A rounding error in the argument of exp, which grows as x^2 or x^4, is a relative one."""
+    module, name = cpu if kernel == "fast" else reference, GELUS[approximate]
+    x = np.linspace(-9, 9, 4001).astype(dtype)
+    value, slope, size = exact_gelu(x, approximate)
+    growth = 4 + x.astype(np.float64) ** (2 if approximate == "none" else 4)
+    assert_within(getattr(module, name)(x), value, np.abs(value) * growth, count=1)
+    grad = signed(rng_of(42), x.size).astype(dtype)
+    back = getattr(module, f"{name}_backward")(grad, x)
+    assert back.dtype == dtype
+    assert_within(back, slope * grad, size * np.abs(grad) * growth, count=1)
+
+
+@both_dtypes
+@pytest.mark.parametrize("kernel", ["fast", "plain"])
+@pytest.mark.parametrize("approximate", GELUS)
+def test_gelu_of_special_numbers(dtype, kernel, approximate):
+    """-inf times a Phi of 0 is NaN, as in PyTorch."""
+    module, name = cpu if kernel == "fast" else reference, GELUS[approximate]
+    x = np.array([np.nan, -np.inf, np.inf, -1e12, -100, -0.0, 0.0, 100, 1e12], dtype)
+    with np.errstate(all="ignore"):
+        found = getattr(module, name)(x)
+        back = getattr(module, f"{name}_backward")(np.full(9, 2, dtype), x)
+    assert_equal(found, np.array([np.nan, np.nan, np.inf, 0, 0, 0, 0, 100, 1e12], dtype))
+    assert_equal(back, np.array([np.nan, np.nan, np.nan, 0, 0, 1, 1, 2, 2], dtype))
 
 
 @both_dtypes

@@ -222,7 +222,7 @@ def test_equal_states_give_equal_files_in_every_process(path):
         assert other.read_bytes() == content
     size = int.from_bytes(content[:8], "little")
     assert size % 8 == 0
-    assert list(json.loads(content[8 : 8 + size])["__metadata__"]) == sorted(METADATA)
+    assert list(json.loads(content[8 : 8 + size])["__metadata__"]) == ["format", *METADATA]
 
 
 def test_files_with_the_metadata_in_any_order_load(path):

@@ -37,6 +37,10 @@ class Drop(NamedTuple):
 
 
 NO_DROP = Drop(0.0, 0)
+SQRT_HALF = math.sqrt(0.5)
+INV_SQRT_2PI = 1 / math.sqrt(2 * math.pi)
+GELU_CUBIC = 0.044715  # Hendrycks and Gimpel, "Gaussian Error Linear Units", 2016
+GELU_SCALE = math.sqrt(2 / math.pi)
 
 
 class Settings(NamedTuple):
@@ -65,6 +69,49 @@ def relu(x: Array) -> Array:
 def relu_backward(grad: Any, out: Any) -> Any:
     """0 where out <= 0, else grad: a NaN is not <= 0."""
     return namespace(out).where(out <= 0, 0.0, grad)
+
+
+def normal_cdf(x: Any) -> Any:
+    """Phi(x) = erfc(-x / sqrt(2)) / 2, because 1 + erf would lose the digits of a small Phi."""
+    if hasattr(namespace(x), "erf"):  # x is a Tensor, and its own erf is recorded
+        return 0.5 * (1 + namespace(x).erf(x * SQRT_HALF))
+    values = np.frompyfunc(math.erfc, 1, 1)(np.asarray(x, np.float64) * -SQRT_HALF)
+    return (0.5 * np.asarray(values, np.float64)).astype(x.dtype)
+
+
+def gelu(x: Array) -> Array:
+    """x Phi(x) of a NumPy array."""
+    return x * normal_cdf(x)
+
+
+def gelu_backward(grad: Any, x: Any) -> Any:
+    """grad (Phi(x) + x phi(x)), where phi(x) = exp(-x^2 / 2) / sqrt(2 pi) is the slope of Phi."""
+    phi = namespace(x).exp(x * x * -0.5) * INV_SQRT_2PI
+    return grad * (normal_cdf(x) + x * phi)
+
+
+def sigmoid(x: Any) -> Any:
+    """1 / (1 + exp(-x)), computed from exp(-|x|), which cannot overflow."""
+    xp = namespace(x)
+    if hasattr(xp, "sigmoid"):  # x is a Tensor
+        return xp.sigmoid(x)
+    small = xp.exp(-xp.abs(x))
+    return xp.where(x >= 0, 1, small) / (1 + small)
+
+
+def gelu_tanh(x: Array) -> Array:
+    """0.5 x (1 + tanh(u)), u = sqrt(2/pi) (x + 0.044715 x^3).
+
+    Computed as x sigmoid(2 u), which is the same, because 1 + tanh(u) loses digits if tanh(u) is
+    close to -1.
+    """
+    return x * sigmoid(2 * GELU_SCALE * (x + GELU_CUBIC * x * x * x))
+
+
+def gelu_tanh_backward(grad: Any, x: Any) -> Any:
+    part = sigmoid(2 * GELU_SCALE * (x + GELU_CUBIC * x * x * x))
+    slope = 2 * GELU_SCALE * (1 + 3 * GELU_CUBIC * x * x)
+    return grad * (part + x * part * (1 - part) * slope)
 
 
 def visible_keys(shape: tuple[int, ...], limits: Array | None, mask: Array | None) -> Array | None:

@@ -7,6 +7,9 @@ every dtype and on every device.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 
 import numpy as np
 
@@ -15,6 +18,21 @@ from ..checks import require_float
 from ..errors import ShapeError
 from ..random import generator
 from ..tensor import Tensor
+
+_is_skipped: ContextVar[bool] = ContextVar("is_skipped", default=False)
+
+
+@contextmanager
+def skipped() -> Iterator[None]:
+    """In it, new modules draw no starting values, because those of a file will replace them.
+
+    Parameters then have arbitrary values.
+    """
+    token = _is_skipped.set(True)
+    try:
+        yield
+    finally:
+        _is_skipped.reset(token)
 
 
 def fill(tensor: Tensor, values: object) -> Tensor:
@@ -28,11 +46,15 @@ def fill(tensor: Tensor, values: object) -> Tensor:
 
 def uniform_(tensor: Tensor, a: float = 0.0, b: float = 1.0) -> Tensor:
     """U(a, b)."""
+    if _is_skipped.get():
+        return tensor
     return fill(tensor, generator().uniform(a, b, tensor.shape))
 
 
 def normal_(tensor: Tensor, mean: float = 0.0, std: float = 1.0) -> Tensor:
     """N(mean, std^2)."""
+    if _is_skipped.get():
+        return tensor
     return fill(tensor, mean + std * generator().standard_normal(tensor.shape))
 
 

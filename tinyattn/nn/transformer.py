@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from .. import functional as F
+from .. import masks
 from ..checks import check_size
 from ..errors import MaskError, ShapeError
 from ..tensor import Tensor
@@ -157,9 +158,10 @@ class Encoder(Module):
 
     skip_padding: compute the first valid_lens[b] positions of each sample only. Their output is the
         same, and the output of padding is 0. This saves the time that padding takes. It needs
-        valid_lens (B,) and no mask; attention weights are (B, H, L, L), L the longest length. On a
-        GPU pass valid_lens as a list or NumPy array, because the host has to know them. (PyTorch's
-        TransformerEncoder skips padding in evaluation only.)
+        valid_lens (B,), or a mask (B, N) that is True up to some length in each sample; attention
+        weights are (B, H, L, L), L the longest length. On a GPU pass them as a list or NumPy array,
+        because the host has to know them. (PyTorch's TransformerEncoder skips padding in evaluation
+        only.)
 
     Call: as EncoderLayer.
 
@@ -185,10 +187,9 @@ class Encoder(Module):
         self, x: Tensor, mask: Any = None, valid_lens: Any = None, is_causal: bool = False
     ) -> Tensor:
         if self.skip_padding and mask is not None:
-            raise MaskError(
-                "an encoder with skip_padding takes valid_lens (B,) and no mask; lengths are "
-                "passed as valid_lens=..."
-            )
+            if valid_lens is not None:
+                raise MaskError("an encoder with skip_padding takes valid_lens or a mask, not both")
+            mask, valid_lens = None, masks.lens_of_padding(mask, F.tensor_of(x, "x").shape[:2])
         options = attention_options(mask, valid_lens, is_causal)
         if not self.skip_padding or valid_lens is None or F.tensor_of(x, "x").ndim != 3:
             return self.run(x, **options)

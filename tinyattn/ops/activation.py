@@ -6,13 +6,9 @@ import math
 
 from .. import kernels
 from ..backend import Array, namespace
+from ..kernels import reference
 from ..op import op
 from .elementwise import exp
-
-SQRT_HALF = math.sqrt(0.5)
-INV_SQRT_2PI = 1 / math.sqrt(2 * math.pi)
-GELU_CUBIC = 0.044715  # Hendrycks and Gimpel, "Gaussian Error Linear Units", 2016
-GELU_SCALE = math.sqrt(2 / math.pi)
 
 
 @op
@@ -29,9 +25,7 @@ def dx(grad, out):
 @op(floats=True)
 def sigmoid(x: Array) -> Array:
     """1 / (1 + exp(-x)), computed from exp(-|x|), which cannot overflow."""
-    xp = namespace(x)
-    small = xp.exp(-xp.abs(x))
-    return xp.where(x >= 0, 1, small) / (1 + small)
+    return reference.sigmoid(x)
 
 
 @sigmoid.vjp("x")
@@ -65,27 +59,20 @@ def dx(grad, x):
 @op(floats=True)
 def gelu(x: Array) -> Array:
     """x * Phi(x), where Phi is the distribution function of the standard normal."""
-    return x * (0.5 * (1 + kernels.erf(x * SQRT_HALF)))
+    return kernels.gelu(x)
 
 
 @gelu.vjp("x")
 def dx(grad, x):
-    phi = exp(x * x * -0.5) * INV_SQRT_2PI
-    return grad * (0.5 * (1 + erf(x * SQRT_HALF)) + x * phi)
+    return kernels.gelu_backward(grad, x)
 
 
 @op(floats=True)
 def gelu_tanh(x: Array) -> Array:
-    """The approximation 0.5 x (1 + tanh(u)), u = sqrt(2/pi) (x + 0.044715 x^3).
-
-    Computed as x sigmoid(2 u), which is the same, because 1 + tanh(u) loses digits if tanh(u) is
-    close to -1.
-    """
-    return x * sigmoid(2 * GELU_SCALE * (x + GELU_CUBIC * x * x * x))
+    """The approximation 0.5 x (1 + tanh(u)), u = sqrt(2/pi) (x + 0.044715 x^3)."""
+    return kernels.gelu_tanh(x)
 
 
 @gelu_tanh.vjp("x")
 def dx(grad, x):
-    part = sigmoid(2 * GELU_SCALE * (x + GELU_CUBIC * x * x * x))
-    slope = 2 * GELU_SCALE * (1 + 3 * GELU_CUBIC * x * x)
-    return grad * (part + x * part * (1 - part) * slope)
+    return kernels.gelu_tanh_backward(grad, x)

@@ -13,8 +13,8 @@ import tinyattn as ta
 from tinyattn import functional as F
 from tinyattn.kernels.packing import samples_of
 
-from .kinds import shape_row
-from .refusals import BOOLS, INTS, error, t
+from .kinds import OURS, shape_row
+from .refusals import BOOLS, INTS, error, only_floats, t
 from .row import OpRow, ops
 
 
@@ -294,6 +294,21 @@ ROWS: list[OpRow] = [
         ],
         ("F.sequence_mask",),
         elementwise=True,
+    ),
+    OpRow(
+        "masked_mean",
+        F.masked_mean,
+        ref.masked_mean,
+        OURS,
+        calls(*on.MEANS, repeat=2),
+        [
+            *only_floats(F.masked_mean),
+            error(lambda: F.masked_mean(t(3)), ValueError, r"\(B, N, .*got shape \(3,\)"),
+            error(lambda: F.masked_mean(t(2, 3), [1]), ValueError, r"= \(2,\) .*got \(1,\)"),
+            error(lambda: F.masked_mean(t(2, 3), [1, 4]), ValueError, "3, got 4 at index 1"),
+            error(lambda: F.masked_mean(t(2, 3), mask=t(2, 3)), TypeError, "a mask holds booleans"),
+        ],
+        ("F.masked_mean",),
     ),
     shape_row(
         "transpose_qkv",

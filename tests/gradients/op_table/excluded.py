@@ -34,7 +34,7 @@ EXCLUDED = {
         [
             *("ta.zeros", "ta.ones", "ta.empty", "ta.full", "ta.arange", "ta.linspace", "ta.eye"),
             *("ta.zeros_like", "ta.ones_like", "ta.full_like", "ta.rand_like", "ta.randn_like"),
-            *("ta.as_tensor", "ta.from_numpy"),
+            *("ta.as_tensor", "ta.from_numpy", "ta.from_dlpack"),
             *("ta.rand", "ta.randn", "ta.randint", "ta.randperm", "ta.tensor", "ta.Tensor"),
         ],
         MAKES,

@@ -13,6 +13,10 @@ from typing import Any
 from . import compiler
 from .activation import erf as erf
 from .activation import erf_elements
+from .activation import gelu as gelu
+from .activation import gelu_backward as gelu_backward
+from .activation import gelu_tanh as gelu_tanh
+from .activation import gelu_tanh_backward as gelu_tanh_backward
 from .activation import relu as relu
 from .activation import relu_backward as relu_backward
 from .cross_entropy import cross_entropy as cross_entropy

@@ -11,20 +11,33 @@ from .layout import as_input, as_rows
 
 
 @jit
-def scatter_into(grad, ids, skip, table):
+def scatter_into(grad, ids, skip, places, sums, table):
+    """Sums are kept for the rows that occur only, because a table of float64 may be large."""
+    count = 0
     for i in range(len(ids)):
         row = ids[i]
         if row != skip:
+            if places[row] < 0:
+                places[row] = count
+                count += 1
+            place = places[row]
             for j in range(grad.shape[1]):
-                table[row, j] += grad[i, j]
+                sums[place, j] += grad[i, j]
+    for row in range(len(places)):
+        if places[row] >= 0:
+            place = places[row]
+            for j in range(grad.shape[1]):
+                table[row, j] = sums[place, j]
 
 
 def scatter_rows(grad: np.ndarray, ids: np.ndarray, num_rows: int, skip: int | None) -> np.ndarray:
-    table = np.zeros((num_rows, grad.shape[-1]))
+    table = np.zeros((num_rows, grad.shape[-1]), grad.dtype)
     if grad.size:
         ids = as_input(ids.astype(np.int64, copy=False).reshape(-1))
-        scatter_into(as_rows(grad), ids, -1 if skip is None else skip, table)
-    return table.astype(grad.dtype)
+        places = np.full(num_rows, -1)  # of the rows in `sums`
+        sums = np.zeros((min(ids.size, num_rows), grad.shape[-1]))
+        scatter_into(as_rows(grad), ids, -1 if skip is None else skip, places, sums, table)
+    return table
 
 
 @jit

@@ -13,6 +13,8 @@ from .checks import check_range as check_range
 from .checks import visible_to_any as visible_to_any
 from .elementwise import dropout as dropout
 from .elementwise import erf as erf
+from .elementwise import gelu as gelu
+from .elementwise import gelu_backward as gelu_backward
 from .elementwise import relu_backward as relu_backward
 from .embedding import scatter_rows as scatter_rows
 from .embedding import take_rows as take_rows

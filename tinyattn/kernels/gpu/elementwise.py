@@ -16,6 +16,19 @@ def erf(x: Array) -> Array:
     return out
 
 
+def normal_cdf(x: Array) -> Array:
+    return 0.5 * (1 + erf(x * reference.SQRT_HALF))
+
+
+def gelu(x: Array) -> Array:
+    return x * normal_cdf(x)
+
+
+def gelu_backward(grad: Array, x: Array) -> Array:
+    phi = namespace(x).exp(x * x * -0.5) * reference.INV_SQRT_2PI
+    return grad * (normal_cdf(x) + x * phi)
+
+
 def relu_backward(grad: Array, out: Array) -> Array:
     xp = namespace(out)
     result = xp.empty(out.shape, out.dtype)
