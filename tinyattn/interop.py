@@ -151,30 +151,27 @@ class FromTorch:
         return ours
 
     def stack(self, theirs: Any, name: str, where: str) -> Any:
-        layers = []
         for i, layer in enumerate(theirs.layers):
             check_part(layer, f"{name}Layer", f"{where}.layers.{i}")
-            layers.append(self.convert(layer, f"{where}.layers.{i}"))
+        layers = [self.convert(x, f"{where}.layers.{i}") for i, x in enumerate(theirs.layers)]
         if not layers:
             raise TypeError(f"{place(where)} has no layers")
         ours = getattr(nn, STACKS[name][0])(layers[0], 1).train(theirs.training)
-        ours.layers = nn.ModuleList(layers)
-        ours.layers.training = theirs.layers.training
+        ours.layers[:] = layers
         ours.norm = None if theirs.norm is None else self.convert(theirs.norm, f"{where}.norm")
         return ours
 
     def layer(self, theirs: Any, name: str, where: str) -> Any:
         kind, attentions = LAYERS[name]
+        for key, (_, expected) in PARTS[kind].items():
+            check_part(getattr(theirs, key), expected, f"{where}.{key}")
         blanks = [nn.Identity() for _ in attentions]
         feed_forward = nn.PositionwiseFeedForward(1, 1)
         feed_forward.activation = self.activation(theirs.activation, where)
-        norm = "pre" if theirs.norm_first else "post"
-        width = theirs.linear1.in_features
+        width, norm = theirs.linear1.in_features, "pre" if theirs.norm_first else "post"
         ours = getattr(nn, kind)(width, *blanks, feed_forward, norm=norm).train(theirs.training)
-        for key, (path, expected) in PARTS[kind].items():
-            part = getattr(theirs, key)
-            check_part(part, expected, f"{where}.{key}")
-            put(ours, path, self.convert(part, f"{where}.{key}"))
+        for key, (path, _) in PARTS[kind].items():
+            put(ours, path, self.convert(getattr(theirs, key), f"{where}.{key}"))
         return ours
 
     def activation(self, function: Any, where: str) -> Any:
@@ -241,13 +238,11 @@ class ToTorch:
         return theirs
 
     def stack(self, ours: Any, name: str, where: str) -> Any:
-        layers = []
+        blank, options = self.make(f"{name}Layer", 1, 1, 1), STACKS[name][1]
+        theirs = self.make(name, blank, len(ours.layers), **options).train(ours.training)
         for i, layer in enumerate(ours.layers):
-            layers.append(self.convert(layer, f"{where}.layers.{i}"))
-            check_part(layers[-1], f"{name}Layer", f"{where}.layers.{i}")
-        theirs = self.make(name, layers[0], 1, **STACKS[name][1])
-        theirs.layers, theirs.num_layers = self.torch.nn.ModuleList(layers), len(layers)
-        theirs.layers.training = ours.layers.training
+            theirs.layers[i] = self.convert(layer, f"{where}.layers.{i}")
+            check_part(theirs.layers[i], f"{name}Layer", f"{where}.layers.{i}")
         theirs.norm = None if ours.norm is None else self.convert(ours.norm, f"{where}.norm")
         return theirs
 
@@ -255,17 +250,16 @@ class ToTorch:
         check_inside(ours.feed_forward, nn.PositionwiseFeedForward, f"{where}.feed_forward")
         for i, sublayer in enumerate(ours.sublayer):
             check_inside(sublayer, nn.SublayerConnection, f"{where}.sublayer.{i}")
-        orders = [sublayer.order for sublayer in ours.sublayer]
-        if orders not in (["pre"] * len(orders), ["post"] * len(orders)):
-            raise TypeError(f"{place(where)} has the norm orders {orders}: PyTorch's have one")
+        orders = {sublayer.order for sublayer in ours.sublayer}
+        if len(orders) > 1:
+            raise TypeError(f"{place(where)} has sublayers of both norm orders: PyTorch's has one")
         activation = self.convert(ours.feed_forward.activation, f"{where}.feed_forward.activation")
         theirs = self.make(
-            name, ours.size, 1, 1, activation=activation, norm_first=orders[0] == "pre"
+            name, ours.size, 1, 1, activation=activation, norm_first=orders == {"pre"}
         )
         if getattr(activation, "approximate", "none") != "none":
-            theirs.activation_relu_or_gelu = (
-                0  # because PyTorch's fast path has the exact GELU only
-            )
+            # PyTorch's fast path of evaluation would compute the exact GELU instead.
+            theirs.activation_relu_or_gelu = 0
         for key, (path, expected) in PARTS[LAYERS[name][0]].items():
             part = self.convert(get(ours, path), f"{where}.{path}")
             check_part(part, expected, f"{where}.{path}")
@@ -292,20 +286,15 @@ class ToTorch:
         theirs.load_state_dict(torch_state_dict(ours), assign=True)
         for key, parts in names.items():
             sources = [own[part] for part in parts]
-            trained = sources[0].requires_grad
-            parameter = get(theirs, key).requires_grad_(trained)
-            same = [id(source) for source in sources]
-            for one in same:
-                first, parameter = self.made.setdefault(one, (same, parameter))
-                if first != same or len(set(same)) < len(same):
-                    raise TypeError(
-                        f"{place(where)} shares one of {parts}: PyTorch joins them in one array"
-                    )
-            if any(source.requires_grad != trained for source in sources):
+            same, trained = [id(x) for x in sources], {x.requires_grad for x in sources}
+            parameter = get(theirs, key).requires_grad_(trained == {True})
+            made = [self.made.setdefault(one, (same, parameter)) for one in same]
+            if len(trained) > 1 or len(set(same)) < len(same) or any(m[0] != same for m in made):
                 raise TypeError(
-                    f"{place(where)}: {parts} are one array in PyTorch, and only some are frozen"
+                    f"{place(where)}: {parts} are one array in PyTorch, so they are shared or "
+                    "frozen together"
                 )
-            put(theirs, key, parameter)
+            put(theirs, key, made[0][1])
         return theirs
 
 
@@ -330,7 +319,8 @@ def options_of(module: Any, name: str) -> dict[str, Any]:
 
 def refuse_options(theirs: Any, name: str, where: str) -> None:
     for option in REFUSED.get(name, ()):
-        if getattr(theirs, option) not in (None, False):
+        value = getattr(theirs, option)
+        if value is not None and value is not False:
             raise TypeError(f"{place(where)} has {option}, and tinyattn's does not")
     if name == ATTENTION and not theirs.batch_first:
         raise TypeError(
@@ -470,6 +460,7 @@ def torch_names(module: nn.Module) -> dict[str, list[str]]:
         names, inside = projection_names(module), {"out_proj": "W_o"}
     for kind, parts in PARTS.items():
         if isinstance(module, getattr(nn, kind)):
+            check_inside(module.feed_forward, nn.PositionwiseFeedForward, "feed_forward")
             inside = {theirs: path for theirs, (path, _) in parts.items()}
     for theirs, path in inside.items():
         for name, own in torch_names(get(module, path)).items():
@@ -483,18 +474,18 @@ def projection_names(module: nn.MultiHeadAttention) -> dict[str, list[str]]:
     layers = {name: getattr(module, name) for name in (*projections, "W_o")}
     for name, layer in layers.items():
         check_inside(layer, nn.Linear, name)
-    width = module.W_o.out_features
-    widths = {name: layers[name].in_features for name in projections}
-    if widths["W_q"] != width:
+    width, inputs = module.W_o.out_features, {layers[name].in_features for name in projections}
+    outputs = {layer.out_features for layer in layers.values()}
+    if outputs | {module.W_q.in_features} != {width}:
         raise ShapeError(
-            f"PyTorch's {ATTENTION} has one width for queries and outputs, got query_size "
-            f"{widths['W_q']} and num_hiddens {width}"
+            f"PyTorch's {ATTENTION} has one width for queries, heads and outputs, got "
+            f"{module.W_q.in_features}, {sorted(outputs)} and {width}"
         )
     biases = [name for name, layer in layers.items() if layer.bias is not None]
     if 0 < len(biases) < len(layers):
         raise TypeError(f"PyTorch's {ATTENTION} has all biases or none, got those of {biases}")
     weights = [f"{name}.weight" for name in projections]
-    if set(widths.values()) == {width}:
+    if inputs == {width}:
         names = {"in_proj_weight": weights}
     else:
         names = {f"{name[2]}_proj_weight": [name] for name in weights}
