@@ -353,7 +353,7 @@ def check_inside(ours: Any, expected: type, where: str) -> None:
 
 
 def place(where: str) -> str:
-    return where.lstrip(".") or "the module"
+    return f"module {where[1:]}" if where else "the module"
 
 
 def get(module: Any, path: str) -> Any:
@@ -460,7 +460,7 @@ def torch_names(module: nn.Module) -> dict[str, list[str]]:
         names, inside = projection_names(module), {"out_proj": "W_o"}
     for kind, parts in PARTS.items():
         if isinstance(module, getattr(nn, kind)):
-            check_inside(module.feed_forward, nn.PositionwiseFeedForward, "feed_forward")
+            check_inside(module.feed_forward, nn.PositionwiseFeedForward, ".feed_forward")
             inside = {theirs: path for theirs, (path, _) in parts.items()}
     for theirs, path in inside.items():
         for name, own in torch_names(get(module, path)).items():
@@ -473,7 +473,7 @@ def projection_names(module: nn.MultiHeadAttention) -> dict[str, list[str]]:
     projections = ["W_q", "W_k", "W_v"]
     layers = {name: getattr(module, name) for name in (*projections, "W_o")}
     for name, layer in layers.items():
-        check_inside(layer, nn.Linear, name)
+        check_inside(layer, nn.Linear, f".{name}")
     width, inputs = module.W_o.out_features, {layers[name].in_features for name in projections}
     outputs = {layer.out_features for layer in layers.values()}
     if outputs | {module.W_q.in_features} != {width}:
