@@ -412,21 +412,16 @@ def fitting(
         raise TypeError(f"a state dict is a dict of tensors, got {type(state).__name__}")
     check_names(owner, names, state)
     given = {name: array_of(state[name]) for name in names}
-    shapes = {name: [own[part].shape for part in parts] for name, parts in names.items()}
-    joined = {
-        name: found[0] if len(found) == 1 else (sum(s[0] for s in found), *found[0][1:])
-        for name, found in shapes.items()
-    }
-    check_shapes(owner, joined, given)
-    return {
-        part: piece
-        for name, parts in names.items()
-        for part, piece in zip(parts, pieces(given[name], len(parts)), strict=True)
-    }
-
-
-def pieces(array: np.ndarray, number: int) -> list[np.ndarray]:
-    return np.split(array, number) if number > 1 else [array]
+    shapes = {}
+    for name, parts in names.items():
+        first = own[parts[0]].shape
+        shapes[name] = (len(parts) * first[0], *first[1:]) if len(parts) > 1 else first
+    check_shapes(owner, shapes, given)
+    found: dict[str, np.ndarray] = {}
+    for name, parts in names.items():
+        pieces = np.split(given[name], len(parts)) if len(parts) > 1 else [given[name]]
+        found.update(zip(parts, pieces, strict=True))
+    return found
 
 
 def array_of(value: Any) -> np.ndarray:
@@ -435,7 +430,7 @@ def array_of(value: Any) -> np.ndarray:
         value = value.detach().cpu()
     if str(getattr(value, "dtype", "")) == "torch.bfloat16":
         value = value.float()  # every bfloat16 is a float32, and NumPy has no bfloat16
-    return Tensor(value).numpy()
+    return Tensor(value)._data
 
 
 def named_arrays(module: Any) -> tuple[dict[str, Tensor], dict[str, list[str]]]:
@@ -474,18 +469,17 @@ def projection_names(module: nn.MultiHeadAttention) -> dict[str, list[str]]:
     layers = {name: getattr(module, name) for name in (*projections, "W_o")}
     for name, layer in layers.items():
         check_inside(layer, nn.Linear, f".{name}")
-    width, inputs = module.W_o.out_features, {layers[name].in_features for name in projections}
-    outputs = {layer.out_features for layer in layers.values()}
-    if outputs | {module.W_q.in_features} != {width}:
+    width = module.W_q.in_features
+    if {layer.out_features for layer in layers.values()} != {width}:
+        sizes = ", ".join(f"{name} {layer.extra_repr()}" for name, layer in layers.items())
         raise ShapeError(
-            f"PyTorch's {ATTENTION} has one width for queries, heads and outputs, got "
-            f"{module.W_q.in_features}, {sorted(outputs)} and {width}"
+            f"PyTorch's {ATTENTION} has one width for queries and outputs, got {sizes}"
         )
     biases = [name for name, layer in layers.items() if layer.bias is not None]
     if 0 < len(biases) < len(layers):
         raise TypeError(f"PyTorch's {ATTENTION} has all biases or none, got those of {biases}")
     weights = [f"{name}.weight" for name in projections]
-    if inputs == {width}:
+    if module.W_k.in_features == module.W_v.in_features == width:
         names = {"in_proj_weight": weights}
     else:
         names = {f"{name[2]}_proj_weight": [name] for name in weights}
