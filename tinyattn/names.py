@@ -77,7 +77,7 @@ LEFT_OUT = {
     "nn.MultiheadAttention": "write nn.MultiHeadAttention; ta.interop converts PyTorch's",
     "nn.ParameterList": "write nn.ModuleList of modules that hold them",
     "nn.utils": "optim.clip_grad_norm_ and tinyattn.batches.pad_sequence are there",
-    "nn.TransformerEncoder": "write nn.Encoder(layer, N); ta.interop converts PyTorch's",
+    "nn.TransformerEncoder": "write nn.Encoder(layer, N)",
     "nn.TransformerEncoderLayer": "write nn.EncoderLayer(width, attention, feed_forward, dropout)",
     "F.cosine_similarity": "write (F.normalize(x) * F.normalize(y)).sum(-1)",
     "F.conv1d": "write F.linear over windows",
