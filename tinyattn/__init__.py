@@ -104,6 +104,7 @@ __all__ = [
     "int16",
     "int32",
     "int64",
+    "interop",
     "is_grad_enabled",
     "linspace",
     "load",
@@ -147,6 +148,6 @@ def __getattr__(name: str) -> Any:
         value = getattr(importlib.import_module(f".{_LAZY[name]}", __name__), name)
         globals()[name] = value  # in the place of the submodule of the same name, if there is one
         return value
-    if name in ("batches", "errors", "generation", "models", "viz"):
+    if name in ("batches", "errors", "generation", "interop", "models", "viz"):
         return importlib.import_module(f".{name}", __name__)
     raise UnknownNameError("ta", name, __all__)

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from . import backend
 from .backend import Array, device_of, is_array
-from .errors import DeviceError, DtypeError, InPlaceError, ShapeError
+from .errors import CheckpointError, DeviceError, DtypeError, InPlaceError, ShapeError
 
 Dims = int | Sequence[int] | None
 
@@ -259,6 +259,29 @@ def describe(value: Any) -> str:
 
 def shortened(names: list[str]) -> str:
     return "nothing" if not names else ", ".join(names[:5]) + (", ..." if len(names) > 5 else "")
+
+
+def check_names(owner: str, expected: Mapping[str, Any], state: Mapping[str, Any]) -> None:
+    """Every name of `expected` is in the state, and no other."""
+    missing = [name for name in expected if name not in state]
+    unknown = [name for name in state if name not in expected]
+    if missing or unknown:
+        raise CheckpointError(
+            f"state does not fit {owner}: missing {shortened(missing)}, "
+            f"unexpected {shortened(unknown)}"
+        )
+
+
+def check_shapes(owner: str, expected: Mapping[str, tuple], state: Mapping[str, Any]) -> None:
+    """Every array of the state has the shape that is expected under its name."""
+    wrong = [
+        f"{name} has shape {shape}, got {state[name].shape}"
+        for name, shape in expected.items()
+        if state[name].shape != shape
+    ]
+    if wrong:
+        shown = "; ".join(wrong[:5]) + (f"; and {len(wrong) - 5} more" if wrong[5:] else "")
+        raise ShapeError(f"{owner}: {shown}")
 
 
 def check_heads(width: int, heads: int) -> None:

@@ -74,7 +74,7 @@ LEFT_OUT = {
     "nn.Flatten": "write x.flatten(1)",
     "nn.GRU": "write an nn.Linear in a loop over the positions",
     "nn.LSTM": "write an nn.Linear in a loop over the positions",
-    "nn.MultiheadAttention": "write nn.MultiHeadAttention (d2l) or nn.MultiHeadedAttention",
+    "nn.MultiheadAttention": "write nn.MultiHeadAttention; ta.interop converts PyTorch's",
     "nn.ParameterList": "write nn.ModuleList of modules that hold them",
     "nn.utils": "optim.clip_grad_norm_ and tinyattn.batches.pad_sequence are there",
     "nn.Transformer": "write nn.EncoderDecoder(encoder, decoder, src_embed, tgt_embed, generator)",

@@ -7,9 +7,10 @@ import re
 from pathlib import Path
 
 import pytest
+from common import HAS_TORCH
 
 import tinyattn as ta
-from tinyattn import batches, functional, generation, masks, models, nn, optim, viz
+from tinyattn import batches, functional, generation, interop, masks, models, nn, optim, viz
 
 ROOT = Path(__file__).parents[2]
 NAMES = {"ta": ta, "F": functional, "nn": nn, "masks": masks, "optim": optim, "viz": viz}
@@ -21,7 +22,13 @@ MODULES = [
 ]
 
 
-@pytest.mark.parametrize("name", MODULES)
+def pages_or_modules(found, key=str):
+    """Those of the exchange with PyTorch need it."""
+    needs = pytest.mark.skipif(not HAS_TORCH, reason="PyTorch is not installed: nothing to convert")
+    return [pytest.param(x, id=key(x), marks=[needs] * ("interop" in key(x))) for x in found]
+
+
+@pytest.mark.parametrize("name", pages_or_modules(MODULES))
 def test_examples_in_docstrings(name):
     module = importlib.import_module(name)
     ta.manual_seed(0)
@@ -49,7 +56,7 @@ def test_readme_examples_run(capsys):
 PAGES = sorted(path for path in (ROOT / "docs").rglob("*.md") if "_build" not in path.parts)
 
 
-@pytest.mark.parametrize("path", PAGES, ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", pages_or_modules(PAGES, lambda path: path.stem))
 def test_cells_of_the_docs_run(path, capsys):
     """The cells of a page run one after the other, as they do when the page is built."""
     namespace: dict = {}
@@ -78,11 +85,11 @@ def test_the_reference_lists_the_public_names():
     for names in re.findall(r":members: (.+)", page):
         listed |= {name.strip() for name in names.split(",")}
     modules = {"batches", "functional", "masks", "models", "nn", "optim", "viz", "errors", "init"}
-    modules |= {"generation"}
+    modules |= {"generation", "interop"}
     dtypes = {name for name in ta.__all__ if f"`ta.{name}`" in page}
     assert set(ta.__all__) | set(nn.__all__) <= listed | modules | dtypes
     known = vars(ta) | vars(nn) | vars(functional) | vars(masks) | vars(optim) | vars(viz)
-    known |= vars(batches) | vars(generation) | vars(models)
+    known |= vars(batches) | vars(generation) | vars(interop) | vars(models)
     missing = listed - set(known) - set(vars(nn.init)) - set(ta.__all__) - {"check_op"}
     assert not missing
 

@@ -25,7 +25,7 @@ from common import (
 
 import tinyattn as ta
 from tinyattn import functional as F
-from tinyattn import nn, ops
+from tinyattn import interop, nn, ops
 from tinyattn.errors import DtypeError, ShapeError
 from tinyattn.kernels.packing import samples_of
 from tinyattn.nn.position import sinusoids
@@ -50,26 +50,20 @@ def results(out, grad, **leaves):
 
 
 class Weights:
-    """Parameters of a module by PyTorch's names: one there may be several here, one below the
-    other (the three projections of attention are one array in PyTorch)."""
+    """The parameters of a module, with the values and under the names that PyTorch's have in a
+    case. (One there may be several here: the three projections of attention are one array.)"""
 
-    def __init__(self, module, names):
-        self.module, self.names = module, names
-        module.to(ta.float64)
-        self.own = dict(module.named_parameters())
-        used = [part for parts in names.values() for part in parts]
-        assert sorted(used) == sorted(self.own), "every parameter has its place"
-
-    def load(self, arrays):
-        state = self.module.state_dict()
-        for name, parts in self.names.items():
-            pieces = np.split(arrays[name], len(parts))
-            state.update((p, ta.tensor(a)) for p, a in zip(parts, pieces, strict=True))
-        self.module.load_state_dict(state)
+    def __init__(self, module, arrays, prefix=""):
+        self.own = dict(module.to(ta.float64).named_parameters())
+        self.names = interop.torch_names(module)
+        interop.load_torch_state_dict(module, {n: arrays[prefix + n] for n in self.names})
+        self.prefix = prefix
 
     def gradients(self):
         return {
-            f"d.{name}": np.concatenate([self.own[part].grad.numpy() for part in parts])
+            f"d.{self.prefix}{name}": np.concatenate(
+                [self.own[part].grad.numpy() for part in parts]
+            )
             for name, parts in self.names.items()
         }
 
@@ -77,8 +71,7 @@ class Weights:
 @ours
 def linear(a, bias):
     module = nn.Linear(5, 4, bias=bias)
-    weights = Weights(module, {name: [name] for name in ("weight", "bias")[: 1 + bias]})
-    weights.load(a)
+    weights = Weights(module, a)
     x = leaf(a["x"])
     return results(module(x), a["grad"], x=x) | weights.gradients()
 
@@ -87,8 +80,7 @@ def linear(a, bias):
 def layer_norm(a, i):
     sizes, eps = cases.LAYER_NORMS[i]
     module = nn.LayerNorm(sizes if len(sizes) > 1 else sizes[0], eps=eps)
-    weights = Weights(module, {"weight": ["weight"], "bias": ["bias"]})
-    weights.load(a)
+    weights = Weights(module, a)
     x = leaf(a["x"])
     return results(module(x), a["grad"], x=x) | weights.gradients()
 
@@ -96,8 +88,7 @@ def layer_norm(a, i):
 @ours
 def embedding(a, padding_idx):
     module = nn.Embedding(5, 4, padding_idx=padding_idx)
-    weights = Weights(module, {"weight": ["weight"]})
-    weights.load(a)
+    weights = Weights(module, a)
     return results(module(a["ids"]), a["grad"]) | weights.gradients()
 
 
@@ -131,17 +122,7 @@ def multi_head(a, kind, bias):
         num_heads=2,
         bias=bool(bias),
     )
-    projections = ["W_q", "W_k", "W_v"]
-    if alone:
-        names = {"in_proj_weight": [f"{p}.weight" for p in projections]}
-    else:
-        names = {f"{p[-1]}_proj_weight": [f"{p}.weight"] for p in projections}
-    names["out_proj.weight"] = ["W_o.weight"]
-    if bias:
-        names["in_proj_bias"] = [f"{p}.bias" for p in projections]
-        names["out_proj.bias"] = ["W_o.bias"]
-    weights = Weights(module, names)
-    weights.load(a)
+    weights = Weights(module, a)
     if alone:
         x = leaf(a["x"])
         return results(module(x, x, x), a["grad"], x=x) | weights.gradients()
@@ -152,22 +133,6 @@ def multi_head(a, kind, bias):
     elif "keep" in a:
         options["mask"] = a["keep"]
     return results(module(**leaves, **options), a["grad"], **leaves) | weights.gradients()
-
-
-def layer_names(theirs, mine):
-    names = {f"{theirs}self_attn.in_proj_{p}": [f"{mine}self_attn.W_{x}.{p}" for x in "qkv"]
-             for p in ("weight", "bias")}  # fmt: skip
-    pairs = {
-        "self_attn.out_proj": "self_attn.W_o",
-        "linear1": "feed_forward.w_1",
-        "linear2": "feed_forward.w_2",
-        "norm1": "sublayer.0.norm",
-        "norm2": "sublayer.1.norm",
-    }
-    for left, right in pairs.items():
-        for part in ("weight", "bias"):
-            names[f"{theirs}{left}.{part}"] = [f"{mine}{right}.{part}"]
-    return names
 
 
 def make_layer(norm, activation, eps=1e-5):
@@ -181,20 +146,10 @@ def make_layer(norm, activation, eps=1e-5):
     )
 
 
-def encoder_names(norm, theirs="", mine=""):
-    names = {}
-    for i in range(cases.LAYERS):
-        names |= layer_names(f"{theirs}layers.{i}.", f"{mine}layers.{i}.")
-    if norm == "pre":
-        names |= {f"{theirs}norm.{p}": [f"{mine}norm.{p}"] for p in ("weight", "bias")}
-    return names
-
-
 @ours
 def encoder_layer(a, norm, activation):
     module = make_layer(norm, activation)
-    weights = Weights(module, layer_names("layers.0.", ""))
-    weights.load(a)
+    weights = Weights(module, a, "layers.0.")
     x = leaf(a["x"])
     return results(module(x, mask=a["keep"]), a["grad"], x=x) | weights.gradients()
 
@@ -202,8 +157,7 @@ def encoder_layer(a, norm, activation):
 @ours
 def encoder(a, norm, activation):
     module = nn.Encoder(make_layer(norm, activation), cases.LAYERS)
-    weights = Weights(module, encoder_names(norm))
-    weights.load(a)
+    weights = Weights(module, a)
     x = leaf(a["x"])
     out = module(x, valid_lens=a["keep"].sum(axis=1))
     return results(out, a["grad"], x=x) | weights.gradients()
@@ -258,8 +212,7 @@ def decoder(a, norm, activation):
 @ours
 def packed_encoder(a, norm, how):
     module = nn.Encoder(make_layer(norm, "gelu"), cases.LAYERS, skip_padding=how == "skip_padding")
-    weights = Weights(module, encoder_names(norm))
-    weights.load(a)
+    weights = Weights(module, a)
     x, lens = leaf(a["x"]), cases.PACKED_LENGTHS
     if how == "skip_padding":
         out = module(x, valid_lens=lens)
@@ -299,10 +252,7 @@ class Bert(nn.Module):
 @ours
 def bert(a):
     module = Bert(11, 8, 2)
-    names = {f"{x}.weight": [f"{x}.weight"] for x in ("word", "position", "type", "norm")}
-    names["norm.bias"] = ["norm.bias"]
-    weights = Weights(module, names | encoder_names("post", "encoder.", "encoder."))
-    weights.load(a)
+    weights = Weights(module, a)
     out = module(a["ids"], a["types"], a["keep"])
     return results(out, a["grad"]) | weights.gradients()
 

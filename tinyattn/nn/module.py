@@ -10,9 +10,16 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 
 from ..backend import module_of, to_device
-from ..checks import check_container, checked_dtype, names_device, require_float, shortened
+from ..checks import (
+    check_container,
+    check_names,
+    check_shapes,
+    checked_dtype,
+    names_device,
+    require_float,
+)
 from ..create import zeros_like
-from ..errors import CheckpointError, DtypeError, ShapeError
+from ..errors import DtypeError
 from ..names import UnknownNameError
 from ..tensor import Tensor
 
@@ -324,29 +331,21 @@ class Module:
                 "with ta.load first"
             )
         own = dict(self._named_state())
-        missing = [name for name in own if name not in state]
-        unknown = [name for name in state if name not in own]
-        if strict and (missing or unknown):
-            raise CheckpointError(
-                f"state does not fit {type(self).__name__}: missing {shortened(missing)}, "
-                f"unexpected {shortened(unknown)}"
-            )
+        if strict:
+            check_names(type(self).__name__, own, state)
+        given = {
+            name: value if isinstance(value, Tensor) else Tensor(value)
+            for name, value in state.items()
+            if name in own
+        }
+        check_shapes(type(self).__name__, {name: own[name].shape for name in given}, given)
         taken: list[tuple[Tensor, Any]] = []
-        wrong: list[str] = []
-        for name, tensor in own.items():
-            if name in state:
-                value = state[name]
-                value = value if isinstance(value, Tensor) else Tensor(value)
-                if value.shape != tensor.shape:
-                    wrong.append(f"{name} has shape {tensor.shape}, got {value.shape}")
-                    continue
-                if value.dtype.kind != tensor.dtype.kind:
-                    raise DtypeError(f"{name} is {tensor.dtype}, got {value.dtype}")
-                array = to_device(value._data, tensor.device).astype(tensor.dtype, order="C")
-                taken.append((tensor, array))
-        if wrong:
-            shown = "; ".join(wrong[:5]) + (f"; and {len(wrong) - 5} more" if wrong[5:] else "")
-            raise ShapeError(f"{type(self).__name__}: {shown}")
+        for name, value in given.items():
+            tensor = own[name]
+            if value.dtype.kind != tensor.dtype.kind:
+                raise DtypeError(f"{name} is {tensor.dtype}, got {value.dtype}")
+            array = to_device(value._data, tensor.device).astype(tensor.dtype, order="C")
+            taken.append((tensor, array))
         for tensor, array in taken:  # nothing can fail any more
             tensor.data = array
 

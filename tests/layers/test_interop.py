@@ -1,0 +1,560 @@
+"""Modules and state dicts from PyTorch and for PyTorch: outputs, gradients, and what is refused."""
+
+from __future__ import annotations
+
+import copy
+import itertools
+import math
+from collections import OrderedDict
+
+import numpy as np
+import pytest
+from common import assert_same, rng_of, run_python, signed
+
+import tinyattn as ta
+from tinyattn import interop, nn
+from tinyattn.errors import CheckpointError, DtypeError, ShapeError
+
+WIDTH, HEADS, INNER = 12, 4, 20  # with an odd number of heads PyTorch has no fast path
+KEEP = np.arange(5) < np.array([5, 2, 3])[:, None]  # (B, N)
+# Differences are relative to the largest number of an output, or of all gradients of a model: the
+# exact gradient of the keys' bias is 0, and both sides have rounding errors there. Measured: 8 eps.
+TOLERANCE = {dtype: 16 * np.finfo(dtype).eps for dtype in ("float32", "float64")}
+
+
+def fill(module, seed=3):
+    """Signed numbers for the parameters of a module of either side."""
+    rng = rng_of(seed)
+    for parameter in module.parameters():
+        values = signed(rng, *parameter.shape)
+        values /= math.sqrt(parameter.shape[-1]) if parameter.ndim > 1 else 1.0
+        if isinstance(parameter, ta.Tensor):
+            parameter.data = values.astype(parameter.dtype)
+        else:
+            parameter.data.copy_(parameter.new_tensor(values))
+    return module
+
+
+def arrays_of(dtype, *shapes):
+    rng = rng_of(4)
+    return [signed(rng, *shape).astype(dtype) for shape in shapes]
+
+
+def by_torch_names(ours, array_of):
+    own = dict(ours.named_parameters())
+    return {
+        name: np.concatenate([array_of(own[part]) for part in parts])
+        for name, parts in interop.torch_names(ours).items()
+    }
+
+
+def compare(torch, theirs, ours, inputs, here=None, there=None):
+    """The output and the gradients of all inputs and parameters, for a random cotangent."""
+    x = [torch.tensor(a, requires_grad=a.dtype.kind == "f") for a in inputs]
+    y = [ta.tensor(a, requires_grad=a.dtype.kind == "f") for a in inputs]
+    expected, found = theirs(*x, **(there or {})), ours(*y, **(here or {}))
+    expected = expected[0] if isinstance(expected, tuple) else expected
+    cotangent = signed(rng_of(5), *found.shape).astype(found.dtype)
+    for tensor in (*theirs.parameters(), *ours.parameters()):
+        tensor.grad = None
+    expected.backward(torch.tensor(cotangent))
+    found.backward(ta.tensor(cotangent))
+    wanted = {name: p.grad.numpy() for name, p in theirs.named_parameters()}
+    wanted |= {f"input {i}": a.grad.numpy() for i, a in enumerate(x) if a.requires_grad}
+    given = by_torch_names(ours, lambda parameter: parameter.grad.numpy())
+    given |= {f"input {i}": a.grad.numpy() for i, a in enumerate(y) if a.requires_grad}
+    assert {n: (a.dtype, a.shape) for n, a in given.items()} == {
+        n: (a.dtype, a.shape) for n, a in wanted.items()
+    }
+    out = expected.detach().numpy()
+    largest = max((np.abs(a).max() for a in wanted.values()), default=1)
+    errors = {name: np.abs(given[name] - a).max() / largest for name, a in wanted.items()}
+    errors["out"] = np.abs(found.numpy() - out).max() / np.abs(out).max()
+    worst = max(errors, key=errors.get)
+    assert errors[worst] <= TOLERANCE[found.dtype.name], f"{worst}: {errors[worst]}"
+
+
+def compare_both_ways(torch, theirs, inputs, here=None, there=None):
+    """from_torch, then to_torch of the result with other numbers."""
+    ours = interop.from_torch(fill(theirs))
+    compare(torch, theirs, ours, inputs, here, there)
+    compare(torch, interop.to_torch(fill(ours, seed=6)), ours, inputs, here, there)
+
+
+# Outputs and gradients
+
+ENCODERS = list(
+    itertools.product(
+        ("float32", "float64"), ("pre", "post"), ("relu", "gelu"), (True, False), (True, False)
+    )
+)
+
+
+def torch_encoder(torch, dtype, norm, activation, bias=True, last=True):
+    layer = torch.nn.TransformerEncoderLayer(
+        WIDTH, HEADS, INNER, 0.0, activation, 1e-3, True, norm == "pre", bias
+    )
+    final = torch.nn.LayerNorm(WIDTH, 1e-2, bias=bias) if last else None
+    encoder = torch.nn.TransformerEncoder(layer, 2, final, enable_nested_tensor=False)
+    return encoder.to(getattr(torch, dtype))
+
+
+@pytest.mark.parametrize("case", ENCODERS, ids=lambda case: ".".join(map(str, case)))
+def test_encoders_compute_the_same(torch, case):
+    theirs, inputs = torch_encoder(torch, *case), arrays_of(case[0], (3, 5, WIDTH))
+    compare_both_ways(torch, theirs, inputs)
+    padding = {"src_key_padding_mask": torch.tensor(~KEEP)}
+    compare_both_ways(torch, theirs, inputs, {"mask": KEEP}, padding)
+    hidden = torch.ones(5, 5, dtype=torch.bool).triu(1)
+    compare_both_ways(torch, theirs, inputs, {"is_causal": True}, {"mask": hidden})
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("bias", [True, False])
+@pytest.mark.parametrize(("kdim", "vdim"), [(12, 12), (5, 7), (12, 7), (5, 12)])
+def test_attentions_compute_the_same(torch, kdim, vdim, bias, dtype):
+    theirs = torch.nn.MultiheadAttention(
+        WIDTH, HEADS, kdim=kdim, vdim=vdim, bias=bias, batch_first=True
+    )
+    theirs.to(getattr(torch, dtype))
+    inputs = arrays_of(dtype, (3, 4, WIDTH), (3, 5, kdim), (3, 5, vdim))
+    compare_both_ways(torch, theirs, inputs)
+    padding = {"key_padding_mask": torch.tensor(~KEEP)}
+    compare_both_ways(torch, theirs, inputs, {"mask": KEEP}, padding)
+    per_query = rng_of(8).uniform(size=(4, 5)) < 0.6
+    per_query[:, 1] = True
+    hidden = {"attn_mask": torch.tensor(~per_query)}
+    compare_both_ways(torch, theirs, inputs, {"mask": per_query[None]}, hidden)
+
+
+def activations(torch):
+    F, t = torch.nn.functional, torch.nn
+    return {
+        "F.relu": F.relu, "torch.relu": torch.relu, "F.gelu": F.gelu, "ReLU": t.ReLU(),
+        "GELU": t.GELU(), "tanh": t.GELU("tanh"), "SiLU": t.SiLU(), "Tanh": t.Tanh(),
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("norm", ["pre", "post"])
+@pytest.mark.parametrize(
+    "name", ["F.relu", "torch.relu", "F.gelu", "ReLU", "GELU", "tanh", "SiLU", "Tanh"]
+)
+def test_layers_compute_the_same_with_every_activation(torch, name, norm):
+    """In evaluation without gradients too, where PyTorch has another implementation."""
+    theirs = torch_encoder(torch, "float64", norm, activations(torch)[name]).layers[0]
+    (x,) = arrays_of("float64", (3, 5, WIDTH))
+    compare_both_ways(torch, theirs, [x])
+    ours = interop.from_torch(theirs).eval()
+    with torch.no_grad():
+        found = interop.to_torch(ours)(torch.tensor(x)).numpy()
+    np.testing.assert_allclose(found, ours(ta.tensor(x)).numpy(), rtol=0, atol=1e-14)
+
+
+def simple_modules(torch):
+    t = torch.nn
+    return {
+        "Linear": (t.Linear(6, 4), (3, 6)),
+        "Linear without bias": (t.Linear(6, 4, bias=False), (3, 6)),
+        "LayerNorm": (t.LayerNorm(6, 1e-2), (3, 6)),
+        "LayerNorm of two": (t.LayerNorm((3, 6), 1e-2), (2, 3, 6)),
+        "LayerNorm without bias": (t.LayerNorm(6, bias=False), (3, 6)),
+        "LayerNorm without arrays": (t.LayerNorm(6, 0.1, elementwise_affine=False), (3, 6)),
+        "RMSNorm": (t.RMSNorm(6), (3, 6)),
+        "RMSNorm with eps": (t.RMSNorm((3, 6), 0.1), (2, 3, 6)),
+        "RMSNorm without arrays": (t.RMSNorm(6, elementwise_affine=False), (3, 6)),
+        "Softmax": (t.Softmax(1), (2, 3, 4)),
+        **{name: (getattr(t, name)(), (3, 6))
+           for name in ("ReLU", "GELU", "SiLU", "Sigmoid", "Tanh", "Identity")},
+        "GELU by tanh": (t.GELU("tanh"), (3, 6)),
+        "Dropout": (t.Dropout(0.3).eval(), (3, 6)),
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_simple_modules_compute_the_same(torch, dtype):
+    for theirs, shape in simple_modules(torch).values():
+        compare_both_ways(torch, theirs.to(getattr(torch, dtype)), arrays_of(dtype, shape))
+
+
+@pytest.mark.parametrize("padding_idx", [None, 0, 3, -2])
+def test_embeddings_compute_the_same(torch, padding_idx):
+    ids = np.array([[0, 3, 3, 1, 0, 3], [4, 4, 0, 3, 1, 1]])
+    theirs = torch.nn.Embedding(5, 4, padding_idx, dtype=torch.float64)
+    compare_both_ways(torch, theirs, [ids])
+
+
+def classifier(torch):
+    """A Sequential inside a Sequential, with names of its own."""
+    t, names = torch.nn, ("norm", "drop", "out")
+    head = [t.LayerNorm(WIDTH), t.Dropout(0.0), t.Linear(WIDTH, 2, bias=False)]
+    encoder = torch_encoder(torch, "float64", "pre", "gelu")
+    head = t.Sequential(OrderedDict(zip(names, head, strict=True)))
+    return t.Sequential(t.Embedding(7, WIDTH), encoder, t.Tanh(), head).double()
+
+
+def test_a_sequential_computes_the_same(torch):
+    theirs, ids = classifier(torch), np.array([[0, 3, 3], [6, 1, 0]])
+    theirs[3] = torch.nn.Sequential(*theirs[3])
+    compare_both_ways(torch, theirs, [ids])
+    named = fill(classifier(torch))
+    out = interop.from_torch(named)(ids).numpy()
+    np.testing.assert_allclose(out, named(torch.tensor(ids)).detach().numpy(), rtol=0, atol=1e-14)
+
+
+# What is kept
+
+
+def test_every_bit_comes_back(torch):
+    special = [-0.0, np.inf, -np.inf, np.nan, 5e-324, 1e300]
+    theirs = fill(classifier(torch))
+    with torch.no_grad():
+        theirs[0].weight[0, :6] = torch.tensor(special, dtype=torch.float64)
+        theirs[1].layers[1].self_attn.in_proj_bias[7:13] = torch.tensor(special)
+    ours = interop.from_torch(theirs)
+    again = interop.from_torch(interop.to_torch(ours))
+    assert repr(again) == repr(ours)
+    state, other = ours.state_dict(), again.state_dict()
+    assert list(state) == list(other)
+    for name in state:
+        assert_same(other[name].numpy(), state[name].numpy())
+    back = interop.to_torch(ours).state_dict()
+    state = torch.nn.Sequential(*theirs[:3], torch.nn.Sequential(*theirs[3])).state_dict()
+    assert list(back) == list(state)
+    for name in state:
+        assert_same(back[name].numpy(), state[name].numpy())
+
+
+def our_encoder(norm="post", eps=1e-6):
+    layer = nn.EncoderLayer(
+        WIDTH,
+        nn.MultiHeadedAttention(HEADS, WIDTH, dropout=0.1),
+        nn.PositionwiseFeedForward(WIDTH, INNER, 0.2, activation="gelu_tanh"),
+        dropout=0.3,
+        norm=norm,
+        eps=eps,
+    )
+    return nn.Encoder(layer, 2)
+
+
+def test_options_are_read_from_the_module(torch):
+    theirs = interop.to_torch(our_encoder("pre"))
+    layer = theirs.layers[1]
+    assert (layer.norm_first, layer.norm2.eps, theirs.norm.eps) == (True, 1e-6, 1e-6)
+    assert (layer.self_attn.num_heads, layer.self_attn.batch_first) == (HEADS, True)
+    assert (layer.self_attn.dropout, layer.dropout.p) == (0.1, 0.2)
+    assert (layer.dropout1.p, layer.dropout2.p) == (0.3, 0.3)
+    assert (theirs.num_layers, len(theirs.layers)) == (2, 2)
+    layer.dropout2.p, layer.norm2.eps, theirs.layers[0].norm_first = 0.4, 0.5, False
+    ours = interop.from_torch(theirs)
+    found = ours.layers[1]
+    assert [s.order for s in found.sublayer] == ["pre", "pre"]
+    assert ours.layers[0].sublayer[0].order == "post"
+    assert found.self_attn.num_heads == HEADS
+    assert (found.self_attn.dropout.p, found.feed_forward.dropout.p) == (0.1, 0.2)
+    assert [s.dropout.p for s in found.sublayer] == [0.3, 0.4]
+    assert [s.norm.eps for s in found.sublayer] == [1e-6, 0.5]
+    assert found.feed_forward.activation.approximate == "tanh"
+    assert interop.to_torch(our_encoder("post")).norm is None
+
+
+def test_modes_and_frozen_parameters_are_kept(torch):
+    theirs = classifier(torch).eval()
+    theirs[1].layers[1].train()
+    theirs[3].drop.train()
+    theirs[1].layers[0].requires_grad_(False)
+    theirs[1].layers[1].self_attn.in_proj_bias.requires_grad_(False)
+    ours = interop.from_torch(theirs)
+    assert {m.training for m in ours[1].layers[0].modules()} == {False}
+    assert {m.training for m in ours[1].layers[1].modules()} == {True}
+    assert [m.training for m in ours[3]] == [False, True, False]
+    assert not any(m.training for m in (ours, ours[0], ours[1], ours[1].layers, ours[1].norm))
+    frozen = {name for name, p in ours.named_parameters() if not p.requires_grad}
+    assert frozen == {
+        *(f"1.layers.0.{name}" for name, _ in ours[1].layers[0].named_parameters()),
+        *(f"1.layers.1.self_attn.W_{x}.bias" for x in "qkv"),
+    }
+    back = interop.to_torch(ours)
+    modes = dict(back.named_modules())
+    for name, module in theirs[1].named_modules(prefix="1"):
+        assert modes[name].training == module.training
+    assert [m.training for m in back[3]] == [False, True, False]
+    assert [p.requires_grad for p in back.parameters()] == [
+        p.requires_grad for p in theirs.parameters()
+    ]
+
+
+def test_shared_parameters_stay_shared(torch):
+    t = torch.nn
+    theirs = t.Sequential(t.Embedding(6, 6), t.Linear(6, 6), t.ReLU(), t.Linear(6, 6, bias=False))
+    theirs[3].weight = theirs[0].weight
+    theirs.append(theirs[1])
+    ours = interop.from_torch(theirs.double())
+    assert ours[3].weight is ours[0].weight
+    assert ours[4].bias is ours[1].bias
+    back = interop.to_torch(ours)
+    assert back[3].weight is back[0].weight
+    assert len(list(back.parameters())) == len(list(ours.parameters())) == 3
+    ids = np.array([[0, 5, 2], [2, 2, 1]])
+    expected, found = theirs(torch.tensor(ids)), ours(ids)
+    cotangent = signed(rng_of(1), 2, 3, 6)
+    expected.backward(torch.tensor(cotangent))
+    found.backward(ta.tensor(cotangent))
+    for one, other in zip(theirs.parameters(), ours.parameters(), strict=True):
+        np.testing.assert_allclose(other.grad.numpy(), one.grad.numpy(), rtol=1e-13, atol=1e-14)
+
+
+def test_arrays_are_copies(torch):
+    theirs = torch.nn.Linear(2, 2)
+    ours = interop.from_torch(theirs)
+    kept = ours.weight.numpy()
+    with torch.no_grad():
+        theirs.weight.add_(1)
+    assert_same(ours.weight.numpy(), kept)
+    back, arrays = interop.to_torch(ours), interop.torch_state_dict(ours)
+    arrays["weight"].add_(1)
+    with torch.no_grad():
+        back.weight.add_(1)
+    assert_same(ours.weight.numpy(), kept)
+    interop.load_torch_state_dict(ours, arrays)
+    arrays["weight"].add_(1)
+    assert_same(ours.weight.numpy(), kept + 1)
+
+
+def test_random_numbers_stay_what_they_were(torch):
+    theirs, ours = torch_encoder(torch, "float32", "pre", "relu"), our_encoder()
+    wrong = torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.Conv1d(1, 1, 1))
+    ta.manual_seed(1)
+    torch.manual_seed(1)
+    state = torch.get_rng_state()
+    interop.from_torch(theirs)
+    interop.to_torch(ours)
+    with pytest.raises(TypeError):
+        interop.from_torch(wrong)
+    drawn = ta.rand(3).numpy()
+    ta.manual_seed(1)
+    assert_same(drawn, ta.rand(3).numpy())
+    assert torch.equal(torch.get_rng_state(), state)
+
+
+@pytest.mark.parametrize(("theirs", "dtype"), [("bfloat16", "float32"), ("float16", "float16")])
+def test_short_dtypes(torch, theirs, dtype):
+    module = torch.nn.MultiheadAttention(4, 2, batch_first=True).to(getattr(torch, theirs))
+    ours = interop.from_torch(module)
+    assert {p.dtype for p in ours.parameters()} == {np.dtype(dtype)}
+    expected = module.in_proj_weight.detach().float().numpy()
+    assert_same(by_torch_names(ours, lambda p: p.float().numpy())["in_proj_weight"], expected)
+
+
+# State dicts
+
+
+class Tagger(nn.Module):
+    """A class of the user's, with names of its own and modules that PyTorch has inside."""
+
+    def __init__(self):
+        super().__init__()
+        self.word = nn.Embedding(7, WIDTH)
+        self.scale = nn.Parameter([2.0])
+        self.register_buffer("count", ta.tensor(3))
+        self.encoder = our_encoder("pre")
+
+
+def test_state_dicts_fit_pytorchs_modules(torch):
+    class Theirs(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.word = torch.nn.Embedding(7, WIDTH)
+            self.scale = torch.nn.Parameter(torch.ones(1))
+            self.register_buffer("count", torch.tensor(0))
+            self.encoder = torch_encoder(torch, "float32", "pre", "gelu")
+
+    theirs, ours, other = Theirs(), fill(Tagger()), Tagger()
+    theirs.load_state_dict(interop.torch_state_dict(ours))
+    assert theirs.count.item() == 3
+    interop.load_torch_state_dict(other, theirs.state_dict())
+    for name, value in ours.state_dict().items():
+        assert_same(other.state_dict()[name].numpy(), value.numpy())
+
+
+def test_a_state_dict_is_converted_to_the_dtype_of_the_module():
+    layer = nn.Linear(2, 1).double()
+    state = {"weight": np.array([[0.1, 2]], np.float32), "bias": ta.tensor([0.5])}
+    interop.load_torch_state_dict(layer, state)
+    assert_same(layer.weight.numpy(), np.array([[np.float32(0.1), 2]], np.float64))
+    assert layer.bias.tolist() == [0.5]
+
+
+def as_arrays(state):
+    return {name: value.numpy() for name, value in state.items()}
+
+
+@pytest.mark.parametrize(
+    ("change", "error", "words"),
+    [
+        ({"norm.weight": None}, CheckpointError, ["missing norm.weight", "unexpected nothing"]),
+        ({"layers.2.norm1.bias": np.ones(WIDTH)}, CheckpointError, ["layers.2.norm1.bias"]),
+        (
+            {"layers.0.self_attn.in_proj_weight": np.ones((12, 36))},
+            ShapeError,
+            ["layers.0.self_attn.in_proj_weight has shape (36, 12), got (12, 36)"],
+        ),
+        (
+            {"layers.1.linear1.weight": np.ones((20, 5)), "norm.bias": np.ones(7)},
+            ShapeError,
+            ["layers.1.linear1.weight", "(20, 12)", "(20, 5)", "norm.bias", "(12,)", "(7,)"],
+        ),
+        ({"norm.bias": np.ones(WIDTH, np.int64)}, DtypeError, ["norm.bias", "int64"]),
+        ({"norm.bias": np.array(["a"] * WIDTH)}, DtypeError, ["<U1"]),
+    ],
+)
+def test_a_state_that_does_not_fit_changes_nothing(torch, change, error, words):
+    module = our_encoder("pre")
+    state = as_arrays(interop.torch_state_dict(fill(copy.deepcopy(module))))
+    before = as_arrays(module.state_dict())
+    state = {n: a for n, a in {**state, **change}.items() if a is not None}
+    with pytest.raises(error) as caught:
+        interop.load_torch_state_dict(module, state)
+    for word in words:
+        assert word in str(caught.value)
+    for name, value in module.state_dict().items():
+        assert_same(value.numpy(), before[name])
+    for wrong in (list(state), None):
+        with pytest.raises(TypeError, match="dict of tensors"):
+            interop.load_torch_state_dict(module, wrong)
+
+
+# What is refused
+
+
+def layer_of(torch, **changes):
+    layer = torch_encoder(torch, "float32", "pre", "relu").layers[0]
+    for name, value in changes.items():
+        setattr(layer, name, value)
+    return layer
+
+
+def weight_norm(torch):
+    return torch.nn.utils.parametrizations.weight_norm(torch.nn.Linear(2, 2))
+
+
+def stack_of(torch, *changes):
+    encoder = torch_encoder(torch, "float32", "pre", "relu")
+    encoder.layers = torch.nn.ModuleList(changes)
+    return encoder
+
+
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [
+        (
+            lambda t: t.nn.Conv1d(1, 1, 1),
+            ["the module is a torch.nn.modules.conv.Conv1d", "Linear"],
+        ),
+        (lambda t: type("Linear", (t.nn.Linear,), {})(2, 2), ["test_interop", "Linear"]),
+        (lambda t: t.nn.Sequential(t.nn.ReLU(), t.nn.LeakyReLU()), ["1 is a ", "LeakyReLU"]),
+        (weight_norm, ["ParametrizedLinear"]),
+        (lambda t: t.nn.utils.spectral_norm(t.nn.Linear(2, 2)), ["Linear", "weight_orig"]),
+        (lambda t: t.nn.Embedding(3, 2, max_norm=1.0), ["max_norm"]),
+        (lambda t: t.nn.Embedding(3, 2, scale_grad_by_freq=True), ["scale_grad_by_freq"]),
+        (lambda t: t.nn.Embedding(3, 2, sparse=True), ["sparse"]),
+        (lambda t: t.nn.Softmax(), ["dim=None"]),
+        (lambda t: t.nn.MultiheadAttention(4, 2), ["batch_first=False", "(B, N, D)"]),
+        (lambda t: t.nn.MultiheadAttention(4, 2, add_bias_kv=True, batch_first=True), ["bias_k"]),
+        (lambda t: t.nn.MultiheadAttention(4, 2, add_zero_attn=True, batch_first=True), ["zero"]),
+        (lambda t: t.nn.TransformerEncoderLayer(4, 2), ["self_attn has batch_first=False"]),
+        (lambda t: layer_of(t, activation=t.nn.functional.silu), ["activation", "silu"]),
+        (lambda t: layer_of(t, activation=t.nn.ELU()), ["activation", "ELU"]),
+        (lambda t: layer_of(t, norm2=t.nn.RMSNorm(WIDTH)), ["norm2", "LayerNorm", "RMSNorm"]),
+        (lambda t: layer_of(t, linear1=t.nn.Sequential()), ["linear1", "Linear", "Sequential"]),
+        (lambda t: layer_of(t, dropout1=t.nn.Identity()), ["dropout1", "Dropout", "Identity"]),
+        (lambda t: stack_of(t), ["no layers"]),
+        (lambda t: stack_of(t, layer_of(t), t.nn.Linear(6, 6)), ["layers.1", "EncoderLayer"]),
+        (lambda t: nn.Linear(2, 2), ["from_torch takes a module of PyTorch's", "Linear"]),
+    ],
+)
+@pytest.mark.filterwarnings("ignore:.*spectral_norm.*:FutureWarning")
+def test_from_torch_refuses_what_is_not_here(torch, make, words):
+    with pytest.raises((TypeError, CheckpointError)) as caught:
+        interop.from_torch(make(torch))
+    for word in words:
+        assert word in str(caught.value)
+
+
+def changed(module, path, value):
+    interop.put(module, path, value)
+    return module
+
+
+def frozen_keys():
+    module = nn.MultiHeadedAttention(2, 4)
+    module.W_k.requires_grad_(False)
+    return module
+
+
+def tied(*pairs):
+    module = nn.Sequential(nn.MultiHeadedAttention(2, 4), nn.MultiHeadedAttention(2, 4))
+    for target, source in pairs:
+        interop.put(module, target, interop.get(module, source))
+    return module
+
+
+class Gated(nn.PositionwiseFeedForward):
+    pass
+
+
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [
+        (lambda: nn.SelfAttention(2, 2), ["the module is a tinyattn.nn.attention.SelfAttention"]),
+        (lambda: nn.Sequential(nn.ReLU(), Gated(2, 2)), ["1 is a ", "Gated"]),
+        (lambda: nn.MultiHeadAttention(4, 5, 4, 4, 2), ["one width", "W_q 5, 4"]),
+        (frozen_keys, ["W_k.weight", "frozen"]),
+        (lambda: tied(("0.W_k.weight", "0.W_q.weight")), ["0: ", "shared"]),
+        (lambda: tied(("1.W_k.weight", "0.W_k.weight")), ["1: ", "shared"]),
+        (lambda: changed(nn.MultiHeadedAttention(2, 4), "W_q.bias", None), ["biases", "W_k"]),
+        (lambda: changed(nn.MultiHeadedAttention(2, 4), "W_q", nn.Identity()), ["W_q", "Identity"]),
+        (lambda: changed(nn.MultiHeadedAttention(2, 4), "W_k", nn.Linear(4, 2)), ["W_k 4, 2"]),
+        (lambda: changed(our_encoder(), "layers.1.feed_forward", Gated(6, 2)),
+         ["layers.1.feed_forward must be a PositionwiseFeedForward", "Gated"]),
+        (lambda: changed(our_encoder(), "layers.1.sublayer.0.order", "pre"), ["layers.1", "both"]),
+        (lambda: changed(our_encoder(), "layers.0.sublayer.0.norm", nn.RMSNorm(6)),
+         ["layers.0.sublayer.0.norm", "LayerNorm", "RMSNorm"]),
+        (lambda: np.ones(2), ["to_torch takes a module of tinyattn's", "ndarray"]),
+    ],
+)  # fmt: skip
+def test_to_torch_refuses_what_pytorch_does_not_have(torch, make, words):
+    with pytest.raises((TypeError, ShapeError)) as caught:
+        interop.to_torch(make())
+    for word in words:
+        assert word in str(caught.value)
+
+
+def test_arrays_without_a_place_in_pytorchs_module_are_named(torch):
+    module = nn.MultiHeadedAttention(2, 4)
+    module.slope = nn.Parameter([1.0])
+    for call in (interop.torch_state_dict, lambda m: interop.load_torch_state_dict(m, {})):
+        with pytest.raises(TypeError, match=r"no place for \['slope'\]"):
+            call(module)
+        with pytest.raises(TypeError, match=r"module of tinyattn's, got ndarray"):
+            call(np.ones(2))
+
+
+# PyTorch is needed here only, and not before it is used
+
+
+def test_pytorch_is_imported_when_it_is_needed():
+    code = """
+import sys
+sys.modules["torch"] = None
+import tinyattn as ta
+layer = ta.nn.Linear(2, 1)
+ta.interop.load_torch_state_dict(layer, {"weight": [[1.0, 2.0]], "bias": [3.0]})
+print(layer(ta.ones(2)).item())
+for call in (ta.interop.from_torch, ta.interop.to_torch, ta.interop.torch_state_dict):
+    try:
+        call(layer)
+    except ImportError as error:
+        print(error)
+"""
+    lines = run_python(code).splitlines()
+    assert lines == ["6.0"] + ['tinyattn.interop needs PyTorch: pip install "tinyattn[torch]"'] * 3

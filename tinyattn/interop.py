@@ -1,0 +1,488 @@
+"""Modules and state dicts from PyTorch, and for PyTorch.
+
+    ta.interop.from_torch(module)                    a module of PyTorch's -> one of tinyattn's
+    ta.interop.to_torch(module)                      the other way
+    ta.interop.load_torch_state_dict(module, state)  arrays under PyTorch's names into a module
+    ta.interop.torch_state_dict(module)              the arrays of a module under PyTorch's names
+
+A state dict holds arrays only. The order of norms, the activation, the number of heads, eps and
+dropout are attributes of modules, so `from_torch` and `to_torch` read the modules too.
+
+The tables below say what corresponds: `SAME` has the modules of one name and the same options on
+both sides; layers and stacks have parts with other names. Anything else is refused. Only this file
+imports PyTorch, and only when it makes or reads something of PyTorch's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from operator import attrgetter
+from typing import Any
+
+import numpy as np
+
+from . import nn, random
+from .checks import check_names, check_shapes
+from .errors import ShapeError
+from .tensor import Tensor
+
+# Options are attributes of a module on both sides. Two of them are True if there is an array.
+SAME: dict[str, tuple[str, ...]] = {
+    "Dropout": ("p",),
+    "Embedding": ("num_embeddings", "embedding_dim", "padding_idx"),
+    "GELU": ("approximate",),
+    "Identity": (),
+    "LayerNorm": ("normalized_shape", "eps", "elementwise_affine", "bias"),
+    "Linear": ("in_features", "out_features", "bias"),
+    "RMSNorm": ("normalized_shape", "eps", "elementwise_affine"),
+    "ReLU": (),
+    "SiLU": (),
+    "Sigmoid": (),
+    "Softmax": ("dim",),
+    "Tanh": (),
+}
+ARRAY_OF = {"bias": "bias", "elementwise_affine": "weight"}
+ATTENTION = "MultiheadAttention"
+# A layer of PyTorch's: the class here, and the names of its attentions, PyTorch's and ours.
+LAYERS = {"TransformerEncoderLayer": ("EncoderLayer", {"self_attn": "self_attn"})}
+# A stack of layers: the class here, and what PyTorch's is made with. Nested tensors would cut the
+# output to the longest sample, and only in evaluation.
+STACKS = {"TransformerEncoder": ("Encoder", {"enable_nested_tensor": False})}
+# PyTorch's class for each class here.
+NAMES = {
+    **{name: name for name in (*SAME, "Sequential")},
+    "MultiHeadAttention": ATTENTION,
+    "MultiHeadedAttention": ATTENTION,
+    **{ours: theirs for theirs, (ours, _) in (LAYERS | STACKS).items()},
+}
+# Options that tinyattn does not have. They are None or False if they are not used.
+REFUSED = {
+    "Embedding": ("max_norm", "scale_grad_by_freq", "sparse"),
+    ATTENTION: ("bias_k", "bias_v", "add_zero_attn"),
+}
+
+
+def parts_of(attentions: dict[str, str]) -> dict[str, tuple[str, str]]:
+    """The parts of a layer: PyTorch's name, its path here, and PyTorch's class."""
+    sublayers = range(len(attentions) + 1)
+    return {
+        **{theirs: (ours, ATTENTION) for theirs, ours in attentions.items()},
+        "linear1": ("feed_forward.w_1", "Linear"),
+        "dropout": ("feed_forward.dropout", "Dropout"),
+        "linear2": ("feed_forward.w_2", "Linear"),
+        **{f"norm{i + 1}": (f"sublayer.{i}.norm", "LayerNorm") for i in sublayers},
+        **{f"dropout{i + 1}": (f"sublayer.{i}.dropout", "Dropout") for i in sublayers},
+    }
+
+
+PARTS = {ours: parts_of(attentions) for ours, attentions in LAYERS.values()}
+
+
+# Modules
+
+
+def from_torch(module: Any) -> nn.Module:
+    """The module here that computes what a module of PyTorch's does, on copies of its arrays.
+
+    module: Linear, LayerNorm, RMSNorm, Embedding, Dropout, an activation, MultiheadAttention,
+        TransformerEncoderLayer, TransformerEncoder, or a Sequential of these.
+
+    Options, dtypes (bfloat16 becomes float32), modes, and frozen and shared parameters are kept.
+    Hooks are left out. The result is on the CPU. True in PyTorch's masks of these modules means
+    "ignored", and here "may attend"; attention here returns its output only.
+
+    Raises TypeError for a class or an option that tinyattn does not have, and says where it is. A
+    subclass is another class, because its forward may be another. batch_first=False is refused,
+    because modules here take (B, N, D).
+
+        >>> import torch
+        >>> ta.interop.from_torch(torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.GELU("tanh")))
+        Sequential(
+          (0): Linear(3, 4, bias=True)
+          (1): GELU(approximate='tanh')
+        )
+    """
+    torch = import_torch()
+    if not isinstance(module, torch.nn.Module):
+        raise TypeError(f"from_torch takes a module of PyTorch's, got {type(module).__name__}")
+    state = random.get_rng_state()
+    try:
+        return FromTorch(torch).convert(module, "")
+    finally:
+        random.set_rng_state(state)  # because new modules draw starting values
+
+
+def to_torch(module: nn.Module) -> Any:
+    """The module of PyTorch's that computes what a module here does, on copies of its arrays.
+
+    It takes (B, N, D), that is, batch_first=True. `from_torch` says what is converted, kept and
+    refused. An Encoder's skip_padding is left out, because it changes the output of padding only.
+
+        >>> ta.interop.to_torch(nn.MultiHeadedAttention(2, 6, dropout=0.5)).num_heads
+        2
+    """
+    if not isinstance(module, nn.Module):
+        raise TypeError(f"to_torch takes a module of tinyattn's, got {type(module).__name__}")
+    return ToTorch(import_torch()).convert(module, "")
+
+
+class FromTorch:
+    """One call of `from_torch`. It keeps what a parameter became, because modules may share one."""
+
+    def __init__(self, torch: Any) -> None:
+        self.torch = torch
+        self.made: dict[int, list[Tensor]] = {}
+
+    def convert(self, theirs: Any, where: str) -> Any:
+        name = type(theirs).__name__
+        if type(theirs) is not getattr(self.torch.nn, name, None) or name not in NAMES.values():
+            raise unknown("from_torch", theirs, where, NAMES.values())
+        refuse_options(theirs, name, where)
+        if name == "Sequential":
+            parts = [self.convert(part, f"{where}.{i}") for i, part in enumerate(theirs)]
+            ours: Any = nn.Sequential(*parts)
+        elif name in STACKS:
+            ours = self.stack(theirs, name, where)
+        elif name in LAYERS:
+            ours = self.layer(theirs, name, where)
+        else:
+            ours = self.with_arrays(theirs, name, where)
+        ours.training = theirs.training
+        return ours
+
+    def stack(self, theirs: Any, name: str, where: str) -> Any:
+        for i, layer in enumerate(theirs.layers):
+            check_part(layer, f"{name}Layer", f"{where}.layers.{i}")
+        layers = [self.convert(x, f"{where}.layers.{i}") for i, x in enumerate(theirs.layers)]
+        if not layers:
+            raise TypeError(f"{place(where)} has no layers")
+        ours = getattr(nn, STACKS[name][0])(layers[0], 1).train(theirs.training)
+        ours.layers[:] = layers
+        ours.norm = None if theirs.norm is None else self.convert(theirs.norm, f"{where}.norm")
+        return ours
+
+    def layer(self, theirs: Any, name: str, where: str) -> Any:
+        kind, attentions = LAYERS[name]
+        for key, (_, expected) in PARTS[kind].items():
+            check_part(getattr(theirs, key), expected, f"{where}.{key}")
+        blanks = [nn.Identity() for _ in attentions]
+        feed_forward = nn.PositionwiseFeedForward(1, 1)
+        feed_forward.activation = self.activation(theirs.activation, where)
+        width, norm = theirs.linear1.in_features, "pre" if theirs.norm_first else "post"
+        ours = getattr(nn, kind)(width, *blanks, feed_forward, norm=norm).train(theirs.training)
+        for key, (path, _) in PARTS[kind].items():
+            put(ours, path, self.convert(getattr(theirs, key), f"{where}.{key}"))
+        return ours
+
+    def activation(self, function: Any, where: str) -> Any:
+        """A layer has a function or a module as its activation."""
+        F = self.torch.nn.functional
+        known = {F.relu: nn.ReLU, self.torch.relu: nn.ReLU, F.gelu: nn.GELU}
+        if isinstance(function, self.torch.nn.Module):
+            return self.convert(function, f"{where}.activation")
+        if function not in known:
+            raise TypeError(
+                f"{place(where)}.activation is {function!r}, and from_torch takes relu, gelu and "
+                "modules such as torch.nn.GELU"
+            )
+        return known[function]()
+
+    def with_arrays(self, theirs: Any, name: str, where: str) -> Any:
+        if name == ATTENTION:
+            width, bias = theirs.embed_dim, theirs.in_proj_bias is not None
+            sizes = (theirs.kdim, width, theirs.vdim, width)
+            ours = nn.MultiHeadAttention(*sizes, theirs.num_heads, theirs.dropout, bias)
+        else:
+            ours = getattr(nn, name)(**options_of(theirs, name))
+        ours.train(theirs.training)
+        state, (own, names) = theirs.state_dict(keep_vars=True), named_arrays(ours)
+        arrays = fitting(f"{place(where)} ({name})", own, names, state)
+        for key, parts in names.items():
+            for part in parts:
+                own[part].data = arrays[part]
+                own[part].requires_grad = state[key].requires_grad
+            first = self.made.setdefault(id(state[key]), [own[part] for part in parts])
+            if len(first) != len(parts):
+                raise TypeError(f"{place(where)}.{key} shares its array with another kind of layer")
+            for part, parameter in zip(parts, first, strict=True):
+                put(ours, part, parameter)
+        return ours
+
+
+class ToTorch:
+    """One call of `to_torch`. It keeps what parameters became, because modules may share them."""
+
+    def __init__(self, torch: Any) -> None:
+        self.torch = torch
+        self.made: dict[int, tuple[list[int], Any]] = {}
+
+    def make(self, name: str, *args: Any, **options: Any) -> Any:
+        with self.torch.device("meta"):  # without memory, and without drawing starting values
+            return getattr(self.torch.nn, name)(*args, **options)
+
+    def convert(self, ours: Any, where: str) -> Any:
+        kind = type(ours).__name__
+        if type(ours) is not getattr(nn, kind, None) or kind not in NAMES:
+            raise unknown("to_torch", ours, where, NAMES)
+        name = NAMES[kind]
+        if name == "Sequential":
+            parts = [self.convert(part, f"{where}.{i}") for i, part in enumerate(ours)]
+            theirs = self.torch.nn.Sequential(*parts)
+        elif name in STACKS:
+            theirs = self.stack(ours, name, where)
+        elif name in LAYERS:
+            theirs = self.layer(ours, name, where)
+        else:
+            theirs = self.with_arrays(ours, name, where)
+        theirs.training = ours.training
+        return theirs
+
+    def stack(self, ours: Any, name: str, where: str) -> Any:
+        blank, options = self.make(f"{name}Layer", 1, 1, 1), STACKS[name][1]
+        theirs = self.make(name, blank, len(ours.layers), **options).train(ours.training)
+        for i, layer in enumerate(ours.layers):
+            theirs.layers[i] = self.convert(layer, f"{where}.layers.{i}")
+            check_part(theirs.layers[i], f"{name}Layer", f"{where}.layers.{i}")
+        theirs.norm = None if ours.norm is None else self.convert(ours.norm, f"{where}.norm")
+        return theirs
+
+    def layer(self, ours: Any, name: str, where: str) -> Any:
+        check_inside(ours.feed_forward, nn.PositionwiseFeedForward, f"{where}.feed_forward")
+        for i, sublayer in enumerate(ours.sublayer):
+            check_inside(sublayer, nn.SublayerConnection, f"{where}.sublayer.{i}")
+        orders = {sublayer.order for sublayer in ours.sublayer}
+        if len(orders) > 1:
+            raise TypeError(f"{place(where)} has sublayers of both norm orders: PyTorch's has one")
+        activation = self.convert(ours.feed_forward.activation, f"{where}.feed_forward.activation")
+        theirs = self.make(
+            name, ours.size, 1, 1, activation=activation, norm_first=orders == {"pre"}
+        )
+        if getattr(activation, "approximate", "none") != "none":
+            # PyTorch's fast path of evaluation would compute the exact GELU instead.
+            theirs.activation_relu_or_gelu = 0
+        for key, (path, expected) in PARTS[LAYERS[name][0]].items():
+            part = self.convert(get(ours, path), f"{where}.{path}")
+            check_part(part, expected, f"{where}.{path}")
+            setattr(theirs, key, part)
+        return theirs
+
+    def with_arrays(self, ours: Any, name: str, where: str) -> Any:
+        own, names = named_arrays(ours)
+        if name == ATTENTION:
+            check_inside(ours.dropout, nn.Dropout, f"{where}.dropout")
+            theirs = self.make(
+                name,
+                ours.W_o.out_features,
+                ours.num_heads,
+                dropout=ours.dropout.p,
+                bias=ours.W_o.bias is not None,
+                kdim=ours.W_k.in_features,
+                vdim=ours.W_v.in_features,
+                batch_first=True,
+            )
+        else:
+            theirs = self.make(name, **options_of(ours, name))
+        theirs.train(ours.training)
+        theirs.load_state_dict(torch_state_dict(ours), assign=True)
+        for key, parts in names.items():
+            sources = [own[part] for part in parts]
+            same, trained = [id(x) for x in sources], {x.requires_grad for x in sources}
+            parameter = get(theirs, key).requires_grad_(trained == {True})
+            made = [self.made.setdefault(one, (same, parameter)) for one in same]
+            if len(trained) > 1 or len(set(same)) < len(same) or any(m[0] != same for m in made):
+                raise TypeError(
+                    f"{place(where)}: {parts} are one array in PyTorch, so they are shared or "
+                    "frozen together"
+                )
+            put(theirs, key, made[0][1])
+        return theirs
+
+
+def import_torch() -> Any:
+    """PyTorch, imported here because the rest of tinyattn does not need it."""
+    try:
+        import torch
+    except ImportError:
+        raise ImportError('tinyattn.interop needs PyTorch: pip install "tinyattn[torch]"') from None
+    return torch
+
+
+def options_of(module: Any, name: str) -> dict[str, Any]:
+    """The options of a module of either side."""
+    return {
+        option: getattr(module, ARRAY_OF[option]) is not None
+        if option in ARRAY_OF
+        else getattr(module, option)
+        for option in SAME[name]
+    }
+
+
+def refuse_options(theirs: Any, name: str, where: str) -> None:
+    for option in REFUSED.get(name, ()):
+        value = getattr(theirs, option)
+        if value is not None and value is not False:
+            raise TypeError(f"{place(where)} has {option}, and tinyattn's does not")
+    if name == ATTENTION and not theirs.batch_first:
+        raise TypeError(
+            f"{place(where)} has batch_first=False, and modules here take (B, N, D): set "
+            "batch_first = True on it, and pass x in this order"
+        )
+    if name == "Softmax" and theirs.dim is None:
+        raise TypeError(f"{place(where)} has dim=None: set the dimension")
+
+
+def unknown(function: str, module: Any, where: str, known: Any) -> TypeError:
+    kind = f"{type(module).__module__}.{type(module).__qualname__}"
+    names = ", ".join(sorted(set(known)))
+    return TypeError(f"{place(where)} is a {kind}, and {function} takes {names}")
+
+
+def check_part(theirs: Any, expected: str, where: str) -> None:
+    """A module of PyTorch's inside a layer or a stack has one class."""
+    if type(theirs).__name__ != expected:
+        raise TypeError(
+            f"{place(where)}: PyTorch has a {expected} there, got {type(theirs).__name__}"
+        )
+
+
+def check_inside(ours: Any, expected: type, where: str) -> None:
+    if type(ours) is not expected:
+        raise TypeError(
+            f"{place(where)} must be a {expected.__name__} for PyTorch, got {type(ours).__name__}"
+        )
+
+
+def place(where: str) -> str:
+    return f"module {where[1:]}" if where else "the module"
+
+
+def get(module: Any, path: str) -> Any:
+    return attrgetter(path)(module)
+
+
+def put(module: Any, path: str, value: Any) -> None:
+    owner, _, name = path.rpartition(".")
+    setattr(get(module, owner) if owner else module, name, value)
+
+
+# State dicts
+
+
+def torch_state_dict(module: nn.Module) -> dict[str, Any]:
+    """The arrays of a module as PyTorch tensors under PyTorch's names; copies, on the CPU.
+
+    PyTorch's module of the same structure loads them with `load_state_dict`. A module that PyTorch
+    does not have, such as your own class, keeps its names; the modules inside it get PyTorch's.
+
+        >>> list(ta.interop.torch_state_dict(nn.MultiHeadedAttention(2, 4)))
+        ['in_proj_weight', 'in_proj_bias', 'out_proj.weight', 'out_proj.bias']
+
+    Raises TypeError or ShapeError for a module with arrays that have no place in PyTorch's.
+    """
+    torch = import_torch()
+    own, names = named_arrays(module)
+    arrays = {name: [own[part].numpy() for part in parts] for name, parts in names.items()}
+    joined = {n: np.concatenate(a) if len(a) > 1 else a[0] for n, a in arrays.items()}
+    return {name: torch.from_numpy(array) for name, array in joined.items()}
+
+
+def load_torch_state_dict(module: nn.Module, state: Mapping[str, Any]) -> None:
+    """Copy arrays under PyTorch's names into a module. If one does not fit, nothing is changed.
+
+    state: PyTorch tensors, arrays or Tensors by name, as PyTorch's `state_dict()` or a safetensors
+        file has them. They are converted to the dtypes and the device of the module.
+
+    Raises CheckpointError for names, ShapeError and DtypeError for arrays that do not fit. What no
+    array tells is not checked: norm order, activation, heads, eps. `from_torch` reads these.
+
+        >>> layer = nn.Linear(2, 1)
+        >>> ta.interop.load_torch_state_dict(layer, {"weight": [[1.0, 2.0]], "bias": [3.0]})
+        >>> layer(ta.ones(2)).item()
+        6.0
+    """
+    own, names = named_arrays(module)
+    module.load_state_dict(fitting(type(module).__name__, own, names, state))
+
+
+def fitting(
+    owner: str, own: dict[str, Tensor], names: dict[str, list[str]], state: Any
+) -> dict[str, np.ndarray]:
+    """The arrays of a state dict of PyTorch's, by the names here, after all checks."""
+    if not isinstance(state, Mapping):
+        raise TypeError(f"a state dict is a dict of tensors, got {type(state).__name__}")
+    check_names(owner, names, state)
+    given = {name: array_of(state[name]) for name in names}
+    shapes = {}
+    for name, parts in names.items():
+        first = own[parts[0]].shape
+        shapes[name] = (len(parts) * first[0], *first[1:]) if len(parts) > 1 else first
+    check_shapes(owner, shapes, given)
+    found: dict[str, np.ndarray] = {}
+    for name, parts in names.items():
+        pieces = np.split(given[name], len(parts)) if len(parts) > 1 else [given[name]]
+        found.update(zip(parts, pieces, strict=True))
+    return found
+
+
+def array_of(value: Any) -> np.ndarray:
+    """The numbers of a tensor of PyTorch's, or of anything that a Tensor is made from."""
+    if hasattr(value, "detach"):
+        value = value.detach().cpu()
+    if str(getattr(value, "dtype", "")) == "torch.bfloat16":
+        value = value.float()  # every bfloat16 is a float32, and NumPy has no bfloat16
+    return Tensor(value)._data
+
+
+def named_arrays(module: Any) -> tuple[dict[str, Tensor], dict[str, list[str]]]:
+    """The arrays of a module by their names here, and these names by PyTorch's."""
+    if not isinstance(module, nn.Module):
+        raise TypeError(f"expected a module of tinyattn's, got {type(module).__name__}")
+    own, names = dict(module._named_state()), torch_names(module)
+    if left := set(own) - {part for parts in names.values() for part in parts}:
+        raise TypeError(f"{type(module).__name__}: PyTorch's has no place for {sorted(left)}")
+    return own, names
+
+
+def torch_names(module: nn.Module) -> dict[str, list[str]]:
+    """PyTorch's name of every array, and the names here of those that are joined in it.
+
+    >>> ta.interop.torch_names(nn.MultiHeadedAttention(2, 4))["in_proj_bias"]
+    ['W_q.bias', 'W_k.bias', 'W_v.bias']
+    """
+    names = {name: [name] for name, _ in module._named_state() if "." not in name}
+    inside = {name: name for name in module._modules}
+    if isinstance(module, nn.MultiHeadAttention):
+        names, inside = projection_names(module), {"out_proj": "W_o"}
+    for kind, parts in PARTS.items():
+        if isinstance(module, getattr(nn, kind)):
+            check_inside(module.feed_forward, nn.PositionwiseFeedForward, ".feed_forward")
+            inside = {theirs: path for theirs, (path, _) in parts.items()}
+    for theirs, path in inside.items():
+        for name, own in torch_names(get(module, path)).items():
+            names[f"{theirs}.{name}"] = [f"{path}.{part}" for part in own]
+    return names
+
+
+def projection_names(module: nn.MultiHeadAttention) -> dict[str, list[str]]:
+    """PyTorch joins the projections of queries, keys and values if all have one width."""
+    projections = ["W_q", "W_k", "W_v"]
+    layers = {name: getattr(module, name) for name in (*projections, "W_o")}
+    for name, layer in layers.items():
+        check_inside(layer, nn.Linear, f".{name}")
+    width = module.W_q.in_features
+    if {layer.out_features for layer in layers.values()} != {width}:
+        sizes = ", ".join(f"{name} {layer.extra_repr()}" for name, layer in layers.items())
+        raise ShapeError(
+            f"PyTorch's {ATTENTION} has one width for queries and outputs, got {sizes}"
+        )
+    biases = [name for name, layer in layers.items() if layer.bias is not None]
+    if 0 < len(biases) < len(layers):
+        raise TypeError(f"PyTorch's {ATTENTION} has all biases or none, got those of {biases}")
+    weights = [f"{name}.weight" for name in projections]
+    if module.W_k.in_features == module.W_v.in_features == width:
+        names = {"in_proj_weight": weights}
+    else:
+        names = {f"{name[2]}_proj_weight": [name] for name in weights}
+    if biases:
+        names["in_proj_bias"] = [f"{name}.bias" for name in projections]
+    return names
