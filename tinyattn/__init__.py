@@ -78,6 +78,7 @@ __all__ = [
     "capture",
     "cat",
     "cuda_is_available",
+    "distributed",
     "einsum",
     "empty",
     "enable_grad",
@@ -143,6 +144,6 @@ def __getattr__(name: str) -> Any:
         value = getattr(importlib.import_module(f".{_LAZY[name]}", __name__), name)
         globals()[name] = value  # in the place of the submodule of the same name, if there is one
         return value
-    if name in ("batches", "errors", "viz"):
+    if name in ("batches", "distributed", "errors", "viz"):
         return importlib.import_module(f".{name}", __name__)
     raise UnknownNameError("ta", name, __all__)

@@ -24,7 +24,8 @@ ORDER = """
     ops.attention ops
     methods tensor create functions masks functional
     nn.module nn.init nn.activations nn.layers nn.losses nn.position nn.attention nn.transformer nn
-    batches optim atomic_write checkpoint finite_differences testing viz capture __init__
+    batches optim distributed atomic_write checkpoint finite_differences testing viz capture
+    __init__
 """.split()  # noqa: SIM905
 # The compiled kernels and those of a GPU are imported when the first array asks for them.
 WHEN_NEEDED = {("kernels", "kernels.cpu"), ("kernels", "kernels.gpu")}
