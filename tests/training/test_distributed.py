@@ -8,6 +8,7 @@ each run makes many checks, because a start takes a second.
 from __future__ import annotations
 
 import importlib.util
+import lzma
 import os
 import shutil
 import signal
@@ -235,8 +236,36 @@ def saves_all_the_time() -> None:
                 print(os.getpid(), flush=True)
 
 
+def example() -> None:
+    """train_encoder.py with 500 words. Rank STOP, if there is one, presses Ctrl-C."""
+    import matplotlib as mpl
+
+    mpl.use("Agg")
+    sys.path.insert(0, str(EXAMPLES))
+    import stress_data
+    import train_encoder
+    import training
+
+    stop, sys.argv = int(sys.argv[2]), sys.argv[2:]
+    lines = lzma.decompress(stress_data.DATA.read_bytes()).decode("ascii").splitlines()
+    words = {line.split()[0]: line.split()[1:] for line in lines[::200]}
+    words |= {w: p for w, *p in map(str.split, lines) if w in train_encoder.SHOWN}
+    stress_data.read = lambda _: words
+    train_encoder.draw = lambda model, shown, path: path.touch(exist_ok=False)  # once
+    record = training.Run.record
+
+    def record_and_stop(run: Any, *arguments: Any) -> None:
+        record(run, *arguments)
+        if len(run.losses) == 3 and get_rank() == stop:
+            os.kill(os.getpid(), signal.SIGINT)
+
+    training.Run.record = record_and_stop
+    training.run_program(train_encoder.main)
+
+
 # The tests
 
+EXAMPLES = Path(__file__).parents[2] / "examples"
 HAS_MPI = importlib.util.find_spec("mpi4py") is not None
 MPIEXEC = shutil.which(
     "mpiexec", path=f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
@@ -328,6 +357,31 @@ def test_a_checkpoint_is_whole_whenever_a_rank_is_killed(tmp_path: Path) -> None
         state = ta.load(path)
         assert state["step"] >= 5
         assert state["model"]["weight"].shape == (64, 64)
+
+
+@needs_mpi
+def test_the_example_prints_once_and_is_resumed_on_another_number_of_ranks(tmp_path: Path) -> None:
+    pytest.importorskip("sklearn", reason="the examples need scikit-learn")
+    small = ["--steps", 6, "--batch-size", 32, "--d-model", 8, "--heads", 2, "--layers", 1]
+
+    def trained(ranks: int, stop: int, out: Path, *options: object) -> tuple[int, str, str]:
+        return run(ranks, __file__, "example", stop, "--out", out, *small, *options, seconds=200)
+
+    alone, together = tmp_path / "alone", tmp_path / "together"
+    assert trained(1, -1, alone)[0] == 0
+    status, out, err = trained(2, 1, together)
+    assert status == 130, err[-3000:]
+    assert out.count("stopped after 3 of 6 steps") == out.count("mpiexec -n 2 python") == 1
+    status, out, err = trained(3, -1, together, "--resume")
+    assert status == 0, err[-3000:]
+    assert out.count("parameters") == out.count("on held-out words") == 1
+    first, second = (ta.load(path / "checkpoint.safetensors") for path in (alone, together))
+    for name in ("losses", "held_out"):
+        np.testing.assert_allclose(second[name].numpy(), first[name].numpy(), rtol=1e-4)
+    assert {path.name for path in together.iterdir()} == {path.name for path in alone.iterdir()}
+    status, _, err = trained(2, -1, tmp_path / "tiny", "--batch-size", 1)
+    assert status == 2
+    assert "a batch of 1 is too small for 2 ranks" in err
 
 
 # Without MPI
