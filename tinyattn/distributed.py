@@ -17,6 +17,7 @@ import functools
 import os
 import sys
 import time
+import traceback
 from collections.abc import Iterable
 from itertools import zip_longest
 from typing import Any
@@ -25,7 +26,7 @@ import numpy as np
 
 from .autograd import propagate, root_of, starting_gradient, wrap
 from .backend import FLOAT16, Array, device_of, module_of, namespace, quiet
-from .errors import ShapeError
+from .errors import DeviceError, ShapeError
 from .grad_mode import no_grad
 from .kernels import FLOAT32
 from .kernels.threads import get_num_threads, set_num_threads
@@ -67,8 +68,8 @@ class World:
 
     def end_all(self, *error: Any) -> None:
         """Show the error of this rank and end every rank, because they would wait for this one."""
-        print(f"rank {self.rank} of {self.size} ends all:", file=sys.stderr)
-        sys.__excepthook__(*error)
+        text = "".join(traceback.format_exception(*error))
+        sys.stderr.write(f"rank {self.rank} of {self.size} ends all:\n{text}")  # as one piece
         sys.stdout.flush()
         sys.stderr.flush()
         self.comm.Abort(1)
@@ -86,17 +87,20 @@ class World:
         self.begun += 1
         if device_of(array) == "cpu":
             return [self.comm.Iallreduce(self.MPI.IN_PLACE, array)]
-        cuda = module_of("cuda").cuda
-        kind = cuda.nccl.NCCL_FLOAT if array.dtype == FLOAT32 else cuda.nccl.NCCL_DOUBLE
-        pointer, stream = array.data.ptr, cuda.get_current_stream().ptr  # after what computes it
-        self.nccl.allReduce(pointer, pointer, array.size, kind, cuda.nccl.NCCL_SUM, stream)
+        library, communicator = self.nccl
+        kind = library.NCCL_FLOAT32 if array.dtype == FLOAT32 else library.NCCL_FLOAT64
+        # In the current stream, so after the kernels that compute the array, in place.
+        stream = module_of("cuda").cuda.get_current_stream().ptr
+        pointer = array.data.ptr
+        communicator.allReduce(pointer, pointer, array.size, kind, library.NCCL_SUM, stream)
         return []
 
     @functools.cached_property
-    def nccl(self) -> Any:
-        nccl = module_of("cuda").cuda.nccl
-        name = self.comm.bcast(nccl.get_unique_id() if self.rank == 0 else None)
-        return nccl.NcclCommunicator(self.size, name, self.rank)
+    def nccl(self) -> tuple[Any, Any]:
+        """The library, and the ranks as it knows them."""
+        library = load_nccl()
+        name = self.comm.bcast(library.get_unique_id() if self.rank == 0 else None)
+        return library, library.NcclCommunicator(self.size, name, self.rank)
 
     def wait(self, requests: list[Any]) -> None:
         """Until the sums are there; an error if a rank has ended and takes no part in one."""
@@ -112,6 +116,15 @@ class World:
                     f"rank {early[0]} has ended, and rank {self.rank} waits for it: all ranks must "
                     "take the same number of steps; a rank without samples calls backward(None, 0)"
                 )
+
+
+def load_nccl() -> Any:
+    from cupy.cuda import nccl
+
+    if not nccl.available:
+        raise DeviceError("ranks with GPUs need NCCL, which CuPy does not find: install it with "
+                          "pip install nvidia-nccl-cu13 (or -cu12)")  # fmt: skip
+    return nccl
 
 
 @functools.cache

@@ -22,7 +22,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from common import FOLDERS, assert_same, run_python, signed
+from common import FOLDERS, assert_close, assert_same, run_python, signed
+from stand_in import COMPILER
 
 import tinyattn as ta
 from tinyattn import distributed, masks, nn, optim
@@ -236,6 +237,36 @@ def saves_all_the_time() -> None:
                 print(os.getpid(), flush=True)
 
 
+def on_gpus() -> None:
+    """A step on "cuda", where the stand-in for NCCL sums, beside one process on the CPU."""
+    import stand_in
+    from stand_in import nccl
+
+    ta.backend.register_cuda(stand_in.MODULE)
+    distributed.load_nccl = lambda: nccl
+    rank, size = get_rank(), get_world_size()
+    for dtype in TOLERANCE:
+        ta.manual_seed(0)
+        single, model = Tagger().to(dtype), Tagger(1.0 + rank).to("cuda", dtype)
+        if rank == 0:
+            model.load_state_dict(single.state_dict())
+        parallel = DistributedDataParallel(model, 1000)
+        ids = batches()[0]
+        loss_of(single, ids)[0].backward()
+        before = nccl.NcclCommunicator.calls
+        parallel.backward(*loss_of(model, ids[rank::size]))
+        assert nccl.NcclCommunicator.calls >= before + 2
+        grads: list[list[np.ndarray]] = [[], []]  # of all parameters, because some are 0
+        for mine, expected in zip(model.parameters(), single.parameters(), strict=True):
+            assert (mine.grad is None) == (expected.grad is None)
+            if mine.grad is not None:
+                assert mine.grad.device == "cuda"
+                for found, grad in zip(grads, (mine.grad, expected.grad), strict=True):
+                    found.append(grad.numpy().reshape(-1))
+        assert_close(*map(np.concatenate, grads), TOLERANCE[dtype])
+    report()
+
+
 def example() -> None:
     """train_encoder.py with 500 words. Rank STOP, if there is one, presses Ctrl-C."""
     import matplotlib as mpl
@@ -311,6 +342,15 @@ def test_updates_are_those_of_one_process_with_the_whole_batch(number: int) -> N
 @needs_mpi
 def test_ranks_that_disagree_are_told_by_name() -> None:
     status, out, err = run(2, __file__, "disagrees")
+    assert status == 0, err[-3000:]
+    assert out == "2 ranks are well\n"
+
+
+@needs_mpi
+def test_gradients_on_gpus_are_summed_by_nccl() -> None:
+    if COMPILER is None:
+        pytest.skip("no g++, which compiles the CUDA kernels for the host")
+    status, out, err = run(2, __file__, "on_gpus", seconds=200)
     assert status == 0, err[-3000:]
     assert out == "2 ranks are well\n"
 
