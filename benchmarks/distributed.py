@@ -30,6 +30,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
 from time import perf_counter
 from typing import Any
@@ -116,10 +117,15 @@ def measure(sizes: Encoder, repeats: int) -> Measured:
     return found
 
 
+def find_mpiexec() -> str | None:
+    """The one beside this Python, or the first in PATH."""
+    beside = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
+    return shutil.which("mpiexec", path=beside)
+
+
 def ask(ranks: int, size: str, repeats: int, short: bool) -> Measured:
     """The answer of rank 0 of fresh processes."""
-    beside = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
-    mpiexec = shutil.which("mpiexec", path=beside)
+    mpiexec = find_mpiexec()
     if mpiexec is None:
         sys.exit('benchmarks.distributed needs mpiexec and mpi4py: pip install -e ".[mpi]"')
     request = json.dumps([size, repeats, short])
@@ -156,9 +162,8 @@ def draw(path: Path, found: dict[str, dict[int, Measured]], alpha: float, title:
     if figure is None:
         return False
     counts = [2**power for power in range(1, 11)]
-    for axes, (size, by_ranks) in zip(
-        figure.subplots(1, len(found))[:], found.items(), strict=True
-    ):
+    (row,) = figure.subplots(1, len(found), squeeze=False)
+    for axes, (size, by_ranks) in zip(row, found.items(), strict=True):
         for rate in RATES:
             edges = [efficiency(by_ranks[1], ranks, alpha, rate) for ranks in counts]
             axes.fill_between(counts, *zip(*edges, strict=True), alpha=0.4,
@@ -191,7 +196,7 @@ def main() -> int:
     found: dict[str, dict[int, Measured]] = {}
     print(f"\n{'':<8}{'ranks':>6}{'step':>11}{'alone':>11}{'one piece':>11}{'share':>8}"
           f"{'efficiency':>12}{'alpha':>11}{'GB/s':>7}{'predicted':>11}")  # fmt: skip
-    for size in SIZES:
+    for size in SIZES[:1] if args.short else SIZES:
         found[size] = {}
         for ranks in RANKS:
             one = found[size][ranks] = ask(ranks, size, args.repeats, args.short)
@@ -207,7 +212,7 @@ def main() -> int:
             print(text, flush=True)
     alpha = min(fitted(by_ranks[2]["all_reduce"])[0] for by_ranks in found.values())
     print("\nefficiency predicted for as many machines, least and most")
-    for size, rate in ((size, rate) for size in SIZES for rate in RATES):
+    for size, rate in product(found, RATES):
         cells = [f"{ranks}: {low:.2f} - {high:.2f}" for ranks in (2, 16, 128, 1024)
                  for low, high in [efficiency(found[size][1], ranks, alpha, rate)]]  # fmt: skip
         print(f"{size:<8}{rate / 1e9:>4g} Gbit/s   " + "   ".join(cells))

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import tinyattn as ta
-from tinyattn import batches, functional, masks, nn, optim, viz
+from tinyattn import batches, distributed, functional, masks, nn, optim, viz
 
 ROOT = Path(__file__).parents[2]
 NAMES = {"ta": ta, "F": functional, "nn": nn, "masks": masks, "optim": optim, "viz": viz}
@@ -74,11 +74,12 @@ def test_the_reference_lists_the_public_names():
     listed = set(re.findall(r"auto(?:function|class):: (?:[\w.]*\.)?(\w+)", page))
     for names in re.findall(r":members: (.+)", page):
         listed |= {name.strip() for name in names.split(",")}
-    modules = {"batches", "functional", "masks", "nn", "optim", "viz", "errors", "init"}
+    modules = {"batches", "distributed", "functional", "masks", "nn", "optim", "viz", "errors",
+               "init"}  # fmt: skip
     dtypes = {name for name in ta.__all__ if f"`ta.{name}`" in page}
     assert set(ta.__all__) | set(nn.__all__) <= listed | modules | dtypes
     known = vars(ta) | vars(nn) | vars(functional) | vars(masks) | vars(optim) | vars(viz)
-    known |= vars(batches)
+    known |= vars(batches) | vars(distributed)
     missing = listed - set(known) - set(vars(nn.init)) - set(ta.__all__) - {"check_op"}
     assert not missing
 
