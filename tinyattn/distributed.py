@@ -24,9 +24,10 @@ from typing import Any
 
 import numpy as np
 
+from . import backend
 from .autograd import propagate, root_of, starting_gradient, wrap
 from .backend import FLOAT16, Array, device_of, module_of, namespace, quiet
-from .errors import DeviceError, ShapeError
+from .errors import DeviceError, GraphError, ShapeError
 from .grad_mode import no_grad
 from .kernels import FLOAT32
 from .kernels.threads import get_num_threads, set_num_threads
@@ -62,9 +63,9 @@ class World:
         local = self.comm.Split_type(self.MPI.COMM_TYPE_SHARED)
         if "TINYATTN_NUM_THREADS" not in os.environ:
             set_num_threads(max(1, get_num_threads() // local.size))
-        visible = os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")
-        gpu = visible[local.rank] if local.rank < len(visible) else ""
-        os.environ["CUDA_VISIBLE_DEVICES"] = gpu or str(local.rank)
+        visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+        gpus = visible.split(",") if visible else range(local.size)
+        os.environ["CUDA_VISIBLE_DEVICES"] = str(gpus[local.rank % len(gpus)])
         atexit.register(self.leave)
         sys.excepthook = self.end_all
 
@@ -78,8 +79,8 @@ class World:
 
     def leave(self) -> None:
         """Tell the others that this program ends. Wait asleep, because MPI waits awake."""
-        for rank in range(self.size):
-            self.exits.isend((self.rank, self.begun), rank)
+        note = self.rank, self.begun
+        self.sent = [self.exits.isend(note, rank) for rank in range(self.size)]
         barrier = self.exits.Ibarrier()
         while not barrier.Test():
             time.sleep(0.01)
@@ -195,7 +196,7 @@ class Bucket:
         ends = np.cumsum([0, *(p.numel() for p in parameters)]).tolist()
         dtype = FLOAT32 if first.dtype == FLOAT16 else first.dtype
         self.sums = namespace(first).zeros(ends[-1], dtype)
-        # For each leaf that has not got its gradient yet, the part of the array for it.
+        # For each leaf the part of the array that gets its gradient.
         self.parts: dict[Any, Array] = {
             p._node: self.sums[start:end].reshape(p.shape)
             for p, start, end in zip(parameters, ends, ends[1:], strict=False)
@@ -278,7 +279,8 @@ class DistributedDataParallel:
         sum(w * L) / sum(w). Each rank starts backward with w / sum(w) in place of 1, and the
         gradients of all ranks are added.
 
-        Raises ValueError if no rank has a sample, GraphError if the loss is not one number.
+        Raises ValueError if no rank has a sample, GraphError if the loss is not one number or the
+        step is captured (`ta.capture`) and there are several ranks.
         """
         weight = check("weight", weight, 0)
         if weight and not isinstance(loss, Tensor):
@@ -289,6 +291,8 @@ class DistributedDataParallel:
             raise ValueError("no rank has a sample: the weight is 0 on every rank")
         if world().size == 1:
             return loss.backward()
+        if backend.capture is not None:
+            raise GraphError("a captured step cannot wait for other ranks: call it without capture")
         trained = [p for p in self.module.parameters() if p.requires_grad]
         buckets = buckets_of(trained, self.bucket_bytes)
         place = {leaf: bucket for bucket in buckets for leaf in bucket.parts}

@@ -166,6 +166,11 @@ def smaller_things() -> None:
     if size > 1:
         with pytest.raises(GraphError, match="no single gradient"):
             parallel.backward(w * ta.ones(3, dtype="float64"))
+        loss = (w * 1.0).sum()
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(ta.backend, "capture", object())
+            with pytest.raises(GraphError, match="a captured step cannot wait"):
+                parallel.backward(loss)
 
 
 def interrupted_by(rank: int, action: Any, steps: int = 1000) -> None:
@@ -184,6 +189,12 @@ def raises() -> None:
         raise LookupError("sample 17 is damaged")
 
     interrupted_by(1, fail)
+
+
+def raises_at_the_start() -> None:
+    if get_rank() == 1:
+        raise FileNotFoundError("no data here")
+    interrupted_by(1, lambda: None)
 
 
 def is_killed() -> None:
@@ -360,6 +371,7 @@ def test_gradients_on_gpus_are_summed_by_nccl() -> None:
     ("accident", "text"),
     [
         ("raises", "LookupError: sample 17 is damaged"),
+        ("raises_at_the_start", "FileNotFoundError: no data here"),
         ("is_killed", ""),
         ("ends_early", "rank 1 has ended, and rank 0 waits for it"),
     ],
