@@ -68,9 +68,9 @@ def measure(sizes: Encoder, repeats: int) -> Measured:
     """What one rank does: times with all-reduces in buckets, in one piece, and without."""
     import tinyattn as ta
     from tinyattn import nn, optim
-    from tinyattn.distributed import DistributedDataParallel, get_rank, get_world_size, world
+    from tinyattn.distributed import DistributedDataParallel, buckets_of, world
 
-    rank, ranks = get_rank(), get_world_size()
+    rank, ranks = world().rank, world().size
     attention = nn.MultiHeadedAttention(sizes.heads, sizes.width, 0.0)
     feed_forward = nn.PositionwiseFeedForward(sizes.width, sizes.ff, 0.0)
     layer = nn.EncoderLayer(sizes.width, attention, feed_forward, 0.0)
@@ -106,6 +106,7 @@ def measure(sizes: Encoder, repeats: int) -> Measured:
             seconds = least(lambda way=parallel: step(way), repeats)  # type: ignore[misc]
             found[name] = min(found[name], seconds)
     found["bytes"] = sum(4 * p.numel() for p in model.parameters())
+    found["buckets"] = len(buckets_of(model.parameters(), 1 << 20))
     found["all_reduce"] = {}
     for size in (1 << power for power in range(10, 25, 2)):
         array = np.ones(size // 4, np.float32)
@@ -144,13 +145,9 @@ def fitted(all_reduce: dict[str, float]) -> tuple[float, float]:
     return float(alpha), float(beta)
 
 
-def buckets(size: int) -> int:
-    return math.ceil(size / (1 << 20))
-
-
 def efficiency(one: Measured, ranks: int, alpha: float, rate: float) -> tuple[float, float]:
     """Of `ranks` machines, by the assumptions above: least and most."""
-    messages = 2 * math.log2(ranks) * buckets(one["bytes"])
+    messages = 2 * math.log2(ranks) * one["buckets"]
     traffic = 2 * (ranks - 1) / ranks * one["bytes"]
     seconds = messages * (alpha + LATENCY) + traffic * 8 / rate
     left = max(0.0, seconds - BACKWARD * one["alone"])
@@ -205,7 +202,7 @@ def main() -> int:
             if ranks > 1:
                 gain = found[size][1]["alone"] / (ranks * one["step"])
                 alpha, beta = fitted(one["all_reduce"])
-                step = one["alone"] + buckets(one["bytes"]) * alpha + beta * one["bytes"]
+                step = one["alone"] + one["buckets"] * alpha + beta * one["bytes"]
                 text += (f"{1 - one['alone'] / one['step']:>8.0%}{gain:>12.2f}"
                          f"{report.amount(alpha, 's'):>11}{1e-9 / beta:>7.2f}"
                          f"{report.amount(step, 's'):>11}")  # fmt: skip

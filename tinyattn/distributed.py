@@ -304,6 +304,7 @@ class DistributedDataParallel:
             place[leaf].missing.remove(leaf)
             while waiting and not waiting[0].missing:
                 requests.extend(world().begin_sum(waiting.pop(0).sums))
+            world().MPI.Request.Testall(requests)  # because MPI sends only while it is called
 
         if weight:
             start = starting_gradient(loss, None, False)

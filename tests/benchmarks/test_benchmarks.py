@@ -315,7 +315,7 @@ def test_ranks_are_measured_and_predicted(tmp_path: Path) -> None:
 def test_the_model_of_ranks_computes_its_formula() -> None:
     alpha, beta = distributed.fitted({str(1 << p): 1e-5 + 2e-9 * (1 << p) for p in range(10, 25)})
     assert (alpha, beta) == pytest.approx((1e-5, 2e-9))
-    one = {"bytes": 3 << 20, "alone": 2.0}
+    one = {"bytes": 3 << 20, "buckets": 3, "alone": 2.0}
     # Four ranks: 4 messages for each of 3 buckets, and 1.5 times the bytes.
     seconds = 12 * (1e-5 + 1e-5) + 1.5 * (3 << 20) * 8 / 1e7
     expected = 2 / (2 + seconds), 2 / (2 + seconds - 4 / 3)
