@@ -130,11 +130,12 @@ def main() -> None:
         logits = model(ta.tensor(noisy, device=args.device))  # (B, 10)
         loss = F.cross_entropy(logits, targets)
         run.optimizer.zero_grad()
-        loss.backward()
+        run.parallel.backward(loss, len(targets))
         optim.clip_grad_norm_(model.parameters(), 1.0)
         run.optimizer.step()
         run.schedule.step()
-        run.record(loss, float((logits.argmax(-1).cpu().numpy() == targets).mean()))
+        run.record(loss, float((logits.argmax(-1).cpu().numpy() == targets).mean()),
+                   len(targets))  # fmt: skip
 
     with ta.no_grad():
         read = model.eval()(ta.tensor(test_images, device=args.device)).argmax(-1).cpu().numpy()

@@ -7,6 +7,7 @@ democrat, democracy, democratic, so a vowel has to look at the whole word: that 
   python examples/train_encoder.py                              train, score, draw
   python examples/train_encoder.py --predict history historic   ask the trained encoder
   python examples/train_encoder.py --no-positions               one that is blind to order
+  mpiexec -n 2 python examples/train_encoder.py                 train in two processes
 """
 
 from __future__ import annotations
@@ -26,12 +27,13 @@ from typing import Any
 
 import numpy as np
 import stress_data
-from stress_data import PAD, PHONEMES, Words, score
+from stress_data import IGNORE, PAD, PHONEMES, Words, score
 from training import argument_parser, complain, run_program, start
 
 import tinyattn as ta
 from tinyattn import functional as F
 from tinyattn import masks, nn, optim, viz
+from tinyattn.distributed import get_rank
 
 SHOWN = ["democrat", "democracy", "democratic", "history", "historic"]  # all of them held out
 
@@ -131,6 +133,8 @@ def main() -> None:
     run = start(parser, StressTagger)
     args, model = run.args, run.model
     if args.predict:
+        if get_rank():
+            return
         try:
             words = stress_data.encode_words(args.predict)
         except ValueError as error:
@@ -145,20 +149,21 @@ def main() -> None:
           f"{args.batch_size} words; {len(training.words):,} words to learn from, "
           f"{len(test.words):,} held out")  # fmt: skip
     shown = stress_data.encode_words(SHOWN)
-    if not run.losses:
+    if not run.losses and get_rank() == 0:
         draw(model, shown, args.out / "attention_before.png")
     some = np.random.default_rng(args.seed).permutation(len(test.words))[:500]
     for rows in run.steps(
         batches(training.lengths, args.batch_size, args.seed), lambda: loss_of(model, test, some)[0]
     ):
         loss, logits, targets = loss_of(model, training, rows)
+        number = int((targets != IGNORE).sum())
         run.optimizer.zero_grad()
-        loss.backward()
+        run.parallel.backward(loss, number)
         optim.clip_grad_norm_(model.parameters(), 1.0)
         run.optimizer.step()
         run.schedule.step()
         accuracy, _ = score(logits.argmax(-1).cpu().numpy(), targets)
-        run.record(loss, accuracy)
+        run.record(loss, accuracy, number)
 
     print(f"\n{'on held-out words':<36}{'vowels right':>14}{'words right':>14}")
     for name, (vowels, whole) in {

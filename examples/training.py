@@ -1,8 +1,13 @@
-"""What the training examples share around their loops: options, checkpoints, Ctrl-C."""
+"""What the training examples share around their loops: options, checkpoints, Ctrl-C, ranks.
+
+`mpiexec -n 2 python examples/train_encoder.py` trains in two processes, called ranks. Each computes
+a part of every batch. Rank 0 alone prints, draws and saves.
+"""
 
 from __future__ import annotations
 
 import argparse
+import io
 import shlex
 import signal
 import sys
@@ -18,6 +23,7 @@ from tqdm import tqdm
 
 import tinyattn as ta
 from tinyattn import nn, optim, viz
+from tinyattn.distributed import DistributedDataParallel, all_reduce, get_rank, get_world_size
 
 # Options that say how a program runs. All others make the run what it is: they are kept in its
 # checkpoint, and cannot change when it is resumed.
@@ -79,6 +85,7 @@ class Run:
     def __init__(self, model: nn.Module, args: argparse.Namespace) -> None:
         self.args = args
         self.model = model.to(args.device)
+        self.parallel = DistributedDataParallel(self.model)
         self.optimizer = optim.AdamW(model.parameters(), args.lr, (0.9, 0.98), weight_decay=0.1)
         warmup = min(100, args.steps // 10)
         self.schedule = optim.CosineSchedule(self.optimizer, args.steps, warmup)
@@ -87,6 +94,8 @@ class Run:
         self.bar: tqdm | None = None
 
     def save(self) -> None:
+        if get_rank():
+            return
         settings = {name: value for name, value in vars(self.args).items() if name not in FREE}
         state: dict[str, Any] = {"settings": settings}
         for name in ("model", "optimizer", "schedule"):
@@ -107,6 +116,8 @@ class Run:
     def steps(self, batches: Iterable[Any], held_out: Callable[[], ta.Tensor]) -> Iterator[Any]:
         """The batches not learned from yet, with a progress bar; leaves the files at the end.
 
+        Each rank gets its part of a batch. The program of all ranks but 0 ends with the training.
+
         held_out: the loss on data that nothing is learned from; measured now and then, for the
         picture alone. Ctrl-C ends the training early, never in the middle of a step, and says how
         to go on.
@@ -115,47 +126,67 @@ class Run:
         self.model.train()
         with ctrl_c() as stop, ExitStack() as stack:
             for batch in islice(batches, done, total):
-                yield batch
+                yield part_of(batch)
                 if self.bar is None:
                     # After the first step, because that may compile kernels: with its seconds the
                     # bar would promise hours.
                     step = len(self.losses)
-                    self.bar = stack.enter_context(tqdm(total=total, initial=step, unit="step"))
+                    self.bar = stack.enter_context(
+                        tqdm(total=total, initial=step, unit="step", disable=get_rank() > 0)
+                    )
                 else:
                     self.bar.update()
                 self.measure(held_out)
-                if stop.is_set():
+                if all_reduce(stop.is_set()):  # a rank may have seen it a step later
                     break
         self.save()
         self.draw_losses()
         if len(self.losses) < total:
             command = [arg for arg in sys.argv if arg not in ("--resume", "--overwrite")]
             print(f"stopped after {len(self.losses)} of {total} steps; go on from there with:")
-            print("  python", shlex.join([*command, "--resume"]))
+            ranks = get_world_size()
+            print(f"  mpiexec -n {ranks} python" if ranks > 1 else "  python",
+                  shlex.join([*command, "--resume"]))  # fmt: skip
             sys.exit(130)  # what a shell expects of a program ended by Ctrl-C
+        if get_rank():
+            sys.exit()
 
     def measure(self, held_out: Callable[[], ta.Tensor]) -> None:
         """The held-out loss, in the first step, in the last, and so often between."""
         step, total = len(self.losses), self.args.steps
-        if step not in (1, total) and step % -(-total // VALIDATIONS):
+        if get_rank() or (step not in (1, total) and step % -(-total // VALIDATIONS)):
             return
         self.model.eval()
         with ta.no_grad():
             self.held_out.append([float(step), held_out().item()])
         self.model.train()
 
-    def record(self, loss: ta.Tensor, accuracy: float) -> None:
-        """Note the loss of a step; now and then, show how it goes."""
-        self.losses.append(loss.item())
+    def record(self, loss: ta.Tensor, accuracy: float, number: int) -> None:
+        """Note the loss of a step; now and then, show how it goes.
+
+        number: of the samples or tokens on this rank that the loss is the mean of
+        """
+        share = number / all_reduce(number)
+        mean, accuracy = all_reduce(np.array([loss.item(), accuracy]) * share).tolist()
+        self.losses.append(mean)
         if self.bar is not None and len(self.losses) % 10 == 0:
             recent = np.mean(self.losses[-50:])
             self.bar.set_postfix_str(f"loss {recent:.3f}, accuracy {accuracy:.1%}", refresh=False)
 
     def draw_losses(self) -> None:
+        if get_rank():
+            return
         measured = np.array(self.held_out).reshape(-1, 2)
         curves = {"training": self.losses, "held out": (measured[:, 0], measured[:, 1])}
         figure = viz.plot_curves(curves, ylabel="Cross-entropy", smooth=50)
         figure.savefig(self.args.out / "loss.png", dpi=120)
+
+
+def part_of(batch: Any) -> Any:
+    """The rows of a batch, an array or a tuple of arrays, that this rank computes."""
+    if isinstance(batch, tuple):
+        return tuple(map(part_of, batch))
+    return batch[get_rank() :: get_world_size()]
 
 
 def start(parser: argparse.ArgumentParser, build: Callable[[argparse.Namespace], nn.Module]) -> Run:
@@ -163,6 +194,9 @@ def start(parser: argparse.ArgumentParser, build: Callable[[argparse.Namespace],
 
     What cannot be done ends the program.
     """
+    rank, ranks = get_rank(), get_world_size()
+    if rank:
+        sys.stdout = io.StringIO()
     if parser.parse_args().no_positions:  # a folder of its own; an --out that was given still wins
         usual: Path = parser.get_default("out")
         parser.set_defaults(out=usual.with_name(f"{usual.name}-no-positions"))
@@ -185,11 +219,15 @@ def start(parser: argparse.ArgumentParser, build: Callable[[argparse.Namespace],
                     )
         else:
             refuse_lost_run(args)
+        if args.batch_size < ranks:
+            raise ValueError(f"a batch of {args.batch_size} is too small for {ranks} ranks")
         args.out.mkdir(parents=True, exist_ok=True)
         ta.manual_seed(args.seed)
         run = Run(build(args), args)
         if state is not None:
             run.restore(state)
+        if rank:  # so that dropout differs between ranks
+            ta.manual_seed(args.seed + (rank << 32) + len(run.losses))
     except (ValueError, KeyError, OSError) as error:
         # The text of a KeyError would come in quotes.
         complain(error.args[0] if isinstance(error, KeyError) else error)

@@ -79,6 +79,7 @@ __all__ = [
     "capture",
     "cat",
     "cuda_is_available",
+    "distributed",
     "einsum",
     "empty",
     "enable_grad",
@@ -148,6 +149,6 @@ def __getattr__(name: str) -> Any:
         value = getattr(importlib.import_module(f".{_LAZY[name]}", __name__), name)
         globals()[name] = value  # in the place of the submodule of the same name, if there is one
         return value
-    if name in ("batches", "errors", "generation", "interop", "models", "viz"):
+    if name in ("batches", "distributed", "errors", "generation", "interop", "models", "viz"):
         return importlib.import_module(f".{name}", __name__)
     raise UnknownNameError("ta", name, __all__)

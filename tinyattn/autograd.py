@@ -13,7 +13,7 @@ gradients. `backward` and `grad` call it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
@@ -203,11 +203,13 @@ def propagate(
     targets: Sequence[Node | Leaf] | None = None,
     retain_graph: bool = False,
     create_graph: bool = False,
+    complete: Callable[[Any, Any], None] | None = None,
 ) -> dict[Node | Leaf, Any]:
     """Gradients of the roots with respect to `targets`, or to every node that holds a `.grad`.
 
     `gradients` are arrays, or Tensors with `create_graph`. Each node is visited once, after all
     its users, because its gradient is a sum over them. Nobody else has the returned arrays.
+    `complete(node, gradient)` is called for each as soon as it is known.
     """
     recording.set(create_graph)  # until the caller returns, because `quiet` gave it a context
     uses = count_uses(roots)
@@ -223,6 +225,8 @@ def propagate(
         gradient = sums.take(node)
         if gradient is not None and (node.hold_grad if wanted is None else node in wanted):
             found[node] = gradient if node in sums.own else copied(gradient)
+            if complete is not None:
+                complete(node, found[node])
         if node.plan is not None:
             if gradient is not None and node in useful:
                 for parent, part, is_new in node.plan.pull(node, gradient, create_graph):

@@ -44,10 +44,19 @@ SAME: dict[str, tuple[str, ...]] = {
 ARRAY_OF = {"bias": "bias", "elementwise_affine": "weight"}
 ATTENTION = "MultiheadAttention"
 # A layer of PyTorch's: the class here, and the names of its attentions, PyTorch's and ours.
-LAYERS = {"TransformerEncoderLayer": ("EncoderLayer", {"self_attn": "self_attn"})}
+LAYERS = {
+    "TransformerEncoderLayer": ("EncoderLayer", {"self_attn": "self_attn"}),
+    "TransformerDecoderLayer": (
+        "DecoderLayer",
+        {"self_attn": "self_attn", "multihead_attn": "src_attn"},
+    ),
+}
 # A stack of layers: the class here, and what PyTorch's is made with. Nested tensors would cut the
 # output to the longest sample, and only in evaluation.
-STACKS = {"TransformerEncoder": ("Encoder", {"enable_nested_tensor": False})}
+STACKS: dict[str, tuple[str, dict[str, Any]]] = {
+    "TransformerEncoder": ("Encoder", {"enable_nested_tensor": False}),
+    "TransformerDecoder": ("Decoder", {}),
+}
 # PyTorch's class for each class here.
 NAMES = {
     **{name: name for name in (*SAME, "Sequential")},
@@ -85,11 +94,12 @@ def from_torch(module: Any) -> nn.Module:
     """The module here that computes what a module of PyTorch's does, on copies of its arrays.
 
     module: Linear, LayerNorm, RMSNorm, Embedding, Dropout, an activation, MultiheadAttention,
-        TransformerEncoderLayer, TransformerEncoder, or a Sequential of these.
+        TransformerEncoderLayer, TransformerEncoder, their decoders, or a Sequential of these.
 
     Options, dtypes (bfloat16 becomes float32), modes, and frozen and shared parameters are kept.
     Hooks are left out. The result is on the CPU. True in PyTorch's masks of these modules means
-    "ignored", and here "may attend"; attention here returns its output only.
+    "ignored", and here "may attend"; attention here returns its output only. A decoder here is
+    causal without a mask, so PyTorch's computes the same with the causal tgt_mask.
 
     Raises TypeError for a class or an option that tinyattn does not have, and says where it is. A
     subclass is another class, because its forward may be another. batch_first=False is refused,
@@ -270,6 +280,8 @@ class ToTorch:
         own, names = named_arrays(ours)
         if name == ATTENTION:
             check_inside(ours.dropout, nn.Dropout, f"{where}.dropout")
+            if ours.window is not None:
+                raise TypeError(f"{place(where)} has a window, and PyTorch's does not")
             theirs = self.make(
                 name,
                 ours.W_o.out_features,

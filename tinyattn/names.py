@@ -70,7 +70,7 @@ LEFT_OUT = {
     "nn.BatchNorm1d": "write nn.LayerNorm, which attention models use",
     "nn.Conv1d": "write an nn.Linear over x[:, i : i + k] joined with ta.cat; attention needs none",
     "nn.Conv2d": "write an nn.Linear over patches, as examples/train_digits.py does",
-    "nn.DataParallel": "one process computes; its threads are tinyattn's own",
+    "nn.DataParallel": "write tinyattn.distributed.DistributedDataParallel",
     "nn.Flatten": "write x.flatten(1)",
     "nn.GRU": "write an nn.Linear in a loop over the positions",
     "nn.LSTM": "write an nn.Linear in a loop over the positions",

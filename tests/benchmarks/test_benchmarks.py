@@ -16,7 +16,7 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from benchmarks import harness, processes, report, scaling, targets
+from benchmarks import distributed, harness, processes, report, scaling, targets
 from benchmarks.cases import ALONE, BUSY, Case
 from benchmarks.encoders import growing
 from benchmarks.gpu.cases import gpu_cases
@@ -293,6 +293,34 @@ def test_the_lesson_computes_the_same_in_every_way() -> None:
     done = benchmarks("--length", "16", "--repeats", "1", module="benchmarks.lesson")
     assert done.returncode == 0, done.stderr  # it stops at another number
     assert done.stdout.count(" MiB") == 4
+
+
+@pytest.mark.skipif(
+    not (importlib.util.find_spec("mpi4py") and distributed.find_mpiexec()),
+    reason='mpi4py or mpiexec is missing: pip install -e ".[mpi]"',
+)
+def test_ranks_are_measured_and_predicted(tmp_path: Path) -> None:
+    file = tmp_path / "distributed.json"
+    done = benchmarks("--short", "--json", str(file), module="benchmarks.distributed")
+    assert done.returncode == 0, done.stderr
+    measured = json.loads(file.read_text())["measured"]["small"]
+    assert set(measured) == {"1", "2", "4"}
+    for one in measured.values():
+        assert min(one["step"], one["alone"], one["one piece"]) > 0
+    assert "1024: " in done.stdout
+    if importlib.util.find_spec("matplotlib"):
+        assert file.with_suffix(".png").stat().st_size > 0
+
+
+def test_the_model_of_ranks_computes_its_formula() -> None:
+    alpha, beta = distributed.fitted({str(1 << p): 1e-5 + 2e-9 * (1 << p) for p in range(10, 25)})
+    assert (alpha, beta) == pytest.approx((1e-5, 2e-9))
+    one = {"bytes": 3 << 20, "buckets": 3, "alone": 2.0}
+    # Four ranks: 4 messages for each of 3 buckets, and 1.5 times the bytes.
+    seconds = 12 * (1e-5 + 1e-5) + 1.5 * (3 << 20) * 8 / 1e7
+    expected = 2 / (2 + seconds), 2 / (2 + seconds - 4 / 3)
+    assert distributed.efficiency(one, 4, 1e-5, 1e7) == pytest.approx(expected)
+    assert distributed.efficiency(one, 4, 1e-5, 1e9)[1] == 1  # all hidden
 
 
 def test_figures_taken_beside_other_programs_are_marked() -> None:

@@ -10,7 +10,18 @@ import pytest
 from common import HAS_TORCH
 
 import tinyattn as ta
-from tinyattn import batches, functional, generation, interop, masks, models, nn, optim, viz
+from tinyattn import (
+    batches,
+    distributed,
+    functional,
+    generation,
+    interop,
+    masks,
+    models,
+    nn,
+    optim,
+    viz,
+)
 
 ROOT = Path(__file__).parents[2]
 NAMES = {"ta": ta, "F": functional, "nn": nn, "masks": masks, "optim": optim, "viz": viz}
@@ -85,11 +96,11 @@ def test_the_reference_lists_the_public_names():
     for names in re.findall(r":members: (.+)", page):
         listed |= {name.strip() for name in names.split(",")}
     modules = {"batches", "functional", "masks", "models", "nn", "optim", "viz", "errors", "init"}
-    modules |= {"generation", "interop"}
+    modules |= {"distributed", "generation", "interop"}
     dtypes = {name for name in ta.__all__ if f"`ta.{name}`" in page}
     assert set(ta.__all__) | set(nn.__all__) <= listed | modules | dtypes
     known = vars(ta) | vars(nn) | vars(functional) | vars(masks) | vars(optim) | vars(viz)
-    known |= vars(batches) | vars(generation) | vars(interop) | vars(models)
+    known |= vars(batches) | vars(distributed) | vars(generation) | vars(interop) | vars(models)
     missing = listed - set(known) - set(vars(nn.init)) - set(ta.__all__) - {"check_op"}
     assert not missing
 

@@ -25,7 +25,7 @@ ORDER = """
     methods tensor create functions masks functional
     nn.module nn.init nn.activations nn.layers nn.losses nn.position nn.attention nn.transformer
     nn.decoder nn
-    generation batches optim atomic_write checkpoint models.bert models.sentence models
+    generation batches optim distributed atomic_write checkpoint models.bert models.sentence models
     finite_differences testing viz interop capture __init__
 """.split()  # noqa: SIM905
 # The compiled kernels and those of a GPU are imported when the first array asks for them.

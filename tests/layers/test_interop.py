@@ -109,6 +109,21 @@ def test_encoders_compute_the_same(torch, case):
     compare_both_ways(torch, theirs, inputs, {"is_causal": True}, {"mask": hidden})
 
 
+@pytest.mark.parametrize("case", ENCODERS, ids=lambda case: ".".join(map(str, case)))
+def test_decoders_compute_the_same(torch, case):
+    dtype, norm, activation, bias, last = case
+    layer = torch.nn.TransformerDecoderLayer(
+        WIDTH, HEADS, INNER, 0.0, activation, 1e-3, True, norm == "pre", bias
+    )
+    final = torch.nn.LayerNorm(WIDTH, 1e-2, bias=bias) if last else None
+    theirs = torch.nn.TransformerDecoder(layer, 2, final).to(getattr(torch, dtype))
+    inputs = arrays_of(dtype, (3, 4, WIDTH), (3, 5, WIDTH))
+    hidden = {"tgt_mask": torch.ones(4, 4, dtype=torch.bool).triu(1)}
+    compare_both_ways(torch, theirs, inputs, {}, hidden)
+    padding = {"memory_key_padding_mask": torch.tensor(~KEEP), **hidden}
+    compare_both_ways(torch, theirs, inputs, {"src_mask": KEEP}, padding)
+
+
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("bias", [True, False])
 @pytest.mark.parametrize(("kdim", "vdim"), [(12, 12), (5, 7), (12, 7), (5, 12)])
@@ -508,6 +523,7 @@ class Gated(nn.PositionwiseFeedForward):
         (lambda: nn.SelfAttention(2, 2), ["the module is a tinyattn.nn.attention.SelfAttention"]),
         (lambda: nn.Sequential(nn.ReLU(), Gated(2, 2)), ["1 is a ", "Gated"]),
         (lambda: nn.MultiHeadAttention(4, 5, 4, 4, 2), ["one width", "W_q 5, 4"]),
+        (lambda: nn.MultiHeadedAttention(2, 4, num_kv_heads=1), ["one width", "W_k 4, 2"]),
         (frozen_keys, ["W_k.weight", "frozen"]),
         (lambda: tied(("0.W_k.weight", "0.W_q.weight")), ["0: ", "shared"]),
         (lambda: tied(("1.W_k.weight", "0.W_k.weight")), ["1: ", "shared"]),

@@ -169,29 +169,8 @@ def make_decoder_layer(norm, activation):
     return nn.DecoderLayer(cases.WIDTH, *attention, feed_forward, dropout=0.0, norm=norm)
 
 
-def decoder_layer_names(theirs, mine):
-    names = layer_names(theirs, mine)
-    for part in ("weight", "bias"):
-        names[f"{theirs}multihead_attn.in_proj_{part}"] = [
-            f"{mine}src_attn.W_{x}.{part}" for x in "qkv"
-        ]
-        names[f"{theirs}multihead_attn.out_proj.{part}"] = [f"{mine}src_attn.W_o.{part}"]
-        names[f"{theirs}norm3.{part}"] = [f"{mine}sublayer.2.norm.{part}"]
-    return names
-
-
-def decoder_names(norm):
-    names = {}
-    for i in range(cases.LAYERS):
-        names |= decoder_layer_names(f"layers.{i}.", f"layers.{i}.")
-    if norm == "pre":
-        names |= {f"norm.{p}": [f"norm.{p}"] for p in ("weight", "bias")}
-    return names
-
-
-def decoder_results(module, names, a):
-    weights = Weights(module, names)
-    weights.load(a)
+def decoder_results(module, a, prefix=""):
+    weights = Weights(module, a, prefix)
     x, memory = leaf(a["x"]), leaf(a["memory"])
     out = module(x, memory, a["keep"], a["tgt_keep"])
     return results(out, a["grad"], x=x, memory=memory) | weights.gradients()
@@ -199,14 +178,12 @@ def decoder_results(module, names, a):
 
 @ours
 def decoder_layer(a, norm, activation):
-    names = decoder_layer_names("layers.0.", "")
-    return decoder_results(make_decoder_layer(norm, activation), names, a)
+    return decoder_results(make_decoder_layer(norm, activation), a, "layers.0.")
 
 
 @ours
 def decoder(a, norm, activation):
-    module = nn.Decoder(make_decoder_layer(norm, activation), cases.LAYERS)
-    return decoder_results(module, decoder_names(norm), a)
+    return decoder_results(nn.Decoder(make_decoder_layer(norm, activation), cases.LAYERS), a)
 
 
 @ours
@@ -305,19 +282,12 @@ def test_decoder_in_float32_agrees_with_pytorch_and_states_go_both_ways(norm, to
 
     arrays = cases.decoder_arrays(rng_of(4), {})
     a = {n: x.astype(np.float32) if x.dtype.kind == "f" else x for n, x in arrays.items()}
-    ours, names = nn.Decoder(make_decoder_layer(norm, "gelu"), cases.LAYERS), decoder_names(norm)
+    ours = nn.Decoder(make_decoder_layer(norm, "gelu"), cases.LAYERS)
     theirs = cases.torch_decoder(torch, norm, "gelu", torch.float32)
     if to_torch:
-        state = {
-            name: p.numpy() for name, p in random_parameters(ours, rng_of(3)).named_parameters()
-        }
-        joined = {name: np.concatenate([state[p] for p in parts]) for name, parts in names.items()}
-        theirs.load_state_dict({name: torch.from_numpy(x) for name, x in joined.items()})
+        theirs.load_state_dict(interop.torch_state_dict(random_parameters(ours, rng_of(3))))
     else:
-        state = {name: x.detach().numpy() for name, x in theirs.state_dict().items()}
-        weights = Weights(ours, names)
-        weights.load(state)
-        ours.to(ta.float32)
+        interop.load_torch_state_dict(ours, theirs.state_dict())
     t = {name: torch.from_numpy(value) for name, value in a.items()}
     x, memory = t["x"].requires_grad_(), t["memory"].requires_grad_()
     expected = theirs(x, memory, **cases.decoder_inputs(torch, t))
@@ -329,7 +299,7 @@ def test_decoder_in_float32_agrees_with_pytorch_and_states_go_both_ways(norm, to
     assert_close(out.numpy(), expected.detach().numpy(), 1e-5)
     assert_close(own_x.grad.numpy(), x.grad.numpy(), 1e-5)
     assert_close(own_memory.grad.numpy(), memory.grad.numpy(), 1e-5)
-    own = dict(ours.named_parameters())
+    own, names = dict(ours.named_parameters()), interop.torch_names(ours)
     for name, parameter in theirs.named_parameters():
         joined = np.concatenate([own[part].grad.numpy() for part in names[name]])
         assert_close(joined, parameter.grad.numpy(), 1e-5)

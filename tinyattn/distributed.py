@@ -1,0 +1,321 @@
+"""Training in several processes, each with a part of the batch: `mpiexec -n 4 python train.py`.
+
+    rank 0   its samples -> loss -> gradients --+
+    rank 1   its samples -> loss -> gradients --+-- all-reduce --> the same sum on every rank
+    rank 2   its samples -> loss -> gradients --+
+
+Every process, called a rank, has the whole model. `backward` gives every rank the gradients of the
+whole batch, so all ranks take the same step, and their parameters stay equal. MPI (by mpi4py) moves
+the arrays, or NCCL (by CuPy) those on GPUs. NCCL was tested on a stand-in only: not measured on a
+GPU. In a program with one rank nothing of this is imported, and `backward` is `loss.backward`.
+"""
+
+from __future__ import annotations
+
+import atexit
+import functools
+import os
+import sys
+import time
+import traceback
+from collections.abc import Iterable
+from itertools import zip_longest
+from typing import Any
+
+import numpy as np
+
+from . import backend
+from .autograd import propagate, root_of, starting_gradient, wrap
+from .backend import FLOAT16, Array, device_of, module_of, namespace, quiet
+from .errors import DeviceError, GraphError, ShapeError
+from .grad_mode import no_grad
+from .kernels import FLOAT32
+from .kernels.threads import get_num_threads, set_num_threads
+from .nn import Module, Parameter
+from .optim import check
+from .tensor import Tensor
+
+# What mpiexec or srun writes into the environment: the number of ranks.
+SIZES = ("PMI_SIZE", "OMPI_COMM_WORLD_SIZE", "SLURM_STEP_NUM_TASKS")
+
+# Seconds for which a rank waits awake, because that is fastest. After them it naps between two
+# looks, because on a busy machine the rank that it waits for needs a core.
+AWAKE = 2e-4
+
+
+class World:
+    """All ranks, and how they talk. `comm` is MPI's communicator, or None for one rank.
+
+    begun   the number of all-reduces that this rank has begun
+    ended   for each rank whose program has ended, how many it had begun
+    """
+
+    def __init__(self, MPI: Any = None) -> None:
+        self.MPI, self.comm = MPI, MPI and MPI.COMM_WORLD
+        self.rank: int = self.comm.rank if MPI else 0
+        self.size: int = self.comm.size if MPI else 1
+        self.begun = 0
+        self.ended: dict[int, int] = {}
+
+    def join(self) -> None:
+        """Share cores and GPUs with the ranks on this machine, and end all ranks on an error."""
+        self.exits = self.comm.Dup()
+        local = self.comm.Split_type(self.MPI.COMM_TYPE_SHARED)
+        if "TINYATTN_NUM_THREADS" not in os.environ:
+            set_num_threads(max(1, get_num_threads() // local.size))
+        visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+        gpus = visible.split(",") if visible else range(local.size)
+        os.environ["CUDA_VISIBLE_DEVICES"] = str(gpus[local.rank % len(gpus)])
+        atexit.register(self.leave)
+        sys.excepthook = self.end_all
+
+    def end_all(self, *error: Any) -> None:
+        """Show the error of this rank and end every rank, because they would wait for this one."""
+        text = "".join(traceback.format_exception(*error))
+        sys.stderr.write(f"rank {self.rank} of {self.size} ends all:\n{text}")  # as one piece
+        sys.stdout.flush()
+        sys.stderr.flush()
+        self.comm.Abort(1)
+
+    def leave(self) -> None:
+        """Tell the others that this program ends. Wait asleep, because MPI waits awake."""
+        note = self.rank, self.begun
+        self.sent = [self.exits.isend(note, rank) for rank in range(self.size)]
+        barrier = self.exits.Ibarrier()
+        while not barrier.Test():
+            time.sleep(0.01)
+
+    def begin_sum(self, array: Array) -> list[Any]:
+        """Replace `array` by its sum over all ranks, at some time before `wait` returns."""
+        self.begun += 1
+        if device_of(array) == "cpu":
+            return [self.comm.Iallreduce(self.MPI.IN_PLACE, array)]
+        library, communicator = self.nccl
+        kind = library.NCCL_FLOAT32 if array.dtype == FLOAT32 else library.NCCL_FLOAT64
+        # In the current stream, so after the kernels that compute the array, in place.
+        stream = module_of("cuda").cuda.get_current_stream().ptr
+        pointer = array.data.ptr
+        communicator.allReduce(pointer, pointer, array.size, kind, library.NCCL_SUM, stream)
+        return []
+
+    @functools.cached_property
+    def nccl(self) -> tuple[Any, Any]:
+        """The library, and the ranks as it knows them."""
+        library = load_nccl()
+        name = self.comm.bcast(library.get_unique_id() if self.rank == 0 else None)
+        return library, library.NcclCommunicator(self.size, name, self.rank)
+
+    def wait(self, requests: list[Any]) -> None:
+        """Until the sums are there; an error if a rank has ended and takes no part in one."""
+        awake = time.perf_counter() + AWAKE
+        while not self.MPI.Request.Testall(requests):
+            if time.perf_counter() > awake:
+                time.sleep(0)
+            while self.exits.Iprobe():
+                rank, begun = self.exits.recv()
+                self.ended[rank] = begun
+            early = [rank for rank, begun in self.ended.items() if begun < self.begun]
+            if early:
+                raise RuntimeError(
+                    f"rank {early[0]} has ended, and rank {self.rank} waits for it: all ranks must "
+                    "take the same number of steps; a rank without samples calls backward(None, 0)"
+                )
+
+
+def load_nccl() -> Any:
+    from cupy.cuda import nccl
+
+    if not nccl.available:
+        raise DeviceError("ranks with GPUs need NCCL, which CuPy does not find: install it with "
+                          "pip install nvidia-nccl-cu13 (or -cu12)")  # fmt: skip
+    return nccl
+
+
+@functools.cache
+def world() -> World:
+    """The ranks that this program was started with."""
+    size = int(next((os.environ[name] for name in SIZES if name in os.environ), 1))
+    if size == 1:
+        return World()
+    try:
+        from mpi4py import MPI
+    except (ImportError, RuntimeError) as error:  # RuntimeError if there is no library of MPI
+        raise ImportError(
+            f'{size} ranks need mpi4py and an MPI library: pip install "tinyattn[mpi]" ({error})'
+        ) from None
+    if MPI.COMM_WORLD.size != size:
+        raise RuntimeError(
+            f"mpiexec started {size} ranks but mpi4py sees {MPI.COMM_WORLD.size}: they belong to "
+            "different MPI libraries; use the mpiexec beside this Python"
+        )
+    found = World(MPI)
+    found.join()
+    return found
+
+
+def get_rank() -> int:
+    """The number of this process, from 0.
+
+    >>> from tinyattn import distributed
+    >>> distributed.get_rank(), distributed.get_world_size()
+    (0, 1)
+    """
+    return world().rank
+
+
+def get_world_size() -> int:
+    """The number of ranks; 1 without mpiexec. The example of `get_rank` shows both."""
+    return world().size
+
+
+def all_reduce(values: Any) -> np.ndarray:
+    """The sums over all ranks of some numbers, in float64. Every rank must call it.
+
+    Differs from PyTorch: it takes numbers and returns an array; nothing is changed in place.
+
+        >>> from tinyattn import distributed
+        >>> loss, tokens = 0.5, 20
+        >>> total, count = distributed.all_reduce([loss * tokens, tokens])
+        >>> print(total / count)
+        0.5
+    """
+    sums = np.array(values, np.float64)
+    if world().size > 1:
+        world().wait(world().begin_sum(sums))
+    return sums
+
+
+class Bucket:
+    """The gradients of some parameters, one after another in one array, for one all-reduce.
+
+    One message of 1 MiB takes less time than a hundred small ones. float16 is summed as float32.
+    """
+
+    def __init__(self, parameters: list[Parameter]) -> None:
+        first = parameters[0]._data
+        ends = np.cumsum([0, *(p.numel() for p in parameters)]).tolist()
+        dtype = FLOAT32 if first.dtype == FLOAT16 else first.dtype
+        self.sums = namespace(first).zeros(ends[-1], dtype)
+        # For each leaf the part of the array that gets its gradient.
+        self.parts: dict[Any, Array] = {
+            p._node: self.sums[start:end].reshape(p.shape)
+            for p, start, end in zip(parameters, ends, ends[1:], strict=False)
+        }
+        self.missing = set(self.parts)
+
+
+def buckets_of(parameters: Iterable[Parameter], size: int) -> list[Bucket]:
+    """Buckets of about `size` bytes. The last parameters come first, as in backward."""
+    groups: list[list[Parameter]] = []
+    room = 0
+    for parameter in reversed(list(parameters)):
+        kind = parameter.dtype, parameter.device
+        if room <= 0 or kind != (groups[-1][0].dtype, groups[-1][0].device):
+            groups.append([])
+            room = size
+        groups[-1].append(parameter)
+        room -= parameter._data.nbytes
+    return [Bucket(group) for group in groups]
+
+
+class DistributedDataParallel:
+    """Gradients of the whole batch, on every rank.
+
+    At the start every rank gets the parameters and buffers of rank 0. After that the parameters
+    stay equal, because every rank takes the same steps; do the same on every rank to other things
+    that change them. Only rank 0 should print and save.
+
+    module: the model; it is used as before, and saved without this object.
+    bucket_bytes: the gradients are summed in all-reduces of about this size.
+
+    Raises ShapeError, on every rank, if two ranks have different parameters.
+    Source: Li et al., "PyTorch Distributed", 2020.
+    Differs from PyTorch: it is no Module, and `backward` is called here, because it takes a weight.
+    Gradients of leaves that are no parameters of the module are not computed.
+
+        >>> from tinyattn.distributed import DistributedDataParallel, get_rank, get_world_size
+        >>> model = nn.Linear(3, 1)
+        >>> parallel = DistributedDataParallel(model)
+        >>> x, y = (ta.randn(8, n)[get_rank() :: get_world_size()] for n in (3, 1))  # its part
+        >>> parallel.backward(F.mse_loss(model(x), y), weight=len(x))
+        >>> model.weight.grad.shape
+        (1, 3)
+    """
+
+    def __init__(self, module: Module, bucket_bytes: int = 1 << 20) -> None:
+        if not isinstance(module, Module):
+            raise TypeError(f"module must be an nn.Module, got {type(module).__name__}")
+        self.module, self.bucket_bytes = module, bucket_bytes
+        if world().size > 1:
+            self.check_alike()
+            state = {name: x.cpu().numpy() for name, x in module.state_dict().items()}
+            module.load_state_dict(world().comm.bcast(state))
+
+    def check_alike(self) -> None:
+        own = [
+            f"{name} {x.shape} {x.dtype} on {x.device}{', trained' * x.requires_grad}"
+            for pairs in (self.module.named_parameters(), self.module.named_buffers())
+            for name, x in pairs
+        ]
+        first, *others = world().comm.allgather(own)
+        for rank, other in enumerate(others, 1):
+            for theirs, ours in zip_longest(other, first, fillvalue="nothing more"):
+                if theirs != ours:
+                    raise ShapeError(
+                        f"rank {rank} has {theirs} where rank 0 has {ours}: build the same model "
+                        "on every rank"
+                    )
+
+    @quiet
+    @no_grad()
+    def backward(self, loss: Any, weight: float = 1.0) -> None:
+        """Add the gradients of the loss of the whole batch to `.grad`. Every rank must call it.
+
+        loss: the mean over the samples of this rank, as one number; None if it has none
+        weight: the number of these samples. For a mean over tokens without padding, the number of
+            those tokens. A rank with weight 0 has no sample, and its loss is ignored.
+
+        With the weight w and the loss L of each rank, the loss of the whole batch is
+        sum(w * L) / sum(w). Each rank starts backward with w / sum(w) in place of 1, and the
+        gradients of all ranks are added.
+
+        Raises ValueError if no rank has a sample, GraphError if the loss is not one number or the
+        step is captured (`ta.capture`) and there are several ranks.
+        """
+        weight = check("weight", weight, 0)
+        if weight and not isinstance(loss, Tensor):
+            kind = type(loss).__name__
+            raise TypeError(f"loss must be a Tensor, got {kind}; None goes with weight 0")
+        total = float(all_reduce(weight))
+        if total == 0:
+            raise ValueError("no rank has a sample: the weight is 0 on every rank")
+        if world().size == 1:
+            return loss.backward()
+        if backend.capture is not None:
+            raise GraphError("a captured step cannot wait for other ranks: call it without capture")
+        trained = [p for p in self.module.parameters() if p.requires_grad]
+        buckets = buckets_of(trained, self.bucket_bytes)
+        place = {leaf: bucket for bucket in buckets for leaf in bucket.parts}
+        waiting, requests = list(buckets), []
+
+        def complete(leaf: Any, gradient: Array) -> None:
+            """Begin the all-reduces of full buckets, in an order that all ranks have."""
+            place[leaf].parts[leaf][...] = gradient
+            place[leaf].missing.remove(leaf)
+            while waiting and not waiting[0].missing:
+                requests.extend(world().begin_sum(waiting.pop(0).sums))
+            world().MPI.Request.Testall(requests)  # because MPI sends only while it is called
+
+        if weight:
+            start = starting_gradient(loss, None, False)
+            start *= weight / total
+            propagate([root_of(loss)], [start], list(place), complete=complete)
+        for bucket in waiting:  # which lack gradients on this rank
+            requests += world().begin_sum(bucket.sums)
+        used = all_reduce([p._node not in place[p._node].missing for p in trained])
+        world().wait(requests)
+        for parameter, number in zip(trained, used, strict=True):
+            if number:  # as in one process, what no rank has used gets no gradient
+                leaf: Any = parameter._node
+                grad = wrap(place[leaf].parts[leaf].astype(parameter.dtype, copy=False))
+                leaf.grad = grad if leaf.grad is None else leaf.grad + grad
