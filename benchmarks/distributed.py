@@ -5,12 +5,13 @@
 Measured are training steps of the encoders of `benchmarks.encoders` by 1, 2 and 4 ranks of one
 thread each, which divide one batch, and all-reduces of 1 KiB to 16 MiB. Times are the least of all
 repeats. "alone" is a step without communication; the rest of a step is the share of communication.
+"one piece" is a step with one all-reduce after backward, in place of buckets that begin during it.
 Efficiency is the time of one rank over that of N ranks times N. Ranks beyond the number of cores
 share cores, so their efficiency says nothing; they test the model.
 
 The model: an all-reduce of n bytes takes alpha + beta n seconds. Here alpha and beta are fitted to
-the measured all-reduces, and the step of 2 and 4 ranks is predicted from them. Beyond one machine
-these are the assumptions:
+the measured all-reduces, and from them and from "alone" the steps of 2 and 4 ranks are predicted.
+Beyond one machine these are the assumptions:
   - each rank is a machine, and computes as much as the one rank measured here: the batch grows;
   - an all-reduce among N ranks sends 2 log2(N) messages one after another, and 2 (N - 1) / N n
     bytes from each rank, at the full rate of its link;

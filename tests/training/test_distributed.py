@@ -436,6 +436,19 @@ def test_the_example_prints_once_and_is_resumed_on_another_number_of_ranks(tmp_p
     assert "a batch of 1 is too small for 2 ranks" in err
 
 
+@needs_mpi
+def test_an_mpiexec_of_another_library_is_told() -> None:
+    code = """
+from tinyattn.distributed import get_rank
+try:
+    get_rank()
+except RuntimeError as error:
+    print(error)
+"""
+    told = run_python(code, env={"SLURM_STEP_NUM_TASKS": "2"})
+    assert "mpiexec started 2 ranks but mpi4py sees 1" in told
+
+
 # Without MPI
 
 
