@@ -24,6 +24,7 @@ import math
 import re
 import sys
 import time
+import warnings
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -87,15 +88,17 @@ def docstrings() -> dict[str, str]:
         if words:
             found[name] = f"{name.rpartition('.')[2]}: {' '.join(words)}"
 
-    for module_name in MODULES:
-        for name, value in public(importlib.import_module(module_name)):
-            home = getattr(value, "__module__", None)
-            if home != module_name and home in MODULES:  # it is listed there
-                continue
-            add(f"{module_name}.{name}", value)
-            if inspect.isclass(value):
-                for method_name, method in public(value):
-                    add(f"{module_name}.{name}.{method_name}", method)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of what a later Python will not have
+        for module_name in MODULES:
+            for name, value in public(importlib.import_module(module_name)):
+                home = getattr(value, "__module__", None)
+                if home != module_name and home in MODULES:  # it is listed there
+                    continue
+                add(f"{module_name}.{name}", value)
+                if inspect.isclass(value):
+                    for method_name, method in public(value):
+                        add(f"{module_name}.{name}.{method_name}", method)
     shortest: dict[str, str] = {}
     for name in sorted(found, key=len):
         shortest.setdefault(found[name], name)
@@ -152,13 +155,13 @@ def explain(encoder: Any, question: str, text: str) -> tuple[np.ndarray, list[li
 
 
 def highlighted(words: Sequence[str], shares: np.ndarray) -> str:
-    """The words, those with the largest shares in bold yellow."""
+    """The words, those with the largest shares in bold yellow; "##" continues a word."""
     limit = np.sort(shares)[-max(1, len(shares) // 5)]
-    text = " ".join(
-        f"\033[1;33m{word}\033[0m" if share >= limit else word
-        for word, share in zip(words, shares, strict=True)
-    )
-    return text.replace(" ##", "")
+    text = ""
+    for word, share in zip(words, shares, strict=True):
+        space, part = ("", word[2:]) if word.startswith("##") else (" ", word)
+        text += space + (f"\033[1;33m{part}\033[0m" if share >= limit else part)
+    return text.strip()
 
 
 def show(encoder: Any, question: str, name: str, text: str, out: Path) -> None:
