@@ -272,7 +272,7 @@ def limits_and_mask(
     mask = None if mask is None else checked_mask(mask, batch, heads, queries, keys)
     move = lambda array: None if array is None else to_device(array, device)  # noqa: E731
     limits, mask = move(limits), move(mask)
-    if is_causal and batch:  # an empty batch has no queries
+    if is_causal and batch and past + 1 < keys:  # else the first query sees all keys already
         reach = move(np.arange(past + 1, past + queries + 1)[None])
         limits = reach if limits is None else namespace(limits).minimum(limits, reach)
     return limits, mask

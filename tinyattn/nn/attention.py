@@ -302,8 +302,9 @@ class MultiHeadAttention(Attention):
             check_inputs(queries, keys, values, "; packed, (N, D), they take valid_lens")
             past = 0 if cache is None else cache.past
             shape = (len(queries), self.num_heads, queries.shape[1], past + keys.shape[1])
-            visible = {"valid_lens": valid_lens, "mask": mask, "is_causal": is_causal}
-            limits, mask = masks.limits_and_mask(shape, **visible, device=queries.device, past=past)
+            limits, mask = masks.limits_and_mask(
+                shape, valid_lens, mask, is_causal, queries.device, past
+            )
             limits, starts = masks.window_limits(
                 self.window, limits, shape[2], queries.device, past
             )
