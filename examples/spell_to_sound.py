@@ -7,6 +7,7 @@ the letters that it comes from: that is cross-attention's work.
   python examples/spell_to_sound.py                          train, score, draw
   python examples/spell_to_sound.py --say history historic   ask the trained model
   python examples/spell_to_sound.py --no-positions           one that is blind to order
+  mpiexec -n 2 python examples/spell_to_sound.py             train in two processes
 """
 
 from __future__ import annotations
@@ -33,6 +34,7 @@ from training import VALIDATIONS, argument_parser, complain, run_program, start
 import tinyattn as ta
 from tinyattn import functional as F
 from tinyattn import nn, optim, viz
+from tinyattn.distributed import get_rank
 from tinyattn.generation import generate
 
 # All of them held out. How attention to the letters of the first one emerges is drawn.
@@ -71,15 +73,17 @@ class SpellToSound(nn.EncoderDecoder):
         self.register_buffer("history", ta.zeros(VALIDATIONS + 2, MAX_LENGTH + 1, MAX_LENGTH))
 
 
-def loss_of(model: nn.Module, pairs: Pairs, rows: np.ndarray) -> tuple[ta.Tensor, float]:
-    """The loss of some words, and the share of sounds that are right, given those before them."""
+def loss_of(model: nn.Module, pairs: Pairs, rows: np.ndarray) -> tuple[ta.Tensor, float, int]:
+    """The loss of some words, the share of sounds that are right, given those before them, and how
+    many sounds there are."""
     letters = pairs.letters[rows, : pairs.lengths[rows].max()]
     sounds = pairs.sounds[rows]
     sounds = sounds[:, : (sounds != PAD).sum(axis=1).max()]
     states = model(letters, sounds[:, :-1], letters != PAD)
     logits, targets = model.generator(states).reshape(-1, len(SYMBOLS)), sounds[:, 1:].reshape(-1)
     right = logits.argmax(-1).cpu().numpy() == targets
-    return F.cross_entropy(logits, targets, ignore_index=PAD), float(right[targets != PAD].mean())
+    loss, told = F.cross_entropy(logits, targets, ignore_index=PAD), targets != PAD
+    return loss, float(right[told].mean()), int(told.sum())
 
 
 def say(model: nn.Module, letters: np.ndarray, beams: int) -> list[list[str]]:
@@ -162,6 +166,8 @@ def main() -> None:
     run = start(parser, SpellToSound)
     args, model = run.args, run.model
     if args.predict:
+        if get_rank():
+            return
         words = [word.lower() for word in args.predict]
         try:
             show(model, words)
@@ -185,13 +191,13 @@ def main() -> None:
         return loss_of(model, test, some)[0]
 
     for rows in run.steps(batches(training.lengths, args.batch_size, args.seed), held_out):
-        loss, accuracy = loss_of(model, training, rows)
+        loss, accuracy, number = loss_of(model, training, rows)
         run.optimizer.zero_grad()
-        loss.backward()
+        run.parallel.backward(loss, number)
         optim.clip_grad_norm_(model.parameters(), 1.0)
         run.optimizer.step()
         run.schedule.step()
-        run.record(loss, accuracy)
+        run.record(loss, accuracy, number)
 
     print(f"\n{'on held-out words':<42}{'phonemes wrong':>16}{'words wrong':>14}")
 
