@@ -170,7 +170,7 @@ def show(encoder: Any, question: str, name: str, text: str, out: Path) -> None:
     print(f"  {highlighted(asked, shares.sum(1))}\n  {highlighted(answered, shares.sum(0))}")
     figure = viz.show_heatmaps(
         shares, xlabel=name, ylabel="question", xticks=answered, yticks=asked,
-        figsize=(1 + 0.25 * len(answered), 2 + 0.25 * len(asked)),
+        figsize=(2 + 0.55 * len(answered), 2 + 0.3 * len(asked)),
         vmin=min(0.0, shares.min()), vmax=shares.max(),
     )  # fmt: skip
     figure.savefig(out, bbox_inches="tight")
