@@ -55,10 +55,9 @@ OPTIONS = {
     "dropout": {"dropout_p": 0.3},
     "a window": {"window": 20},
     "a window behind": {"window": 70, "is_causal": True, "dropout_p": 0.2},
-    "a window, lengths and a mask": {
-        "window": 40, "valid_lens": [30, 170], "mask": rng_of(6).uniform(size=(B, 1, K)) < 0.6,
-    },
-}  # fmt: skip
+    "a window and lengths": {"window": 40, "valid_lens": [30, 170]},  # late queries see nothing
+    "a window and a mask": {"window": 40, "mask": rng_of(6).uniform(size=(B, Q, K)) < 0.03},
+}
 BIASES = [(), (K,), (Q, 1), (H, 1, 1), (H, 1, K), (H, Q, K), (B, 1, Q, K), (B, H, Q, K)]
 
 

@@ -174,7 +174,7 @@ def test_000_heads_as_samples_equal_heads_as_a_dimension():
 def test_000_multi_head_attention():
     names = list(inspect.signature(nn.MultiHeadAttention).parameters)
     sizes = ["key_size", "query_size", "value_size", "num_hiddens", "num_heads"]
-    assert names[:7] == [*sizes, "dropout", "bias"]
+    assert names[:7] == [*sizes, "dropout", "bias"]  # those of the variants follow
     module = nn.MultiHeadAttention(3, 4, 5, 8, 2)
     shapes = {name: p.shape for name, p in module.named_parameters()}
     assert shapes == {
@@ -693,7 +693,7 @@ def test_004_clones():
 
 def test_004_multi_headed_attention():
     names = list(inspect.signature(nn.MultiHeadedAttention).parameters)
-    assert names[:3] == ["head", "embedding_dim", "dropout"]
+    assert names[:3] == ["head", "embedding_dim", "dropout"]  # those of the variants follow
     assert inspect.signature(nn.MultiHeadedAttention).parameters["dropout"].default == 0.1
     module = nn.MultiHeadedAttention(8, 512, dropout=0.2)
     assert [p.shape for p in module.parameters()] == [(512, 512), (512,)] * 4

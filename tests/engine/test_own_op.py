@@ -371,3 +371,22 @@ def test_an_op_saves_no_more_than_its_derivative_asks_for() -> None:
         assert saved(out) == []
     assert len(saved(x * x)) == 2
     assert len(saved(F.layer_norm(x, 5))) == 1
+
+
+def test_a_rule_may_ask_for_all_options():
+    """As one dict, with those that were not given."""
+    seen = []
+
+    @ta.op
+    def scaled(x, *, factor, shift=1.0):
+        return x * factor + shift
+
+    @scaled.vjp("x")
+    def dx(grad, options):
+        seen.append(options)
+        return grad * options["factor"]
+
+    x = ta.ones(2, requires_grad=True)
+    scaled(x, factor=3.0).sum().backward()
+    assert x.grad.tolist() == [3.0, 3.0]
+    assert seen == [{"factor": 3.0, "shift": 1.0}]

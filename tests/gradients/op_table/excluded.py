@@ -87,7 +87,6 @@ EXCLUDED = {
         "another dtype for `to`, which has a row; tested in test_tensor.py",
     ),
     "F.alibi_bias": "makes a tensor out of no other; tested in tests/attention/test_variants.py",
-    "F.rotations": "the angles of rotary_embedding; reached by its row",
     "F.class_loss": "what cross_entropy and nll_loss share; reached by their rows",
     **dict.fromkeys(
         ["Tensor.multinomial", "ta.multinomial"], "draws indices; tested in test_names.py"
