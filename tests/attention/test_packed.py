@@ -251,14 +251,13 @@ def test_attention_with_dropout_on_packed_samples_agrees(dtype, lengths, causal,
 def test_packed_encoder_agrees_with_pytorch_in_float32():
     """PyTorch's float64 values, sample by sample; test_layers.py compares float64."""
     import make_torch_values as cases
-    from test_layers import Weights, encoder_names, make_layer
+    from test_layers import Weights, make_layer
 
     for norm in ("pre", "post"):
         name = f"packed_encoder.{norm}.skip_padding"
         given_, expected = cases.arrays_of(name), stored_case(name)
         module = nn.Encoder(make_layer(norm, "gelu"), cases.LAYERS, skip_padding=True)
-        weights = Weights(module, encoder_names(norm))
-        weights.load(given_)
+        weights = Weights(module, given_)
         module.to(ta.float32)
         x = leaf(given_["x"], np.float32)
         out = module(x, valid_lens=cases.PACKED_LENGTHS)
