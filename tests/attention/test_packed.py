@@ -33,7 +33,7 @@ from test_tiled_attention import compiled, peak
 import tinyattn as ta
 from tinyattn import functional as F
 from tinyattn import masks, nn, ops
-from tinyattn.errors import MaskError
+from tinyattn.errors import MaskError, ShapeError
 from tinyattn.kernels import threads
 from tinyattn.kernels.packing import samples_of
 from tinyattn.kernels.reference import Drop
@@ -138,6 +138,11 @@ def test_packing_and_padding_are_each_others_transpose(lengths, more):
     (dy,) = ta.grad(padded, y, x.detach())
     assert_same(dx.numpy(), padded.numpy())
     assert_same(dy.numpy(), packed.numpy())
+
+
+def test_lengths_of_two_dimensions_are_refused_where_there_are_no_rows_too():
+    with pytest.raises(ShapeError, match=r"\(B,\) .*got shape \(0, 2\)"):
+        F.pad_packed_sequence(ta.ones(0, 3), np.zeros((0, 2), int))
 
 
 @pytest.mark.parametrize("dtype", [np.bool_, np.int8, np.int64, np.float16, np.float32, np.float64])
