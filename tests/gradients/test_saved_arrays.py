@@ -92,7 +92,7 @@ KEPT = {
     "bmm": "input 0, input 1",
     "dot": "input 0, input 1",
     "outer": "input 0, input 1",
-    "einsum": "input 0, input 1, 2 more",
+    "einsum": "input 0, input 1, input 2, 3 more",
     "sort": "1 more",
     "topk": "1 more",
     "prod": "input 0, 4 more",

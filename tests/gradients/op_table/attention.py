@@ -137,7 +137,7 @@ ROWS: list[OpRow] = [
             error(
                 lambda: F.scaled_dot_product_attention(*[t(1, 2, 2)] * 3, colour=0),
                 TypeError,
-                "no argument 'colour'",
+                "unexpected keyword argument 'colour'",
             ),
             error(
                 lambda: F.scaled_dot_product_attention(t(1, 2, 1, 2), *[t(1, 1, 1, 2)] * 2),

@@ -74,7 +74,7 @@ ROWS: list[OpRow] = [
         on.UNBINDS,
         [
             *bad_dims(ta.Tensor.unbind),
-            error(lambda: t().unbind(), TypeError, "0-d tensor has no length"),
+            error(lambda: t().unbind(), ValueError, "unbind takes a tensor of one dimension"),
         ],
         covers=("Tensor.unbind",),
     ),
