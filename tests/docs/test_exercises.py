@@ -69,6 +69,21 @@ WRONG = {
         ("scores, -np.inf", "scores, -1e9", "-1e9 get wrong weights"),
         ("    return e /", "    e = np.exp(scores) * visible\n    return e /", "NaN has influence"),
     ],
+    "08_layer_norm": [
+        (
+            "(centred**2).mean(axis=-1, keepdims=True)\n",
+            "x.var(axis=-1, ddof=1, keepdims=True)\n",
+            "divided by d - 1",
+        ),
+        ("np.sqrt(variance + eps)", "(np.sqrt(variance) + eps)", "belongs under the root"),
+        ("variance + eps", "variance", "sqrt(variance + eps)"),
+        ("axis=-1", "axis=0", "take the mean of each row"),
+        ("grad - ones - y", "grad - y", "points along ones"),
+        (" - y * along_y", "", "points along x - mean"),
+        (" / sigma\n    ones", "\n    ones", "points along x - mean"),
+        ("along_y) / sigma", "along_y)", "divide by sqrt(variance + eps)"),
+        ("y = centred / sigma", "y = layer_norm(x)", "with eps=0.5"),
+    ],
 }
 EXERCISES = sorted(path.stem.removeprefix("test_") for path in FOLDER.glob("test_*.py"))
 
