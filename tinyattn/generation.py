@@ -41,9 +41,10 @@ def generate(
 
     next_scores: a function of ids (B, t) that gives scores (B, V) of the id after them.
     prompt: ids that are given, one at least for each sample. Shorter ones end in `pad`, and are
-        continued from there.
+        continued from there. If `pad` is an id that prompts may end in, take another, such as -1.
     max_len: the most ids of a sample, its prompt included.
-    stop: the id that ends a sample; the ids after it are `pad`.
+    stop: the id that ends a sample; the ids after it are `pad`. A prompt is continued even if it
+        has this id.
     temperature: 0 takes the likeliest id (greedy). Above 0, an id is drawn from
         softmax(scores / temperature), by the random numbers that `manual_seed` fixes.
     top_k, top_p: draw from the k likeliest ids only; and of these from the fewest whose
@@ -63,6 +64,7 @@ def generate(
                 [3, 4, 0, 0]])
     """
     ids, known = checked_prompt(prompt, max_len, pad)
+    getattr(next_scores, "start", lambda: None)()
     if stop is not None and not is_integer(stop):
         raise DtypeError(f"stop is an id, an integer, got {stop!r}")
     check_choice(temperature, top_k, top_p, num_beams)

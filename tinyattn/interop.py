@@ -277,6 +277,9 @@ class ToTorch:
         return theirs
 
     def with_arrays(self, ours: Any, name: str, where: str) -> Any:
+        if name == ATTENTION and ours.num_kv_heads != ours.num_heads:
+            raise TypeError(f"{place(where)} has num_kv_heads={ours.num_kv_heads}, and PyTorch's "
+                            "does not")  # fmt: skip
         own, names = named_arrays(ours)
         if name == ATTENTION:
             check_inside(ours.dropout, nn.Dropout, f"{where}.dropout")

@@ -47,6 +47,8 @@ def run(function: Callable[..., Any], *args: Any, **options: Any) -> Any:
         problem = f"{name} is not written yet"
     except Exception as error:
         problem = f"{name} raised {type(error).__name__}: {error}"
+        if "broadcast" in problem:
+            problem += "; sums and maxima of rows keep their axis with keepdims=True"
     pytest.fail(problem, pytrace=False)
 
 

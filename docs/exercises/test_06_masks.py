@@ -11,6 +11,8 @@ def test_padding() -> None:
     found = np.asarray(run(yours.visible_keys, np.array([2, 4, 0]), 4))
     expect(found.shape == (3, 4, 4), f"3 samples of length 4: (3, 4, 4), not {found.shape}")
     expect(found.dtype == bool, f"a mask holds booleans, yours {found.dtype}")
+    right = np.tri(4, dtype=bool) & (np.arange(4) < np.array([2, 4, 0])[:, None])[:, None]
+    expect((found == right).any(), "the mask is inverted: True means visible")
     expect(not found[2].any(), "a sample of length 0 has a visible key")
     expect(not found[0, :, 2:].any(), "key 2 of a sample of length 2 is padding, but visible")
     expect(found[0, 3, :2].all(), "lengths hide keys, not queries: query 3 sees keys 0 and 1")
@@ -55,7 +57,17 @@ def test_invisible_scores_have_no_influence() -> None:
         found = run(yours.masked_softmax, np.array([0.0, 0.0, score]), visible)
         expect(close(found, [0.5, 0.5, 0.0]), f"an invisible score of {name} has influence")
     far = run(yours.masked_softmax, np.array([-1e9, -1e9, 0.0]), visible)
-    expect(close(far, [0.5, 0.5, 0.0]), "visible scores of -1e9 get wrong weights: no number is so "
-           "low that it can stand for invisible")  # fmt: skip
+    expect(
+        close(far, [0.5, 0.5, 0.0]),
+        "visible scores of -1e9 get wrong weights: subtract the largest visible score before exp, "
+        "and let no number mean invisible",
+    )
     large = run(yours.masked_softmax, np.array([1000.0, 0.0, 0.0]), visible)
     expect(close(large, [1.0, 0.0, 0.0]), "a visible score of 1000 gives nan: subtract the maximum")
+
+
+def test_input_is_not_changed() -> None:
+    scores = rng.standard_normal((2, 3))
+    before = scores.copy()
+    run(yours.masked_softmax, scores, np.array([[True, False, True], [False, False, True]]))
+    expect(np.array_equal(scores, before), "masked_softmax changed its scores: use np.where")

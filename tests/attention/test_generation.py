@@ -85,6 +85,18 @@ def test_cached_scores_are_those_of_the_full_pass_at_every_position(first):
         assert_close(scores.numpy(), full(tgt[:, :t]).numpy(), 1e-13)
 
 
+def test_scores_begin_anew_where_ids_do_not_go_on():
+    """One function serves for several calls and generations, also after beams were selected."""
+    model = model_of()
+    scores, full = model.next_scores(SRC, SRC_MASK), full_pass(model)
+    tgt, other = rng_of(2).randint(0, V, (2, 3, 6))
+    for ids in (tgt, tgt, other, other[:, :2], tgt[:, :2], tgt):
+        assert_close(scores(ids).numpy(), full(ids).numpy(), 1e-13)
+    for options in ({}, {"num_beams": 3}, {}, {"num_beams": 2}, {"num_beams": 2}):
+        fresh = generate(model.next_scores(SRC, SRC_MASK), PROMPT, 8, STOP, **options)
+        assert_equal(generate(scores, PROMPT, 8, STOP, **options).numpy(), fresh.numpy())
+
+
 def test_each_sample_alone_is_generated_alike():
     """Sources of other lengths beside it, and the padding that they need, change nothing."""
     model = model_of()

@@ -62,6 +62,12 @@ WRONG = {
     "06_masks": [
         ("keys <= keys", "keys < keys", "k <= i, not k < i"),
         ("keys <= keys[:, None]", "keys[:, None] <= keys", "sees a key behind it"),
+        (
+            "return no_padding[:, None, :] & no_future",
+            "return ~(no_padding[:, None, :] & no_future)",
+            "the mask is inverted",
+        ),
+        ("    shown = np", "    scores[~visible] = 0\n    shown = np", "changed its scores"),
         ("no_padding[:, None, :]", "no_padding", "visible_keys raised ValueError"),
         ("keys < lengths", "keys <= lengths", "length 0 has a visible key"),
         ("no_padding[:, None, :]", "no_padding[:, :, None]", "not queries"),

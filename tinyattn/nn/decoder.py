@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from .. import functional as F
 from .. import masks
 from ..autograd import wrap
+from ..backend import to_device
 from ..checks import check_size
 from ..errors import ShapeError
 from ..grad_mode import no_grad
@@ -186,19 +189,31 @@ class Decoder(Module):
 class NextScores:
     """A function of ids (B, T) that gives the scores (B, V) of the id after them, for `generate`.
 
-    The source is encoded once. Each call's ids begin with those of the call before, so only the new
-    ones are computed.
+    The source is encoded once. If the ids begin with those of the call before, only the new ones
+    are computed; if they do not, all of them are.
     """
 
     @no_grad()
     def __init__(self, model: EncoderDecoder, src: Any, src_mask: Any = None) -> None:
         self.model = model
-        self.memory = model.encode(src, src_mask)
-        self.src_mask = None if src_mask is None else wrap(masks.booleans_of(src_mask))
-        self.cache = model.decoder.new_cache()
+        mask = None if src_mask is None else wrap(masks.booleans_of(src_mask))
+        self.source = model.encode(src, src_mask), mask
+        self.start()
+
+    def start(self) -> None:
+        """Forget earlier calls, and the samples that were selected; `generate` begins with it."""
+        self.memory, self.src_mask = self.source
+        self.cache = self.model.decoder.new_cache()
+        self.read: np.ndarray | None = None  # the ids of the call before
 
     @no_grad()
     def __call__(self, ids: Any) -> Tensor:
+        now = to_device(masks.array_of(ids, "ids"), "cpu")
+        if self.read is not None:
+            old = self.read.shape[1]
+            if now.shape[1] <= old or not np.array_equal(now[:, :old], self.read):
+                self.start()
+        self.read = now.copy()
         ids = ids.to(self.memory.device) if isinstance(ids, Tensor) else ids
         states = self.model.decode(self.memory, self.src_mask, ids, cache=self.cache)
         return self.model.generator(states[:, -1])
@@ -209,6 +224,7 @@ class NextScores:
         if self.src_mask is not None and len(self.src_mask) > 1:
             self.src_mask = self.src_mask[rows]
         self.cache.select(rows)
+        self.read = None if self.read is None else self.read[rows]
 
 
 class EncoderDecoder(Module):
