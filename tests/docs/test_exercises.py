@@ -75,6 +75,29 @@ WRONG = {
         ("scores, -np.inf", "scores, -1e9", "-1e9 get wrong weights"),
         ("    return e /", "    e = np.exp(scores) * visible\n    return e /", "NaN has influence"),
     ],
+    "07_scoring": [
+        (" / np.sqrt(queries.shape[-1])", "", "not divided by sqrt(d)"),
+        ("np.sqrt(queries.shape[-1])", "queries.shape[-1]", "divided by d, not by sqrt(d)"),
+        ("np.sqrt(queries.shape[-1])", "np.sqrt(queries.shape[1])", "with d the width of a query"),
+        ("keys.swapaxes(1, 2)", "keys.T", "exchange the last two axes only"),
+        (
+            "return queries @ keys.swapaxes(1, 2)",
+            "return keys @ queries.swapaxes(1, 2)",
+            "rows are keys, and columns are queries",
+        ),
+        ("np.tanh(q[:, :, None] + k[:, None])", "q[:, :, None] + k[:, None]", "no influence"),
+        (
+            "np.tanh(q[:, :, None] + k[:, None])",
+            "np.tanh(q[:, :, None]) + np.tanh(k[:, None])",
+            "without a tanh of the sum",
+        ),
+        ("q[:, :, None] + k[:, None]", "q[:, None] + k[:, :, None]", "rows are keys"),
+        ("q[:, :, None] + k[:, None]", "q[:, :, None] - k[:, None]", "not w_v . tanh(W_q q"),
+        (".sum(axis=2) @ W_q", " @ W_q", "so sum over the keys"),
+        (" * (1 - f**2)", "", "1 - tanh^2"),
+        ("(axis=(0, 1, 2))", "(axis=(0, 1))", "sum over samples, queries and keys"),
+        ("(grad[..., None] * f)", "(grad[..., None] * f**2)", "gradient of w_v is not that"),
+    ],
     "08_layer_norm": [
         (
             "(centred**2).mean(axis=-1, keepdims=True)\n",
