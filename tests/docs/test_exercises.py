@@ -113,6 +113,41 @@ WRONG = {
         ("along_y) / sigma", "along_y)", "divide by sqrt(variance + eps)"),
         ("y = centred / sigma", "y = layer_norm(x)", "with eps=0.5"),
     ],
+    "09_heads": [
+        (
+            "x.reshape(batch, n, num_heads, width // num_heads)  # (B, N, H, d)\n"
+            "    return x.transpose(0, 2, 1, 3)",
+            "x.reshape(batch, num_heads, n, width // num_heads)\n    return x",
+            "row n of a head does not come from position n",
+        ),
+        (
+            "num_heads, width // num_heads)  # (B, N, H, d)\n    return x.transpose(0, 2, 1, 3)",
+            "width // num_heads, num_heads)\n    return x.transpose(0, 3, 1, 2)",
+            "every H-th number",
+        ),
+        ("return x.transpose(0, 2, 1, 3)", "return x", "is (B, H, N, d) = (2, 3, 4, 4)"),
+        ("    x = x.transpose(0, 2, 1, 3)", "    x = x", "numbers of other positions"),
+        (
+            "    x = x.transpose(0, 2, 1, 3)",
+            "    x = x.transpose(0, 2, 3, 1)",
+            "its d numbers of head 0",
+        ),
+        ("np.sqrt(q.shape[-1])", "np.sqrt(queries.shape[-1])", "so divide by sqrt(d)"),
+        (" @ W_o.T", "", "not projected by W_o"),
+        ("W_o.T", "W_o", "not x W_o^T"),
+        ("queries @ W_q.T", "queries @ W_q", "is not that of small attentions"),
+        ("axis=-1", "axis=-2", "take it over the keys"),
+        (
+            "softmax(q @",
+            "softmax(q.reshape(q.shape[0], q.shape[2], q.shape[1], -1).swapaxes(1, 2) @",
+            "row n is not query n",
+        ),
+        (
+            "    q = split",
+            "    num_heads = 1\n    q = split",
+            "that of one head of width D",
+        ),
+    ],
 }
 EXERCISES = sorted(path.stem.removeprefix("test_") for path in FOLDER.glob("test_*.py"))
 
