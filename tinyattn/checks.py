@@ -269,10 +269,10 @@ def check_names(owner: str, expected: Mapping[str, Any], state: Mapping[str, Any
     unknown = [name for name in state if name not in expected]
     if missing or unknown:
         torch_names = any("in_proj_" in name for name in unknown)
+        hint = ": a PyTorch state is read by ta.interop.load_torch_state_dict"
         raise CheckpointError(
             f"state does not fit {owner}: missing {shortened(missing)}, "
-            f"unexpected {shortened(unknown)}"
-            + ": a PyTorch state is read by ta.interop.load_torch_state_dict" * torch_names
+            f"unexpected {shortened(unknown)}{hint if torch_names else ''}"
         )
 
 
