@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import os
 import runpy
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -254,8 +255,31 @@ def test_the_command_of_the_pages() -> None:
         assert run.returncode == status, run.stdout + run.stderr
 
 
-def test_the_score_card() -> None:
+def test_the_score_card(tmp_path: Path) -> None:
+    """One exercise is passed, one is wrong, one cannot be read, and the others are not begun."""
+    for path in FOLDER.glob("*.py"):
+        shutil.copy(path, tmp_path)
+    solution = (FOLDER / "solutions" / "ex_05_softmax.py").read_text("utf-8")
+    (tmp_path / "ex_05_softmax.py").write_text(solution.replace("axis=-1", "axis=0"), "utf-8")
+    (tmp_path / "ex_06_masks.py").write_text("def broken(:", "utf-8")
+    shutil.copy(FOLDER / "solutions" / "ex_01_soft_lookup.py", tmp_path)
     run = subprocess.run(
-        [sys.executable, str(FOLDER / "score.py")], capture_output=True, text=True, check=False
+        [sys.executable, str(FOLDER / "score.py")],
+        env={**os.environ, "TINYATTN_EXERCISES": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        check=False,
     )
-    assert f"0 of {len(EXERCISES)} exercises are passed" in run.stdout, run.stderr
+    rows = dict(line.split(maxsplit=1) for line in run.stdout.splitlines()[: len(EXERCISES)])
+    assert rows.pop("01_soft_lookup") == "passed", run.stderr
+    assert rows.pop("06_masks") == "1 test fails"
+    assert "tests fail" in rows.pop("05_softmax")
+    assert set(rows.values()) == {"not begun"}
+    assert f"1 of {len(EXERCISES)} exercises are passed" in run.stdout
+
+
+def test_a_file_that_python_cannot_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "ex_06_masks.py").write_text("import numpy\n\ndef broken(:\n", "utf-8")
+    monkeypatch.setattr(grading, "FOLDER", tmp_path)
+    with pytest.raises(pytest.fail.Exception, match=r"cannot read ex_06_masks\.py, line 3"):
+        grading.exercise("ex_06_masks")
