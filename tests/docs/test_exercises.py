@@ -90,6 +90,54 @@ WRONG = {
         ("along_y) / sigma", "along_y)", "divide by sqrt(variance + eps)"),
         ("y = centred / sigma", "y = layer_norm(x)", "with eps=0.5"),
     ],
+    "12_training_loop": [
+        (
+            'reduction="sum") / total',
+            'reduction="mean") / 2',
+            "a part without a target gives nan",
+        ),
+        (
+            "    part = F",
+            "    total = 2 * max(count(targets), 1)\n        part = F",
+            "counts as much",
+        ),
+        (") / total\n        part", ")\n        part", "the step is too long"),
+        ("    optimizer.zero_grad()\n", "", "of the step before are still there"),
+        (
+            "        part.back",
+            "        optimizer.zero_grad()\n        part.back",
+            "last part alone",
+        ),
+        (
+            "    optim.clip_grad_norm_(model.parameters(), max_norm)\n    optimizer.step()\n",
+            "    optimizer.step()\n    optim.clip_grad_norm_(model.parameters(), max_norm)\n",
+            "are not clipped when the optimizer uses them",
+        ),
+        (
+            "part.backward()\n",
+            "part.backward()\n        optim.clip_grad_norm_(model.parameters(), max_norm)\n",
+            "has another direction",
+        ),
+        ("    schedule.step()\n", "", "one step of the schedule, not 0"),
+        (
+            "    optimizer.step()\n    schedule.step()\n",
+            "    schedule.step()\n    optimizer.step()\n",
+            "the rate of the second one",
+        ),
+        ("    model.train()\n", "", "trains without dropout"),
+        ("    model.eval()\n", "", "leaves dropout on"),
+        ("model.train(before)", "model.train()", "in evaluation mode"),
+        ("with ta.no_grad()", "with ta.enable_grad()", "records a graph"),
+        (
+            "total += count(targets)\n    model",
+            "total += len(targets)\n    model",
+            "of which 6 are no targets",
+        ),
+        ('optimizer.load_state_dict(state["optimizer"])', "pass", "Adam begins anew"),
+        ('schedule.load_state_dict(state["schedule"])', "pass", "the schedule begins anew"),
+        ('ta.set_rng_state(state["random"])', "pass", "dropout draws other numbers"),
+        ('model.load_state_dict(state["model"])', "pass", "the weights do not come back"),
+    ],
 }
 EXERCISES = sorted(path.stem.removeprefix("test_") for path in FOLDER.glob("test_*.py"))
 
