@@ -135,15 +135,16 @@ def test_each_use_has_an_arrow(viz: Any) -> None:
     assert len(arrows) == 4  # add to mul, add to x, and twice mul to x
 
 
-def test_results_stand_above_what_they_were_computed_from(viz: Any) -> None:
+@pytest.mark.parametrize("swapped", [False, True])
+def test_results_stand_above_what_they_were_computed_from(viz: Any, swapped: bool) -> None:
+    """One branch is longer than the other; the last user of x is not always the lowest."""
     x = leaf([1.0])
-    y = x.exp()
-    figure = viz.show_graph(y * y.tanh() + x, {"x": x, "y": y})
-    height = {
-        text.get_text().split("\n")[0]: text.get_position()[1] for text in figure.axes[0].texts
-    }
-    names = ["add", "mul", "tanh", "y = exp", "x"]
-    assert all(height[above] > height[below] for above, below in pairwise(names))
+    short, long = x.exp(), x.tanh().sigmoid()
+    figure = viz.show_graph(long + short if swapped else short + long, {"x": x})
+    found = [text for text in figure.axes[0].texts if text.get_text()]
+    height = {text.get_text().split("\n")[0]: text.get_position()[1] for text in found}
+    assert all(height[one] > height[other] for one, other in pairwise(["add", "exp", "x"]))
+    assert all(height[one] > height[other] for one, other in pairwise(["sigmoid", "tanh", "x"]))
 
 
 @pytest.mark.parametrize("kind", ["encoder layer", "second derivative", "many users"])
