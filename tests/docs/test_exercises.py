@@ -36,6 +36,53 @@ WRONG = {
         ("fit(rule(node.grad), parent.data.shape)", "rule(node.grad)", "has a gradient (3,)"),
         ("self.grad = grad\n", "self.grad = grad\n        grad *= 1.5\n", "yours"),
     ],
+    "03_the_real_engine": [
+        ("uses[parent] += 1", "uses[parent] = 1", "count each place, not each user"),
+        (
+            "if parent not in uses:\n                uses[parent] = 0",
+            "if uses.setdefault(parent, 0) < 9:",
+            "visit each tensor once",
+        ),
+        (
+            "    uses, stack",
+            "    deep = lambda x: [*map(deep, x.inputs or ())]\n    deep(root)\n    uses, stack",
+            "keep a list instead of recursion",
+        ),
+        ("left = dict(uses)", "left = uses", "count down in a copy"),
+        ("if left[parent] == 0:", "if parent not in order + ready:", "wait for all users"),
+        ("!= tensor.changes_of_saved", "!= [0] * len(tensor.saved)", "compare counts"),
+        ('raise RuntimeError("an array', 'print("an array', "x has changed after x * x"),
+        (
+            "    gradients = {root: grad}\n    for tensor in order:\n",
+            "        if tensor is root:\n            gradients = {root: grad}\n",
+            "before anything else",
+        ),
+        (
+            "        if tensor.rule is None:\n",
+            "        if tensor.rule:\n            tensor.grad = gradient\n        else:\n",
+            "a computed tensor has a .grad",
+        ),
+        (
+            "        if tensor.rule is None:\n",
+            "        if tensor.rule:\n            gradient = gradient + getattr(tensor, 'sum', 0)\n"
+            "            tensor.sum = gradient\n        else:\n",
+            "belong to one call",
+        ),
+        ("gradient if tensor.grad is None else tensor.grad + gradient", "gradient", "not replace"),
+        (
+            "gradients[parent] + part if parent in gradients else part",
+            "np.add(gradients[parent], part, gradients[parent]) if parent in gradients else part",
+            "do not add in place",
+        ),
+        ("tensor.inputs, tensor.saved = None, ()", "pass", "does not free what z has saved"),
+        (
+            "        if not retain_graph:\n            tensor.inputs",
+            "    for tensor in order if not retain_graph else ():\n        if tensor.rule:\n"
+            "            tensor.inputs",
+            "free it when its rule has run",
+        ),
+        ("if not retain_graph:", "if True:", "must free nothing"),
+    ],
     "04_gradcheck": [
         (
             "standard_normal(np.shape(function(x)))",
@@ -384,6 +431,51 @@ WRONG = {
         ("self.r.transpose", "self.r.detach().transpose", "not that of finite differences"),
         ("out, self.weights =", "out, _ =", "not in self.weights"),
 >>>>>>> pages-c
+    ],
+    "17_make_it_yours": [
+        ("cap * math.tanh(x[i] / cap)", "math.tanh(x[i] / cap)", "forgets to multiply by cap"),
+        ("cap * math.tanh(x[i] / cap)", "math.tanh(x[i])", "without its cap"),
+        ("range(x.size)", "range(x.size - 1)", "fill all"),
+        ("out[i] = cap * math.tanh(x[i] / cap)", "out[i] = x[i] = 0", "the kernel changes x"),
+        ("grad * (1 -", "(1 -", "multiply by grad"),
+        ("(out / cap) ** 2", "out**2", "right for cap 1 only"),
+        (
+            "return grad * (1",
+            "grad *= 1 - (out / cap) ** 2\n    return grad + 0 * (1",
+            "writes to grad",
+        ),
+        (
+            "return grad * (1 - (out / cap) ** 2)",
+            "return np.asarray(grad) * (1 - (np.asarray(out) / cap) ** 2)",
+            "no second derivative: use operators",
+        ),
+        (" / math.sqrt(queries.shape[-1])", "", "must be scaled dot-product attention"),
+        (
+            "softcap(scores, cap=self.cap)",
+            "softcap(scores)",
+            "call softcap with the cap of the layer",
+        ),
+        (
+            "softcap(scores, cap=self.cap), valid_lens",
+            "softcap(scores, cap=self.cap)",
+            "keys behind valid_lens have influence",
+        ),
+        (
+            "scores = queries @ keys.swapaxes(-2, -1) / math.sqrt(queries.shape[-1])",
+            "root = math.sqrt(queries.shape[-1])\n        scores = queries @ keys.swapaxes(-2, -1)",
+            "must be scaled dot-product attention",
+        ),
+        (", reference=lambda x: reference(x, 2.0)", "", "without the factor cap"),
+        (
+            "check_op(lambda x: softcap(x, cap=2.0)",
+            "check_op(lambda x: softcap(x, cap=1.0)",
+            "rejects a right op",
+        ),
+        (
+            "    check_op(",
+            "    assert softcap(ta.zeros(1), cap=2.0).item() == 0\n    return\n    check_op(",
+            "has a rule for cap 1",
+        ),
     ],
 }
 EXERCISES = sorted(path.stem.removeprefix("test_") for path in FOLDER.glob("test_*.py"))
