@@ -161,7 +161,6 @@ WRONG = {
         ("along_y) / sigma", "along_y)", "divide by sqrt(variance + eps)"),
         ("y = centred / sigma", "y = layer_norm(x)", "with eps=0.5"),
     ],
-<<<<<<< HEAD
     "09_heads": [
         (
             "x.reshape(batch, n, num_heads, width // num_heads)  # (B, N, H, d)\n"
@@ -238,6 +237,48 @@ WRONG = {
             "rotary changed its argument",
         ),
     ],
+    "11_encoder": [
+        (
+            "return x + self.dropout(self.feed",
+            "return self.dropout(self.feed",
+            "residual is missing",
+        ),
+        (
+            "x = x + self.dropout(self.self",
+            "x = y + self.dropout(self.self",
+            "with pre-norm that is x",
+        ),
+        ("self.norm_2(x)", "self.norm_1(x)", "norm_2 to the feed-forward network"),
+        ('order == "pre"', 'order == "post"', "gives what the other order gives"),
+        ("return self.norm_2(x + ", "return self.norm_2(self.norm_1(x) + ", 'norm="post" is not'),
+        ("x, x, x, mask=mask", "x, x, x", "gives its layers no mask"),
+        ("y, y, y, mask=mask", "y, y, y", "pass the mask on"),
+        (
+            "self.dropout(self.self_attn(y, y, y, mask=mask))",
+            "self.self_attn(y, y, y, mask=mask)",
+            "only the residuals are left",
+        ),
+        (
+            "return x + self.dropout(self.feed_forward(self.norm_2(x)))",
+            "return self.dropout(x + self.feed_forward(self.norm_2(x)))",
+            "not the sum",
+        ),
+        (
+            'nn.LayerNorm(size) if norm == "pre" else nn.Identity()',
+            "nn.LayerNorm(size)",
+            "no norm at the end",
+        ),
+        (
+            'nn.LayerNorm(size) if norm == "pre" else nn.Identity()',
+            "nn.Identity()",
+            "one more norm belongs at the end",
+        ),
+        (
+            "nn.ModuleList(layers)",
+            "nn.ModuleList(layers[:1] * 3)",
+            "each once, in an nn.ModuleList",
+        ),
+    ],
     "12_training_loop": [
         (
             'reduction="sum") / total',
@@ -285,6 +326,29 @@ WRONG = {
         ('schedule.load_state_dict(state["schedule"])', "pass", "the schedule begins anew"),
         ('ta.set_rng_state(state["random"])', "pass", "dropout draws other numbers"),
         ('model.load_state_dict(state["model"])', "pass", "the weights do not come back"),
+    ],
+    "13_own_attention": [
+        (
+            "np.arange(keys) - np.arange(queries)[:, None]",
+            "np.arange(queries)[:, None] - np.arange(keys)",
+            "not i - j",
+        ),
+        ("distance.clip(-farthest, farthest)", "distance", "clip the distance"),
+        (" + farthest", "", "from the end of r"),
+        (
+            "distance_numbers(q.shape[2], keys, self",
+            "distance_numbers(keys, keys, self",
+            "position_scores raised",
+        ),
+        ("q, k.shape[2]) / q.shape[3] ** 0.5", "q, k.shape[2])", "divided by sqrt(d) too"),
+        ("q, k.shape[2]) /", "k, k.shape[2]) /", "not with the key"),
+        ("return self.W_o(out", "return (out", "W_o is missing"),
+        ("out.transpose(1, 2).flatten(2)", "out.reshape(queries.shape)", "joined by transpose"),
+        ("            mask=mask,\n", "", "pass mask on"),
+        ("            valid_lens=valid_lens,\n", "", "pass valid_lens on"),
+        ("            is_causal=is_causal,\n", "", "the future has influence"),
+        ("self.r.transpose", "self.r.detach().transpose", "not that of finite differences"),
+        ("out, self.weights =", "out, _ =", "not in self.weights"),
     ],
     "14_decoder": [
         ("logits[:, :-1], ids[:, 1:]", "logits, ids", "which the model has read: shift"),
@@ -365,72 +429,6 @@ WRONG = {
             "scores = (q @ k.T / np.sqrt(q.shape[1]))[:, i : i + tile]",
             "the scores of all keys are 2812 KiB",
         ),
-=======
-    "11_encoder": [
-        (
-            "return x + self.dropout(self.feed",
-            "return self.dropout(self.feed",
-            "residual is missing",
-        ),
-        (
-            "x = x + self.dropout(self.self",
-            "x = y + self.dropout(self.self",
-            "with pre-norm that is x",
-        ),
-        ("self.norm_2(x)", "self.norm_1(x)", "norm_2 to the feed-forward network"),
-        ('order == "pre"', 'order == "post"', "gives what the other order gives"),
-        ("return self.norm_2(x + ", "return self.norm_2(self.norm_1(x) + ", 'norm="post" is not'),
-        ("x, x, x, mask=mask", "x, x, x", "gives its layers no mask"),
-        ("y, y, y, mask=mask", "y, y, y", "pass the mask on"),
-        (
-            "self.dropout(self.self_attn(y, y, y, mask=mask))",
-            "self.self_attn(y, y, y, mask=mask)",
-            "only the residuals are left",
-        ),
-        (
-            "return x + self.dropout(self.feed_forward(self.norm_2(x)))",
-            "return self.dropout(x + self.feed_forward(self.norm_2(x)))",
-            "not the sum",
-        ),
-        (
-            'nn.LayerNorm(size) if norm == "pre" else nn.Identity()',
-            "nn.LayerNorm(size)",
-            "no norm at the end",
-        ),
-        (
-            'nn.LayerNorm(size) if norm == "pre" else nn.Identity()',
-            "nn.Identity()",
-            "one more norm belongs at the end",
-        ),
-        (
-            "nn.ModuleList(layers)",
-            "nn.ModuleList(layers[:1] * 3)",
-            "each once, in an nn.ModuleList",
-        ),
-    ],
-    "13_own_attention": [
-        (
-            "np.arange(keys) - np.arange(queries)[:, None]",
-            "np.arange(queries)[:, None] - np.arange(keys)",
-            "not i - j",
-        ),
-        ("distance.clip(-farthest, farthest)", "distance", "clip the distance"),
-        (" + farthest", "", "from the end of r"),
-        (
-            "distance_numbers(q.shape[2], keys, self",
-            "distance_numbers(keys, keys, self",
-            "position_scores raised",
-        ),
-        ("q, k.shape[2]) / q.shape[3] ** 0.5", "q, k.shape[2])", "divided by sqrt(d) too"),
-        ("q, k.shape[2]) /", "k, k.shape[2]) /", "not with the key"),
-        ("return self.W_o(out", "return (out", "W_o is missing"),
-        ("out.transpose(1, 2).flatten(2)", "out.reshape(queries.shape)", "joined by transpose"),
-        ("            mask=mask,\n", "", "pass mask on"),
-        ("            valid_lens=valid_lens,\n", "", "pass valid_lens on"),
-        ("            is_causal=is_causal,\n", "", "the future has influence"),
-        ("self.r.transpose", "self.r.detach().transpose", "not that of finite differences"),
-        ("out, self.weights =", "out, _ =", "not in self.weights"),
->>>>>>> pages-c
     ],
     "17_make_it_yours": [
         ("cap * math.tanh(x[i] / cap)", "math.tanh(x[i] / cap)", "forgets to multiply by cap"),
