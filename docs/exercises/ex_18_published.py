@@ -30,7 +30,7 @@ def fitted(
     names: from each published part to ours, such as {"embeddings.LayerNorm": "norm"}. A part has a
     weight and mostly a bias.
 
-    Returns one array for each name in `own`. Raises ValueError, which names the tensors, if the file
-    lacks one, has one that is not wanted and not in IGNORED, or has one of another shape.
+    Returns one array for each name in `own`. Raises ValueError, which names the tensors, if the
+    file lacks one, has one that is not wanted and not in IGNORED, or has one of another shape.
     """
     raise NotImplementedError

@@ -62,8 +62,10 @@ def main() -> None:
         raise SystemExit(f"cannot read {args.source}: {error.strerror}") from None
     digest = hashlib.sha256(raw).hexdigest()
     if digest != SOURCE_SHA256:
-        raise SystemExit(f"{args.source} is not the data.noun of WordNet 3.0:\n"
-                         f"  expected sha256 {SOURCE_SHA256}\n  found    sha256 {digest}")  # fmt: skip
+        raise SystemExit(
+            f"{args.source} is not the data.noun of WordNet 3.0:\n"
+            f"  expected sha256 {SOURCE_SHA256}\n  found    sha256 {digest}"
+        )
     source = raw.decode("utf-8")
     text = "".join("\t".join(entry) + "\n" for entry in drawn(entries(source))).encode()
     packed = lzma.compress(text, preset=9 | lzma.PRESET_EXTREME)
