@@ -117,7 +117,7 @@ def probe(points: np.ndarray, kinds: np.ndarray) -> nn.Linear:
 
 
 class Classifier(nn.Module):
-    """A sentence encoder and a linear layer: token ids (B, N) to the scores of the kinds (B, 12).
+    """A sentence encoder and a linear layer: token ids (B, N) -> scores of kinds (B, 12).
 
     Only the linear layer and the last layers of the encoder can be trained.
     """
