@@ -207,9 +207,9 @@ def table(runs: dict[tuple[int, int], Run]) -> str:
     for i, method in enumerate(METHODS):
         line = f"{method:<26}"
         for labels in columns:
-            found = [run.accuracies[i] for (n, _), run in runs.items() if n == labels]
-            cell = f"{np.median(found):.1%} ({min(found):.1%} - {max(found):.1%})"
-            line += f"{cell.replace('%', ' %'):<24}"
+            found = [100 * run.accuracies[i] for (n, _), run in runs.items() if n == labels]
+            cell = f"{np.median(found):.1f} % ({min(found):.1f} - {max(found):.1f})"
+            line += f"{cell:<24}"
         lines.append(line.rstrip())
     return "\n".join(lines)
 
@@ -221,6 +221,8 @@ def draw(runs: dict[tuple[int, int], Run], out: Path) -> None:
         found = [[r.accuracies[i] for (n, _), r in runs.items() if n == c] for c in columns]
         curves[method] = (columns, [100 * float(np.median(values)) for values in found])
     figure = viz.plot_curves(curves, "Definitions of each kind", "Accuracy in %")
+    for line in figure.axes[0].lines:
+        line.set_marker("o")  # a run with one number of labels has no lines
     figure.axes[0].set_xscale("log", base=2)
     figure.axes[0].set_xticks(columns, [str(n) for n in columns])
     figure.savefig(out / "accuracy.png", dpi=120)
