@@ -65,3 +65,25 @@ def test_without_cross_attention_the_decoder_sees_one_mean_of_all_letters(exampl
     np.testing.assert_allclose(found.detach().numpy()[:, 0], means, atol=1e-5)
     assert found.shape == (2, 1, 16)
     assert (example.cross_attention(mean, pairs.letters[0, :6], pairs.sounds[0, :5]) == 1).all()
+
+
+def test_a_bias_belongs_to_a_distance_of_letters(example):
+    model = model_of(example, False)
+    attention = model.encoder.layers[0].self_attn
+    x = ta.zeros(1, 5, SMALL["d_model"])  # so that the biases alone are scores
+    with ta.no_grad():
+        attention.biases[0, example.MAX_LENGTH] = 50.0  # one letter behind
+    attention(x, x, x)
+    weights = attention.attention_weights[0].numpy()
+    np.testing.assert_allclose(weights[0, :4], np.eye(5)[1:], atol=1e-5)
+    np.testing.assert_allclose(weights[1], np.full((5, 5), 0.2), atol=1e-5)
+
+
+def test_without_positions_the_order_of_the_letters_has_no_influence(example):
+    settings = {**SMALL, "no_positions": True, "no_cross_attention": False}
+    ta.manual_seed(1)
+    model = example.SpellToSound(Namespace(**settings)).eval()
+    pairs = example.sound_data.encode(["nation"])
+    letters, backwards = pairs.letters[:, :6], pairs.letters[:, 5::-1]
+    states = [model(some, pairs.sounds).detach().numpy() for some in (letters, backwards)]
+    np.testing.assert_allclose(*states, atol=1e-5)
