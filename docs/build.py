@@ -3,7 +3,7 @@
 Options are Sphinx's, such as -W. The English build runs the code of every page; the Chinese build
 takes the outputs from it. They are kept for this one build only, because they depend on the library
 and not only on the pages. If jieba is installed, the search of the Chinese pages finds Chinese
-words; without it, it finds names and English words.
+words; without it, it finds titles, names, and words of three characters or more.
 """
 
 import subprocess

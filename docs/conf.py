@@ -85,6 +85,15 @@ class WordsToTranslate(SphinxTransform):
                 node["translatable"] = False
 
 
+def choose_search(app, config):
+    """Search for Chinese words needs jieba, which finds them; without it, for whole clauses."""
+    if config.language == "zh_CN":
+        config.html_search_language = "zh" if importlib.util.find_spec("jieba") else "en"
+        config.html_search_options = {"dict": str(app.srcdir / "locale" / "terms.txt")}
+        app.add_js_file("chinese_search.js")
+
+
 def setup(app):
     app.add_transform(WordsToTranslate)
+    app.connect("config-inited", choose_search)
     app.connect("autodoc-process-docstring", keep_lines)

@@ -93,3 +93,23 @@ def test_a_translation_is_chinese(page):
         words = re.sub(r"`[^`]+`|\$[^$]+\$|\([^)]*\)", "", message.id)
         if page != "course/glossary" and len(re.findall(r"\b[a-z]{2,}\b", words)) > 1:
             assert re.search("[一-鿿]", message.string), message.id
+
+
+def test_the_search_knows_the_terms_of_the_glossary():
+    """As whole words, which jieba would divide."""
+    cells = re.findall(
+        r"^\| [^|]+ \| ([^|]+) \|", (DOCS / "course/glossary.md").read_text("utf-8"), re.M
+    )
+    terms = {cell.strip().rstrip("*") for cell in cells} - {"中文"}
+    known = (DOCS / "locale" / "terms.txt").read_text("utf-8").split()
+    assert known == sorted(term for term in terms if re.fullmatch("[一-鿿]+", term))
+
+
+@pytest.mark.parametrize("page", TRANSLATED)
+def test_terms_are_those_of_the_glossary(page):
+    """Other translations of the same terms, which a reader would take for other things."""
+    others = "遮罩|屏蔽|层归一化|丢弃法|令牌|标记化|集束搜索|加法注意力|键值头|雅克比|批归一化"
+    text = "".join(
+        message.string for message in catalogue_of(CATALOGUES / f"{page}.po") if message.id
+    )
+    assert not re.findall(others, text)
