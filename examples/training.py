@@ -123,6 +123,8 @@ class Run:
         to go on.
         """
         done, total = len(self.losses), self.args.steps
+        if get_rank() == 0 < get_world_size() - 1:
+            print(f"{get_world_size()} ranks train, each on its part of a batch")
         self.model.train()
         with ctrl_c() as stop, ExitStack() as stack:
             for batch in islice(batches, done, total):

@@ -98,6 +98,8 @@ def plain_index(index: Any) -> Any:
     if hasattr(index, "_data"):
         index = index._data
         index = index.copy() if index.ndim else index.item()
+    elif hasattr(index, "__array__") and not is_array(index) and not isinstance(index, np.generic):
+        raise DtypeError(f"an index is not a {type_name(index)}: make it a Tensor with ta.tensor()")
     elif isinstance(index, (list, np.ndarray)):
         empty = isinstance(index, list) and not index
         index = np.array(rectangular(index, "an index"), dtype=np.int64 if empty else None)
@@ -266,9 +268,11 @@ def check_names(owner: str, expected: Mapping[str, Any], state: Mapping[str, Any
     missing = [name for name in expected if name not in state]
     unknown = [name for name in state if name not in expected]
     if missing or unknown:
+        torch_names = any("in_proj_" in name for name in unknown)
+        hint = ": a PyTorch state is read by ta.interop.load_torch_state_dict"
         raise CheckpointError(
             f"state does not fit {owner}: missing {shortened(missing)}, "
-            f"unexpected {shortened(unknown)}"
+            f"unexpected {shortened(unknown)}{hint if torch_names else ''}"
         )
 
 
@@ -376,10 +380,15 @@ def refuse_foreign(name: str, values: Sequence[Any]) -> None:
     for value in values:
         is_known = is_array(value) or isinstance(value, np.generic)
         if hasattr(value, "__array__") and not is_known:
-            kind = f"{type(value).__module__.partition('.')[0]}.{type(value).__name__}"
             raise DtypeError(
-                f"{name} does not take a {kind}: make it a Tensor with ta.tensor(...)"
+                f"{name} does not take a {type_name(value)}: make it a Tensor with ta.tensor(...)"
             ) from None
+
+
+def type_name(value: Any) -> str:
+    """The name of a value's type, after its library: other libraries have a Tensor too."""
+    library = type(value).__module__.partition(".")[0]
+    return ("" if library == "builtins" else f"{library}.") + type(value).__name__
 
 
 def check_container(name: str, value: Any, kinds: tuple[type, ...]) -> None:

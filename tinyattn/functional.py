@@ -23,6 +23,7 @@ from .checks import (
     fitting,
     is_integer,
     require_float,
+    type_name,
 )
 from .create import full
 from .errors import DeviceError, DtypeError, ShapeError
@@ -39,7 +40,7 @@ def tensor_of(value: Any, name: str) -> Tensor:
     """`value` if it is a floating Tensor, else an error that names the argument."""
     if not isinstance(value, Tensor):
         raise TypeError(
-            f"{name} must be a Tensor, got {type(value).__name__}: wrap it with ta.tensor(...)"
+            f"{name} must be a Tensor, got {type_name(value)}: wrap it with ta.tensor(...)"
         )
     require_float(value.dtype, name)
     return value
@@ -149,7 +150,7 @@ def pad(x: Tensor, pad: Sequence[int], mode: str = "constant", value: float = 0)
     [[7, 7, 7], [1, 2, 7]]
     """
     if not isinstance(x, Tensor):
-        raise TypeError(f"x must be a Tensor, got {type(x).__name__}")
+        raise TypeError(f"x must be a Tensor, got {type_name(x)}")
     if not isinstance(pad, (tuple, list)):
         raise TypeError(f"pad is a tuple such as (1, 1), before and after, got {pad!r}")
     sizes = [check_size("a number in pad", n, 0) for n in pad]
@@ -190,7 +191,7 @@ def same_kind(function: str, **arguments: Tensor | None) -> None:
         if value is None:
             continue
         if not isinstance(value, Tensor):
-            raise TypeError(f"{function}: {name} must be a Tensor, got {type(value).__name__}")
+            raise TypeError(f"{function}: {name} must be a Tensor, got {type_name(value)}")
         if first is None:
             first = (name, value)
             kind, dtype = type(value._data), value._data.dtype
@@ -532,7 +533,7 @@ def sequence_mask(x: Tensor, valid_lens: Any, value: float = 0) -> Tensor:
     Returns a new tensor. (The d2l book's version changes `x`.)
     """
     if not isinstance(x, Tensor):
-        raise TypeError(f"x must be a Tensor, got {type(x).__name__}")
+        raise TypeError(f"x must be a Tensor, got {type_name(x)}")
     if x.ndim < 2:
         raise ShapeError(f"sequence_mask takes (B, L, ...), got shape {x.shape}")
     keep = masks.from_valid_lens(valid_lens, x.shape[1])
@@ -582,7 +583,7 @@ def pack_padded_sequence(x: Tensor, valid_lens: Any) -> Tensor:
         tensor([1, 2, 3])
     """
     if not isinstance(x, Tensor):
-        raise TypeError(f"x must be a Tensor, got {type(x).__name__}")
+        raise TypeError(f"x must be a Tensor, got {type_name(x)}")
     if x.ndim < 2:
         raise ShapeError(f"pack_padded_sequence takes (B, L, ...), got shape {x.shape}")
     return ops.pack(x, lengths=masks.sample_lens(valid_lens, *x.shape[:2]))
@@ -598,7 +599,7 @@ def pad_packed_sequence(x: Tensor, valid_lens: Any, length: int | None = None) -
                 [3, 0]])
     """
     if not isinstance(x, Tensor):
-        raise TypeError(f"x must be a Tensor, got {type(x).__name__}")
+        raise TypeError(f"x must be a Tensor, got {type_name(x)}")
     if not x.ndim:
         raise ShapeError("pad_packed_sequence takes (N, ...), got a tensor without dimensions")
     lengths = masks.packed_lens(valid_lens, len(x))

@@ -30,7 +30,7 @@ class ValuesAndIndices(NamedTuple):
 def checked_tensor(value: Any, name: str) -> Any:
     if not isinstance(value, TensorBase):
         raise TypeError(
-            f"{name} takes a Tensor, got {type(value).__name__}: wrap it with ta.tensor(...)"
+            f"{name} takes a Tensor, got {checks.type_name(value)}: wrap it with ta.tensor(...)"
         )
     return value
 

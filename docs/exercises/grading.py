@@ -18,7 +18,12 @@ def exercise(name: str) -> Any:
     """The module that you write, `name`.py: in this folder, or in that of TINYATTN_EXERCISES."""
     module = types.ModuleType(name)
     path = FOLDER / f"{name}.py"
-    exec(compile(path.read_text("utf-8"), str(path), "exec"), vars(module))
+    problem = ""
+    try:
+        exec(compile(path.read_text("utf-8"), str(path), "exec"), vars(module))
+    except SyntaxError as error:
+        problem = f"{path.name}, line {error.lineno}: {error.msg}: {(error.text or '').strip()}"
+    expect(not problem, f"Python cannot read {problem}")
     return module
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import os
 import runpy
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -75,6 +76,29 @@ WRONG = {
         ("scores, -np.inf", "scores, -1e9", "-1e9 get wrong weights"),
         ("    return e /", "    e = np.exp(scores) * visible\n    return e /", "NaN has influence"),
     ],
+    "07_scoring": [
+        (" / np.sqrt(queries.shape[-1])", "", "not divided by sqrt(d)"),
+        ("np.sqrt(queries.shape[-1])", "queries.shape[-1]", "divided by d, not by sqrt(d)"),
+        ("np.sqrt(queries.shape[-1])", "np.sqrt(queries.shape[1])", "with d the width of a query"),
+        ("keys.swapaxes(1, 2)", "keys.T", "exchange the last two axes only"),
+        (
+            "return queries @ keys.swapaxes(1, 2)",
+            "return keys @ queries.swapaxes(1, 2)",
+            "rows are keys, and columns are queries",
+        ),
+        ("np.tanh(q[:, :, None] + k[:, None])", "q[:, :, None] + k[:, None]", "no influence"),
+        (
+            "np.tanh(q[:, :, None] + k[:, None])",
+            "np.tanh(q[:, :, None]) + np.tanh(k[:, None])",
+            "without a tanh of the sum",
+        ),
+        ("q[:, :, None] + k[:, None]", "q[:, None] + k[:, :, None]", "rows are keys"),
+        ("q[:, :, None] + k[:, None]", "q[:, :, None] - k[:, None]", "not w_v . tanh(W_q q"),
+        (".sum(axis=2) @ W_q", " @ W_q", "so sum over the keys"),
+        (" * (1 - f**2)", "", "1 - tanh^2"),
+        ("(axis=(0, 1, 2))", "(axis=(0, 1))", "sum over samples, queries and keys"),
+        ("(grad[..., None] * f)", "(grad[..., None] * f**2)", "gradient of w_v is not that"),
+    ],
     "08_layer_norm": [
         (
             "(centred**2).mean(axis=-1, keepdims=True)\n",
@@ -89,6 +113,82 @@ WRONG = {
         (" / sigma\n    ones", "\n    ones", "points along x - mean"),
         ("along_y) / sigma", "along_y)", "divide by sqrt(variance + eps)"),
         ("y = centred / sigma", "y = layer_norm(x)", "with eps=0.5"),
+    ],
+    "09_heads": [
+        (
+            "x.reshape(batch, n, num_heads, width // num_heads)  # (B, N, H, d)\n"
+            "    return x.transpose(0, 2, 1, 3)",
+            "x.reshape(batch, num_heads, n, width // num_heads)\n    return x",
+            "row n of a head does not come from position n",
+        ),
+        (
+            "num_heads, width // num_heads)  # (B, N, H, d)\n    return x.transpose(0, 2, 1, 3)",
+            "width // num_heads, num_heads)\n    return x.transpose(0, 3, 1, 2)",
+            "every H-th number",
+        ),
+        ("return x.transpose(0, 2, 1, 3)", "return x", "is (B, H, N, d) = (2, 3, 4, 4)"),
+        ("    x = x.transpose(0, 2, 1, 3)", "    x = x", "numbers of other positions"),
+        (
+            "    x = x.transpose(0, 2, 1, 3)",
+            "    x = x.transpose(0, 2, 3, 1)",
+            "its d numbers of head 0",
+        ),
+        ("np.sqrt(q.shape[-1])", "np.sqrt(queries.shape[-1])", "so divide by sqrt(d)"),
+        (" @ W_o.T", "", "not projected by W_o"),
+        ("W_o.T", "W_o", "not x W_o^T"),
+        ("queries @ W_q.T", "queries @ W_q", "is not that of small attentions"),
+        ("axis=-1", "axis=-2", "take it over the keys"),
+        (
+            "softmax(q @",
+            "softmax(q.reshape(q.shape[0], q.shape[2], q.shape[1], -1).swapaxes(1, 2) @",
+            "row n is not query n",
+        ),
+        (
+            "    q = split",
+            "    num_heads = 1\n    q = split",
+            "that of one head of width D",
+        ),
+    ],
+    "10_positions": [
+        (
+            "    return table",
+            "    return np.concatenate([table[:, 0::2], table[:, 1::2]], axis=1)",
+            "yours are two halves",
+        ),
+        (
+            "    angles = np.arange(length)[:, None] * rates(width)",
+            "    c = np.arange(width)\n"
+            "    angles = np.arange(length)[:, None] / 10000.0 ** (2 * c / width)\n"
+            "    return np.where(c % 2, np.cos(angles), np.sin(angles))",
+            "not that of the column",
+        ),
+        ("[:, : width // 2]", "", "sinusoids raised ValueError"),
+        ("10000.0", "1000.0", "not sin and cos of i / 10000^(2j / width)"),
+        ("table[:, 0::2] = np.sin", "table[:, 0::2] = np.cos", "is not sin and cos"),
+        ("-steps *", "steps *", "turn the wrong way"),
+        (
+            "    # (sin, cos)",
+            "    return sinusoids(len(rows) + steps, rows.shape[1])[steps:]\n    # (sin, cos)",
+            "with rows alone",
+        ),
+        ("-steps * rates(rows.shape[1])", "-steps * rates(8)[:1]", "not those of 3 positions"),
+        ("positions[:, None]", "np.arange(len(x))[:, None]", "not by their positions"),
+        ("positions[:, None]", "-positions[:, None]", "turn with the clock"),
+        ("positions[:, None]", "(positions + 1)[:, None]", "position 0 is not turned"),
+        (
+            "return turn(x[:, 0::2], x[:, 1::2], positions[:, None] * rates(x.shape[1]))",
+            "first, second = np.split(x, 2, axis=1)\n"
+            "    out = turn(first, second, positions[:, None] * rates(x.shape[1]))\n"
+            "    return np.concatenate([out[:, 0::2], out[:, 1::2]], axis=1)",
+            "as in implementations of Llama",
+        ),
+        ("cos * first - sin * second", "cos * first + sin * second", "keeps the length"),
+        ("rates(x.shape[1]))", "rates(x.shape[1]) ** 2)", "position / 10000^(2j / d)"),
+        (
+            "    return turn(x[:, 0::2], x",
+            "    x[:, 0::2] += 1\n    return turn(x[:, 0::2], x",
+            "rotary changed its argument",
+        ),
     ],
 }
 EXERCISES = sorted(path.stem.removeprefix("test_") for path in FOLDER.glob("test_*.py"))
@@ -155,8 +255,31 @@ def test_the_command_of_the_pages() -> None:
         assert run.returncode == status, run.stdout + run.stderr
 
 
-def test_the_score_card() -> None:
+def test_the_score_card(tmp_path: Path) -> None:
+    """One exercise is passed, one is wrong, one cannot be read, and the others are not begun."""
+    for path in FOLDER.glob("*.py"):
+        shutil.copy(path, tmp_path)
+    solution = (FOLDER / "solutions" / "ex_05_softmax.py").read_text("utf-8")
+    (tmp_path / "ex_05_softmax.py").write_text(solution.replace("axis=-1", "axis=0"), "utf-8")
+    (tmp_path / "ex_06_masks.py").write_text("def broken(:", "utf-8")
+    shutil.copy(FOLDER / "solutions" / "ex_01_soft_lookup.py", tmp_path)
     run = subprocess.run(
-        [sys.executable, str(FOLDER / "score.py")], capture_output=True, text=True, check=False
+        [sys.executable, str(FOLDER / "score.py")],
+        env={**os.environ, "TINYATTN_EXERCISES": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        check=False,
     )
-    assert f"0 of {len(EXERCISES)} exercises are passed" in run.stdout, run.stderr
+    rows = dict(line.split(maxsplit=1) for line in run.stdout.splitlines()[: len(EXERCISES)])
+    assert rows.pop("01_soft_lookup") == "passed", run.stderr
+    assert rows.pop("06_masks") == "1 test fails"
+    assert "tests fail" in rows.pop("05_softmax")
+    assert set(rows.values()) == {"not begun"}
+    assert f"1 of {len(EXERCISES)} exercises are passed" in run.stdout
+
+
+def test_a_file_that_python_cannot_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "ex_06_masks.py").write_text("import numpy\n\ndef broken(:\n", "utf-8")
+    monkeypatch.setattr(grading, "FOLDER", tmp_path)
+    with pytest.raises(pytest.fail.Exception, match=r"cannot read ex_06_masks\.py, line 3"):
+        grading.exercise("ex_06_masks")

@@ -198,6 +198,12 @@ def test_a_tensor_of_pytorch_is_named_as_such(flip: bool) -> None:
     for operation in (operator.add, operator.mul, operator.matmul):
         with pytest.raises(DtypeError, match=r"does not take a torch\.Tensor: make it a Tensor"):
             operation(*(reversed(pair) if flip else pair))
+    with pytest.raises(TypeError, match=r"x must be a Tensor, got torch\.Tensor: wrap it"):
+        ta.functional.softmax(pair[0])
+    with pytest.raises(TypeError, match=r"exp takes a Tensor, got torch\.Tensor: wrap it"):
+        ta.exp(pair[0])
+    with pytest.raises(DtypeError, match=r"an index is not a torch\.Tensor"):
+        pair[1][torch.tensor([0])]
 
 
 @pytest.mark.parametrize("dim", [0, 1, (0, 1), None])

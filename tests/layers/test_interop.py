@@ -575,3 +575,9 @@ for call in (ta.interop.from_torch, ta.interop.to_torch, ta.interop.torch_state_
 """
     lines = run_python(code).splitlines()
     assert lines == ["6.0"] + ['tinyattn.interop needs PyTorch: pip install "tinyattn[torch]"'] * 3
+
+
+def test_a_state_of_pytorch_names_what_reads_it() -> None:
+    state = {"in_proj_weight": ta.zeros(24, 8), "out_proj.weight": ta.zeros(8, 8)}
+    with pytest.raises(CheckpointError, match=r"ta\.interop\.load_torch_state_dict"):
+        nn.MultiHeadAttention(8, 8, 8, 8, 2).load_state_dict(state)

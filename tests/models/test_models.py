@@ -319,9 +319,22 @@ def test_another_architecture_is_refused_by_name(tmp_path, change, message):
         models.BertEncoder.from_pretrained(write_folder(tmp_path / "model", config=config))
 
 
+@pytest.mark.parametrize("size", [0, -1, "8", 2.5])
+def test_a_size_that_is_none_is_named(size):
+    with pytest.raises(ShapeError, match="intermediate_size of the config must be an integer >= 1"):
+        models.BertEncoder(CONFIG | {"intermediate_size": size})
+
+
+def test_token_types_have_the_shape_of_ids():
+    ids = np.ones((2, 5), np.int64)
+    with pytest.raises(ShapeError, match=r"the shape of ids, \(2, 5\), got \(5,\)"):
+        models.BertEncoder(CONFIG)(ids, token_types=ids[0])
+
+
 def test_missing_and_damaged_files_are_refused(folder, tmp_path):
-    with pytest.raises(FileNotFoundError, match=r"config\.json"):
-        models.BertEncoder.from_pretrained(tmp_path / "nowhere")
+    for model in (models.BertEncoder, models.SentenceEncoder):
+        with pytest.raises(FileNotFoundError, match=r"nowhere is not a folder.*config\.json"):
+            model.from_pretrained(tmp_path / "nowhere")
     with pytest.raises(CheckpointError, match=r"safetensors has the sha256 [0-9a-f]{64}, expected"):
         models.BertEncoder.from_pretrained(folder, sha256=SHA256)
     (folder / "config.json").write_text("{")

@@ -17,7 +17,7 @@ from .. import nn
 from ..atomic_write import write_atomically
 from ..backend import is_finite
 from ..checkpoint import load, save
-from ..checks import shortened
+from ..checks import check_size, shortened
 from ..errors import CheckpointError, ShapeError
 from ..nn import init
 from ..tensor import Tensor
@@ -95,6 +95,9 @@ class BertEncoder(nn.Module):
         if words.ndim != 3:
             raise ShapeError(f"a BertEncoder takes token ids (B, N), got shape {words.shape[:-1]}")
         types = self.token_type.weight[0] if token_types is None else self.token_type(token_types)
+        if token_types is not None and types.shape != words.shape:
+            raise ShapeError(f"token_types have the shape of ids, {words.shape[:-1]}, got "
+                             f"{types.shape[:-1]}")  # fmt: skip
         x = self.dropout(self.norm(self.position(words + types)))
         return self.encoder(x, mask=mask, valid_lens=valid_lens)
 
@@ -111,7 +114,7 @@ class BertEncoder(nn.Module):
         setting or the tensors, for another architecture, a damaged file, another sha256, and
         tensors that are missing, unknown, of another shape, or not finite.
         """
-        config = read_json(Path(folder, "config.json"))
+        config = read_json(checked_folder(folder) / "config.json")
         path = Path(folder, "model.safetensors")
         if sha256 is not None:
             check_sha256(path, sha256)
@@ -162,6 +165,15 @@ class BertEncoder(nn.Module):
         write_json(Path(folder, "config.json"), self.config)
 
 
+def checked_folder(folder: str | os.PathLike[str]) -> Path:
+    if not Path(folder).is_dir():
+        raise FileNotFoundError(
+            f"{folder} is not a folder. Nothing is downloaded: give the folder of the model, with "
+            "config.json and model.safetensors"
+        )
+    return Path(folder)
+
+
 def checked_config(config: dict[str, Any]) -> dict[str, Any]:
     """The config with every entry that is needed; what this model is not is refused."""
     if not isinstance(config, dict):
@@ -172,6 +184,8 @@ def checked_config(config: dict[str, Any]) -> dict[str, Any]:
             raise CheckpointError(f"a BertEncoder has {name} {value!r}, got {config[name]!r}")
     if missing := [name for name in (*SIZES, "hidden_act") if name not in config]:
         raise CheckpointError(f"the config of a BertEncoder misses {shortened(missing)}")
+    for name in SIZES:
+        check_size(f"{name} of the config", config[name])
     if config["hidden_act"] not in ACTIVATIONS:
         raise CheckpointError(
             f"hidden_act must be one of {list(ACTIVATIONS)}, got {config['hidden_act']!r}"

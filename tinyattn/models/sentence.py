@@ -19,7 +19,7 @@ from ..checks import check_size
 from ..errors import CheckpointError
 from ..grad_mode import no_grad
 from ..tensor import Tensor
-from .bert import BertEncoder, read_json, write_json
+from .bert import BertEncoder, checked_folder, read_json, write_json
 
 # Files that belong to the tokenizer; the first is the one that is used here.
 TOKENIZER = ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "vocab.txt")
@@ -66,7 +66,7 @@ class SentenceEncoder(nn.Module):
         cls, folder: str | os.PathLike[str], sha256: str | None = None
     ) -> SentenceEncoder:
         """The model of a folder as sentence-transformers writes it; see BertEncoder."""
-        folder = Path(folder)
+        folder = checked_folder(folder)
         check_pooling(folder)
         files = {name: (folder / name).read_bytes() for name in TOKENIZER
                  if name == TOKENIZER[0] or (folder / name).is_file()}  # fmt: skip

@@ -1,0 +1,100 @@
+"""Grades exercise 7."""
+
+import numpy as np
+from grading import close, exercise, expect, finite_differences, run
+
+yours = exercise("ex_07_scoring")
+rng = np.random.default_rng(7)
+shapes = ((2, 3, 4), (2, 5, 6), (7, 4), (7, 6), (7,))  # B=2, Q=3, K=5, m=4, n=6, h=7
+queries, keys, W_q, W_k, w_v = arguments = [rng.standard_normal(shape) for shape in shapes]
+
+
+def right(
+    queries: np.ndarray, keys: np.ndarray, W_q: np.ndarray, W_k: np.ndarray, w_v: np.ndarray
+) -> np.ndarray:
+    """One query and one key after the other."""
+    scores = np.empty((len(queries), queries.shape[1], keys.shape[1]))
+    for b, i, j in np.ndindex(scores.shape):
+        scores[b, i, j] = w_v @ np.tanh(W_q @ queries[b, i] + W_k @ keys[b, j])
+    return scores
+
+
+def expect_scores(found: np.ndarray, samples: int, queries: int, keys: int) -> None:
+    shape = (samples, queries, keys)
+    expect(np.shape(found) == shape, f"scores are (B, Q, K), here {shape}, not {np.shape(found)}")
+
+
+def test_all_sizes_equal() -> None:
+    q, k = rng.standard_normal((3, 3, 3)), rng.standard_normal((3, 3, 3))
+    found = run(yours.dot_product_scores, q, k)
+    expect(
+        not close(found, q @ k.T / np.sqrt(3)),
+        "keys.T turns (B, K, d) into (d, K, B): exchange the last two axes only",
+    )
+    expect(
+        not close(found, k @ q.swapaxes(1, 2) / np.sqrt(3)),
+        "rows are keys, and columns are queries: scores are (B, Q, K)",
+    )
+
+
+def test_dot_product() -> None:
+    q, k = rng.standard_normal((2, 3, 16)), rng.standard_normal((2, 5, 16))
+    found = run(yours.dot_product_scores, q, k)
+    expect_scores(found, 2, 3, 5)
+    raw = np.einsum("bqd,bkd->bqk", q, k)
+    expect(not close(found, raw), "the products are not divided by sqrt(d)")
+    expect(not close(found, raw / 16), "the products are divided by d, not by sqrt(d)")
+    expect(close(found, raw / 4), "the scores are not q . k / sqrt(d) with d the width of a query")
+
+
+def test_size_of_scores() -> None:
+    q, k = rng.standard_normal((1, 200, 400)), rng.standard_normal((1, 200, 400))
+    size = np.std(run(yours.dot_product_scores, q, k))
+    expect(0.9 < size < 1.1, f"vectors of 400 numbers have scores of size 1, yours {size:.3f}")
+
+
+def test_additive() -> None:
+    found = run(yours.additive_scores, *arguments)
+    expect_scores(found, 2, 3, 5)
+    far = found - found[..., :1]  # what softmax sees: differences of the scores of one query
+    expect(
+        not close(far, np.broadcast_to(far[:, :1], far.shape)),
+        "all queries have the same weights: without a tanh of the sum a query has no influence",
+    )
+    expect(close(found, right(*arguments)), "the scores are not w_v . tanh(W_q q + W_k k)")
+
+
+def test_as_many_queries_as_keys() -> None:
+    """An exchanged axis is no error here."""
+    q, k = rng.standard_normal((3, 3, 4)), rng.standard_normal((3, 3, 4))
+    expected = right(q, k, W_q, W_q, w_v)
+    found = run(yours.additive_scores, q, k, W_q, W_q, w_v)
+    expect(
+        not close(found, expected.swapaxes(1, 2)),
+        "rows are keys, and columns are queries: scores are (B, Q, K)",
+    )
+    expect(close(found, expected), "with as many samples as queries and keys the scores differ")
+
+
+def test_backward() -> None:
+    grad = rng.standard_normal((2, 3, 5))
+    found = run(yours.additive_backward, grad, *arguments)
+    expect(isinstance(found, tuple) and len(found) == 2, "return two gradients: queries and w_v")
+    of_queries, of_w_v = found
+    expect(
+        np.shape(of_queries) == queries.shape,
+        f"the gradient of the queries is (B, Q, m), not {np.shape(of_queries)}: each query was "
+        "used for all keys, so sum over the keys",
+    )
+    expect(
+        np.shape(of_w_v) == w_v.shape,
+        f"the gradient of w_v is (h,), not {np.shape(of_w_v)}: sum over samples, queries and keys",
+    )
+    expected = finite_differences(lambda w: right(queries, keys, W_q, W_k, w), w_v, grad)
+    expect(close(of_w_v, expected, 1e-6), "the gradient of w_v is not that of finite differences")
+    expected = finite_differences(lambda q: right(q, keys, W_q, W_k, w_v), queries, grad)
+    expect(
+        close(of_queries, expected, 1e-6),
+        "the gradient of the queries is not that of finite differences: w_v, then the derivative "
+        "of tanh, 1 - tanh^2, then W_q",
+    )

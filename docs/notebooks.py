@@ -1,0 +1,119 @@
+"""Write each page that has code as a notebook with its outputs: python docs/notebooks.py [NAME ...]
+
+The notebooks are in docs/notebooks, where a code host shows them without a build. A page is changed
+in its .md file, and this command then writes its notebook anew. With --check nothing is written:
+the command says which notebooks do not have the text and the code of their page, and outputs.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import nbformat
+from nbclient import NotebookClient
+from sphinx.config import Config
+from sphinx.directives.code import LiteralIncludeReader
+
+DOCS = Path(__file__).parent
+FOLDER = DOCS / "notebooks"
+FENCE = re.compile(r"^```\{(code-cell|literalinclude)\}(.*?)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
+
+
+def pages() -> dict[str, Path]:
+    """The pages that have code, by name."""
+    paths = [*DOCS.glob("*.md"), *DOCS.glob("course/*.md")]
+    return {path.stem: path for path in paths if "```{code-cell}" in path.read_text("utf-8")}
+
+
+def options_of(lines: str) -> tuple[dict[str, str], str]:
+    """The lines ":name: value" at the head of a block, and the rest."""
+    found = re.match(r"(?:^:.*\n)*", lines, re.MULTILINE)
+    head = found.group() if found else ""
+    return dict(re.findall(r"^:([\w-]+): *(.*)$", head, re.MULTILINE)), lines[len(head) :]
+
+
+def included(page: Path, name: str, options: dict[str, str]) -> str:
+    """What `literalinclude` shows, as a block of code."""
+    language = options.pop("language", "")
+    text, _ = LiteralIncludeReader(str(page.parent / name), options, Config()).read()
+    return f"```{language}\n{text.rstrip()}\n```\n"
+
+
+def with_links(page: Path, text: str) -> str:
+    """The text with links from the folder of the notebooks, to a page's notebook if it has one."""
+    known = pages()
+
+    def link(found: re.Match[str]) -> str:
+        target, mark, part = found[1].partition("#")
+        if not target or "://" in target:
+            return found[0]
+        if target.endswith(".md") and Path(target).stem in known:
+            return f"]({Path(target).stem}.ipynb{mark}{part})"
+        return f"]({os.path.relpath(page.parent / target, FOLDER)}{mark}{part})"
+
+    return re.sub(r"\]\(([^)\s]+)\)", link, text)
+
+
+def cells_of(page: Path) -> Iterator[tuple[str, str]]:
+    """("markdown" or "code", text) for each cell of a page's notebook."""
+    source = page.read_text("utf-8")
+    body = source.split("---\n", 2)[2] if source.startswith("---\n") else source
+    text, end = "", 0
+    for block in FENCE.finditer(body):
+        kind, name, lines = block.groups()
+        text += body[end : block.start()]
+        end = block.end()
+        options, code = options_of(lines)
+        if kind == "literalinclude":
+            text += included(page, name.strip(), options)
+            continue
+        if text.strip():
+            yield "markdown", with_links(page, text).strip()
+        text = ""
+        yield "code", code.strip()
+    if (text + body[end:]).strip():
+        yield "markdown", with_links(page, text + body[end:]).strip()
+
+
+def executed(page: Path) -> nbformat.NotebookNode:
+    make = {"markdown": nbformat.v4.new_markdown_cell, "code": nbformat.v4.new_code_cell}
+    notebook = nbformat.v4.new_notebook()
+    for i, (kind, text) in enumerate(cells_of(page)):
+        notebook.cells.append(make[kind](text, id=f"cell-{i}"))
+    path = {"metadata": {"path": str(page.parent)}}
+    NotebookClient(
+        notebook, timeout=300, kernel_name="python3", record_timing=False, resources=path
+    ).execute()
+    for cell in notebook.cells:
+        if cell.cell_type == "code":  # the line that says that kernels are compiled goes to stderr
+            cell.outputs = [x for x in cell.outputs if x.get("name") != "stderr"]
+    return notebook
+
+
+def is_in_step(name: str, page: Path) -> bool:
+    path = FOLDER / f"{name}.ipynb"
+    if not path.is_file():
+        return False
+    cells = nbformat.read(path, 4).cells
+    shown = any(cell.get("outputs") for cell in cells)
+    return shown and [(cell.cell_type, cell.source) for cell in cells] == list(cells_of(page))
+
+
+def main() -> None:
+    known = pages()
+    if sys.argv[1:] == ["--check"]:
+        behind = [name for name, page in known.items() if not is_in_step(name, page)]
+        behind += [path.stem for path in FOLDER.glob("*.ipynb") if path.stem not in known]
+        sys.exit(f"python docs/notebooks.py writes anew: {' '.join(behind)}" if behind else 0)
+    FOLDER.mkdir(exist_ok=True)
+    for name in sys.argv[1:] or sorted(known):
+        print(name, flush=True)
+        nbformat.write(executed(known[name]), FOLDER / f"{name}.ipynb")
+
+
+if __name__ == "__main__":
+    main()
