@@ -72,10 +72,11 @@ def test_a_catalogue_is_in_step_with_its_page(page, messages):
 
 
 def fixed_parts(text: str) -> Counter[str]:
-    """What is the same in every language: code, formulas, the targets of links."""
+    """What is the same in every language: code, formulas, the targets of links, HTML."""
     found = re.findall(r"`[^`]+`", text)
     rest = re.sub(r"`[^`]+`", "", text)
     found += re.findall(r"\$[^$]+\$", rest) + re.findall(r"\]\(([^)]*)\)", rest)
+    found += re.findall(r"</?\w[^>]*>", rest)
     return Counter(" ".join(part.split()) for part in found)
 
 
