@@ -33,7 +33,8 @@ def options_of(lines: str) -> tuple[dict[str, str], str]:
     """The lines ":name: value" at the head of a block, and the rest."""
     found = re.match(r"(?:^:.*\n)*", lines, re.MULTILINE)
     head = found.group() if found else ""
-    return dict(re.findall(r"^:([\w-]+): *(.*)$", head, re.MULTILINE)), lines[len(head) :]
+    options = re.findall(r'^:([\w-]+): *"?(.*?)"?$', head, re.MULTILINE)
+    return dict(options), lines[len(head) :]
 
 
 def included(page: Path, name: str, options: dict[str, str]) -> str:
