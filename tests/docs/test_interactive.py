@@ -1,0 +1,118 @@
+"""The figures that a reader changes show the right numbers, with scripts and without.
+
+Chromium opens a figure as a page, a small script clicks in it, and the page that results is read.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import html
+import io
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+DOCS = Path(__file__).parents[2] / "docs"
+NAMES = ("chromium", "chromium-browser", "google-chrome")
+CHROMIUM = next(filter(None, map(shutil.which, NAMES)), None)
+needs_chromium = pytest.mark.skipif(CHROMIUM is None, reason="Chromium is not installed")
+
+
+def cells_of(page: str) -> dict:
+    """The names that the cells of a page leave."""
+    namespace: dict = {}
+    text = (DOCS / "course" / page).read_text("utf-8")
+    for cell in re.findall(r"```\{code-cell\}\n(.*?)```", text, re.DOTALL):
+        with contextlib.redirect_stdout(io.StringIO()):
+            exec(compile(re.sub(r"^:.*\n", "", cell), page, "exec"), namespace)
+    return namespace
+
+
+def after(figure: str, script: str, folder: Path) -> str:
+    """The page with a figure, after a script has run in it."""
+    figure = figure.replace("../_static", (DOCS / "_static").as_uri())
+    page = folder / "page.html"
+    page.write_text(
+        f"<!doctype html><meta charset=utf-8>{figure}<script>{script}</script>", "utf-8"
+    )
+    command = [CHROMIUM, "--headless", "--no-sandbox", "--disable-gpu", "--dump-dom",
+               f"--user-data-dir={folder / 'profile'}", page.as_uri()]  # fmt: skip
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
+    return done.stdout.partition("<script>" + script[:20])[0]
+
+
+def numbers_of(page: str, step: str) -> np.ndarray:
+    table = re.search(rf'<table data-step="{step}">.*?</table>', page, re.DOTALL)
+    assert table, f"no table of {step}"
+    rows = re.findall(r"<tr>(.*?)</tr>", table[0], re.DOTALL)[1:]
+    cells = [[re.sub("<.*?>", "", td) for td in re.findall("<td.*?</td>", row)] for row in rows]
+    plain = [[html.unescape(x).replace("−", "-").replace("∞", "inf") for x in row] for row in cells]
+    return np.array(plain, float)
+
+
+def attention(names: dict, divisor: float, visible: np.ndarray) -> dict[str, np.ndarray]:
+    """The four steps in NumPy; a row without visible keys has weights of 0."""
+    scores = names["queries"] @ names["keys"].T / divisor
+    e = np.where(visible, np.exp(scores), 0)
+    weights = e / np.where(visible.any(-1, keepdims=True), e.sum(-1, keepdims=True), 1)
+    masked = np.where(visible, scores, -np.inf)
+    output = weights @ names["values"]
+    return {"scores": scores, "masked": masked, "weights": weights, "output": output}
+
+
+def check(page: str, expected: dict[str, np.ndarray]) -> None:
+    for step, numbers in expected.items():
+        # Two decimals are shown.
+        np.testing.assert_allclose(numbers_of(page, step), numbers, atol=0.00501, err_msg=step)
+
+
+CAUSAL = np.tril(np.ones((4, 4), bool))
+
+
+def test_steps_without_scripts():
+    names = cells_of("steps.md")
+    page = names["figure"](names["divisor"], names["causal"])._repr_html_()
+    check(page, attention(names, 2, CAUSAL))
+
+
+def hidden(*places: tuple[int, int]) -> np.ndarray:
+    visible = np.ones((4, 4), bool)
+    visible[tuple(np.transpose(places))] = False
+    return visible
+
+
+CLICK = "document.querySelectorAll('[data-step=masked] td button')[{}].click();"
+BUTTON = "document.querySelectorAll('.controls button')[{}].click();"
+SLIDE = """const slider = document.querySelector('input');
+slider.value = {}; slider.dispatchEvent(new Event('input'));"""
+
+
+@needs_chromium
+@pytest.mark.parametrize(
+    ("script", "divisor", "visible"),
+    [
+        pytest.param("", 2, CAUSAL, id="at first"),
+        pytest.param(SLIDE.format(0.75), 0.75, CAUSAL, id="slider"),
+        pytest.param(BUTTON.format(0), 2, np.ones((4, 4), bool), id="every key visible"),
+        pytest.param(BUTTON.format(0) + BUTTON.format(1), 2, CAUSAL, id="causal"),
+        pytest.param(BUTTON.format(2), 2, hidden(*((i, 3) for i in range(4))), id="padding"),
+        pytest.param(
+            BUTTON.format(0) + "".join(map(CLICK.format, [2, 13, 2])) + SLIDE.format(5),
+            5, hidden((3, 1)), id="clicks and slider",
+        ),
+        pytest.param(CLICK.format(0), 2, CAUSAL & hidden((0, 0)), id="a row without keys"),
+    ],
+)  # fmt: skip
+def test_steps(script, divisor, visible, tmp_path):
+    names = cells_of("steps.md")
+    figure = names["figure"](names["divisor"], names["causal"])._repr_html_()
+    page = after(figure, script, tmp_path)
+    expected = attention(names, divisor, visible)
+    check(page, expected)
+    assert f'<output class="divisor">{divisor:.2f}</output>' in page
+    moved = re.findall(r'class="output" transform="translate\(([-.\d]+) ([-.\d]+)\)"', page)
+    np.testing.assert_allclose(np.array(moved, float) * [1, -1], expected["output"], atol=1e-9)
