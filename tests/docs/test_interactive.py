@@ -116,3 +116,100 @@ def test_steps(script, divisor, visible, tmp_path):
     assert f'<output class="divisor">{divisor:.2f}</output>' in page
     moved = re.findall(r'class="output" transform="translate\(([-.\d]+) ([-.\d]+)\)"', page)
     np.testing.assert_allclose(np.array(moved, float) * [1, -1], expected["output"], atol=1e-9)
+
+
+def weights_shown(page: str) -> np.ndarray:
+    """(layers, heads, T): what the tables of the microscope say of one query."""
+    tables = re.findall(r'<table data-layer="\d">.*?</table>', page, re.DOTALL)
+    rows = [re.findall(r"<tr>(.*?)</tr>", table, re.DOTALL)[1:] for table in tables]
+    return np.array([[re.findall(r"<td.*?>(\d+)</td>", row) for row in of] for of in rows], int)
+
+
+def test_the_recorded_weights_are_weights():
+    record = cells_of("microscope.md")["record"]
+    for word in [*record["words"], *record["film"]["frames"]]:
+        weights = np.array(word["weights"])
+        assert weights.shape[:2] == (4, 4)
+        assert weights.shape[2] == weights.shape[3]
+        # Each weight is rounded by half a hundredth at most.
+        assert np.abs(weights.sum(-1) - 100).max() <= weights.shape[3] / 2
+    steps = [frame["step"] for frame in record["film"]["frames"]]
+    assert steps == sorted(set(steps))
+    assert (steps[0], steps[-1]) == (1, record["steps"])
+    last = record["film"]["frames"][-1]["weights"]
+    assert (
+        last == next(w for w in record["words"] if w["word"] == record["film"]["word"])["weights"]
+    )
+
+
+def test_microscope_without_scripts():
+    names = cells_of("microscope.md")
+    page = names["microscope"](names["record"]["words"], query=4)._repr_html_()
+    expected = np.array(names["record"]["words"][0]["weights"])[:, :, 4]
+    np.testing.assert_array_equal(weights_shown(page), expected)
+
+
+def both_figures(names: dict) -> str:
+    """As they stand on the page, one after the other, because one script serves both."""
+    figures = names["microscope"](names["record"]["words"], query=4), names["moving"]()
+    return "".join(figure._repr_html_() for figure in figures)
+
+
+@needs_chromium
+@pytest.mark.parametrize(
+    ("clicks", "word", "query"),
+    [
+        pytest.param([], 0, 4, id="at first"),
+        pytest.param([(1, 6)], 0, 6, id="query"),
+        pytest.param([(0, 4), (1, 9)], 4, 9, id="word and query"),
+        pytest.param([(0, 4), (1, 9), (0, 1)], 1, 5, id="a shorter word"),
+    ],
+)
+def test_microscope(clicks, word, query, tmp_path):
+    names = cells_of("microscope.md")
+    words = names["record"]["words"]
+    click = "document.querySelectorAll('.controls')[{}].querySelectorAll('button')[{}].click();"
+    script = "".join(click.format(*where) for where in clicks)
+    page = after(both_figures(names), script, tmp_path)
+    expected = np.array(words[word]["weights"])[:, :, query]
+    np.testing.assert_array_equal(weights_shown(page), expected)
+    pressed = re.findall(r'aria-pressed="true">(.*?)<', page)[:2]
+    assert pressed == [words[word]["word"], words[word]["phonemes"][query]]
+
+
+def check_film(page: str, frame: dict, layer: int) -> None:
+    opacity = re.findall(r'class="cell"[^>]* fill-opacity="([\d.]+)"', page)
+    np.testing.assert_allclose(
+        np.array(opacity, float), np.ravel(frame["weights"][layer]) / 100, atol=1e-9
+    )
+    texts = [re.search(rf'<span class="{name}">(.*?)</span>', page)[1] for name in FILM_TEXTS]
+    assert texts[:2] == [str(frame["step"]), f"{frame['loss']:.3f}"]
+    assert texts[2].count("ˈ") == sum(frame["stress"][i] == 1 for i in VOWELS_OF_HISTORIC)
+    assert texts[3] == str(layer + 1)
+    place = re.search(r'class="now"[^>]*translate\(([\d.]+) 0\)', page)[1]
+    assert float(place) == pytest.approx(600 * frame["step"] / 1300, abs=0.051)
+
+
+LAYER = "document.querySelectorAll('.film .controls button')[{}].click();"
+FILM_TEXTS = ("step", "loss", "said", "layer")
+VOWELS_OF_HISTORIC = (1, 4, 6)  # HH IH S T AO R IH K
+
+
+def test_film_without_scripts():
+    names = cells_of("microscope.md")
+    check_film(names["moving"]()._repr_html_(), names["frames"][-1], 3)
+
+
+@needs_chromium
+@pytest.mark.parametrize(
+    ("script", "frame", "layer"),
+    [
+        pytest.param("", -1, 3, id="at first"),
+        pytest.param(SLIDE.format(0), 0, 3, id="first step"),
+        pytest.param(SLIDE.format(5) + LAYER.format(1), 5, 1, id="step and layer"),
+    ],
+)
+def test_film(script, frame, layer, tmp_path):
+    names = cells_of("microscope.md")
+    page = after(both_figures(names), script, tmp_path)
+    check_film(page, names["frames"][frame], layer)
