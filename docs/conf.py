@@ -2,6 +2,9 @@
 
 import importlib.util
 
+from docutils import nodes
+from sphinx.transforms import SphinxTransform
+
 project = "tinyattn"
 author = "the tinyattn authors"
 extensions = ["myst_nb", "sphinx.ext.autodoc"]
@@ -10,21 +13,45 @@ smartquotes = False  # because "..." stands in code and in tables of names
 html_title = "tinyattn"
 html_show_copyright = False
 html_static_path = ["_static"]
-html_css_files = ["docstrings.css"]
+html_css_files = ["docstrings.css", "language.css"]
+templates_path = ["_templates"]
 mathjax_path = "tex-svg.js"  # MathJax 3.2.2 (Apache-2.0), kept here so that pages need no network
-exclude_patterns = ["_build", "exercises"]
+exclude_patterns = ["_build", "exercises", "locale", "notebooks"]
 myst_enable_extensions = ["dollarmath", "amsmath", "colon_fence"]
 myst_heading_anchors = 3
 nb_execution_mode = "force"
 nb_execution_excludepatterns = [] if importlib.util.find_spec("torch") else ["interop.md"]
 nb_render_markdown_format = "myst"  # with tables
 nb_execution_raise_on_error = True
-nb_execution_timeout = 120
+nb_execution_timeout = 300
 nb_merge_streams = True  # all lines that a cell prints, in one box
 nb_output_stderr = "remove"  # the line that says that kernels are compiled
 autodoc_member_order = "bysource"
 autodoc_typehints = "none"
 autodoc_preserve_defaults = True
+# The Chinese build takes its texts from one catalogue for each page.
+locale_dirs = ["locale"]
+gettext_compact = False
+gettext_location = False  # a line more in a page changes no catalogue
+# Pages without a catalogue, and why; the Chinese build shows them in English and says so.
+UNTRANSLATED = {
+    "api": "the docstrings are in English, because they are read beside the code",
+    "components": "a table of names, files and tests; its quotations are Chinese already",
+    "course/03_the_real_engine": "new, to be translated",
+    "course/11_encoder": "new, to be translated",
+    "course/13_own_attention": "new, to be translated",
+    "course/14_decoder": "new, to be translated",
+    "course/15_bugs_that_train": "new, to be translated",
+    "course/16_kernels": "new, to be translated",
+    "course/17_make_it_yours": "new, to be translated",
+    "course/18_published_model": "new, to be translated",
+    "course/microscope": "new, to be translated",
+    "course/steps": "new, to be translated",
+    "gpu": "for users of the library, not for the course",
+    "performance": "its figures change with the kernels",
+    "reliability": "its figures change with the tests",
+}
+html_context = {"untranslated": UNTRANSLATED}
 # Files outside docs are linked from its pages; they open in the repository, not in the site.
 suppress_warnings = ["myst.xref_missing"]
 
@@ -35,5 +62,46 @@ def keep_lines(app, what, name, obj, options, lines):
         lines[:] = [".. code-block:: text", "", *(f"    {line}" for line in lines), ""]
 
 
+class WordsToTranslate(SphinxTransform):
+    """Give the catalogues the words of a page, and nothing else.
+
+    Sphinx does not translate HTML, so the question in <summary> becomes a text of its own.
+    Displayed formulas, and cells that hold code alone, have no words.
+    """
+
+    default_priority = 5  # before Sphinx marks what is to be translated
+
+    def apply(self, **kwargs):
+        for raw in list(self.document.findall(nodes.raw)):
+            before, tag, rest = raw.astext().partition("<summary>")
+            words, end, after = rest.partition("</summary>")
+            if end:
+                text = nodes.inline(words, translatable=True)
+                text.source, text.line = raw.source, raw.line
+                for i, part in enumerate(words.split("`")):
+                    text += nodes.literal(part, part) if i % 2 else nodes.Text(part)
+                raw.replace_self(
+                    [
+                        nodes.raw("", before + tag, format="html"),
+                        text,
+                        nodes.raw("", end + after, format="html"),
+                    ]
+                )
+        for node in self.document.findall(nodes.TextElement):
+            formula = isinstance(node, nodes.math_block)
+            if formula or all(isinstance(x, (nodes.literal, nodes.math)) for x in node.children):
+                node["translatable"] = False
+
+
+def choose_search(app, config):
+    """Search for Chinese words needs jieba, which finds them; without it, for whole clauses."""
+    if config.language == "zh_CN":
+        config.html_search_language = "zh" if importlib.util.find_spec("jieba") else "en"
+        config.html_search_options = {"dict": str(app.srcdir / "locale" / "terms.txt")}
+        app.add_js_file("chinese_search.js")
+
+
 def setup(app):
+    app.add_transform(WordsToTranslate)
+    app.connect("config-inited", choose_search)
     app.connect("autodoc-process-docstring", keep_lines)

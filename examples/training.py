@@ -199,9 +199,10 @@ def start(parser: argparse.ArgumentParser, build: Callable[[argparse.Namespace],
     rank, ranks = get_rank(), get_world_size()
     if rank:
         sys.stdout = io.StringIO()
-    if parser.parse_args().no_positions:  # a folder of its own; an --out that was given still wins
-        usual: Path = parser.get_default("out")
-        parser.set_defaults(out=usual.with_name(f"{usual.name}-no-positions"))
+    for name, value in vars(parser.parse_args()).items():
+        if name.startswith("no_") and value:  # a folder of its own; a given --out still wins
+            usual: Path = parser.get_default("out")
+            parser.set_defaults(out=usual.with_name(f"{usual.name}-{name.replace('_', '-')}"))
     args, state = parser.parse_args(), None
     try:
         if args.resume or getattr(args, "predict", None):

@@ -18,7 +18,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from .backend import Array, namespace, quiet
+from .backend import Array, namespace, quiet, read_only
 from .errors import DeviceError, GraphError, ShapeError
 from .grad_mode import recording
 from .versions import Version, check_versions
@@ -46,7 +46,7 @@ class Leaf:
 
 
 class Node:
-    """One recorded operation.
+    """One recorded operation, which `Tensor.grad_fn` gives; only the library writes to it.
 
     plan     the derivative rules that will run (`rules.Plan`)
     parents  the Node or Leaf of each argument, or None if it needs no gradient;
@@ -83,6 +83,16 @@ class Node:
         self.dtype = out.dtype
         self.grad = None
         self.hold_grad = False
+
+    @property
+    def name(self) -> str:
+        """The name of the op, such as "matmul"."""
+        return self.plan.name
+
+    def saved_values(self) -> dict[str, Any]:
+        """What is saved for the rules, by the name that they ask for; arrays are read-only."""
+        saved = zip(self.plan.names, self.saved or (), strict=False)
+        return {name: read_only(value) for name, value in saved}
 
 
 class TensorBase:

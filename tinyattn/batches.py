@@ -10,7 +10,7 @@ import numpy as np
 from . import functional as F
 from . import random
 from .checks import check_size
-from .create import stack
+from .create import cat, stack
 from .errors import ShapeError
 from .tensor import Tensor
 
@@ -33,10 +33,14 @@ def pad_sequence(
         raise ShapeError(
             f"pad_sequence takes one or more sequences (L, ...) that differ in L only, got {shapes}"
         )
-    longest = max(map(len, found))
-    after = [(0, 0) * (x.ndim - 1) + (0, longest - len(x)) for x in found]
-    padded = [F.pad(x, n, value=padding_value) for x, n in zip(found, after, strict=True)]
-    return stack(padded, dim=0 if batch_first else 1)
+    # All rows one after another, and one row of padding as the last, which many places take.
+    lengths = np.array([len(x) for x in found])
+    one = (0, 0) * (found[-1].ndim - 1) + (0, 1)
+    rows = cat([*found[:-1], F.pad(found[-1], one, value=padding_value)])
+    steps = np.arange(lengths.max())
+    starts = np.cumsum(lengths) - lengths
+    places = np.where(steps < lengths[:, None], starts[:, None] + steps, lengths.sum())
+    return rows[places if batch_first else places.T]
 
 
 def collate(samples: Sequence[Any]) -> Any:

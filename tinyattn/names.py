@@ -53,7 +53,6 @@ LEFT_OUT = {
     "Tensor.uniform_": "write nn.init.uniform_(x)",
     "Tensor.apply_": "write ta.tensor(function(x.numpy()))",
     "Tensor.data_ptr": "x.data is the array",
-    "Tensor.grad_fn": "docs/engine.md shows the recorded graph",
     "Tensor.index_select": "write x[index], or x[:, index] for dimension 1",
     "Tensor.int": "write x.to(ta.int32)",
     "Tensor.masked_select": "write x[mask]",
@@ -95,6 +94,7 @@ LEFT_OUT = {
 DIFFERS = {
     "Tensor.data": "a read-only view of the array; values change through x[i] = v",
     "Tensor.__iadd__": "x += y puts its result into new memory, so views keep the old values",
+    "Tensor.grad_fn": "a Node with name, parents and saved_values(); it takes no hooks",
     "Tensor.norm": "p is 1, 2 or inf",
     "Tensor.flip": "without dims nothing is flipped",
     "ta.Tensor": "the same as ta.tensor: integers stay integers",

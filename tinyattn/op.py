@@ -62,7 +62,7 @@ def op(
     saves: bool = False,
     differentiable: bool = True,
 ) -> Any:
-    """Declare a differentiable op; see the top of this module, and docs/own_op.md for a lesson.
+    """Declare a differentiable op; see the top of this module, and docs/course/17_make_it_yours.md.
 
     promote: give the result PyTorch's dtype if two arguments differ in dtype: a float tensor stays
         as precise as it is beside integers, Python numbers and 0-d tensors.

@@ -104,10 +104,11 @@ class Plan:
     sources  the values to save: the position of an argument, `count` for the output, or a name
              (an option, "options" for all of them, "shape", "shapes", "saved")
     watched  the positions of arguments, and of the output, whose memory may be saved
+    names    the name of each source, for `Node.saved_values`
     rules    (rule, the indices of its arguments in `sources`, the positions it covers)
     """
 
-    __slots__ = ("defaults", "is_builtin", "name", "rules", "sources", "watched")
+    __slots__ = ("defaults", "is_builtin", "name", "names", "rules", "sources", "watched")
 
     def __init__(self, spec: Spec, wanted: int, count: int) -> None:
         self.name, self.is_builtin, self.defaults = spec.name, spec.is_builtin, spec.options
@@ -127,6 +128,9 @@ class Plan:
                 f"{self.name} has no derivative with respect to {name!r}, which requires one: "
                 f"detach() it, or add a rule with @{self.name}.vjp({name!r})"
             )
+        others = [f"{spec.variadic}[{i}]" for i in range(count - len(spec.arguments))]
+        names = [*spec.arguments, *others, "out"]
+        self.names = [names[s] if isinstance(s, int) else s for s in self.sources]
         self.watched = [source for source in self.sources if isinstance(source, int)]
         if "saved" in self.sources and not self.is_builtin:  # it may be a view of any argument
             self.watched = list(range(count + 1))

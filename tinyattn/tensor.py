@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from . import autograd, backend, ops
-from .autograd import Leaf, TensorBase, wrap
+from .autograd import Leaf, Node, TensorBase, wrap
 from .backend import Array, read_only
 from .checks import (
     Dims,
@@ -196,6 +196,19 @@ class Tensor(Methods, TensorBase):
     def is_leaf(self) -> bool:
         """True if no recorded op computed this tensor."""
         return self._node is None or self._node.plan is None
+
+    @property
+    def grad_fn(self) -> Node | None:
+        """The Node of the recorded op that computed this tensor; None if none did.
+
+        It has `name`, `shape`, `parents`, and `saved_values()`; `viz.show_graph` draws graphs.
+        Differs from PyTorch: there parents are `next_functions`, and classes have the names.
+
+            >>> x = ta.tensor([1.0, 2.0], requires_grad=True)
+            >>> (x * x).grad_fn.name, (x * 3.0).grad_fn.saved_values()
+            ('mul', {'y': 3.0})
+        """
+        return self._node if isinstance(self._node, Node) else None
 
     @property
     def grad(self) -> Tensor | None:

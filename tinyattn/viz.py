@@ -1,4 +1,4 @@
-"""Pictures of attention and of training. Only this file needs matplotlib.
+"""Pictures of attention, of training and of graphs. Only this file needs matplotlib.
 
 Figures are made without pyplot, so no window opens, no display is needed, and matplotlib's backend
 stays as it is. Save a figure with `figure.savefig("name.png")`. A notebook shows a figure that is
@@ -9,11 +9,14 @@ from __future__ import annotations
 
 import functools
 import io
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from .autograd import count_uses, root_of, users_first
 from .errors import ShapeError
 from .masks import checked_mask
 from .tensor import Tensor
@@ -177,6 +180,101 @@ def show_shapes(*parts: str | tuple[str, int, int], scale: float = 0.25) -> Figu
         panel.text(x - 0.2, 0, str(rows), ha="right", va="center", color="gray")
         x += columns + gap
     return figure
+
+
+def show_graph(tensor: Tensor, names: Mapping[str, Tensor] | None = None) -> Figure:
+    """Draw the recorded graph of a tensor; the op that computed it is at the top.
+
+    An arrow leads from a result to an argument, as gradients flow. A box has the op, the shape of
+    its output, and the values that it saves until `backward`. Leaves are green.
+
+    names: what to call tensors of the graph, such as `dict(model.named_parameters())`.
+
+    Returns a matplotlib Figure; up to about 30 boxes can be read. Raises GraphError for a graph
+    that was not recorded or has been freed, ValueError for more than 200 boxes.
+
+        >>> x, w = ta.randn(2, 3), ta.randn(3, 4, requires_grad=True)
+        >>> figure = viz.show_graph((x @ w).tanh().sum(), {"w": w})
+    """
+    if not isinstance(tensor, Tensor):
+        raise TypeError(f"show_graph takes a Tensor, got {type(tensor).__name__}")
+    nodes = list(users_first(count_uses([root_of(tensor)])))
+    if len(nodes) > 200:
+        raise ValueError(f"show_graph draws at most 200 boxes, and this graph has {len(nodes)}")
+    called = {t._node: name for name, t in (names or {}).items()}
+    lines = {node: lines_of(node, called.get(node)) for node in nodes}
+    width = {node: 0.25 + 0.067 * max(map(len, lines[node])) for node in nodes}  # in inches
+    rows, paths, x = layers_of(nodes, width)
+    height = [0.15 * max(len(lines.get(key, "-")) for key in row) + 0.2 for row in rows]
+    top = [-sum(height[:i]) - 0.4 * i for i in range(len(rows) + 1)]
+    y = {key: top[i] - height[i] / 2 for i, row in enumerate(rows) for key in row}
+    left = min(x[key] - width.get(key, 0) / 2 for key in x) - 0.1
+    right = max(x[key] + width.get(key, 0) / 2 for key in x) + 0.1
+
+    panel = (figure := figure_class()(figsize=(right - left, -top[-1]))).add_axes((0, 0, 1, 1))
+    panel.set(xlim=(left, right), ylim=(top[-1] + 0.2, 0.2))
+    panel.set_axis_off()
+    text: Any = {"fontsize": 8, "family": "monospace", "ha": "center", "va": "center"}
+    for node in nodes:
+        box = {"boxstyle": "round", "facecolor": "#d9ead3" if node.plan is None else "#cfe2f3"}
+        panel.text(x[node], y[node], "\n".join(lines[node]), bbox=box, **text)
+    arrow = {"arrowstyle": "->", "color": "gray", "shrinkA": 0, "shrinkB": 0}
+    for (start, *between, end), part in paths:
+        half = [0.075 * len(lines[node]) + 0.07 for node in (start, end)]
+        points = [(x[start] + width[start] * (part - 0.5), y[start] - half[0])]
+        points += [(x[key], y[key]) for key in between] + [(x[end], y[end] + half[1])]
+        panel.plot(*zip(*points[:-1], strict=True), color="gray", linewidth=1)
+        panel.annotate("", points[-1], points[-2], arrowprops=arrow)
+    return figure
+
+
+def lines_of(node: Any, name: str | None) -> list[str]:
+    """The text in the box of a node."""
+    if node.plan is None:
+        return [name or "leaf", str(node.shape)]
+    lines = [f"{name} = {node.name}" if name else node.name, str(node.shape)]
+    for saved, value in node.saved_values().items():
+        shown = str(getattr(value, "shape", value))
+        if value is not None:
+            lines.append(f"saves {saved} {shown}" if len(shown) < 20 else f"saves {saved}")
+    return lines
+
+
+def layers_of(nodes: Sequence[Any], width: dict) -> tuple[list[dict], list, dict[Any, float]]:
+    """The boxes of each row, the path of each arrow, and how far right each box is.
+
+    An argument is in a row below that of each result. A path has a point in every row between, so
+    that an arrow passes beside the boxes there. Boxes move to those that they are joined to.
+    """
+    depth = dict.fromkeys(nodes, 0)
+    for node in nodes:
+        for parent in filter(None, node.parents):
+            depth[parent] = max(depth[parent], depth[node] + 1)
+    rows: list[dict] = [{} for _ in range(max(depth.values()) + 1)]
+    rows[0][nodes[0]] = None
+    paths, joined = [], defaultdict(list)
+    for node in sorted(nodes, key=depth.__getitem__):
+        for i, parent in enumerate(node.parents):
+            if parent is not None:
+                between = [(node, i, row) for row in range(depth[node] + 1, depth[parent])]
+                path = [node, *between, parent]
+                paths.append((path, (i + 1) / (len(node.parents) + 1)))
+                for row, (one, other) in enumerate(pairwise(path), depth[node] + 1):
+                    rows[row][other] = None
+                    joined[one].append(other)
+                    joined[other].append(one)
+    x: dict[Any, float] = {}
+    for line in rows * 30:
+        near = {key: [x[other] for other in joined[key] if other in x] or [0.0] for key in line}
+        wanted = {key: sum(near[key]) / len(near[key]) for key in line}
+        end = -np.inf
+        for key in sorted(line, key=wanted.__getitem__):
+            half = width.get(key, 0.1) / 2
+            x[key] = max(wanted[key], end + half)
+            end = x[key] + half + 0.2
+        shift = sum(x[key] - wanted[key] for key in line) / len(line)
+        x.update({key: x[key] - shift for key in line})
+    return rows, paths, x
 
 
 @functools.cache

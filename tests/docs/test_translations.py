@@ -1,0 +1,116 @@
+"""The Chinese pages say what the English pages say today.
+
+Each page of docs has a catalogue of its messages with their translation, or stands in UNTRANSLATED
+of docs/conf.py with the reason. Sphinx makes the messages, so the comparison needs Sphinx.
+"""
+
+from __future__ import annotations
+
+import re
+import runpy
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("myst_nb", reason='Sphinx is not installed: pip install -e ".[docs]"')
+from babel.messages.catalog import Catalog
+from babel.messages.pofile import read_po
+
+DOCS = Path(__file__).parents[2] / "docs"
+CATALOGUES = DOCS / "locale" / "zh_CN" / "LC_MESSAGES"
+THEME = "sphinx"  # the catalogue of the words that are the theme's, such as "Next"
+UPDATE = """run
+sphinx-build -Q -b gettext -D nb_execution_mode=off docs docs/_build/gettext
+sphinx-intl update -p docs/_build/gettext -l zh_CN -d docs/locale --no-obsolete"""
+
+
+def names_of(folder: Path, ending: str) -> set[str]:
+    found = (path.relative_to(folder).with_suffix("") for path in folder.rglob(f"*{ending}"))
+    return {path.as_posix() for path in found if path.parts[0] != "_build"}
+
+
+def catalogue_of(path: Path) -> Catalog:
+    with path.open("rb") as file:
+        return read_po(file, abort_invalid=True)
+
+
+PAGES = names_of(DOCS, ".md")
+TRANSLATED = sorted(names_of(CATALOGUES, ".po") - {THEME})
+UNTRANSLATED: dict[str, str] = runpy.run_path(str(DOCS / "conf.py"))["UNTRANSLATED"]
+
+
+@pytest.fixture(scope="module")
+def messages(tmp_path_factory) -> Path:
+    """The folder with the messages of all pages, as Sphinx finds them."""
+    out = tmp_path_factory.mktemp("messages")
+    command = [sys.executable, "-m", "sphinx", "-Q", "-b", "gettext", "-D", "nb_execution_mode=off"]
+    subprocess.run([*command, str(DOCS), str(out)], check=True)
+    return out
+
+
+def test_every_page_is_translated_or_listed_with_a_reason():
+    neither = PAGES - set(TRANSLATED) - set(UNTRANSLATED)
+    assert not neither, "translate these pages, or add them to UNTRANSLATED in docs/conf.py"
+    assert not set(TRANSLATED) & set(UNTRANSLATED), "these have a catalogue, so take them off"
+    assert set(TRANSLATED) | set(UNTRANSLATED) <= PAGES, "these pages do not exist"
+    assert all(UNTRANSLATED.values())
+
+
+@pytest.mark.parametrize("page", TRANSLATED)
+def test_a_catalogue_is_in_step_with_its_page(page, messages):
+    now = {message.id for message in catalogue_of(messages / f"{page}.pot") if message.id}
+    catalogue = catalogue_of(CATALOGUES / f"{page}.po")
+    kept = {message.id for message in catalogue if message.id}
+    assert kept == now, UPDATE
+    assert not catalogue.obsolete
+    for message in catalogue:
+        assert message.string, f"not translated: {message.id}"
+        assert not message.id or not message.fuzzy, f"the English has changed: {message.id}"
+
+
+def fixed_parts(text: str) -> Counter[str]:
+    """What is the same in every language: code, formulas, the targets of links, HTML."""
+    found = re.findall(r"`[^`]+`", text)
+    rest = re.sub(r"`[^`]+`", "", text)
+    found += re.findall(r"\$[^$]+\$", rest) + re.findall(r"\]\(([^)]*)\)", rest)
+    found += re.findall(r"</?\w[^>]*>", rest)
+    return Counter(" ".join(part.split()) for part in found)
+
+
+@pytest.mark.parametrize("page", TRANSLATED)
+def test_code_formulas_and_links_are_not_translated(page):
+    for message in catalogue_of(CATALOGUES / f"{page}.po"):
+        if message.id:
+            assert fixed_parts(message.string) == fixed_parts(message.id), message.string
+
+
+@pytest.mark.parametrize("page", TRANSLATED)
+def test_a_translation_is_chinese(page):
+    """Two words or more in lower case have a Chinese sentence, not a copy."""
+    for message in catalogue_of(CATALOGUES / f"{page}.po"):
+        words = re.sub(r"`[^`]+`|\$[^$]+\$|\([^)]*\)", "", message.id)
+        if page != "course/glossary" and len(re.findall(r"\b[a-z]{2,}\b", words)) > 1:
+            assert re.search("[一-鿿]", message.string), message.id
+
+
+def test_the_search_knows_the_terms_of_the_glossary():
+    """As whole words, which jieba would divide."""
+    cells = re.findall(
+        r"^\| [^|]+ \| ([^|]+) \|", (DOCS / "course/glossary.md").read_text("utf-8"), re.M
+    )
+    terms = {cell.strip().rstrip("*") for cell in cells} - {"中文"}
+    known = (DOCS / "locale" / "terms.txt").read_text("utf-8").split()
+    assert known == sorted(term for term in terms if re.fullmatch("[一-鿿]+", term))
+
+
+@pytest.mark.parametrize("page", TRANSLATED)
+def test_terms_are_those_of_the_glossary(page):
+    """Other translations of the same terms, which a reader would take for other things."""
+    others = "遮罩|屏蔽|层归一化|丢弃法|令牌|标记化|集束搜索|加法注意力|键值头|雅克比|批归一化"
+    text = "".join(
+        message.string for message in catalogue_of(CATALOGUES / f"{page}.po") if message.id
+    )
+    assert not re.findall(others, text)

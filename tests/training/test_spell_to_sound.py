@@ -1,0 +1,89 @@
+"""The model of examples/spell_to_sound.py, and what --no-cross-attention takes from it."""
+
+from __future__ import annotations
+
+from argparse import Namespace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import tinyattn as ta
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+SMALL = {"d_model": 16, "heads": 2, "layers": 2, "dropout": 0.0, "no_positions": False}
+
+
+@pytest.fixture(scope="module")
+def example():
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(EXAMPLES)
+        patch.setenv("OPENBLAS_NUM_THREADS", "1")  # the example sets it; other tests need it unset
+        import spell_to_sound
+    return spell_to_sound
+
+
+def model_of(example, no_cross_attention):
+    ta.manual_seed(1)
+    return example.SpellToSound(Namespace(**SMALL, no_cross_attention=no_cross_attention)).eval()
+
+
+@pytest.mark.parametrize("no_cross_attention", [False, True])
+def test_padding_behind_the_letters_has_no_influence(example, no_cross_attention):
+    model = model_of(example, no_cross_attention)
+    pairs = example.sound_data.encode(["nation", "nightingale"])
+    short, both = pairs.letters[:1, :6], pairs.letters
+    alone = model(short, pairs.sounds[:1], short != example.PAD)
+    among = model(both, pairs.sounds, both != example.PAD)
+    np.testing.assert_allclose(among[:1].detach().numpy(), alone.detach().numpy(), atol=1e-5)
+
+
+@pytest.mark.parametrize("no_cross_attention", [False, True])
+def test_it_says_the_likeliest_sounds_of_the_whole_model(example, no_cross_attention):
+    model = model_of(example, no_cross_attention)
+    letters = example.sound_data.encode_letters(["nation", "nightingale", "castle"])
+    expected = []
+    for word in letters:  # without a cache, without a batch, without padding
+        word, ids = word[word != example.PAD], [example.START]
+        while len(ids) < example.MAX_LENGTH + 2 and ids[-1] != example.STOP:
+            states = model(word[None], np.array([ids]))
+            ids.append(int(model.generator(states)[0, -1].argmax()))
+        expected.append(example.phonemes_of(ids))
+    assert example.say(model, letters, beams=1) == expected
+    assert len({tuple(sounds) for sounds in expected}) > 1
+
+
+def test_without_cross_attention_the_decoder_sees_one_mean_of_all_letters(example):
+    whole, mean = model_of(example, False), model_of(example, True)
+    for own, other in zip(whole.parameters(), mean.parameters(), strict=True):
+        np.testing.assert_array_equal(own.detach().numpy(), other.detach().numpy())
+    pairs = example.sound_data.encode(["nation", "nightingale"])
+    mask = pairs.letters != example.PAD
+    memory = whole.encode(pairs.letters, mask).detach().numpy()
+    means = [rows[:n].mean(0) for rows, n in zip(memory, pairs.lengths, strict=True)]
+    found = mean.encode(pairs.letters, mask)
+    np.testing.assert_allclose(found.detach().numpy()[:, 0], means, atol=1e-5)
+    assert found.shape == (2, 1, 16)
+    assert (example.cross_attention(mean, pairs.letters[0, :6], pairs.sounds[0, :5]) == 1).all()
+
+
+def test_a_bias_belongs_to_a_distance_of_letters(example):
+    model = model_of(example, False)
+    attention = model.encoder.layers[0].self_attn
+    x = ta.zeros(1, 5, SMALL["d_model"])  # so that the biases alone are scores
+    with ta.no_grad():
+        attention.biases[0, example.MAX_LENGTH] = 50.0  # one letter behind
+    attention(x, x, x)
+    weights = attention.attention_weights[0].numpy()
+    np.testing.assert_allclose(weights[0, :4], np.eye(5)[1:], atol=1e-5)
+    np.testing.assert_allclose(weights[1], np.full((5, 5), 0.2), atol=1e-5)
+
+
+def test_without_positions_the_order_of_the_letters_has_no_influence(example):
+    settings = {**SMALL, "no_positions": True, "no_cross_attention": False}
+    ta.manual_seed(1)
+    model = example.SpellToSound(Namespace(**settings)).eval()
+    pairs = example.sound_data.encode(["nation"])
+    letters, backwards = pairs.letters[:, :6], pairs.letters[:, 5::-1]
+    states = [model(some, pairs.sounds).detach().numpy() for some in (letters, backwards)]
+    np.testing.assert_allclose(*states, atol=1e-5)
