@@ -25,6 +25,7 @@ import tinyattn as ta
 from tinyattn import nn, optim
 
 ROOT = Path(__file__).parents[1]
+RECORD = ROOT / "docs" / "_static" / "encoder_attention.json"
 WORDS = ["historic", "history", "democrat", "democracy", "democratic", "original"]
 FILM = WORDS[0]  # the word whose attention is kept during training
 SETTINGS = argparse.Namespace(
@@ -99,9 +100,10 @@ def main() -> None:
         "words": words,
         "film": {"word": FILM, "frames": film},
     }
-    path = ROOT / "docs" / "_static" / "encoder_attention.json"
-    path.write_text(json.dumps(record, separators=(",", ":")) + "\n", "utf-8")
-    print(f"{path.stat().st_size:,} bytes, {right[0]:.1%} of vowels, {right[1]:.1%} of words right")
+    RECORD.write_text(json.dumps(record, separators=(",", ":")) + "\n", "utf-8")
+    print(
+        f"{RECORD.stat().st_size:,} bytes, {right[0]:.1%} of vowels, {right[1]:.1%} of words right"
+    )
 
 
 if __name__ == "__main__":

@@ -13,7 +13,7 @@ for (const figure of document.querySelectorAll(".attention-steps")) {
 
   function softmax(row) {
     const largest = Math.max(...row);
-    if (largest === -Infinity) return row.map(() => 0); // no key is visible: no weight, as in tinyattn
+    if (largest === -Infinity) return row.map(() => 0); // no visible key, no weight
     const e = row.map((x) => Math.exp(x - largest));
     return e.map((x) => x / sum(e));
   }
@@ -97,7 +97,8 @@ for (const figure of document.querySelectorAll(".attention-steps")) {
       const name = `query ${i + 1}, key ${j + 1}`;
       cell.replaceChildren(
         button("", () => {
-          state.visible = state.visible.map((of, k) => of.map((x, l) => (k === i && l === j ? !x : x)));
+          state.visible = state.visible.map((row) => [...row]);
+          state.visible[i][j] = !state.visible[i][j];
         }),
       );
       cell.firstChild.title = `${name}: hide it, or show it`;

@@ -5,9 +5,11 @@ Chromium opens a figure as a page, a small script clicks in it, and the page tha
 
 from __future__ import annotations
 
+import argparse
 import contextlib
 import html
 import io
+import json
 import re
 import shutil
 import subprocess
@@ -140,6 +142,27 @@ def test_the_recorded_weights_are_weights():
     assert (
         last == next(w for w in record["words"] if w["word"] == record["film"]["word"])["weights"]
     )
+
+
+def test_the_recorder_writes_what_the_page_reads(tmp_path, monkeypatch):
+    """Three steps, instead of minutes of training."""
+    pytest.importorskip("tqdm", reason="the examples need tqdm")
+    monkeypatch.syspath_prepend(str(DOCS.parent / "examples"))
+    import record_attention
+
+    settings = {**vars(record_attention.SETTINGS), "steps": 3, "out": tmp_path, "d_model": 16}
+    monkeypatch.setattr(record_attention, "SETTINGS", argparse.Namespace(**settings))
+    monkeypatch.setattr(record_attention, "RECORD", tmp_path / "record.json")
+    record_attention.main()
+    made = json.loads((tmp_path / "record.json").read_text("utf-8"))
+    kept = cells_of("microscope.md")["record"]
+    assert made.keys() == kept.keys()
+    for new, old in zip(made["words"], kept["words"], strict=True):
+        assert all(new[name] == old[name] for name in ("word", "phonemes", "truth"))
+        assert np.shape(new["weights"]) == np.shape(old["weights"])
+        assert np.abs(np.sum(new["weights"], -1) - 100).max() <= len(new["phonemes"]) / 2
+    assert [frame["step"] for frame in made["film"]["frames"]] == [1, 2, 3]
+    assert made["film"]["frames"][-1]["weights"] == made["words"][0]["weights"]
 
 
 def test_microscope_without_scripts():
