@@ -45,6 +45,8 @@ UNTRANSLATED = {
     "course/16_kernels": "new, to be translated",
     "course/17_make_it_yours": "new, to be translated",
     "course/18_published_model": "new, to be translated",
+    "course/microscope": "new, to be translated",
+    "course/steps": "new, to be translated",
     "gpu": "for users of the library, not for the course",
     "performance": "its figures change with the kernels",
     "reliability": "its figures change with the tests",
