@@ -40,7 +40,6 @@ UNTRANSLATED = {
     "course/03_the_real_engine": "new, to be translated",
     "course/11_encoder": "new, to be translated",
     "course/13_own_attention": "new, to be translated",
-    "course/17_make_it_yours": "new, to be translated",
     "course/18_published_model": "new, to be translated",
     "course/microscope": "new, to be translated",
     "course/steps": "new, to be translated",
