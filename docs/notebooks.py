@@ -105,16 +105,29 @@ def is_in_step(name: str, page: Path) -> bool:
     return shown and [(cell.cell_type, cell.source) for cell in cells] == list(cells_of(page))
 
 
+def index_of(known: dict[str, Path]) -> str:
+    """The text of a page that leads to all notebooks, those of the course first."""
+    paths = sorted(known.values(), key=lambda path: (path.parent == DOCS, path.name))
+    titles = [re.search(r"^# (.*)$", path.read_text("utf-8"), re.MULTILINE)[1] for path in paths]
+    rows = [f"- [{title}]({path.stem}.ipynb)" for title, path in zip(titles, paths, strict=True)]
+    head = "# Pages with their outputs\n\n`python docs/notebooks.py` writes them from the pages."
+    return "\n".join([head, "", *rows, ""])
+
+
 def main() -> None:
     known = pages()
     if sys.argv[1:] == ["--check"]:
         behind = [name for name, page in known.items() if not is_in_step(name, page)]
         behind += [path.stem for path in FOLDER.glob("*.ipynb") if path.stem not in known]
+        index = FOLDER / "README.md"
+        if not index.is_file() or index.read_text("utf-8") != index_of(known):
+            behind.append("README.md")
         sys.exit(f"python docs/notebooks.py writes anew: {' '.join(behind)}" if behind else 0)
     FOLDER.mkdir(exist_ok=True)
     for name in sys.argv[1:] or sorted(known):
         print(name, flush=True)
         nbformat.write(executed(known[name]), FOLDER / f"{name}.ipynb")
+    (FOLDER / "README.md").write_text(index_of(known), "utf-8")
 
 
 if __name__ == "__main__":
