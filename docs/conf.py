@@ -79,7 +79,7 @@ class WordsToTranslate(SphinxTransform):
                 raw.replace_self(
                     [
                         nodes.raw("", before + tag, format="html"),
-                        text,
+                        nodes.inline("", "", text),  # Sphinx moves words to their parent's end
                         nodes.raw("", end + after, format="html"),
                     ]
                 )

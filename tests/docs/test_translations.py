@@ -71,6 +71,17 @@ def test_a_catalogue_is_in_step_with_its_page(page, messages):
         assert not message.id or not message.fuzzy, f"the English has changed: {message.id}"
 
 
+def test_a_question_stays_in_its_summary(tmp_path):
+    """Where the reader opens it, and not at the end of the section."""
+    lines = ["# Page", "<details><summary>Why `x`?</summary>", "", "Because.", "</details>"]
+    (tmp_path / "index.md").write_text("\n".join(lines))
+    command = [sys.executable, "-m", "sphinx", "-Q", "-b", "html", "-c", str(DOCS)]
+    subprocess.run([*command, str(tmp_path), str(tmp_path / "out")], check=True)
+    page = (tmp_path / "out" / "index.html").read_text("utf-8")
+    summary = page.partition("<summary>")[2].partition("</summary>")[0]
+    assert re.sub("<[^>]*>", "", summary) == "Why x?"
+
+
 def fixed_parts(text: str) -> Counter[str]:
     """What is the same in every language: code, formulas, the targets of links, HTML."""
     found = re.findall(r"`[^`]+`", text)
