@@ -29,7 +29,7 @@ sphinx-intl update -p docs/_build/gettext -l zh_CN -d docs/locale --no-obsolete"
 
 def names_of(folder: Path, ending: str) -> set[str]:
     found = (path.relative_to(folder).with_suffix("") for path in folder.rglob(f"*{ending}"))
-    return {path.as_posix() for path in found if path.parts[0] != "_build"}
+    return {path.as_posix() for path in found if path.parts[0] not in ("_build", "notebooks")}
 
 
 def catalogue_of(path: Path) -> Catalog:
