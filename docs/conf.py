@@ -43,7 +43,6 @@ UNTRANSLATED = {
     "course/14_decoder": "new, to be translated",
     "course/15_bugs_that_train": "new, to be translated",
     "course/16_kernels": "new, to be translated",
-    "course/18_published_model": "new, to be translated",
     "gpu": "for users of the library, not for the course",
     "performance": "its figures change with the kernels",
     "reliability": "its figures change with the tests",
