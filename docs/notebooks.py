@@ -16,7 +16,7 @@ from pathlib import Path
 import nbformat
 from nbclient import NotebookClient
 from sphinx.config import Config
-from sphinx.directives.code import LiteralIncludeReader
+from sphinx.directives.code import LiteralInclude, LiteralIncludeReader
 
 DOCS = Path(__file__).parent
 FOLDER = DOCS / "notebooks"
@@ -33,13 +33,15 @@ def options_of(lines: str) -> tuple[dict[str, str], str]:
     """The lines ":name: value" at the head of a block, and the rest."""
     found = re.match(r"(?:^:.*\n)*", lines, re.MULTILINE)
     head = found.group() if found else ""
-    return dict(re.findall(r"^:([\w-]+): *(.*)$", head, re.MULTILINE)), lines[len(head) :]
+    options = re.findall(r'^:([\w-]+): *"?(.*?)"?$', head, re.MULTILINE)
+    return dict(options), lines[len(head) :]
 
 
 def included(page: Path, name: str, options: dict[str, str]) -> str:
     """What `literalinclude` shows, as a block of code."""
-    language = options.pop("language", "")
-    text, _ = LiteralIncludeReader(str(page.parent / name), options, Config()).read()
+    read = {key: LiteralInclude.option_spec[key](value) for key, value in options.items()}
+    language = read.pop("language", "")
+    text, _ = LiteralIncludeReader(str(page.parent / name), read, Config()).read()
     return f"```{language}\n{text.rstrip()}\n```\n"
 
 
