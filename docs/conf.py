@@ -36,11 +36,9 @@ gettext_location = False  # a line more in a page changes no catalogue
 # Pages without a catalogue, and why; the Chinese build shows them in English and says so.
 UNTRANSLATED = {
     "api": "the docstrings are in English, because they are read beside the code",
-    "components": "a table of names, files and tests; its quotations are Chinese already",
     "course/03_the_real_engine": "new, to be translated",
     "course/11_encoder": "new, to be translated",
     "course/13_own_attention": "new, to be translated",
-    "course/18_published_model": "new, to be translated",
     "course/microscope": "new, to be translated",
     "course/steps": "new, to be translated",
     "gpu": "for users of the library, not for the course",
