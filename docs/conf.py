@@ -37,7 +37,6 @@ gettext_location = False  # a line more in a page changes no catalogue
 UNTRANSLATED = {
     "api": "the docstrings are in English, because they are read beside the code",
     "components": "a table of names, files and tests; its quotations are Chinese already",
-    "course/13_own_attention": "new, to be translated",
     "course/14_decoder": "new, to be translated",
     "course/15_bugs_that_train": "new, to be translated",
     "course/16_kernels": "new, to be translated",
