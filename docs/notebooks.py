@@ -16,7 +16,7 @@ from pathlib import Path
 import nbformat
 from nbclient import NotebookClient
 from sphinx.config import Config
-from sphinx.directives.code import LiteralIncludeReader
+from sphinx.directives.code import LiteralInclude, LiteralIncludeReader
 
 DOCS = Path(__file__).parent
 FOLDER = DOCS / "notebooks"
@@ -33,13 +33,15 @@ def options_of(lines: str) -> tuple[dict[str, str], str]:
     """The lines ":name: value" at the head of a block, and the rest."""
     found = re.match(r"(?:^:.*\n)*", lines, re.MULTILINE)
     head = found.group() if found else ""
-    return dict(re.findall(r"^:([\w-]+): *(.*)$", head, re.MULTILINE)), lines[len(head) :]
+    options = re.findall(r'^:([\w-]+): *"?(.*?)"?$', head, re.MULTILINE)
+    return dict(options), lines[len(head) :]
 
 
 def included(page: Path, name: str, options: dict[str, str]) -> str:
     """What `literalinclude` shows, as a block of code."""
-    language = options.pop("language", "")
-    text, _ = LiteralIncludeReader(str(page.parent / name), options, Config()).read()
+    read = {key: LiteralInclude.option_spec[key](value) for key, value in options.items()}
+    language = read.pop("language", "")
+    text, _ = LiteralIncludeReader(str(page.parent / name), read, Config()).read()
     return f"```{language}\n{text.rstrip()}\n```\n"
 
 
@@ -103,16 +105,29 @@ def is_in_step(name: str, page: Path) -> bool:
     return shown and [(cell.cell_type, cell.source) for cell in cells] == list(cells_of(page))
 
 
+def index_of(known: dict[str, Path]) -> str:
+    """The text of a page that leads to all notebooks, those of the course first."""
+    paths = sorted(known.values(), key=lambda path: (path.parent == DOCS, path.name))
+    titles = [re.search(r"^# (.*)$", path.read_text("utf-8"), re.MULTILINE)[1] for path in paths]
+    rows = [f"- [{title}]({path.stem}.ipynb)" for title, path in zip(titles, paths, strict=True)]
+    head = "# Pages with their outputs\n\n`python docs/notebooks.py` writes them from the pages."
+    return "\n".join([head, "", *rows, ""])
+
+
 def main() -> None:
     known = pages()
     if sys.argv[1:] == ["--check"]:
         behind = [name for name, page in known.items() if not is_in_step(name, page)]
         behind += [path.stem for path in FOLDER.glob("*.ipynb") if path.stem not in known]
+        index = FOLDER / "README.md"
+        if not index.is_file() or index.read_text("utf-8") != index_of(known):
+            behind.append("README.md")
         sys.exit(f"python docs/notebooks.py writes anew: {' '.join(behind)}" if behind else 0)
     FOLDER.mkdir(exist_ok=True)
     for name in sys.argv[1:] or sorted(known):
         print(name, flush=True)
         nbformat.write(executed(known[name]), FOLDER / f"{name}.ipynb")
+    (FOLDER / "README.md").write_text(index_of(known), "utf-8")
 
 
 if __name__ == "__main__":
