@@ -71,6 +71,18 @@ def test_a_catalogue_is_in_step_with_its_page(page, messages):
         assert not message.id or not message.fuzzy, f"the English has changed: {message.id}"
 
 
+def test_a_question_stands_in_its_summary(tmp_path):
+    """Sphinx does not know <summary>, and left alone moves its words to the end of the section."""
+    (tmp_path / "index.md").write_text(
+        "# Title\n\n<details><summary>Is `x` like <code>y</code>?</summary>\n\nYes.\n</details>\n"
+    )
+    command = [sys.executable, "-m", "sphinx", "-Q", "-c", str(DOCS), str(tmp_path)]
+    subprocess.run([*command, str(tmp_path / "out")], check=True)
+    page = (tmp_path / "out" / "index.html").read_text("utf-8")
+    (summary,) = re.findall("<summary>(.*?)</summary>", page, re.S)
+    assert summary == "<span>Is <code>x</code> like <code>y</code>?</span>"
+
+
 def fixed_parts(text: str) -> Counter[str]:
     """What is the same in every language: code, formulas, the targets of links, HTML."""
     found = re.findall(r"`[^`]+`", text)
