@@ -21,6 +21,7 @@ from babel.messages.pofile import read_po
 
 DOCS = Path(__file__).parents[2] / "docs"
 CATALOGUES = DOCS / "locale" / "zh_CN" / "LC_MESSAGES"
+NO_PAGES = ("_build", "notebooks")
 THEME = "sphinx"  # the catalogue of the words that are the theme's, such as "Next"
 UPDATE = """run
 sphinx-build -Q -b gettext -D nb_execution_mode=off docs docs/_build/gettext
@@ -29,7 +30,7 @@ sphinx-intl update -p docs/_build/gettext -l zh_CN -d docs/locale --no-obsolete"
 
 def names_of(folder: Path, ending: str) -> set[str]:
     found = (path.relative_to(folder).with_suffix("") for path in folder.rglob(f"*{ending}"))
-    return {path.as_posix() for path in found if path.parts[0] != "_build"}
+    return {path.as_posix() for path in found if path.parts[0] not in NO_PAGES}
 
 
 def catalogue_of(path: Path) -> Catalog:
@@ -106,6 +107,8 @@ def test_a_translation_is_chinese(page):
         words = re.sub(r"`[^`]+`|\$[^$]+\$|\([^)]*\)", "", message.id)
         if page != "course/glossary" and len(re.findall(r"\b[a-z]{2,}\b", words)) > 1:
             assert re.search("[一-鿿]", message.string), message.id
+        # Sphinx would read a list, and show the English.
+        assert not re.match(r"(\d+[.)]|[-+*]) ", message.string), f"write 1\\. : {message.id}"
 
 
 def test_the_search_knows_the_terms_of_the_glossary():
