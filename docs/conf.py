@@ -1,7 +1,6 @@
 """Sphinx: the lessons are executed when the docs are built, so what they show is what happens."""
 
 import importlib.util
-import re
 
 from docutils import nodes
 from sphinx.transforms import SphinxTransform
@@ -72,13 +71,12 @@ class WordsToTranslate(SphinxTransform):
             if end:
                 text = nodes.inline(words, translatable=True)
                 text.source, text.line = raw.source, raw.line
-                code = re.sub("`([^`]+)`", r"<code>\1</code>", words)
-                text += nodes.raw("", code, format="html")
+                for i, part in enumerate(words.split("`")):
+                    text += nodes.literal(part, part) if i % 2 else nodes.Text(part)
                 raw.replace_self(
                     [
                         nodes.raw("", before + tag, format="html"),
-                        # alone in its parent, because Sphinx puts the words at the parent's end
-                        nodes.inline("", "", text),
+                        nodes.inline("", "", text),  # Sphinx moves words to their parent's end
                         nodes.raw("", end + after, format="html"),
                     ]
                 )

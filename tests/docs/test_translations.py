@@ -21,7 +21,6 @@ from babel.messages.pofile import read_po
 
 DOCS = Path(__file__).parents[2] / "docs"
 CATALOGUES = DOCS / "locale" / "zh_CN" / "LC_MESSAGES"
-NO_PAGES = ("_build", "notebooks")
 THEME = "sphinx"  # the catalogue of the words that are the theme's, such as "Next"
 UPDATE = """run
 sphinx-build -Q -b gettext -D nb_execution_mode=off docs docs/_build/gettext
@@ -30,7 +29,7 @@ sphinx-intl update -p docs/_build/gettext -l zh_CN -d docs/locale --no-obsolete"
 
 def names_of(folder: Path, ending: str) -> set[str]:
     found = (path.relative_to(folder).with_suffix("") for path in folder.rglob(f"*{ending}"))
-    return {path.as_posix() for path in found if path.parts[0] not in NO_PAGES}
+    return {path.as_posix() for path in found if path.parts[0] not in ("_build", "notebooks")}
 
 
 def catalogue_of(path: Path) -> Catalog:
@@ -72,16 +71,15 @@ def test_a_catalogue_is_in_step_with_its_page(page, messages):
         assert not message.id or not message.fuzzy, f"the English has changed: {message.id}"
 
 
-def test_a_question_stands_in_its_summary(tmp_path):
-    """Sphinx does not know <summary>, and left alone moves its words to the end of the section."""
-    (tmp_path / "index.md").write_text(
-        "# Title\n\n<details><summary>Is `x` like <code>y</code>?</summary>\n\nYes.\n</details>\n"
-    )
-    command = [sys.executable, "-m", "sphinx", "-Q", "-c", str(DOCS), str(tmp_path)]
-    subprocess.run([*command, str(tmp_path / "out")], check=True)
+def test_a_question_stays_in_its_summary(tmp_path):
+    """Where the reader opens it, and not at the end of the section."""
+    lines = ["# Page", "<details><summary>Why `x`?</summary>", "", "Because.", "</details>"]
+    (tmp_path / "index.md").write_text("\n".join(lines))
+    command = [sys.executable, "-m", "sphinx", "-Q", "-b", "html", "-c", str(DOCS)]
+    subprocess.run([*command, str(tmp_path), str(tmp_path / "out")], check=True)
     page = (tmp_path / "out" / "index.html").read_text("utf-8")
-    (summary,) = re.findall("<summary>(.*?)</summary>", page, re.S)
-    assert summary == "<span>Is <code>x</code> like <code>y</code>?</span>"
+    summary = page.partition("<summary>")[2].partition("</summary>")[0]
+    assert re.sub("<[^>]*>", "", summary) == "Why x?"
 
 
 def fixed_parts(text: str) -> Counter[str]:
