@@ -1,6 +1,7 @@
 """Sphinx: the lessons are executed when the docs are built, so what they show is what happens."""
 
 import importlib.util
+import re
 
 from docutils import nodes
 from sphinx.transforms import SphinxTransform
@@ -71,8 +72,8 @@ class WordsToTranslate(SphinxTransform):
             if end:
                 text = nodes.inline(words, translatable=True)
                 text.source, text.line = raw.source, raw.line
-                for i, part in enumerate(words.split("`")):
-                    text += nodes.literal(part, part) if i % 2 else nodes.Text(part)
+                code = re.sub("`([^`]+)`", r"<code>\1</code>", words)
+                text += nodes.raw("", code, format="html")
                 raw.replace_self(
                     [
                         nodes.raw("", before + tag, format="html"),

@@ -73,13 +73,19 @@ def test_a_catalogue_is_in_step_with_its_page(page, messages):
 
 def test_a_question_stays_in_its_summary(tmp_path):
     """Where the reader opens it, and not at the end of the section."""
-    lines = ["# Page", "<details><summary>Why `x`?</summary>", "", "Because.", "</details>"]
+    lines = [
+        "# Page",
+        "<details><summary>Why `x`, <code>y</code>?</summary>",
+        "",
+        "Because.",
+        "</details>",
+    ]
     (tmp_path / "index.md").write_text("\n".join(lines))
     command = [sys.executable, "-m", "sphinx", "-Q", "-b", "html", "-c", str(DOCS)]
     subprocess.run([*command, str(tmp_path), str(tmp_path / "out")], check=True)
     page = (tmp_path / "out" / "index.html").read_text("utf-8")
     summary = page.partition("<summary>")[2].partition("</summary>")[0]
-    assert re.sub("<[^>]*>", "", summary) == "Why x?"
+    assert re.sub("<[^>]*>", "", summary) == "Why x, y?"
 
 
 def fixed_parts(text: str) -> Counter[str]:
