@@ -1,6 +1,7 @@
 """Sphinx: the lessons are executed when the docs are built, so what they show is what happens."""
 
 import importlib.util
+import re
 
 from docutils import nodes
 from sphinx.transforms import SphinxTransform
@@ -36,9 +37,6 @@ gettext_location = False  # a line more in a page changes no catalogue
 # Pages without a catalogue, and why; the Chinese build shows them in English and says so.
 UNTRANSLATED = {
     "api": "the docstrings are in English, because they are read beside the code",
-    "course/03_the_real_engine": "new, to be translated",
-    "course/11_encoder": "new, to be translated",
-    "course/13_own_attention": "new, to be translated",
     "course/microscope": "new, to be translated",
     "course/steps": "new, to be translated",
     "gpu": "for users of the library, not for the course",
@@ -72,8 +70,8 @@ class WordsToTranslate(SphinxTransform):
             if end:
                 text = nodes.inline(words, translatable=True)
                 text.source, text.line = raw.source, raw.line
-                for i, part in enumerate(words.split("`")):
-                    text += nodes.literal(part, part) if i % 2 else nodes.Text(part)
+                code = re.sub("`([^`]+)`", r"<code>\1</code>", words)
+                text += nodes.raw("", code, format="html")
                 raw.replace_self(
                     [
                         nodes.raw("", before + tag, format="html"),
