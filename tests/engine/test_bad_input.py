@@ -172,7 +172,7 @@ DTYPES: list[Bad] = [
     ("integers in a layer", lambda w: w.linear(w.ints), DtypeError, "floating dtype, got int64"),
     ("a softmax of integers", lambda w: F.softmax(w.ints), DtypeError, "floating dtype, got int"),
     ("the mean of integers", lambda w: w.ints.mean(), DtypeError, "floating dtype, got int64"),
-    ("an array for a Tensor", lambda w: w.linear(w.m.numpy()), TypeError, "Tensor, got ndarray"),
+    ("an array for a Tensor", lambda w: w.linear(w.m.numpy()), TypeError, "got numpy.ndarray"),
     ("a list for a bias", lambda w: F.linear(w.x, w.m, [1.0, 2.0]), TypeError, r"bias .*list"),
     ("a list for a table", lambda w: F.embedding([0], [[1.0]]), TypeError, r"weight .*list"),
     (
@@ -465,13 +465,13 @@ PACKED: list[Bad] = [
         "an array to be packed",
         lambda w: F.pack_padded_sequence(np.ones((2, 3)), [1, 1]),
         TypeError,
-        "x must be a Tensor, got ndarray",
+        "x must be a Tensor, got numpy.ndarray",
     ),
     (
         "an array to be padded",
         lambda w: F.pad_packed_sequence(np.ones(2), [1, 1]),
         TypeError,
-        "x must be a Tensor, got ndarray",
+        "x must be a Tensor, got numpy.ndarray",
     ),
     (
         "padding to less than the longest",
@@ -516,13 +516,13 @@ PACKED: list[Bad] = [
         "packed arrays of NumPy",
         lambda w: w.attention(ones(3, 4), np.ones((3, 4)), np.ones((3, 4)), valid_lens=[3]),
         TypeError,
-        "keys must be a Tensor, got ndarray",
+        "keys must be a Tensor, got numpy.ndarray",
     ),
     (
         "packed queries of NumPy",
         lambda w: w.attention(*[np.ones((3, 4))] * 3, valid_lens=[3]),
         TypeError,
-        "queries must be a Tensor, got ndarray",
+        "queries must be a Tensor, got numpy.ndarray",
     ),
     (
         "packed integers",
@@ -594,7 +594,7 @@ PACKED: list[Bad] = [
         "an array where padding is skipped",
         lambda w: w.encoder(np.ones((2, 3, 4), np.float32), valid_lens=[1, 3]),
         TypeError,
-        "x must be a Tensor, got ndarray",
+        "x must be a Tensor, got numpy.ndarray",
     ),
     (
         "a list where padding is skipped",

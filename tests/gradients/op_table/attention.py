@@ -324,7 +324,11 @@ ROWS: list[OpRow] = [
             error(lambda: F.transpose_qkv(t(2, 3), 1), ValueError, r"\(B, N, D\), got .*\(2, 3\)"),
             error(lambda: F.transpose_qkv(t(1, 2, 3), 2), ValueError, "width 3 .* 2 heads"),
             error(lambda: F.transpose_qkv(t(1, 2, 3), 0), ValueError, "width 3 .* 0 heads"),
-            error(lambda: F.transpose_qkv(np.ones((1, 2, 2)), 2), TypeError, "Tensor, got ndarray"),
+            error(
+                lambda: F.transpose_qkv(np.ones((1, 2, 2)), 2),
+                TypeError,
+                "Tensor, got numpy.ndarray",
+            ),
         ],
         covers=("F.transpose_qkv",),
     ),

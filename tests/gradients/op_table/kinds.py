@@ -45,7 +45,9 @@ def method_row(name: str, reference: Callable[..., Any], samples: Samples, **mor
     errors = [
         error(lambda: method(t(3), t(3)), TypeError, rf"{name}\(\) takes .*2 were given"),
         error(lambda: function([1.0]), TypeError, rf"{name} takes a Tensor, got list: wrap it"),
-        error(lambda: function(np.ones(3)), TypeError, rf"{name} .*got ndarray: .*ta.tensor\("),
+        error(
+            lambda: function(np.ones(3)), TypeError, rf"{name} .*got numpy.ndarray: .*ta.tensor\("
+        ),
     ]
     return OpRow(
         name,

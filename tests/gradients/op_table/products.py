@@ -54,7 +54,9 @@ ROWS: list[OpRow] = [
         [
             error(lambda: t(3).outer(t(2, 3)), ValueError, r"\(N,\) and \(M,\).*\(2, 3\)"),
             error(lambda: t().outer(t(3)), ValueError, r"got \(\) and \(3,\)"),
-            error(lambda: t(3).outer(np.ones(3)), TypeError, "outer takes a Tensor, got ndarray"),
+            error(
+                lambda: t(3).outer(np.ones(3)), TypeError, "outer takes a Tensor, got numpy.ndarray"
+            ),
         ],
         ("Tensor.outer",),
         differentiable=(0, 1),
