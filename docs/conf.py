@@ -37,8 +37,6 @@ gettext_location = False  # a line more in a page changes no catalogue
 # Pages without a catalogue, and why; the Chinese build shows them in English and says so.
 UNTRANSLATED = {
     "api": "the docstrings are in English, because they are read beside the code",
-    "course/microscope": "new, to be translated",
-    "course/steps": "new, to be translated",
     "gpu": "for users of the library, not for the course",
     "performance": "its figures change with the kernels",
     "reliability": "its figures change with the tests",
