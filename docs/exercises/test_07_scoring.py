@@ -1,5 +1,8 @@
 """Grades exercise 7."""
 
+from collections.abc import Callable
+from typing import Any
+
 import numpy as np
 from grading import close, exercise, expect, finite_differences, run
 
@@ -19,14 +22,30 @@ def right(
     return scores
 
 
+def call(function: Callable[..., Any], *args: np.ndarray) -> Any:
+    """What your function returns for copies of the arguments, which it must not change."""
+    given = [array.copy() for array in args]
+    found = run(function, *given)
+    names = ("queries", "keys", "W_q", "W_k", "w_v")
+    if function is yours.additive_backward:
+        names = ("grad", *names)
+    for name, array, before in zip(names, given, args, strict=False):
+        expect(close(array, before), f"your function changes {name}: write to a new array")
+    return found
+
+
 def expect_scores(found: np.ndarray, samples: int, queries: int, keys: int) -> None:
     shape = (samples, queries, keys)
+    expect(
+        np.shape(found) != (samples, keys, queries),
+        f"rows are keys, and columns are queries: scores are (B, Q, K), here {shape}",
+    )
     expect(np.shape(found) == shape, f"scores are (B, Q, K), here {shape}, not {np.shape(found)}")
 
 
 def test_all_sizes_equal() -> None:
     q, k = rng.standard_normal((3, 3, 3)), rng.standard_normal((3, 3, 3))
-    found = run(yours.dot_product_scores, q, k)
+    found = call(yours.dot_product_scores, q, k)
     expect(
         not close(found, q @ k.T / np.sqrt(3)),
         "keys.T turns (B, K, d) into (d, K, B): exchange the last two axes only",
@@ -39,7 +58,7 @@ def test_all_sizes_equal() -> None:
 
 def test_dot_product() -> None:
     q, k = rng.standard_normal((2, 3, 16)), rng.standard_normal((2, 5, 16))
-    found = run(yours.dot_product_scores, q, k)
+    found = call(yours.dot_product_scores, q, k)
     expect_scores(found, 2, 3, 5)
     raw = np.einsum("bqd,bkd->bqk", q, k)
     expect(not close(found, raw), "the products are not divided by sqrt(d)")
@@ -49,12 +68,12 @@ def test_dot_product() -> None:
 
 def test_size_of_scores() -> None:
     q, k = rng.standard_normal((1, 200, 400)), rng.standard_normal((1, 200, 400))
-    size = np.std(run(yours.dot_product_scores, q, k))
+    size = np.std(call(yours.dot_product_scores, q, k))
     expect(0.9 < size < 1.1, f"vectors of 400 numbers have scores of size 1, yours {size:.3f}")
 
 
 def test_additive() -> None:
-    found = run(yours.additive_scores, *arguments)
+    found = call(yours.additive_scores, *arguments)
     expect_scores(found, 2, 3, 5)
     far = found - found[..., :1]  # what softmax sees: differences of the scores of one query
     expect(
@@ -65,10 +84,12 @@ def test_additive() -> None:
 
 
 def test_as_many_queries_as_keys() -> None:
-    """An exchanged axis is no error here."""
+    """An exchanged axis does not change the shape here. `test_additive` tells of wrong shapes."""
+    if np.shape(call(yours.additive_scores, *arguments)) != (2, 3, 5):
+        return
     q, k = rng.standard_normal((3, 3, 4)), rng.standard_normal((3, 3, 4))
     expected = right(q, k, W_q, W_q, w_v)
-    found = run(yours.additive_scores, q, k, W_q, W_q, w_v)
+    found = call(yours.additive_scores, q, k, W_q, W_q, w_v)
     expect(
         not close(found, expected.swapaxes(1, 2)),
         "rows are keys, and columns are queries: scores are (B, Q, K)",
@@ -78,9 +99,13 @@ def test_as_many_queries_as_keys() -> None:
 
 def test_backward() -> None:
     grad = rng.standard_normal((2, 3, 5))
-    found = run(yours.additive_backward, grad, *arguments)
+    found = call(yours.additive_backward, grad, *arguments)
     expect(isinstance(found, tuple) and len(found) == 2, "return two gradients: queries and w_v")
     of_queries, of_w_v = found
+    expect(
+        (np.shape(of_queries), np.shape(of_w_v)) != (w_v.shape, queries.shape),
+        "the two gradients are in the wrong order: first the queries, then w_v",
+    )
     expect(
         np.shape(of_queries) == queries.shape,
         f"the gradient of the queries is (B, Q, m), not {np.shape(of_queries)}: each query was "
@@ -91,6 +116,10 @@ def test_backward() -> None:
         f"the gradient of w_v is (h,), not {np.shape(of_w_v)}: sum over samples, queries and keys",
     )
     expected = finite_differences(lambda w: right(queries, keys, W_q, W_k, w), w_v, grad)
+    expect(
+        not close(of_w_v * grad.size, expected, 1e-6),
+        "the gradient of w_v is a mean over samples, queries and keys: take the sum",
+    )
     expect(close(of_w_v, expected, 1e-6), "the gradient of w_v is not that of finite differences")
     expected = finite_differences(lambda q: right(q, keys, W_q, W_k, w_v), queries, grad)
     expect(

@@ -1,5 +1,7 @@
 """Grades exercise 9."""
 
+from collections.abc import Sequence
+
 import numpy as np
 from grading import close, exercise, expect, run
 
@@ -8,22 +10,28 @@ rng = np.random.default_rng(9)
 B, Q, K, D, H = 2, 4, 6, 12, 3
 d = D // H
 queries, keys, values = (rng.standard_normal((B, n, D)) for n in (Q, K, K))
+inputs = queries, keys, values
 matrices = W_q, W_k, W_v, W_o = rng.standard_normal((4, D, D)) / D**0.5
 
 
 def attention(
     q: np.ndarray, k: np.ndarray, v: np.ndarray, root: float = d**0.5, axis: int = -1
 ) -> np.ndarray:
-    e = np.exp(q @ k.swapaxes(1, 2) / root)
+    scores = q @ k.swapaxes(1, 2) / root
+    e = np.exp(scores - scores.max(axis, keepdims=True))
     return e / e.sum(axis, keepdims=True) @ v
 
 
-def one_head_after_the_other(**options: float) -> np.ndarray:
+def one_head_after_the_other(
+    inputs: Sequence[np.ndarray] = inputs,
+    matrices: Sequence[np.ndarray] = (W_q, W_k, W_v),
+    **options: float,
+) -> np.ndarray:
     """The heads beside each other, (B, Q, D), without W_o."""
     heads = []
     for h in range(H):
         rows = slice(h * d, (h + 1) * d)
-        q, k, v = queries @ W_q[rows].T, keys @ W_k[rows].T, values @ W_v[rows].T
+        q, k, v = (x @ W[rows].T for x, W in zip(inputs, matrices, strict=True))
         heads.append(attention(q, k, v, **options))
     return np.concatenate(heads, axis=-1)
 
@@ -69,9 +77,14 @@ def test_merge() -> None:
     )
 
 
-def test_attention() -> None:
-    found = run(yours.multi_head_attention, queries, keys, values, *matrices, H)
+def output(inputs: Sequence[np.ndarray], matrices: Sequence[np.ndarray]) -> np.ndarray:
+    found = run(yours.multi_head_attention, *inputs, *matrices, H)
     expect(np.shape(found) == (B, Q, D), f"the output is {(B, Q, D)}, not {np.shape(found)}")
+    return np.asarray(found)
+
+
+def test_attention() -> None:
+    found = output(inputs, matrices)
     right = one_head_after_the_other()
     expect(not close(found, right), "the output is not projected by W_o")
     expect(not close(found, right @ W_o), "the output is x W_o, not x W_o^T, as other projections")
@@ -88,9 +101,61 @@ def test_attention() -> None:
         "the output is that of one head of width D",
     )
     expect(
+        not close(found, one_head_after_the_other(matrices=(W_q, W_q, W_v)) @ W_o.T),
+        "the keys are projected by W_q, not by W_k",
+    )
+    for W in (W_v, W_k):
+        wrong = one_head_after_the_other((queries, keys, keys), (W_q, W_k, W))
+        expect(
+            not close(found, wrong @ W_o.T),
+            "the keys are taken as values: project `values` by W_v, and multiply by that",
+        )
+    expect(
         close(found, right @ W_o.T),
         "the output is not that of small attentions, head h with rows h d to (h + 1) d of the "
         "matrices, beside each other and times W_o^T",
+    )
+
+
+def test_weights() -> None:
+    """Value j of a head is row j of the unit matrix, and so the output shows the weights."""
+    unit = np.tile(np.eye(d), H)  # (d, D)
+    projections = (W_q, W_k, np.eye(D), np.eye(D))
+    found = output((queries, keys[:, :d], np.stack([unit] * B)), projections)
+    weights = found.reshape(B, Q, H, d)
+    for axis, name in enumerate(("samples", "queries", "heads")):
+        expect(
+            not close(weights.sum(axis), np.ones_like(weights.sum(axis))),
+            f"the weights sum to 1 over the {name}: take softmax over the keys, the last axis",
+        )
+    expect(
+        close(weights.sum(-1), np.ones((B, Q, H))),
+        "the weights of a query in a head do not sum to 1 over the keys",
+    )
+
+
+def test_large_scores() -> None:
+    """Query 0 of sample 0 has large scores in head 0. No other query, and no other head has."""
+    large = queries.copy()
+    large[0, 0, :d] = 1000 * keys[0, 0, :d]
+    unit = [np.eye(D)] * 4
+    found = output((large, keys, values), unit)
+    wrong = ~np.isfinite(found).all(axis=-1)  # (B, Q)
+    own = wrong[0, 0]
+    wrong[0, 0] = False
+    expect(
+        not wrong.any(),
+        "large scores of one query in one head give nan for other queries: subtract the maximum "
+        "of each row of scores, not that of several queries, heads or samples",
+    )
+    expect(
+        not own,
+        "a query with a score above 1000 in one head gives nan: subtract the maximum of each row "
+        "of scores, in each head, before exp",
+    )
+    expect(
+        close(found, one_head_after_the_other((large, keys, values), unit[:3])),
+        "with large scores in one head the output is not that of softmax",
     )
 
 

@@ -56,7 +56,7 @@ def known_weight(box: Attention) -> bool:
 
 # Each law with the kind of its test.
 NO_INFLUENCE = "something that must not matter has influence on its output"
-NUMBERS = "a number that you can compute beforehand is another one"
+NUMBERS = "a number that you can compute beforehand comes out different"
 LAWS: dict[Callable[[Attention], bool], tuple[str, str]] = {
     two_calls: ("two calls give the same", NO_INFLUENCE),
     other_samples: ("a sample does not depend on the other samples", NO_INFLUENCE),

@@ -118,11 +118,11 @@ OPS = {
     "has a rule for cap 1, whatever cap is": (right, lambda g, x, cap: g * slope(x, 1.0)),
     "forgets the gradient of its output": (right, lambda g, x, cap: slope(x, cap) + 0 * g),
     "gives its gradient on unchanged": (right, lambda g, x, cap: g * 1.0),
+    "has a gradient of 0 where scores are beyond cap": (
+        right, lambda g, x, cap: g * slope(x, cap) * (abs(x) < cap),
+    ),
     "computes tanh(x / cap), without the factor cap, with the derivative of that": (
         lambda x, cap: np.tanh(x / cap), lambda g, x, cap: g * slope(x, cap) / cap,
-    ),
-    "cuts scores off at cap, with the derivative of that": (
-        lambda x, cap: np.clip(x, -cap, cap), lambda g, x, cap: g * (abs(x) < cap),
     ),
 }  # fmt: skip
 

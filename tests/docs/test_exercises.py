@@ -4,6 +4,7 @@ solutions, and green on the solution."""
 from __future__ import annotations
 
 import os
+import re
 import runpy
 import shutil
 import subprocess
@@ -125,6 +126,11 @@ WRONG = {
     ],
     "07_scoring": [
         (" / np.sqrt(queries.shape[-1])", "", "not divided by sqrt(d)"),
+        (
+            "    return queries @ keys.swapaxes(1, 2) / np.sqrt(queries.shape[-1])",
+            "    queries /= np.sqrt(queries.shape[-1])\n    return queries @ keys.swapaxes(1, 2)",
+            "your function changes queries",
+        ),
         ("np.sqrt(queries.shape[-1])", "queries.shape[-1]", "divided by d, not by sqrt(d)"),
         ("np.sqrt(queries.shape[-1])", "np.sqrt(queries.shape[1])", "with d the width of a query"),
         ("keys.swapaxes(1, 2)", "keys.T", "exchange the last two axes only"),
@@ -140,7 +146,15 @@ WRONG = {
             "without a tanh of the sum",
         ),
         ("q[:, :, None] + k[:, None]", "q[:, None] + k[:, :, None]", "rows are keys"),
+        (
+            "return features(queries, keys, W_q, W_k) @ w_v",
+            "scores = features(queries, keys, W_q, W_k).swapaxes(1, 2) @ w_v\n"
+            "    return scores.reshape(len(queries), queries.shape[1], -1)",
+            "rows are keys",
+        ),
         ("q[:, :, None] + k[:, None]", "q[:, :, None] - k[:, None]", "not w_v . tanh(W_q q"),
+        ("return of_queries, of_w_v", "return of_w_v, of_queries", "first the queries, then w_v"),
+        (".sum(axis=(0, 1, 2))", ".mean(axis=(0, 1, 2))", "take the sum"),
         (".sum(axis=2) @ W_q", " @ W_q", "so sum over the keys"),
         (" * (1 - f**2)", "", "1 - tanh^2"),
         ("(axis=(0, 1, 2))", "(axis=(0, 1))", "sum over samples, queries and keys"),
@@ -185,6 +199,17 @@ WRONG = {
         ("W_o.T", "W_o", "not x W_o^T"),
         ("queries @ W_q.T", "queries @ W_q", "is not that of small attentions"),
         ("axis=-1", "axis=-2", "take it over the keys"),
+        ("e.sum(axis=-1", "e.sum(axis=-2", "the weights sum to 1 over the queries"),
+        ("axis=-1", "axis=1", "the weights sum to 1 over the heads"),
+        ("axis=-1", "axis=0", "the weights sum to 1 over the samples"),
+        ("return e / e.sum(axis=-1, keepdims=True)", "return e / e.sum()", "do not sum to 1"),
+        ("weights @ v)", "weights @ k)", "the keys are taken as values"),
+        ("values @ W_v.T", "keys @ W_v.T", "the keys are taken as values"),
+        ("keys @ W_k.T", "keys @ W_q.T", "projected by W_q, not by W_k"),
+        (" - x.max(axis=-1, keepdims=True)", "", "score above 1000 in one head gives nan"),
+        ("x.max(axis=-1, keepdims=True)", "x.max()", "give nan for other queries"),
+        ("x.max(axis=-1, keepdims=True)", "x.max((2, 3), keepdims=True)", "for other queries"),
+        ("np.exp(x - x.max(axis=-1, keepdims=True))", "np.exp(x.clip(-50, 50))", "with large"),
         (
             "softmax(q @",
             "softmax(q.reshape(q.shape[0], q.shape[2], q.shape[1], -1).swapaxes(1, 2) @",
@@ -398,7 +423,7 @@ WRONG = {
         ("((3, 3, 5, 8))", "((3, 1, 5, 8))", "box_3 is not 'none'"),
         ("differ(attention(q, k, ones), ones)", "False", "is not 'mask after softmax': it"),
         ("other[1:] += 1", "other += 1", "a sample does not depend on the other samples"),
-        ("ones, causal=True", "ones", "a number that you can compute"),
+        ("ones, causal=True", "ones", "a number that you can compute beforehand comes out"),
         ("later[:, 3:]", "later[:, 4:]", "box_1 is not 'none'"),
         ("later, causal=True", "later", "box_2 is not 'causal off by one'"),
         ("-4 / np.sqrt(4)", "-4 / np.sqrt(8)", "box_2 is not 'no root of d': it would break"),
@@ -468,6 +493,11 @@ WRONG = {
             "check_op(lambda x: softcap(x, cap=2.0)",
             "check_op(lambda x: softcap(x, cap=1.0)",
             "rejects a right op",
+        ),
+        (
+            "samples = [(3 * rng.standard_normal((3, 4)),), (rng.standard_normal(5),)]",
+            "samples = [(0.01 * rng.standard_normal((3, 4)),)]",
+            "has a gradient of 0 where scores are beyond cap",
         ),
         (
             "    check_op(",
@@ -543,6 +573,14 @@ def test_a_wrong_solution_is_told_why(
     assert any(sentence in text for text in found), found
 
 
+def test_exchanged_axes_are_told_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    solution = (FOLDER / "solutions" / "ex_07_scoring.py").read_text("utf-8")
+    wrong = solution.replace("W_k) @ w_v", "W_k).swapaxes(1, 2) @ w_v")
+    (tmp_path / "ex_07_scoring.py").write_text(wrong, "utf-8")
+    (found,) = sentences("07_scoring", tmp_path, monkeypatch)
+    assert "rows are keys, and columns are queries" in found
+
+
 def test_the_command_of_the_pages() -> None:
     name = EXERCISES[0]
     for folder, status in ((FOLDER, 1), (FOLDER / "solutions", 0)):
@@ -557,24 +595,31 @@ def test_the_command_of_the_pages() -> None:
         assert run.returncode == status, run.stdout + run.stderr
 
 
+def score(folder: Path, *options: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, str(FOLDER / "score.py"), *options],
+        env={**os.environ, "TINYATTN_EXERCISES": str(folder)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
 def test_the_score_card(tmp_path: Path) -> None:
-    """One exercise is passed, one is wrong, one cannot be read, and the others are not begun."""
+    """One exercise is passed, one is wrong, one cannot be read, one has no file, and the others are
+    not begun."""
     for path in FOLDER.glob("*.py"):
         shutil.copy(path, tmp_path)
     solution = (FOLDER / "solutions" / "ex_05_softmax.py").read_text("utf-8")
     (tmp_path / "ex_05_softmax.py").write_text(solution.replace("axis=-1", "axis=0"), "utf-8")
     (tmp_path / "ex_06_masks.py").write_text("def broken(:", "utf-8")
     shutil.copy(FOLDER / "solutions" / "ex_01_soft_lookup.py", tmp_path)
-    run = subprocess.run(
-        [sys.executable, str(FOLDER / "score.py")],
-        env={**os.environ, "TINYATTN_EXERCISES": str(tmp_path)},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    (tmp_path / "ex_08_layer_norm.py").unlink()
+    run = score(tmp_path)
     rows = dict(line.split(maxsplit=1) for line in run.stdout.splitlines()[: len(EXERCISES)])
     assert rows.pop("01_soft_lookup") == "passed", run.stderr
     assert rows.pop("06_masks") == "1 test fails"
+    assert rows.pop("08_layer_norm") == "the file is missing"
     assert "tests fail" in rows.pop("05_softmax")
     assert set(rows.values()) == {"not begun"}
     assert f"1 of {len(EXERCISES)} exercises are passed" in run.stdout
@@ -585,3 +630,30 @@ def test_a_file_that_python_cannot_read(tmp_path: Path, monkeypatch: pytest.Monk
     monkeypatch.setattr(grading, "FOLDER", tmp_path)
     with pytest.raises(pytest.fail.Exception, match=r"cannot read ex_06_masks\.py, line 3"):
         grading.exercise("ex_06_masks")
+
+
+def test_a_folder_that_does_not_exist_cannot_be_scored(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "exercises"
+    sentence = f"there is no folder {folder}, which TINYATTN_EXERCISES names"
+    run = score(folder)
+    assert (run.returncode, run.stdout, run.stderr) == (1, "", f"{sentence}\n")
+    assert score(folder, "--help").stdout.startswith("usage: score.py")
+    monkeypatch.setattr(grading, "FOLDER", folder)
+    with pytest.raises(pytest.fail.Exception, match=re.escape(sentence)):
+        grading.exercise("ex_06_masks")
+
+
+def test_a_file_or_a_name_that_is_missing_cannot_be_graded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(grading, "FOLDER", tmp_path)
+    with pytest.raises(pytest.fail.Exception, match=r"there is no file ex_06_masks\.py in the"):
+        grading.exercise("ex_06_masks")
+    (tmp_path / "ex_09_heads.py").write_text("def split(x, num_heads):\n    return x\n", "utf-8")
+    found = sentences("09_heads", tmp_path, monkeypatch)
+    assert "ex_09_heads.py has no function split_heads" in found
+    assert "ex_09_heads.py has no function multi_head_attention" in found
+    with pytest.raises(pytest.fail.Exception, match=r"ex_09_heads\.py has no class Tensor"):
+        _ = grading.exercise("ex_09_heads").Tensor

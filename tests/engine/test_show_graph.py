@@ -185,7 +185,19 @@ def test_what_cannot_be_drawn_is_told(viz: Any) -> None:
         viz.show_graph(ta.ones(2))
     with pytest.raises(TypeError, match="takes a Tensor, got ndarray"):
         viz.show_graph(np.ones(2))
+    with pytest.raises(TypeError, match="names is a dict from names to tensors, got Tensor"):
+        viz.show_graph(x * x, x)
     for _ in range(200):
         x = x + 1
     with pytest.raises(ValueError, match="at most 200 boxes, and this graph has 201"):
         viz.show_graph(x)
+
+
+def test_labels_of_heatmaps_can_be_numbers(viz: Any) -> None:
+    figure = viz.show_heatmaps(np.ones((2, 3, 3)), xticks=range(3), yticks=[[0, 1], [2, 3, 4]])
+    found = [
+        [label.get_text() for label in labels]
+        for panel in figure.axes[:2]
+        for labels in (panel.get_xticklabels(), panel.get_yticklabels())
+    ]
+    assert found == [["0", "1", "2"], ["0", "1"], ["0", "1", "2"], ["2", "3", "4"]]

