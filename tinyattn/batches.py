@@ -35,8 +35,8 @@ def pad_sequence(
         )
     # All rows one after another, and one row of padding as the last, which many places take.
     lengths = np.array([len(x) for x in found])
-    one = (0, 0) * (found[-1].ndim - 1) + (0, 1)
-    rows = cat([*found[:-1], F.pad(found[-1], one, value=padding_value)])
+    one = (0, 0) * (found[0].ndim - 1) + (0, 1)
+    rows = F.pad(cat(found), one, value=padding_value)
     steps = np.arange(lengths.max())
     starts = np.cumsum(lengths) - lengths
     places = np.where(steps < lengths[:, None], starts[:, None] + steps, lengths.sum())

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from .autograd import count_uses, root_of, users_first
+from .checks import type_name
 from .errors import ShapeError
 from .masks import checked_mask
 from .tensor import Tensor
@@ -197,9 +198,9 @@ def show_graph(tensor: Tensor, names: Mapping[str, Tensor] | None = None) -> Fig
         >>> figure = viz.show_graph((x @ w).tanh().sum(), {"w": w})
     """
     if not isinstance(tensor, Tensor):
-        raise TypeError(f"show_graph takes a Tensor, got {type(tensor).__name__}")
+        raise TypeError(f"show_graph takes a Tensor, got {type_name(tensor)}")
     if not isinstance(names, Mapping | None):
-        raise TypeError(f"names is a dict from names to tensors, got {type(names).__name__}")
+        raise TypeError(f"names is a dict from names to tensors, got {type_name(names)}")
     nodes = list(users_first(count_uses([root_of(tensor)])))
     if len(nodes) > 200:
         raise ValueError(f"show_graph draws at most 200 boxes, and this graph has {len(nodes)}")

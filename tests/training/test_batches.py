@@ -8,7 +8,7 @@ from common import assert_same, leaf, needs_torch, rng_of, signed
 
 import tinyattn as ta
 from tinyattn.batches import DataLoader, pad_sequence
-from tinyattn.errors import ShapeError
+from tinyattn.errors import DtypeError, ShapeError
 
 
 @needs_torch
@@ -26,6 +26,16 @@ def test_pad_sequence_is_pytorchs(batch_first, dtype, torch):
     found = ta.grad(out, ours, ta.tensor(grad))
     for g, r in zip(found, torch.autograd.grad(right, theirs, torch.tensor(grad)), strict=True):
         assert_same(g.numpy(), r.numpy())
+
+
+def test_padding_has_the_dtype_of_all_sequences_together():
+    mixed = [ta.tensor([1, 2]), ta.tensor([0.5])]
+    for sequences in (mixed, mixed[::-1]):
+        out = pad_sequence(sequences, padding_value=-0.25)
+        assert out.dtype == np.float32
+        assert -0.25 in out.tolist()[1]
+    with pytest.raises(DtypeError, match="int64"):
+        pad_sequence([ta.tensor([1, 2]), ta.tensor([3])], padding_value=0.5)
 
 
 def test_pad_sequence_takes_lists_and_refuses_what_does_not_fit():

@@ -427,6 +427,7 @@ def test_the_example_prints_once_and_is_resumed_on_another_number_of_ranks(tmp_p
     status, out, err = trained(3, -1, together, "--resume")
     assert status == 0, err[-3000:]
     assert out.count("parameters") == out.count("on held-out words") == 1
+    assert out.count("3 ranks train") == 1
     first, second = (ta.load(path / "checkpoint.safetensors") for path in (alone, together))
     for name in ("losses", "held_out"):
         np.testing.assert_allclose(second[name].numpy(), first[name].numpy(), rtol=1e-4)
