@@ -139,8 +139,10 @@ class BertEncoder(nn.Module):
         if dtype != np.float32:
             self.to(dtype)
         for key, parameter in own.items():
-            # Not `parameter.data = ...`, because that copies.
-            parameter._data = arrays[key].astype(dtype, copy=False)
+            # Not `parameter.data = ...`, because that copies. In column order, because BLAS takes
+            # a tenth less time for a product with few rows and such a weight, transposed.
+            order = "C" if key.startswith("embeddings.") else "F"
+            parameter._data = arrays[key].astype(dtype, order, copy=False)
 
     def published(self) -> dict[str, nn.Parameter]:
         """The parameters by their published names."""

@@ -93,7 +93,9 @@ def dy(grad, x, shapes):
 @op
 def linear(x: Array, weight: Array, bias: Array | None = None) -> Array:
     """x @ weight.T + bias, for x (..., in), weight (out, in), bias (out,)."""
-    out = matrix_product(rows(in_order(x)), in_order(weight).T)
+    # A weight in column order stays, because BLAS computes with it faster; see models/bert.py.
+    turned = weight.T if weight.T.flags.c_contiguous else in_order(weight).T
+    out = matrix_product(rows(in_order(x)), turned)
     if bias is not None:
         kernels.add_bias(out, bias)
     return out.reshape(*x.shape[:-1], weight.shape[0])
