@@ -141,8 +141,9 @@ class BertEncoder(nn.Module):
         for key, parameter in own.items():
             # Not `parameter.data = ...`, because that copies. In column order, because BLAS takes
             # a tenth less time for a product with few rows and such a weight, transposed.
-            order = "C" if key.startswith("embeddings.") else "F"
-            parameter._data = arrays[key].astype(dtype, order, copy=False)
+            array = arrays[key].astype(dtype, copy=False)
+            is_table = key.startswith("embeddings.")
+            parameter._data = array if is_table else np.asfortranarray(array)
 
     def published(self) -> dict[str, nn.Parameter]:
         """The parameters by their published names."""
