@@ -93,8 +93,7 @@ def dy(grad, x, shapes):
 @op
 def linear(x: Array, weight: Array, bias: Array | None = None) -> Array:
     """x @ weight.T + bias, for x (..., in), weight (out, in), bias (out,)."""
-    # A weight in column order stays, because BLAS computes with it faster; see models/bert.py.
-    turned = weight.T if weight.T.flags.c_contiguous else in_order(weight).T
+    turned = weight.T if weight.T.flags.c_contiguous else in_order(weight).T  # see models/bert.py
     out = matrix_product(rows(in_order(x)), turned)
     if bias is not None:
         kernels.add_bias(out, bias)
