@@ -221,7 +221,7 @@ def propagate(
     its users, because its gradient is a sum over them. Nobody else has the returned arrays.
     `complete(node, gradient)` is called for each as soon as it is known.
     """
-    recording.set(create_graph)  # until the caller returns, because `quiet` gave it a context
+    recording.set(create_graph)  # until the caller returns: `quiet` runs it in a copied context
     uses = count_uses(roots)
     useful = uses if targets is None else leading_to(targets, uses)
     wanted = None if targets is None else set(targets)

@@ -119,7 +119,7 @@ class Task:
             function(*arguments)
 
     def help_caller(self) -> None:
-        """What a helper does. KeyboardInterrupt comes to the main thread only, and not to it."""
+        """What a helper does; KeyboardInterrupt never comes to a helper, but to the main thread."""
         self.begun.append(None)
         error = None
         try:
