@@ -114,7 +114,7 @@ def op(
             plan = spec.plan(wanted, len(arrays))
             result = out if spec.is_builtin else read_only(out)  # a user's rule might write to it
             kept = plan.keep((*arrays, result), options, saved)
-            node = Node(plan, tuple(parents), kept, plan.versions(versions), out)
+            node = Node(plan, tuple(parents), kept, plan.watched_versions(versions), out)
         tensor = wrap(out, node)
         if viewed is not None:
             tensor._version = versions[viewed][0]
@@ -166,7 +166,7 @@ def pair_path(spec: Spec, apply: Callable[..., Any]) -> Callable[[Any, Any], Any
             return wrap(out)
         plan = spec.plan(wanted, 2)
         kept = plan.keep((a, b, out), {}, None)
-        return wrap(out, Node(plan, (x_node, y_node), kept, plan.versions(versions), out))
+        return wrap(out, Node(plan, (x_node, y_node), kept, plan.watched_versions(versions), out))
 
     return apply_to_two
 

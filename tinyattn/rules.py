@@ -153,7 +153,7 @@ class Plan:
                 kept.append(options[source] if source in options else self.defaults[source])
         return tuple(kept)
 
-    def versions(self, versions: list[Any]) -> tuple[Any, ...]:
+    def watched_versions(self, versions: list[Any]) -> tuple[Any, ...]:
         """The versions of the watched arrays, from those of all arguments and the output."""
         return tuple([versions[i] for i in self.watched])
 
@@ -241,7 +241,7 @@ class Plan:
                 f"a derivative rule of {self.name} returned None instead of a gradient for "
                 f"argument {position}: is its return missing?"
             )
-        if isinstance(gradient, TensorBase.full):
+        if isinstance(gradient, TensorBase.tensor_class):
             gradient = gradient if gradient.shape == parent.shape else gradient.sum_to(parent.shape)
             return gradient if gradient.dtype == parent.dtype else gradient.to(parent.dtype)
         gradient = namespace(gradient).asarray(gradient)

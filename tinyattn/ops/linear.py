@@ -20,7 +20,7 @@ from .shape import expand, permute, reshape
 
 def swap(x: Any) -> Any:
     """x with its last two dimensions exchanged."""
-    if not isinstance(x, TensorBase.full):
+    if not isinstance(x, TensorBase.tensor_class):
         return x.swapaxes(-1, -2)
     return permute(x, dims=(*range(x.ndim - 2), x.ndim - 1, x.ndim - 2))
 
