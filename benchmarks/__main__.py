@@ -9,7 +9,8 @@ Both libraries have the same number of threads, and no variable of the environme
 training steps a quarter of each batch is padding: tinyattn leaves it out (skip_padding), PyTorch
 computes it, because it has no option for that in training. In rows "with padding" both compute it;
 in rows "without padding" both leave it out, and PyTorch's samples are packed by hand. In rows "busy
-machine" another process keeps one core busy.
+machine" another process keeps one core busy. Beside rows of inference stands
+onnxruntime, if it and onnx are installed.
 """
 
 from __future__ import annotations
@@ -62,7 +63,10 @@ def measured(cases: list[Case], names: list[str], settings: Settings) -> tuple[l
 
     signal.signal(signal.SIGTERM, stop)
     sides = {
-        name: side for name, side in SIDES.items() if side.library != "torch" or find_spec("torch")
+        name: side
+        for name, side in SIDES.items()
+        if (side.library != "torch" or find_spec("torch"))
+        and (name != "onnxruntime" or (find_spec("onnxruntime") and find_spec("onnx")))
     }
     table = report.Table(settings.threads)
     finished: list[Row] = []

@@ -98,5 +98,5 @@ def inferences(short: bool) -> Iterator[Case]:
             "width 384, 12 heads, ff 1536, 6 layers",
             partial(inference, kind=kind, config=SHORT if short else CONFIG),
             parts=("",),
-            sides=BOTH,
+            sides=(*BOTH, "onnxruntime"),
         )

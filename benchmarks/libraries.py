@@ -6,7 +6,9 @@ what differs. A library is imported when its object is made, in the process that
 
 from __future__ import annotations
 
+import io
 import math
+import warnings
 from collections.abc import Callable
 from itertools import product
 from typing import Any, NamedTuple
@@ -187,7 +189,8 @@ class TinyAttn(Library):
 class Torch(Library):
     """PyTorch; `attention` is "fused" (scaled_dot_product_attention) or "plain".
 
-    With the option `compile` encoders go through torch.compile.
+    With the option `compile` encoders go through torch.compile; with `export` the sentence encoder
+    goes to onnxruntime.
     """
 
     def __init__(self, options: dict[str, Any]) -> None:
@@ -196,7 +199,7 @@ class Torch(Library):
         torch.set_num_threads(options["threads"])
         self.torch, self.F = torch, torch.nn.functional
         self.fused, self.compile = options["attention"] == "fused", options.get("compile", False)
-        self.device = options.get("device", "cpu")
+        self.device, self.export = options.get("device", "cpu"), options.get("export", False)
 
     def tensor(self, array: np.ndarray, requires_grad: bool = False) -> Any:
         return self.torch.tensor(array, requires_grad=requires_grad, device=self.device)
@@ -370,24 +373,53 @@ class Torch(Library):
         def norm(name: str, x: Any) -> Any:
             return F.layer_norm(x, (width,), w[f"{name}.weight"], w[f"{name}.bias"], 1e-12)
 
-        def run(ids: np.ndarray, lengths: np.ndarray) -> np.ndarray:
+        def hidden(ids: Any, visible: Any) -> Any:
             batch, n = ids.shape
-            visible = None if (lengths == n).all() else self.visible(lengths, n)
+            x = F.embedding(ids, w["embeddings.word_embeddings.weight"])
+            x = x + w["embeddings.token_type_embeddings.weight"][0]
+            x = x + w["embeddings.position_embeddings.weight"][:n]
+            x = norm("embeddings.LayerNorm", x)
+            for name in (f"encoder.layer.{i}" for i in layers):
+                y = linear(f"{name}.qkv", x).view(batch, n, 3, heads, -1)
+                y = self.attend(*y.permute(2, 0, 3, 1, 4).unbind(0), visible, False, 0.0)
+                y = linear(f"{name}.attention.output.dense", y.transpose(1, 2).flatten(2))
+                x = norm(f"{name}.attention.output.LayerNorm", x + y)
+                y = linear(f"{name}.output.dense", F.gelu(linear(f"{name}.intermediate.dense", x)))
+                x = norm(f"{name}.output.LayerNorm", x + y)
+            return x
+
+        def run(ids: np.ndarray, lengths: np.ndarray) -> np.ndarray:
+            visible = (
+                None if (lengths == ids.shape[1]).all() else self.visible(lengths, ids.shape[1])
+            )
             with self.torch.inference_mode():
-                x = F.embedding(self.tensor(ids), w["embeddings.word_embeddings.weight"])
-                x = x + w["embeddings.token_type_embeddings.weight"][0]
-                x = x + w["embeddings.position_embeddings.weight"][:n]
-                x = norm("embeddings.LayerNorm", x)
-                for name in (f"encoder.layer.{i}" for i in layers):
-                    y = linear(f"{name}.qkv", x).view(batch, n, 3, heads, -1)
-                    y = self.attend(*y.permute(2, 0, 3, 1, 4).unbind(0), visible, False, 0.0)
-                    y = linear(f"{name}.attention.output.dense", y.transpose(1, 2).flatten(2))
-                    x = norm(f"{name}.attention.output.LayerNorm", x + y)
-                    y = linear(
-                        f"{name}.output.dense", F.gelu(linear(f"{name}.intermediate.dense", x))
-                    )
-                    x = norm(f"{name}.output.LayerNorm", x + y)
-                return x.numpy()
+                return hidden(self.tensor(ids), visible).numpy()
+
+        return self.onnx(hidden) if self.export else run
+
+    def onnx(self, hidden: Callable[[Any, Any], Any]) -> Any:
+        """The same model in onnxruntime, which fuses its operations."""
+        import onnxruntime
+
+        class Model(self.torch.nn.Module):  # type: ignore[name-defined]
+            def forward(self, ids: Any, visible: Any) -> Any:
+                return hidden(ids, visible)
+
+        file, ids = io.BytesIO(), self.torch.ones(2, 3, dtype=self.torch.int64)
+        axes = {"ids": {0: "B", 1: "N"}, "visible": {0: "B", 3: "N"}}
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of the exporter's next version
+            self.torch.onnx.export(
+                Model(), (ids, ids[:, None, None] > 0), file, dynamo=False,
+                input_names=list(axes), output_names=["out"], dynamic_axes=axes,
+            )  # fmt: skip
+        options = onnxruntime.SessionOptions()
+        options.intra_op_num_threads = self.torch.get_num_threads()
+        session = onnxruntime.InferenceSession(file.getvalue(), options)
+
+        def run(ids: np.ndarray, lengths: np.ndarray) -> np.ndarray:
+            visible = (np.arange(ids.shape[1]) < lengths[:, None])[:, None, None]
+            return session.run(None, {"ids": ids, "visible": visible})[0]
 
         return run
 

@@ -38,6 +38,7 @@ class Side:
 SIDES = {
     "torch": Side("torch", {"attention": "fused"}),
     "torch plain": Side("torch", {"attention": "plain"}),
+    "onnxruntime": Side("torch", {"attention": "plain", "export": True}),
     "tinyattn": Side("tinyattn"),
     "limit": Side("numpy"),
 }

@@ -139,6 +139,7 @@ def heading(about: dict[str, Any]) -> str:
 
 HEAD = f"{'PyTorch':>18}{'tinyattn':>18}{'ratio':>8}  {'of the rounds':<14}"
 LIMIT = f"{'limit':>9}{'tinyattn/limit':>16}"
+ONNX = f"{'onnxruntime':>18}{'its ratio':>12}"
 CROWD = "~  other programs were using cores that this row needed"
 
 
@@ -154,8 +155,9 @@ class Table:
         for row in rows:
             if row.section != self.section:
                 self.section = row.section
-                limit = LIMIT if "limit" in row.values else ""
-                print(f"\n{row.section}\n{'':<68}{HEAD}{limit}".rstrip())
+                more = LIMIT if "limit" in row.values else ""
+                more += ONNX if "onnxruntime" in row.values else ""
+                print(f"\n{row.section}\n{'':<68}{HEAD}{more}".rstrip())
             crowd = row.crowded(self.threads)
             self.crowded |= crowd
             print(line(row) + "  ~" * crowd, flush=True)
@@ -177,6 +179,10 @@ def line(row: Row) -> str:
     if "limit" in row.values:
         over = row.ratio("tinyattn", "limit")
         text += f"{amount(row.median('limit'), row.unit):>9}{f'{over[0]:.2f}' if over else '-':>16}"
+    if "onnxruntime" in row.values:
+        beside = row.ratio("onnxruntime", "tinyattn")
+        text += f"{with_spread(row, 'onnxruntime'):>18}"
+        text += f"{f'{beside[0]:.2f}' if beside else '-':>12}"
     return text.rstrip() + ("  plain" if row.torch == "torch plain" else "")
 
 

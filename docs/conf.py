@@ -37,9 +37,6 @@ gettext_location = False  # a line more in a page changes no catalogue
 # Pages without a catalogue, and why; the Chinese build shows them in English and says so.
 UNTRANSLATED = {
     "api": "the docstrings are in English, because they are read beside the code",
-    "gpu": "for users of the library, not for the course",
-    "performance": "its figures change with the kernels",
-    "reliability": "its figures change with the tests",
 }
 html_context = {"untranslated": UNTRANSLATED}
 # Files outside docs are linked from its pages; they open in the repository, not in the site.
