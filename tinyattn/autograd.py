@@ -99,11 +99,11 @@ class TensorBase:
     """The part of a Tensor that recording needs: its array, the node that made it, its version.
 
     `tensor.py` derives Tensor from this class. Tensor needs the ops for its operators, so it is
-    defined after them; ops return objects of the class in `full`, which is Tensor.
+    defined after them; ops return objects of the class in `tensor_class`: Tensor.
     """
 
     __slots__ = ("__weakref__", "_data", "_frozen", "_node", "_version")
-    full: ClassVar[Any]
+    tensor_class: ClassVar[Any]
     _data: Array
     _node: Node | Leaf | None
     _version: Any  # a Version, or None for the result of a recorded op, which is read-only
@@ -112,7 +112,7 @@ class TensorBase:
 
 def wrap(array: Array, node: Node | Leaf | None = None) -> Any:
     """A Tensor around an array that the library has made, without a copy or a check."""
-    tensor = object.__new__(TensorBase.full)
+    tensor = object.__new__(TensorBase.tensor_class)
     tensor._data = array if type(array) is np.ndarray else namespace(array).asarray(array)
     tensor._node = node
     tensor._version = Version() if node is None else None
@@ -221,7 +221,7 @@ def propagate(
     its users, because its gradient is a sum over them. Nobody else has the returned arrays.
     `complete(node, gradient)` is called for each as soon as it is known.
     """
-    recording.set(create_graph)  # until the caller returns, because `quiet` gave it a context
+    recording.set(create_graph)  # until the caller returns: `quiet` runs it in a copied context
     uses = count_uses(roots)
     useful = uses if targets is None else leading_to(targets, uses)
     wanted = None if targets is None else set(targets)
@@ -249,7 +249,7 @@ def propagate(
 
 
 def copied(gradient: Any) -> Any:
-    return gradient.clone() if isinstance(gradient, TensorBase.full) else gradient.copy()
+    return gradient.clone() if isinstance(gradient, TensorBase.tensor_class) else gradient.copy()
 
 
 @quiet
@@ -351,7 +351,7 @@ def starting_gradient(tensor: Any, gradient: Any, create_graph: bool) -> Any:
             )
         start = namespace(data).ones_like(data)
         return wrap(start) if create_graph else start
-    if not isinstance(gradient, TensorBase.full):
+    if not isinstance(gradient, TensorBase.tensor_class):
         raise TypeError(f"gradient must be a Tensor, got {type(gradient).__name__}")
     if gradient.shape != tensor.shape:
         raise ShapeError(f"gradient must have shape {tensor.shape}, got {gradient.shape}")

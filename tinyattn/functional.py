@@ -28,7 +28,7 @@ from .checks import (
 from .create import full
 from .errors import DeviceError, DtypeError, ShapeError
 from .kernels.late_errors import require_range
-from .kernels.packing import mask_with_starts, repeat_heads, samples_of
+from .kernels.packing import mask_with_starts, repeat_heads, samples_of_padded
 from .kernels.reference import Drop, visible_keys
 from .names import UnknownNameError
 from .ops.layers import no_row_text
@@ -669,9 +669,9 @@ def scaled_dot_product_attention(
     else:
         # The same formula, block of queries by block of queries: kernels/cpu/attention.py.
         q, k, v = (t.transpose(1, 2).flatten(0, 1) for t in (q, k, v))  # (B * N, H, d)
-        samples = tuple(samples_of((n,) * shape[0], n) for n in shape[2:])
-        visible = {"samples": samples, "limits": limits, "mask": mask, "starts": starts}
-        out = ops.attention(q, k, v, bias, **visible, scale=scale, drop=drop)  # (B * Q, H, e)
+        options = {"samples": samples_of_padded(shape), "limits": limits, "mask": mask}
+        options |= {"starts": starts, "scale": scale, "drop": drop}
+        out = ops.attention(q, k, v, bias, **options)  # (B * Q, H, e)
         out = out.reshape(shape[0], shape[2], *out.shape[1:]).transpose(1, 2)
     if query.ndim == 3:
         out = out.squeeze(1)
@@ -734,7 +734,7 @@ def checked_bias(
 
 
 def over_scores(name: str, x: Tensor, ndim: int, shape: tuple[int, ...]) -> Tensor:
-    """x, which broadcasts to scores (B, H, Q, K), or (B, Q, K) if ndim is 3, with 4 dimensions."""
+    """x in 4 dimensions; it must broadcast to scores (B, H, Q, K), or (B, Q, K) if ndim is 3."""
     right = shape if ndim == 4 else (shape[0], *shape[2:])
     check_broadcast(f"{name} must broadcast to the scores", x.shape, right)
     x = x.reshape((1,) * (len(right) - x.ndim) + x.shape)

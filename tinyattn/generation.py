@@ -21,12 +21,10 @@ from .errors import DtypeError, ShapeError
 from .grad_mode import no_grad
 from .tensor import Tensor
 
-NextScores = Callable[[Any], Tensor]
-
 
 @no_grad()
 def generate(
-    next_scores: NextScores,
+    next_scores: Callable[[Any], Tensor],
     prompt: Any,
     max_len: int,
     stop: int | None = None,
@@ -87,7 +85,7 @@ def generate(
 
 
 def beam_search(
-    next_scores: NextScores,
+    next_scores: Callable[[Any], Tensor],
     ids: np.ndarray,
     known: np.ndarray,
     stop: int | None,
@@ -102,7 +100,7 @@ def beam_search(
     ids, known = ids[rows], known[rows]
     select(rows)
     # The beams of a sample begin alike: only the first counts.
-    total = np.where(np.arange(len(rows)) % num_beams == 0, 0.0, -np.inf)
+    log_prob = np.where(np.arange(len(rows)) % num_beams == 0, 0.0, -np.inf)
     lengths, ended = np.zeros(len(rows), np.int64), np.zeros(len(rows), np.bool_)
     for t in range(start_of(known), ids.shape[1]):
         if ended.all():
@@ -111,14 +109,14 @@ def beam_search(
         free = ~ended & ~known[:, t]
         # A beam that cannot choose has one continuation, with probability 1.
         logs[~free] = np.where(np.arange(logs.shape[1]) == 0, 0.0, -np.inf)
-        lengths, totals = lengths + free, total[:, None] + logs
-        ranked = totals / (((5 + lengths) / 6) ** length_penalty)[:, None]
+        lengths, candidates = lengths + free, log_prob[:, None] + logs
+        ranked = candidates / (((5 + lengths) / 6) ** length_penalty)[:, None]
         ranked = ranked.reshape(batch, -1)  # (B, num_beams * V)
         best = np.argsort(-ranked, axis=-1, kind="stable")[:, :num_beams]
         beams, chosen = np.divmod(best, logs.shape[1])  # (B, num_beams) each
         rows, chosen = (first_rows + beams).reshape(-1), chosen.reshape(-1)
         ids, free, ended, lengths = ids[rows], free[rows], ended[rows], lengths[rows]
-        total = totals[rows, chosen]
+        log_prob = candidates[rows, chosen]
         select(rows)
         ids[free, t] = chosen[free]
         ended |= free & (chosen == stop)
@@ -132,7 +130,7 @@ def start_of(known: np.ndarray) -> int:
     return int(known.sum(axis=1).min(initial=known.shape[1]))
 
 
-def log_probabilities(next_scores: NextScores, ids: np.ndarray) -> np.ndarray:
+def log_probabilities(next_scores: Callable[[Any], Tensor], ids: np.ndarray) -> np.ndarray:
     """log softmax of the scores for the next id, in float64: (B, V)."""
     scores = next_scores(wrap(ids.copy()))
     if not isinstance(scores, Tensor) or scores.ndim != 2 or len(scores) != len(ids):

@@ -95,17 +95,17 @@ def op(
         except Exception as error:
             explain(spec.name, arrays, error)
             raise
-        out, saved = parted(out, spec.name) if saves else (out, None)
+        out, saved = out_and_saved(out, spec.name) if saves else (out, None)
         if not wanted and not any(isinstance(arg, TensorBase) for arg in args):
             return out
         if type(out) is not ndarray:
             out = as_array(out, spec.name, arrays)
         if promote:
             out = promoted(out, arrays)
-        shown = shown_in(out, args) if out.base is not None or not spec.is_builtin else None
-        if shown is None and not spec.is_builtin:
+        viewed = viewed_argument(out, args) if out.base is not None or not spec.is_builtin else None
+        if viewed is None and not spec.is_builtin:
             out = out.copy()  # because a user's forward may write to it at the next call
-        versions.append(NEVER_WRITTEN if shown is None else versions[shown])  # of `out`
+        versions.append(NEVER_WRITTEN if viewed is None else versions[viewed])  # of `out`
         node = None
         if wanted and differentiable and recording.get():
             for i, arg in enumerate(args):
@@ -114,10 +114,10 @@ def op(
             plan = spec.plan(wanted, len(arrays))
             result = out if spec.is_builtin else read_only(out)  # a user's rule might write to it
             kept = plan.keep((*arrays, result), options, saved)
-            node = Node(plan, tuple(parents), kept, plan.versions(versions), out)
+            node = Node(plan, tuple(parents), kept, plan.watched_versions(versions), out)
         tensor = wrap(out, node)
-        if shown is not None:
-            tensor._version = versions[shown][0]
+        if viewed is not None:
+            tensor._version = versions[viewed][0]
         return tensor
 
     def vjp(*covers: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
@@ -166,7 +166,7 @@ def pair_path(spec: Spec, apply: Callable[..., Any]) -> Callable[[Any, Any], Any
             return wrap(out)
         plan = spec.plan(wanted, 2)
         kept = plan.keep((a, b, out), {}, None)
-        return wrap(out, Node(plan, (x_node, y_node), kept, plan.versions(versions), out))
+        return wrap(out, Node(plan, (x_node, y_node), kept, plan.watched_versions(versions), out))
 
     return apply_to_two
 
@@ -193,7 +193,7 @@ def version_of(argument: Any) -> tuple[Version | None, int]:
     return NEVER_WRITTEN if version is None else (version, version.changes)
 
 
-def shown_in(out: Array, args: tuple[Any, ...]) -> int | None:
+def viewed_argument(out: Array, args: tuple[Any, ...]) -> int | None:
     """The position of the argument whose memory `out` is, or is a view of."""
     base = getattr(out, "base", None)
     for i, arg in enumerate(args):
@@ -204,7 +204,7 @@ def shown_in(out: Array, args: tuple[Any, ...]) -> int | None:
     return None
 
 
-def parted(result: Any, name: str) -> tuple[Any, Any]:
+def out_and_saved(result: Any, name: str) -> tuple[Any, Any]:
     """`result` if it is a pair (out, saved); an array of two rows is not."""
     if type(result) is not tuple or len(result) != 2:
         raise DtypeError(

@@ -23,8 +23,6 @@ from .tensor import Tensor
 from .versions import Version
 
 MOMENTS = ("m", "v")
-
-
 Parameters = Iterable[Tensor] | Iterable[dict[str, Any]]
 
 
@@ -130,7 +128,7 @@ class Optimizer:
         [0.01, 0.5]
     """
 
-    # Arrays of `state` that each parameter has once it has been moved, where that is known.
+    # Names of the arrays that each parameter has in `state` after its first step, if it has any.
     slots: tuple[str, ...] = ()
 
     lr = setting("lr")
@@ -152,8 +150,8 @@ class Optimizer:
     def step(self) -> None:
         """Move every parameter that has a gradient."""
         updates: list[tuple[int, Array, Array]] = []
-        slots = next(iter(self.state.values()), [None] * len(self.parameters))
-        for i, (parameter, slot) in enumerate(zip(self.parameters, slots, strict=True)):
+        arrays = next(iter(self.state.values()), [None] * len(self.parameters))
+        for i, (parameter, slot) in enumerate(zip(self.parameters, arrays, strict=True)):
             grad = parameter.grad
             if grad is None:
                 continue
@@ -341,18 +339,18 @@ class Adam(Optimizer):
         """The formula above for all parameters of a group with the same number of steps at once,
         because a call for each takes longer. A subclass overrides this method; `update` is not
         called."""
-        groups: dict[Any, list[tuple[int, Array, Array]]] = {}
+        alike: dict[Any, list[tuple[int, Array, Array]]] = {}
         for update in updates:
             i, parameter, _ = update
             key = (id(self.groups[i]), type(parameter), self.steps[i])
-            groups.setdefault(key, []).append(update)
-        for group in groups.values():
-            numbers, parameters, grads = zip(*group, strict=True)
-            ms, vs = ([self.slot(name, i, p) for i, p, _ in group] for name in MOMENTS)
-            kernels.adam(parameters, grads, ms, vs, partial(self.numbers, numbers[0]))
+            alike.setdefault(key, []).append(update)
+        for same in alike.values():
+            (first, *_), parameters, grads = zip(*same, strict=True)
+            ms, vs = ([self.slot(name, i, p) for i, p, _ in same] for name in MOMENTS)
+            kernels.adam(parameters, grads, ms, vs, partial(self.numbers, first))
 
     def numbers(self, i: int) -> AdamStep:
-        """The numbers of the present step, for parameter i."""
+        """The numbers of the present step, for parameter i; a captured step asks again."""
         group = self.groups[i]
         beta1, beta2 = group["betas"]
         decay = group["weight_decay"]
@@ -403,6 +401,7 @@ class Schedule:
 
     def set_rates(self, rates: list[float]) -> None:
         rates = [check("lr", rate, 0) for rate in rates]
+        # `list`, so that too few or too many rates are refused before the first is set.
         for group, rate in list(zip(self.optimizer.param_groups, rates, strict=True)):
             group["lr"] = rate
 
@@ -512,7 +511,7 @@ def clip_grad_norm_(parameters: Iterable[Tensor] | Tensor, max_norm: float) -> A
     arrays = {id(grad._data): grad._data for grad in grads}  # which Tensors may share
     if grads and all(grad.device == "cuda" for grad in grads):
         arrays = {id(grad._data): array_to_scale(grad) for grad in grads}
-        norm: Any = wrap(kernels.on_gpu().optimizer.clip(list(arrays.values()), max_norm))
+        norm: Any = wrap(kernels.gpu_kernels().optimizer.clip(list(arrays.values()), max_norm))
     else:
         squares = [array.reshape(-1).astype("float64") for array in arrays.values()]
         norm = math.sqrt(sum(float(s @ s) for s in squares))

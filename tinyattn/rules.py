@@ -153,19 +153,19 @@ class Plan:
                 kept.append(options[source] if source in options else self.defaults[source])
         return tuple(kept)
 
-    def versions(self, versions: list[Any]) -> tuple[Any, ...]:
+    def watched_versions(self, versions: list[Any]) -> tuple[Any, ...]:
         """The versions of the watched arrays, from those of all arguments and the output."""
         return tuple([versions[i] for i in self.watched])
 
-    def pull(self, node: Node, grad: Any, graph: bool) -> list[tuple[Node | Leaf, Any, bool]]:
+    def pull(self, node: Node, grad: Any, create_graph: bool) -> list[tuple[Any, Any, bool]]:
         """(parent, gradient, is_new) for each argument that needs a gradient, from that of the
         output. `is_new`: nobody else has the array, so it may be added to in place."""
-        saved = self.as_tensors(node) if graph else node.saved
-        run = self.recorded if graph else self.unrecorded
+        saved = self.as_tensors(node) if create_graph else node.saved
+        run = self.run_on_tensors if create_graph else self.run_on_arrays
         pulled: list[tuple[Node | Leaf, Any, bool]] = []
         for rule, needed, covered in self.rules:
             arguments = [saved[i] for i in needed]
-            plain = self.is_builtin and not graph
+            plain = self.is_builtin and not create_graph
             result = rule(grad, *arguments) if plain else run(rule, grad, arguments)
             if type(result) is not tuple:
                 result = (result,)
@@ -181,7 +181,7 @@ class Plan:
                 # Not new: the gradient of the output itself, or a view, which has a base. No rule
                 # of the library returns a saved array: tests/gradients/test_new_gradients.py.
                 is_new = gradient is not grad and getattr(gradient, "base", grad) is None
-                if not self.is_builtin and type(gradient) in array_types and not graph:
+                if not self.is_builtin and type(gradient) in array_types and not create_graph:
                     gradient = gradient.copy()  # because the rule may write to it at its next call
                     is_new = True
                 if (
@@ -193,7 +193,7 @@ class Plan:
                 pulled.append((parent, gradient, is_new))
         return pulled
 
-    def unrecorded(self, rule: Callable[..., Any], grad: Any, arguments: list[Any]) -> Any:
+    def run_on_arrays(self, rule: Callable[..., Any], grad: Any, arguments: list[Any]) -> Any:
         """Run a user's rule on arrays that it cannot write to, because others have them too."""
         try:
             return rule(read_only(grad), *arguments)
@@ -205,7 +205,7 @@ class Plan:
                 "instead of grad *= y"
             ) from error
 
-    def recorded(self, rule: Callable[..., Any], grad: Any, arguments: list[Any]) -> Any:
+    def run_on_tensors(self, rule: Callable[..., Any], grad: Any, arguments: list[Any]) -> Any:
         """Run a rule on Tensors, so that it records itself."""
         try:
             return rule(grad, *arguments)
@@ -241,7 +241,7 @@ class Plan:
                 f"a derivative rule of {self.name} returned None instead of a gradient for "
                 f"argument {position}: is its return missing?"
             )
-        if isinstance(gradient, TensorBase.full):
+        if isinstance(gradient, TensorBase.tensor_class):
             gradient = gradient if gradient.shape == parent.shape else gradient.sum_to(parent.shape)
             return gradient if gradient.dtype == parent.dtype else gradient.to(parent.dtype)
         gradient = namespace(gradient).asarray(gradient)

@@ -734,7 +734,7 @@ class Tensor(Methods, TensorBase):
         return self.split(-(-total // chunks) if total else [0] * chunks, dim)
 
 
-TensorBase.full = Tensor  # the class of every result of an op
+TensorBase.tensor_class = Tensor  # the class of every result of an op
 backend.register_tensor(Tensor, ops)
 
 

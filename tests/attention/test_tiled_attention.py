@@ -15,7 +15,7 @@ from tinyattn import kernels, nn
 from tinyattn.kernels import reference
 
 compiled = pytest.mark.skipif(
-    kernels.jitted() is None or os.environ.get("NUMBA_DISABLE_JIT") == "1",
+    kernels.cpu_kernels() is None or os.environ.get("NUMBA_DISABLE_JIT") == "1",
     reason="the tiled loops are not compiled here; as plain Python they would take minutes",
 )
 

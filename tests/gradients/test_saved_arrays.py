@@ -208,7 +208,7 @@ def test_memory_of_attention(p: float) -> None:
     """At most the weights, once; the compiled kernel keeps no array of queries by keys at all."""
     for keys in (8, 80):
         assert own_memory_of_attention(keys, ta.float64, p) <= 2 * 3 * 8 * keys * 8
-    if kernels.jitted() is not None:
+    if kernels.cpu_kernels() is not None:
         assert own_memory_of_attention(8, ta.float32, p) == own_memory_of_attention(
             80, ta.float32, p
         )

@@ -74,7 +74,7 @@ def test_an_error_of_the_kernel_itself_is_raised_as_it_is():
         raise ValueError("its own")
 
     with pytest.raises(ValueError, match="its own"):
-        compiler.repeating(failing)()
+        compiler.retrying(failing)()
     assert len(calls) == 1
 
 

@@ -32,7 +32,7 @@ Kernel = TypeVar("Kernel", bound=Callable[..., Any])
 
 
 @cache
-def jitted() -> ModuleType | None:
+def cpu_kernels() -> ModuleType | None:
     """The module of Numba kernels, or None without Numba or with TINYATTN_JIT=0."""
     found = None if os.environ.get("TINYATTN_JIT", "1") == "0" else imported_kernels()
     blas.begin()  # now, because the kernels have imported SciPy, which has a BLAS of its own
@@ -53,7 +53,7 @@ def imported_kernels() -> ModuleType | None:
     return cpu
 
 
-def on_gpu() -> ModuleType:
+def gpu_kernels() -> ModuleType:
     """The module of CUDA kernels; they are compiled when first launched."""
     from . import gpu
 
@@ -72,12 +72,12 @@ def dispatched(plain: Kernel) -> Kernel:
         if type(array) is ndarray:
             if array.dtype is FLOAT32 or array.dtype is FLOAT64:
                 if on_cpu is None:
-                    module = jitted()
+                    module = cpu_kernels()
                     on_cpu = plain if module is None else module.kernel(name, plain)
                 return on_cpu(array, *arguments)
         elif device_of(array) == "cuda" and array.dtype.kind == "f":
             if on_cuda is None:
-                on_cuda = getattr(on_gpu(), name, plain)
+                on_cuda = getattr(gpu_kernels(), name, plain)
             return on_cuda(array, *arguments)
         return plain(array, *arguments)
 
@@ -113,6 +113,6 @@ attention_backward = dispatched(reference.attention_backward)
 def adam(parameters: Sequence[Any], *arguments: Any) -> None:
     """`reference.adam`, or a faster one: for lists of arrays on one device."""
     if type(parameters[0]) is ndarray:
-        (jitted() or reference).adam(parameters, *arguments)
+        (cpu_kernels() or reference).adam(parameters, *arguments)
     else:
-        on_gpu().optimizer.adam(parameters, *arguments)
+        gpu_kernels().optimizer.adam(parameters, *arguments)

@@ -13,7 +13,7 @@ import numpy as np
 
 from .. import backend
 from ..backend import Array, namespace
-from . import on_gpu
+from . import gpu_kernels
 
 SLOTS = 64
 NOTHING = np.iinfo(np.int64).min  # no exception to a range
@@ -30,7 +30,7 @@ def require_range(
     text: the message, with {number} in it.
     """
     if type(numbers) is not np.ndarray:
-        on_gpu().check_range(numbers, note(error, text), low, high, besides)
+        gpu_kernels().check_range(numbers, note(error, text), low, high, besides)
         return
     wrong = ((numbers < low) | (numbers >= high)) & (numbers != besides)
     if np.count_nonzero(wrong):  # faster than any()

@@ -20,12 +20,12 @@ class Samples(NamedTuple):
     """How many rows each of B samples has."""
 
     lengths: np.ndarray  # (B,)
-    starts: np.ndarray  # (B + 1,): the first row of each sample, and the end of the last
+    offsets: np.ndarray  # (B + 1,): the first row of each sample, and the end of the last
     longest: int
 
     @property
     def rows(self) -> int:
-        return int(self.starts[-1])
+        return int(self.offsets[-1])
 
     @property
     def equal(self) -> bool:
@@ -39,10 +39,16 @@ def samples_of(lengths: tuple[int, ...], length: int = 0) -> Samples:
 
     length: that of padded samples, in case that there are none.
     """
-    starts = np.zeros(len(lengths) + 1, np.int64)
-    np.cumsum(lengths, out=starts[1:])
+    offsets = np.zeros(len(lengths) + 1, np.int64)
+    np.cumsum(lengths, out=offsets[1:])
     counted = np.array(lengths, np.int64)
-    return Samples(read_only(counted), read_only(starts), max(lengths, default=length))
+    return Samples(read_only(counted), read_only(offsets), max(lengths, default=length))
+
+
+def samples_of_padded(shape: tuple[int, ...]) -> tuple[Samples, Samples]:
+    """The samples of padded queries and keys, for scores of this shape, (B, H, Q, K)."""
+    batch, _, queries, keys = shape
+    return samples_of((queries,) * batch, queries), samples_of((keys,) * batch, keys)
 
 
 @lru_cache(maxsize=4)
@@ -74,7 +80,7 @@ def padded(x: Any, samples: Samples) -> Any:
     else:
         numbers = np.arange(longest)
         inside = (numbers < samples.lengths[:, None])[:, :, None, None]
-        rows = np.where(inside[..., 0, 0], samples.starts[:-1, None] + numbers, 0)  # (B, L)
+        rows = np.where(inside[..., 0, 0], samples.offsets[:-1, None] + numbers, 0)  # (B, L)
         x = namespace(x).where(beside(inside, x), x[beside(rows, x)], 0.0)
     return x.swapaxes(1, 2)
 

@@ -333,6 +333,7 @@ def attention(
     return packed(weighted_sum(dropped, v, limits, mask), samples[0]), weights
 
 
+@np.errstate(all="ignore")
 def weighted_sum(
     weights: Any, values: Any, limits: Array | None, mask: Array | None, transposed: bool = False
 ) -> Any:
@@ -340,21 +341,14 @@ def weighted_sum(
 
     weights (B, H, Q, K), values (B, H, K, e), or `transposed`: (B, H, K, Q) and (B, H, Q, e).
     """
-    with np.errstate(all="ignore"):
-        return visible_sum(weights, values, limits, mask, transposed)
-
-
-def visible_sum(
-    weights: Any, values: Any, limits: Array | None, mask: Array | None, transposed: bool
-) -> Any:
     product = weights @ values if namespace(weights) is not np else matrix_product(weights, values)
     # The weight of an invisible value is 0, which is enough if the value is finite: 0 * NaN is NaN.
     if (limits is None and mask is None) or is_finite(values):
         return product
     xp = namespace(values)
-    shape = (*weights.shape[:-2], weights.shape[-1], weights.shape[-2])
-    visible = visible_keys(shape if transposed else weights.shape, limits, mask)
-    visible = namespace(visible).broadcast_to(visible, shape if transposed else weights.shape)
+    shape = weights.swapaxes(-1, -2).shape if transposed else weights.shape  # (B, H, Q, K)
+    visible = visible_keys(shape, limits, mask)
+    visible = namespace(visible).broadcast_to(visible, shape)
     visible = visible.swapaxes(-1, -2) if transposed else visible
     finite = xp.isfinite(values)
     product = weights @ xp.where(finite, values, 0.0)
@@ -390,15 +384,15 @@ def attention_backward(
         scores = (q @ k.swapaxes(-1, -2)) * scale
         scores = scores if bias is None else scores + bias
         weights = ops.masked_softmax(scores, limits=limits, mask=mask)
-        apply = (lambda t: ops.dropout(t, p=drop.p, seed=drop.seed)) if drop.p else (lambda t: t)
+        drop_out = (lambda t: ops.dropout(t, p=drop.p, seed=drop.seed)) if drop.p else (lambda t: t)
     else:
-        apply = (lambda t: dropout(t, *drop)) if drop.p else (lambda t: t)
-    dweights = apply(grad @ v.swapaxes(-1, -2))
+        drop_out = (lambda t: dropout(t, *drop)) if drop.p else (lambda t: t)
+    dweights = drop_out(grad @ v.swapaxes(-1, -2))
     dbias = masked_softmax_backward(dweights, weights, limits, mask)
     dscores = dbias * scale
     dq = weighted_sum(dscores, k, limits, mask)
     dk = weighted_sum(dscores.swapaxes(-1, -2), q, limits, mask, transposed=True)
-    dv = weighted_sum(apply(weights).swapaxes(-1, -2), grad, limits, mask, transposed=True)
+    dv = weighted_sum(drop_out(weights).swapaxes(-1, -2), grad, limits, mask, transposed=True)
     dk, dv = sum_heads(dk, groups), sum_heads(dv, groups)
     grads = packed(dq, queries), packed(dk, keys), packed(dv, keys)
     return grads if bias is None else (*grads, dbias)

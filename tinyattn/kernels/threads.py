@@ -38,7 +38,7 @@ from typing import Any
 from ..checks import is_integer
 from . import blas
 
-MOST = 1024  # more cores than machines have
+MOST = 1024  # threads: more than machines have cores
 # Nanoseconds a chunk takes at least: a helper needs 10,000 to 100,000 until it is awake.
 CHUNK = 50_000
 CHUNKS_PER_THREAD = 2  # so that a thread that is faster, or that began sooner, computes more
@@ -119,7 +119,7 @@ class Task:
             function(*arguments)
 
     def help_caller(self) -> None:
-        """What a helper does. KeyboardInterrupt comes to the main thread only, and not to it."""
+        """What a helper does; KeyboardInterrupt never comes to a helper, but to the main thread."""
         self.begun.append(None)
         error = None
         try:

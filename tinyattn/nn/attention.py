@@ -18,7 +18,7 @@ from .. import functional as F
 from .. import masks, ops, random
 from ..checks import check_heads, check_size
 from ..errors import MaskError, ShapeError
-from ..kernels.packing import Samples, samples_of
+from ..kernels.packing import samples_of, samples_of_padded
 from ..kernels.reference import Drop
 from ..tensor import Tensor
 from .layers import Dropout, Linear
@@ -127,21 +127,15 @@ class DotProductAttention(Attention):
         shape = (batch, 1, number, keys.shape[1])  # (B, H, Q, K)
         limits, mask = masks.limits_and_mask(shape, valid_lens, mask, device=queries.device)
         keys, values = ops.clear_invisible(shape, limits, mask, keys, values)
-        visible = {"samples": samples_of_padded(shape), "limits": limits, "mask": mask}
+        options = {"samples": samples_of_padded(shape), "limits": limits, "mask": mask}
         scale = F.default_scale(width)
         q, k, v = (x.flatten(0, 1).unsqueeze(1) for x in (queries, keys, values))  # (B * N, 1, D)
         # softmax(q k^T / sqrt(d)) v, block by block: see kernels/cpu/attention.py.
-        out = ops.attention(q, k, v, **visible, scale=scale, drop=drop_of(self.dropout))
+        out = ops.attention(q, k, v, **options, scale=scale, drop=drop_of(self.dropout))
         # Copies, because the caller may write to queries and keys later.
         q, k = q.detach().clone(), k.detach().clone()
-        self._last_weights = lambda: ops.attention_weights(q, k, **visible, scale=scale).squeeze(1)
+        self._last_weights = lambda: ops.attention_weights(q, k, **options, scale=scale).squeeze(1)
         return out.reshape(batch, number, values.shape[-1])
-
-
-def samples_of_padded(shape: tuple[int, ...]) -> tuple[Samples, Samples]:
-    """The samples of padded queries and keys, for scores (B, H, Q, K)."""
-    batch, _, queries, keys = shape
-    return samples_of((queries,) * batch, queries), samples_of((keys,) * batch, keys)
 
 
 class AdditiveAttention(Attention):
@@ -294,10 +288,10 @@ class MultiHeadAttention(Attention):
         bias: Tensor | None = None,
         cache: KeyValueCache | None = None,
     ) -> Tensor:
-        two = isinstance(queries, Tensor) and queries.ndim == 2
-        if two and valid_lens is not None and cache is None:
+        is_packed = isinstance(queries, Tensor) and queries.ndim == 2 and valid_lens is not None
+        if is_packed and cache is None:
             check_packed(queries, keys, values)
-            visible = visible_when_packed(queries, valid_lens, mask, is_causal, self.window)
+            options = packed_options(queries, valid_lens, mask, is_causal, self.window)
         else:
             check_inputs(queries, keys, values, "; packed, (N, D), they take valid_lens")
             past = 0 if cache is None else cache.past
@@ -311,9 +305,9 @@ class MultiHeadAttention(Attention):
             if cache is None or cache.kept is None:  # else keys are cleared, or not all are here
                 keys, values = ops.clear_invisible(shape, limits, mask, keys, values, starts)
             samples = samples_of_padded(shape)
-            visible = {"samples": samples, "limits": limits, "mask": mask, "starts": starts}
+            options = {"samples": samples, "limits": limits, "mask": mask, "starts": starts}
         if bias is not None:
-            of_queries, of_keys = visible["samples"]
+            of_queries, of_keys = options["samples"]
             shape = (len(of_queries.lengths), self.num_heads, of_queries.longest, of_keys.longest)
             bias = F.checked_bias("bias", bias, queries, shape)
 
@@ -329,15 +323,15 @@ class MultiHeadAttention(Attention):
         scale = F.default_scale(q.shape[-1])
         # softmax(q k^T / sqrt(d) + bias) v in each head: ten lines in kernels/reference.py, and the
         # same block by block in kernels/cpu/attention.py.
-        heads = ops.attention(q, k, v, bias, **visible, scale=scale, drop=drop_of(self.dropout))
+        heads = ops.attention(q, k, v, bias, **options, scale=scale, drop=drop_of(self.dropout))
         q, k = q.detach(), k.detach()
-        visible["bias"] = None if bias is None else bias.detach().clone()  # its caller may write
-        self._last_weights = lambda: ops.attention_weights(q, k, **visible, scale=scale)
+        options["bias"] = None if bias is None else bias.detach().clone()  # its caller may write
+        self._last_weights = lambda: ops.attention_weights(q, k, **options, scale=scale)
         joined = heads.flatten(1)  # (R, H * d)
         return self.W_o(joined.reshape(*queries.shape[:-1], joined.shape[-1]))
 
 
-def visible_when_packed(
+def packed_options(
     queries: Tensor, valid_lens: Any, mask: Any, is_causal: bool, window: int | None
 ) -> dict[str, Any]:
     """The samples of packed rows, and their limits; a query sees the keys of its own sample."""

@@ -18,7 +18,7 @@ from ..tensor import Tensor
 from .attention import KeyValueCache
 from .layers import LayerNorm
 from .module import Module, ModuleList
-from .transformer import SublayerConnection, attention_options, clones
+from .transformer import SublayerConnection, attention_options, check_parts, clones
 
 
 class LayerCache(NamedTuple):
@@ -82,12 +82,7 @@ class DecoderLayer(Module):
     ) -> None:
         super().__init__()
         parts = {"self_attn": self_attn, "src_attn": src_attn, "feed_forward": feed_forward}
-        for name, part in parts.items():
-            if not isinstance(part, Module):
-                raise TypeError(
-                    f"{name} of a decoder layer is a module, such as MultiHeadedAttention or "
-                    f"PositionwiseFeedForward, got {part!r}"
-                )
+        check_parts("a decoder layer", **parts)
         if self_attn is src_attn:
             raise ValueError(
                 "self_attn and src_attn of a decoder layer are two modules with weights of their "
@@ -204,16 +199,16 @@ class NextScores:
         """Forget earlier calls, and the samples that were selected; `generate` begins with it."""
         self.memory, self.src_mask = self.source
         self.cache = self.model.decoder.new_cache()
-        self.read: np.ndarray | None = None  # the ids of the call before
+        self.last_ids: np.ndarray | None = None  # those of the call before
 
     @no_grad()
     def __call__(self, ids: Any) -> Tensor:
         now = to_device(masks.array_of(ids, "ids"), "cpu")
-        if self.read is not None:
-            old = self.read.shape[1]
-            if now.shape[1] <= old or not np.array_equal(now[:, :old], self.read):
+        if self.last_ids is not None:
+            old = self.last_ids.shape[1]
+            if now.shape[1] <= old or not np.array_equal(now[:, :old], self.last_ids):
                 self.start()
-        self.read = now.copy()
+        self.last_ids = now.copy()
         ids = ids.to(self.memory.device) if isinstance(ids, Tensor) else ids
         states = self.model.decode(self.memory, self.src_mask, ids, cache=self.cache)
         return self.model.generator(states[:, -1])
@@ -224,7 +219,7 @@ class NextScores:
         if self.src_mask is not None and len(self.src_mask) > 1:
             self.src_mask = self.src_mask[rows]
         self.cache.select(rows)
-        self.read = None if self.read is None else self.read[rows]
+        self.last_ids = None if self.last_ids is None else self.last_ids[rows]
 
 
 class EncoderDecoder(Module):

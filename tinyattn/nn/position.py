@@ -49,7 +49,7 @@ class PositionalEncoding(Module):
 
     def forward(self, x: Tensor) -> Tensor:
         table = self.P if x.dtype == self.P.dtype else self.converted_buffer("P", x.dtype)
-        return self.dropout(x + positions(table, x))
+        return self.dropout(x + first_rows(table, x))
 
     def converted_buffer(self, name: str, dtype: np.dtype) -> Tensor:
         """P in another dtype, computed by the formula; rounded only if another table was loaded."""
@@ -74,7 +74,7 @@ class LearnedPositionalEncoding(Module):
         init.normal_(self.weight, std=0.02)
 
     def forward(self, x: Tensor) -> Tensor:
-        return self.dropout(x + positions(self.weight.unsqueeze(0), x))
+        return self.dropout(x + first_rows(self.weight.unsqueeze(0), x))
 
 
 class RotaryEmbedding(Module):
@@ -105,7 +105,7 @@ class RotaryEmbedding(Module):
         return f"{self.width}, base={self.base}"
 
 
-def positions(table: Tensor, x: Tensor) -> Tensor:
+def first_rows(table: Tensor, x: Tensor) -> Tensor:
     """The first N rows of a table (1, max_len, D), for x (B, N, D)."""
     _, max_len, width = table.shape
     if x.ndim != 3 or x.shape[-1] != width:

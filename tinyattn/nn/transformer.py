@@ -111,12 +111,7 @@ class EncoderLayer(Module):
         eps: float = 1e-5,
     ) -> None:
         super().__init__()
-        for name, part in (("self_attn", self_attn), ("feed_forward", feed_forward)):
-            if not isinstance(part, Module):
-                raise TypeError(
-                    f"{name} of an encoder layer is a module, such as MultiHeadedAttention or "
-                    f"PositionwiseFeedForward, got {part!r}"
-                )
+        check_parts("an encoder layer", self_attn=self_attn, feed_forward=feed_forward)
         if isinstance(self_attn, PositionwiseFeedForward) or isinstance(feed_forward, Attention):
             raise TypeError("an encoder layer takes self_attn before feed_forward: exchange them")
         self.size = check_size("size", size)
@@ -137,6 +132,15 @@ class EncoderLayer(Module):
 
         x = self.sublayer[0](x, attend)
         return self.sublayer[1](x, self.feed_forward)
+
+
+def check_parts(owner: str, **parts: Any) -> None:
+    for name, part in parts.items():
+        if not isinstance(part, Module):
+            raise TypeError(
+                f"{name} of {owner} is a module, such as MultiHeadedAttention or "
+                f"PositionwiseFeedForward, got {part!r}"
+            )
 
 
 def check_x(x: Tensor, size: int, valid_lens: Any) -> None:

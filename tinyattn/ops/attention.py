@@ -8,7 +8,7 @@ from .. import kernels
 from ..backend import Array, is_finite, namespace
 from ..checks import check_attention, check_visibility
 from ..kernels import in_order
-from ..kernels.packing import Samples, mask_with_starts, padded, repeat_heads
+from ..kernels.packing import Samples, limits_in_samples, mask_with_starts, padded, repeat_heads
 from ..kernels.reference import NO_DROP, Drop, Settings, visible_keys
 from ..op import op
 from .elementwise import add, mul, where
@@ -64,7 +64,7 @@ def attention_weights(
     bias: Any = None,
 ) -> Any:
     """softmax(scale * q k^T + bias) over the visible keys: (R, H, d), (S, G, d) -> (B, H, Q, K)."""
-    limits = kernels.packing.limits_in_samples(samples, limits, q)
+    limits = limits_in_samples(samples, limits, q)
     mask = mask_with_starts(mask, starts, samples[1].longest)
     keys = repeat_heads(padded(k, samples[1]), q.shape[1])
     scores = matmul(padded(mul(q, scale), samples[0]), swap(keys))
@@ -110,7 +110,7 @@ def clear_invisible(
         return keys, values
     if keys.device == "cuda":  # always, because a search for NaN would let the host wait
         mask = mask_with_starts(mask, starts, shape[-1])
-        visible = kernels.on_gpu().visible_to_any(limits, mask, shape[0], shape[-1])
+        visible = kernels.gpu_kernels().visible_to_any(limits, mask, shape[0], shape[-1])
         clear = [True, True]
     else:
         clear = [not is_finite(x._data) for x in (keys, values)]

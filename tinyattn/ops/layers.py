@@ -53,9 +53,10 @@ def embedding(ids: Array, weight: Array, *, padding_idx: int | None = None) -> A
         )
     if weight.ndim != 2:
         raise ShapeError(f"embedding takes a table (V, D), got shape {weight.shape}")
+    text = no_row_text(len(weight))
     if type(weight) is not np.ndarray:
-        return kernels.on_gpu().take_rows(weight, ids, note(IndexError, no_row_text(len(weight))))
-    require_range(ids, 0, len(weight), IndexError, no_row_text(len(weight)))
+        return kernels.gpu_kernels().take_rows(weight, ids, note(IndexError, text))
+    require_range(ids, 0, len(weight), IndexError, text)
     return weight.take(ids, axis=0)
 
 

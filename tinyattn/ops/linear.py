@@ -20,7 +20,7 @@ from .shape import expand, permute, reshape
 
 def swap(x: Any) -> Any:
     """x with its last two dimensions exchanged."""
-    if not isinstance(x, TensorBase.full):
+    if not isinstance(x, TensorBase.tensor_class):
         return x.swapaxes(-1, -2)
     return permute(x, dims=(*range(x.ndim - 2), x.ndim - 1, x.ndim - 2))
 
@@ -93,8 +93,9 @@ def dy(grad, x, shapes):
 @op
 def linear(x: Array, weight: Array, bias: Array | None = None) -> Array:
     """x @ weight.T + bias, for x (..., in), weight (out, in), bias (out,)."""
-    turned = weight.T if weight.T.flags.c_contiguous else in_order(weight).T  # see models/bert.py
-    out = matrix_product(rows(in_order(x)), turned)
+    # A weight in column order (models/bert.py) is not copied, because BLAS is faster with it.
+    transposed = weight.T if weight.T.flags.c_contiguous else in_order(weight).T
+    out = matrix_product(rows(in_order(x)), transposed)
     if bias is not None:
         kernels.add_bias(out, bias)
     return out.reshape(*x.shape[:-1], weight.shape[0])

@@ -77,25 +77,35 @@ def dx(grad, dim, reverse):
     return cumsum(grad, dim=dim, reverse=not reverse)
 
 
+def degrees_of_freedom(shape: tuple[int, ...], dim: Dims, correction: int) -> float:
+    """n - correction, or 0 if that is negative: dividing by 0 gives NaN or inf, as in PyTorch."""
+    number = count(shape, dim) - correction
+    return float(number) if number > 0 else 0.0
+
+
 @op
 def var(x: Array, *, dim: Dims, keepdim: bool = False, correction: int = 1) -> Array:
     """Sum of squared distances from the mean, over n - correction."""
     values = x.astype(kernels.sum_dtype(x.dtype), order="C")
     centred = values - kernels.reduce_sum(values, dim, True, mean=True)
     total = (centred * centred).sum(axis=dim, keepdims=keepdim)
-    degrees = count(x.shape, dim) - correction
-    return namespace(x).divide(total, degrees_of_freedom(degrees)).astype(x.dtype)
+    degrees = degrees_of_freedom(x.shape, dim, correction)
+    return namespace(x).divide(total, degrees).astype(x.dtype)
+
+
+@var.vjp("x")
+def dx(grad, x, shape, dim, correction):
+    grad = reshape(grad, target=reduced_shape(shape, dim))
+    centred = x - mean(x, dim=dim, keepdim=True)
+    return div(grad * 2, degrees_of_freedom(shape, dim, correction)) * centred
 
 
 @op
 def std(x: Array, *, dim: Dims, keepdim: bool = False, correction: int = 1) -> Array:
     """The root of the variance."""
     values = x.astype(kernels.sum_dtype(x.dtype))
-    return (
-        namespace(x)
-        .sqrt(var(values, dim=dim, keepdim=keepdim, correction=correction))
-        .astype(x.dtype)
-    )
+    variance = var(values, dim=dim, keepdim=keepdim, correction=correction)
+    return namespace(x).sqrt(variance).astype(x.dtype)
 
 
 @std.vjp("x")
@@ -103,19 +113,7 @@ def dx(grad, x, out, shape, dim, correction):
     grad, out = (reshape(a, target=reduced_shape(shape, dim)) for a in (grad, out))
     slope = where(equal(out, 0), 0.0, div(grad, out))
     centred = x - mean(x, dim=dim, keepdim=True)
-    return div(slope, degrees_of_freedom(count(shape, dim) - correction)) * centred
-
-
-def degrees_of_freedom(number: int) -> float:
-    """`number`, or 0 if it is negative: dividing by 0 gives NaN or inf, as in PyTorch."""
-    return float(number) if number > 0 else 0.0
-
-
-@var.vjp("x")
-def dx(grad, x, shape, dim, correction):
-    grad = reshape(grad, target=reduced_shape(shape, dim))
-    centred = x - mean(x, dim=dim, keepdim=True)
-    return div(grad * 2, degrees_of_freedom(count(shape, dim) - correction)) * centred
+    return div(slope, degrees_of_freedom(shape, dim, correction)) * centred
 
 
 @op

@@ -52,7 +52,7 @@ compiler.delete_stale_code(erf_elements)
 def kernel(name: str, plain: Callable[..., Any]) -> Callable[..., Any]:
     """The kernel of this name; `plain` if there is none here."""
     found = globals().get(name)
-    return plain if found is None else compiler.repeating(found)
+    return plain if found is None else compiler.retrying(found)
 
 
 compiler.let_forks_wait()

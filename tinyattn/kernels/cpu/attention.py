@@ -56,14 +56,14 @@ class Inputs(NamedTuple):
 class Rows(NamedTuple):
     """Which rows belong to which sample, see `packing.Samples`: queries, and keys."""
 
-    query_starts: np.ndarray  # (B + 1,)
-    key_starts: np.ndarray  # (B + 1,)
+    query_offsets: np.ndarray  # (B + 1,)
+    key_offsets: np.ndarray  # (B + 1,)
     longest_queries: int
     longest_keys: int
 
 
-class Sums(NamedTuple):
-    """What forward keeps of each query."""
+class Saved(NamedTuple):
+    """What forward keeps of the softmax of each query."""
 
     maximum: np.ndarray  # (R, H)
     inverse: np.ndarray  # (R, H): 1 / sum(exp(scores - maximum)), or 0 where nothing is visible
@@ -78,7 +78,7 @@ class Head(NamedTuple):
     queries: int  # how many there are
     key_start: int
     keys: int
-    visible: int  # how many first keys its queries see at most
+    seen: int  # how many first keys its queries see at most
     width: int  # queries in a block
     limits: np.ndarray  # (Q|1,)
     starts: np.ndarray  # (Q|1,)
@@ -89,16 +89,16 @@ class Head(NamedTuple):
 @inner
 def head_of(number, heads, rows, visible, bias):
     """Neighbouring numbers are of different samples: a thread then has long and short ones."""
-    batch = len(rows.query_starts) - 1
+    batch = len(rows.query_offsets) - 1
     b, h = number % batch, number // batch
-    queries = rows.query_starts[b + 1] - rows.query_starts[b]
-    keys = rows.key_starts[b + 1] - rows.key_starts[b]
+    queries = rows.query_offsets[b + 1] - rows.query_offsets[b]
+    keys = rows.key_offsets[b + 1] - rows.key_offsets[b]
     limits = visible.limits[b % len(visible.limits)]
     n = most_visible(limits, np.int64(0), queries, keys)
     width = (min(BLOCK, rows.longest_queries, max(n, 1)) + STEP - 1) // STEP * STEP
     mask = visible.mask[b % len(visible.mask), h % visible.mask.shape[1]]
     return Head(
-        h, b * heads + h, rows.query_starts[b], queries, rows.key_starts[b], keys, n, width,
+        h, b * heads + h, rows.query_offsets[b], queries, rows.key_offsets[b], keys, n, width,
         limits, visible.starts[b % len(visible.starts)], mask,
         bias[b % len(bias), h % bias.shape[1]],
     )  # fmt: skip
@@ -139,7 +139,7 @@ def take(x, h, start, count, width, factor):
 
 @inner
 def put(block, x, h, start, count, factor):
-    """The way back."""
+    """The inverse of `take`: the first `count` rows of a block, times a factor, into rows of x."""
     for i in range(count):
         for c in range(block.shape[1]):
             x[start + i, h, c] = block[i, c] * factor
@@ -163,7 +163,7 @@ def add_to_scores(scores, bias, first, count, begin):
 
 @inner
 def add_to_dbias(dscores, dbias, first, count, begin):
-    """The way back: sums over queries, or keys, where the bias has one number for all."""
+    """Add dscores, summed over queries or keys for which the bias has one number."""
     for j in range(count):
         row = min(first + j, len(dbias) - 1)
         for i in range(len(dscores)):
@@ -171,26 +171,26 @@ def add_to_dbias(dscores, dbias, first, count, begin):
 
 
 @inner
-def apply_visibility(scores, first, begin, head, has_mask, numbers):
-    """Invisible scores become -inf; `numbers` says how many keys each query sees at most.
+def apply_visibility(scores, first, begin, head, has_mask, counts):
+    """Invisible scores become -inf; `counts` says how many keys each query sees at most.
 
     The scores are those of the keys from `begin` on.
     """
     keys, queries = scores.shape
     for j in range(queries):
-        numbers[j] = keys
+        counts[j] = keys
     if len(head.limits) > 1:
         for j in range(queries):
-            numbers[j] = min(head.limits[min(first + j, len(head.limits) - 1)] - begin, keys)
+            counts[j] = min(head.limits[min(first + j, len(head.limits) - 1)] - begin, keys)
         for i in range(keys):
             for j in range(queries):
-                scores[i, j] = scores[i, j] if i < numbers[j] else MINUS_INF
+                scores[i, j] = scores[i, j] if i < counts[j] else MINUS_INF
     if len(head.starts) > 1:
         for j in range(queries):
             start = head.starts[min(first + j, len(head.starts) - 1)] - begin
             for i in range(min(start, keys)):
                 scores[i, j] = MINUS_INF
-            numbers[j] = numbers[j] if start < numbers[j] else 0
+            counts[j] = counts[j] if start < counts[j] else 0
     if has_mask:
         mask = head.mask
         for j in range(queries):
@@ -198,19 +198,19 @@ def apply_visibility(scores, first, begin, head, has_mask, numbers):
             start = head.starts[min(first + j, len(head.starts) - 1)] - begin
             for i in range(keys):
                 key = min(begin + i, mask.shape[1] - 1)
-                is_visible = mask[row, key] != 0 and i < numbers[j] and i >= start
+                is_visible = mask[row, key] != 0 and i < counts[j] and i >= start
                 visible += is_visible
                 scores[i, j] = scores[i, j] if is_visible else MINUS_INF
-            numbers[j] = visible
+            counts[j] = visible
 
 
 @inner
-def softmax_columns(scores, numbers, maximum, inverse):
+def softmax_columns(scores, counts, maximum, inverse):
     """exp(scores - maximum) / sum in place, for each query; its maximum, and 1 / sum."""
     keys, queries = scores.shape
     total = np.zeros(queries)
     for j in range(queries):
-        maximum[j] = MINUS_INF if numbers[j] > 0 else ZERO
+        maximum[j] = MINUS_INF if counts[j] > 0 else ZERO
     for i in range(keys):
         for j in range(queries):
             maximum[j] = scores[i, j] if scores[i, j] > maximum[j] else maximum[j]
@@ -220,7 +220,7 @@ def softmax_columns(scores, numbers, maximum, inverse):
         for j in range(queries):  # a loop of its own, because one with both would not be vectorized
             total[j] += scores[i, j]
     for j in range(queries):
-        inverse[j] = 1.0 / total[j] if numbers[j] > 0 else 0.0
+        inverse[j] = 1.0 / total[j] if counts[j] > 0 else 0.0
     for i in range(keys):
         for j in range(queries):
             scores[i, j] *= inverse[j]
@@ -254,7 +254,7 @@ def drop_block(block, kept, factor):
 
 @inner
 def dscores_of(weights, dweights):
-    """weights * (dweights - sum(weights * dweights)), in place of dweights."""
+    """weights * (dweights - sum(weights * dweights)), in the memory of dweights."""
     keys, queries = weights.shape
     total = np.zeros(queries)
     for i in range(keys):
@@ -263,17 +263,18 @@ def dscores_of(weights, dweights):
     for i in range(keys):
         for j in range(queries):
             dweights[i, j] = weights[i, j] * (dweights[i, j] - np.float32(total[j]))
+    return dweights
 
 
 @jit
-def attention_heads(inputs, rows, visible, scale, drop, out, sums, first, last):
-    """Fill out (R, H, e) and sums, for some of the B * H heads of all samples."""
+def attention_heads(inputs, rows, visible, scale, drop, out, saved, first, last):
+    """Fill out (R, H, e) and saved, for some of the B * H heads of all samples."""
     q, k, v, bias, has_bias = inputs
-    numbers = np.empty(BLOCK, np.int64)
+    counts = np.empty(BLOCK, np.int64)
     maximum, inverse = np.empty(BLOCK, np.float32), np.empty(BLOCK, np.float32)
     for number in range(first, last):
         head = head_of(number, q.shape[1], rows, visible, bias)
-        h, n, group = head.h, head.visible, head.h * k.shape[1] // q.shape[1]
+        h, n, group = head.h, head.seen, head.h * k.shape[1] // q.shape[1]
         k_head = take(k, group, head.key_start, n, n, ONE)
         v_head = take(v, group, head.key_start, n, n, ONE)
         for i in range(0, head.queries, head.width):
@@ -283,29 +284,29 @@ def attention_heads(inputs, rows, visible, scale, drop, out, sums, first, last):
             weights = k_head[begin:n] @ take(q, h, start, count, head.width, scale).T
             if has_bias:
                 add_to_scores(weights, head.bias, i, count, begin)
-            apply_visibility(weights, i, begin, head, visible.has_mask, numbers)
-            softmax_columns(weights, numbers, maximum, inverse)
+            apply_visibility(weights, i, begin, head, visible.has_mask, counts)
+            softmax_columns(weights, counts, maximum, inverse)
             if drop.threshold > 0:
                 query = head.number * rows.longest_queries + i
                 kept = kept_of(weights.shape, query, begin, rows.longest_keys, drop)
                 drop_block(weights, kept, drop.factor)
             put(weights.T @ v_head[begin:n], out, h, start, count, ONE)
             for j in range(count):
-                sums.maximum[start + j, h] = maximum[j]
-                sums.inverse[start + j, h] = inverse[j]
+                saved.maximum[start + j, h] = maximum[j]
+                saved.inverse[start + j, h] = inverse[j]
 
 
 @jit
-def attention_backward_heads(grad, inputs, rows, visible, scale, drop, sums, grads, first, last):
+def attention_backward_heads(grad, inputs, rows, visible, scale, drop, saved, grads, first, last):
     """Fill grads for some of the B * H heads of all samples: dq (R, H, d), dk (S, H, d),
     dv (S, H, e), and dbias (B * H, Q|1, K|1), which has zeros at the start."""
     q, k, v, bias, has_bias = inputs
     dq, dk, dv, dbias = grads
-    numbers = np.empty(BLOCK, np.int64)
+    counts = np.empty(BLOCK, np.int64)
     maximum, inverse = np.empty(BLOCK, np.float32), np.empty(BLOCK, np.float32)
     for number in range(first, last):
         head = head_of(number, q.shape[1], rows, visible, bias)
-        h, n, group = head.h, head.visible, head.h * k.shape[1] // q.shape[1]
+        h, n, group = head.h, head.seen, head.h * k.shape[1] // q.shape[1]
         k_head = take(k, group, head.key_start, n, n, ONE)
         v_head = take(v, group, head.key_start, n, n, ONE)
         dk_head = np.zeros((head.keys, q.shape[2]), np.float32)
@@ -315,29 +316,29 @@ def attention_backward_heads(grad, inputs, rows, visible, scale, drop, sums, gra
             n = most_visible(head.limits, i, i + count, head.keys)
             begin = first_visible(head.starts, i, i + count, n)
             for j in range(head.width):
-                maximum[j] = sums.maximum[start + j, h] if j < count else ZERO
-                inverse[j] = sums.inverse[start + j, h] if j < count else ZERO
+                maximum[j] = saved.maximum[start + j, h] if j < count else ZERO
+                inverse[j] = saved.inverse[start + j, h] if j < count else ZERO
             q_block = take(q, h, start, count, head.width, scale)
             dout = take(grad, h, start, count, head.width, ONE)
             weights = k_head[begin:n] @ q_block.T
             if has_bias:
                 add_to_scores(weights, head.bias, i, count, begin)
-            apply_visibility(weights, i, begin, head, visible.has_mask, numbers)
+            apply_visibility(weights, i, begin, head, visible.has_mask, counts)
             softmax_again(weights, maximum, inverse)
             dweights = v_head[begin:n] @ dout.T
             if drop.threshold > 0:
                 query = head.number * rows.longest_queries + i
                 kept = kept_of(weights.shape, query, begin, rows.longest_keys, drop)
                 drop_block(dweights, kept, drop.factor)
-                dscores_of(weights, dweights)
+                dscores = dscores_of(weights, dweights)
                 drop_block(weights, kept, drop.factor)
             else:
-                dscores_of(weights, dweights)
+                dscores = dscores_of(weights, dweights)
             if has_bias:
-                add_to_dbias(dweights, dbias[head.number], i, count, begin)
+                add_to_dbias(dscores, dbias[head.number], i, count, begin)
             add(weights @ dout, dv_head[begin:])
-            add(dweights @ q_block, dk_head[begin:])
-            put(dweights.T @ k_head[begin:n], dq, h, start, count, scale)
+            add(dscores @ q_block, dk_head[begin:])
+            put(dscores.T @ k_head[begin:n], dq, h, start, count, scale)
         put(dk_head, dk, h, head.key_start, head.keys, ONE)
         put(dv_head, dv, h, head.key_start, head.keys, ONE)
 
@@ -352,7 +353,11 @@ NO_BIAS = as_input(np.zeros((1, 1, 1, 1), np.float32))
 def run(
     kernel: Any, before: Any, inputs: Any, settings: Settings, results: Any, products: int
 ) -> None:
-    """The kernel, which computes so many products, over all heads of all samples."""
+    """Call a kernel for all heads of all samples, on several threads if it pays.
+
+    inputs: q, k, v, bias. before, results: the arguments before them, and after the settings.
+    products: how many matrix products the kernel computes for each block.
+    """
     (queries, keys), limits, mask, scale, drop, starts = settings
     q, k, v, bias = inputs
     shift = NO_BIAS if bias is None else bias
@@ -365,7 +370,7 @@ def run(
         kernel,
         *before,
         Inputs(as_input(q), as_input(k), as_input(v), as_input(shift), bias is not None),
-        Rows(queries.starts, keys.starts, queries.longest, keys.longest),
+        Rows(queries.offsets, keys.offsets, queries.longest, keys.longest),
         as_visible(limits, mask, starts),
         np.float32(scale),
         dropping(drop.p, drop.seed, np.dtype(np.float32)),
@@ -381,13 +386,13 @@ def attention(
         return reference.attention(q, k, v, settings, bias)
     if needs_reference(settings, bias, q, k, v):
         exact, weights = reference.attention(q, k, v, settings, bias)
-        out, _ = attention(finite(q), finite(k), finite(v), settings, finite(bias))
-        queries, _ = concerned(q, k, v, q, settings, bias)
+        out, _ = attention(cleaned(q), cleaned(k), cleaned(v), settings, cleaned(bias))
+        queries, _ = affected(q, k, v, q, settings, bias)
         return np.where(queries, exact, out), weights
     out = np.empty((*q.shape[:2], v.shape[2]), q.dtype)
-    sums = Sums(*np.empty((2, *q.shape[:2]), q.dtype))
-    run(attention_heads, (), (q, k, v, bias), settings, (out, sums), 2)
-    return out, sums
+    saved = Saved(*np.empty((2, *q.shape[:2]), q.dtype))
+    run(attention_heads, (), (q, k, v, bias), settings, (out, saved), 2)
+    return out, saved
 
 
 def attention_backward(
@@ -404,18 +409,18 @@ def attention_backward(
     if needs_reference(settings, bias, grad, q, k, v):
         _, weights = reference.attention(q, k, v, settings, bias)
         exact = reference.attention_backward(grad, q, k, v, settings, weights, bias)
-        clean = finite(q), finite(k), finite(v), settings
-        _, sums = attention(*clean, finite(bias))
-        grads = attention_backward(finite(grad), *clean, sums, finite(bias))
-        queries, keys = concerned(q, k, v, grad, settings, bias)
+        clean = cleaned(q), cleaned(k), cleaned(v), settings
+        _, saved = attention(*clean, cleaned(bias))
+        grads = attention_backward(cleaned(grad), *clean, saved, cleaned(bias))
+        queries, keys = affected(q, k, v, grad, settings, bias)
         found = tuple(map(np.where, (queries, keys, keys), exact, grads))
         return found if bias is None else (*found, exact[3])
     heads, groups = q.shape[1], k.shape[1]
     dq, dk, dv = (np.empty((len(x), heads, x.shape[2]), x.dtype) for x in (q, k, v))
     of_heads = len(settings.samples[0].lengths) * heads
     dbias = np.zeros((1, 1, 1) if bias is None else (of_heads, *bias.shape[2:]), q.dtype)
-    sums = Sums(*map(as_input, saved))
-    results = (sums, (dq, dk, dv, dbias))
+    saved = Saved(*map(as_input, saved))
+    results = (saved, (dq, dk, dv, dbias))
     run(attention_backward_heads, (as_input(grad),), (q, k, v, bias), settings, results, 5)
     if groups < heads:  # the gradient of a key is the sum over the heads that share it
         dk, dv = (sum_heads(x, groups) for x in (dk, dv))
@@ -435,11 +440,11 @@ def needs_reference(settings: Settings, bias: Any, *arrays: np.ndarray) -> bool:
     return not see_the_same and not all(map(is_finite, arrays))
 
 
-def finite(x: Any) -> Any:
+def cleaned(x: Any) -> Any:
     return None if x is None else np.where(np.isfinite(x), x, x.dtype.type(0))
 
 
-def concerned(q: Any, k: Any, v: Any, grad: Any, settings: Settings, bias: Any) -> tuple[Any, Any]:
+def affected(q: Any, k: Any, v: Any, grad: Any, settings: Settings, bias: Any) -> tuple[Any, Any]:
     """Which queries (R, H, 1) are NaN or inf or see such, and which keys (S, G, 1) these see."""
     queries, keys = settings.samples
     groups, heads = k.shape[1], q.shape[1]

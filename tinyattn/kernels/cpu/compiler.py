@@ -18,7 +18,6 @@ from typing import Any
 
 import numba
 
-COMPILED = not numba.config.DISABLE_JIT  # else kernels run as Python
 CONTRACT = {"contract"}  # a * b + c in one instruction
 # Reordering sums lets them use vector instructions; nothing else is relaxed.
 FAST_SUMS = {"reassoc", "contract", "nsz"}
@@ -114,8 +113,8 @@ def cache_failed(error: Exception) -> bool:
     return True
 
 
-def repeating(function: Callable[..., Any]) -> Callable[..., Any]:
-    """The function, which is called again after a failure of Numba's cache."""
+def retrying(function: Callable[..., Any]) -> Callable[..., Any]:
+    """A function that calls this one, and calls it again if Numba's cache has failed."""
 
     def call(*arguments: Any) -> Any:
         for _ in _kernels:  # a call may need several, and each may fail once

@@ -11,7 +11,7 @@ import numpy as np
 from .. import FLOAT32, FLOAT64, reference
 from ..reference import AdamStep
 from ..threads import parallel_for
-from .compiler import jit, repeating
+from .compiler import jit, retrying
 from .layout import as_input
 
 
@@ -28,7 +28,8 @@ def adam_elements(parameter, grad, m, v, numbers, first, last):
         parameter[i] = w - rate * m[i] / (np.sqrt(v[i]) * inv_root + eps)
 
 
-update = repeating(parallel_for)  # here, because a step of all parameters must not be repeated
+# Retried for each parameter, because a retry of `adam` would move the first ones twice.
+update = retrying(parallel_for)
 
 
 @lru_cache(maxsize=16)
