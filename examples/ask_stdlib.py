@@ -59,7 +59,7 @@ MODULES = """
 BLOCK = 256  # texts between two saves of an unfinished index
 LEAST_WORDS = 6  # "Gaussian distribution." alone says too little
 MOST_WORDS = 60
-CALL = re.compile(r"^[\w.]+\(.*?\)(\s*-+>|\s*$)|^[~=-]+$", re.M)  # "random() -> x", rulers
+CALL = re.compile(r"^[\w.]+\(.*?\)(\s*-+>|\s*$)|^[~=-]+$", re.M)  # "random() -> x", "----"
 METHOD, NEIGHBORS, CROWD = 0.05, 30, 0.3  # chosen on other questions than those of --evaluate
 
 
@@ -106,7 +106,7 @@ def docstrings() -> dict[str, str]:
             purpose = beginning(module.__doc__) or module_name
             for name, value in public(module):
                 home = getattr(value, "__module__", None)
-                if home != module_name and home in (*MODULES, "builtins"):  # it is listed there
+                if home != module_name and home in (*MODULES, "builtins"):  # it is of that module
                     continue
                 add(f"{module_name}.{name}", value, purpose)
                 if inspect.isclass(value):
