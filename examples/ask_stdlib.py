@@ -8,8 +8,10 @@
     python examples/ask_stdlib.py --evaluate
 
 --build reads the docstrings of the standard library and turns each into a point. It takes a minute
-or two, can be interrupted, and goes on where it was. --explain shows which words of the question
-met which words of the best answer: with mean pooling a cosine is a sum over pairs of tokens.
+or two, can be interrupted, and goes on where it was. The score of an answer is its cosine with the
+question, less a handicap for methods and for texts that resemble many others. --explain shows which
+words of the question met which words of the best answer: with mean pooling a cosine is a sum over
+pairs of tokens.
 --evaluate asks 40 questions and compares with BM25, a search by words.
 """
 
@@ -55,7 +57,10 @@ MODULES = """
     zoneinfo
 """.split()  # noqa: SIM905
 BLOCK = 256  # texts between two saves of an unfinished index
-MOST_WORDS = 60  # of a docstring, because its first lines say what it is for
+LEAST_WORDS = 6  # "Gaussian distribution." alone says too little
+MOST_WORDS = 60
+CALL = re.compile(r"^[\w.]+\(.*?\)(\s*-+>|\s*$)|^[~=-]+$", re.M)  # "random() -> x", "----"
+METHOD, NEIGHBORS, CROWD = 0.05, 30, 0.3  # chosen on other questions than those of --evaluate
 
 
 # The docstrings
@@ -69,30 +74,48 @@ def public(owner: Any) -> Iterator[tuple[str, Any]]:
             yield name, value
 
 
-def docstrings() -> dict[str, str]:
-    """A dict from "module.name" to "name: the first words of its docstring", each text once."""
-    found: dict[str, str] = {}
+def beginning(doc: Any, least: int = 1) -> str:
+    """The first sentences of a docstring that have `least` words together, without signatures."""
+    words: list[str] = []
+    if isinstance(doc, str):
+        text = CALL.sub("", inspect.cleandoc(doc))
+        for sentence in re.split(r"\n\s*\n|(?<=[.:;!])\s+(?=\W?[A-Z])", text):
+            if len(words) < least:
+                words += sentence.split()
+    return " ".join(words[:MOST_WORDS])
 
-    def add(name: str, value: Any) -> None:
-        words = (inspect.getdoc(value) or "").split()[:MOST_WORDS]
-        if words:
-            found[name] = f"{name.rpartition('.')[2]}: {' '.join(words)}"
+
+def docstrings() -> dict[str, str]:
+    """A dict from "module.name" to "name: what it does (what its module is for)".
+
+    A function that has several names is there once. The name is in words: "named tuple".
+    """
+    found: dict[str, tuple[str, str]] = {}
+
+    def add(name: str, value: Any, purpose: str) -> None:
+        # A class without a docstring has that of its base class, which says another thing.
+        doc = value.__doc__ if inspect.isclass(value) else inspect.getdoc(value)
+        if does := beginning(doc, LEAST_WORDS):
+            words = re.sub(r"(?<=[a-z])(?=[A-Z])|_", " ", name.rpartition(".")[2])
+            found[name] = f"{words.strip().lower()}: {does}", purpose
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of what a later Python will not have
         for module_name in MODULES:
-            for name, value in public(importlib.import_module(module_name)):
+            module = importlib.import_module(module_name)
+            purpose = beginning(module.__doc__) or module_name
+            for name, value in public(module):
                 home = getattr(value, "__module__", None)
-                if home != module_name and home in MODULES:  # it is listed there
+                if home != module_name and home in (*MODULES, "builtins"):  # it is of that module
                     continue
-                add(f"{module_name}.{name}", value)
+                add(f"{module_name}.{name}", value, purpose)
                 if inspect.isclass(value):
                     for method_name, method in public(value):
-                        add(f"{module_name}.{name}.{method_name}", method)
+                        add(f"{module_name}.{name}.{method_name}", method, purpose)
     shortest: dict[str, str] = {}
     for name in sorted(found, key=len):
-        shortest.setdefault(found[name], name)
-    return {name: text for text, name in shortest.items()}
+        shortest.setdefault(found[name][0], name)
+    return {name: f"{text} ({found[name][1]})" for text, name in shortest.items()}
 
 
 # The index
@@ -103,7 +126,7 @@ def build(encoder: Any, path: Path) -> None:
     texts = docstrings()
     names = list(texts)
     parts = []
-    if path.is_file() and (old := ta.load(path))["names"] == names:
+    if path.is_file() and (old := ta.load(path))["texts"] == list(texts.values()):
         parts = [old["points"].numpy()]
     path.parent.mkdir(parents=True, exist_ok=True)
     done = sum(map(len, parts))
@@ -111,19 +134,33 @@ def build(encoder: Any, path: Path) -> None:
         for start in range(done, len(names), BLOCK):
             block = names[start : start + BLOCK]
             parts.append(encoder.encode([texts[name] for name in block]))
-            points = ta.tensor(np.concatenate(parts))
-            ta.save({"names": names, "texts": list(texts.values()), "points": points}, path)
+            points = np.concatenate(parts)
+            index = {"names": names, "texts": list(texts.values()), "points": ta.tensor(points)}
+            if len(points) == len(names):
+                index["handicaps"] = ta.tensor(handicaps(names, points))
+            ta.save(index, path)
             bar.update(len(block))
 
 
-def read_index(path: Path) -> tuple[list[str], list[str], np.ndarray]:
+def handicaps(names: Sequence[str], points: np.ndarray) -> np.ndarray:
+    """What each text loses of its cosines. It does not depend on the question.
+
+    A method loses METHOD, because few questions mean one. A text that resembles many others is near
+    to many questions (a hub); it loses CROWD times its mean cosine with its nearest NEIGHBORS.
+    """
+    methods = np.array([name.rpartition(".")[0] not in MODULES for name in names])
+    last = max(0, len(names) - 1 - NEIGHBORS)
+    near = np.sort(points @ points.T)[:, last:-1].mean(1)  # the last is the text itself
+    return (METHOD * methods + CROWD * near).astype(points.dtype)
+
+
+def read_index(path: Path) -> tuple[list[str], list[str], np.ndarray, np.ndarray]:
     if not path.is_file():
         sys.exit("there is no index yet: python examples/ask_stdlib.py --build")
     index = ta.load(path)
-    points = index["points"].numpy()
-    if len(points) < len(index["names"]):
+    if "handicaps" not in index:
         sys.exit("the index is not finished: python examples/ask_stdlib.py --build goes on")
-    return index["names"], index["texts"], points
+    return index["names"], index["texts"], index["points"].numpy(), index["handicaps"].numpy()
 
 
 # Which words met
@@ -154,9 +191,10 @@ def highlighted(words: Sequence[str], shares: np.ndarray) -> str:
     return text.strip()
 
 
-def show(encoder: Any, question: str, name: str, text: str, out: Path) -> None:
+def show(encoder: Any, question: str, name: str, text: str, handicap: float, out: Path) -> None:
     shares, (asked, answered) = explain(encoder, question, text)
-    print(f"\n{name}, cosine {shares.sum():.3f}: the words with the largest shares")
+    cosine = shares.sum()
+    print(f"\n{name}, {cosine - handicap:.3f}: cosine {cosine:.3f}, handicap {handicap:.3f}")
     print(f"  {highlighted(asked, shares.sum(1))}\n  {highlighted(answered, shares.sum(0))}")
     figure = viz.show_heatmaps(
         shares, xlabel=name, ylabel="question", xticks=answered, yticks=asked,
@@ -214,24 +252,25 @@ def main() -> None:
     if args.build:
         build(encoder, path)
     if args.evaluate:
-        names, texts, points = read_index(path)
+        names, texts, points, minus = read_index(path)
         for label, scores_of in (
-            ("by meaning", lambda question: points @ encoder.encode([question])[0]),
+            ("by meaning", lambda question: points @ encoder.encode([question])[0] - minus),
             ("BM25", BM25(texts).scores),
         ):
             hits, mrr = evaluate(names, scores_of)
             print(f"{label:<12} hit@5 {hits} of {len(QUESTIONS)}, MRR {mrr:.2f}")
     if args.question:
-        names, texts, points = read_index(path)
+        names, texts, points, minus = read_index(path)
         began = time.perf_counter()
-        scores = points @ encoder.encode([args.question])[0]
+        scores = points @ encoder.encode([args.question])[0] - minus
         best = np.argsort(-scores)[:5]
         seconds = time.perf_counter() - began
         for i in best:
             print(f"{scores[i]:.3f}  {names[i]}\n       {texts[i].partition(': ')[2][:80]}")
         print(f"{len(names):,} docstrings in {1000 * seconds:.0f} ms")
         if args.explain:
-            show(encoder, args.question, names[best[0]], texts[best[0]], args.out / "explain.png")
+            i = best[0]
+            show(encoder, args.question, names[i], texts[i], minus[i], args.out / "explain.png")
 
 
 if __name__ == "__main__":
