@@ -80,6 +80,12 @@ class WordsToTranslate(SphinxTransform):
                 node["translatable"] = False
 
 
+def choose_figures(app, config):
+    """Where docs/build.py keeps a figure as PNG and as SVG, the Chinese pages take SVG."""
+    if config.language != "zh_CN":
+        config.nb_mime_priority_overrides = [("html", "image/png", 35)]
+
+
 def choose_search(app, config):
     """Search for Chinese words needs jieba, which finds them; without it, for whole clauses."""
     if config.language == "zh_CN":
@@ -90,5 +96,6 @@ def choose_search(app, config):
 
 def setup(app):
     app.add_transform(WordsToTranslate)
+    app.connect("config-inited", choose_figures)
     app.connect("config-inited", choose_search)
     app.connect("autodoc-process-docstring", keep_lines)

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import ast
+import functools
 import os
+import re
 import types
 from collections.abc import Callable
 from pathlib import Path
@@ -12,6 +15,33 @@ import numpy as np
 import pytest
 
 FOLDER = Path(os.environ.get("TINYATTN_EXERCISES", Path(__file__).parent))
+
+
+def chinese() -> bool:
+    """Whether the variables by which programs choose their language name Chinese."""
+    names = ("LANGUAGE", "LC_ALL", "LC_MESSAGES", "LANG")
+    return next((os.environ[name] for name in names if os.environ.get(name)), "").startswith("zh")
+
+
+@functools.cache
+def catalogue(name: str) -> dict[str, str]:
+    """The translations in zh_CN/`name`.po, by their English."""
+    text = (Path(__file__).parent / "zh_CN" / f"{name}.po").read_text("utf-8")
+    lines = r'((?:".*"\n)+)'
+    found = re.findall(rf'^msgid (?!""\nmsgstr){lines}msgstr {lines}', text, re.M)
+    return {ast.literal_eval(f"({a})"): ast.literal_eval(f"({b})") for a, b in found}
+
+
+def say(sentence: str) -> str:
+    """The sentence in the reader's language. In the catalogue, {0} and {1} stand for values, which
+    are translated if they are in the catalogue too."""
+    if chinese():
+        known = catalogue("messages")
+        for english in sorted(known, key=len, reverse=True):
+            pattern = re.sub(r"\\{\d\\}", "(.*?)", re.escape(english))
+            if found := re.fullmatch(pattern, sentence, re.DOTALL):
+                return known[english].format(*(known.get(x, x) for x in found.groups()))
+    return sentence
 
 
 def missing_folder() -> str:
@@ -31,8 +61,9 @@ def exercise(name: str) -> Any:
     try:
         exec(compile(path.read_text("utf-8"), str(path), "exec"), vars(module))
     except SyntaxError as error:
-        problem = f"{path.name}, line {error.lineno}: {error.msg}: {(error.text or '').strip()}"
-    expect(not problem, f"Python cannot read {problem}")
+        text = (error.text or "").strip()
+        problem = f"Python cannot read {path.name}, line {error.lineno}: {error.msg}: {text}"
+    expect(not problem, problem)
 
     def missing(attribute: str) -> None:
         """Python calls it for a name that the module lacks."""
@@ -48,7 +79,7 @@ def exercise(name: str) -> Any:
 def expect(condition: Any, sentence: str) -> None:
     """The sentence alone is shown, without the lines of the test."""
     if not condition:
-        pytest.fail(sentence, pytrace=False)
+        pytest.fail(say(sentence), pytrace=False)
 
 
 def close(found: Any, right: Any, tolerance: float = 1e-7) -> bool:
@@ -71,8 +102,8 @@ def run(function: Callable[..., Any], *args: Any, **options: Any) -> Any:
     except Exception as error:
         problem = f"{name} raised {type(error).__name__}: {error}"
         if "broadcast" in problem:
-            problem += "; sums and maxima of rows keep their axis with keepdims=True"
-    pytest.fail(problem, pytrace=False)
+            problem = f"{say(problem)}; sums and maxima of rows keep their axis with keepdims=True"
+    pytest.fail(say(problem), pytrace=False)
 
 
 def finite_differences(

@@ -9,7 +9,7 @@ from contextlib import redirect_stdout
 from pathlib import Path
 
 import pytest
-from grading import missing_folder
+from grading import missing_folder, say
 
 FOLDER = Path(__file__).parent
 
@@ -32,18 +32,18 @@ class Card:
 
 def result(failed: list[str]) -> str:
     if not failed:
-        return "passed"
-    if all("is not written yet" in text for text in failed):
-        return "not begun"
-    if any("there is no file" in text for text in failed):
-        return "the file is missing"
-    return f"{len(failed)} tests fail" if len(failed) > 1 else "1 test fails"
+        return say("passed")
+    if all(say("is not written yet") in text for text in failed):
+        return say("not begun")
+    if any(say("there is no file") in text for text in failed):
+        return say("the file is missing")
+    return say(f"{len(failed)} tests fail" if len(failed) > 1 else "1 test fails")
 
 
 def main() -> None:
     argparse.ArgumentParser(description=__doc__).parse_args()
     if sentence := missing_folder():
-        sys.exit(sentence)
+        sys.exit(say(sentence))
     card = Card()
     with redirect_stdout(io.StringIO()):
         options = ["-q", "-p", "no:cacheprovider", "--continue-on-collection-errors"]
@@ -51,7 +51,7 @@ def main() -> None:
     for name, failed in sorted(card.failed.items()):
         print(f"{name:30s} {result(failed)}")
     passed = sum(not failed for failed in card.failed.values())
-    print(f"\n{passed} of {len(card.failed)} exercises are passed")
+    print("\n" + say(f"{passed} of {len(card.failed)} exercises are passed"))
 
 
 if __name__ == "__main__":

@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import numpy as np
 from black_boxes import ANSWERS, BOXES, DEFECTS, Attention, attention_of
-from grading import close, exercise, expect, run
+from grading import close, exercise, expect, run, say
 
 yours = exercise("ex_15_bugs_that_train")
 ORDER = [3, 0, 4, 1, 2]
@@ -73,10 +73,10 @@ def overlooked(answer: str, box: Attention) -> str:
     supposed = attention_of(answer, 1)
     for law, (sentence, _) in LAWS.items():
         if law(box) and not law(supposed):
-            return f"it would break this law, which the box keeps: {sentence}"
+            return say(f"it would break this law, which the box keeps: {sentence}")
     for law, (_, kind) in LAWS.items():
         if law(supposed) and not law(box):
-            return f"it does not explain one thing: {kind}"
+            return say(f"it does not explain one thing: {kind}")
     raise ValueError(f"nothing tells {answer!r} from this box")
 
 
@@ -110,4 +110,4 @@ def test_box_5() -> None:
 def test_other_boxes() -> None:
     """Those that are not among the five, and the five with other random numbers."""
     for seed, defect in enumerate(DEFECTS, 7):
-        check("a box that is not among the five", attention_of(defect, seed), defect)
+        check("a box outside the five", attention_of(defect, seed), defect)

@@ -3,7 +3,7 @@
 import tracemalloc
 
 import numpy as np
-from grading import close, exercise, expect, run
+from grading import close, exercise, expect, run, say
 
 yours = exercise("ex_16_kernels")
 rng = np.random.default_rng(16)
@@ -115,7 +115,7 @@ def test_tiles() -> None:
     for keys in (16, 37, 32, 5):
         q, k, v = (rng.standard_normal(shape) for shape in ((6, 9), (keys, 9), (keys, 4)))
         found = run(yours.tiled_attention, q, k, v, 16)
-        where = f"{keys} keys in tiles of 16"
+        where = say(f"{keys} keys in tiles of 16")
         expect(np.shape(found) == (6, 4), f"{where}: (6, 4), not {np.shape(found)}")
         expect(not close(found, attention(q, k, v, 1.0)), "scores are not divided by sqrt(d)")
         right = attention(q, k, v, 1 / 3)

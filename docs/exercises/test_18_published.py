@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 
 import numpy as np
-from grading import close, exercise, expect, run
+from grading import close, exercise, expect, run, say
 
 yours = exercise("ex_18_published")
 rng = np.random.default_rng(18)
@@ -87,7 +87,7 @@ def refusal(file: dict[str, np.ndarray]) -> str:
     except ValueError as error:
         return str(error)
     except Exception as error:
-        return f"a {type(error).__name__} instead of a ValueError"
+        return say(f"a {type(error).__name__} instead of a ValueError")
     return ""
 
 

@@ -526,6 +526,12 @@ WRONG = {
 EXERCISES = sorted(path.stem.removeprefix("test_") for path in FOLDER.glob("test_*.py"))
 
 
+@pytest.fixture(autouse=True)
+def _english(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever the language of the machine is."""
+    monkeypatch.setenv("LANGUAGE", "en")
+
+
 def sentences(name: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """What the grader says of the solution in this folder: one sentence for each failed test."""
     monkeypatch.setattr(grading, "FOLDER", folder)

@@ -6,6 +6,8 @@ of docs/conf.py with the reason. Sphinx makes the messages, so the comparison ne
 
 from __future__ import annotations
 
+import importlib.util
+import os
 import re
 import runpy
 import subprocess
@@ -21,6 +23,9 @@ from babel.messages.pofile import read_po
 
 DOCS = Path(__file__).parents[2] / "docs"
 CATALOGUES = DOCS / "locale" / "zh_CN" / "LC_MESSAGES"
+SPEC = importlib.util.spec_from_file_location("build", DOCS / "build.py")
+BUILD = importlib.util.module_from_spec(SPEC)
+SPEC.loader.exec_module(BUILD)
 THEME = "sphinx"  # the catalogue of the words that are the theme's, such as "Next"
 UPDATE = """run
 sphinx-build -Q -b gettext -D nb_execution_mode=off docs docs/_build/gettext
@@ -133,3 +138,67 @@ def test_terms_are_those_of_the_glossary(page):
         message.string for message in catalogue_of(CATALOGUES / f"{page}.po") if message.id
     )
     assert not re.findall(others, text)
+
+
+def test_labels_of_figures_are_put_into_chinese():
+    known = {
+        "Keys": "键",
+        "a < b": "a < b 时",
+        "{0} tiles": "{0} 块",
+        "u {0}": "第 {0} 个",
+        "u x": "x",
+    }
+    shown = {
+        "Keys": "键",
+        "a &lt; b": "a &lt; b 时",
+        "28 tiles": "28 块",
+        "u 1": "第 1 个",
+        "u x": "x",
+    }
+    shown |= {label: label for label in ("0.5", "Q", "what else")}
+    figure = "".join(f'<text x="1">{label}</text>' for label in shown) + "<title>Keys</title>"
+    figure, labels = BUILD.translate_labels(figure, known)
+    right = "".join(f'<text x="1">{label}</text>' for label in shown.values())
+    assert figure == right + "<title>Keys</title>"
+    assert labels == {*known, "what else"}
+
+
+def test_figures_show_the_labels_of_the_catalogue_and_no_others(tmp_path, monkeypatch):
+    monkeypatch.setattr(BUILD, "translations", lambda: {"Keys": "键"})
+    image = tmp_path / "a.svg"
+    image.write_text('<svg width="1pt"><text>Keys</text></svg>')
+    BUILD.translate_figures(tmp_path)
+    assert image.read_text("utf-8") == '<svg xml:lang="zh-CN" width="1pt"><text>键</text></svg>'
+    with pytest.raises(SystemExit, match=r"add the labels \[\]; no figure has \['Keys'\]"):
+        BUILD.translate_figures(tmp_path)
+    image.write_text('<svg width="1pt"><text>Keys</text><text>other words</text></svg>')
+    with pytest.raises(SystemExit, match=r"add the labels \['other words'\]; no figure has \[\]"):
+        BUILD.translate_figures(tmp_path)
+
+
+def test_labels_keep_their_values():
+    known = BUILD.translations()
+    assert len(known) > 100
+    for english, chinese in known.items():
+        assert chinese
+        assert sorted(re.findall(r"{\d}", english)) == sorted(re.findall(r"{\d}", chinese)), english
+
+
+@pytest.mark.parametrize(("language", "kind"), [("en", ".png"), ("zh_CN", ".svg")])
+def test_a_figure_is_svg_on_the_chinese_pages_alone(language, kind, tmp_path):
+    lines = [
+        *("---", "file_format: mystnb", "kernelspec:", "  name: python3", "---"),
+        *("# Page", "```{code-cell}", "from tinyattn import viz", "figure = viz.figure_class()()"),
+        *('figure.subplots().set_xlabel("Keys and more")', "figure", "```"),
+    ]
+    pages, out = tmp_path / "pages", tmp_path / "out"
+    pages.mkdir()
+    (pages / "index.md").write_text("\n".join(lines))
+    BUILD.keep_figures_as_svg(tmp_path / "ipython")
+    command = [sys.executable, "-m", "sphinx", "-Q", "-b", "html", "-c", str(DOCS)]
+    command += ["-D", f"language={language}", "-D", "nb_execution_mode=force"]
+    variables = {**os.environ, "IPYTHONDIR": str(tmp_path / "ipython")}
+    subprocess.run([*command, str(pages), str(out)], env=variables, check=True)
+    (image,) = (out / "_images").iterdir()
+    assert image.suffix == kind
+    assert kind == ".png" or ">Keys and more</text>" in image.read_text("utf-8")
