@@ -150,7 +150,7 @@ def cross_attention(model: nn.Module, letters: np.ndarray, sounds: np.ndarray) -
 def draw(model: nn.Module, words: list[str], path: Path) -> None:
     """Which letters the decoder attends to for each sound that it says, in the first four words."""
     words = words[:4]
-    said = say(model, sound_data.encode_letters(words), beams=1)
+    said = say(model, sound_data.encode_letters(words), BEAMS)
     rows, columns = max(map(len, said)) + 1, max(map(len, words))
     maps = np.zeros((1, len(words), rows, columns))
     for panel, word, sounds in zip(maps[0], words, said, strict=True):
@@ -190,8 +190,9 @@ def show(model: nn.Module, words: list[str]) -> None:
         verdict = "right" if best == right else f"should be {' '.join(right)}"
         if not right:
             origin, verdict = "unknown", ""
-        other = "" if greedy == best else f"; greedy: {' '.join(greedy)}"
-        print(f"  {word:<14}  {' '.join(best):<32}  {origin:<11}  {verdict}{other}")
+        other = "" if greedy == best else f"  greedy: {' '.join(greedy)}"
+        line = f"  {word:<14}  {' '.join(best):<32}  {origin:<11}  {verdict}{other}"
+        print(line.rstrip())
 
 
 def main() -> None:
@@ -199,7 +200,7 @@ def main() -> None:
         __doc__, short=TRIAL, steps=7200, batch_size=64, lr=3e-3, dropout=0.0, d_model=128,
         heads=4, layers=2, out=Path("runs/spell_to_sound"),
     )  # fmt: skip
-    asked = "say words; train nothing"
+    asked = "say words, and draw said.png; train nothing"
     mean = "give the decoder the mean of the encoder's output instead of all of it"
     parser.add_argument("--no-cross-attention", action="store_true", help=mean)
     parser.add_argument("--say", nargs="+", metavar="WORD", dest="predict", help=asked)
@@ -214,7 +215,8 @@ def main() -> None:
         except ValueError as error:
             complain(error)
         if not args.no_cross_attention:
-            draw(model, words, args.out / "attention.png")
+            draw(model, words, args.out / "said.png")
+            print(f"which letters it attends to: {args.out / 'said.png'}")
         return
 
     began = time.perf_counter()

@@ -218,7 +218,8 @@ def start(parser: argparse.ArgumentParser, build: Callable[[argparse.Namespace],
                 if getattr(args, name, value) != value:
                     raise ValueError(
                         f"the run in {args.out} has {name}={value}, which cannot become "
-                        f"{getattr(args, name)} on the way"
+                        f"{getattr(args, name)} on the way: leave that option out, or begin anew "
+                        "with --overwrite or in another folder (--out)"
                     )
         else:
             refuse_lost_run(args)
@@ -244,9 +245,10 @@ def refuse_lost_run(args: argparse.Namespace) -> None:
         return
     state = ta.load(path)
     done, total = len(state.get("losses", ())), state.get("settings", {}).get("steps", 0)
+    going_on = "" if done == total else "--resume goes on with it, "
     raise ValueError(
-        f"{args.out} has a run of {done} of {total} steps: --resume goes on with it, --overwrite "
-        "begins anew, --out names another folder"
+        f"{args.out} has a run of {done} of {total} steps: {going_on}--overwrite begins anew, "
+        "--out names another folder"
     )
 
 

@@ -193,9 +193,10 @@ def booleans_of(mask: Any) -> Array:
     array = array_of(mask, "mask")
     if array.dtype.kind == "f":
         raise DtypeError(
-            f"a mask holds booleans (True = may attend), got {array.dtype}: a float mask of 0 and "
-            "-inf becomes mask == 0 here; numbers that are added to the scores go into bias=..., "
-            "and PyTorch's masks of either kind into attn_mask=... of scaled_dot_product_attention"
+            f"a mask holds booleans (True = may attend), got {array.dtype}: write mask != 0 for "
+            "one of 1 and 0, mask == 0 for one of 0 and -inf; numbers that are added to the scores "
+            "go into bias=..., and PyTorch's masks of either kind into attn_mask=... of "
+            "scaled_dot_product_attention"
         )
     if array.dtype.kind in "iu":
         text = "a mask of integers holds only 0 (invisible) and 1 (may attend), got {number}"

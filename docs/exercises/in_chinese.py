@@ -1,8 +1,10 @@
 """Put the texts of the exercises into Chinese: `python docs/exercises/in_chinese.py`.
 
-What you have written stays as it is.
+What you have written stays as it is. `git checkout docs/exercises` brings the English texts back,
+and removes what you have written.
 """
 
+import argparse
 import sys
 import textwrap
 
@@ -18,8 +20,13 @@ def in_chinese(source: str) -> str:
 
 
 if __name__ == "__main__":
+    argparse.ArgumentParser(description=__doc__).parse_args()
     if sentence := missing_folder():
         sys.exit(say(sentence))
+    changed = 0
     for path in sorted(FOLDER.glob("ex_*.py")):
-        path.write_text(in_chinese(path.read_text("utf-8")), "utf-8")
-    print(f"{FOLDER} 中各个练习的说明现在是中文")
+        english = path.read_text("utf-8")
+        if (chinese := in_chinese(english)) != english:
+            path.write_text(chinese, "utf-8")
+            changed += 1
+    print(f"{FOLDER} 中各个练习的说明现在是中文（改了 {changed} 个文件）")

@@ -15,25 +15,28 @@ FOLDER = Path(__file__).parent
 
 
 class Card:
-    """What the failed tests of each file say."""
+    """What the failed tests of each file say, and how many pass."""
 
     def __init__(self) -> None:
         names = (path.stem.removeprefix("test_") for path in FOLDER.glob("test_*.py"))
         self.failed: dict[str, list[str]] = {name: [] for name in names}
+        self.passed = dict.fromkeys(self.failed, 0)
 
     def pytest_collectreport(self, report: pytest.CollectReport) -> None:
         self.pytest_runtest_logreport(report)
 
     def pytest_runtest_logreport(self, report: pytest.TestReport | pytest.CollectReport) -> None:
+        name = Path(report.nodeid.split("::")[0]).stem.removeprefix("test_")
         if report.failed:
-            name = Path(report.nodeid.split("::")[0]).stem.removeprefix("test_")
             self.failed[name].append(report.longreprtext)
+        elif report.passed and report.when == "call":
+            self.passed[name] += 1
 
 
-def result(failed: list[str]) -> str:
+def result(failed: list[str], passed: int) -> str:
     if not failed:
         return say("passed")
-    if all(say("is not written yet") in text for text in failed):
+    if not passed and all(say("is not written yet") in text for text in failed):
         return say("not begun")
     if any(say("there is no file") in text for text in failed):
         return say("the file is missing")
@@ -49,7 +52,7 @@ def main() -> None:
         options = ["-q", "-p", "no:cacheprovider", "--continue-on-collection-errors"]
         pytest.main([*options, str(FOLDER)], plugins=[card])
     for name, failed in sorted(card.failed.items()):
-        print(f"{name:30s} {result(failed)}")
+        print(f"{name:30s} {result(failed, card.passed[name])}")
     passed = sum(not failed for failed in card.failed.values())
     print("\n" + say(f"{passed} of {len(card.failed)} exercises are passed"))
 
