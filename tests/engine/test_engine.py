@@ -317,6 +317,18 @@ def test_grad_of_an_output_given_twice() -> None:
     equal(dx, 6.0)
 
 
+def test_the_cotangent_of_an_output_on_the_way_to_another_is_not_changed() -> None:
+    x = leaf([2.0, -1.0])
+    y = x * 3
+    z = y * 5
+    of_y, of_z = ta.tensor([1.0, -2.0], dtype=x.dtype), ta.tensor([0.5, 4.0], dtype=x.dtype)
+    for outputs, cotangents in (([y, z], [of_y, of_z]), ([y, y], [of_y, of_z])):
+        (dx,) = ta.grad(outputs, x, cotangents, retain_graph=True)
+        equal(of_y, [1.0, -2.0])
+        equal(of_z, [0.5, 4.0])
+    equal(dx, [4.5, 6.0])
+
+
 def test_grad_with_respect_to_an_input_given_twice() -> None:
     x = leaf(2.0)
     first, second = ta.grad(x * 3, [x, x])

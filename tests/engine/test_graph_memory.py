@@ -66,6 +66,7 @@ def test_higher_order_graphs_are_freed_by_reference_counting(no_gc: None) -> Non
     "call",
     [
         lambda y: y @ ta.ones(7),
+        lambda y: ta.ops.matmul(y.reshape(1, 3), ta.ones(7, 1)),
         lambda y: y + ta.ones(7, dtype=ta.float64),
         lambda y: y + "a",
         lambda y: y[7],

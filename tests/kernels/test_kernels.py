@@ -650,6 +650,26 @@ def test_add_bias_of_another_shape_or_dtype_broadcasts_as_numpy_does(dtype):
 
 @both_dtypes
 @pytest.mark.parametrize("kernel", ["fast", "plain"])
+def test_add_bias_in_other_layouts_and_not_to_what_is_read_only(dtype, kernel):
+    function = (cpu if kernel == "fast" else reference).add_bias
+    rng = rng_of(35)
+    x, bias = signed(rng, 4, 6).astype(dtype), signed(rng, 6).astype(dtype)
+    for changed in (
+        np.asfortranarray(x),
+        np.repeat(x, 2, axis=0)[::2],
+        x.astype(x.dtype.newbyteorder()),
+    ):
+        function(changed, bias)
+        assert_equal(changed.astype(dtype), x + bias)
+    frozen = x.copy()
+    frozen.setflags(write=False)
+    with pytest.raises(ValueError, match="read-only"):
+        function(frozen, bias)
+    assert_same(frozen, x)
+
+
+@both_dtypes
+@pytest.mark.parametrize("kernel", ["fast", "plain"])
 def test_relu_of_every_kind_of_number(dtype, kernel):
     function = (cpu if kernel == "fast" else reference).relu
     tiny = np.finfo(dtype).smallest_subnormal
