@@ -45,7 +45,7 @@ EXCLUDED = {
             *("ta.int8", "ta.int16", "ta.int32", "ta.int64"),
             *("ta.cuda_is_available", "ta.is_grad_enabled", "ta.capture"),
             *("Tensor.shape", "Tensor.ndim", "Tensor.dtype", "Tensor.device", "Tensor.is_leaf"),
-            *("Tensor.full", "Tensor.grad_fn"),
+            *("Tensor.tensor_class", "Tensor.grad_fn"),
             *("Tensor.allclose", "ta.allclose", "Tensor.equal", "ta.equal", "ta.numel"),
             *("Tensor.size", "Tensor.dim", "Tensor.numel", "Tensor.requires_grad"),
             "Tensor.__len__",
