@@ -404,7 +404,7 @@ WRONG = {
         (" / np.sqrt(d)", "", "not divided by sqrt(d)"),
         ("seen - seen.max(axis=-1, keepdims=True)", "seen", "subtract the maximum of each row"),
         ("[:k]\n", "[-k:]\n", "the likeliest id, whatever u is"),
-        ("np.cumsum(p / p.sum())", "np.cumsum(p[best] / p.sum())", "place among the k"),
+        ("np.cumsum(p)", "np.cumsum(p[best])", "place among the k"),
         ("[:k]\n", "\n", "k=1 draws 5 different ids"),
         ("[:k]\n", "[: k + (k > 1)]\n", "not among the k likeliest"),
         (") / temperature", ") * temperature", "divide the scores by temperature"),

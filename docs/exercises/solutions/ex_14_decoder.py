@@ -24,4 +24,5 @@ def draw_top_k(logits: np.ndarray, k: int, temperature: float, u: float) -> int:
     best = np.argsort(-logits)[:k]
     p = np.zeros(len(logits))
     p[best] = np.exp((logits[best] - logits.max()) / temperature)
-    return int((np.cumsum(p / p.sum()) <= u).sum())
+    c = np.cumsum(p)
+    return int((c <= u * c[-1]).sum())
