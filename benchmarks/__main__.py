@@ -20,7 +20,6 @@ import signal
 import sys
 from dataclasses import asdict, replace
 from fnmatch import fnmatchcase
-from importlib.util import find_spec
 
 from . import plots, report, targets
 from .cases import Case
@@ -62,12 +61,7 @@ def measured(cases: list[Case], names: list[str], settings: Settings) -> tuple[l
         raise KeyboardInterrupt  # which ends the process that is measured
 
     signal.signal(signal.SIGTERM, stop)
-    sides = {
-        name: side
-        for name, side in SIDES.items()
-        if (side.library != "torch" or find_spec("torch"))
-        and (name != "onnxruntime" or (find_spec("onnxruntime") and find_spec("onnx")))
-    }
+    sides = {name: side for name, side in SIDES.items() if side.is_installed}
     table = report.Table(settings.threads)
     finished: list[Row] = []
     interrupted = False

@@ -11,6 +11,7 @@ import time
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -33,12 +34,19 @@ class Side:
     library: str
     options: dict[str, Any] = field(default_factory=dict)
     environment: dict[str, str] = field(default_factory=dict)
+    needs: tuple[str, ...] = ()  # packages
+
+    @property
+    def is_installed(self) -> bool:
+        return all(map(find_spec, self.needs))
 
 
 SIDES = {
-    "torch": Side("torch", {"attention": "fused"}),
-    "torch plain": Side("torch", {"attention": "plain"}),
-    "onnxruntime": Side("torch", {"attention": "plain", "export": True}),
+    "torch": Side("torch", {"attention": "fused"}, needs=("torch",)),
+    "torch plain": Side("torch", {"attention": "plain"}, needs=("torch",)),
+    "onnxruntime": Side(
+        "torch", {"attention": "plain", "export": True}, needs=("torch", "onnx", "onnxruntime")
+    ),
     "tinyattn": Side("tinyattn"),
     "limit": Side("numpy"),
 }

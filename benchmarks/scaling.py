@@ -15,7 +15,6 @@ import os
 import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from importlib.util import find_spec
 from itertools import groupby
 from pathlib import Path
 
@@ -98,7 +97,7 @@ def main() -> int:
     settings = replace(settings, memory=available_memory())
     axes = {name: axis for name, axis in AXES.items() if not args.axis or name in args.axis}
     cases = [case for case in growing(args.short) if case.process in axes]
-    sides = {side: SIDES[side] for side in BOTH if side != "torch" or find_spec("torch")}
+    sides = {side: SIDES[side] for side in BOTH if SIDES[side].is_installed}
     about = report.surroundings(settings)
     print(report.heading(about), flush=True)
 

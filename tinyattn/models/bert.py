@@ -139,10 +139,9 @@ class BertEncoder(nn.Module):
         if dtype != np.float32:
             self.to(dtype)
         for key, parameter in own.items():
-            # In column order, because BLAS multiplies few rows by such a weight a tenth faster;
-            # and not `parameter.data = ...`, because that copies.
-            array, is_table = arrays[key].astype(dtype, copy=False), key.startswith("embeddings.")
-            parameter._data = array if is_table else np.asfortranarray(array)
+            # In column order, because BLAS multiplies few rows by such a weight a tenth faster.
+            order = np.asarray if key.startswith("embeddings.") else np.asfortranarray
+            parameter._data = order(arrays[key], dtype)  # `parameter.data =` copies
 
     def published(self) -> dict[str, nn.Parameter]:
         """The parameters by their published names."""

@@ -28,8 +28,7 @@ def adam_elements(parameter, grad, m, v, numbers, first, last):
         parameter[i] = w - rate * m[i] / (np.sqrt(v[i]) * inv_root + eps)
 
 
-# Retried for each parameter, because a retry of `adam` would move the first ones twice.
-update = retrying(parallel_for)
+update = retrying(parallel_for)  # here, because a retry of `adam` would move the first ones twice
 
 
 @lru_cache(maxsize=16)
@@ -52,6 +51,8 @@ def adam(
     of_dtype = {dtype: step_numbers(numbers(), dtype) for dtype in (FLOAT32, FLOAT64)}
     for parameter, grad, m, v in zip(parameters, grads, ms, vs, strict=True):
         dtype, size = parameter.dtype, parameter.size
+        if parameter.flags.fnc:  # in column order
+            parameter, grad, m, v = parameter.T, grad.T, m.T, v.T
         in_place = parameter.flags.carray and m.flags.carray and v.flags.carray
         if not (in_place and dtype is grad.dtype is m.dtype is v.dtype and dtype in of_dtype):
             reference.adam([parameter], [grad], [m], [v], numbers)
