@@ -90,15 +90,12 @@ def dy(grad, x, shapes):
     return multiply(swap(x), grad)
 
 
-def weight_in_order(weight: Any) -> Any:
-    """As `in_order`, but column order stays (see models/bert.py), because BLAS takes both."""
-    return weight if getattr(getattr(weight, "flags", 0), "f_contiguous", 0) else in_order(weight)
-
-
 @op
 def linear(x: Array, weight: Array, bias: Array | None = None) -> Array:
     """x @ weight.T + bias, for x (..., in), weight (out, in), bias (out,)."""
-    out = matrix_product(rows(in_order(x)), weight_in_order(weight).T)
+    # A weight in column order (models/bert.py) is not copied, because BLAS is faster with it.
+    transposed = weight.T if weight.T.flags.c_contiguous else in_order(weight).T
+    out = matrix_product(rows(in_order(x)), transposed)
     if bias is not None:
         kernels.add_bias(out, bias)
     return out.reshape(*x.shape[:-1], weight.shape[0])
@@ -106,7 +103,7 @@ def linear(x: Array, weight: Array, bias: Array | None = None) -> Array:
 
 @linear.vjp("x")
 def dx(grad, weight):
-    gradient = multiply(rows(in_order(grad)), weight_in_order(weight))
+    gradient = multiply(rows(in_order(grad)), in_order(weight))
     return reshape(gradient, target=(*grad.shape[:-1], weight.shape[1]))
 
 
