@@ -10,10 +10,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
-
-os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # as in train_encoder.py
-
 from pathlib import Path
 
 import numpy as np

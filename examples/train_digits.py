@@ -10,12 +10,6 @@ was: without positions, all that is left of an image is which patches it has.
 
 from __future__ import annotations
 
-import os
-
-# Matrices as small as these gain little from a second BLAS thread, and wait long for one that
-# another program holds up. NumPy reads this when it is imported.
-os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-
 import argparse
 import time
 from collections.abc import Iterator

@@ -12,12 +12,6 @@ democrat, democracy, democratic, so a vowel has to look at the whole word: that 
 
 from __future__ import annotations
 
-import os
-
-# Matrices as small as these gain little from a second BLAS thread, and wait long for one that
-# another program holds up. NumPy reads this when it is imported.
-os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-
 import argparse
 import sys
 import time

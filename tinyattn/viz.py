@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 import io
+import math
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
@@ -143,6 +144,38 @@ def plot_curves(
     panel.grid(alpha=0.3)
     if curves:
         panel.legend(frameon=False)
+    return figure
+
+
+def plot_gradient_norms(
+    stacks: Mapping[str, Sequence[Any]], figsize: tuple[float, float] = (6.0, 3.5)
+) -> Figure:
+    """Draw the norm of each layer's gradient, one line for each stack of layers, after backward.
+
+        norm = sqrt(sum of grad^2 over all parameters of the layer)
+
+    A line that falls towards the first layer shows gradients that vanish. The norms have a
+    logarithmic scale, because those of a deep stack differ by powers of ten.
+
+    stacks: name to modules, the first layer first. A parameter without a gradient counts as 0.
+
+    Returns a matplotlib Figure. Raises ImportError without matplotlib, ValueError for a layer
+    without any gradient.
+
+        >>> layers = [nn.Linear(4, 4) for i in range(3)]
+        >>> nn.Sequential(*layers)(ta.randn(2, 4)).backward(ta.randn(2, 4))
+        >>> figure = viz.plot_gradient_norms({"linear": layers})
+    """
+    norms: dict[str, list[float]] = {}
+    for name, layers in stacks.items():
+        norms[name] = []
+        for number, layer in enumerate(layers, 1):
+            found = [array_of(p.grad) for p in layer.parameters() if p.grad is not None]
+            if not found:
+                raise ValueError(f"layer {number} of {name!r} has no gradient: call backward first")
+            norms[name].append(math.sqrt(sum(np.square(grad).sum() for grad in found)))
+    figure = plot_curves(norms, "Layer", "Gradient norm", figsize=figsize)
+    figure.axes[0].set_yscale("log")
     return figure
 
 

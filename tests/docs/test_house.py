@@ -106,4 +106,4 @@ def test_the_core_can_be_read_in_a_day() -> None:
     core = [p for p in MODULES if name_of(p).replace(".", "/").startswith(CORE)]
     core = [p for p in core if name_of(p) not in ("optim", "nn.decoder")]
     assert lines_of(core) <= 5_050
-    assert lines_of([*MODULES, *PACKAGE.rglob("*.cu")]) <= 16_400
+    assert lines_of([*MODULES, *PACKAGE.rglob("*.cu")]) <= 16_430

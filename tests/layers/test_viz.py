@@ -1,0 +1,38 @@
+"""What the pictures of `viz` show; `show_graph` is in tests/engine/test_show_graph.py."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import tinyattn as ta
+from tinyattn import nn, viz
+
+
+def test_gradient_norms_are_those_of_the_layers() -> None:
+    layers = [nn.Linear(3, 3), nn.Linear(3, 3)]
+    layers[0].bias.requires_grad_(False)
+    out = nn.Sequential(*layers)(ta.randn(4, 3))
+    out.backward(ta.randn(4, 3))
+    line = viz.plot_gradient_norms({"linear": layers}).axes[0].lines[0]
+    first = np.linalg.norm(layers[0].weight.grad.numpy())
+    parts = [p.grad.numpy().ravel() for p in layers[1].parameters()]
+    second = np.linalg.norm(np.concatenate(parts))
+    np.testing.assert_array_equal(line.get_xdata(), [1, 2])
+    np.testing.assert_allclose(line.get_ydata(), [first, second], rtol=1e-6)
+
+
+def test_gradient_norms_have_a_line_for_each_stack_on_a_logarithmic_scale() -> None:
+    stacks = {"small": [nn.Linear(2, 2)], "large": [nn.Linear(2, 2)]}
+    for name, (layer,) in stacks.items():
+        layer(ta.randn(1, 2)).backward(ta.randn(1, 2) * (1e-20 if name == "small" else 1e20))
+    panel = viz.plot_gradient_norms(stacks).axes[0]
+    assert panel.get_yscale() == "log"
+    assert [line.get_label() for line in panel.lines] == ["small", "large"]
+    assert 0 < panel.lines[0].get_ydata()[0] < 1e-15  # squares of float32 would be 0
+    assert 1e15 < panel.lines[1].get_ydata()[0] < np.inf
+
+
+def test_gradient_norms_before_backward() -> None:
+    with pytest.raises(ValueError, match="layer 1 of 'encoder' has no gradient: call backward"):
+        viz.plot_gradient_norms({"encoder": [nn.Linear(2, 2)]})
