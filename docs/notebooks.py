@@ -2,7 +2,8 @@
 
 The notebooks are in docs/notebooks, where a code host shows them without a build. A page is changed
 in its .md file, and this command then writes its notebook anew. With --check nothing is written:
-the command says which notebooks do not have the text and the code of their page, and outputs.
+the command says which notebooks do not have the text and the code of their page, and outputs. With
+--check-outputs it compares these with the outputs of the last docs/build.py, which ran all pages.
 """
 
 from __future__ import annotations
@@ -20,6 +21,9 @@ from sphinx.directives.code import LiteralInclude, LiteralIncludeReader
 
 DOCS = Path(__file__).parent
 FOLDER = DOCS / "notebooks"
+BUILT = DOCS / "_build" / "jupyter_execute"
+NUMBER = re.compile(r"\d[\d,]*\.?\d*(?:e[-+]?\d+)?")
+TIME = re.compile(rf"{NUMBER.pattern}\s*(?:s|ms|us|seconds|times)\b")
 FENCE = re.compile(r"^```\{(code-cell|literalinclude)\}(.*?)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 
 
@@ -105,6 +109,42 @@ def is_in_step(name: str, page: Path) -> bool:
     return shown and [(cell.cell_type, cell.source) for cell in cells] == list(cells_of(page))
 
 
+def printed(cell: nbformat.NotebookNode) -> str:
+    """The text under a cell. Pictures and HTML are left out, because tests compare their numbers."""
+    text = ""
+    for output in cell.get("outputs", ()):
+        if output.get("name") == "stdout":
+            text += output.text
+        elif set(output.get("data", ())) == {"text/plain"}:
+            text += output.data["text/plain"]
+    return text
+
+
+def are_alike(kept: str, found: str) -> bool:
+    """Whether two texts have the same words, and the same numbers up to a tenth.
+
+    A processor rounds in its own way, so a trained model is another one on another machine. Numbers
+    below 1e-5 are rounding errors, and times may be any.
+    """
+    kept, found = TIME.sub("time", kept), TIME.sub("time", found)
+    if NUMBER.sub("#", kept).split() != NUMBER.sub("#", found).split():
+        return False
+    numbers = [[float(x.replace(",", "")) for x in NUMBER.findall(text)] for text in (kept, found)]
+    return all(abs(x - y) <= max(1e-5, 0.1 * max(x, y)) for x, y in zip(*numbers, strict=True))
+
+
+def changed_outputs(name: str, page: Path) -> Iterator[str]:
+    """For each cell that gave another output in the build than in the notebook: both texts."""
+    path = BUILT / page.relative_to(DOCS).with_suffix(".ipynb")
+    cells = [
+        [cell for cell in nbformat.read(file, 4).cells if cell.cell_type == "code"]
+        for file in (FOLDER / f"{name}.ipynb", path)
+    ]
+    for kept, found in zip(*map(lambda x: map(printed, x), cells), strict=True):
+        if not are_alike(kept, found):
+            yield f"{name}: the notebook has\n{kept}\nthe build has\n{found}"
+
+
 def index_of(known: dict[str, Path]) -> str:
     """The text of a page that leads to all notebooks, those of the course first."""
     paths = sorted(known.values(), key=lambda path: (path.parent == DOCS, path.name))
@@ -123,6 +163,9 @@ def main() -> None:
         if not index.is_file() or index.read_text("utf-8") != index_of(known):
             behind.append("README.md")
         sys.exit(f"python docs/notebooks.py writes anew: {' '.join(behind)}" if behind else 0)
+    if sys.argv[1:] == ["--check-outputs"]:
+        changed = [text for name, page in known.items() for text in changed_outputs(name, page)]
+        sys.exit("\n\n".join(changed) if changed else 0)
     FOLDER.mkdir(exist_ok=True)
     for name in sys.argv[1:] or sorted(known):
         print(name, flush=True)

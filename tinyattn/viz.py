@@ -154,8 +154,7 @@ def plot_gradient_norms(
 
         norm = sqrt(sum of grad^2 over all parameters of the layer)
 
-    A line that falls towards the first layer shows gradients that vanish. The norms have a
-    logarithmic scale, because those of a deep stack differ by powers of ten.
+    A line that falls towards the first layer shows gradients that vanish. The scale is logarithmic.
 
     stacks: name to modules, the first layer first. A parameter without a gradient counts as 0.
 

@@ -119,9 +119,9 @@ print(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
 @pytest.fixture
 def small_chunks(monkeypatch, divided):
     """Products of some thousand numbers are divided."""
-    monkeypatch.setattr(matmul, "CHUNK", 1 << 18)
+    monkeypatch.setattr(matmul, "WORK", 1 << 18)
     monkeypatch.setattr(matmul, "ROWS", 20)
-    if not blas.has_one_thread():
+    if not blas.limit_once():
         pytest.skip("BLAS has threads of its own here")
     return divided
 
@@ -217,7 +217,7 @@ def test_the_first_kernel_or_large_product_limits_every_blas_to_one_thread(first
 {first}
 alone = numbers()
 F.scaled_dot_product_attention(*[ta.ones(2, 3, 4)] * 3)
-print([before, alone, numbers(), blas.has_one_thread(), "scipy" in sys.modules])
+print([before, alone, numbers(), blas.limit_once(), "scipy" in sys.modules])
 """
     before, alone, after, has_one_thread, has_scipy = blas_after(code)
     assert before[0] > 1
@@ -234,7 +234,7 @@ found = []
 F.softmax(ta.ones(2, 3))
 for wanted in (True, False, False, True, False):
     ta.set_num_threads(2, limit_blas=wanted)
-    found.append([set(numbers()) == {1}, blas.has_one_thread()])
+    found.append([set(numbers()) == {1}, blas.limit_once()])
 print(found)
 """
     assert blas_after(code) == [[x, x] for x in (True, False, False, True, False)]
@@ -245,7 +245,7 @@ def test_blas_is_not_limited_for_who_said_so_before_the_first_kernel():
     code = """
 ta.set_num_threads(2, limit_blas=False)
 F.softmax(ta.ones(2, 3)), ta.ones(500, 500) @ ta.ones(500, 500)
-print([min(numbers()) > 1, blas.has_one_thread()])
+print([min(numbers()) > 1, blas.limit_once()])
 """
     assert blas_after(code) == [True, False]
 
@@ -255,7 +255,7 @@ print([min(numbers()) > 1, blas.has_one_thread()])
 def test_a_variable_of_blas_decides(name):
     code = """
 F.softmax(ta.ones(2, 3))
-print([set(numbers()) == set(before), blas.has_one_thread()])
+print([set(numbers()) == set(before), blas.limit_once()])
 """
     assert blas_after(code, **{name: "2"}) == [True, False]
     assert blas_after(code, **{name: "1"}) == [True, True]

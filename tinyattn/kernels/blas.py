@@ -22,8 +22,11 @@ _has_one_thread = False
 _limits: list[Any] = []  # of threadpoolctl; they know how many threads there were before
 
 
-def has_one_thread() -> bool:
-    """Whether products are ours to divide. The first call limits BLAS, unless it must not."""
+def limit_once() -> bool:
+    """Limit BLAS at the first call, unless it must not; later calls change nothing.
+
+    Returns whether BLAS has one thread, because large products are then ours to divide.
+    """
     if not _has_begun:
         begin()
     return _has_one_thread

@@ -13,7 +13,7 @@ from .threads import parallel_for
 # product takes up to twice as long.
 ROWS = 256
 MOST_CHUNKS = 16
-CHUNK = 1 << 21  # multiplications in a chunk at least
+WORK = 1 << 21  # multiplications in a chunk at least
 SPEED = {4: 48, 8: 24}  # multiplications in a nanosecond on one core, by the bytes of a number
 
 
@@ -23,7 +23,7 @@ def matrix_product(x: Array, y: Array) -> Array:
         return x @ y if backend.capture is None else backend.capture.matmul(x, y)
     if x.dtype is FLOAT16:
         return (x.astype(np.float32) @ y.astype(np.float32)).astype(np.float16)
-    if x.ndim == y.ndim == 2 and x.size * y.shape[1] >= 2 * CHUNK and blas.has_one_thread():
+    if x.ndim == y.ndim == 2 and x.size * y.shape[1] >= 2 * WORK and blas.limit_once():
         return divided_product(x, y)
     return x @ y
 
@@ -38,7 +38,7 @@ def divided_product(x: np.ndarray, y: np.ndarray) -> np.ndarray:
         return x @ y
     out = np.empty((len(x), y.shape[1]), x.dtype)
     work, length = x.size * y.shape[1], max(out.shape)
-    chunks = max(1, min(MOST_CHUNKS, work // CHUNK, length // ROWS))
+    chunks = max(1, min(MOST_CHUNKS, work // WORK, length // ROWS))
     height = -(-length // chunks)
     function = multiply_rows if length == len(x) else multiply_columns
     parallel_for(chunks, work / SPEED[x.itemsize], function, x, y, out, height)
