@@ -23,10 +23,8 @@ _limits: list[Any] = []  # of threadpoolctl; they know how many threads there we
 
 
 def limit_once() -> bool:
-    """Limit BLAS at the first call, unless it must not; later calls change nothing.
-
-    Returns whether BLAS has one thread, because large products are then ours to divide.
-    """
+    """Limit BLAS at the first call, unless it must not. Returns whether products are ours to
+    divide."""
     if not _has_begun:
         begin()
     return _has_one_thread
