@@ -136,7 +136,8 @@ def are_alike(kept: str, found: str) -> bool:
 def changed_outputs(name: str, page: Path) -> Iterator[str]:
     """Both texts of each cell that printed another one in the build than in the notebook.
 
-    Cells with the tag `varies` are left out: a page says why there.
+    Cells with the tag `varies` are left out, because what a trained model says may depend on the
+    rounding of a processor.
     """
     paths = FOLDER / f"{name}.ipynb", BUILT / page.relative_to(DOCS).with_suffix(".ipynb")
     kept, built = ([c for c in nbformat.read(p, 4).cells if c.cell_type == "code"] for p in paths)
