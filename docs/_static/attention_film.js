@@ -19,7 +19,7 @@ for (const figure of document.querySelectorAll(".film")) {
     });
     figure.querySelector(".now").setAttribute("transform", `translate(${x} 0)`);
     slider.setAttribute("aria-valuetext", step);
-    const texts = { step, loss: loss.toFixed(3), said, layer: chosen + 1 };
+    const texts = { step, loss: loss.toFixed(3), said };
     for (const [name, text] of Object.entries(texts)) {
       figure.querySelector(`.${name}`).textContent = text;
     }

@@ -166,7 +166,7 @@ def test_labels_of_figures_are_put_into_chinese():
 def test_words_of_a_figure_in_html_are_put_into_chinese():
     known = {"step {0} of {1}:": "{1} 步中的第 {0} 步：", "key {0}": "键 {0}", "play": "播放"}
     pairs = {
-        '<p>step <b>1</b>\nof <i>2</i>:</p>': '<p><i>2</i> 步中的第 <b>1</b> 步：</p>',
+        "<p>step <b>1</b>\nof <i>2</i>:</p>": "<p><i>2</i> 步中的第 <b>1</b> 步：</p>",
         '<th lang="en">play</th><th>play</th>': '<th lang="en">play</th><th>播放</th>',
         '<button title="play">key <b>2</b></button>': '<button title="播放">键 <b>2</b></button>',
         '<svg aria-label="key 3"><text>Q</text>': '<svg aria-label="键 3"><text>Q</text>',
