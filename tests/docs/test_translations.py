@@ -224,3 +224,18 @@ def test_a_figure_is_svg_on_the_chinese_pages_alone(language, kind, tmp_path):
     (image,) = (out / "_images").iterdir()
     assert image.suffix == kind
     assert kind == ".png" or ">Keys and more</text>" in image.read_text("utf-8")
+
+
+@pytest.mark.parametrize(
+    ("language", "prompt"), [("en", "Show code cell source"), ("zh_CN", "显示代码")]
+)
+def test_what_stands_above_hidden_code_is_in_the_language_of_the_page(language, prompt, tmp_path):
+    lines = [
+        *("---", "file_format: mystnb", "kernelspec:", "  name: python3", "---"),
+        *("# Page", "```{code-cell}", ":tags: [hide-input]", "1", "```"),
+    ]
+    (tmp_path / "index.md").write_text("\n".join(lines))
+    command = [sys.executable, "-m", "sphinx", "-Q", "-b", "html", "-c", str(DOCS)]
+    command += ["-D", f"language={language}", "-D", "nb_execution_mode=off"]
+    subprocess.run([*command, str(tmp_path), str(tmp_path / "out")], check=True)
+    assert prompt in (tmp_path / "out" / "index.html").read_text("utf-8")
