@@ -3,8 +3,9 @@
 Options are Sphinx's, such as -W. The English build runs the code of every page; the Chinese build
 takes the outputs from it. They are kept for this one build only, because they depend on the library
 and not only on the pages. Figures come as PNG for the English pages, and as SVG for the Chinese
-ones, whose labels are then put into Chinese. If jieba is installed, the search of the Chinese pages
-finds Chinese words; without it, it finds titles, names, and words of three characters or more.
+ones. Their labels, and the words of figures that a reader changes, are then put into Chinese. If
+jieba is installed, the search of the Chinese pages finds Chinese words; without it, it finds
+titles, names, and words of three characters or more.
 """
 
 import html
@@ -22,6 +23,13 @@ DOCS = Path(__file__).parent
 HTML = DOCS / "_build" / "html"
 LABELS = DOCS / "locale" / "zh_CN" / "figures.po"
 CHINESE = '<svg xml:lang="zh-CN" '  # so that a browser takes the Chinese forms of signs
+FIGURE = re.compile(r'<figure class="interactive.*?</figure>', re.DOTALL)
+# Where the words of a figure stand.
+ELEMENT = re.compile(
+    r"(?P<before><(?P<tag>text|p|th|caption|label|button)\b[^>]*>)(?P<label>.*?)(?P<after></(?P=tag)>)",
+    re.DOTALL,
+)
+ATTRIBUTE = re.compile(r'(?P<before>(aria-label|title)=")(?P<label>[^"]*)(?P<after>")')
 
 
 def build(language: str, out: Path, folder: Path, other: dict[str, str]) -> None:
@@ -51,38 +59,55 @@ def translations() -> dict[str, str]:
         return {message.id: message.string for message in read_po(file) if message.id}
 
 
-def translate_labels(figure: str, known: dict[str, str]) -> tuple[str, set[str]]:
-    """An SVG figure with its labels in Chinese, and these labels.
+def translate_label(label: str, known: dict[str, str], labels: set[str]) -> str:
+    """A label as HTML, in Chinese; its entry in the catalogue goes to `labels`.
 
-    In the catalogue, {0} and {1} stand for values. Labels without words stay as they are.
+    In the catalogue, {0} and {1} stand for values. A label without words stays as it is.
     """
-    labels = set()
+    label = " ".join(label.split())
+    for english in sorted(known, key=lambda x: (x.count("{"), -len(x))):
+        pattern = re.sub(r"\\{\d\\}", "(.+)", re.escape(html.escape(english, quote=False)))
+        if values := re.fullmatch(pattern, label):
+            labels.add(english)
+            return html.escape(known[english], quote=False).format(*values.groups())
+    if re.search("[a-z]{2}", re.sub("<[^>]*>", "", label)):
+        labels.add(html.unescape(label))
+    return label
+
+
+def translate_labels(figure: str, known: dict[str, str]) -> tuple[str, set[str]]:
+    """A figure, SVG or HTML, with its labels in Chinese, and these labels.
+
+    What has lang="en" is a word that the figure is about, and stays English.
+    """
+    labels: set[str] = set()
 
     def translated(found: re.Match[str]) -> str:
-        label = html.unescape(found[1])
-        for english in sorted(known, key=lambda x: (x.count("{"), -len(x))):
-            pattern = re.sub(r"\\{\d\\}", "(.+)", re.escape(english))
-            if values := re.fullmatch(pattern, label):
-                labels.add(english)
-                label = known[english].format(*values.groups())
-                return f">{html.escape(label, quote=False)}</text>"
-        if re.search("[a-z]{2}", label):
-            labels.add(label)
-        return found[0]
+        if ' lang="en"' in found["before"]:
+            return found[0]
+        return found["before"] + translate_label(found["label"], known, labels) + found["after"]
 
-    return re.sub(">([^<]*)</text>", translated, figure), labels
+    figure = ELEMENT.sub(translated, figure)
+    return ATTRIBUTE.sub(translated, figure), labels
 
 
-def translate_figures(images: Path) -> None:
+def translate_figures(pages: Path) -> None:
     """Those of the Chinese pages. They show all labels of the catalogue, and no others."""
     known = translations()
     shown: set[str] = set()
-    for path in sorted(images.glob("*.svg")):
+
+    def translated(figure: str) -> str:
+        figure, labels = translate_labels(figure, known)
+        shown.update(labels)
+        return figure
+
+    for path in sorted(pages.glob("_images/*.svg")):
         figure = path.read_text("utf-8")
         if CHINESE not in figure:  # an image of an earlier build may be in Chinese already
-            figure, labels = translate_labels(figure, known)
-            path.write_text(figure.replace("<svg ", CHINESE, 1), "utf-8")
-            shown |= labels
+            path.write_text(translated(figure).replace("<svg ", CHINESE, 1), "utf-8")
+    for path in sorted(pages.rglob("*.html")):
+        page = path.read_text("utf-8")
+        path.write_text(FIGURE.sub(lambda found: translated(found[0]), page), "utf-8")
     if shown != set(known):
         more, fewer = sorted(shown - set(known)), sorted(set(known) - shown)
         sys.exit(f"{LABELS}: add the labels {more}; no figure has {fewer}")
@@ -96,4 +121,4 @@ if __name__ == "__main__":
         keep_figures_as_svg(folder / "ipython")
         build("en", HTML, folder, chinese)
         build("zh_CN", HTML / "zh_CN", folder, english)
-    translate_figures(HTML / "zh_CN" / "_images")
+    translate_figures(HTML / "zh_CN")

@@ -86,6 +86,12 @@ def choose_figures(app, config):
         config.nb_mime_priority_overrides = [("html", "image/png", 35)]
 
 
+def choose_prompts(app, config):
+    """What stands above code that is hidden, because myst-nb has it in English alone."""
+    if config.language == "zh_CN":
+        config.nb_code_prompt_show, config.nb_code_prompt_hide = "显示代码", "隐藏代码"
+
+
 def choose_search(app, config):
     """Search for Chinese words needs jieba, which finds them; without it, for whole clauses."""
     if config.language == "zh_CN":
@@ -97,5 +103,6 @@ def choose_search(app, config):
 def setup(app):
     app.add_transform(WordsToTranslate)
     app.connect("config-inited", choose_figures)
+    app.connect("config-inited", choose_prompts)
     app.connect("config-inited", choose_search)
     app.connect("autodoc-process-docstring", keep_lines)

@@ -1,4 +1,4 @@
-"""Write what docs/course/microscope.md shows: the attention of an encoder while it trains.
+"""Write what docs/course/microscope.md and film.md show: an encoder's attention, and how it came.
 
   python examples/record_attention.py
 

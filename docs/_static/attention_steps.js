@@ -3,9 +3,7 @@
 "use strict";
 
 for (const figure of document.querySelectorAll(".attention-steps")) {
-  const { queries, keys, values, divisor, visible } = JSON.parse(
-    figure.querySelector("script").textContent,
-  );
+  const { queries, keys, values, divisor, visible } = dataOf(figure);
   const state = { divisor, visible };
 
   const dot = (a, b) => a.reduce((sum, x, i) => sum + x * b[i], 0);
@@ -60,48 +58,35 @@ for (const figure of document.querySelectorAll(".attention-steps")) {
     }
   }
 
-  // The slider and the buttons are made here, so that a page without scripts does not have them.
-  const controls = figure.querySelector(".controls");
-  const label = document.createElement("label");
-  const slider = document.createElement("input");
-  Object.assign(slider, { type: "range", min: 0.25, max: 8, step: 0.25, value: divisor });
-  slider.addEventListener("input", () => {
+  showControls(figure);
+  const slider = figure.querySelector("input");
+  slider.oninput = () => {
     state.divisor = Number(slider.value);
     show();
-  });
-  const shown = document.createElement("output");
-  shown.className = "divisor";
-  label.append("scores are divided by ", slider, shown);
-  controls.append(label);
+  };
 
-  function button(text, click) {
-    const made = document.createElement("button");
-    Object.assign(made, { type: "button", textContent: text });
-    made.addEventListener("click", () => {
-      click();
+  const sees = {
+    none: () => true,
+    causal: (i, j) => j <= i,
+    padding: (i, j) => j < keys.length - 1,
+  };
+  for (const made of figure.querySelectorAll("[data-mask]")) {
+    made.onclick = () => {
+      const rule = sees[made.dataset.mask];
+      state.visible = queries.map((_, i) => keys.map((_, j) => rule(i, j)));
       show();
-    });
-    return made;
+    };
   }
 
-  const setMask = (rule) => () => {
-    state.visible = queries.map((_, i) => keys.map((_, j) => rule(i, j)));
-  };
-  controls.append(
-    button("every key visible", setMask(() => true)),
-    button("causal mask", setMask((i, j) => j <= i)),
-    button("last key is padding", setMask((i, j) => j < keys.length - 1)),
-  );
+  const { title } = figure.querySelector("[data-step=masked]").dataset;
   cells("masked").forEach((row, i) =>
     row.forEach((cell, j) => {
-      const name = `query ${i + 1}, key ${j + 1}`;
-      cell.replaceChildren(
-        button("", () => {
-          state.visible = state.visible.map((row) => [...row]);
-          state.visible[i][j] = !state.visible[i][j];
-        }),
-      );
-      cell.firstChild.title = `${name}: hide it, or show it`;
+      const made = button("", () => {
+        state.visible[i][j] = !state.visible[i][j];
+        show();
+      });
+      made.title = title;
+      cell.replaceChildren(made);
     }),
   );
   show();

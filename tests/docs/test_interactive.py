@@ -11,6 +11,7 @@ import html
 import io
 import json
 import re
+import runpy
 import shutil
 import subprocess
 from pathlib import Path
@@ -34,7 +35,7 @@ def cells_of(page: str) -> dict:
     return namespace
 
 
-def after(figure: str, script: str, folder: Path) -> str:
+def after(figure: str, script: str, folder: Path, *options: str) -> str:
     """The page with a figure, after a script has run in it."""
     figure = figure.replace("../_static", (DOCS / "_static").as_uri())
     page = folder / "page.html"
@@ -42,13 +43,17 @@ def after(figure: str, script: str, folder: Path) -> str:
         f"<!doctype html><meta charset=utf-8>{figure}<script>{script}</script>", "utf-8"
     )
     command = [CHROMIUM, "--headless", "--no-sandbox", "--disable-gpu", "--dump-dom",
-               f"--user-data-dir={folder / 'profile'}", page.as_uri()]  # fmt: skip
+               f"--user-data-dir={folder / 'profile'}", *options, page.as_uri()]  # fmt: skip
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
     return done.stdout.partition("<script>" + script[:20])[0]
 
 
+def without_scripts(page: str) -> str:
+    return re.sub("<script.*?</script>", "", page, flags=re.DOTALL)
+
+
 def numbers_of(page: str, step: str) -> np.ndarray:
-    table = re.search(rf'<table data-step="{step}">.*?</table>', page, re.DOTALL)
+    table = re.search(rf'<table data-step="{step}".*?</table>', page, re.DOTALL)
     assert table, f"no table of {step}"
     rows = re.findall(r"<tr>(.*?)</tr>", table[0], re.DOTALL)[1:]
     cells = [[re.sub("<.*?>", "", td) for td in re.findall("<td.*?</td>", row)] for row in rows]
@@ -75,10 +80,27 @@ def check(page: str, expected: dict[str, np.ndarray]) -> None:
 CAUSAL = np.tril(np.ones((4, 4), bool))
 
 
+def figure_of(page: str) -> str:
+    """The figure as a cell of the page writes it."""
+    names = cells_of(page)
+    if page == "steps.md":
+        return names["figure"](names["divisor"], names["causal"])._repr_html_()
+    if page == "microscope.md":
+        return names["microscope"](names["record"]["words"], query=4)._repr_html_()
+    return names["moving"]()._repr_html_()
+
+
+@pytest.mark.parametrize("page", ["steps.md", "microscope.md", "film.md"])
+def test_without_scripts_there_is_nothing_to_press(page):
+    """But tables or maps to read."""
+    figure = without_scripts(figure_of(page))
+    assert re.search("<table|<rect", figure)
+    assert not re.search("<(button|input|label|output)", figure)
+
+
 def test_steps_without_scripts():
-    names = cells_of("steps.md")
-    page = names["figure"](names["divisor"], names["causal"])._repr_html_()
-    check(page, attention(names, 2, CAUSAL))
+    page = without_scripts(figure_of("steps.md"))
+    check(page, attention(cells_of("steps.md"), 2, CAUSAL))
 
 
 def hidden(*places: tuple[int, int]) -> np.ndarray:
@@ -110,10 +132,8 @@ slider.value = {}; slider.dispatchEvent(new Event('input'));"""
     ],
 )  # fmt: skip
 def test_steps(script, divisor, visible, tmp_path):
-    names = cells_of("steps.md")
-    figure = names["figure"](names["divisor"], names["causal"])._repr_html_()
-    page = after(figure, script, tmp_path)
-    expected = attention(names, divisor, visible)
+    page = after(figure_of("steps.md"), script, tmp_path)
+    expected = attention(cells_of("steps.md"), divisor, visible)
     check(page, expected)
     assert f'<output class="divisor">{divisor:.2f}</output>' in page
     moved = re.findall(r'class="output" transform="translate\(([-.\d]+) ([-.\d]+)\)"', page)
@@ -128,7 +148,7 @@ def weights_shown(page: str) -> np.ndarray:
 
 
 def test_the_recorded_weights_are_weights():
-    record = cells_of("microscope.md")["record"]
+    record = cells_of("film.md")["record"]
     for word in [*record["words"], *record["film"]["frames"]]:
         weights = np.array(word["weights"])
         assert weights.shape[:2] == (4, 4)
@@ -166,16 +186,10 @@ def test_the_recorder_writes_what_the_page_reads(tmp_path, monkeypatch):
 
 
 def test_microscope_without_scripts():
-    names = cells_of("microscope.md")
-    page = names["microscope"](names["record"]["words"], query=4)._repr_html_()
-    expected = np.array(names["record"]["words"][0]["weights"])[:, :, 4]
+    page = without_scripts(figure_of("microscope.md"))
+    expected = np.array(cells_of("microscope.md")["record"]["words"][0]["weights"])[:, :, 4]
     np.testing.assert_array_equal(weights_shown(page), expected)
-
-
-def both_figures(names: dict) -> str:
-    """As they stand on the page, one after the other, because one script serves both."""
-    figures = names["microscope"](names["record"]["words"], query=4), names["moving"]()
-    return "".join(figure._repr_html_() for figure in figures)
+    assert "The word is" in page
 
 
 @needs_chromium
@@ -189,15 +203,21 @@ def both_figures(names: dict) -> str:
     ],
 )
 def test_microscope(clicks, word, query, tmp_path):
-    names = cells_of("microscope.md")
-    words = names["record"]["words"]
+    words = cells_of("microscope.md")["record"]["words"]
     click = "document.querySelectorAll('.controls')[{}].querySelectorAll('button')[{}].click();"
     script = "".join(click.format(*where) for where in clicks)
-    page = after(both_figures(names), script, tmp_path)
+    page = after(figure_of("microscope.md"), script, tmp_path)
     expected = np.array(words[word]["weights"])[:, :, query]
     np.testing.assert_array_equal(weights_shown(page), expected)
-    pressed = re.findall(r'aria-pressed="true">(.*?)<', page)[:2]
-    assert pressed == [words[word]["word"], words[word]["phonemes"][query]]
+    heads = re.findall(r"<thead>(.*?)</thead>", page)
+    assert [re.findall(r"<th>([^<]+)</th>", head) for head in heads] == [
+        words[word]["phonemes"]
+    ] * 4
+    assert re.findall(r'aria-pressed="true">(.*?)<', page) == [
+        words[word]["word"],
+        words[word]["phonemes"][query],
+    ]
+    assert "The word is" not in page
 
 
 def check_film(page: str, frame: dict, layer: int) -> None:
@@ -208,31 +228,113 @@ def check_film(page: str, frame: dict, layer: int) -> None:
     texts = [re.search(rf'<span class="{name}">(.*?)</span>', page)[1] for name in FILM_TEXTS]
     assert texts[:2] == [str(frame["step"]), f"{frame['loss']:.3f}"]
     assert texts[2].count("ˈ") == sum(frame["stress"][i] == 1 for i in VOWELS_OF_HISTORIC)
-    assert texts[3] == str(layer + 1)
     place = re.search(r'class="now"[^>]*translate\(([\d.]+) 0\)', page)[1]
-    assert float(place) == pytest.approx(600 * frame["step"] / 1300, abs=0.051)
+    assert float(place) == pytest.approx(420 * frame["step"] / 1300, abs=0.051)
 
 
-LAYER = "document.querySelectorAll('.film .controls button')[{}].click();"
-FILM_TEXTS = ("step", "loss", "said", "layer")
+LAYER = "document.querySelectorAll('.layers button')[{}].click();"
+PLAY = "document.querySelector('.play').click();"
+FILM_TEXTS = ("step", "loss", "said")
 VOWELS_OF_HISTORIC = (1, 4, 6)  # HH IH S T AO R IH K
 
 
 def test_film_without_scripts():
-    names = cells_of("microscope.md")
-    check_film(names["moving"]()._repr_html_(), names["frames"][-1], 3)
+    page = without_scripts(figure_of("film.md"))
+    check_film(page, cells_of("film.md")["frames"][-1], 3)
 
 
 @needs_chromium
 @pytest.mark.parametrize(
-    ("script", "frame", "layer"),
+    ("script", "seconds", "frame", "layer"),
     [
-        pytest.param("", -1, 3, id="at first"),
-        pytest.param(SLIDE.format(0), 0, 3, id="first step"),
-        pytest.param(SLIDE.format(5) + LAYER.format(1), 5, 1, id="step and layer"),
+        pytest.param("", 0, -1, 3, id="at first"),
+        pytest.param(SLIDE.format(0), 0, 0, 3, id="first step"),
+        pytest.param(SLIDE.format(5) + LAYER.format(1), 0, 5, 1, id="step and layer"),
+        pytest.param(PLAY, 0.25, 0, 3, id="play begins with the first step"),
+        pytest.param(PLAY, 1.25, 2, 3, id="play, a step each half second"),
+        pytest.param(SLIDE.format(22) + PLAY, 5, -1, 3, id="play ends with the last step"),
+        pytest.param(SLIDE.format(7) + PLAY + PLAY, 5, 7, 3, id="play and stop"),
     ],
 )
-def test_film(script, frame, layer, tmp_path):
-    names = cells_of("microscope.md")
-    page = after(both_figures(names), script, tmp_path)
-    check_film(page, names["frames"][frame], layer)
+def test_film(script, seconds, frame, layer, tmp_path):
+    wait = [f"--virtual-time-budget={seconds * 1000:.0f}"] if seconds else []
+    page = after(figure_of("film.md"), script, tmp_path, *wait)
+    frames = cells_of("film.md")["frames"]
+    check_film(page, frames[frame], layer)
+    plays = re.search(r'class="play" aria-pressed="(\w+)"', page)[1]
+    assert plays == ("true" if PLAY in script and seconds < 5 else "false")
+    pressed = re.findall(r'aria-pressed="(\w+)">layer', page)
+    assert pressed == ["true" if i == layer else "false" for i in range(4)]
+    assert f'aria-valuetext="{frames[frame]["step"]}"' in page
+
+
+@needs_chromium
+@pytest.mark.parametrize(("option", "display"), [(0, "block"), (1, "none")])
+def test_a_reader_who_wants_no_motion_gets_no_play_button(option, display, tmp_path):
+    show = """const play = document.querySelector('.play');
+    play.dataset.display = getComputedStyle(play).display;"""
+    options = ["--force-prefers-reduced-motion"] * option
+    page = after(figure_of("film.md"), show, tmp_path, *options)
+    assert re.search(r'data-display="(.*?)"', page)[1] == display
+
+
+def in_chinese(figure: str) -> str:
+    """The figure as docs/build.py changes it for the Chinese page."""
+    pytest.importorskip("babel", reason='Sphinx is not installed: pip install -e ".[docs]"')
+    build = runpy.run_path(str(DOCS / "build.py"))
+    known = build["translations"]()
+    figure, labels = build["translate_labels"](figure, known)
+    assert labels <= set(known)
+    return figure
+
+
+def words_of(page: str) -> str:
+    """What a reader sees or hears of a page, but for what is marked as English."""
+    page = re.sub(r'<(\w+)[^>]* lang="en".*?</\1>', "", without_scripts(page))
+    spoken = re.findall(r'(?:aria-label|aria-valuetext|title)="([^"]*)"', page)
+    return " ".join([re.sub("<[^>]*>", "", page), *spoken])
+
+
+CHINESE = {
+    "steps.md": ["1 评分：QKᵀ / 2.00", "2 掩码", "3 softmax：权重", "4 加权平均：权重 · V",
+                 "方块是值，圆点是输出：", "画成点的值和输出"],
+    "microscope.md": ["第 1 层", "第 4 层", *(f"头 {h}" for h in range(1, 5))],
+    "film.md": ["训练中的损失", "第 1,300 步", *(f"头 {h}" for h in range(1, 5))],
+}  # fmt: skip
+
+
+def check_chinese(page: str, expected: list[str]) -> None:
+    words = words_of(page)
+    for label in expected:
+        assert label in words
+    assert set(re.findall("[a-z]{2,}", words)) <= {"softmax"}
+
+
+@pytest.mark.parametrize(
+    ("page", "expected"),
+    [
+        ("steps.md", []),
+        ("microscope.md", ["单词是 ，查询是它的第 5 个音素 AO。运行脚本时，两者都可以选择。"]),
+        ("film.md", ["第 1300 步之后，留出单词上的损失是 0.309，预测是 HH IH S T ˈAO R IH K。"]),
+    ],
+)  # fmt: skip
+def test_chinese_without_scripts(page, expected):
+    check_chinese(in_chinese(figure_of(page)), CHINESE[page] + expected)
+
+
+@needs_chromium
+@pytest.mark.parametrize(
+    ("page", "script", "expected"),
+    [
+        ("steps.md", BUTTON.format(2) + CLICK.format(0),
+         ["评分除以", "所有键可见", "因果掩码", "最后一个键是填充",
+          "对这个查询隐藏这个键，或重新显示它"]),
+        ("microscope.md", "document.querySelectorAll('.words button')[4].click();",
+         ["单词：", "查询："]),
+        ("film.md", SLIDE.format(5) + LAYER.format(1),
+         ["训练 ", "播放", "第 1 层", "第 2 层",
+          "第 260 步之后，留出单词上的损失是 0.422，预测是 HH IH S T ˌAO R IH K。"]),
+    ],
+)  # fmt: skip
+def test_chinese_after_a_click(page, script, expected, tmp_path):
+    check_chinese(after(in_chinese(figure_of(page)), script, tmp_path), CHINESE[page] + expected)

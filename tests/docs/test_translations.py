@@ -163,16 +163,38 @@ def test_labels_of_figures_are_put_into_chinese():
     assert labels == {*known, "what else"}
 
 
+def test_words_of_a_figure_in_html_are_put_into_chinese():
+    known = {"step {0} of {1}:": "{1} 步中的第 {0} 步：", "key {0}": "键 {0}", "play": "播放"}
+    pairs = {
+        "<p>step <b>1</b>\nof <i>2</i>:</p>": "<p><i>2</i> 步中的第 <b>1</b> 步：</p>",
+        '<th lang="en">play</th><th>play</th>': '<th lang="en">play</th><th>播放</th>',
+        '<button title="play">key <b>2</b></button>': '<button title="播放">键 <b>2</b></button>',
+        '<svg aria-label="key 3"><text>Q</text>': '<svg aria-label="键 3"><text>Q</text>',
+    }
+    others = ["<label>what else</label>", '<p><input type="range"></p>', "<td>play</td>"]
+    pairs |= {same: same for same in others}
+    figure, labels = BUILD.translate_labels("".join(pairs), known)
+    assert figure == "".join(pairs.values())
+    assert labels == {*known, "what else"}
+
+
 def test_figures_show_the_labels_of_the_catalogue_and_no_others(tmp_path, monkeypatch):
-    monkeypatch.setattr(BUILD, "translations", lambda: {"Keys": "键"})
-    image = tmp_path / "a.svg"
+    monkeypatch.setattr(BUILD, "translations", lambda: {"Keys": "键", "play": "播放"})
+    image, page = tmp_path / "_images" / "a.svg", tmp_path / "course" / "a.html"
+    image.parent.mkdir()
+    page.parent.mkdir()
     image.write_text('<svg width="1pt"><text>Keys</text></svg>')
+    html = '<p>play</p><figure class="interactive"><p>{}</p></figure><p>play</p>'
+    page.write_text(html.format("play"))
     BUILD.translate_figures(tmp_path)
     assert image.read_text("utf-8") == '<svg xml:lang="zh-CN" width="1pt"><text>键</text></svg>'
-    with pytest.raises(SystemExit, match=r"add the labels \[\]; no figure has \['Keys'\]"):
+    assert page.read_text("utf-8") == html.format("播放")
+    with pytest.raises(SystemExit, match=r"add the labels \[\]; no figure has \['Keys', 'play'\]"):
         BUILD.translate_figures(tmp_path)
     image.write_text('<svg width="1pt"><text>Keys</text><text>other words</text></svg>')
-    with pytest.raises(SystemExit, match=r"add the labels \['other words'\]; no figure has \[\]"):
+    page.write_text(html.format("more words"))
+    more = r"add the labels \['more words', 'other words'\]; no figure has \['play'\]"
+    with pytest.raises(SystemExit, match=more):
         BUILD.translate_figures(tmp_path)
 
 
@@ -202,3 +224,18 @@ def test_a_figure_is_svg_on_the_chinese_pages_alone(language, kind, tmp_path):
     (image,) = (out / "_images").iterdir()
     assert image.suffix == kind
     assert kind == ".png" or ">Keys and more</text>" in image.read_text("utf-8")
+
+
+@pytest.mark.parametrize(
+    ("language", "prompt"), [("en", "Show code cell source"), ("zh_CN", "显示代码")]
+)
+def test_what_stands_above_hidden_code_is_in_the_language_of_the_page(language, prompt, tmp_path):
+    lines = [
+        *("---", "file_format: mystnb", "kernelspec:", "  name: python3", "---"),
+        *("# Page", "```{code-cell}", ":tags: [hide-input]", "1", "```"),
+    ]
+    (tmp_path / "index.md").write_text("\n".join(lines))
+    command = [sys.executable, "-m", "sphinx", "-Q", "-b", "html", "-c", str(DOCS)]
+    command += ["-D", f"language={language}", "-D", "nb_execution_mode=off"]
+    subprocess.run([*command, str(tmp_path), str(tmp_path / "out")], check=True)
+    assert prompt in (tmp_path / "out" / "index.html").read_text("utf-8")
