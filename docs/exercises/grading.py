@@ -46,11 +46,11 @@ def say(sentence: str) -> str:
     return sentence
 
 
-said: set[str] = set()
+said: set[str] = set()  # what say_once has said
 
 
 def say_once(sentence: str) -> str:
-    """The sentence in the reader's language, or an empty text if this run has said it already."""
+    """The sentence in the reader's language the first time, and an empty text after that."""
     new = sentence not in said
     said.add(sentence)
     return say(sentence) if new else ""

@@ -509,6 +509,11 @@ WRONG = {
         ("self.r.transpose", "self.r.detach().transpose", "not that of finite differences"),
         ("out, self.weights =", "out, _ =", "not in self.weights"),
         ("self.W_v(values)", "self.W_v(keys)", "not that of the formula"),
+        (
+            "np.arange(keys) - np.arange(queries)[:, None]",
+            "(np.arange(keys) - np.arange(keys)[:, None])[:queries]",
+            "there may be more queries than keys",
+        ),
         ("mask=mask,", "mask=None if is_causal else mask,", "the mask is forgotten"),
     ],
     "14_decoder": [
