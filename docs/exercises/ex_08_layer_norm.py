@@ -8,7 +8,7 @@ import numpy as np
 
 
 def layer_norm(x: np.ndarray, eps: float = 1e-5) -> np.ndarray:
-    """(x - mean) / sqrt(variance + eps) of each row, with the variance divided by d."""
+    """(x - mean) / sqrt(variance + eps) of each row, the last axis. Divide the variance by d."""
     raise NotImplementedError
 
 

@@ -24,7 +24,8 @@ def train_step(
     max_norm: float,
 ) -> float:
     """One step with a batch that comes in parts, as if it came in one: dropout is on, the gradient
-    is that of the mean over all targets of all parts, and its norm is clipped to max_norm.
+    is that of the mean over all targets of all parts. If its norm, that of all parameters together,
+    is larger than max_norm, the gradient is made shorter, so that its norm is max_norm.
 
     Returns the loss before the step. A part may have no target at all.
     """

@@ -14,6 +14,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+# These change what they are given, and return nothing.
+WITHOUT_RESULT = {"backward", "kernel", "resume", "save"}
 FOLDER = Path(os.environ.get("TINYATTN_EXERCISES", Path(__file__).parent))
 
 
@@ -44,6 +46,16 @@ def say(sentence: str) -> str:
     return sentence
 
 
+said: set[str] = set()  # what say_once has said
+
+
+def say_once(sentence: str) -> str:
+    """The sentence in the reader's language the first time, and an empty text after that."""
+    new = sentence not in said
+    said.add(sentence)
+    return say(sentence) if new else ""
+
+
 def missing_folder() -> str:
     """A sentence if the folder of the exercises does not exist, or an empty text."""
     if FOLDER.is_dir():
@@ -53,6 +65,7 @@ def missing_folder() -> str:
 
 def exercise(name: str) -> Any:
     """The module that you write, `name`.py: in this folder, or in that of TINYATTN_EXERCISES."""
+    said.clear()
     module = types.ModuleType(name)
     path = FOLDER / f"{name}.py"
     expect(FOLDER.is_dir(), missing_folder())
@@ -96,13 +109,22 @@ def run(function: Callable[..., Any], *args: Any, **options: Any) -> Any:
     name = getattr(function, "__name__", "it")
     try:
         with np.errstate(all="ignore"):
-            return function(*args, **options)
+            found = function(*args, **options)
+        if found is not None or name in WITHOUT_RESULT:
+            return found
+        problem = f"{name} returns nothing: end it with a return"
     except NotImplementedError:
-        problem = f"{name} is not written yet"
+        problem = say(f"{name} is not written yet")
+        if chinese():
+            hint = " (`python docs/exercises/in_chinese.py` puts the exercises into Chinese)"
+            problem += say_once(hint)
     except Exception as error:
         problem = f"{name} raised {type(error).__name__}: {error}"
-        if "broadcast" in problem:
-            problem = f"{say(problem)}; sums and maxima of rows keep their axis with keepdims=True"
+        if "could not be broadcast" in problem:
+            problem = (
+                f"{say(problem)}; if one is a sum or a maximum of rows, keep its axis with "
+                "keepdims=True"
+            )
     pytest.fail(say(problem), pytrace=False)
 
 

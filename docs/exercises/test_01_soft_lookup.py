@@ -26,6 +26,22 @@ def test_a_query_finds_its_key() -> None:
     expect(close(found, right), "query i is most like key i, so it gets value i; yours does not")
 
 
+def test_large_scores() -> None:
+    """Query 0 has scores of 10,000 and 5,000, query 1 has -10,000 and -5,000."""
+    queries, keys = np.array([[1e4], [-1e4]]), np.array([[1.0], [0.5]])
+    found = run(yours.attention, queries, keys, np.eye(2))
+    expect(
+        np.isfinite(found).all(),
+        "scores of 10,000 in one row and -10,000 in another give nan: subtract the maximum of each "
+        "row, not that of the array",
+    )
+    expect(
+        close(found, np.eye(2)),
+        "scores of 10,000 and 5,000 must have the weights 1 and 0: change scores only by "
+        "subtracting the maximum of their row",
+    )
+
+
 def test_the_formula() -> None:
     found = run(yours.attention, queries, keys, values)
     raw, scaled = answer(queries, keys, values, 1.0), answer(queries, keys, values, 1 / 4)

@@ -25,6 +25,11 @@ def test_fit() -> None:
         found = run(yours.fit, grad, shape)
         expect(np.shape(found) == shape, f"fit to {shape} gives shape {np.shape(found)}")
         expect(close(found, right), f"fit to {shape}: sum over what was broadcast")
+    square = rng.standard_normal((3, 3))
+    expect(
+        close(run(yours.fit, square, (3,)), square.sum(0)),
+        "fit of an array (3, 3) to (3,): broadcasting adds axes in front, so sum over the first",
+    )
 
 
 def test_a_product() -> None:

@@ -102,6 +102,12 @@ def test_gradients() -> None:
     expect(close(g, given), "backward changed the gradient that it was given")
 
 
+def test_a_leaf_alone() -> None:
+    x, g = leaf(), cotangent()
+    run(yours.backward, x, g)
+    expect(x.grad is not None and close(x.grad, g), "backward of a leaf stores its gradient too")
+
+
 def test_a_second_backward() -> None:
     """The first one must leave nothing behind but .grad of the leaves."""
     x = yours.Tensor([3.0])
@@ -140,6 +146,13 @@ def test_what_is_freed() -> None:
         "a second backward through a freed graph must raise RuntimeError",
     )
     run(yours.backward, x * x, cotangent())
+    y = x + x
+    run(yours.backward, y, cotangent())
+    expect(
+        raises(yours.backward, y + x, cotangent()),
+        "y has been freed, but backward of y + x raises no RuntimeError: look at the inputs of "
+        "each tensor, not of the root alone",
+    )
 
 
 def test_freed_at_once() -> None:
@@ -175,6 +188,17 @@ def test_a_changed_array() -> None:
         x.grad is None and w.grad is None and z.inputs is not None,
         "an error came after a part of the work: compare the counts of all before anything else",
     )
+
+
+def test_each_array_that_is_saved() -> None:
+    for i in (0, 1):
+        pair = leaf(), leaf()
+        y = pair[0] * pair[1]
+        pair[i][0] = 100.0
+        expect(
+            raises(yours.backward, y, cotangent()),
+            f"{'xw'[i]} has changed after x * w: compare the counts of all saved tensors",
+        )
 
 
 def test_changes_that_do_no_harm() -> None:

@@ -7,6 +7,10 @@ yours = exercise("ex_05_softmax")
 rng = np.random.default_rng(5)
 
 
+def right(x: np.ndarray) -> np.ndarray:
+    return np.exp(x) / np.exp(x).sum(-1, keepdims=True)
+
+
 def test_rows_sum_to_1() -> None:
     x = rng.standard_normal((3, 4))
     out = run(yours.softmax, x)
@@ -15,7 +19,7 @@ def test_rows_sum_to_1() -> None:
     expect(not close(out.sum(0), np.ones(4)), "columns sum to 1: sum over the last axis")
     expect(close(out.sum(-1), np.ones(3)), "the weights of a row do not sum to 1")
     expect(
-        close(out, np.exp(x) / np.exp(x).sum(-1, keepdims=True)),
+        close(out, right(x)),
         "rows sum to 1, but the weights are not exp(x) / sum(exp(x))",
     )
 
@@ -35,6 +39,14 @@ def test_any_scores() -> None:
     expect(np.array_equal(hidden, [1, 0]), f"scores 0 and -inf have weights 1 and 0, not {hidden}")
 
 
+def test_more_dimensions() -> None:
+    x = rng.standard_normal((2, 3, 4))
+    expect(
+        close(run(yours.softmax, x), right(x)),
+        "softmax of (2, 3, 4) is wrong: take maximum and sum over the last axis, axis=-1",
+    )
+
+
 def test_input_is_not_changed() -> None:
     x = rng.standard_normal((2, 3))
     before = x.copy()
@@ -44,13 +56,23 @@ def test_input_is_not_changed() -> None:
 
 def test_backward() -> None:
     x, grad = rng.standard_normal((2, 2, 4))
-    out = np.exp(x) / np.exp(x).sum(-1, keepdims=True)
-    found = run(yours.softmax_backward, grad, out)
-    right = finite_differences(lambda x: np.exp(x) / np.exp(x).sum(-1, keepdims=True), x, grad)
+    out = right(x)
+    given = [grad.copy(), out.copy()]
+    found = run(yours.softmax_backward, *given)
+    expect(
+        all(map(np.array_equal, given, (grad, out))),
+        "softmax_backward changed grad or out: write to a new array",
+    )
+    slopes = finite_differences(right, x, grad)
     ones = run(yours.softmax_backward, np.ones_like(out), out)
     if close(ones, np.zeros_like(out)):
         hint = "a cotangent of ones cannot see it, because rows sum to 1 whatever x is"
     else:
         hint = "a cotangent of ones must give 0: subtract sum(grad * out) of each row"
     expect(np.shape(found) == x.shape, f"the gradient of x has x's shape, not {np.shape(found)}")
-    expect(close(found, right), f"the gradient is not that of finite differences; {hint}")
+    expect(close(found, slopes), f"the gradient is not that of finite differences; {hint}")
+    three = [array.reshape(2, 1, 4) for array in (grad, out)]
+    expect(
+        close(run(yours.softmax_backward, *three), slopes.reshape(2, 1, 4)),
+        "the gradient of (2, 1, 4) is not that of its rows: sum over the last axis, axis=-1",
+    )

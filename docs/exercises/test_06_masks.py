@@ -56,14 +56,32 @@ def test_invisible_scores_have_no_influence() -> None:
     for score, name in ((np.nan, "NaN"), (np.inf, "inf"), (1e5, "100,000")):
         found = run(yours.masked_softmax, np.array([0.0, 0.0, score]), visible)
         expect(close(found, [0.5, 0.5, 0.0]), f"an invisible score of {name} has influence")
-    far = run(yours.masked_softmax, np.array([-1e9, -1e9, 0.0]), visible)
+    below = run(yours.masked_softmax, np.array([-800.0, -800.0, 0.0]), visible)
     expect(
-        close(far, [0.5, 0.5, 0.0]),
-        "visible scores of -1e9 get wrong weights: subtract the largest visible score before exp, "
-        "and let no number mean invisible",
+        close(below, [0.5, 0.5, 0.0]),
+        "visible scores far below an invisible one get wrong weights: subtract the maximum of the "
+        "visible scores before exp",
     )
+    for score in (-1e9, -1e30, -1e300):
+        far = run(yours.masked_softmax, np.array([score, score, 0.0]), visible)
+        expect(
+            close(far, [0.5, 0.5, 0.0]),
+            f"visible scores of {score:g} get wrong weights: a number that means invisible is "
+            "larger than they are, so use -np.inf",
+        )
     large = run(yours.masked_softmax, np.array([1000.0, 0.0, 0.0]), visible)
     expect(close(large, [1.0, 0.0, 0.0]), "a visible score of 1000 gives nan: subtract the maximum")
+
+
+def test_rows_far_apart() -> None:
+    rows = np.array([[0.0, -1000.0], [1000.0, -2000.0]])
+    scores = np.array([1.0, 2.0, 3.0]) + rows[..., None]
+    found = run(yours.masked_softmax, scores, np.broadcast_to([True, True, False], scores.shape))
+    expect(
+        close(found, np.broadcast_to([0.26894142, 0.73105858, 0], scores.shape)),
+        "a row with scores far below those of another row gets wrong weights: subtract the maximum "
+        "of each row, not that of the array",
+    )
 
 
 def test_input_is_not_changed() -> None:

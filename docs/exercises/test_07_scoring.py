@@ -64,6 +64,7 @@ def test_dot_product() -> None:
     expect(not close(found, raw), "the products are not divided by sqrt(d)")
     expect(not close(found, raw / 16), "the products are divided by d, not by sqrt(d)")
     expect(close(found, raw / 4), "the scores are not q . k / sqrt(d) with d the width of a query")
+    expect_scores(call(yours.dot_product_scores, q[:1, :1], k[:1]), 1, 1, 5)
 
 
 def test_size_of_scores() -> None:
@@ -81,6 +82,8 @@ def test_additive() -> None:
         "all queries have the same weights: without a tanh of the sum a query has no influence",
     )
     expect(close(found, right(*arguments)), "the scores are not w_v . tanh(W_q q + W_k k)")
+    one = call(yours.additive_scores, queries[:1, :1], keys[:1], W_q, W_k, w_v)
+    expect_scores(one, 1, 1, 5)
 
 
 def test_as_many_queries_as_keys() -> None:
@@ -100,7 +103,10 @@ def test_as_many_queries_as_keys() -> None:
 def test_backward() -> None:
     grad = rng.standard_normal((2, 3, 5))
     found = call(yours.additive_backward, grad, *arguments)
-    expect(isinstance(found, tuple) and len(found) == 2, "return two gradients: queries and w_v")
+    expect(
+        isinstance(found, (tuple, list)) and len(found) == 2,
+        "return two gradients: queries and w_v",
+    )
     of_queries, of_w_v = found
     expect(
         (np.shape(of_queries), np.shape(of_w_v)) != (w_v.shape, queries.shape),

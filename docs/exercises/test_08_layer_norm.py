@@ -26,6 +26,30 @@ def test_rows() -> None:
     expect(close(spread, np.ones(3), 1e-3), f"rows have standard deviations {spread}, not 1")
 
 
+def test_more_dimensions() -> None:
+    x = rng.standard_normal((2, 3, 4))
+    expect(
+        close(run(yours.layer_norm, x), right(x)),
+        "layer_norm of (2, 3, 4) is wrong: rows lie along the last axis, axis=-1",
+    )
+
+
+def test_a_large_mean() -> None:
+    x = rng.standard_normal((2, 5))
+    expect(
+        close(run(yours.layer_norm, x + 1e6), right(x)),
+        "numbers around 1,000,000 give a wrong result: subtract the mean before you square, "
+        "because mean(x^2) - mean^2 loses digits",
+    )
+
+
+def test_input_is_not_changed() -> None:
+    x = rng.standard_normal((2, 5))
+    before = x.copy()
+    run(yours.layer_norm, x)
+    expect(np.array_equal(x, before), "layer_norm changed x: write x - mean, not x -= mean")
+
+
 def test_eps() -> None:
     x = rng.standard_normal((2, 5)) * 0.1
     centred = x - x.mean(-1, keepdims=True)
@@ -40,7 +64,12 @@ def test_eps() -> None:
 def test_backward() -> None:
     x, grad = rng.standard_normal((2, 2, 5))
     expected = finite_differences(right, x, grad)
-    found = run(yours.layer_norm_backward, grad, x)
+    given = [grad.copy(), x.copy()]
+    found = run(yours.layer_norm_backward, *given)
+    expect(
+        all(map(np.array_equal, given, (grad, x))),
+        "layer_norm_backward changed grad or x: write to a new array",
+    )
     expect(np.shape(found) == x.shape, f"the gradient of x has x's shape, not {np.shape(found)}")
     along_ones = np.abs(found.sum(-1)).max()
     expect(
@@ -52,6 +81,11 @@ def test_backward() -> None:
     expect(
         close(found, expected, 1e-6),
         "the gradient has the right direction, not the right size: divide by sqrt(variance + eps)",
+    )
+    three = [array.reshape(2, 1, 5) for array in (grad, x)]
+    expect(
+        close(run(yours.layer_norm_backward, *three), expected.reshape(2, 1, 5), 1e-6),
+        "the gradient of (2, 1, 5) is not that of its rows: they lie along the last axis, axis=-1",
     )
 
 

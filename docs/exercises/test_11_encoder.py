@@ -23,6 +23,10 @@ def layer_of(norm: str, dropout: float = 0.0, seed: int = 0) -> nn.Module:
         expect(isinstance(found, nn.LayerNorm), f"your layer has no nn.LayerNorm self.{name}")
         found.weight.data = 1 + 0.5 * ta.randn(SIZE).data
         found.bias.data = ta.randn(SIZE).data
+    expect(
+        layer.norm_1 is not layer.norm_2,
+        "norm_1 and norm_2 are one module: each sublayer has a norm of its own",
+    )
     return layer
 
 
@@ -81,12 +85,16 @@ def test_post_norm() -> None:
 
 
 def test_mask() -> None:
-    layer, x = layer_of("pre"), ta.randn(2, 4, SIZE)
-    mask = ta.tensor([[1, 1, 1, 1], [1, 1, 0, 0]]).bool()
-    changed = x.clone()
-    changed[1, 3] = 5.0
-    before, after = (run(layer.forward, y, mask=mask).detach().numpy() for y in (x, changed))
-    expect(close(before[1, :2], after[1, :2], 1e-6), "padding has influence: pass the mask on")
+    for norm in ("pre", "post"):
+        layer, x = layer_of(norm), ta.randn(2, 4, SIZE)
+        mask = ta.tensor([[1, 1, 1, 1], [1, 1, 0, 0]]).bool()
+        changed = x.clone()
+        changed[1, 3] = 5.0
+        before, after = (run(layer.forward, y, mask=mask).detach().numpy() for y in (x, changed))
+        expect(
+            close(before[1, :2], after[1, :2], 1e-6),
+            f'norm="{norm}": padding has influence: pass the mask on',
+        )
 
 
 def test_dropout() -> None:
@@ -94,17 +102,43 @@ def test_dropout() -> None:
     for norm in ("pre", "post"):
         layer, x = layer_of(norm, dropout=1.0), ta.randn(1, 3, SIZE)
         found = run(layer.forward, x).detach().numpy()
-        right = x if norm == "pre" else layer.norm_2(layer.norm_1(x))
         expect(found.any(), "dropout of all also drops x: it belongs on the sublayer, not the sum")
+        residuals = x if norm == "pre" else layer.norm_2(layer.norm_1(x))
+        residuals = residuals.detach().numpy()
+        layer.eval()
+        without = run(layer.forward, x).detach().numpy()
         expect(
-            close(found, right.detach().numpy(), 1e-5),
+            not close(without, residuals, 1e-5),
+            "dropout is on in evaluation too: use an nn.Dropout",
+        )
+        if not close(without, composed(layer, norm, x), 1e-5):
+            continue  # dropout is not the cause: `check_order` tells it
+        expect(
+            close(found, residuals, 1e-5),
             f'norm="{norm}": with dropout 1 only the residuals are left, so dropout stands on what '
             "each sublayer gives, before it is added",
         )
-        layer.eval()
-        right = composed(layer, norm, x)
-        found = run(layer.forward, x).detach().numpy()
-        expect(close(found, right, 1e-5), "dropout is on in evaluation too: use an nn.Dropout")
+
+
+class Noted(nn.Module):
+    """Gives what it gets, and notes it."""
+
+    given, mask = np.ones(1), None
+
+    def forward(self, x: ta.Tensor, *others: ta.Tensor, mask: ta.Tensor | None = None) -> ta.Tensor:
+        self.given, self.mask = x.detach().numpy(), others[0] if others else mask
+        return x
+
+
+def test_what_a_sublayer_gets() -> None:
+    for norm in ("pre", "post"):
+        sublayers = Noted(), Noted()
+        layer = run(yours.EncoderLayer, SIZE, *sublayers, dropout=1.0, norm=norm)
+        run(layer.forward, ta.randn(1, 3, SIZE))
+        expect(
+            all(sublayer.given.any() for sublayer in sublayers),
+            f'norm="{norm}": dropout acts on the input of a sublayer: it belongs on its output',
+        )
 
 
 def encoder_of(norm: str) -> tuple[nn.Module, list[nn.Module]]:
@@ -143,12 +177,11 @@ def test_parameters_of_the_encoder() -> None:
 
 
 def test_mask_of_the_encoder() -> None:
-    (encoder, _), x = encoder_of("post"), ta.randn(1, 4, SIZE)
-    mask = ta.tensor([[1, 1, 1, 0]]).bool()
-    changed = x.clone()
-    changed[0, 3] = 5.0
-    before, after = (run(encoder.forward, y, mask=mask).detach().numpy() for y in (x, changed))
-    expect(close(before[:, :3], after[:, :3], 1e-6), "the encoder gives its layers no mask")
+    layers = [Noted(), Noted()]
+    encoder = run(yours.Encoder, list(layers), SIZE, norm="post")
+    run(encoder.forward, ta.randn(1, 4, SIZE), mask=ta.tensor([[1, 1, 1, 0]]).bool())
+    given = [layer.mask is not None for layer in layers]
+    expect(all(given), "the encoder gives a layer no mask")
 
 
 def test_gradients() -> None:

@@ -30,6 +30,14 @@ class Watched(nn.Sequential):
         return out
 
 
+class Counted(optim.SGD):
+    calls = 0
+
+    def step(self) -> None:
+        super().step()
+        self.calls += 1
+
+
 def samples() -> Parts:
     """Parts with one target, none, and six targets."""
     rng, parts = np.random.default_rng(12), []
@@ -49,7 +57,7 @@ def falling(n: int) -> float:
 
 
 def new_run(
-    dropout: float = 0.0, lr: float = 0.5, kind: Any = optim.SGD, rate: Any = constant
+    dropout: float = 0.0, lr: float = 0.5, kind: Any = Counted, rate: Any = constant
 ) -> Any:
     ta.manual_seed(12)
     model = Watched(dropout).to(ta.float64)
@@ -59,6 +67,11 @@ def new_run(
 
 def flat(tensors: Any) -> np.ndarray:
     return np.concatenate([x.numpy().ravel() for x in tensors])
+
+
+def gradients(model: nn.Module) -> np.ndarray:
+    """Of those parameters that have one."""
+    return flat([ta.zeros(0), *(p.grad for p in model.parameters() if p.grad is not None)])
 
 
 def whole(model: nn.Module, parts: Parts) -> ta.Tensor:
@@ -84,6 +97,7 @@ def test_gradient() -> None:
     model, optimizer, schedule = new_run()
     right, gradient = whole(model, samples()).item(), gradient_of(model, samples())
     last = gradient_of(model, samples()[-1:])
+    of_parts = gradient_of(model, samples()[:1]) + last
     means, before = mean_of_means(model, samples()), flat(model.parameters())
     for parameter in model.parameters():
         parameter.grad = ta.ones_like(parameter)  # of a step before
@@ -92,7 +106,15 @@ def test_gradient() -> None:
     expect(isinstance(loss, float), f"train_step returns the loss as a float, not {loss!r}")
     expect(np.isfinite(moved).all() and np.isfinite(loss), "a part without a target gives nan: a "
            "mean over no targets is nan, a sum is 0")  # fmt: skip
+    expect(
+        not close(np.linalg.norm(moved), 1e9, 1.0),
+        "a gradient with a norm below max_norm is made longer: clipping only makes it shorter",
+    )
     expect(moved.any(), "the weights do not move: where is optimizer.step()?")
+    expect(
+        optimizer.calls == 1,
+        f"the optimizer makes {optimizer.calls} steps: it makes one, with the sum of the gradients",
+    )
     expect(not close(moved, gradient + 1), "the gradients of the step before are still there")
     cosine = moved @ last / (np.linalg.norm(moved) * np.linalg.norm(last))
     expect(cosine < 1 - 1e-9, "the gradient of the last part alone moves the weights: zero_grad() "
@@ -101,12 +123,19 @@ def test_gradient() -> None:
         np.linalg.norm(moved) < 1.5 * np.linalg.norm(gradient),
         "the step is too long: divide the sums by the number of targets of all parts",
     )
+    positions = "the sum is divided by 13 positions, of which 6 are no targets"
+    expect(not close(moved * 13, gradient * 7), positions)
+    cosine = moved @ of_parts / (np.linalg.norm(moved) * np.linalg.norm(of_parts))
     expect(
-        close(moved, gradient),
+        cosine < 1 - 1e-9,
         "the gradient is not that of the mean over all targets: a part with one target counts as "
         "much as a part with six",
     )
+    expect(
+        close(moved, gradient), "the step is not along the gradient of the mean over all targets"
+    )
     expect(not close(loss, means), "the loss is the mean of the parts' means")
+    expect(not close(loss * 13, right * 7), positions)
     expect(close(loss, right), f"the loss before the step is {right:.4f}, not {loss}")
 
 
@@ -118,15 +147,27 @@ def test_clipping() -> None:
     before, most = flat(model.parameters()), 0.1 * float(np.linalg.norm(gradient))
     run(yours.train_step, model, optimizer, schedule, halves, most)
     moved = (before - flat(model.parameters())) / 0.5
+    if optimizer.calls != 1:
+        return  # `test_gradient` tells it
+    norm = np.linalg.norm(moved)
     expect(
-        np.linalg.norm(moved) < 1.01 * most,
+        not close(moved, gradient),
         "the gradients are not clipped when the optimizer uses them: clip after the last backward, "
         "before optimizer.step()",
     )
     expect(
-        close(moved, gradient * 0.1, 1e-5),
+        norm < 1.01 * most or np.abs(moved).max() > 1.01 * most,
+        "max_norm is for the norm of all gradients together, not for each number or each parameter",
+    )
+    expect(
+        norm > 1.01 * most or moved @ gradient / norm / np.linalg.norm(gradient) > 1 - 1e-9,
         "the clipped gradient has another direction: clip once, when the gradients of all parts "
         "are added",
+    )
+    expect(
+        close(norm, most, 1e-5),
+        f"the clipped gradient has a norm of {norm:.4f}, and max_norm is {most:.4f}: clip the "
+        "gradient of the mean, with max_norm itself",
     )
 
 
@@ -150,15 +191,19 @@ def test_modes() -> None:
         expect(all(model.modes), "train_step after an evaluation trains without dropout")
         model.train(training).modes.clear()
         model.recorded.clear()
-        before, gradient = flat(model.parameters()), flat(p.grad for p in model.parameters())
+        before, gradient = flat(model.parameters()), gradients(model)
         run(yours.evaluate, model, samples())
         expect(model.modes, "evaluate does not call the model")
         expect(not any(model.modes), "evaluate leaves dropout on")
         expect(not any(model.recorded), "evaluate records a graph: use ta.no_grad()")
         mode = "training" if training else "evaluation"
         expect(model.training is training, f"evaluate does not leave the model in {mode} mode")
+        expect(
+            all(part.training is training for part in model.modules()),
+            f"the model is in {mode} mode again, but its layers are not: use model.train(before)",
+        )
         changed = not np.array_equal(before, flat(model.parameters()))
-        changed |= not np.array_equal(gradient, flat(p.grad for p in model.parameters()))
+        changed |= not np.array_equal(gradient, gradients(model))
         expect(not changed, "evaluate changes weights or gradients")
 
 

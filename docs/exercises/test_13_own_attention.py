@@ -82,6 +82,11 @@ def test_distance_numbers() -> None:
     expect((found <= 2 * FARTHEST).all(), "r has no row for so far a key: clip the distance")
     expect((found.diagonal() == FARTHEST).all(), "the distance 0 has the number `farthest`")
     expect(np.array_equal(found, right), f"the numbers of (3, 6) are\n{right}\nyours\n{found}")
+    right = np.array([[numbers_of(i, j) for j in range(3)] for i in range(6)])
+    expect(
+        np.array_equal(run(yours.distance_numbers, 6, 3, FARTHEST), right),
+        "the numbers of 6 queries and 3 keys are wrong: there may be more queries than keys",
+    )
 
 
 def test_position_scores() -> None:

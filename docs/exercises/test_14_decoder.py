@@ -16,7 +16,12 @@ def minus_logs(logits: np.ndarray, ids: np.ndarray) -> np.ndarray:
 
 
 def test_the_target_is_the_next_id() -> None:
-    found = run(yours.next_token_loss, LOGITS, IDS, 0)
+    logits = LOGITS.copy()
+    found = run(yours.next_token_loss, logits, IDS, 0)
+    expect(
+        np.array_equal(logits, LOGITS),
+        "next_token_loss changed its arguments: write to new arrays",
+    )
     right = minus_logs(LOGITS[:, :-1], IDS[:, 1:])
     expect(np.ndim(found) == 0, f"the loss is one number, not an array of shape {np.shape(found)}")
     for same in (minus_logs(LOGITS, IDS), minus_logs(LOGITS[:, :-1], IDS[:, :-1])):
@@ -47,12 +52,27 @@ def test_padding_is_left_out() -> None:
         "left out where the id that is read is padding: leave out where the next id is",
     )
     expect(close(found, losses[counted].mean()), "with padding the loss is wrong")
+    ids = np.array([[0, 0, 1, 4, 2], [1, 3, 5, 4, 2]])
+    found = run(yours.next_token_loss, LOGITS, ids, 0)
+    right = minus_logs(LOGITS[:, :-1], ids[:, 1:])[ids[:, 1:] != 0].mean()
+    expect(
+        close(found, right),
+        "with padding in front the loss is wrong: a position counts where its next id is no "
+        "padding, whatever it has read",
+    )
+    ids = np.array([[1, 4, 2, 5, 5], [1, 3, 0, 4, 2]])
+    found = run(yours.next_token_loss, LOGITS, ids, 5)
+    right = minus_logs(LOGITS[:, :-1], ids[:, 1:])[ids[:, 1:] != 5].mean()
+    expect(close(found, right), "with pad=5 the loss is wrong: compare with `pad`, not with 0")
 
 
 def test_large_scores() -> None:
     found = run(yours.next_token_loss, LOGITS * 1000, IDS, 0)
+    x = LOGITS[:, :-1] * 1000
+    x -= x.max(-1, keepdims=True)
+    right = np.log(np.exp(x).sum(-1)) - np.take_along_axis(x, IDS[:, 1:, None], -1)[..., 0]
     expect(
-        np.isfinite(found),
+        close(found, right.mean()),
         f"large scores give {found}: log p is x - max - log(sum(exp(x - max)))",
     )
 
@@ -60,18 +80,27 @@ def test_large_scores() -> None:
 def reference(q: np.ndarray, k: np.ndarray, v: np.ndarray, scale: float) -> np.ndarray:
     out = np.empty((*q.shape[:2], v.shape[2]))
     for b, t in np.ndindex(*q.shape[:2]):
-        e = np.exp(k[b, : t + 1] @ q[b, t] * scale)
+        scores = k[b, : t + 1] @ q[b, t] * scale
+        e = np.exp(scores - scores.max())
         out[b, t] = e @ v[b, : t + 1] / e.sum()
     return out
 
 
+def attend(*arrays: np.ndarray) -> np.ndarray:
+    given = [x.copy() for x in arrays]
+    found = run(yours.causal_attention, *given)
+    same = all(map(np.array_equal, given, arrays))
+    expect(same, "causal_attention changed its arguments: write to new arrays")
+    return found
+
+
 def test_no_position_sees_a_later_one() -> None:
     q, k, v = rng.standard_normal((3, 2, 4, 3))
-    before = run(yours.causal_attention, q, k, v)
+    before = attend(q, k, v)
     expect(np.shape(before) == v.shape, f"v {v.shape} gives {v.shape}, not {np.shape(before)}")
     expect(np.isfinite(before[:, 0]).all(), "position 0 sees nothing: t sees 0 to t, itself too")
     k[:, 2:], v[:, 2:] = 5.0, -7.0
-    moved = run(yours.causal_attention, q, k, v)
+    moved = attend(q, k, v)
     expect(close(before[:, :2], moved[:, :2]), "positions 0 and 1 move when later ones change")
     expect(not close(before[:, 2], moved[:, 2]), "position 2 sees neither itself nor earlier ones")
 
@@ -79,17 +108,40 @@ def test_no_position_sees_a_later_one() -> None:
 def test_attention() -> None:
     q, k = rng.standard_normal((2, 2, 4, 3))
     v = rng.standard_normal((2, 4, 5))
-    found = run(yours.causal_attention, q, k, v)
+    found = attend(q, k, v)
     expect(np.shape(found) == (2, 4, 5), f"values of width 5 give (2, 4, 5), not {np.shape(found)}")
-    ones = run(yours.causal_attention, q, k, np.ones((2, 4, 1)))
+    ones = attend(q, k, np.ones((2, 4, 1)))
+    e = np.exp(q @ k.swapaxes(1, 2) / 3**0.5)
+    after = (e * np.tri(4)).sum(-1, keepdims=True) / e.sum(-1, keepdims=True)
     expect(
-        close(ones, np.ones((2, 4, 1))),
+        not close(ones, after),
         "weights do not sum to 1: hide later keys before softmax, not after it",
     )
+    expect(
+        close(ones, np.ones((2, 4, 1))),
+        "the weights of a position do not sum to 1: take softmax over the keys, the last axis",
+    )
     expect(not close(found, reference(q, k, v, 1.0)), "scores are not divided by sqrt(d)")
+    expect(
+        not close(found, reference(q, k, v, 1 / 3)), "the scores are divided by d, not by sqrt(d)"
+    )
     expect(close(found, reference(q, k, v, 3**-0.5)), "the output is not that of causal attention")
-    large = run(yours.causal_attention, 100 * q, 100 * k, v)
-    expect(np.isfinite(large).all(), "large scores give nan: subtract the maximum of each row")
+    large = attend(100 * q, 100 * k, v)
+    expect(
+        np.isfinite(large).all(),
+        "large scores give nan: subtract the maximum of the visible scores of each row",
+    )
+    expect(
+        close(large, reference(100 * q, 100 * k, v, 3**-0.5)),
+        "large scores give wrong weights: change scores only by subtracting the maximum of the "
+        "visible scores of their row",
+    )
+    far = np.full((2, 4, 3), 1e20)
+    expect(
+        close(attend(far, -far, v), reference(far, -far, v, 3**-0.5)),
+        "scores of -1e40 get wrong weights: a number that means invisible is larger than they are, "
+        "so use -np.inf",
+    )
 
 
 def drawn(logits: np.ndarray, k: int, temperature: float) -> np.ndarray:
@@ -137,12 +189,46 @@ def test_how_often() -> None:
 
 def test_u_is_0() -> None:
     found = run(yours.draw_top_k, np.array([-5.0, 3.0, 2.0]), 2, 1.0, 0.0)
-    expect(found == 1, f"u = 0 draws id {found} of probability 0: more than u, not u or more")
+    expect(found != 0, f"u = 0 draws id {found} of probability 0: more than u, not u or more")
+
+
+def test_the_order_of_ids() -> None:
+    logits = np.log([0.1, 0.5, 0.4])
+    found = [run(yours.draw_top_k, logits, 3, 1.0, u) for u in (0.05, 0.3, 0.8)]
+    expect(
+        found == [0, 1, 2],
+        f"p = 0.1, 0.5, 0.4 and u = 0.05, 0.3, 0.8 give the ids 0, 1, 2, not {found}: add up in "
+        "the order of the ids, not of the probabilities",
+    )
+
+
+def test_equal_scores() -> None:
+    found = np.count_nonzero(drawn(np.array([1.0, 2.0, 1.0, 1.0, 0.0]), 2, 1.0))
+    expect(
+        found == 2,
+        f"k=2 draws {found} different ids where several scores are equal: take k ids, not all ids "
+        "with the score of the k-th",
+    )
+
+
+def test_u_just_below_1() -> None:
+    """Ids from the likeliest to the last one, which has probability 0."""
+    u = float(np.nextafter(1.0, 0.0))
+    for seed in range(50):
+        logits = -np.sort(np.random.default_rng(seed).standard_normal(12))
+        logits[-1] = -9.0
+        found = run(yours.draw_top_k, logits.copy(), 11, 1.0, u)
+        expect(
+            found == 10,
+            f"u just below 1 gives id {found}, not the last one with a probability: rounding may "
+            "leave the sum of all probabilities below u, so compare with u times that sum",
+        )
 
 
 def test_large_scores_are_drawn() -> None:
-    found = run(yours.draw_top_k, np.array([0.0, 2000.0, 1999.0]), 2, 1.0, 0.9)
-    expect(found == 2, "scores of 2000 are drawn wrongly: subtract the maximum before exp")
+    logits = np.array([0.0, 2000.0, 1999.0])
+    found = {run(yours.draw_top_k, logits.copy(), 2, 1.0, u) for u in (0.1, 0.9)}
+    expect(found == {1, 2}, "scores of 2000 are drawn wrongly: subtract the maximum before exp")
 
 
 def test_input_is_not_changed() -> None:

@@ -44,6 +44,16 @@ def test_points() -> None:
     expect(close(found, unit(means)), "norms are 1, but the points are not the means of the texts")
 
 
+def test_small_hidden_states() -> None:
+    hidden, lengths = rng.standard_normal((3, 5, 4)), np.array([5, 2, 3])
+    found, small = (run(yours.point, x, lengths) for x in (hidden, hidden / 10))
+    expect(
+        close(found, small),
+        "hidden states that are 10 times smaller must have the same points: divide by the norm "
+        "itself, and by another number only where the norm is 0",
+    )
+
+
 def test_padding_has_no_influence() -> None:
     hidden, lengths = rng.standard_normal((2, 4, 3)), np.array([2, 4])
     before = hidden.copy()
@@ -61,7 +71,9 @@ def test_a_text_without_tokens() -> None:
 
 def test_each_array_gets_our_name() -> None:
     own, file = parameters(), published()
-    found = run(yours.fitted, own, file, NAMES)
+    given = dict(file)
+    found = run(yours.fitted, own, given, NAMES)
+    expect(set(given) == set(file), "fitted takes tensors out of `file`: it must not change")
     expect(isinstance(found, Mapping), f"fitted returns a dict, not {type(found).__name__}")
     expect(set(found) == set(SHAPES), f"the names are {sorted(SHAPES)}, yours {sorted(found)}")
     for theirs, ours in NAMES.items():

@@ -25,6 +25,13 @@ WRONG = {
         ("return weights @", "return (weights / 2) @", "not those of softmax"),
         ("e = np", "scores += np.arange(len(keys)) / 9\n    e = np", "in another order"),
         ("return weights @ values", "return weights", "give (3, 2), not (3, 5)"),
+        ("scores.max(axis=-1, keepdims=True)", "scores.max()", "not that of the array"),
+        (
+            "scores - scores.max(axis=-1, keepdims=True)",
+            "scores.clip(-700, 700)",
+            "weights 1 and 0",
+        ),
+        ("return weights @", "weights @", "attention returns nothing: end it with a return"),
     ],
     "02_an_engine": [
         ("g @ b.T", "b @ g.T", "backward raised ValueError"),
@@ -36,6 +43,11 @@ WRONG = {
         ("grad.sum(0)", "grad[0]", "sum over what was broadcast"),
         ("fit(rule(node.grad), parent.data.shape)", "rule(node.grad)", "has a gradient (3,)"),
         ("self.grad = grad\n", "self.grad = grad\n        grad *= 1.5\n", "yours"),
+        (
+            "grad = grad.sum(0)",
+            "grad = grad.sum(next((i for i, n in enumerate(grad.shape) if n not in shape), -1))",
+            "broadcasting adds axes in front",
+        ),
     ],
     "03_the_real_engine": [
         ("uses[parent] += 1", "uses[parent] = 1", "count each place, not each user"),
@@ -83,6 +95,29 @@ WRONG = {
             "free it when its rule has run",
         ),
         ("if not retain_graph:", "if True:", "must free nothing"),
+        (
+            "        gradient = gradients.pop(tensor)\n",
+            "        if tensor is root and not tensor.inputs:\n            break\n"
+            "        gradient = gradients.pop(tensor)\n",
+            "backward of a leaf stores its gradient too",
+        ),
+        (
+            '            raise RuntimeError("this graph',
+            "            if tensor is not root:\n"
+            "                tensor.inputs, tensor.rule = (), None\n                continue\n"
+            '            raise RuntimeError("this graph',
+            "y has been freed",
+        ),
+        (
+            "[saved.changes for saved in tensor.saved] != tensor.changes_of_saved",
+            "[x.changes for x in tensor.saved[:1]] != tensor.changes_of_saved[:1]",
+            "w has changed after x * w",
+        ),
+        (
+            "[saved.changes for saved in tensor.saved] != tensor.changes_of_saved",
+            "[x.changes for x in tensor.saved[1:]] != tensor.changes_of_saved[1:]",
+            "x has changed after x * w",
+        ),
     ],
     "04_gradcheck": [
         (
@@ -91,12 +126,28 @@ WRONG = {
             "plain mean",
         ),
         ("1e-6 * np.abs(slopes).max() + 1e-9", "1e-6", "make the tolerance relative"),
-        ("1e-6 * np.abs(slopes).max() + 1e-9", "1e-4", "1e-5 sin(x)"),
         ("1e-6 * np.abs", "1e-2 * np.abs", "1 in 1,000"),
         ("x.astype(np.float64)", "x.copy()", "at a float32 x"),
         ("    x = x.astype(np.float64)\n", "    x += 1\n", "is_right changed x"),
         (".max()\n", ".min()\n", "in one element"),
         ("return bool", "return float", "True or False"),
+        ("np.abs(rule(grad, x) - slopes)", "(rule(grad, x) - slopes)", "exp minus 1: compare abs"),
+        ("np.abs(rule(grad, x) - slopes)", "(slopes - rule(grad, x))", "exp plus 1: compare abs"),
+        ("standard_normal(np", "random(np", "exp with abs(grad): a cotangent has both signs"),
+        (
+            "(0).standard_normal(np",
+            "(0).uniform(-1, 0, np",
+            "exp with -abs(grad): a cotangent has both signs",
+        ),
+        ("(np.shape(function(x)))", "(x.shape[-1:]) + 0 * function(x)", "rows that differ"),
+        ("(np.shape(function(x)))", "((len(function(x)), 1)) + 0 * function(x)", "columns"),
+        ("np.abs(slopes).max()", "slopes.max()", "the right rule of one number is refused"),
+        (
+            "1e-6 * np.abs(slopes).max() + 1e-9",
+            "1e-6 * max(np.abs(slopes).max(), 1)",
+            "1e-7 sin(x)",
+        ),
+        ("difference <=", "not difference >", "a comparison with nan is False"),
     ],
     "05_softmax": [
         (" - x.max(axis=-1, keepdims=True)", "", "a score of 1000 gives nan: subtract the maximum"),
@@ -107,6 +158,13 @@ WRONG = {
         ("    e = np", "    x -= 1\n    e = np", "softmax changed its argument"),
         ("(grad - (grad * out).sum(axis=-1, keepdims=True))", "grad", "must give 0: subtract"),
         ("grad * out).sum", "grad).mean", "a cotangent of ones cannot see it"),
+        ("x.max(axis=-1", "x.max(axis=int(x.ndim > 1)", "softmax of (2, 3, 4) is wrong"),
+        ("(grad * out).sum(axis=-1", "(grad * out).sum(axis=1", "the gradient of (2, 1, 4)"),
+        (
+            "return out * (grad - (",
+            "grad -= (grad * out).sum(axis=-1, keepdims=True)\n    return out * (grad - 0 * (",
+            "changed grad or out",
+        ),
     ],
     "06_masks": [
         ("keys <= keys", "keys < keys", "k <= i, not k < i"),
@@ -121,7 +179,14 @@ WRONG = {
         ("keys < lengths", "keys <= lengths", "length 0 has a visible key"),
         ("no_padding[:, None, :]", "no_padding[:, :, None]", "not queries"),
         ("np.where(total == 0, 1.0, total)", "total", "without visible keys gives nan"),
-        ("scores, -np.inf", "scores, -1e9", "-1e9 get wrong weights"),
+        ("scores, -np.inf", "scores, -1e9", "-1e+09 get wrong weights"),
+        (
+            "scores, -np.inf)",
+            "scores, -1e12)\n    visible = visible & (shown > -1e9)",
+            "-1e+30 get wrong weights",
+        ),
+        ("shown.max(axis=-1, keepdims=True)", "shown.max()", "not that of the array"),
+        ("np.where(most == -np.inf, 0.0, most)", "np.maximum(most, 0)", "maximum of the visible"),
         ("    return e /", "    e = np.exp(scores) * visible\n    return e /", "NaN has influence"),
     ],
     "07_scoring": [
@@ -159,6 +224,16 @@ WRONG = {
         (" * (1 - f**2)", "", "1 - tanh^2"),
         ("(axis=(0, 1, 2))", "(axis=(0, 1))", "sum over samples, queries and keys"),
         ("(grad[..., None] * f)", "(grad[..., None] * f**2)", "gradient of w_v is not that"),
+        (
+            "return features(queries, keys, W_q, W_k) @ w_v",
+            "return np.squeeze(features(queries, keys, W_q, W_k) @ w_v)",
+            "scores are (B, Q, K), here (1, 1",
+        ),
+        (
+            "queries @ keys.swapaxes(1, 2) /",
+            "(queries @ keys.swapaxes(1, 2)).squeeze() /",
+            "scores are (B, Q, K), here (1, 1, 5)",
+        ),
     ],
     "08_layer_norm": [
         (
@@ -174,6 +249,15 @@ WRONG = {
         (" / sigma\n    ones", "\n    ones", "points along x - mean"),
         ("along_y) / sigma", "along_y)", "divide by sqrt(variance + eps)"),
         ("y = centred / sigma", "y = layer_norm(x)", "with eps=0.5"),
+        ("axis=-1", "axis=1", "rows lie along the last axis"),
+        ("(grad * y).mean(axis=-1", "(grad * y).mean(axis=1", "the gradient of (2, 1, 5)"),
+        (
+            "variance = (centred**2).mean(axis=-1, keepdims=True)",
+            "variance = (x**2).mean(-1, keepdims=True) - x.mean(-1, keepdims=True) ** 2",
+            "loses digits",
+        ),
+        ("    variance =", "    x -= 1\n    variance =", "layer_norm changed x"),
+        ("    ones =", "    grad += 1\n    ones =", "layer_norm_backward changed grad or x"),
     ],
     "09_heads": [
         (
@@ -196,8 +280,14 @@ WRONG = {
         ),
         ("np.sqrt(q.shape[-1])", "np.sqrt(queries.shape[-1])", "so divide by sqrt(d)"),
         (" @ W_o.T", "", "not projected by W_o"),
-        ("W_o.T", "W_o", "not x W_o^T"),
-        ("queries @ W_q.T", "queries @ W_q", "is not that of small attentions"),
+        ("W_o.T", "W_o", ".T is missing at W_o"),
+        ("queries @ W_q.T", "queries @ W_q", ".T is missing at W_q"),
+        ("_k.T", "_k", ".T is missing at W_k"),
+        ("queries @ W_q.T", "queries", "the queries are not projected: multiply them by W_q^T"),
+        ("values @ W_v.T", "values", "the values are not projected: multiply them by W_v^T"),
+        (" / np.sqrt(q.shape[-1])", "", "the scores are not divided by sqrt(d)"),
+        ("np.sqrt(q.shape[-1])", "q.shape[-1]", "the scores are divided by d, not by sqrt(d)"),
+        ("    q = split", "    queries += 1\n    q = split", "changed its arguments"),
         ("axis=-1", "axis=-2", "take it over the keys"),
         ("e.sum(axis=-1", "e.sum(axis=-2", "the weights sum to 1 over the queries"),
         ("axis=-1", "axis=1", "the weights sum to 1 over the heads"),
@@ -276,7 +366,7 @@ WRONG = {
         ("self.norm_2(x)", "self.norm_1(x)", "norm_2 to the feed-forward network"),
         ('order == "pre"', 'order == "post"', "gives what the other order gives"),
         ("return self.norm_2(x + ", "return self.norm_2(self.norm_1(x) + ", 'norm="post" is not'),
-        ("x, x, x, mask=mask", "x, x, x", "gives its layers no mask"),
+        ("layer(x, mask=mask)", "layer(x)", "gives a layer no mask"),
         ("y, y, y, mask=mask", "y, y, y", "pass the mask on"),
         (
             "self.dropout(self.self_attn(y, y, y, mask=mask))",
@@ -302,6 +392,14 @@ WRONG = {
             "nn.ModuleList(layers)",
             "nn.ModuleList(layers[:1] * 3)",
             "each once, in an nn.ModuleList",
+        ),
+        ("self.norm_2 = nn.LayerNorm(size)", "self.norm_2 = self.norm_1", "are one module"),
+        ("y = self.norm_1(x)", "y = self.dropout(self.norm_1(x))", "on the input of a sublayer"),
+        ("(x, x, x, mask=mask)", "(x, x, x)", 'norm="post": padding has influence'),
+        (
+            "self.dropout = nn.Dropout(dropout)",
+            "self.dropout = lambda x: x * (1 - dropout)",
+            "dropout is on in evaluation too",
         ),
     ],
     "12_training_loop": [
@@ -351,6 +449,42 @@ WRONG = {
         ('schedule.load_state_dict(state["schedule"])', "pass", "the schedule begins anew"),
         ('ta.set_rng_state(state["random"])', "pass", "dropout draws other numbers"),
         ('model.load_state_dict(state["model"])', "pass", "the weights do not come back"),
+        (
+            "total = sum(count(targets)",
+            "total = sum(len(targets)",
+            "the sum is divided by 13 positions",
+        ),
+        ("return loss\n", "return loss * 7 / 13\n", "the sum is divided by 13 positions"),
+        ("sum(count(targets)", "max(count(targets)", "not along the gradient of the mean"),
+        (
+            "        loss += part.item()\n",
+            "        loss += part.item()\n        optimizer.step()\n",
+            "the optimizer makes 4 steps",
+        ),
+        (
+            "    optim.clip_grad_norm_(model.parameters(), max_norm)\n",
+            "    for p in model.parameters():\n        optim.clip_grad_norm_([p], max_norm)\n",
+            "not for each number or each parameter",
+        ),
+        (
+            "    optim.clip_grad_norm_(model.parameters(), max_norm)\n",
+            "    for p in model.parameters():\n"
+            "        p.grad = p.grad.clamp(-max_norm, max_norm)\n",
+            "not for each number or each parameter",
+        ),
+        (
+            "(model.parameters(), max_norm)",
+            "(model.parameters(), max_norm**2)",
+            "with max_norm itself",
+        ),
+        (
+            "    optimizer.step()\n",
+            "    norm = sum(float((p.grad**2).sum()) for p in model.parameters()) ** 0.5\n"
+            "    for p in model.parameters():\n        p.grad = p.grad * (max_norm / norm)\n"
+            "    optimizer.step()\n",
+            "clipping only makes it shorter",
+        ),
+        ("model.train(before)", "model.training = before", "but its layers are not"),
     ],
     "13_own_attention": [
         (
@@ -374,6 +508,13 @@ WRONG = {
         ("            is_causal=is_causal,\n", "", "the future has influence"),
         ("self.r.transpose", "self.r.detach().transpose", "not that of finite differences"),
         ("out, self.weights =", "out, _ =", "not in self.weights"),
+        ("self.W_v(values)", "self.W_v(keys)", "not that of the formula"),
+        (
+            "np.arange(keys) - np.arange(queries)[:, None]",
+            "(np.arange(keys) - np.arange(keys)[:, None])[:queries]",
+            "there may be more queries than keys",
+        ),
+        ("mask=mask,", "mask=None if is_causal else mask,", "the mask is forgotten"),
     ],
     "14_decoder": [
         ("logits[:, :-1], ids[:, 1:]", "logits, ids", "which the model has read: shift"),
@@ -402,7 +543,63 @@ WRONG = {
             "before softmax, not after it",
         ),
         (" / np.sqrt(d)", "", "not divided by sqrt(d)"),
-        ("seen - seen.max(axis=-1, keepdims=True)", "seen", "subtract the maximum of each row"),
+        (
+            "seen - seen.max(axis=-1, keepdims=True)",
+            "seen",
+            "maximum of the visible scores of each row",
+        ),
+        ("seen - seen.max(", "seen - scores.max(", "maximum of the visible scores of each row"),
+        (
+            "np.exp(seen - seen.max(axis=-1, keepdims=True))",
+            "np.where(seen == -np.inf, 0, np.exp(seen.clip(-700, 700)))",
+            "large scores give wrong weights",
+        ),
+        ("scores, -np.inf", "scores, -1e9", "scores of -1e40 get wrong weights"),
+        (" / np.sqrt(d)", " / d", "the scores are divided by d, not by sqrt(d)"),
+        (
+            "e.sum(axis=-1, keepdims=True)",
+            "e.sum(axis=-2, keepdims=True)",
+            "take softmax over the k",
+        ),
+        ("    scores = q", "    q *= 2\n    scores = q", "causal_attention changed its arguments"),
+        ("targets != pad", "targets != 0", "compare with `pad`, not with 0"),
+        ("targets != pad", "(targets != pad) & (ids[:, :-1] != pad)", "padding in front"),
+        (
+            "logs = shifted - np.log(np.exp(shifted).sum(axis=-1, keepdims=True))",
+            "p = np.exp(shifted) / np.exp(shifted).sum(axis=-1, keepdims=True)\n"
+            "    logs = np.log(p + 1e-12)",
+            "large scores give 27.6",
+        ),
+        (
+            "    shifted =",
+            "    scores -= 1\n    shifted =",
+            "next_token_loss changed its arguments",
+        ),
+        (
+            "c = np.cumsum(p)\n    return int((c <= u * c[-1]).sum())",
+            "c = np.cumsum(p[best])\n    return int(best[(c <= u * c[-1]).sum()])",
+            "in the order of the ids, not of the probabilities",
+        ),
+        (
+            "np.argsort(-logits)[:k]",
+            "logits >= np.sort(logits)[-k]",
+            "k=2 draws 4 different ids where several scores are equal",
+        ),
+        (
+            "c = np.cumsum(p)\n    return int((c <= u * c[-1]).sum())",
+            "c = np.cumsum(p / p.sum())\n    return int((c <= u).sum())",
+            "u just below 1 gives id 12",
+        ),
+        (
+            "c = np.cumsum(p)\n    return int((c <= u * c[-1]).sum())",
+            "c = np.cumsum(p / p.sum())\n    return min(int((c <= u).sum()), len(p) - 1)",
+            "u just below 1 gives id 11",
+        ),
+        (
+            "c = np.cumsum(p)\n    return int((c <= u * c[-1]).sum())",
+            "return int(np.argmax(np.cumsum(p / p.sum()) > u))",
+            "u just below 1 gives id 0",
+        ),
         ("[:k]\n", "[-k:]\n", "the likeliest id, whatever u is"),
         ("np.cumsum(p)", "np.cumsum(p[best])", "place among the k"),
         ("[:k]\n", "\n", "k=1 draws 5 different ids"),
@@ -454,6 +651,14 @@ WRONG = {
             "scores = (q @ k.T / np.sqrt(q.shape[1]))[:, i : i + tile]",
             "the scores of all keys are 2812 KiB",
         ),
+        ("np.full(len(q), -np.inf)", "np.zeros(len(q))", "top begins with -inf"),
+        ("np.full(len(q), -np.inf)", "np.full(len(q), -100.0)", "top begins with -inf"),
+        ("np.where(new_top == -np.inf, 0.0, new_top)", "np.maximum(new_top, -100)", "however low"),
+        (
+            "range(0, len(k), tile)",
+            "range(0, len(k) - 1, tile)",
+            "33 keys in tiles of 16: the keys",
+        ),
     ],
     "17_make_it_yours": [
         ("cap * math.tanh(x[i] / cap)", "math.tanh(x[i] / cap)", "forgets to multiply by cap"),
@@ -504,6 +709,14 @@ WRONG = {
             "    assert softcap(ta.zeros(1), cap=2.0).item() == 0\n    return\n    check_op(",
             "has a rule for cap 1",
         ),
+        (
+            "samples = [(3 * rng.standard_normal((3, 4)),), (rng.standard_normal(5),)]\n"
+            "    check_op(lambda x: softcap(x, cap=2.0), samples, reference=lambda x: "
+            "reference(x, 2.0))",
+            "samples = [(100 * rng.standard_normal((3, 4)),)]\n"
+            "    check_op(softcap, samples, reference=lambda x: reference(x, 50.0))",
+            "takes a cap of 50, whatever cap is",
+        ),
     ],
     "18_published": [
         (" / np.maximum(norm, 1e-12)", "", "divide each by its norm"),
@@ -521,7 +734,100 @@ WRONG = {
         ("if missing or unknown", "if unknown", "instead of a ValueError"),
         ("shape != own[ours].shape", "ndim != own[ours].ndim", "compare the shapes"),
         ("shape != own[ours].shape", "size != own[ours].size", "compare the shapes"),
+        ("np.maximum(norm, 1e-12)", "np.maximum(norm, 1)", "10 times smaller"),
+        ("{ours: file[name] for", "{ours: file.pop(name) for", "takes tensors out of `file`"),
     ],
+}
+# Right solutions that are written in another way.
+ALSO_RIGHT = {
+    "01_soft_lookup": [
+        (
+            "e = np.exp(scores - scores.max(axis=-1, keepdims=True))\n"
+            "    weights = e / e.sum(axis=-1, keepdims=True)",
+            "shifted = scores - scores.max(1)[:, None]\n"
+            "    weights = np.exp(shifted - np.log(np.exp(shifted).sum(1)[:, None]))",
+        ),
+    ],
+    "02_an_engine": [
+        (
+            "    while grad.ndim > len(shape):\n        grad = grad.sum(0)\n",
+            "    grad = grad.sum(tuple(range(grad.ndim - len(shape))))\n",
+        ),
+    ],
+    "03_the_real_engine": [
+        (
+            "[saved.changes for saved in tensor.saved] != tensor.changes_of_saved",
+            "any(x.changes > n for x, n in zip(tensor.saved, tensor.changes_of_saved))",
+        ),
+    ],
+    "04_gradcheck": [
+        ("np.abs(slopes).max() + 1e-9", "np.abs(slopes).max()"),
+        ("difference <= 1e-6 * np.abs(slopes).max() + 1e-9", "np.allclose(rule(grad, x), slopes)"),
+        (
+            "difference = np.abs(rule(grad, x) - slopes).max()\n"
+            "    return bool(difference <= 1e-6 * np.abs(slopes).max() + 1e-9)",
+            "norm = np.linalg.norm\n"
+            "    return bool(norm(rule(grad, x) - slopes) <= 1e-5 * norm(slopes))",
+        ),
+    ],
+    "05_softmax": [
+        (
+            "(grad * out).sum(axis=-1, keepdims=True)",
+            "np.einsum('...i,...i', grad, out)[..., None]",
+        ),
+    ],
+    "06_masks": [
+        (
+            "    shown = np.where(visible, scores, -np.inf)",
+            "    shown = scores.copy()\n    shown[~visible] = -np.inf",
+        ),
+    ],
+    "07_scoring": [("return of_queries, of_w_v", "return [of_queries, of_w_v]")],
+    "08_layer_norm": [
+        ("(centred**2).mean(axis=-1, keepdims=True)\n", "x.var(-1, keepdims=True)\n")
+    ],
+    "09_heads": [("q @ k.swapaxes(2, 3)", "np.einsum('bhqd,bhkd->bhqk', q, k)")],
+    "11_encoder": [("layer(x, mask=mask)", "layer(x, mask)")],
+    "12_training_loop": [
+        ("    return loss\n", "    optimizer.zero_grad()\n    return loss\n"),
+        (
+            "in parts:\n        part =",
+            "in [[ta.cat(list(column)) for column in zip(*parts)]]:\n        part =",
+        ),
+    ],
+    "14_decoder": [
+        (
+            "np.where(np.tri(length, dtype=bool), scores, -np.inf)",
+            "scores + np.where(np.tri(length), 0, -np.inf)",
+        ),
+        (
+            "c = np.cumsum(p)\n    return int((c <= u * c[-1]).sum())",
+            "c = np.cumsum(p) / p.cumsum()[-1]\n    return int(np.searchsorted(c, u, 'right'))",
+        ),
+        (
+            "c = np.cumsum(p)\n    return int((c <= u * c[-1]).sum())",
+            "c = np.cumsum(p / p.sum())\n    return int(min((c <= u).sum(), best.max()))",
+        ),
+    ],
+    "16_kernels": [
+        ("np.full(len(q), -np.inf)", "np.full(len(q), np.finfo(float).min)"),
+        (
+            "return new_top, total * shrink + e.sum(axis=1), out * shrink[:, None] + e @ values",
+            "return [new_top, total * shrink + e.sum(axis=1), out * shrink[:, None] + e @ values]",
+        ),
+    ],
+    "17_make_it_yours": [
+        (
+            "    check_op(lambda x: softcap(x, cap=2.0), samples, reference=lambda x: "
+            "reference(x, 2.0))\n",
+            "    for (x,) in samples:\n"
+            "        found = softcap(ta.tensor(x), cap=2.0)\n"
+            "        assert np.allclose(found.numpy(), reference(x, 2.0))\n"
+            "        x = ta.tensor(x, requires_grad=True)\n"
+            "        assert ta.gradcheck(lambda x: softcap(x, cap=2.0), [x])\n",
+        ),
+    ],
+    "18_published": [("np.maximum(norm, 1e-12)", "np.where(norm == 0, 1, norm)")],
 }
 EXERCISES = sorted(path.stem.removeprefix("test_") for path in FOLDER.glob("test_*.py"))
 
@@ -561,6 +867,19 @@ def test_the_solution_is_passed(name: str, monkeypatch: pytest.MonkeyPatch) -> N
 
 
 @pytest.mark.parametrize(
+    ("name", "right", "other"),
+    [(name, *change) for name, changes in ALSO_RIGHT.items() for change in changes],
+)
+def test_another_right_solution_is_passed(
+    name: str, right: str, other: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    solution = (FOLDER / "solutions" / f"ex_{name}.py").read_text("utf-8")
+    assert right in solution
+    (tmp_path / f"ex_{name}.py").write_text(solution.replace(right, other), "utf-8")
+    assert sentences(name, tmp_path, monkeypatch) == []
+
+
+@pytest.mark.parametrize(
     ("name", "right", "wrong", "sentence"),
     [(name, *change) for name, changes in WRONG.items() for change in changes],
 )
@@ -579,12 +898,46 @@ def test_a_wrong_solution_is_told_why(
     assert any(sentence in text for text in found), found
 
 
-def test_exchanged_axes_are_told_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    solution = (FOLDER / "solutions" / "ex_07_scoring.py").read_text("utf-8")
-    wrong = solution.replace("W_k) @ w_v", "W_k).swapaxes(1, 2) @ w_v")
-    (tmp_path / "ex_07_scoring.py").write_text(wrong, "utf-8")
-    (found,) = sentences("07_scoring", tmp_path, monkeypatch)
-    assert "rows are keys, and columns are queries" in found
+@pytest.mark.parametrize(
+    ("name", "right", "wrong", "sentence"),
+    [
+        ("07_scoring", "W_k) @ w_v", "W_k).swapaxes(1, 2) @ w_v", "rows are keys, and columns are"),
+        ("09_heads", " / np.sqrt(q.shape[-1])", "", "the scores are not divided by sqrt(d)"),
+        ("09_heads", "queries @ W_q.T", "queries @ W_q", ".T is missing at W_q"),
+        ("09_heads", "values @ W_v.T", "values @ W_k.T", "is not that of small attentions"),
+        ("11_encoder", "(y, y, y, mask=mask)", "(y, y, x, mask=mask)", 'norm="pre" is not'),
+        ("11_encoder", "(x, x, x, mask=mask)", "(x, x, x)", 'norm="post": padding has influence'),
+        ("12_training_loop", "sum(count(targets) for", "sum(len(targets) for", "13 positions"),
+        (
+            "12_training_loop",
+            "        loss += part.item()\n",
+            "        loss += part.item()\n        optimizer.step()\n",
+            "the optimizer makes 4 steps",
+        ),
+        (
+            "14_decoder",
+            "c = np.cumsum(p)\n    return int((c <= u * c[-1]).sum())",
+            "c = np.cumsum(p[best])\n    return int(best[(c <= u * c[-1]).sum()])",
+            "in the order of the ids",
+        ),
+        ("16_kernels", "total * shrink + e.sum", "e.sum", "total forgets the tiles before"),
+        ("16_kernels", "e.sum(axis=1)", "e.mean(axis=1)", "total of the first tile is not"),
+    ],
+)
+def test_one_mistake_is_told_once(
+    name: str,
+    right: str,
+    wrong: str,
+    sentence: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """No second sentence names another cause."""
+    solution = (FOLDER / "solutions" / f"ex_{name}.py").read_text("utf-8")
+    assert right in solution
+    (tmp_path / f"ex_{name}.py").write_text(solution.replace(right, wrong), "utf-8")
+    (found,) = sentences(name, tmp_path, monkeypatch)
+    assert sentence in found
 
 
 def test_the_command_of_the_pages() -> None:
