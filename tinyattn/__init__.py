@@ -64,7 +64,7 @@ globals().update(FUNCTIONS)  # exp, sum, ...: the list is in functions.py
 
 # Imported when first used: they are not needed to compute, and cost time or optional packages.
 _LAZY = {
-    "capture": "capture",
+    "capture": "captured_step",
     "gradcheck": "finite_differences",
     "gradgradcheck": "finite_differences",
     "save": "checkpoint",
@@ -148,7 +148,7 @@ __all__ = [
 def __getattr__(name: str) -> Any:
     if name in _LAZY:
         value = getattr(importlib.import_module(f".{_LAZY[name]}", __name__), name)
-        globals()[name] = value  # in the place of the submodule of the same name, if there is one
+        globals()[name] = value
         return value
     if name in ("batches", "distributed", "errors", "generation", "interop", "models", "viz"):
         return importlib.import_module(f".{name}", __name__)

@@ -22,7 +22,7 @@ Array = Any  # numpy.ndarray or cupy.ndarray; no common static type exists
 _namespaces: dict[type, ModuleType] = {np.ndarray: np}
 array_types = _namespaces.keys()
 _cuda_module: ModuleType | None = None
-# The step that is being captured as a CUDA graph, if there is one; capture.py sets it.
+# The step that is being captured as a CUDA graph, if there is one; captured_step.py sets it.
 capture: Any = None
 # Called when a value of the device is about to be read; see kernels/late_errors.py.
 when_waiting: Callable[[], None] | None = None

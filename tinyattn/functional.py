@@ -715,6 +715,11 @@ def bias_and_mask(
     if attn_mask is None:
         return bias, mask
     given = attn_mask if isinstance(attn_mask, Tensor) else Tensor(attn_mask)
+    if given.dtype.kind in "iu":
+        raise DtypeError(
+            "attn_mask holds booleans (True = visible), or floats that are added to the scores, "
+            f"got {given.dtype}: write attn_mask != 0 for one of 1 and 0"
+        )
     if given.dtype == np.bool_:
         visible = over_scores("attn_mask", given.to(query.device), ndim, shape)._data.copy()
     else:

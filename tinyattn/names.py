@@ -73,7 +73,7 @@ LEFT_OUT = {
     "nn.Flatten": "write x.flatten(1)",
     "nn.GRU": "write an nn.Linear in a loop over the positions",
     "nn.LSTM": "write an nn.Linear in a loop over the positions",
-    "nn.MultiheadAttention": "write nn.MultiHeadAttention; ta.interop converts PyTorch's",
+    "nn.MultiheadAttention": "write nn.MultiHeadedAttention(num_heads, embed_dim)",
     "nn.ParameterList": "write nn.ModuleList of modules that hold them",
     "nn.utils": "optim.clip_grad_norm_ and tinyattn.batches.pad_sequence are there",
     "nn.Transformer": "write nn.EncoderDecoder(encoder, decoder, src_embed, tgt_embed, generator)",

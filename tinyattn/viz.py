@@ -158,23 +158,31 @@ def plot_gradient_norms(
 
     stacks: name to modules, the first layer first. A parameter without a gradient counts as 0.
 
-    Returns a matplotlib Figure. Raises ImportError without matplotlib, ValueError for a layer
-    without any gradient.
+    Returns a matplotlib Figure. Raises ImportError without matplotlib, TypeError for another type
+    of stacks, ValueError for a layer without any gradient.
 
         >>> layers = [nn.Linear(4, 4) for i in range(3)]
         >>> nn.Sequential(*layers)(ta.randn(2, 4)).backward(ta.randn(2, 4))
         >>> figure = viz.plot_gradient_norms({"linear": layers})
     """
+    if not isinstance(stacks, Mapping):
+        raise TypeError(
+            "plot_gradient_norms takes a dict of names to layers, such as "
+            f'{{"encoder": encoder.layers}}, got {type_name(stacks)}'
+        )
     norms: dict[str, list[float]] = {}
     for name, layers in stacks.items():
         norms[name] = []
         for number, layer in enumerate(layers, 1):
-            found = [array_of(p.grad) for p in layer.parameters() if p.grad is not None]
-            if not found:
-                raise ValueError(f"layer {number} of {name!r} has no gradient: call backward first")
-            norms[name].append(math.sqrt(sum(np.square(grad).sum() for grad in found)))
+            parameters = list(layer.parameters())
+            grads = [array_of(p.grad) for p in parameters if p.grad is not None]
+            if not grads:
+                hint = "call backward first" if parameters else "it has no parameters: leave it out"
+                raise ValueError(f"layer {number} of {name!r} has no gradient: {hint}")
+            norms[name].append(math.sqrt(sum(np.square(grad).sum() for grad in grads)))
     figure = plot_curves(norms, "Layer", "Gradient norm", figsize=figsize)
     figure.axes[0].set_yscale("log")
+    figure.axes[0].locator_params("x", integer=True)
     return figure
 
 
@@ -236,6 +244,9 @@ def show_graph(tensor: Tensor, names: Mapping[str, Tensor] | None = None) -> Fig
     nodes = list(users_first(count_uses([root_of(tensor)])))
     if len(nodes) > 200:
         raise ValueError(f"show_graph draws at most 200 boxes, and this graph has {len(nodes)}")
+    for name, named in (names or {}).items():
+        if not isinstance(named, Tensor):
+            raise TypeError(f"the name {name!r} is of a Tensor, got {type_name(named)}")
     called = {t._node: name for name, t in (names or {}).items()}
     lines = {node: lines_of(node, called.get(node)) for node in nodes}
     width = {node: 0.25 + 0.067 * max(map(len, lines[node])) for node in nodes}  # in inches

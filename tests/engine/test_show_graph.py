@@ -189,6 +189,8 @@ def test_what_cannot_be_drawn_is_told(viz: Any) -> None:
         TypeError, match=r"names is a dict from names to tensors, got tinyattn\.Tensor"
     ):
         viz.show_graph(x * x, x)
+    with pytest.raises(TypeError, match="the name 'five' is of a Tensor, got int"):
+        viz.show_graph(x * x, {"five": 5})
     for _ in range(200):
         x = x + 1
     with pytest.raises(ValueError, match="at most 200 boxes, and this graph has 201"):

@@ -36,3 +36,23 @@ def test_gradient_norms_have_a_line_for_each_stack_on_a_logarithmic_scale() -> N
 def test_gradient_norms_before_backward() -> None:
     with pytest.raises(ValueError, match="layer 1 of 'encoder' has no gradient: call backward"):
         viz.plot_gradient_norms({"encoder": [nn.Linear(2, 2)]})
+
+
+def test_gradient_norms_of_a_layer_without_parameters() -> None:
+    layers = nn.Sequential(nn.Linear(2, 2), nn.ReLU())
+    layers(ta.randn(1, 2)).backward(ta.randn(1, 2))
+    with pytest.raises(ValueError, match=r"layer 2 of 'all' .*: it has no parameters"):
+        viz.plot_gradient_norms({"all": layers})
+
+
+def test_gradient_norms_take_a_dict() -> None:
+    with pytest.raises(TypeError, match=r"a dict of names to layers.*got tinyattn\.Sequential"):
+        viz.plot_gradient_norms(nn.Sequential(nn.Linear(2, 2)))
+
+
+def test_gradient_norms_count_layers() -> None:
+    layers = [nn.Linear(2, 2) for _ in range(3)]
+    nn.Sequential(*layers)(ta.randn(1, 2)).backward(ta.randn(1, 2))
+    figure = viz.plot_gradient_norms({"linear": layers})
+    figure.canvas.draw()
+    assert all(tick == int(tick) for tick in figure.axes[0].get_xticks())

@@ -122,7 +122,7 @@ ROWS: list[OpRow] = [
             error(
                 lambda: F.scaled_dot_product_attention(*[t(1, 2, 2)] * 3, attn_mask=INTS),
                 TypeError,
-                "attn_mask needs a floating dtype, got int64",
+                r"attn_mask holds booleans .*, got int64: write attn_mask != 0",
             ),
             error(
                 lambda: F.scaled_dot_product_attention(*[t(1, 2, 2)] * 3, attn_mask=BOOLS),
