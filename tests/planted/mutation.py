@@ -167,7 +167,10 @@ def main() -> None:
         if not options.sample:
             tree = trees.get()
             if tree.outcome(None, FAST) != SURVIVED:
-                sys.exit("the suite is red without any fault")
+                sys.exit(
+                    f"without any fault the suite is red or takes over {SECONDS} s: "
+                    f"pytest -x {shlex.join(FAST)}"
+                )
             trees.put(tree)
         for number, line in enumerate(pool.map(plant, faults), 1):
             print(f"{number:4} of {len(faults)}  {line}", flush=True)
