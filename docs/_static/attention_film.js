@@ -18,8 +18,8 @@ for (const figure of document.querySelectorAll(".film")) {
       cell.setAttribute("fill-opacity", heads[i] / 100);
     });
     figure.querySelector(".now").setAttribute("transform", `translate(${x} 0)`);
-    slider.setAttribute("aria-valuetext", step);
-    const texts = { step, loss: loss.toFixed(3), said };
+    const texts = { step: step.toLocaleString("en"), loss: loss.toFixed(3), said };
+    slider.setAttribute("aria-valuetext", texts.step);
     for (const [name, text] of Object.entries(texts)) {
       figure.querySelector(`.${name}`).textContent = text;
     }

@@ -56,6 +56,11 @@ for (const figure of document.querySelectorAll(".attention-steps")) {
     for (const place of figure.querySelectorAll(".divisor")) {
       place.textContent = state.divisor.toFixed(2);
     }
+    for (const made of figure.querySelectorAll("[data-mask]")) {
+      const rule = sees[made.dataset.mask];
+      const isChosen = state.visible.every((row, i) => row.every((seen, j) => seen === rule(i, j)));
+      made.setAttribute("aria-pressed", isChosen);
+    }
   }
 
   showControls(figure);

@@ -140,6 +140,21 @@ def test_steps(script, divisor, visible, tmp_path):
     np.testing.assert_allclose(np.array(moved, float) * [1, -1], expected["output"], atol=1e-9)
 
 
+@needs_chromium
+@pytest.mark.parametrize(
+    ("script", "pressed"),
+    [
+        pytest.param("", ["false", "true", "false"], id="causal at first"),
+        pytest.param(BUTTON.format(2), ["false", "false", "true"], id="padding"),
+        pytest.param(CLICK.format(0), ["false", "false", "false"], id="a mask of the reader's"),
+    ],
+)
+def test_the_button_of_the_mask_is_pressed(script, pressed, tmp_path):
+    page = after(figure_of("steps.md"), script, tmp_path)
+    buttons = re.findall(r"<button[^>]*data-mask[^>]*>", page)
+    assert [re.search('aria-pressed="(.*?)"', button)[1] for button in buttons] == pressed
+
+
 def weights_shown(page: str) -> np.ndarray:
     """(layers, heads, T): what the tables of the microscope say of one query."""
     tables = re.findall(r'<table data-layer="\d">.*?</table>', page, re.DOTALL)
@@ -226,7 +241,7 @@ def check_film(page: str, frame: dict, layer: int) -> None:
         np.array(opacity, float), np.ravel(frame["weights"][layer]) / 100, atol=1e-9
     )
     texts = [re.search(rf'<span class="{name}">(.*?)</span>', page)[1] for name in FILM_TEXTS]
-    assert texts[:2] == [str(frame["step"]), f"{frame['loss']:.3f}"]
+    assert texts[:2] == [f"{frame['step']:,}", f"{frame['loss']:.3f}"]
     assert texts[2].count("ˈ") == sum(frame["stress"][i] == 1 for i in VOWELS_OF_HISTORIC)
     place = re.search(r'class="now"[^>]*translate\(([\d.]+) 0\)', page)[1]
     assert float(place) == pytest.approx(420 * frame["step"] / 1300, abs=0.051)
@@ -265,7 +280,7 @@ def test_film(script, seconds, frame, layer, tmp_path):
     assert plays == ("true" if PLAY in script and seconds < 5 else "false")
     pressed = re.findall(r'aria-pressed="(\w+)">layer', page)
     assert pressed == ["true" if i == layer else "false" for i in range(4)]
-    assert f'aria-valuetext="{frames[frame]["step"]}"' in page
+    assert f'aria-valuetext="{frames[frame]["step"]:,}"' in page
 
 
 @needs_chromium
