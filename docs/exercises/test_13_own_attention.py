@@ -3,7 +3,7 @@
 from typing import Any
 
 import numpy as np
-from grading import close, exercise, expect, run
+from grading import close, exercise, expect, passed, run
 
 import tinyattn as ta
 from tinyattn import nn
@@ -11,6 +11,7 @@ from tinyattn.errors import GradcheckError
 
 yours = exercise("ex_13_own_attention")
 SIZE, HEADS, FARTHEST = 8, 2, 2
+ROOT = (SIZE / HEADS) ** 0.5
 
 
 def module() -> nn.Module:
@@ -31,36 +32,65 @@ def numbers_of(i: int, j: int) -> int:
     return min(max(j - i, -FARTHEST), FARTHEST) + FARTHEST
 
 
-def by_loops(attention: nn.Module, arguments: list[ta.Tensor], change: str = "") -> np.ndarray:
-    """What the formula gives, score by score, or what it gives with one change."""
+def by_loops(
+    attention: nn.Module,
+    arguments: list[ta.Tensor],
+    *,
+    products: float = ROOT,
+    positions: float = ROOT,
+    mirrored: bool = False,
+    of_keys: bool = False,
+    axis: int = -1,
+    transposed: bool = True,
+    projected: bool = True,
+) -> np.ndarray:
+    """What the formula gives, score by score, or what it gives with one change. The scores q . k
+    are divided by `products`, those of the positions by `positions`."""
     q, k, v = (
         attention.split(layer(x)).detach().numpy()
         for layer, x in zip((attention.W_q, attention.W_k, attention.W_v), arguments, strict=True)
     )
-    r, d = attention.r.detach().numpy(), SIZE // HEADS
+    r = attention.r.detach().numpy()
     scores = np.empty((*q.shape[:3], k.shape[2]))
     for b, h, i, j in np.ndindex(scores.shape):
-        number = numbers_of(j, i) if change == "i - j" else numbers_of(i, j)
-        near = k[b, h, i] if change == "keys" else q[b, h, i]
-        position = near @ r[number] * (d**0.5 if change == "no root" else 1.0)
-        if change == "no positions":
-            position = 0.0
-        scores[b, h, i, j] = (q[b, h, i] @ k[b, h, j] + position) / d**0.5
-    weights = np.exp(scores) / np.exp(scores).sum(-1, keepdims=True)
+        number = numbers_of(j, i) if mirrored else numbers_of(i, j)
+        near = k[b, h, i] if of_keys else q[b, h, i]
+        scores[b, h, i, j] = q[b, h, i] @ k[b, h, j] / products + near @ r[number] / positions
+    weights = np.exp(scores) / np.exp(scores).sum(axis, keepdims=True)
     heads = weights @ v  # (B, H, Q, d)
-    joined = ta.tensor(heads.transpose(0, 2, 1, 3).reshape(2, -1, SIZE))
-    if change == "no W_o":
-        return joined.numpy()
-    return attention.W_o(joined).detach().numpy()
+    if transposed:
+        heads = heads.transpose(0, 2, 1, 3)
+    joined = ta.tensor(heads.reshape(2, -1, SIZE))
+    return (attention.W_o(joined) if projected else joined).detach().numpy()
 
 
-SENTENCES = {
-    "no positions": "the distance has no influence: add the scores of the positions as a bias",
-    "i - j": "key j is at the distance j - i from query i, not i - j",
-    "keys": "the vector of a distance is multiplied with the query, not with the key",
-    "no root": "the scores of the positions are divided by sqrt(d) too",
-    "no W_o": "the heads are joined, but W_o is missing",
-}
+def divided(by: float, sentence: str) -> list[tuple[dict[str, Any], str]]:
+    """Both scores are divided by this, or one of them."""
+    both: dict[str, Any] = {"products": by, "positions": by}
+    return [(both, sentence), *(({name: by}, sentence) for name in both)]
+
+
+CHANGES: list[tuple[dict[str, Any], str]] = [
+    (
+        {"positions": np.inf},
+        "the distance has no influence: add the scores of the positions as a bias",
+    ),
+    ({"mirrored": True}, "key j is at the distance j - i from query i, not i - j"),
+    ({"of_keys": True}, "the vector of a distance is multiplied with the query, not with the key"),
+    ({"positions": 1.0}, "the scores of the positions are divided by sqrt(d) too"),
+    *divided(1.0, "the scores are not divided by sqrt(d)"),
+    *divided(SIZE**0.5, "the scores are divided by sqrt(size), not by sqrt(d): d is size / heads"),
+    *divided(ROOT**2, "the scores are divided by d: divide them once by sqrt(d)"),
+    *(
+        (
+            {"axis": axis},
+            f"the weights sum to 1 over the {name}: take softmax over the keys, the last axis",
+        )
+        for axis, name in ((2, "queries"), (1, "heads"), (0, "samples"))
+    ),
+    ({"transposed": False}, "the heads are joined without transpose(1, 2)"),
+    ({"projected": False}, "the heads are joined, but W_o is missing"),
+]
 
 
 def called(attention: nn.Module, arguments: list[ta.Tensor], **options: Any) -> np.ndarray:
@@ -90,6 +120,8 @@ def test_distance_numbers() -> None:
 
 
 def test_position_scores() -> None:
+    if not passed(test_distance_numbers):
+        return
     attention = module()
     q = ta.randn(2, HEADS, 3, SIZE // HEADS, dtype=ta.float64)
     found = run(attention.position_scores, q, 5)
@@ -98,23 +130,24 @@ def test_position_scores() -> None:
     for b, h, i, j in np.ndindex(right.shape):
         right[b, h, i, j] = q.numpy()[b, h, i] @ attention.r.detach().numpy()[numbers_of(i, j)]
     expect(
-        not close(found.detach().numpy(), right / (SIZE // HEADS) ** 0.5),
+        not close(found.detach().numpy(), right / ROOT),
         "position_scores are not yet divided by sqrt(d): forward does it",
     )
     expect(close(found.detach().numpy(), right), "the score of query i and key j is q_i . r[j - i]")
 
 
 def test_formula() -> None:
+    if not passed(test_distance_numbers, test_position_scores):
+        return
     for sizes in ((6, 6), (3, 6)):
         attention, arguments = module(), inputs(*sizes)
         found, right = called(attention, arguments), by_loops(attention, arguments)
-        for change, sentence in SENTENCES.items():
-            expect(not close(found, by_loops(attention, arguments, change)), sentence)
-        expect(
-            close(found, right),
-            "the result is not that of the formula: each head is softmax(...) v, and the heads are "
-            "joined by transpose and flatten",
-        )
+        for change, sentence in CHANGES:
+            expect(not close(found, by_loops(attention, arguments, **change)), sentence)
+        expect(close(found, right), "the result is not that of the formula")
+
+
+STEPS = (test_distance_numbers, test_position_scores, test_formula)
 
 
 def weights_of(attention: nn.Module) -> ta.Tensor:
@@ -124,6 +157,8 @@ def weights_of(attention: nn.Module) -> ta.Tensor:
 
 
 def test_weights() -> None:
+    if not passed(*STEPS):
+        return
     attention, arguments = module(), inputs(3, 6)
     called(attention, arguments)
     weights = weights_of(attention)
@@ -133,6 +168,8 @@ def test_weights() -> None:
 
 
 def test_masks() -> None:
+    if not passed(*STEPS):
+        return
     attention, arguments = module(), inputs()
     mask = ta.tensor([[1, 1, 1, 1, 1, 1], [1, 1, 1, 0, 0, 0]]).bool()
     for options, name in (({"mask": mask}, "mask"), ({"valid_lens": [6, 3]}, "valid_lens")):
@@ -145,6 +182,8 @@ def test_masks() -> None:
 
 
 def test_causal() -> None:
+    if not passed(*STEPS):
+        return
     attention, arguments = module(), inputs()
     changed = [x.clone() for x in arguments]
     for x in changed:
@@ -158,17 +197,29 @@ def test_causal() -> None:
 
 
 def test_gradients() -> None:
+    if not passed(*STEPS):
+        return
     attention, arguments = module(), inputs(3, 4)
-    run(attention.forward, *arguments)  # says so if it is not written
     for x in arguments:
         x.requires_grad_()
+    found = run(attention.forward, *arguments)
+    expect(found.requires_grad, "the output gives no gradient: something detaches it")
+    found.sum().backward()
+    named = zip(("queries", "keys", "values"), arguments, strict=True)
+    for name, x in (*attention.named_parameters(), *named):
+        expect(x.grad is not None, f"{name} gets no gradient: something detaches it")
+        x.grad = None
+    problem = ""
     try:
         ta.gradcheck(attention, arguments, fast=True)
     except GradcheckError as error:
-        expect(False, f"a gradient is not that of finite differences: {error}")
+        problem = str(error)
+    expect(not problem, f"a gradient is not that of finite differences: {problem}")
 
 
 def test_in_an_encoder() -> None:
+    if not passed(*STEPS):
+        return
     feed_forward = nn.PositionwiseFeedForward(SIZE, 16)
     layer = nn.EncoderLayer(SIZE, yours.RelativeKeys(SIZE, HEADS, FARTHEST), feed_forward)
     encoder, x, order = nn.Encoder(layer, 2).eval(), ta.randn(2, 5, SIZE), [1, 0, 2, 3, 4]

@@ -1,11 +1,9 @@
 """Grades exercise 16."""
 
 import tracemalloc
-from collections.abc import Callable
 
 import numpy as np
-import pytest
-from grading import close, exercise, expect, run, say
+from grading import close, exercise, expect, passed, run, say
 
 yours = exercise("ex_16_kernels")
 rng = np.random.default_rng(16)
@@ -32,16 +30,6 @@ def direct(scores: np.ndarray, values: np.ndarray) -> State:
     top = scores.max(1)
     e = np.exp(scores - top[:, None])
     return top, e.sum(1), e @ values
-
-
-def passed(*tests: Callable[[], None]) -> bool:
-    """Whether these say nothing. If they do, a later test would give another cause for it."""
-    try:
-        for test in tests:
-            test()
-    except pytest.fail.Exception:
-        return False
-    return True
 
 
 def test_one_tile() -> None:

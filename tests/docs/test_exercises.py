@@ -246,7 +246,7 @@ WRONG = {
         ("axis=-1", "axis=0", "take the mean of each row"),
         ("grad - ones - y", "grad - y", "points along ones"),
         (" - y * along_y", "", "points along x - mean"),
-        (" / sigma\n    ones", "\n    ones", "points along x - mean"),
+        (" / sigma\n    ones", "\n    ones", "x - mean is in place of y"),
         ("along_y) / sigma", "along_y)", "divide by sqrt(variance + eps)"),
         ("y = centred / sigma", "y = layer_norm(x)", "with eps=0.5"),
         ("axis=-1", "axis=1", "rows lie along the last axis"),
@@ -502,11 +502,15 @@ WRONG = {
         ("q, k.shape[2]) / q.shape[3] ** 0.5", "q, k.shape[2])", "divided by sqrt(d) too"),
         ("q, k.shape[2]) /", "k, k.shape[2]) /", "not with the key"),
         ("return self.W_o(out", "return (out", "W_o is missing"),
-        ("out.transpose(1, 2).flatten(2)", "out.reshape(queries.shape)", "joined by transpose"),
         ("            mask=mask,\n", "", "pass mask on"),
         ("            valid_lens=valid_lens,\n", "", "pass valid_lens on"),
         ("            is_causal=is_causal,\n", "", "the future has influence"),
-        ("self.r.transpose", "self.r.detach().transpose", "not that of finite differences"),
+        (
+            "bias=self.position_scores(q,",
+            "bias=self.position_scores(q.detach(),",
+            "not that of finite differences",
+        ),
+        ("flatten(2))", "flatten(2)).detach()", "the output gives no gradient"),
         ("out, self.weights =", "out, _ =", "not in self.weights"),
         ("self.W_v(values)", "self.W_v(keys)", "not that of the formula"),
         (
@@ -829,6 +833,26 @@ ALSO_RIGHT = {
     ],
     "18_published": [("np.maximum(norm, 1e-12)", "np.where(norm == 0, 1, norm)")],
 }
+WEIGHTED = "        return self.W_o(out"  # in exercise 13, after the line of the attention
+BY_HAND = [
+    ("queries.shape[2] ** 0.5", -1, "divided by sqrt(size), not by sqrt(d)"),
+    ("q.shape[3]", -1, "divide them once by sqrt(d)"),
+    ("1", -1, "the scores are not divided by sqrt(d)"),
+    ("q.shape[3] ** 0.5", 2, "sum to 1 over the queries"),
+    ("q.shape[3] ** 0.5", 1, "sum to 1 over the heads"),
+    ("q.shape[3] ** 0.5", 0, "sum to 1 over the samples"),
+]
+
+
+def by_hand(divisor: str, dim: int) -> str:
+    """Exercise 13 with softmax in place of the library's attention."""
+    return (
+        "        scores = q @ k.transpose(2, 3) + self.position_scores(q, k.shape[2])\n"
+        f"        self.weights = F.softmax(scores / ({divisor}), dim={dim})\n"
+        f"        out = self.weights @ v\n{WEIGHTED}"
+    )
+
+
 EXERCISES = sorted(path.stem.removeprefix("test_") for path in FOLDER.glob("test_*.py"))
 
 
@@ -902,6 +926,49 @@ def test_a_wrong_solution_is_told_why(
     ("name", "right", "wrong", "sentence"),
     [
         ("07_scoring", "W_k) @ w_v", "W_k).swapaxes(1, 2) @ w_v", "rows are keys, and columns are"),
+        (
+            "08_layer_norm",
+            "(centred**2).mean(axis=-1, keepdims=True)\n",
+            "x.var(axis=-1, ddof=1, keepdims=True)\n",
+            "divided by d - 1",
+        ),
+        ("08_layer_norm", "np.sqrt(variance + eps)", "(variance + eps)", "the root is forgotten"),
+        ("08_layer_norm", "variance + eps)", "variance)", "sqrt(variance + eps)"),
+        (
+            "08_layer_norm",
+            "    variance = (centred**2).mean(axis=-1, keepdims=True)",
+            "    centred, variance = x - x.mean(), x.var()",
+            "do not have mean 0",
+        ),
+        (
+            "08_layer_norm",
+            "variance = (centred**2).mean(axis=-1, keepdims=True)",
+            "variance = x.var()",
+            "of the whole array",
+        ),
+        (
+            "08_layer_norm",
+            "variance = (centred**2).mean(axis=-1, keepdims=True)",
+            "variance = (centred**2).mean()",
+            "of the whole array",
+        ),
+        ("08_layer_norm", " - y * along_y", "", "subtract y * mean(grad * y)"),
+        ("08_layer_norm", "- y * along_y", "+ y * along_y", "subtract y * mean(grad * y)"),
+        ("08_layer_norm", "along_y) / sigma", "along_y)", "divide by sqrt(variance + eps)"),
+        (
+            "08_layer_norm",
+            "y * along_y",
+            "x * (grad * x).mean(axis=-1, keepdims=True)",
+            "x is in place of y",
+        ),
+        ("08_layer_norm", "= grad.mean(", "= grad.sum(", "means of rows, not sums"),
+        ("08_layer_norm", "(grad * y).mean(", "(grad * y).sum(", "means of rows, not sums"),
+        (
+            "08_layer_norm",
+            "grad - ones - y * along_y",
+            "grad - 5 * ones - 5 * y * along_y",
+            "means of rows, not sums",
+        ),
         ("09_heads", " / np.sqrt(q.shape[-1])", "", "the scores are not divided by sqrt(d)"),
         ("09_heads", "queries @ W_q.T", "queries @ W_q", ".T is missing at W_q"),
         ("09_heads", "values @ W_v.T", "values @ W_k.T", "is not that of small attentions"),
@@ -913,6 +980,28 @@ def test_a_wrong_solution_is_told_why(
             "        loss += part.item()\n",
             "        loss += part.item()\n        optimizer.step()\n",
             "the optimizer makes 4 steps",
+        ),
+        *(("13_own_attention", WEIGHTED, by_hand(*how), text) for *how, text in BY_HAND),
+        ("13_own_attention", "distance.clip(-farthest, farthest)", "distance", "clip the distance"),
+        ("13_own_attention", " + farthest", "", "from the end of r"),
+        (
+            "13_own_attention",
+            "return with_each[:, :, rows, distance_numbers(q.shape[2], keys, self.farthest)]",
+            "numbers = distance_numbers(q.shape[2], keys, self.farthest)\n"
+            "        return with_each[:, :, rows, numbers] / q.shape[3] ** 0.5",
+            "not yet divided by sqrt(d)",
+        ),
+        (
+            "13_own_attention",
+            "out.transpose(1, 2).flatten(2)",
+            "out.reshape(queries.shape)",
+            "joined without transpose(1, 2)",
+        ),
+        (
+            "13_own_attention",
+            "self.r.transpose",
+            "self.r.detach().transpose",
+            "r gets no gradient: something detaches it",
         ),
         (
             "14_decoder",

@@ -26,7 +26,7 @@ SPEAKING = [FOLDER / "grading.py", FOLDER / "score.py", *sorted(FOLDER.glob("tes
 STARTERS = sorted(FOLDER.glob("ex_*.py"))
 # Keys of dicts in graders, and code: these are not shown, or are the same in every language.
 NO_SENTENCES = {
-    *("no residual", "residual of the norm", "the other norm", "no root", "no positions", "no W_o"),
+    *("no residual", "residual of the norm", "the other norm"),
     *("x + sublayer(norm(x))", "norm(x + sublayer(x))"),
     "could not be broadcast",
     r'^msgid (?!""\nmsgstr){0}msgstr {1}',
