@@ -99,3 +99,53 @@ def test_only_an_unfinished_run_is_said_to_go_on(example, tmp_path):
             training.refuse_lost_run(Namespace(out=tmp_path, overwrite=False))
         assert ("--resume goes on" in str(caught.value)) == goes_on
         training.refuse_lost_run(Namespace(out=tmp_path, overwrite=True))
+
+
+TINY = ["--d-model", "16", "--heads", "2", "--layers", "1", "--batch-size", "4"]
+
+
+@pytest.fixture
+def call(example, monkeypatch, tmp_path):
+    """The program with some options, on every twentieth word."""
+    pytest.importorskip("matplotlib").use("Agg")
+    pairs = example.sound_data.load()
+    few = [example.Pairs(*(column[::20] for column in some)) for some in pairs]
+    monkeypatch.setattr(example.sound_data, "load", lambda: few)
+
+    def program(*options):
+        monkeypatch.setattr("sys.argv", ["spell.py", "--out", str(tmp_path / "run"), *options])
+        example.run_program(example.main)
+
+    return program
+
+
+@pytest.mark.parametrize("options", [["--heads", "5"], ["--dropout", "1.5"]])
+def test_a_refused_option_leaves_no_folder(call, tmp_path, options):
+    with pytest.raises(SystemExit, match="2"):
+        call(*options)
+    assert not list(tmp_path.iterdir())
+
+
+def test_resume_and_overwrite_exclude_each_other(call, capsys):
+    with pytest.raises(SystemExit, match="2"):
+        call("--resume", "--overwrite")
+    assert "not allowed with argument" in capsys.readouterr().err
+
+
+def test_ctrl_c_while_scoring_prints_the_command_to_go_on(
+    example, call, monkeypatch, tmp_path, capsys
+):
+    def interrupt(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(example, "say", interrupt)
+    with pytest.raises(SystemExit, match="130"):
+        call("--overwrite", "--steps", "2", *TINY)
+    last = capsys.readouterr().out.splitlines()[-1]
+    assert last == f"  python spell.py --out {tmp_path / 'run'} --steps 2 {' '.join(TINY)} --resume"
+
+
+def test_an_option_is_not_abbreviated(call, capsys):
+    with pytest.raises(SystemExit, match="2"):
+        call("--overw", "--steps", "2", *TINY)
+    assert "unrecognized arguments: --overw" in capsys.readouterr().err
