@@ -147,12 +147,14 @@ def draw(model: nn.Module, words: list[str], path: Path) -> None:
     said = say(model, sound_data.encode_letters(words), BEAMS)
     rows, columns = max(map(len, said)) + 1, max(map(len, words))
     maps = np.zeros((1, len(words), rows, columns))
-    for panel, word, sounds in zip(maps[0], words, said, strict=True):
+    visible = np.zeros(maps.shape, bool)
+    for number, (word, sounds) in enumerate(zip(words, said, strict=True)):
         ids = np.array([START, *map(SYMBOLS.index, sounds)])
         letters = sound_data.encode_letters([word])[0, : len(word)]
-        panel[: len(ids), : len(word)] = cross_attention(model, letters, ids)
+        cells = np.s_[0, number, : len(ids), : len(word)]
+        maps[cells], visible[cells] = cross_attention(model, letters, ids), True
     names = [[*sounds, SYMBOLS[STOP]] for sounds in said]
-    heatmaps(path, maps, words, [list(word) for word in words], names)
+    heatmaps(path, maps, words, [list(word) for word in words], names, visible)
 
 
 def draw_history(model: nn.Module, pairs: Pairs, steps: Sequence[float], path: Path) -> None:
@@ -167,14 +169,20 @@ def draw_history(model: nn.Module, pairs: Pairs, steps: Sequence[float], path: P
     heatmaps(path, maps, titles, list(pairs.words[0]), names)
 
 
-def heatmaps(path: Path, maps: np.ndarray, titles: list, letters: list, sounds: list) -> None:
+def heatmaps(
+    path: Path, maps: np.ndarray, titles: list, letters: list, sounds: list, visible: Any = None
+) -> None:
     darkest = max(0.5, maps.max())  # means of several heads are far from 1
-    figure = viz.show_heatmaps(maps, "letters", "next sound", titles, letters, sounds, vmax=darkest)
+    figure = viz.show_heatmaps(
+        maps, "letters", "next sound", titles, letters, sounds, visible, vmax=darkest
+    )
+    figure.suptitle("cross-attention, mean of all layers and heads", fontsize="medium")
     figure.savefig(path, dpi=120)
 
 
 def show(model: nn.Module, words: list[str]) -> None:
     """Print how the model says some words."""
+    print(f"said with {BEAMS} beams, and greedy where that differs:")
     entries, letters = stress_data.read(), sound_data.encode_letters(words)
     for word, greedy, best in zip(
         words, say(model, letters, 1), say(model, letters, BEAMS), strict=True
@@ -200,6 +208,7 @@ def main() -> None:
     parser.add_argument("--say", nargs="+", metavar="WORD", dest="predict", help=asked)
     run = start(parser, SpellToSound)
     args, model = run.args, run.model
+    run.curve = "training, with label smoothing"
     if args.predict:
         if get_rank():
             return
@@ -240,14 +249,18 @@ def main() -> None:
         run.schedule.step()
         run.record(loss, accuracy, number)
 
+    if args.steps <= TRIAL:  # its model has learned nothing that is worth more time
+        whole = len(test.words)
+        training, test = (Pairs(*(column[::50] for column in pairs)) for pairs in (training, test))
+        print(f"a trial: scored on {len(test.words):,} of {whole:,} words, "
+              f"rules from {len(training.words):,}")  # fmt: skip
+    print(f"scoring {len(test.words):,} words, greedy and with {BEAMS} beams ...")
     print(f"\n{'on held-out words':<50}{'phonemes wrong':>16}{'words wrong':>14}")
 
     def report(name: str, said: list[list[str]]) -> None:
         phonemes, whole = error_rates(said, test)
         print(f"{name:<50}{phonemes:>16.1%}{whole:>14.1%}")
 
-    if args.steps <= TRIAL:  # its model has learned nothing that is worth more time
-        training, test = (Pairs(*(column[::50] for column in pairs)) for pairs in (training, test))
     codes = sound_data.align(training)
     for radius, name in ((1, "two letters"), (3, "six letters")):
         rules = sound_data.say_by_rules(training, codes, test, radius)

@@ -42,7 +42,9 @@ def argument_parser(description: str, short: int, **defaults: Any) -> argparse.A
     parser = argparse.ArgumentParser(
         usage="%(prog)s [options]",
         description=description,
+        epilog="The progress bar shows the mean loss of the last 50 steps and the accuracy of one.",
         formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,  # because the command to go on leaves options out by their names
     )
 
     def add(name: str, text: str, **options: Any) -> None:
@@ -65,10 +67,12 @@ def argument_parser(description: str, short: int, **defaults: Any) -> argparse.A
     add("--heads", "attention heads in a layer", type=at_least_one, metavar="H")
     add("--layers", "encoder layers", type=at_least_one, metavar="N")
     add("--no-positions", "do not tell it what stands where", action="store_true")
-    group = parser.add_argument_group("run")
+    group = run = parser.add_argument_group("run")
     add("--out", "folder for its files", type=Path)
+    group = run.add_mutually_exclusive_group()
     add("--resume", "go on with the run in --out", action="store_true")
     add("--overwrite", "begin anew where --out has a run already", action="store_true")
+    group = run
     add("--device", "where to compute", choices=["cpu", "cuda"], default="cpu")
     parser.set_defaults(seed=0, **defaults)
     return parser
@@ -90,6 +94,7 @@ class Run:
         warmup = min(100, args.steps // 10)
         self.schedule = optim.CosineSchedule(self.optimizer, args.steps, warmup)
         self.losses: list[float] = []
+        self.curve = "training"  # the name of these losses in the picture
         self.held_out: list[list[float]] = []
         self.bar: tqdm | None = None
 
@@ -144,11 +149,7 @@ class Run:
         self.save()
         self.draw_losses()
         if len(self.losses) < total:
-            command = [arg for arg in sys.argv if arg not in ("--resume", "--overwrite")]
-            print(f"stopped after {len(self.losses)} of {total} steps; go on from there with:")
-            ranks = get_world_size()
-            print(f"  mpiexec -n {ranks} python" if ranks > 1 else "  python",
-                  shlex.join([*command, "--resume"]))  # fmt: skip
+            print(f"stopped after {len(self.losses)} of {total} steps; {how_to_go_on()}")
             sys.exit(130)  # what a shell expects of a program ended by Ctrl-C
         if get_rank():
             sys.exit()
@@ -179,7 +180,7 @@ class Run:
         if get_rank():
             return
         measured = np.array(self.held_out).reshape(-1, 2)
-        curves = {"training": self.losses, "held out": (measured[:, 0], measured[:, 1])}
+        curves = {self.curve: self.losses, "held out": (measured[:, 0], measured[:, 1])}
         figure = viz.plot_curves(curves, ylabel="Cross-entropy", smooth=50)
         figure.savefig(self.args.out / "loss.png", dpi=120)
 
@@ -225,9 +226,9 @@ def start(parser: argparse.ArgumentParser, build: Callable[[argparse.Namespace],
             refuse_lost_run(args)
         if args.batch_size < ranks:
             raise ValueError(f"a batch of {args.batch_size} is too small for {ranks} ranks")
-        args.out.mkdir(parents=True, exist_ok=True)
         ta.manual_seed(args.seed)
         run = Run(build(args), args)
+        args.out.mkdir(parents=True, exist_ok=True)
         if state is not None:
             run.restore(state)
         if rank:  # so that dropout differs between ranks
@@ -252,13 +253,20 @@ def refuse_lost_run(args: argparse.Namespace) -> None:
     )
 
 
+def how_to_go_on() -> str:
+    command = [arg for arg in sys.argv if arg not in ("--resume", "--overwrite")]
+    ranks = get_world_size()
+    program = f"mpiexec -n {ranks} python" if ranks > 1 else "python"
+    return f"go on from there with:\n  {program} {shlex.join([*command, '--resume'])}"
+
+
 def run_program(main: Callable[[], None]) -> None:
     """`main`, where Ctrl-C outside of the training says what is kept."""
     try:
         main()
     except KeyboardInterrupt:
         if Run.saved is not None:
-            print(f"\nstopped after the training, which is in {Run.saved}: --resume goes on there")
+            print(f"\nstopped after the training, which is in {Run.saved}; {how_to_go_on()}")
         else:
             print("\nstopped before the first step; nothing was saved")
         sys.exit(130)

@@ -99,3 +99,96 @@ def test_only_an_unfinished_run_is_said_to_go_on(example, tmp_path):
             training.refuse_lost_run(Namespace(out=tmp_path, overwrite=False))
         assert ("--resume goes on" in str(caught.value)) == goes_on
         training.refuse_lost_run(Namespace(out=tmp_path, overwrite=True))
+
+
+TINY = ["--d-model", "16", "--heads", "2", "--layers", "1", "--batch-size", "4"]
+
+
+@pytest.fixture
+def call(example, monkeypatch, tmp_path):
+    """The program with some options, on every twentieth word."""
+    pytest.importorskip("matplotlib").use("Agg")
+    pairs = example.sound_data.load()
+    few = [example.Pairs(*(column[::20] for column in some)) for some in pairs]
+    monkeypatch.setattr(example.sound_data, "load", lambda: few)
+
+    def program(*options):
+        monkeypatch.setattr("sys.argv", ["spell.py", "--out", str(tmp_path / "run"), *options])
+        example.run_program(example.main)
+
+    return program
+
+
+def test_a_trial_says_what_it_is_scored_on(example, call, monkeypatch, capsys):
+    legends = []
+    plot = example.viz.plot_curves
+    monkeypatch.setattr(
+        example.viz, "plot_curves", lambda *a, **k: legends.extend(a[0]) or plot(*a, **k)
+    )
+    call("--steps", "2", *TINY)
+    trial, scoring, _, head, *_ = capsys.readouterr().out.splitlines()[1:]
+    assert trial == "a trial: scored on 11 of 525 words, rules from 92"
+    assert scoring == "scoring 11 words, greedy and with 4 beams ..."
+    assert head.startswith("on held-out words")
+    assert legends == ["training, with label smoothing", "held out"]
+
+
+@pytest.mark.parametrize("options", [["--heads", "5"], ["--dropout", "1.5"]])
+def test_a_refused_option_leaves_no_folder(call, tmp_path, options):
+    with pytest.raises(SystemExit, match="2"):
+        call(*options)
+    assert not list(tmp_path.iterdir())
+
+
+def test_resume_and_overwrite_exclude_each_other(call, capsys):
+    with pytest.raises(SystemExit, match="2"):
+        call("--resume", "--overwrite")
+    assert "not allowed with argument" in capsys.readouterr().err
+
+
+def test_ctrl_c_while_scoring_prints_the_command_to_go_on(
+    example, call, monkeypatch, tmp_path, capsys
+):
+    def interrupt(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(example, "say", interrupt)
+    with pytest.raises(SystemExit, match="130"):
+        call("--overwrite", "--steps", "2", *TINY)
+    last = capsys.readouterr().out.splitlines()[-1]
+    assert last == f"  python spell.py --out {tmp_path / 'run'} --steps 2 {' '.join(TINY)} --resume"
+
+
+def test_an_option_is_not_abbreviated(call, capsys):
+    with pytest.raises(SystemExit, match="2"):
+        call("--overw", "--steps", "2", *TINY)
+    assert "unrecognized arguments: --overw" in capsys.readouterr().err
+
+
+def test_the_pictures_hatch_what_is_no_letter_or_no_sound(example, monkeypatch, tmp_path):
+    pytest.importorskip("matplotlib")
+    said = {"nation": ["N", "EY", "SH", "AH", "N"], "so": ["S", "OW"]}
+    monkeypatch.setattr(example, "say", lambda *_: list(said.values()))
+    figures, show = [], example.viz.show_heatmaps
+
+    def keep(*arguments, **options):
+        figures.append((arguments, show(*arguments, **options)))
+        return figures[-1][1]
+
+    monkeypatch.setattr(example.viz, "show_heatmaps", keep)
+    example.draw(model_of(example, False), list(said), tmp_path / "said.png")
+    (arguments, figure) = figures[0]
+    mask = arguments[6]
+    assert mask.shape == arguments[0].shape == (1, 2, 6, 6)
+    assert mask[0, 0].all()
+    assert mask[0, 1, :3, :2].all()
+    assert mask.sum() == 36 + 6
+    np.testing.assert_allclose(arguments[0].sum(-1)[mask.any(-1)], 1, atol=1e-5)
+    assert figure.get_suptitle() == "cross-attention, mean of all layers and heads"
+
+
+def test_the_list_of_words_says_which_answer_is_first(example, capsys):
+    example.show(model_of(example, False), ["nation"])
+    assert capsys.readouterr().out.startswith(
+        "said with 4 beams, and greedy where that differs:\n  nation  "
+    )
