@@ -75,6 +75,7 @@ class World:
         sys.stderr.write(f"rank {self.rank} of {self.size} ends all:\n{text}")  # as one piece
         sys.stdout.flush()
         sys.stderr.flush()
+        time.sleep(0.2)  # because what mpiexec has not read by then may be lost
         self.comm.Abort(1)
 
     def leave(self) -> None:

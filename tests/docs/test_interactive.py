@@ -330,7 +330,7 @@ def check_chinese(page: str, expected: list[str]) -> None:
     [
         ("steps.md", []),
         ("microscope.md", ["单词是 ，查询是它的第 5 个音素 AO。运行脚本时，两者都可以选择。"]),
-        ("film.md", ["第 1300 步之后，留出单词上的损失是 0.309，预测是 HH IH S T ˈAO R IH K。"]),
+        ("film.md", ["第 1,300 步之后，留出单词上的损失是 0.309，预测是 HH IH S T ˈAO R IH K。"]),
     ],
 )  # fmt: skip
 def test_chinese_without_scripts(page, expected):
