@@ -95,6 +95,9 @@ def alarm() -> Iterator[Callable[[Callable[[], Any], float], None]]:
             signal.setitimer(signal.ITIMER_REAL, seconds)
             while not came:  # because Python drops what is raised in a weak reference's callback
                 function()
+                # Python 3.11 can miss a signal until the main thread takes the interpreter's lock
+                # again. Small arrays never give that lock away, so this loop would never end.
+                time.sleep(0)
         except KeyboardInterrupt:
             pass
 
