@@ -102,7 +102,9 @@ def dy(grad, x, y, out):
             return grad * where(greater_equal(y, 0), 0.0, -math.inf * out)
         return grad * out * (math.log(x) if x > 0 else math.nan)
     flat = logical_and(equal(x, 0), greater_equal(y, 0))
-    return grad * where(flat, 0.0, out * log(where(flat, 1.0, x)))
+    # In float64, because the sum over a broadcast exponent may be much smaller than its terms.
+    base = cast(where(flat, 1.0, x), dtype=np.dtype(np.float64))
+    return grad * where(flat, 0.0, pow(base, y) * log(base))
 
 
 @op(floats=True)
