@@ -136,7 +136,7 @@ def run(function: Callable[..., Any], *args: Any, **options: Any) -> Any:
         if "could not be broadcast" in problem:
             problem = (
                 f"{say(problem)}; if one is a sum or a maximum of rows, keep its axis with "
-                "keepdims=True"
+                "keepdims=True; if one is lengths (B,), write lengths[:, None, None]"
             )
     pytest.fail(say(problem), pytrace=False)
 

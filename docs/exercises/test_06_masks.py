@@ -1,7 +1,7 @@
 """Grades exercise 6."""
 
 import numpy as np
-from grading import close, exercise, expect, run
+from grading import close, exercise, expect, passed, run
 
 yours = exercise("ex_06_masks")
 rng = np.random.default_rng(6)
@@ -15,7 +15,10 @@ def test_padding() -> None:
     expect((found == right).any(), "the mask is inverted: True means visible")
     expect(not found[2].any(), "a sample of length 0 has a visible key")
     expect(not found[0, :, 2:].any(), "key 2 of a sample of length 2 is padding, but visible")
-    expect(found[0, 3, :2].all(), "lengths hide keys, not queries: query 3 sees keys 0 and 1")
+    expect(
+        found[0, 3, :2].all() or not passed(test_future),
+        "lengths hide keys, not queries: query 3 sees keys 0 and 1",
+    )
 
 
 def test_future() -> None:
@@ -29,8 +32,11 @@ def test_future() -> None:
 def test_samples_are_not_queries() -> None:
     """As many samples as queries, so that a wrong axis is no error."""
     found = run(yours.visible_keys, np.array([1, 3, 3]), 3)
-    expect(found[1, 2].all(), "the last query of a sample of full length does not see all keys: "
-           "lengths belong to samples, not to queries")  # fmt: skip
+    expect(
+        found[1, 2].all() or not passed(test_future),
+        "the last query of a sample of full length does not see all keys: lengths belong to "
+        "samples, not to queries",
+    )
 
 
 def test_weights() -> None:
@@ -39,8 +45,15 @@ def test_weights() -> None:
     visible[..., 0] = True
     found = run(yours.masked_softmax, scores, visible)
     e = np.where(visible, np.exp(scores), 0)
+    expect(
+        np.isfinite(found).all(),
+        "a weight is nan: divide each row by its own sum, over the last axis",
+    )
     expect(close(found[~visible], np.zeros((~visible).sum())), "an invisible key has weight")
-    expect(close(np.sum(found, -1), np.ones((2, 3))), "visible weights do not sum to 1")
+    expect(
+        close(np.sum(found, -1), np.ones((2, 3))),
+        "the visible weights of a row do not sum to 1: sum over the last axis",
+    )
     expect(close(found, e / e.sum(-1, keepdims=True)), "visible weights are not their softmax")
 
 
@@ -77,6 +90,9 @@ def test_rows_far_apart() -> None:
     rows = np.array([[0.0, -1000.0], [1000.0, -2000.0]])
     scores = np.array([1.0, 2.0, 3.0]) + rows[..., None]
     found = run(yours.masked_softmax, scores, np.broadcast_to([True, True, False], scores.shape))
+    expect(
+        np.isfinite(found[1, 0]).all(), "a visible score of 1000 gives nan: subtract the maximum"
+    )
     expect(
         close(found, np.broadcast_to([0.26894142, 0.73105858, 0], scores.shape)),
         "a row with scores far below those of another row gets wrong weights: subtract the maximum "
