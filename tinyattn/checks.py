@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -41,6 +42,14 @@ def check_size(name: str, value: Any, least: int = 1) -> int:
     if not is_integer(value) or value < least:
         raise ShapeError(f"{name} must be an integer >= {least}, got {value!r}")
     return int(value)
+
+
+def check_number(name: str, value: Any, low: float, high: float = math.inf) -> float:
+    number = is_integer(value) or isinstance(value, (float, np.floating))
+    if not number or not low <= value < high:
+        limits = f">= {low}" if high == math.inf else f"in [{low}, {high})"
+        raise ValueError(f"{name} must be a number {limits}, got {value!r}")
+    return float(value)
 
 
 def names_device(target: Any) -> bool:
@@ -123,6 +132,8 @@ def reflected_operator(function: Any, method: str, first: Any, options: dict[str
     """The method of the Tensor that computes NumPy's function; only operators have one."""
     name = OPERATORS.get(function.__name__)
     if name is None or method != "__call__" or options or hasattr(first, "_data"):
+        if "out" in options:
+            raise TypeError("an array takes no Tensor: write array + x, and w += x for w.data += x")
         raise TypeError(
             f"NumPy's {function.__name__} does not take a Tensor: write a method or an operator of "
             "the Tensor, such as x.exp() or x + y, or pass x.numpy()"
@@ -133,10 +144,9 @@ def reflected_operator(function: Any, method: str, first: Any, options: dict[str
 def from_numpy_names(dim: Dims, keepdim: bool, names: dict[str, Any]) -> tuple[Dims, bool]:
     """(dim, keepdim), also if they were given under NumPy's names `axis` and `keepdims`."""
     if unknown := sorted(set(names) - {"axis", "keepdims"}):
-        hint = ""
         if names.get("out", ...) is None:  # np.sum(x) calls x.sum(out=None)
-            hint = ": NumPy's functions do not take Tensors; write x.sum(), x.mean(), x.max(), ..."
-        raise TypeError(f"unexpected argument {unknown[0]!r}{hint}")
+            raise TypeError("NumPy's functions do not take Tensors: write x.sum(), x.mean(), ...")
+        raise TypeError(f"unexpected argument {unknown[0]!r}")
     return names.get("axis", dim), names.get("keepdims", keepdim)
 
 

@@ -121,7 +121,7 @@ def ones(
 def empty(
     *shape: Any, dtype: Any = np.float32, device: str | None = None, requires_grad: bool = False
 ) -> Tensor:
-    """All 0, unlike PyTorch's, because memory that is not initialized would make runs differ."""
+    """All 0. Differs from PyTorch, because memory without values would make runs differ."""
     return full(sizes_of(shape), 0, dtype, device, requires_grad)
 
 

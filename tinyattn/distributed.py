@@ -27,12 +27,12 @@ import numpy as np
 from . import backend
 from .autograd import propagate, root_of, starting_gradient, wrap
 from .backend import FLOAT16, Array, device_of, module_of, namespace, quiet
+from .checks import check_number
 from .errors import DeviceError, GraphError, ShapeError
 from .grad_mode import no_grad
 from .kernels import FLOAT32
 from .kernels.threads import get_num_threads, set_num_threads
 from .nn import Module, Parameter
-from .optim import check
 from .tensor import Tensor
 
 # What mpiexec or srun writes into the environment: the number of ranks.
@@ -283,7 +283,7 @@ class DistributedDataParallel:
         Raises ValueError if no rank has a sample, GraphError if the loss is not one number or the
         step is captured (`ta.capture`) and there are several ranks.
         """
-        weight = check("weight", weight, 0)
+        weight = check_number("weight", weight, 0)
         if weight and not isinstance(loss, Tensor):
             kind = type(loss).__name__
             raise TypeError(f"loss must be a Tensor, got {kind}; None goes with weight 0")

@@ -18,6 +18,7 @@ from .backend import Array, beside, namespace, read_only, to_device
 from .checks import (
     are_groups,
     check_heads,
+    check_number,
     check_reduction,
     check_size,
     fitting,
@@ -109,7 +110,7 @@ def normalize(x: Tensor, p: float = 2.0, dim: int = 1, eps: float = 1e-12) -> Te
     tensor([[0.6, 0.8],
             [0. , 0. ]])
     """
-    x, eps = tensor_of(x, "x"), checked_eps(eps)
+    x, eps = tensor_of(x, "x"), check_number("eps", eps, 0)
     if p not in (1, 2):
         raise ValueError(f"normalize takes p = 1 or 2, got {p!r}")
     # Squares of float16 would overflow at 256. The limit is below the root, because the root has no
@@ -212,8 +213,8 @@ def same_kind(function: str, **arguments: Tensor | None) -> None:
 def embedding(ids: Any, weight: Tensor, padding_idx: int | None = None) -> Tensor:
     """weight[ids]: integer ids (...), weight (V, D) -> (..., D).
 
-    padding_idx: a row that gets no gradient. Raises IndexError for an id out of range; negative
-    ids do not count from the end.
+    padding_idx: a row that gets no gradient. Raises IndexError for an id out of range. Differs from
+    PyTorch: negative ids, and a negative padding_idx, do not count from the end.
     """
     weight = tensor_of(weight, "weight")
     if not isinstance(ids, Tensor):
@@ -250,7 +251,7 @@ def layer_norm(
     sizes = checked_norm("layer_norm", x, normalized_shape, weight=weight, bias=bias)
     flat = [t if t is None or len(sizes) == 1 else t.flatten() for t in (weight, bias)]
     rows = x if len(sizes) == 1 else x.reshape(*x.shape[: -len(sizes)], math.prod(sizes))
-    out = ops.layer_norm(rows, *flat, eps=checked_eps(eps))
+    out = ops.layer_norm(rows, *flat, eps=check_number("eps", eps, 0))
     return out if len(sizes) == 1 else out.reshape(x.shape)
 
 
@@ -266,7 +267,7 @@ def rms_norm(
     Square Layer Normalization", 2019.
     """
     sizes = checked_norm("rms_norm", tensor_of(x, "x"), normalized_shape, weight=weight)
-    eps = float(np.finfo(x.dtype).eps) if eps is None else checked_eps(eps)
+    eps = float(np.finfo(x.dtype).eps) if eps is None else check_number("eps", eps, 0)
     wide = x.float() if x.dtype == np.float16 else x  # because 256^2 overflows in float16
     out = wide / ((wide * wide).mean(tuple(range(-len(sizes), 0)), keepdim=True) + eps).sqrt()
     return (out if weight is None else out * weight.to(out.dtype)).to(x.dtype)
@@ -305,12 +306,6 @@ def checked_probability(p: float, name: str = "a dropout probability") -> float:
     if isinstance(p, bool) or not isinstance(p, (int, float, np.number)) or not 0 <= p <= 1:
         raise ValueError(f"{name} lies between 0 and 1, got {p!r}")
     return float(p)
-
-
-def checked_eps(eps: Any) -> float:
-    if isinstance(eps, bool) or not isinstance(eps, (int, float, np.number)) or not eps >= 0:
-        raise ValueError(f"eps must be a number >= 0, got {eps!r}")
-    return float(eps)
 
 
 def checked_scale(scale: float) -> float:

@@ -30,7 +30,8 @@ class ValuesAndIndices(NamedTuple):
 def checked_tensor(value: Any, name: str) -> Any:
     if not isinstance(value, TensorBase):
         raise TypeError(
-            f"{name} takes a Tensor, got {checks.type_name(value)}: wrap it with ta.tensor(...)"
+            f"{name} takes a Tensor, got {checks.type_name(value)}: wrap it with ta.tensor(...); "
+            "in an op of your own write tinyattn.ops, whose functions take arrays"
         )
     return value
 

@@ -9,52 +9,36 @@ from difflib import get_close_matches
 from typing import Any
 
 IN_PLACE = {"add_": "+=", "sub_": "-=", "mul_": "*=", "div_": "/=", "pow_": "**="}
+OPERATORS = {
+    "add": "+", "sub": "-", "mul": "*", "div": "/", "floor_divide": "//", "mm": "@", "mv": "@",
+    "eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">=",
+    "logical_and": "&", "logical_or": "|", "logical_xor": "^",
+}  # fmt: skip
+DTYPES = {"float": "float32", "double": "float64", "half": "float16", "long": "int64"}
+LEFT_TO_NUMPY = ("ceil", "cov", "floor", "median", "nonzero", "quantile", "round", "unique")
 OWNERS = ("ta", "Tensor", "nn", "F", "optim")
 LEFT_OUT = {
     "ta.autocast": "dtypes are explicit: model.to(ta.float16)",
     "ta.bfloat16": "NumPy has no bfloat16: float16, float32 and float64 are there",
     "ta.cdist": "write ((x[:, None] - y[None]) ** 2).sum(-1).sqrt()",
     "ta.compile": "nothing has to be compiled: kernels are, by Numba, when they are first called",
-    "ta.complex64": "tensors are real",
     "ta.device": 'devices are strings: "cpu" and "cuda"',
-    "ta.float": "write ta.float32",
-    "ta.double": "write ta.float64",
-    "ta.half": "write ta.float16",
-    "ta.int": "write ta.int32",
-    "ta.long": "write ta.int64",
-    "ta.FloatTensor": "write ta.tensor(data, dtype=ta.float32)",
-    "ta.LongTensor": "write ta.tensor(data, dtype=ta.int64)",
     "ta.Generator": "write ta.manual_seed, ta.get_rng_state and ta.set_rng_state",
     "ta.inference_mode": "write ta.no_grad()",
     "ta.is_tensor": "write isinstance(x, ta.Tensor)",
+    "ta.int": "write ta.int32",
     "ta.jit": "nothing has to be traced: kernels are compiled by Numba",
-    "ta.mm": "write x @ y",
-    "ta.mv": "write x @ y",
     "ta.normal": "write mean + std * ta.randn(size)",
+    "ta.meshgrid": "write x[:, None] and y[None], which are broadcast",
     "ta.utils": "tinyattn.batches has DataLoader and pad_sequence; data sets are not here",
-    "ta.add": "write x + y",
-    "ta.sub": "write x - y",
-    "ta.mul": "write x * y",
-    "ta.div": "write x / y",
-    "ta.neg": "write -x",
-    "ta.floor_divide": "write x // y",
-    "ta.logical_not": "write ~x",
-    "ta.seed": "write ta.manual_seed(seed)",
     "ta.cuda": "ta.cuda_is_available() is there, and devices are strings",
-    "Tensor.add": "write x + y",
-    "Tensor.sub": "write x - y",
-    "Tensor.mul": "write x * y",
-    "Tensor.div": "write x / y",
-    "Tensor.neg": "write -x",
     "Tensor.copy_": "write x[...] = y under ta.no_grad()",
     "Tensor.fill_": "write x[...] = value under ta.no_grad()",
     "Tensor.zero_": "write x[...] = 0 under ta.no_grad()",
     "Tensor.normal_": "write nn.init.normal_(x)",
     "Tensor.uniform_": "write nn.init.uniform_(x)",
-    "Tensor.apply_": "write ta.tensor(function(x.numpy()))",
     "Tensor.data_ptr": "x.data is the array",
     "Tensor.index_select": "write x[index], or x[:, index] for dimension 1",
-    "Tensor.int": "write x.to(ta.int32)",
     "Tensor.masked_select": "write x[mask]",
     "Tensor.new_tensor": "write ta.tensor(data, dtype=x.dtype, device=x.device)",
     "Tensor.new_zeros": "write ta.zeros(size, dtype=x.dtype, device=x.device)",
@@ -62,10 +46,10 @@ LEFT_OUT = {
     "Tensor.register_hook": "x.retain_grad() keeps the gradient of a computed tensor",
     "Tensor.scatter": "write ta.where, or x[index] = value under ta.no_grad()",
     "Tensor.scatter_add": "the gradient of x[index] adds: ta.grad(x[index], x, values)",
-    "Tensor.storage": "x.data is the array",
     "Tensor.stride": "write x.numpy().strides, in bytes",
-    "Tensor.type": "write x.dtype, and x.to(dtype)",
     "nn.AdaptiveAvgPool1d": "write x.mean(dim)",
+    "nn.BCELoss": "write F.binary_cross_entropy_with_logits, without the sigmoid",
+    "nn.BCEWithLogitsLoss": "write F.binary_cross_entropy_with_logits",
     "nn.BatchNorm1d": "write nn.LayerNorm, which attention models use",
     "nn.Conv1d": "write an nn.Linear over x[:, i : i + k] joined with ta.cat; attention needs none",
     "nn.Conv2d": "write an nn.Linear over patches, as examples/train_digits.py does",
@@ -73,44 +57,61 @@ LEFT_OUT = {
     "nn.Flatten": "write x.flatten(1)",
     "nn.GRU": "write an nn.Linear in a loop over the positions",
     "nn.LSTM": "write an nn.Linear in a loop over the positions",
-    "nn.MultiheadAttention": "write nn.MultiHeadedAttention(num_heads, embed_dim)",
+    "nn.LeakyReLU": "write ta.where(x > 0, x, slope * x)",
+    "nn.MultiheadAttention": "write nn.MultiHeadedAttention(num_heads, embed_dim, dropout=0.0)",
+    "nn.NLLLoss": "write F.nll_loss",
     "nn.ParameterList": "write nn.ModuleList of modules that hold them",
     "nn.utils": "optim.clip_grad_norm_ and tinyattn.batches.pad_sequence are there",
     "nn.Transformer": "write nn.EncoderDecoder(encoder, decoder, src_embed, tgt_embed, generator)",
     "nn.TransformerDecoder": "write nn.Decoder(layer, N)",
-    "nn.TransformerDecoderLayer": "write nn.DecoderLayer(width, self_attn, src_attn, feed_forward)",
+    "nn.TransformerDecoderLayer": 'write nn.DecoderLayer(..., norm="post"); the default is "pre"',
     "nn.TransformerEncoder": "write nn.Encoder(layer, N)",
-    "nn.TransformerEncoderLayer": "write nn.EncoderLayer(width, attention, feed_forward, dropout)",
+    "nn.TransformerEncoderLayer": 'write nn.EncoderLayer(..., norm="post"); the default is "pre"',
     "F.cosine_similarity": "write (F.normalize(x) * F.normalize(y)).sum(-1)",
-    "F.conv1d": "write F.linear over windows",
     "F.conv2d": "write F.linear over patches, as examples/train_digits.py does",
     "F.gumbel_softmax": "write F.softmax(x - (-ta.rand_like(x).log()).log())",
-    "F.multi_head_attention_forward": "write nn.MultiHeadAttention",
+    "F.leaky_relu": "write ta.where(x > 0, x, slope * x)",
     "optim.Adagrad": "write optim.Adam",
     "optim.LBFGS": "write scipy.optimize.minimize on x.numpy()",
-    "optim.RMSprop": "write optim.Adam with betas=(0, beta2)",
+    "optim.RMSprop": "write optim.Adam; with betas=(0, beta2) only its first steps are smaller",
     "optim.lr_scheduler": "the schedules are in optim itself",
 }
+LEFT_OUT |= {f"ta.{name}": f"write ta.{dtype}" for name, dtype in DTYPES.items()}
+LEFT_OUT["Tensor.int"] = "write x.to(ta.int32)"
+for owner in ("ta", "Tensor"):
+    LEFT_OUT |= {f"{owner}.{name}": f"write x {sign} y" for name, sign in OPERATORS.items()}
+    LEFT_OUT |= {f"{owner}.{name}": f"write np.{name}(x.numpy())" for name in LEFT_TO_NUMPY}
+    LEFT_OUT |= {f"{owner}.neg": "write -x", f"{owner}.logical_not": "write ~x"}
 DIFFERS = {
     "Tensor.data": "a read-only view of the array; values change through x[i] = v",
     "Tensor.__iadd__": "x += y puts its result into new memory, so views keep the old values",
     "Tensor.grad_fn": "a Node with name, parents and saved_values(); it takes no hooks",
     "Tensor.norm": "p is 1, 2 or inf",
+    "Tensor.numpy": "a copy, also of a tensor that requires gradients",
     "Tensor.flip": "without dims nothing is flipped",
+    "Tensor.repeat_interleave": "`repeats` is one integer",
+    "Tensor.sign": "it has no gradient, where there it is 0",
     "ta.Tensor": "the same as ta.tensor: integers stay integers",
     "ta.empty": "zeros, so that runs can be repeated",
     "ta.from_dlpack": "copies, unless copy=False",
     "ta.from_numpy": "copies, unless copy=False",
     "ta.save": "a safetensors file, without pickle",
+    "ta.set_num_threads": "the threads sleep while they wait, and BLAS gets one",
+    "nn.Embedding": "padding_idx is not negative",
+    "nn.Softmax": "dim is -1 unless given",
     "F.softmax": "dim is -1 unless given",
     "F.log_softmax": "dim is -1 unless given",
     "F.binary_cross_entropy_with_logits": "no weights; reduction comes third",
     "F.cross_entropy": "ignore_index and reduction come fourth and fifth",
+    "F.embedding": "ids and padding_idx are not negative",
     "F.kl_div": "reduction comes third",
     "F.nll_loss": "ignore_index and reduction come fourth and fifth",
     "F.normalize": "p is 1 or 2",
     "F.mse_loss": "the two shapes must be equal; nothing is broadcast",
-    "F.scaled_dot_product_attention": "valid_lens or mask (True = visible); an empty row gives 0",
+    "F.pad": "constant values only, and nothing is cropped",
+    "F.scaled_dot_product_attention": "an empty row gives 0. The fourth argument is `mask`, whose "
+    "two dimensions are (B, K), and the fifth `valid_lens`: name attn_mask= and dropout_p=",
+    "optim.Adam": "of float16 parameters the state is float32",
 }
 
 
@@ -141,5 +142,5 @@ class UnknownNameError(AttributeError):
             instead = "methods do not change x; write x[...] = value under ta.no_grad()"
         if instead is not None:
             return f"{text}: {instead}"
-        close = [] if name.startswith("_") else get_close_matches(name, names, n=3)
+        close = [] if name.startswith("_") else get_close_matches(name, names, n=3, cutoff=0.75)
         return text + (f"; did you mean {', '.join(close)}?" if close else "")

@@ -13,7 +13,7 @@ import numpy as np
 from . import backend, kernels
 from .autograd import wrap
 from .backend import FLOAT16, Array, namespace
-from .checks import check_size, is_integer
+from .checks import check_number, check_size
 from .create import zeros_like
 from .errors import CheckpointError, GraphError, ShapeError
 from .kernels import FLOAT32
@@ -45,24 +45,16 @@ def checked_parameters(parameters: Any) -> list[Tensor]:
     return found
 
 
-def check(name: str, value: Any, low: float, high: float = math.inf) -> float:
-    number = is_integer(value) or isinstance(value, (float, np.floating))
-    if not number or not low <= value < high:
-        limits = f">= {low}" if high == math.inf else f"in [{low}, {high})"
-        raise ValueError(f"{name} must be a number {limits}, got {value!r}")
-    return float(value)
-
-
 class ParamGroup(dict[str, Any]):
     """Parameters ("params") and their settings; a value that is none is refused when it is set."""
 
     def __setitem__(self, name: str, value: Any) -> None:
         if name in ("lr", "momentum", "dampening", "weight_decay", "eps"):
-            value = check(name, value, 0)
+            value = check_number(name, value, 0)
         elif name == "betas":
             if not isinstance(value, (tuple, list)) or len(value) != 2:
                 raise ValueError(f"betas are two numbers, got {value!r}")
-            value = tuple(check(f"betas[{i}]", beta, 0, 1) for i, beta in enumerate(value))
+            value = tuple(check_number(f"betas[{i}]", beta, 0, 1) for i, beta in enumerate(value))
         super().__setitem__(name, value)
 
     def update(self, *args: Any, **settings: Any) -> None:
@@ -227,7 +219,7 @@ class Optimizer:
         """Go on from a saved state, with its settings; refused as a whole if it does not fit."""
         try:
             steps = [check_size("a number of steps", step, 0) for step in state["steps"]]
-            lr = check("lr", state["lr"], 0)
+            lr = check_number("lr", state["lr"], 0)
             kind, entries = str(state["kind"]), dict(state["arrays"])
             # A state of an older version has one learning rate and no groups.
             groups = state.get("groups") or [{"lr": lr}] * len(self.param_groups)
@@ -400,7 +392,7 @@ class Schedule:
         return [self.rate(step)] * len(self.optimizer.param_groups)
 
     def set_rates(self, rates: list[float]) -> None:
-        rates = [check("lr", rate, 0) for rate in rates]
+        rates = [check_number("lr", rate, 0) for rate in rates]
         # `list`, so that too few or too many rates are refused before the first is set.
         for group, rate in list(zip(self.optimizer.param_groups, rates, strict=True)):
             group["lr"] = rate
@@ -486,7 +478,7 @@ class CosineSchedule(Schedule):
     ) -> None:
         if not 0 <= warmup < total:
             raise ValueError(f"warmup must lie in [0, total), got {warmup} of {total}")
-        self.total, self.warmup, self.final = total, warmup, check("final", final, 0)
+        self.total, self.warmup, self.final = total, warmup, check_number("final", final, 0)
         self.peak = optimizer.lr
         super().__init__(optimizer)
 
@@ -505,7 +497,7 @@ def clip_grad_norm_(parameters: Iterable[Tensor] | Tensor, max_norm: float) -> A
     factor is max_norm / (norm + 1e-6). A norm that is not finite is returned and nothing is scaled.
     Differs from PyTorch: a gradient that occurs twice counts once.
     """
-    check("max_norm", max_norm, 0)
+    check_number("max_norm", max_norm, 0)
     found = [parameters] if isinstance(parameters, Tensor) else parameters
     grads = {id(p.grad): p.grad for p in found if p.grad is not None}.values()
     arrays = {id(grad._data): grad._data for grad in grads}  # which Tensors may share

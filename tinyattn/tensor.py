@@ -300,7 +300,7 @@ class Tensor(Methods, TensorBase):
     def item(self) -> Any:
         """The only element, as a Python number."""
         if self._data.size != 1:
-            raise ShapeError(f"item() takes a tensor of one element, got shape {self.shape}")
+            raise ShapeError(f"item() and float() take one element, got shape {self.shape}")
         return backend.to_device(self._data, "cpu").item()
 
     def tolist(self) -> Any:
@@ -308,7 +308,7 @@ class Tensor(Methods, TensorBase):
         return backend.to_device(self._data, "cpu").tolist()
 
     def numpy(self) -> np.ndarray:
-        """The values as a NumPy array of their own."""
+        """A copy, as a NumPy array. Differs from PyTorch, where the memory is shared."""
         return np.array(backend.to_device(self._data, "cpu"))
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:

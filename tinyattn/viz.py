@@ -418,5 +418,7 @@ def set_ticks(axis: Any, labels: Sequence[str] | None) -> None:
         # Only whole numbers, because there is no cell between two cells.
         axis.get_major_locator().set_params(integer=True, min_n_ticks=1)
     else:
-        axis.set_ticks(range(len(labels)), labels, fontsize="small")
+        fits = max(len(str(x)) for x in ("", *labels)) * len(labels) <= max(3 * len(labels), 12)
+        turned = 90 if axis.axis_name == "x" and not fits else 0
+        axis.set_ticks(range(len(labels)), labels, fontsize="small", rotation=turned)
         axis.set_tick_params(length=0)

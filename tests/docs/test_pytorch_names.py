@@ -14,6 +14,14 @@ from tinyattn.names import DIFFERS, LEFT_OUT
 SPACES = {"ta": ta, "Tensor": ta.ones(2), "nn": nn, "F": F, "optim": optim}
 
 
+def beside(torch: Any) -> dict[str, Any]:
+    """What PyTorch calls the same."""
+    return {
+        "ta": torch, "Tensor": torch.ones(2, 2), "nn": torch.nn,
+        "F": torch.nn.functional, "optim": torch.optim,
+    }  # fmt: skip
+
+
 def split(name: str) -> tuple[Any, str]:
     owner, _, attribute = name.partition(".")
     return SPACES[owner], attribute
@@ -37,13 +45,30 @@ def test_what_differs_is_there(name: str) -> None:
         assert "PyTorch" in getattr(space, attribute).__doc__
 
 
+@pytest.mark.parametrize("owner", SPACES)
+def test_what_a_docstring_says_to_differ_is_in_the_table(owner: str) -> None:
+    torch = pytest.importorskip("torch")
+    ours, theirs = SPACES[owner], beside(torch)[owner]
+    space = ta.Tensor if owner == "Tensor" else ours
+    found = [
+        name
+        for name in dir(space)
+        if not name.startswith("__")
+        and getattr(space, name) is not ta.Tensor
+        and "Differs from PyTorch" in (getattr(space, name).__doc__ or "")
+        and hasattr(theirs, name)
+    ]
+    assert found
+    # A function made from a method has the row of the method.
+    missing = [name for name in found if not {f"{owner}.{name}", f"Tensor.{name}"} & set(DIFFERS)]
+    assert not missing
+
+
 @pytest.mark.parametrize("name", sorted({*LEFT_OUT, *DIFFERS}))
 def test_pytorch_has_the_name(name: str) -> None:
     torch = pytest.importorskip("torch")
     owner, _, attribute = name.partition(".")
-    space = {"ta": torch, "Tensor": torch.ones(2), "nn": torch.nn, "optim": torch.optim,
-             "F": torch.nn.functional}[owner]  # fmt: skip
-    assert hasattr(space, attribute)
+    assert hasattr(beside(torch)[owner], attribute)
 
 
 @pytest.mark.parametrize(
@@ -57,6 +82,7 @@ def test_pytorch_has_the_name(name: str) -> None:
         ("nn.LayerNrom", "did you mean LayerNorm"),
         ("F.sofmax", "did you mean .*softmax"),
         ("optim.Adma", "did you mean Adam"),
+        ("Tensor.gt_of", r"has no Tensor.gt_of$"),
         ("ta.xyz", "tinyattn has no ta.xyz$"),
     ],
 )

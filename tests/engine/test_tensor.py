@@ -186,7 +186,7 @@ def test_numpy_functions_refuse_tensors() -> None:
         np.sum(x)
     assert np.add(np.ones(2), x).requires_grad
     array = np.ones(2)
-    with pytest.raises(TypeError, match="add does not take a Tensor"):
+    with pytest.raises(TypeError, match=r"an array takes no Tensor: write array [+] x"):
         array += x
     np.testing.assert_array_equal(array, [1.0, 1.0])
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 import pytest
 
@@ -56,3 +58,15 @@ def test_gradient_norms_count_layers() -> None:
     figure = viz.plot_gradient_norms({"linear": layers})
     figure.canvas.draw()
     assert all(tick == int(tick) for tick in figure.axes[0].get_xticks())
+
+
+@pytest.mark.parametrize(
+    "words", [["a", "bc", "def"], ["The", "animal", "didn't", "cross", "the", "street"]]
+)
+def test_symbols_of_keys_do_not_overlap(words: list[str]) -> None:
+    figure = viz.show_heatmaps(np.full((1, 2, len(words), len(words)), 0.1), xticks=words)
+    figure.canvas.draw()
+    for panel in figure.axes[:2]:
+        boxes = [label.get_window_extent() for label in panel.get_xticklabels()]
+        assert all(a.x1 <= b.x0 for a, b in itertools.pairwise(boxes))
+        assert panel.get_xticklabels()[0].get_rotation() == (90 if "animal" in words else 0)

@@ -28,7 +28,7 @@ Tanh = calling("Tanh", F.tanh)
 
 
 class Softmax(Module):
-    """exp(x_i) / sum_j exp(x_j) along `dim`."""
+    """exp(x_i) / sum_j exp(x_j) along `dim`. Differs from PyTorch: `dim` may be left out."""
 
     def __init__(self, dim: int = -1) -> None:
         super().__init__()

@@ -321,7 +321,7 @@ class MultiHeadAttention(Attention):
         else:
             k, v = cache.keys_and_values(len(keys), keys.shape[1], project)
         scale = F.default_scale(q.shape[-1])
-        # softmax(q k^T / sqrt(d) + bias) v in each head: ten lines in kernels/reference.py, and the
+        # softmax(q k^T / sqrt(d) + bias) v in each head: 15 lines in kernels/reference.py, and the
         # same block by block in kernels/cpu/attention.py.
         heads = ops.attention(q, k, v, bias, **options, scale=scale, drop=drop_of(self.dropout))
         q, k = q.detach(), k.detach()

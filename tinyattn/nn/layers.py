@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from .. import functional as F
-from ..checks import check_size
+from ..checks import check_number, check_size
 from ..tensor import Tensor
 from . import init
 from .module import Module, Parameter
@@ -58,7 +58,7 @@ class LayerNorm(Module):
     ) -> None:
         super().__init__()
         self.normalized_shape = checked_sizes(normalized_shape)
-        self.eps = F.checked_eps(eps)
+        self.eps = check_number("eps", eps, 0)
         sizes, bias = self.normalized_shape, bias and elementwise_affine
         self.weight = Parameter(np.ones(sizes, np.float32)) if elementwise_affine else None
         self.bias = Parameter(np.zeros(sizes, np.float32)) if bias else None
@@ -91,7 +91,7 @@ class RMSNorm(Module):
     ) -> None:
         super().__init__()
         self.normalized_shape = sizes = checked_sizes(normalized_shape)
-        self.eps = None if eps is None else F.checked_eps(eps)
+        self.eps = None if eps is None else check_number("eps", eps, 0)
         self.weight = Parameter(np.ones(sizes, np.float32)) if elementwise_affine else None
 
     def reset_parameters(self) -> None:
@@ -130,7 +130,7 @@ class Embedding(Module):
     """The rows of a learned table at integer ids: (...) -> (..., embedding_dim).
 
     weight (num_embeddings, embedding_dim) starts with normal numbers. The row `padding_idx` starts
-    at 0 and stays there, because it gets no gradient.
+    at 0 and stays there, because it gets no gradient. Differs from PyTorch: it is not negative.
     """
 
     def __init__(

@@ -301,7 +301,7 @@ class Module:
     # State
 
     def state_dict(self) -> dict[str, Tensor]:
-        """Copies of all parameters and buffers, by dotted name. (PyTorch returns no copies.)"""
+        """All parameters and buffers, by dotted name. Differs from PyTorch: copies."""
         return {name: tensor.detach().clone() for name, tensor in self._named_state()}
 
     def _named_state(self, prefix: str = "") -> Iterator[tuple[str, Tensor]]:

@@ -19,7 +19,6 @@ EXCLUDED = {
                 "F.checked_norm",
                 "F.same_shape",
                 "F.checked_scale",
-                "F.checked_eps",
                 "F.checked_heads",
                 "F.checked_bias",
                 "F.bias_and_mask",
