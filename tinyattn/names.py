@@ -9,13 +9,16 @@ from difflib import get_close_matches
 from typing import Any
 
 IN_PLACE = {"add_": "+=", "sub_": "-=", "mul_": "*=", "div_": "/=", "pow_": "**="}
-OPERATORS = {
-    "add": "+", "sub": "-", "mul": "*", "div": "/", "floor_divide": "//", "mm": "@", "mv": "@",
-    "eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">=",
-    "logical_and": "&", "logical_or": "|", "logical_xor": "^",
-}  # fmt: skip
 DTYPES = {"float": "float32", "double": "float64", "half": "float16", "long": "int64"}
-LEFT_TO_NUMPY = ("ceil", "cov", "floor", "median", "nonzero", "quantile", "round", "unique")
+EXPRESSIONS = {
+    "add": "x + y", "sub": "x - y", "mul": "x * y", "div": "x / y", "floor_divide": "x // y",
+    "neg": "-x", "mm": "x @ y", "mv": "x @ y", "eq": "x == y", "ne": "x != y", "lt": "x < y",
+    "le": "x <= y", "gt": "x > y", "ge": "x >= y", "logical_not": "x == 0",
+    "logical_and": "(x != 0) & (y != 0)", "logical_or": "(x != 0) | (y != 0)",
+    "logical_xor": "(x != 0) ^ (y != 0)", "floor": "np.floor(x.numpy())",
+    "ceil": "np.ceil(x.numpy())", "round": "np.round(x.numpy())", "unique": "np.unique(x.numpy())",
+    "median": 'np.quantile(x.numpy(), 0.5, method="lower")', "nonzero": "np.argwhere(x.numpy())",
+}  # fmt: skip
 OWNERS = ("ta", "Tensor", "nn", "F", "optim")
 LEFT_OUT = {
     "ta.autocast": "dtypes are explicit: model.to(ta.float16)",
@@ -26,7 +29,6 @@ LEFT_OUT = {
     "ta.Generator": "write ta.manual_seed, ta.get_rng_state and ta.set_rng_state",
     "ta.inference_mode": "write ta.no_grad()",
     "ta.is_tensor": "write isinstance(x, ta.Tensor)",
-    "ta.int": "write ta.int32",
     "ta.jit": "nothing has to be traced: kernels are compiled by Numba",
     "ta.normal": "write mean + std * ta.randn(size)",
     "ta.meshgrid": "write x[:, None] and y[None], which are broadcast",
@@ -77,11 +79,9 @@ LEFT_OUT = {
     "optim.lr_scheduler": "the schedules are in optim itself",
 }
 LEFT_OUT |= {f"ta.{name}": f"write ta.{dtype}" for name, dtype in DTYPES.items()}
-LEFT_OUT["Tensor.int"] = "write x.to(ta.int32)"
-for owner in ("ta", "Tensor"):
-    LEFT_OUT |= {f"{owner}.{name}": f"write x {sign} y" for name, sign in OPERATORS.items()}
-    LEFT_OUT |= {f"{owner}.{name}": f"write np.{name}(x.numpy())" for name in LEFT_TO_NUMPY}
-    LEFT_OUT |= {f"{owner}.neg": "write -x", f"{owner}.logical_not": "write ~x"}
+LEFT_OUT |= {"ta.int": "write ta.int32", "Tensor.int": "write x.to(ta.int32)"}
+for name, expression in EXPRESSIONS.items():
+    LEFT_OUT |= {f"{owner}.{name}": f"write {expression}" for owner in ("ta", "Tensor")}
 DIFFERS = {
     "Tensor.data": "a read-only view of the array; values change through x[i] = v",
     "Tensor.__iadd__": "x += y puts its result into new memory, so views keep the old values",

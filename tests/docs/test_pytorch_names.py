@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import json
+import re
+from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 import tinyattn as ta
 from tinyattn import functional as F
 from tinyattn import nn, optim
-from tinyattn.names import DIFFERS, LEFT_OUT
+from tinyattn.names import DIFFERS, EXPRESSIONS, LEFT_OUT
 
 SPACES = {"ta": ta, "Tensor": ta.ones(2), "nn": nn, "F": F, "optim": optim}
 
@@ -96,3 +100,29 @@ def test_names_that_python_asks_for_are_simply_missing() -> None:
     for space in SPACES.values():
         with pytest.raises(AttributeError, match=r"__xyz__$"):
             getattr(space, "__xyz__")  # noqa: B009
+
+
+@pytest.mark.parametrize("dtype", ["int64", "float64"])
+@pytest.mark.parametrize("name", EXPRESSIONS)
+def test_expressions_compute_what_pytorch_computes(name: str, dtype: str) -> None:
+    torch = pytest.importorskip("torch")
+    values = {
+        "x": np.array([[2.5, 0, -3.5], [0, 1, 2.5], [2, 0, 4]]).astype(dtype),
+        "y": np.array([[1, 2, 2], [3, 3.5, -2.5], [2, 3, 1]]).astype(dtype),
+    }
+    if name == "mv":
+        values["y"] = values["y"][0]
+    used = [letter for letter in "xy" if re.search(rf"\b{letter}\b", EXPRESSIONS[name])]
+    theirs = getattr(torch, name)(*(torch.as_tensor(values[letter]) for letter in used))
+    ours = {"x": ta.tensor(values["x"]), "y": ta.tensor(values["y"]), "np": np}
+    np.testing.assert_allclose(np.asarray(eval(EXPRESSIONS[name], ours)), theirs.numpy())
+
+
+def test_the_tables_of_the_page_have_two_columns() -> None:
+    """Because `x | y` in a cell would end it."""
+    page = Path(__file__).parents[2] / "docs/notebooks/from_pytorch.ipynb"
+    outputs = [o for c in json.loads(page.read_text())["cells"] for o in c.get("outputs", [])]
+    tables = [o["data"]["text/markdown"] for o in outputs if "data" in o]
+    assert [len(table) - 2 for table in tables] == [len(DIFFERS), len(LEFT_OUT)]
+    for row in (row for table in tables for row in table):
+        assert len(re.split(r"(?<!\\)\|", row.strip())) == 4, row
