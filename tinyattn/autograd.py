@@ -242,7 +242,7 @@ def propagate(
                 for parent, part, is_new in node.plan.pull(node, gradient, create_graph):
                     if parent in useful:
                         sums.add(parent, part, is_new and not create_graph)
-            if not retain_graph:
+            if not retain_graph and node in useful:
                 node.parents = node.saved = None
     check_versions(useful)  # again: another thread may have changed an array meanwhile
     return found

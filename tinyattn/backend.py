@@ -18,9 +18,9 @@ from .errors import DeviceError
 
 Array = Any  # numpy.ndarray or cupy.ndarray; no common static type exists
 
-# From an array's class to the module with its functions. `register_cuda` adds CuPy.
+# From the class of an array, or Tensor, to the module with its functions.
 _namespaces: dict[type, ModuleType] = {np.ndarray: np}
-array_types = _namespaces.keys()
+array_types = {np.ndarray}  # `register_cuda` adds CuPy's
 _cuda_module: ModuleType | None = None
 # The step that is being captured as a CUDA graph, if there is one; captured_step.py sets it.
 capture: Any = None
@@ -35,6 +35,7 @@ def register_cuda(module: ModuleType) -> None:
     global _cuda_module
     _cuda_module = module
     _namespaces[module.ndarray] = module
+    array_types.add(module.ndarray)
 
 
 def register_tensor(kind: type, operations: ModuleType) -> None:
@@ -68,7 +69,7 @@ def _load_cuda() -> ModuleType:
 
 
 def namespace(array: Array) -> ModuleType:
-    """The module (NumPy or CuPy) whose functions take `array`; NumPy for Python scalars."""
+    """The module whose functions take `array`: NumPy (numbers too), CuPy, `ops` (Tensors)."""
     return _namespaces.get(type(array), np)
 
 
@@ -79,11 +80,9 @@ def device_of(array: Array) -> str:
 
 def is_array(value: Any) -> bool:
     """True for an array of NumPy or CuPy."""
-    if type(value) in _namespaces:
-        return True
     if type(value).__module__.partition(".")[0] == "cupy" and _cuda_module is None:
         _load_cuda()
-    return type(value) in _namespaces
+    return type(value) in array_types
 
 
 def module_of(device: str | None) -> ModuleType:

@@ -64,8 +64,9 @@ class World:
         if "TINYATTN_NUM_THREADS" not in os.environ:
             set_num_threads(max(1, get_num_threads() // local.size))
         visible = os.environ.get("CUDA_VISIBLE_DEVICES")
-        gpus = visible.split(",") if visible else range(local.size)
-        os.environ["CUDA_VISIBLE_DEVICES"] = str(gpus[local.rank % len(gpus)])
+        if visible != "":  # "" hides all GPUs
+            gpus = visible.split(",") if visible else range(local.size)
+            os.environ["CUDA_VISIBLE_DEVICES"] = str(gpus[local.rank % len(gpus)])
         atexit.register(self.leave)
         sys.excepthook = self.end_all
 

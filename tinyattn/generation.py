@@ -62,12 +62,12 @@ def generate(
                 [3, 4, 0, 0]])
     """
     ids, known = checked_prompt(prompt, max_len, pad)
-    getattr(next_scores, "start", lambda: None)()
     if stop is not None and not is_integer(stop):
         raise DtypeError(f"stop is an id, an integer, got {stop!r}")
     check_choice(temperature, top_k, top_p, num_beams)
     if not math.isfinite(length_penalty):
         raise ValueError(f"length_penalty is a finite number, got {length_penalty!r}")
+    getattr(next_scores, "start", lambda: None)()
     if num_beams > 1:
         return wrap(beam_search(next_scores, ids, known, stop, num_beams, length_penalty))
     ended = np.zeros(len(ids), np.bool_)

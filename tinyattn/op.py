@@ -109,7 +109,7 @@ def op(
         node = None
         if wanted and differentiable and recording.get():
             for i, arg in enumerate(args):
-                if type(arg) in array_types and not isinstance(arg, TensorBase):
+                if type(arg) in array_types:
                     arrays[i] = arg.copy()  # because the caller may write to it later
             plan = spec.plan(wanted, len(arrays))
             result = out if spec.is_builtin else read_only(out)  # a user's rule might write to it
@@ -218,7 +218,7 @@ def as_array(out: Any, name: str, arguments: Sequence[Any]) -> Array:
     """A result that is no NumPy array: a NumPy scalar, a CuPy array, or an error."""
     if isinstance(out, (ndarray, np.generic)):
         return np.asarray(out)
-    if is_array(out) and not isinstance(out, TensorBase):
+    if is_array(out):
         return out
     refuse_foreign(name, arguments)  # whose operators may have made the result
     hint = "; (out, saved) needs @op(saves=True)" if type(out) is tuple else ""

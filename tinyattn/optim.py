@@ -64,9 +64,9 @@ class ParamGroup(dict[str, Any]):
 
 def param_groups(parameters: Parameters, defaults: dict[str, Any]) -> list[ParamGroup]:
     """The groups of an optimizer: those of a list of dicts, or one that has all parameters."""
-    one_by_one = isinstance(parameters, Iterable) and not isinstance(parameters, Tensor)
-    listed: Any = list(parameters) if one_by_one else parameters
-    has_groups = one_by_one and listed and isinstance(listed[0], dict)
+    is_one = isinstance(parameters, Tensor) or hasattr(parameters, "parameters")  # or a module
+    listed: Any = parameters if is_one or not isinstance(parameters, Iterable) else list(parameters)
+    has_groups = isinstance(listed, list) and listed and isinstance(listed[0], dict)
     groups = []
     for given in listed if has_groups else [{"params": listed}]:
         if not isinstance(given, dict) or "params" not in given:
@@ -296,9 +296,10 @@ class SGD(Optimizer):
         if group["weight_decay"]:
             grad = grad + group["weight_decay"] * parameter
         if momentum := group["momentum"]:
+            is_first = self.state.get("velocity", {i: None})[i] is None
             velocity = self.slot("velocity", i, parameter)
             velocity *= momentum
-            velocity += grad if self.steps[i] == 1 else (1 - group["dampening"]) * grad
+            velocity += grad if is_first else (1 - group["dampening"]) * grad
             grad = grad + momentum * velocity if group["nesterov"] else velocity
         parameter -= group["lr"] * grad
 

@@ -44,7 +44,7 @@ def set_rng_state(state: dict[str, Any]) -> None:
     try:
         numbers = {name: int(value) for name, value in state["state"].items()}
         generator().bit_generator.state = {**state, "state": numbers}
-    except (AttributeError, KeyError, TypeError, ValueError) as error:
+    except (AttributeError, KeyError, OverflowError, TypeError, ValueError) as error:
         raise ValueError(f"not a state of get_rng_state(): {state!r}") from error
 
 

@@ -68,7 +68,7 @@ def show_heatmaps(
     matrices, visible = checked_matrices(matrices, mask)
     rows, columns, queries, keys = matrices.shape
     shown = matrices[visible]
-    if shown.size and not (shown.min() >= vmin and shown.max() <= vmax * (1 + 1e-5)):
+    if shown.size and not (shown.min() >= vmin and shown.max() <= vmax + 1e-5 * abs(vmax)):
         raise ValueError(
             f"weights lie between {vmin:g} and {vmax:g}, got values from {shown.min():g} to "
             f"{shown.max():g}: pass vmin and vmax for matrices that are no weights"
@@ -130,8 +130,8 @@ def plot_curves(
     for number, (name, curve) in enumerate(curves.items()):
         is_pair = isinstance(curve, tuple) and len(curve) == 2
         x, y = curve if is_pair else (None, curve)
-        y = array_of(y)
-        x = np.arange(1, len(y) + 1) if x is None and y.ndim else array_of(x)
+        y = np.asarray(y, np.float64)
+        x = np.arange(1, len(y) + 1) if x is None and y.ndim else np.asarray(x, np.float64)
         if y.ndim != 1 or x.shape != y.shape or not y.size:
             raise ShapeError(f"the curve {name!r} takes values (N,), got {y.shape} over {x.shape}")
         color, window = f"C{number}", 1 if is_pair else min(smooth, 1 + len(y) // 5)
@@ -175,7 +175,7 @@ def plot_gradient_norms(
         norms[name] = []
         for number, layer in enumerate(layers, 1):
             parameters = list(layer.parameters())
-            grads = [array_of(p.grad) for p in parameters if p.grad is not None]
+            grads = [np.asarray(p.grad, np.float64) for p in parameters if p.grad is not None]
             if not grads:
                 hint = "call backward first" if parameters else "it has no parameters: leave it out"
                 raise ValueError(f"layer {number} of {name!r} has no gradient: {hint}")
@@ -344,15 +344,9 @@ def figure_class() -> type[Figure]:
     return NotebookFigure
 
 
-def array_of(values: Any) -> np.ndarray:
-    if isinstance(values, Tensor):
-        values = values.detach().cpu().numpy()
-    return np.asarray(values, dtype=np.float64)
-
-
 def checked_matrices(matrices: Any, mask: Any) -> tuple[np.ndarray, np.ndarray]:
     """The matrices, and True for their visible cells, both (rows, columns, Q, K)."""
-    weights = array_of(matrices)
+    weights = np.asarray(matrices, np.float64)
     if weights.ndim not in (2, 3, 4) or not weights.size:
         raise ShapeError(
             "show_heatmaps takes matrices (rows, columns, Q, K), (n, Q, K) or (Q, K) of at least "

@@ -432,9 +432,8 @@ def test_adam_is_compiled_once_for_each_dtype(dtype):
     for grad in (np.ones((2, 3), dtype), fixed, np.ones((3, 2), dtype).T):
         lists = ([a] for a in (np.ones((2, 3), dtype), grad, *np.ones((2, 2, 3), dtype)))
         cpu.adam(*lists, lambda: FIRST_STEP)
-    assert (
-        sum(types[0].dtype.name == np.dtype(dtype).name for types in adam_elements.signatures) == 1
-    )
+    compiled = [types[0].dtype.name for types in adam_elements.__wrapped__.signatures]
+    assert compiled.count(np.dtype(dtype).name) == 1
 
 
 # Attention

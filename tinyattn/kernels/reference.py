@@ -109,6 +109,9 @@ def gelu_tanh(x: Array) -> Array:
 
 
 def gelu_tanh_backward(grad: Any, x: Any) -> Any:
+    if x.dtype == np.float16 and is_array(x):  # x * x would overflow, and 1 - part lose its digits
+        wide = gelu_tanh_backward(grad.astype(np.float32), x.astype(np.float32))
+        return wide.astype(np.float16)
     part = sigmoid(2 * GELU_SCALE * (x + GELU_CUBIC * x * x * x))
     slope = 2 * GELU_SCALE * (1 + 3 * GELU_CUBIC * x * x)
     return grad * (part + x * part * (1 - part) * slope)

@@ -9,7 +9,7 @@ import hashlib
 import json
 import os
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Self
 
 import numpy as np
 
@@ -22,7 +22,6 @@ from ..errors import CheckpointError, ShapeError
 from ..nn import init
 from ..tensor import Tensor
 
-Self = TypeVar("Self", bound="BertEncoder")
 # What config.json must say, because nothing else is built here.
 REQUIRED = {"model_type": "bert", "position_embedding_type": "absolute", "is_decoder": False,
             "add_cross_attention": False}  # fmt: skip
@@ -102,9 +101,7 @@ class BertEncoder(nn.Module):
         return self.encoder(x, mask=mask, valid_lens=valid_lens)
 
     @classmethod
-    def from_pretrained(
-        cls: type[Self], folder: str | os.PathLike[str], sha256: str | None = None
-    ) -> Self:
+    def from_pretrained(cls, folder: str | os.PathLike[str], sha256: str | None = None) -> Self:
         """The model of a folder with config.json and model.safetensors, in evaluation mode.
 
         sha256: what model.safetensors must have, in hexadecimal digits. Nothing is downloaded.

@@ -8,13 +8,14 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
 from .. import functional as F
 from .. import nn
 from ..atomic_write import write_atomically
+from ..batches import pad_sequence
 from ..checks import check_size
 from ..errors import CheckpointError
 from ..grad_mode import no_grad
@@ -62,16 +63,14 @@ class SentenceEncoder(nn.Module):
         self._tokenizer: Any = None
 
     @classmethod
-    def from_pretrained(
-        cls, folder: str | os.PathLike[str], sha256: str | None = None
-    ) -> SentenceEncoder:
+    def from_pretrained(cls, folder: str | os.PathLike[str], sha256: str | None = None) -> Self:
         """The model of a folder as sentence-transformers writes it; see BertEncoder."""
         folder = checked_folder(folder)
         check_pooling(folder)
         files = {name: (folder / name).read_bytes() for name in TOKENIZER
                  if name == TOKENIZER[0] or (folder / name).is_file()}  # fmt: skip
         settings = folder / "sentence_bert_config.json"
-        length = read_json(settings).get("max_seq_length", 256) if settings.is_file() else 256
+        length = (read_json(settings) if settings.is_file() else {}).get("max_seq_length") or 256
         encoder = BertEncoder.from_pretrained(folder, sha256)
         longest = encoder.config["max_position_embeddings"]
         return cls(encoder, files, min(length, longest)).eval()
@@ -101,7 +100,8 @@ class SentenceEncoder(nn.Module):
         """
         check_size("batch_size", batch_size)
         tokens = self.tokenize(texts)
-        out = np.zeros((len(tokens), self.encoder.config["hidden_size"]), self.dtype)
+        size, dtype = self.encoder.config["hidden_size"], self.encoder.word.weight.dtype
+        out = np.zeros((len(tokens), size), dtype)
         order = sorted(range(len(tokens)), key=lambda i: -len(tokens[i]))
         starts = range(0, len(order), batch_size)
         modes = [(module, module.training) for module in self.modules()]
@@ -110,16 +110,13 @@ class SentenceEncoder(nn.Module):
             with no_grad():
                 for start in with_progress(starts, show_progress):
                     chosen = order[start : start + batch_size]
-                    ids, lengths = padded([tokens[i] for i in chosen])
-                    out[chosen] = self.embed(ids, lengths).cpu().numpy()
+                    rows = [Tensor(tokens[i]) for i in chosen]
+                    ids = pad_sequence(rows, batch_first=True)
+                    out[chosen] = self.embed(ids, [len(row) for row in rows]).numpy()
         finally:
             for module, mode in modes:  # the outer ones come first
                 module.train(mode)
         return out
-
-    @property
-    def dtype(self) -> np.dtype:
-        return self.encoder.word.weight.dtype
 
     def save_pretrained(self, folder: str | os.PathLike[str]) -> None:
         """Write a folder that sentence-transformers and transformers can open."""
@@ -162,14 +159,6 @@ def tokenizer_of(content: bytes, max_length: int) -> Any:
     tokenizer.no_padding()
     tokenizer.enable_truncation(max_length)
     return tokenizer
-
-
-def padded(tokens: list[list[int]]) -> tuple[np.ndarray, np.ndarray]:
-    """ids (B, N), 0 behind the end of each, and the lengths (B,)."""
-    lengths = np.array([len(ids) for ids in tokens])
-    out = np.zeros((len(tokens), lengths.max()), np.int64)
-    out[np.arange(out.shape[1]) < lengths[:, None]] = np.concatenate(tokens)
-    return out, lengths
 
 
 def with_progress(starts: range, show_progress: bool | None) -> Any:

@@ -176,8 +176,14 @@ class Decoder(Module):
         caches: Sequence[LayerCache | None] = [None] * len(self.layers)
         if cache is not None:
             caches = cache.layers
-        for layer, kept in zip(self.layers, caches, strict=True):
-            x = layer(x, memory, *options, kept)
+        before = [(part, part.kept) for layer in caches if layer for part in layer]
+        try:
+            for layer, kept in zip(self.layers, caches, strict=True):
+                x = layer(x, memory, *options, kept)
+        except BaseException:  # the first layers have stored keys and values of a refused call
+            for part, had in before:
+                part.kept = had
+            raise
         return x if self.norm is None else self.norm(x)
 
 

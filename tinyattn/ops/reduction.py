@@ -12,6 +12,7 @@ import numpy as np
 
 from .. import kernels
 from ..backend import Array, namespace
+from ..errors import ShapeError
 from ..kernels import in_order
 from ..op import op
 from .elementwise import div, equal, where
@@ -60,7 +61,7 @@ def mean(x: Array, *, dim: Dims, keepdim: bool = False) -> Array:
 @mean.vjp("x")
 def dx(grad, shape, dim):
     grad = reshape(grad, target=reduced_shape(shape, dim))
-    return expand(div(grad, count(shape, dim)), target=shape)
+    return expand(over(grad, count(shape, dim)), target=shape)
 
 
 @op
@@ -75,6 +76,11 @@ def cumsum(x: Array, *, dim: int, reverse: bool = False) -> Array:
 @cumsum.vjp("x")
 def dx(grad, dim, reverse):
     return cumsum(grad, dim=dim, reverse=not reverse)
+
+
+def over(grad: Any, number: float) -> Any:
+    """grad / number, in two steps if the number would be inf in float16."""
+    return div(grad, number) if number < 65_504 else div(div(grad, 256), number / 256)
 
 
 def degrees_of_freedom(shape: tuple[int, ...], dim: Dims, correction: int) -> float:
@@ -97,7 +103,7 @@ def var(x: Array, *, dim: Dims, keepdim: bool = False, correction: int = 1) -> A
 def dx(grad, x, shape, dim, correction):
     grad = reshape(grad, target=reduced_shape(shape, dim))
     centred = x - mean(x, dim=dim, keepdim=True)
-    return div(grad * 2, degrees_of_freedom(shape, dim, correction)) * centred
+    return over(grad, degrees_of_freedom(shape, dim, correction) / 2) * centred
 
 
 @op
@@ -113,7 +119,7 @@ def dx(grad, x, out, shape, dim, correction):
     grad, out = (reshape(a, target=reduced_shape(shape, dim)) for a in (grad, out))
     slope = where(equal(out, 0), 0.0, div(grad, out))
     centred = x - mean(x, dim=dim, keepdim=True)
-    return div(slope, degrees_of_freedom(shape, dim, correction)) * centred
+    return over(slope, degrees_of_freedom(shape, dim, correction)) * centred
 
 
 @op
@@ -137,17 +143,19 @@ def dx(grad, x, out, shape, dim):
 
 @op(differentiable=False)
 def argmax(x: Array, *, dim: Dims, keepdim: bool = False) -> Array:
-    return along_one(x.argmax, dim, keepdim)
+    return x.argmax(axis=only("argmax", dim), keepdims=keepdim)
 
 
 @op(differentiable=False)
 def argmin(x: Array, *, dim: Dims, keepdim: bool = False) -> Array:
-    return along_one(x.argmin, dim, keepdim)
+    return x.argmin(axis=only("argmin", dim), keepdims=keepdim)
 
 
-def along_one(method: Any, dim: Dims, keepdim: bool) -> Array:
-    """`method` over one dimension, or over all elements."""
-    return method(axis=dim[0] if dim else None, keepdims=keepdim)
+def only(name: str, dim: Dims) -> int | None:
+    """The only dimension, or None for all elements."""
+    if dim is not None and len(dim) != 1:
+        raise ShapeError(f"{name} takes one dimension, or None for all elements, got {dim}")
+    return None if dim is None else dim[0]
 
 
 @op(differentiable=False)

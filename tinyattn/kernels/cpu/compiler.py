@@ -12,7 +12,7 @@ import traceback
 import warnings
 from collections.abc import Callable
 from contextlib import suppress
-from functools import partial
+from functools import partial, wraps
 from pathlib import Path
 from typing import Any
 
@@ -116,6 +116,7 @@ def cache_failed(error: Exception) -> bool:
 def retrying(function: Callable[..., Any]) -> Callable[..., Any]:
     """A function that calls this one, and calls it again if Numba's cache has failed."""
 
+    @wraps(function)
     def call(*arguments: Any) -> Any:
         for _ in _kernels:  # a call may need several, and each may fail once
             try:

@@ -15,6 +15,7 @@ from .compiler import jit, retrying
 from .layout import as_input
 
 
+@retrying  # each chunk alone: a second try of all would move the finished ones again
 @jit
 def adam_elements(parameter, grad, m, v, numbers, first, last):
     shrink, decay, beta1, rest1, beta2 = numbers[0], numbers[1], numbers[2], numbers[3], numbers[4]
@@ -26,9 +27,6 @@ def adam_elements(parameter, grad, m, v, numbers, first, last):
         m[i] = m[i] * beta1 + rest1 * g
         v[i] = v[i] * beta2 + rest2 * g * g
         parameter[i] = w - rate * m[i] / (np.sqrt(v[i]) * inv_root + eps)
-
-
-update = retrying(parallel_for)  # here, because a retry of `adam` would move the first ones twice
 
 
 @lru_cache(maxsize=16)
@@ -60,4 +58,4 @@ def adam(
         # Numba would compile once more for a read-only gradient, which is of another type to it.
         grad = grad if grad.flags.carray else grad.copy(order="C")
         flat = (parameter.reshape(-1), grad.reshape(-1), m.reshape(-1), v.reshape(-1))
-        update(size, 0.6 * size, adam_elements, *flat, of_dtype[dtype])
+        parallel_for(size, 0.6 * size, adam_elements, *flat, of_dtype[dtype])

@@ -6,7 +6,7 @@ import numpy as np
 
 from .. import reference
 from ..threads import parallel_for
-from .compiler import jit
+from .compiler import jit, retrying
 from .layout import as_input, as_rows
 
 
@@ -40,6 +40,7 @@ def scatter_rows(grad: np.ndarray, ids: np.ndarray, num_rows: int, skip: int | N
     return table
 
 
+@retrying  # each chunk alone: a second try of all would add to the finished ones again
 @jit
 def add_to_rows(x, bias, first, last):
     x = x[first:last]
