@@ -38,8 +38,8 @@ from .tensor import Tensor
 # What mpiexec or srun writes into the environment: the number of ranks.
 SIZES = ("PMI_SIZE", "OMPI_COMM_WORLD_SIZE", "SLURM_STEP_NUM_TASKS")
 
-# Seconds for which a rank waits awake, because that is fastest. After them it naps between two
-# looks, because on a busy machine the rank that it waits for needs a core.
+# For so many seconds a rank asks without a pause, because that is fastest. After them it gives up
+# its core between two questions, because the rank that it waits for may need it.
 AWAKE = 2e-4
 
 

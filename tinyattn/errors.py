@@ -1,7 +1,7 @@
 """The errors of tinyattn; each is a subclass of a built-in error.
 
 A message says what was expected, what came, and the usual cause. A call that raises one of these
-errors has changed nothing.
+errors has changed no value and no gradient; a `backward` may have freed its graph.
 """
 
 

@@ -277,7 +277,7 @@ def checked_norm(
     function: str, x: Tensor, shape: int | Sequence[int], **learned: Tensor | None
 ) -> tuple[int, ...]:
     """The sizes that are normalized: x ends with them, and weight and bias have them."""
-    sizes = (shape,) if isinstance(shape, int) else tuple(shape)
+    sizes = (shape,) if isinstance(shape, (int, np.integer)) else tuple(shape)
     if not sizes or x.shape[-len(sizes) :] != sizes:
         raise ShapeError(
             f"{function} over {sizes} takes inputs of shape (..., "

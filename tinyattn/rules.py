@@ -234,7 +234,7 @@ class Plan:
     def fit(self, gradient: Any, parent: Node | Leaf, position: int) -> Any:
         """A rule's gradient in the shape and dtype of the argument.
 
-        If the argument was broadcast, its gradient is summed here, and nowhere else.
+        If the argument was broadcast, its gradient is summed here, unless its rule did so.
         """
         if gradient is None:
             raise GraphError(

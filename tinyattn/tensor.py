@@ -443,13 +443,13 @@ class Tensor(Methods, TensorBase):
     isnan = ops.isnan
     isfinite = ops.isfinite
 
-    def any(self, dim: Dims = None, keepdim: Bool = False) -> Tensor:
+    def any(self, dim: Dims = None, keepdim: Bool = False, **numpy_names: Any) -> Tensor:
         """True where any element along `dim` is not 0."""
-        return ops.any(self, dim=dims_of(self, dim), keepdim=keepdim)
+        return self._reduced(ops.any, dim, keepdim, numpy_names)
 
-    def all(self, dim: Dims = None, keepdim: Bool = False) -> Tensor:
+    def all(self, dim: Dims = None, keepdim: Bool = False, **numpy_names: Any) -> Tensor:
         """True where all elements along `dim` are not 0."""
-        return ops.all(self, dim=dims_of(self, dim), keepdim=keepdim)
+        return self._reduced(ops.all, dim, keepdim, numpy_names)
 
     # In place
 
@@ -535,7 +535,7 @@ class Tensor(Methods, TensorBase):
     def sum(
         self, dim: Dims = None, keepdim: Bool = False, *, dtype: Any = None, **numpy_names: Any
     ) -> Tensor:
-        """Sum over one dimension, several, or all, in `dtype`; float32 is added up in float64."""
+        """Sum over one dimension, several, or all, in `dtype`."""
         if dtype is not None:
             return self.to(dtype).sum(dim, keepdim, **numpy_names).to(dtype)
         return self._reduced(ops.sum, dim, keepdim, numpy_names)
@@ -571,13 +571,14 @@ class Tensor(Methods, TensorBase):
         keepdim: Bool = False,
         *,
         correction: int | None = None,
+        **numpy_names: Any,
     ) -> Tensor:
         """The root of `var`; its gradient is 0 if the root is 0, as in PyTorch."""
         require_float(self.dtype, "std")
         correction = (
             int(unbiased) if correction is None else check_size("correction", correction, 0)
         )
-        return self._reduced(ops.std, dim, keepdim, {}, correction=correction)
+        return self._reduced(ops.std, dim, keepdim, numpy_names, correction=correction)
 
     def max(self, dim: Any = None, keepdim: Bool = False, **numpy_names: Any) -> Any:
         """The largest element, or along `dim` a pair (values, indices); with a Tensor, `maximum`.

@@ -131,3 +131,18 @@ def test_a_refused_generate_does_not_start_the_model() -> None:
     assert scores.starts == 0
     ta.generation.generate(scores, [[1]], max_len=3)
     assert scores.starts == 1
+
+
+@pytest.mark.parametrize("name", ["any", "all", "std", "var", "sum"])
+def test_reductions_take_the_names_of_numpy(name: str) -> None:
+    x = np.random.default_rng(0).normal(size=(3, 4))
+    options = {"ddof": 1} if name in ("std", "var") else {}
+    expected = getattr(np, name)(x, axis=0, keepdims=True, **options)
+    found = getattr(ta.tensor(x), name)(axis=0, keepdims=True)
+    np.testing.assert_allclose(found.numpy(), expected, rtol=1e-12)
+
+
+def test_norms_take_an_integer_of_numpy() -> None:
+    x = ta.randn(3, 4)
+    for norm in (F.layer_norm, F.rms_norm):
+        np.testing.assert_array_equal(norm(x, np.int64(4)).numpy(), norm(x, 4).numpy())

@@ -64,6 +64,29 @@ def test_a_full_disk_costs_one_warning(tmp_path):
 
 
 @needs_numba
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows limits no file sizes")
+def test_a_full_disk_repeats_no_chunk_that_is_finished(tmp_path):
+    program = """
+import resource
+resource.setrlimit(resource.RLIMIT_FSIZE, (3000, 3000))
+import warnings
+warnings.simplefilter("ignore")
+import numpy as np, tinyattn as ta
+from tinyattn import kernels, optim
+ta.set_num_threads(2)
+x = np.zeros((8192, 512), np.float32)
+kernels.add_bias(x, np.ones(512, np.float32))
+print(np.unique(x).tolist())
+w = ta.zeros(2_000_000, requires_grad=True)
+w.grad = ta.ones(2_000_000)
+adam = optim.Adam([w])
+adam.step()
+print(np.unique(adam.state["m"][0].round(4)).tolist() == [np.float32(0.1)])
+"""
+    assert lines_of(program, tmp_path) == ["[1.0]", "True"]
+
+
+@needs_numba
 def test_an_error_of_the_kernel_itself_is_raised_as_it_is():
     from tinyattn.kernels.cpu import compiler
 

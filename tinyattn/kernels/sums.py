@@ -40,7 +40,7 @@ def adds_in_pairs(array: Array, axis: Any) -> bool:
 
 
 def reduce_sum(array: Array, axis: Any = None, keepdims: bool = False, mean: bool = False) -> Array:
-    """Sum (or mean) over axes, added up in `sum_dtype`, returned in the array's own dtype."""
+    """Sum (or mean) over axes: NumPy's own where it adds in pairs, else added in `sum_dtype`."""
     array = in_order(array)
     if array.dtype.kind != "f":  # unsigned numbers too, whose differences may be negative
         return array.sum(axis=axis, keepdims=keepdims, dtype=np.int64)
