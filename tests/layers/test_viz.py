@@ -70,3 +70,9 @@ def test_symbols_of_keys_do_not_overlap(words: list[str]) -> None:
         boxes = [label.get_window_extent() for label in panel.get_xticklabels()]
         assert all(a.x1 <= b.x0 for a, b in itertools.pairwise(boxes))
         assert panel.get_xticklabels()[0].get_rotation() == (90 if "animal" in words else 0)
+
+
+def test_a_scale_below_0_takes_its_own_limits() -> None:
+    viz.show_heatmaps(np.array([[[[-2.0, -1.0]]]]), vmin=-2, vmax=-1)
+    with pytest.raises(ValueError, match="lie between -2 and -1"):
+        viz.show_heatmaps(np.array([[[[-2.0, -0.9]]]]), vmin=-2, vmax=-1)

@@ -427,6 +427,20 @@ def test_texts_become_tokens_without_the_files_padding_and_cut(sentence_folder):
 
 
 @needs_tokenizers
+def test_texts_are_encoded_on_the_device_of_the_model(sentence_folder, cuda):
+    model = models.SentenceEncoder.from_pretrained(sentence_folder)
+    expected = model.encode(TEXTS)
+    assert np.abs(model.to("cuda").encode(TEXTS) - expected).max() < 1e-5
+
+
+@needs_tokenizers
+def test_a_length_of_null_is_256_or_the_encoders(sentence_folder):
+    (sentence_folder / "sentence_bert_config.json").write_text('{"max_seq_length": null}')
+    model = models.SentenceEncoder.from_pretrained(sentence_folder)
+    assert model.max_length == min(256, model.encoder.config["max_position_embeddings"])
+
+
+@needs_tokenizers
 def test_encode_restores_every_mode_and_records_nothing(sentence_folder, monkeypatch):
     model = models.SentenceEncoder.from_pretrained(sentence_folder).train()
     model.encoder.dropout.eval()

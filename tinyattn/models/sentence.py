@@ -111,7 +111,7 @@ class SentenceEncoder(nn.Module):
                 for start in with_progress(starts, show_progress):
                     chosen = order[start : start + batch_size]
                     rows = [Tensor(tokens[i]) for i in chosen]
-                    ids = pad_sequence(rows, batch_first=True)
+                    ids = pad_sequence(rows, batch_first=True).numpy()  # goes to any device
                     out[chosen] = self.embed(ids, [len(row) for row in rows]).numpy()
         finally:
             for module, mode in modes:  # the outer ones come first
