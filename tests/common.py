@@ -16,8 +16,8 @@ import pytest
 import tinyattn as ta
 from tinyattn import kernels
 from tinyattn.kernels import reference
-from tinyattn.kernels.packing import samples_of
 from tinyattn.kernels.reference import AdamStep
+from tinyattn.kernels.visibility import Visibility, of_padded, samples_of
 
 HERE = Path(__file__).parent
 FOLDERS = [str(HERE), *(str(path) for path in sorted(HERE.iterdir()) if path.is_dir())]
@@ -168,17 +168,17 @@ def run_python(code, *, env=None, args=(), flags=("-W", "error"), timeout=300):
 def attention_of(module, q, k, v, limits, mask, scale, p, seed):
     """`attention` of a module of kernels, and what it keeps for backward, on heads as in the
     formula: q (B, H, Q, d), k (B, H, K, d), v (B, H, K, e) -> (B, H, Q, e)."""
-    samples = tuple(samples_of((x.shape[2],) * len(x)) for x in (q, k))
-    settings = reference.Settings(samples, limits, mask, scale, reference.Drop(p, seed))
-    out, saved = module.attention(*map(rows_of_heads, (q, k, v)), settings)
+    options = of_padded((*q.shape[:3], k.shape[2]), limits=limits, mask=mask), scale
+    out, saved = module.attention(*map(rows_of_heads, (q, k, v)), *options, reference.Drop(p, seed))
     return out.reshape(len(q), q.shape[2], *out.shape[1:]).swapaxes(1, 2), saved
 
 
 def attention_backward_of(module, grad, q, k, v, limits, mask, scale, p, seed, saved):
     """The gradients of q, k and v in the same form."""
-    samples = tuple(samples_of((x.shape[2],) * len(x)) for x in (q, k))
-    settings = reference.Settings(samples, limits, mask, scale, reference.Drop(p, seed))
-    found = module.attention_backward(*map(rows_of_heads, (grad, q, k, v)), settings, saved)
+    options = of_padded((*q.shape[:3], k.shape[2]), limits=limits, mask=mask), scale
+    found = module.attention_backward(
+        *map(rows_of_heads, (grad, q, k, v)), *options, reference.Drop(p, seed), saved
+    )
     return tuple(
         dx.reshape(len(x), x.shape[2], *dx.shape[1:]).swapaxes(1, 2)
         for dx, x in zip(found, (q, k, v), strict=True)
@@ -210,10 +210,11 @@ def kernel_tour():
         limits = np.array([[5, 0, 2, 3], [1, 5, 4, 0]])
         mask = rng.uniform(size=(2, 1, 4, 5)) < 0.7
         keep(f"softmax.{kind}", kernels.softmax(x))
-        out = kernels.masked_softmax(x, limits, mask)
+        visibility = of_padded(x.shape, limits=limits, mask=mask)
+        out = kernels.masked_softmax(x, visibility)
         keep(f"masked_softmax.{kind}", out)
         keep(f"softmax_backward.{kind}", kernels.softmax_backward(grad, out))
-        back = kernels.masked_softmax_backward(grad, out, limits, mask)
+        back = kernels.masked_softmax_backward(grad, out, visibility)
         keep(f"masked_softmax_backward.{kind}", back)
         keep(f"relu.{kind}", kernels.relu(x))
         keep(f"relu_backward.{kind}", kernels.relu_backward(grad, x))
@@ -240,16 +241,16 @@ def kernel_tour():
         settings = (limits, mask, 0.4, 0.25, 98765432109876)
         value, saved = attention_of(kernels, q, k, v, *settings)
         keep(f"attention.{kind}", value)
-        keep(f"weighted_sum.{kind}", kernels.weighted_sum(out, v, limits, mask))
+        keep(f"weighted_sum.{kind}", kernels.weighted_sum(out, v, visibility))
         back = attention_backward_of(kernels, make(2, 3, 4, 7), q, k, v, *settings, saved)
         keep(f"attention_backward.{kind}", back)
         packed = samples_of((4, 0, 3))
         q, k, v, upstream = (make(7, 2, 3) for _ in range(4))
-        both, drop = (packed, packed), reference.Drop(0.25, 7)
-        settings = reference.Settings(both, np.arange(1, 5)[None], None, 0.4, drop)
-        value, saved = kernels.attention(q, k, v, settings)
+        causal = Visibility(packed, packed, np.arange(1, 5)[None])
+        options = causal, 0.4, reference.Drop(0.25, 7)
+        value, saved = kernels.attention(q, k, v, *options)
         keep(f"attention.{kind}.packed", value)
-        back = kernels.attention_backward(upstream, q, k, v, settings, saved)
+        back = kernels.attention_backward(upstream, q, k, v, *options, saved)
         keep(f"attention_backward.{kind}.packed", back)
         summed = make(3, 6)
         kernels.add_bias(summed, make(6))

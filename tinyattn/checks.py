@@ -305,9 +305,8 @@ def check_heads(width: int, heads: int) -> None:
         )
 
 
-def check_attention(q: Array, k: Array, v: Array, samples: Any) -> None:
+def check_attention(q: Array, k: Array, v: Array, queries: Any, keys: Any) -> None:
     """Checked here, because a compiled kernel checks no index and would read other memory."""
-    queries, keys = samples
     flat = q.ndim == k.ndim == v.ndim == 3
     if not flat or k.shape[1] != v.shape[1] or not are_groups(q.shape[1], k.shape[1]):
         raise ShapeError(
@@ -336,26 +335,6 @@ def check_attention(q: Array, k: Array, v: Array, samples: Any) -> None:
 def are_groups(heads: int, groups: int) -> bool:
     """Whether so many heads of keys can be shared by the heads of queries."""
     return heads == groups or (groups > 0 and heads % groups == 0)
-
-
-def check_visibility(
-    shape: tuple[int, ...],
-    limits: Array | None,
-    mask: Array | None,
-    starts: Array | None = None,
-    bias: Array | None = None,
-) -> None:
-    """Limits and starts (B|1, Q|1), a mask and a bias (B|1, H|1, Q|1, K|1), for scores of this
-    shape, (B, H, Q, K)."""
-    of_queries = (shape[0], shape[2])
-    expected = (("limits", limits, of_queries), ("mask", mask, shape),
-                ("starts", starts, of_queries), ("bias", bias, shape))  # fmt: skip
-    for name, array, right in expected:
-        if array is not None and (
-            array.ndim != len(right)
-            or any(n not in (1, m) for n, m in zip(array.shape, right, strict=True))
-        ):
-            raise ShapeError(f"{name} must be {right}, or 1 for any of these, got {array.shape}")
 
 
 def explain(name: str, arrays: Sequence[Any], error: Exception) -> None:

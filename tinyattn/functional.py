@@ -28,9 +28,9 @@ from .checks import (
 )
 from .create import full
 from .errors import DeviceError, DtypeError, ShapeError
+from .kernels import reference
 from .kernels.late_errors import require_range
-from .kernels.packing import mask_with_starts, repeat_heads, samples_of_padded
-from .kernels.reference import Drop, visible_keys
+from .kernels.reference import Drop
 from .names import UnknownNameError
 from .ops.layers import no_row_text
 from .ops.softmax import check_classes
@@ -515,9 +515,8 @@ def masked_softmax(
         if mask is not None:
             mask = masks.array_of(mask, "mask")
             mask = mask.reshape(1, *(1,) * (2 - mask.ndim), *mask.shape)  # (1, Q|1, K|1)
-    shape, device = four.shape, scores.device
-    limits, mask = masks.limits_and_mask(shape, valid_lens, mask, is_causal, device)
-    return ops.masked_softmax(four, limits=limits, mask=mask).reshape(scores.shape)
+    visibility = masks.visibility(four.shape, valid_lens, mask, is_causal, device=scores.device)
+    return ops.masked_softmax(four, visibility=visibility).reshape(scores.shape)
 
 
 def sequence_mask(x: Tensor, valid_lens: Any, value: float = 0) -> Tensor:
@@ -553,8 +552,7 @@ def masked_mean(x: Tensor, valid_lens: Any = None, mask: Any = None) -> Tensor:
     if tensor_of(x, "x").ndim < 2:
         raise ShapeError(f"masked_mean takes (B, N, ...), got shape {x.shape}")
     shape = (len(x), 1, 1, x.shape[1])  # of scores (B, H, Q, K) with one query
-    limits, mask = masks.limits_and_mask(shape, valid_lens, mask, device=x.device)
-    visible = visible_keys(shape, limits, mask)
+    visible = masks.visibility(shape, valid_lens, mask, device=x.device).pairs(x)
     if visible is None:
         return x.mean(1)
     keep = wrap(namespace(visible).broadcast_to(visible, shape)[:, 0, 0])  # (B, N)
@@ -648,27 +646,20 @@ def scaled_dot_product_attention(
     p = checked_probability(dropout_p)
     scale = default_scale(q.shape[-1]) if scale is None else checked_scale(scale)
     shape = (*q.shape[:-1], k.shape[-2])  # (B, H, Q, K)
-    limits, mask = masks.limits_and_mask(shape, valid_lens, mask, is_causal, q.device)
-    limits, starts = masks.window_limits(window, limits, shape[2], q.device)
-    bias, mask = bias_and_mask(bias, attn_mask, mask, query, shape)
-    k, v = ops.clear_invisible(shape, limits, mask, k, v, starts)
+    visibility = masks.visibility(shape, valid_lens, mask, is_causal, window, q.device)
+    bias, mask = bias_and_mask(bias, attn_mask, visibility.mask, query, shape)
+    visibility = visibility._replace(mask=mask)
+    k, v = ops.clear_invisible(visibility, shape[1], k, v)
     drop = Drop(p, random.dropout_seed() if p else 0)
-    if return_weights:
-        # The formula as it is written, with an array of all weights (B, H, Q, K).
-        k, v = repeat_heads(k, q.shape[1]), repeat_heads(v, q.shape[1])
-        mask = mask_with_starts(mask, starts, shape[3])
-        scores = (q * scale) @ k.transpose(-2, -1)
-        scores = scores if bias is None else scores + bias
-        weights = ops.masked_softmax(scores, limits=limits, mask=mask)
-        dropped = ops.dropout(weights, p=p, seed=drop.seed) if p else weights
-        out = ops.weighted_sum(dropped, v, limits=limits, mask=mask)
-    else:
-        # The same formula, block of queries by block of queries: kernels/cpu/attention.py.
+    heads, width = (q.shape[1], k.shape[1]), v.shape[-1]
+    if return_weights:  # the formula as it is written, with an array of all weights (B, H, Q, K)
         q, k, v = (t.transpose(1, 2).flatten(0, 1) for t in (q, k, v))  # (B * N, H, d)
-        options = {"samples": samples_of_padded(shape), "limits": limits, "mask": mask}
-        options |= {"starts": starts, "scale": scale, "drop": drop}
-        out = ops.attention(q, k, v, bias, **options)  # (B * Q, H, e)
-        out = out.reshape(shape[0], shape[2], *out.shape[1:]).transpose(1, 2)
+        out, weights = reference.attention(q, k, v, visibility, scale, drop, bias)
+    else:  # the same, block of queries by block of queries: kernels/cpu/attention.py
+        q, k, v = (t.transpose(1, 2).flatten(2) for t in (q, k, v))  # (B, N, H * d)
+        options = {"heads": heads, "visibility": visibility, "scale": scale, "drop": drop}
+        out = ops.attention(q, k, v, bias, **options)
+    out = out.reshape(shape[0], shape[2], heads[0], width).transpose(1, 2)  # (B, H, Q, e)
     if query.ndim == 3:
         out = out.squeeze(1)
     if not return_weights:

@@ -18,8 +18,8 @@ PyTorch reads a 2-D `attn_mask` as (Q, K); here that is written `mask[None]`. Wi
 an error, unless B equals Q, because it then has the shape of a mask (B, K).
 
 If only the first keys are visible, lengths say so in fewer numbers: `valid_lens` (B,), or (B, Q) if
-they differ between the queries. A causal mask is such lengths too. The library has both as one
-array, `limits` (B|1, Q|1): how many first keys each query may see.
+they differ between the queries. A causal mask is such lengths too. The library turns all that is
+given into one `Visibility`, see `kernels/visibility.py`.
 """
 
 from __future__ import annotations
@@ -35,6 +35,7 @@ from .backend import Array, is_array, namespace, to_device
 from .checks import check_size, is_integer, rectangular
 from .errors import DtypeError, MaskError, ShapeError
 from .kernels.late_errors import require_range
+from .kernels.visibility import Visibility, of_padded, samples_of
 from .tensor import Tensor
 
 NOT_A_MASK = " (what may be attended to goes into mask=...)"
@@ -237,60 +238,67 @@ def checked_mask(mask: Any, batch: int, heads: int, queries: int, keys: int) -> 
     return array[:, None] if array.ndim == 3 else array
 
 
-def limits_and_mask(
+def visibility(
     shape: tuple[int, ...],
     valid_lens: Any = None,
     mask: Any = None,
     is_causal: bool = False,
+    window: int | None = None,
     device: str = "cpu",
     past: int = 0,
-) -> tuple[Array | None, Array | None]:
-    """`limits` (B|1, Q|1) and `mask` (B|1, H|1, Q|1, K|1) for scores (B, H, Q, K), each or None.
+) -> Visibility:
+    """All that hides keys from queries, checked, for scores of this shape, (B, H, Q, K).
 
-    Lengths and causality become one array: how many first keys each query may see. Key k is visible
-    to a query if k is less than the limit and the mask is True. past: how many keys stand before
-    that of the first query, for causality.
+    Lengths, causality and the end of a window become one array: how many first keys each query may
+    see. past: how many keys stand before that of the first query.
     """
     batch, heads, queries, keys = shape
-    limits = None
+    limits = starts = None
     if valid_lens is not None:
-        limits = checked_lens(valid_lens, keys)
-        right = (batch,) if limits.ndim == 1 else (batch, queries)
-        if limits.shape != right:
-            raise ShapeError(
-                f"valid_lens has shape (B,) = ({batch},) or (B, Q) = ({batch}, {queries}), got "
-                f"{limits.shape}{NOT_A_MASK}"
-            )
-        if limits.ndim == 2 and queries == keys > 1 and limits.size:
-            # A mask passed as valid_lens would be read as lengths. All 0 can only mean lengths.
-            text = (
-                "valid_lens (B, Q) of nothing but 0 and 1, where Q equals K, may be a mask (B, K) "
-                "as well: pass a mask as mask=..., and lengths like these as "
-                "mask=masks.from_valid_lens(valid_lens, K)"
-            )
-            require_range(limits.max(keepdims=True), 2, keys + 1, MaskError, text, besides=0)
-        limits = limits if limits.ndim == 2 else limits[:, None]
-    mask = None if mask is None else checked_mask(mask, batch, heads, queries, keys)
-    move = lambda array: None if array is None else to_device(array, device)  # noqa: E731
-    limits, mask = move(limits), move(mask)
+        limits = checked_limits(valid_lens, shape)
+    if mask is not None:
+        mask = to_device(checked_mask(mask, batch, heads, queries, keys), device)
+    places = np.arange(past, past + queries)[None]  # (1, Q)
+    ends = []
     if is_causal and batch and past + 1 < keys:  # else the first query sees all keys already
-        reach = move(np.arange(past + 1, past + queries + 1)[None])
-        limits = reach if limits is None else namespace(limits).minimum(limits, reach)
-    return limits, mask
+        ends.append(places + 1)
+    if window is not None:
+        check_size("window", window)
+        ends.append(places + window)
+        starts = to_device(np.maximum(places - (window - 1), 0), device)
+    limits = None if limits is None else to_device(limits, device)
+    for end in ends:
+        end = to_device(end, device)
+        limits = end if limits is None else namespace(limits).minimum(limits, end)
+    return of_padded(shape, limits=limits, mask=mask, starts=starts)
 
 
-def window_limits(
-    window: Any, limits: Array | None, queries: int, device: str = "cpu", past: int = 0
-) -> tuple[Array | None, Array | None]:
-    """Limits and starts (1, Q), so that query i sees key k only if |i - k| < window.
+def visibility_of_packed(
+    valid_lens: Any, rows: int, is_causal: bool, window: int | None, device: str
+) -> Visibility:
+    """A query of packed samples with so many rows in all sees the keys of its own sample."""
+    samples = samples_of(packed_lens(valid_lens, rows))
+    shape = (1, 1, samples.longest, samples.longest)
+    of_one = visibility(shape, None, None, is_causal, window, device)
+    return of_one._replace(queries=samples, keys=samples)
 
-    past: how many positions come before those of the queries.
-    """
-    if window is None:
-        return limits, None
-    check_size("window", window)
-    position = to_device(np.arange(past, past + queries)[None], device)
-    ends = position + window
-    xp = namespace(position)
-    starts = xp.maximum(position - (window - 1), 0)
-    return ends if limits is None else xp.minimum(limits, ends), starts
+
+def checked_limits(valid_lens: Any, shape: tuple[int, ...]) -> Array:
+    """valid_lens for scores of this shape, (B, H, Q, K), as limits (B, Q|1)."""
+    batch, _, queries, keys = shape
+    limits = checked_lens(valid_lens, keys)
+    right = (batch,) if limits.ndim == 1 else (batch, queries)
+    if limits.shape != right:
+        raise ShapeError(
+            f"valid_lens has shape (B,) = ({batch},) or (B, Q) = ({batch}, {queries}), got "
+            f"{limits.shape}{NOT_A_MASK}"
+        )
+    if limits.ndim == 2 and queries == keys > 1 and limits.size:
+        # A mask passed as valid_lens would be read as lengths. All 0 can only mean lengths.
+        text = (
+            "valid_lens (B, Q) of nothing but 0 and 1, where Q equals K, may be a mask (B, K) "
+            "as well: pass a mask as mask=..., and lengths like these as "
+            "mask=masks.from_valid_lens(valid_lens, K)"
+        )
+        require_range(limits.max(keepdims=True), 2, keys + 1, MaskError, text, besides=0)
+    return limits if limits.ndim == 2 else limits[:, None]

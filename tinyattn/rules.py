@@ -46,7 +46,7 @@ class Spec:
     def add_rule(self, covers: tuple[str, ...], rule: Callable[..., Any]) -> None:
         needs = list(inspect.signature(rule).parameters)[1:]
         arguments = [*self.arguments, *([self.variadic] if self.variadic else [])]
-        available = [*arguments, *self.options, "options", "out", "shape", "shapes"]
+        available = [*arguments, *self.options, "out", "shape", "shapes"]
         available += ["saved"] if self.saves else []
         if not covers or any(name not in arguments for name in covers):
             raise TypeError(f"@{self.name}.vjp takes names among {arguments}, got {list(covers)}")
@@ -102,7 +102,7 @@ class Plan:
     """The values that one call saves for its derivative, and the rules that will run on them.
 
     sources  the values to save: the position of an argument, `count` for the output, or a name
-             (an option, "options" for all of them, "shape", "shapes", "saved")
+             (an option, "shape", "shapes", "saved")
     watched  the positions of arguments, and of the output, whose memory may be saved
     names    the name of each source, for `Node.saved_values`
     rules    (rule, the indices of its arguments in `sources`, the positions it covers)
@@ -147,8 +147,6 @@ class Plan:
                 kept.append([getattr(value, "shape", ()) for value in values[:-1]])
             elif source == "saved":
                 kept.append(saved)
-            elif source == "options":
-                kept.append({**self.defaults, **options})
             else:
                 kept.append(options[source] if source in options else self.defaults[source])
         return tuple(kept)

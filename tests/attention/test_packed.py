@@ -35,8 +35,8 @@ from tinyattn import functional as F
 from tinyattn import masks, nn, ops
 from tinyattn.errors import MaskError, ShapeError
 from tinyattn.kernels import threads
-from tinyattn.kernels.packing import samples_of
 from tinyattn.kernels.reference import Drop
+from tinyattn.kernels.visibility import Visibility, samples_of
 
 WIDTH, HEADS = 6, 2
 LENGTHS = [[3, 0, 5, 1], [4, 4, 4], [5], [0, 2, 0], [1, 1], [40, 7, 33]]
@@ -180,19 +180,19 @@ def test_nothing_of_the_padding_is_read():
 def settings_of(lengths, causal, packed, p=0.0):
     longest = max(lengths)
     lens, reach = np.array(lengths)[:, None], np.arange(1, longest + 1)[None] if causal else None
-    options = {"mask": None, "scale": 0.4, "drop": Drop(p, 7654321)}
+    options = {"scale": 0.4, "drop": Drop(p, 7654321)}
     if packed:
-        return {**options, "samples": (samples_of(tuple(lengths)),) * 2, "limits": reach}
+        return {**options, "visibility": Visibility(*(samples_of(tuple(lengths)),) * 2, reach)}
     samples = samples_of((longest,) * len(lengths))
     limits = lens if reach is None else np.minimum(lens, reach)
-    return {**options, "samples": (samples, samples), "limits": limits}
+    return {**options, "visibility": Visibility(samples, samples, limits)}
 
 
 def self_attention(x, **settings):
     """Queries, keys and values are columns of x (..., 3 D) -> (..., D)."""
-    rows = x.reshape(-1, 3, HEADS, WIDTH // HEADS)  # (R, 3, H, d)
+    rows = x.reshape(-1, 3, WIDTH)  # (R, 3, H * d)
     q, k, v = (rows[:, i] for i in range(3))
-    return ops.attention(q, k, v, **settings).reshape(*x.shape[:-1], WIDTH)
+    return ops.attention(q, k, v, heads=(HEADS, HEADS), **settings).reshape(*x.shape[:-1], WIDTH)
 
 
 @both_dtypes
@@ -378,7 +378,8 @@ def test_nan_of_a_query_stays_out_of_keys_it_does_not_see_whatever_its_tile_is_p
     else:
         (qkv if where == "query" else grad)[7, 1] = np.nan
     limits = np.where(np.arange(40) < 32, 5, 40)[None]
-    options = {**settings_of(lengths, False, True), "limits": limits}
+    options = settings_of(lengths, False, True)
+    options["visibility"] = options["visibility"]._replace(limits=limits)
     x = leaf(qkv)
     out = self_attention(x, **options)
     with np.errstate(all="ignore"):
@@ -400,7 +401,9 @@ def test_nan_in_a_value_nobody_sees_reaches_nothing(dtype):
     qkv[1, 2 * WIDTH + 1] = np.nan
     limits = np.array([[1, 1, 5, 5, 5], [5, 5, 5, 5, 5]])
     x = leaf(qkv)
-    out = self_attention(x, **{**settings_of(lengths, False, True), "limits": limits})
+    options = settings_of(lengths, False, True)
+    options["visibility"] = options["visibility"]._replace(limits=limits)
+    out = self_attention(x, **options)
     pull(out, grad)
     assert np.isfinite(out.numpy()).all()
     assert np.isfinite(x.grad.numpy()).all()

@@ -17,6 +17,7 @@ import tinyattn as ta
 from tinyattn import functional as F
 from tinyattn import kernels, masks, nn
 from tinyattn.kernels import reference
+from tinyattn.kernels.visibility import of_padded
 
 B, H, Q, K, D = 2, 4, 150, 170, 6
 DTYPES = [np.float32, np.float64]
@@ -294,11 +295,10 @@ def test_a_window_in_a_module_padded_and_packed(dtype):
 
 def test_window_limits_after_earlier_positions():
     """The queries of a step come after `past` positions; the last three keys are visible."""
-    reach = np.array([[11, 12]])
-    limits, starts = masks.window_limits(3, reach, 2, past=10)
-    np.testing.assert_array_equal(limits, [[11, 12]])
-    np.testing.assert_array_equal(starts, [[8, 9]])
-    assert masks.window_limits(None, reach, 2) == (reach, None)
+    found = masks.visibility((1, 1, 2, 12), is_causal=True, window=3, past=10)
+    np.testing.assert_array_equal(found.limits, [[11, 12]])
+    np.testing.assert_array_equal(found.starts, [[8, 9]])
+    assert masks.visibility((1, 1, 2, 12)).starts is None
 
 
 @compiled
@@ -307,12 +307,12 @@ def test_starts_of_one_query_or_one_for_all(limits):
     """A step of a decoder: limits and starts have one column."""
     q, k, v = arrays(np.float32, queries=1, keys=90)
     grad = signed(rng_of(3), *q.shape).astype(np.float32)
-    samples = tuple(kernels.packing.samples_of((n,) * B) for n in (1, 90))
-    settings = reference.Settings(samples, limits, None, 0.4, starts=np.array([[84]]))
+    hidden = {"limits": limits, "starts": np.array([[84]])}
+    settings = of_padded((B, H, 1, 90), **hidden), 0.4, reference.NO_DROP
     rows = [x.swapaxes(1, 2).reshape(-1, H, D) for x in (q, k, v)]
     dout = grad.swapaxes(1, 2).reshape(-1, H, D)
-    out, saved = kernels.attention(*rows, settings)
-    grads = kernels.attention_backward(dout, *rows, settings, saved)
+    out, saved = kernels.attention(*rows, *settings)
+    grads = kernels.attention_backward(dout, *rows, *settings, saved)
     near = (None, None, 0.4, 0.0, 0)
     right, kept = attention_of(reference, q, k[:, :, 84:], v[:, :, 84:], *near)
     back = attention_backward_of(reference, grad, q, k[:, :, 84:], v[:, :, 84:], *near, kept)
@@ -339,7 +339,7 @@ def test_a_window_computes_few_scores():
     counted = []
     kernel = importlib.import_module("tinyattn.kernels.cpu.attention")
     for length in (512, 1024):
-        limits, starts = masks.window_limits(20, None, length)
+        _, _, limits, _, starts = masks.visibility((1, 1, length, length), window=20)
         rows = range(0, length, kernel.BLOCK)
         ends = [kernel.most_visible(limits[0], i, i + kernel.BLOCK, length) for i in rows]
         begins = [

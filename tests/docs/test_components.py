@@ -29,7 +29,7 @@ import tinyattn as ta
 from tinyattn import functional as F
 from tinyattn import masks, nn
 from tinyattn.kernels import reference
-from tinyattn.kernels.packing import samples_of
+from tinyattn.kernels.visibility import of_padded
 
 
 def softmax(scores):
@@ -509,11 +509,8 @@ def test_003_comparison_table_cost_and_sequential_steps(monkeypatch):
     """Self-attention: O(n^2 d) operations in O(1) steps; a recurrent layer: O(n d^2) in O(n)."""
 
     def attention(n, d):
-        x, samples = np.ones((n, 1, d)), (samples_of((n,)), samples_of((n,)))
-        return count_products(
-            monkeypatch,
-            lambda: reference.attention(x, x, x, reference.Settings(samples, None, None, 1.0)),
-        )
+        x, visibility = np.ones((n, 1, d)), of_padded((1, 1, n, n))
+        return count_products(monkeypatch, lambda: reference.attention(x, x, x, visibility, 1.0))
 
     def recurrent(n, d):
         def run():

@@ -24,6 +24,7 @@ from common import assert_close, pull, rng_of, signed
 import tinyattn as ta
 from tinyattn import functional as F
 from tinyattn import ops
+from tinyattn.kernels.visibility import of_padded
 from tinyattn.op import registry
 from tinyattn.ops.layers import scatter_rows
 from tinyattn.ops.linear import sum_rows
@@ -184,7 +185,9 @@ LINES: dict[str, Line] = {
     ),
     "weighted_sum": Line(
         lambda weights, values, mask: ops.weighted_sum(
-            ta.where(mask, weights, 0.0), values, limits=None, mask=np.array(mask)
+            ta.where(mask, weights, 0.0),
+            values,
+            visibility=of_padded(weights.shape, mask=np.array(mask)),
         ),
         [(normal(2, 2, 3, 5), normal(2, 2, 5, 4), MASK[None, None])],
         lambda weights, values, mask: torch.where(mask, weights, 0.0) @ values,

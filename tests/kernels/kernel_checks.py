@@ -11,6 +11,7 @@ from common import (
 )
 
 from tinyattn.kernels import reference
+from tinyattn.kernels.visibility import of_padded
 
 HAS_NUMBA = importlib.util.find_spec("numba") is not None
 needs_numba = pytest.mark.skipif(not HAS_NUMBA, reason="Numba is not installed: nothing to compare")
@@ -91,6 +92,11 @@ def hidings(rng, shape):
     return cases
 
 
+def hiding(x, limits, mask):
+    """The Visibility of scores x (B, H, Q, K)."""
+    return of_padded(x.shape, limits=limits, mask=mask)
+
+
 def seen_of(shape, limits, mask):
-    seen = reference.visible_keys(shape, limits, mask)
+    seen = of_padded(shape, limits=limits, mask=mask).pairs(np.empty(0))
     return np.ones(shape, bool) if seen is None else np.broadcast_to(seen, shape)

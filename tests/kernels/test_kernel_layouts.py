@@ -29,8 +29,8 @@ import tinyattn as ta
 from tinyattn import functional as F
 from tinyattn import kernels
 from tinyattn.kernels import reference
-from tinyattn.kernels.packing import samples_of
 from tinyattn.kernels.reference import AdamStep
+from tinyattn.kernels.visibility import Visibility, of_padded, samples_of
 
 # Shapes with nothing in them
 
@@ -44,9 +44,10 @@ def test_empty_arrays(dtype, shape):
     batch, heads, queries, keys = shape
     for module in (cpu, reference):
         for limits, mask in ((None, None), (np.zeros((batch, 1), int), np.ones(shape, bool))):
-            out = module.masked_softmax(x, limits, mask)
+            visibility = of_padded(shape, limits=limits, mask=mask)
+            out = module.masked_softmax(x, visibility)
             assert (out.shape, out.dtype) == (shape, dtype)
-            assert module.masked_softmax_backward(x, out, limits, mask).shape == shape
+            assert module.masked_softmax_backward(x, out, visibility).shape == shape
         assert module.softmax_backward(x, x).shape == shape
         assert module.log_softmax(x).shape == shape
         assert module.dropout(x, 0.5, 1).shape == shape
@@ -118,14 +119,14 @@ def test_kernels_take_arrays_of_any_layout(dtype, layout):
     q, k, v, dout = make(8, 3, 6), make(10, 3, 6), make(10, 3, 7), make(8, 3, 7)
     _, log_sums = reference.cross_entropy(rows, target, -100)
     saved = reference.layer_norm(rows, weight, bias, 1e-5)[1:]
-    samples, drop = (samples_of((4, 4)), samples_of((5, 5))), reference.Drop(0.2, 9)
-    settings = reference.Settings(samples, limits, mask, 0.5, drop)
-    _, kept = kernels.attention(q, k, v, settings)
+    visibility = Visibility(samples_of((4, 4)), samples_of((5, 5)), limits, mask)
+    options = visibility, 0.5, reference.Drop(0.2, 9)
+    _, kept = kernels.attention(q, k, v, *options)
     values = make(2, 3, 5, 7)
     calls = {
-        "masked_softmax": (x, limits, mask),
+        "masked_softmax": (x, visibility),
         "softmax_backward": (grad, weights),
-        "masked_softmax_backward": (grad, weights, limits, mask),
+        "masked_softmax_backward": (grad, weights, visibility),
         "log_softmax": (x,),
         "log_softmax_backward": (grad, x),
         "cross_entropy": (rows, target, -100),
@@ -135,9 +136,9 @@ def test_kernels_take_arrays_of_any_layout(dtype, layout):
         "dropout": (x, 0.5, 123),
         "scatter_rows": (make(3, 2, 4), ids, 4, None),
         "softmax": (x,),
-        "attention": (q, k, v, settings),
-        "attention_backward": (dout, q, k, v, settings, kept),
-        "weighted_sum": (weights, values, limits, mask),
+        "attention": (q, k, v, *options),
+        "attention_backward": (dout, q, k, v, *options, kept),
+        "weighted_sum": (weights, values, visibility),
         "erf": (x,),
         "gelu": (x,),
         "gelu_backward": (grad, x),
@@ -150,9 +151,8 @@ def test_kernels_take_arrays_of_any_layout(dtype, layout):
     assert {*calls, "adam", "add_bias"} == set(KERNELS)  # which write into what they are given
     for name, arguments in calls.items():
         changed = [change(a) if isinstance(a, np.ndarray) else a for a in arguments]
-        if "attention" in name:
-            other = settings._replace(limits=change(limits), mask=change(mask))
-            changed = [other if a is settings else a for a in changed]
+        other = visibility._replace(limits=change(limits), mask=change(mask))
+        changed = [other if a is visibility else a for a in changed]
         if name == "layer_norm_backward":
             changed[-1] = tuple(change(a) for a in saved)
         if name == "attention_backward":
@@ -247,6 +247,8 @@ def test_add_bias_to_what_is_read_only_is_an_error(dtype):
 def test_float16_goes_through_the_plain_code():
     x = ta.tensor(signed(rng_of(18), 2, 3, 4).astype(np.float16))
     out = F.masked_softmax(x, [4, 2])
-    exact = exact_softmax(x.numpy(), seen_of((2, 3, 4), None, np.arange(4) < [[[4]], [[2]]]))
+    exact = exact_softmax(
+        x.numpy(), seen_of((2, 1, 3, 4), None, np.arange(4) < [[[[4]]], [[[2]]]])[:, 0]
+    )
     assert out.dtype == np.float16
     assert ulps(out.numpy(), exact) <= 2

@@ -44,8 +44,8 @@ from kernel_checks import (
 from test_tiled_attention import compiled
 
 from tinyattn.kernels import reference
-from tinyattn.kernels.packing import samples_of
 from tinyattn.kernels.reference import AdamStep
+from tinyattn.kernels.visibility import Visibility, of_padded, samples_of
 
 
 def test_every_kernel_has_a_test_here():
@@ -505,19 +505,20 @@ def test_weighted_sum_leaves_hidden_nan_out(dtype, transposed):
     mask[0, 0, :, 1] = False
     mask[0, 0, 2] = False
     weights[~mask] = 0
+    visibility = of_padded(weights.shape, mask=mask)
     values = signed(rng, 2, 1, 3 if transposed else 4, 5).astype(dtype)
     given = weights.swapaxes(-1, -2) if transposed else weights
-    clean = function(given, values, None, mask, transposed)
+    clean = function(given, values, visibility, transposed)
     assert_close(clean, given @ values, 1e-6)
     row = 2 if transposed else 1
     for value in (np.nan, np.inf):
         poisoned = values.copy()
         poisoned[0, 0, row] = value
         with np.errstate(invalid="ignore"):  # the ops' business, not the kernel's
-            assert_equal(function(given, poisoned, None, mask, transposed), clean)
+            assert_equal(function(given, poisoned, visibility, transposed), clean)
             visible = values.copy()
             visible[1, 0, 0] = value
-            assert not np.isfinite(function(given, visible, None, mask, transposed)).all()
+            assert not np.isfinite(function(given, visible, visibility, transposed)).all()
 
 
 # Attention of packed samples
@@ -565,9 +566,9 @@ def test_attention_and_its_backward_of_packed_samples(dtype, p, lengths):
         for limits in (None, causal, rng.randint(0, longest + 1, (len(lengths), 1))):
             exact = exact_packed_attention(q, k, v, grad, lengths, limits, 0.4, keep)
             for module in (cpu, reference):
-                settings = reference.Settings(samples, limits, None, 0.4, reference.Drop(p, 77))
-                out, saved = module.attention(q, k, v, settings)
-                back = module.attention_backward(grad, q, k, v, settings, saved)
+                settings = Visibility(*samples, limits), 0.4, reference.Drop(p, 77)
+                out, saved = module.attention(q, k, v, *settings)
+                back = module.attention_backward(grad, q, k, v, *settings, saved)
                 for actual, wanted in zip((out, *back), exact, strict=True):
                     assert actual.dtype == dtype
                     assert actual.shape == wanted.shape
@@ -599,9 +600,9 @@ def test_packed_attention_is_the_padded_one_bit_by_bit(dtype, p, lengths):
         ):
             q, k, v, grad = arrays
             samples = (samples_of(counts),) * 2
-            settings = reference.Settings(samples, reach, None, 0.4, reference.Drop(p, 77))
-            out, saved = cpu.attention(q, k, v, settings)
-            results.append((out, *cpu.attention_backward(grad, q, k, v, settings, saved)))
+            settings = Visibility(*samples, reach), 0.4, reference.Drop(p, 77)
+            out, saved = cpu.attention(q, k, v, *settings)
+            results.append((out, *cpu.attention_backward(grad, q, k, v, *settings, saved)))
         for one, other in zip(*results, strict=True):
             assert_equal(one, other[rows.reshape(-1)])
 

@@ -178,9 +178,10 @@ import numpy as np
 import tinyattn
 from tinyattn import kernels
 from tinyattn.kernels import cpu
+from tinyattn.kernels.visibility import of_padded
 assert tinyattn.__file__.startswith(sys.argv[1]), tinyattn.__file__
 x = np.array([[0.0, 0.0, 5.0]], np.float32).reshape(1, 1, 1, 3)
-print(kernels.masked_softmax(x, np.array([[2]]), None).tolist())
+print(kernels.masked_softmax(x, of_padded(x.shape, limits=np.array([[2]]))).tolist())
 """
 
 
@@ -375,10 +376,10 @@ def test_compiled_kernels_run_in_threads_and_give_what_one_thread_gives():
     """They release the GIL and share nothing."""
     rng = rng_of(19)
     inputs = [signed(rng, 2, 2, 16, 33).astype(np.float32) for _ in range(16)]
-    expected = [cpu.masked_softmax(x, None, None) for x in inputs]
+    expected = [cpu.masked_softmax(x, None) for x in inputs]
     with ThreadPoolExecutor(4) as pool:
         for _ in range(5):
-            found = list(pool.map(lambda x: cpu.masked_softmax(x, None, None), inputs))
+            found = list(pool.map(lambda x: cpu.masked_softmax(x, None), inputs))
             for one, two in zip(found, expected, strict=True):
                 assert_same(one, two)
 

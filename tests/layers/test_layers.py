@@ -27,7 +27,7 @@ import tinyattn as ta
 from tinyattn import functional as F
 from tinyattn import interop, nn, ops
 from tinyattn.errors import DtypeError, ShapeError
-from tinyattn.kernels.packing import samples_of
+from tinyattn.kernels.visibility import Visibility, samples_of
 from tinyattn.nn.position import sinusoids
 
 # Parity with PyTorch. `OURS[base](arrays, *variant)` gives the results of a case by tinyattn.
@@ -202,11 +202,11 @@ def packed_encoder(a, norm, how):
 @ours
 def packed_attention(a, causal):
     qkv, samples = leaf(a["qkv"]), samples_of(tuple(cases.PACKED_LENGTHS))
-    q, k, v = (x.reshape(len(x), 2, 3) for x in qkv.chunk(3, -1))  # (R, H, d)
+    q, k, v = qkv.chunk(3, -1)  # (R, H * d)
     limits = np.arange(1, samples.longest + 1)[None] if causal else None
-    options = {"samples": (samples, samples), "limits": limits, "mask": None}
-    out = ops.attention(q, k, v, **options, scale=1 / 3**0.5)
-    return results(out.flatten(1), a["grad"], qkv=qkv)
+    visibility = Visibility(samples, samples, limits)
+    out = ops.attention(q, k, v, heads=(2, 2), visibility=visibility, scale=1 / 3**0.5)
+    return results(out, a["grad"], qkv=qkv)
 
 
 class Bert(nn.Module):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from .. import backend
-from ..backend import FLOAT16, Array
+from ..backend import FLOAT16, Array, is_array
 from . import blas
 from .threads import parallel_for
 
@@ -18,9 +18,10 @@ SPEED = {4: 48, 8: 24}  # multiplications in a nanosecond on one core, by the by
 
 
 def matrix_product(x: Array, y: Array) -> Array:
-    """x @ y. NumPy has no fast float16 product, so that one is computed in float32."""
+    """x @ y, also of Tensors. NumPy has no fast float16 product: it is computed in float32."""
     if type(x) is not np.ndarray:
-        return x @ y if backend.capture is None else backend.capture.matmul(x, y)
+        is_plain = backend.capture is None or not is_array(x)
+        return x @ y if is_plain else backend.capture.matmul(x, y)
     if x.dtype is FLOAT16:
         return (x.astype(np.float32) @ y.astype(np.float32)).astype(np.float16)
     if x.ndim == y.ndim == 2 and x.size * y.shape[1] >= 2 * WORK and blas.limit_once():

@@ -1,54 +1,15 @@
-"""Samples of different lengths: padded, (B, L, ...), or packed, (R, ...).
-
-Packed rows of all samples follow each other without padding: R is the sum of the lengths. Padded
-samples of equal length are the same memory, reshaped. So attention takes rows and lengths, and both
-forms are one.
-"""
+"""Rows of samples: from padded, (B, L, ...), to packed, (R, ...), and back; and shared heads."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from ..backend import Array, beside, namespace, read_only
-
-
-class Samples(NamedTuple):
-    """How many rows each of B samples has."""
-
-    lengths: np.ndarray  # (B,)
-    offsets: np.ndarray  # (B + 1,): the first row of each sample, and the end of the last
-    longest: int
-
-    @property
-    def rows(self) -> int:
-        return int(self.offsets[-1])
-
-    @property
-    def equal(self) -> bool:
-        """True if the packed rows are the padded array, reshaped."""
-        return len(self.lengths) * self.longest == self.rows
-
-
-@lru_cache(maxsize=64)
-def samples_of(lengths: tuple[int, ...], length: int = 0) -> Samples:
-    """The Samples of these lengths; cached, because all layers of a step ask for the same.
-
-    length: that of padded samples, in case that there are none.
-    """
-    offsets = np.zeros(len(lengths) + 1, np.int64)
-    np.cumsum(lengths, out=offsets[1:])
-    counted = np.array(lengths, np.int64)
-    return Samples(read_only(counted), read_only(offsets), max(lengths, default=length))
-
-
-def samples_of_padded(shape: tuple[int, ...]) -> tuple[Samples, Samples]:
-    """The samples of padded queries and keys, for scores of this shape, (B, H, Q, K)."""
-    batch, _, queries, keys = shape
-    return samples_of((queries,) * batch, queries), samples_of((keys,) * batch, keys)
+from .visibility import Samples
 
 
 @lru_cache(maxsize=4)
@@ -92,25 +53,6 @@ def packed(x: Any, samples: Samples) -> Any:
     if samples.equal:
         return x
     return x[beside(rows_in_padded(tuple(samples.lengths.tolist()), length), x)]
-
-
-def limits_in_samples(samples: tuple[Samples, Samples], limits: Array | None, x: Any) -> Any:
-    """Limits (B|1, Q|1) of padded arrays, in which padded keys are invisible and padded queries
-    see nothing."""
-    queries, keys = samples
-    if queries.equal and keys.equal:
-        return limits
-    rows = np.arange(queries.longest) < queries.lengths[:, None]  # (B, Q)
-    own = beside(np.where(rows, keys.lengths[:, None], 0), x)
-    return own if limits is None else namespace(own).minimum(own, limits)
-
-
-def mask_with_starts(mask: Array | None, starts: Array | None, keys: int) -> Any:
-    """The mask in which keys before the first visible one, `starts` (B|1, Q|1), are hidden too."""
-    if starts is None:
-        return mask
-    visible = namespace(starts).arange(keys) >= starts[:, None, :, None]  # (B|1, 1, Q|1, K)
-    return visible if mask is None else visible & mask
 
 
 def repeat_heads(x: Any, heads: int) -> Any:

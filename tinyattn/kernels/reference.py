@@ -10,6 +10,7 @@ run on Tensors too, and are recorded, which gives derivatives of any order.
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -17,16 +18,9 @@ import numpy as np
 
 from ..backend import Array, is_array, is_finite, namespace, scatter_add
 from .matmul import matrix_product
-from .packing import (
-    Samples,
-    limits_in_samples,
-    mask_with_starts,
-    packed,
-    padded,
-    repeat_heads,
-    sum_heads,
-)
+from .packing import packed, padded, repeat_heads, sum_heads
 from .sums import in_order, sum_dtype
+from .visibility import Visibility
 
 
 class Drop(NamedTuple):
@@ -37,21 +31,11 @@ class Drop(NamedTuple):
 
 
 NO_DROP = Drop(0.0, 0)
+THIS = sys.modules[__name__]
 SQRT_HALF = math.sqrt(0.5)
 INV_SQRT_2PI = 1 / math.sqrt(2 * math.pi)
 GELU_CUBIC = 0.044715  # Hendrycks and Gimpel, "Gaussian Error Linear Units", 2016
 GELU_SCALE = math.sqrt(2 / math.pi)
-
-
-class Settings(NamedTuple):
-    """What attention is told beside its arrays; see `ops.attention`."""
-
-    samples: tuple[Samples, Samples]
-    limits: Array | None
-    mask: Array | None
-    scale: float
-    drop: Drop = NO_DROP
-    starts: Array | None = None
 
 
 def erf(x: Array) -> Array:
@@ -117,21 +101,14 @@ def gelu_tanh_backward(grad: Any, x: Any) -> Any:
     return grad * (part + x * part * (1 - part) * slope)
 
 
-def visible_keys(shape: tuple[int, ...], limits: Array | None, mask: Array | None) -> Array | None:
-    """The visible keys of each query: booleans that broadcast to (B, H, Q, K), or None for all."""
-    if limits is None:
-        return mask
-    keys = namespace(limits).arange(shape[-1])
-    visible = keys < limits[:, None, :, None]  # (B|1, 1, Q|1, K)
-    return visible if mask is None else visible & mask
-
-
-def masked_softmax(x: Array, limits: Array | None, mask: Array | None) -> Array:
+def masked_softmax(x: Any, visibility: Visibility | None) -> Any:
     """exp(x - max) / sum over the visible keys of the last dimension; the others get 0."""
     xp = namespace(x)
+    if hasattr(xp, "masked_softmax"):  # x is a Tensor, and its own is recorded
+        return xp.masked_softmax(x, visibility=visibility)
     if not x.shape[-1]:
         return x.copy()
-    visible = visible_keys(x.shape, limits, mask)
+    visible = None if visibility is None else visibility.pairs(x)
     scores = x.astype(sum_dtype(x.dtype), order="C")
     if visible is not None:
         # No finite fill value is safe, because real scores may be lower. -inf changes neither the
@@ -156,7 +133,7 @@ def masked_softmax(x: Array, limits: Array | None, mask: Array | None) -> Array:
 
 def softmax(x: Array) -> Array:
     """exp(x) / sum(exp(x)) over the last dimension."""
-    return masked_softmax(x, None, None)
+    return masked_softmax(x, None)
 
 
 def softmax_backward(grad: Any, out: Any) -> Any:
@@ -167,9 +144,9 @@ def softmax_backward(grad: Any, out: Any) -> Any:
     return out * (grad - (grad * out).sum(axis=-1, keepdims=True))
 
 
-def masked_softmax_backward(grad: Any, out: Any, limits: Array | None, mask: Array | None) -> Any:
+def masked_softmax_backward(grad: Any, out: Any, visibility: Visibility | None) -> Any:
     """The same over the visible keys; invisible ones have no influence, even if they are NaN."""
-    visible = visible_keys(out.shape, limits, mask)
+    visible = None if visibility is None else visibility.pairs(out)
     if visible is None:
         return softmax_backward(grad, out)
     where = namespace(grad).where
@@ -292,9 +269,11 @@ def drop_threshold(p: float) -> int:
     return min(round(p * 2**32), 2**32 - 1)
 
 
-def dropout(x: Array, p: float, seed: int) -> Array:
+def dropout(x: Any, p: float, seed: int) -> Any:
     """x / (1 - p) for kept elements, else 0: the expectation stays the same; p = 1 gives zeros."""
     xp = namespace(x)
+    if hasattr(xp, "dropout"):
+        return xp.dropout(x, p=p, seed=seed)
     if p >= 1:
         return xp.zeros_like(x)
     keep = keep_mask(x.shape, p, seed, xp)
@@ -311,50 +290,70 @@ def scatter_rows(grad: Array, ids: Array, num_rows: int, skip: int | None) -> Ar
     return table.astype(grad.dtype)
 
 
-def attention(
-    q: Array, k: Array, v: Array, settings: Settings, bias: Array | None = None
-) -> tuple[Array, Array]:
-    """softmax(scale * q k^T + bias) v in each head of each sample; and the weights, before dropout.
+def attention_weights(
+    q: Any, k: Any, visibility: Visibility, scale: float, bias: Any = None, use: Any = None
+) -> Any:
+    """softmax(scale * q k^T + bias) over the visible keys: (R, H, d), (S, G, d) -> (B, H, Q, K).
 
-    q (R, H, d), k (S, G, d), v (S, G, e) -> (R, H, e) and (B, H, Q, K). The rows of one sample
-    follow those of another; `samples` have the numbers of query rows and key rows of each.
+    Arrays or Tensors. The rows of one sample follow those of another. use: the module with the
+    functions of this one that are to be called, such as the kernels of a GPU; this one by default.
     """
-    if q.dtype == np.float16:  # because rounded scores would lose digits
-        q, k, v = (x.astype(np.float32) for x in (q, k, v))
-        out, weights = attention(q, k, v, settings, bias)
-        return out.astype(np.float16), weights
-    samples, limits, mask, scale, drop, starts = settings
-    limits = limits_in_samples(samples, limits, q)
-    mask = mask_with_starts(mask, starts, samples[1].longest)
-    q = in_order(padded(q, samples[0]))  # (B, H, Q, d)
-    k, v = (in_order(repeat_heads(padded(x, samples[1]), q.shape[1])) for x in (k, v))
+    use = use or THIS
+    keys = in_order(repeat_heads(padded(k, visibility.keys), q.shape[1]))  # (B, H, K, d)
     with np.errstate(all="ignore"):  # invisible scores may be NaN or inf
-        scores = matrix_product(q * q.dtype.type(scale), k.swapaxes(-1, -2))  # (B, H, Q, K)
+        queries = in_order(padded(q, visibility.queries)) * scale  # (B, H, Q, d)
+        scores = matrix_product(queries, keys.swapaxes(-1, -2))
         scores = scores if bias is None else scores + bias
-    weights = masked_softmax(scores, limits, mask)
-    dropped = dropout(weights, *drop) if drop.p else weights
-    return packed(weighted_sum(dropped, v, limits, mask), samples[0]), weights
+    return use.masked_softmax(scores, visibility)
+
+
+def attention(
+    q: Any,
+    k: Any,
+    v: Any,
+    visibility: Visibility,
+    scale: float,
+    drop: Drop = NO_DROP,
+    bias: Any = None,
+    use: Any = None,
+) -> tuple[Any, Any]:
+    """dropout(weights) v in each head of each sample, and the weights, before dropout.
+
+    q (R, H, d), k (S, G, d), v (S, G, e) -> (R, H, e) and (B, H, Q, K); see `attention_weights`.
+    """
+    use = use or THIS
+    if q.dtype == np.float16 and is_array(q):  # because rounded scores would lose digits
+        q, k, v = (x.astype(np.float32) for x in (q, k, v))
+        out, weights = attention(q, k, v, visibility, scale, drop, bias, use)
+        return out.astype(np.float16), weights
+    weights = attention_weights(q, k, visibility, scale, bias, use)
+    values = in_order(repeat_heads(padded(v, visibility.keys), q.shape[1]))  # (B, H, K, e)
+    dropped = use.dropout(weights, *drop) if drop.p else weights
+    out = use.weighted_sum(dropped, values, visibility)  # (B, H, Q, e)
+    return packed(out, visibility.queries), weights
 
 
 @np.errstate(all="ignore")
 def weighted_sum(
-    weights: Any, values: Any, limits: Array | None, mask: Array | None, transposed: bool = False
+    weights: Any, values: Any, visibility: Visibility | None, transposed: bool = False
 ) -> Any:
     """weights @ values, in which an invisible value has no influence, even if it is NaN.
 
     weights (B, H, Q, K), values (B, H, K, e), or `transposed`: (B, H, K, Q) and (B, H, Q, e).
     """
-    product = weights @ values if namespace(weights) is not np else matrix_product(weights, values)
-    # The weight of an invisible value is 0, which is enough if the value is finite: 0 * NaN is NaN.
-    if (limits is None and mask is None) or is_finite(values):
-        return product
     xp = namespace(values)
+    if hasattr(xp, "weighted_sum") and not transposed:
+        return xp.weighted_sum(weights, values, visibility=visibility)
+    product = matrix_product(weights, values)
+    # The weight of an invisible value is 0, which is enough if the value is finite: 0 * NaN is NaN.
+    if visibility is None or visibility.hides_nothing() or is_finite(values):
+        return product
     shape = weights.swapaxes(-1, -2).shape if transposed else weights.shape  # (B, H, Q, K)
-    visible = visible_keys(shape, limits, mask)
+    visible = visibility.pairs(weights)
     visible = namespace(visible).broadcast_to(visible, shape)
     visible = visible.swapaxes(-1, -2) if transposed else visible
     finite = xp.isfinite(values)
-    product = weights @ xp.where(finite, values, 0.0)
+    product = matrix_product(weights, xp.where(finite, values, 0.0))
     for key in range(values.shape[-2]):
         row = values[..., key : key + 1, :]
         if bool(xp.isfinite(row).all()):
@@ -366,36 +365,38 @@ def weighted_sum(
 
 
 def attention_backward(
-    grad: Any, q: Any, k: Any, v: Any, settings: Settings, weights: Array | None, bias: Any = None
+    grad: Any,
+    q: Any,
+    k: Any,
+    v: Any,
+    visibility: Visibility,
+    scale: float,
+    drop: Drop,
+    weights: Any,
+    bias: Any = None,
+    use: Any = None,
 ) -> tuple[Any, ...]:
     """Gradients of q, k and v, and of the bias if there is one.
 
     dv = w^T grad,  dw = grad v^T,  dbias = w * (dw - sum(w * dw)),  ds = dbias * scale,
     dq = ds k,  dk = ds^T q.
     """
-    if q.dtype == np.float16 and weights is not None:
-        grad, q, k, v = (x.astype(np.float32) for x in (grad, q, k, v))
-    samples, limits, mask, scale, drop, starts = settings
-    limits = limits_in_samples(samples, limits, q)
-    queries, keys = samples
-    mask = mask_with_starts(mask, starts, keys.longest)
-    heads, groups = q.shape[1], k.shape[1]
-    grad, q = (in_order(padded(x, queries)) for x in (grad, q))
-    k, v = (in_order(repeat_heads(padded(x, keys), heads)) for x in (k, v))
+    use = use or THIS
     if weights is None:  # on Tensors, because saved weights are not part of the graph
-        ops = namespace(q)
-        scores = (q @ k.swapaxes(-1, -2)) * scale
-        scores = scores if bias is None else scores + bias
-        weights = ops.masked_softmax(scores, limits=limits, mask=mask)
-        drop_out = (lambda t: ops.dropout(t, p=drop.p, seed=drop.seed)) if drop.p else (lambda t: t)
-    else:
-        drop_out = (lambda t: dropout(t, *drop)) if drop.p else (lambda t: t)
-    dweights = drop_out(grad @ v.swapaxes(-1, -2))
-    dbias = masked_softmax_backward(dweights, weights, limits, mask)
+        weights = attention_weights(q, k, visibility, scale, bias)
+    elif q.dtype == np.float16:
+        grad, q, k, v = (x.astype(np.float32) for x in (grad, q, k, v))
+    queries, keys = visibility.queries, visibility.keys
+    heads, groups = q.shape[1], k.shape[1]
+    grad, q = (in_order(padded(x, queries)) for x in (grad, q))  # (B, H, Q, d)
+    k, v = (in_order(repeat_heads(padded(x, keys), heads)) for x in (k, v))  # (B, H, K, d)
+    dropped = (lambda t: use.dropout(t, *drop)) if drop.p else (lambda t: t)
+    dweights = dropped(matrix_product(grad, v.swapaxes(-1, -2)))
+    dbias = use.masked_softmax_backward(dweights, weights, visibility)
     dscores = dbias * scale
-    dq = weighted_sum(dscores, k, limits, mask)
-    dk = weighted_sum(dscores.swapaxes(-1, -2), q, limits, mask, transposed=True)
-    dv = weighted_sum(drop_out(weights).swapaxes(-1, -2), grad, limits, mask, transposed=True)
+    dq = use.weighted_sum(dscores, k, visibility)
+    dk = use.weighted_sum(dscores.swapaxes(-1, -2), q, visibility, True)
+    dv = use.weighted_sum(dropped(weights).swapaxes(-1, -2), grad, visibility, True)
     dk, dv = sum_heads(dk, groups), sum_heads(dv, groups)
     grads = packed(dq, queries), packed(dk, keys), packed(dv, keys)
     return grads if bias is None else (*grads, dbias)

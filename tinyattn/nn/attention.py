@@ -18,8 +18,8 @@ from .. import functional as F
 from .. import masks, ops, random
 from ..checks import check_heads, check_size
 from ..errors import MaskError, ShapeError
-from ..kernels.packing import samples_of, samples_of_padded
-from ..kernels.reference import Drop
+from ..kernels.reference import Drop, attention_weights
+from ..kernels.visibility import Visibility
 from ..tensor import Tensor
 from .layers import Dropout, Linear
 from .module import Module
@@ -57,38 +57,81 @@ class Attention(Module):
         """The Annotated Transformer's name for `attention_weights`."""
         return self.attention_weights
 
+    def attend(
+        self,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        visibility: Visibility,
+        heads: tuple[int, int] = (1, 1),
+        bias: Tensor | None = None,
+    ) -> Tensor:
+        """softmax(q k^T / sqrt(d) + bias) v in each head, with dropout on the weights.
 
-def drop_of(dropout: Dropout) -> Drop:
-    """The dropout of one call, with a seed of its own."""
-    p = F.checked_probability(dropout.p) if dropout.training else 0.0
-    return Drop(p, random.dropout_seed() if p else 0)
+        q (B, Q, H * d), k (B, K, G * d), v (B, K, G * e) -> (B, Q, H * e), or packed.
+        `kernels/reference.py` says it in 15 lines, `kernels/cpu/attention.py` computes the same
+        block by block.
+        """
+        scale = F.default_scale(q.shape[-1] // heads[0])
+        p = F.checked_probability(self.dropout.p) if self.dropout.training else 0.0
+        drop = Drop(p, random.dropout_seed() if p else 0)
+        options = {"visibility": visibility, "scale": scale}
+        out = ops.attention(q, k, v, bias, heads=heads, **options, drop=drop)
+        q, k = self.remembered(q), self.remembered(k)
+        bias = None if bias is None else bias.detach().clone()  # its caller may write to it
+        self._last_weights = lambda: attention_weights(
+            *ops.in_heads(q, k, heads=heads), **options, bias=bias
+        )
+        return out
+
+    def remembered(self, x: Tensor) -> Tensor:
+        """Queries or keys as `attention_weights` reads them later."""
+        return x.detach()
 
 
-def check_inputs(queries: Any, keys: Any, values: Any, otherwise: str = ONLY_MULTI_HEAD) -> None:
-    """Three Tensors (B, N, D) that agree in samples, keys, dtype and device."""
+def seen(
+    queries: Tensor,
+    keys: Tensor,
+    values: Tensor,
+    valid_lens: Any,
+    mask: Any,
+    heads: int | None = None,
+    is_causal: bool = False,
+    window: int | None = None,
+    cache: KeyValueCache | None = None,
+) -> tuple[Visibility, Tensor, Tensor]:
+    """The visibility of a call, all checked, and keys and values without what nobody may see.
+
+    queries, keys, values: (B, N, D), or packed, (N, D), for multi-head attention without a cache.
+    heads: None for attention without heads.
+    """
     named = {"queries": queries, "keys": keys, "values": values}
+    shapes = [F.tensor_of(x, name).shape for name, x in named.items()]
+    F.same_kind("attention", **named)
+    options = (is_causal, window, queries.device)
+    if heads is not None and queries.ndim == 2 and valid_lens is not None and cache is None:
+        if any(len(shape) != 2 or shape[0] != shapes[0][0] for shape in shapes):
+            raise ShapeError("packed queries, keys and values are (N, D) with one N, got "
+                             + ", ".join(map(str, shapes)))  # fmt: skip
+        if mask is not None:
+            raise MaskError("packed samples hold no padding: they take valid_lens and no mask")
+        return masks.visibility_of_packed(valid_lens, len(queries), *options), keys, values
+    packed = ONLY_MULTI_HEAD if heads is None else "; packed, (N, D), they take valid_lens"
     for name, x in named.items():
-        if F.tensor_of(x, name).ndim != 3:
-            hint = otherwise if x.ndim == 2 else ""
+        if x.ndim != 3:
+            hint = packed if x.ndim == 2 else ""
             raise ShapeError(f"{name} are (B, N, D), got shape {x.shape}{hint}")
-    if not queries.shape[0] == keys.shape[0] == values.shape[0] or keys.shape[1] != values.shape[1]:
+    if not len(queries) == len(keys) == len(values) or keys.shape[1] != values.shape[1]:
         raise ShapeError(
             "queries (B, Q, _), keys (B, K, _) and values (B, K, _) must agree in B and K, got "
             f"{queries.shape}, {keys.shape}, {values.shape}"
         )
-    F.same_kind("attention", **named)
-
-
-def check_packed(queries: Any, keys: Any, values: Any) -> None:
-    """Three Tensors (N, D) that agree in N, dtype and device."""
-    named = {"queries": queries, "keys": keys, "values": values}
-    shapes = [F.tensor_of(x, name).shape for name, x in named.items()]
-    if any(len(shape) != 2 or shape[0] != shapes[0][0] for shape in shapes):
-        raise ShapeError(
-            "packed queries, keys and values are (N, D) with one N, got "
-            + ", ".join(map(str, shapes))
-        )
-    F.same_kind("attention", **named)
+    past, heads = 0 if cache is None else cache.past, heads or 1
+    shape = (len(queries), heads, queries.shape[1], past + keys.shape[1])  # (B, H, Q, K)
+    visibility = masks.visibility(shape, valid_lens, mask, *options, past)
+    if cache is not None and cache.kept is not None:  # keys are cleared, or not all are here
+        return visibility, keys, values
+    return visibility, *ops.clear_invisible(visibility, heads, keys, values)
 
 
 class DotProductAttention(Attention):
@@ -117,25 +160,20 @@ class DotProductAttention(Attention):
         valid_lens: Any = None,
         mask: Any = None,
     ) -> Tensor:
-        check_inputs(queries, keys, values)
+        visibility, keys, values = seen(queries, keys, values, valid_lens, mask)
         if queries.shape[2] != keys.shape[2]:
             raise ShapeError(
                 "queries (B, Q, d) and keys (B, K, d) must agree in their width d, got "
                 f"{queries.shape} and {keys.shape}"
             )
-        batch, number, width = queries.shape
-        shape = (batch, 1, number, keys.shape[1])  # (B, H, Q, K)
-        limits, mask = masks.limits_and_mask(shape, valid_lens, mask, device=queries.device)
-        keys, values = ops.clear_invisible(shape, limits, mask, keys, values)
-        options = {"samples": samples_of_padded(shape), "limits": limits, "mask": mask}
-        scale = F.default_scale(width)
-        q, k, v = (x.flatten(0, 1).unsqueeze(1) for x in (queries, keys, values))  # (B * N, 1, D)
-        # softmax(q k^T / sqrt(d)) v, block by block: see kernels/cpu/attention.py.
-        out = ops.attention(q, k, v, **options, scale=scale, drop=drop_of(self.dropout))
-        # Copies, because the caller may write to queries and keys later.
-        q, k = q.detach().clone(), k.detach().clone()
-        self._last_weights = lambda: ops.attention_weights(q, k, **options, scale=scale).squeeze(1)
-        return out.reshape(batch, number, values.shape[-1])
+        return self.attend(queries, keys, values, visibility)
+
+    def remembered(self, x: Tensor) -> Tensor:
+        return x.detach().clone()  # because the caller may write to queries and keys
+
+    @property
+    def attention_weights(self) -> Tensor:
+        return super().attention_weights.squeeze(1)  # (B, Q, K)
 
 
 class AdditiveAttention(Attention):
@@ -164,18 +202,15 @@ class AdditiveAttention(Attention):
         valid_lens: Any = None,
         mask: Any = None,
     ) -> Tensor:
-        check_inputs(queries, keys, values)
-        shape = (len(queries), 1, queries.shape[1], keys.shape[1])  # (B, H, Q, K)
-        limits, mask = masks.limits_and_mask(shape, valid_lens, mask, device=queries.device)
-        keys, values = ops.clear_invisible(shape, limits, mask, keys, values)
+        visibility, keys, values = seen(queries, keys, values, valid_lens, mask)
         # (B, Q, 1, h) + (B, 1, K, h) -> (B, Q, K, h)
         features = (self.W_q(queries).unsqueeze(2) + self.W_k(keys).unsqueeze(1)).tanh()
-        scores = self.w_v(features).reshape(*shape)
-        weights = ops.masked_softmax(scores, limits=limits, mask=mask)
+        scores = self.w_v(features).reshape(*visibility.shape(1))
+        weights = ops.masked_softmax(scores, visibility=visibility)
         recorded = weights.detach()
         self._last_weights = lambda: recorded.squeeze(1)
         dropped = self.dropout(weights)
-        out = ops.weighted_sum(dropped, values.unsqueeze(1), limits=limits, mask=mask)
+        out = ops.weighted_sum(dropped, values.unsqueeze(1), visibility=visibility)
         return out.squeeze(1)
 
 
@@ -188,27 +223,31 @@ class KeyValueCache:
 
     def __init__(self, grows: bool) -> None:
         self.grows = grows
-        self.kept: tuple[Tensor, ...] | None = None  # k and v, (B, K, H, d)
+        self.kept: tuple[Tensor, ...] | None = None  # k and v, (B, K, G * d)
 
     @property
     def past(self) -> int:
         """How many positions come before those of the next call."""
         return self.kept[0].shape[1] if self.grows and self.kept else 0
 
-    def keys_and_values(self, batch: int, keys: int, project: Callable[[], Any]) -> Any:
-        """k and v of all positions, (B * K, H, d); project() gives those of this call's keys."""
-        had = (batch, keys) if self.kept is None else self.kept[0].shape[:2]
+    def keys_and_values(self, project: Callable[[], Any], shape: tuple[int, int]) -> Any:
+        """k and v of all positions, (B, K, G * d); project() gives those of this call's keys, of
+        which there are `shape`, (B, K)."""
+        batch, keys = shape
+        had = shape if self.kept is None else self.kept[0].shape[:2]
         if had[0] != batch or (not self.grows and had[1] != keys):
             what = "" if self.grows else f" and a memory of {had[1]} positions"
             raise ShapeError(
                 f"the cache is of {had[0]} samples{what}, got {batch} and {keys}: begin with a new "
                 "cache, or select its samples"
             )
-        if self.grows or self.kept is None:
-            new = [x.reshape(batch, keys, *x.shape[1:]) for x in project()]
-            pairs = zip(self.kept or (), new, strict=self.kept is not None)
-            self.kept = tuple(ops.cat(*pair, dim=1) for pair in pairs) or tuple(new)
-        return [x.flatten(0, 1) for x in self.kept]
+        if self.kept is None:
+            self.kept = project()
+        elif self.grows:
+            self.kept = tuple(
+                ops.cat(*pair, dim=1) for pair in zip(self.kept, project(), strict=True)
+            )
+        return self.kept
 
     def select(self, rows: Any) -> None:
         """Go on with the samples `rows` (B',), in this order; one may be there several times."""
@@ -271,12 +310,6 @@ class MultiHeadAttention(Attention):
         self.W_v = Linear(value_size, of_keys, bias=bias)
         self.W_o = Linear(num_hiddens, num_hiddens, bias=bias)
 
-    def split(self, x: Tensor, num_heads: int) -> Tensor:
-        """The rows of all samples, split into heads: (..., D) -> (R, H, d)."""
-        check_heads(x.shape[-1], num_heads)  # because it may have been changed
-        rows = x if x.ndim == 2 else x.flatten(0, 1)  # (R, D)
-        return rows.reshape(len(rows), num_heads, x.shape[-1] // num_heads)
-
     def forward(
         self,
         queries: Tensor,
@@ -288,62 +321,19 @@ class MultiHeadAttention(Attention):
         bias: Tensor | None = None,
         cache: KeyValueCache | None = None,
     ) -> Tensor:
-        is_packed = isinstance(queries, Tensor) and queries.ndim == 2 and valid_lens is not None
-        if is_packed and cache is None:
-            check_packed(queries, keys, values)
-            options = packed_options(queries, valid_lens, mask, is_causal, self.window)
-        else:
-            check_inputs(queries, keys, values, "; packed, (N, D), they take valid_lens")
-            past = 0 if cache is None else cache.past
-            shape = (len(queries), self.num_heads, queries.shape[1], past + keys.shape[1])
-            limits, mask = masks.limits_and_mask(
-                shape, valid_lens, mask, is_causal, queries.device, past
-            )
-            limits, starts = masks.window_limits(
-                self.window, limits, shape[2], queries.device, past
-            )
-            if cache is None or cache.kept is None:  # else keys are cleared, or not all are here
-                keys, values = ops.clear_invisible(shape, limits, mask, keys, values, starts)
-            samples = samples_of_padded(shape)
-            options = {"samples": samples, "limits": limits, "mask": mask, "starts": starts}
+        visibility, keys, values = seen(
+            queries, keys, values, valid_lens, mask, self.num_heads, is_causal, self.window, cache
+        )
         if bias is not None:
-            of_queries, of_keys = options["samples"]
-            shape = (len(of_queries.lengths), self.num_heads, of_queries.longest, of_keys.longest)
-            bias = F.checked_bias("bias", bias, queries, shape)
+            bias = F.checked_bias("bias", bias, queries, visibility.shape(self.num_heads))
 
-        def project() -> tuple[Tensor, Tensor]:
-            k = self.split(self.W_k(keys), self.num_kv_heads)
-            return k, self.split(self.W_v(values), self.num_kv_heads)
-
-        q = self.split(self.W_q(queries), self.num_heads)  # (R, H, d)
+        q = self.W_q(queries)  # (B, Q, H * d), or packed, (R, H * d)
         if cache is None:
-            k, v = project()
+            k, v = self.W_k(keys), self.W_v(values)
         else:
-            k, v = cache.keys_and_values(len(keys), keys.shape[1], project)
-        scale = F.default_scale(q.shape[-1])
-        # softmax(q k^T / sqrt(d) + bias) v in each head: 15 lines in kernels/reference.py, and the
-        # same block by block in kernels/cpu/attention.py.
-        heads = ops.attention(q, k, v, bias, **options, scale=scale, drop=drop_of(self.dropout))
-        q, k = q.detach(), k.detach()
-        options["bias"] = None if bias is None else bias.detach().clone()  # its caller may write
-        self._last_weights = lambda: ops.attention_weights(q, k, **options, scale=scale)
-        joined = heads.flatten(1)  # (R, H * d)
-        return self.W_o(joined.reshape(*queries.shape[:-1], joined.shape[-1]))
-
-
-def packed_options(
-    queries: Tensor, valid_lens: Any, mask: Any, is_causal: bool, window: int | None
-) -> dict[str, Any]:
-    """The samples of packed rows, and their limits; a query sees the keys of its own sample."""
-    if mask is not None:
-        raise MaskError("packed samples hold no padding: they take valid_lens and no mask")
-    samples = samples_of(masks.packed_lens(valid_lens, len(queries)))
-    limits = None
-    if is_causal:
-        shape = (1, 1, samples.longest, samples.longest)
-        limits, _ = masks.limits_and_mask(shape, is_causal=True, device=queries.device)
-    limits, starts = masks.window_limits(window, limits, samples.longest, queries.device)
-    return {"samples": (samples, samples), "limits": limits, "mask": None, "starts": starts}
+            k, v = cache.keys_and_values(lambda: (self.W_k(keys), self.W_v(values)), keys.shape[:2])
+        heads = self.num_heads, self.num_kv_heads
+        return self.W_o(self.attend(q, k, v, visibility, heads, bias))
 
 
 class MultiHeadedAttention(MultiHeadAttention):
@@ -402,6 +392,9 @@ class SelfAttention(Attention):
         self.attention = DotProductAttention()
 
     def forward(self, x: Tensor, valid_lens: Any = None, mask: Any = None) -> Tensor:
-        out = self.attention(self.linear_q(x), self.linear_k(x), self.linear_v(x), valid_lens, mask)
-        self._last_weights = self.attention._last_weights
-        return out
+        q, k, v = self.linear_q(x), self.linear_k(x), self.linear_v(x)
+        return self.attention(q, k, v, valid_lens, mask)
+
+    @property
+    def attention_weights(self) -> Tensor:
+        return self.attention.attention_weights

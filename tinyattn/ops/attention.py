@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from .. import kernels
 from ..backend import Array, is_finite, namespace
-from ..checks import check_attention, check_visibility
+from ..checks import check_attention, check_heads
 from ..kernels import in_order
-from ..kernels.packing import Samples, limits_in_samples, mask_with_starts, padded, repeat_heads
-from ..kernels.reference import NO_DROP, Drop, Settings, visible_keys
+from ..kernels.reference import NO_DROP, Drop
+from ..kernels.visibility import Visibility, check_sizes
 from ..op import op
-from .elementwise import add, mul, where
+from .elementwise import where
 from .linear import matmul, swap
-from .softmax import masked_softmax
 
 
 @op(saves=True)
@@ -23,106 +23,90 @@ def attention(
     v: Array,
     bias: Array | None = None,
     *,
-    samples: tuple[Samples, Samples],
-    limits: Array | None,
-    mask: Array | None,
+    heads: tuple[int, int] = (1, 1),
+    visibility: Visibility,
     scale: float,
     drop: Drop = NO_DROP,
-    starts: Array | None = None,
 ) -> Array:
     """dropout(masked_softmax(scale * q k^T + bias)) v, in each head of each sample.
 
-    q (R, H, d), k (S, G, d), v (S, G, e) -> (R, H, e), with the rows of one sample after those of
-    another; that is the order of projections (B, N, H * d) in memory, and of packed samples.
-    `samples` have the numbers of query rows and of key rows of each sample. limits (B|1, Q|1) and
-    mask (B|1, H|1, Q|1, K|1) are those of `masked_softmax`; Q and K are the longest samples.
-    starts (B|1, Q|1): the first key that each query sees. bias (B|1, H|1, Q|1, K|1).
-    With G < H heads of keys, each of them is for H / G heads of queries that follow each other.
+    q (B, Q, H * d), k (B, K, G * d), v (B, K, G * e) -> (B, Q, H * e), as projections give them; or
+    packed, (R, H * d) and so on, with the rows of one sample after those of another.
+    heads: H and G. With G < H, each head of keys is for H / G heads of queries that follow each
+    other. bias (B|1, H|1, Q|1, K|1).
     """
-    check_attention(q, k, v, samples)
-    queries, keys = samples
-    shape = (len(queries.lengths), q.shape[1], queries.longest, keys.longest)
-    check_visibility(shape, limits, mask, starts, bias)
-    settings = Settings(samples, limits, mask, scale, drop, starts)
-    return kernels.attention(q, k, v, settings, bias)
+    rows = in_heads(q, k, v, heads=heads)
+    check_attention(*rows, visibility.queries, visibility.keys)
+    shape = visibility.shape(heads[0])
+    visibility.check(shape)
+    check_sizes("bias", bias, shape)
+    out, saved = kernels.attention(*rows, visibility, scale, drop, bias)
+    return out.reshape(*q.shape[:-1], out.shape[1] * out.shape[2]), saved
 
 
 @attention.vjp("q", "k", "v", "bias")
-def dqkv(grad, q, k, v, bias, options, saved):
-    grads = kernels.attention_backward(grad, q, k, v, Settings(**options), saved, bias)
-    return (*grads, None) if bias is None else grads
+def dqkv(grad, q, k, v, bias, heads, visibility, scale, drop, saved):
+    (upstream,), rows = in_heads(grad, heads=heads[:1]), in_heads(q, k, v, heads=heads)
+    options = visibility, scale, drop, saved, bias
+    dq, dk, dv, *dbias = kernels.attention_backward(upstream, *rows, *options)
+    grads = (d.reshape(x.shape) for d, x in zip((dq, dk, dv), (q, k, v), strict=True))
+    return (*grads, *(dbias or [None]))
 
 
-def attention_weights(
-    q: Any,
-    k: Any,
-    samples: tuple[Samples, Samples],
-    limits: Any,
-    mask: Any,
-    scale: float,
-    starts: Any = None,
-    bias: Any = None,
-) -> Any:
-    """softmax(scale * q k^T + bias) over the visible keys: (R, H, d), (S, G, d) -> (B, H, Q, K)."""
-    limits = limits_in_samples(samples, limits, q)
-    mask = mask_with_starts(mask, starts, samples[1].longest)
-    keys = repeat_heads(padded(k, samples[1]), q.shape[1])
-    scores = matmul(padded(mul(q, scale), samples[0]), swap(keys))
-    scores = scores if bias is None else add(scores, bias)
-    return masked_softmax(scores, limits=limits, mask=mask)
+def in_heads(*xs: Any, heads: tuple[int, ...]) -> list[Any]:
+    """The rows of all samples, split into heads: (..., H * d) -> (R, H, d). The last of `heads` is
+    for all that follow."""
+    found = []
+    for i, x in enumerate(xs):
+        number = heads[min(i, len(heads) - 1)]
+        check_heads(x.shape[-1], number)
+        rows = math.prod(x.shape[:-1])
+        found.append(x.reshape(rows, number, x.shape[-1] // number))
+    return found
 
 
 @op
-def weighted_sum(
-    weights: Array, values: Array, *, limits: Array | None, mask: Array | None
-) -> Array:
+def weighted_sum(weights: Array, values: Array, *, visibility: Visibility | None) -> Array:
     """weights (B, H, Q, K) @ values (B, H, K, e); invisible values have no influence, even NaN."""
-    return kernels.weighted_sum(in_order(weights), in_order(values), limits, mask)
+    return kernels.weighted_sum(in_order(weights), in_order(values), visibility)
 
 
 @weighted_sum.vjp("weights")
-def dweights(grad, values, shape, limits, mask):
+def dweights(grad, values, visibility):
     products = matmul(grad, swap(values))
-    visible = visible_keys(shape, limits, mask)
+    visible = None if visibility is None else visibility.pairs(grad)
     return products if visible is None else where(visible, products, 0.0)
 
 
 @weighted_sum.vjp("values")
-def dvalues(grad, weights, limits, mask):
-    return kernels.weighted_sum(swap(in_order(weights)), in_order(grad), limits, mask, True)
+def dvalues(grad, weights, visibility):
+    return kernels.weighted_sum(swap(in_order(weights)), in_order(grad), visibility, True)
 
 
-def clear_invisible(
-    shape: tuple[int, ...],
-    limits: Array | None,
-    mask: Array | None,
-    keys: Any,
-    values: Any,
-    starts: Array | None = None,
-) -> tuple[Any, Any]:
+def clear_invisible(visibility: Visibility, heads: int, keys: Any, values: Any) -> tuple[Any, Any]:
     """Keys and values with zeros for those that no query may see, if these are NaN or inf.
 
-    shape (B, H, Q, K); keys and values are Tensors (B, K, D), or with heads (B, G, K, d). Finite
-    invisible numbers have no influence. But 0 * NaN is NaN, and through a projection it would reach
-    the gradients of weights, which all samples share.
+    Tensors (B, K, D), or with heads (B, G, K, d). Finite invisible numbers have no influence. But
+    0 * NaN is NaN, and through a projection it would reach the gradients of weights, which all
+    samples share.
     """
-    if limits is None and mask is None:
+    if visibility.limits is None and visibility.mask is None:
         return keys, values
+    shape = visibility.shape(heads)
     if keys.device == "cuda":  # always, because a search for NaN would let the host wait
-        mask = mask_with_starts(mask, starts, shape[-1])
-        visible = kernels.gpu_kernels().visible_to_any(limits, mask, shape[0], shape[-1])
+        visible = kernels.gpu_kernels().visible_to_any(visibility, keys)
         clear = [True, True]
     else:
         clear = [not is_finite(x._data) for x in (keys, values)]
         if not any(clear):
             return keys, values
-        visible = visible_keys(shape, limits, mask_with_starts(mask, starts, shape[-1]))
+        visible = visibility.pairs(keys)
         visible = namespace(visible).broadcast_to(visible, shape).any(axis=-2)  # (B, H, K)
     if keys.ndim == 3:
         visible = visible[:, 0] if visible.shape[1] == 1 else visible.any(axis=1)  # (B, K)
     elif visible.shape[1] > keys.shape[1]:  # (B, G, K): to any head of queries of the group
         groups = keys.shape[1]
-        visible = visible.reshape(*shape[:1], groups, shape[1] // groups, shape[-1]).any(axis=2)
+        visible = visible.reshape(*shape[:1], groups, heads // groups, shape[-1]).any(axis=2)
     cleared_keys = where(visible[..., None], keys, 0.0) if clear[0] else keys
     if values is keys:
         return cleared_keys, cleared_keys

@@ -7,9 +7,9 @@ from typing import Any
 
 from .. import kernels
 from ..backend import Array
-from ..checks import check_visibility
 from ..errors import DtypeError, ShapeError
 from ..kernels.late_errors import require_range
+from ..kernels.visibility import Visibility
 from ..op import op
 
 
@@ -35,22 +35,19 @@ def dx(grad, out, dim):
 
 
 @op
-def masked_softmax(x: Array, *, limits: Array | None, mask: Array | None) -> Array:
-    """Softmax over the visible keys; invisible keys get exactly 0.
+def masked_softmax(x: Array, *, visibility: Visibility | None) -> Array:
+    """Softmax over the visible keys of scores (B, H, Q, K); invisible keys get exactly 0.
 
-    x (B, H, Q, K); limits (B|1, Q|1): how many first keys each query may see; mask
-    (B|1, H|1, Q|1, K|1): True for visible keys. B|1 is B, or 1 for all alike. Both may be
-    None. A query without a visible key gets a row of zeros.
+    A query without a visible key gets a row of zeros.
     """
-    if x.ndim != 4:
-        raise ShapeError(f"masked_softmax takes scores (B, H, Q, K), got shape {x.shape}")
-    check_visibility(x.shape, limits, mask)
-    return kernels.masked_softmax(x, limits, mask)
+    if visibility is not None:
+        visibility.check(x.shape)
+    return kernels.masked_softmax(x, visibility)
 
 
 @masked_softmax.vjp("x")
-def dx(grad, out, limits, mask):
-    return kernels.masked_softmax_backward(grad, out, limits, mask)
+def dx(grad, out, visibility):
+    return kernels.masked_softmax_backward(grad, out, visibility)
 
 
 @op

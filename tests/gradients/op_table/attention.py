@@ -11,7 +11,7 @@ from samples import calls
 
 import tinyattn as ta
 from tinyattn import functional as F
-from tinyattn.kernels.packing import samples_of
+from tinyattn.kernels.visibility import Visibility, of_padded, samples_of
 
 from .kinds import OURS, shape_row
 from .refusals import BOOLS, INTS, error, only_floats, t
@@ -22,8 +22,11 @@ def over_rows(
     q: ta.Tensor, k: ta.Tensor, v: ta.Tensor, lengths: Any = ((2,), (2,)), **settings: Any
 ) -> ta.Tensor:
     """The op beneath all attention, with the lengths of its samples written out."""
-    settings = {"limits": None, "mask": None, "scale": 1.0, **settings}
-    return ops.attention(q, k, v, samples=tuple(map(samples_of, lengths)), **settings)
+    arrays = {name: settings.pop(name, None) for name in ("limits", "mask")}
+    visibility = Visibility(*map(samples_of, lengths), **arrays)
+    settings = {"scale": 1.0, "heads": (q.shape[1], k.shape[1]), **settings}
+    out = ops.attention(*(x.flatten(1) for x in (q, k, v)), visibility=visibility, **settings)
+    return out.reshape(len(q), q.shape[1], v.shape[2])
 
 
 def biased(q: Any, k: Any, v: Any, bias: Any, **options: Any) -> Any:
@@ -193,7 +196,7 @@ ROWS: list[OpRow] = [
         on.attention_rows_samples,
         [
             error(lambda: ops.attention(t(2, 1, 2)), TypeError, "attention.* misses .*'k'"),
-            error(lambda: ops.attention(*[t(2, 1, 2)] * 3), TypeError, "missing .*samples"),
+            error(lambda: ops.attention(*[t(2, 1, 2)] * 3), TypeError, "missing .*visibility"),
             error(lambda: over_rows(*[t(2, 1, 2)] * 3, colour=1), TypeError, "attention.*'colour'"),
             error(
                 lambda: over_rows(*[t(2, 2)] * 3),
@@ -250,17 +253,18 @@ ROWS: list[OpRow] = [
             # By contract a hidden pair has no weight.
             ta.where(ref.visible(weights.shape, limits, mask), weights, 0.0),
             values,
-            limits=limits,
-            mask=mask,
+            visibility=of_padded(weights.shape, limits=limits, mask=mask),
         ),
         ref.weighted_sum,
         "PyTorch has no product that leaves out what is hidden",
         on.weighted_sum_samples,
         [
             error(lambda: ops.weighted_sum(t(1, 1, 2, 2)), TypeError, "weighted_sum.* 'values'"),
-            error(lambda: ops.weighted_sum(*[t(1, 1, 2, 2)] * 2), TypeError, "missing .*limits"),
             error(
-                lambda: ops.weighted_sum(t(1, 1, 2, 3), t(1, 1, 2, 3), limits=None, mask=None),
+                lambda: ops.weighted_sum(*[t(1, 1, 2, 2)] * 2), TypeError, "missing .*visibility"
+            ),
+            error(
+                lambda: ops.weighted_sum(t(1, 1, 2, 3), t(1, 1, 2, 3), visibility=None),
                 ValueError,
                 r"weighted_sum .*\[1, 1, 2, 3\], float32\[1, 1, 2, 3\]",
             ),

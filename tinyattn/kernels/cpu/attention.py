@@ -31,12 +31,13 @@ import numpy as np
 
 from ...backend import is_finite
 from .. import reference
-from ..packing import limits_in_samples, mask_with_starts, packed, padded, repeat_heads, sum_heads
-from ..reference import Drop, Settings
+from ..packing import packed, padded, repeat_heads, sum_heads
+from ..reference import NO_DROP, Drop
 from ..threads import parallel_for
+from ..visibility import Visibility
 from .compiler import inner, jit
 from .dropout import dropping, stays
-from .layout import as_input, as_visible
+from .layout import as_input, visible_arrays
 from .row_functions import MINUS_INF, ONE, ZERO, exp
 
 BLOCK = 64  # queries in a block at most
@@ -54,7 +55,7 @@ class Inputs(NamedTuple):
 
 
 class Rows(NamedTuple):
-    """Which rows belong to which sample, see `packing.Samples`: queries, and keys."""
+    """Which rows belong to which sample, see `visibility.Samples`: queries, and keys."""
 
     query_offsets: np.ndarray  # (B + 1,)
     key_offsets: np.ndarray  # (B + 1,)
@@ -351,14 +352,21 @@ NO_BIAS = as_input(np.zeros((1, 1, 1, 1), np.float32))
 
 
 def run(
-    kernel: Any, before: Any, inputs: Any, settings: Settings, results: Any, products: int
+    kernel: Any,
+    before: Any,
+    inputs: Any,
+    visibility: Visibility,
+    scale: float,
+    drop: Drop,
+    results: Any,
+    products: int,
 ) -> None:
     """Call a kernel for all heads of all samples, on several threads if it pays.
 
-    inputs: q, k, v, bias. before, results: the arguments before them, and after the settings.
+    inputs: q, k, v, bias. before, results: the first arguments of the kernel, and the last.
     products: how many matrix products the kernel computes for each block.
     """
-    (queries, keys), limits, mask, scale, drop, starts = settings
+    queries, keys, limits, mask, starts = visibility
     q, k, v, bias = inputs
     shift = NO_BIAS if bias is None else bias
     heads, width = q.shape[1:]
@@ -371,7 +379,7 @@ def run(
         *before,
         Inputs(as_input(q), as_input(k), as_input(v), as_input(shift), bias is not None),
         Rows(queries.offsets, keys.offsets, queries.longest, keys.longest),
-        as_visible(limits, mask, starts),
+        visible_arrays(limits, mask, starts),
         np.float32(scale),
         dropping(drop.p, drop.seed, np.dtype(np.float32)),
         *results,
@@ -379,19 +387,26 @@ def run(
 
 
 def attention(
-    q: np.ndarray, k: np.ndarray, v: np.ndarray, settings: Settings, bias: Any = None
+    q: np.ndarray,
+    k: np.ndarray,
+    v: np.ndarray,
+    visibility: Visibility,
+    scale: float,
+    drop: Drop = NO_DROP,
+    bias: Any = None,
 ) -> tuple[np.ndarray, Any]:
     """The output, and what backward needs of it."""
-    if not is_compiled_for(q, k, v, settings.drop):
-        return reference.attention(q, k, v, settings, bias)
-    if needs_reference(settings, bias, q, k, v):
-        exact, weights = reference.attention(q, k, v, settings, bias)
-        out, _ = attention(cleaned(q), cleaned(k), cleaned(v), settings, cleaned(bias))
-        queries, _ = affected(q, k, v, q, settings, bias)
+    options = visibility, scale, drop
+    if not is_compiled_for(q, k, v, drop):
+        return reference.attention(q, k, v, *options, bias)
+    if needs_reference(visibility, bias, q, k, v):
+        exact, weights = reference.attention(q, k, v, *options, bias)
+        out, _ = attention(cleaned(q), cleaned(k), cleaned(v), *options, cleaned(bias))
+        queries, _ = affected(q, k, v, q, visibility, bias)
         return np.where(queries, exact, out), weights
     out = np.empty((*q.shape[:2], v.shape[2]), q.dtype)
     saved = Saved(*np.empty((2, *q.shape[:2]), q.dtype))
-    run(attention_heads, (), (q, k, v, bias), settings, (out, saved), 2)
+    run(attention_heads, (), (q, k, v, bias), *options, (out, saved), 2)
     return out, saved
 
 
@@ -400,28 +415,31 @@ def attention_backward(
     q: np.ndarray,
     k: np.ndarray,
     v: np.ndarray,
-    settings: Settings,
+    visibility: Visibility,
+    scale: float,
+    drop: Drop,
     saved: Any,
     bias: Any = None,
 ) -> tuple[np.ndarray, ...]:
-    if not is_compiled_for(q, k, v, settings.drop):
-        return reference.attention_backward(grad, q, k, v, settings, saved, bias)
-    if needs_reference(settings, bias, grad, q, k, v):
-        _, weights = reference.attention(q, k, v, settings, bias)
-        exact = reference.attention_backward(grad, q, k, v, settings, weights, bias)
-        clean = cleaned(q), cleaned(k), cleaned(v), settings
+    options = visibility, scale, drop
+    if not is_compiled_for(q, k, v, drop):
+        return reference.attention_backward(grad, q, k, v, *options, saved, bias)
+    if needs_reference(visibility, bias, grad, q, k, v):
+        _, weights = reference.attention(q, k, v, *options, bias)
+        exact = reference.attention_backward(grad, q, k, v, *options, weights, bias)
+        clean = cleaned(q), cleaned(k), cleaned(v), *options
         _, saved = attention(*clean, cleaned(bias))
         grads = attention_backward(cleaned(grad), *clean, saved, cleaned(bias))
-        queries, keys = affected(q, k, v, grad, settings, bias)
+        queries, keys = affected(q, k, v, grad, visibility, bias)
         found = tuple(map(np.where, (queries, keys, keys), exact, grads))
         return found if bias is None else (*found, exact[3])
     heads, groups = q.shape[1], k.shape[1]
     dq, dk, dv = (np.empty((len(x), heads, x.shape[2]), x.dtype) for x in (q, k, v))
-    of_heads = len(settings.samples[0].lengths) * heads
+    of_heads = len(visibility.queries.lengths) * heads
     dbias = np.zeros((1, 1, 1) if bias is None else (of_heads, *bias.shape[2:]), q.dtype)
     saved = Saved(*map(as_input, saved))
     results = (saved, (dq, dk, dv, dbias))
-    run(attention_backward_heads, (as_input(grad),), (q, k, v, bias), settings, results, 5)
+    run(attention_backward_heads, (as_input(grad),), (q, k, v, bias), *options, results, 5)
     if groups < heads:  # the gradient of a key is the sum over the heads that share it
         dk, dv = (sum_heads(x, groups) for x in (dk, dv))
     return (dq, dk, dv) if bias is None else (dq, dk, dv, dbias.reshape(-1, heads, *bias.shape[2:]))
@@ -432,10 +450,9 @@ def attention_backward(
 # the queries and keys that they concern are taken from the reference.
 
 
-def needs_reference(settings: Settings, bias: Any, *arrays: np.ndarray) -> bool:
-    limits, mask, starts = settings.limits, settings.mask, settings.starts
-    see_the_same = mask is None and (limits is None or limits.shape[1] == 1)
-    see_the_same = see_the_same and (starts is None or starts.shape[1] == 1)
+def needs_reference(visibility: Visibility, bias: Any, *arrays: np.ndarray) -> bool:
+    of_queries = (visibility.limits, visibility.starts)
+    see_the_same = visibility.mask is None and all(a is None or a.shape[1] == 1 for a in of_queries)
     arrays = arrays if bias is None else (*arrays, bias)
     return not see_the_same and not all(map(is_finite, arrays))
 
@@ -444,19 +461,16 @@ def cleaned(x: Any) -> Any:
     return None if x is None else np.where(np.isfinite(x), x, x.dtype.type(0))
 
 
-def affected(q: Any, k: Any, v: Any, grad: Any, settings: Settings, bias: Any) -> tuple[Any, Any]:
+def affected(q: Any, k: Any, v: Any, grad: Any, visibility: Visibility, bias: Any) -> Any:
     """Which queries (R, H, 1) are NaN or inf or see such, and which keys (S, G, 1) these see."""
-    queries, keys = settings.samples
+    queries, keys = visibility.queries, visibility.keys
     groups, heads = k.shape[1], q.shape[1]
-    limits = limits_in_samples(settings.samples, settings.limits, q)
-    mask = mask_with_starts(settings.mask, settings.starts, keys.longest)
     bad_q, bad_grad = (~np.isfinite(padded(x, queries)).all(axis=-1) for x in (q, grad))
     bad_k, bad_v = (~np.isfinite(padded(x, keys)).all(axis=-1) for x in (k, v))
     bad_pair = repeat_heads(bad_k | bad_v, heads)[:, :, None]  # (B, H, 1, K)
     bad_pair = bad_pair if bias is None else bad_pair | ~np.isfinite(bias)
-    shape = (*bad_q.shape, bad_k.shape[2])
-    visible: Any = reference.visible_keys(shape, limits, mask)
-    visible = np.broadcast_to(visible, shape)
+    shape = visibility.shape(heads)
+    visible = np.broadcast_to(visibility.pairs(q), shape)
     bad = (visible & bad_pair).any(axis=-1) | bad_q | bad_grad  # (B, H, Q)
     reached = (visible & bad[..., None]).any(axis=-2)  # (B, H, K)
     reached = reached.reshape(len(reached), groups, heads // groups, shape[-1]).any(axis=2)

@@ -50,7 +50,13 @@ NO_START = as_input(np.zeros((1, 1), np.int64))
 NO_MASK = as_input(np.ones((1, 1, 1, 1), np.uint8))
 
 
-def as_visible(limits: Any, mask: Any, starts: Any = None) -> Visible:
+def as_visible(visibility: Any, x: Any) -> Visible:
+    """The arrays of a Visibility for the softmax kernels, which know no starts."""
+    limits, mask = (None, None) if visibility is None else visibility.limits_and_mask(x)
+    return visible_arrays(limits, mask, None)
+
+
+def visible_arrays(limits: Any, mask: Any, starts: Any) -> Visible:
     return Visible(
         NO_LIMIT if limits is None else as_input(np.maximum(limits, 0, dtype=np.int64)),
         NO_MASK if mask is None else as_input(np.asarray(mask, np.bool_)).view(np.uint8),

@@ -63,18 +63,18 @@ def softmax_rows(x, visible, out):
                         row[j] = row[j] if mask[j * step] != 0 else ZERO
 
 
-def masked_softmax(x: np.ndarray, limits: Any, mask: Any) -> Any:
+def masked_softmax(x: np.ndarray, visibility: Any) -> Any:
     # float64 is for checking, where NumPy's exp serves as well.
     if x.dtype != np.float32 or not x.size:
-        return reference.masked_softmax(x, limits, mask)
+        return reference.masked_softmax(x, visibility)
     out = np.empty(x.shape, x.dtype)
     x = as_scores(x)
-    softmax_rows(x, as_visible(limits, mask), out.reshape(x.shape))
+    softmax_rows(x, as_visible(visibility, x), out.reshape(x.shape))
     return out
 
 
 def softmax(x: np.ndarray) -> np.ndarray:
-    return masked_softmax(x, None, None)
+    return masked_softmax(x, None)
 
 
 @jit
@@ -115,13 +115,11 @@ def masked_backward_rows(d, weights, visible):
                         row[j] = row[j] if mask[j * step] != 0 else 0
 
 
-def masked_softmax_backward(
-    grad: np.ndarray, out: np.ndarray, limits: Any, mask: Any
-) -> np.ndarray:
+def masked_softmax_backward(grad: np.ndarray, out: np.ndarray, visibility: Any) -> np.ndarray:
     result = np.array(grad, order="C")
     if result.size:
         out = as_scores(out)
-        masked_backward_rows(result.reshape(out.shape), out, as_visible(limits, mask))
+        masked_backward_rows(result.reshape(out.shape), out, as_visible(visibility, out))
     return result
 
 

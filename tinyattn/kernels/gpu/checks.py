@@ -10,17 +10,18 @@ from ...backend import Array, namespace
 from .launch import by_elements, function, in_c_order, visibility_arguments
 
 
-def visible_to_any(limits: Any, mask: Any, batch: int, keys: int) -> Array:
+def visible_to_any(visibility: Any, x: Any) -> Array:
     """Which keys are visible to at least one query: (B, H|1, K)."""
-    given = limits if mask is None else mask
-    xp = namespace(given)
+    limits, mask = visibility.limits_and_mask(x)
+    xp = namespace(limits if mask is None else mask)
+    batch, _, _, keys = visibility.shape(1)
     heads = 1 if mask is None else mask.shape[1]
     queries = max(1 if limits is None else limits.shape[1], 1 if mask is None else mask.shape[2])
     out = xp.empty((batch, heads, keys), np.bool_)
     if out.size:
         kernel = function(xp, "checks", "visible_to_any", 32)
         kernel(*by_elements(out.size), (out, out.size, heads, keys, queries,
-               *visibility_arguments(limits, mask)))  # fmt: skip
+               *visibility_arguments(visibility, x)))  # fmt: skip
     return out
 
 

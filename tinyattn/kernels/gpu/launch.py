@@ -56,9 +56,10 @@ def by_elements(size: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
     return (min(-(-size // 256), MOST_BLOCKS),), (256,)
 
 
-def visibility_arguments(limits: Any, mask: Any) -> tuple[Any, ...]:
+def visibility_arguments(visibility: Any, x: Any) -> tuple[Any, ...]:
     """limits (B|1, Q|1) and mask (B|1, H|1, Q|1, K|1), each followed by its strides in elements.
     A stride of 0 repeats an entry. VISIBILITY_PARAMETERS in common.cu takes them."""
+    limits, mask = (None, None) if visibility is None else visibility.limits_and_mask(x)
     found: list[Any] = []
     for array, dims, dtype in ((limits, 2, np.int64), (mask, 4, np.bool_)):
         if array is None:

@@ -12,7 +12,7 @@ from ..sums import sum_dtype
 from .launch import SCALARS, as_scores, by_rows, function, in_c_order, visibility_arguments
 
 
-def masked_softmax(x: Array, limits: Any, mask: Any) -> Array:
+def masked_softmax(x: Array, visibility: Any) -> Array:
     if not x.size:
         return x.copy()
     xp = namespace(x)
@@ -21,15 +21,15 @@ def masked_softmax(x: Array, limits: Any, mask: Any) -> Array:
     rows = batch * heads * queries
     kernel = function(xp, "softmax", "masked_softmax", SCALARS[x.dtype])
     kernel(*by_rows(rows, keys),
-           (x, out, rows, heads, queries, keys, *visibility_arguments(limits, mask)))  # fmt: skip
+           (x, out, rows, heads, queries, keys, *visibility_arguments(visibility, x)))  # fmt: skip
     return out
 
 
 def softmax(x: Array) -> Array:
-    return masked_softmax(x, None, None)
+    return masked_softmax(x, None)
 
 
-def masked_softmax_backward(grad: Array, out: Array, limits: Any, mask: Any) -> Array:
+def masked_softmax_backward(grad: Array, out: Array, visibility: Any) -> Array:
     xp = namespace(out)
     result = xp.empty(out.shape, out.dtype)
     if out.size:
@@ -37,12 +37,12 @@ def masked_softmax_backward(grad: Array, out: Array, limits: Any, mask: Any) -> 
         rows = batch * heads * queries
         kernel = function(xp, "softmax", "masked_softmax_backward", SCALARS[out.dtype])
         kernel(*by_rows(rows, keys), (in_c_order(grad), in_c_order(out), result, rows, heads,
-               queries, keys, *visibility_arguments(limits, mask)))  # fmt: skip
+               queries, keys, *visibility_arguments(visibility, out)))  # fmt: skip
     return result
 
 
 def softmax_backward(grad: Array, out: Array) -> Array:
-    return masked_softmax_backward(grad, out, None, None)
+    return masked_softmax_backward(grad, out, None)
 
 
 def log_softmax(x: Array) -> Array:

@@ -9,10 +9,8 @@ from ..matmul import matrix_product
 from .launch import SCALARS, by_elements, function, in_c_order, visibility_arguments
 
 
-def weighted_sum(
-    weights: Array, values: Array, limits: Any, mask: Any, transposed: bool = False
-) -> Array:
-    if (limits is None and mask is None) or not weights.size or not values.size:
+def weighted_sum(weights: Array, values: Array, visibility: Any, transposed: bool = False) -> Array:
+    if visibility is None or visibility.hides_nothing() or not weights.size or not values.size:
         return matrix_product(weights, values)
     xp = namespace(weights)
     batch, heads, rows, terms = weights.shape
@@ -20,5 +18,5 @@ def weighted_sum(
     weights = in_c_order(weights.swapaxes(-1, -2) if transposed else weights)
     kernel = function(xp, "weighted_sum", "weighted_sum", SCALARS[weights.dtype])
     kernel(*by_elements(out.size), (weights, in_c_order(values), out, batch * heads, heads, rows,
-           terms, out.shape[-1], int(transposed), *visibility_arguments(limits, mask)))  # fmt: skip
+           terms, out.shape[-1], int(transposed), *visibility_arguments(visibility, weights)))  # fmt: skip
     return out
