@@ -7,8 +7,8 @@
 A node points to the nodes of its inputs and never to the Tensor of its output. So there are no
 reference cycles: a graph is freed with its last Tensor, without the garbage collector.
 
-`propagate` is the whole algorithm. `count_uses` and `users_first` give it the order, `Sums` adds up
-gradients. `backward` and `grad` call it.
+`propagate` is the whole algorithm. `count_uses` and `users_first` give it the order. `backward` and
+`grad` call it.
 """
 
 from __future__ import annotations
@@ -175,38 +175,6 @@ def leading_to(targets: Sequence[Node | Leaf], uses: dict[Node | Leaf, int]) -> 
     return useful
 
 
-class Sums:
-    """The sum so far of the gradients that each node has received from its users.
-
-    `own` has the nodes whose sum is an array that nobody else has, so it may be added to in place.
-    """
-
-    def __init__(self) -> None:
-        self.totals: dict[Any, Any] = {}
-        self.own: set[Any] = set()
-
-    def add(self, node: Node | Leaf, gradient: Any, is_new: bool) -> None:
-        total = self.totals.get(node)
-        if total is None:
-            self.totals[node] = gradient
-        elif node in self.own:
-            total += gradient
-            return
-        elif is_new:
-            gradient += total
-            self.totals[node] = gradient
-        elif isinstance(total, TensorBase):
-            self.totals[node] = total + gradient
-        else:  # asarray, because NumPy's sum of two 0-d arrays is a scalar
-            self.totals[node] = namespace(gradient).asarray(total + gradient)
-            is_new = True
-        if is_new:
-            self.own.add(node)
-
-    def take(self, node: Node | Leaf) -> Any:
-        return self.totals.pop(node, None)
-
-
 def propagate(
     roots: Sequence[Node | Leaf],
     gradients: Sequence[Any],
@@ -227,25 +195,35 @@ def propagate(
     wanted = None if targets is None else set(targets)
     node: Any
     check_versions(useful)
-    sums = Sums()
+    # The gradient of each node so far, and whether nobody else has its array.
+    sums: dict[Any, tuple[Any, bool]] = {}
     for root, gradient in zip(roots, gradients, strict=True):
-        sums.add(root, gradient, is_new=False)
+        add(sums, root, gradient, False)
     found: dict[Node | Leaf, Any] = {}
     for node in users_first(uses):
-        gradient = sums.take(node)
+        gradient, is_new = sums.pop(node, (None, False))
         if gradient is not None and (node.hold_grad if wanted is None else node in wanted):
-            found[node] = gradient if node in sums.own else copied(gradient)
+            found[node] = gradient if is_new else copied(gradient)
             if complete is not None:
                 complete(node, found[node])
         if node.plan is not None:
             if gradient is not None and node in useful:
                 for parent, part, is_new in node.plan.pull(node, gradient, create_graph):
                     if parent in useful:
-                        sums.add(parent, part, is_new and not create_graph)
+                        add(sums, parent, part, is_new and not create_graph)
             if not retain_graph and node in useful:
                 node.parents = node.saved = None
     check_versions(useful)  # again: another thread may have changed an array meanwhile
     return found
+
+
+def add(sums: dict[Any, tuple[Any, bool]], node: Any, part: Any, is_new: bool) -> None:
+    """Add a part to the gradient of a node. Not in place, because others may have the array."""
+    if node in sums:
+        part = sums[node][0] + part
+        is_new = not isinstance(part, TensorBase)
+        part = namespace(part).asarray(part) if is_new else part  # NumPy's 0-d sum is a scalar
+    sums[node] = part, is_new
 
 
 def copied(gradient: Any) -> Any:

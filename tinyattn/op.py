@@ -40,16 +40,14 @@ from typing import Any
 import numpy as np
 
 from .autograd import Node, TensorBase, wrap
-from .backend import Array, array_types, is_array, quiet, read_only
+from .backend import Array, array_types, is_array, quiet
 from .checks import describe, explain, refuse_foreign
 from .errors import DtypeError
 from .grad_mode import recording
 from .promotion import promoted
 from .rules import Spec
-from .versions import Version
 
 ndarray = np.ndarray
-NUMBERS = (float, int)
 NEVER_WRITTEN = (None, 0)  # what `version_of` gives for results of recorded ops, and for numbers
 registry: dict[str, Callable[..., Any]] = {}  # the library's own ops by name, for the tests
 
@@ -86,12 +84,10 @@ def op(
         arrays, parents, versions, wanted = unwrapped(args)
         if floats and arrays[0].dtype.kind != "f":
             arrays[0] = arrays[0].astype(np.float32)
-        if not spec.is_builtin:  # a user's forward might write to them
-            arrays = [read_only(array) for array in arrays]
         try:
-            out = forward(*arrays, **options)
+            out = spec.forward(*arrays, **options)
         except RuntimeWarning:  # the user made NumPy's warnings of inf and NaN errors
-            out = quiet(forward)(*arrays, **options)
+            out = quiet(spec.forward)(*arrays, **options)
         except Exception as error:
             explain(spec.name, arrays, error)
             raise
@@ -102,9 +98,7 @@ def op(
             out = as_array(out, spec.name, arrays)
         if promote:
             out = promoted(out, arrays)
-        viewed = viewed_argument(out, args) if out.base is not None or not spec.is_builtin else None
-        if viewed is None and not spec.is_builtin:
-            out = out.copy()  # because a user's forward may write to it at the next call
+        viewed = viewed_argument(out, args)
         versions.append(NEVER_WRITTEN if viewed is None else versions[viewed])  # of `out`
         node = None
         if wanted and differentiable and recording.get():
@@ -112,8 +106,7 @@ def op(
                 if type(arg) in array_types:
                     arrays[i] = arg.copy()  # because the caller may write to it later
             plan = spec.plan(wanted, len(arrays))
-            result = out if spec.is_builtin else read_only(out)  # a user's rule might write to it
-            kept = plan.keep((*arrays, result), options, saved)
+            kept = plan.keep((*arrays, out), options, saved)
             node = Node(plan, tuple(parents), kept, plan.watched_versions(versions), out)
         tensor = wrap(out, node)
         if viewed is not None:
@@ -127,48 +120,12 @@ def op(
 
         return register
 
-    is_pair = promote and differentiable and count == 2 and not spec.options and spec.is_builtin
-    wrapped: Any = functools.wraps(forward)(pair_path(spec, apply) if is_pair else apply)
+    wrapped: Any = functools.wraps(forward)(apply)
     wrapped.vjp = vjp
     wrapped.spec = spec
     if spec.is_builtin:
         registry[spec.name] = wrapped
     return wrapped
-
-
-def pair_path(spec: Spec, apply: Callable[..., Any]) -> Callable[[Any, Any], Any]:
-    """`apply` again, for two arguments and without its loops. You need not read it.
-
-    It is here because a product of two small arrays takes half the time this way. Delete it, and
-    nothing else changes.
-    """
-
-    def apply_to_two(x: Any, y: Any) -> Any:
-        a, x_node = (x._data, x._node) if isinstance(x, TensorBase) else (x, None)
-        b, y_node = (y._data, y._node) if isinstance(y, TensorBase) else (y, None)
-        if (a is x and type(a) not in NUMBERS) or (b is y and (a is x or type(b) not in NUMBERS)):
-            return apply(x, y)
-        versions = [version_of(x), version_of(y), NEVER_WRITTEN]
-        try:
-            out = spec.forward(a, b)
-        except RuntimeWarning:
-            out = quiet(spec.forward)(a, b)
-        except Exception as error:
-            explain(spec.name, (a, b), error)
-            raise
-        if type(out) is not ndarray:
-            out = as_array(out, spec.name, (a, b))
-        dtype = out.dtype
-        if (a is not x and a.dtype is not dtype) or (b is not y and b.dtype is not dtype):
-            out = promoted(out, (a, b))
-        wanted = (x_node is not None) + 2 * (y_node is not None)
-        if wanted == 0 or not recording.get():
-            return wrap(out)
-        plan = spec.plan(wanted, 2)
-        kept = plan.keep((a, b, out), {}, None)
-        return wrap(out, Node(plan, (x_node, y_node), kept, plan.watched_versions(versions), out))
-
-    return apply_to_two
 
 
 def unwrapped(args: tuple[Any, ...]) -> tuple[list[Any], list[Any], list[Any], int]:
@@ -180,26 +137,21 @@ def unwrapped(args: tuple[Any, ...]) -> tuple[list[Any], list[Any], list[Any], i
             arrays.append(arg._data)
             parents.append(arg._node)
             wanted |= (arg._node is not None) << i
+            version = arg._version
+            versions.append(NEVER_WRITTEN if version is None else (version, version.changes))
         else:
             arrays.append(arg)
             parents.append(None)
-        versions.append(version_of(arg))
+            versions.append(NEVER_WRITTEN)
     return arrays, parents, versions, wanted
-
-
-def version_of(argument: Any) -> tuple[Version | None, int]:
-    """The Version of a Tensor, and how many changes it has counted so far."""
-    version = argument._version if isinstance(argument, TensorBase) else None
-    return NEVER_WRITTEN if version is None else (version, version.changes)
 
 
 def viewed_argument(out: Array, args: tuple[Any, ...]) -> int | None:
     """The position of the argument whose memory `out` is, or is a view of."""
-    base = getattr(out, "base", None)
-    for i, arg in enumerate(args):
-        if isinstance(arg, TensorBase):
-            array = arg._data
-            if out is array or (base is not None and (base is array or base is array.base)):
+    base = out.base
+    if base is not None:
+        for i, arg in enumerate(args):
+            if isinstance(arg, TensorBase) and (base is arg._data or base is arg._data.base):
                 return i
     return None
 

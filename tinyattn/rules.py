@@ -13,9 +13,10 @@ from typing import Any
 import numpy as np
 
 from .autograd import Leaf, Node, TensorBase, wrap
-from .backend import array_types, namespace, read_only
+from .backend import namespace
 from .checks import describe
-from .errors import GraphError, InPlaceError, ShapeError
+from .errors import GraphError, ShapeError
+from .guard import guarded_forward, guarded_rule
 from .kernels import sum_to
 
 ndarray = np.ndarray
@@ -26,10 +27,9 @@ class Spec:
 
     def __init__(self, forward: Callable[..., Any], saves: bool) -> None:
         self.name = forward.__name__
-        self.forward = forward
         self.saves = saves  # the forward returns (out, saved)
-        # The library's rules return no array that they also store; a user's rule may.
         self.is_builtin = (forward.__module__ or "").startswith("tinyattn.")
+        self.forward = forward if self.is_builtin else guarded_forward(forward, saves)
         self.arguments: dict[str, Any] = {}  # positional, with their defaults
         self.options: dict[str, Any] = {}  # keyword-only, with their defaults
         self.variadic: str | None = None
@@ -60,6 +60,7 @@ class Spec:
                 f"a derivative rule of {self.name} asks for {unknown}; it can have {available}"
                 f"{hint}"
             )
+        rule = rule if self.is_builtin else guarded_rule(self.name, rule)
         self.rules.append((rule, covers, needs))
         self.plans.clear()
 
@@ -157,14 +158,11 @@ class Plan:
 
     def pull(self, node: Node, grad: Any, create_graph: bool) -> list[tuple[Any, Any, bool]]:
         """(parent, gradient, is_new) for each argument that needs a gradient, from that of the
-        output. `is_new`: nobody else has the array, so it may be added to in place."""
+        output. `is_new`: nobody else has the array."""
         saved = self.as_tensors(node) if create_graph else node.saved
-        run = self.run_on_tensors if create_graph else self.run_on_arrays
         pulled: list[tuple[Node | Leaf, Any, bool]] = []
         for rule, needed, covered in self.rules:
-            arguments = [saved[i] for i in needed]
-            plain = self.is_builtin and not create_graph
-            result = rule(grad, *arguments) if plain else run(rule, grad, arguments)
+            result = rule(grad, *[saved[i] for i in needed])
             if type(result) is not tuple:
                 result = (result,)
             if len(result) != len(covered):
@@ -179,9 +177,6 @@ class Plan:
                 # Not new: the gradient of the output itself, or a view, which has a base. No rule
                 # of the library returns a saved array: tests/gradients/test_new_gradients.py.
                 is_new = gradient is not grad and getattr(gradient, "base", grad) is None
-                if not self.is_builtin and type(gradient) in array_types and not create_graph:
-                    gradient = gradient.copy()  # because the rule may write to it at its next call
-                    is_new = True
                 if (
                     type(gradient) is not ndarray
                     or gradient.shape != parent.shape
@@ -190,31 +185,6 @@ class Plan:
                     gradient = self.fit(gradient, parent, position)
                 pulled.append((parent, gradient, is_new))
         return pulled
-
-    def run_on_arrays(self, rule: Callable[..., Any], grad: Any, arguments: list[Any]) -> Any:
-        """Run a user's rule on arrays that it cannot write to, because others have them too."""
-        try:
-            return rule(read_only(grad), *arguments)
-        except ValueError as error:
-            if "read-only" not in str(error):
-                raise
-            raise InPlaceError(
-                f"a derivative rule of {self.name} writes to an argument: write grad = grad * y "
-                "instead of grad *= y"
-            ) from error
-
-    def run_on_tensors(self, rule: Callable[..., Any], grad: Any, arguments: list[Any]) -> Any:
-        """Run a rule on Tensors, so that it records itself."""
-        try:
-            return rule(grad, *arguments)
-        except TypeError as error:
-            if "does not take a Tensor" not in str(error):
-                raise
-            raise GraphError(
-                f"a derivative rule of {self.name} uses NumPy functions, which do not record "
-                "themselves: for derivatives of second order write it with operators and the "
-                "functions of tinyattn.ops (check_op can leave them out with second_order=False)"
-            ) from error
 
     def as_tensors(self, node: Node) -> list[Any]:
         """The saved arrays of `node` as Tensors with their nodes, so that rules are recorded."""

@@ -19,7 +19,7 @@ ORDER = """
     errors names backend checks random promotion
     kernels.sums kernels.blas kernels.threads kernels.matmul kernels.packing
     kernels.reference kernels kernels.cpu kernels.gpu kernels.late_errors
-    grad_mode versions autograd rules op in_place
+    grad_mode versions autograd guard rules op in_place
     ops.elementwise ops.shape ops.reduction ops.linear ops.activation ops.softmax ops.layers
     ops.attention ops
     methods tensor create functions masks functional
