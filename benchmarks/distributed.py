@@ -67,9 +67,10 @@ def least(function: Callable[[], Any], repeats: int) -> float:
 
 def measure(sizes: Encoder, repeats: int) -> Measured:
     """What one rank does: times with all-reduces in buckets, in one piece, and without."""
+    from tinyattn.distributed import DistributedDataParallel, buckets_of, world
+
     import tinyattn as ta
     from tinyattn import nn, optim
-    from tinyattn.distributed import DistributedDataParallel, buckets_of, world
 
     rank, ranks = world().rank, world().size
     attention = nn.MultiHeadedAttention(sizes.heads, sizes.width, 0.0)

@@ -173,13 +173,13 @@ class TinyAttn(Library):
         return self.ta.capture(step, *inputs) if self.capture else super().captured(step, *inputs)
 
     def wait(self) -> None:
-        self.ta.backend.module_of("cuda").cuda.get_current_stream().synchronize()
+        self.ta.base.backend.module_of("cuda").cuda.get_current_stream().synchronize()
 
     def memory_taken(self, release: bool = False) -> int:
         """Bytes of the GPU's memory that are not free; `release` frees first what is not used."""
         if self.stand_in:
             return 0
-        xp = self.ta.backend.module_of("cuda")
+        xp = self.ta.base.backend.module_of("cuda")
         if release:
             xp.get_default_memory_pool().free_all_blocks()
         free, total = xp.cuda.runtime.memGetInfo()

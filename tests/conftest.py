@@ -91,19 +91,19 @@ def cuda(request: pytest.FixtureRequest) -> Iterator[Any]:
             warnings.simplefilter("ignore")
             if not ta.cuda_is_available():
                 pytest.skip(NO_GPU)
-        yield ta.backend.module_of("cuda")
+        yield ta.base.backend.module_of("cuda")
         return
     if stand_in.COMPILER is None:
         pytest.skip("no g++, which compiles the CUDA kernels for the host")
-    before = ta.backend._cuda_module, dict(ta.backend._namespaces)
-    types = set(ta.backend.array_types)
-    ta.backend.register_cuda(stand_in.MODULE)
+    before = ta.base.backend._cuda_module, dict(ta.base.backend._namespaces)
+    types = set(ta.base.backend.array_types)
+    ta.base.backend.register_cuda(stand_in.MODULE)
     yield stand_in.MODULE
-    ta.backend._cuda_module = before[0]
-    ta.backend._namespaces.clear()
-    ta.backend._namespaces.update(before[1])
-    ta.backend.array_types.clear()
-    ta.backend.array_types.update(types)
+    ta.base.backend._cuda_module = before[0]
+    ta.base.backend._namespaces.clear()
+    ta.base.backend._namespaces.update(before[1])
+    ta.base.backend.array_types.clear()
+    ta.base.backend.array_types.update(types)
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

@@ -17,10 +17,16 @@ from typing import Any
 
 import numpy as _np
 
-from . import functional, masks, nn, optim
-from .autograd import grad
-from .backend import cuda_is_available
-from .create import (
+from . import errors, functional, masks, nn, optim
+from .base.backend import cuda_is_available
+from .base.names import UnknownNameError
+from .base.random import get_rng_state, manual_seed, set_rng_state
+from .base.short_names import give_short_names
+from .engine.autograd import grad
+from .engine.grad_mode import enable_grad, is_grad_enabled, no_grad, set_grad_enabled
+from .engine.op import op
+from .kernels.threads import get_num_threads, set_num_threads
+from .tensors.create import (
     arange,
     as_tensor,
     cat,
@@ -47,13 +53,8 @@ from .create import (
     zeros,
     zeros_like,
 )
-from .functions import FUNCTIONS, einsum, hstack, vstack
-from .grad_mode import enable_grad, is_grad_enabled, no_grad, set_grad_enabled
-from .kernels.threads import get_num_threads, set_num_threads
-from .names import UnknownNameError
-from .op import op
-from .random import get_rng_state, manual_seed, set_rng_state
-from .tensor import Tensor
+from .tensors.functions import FUNCTIONS, einsum, hstack, vstack
+from .tensors.tensor import Tensor
 
 __version__ = "0.1.0"
 
@@ -63,13 +64,24 @@ bool = _np.bool_
 globals().update(FUNCTIONS)  # exp, sum, ...: the list is in functions.py
 
 # Imported when first used: they are not needed to compute, and cost time or optional packages.
-_LAZY = {
-    "capture": "captured_step",
-    "gradcheck": "finite_differences",
-    "gradgradcheck": "finite_differences",
-    "save": "checkpoint",
-    "load": "checkpoint",
+_LATE_FUNCTIONS = {
+    "capture": "training.captured_step",
+    "gradcheck": "testing",
+    "gradgradcheck": "testing",
+    "save": "training.checkpoint",
+    "load": "training.checkpoint",
 }
+_LATE_MODULES = {
+    "batches": "training.batches",
+    "checkpoint": "training.checkpoint",
+    "distributed": "training.distributed",
+    "generation": "models.generation",
+    "interop": "models.interop",
+    "models": "models",
+    "testing": "testing",
+    "viz": "viz",
+}
+give_short_names(__name__, _LATE_MODULES)  # `import tinyattn.batches` works too
 
 __all__ = [
     "Tensor",
@@ -146,10 +158,10 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    if name in _LAZY:
-        value = getattr(importlib.import_module(f".{_LAZY[name]}", __name__), name)
+    if name in _LATE_FUNCTIONS:
+        value = getattr(importlib.import_module(f".{_LATE_FUNCTIONS[name]}", __name__), name)
         globals()[name] = value
         return value
-    if name in ("batches", "distributed", "errors", "generation", "interop", "models", "viz"):
-        return importlib.import_module(f".{name}", __name__)
+    if name in _LATE_MODULES:
+        return importlib.import_module(f".{_LATE_MODULES[name]}", __name__)
     raise UnknownNameError("ta", name, __all__)

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from . import masks, ops, random
-from .autograd import wrap
-from .backend import Array, beside, namespace, read_only, to_device
-from .checks import (
+from . import masks, ops
+from .base import random
+from .base.backend import Array, beside, namespace, read_only, to_device
+from .base.checks import (
     are_groups,
     check_heads,
     check_number,
@@ -26,15 +26,16 @@ from .checks import (
     require_float,
     type_name,
 )
-from .create import full
+from .base.names import UnknownNameError
+from .engine.autograd import wrap
 from .errors import DeviceError, DtypeError, ShapeError
 from .kernels import reference
 from .kernels.late_errors import require_range
 from .kernels.reference import Drop
-from .names import UnknownNameError
 from .ops.layers import no_row_text
 from .ops.softmax import check_classes
-from .tensor import Tensor
+from .tensors.create import full
+from .tensors.tensor import Tensor
 
 
 def tensor_of(value: Any, name: str) -> Tensor:

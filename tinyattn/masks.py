@@ -30,13 +30,13 @@ from typing import Any
 
 import numpy as np
 
-from .autograd import wrap
-from .backend import Array, is_array, namespace, to_device
-from .checks import check_size, is_integer, rectangular
+from .base.backend import Array, is_array, namespace, to_device
+from .base.checks import check_size, is_integer, rectangular
+from .engine.autograd import wrap
 from .errors import DtypeError, MaskError, ShapeError
 from .kernels.late_errors import require_range
 from .kernels.visibility import Visibility, of_padded, samples_of
-from .tensor import Tensor
+from .tensors.tensor import Tensor
 
 NOT_A_MASK = " (what may be attended to goes into mask=...)"
 NOT_LENGTHS = " (numbers of keys go into valid_lens=...)"

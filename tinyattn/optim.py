@@ -10,17 +10,18 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from . import backend, kernels
-from .autograd import wrap
-from .backend import FLOAT16, Array, namespace
-from .checks import check_number, check_size
-from .create import zeros_like
+from . import kernels
+from .base import backend
+from .base.backend import FLOAT16, Array, namespace
+from .base.checks import check_number, check_size
+from .base.names import UnknownNameError
+from .engine.autograd import wrap
+from .engine.versions import Version
 from .errors import CheckpointError, GraphError, ShapeError
 from .kernels import FLOAT32
 from .kernels.reference import AdamStep
-from .names import UnknownNameError
-from .tensor import Tensor
-from .versions import Version
+from .tensors.create import zeros_like
+from .tensors.tensor import Tensor
 
 MOMENTS = ("m", "v")
 Parameters = Iterable[Tensor] | Iterable[dict[str, Any]]

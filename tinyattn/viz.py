@@ -17,11 +17,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from .autograd import count_uses, root_of, users_first
-from .checks import type_name
+from .base.checks import type_name
+from .engine.autograd import count_uses, root_of, users_first
 from .errors import ShapeError
 from .masks import checked_mask
-from .tensor import Tensor
+from .tensors.tensor import Tensor
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -402,9 +402,16 @@ def hatch(panel: Axes, invisible: np.ndarray) -> None:
     edges = [np.arange(n + 1) - 0.5 for n in invisible.shape]
     cells = np.ma.masked_array(np.full(invisible.shape, 0.93), ~invisible)
     panel.pcolor(
-        edges[1], edges[0], cells, cmap="gray", vmin=0, vmax=1, hatch="////", edgecolor="0.75",
+        edges[1],
+        edges[0],
+        cells,
+        cmap="gray",
+        vmin=0,
+        vmax=1,
+        hatch="////",
+        edgecolor="0.75",
         linewidth=0,
-    )  # fmt: skip
+    )
 
 
 def set_ticks(axis: Any, labels: Sequence[str] | None) -> None:

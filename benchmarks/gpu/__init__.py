@@ -17,7 +17,7 @@ def use_stand_in() -> None:
     import stand_in
     from stand_in.blas import Library
 
-    from tinyattn import backend
+    from tinyattn.base import backend
     from tinyattn.kernels.gpu import cublas
 
     backend.register_cuda(stand_in.MODULE)

@@ -27,7 +27,7 @@ def device_name(dry_run: bool) -> str:
     """The GPU's name; raises DeviceError without one."""
     if dry_run:
         return "the host, a dry run: no figures"
-    return ta.backend.module_of("cuda").cuda.runtime.getDeviceProperties(0)["name"].decode()
+    return ta.base.backend.module_of("cuda").cuda.runtime.getDeviceProperties(0)["name"].decode()
 
 
 def bandwidth(row: Row, side: str) -> float | None:

@@ -13,7 +13,7 @@ import pytest
 import tinyattn as ta
 from tinyattn import functional as F
 from tinyattn import nn, optim
-from tinyattn.names import DIFFERS, EXPRESSIONS, LEFT_OUT
+from tinyattn.base.names import DIFFERS, EXPRESSIONS, LEFT_OUT
 
 SPACES = {"ta": ta, "Tensor": ta.ones(2), "nn": nn, "F": F, "optim": optim}
 

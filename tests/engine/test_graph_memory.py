@@ -14,7 +14,7 @@ from test_engine import equal, leaf
 import tinyattn as ta
 from tinyattn import functional as F
 from tinyattn import nn, optim
-from tinyattn.autograd import Leaf, Node
+from tinyattn.engine.autograd import Leaf, Node
 
 # Memory and time
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import tinyattn as ta
-from tinyattn.functions import FUNCTIONS
+from tinyattn.tensors.functions import FUNCTIONS
 
 OF_INTEGERS = [
     lambda t, x, y: x // y,

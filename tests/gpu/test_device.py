@@ -35,9 +35,9 @@ from test_op_table import (
 
 import tinyattn as ta
 from tinyattn import ops
-from tinyattn.autograd import wrap
+from tinyattn.engine.autograd import wrap
 from tinyattn.kernels.reference import visible_keys
-from tinyattn.testing import LAYOUTS as ON_THE_HOST
+from tinyattn.testing.op_checks import LAYOUTS as ON_THE_HOST
 
 Array = np.ndarray
 Place = Callable[[Array], Any]

@@ -12,7 +12,7 @@ import references
 
 import tinyattn as ta
 from tinyattn import functional as F
-from tinyattn.checks import plain_index
+from tinyattn.base.checks import plain_index
 from tinyattn.kernels.reference import NO_DROP, Drop
 
 Array = np.ndarray

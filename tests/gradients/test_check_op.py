@@ -11,7 +11,8 @@ import tinyattn as ta
 from tinyattn import functional as F
 from tinyattn import nn
 from tinyattn.errors import GradcheckError
-from tinyattn.testing import FULL_CHECK_UP_TO, LAYOUTS, check_op
+from tinyattn.testing import check_op
+from tinyattn.testing.op_checks import FULL_CHECK_UP_TO, LAYOUTS
 
 
 @ta.op
@@ -253,9 +254,9 @@ def test_a_rule_that_writes_to_the_cotangent() -> None:
 
 def test_a_gradient_that_shares_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     """The engine keeps gradients apart; if it did not, check_op would say so."""
-    kept = ta.autograd.grad
+    kept = ta.engine.autograd.grad
     monkeypatch.setattr(
-        ta.autograd, "grad", lambda *args, **options: kept(*args, **options)[:1] * 2
+        ta.engine.autograd, "grad", lambda *args, **options: kept(*args, **options)[:1] * 2
     )
     rows = np.random.default_rng(6).standard_normal(3)
     with pytest.raises(GradcheckError, match="shares memory"):
@@ -269,7 +270,9 @@ def test_a_gradient_that_shares_memory_with_the_output(monkeypatch: pytest.Monke
         outputs.append(x * 2.0)
         return outputs[-1]
 
-    monkeypatch.setattr(ta.autograd, "grad", lambda *args, **options: (outputs[-1].detach(),))
+    monkeypatch.setattr(
+        ta.engine.autograd, "grad", lambda *args, **options: (outputs[-1].detach(),)
+    )
     with pytest.raises(GradcheckError, match="shares memory"):
         check_op(hoarding, [(np.array([1.0, 2.0]),)])
 

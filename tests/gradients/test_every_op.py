@@ -24,8 +24,8 @@ from common import assert_close, pull, rng_of, signed
 import tinyattn as ta
 from tinyattn import functional as F
 from tinyattn import ops
+from tinyattn.engine.op import registry
 from tinyattn.kernels.visibility import of_padded
-from tinyattn.op import registry
 from tinyattn.ops.layers import scatter_rows
 from tinyattn.ops.linear import sum_rows
 from tinyattn.testing import check_op

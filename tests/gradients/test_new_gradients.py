@@ -11,8 +11,8 @@ from test_op_table import DIFFERENTIABLE, call, cotangents_for, gradients, row_t
 from test_saved_arrays import arrays_in
 
 import tinyattn as ta
-from tinyattn.op import registry
-from tinyattn.rules import Plan
+from tinyattn.engine.op import registry
+from tinyattn.engine.rules import Plan
 
 pull = Plan.pull
 called_new: set[str] = set()  # names of ops

@@ -26,8 +26,8 @@ from samples import Sample
 
 import tinyattn as ta
 from tinyattn import functional as F
-from tinyattn.autograd import wrap
-from tinyattn.op import registry
+from tinyattn.engine.autograd import wrap
+from tinyattn.engine.op import registry
 from tinyattn.testing import check_op
 
 Array = np.ndarray

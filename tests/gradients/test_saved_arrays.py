@@ -14,7 +14,7 @@ from test_op_table import DIFFERENTIABLE, call, row_test, tensors_of
 import tinyattn as ta
 from tinyattn import functional as F
 from tinyattn import kernels
-from tinyattn.autograd import count_uses
+from tinyattn.engine.autograd import count_uses
 from tinyattn.kernels.packing import Samples
 
 # Rows that are not named keep nothing. "more" are arrays that are neither input nor output: masks

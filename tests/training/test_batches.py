@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from common import assert_same, leaf, needs_torch, rng_of, signed
+from tinyattn.batches import DataLoader, pad_sequence
 
 import tinyattn as ta
-from tinyattn.batches import DataLoader, pad_sequence
 from tinyattn.errors import DtypeError, ShapeError
 
 

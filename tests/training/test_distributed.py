@@ -24,11 +24,11 @@ import numpy as np
 import pytest
 from common import FOLDERS, assert_close, assert_same, run_python, signed
 from stand_in import COMPILER
+from tinyattn.distributed import DistributedDataParallel, all_reduce, get_rank, get_world_size
 
 import tinyattn as ta
 from tinyattn import distributed, masks, nn, optim
 from tinyattn import functional as F
-from tinyattn.distributed import DistributedDataParallel, all_reduce, get_rank, get_world_size
 from tinyattn.errors import GraphError, ShapeError
 
 IGNORE = -100
@@ -168,7 +168,7 @@ def smaller_things() -> None:
             parallel.backward(w * ta.ones(3, dtype="float64"))
         loss = (w * 1.0).sum()
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(ta.backend, "capture", object())
+            patch.setattr(ta.base.backend, "capture", object())
             with pytest.raises(GraphError, match="a captured step cannot wait"):
                 parallel.backward(loss)
 
@@ -253,7 +253,7 @@ def on_gpus() -> None:
     import stand_in
     from stand_in import nccl
 
-    ta.backend.register_cuda(stand_in.MODULE)
+    ta.base.backend.register_cuda(stand_in.MODULE)
     distributed.load_nccl = lambda: nccl
     rank, size = get_rank(), get_world_size()
     for dtype in TOLERANCE:

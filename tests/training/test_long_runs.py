@@ -15,9 +15,9 @@ from common import run_python
 import tinyattn as ta
 from tinyattn import functional as F
 from tinyattn import masks, nn, optim
-from tinyattn.autograd import Leaf, Node, count_uses
-from tinyattn.rules import Plan
-from tinyattn.versions import Version
+from tinyattn.engine.autograd import Leaf, Node, count_uses
+from tinyattn.engine.rules import Plan
+from tinyattn.engine.versions import Version
 
 
 def encoder(dropout: float = 0.0) -> nn.Module:
@@ -241,7 +241,7 @@ KILL = """
 import json, os, signal, sys
 import numpy as np
 import tinyattn as ta
-from tinyattn import atomic_write
+from tinyattn.training import atomic_write
 path = sys.argv[1]
 old = {"x": ta.tensor(np.arange(5.0)), "step": 1}
 new = {"x": ta.tensor(np.arange(3000.0)), "step": 2}
@@ -301,7 +301,7 @@ def test_a_kill_at_any_moment_of_a_save_leaves_the_old_file_or_the_new(tmp_path:
 PARTS = """
 import os, signal, sys
 import tinyattn as ta
-from tinyattn import atomic_write
+from tinyattn.training import atomic_write
 path = sys.argv[1]
 ta.save({"step": 1, "x": ta.ones(2)}, path)
 old = open(path, "rb").read()

@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from ..backend import device_of
+from ..base.backend import device_of
 from . import blas, reference
 from .matmul import matrix_product as matrix_product
 from .sums import in_order as in_order

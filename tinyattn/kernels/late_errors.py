@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from .. import backend
-from ..backend import Array, namespace
+from ..base import backend
+from ..base.backend import Array, namespace
 from . import gpu_kernels
 
 SLOTS = 64

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from .. import backend
-from ..backend import FLOAT16, Array, is_array
+from ..base import backend
+from ..base.backend import FLOAT16, Array, is_array
 from . import blas
 from .threads import parallel_for
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ..backend import Array, beside, namespace, read_only
+from ..base.backend import Array, beside, namespace, read_only
 from .visibility import Samples
 
 

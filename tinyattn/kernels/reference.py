@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..backend import Array, is_array, is_finite, namespace, scatter_add
+from ..base.backend import Array, is_array, is_finite, namespace, scatter_add
 from .matmul import matrix_product
 from .packing import packed, padded, repeat_heads, sum_heads
 from .sums import in_order, sum_dtype

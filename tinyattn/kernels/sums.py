@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from ..backend import Array
+from ..base.backend import Array
 from ..errors import ShapeError
 
 

@@ -35,7 +35,7 @@ from contextlib import suppress
 from queue import SimpleQueue
 from typing import Any
 
-from ..checks import is_integer
+from ..base.checks import is_integer
 from . import blas
 
 MOST = 1024  # threads: more than machines have cores

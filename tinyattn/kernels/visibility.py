@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..backend import Array, beside, namespace, read_only
+from ..base.backend import Array, beside, namespace, read_only
 from ..errors import ShapeError
 
 

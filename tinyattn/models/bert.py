@@ -14,24 +14,43 @@ from typing import Any, Self
 import numpy as np
 
 from .. import nn
-from ..atomic_write import write_atomically
-from ..backend import is_finite
-from ..checkpoint import load, save
-from ..checks import check_size, shortened
+from ..base.backend import is_finite
+from ..base.checks import check_size, shortened
 from ..errors import CheckpointError, ShapeError
 from ..nn import init
-from ..tensor import Tensor
+from ..tensors.tensor import Tensor
+from ..training.atomic_write import write_atomically
+from ..training.checkpoint import load, save
 
 # What config.json must say, because nothing else is built here.
-REQUIRED = {"model_type": "bert", "position_embedding_type": "absolute", "is_decoder": False,
-            "add_cross_attention": False}  # fmt: skip
-SIZES = ("vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads",
-         "intermediate_size", "max_position_embeddings", "type_vocab_size")  # fmt: skip
-ACTIVATIONS = {"gelu": "gelu", "gelu_new": "gelu_tanh", "gelu_pytorch_tanh": "gelu_tanh",
-               "relu": "relu"}  # fmt: skip
+REQUIRED = {
+    "model_type": "bert",
+    "position_embedding_type": "absolute",
+    "is_decoder": False,
+    "add_cross_attention": False,
+}
+SIZES = (
+    "vocab_size",
+    "hidden_size",
+    "num_hidden_layers",
+    "num_attention_heads",
+    "intermediate_size",
+    "max_position_embeddings",
+    "type_vocab_size",
+)
+ACTIVATIONS = {
+    "gelu": "gelu",
+    "gelu_new": "gelu_tanh",
+    "gelu_pytorch_tanh": "gelu_tanh",
+    "relu": "relu",
+}
 # Published names of the parts, and ours.
-EMBEDDINGS = {"word_embeddings": "word", "position_embeddings": "position",
-              "token_type_embeddings": "token_type", "LayerNorm": "norm"}  # fmt: skip
+EMBEDDINGS = {
+    "word_embeddings": "word",
+    "position_embeddings": "position",
+    "token_type_embeddings": "token_type",
+    "LayerNorm": "norm",
+}
 LAYER = {
     "attention.self.query": "self_attn.W_q",
     "attention.self.key": "self_attn.W_k",
@@ -95,8 +114,9 @@ class BertEncoder(nn.Module):
             raise ShapeError(f"a BertEncoder takes token ids (B, N), got shape {words.shape[:-1]}")
         types = self.token_type.weight[0] if token_types is None else self.token_type(token_types)
         if token_types is not None and types.shape != words.shape:
-            raise ShapeError(f"token_types have the shape of ids, {words.shape[:-1]}, got "
-                             f"{types.shape[:-1]}")  # fmt: skip
+            raise ShapeError(
+                f"token_types have the shape of ids, {words.shape[:-1]}, got {types.shape[:-1]}"
+            )
         x = self.dropout(self.norm(self.position(words + types)))
         return self.encoder(x, mask=mask, valid_lens=valid_lens)
 
@@ -193,8 +213,9 @@ def checked_config(config: dict[str, Any]) -> dict[str, Any]:
 
 def checked_array(key: str, tensor: Tensor, shape: tuple[int, ...], name: str) -> np.ndarray:
     if tensor.shape != shape:
-        raise CheckpointError(f"{name}: {key} has shape {tensor.shape}, and config.json says "
-                              f"{shape}")  # fmt: skip
+        raise CheckpointError(
+            f"{name}: {key} has shape {tensor.shape}, and config.json says {shape}"
+        )
     if tensor.dtype.kind != "f":
         raise CheckpointError(f"{name}: {key} is {tensor.dtype}, expected floating numbers")
     if not is_finite(tensor._data) and not np.isfinite(tensor._data).all():

@@ -14,12 +14,12 @@ import numpy as np
 
 from .. import functional as F
 from .. import nn
-from ..atomic_write import write_atomically
-from ..batches import pad_sequence
-from ..checks import check_size
+from ..base.checks import check_size
+from ..engine.grad_mode import no_grad
 from ..errors import CheckpointError
-from ..grad_mode import no_grad
-from ..tensor import Tensor
+from ..tensors.tensor import Tensor
+from ..training.atomic_write import write_atomically
+from ..training.batches import pad_sequence
 from .bert import BertEncoder, checked_folder, read_json, write_json
 
 # Files that belong to the tokenizer; the first is the one that is used here.
@@ -58,8 +58,10 @@ class SentenceEncoder(nn.Module):
         self.files = files
         self.max_length = check_size("max_length", max_length)
         if max_length > encoder.config["max_position_embeddings"]:
-            raise ValueError(f"max_length {max_length} is more than the encoder's "
-                             f"{encoder.config['max_position_embeddings']} positions")  # fmt: skip
+            raise ValueError(
+                f"max_length {max_length} is more than the encoder's "
+                f"{encoder.config['max_position_embeddings']} positions"
+            )
         self._tokenizer: Any = None
 
     @classmethod
@@ -67,8 +69,11 @@ class SentenceEncoder(nn.Module):
         """The model of a folder as sentence-transformers writes it; see BertEncoder."""
         folder = checked_folder(folder)
         check_pooling(folder)
-        files = {name: (folder / name).read_bytes() for name in TOKENIZER
-                 if name == TOKENIZER[0] or (folder / name).is_file()}  # fmt: skip
+        files = {
+            name: (folder / name).read_bytes()
+            for name in TOKENIZER
+            if name == TOKENIZER[0] or (folder / name).is_file()
+        }
         settings = folder / "sentence_bert_config.json"
         length = (read_json(settings) if settings.is_file() else {}).get("max_seq_length") or 256
         encoder = BertEncoder.from_pretrained(folder, sha256)
@@ -137,11 +142,16 @@ def check_pooling(folder: Path) -> None:
     settings = folder / "1_Pooling" / "config.json"
     if not settings.is_file():
         return
-    modes = [name for name, value in read_json(settings).items()
-             if name.startswith("pooling_mode_") and value]  # fmt: skip
+    modes = [
+        name
+        for name, value in read_json(settings).items()
+        if name.startswith("pooling_mode_") and value
+    ]
     if modes != ["pooling_mode_mean_tokens"]:
-        raise CheckpointError(f"{settings}: a SentenceEncoder takes the mean of the hidden states "
-                              f"(pooling_mode_mean_tokens), got {modes}")  # fmt: skip
+        raise CheckpointError(
+            f"{settings}: a SentenceEncoder takes the mean of the hidden states "
+            f"(pooling_mode_mean_tokens), got {modes}"
+        )
 
 
 def tokenizer_of(content: bytes, max_length: int) -> Any:

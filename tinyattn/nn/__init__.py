@@ -4,7 +4,7 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from .. import functional
-from ..names import UnknownNameError
+from ..base.names import UnknownNameError
 from . import init
 from .activations import GELU, Identity, ReLU, Sigmoid, SiLU, Softmax, Tanh
 from .attention import (

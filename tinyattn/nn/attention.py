@@ -15,12 +15,13 @@ from collections.abc import Callable
 from typing import Any
 
 from .. import functional as F
-from .. import masks, ops, random
-from ..checks import check_heads, check_size
+from .. import masks, ops
+from ..base import random
+from ..base.checks import check_heads, check_size
 from ..errors import MaskError, ShapeError
 from ..kernels.reference import Drop, attention_weights
 from ..kernels.visibility import Visibility
-from ..tensor import Tensor
+from ..tensors.tensor import Tensor
 from .layers import Dropout, Linear
 from .module import Module
 
@@ -111,8 +112,10 @@ def seen(
     options = (is_causal, window, queries.device)
     if heads is not None and queries.ndim == 2 and valid_lens is not None and cache is None:
         if any(len(shape) != 2 or shape[0] != shapes[0][0] for shape in shapes):
-            raise ShapeError("packed queries, keys and values are (N, D) with one N, got "
-                             + ", ".join(map(str, shapes)))  # fmt: skip
+            raise ShapeError(
+                "packed queries, keys and values are (N, D) with one N, got "
+                + ", ".join(map(str, shapes))
+            )
         if mask is not None:
             raise MaskError("packed samples hold no padding: they take valid_lens and no mask")
         return masks.visibility_of_packed(valid_lens, len(queries), *options), keys, values

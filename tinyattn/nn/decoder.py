@@ -9,12 +9,12 @@ import numpy as np
 
 from .. import functional as F
 from .. import masks
-from ..autograd import wrap
-from ..backend import to_device
-from ..checks import check_size
+from ..base.backend import to_device
+from ..base.checks import check_size
+from ..engine.autograd import wrap
+from ..engine.grad_mode import no_grad
 from ..errors import ShapeError
-from ..grad_mode import no_grad
-from ..tensor import Tensor
+from ..tensors.tensor import Tensor
 from .attention import KeyValueCache
 from .layers import LayerNorm
 from .module import Module, ModuleList

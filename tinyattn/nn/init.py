@@ -13,11 +13,11 @@ from contextvars import ContextVar
 
 import numpy as np
 
-from ..backend import to_device
-from ..checks import require_float
+from ..base.backend import to_device
+from ..base.checks import require_float
+from ..base.random import generator
 from ..errors import ShapeError
-from ..random import generator
-from ..tensor import Tensor
+from ..tensors.tensor import Tensor
 
 _is_skipped: ContextVar[bool] = ContextVar("is_skipped", default=False)
 

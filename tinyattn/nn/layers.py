@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from .. import functional as F
-from ..checks import check_number, check_size
-from ..tensor import Tensor
+from ..base.checks import check_number, check_size
+from ..tensors.tensor import Tensor
 from . import init
 from .module import Module, Parameter
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from .. import functional as F
-from ..checks import check_reduction
-from ..tensor import Tensor
+from ..base.checks import check_reduction
+from ..tensors.tensor import Tensor
 from .module import Module
 
 

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
-from ..backend import module_of, to_device
-from ..checks import (
+from ..base.backend import module_of, to_device
+from ..base.checks import (
     check_container,
     check_names,
     check_shapes,
@@ -18,10 +18,10 @@ from ..checks import (
     names_device,
     require_float,
 )
-from ..create import zeros_like
+from ..base.names import UnknownNameError
 from ..errors import DtypeError
-from ..names import UnknownNameError
-from ..tensor import Tensor
+from ..tensors.create import zeros_like
+from ..tensors.tensor import Tensor
 
 Self = TypeVar("Self", bound="Module")
 
@@ -146,8 +146,10 @@ class Module:
                 f"nn.Parameter or None, or new values to {name}.data"
             )
         if isinstance(old, Module):
-            raise TypeError(f"{name!r} is a module ({type(old).__name__}), got {kind}: assign "
-                            "another module or None")  # fmt: skip
+            raise TypeError(
+                f"{name!r} is a module ({type(old).__name__}), got {kind}: assign "
+                "another module or None"
+            )
         if name in self._buffer_names and not isinstance(value, Tensor):
             raise TypeError(f"{name!r} is a buffer, got {kind}: assign a Tensor or None")
 
@@ -354,8 +356,9 @@ class Module:
         return ""
 
     def __repr__(self) -> str:
-        lines = [f"({name}): {module!r}".replace("\n", "\n  ")
-                 for name, module in self._modules.items()]  # fmt: skip
+        lines = [
+            f"({name}): {module!r}".replace("\n", "\n  ") for name, module in self._modules.items()
+        ]
         head = f"{type(self).__name__}({self.extra_repr()}"
         return head + ("\n  " + "\n  ".join(lines) + "\n)" if lines else ")")
 

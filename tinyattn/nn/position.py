@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 
 from .. import functional as F
-from ..autograd import wrap
-from ..checks import check_size
+from ..base.checks import check_size
+from ..engine.autograd import wrap
 from ..errors import ShapeError
-from ..tensor import Tensor
+from ..tensors.tensor import Tensor
 from . import init
 from .layers import Dropout
 from .module import Module, Parameter

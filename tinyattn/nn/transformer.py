@@ -8,9 +8,9 @@ from typing import Any
 
 from .. import functional as F
 from .. import masks
-from ..checks import check_size
+from ..base.checks import check_size
 from ..errors import MaskError, ShapeError
-from ..tensor import Tensor
+from ..tensors.tensor import Tensor
 from .activations import GELU, ReLU
 from .attention import Attention
 from .layers import Dropout, LayerNorm, Linear

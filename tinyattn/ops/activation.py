@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 
 from .. import kernels
-from ..backend import Array, namespace
+from ..base.backend import Array, namespace
+from ..engine.op import op
 from ..kernels import reference
-from ..op import op
 from .elementwise import exp
 
 

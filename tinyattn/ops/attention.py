@@ -6,12 +6,12 @@ import math
 from typing import Any
 
 from .. import kernels
-from ..backend import Array, is_finite, namespace
-from ..checks import check_attention, check_heads
+from ..base.backend import Array, is_finite, namespace
+from ..base.checks import check_attention, check_heads
+from ..engine.op import op
 from ..kernels import in_order
 from ..kernels.reference import NO_DROP, Drop
 from ..kernels.visibility import Visibility, check_sizes
-from ..op import op
 from .elementwise import where
 from .linear import matmul, swap
 

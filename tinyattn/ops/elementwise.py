@@ -7,12 +7,12 @@ from typing import Any
 
 import numpy as np
 
-from ..backend import Array, namespace
-from ..checks import check_divisor
+from ..base.backend import Array, namespace
+from ..base.checks import check_divisor
+from ..engine.op import op
+from ..engine.promotion import promoted
 from ..errors import DtypeError
 from ..kernels import in_order
-from ..op import op
-from ..promotion import promoted
 
 
 @op(promote=True)

@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 
 from .. import kernels
-from ..backend import Array
+from ..base.backend import Array
+from ..engine.op import op
 from ..errors import DtypeError, ShapeError
 from ..kernels import packing
 from ..kernels.late_errors import note, require_range
-from ..op import op
 
 
 @op(saves=True)

@@ -6,12 +6,12 @@ import math
 from typing import Any
 
 from .. import kernels
-from ..autograd import TensorBase
-from ..backend import Array
-from ..checks import refuse_foreign
+from ..base.backend import Array
+from ..base.checks import refuse_foreign
+from ..engine.autograd import TensorBase
+from ..engine.op import op
 from ..errors import DtypeError, ShapeError
 from ..kernels import in_order, matrix_product
-from ..op import op
 from .shape import expand, permute, reshape
 
 # Rules run on arrays or on Tensors. Arrays go to BLAS without a copy, because it takes transposed

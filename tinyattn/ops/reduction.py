@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 
 from .. import kernels
-from ..backend import Array, namespace
+from ..base.backend import Array, namespace
+from ..engine.op import op
 from ..errors import ShapeError
 from ..kernels import in_order
-from ..op import op
 from .elementwise import div, equal, where
 from .shape import expand, reshape
 

@@ -7,12 +7,12 @@ from typing import Any
 
 import numpy as np
 
-from .. import backend
-from ..backend import Array, namespace
+from ..base import backend
+from ..base.backend import Array, namespace
+from ..engine.op import op
+from ..engine.promotion import promoted
 from ..errors import DtypeError, ShapeError
 from ..kernels.late_errors import index_for, require_range
-from ..op import op
-from ..promotion import promoted
 
 
 @op

@@ -6,11 +6,11 @@ from collections.abc import Callable
 from typing import Any
 
 from .. import kernels
-from ..backend import Array
+from ..base.backend import Array
+from ..engine.op import op
 from ..errors import DtypeError, ShapeError
 from ..kernels.late_errors import require_range
 from ..kernels.visibility import Visibility
-from ..op import op
 
 
 def on_last(kernel: Callable[..., Any], dim: int, *arrays: Any) -> Any:

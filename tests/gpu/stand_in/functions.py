@@ -115,7 +115,7 @@ class Grid:
 
 
 def cupy() -> types.ModuleType:
-    """A module to hand to `tinyattn.backend.register_cuda`."""
+    """A module to hand to `tinyattn.base.backend.register_cuda`."""
     from .launch import RawModule
 
     module = types.ModuleType("stand_in")

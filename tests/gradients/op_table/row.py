@@ -14,8 +14,8 @@ from samples import Sample
 
 import tinyattn as ta
 from tinyattn import functional as F
-from tinyattn.functions import FUNCTIONS
-from tinyattn.op import registry
+from tinyattn.engine.op import registry
+from tinyattn.tensors.functions import FUNCTIONS
 
 ops = SimpleNamespace(**registry)
 Samples = Callable[[np.random.Generator, np.dtype], list[Sample]]

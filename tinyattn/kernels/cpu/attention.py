@@ -29,7 +29,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ...backend import is_finite
+from ...base.backend import is_finite
 from .. import reference
 from ..packing import packed, padded, repeat_heads, sum_heads
 from ..reference import NO_DROP, Drop
@@ -99,10 +99,19 @@ def head_of(number, heads, rows, visible, bias):
     width = (min(BLOCK, rows.longest_queries, max(n, 1)) + STEP - 1) // STEP * STEP
     mask = visible.mask[b % len(visible.mask), h % visible.mask.shape[1]]
     return Head(
-        h, b * heads + h, rows.query_offsets[b], queries, rows.key_offsets[b], keys, n, width,
-        limits, visible.starts[b % len(visible.starts)], mask,
+        h,
+        b * heads + h,
+        rows.query_offsets[b],
+        queries,
+        rows.key_offsets[b],
+        keys,
+        n,
+        width,
+        limits,
+        visible.starts[b % len(visible.starts)],
+        mask,
         bias[b % len(bias), h % bias.shape[1]],
-    )  # fmt: skip
+    )
 
 
 @inner

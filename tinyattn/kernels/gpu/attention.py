@@ -1,7 +1,8 @@
 """Scaled dot-product attention in tiles; launches `attention.cu`.
 
 Three cases do not fit the tiles: heads of more than 1,400 numbers (450 in float64), dropout with
-p = 1, and a bias. For them `reference.py` computes the array of all weights. A window becomes a mask, and shared heads of keys are repeated.
+p = 1, and a bias. For them `reference.py` computes the array of all weights. A window becomes a
+mask, and shared heads of keys are repeated.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ...backend import Array, namespace
+from ...base.backend import Array, namespace
 from .. import reference
 from ..packing import packed, padded, repeat_heads, sum_heads
 from ..reference import NO_DROP, Drop
@@ -96,9 +97,20 @@ def attention(
     out = xp.empty((batch, queries, heads, v.shape[-1]), q.dtype)
     saved = xp.empty((2, pairs * queries), real(q.dtype))
     kernel, shape = tiled(xp, "attention", width, v.shape[-1], q.dtype)
-    arguments = (*strided(q), *strided(k), *strided(v), out, saved, pairs, heads, queries, keys,
-                 float(scale), *visibility_arguments(visibility, q),
-                 *drop_arguments(*drop))  # fmt: skip
+    arguments = (
+        *strided(q),
+        *strided(k),
+        *strided(v),
+        out,
+        saved,
+        pairs,
+        heads,
+        queries,
+        keys,
+        float(scale),
+        *visibility_arguments(visibility, q),
+        *drop_arguments(*drop),
+    )
     grid = (pairs * -(-queries // (4 * shape.rows)),)
     kernel(grid, (128,), arguments, shared_mem=shape.nbytes)
     return packed(out.swapaxes(1, 2), visibility.queries), saved
@@ -134,8 +146,15 @@ def attention_backward(
     row_sums = xp.empty((2, pairs * queries), real(q.dtype))  # from the first launch to the second
     dq, dk, dv = (xp.empty((batch, x.shape[2], heads, x.shape[3]), x.dtype) for x in (q, k, v))
     given = (*strided(grad), *strided(q), *strided(k), *strided(v), saved, row_sums)
-    numbers = (pairs, heads, queries, keys, float(scale), *visibility_arguments(visibility, q),
-               *drop_arguments(*drop))  # fmt: skip
+    numbers = (
+        pairs,
+        heads,
+        queries,
+        keys,
+        float(scale),
+        *visibility_arguments(visibility, q),
+        *drop_arguments(*drop),
+    )
     for name, length, gradients in (("q", queries, (dq,)), ("kv", keys, (dk, dv))):
         kernel, shape = tiled(xp, f"attention_backward_{name}", width, v.shape[-1], q.dtype)
         grid = (pairs * -(-length // (4 * shape.rows)),)

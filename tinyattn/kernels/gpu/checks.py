@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from ...backend import Array, namespace
+from ...base.backend import Array, namespace
 from .launch import by_elements, function, in_c_order, visibility_arguments
 
 
@@ -20,8 +20,10 @@ def visible_to_any(visibility: Any, x: Any) -> Array:
     out = xp.empty((batch, heads, keys), np.bool_)
     if out.size:
         kernel = function(xp, "checks", "visible_to_any", 32)
-        kernel(*by_elements(out.size), (out, out.size, heads, keys, queries,
-               *visibility_arguments(visibility, x)))  # fmt: skip
+        kernel(
+            *by_elements(out.size),
+            (out, out.size, heads, keys, queries, *visibility_arguments(visibility, x)),
+        )
     return out
 
 

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ...backend import Array, namespace
+from ...base.backend import Array, namespace
 from ...errors import DeviceError
 from .launch import in_c_order
 
@@ -25,11 +25,37 @@ HALF, COMPUTE_32F, DEFAULT_ALGORITHM = 2, 68, -1  # cudaDataType_t, cublasComput
 WORKSPACE = 32 * 1024 * 1024  # NVIDIA recommends this for Hopper, and 4 MiB for older devices
 MATRIX = (c_void_p, c_int, c_longlong)  # pointer, leading dimension, stride
 # handle, two operations, m, n, k, alpha, A, B, beta, C, number of products
-PRODUCT = (c_void_p, c_int, c_int, c_int, c_int, c_int,
-           c_void_p, *MATRIX, *MATRIX, c_void_p, *MATRIX, c_int)  # fmt: skip
+PRODUCT = (
+    c_void_p,
+    c_int,
+    c_int,
+    c_int,
+    c_int,
+    c_int,
+    c_void_p,
+    *MATRIX,
+    *MATRIX,
+    c_void_p,
+    *MATRIX,
+    c_int,
+)
 TYPED = (c_void_p, c_int, c_int, c_longlong)  # pointer, type, leading dimension, stride
-ANY_TYPE = (c_void_p, c_int, c_int, c_int, c_int, c_int,
-            c_void_p, *TYPED, *TYPED, c_void_p, *TYPED, c_int, c_int, c_int)  # fmt: skip
+ANY_TYPE = (
+    c_void_p,
+    c_int,
+    c_int,
+    c_int,
+    c_int,
+    c_int,
+    c_void_p,
+    *TYPED,
+    *TYPED,
+    c_void_p,
+    *TYPED,
+    c_int,
+    c_int,
+    c_int,
+)
 SIGNATURES: dict[str, tuple[Any, ...]] = {
     "cublasCreate_v2": (c_void_p,),
     "cublasSetStream_v2": (c_void_p, c_void_p),
@@ -100,12 +126,22 @@ class Handle:
         result = out.data.ptr, n, m * n
         if a.dtype != np.float16:
             kind = "D" if a.dtype == np.float64 else "S"
-            self.call(f"cublas{kind}gemmStridedBatched",
-                      *head, *left, *right, byref(zero), *result, count)  # fmt: skip
+            self.call(
+                f"cublas{kind}gemmStridedBatched", *head, *left, *right, byref(zero), *result, count
+            )
             return
         typed = [(pointer, HALF, lead, stride) for pointer, lead, stride in (left, right, result)]
-        self.call("cublasGemmStridedBatchedEx", *head, *typed[0], *typed[1], byref(zero), *typed[2],
-                  count, COMPUTE_32F, DEFAULT_ALGORITHM)  # fmt: skip
+        self.call(
+            "cublasGemmStridedBatchedEx",
+            *head,
+            *typed[0],
+            *typed[1],
+            byref(zero),
+            *typed[2],
+            count,
+            COMPUTE_32F,
+            DEFAULT_ALGORITHM,
+        )
 
 
 class Layout(NamedTuple):

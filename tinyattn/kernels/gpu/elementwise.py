@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ...backend import Array, namespace
+from ...base.backend import Array, namespace
 from .. import reference
 from .launch import SCALARS, by_elements, drop_arguments, function, in_c_order
 

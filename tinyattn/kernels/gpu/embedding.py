@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ...backend import Array, namespace
+from ...base.backend import Array, namespace
 from .launch import SCALARS, WARP, by_elements, function, in_c_order
 
 
@@ -16,8 +16,9 @@ def take_rows(table: Array, ids: Array, note: Array) -> Array:
     if out.size:
         kernel = function(xp, "embedding", "take_rows", SCALARS[table.dtype])
         ids = in_c_order(ids.astype(np.int64, copy=False))
-        kernel(*by_elements(out.size),
-               (in_c_order(table), ids, out, note, ids.size, width, num_rows))  # fmt: skip
+        kernel(
+            *by_elements(out.size), (in_c_order(table), ids, out, note, ids.size, width, num_rows)
+        )
     return out
 
 
@@ -29,6 +30,9 @@ def scatter_rows(grad: Array, ids: Array, num_rows: int, skip: int | None) -> Ar
         kernel = function(xp, "embedding", "scatter_rows", SCALARS[grad.dtype])
         ids = in_c_order(ids.astype(np.int64, copy=False))
         threads = min(256, -(-width // WARP) * WARP)
-        kernel((ids.size,), (threads,), (in_c_order(grad), ids, table, ids.size, width, num_rows,
-               -1 if skip is None else skip))  # fmt: skip
+        kernel(
+            (ids.size,),
+            (threads,),
+            (in_c_order(grad), ids, table, ids.size, width, num_rows, -1 if skip is None else skip),
+        )
     return table

@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from ... import backend
-from ...backend import Array, to_device
+from ...base import backend
+from ...base.backend import Array, to_device
 from ..reference import drop_threshold
 
 FOLDER = Path(__file__).parent
@@ -66,8 +66,10 @@ def visibility_arguments(visibility: Any, x: Any) -> tuple[Any, ...]:
             found += [0] * (1 + dims)
             continue
         array = in_c_order(to_device(array.astype(dtype, copy=False), "cuda"))
-        strides = [s // array.itemsize if n > 1 else 0
-                   for n, s in zip(array.shape, array.strides, strict=True)]  # fmt: skip
+        strides = [
+            s // array.itemsize if n > 1 else 0
+            for n, s in zip(array.shape, array.strides, strict=True)
+        ]
         found += [array, *strides]
     return tuple(found)
 

@@ -13,8 +13,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ... import backend
-from ...backend import Array, namespace, to_device
+from ...base import backend
+from ...base.backend import Array, namespace, to_device
 from .. import reference
 from ..reference import AdamStep
 from .launch import MOST_THREADS, SCALARS, function, in_c_order
@@ -91,8 +91,19 @@ def launch_adam(dtype: np.dtype, lists: list[list[Array]], numbers: Callable[[],
     kernel = function(namespace(parameters[0]), "optimizer", "adam", SCALARS[dtype])
     now = numbers()
     decay = 0.0 if now.decoupled else now.decay
-    kernel((len(on_device.blocks),), (THREADS,), (*on_device, *map(float, factors()), changing,
-           float(decay), float(now.beta1), float(now.beta2), float(now.eps)))  # fmt: skip
+    kernel(
+        (len(on_device.blocks),),
+        (THREADS,),
+        (
+            *on_device,
+            *map(float, factors()),
+            changing,
+            float(decay),
+            float(now.beta1),
+            float(now.beta2),
+            float(now.eps),
+        ),
+    )
 
 
 def step_factors(numbers: AdamStep) -> tuple[float, float, float]:

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from ...backend import Array, namespace
+from ...base.backend import Array, namespace
 from .. import reference
 from ..sums import sum_dtype
 from .launch import SCALARS, as_scores, by_rows, function, in_c_order, visibility_arguments
@@ -20,8 +20,10 @@ def masked_softmax(x: Array, visibility: Any) -> Array:
     batch, heads, queries, keys = as_scores(x.shape)
     rows = batch * heads * queries
     kernel = function(xp, "softmax", "masked_softmax", SCALARS[x.dtype])
-    kernel(*by_rows(rows, keys),
-           (x, out, rows, heads, queries, keys, *visibility_arguments(visibility, x)))  # fmt: skip
+    kernel(
+        *by_rows(rows, keys),
+        (x, out, rows, heads, queries, keys, *visibility_arguments(visibility, x)),
+    )
     return out
 
 
@@ -36,8 +38,19 @@ def masked_softmax_backward(grad: Array, out: Array, visibility: Any) -> Array:
         batch, heads, queries, keys = as_scores(out.shape)
         rows = batch * heads * queries
         kernel = function(xp, "softmax", "masked_softmax_backward", SCALARS[out.dtype])
-        kernel(*by_rows(rows, keys), (in_c_order(grad), in_c_order(out), result, rows, heads,
-               queries, keys, *visibility_arguments(visibility, out)))  # fmt: skip
+        kernel(
+            *by_rows(rows, keys),
+            (
+                in_c_order(grad),
+                in_c_order(out),
+                result,
+                rows,
+                heads,
+                queries,
+                keys,
+                *visibility_arguments(visibility, out),
+            ),
+        )
     return result
 
 
@@ -75,8 +88,10 @@ def cross_entropy(logits: Array, target: Array, ignore_index: int) -> tuple[Arra
     log_sums = xp.empty((2, rows), sum_dtype(logits.dtype))
     kernel = function(xp, "softmax", "cross_entropy", SCALARS[logits.dtype])
     target = in_c_order(target.astype(np.int64, copy=False))
-    kernel(*by_rows(rows, columns), (in_c_order(logits), target, losses, log_sums, rows, columns,
-           ignore_index))  # fmt: skip
+    kernel(
+        *by_rows(rows, columns),
+        (in_c_order(logits), target, losses, log_sums, rows, columns, ignore_index),
+    )
     return losses, log_sums
 
 
@@ -90,6 +105,17 @@ def cross_entropy_backward(
     result = xp.empty(logits.shape, logits.dtype)
     kernel = function(xp, "softmax", "cross_entropy_backward", SCALARS[logits.dtype])
     target = in_c_order(target.astype(np.int64, copy=False))
-    kernel(*by_rows(rows, columns), (in_c_order(grad), in_c_order(logits), target,
-           log_sums, result, rows, columns, ignore_index))  # fmt: skip
+    kernel(
+        *by_rows(rows, columns),
+        (
+            in_c_order(grad),
+            in_c_order(logits),
+            target,
+            log_sums,
+            result,
+            rows,
+            columns,
+            ignore_index,
+        ),
+    )
     return result

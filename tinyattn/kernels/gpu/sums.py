@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ...backend import Array, namespace
+from ...base.backend import Array, namespace
 from .. import reference
 from ..sums import sum_dtype
 from .launch import SCALARS, WARP, function, in_c_order
@@ -18,8 +18,11 @@ def end_sums(parts: Array, out: Array, second: Array | None = None) -> None:
     number, columns = parts.shape[-2:]
     if number > 1:
         kernel = function(namespace(out), "sums", "end_sums", SCALARS[out.dtype])
-        kernel((-(-len(parts) * columns // 128),), (128,),
-               (parts, out, 0 if second is None else second, number, columns))  # fmt: skip
+        kernel(
+            (-(-len(parts) * columns // 128),),
+            (128,),
+            (parts, out, 0 if second is None else second, number, columns),
+        )
 
 
 def sum_rows(x: Array) -> Array:

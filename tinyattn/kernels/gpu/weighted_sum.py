@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ...backend import Array, namespace
+from ...base.backend import Array, namespace
 from ..matmul import matrix_product
 from .launch import SCALARS, by_elements, function, in_c_order, visibility_arguments
 
@@ -17,6 +17,19 @@ def weighted_sum(weights: Array, values: Array, visibility: Any, transposed: boo
     out = xp.empty((batch, heads, rows, values.shape[-1]), weights.dtype)
     weights = in_c_order(weights.swapaxes(-1, -2) if transposed else weights)
     kernel = function(xp, "weighted_sum", "weighted_sum", SCALARS[weights.dtype])
-    kernel(*by_elements(out.size), (weights, in_c_order(values), out, batch * heads, heads, rows,
-           terms, out.shape[-1], int(transposed), *visibility_arguments(visibility, weights)))  # fmt: skip
+    kernel(
+        *by_elements(out.size),
+        (
+            weights,
+            in_c_order(values),
+            out,
+            batch * heads,
+            heads,
+            rows,
+            terms,
+            out.shape[-1],
+            int(transposed),
+            *visibility_arguments(visibility, weights),
+        ),
+    )
     return out

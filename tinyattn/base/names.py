@@ -11,14 +11,31 @@ from typing import Any
 IN_PLACE = {"add_": "+=", "sub_": "-=", "mul_": "*=", "div_": "/=", "pow_": "**="}
 DTYPES = {"float": "float32", "double": "float64", "half": "float16", "long": "int64"}
 EXPRESSIONS = {
-    "add": "x + y", "sub": "x - y", "mul": "x * y", "div": "x / y", "floor_divide": "x // y",
-    "neg": "-x", "mm": "x @ y", "mv": "x @ y", "eq": "x == y", "ne": "x != y", "lt": "x < y",
-    "le": "x <= y", "gt": "x > y", "ge": "x >= y", "logical_not": "x == 0",
-    "logical_and": "(x != 0) & (y != 0)", "logical_or": "(x != 0) | (y != 0)",
-    "logical_xor": "(x != 0) ^ (y != 0)", "floor": "np.floor(x.numpy())",
-    "ceil": "np.ceil(x.numpy())", "round": "np.round(x.numpy())", "unique": "np.unique(x.numpy())",
-    "median": 'np.quantile(x.numpy(), 0.5, method="lower")', "nonzero": "np.argwhere(x.numpy())",
-}  # fmt: skip
+    "add": "x + y",
+    "sub": "x - y",
+    "mul": "x * y",
+    "div": "x / y",
+    "floor_divide": "x // y",
+    "neg": "-x",
+    "mm": "x @ y",
+    "mv": "x @ y",
+    "eq": "x == y",
+    "ne": "x != y",
+    "lt": "x < y",
+    "le": "x <= y",
+    "gt": "x > y",
+    "ge": "x >= y",
+    "logical_not": "x == 0",
+    "logical_and": "(x != 0) & (y != 0)",
+    "logical_or": "(x != 0) | (y != 0)",
+    "logical_xor": "(x != 0) ^ (y != 0)",
+    "floor": "np.floor(x.numpy())",
+    "ceil": "np.ceil(x.numpy())",
+    "round": "np.round(x.numpy())",
+    "unique": "np.unique(x.numpy())",
+    "median": 'np.quantile(x.numpy(), 0.5, method="lower")',
+    "nonzero": "np.argwhere(x.numpy())",
+}
 OWNERS = ("ta", "Tensor", "nn", "F", "optim")
 LEFT_OUT = {
     "ta.autocast": "dtypes are explicit: model.to(ta.float16)",

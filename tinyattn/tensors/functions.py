@@ -8,9 +8,9 @@ from collections.abc import Callable, Sequence
 from string import ascii_letters
 from typing import Any
 
-from . import ops
+from .. import ops
+from ..errors import ShapeError
 from .create import cat, checked_sequence
-from .errors import ShapeError
 from .methods import checked_tensor
 from .tensor import Tensor
 

@@ -18,10 +18,10 @@ from typing import Any
 
 import numpy as np
 
+from ..engine.autograd import wrap
+from ..errors import CheckpointError, DtypeError
+from ..tensors.tensor import Tensor
 from .atomic_write import write_atomically
-from .autograd import wrap
-from .errors import CheckpointError, DtypeError
-from .tensor import Tensor
 
 # Three names, so that a file of ours with one damaged name is still known to be ours.
 METADATA = ("tinyattn", "tinyattn.sha256", "tinyattn.structure")
@@ -29,9 +29,20 @@ TENSOR = "tensor"  # the key of the JSON object that stands for a tensor
 DEEPEST = 100  # lists and dicts inside each other, because Python's recursion has a limit
 MOST_BITS = 14_000  # of an integer, because Python reads at most 4,300 digits
 LARGEST_HEADER = 100_000_000  # bytes, because safetensors reads no larger one
-DTYPES = {"BOOL": "bool", "U8": "uint8", "I8": "int8", "U16": "uint16", "I16": "int16",
-          "F16": "float16", "U32": "uint32", "I32": "int32", "F32": "float32", "U64": "uint64",
-          "I64": "int64", "F64": "float64"}  # fmt: skip
+DTYPES = {
+    "BOOL": "bool",
+    "U8": "uint8",
+    "I8": "int8",
+    "U16": "uint16",
+    "I16": "int16",
+    "F16": "float16",
+    "U32": "uint32",
+    "I32": "int32",
+    "F32": "float32",
+    "U64": "uint64",
+    "I64": "int64",
+    "F64": "float64",
+}
 
 
 def save(state: dict[str, Any], path: str | os.PathLike[str]) -> None:
@@ -88,8 +99,10 @@ def describe(value: Any, name: str, arrays: dict[str, np.ndarray], depth: int = 
     if isinstance(value, dict):
         if not all(isinstance(key, str) for key in value):
             raise TypeError(f"the keys of {name or 'the state'} must be strings")
-        found = {key: describe(v, f"{name}.{key}" if name else key, arrays, depth + 1)
-                 for key, v in value.items()}  # fmt: skip
+        found = {
+            key: describe(v, f"{name}.{key}" if name else key, arrays, depth + 1)
+            for key, v in value.items()
+        }
         # A tensor has a string under this key. So a dict of this one key gets a list.
         return {TENSOR: [found[TENSOR]]} if set(found) == {TENSOR} else found
     if isinstance(value, (list, tuple)):
@@ -122,8 +135,11 @@ def header_of(structure: str, arrays: dict[str, np.ndarray]) -> bytes:
     end = 0
     for name, array in arrays.items():
         begin, end = end, end + array.nbytes
-        header[name] = {"dtype": codes[array.dtype.name], "shape": array.shape,
-                        "data_offsets": (begin, end)}  # fmt: skip
+        header[name] = {
+            "dtype": codes[array.dtype.name],
+            "shape": array.shape,
+            "data_offsets": (begin, end),
+        }
     text = json.dumps(header, ensure_ascii=False, separators=(",", ":")).encode()
     text += b" " * (-len(text) % 8)  # because numbers begin at a multiple of 8
     if len(text) > LARGEST_HEADER:
@@ -184,8 +200,10 @@ def read(file: BufferedReader) -> tuple[dict[str, str], dict[str, np.ndarray]]:
         code, shape, (begin, end) = entry["dtype"], entry["shape"], entry["data_offsets"]
         if code != "BF16" and code not in DTYPES:
             kind = {"F": "float", "C": "complex"}[code[0]] + code[1:].partition("_")[0]
-            raise DtypeError(f"{name!r} is {kind} ({code}), and no Tensor has that dtype: convert "
-                             "it to float32 with the library that wrote it")  # fmt: skip
+            raise DtypeError(
+                f"{name!r} is {kind} ({code}), and no Tensor has that dtype: convert "
+                "it to float32 with the library that wrote it"
+            )
         dtype = np.dtype(DTYPES["U16" if code == "BF16" else code])
         if begin != place or end != begin + math.prod(shape) * dtype.itemsize:
             raise ValueError(f"the place of {name!r} does not fit its shape")

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from .backend import Array
-from .errors import DtypeError
+from ..base.backend import Array
+from ..errors import DtypeError
 
 CATEGORY = {"b": 0, "u": 1, "i": 1, "f": 2}
 

@@ -25,15 +25,15 @@ from typing import Any
 
 import numpy as np
 
-from . import backend
-from .autograd import wrap
-from .backend import Array
-from .errors import DtypeError, GraphError, ShapeError
-from .kernels import late_errors
-from .kernels.gpu.cublas import Handle
-from .kernels.gpu.optimizer import forget_tables
-from .optim import Adam, Optimizer
-from .tensor import Tensor
+from ..base import backend
+from ..base.backend import Array
+from ..engine.autograd import wrap
+from ..errors import DtypeError, GraphError, ShapeError
+from ..kernels import late_errors
+from ..kernels.gpu.cublas import Handle
+from ..kernels.gpu.optimizer import forget_tables
+from ..optim import Adam, Optimizer
+from ..tensors.tensor import Tensor
 
 
 def capture(step: Callable[..., Any], *inputs: Any, warm_up: int = 2) -> Captured:

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from contextvars import ContextVar
 from typing import Any
 
-from .backend import Function
+from ..base.backend import Function
 
 # The switch for recording; each thread and each asyncio task has its own.
 recording: ContextVar[bool] = ContextVar("recording", default=True)

@@ -24,16 +24,16 @@ from typing import Any
 
 import numpy as np
 
-from . import backend
-from .autograd import propagate, root_of, starting_gradient, wrap
-from .backend import FLOAT16, Array, device_of, module_of, namespace, quiet
-from .checks import check_number
-from .errors import DeviceError, GraphError, ShapeError
-from .grad_mode import no_grad
-from .kernels import FLOAT32
-from .kernels.threads import get_num_threads, set_num_threads
-from .nn import Module, Parameter
-from .tensor import Tensor
+from ..base import backend
+from ..base.backend import FLOAT16, Array, device_of, module_of, namespace, quiet
+from ..base.checks import check_number
+from ..engine.autograd import propagate, root_of, starting_gradient, wrap
+from ..engine.grad_mode import no_grad
+from ..errors import DeviceError, GraphError, ShapeError
+from ..kernels import FLOAT32
+from ..kernels.threads import get_num_threads, set_num_threads
+from ..nn import Module, Parameter
+from ..tensors.tensor import Tensor
 
 # What mpiexec or srun writes into the environment: the number of ranks.
 SIZES = ("PMI_SIZE", "OMPI_COMM_WORLD_SIZE", "SLURM_STEP_NUM_TASKS")
@@ -128,8 +128,10 @@ def load_nccl() -> Any:
     from cupy.cuda import nccl
 
     if not nccl.available:
-        raise DeviceError("ranks with GPUs need NCCL, which CuPy does not find: install it with "
-                          "pip install nvidia-nccl-cu13 (or -cu12)")  # fmt: skip
+        raise DeviceError(
+            "ranks with GPUs need NCCL, which CuPy does not find: install it with "
+            "pip install nvidia-nccl-cu13 (or -cu12)"
+        )
     return nccl
 
 

@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from .errors import DtypeError, InPlaceError, ShapeError
-from .grad_mode import is_grad_enabled
-from .promotion import CATEGORY
+from ..engine.grad_mode import is_grad_enabled
+from ..engine.promotion import CATEGORY
+from ..errors import DtypeError, InPlaceError, ShapeError
 
 
 def in_place(operation: Any) -> Any:

@@ -7,12 +7,12 @@ from typing import Any
 
 import numpy as np
 
-from . import functional as F
-from . import random
-from .checks import check_size
-from .create import cat, stack
-from .errors import ShapeError
-from .tensor import Tensor
+from .. import functional as F
+from ..base import random
+from ..base.checks import check_size
+from ..errors import ShapeError
+from ..tensors.create import cat, stack
+from ..tensors.tensor import Tensor
 
 
 def pad_sequence(

@@ -12,12 +12,12 @@ from typing import Any
 
 import numpy as np
 
-from . import autograd
-from .autograd import wrap
-from .errors import GradcheckError, GraphError, InPlaceError
+from ..engine import autograd
+from ..engine.autograd import wrap
+from ..errors import GradcheckError, GraphError, InPlaceError
+from ..nn import Module
+from ..tensors.tensor import Tensor
 from .finite_differences import Checker, requires, signed, tensors_in
-from .nn import Module
-from .tensor import Tensor
 
 FULL_CHECK_UP_TO = 64  # elements; a random projection instead of the whole Jacobian above that
 Function = Callable[..., Any]

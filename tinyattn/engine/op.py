@@ -39,10 +39,10 @@ from typing import Any
 
 import numpy as np
 
+from ..base.backend import Array, array_types, is_array, quiet
+from ..base.checks import describe, explain, refuse_foreign
+from ..errors import DtypeError
 from .autograd import Node, TensorBase, wrap
-from .backend import Array, array_types, is_array, quiet
-from .checks import describe, explain, refuse_foreign
-from .errors import DtypeError
 from .grad_mode import recording
 from .promotion import promoted
 from .rules import Spec

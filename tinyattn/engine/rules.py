@@ -12,12 +12,12 @@ from typing import Any
 
 import numpy as np
 
+from ..base.backend import namespace
+from ..base.checks import describe
+from ..errors import GraphError, ShapeError
+from ..kernels import sum_to
 from .autograd import Leaf, Node, TensorBase, wrap
-from .backend import namespace
-from .checks import describe
-from .errors import GraphError, ShapeError
 from .guard import guarded_forward, guarded_rule
-from .kernels import sum_to
 
 ndarray = np.ndarray
 

@@ -7,11 +7,12 @@ from typing import Any
 
 import numpy as np
 
-from . import ops, random
-from .autograd import wrap
-from .backend import Array, module_of, to_device
-from .checks import check_size, checked_dtype, is_integer, one_dim, require_float, sizes_of
-from .errors import DeviceError, DtypeError, ShapeError
+from .. import ops
+from ..base import random
+from ..base.backend import Array, module_of, to_device
+from ..base.checks import check_size, checked_dtype, is_integer, one_dim, require_float, sizes_of
+from ..engine.autograd import wrap
+from ..errors import DeviceError, DtypeError, ShapeError
 from .methods import checked_tensor
 from .tensor import Tensor
 

@@ -9,9 +9,10 @@ from typing import Any
 
 import numpy as np
 
+from .. import errors
+from ..errors import CheckpointError, DeviceError, DtypeError, InPlaceError, ShapeError
 from . import backend
 from .backend import Array, device_of, is_array
-from .errors import CheckpointError, DeviceError, DtypeError, InPlaceError, ShapeError
 
 Dims = int | Sequence[int] | None
 
@@ -120,12 +121,24 @@ def plain_index(index: Any) -> Any:
 
 # `array + tensor` calls NumPy's function `add`, and that asks the Tensor.
 OPERATORS = {
-    "add": "__radd__", "subtract": "__rsub__", "multiply": "__rmul__", "divide": "__rtruediv__",
-    "floor_divide": "__rfloordiv__", "remainder": "__rmod__",
-    "power": "__rpow__", "matmul": "__rmatmul__", "equal": "__eq__", "not_equal": "__ne__",
-    "less": "__gt__", "less_equal": "__ge__", "greater": "__lt__", "greater_equal": "__le__",
-    "bitwise_and": "__and__", "bitwise_or": "__or__", "bitwise_xor": "__xor__",
-}  # fmt: skip
+    "add": "__radd__",
+    "subtract": "__rsub__",
+    "multiply": "__rmul__",
+    "divide": "__rtruediv__",
+    "floor_divide": "__rfloordiv__",
+    "remainder": "__rmod__",
+    "power": "__rpow__",
+    "matmul": "__rmatmul__",
+    "equal": "__eq__",
+    "not_equal": "__ne__",
+    "less": "__gt__",
+    "less_equal": "__ge__",
+    "greater": "__lt__",
+    "greater_equal": "__le__",
+    "bitwise_and": "__and__",
+    "bitwise_or": "__or__",
+    "bitwise_xor": "__xor__",
+}
 
 
 def reflected_operator(function: Any, method: str, first: Any, options: dict[str, Any]) -> str:
@@ -344,7 +357,7 @@ def explain(name: str, arrays: Sequence[Any], error: Exception) -> None:
     keep the graph alive, because it would be in a reference cycle with its traceback.
     """
     refuse_foreign(name, arrays)
-    if type(error).__module__.startswith(__package__):
+    if type(error).__module__ == errors.__name__:
         return
     came = ", ".join(describe(array) for array in arrays)
     devices = {device_of(array) for array in arrays if hasattr(array, "dtype")}

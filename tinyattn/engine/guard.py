@@ -10,9 +10,9 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
+from ..base.backend import array_types, read_only
+from ..errors import GraphError, InPlaceError
 from .autograd import TensorBase
-from .backend import array_types, read_only
-from .errors import GraphError, InPlaceError
 
 
 def guarded_forward(forward: Callable[..., Any], saves: bool) -> Callable[..., Any]:

@@ -13,13 +13,14 @@ from typing import Any
 
 import numpy as np
 
-from . import masks, random
-from .autograd import wrap
-from .backend import to_device
-from .checks import check_size, is_integer
-from .errors import DtypeError, ShapeError
-from .grad_mode import no_grad
-from .tensor import Tensor
+from .. import masks
+from ..base import random
+from ..base.backend import to_device
+from ..base.checks import check_size, is_integer
+from ..engine.autograd import wrap
+from ..engine.grad_mode import no_grad
+from ..errors import DtypeError, ShapeError
+from ..tensors.tensor import Tensor
 
 
 @no_grad()

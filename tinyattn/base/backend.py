@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from .errors import DeviceError
+from ..errors import DeviceError
 
 Array = Any  # numpy.ndarray or cupy.ndarray; no common static type exists
 

@@ -18,8 +18,8 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from .backend import Array, namespace, quiet, read_only
-from .errors import DeviceError, GraphError, ShapeError
+from ..base.backend import Array, namespace, quiet, read_only
+from ..errors import DeviceError, GraphError, ShapeError
 from .grad_mode import recording
 from .versions import Version, check_versions
 

@@ -18,11 +18,11 @@ from typing import Any
 
 import numpy as np
 
-from . import autograd
-from .backend import to_device
-from .errors import DtypeError, GradcheckError, GraphError
-from .grad_mode import enable_grad
-from .tensor import Tensor
+from ..base.backend import to_device
+from ..engine import autograd
+from ..engine.grad_mode import enable_grad
+from ..errors import DtypeError, GradcheckError, GraphError
+from ..tensors.tensor import Tensor
 
 # f'(x) from f(x - 2h), f(x - h), f(x + h), f(x + 2h), each with its weight, divided by 12 h.
 FIVE_POINTS = ((-2.0, 1.0), (-1.0, -8.0), (1.0, 8.0), (2.0, -1.0))

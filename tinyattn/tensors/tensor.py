@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from . import autograd, backend, ops
-from .autograd import Leaf, Node, TensorBase, wrap
-from .backend import Array, read_only
-from .checks import (
+from .. import ops
+from ..base import backend
+from ..base.backend import Array, read_only
+from ..base.checks import (
     Dims,
     as_array,
     check_keepdim,
@@ -35,13 +35,15 @@ from .checks import (
     sizes_of,
     split_sizes,
 )
-from .errors import DeviceError, DtypeError, GraphError, InPlaceError, ShapeError
-from .grad_mode import is_grad_enabled
+from ..base.names import UnknownNameError
+from ..engine import autograd
+from ..engine.autograd import Leaf, Node, TensorBase, wrap
+from ..engine.grad_mode import is_grad_enabled
+from ..engine.versions import Version
+from ..errors import DeviceError, DtypeError, GraphError, InPlaceError, ShapeError
+from ..kernels.late_errors import index_for
 from .in_place import check_writable, in_place
-from .kernels.late_errors import index_for
 from .methods import Methods, ValuesAndIndices, reflected
-from .names import UnknownNameError
-from .versions import Version
 
 Bool = bool  # Tensor.bool() takes the name inside the class
 

@@ -12,11 +12,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from . import checks, ops, random
-from .autograd import TensorBase, wrap
-from .backend import namespace, to_device
-from .checks import Dims, check_keepdim, is_integer, one_dim, require_float, sizes_of
-from .errors import DtypeError, ShapeError
+from .. import ops
+from ..base import checks, random
+from ..base.backend import namespace, to_device
+from ..base.checks import Dims, check_keepdim, is_integer, one_dim, require_float, sizes_of
+from ..engine.autograd import TensorBase, wrap
+from ..errors import DtypeError, ShapeError
 from .in_place import in_place
 
 

@@ -21,10 +21,11 @@ from typing import Any
 
 import numpy as np
 
-from . import nn, random
-from .checks import check_names, check_shapes
-from .errors import ShapeError
-from .tensor import Tensor
+from .. import nn
+from ..base import random
+from ..base.checks import check_names, check_shapes
+from ..errors import ShapeError
+from ..tensors.tensor import Tensor
 
 # Options are attributes of a module on both sides. Two of them are True if there is an array.
 SAME: dict[str, tuple[str, ...]] = {
@@ -278,8 +279,9 @@ class ToTorch:
 
     def with_arrays(self, ours: Any, name: str, where: str) -> Any:
         if name == ATTENTION and ours.num_kv_heads != ours.num_heads:
-            raise TypeError(f"{place(where)} has num_kv_heads={ours.num_kv_heads}, and PyTorch's "
-                            "does not")  # fmt: skip
+            raise TypeError(
+                f"{place(where)} has num_kv_heads={ours.num_kv_heads}, and PyTorch's does not"
+            )
         own, names = named_arrays(ours)
         if name == ATTENTION:
             check_inside(ours.dropout, nn.Dropout, f"{where}.dropout")

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from threading import get_ident
 from typing import Any
 
-from .errors import InPlaceError
+from ..errors import InPlaceError
 
 
 class Version:

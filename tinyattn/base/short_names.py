@@ -1,0 +1,40 @@
+"""Public names of modules that lie in a folder: `tinyattn.batches` is `training/batches.py`.
+
+One module has both names, so its classes are the same under either.
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Mapping
+from importlib.abc import Loader, MetaPathFinder
+from importlib.machinery import ModuleSpec
+from types import ModuleType
+from typing import Any
+
+
+class ShortNames(MetaPathFinder, Loader):
+    """Finds a module under its short name; Python asks it when it has found no file."""
+
+    def __init__(self, places: Mapping[str, str]) -> None:
+        self.places = places  # from the short name to the name of the file
+
+    def find_spec(self, name: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
+        return ModuleSpec(name, self) if name in self.places else None
+
+    def create_module(self, spec: ModuleSpec) -> ModuleType:
+        module = importlib.import_module(self.places[spec.name])
+        spec.loader_state = module.__spec__
+        return module
+
+    def exec_module(self, module: ModuleType) -> None:
+        """The module has run; Python has given it the spec of the short name."""
+        assert module.__spec__ is not None
+        module.__spec__ = module.__spec__.loader_state
+
+
+def give_short_names(package: str, places: Mapping[str, str]) -> None:
+    """Let `import package.name` give the module `package.place` of each (name, place)."""
+    moved = {f"{package}.{name}": f"{package}.{place}" for name, place in places.items()}
+    sys.meta_path.append(ShortNames({n: place for n, place in moved.items() if n != place}))
