@@ -746,9 +746,16 @@ def default_scale(width: int) -> float:
 
 
 @lru_cache(maxsize=16)
-def rotations(length: int, width: int, base: float, dtype: np.dtype) -> np.ndarray:
-    """cos and sin of i / base^(2j / width) for positions i: (2, length, width / 2)."""
-    angles = np.arange(length)[:, None] * base ** (-np.arange(0, width, 2) / width)
+def rotations(
+    positions: bytes, shape: tuple[int, ...], width: int, base: float, dtype: np.dtype
+) -> np.ndarray:
+    """cos and sin of p / base^(2j / width) for each position p: (2, *shape, width / 2).
+
+    positions: the int64 numbers of an array of this shape, as bytes, because all layers of a step
+    ask for the same, and arrays are no keys of a cache.
+    """
+    angles = np.frombuffer(positions, np.int64).reshape(*shape, 1)
+    angles = angles * base ** (-np.arange(0, width, 2) / width)
     return read_only(np.stack([np.cos(angles), np.sin(angles)]).astype(dtype))
 
 
@@ -771,20 +778,18 @@ def rotary_embedding(x: Tensor, positions: Any = None, base: float = 10000.0) ->
         raise ShapeError(f"rotary_embedding takes x (..., N, d), got shape {x.shape}")
     if x.shape[-1] % 2:
         raise ShapeError(f"rotary_embedding turns pairs: the width is even, got {x.shape[-1]}")
-    length = x.shape[-2]
-    if positions is not None:
+    if positions is None:
+        positions = np.arange(x.shape[-2])
+    else:
         positions = to_device(masks.array_of(positions, "positions"), "cpu")
         if positions.dtype.kind not in "iu":
             raise DtypeError(f"positions must be integers, got {positions.dtype}")
         require_range(positions, 0, 2**31, ShapeError, "positions must be >= 0, got {number}")
         check_broadcast("positions must broadcast to the rows", positions.shape, x.shape[:-1])
-        length = int(positions.max(initial=-1)) + 1
-    table = rotations(length, x.shape[-1], float(base), x.dtype)
-    table = table if positions is None else table[:, positions]
+    numbers = positions.astype(np.int64).tobytes()
+    table = rotations(numbers, positions.shape, x.shape[-1], float(base), x.dtype)
     cos, sin = beside(table, x)
-    even, odd = x[..., 0::2], x[..., 1::2]
-    turned = (even * wrap(cos) - odd * wrap(sin)), (even * wrap(sin) + odd * wrap(cos))
-    return ops.cat(*(part.unsqueeze(-1) for part in turned), dim=x.ndim).flatten(-2)
+    return ops.turn_pairs(x, cos=cos, sin=sin)
 
 
 def alibi_bias(

@@ -25,7 +25,8 @@ WINGS = {
     "tensors": "in_place methods tensor create functions __init__",
     "masks": "",
     "functional": "",
-    "nn": "module init activations layers losses position attention transformer decoder __init__",
+    "nn": "module init activations layers losses position cache attention transformer decoder"
+    " __init__",
     "optim": "",
     "testing": "finite_differences op_checks __init__",
     "viz": "",

@@ -327,10 +327,15 @@ def attention(
         out, weights = attention(q, k, v, visibility, scale, drop, bias, use)
         return out.astype(np.float16), weights
     weights = attention_weights(q, k, visibility, scale, bias, use)
-    values = in_order(repeat_heads(padded(v, visibility.keys), q.shape[1]))  # (B, H, K, e)
     dropped = use.dropout(weights, *drop) if drop.p else weights
-    out = use.weighted_sum(dropped, values, visibility)  # (B, H, Q, e)
-    return packed(out, visibility.queries), weights
+    return values_of_weights(dropped, v, visibility, use), weights
+
+
+def values_of_weights(weights: Any, v: Any, visibility: Visibility, use: Any = None) -> Any:
+    """weights (B, H, Q, K) times values, rows (S, G, e) -> rows (R, H, e)."""
+    values = in_order(repeat_heads(padded(v, visibility.keys), weights.shape[1]))  # (B, H, K, e)
+    out = (use or THIS).weighted_sum(weights, values, visibility)  # (B, H, Q, e)
+    return packed(out, visibility.queries)
 
 
 @np.errstate(all="ignore")

@@ -34,6 +34,10 @@ class Samples(NamedTuple):
         """True if the packed rows are the padded array, reshaped."""
         return len(self.lengths) * self.longest == self.rows
 
+    def positions(self) -> np.ndarray:
+        """The position of each row in its sample: (R,)."""
+        return np.arange(self.rows) - np.repeat(self.offsets[:-1], self.lengths)
+
 
 @lru_cache(maxsize=64)
 def samples_of(lengths: tuple[int, ...], length: int = 0) -> Samples:

@@ -14,22 +14,29 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
+
 from .. import functional as F
 from .. import masks, ops
-from ..base import random
 from ..base.checks import check_heads, check_size
 from ..errors import MaskError, ShapeError
-from ..kernels.reference import Drop, attention_weights
-from ..kernels.visibility import Visibility
+from ..kernels.reference import NO_DROP, Drop, attention_weights
+from ..kernels.visibility import Samples, Visibility
 from ..tensors.tensor import Tensor
+from .activations import Identity
+from .cache import KeyValueCache
 from .layers import Dropout, Linear
 from .module import Module
-
-ONLY_MULTI_HEAD = "; packed samples, (N, D), are for MultiHeadAttention"
+from .position import RotaryEmbedding
 
 
 class Attention(Module):
-    """The part that all attention modules share: the weights of their last call."""
+    """What all attention modules share: the step from projections to outputs, and the weights.
+
+    A module of this kind has its dropout as `self.dropout`.
+    """
+
+    dropout: Module
 
     def __init__(self) -> None:
         super().__init__()
@@ -67,30 +74,46 @@ class Attention(Module):
         heads: tuple[int, int] = (1, 1),
         bias: Tensor | None = None,
     ) -> Tensor:
-        """softmax(q k^T / sqrt(d) + bias) v in each head, with dropout on the weights.
+        """dropout(softmax(q k^T / sqrt(d) + bias)) v in each head, over the visible keys.
 
-        q (B, Q, H * d), k (B, K, G * d), v (B, K, G * e) -> (B, Q, H * e), or packed.
-        `kernels/reference.py` says it in 15 lines, `kernels/cpu/attention.py` computes the same
-        block by block.
+        q (B, Q, H * d), k (B, K, G * d), v (B, K, G * e) -> (B, Q, H * e), or packed, (R, H * d)
+        and so on. heads: H and G. `kernels/reference.py` has the formula in Python.
         """
-        scale = F.default_scale(q.shape[-1] // heads[0])
-        p = F.checked_probability(self.dropout.p) if self.dropout.training else 0.0
-        drop = Drop(p, random.dropout_seed() if p else 0)
-        options = {"visibility": visibility, "scale": scale}
-        out = ops.attention(q, k, v, bias, heads=heads, **options, drop=drop)
+        check_heads(q.shape[-1], heads[0])
+        options: dict[str, Any] = {"heads": heads, "visibility": visibility}
+        options["scale"] = F.default_scale(q.shape[-1] // heads[0])
+        self.keep_weights(q, k, bias, **options)
+        drop = self.drop_of_kernel()
+        if drop is not None:
+            return ops.attention(q, k, v, bias, **options, drop=drop)
+        return ops.attention_through(self.dropout, q, k, v, bias, **options)
+
+    def keep_weights(
+        self, q: Tensor, k: Tensor, bias: Tensor | None, heads: tuple[int, int], **options: Any
+    ) -> None:
+        """Let `attention_weights` compute the weights of this call."""
         q, k = self.remembered(q), self.remembered(k)
         bias = None if bias is None else bias.detach().clone()  # its caller may write to it
         self._last_weights = lambda: attention_weights(
             *ops.in_heads(q, k, heads=heads), **options, bias=bias
         )
-        return out
 
     def remembered(self, x: Tensor) -> Tensor:
         """Queries or keys as `attention_weights` reads them later."""
         return x.detach()
 
+    def drop_of_kernel(self) -> Drop | None:
+        """What the kernel of attention drops, or None if `self.dropout` has to see the weights.
 
-def seen(
+        A kernel never makes the array of all weights. Only a Dropout of tinyattn, or Identity, can
+        do without it. Hooks and a module of your own get the weights, (B, H, Q, K).
+        """
+        if type(self.dropout) in (Dropout, Identity) and not self.dropout._hooks:
+            return self.dropout(NO_DROP)
+        return None
+
+
+def visible_inputs(
     queries: Tensor,
     keys: Tensor,
     values: Tensor,
@@ -101,40 +124,54 @@ def seen(
     window: int | None = None,
     cache: KeyValueCache | None = None,
 ) -> tuple[Visibility, Tensor, Tensor]:
-    """The visibility of a call, all checked, and keys and values without what nobody may see.
+    """The visibility of a call, and keys and values without what no query may see; all checked.
 
     queries, keys, values: (B, N, D), or packed, (N, D), for multi-head attention without a cache.
     heads: None for attention without heads.
     """
     named = {"queries": queries, "keys": keys, "values": values}
-    shapes = [F.tensor_of(x, name).shape for name, x in named.items()]
+    for name, x in named.items():
+        F.tensor_of(x, name)
     F.same_kind("attention", **named)
     options = (is_causal, window, queries.device)
     if heads is not None and queries.ndim == 2 and valid_lens is not None and cache is None:
-        if any(len(shape) != 2 or shape[0] != shapes[0][0] for shape in shapes):
-            raise ShapeError(
-                "packed queries, keys and values are (N, D) with one N, got "
-                + ", ".join(map(str, shapes))
-            )
-        if mask is not None:
-            raise MaskError("packed samples hold no padding: they take valid_lens and no mask")
+        check_packed(queries, keys, values, mask)
         return masks.visibility_of_packed(valid_lens, len(queries), *options), keys, values
-    packed = ONLY_MULTI_HEAD if heads is None else "; packed, (N, D), they take valid_lens"
+    check_padded(named, takes_packed=heads is not None)
+    past, past_keys = (0, 0) if cache is None else (cache.past, cache.past_keys)
+    heads = heads or 1
+    shape = (len(queries), heads, queries.shape[1], past_keys + keys.shape[1])  # (B, H, Q, K)
+    visibility = masks.visibility(shape, valid_lens, mask, *options, past)
+    if cache is not None and cache.kept is not None:  # keys are cleared, or not all are here
+        return visibility, keys, values
+    return visibility, *ops.clear_invisible(visibility, heads, keys, values)
+
+
+def check_packed(queries: Tensor, keys: Tensor, values: Tensor, mask: Any) -> None:
+    """Packed queries, keys and values are (N, D), with one N, and take no mask."""
+    shapes = queries.shape, keys.shape, values.shape
+    if any(len(shape) != 2 or shape[0] != shapes[0][0] for shape in shapes):
+        raise ShapeError(
+            "packed queries, keys and values are (N, D) with one N, got "
+            + ", ".join(map(str, shapes))
+        )
+    if mask is not None:
+        raise MaskError("packed samples hold no padding: they take valid_lens and no mask")
+
+
+def check_padded(named: dict[str, Tensor], takes_packed: bool) -> None:
+    """Queries, keys and values are (B, N, D), and agree in B, keys and values in N too."""
     for name, x in named.items():
         if x.ndim != 3:
-            hint = packed if x.ndim == 2 else ""
-            raise ShapeError(f"{name} are (B, N, D), got shape {x.shape}{hint}")
+            hint = "; packed samples, (N, D), are for MultiHeadAttention"
+            hint = "; packed, (N, D), they take valid_lens" if takes_packed else hint
+            raise ShapeError(f"{name} are (B, N, D), got shape {x.shape}{hint * (x.ndim == 2)}")
+    queries, keys, values = named.values()
     if not len(queries) == len(keys) == len(values) or keys.shape[1] != values.shape[1]:
         raise ShapeError(
             "queries (B, Q, _), keys (B, K, _) and values (B, K, _) must agree in B and K, got "
             f"{queries.shape}, {keys.shape}, {values.shape}"
         )
-    past, heads = 0 if cache is None else cache.past, heads or 1
-    shape = (len(queries), heads, queries.shape[1], past + keys.shape[1])  # (B, H, Q, K)
-    visibility = masks.visibility(shape, valid_lens, mask, *options, past)
-    if cache is not None and cache.kept is not None:  # keys are cleared, or not all are here
-        return visibility, keys, values
-    return visibility, *ops.clear_invisible(visibility, heads, keys, values)
 
 
 class DotProductAttention(Attention):
@@ -163,7 +200,7 @@ class DotProductAttention(Attention):
         valid_lens: Any = None,
         mask: Any = None,
     ) -> Tensor:
-        visibility, keys, values = seen(queries, keys, values, valid_lens, mask)
+        visibility, keys, values = visible_inputs(queries, keys, values, valid_lens, mask)
         if queries.shape[2] != keys.shape[2]:
             raise ShapeError(
                 "queries (B, Q, d) and keys (B, K, d) must agree in their width d, got "
@@ -205,7 +242,7 @@ class AdditiveAttention(Attention):
         valid_lens: Any = None,
         mask: Any = None,
     ) -> Tensor:
-        visibility, keys, values = seen(queries, keys, values, valid_lens, mask)
+        visibility, keys, values = visible_inputs(queries, keys, values, valid_lens, mask)
         # (B, Q, 1, h) + (B, 1, K, h) -> (B, Q, K, h)
         features = (self.W_q(queries).unsqueeze(2) + self.W_k(keys).unsqueeze(1)).tanh()
         scores = self.w_v(features).reshape(*visibility.shape(1))
@@ -215,46 +252,6 @@ class AdditiveAttention(Attention):
         dropped = self.dropout(weights)
         out = ops.weighted_sum(dropped, values.unsqueeze(1), visibility=visibility)
         return out.squeeze(1)
-
-
-class KeyValueCache:
-    """The projected keys and values of one attention, kept from call to call.
-
-    grows: True for self-attention, because each call brings new positions. False for attention to a
-        memory: its keys and values are projected in the first call only.
-    """
-
-    def __init__(self, grows: bool) -> None:
-        self.grows = grows
-        self.kept: tuple[Tensor, ...] | None = None  # k and v, (B, K, G * d)
-
-    @property
-    def past(self) -> int:
-        """How many positions come before those of the next call."""
-        return self.kept[0].shape[1] if self.grows and self.kept else 0
-
-    def keys_and_values(self, project: Callable[[], Any], shape: tuple[int, int]) -> Any:
-        """k and v of all positions, (B, K, G * d); project() gives those of this call's keys, of
-        which there are `shape`, (B, K)."""
-        batch, keys = shape
-        had = shape if self.kept is None else self.kept[0].shape[:2]
-        if had[0] != batch or (not self.grows and had[1] != keys):
-            what = "" if self.grows else f" and a memory of {had[1]} positions"
-            raise ShapeError(
-                f"the cache is of {had[0]} samples{what}, got {batch} and {keys}: begin with a new "
-                "cache, or select its samples"
-            )
-        if self.kept is None:
-            self.kept = project()
-        elif self.grows:
-            self.kept = tuple(
-                ops.cat(*pair, dim=1) for pair in zip(self.kept, project(), strict=True)
-            )
-        return self.kept
-
-    def select(self, rows: Any) -> None:
-        """Go on with the samples `rows` (B',), in this order; one may be there several times."""
-        self.kept = tuple(x[rows] for x in self.kept) if self.kept else None
 
 
 class MultiHeadAttention(Attention):
@@ -273,6 +270,9 @@ class MultiHeadAttention(Attention):
     num_kv_heads: a divisor of num_heads: so many heads of keys and values, each for num_heads /
         num_kv_heads heads of queries that follow each other (1: multi-query attention).
     window: query i sees key k only if |i - k| < window; with is_causal the last `window` keys.
+    rotary: a module that turns queries and keys by their positions, such as RotaryEmbedding(d). It
+        is called as rotary(x, positions), x (B, N, H, d) and positions (N, 1), or packed, x
+        (N, H, d); keys have num_kv_heads heads.
 
     Call: queries (B, Q, query_size), keys (B, K, key_size), values (B, K, value_size),
     valid_lens (B,) or (B, Q), mask, is_causal, bias -> (B, Q, num_hiddens). The bias is a Tensor
@@ -297,6 +297,7 @@ class MultiHeadAttention(Attention):
         bias: bool = False,
         num_kv_heads: int | None = None,
         window: int | None = None,
+        rotary: Module | None = None,
     ) -> None:
         super().__init__()
         check_size("num_heads", num_heads)
@@ -306,7 +307,11 @@ class MultiHeadAttention(Attention):
         if num_heads % check_size("num_kv_heads", self.num_kv_heads):
             raise ShapeError(f"num_kv_heads {num_kv_heads} does not divide num_heads {num_heads}")
         self.window = None if window is None else check_size("window", window)
-        of_keys = num_hiddens // num_heads * self.num_kv_heads
+        width = num_hiddens // num_heads
+        if isinstance(rotary, RotaryEmbedding) and rotary.width != width:
+            raise ShapeError(f"rotary turns heads of {rotary.width} numbers, these have {width}")
+        self.rotary = rotary
+        of_keys = width * self.num_kv_heads
         self.dropout = Dropout(dropout)
         self.W_q = Linear(query_size, num_hiddens, bias=bias)
         self.W_k = Linear(key_size, of_keys, bias=bias)
@@ -324,19 +329,39 @@ class MultiHeadAttention(Attention):
         bias: Tensor | None = None,
         cache: KeyValueCache | None = None,
     ) -> Tensor:
-        visibility, keys, values = seen(
-            queries, keys, values, valid_lens, mask, self.num_heads, is_causal, self.window, cache
+        heads = self.num_heads, self.num_kv_heads
+        visibility, keys, values = visible_inputs(
+            queries, keys, values, valid_lens, mask, heads[0], is_causal, self.window, cache
         )
         if bias is not None:
-            bias = F.checked_bias("bias", bias, queries, visibility.shape(self.num_heads))
+            bias = F.checked_bias("bias", bias, queries, visibility.shape(heads[0]))
+        past, past_keys = (0, 0) if cache is None else (cache.past, cache.past_keys)
 
-        q = self.W_q(queries)  # (B, Q, H * d), or packed, (R, H * d)
+        def project_keys() -> tuple[Tensor, Tensor]:
+            k = self.turn(self.W_k(keys), heads[1], visibility.keys, past_keys)
+            return k, self.W_v(values)
+
+        q = self.turn(self.W_q(queries), heads[0], visibility.queries, past)  # (B, Q, H * d)
         if cache is None:
-            k, v = self.W_k(keys), self.W_v(values)
+            k, v = project_keys()  # (B, K, G * d)
         else:
-            k, v = cache.keys_and_values(lambda: (self.W_k(keys), self.W_v(values)), keys.shape[:2])
-        heads = self.num_heads, self.num_kv_heads
-        return self.W_o(self.attend(q, k, v, visibility, heads, bias))
+            k, v = cache.keys_and_values(project_keys, keys.shape[:2])
+        out = self.W_o(self.attend(q, k, v, visibility, heads, bias))
+        if cache is not None:
+            cache.past += queries.shape[1]
+        return out
+
+    def turn(self, x: Tensor, heads: int, samples: Samples, past: int) -> Tensor:
+        """Queries or keys, turned by their positions if this attention has `rotary`.
+
+        x (B, N, H * d), or packed, (R, H * d), where each sample begins at position 0.
+        past: the position of the first row.
+        """
+        if self.rotary is None:
+            return x
+        in_heads = x.reshape(*x.shape[:-1], heads, x.shape[-1] // heads)  # (B, N, H, d)
+        positions = samples.positions() if x.ndim == 2 else np.arange(past, past + x.shape[1])
+        return self.rotary(in_heads, positions[:, None]).flatten(-2)
 
 
 class MultiHeadedAttention(MultiHeadAttention):
@@ -356,15 +381,11 @@ class MultiHeadedAttention(MultiHeadAttention):
         dropout: float = 0.1,
         num_kv_heads: int | None = None,
         window: int | None = None,
+        rotary: Module | None = None,
     ) -> None:
-        super().__init__(
-            *(embedding_dim,) * 4,
-            head,
-            dropout,
-            bias=True,
-            num_kv_heads=num_kv_heads,
-            window=window,
-        )
+        sizes = (embedding_dim,) * 4
+        options = {"num_kv_heads": num_kv_heads, "window": window, "rotary": rotary}
+        super().__init__(*sizes, head, dropout, bias=True, **options)  # type: ignore[arg-type]
 
     def forward(  # type: ignore[override]
         self,

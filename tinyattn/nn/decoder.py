@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
+from typing import Any
 
 import numpy as np
 
@@ -15,42 +16,10 @@ from ..engine.autograd import wrap
 from ..engine.grad_mode import no_grad
 from ..errors import ShapeError
 from ..tensors.tensor import Tensor
-from .attention import KeyValueCache
+from .cache import Cache, LayerCache
 from .layers import LayerNorm
 from .module import Module, ModuleList
-from .transformer import SublayerConnection, attention_options, check_parts, clones
-
-
-class LayerCache(NamedTuple):
-    """What one decoder layer keeps between calls."""
-
-    self_attn: KeyValueCache
-    src_attn: KeyValueCache
-
-
-class DecoderCache:
-    """What a decoder keeps between calls, so that each call computes new positions only.
-
-    Its samples belong to one memory and its mask: take another cache for another memory.
-    """
-
-    def __init__(self, layers: int) -> None:
-        self.layers = [LayerCache(KeyValueCache(True), KeyValueCache(False)) for _ in range(layers)]
-
-    @property
-    def length(self) -> int:
-        """The number of positions computed so far."""
-        return self.layers[0].self_attn.past
-
-    def select(self, rows: Any) -> None:
-        """Go on with the samples `rows` (B',), in this order; one may be there several times.
-
-        Beam search copies the better beginnings over the worse. The memory and its mask have to be
-        selected in the same way.
-        """
-        for layer in self.layers:
-            for cache in layer:
-                cache.select(rows)
+from .transformer import SublayerConnection, attention_options, check_parts, clones, last_norm
 
 
 class DecoderLayer(Module):
@@ -61,7 +30,7 @@ class DecoderLayer(Module):
 
     size: the width D. self_attn, src_attn: modules that are called as (q, k, v, mask=,
     valid_lens=), such as MultiHeadedAttention; self_attn gets is_causal=True too. feed_forward: a
-    module of one Tensor.
+    module of one Tensor. norm, eps, norm_layer: see SublayerConnection.
 
     Call: x (B, T, D), memory (B, S, D), src_mask over the memory's positions, tgt_mask over those
     of x, src_valid_lens and tgt_valid_lens likewise -> (B, T, D). Position t sees 0 to t of x.
@@ -78,7 +47,8 @@ class DecoderLayer(Module):
         feed_forward: Module,
         dropout: float = 0.1,
         norm: str = "pre",
-        eps: float = 1e-5,
+        eps: float | None = None,
+        norm_layer: Callable[..., Module] = LayerNorm,
     ) -> None:
         super().__init__()
         parts = {"self_attn": self_attn, "src_attn": src_attn, "feed_forward": feed_forward}
@@ -92,8 +62,9 @@ class DecoderLayer(Module):
         self.self_attn = self_attn
         self.src_attn = src_attn
         self.feed_forward = feed_forward
+        self.norm_layer = norm_layer
         self.sublayer = ModuleList(
-            SublayerConnection(size, dropout, norm, eps=eps) for _ in range(3)
+            SublayerConnection(size, dropout, norm, eps, norm_layer) for _ in range(3)
         )
 
     def forward(
@@ -107,10 +78,9 @@ class DecoderLayer(Module):
         cache: LayerCache | None = None,
     ) -> Tensor:
         check_x_and_memory(x, memory, self.size)
-        itself = attention_options(tgt_mask, tgt_valid_lens, is_causal=True)
-        source = attention_options(src_mask, src_valid_lens, is_causal=False)
-        if cache is not None:
-            itself["cache"], source["cache"] = cache
+        of_target, of_memory = (None, None) if cache is None else cache
+        itself = attention_options(tgt_mask, tgt_valid_lens, True, of_target)
+        source = attention_options(src_mask, src_valid_lens, False, of_memory)
 
         def attend_to_itself(y: Tensor) -> Tensor:
             return self.self_attn(y, y, y, **itself)
@@ -155,12 +125,11 @@ class Decoder(Module):
         if not isinstance(layer, DecoderLayer):
             raise TypeError(f"a Decoder takes a DecoderLayer, got {type(layer).__name__}")
         self.layers = clones(layer, N)
-        first = layer.sublayer[0]
-        self.norm = LayerNorm(layer.size, eps=first.norm.eps) if first.order == "pre" else None
+        self.norm = last_norm(layer)
 
-    def new_cache(self) -> DecoderCache:
+    def new_cache(self) -> Cache:
         """An empty cache for the positions of one batch."""
-        return DecoderCache(len(self.layers))
+        return Cache(len(self.layers), with_memory=True)
 
     def forward(
         self,
@@ -170,21 +139,16 @@ class Decoder(Module):
         tgt_mask: Any = None,
         src_valid_lens: Any = None,
         tgt_valid_lens: Any = None,
-        cache: DecoderCache | None = None,
+        cache: Cache | None = None,
     ) -> Tensor:
         options = (src_mask, tgt_mask, src_valid_lens, tgt_valid_lens)
-        caches: Sequence[LayerCache | None] = [None] * len(self.layers)
+        layer_caches: Sequence[LayerCache | None] = [None] * len(self.layers)
         if cache is not None:
-            caches = cache.layers
-        before = [(part, part.kept) for layer in caches if layer for part in layer]
-        try:
-            for layer, kept in zip(self.layers, caches, strict=True):
+            layer_caches = cache.layers
+        with nullcontext() if cache is None else cache.restored_after_errors():
+            for layer, kept in zip(self.layers, layer_caches, strict=True):
                 x = layer(x, memory, *options, kept)
-        except BaseException:  # the first layers have stored keys and values of a refused call
-            for part, had in before:
-                part.kept = had
-            raise
-        return x if self.norm is None else self.norm(x)
+            return x if self.norm is None else self.norm(x)
 
 
 class NextScores:
@@ -275,7 +239,7 @@ class EncoderDecoder(Module):
         src_mask: Any,
         tgt: Any,
         tgt_mask: Any = None,
-        cache: DecoderCache | None = None,
+        cache: Cache | None = None,
     ) -> Tensor:
         """tgt ids (B, T) -> (B, T, D); with a cache, of the positions that it does not have.
 

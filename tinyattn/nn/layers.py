@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
 from .. import functional as F
 from ..base.checks import check_number, check_size
+from ..base.random import dropout_seed
+from ..kernels.reference import Drop
 from ..tensors.tensor import Tensor
 from . import init
 from .module import Module, Parameter
+
+Dropped = TypeVar("Dropped", Tensor, Drop)
 
 
 class Linear(Module):
@@ -113,13 +117,20 @@ def checked_sizes(normalized_shape: int | Sequence[int]) -> tuple[int, ...]:
 
 
 class Dropout(Module):
-    """In training, set each element to 0 with probability p, and divide the others by 1 - p."""
+    """In training, set each element to 0 with probability p, and divide the others by 1 - p.
+
+    Attention drops its weights inside its kernel. It then calls this module with a Drop instead of
+    a Tensor, and gets the Drop that the kernel shall follow.
+    """
 
     def __init__(self, p: float = 0.5) -> None:
         super().__init__()
         self.p = F.checked_probability(p)
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, x: Dropped) -> Dropped:
+        if isinstance(x, Drop):
+            p = F.checked_probability(self.p) if self.training else 0.0
+            return Drop(p, dropout_seed() if p else 0)
         return F.dropout(x, self.p, self.training)
 
     def extra_repr(self) -> str:

@@ -13,6 +13,7 @@ from ..errors import MaskError, ShapeError
 from ..tensors.tensor import Tensor
 from .activations import GELU, ReLU
 from .attention import Attention
+from .cache import Cache, KeyValueCache, LayerCache
 from .layers import Dropout, LayerNorm, Linear
 from .module import Module, ModuleList
 
@@ -61,24 +62,43 @@ class SwiGLU(Module):
         return self.w_2(self.dropout(F.silu(self.w_1(x)) * self.w_3(x)))
 
 
+def new_norm(norm_layer: Callable[..., Module], size: int, eps: float | None) -> Module:
+    """norm_layer(size), or norm_layer(size, eps=eps) if a number is given."""
+    norm = norm_layer(size) if eps is None else norm_layer(size, eps=eps)
+    if not isinstance(norm, Module):
+        raise TypeError(
+            "norm_layer is a class of modules that takes the width, such as nn.LayerNorm or "
+            f'nn.RMSNorm, and norm is "pre" or "post"; norm_layer({size}) gave {norm!r}'
+        )
+    return norm
+
+
 class SublayerConnection(Module):
-    """A residual connection around a sublayer, with a layer norm before or after it.
+    """A residual connection around a sublayer, with a norm before or after it.
 
     norm="pre":  x + dropout(sublayer(norm(x)))    the Annotated Transformer, GPT-2, most today
     norm="post": norm(x + dropout(sublayer(x)))    the original paper, BERT
 
     With "pre", x itself passes through all layers without a norm, so deep stacks train without
     warm-up; the stack then needs one more norm at its end. Call: x, and a function of one Tensor.
+
+    norm_layer: the class of the norm, which is called as norm_layer(size), or as
+        norm_layer(size, eps=eps) if eps is given.
     """
 
     def __init__(
-        self, size: int, dropout: float = 0.1, norm: str = "pre", eps: float = 1e-5
+        self,
+        size: int,
+        dropout: float = 0.1,
+        norm: str = "pre",
+        eps: float | None = None,
+        norm_layer: Callable[..., Module] = LayerNorm,
     ) -> None:
         super().__init__()
         if norm not in ("pre", "post"):
             raise ValueError(f'norm must be "pre" or "post", got {norm!r}')
         self.order = norm
-        self.norm = LayerNorm(size, eps=eps)
+        self.norm = new_norm(norm_layer, size, eps)
         self.dropout = Dropout(dropout)
 
     def forward(self, x: Tensor, sublayer: Callable[[Tensor], Tensor]) -> Tensor:
@@ -94,11 +114,12 @@ class EncoderLayer(Module):
     """Self-attention, then a feed-forward network, each in a SublayerConnection.
 
     size: the width D. self_attn: a module that is called as (x, x, x, mask=, valid_lens=), such as
-    MultiHeadedAttention. feed_forward: a module of one Tensor.
+    MultiHeadedAttention. feed_forward: a module of one Tensor. norm, eps, norm_layer: the order,
+    the eps and the class of the norms, see SublayerConnection.
 
     Call: x (B, N, D), mask, valid_lens, is_causal -> (B, N, D); or packed, x (N, D), valid_lens,
     is_causal -> (N, D), see `functional.pack_padded_sequence`. With is_causal=True each position
-    sees itself and earlier ones; self_attn then gets this argument too.
+    sees itself and earlier ones; self_attn then gets this argument too. cache: see Encoder.
     """
 
     def __init__(
@@ -108,7 +129,8 @@ class EncoderLayer(Module):
         feed_forward: Module,
         dropout: float = 0.1,
         norm: str = "pre",
-        eps: float = 1e-5,
+        eps: float | None = None,
+        norm_layer: Callable[..., Module] = LayerNorm,
     ) -> None:
         super().__init__()
         check_parts("an encoder layer", self_attn=self_attn, feed_forward=feed_forward)
@@ -117,15 +139,22 @@ class EncoderLayer(Module):
         self.size = check_size("size", size)
         self.self_attn = self_attn
         self.feed_forward = feed_forward
+        self.norm_layer = norm_layer
         self.sublayer = ModuleList(
-            SublayerConnection(size, dropout, norm, eps=eps) for _ in range(2)
+            SublayerConnection(size, dropout, norm, eps, norm_layer) for _ in range(2)
         )
 
     def forward(
-        self, x: Tensor, mask: Any = None, valid_lens: Any = None, is_causal: bool = False
+        self,
+        x: Tensor,
+        mask: Any = None,
+        valid_lens: Any = None,
+        is_causal: bool = False,
+        cache: LayerCache | None = None,
     ) -> Tensor:
         check_x(x, self.size, valid_lens)
-        options = attention_options(mask, valid_lens, is_causal)
+        kept = None if cache is None else cache.self_attn
+        options = attention_options(mask, valid_lens, is_causal, kept)
 
         def attend(y: Tensor) -> Tensor:
             return self.self_attn(y, y, y, **options)
@@ -150,11 +179,22 @@ def check_x(x: Tensor, size: int, valid_lens: Any) -> None:
         raise ShapeError(f"this encoder layer takes x (B, N, {size}), got {x.shape}{hint}")
 
 
-def attention_options(mask: Any, valid_lens: Any, is_causal: bool) -> dict[str, Any]:
-    """The arguments of self_attn; is_causal only if it is True, because a user's module may not
-    have it."""
+def attention_options(
+    mask: Any, valid_lens: Any, is_causal: bool, cache: KeyValueCache | None = None
+) -> dict[str, Any]:
+    """The arguments of an attention; is_causal and cache only if they are used, because a user's
+    module may not have them."""
     options = {"mask": mask, "valid_lens": valid_lens}
-    return options | {"is_causal": True} if is_causal else options
+    options |= {"is_causal": True} if is_causal else {}
+    return options if cache is None else options | {"cache": cache}
+
+
+def last_norm(layer: Any) -> Module | None:
+    """The norm at the end of a stack of such layers: only pre-norm layers need one."""
+    first = layer.sublayer[0]
+    if first.order == "post":
+        return None
+    return new_norm(layer.norm_layer, layer.size, getattr(first.norm, "eps", None))
 
 
 class Encoder(Module):
@@ -167,7 +207,9 @@ class Encoder(Module):
         because the host has to know them. (PyTorch's TransformerEncoder skips padding in evaluation
         only.)
 
-    Call: as EncoderLayer.
+    Call: as EncoderLayer. With a cache from `new_cache()` and is_causal=True, x are the positions
+    after those of earlier calls, and mask and valid_lens speak of all positions up to now. The
+    output is that of the full call at these positions, up to rounding; nothing is packed.
 
         >>> layer = nn.EncoderLayer(
         ...     32, nn.MultiHeadedAttention(4, 32), nn.PositionwiseFeedForward(32, 64))
@@ -184,12 +226,22 @@ class Encoder(Module):
             )
         self.layers = clones(layer, N)
         self.skip_padding = skip_padding
-        first = layer.sublayer[0]
-        self.norm = LayerNorm(layer.size, eps=first.norm.eps) if first.order == "pre" else None
+        self.norm = last_norm(layer)
+
+    def new_cache(self) -> Cache:
+        """An empty cache for the positions of one batch."""
+        return Cache(len(self.layers), with_memory=False)
 
     def forward(
-        self, x: Tensor, mask: Any = None, valid_lens: Any = None, is_causal: bool = False
+        self,
+        x: Tensor,
+        mask: Any = None,
+        valid_lens: Any = None,
+        is_causal: bool = False,
+        cache: Cache | None = None,
     ) -> Tensor:
+        if cache is not None:
+            return self.run_after(cache, x, mask, valid_lens, is_causal)
         if self.skip_padding and mask is not None:
             if valid_lens is not None:
                 raise MaskError("an encoder with skip_padding takes valid_lens or a mask, not both")
@@ -205,6 +257,20 @@ class Encoder(Module):
         for layer in self.layers:
             x = layer(x, **options)
         return x if self.norm is None else self.norm(x)
+
+    def run_after(
+        self, cache: Cache, x: Tensor, mask: Any, valid_lens: Any, is_causal: bool
+    ) -> Tensor:
+        """The output at the positions x, which come after those in the cache."""
+        if not is_causal:
+            raise ValueError(
+                "an encoder with a cache takes is_causal=True, because earlier positions would "
+                "have to see the new ones otherwise"
+            )
+        with cache.restored_after_errors():
+            for layer, kept in zip(self.layers, cache.layers, strict=True):
+                x = layer(x, mask, valid_lens, is_causal, cache=kept)
+            return x if self.norm is None else self.norm(x)
 
 
 def clones(module: Module, N: int) -> ModuleList:

@@ -5,7 +5,14 @@
 
 # ruff: noqa: F401
 from .activation import erf, gelu, gelu_tanh, relu, sigmoid, softplus
-from .attention import attention, clear_invisible, in_heads, weighted_sum
+from .attention import (
+    attention,
+    attention_through,
+    clear_invisible,
+    in_heads,
+    turn_pairs,
+    weighted_sum,
+)
 from .elementwise import (
     abs,
     add,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 from .. import kernels
@@ -10,7 +11,7 @@ from ..base.backend import Array, is_finite, namespace
 from ..base.checks import check_attention, check_heads
 from ..engine.op import op
 from ..kernels import in_order
-from ..kernels.reference import NO_DROP, Drop
+from ..kernels.reference import NO_DROP, Drop, attention_weights, values_of_weights
 from ..kernels.visibility import Visibility, check_sizes
 from .elementwise import where
 from .linear import matmul, swap
@@ -51,6 +52,27 @@ def dqkv(grad, q, k, v, bias, heads, visibility, scale, drop, saved):
     dq, dk, dv, *dbias = kernels.attention_backward(upstream, *rows, *options)
     grads = (d.reshape(x.shape) for d, x in zip((dq, dk, dv), (q, k, v), strict=True))
     return (*grads, *(dbias or [None]))
+
+
+def attention_through(
+    module: Callable[[Any], Any],
+    q: Any,
+    k: Any,
+    v: Any,
+    bias: Any,
+    *,
+    heads: tuple[int, int],
+    visibility: Visibility,
+    scale: float,
+) -> Any:
+    """`attention` of Tensors, with the weights (B, H, Q, K) going through a module.
+
+    So a module of a user, or a hook, sees all weights. The kernels never make that array.
+    """
+    q_rows, k_rows, v_rows = in_heads(q, k, v, heads=heads)
+    weights = attention_weights(q_rows, k_rows, visibility, scale, bias)
+    out = values_of_weights(module(weights), v_rows, visibility)  # (R, H, e)
+    return out.reshape(*q.shape[:-1], out.shape[1] * out.shape[2])
 
 
 def in_heads(*xs: Any, heads: tuple[int, ...]) -> list[Any]:
@@ -111,3 +133,18 @@ def clear_invisible(visibility: Visibility, heads: int, keys: Any, values: Any) 
     if values is keys:
         return cleared_keys, cleared_keys
     return cleared_keys, where(visible[..., None], values, 0.0) if clear[1] else values
+
+
+@op
+def turn_pairs(x: Array, *, cos: Array, sin: Array) -> Array:
+    """Each pair (x_2j, x_2j+1) of a row turned by an angle, whose cos and sin are (..., d / 2)."""
+    even, odd = x[..., 0::2], x[..., 1::2]
+    out = namespace(x).empty(x.shape, x.dtype)
+    out[..., 0::2] = even * cos - odd * sin
+    out[..., 1::2] = even * sin + odd * cos
+    return out
+
+
+@turn_pairs.vjp("x")
+def dx(grad, cos, sin):
+    return turn_pairs(grad, cos=cos, sin=-sin)  # back by the same angle

@@ -1,0 +1,107 @@
+"""What attention keeps from call to call, so that a new position does not compute the old ones."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+
+from .. import ops
+from ..errors import ShapeError
+from ..tensors.tensor import Tensor
+
+
+class KeyValueCache:
+    """The projected keys and values of one attention.
+
+    grows: True for self-attention, because each call brings new positions. False for attention to a
+        memory: its keys and values are projected in the first call only.
+    past: how many positions of queries came in earlier calls.
+    """
+
+    def __init__(self, grows: bool) -> None:
+        self.grows = grows
+        self.past = 0
+        self.kept: tuple[Tensor, Tensor] | None = None  # keys and values, (B, K, G * d)
+
+    @property
+    def past_keys(self) -> int:
+        """How many keys come before those of the next call."""
+        return self.past if self.grows else 0
+
+    def keys_and_values(
+        self, project: Callable[[], tuple[Tensor, Tensor]], shape: tuple[int, ...]
+    ) -> tuple[Tensor, Tensor]:
+        """Keys and values of all positions, (B, K, G * d).
+
+        project() gives those of this call, of which there are `shape`, (B, K).
+        """
+        had = shape if self.kept is None else self.kept[0].shape[:2]
+        if had[0] != shape[0] or (not self.grows and had[1] != shape[1]):
+            what = "" if self.grows else f" and a memory of {had[1]} positions"
+            raise ShapeError(
+                f"the cache is of {had[0]} samples{what}, got {shape[0]} and {shape[1]}: begin "
+                "with a new cache, or select its samples"
+            )
+        if self.kept is None:
+            self.kept = project()
+        elif self.grows:
+            keys, values = project()
+            self.kept = ops.cat(self.kept[0], keys, dim=1), ops.cat(self.kept[1], values, dim=1)
+        return self.kept
+
+    def select(self, rows: Any) -> None:
+        """Go on with the samples `rows` (B',), in this order; one may be there several times."""
+        if self.kept is not None:
+            keys, values = self.kept
+            self.kept = keys[rows], values[rows]
+
+
+class LayerCache(NamedTuple):
+    """The caches of one layer; an encoder's has no attention to a memory."""
+
+    self_attn: KeyValueCache
+    src_attn: KeyValueCache | None = None
+
+
+class Cache:
+    """The caches of all layers of an encoder or a decoder; `new_cache()` of the stack makes it.
+
+    With a memory, its samples belong to this memory and its mask: take another cache for another
+    memory.
+    """
+
+    def __init__(self, layers: int, with_memory: bool) -> None:
+        self.layers = [
+            LayerCache(KeyValueCache(True), KeyValueCache(False) if with_memory else None)
+            for _ in range(layers)
+        ]
+
+    @property
+    def length(self) -> int:
+        """The number of positions computed so far."""
+        return self.layers[0].self_attn.past
+
+    def parts(self) -> list[KeyValueCache]:
+        """The caches of all attentions."""
+        return [part for layer in self.layers for part in layer if part is not None]
+
+    def select(self, rows: Any) -> None:
+        """Go on with the samples `rows` (B',), in this order; one may be there several times.
+
+        Beam search copies the better beginnings over the worse. The memory and its mask have to be
+        selected in the same way.
+        """
+        for part in self.parts():
+            part.select(rows)
+
+    @contextmanager
+    def restored_after_errors(self) -> Iterator[None]:
+        """A with-block that leaves the cache as it was if it ends with an error."""
+        before = [(part, part.kept, part.past) for part in self.parts()]
+        try:
+            yield
+        except BaseException:  # the first layers have stored keys and values of a refused call
+            for part, kept, past in before:
+                part.kept, part.past = kept, past
+            raise
