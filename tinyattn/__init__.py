@@ -21,7 +21,7 @@ from . import errors, functional, masks, nn, optim
 from .base.backend import cuda_is_available
 from .base.names import UnknownNameError
 from .base.random import get_rng_state, manual_seed, set_rng_state
-from .base.short_names import give_short_names
+from .base.short_names import give_short_names as _give_short_names
 from .engine.autograd import grad
 from .engine.grad_mode import enable_grad, is_grad_enabled, no_grad, set_grad_enabled
 from .engine.op import op
@@ -81,7 +81,7 @@ _LATE_MODULES = {
     "testing": "testing",
     "viz": "viz",
 }
-give_short_names(__name__, _LATE_MODULES)  # `import tinyattn.batches` works too
+_give_short_names(__name__, _LATE_MODULES)  # `import tinyattn.batches` works too
 
 __all__ = [
     "Tensor",

@@ -83,6 +83,16 @@ PACKED = (2, 0, 3)  # the lengths of three samples
 
 # The operations. `x.exp()` is written the same in PyTorch, so that one function serves for both.
 
+
+def turned_by_complex_numbers(x: Any, positions: Any) -> Any:
+    """A pair of numbers is a complex number, and a product with one of length 1 turns it."""
+    width = x.shape[-1]
+    rates = 10000.0 ** (-torch.arange(0, width, 2, dtype=torch.float64) / width)
+    angles = torch.tensor(positions)[..., None] * rates
+    pairs = torch.view_as_complex(x.unflatten(-1, (width // 2, 2)))
+    return torch.view_as_real(pairs * torch.polar(torch.ones_like(angles), angles)).flatten(-2)
+
+
 LINES: dict[str, Line] = {
     # Arithmetic
     "add": Line(lambda x, y: x + y, TWO),
@@ -191,6 +201,11 @@ LINES: dict[str, Line] = {
         ),
         [(normal(2, 2, 3, 5), normal(2, 2, 5, 4), MASK[None, None])],
         lambda weights, values, mask: torch.where(mask, weights, 0.0) @ values,
+    ),
+    "turn_pairs": Line(
+        lambda x: F.rotary_embedding(x, [[0, 2, 7], [3, 1, 100]]),
+        [(normal(2, 3, 4),)],
+        lambda x: turned_by_complex_numbers(x, [[0, 2, 7], [3, 1, 100]]),
     ),
     "pack": Line(
         lambda x: F.pack_padded_sequence(x, PACKED),

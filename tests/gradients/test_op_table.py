@@ -170,7 +170,7 @@ def public_callables() -> set[str]:
         for name, value in vars(F).items()
         if inspect.isfunction(value) and value.__module__ == F.__name__ and name[0] != "_"
     }
-    lazily = getattr(ta, "_LAZY", {})
+    lazily = getattr(ta, "_LATE_FUNCTIONS", {})
     names |= {
         f"ta.{name}"
         for name, value in {**vars(ta), **dict.fromkeys(lazily, len)}.items()

@@ -359,6 +359,7 @@ class MultiHeadAttention(Attention):
         """
         if self.rotary is None:
             return x
+        check_heads(x.shape[-1], heads)
         in_heads = x.reshape(*x.shape[:-1], heads, x.shape[-1] // heads)  # (B, N, H, d)
         positions = samples.positions() if x.ndim == 2 else np.arange(past, past + x.shape[1])
         return self.rotary(in_heads, positions[:, None]).flatten(-2)

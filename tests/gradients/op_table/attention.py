@@ -187,6 +187,7 @@ ROWS: list[OpRow] = [
             ),
         ],
         ("F.rotary_embedding",),
+        reaches=("turn_pairs",),
     ),
     OpRow(
         "attention over rows",
@@ -199,9 +200,9 @@ ROWS: list[OpRow] = [
             error(lambda: ops.attention(*[t(2, 1, 2)] * 3), TypeError, "missing .*visibility"),
             error(lambda: over_rows(*[t(2, 1, 2)] * 3, colour=1), TypeError, "attention.*'colour'"),
             error(
-                lambda: over_rows(*[t(2, 2)] * 3),
+                lambda: ops.attention(*[t(2, 3)] * 3, heads=(2, 2), visibility=None, scale=1.0),
                 ValueError,
-                r"\(R, H, d\), .*got \(2, 2\), \(2, 2\) and \(2, 2\)",
+                "3 cannot be split into 2 heads",
             ),
             error(
                 lambda: over_rows(t(2, 1, 2), t(2, 2, 2), t(2, 2, 2)),

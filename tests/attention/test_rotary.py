@@ -1,0 +1,190 @@
+"""Rotary positions as an option of attention, in every form that a call can have."""
+
+from __future__ import annotations
+
+import copy
+
+import numpy as np
+import pytest
+from common import assert_close, pull, rng_of, signed
+
+import tinyattn as ta
+from tinyattn import functional as F
+from tinyattn import masks, nn
+from tinyattn.errors import ShapeError
+
+B, N, HEADS, KEY_HEADS, WIDTH = 3, 7, 4, 2, 24
+LENGTHS = [7, 4, 1]
+both_dtypes = pytest.mark.parametrize("dtype", [np.float32, np.float64])
+TOLERANCE = {np.float32: 2e-5, np.float64: 1e-12}
+
+
+def attention(dtype, rotary=True, **options):
+    ta.manual_seed(5)
+    turn = nn.RotaryEmbedding(WIDTH // HEADS, base=100.0) if rotary else None
+    made = nn.MultiHeadAttention(
+        *(WIDTH,) * 4, HEADS, num_kv_heads=KEY_HEADS, rotary=turn, **options
+    )
+    return made.to(dtype).eval()
+
+
+def inputs(dtype, *shape):
+    return ta.tensor(
+        signed(rng_of(11), *(shape or (B, N, WIDTH))).astype(dtype), requires_grad=True
+    )
+
+
+def by_hand(module, x, **options):
+    """The same in the functional form: heads first, turned by complex numbers."""
+
+    def heads(y):
+        return y.reshape(*y.shape[:2], -1, WIDTH // HEADS).transpose(1, 2)  # (B, H, N, d)
+
+    def turned(y):
+        half = WIDTH // HEADS // 2
+        angles = np.arange(y.shape[2])[:, None] * 100.0 ** (-np.arange(half) / half)
+        cos, sin = ta.tensor(np.cos(angles), y.dtype), ta.tensor(np.sin(angles), y.dtype)
+        pairs = y.reshape(*y.shape[:-1], half, 2)
+        even, odd = pairs[..., 0], pairs[..., 1]
+        return ta.stack([even * cos - odd * sin, even * sin + odd * cos], -1).reshape(*y.shape)
+
+    q, k, v = heads(module.W_q(x)), heads(module.W_k(x)), heads(module.W_v(x))
+    out = F.scaled_dot_product_attention(turned(q), turned(k), v, enable_gqa=True, **options)
+    return module.W_o(out.transpose(1, 2).flatten(2))
+
+
+def gradients(module, x, out, grad):
+    module.zero_grad()
+    x.grad = None
+    pull(out, grad)
+    return [x.grad.numpy(), *(p.grad.numpy() for p in module.parameters())]
+
+
+@both_dtypes
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"is_causal": True},
+        {"valid_lens": LENGTHS},
+        {"mask": np.arange(N) > np.arange(B)[:, None], "is_causal": True},
+        {"bias": True},
+        {"window": 3},
+    ],
+    ids=lambda options: "-".join(options) or "all",
+)
+def test_it_equals_the_formula_by_hand(options, dtype):
+    bias = ta.tensor(signed(rng_of(2), HEADS, N, N).astype(dtype))
+    options = {name: bias if name == "bias" else value for name, value in options.items()}
+    window = options.pop("window", None)
+    module, x = attention(dtype, window=window), inputs(dtype)
+    grad = signed(rng_of(3), B, N, WIDTH).astype(dtype)
+    out = module(x, x, x, **options)
+    right = by_hand(module, x, window=window, **options)
+    assert_close(out.numpy(), right.numpy(), TOLERANCE[dtype])
+    for one, other in zip(
+        gradients(module, x, out, grad), gradients(module, x, right, grad), strict=True
+    ):
+        assert_close(one, other, TOLERANCE[dtype] * 10)
+
+
+def test_it_is_not_the_attention_without_positions():
+    """By much: a permuted input is another one to it."""
+    module, plain, x = (
+        attention(np.float64),
+        attention(np.float64, rotary=False),
+        inputs(np.float64),
+    )
+    assert abs(module(x, x, x) - plain(x, x, x)).max().item() > 0.01
+    assert list(module.state_dict()) == list(plain.state_dict())
+
+
+@both_dtypes
+def test_packed_rows_begin_at_position_0_in_each_sample(dtype):
+    module, x = attention(dtype), inputs(dtype)
+    rows = F.pack_padded_sequence(x, LENGTHS)
+    packed = module(rows, rows, rows, valid_lens=LENGTHS, is_causal=True)
+    padded = module(x, x, x, valid_lens=LENGTHS, is_causal=True)
+    assert_close(packed.numpy(), F.pack_padded_sequence(padded, LENGTHS).numpy(), TOLERANCE[dtype])
+
+
+@both_dtypes
+@pytest.mark.parametrize("window", [None, 3])
+@pytest.mark.parametrize("sizes", [(1,) * N, (3, 1, 3), (N,)])
+def test_positions_continue_with_a_cache(sizes, window, dtype):
+    """Also after samples were selected, as beam search does."""
+    module, x = attention(dtype, window=window), inputs(dtype).detach()
+    right = module(x, x, x, is_causal=True)
+    cache, order, parts = nn.cache.KeyValueCache(grows=True), [2, 0, 1], []
+    for i in range(len(sizes)):
+        new = x[:, sum(sizes[:i]) : sum(sizes[: i + 1])]
+        parts.append(module(new, new, new, is_causal=True, cache=cache))
+        cache.select(order)
+        x, parts = x[order], [part[order] for part in parts]
+        right = right[order]
+    assert cache.past == N
+    assert_close(ta.cat(parts, 1).numpy(), right.numpy(), TOLERANCE[dtype])
+
+
+@both_dtypes
+def test_attention_to_a_memory_with_a_cache(dtype):
+    """Queries continue, the keys of the memory begin at 0 in every call."""
+    module, memory, x = attention(dtype), inputs(dtype, B, 5, WIDTH), inputs(dtype)
+    right = module(x, memory, memory)
+    cache = nn.cache.KeyValueCache(grows=False)
+    parts = [module(x[:, t : t + 1], memory, memory, cache=cache) for t in range(N)]
+    assert_close(ta.cat(parts, 1).numpy(), right.numpy(), TOLERANCE[dtype])
+
+
+def test_left_padding_changes_nothing_because_only_distances_count():
+    module, x = attention(np.float64), inputs(np.float64, 1, 4, WIDTH).detach()
+    right = module(x, x, x, is_causal=True)
+    moved = ta.cat([ta.zeros(1, 3, WIDTH, dtype=np.float64), x], 1)
+    visible = ta.tensor([[False] * 3 + [True] * 4])
+    out = module(moved, moved, moved, mask=visible, is_causal=True)
+    assert_close(out[:, 3:].numpy(), right.numpy(), 1e-12)
+
+
+def test_weights_are_those_of_turned_queries_and_keys():
+    module, x = attention(np.float64), inputs(np.float64)
+    module(x, x, x, valid_lens=LENGTHS)
+    q, k = (
+        F.rotary_embedding(layer(x).reshape(B, N, -1, 6).transpose(1, 2), base=100.0)
+        for layer in (module.W_q, module.W_k)
+    )
+    _, right = F.scaled_dot_product_attention(
+        q, k, k, valid_lens=LENGTHS, enable_gqa=True, return_weights=True
+    )
+    assert_close(module.attention_weights.numpy(), right.numpy(), 1e-12)
+
+
+class Shift(nn.Module):
+    """A user's own positions: the module is asked for, not its class."""
+
+    def __init__(self):
+        super().__init__()
+        self.calls = []
+
+    def forward(self, x, positions):
+        self.calls.append((x.shape, positions.tolist()))
+        return x * 2
+
+
+def test_a_module_of_ones_own_turns_queries_and_keys():
+    module = nn.MultiHeadedAttention(2, 8, dropout=0.0, rotary=Shift())
+    plain = copy.deepcopy(module)
+    plain.rotary = None
+    x = ta.randn(2, 3, 8)
+    out = module(x, x, x, mask=masks.causal(3))
+    assert module.rotary.calls == [((2, 3, 2, 4), [[0], [1], [2]])] * 2
+    sharper = F.scaled_dot_product_attention(
+        *(4 * plain.W_q(x).reshape(2, 3, 2, 4).transpose(1, 2),),
+        *(layer(x).reshape(2, 3, 2, 4).transpose(1, 2) for layer in (plain.W_k, plain.W_v)),
+        is_causal=True,
+    )
+    assert_close(out.numpy(), plain.W_o(sharper.transpose(1, 2).flatten(2)).numpy(), 1e-5)
+
+
+def test_heads_of_another_width_are_refused():
+    with pytest.raises(ShapeError, match="heads of 8 numbers, these have 6"):
+        nn.MultiHeadAttention(*(WIDTH,) * 4, HEADS, rotary=nn.RotaryEmbedding(8))
