@@ -754,8 +754,8 @@ def rotations(
     positions: the int64 numbers of an array of this shape, as bytes, because all layers of a step
     ask for the same, and arrays are no keys of a cache.
     """
-    angles = np.frombuffer(positions, np.int64).reshape(*shape, 1)
-    angles = angles * base ** (-np.arange(0, width, 2) / width)
+    numbers = np.frombuffer(positions, np.int64).reshape(*shape, 1)
+    angles = numbers * base ** (-np.arange(0, width, 2) / width)
     return read_only(np.stack([np.cos(angles), np.sin(angles)]).astype(dtype))
 
 

@@ -39,6 +39,7 @@ from .kernels.visibility import Visibility, of_padded, samples_of
 from .tensors.tensor import Tensor
 
 NOT_A_MASK = " (what may be attended to goes into mask=...)"
+FORMS = {2: "(B|1, K|1)", 3: "(B|1, Q|1, K|1)", 4: "(B|1, H|1, Q|1, K|1)"}  # of a mask
 NOT_LENGTHS = " (numbers of keys go into valid_lens=...)"
 
 
@@ -209,33 +210,30 @@ def booleans_of(mask: Any) -> Array:
     return array
 
 
-def checked_mask(mask: Any, batch: int, heads: int, queries: int, keys: int) -> Array:
-    """A mask in any of its three forms as booleans (B|1, H|1, Q|1, K|1)."""
+def checked_mask(mask: Any, shape: tuple[int, ...]) -> Array:
+    """A mask in any of its forms as booleans (B|1, H|1, Q|1, K|1), for scores (B, H, Q, K)."""
     array = booleans_of(mask)
-    forms = {
-        2: ("(B|1, K|1)", (batch, 1), (keys, 1)),
-        3: ("(B|1, Q|1, K|1)", (batch, 1), (queries, 1), (keys, 1)),
-        4: ("(B|1, H|1, Q|1, K|1)", (batch, 1), (heads, 1), (queries, 1), (keys, 1)),
-    }
-    if array.ndim not in forms:
+    if array.ndim not in FORMS:
         raise MaskError(f"a mask has 2, 3 or 4 dimensions, got shape {array.shape}{NOT_LENGTHS}")
-    name, *allowed = forms[array.ndim]
-    if any(n not in sizes for n, sizes in zip(array.shape, allowed, strict=True)):
-        hint = ""
-        if array.ndim == 2:
-            hint = (
-                "; a mask of queries by keys (Q, K) is written mask[None]"
-                if array.shape == (queries, keys)
-                else "; two dimensions mean samples by keys, three mean queries by keys as well"
-            )
-        raise MaskError(
-            f"a mask of {array.ndim} dimensions is {name}, with B={batch}, H={heads}, "
-            f"Q={queries}, K={keys}; got shape {array.shape}{hint}"
-        )
-    array = array.copy()  # because the graph saves it, and the caller may write to the original
-    if array.ndim == 2:
-        return array[:, None, None, :]
-    return array[:, None] if array.ndim == 3 else array
+    lifted = array.reshape(len(array), *(1,) * (4 - array.ndim), *array.shape[1:])
+    for size, of_scores in zip(lifted.shape, shape, strict=True):
+        if size not in (1, of_scores):
+            raise MaskError(wrong_mask(array.shape, shape))
+    return lifted.copy()  # because the graph saves it, and the caller may write to the original
+
+
+def wrong_mask(sizes: tuple[int, ...], shape: tuple[int, ...]) -> str:
+    """What to say of a mask of these sizes, for scores of this shape (B, H, Q, K)."""
+    batch, heads, queries, keys = shape
+    hint = ""
+    if sizes == (queries, keys):
+        hint = "; a mask of queries by keys (Q, K) is written mask[None]"
+    elif len(sizes) == 2:
+        hint = "; two dimensions mean samples by keys, three mean queries by keys as well"
+    return (
+        f"a mask of {len(sizes)} dimensions is {FORMS[len(sizes)]}, with B={batch}, H={heads}, "
+        f"Q={queries}, K={keys}; got shape {sizes}{hint}"
+    )
 
 
 def visibility(
@@ -252,12 +250,12 @@ def visibility(
     Lengths, causality and the end of a window become one array: how many first keys each query may
     see. past: how many keys stand before that of the first query.
     """
-    batch, heads, queries, keys = shape
+    batch, _, queries, keys = shape
     limits = starts = None
     if valid_lens is not None:
         limits = checked_limits(valid_lens, shape)
     if mask is not None:
-        mask = to_device(checked_mask(mask, batch, heads, queries, keys), device)
+        mask = to_device(checked_mask(mask, shape), device)
     places = np.arange(past, past + queries)[None]  # (1, Q)
     ends = []
     if is_causal and batch and past + 1 < keys:  # else the first query sees all keys already

@@ -358,7 +358,7 @@ def checked_matrices(matrices: Any, mask: Any) -> tuple[np.ndarray, np.ndarray]:
     visible = np.ones(samples.shape, dtype=bool)
     if mask is not None:
         mask = mask.cpu() if isinstance(mask, Tensor) else mask
-        visible &= checked_mask(mask, *samples.shape)
+        visible &= checked_mask(mask, samples.shape)
     if weights.ndim == 3:
         return samples.swapaxes(0, 1), visible.swapaxes(0, 1)
     return samples, visible

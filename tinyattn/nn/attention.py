@@ -94,9 +94,13 @@ class Attention(Module):
         """Let `attention_weights` compute the weights of this call."""
         q, k = self.remembered(q), self.remembered(k)
         bias = None if bias is None else bias.detach().clone()  # its caller may write to it
-        self._last_weights = lambda: attention_weights(
-            *ops.in_heads(q, k, heads=heads), **options, bias=bias
-        )
+
+        def weights() -> Tensor:
+            q_rows, k_rows = ops.in_heads(q, k, heads=heads)
+            return attention_weights(q_rows, k_rows, **options, bias=bias)
+
+        # Not by setattr, because that looks for modules and parameters in the value.
+        self.__dict__["_last_weights"] = weights
 
     def remembered(self, x: Tensor) -> Tensor:
         """Queries or keys as `attention_weights` reads them later."""

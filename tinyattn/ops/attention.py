@@ -36,22 +36,22 @@ def attention(
     heads: H and G. With G < H, each head of keys is for H / G heads of queries that follow each
     other. bias (B|1, H|1, Q|1, K|1).
     """
-    rows = in_heads(q, k, v, heads=heads)
-    check_attention(*rows, visibility.queries, visibility.keys)
+    q_rows, k_rows, v_rows = in_heads(q, k, v, heads=heads)
+    check_attention(q_rows, k_rows, v_rows, visibility.queries, visibility.keys)
     shape = visibility.shape(heads[0])
     visibility.check(shape)
     check_sizes("bias", bias, shape)
-    out, saved = kernels.attention(*rows, visibility, scale, drop, bias)
+    out, saved = kernels.attention(q_rows, k_rows, v_rows, visibility, scale, drop, bias)
     return out.reshape(*q.shape[:-1], out.shape[1] * out.shape[2]), saved
 
 
 @attention.vjp("q", "k", "v", "bias")
 def dqkv(grad, q, k, v, bias, heads, visibility, scale, drop, saved):
-    (upstream,), rows = in_heads(grad, heads=heads[:1]), in_heads(q, k, v, heads=heads)
+    (grad_rows,) = in_heads(grad, heads=heads)
+    q_rows, k_rows, v_rows = in_heads(q, k, v, heads=heads)
     options = visibility, scale, drop, saved, bias
-    dq, dk, dv, *dbias = kernels.attention_backward(upstream, *rows, *options)
-    grads = (d.reshape(x.shape) for d, x in zip((dq, dk, dv), (q, k, v), strict=True))
-    return (*grads, *(dbias or [None]))
+    dq, dk, dv, *dbias = kernels.attention_backward(grad_rows, q_rows, k_rows, v_rows, *options)
+    return (dq.reshape(q.shape), dk.reshape(k.shape), dv.reshape(v.shape), *(dbias or [None]))
 
 
 def attention_through(
@@ -78,13 +78,13 @@ def attention_through(
 def in_heads(*xs: Any, heads: tuple[int, ...]) -> list[Any]:
     """The rows of all samples, split into heads: (..., H * d) -> (R, H, d). The last of `heads` is
     for all that follow."""
-    found = []
+    split = []
     for i, x in enumerate(xs):
         number = heads[min(i, len(heads) - 1)]
         check_heads(x.shape[-1], number)
         rows = math.prod(x.shape[:-1])
-        found.append(x.reshape(rows, number, x.shape[-1] // number))
-    return found
+        split.append(x.reshape(rows, number, x.shape[-1] // number))
+    return split
 
 
 @op
@@ -117,10 +117,10 @@ def clear_invisible(visibility: Visibility, heads: int, keys: Any, values: Any) 
     shape = visibility.shape(heads)
     if keys.device == "cuda":  # always, because a search for NaN would let the host wait
         visible = kernels.gpu_kernels().visible_to_any(visibility, keys)
-        clear = [True, True]
+        clear_keys = clear_values = True
     else:
-        clear = [not is_finite(x._data) for x in (keys, values)]
-        if not any(clear):
+        clear_keys, clear_values = not is_finite(keys._data), not is_finite(values._data)
+        if not clear_keys and not clear_values:
             return keys, values
         visible = visibility.pairs(keys)
         visible = namespace(visible).broadcast_to(visible, shape).any(axis=-2)  # (B, H, K)
@@ -129,10 +129,10 @@ def clear_invisible(visibility: Visibility, heads: int, keys: Any, values: Any) 
     elif visible.shape[1] > keys.shape[1]:  # (B, G, K): to any head of queries of the group
         groups = keys.shape[1]
         visible = visible.reshape(*shape[:1], groups, heads // groups, shape[-1]).any(axis=2)
-    cleared_keys = where(visible[..., None], keys, 0.0) if clear[0] else keys
+    cleared_keys = where(visible[..., None], keys, 0.0) if clear_keys else keys
     if values is keys:
         return cleared_keys, cleared_keys
-    return cleared_keys, where(visible[..., None], values, 0.0) if clear[1] else values
+    return cleared_keys, where(visible[..., None], values, 0.0) if clear_values else values
 
 
 @op
