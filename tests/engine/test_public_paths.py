@@ -1,0 +1,75 @@
+"""Public modules have the paths that users import, whichever folder their file lies in."""
+
+from __future__ import annotations
+
+import importlib
+import pickle
+import subprocess
+import sys
+
+import pytest
+from common import run_python
+
+import tinyattn as ta
+
+PUBLIC = {
+    "batches": "pad_sequence",
+    "checkpoint": "save",
+    "distributed": "DistributedDataParallel",
+    "errors": "ShapeError",
+    "functional": "softmax",
+    "generation": "generate",
+    "interop": "load_torch_state_dict",
+    "masks": "causal",
+    "models": "SentenceEncoder",
+    "nn": "Linear",
+    "ops": "matmul",
+    "optim": "Adam",
+    "testing": "check_op",
+    "viz": "show_heatmaps",
+}
+
+
+@pytest.mark.parametrize("name", PUBLIC)
+def test_a_public_module_is_found_in_each_way(name):
+    module = importlib.import_module(f"tinyattn.{name}")
+    assert getattr(ta, name) is module
+    assert hasattr(module, PUBLIC[name])
+    real = importlib.import_module(module.__name__)  # the name of its file
+    assert real is module
+    assert module.__spec__.name == module.__name__
+    assert importlib.import_module(f"tinyattn.{name}") is module
+
+
+@pytest.mark.parametrize("name", PUBLIC)
+def test_a_public_module_is_the_first_that_is_imported(name):
+    code = f"""
+from tinyattn.{name} import {PUBLIC[name]} as first
+import tinyattn as ta
+from tinyattn import {name}
+assert {name}.{PUBLIC[name]} is first is ta.{name}.{PUBLIC[name]}
+"""
+    run_python(code)
+
+
+def test_classes_of_a_moved_module_can_be_pickled():
+    from tinyattn.batches import DataLoader
+
+    assert pickle.loads(pickle.dumps(DataLoader)) is ta.batches.DataLoader
+
+
+def test_a_module_that_does_not_exist_is_refused_as_anywhere():
+    with pytest.raises(ModuleNotFoundError, match=r"tinyattn\.nothing"):
+        importlib.import_module("tinyattn.nothing")
+
+
+def test_import_tinyattn_loads_none_of_them_early():
+    code = (
+        "import sys, tinyattn; print(*sorted(n for n in sys.modules if n.startswith('tinyattn')))"
+    )
+    loaded = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    ).stdout.split()
+    late = ("tinyattn.training", "tinyattn.models", "tinyattn.viz", "tinyattn.testing")
+    assert "tinyattn.nn.attention" in loaded
+    assert not [name for name in loaded if name.startswith(late)]
