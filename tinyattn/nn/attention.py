@@ -31,12 +31,9 @@ from .position import RotaryEmbedding
 
 
 class Attention(Module):
-    """What all attention modules share: the step from projections to outputs, and the weights.
+    """What all attention modules share: the step from projections to outputs, and the weights."""
 
-    A module of this kind has its dropout as `self.dropout`.
-    """
-
-    dropout: Module
+    dropout: Module  # of the weights, in `attend`
 
     def __init__(self) -> None:
         super().__init__()
@@ -352,7 +349,7 @@ class MultiHeadAttention(Attention):
             k, v = cache.keys_and_values(project_keys, keys.shape[:2])
         out = self.W_o(self.attend(q, k, v, visibility, heads, bias))
         if cache is not None:
-            cache.past += queries.shape[1]
+            cache.keep(k, v, queries.shape[1])
         return out
 
     def turn(self, x: Tensor, heads: int, samples: Samples, past: int) -> Tensor:

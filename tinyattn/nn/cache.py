@@ -32,23 +32,28 @@ class KeyValueCache:
     def keys_and_values(
         self, project: Callable[[], tuple[Tensor, Tensor]], shape: tuple[int, ...]
     ) -> tuple[Tensor, Tensor]:
-        """Keys and values of all positions, (B, K, G * d).
+        """Keys and values of all positions, (B, K, G * d), for this call; `keep` stores them.
 
-        project() gives those of this call, of which there are `shape`, (B, K).
+        project() gives those of this call's keys, of which there are `shape`, (B, K).
         """
-        had = shape if self.kept is None else self.kept[0].shape[:2]
-        if had[0] != shape[0] or (not self.grows and had[1] != shape[1]):
-            what = "" if self.grows else f" and a memory of {had[1]} positions"
+        if self.kept is None:
+            return project()
+        batch, keys = self.kept[0].shape[:2]
+        if batch != shape[0] or (not self.grows and keys != shape[1]):
+            what = "" if self.grows else f" and a memory of {keys} positions"
             raise ShapeError(
-                f"the cache is of {had[0]} samples{what}, got {shape[0]} and {shape[1]}: begin "
+                f"the cache is of {batch} samples{what}, got {shape[0]} and {shape[1]}: begin "
                 "with a new cache, or select its samples"
             )
-        if self.kept is None:
-            self.kept = project()
-        elif self.grows:
-            keys, values = project()
-            self.kept = ops.cat(self.kept[0], keys, dim=1), ops.cat(self.kept[1], values, dim=1)
-        return self.kept
+        if not self.grows:
+            return self.kept
+        (old_keys, old_values), (new_keys, new_values) = self.kept, project()
+        return ops.cat(old_keys, new_keys, dim=1), ops.cat(old_values, new_values, dim=1)
+
+    def keep(self, keys: Tensor, values: Tensor, queries: int) -> None:
+        """Store the keys and values of a call with so many queries, after it has succeeded."""
+        self.kept = keys, values
+        self.past += queries
 
     def select(self, rows: Any) -> None:
         """Go on with the samples `rows` (B',), in this order; one may be there several times."""
