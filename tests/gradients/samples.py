@@ -212,6 +212,7 @@ def matmul_samples(rng: np.random.Generator, dtype: np.dtype) -> list[Sample]:
         ((3,), (4, 3, 2), "vector times stack"),
         ((0, 3), (3, 2), "no rows"),
         ((2, 0), (0, 3), "sums over nothing"),
+        ((0,), (0,), "vectors of nothing"),
         ((1, 1), (1, 1), "size 1"),
         ((2, 3), (3, 4), ""),
         ((5, 2), (2, 5), ""),

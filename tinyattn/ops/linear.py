@@ -7,7 +7,6 @@ from typing import Any
 
 from .. import kernels
 from ..base.backend import Array
-from ..base.checks import refuse_foreign
 from ..engine.autograd import TensorBase
 from ..engine.op import op
 from ..errors import DtypeError, ShapeError
@@ -33,61 +32,74 @@ def rows(x: Any) -> Any:
     return reshape(x, target=shape) if isinstance(x, TensorBase) else x.reshape(shape)
 
 
+def as_row(x: Any) -> Any:
+    """Each vector as a matrix of one row: (..., K) -> (..., 1, K)."""
+    return reshape(x, target=(*x.shape[:-1], 1, x.shape[-1]))
+
+
+def as_column(x: Any) -> Any:
+    """Each vector as a matrix of one column: (..., K) -> (..., K, 1)."""
+    return reshape(x, target=(*x.shape, 1))
+
+
 def multiply(x: Any, y: Any) -> Any:
     return matmul(x, y) if isinstance(x, TensorBase) else matrix_product(x, y)
 
 
-def product(x: Any, y: Any) -> Any:
-    """x @ y by NumPy's rules: a vector x is one row, a vector y one column."""
-    if not (hasattr(x, "dtype") and hasattr(y, "dtype")) or not x.ndim or not y.ndim:
-        raise ShapeError("matmul takes arrays of at least one dimension; use * for numbers")
-    if x.ndim > 1 and y.ndim > 1:
-        return matmul(x, y)
-    check_product(x, y)
-    matrix_x = reshape(x, target=(1, *x.shape)) if x.ndim == 1 else x
-    matrix_y = reshape(y, target=(*y.shape, 1)) if y.ndim == 1 else y
-    out = matmul(matrix_x, matrix_y)
-    shape = list(out.shape)
-    if y.ndim == 1:
-        del shape[-1]
-    if x.ndim == 1:
-        del shape[len(out.shape) - 2]
-    return reshape(out, target=tuple(shape))
-
-
-def check_product(x: Array, y: Array) -> None:
-    inner = y.shape[-2] if y.ndim > 1 else y.shape[0]
-    if x.shape[-1] != inner:
-        raise ShapeError(
-            f"matmul: the last dimension of {x.shape} must equal the "
-            f"{'second last' if y.ndim > 1 else 'only'} dimension of {y.shape}"
-        )
-    if x.dtype != y.dtype:
-        refuse_foreign("matmul", [getattr(a, "_data", a) for a in (x, y)])
-        raise DtypeError(f"matmul takes one dtype, got {x.dtype} and {y.dtype}: use .to(dtype)")
-
-
 @op
 def matmul(x: Array, y: Array) -> Array:
-    """Products of matrices, and of stacks of matrices: (..., N, K), (..., K, M) -> (..., N, M)."""
+    """x @ y by NumPy's rules: (..., N, K), (..., K, M) -> (..., N, M).
+
+    The leading dimensions broadcast. A vector x (K,) is one row and a vector y (K,) one column; the
+    result lacks the dimension N or M then.
+    """
     check_product(x, y)
+    if y.ndim == 1:
+        return matmul(x, as_column(y))[..., 0]
+    if x.ndim == 1:
+        return matmul(as_row(x), y)[..., 0, :]
     x, y = in_order(x), in_order(y)
     if x.ndim > 2 and y.ndim == 2:  # because one large product is faster than many small ones
         return matrix_product(rows(x), y).reshape(*x.shape[:-1], y.shape[-1])
     return matrix_product(x, y)
 
 
+def check_product(x: Any, y: Any) -> None:
+    if not getattr(x, "ndim", 0) or not getattr(y, "ndim", 0):
+        raise ShapeError("matmul takes arrays of at least one dimension; use * for numbers")
+    if x.shape[-1] != y.shape[max(y.ndim - 2, 0)]:
+        raise ShapeError(
+            f"matmul: the last dimension of {x.shape} must equal the "
+            f"{'second last' if y.ndim > 1 else 'only'} dimension of {y.shape}"
+        )
+    if x.dtype != y.dtype:
+        raise DtypeError(f"matmul takes one dtype, got {x.dtype} and {y.dtype}: use .to(dtype)")
+
+
+# The rules restore the dimensions that out lacks because x or y was a vector.
+
+
 @matmul.vjp("x")
 def dx(grad, y):
+    if y.ndim == 1:
+        grad, y = as_column(grad), as_column(y)
+    if grad.ndim < y.ndim:  # x was a vector
+        grad = as_row(grad)
     return multiply(in_order(grad), swap(in_order(y)))
 
 
 @matmul.vjp("y")
 def dy(grad, x, shapes):
+    if len(shapes[1]) == 1:
+        grad = as_column(grad)
+    if x.ndim == 1:
+        grad, x = as_row(grad), as_row(x)
     grad, x = in_order(grad), in_order(x)
-    if len(shapes[1]) == 2:  # all matrices of x used one y: one product sums over them too
-        return multiply(swap(rows(x)), rows(grad))
-    return multiply(swap(x), grad)
+    if len(shapes[1]) > 2:
+        return multiply(swap(x), grad)
+    # All matrices of x used one y: one product sums over them too.
+    gradient = multiply(swap(rows(x)), rows(grad))
+    return reshape(gradient, target=shapes[1]) if len(shapes[1]) == 1 else gradient
 
 
 @op

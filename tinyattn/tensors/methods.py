@@ -49,7 +49,7 @@ class Methods:
 
     # Products
 
-    matmul = ops.product
+    matmul = ops.matmul
 
     def bmm(self: Any, other: Any) -> Any:
         """Products of two stacks of as many matrices: (B, N, K), (B, K, M) -> (B, N, M)."""
@@ -62,7 +62,7 @@ class Methods:
         """The sum of x_i y_i: two vectors (N,) -> a 0-d tensor."""
         if self.ndim != 1 or checked_tensor(other, "dot").shape != self.shape:
             raise ShapeError(f"dot takes two vectors (N,), got {self.shape} and {other.shape}")
-        return ops.product(self, other)
+        return ops.matmul(self, other)
 
     def outer(self: Any, other: Any) -> Any:
         """x_i y_j for all i and j: (N,), (M,) -> (N, M)."""

@@ -411,8 +411,8 @@ class Tensor(Methods, TensorBase):
     __rtruediv__ = reflected(ops.div)
     __pow__ = ops.pow
     __rpow__ = reflected(ops.pow)
-    __matmul__ = ops.product  # of vectors too; ops.matmul takes matrices
-    __rmatmul__ = reflected(ops.product)
+    __matmul__ = ops.matmul
+    __rmatmul__ = reflected(ops.matmul)
     __neg__ = ops.neg
 
     def __pos__(self) -> Tensor:
@@ -460,7 +460,7 @@ class Tensor(Methods, TensorBase):
     __imul__ = in_place(ops.mul)
     __itruediv__ = in_place(ops.div)
     __ipow__ = in_place(ops.pow)
-    __imatmul__ = in_place(ops.product)
+    __imatmul__ = in_place(ops.matmul)
     __iand__ = in_place(ops.logical_and)
     __ior__ = in_place(ops.logical_or)
     __ixor__ = in_place(ops.logical_xor)
