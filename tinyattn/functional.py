@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, overload
 
 import numpy as np
 
@@ -16,117 +16,192 @@ from . import masks, ops
 from .base import random
 from .base.backend import Array, beside, namespace, read_only, to_device
 from .base.checks import (
-    are_groups,
+    DType,
+    cast_exactly,
+    check_broadcast,
     check_heads,
     check_number,
     check_reduction,
     check_size,
-    fitting,
-    is_integer,
-    require_float,
-    type_name,
+    checked_probability,
+    checked_scale,
+    default_scale,
 )
 from .base.names import UnknownNameError
 from .engine.autograd import wrap
 from .errors import DeviceError, DtypeError, ShapeError
 from .kernels import reference
-from .kernels.late_errors import require_range
+from .kernels.range_checks import require_range
 from .kernels.reference import Drop
-from .ops.layers import no_row_text
-from .ops.softmax import check_classes
+from .ops.layers import unknown_id_text
+from .ops.softmax import check_class_range
+from .tensors.arguments import (
+    ArrayLike,
+    any_tensor,
+    as_scores,
+    at_least_float32,
+    check_same_dtype_and_device,
+    check_same_shape,
+    checked_bias,
+    checked_heads,
+    checked_target,
+    float_tensor,
+    normalized_sizes,
+)
 from .tensors.create import full
 from .tensors.tensor import Tensor
 
+__all__ = [
+    "alibi_bias",
+    "binary_cross_entropy_with_logits",
+    "cross_entropy",
+    "dropout",
+    "embedding",
+    "gelu",
+    "kl_div",
+    "layer_norm",
+    "linear",
+    "log_softmax",
+    "masked_mean",
+    "masked_softmax",
+    "mse_loss",
+    "nll_loss",
+    "normalize",
+    "one_hot",
+    "pack_padded_sequence",
+    "pad",
+    "pad_packed_sequence",
+    "relu",
+    "rms_norm",
+    "rotary_embedding",
+    "scaled_dot_product_attention",
+    "sequence_mask",
+    "sigmoid",
+    "silu",
+    "softmax",
+    "softplus",
+    "tanh",
+    "transpose_output",
+    "transpose_qkv",
+]
 
-def tensor_of(value: Any, name: str) -> Tensor:
-    """`value` if it is a floating Tensor, else an error that names the argument."""
-    if not isinstance(value, Tensor):
-        raise TypeError(
-            f"{name} must be a Tensor, got {type_name(value)}: wrap it with ta.tensor(...)"
-        )
-    require_float(value.dtype, name)
-    return value
 
+def softmax(x: Tensor, dim: int = -1, dtype: DType = None) -> Tensor:
+    """exp(x_i) / sum_j exp(x_j) along `dim`: positive numbers whose sum is 1.
 
-def softmax(x: Tensor, dim: int = -1, dtype: Any = None) -> Tensor:
-    """exp(x_i) / sum_j exp(x_j) along `dim`; same shape as `x`, computed in `dtype`.
-
+    x (...) -> (...), of the same shape. dtype: compute in this dtype; that of x by default.
+    Raises IndexError if x has no such dimension.
     Differs from PyTorch: `dim` may be left out.
 
     >>> F.softmax(ta.tensor([0.0, 0.0]))
     tensor([0.5, 0.5])
     """
-    return tensor_of(x, "x").softmax(dim, dtype)
+    return float_tensor(x, "x").softmax(dim, dtype)
 
 
-def log_softmax(x: Tensor, dim: int = -1, dtype: Any = None) -> Tensor:
+def log_softmax(x: Tensor, dim: int = -1, dtype: DType = None) -> Tensor:
     """x_i - log(sum_j exp(x_j)) along `dim`; more exact than `softmax(x).log()`.
 
+    x (...) -> (...), of the same shape. dtype: compute in this dtype; that of x by default.
+    Raises IndexError if x has no such dimension.
     Differs from PyTorch: `dim` may be left out.
+
+    >>> F.log_softmax(ta.tensor([0.0, 1000.0]))
+    tensor([-1000.,     0.])
     """
-    return tensor_of(x, "x").log_softmax(dim, dtype)
+    return float_tensor(x, "x").log_softmax(dim, dtype)
 
 
 def relu(x: Tensor) -> Tensor:
-    """max(x, 0); the gradient at 0 is 0."""
-    return ops.relu(tensor_of(x, "x"))
+    """max(x, 0) of each element; the gradient at 0 is 0.
+
+    >>> F.relu(ta.tensor([-2.0, 3.0]))
+    tensor([0., 3.])
+    """
+    return ops.relu(float_tensor(x, "x"))
 
 
 def gelu(x: Tensor, approximate: str = "none") -> Tensor:
-    """x * Phi(x), Phi the normal distribution function; or its approximation by tanh.
+    """x Phi(x) of each element, where Phi is the distribution function of the normal distribution.
 
+    approximate: "tanh" for x (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))) / 2.
+    Raises ValueError for another value of `approximate`.
     Source: Hendrycks and Gimpel, "Gaussian Error Linear Units", 2016.
+
+    >>> F.gelu(ta.tensor([-1.0, 0.0, 1.0]))
+    tensor([-0.1587,  0.    ,  0.8413])
     """
     if approximate not in ("none", "tanh"):
         raise ValueError(f'approximate must be "none" or "tanh", got {approximate!r}')
-    return (ops.gelu if approximate == "none" else ops.gelu_tanh)(tensor_of(x, "x"))
+    return (ops.gelu if approximate == "none" else ops.gelu_tanh)(float_tensor(x, "x"))
 
 
 def tanh(x: Tensor) -> Tensor:
-    """The hyperbolic tangent."""
-    return ops.tanh(tensor_of(x, "x"))
+    """(exp(x) - exp(-x)) / (exp(x) + exp(-x)) of each element, the hyperbolic tangent.
+
+    >>> F.tanh(ta.tensor([-100.0, 0.0, 100.0]))
+    tensor([-1.,  0.,  1.])
+    """
+    return ops.tanh(float_tensor(x, "x"))
 
 
 def sigmoid(x: Tensor) -> Tensor:
-    """1 / (1 + exp(-x))."""
-    return ops.sigmoid(tensor_of(x, "x"))
+    """1 / (1 + exp(-x)) of each element, computed so that it cannot overflow.
+
+    >>> F.sigmoid(ta.tensor([-1000.0, 0.0, 1000.0]))
+    tensor([0. , 0.5, 1. ])
+    """
+    return ops.sigmoid(float_tensor(x, "x"))
 
 
 def silu(x: Tensor) -> Tensor:
-    """x * sigmoid(x), also called swish."""
-    return tensor_of(x, "x") * ops.sigmoid(x)
+    """x * sigmoid(x) of each element, also called swish.
+
+    Source: Elfwing et al., "Sigmoid-Weighted Linear Units", 2017.
+
+    >>> F.silu(ta.tensor([-1000.0, 0.0, 1000.0]))
+    tensor([  -0.,    0., 1000.])
+    """
+    return float_tensor(x, "x") * ops.sigmoid(x)
 
 
 def softplus(x: Tensor) -> Tensor:
-    """log(1 + exp(x)), a smooth form of relu, computed so that it cannot overflow."""
-    return ops.softplus(tensor_of(x, "x"))
+    """log(1 + exp(x)) of each element, a smooth form of relu, computed so that it cannot overflow.
+
+    >>> F.softplus(ta.tensor([-1000.0, 0.0, 100.0]))
+    tensor([  0.    ,   0.6931, 100.    ])
+    """
+    return ops.softplus(float_tensor(x, "x"))
 
 
 def normalize(x: Tensor, p: float = 2.0, dim: int = 1, eps: float = 1e-12) -> Tensor:
     """x / max(norm, eps), with the norm (sum_i |x_i|^p)^(1/p) along `dim`.
 
+    x (...) -> (...), of the same shape. eps: so that a row of zeros stays zeros.
+    Raises IndexError if x has no such dimension, and ValueError for another p.
     Differs from PyTorch: p is 1 or 2.
 
     >>> F.normalize(ta.tensor([[3.0, 4.0], [0.0, 0.0]]))
     tensor([[0.6, 0.8],
             [0. , 0. ]])
     """
-    x, eps = tensor_of(x, "x"), check_number("eps", eps, 0)
+    x, eps = float_tensor(x, "x"), check_number("eps", eps, 0)
     if p not in (1, 2):
         raise ValueError(f"normalize takes p = 1 or 2, got {p!r}")
-    # Squares of float16 would overflow at 256. The limit is below the root, because the root has no
-    # slope at 0. It is no smaller than the dtype's numbers, because float16 rounds 1e-12 to 0.
-    wide = x.float() if x.dtype == np.float16 else x
-    least = max(eps, float(np.finfo(x.dtype).smallest_subnormal)) ** p
-    least = max(least, float(np.finfo(wide.dtype).tiny))
-    total = (ops.abs(wide) if p == 1 else wide * wide).sum(dim, keepdim=True).clamp(min=least)
-    return (wide / (total if p == 1 else total.sqrt())).to(x.dtype)
+    # The limit is below the root, because the root has no slope at 0. It is no smaller than the
+    # dtype's numbers, because float16 rounds 1e-12 to 0.
+    limit = max(eps, float(np.finfo(x.dtype).smallest_subnormal)) ** p
+    x, dtype = at_least_float32(x), x.dtype
+    limit = max(limit, float(np.finfo(x.dtype).tiny))
+    total = (ops.abs(x) if p == 1 else x * x).sum(dim, keepdim=True).clamp(min=limit)
+    return (x / (total if p == 1 else total.sqrt())).to(dtype)
 
 
-def one_hot(ids: Any, num_classes: int = -1) -> Tensor:
+def one_hot(ids: ArrayLike, num_classes: int = -1) -> Tensor:
     """1 at the place of each id, else 0: integers (...) -> int64 (..., num_classes).
 
     num_classes: -1 for the largest id plus 1.
+    Raises DtypeError if ids are no integers, and IndexError for an id out of range.
 
     >>> F.one_hot([0, 2]).tolist()
     [[1, 0, 0], [0, 0, 1]]
@@ -146,13 +221,14 @@ def pad(x: Tensor, pad: Sequence[int], mode: str = "constant", value: float = 0)
     """`x` with `value` around it.
 
     pad: how many elements before and after the last dimension, then the one before it, and so on.
+    Raises ShapeError for a negative or an odd number of sizes, for more sizes than x has
+    dimensions, and for another mode.
     Differs from PyTorch: "constant" is the only mode, and numbers are >= 0; x[..., 1:] crops.
 
     >>> F.pad(ta.tensor([[1, 2]]), (0, 1, 1, 0), value=7).tolist()
     [[7, 7, 7], [1, 2, 7]]
     """
-    if not isinstance(x, Tensor):
-        raise TypeError(f"x must be a Tensor, got {type_name(x)}")
+    x = any_tensor(x, "x")
     if not isinstance(pad, (tuple, list)):
         raise TypeError(f"pad is a tuple such as (1, 1), before and after, got {pad!r}")
     sizes = [check_size("a number in pad", n, 0) for n in pad]
@@ -162,17 +238,24 @@ def pad(x: Tensor, pad: Sequence[int], mode: str = "constant", value: float = 0)
             f"got {pad} and {mode!r} for x {x.shape}"
         )
     if x.dtype.kind != "f":
-        fitting(np.array([value]), x.dtype)  # raises, because a fraction would be cut off
+        cast_exactly(np.array([value]), x.dtype)  # raises, because a fraction would be cut off
     for i, n in enumerate(sizes):
         dim = x.ndim - 1 - i // 2
-        more = full((*x.shape[:dim], n, *x.shape[dim + 1 :]), value, x.dtype, x.device)
-        x = ops.cat(x, more, dim=dim) if i % 2 else ops.cat(more, x, dim=dim)
+        border = full((*x.shape[:dim], n, *x.shape[dim + 1 :]), value, x.dtype, x.device)
+        x = ops.cat(x, border, dim=dim) if i % 2 else ops.cat(border, x, dim=dim)
     return x
 
 
 def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
-    """x weight^T + bias: x (..., in), weight (out, in), bias (out,) -> (..., out)."""
-    x, weight = tensor_of(x, "x"), tensor_of(weight, "weight")
+    """x weight^T + bias: x (..., in), weight (out, in), bias (out,) -> (..., out).
+
+    Raises ShapeError if the sizes do not agree, DtypeError and DeviceError if dtypes or devices
+    differ.
+
+    >>> F.linear(ta.tensor([1.0, 2.0]), weight=ta.tensor([[1.0, 1.0], [0.0, 3.0]]))
+    tensor([3., 6.])
+    """
+    x, weight = float_tensor(x, "x"), float_tensor(weight, "weight")
     if weight.ndim != 2:
         raise ShapeError(f"linear: weight is (out, in), got shape {weight.shape}")
     if not x.ndim or x.shape[-1] != weight.shape[1]:
@@ -180,48 +263,29 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
             f"linear: weight {weight.shape} takes inputs whose last dimension is "
             f"{weight.shape[1]}, got shape {x.shape}"
         )
-    same_kind("linear", x=x, weight=weight, bias=bias)
+    check_same_dtype_and_device("linear", x=x, weight=weight, bias=bias)
     if bias is not None and bias.shape != weight.shape[:1]:
         raise ShapeError(f"linear: bias must have shape {weight.shape[:1]}, got {bias.shape}")
     return ops.linear(x, weight, bias)
 
 
-def same_kind(function: str, **arguments: Tensor | None) -> None:
-    """Raise an error that names two arguments if their dtypes or devices differ."""
-    first: tuple[str, Tensor] | None = None
-    for name, value in arguments.items():
-        if value is None:
-            continue
-        if not isinstance(value, Tensor):
-            raise TypeError(f"{function}: {name} must be a Tensor, got {type_name(value)}")
-        if first is None:
-            first = (name, value)
-            kind, dtype = type(value._data), value._data.dtype
-        elif type(value._data) is kind and value._data.dtype is dtype:
-            continue
-        elif value.device != first[1].device:
-            raise DeviceError(
-                f"{function}: {first[0]} is on {first[1].device}, {name} on {value.device}: "
-                "move one with .to(device)"
-            )
-        elif value.dtype != first[1].dtype:
-            raise DtypeError(
-                f"{function}: {first[0]} is {first[1].dtype}, {name} is {value.dtype}: convert "
-                "one with .to(dtype)"
-            )
+def embedding(ids: ArrayLike, weight: Tensor, padding_idx: int | None = None) -> Tensor:
+    """weight[ids], the row of each id: integers ids (...), weight (V, D) -> (..., D).
 
+    padding_idx: a row that gets no gradient.
+    Raises IndexError for an id out of range, and DtypeError if ids are no integers.
+    Differs from PyTorch: negative ids, and a negative padding_idx, do not count from the end.
 
-def embedding(ids: Any, weight: Tensor, padding_idx: int | None = None) -> Tensor:
-    """weight[ids]: integer ids (...), weight (V, D) -> (..., D).
-
-    padding_idx: a row that gets no gradient. Raises IndexError for an id out of range. Differs from
-    PyTorch: negative ids, and a negative padding_idx, do not count from the end.
+    >>> F.embedding([1, 0, 1], weight=ta.tensor([[1.0, 2.0], [3.0, 4.0]]))
+    tensor([[3., 4.],
+            [1., 2.],
+            [3., 4.]])
     """
-    weight = tensor_of(weight, "weight")
+    weight = float_tensor(weight, "weight")
     if not isinstance(ids, Tensor):
         ids = Tensor(ids)
         if ids.device != weight.device and ids.dtype.kind in "iu" and weight.ndim == 2:
-            require_range(ids._data, 0, len(weight), IndexError, no_row_text(len(weight)))
+            require_range(ids._data, 0, len(weight), IndexError, unknown_id_text(len(weight)))
         ids = ids.to(weight.device)
     elif ids.device != weight.device:
         raise DeviceError(
@@ -244,12 +308,19 @@ def layer_norm(
 ) -> Tensor:
     """(x - mean) / sqrt(var + eps) * weight + bias over the last dimensions, `normalized_shape`.
 
+    x (..., *normalized_shape) -> the same shape; weight and bias have the shape normalized_shape.
     The variance is biased (divided by n) and eps is added under the root, as in PyTorch. The
     Annotated Transformer divides by n - 1 and adds eps to the root: with few features the results
-    differ, and with one they are NaN. Source: Ba et al., "Layer Normalization", 2016.
+    differ, and with one they are NaN.
+    Raises ShapeError if x does not end with normalized_shape.
+    Source: Ba et al., "Layer Normalization", 2016.
+
+    >>> F.layer_norm(ta.tensor([[-3.0, 3.0], [10.0, 10.0]]), 2)
+    tensor([[-1.,  1.],
+            [ 0.,  0.]])
     """
-    x = tensor_of(x, "x")
-    sizes = checked_norm("layer_norm", x, normalized_shape, weight=weight, bias=bias)
+    x = float_tensor(x, "x")
+    sizes = normalized_sizes("layer_norm", x, normalized_shape, weight=weight, bias=bias)
     flat = [t if t is None or len(sizes) == 1 else t.flatten() for t in (weight, bias)]
     rows = x if len(sizes) == 1 else x.reshape(*x.shape[: -len(sizes)], math.prod(sizes))
     out = ops.layer_norm(rows, *flat, eps=check_number("eps", eps, 0))
@@ -264,60 +335,45 @@ def rms_norm(
 ) -> Tensor:
     """x / sqrt(mean(x^2) + eps) * weight over the last dimensions, `normalized_shape`.
 
-    eps: None for the epsilon of the dtype, as in PyTorch. Source: Zhang and Sennrich, "Root Mean
-    Square Layer Normalization", 2019.
+    x (..., *normalized_shape) -> the same shape; weight has the shape normalized_shape.
+    eps: None for the epsilon of the dtype, as in PyTorch.
+    Raises ShapeError if x does not end with normalized_shape.
+    Source: Zhang and Sennrich, "Root Mean Square Layer Normalization", 2019.
+
+    >>> F.rms_norm(ta.tensor([[1.0, 7.0]]), 2)
+    tensor([[0.2, 1.4]])
     """
-    sizes = checked_norm("rms_norm", tensor_of(x, "x"), normalized_shape, weight=weight)
+    x = float_tensor(x, "x")
+    sizes = normalized_sizes("rms_norm", x, normalized_shape, weight=weight)
     eps = float(np.finfo(x.dtype).eps) if eps is None else check_number("eps", eps, 0)
-    wide = x.float() if x.dtype == np.float16 else x  # because 256^2 overflows in float16
-    out = wide / ((wide * wide).mean(tuple(range(-len(sizes), 0)), keepdim=True) + eps).sqrt()
-    return (out if weight is None else out * weight.to(out.dtype)).to(x.dtype)
-
-
-def checked_norm(
-    function: str, x: Tensor, shape: int | Sequence[int], **learned: Tensor | None
-) -> tuple[int, ...]:
-    """The sizes that are normalized: x ends with them, and weight and bias have them."""
-    sizes = (shape,) if isinstance(shape, (int, np.integer)) else tuple(shape)
-    if not sizes or x.shape[-len(sizes) :] != sizes:
-        raise ShapeError(
-            f"{function} over {sizes} takes inputs of shape (..., "
-            f"{', '.join(map(str, sizes))}), got {x.shape}"
-        )
-    same_kind(function, x=x, **learned)
-    for name, value in learned.items():
-        if value is not None and value.shape != sizes:
-            raise ShapeError(f"{function}: {name} must have shape {sizes}, got {value.shape}")
-    return sizes
+    x, dtype = at_least_float32(x), x.dtype
+    out = x / ((x * x).mean(tuple(range(-len(sizes), 0)), keepdim=True) + eps).sqrt()
+    return (out if weight is None else out * weight.to(out.dtype)).to(dtype)
 
 
 def dropout(x: Tensor, p: float = 0.5, training: bool = True) -> Tensor:
     """In training, set each element to 0 with probability p, and divide the others by 1 - p.
 
-    So the expectation of each element stays the same. Source: Srivastava et al., 2014.
+    So the expectation of each element stays the same. `ta.manual_seed` repeats the choice.
+    Raises ValueError if p does not lie between 0 and 1.
+    Source: Srivastava et al., "Dropout: A Simple Way to Prevent Neural Networks from Overfitting",
+    2014.
+
+    >>> sorted(set(F.dropout(ta.ones(100), p=0.5).tolist()))
+    [0.0, 2.0]
+    >>> F.dropout(ta.ones(3), p=0.5, training=False)
+    tensor([1., 1., 1.])
     """
-    x = tensor_of(x, "x")
+    x = float_tensor(x, "x")
     checked_probability(p)
     if not training or p == 0:
         return x
     return ops.dropout(x, p=p, seed=random.dropout_seed())
 
 
-def checked_probability(p: float, name: str = "a dropout probability") -> float:
-    if isinstance(p, bool) or not isinstance(p, (int, float, np.number)) or not 0 <= p <= 1:
-        raise ValueError(f"{name} lies between 0 and 1, got {p!r}")
-    return float(p)
-
-
-def checked_scale(scale: float) -> float:
-    if not isinstance(scale, (int, float, np.number)) or not math.isfinite(scale):
-        raise ValueError(f"scale must be a finite number, got {scale!r}")
-    return float(scale)
-
-
 def cross_entropy(
     logits: Tensor,
-    target: Any,
+    target: ArrayLike,
     weight: Tensor | None = None,
     ignore_index: int = -100,
     reduction: str = "mean",
@@ -330,17 +386,21 @@ def cross_entropy(
         the shape of logits: -sum_c p_c log(softmax(logits)_c), and nothing is ignored.
     weight: (C,), a factor for each class; a mean is divided by the weights of the targets.
     reduction: "mean", "sum" or "none". A mean over no targets is NaN, as in PyTorch.
-    label_smoothing: this part of the target's probability is given to all classes alike.
+    label_smoothing: this part of the target's probability is distributed over all classes equally.
 
+    Raises IndexError for a class out of range, and ShapeError if the shapes do not agree.
     Differs from PyTorch: ignore_index and reduction come fourth and fifth.
+
+    >>> F.cross_entropy(ta.tensor([[0.0, 0.0], [1000.0, 0.0]]), [1, 0], reduction="none")
+    tensor([0.6931, 0.    ])
     """
-    logits = tensor_of(logits, "logits")
+    logits = float_tensor(logits, "logits")
     check_reduction(reduction)
     smoothing = checked_probability(label_smoothing, "label_smoothing")
-    target, axis = checked_classes("cross_entropy", logits, target, ignore_index)
+    target, axis = checked_target("cross_entropy", logits, target, ignore_index)
     if weight is not None or smoothing or target.dtype.kind == "f":
         log_probs = logits.log_softmax(axis)
-        return class_loss(log_probs, target, weight, ignore_index, reduction, smoothing)
+        return weighted_nll(log_probs, target, weight, ignore_index, reduction, smoothing)
     classes = logits.shape[axis]
     if logits.ndim > 2:  # (N, C, d1, ...) -> (N, d1, ..., C)
         logits = logits.permute(0, *range(2, logits.ndim), 1)
@@ -353,42 +413,37 @@ def cross_entropy(
     total = losses.sum()
     if reduction == "sum":
         return total
-    used = flat._data != ignore_index
-    if type(used) is not np.ndarray:  # so that the host need not wait for the number
-        return total / wrap(used.sum().astype(total.dtype))
-    count = int(np.count_nonzero(used))
+    counted = flat._data != ignore_index
+    if type(counted) is not np.ndarray:  # so that the host need not wait for the number
+        return total / wrap(counted.sum().astype(total.dtype))
+    count = int(np.count_nonzero(counted))
     return total / count if count else total * math.nan
 
 
-def checked_classes(
-    function: str, scores: Tensor, target: Any, ignore_index: int
-) -> tuple[Tensor, int]:
-    """The target as a Tensor on the device of the scores, and the dimension of the classes."""
-    given = isinstance(target, Tensor)
-    target = target if given else Tensor(target)
-    if not is_integer(ignore_index) or not -(2**63) <= ignore_index < 2**63:
-        raise DtypeError(f"ignore_index must be an integer of 64 bits, got {ignore_index!r}")
-    axis = min(1, scores.ndim - 1)
-    soft = target.dtype.kind == "f" and scores.ndim and target.shape == scores.shape
-    if soft and function == "cross_entropy":
-        same_kind(function, logits=scores, target=target)
-        return target, axis
-    if target.dtype.kind not in "iu":
-        raise DtypeError(f"{function} takes class numbers as integers, got {target.dtype}")
-    if given and target.device != scores.device:
-        raise DeviceError(f"logits are on {scores.device}, target is on {target.device}")
-    if not scores.ndim or target.shape != (*scores.shape[:axis], *scores.shape[axis + 1 :]):
-        raise ShapeError(
-            f"{function}: logits {scores.shape} need a target of their shape without the "
-            f"classes (dimension {max(axis, 0)}), got {target.shape}"
-        )
-    if target.device != scores.device:  # here they can be checked at once
-        check_classes(target._data, scores.shape[axis], ignore_index)
-        target = target.to(scores.device)
-    return target, axis
+def nll_loss(
+    log_probs: Tensor,
+    target: ArrayLike,
+    weight: Tensor | None = None,
+    ignore_index: int = -100,
+    reduction: str = "mean",
+) -> Tensor:
+    """-log_probs[target]: `cross_entropy` of what has been through `log_softmax`.
+
+    log_probs (N, C), (C,) or (N, C, d1, ...); target, weight and reduction as in `cross_entropy`,
+    but the targets are integers.
+    Raises IndexError for a class out of range, and ShapeError if the shapes do not agree.
+    Differs from PyTorch: ignore_index and reduction come fourth and fifth.
+
+    >>> F.nll_loss(ta.tensor([[-1.0, -2.0], [-3.0, -4.0]]), [0, 1])
+    tensor(2.5)
+    """
+    log_probs = float_tensor(log_probs, "log_probs")
+    check_reduction(reduction)
+    target, _ = checked_target("nll_loss", log_probs, target, ignore_index)
+    return weighted_nll(log_probs, target, weight, ignore_index, reduction)
 
 
-def class_loss(
+def weighted_nll(
     log_probs: Tensor,
     target: Tensor,
     weight: Tensor | None,
@@ -396,11 +451,11 @@ def class_loss(
     reduction: str,
     smoothing: float = 0.0,
 ) -> Tensor:
-    """-w[target] log_probs[target], mixed with the mean over all classes by `smoothing`."""
+    """-weight[target] log_probs[target], mixed with the mean over all classes by `smoothing`."""
     axis = min(1, log_probs.ndim - 1)
     classes, terms = log_probs.shape[axis], -log_probs
     if weight is not None:
-        same_kind("a weighted loss", log_probs=log_probs, weight=weight)
+        check_same_dtype_and_device("a weighted loss", log_probs=log_probs, weight=weight)
         if weight.shape != (classes,):
             raise ShapeError(f"weight must have shape ({classes},), got {weight.shape}")
         terms = terms * weight.reshape(classes, *(1,) * (log_probs.ndim - 1 - axis))
@@ -408,47 +463,28 @@ def class_loss(
     if target.dtype.kind == "f":
         losses = (1 - smoothing) * (terms * target).sum(axis) + mixed
         return losses if reduction == "none" else getattr(losses, reduction)()
-    check_classes(target._data, classes, ignore_index)
-    used = target != ignore_index
-    ids = ops.where(used, target, 0)
+    check_class_range(target._data, classes, ignore_index)
+    counted = target != ignore_index
+    ids = ops.where(counted, target, 0)
     losses = (1 - smoothing) * terms.gather(axis, ids.unsqueeze(axis)).squeeze(axis) + mixed
-    losses = ops.where(used, losses, 0.0)
+    losses = ops.where(counted, losses, 0.0)
     if reduction != "mean":
         return losses if reduction == "none" else losses.sum()
-    counts = used.to(losses.dtype) if weight is None else ops.where(used, weight[ids], 0.0)
+    counts = counted.to(losses.dtype) if weight is None else ops.where(counted, weight[ids], 0.0)
     return losses.sum() / counts.sum()
 
 
-def nll_loss(
-    log_probs: Tensor,
-    target: Any,
-    weight: Tensor | None = None,
-    ignore_index: int = -100,
-    reduction: str = "mean",
-) -> Tensor:
-    """-log_probs[target]: `cross_entropy` of what has been through `log_softmax`.
-
-    Differs from PyTorch: ignore_index and reduction come fourth and fifth.
-    """
-    log_probs = tensor_of(log_probs, "log_probs")
-    check_reduction(reduction)
-    target, _ = checked_classes("nll_loss", log_probs, target, ignore_index)
-    return class_loss(log_probs, target, weight, ignore_index, reduction)
-
-
-def same_shape(function: str, x: Any, target: Any) -> tuple[Tensor, Tensor]:
-    x, target = tensor_of(x, "x"), tensor_of(target, "target")
-    if x.shape != target.shape:
-        raise ShapeError(f"{function}: x {x.shape} and target {target.shape} must have one shape")
-    return x, target
-
-
 def mse_loss(x: Tensor, target: Tensor, reduction: str = "mean") -> Tensor:
-    """(x - target)^2; reduction: "mean", "sum" or "none".
+    """(x - target)^2 of each element; reduction: "mean", "sum" or "none".
 
+    x (...), target (...) -> a 0-d tensor; with "none" (...).
+    Raises ShapeError if the shapes differ.
     Differs from PyTorch: the two shapes must be equal, nothing is broadcast.
+
+    >>> F.mse_loss(ta.tensor([1.0, 2.0]), ta.tensor([1.0, 5.0]))
+    tensor(4.5)
     """
-    x, target = same_shape("mse_loss", x, target)
+    check_same_shape("mse_loss", x, target)
     check_reduction(reduction)
     squares = (x - target) * (x - target)
     return squares if reduction == "none" else getattr(squares, reduction)()
@@ -457,11 +493,17 @@ def mse_loss(x: Tensor, target: Tensor, reduction: str = "mean") -> Tensor:
 def kl_div(x: Tensor, target: Tensor, reduction: str = "mean", log_target: bool = False) -> Tensor:
     """target * (log(target) - x), the divergence of exp(x) from `target`; 0 where target is 0.
 
-    x: logarithms of probabilities. target: probabilities, or with `log_target` their logarithms.
+    x: logarithms of probabilities (...). target: probabilities of the same shape, or with
+        `log_target` their logarithms.
     reduction: "batchmean" (the sum divided by the first size), "mean" (over all elements), "sum" or
-        "none". Differs from PyTorch: it comes third.
+        "none".
+    Raises ShapeError if the shapes differ.
+    Differs from PyTorch: reduction comes third.
+
+    >>> F.kl_div(ta.tensor([[0.5, 0.5]]).log(), ta.tensor([[1.0, 0.0]]), reduction="batchmean")
+    tensor(0.6931)
     """
-    x, target = same_shape("kl_div", x, target)
+    check_same_shape("kl_div", x, target)
     check_reduction(reduction, "batchmean")
     if log_target:
         terms = ops.exp(target) * (target - x)
@@ -475,9 +517,14 @@ def kl_div(x: Tensor, target: Tensor, reduction: str = "mean", log_target: bool 
 def binary_cross_entropy_with_logits(x: Tensor, target: Tensor, reduction: str = "mean") -> Tensor:
     """-target log(sigmoid(x)) - (1 - target) log(1 - sigmoid(x)), for any x without overflow.
 
+    x (...), target (...), numbers from 0 to 1 -> a 0-d tensor; with reduction "none" (...).
+    Raises ShapeError if the shapes differ.
     Differs from PyTorch: there are no weights, and reduction comes third.
+
+    >>> F.binary_cross_entropy_with_logits(ta.tensor([0.0, 1000.0]), ta.tensor([1.0, 1.0]), "none")
+    tensor([0.6931, 0.    ])
     """
-    x, target = same_shape("binary_cross_entropy_with_logits", x, target)
+    check_same_shape("binary_cross_entropy_with_logits", x, target)
     check_reduction(reduction)
     # -log(sigmoid(x)) is softplus(-x), and -log(1 - sigmoid(x)) is softplus(x).
     losses = target * ops.softplus(-x) + (1 - target) * ops.softplus(x)
@@ -485,7 +532,10 @@ def binary_cross_entropy_with_logits(x: Tensor, target: Tensor, reduction: str =
 
 
 def masked_softmax(
-    scores: Tensor, valid_lens: Any = None, mask: Any = None, is_causal: bool = False
+    scores: Tensor,
+    valid_lens: ArrayLike | None = None,
+    mask: ArrayLike | None = None,
+    is_causal: bool = False,
 ) -> Tensor:
     """Softmax over the visible keys, the last dimension of the scores; invisible keys get 0.
 
@@ -499,49 +549,55 @@ def masked_softmax(
     No score is replaced by a fill value: maximum and sum leave invisible keys out. A row without a
     visible key is exactly 0, and so is its gradient. (With the fill value -1e6 such a row would
     attend to padding, and so would every row whose real scores are lower.)
+    Raises ShapeError for scores of another number of dimensions, and MaskError if valid_lens or
+    mask do not fit the scores.
 
-        >>> F.masked_softmax(ta.zeros(1, 1, 3), valid_lens=[2])
-        tensor([[[0.5, 0.5, 0. ]]])
+    >>> F.masked_softmax(ta.zeros(1, 1, 3), valid_lens=[2])
+    tensor([[[0.5, 0.5, 0. ]]])
     """
-    scores = tensor_of(scores, "scores")
+    scores = float_tensor(scores, "scores")
     if scores.ndim not in (1, 2, 3, 4):
         raise ShapeError(
             f"scores are (B, Q, K), (B, H, Q, K), (Q, K) or (K,), got shape {scores.shape}"
         )
     if scores.ndim > 2:
-        four = scores if scores.ndim == 4 else scores.unsqueeze(1)  # (B, H, Q, K)
+        x = scores if scores.ndim == 4 else scores.unsqueeze(1)  # (B, H, Q, K)
     else:
-        four = scores.reshape(1, *(1,) * (3 - scores.ndim), *scores.shape)  # (1, 1, Q, K)
+        x = scores.reshape(1, *(1,) * (3 - scores.ndim), *scores.shape)  # (1, 1, Q, K)
         valid_lens = None if valid_lens is None else masks.array_of(valid_lens, "valid_lens")[None]
         if mask is not None:
-            mask = masks.array_of(mask, "mask")
-            mask = mask.reshape(1, *(1,) * (2 - mask.ndim), *mask.shape)  # (1, Q|1, K|1)
-    visibility = masks.visibility(four.shape, valid_lens, mask, is_causal, device=scores.device)
-    return ops.masked_softmax(four, visibility=visibility).reshape(scores.shape)
+            array = masks.array_of(mask, "mask")
+            mask = array.reshape(1, *(1,) * (2 - array.ndim), *array.shape)  # (1, Q|1, K|1)
+    visibility = masks.visibility(x.shape, valid_lens, mask, is_causal, device=x.device)
+    return ops.masked_softmax(x, visibility=visibility).reshape(scores.shape)
 
 
-def sequence_mask(x: Tensor, valid_lens: Any, value: float = 0) -> Tensor:
+def sequence_mask(x: Tensor, valid_lens: ArrayLike, value: float = 0) -> Tensor:
     """`x` (B, L, ...) with `value` at every position from valid_lens[b] on.
 
     valid_lens: (B,), one length for each sample, from 0 to L.
-
     Returns a new tensor. (The d2l book's version changes `x`.)
+    Raises ShapeError if valid_lens is not (B,), and MaskError for a length out of range.
+
+    >>> F.sequence_mask(ta.tensor([[1, 2, 3], [4, 5, 6]]), valid_lens=[1, 2], value=-1)
+    tensor([[ 1, -1, -1],
+            [ 4,  5, -1]])
     """
-    if not isinstance(x, Tensor):
-        raise TypeError(f"x must be a Tensor, got {type_name(x)}")
-    if x.ndim < 2:
+    if any_tensor(x, "x").ndim < 2:
         raise ShapeError(f"sequence_mask takes (B, L, ...), got shape {x.shape}")
-    keep = masks.from_valid_lens(valid_lens, x.shape[1])
-    if keep.shape != x.shape[:2]:
+    visible = masks.from_valid_lens(valid_lens, x.shape[1])
+    if visible.shape != x.shape[:2]:
         raise ShapeError(
             f"sequence_mask takes a length for each of the {x.shape[0]} samples, valid_lens (B,), "
-            f"got shape {keep.shape[:-1]}"
+            f"got shape {visible.shape[:-1]}"
         )
-    keep = keep.to(x.device).reshape(*keep.shape, *(1,) * (x.ndim - 2))
-    return ops.where(keep, x, value)
+    visible = visible.to(x.device).reshape(*visible.shape, *(1,) * (x.ndim - 2))
+    return ops.where(visible, x, value)
 
 
-def masked_mean(x: Tensor, valid_lens: Any = None, mask: Any = None) -> Tensor:
+def masked_mean(
+    x: Tensor, valid_lens: ArrayLike | None = None, mask: ArrayLike | None = None
+) -> Tensor:
     """The mean over the visible positions of each sample: x (B, N, ...) -> (B, ...).
 
     valid_lens (B,), a mask (B, N), or both; neither for all positions. The mean of none is 0. What
@@ -550,7 +606,7 @@ def masked_mean(x: Tensor, valid_lens: Any = None, mask: Any = None) -> Tensor:
         >>> F.masked_mean(ta.tensor([[[1.0], [3.0], [8.0]]]), valid_lens=[2])
         tensor([[2.]])
     """
-    if tensor_of(x, "x").ndim < 2:
+    if float_tensor(x, "x").ndim < 2:
         raise ShapeError(f"masked_mean takes (B, N, ...), got shape {x.shape}")
     shape = (len(x), 1, 1, x.shape[1])  # of scores (B, H, Q, K) with one query
     visible = masks.visibility(shape, valid_lens, mask, device=x.device).pairs(x)
@@ -563,39 +619,37 @@ def masked_mean(x: Tensor, valid_lens: Any = None, mask: Any = None) -> Tensor:
     return (kept.sum(1) / count).to(x.dtype)
 
 
-def pack_padded_sequence(x: Tensor, valid_lens: Any) -> Tensor:
+def pack_padded_sequence(x: Tensor, valid_lens: ArrayLike) -> Tensor:
     """The first valid_lens[b] rows of each sample, one after another: x (B, L, ...) -> (N, ...).
 
     N is the sum of valid_lens (B,). Linear, LayerNorm and feed-forward networks compute each row
     alone, so on packed rows they give the same and do not compute padding. Multi-head attention
     takes packed rows together with valid_lens. `pad_packed_sequence` undoes this function.
 
+    Raises ShapeError if valid_lens is not (B,), and MaskError for a length out of range.
     Differs from PyTorch's function of this name: that one returns an object in which the rows of
     all samples alternate, for recurrent networks.
 
-        >>> x = ta.tensor([[1, 2, 0], [3, 0, 0]])
-        >>> F.pack_padded_sequence(x, valid_lens=[2, 1])
-        tensor([1, 2, 3])
+    >>> x = ta.tensor([[1, 2, 0], [3, 0, 0]])
+    >>> F.pack_padded_sequence(x, valid_lens=[2, 1])
+    tensor([1, 2, 3])
     """
-    if not isinstance(x, Tensor):
-        raise TypeError(f"x must be a Tensor, got {type_name(x)}")
-    if x.ndim < 2:
+    if any_tensor(x, "x").ndim < 2:
         raise ShapeError(f"pack_padded_sequence takes (B, L, ...), got shape {x.shape}")
     return ops.pack(x, lengths=masks.sample_lens(valid_lens, *x.shape[:2]))
 
 
-def pad_packed_sequence(x: Tensor, valid_lens: Any, length: int | None = None) -> Tensor:
+def pad_packed_sequence(x: Tensor, valid_lens: ArrayLike, length: int | None = None) -> Tensor:
     """Undo `pack_padded_sequence`: x (N, ...) -> (B, length, ...), with zeros after each sample.
 
     length: the longest of valid_lens by default; PyTorch calls it `total_length`.
+    Raises ShapeError if the sum of valid_lens is not N, or if `length` is too short.
 
-        >>> F.pad_packed_sequence(ta.tensor([1, 2, 3]), valid_lens=[2, 1])
-        tensor([[1, 2],
-                [3, 0]])
+    >>> F.pad_packed_sequence(ta.tensor([1, 2, 3]), valid_lens=[2, 1])
+    tensor([[1, 2],
+            [3, 0]])
     """
-    if not isinstance(x, Tensor):
-        raise TypeError(f"x must be a Tensor, got {type_name(x)}")
-    if not x.ndim:
+    if not any_tensor(x, "x").ndim:
         raise ShapeError("pad_packed_sequence takes (N, ...), got a tensor without dimensions")
     lengths = masks.packed_lens(valid_lens, len(x))
     longest = max(lengths, default=0)
@@ -605,18 +659,55 @@ def pad_packed_sequence(x: Tensor, valid_lens: Any, length: int | None = None) -
     return ops.unpack(x, lengths=lengths, length=length)
 
 
+@overload
 def scaled_dot_product_attention(
     query: Tensor,
     key: Tensor,
     value: Tensor,
-    mask: Any = None,
-    valid_lens: Any = None,
+    mask: ArrayLike | None = ...,
+    valid_lens: ArrayLike | None = ...,
+    is_causal: bool = ...,
+    dropout_p: float = ...,
+    scale: float | None = ...,
+    return_weights: Literal[False] = ...,
+    bias: Tensor | None = ...,
+    attn_mask: ArrayLike | None = ...,
+    window: int | None = ...,
+    enable_gqa: bool = ...,
+) -> Tensor: ...
+
+
+@overload
+def scaled_dot_product_attention(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    mask: ArrayLike | None = ...,
+    valid_lens: ArrayLike | None = ...,
+    is_causal: bool = ...,
+    dropout_p: float = ...,
+    scale: float | None = ...,
+    *,
+    return_weights: Literal[True],
+    bias: Tensor | None = ...,
+    attn_mask: ArrayLike | None = ...,
+    window: int | None = ...,
+    enable_gqa: bool = ...,
+) -> tuple[Tensor, Tensor]: ...
+
+
+def scaled_dot_product_attention(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    mask: ArrayLike | None = None,
+    valid_lens: ArrayLike | None = None,
     is_causal: bool = False,
     dropout_p: float = 0.0,
     scale: float | None = None,
     return_weights: bool = False,
     bias: Tensor | None = None,
-    attn_mask: Any = None,
+    attn_mask: ArrayLike | None = None,
     window: int | None = None,
     enable_gqa: bool = False,
 ) -> Any:
@@ -642,6 +733,10 @@ def scaled_dot_product_attention(
     Differs from PyTorch: `mask` is never added to the scores; a 2-D mask is always (B, K), so one
     of queries by keys is written `mask[None]`; a query without a visible key gives zeros. As in
     PyTorch, query i sees keys 0 to i of a causal mask, also if Q and K differ.
+
+    >>> keys, values = ta.tensor([[[0.0], [9.0], [9.0]]]), ta.tensor([[[2.0], [4.0], [8.0]]])
+    >>> F.scaled_dot_product_attention(ta.zeros(1, 1, 1), keys, values, valid_lens=[2])
+    tensor([[[3.]]])
     """
     q, k, v = checked_heads(query, key, value, enable_gqa)  # (B, H, N, d)
     p = checked_probability(dropout_p)
@@ -668,32 +763,6 @@ def scaled_dot_product_attention(
     return out, (weights if query.ndim == 4 else weights.squeeze(1)).detach()
 
 
-def checked_heads(query: Any, key: Any, value: Any, enable_gqa: bool = False) -> list[Tensor]:
-    """query, key and value as (B, H, N, d), checked; H is 1 if they have no heads."""
-    named = {"query": query, "key": key, "value": value}
-    query, key, value = (tensor_of(t, name) for name, t in named.items())
-    if query.ndim not in (3, 4) or not query.ndim == key.ndim == value.ndim:
-        raise ShapeError(
-            "attention takes query, key and value of 3 dimensions (B, N, d) or of 4 (B, H, N, d), "
-            f"got {query.shape}, {key.shape}, {value.shape}"
-        )
-    if query.shape[-1] != key.shape[-1]:
-        raise ShapeError(f"query {query.shape} and key {key.shape} must have one width")
-    if key.shape[-2] != value.shape[-2]:
-        raise ShapeError(f"key {key.shape} and value {value.shape} must be of one number")
-    alike = query.shape[:-2] == key.shape[:-2]
-    if enable_gqa and query.ndim == 4:
-        alike = len(query) == len(key) and are_groups(query.shape[1], key.shape[1])
-    if not alike or key.shape[:-2] != value.shape[:-2]:
-        hint = "; with enable_gqa=True the heads of key and value may be a divisor of query's"
-        raise ShapeError(
-            "query, key and value must have the same samples (and heads), got "
-            f"{query.shape}, {key.shape}, {value.shape}{hint if query.ndim == 4 else ''}"
-        )
-    same_kind("attention", **named)
-    return [t if t.ndim == 4 else t.unsqueeze(1) for t in (query, key, value)]
-
-
 def bias_and_mask(
     bias: Any, attn_mask: Any, mask: Array | None, query: Tensor, shape: tuple[int, ...]
 ) -> tuple[Tensor | None, Array | None]:
@@ -709,40 +778,13 @@ def bias_and_mask(
             f"got {given.dtype}: write attn_mask != 0 for one of 1 and 0"
         )
     if given.dtype == np.bool_:
-        visible = over_scores("attn_mask", given.to(query.device), ndim, shape)._data.copy()
+        visible = as_scores("attn_mask", given.to(query.device), ndim, shape)._data.copy()
     else:
         numbers = checked_bias("attn_mask", given, query, shape, ndim)
         visible = numbers._data != -math.inf
         numbers = ops.where(visible, numbers, 0.0)
         bias = numbers if bias is None else bias + numbers
     return bias, visible if mask is None else visible & mask
-
-
-def checked_bias(
-    name: str, bias: Any, query: Tensor, shape: tuple[int, ...], ndim: int = 4
-) -> Tensor:
-    """A bias as (B|1, H|1, Q|1, K|1), of the dtype and device of query; see `over_scores`."""
-    same_kind("attention", **{"query": query, name: tensor_of(bias, name)})
-    return over_scores(name, bias, ndim, shape)
-
-
-def over_scores(name: str, x: Tensor, ndim: int, shape: tuple[int, ...]) -> Tensor:
-    """x in 4 dimensions; it must broadcast to scores (B, H, Q, K), or (B, Q, K) if ndim is 3."""
-    right = shape if ndim == 4 else (shape[0], *shape[2:])
-    check_broadcast(f"{name} must broadcast to the scores", x.shape, right)
-    x = x.reshape((1,) * (len(right) - x.ndim) + x.shape)
-    return x if ndim == 4 else x.unsqueeze(1)
-
-
-def check_broadcast(rule: str, shape: tuple[int, ...], right: tuple[int, ...]) -> None:
-    pairs = zip(reversed(shape), reversed(right), strict=False)
-    if len(shape) > len(right) or any(n not in (1, m) for n, m in pairs):
-        raise ShapeError(f"{rule}, {right}, got shape {shape}")
-
-
-def default_scale(width: int) -> float:
-    """1 / sqrt(d), because q k^T of independent numbers has variance d; 1 for d = 0."""
-    return 1 / math.sqrt(width) if width else 1.0
 
 
 @lru_cache(maxsize=16)
@@ -774,7 +816,7 @@ def rotary_embedding(x: Tensor, positions: Any = None, base: float = 10000.0) ->
         >>> F.rotary_embedding(x, positions=[0, 0]).equal(x)
         True
     """
-    if tensor_of(x, "x").ndim < 2:
+    if float_tensor(x, "x").ndim < 2:
         raise ShapeError(f"rotary_embedding takes x (..., N, d), got shape {x.shape}")
     if x.shape[-1] % 2:
         raise ShapeError(f"rotary_embedding turns pairs: the width is even, got {x.shape[-1]}")
@@ -793,7 +835,11 @@ def rotary_embedding(x: Tensor, positions: Any = None, base: float = 10000.0) ->
 
 
 def alibi_bias(
-    num_heads: int, queries: int, keys: int | None = None, dtype: Any = None, device: Any = None
+    num_heads: int,
+    queries: int,
+    keys: int | None = None,
+    dtype: DType = None,
+    device: str | None = None,
 ) -> Tensor:
     """The bias -m_h |i - j| of query i and key j in head h: (H, Q, K), with m_h = 2^(-8 h / H).
 
@@ -821,8 +867,12 @@ def transpose_qkv(x: Tensor, num_heads: int) -> Tensor:
 
     This is the d2l book's form. The modules of tinyattn have a dimension for the heads instead, so
     lengths and masks need not be repeated.
+    Raises ShapeError for another number of dimensions, or if H is no divisor of D.
+
+    >>> F.transpose_qkv(ta.ones(2, 5, 12), num_heads=3).shape
+    (6, 5, 4)
     """
-    if tensor_of(x, "x").ndim != 3:
+    if float_tensor(x, "x").ndim != 3:
         raise ShapeError(f"transpose_qkv takes (B, N, D), got shape {x.shape}")
     check_heads(x.shape[-1], num_heads)
     batch, n, width = x.shape
@@ -831,18 +881,27 @@ def transpose_qkv(x: Tensor, num_heads: int) -> Tensor:
 
 
 def transpose_output(x: Tensor, num_heads: int) -> Tensor:
-    """(B * H, N, d) -> (B, N, H * d); undoes `transpose_qkv`."""
+    """(B * H, N, d) -> (B, N, H * d); undoes `transpose_qkv`.
+
+    Raises ShapeError for another number of dimensions, or if H is no divisor of B * H.
+
+    >>> F.transpose_output(ta.ones(6, 5, 4), num_heads=3).shape
+    (2, 5, 12)
+    """
     if num_heads <= 0:
         raise ShapeError(f"the number of heads must be > 0, got {num_heads}")
-    if tensor_of(x, "x").ndim != 3 or x.shape[0] % num_heads:
+    if float_tensor(x, "x").ndim != 3 or x.shape[0] % num_heads:
         raise ShapeError(f"transpose_output takes (B * {num_heads}, N, d), got shape {x.shape}")
     total, n, width = x.shape
     x = x.reshape(total // num_heads, num_heads, n, width)  # (B, H, N, d)
     return x.permute(0, 2, 1, 3).reshape(total // num_heads, n, num_heads * width)
 
 
+def __dir__() -> list[str]:
+    return __all__
+
+
 if not TYPE_CHECKING:
 
     def __getattr__(name: str) -> Any:
-        own = [n for n, v in globals().items() if getattr(v, "__module__", "") == __name__]
-        raise UnknownNameError("F", name, own)
+        raise UnknownNameError("F", name, __all__)

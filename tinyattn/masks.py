@@ -34,7 +34,7 @@ from .base.backend import Array, is_array, namespace, to_device
 from .base.checks import check_size, is_integer, rectangular
 from .engine.autograd import wrap
 from .errors import DtypeError, MaskError, ShapeError
-from .kernels.late_errors import require_range
+from .kernels.range_checks import require_range
 from .kernels.visibility import Visibility, of_padded, samples_of
 from .tensors.tensor import Tensor
 
@@ -298,5 +298,5 @@ def checked_limits(valid_lens: Any, shape: tuple[int, ...]) -> Array:
             "as well: pass a mask as mask=..., and lengths like these as "
             "mask=masks.from_valid_lens(valid_lens, K)"
         )
-        require_range(limits.max(keepdims=True), 2, keys + 1, MaskError, text, besides=0)
+        require_range(limits.max(keepdims=True), 2, keys + 1, MaskError, text, also_allowed=0)
     return limits if limits.ndim == 2 else limits[:, None]

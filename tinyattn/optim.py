@@ -504,7 +504,7 @@ def clip_grad_norm_(parameters: Iterable[Tensor] | Tensor, max_norm: float) -> A
     grads = {id(p.grad): p.grad for p in found if p.grad is not None}.values()
     arrays = {id(grad._data): grad._data for grad in grads}  # which Tensors may share
     if grads and all(grad.device == "cuda" for grad in grads):
-        arrays = {id(grad._data): array_to_scale(grad) for grad in grads}
+        arrays = {id(grad._data): writable_array(grad) for grad in grads}
         norm: Any = wrap(kernels.gpu_kernels().optimizer.clip(list(arrays.values()), max_norm))
     else:
         squares = [array.reshape(-1).astype("float64") for array in arrays.values()]
@@ -517,7 +517,7 @@ def clip_grad_norm_(parameters: Iterable[Tensor] | Tensor, max_norm: float) -> A
     return norm
 
 
-def array_to_scale(grad: Tensor) -> Array:
+def writable_array(grad: Tensor) -> Array:
     """The array of a gradient, in C order and in memory that the kernel may write to."""
     array = grad._data
     if grad._version is None or array.base is not None or not array.flags.c_contiguous:

@@ -2,6 +2,7 @@
 
 import doctest
 import importlib
+import inspect
 import pkgutil
 import re
 from pathlib import Path
@@ -98,11 +99,33 @@ def test_the_reference_lists_the_public_names():
     modules = {"batches", "functional", "masks", "models", "nn", "optim", "viz", "errors", "init"}
     modules |= {"distributed", "generation", "interop"}
     dtypes = {name for name in ta.__all__ if f"`ta.{name}`" in page}
-    assert set(ta.__all__) | set(nn.__all__) <= listed | modules | dtypes
+    public = set(ta.__all__) | set(nn.__all__) | set(functional.__all__)
+    assert public <= listed | modules | dtypes
     known = vars(ta) | vars(nn) | vars(functional) | vars(masks) | vars(optim) | vars(viz)
     known |= vars(batches) | vars(distributed) | vars(generation) | vars(interop) | vars(models)
     missing = listed - set(known) - set(vars(nn.init)) - set(ta.__all__) - {"check_op"}
     assert not missing
+
+
+@pytest.mark.parametrize("name", functional.__all__)
+def test_a_function_of_F_shows_an_example_and_its_types(name):
+    """`test_examples_in_docstrings` runs the example."""
+    function = getattr(functional, name)
+    assert f">>> F.{name}(" in function.__doc__ or f"(F.{name}(" in function.__doc__
+    parameters = inspect.signature(function).parameters
+    assert all(p.annotation is not p.empty for p in parameters.values())
+
+
+def test_F_offers_only_what_a_user_calls():
+    """In completion and in the error for an unknown name, but not what functions are made of."""
+    defined = {name for name, value in vars(functional).items() if inspect.isfunction(value)}
+    assert set(functional.__all__) < defined
+    assert dir(functional) == functional.__all__
+    assert not [name for name in functional.__all__ if name.startswith(("check", "_"))]
+    with pytest.raises(AttributeError, match=r"tinyattn has no F\.check_number_$"):
+        functional.check_number_  # noqa: B018
+    with pytest.raises(AttributeError, match="did you mean softmax"):
+        functional.sofmax  # noqa: B018
 
 
 def test_the_map_in_readme_names_every_file():

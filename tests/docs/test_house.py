@@ -19,10 +19,11 @@ PACKAGE = Path(tinyattn.__file__).parent
 WINGS = {
     "errors": "",
     "base": "names short_names backend checks random __init__",
-    "kernels": "sums blas threads matmul visibility packing reference __init__ cpu gpu late_errors",
+    "kernels": "sums blas threads matmul visibility packing reference __init__ cpu gpu "
+    "range_checks",
     "engine": "grad_mode versions promotion autograd guard rules op __init__",
     "ops": "elementwise shape reduction linear activation softmax layers attention __init__",
-    "tensors": "in_place methods tensor create functions __init__",
+    "tensors": "in_place methods tensor create functions arguments __init__",
     "masks": "",
     "functional": "",
     "nn": "module init activations layers losses position cache attention transformer decoder"

@@ -7,7 +7,6 @@ prove nothing.
 
 from __future__ import annotations
 
-import inspect
 import subprocess
 import sys
 import warnings
@@ -165,11 +164,7 @@ def test_a_row_has_samples_edge_cases_and_errors(row: OpRow) -> None:
 def public_callables() -> set[str]:
     """Everything a user can call that might have a derivative."""
     names = {f"ops.{name}" for name in registry}
-    names |= {
-        f"F.{name}"
-        for name, value in vars(F).items()
-        if inspect.isfunction(value) and value.__module__ == F.__name__ and name[0] != "_"
-    }
+    names |= {f"F.{name}" for name in F.__all__}
     lazily = getattr(ta, "_LATE_FUNCTIONS", {})
     names |= {
         f"ta.{name}"

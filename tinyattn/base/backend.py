@@ -24,7 +24,7 @@ array_types = {np.ndarray}  # `register_cuda` adds CuPy's
 _cuda_module: ModuleType | None = None
 # The step that is being captured as a CUDA graph, if there is one; captured_step.py sets it.
 capture: Any = None
-# Called when a value of the device is about to be read; see kernels/late_errors.py.
+# Called when a value of the device is about to be read; see kernels/range_checks.py.
 when_waiting: Callable[[], None] | None = None
 FLOAT16 = np.dtype(np.float16)
 Function = TypeVar("Function", bound=Callable[..., Any])

@@ -11,13 +11,13 @@ import numpy as np
 
 from .. import errors
 from ..errors import CheckpointError, DeviceError, DtypeError, InPlaceError, ShapeError
-from . import backend
-from .backend import Array, device_of, is_array
+from .backend import Array, device_of, is_array, to_device
 
 Dims = int | Sequence[int] | None
+DType = np.dtype | type | str | None
 
 
-def checked_dtype(dtype: Any) -> np.dtype:
+def checked_dtype(dtype: DType) -> np.dtype:
     """A dtype that tinyattn computes with: booleans, integers, float16, float32, float64."""
     try:
         checked = np.dtype(dtype)
@@ -53,6 +53,12 @@ def check_number(name: str, value: Any, low: float, high: float = math.inf) -> f
     return float(value)
 
 
+def checked_probability(p: float, name: str = "a dropout probability") -> float:
+    if isinstance(p, bool) or not isinstance(p, (int, float, np.number)) or not 0 <= p <= 1:
+        raise ValueError(f"{name} lies between 0 and 1, got {p!r}")
+    return float(p)
+
+
 def names_device(target: Any) -> bool:
     """True if the argument of `to` names a device, even one like "cuda:1", which is refused."""
     return isinstance(target, str) and target.partition(":")[0] in ("cpu", "cuda")
@@ -73,12 +79,11 @@ def rectangular(data: Any, name: str) -> np.ndarray:
         ) from None
 
 
-def as_array(data: Any, dtype: Any, device: str | None) -> Array:
+def as_array(data: Any, dtype: DType, device: str | None) -> Array:
     """A new array of numbers from any data."""
     if isinstance(data, np.ma.MaskedArray):
         raise DtypeError("a masked array would lose its mask: pass .filled(value) and a mask")
-    known = backend.is_array(data)
-    array = data if known else rectangular(data, "data")
+    array = data if is_array(data) else rectangular(data, "data")
     if dtype is None and array.dtype.kind == "f" and not has_dtype(data):
         dtype = np.float32  # numbers of Python's have no precision; this is PyTorch's default
     if array.dtype.kind in "OSU":
@@ -87,10 +92,10 @@ def as_array(data: Any, dtype: Any, device: str | None) -> Array:
             "tensors hold booleans, integers or floats up to 64 bits, got "
             f"{array.dtype}: {text if len(text) < 60 else text[:57] + '...'}"
         )
-    wanted = checked_dtype(array.dtype if dtype is None else dtype)
+    target = checked_dtype(array.dtype if dtype is None else dtype)
     checked_dtype(array.dtype)
-    array = array.astype(wanted)  # always a copy, and in native byte order
-    return backend.to_device(array, device or backend.device_of(array))
+    array = array.astype(target)  # always a copy, and in native byte order
+    return to_device(array, device or device_of(array))
 
 
 def has_dtype(data: Any) -> bool:
@@ -101,10 +106,10 @@ def has_dtype(data: Any) -> bool:
     return hasattr(data, "dtype")
 
 
-def plain_index(index: Any) -> Any:
+def checked_index(index: Any) -> Any:
     """An index whose Tensors and lists are replaced by arrays of a checked dtype."""
     if isinstance(index, tuple):
-        return tuple(plain_index(part) for part in index)
+        return tuple(checked_index(part) for part in index)
     if hasattr(index, "_data"):
         index = index._data
         index = index.copy() if index.ndim else index.item()
@@ -212,7 +217,7 @@ def check_keepdim(keepdim: Any) -> None:
         )
 
 
-def fitting(value: np.ndarray, dtype: np.dtype) -> np.ndarray:
+def cast_exactly(value: np.ndarray, dtype: np.dtype) -> np.ndarray:
     """Numbers as integers or booleans of this dtype, if none of them changes by it."""
     with np.errstate(invalid="ignore"):
         cast = value.astype(dtype)
@@ -337,12 +342,30 @@ def check_attention(q: Array, k: Array, v: Array, queries: Any, keys: Any) -> No
         raise ShapeError(
             f"attention: queries of {len(queries.lengths)} samples, keys of {len(keys.lengths)}"
         )
-    for name, given, x in (("queries", queries, q), ("keys", keys, k)):
-        if given.rows != len(x) or min(given.lengths.tolist(), default=0) < 0:
+    for name, samples, x in (("queries", queries, q), ("keys", keys, k)):
+        if samples.rows != len(x) or min(samples.lengths.tolist(), default=0) < 0:
             raise ShapeError(
                 f"attention: the lengths of samples are >= 0 and add up to the {len(x)} rows of "
-                f"{name}, got {given.lengths.tolist()}"
+                f"{name}, got {samples.lengths.tolist()}"
             )
+
+
+def checked_scale(scale: float) -> float:
+    if not isinstance(scale, (int, float, np.number)) or not math.isfinite(scale):
+        raise ValueError(f"scale must be a finite number, got {scale!r}")
+    return float(scale)
+
+
+def default_scale(width: int) -> float:
+    """1 / sqrt(d), because q k^T of independent numbers has variance d; 1 for d = 0."""
+    return 1 / math.sqrt(width) if width else 1.0
+
+
+def check_broadcast(rule: str, shape: tuple[int, ...], larger: tuple[int, ...]) -> None:
+    """An array of `shape` broadcasts to `larger`; if not, ShapeError begins with the rule."""
+    pairs = zip(reversed(shape), reversed(larger), strict=False)
+    if len(shape) > len(larger) or any(n not in (1, m) for n, m in pairs):
+        raise ShapeError(f"{rule}, {larger}, got shape {shape}")
 
 
 def are_groups(heads: int, groups: int) -> bool:

@@ -16,12 +16,12 @@ from typing import Any
 
 import numpy as np
 
-from .. import functional as F
 from .. import masks, ops
-from ..base.checks import check_heads, check_size
+from ..base.checks import check_heads, check_size, default_scale
 from ..errors import MaskError, ShapeError
 from ..kernels.reference import NO_DROP, Drop, attention_weights
 from ..kernels.visibility import Samples, Visibility
+from ..tensors.arguments import check_same_dtype_and_device, checked_bias, float_tensor
 from ..tensors.tensor import Tensor
 from .activations import Identity
 from .cache import KeyValueCache
@@ -78,7 +78,7 @@ class Attention(Module):
         """
         check_heads(q.shape[-1], heads[0])
         options: dict[str, Any] = {"heads": heads, "visibility": visibility}
-        options["scale"] = F.default_scale(q.shape[-1] // heads[0])
+        options["scale"] = default_scale(q.shape[-1] // heads[0])
         self.keep_weights(q, k, bias, **options)
         drop = self.drop_of_kernel()
         if drop is not None:
@@ -132,8 +132,8 @@ def visible_inputs(
     """
     named = {"queries": queries, "keys": keys, "values": values}
     for name, x in named.items():
-        F.tensor_of(x, name)
-    F.same_kind("attention", **named)
+        float_tensor(x, name)
+    check_same_dtype_and_device("attention", **named)
     options = (is_causal, window, queries.device)
     if heads is not None and queries.ndim == 2 and valid_lens is not None and cache is None:
         check_packed(queries, keys, values, mask)
@@ -335,7 +335,7 @@ class MultiHeadAttention(Attention):
             queries, keys, values, valid_lens, mask, heads[0], is_causal, self.window, cache
         )
         if bias is not None:
-            bias = F.checked_bias("bias", bias, queries, visibility.shape(heads[0]))
+            bias = checked_bias("bias", bias, queries, visibility.shape(heads[0]))
         past, past_keys = (0, 0) if cache is None else (cache.past, cache.past_keys)
 
         def project_keys() -> tuple[Tensor, Tensor]:

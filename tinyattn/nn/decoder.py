@@ -8,13 +8,13 @@ from typing import Any
 
 import numpy as np
 
-from .. import functional as F
 from .. import masks
 from ..base.backend import to_device
 from ..base.checks import check_size
 from ..engine.autograd import wrap
 from ..engine.grad_mode import no_grad
 from ..errors import ShapeError
+from ..tensors.arguments import float_tensor
 from ..tensors.tensor import Tensor
 from .cache import Cache, LayerCache
 from .layers import LayerNorm
@@ -94,7 +94,7 @@ class DecoderLayer(Module):
 
 
 def check_x_and_memory(x: Tensor, memory: Tensor, size: int) -> None:
-    shapes = [F.tensor_of(t, name).shape for name, t in (("x", x), ("memory", memory))]
+    shapes = [float_tensor(t, name).shape for name, t in (("x", x), ("memory", memory))]
     if any(len(shape) != 3 or shape[2] != size for shape in shapes) or len(x) != len(memory):
         raise ShapeError(
             f"this decoder layer takes x (B, T, {size}) and memory (B, S, {size}), got "

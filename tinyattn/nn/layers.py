@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from .. import functional as F
-from ..base.checks import check_number, check_size
+from ..base.checks import check_number, check_size, checked_probability
 from ..base.random import dropout_seed
 from ..kernels.reference import Drop
 from ..tensors.tensor import Tensor
@@ -125,11 +125,11 @@ class Dropout(Module):
 
     def __init__(self, p: float = 0.5) -> None:
         super().__init__()
-        self.p = F.checked_probability(p)
+        self.p = checked_probability(p)
 
     def forward(self, x: Dropped) -> Dropped:
         if isinstance(x, Drop):
-            p = F.checked_probability(self.p) if self.training else 0.0
+            p = checked_probability(self.p) if self.training else 0.0
             return Drop(p, dropout_seed() if p else 0)
         return F.dropout(x, self.p, self.training)
 

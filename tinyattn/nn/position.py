@@ -10,6 +10,7 @@ from .. import functional as F
 from ..base.checks import check_size
 from ..engine.autograd import wrap
 from ..errors import ShapeError
+from ..tensors.arguments import float_tensor
 from ..tensors.tensor import Tensor
 from . import init
 from .layers import Dropout
@@ -97,7 +98,7 @@ class RotaryEmbedding(Module):
         self.base = base
 
     def forward(self, x: Tensor, positions: Any = None) -> Tensor:
-        if F.tensor_of(x, "x").shape[-1:] != (self.width,):
+        if float_tensor(x, "x").shape[-1:] != (self.width,):
             raise ShapeError(f"this module takes x (..., N, {self.width}), got {x.shape}")
         return F.rotary_embedding(x, positions, self.base)
 

@@ -10,6 +10,7 @@ from .. import functional as F
 from .. import masks
 from ..base.checks import check_size
 from ..errors import MaskError, ShapeError
+from ..tensors.arguments import float_tensor
 from ..tensors.tensor import Tensor
 from .activations import GELU, ReLU
 from .attention import Attention
@@ -173,7 +174,7 @@ def check_parts(owner: str, **parts: Any) -> None:
 
 
 def check_x(x: Tensor, size: int, valid_lens: Any) -> None:
-    packed = F.tensor_of(x, "x").ndim == 2 and valid_lens is not None
+    packed = float_tensor(x, "x").ndim == 2 and valid_lens is not None
     if not (packed or x.ndim == 3) or x.shape[-1] != size:
         hint = f"; packed, (N, {size}), it takes valid_lens" if x.ndim == 2 else ""
         raise ShapeError(f"this encoder layer takes x (B, N, {size}), got {x.shape}{hint}")
@@ -245,9 +246,9 @@ class Encoder(Module):
         if self.skip_padding and mask is not None:
             if valid_lens is not None:
                 raise MaskError("an encoder with skip_padding takes valid_lens or a mask, not both")
-            mask, valid_lens = None, masks.lens_of_padding(mask, F.tensor_of(x, "x").shape[:2])
+            mask, valid_lens = None, masks.lens_of_padding(mask, float_tensor(x, "x").shape[:2])
         options = attention_options(mask, valid_lens, is_causal)
-        if not self.skip_padding or valid_lens is None or F.tensor_of(x, "x").ndim != 3:
+        if not self.skip_padding or valid_lens is None or float_tensor(x, "x").ndim != 3:
             return self.run(x, **options)
         check_x(x, self.layers[0].size, valid_lens)  # before packing, for the caller's shape
         packed = self.run(F.pack_padded_sequence(x, valid_lens), **options)

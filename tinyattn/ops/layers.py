@@ -12,7 +12,7 @@ from ..base.backend import Array
 from ..engine.op import op
 from ..errors import DtypeError, ShapeError
 from ..kernels import packing
-from ..kernels.late_errors import note, require_range
+from ..kernels.range_checks import require_range, slot_for
 
 
 @op(saves=True)
@@ -53,14 +53,14 @@ def embedding(ids: Array, weight: Array, *, padding_idx: int | None = None) -> A
         )
     if weight.ndim != 2:
         raise ShapeError(f"embedding takes a table (V, D), got shape {weight.shape}")
-    text = no_row_text(len(weight))
+    text = unknown_id_text(len(weight))
     if type(weight) is not np.ndarray:
-        return kernels.gpu_kernels().take_rows(weight, ids, note(IndexError, text))
+        return kernels.gpu_kernels().take_rows(weight, ids, slot_for(IndexError, text))
     require_range(ids, 0, len(weight), IndexError, text)
     return weight.take(ids, axis=0)
 
 
-def no_row_text(count: int) -> str:
+def unknown_id_text(count: int) -> str:
     return f"token id {{number}} is out of range: the embedding has {count} rows (0 to {count - 1})"
 
 

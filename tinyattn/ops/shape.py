@@ -12,7 +12,7 @@ from ..base.backend import Array, namespace
 from ..engine.op import op
 from ..engine.promotion import promoted
 from ..errors import DtypeError, ShapeError
-from ..kernels.late_errors import index_for, require_range
+from ..kernels.range_checks import index_for, require_range
 
 
 @op

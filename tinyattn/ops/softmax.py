@@ -9,11 +9,11 @@ from .. import kernels
 from ..base.backend import Array
 from ..engine.op import op
 from ..errors import DtypeError, ShapeError
-from ..kernels.late_errors import require_range
+from ..kernels.range_checks import require_range
 from ..kernels.visibility import Visibility
 
 
-def on_last(kernel: Callable[..., Any], dim: int, *arrays: Any) -> Any:
+def along_dim(kernel: Callable[..., Any], dim: int, *arrays: Any) -> Any:
     """Apply a kernel for the last dimension to dimension `dim` of arrays or Tensors."""
     ndim = arrays[0].ndim
     if not ndim:
@@ -26,12 +26,12 @@ def on_last(kernel: Callable[..., Any], dim: int, *arrays: Any) -> Any:
 @op
 def softmax(x: Array, *, dim: int = -1) -> Array:
     """exp(x) / sum(exp(x)) along `dim`."""
-    return on_last(kernels.softmax, dim, x)
+    return along_dim(kernels.softmax, dim, x)
 
 
 @softmax.vjp("x")
 def dx(grad, out, dim):
-    return on_last(kernels.softmax_backward, dim, grad, out)
+    return along_dim(kernels.softmax_backward, dim, grad, out)
 
 
 @op
@@ -53,20 +53,20 @@ def dx(grad, out, visibility):
 @op
 def log_softmax(x: Array, *, dim: int = -1) -> Array:
     """x - log(sum(exp(x))) along `dim`."""
-    return on_last(kernels.log_softmax, dim, x)
+    return along_dim(kernels.log_softmax, dim, x)
 
 
 @log_softmax.vjp("x")
 def dx(grad, out, dim):
-    return on_last(kernels.log_softmax_backward, dim, grad, out)
+    return along_dim(kernels.log_softmax_backward, dim, grad, out)
 
 
-def check_classes(target: Array, classes: int, ignore_index: int) -> None:
+def check_class_range(target: Array, classes: int, ignore_index: int) -> None:
     text = (
         f"cross_entropy: class {{number}} is out of range for {classes} classes "
         f"(0 to {classes - 1}, or ignore_index={ignore_index})"
     )
-    require_range(target, 0, classes, IndexError, text, besides=ignore_index)
+    require_range(target, 0, classes, IndexError, text, also_allowed=ignore_index)
 
 
 @op(saves=True)
@@ -82,7 +82,7 @@ def cross_entropy(logits: Array, target: Array, *, ignore_index: int) -> Array:
             "cross_entropy: logits (N, C) need a target of shape (N,), got "
             f"{logits.shape} and {target.shape}"
         )
-    check_classes(target, logits.shape[1], ignore_index)
+    check_class_range(target, logits.shape[1], ignore_index)
     losses, log_sums = kernels.cross_entropy(logits, target, ignore_index)
     return losses, log_sums
 

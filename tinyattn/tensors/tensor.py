@@ -18,17 +18,17 @@ from ..base.backend import Array, read_only
 from ..base.checks import (
     Dims,
     as_array,
+    cast_exactly,
     check_keepdim,
     check_masked_fill,
     check_size,
     checked_dtype,
+    checked_index,
     dims_of,
-    fitting,
     from_numpy_names,
     is_integer,
     names_device,
     one_dim,
-    plain_index,
     reflected_operator,
     require_dims,
     require_float,
@@ -41,7 +41,7 @@ from ..engine.autograd import Leaf, Node, TensorBase, wrap
 from ..engine.grad_mode import is_grad_enabled
 from ..engine.versions import Version
 from ..errors import DeviceError, DtypeError, GraphError, InPlaceError, ShapeError
-from ..kernels.late_errors import index_for
+from ..kernels.range_checks import index_for
 from .in_place import check_writable, in_place
 from .methods import Methods, ValuesAndIndices, reflected
 
@@ -486,9 +486,9 @@ class Tensor(Methods, TensorBase):
             value = value._data
         else:
             value = as_array(value, None, self.device)
-        index = index_for(self._data, plain_index(index))
+        index = index_for(self._data, checked_index(index))
         if self.dtype.kind != "f" and type(value) is np.ndarray:
-            value = fitting(value, self.dtype)
+            value = cast_exactly(value, self.dtype)
         version = self._version
         version.begin_change()
         try:
@@ -706,7 +706,7 @@ class Tensor(Methods, TensorBase):
 
     def __getitem__(self, index: Any) -> Tensor:
         """Slices, integers, integer arrays, boolean masks, None and Ellipsis, as in NumPy."""
-        return ops.getitem(self, index=plain_index(index))
+        return ops.getitem(self, index=checked_index(index))
 
     def __iter__(self) -> Iterator[Tensor]:
         if not self.ndim:

@@ -29,7 +29,7 @@ from ..base import backend
 from ..base.backend import Array
 from ..engine.autograd import wrap
 from ..errors import DtypeError, GraphError, ShapeError
-from ..kernels import late_errors
+from ..kernels import range_checks
 from ..kernels.gpu.cublas import Handle
 from ..kernels.gpu.optimizer import forget_tables
 from ..optim import Adam, Optimizer
@@ -110,7 +110,7 @@ class Captured:
                 f"the step cannot be captured: {error} (does it read a value back, with item() or "
                 "a boolean index, or use an optimizer other than Adam and AdamW?)"
             ) from error
-        self.needed.append(late_errors.notes())
+        self.needed.append(range_checks.all_slots())
         self.graph.launch(self.stream)
 
     def __call__(self, *inputs: Any) -> Any:

@@ -11,26 +11,6 @@ EXCLUDED = {
     "ops.transfer": "needs a second device: tested where there is a GPU",
     **dict.fromkeys(
         [
-            *(
-                "F.tensor_of",
-                "F.same_kind",
-                "F.checked_probability",
-                "F.checked_classes",
-                "F.checked_norm",
-                "F.same_shape",
-                "F.checked_scale",
-                "F.checked_heads",
-                "F.checked_bias",
-                "F.bias_and_mask",
-                "F.over_scores",
-                "F.check_broadcast",
-                "F.default_scale",
-            ),
-        ],
-        "checks arguments; reached by the errors of the functions that call it",
-    ),
-    **dict.fromkeys(
-        [
             *("ta.zeros", "ta.ones", "ta.empty", "ta.full", "ta.arange", "ta.linspace", "ta.eye"),
             *("ta.zeros_like", "ta.ones_like", "ta.full_like", "ta.rand_like", "ta.randn_like"),
             *("ta.as_tensor", "ta.from_numpy", "ta.from_dlpack"),
@@ -86,7 +66,6 @@ EXCLUDED = {
         "another dtype for `to`, which has a row; tested in test_tensor.py",
     ),
     "F.alibi_bias": "makes a tensor out of no other; tested in tests/attention/test_variants.py",
-    "F.class_loss": "what cross_entropy and nll_loss share; reached by their rows",
     **dict.fromkeys(
         ["Tensor.multinomial", "ta.multinomial"], "draws indices; tested in test_names.py"
     ),

@@ -1,12 +1,12 @@
 // Checks of integers on the device, and which keys are visible at all. The host does not wait.
 
-// Notes one number outside [low, high) that is not `besides`.
+// Writes to the slot one number outside [low, high) that is not `also_allowed`.
 extern "C" __global__ void check_range(
-    const long long* numbers, long long* note, long long size, long long low, long long high,
-    long long besides) {
+    const long long* numbers, long long* slot, long long size, long long low, long long high,
+    long long also_allowed) {
     FOR_EACH(i, size) {
         long long number = numbers[i];
-        if ((number < low || number >= high) && number != besides) note_number(note, i, number);
+        if ((number < low || number >= high) && number != also_allowed) write_to_slot(slot, i, number);
     }
 }
 

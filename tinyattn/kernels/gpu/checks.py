@@ -27,11 +27,14 @@ def visible_to_any(visibility: Any, x: Any) -> Array:
     return out
 
 
-def check_range(numbers: Array, note: Array, low: int, high: int, besides: int) -> None:
-    """Write a number that is outside [low, high), and not `besides`, and its position to `note`."""
+def check_range(numbers: Array, slot: Array, low: int, high: int, also_allowed: int) -> None:
+    """Write one number outside [low, high) that is not `also_allowed`, and its position.
+
+    slot: see `range_checks.slot_for`.
+    """
     if numbers.size:
         xp = namespace(numbers)
         numbers = in_c_order(numbers.astype(np.int64, copy=False))
         kernel = function(xp, "checks", "check_range", 32)
-        bounds = int(low), int(high), int(besides)  # CuPy passes a NumPy integer in its own size
-        kernel(*by_elements(numbers.size), (numbers, note, numbers.size, *bounds))
+        bounds = int(low), int(high), int(also_allowed)  # CuPy passes NumPy's in their own size
+        kernel(*by_elements(numbers.size), (numbers, slot, numbers.size, *bounds))

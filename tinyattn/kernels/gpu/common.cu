@@ -159,9 +159,9 @@ __device__ __forceinline__ Drop drop_of(DROP_PARAMETERS) {
     return {(unsigned)bits, (unsigned)(bits >> 32), (unsigned)threshold, (real)(1 / (1 - p))};
 }
 
-// For a number out of range: note[0] becomes 1 + its position, note[1] the number itself. Only the
-// first one is noted. late_errors.py reads it.
-__device__ __forceinline__ void note_number(long long* note, long long position, long long number) {
-    if (atomicCAS((unsigned long long*)note, 0ull, (unsigned long long)(1 + position)) == 0)
-        note[1] = number;
+// For a number out of range: slot[0] becomes 1 + its position, slot[1] the number itself. Only the
+// first one is written. range_checks.py reads it.
+__device__ __forceinline__ void write_to_slot(long long* slot, long long position, long long number) {
+    if (atomicCAS((unsigned long long*)slot, 0ull, (unsigned long long)(1 + position)) == 0)
+        slot[1] = number;
 }

@@ -1,14 +1,14 @@
 // Rows of a table by their numbers, and the gradient of the table.
 
-// out[i] = table[ids[i]]. An id out of range gives NaN and is noted.
+// out[i] = table[ids[i]]. An id out of range gives NaN and is written to the slot.
 extern "C" __global__ void take_rows(
-    const element* table, const long long* ids, element* out, long long* note, long long count,
+    const element* table, const long long* ids, element* out, long long* slot, long long count,
     long long width, long long num_rows) {
     FOR_EACH(i, count * width) {
         long long position = i / width, id = ids[position];
         bool known = id >= 0 && id < num_rows;
         out[i] = known ? table[id * width + i % width] : written(not_a_number());
-        if (!known) note_number(note, position, id);
+        if (!known) write_to_slot(slot, position, id);
     }
 }
 

@@ -8,8 +8,8 @@ from ...base.backend import Array, namespace
 from .launch import SCALARS, WARP, by_elements, function, in_c_order
 
 
-def take_rows(table: Array, ids: Array, note: Array) -> Array:
-    """table[ids]: table (V, D), ids (...) -> (..., D). `note` is that of `late_errors.note`."""
+def take_rows(table: Array, ids: Array, slot: Array) -> Array:
+    """table[ids]: table (V, D), ids (...) -> (..., D). `slot`: see `range_checks.slot_for`."""
     xp = namespace(table)
     num_rows, width = table.shape
     out = xp.empty((*ids.shape, width), table.dtype)
@@ -17,7 +17,7 @@ def take_rows(table: Array, ids: Array, note: Array) -> Array:
         kernel = function(xp, "embedding", "take_rows", SCALARS[table.dtype])
         ids = in_c_order(ids.astype(np.int64, copy=False))
         kernel(
-            *by_elements(out.size), (in_c_order(table), ids, out, note, ids.size, width, num_rows)
+            *by_elements(out.size), (in_c_order(table), ids, out, slot, ids.size, width, num_rows)
         )
     return out
 
