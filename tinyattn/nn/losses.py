@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from .. import functional as F
 from ..base.checks import check_reduction
+from ..tensors.arguments import ArrayLike
 from ..tensors.tensor import Tensor
 from .module import Module
 
@@ -29,7 +28,7 @@ class CrossEntropyLoss(Module):
         else:
             self.register_buffer("weight", weight)
 
-    def forward(self, logits: Tensor, target: Any) -> Tensor:
+    def forward(self, logits: Tensor, target: ArrayLike) -> Tensor:
         return F.cross_entropy(logits, target, self.weight, *self.options)
 
 
