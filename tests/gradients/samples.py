@@ -12,7 +12,7 @@ import references
 
 import tinyattn as ta
 from tinyattn import functional as F
-from tinyattn.base.checks import plain_index
+from tinyattn.base.checks import checked_index
 from tinyattn.kernels.reference import NO_DROP, Drop
 
 Array = np.ndarray
@@ -629,7 +629,7 @@ def getitem_samples(rng: np.random.Generator, dtype: np.dtype) -> list[Sample]:
 def putitem_samples(rng: np.random.Generator, dtype: np.dtype) -> list[Sample]:
     found = []
     for shape, index, edge in INDICES:
-        index = plain_index(index)
+        index = checked_index(index)
         taken = np.zeros(shape)[index].shape
         x = np.asarray(normal(rng, taken), dtype)
         found.append(Sample((x,), {"index": index, "target": shape}, edge))
