@@ -13,9 +13,10 @@ import tinyattn as ta
 from tinyattn import functional as F
 from tinyattn.kernels import gpu, reference
 from tinyattn.kernels.gpu.attention import strided
-from tinyattn.kernels.packing import padded, samples_of
-from tinyattn.kernels.reference import Drop, Settings
+from tinyattn.kernels.packing import padded
+from tinyattn.kernels.reference import NO_DROP, Drop
 from tinyattn.kernels.sums import sum_dtype
+from tinyattn.kernels.visibility import Visibility, of_padded, samples_of
 
 DTYPES = [np.float16, np.float32, np.float64]
 every_dtype = pytest.mark.parametrize("dtype", DTYPES, ids=lambda d: np.dtype(d).name)
@@ -45,8 +46,9 @@ def real_of(dtype):
     return np.float64 if dtype == np.float64 else np.float32
 
 
-def visibility(kind, batch, heads, queries, keys):
-    """limits and mask as the kernels take them. Some query sees no key, unless all see all."""
+def hiding(kind, shape):
+    """The Visibility of scores (B, H, Q, K). Some query sees no key, unless all see all."""
+    batch, heads, queries, keys = shape
     rng = rng_of(5)
     limits = mask = None
     if kind in ("lengths", "all"):
@@ -59,20 +61,26 @@ def visibility(kind, batch, heads, queries, keys):
         mask[0, 0, 0] = False
     if kind == "padding":
         mask = (rng.uniform(size=(batch, 1, 1, keys)) < 0.5).astype(bool)
-    return limits, mask
+    return of_padded(shape, limits=limits, mask=mask)
 
 
 KINDS = ["nothing", "lengths", "causal", "mask", "padding", "all"]
 
 
-def visible_of(shape, limits, mask):
+def visible_of(visibility, heads):
     """Which pairs are visible, (B, H, Q, K)."""
-    visible = reference.visible_keys(shape, limits, mask)
+    shape, visible = visibility.shape(heads), visibility.pairs(np.empty(0))
     return np.ones(shape, bool) if visible is None else np.broadcast_to(visible, shape)
 
 
 def send(cuda, *arrays):
     return [None if a is None else cuda.asarray(a) for a in arrays]
+
+
+def on_device(cuda, visibility):
+    """The same Visibility, with its arrays on the device."""
+    limits, mask, starts = send(cuda, visibility.limits, visibility.mask, visibility.starts)
+    return visibility._replace(limits=limits, mask=mask, starts=starts)
 
 
 @every_dtype
@@ -155,18 +163,18 @@ def test_a_large_mean_costs_no_digits(cuda):
 def test_masked_softmax(shape, kind, dtype, cuda):
     """Invisible keys get exactly 0, in both directions; so does a row without a visible key."""
     x, grad = made(dtype, shape, shape)
-    limits, mask = visibility(kind, *shape)
-    visible = visible_of(shape, limits, mask)
+    visibility = hiding(kind, shape)
+    visible = visible_of(visibility, shape[1])
     x, grad = (np.where(visible, a, np.nan).astype(dtype) for a in (x, grad))
-    on = send(cuda, limits, mask)
-    right = reference.masked_softmax(x.astype(np.float64), limits, mask)
-    found = gpu.masked_softmax(cuda.asarray(x), *on)
+    sent = on_device(cuda, visibility)
+    right = reference.masked_softmax(x.astype(np.float64), visibility)
+    found = gpu.masked_softmax(cuda.asarray(x), sent)
     check(found, right, dtype)
     assert not found.get()[~visible].any()
     right = reference.masked_softmax_backward(
-        grad.astype(np.float64), found.get().astype(np.float64), limits, mask
+        grad.astype(np.float64), found.get().astype(np.float64), visibility
     )
-    found = gpu.masked_softmax_backward(cuda.asarray(grad), found, *on)
+    found = gpu.masked_softmax_backward(cuda.asarray(grad), found, sent)
     check(found, right, dtype)
     assert not found.get()[~visible].any()
 
@@ -175,12 +183,12 @@ def test_limits_past_the_end_are_the_end(cuda):
     """Such a length is an error, but one that is noticed later: until then nothing else is read."""
     (x,) = made(np.float64, (2, 1, 1, 5))
     limits = cuda.asarray(np.array([[9], [10**15]]))
-    found = gpu.masked_softmax(cuda.asarray(x), limits, None)
-    check(found, reference.masked_softmax(x, None, None), np.float64)
+    found = gpu.masked_softmax(cuda.asarray(x), of_padded(x.shape, limits=limits))
+    check(found, reference.masked_softmax(x, None), np.float64)
     (rows,) = made(np.float64, (2, 1, 5))  # two samples of one row
-    samples = (samples_of((1, 1)),) * 2
-    out, _ = gpu.attention(*send(cuda, rows, rows, rows), Settings(samples, limits, None, 1.0))
-    right, _ = reference.attention(rows, rows, rows, Settings(samples, None, None, 1.0))
+    visibility = of_padded((2, 1, 1, 1))
+    out, _ = gpu.attention(*send(cuda, rows, rows, rows), visibility._replace(limits=limits), 1.0)
+    right, _ = reference.attention(rows, rows, rows, visibility, 1.0)
     check(out, right, np.float64)
 
 
@@ -198,10 +206,10 @@ def test_special_numbers(dtype, cuda):
             for x in (row + [0.5] * pad, [0.5] * pad + row):
                 array = np.array([x], dtype)
                 with np.errstate(all="ignore"):
-                    right = reference.masked_softmax(array, None, None)
+                    right = reference.masked_softmax(array, None)
                     logs = reference.log_softmax(array)
                 for found, expected in (
-                    (gpu.masked_softmax(cuda.asarray(array), None, None), right),
+                    (gpu.masked_softmax(cuda.asarray(array), None), right),
                     (gpu.log_softmax(cuda.asarray(array)), logs),
                 ):
                     np.testing.assert_allclose(found.get(), expected, rtol=2e-3, atol=1e-7)
@@ -262,7 +270,7 @@ LENGTHS = [(1, 1), (3, 70), (33, 32), (40, 17), (65, 65)]
 def samples_and_rows(dtype, lengths, key_lengths, heads, width, value_width):
     """Samples of these lengths; and q, k, v and grad as rows (R, H, d) of all of them."""
     samples = samples_of(tuple(lengths)), samples_of(tuple(key_lengths))
-    (queries, keys) = (given.rows for given in samples)
+    queries, keys = (part.rows for part in samples)
     shapes = (queries, width), (keys, width), (keys, value_width), (queries, value_width)
     return samples, made(dtype, *((rows, heads, columns) for rows, columns in shapes))
 
@@ -273,9 +281,8 @@ def samples_and_rows(dtype, lengths, key_lengths, heads, width, value_width):
 def test_tiled_attention(lengths, kind, p, cuda):
     """Forward and backward in float64, at lengths around those of a tile."""
     queries, keys = lengths
-    limits, mask = visibility(kind, 2, 2, queries, keys)
-    samples, arrays = samples_and_rows(np.float64, [queries] * 2, [keys] * 2, 2, 5, 5)
-    check_attention(cuda, arrays, samples, limits, mask, p, 10)
+    arrays = samples_and_rows(np.float64, [queries] * 2, [keys] * 2, 2, 5, 5)[1]
+    check_attention(cuda, arrays, hiding(kind, (2, 2, queries, keys)), p, 10)
 
 
 PACKED = [([3, 0, 33], [40, 7, 1]), ([2, 2, 2], [5, 1, 0]), ([1, 35, 4], [1, 35, 4])]
@@ -287,9 +294,10 @@ PACKED = [([3, 0, 33], [40, 7, 1]), ([2, 2, 2], [5, 1, 0]), ([1, 35, 4], [1, 35,
 @pytest.mark.parametrize("lengths", PACKED, ids=str)
 def test_attention_of_samples_of_different_lengths(lengths, kind, p, width, cuda):
     """Packed rows, in tiles or in heads that are too wide for them."""
-    limits, mask = visibility(kind, 3, 2, *map(max, lengths))
     samples, arrays = samples_and_rows(np.float64, *lengths, 2, width, width)
-    check_attention(cuda, arrays, samples, limits, mask, p, 10 + width)
+    padded_samples = hiding(kind, (3, 2, *map(max, lengths)))
+    visibility = Visibility(*samples, *padded_samples[2:])
+    check_attention(cuda, arrays, visibility, p, 10 + width)
 
 
 # The last three are worked on in slices.
@@ -304,24 +312,23 @@ def test_tiled_attention_of_any_width(widths, dtype, cuda):
     shape = gpu.tile_shape(head, value, 4 if dtype == np.float16 else np.dtype(dtype).itemsize)
     assert shape is not None
     assert shape.columns < max(head, value) or max(head, value) < 300
-    samples, arrays = samples_and_rows(dtype, [9], [40], 2, head, value)
-    limits, mask = visibility("causal", 1, 2, 9, 40)
+    arrays = samples_and_rows(dtype, [9], [40], 2, head, value)[1]
     # A rounding error for each term of the scores.
-    check_attention(cuda, arrays, samples, limits, mask, 0.2, 8 + head / 4)
+    check_attention(cuda, arrays, hiding("causal", (1, 2, 9, 40)), 0.2, 8 + head / 4)
 
 
-def check_attention(cuda, arrays, samples, limits, mask, p, count, seed=98765432109876):
+def check_attention(cuda, arrays, visibility, p, count, seed=98765432109876):
     """Output and gradients are those of the reference in float64."""
     *qkv, grad = arrays
     dtype, rest = grad.dtype, (1 / np.sqrt(arrays[0].shape[-1]), Drop(p, seed))
-    on_host = Settings(samples, limits, mask, *rest)
-    on_device = Settings(samples, *send(cuda, limits, mask), *rest)
-    right, weights = reference.attention(*doubled(*qkv), on_host)
-    found, saved = gpu.attention(*send(cuda, *qkv), on_device)
+    on_host = visibility, *rest
+    sent = on_device(cuda, visibility), *rest
+    right, weights = reference.attention(*doubled(*qkv), *on_host)
+    found, saved = gpu.attention(*send(cuda, *qkv), *sent)
     assert found.dtype == dtype
     check(found, right, dtype, count)
-    right = reference.attention_backward(*doubled(grad, *qkv), on_host, weights)
-    found = gpu.attention_backward(*send(cuda, grad, *qkv), on_device, saved)
+    right = reference.attention_backward(*doubled(grad, *qkv), *on_host, weights)
+    found = gpu.attention_backward(*send(cuda, grad, *qkv), *sent, saved)
     for one, expected in zip(found, right, strict=True):
         check(one.astype(dtype), expected, dtype, count)
 
@@ -343,16 +350,16 @@ LAYOUTS = {
 def test_attention_takes_heads_as_they_lie(layout, cuda):
     """No copy is made, unless the numbers of a row are not neighbours; results are in C order."""
     samples, arrays = samples_and_rows(np.float64, [6, 6], [6, 6], 3, 5, 5)
-    settings = Settings(samples, None, None, 0.4)
+    options = Visibility(*samples), 0.4, NO_DROP
     q, k, v, grad = (LAYOUTS[layout](cuda, x) for x in arrays)
     view = padded(q, samples[0])
     assert (strided(view)[0] is view) == (layout != "columns")
-    right, weights = reference.attention(*(x.get() for x in (q, k, v)), settings)
-    out, saved = gpu.attention(q, k, v, settings)
+    right, weights = reference.attention(*(x.get() for x in (q, k, v)), *options)
+    out, saved = gpu.attention(q, k, v, *options)
     check(out, right, np.float64, 8)
     assert out.flags.c_contiguous
-    found = gpu.attention_backward(grad, q, k, v, settings, saved)
-    right = reference.attention_backward(*(x.get() for x in (grad, q, k, v)), settings, weights)
+    found = gpu.attention_backward(grad, q, k, v, *options, saved)
+    right = reference.attention_backward(*(x.get() for x in (grad, q, k, v)), *options, weights)
     for one, expected in zip(found, right, strict=True):
         check(one, expected, np.float64, 8)
         assert one.flags.c_contiguous
@@ -383,12 +390,12 @@ def test_wide_heads_do_not_show_what_is_invisible(widths, kind, cuda):
     """In slices of tiles, and in the widest heads without tiles: NaN and inf in all that no query
     may see leave no trace."""
     head, value = widths
-    samples, arrays = samples_and_rows(np.float64, [9, 9], [40, 40], 2, head, value)
-    limits, mask = visibility(kind, 2, 2, 9, 40)
-    check_attention(cuda, arrays, samples, limits, mask, 0.3, 8 + head)
-    invisible = ~visible_of((2, 2, 9, 40), limits, mask).any(axis=2)  # (B, H, K)
+    arrays = samples_and_rows(np.float64, [9, 9], [40, 40], 2, head, value)[1]
+    visibility = hiding(kind, (2, 2, 9, 40))
+    check_attention(cuda, arrays, visibility, 0.3, 8 + head)
+    invisible = ~visible_of(visibility, 2).any(axis=2)  # (B, H, K)
     invisible = invisible.swapaxes(1, 2).reshape(80, 2)  # (S, H)
-    settings = Settings(samples, *send(cuda, limits, mask), head**-0.5, Drop(0.3, 7))
+    options = on_device(cuda, visibility), head**-0.5, Drop(0.3, 7)
     q, k, v, grad = arrays
     for special in (np.nan, np.inf):
         bad_k, bad_v = k.copy(), v.copy()
@@ -396,8 +403,8 @@ def test_wide_heads_do_not_show_what_is_invisible(widths, kind, cuda):
         results = []
         for keys, values in ((k, v), (bad_k, bad_v)):
             on = send(cuda, q, keys, values)
-            out, saved = gpu.attention(*on, settings)
-            gradients = gpu.attention_backward(cuda.asarray(grad), *on, settings, saved)
+            out, saved = gpu.attention(*on, *options)
+            gradients = gpu.attention_backward(cuda.asarray(grad), *on, *options, saved)
             results.append([x.get() for x in (out, *gradients)])
         for clean, found in zip(*results, strict=True):
             assert_same(found, clean)
@@ -408,8 +415,8 @@ def test_wide_heads_do_not_show_what_is_invisible(widths, kind, cuda):
 def test_the_widest_heads_compute_all_weights(kind, dtype, cuda):
     """A row that fits no tile: the whole array of weights, as on the CPU."""
     assert gpu.tile_shape(1500, 1500, np.dtype(real_of(dtype)).itemsize) is None
-    samples, arrays = samples_and_rows(dtype, [3, 3], [3, 3], 2, 1500, 1500)
-    check_attention(cuda, arrays, samples, *visibility(kind, 2, 2, 3, 3), 0.2, 1700)
+    arrays = samples_and_rows(dtype, [3, 3], [3, 3], 2, 1500, 1500)[1]
+    check_attention(cuda, arrays, hiding(kind, (2, 2, 3, 3)), 0.2, 1700)
 
 
 def without_xorshift(h, bits):
@@ -437,7 +444,7 @@ def test_attention_of_nothing(case, cuda):
     width = 0 if case == "no values" else 5
     samples, arrays = samples_and_rows(np.float32, [queries] * 2, [keys] * 2, 2, 5, width)
     p = 1.0 if case == "p = 1" else 0.0
-    check_attention(cuda, arrays, samples, None, None, p, 8, seed)
+    check_attention(cuda, arrays, Visibility(*samples), p, 8, seed)
 
 
 @every_dtype
@@ -445,8 +452,8 @@ def test_attention_of_nothing(case, cuda):
 @pytest.mark.parametrize("kind", KINDS)
 def test_weighted_sum(kind, transposed, dtype, cuda):
     """Invisible values may be NaN."""
-    limits, mask = visibility(kind, 2, 2, 3, 6)
-    visible = visible_of((2, 2, 3, 6), limits, mask)
+    visibility = hiding(kind, (2, 2, 3, 6))
+    visible = visible_of(visibility, 2)
     weights, values = made(dtype, (2, 2, 3, 6), (2, 2, 3 if transposed else 6, 5))
     weights = np.where(visible, weights, 0).astype(dtype)
     values[~visible.any(axis=-1 if transposed else -2)] = np.nan
@@ -454,14 +461,14 @@ def test_weighted_sum(kind, transposed, dtype, cuda):
         weights = weights.swapaxes(-1, -2)
     clean = np.where(np.isnan(values), 0, values)
     right = weights.astype(np.float64) @ clean.astype(np.float64)
-    on = send(cuda, weights, values, limits, mask)
-    check(gpu.weighted_sum(*on, transposed), right, dtype)
+    on = send(cuda, weights, values)
+    check(gpu.weighted_sum(*on, on_device(cuda, visibility), transposed), right, dtype)
 
 
 @pytest.mark.parametrize("kind", KINDS[1:])
 def test_visible_to_any(kind, cuda):
-    limits, mask = visibility(kind, 3, 2, 4, 9)
-    heads = 1 if mask is None else mask.shape[1]
-    visible = visible_of((3, 2, 4, 9), limits, mask)[:, :heads].any(axis=-2)
-    found = gpu.visible_to_any(*send(cuda, limits, mask), 3, 9).get()
+    visibility = hiding(kind, (3, 2, 4, 9))
+    heads = 1 if visibility.mask is None else visibility.mask.shape[1]
+    visible = visible_of(visibility, 2)[:, :heads].any(axis=-2)
+    found = gpu.visible_to_any(on_device(cuda, visibility), cuda.empty(0)).get()
     np.testing.assert_array_equal(found, visible, strict=True)

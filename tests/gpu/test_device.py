@@ -36,7 +36,7 @@ from test_op_table import (
 import tinyattn as ta
 from tinyattn import ops
 from tinyattn.engine.autograd import wrap
-from tinyattn.kernels.reference import visible_keys
+from tinyattn.kernels.visibility import of_padded
 from tinyattn.testing.op_checks import LAYOUTS as ON_THE_HOST
 
 Array = np.ndarray
@@ -51,10 +51,11 @@ def host(tensor: ta.Tensor, cuda: Any) -> Array:
 
 def weighted_sum(weights: Any, values: Any, limits: Any, mask: Any) -> Any:
     """As in the table, but with limits and mask on the device."""
-    visible = visible_keys(weights.shape, limits, mask)
+    visibility = of_padded(weights.shape, limits=limits, mask=mask)
+    visible = visibility.pairs(weights)
     if visible is not None:
         weights = ops.where(wrap(visible), weights, 0.0)
-    return ops.weighted_sum(weights, values, limits=limits, mask=mask)
+    return ops.weighted_sum(weights, values, visibility=visibility)
 
 
 # Rows of ops below `functional`, which moves masks to the device.

@@ -14,7 +14,7 @@ from tinyattn import functional as F
 from tinyattn import kernels, nn, ops, optim
 from tinyattn.errors import GradcheckError, InPlaceError, ShapeError
 from tinyattn.kernels import reference
-from tinyattn.kernels.packing import samples_of
+from tinyattn.kernels.visibility import Visibility, of_padded, samples_of
 
 
 def test_second_derivatives_of_a_power_at_the_base_0() -> None:
@@ -65,7 +65,7 @@ def test_a_weighted_sum_hides_in_both_directions() -> None:
 
     def pulled(values: np.ndarray, grad: np.ndarray) -> list[np.ndarray]:
         w, v = leaf(weights), leaf(values)
-        out = ops.weighted_sum(w, v, limits=None, mask=mask)
+        out = ops.weighted_sum(w, v, visibility=of_padded(mask.shape, mask=mask))
         return [g.numpy() for g in ta.grad(out, [w, v], ta.tensor(grad))]
 
     dw, dv = pulled(values, grad)
@@ -95,10 +95,12 @@ def test_scores_below_any_sentinel(module: Any, dtype: Any, level: float) -> Non
     x = np.full((1, 1, 2, 4), level, dtype)
     mask = np.array([True, False, True, False]).reshape(1, 1, 1, 4)
     expected = np.broadcast_to([0.5, 0, 0.5, 0], x.shape).astype(dtype)
-    np.testing.assert_array_equal(module.masked_softmax(x, None, mask), expected)
+    np.testing.assert_array_equal(module.masked_softmax(x, of_padded(x.shape, mask=mask)), expected)
     limits = np.array([[2, 2]])
     expected = np.broadcast_to([0.5, 0.5, 0, 0], x.shape).astype(dtype)
-    np.testing.assert_array_equal(module.masked_softmax(x, limits, None), expected)
+    np.testing.assert_array_equal(
+        module.masked_softmax(x, of_padded(x.shape, limits=limits)), expected
+    )
 
 
 def test_what_was_read_only_stays_so_when_a_graph_lets_go() -> None:
@@ -311,12 +313,18 @@ def test_the_full_check_names_the_element_that_is_nan() -> None:
         ta.gradcheck(double, [leaf([1.0, 2.0, 3.0], np.float64)])
 
 
+def over_rows(*arrays: Any, visibility: Visibility) -> Any:
+    """The op beneath all attention, on rows that are split into heads: (R, H, d)."""
+    heads = arrays[0].shape[1], arrays[1].shape[1]
+    rows = (x.flatten(1) for x in arrays)
+    return ops.attention(*rows, heads=heads, visibility=visibility, scale=1.0)
+
+
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_the_attention_kernel_is_given_nothing_that_does_not_fit(dtype: Any) -> None:
     """Compiled code would read beside the arrays and answer with garbage."""
-    right = [(8, 3, 6), (10, 3, 6), (10, 3, 7)]
+    shapes = [(8, 3, 6), (10, 3, 6), (10, 3, 7)]
     samples = samples_of((4, 4)), samples_of((5, 5))
-    options = {"limits": None, "mask": None, "scale": 1.0}
     for place, shape in [
         (1, (10, 3, 8)),
         (0, (8, 3, 9)),
@@ -327,37 +335,37 @@ def test_the_attention_kernel_is_given_nothing_that_does_not_fit(dtype: Any) -> 
         (0, (7, 3, 6)),
         (0, (2, 4, 6)),
     ]:
-        shapes = [*right[:place], shape, *right[place + 1 :]]
-        arrays = [ta.ones(*s, dtype=dtype) for s in shapes]
-        with pytest.raises(ShapeError, match=r"attention: (q|queries|the lengths)"):
-            ops.attention(*arrays, samples=samples, **options)
-    arrays = [ta.ones(*s, dtype=dtype) for s in right]
+        changed = [*shapes[:place], shape, *shapes[place + 1 :]]
+        arrays = [ta.ones(*s, dtype=dtype) for s in changed]
+        with pytest.raises(
+            ShapeError, match=r"attention: (q|queries|the lengths)|7 cannot be split into 3 heads"
+        ):
+            over_rows(*arrays, visibility=Visibility(*samples))
+    arrays = [ta.ones(*s, dtype=dtype) for s in shapes]
     for lengths in [((4, 4), (5, 4)), ((4, 5), (5, 5)), ((8,), (5, 5)), ((9, -1), (5, 5))]:
         with pytest.raises(ShapeError, match=r"attention: (queries|the lengths)"):
-            ops.attention(*arrays, samples=tuple(map(samples_of, lengths)), **options)
+            over_rows(*arrays, visibility=Visibility(*map(samples_of, lengths)))
 
 
 BAD_LIMITS = [(4,), (3, 1), (1, 4), (2, 3, 1), ()]
 BAD_MASKS = [(2, 3, 5), (1, 1, 1, 4), (2, 3, 3, 5), (2, 2, 4, 5), (5,)]
+BAD_HIDING = [
+    *({name: np.ones(shape, np.int64)} for name in ("limits", "starts") for shape in BAD_LIMITS),
+    *({"mask": np.ones(shape, np.bool_)} for shape in BAD_MASKS),
+]
 
 
-@pytest.mark.parametrize(("limits", "mask"), [*((s, None) for s in BAD_LIMITS),
-                                              *((None, s) for s in BAD_MASKS)])  # fmt: skip
-def test_the_kernels_are_given_no_limits_and_masks_that_do_not_fit(limits: Any, mask: Any) -> None:
-    """Compiled code would read beside them."""
-    hidden = {
-        "limits": None if limits is None else np.ones(limits, np.int64),
-        "mask": None if mask is None else np.ones(mask, np.bool_),
-    }
+@pytest.mark.parametrize("arrays", BAD_HIDING, ids=lambda arrays: next(iter(arrays)))
+def test_the_kernels_are_given_no_visibility_that_does_not_fit(arrays: dict[str, Any]) -> None:
+    """Compiled code would read beside its arrays."""
     q, k, v = ta.ones(6, 2, 4), ta.ones(10, 2, 4), ta.ones(10, 2, 3)
-    samples = samples_of((3, 3)), samples_of((5, 5))
+    visibility = of_padded((2, 2, 3, 5), **arrays)
     for call in (
-        lambda: ops.masked_softmax(ta.ones(2, 2, 3, 5), **hidden),
-        lambda: ops.attention(q, k, v, samples=samples, scale=1.0, **hidden),
+        lambda: ops.masked_softmax(ta.ones(2, 2, 3, 5), visibility=visibility),
+        lambda: over_rows(q, k, v, visibility=visibility),
     ):
-        with pytest.raises(
-            ShapeError, match=r"(limits|mask) must be .* or 1 for any of these, got"
-        ):
+        name = next(iter(arrays))
+        with pytest.raises(ShapeError, match=rf"{name} must be .* or 1 for any of these, got"):
             call()
 
 

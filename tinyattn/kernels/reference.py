@@ -301,7 +301,8 @@ def attention_weights(
     use = use or THIS
     keys = in_order(repeat_heads(padded(k, visibility.keys), q.shape[1]))  # (B, H, K, d)
     with np.errstate(all="ignore"):  # invisible scores may be NaN or inf
-        queries = in_order(padded(q, visibility.queries)) * scale  # (B, H, Q, d)
+        # float, because a float64 of NumPy would make the products float64 too
+        queries = in_order(padded(q, visibility.queries)) * float(scale)  # (B, H, Q, d)
         scores = matrix_product(queries, keys.swapaxes(-1, -2))
         scores = scores if bias is None else scores + bias
     return use.masked_softmax(scores, visibility)
@@ -398,7 +399,7 @@ def attention_backward(
     dropped = (lambda t: use.dropout(t, *drop)) if drop.p else (lambda t: t)
     dweights = dropped(matrix_product(grad, v.swapaxes(-1, -2)))
     dbias = use.masked_softmax_backward(dweights, weights, visibility)
-    dscores = dbias * scale
+    dscores = dbias * float(scale)
     dq = use.weighted_sum(dscores, k, visibility)
     dk = use.weighted_sum(dscores.swapaxes(-1, -2), q, visibility, True)
     dv = use.weighted_sum(dropped(weights).swapaxes(-1, -2), grad, visibility, True)
