@@ -75,7 +75,7 @@ def divided(
             super().compute_chunks()
 
     monkeypatch.setattr(threads, "Task", Recorded)
-    monkeypatch.setattr(threads, "CHUNK", 1)
+    monkeypatch.setattr(threads, "CHUNK_NANOSECONDS", 1)
     ta.set_num_threads(2)
     return tasks
 

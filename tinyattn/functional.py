@@ -609,7 +609,7 @@ def masked_mean(
     if float_tensor(x, "x").ndim < 2:
         raise ShapeError(f"masked_mean takes (B, N, ...), got shape {x.shape}")
     shape = (len(x), 1, 1, x.shape[1])  # of scores (B, H, Q, K) with one query
-    visible = masks.visibility(shape, valid_lens, mask, device=x.device).pairs(x)
+    visible = masks.visibility(shape, valid_lens, mask, device=x.device).visible_pairs(x)
     if visible is None:
         return x.mean(1)
     keep = wrap(namespace(visible).broadcast_to(visible, shape)[:, 0, 0])  # (B, N)

@@ -341,9 +341,9 @@ def test_a_window_computes_few_scores():
     for length in (512, 1024):
         _, _, limits, _, starts = masks.visibility((1, 1, length, length), window=20)
         rows = range(0, length, kernel.BLOCK)
-        ends = [kernel.most_visible(limits[0], i, i + kernel.BLOCK, length) for i in rows]
+        ends = [kernel.visible_end(limits[0], i, i + kernel.BLOCK, length) for i in rows]
         begins = [
-            kernel.first_visible(starts[0], i, i + kernel.BLOCK, end)
+            kernel.visible_start(starts[0], i, i + kernel.BLOCK, end)
             for i, end in zip(rows, ends, strict=True)
         ]
         counted.append(sum(ends) - sum(begins))

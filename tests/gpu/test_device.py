@@ -52,7 +52,7 @@ def host(tensor: ta.Tensor, cuda: Any) -> Array:
 def weighted_sum(weights: Any, values: Any, limits: Any, mask: Any) -> Any:
     """As in the table, but with limits and mask on the device."""
     visibility = of_padded(weights.shape, limits=limits, mask=mask)
-    visible = visibility.pairs(weights)
+    visible = visibility.visible_pairs(weights)
     if visible is not None:
         weights = ops.where(wrap(visible), weights, 0.0)
     return ops.weighted_sum(weights, values, visibility=visibility)

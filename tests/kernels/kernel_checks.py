@@ -98,5 +98,5 @@ def hiding(x, limits, mask):
 
 
 def seen_of(shape, limits, mask):
-    seen = of_padded(shape, limits=limits, mask=mask).pairs(np.empty(0))
+    seen = of_padded(shape, limits=limits, mask=mask).visible_pairs(np.empty(0))
     return np.ones(shape, bool) if seen is None else np.broadcast_to(seen, shape)

@@ -92,7 +92,7 @@ def test_a_forked_child_starts_threads_of_its_own(blas):
 import os, signal, threading, tinyattn as ta
 from tinyattn import functional as F
 from tinyattn.kernels import threads
-threads.CHUNK = 1
+threads.CHUNK_NANOSECONDS = 1
 ta.set_num_threads(2)
 q = ta.randn(2, 4, 20, 16)
 big = ta.randn(400, 400)
@@ -280,7 +280,7 @@ def test_a_chunk_takes_long_enough_or_there_is_none():
     most = 5 * threads.CHUNKS_PER_THREAD
     for chunks in (0.5, 1, 1.9, 2, 3.5, 5, 100):
         seen = []
-        nanoseconds = chunks * threads.CHUNK
+        nanoseconds = chunks * threads.CHUNK_NANOSECONDS
         threads.parallel_for(50, nanoseconds, lambda a, b, seen=seen: seen.append((a, b)))
         assert len(seen) == min(most, max(1, int(chunks)))
 

@@ -34,9 +34,9 @@ Kernel = TypeVar("Kernel", bound=Callable[..., Any])
 @cache
 def cpu_kernels() -> ModuleType | None:
     """The module of Numba kernels, or None without Numba or with TINYATTN_JIT=0."""
-    found = None if os.environ.get("TINYATTN_JIT", "1") == "0" else imported_kernels()
+    module = None if os.environ.get("TINYATTN_JIT", "1") == "0" else imported_kernels()
     blas.begin()  # now, because the kernels have imported SciPy, which has a BLAS of its own
-    return found
+    return module
 
 
 def imported_kernels() -> ModuleType | None:
@@ -60,26 +60,27 @@ def gpu_kernels() -> ModuleType:
     return gpu
 
 
-def dispatched(plain: Kernel) -> Kernel:
-    """The kernel of this name that takes the type of the first array: `plain`, or a faster one."""
-    name = plain.__name__
+def dispatched(function: Kernel) -> Kernel:
+    """A function of the reference, or the faster kernel of the same name where one takes the type
+    of the first array."""
+    name = function.__name__
     on_cpu: Callable[..., Any] | None = None
     on_cuda: Callable[..., Any] | None = None
 
-    @wraps(plain)
+    @wraps(function)
     def kernel(array: Any, *arguments: Any) -> Any:
         nonlocal on_cpu, on_cuda
         if type(array) is ndarray:
             if array.dtype is FLOAT32 or array.dtype is FLOAT64:
                 if on_cpu is None:
                     module = cpu_kernels()
-                    on_cpu = plain if module is None else module.kernel(name, plain)
+                    on_cpu = function if module is None else module.kernel(name, function)
                 return on_cpu(array, *arguments)
         elif device_of(array) == "cuda" and array.dtype.kind == "f":
             if on_cuda is None:
-                on_cuda = getattr(gpu_kernels(), name, plain)
+                on_cuda = getattr(gpu_kernels(), name, function)
             return on_cuda(array, *arguments)
-        return plain(array, *arguments)
+        return function(array, *arguments)
 
     return kernel  # type: ignore[return-value]
 

@@ -1,8 +1,8 @@
-"""How many threads BLAS has, which computes the matrix products of NumPy and SciPy: one, soon.
+"""BLAS, which computes the matrix products of NumPy and SciPy, is limited to one thread here.
 
 Threads of BLAS wait awake: after each product they keep their cores busy for a while, and where
 another program needs these cores, all of them wait for each other. One training step took up to 47
-times as long that way. So BLAS is limited to one thread at the first kernel or large product, and
+times as long that way. So BLAS gets one thread at the first kernel or large product, and
 `matmul.py` divides large products among our threads, which sleep while they wait.
 
 This concerns the whole process. It does not happen where the user has set a variable of BLAS, nor

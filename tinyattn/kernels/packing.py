@@ -15,8 +15,8 @@ from .visibility import Samples
 @lru_cache(maxsize=4)
 def rows_in_padded(lengths: tuple[int, ...], length: int) -> np.ndarray:
     """The index of each packed row among the (B * length) rows of the padded form."""
-    inside = np.arange(length) < np.array(lengths, np.int64)[:, None]  # (B, length)
-    return read_only(np.flatnonzero(inside))
+    exists = np.arange(length) < np.array(lengths, np.int64)[:, None]  # (B, length)
+    return read_only(np.flatnonzero(exists))
 
 
 def pack(x: Array, lengths: Sequence[int]) -> Array:
@@ -36,13 +36,14 @@ def unpack(x: Array, lengths: Sequence[int], length: int) -> Array:
 def padded(x: Any, samples: Samples) -> Any:
     """`unpack` for attention, on arrays and on Tensors: (R, H, d) -> (B, H, L, d)."""
     batch, longest = len(samples.lengths), samples.longest
-    if samples.equal:
+    if samples.have_one_length:
         x = x.reshape(batch, longest, *x.shape[1:])  # (B, L, H, d)
     else:
         numbers = np.arange(longest)
-        inside = (numbers < samples.lengths[:, None])[:, :, None, None]
-        rows = np.where(inside[..., 0, 0], samples.offsets[:-1, None] + numbers, 0)  # (B, L)
-        x = namespace(x).where(beside(inside, x), x[beside(rows, x)], 0.0)
+        exists = numbers < samples.lengths[:, None]  # (B, L)
+        rows = np.where(exists, samples.offsets[:-1, None] + numbers, 0)
+        exists = exists[:, :, None, None]
+        x = namespace(x).where(beside(exists, x), x[beside(rows, x)], 0.0)
     return x.swapaxes(1, 2)
 
 
@@ -50,7 +51,7 @@ def packed(x: Any, samples: Samples) -> Any:
     """Undo `padded`: (B, H, L, d) -> (R, H, d)."""
     batch, heads, length, width = x.shape
     x = x.swapaxes(1, 2).reshape(batch * length, heads, width)
-    if samples.equal:
+    if samples.have_one_length:
         return x
     return x[beside(rows_in_padded(tuple(samples.lengths.tolist()), length), x)]
 

@@ -10,7 +10,6 @@ run on Tensors too, and are recorded, which gives derivatives of any order.
 from __future__ import annotations
 
 import math
-import sys
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -31,7 +30,6 @@ class Drop(NamedTuple):
 
 
 NO_DROP = Drop(0.0, 0)
-THIS = sys.modules[__name__]
 SQRT_HALF = math.sqrt(0.5)
 INV_SQRT_2PI = 1 / math.sqrt(2 * math.pi)
 GELU_CUBIC = 0.044715  # Hendrycks and Gimpel, "Gaussian Error Linear Units", 2016
@@ -94,8 +92,8 @@ def gelu_tanh(x: Array) -> Array:
 
 def gelu_tanh_backward(grad: Any, x: Any) -> Any:
     if x.dtype == np.float16 and is_array(x):  # x * x would overflow, and 1 - part lose its digits
-        wide = gelu_tanh_backward(grad.astype(np.float32), x.astype(np.float32))
-        return wide.astype(np.float16)
+        result = gelu_tanh_backward(grad.astype(np.float32), x.astype(np.float32))
+        return result.astype(np.float16)
     part = sigmoid(2 * GELU_SCALE * (x + GELU_CUBIC * x * x * x))
     slope = 2 * GELU_SCALE * (1 + 3 * GELU_CUBIC * x * x)
     return grad * (part + x * part * (1 - part) * slope)
@@ -108,7 +106,7 @@ def masked_softmax(x: Any, visibility: Visibility | None) -> Any:
         return xp.masked_softmax(x, visibility=visibility)
     if not x.shape[-1]:
         return x.copy()
-    visible = None if visibility is None else visibility.pairs(x)
+    visible = None if visibility is None else visibility.visible_pairs(x)
     scores = x.astype(sum_dtype(x.dtype), order="C")
     if visible is not None:
         # No finite fill value is safe, because real scores may be lower. -inf changes neither the
@@ -139,14 +137,14 @@ def softmax(x: Array) -> Array:
 def softmax_backward(grad: Any, out: Any) -> Any:
     """out * (grad - sum(grad * out)), because the Jacobian of a row is diag(out) - out out^T."""
     if out.dtype == np.float16 and is_array(out):  # the difference would keep few of its digits
-        wide = softmax_backward(grad.astype(np.float32), out.astype(np.float32))
-        return wide.astype(np.float16)
+        result = softmax_backward(grad.astype(np.float32), out.astype(np.float32))
+        return result.astype(np.float16)
     return out * (grad - (grad * out).sum(axis=-1, keepdims=True))
 
 
 def masked_softmax_backward(grad: Any, out: Any, visibility: Visibility | None) -> Any:
     """The same over the visible keys; invisible ones have no influence, even if they are NaN."""
-    visible = None if visibility is None else visibility.pairs(out)
+    visible = None if visibility is None else visibility.visible_pairs(out)
     if visible is None:
         return softmax_backward(grad, out)
     where = namespace(grad).where
@@ -290,55 +288,6 @@ def scatter_rows(grad: Array, ids: Array, num_rows: int, skip: int | None) -> Ar
     return table.astype(grad.dtype)
 
 
-def attention_weights(
-    q: Any, k: Any, visibility: Visibility, scale: float, bias: Any = None, use: Any = None
-) -> Any:
-    """softmax(scale * q k^T + bias) over the visible keys: (R, H, d), (S, G, d) -> (B, H, Q, K).
-
-    Arrays or Tensors. The rows of one sample follow those of another. use: the module with the
-    functions of this one that are to be called, such as the kernels of a GPU; this one by default.
-    """
-    use = use or THIS
-    keys = in_order(repeat_heads(padded(k, visibility.keys), q.shape[1]))  # (B, H, K, d)
-    with np.errstate(all="ignore"):  # invisible scores may be NaN or inf
-        # float, because a float64 of NumPy would make the products float64 too
-        queries = in_order(padded(q, visibility.queries)) * float(scale)  # (B, H, Q, d)
-        scores = matrix_product(queries, keys.swapaxes(-1, -2))
-        scores = scores if bias is None else scores + bias
-    return use.masked_softmax(scores, visibility)
-
-
-def attention(
-    q: Any,
-    k: Any,
-    v: Any,
-    visibility: Visibility,
-    scale: float,
-    drop: Drop = NO_DROP,
-    bias: Any = None,
-    use: Any = None,
-) -> tuple[Any, Any]:
-    """dropout(weights) v in each head of each sample, and the weights, before dropout.
-
-    q (R, H, d), k (S, G, d), v (S, G, e) -> (R, H, e) and (B, H, Q, K); see `attention_weights`.
-    """
-    use = use or THIS
-    if q.dtype == np.float16 and is_array(q):  # because rounded scores would lose digits
-        q, k, v = (x.astype(np.float32) for x in (q, k, v))
-        out, weights = attention(q, k, v, visibility, scale, drop, bias, use)
-        return out.astype(np.float16), weights
-    weights = attention_weights(q, k, visibility, scale, bias, use)
-    dropped = use.dropout(weights, *drop) if drop.p else weights
-    return values_of_weights(dropped, v, visibility, use), weights
-
-
-def values_of_weights(weights: Any, v: Any, visibility: Visibility, use: Any = None) -> Any:
-    """weights (B, H, Q, K) times values, rows (S, G, e) -> rows (R, H, e)."""
-    values = in_order(repeat_heads(padded(v, visibility.keys), weights.shape[1]))  # (B, H, K, e)
-    out = (use or THIS).weighted_sum(weights, values, visibility)  # (B, H, Q, e)
-    return packed(out, visibility.queries)
-
-
 @np.errstate(all="ignore")
 def weighted_sum(
     weights: Any, values: Any, visibility: Visibility | None, transposed: bool = False
@@ -352,10 +301,10 @@ def weighted_sum(
         return xp.weighted_sum(weights, values, visibility=visibility)
     product = matrix_product(weights, values)
     # The weight of an invisible value is 0, which is enough if the value is finite: 0 * NaN is NaN.
-    if visibility is None or visibility.hides_nothing() or is_finite(values):
+    if visibility is None or visibility.all_visible or is_finite(values):
         return product
     shape = weights.swapaxes(-1, -2).shape if transposed else weights.shape  # (B, H, Q, K)
-    visible = visibility.pairs(weights)
+    visible = visibility.visible_pairs(weights)
     visible = namespace(visible).broadcast_to(visible, shape)
     visible = visible.swapaxes(-1, -2) if transposed else visible
     finite = xp.isfinite(values)
@@ -370,6 +319,71 @@ def weighted_sum(
     return product
 
 
+class AttentionKernels(NamedTuple):
+    """The kernels that the formula of attention calls."""
+
+    masked_softmax: Callable[..., Any]
+    masked_softmax_backward: Callable[..., Any]
+    dropout: Callable[..., Any]
+    weighted_sum: Callable[..., Any]
+
+
+OF_REFERENCE = AttentionKernels(masked_softmax, masked_softmax_backward, dropout, weighted_sum)
+
+
+def attention_weights(
+    q: Any,
+    k: Any,
+    visibility: Visibility,
+    scale: float,
+    bias: Any = None,
+    kernels: AttentionKernels = OF_REFERENCE,
+) -> Any:
+    """softmax(scale * q k^T + bias) over the visible keys: (R, H, d), (S, G, d) -> (B, H, Q, K).
+
+    Arrays or Tensors. The rows of one sample follow those of another. kernels: a GPU gives its own.
+    """
+    keys = in_order(repeat_heads(padded(k, visibility.keys), q.shape[1]))  # (B, H, K, d)
+    with np.errstate(all="ignore"):  # invisible scores may be NaN or inf
+        # float, because a float64 of NumPy would make the products float64 too
+        queries = in_order(padded(q, visibility.queries)) * float(scale)  # (B, H, Q, d)
+        scores = matrix_product(queries, keys.swapaxes(-1, -2))
+        scores = scores if bias is None else scores + bias
+    return kernels.masked_softmax(scores, visibility)
+
+
+def attention(
+    q: Any,
+    k: Any,
+    v: Any,
+    visibility: Visibility,
+    scale: float,
+    drop: Drop = NO_DROP,
+    bias: Any = None,
+    kernels: AttentionKernels = OF_REFERENCE,
+) -> tuple[Any, Any]:
+    """dropout(weights) v in each head of each sample, and the weights, before dropout.
+
+    q (R, H, d), k (S, G, d), v (S, G, e) -> (R, H, e) and (B, H, Q, K); see `attention_weights`.
+    """
+    if q.dtype == np.float16 and is_array(q):  # because rounded scores would lose digits
+        q, k, v = (x.astype(np.float32) for x in (q, k, v))
+        out, weights = attention(q, k, v, visibility, scale, drop, bias, kernels)
+        return out.astype(np.float16), weights
+    weights = attention_weights(q, k, visibility, scale, bias, kernels)
+    dropped = kernels.dropout(weights, *drop) if drop.p else weights
+    return values_of_weights(dropped, v, visibility, kernels), weights
+
+
+def values_of_weights(
+    weights: Any, v: Any, visibility: Visibility, kernels: AttentionKernels = OF_REFERENCE
+) -> Any:
+    """weights (B, H, Q, K) times values, rows (S, G, e) -> rows (R, H, e)."""
+    values = in_order(repeat_heads(padded(v, visibility.keys), weights.shape[1]))  # (B, H, K, e)
+    out = kernels.weighted_sum(weights, values, visibility)  # (B, H, Q, e)
+    return packed(out, visibility.queries)
+
+
 def attention_backward(
     grad: Any,
     q: Any,
@@ -380,29 +394,28 @@ def attention_backward(
     drop: Drop,
     weights: Any,
     bias: Any = None,
-    use: Any = None,
+    kernels: AttentionKernels = OF_REFERENCE,
 ) -> tuple[Any, ...]:
     """Gradients of q, k and v, and of the bias if there is one.
 
     dv = w^T grad,  dw = grad v^T,  dbias = w * (dw - sum(w * dw)),  ds = dbias * scale,
     dq = ds k,  dk = ds^T q.
     """
-    use = use or THIS
     if weights is None:  # on Tensors, because saved weights are not part of the graph
-        weights = attention_weights(q, k, visibility, scale, bias)
+        weights = attention_weights(q, k, visibility, scale, bias, kernels)
     elif q.dtype == np.float16:
         grad, q, k, v = (x.astype(np.float32) for x in (grad, q, k, v))
     queries, keys = visibility.queries, visibility.keys
     heads, groups = q.shape[1], k.shape[1]
     grad, q = (in_order(padded(x, queries)) for x in (grad, q))  # (B, H, Q, d)
     k, v = (in_order(repeat_heads(padded(x, keys), heads)) for x in (k, v))  # (B, H, K, d)
-    dropped = (lambda t: use.dropout(t, *drop)) if drop.p else (lambda t: t)
-    dweights = dropped(matrix_product(grad, v.swapaxes(-1, -2)))
-    dbias = use.masked_softmax_backward(dweights, weights, visibility)
+    after_dropout = (lambda x: kernels.dropout(x, *drop)) if drop.p else (lambda x: x)
+    dweights = after_dropout(matrix_product(grad, v.swapaxes(-1, -2)))
+    dbias = kernels.masked_softmax_backward(dweights, weights, visibility)
     dscores = dbias * float(scale)
-    dq = use.weighted_sum(dscores, k, visibility)
-    dk = use.weighted_sum(dscores.swapaxes(-1, -2), q, visibility, True)
-    dv = use.weighted_sum(dropped(weights).swapaxes(-1, -2), grad, visibility, True)
+    dq = kernels.weighted_sum(dscores, k, visibility)
+    dk = kernels.weighted_sum(dscores.swapaxes(-1, -2), q, visibility, True)
+    dv = kernels.weighted_sum(after_dropout(weights).swapaxes(-1, -2), grad, visibility, True)
     dk, dv = sum_heads(dk, groups), sum_heads(dv, groups)
     grads = packed(dq, queries), packed(dk, keys), packed(dv, keys)
     return grads if bias is None else (*grads, dbias)

@@ -39,19 +39,19 @@ from ..base.checks import is_integer
 from . import blas
 
 MOST = 1024  # threads: more than machines have cores
-# Nanoseconds a chunk takes at least: a helper needs 10,000 to 100,000 until it is awake.
-CHUNK = 50_000
+# How long a chunk takes at least, because a helper needs 10,000 to 100,000 until it is awake.
+CHUNK_NANOSECONDS = 50_000
 CHUNKS_PER_THREAD = 2  # so that a thread that is faster, or that began sooner, computes more
 
 
 def default_threads() -> int:
-    own = os.environ.get("TINYATTN_NUM_THREADS", "")
-    if own:
-        if not own.isdecimal() or not 1 <= int(own) <= MOST:
+    value = os.environ.get("TINYATTN_NUM_THREADS", "")
+    if value:
+        if not value.isdecimal() or not 1 <= int(value) <= MOST:
             raise ValueError(
-                f"TINYATTN_NUM_THREADS must be an integer from 1 to {MOST}, got {own!r}"
+                f"TINYATTN_NUM_THREADS must be an integer from 1 to {MOST}, got {value!r}"
             )
-        return int(own)
+        return int(value)
     for name in blas.VARIABLES:
         value = os.environ.get(name, "")
         if value.isdecimal() and int(value) > 0:
@@ -181,7 +181,7 @@ def parallel_for(
 
     nanoseconds: about how long one thread takes for all of it.
     """
-    chunks = min(count, int(nanoseconds / CHUNK), CHUNKS_PER_THREAD * _number)
+    chunks = min(count, int(nanoseconds / CHUNK_NANOSECONDS), CHUNKS_PER_THREAD * _number)
     if chunks < 2 or _number == 1:
         function(*arguments, 0, count)
         return

@@ -30,7 +30,7 @@ class Samples(NamedTuple):
         return int(self.offsets[-1])
 
     @property
-    def equal(self) -> bool:
+    def have_one_length(self) -> bool:
         """True if the packed rows are the padded array, reshaped."""
         return len(self.lengths) * self.longest == self.rows
 
@@ -47,8 +47,9 @@ def samples_of(lengths: tuple[int, ...], length: int = 0) -> Samples:
     """
     offsets = np.zeros(len(lengths) + 1, np.int64)
     np.cumsum(lengths, out=offsets[1:])
-    counted = np.array(lengths, np.int64)
-    return Samples(read_only(counted), read_only(offsets), max(lengths, default=length))
+    return Samples(
+        read_only(np.array(lengths, np.int64)), read_only(offsets), max(lengths, default=length)
+    )
 
 
 class Visibility(NamedTuple):
@@ -68,46 +69,57 @@ class Visibility(NamedTuple):
         """(B, H, Q, K)."""
         return len(self.queries.lengths), heads, self.queries.longest, self.keys.longest
 
-    def hides_nothing(self) -> bool:
-        arrays = (self.limits, self.mask, self.starts)
-        return self.queries.equal and self.keys.equal and all(a is None for a in arrays)
+    @property
+    def lengths_differ(self) -> bool:
+        """True if some sample has fewer queries or keys than the longest."""
+        return not (self.queries.have_one_length and self.keys.have_one_length)
 
-    def limits_and_mask(self, x: Any) -> tuple[Array | None, Array | None]:
-        """The same in two arrays, beside x: limits hide padding too, the mask what starts hide."""
+    @property
+    def all_visible(self) -> bool:
+        """True if nothing hides a key from a query."""
+        has_arrays = any(x is not None for x in (self.limits, self.mask, self.starts))
+        return not has_arrays and not self.lengths_differ
+
+    def as_limits_and_mask(self, x: Any) -> tuple[Array | None, Array | None]:
+        """The same in two arrays, on the device of x: limits include the lengths of samples, and
+        the mask includes starts."""
         limits, mask, starts = self.limits, self.mask, self.starts
-        if not (self.queries.equal and self.keys.equal):
-            rows = np.arange(self.queries.longest) < self.queries.lengths[:, None]  # (B, Q)
-            own = beside(np.where(rows, self.keys.lengths[:, None], 0), x)
-            limits = own if limits is None else namespace(own).minimum(own, limits)
+        if self.lengths_differ:
+            exists = np.arange(self.queries.longest) < self.queries.lengths[:, None]  # (B, Q)
+            lengths = beside(np.where(exists, self.keys.lengths[:, None], 0), x)
+            limits = lengths if limits is None else namespace(lengths).minimum(lengths, limits)
         if starts is not None:
-            reached = namespace(starts).arange(self.keys.longest) >= starts[:, None, :, None]
-            mask = reached if mask is None else reached & mask  # (B|1, H|1, Q|1, K)
+            visible = namespace(starts).arange(self.keys.longest) >= starts[:, None, :, None]
+            mask = visible if mask is None else visible & mask  # (B|1, H|1, Q|1, K)
         return limits, mask
 
-    def pairs(self, x: Any) -> Array | None:
-        """True where a query sees a key, beside x: booleans that broadcast to (B, H, Q, K)."""
-        limits, mask = self.limits_and_mask(x)
+    def visible_pairs(self, x: Any) -> Array | None:
+        """True where a query sees a key: booleans that broadcast to (B, H, Q, K), on the device of
+        x; or None if every query sees every key."""
+        limits, mask = self.as_limits_and_mask(x)
         if limits is None:
             return mask
-        inside = namespace(limits).arange(self.keys.longest) < limits[:, None, :, None]
-        return inside if mask is None else inside & mask
+        visible = namespace(limits).arange(self.keys.longest) < limits[:, None, :, None]
+        return visible if mask is None else visible & mask
 
     def check(self, shape: tuple[int, ...]) -> None:
         """Raise ShapeError if this is not for scores of this shape."""
         if len(shape) != 4 or shape != self.shape(shape[1]):
             raise ShapeError(f"visibility is of scores {self.shape(1)}, got {shape}")
         of_queries = (shape[0], shape[2])
-        for name, right in (("limits", of_queries), ("mask", shape), ("starts", of_queries)):
-            check_sizes(name, getattr(self, name), right)
+        check_sizes("limits", self.limits, of_queries)
+        check_sizes("mask", self.mask, shape)
+        check_sizes("starts", self.starts, of_queries)
 
 
-def check_sizes(name: str, array: Array | None, right: tuple[int, ...]) -> None:
-    """Raise ShapeError if an array has not the sizes `right`, or 1 for any of these."""
-    if array is not None and (
-        array.ndim != len(right)
-        or any(n not in (1, m) for n, m in zip(array.shape, right, strict=True))
+def check_sizes(name: str, array: Array | None, shape: tuple[int, ...]) -> None:
+    """Raise ShapeError if an array is not of this shape, or has 1 in place of any size."""
+    if array is None:
+        return
+    if array.ndim != len(shape) or any(
+        size not in (1, expected) for size, expected in zip(array.shape, shape, strict=True)
     ):
-        raise ShapeError(f"{name} must be {right}, or 1 for any of these, got {array.shape}")
+        raise ShapeError(f"{name} must be {shape}, or 1 for any of these, got {array.shape}")
 
 
 def of_padded(shape: Sequence[int], **arrays: Any) -> Visibility:

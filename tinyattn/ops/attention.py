@@ -96,7 +96,7 @@ def weighted_sum(weights: Array, values: Array, *, visibility: Visibility | None
 @weighted_sum.vjp("weights")
 def dweights(grad, values, visibility):
     products = matmul(grad, swap(values))
-    visible = None if visibility is None else visibility.pairs(grad)
+    visible = None if visibility is None else visibility.visible_pairs(grad)
     return products if visible is None else where(visible, products, 0.0)
 
 
@@ -122,7 +122,7 @@ def clear_invisible(visibility: Visibility, heads: int, keys: Any, values: Any) 
         clear_keys, clear_values = not is_finite(keys._data), not is_finite(values._data)
         if not clear_keys and not clear_values:
             return keys, values
-        visible = visibility.pairs(keys)
+        visible = visibility.visible_pairs(keys)
         visible = namespace(visible).broadcast_to(visible, shape).any(axis=-2)  # (B, H, K)
     if keys.ndim == 3:
         visible = visible[:, 0] if visible.shape[1] == 1 else visible.any(axis=1)  # (B, K)

@@ -157,17 +157,17 @@ class Captured:
         if not self.recording:
             return self.xp.asarray(array)
         with self.uploads:
-            found = self.xp.asarray(array)
+            constant = self.xp.asarray(array)
         self.uploads.synchronize()
-        self.needed.append(found)
-        return found
+        self.needed.append(constant)
+        return constant
 
     def numbers(self, compute: Callable[[], Sequence[float]]) -> Array:
         """Numbers that change with every step, float64: computed anew before each launch."""
-        found = self.upload(np.array(compute(), np.float64))
+        array = self.upload(np.array(compute(), np.float64))
         if self.recording:
-            self.replays.append(lambda: found.set(np.array(compute(), np.float64), self.stream))
-        return found
+            self.replays.append(lambda: array.set(np.array(compute(), np.float64), self.stream))
+        return array
 
     def optimizer_step(self, optimizer: Optimizer, updates: list[tuple[int, Array, Array]]) -> None:
         """Refuse an update that a replay would not repeat, and count the steps of the replays."""

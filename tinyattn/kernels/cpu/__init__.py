@@ -1,4 +1,4 @@
-"""The kernels on the CPU, compiled by Numba; each has its plain twin in `kernels/reference.py`.
+"""The kernels on the CPU, compiled by Numba; `kernels/reference.py` has each as array code.
 
 A public function brings arrays into the one layout that its kernel is compiled for (`layout.py`),
 then calls the kernel, perhaps on several threads (`../threads.py`). Kernels release the GIL. They
@@ -49,10 +49,10 @@ else:
 compiler.delete_stale_code(erf_elements)
 
 
-def kernel(name: str, plain: Callable[..., Any]) -> Callable[..., Any]:
-    """The kernel of this name; `plain` if there is none here."""
-    found = globals().get(name)
-    return plain if found is None else compiler.retrying(found)
+def kernel(name: str, of_reference: Callable[..., Any]) -> Callable[..., Any]:
+    """The kernel of this name, or that of the reference if there is none here."""
+    compiled = globals().get(name)
+    return of_reference if compiled is None else compiler.retrying(compiled)
 
 
 compiler.let_forks_wait()

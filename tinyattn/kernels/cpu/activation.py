@@ -63,24 +63,14 @@ ROUND = 1.5 * 2.0**52  # adding it rounds to an integer, which the lowest bits o
 BIAS, EXPONENT = np.int64(1023), np.int64(52)  # of a float64's bits
 # exp(a^2 / 2) (1 - Phi(a)) for a >= 0, a smooth function, as P(a) / Q(a): least maximum relative
 # error, 6e-9, on [0, 14.8]. Beyond 14.8, x (1 - Phi(x)) is 0 in float32.
-P0, P1, P2, P3, P4 = (
-    0.5000000030667419,
-    0.43889333596024693,
-    0.18367914679241074,
-    0.040783098675745144,
-    0.0041386074350526795,
-)
-Q1, Q2, Q3, Q4, Q5 = (
-    1.675671668337489,
-    1.2043458972892669,
-    0.47064293605595736,
-    0.10223431326761516,
-    0.010373835625512579,
-)
+P0, P1, P2 = 0.5000000030667419, 0.43889333596024693, 0.18367914679241074
+P3, P4 = 0.040783098675745144, 0.0041386074350526795
+Q1, Q2, Q3 = 1.675671668337489, 1.2043458972892669, 0.47064293605595736
+Q4, Q5 = 0.10223431326761516, 0.010373835625512579
 
 
 @inner
-def exp_wide(x):
+def exp_float64(x):
     """exp of a float64 from -700 to 700 with a relative error of 6e-9; a NaN stays one."""
     shifted = x * LOG2_E + ROUND
     r = x - (shifted - ROUND) * LN2  # |r| <= log(2) / 2
@@ -95,7 +85,7 @@ def normal(x):
     """Phi(x) and exp(-x^2 / 2)."""
     a = abs(x)
     is_far = a > 16.0  # a NaN is not
-    power = exp_wide(-0.5 * x * x)
+    power = exp_float64(-0.5 * x * x)
     p = P0 + a * (P1 + a * (P2 + a * (P3 + a * P4)))
     q = 1.0 + a * (Q1 + a * (Q2 + a * (Q3 + a * (Q4 + a * Q5))))
     tail = 0.0 if is_far else power * p / q
@@ -106,7 +96,7 @@ def normal(x):
 def sigmoid_of_gelu(x):
     """sigmoid(2 u), u = sqrt(2/pi) (x + 0.044715 x^3)."""
     z = -2.0 * GELU_SCALE * (x + GELU_CUBIC * x * x * x)
-    part = 1.0 / (1.0 + exp_wide(-700.0 if z < -700.0 else z))
+    part = 1.0 / (1.0 + exp_float64(-700.0 if z < -700.0 else z))
     return 0.0 if z > 700.0 else part
 
 

@@ -36,12 +36,12 @@ from ..reference import NO_DROP, Drop
 from ..threads import parallel_for
 from ..visibility import Visibility
 from .compiler import inner, jit
-from .dropout import dropping, stays
-from .layout import as_input, visible_arrays
+from .dropout import drop_arguments, is_kept
+from .layout import as_input, visibility_arrays
 from .row_functions import MINUS_INF, ONE, ZERO, exp
 
 BLOCK = 64  # queries in a block at most
-STEP = 8  # a block has a multiple of it, so that vector instructions fit
+STEP = 8  # a block has a multiple of it, because a vector instruction computes 8 or 4 numbers
 
 
 class Inputs(NamedTuple):
@@ -79,7 +79,7 @@ class Head(NamedTuple):
     queries: int  # how many there are
     key_start: int
     keys: int
-    seen: int  # how many first keys its queries see at most
+    visible_end: int  # its queries see only keys before this one
     width: int  # queries in a block
     limits: np.ndarray  # (Q|1,)
     starts: np.ndarray  # (Q|1,)
@@ -88,50 +88,41 @@ class Head(NamedTuple):
 
 
 @inner
-def head_of(number, heads, rows, visible, bias):
+def head_of(number, heads, rows, visibility, bias):
     """Neighbouring numbers are of different samples: a thread then has long and short ones."""
     batch = len(rows.query_offsets) - 1
     b, h = number % batch, number // batch
     queries = rows.query_offsets[b + 1] - rows.query_offsets[b]
     keys = rows.key_offsets[b + 1] - rows.key_offsets[b]
-    limits = visible.limits[b % len(visible.limits)]
-    n = most_visible(limits, np.int64(0), queries, keys)
-    width = (min(BLOCK, rows.longest_queries, max(n, 1)) + STEP - 1) // STEP * STEP
-    mask = visible.mask[b % len(visible.mask), h % visible.mask.shape[1]]
-    return Head(
-        h,
-        b * heads + h,
-        rows.query_offsets[b],
-        queries,
-        rows.key_offsets[b],
-        keys,
-        n,
-        width,
-        limits,
-        visible.starts[b % len(visible.starts)],
-        mask,
-        bias[b % len(bias), h % bias.shape[1]],
-    )
+    limits = visibility.limits[b % len(visibility.limits)]
+    starts = visibility.starts[b % len(visibility.starts)]
+    mask = visibility.mask[b % len(visibility.mask), h % visibility.mask.shape[1]]
+    bias = bias[b % len(bias), h % bias.shape[1]]
+    query_start, key_start = rows.query_offsets[b], rows.key_offsets[b]
+    end = visible_end(limits, np.int64(0), queries, keys)
+    width = (min(BLOCK, rows.longest_queries, max(end, 1)) + STEP - 1) // STEP * STEP
+    places = (query_start, queries, key_start, keys, end, width)
+    return Head(h, b * heads + h, *places, limits, starts, mask, bias)
 
 
 @inner
-def most_visible(limits, first, last, keys):
-    """How many keys one of these queries sees at most."""
+def visible_end(limits, first, last, keys):
+    """The key before which all keys are that these queries see."""
     if len(limits) == 1:
         return min(limits[0], keys)
-    most = np.int64(0)
+    end = np.int64(0)
     for j in range(first, last):
-        most = max(most, min(limits[j], keys))
-    return most
+        end = max(end, min(limits[j], keys))
+    return end
 
 
 @inner
-def first_visible(starts, first, last, end):
+def visible_start(starts, first, last, end):
     """The first key that one of these queries sees, and at most `end`."""
-    least = min(starts[0], end) if len(starts) == 1 else end
+    start = min(starts[0], end) if len(starts) == 1 else end
     for j in range(first, min(last, len(starts))):
-        least = min(least, starts[j])
-    return least
+        start = min(start, starts[j])
+    return start
 
 
 @inner
@@ -204,14 +195,14 @@ def apply_visibility(scores, first, begin, head, has_mask, counts):
     if has_mask:
         mask = head.mask
         for j in range(queries):
-            row, visible = min(first + j, len(mask) - 1), 0
+            row, count = min(first + j, len(mask) - 1), 0
             start = head.starts[min(first + j, len(head.starts) - 1)] - begin
             for i in range(keys):
                 key = min(begin + i, mask.shape[1] - 1)
                 is_visible = mask[row, key] != 0 and i < counts[j] and i >= start
-                visible += is_visible
+                count += is_visible
                 scores[i, j] = scores[i, j] if is_visible else MINUS_INF
-            counts[j] = visible
+            counts[j] = count
 
 
 @inner
@@ -245,13 +236,13 @@ def softmax_again(scores, maximum, inverse):
 
 
 @inner
-def kept_of(shape, first, begin, longest_keys, drop):
+def keep_mask(shape, first, begin, longest_keys, drop):
     """Which weights dropout keeps; `first` is the number of the first query among all (B, H, Q),
     and `begin` that of the first key."""
     kept = np.empty(shape, np.bool_)
     for i in range(shape[0]):
         for j in range(shape[1]):
-            kept[i, j] = stays((first + j) * longest_keys + i + begin, drop)
+            kept[i, j] = is_kept((first + j) * longest_keys + i + begin, drop)
     return kept
 
 
@@ -277,37 +268,39 @@ def dscores_of(weights, dweights):
 
 
 @jit
-def attention_heads(inputs, rows, visible, scale, drop, out, saved, first, last):
+def attention_heads(inputs, rows, visibility, scale, drop, out, saved, first, last):
     """Fill out (R, H, e) and saved, for some of the B * H heads of all samples."""
     q, k, v, bias, has_bias = inputs
     counts = np.empty(BLOCK, np.int64)
     maximum, inverse = np.empty(BLOCK, np.float32), np.empty(BLOCK, np.float32)
     for number in range(first, last):
-        head = head_of(number, q.shape[1], rows, visible, bias)
-        h, n, group = head.h, head.seen, head.h * k.shape[1] // q.shape[1]
-        k_head = take(k, group, head.key_start, n, n, ONE)
-        v_head = take(v, group, head.key_start, n, n, ONE)
+        head = head_of(number, q.shape[1], rows, visibility, bias)
+        h, end, group = head.h, head.visible_end, head.h * k.shape[1] // q.shape[1]
+        k_head = take(k, group, head.key_start, end, end, ONE)
+        v_head = take(v, group, head.key_start, end, end, ONE)
         for i in range(0, head.queries, head.width):
             start, count = head.query_start + i, min(head.width, head.queries - i)
-            n = most_visible(head.limits, i, i + count, head.keys)
-            begin = first_visible(head.starts, i, i + count, n)
-            weights = k_head[begin:n] @ take(q, h, start, count, head.width, scale).T
+            end = visible_end(head.limits, i, i + count, head.keys)
+            begin = visible_start(head.starts, i, i + count, end)
+            weights = k_head[begin:end] @ take(q, h, start, count, head.width, scale).T
             if has_bias:
                 add_to_scores(weights, head.bias, i, count, begin)
-            apply_visibility(weights, i, begin, head, visible.has_mask, counts)
+            apply_visibility(weights, i, begin, head, visibility.has_mask, counts)
             softmax_columns(weights, counts, maximum, inverse)
             if drop.threshold > 0:
                 query = head.number * rows.longest_queries + i
-                kept = kept_of(weights.shape, query, begin, rows.longest_keys, drop)
+                kept = keep_mask(weights.shape, query, begin, rows.longest_keys, drop)
                 drop_block(weights, kept, drop.factor)
-            put(weights.T @ v_head[begin:n], out, h, start, count, ONE)
+            put(weights.T @ v_head[begin:end], out, h, start, count, ONE)
             for j in range(count):
                 saved.maximum[start + j, h] = maximum[j]
                 saved.inverse[start + j, h] = inverse[j]
 
 
 @jit
-def attention_backward_heads(grad, inputs, rows, visible, scale, drop, saved, grads, first, last):
+def attention_backward_heads(
+    grad, inputs, rows, visibility, scale, drop, saved, grads, first, last
+):
     """Fill grads for some of the B * H heads of all samples: dq (R, H, d), dk (S, H, d),
     dv (S, H, e), and dbias (B * H, Q|1, K|1), which has zeros at the start."""
     q, k, v, bias, has_bias = inputs
@@ -315,30 +308,30 @@ def attention_backward_heads(grad, inputs, rows, visible, scale, drop, saved, gr
     counts = np.empty(BLOCK, np.int64)
     maximum, inverse = np.empty(BLOCK, np.float32), np.empty(BLOCK, np.float32)
     for number in range(first, last):
-        head = head_of(number, q.shape[1], rows, visible, bias)
-        h, n, group = head.h, head.seen, head.h * k.shape[1] // q.shape[1]
-        k_head = take(k, group, head.key_start, n, n, ONE)
-        v_head = take(v, group, head.key_start, n, n, ONE)
+        head = head_of(number, q.shape[1], rows, visibility, bias)
+        h, end, group = head.h, head.visible_end, head.h * k.shape[1] // q.shape[1]
+        k_head = take(k, group, head.key_start, end, end, ONE)
+        v_head = take(v, group, head.key_start, end, end, ONE)
         dk_head = np.zeros((head.keys, q.shape[2]), np.float32)
         dv_head = np.zeros((head.keys, v.shape[2]), np.float32)
         for i in range(0, head.queries, head.width):
             start, count = head.query_start + i, min(head.width, head.queries - i)
-            n = most_visible(head.limits, i, i + count, head.keys)
-            begin = first_visible(head.starts, i, i + count, n)
+            end = visible_end(head.limits, i, i + count, head.keys)
+            begin = visible_start(head.starts, i, i + count, end)
             for j in range(head.width):
                 maximum[j] = saved.maximum[start + j, h] if j < count else ZERO
                 inverse[j] = saved.inverse[start + j, h] if j < count else ZERO
             q_block = take(q, h, start, count, head.width, scale)
             dout = take(grad, h, start, count, head.width, ONE)
-            weights = k_head[begin:n] @ q_block.T
+            weights = k_head[begin:end] @ q_block.T
             if has_bias:
                 add_to_scores(weights, head.bias, i, count, begin)
-            apply_visibility(weights, i, begin, head, visible.has_mask, counts)
+            apply_visibility(weights, i, begin, head, visibility.has_mask, counts)
             softmax_again(weights, maximum, inverse)
-            dweights = v_head[begin:n] @ dout.T
+            dweights = v_head[begin:end] @ dout.T
             if drop.threshold > 0:
                 query = head.number * rows.longest_queries + i
-                kept = kept_of(weights.shape, query, begin, rows.longest_keys, drop)
+                kept = keep_mask(weights.shape, query, begin, rows.longest_keys, drop)
                 drop_block(dweights, kept, drop.factor)
                 dscores = dscores_of(weights, dweights)
                 drop_block(weights, kept, drop.factor)
@@ -348,7 +341,7 @@ def attention_backward_heads(grad, inputs, rows, visible, scale, drop, saved, gr
                 add_to_dbias(dscores, dbias[head.number], i, count, begin)
             add(weights @ dout, dv_head[begin:])
             add(dscores @ q_block, dk_head[begin:])
-            put(dscores.T @ k_head[begin:n], dq, h, start, count, scale)
+            put(dscores.T @ k_head[begin:end], dq, h, start, count, scale)
         put(dk_head, dk, h, head.key_start, head.keys, ONE)
         put(dv_head, dv, h, head.key_start, head.keys, ONE)
 
@@ -376,23 +369,19 @@ def run(
     products: how many matrix products the kernel computes for each block.
     """
     queries, keys, limits, mask, starts = visibility
-    q, k, v, bias = inputs
-    shift = NO_BIAS if bias is None else bias
-    heads, width = q.shape[1:]
-    pairs = float(queries.lengths @ keys.lengths)
-    nanoseconds = products * heads * (1000 * len(queries.lengths) + pairs * (1 + width / 32))
-    parallel_for(
-        len(queries.lengths) * heads,
-        nanoseconds,
-        kernel,
-        *before,
-        Inputs(as_input(q), as_input(k), as_input(v), as_input(shift), bias is not None),
+    *qkv, bias = inputs
+    arrays = map(as_input, (*qkv, NO_BIAS if bias is None else bias))
+    arguments = (
+        Inputs(*arrays, has_bias=bias is not None),
         Rows(queries.offsets, keys.offsets, queries.longest, keys.longest),
-        visible_arrays(limits, mask, starts),
+        visibility_arrays(limits, mask, starts),
         np.float32(scale),
-        dropping(drop.p, drop.seed, np.dtype(np.float32)),
-        *results,
+        drop_arguments(drop.p, drop.seed, np.dtype(np.float32)),
     )
+    batch, (_, heads, width) = len(queries.lengths), qkv[0].shape
+    pairs = float(queries.lengths @ keys.lengths)
+    nanoseconds = products * heads * (1000 * batch + pairs * (1 + width / 32))
+    parallel_for(batch * heads, nanoseconds, kernel, *before, *arguments, *results)
 
 
 def attention(
@@ -440,8 +429,8 @@ def attention_backward(
         _, saved = attention(*clean, cleaned(bias))
         grads = attention_backward(cleaned(grad), *clean, saved, cleaned(bias))
         queries, keys = affected(q, k, v, grad, visibility, bias)
-        found = tuple(map(np.where, (queries, keys, keys), exact, grads))
-        return found if bias is None else (*found, exact[3])
+        mixed = tuple(map(np.where, (queries, keys, keys), exact, grads))
+        return mixed if bias is None else (*mixed, exact[3])
     heads, groups = q.shape[1], k.shape[1]
     dq, dk, dv = (np.empty((len(x), heads, x.shape[2]), x.dtype) for x in (q, k, v))
     of_heads = len(visibility.queries.lengths) * heads
@@ -461,7 +450,7 @@ def attention_backward(
 
 def needs_reference(visibility: Visibility, bias: Any, *arrays: np.ndarray) -> bool:
     of_queries = (visibility.limits, visibility.starts)
-    see_the_same = visibility.mask is None and all(a is None or a.shape[1] == 1 for a in of_queries)
+    see_the_same = visibility.mask is None and all(x is None or x.shape[1] == 1 for x in of_queries)
     arrays = arrays if bias is None else (*arrays, bias)
     return not see_the_same and not all(map(is_finite, arrays))
 
@@ -479,8 +468,8 @@ def affected(q: Any, k: Any, v: Any, grad: Any, visibility: Visibility, bias: An
     bad_pair = repeat_heads(bad_k | bad_v, heads)[:, :, None]  # (B, H, 1, K)
     bad_pair = bad_pair if bias is None else bad_pair | ~np.isfinite(bias)
     shape = visibility.shape(heads)
-    visible = np.broadcast_to(visibility.pairs(q), shape)
-    bad = (visible & bad_pair).any(axis=-1) | bad_q | bad_grad  # (B, H, Q)
-    reached = (visible & bad[..., None]).any(axis=-2)  # (B, H, K)
-    reached = reached.reshape(len(reached), groups, heads // groups, shape[-1]).any(axis=2)
-    return packed(bad[..., None], queries), packed(reached[..., None], keys)
+    visible = np.broadcast_to(visibility.visible_pairs(q), shape)
+    of_queries = (visible & bad_pair).any(axis=-1) | bad_q | bad_grad  # (B, H, Q)
+    of_keys = (visible & of_queries[..., None]).any(axis=-2)  # (B, H, K)
+    of_keys = of_keys.reshape(shape[0], groups, heads // groups, shape[-1]).any(axis=2)
+    return packed(of_queries[..., None], queries), packed(of_keys[..., None], keys)

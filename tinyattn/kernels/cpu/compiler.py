@@ -73,8 +73,8 @@ def delete_stale_code(kernel: Any) -> None:
 
 def folder_of(kernel: Any) -> Path | None:
     """Where Numba keeps the machine code of a kernel, if it does."""
-    found = getattr(getattr(kernel, "stats", None), "cache_path", None)
-    return None if found is None else Path(found)
+    path = getattr(getattr(kernel, "stats", None), "cache_path", None)
+    return None if path is None else Path(path)
 
 
 def delete_code(folder: Path | None) -> None:
@@ -87,17 +87,20 @@ def delete_code(folder: Path | None) -> None:
                 path.unlink(missing_ok=True)
 
 
-def cache_failed(error: Exception) -> bool:
-    """True if Numba raised this error while it loaded or saved machine code, after one warning.
+def is_from_cache(error: Exception) -> bool:
+    """True if Numba raised this error while it loaded or saved machine code."""
+    frames = traceback.walk_tb(error.__traceback__)
+    return any(frame.f_globals.get("__name__") == "numba.core.caching" for frame, _ in frames)
 
-    It loads before it compiles a kernel, and saves after. So the call can be repeated, except that
-    the files are deleted first, because one may be damaged. A Ctrl-C that comes while LLVM compiles
-    is lost in a callback, and saving then finds no machine code: the interrupt is raised here.
+
+def delete_all_code(error: Exception) -> None:
+    """Delete the machine code of our kernels after an error of the cache, and warn once.
+
+    Numba loads before it compiles a kernel, and saves after. So the call can be repeated after
+    this, because one file may be damaged. A Ctrl-C that comes while LLVM compiles is lost in a
+    callback, and saving then finds no machine code: the interrupt is raised here.
     """
     global _is_warned
-    frames = traceback.walk_tb(error.__traceback__)
-    if not any(frame.f_globals.get("__name__") == "numba.core.caching" for frame, _ in frames):
-        return False
     if "no compiled object" in str(error):
         raise KeyboardInterrupt from None
     for folder in set(map(folder_of, _kernels)):
@@ -110,7 +113,6 @@ def cache_failed(error: Exception) -> bool:
             RuntimeWarning,
             stacklevel=4,
         )
-    return True
 
 
 def retrying(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -122,8 +124,9 @@ def retrying(function: Callable[..., Any]) -> Callable[..., Any]:
             try:
                 return function(*arguments)
             except Exception as error:
-                if not cache_failed(error):
+                if not is_from_cache(error):
                     raise
+                delete_all_code(error)
         return function(*arguments)
 
     return call

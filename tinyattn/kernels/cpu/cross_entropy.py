@@ -62,7 +62,6 @@ def cross_entropy_backward(
         return reference.cross_entropy_backward(grad, logits, target, ignore_index, log_sums)
     result = np.empty(logits.shape, logits.dtype)
     target = as_input(target.astype(np.int64, copy=False))
-    cross_entropy_backward_rows(
-        as_input(grad), as_input(logits), target, ignore_index, as_input(log_sums), result
-    )
+    inputs = as_input(grad), as_input(logits), target, ignore_index, as_input(log_sums)
+    cross_entropy_backward_rows(*inputs, result)
     return result

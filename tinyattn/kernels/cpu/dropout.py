@@ -17,17 +17,17 @@ LOW_32 = np.uint64(0xFFFFFFFF)
 MIXER_1, MIXER_2 = np.uint64(0x21F0AAAD), np.uint64(0x735A2D97)
 
 
-class Dropping(NamedTuple):
+class DropArguments(NamedTuple):
     """What a kernel has to know."""
 
     factor: Any  # 1 / (1 - p), in the dtype of the array
-    threshold: np.uint32  # an element stays where its hash is not smaller; 0 without dropout
+    threshold: np.uint32  # an element is kept if its hash is not smaller; 0 without dropout
     low: np.uint32  # the halves of the seed
     high: np.uint32
 
 
-def dropping(p: float, seed: int, dtype: np.dtype) -> Dropping:
-    return Dropping(*factor_and_threshold(p, dtype), *map(np.uint32, halves(seed)))
+def drop_arguments(p: float, seed: int, dtype: np.dtype) -> DropArguments:
+    return DropArguments(*factor_and_threshold(p, dtype), *map(np.uint32, halves(seed)))
 
 
 @lru_cache(maxsize=16)
@@ -45,8 +45,8 @@ def mixed(h):
 
 
 @inner
-def stays(number, drop):
-    """Whether the element of this number is kept."""
+def is_kept(number, drop):
+    """True if dropout keeps the element of this number."""
     h = mixed(np.uint32(np.uint32(number) ^ drop.low))
     return mixed(np.uint32(h ^ drop.high)) >= drop.threshold
 
@@ -56,13 +56,13 @@ def dropout_elements(x, drop, out, first, last):
     zero = drop.factor - drop.factor
     x, out = x[first:last], out[first:last]
     for i in range(len(x)):
-        out[i] = x[i] * drop.factor if stays(first + i, drop) else zero
+        out[i] = x[i] * drop.factor if is_kept(first + i, drop) else zero
 
 
 def dropout(x: np.ndarray, p: float, seed: int) -> np.ndarray:
     if p >= 1 or not x.size:
         return reference.dropout(x, p, seed)
     out = np.empty(x.shape, x.dtype)
-    arguments = (as_input(x).reshape(-1), dropping(p, seed, x.dtype), out.reshape(-1))
+    arguments = (as_input(x).reshape(-1), drop_arguments(p, seed, x.dtype), out.reshape(-1))
     parallel_for(x.size, 0.35 * x.size, dropout_elements, *arguments)
     return out

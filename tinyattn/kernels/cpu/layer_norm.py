@@ -79,16 +79,9 @@ def layer_norm(x: np.ndarray, weight: Any, bias: Any, eps: float) -> Any:
     means, inv_stds = np.empty((2, x.size // columns))
     weight = np.ones(columns, x.dtype) if weight is None else weight
     bias = np.zeros(columns, x.dtype) if bias is None else bias
-    arguments = (
-        as_rows(x),
-        as_input(weight),
-        as_input(bias),
-        eps,
-        out.reshape(-1, columns),
-        means,
-        inv_stds,
-    )
-    parallel_for(len(means), x.size, layer_norm_rows, *arguments)
+    inputs = as_rows(x), as_input(weight), as_input(bias), eps
+    results = out.reshape(-1, columns), means, inv_stds
+    parallel_for(len(means), x.size, layer_norm_rows, *inputs, *results)
     shape = (*x.shape[:-1], 1)
     return out, means.reshape(shape), inv_stds.reshape(shape)
 
@@ -106,16 +99,8 @@ def layer_norm_backward(
     blocks = max(1, min(x.size // BLOCK, len(means) // BLOCK_ROWS))
     height = -(-len(means) // blocks)
     sums = np.zeros((blocks, 2, columns))
-    arguments = (
-        as_rows(grad),
-        as_rows(x),
-        as_input(scale),
-        means,
-        inv_stds,
-        height,
-        dx.reshape(-1, columns),
-        sums,
-    )
-    parallel_for(blocks, x.size, layer_norm_backward_rows, *arguments)
+    inputs = as_rows(grad), as_rows(x), as_input(scale), means, inv_stds, height
+    results = dx.reshape(-1, columns), sums
+    parallel_for(blocks, x.size, layer_norm_backward_rows, *inputs, *results)
     dweight, dbias = sums[0] if blocks == 1 else sums.sum(axis=0)
     return dx, None if weight is None else dweight, dbias

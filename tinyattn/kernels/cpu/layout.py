@@ -36,8 +36,9 @@ def as_scores(array: np.ndarray) -> np.ndarray:
     return array if array.ndim == 4 else array.reshape(1, 1, -1, array.shape[-1])
 
 
-class Visible(NamedTuple):
-    """Which keys a query may see: from its start to its limit, where the mask is not 0."""
+class VisibilityArrays(NamedTuple):
+    """A Visibility for kernels: a query sees the keys from its start to its limit, where the mask
+    is not 0."""
 
     limits: np.ndarray  # (B|1, Q|1) integers
     mask: np.ndarray  # (B|1, H|1, Q|1, K|1) bytes
@@ -50,14 +51,8 @@ NO_START = as_input(np.zeros((1, 1), np.int64))
 NO_MASK = as_input(np.ones((1, 1, 1, 1), np.uint8))
 
 
-def as_visible(visibility: Any, x: Any) -> Visible:
-    """The arrays of a Visibility for the softmax kernels, which know no starts."""
-    limits, mask = (None, None) if visibility is None else visibility.limits_and_mask(x)
-    return visible_arrays(limits, mask, None)
-
-
-def visible_arrays(limits: Any, mask: Any, starts: Any) -> Visible:
-    return Visible(
+def visibility_arrays(limits: Any, mask: Any, starts: Any = None) -> VisibilityArrays:
+    return VisibilityArrays(
         NO_LIMIT if limits is None else as_input(np.maximum(limits, 0, dtype=np.int64)),
         NO_MASK if mask is None else as_input(np.asarray(mask, np.bool_)).view(np.uint8),
         mask is not None,

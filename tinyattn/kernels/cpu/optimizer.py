@@ -34,18 +34,9 @@ def step_numbers(numbers: AdamStep, dtype: np.dtype) -> np.ndarray:
     """The numbers as one array, because nine arguments take longer to hand over."""
     rate, beta1, beta2, eps, decay, decoupled, step = numbers
     shrink, added = (1 - rate * decay, 0.0) if decoupled else (1.0, decay)
-    found = (
-        shrink,
-        added,
-        beta1,
-        1 - beta1,
-        beta2,
-        1 - beta2,
-        rate / (1 - beta1**step),
-        1 / math.sqrt(1 - beta2**step),
-        eps,
-    )
-    return as_input(np.array(found, dtype))
+    means = beta1, 1 - beta1, beta2, 1 - beta2
+    corrected = rate / (1 - beta1**step), 1 / math.sqrt(1 - beta2**step)
+    return as_input(np.array((shrink, added, *means, *corrected, eps), dtype))
 
 
 def adam(

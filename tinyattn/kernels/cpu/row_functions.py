@@ -17,17 +17,9 @@ LN2_HIGH = np.float32(0.693359375)
 LN2_LOW = np.float32(-2.12194440e-4)
 ROUND = np.float32(12582912.0)  # 1.5 * 2^23: adding and subtracting it rounds to an integer
 LOWEST = np.float32(-110.0)  # exp of this is 0 in float32
-C0, C1, C2, C3, C4, C5 = (
-    np.float32(c)
-    for c in (
-        1.9875691500e-4,
-        1.3981999507e-3,
-        8.3334519073e-3,
-        4.1665795894e-2,
-        1.6666665459e-1,
-        5.0000001201e-1,
-    )
-)
+C0, C1 = np.float32(1.9875691500e-4), np.float32(1.3981999507e-3)
+C2, C3 = np.float32(8.3334519073e-3), np.float32(4.1665795894e-2)
+C4, C5 = np.float32(1.6666665459e-1), np.float32(5.0000001201e-1)
 ONE = np.float32(1)
 ZERO = np.float32(0)
 MINUS_INF = np.float32(-math.inf)

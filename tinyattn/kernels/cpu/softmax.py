@@ -9,15 +9,15 @@ import numpy as np
 
 from .. import reference
 from .compiler import inner, jit
-from .layout import as_rows, as_scores, as_visible
+from .layout import VisibilityArrays, as_rows, as_scores, visibility_arrays
 from .row_functions import LANES, MINUS_INF, ZERO, dot, exp, largest, total_of
 
 
 @inner
-def row_visibility(visible, b, h, q, keys):
-    """How many first keys the query may see, and the row of the mask with the step between keys:
-    0 if one value holds for all."""
-    limits, mask = visible.limits, visible.mask
+def row_visibility(visibility, b, h, q, keys):
+    """How many first keys the query sees at most, and the row of the mask with the step between
+    keys: 0 if one value holds for all."""
+    limits, mask = visibility.limits, visibility.mask
     n = min(limits[b % limits.shape[0], q % limits.shape[1]], keys)
     row = mask[b % mask.shape[0], h % mask.shape[1], q % mask.shape[2]]
     return n, row, 1 if len(row) > 1 else 0
@@ -30,17 +30,17 @@ def clear(row, start):
 
 
 @jit
-def softmax_rows(x, visible, out):
+def softmax_rows(x, visibility, out):
     """x, out (B, H, Q, K) float32."""
     batch, heads, queries, keys = x.shape
     lanes, sums = np.empty(LANES, np.float32), np.empty(LANES)
     for b in range(batch):
         for h in range(heads):
             for q in range(queries):
-                n, mask, step = row_visibility(visible, b, h, q, keys)
+                n, mask, step = row_visibility(visibility, b, h, q, keys)
                 source, row = x[b, h, q], out[b, h, q, :n]
                 number = n
-                if visible.has_mask:
+                if visibility.has_mask:
                     number = 0
                     for j in range(n):
                         is_visible = mask[j * step] != 0
@@ -58,9 +58,15 @@ def softmax_rows(x, visible, out):
                 factor = np.float32(1.0 / total_of(row, sums))
                 for j in range(n):
                     row[j] *= factor
-                if visible.has_mask:  # a NaN among the visible is theirs alone
+                if visibility.has_mask:  # a NaN among the visible is theirs alone
                     for j in range(n):
                         row[j] = row[j] if mask[j * step] != 0 else ZERO
+
+
+def without_starts(visibility: Any, x: np.ndarray) -> VisibilityArrays:
+    """The arrays of a Visibility or None, without starts, which these kernels do not know."""
+    limits, mask = (None, None) if visibility is None else visibility.as_limits_and_mask(x)
+    return visibility_arrays(limits, mask)
 
 
 def masked_softmax(x: np.ndarray, visibility: Any) -> Any:
@@ -69,7 +75,7 @@ def masked_softmax(x: np.ndarray, visibility: Any) -> Any:
         return reference.masked_softmax(x, visibility)
     out = np.empty(x.shape, x.dtype)
     x = as_scores(x)
-    softmax_rows(x, as_visible(visibility, x), out.reshape(x.shape))
+    softmax_rows(x, without_starts(visibility, x), out.reshape(x.shape))
     return out
 
 
@@ -94,23 +100,23 @@ def softmax_backward(grad: np.ndarray, out: np.ndarray) -> np.ndarray:
 
 
 @jit
-def masked_backward_rows(d, weights, visible):
+def masked_backward_rows(d, weights, visibility):
     """d (B, H, Q, K) is the gradient of the weights, and becomes that of the scores."""
     batch, heads, queries, keys = weights.shape
     sums = np.empty(LANES)
     for b in range(batch):
         for h in range(heads):
             for q in range(queries):
-                n, mask, step = row_visibility(visible, b, h, q, keys)
+                n, mask, step = row_visibility(visibility, b, h, q, keys)
                 row, w = d[b, h, q, :n], weights[b, h, q, :n]
                 clear(d[b, h, q], n)
-                if visible.has_mask:
+                if visibility.has_mask:
                     for j in range(n):
                         row[j] = row[j] if mask[j * step] != 0 else 0
                 total = dot(row, w, sums)
                 for j in range(n):
                     row[j] = w[j] * (row[j] - total)
-                if visible.has_mask:
+                if visibility.has_mask:
                     for j in range(n):
                         row[j] = row[j] if mask[j * step] != 0 else 0
 
@@ -119,7 +125,7 @@ def masked_softmax_backward(grad: np.ndarray, out: np.ndarray, visibility: Any) 
     result = np.array(grad, order="C")
     if result.size:
         out = as_scores(out)
-        masked_backward_rows(result.reshape(out.shape), out, as_visible(visibility, out))
+        masked_backward_rows(result.reshape(out.shape), out, without_starts(visibility, out))
     return result
 
 

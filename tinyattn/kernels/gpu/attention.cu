@@ -147,13 +147,13 @@ extern "C" __global__ void __launch_bounds__(THREADS) attention(
     Task task = this_task(queries, heads);
     auto [pair, sample, head, first] = task;
     int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-    Rows own = {q + sample * q_b + head * q_h, q_n, queries, (real)scale};
+    Rows of_queries = {q + sample * q_b + head * q_h, q_n, queries, (real)scale};
     Rows of_keys = {k + sample * k_b + head * k_h, k_n, keys, 1};
     Rows of_values = {v + sample * v_b + head * v_h, v_n, keys, 1};
     Drop drop = drop_of(DROP);
     weights += warp * ROWS * TILE;
 
-    load(own, 0, HEAD, first, WARPS * ROWS, q_tile, HEAD);
+    load(of_queries, 0, HEAD, first, WARPS * ROWS, q_tile, HEAD);
     long long end = visible_to_block(visible_to_row, task, queries, keys, VISIBILITY);
 
     real top[ROWS], sums[ROWS][COLUMNS];
@@ -241,15 +241,15 @@ extern "C" __global__ void __launch_bounds__(THREADS) attention_backward_q(
     Task task = this_task(queries, heads);
     auto [pair, sample, head, first] = task;
     int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-    Rows own = {q + sample * q_b + head * q_h, q_n, queries, (real)scale};
-    Rows own_grad = {grad + sample * g_b + head * g_h, g_n, queries, 1};
+    Rows of_queries = {q + sample * q_b + head * q_h, q_n, queries, (real)scale};
+    Rows of_grad = {grad + sample * g_b + head * g_h, g_n, queries, 1};
     Rows of_keys = {k + sample * k_b + head * k_h, k_n, keys, 1};
     Rows of_values = {v + sample * v_b + head * v_h, v_n, keys, 1};
     Drop drop = drop_of(DROP);
     dscores += warp * ROWS * TILE;
 
-    load(own, 0, HEAD, first, WARPS * ROWS, q_tile, HEAD);
-    load(own_grad, 0, VALUE, first, WARPS * ROWS, g_tile, VALUE);
+    load(of_queries, 0, HEAD, first, WARPS * ROWS, q_tile, HEAD);
+    load(of_grad, 0, VALUE, first, WARPS * ROWS, g_tile, VALUE);
     long long end = visible_to_block(visible_to_row, task, queries, keys, VISIBILITY);
 
     real sums[ROWS][HEAD_COLUMNS], high[ROWS], low[ROWS];
@@ -329,16 +329,16 @@ extern "C" __global__ void __launch_bounds__(THREADS) attention_backward_kv(
 
     auto [pair, sample, head, first] = this_task(keys, heads);
     int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-    Rows own_key = {k + sample * k_b + head * k_h, k_n, keys, 1};
-    Rows own_value = {v + sample * v_b + head * v_h, v_n, keys, 1};
+    Rows of_keys = {k + sample * k_b + head * k_h, k_n, keys, 1};
+    Rows of_values = {v + sample * v_b + head * v_h, v_n, keys, 1};
     Rows of_queries = {q + sample * q_b + head * q_h, q_n, queries, (real)scale};
     Rows of_grad = {grad + sample * g_b + head * g_h, g_n, queries, 1};
     Drop drop = drop_of(DROP);
     weights += warp * ROWS * TILE;
     dscores += warp * ROWS * TILE;
 
-    load(own_key, 0, HEAD, first, WARPS * ROWS, k_tile, HEAD);
-    load(own_value, 0, VALUE, first, WARPS * ROWS, v_tile, VALUE);
+    load(of_keys, 0, HEAD, first, WARPS * ROWS, k_tile, HEAD);
+    load(of_values, 0, VALUE, first, WARPS * ROWS, v_tile, VALUE);
     real dk_sums[ROWS][HEAD_COLUMNS], dv_sums[ROWS][COLUMNS];
     for (int r = 0; r < ROWS; r++) {
         for (int n = 0; n < HEAD_COLUMNS; n++) dk_sums[r][n] = 0;

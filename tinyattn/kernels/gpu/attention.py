@@ -1,8 +1,8 @@
 """Scaled dot-product attention in tiles; launches `attention.cu`.
 
-Three cases do not fit the tiles: heads of more than 1,400 numbers (450 in float64), dropout with
-p = 1, and a bias. For them `reference.py` computes the array of all weights. A window becomes a
-mask, and shared heads of keys are repeated.
+Three cases are not computed in tiles: heads of more than 1,400 numbers (450 in float64), dropout
+with p = 1, and a bias. For them the formula in `reference.py` computes the array of all weights. A
+window becomes a mask, and shared heads of keys are repeated.
 """
 
 from __future__ import annotations
@@ -15,14 +15,21 @@ import numpy as np
 from ...base.backend import Array, namespace
 from .. import reference
 from ..packing import packed, padded, repeat_heads, sum_heads
-from ..reference import NO_DROP, Drop
+from ..reference import NO_DROP, AttentionKernels, Drop
 from ..visibility import Visibility
+from .elementwise import dropout
 from .launch import SCALARS, drop_arguments, function, real, visibility_arguments
+from .softmax import masked_softmax, masked_softmax_backward
+from .weighted_sum import weighted_sum
 
 # From compute capability 7.5 on a block has 48 KiB of shared memory, and may ask for 64 KiB. 1 KiB
 # of it is for the variables that the kernels themselves declare.
 WITHOUT_ASKING = 47 * 1024
 SHARED_MEMORY = 63 * 1024
+BLOCK = (128,)  # threads: four warps
+# The formula in reference.py calls these, because they do not wait for the device, and because a
+# captured step drops other weights in each replay.
+OF_GPU = AttentionKernels(masked_softmax, masked_softmax_backward, dropout, weighted_sum)
 
 
 class TileShape(NamedTuple):
@@ -35,7 +42,7 @@ class TileShape(NamedTuple):
 
 @cache
 def tile_shape(width: int, value_width: int, itemsize: int) -> TileShape | None:
-    """The largest tiles that fit into shared memory; None if even one row is too wide."""
+    """The largest tiles for which shared memory is large enough; None if one row is too wide."""
     for columns in (max(width, value_width), 64):
         for rows in (8, 4, 2, 1):
             tiles = min(width, columns) + 1 + min(value_width, columns) + 1
@@ -58,7 +65,7 @@ def tiled(xp: Any, kernel: str, width: int, value_width: int, dtype: np.dtype) -
     return compiled, shape
 
 
-def fits_tiles(q: Array, k: Array, v: Array, drop: Drop) -> bool:
+def has_tiles(q: Array, k: Array, v: Array, drop: Drop) -> bool:
     if drop.p >= 1 or not (q.size and k.size and v.size):
         return False
     return tile_shape(q.shape[-1], v.shape[-1], real(q.dtype).itemsize) is not None
@@ -88,8 +95,8 @@ def attention(
     Samples of one length are views (B, H, N, d) of the rows. Others are padded, because a block of
     the kernel works on one sample.
     """
-    if bias is not None or not fits_tiles(q, k, v, drop):
-        return reference.attention(q, k, v, visibility, scale, drop, bias, use=kernels())
+    if bias is not None or not has_tiles(q, k, v, drop):
+        return reference.attention(q, k, v, visibility, scale, drop, bias, kernels=OF_GPU)
     q, k, v = in_tiles(q, k, v, visibility)
     xp = namespace(q)
     batch, heads, queries, width = q.shape
@@ -97,22 +104,11 @@ def attention(
     out = xp.empty((batch, queries, heads, v.shape[-1]), q.dtype)
     saved = xp.empty((2, pairs * queries), real(q.dtype))
     kernel, shape = tiled(xp, "attention", width, v.shape[-1], q.dtype)
-    arguments = (
-        *strided(q),
-        *strided(k),
-        *strided(v),
-        out,
-        saved,
-        pairs,
-        heads,
-        queries,
-        keys,
-        float(scale),
-        *visibility_arguments(visibility, q),
-        *drop_arguments(*drop),
-    )
+    arrays = *strided(q), *strided(k), *strided(v), out, saved
+    numbers = pairs, heads, queries, keys, float(scale)
+    options = *visibility_arguments(visibility, q), *drop_arguments(*drop)
     grid = (pairs * -(-queries // (4 * shape.rows)),)
-    kernel(grid, (128,), arguments, shared_mem=shape.nbytes)
+    kernel(grid, BLOCK, (*arrays, *numbers, *options), shared_mem=shape.nbytes)
     return packed(out.swapaxes(1, 2), visibility.queries), saved
 
 
@@ -134,9 +130,9 @@ def attention_backward(
     bias: Any = None,
 ) -> tuple[Array, ...]:
     """Gradients of q, k, v, and of a bias; weights are computed again, from what forward saved."""
-    options = visibility, scale, drop
-    if bias is not None or not fits_tiles(q, k, v, drop):
-        return reference.attention_backward(grad, q, k, v, *options, saved, bias, use=kernels())
+    if bias is not None or not has_tiles(q, k, v, drop):
+        options = visibility, scale, drop, saved, bias
+        return reference.attention_backward(grad, q, k, v, *options, kernels=OF_GPU)
     groups = k.shape[1]
     grad = padded(grad, visibility.queries)
     q, k, v = in_tiles(q, k, v, visibility)
@@ -145,28 +141,13 @@ def attention_backward(
     pairs, keys = batch * heads, k.shape[2]
     row_sums = xp.empty((2, pairs * queries), real(q.dtype))  # from the first launch to the second
     dq, dk, dv = (xp.empty((batch, x.shape[2], heads, x.shape[3]), x.dtype) for x in (q, k, v))
-    given = (*strided(grad), *strided(q), *strided(k), *strided(v), saved, row_sums)
-    numbers = (
-        pairs,
-        heads,
-        queries,
-        keys,
-        float(scale),
-        *visibility_arguments(visibility, q),
-        *drop_arguments(*drop),
-    )
+    arrays = *strided(grad), *strided(q), *strided(k), *strided(v), saved, row_sums
+    numbers = pairs, heads, queries, keys, float(scale)
+    last = *numbers, *visibility_arguments(visibility, q), *drop_arguments(*drop)
     for name, length, gradients in (("q", queries, (dq,)), ("kv", keys, (dk, dv))):
         kernel, shape = tiled(xp, f"attention_backward_{name}", width, v.shape[-1], q.dtype)
         grid = (pairs * -(-length // (4 * shape.rows)),)
-        kernel(grid, (128,), (*given, *gradients, *numbers), shared_mem=shape.nbytes)
+        kernel(grid, BLOCK, (*arrays, *gradients, *last), shared_mem=shape.nbytes)
     dq, dk, dv = (x.swapaxes(1, 2) for x in (dq, dk, dv))
     dk, dv = sum_heads(dk, groups), sum_heads(dv, groups)
     return packed(dq, visibility.queries), packed(dk, visibility.keys), packed(dv, visibility.keys)
-
-
-def kernels() -> Any:
-    """The kernels of this folder, from which the reference then computes all weights: they do not
-    wait for the device, and a captured step drops other weights in each replay."""
-    from .. import gpu_kernels
-
-    return gpu_kernels()

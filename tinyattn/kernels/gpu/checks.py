@@ -12,7 +12,7 @@ from .launch import by_elements, function, in_c_order, visibility_arguments
 
 def visible_to_any(visibility: Any, x: Any) -> Array:
     """Which keys are visible to at least one query: (B, H|1, K)."""
-    limits, mask = visibility.limits_and_mask(x)
+    limits, mask = visibility.as_limits_and_mask(x)
     xp = namespace(limits if mask is None else mask)
     batch, _, _, keys = visibility.shape(1)
     heads = 1 if mask is None else mask.shape[1]
@@ -20,10 +20,8 @@ def visible_to_any(visibility: Any, x: Any) -> Array:
     out = xp.empty((batch, heads, keys), np.bool_)
     if out.size:
         kernel = function(xp, "checks", "visible_to_any", 32)
-        kernel(
-            *by_elements(out.size),
-            (out, out.size, heads, keys, queries, *visibility_arguments(visibility, x)),
-        )
+        sizes = out.size, heads, keys, queries
+        kernel(*by_elements(out.size), (out, *sizes, *visibility_arguments(visibility, x)))
     return out
 
 

@@ -23,39 +23,14 @@ from .launch import in_c_order
 PLAIN, TRANSPOSED = 0, 1  # cublasOperation_t
 HALF, COMPUTE_32F, DEFAULT_ALGORITHM = 2, 68, -1  # cudaDataType_t, cublasComputeType_t, ...Algo_t
 WORKSPACE = 32 * 1024 * 1024  # NVIDIA recommends this for Hopper, and 4 MiB for older devices
+# The first arguments of a product: handle, two operations, sizes m, n and k, alpha. After them
+# come A, B, beta, C, and the number of products.
+FIRST = (c_void_p, *(c_int,) * 5, c_void_p)
 MATRIX = (c_void_p, c_int, c_longlong)  # pointer, leading dimension, stride
-# handle, two operations, m, n, k, alpha, A, B, beta, C, number of products
-PRODUCT = (
-    c_void_p,
-    c_int,
-    c_int,
-    c_int,
-    c_int,
-    c_int,
-    c_void_p,
-    *MATRIX,
-    *MATRIX,
-    c_void_p,
-    *MATRIX,
-    c_int,
-)
+PRODUCT = (*FIRST, *MATRIX, *MATRIX, c_void_p, *MATRIX, c_int)
 TYPED = (c_void_p, c_int, c_int, c_longlong)  # pointer, type, leading dimension, stride
-ANY_TYPE = (
-    c_void_p,
-    c_int,
-    c_int,
-    c_int,
-    c_int,
-    c_int,
-    c_void_p,
-    *TYPED,
-    *TYPED,
-    c_void_p,
-    *TYPED,
-    c_int,
-    c_int,
-    c_int,
-)
+# The same for matrices of any type, then the type to compute in, and the algorithm.
+ANY_TYPE = (*FIRST, *TYPED, *TYPED, c_void_p, *TYPED, c_int, c_int, c_int)
 SIGNATURES: dict[str, tuple[Any, ...]] = {
     "cublasCreate_v2": (c_void_p,),
     "cublasSetStream_v2": (c_void_p, c_void_p),
@@ -120,28 +95,17 @@ class Handle:
         (a, a_layout), (b, b_layout) = x, y
         number = c_double if a.dtype == np.float64 else c_float
         one, zero = number(1), number(0)
-        head = (self.handle, b_layout.operation, a_layout.operation, n, m, k, byref(one))
-        left = b.data.ptr, b_layout.leading, b_layout.stride
-        right = a.data.ptr, a_layout.leading, a_layout.stride
-        result = out.data.ptr, n, m * n
+        first = self.handle, b_layout.operation, a_layout.operation, n, m, k, byref(one)
+        of_b = b.data.ptr, b_layout.leading, b_layout.stride
+        of_a = a.data.ptr, a_layout.leading, a_layout.stride
+        of_out = out.data.ptr, n, m * n
         if a.dtype != np.float16:
-            kind = "D" if a.dtype == np.float64 else "S"
-            self.call(
-                f"cublas{kind}gemmStridedBatched", *head, *left, *right, byref(zero), *result, count
-            )
+            name = f"cublas{'D' if a.dtype == np.float64 else 'S'}gemmStridedBatched"
+            self.call(name, *first, *of_b, *of_a, byref(zero), *of_out, count)
             return
-        typed = [(pointer, HALF, lead, stride) for pointer, lead, stride in (left, right, result)]
-        self.call(
-            "cublasGemmStridedBatchedEx",
-            *head,
-            *typed[0],
-            *typed[1],
-            byref(zero),
-            *typed[2],
-            count,
-            COMPUTE_32F,
-            DEFAULT_ALGORITHM,
-        )
+        b_typed, a_typed, out_typed = ((x[0], HALF, *x[1:]) for x in (of_b, of_a, of_out))
+        last = byref(zero), *out_typed, count, COMPUTE_32F, DEFAULT_ALGORITHM
+        self.call("cublasGemmStridedBatchedEx", *first, *b_typed, *a_typed, *last)
 
 
 class Layout(NamedTuple):
@@ -159,12 +123,12 @@ class Operand(NamedTuple):
 
 def operand(array: Array, batch: tuple[int, ...]) -> Operand:
     """The array, or a copy if cuBLAS cannot read it as it lies, and its layout."""
-    found = layout(array, batch)
-    if found is None:
+    of_array = layout(array, batch)
+    if of_array is None:
         array = in_c_order(namespace(array).broadcast_to(array, (*batch, *array.shape[-2:])))
-        found = layout(array, batch)
-        assert found is not None
-    return Operand(array, found)
+        of_array = layout(array, batch)
+        assert of_array is not None
+    return Operand(array, of_array)
 
 
 def layout(array: Array, batch: tuple[int, ...]) -> Layout | None:
@@ -189,13 +153,15 @@ def batch_stride(array: Array, batch: tuple[int, ...]) -> int | None:
         return 0  # one matrix for the whole batch
     if dims != batch:
         return None
-    found, step = None, 0
+    innermost, expected = None, 0
     for size, stride in zip(reversed(dims), reversed(array.strides[:-2]), strict=True):
         if size == 1:
             continue
-        if found is None:
-            found = stride
-        elif stride != step:
+        if innermost is None:
+            innermost = stride
+        elif stride != expected:
             return None
-        step = stride * size
-    return None if found is not None and found < 0 else (found or 0) // array.itemsize
+        expected = stride * size
+    if innermost is None:
+        return 0
+    return None if innermost < 0 else innermost // array.itemsize

@@ -16,9 +16,8 @@ def take_rows(table: Array, ids: Array, slot: Array) -> Array:
     if out.size:
         kernel = function(xp, "embedding", "take_rows", SCALARS[table.dtype])
         ids = in_c_order(ids.astype(np.int64, copy=False))
-        kernel(
-            *by_elements(out.size), (in_c_order(table), ids, out, slot, ids.size, width, num_rows)
-        )
+        arrays = in_c_order(table), ids, out, slot
+        kernel(*by_elements(out.size), (*arrays, ids.size, width, num_rows))
     return out
 
 
@@ -30,9 +29,7 @@ def scatter_rows(grad: Array, ids: Array, num_rows: int, skip: int | None) -> Ar
         kernel = function(xp, "embedding", "scatter_rows", SCALARS[grad.dtype])
         ids = in_c_order(ids.astype(np.int64, copy=False))
         threads = min(256, -(-width // WARP) * WARP)
-        kernel(
-            (ids.size,),
-            (threads,),
-            (in_c_order(grad), ids, table, ids.size, width, num_rows, -1 if skip is None else skip),
-        )
+        arrays = in_c_order(grad), ids, table
+        sizes = ids.size, width, num_rows
+        kernel((ids.size,), (threads,), (*arrays, *sizes, -1 if skip is None else skip))
     return table

@@ -59,19 +59,17 @@ def by_elements(size: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
 def visibility_arguments(visibility: Any, x: Any) -> tuple[Any, ...]:
     """limits (B|1, Q|1) and mask (B|1, H|1, Q|1, K|1), each followed by its strides in elements.
     A stride of 0 repeats an entry. VISIBILITY_PARAMETERS in common.cu takes them."""
-    limits, mask = (None, None) if visibility is None else visibility.limits_and_mask(x)
-    found: list[Any] = []
-    for array, dims, dtype in ((limits, 2, np.int64), (mask, 4, np.bool_)):
-        if array is None:
-            found += [0] * (1 + dims)
-            continue
-        array = in_c_order(to_device(array.astype(dtype, copy=False), "cuda"))
-        strides = [
-            s // array.itemsize if n > 1 else 0
-            for n, s in zip(array.shape, array.strides, strict=True)
-        ]
-        found += [array, *strides]
-    return tuple(found)
+    limits, mask = (None, None) if visibility is None else visibility.as_limits_and_mask(x)
+    return *array_and_strides(limits, 2, np.int64), *array_and_strides(mask, 4, np.bool_)
+
+
+def array_and_strides(array: Any, dims: int, dtype: Any) -> tuple[Any, ...]:
+    """An array of so many dimensions on the device, and its strides; zeros for None."""
+    if array is None:
+        return (0,) * (1 + dims)
+    array = in_c_order(to_device(array.astype(dtype, copy=False), "cuda"))
+    layout = zip(array.shape, array.strides, strict=True)
+    return array, *(stride // array.itemsize if size > 1 else 0 for size, stride in layout)
 
 
 def as_scores(shape: tuple[int, ...]) -> tuple[int, int, int, int]:

@@ -21,10 +21,8 @@ def layer_norm(x: Array, weight: Any, bias: Any, eps: float) -> tuple[Array, Arr
     means, inv_stds = (xp.empty((*x.shape[:-1], 1), sum_dtype(x.dtype)) for _ in range(2))
     weight, bias = (0 if part is None else in_c_order(part) for part in (weight, bias))
     kernel = function(xp, "layer_norm", "layer_norm", SCALARS[x.dtype])
-    kernel(
-        *by_rows(rows, columns),
-        (in_c_order(x), weight, bias, out, means, inv_stds, rows, columns, float(eps)),
-    )
+    arrays = in_c_order(x), weight, bias, out, means, inv_stds
+    kernel(*by_rows(rows, columns), (*arrays, rows, columns, float(eps)))
     return out, means, inv_stds
 
 
@@ -46,10 +44,7 @@ def layer_norm_backward(
     parts = xp.empty((2, blocks, columns), sum_dtype(x.dtype))
     dweight, dbias = xp.empty(columns, x.dtype), xp.empty(columns, x.dtype)
     kernel = function(xp, "layer_norm", "layer_norm_columns", scalar)
-    kernel(
-        (-(-columns // WARP), blocks),
-        (WARP, WARP),
-        (grad, x, means, inv_stds, parts, dweight, dbias, rows, columns),
-    )
+    arrays = grad, x, means, inv_stds, parts, dweight, dbias
+    kernel((-(-columns // WARP), blocks), (WARP, WARP), (*arrays, rows, columns))
     end_sums(parts, dweight, dbias)
     return dx, None if weight is None else dweight, dbias

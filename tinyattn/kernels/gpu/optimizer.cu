@@ -1,8 +1,8 @@
 // Updates of many arrays in one launch. A table on the device has their addresses, list after list
-// of `count` arrays, and then the `count` sizes. A block of threads works on CHUNK elements of one
-// array: `blocks` says on which, (blocks, 2): the number of the array, and its first element.
+// of `count` arrays, and then the `count` sizes. A block of threads works on BLOCK_ELEMENTS elements
+// of one array: `blocks` says on which, (blocks, 2): the number of the array, and its first element.
 
-const long long CHUNK = 4096;
+const long long BLOCK_ELEMENTS = 4096;
 
 struct Chunk {
     long long array, first, end;
@@ -11,7 +11,7 @@ struct Chunk {
 __device__ Chunk this_chunk(const long long* blocks, const long long* sizes) {
     long long array = blocks[2 * blockIdx.x], first = blocks[2 * blockIdx.x + 1];
     long long size = sizes[array];
-    return {array, first, first + CHUNK < size ? first + CHUNK : size};
+    return {array, first, first + BLOCK_ELEMENTS < size ? first + BLOCK_ELEMENTS : size};
 }
 
 // One step of Adam or AdamW. The table has parameters, gradients, m and v. m and v are `real`,

@@ -19,7 +19,7 @@ from .. import reference
 from ..reference import AdamStep
 from .launch import MOST_THREADS, SCALARS, function, in_c_order
 
-CHUNK = 4096  # elements for one block of threads, as in optimizer.cu
+BLOCK_ELEMENTS = 4096  # for one block of threads, as in optimizer.cu
 THREADS = 256
 
 # `xp` is an argument of both, because memory of CuPy and of its stand-in must not be mixed up.
@@ -33,7 +33,9 @@ def table_of(xp: Any, numbers: tuple[int, ...]) -> Array:
 @lru_cache(maxsize=64)
 def blocks_of(xp: Any, sizes: tuple[int, ...]) -> Array:
     """For each block of threads the number of its array, and its first element: (blocks, 2)."""
-    blocks = [(i, first) for i, size in enumerate(sizes) for first in range(0, size, CHUNK)]
+    blocks = [
+        (i, first) for i, size in enumerate(sizes) for first in range(0, size, BLOCK_ELEMENTS)
+    ]
     return to_device(np.array(blocks, np.int64).reshape(-1, 2), "cuda")
 
 
@@ -91,19 +93,9 @@ def launch_adam(dtype: np.dtype, lists: list[list[Array]], numbers: Callable[[],
     kernel = function(namespace(parameters[0]), "optimizer", "adam", SCALARS[dtype])
     now = numbers()
     decay = 0.0 if now.decoupled else now.decay
-    kernel(
-        (len(on_device.blocks),),
-        (THREADS,),
-        (
-            *on_device,
-            *map(float, factors()),
-            changing,
-            float(decay),
-            float(now.beta1),
-            float(now.beta2),
-            float(now.eps),
-        ),
-    )
+    constants = map(float, (decay, now.beta1, now.beta2, now.eps))
+    arguments = (*on_device, *map(float, factors()), changing, *constants)
+    kernel((len(on_device.blocks),), (THREADS,), arguments)
 
 
 def step_factors(numbers: AdamStep) -> tuple[float, float, float]:

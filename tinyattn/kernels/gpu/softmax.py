@@ -20,10 +20,8 @@ def masked_softmax(x: Array, visibility: Any) -> Array:
     batch, heads, queries, keys = as_scores(x.shape)
     rows = batch * heads * queries
     kernel = function(xp, "softmax", "masked_softmax", SCALARS[x.dtype])
-    kernel(
-        *by_rows(rows, keys),
-        (x, out, rows, heads, queries, keys, *visibility_arguments(visibility, x)),
-    )
+    sizes = rows, heads, queries, keys
+    kernel(*by_rows(rows, keys), (x, out, *sizes, *visibility_arguments(visibility, x)))
     return out
 
 
@@ -38,19 +36,9 @@ def masked_softmax_backward(grad: Array, out: Array, visibility: Any) -> Array:
         batch, heads, queries, keys = as_scores(out.shape)
         rows = batch * heads * queries
         kernel = function(xp, "softmax", "masked_softmax_backward", SCALARS[out.dtype])
-        kernel(
-            *by_rows(rows, keys),
-            (
-                in_c_order(grad),
-                in_c_order(out),
-                result,
-                rows,
-                heads,
-                queries,
-                keys,
-                *visibility_arguments(visibility, out),
-            ),
-        )
+        arrays = in_c_order(grad), in_c_order(out), result
+        sizes = rows, heads, queries, keys
+        kernel(*by_rows(rows, keys), (*arrays, *sizes, *visibility_arguments(visibility, out)))
     return result
 
 
@@ -88,10 +76,8 @@ def cross_entropy(logits: Array, target: Array, ignore_index: int) -> tuple[Arra
     log_sums = xp.empty((2, rows), sum_dtype(logits.dtype))
     kernel = function(xp, "softmax", "cross_entropy", SCALARS[logits.dtype])
     target = in_c_order(target.astype(np.int64, copy=False))
-    kernel(
-        *by_rows(rows, columns),
-        (in_c_order(logits), target, losses, log_sums, rows, columns, ignore_index),
-    )
+    arrays = in_c_order(logits), target, losses, log_sums
+    kernel(*by_rows(rows, columns), (*arrays, rows, columns, ignore_index))
     return losses, log_sums
 
 
@@ -105,17 +91,6 @@ def cross_entropy_backward(
     result = xp.empty(logits.shape, logits.dtype)
     kernel = function(xp, "softmax", "cross_entropy_backward", SCALARS[logits.dtype])
     target = in_c_order(target.astype(np.int64, copy=False))
-    kernel(
-        *by_rows(rows, columns),
-        (
-            in_c_order(grad),
-            in_c_order(logits),
-            target,
-            log_sums,
-            result,
-            rows,
-            columns,
-            ignore_index,
-        ),
-    )
+    arrays = in_c_order(grad), in_c_order(logits), target, log_sums, result
+    kernel(*by_rows(rows, columns), (*arrays, rows, columns, ignore_index))
     return result

@@ -18,11 +18,8 @@ def end_sums(parts: Array, out: Array, second: Array | None = None) -> None:
     number, columns = parts.shape[-2:]
     if number > 1:
         kernel = function(namespace(out), "sums", "end_sums", SCALARS[out.dtype])
-        kernel(
-            (-(-len(parts) * columns // 128),),
-            (128,),
-            (parts, out, 0 if second is None else second, number, columns),
-        )
+        arrays = parts, out, 0 if second is None else second
+        kernel((-(-len(parts) * columns // 128),), (128,), (*arrays, number, columns))
 
 
 def sum_rows(x: Array) -> Array:

@@ -10,26 +10,15 @@ from .launch import SCALARS, by_elements, function, in_c_order, visibility_argum
 
 
 def weighted_sum(weights: Array, values: Array, visibility: Any, transposed: bool = False) -> Array:
-    if visibility is None or visibility.hides_nothing() or not weights.size or not values.size:
+    if visibility is None or visibility.all_visible or not weights.size or not values.size:
         return matrix_product(weights, values)
     xp = namespace(weights)
     batch, heads, rows, terms = weights.shape
     out = xp.empty((batch, heads, rows, values.shape[-1]), weights.dtype)
     weights = in_c_order(weights.swapaxes(-1, -2) if transposed else weights)
+    arrays = weights, in_c_order(values), out
+    sizes = batch * heads, heads, rows, terms, out.shape[-1], int(transposed)
+    arguments = *arrays, *sizes, *visibility_arguments(visibility, weights)
     kernel = function(xp, "weighted_sum", "weighted_sum", SCALARS[weights.dtype])
-    kernel(
-        *by_elements(out.size),
-        (
-            weights,
-            in_c_order(values),
-            out,
-            batch * heads,
-            heads,
-            rows,
-            terms,
-            out.shape[-1],
-            int(transposed),
-            *visibility_arguments(visibility, weights),
-        ),
-    )
+    kernel(*by_elements(out.size), arguments)
     return out
