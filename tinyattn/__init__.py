@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import importlib
 from math import inf, nan, pi
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as _np
 
@@ -26,6 +26,7 @@ from .engine.autograd import grad
 from .engine.grad_mode import enable_grad, is_grad_enabled, no_grad, set_grad_enabled
 from .engine.op import op
 from .kernels.threads import get_num_threads, set_num_threads
+from .tensors import functions as _functions
 from .tensors.create import (
     arange,
     as_tensor,
@@ -36,6 +37,7 @@ from .tensors.create import (
     from_numpy,
     full,
     full_like,
+    hstack,
     linspace,
     maximum,
     minimum,
@@ -49,11 +51,13 @@ from .tensors.create import (
     randperm,
     stack,
     tensor,
+    vstack,
     where,
     zeros,
     zeros_like,
 )
-from .tensors.functions import FUNCTIONS, einsum, hstack, vstack
+from .tensors.einsum import einsum
+from .tensors.functions import *  # noqa: F403 (exp, sum, ...: the list is in that file)
 from .tensors.tensor import Tensor
 
 __version__ = "0.1.0"
@@ -61,9 +65,23 @@ __version__ = "0.1.0"
 float16, float32, float64 = _np.float16, _np.float32, _np.float64
 int8, int16, int32, int64, uint8 = _np.int8, _np.int16, _np.int32, _np.int64, _np.uint8
 bool = _np.bool_
-globals().update(FUNCTIONS)  # exp, sum, ...: the list is in functions.py
 
 # Imported when first used: they are not needed to compute, and cost time or optional packages.
+if TYPE_CHECKING:
+    from . import models as models
+    from . import testing as testing
+    from . import viz as viz
+    from .models import generation as generation
+    from .models import interop as interop
+    from .testing import gradcheck as gradcheck
+    from .testing import gradgradcheck as gradgradcheck
+    from .training import batches as batches
+    from .training import checkpoint as checkpoint
+    from .training import distributed as distributed
+    from .training.captured_step import capture as capture
+    from .training.checkpoint import load as load
+    from .training.checkpoint import save as save
+
 _LATE_FUNCTIONS = {
     "capture": "training.captured_step",
     "gradcheck": "testing",
@@ -153,15 +171,16 @@ __all__ = [
     "where",
     "zeros",
     "zeros_like",
-    *FUNCTIONS,
 ]
+__all__ += _functions.__all__
 
+if not TYPE_CHECKING:  # or every name would be one of ta for a type checker
 
-def __getattr__(name: str) -> Any:
-    if name in _LATE_FUNCTIONS:
-        value = getattr(importlib.import_module(f".{_LATE_FUNCTIONS[name]}", __name__), name)
-        globals()[name] = value
-        return value
-    if name in _LATE_MODULES:
-        return importlib.import_module(f".{_LATE_MODULES[name]}", __name__)
-    raise UnknownNameError("ta", name, __all__)
+    def __getattr__(name: str) -> Any:
+        if name in _LATE_FUNCTIONS:
+            value = getattr(importlib.import_module(f".{_LATE_FUNCTIONS[name]}", __name__), name)
+            globals()[name] = value
+            return value
+        if name in _LATE_MODULES:
+            return importlib.import_module(f".{_LATE_MODULES[name]}", __name__)
+        raise UnknownNameError("ta", name, __all__)

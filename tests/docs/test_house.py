@@ -23,7 +23,8 @@ WINGS = {
     "range_checks",
     "engine": "grad_mode versions promotion autograd guard rules op __init__",
     "ops": "elementwise shape reduction linear activation softmax layers attention __init__",
-    "tensors": "in_place methods tensor create functions arguments __init__",
+    "tensors": "types values gradients conversions in_place operators elementwise shapes "
+    "reductions order tensor create einsum functions arguments __init__",
     "masks": "",
     "functional": "",
     "nn": "module init activations layers losses position cache attention transformer decoder"

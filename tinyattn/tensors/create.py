@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, overload
 
 import numpy as np
 
@@ -13,14 +13,15 @@ from ..base.backend import Array, module_of, to_device
 from ..base.checks import check_size, checked_dtype, is_integer, one_dim, require_float, sizes_of
 from ..engine.autograd import wrap
 from ..errors import DeviceError, DtypeError, ShapeError
-from .methods import checked_tensor
 from .tensor import Tensor
+from .types import DTypeLike, Operand, Sizes
+from .values import checked_tensor
 
 CUDA = 2  # DLPack's number of the device
 
 
 def tensor(
-    data: Any, dtype: Any = None, device: str | None = None, requires_grad: bool = False
+    data: Any, dtype: DTypeLike = None, device: str | None = None, requires_grad: bool = False
 ) -> Tensor:
     """A Tensor with a copy of `data`; see `Tensor`.
 
@@ -30,7 +31,7 @@ def tensor(
     return Tensor(data, dtype, device, requires_grad)
 
 
-def as_tensor(data: Any, dtype: Any = None, device: str | None = None) -> Tensor:
+def as_tensor(data: Any, dtype: DTypeLike = None, device: str | None = None) -> Tensor:
     """`data` itself if it is a Tensor of this dtype and device, else a Tensor with a copy."""
     if not isinstance(data, Tensor):
         return Tensor(data, dtype, device)
@@ -90,7 +91,7 @@ def shared(array: Array) -> Tensor:
     return wrap(array.view(np.ndarray) if isinstance(array, np.ndarray) else array)
 
 
-def made(array: Array, dtype: Any, device: str | None, requires_grad: bool) -> Tensor:
+def made(array: Array, dtype: DTypeLike, device: str | None, requires_grad: bool) -> Tensor:
     """A new NumPy array as a Tensor."""
     wanted = checked_dtype(array.dtype if dtype is None else dtype)
     result = wrap(to_device(array.astype(wanted, copy=False), device or "cpu"))
@@ -106,30 +107,39 @@ def checked_sizes(sizes: Sequence[int]) -> tuple[int, ...]:
 
 
 def zeros(
-    *shape: Any, dtype: Any = np.float32, device: str | None = None, requires_grad: bool = False
+    *shape: Sizes,
+    dtype: DTypeLike = np.float32,
+    device: str | None = None,
+    requires_grad: bool = False,
 ) -> Tensor:
     """All 0: `ta.zeros(2, 3)` or `ta.zeros((2, 3))`."""
     return full(sizes_of(shape), 0, dtype, device, requires_grad)
 
 
 def ones(
-    *shape: Any, dtype: Any = np.float32, device: str | None = None, requires_grad: bool = False
+    *shape: Sizes,
+    dtype: DTypeLike = np.float32,
+    device: str | None = None,
+    requires_grad: bool = False,
 ) -> Tensor:
     """All 1."""
     return full(sizes_of(shape), 1, dtype, device, requires_grad)
 
 
 def empty(
-    *shape: Any, dtype: Any = np.float32, device: str | None = None, requires_grad: bool = False
+    *shape: Sizes,
+    dtype: DTypeLike = np.float32,
+    device: str | None = None,
+    requires_grad: bool = False,
 ) -> Tensor:
     """All 0. Differs from PyTorch, because memory without values would make runs differ."""
     return full(sizes_of(shape), 0, dtype, device, requires_grad)
 
 
 def full(
-    shape: Any,
-    fill_value: Any,
-    dtype: Any = None,
+    shape: Sizes,
+    fill_value: float,
+    dtype: DTypeLike = None,
     device: str | None = None,
     requires_grad: bool = False,
 ) -> Tensor:
@@ -144,7 +154,7 @@ def arange(
     start: float,
     end: float | None = None,
     step: float = 1,
-    dtype: Any = None,
+    dtype: DTypeLike = None,
     device: str | None = None,
     requires_grad: bool = False,
 ) -> Tensor:
@@ -167,7 +177,7 @@ def linspace(
     start: float,
     end: float,
     steps: int,
-    dtype: Any = np.float32,
+    dtype: DTypeLike = np.float32,
     device: str | None = None,
     requires_grad: bool = False,
 ) -> Tensor:
@@ -178,7 +188,7 @@ def linspace(
 def eye(
     n: int,
     m: int | None = None,
-    dtype: Any = np.float32,
+    dtype: DTypeLike = np.float32,
     device: str | None = None,
     requires_grad: bool = False,
 ) -> Tensor:
@@ -188,7 +198,10 @@ def eye(
 
 
 def randn(
-    *shape: Any, dtype: Any = np.float32, device: str | None = None, requires_grad: bool = False
+    *shape: Sizes,
+    dtype: DTypeLike = np.float32,
+    device: str | None = None,
+    requires_grad: bool = False,
 ) -> Tensor:
     """Normal with mean 0 and variance 1, from tinyattn's generator (`ta.manual_seed`)."""
     values = np.asarray(random.generator().standard_normal(checked_sizes(sizes_of(shape))))
@@ -196,7 +209,10 @@ def randn(
 
 
 def rand(
-    *shape: Any, dtype: Any = np.float32, device: str | None = None, requires_grad: bool = False
+    *shape: Sizes,
+    dtype: DTypeLike = np.float32,
+    device: str | None = None,
+    requires_grad: bool = False,
 ) -> Tensor:
     """Uniform in [0, 1)."""
     wanted = checked_dtype(dtype)
@@ -208,8 +224,33 @@ def rand(
     return made(np.minimum(values, 1 - np.finfo(wanted).epsneg), dtype, device, requires_grad)
 
 
+@overload
 def randint(
-    low: Any = 0, high: Any = None, size: Any = None, dtype: Any = np.int64, device: Any = None
+    high: int, size: Sequence[int], /, *, dtype: DTypeLike = np.int64, device: str | None = None
+) -> Tensor: ...
+@overload
+def randint(
+    low: int,
+    high: int | None = None,
+    *,
+    size: Sequence[int],
+    dtype: DTypeLike = np.int64,
+    device: str | None = None,
+) -> Tensor: ...
+@overload
+def randint(
+    low: int,
+    high: int,
+    size: Sequence[int],
+    dtype: DTypeLike = np.int64,
+    device: str | None = None,
+) -> Tensor: ...
+def randint(
+    low: Any = 0,
+    high: Any = None,
+    size: Any = None,
+    dtype: DTypeLike = np.int64,
+    device: str | None = None,
 ) -> Tensor:
     """Integers from `low` to `high` - 1: `randint(2, 5, (3,))`; from 0: `randint(5, (3,))`."""
     if size is None and (high is None or isinstance(high, (tuple, list))):
@@ -230,25 +271,71 @@ def randperm(n: int, device: str | None = None) -> Tensor:
     return made(random.generator().permutation(check_size("n", n, 0)), np.int64, device, False)
 
 
-def like(make: Callable[..., Tensor]) -> Callable[..., Tensor]:
-    """`make` for the shape of a Tensor."""
-
-    def call(
-        x: Tensor, *args: Any, dtype: Any = None, device: Any = None, **options: Any
-    ) -> Tensor:
-        checked_tensor(x, call.__name__)
-        dtype = x.dtype if dtype is None else dtype
-        return make(x.shape, *args, dtype=dtype, device=device or x.device, **options)
-
-    call.__name__ = call.__qualname__ = f"{make.__name__}_like"
-    call.__doc__ = f"""As `{make.__name__}`, in the shape of `x`.
-
-    dtype and device are those of `x`, if none is given."""
-    return call
+def like(name: str, x: Tensor, dtype: DTypeLike, device: str | None) -> tuple[DTypeLike, str]:
+    """dtype and device, or those of the Tensor `x` where none is given."""
+    x = checked_tensor(x, name)
+    return x.dtype if dtype is None else dtype, device or x.device
 
 
-zeros_like, ones_like, full_like = like(zeros), like(ones), like(full)
-rand_like, randn_like = like(rand), like(randn)
+def zeros_like(
+    x: Tensor,
+    *,
+    dtype: DTypeLike = None,
+    device: str | None = None,
+    requires_grad: bool = False,
+) -> Tensor:
+    """As `zeros`, in the shape of `x`; dtype and device are those of `x`, if none is given."""
+    dtype, device = like("zeros_like", x, dtype, device)
+    return zeros(x.shape, dtype=dtype, device=device, requires_grad=requires_grad)
+
+
+def ones_like(
+    x: Tensor,
+    *,
+    dtype: DTypeLike = None,
+    device: str | None = None,
+    requires_grad: bool = False,
+) -> Tensor:
+    """As `ones`, in the shape of `x`; dtype and device are those of `x`, if none is given."""
+    dtype, device = like("ones_like", x, dtype, device)
+    return ones(x.shape, dtype=dtype, device=device, requires_grad=requires_grad)
+
+
+def full_like(
+    x: Tensor,
+    fill_value: float,
+    *,
+    dtype: DTypeLike = None,
+    device: str | None = None,
+    requires_grad: bool = False,
+) -> Tensor:
+    """As `full`, in the shape of `x`; dtype and device are those of `x`, if none is given."""
+    dtype, device = like("full_like", x, dtype, device)
+    return full(x.shape, fill_value, dtype=dtype, device=device, requires_grad=requires_grad)
+
+
+def rand_like(
+    x: Tensor,
+    *,
+    dtype: DTypeLike = None,
+    device: str | None = None,
+    requires_grad: bool = False,
+) -> Tensor:
+    """As `rand`, in the shape of `x`; dtype and device are those of `x`, if none is given."""
+    dtype, device = like("rand_like", x, dtype, device)
+    return rand(x.shape, dtype=dtype, device=device, requires_grad=requires_grad)
+
+
+def randn_like(
+    x: Tensor,
+    *,
+    dtype: DTypeLike = None,
+    device: str | None = None,
+    requires_grad: bool = False,
+) -> Tensor:
+    """As `randn`, in the shape of `x`; dtype and device are those of `x`, if none is given."""
+    dtype, device = like("randn_like", x, dtype, device)
+    return randn(x.shape, dtype=dtype, device=device, requires_grad=requires_grad)
 
 
 def cat(tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
@@ -281,18 +368,30 @@ def stack(tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
     return cat([t.unsqueeze(dim) for t in tensors], dim)
 
 
+def hstack(tensors: Sequence[Tensor]) -> Tensor:
+    """Tensors joined side by side: vectors along their dimension, all others along dimension 1."""
+    rows = [x if x.ndim else x.reshape(1) for x in checked_sequence("hstack", tensors)]
+    return cat(rows, min(rows[0].ndim - 1, 1))
+
+
+def vstack(tensors: Sequence[Tensor]) -> Tensor:
+    """Tensors joined one below another, along dimension 0; a vector is one row."""
+    rows = checked_sequence("vstack", tensors)
+    return cat([x if x.ndim > 1 else x.reshape(1, -1) for x in rows])
+
+
 def checked_sequence(name: str, tensors: Sequence[Tensor]) -> list[Tensor]:
     if not isinstance(tensors, (list, tuple)):
         raise TypeError(f"{name} takes a list or tuple of Tensors, got {type(tensors).__name__}")
-    found = list(tensors)
-    if not found or not all(isinstance(t, Tensor) for t in found):
+    tensors = list(tensors)
+    if not tensors or not all(isinstance(t, Tensor) for t in tensors):
         raise TypeError(f"{name} takes one or more Tensors in a sequence")
-    if len({t.device for t in found}) > 1:
-        raise DeviceError(f"{name} takes tensors on one device, got {[t.device for t in found]}")
-    return found
+    if len({t.device for t in tensors}) > 1:
+        raise DeviceError(f"{name} takes tensors on one device, got {[t.device for t in tensors]}")
+    return tensors
 
 
-def where(condition: Any, x: Any, y: Any) -> Tensor:
+def where(condition: Any, x: Operand, y: Operand) -> Tensor:
     """`x` where `condition` is True, else `y`; all three broadcast."""
     if not isinstance(condition, Tensor):
         on = next((part.device for part in (x, y) if isinstance(part, Tensor)), None)
@@ -302,11 +401,11 @@ def where(condition: Any, x: Any, y: Any) -> Tensor:
     return ops.where(condition, x, y)
 
 
-def maximum(x: Any, y: Any) -> Tensor:
+def maximum(x: Operand, y: Operand) -> Tensor:
     """The larger of two, element by element; if they tie, each gets half of the gradient."""
     return ops.maximum(x, y)
 
 
-def minimum(x: Any, y: Any) -> Tensor:
+def minimum(x: Operand, y: Operand) -> Tensor:
     """The smaller of two, element by element; if they tie, each gets half of the gradient."""
     return ops.minimum(x, y)

@@ -1,33 +1,94 @@
-"""The methods of Tensor as functions, `ta.sum(x, 0)` for `x.sum(0)`, and functions of several."""
+"""The methods of Tensor as functions: `ta.sum(x, 0)` is `x.sum(0)`."""
 
 from __future__ import annotations
 
 import inspect
-import math
-from collections.abc import Callable, Sequence
-from string import ascii_letters
 from typing import Any
 
-from .. import ops
-from ..errors import ShapeError
-from .create import cat, checked_sequence
-from .methods import checked_tensor
+from ..base.backend import Function
 from .tensor import Tensor
+from .values import checked_tensor
 
-NAMES = """
-    abs clamp clone cos erf exp expm1 isfinite isnan log log1p masked_fill pow reciprocal relu
-    remainder rsqrt sigmoid sign sin sqrt square tanh
-    all allclose amax amin any argmax argmin cumsum equal logsumexp max mean min norm prod std sum
-    var log_softmax softmax argsort multinomial sort topk
-    bmm dot matmul outer
-    chunk diagonal flatten flip gather numel permute repeat_interleave reshape roll split squeeze
-    swapaxes t transpose tril triu unbind unsqueeze
-""".split()  # noqa: SIM905
+__all__ = [
+    "abs",
+    "all",
+    "allclose",
+    "amax",
+    "amin",
+    "any",
+    "argmax",
+    "argmin",
+    "argsort",
+    "bmm",
+    "chunk",
+    "clamp",
+    "clone",
+    "cos",
+    "cumsum",
+    "diagonal",
+    "dot",
+    "equal",
+    "erf",
+    "exp",
+    "expm1",
+    "flatten",
+    "flip",
+    "gather",
+    "isfinite",
+    "isnan",
+    "log",
+    "log1p",
+    "log_softmax",
+    "logsumexp",
+    "masked_fill",
+    "matmul",
+    "max",
+    "mean",
+    "min",
+    "multinomial",
+    "norm",
+    "numel",
+    "outer",
+    "permute",
+    "pow",
+    "prod",
+    "reciprocal",
+    "relu",
+    "remainder",
+    "repeat_interleave",
+    "reshape",
+    "roll",
+    "rsqrt",
+    "sigmoid",
+    "sign",
+    "sin",
+    "softmax",
+    "sort",
+    "split",
+    "sqrt",
+    "square",
+    "squeeze",
+    "std",
+    "sum",
+    "swapaxes",
+    "t",
+    "tanh",
+    "topk",
+    "transpose",
+    "tril",
+    "triu",
+    "unbind",
+    "unsqueeze",
+    "var",
+]
 
 
-def function_of(name: str) -> Callable[..., Any]:
-    """The method of this name as a function whose first argument is the Tensor."""
-    method = getattr(Tensor, name)
+def function_of(method: Function) -> Function:
+    """A method as a function, whose first argument is the Tensor and is called `input`.
+
+    The type is that of the method, so type checkers know the arguments and the result.
+    """
+    name = method.__name__
 
     def call(input: Any, *args: Any, **options: Any) -> Any:
         return method(checked_tensor(input, name), *args, **options)
@@ -37,116 +98,91 @@ def function_of(name: str) -> Callable[..., Any]:
     parameters = [first.replace(name="input"), *others]
     call.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
     call.__name__ = call.__qualname__ = name
-    call.__doc__ = method.__doc__ or f"The same as `x.{name}(...)`."
-    return call
+    call.__doc__ = method.__doc__
+    return call  # type: ignore[return-value]
 
 
-FUNCTIONS: dict[str, Callable[..., Any]] = {name: function_of(name) for name in NAMES}
+# Each element
 
+abs = function_of(Tensor.abs)
+clamp = function_of(Tensor.clamp)
+clone = function_of(Tensor.clone)
+cos = function_of(Tensor.cos)
+erf = function_of(Tensor.erf)
+exp = function_of(Tensor.exp)
+expm1 = function_of(Tensor.expm1)
+isfinite = function_of(Tensor.isfinite)
+isnan = function_of(Tensor.isnan)
+log = function_of(Tensor.log)
+log1p = function_of(Tensor.log1p)
+masked_fill = function_of(Tensor.masked_fill)
+pow = function_of(Tensor.pow)
+reciprocal = function_of(Tensor.reciprocal)
+relu = function_of(Tensor.relu)
+remainder = function_of(Tensor.remainder)
+rsqrt = function_of(Tensor.rsqrt)
+sigmoid = function_of(Tensor.sigmoid)
+sign = function_of(Tensor.sign)
+sin = function_of(Tensor.sin)
+sqrt = function_of(Tensor.sqrt)
+square = function_of(Tensor.square)
+tanh = function_of(Tensor.tanh)
 
-def hstack(tensors: Sequence[Tensor]) -> Tensor:
-    """Tensors joined side by side: vectors along their dimension, all others along dimension 1."""
-    found = [x if x.ndim else x.reshape(1) for x in checked_sequence("hstack", tensors)]
-    return cat(found, min(found[0].ndim - 1, 1))
+# Over one dimension or several
 
+all = function_of(Tensor.all)
+allclose = function_of(Tensor.allclose)
+amax = function_of(Tensor.amax)
+amin = function_of(Tensor.amin)
+any = function_of(Tensor.any)
+argmax = function_of(Tensor.argmax)
+argmin = function_of(Tensor.argmin)
+cumsum = function_of(Tensor.cumsum)
+equal = function_of(Tensor.equal)
+log_softmax = function_of(Tensor.log_softmax)
+logsumexp = function_of(Tensor.logsumexp)
+max = function_of(Tensor.max)
+mean = function_of(Tensor.mean)
+min = function_of(Tensor.min)
+norm = function_of(Tensor.norm)
+prod = function_of(Tensor.prod)
+softmax = function_of(Tensor.softmax)
+std = function_of(Tensor.std)
+sum = function_of(Tensor.sum)
+var = function_of(Tensor.var)
 
-def vstack(tensors: Sequence[Tensor]) -> Tensor:
-    """Tensors joined one below another, along dimension 0; a vector is one row."""
-    found = checked_sequence("vstack", tensors)
-    return cat([x if x.ndim > 1 else x.reshape(1, -1) for x in found])
+# Products
 
+bmm = function_of(Tensor.bmm)
+dot = function_of(Tensor.dot)
+matmul = function_of(Tensor.matmul)
+outer = function_of(Tensor.outer)
 
-def einsum(equation: str, *operands: Tensor) -> Tensor:
-    """A sum of products of Tensors, with a letter for each dimension.
+# Order
 
-    "bqd,bkd->bqk": what has the same letter is multiplied, and summed over the letters that the
-    result lacks. "..." stands for any dimensions in front, a letter twice in one Tensor for its
-    diagonal, and without "->" the result has the letters that come once, in alphabetical order.
-    Tensors are multiplied from left to right by `matmul`, as stacks of matrices.
+argsort = function_of(Tensor.argsort)
+multinomial = function_of(Tensor.multinomial)
+sort = function_of(Tensor.sort)
+topk = function_of(Tensor.topk)
 
-    ShapeError if the equation does not fit the shapes.
+# Shape
 
-        >>> queries, keys = ta.ones(2, 3, 4), ta.ones(2, 5, 4)
-        >>> ta.einsum("bqd,bkd->bqk", queries, keys).shape
-        (2, 3, 5)
-    """
-    names, out = letters_of(equation, [checked_tensor(x, "einsum").shape for x in operands])
-    sizes: dict[str, int] = {}
-    for name, x in zip(names, operands, strict=True):
-        sizes |= {a: n for a, n in zip(name, x.shape, strict=True) if n != 1 or a not in sizes}
-    name, x = single(names[0], operands[0], sizes)
-    for i in range(1, len(names)):
-        kept = out + "".join(names[i + 1 :])
-        name, x = product(name, x, *single(names[i], operands[i], sizes), kept)
-    return ordered(*summed(name, x, out), out)
-
-
-def letters_of(equation: str, shapes: Sequence[tuple[int, ...]]) -> tuple[list[str], str]:
-    """The letters of each operand and of the result, with letters in place of "..."."""
-    inputs, arrow, out = str(equation).replace(" ", "").partition("->")
-    names = inputs.split(",")
-    unused = [letter for letter in ascii_letters if letter not in inputs]
-    fits, longest = len(names) == len(shapes) > 0, ""
-    for i, (name, shape) in enumerate(zip(names, shapes, strict=False)):
-        extra = len(shape) - len(name) + 3 if "..." in name else 0
-        dots = "".join(unused[:extra][::-1])  # the last dimension has the same letter everywhere
-        longest = max(longest, dots, key=len)
-        names[i] = name.replace("...", dots, 1)
-        fits = fits and extra >= 0 and len(names[i]) == len(shape)
-    letters = "".join(names)
-    if not arrow:
-        out = "..." + "".join(
-            a for a in sorted(set(inputs)) if inputs.count(a) == 1 and a.isalpha()
-        )
-    out = out.replace("...", longest, 1)
-    named = [zip(*parts, strict=False) for parts in zip(names, shapes, strict=False)]
-    sizes = {(letter, n) for pairs in named for letter, n in pairs if n != 1}
-    uneven = len({letter for letter, _ in sizes}) < len(sizes)
-    known = set(out) <= set(letters) <= set(ascii_letters) and len(set(out)) == len(out)
-    if uneven or not (fits and known):
-        raise ShapeError(
-            "einsum takes an equation such as 'bqd,bkd->bqk': a letter for each dimension of each "
-            "Tensor, of one size everywhere, and after -> letters of the result, each once; got "
-            f"{equation!r} and shapes {list(shapes)}"
-        )
-    return names, out
-
-
-def single(name: str, x: Tensor, sizes: dict[str, int]) -> tuple[str, Tensor]:
-    """x with each letter once: a diagonal where one came twice; without what is to broadcast."""
-    for letter in sorted(set(name)):
-        while name.count(letter) > 1:
-            i, j = name.index(letter), name.rindex(letter)
-            x = x.diagonal(0, i, j)
-            name = name[:i] + name[i + 1 : j] + name[j + 1 :] + letter
-        if x.shape[name.index(letter)] != sizes[letter]:
-            x, name = x.squeeze(name.index(letter)), name.replace(letter, "")
-    return name, x
-
-
-def product(a: str, x: Tensor, b: str, y: Tensor, kept: str) -> tuple[str, Tensor]:
-    """The letters and the product of two Tensors, summed over letters that are not kept."""
-    a, x = summed(a, x, b + kept)
-    b, y = summed(b, y, a + kept)
-    shared = [i for i in a if i in b and i in kept]
-    inner = [i for i in a if i in b and i not in kept]
-    rows, columns = ([i for i in name if i not in shared + inner] for name in (a, b))
-    sizes = dict(zip(a, x.shape, strict=True)) | dict(zip(b, y.shape, strict=True))
-    stack, n, k, m = (math.prod(sizes[i] for i in part) for part in (shared, rows, inner, columns))
-    out = ops.matmul(
-        ordered(a, x, shared + rows + inner).reshape(stack, n, k),
-        ordered(b, y, shared + inner + columns).reshape(stack, k, m),
-    )
-    found = "".join(shared + rows + columns)
-    return found, out.reshape([sizes[i] for i in found])
-
-
-def summed(name: str, x: Tensor, kept: str) -> tuple[str, Tensor]:
-    """Letters and x, without the dimensions that are not kept."""
-    gone = tuple(i for i, letter in enumerate(name) if letter not in kept)
-    return "".join(a for a in name if a in kept), x.sum(gone) if gone else x
-
-
-def ordered(name: Sequence[str], x: Tensor, wanted: Sequence[str]) -> Tensor:
-    """x, whose dimensions have these names, with its dimensions in another order."""
-    return x.permute([name.index(letter) for letter in wanted])
+chunk = function_of(Tensor.chunk)
+diagonal = function_of(Tensor.diagonal)
+flatten = function_of(Tensor.flatten)
+flip = function_of(Tensor.flip)
+gather = function_of(Tensor.gather)
+numel = function_of(Tensor.numel)
+permute = function_of(Tensor.permute)
+repeat_interleave = function_of(Tensor.repeat_interleave)
+reshape = function_of(Tensor.reshape)
+roll = function_of(Tensor.roll)
+split = function_of(Tensor.split)
+squeeze = function_of(Tensor.squeeze)
+swapaxes = function_of(Tensor.swapaxes)
+t = function_of(Tensor.t)
+transpose = function_of(Tensor.transpose)
+tril = function_of(Tensor.tril)
+triu = function_of(Tensor.triu)
+unbind = function_of(Tensor.unbind)
+unsqueeze = function_of(Tensor.unsqueeze)

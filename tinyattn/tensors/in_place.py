@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 import numpy as np
 
+from ..engine.autograd import TensorBase
 from ..engine.grad_mode import is_grad_enabled
 from ..engine.promotion import CATEGORY
 from ..errors import DtypeError, InPlaceError, ShapeError
+from .conversions import Conversions
+from .gradients import Gradients
+from .types import Operand
+
+AnyTensor = TypeVar("AnyTensor", bound=Conversions)
 
 
-def in_place(operation: Any) -> Any:
-    """The method for `x += y` and its kind; see `changed`."""
-    return lambda self, other: changed(self, operation, other)
-
-
-def changed(tensor: Any, operation: Any, other: Any) -> Any:
+def changed(tensor: AnyTensor, operation: Callable[..., Any], other: Operand) -> AnyTensor:
     """`x += y` gives this tensor object the values of x + y, recorded or not.
 
     The values are in new memory. So views of the old memory, and graphs that need the old values,
@@ -47,8 +49,14 @@ def changed(tensor: Any, operation: Any, other: Any) -> Any:
     return tensor
 
 
-def check_writable(tensor: Any) -> None:
+def check_writable(tensor: Gradients, value: Any) -> None:
     """Refuse to write to memory that belongs to a recorded result, or to another tensor."""
+    recorded = tensor.requires_grad or (isinstance(value, TensorBase) and value._node is not None)
+    if recorded and (is_grad_enabled() or not tensor.is_leaf):
+        raise InPlaceError(
+            "writing into a tensor cannot be recorded: build the result with ta.where, "
+            "masked_fill or ta.cat, or write under ta.no_grad()"
+        )
     if not tensor.is_leaf or tensor._version is None:
         raise InPlaceError(
             "this tensor was computed by a recorded operation, or is a view of one that was: a "

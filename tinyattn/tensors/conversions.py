@@ -1,0 +1,81 @@
+"""The third part of Tensor: to another dtype or device.
+
+These methods have a file to themselves, because `float` and `bool` mean the methods in this class.
+"""
+
+from __future__ import annotations
+
+from typing import Self
+
+import numpy as np
+
+from .. import ops
+from ..base.backend import module_of
+from ..base.checks import checked_dtype, names_device
+from ..engine.autograd import wrap
+from .gradients import Gradients
+from .types import DTypeLike
+from .values import Values, checked_tensor
+
+
+class Conversions(Gradients):
+    """To another dtype or device."""
+
+    __slots__ = ()
+
+    def to(
+        self, *args: Values | DTypeLike, dtype: DTypeLike = None, device: str | None = None
+    ) -> Self:
+        """This tensor in another dtype, on another device, or both: `x.to("cuda", ta.float64)`.
+
+        A Tensor as argument stands for its dtype and its device. What is so already is not copied.
+        """
+        for argument in args:
+            if isinstance(argument, str) and names_device(argument):
+                device = argument
+            elif isinstance(argument, Values):
+                dtype, device = argument.dtype, argument.device
+            else:
+                dtype = argument
+        result = self
+        if dtype is not None and (wanted := checked_dtype(dtype)) != self.dtype:
+            if wanted.kind == "f":
+                result = ops.cast(result, dtype=wanted)
+            else:
+                result = wrap(result._data.astype(wanted))
+        if device is not None and device != self.device:
+            module_of(device)  # raises DeviceError
+            result = ops.transfer(result, device=device)
+        return result
+
+    def type_as(self, other: Values) -> Self:
+        """This tensor in the dtype, and on the device, of `other`."""
+        return self.to(checked_tensor(other, "type_as"))
+
+    def cpu(self) -> Self:
+        """This tensor on the host."""
+        return self.to("cpu")
+
+    def cuda(self) -> Self:
+        """This tensor on the GPU."""
+        return self.to("cuda")
+
+    def float(self) -> Self:
+        """This tensor as float32."""
+        return self.to(np.float32)
+
+    def double(self) -> Self:
+        """This tensor as float64."""
+        return self.to(np.float64)
+
+    def half(self) -> Self:
+        """This tensor as float16."""
+        return self.to(np.float16)
+
+    def long(self) -> Self:
+        """This tensor as int64."""
+        return self.to(np.int64)
+
+    def bool(self) -> Self:
+        """This tensor as booleans."""
+        return self.to(np.bool_)

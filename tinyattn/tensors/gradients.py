@@ -1,0 +1,147 @@
+"""The second part of Tensor: whether it is recorded, its gradient, and copies of it."""
+
+from __future__ import annotations
+
+from typing import Any, Self, SupportsIndex
+
+from ..base.checks import checked_dtype, require_float
+from ..engine import autograd
+from ..engine.autograd import Leaf, Node, TensorBase, wrap
+from ..engine.versions import Version
+from ..errors import DtypeError, GraphError, ShapeError
+from .values import Values
+
+
+class Gradients(Values):
+    """The node of a Tensor: requires_grad, grad, backward, detach; copies of leaves."""
+
+    __slots__ = ()
+
+    @property
+    def requires_grad(self) -> bool:
+        """True if operations on this tensor are recorded."""
+        return self._node is not None
+
+    @requires_grad.setter
+    def requires_grad(self, value: bool) -> None:
+        if value and self._node is None:
+            require_float(self.dtype, "a tensor that requires gradients")
+            leaf = getattr(self, "_frozen", None)
+            if leaf is None or leaf.shape != self.shape or leaf.dtype != self.dtype:
+                leaf = Leaf(self._data)
+            leaf.grad = None
+            self._node = leaf
+        elif not value and self._node is not None:
+            if not self.is_leaf:
+                raise GraphError("only a leaf can stop requiring gradients; use detach()")
+            self._frozen, self._node = self._node, None  # a graph may lead to this leaf
+
+    def requires_grad_(self, requires_grad: bool = True) -> Self:
+        """Record operations on this leaf from now on, or not; returns it."""
+        self.requires_grad = requires_grad
+        return self
+
+    @property
+    def is_leaf(self) -> bool:
+        """True if no recorded op computed this tensor."""
+        return self._node is None or self._node.plan is None
+
+    @property
+    def grad_fn(self) -> Node | None:
+        """The Node of the recorded op that computed this tensor; None if none did.
+
+        It has `name`, `shape`, `parents`, and `saved_values()`; `viz.show_graph` draws graphs.
+        Differs from PyTorch: there parents are `next_functions`, and classes have the names.
+
+            >>> x = ta.tensor([1.0, 2.0], requires_grad=True)
+            >>> (x * x).grad_fn.name, (x * 3.0).grad_fn.saved_values()
+            ('mul', {'y': 3.0})
+        """
+        return self._node if isinstance(self._node, Node) else None
+
+    @property
+    def grad(self) -> Self | None:
+        """The sum of the gradients that calls of `backward` have computed, or None."""
+        return None if self._node is None else self._node.grad
+
+    @grad.setter
+    def grad(self, value: Values | None) -> None:
+        if value is not None:
+            if not isinstance(value, Values):
+                raise TypeError(f"grad must be a Tensor or None, got {type(value).__name__}")
+            if value.shape != self.shape:
+                raise ShapeError(f"grad must have shape {self.shape}, got {value.shape}")
+            if value.dtype != self.dtype:
+                raise DtypeError(f"grad must have dtype {self.dtype}, got {value.dtype}")
+            if self._node is None:
+                raise GraphError("a tensor that does not require gradients has no grad")
+        if self._node is not None:
+            self._node.grad = value
+
+    def retain_grad(self) -> None:
+        """Let `backward` fill `.grad` of this tensor too, although an op computed it."""
+        if self._node is None:
+            raise GraphError("retain_grad: this tensor does not require gradients")
+        self._node.hold_grad = True
+
+    def backward(
+        self,
+        gradient: TensorBase | None = None,
+        retain_graph: bool | None = None,
+        create_graph: bool = False,
+    ) -> None:
+        """Add the gradient of this tensor with respect to every leaf to that leaf's `.grad`.
+
+        gradient: the vector of the vector-Jacobian product, in this tensor's shape; 1 by default
+            for a tensor of one element.
+        retain_graph: do not free the graph; the default is `create_graph`.
+        create_graph: record the computation of the gradients, for derivatives of higher order.
+
+        Raises GraphError if nothing was recorded, if the graph has been freed, or if `gradient`
+        is missing; ShapeError if it has another shape.
+
+            >>> x = ta.tensor([1.0, 2.0], requires_grad=True)
+            >>> (x * 3).backward(ta.tensor([1.0, 10.0]))
+            >>> x.grad
+            tensor([ 3., 30.])
+        """
+        autograd.backward(self, gradient, retain_graph, create_graph)
+
+    def detach(self) -> Self:
+        """The same values in the same memory, without a graph."""
+        twin = wrap(self._data)
+        twin._version = self._version
+        return twin
+
+    # Copies
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+        """An independent leaf with the same values, gradient included."""
+        if not self.is_leaf:
+            raise GraphError("only leaves can be copied deeply: detach() this tensor first")
+        twin = object.__new__(type(self))
+        twin._data, twin._version = self._data.copy(), Version()
+        twin._node = None if self._node is None else Leaf(twin._data)
+        if twin._node is not None and self.grad is not None:
+            twin._node.grad = wrap(self.grad._data.copy())
+        memo[id(self)] = twin
+        return twin
+
+    def __copy__(self) -> Self:
+        """The same array and the same node."""
+        twin = object.__new__(type(self))
+        twin._data, twin._node, twin._version = self._data, self._node, self._version
+        return twin
+
+    def __reduce_ex__(self, protocol: SupportsIndex) -> str | tuple[Any, ...]:
+        if not self.is_leaf:
+            raise GraphError("only leaves can be pickled: detach() this tensor first")
+        return super().__reduce_ex__(protocol)
+
+    def __setstate__(self, state: tuple[dict[str, Any] | None, dict[str, Any]]) -> None:
+        attributes, slots = state
+        for name, value in {**(attributes or {}), **slots}.items():
+            object.__setattr__(self, name, value)
+        # NumPy unpickles a dtype that equals its own but is another object; `is` would say no.
+        self._data = self._data.astype(checked_dtype(self._data.dtype))
+        self._version = Version()

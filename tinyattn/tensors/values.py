@@ -1,0 +1,172 @@
+"""The first part of Tensor: its array, and the ways to look at it and out of it."""
+
+from __future__ import annotations
+
+from typing import Any, TypeVar, overload
+
+import numpy as np
+
+from ..base import backend
+from ..base.backend import Array, read_only, to_device
+from ..base.checks import as_array, require_float, type_name
+from ..engine.autograd import Leaf, TensorBase
+from ..engine.versions import Version
+from ..errors import DtypeError, GraphError, ShapeError
+from .types import DTypeLike, Number
+
+AnyTensor = TypeVar("AnyTensor", bound=TensorBase)
+
+
+def array_of(value: Any) -> Any:
+    """The array of a Tensor; anything else as it is."""
+    return value._data if isinstance(value, TensorBase) else value
+
+
+def checked_tensor(value: AnyTensor, name: str) -> AnyTensor:
+    """A Tensor as it is; TypeError for anything else, with the name of the function."""
+    if not isinstance(value, TensorBase):
+        raise TypeError(
+            f"{name} takes a Tensor, got {type_name(value)}: wrap it with ta.tensor(...); "
+            "in an op of your own write tinyattn.ops, whose functions take arrays"
+        )
+    return value
+
+
+class Values(TensorBase):
+    """The array of a Tensor: data, shape, dtype, device; as text, numbers, arrays of others."""
+
+    __slots__ = ()
+
+    @property
+    def data(self) -> Array:
+        """The values as a read-only view of the NumPy or CuPy array, without a copy.
+
+        Change values with `x[i] = value` or `x += y` (under `ta.no_grad()` for a leaf), because
+        the tensor then counts the change, and `backward` notices it. `x.data = array` replaces
+        the array by a copy of the new one, and drops a gradient of another shape or dtype.
+        Differs from PyTorch: there a write to `x.data` succeeds, and `backward` does not notice.
+        """
+        return read_only(self._data)
+
+    @data.setter
+    def data(self, value: Any) -> None:
+        if self._node is not None and self._node.plan is not None:
+            raise GraphError("data of a computed tensor cannot be replaced: use detach() first")
+        array = as_array(array_of(value), None, None)
+        if self._node is not None:
+            require_float(array.dtype, "a tensor that requires gradients")
+            if self._node.shape != array.shape:
+                self._node = Leaf(array)
+            elif self._node.dtype != array.dtype:  # recorded results still lead to this leaf
+                self._node.dtype, self._node.grad = array.dtype, None
+        self._data, self._version = array, Version()
+
+    # Shape, dtype, device
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The size of each dimension."""
+        return self._data.shape
+
+    @property
+    def ndim(self) -> int:
+        """The number of dimensions."""
+        return self._data.ndim
+
+    @property
+    def dtype(self) -> np.dtype:
+        """The dtype, one of NumPy's."""
+        return self._data.dtype
+
+    @property
+    def device(self) -> str:
+        """ "cpu" or "cuda"."""
+        return backend.device_of(self._data)
+
+    @overload
+    def size(self, dim: None = None) -> tuple[int, ...]: ...
+    @overload
+    def size(self, dim: int) -> int: ...
+    def size(self, dim: int | None = None) -> tuple[int, ...] | int:
+        """The shape, or the size of one dimension."""
+        return self.shape if dim is None else self.shape[dim]
+
+    def dim(self) -> int:
+        """The number of dimensions."""
+        return self.ndim
+
+    def numel(self) -> int:
+        """The number of elements."""
+        return self._data.size
+
+    def __len__(self) -> int:
+        if not self.ndim:
+            raise TypeError("a 0-d tensor has no length")
+        return self.shape[0]
+
+    # As text
+
+    def __repr__(self) -> str:
+        array = to_device(self._data, "cpu")
+        text = np.array2string(array, precision=4, separator=", ", prefix="tensor(")
+        notes = []
+        if self.dtype not in (np.float32, np.int64, np.bool_):
+            notes.append(f", dtype={self.dtype}")
+        if self.device != "cpu":
+            notes.append(f", device='{self.device}'")
+        if self._node is not None:
+            plan = self._node.plan
+            notes.append(", requires_grad=True" if plan is None else f", made_by={plan.name}")
+        return f"tensor({text}{''.join(notes)})"
+
+    def __format__(self, spec: str) -> str:
+        """The only element in a format, as in `f"{loss:.3f}"`; without a format, `repr`."""
+        return format(self.item(), spec) if spec else repr(self)
+
+    # As numbers of Python
+
+    def item(self) -> Number:
+        """The only element, as a Python number. ShapeError if there are more, or none."""
+        if self._data.size != 1:
+            raise ShapeError(f"item() and float() take one element, got shape {self.shape}")
+        return to_device(self._data, "cpu").item()
+
+    def tolist(self) -> Any:
+        """The elements as nested lists of numbers of Python."""
+        return to_device(self._data, "cpu").tolist()
+
+    def __float__(self) -> float:
+        return float(self.item())
+
+    def __int__(self) -> int:
+        return int(self.item())
+
+    def __bool__(self) -> bool:
+        if self._data.size != 1:
+            raise ShapeError(
+                f"the truth of a tensor of shape {self.shape} is ambiguous: use any() or all()"
+            )
+        return bool(self.item())
+
+    def __index__(self) -> int:
+        if self.dtype.kind not in "iu":
+            raise DtypeError(f"only an integer tensor can be an index, got {self.dtype}")
+        return int(self.item())
+
+    # As arrays of other libraries
+
+    def numpy(self) -> np.ndarray:
+        """A copy, as a NumPy array. Differs from PyTorch, where the memory is shared."""
+        return np.array(to_device(self._data, "cpu"))
+
+    def __array__(self, dtype: DTypeLike = None, copy: bool | None = None) -> np.ndarray:
+        return np.array(to_device(self._data, "cpu"), dtype=dtype)
+
+    def __dlpack__(self, *, copy: bool | None = None, **options: Any) -> Any:
+        # A copy, because the receiver may write to it, and no Version would count that. With
+        # copy=False the receiver gets the memory, marked as read-only.
+        array = read_only(self._data) if copy is False else self._data.copy()
+        return array.__dlpack__(**options)
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return self._data.__dlpack_device__()
