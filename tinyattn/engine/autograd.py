@@ -14,7 +14,7 @@ reference cycles: a graph is freed with its last Tensor, without the garbage col
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 
@@ -108,6 +108,9 @@ class TensorBase:
     _node: Node | Leaf | None
     _version: Any  # a Version, or None for the result of a recorded op, which is read-only
     _frozen: Any  # its Leaf from before it stopped requiring gradients; not set if it never has
+
+
+AnyTensor = TypeVar("AnyTensor", bound=TensorBase)
 
 
 def wrap(array: Array, node: Node | Leaf | None = None) -> Any:
@@ -246,13 +249,13 @@ def backward(tensor: Any, gradient: Any, retain_graph: bool | None, create_graph
 
 @quiet
 def grad(
-    outputs: Any,
-    inputs: Any,
+    outputs: TensorBase | Sequence[TensorBase],
+    inputs: AnyTensor | Sequence[AnyTensor],
     grad_outputs: Any = None,
     retain_graph: bool | None = None,
     create_graph: bool = False,
     allow_unused: bool = False,
-) -> tuple[Any, ...]:
+) -> tuple[AnyTensor, ...]:
     """Return the gradients of `outputs` with respect to `inputs`; no `.grad` is changed.
 
     outputs, inputs: a Tensor or several; inputs may be leaves or computed tensors.

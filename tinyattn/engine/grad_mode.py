@@ -6,7 +6,7 @@ import functools
 import inspect
 from collections.abc import Callable
 from contextvars import ContextVar
-from typing import Any
+from typing import Any, overload
 
 from ..base.backend import Function
 
@@ -17,14 +17,10 @@ recording: ContextVar[bool] = ContextVar("recording", default=True)
 class Recording:
     """A setting of the switch, in a with-block or for a decorated function."""
 
-    enabled: bool
     previous: Any = None  # (setting before, previous), because one object may be entered twice
 
-    def __new__(cls, function: Any = None) -> Any:
-        mode = super().__new__(cls)
-        if callable(function):  # @ta.no_grad, without brackets
-            return mode(function)
-        return mode
+    def __init__(self, enabled: bool) -> None:
+        self.enabled = bool(enabled)
 
     def __enter__(self) -> None:
         enabled = recording.get()
@@ -75,23 +71,33 @@ class Recording:
         return wrapped  # type: ignore[return-value]
 
 
-class no_grad(Recording):
-    """Record nothing: `with ta.no_grad():`, or `@ta.no_grad()` above a function."""
+@overload
+def no_grad() -> Recording: ...
+@overload
+def no_grad(function: Function) -> Function: ...
+def no_grad(function: Function | None = None) -> Recording | Function:
+    """Record nothing: `with ta.no_grad():`, or `@ta.no_grad()` above a function.
 
-    enabled = False
+    The decorated function keeps its signature for type checkers. Brackets may be left out:
+    `@ta.no_grad`.
+    """
+    return Recording(False) if function is None else Recording(False)(function)
 
 
-class enable_grad(Recording):
+@overload
+def enable_grad() -> Recording: ...
+@overload
+def enable_grad(function: Function) -> Function: ...
+def enable_grad(function: Function | None = None) -> Recording | Function:
     """Record again inside a `no_grad` block: `with ta.enable_grad():`, or as a decorator."""
-
-    enabled = True
+    return Recording(True) if function is None else Recording(True)(function)
 
 
 class set_grad_enabled(Recording):
     """Switch recording on or off: from now on, in a with-block, or for a decorated function."""
 
     def __init__(self, enabled: bool) -> None:
-        self.enabled = bool(enabled)
+        super().__init__(enabled)
         self.before = recording.get()
         recording.set(self.enabled)
 

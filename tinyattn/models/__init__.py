@@ -1,4 +1,14 @@
-"""Published models, built from the components of `tinyattn.nn`, with their published weights."""
+"""Published models, built from the components of `tinyattn.nn`, with their published weights.
+
+`tinyattn.generation` and `tinyattn.interop` are files of this folder. A type checker finds them as
+attributes of `ta`, and their functions here: `from tinyattn.models import generate`.
+"""
 
 from .bert import BertEncoder as BertEncoder
+from .generation import beam_search as beam_search
+from .generation import generate as generate
+from .interop import from_torch as from_torch
+from .interop import load_torch_state_dict as load_torch_state_dict
+from .interop import to_torch as to_torch
+from .interop import torch_state_dict as torch_state_dict
 from .sentence import SentenceEncoder as SentenceEncoder

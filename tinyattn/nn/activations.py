@@ -2,29 +2,44 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from .. import functional as F
 from ..tensors.tensor import Tensor
 from .module import Module
 
 
-def calling(name: str, function: Callable[[Tensor], Tensor]) -> type[Module]:
-    """A class of modules without settings, whose forward is a function."""
-    methods = {"forward": staticmethod(function), "__doc__": function.__doc__}
-    return type(name, (Module,), {**methods, "__module__": __name__})
-
-
-def identity(x: Tensor) -> Tensor:
+class Identity(Module):
     """x itself. Takes the place of a module that is left out."""
-    return x
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x
 
 
-Identity = calling("Identity", identity)
-ReLU = calling("ReLU", F.relu)
-Sigmoid = calling("Sigmoid", F.sigmoid)
-SiLU = calling("SiLU", F.silu)
-Tanh = calling("Tanh", F.tanh)
+class ReLU(Module):
+    """max(x, 0) of each element; see `functional.relu`."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return F.relu(x)
+
+
+class Sigmoid(Module):
+    """1 / (1 + exp(-x)) of each element; see `functional.sigmoid`."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return F.sigmoid(x)
+
+
+class SiLU(Module):
+    """x / (1 + exp(-x)) of each element; see `functional.silu`."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return F.silu(x)
+
+
+class Tanh(Module):
+    """The hyperbolic tangent of each element; see `functional.tanh`."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return F.tanh(x)
 
 
 class Softmax(Module):

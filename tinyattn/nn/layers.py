@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
@@ -126,6 +126,10 @@ class Dropout(Module):
     def __init__(self, p: float = 0.5) -> None:
         super().__init__()
         self.p = checked_probability(p)
+
+    if TYPE_CHECKING:  # Module's __call__ has no word for "of the same type"
+
+        def __call__(self, x: Dropped) -> Dropped: ...  # type: ignore[override]
 
     def forward(self, x: Dropped) -> Dropped:
         if isinstance(x, Drop):

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, MutableMapping, MutableSequence
-from functools import partialmethod
+from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping, MutableSequence
 from types import NoneType
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, Self, TypeVar, overload
 
 import numpy as np
 
-from ..base.backend import module_of, to_device
+from ..base.backend import Array, module_of, to_device
 from ..base.checks import (
     check_container,
     check_names,
@@ -22,8 +21,20 @@ from ..base.names import UnknownNameError
 from ..errors import DtypeError
 from ..tensors.create import zeros_like
 from ..tensors.tensor import Tensor
+from ..tensors.types import DTypeLike
 
-Self = TypeVar("Self", bound="Module")
+P = ParamSpec("P")
+R = TypeVar("R")
+R_co = TypeVar("R_co", covariant=True)
+AnyModule = TypeVar("AnyModule", bound="Module")
+
+
+class HasForward(Protocol[P, R_co]):
+    """A module whose forward takes P and gives R. So `model(x)` has the types of its forward."""
+
+    _hooks: dict[object, Callable[..., Any]]
+
+    def forward(self, *args: P.args, **kwargs: P.kwargs) -> R_co: ...
 
 
 class Parameter(Tensor):
@@ -34,7 +45,7 @@ class Parameter(Tensor):
 
     __slots__ = ()
 
-    def __init__(self, data: Any, requires_grad: bool = True, dtype: Any = None) -> None:
+    def __init__(self, data: Any, requires_grad: bool = True, dtype: DTypeLike = None) -> None:
         super().__init__(data, dtype=dtype)
         require_float(self.dtype, "a Parameter")
         self.requires_grad = requires_grad
@@ -99,6 +110,7 @@ class Module:
         return {name: x for name, x in self.__dict__.items() if isinstance(x, Module)}
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
+        """What the module computes. A subclass defines it, with the arguments that it needs."""
         raise TypeError(f"{type(self).__name__} defines no forward()")
 
     if not TYPE_CHECKING:
@@ -108,11 +120,11 @@ class Module:
                 return object.__getattribute__(self, name)
             raise UnknownNameError(type(self).__name__, name, self)
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self: HasForward[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
         out = self.forward(*args, **kwargs)
         for hook in list(self._hooks.values()):
-            found = hook(self, args, out)
-            out = out if found is None else found
+            replacement = hook(self, args, out)
+            out = out if replacement is None else replacement
         return out
 
     def register_forward_hook(self, hook: Callable[..., Any]) -> Hook:
@@ -188,7 +200,7 @@ class Module:
         """The modules that this one has itself."""
         yield from (module for _, module in self.named_children())
 
-    def apply(self: Self, function: Callable[[Module], Any]) -> Self:
+    def apply(self, function: Callable[[Module], Any]) -> Self:
         """Call a function with every module inside, then with this one. Returns self."""
         for module in self.children():
             module.apply(function)
@@ -242,13 +254,13 @@ class Module:
 
     # Modes, gradients, devices
 
-    def train(self: Self, mode: bool = True) -> Self:
+    def train(self, mode: bool = True) -> Self:
         """Training mode: dropout is on. Returns self."""
         for module in self.modules():
             object.__setattr__(module, "training", bool(mode))
         return self
 
-    def eval(self: Self) -> Self:
+    def eval(self) -> Self:
         """Evaluation mode: dropout is off. Returns self."""
         return self.train(False)
 
@@ -258,25 +270,25 @@ class Module:
             keep = not set_to_none and parameter.grad is not None
             parameter.grad = zeros_like(parameter) if keep else None
 
-    def requires_grad_(self: Self, requires_grad: bool = True) -> Self:
+    def requires_grad_(self, requires_grad: bool = True) -> Self:
         """Freeze (False) or unfreeze all parameters. Returns self."""
         for parameter in self.parameters():
             parameter.requires_grad = requires_grad
         return self
 
-    def to(self: Self, *targets: Any, device: str | None = None, dtype: Any = None) -> Self:
+    def to(self, *targets: DTypeLike, device: str | None = None, dtype: DTypeLike = None) -> Self:
         """Move to a device ("cpu", "cuda"), convert to a floating dtype, or both, in place."""
         wanted = [target for target in (*targets, device, dtype) if target is not None]
         for target in wanted:
             if names_device(target):
-                module_of(target)
+                module_of(str(target))
             else:
                 require_float(checked_dtype(target), "a module")
         for target in wanted:
             self._convert(target)
         return self
 
-    def _convert(self, target: Any) -> None:
+    def _convert(self, target: DTypeLike) -> None:
         dtype = None if names_device(target) else checked_dtype(target)
         for parameter in self.parameters():
             grad = parameter.grad
@@ -286,15 +298,29 @@ class Module:
         for module in self.modules():
             for name, buffer in module._buffers.items():
                 if dtype is None:
-                    buffer.data = to_device(buffer._data, target)
+                    buffer.data = to_device(buffer._data, str(target))
                 elif buffer.dtype.kind == "f":
                     buffer.data = module.converted_buffer(name, dtype)._data
 
-    half = partialmethod(to, np.float16)
-    float = partialmethod(to, np.float32)
-    double = partialmethod(to, np.float64)
-    cpu = partialmethod(to, "cpu")
-    cuda = partialmethod(to, "cuda")
+    def half(self) -> Self:
+        """Convert to float16, in place. Returns self."""
+        return self.to(np.float16)
+
+    def float(self) -> Self:
+        """Convert to float32, in place. Returns self."""
+        return self.to(np.float32)
+
+    def double(self) -> Self:
+        """Convert to float64, in place. Returns self."""
+        return self.to(np.float64)
+
+    def cpu(self) -> Self:
+        """Move to the CPU, in place. Returns self."""
+        return self.to("cpu")
+
+    def cuda(self) -> Self:
+        """Move to the GPU, in place. Returns self."""
+        return self.to("cuda")
 
     def converted_buffer(self, name: str, dtype: np.dtype) -> Tensor:
         """A floating buffer in another dtype. A module may compute it anew instead of rounding."""
@@ -332,23 +358,23 @@ class Module:
                 f"load_state_dict takes a dict of tensors, got {type(state).__name__}: read a file "
                 "with ta.load first"
             )
-        own = dict(self._named_state())
+        tensors = dict(self._named_state())
         if strict:
-            check_names(type(self).__name__, own, state)
-        given = {
+            check_names(type(self).__name__, tensors, state)
+        values = {
             name: value if isinstance(value, Tensor) else Tensor(value)
             for name, value in state.items()
-            if name in own
+            if name in tensors
         }
-        check_shapes(type(self).__name__, {name: own[name].shape for name in given}, given)
-        taken: list[tuple[Tensor, Any]] = []
-        for name, value in given.items():
-            tensor = own[name]
+        check_shapes(type(self).__name__, {name: tensors[name].shape for name in values}, values)
+        arrays: list[tuple[Tensor, Array]] = []
+        for name, value in values.items():
+            tensor = tensors[name]
             if value.dtype.kind != tensor.dtype.kind:
                 raise DtypeError(f"{name} is {tensor.dtype}, got {value.dtype}")
             array = to_device(value._data, tensor.device).astype(tensor.dtype, order="C")
-            taken.append((tensor, array))
-        for tensor, array in taken:  # nothing can fail any more
+            arrays.append((tensor, array))
+        for tensor, array in arrays:  # nothing can fail any more
             tensor.data = array
 
     def extra_repr(self) -> str:
@@ -363,17 +389,17 @@ class Module:
         return head + ("\n  " + "\n  ".join(lines) + "\n)" if lines else ")")
 
 
-class ModuleList(Module, MutableSequence[Module]):
+class ModuleList(Module, MutableSequence[AnyModule]):
     """A list of modules that `parameters()` and the rest find.
 
     The names of its elements are numbers. Attributes with other names are no elements.
     """
 
-    def __init__(self, modules: Iterable[Module] = ()) -> None:
+    def __init__(self, modules: Iterable[AnyModule] = ()) -> None:
         super().__init__()
         self._fill(modules)
 
-    def _fill(self, modules: Iterable[Module]) -> None:
+    def _fill(self, modules: Iterable[AnyModule]) -> None:
         kind = type(self).__name__
         if not isinstance(modules, Iterable):
             raise TypeError(f"a {kind} takes a list of modules, got {type(modules).__name__}")
@@ -390,48 +416,54 @@ class ModuleList(Module, MutableSequence[Module]):
             setattr(self, str(i), module)
 
     @property
-    def _elements(self) -> dict[str, Module]:
-        found = self.__dict__.items()
-        return {name: x for name, x in found if name.isdecimal() and isinstance(x, Module)}
+    def _elements(self) -> dict[str, Any]:
+        attributes = self.__dict__.items()
+        return {name: x for name, x in attributes if name.isdecimal() and isinstance(x, Module)}
 
     def __len__(self) -> int:
         return len(self._elements)
 
-    def __iter__(self) -> Iterator[Module]:
+    def __iter__(self) -> Iterator[AnyModule]:
         return iter(self._elements.values())
 
-    def __getitem__(self, index: Any) -> Any:
-        found = list(self)[index]
-        return ModuleList(found) if isinstance(index, slice) else found
+    @overload
+    def __getitem__(self, index: int) -> AnyModule: ...
+    @overload
+    def __getitem__(self, index: slice) -> ModuleList[AnyModule]: ...
+    def __getitem__(self, index: int | slice) -> AnyModule | ModuleList[AnyModule]:
+        if isinstance(index, slice):
+            return ModuleList(list(self)[index])
+        return list(self)[index]
 
     def __setitem__(self, index: Any, module: Any) -> None:
         modules = list(self)
         modules[index] = module
         self._fill(modules)
 
-    def __delitem__(self, index: Any) -> None:
+    def __delitem__(self, index: int | slice) -> None:
         modules = list(self)
         del modules[index]
         self._fill(modules)
 
-    def append(self: Any, module: Module) -> Any:
+    def append(self, module: AnyModule) -> Self:  # type: ignore[override]
         """Add a module at the end. Returns self, as in PyTorch."""
         self.insert(len(self), module)
         return self
 
-    def extend(self: Any, modules: Iterable[Module]) -> Any:
+    def extend(self, modules: Iterable[AnyModule]) -> Self:  # type: ignore[override]
         """Add modules at the end. Returns self."""
         for module in list(modules):
             self.append(module)
         return self
 
-    def insert(self, index: int, module: Module) -> None:
+    def insert(self, index: int, module: AnyModule) -> None:
+        """Add a module in front of the one at `index`."""
         modules = list(self)
         modules.insert(index, module)
         self._fill(modules)
 
 
-class ModuleDict(Module, MutableMapping[str, Module]):
+class ModuleDict(Module, MutableMapping[str, AnyModule]):
     """A dict of modules that `parameters()` and the rest find. Keys are names of attributes.
 
     >>> norms = nn.ModuleDict({"layer": nn.LayerNorm(4), "rms": nn.RMSNorm(4)})
@@ -442,14 +474,17 @@ class ModuleDict(Module, MutableMapping[str, Module]):
     # A mapping compares its items; modules are compared by identity.
     __eq__, __hash__ = Module.__eq__, Module.__hash__
 
-    def __init__(self, modules: Any = ()) -> None:
+    def __init__(
+        self, modules: Mapping[str, AnyModule] | Iterable[tuple[str, AnyModule]] = ()
+    ) -> None:
         super().__init__()
         self.update(modules)
 
-    def __getitem__(self, key: str) -> Module:
-        return self._modules[key]
+    def __getitem__(self, key: str) -> AnyModule:
+        modules: dict[str, Any] = self._modules
+        return modules[key]
 
-    def __setitem__(self, key: str, module: Module) -> None:
+    def __setitem__(self, key: str, module: AnyModule) -> None:
         if not isinstance(key, str) or "." in key or (key not in self and hasattr(self, key)):
             raise KeyError(f"a key has no dots and is no attribute of ModuleDict, got {key!r}")
         if not isinstance(module, Module):
@@ -467,17 +502,27 @@ class ModuleDict(Module, MutableMapping[str, Module]):
         return len(self._modules)
 
 
-class Sequential(ModuleList):
-    """Modules one after the other: `Sequential(a, b)(x)` is `b(a(x))`."""
+class Sequential(ModuleList[Module]):
+    """Modules one after the other: `Sequential(a, b)(x)` is `b(a(x))`.
+
+    >>> nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 2))(ta.ones(3, 4)).shape
+    (3, 2)
+    """
 
     def __init__(self, *modules: Module) -> None:
         super().__init__(modules)
 
-    def __getitem__(self, index: Any) -> Any:
-        found = super().__getitem__(index)
-        return Sequential(*found) if isinstance(index, slice) else found
+    @overload
+    def __getitem__(self, index: int) -> Module: ...
+    @overload
+    def __getitem__(self, index: slice) -> Sequential: ...
+    def __getitem__(self, index: int | slice) -> Module:
+        if isinstance(index, slice):
+            return Sequential(*list(self)[index])
+        return list(self)[index]
 
-    def forward(self, x: Any) -> Any:
+    def forward(self, x: Any) -> Tensor:
+        """The Tensor that the last module makes; x is what the first one takes."""
         for module in self:
             x = module(x)
         return x

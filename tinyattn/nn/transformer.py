@@ -16,7 +16,7 @@ from .activations import GELU, ReLU
 from .attention import Attention
 from .cache import Cache, KeyValueCache, LayerCache
 from .layers import Dropout, LayerNorm, Linear
-from .module import Module, ModuleList
+from .module import AnyModule, Module, ModuleList
 
 
 class PositionwiseFeedForward(Module):
@@ -274,14 +274,14 @@ class Encoder(Module):
             return x if self.norm is None else self.norm(x)
 
 
-def clones(module: Module, N: int) -> ModuleList:
+def clones(module: AnyModule, N: int) -> ModuleList[AnyModule]:
     """N independent copies of a module, each with new starting values; the first is a copy too.
 
     Differs from the Annotated Transformer, which copies the values as well, so that all its layers
     begin as the same function.
     """
     check_size("N", N)
-    copies = ModuleList()
+    copies: ModuleList[AnyModule] = ModuleList()
     for _ in range(N):
         twin = copy.deepcopy(module)
         for part in twin.modules():

@@ -25,7 +25,7 @@ class CudaArray(Protocol):
 Operand: TypeAlias = TensorBase | float | np.generic | np.ndarray | CudaArray
 # What names a dtype: ta.float64, np.dtype("float64"), "float64"; None where there is a default.
 DTypeLike: TypeAlias = np.dtype | type | str | None
-Number: TypeAlias = float | int | bool
+Number: TypeAlias = float | int  # a bool is an int
 # Sizes or dimensions: one by one, `x.reshape(2, 3)`, or as one sequence, `x.reshape((2, 3))`.
 Sizes: TypeAlias = SupportsIndex | Sequence[SupportsIndex]
 IndexPart: TypeAlias = (

@@ -15,7 +15,7 @@ from samples import Sample
 import tinyattn as ta
 from tinyattn import functional as F
 from tinyattn.engine.op import registry
-from tinyattn.tensors import functions
+from tinyattn.tensors.functions import __all__ as functions_of_methods
 
 ops = SimpleNamespace(**registry)
 Samples = Callable[[np.random.Generator, np.dtype], list[Sample]]
@@ -52,7 +52,7 @@ class OpRow:
     def __post_init__(self) -> None:
         """`ta.exp` is covered where `Tensor.exp` is, because it is made from the method."""
         methods = [name.removeprefix("Tensor.") for name in self.covers if name[:7] == "Tensor."]
-        functions = tuple(f"ta.{name}" for name in methods if name in functions.__all__)
+        functions = tuple(f"ta.{name}" for name in methods if name in functions_of_methods)
         object.__setattr__(self, "covers", (*self.covers, *functions))
 
     def __repr__(self) -> str:
