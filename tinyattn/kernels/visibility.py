@@ -47,9 +47,8 @@ def samples_of(lengths: tuple[int, ...], length: int = 0) -> Samples:
     """
     offsets = np.zeros(len(lengths) + 1, np.int64)
     np.cumsum(lengths, out=offsets[1:])
-    return Samples(
-        read_only(np.array(lengths, np.int64)), read_only(offsets), max(lengths, default=length)
-    )
+    longest = max(lengths, default=length)
+    return Samples(read_only(np.array(lengths, np.int64)), read_only(offsets), longest)
 
 
 class Visibility(NamedTuple):

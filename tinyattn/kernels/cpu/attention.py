@@ -195,14 +195,14 @@ def apply_visibility(scores, first, begin, head, has_mask, counts):
     if has_mask:
         mask = head.mask
         for j in range(queries):
-            row, count = min(first + j, len(mask) - 1), 0
+            row, number = min(first + j, len(mask) - 1), 0
             start = head.starts[min(first + j, len(head.starts) - 1)] - begin
             for i in range(keys):
                 key = min(begin + i, mask.shape[1] - 1)
                 is_visible = mask[row, key] != 0 and i < counts[j] and i >= start
-                count += is_visible
+                number += is_visible
                 scores[i, j] = scores[i, j] if is_visible else MINUS_INF
-            counts[j] = count
+            counts[j] = number
 
 
 @inner
@@ -369,16 +369,16 @@ def run(
     products: how many matrix products the kernel computes for each block.
     """
     queries, keys, limits, mask, starts = visibility
-    *qkv, bias = inputs
-    arrays = map(as_input, (*qkv, NO_BIAS if bias is None else bias))
+    q, k, v, bias = inputs
+    shift = NO_BIAS if bias is None else bias
     arguments = (
-        Inputs(*arrays, has_bias=bias is not None),
+        Inputs(as_input(q), as_input(k), as_input(v), as_input(shift), bias is not None),
         Rows(queries.offsets, keys.offsets, queries.longest, keys.longest),
         visibility_arrays(limits, mask, starts),
         np.float32(scale),
         drop_arguments(drop.p, drop.seed, np.dtype(np.float32)),
     )
-    batch, (_, heads, width) = len(queries.lengths), qkv[0].shape
+    batch, (_, heads, width) = len(queries.lengths), q.shape
     pairs = float(queries.lengths @ keys.lengths)
     nanoseconds = products * heads * (1000 * batch + pairs * (1 + width / 32))
     parallel_for(batch * heads, nanoseconds, kernel, *before, *arguments, *results)
@@ -468,7 +468,8 @@ def affected(q: Any, k: Any, v: Any, grad: Any, visibility: Visibility, bias: An
     bad_pair = repeat_heads(bad_k | bad_v, heads)[:, :, None]  # (B, H, 1, K)
     bad_pair = bad_pair if bias is None else bad_pair | ~np.isfinite(bias)
     shape = visibility.shape(heads)
-    visible = np.broadcast_to(visibility.visible_pairs(q), shape)
+    some_hidden: Any = visibility.visible_pairs(q)  # not None, see needs_reference
+    visible = np.broadcast_to(some_hidden, shape)
     of_queries = (visible & bad_pair).any(axis=-1) | bad_q | bad_grad  # (B, H, Q)
     of_keys = (visible & of_queries[..., None]).any(axis=-2)  # (B, H, K)
     of_keys = of_keys.reshape(shape[0], groups, heads // groups, shape[-1]).any(axis=2)

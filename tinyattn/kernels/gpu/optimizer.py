@@ -33,9 +33,8 @@ def table_of(xp: Any, numbers: tuple[int, ...]) -> Array:
 @lru_cache(maxsize=64)
 def blocks_of(xp: Any, sizes: tuple[int, ...]) -> Array:
     """For each block of threads the number of its array, and its first element: (blocks, 2)."""
-    blocks = [
-        (i, first) for i, size in enumerate(sizes) for first in range(0, size, BLOCK_ELEMENTS)
-    ]
+    firsts = [range(0, size, BLOCK_ELEMENTS) for size in sizes]
+    blocks = [(i, first) for i, of_array in enumerate(firsts) for first in of_array]
     return to_device(np.array(blocks, np.int64).reshape(-1, 2), "cuda")
 
 
