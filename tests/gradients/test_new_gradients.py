@@ -14,7 +14,7 @@ import tinyattn as ta
 from tinyattn.engine.op import registry
 from tinyattn.engine.rules import Plan
 
-pull = Plan.pull
+run_rules = Plan.run_rules
 called_new: set[str] = set()  # names of ops
 tried: set[str] = set()
 
@@ -24,7 +24,7 @@ def watched(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every rule runs twice, and what it calls new is compared with all that there is."""
 
     def checked(plan: Plan, node: Any, grad: Any, graph: bool) -> Any:
-        first, second = (pull(plan, node, grad, graph) for _ in range(2))
+        first, second = (run_rules(plan, node, grad, graph) for _ in range(2))
         assert [is_new for *_, is_new in first] == [is_new for *_, is_new in second]
         results = [array for _, array, _ in (*first, *second)]
         kept = [*arrays_in(node.saved), grad]
@@ -40,7 +40,7 @@ def watched(monkeypatch: pytest.MonkeyPatch) -> None:
                 assert not np.shares_memory(array, other), plan.name
         return first
 
-    monkeypatch.setattr(Plan, "pull", checked)
+    monkeypatch.setattr(Plan, "run_rules", checked)
 
 
 @row_test(DIFFERENTIABLE)

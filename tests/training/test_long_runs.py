@@ -204,16 +204,16 @@ def test_an_interrupt_anywhere_in_backward_leaves_a_usable_model(
 
     both_losses().backward()
     before = [p.grad.numpy() for p in model.parameters()]
-    pull = Plan.pull
+    run_rules = Plan.run_rules
     left = [0]
 
     def interrupted(*arguments: object) -> object:
         if left[0] == 0:
             raise KeyboardInterrupt
         left[0] -= 1
-        return pull(*arguments)  # type: ignore[arg-type]
+        return run_rules(*arguments)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(Plan, "pull", interrupted)
+    monkeypatch.setattr(Plan, "run_rules", interrupted)
     calls = 0
     while True:
         left[0] = calls

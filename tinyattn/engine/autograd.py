@@ -7,21 +7,31 @@
 A node points to the nodes of its inputs and never to the Tensor of its output. So there are no
 reference cycles: a graph is freed with its last Tensor, without the garbage collector.
 
-`propagate` is the whole algorithm. `count_uses` and `users_first` give it the order. `backward` and
-`grad` call it.
+The algorithm, in the order of this file:
+
+    count_uses    finds every node that the outputs depend on, and counts the users of each
+    leading_to    chooses those that depend on an input of `grad`; `backward` takes all of them
+    users_first   gives the nodes in topological order: each after all of its users
+    check_versions  refuses a graph whose saved arrays have been changed in place
+    propagate     visits the nodes in that order. The gradient of a node is then complete. Its rules
+                  turn it into one part of the gradient of each of its inputs, and `add` adds them
+    backward      adds the gradients of the leaves to their `.grad`
+    grad          returns the gradients of its inputs
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextvars import copy_context
+from threading import get_ident
 from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 
-from ..base.backend import Array, namespace, quiet, read_only
-from ..errors import DeviceError, GraphError, ShapeError
+from ..base.backend import Array, namespace, read_only
+from ..errors import DeviceError, GraphError, InPlaceError, ShapeError
 from .grad_mode import recording
-from .versions import Version, check_versions
+from .versions import Noted, Version
 
 # The graph
 
@@ -33,7 +43,7 @@ class Leaf:
     its array.
     """
 
-    __slots__ = ("dtype", "grad", "hold_grad", "shape")
+    __slots__ = ("dtype", "grad", "retains_grad", "shape")
     plan = None
     parents = ()
     versions = ()
@@ -42,37 +52,37 @@ class Leaf:
         self.shape = array.shape
         self.dtype = array.dtype
         self.grad: Any = None
-        self.hold_grad = True
+        self.retains_grad = True
 
 
 class Node:
     """One recorded operation, which `Tensor.grad_fn` gives; only the library writes to it.
 
-    plan     the derivative rules that will run (`rules.Plan`)
-    parents  the Node or Leaf of each argument, or None if it needs no gradient;
-             all of it is None after backward has freed the node
-    saved    the arrays and values that the rules need
-    versions (version, its changes at that time) for each saved array; no version if nobody can
-             write to it
+    plan          the derivative rules that will run (`rules.Plan`)
+    parents       the Node or Leaf of each argument, or None if it requires no gradients;
+                  all of it is None after backward has freed the node
+    saved         the arrays and values that the rules need
+    versions      for each array that may be saved: its Version, and how many changes it had
     shape, dtype  of the output, and so of its gradient
+    grad          the gradient, if `retains_grad` says that backward shall keep it
     """
 
-    __slots__ = ("dtype", "grad", "hold_grad", "parents", "plan", "saved", "shape", "versions")
+    __slots__ = ("dtype", "grad", "retains_grad", "parents", "plan", "saved", "shape", "versions")
     plan: Any
     parents: Any  # tuple[Node | Leaf | None, ...]
     saved: Any  # tuple[Any, ...]
-    versions: tuple[tuple[Version | None, int], ...]
+    versions: tuple[Noted, ...]
     shape: tuple[int, ...]
     dtype: np.dtype
     grad: Any
-    hold_grad: bool
+    retains_grad: bool
 
     def __init__(
         self,
         plan: Any,
         parents: tuple[Any, ...],
         saved: tuple[Any, ...],
-        versions: tuple[tuple[Version | None, int], ...],
+        versions: tuple[Noted, ...],
         out: Array,
     ) -> None:
         self.plan = plan
@@ -82,7 +92,7 @@ class Node:
         self.shape = out.shape
         self.dtype = out.dtype
         self.grad = None
-        self.hold_grad = False
+        self.retains_grad = False
 
     @property
     def name(self) -> str:
@@ -146,21 +156,6 @@ def count_uses(roots: Iterable[Node | Leaf]) -> dict[Node | Leaf, int]:
     return uses
 
 
-def users_first(uses: dict[Node | Leaf, int]) -> Iterator[Node | Leaf]:
-    """The nodes in topological order: each comes after all nodes that use its output."""
-    left = dict(uses)
-    ready = [node for node, number in uses.items() if number == 0]
-    while ready:
-        node = ready.pop()
-        parents = node.parents
-        yield node
-        for parent in parents:
-            if parent is not None:
-                left[parent] -= 1
-                if left[parent] == 0:
-                    ready.append(parent)
-
-
 def leading_to(targets: Sequence[Node | Leaf], uses: dict[Node | Leaf, int]) -> set[Node | Leaf]:
     """The nodes of `uses` that depend on a target; no other node needs a gradient."""
     users: dict[Node | Leaf, list[Node | Leaf]] = {}
@@ -178,6 +173,36 @@ def leading_to(targets: Sequence[Node | Leaf], uses: dict[Node | Leaf, int]) -> 
     return useful
 
 
+def users_first(uses: dict[Node | Leaf, int]) -> Iterator[Node | Leaf]:
+    """The nodes in topological order: each comes after all nodes that use its output."""
+    left = dict(uses)
+    ready = [node for node, number in uses.items() if number == 0]
+    while ready:
+        node = ready.pop()
+        parents = node.parents
+        yield node
+        for parent in parents:
+            if parent is not None:
+                left[parent] -= 1
+                if left[parent] == 0:
+                    ready.append(parent)
+
+
+def check_versions(nodes: Iterable[Node | Leaf]) -> None:
+    """Raise InPlaceError if an array that the rules need has been changed since the forward."""
+    this_thread = get_ident()
+    for node in nodes:
+        for version, changes in node.versions:
+            if version is None:
+                continue
+            writer = version.writer  # read first: a change that ends now has counted already
+            if writer not in (0, this_thread) or version.changes != changes:
+                raise InPlaceError(
+                    f"an array that {node.plan.name} needs for its gradient has been changed in "
+                    "place since: call backward() before the change, or change a clone()"
+                )
+
+
 def propagate(
     roots: Sequence[Node | Leaf],
     gradients: Sequence[Any],
@@ -186,38 +211,40 @@ def propagate(
     create_graph: bool = False,
     complete: Callable[[Any, Any], None] | None = None,
 ) -> dict[Node | Leaf, Any]:
-    """Gradients of the roots with respect to `targets`, or to every node that holds a `.grad`.
+    """Gradients of the roots with respect to `targets`, or to every node that retains its `.grad`.
 
-    `gradients` are arrays, or Tensors with `create_graph`. Each node is visited once, after all
-    its users, because its gradient is a sum over them. Nobody else has the returned arrays.
-    `complete(node, gradient)` is called for each as soon as it is known.
+    `gradients` are those of the roots: arrays, or Tensors with `create_graph`. Each node is visited
+    once, after all its users, because its gradient is a sum over them. Every gradient that is
+    returned is new: no other object has its array. `complete(node, gradient)` is called for each as
+    soon as it is known. The caller runs in a copy of the context, with which `recording` ends.
     """
-    recording.set(create_graph)  # until the caller returns: `quiet` runs it in a copied context
+    recording.set(create_graph)
     uses = count_uses(roots)
     useful = uses if targets is None else leading_to(targets, uses)
-    wanted = None if targets is None else set(targets)
-    node: Any
+    returned = None if targets is None else set(targets)
     check_versions(useful)
-    # The gradient of each node so far, and whether nobody else has its array.
-    sums: dict[Any, tuple[Any, bool]] = {}
+    sums: dict[
+        Any, tuple[Any, bool]
+    ] = {}  # the gradient of each node so far, and whether it is new
     for root, gradient in zip(roots, gradients, strict=True):
         add(sums, root, gradient, False)
-    found: dict[Node | Leaf, Any] = {}
+    results: dict[Node | Leaf, Any] = {}
+    node: Any
     for node in users_first(uses):
         gradient, is_new = sums.pop(node, (None, False))
-        if gradient is not None and (node.hold_grad if wanted is None else node in wanted):
-            found[node] = gradient if is_new else copied(gradient)
+        if gradient is not None and (node.retains_grad if returned is None else node in returned):
+            results[node] = gradient if is_new else copied(gradient)
             if complete is not None:
-                complete(node, found[node])
+                complete(node, results[node])
         if node.plan is not None:
             if gradient is not None and node in useful:
-                for parent, part, is_new in node.plan.pull(node, gradient, create_graph):
+                for parent, part, is_new in node.plan.run_rules(node, gradient, create_graph):
                     if parent in useful:
                         add(sums, parent, part, is_new and not create_graph)
             if not retain_graph and node in useful:
                 node.parents = node.saved = None
     check_versions(useful)  # again: another thread may have changed an array meanwhile
-    return found
+    return results
 
 
 def add(sums: dict[Any, tuple[Any, bool]], node: Any, part: Any, is_new: bool) -> None:
@@ -233,21 +260,24 @@ def copied(gradient: Any) -> Any:
     return gradient.clone() if isinstance(gradient, TensorBase.tensor_class) else gradient.copy()
 
 
-@quiet
 def backward(tensor: Any, gradient: Any, retain_graph: bool | None, create_graph: bool) -> None:
-    """See `Tensor.backward`."""
+    """See `Tensor.backward`. Runs in a copy of the context, so that its settings end with it."""
+    copy_context().run(fill_grads, tensor, gradient, retain_graph, create_graph)
+
+
+def fill_grads(tensor: Any, gradient: Any, retain_graph: bool | None, create_graph: bool) -> None:
+    np.seterr(all="ignore")  # inf and NaN are values like any other
     root = root_of(tensor)
     start = starting_gradient(tensor, gradient, create_graph)
     retain = create_graph if retain_graph is None else retain_graph
-    found = propagate([root], [start], None, retain, create_graph)
+    gradients = propagate([root], [start], None, retain, create_graph)
     # All at the end, so that an interrupt during the walk leaves every `.grad` as it was.
-    for node, value in found.items():
+    for node, value in gradients.items():
         value = value if create_graph else wrap(value)
         # Not in place, because the caller may have the gradient of the last call.
         node.grad = value if node.grad is None else node.grad + value
 
 
-@quiet
 def grad(
     outputs: TensorBase | Sequence[TensorBase],
     inputs: AnyTensor | Sequence[AnyTensor],
@@ -273,6 +303,20 @@ def grad(
         >>> ta.grad(slope, x)
         (tensor(12.),)
     """
+    return copy_context().run(
+        gradients_of, outputs, inputs, grad_outputs, retain_graph, create_graph, allow_unused
+    )
+
+
+def gradients_of(
+    outputs: Any,
+    inputs: Any,
+    grad_outputs: Any,
+    retain_graph: bool | None,
+    create_graph: bool,
+    allow_unused: bool,
+) -> tuple[Any, ...]:
+    np.seterr(all="ignore")
     outputs, inputs = listed(outputs), listed(inputs)
     if grad_outputs is None or isinstance(grad_outputs, TensorBase):
         grad_outputs = [grad_outputs] * len(outputs)
@@ -294,10 +338,10 @@ def grad(
                     f"no output depends on input {i}: pass allow_unused=True to get None for it"
                 )
     retain = create_graph if retain_graph is None else retain_graph
-    found = propagate(roots, starts, targets, retain, create_graph)
+    gradients = propagate(roots, starts, targets, retain, create_graph)
     results: list[Any] = []
     for i, target in enumerate(targets):
-        gradient = found.get(target)
+        gradient = gradients.get(target)
         if gradient is not None and target in targets[:i]:
             gradient = copied(gradient)
         results.append(gradient if create_graph or gradient is None else wrap(gradient))
@@ -305,11 +349,14 @@ def grad(
 
 
 def listed(tensors: Any) -> list[Any]:
-    found = [tensors] if isinstance(tensors, TensorBase) else tensors
-    if not isinstance(found, (list, tuple)) or not all(isinstance(t, TensorBase) for t in found):
+    if isinstance(tensors, TensorBase):
+        return [tensors]
+    if not isinstance(tensors, (list, tuple)) or not all(
+        isinstance(t, TensorBase) for t in tensors
+    ):
         kind = type(tensors).__name__
         raise TypeError(f"grad takes a Tensor or a sequence of Tensors, got {kind}: {tensors!r}")
-    return list(found)
+    return list(tensors)
 
 
 def root_of(tensor: Any) -> Node | Leaf:
@@ -334,9 +381,10 @@ def starting_gradient(tensor: Any, gradient: Any, create_graph: bool) -> Any:
         return wrap(start) if create_graph else start
     if not isinstance(gradient, TensorBase.tensor_class):
         raise TypeError(f"gradient must be a Tensor, got {type(gradient).__name__}")
-    if gradient.shape != tensor.shape:
+    if gradient._data.shape != data.shape:
         raise ShapeError(f"gradient must have shape {tensor.shape}, got {gradient.shape}")
-    if gradient.device != tensor.device:
+    if type(gradient._data) is not type(data):
         raise DeviceError(f"gradient is on {gradient.device}, the tensor on {tensor.device}")
-    gradient = gradient.to(tensor.dtype)
+    if gradient._data.dtype != data.dtype:
+        gradient = gradient.to(data.dtype)
     return gradient if create_graph else gradient._data

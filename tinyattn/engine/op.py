@@ -19,39 +19,73 @@ a flag). The names in the signature of a rule say what it needs, and only that i
     an argument    the array, or the value of an option
     out            the output; often free to save, because the next operation saves it too
     shape, shapes  the shape of the first argument, or of all arguments
+    options        all options, as a dict
     saved          the second result of the forward: with `@op(saves=True)` it returns (out, saved)
 
 A rule for several arguments, `@layer_norm.vjp("x", "weight", "bias")`, returns as many gradients.
-If an argument was broadcast, its gradient has the larger shape; `Plan.fit` in `rules.py` sums it,
-so no rule has to.
+A rule need not undo a broadcast: `Plan.in_shape_of` in `rules.py` sums the gradient to the shape of
+the argument.
 
-Backward runs the rules on arrays. With `create_graph=True` it runs the same rules on Tensors: their
-operators, and the ops they call, are recorded, which gives derivatives of any order. `saved` is
-then None, because it is not part of the graph, so the rule computes it again. An op that is called
-without any Tensor returns the result of its forward, and records nothing.
+Backward runs the rules on arrays. With `create_graph=True` it runs the same rules on Tensors, and
+records what they compute, for derivatives of any order. `saved` is then None, because it is not part
+of the graph, so the rule computes it again.
+
+Every call of an op goes through `apply`. It runs the forward on arrays. If no argument is a Tensor,
+it returns that result. Else it makes a Tensor of it, with a Node if an argument requires gradients.
 """
 
 from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Protocol, overload
 
 import numpy as np
 
-from ..base.backend import Array, array_types, is_array, quiet
+from ..base.backend import Array, Function, array_types, is_array, quiet
 from ..base.checks import describe, explain, refuse_foreign
 from ..errors import DtypeError
-from .autograd import Node, TensorBase, wrap
+from .autograd import Leaf, Node, TensorBase, wrap
 from .grad_mode import recording
 from .promotion import promoted
 from .rules import Spec
+from .versions import NO_VERSION, Noted
 
 ndarray = np.ndarray
-NEVER_WRITTEN = (None, 0)  # what `version_of` gives for results of recorded ops, and for numbers
-registry: dict[str, Callable[..., Any]] = {}  # the library's own ops by name, for the tests
 
 
+class Op(Protocol):
+    """What `@op` makes of a forward: a function on Tensors, with its derivative rules."""
+
+    __name__: str
+    spec: Spec
+
+    def __call__(self, *args: Any, **options: Any) -> Any: ...
+
+    def vjp(self, *arguments: str) -> Callable[[Function], Function]:
+        """Declare the function below as the derivative rule for these arguments."""
+
+
+registry: dict[str, Op] = {}  # the library's own ops by name, for the tests
+
+
+@overload
+def op(
+    forward: Callable[..., Any],
+    *,
+    promote: bool = ...,
+    floats: bool = ...,
+    saves: bool = ...,
+    differentiable: bool = ...,
+) -> Op: ...
+@overload
+def op(
+    *,
+    promote: bool = ...,
+    floats: bool = ...,
+    saves: bool = ...,
+    differentiable: bool = ...,
+) -> Callable[[Callable[..., Any]], Op]: ...
 def op(
     forward: Callable[..., Any] | None = None,
     *,
@@ -59,7 +93,7 @@ def op(
     floats: bool = False,
     saves: bool = False,
     differentiable: bool = True,
-) -> Any:
+) -> Op | Callable[[Callable[..., Any]], Op]:
     """Declare a differentiable op; see the top of this module, and docs/course/17_make_it_yours.md.
 
     promote: give the result PyTorch's dtype if two arguments differ in dtype: a float tensor stays
@@ -81,7 +115,7 @@ def op(
         """Run the forward on arrays, and record it if an argument requires gradients."""
         if len(args) < count:
             args = spec.bind(args, options)
-        arrays, parents, versions, wanted = unwrapped(args)
+        arrays, parents, versions, required, others = unwrapped(args)
         if floats and arrays[0].dtype.kind != "f":
             arrays[0] = arrays[0].astype(np.float32)
         try:
@@ -92,67 +126,79 @@ def op(
             explain(spec.name, arrays, error)
             raise
         out, saved = out_and_saved(out, spec.name) if saves else (out, None)
-        if not wanted and not any(isinstance(arg, TensorBase) for arg in args):
+        if len(others) == len(args):  # no argument is a Tensor
             return out
         if type(out) is not ndarray:
             out = as_array(out, spec.name, arrays)
-        if promote:
+        if promote and not all_have(out.dtype, arrays):
             out = promoted(out, arrays)
-        viewed = viewed_argument(out, args)
-        versions.append(NEVER_WRITTEN if viewed is None else versions[viewed])  # of `out`
+        viewed = None if out.base is None else viewed_argument(out, args)
+        if viewed is None and not spec.is_builtin:
+            out = out.copy()  # because the forward may write to it again: see guard.py
+        versions.append(NO_VERSION if viewed is None else versions[viewed])  # of `out`
         node = None
-        if wanted and differentiable and recording.get():
-            for i, arg in enumerate(args):
-                if type(arg) in array_types:
-                    arrays[i] = arg.copy()  # because the caller may write to it later
-            plan = spec.plan(wanted, len(arrays))
-            kept = plan.keep((*arrays, out), options, saved)
-            node = Node(plan, tuple(parents), kept, plan.watched_versions(versions), out)
+        if required and differentiable and recording.get():
+            for i in others:
+                if type(args[i]) in array_types:
+                    arrays[i] = args[i].copy()  # because the caller may write to it later
+            plan = spec.plan(tuple(required), len(args))
+            values = plan.values_to_save((*arrays, out), options, saved)
+            node = Node(plan, tuple(parents), values, plan.versions_to_save(versions), out)
         tensor = wrap(out, node)
         if viewed is not None:
-            tensor._version = versions[viewed][0]
+            tensor._version, _ = versions[viewed]
         return tensor
 
-    def vjp(*covers: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-        def register(rule: Callable[..., Any]) -> Callable[..., Any]:
-            spec.add_rule(covers, rule)
+    def vjp(*arguments: str) -> Callable[[Function], Function]:
+        def register(rule: Function) -> Function:
+            spec.add_rule(arguments, rule)
             return rule
 
         return register
 
-    wrapped: Any = functools.wraps(forward)(apply)
-    wrapped.vjp = vjp
-    wrapped.spec = spec
+    declared: Any = functools.wraps(forward)(apply)
+    declared.vjp = vjp
+    declared.spec = spec
     if spec.is_builtin:
-        registry[spec.name] = wrapped
-    return wrapped
+        registry[spec.name] = declared
+    return declared
 
 
-def unwrapped(args: tuple[Any, ...]) -> tuple[list[Any], list[Any], list[Any], int]:
-    """The arrays, nodes and versions of the arguments; bit i of the last is set if argument i is a
-    Tensor that requires gradients."""
-    arrays, parents, versions, wanted = [], [], [], 0
+def unwrapped(
+    args: tuple[Any, ...],
+) -> tuple[list[Any], list[Node | Leaf | None], list[Noted], list[int], list[int]]:
+    """The arrays, nodes and noted versions of all arguments, then two lists of positions: of the
+    Tensors that require gradients, and of the arguments that are no Tensors."""
+    arrays, parents, versions, required, others = [], [], [], [], []
     for i, arg in enumerate(args):
         if isinstance(arg, TensorBase):
+            node, version = arg._node, arg._version
             arrays.append(arg._data)
-            parents.append(arg._node)
-            wanted |= (arg._node is not None) << i
-            version = arg._version
-            versions.append(NEVER_WRITTEN if version is None else (version, version.changes))
+            parents.append(node)
+            versions.append(NO_VERSION if version is None else (version, version.changes))
+            if node is not None:
+                required.append(i)
         else:
             arrays.append(arg)
             parents.append(None)
-            versions.append(NEVER_WRITTEN)
-    return arrays, parents, versions, wanted
+            versions.append(NO_VERSION)
+            others.append(i)
+    return arrays, parents, versions, required, others
+
+
+def all_have(dtype: np.dtype, arguments: Sequence[Any]) -> bool:
+    """True if every array among the arguments has this dtype; numbers have none."""
+    for argument in arguments:
+        if getattr(argument, "dtype", dtype) is not dtype:
+            return False
+    return True
 
 
 def viewed_argument(out: Array, args: tuple[Any, ...]) -> int | None:
-    """The position of the argument whose memory `out` is, or is a view of."""
-    base = out.base
-    if base is not None:
-        for i, arg in enumerate(args):
-            if isinstance(arg, TensorBase) and (base is arg._data or base is arg._data.base):
-                return i
+    """The position of the Tensor of whose memory `out` is a view."""
+    for i, arg in enumerate(args):
+        if isinstance(arg, TensorBase) and (out.base is arg._data or out.base is arg._data.base):
+            return i
     return None
 
 

@@ -1,13 +1,13 @@
 """The derivative rules of one op: how they are declared, and how they run.
 
-`Spec` is the declaration of an op. `Plan` is the part that one call needs: the arguments that
-require gradients decide which rules will run, and these decide which arrays are saved.
+`Spec` is the declaration of an op. `Plan` is the part of it that one call needs: the arguments that
+require gradients decide which rules will run, and these rules decide what is saved.
 """
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -18,6 +18,7 @@ from ..errors import GraphError, ShapeError
 from ..kernels import sum_to
 from .autograd import Leaf, Node, TensorBase, wrap
 from .guard import guarded_forward, guarded_rule
+from .versions import Noted
 
 ndarray = np.ndarray
 
@@ -28,13 +29,14 @@ class Spec:
     def __init__(self, forward: Callable[..., Any], saves: bool) -> None:
         self.name = forward.__name__
         self.saves = saves  # the forward returns (out, saved)
-        self.is_builtin = (forward.__module__ or "").startswith("tinyattn.")
-        self.forward = forward if self.is_builtin else guarded_forward(forward, saves)
+        self.is_builtin = (forward.__module__ or "").startswith("tinyattn.")  # else a user's
+        self.forward = forward if self.is_builtin else guarded_forward(forward)
         self.arguments: dict[str, Any] = {}  # positional, with their defaults
         self.options: dict[str, Any] = {}  # keyword-only, with their defaults
         self.variadic: str | None = None
+        # (rule, the arguments that it covers, the names in its signature after `grad`)
         self.rules: list[tuple[Callable[..., Any], tuple[str, ...], list[str]]] = []
-        self.plans: dict[tuple[int, int], Plan] = {}
+        self.plans: dict[tuple[tuple[int, ...], int], Plan] = {}
         for name, parameter in inspect.signature(forward).parameters.items():
             if parameter.kind is parameter.KEYWORD_ONLY:
                 self.options[name] = parameter.default
@@ -46,7 +48,7 @@ class Spec:
     def add_rule(self, covers: tuple[str, ...], rule: Callable[..., Any]) -> None:
         needs = list(inspect.signature(rule).parameters)[1:]
         arguments = [*self.arguments, *([self.variadic] if self.variadic else [])]
-        available = [*arguments, *self.options, "out", "shape", "shapes"]
+        available = [*arguments, *self.options, "options", "out", "shape", "shapes"]
         available += ["saved"] if self.saves else []
         if not covers or any(name not in arguments for name in covers):
             raise TypeError(f"@{self.name}.vjp takes names among {arguments}, got {list(covers)}")
@@ -64,11 +66,11 @@ class Spec:
         self.rules.append((rule, covers, needs))
         self.plans.clear()
 
-    def plan(self, wanted: int, count: int) -> Plan:
-        """The plan for `count` arguments; bit i of `wanted`: argument i needs a gradient."""
-        plan = self.plans.get((wanted, count))
+    def plan(self, required: tuple[int, ...], count: int) -> Plan:
+        """The plan for `count` arguments, of which those at `required` require gradients."""
+        plan = self.plans.get((required, count))
         if plan is None:
-            plan = self.plans[wanted, count] = Plan(self, wanted, count)
+            plan = self.plans[required, count] = Plan(self, required, count)
         return plan
 
     def positions(self, name: str, count: int) -> list[int]:
@@ -77,13 +79,13 @@ class Spec:
             return list(range(len(self.arguments), count))
         return [list(self.arguments).index(name)]
 
-    def sources(self, need: str, count: int) -> list[int] | list[str]:
-        """The sources of one name in a rule's signature; see `Plan`."""
-        if need == "out":
+    def values_of(self, name: str, count: int) -> list[int] | list[str]:
+        """What a name in the signature of a rule stands for: positions, or a name; see `Plan`."""
+        if name == "out":
             return [count]
-        if need in self.arguments or need == self.variadic:
-            return self.positions(need, count)
-        return [need]
+        if name in self.arguments or name == self.variadic:
+            return self.positions(name, count)
+        return [name]
 
     def argument_at(self, position: int) -> str:
         names = list(self.arguments)
@@ -100,77 +102,89 @@ class Spec:
 
 
 class Plan:
-    """The values that one call saves for its derivative, and the rules that will run on them.
+    """What one call saves for its derivative, and the rules that will run on it.
 
-    sources  the values to save: the position of an argument, `count` for the output, or a name
-             (an option, "shape", "shapes", "saved")
-    watched  the positions of arguments, and of the output, whose memory may be saved
-    names    the name of each source, for `Node.saved_values`
-    rules    (rule, the indices of its arguments in `sources`, the positions it covers)
+    saved_positions  the arguments to save, by position; `count` is the output
+    saved_names      the other values to save: an option, "options" for all of them, "shape",
+                     "shapes", "saved"
+    names            the name of each saved value, for `Node.saved_values`
+    versioned        the positions of arguments, and of the output, whose memory may be saved
+    rules            (rule, the indices of its arguments in `Node.saved`, the positions it covers)
     """
 
-    __slots__ = ("defaults", "is_builtin", "name", "names", "rules", "sources", "watched")
-
-    def __init__(self, spec: Spec, wanted: int, count: int) -> None:
-        self.name, self.is_builtin, self.defaults = spec.name, spec.is_builtin, spec.options
-        self.sources: list[int | str] = []
-        self.rules: list[tuple[Callable[..., Any], list[int], list[int]]] = []
+    def __init__(self, spec: Spec, required: tuple[int, ...], count: int) -> None:
+        self.name, self.option_defaults = spec.name, spec.options
+        without_rule = set(required)
+        chosen = []  # (rule, the values that it needs, the positions that it covers)
         for rule, covers, needs in spec.rules:
-            covered = [i for name in covers for i in spec.positions(name, count)]
-            if not any(wanted >> i & 1 for i in covered):
+            covered = [position for name in covers for position in spec.positions(name, count)]
+            if without_rule.isdisjoint(covered):
                 continue
-            sources = [source for need in needs for source in spec.sources(need, count)]
-            self.sources += [source for source in sources if source not in self.sources]
-            self.rules.append((rule, [self.sources.index(s) for s in sources], covered))
-            wanted &= ~sum(1 << i for i in covered)
-        if wanted:
-            name = spec.argument_at(wanted.bit_length() - 1)
+            without_rule.difference_update(covered)
+            needed = [value for name in needs for value in spec.values_of(name, count)]
+            chosen.append((rule, needed, covered))
+        if without_rule:
+            name = spec.argument_at(min(without_rule))
             raise GraphError(
                 f"{self.name} has no derivative with respect to {name!r}, which requires one: "
                 f"detach() it, or add a rule with @{self.name}.vjp({name!r})"
             )
-        others = [f"{spec.variadic}[{i}]" for i in range(count - len(spec.arguments))]
-        names = [*spec.arguments, *others, "out"]
-        self.names = [names[s] if isinstance(s, int) else s for s in self.sources]
-        self.watched = [source for source in self.sources if isinstance(source, int)]
-        if "saved" in self.sources and not self.is_builtin:  # it may be a view of any argument
-            self.watched = list(range(count + 1))
+        saved = list(dict.fromkeys(value for _, needed, _ in chosen for value in needed))
+        self.saved_positions = [value for value in saved if isinstance(value, int)]
+        self.saved_names = [value for value in saved if isinstance(value, str)]
+        saved = [*self.saved_positions, *self.saved_names]
+        self.rules = [
+            (rule, [saved.index(value) for value in needed], covered)
+            for rule, needed, covered in chosen
+        ]
+        variadic = [f"{spec.variadic}[{i}]" for i in range(count - len(spec.arguments))]
+        argument_names = [*spec.arguments, *variadic, "out"]
+        self.names = [argument_names[i] for i in self.saved_positions] + self.saved_names
+        self.versioned = self.saved_positions
+        if "saved" in self.saved_names and not spec.is_builtin:  # it may be a view of any argument
+            self.versioned = list(range(count + 1))
 
-    def keep(self, values: tuple[Any, ...], options: dict[str, Any], saved: Any) -> tuple[Any, ...]:
-        """The values that `sources` name; `values` are the arguments and the output."""
-        kept: list[Any] = []
-        for source in self.sources:
-            if isinstance(source, int):
-                kept.append(values[source])
-            elif source == "shape":
-                kept.append(values[0].shape)
-            elif source == "shapes":
-                kept.append([getattr(value, "shape", ()) for value in values[:-1]])
-            elif source == "saved":
-                kept.append(saved)
+    def values_to_save(
+        self, arguments_and_out: Sequence[Any], options: dict[str, Any], saved: Any
+    ) -> tuple[Any, ...]:
+        """The values for `Node.saved`, from the arguments, the output, the options, and `saved`."""
+        values = [arguments_and_out[i] for i in self.saved_positions]
+        for name in self.saved_names:
+            if name == "shape":
+                values.append(arguments_and_out[0].shape)
+            elif name == "shapes":
+                values.append([getattr(value, "shape", ()) for value in arguments_and_out[:-1]])
+            elif name == "saved":
+                values.append(saved)
+            elif name == "options":
+                values.append({**self.option_defaults, **options})
             else:
-                kept.append(options[source] if source in options else self.defaults[source])
-        return tuple(kept)
+                values.append(options[name] if name in options else self.option_defaults[name])
+        return tuple(values)
 
-    def watched_versions(self, versions: list[Any]) -> tuple[Any, ...]:
-        """The versions of the watched arrays, from those of all arguments and the output."""
-        return tuple([versions[i] for i in self.watched])
+    def versions_to_save(self, versions: list[Noted]) -> tuple[Noted, ...]:
+        """The versions for `Node.versions`, from those of the arguments and the output."""
+        return tuple([versions[i] for i in self.versioned])
 
-    def pull(self, node: Node, grad: Any, create_graph: bool) -> list[tuple[Any, Any, bool]]:
-        """(parent, gradient, is_new) for each argument that needs a gradient, from that of the
-        output. `is_new`: nobody else has the array."""
-        saved = self.as_tensors(node) if create_graph else node.saved
-        pulled: list[tuple[Node | Leaf, Any, bool]] = []
+    def run_rules(
+        self, node: Node, grad: Any, create_graph: bool
+    ) -> list[tuple[Node | Leaf, Any, bool]]:
+        """(parent, gradient, is_new) for each argument that requires gradients.
+
+        grad is the gradient of the output. A gradient is new if no other object has its array.
+        """
+        saved = self.saved_tensors(node) if create_graph else node.saved
+        parts = []
         for rule, needed, covered in self.rules:
-            result = rule(grad, *[saved[i] for i in needed])
-            if type(result) is not tuple:
-                result = (result,)
-            if len(result) != len(covered):
+            gradients = rule(grad, *[saved[i] for i in needed])
+            if type(gradients) is not tuple:
+                gradients = (gradients,)
+            if len(gradients) != len(covered):
                 raise GraphError(
                     f"a derivative rule of {self.name} covers {len(covered)} arguments and must "
-                    f"return a tuple of as many gradients, got {describe(result)}"
+                    f"return a tuple of as many gradients, got {describe(gradients)}"
                 )
-            for position, gradient in zip(covered, result, strict=False):
+            for position, gradient in zip(covered, gradients, strict=True):
                 parent = node.parents[position]
                 if parent is None:
                     continue
@@ -182,25 +196,26 @@ class Plan:
                     or gradient.shape != parent.shape
                     or gradient.dtype is not parent.dtype
                 ):
-                    gradient = self.fit(gradient, parent, position)
-                pulled.append((parent, gradient, is_new))
-        return pulled
+                    gradient = self.in_shape_of(parent, gradient, position)
+                parts.append((parent, gradient, is_new))
+        return parts
 
-    def as_tensors(self, node: Node) -> list[Any]:
-        """The saved arrays of `node` as Tensors with their nodes, so that rules are recorded."""
-        versions = dict(zip(self.watched, node.versions, strict=True))
+    def saved_tensors(self, node: Node) -> list[Any]:
+        """What `node` saved, its arrays as Tensors with their nodes, so that rules are recorded."""
+        versions = dict(zip(self.versioned, node.versions, strict=True))
         tensors = []
-        for source, value in zip(self.sources, node.saved, strict=False):
-            if source == "saved":
-                value = None
-            elif isinstance(source, int) and hasattr(value, "dtype"):
-                value = wrap(value, (*node.parents, node)[source])
-                value._version, _ = versions[source]
+        for position, value in zip(self.saved_positions, node.saved, strict=False):
+            if hasattr(value, "dtype"):
+                value = wrap(value, (*node.parents, node)[position])
+                value._version, _ = versions[position]
             tensors.append(value)
+        others = node.saved[len(self.saved_positions) :]
+        for name, value in zip(self.saved_names, others, strict=True):
+            tensors.append(None if name == "saved" else value)
         return tensors
 
-    def fit(self, gradient: Any, parent: Node | Leaf, position: int) -> Any:
-        """A rule's gradient in the shape and dtype of the argument.
+    def in_shape_of(self, parent: Node | Leaf, gradient: Any, position: int) -> Any:
+        """A rule's gradient in the shape and dtype of the argument at `position`.
 
         If the argument was broadcast, its gradient is summed here, unless its rule did so.
         """

@@ -6,11 +6,7 @@ threads that write to one tensor at once.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from threading import get_ident
-from typing import Any
-
-from ..errors import InPlaceError
 
 
 class Version:
@@ -25,11 +21,8 @@ class Version:
     as it is; it then refuses the graphs of other threads alone, until the next change.
     """
 
-    __slots__ = ("changes", "writer")
-
-    def __init__(self) -> None:
-        self.changes = 0
-        self.writer = 0
+    changes = 0
+    writer = 0
 
     def begin_change(self) -> None:
         self.writer = get_ident()
@@ -40,16 +33,5 @@ class Version:
         self.writer = 0
 
 
-def check_versions(nodes: Iterable[Any]) -> None:
-    """Raise InPlaceError if an array that the rules need has been changed since the forward."""
-    this_thread = get_ident()
-    for node in nodes:
-        for version, changes in node.versions:
-            if version is None:
-                continue
-            writer = version.writer  # read first: a change that ends now has counted already
-            if writer not in (0, this_thread) or version.changes != changes:
-                raise InPlaceError(
-                    f"an array that {node.plan.name} needs for its gradient has been changed in "
-                    "place since: call backward() before the change, or change a clone()"
-                )
+Noted = tuple[Version | None, int]  # a Version, and how many changes it had when it was noted
+NO_VERSION: Noted = (None, 0)  # of results of recorded ops, which are read-only, and of numbers

@@ -285,7 +285,7 @@ def dx(grad):
 
 @op
 def cast(x: Array, *, dtype: np.dtype) -> Array:
-    """`x` in another floating dtype; `Plan.fit` converts the gradient back."""
+    """`x` in another floating dtype; `Plan.in_shape_of` converts the gradient back."""
     return x.astype(dtype)
 
 

@@ -43,7 +43,7 @@ def expand(x: Array, *, target: tuple[int, ...]) -> Array:
 
 @expand.vjp("x")
 def dx(grad):
-    return grad  # `Plan.fit` sums it
+    return grad  # `Plan.in_shape_of` sums it
 
 
 @op

@@ -82,7 +82,7 @@ class Gradients(Values):
         """Let `backward` fill `.grad` of this tensor too, although an op computed it."""
         if self._node is None:
             raise GraphError("retain_grad: this tensor does not require gradients")
-        self._node.hold_grad = True
+        self._node.retains_grad = True
 
     def backward(
         self,
