@@ -31,7 +31,9 @@ import numpy as np
 from ..base.backend import Array, namespace, read_only
 from ..errors import DeviceError, GraphError, InPlaceError, ShapeError
 from .grad_mode import recording
-from .versions import Noted, Version
+from .versions import NotedVersion, Version
+
+ndarray = np.ndarray
 
 # The graph
 
@@ -67,11 +69,11 @@ class Node:
     grad          the gradient, if `retains_grad` says that backward shall keep it
     """
 
-    __slots__ = ("dtype", "grad", "retains_grad", "parents", "plan", "saved", "shape", "versions")
+    __slots__ = ("dtype", "grad", "parents", "plan", "retains_grad", "saved", "shape", "versions")
     plan: Any
     parents: Any  # tuple[Node | Leaf | None, ...]
     saved: Any  # tuple[Any, ...]
-    versions: tuple[Noted, ...]
+    versions: tuple[NotedVersion, ...]
     shape: tuple[int, ...]
     dtype: np.dtype
     grad: Any
@@ -82,7 +84,7 @@ class Node:
         plan: Any,
         parents: tuple[Any, ...],
         saved: tuple[Any, ...],
-        versions: tuple[Noted, ...],
+        versions: tuple[NotedVersion, ...],
         out: Array,
     ) -> None:
         self.plan = plan
@@ -126,7 +128,7 @@ AnyTensor = TypeVar("AnyTensor", bound=TensorBase)
 def wrap(array: Array, node: Node | Leaf | None = None) -> Any:
     """A Tensor around an array that the library has made, without a copy or a check."""
     tensor = object.__new__(TensorBase.tensor_class)
-    tensor._data = array if type(array) is np.ndarray else namespace(array).asarray(array)
+    tensor._data = array if type(array) is ndarray else namespace(array).asarray(array)
     tensor._node = node
     tensor._version = Version() if node is None else None
     return tensor
@@ -188,7 +190,7 @@ def users_first(uses: dict[Node | Leaf, int]) -> Iterator[Node | Leaf]:
                     ready.append(parent)
 
 
-def check_versions(nodes: Iterable[Node | Leaf]) -> None:
+def check_versions(nodes: Iterable[Any]) -> None:
     """Raise InPlaceError if an array that the rules need has been changed since the forward."""
     this_thread = get_ident()
     for node in nodes:
@@ -198,7 +200,7 @@ def check_versions(nodes: Iterable[Node | Leaf]) -> None:
             writer = version.writer  # read first: a change that ends now has counted already
             if writer not in (0, this_thread) or version.changes != changes:
                 raise InPlaceError(
-                    f"an array that {node.plan.name} needs for its gradient has been changed in "
+                    f"an array that {node.name} needs for its gradient has been changed in "
                     "place since: call backward() before the change, or change a clone()"
                 )
 
@@ -383,7 +385,7 @@ def starting_gradient(tensor: Any, gradient: Any, create_graph: bool) -> Any:
         raise TypeError(f"gradient must be a Tensor, got {type(gradient).__name__}")
     if gradient._data.shape != data.shape:
         raise ShapeError(f"gradient must have shape {tensor.shape}, got {gradient.shape}")
-    if type(gradient._data) is not type(data):
+    if type(gradient._data) is not type(data) and gradient.device != tensor.device:
         raise DeviceError(f"gradient is on {gradient.device}, the tensor on {tensor.device}")
     if gradient._data.dtype != data.dtype:
         gradient = gradient.to(data.dtype)

@@ -22,7 +22,7 @@ import numpy as np
 
 from ..base.backend import array_types, read_only
 from ..errors import GraphError, InPlaceError
-from .autograd import TensorBase
+from .autograd import TensorBase, wrap
 
 
 def guarded_forward(forward: Callable[..., Any]) -> Callable[..., Any]:
@@ -36,17 +36,12 @@ def guarded_forward(forward: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def guarded_rule(name: str, rule: Callable[..., Any]) -> Callable[..., Any]:
-    """A derivative rule that can write to none of its arguments, and whose results are copies.
-
-    On Tensors it is the rule itself, because nobody can write to the array of a Tensor uncounted.
-    """
+    """A derivative rule that can write to none of its arguments, and whose results are copies."""
 
     @functools.wraps(rule)
     def guarded(grad: Any, *arguments: Any) -> Any:
         try:
-            if isinstance(grad, TensorBase):
-                return rule(grad, *arguments)
-            gradients = rule(read_only(grad), *map(read_only, arguments))
+            gradients = rule(protected(grad), *map(protected, arguments))
         except (TypeError, ValueError) as error:
             raise_explained(name, error)
             raise
@@ -57,9 +52,19 @@ def guarded_rule(name: str, rule: Callable[..., Any]) -> Callable[..., Any]:
     return guarded
 
 
+def protected(value: Any) -> Any:
+    """A read-only view of an array, or a Tensor on one; anything else as it is."""
+    if not isinstance(value, TensorBase):
+        return read_only(value)
+    view = wrap(read_only(value._data), value._node)
+    view._version = value._version
+    return view
+
+
 def copied(value: Any) -> Any:
-    """A copy of an array of any class; anything else as it is."""
-    return value.copy() if isinstance(value, (np.ndarray, *array_types)) else value
+    """A copy of an array, also of a subclass of NumPy's; anything else as it is."""
+    is_copied = isinstance(value, np.ndarray) or type(value) in array_types
+    return value.copy() if is_copied else value
 
 
 def raise_explained(name: str, error: Exception) -> None:

@@ -27,8 +27,8 @@ A rule need not undo a broadcast: `Plan.in_shape_of` in `rules.py` sums the grad
 the argument.
 
 Backward runs the rules on arrays. With `create_graph=True` it runs the same rules on Tensors, and
-records what they compute, for derivatives of any order. `saved` is then None, because it is not part
-of the graph, so the rule computes it again.
+records what they compute, for derivatives of any order. `saved` is then None, because it is not
+part of the graph. So the rule computes it again.
 
 Every call of an op goes through `apply`. It runs the forward on arrays. If no argument is a Tensor,
 it returns that result. Else it makes a Tensor of it, with a Node if an argument requires gradients.
@@ -49,7 +49,7 @@ from .autograd import Leaf, Node, TensorBase, wrap
 from .grad_mode import recording
 from .promotion import promoted
 from .rules import Spec
-from .versions import NO_VERSION, Noted
+from .versions import NO_VERSION, NotedVersion
 
 ndarray = np.ndarray
 
@@ -142,8 +142,8 @@ def op(
                 if type(args[i]) in array_types:
                     arrays[i] = args[i].copy()  # because the caller may write to it later
             plan = spec.plan(tuple(required), len(args))
-            values = plan.values_to_save((*arrays, out), options, saved)
-            node = Node(plan, tuple(parents), values, plan.versions_to_save(versions), out)
+            values, noted = plan.save([*arrays, out], versions, options, saved)
+            node = Node(plan, tuple(parents), values, noted, out)
         tensor = wrap(out, node)
         if viewed is not None:
             tensor._version, _ = versions[viewed]
@@ -166,7 +166,7 @@ def op(
 
 def unwrapped(
     args: tuple[Any, ...],
-) -> tuple[list[Any], list[Node | Leaf | None], list[Noted], list[int], list[int]]:
+) -> tuple[list[Any], list[Node | Leaf | None], list[NotedVersion], list[int], list[int]]:
     """The arrays, nodes and noted versions of all arguments, then two lists of positions: of the
     Tensors that require gradients, and of the arguments that are no Tensors."""
     arrays, parents, versions, required, others = [], [], [], [], []
@@ -188,7 +188,7 @@ def unwrapped(
 
 def all_have(dtype: np.dtype, arguments: Sequence[Any]) -> bool:
     """True if every array among the arguments has this dtype; numbers have none."""
-    for argument in arguments:
+    for argument in arguments:  # noqa: SIM110, because a generator takes three times as long
         if getattr(argument, "dtype", dtype) is not dtype:
             return False
     return True

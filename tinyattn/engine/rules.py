@@ -7,7 +7,7 @@ require gradients decide which rules will run, and these rules decide what is sa
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -18,7 +18,7 @@ from ..errors import GraphError, ShapeError
 from ..kernels import sum_to
 from .autograd import Leaf, Node, TensorBase, wrap
 from .guard import guarded_forward, guarded_rule
-from .versions import Noted
+from .versions import NotedVersion
 
 ndarray = np.ndarray
 
@@ -108,7 +108,7 @@ class Plan:
     saved_names      the other values to save: an option, "options" for all of them, "shape",
                      "shapes", "saved"
     names            the name of each saved value, for `Node.saved_values`
-    versioned        the positions of arguments, and of the output, whose memory may be saved
+    saved_may_be_a_view  True if "saved" may have the memory of any argument: in an op of a user
     rules            (rule, the indices of its arguments in `Node.saved`, the positions it covers)
     """
 
@@ -140,31 +140,33 @@ class Plan:
         variadic = [f"{spec.variadic}[{i}]" for i in range(count - len(spec.arguments))]
         argument_names = [*spec.arguments, *variadic, "out"]
         self.names = [argument_names[i] for i in self.saved_positions] + self.saved_names
-        self.versioned = self.saved_positions
-        if "saved" in self.saved_names and not spec.is_builtin:  # it may be a view of any argument
-            self.versioned = list(range(count + 1))
+        self.saved_may_be_a_view = "saved" in self.saved_names and not spec.is_builtin
 
-    def values_to_save(
-        self, arguments_and_out: Sequence[Any], options: dict[str, Any], saved: Any
-    ) -> tuple[Any, ...]:
-        """The values for `Node.saved`, from the arguments, the output, the options, and `saved`."""
-        values = [arguments_and_out[i] for i in self.saved_positions]
+    def save(
+        self, arrays: list[Any], versions: list[NotedVersion], options: dict[str, Any], saved: Any
+    ) -> tuple[tuple[Any, ...], tuple[NotedVersion, ...]]:
+        """The values that a node saves, and the versions that it notes.
+
+        arrays and versions are those of the arguments, and last that of the output.
+        """
+        values, noted = [], []
+        for position in self.saved_positions:
+            values.append(arrays[position])
+            noted.append(versions[position])
         for name in self.saved_names:
             if name == "shape":
-                values.append(arguments_and_out[0].shape)
+                values.append(arrays[0].shape)
             elif name == "shapes":
-                values.append([getattr(value, "shape", ()) for value in arguments_and_out[:-1]])
+                values.append([getattr(array, "shape", ()) for array in arrays[:-1]])
             elif name == "saved":
                 values.append(saved)
             elif name == "options":
                 values.append({**self.option_defaults, **options})
             else:
                 values.append(options[name] if name in options else self.option_defaults[name])
-        return tuple(values)
-
-    def versions_to_save(self, versions: list[Noted]) -> tuple[Noted, ...]:
-        """The versions for `Node.versions`, from those of the arguments and the output."""
-        return tuple([versions[i] for i in self.versioned])
+        if self.saved_may_be_a_view:
+            noted += versions
+        return tuple(values), tuple(noted)
 
     def run_rules(
         self, node: Node, grad: Any, create_graph: bool
@@ -202,12 +204,13 @@ class Plan:
 
     def saved_tensors(self, node: Node) -> list[Any]:
         """What `node` saved, its arrays as Tensors with their nodes, so that rules are recorded."""
-        versions = dict(zip(self.versioned, node.versions, strict=True))
         tensors = []
-        for position, value in zip(self.saved_positions, node.saved, strict=False):
+        # The first versions are those of the positions, the others belong to "saved".
+        noted = zip(self.saved_positions, node.saved, node.versions, strict=False)
+        for position, value, (version, _) in noted:
             if hasattr(value, "dtype"):
                 value = wrap(value, (*node.parents, node)[position])
-                value._version, _ = versions[position]
+                value._version = version
             tensors.append(value)
         others = node.saved[len(self.saved_positions) :]
         for name, value in zip(self.saved_names, others, strict=True):

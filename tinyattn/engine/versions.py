@@ -33,5 +33,10 @@ class Version:
         self.writer = 0
 
 
-Noted = tuple[Version | None, int]  # a Version, and how many changes it had when it was noted
-NO_VERSION: Noted = (None, 0)  # of results of recorded ops, which are read-only, and of numbers
+NotedVersion = tuple[
+    Version | None, int
+]  # a Version, and how many changes it had when it was noted
+NO_VERSION: NotedVersion = (
+    None,
+    0,
+)  # of results of recorded ops, which are read-only, and of numbers
