@@ -9,14 +9,14 @@ reference cycles: a graph is freed with its last Tensor, without the garbage col
 
 The algorithm, in the order of this file:
 
-    count_uses    finds every node that the outputs depend on, and counts the users of each
-    leading_to    chooses those that depend on an input of `grad`; `backward` takes all of them
-    users_first   gives the nodes in topological order: each after all of its users
-    check_versions  refuses a graph whose saved arrays have been changed in place
-    propagate     visits the nodes in that order. The gradient of a node is then complete. Its rules
-                  turn it into one part of the gradient of each of its inputs, and `add` adds them
-    backward      adds the gradients of the leaves to their `.grad`
-    grad          returns the gradients of its inputs
+    count_uses      finds every node that the outputs depend on, and counts the users of each
+    leading_to      chooses those that depend on an input of `grad`; `backward` takes them all
+    users_first     gives the nodes in topological order: each comes after all of its users
+    check_versions  refuses a graph if an array that it saved has been changed in place
+    propagate       visits the nodes in that order. The gradient of a node is then complete. Its
+                    rules compute one part of the gradient of each of its inputs, and `add` adds it
+    backward        adds the gradients of the leaves to their `.grad`
+    grad            returns the gradients of its inputs
 """
 
 from __future__ import annotations
@@ -225,9 +225,8 @@ def propagate(
     useful = uses if targets is None else leading_to(targets, uses)
     returned = None if targets is None else set(targets)
     check_versions(useful)
-    sums: dict[
-        Any, tuple[Any, bool]
-    ] = {}  # the gradient of each node so far, and whether it is new
+    # The gradient of each node so far, and whether it is new.
+    sums: dict[Any, tuple[Any, bool]] = {}
     for root, gradient in zip(roots, gradients, strict=True):
         add(sums, root, gradient, False)
     results: dict[Node | Leaf, Any] = {}
@@ -263,7 +262,11 @@ def copied(gradient: Any) -> Any:
 
 
 def backward(tensor: Any, gradient: Any, retain_graph: bool | None, create_graph: bool) -> None:
-    """See `Tensor.backward`. Runs in a copy of the context, so that its settings end with it."""
+    """See `Tensor.backward`.
+
+    The settings of NumPy's warnings and of recording belong to the context (`contextvars`). They
+    are changed in a copy of it, which ends with the call, even if an interrupt ends it.
+    """
     copy_context().run(fill_grads, tensor, gradient, retain_graph, create_graph)
 
 

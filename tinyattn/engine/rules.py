@@ -104,12 +104,12 @@ class Spec:
 class Plan:
     """What one call saves for its derivative, and the rules that will run on it.
 
-    saved_positions  the arguments to save, by position; `count` is the output
-    saved_names      the other values to save: an option, "options" for all of them, "shape",
-                     "shapes", "saved"
-    names            the name of each saved value, for `Node.saved_values`
-    saved_may_be_a_view  True if "saved" may have the memory of any argument: in an op of a user
-    rules            (rule, the indices of its arguments in `Node.saved`, the positions it covers)
+    saved_positions      the arguments to save, by position; the output comes after the last one
+    saved_names          the other values to save: an option, "options", "shape", "shapes", "saved"
+    names                the name of each saved value, for `Node.saved_values`
+    rules                (rule, the indices of its arguments in `Node.saved`, the positions of the
+                         arguments that it covers)
+    saved_may_be_a_view  True if "saved" may be a view of any argument: in an op of a user
     """
 
     def __init__(self, spec: Spec, required: tuple[int, ...], count: int) -> None:
@@ -129,9 +129,9 @@ class Plan:
                 f"{self.name} has no derivative with respect to {name!r}, which requires one: "
                 f"detach() it, or add a rule with @{self.name}.vjp({name!r})"
             )
-        saved = list(dict.fromkeys(value for _, needed, _ in chosen for value in needed))
-        self.saved_positions = [value for value in saved if isinstance(value, int)]
-        self.saved_names = [value for value in saved if isinstance(value, str)]
+        values = dict.fromkeys(value for _, needed, _ in chosen for value in needed)  # each once
+        self.saved_positions = [value for value in values if isinstance(value, int)]
+        self.saved_names = [value for value in values if isinstance(value, str)]
         saved = [*self.saved_positions, *self.saved_names]
         self.rules = [
             (rule, [saved.index(value) for value in needed], covered)

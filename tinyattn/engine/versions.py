@@ -33,10 +33,7 @@ class Version:
         self.writer = 0
 
 
-NotedVersion = tuple[
-    Version | None, int
-]  # a Version, and how many changes it had when it was noted
-NO_VERSION: NotedVersion = (
-    None,
-    0,
-)  # of results of recorded ops, which are read-only, and of numbers
+# A Version, and how many changes it had when it was noted.
+NotedVersion = tuple[Version | None, int]
+# Of memory that is never written to: results of recorded ops are read-only, numbers have none.
+NO_VERSION: NotedVersion = (None, 0)

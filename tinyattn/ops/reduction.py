@@ -143,15 +143,15 @@ def dx(grad, x, out, shape, dim):
 
 @op(differentiable=False)
 def argmax(x: Array, *, dim: Dims, keepdim: bool = False) -> Array:
-    return x.argmax(axis=only("argmax", dim), keepdims=keepdim)
+    return x.argmax(axis=single_axis("argmax", dim), keepdims=keepdim)
 
 
 @op(differentiable=False)
 def argmin(x: Array, *, dim: Dims, keepdim: bool = False) -> Array:
-    return x.argmin(axis=only("argmin", dim), keepdims=keepdim)
+    return x.argmin(axis=single_axis("argmin", dim), keepdims=keepdim)
 
 
-def only(name: str, dim: Dims) -> int | None:
+def single_axis(name: str, dim: Dims) -> int | None:
     """The only dimension, or None for all elements."""
     if dim is not None and len(dim) != 1:
         raise ShapeError(f"{name} takes one dimension, or None for all elements, got {dim}")
