@@ -151,7 +151,8 @@ reveal_type(pad_sequence([x, x]))  # Tensor
 for batch in DataLoader([(x, 1)], 1):
     print(batch)
 reveal_type(ta.batches.DataLoader([(x, 1)], 1))  # DataLoader
-reveal_type(ta.gradcheck(lambda x: x.exp(), [x.detach().double()]))  # bool
+w = ta.randn(3, dtype=ta.float64, requires_grad=True)
+reveal_type(ta.gradcheck(lambda w: w.exp(), [w]))  # bool
 reveal_type(ta.cuda_is_available())  # bool
 ta.save(model.state_dict(), "model.safetensors")
 reveal_type(ta.load("model.safetensors"))  # dict[str, Any]
