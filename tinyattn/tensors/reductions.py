@@ -214,7 +214,7 @@ class Reductions(Shapes):
 
     def matmul(self, other: Operand) -> Self:
         """x @ y by NumPy's rules: a vector x is one row, a vector y one column."""
-        return ops.matmul(self, other)  # ops.matmul takes matrices only
+        return ops.matmul(self, other)
 
     def bmm(self, other: Self) -> Self:
         """Products of two stacks of as many matrices: (B, N, K), (B, K, M) -> (B, N, M)."""
