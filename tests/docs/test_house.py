@@ -26,7 +26,7 @@ WINGS = {
     "tensors": "types values gradients conversions in_place operators elementwise shapes "
     "reductions order tensor create einsum functions arguments __init__",
     "masks": "",
-    "functional": "",
+    "functional": "activations layers losses sequences attention positions __init__",
     "nn": "module init activations layers losses position cache attention transformer decoder"
     " __init__",
     "optim": "",

@@ -1,0 +1,60 @@
+"""Functions of Tensors, without parameters of their own.
+
+Each checks its arguments, brings them into the shape that an op expects, and calls the op.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from ..base.names import UnknownNameError
+from .activations import gelu, log_softmax, relu, sigmoid, silu, softmax, softplus, tanh
+from .attention import masked_softmax, scaled_dot_product_attention, transpose_output, transpose_qkv
+from .layers import dropout, embedding, layer_norm, linear, normalize, one_hot, pad, rms_norm
+from .losses import binary_cross_entropy_with_logits, cross_entropy, kl_div, mse_loss, nll_loss
+from .positions import alibi_bias, rotary_embedding
+from .sequences import masked_mean, pack_padded_sequence, pad_packed_sequence, sequence_mask
+
+__all__ = [
+    "alibi_bias",
+    "binary_cross_entropy_with_logits",
+    "cross_entropy",
+    "dropout",
+    "embedding",
+    "gelu",
+    "kl_div",
+    "layer_norm",
+    "linear",
+    "log_softmax",
+    "masked_mean",
+    "masked_softmax",
+    "mse_loss",
+    "nll_loss",
+    "normalize",
+    "one_hot",
+    "pack_padded_sequence",
+    "pad",
+    "pad_packed_sequence",
+    "relu",
+    "rms_norm",
+    "rotary_embedding",
+    "scaled_dot_product_attention",
+    "sequence_mask",
+    "sigmoid",
+    "silu",
+    "softmax",
+    "softplus",
+    "tanh",
+    "transpose_output",
+    "transpose_qkv",
+]
+
+
+def __dir__() -> list[str]:
+    return __all__
+
+
+if not TYPE_CHECKING:
+
+    def __getattr__(name: str) -> Any:
+        raise UnknownNameError("F", name, __all__)

@@ -1,0 +1,184 @@
+"""Losses."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from .. import ops
+from ..base.checks import (
+    check_reduction,
+    checked_probability,
+)
+from ..engine.autograd import wrap
+from ..errors import ShapeError
+from ..ops.softmax import check_class_range
+from ..tensors.arguments import (
+    ArrayLike,
+    check_same_dtype_and_device,
+    check_same_shape,
+    checked_target,
+    float_tensor,
+)
+from ..tensors.tensor import Tensor
+
+
+def cross_entropy(
+    logits: Tensor,
+    target: ArrayLike,
+    weight: Tensor | None = None,
+    ignore_index: int = -100,
+    reduction: str = "mean",
+    label_smoothing: float = 0.0,
+) -> Tensor:
+    """-log(softmax(logits)[target]), averaged over the targets that are not `ignore_index`.
+
+    logits: (N, C), (C,), or (N, C, d1, ...) as in PyTorch: the classes are dimension 1.
+    target: integers, the shape of logits without its classes; or probabilities p of all classes,
+        the shape of logits: -sum_c p_c log(softmax(logits)_c), and nothing is ignored.
+    weight: (C,), a factor for each class; a mean is divided by the weights of the targets.
+    reduction: "mean", "sum" or "none". A mean over no targets is NaN, as in PyTorch.
+    label_smoothing: this part of the target's probability is distributed over all classes equally.
+
+    Raises IndexError for a class out of range, and ShapeError if the shapes do not agree.
+    Differs from PyTorch: ignore_index and reduction come fourth and fifth.
+
+    >>> F.cross_entropy(ta.tensor([[0.0, 0.0], [1000.0, 0.0]]), [1, 0], reduction="none")
+    tensor([0.6931, 0.    ])
+    """
+    logits = float_tensor(logits, "logits")
+    check_reduction(reduction)
+    smoothing = checked_probability(label_smoothing, "label_smoothing")
+    target, axis = checked_target("cross_entropy", logits, target, ignore_index)
+    if weight is not None or smoothing or target.dtype.kind == "f":
+        log_probs = logits.log_softmax(axis)
+        return weighted_nll(log_probs, target, weight, ignore_index, reduction, smoothing)
+    classes = logits.shape[axis]
+    if logits.ndim > 2:  # (N, C, d1, ...) -> (N, d1, ..., C)
+        logits = logits.permute(0, *range(2, logits.ndim), 1)
+    if logits.ndim != 2:
+        logits = logits.reshape(-1, classes)
+    flat = target if target.ndim == 1 else target.reshape(-1)
+    losses = ops.cross_entropy(logits, flat, ignore_index=int(ignore_index))
+    if reduction == "none":
+        return losses.reshape(target.shape)
+    total = losses.sum()
+    if reduction == "sum":
+        return total
+    counted = flat._data != ignore_index
+    if type(counted) is not np.ndarray:  # so that the host need not wait for the number
+        return total / wrap(counted.sum().astype(total.dtype))
+    count = int(np.count_nonzero(counted))
+    return total / count if count else total * math.nan
+
+
+def nll_loss(
+    log_probs: Tensor,
+    target: ArrayLike,
+    weight: Tensor | None = None,
+    ignore_index: int = -100,
+    reduction: str = "mean",
+) -> Tensor:
+    """-log_probs[target]: `cross_entropy` of what has been through `log_softmax`.
+
+    log_probs (N, C), (C,) or (N, C, d1, ...); target, weight and reduction as in `cross_entropy`,
+    but the targets are integers.
+    Raises IndexError for a class out of range, and ShapeError if the shapes do not agree.
+    Differs from PyTorch: ignore_index and reduction come fourth and fifth.
+
+    >>> F.nll_loss(ta.tensor([[-1.0, -2.0], [-3.0, -4.0]]), [0, 1])
+    tensor(2.5)
+    """
+    log_probs = float_tensor(log_probs, "log_probs")
+    check_reduction(reduction)
+    target, _ = checked_target("nll_loss", log_probs, target, ignore_index)
+    return weighted_nll(log_probs, target, weight, ignore_index, reduction)
+
+
+def weighted_nll(
+    log_probs: Tensor,
+    target: Tensor,
+    weight: Tensor | None,
+    ignore_index: int,
+    reduction: str,
+    smoothing: float = 0.0,
+) -> Tensor:
+    """-weight[target] log_probs[target], mixed with the mean over all classes by `smoothing`."""
+    axis = min(1, log_probs.ndim - 1)
+    classes, terms = log_probs.shape[axis], -log_probs
+    if weight is not None:
+        check_same_dtype_and_device("a weighted loss", log_probs=log_probs, weight=weight)
+        if weight.shape != (classes,):
+            raise ShapeError(f"weight must have shape ({classes},), got {weight.shape}")
+        terms = terms * weight.reshape(classes, *(1,) * (log_probs.ndim - 1 - axis))
+    mixed = smoothing * terms.mean(axis) if smoothing else 0.0
+    if target.dtype.kind == "f":
+        losses = (1 - smoothing) * (terms * target).sum(axis) + mixed
+        return losses if reduction == "none" else getattr(losses, reduction)()
+    check_class_range(target._data, classes, ignore_index)
+    counted = target != ignore_index
+    ids = ops.where(counted, target, 0)
+    losses = (1 - smoothing) * terms.gather(axis, ids.unsqueeze(axis)).squeeze(axis) + mixed
+    losses = ops.where(counted, losses, 0.0)
+    if reduction != "mean":
+        return losses if reduction == "none" else losses.sum()
+    counts = counted.to(losses.dtype) if weight is None else ops.where(counted, weight[ids], 0.0)
+    return losses.sum() / counts.sum()
+
+
+def mse_loss(x: Tensor, target: Tensor, reduction: str = "mean") -> Tensor:
+    """(x - target)^2 of each element; reduction: "mean", "sum" or "none".
+
+    x (...), target (...) -> a 0-d tensor; with "none" (...).
+    Raises ShapeError if the shapes differ.
+    Differs from PyTorch: the two shapes must be equal, nothing is broadcast.
+
+    >>> F.mse_loss(ta.tensor([1.0, 2.0]), ta.tensor([1.0, 5.0]))
+    tensor(4.5)
+    """
+    check_same_shape("mse_loss", x, target)
+    check_reduction(reduction)
+    squares = (x - target) * (x - target)
+    return squares if reduction == "none" else getattr(squares, reduction)()
+
+
+def kl_div(x: Tensor, target: Tensor, reduction: str = "mean", log_target: bool = False) -> Tensor:
+    """target * (log(target) - x), the divergence of exp(x) from `target`; 0 where target is 0.
+
+    x: logarithms of probabilities (...). target: probabilities of the same shape, or with
+        `log_target` their logarithms.
+    reduction: "batchmean" (the sum divided by the first size), "mean" (over all elements), "sum" or
+        "none".
+    Raises ShapeError if the shapes differ.
+    Differs from PyTorch: reduction comes third.
+
+    >>> F.kl_div(ta.tensor([[0.5, 0.5]]).log(), ta.tensor([[1.0, 0.0]]), reduction="batchmean")
+    tensor(0.6931)
+    """
+    check_same_shape("kl_div", x, target)
+    check_reduction(reduction, "batchmean")
+    if log_target:
+        terms = ops.exp(target) * (target - x)
+    else:
+        terms = target * (ops.log(ops.where(target == 0, 1.0, target)) - x)
+    if reduction == "batchmean":
+        return terms.sum() / (len(x) if x.ndim else 1)
+    return terms if reduction == "none" else getattr(terms, reduction)()
+
+
+def binary_cross_entropy_with_logits(x: Tensor, target: Tensor, reduction: str = "mean") -> Tensor:
+    """-target log(sigmoid(x)) - (1 - target) log(1 - sigmoid(x)), for any x without overflow.
+
+    x (...), target (...), numbers from 0 to 1 -> a 0-d tensor; with reduction "none" (...).
+    Raises ShapeError if the shapes differ.
+    Differs from PyTorch: there are no weights, and reduction comes third.
+
+    >>> F.binary_cross_entropy_with_logits(ta.tensor([0.0, 1000.0]), ta.tensor([1.0, 1.0]), "none")
+    tensor([0.6931, 0.    ])
+    """
+    check_same_shape("binary_cross_entropy_with_logits", x, target)
+    check_reduction(reduction)
+    # -log(sigmoid(x)) is softplus(-x), and -log(1 - sigmoid(x)) is softplus(x).
+    losses = target * ops.softplus(-x) + (1 - target) * ops.softplus(x)
+    return losses if reduction == "none" else getattr(losses, reduction)()
