@@ -285,8 +285,7 @@ def checked_limits(valid_lens: Any, shape: tuple[int, ...]) -> Array:
     """valid_lens for scores of this shape, (B, H, Q, K), as limits (B, Q|1)."""
     batch, _, queries, keys = shape
     limits = checked_lens(valid_lens, keys)
-    right = (batch,) if limits.ndim == 1 else (batch, queries)
-    if limits.shape != right:
+    if limits.shape != ((batch,) if limits.ndim == 1 else (batch, queries)):
         raise ShapeError(
             f"valid_lens has shape (B,) = ({batch},) or (B, Q) = ({batch}, {queries}), got "
             f"{limits.shape}{NOT_A_MASK}"
