@@ -722,3 +722,25 @@ def test_a_shallow_copy_is_the_same_tensor_twice() -> None:
         assert twin_.data.base is tensor.data.base
         (twin_ * 3).sum().backward()
     equal(x.grad, [9.0, 9.0])
+
+
+def test_backward_with_create_graph_keeps_the_graph() -> None:
+    """Because the graph of the gradient leads through it."""
+    x = leaf([1.0, 2.0])
+    y = x**3
+    y.backward(ta.tensor(np.array([1.0, -10.0])), create_graph=True)
+    slope = x.grad
+    (second,) = ta.grad(slope, x, ta.tensor(np.array([1.0, 1.0])))
+    equal(second, [6.0, -120.0])
+    (again,) = ta.grad(y, x, ta.tensor(np.array([1.0, 1.0])))
+    equal(again, [3.0, 12.0])
+
+
+def test_a_gradient_of_another_dtype_is_converted_first() -> None:
+    """A rule gets it, and `.grad` keeps it, in the dtype of the output."""
+    x = leaf([1.0, 2.0])
+    y = x * 3.0
+    y.retain_grad()
+    y.backward(ta.tensor([1.0, -10.0], dtype=ta.float32))
+    assert y.grad.dtype == x.grad.dtype == np.float64
+    equal(x.grad, [3.0, -30.0])
