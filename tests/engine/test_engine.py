@@ -744,3 +744,35 @@ def test_a_gradient_of_another_dtype_is_converted_first() -> None:
     y.backward(ta.tensor([1.0, -10.0], dtype=ta.float32))
     assert y.grad.dtype == x.grad.dtype == np.float64
     equal(x.grad, [3.0, -30.0])
+
+
+def test_a_gradient_does_not_share_memory_with_the_cotangent() -> None:
+    x, cotangent = leaf([1.0, 2.0]), ta.tensor(np.array([1.0, -10.0]))
+    y = x * 2
+    y.retain_grad()
+    y.backward(cotangent)
+    (same,) = ta.grad(x, x, cotangent)
+    x.backward(cotangent)
+    for gradient in (x.grad, y.grad, same):
+        assert not np.shares_memory(gradient._data, cotangent._data)
+    equal(x.grad, [3.0, -30.0])
+
+
+def test_a_sum_of_gradients_of_a_number_is_an_array() -> None:
+    """NumPy's sum of two 0-d arrays is a scalar, which no rule expects."""
+    kinds = []
+
+    @ta.op
+    def doubled(x):
+        return 2 * x
+
+    @doubled.vjp("x")
+    def _(grad):
+        kinds.append(type(grad))
+        return 2 * grad
+
+    x = leaf(3.0)
+    y = doubled(x)
+    (y * y + y).backward()
+    equal(x.grad, 26.0)
+    assert kinds == [np.ndarray]
