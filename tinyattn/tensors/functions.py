@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import inspect
+import functools
 from typing import Any
 
 from ..base.backend import Function
@@ -90,15 +90,11 @@ def function_of(method: Function) -> Function:
     """
     name = method.__name__
 
+    @functools.wraps(method, assigned=("__name__", "__doc__", "__annotations__"))
     def call(input: Any, *args: Any, **options: Any) -> Any:
         return method(checked_tensor(input, name), *args, **options)
 
-    signature = inspect.signature(method)
-    first, *others = signature.parameters.values()
-    parameters = [first.replace(name="input"), *others]
-    call.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
-    call.__name__ = call.__qualname__ = name
-    call.__doc__ = method.__doc__
+    call.__qualname__ = name
     return call  # type: ignore[return-value]
 
 
