@@ -127,9 +127,9 @@ class Shapes(Elementwise):
         dims[a], dims[b] = dims[b], dims[a]
         return ops.permute(self, dims=tuple(dims[: self.ndim]))
 
-    def swapaxes(self, axis0: int, axis1: int) -> Self:
+    def swapaxes(self, dim0: int, dim1: int) -> Self:
         """The same as `transpose`, under NumPy's name."""
-        return self.transpose(axis0, axis1)
+        return self.transpose(dim0, dim1)
 
     @property
     def T(self) -> Self:
