@@ -60,9 +60,11 @@ class Report(NamedTuple):
     message: str
 
 
-def run(command: list[str], folder: Path, environment: dict[str, str]) -> str:
+def run(command: list[str], folder: Path, variables: dict[str, str]) -> str:
+    # Without PYTHONPATH, because it may name this checkout, and a wheel shall be looked at.
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     result = subprocess.run(
-        command, cwd=folder, env={**os.environ, **environment}, capture_output=True, text=True
+        command, cwd=folder, env={**environment, **variables}, capture_output=True, text=True
     )
     assert result.returncode in (0, 1), result.stderr or result.stdout
     return result.stdout
