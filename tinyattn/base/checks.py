@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -14,10 +14,10 @@ from ..errors import CheckpointError, DeviceError, DtypeError, InPlaceError, Sha
 from .backend import Array, device_of, is_array, to_device
 
 Dims = int | Sequence[int] | None
-DType = np.dtype | type | str | None
+DTypeLike: TypeAlias = np.dtype | type | str | None
 
 
-def checked_dtype(dtype: DType) -> np.dtype:
+def checked_dtype(dtype: DTypeLike) -> np.dtype:
     """A dtype that tinyattn computes with: booleans, integers, float16, float32, float64."""
     try:
         checked = np.dtype(dtype)
@@ -79,7 +79,7 @@ def rectangular(data: Any, name: str) -> np.ndarray:
         ) from None
 
 
-def as_array(data: Any, dtype: DType, device: str | None) -> Array:
+def as_array(data: Any, dtype: DTypeLike, device: str | None) -> Array:
     """A new array of numbers from any data."""
     if isinstance(data, np.ma.MaskedArray):
         raise DtypeError("a masked array would lose its mask: pass .filled(value) and a mask")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from .. import ops
 from ..base.checks import (
-    DType,
+    DTypeLike,
 )
 from ..tensors.arguments import (
     float_tensor,
@@ -12,7 +12,7 @@ from ..tensors.arguments import (
 from ..tensors.tensor import Tensor
 
 
-def softmax(x: Tensor, dim: int = -1, dtype: DType = None) -> Tensor:
+def softmax(x: Tensor, dim: int = -1, dtype: DTypeLike = None) -> Tensor:
     """exp(x_i) / sum_j exp(x_j) along `dim`: positive numbers whose sum is 1.
 
     x (...) -> (...), of the same shape. dtype: compute in this dtype; that of x by default.
@@ -25,7 +25,7 @@ def softmax(x: Tensor, dim: int = -1, dtype: DType = None) -> Tensor:
     return float_tensor(x, "x").softmax(dim, dtype)
 
 
-def log_softmax(x: Tensor, dim: int = -1, dtype: DType = None) -> Tensor:
+def log_softmax(x: Tensor, dim: int = -1, dtype: DTypeLike = None) -> Tensor:
     """x_i - log(sum_j exp(x_j)) along `dim`; more exact than `softmax(x).log()`.
 
     x (...) -> (...), of the same shape. dtype: compute in this dtype; that of x by default.

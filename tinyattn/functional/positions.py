@@ -10,7 +10,7 @@ import numpy as np
 from .. import masks, ops
 from ..base.backend import beside, read_only, to_device
 from ..base.checks import (
-    DType,
+    DTypeLike,
     check_broadcast,
     check_size,
 )
@@ -73,7 +73,7 @@ def alibi_bias(
     num_heads: int,
     queries: int,
     keys: int | None = None,
-    dtype: DType = None,
+    dtype: DTypeLike = None,
     device: str | None = None,
 ) -> Tensor:
     """The bias -m_h |i - j| of query i and key j in head h: (H, Q, K), with m_h = 2^(-8 h / H).

@@ -9,6 +9,7 @@ from typing import Any, Generic, NamedTuple, Protocol, SupportsIndex, TypeAlias,
 import numpy as np
 
 from ..base.checks import Dims as Dims
+from ..base.checks import DTypeLike as DTypeLike
 from ..engine.autograd import TensorBase
 
 T = TypeVar("T")
@@ -23,8 +24,6 @@ class CudaArray(Protocol):
 
 # The other side of an operator: a Tensor, a number, or an array on the Tensor's device.
 Operand: TypeAlias = TensorBase | float | np.generic | np.ndarray | CudaArray
-# What names a dtype: ta.float64, np.dtype("float64"), "float64"; None where there is a default.
-DTypeLike: TypeAlias = np.dtype | type | str | None
 Number: TypeAlias = float | int  # a bool is an int
 # Sizes or dimensions: one by one, `x.reshape(2, 3)`, or as one sequence, `x.reshape((2, 3))`.
 Sizes: TypeAlias = SupportsIndex | Sequence[SupportsIndex]
