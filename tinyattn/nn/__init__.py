@@ -14,10 +14,11 @@ from .attention import (
     MultiHeadedAttention,
     SelfAttention,
 )
+from .containers import ModuleDict, ModuleList, Sequential
 from .decoder import Decoder, DecoderLayer, EncoderDecoder
 from .layers import Dropout, Embedding, LayerNorm, Linear, RMSNorm
 from .losses import CrossEntropyLoss, KLDivLoss, MSELoss
-from .module import Module, ModuleDict, ModuleList, Parameter, Sequential
+from .module import Module, Parameter
 from .position import LearnedPositionalEncoding, PositionalEncoding, RotaryEmbedding
 from .transformer import (
     Encoder,

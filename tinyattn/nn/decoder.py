@@ -17,8 +17,9 @@ from ..errors import ShapeError
 from ..tensors.arguments import float_tensor
 from ..tensors.tensor import Tensor
 from .cache import Cache, LayerCache
+from .containers import ModuleList
 from .layers import LayerNorm
-from .module import Module, ModuleList
+from .module import Module
 from .transformer import SublayerConnection, attention_options, check_parts, clones, last_norm
 
 

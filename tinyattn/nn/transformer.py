@@ -15,8 +15,9 @@ from ..tensors.tensor import Tensor
 from .activations import GELU, ReLU
 from .attention import Attention
 from .cache import Cache, KeyValueCache, LayerCache
+from .containers import AnyModule, ModuleList
 from .layers import Dropout, LayerNorm, Linear
-from .module import AnyModule, Module, ModuleList
+from .module import Module
 
 
 class PositionwiseFeedForward(Module):

@@ -1,0 +1,150 @@
+"""Modules that hold modules: ModuleList, ModuleDict and Sequential."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, MutableMapping, MutableSequence
+from typing import Any, Self, TypeVar, overload
+
+from ..tensors.tensor import Tensor
+from .module import Module
+
+AnyModule = TypeVar("AnyModule", bound=Module)
+
+
+class ModuleList(Module, MutableSequence[AnyModule]):
+    """A list of modules that `parameters()` and the rest find.
+
+    The names of its elements are numbers. Attributes with other names are no elements.
+    """
+
+    def __init__(self, modules: Iterable[AnyModule] = ()) -> None:
+        super().__init__()
+        self._fill(modules)
+
+    def _fill(self, modules: Iterable[AnyModule]) -> None:
+        kind = type(self).__name__
+        if not isinstance(modules, Iterable):
+            raise TypeError(f"a {kind} takes a list of modules, got {type(modules).__name__}")
+        modules = list(modules)
+        for module in modules:
+            if isinstance(module, type):
+                raise TypeError(f"a {kind} holds modules, got {module!r}: call it")
+            if not isinstance(module, Module):
+                hint = ": one by one, not in a list" if isinstance(module, list) else ""
+                raise TypeError(f"a {kind} holds modules, got {type(module).__name__}{hint}")
+        for name in self._elements:
+            delattr(self, name)
+        for i, module in enumerate(modules):
+            setattr(self, str(i), module)
+
+    @property
+    def _elements(self) -> dict[str, Any]:
+        attributes = self.__dict__.items()
+        return {name: x for name, x in attributes if name.isdecimal() and isinstance(x, Module)}
+
+    def __len__(self) -> int:
+        return len(self._elements)
+
+    def __iter__(self) -> Iterator[AnyModule]:
+        return iter(self._elements.values())
+
+    @overload
+    def __getitem__(self, index: int) -> AnyModule: ...
+    @overload
+    def __getitem__(self, index: slice) -> ModuleList[AnyModule]: ...
+    def __getitem__(self, index: int | slice) -> AnyModule | ModuleList[AnyModule]:
+        if isinstance(index, slice):
+            return ModuleList(list(self)[index])
+        return list(self)[index]
+
+    def __setitem__(self, index: Any, module: Any) -> None:
+        modules = list(self)
+        modules[index] = module
+        self._fill(modules)
+
+    def __delitem__(self, index: int | slice) -> None:
+        modules = list(self)
+        del modules[index]
+        self._fill(modules)
+
+    def append(self, module: AnyModule) -> Self:  # type: ignore[override]
+        """Add a module at the end. Returns self, as in PyTorch."""
+        self.insert(len(self), module)
+        return self
+
+    def extend(self, modules: Iterable[AnyModule]) -> Self:  # type: ignore[override]
+        """Add modules at the end. Returns self."""
+        for module in list(modules):
+            self.append(module)
+        return self
+
+    def insert(self, index: int, module: AnyModule) -> None:
+        """Add a module in front of the one at `index`."""
+        modules = list(self)
+        modules.insert(index, module)
+        self._fill(modules)
+
+
+class ModuleDict(Module, MutableMapping[str, AnyModule]):
+    """A dict of modules that `parameters()` and the rest find. Keys are names of attributes.
+
+    >>> norms = nn.ModuleDict({"layer": nn.LayerNorm(4), "rms": nn.RMSNorm(4)})
+    >>> norms["rms"](ta.ones(4)).tolist(), list(norms)
+    ([1.0, 1.0, 1.0, 1.0], ['layer', 'rms'])
+    """
+
+    # A mapping compares its items; modules are compared by identity.
+    __eq__, __hash__ = Module.__eq__, Module.__hash__
+
+    def __init__(
+        self, modules: Mapping[str, AnyModule] | Iterable[tuple[str, AnyModule]] = ()
+    ) -> None:
+        super().__init__()
+        self.update(modules)
+
+    def __getitem__(self, key: str) -> AnyModule:
+        modules: dict[str, Any] = self._modules
+        return modules[key]
+
+    def __setitem__(self, key: str, module: AnyModule) -> None:
+        if not isinstance(key, str) or "." in key or (key not in self and hasattr(self, key)):
+            raise KeyError(f"a key has no dots and is no attribute of ModuleDict, got {key!r}")
+        if not isinstance(module, Module):
+            raise TypeError(f"a ModuleDict holds modules, got {type(module).__name__}")
+        setattr(self, key, module)
+
+    def __delitem__(self, key: str) -> None:
+        self[key]  # raises KeyError for an unknown one
+        delattr(self, key)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._modules)
+
+    def __len__(self) -> int:
+        return len(self._modules)
+
+
+class Sequential(ModuleList[Module]):
+    """Modules one after the other: `Sequential(a, b)(x)` is `b(a(x))`.
+
+    >>> nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 2))(ta.ones(3, 4)).shape
+    (3, 2)
+    """
+
+    def __init__(self, *modules: Module) -> None:
+        super().__init__(modules)
+
+    @overload
+    def __getitem__(self, index: int) -> Module: ...
+    @overload
+    def __getitem__(self, index: slice) -> Sequential: ...
+    def __getitem__(self, index: int | slice) -> Module:
+        if isinstance(index, slice):
+            return Sequential(*list(self)[index])
+        return list(self)[index]
+
+    def forward(self, x: Any) -> Tensor:
+        """The Tensor that the last module makes; x is what the first one takes."""
+        for module in self:
+            x = module(x)
+        return x
