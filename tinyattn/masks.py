@@ -36,6 +36,7 @@ from .engine.autograd import wrap
 from .errors import DtypeError, MaskError, ShapeError
 from .kernels.range_checks import require_range
 from .kernels.visibility import Visibility, of_padded, samples_of
+from .tensors.arguments import ArrayLike
 from .tensors.tensor import Tensor
 
 NOT_A_MASK = " (what may be attended to goes into mask=...)"
@@ -43,7 +44,7 @@ FORMS = {2: "(B|1, K|1)", 3: "(B|1, Q|1, K|1)", 4: "(B|1, H|1, Q|1, K|1)"}  # of
 NOT_LENGTHS = " (numbers of keys go into valid_lens=...)"
 
 
-def from_valid_lens(valid_lens: Any, num_keys: int) -> Tensor:
+def from_valid_lens(valid_lens: ArrayLike, num_keys: int) -> Tensor:
     """The mask in which the first `valid_lens` of `num_keys` keys are visible.
 
     valid_lens (B,) gives (B, K), the same for all queries; (B, Q) gives (B, Q, K).
@@ -74,7 +75,7 @@ def causal(n: int) -> Tensor:
 subsequent_mask = causal
 
 
-def padding(ids: Any, pad_id: int = 0) -> Tensor:
+def padding(ids: ArrayLike, pad_id: int = 0) -> Tensor:
     """(B, K): True where a token id is not `pad_id`.
 
     Make it from the ids and not from the embeddings, because positions are added to these, so no
@@ -93,7 +94,7 @@ def padding(ids: Any, pad_id: int = 0) -> Tensor:
     return wrap(array != pad_id)
 
 
-def combine(*given: Any) -> Tensor:
+def combine(*given: ArrayLike | None) -> Tensor:
     """The mask in which a key is visible if every given mask, of 2, 3 or 4 dimensions, says so.
 
     None stands for no mask. A decoder hides padding and the future. (`padding & causal` would read
@@ -117,7 +118,7 @@ def combine(*given: Any) -> Tensor:
         raise MaskError(f"combine takes masks that agree in B, Q and K, got {shapes}") from None
 
 
-def lens_of_padding(mask: Any, shape: tuple[int, ...]) -> Array:
+def lens_of_padding(mask: ArrayLike, shape: tuple[int, ...]) -> Array:
     """valid_lens (B,) of a padding mask of this shape (B, N): the inverse of `from_valid_lens`."""
     array = booleans_of(mask)
     if array.shape != shape:
@@ -139,7 +140,7 @@ def array_of(value: Any, name: str) -> Array:
     return value if is_array(value) else rectangular(value, name)
 
 
-def checked_lens(valid_lens: Any, most: int, of: str = "the number of keys") -> Array:
+def checked_lens(valid_lens: ArrayLike, most: int, of: str = "the number of keys") -> Array:
     """valid_lens as int64 (B,) or (B, Q), checked to lie between 0 and `most`, called `of`."""
     array = array_of(valid_lens, "valid_lens")
     if array.dtype.kind == "f" and array.size and not bool((array == array.round()).all()):
@@ -163,7 +164,7 @@ def checked_lens(valid_lens: Any, most: int, of: str = "the number of keys") -> 
     return array.astype(np.int64)
 
 
-def sample_lens(valid_lens: Any, batch: int, length: int) -> tuple[int, ...]:
+def sample_lens(valid_lens: ArrayLike, batch: int, length: int) -> tuple[int, ...]:
     """valid_lens of padded samples (B, L), as integers on the host."""
     lengths = to_device(checked_lens(valid_lens, length, "the length of the samples"), "cpu")
     if lengths.shape != (batch,):
@@ -171,7 +172,7 @@ def sample_lens(valid_lens: Any, batch: int, length: int) -> tuple[int, ...]:
     return tuple(lengths.tolist())
 
 
-def packed_lens(valid_lens: Any, total: int) -> tuple[int, ...]:
+def packed_lens(valid_lens: ArrayLike, total: int) -> tuple[int, ...]:
     """valid_lens of packed samples with `total` rows, as integers on the host."""
     lengths = to_device(checked_lens(valid_lens, total, "the number of rows"), "cpu")
     listed = tuple(lengths.tolist()) if lengths.ndim == 1 else ()
@@ -190,7 +191,7 @@ def first_bad(array: Array, bad: Array) -> str:
     return f"{array[index].item()} at index {index[0] if len(index) == 1 else index}"
 
 
-def booleans_of(mask: Any) -> Array:
+def booleans_of(mask: ArrayLike) -> Array:
     """The array of a mask of booleans, or of the integers 0 and 1."""
     array = array_of(mask, "mask")
     if array.dtype.kind == "f":
@@ -210,7 +211,7 @@ def booleans_of(mask: Any) -> Array:
     return array
 
 
-def checked_mask(mask: Any, shape: tuple[int, ...]) -> Array:
+def checked_mask(mask: ArrayLike, shape: tuple[int, ...]) -> Array:
     """A mask in any of its forms as booleans (B|1, H|1, Q|1, K|1), for scores (B, H, Q, K)."""
     array = booleans_of(mask)
     if array.ndim not in FORMS:
@@ -238,8 +239,8 @@ def wrong_mask(sizes: tuple[int, ...], shape: tuple[int, ...]) -> str:
 
 def visibility(
     shape: tuple[int, ...],
-    valid_lens: Any = None,
-    mask: Any = None,
+    valid_lens: ArrayLike | None = None,
+    mask: ArrayLike | None = None,
     is_causal: bool = False,
     window: int | None = None,
     device: str = "cpu",
@@ -272,7 +273,7 @@ def visibility(
 
 
 def visibility_of_packed(
-    valid_lens: Any, rows: int, is_causal: bool, window: int | None, device: str
+    valid_lens: ArrayLike, rows: int, is_causal: bool, window: int | None, device: str
 ) -> Visibility:
     """A query of packed samples with so many rows in all sees the keys of its own sample."""
     samples = samples_of(packed_lens(valid_lens, rows))
@@ -281,7 +282,7 @@ def visibility_of_packed(
     return of_one._replace(queries=samples, keys=samples)
 
 
-def checked_limits(valid_lens: Any, shape: tuple[int, ...]) -> Array:
+def checked_limits(valid_lens: ArrayLike, shape: tuple[int, ...]) -> Array:
     """valid_lens for scores of this shape, (B, H, Q, K), as limits (B, Q|1)."""
     batch, _, queries, keys = shape
     limits = checked_lens(valid_lens, keys)

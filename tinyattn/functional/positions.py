@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import Any
 
 import numpy as np
 
@@ -17,6 +16,7 @@ from ..base.checks import (
 from ..errors import DtypeError, ShapeError
 from ..kernels.range_checks import require_range
 from ..tensors.arguments import (
+    ArrayLike,
     float_tensor,
 )
 from ..tensors.tensor import Tensor
@@ -36,7 +36,9 @@ def rotations(
     return read_only(np.stack([np.cos(angles), np.sin(angles)]).astype(dtype))
 
 
-def rotary_embedding(x: Tensor, positions: Any = None, base: float = 10000.0) -> Tensor:
+def rotary_embedding(
+    x: Tensor, positions: ArrayLike | None = None, base: float = 10000.0
+) -> Tensor:
     """x with each pair (2j, 2j+1) of a row turned by the angle position / base^(2j / d).
 
     x (..., N, d), d even; for attention queries and keys with heads, (B, H, N, d).
@@ -56,15 +58,15 @@ def rotary_embedding(x: Tensor, positions: Any = None, base: float = 10000.0) ->
     if x.shape[-1] % 2:
         raise ShapeError(f"rotary_embedding turns pairs: the width is even, got {x.shape[-1]}")
     if positions is None:
-        positions = np.arange(x.shape[-2])
+        numbers = np.arange(x.shape[-2])
     else:
-        positions = to_device(masks.array_of(positions, "positions"), "cpu")
-        if positions.dtype.kind not in "iu":
-            raise DtypeError(f"positions must be integers, got {positions.dtype}")
-        require_range(positions, 0, 2**31, ShapeError, "positions must be >= 0, got {number}")
-        check_broadcast("positions must broadcast to the rows", positions.shape, x.shape[:-1])
-    numbers = positions.astype(np.int64).tobytes()
-    table = rotations(numbers, positions.shape, x.shape[-1], float(base), x.dtype)
+        numbers = to_device(masks.array_of(positions, "positions"), "cpu")
+        if numbers.dtype.kind not in "iu":
+            raise DtypeError(f"positions must be integers, got {numbers.dtype}")
+        require_range(numbers, 0, 2**31, ShapeError, "positions must be >= 0, got {number}")
+        check_broadcast("positions must broadcast to the rows", numbers.shape, x.shape[:-1])
+    key = numbers.astype(np.int64).tobytes()
+    table = rotations(key, numbers.shape, x.shape[-1], float(base), x.dtype)
     cos, sin = beside(table, x)
     return ops.turn_pairs(x, cos=cos, sin=sin)
 

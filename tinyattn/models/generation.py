@@ -20,13 +20,14 @@ from ..base.checks import check_size, is_integer
 from ..engine.autograd import wrap
 from ..engine.grad_mode import no_grad
 from ..errors import DtypeError, ShapeError
+from ..tensors.arguments import ArrayLike
 from ..tensors.tensor import Tensor
 
 
 @no_grad()
 def generate(
     next_scores: Callable[[Any], Tensor],
-    prompt: Any,
+    prompt: ArrayLike,
     max_len: int,
     stop: int | None = None,
     pad: int = 0,
@@ -169,7 +170,7 @@ def draw(probabilities: np.ndarray) -> np.ndarray:
     return (sums <= u).sum(axis=-1)
 
 
-def checked_prompt(prompt: Any, max_len: int, pad: int) -> tuple[np.ndarray, np.ndarray]:
+def checked_prompt(prompt: ArrayLike, max_len: int, pad: int) -> tuple[np.ndarray, np.ndarray]:
     """ids (B, max_len), filled up with `pad`, and which of them are given."""
     if not is_integer(pad):
         raise DtypeError(f"pad is an id, an integer, got {pad!r}")

@@ -21,7 +21,7 @@ from ..base.checks import check_heads, check_size, default_scale
 from ..errors import MaskError, ShapeError
 from ..kernels.reference import NO_DROP, Drop, attention_weights
 from ..kernels.visibility import Samples, Visibility
-from ..tensors.arguments import check_same_dtype_and_device, checked_bias, float_tensor
+from ..tensors.arguments import ArrayLike, check_same_dtype_and_device, checked_bias, float_tensor
 from ..tensors.tensor import Tensor
 from .activations import Identity
 from .cache import KeyValueCache
@@ -118,8 +118,8 @@ def visible_inputs(
     queries: Tensor,
     keys: Tensor,
     values: Tensor,
-    valid_lens: Any,
-    mask: Any,
+    valid_lens: ArrayLike | None,
+    mask: ArrayLike | None,
     heads: int | None = None,
     is_causal: bool = False,
     window: int | None = None,
@@ -148,7 +148,7 @@ def visible_inputs(
     return visibility, *ops.clear_invisible(visibility, heads, keys, values)
 
 
-def check_packed(queries: Tensor, keys: Tensor, values: Tensor, mask: Any) -> None:
+def check_packed(queries: Tensor, keys: Tensor, values: Tensor, mask: ArrayLike | None) -> None:
     """Packed queries, keys and values are (N, D), with one N, and take no mask."""
     shapes = queries.shape, keys.shape, values.shape
     if any(len(shape) != 2 or shape[0] != shapes[0][0] for shape in shapes):
@@ -198,8 +198,8 @@ class DotProductAttention(Attention):
         queries: Tensor,
         keys: Tensor,
         values: Tensor,
-        valid_lens: Any = None,
-        mask: Any = None,
+        valid_lens: ArrayLike | None = None,
+        mask: ArrayLike | None = None,
     ) -> Tensor:
         visibility, keys, values = visible_inputs(queries, keys, values, valid_lens, mask)
         if queries.shape[2] != keys.shape[2]:
@@ -240,8 +240,8 @@ class AdditiveAttention(Attention):
         queries: Tensor,
         keys: Tensor,
         values: Tensor,
-        valid_lens: Any = None,
-        mask: Any = None,
+        valid_lens: ArrayLike | None = None,
+        mask: ArrayLike | None = None,
     ) -> Tensor:
         visibility, keys, values = visible_inputs(queries, keys, values, valid_lens, mask)
         # (B, Q, 1, h) + (B, 1, K, h) -> (B, Q, K, h)
@@ -324,8 +324,8 @@ class MultiHeadAttention(Attention):
         queries: Tensor,
         keys: Tensor,
         values: Tensor,
-        valid_lens: Any = None,
-        mask: Any = None,
+        valid_lens: ArrayLike | None = None,
+        mask: ArrayLike | None = None,
         is_causal: bool = False,
         bias: Tensor | None = None,
         cache: KeyValueCache | None = None,
@@ -394,8 +394,8 @@ class MultiHeadedAttention(MultiHeadAttention):
         query: Tensor,
         key: Tensor,
         value: Tensor,
-        mask: Any = None,
-        valid_lens: Any = None,
+        mask: ArrayLike | None = None,
+        valid_lens: ArrayLike | None = None,
         is_causal: bool = False,
         bias: Tensor | None = None,
         cache: KeyValueCache | None = None,
@@ -417,7 +417,9 @@ class SelfAttention(Attention):
         self.linear_v = Linear(embed_size, hidden_size)
         self.attention = DotProductAttention()
 
-    def forward(self, x: Tensor, valid_lens: Any = None, mask: Any = None) -> Tensor:
+    def forward(
+        self, x: Tensor, valid_lens: ArrayLike | None = None, mask: ArrayLike | None = None
+    ) -> Tensor:
         q, k, v = self.linear_q(x), self.linear_k(x), self.linear_v(x)
         return self.attention(q, k, v, valid_lens, mask)
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any, NamedTuple
+from typing import NamedTuple
+
+import numpy as np
 
 from .. import ops
 from ..errors import ShapeError
@@ -55,7 +57,7 @@ class KeyValueCache:
         self.kept = keys, values
         self.past += queries
 
-    def select(self, rows: Any) -> None:
+    def select(self, rows: list[int] | np.ndarray | Tensor) -> None:
         """Go on with the samples `rows` (B',), in this order; one may be there several times."""
         if self.kept is not None:
             keys, values = self.kept
@@ -91,7 +93,7 @@ class Cache:
         """The caches of all attentions."""
         return [part for layer in self.layers for part in layer if part is not None]
 
-    def select(self, rows: Any) -> None:
+    def select(self, rows: list[int] | np.ndarray | Tensor) -> None:
         """Go on with the samples `rows` (B',), in this order; one may be there several times.
 
         Beam search copies the better beginnings over the worse. The memory and its mask have to be

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
-from typing import Any
 
 import numpy as np
 
@@ -14,7 +13,7 @@ from ..base.checks import check_size
 from ..engine.autograd import wrap
 from ..engine.grad_mode import no_grad
 from ..errors import ShapeError
-from ..tensors.arguments import float_tensor
+from ..tensors.arguments import ArrayLike, float_tensor
 from ..tensors.tensor import Tensor
 from .cache import Cache, LayerCache
 from .containers import ModuleList
@@ -72,10 +71,10 @@ class DecoderLayer(Module):
         self,
         x: Tensor,
         memory: Tensor,
-        src_mask: Any = None,
-        tgt_mask: Any = None,
-        src_valid_lens: Any = None,
-        tgt_valid_lens: Any = None,
+        src_mask: ArrayLike | None = None,
+        tgt_mask: ArrayLike | None = None,
+        src_valid_lens: ArrayLike | None = None,
+        tgt_valid_lens: ArrayLike | None = None,
         cache: LayerCache | None = None,
     ) -> Tensor:
         check_x_and_memory(x, memory, self.size)
@@ -136,10 +135,10 @@ class Decoder(Module):
         self,
         x: Tensor,
         memory: Tensor,
-        src_mask: Any = None,
-        tgt_mask: Any = None,
-        src_valid_lens: Any = None,
-        tgt_valid_lens: Any = None,
+        src_mask: ArrayLike | None = None,
+        tgt_mask: ArrayLike | None = None,
+        src_valid_lens: ArrayLike | None = None,
+        tgt_valid_lens: ArrayLike | None = None,
         cache: Cache | None = None,
     ) -> Tensor:
         options = (src_mask, tgt_mask, src_valid_lens, tgt_valid_lens)
@@ -160,7 +159,9 @@ class NextScores:
     """
 
     @no_grad()
-    def __init__(self, model: EncoderDecoder, src: Any, src_mask: Any = None) -> None:
+    def __init__(
+        self, model: EncoderDecoder, src: ArrayLike, src_mask: ArrayLike | None = None
+    ) -> None:
         self.model = model
         mask = None if src_mask is None else wrap(masks.booleans_of(src_mask))
         self.source = model.encode(src, src_mask), mask
@@ -173,7 +174,7 @@ class NextScores:
         self.last_ids: np.ndarray | None = None  # those of the call before
 
     @no_grad()
-    def __call__(self, ids: Any) -> Tensor:
+    def __call__(self, ids: ArrayLike) -> Tensor:
         now = to_device(masks.array_of(ids, "ids"), "cpu")
         if self.last_ids is not None:
             old = self.last_ids.shape[1]
@@ -184,13 +185,13 @@ class NextScores:
         states = self.model.decode(self.memory, self.src_mask, ids, cache=self.cache)
         return self.model.generator(states[:, -1])
 
-    def select(self, rows: Any) -> None:
+    def select(self, rows: list[int] | np.ndarray | Tensor) -> None:
         """Go on with the samples `rows` (B',), in this order; one may be there several times."""
         self.memory = self.memory[rows]
         if self.src_mask is not None and len(self.src_mask) > 1:
             self.src_mask = self.src_mask[rows]
         self.cache.select(rows)
-        self.last_ids = None if self.last_ids is None else self.last_ids[rows]
+        self.last_ids = None if self.last_ids is None else self.last_ids[np.asarray(rows)]
 
 
 class EncoderDecoder(Module):
@@ -227,19 +228,25 @@ class EncoderDecoder(Module):
         self.tgt_embed = tgt_embed
         self.generator = generator
 
-    def forward(self, src: Any, tgt: Any, src_mask: Any = None, tgt_mask: Any = None) -> Tensor:
+    def forward(
+        self,
+        src: ArrayLike,
+        tgt: ArrayLike,
+        src_mask: ArrayLike | None = None,
+        tgt_mask: ArrayLike | None = None,
+    ) -> Tensor:
         return self.decode(self.encode(src, src_mask), src_mask, tgt, tgt_mask)
 
-    def encode(self, src: Any, src_mask: Any = None) -> Tensor:
+    def encode(self, src: ArrayLike, src_mask: ArrayLike | None = None) -> Tensor:
         """The memory (B, S, D) of the source's ids (B, S)."""
         return self.encoder(self.src_embed(src), mask=src_mask)
 
     def decode(
         self,
         memory: Tensor,
-        src_mask: Any,
-        tgt: Any,
-        tgt_mask: Any = None,
+        src_mask: ArrayLike | None,
+        tgt: ArrayLike,
+        tgt_mask: ArrayLike | None = None,
         cache: Cache | None = None,
     ) -> Tensor:
         """tgt ids (B, T) -> (B, T, D); with a cache, of the positions that it does not have.
@@ -250,6 +257,6 @@ class EncoderDecoder(Module):
         x = x[:, cache.length :] if cache is not None else x
         return self.decoder(x, memory, src_mask, tgt_mask, cache=cache)
 
-    def next_scores(self, src: Any, src_mask: Any = None) -> NextScores:
+    def next_scores(self, src: ArrayLike, src_mask: ArrayLike | None = None) -> NextScores:
         """What `tinyattn.generation.generate` takes: the scores of the target's next id."""
         return NextScores(self, src, src_mask)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 
@@ -11,6 +11,7 @@ from .. import functional as F
 from ..base.checks import check_number, check_size, checked_probability
 from ..base.random import dropout_seed
 from ..kernels.reference import Drop
+from ..tensors.arguments import ArrayLike
 from ..tensors.tensor import Tensor
 from . import init
 from .module import Module, Parameter
@@ -165,7 +166,7 @@ class Embedding(Module):
         if self.padding_idx is not None:
             self.weight._data[self.padding_idx] = 0
 
-    def forward(self, ids: Any) -> Tensor:
+    def forward(self, ids: ArrayLike) -> Tensor:
         return F.embedding(ids, self.weight, self.padding_idx)
 
     def extra_repr(self) -> str:

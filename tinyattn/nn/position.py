@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from .. import functional as F
 from ..base.checks import check_size
 from ..engine.autograd import wrap
 from ..errors import ShapeError
-from ..tensors.arguments import float_tensor
+from ..tensors.arguments import ArrayLike, float_tensor
 from ..tensors.tensor import Tensor
 from . import init
 from .layers import Dropout
@@ -97,7 +95,7 @@ class RotaryEmbedding(Module):
         self.width = width
         self.base = base
 
-    def forward(self, x: Tensor, positions: Any = None) -> Tensor:
+    def forward(self, x: Tensor, positions: ArrayLike | None = None) -> Tensor:
         if float_tensor(x, "x").shape[-1:] != (self.width,):
             raise ShapeError(f"this module takes x (..., N, {self.width}), got {x.shape}")
         return F.rotary_embedding(x, positions, self.base)

@@ -10,7 +10,7 @@ from .. import functional as F
 from .. import masks
 from ..base.checks import check_size
 from ..errors import MaskError, ShapeError
-from ..tensors.arguments import float_tensor
+from ..tensors.arguments import ArrayLike, float_tensor
 from ..tensors.tensor import Tensor
 from .activations import GELU, ReLU
 from .attention import Attention
@@ -149,8 +149,8 @@ class EncoderLayer(Module):
     def forward(
         self,
         x: Tensor,
-        mask: Any = None,
-        valid_lens: Any = None,
+        mask: ArrayLike | None = None,
+        valid_lens: ArrayLike | None = None,
         is_causal: bool = False,
         cache: LayerCache | None = None,
     ) -> Tensor:
@@ -174,7 +174,7 @@ def check_parts(owner: str, **parts: Any) -> None:
             )
 
 
-def check_x(x: Tensor, size: int, valid_lens: Any) -> None:
+def check_x(x: Tensor, size: int, valid_lens: ArrayLike | None) -> None:
     packed = float_tensor(x, "x").ndim == 2 and valid_lens is not None
     if not (packed or x.ndim == 3) or x.shape[-1] != size:
         hint = f"; packed, (N, {size}), it takes valid_lens" if x.ndim == 2 else ""
@@ -182,7 +182,10 @@ def check_x(x: Tensor, size: int, valid_lens: Any) -> None:
 
 
 def attention_options(
-    mask: Any, valid_lens: Any, is_causal: bool, cache: KeyValueCache | None = None
+    mask: ArrayLike | None,
+    valid_lens: ArrayLike | None,
+    is_causal: bool,
+    cache: KeyValueCache | None = None,
 ) -> dict[str, Any]:
     """The arguments of an attention; is_causal and cache only if they are used, because a user's
     module may not have them."""
@@ -237,8 +240,8 @@ class Encoder(Module):
     def forward(
         self,
         x: Tensor,
-        mask: Any = None,
-        valid_lens: Any = None,
+        mask: ArrayLike | None = None,
+        valid_lens: ArrayLike | None = None,
         is_causal: bool = False,
         cache: Cache | None = None,
     ) -> Tensor:
@@ -247,7 +250,8 @@ class Encoder(Module):
         if self.skip_padding and mask is not None:
             if valid_lens is not None:
                 raise MaskError("an encoder with skip_padding takes valid_lens or a mask, not both")
-            mask, valid_lens = None, masks.lens_of_padding(mask, float_tensor(x, "x").shape[:2])
+            valid_lens = masks.lens_of_padding(mask, float_tensor(x, "x").shape[:2])
+            mask = None
         options = attention_options(mask, valid_lens, is_causal)
         if not self.skip_padding or valid_lens is None or float_tensor(x, "x").ndim != 3:
             return self.run(x, **options)
@@ -261,7 +265,12 @@ class Encoder(Module):
         return x if self.norm is None else self.norm(x)
 
     def run_after(
-        self, cache: Cache, x: Tensor, mask: Any, valid_lens: Any, is_causal: bool
+        self,
+        cache: Cache,
+        x: Tensor,
+        mask: ArrayLike | None,
+        valid_lens: ArrayLike | None,
+        is_causal: bool,
     ) -> Tensor:
         """The output at the positions x, which come after those in the cache."""
         if not is_causal:

@@ -6,7 +6,7 @@ What needs no Tensor stands in `base/checks.py`.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -14,9 +14,10 @@ from ..base.checks import are_groups, check_broadcast, is_integer, require_float
 from ..errors import DeviceError, DtypeError, ShapeError
 from ..ops.softmax import check_class_range
 from .tensor import Tensor
+from .types import CudaArray
 
 # What may stand for integers or booleans: a Tensor, an array, nested lists, a number.
-ArrayLike = Tensor | np.ndarray | Sequence[Any] | int
+ArrayLike: TypeAlias = Tensor | np.ndarray | CudaArray | Sequence[Any] | int
 
 
 def any_tensor(value: Any, name: str) -> Tensor:
