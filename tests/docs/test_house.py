@@ -1,4 +1,4 @@
-"""The package is built in one direction.
+"""The package is built in one direction, and a reader of one call meets few functions.
 
 Imports run down only: a module imports what stands before it in `ORDER`, imports for typing and
 inside functions included. So it can be read from top to bottom, and there is no circle.
@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tracing import attention, measured_alone, smallest
 
 import tinyattn
 
@@ -114,3 +115,31 @@ def test_no_function_that_is_imported_late_has_the_name_of_a_module() -> None:
     """To import that module would put it in the place of the function, for the whole process."""
     assert "capture" in tinyattn._LATE_FUNCTIONS
     assert not set(tinyattn._LATE_FUNCTIONS) & {path.stem for path in PACKAGE.glob("*")}
+
+
+# Files of more than 500 lines, with the reason.
+LONG_FILES = {
+    "models.interop": "the same modules in both directions, side by side",
+    "optim": "the optimizers and the schedules that change their rates",
+}
+
+
+def test_a_file_has_one_idea() -> None:
+    lines = {name_of(path): len(path.read_text("utf-8").splitlines()) for path in MODULES}
+    assert {name for name, number in lines.items() if number > 500} == set(LONG_FILES)
+
+
+def test_all_code_is_formatted() -> None:
+    assert not [name_of(path) for path in MODULES if "fmt: skip" in path.read_text("utf-8")]
+
+
+def test_who_reads_attention_meets_few_functions() -> None:
+    """In the mode to read, from the module to the arrays; comprehensions are not functions."""
+    walk = measured_alone(attention.__doc__ or "", jit=False)
+    assert walk.functions <= 85
+    assert walk.calls <= 310
+
+
+def test_an_encoder_is_trained_by_few_lines() -> None:
+    """The lines of the package that examples/smallest.py runs, each counted once."""
+    assert measured_alone(smallest.__doc__ or "", jit=False).distinct <= 1_200

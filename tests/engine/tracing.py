@@ -108,13 +108,13 @@ def softmax() -> Callable[[], None]:
 
 
 def attention() -> Callable[[], None]:
-    """MultiHeadAttention.forward"""
+    """MultiHeadedAttention(x, x, x, mask)"""
     import tinyattn as ta
-    from tinyattn import nn
+    from tinyattn import masks, nn
 
-    x, valid_lens = ta.ones(2, 5, 8), ta.tensor([3, 5])
-    module = nn.MultiHeadAttention(8, 8, 8, 8, 2, dropout=0.1)
-    return lambda: module.forward(x, x, x, valid_lens)
+    x, mask = ta.ones(2, 5, 8), masks.padding(ta.tensor([[1, 1, 1, 0, 0], [1, 1, 1, 1, 1]]))
+    module = nn.MultiHeadedAttention(2, 8)
+    return lambda: module(x, x, x, mask)
 
 
 def encoder_layer() -> Callable[[], None]:
@@ -186,12 +186,12 @@ def main() -> None:
     if action is not None:
         print(json.dumps(measured(action)))
         return
-    print(f"{'':28} {'mode':8}" + "".join(f"{field:>10}" for field in Trace._fields))
+    print(f"{'':37} {'mode':8}" + "".join(f"{field:>10}" for field in Trace._fields))
     for name in ACTIONS:
         for jit in (True, False):
             numbers = measured_alone(name, jit)
             mode = "default" if jit else "reading"
-            print(f"{name:28} {mode:8}" + "".join(f"{number:10,}" for number in numbers))
+            print(f"{name:37} {mode:8}" + "".join(f"{number:10,}" for number in numbers))
 
 
 if __name__ == "__main__":

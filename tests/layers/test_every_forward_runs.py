@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import inspect
+import pickle
 
 import numpy as np
 import pytest
@@ -180,3 +182,14 @@ def test_packed_rows_go_through_a_module_of_ones_own_too():
     module.dropout = Halved()
     out = module(x(5, D), x(5, D), x(5, D), valid_lens=[2, 3])
     assert_close(2 * out.numpy(), plain.numpy(), 1e-5)
+
+
+@kinds
+def test_a_copy_has_not_been_called(kind):
+    """Neither a copy nor what was pickled remembers the call of another module."""
+    module = ATTENTIONS[kind](0.0)
+    module(x(), x(), x())
+    for twin in (copy.deepcopy(module), copy.copy(module), pickle.loads(pickle.dumps(module))):
+        with pytest.raises(AttributeError, match="has not been called"):
+            twin.attention_weights  # noqa: B018
+    assert module.attention_weights.shape[-1] == 3

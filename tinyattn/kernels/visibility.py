@@ -76,8 +76,8 @@ class Visibility(NamedTuple):
     @property
     def all_visible(self) -> bool:
         """True if nothing hides a key from a query."""
-        has_arrays = any(x is not None for x in (self.limits, self.mask, self.starts))
-        return not has_arrays and not self.lengths_differ
+        hides = self.limits is not None or self.mask is not None or self.starts is not None
+        return not hides and not self.lengths_differ
 
     def as_limits_and_mask(self, x: Any) -> tuple[Array | None, Array | None]:
         """The same in two arrays, on the device of x: limits include the lengths of samples, and
@@ -115,9 +115,10 @@ def check_sizes(name: str, array: Array | None, shape: tuple[int, ...]) -> None:
     """Raise ShapeError if an array is not of this shape, or has 1 in place of any size."""
     if array is None:
         return
-    if array.ndim != len(shape) or any(
-        size not in (1, expected) for size, expected in zip(array.shape, shape, strict=True)
-    ):
+    agree = array.ndim == len(shape)
+    for size, expected in zip(array.shape, shape, strict=False):
+        agree = agree and size in (1, expected)
+    if not agree:
         raise ShapeError(f"{name} must be {shape}, or 1 for any of these, got {array.shape}")
 
 
