@@ -776,3 +776,16 @@ def test_a_sum_of_gradients_of_a_number_is_an_array() -> None:
     (y * y + y).backward()
     equal(x.grad, 26.0)
     assert kinds == [np.ndarray]
+
+
+@pytest.mark.parametrize("differentiate", ["backward", "grad"])
+def test_infinite_gradients_come_without_a_warning(differentiate: str) -> None:
+    """They are values like any other; warnings are errors in these tests."""
+    x = leaf([0.0, 2.0])
+    y = x.log().sum()
+    if differentiate == "backward":
+        y.backward()
+        slope = x.grad
+    else:
+        (slope,) = ta.grad(y, x)
+    equal(slope, [np.inf, 0.5])
