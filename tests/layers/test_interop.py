@@ -525,6 +525,10 @@ class Gated(nn.PositionwiseFeedForward):
         (lambda: nn.MultiHeadAttention(4, 5, 4, 4, 2), ["one width", "W_q 5, 4"]),
         (lambda: nn.MultiHeadedAttention(2, 4, num_kv_heads=1), ["has num_kv_heads=1"]),
         (lambda: nn.MultiHeadedAttention(2, 4, window=3), ["the module has a window"]),
+        (
+            lambda: nn.MultiHeadedAttention(2, 4, rotary=nn.RotaryEmbedding(2)),
+            ["the module has rotary positions"],
+        ),
         (frozen_keys, ["W_k.weight", "frozen"]),
         (lambda: tied(("0.W_k.weight", "0.W_q.weight")), ["0: ", "shared"]),
         (lambda: tied(("1.W_k.weight", "0.W_k.weight")), ["1: ", "shared"]),

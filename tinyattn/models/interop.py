@@ -287,6 +287,8 @@ class ToTorch:
             check_inside(ours.dropout, nn.Dropout, f"{where}.dropout")
             if ours.window is not None:
                 raise TypeError(f"{place(where)} has a window, and PyTorch's does not")
+            if ours.rotary is not None:
+                raise TypeError(f"{place(where)} has rotary positions, and PyTorch's does not")
             theirs = self.make(
                 name,
                 ours.W_o.out_features,
