@@ -94,11 +94,11 @@ def padding(ids: ArrayLike, pad_id: int = 0) -> Tensor:
     return wrap(array != pad_id)
 
 
-def combine(*given: ArrayLike | None) -> Tensor:
+def combine(*masks: ArrayLike | None) -> Tensor:
     """The mask in which a key is visible if every given mask, of 2, 3 or 4 dimensions, says so.
 
-    None stands for no mask. A decoder hides padding and the future. (`padding & causal` would read
-    (B, K) as (Q, K).)
+    None stands for no mask. In a decoder, padding and the future are invisible. (`padding & causal`
+    would read (B, K) as (Q, K).)
 
         >>> ids = ta.tensor([[5, 7, 0]])
         >>> masks.combine(masks.padding(ids, pad_id=0), masks.causal(3))
@@ -106,7 +106,7 @@ def combine(*given: ArrayLike | None) -> Tensor:
                  [ True,  True, False],
                  [ True,  True, False]]])
     """
-    arrays = [booleans_of(mask) for mask in given if mask is not None]
+    arrays = [booleans_of(mask) for mask in masks if mask is not None]
     shapes = [array.shape for array in arrays]
     if not arrays or any(len(shape) not in (2, 3, 4) for shape in shapes):
         raise MaskError(f"combine takes masks of 2, 3 or 4 dimensions, got shapes {shapes}")
@@ -246,10 +246,10 @@ def visibility(
     device: str = "cpu",
     past: int = 0,
 ) -> Visibility:
-    """All that hides keys from queries, checked, for scores of this shape, (B, H, Q, K).
+    """All that makes keys invisible to queries, checked, for scores of this shape (B, H, Q, K).
 
     Lengths, causality and the end of a window become one array: how many first keys each query may
-    see. past: how many keys stand before that of the first query.
+    see. past: the position of the first query; so many keys come before its own.
     """
     batch, _, queries, keys = shape
     limits = starts = None
@@ -257,14 +257,15 @@ def visibility(
         limits = checked_limits(valid_lens, shape)
     if mask is not None:
         mask = to_device(checked_mask(mask, shape), device)
-    places = np.arange(past, past + queries)[None]  # (1, Q)
+    positions = np.arange(past, past + queries)[None]  # (1, Q)
     ends = []
-    if is_causal and batch and past + 1 < keys:  # else the first query sees all keys already
-        ends.append(places + 1)
+    # Without samples nothing has to be said, nor if the first query sees all keys already.
+    if is_causal and batch and past + 1 < keys:
+        ends.append(positions + 1)
     if window is not None:
         check_size("window", window)
-        ends.append(places + window)
-        starts = to_device(np.maximum(places - (window - 1), 0), device)
+        ends.append(positions + window)
+        starts = to_device(np.maximum(positions - (window - 1), 0), device)
     limits = None if limits is None else to_device(limits, device)
     for end in ends:
         end = to_device(end, device)
@@ -278,8 +279,8 @@ def visibility_of_packed(
     """A query of packed samples with so many rows in all sees the keys of its own sample."""
     samples = samples_of(packed_lens(valid_lens, rows))
     shape = (1, 1, samples.longest, samples.longest)
-    of_one = visibility(shape, None, None, is_causal, window, device)
-    return of_one._replace(queries=samples, keys=samples)
+    one_sample = visibility(shape, None, None, is_causal, window, device)
+    return one_sample._replace(queries=samples, keys=samples)
 
 
 def checked_limits(valid_lens: ArrayLike, shape: tuple[int, ...]) -> Array:

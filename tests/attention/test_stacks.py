@@ -161,3 +161,12 @@ def test_a_decoder_with_rms_norms_and_rotary_positions():
     cache, right = decoder.new_cache(), decoder(x, memory)
     steps = [decoder(x[:, t : t + 1], memory, cache=cache) for t in range(5)]
     assert_close(ta.cat(steps, 1).numpy(), right.numpy(), 1e-12)
+
+
+def test_a_layer_takes_the_cache_of_one_layer():
+    stack, x = llama_like(), inputs(np.float64, 1, 2, WIDTH)
+    cache = stack.new_cache()
+    with pytest.raises(TypeError, match=r"new_cache\(\).layers\[i\] .*got Cache"):
+        stack.layers[0](x, is_causal=True, cache=cache)
+    stack.layers[0](x, is_causal=True, cache=cache.layers[0])
+    assert cache.length == 2

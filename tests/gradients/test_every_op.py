@@ -202,7 +202,7 @@ LINES: dict[str, Line] = {
         [(normal(2, 2, 3, 5), normal(2, 2, 5, 4), MASK[None, None])],
         lambda weights, values, mask: torch.where(mask, weights, 0.0) @ values,
     ),
-    "turn_pairs": Line(
+    "rotate_pairs": Line(
         lambda x: F.rotary_embedding(x, [[0, 2, 7], [3, 1, 100]]),
         [(normal(2, 3, 4),)],
         lambda x: turned_by_complex_numbers(x, [[0, 2, 7], [3, 1, 100]]),

@@ -177,21 +177,21 @@ def scaled_dot_product_attention(
 def bias_and_mask(
     bias: Any, attn_mask: Any, mask: Array | None, query: Tensor, shape: tuple[int, ...]
 ) -> tuple[Tensor | None, Array | None]:
-    """What is added to scores of this shape (B, H, Q, K), and the mask, from all that is given."""
+    """What is added to scores of this shape (B, H, Q, K), and the mask, from all arguments."""
     ndim = query.ndim
     bias = None if bias is None else checked_bias("bias", bias, query, shape, ndim)
     if attn_mask is None:
         return bias, mask
-    given = attn_mask if isinstance(attn_mask, Tensor) else Tensor(attn_mask)
-    if given.dtype.kind in "iu":
+    attn_tensor = attn_mask if isinstance(attn_mask, Tensor) else Tensor(attn_mask)
+    if attn_tensor.dtype.kind in "iu":
         raise DtypeError(
             "attn_mask holds booleans (True = visible), or floats that are added to the scores, "
-            f"got {given.dtype}: write attn_mask != 0 for one of 1 and 0"
+            f"got {attn_tensor.dtype}: write attn_mask != 0 for one of 1 and 0"
         )
-    if given.dtype == np.bool_:
-        visible = as_scores("attn_mask", given.to(query.device), ndim, shape)._data.copy()
+    if attn_tensor.dtype == np.bool_:
+        visible = as_scores("attn_mask", attn_tensor.to(query.device), ndim, shape)._data.copy()
     else:
-        numbers = checked_bias("attn_mask", given, query, shape, ndim)
+        numbers = checked_bias("attn_mask", attn_tensor, query, shape, ndim)
         visible = numbers._data != -math.inf
         numbers = ops.where(visible, numbers, 0.0)
         bias = numbers if bias is None else bias + numbers

@@ -68,7 +68,7 @@ def rotary_embedding(
     key = numbers.astype(np.int64).tobytes()
     table = rotations(key, numbers.shape, x.shape[-1], float(base), x.dtype)
     cos, sin = beside(table, x)
-    return ops.turn_pairs(x, cos=cos, sin=sin)
+    return ops.rotate_pairs(x, cos=cos, sin=sin)
 
 
 def alibi_bias(

@@ -79,17 +79,17 @@ class Attention(Module):
         check_heads(q.shape[-1], heads[0])
         options: dict[str, Any] = {"heads": heads, "visibility": visibility}
         options["scale"] = default_scale(q.shape[-1] // heads[0])
-        self.keep_weights(q, k, bias, **options)
+        self.remember_inputs(q, k, bias, **options)
         drop = self.drop_of_kernel()
         if drop is not None:
             return ops.attention(q, k, v, bias, **options, drop=drop)
         return ops.attention_through(self.dropout, q, k, v, bias, **options)
 
-    def keep_weights(
+    def remember_inputs(
         self, q: Tensor, k: Tensor, bias: Tensor | None, heads: tuple[int, int], **options: Any
     ) -> None:
-        """Let `attention_weights` compute the weights of this call."""
-        q, k = self.remembered(q), self.remembered(k)
+        """Remember what `attention_weights` computes the weights of this call from."""
+        q, k = self.copy_for_later(q), self.copy_for_later(k)
         bias = None if bias is None else bias.detach().clone()  # its caller may write to it
 
         def weights() -> Tensor:
@@ -99,51 +99,53 @@ class Attention(Module):
         # Not by setattr, because that looks for modules and parameters in the value.
         self.__dict__["_last_weights"] = weights
 
-    def remembered(self, x: Tensor) -> Tensor:
-        """Queries or keys as `attention_weights` reads them later."""
+    def copy_for_later(self, x: Tensor) -> Tensor:
+        """Queries or keys as `attention_weights` reads them: nobody writes to projections."""
         return x.detach()
 
     def drop_of_kernel(self) -> Drop | None:
         """What the kernel of attention drops, or None if `self.dropout` has to see the weights.
 
-        A kernel never makes the array of all weights. Only a Dropout of tinyattn, or Identity, can
-        do without it. Hooks and a module of your own get the weights, (B, H, Q, K).
+        A kernel never makes the array of all weights, so it drops them itself, as a Drop says: a
+        probability and a seed. `self.dropout` is called with a Drop without dropout, and gives
+        the Drop of this call, if it is a Dropout of tinyattn; Identity gives the same one back.
+        A hook and a module of your own get the weights instead, (B, H, Q, K).
         """
         if type(self.dropout) in (Dropout, Identity) and not self.dropout._hooks:
             return self.dropout(NO_DROP)
         return None
 
 
-def visible_inputs(
+def checked_inputs(
     queries: Tensor,
     keys: Tensor,
     values: Tensor,
     valid_lens: ArrayLike | None,
     mask: ArrayLike | None,
-    heads: int | None = None,
+    heads: int = 1,
     is_causal: bool = False,
     window: int | None = None,
     cache: KeyValueCache | None = None,
+    takes_packed: bool = False,
 ) -> tuple[Visibility, Tensor, Tensor]:
     """The visibility of a call, and keys and values without what no query may see; all checked.
 
-    queries, keys, values: (B, N, D), or packed, (N, D), for multi-head attention without a cache.
-    heads: None for attention without heads.
+    queries, keys, values: (B, N, D), or packed, (R, D), if `takes_packed` and there is no cache.
     """
     named = {"queries": queries, "keys": keys, "values": values}
     for name, x in named.items():
         float_tensor(x, name)
     check_same_dtype_and_device("attention", **named)
-    options = (is_causal, window, queries.device)
-    if heads is not None and queries.ndim == 2 and valid_lens is not None and cache is None:
+    of_positions = (is_causal, window, queries.device)
+    if takes_packed and queries.ndim == 2 and valid_lens is not None and cache is None:
         check_packed(queries, keys, values, mask)
-        return masks.visibility_of_packed(valid_lens, len(queries), *options), keys, values
-    check_padded(named, takes_packed=heads is not None)
+        return masks.visibility_of_packed(valid_lens, len(queries), *of_positions), keys, values
+    check_padded(named, takes_packed)
     past, past_keys = (0, 0) if cache is None else (cache.past, cache.past_keys)
-    heads = heads or 1
     shape = (len(queries), heads, queries.shape[1], past_keys + keys.shape[1])  # (B, H, Q, K)
-    visibility = masks.visibility(shape, valid_lens, mask, *options, past)
-    if cache is not None and cache.kept is not None:  # keys are cleared, or not all are here
+    visibility = masks.visibility(shape, valid_lens, mask, *of_positions, past)
+    if cache is not None and cache.stored is not None:
+        # A memory was cleared in the first call; of a growing cache only the new keys are here.
         return visibility, keys, values
     return visibility, *ops.clear_invisible(visibility, heads, keys, values)
 
@@ -201,7 +203,7 @@ class DotProductAttention(Attention):
         valid_lens: ArrayLike | None = None,
         mask: ArrayLike | None = None,
     ) -> Tensor:
-        visibility, keys, values = visible_inputs(queries, keys, values, valid_lens, mask)
+        visibility, keys, values = checked_inputs(queries, keys, values, valid_lens, mask)
         if queries.shape[2] != keys.shape[2]:
             raise ShapeError(
                 "queries (B, Q, d) and keys (B, K, d) must agree in their width d, got "
@@ -209,7 +211,7 @@ class DotProductAttention(Attention):
             )
         return self.attend(queries, keys, values, visibility)
 
-    def remembered(self, x: Tensor) -> Tensor:
+    def copy_for_later(self, x: Tensor) -> Tensor:
         return x.detach().clone()  # because the caller may write to queries and keys
 
     @property
@@ -243,13 +245,13 @@ class AdditiveAttention(Attention):
         valid_lens: ArrayLike | None = None,
         mask: ArrayLike | None = None,
     ) -> Tensor:
-        visibility, keys, values = visible_inputs(queries, keys, values, valid_lens, mask)
+        visibility, keys, values = checked_inputs(queries, keys, values, valid_lens, mask)
         # (B, Q, 1, h) + (B, 1, K, h) -> (B, Q, K, h)
         features = (self.W_q(queries).unsqueeze(2) + self.W_k(keys).unsqueeze(1)).tanh()
         scores = self.w_v(features).reshape(*visibility.shape(1))
         weights = ops.masked_softmax(scores, visibility=visibility)
-        recorded = weights.detach()
-        self._last_weights = lambda: recorded.squeeze(1)
+        detached = weights.detach()
+        self._last_weights = lambda: detached.squeeze(1)
         dropped = self.dropout(weights)
         out = ops.weighted_sum(dropped, values.unsqueeze(1), visibility=visibility)
         return out.squeeze(1)
@@ -271,20 +273,21 @@ class MultiHeadAttention(Attention):
     num_kv_heads: a divisor of num_heads: so many heads of keys and values, each for num_heads /
         num_kv_heads heads of queries that follow each other (1: multi-query attention).
     window: query i sees key k only if |i - k| < window; with is_causal the last `window` keys.
-    rotary: a module that turns queries and keys by their positions, such as RotaryEmbedding(d). It
-        is called as rotary(x, positions), x (B, N, H, d) and positions (N, 1), or packed, x
-        (N, H, d); keys have num_kv_heads heads.
+    rotary: a module that rotates queries and keys by their positions, such as RotaryEmbedding(d).
+        It is called as rotary(x, positions), x (B, N, H, d) and positions (N, 1), or packed, x
+        (R, H, d) and positions (R, 1); keys have num_kv_heads heads.
 
     Call: queries (B, Q, query_size), keys (B, K, key_size), values (B, K, value_size),
     valid_lens (B,) or (B, Q), mask, is_causal, bias -> (B, Q, num_hiddens). The bias is a Tensor
     that broadcasts to the scores (B, H, Q, K), to which it is added.
-    Or packed, for self-attention: queries, keys and values (N, size), valid_lens (B,) with sum N,
-    is_causal -> (N, num_hiddens); see `functional.pack_padded_sequence`.
-    cache: a KeyValueCache; the queries then come after the positions of earlier calls, and
-    valid_lens and mask speak of the keys of all calls. See `nn.Decoder`.
+    Or packed, for self-attention: queries, keys and values (R, size), valid_lens (B,) with sum R,
+    is_causal -> (R, num_hiddens); see `functional.pack_padded_sequence`.
+    cache: a KeyValueCache of `nn/cache.py`; the queries then come after the positions of earlier
+    calls, and valid_lens and mask speak of the keys of all calls. See `nn.Decoder`.
 
     Source: Vaswani et al., 2017; the d2l book, "Multi-Head Attention". Differs from PyTorch's
-    nn.MultiheadAttention: True in its masks means "ignored", and it returns the weights too.
+    nn.MultiheadAttention: True in a mask means "ignored" there, and "may attend" here. PyTorch's
+    module returns the weights too; here they are `attention_weights`.
     """
 
     def __init__(
@@ -312,11 +315,11 @@ class MultiHeadAttention(Attention):
         if isinstance(rotary, RotaryEmbedding) and rotary.width != width:
             raise ShapeError(f"rotary turns heads of {rotary.width} numbers, these have {width}")
         self.rotary = rotary
-        of_keys = width * self.num_kv_heads
+        kv_width = width * self.num_kv_heads
         self.dropout = Dropout(dropout)
         self.W_q = Linear(query_size, num_hiddens, bias=bias)
-        self.W_k = Linear(key_size, of_keys, bias=bias)
-        self.W_v = Linear(value_size, of_keys, bias=bias)
+        self.W_k = Linear(key_size, kv_width, bias=bias)
+        self.W_v = Linear(value_size, kv_width, bias=bias)
         self.W_o = Linear(num_hiddens, num_hiddens, bias=bias)
 
     def forward(
@@ -331,39 +334,39 @@ class MultiHeadAttention(Attention):
         cache: KeyValueCache | None = None,
     ) -> Tensor:
         heads = self.num_heads, self.num_kv_heads
-        visibility, keys, values = visible_inputs(
-            queries, keys, values, valid_lens, mask, heads[0], is_causal, self.window, cache
-        )
+        inputs = (queries, keys, values, valid_lens, mask, heads[0], is_causal, self.window)
+        visibility, keys, values = checked_inputs(*inputs, cache, takes_packed=True)
         if bias is not None:
             bias = checked_bias("bias", bias, queries, visibility.shape(heads[0]))
         past, past_keys = (0, 0) if cache is None else (cache.past, cache.past_keys)
 
         def project_keys() -> tuple[Tensor, Tensor]:
-            k = self.turn(self.W_k(keys), heads[1], visibility.keys, past_keys)
+            k = self.rotate(self.W_k(keys), heads[1], visibility.keys, past_keys)
             return k, self.W_v(values)
 
-        q = self.turn(self.W_q(queries), heads[0], visibility.queries, past)  # (B, Q, H * d)
+        q = self.rotate(self.W_q(queries), heads[0], visibility.queries, past)  # (B, Q, H * d)
         if cache is None:
             k, v = project_keys()  # (B, K, G * d)
         else:
             k, v = cache.keys_and_values(project_keys, keys.shape[:2])
         out = self.W_o(self.attend(q, k, v, visibility, heads, bias))
         if cache is not None:
-            cache.keep(k, v, queries.shape[1])
+            cache.store(k, v, queries.shape[1])
         return out
 
-    def turn(self, x: Tensor, heads: int, samples: Samples, past: int) -> Tensor:
-        """Queries or keys, turned by their positions if this attention has `rotary`.
+    def rotate(self, x: Tensor, heads: int, samples: Samples, first_position: int) -> Tensor:
+        """Queries or keys, rotated by their positions if this attention has `rotary`.
 
         x (B, N, H * d), or packed, (R, H * d), where each sample begins at position 0.
-        past: the position of the first row.
         """
         if self.rotary is None:
             return x
         check_heads(x.shape[-1], heads)
-        in_heads = x.reshape(*x.shape[:-1], heads, x.shape[-1] // heads)  # (B, N, H, d)
-        positions = samples.positions() if x.ndim == 2 else np.arange(past, past + x.shape[1])
-        return self.rotary(in_heads, positions[:, None]).flatten(-2)
+        split = x.reshape(*x.shape[:-1], heads, x.shape[-1] // heads)  # (B, N, H, d)
+        positions = samples.positions()
+        if x.ndim == 3:
+            positions = np.arange(first_position, first_position + x.shape[1])
+        return self.rotary(split, positions[:, None]).flatten(-2)
 
 
 class MultiHeadedAttention(MultiHeadAttention):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -18,13 +18,13 @@ class KeyValueCache:
 
     grows: True for self-attention, because each call brings new positions. False for attention to a
         memory: its keys and values are projected in the first call only.
-    past: how many positions of queries came in earlier calls.
+    past: how many queries came in earlier calls; so it is the position of the next one.
     """
 
     def __init__(self, grows: bool) -> None:
         self.grows = grows
         self.past = 0
-        self.kept: tuple[Tensor, Tensor] | None = None  # keys and values, (B, K, G * d)
+        self.stored: tuple[Tensor, Tensor] | None = None  # keys and values, (B, K, G * d)
 
     @property
     def past_keys(self) -> int:
@@ -34,13 +34,13 @@ class KeyValueCache:
     def keys_and_values(
         self, project: Callable[[], tuple[Tensor, Tensor]], shape: tuple[int, ...]
     ) -> tuple[Tensor, Tensor]:
-        """Keys and values of all positions, (B, K, G * d), for this call; `keep` stores them.
+        """Keys and values of all positions, (B, K, G * d), for this call; see `store`.
 
         project() gives those of this call's keys, of which there are `shape`, (B, K).
         """
-        if self.kept is None:
+        if self.stored is None:
             return project()
-        batch, keys = self.kept[0].shape[:2]
+        batch, keys = self.stored[0].shape[:2]
         if batch != shape[0] or (not self.grows and keys != shape[1]):
             what = "" if self.grows else f" and a memory of {keys} positions"
             raise ShapeError(
@@ -48,20 +48,20 @@ class KeyValueCache:
                 "with a new cache, or select its samples"
             )
         if not self.grows:
-            return self.kept
-        (old_keys, old_values), (new_keys, new_values) = self.kept, project()
+            return self.stored
+        (old_keys, old_values), (new_keys, new_values) = self.stored, project()
         return ops.cat(old_keys, new_keys, dim=1), ops.cat(old_values, new_values, dim=1)
 
-    def keep(self, keys: Tensor, values: Tensor, queries: int) -> None:
+    def store(self, keys: Tensor, values: Tensor, queries: int) -> None:
         """Store the keys and values of a call with so many queries, after it has succeeded."""
-        self.kept = keys, values
+        self.stored = keys, values
         self.past += queries
 
     def select(self, rows: list[int] | np.ndarray | Tensor) -> None:
         """Go on with the samples `rows` (B',), in this order; one may be there several times."""
-        if self.kept is not None:
-            keys, values = self.kept
-            self.kept = keys[rows], values[rows]
+        if self.stored is not None:
+            keys, values = self.stored
+            self.stored = keys[rows], values[rows]
 
 
 class LayerCache(NamedTuple):
@@ -69,6 +69,16 @@ class LayerCache(NamedTuple):
 
     self_attn: KeyValueCache
     src_attn: KeyValueCache | None = None
+
+
+def layer_cache_of(cache: Any) -> LayerCache:
+    """The cache of one layer, checked."""
+    if not isinstance(cache, LayerCache):
+        raise TypeError(
+            "a layer takes the cache of one layer, new_cache().layers[i] of an Encoder or Decoder, "
+            f"got {type(cache).__name__}: pass the whole cache to the whole stack"
+        )
+    return cache
 
 
 class Cache:
@@ -105,10 +115,10 @@ class Cache:
     @contextmanager
     def restored_after_errors(self) -> Iterator[None]:
         """A with-block that leaves the cache as it was if it ends with an error."""
-        before = [(part, part.kept, part.past) for part in self.parts()]
+        before = [(part, part.stored, part.past) for part in self.parts()]
         try:
             yield
         except BaseException:  # the first layers have stored keys and values of a refused call
-            for part, kept, past in before:
-                part.kept, part.past = kept, past
+            for part, stored, past in before:
+                part.stored, part.past = stored, past
             raise

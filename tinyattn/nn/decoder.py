@@ -15,11 +15,11 @@ from ..engine.grad_mode import no_grad
 from ..errors import ShapeError
 from ..tensors.arguments import ArrayLike, float_tensor
 from ..tensors.tensor import Tensor
-from .cache import Cache, LayerCache
+from .cache import Cache, LayerCache, layer_cache_of
 from .containers import ModuleList
 from .layers import LayerNorm
 from .module import Module
-from .transformer import SublayerConnection, attention_options, check_parts, clones, last_norm
+from .transformer import SublayerConnection, attention_options, check_parts, clones, new_last_norm
 
 
 class DecoderLayer(Module):
@@ -78,9 +78,9 @@ class DecoderLayer(Module):
         cache: LayerCache | None = None,
     ) -> Tensor:
         check_x_and_memory(x, memory, self.size)
-        of_target, of_memory = (None, None) if cache is None else cache
-        itself = attention_options(tgt_mask, tgt_valid_lens, True, of_target)
-        source = attention_options(src_mask, src_valid_lens, False, of_memory)
+        target_cache, memory_cache = (None, None) if cache is None else layer_cache_of(cache)
+        itself = attention_options(tgt_mask, tgt_valid_lens, True, target_cache)
+        source = attention_options(src_mask, src_valid_lens, False, memory_cache)
 
         def attend_to_itself(y: Tensor) -> Tensor:
             return self.self_attn(y, y, y, **itself)
@@ -125,7 +125,7 @@ class Decoder(Module):
         if not isinstance(layer, DecoderLayer):
             raise TypeError(f"a Decoder takes a DecoderLayer, got {type(layer).__name__}")
         self.layers = clones(layer, N)
-        self.norm = last_norm(layer)
+        self.norm = new_last_norm(layer)
 
     def new_cache(self) -> Cache:
         """An empty cache for the positions of one batch."""
@@ -146,8 +146,8 @@ class Decoder(Module):
         if cache is not None:
             layer_caches = cache.layers
         with nullcontext() if cache is None else cache.restored_after_errors():
-            for layer, kept in zip(self.layers, layer_caches, strict=True):
-                x = layer(x, memory, *options, kept)
+            for layer, layer_cache in zip(self.layers, layer_caches, strict=True):
+                x = layer(x, memory, *options, layer_cache)
             return x if self.norm is None else self.norm(x)
 
 

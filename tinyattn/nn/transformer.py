@@ -14,7 +14,7 @@ from ..tensors.arguments import ArrayLike, float_tensor
 from ..tensors.tensor import Tensor
 from .activations import GELU, ReLU
 from .attention import Attention
-from .cache import Cache, KeyValueCache, LayerCache
+from .cache import Cache, KeyValueCache, LayerCache, layer_cache_of
 from .containers import AnyModule, ModuleList
 from .layers import Dropout, LayerNorm, Linear
 from .module import Module
@@ -121,7 +121,8 @@ class EncoderLayer(Module):
 
     Call: x (B, N, D), mask, valid_lens, is_causal -> (B, N, D); or packed, x (N, D), valid_lens,
     is_causal -> (N, D), see `functional.pack_padded_sequence`. With is_causal=True each position
-    sees itself and earlier ones; self_attn then gets this argument too. cache: see Encoder.
+    sees itself and earlier ones; self_attn then gets this argument too. cache: one of the layers
+    of `encoder.new_cache()`. Positions: give self_attn a `rotary`, or add them to x.
     """
 
     def __init__(
@@ -155,8 +156,8 @@ class EncoderLayer(Module):
         cache: LayerCache | None = None,
     ) -> Tensor:
         check_x(x, self.size, valid_lens)
-        kept = None if cache is None else cache.self_attn
-        options = attention_options(mask, valid_lens, is_causal, kept)
+        attention_cache = None if cache is None else layer_cache_of(cache).self_attn
+        options = attention_options(mask, valid_lens, is_causal, attention_cache)
 
         def attend(y: Tensor) -> Tensor:
             return self.self_attn(y, y, y, **options)
@@ -194,7 +195,7 @@ def attention_options(
     return options if cache is None else options | {"cache": cache}
 
 
-def last_norm(layer: Any) -> Module | None:
+def new_last_norm(layer: Any) -> Module | None:
     """The norm at the end of a stack of such layers: only pre-norm layers need one."""
     first = layer.sublayer[0]
     if first.order == "post":
@@ -231,7 +232,7 @@ class Encoder(Module):
             )
         self.layers = clones(layer, N)
         self.skip_padding = skip_padding
-        self.norm = last_norm(layer)
+        self.norm = new_last_norm(layer)
 
     def new_cache(self) -> Cache:
         """An empty cache for the positions of one batch."""
@@ -246,7 +247,7 @@ class Encoder(Module):
         cache: Cache | None = None,
     ) -> Tensor:
         if cache is not None:
-            return self.run_after(cache, x, mask, valid_lens, is_causal)
+            return self.run_with_cache(cache, x, mask, valid_lens, is_causal)
         if self.skip_padding and mask is not None:
             if valid_lens is not None:
                 raise MaskError("an encoder with skip_padding takes valid_lens or a mask, not both")
@@ -254,17 +255,17 @@ class Encoder(Module):
             mask = None
         options = attention_options(mask, valid_lens, is_causal)
         if not self.skip_padding or valid_lens is None or float_tensor(x, "x").ndim != 3:
-            return self.run(x, **options)
+            return self.run_layers(x, **options)
         check_x(x, self.layers[0].size, valid_lens)  # before packing, for the caller's shape
-        packed = self.run(F.pack_padded_sequence(x, valid_lens), **options)
+        packed = self.run_layers(F.pack_padded_sequence(x, valid_lens), **options)
         return F.pad_packed_sequence(packed, valid_lens, x.shape[1])
 
-    def run(self, x: Tensor, **options: Any) -> Tensor:
+    def run_layers(self, x: Tensor, **options: Any) -> Tensor:
         for layer in self.layers:
             x = layer(x, **options)
         return x if self.norm is None else self.norm(x)
 
-    def run_after(
+    def run_with_cache(
         self,
         cache: Cache,
         x: Tensor,
@@ -279,8 +280,8 @@ class Encoder(Module):
                 "have to see the new ones otherwise"
             )
         with cache.restored_after_errors():
-            for layer, kept in zip(self.layers, cache.layers, strict=True):
-                x = layer(x, mask, valid_lens, is_causal, cache=kept)
+            for layer, layer_cache in zip(self.layers, cache.layers, strict=True):
+                x = layer(x, mask, valid_lens, is_causal, cache=layer_cache)
             return x if self.norm is None else self.norm(x)
 
 

@@ -10,7 +10,7 @@ from .attention import (
     attention_through,
     clear_invisible,
     in_heads,
-    turn_pairs,
+    rotate_pairs,
     weighted_sum,
 )
 from .elementwise import (

@@ -136,7 +136,7 @@ def clear_invisible(visibility: Visibility, heads: int, keys: Any, values: Any) 
 
 
 @op
-def turn_pairs(x: Array, *, cos: Array, sin: Array) -> Array:
+def rotate_pairs(x: Array, *, cos: Array, sin: Array) -> Array:
     """Each pair (x_2j, x_2j+1) of a row turned by an angle, whose cos and sin are (..., d / 2)."""
     even, odd = x[..., 0::2], x[..., 1::2]
     out = namespace(x).empty(x.shape, x.dtype)
@@ -145,6 +145,6 @@ def turn_pairs(x: Array, *, cos: Array, sin: Array) -> Array:
     return out
 
 
-@turn_pairs.vjp("x")
+@rotate_pairs.vjp("x")
 def dx(grad, cos, sin):
-    return turn_pairs(grad, cos=cos, sin=-sin)  # back by the same angle
+    return rotate_pairs(grad, cos=cos, sin=-sin)  # back by the same angle

@@ -187,7 +187,7 @@ ROWS: list[OpRow] = [
             ),
         ],
         ("F.rotary_embedding",),
-        reaches=("turn_pairs",),
+        reaches=("rotate_pairs",),
     ),
     OpRow(
         "attention over rows",
