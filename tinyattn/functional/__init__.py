@@ -1,6 +1,13 @@
 """Functions of Tensors, without parameters of their own.
 
 Each checks its arguments, brings them into the shape that an op expects, and calls the op.
+
+    activations.py  softmax, relu, gelu and others
+    layers.py       linear, embedding, layer_norm, dropout, pad, one_hot
+    losses.py       cross_entropy, mse_loss and others
+    sequences.py    packed and padded sequences, and their means
+    attention.py    scaled_dot_product_attention, masked_softmax
+    positions.py    rotary_embedding, alibi_bias
 """
 
 from __future__ import annotations

@@ -1,4 +1,15 @@
-"""Layers and models: everything with parameters."""
+"""Modules: layers, losses, attention, the encoder and the decoder. In the order of reading:
+
+module.py       Module, Parameter: how a module finds its parameters, and is saved
+containers.py   ModuleList, ModuleDict, Sequential
+init.py         starting values
+layers.py       Linear, LayerNorm, RMSNorm, Dropout, Embedding
+activations.py  losses.py   the functions of `functional` as modules
+position.py     positions: added to the inputs, learned, or rotary
+attention.py    attention, from one scoring function to many heads
+cache.py        keys and values that attention keeps from call to call
+transformer.py  decoder.py  the encoder, the decoder, and both together
+"""
 
 import sys
 from typing import TYPE_CHECKING, Any

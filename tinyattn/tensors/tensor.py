@@ -1,6 +1,7 @@
-"""Tensor: the class whose eight parts lie beneath it, one after the other.
+"""Tensor. Its methods stand in eight classes, each in a file of its own.
 
-Each part is a class in a file of its own, which uses the parts before it only:
+Each class inherits from the one before it, and uses nothing of those behind it. Tensor inherits
+from the last one, Order:
 
     values.py       the array: data, shape, dtype, device, item, tolist, numpy, repr
     gradients.py    requires_grad, grad, grad_fn, backward, detach, copies and pickles of leaves
