@@ -21,7 +21,7 @@ import numpy as np
 from ..base.backend import device_of
 from . import blas, reference
 from .matmul import matrix_product as matrix_product
-from .sums import in_order as in_order
+from .sums import in_c_order as in_c_order
 from .sums import reduce_sum as reduce_sum
 from .sums import sum_dtype as sum_dtype
 from .sums import sum_to as sum_to

@@ -18,7 +18,7 @@ import numpy as np
 from ..base.backend import Array, is_array, is_finite, namespace, scatter_add
 from .matmul import matrix_product
 from .packing import packed, padded, repeat_heads, sum_heads
-from .sums import in_order, sum_dtype
+from .sums import in_c_order, sum_dtype
 from .visibility import Visibility
 
 
@@ -163,7 +163,7 @@ def log_softmax(x: Array) -> Array:
 
 
 def log_softmax_backward(grad: Any, out: Any) -> Any:
-    return grad - namespace(out).exp(out) * in_order(grad).sum(axis=-1, keepdims=True)
+    return grad - namespace(out).exp(out) * in_c_order(grad).sum(axis=-1, keepdims=True)
 
 
 def cross_entropy(logits: Array, target: Array, ignore_index: int) -> tuple[Array, Array]:
@@ -228,7 +228,7 @@ def layer_norm_backward(
 
     dx = (g - mean(g) - n * mean(g * n)) / std, dweight = sum(grad * n), dbias = sum(grad).
     """
-    grad, x = in_order(grad), in_order(x)
+    grad, x = in_c_order(grad), in_c_order(x)
     if saved is None:  # on Tensors, because the saved arrays are not part of the graph
         centred = x - x.mean(axis=-1, keepdims=True)
         inv_std = ((centred * centred).mean(axis=-1, keepdims=True) + eps) ** -0.5
@@ -343,10 +343,10 @@ def attention_weights(
 
     Arrays or Tensors. The rows of one sample follow those of another. kernels: a GPU gives its own.
     """
-    keys = in_order(repeat_heads(padded(k, visibility.keys), q.shape[1]))  # (B, H, K, d)
+    keys = in_c_order(repeat_heads(padded(k, visibility.keys), q.shape[1]))  # (B, H, K, d)
     with np.errstate(all="ignore"):  # invisible scores may be NaN or inf
         # float, because a float64 of NumPy would make the products float64 too
-        queries = in_order(padded(q, visibility.queries)) * float(scale)  # (B, H, Q, d)
+        queries = in_c_order(padded(q, visibility.queries)) * float(scale)  # (B, H, Q, d)
         scores = matrix_product(queries, keys.swapaxes(-1, -2))
         scores = scores if bias is None else scores + bias
     return kernels.masked_softmax(scores, visibility)
@@ -379,7 +379,7 @@ def values_of_weights(
     weights: Any, v: Any, visibility: Visibility, kernels: AttentionKernels = OF_REFERENCE
 ) -> Any:
     """weights (B, H, Q, K) times values, rows (S, G, e) -> rows (R, H, e)."""
-    values = in_order(repeat_heads(padded(v, visibility.keys), weights.shape[1]))  # (B, H, K, e)
+    values = in_c_order(repeat_heads(padded(v, visibility.keys), weights.shape[1]))  # (B, H, K, e)
     out = kernels.weighted_sum(weights, values, visibility)  # (B, H, Q, e)
     return packed(out, visibility.queries)
 
@@ -407,8 +407,8 @@ def attention_backward(
         grad, q, k, v = (x.astype(np.float32) for x in (grad, q, k, v))
     queries, keys = visibility.queries, visibility.keys
     heads, groups = q.shape[1], k.shape[1]
-    grad, q = (in_order(padded(x, queries)) for x in (grad, q))  # (B, H, Q, d)
-    k, v = (in_order(repeat_heads(padded(x, keys), heads)) for x in (k, v))  # (B, H, K, d)
+    grad, q = (in_c_order(padded(x, queries)) for x in (grad, q))  # (B, H, Q, d)
+    k, v = (in_c_order(repeat_heads(padded(x, keys), heads)) for x in (k, v))  # (B, H, K, d)
     after_dropout = (lambda x: kernels.dropout(x, *drop)) if drop.p else (lambda x: x)
     dweights = after_dropout(matrix_product(grad, v.swapaxes(-1, -2)))
     dbias = kernels.masked_softmax_backward(dweights, weights, visibility)
@@ -428,7 +428,7 @@ def add_bias(x: Array, bias: Array) -> None:
 
 def sum_rows(x: Array) -> Array:
     """(N, D) -> (D,)."""
-    return in_order(x).sum(axis=0, dtype=sum_dtype(x.dtype)).astype(x.dtype)
+    return in_c_order(x).sum(axis=0, dtype=sum_dtype(x.dtype)).astype(x.dtype)
 
 
 class AdamStep(NamedTuple):

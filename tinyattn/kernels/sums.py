@@ -18,8 +18,8 @@ def sum_dtype(dtype: np.dtype) -> np.dtype:
     return np.dtype(np.float32) if dtype == np.float16 else np.dtype(dtype.type)
 
 
-def in_order(x: Any) -> Any:
-    """An array in C order, because NumPy's loops for other strides differ in the last digit."""
+def in_c_order(x: Any) -> Any:
+    """An array in C order: kernels need it, and NumPy's other loops differ in the last digit."""
     if not hasattr(x, "flags"):
         return x
     flags = x.flags
@@ -41,7 +41,7 @@ def adds_in_pairs(array: Array, axis: Any) -> bool:
 
 def reduce_sum(array: Array, axis: Any = None, keepdims: bool = False, mean: bool = False) -> Array:
     """Sum (or mean) over axes: NumPy's own where it adds in pairs, else added in `sum_dtype`."""
-    array = in_order(array)
+    array = in_c_order(array)
     if array.dtype.kind != "f":  # unsigned numbers too, whose differences may be negative
         return array.sum(axis=axis, keepdims=keepdims, dtype=np.int64)
     if adds_in_pairs(array, axis):

@@ -10,7 +10,7 @@ from .. import kernels
 from ..base.backend import Array, is_finite, namespace
 from ..base.checks import check_attention, check_heads
 from ..engine.op import op
-from ..kernels import in_order
+from ..kernels import in_c_order
 from ..kernels.reference import NO_DROP, Drop, attention_weights, values_of_weights
 from ..kernels.visibility import Visibility, check_sizes
 from .elementwise import where
@@ -90,7 +90,7 @@ def in_heads(*xs: Any, heads: tuple[int, ...]) -> list[Any]:
 @op
 def weighted_sum(weights: Array, values: Array, *, visibility: Visibility | None) -> Array:
     """weights (B, H, Q, K) @ values (B, H, K, e); invisible values have no influence, even NaN."""
-    return kernels.weighted_sum(in_order(weights), in_order(values), visibility)
+    return kernels.weighted_sum(in_c_order(weights), in_c_order(values), visibility)
 
 
 @weighted_sum.vjp("weights")
@@ -102,7 +102,7 @@ def dweights(grad, values, visibility):
 
 @weighted_sum.vjp("values")
 def dvalues(grad, weights, visibility):
-    return kernels.weighted_sum(swap(in_order(weights)), in_order(grad), visibility, True)
+    return kernels.weighted_sum(swap(in_c_order(weights)), in_c_order(grad), visibility, True)
 
 
 def clear_invisible(visibility: Visibility, heads: int, keys: Any, values: Any) -> tuple[Any, Any]:

@@ -12,7 +12,7 @@ from ..base.checks import check_divisor
 from ..engine.op import op
 from ..engine.promotion import promoted
 from ..errors import DtypeError
-from ..kernels import in_order
+from ..kernels import in_c_order
 
 
 @op(promote=True)
@@ -83,7 +83,7 @@ def dx(grad):
 @op(promote=True)
 def pow(x: Array, y: Array) -> Array:
     """x to the power y, element by element."""
-    return in_order(x) ** in_order(y)
+    return in_c_order(x) ** in_c_order(y)
 
 
 @pow.vjp("x")
@@ -110,7 +110,7 @@ def dy(grad, x, y, out):
 @op(floats=True)
 def exp(x: Array) -> Array:
     """e to the power of each element."""
-    return namespace(x).exp(in_order(x))
+    return namespace(x).exp(in_c_order(x))
 
 
 @exp.vjp("x")
@@ -121,7 +121,7 @@ def dx(grad, out):
 @op(floats=True)
 def log(x: Array) -> Array:
     """The natural logarithm of each element."""
-    return namespace(x).log(in_order(x))
+    return namespace(x).log(in_c_order(x))
 
 
 @log.vjp("x")
@@ -132,7 +132,7 @@ def dx(grad, x):
 @op(floats=True)
 def log1p(x: Array) -> Array:
     """log(1 + x); near 0 exact, because 1 + x would round x away."""
-    return namespace(x).log1p(in_order(x))
+    return namespace(x).log1p(in_c_order(x))
 
 
 @log1p.vjp("x")
@@ -143,7 +143,7 @@ def dx(grad, x):
 @op(floats=True)
 def expm1(x: Array) -> Array:
     """exp(x) - 1; near 0 exact."""
-    return namespace(x).expm1(in_order(x))
+    return namespace(x).expm1(in_c_order(x))
 
 
 @expm1.vjp("x")
@@ -165,7 +165,7 @@ def dx(grad, out):
 @op(floats=True)
 def sin(x: Array) -> Array:
     """The sine of each element, in radians."""
-    return namespace(x).sin(in_order(x))
+    return namespace(x).sin(in_c_order(x))
 
 
 @sin.vjp("x")
@@ -176,7 +176,7 @@ def dx(grad, x):
 @op(floats=True)
 def cos(x: Array) -> Array:
     """The cosine of each element, in radians."""
-    return namespace(x).cos(in_order(x))
+    return namespace(x).cos(in_c_order(x))
 
 
 @cos.vjp("x")
@@ -187,7 +187,7 @@ def dx(grad, x):
 @op(floats=True)
 def tanh(x: Array) -> Array:
     """The hyperbolic tangent of each element."""
-    return namespace(x).tanh(in_order(x))
+    return namespace(x).tanh(in_c_order(x))
 
 
 @tanh.vjp("x")
@@ -298,7 +298,7 @@ def dx(grad):
 def remainder(x: Array, y: Array) -> Array:
     """x - y floor(x / y), with the sign of y, as % in Python."""
     check_divisor(x, y)
-    return namespace(x if hasattr(x, "dtype") else y).remainder(in_order(x), in_order(y))
+    return namespace(x if hasattr(x, "dtype") else y).remainder(in_c_order(x), in_c_order(y))
 
 
 @remainder.vjp("x")
@@ -319,7 +319,7 @@ def floor_divide(x: Array, y: Array) -> Array:
     """The largest integer that is not above x / y."""
     check_divisor(x, y)
     xp = namespace(x if hasattr(x, "dtype") else y)
-    return promoted(xp.floor_divide(in_order(x), in_order(y)), (x, y))
+    return promoted(xp.floor_divide(in_c_order(x), in_c_order(y)), (x, y))
 
 
 @op(differentiable=False)

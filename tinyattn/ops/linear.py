@@ -10,7 +10,7 @@ from ..base.backend import Array
 from ..engine.autograd import TensorBase
 from ..engine.op import op
 from ..errors import DtypeError, ShapeError
-from ..kernels import in_order, matrix_product
+from ..kernels import in_c_order, matrix_product
 from .shape import expand, permute, reshape
 
 # Rules run on arrays or on Tensors. Arrays go to BLAS without a copy, because it takes transposed
@@ -58,7 +58,7 @@ def matmul(x: Array, y: Array) -> Array:
         return matmul(x, as_column(y))[..., 0]
     if x.ndim == 1:
         return matmul(as_row(x), y)[..., 0, :]
-    x, y = in_order(x), in_order(y)
+    x, y = in_c_order(x), in_c_order(y)
     if x.ndim > 2 and y.ndim == 2:  # because one large product is faster than many small ones
         return matrix_product(rows(x), y).reshape(*x.shape[:-1], y.shape[-1])
     return matrix_product(x, y)
@@ -85,7 +85,7 @@ def dx(grad, y):
         grad, y = as_column(grad), as_column(y)
     if grad.ndim < y.ndim:  # x was a vector
         grad = as_row(grad)
-    return multiply(in_order(grad), swap(in_order(y)))
+    return multiply(in_c_order(grad), swap(in_c_order(y)))
 
 
 @matmul.vjp("y")
@@ -94,7 +94,7 @@ def dy(grad, x, shapes):
         grad = as_column(grad)
     if x.ndim == 1:
         grad, x = as_row(grad), as_row(x)
-    grad, x = in_order(grad), in_order(x)
+    grad, x = in_c_order(grad), in_c_order(x)
     if len(shapes[1]) > 2:
         return multiply(swap(x), grad)
     # All matrices of x used one y: one product sums over them too.
@@ -106,8 +106,8 @@ def dy(grad, x, shapes):
 def linear(x: Array, weight: Array, bias: Array | None = None) -> Array:
     """x @ weight.T + bias, for x (..., in), weight (out, in), bias (out,)."""
     # A weight in column order (models/bert.py) is not copied, because BLAS is faster with it.
-    transposed = weight.T if weight.T.flags.c_contiguous else in_order(weight).T
-    out = matrix_product(rows(in_order(x)), transposed)
+    transposed = weight.T if weight.T.flags.c_contiguous else in_c_order(weight).T
+    out = matrix_product(rows(in_c_order(x)), transposed)
     if bias is not None:
         kernels.add_bias(out, bias)
     return out.reshape(*x.shape[:-1], weight.shape[0])
@@ -115,18 +115,18 @@ def linear(x: Array, weight: Array, bias: Array | None = None) -> Array:
 
 @linear.vjp("x")
 def dx(grad, weight):
-    gradient = multiply(rows(in_order(grad)), in_order(weight))
+    gradient = multiply(rows(in_c_order(grad)), in_c_order(weight))
     return reshape(gradient, target=(*grad.shape[:-1], weight.shape[1]))
 
 
 @linear.vjp("weight")
 def dweight(grad, x):
-    return multiply(swap(rows(in_order(grad))), rows(in_order(x)))
+    return multiply(swap(rows(in_c_order(grad))), rows(in_c_order(x)))
 
 
 @linear.vjp("bias")
 def dbias(grad):
-    return sum_rows(rows(in_order(grad)))
+    return sum_rows(rows(in_c_order(grad)))
 
 
 @op

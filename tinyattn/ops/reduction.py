@@ -14,7 +14,7 @@ from .. import kernels
 from ..base.backend import Array, namespace
 from ..engine.op import op
 from ..errors import ShapeError
-from ..kernels import in_order
+from ..kernels import in_c_order
 from .elementwise import div, equal, where
 from .shape import expand, reshape
 
@@ -69,7 +69,7 @@ def cumsum(x: Array, *, dim: int, reverse: bool = False) -> Array:
     """The sum of each element and those before it along `dim`; with `reverse`, of those behind."""
     order = (slice(None),) * dim + (slice(None, None, -1 if reverse else 1),)
     dtype = x.dtype if x.dtype.kind == "f" else np.dtype(np.int64)
-    total = namespace(x).cumsum(in_order(x[order]), axis=dim, dtype=kernels.sum_dtype(dtype))
+    total = namespace(x).cumsum(in_c_order(x[order]), axis=dim, dtype=kernels.sum_dtype(dtype))
     return total[order].astype(dtype)
 
 

@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 
 from ...base.backend import Array, namespace
-from .launch import by_elements, function, in_c_order, visibility_arguments
+from ..sums import in_c_order
+from .launch import by_elements, function, visibility_arguments
 
 
 def visible_to_any(visibility: Any, x: Any) -> Array:

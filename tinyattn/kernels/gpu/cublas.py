@@ -18,7 +18,7 @@ import numpy as np
 
 from ...base.backend import Array, namespace
 from ...errors import DeviceError
-from .launch import in_c_order
+from ..sums import in_c_order
 
 PLAIN, TRANSPOSED = 0, 1  # cublasOperation_t
 HALF, COMPUTE_32F, DEFAULT_ALGORITHM = 2, 68, -1  # cudaDataType_t, cublasComputeType_t, ...Algo_t

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from ...base.backend import Array, namespace
 from .. import reference
-from .launch import SCALARS, by_elements, drop_arguments, function, in_c_order
+from ..sums import in_c_order
+from .launch import SCALARS, by_elements, drop_arguments, function
 
 
 def erf(x: Array) -> Array:

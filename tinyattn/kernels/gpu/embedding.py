@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from ...base.backend import Array, namespace
-from .launch import SCALARS, WARP, by_elements, function, in_c_order
+from ..sums import in_c_order
+from .launch import SCALARS, WARP, by_elements, function
 
 
 def take_rows(table: Array, ids: Array, slot: Array) -> Array:

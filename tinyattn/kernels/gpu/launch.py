@@ -10,8 +10,9 @@ from typing import Any
 import numpy as np
 
 from ...base import backend
-from ...base.backend import Array, to_device
+from ...base.backend import to_device
 from ..reference import drop_threshold
+from ..sums import in_c_order
 
 FOLDER = Path(__file__).parent
 SCALARS = {np.dtype(np.float16): 16, np.dtype(np.float32): 32, np.dtype(np.float64): 64}
@@ -32,10 +33,6 @@ def function(xp: Any, name: str, kernel: str, scalar: int, defines: tuple[str, .
     """A kernel of the file `name`.cu, compiled for one element type. CuPy keeps compiled files."""
     options = ("--std=c++17", f"-DSCALAR={scalar}", *defines)
     return xp.RawModule(code=source(name), options=options).get_function(kernel)
-
-
-def in_c_order(array: Array) -> Array:
-    return array if array.flags.c_contiguous else array.copy(order="C")
 
 
 def real(dtype: np.dtype) -> np.dtype:

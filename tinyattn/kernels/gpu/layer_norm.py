@@ -6,8 +6,8 @@ from typing import Any
 
 from ...base.backend import Array, namespace
 from .. import reference
-from ..sums import sum_dtype
-from .launch import SCALARS, WARP, by_rows, function, in_c_order
+from ..sums import in_c_order, sum_dtype
+from .launch import SCALARS, WARP, by_rows, function
 from .sums import blocks_for, end_sums
 
 

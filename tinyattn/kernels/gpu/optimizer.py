@@ -17,7 +17,8 @@ from ...base import backend
 from ...base.backend import Array, namespace, to_device
 from .. import reference
 from ..reference import AdamStep
-from .launch import MOST_THREADS, SCALARS, function, in_c_order
+from ..sums import in_c_order
+from .launch import MOST_THREADS, SCALARS, function
 
 BLOCK_ELEMENTS = 4096  # for one block of threads, as in optimizer.cu
 THREADS = 256

@@ -8,8 +8,8 @@ import numpy as np
 
 from ...base.backend import Array, namespace
 from .. import reference
-from ..sums import sum_dtype
-from .launch import SCALARS, as_scores, by_rows, function, in_c_order, visibility_arguments
+from ..sums import in_c_order, sum_dtype
+from .launch import SCALARS, as_scores, by_rows, function, visibility_arguments
 
 
 def masked_softmax(x: Array, visibility: Any) -> Array:

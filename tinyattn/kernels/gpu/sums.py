@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from ...base.backend import Array, namespace
 from .. import reference
-from ..sums import sum_dtype
-from .launch import SCALARS, WARP, function, in_c_order
+from ..sums import in_c_order, sum_dtype
+from .launch import SCALARS, WARP, function
 
 
 def blocks_for(rows: int) -> int:

@@ -6,7 +6,8 @@ from typing import Any
 
 from ...base.backend import Array, namespace
 from ..matmul import matrix_product
-from .launch import SCALARS, by_elements, function, in_c_order, visibility_arguments
+from ..sums import in_c_order
+from .launch import SCALARS, by_elements, function, visibility_arguments
 
 
 def weighted_sum(weights: Array, values: Array, visibility: Any, transposed: bool = False) -> Array:
