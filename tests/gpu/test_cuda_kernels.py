@@ -13,7 +13,7 @@ import tinyattn as ta
 from tinyattn import functional as F
 from tinyattn.kernels import gpu, reference
 from tinyattn.kernels.gpu.attention import strided
-from tinyattn.kernels.packing import padded
+from tinyattn.kernels.packing import rows_to_heads
 from tinyattn.kernels.reference import NO_DROP, Drop
 from tinyattn.kernels.sums import sum_dtype
 from tinyattn.kernels.visibility import Visibility, of_padded, samples_of
@@ -352,7 +352,7 @@ def test_attention_takes_heads_as_they_lie(layout, cuda):
     samples, arrays = samples_and_rows(np.float64, [6, 6], [6, 6], 3, 5, 5)
     options = Visibility(*samples), 0.4, NO_DROP
     q, k, v, grad = (LAYOUTS[layout](cuda, x) for x in arrays)
-    view = padded(q, samples[0])
+    view = rows_to_heads(q, samples[0])
     assert (strided(view)[0] is view) == (layout != "columns")
     right, weights = reference.attention(*(x.get() for x in (q, k, v)), *options)
     out, saved = gpu.attention(q, k, v, *options)

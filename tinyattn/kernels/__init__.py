@@ -5,6 +5,16 @@ Numba, for NumPy's float32 and float64 arrays (attention and softmax in float64 
 reference); `gpu/` has CUDA kernels for CuPy's arrays. The type of the first array chooses. `cpu/`
 is imported on first use, because importing Numba takes longer than all the rest. Without Numba, or
 with TINYATTN_JIT=0 in the environment, the reference runs instead.
+
+    reference.py     each kernel as plain array code
+    visibility.py    which keys each query sees
+    packing.py       rows of padded and of packed samples, and heads that share keys
+    matmul.py        matrix products, the large ones on several threads
+    sums.py          sums that lose no digits
+    range_checks.py  integers that must lie in a range
+    threads.py       a pool of threads
+    blas.py          the number of threads of BLAS
+    cpu/, gpu/       the compiled kernels
 """
 
 from __future__ import annotations

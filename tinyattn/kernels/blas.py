@@ -3,7 +3,7 @@
 Threads of BLAS wait awake: after each product they keep their cores busy for a while, and where
 another program needs these cores, all of them wait for each other. One training step took up to 47
 times as long that way. So BLAS gets one thread at the first kernel or large product, and
-`matmul.py` divides large products among our threads, which sleep while they wait.
+`matmul.py` divides large products among tinyattn's threads, which sleep while they wait.
 
 This concerns the whole process. It does not happen where the user has set a variable of BLAS, nor
 after `set_num_threads(n, limit_blas=False)`, nor without the package threadpoolctl.
@@ -23,8 +23,8 @@ _limits: list[Any] = []  # of threadpoolctl; they know how many threads there we
 
 
 def limit_once() -> bool:
-    """Limit BLAS at the first call, unless it must not. Returns whether products are ours to
-    divide."""
+    """Limit BLAS at the first call, unless it must not. Returns whether `matmul.py` may divide
+    products."""
     if not _has_begun:
         begin()
     return _has_one_thread

@@ -1,4 +1,4 @@
-"""Matrix products, which are not ours: NumPy hands them to its BLAS, CuPy to cuBLAS."""
+"""Matrix products: the BLAS of NumPy computes them, or cuBLAS for CuPy."""
 
 from __future__ import annotations
 

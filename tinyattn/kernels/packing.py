@@ -1,4 +1,8 @@
-"""Rows of samples: from padded, (B, L, ...), to packed, (R, ...), and back; and shared heads."""
+"""Rows of samples: from padded, (B, L, ...), to packed, (R, ...), and back; and shared heads.
+
+`pack_rows` and `pad_rows` are for arrays of any shape. `rows_to_heads` and `heads_to_rows` are for
+attention: they also bring the heads in front of the rows, and run on Tensors too.
+"""
 
 from __future__ import annotations
 
@@ -19,22 +23,22 @@ def rows_in_padded(lengths: tuple[int, ...], length: int) -> np.ndarray:
     return read_only(np.flatnonzero(exists))
 
 
-def pack(x: Array, lengths: Sequence[int]) -> Array:
+def pack_rows(x: Array, lengths: Sequence[int]) -> Array:
     """The first lengths[b] rows of each sample: (B, L, ...) -> (R, ...)."""
     batch, length, *rest = x.shape
     rows = beside(rows_in_padded(tuple(lengths), length), x)
     return x.reshape(batch * length, *rest).take(rows, axis=0)
 
 
-def unpack(x: Array, lengths: Sequence[int], length: int) -> Array:
+def pad_rows(x: Array, lengths: Sequence[int], length: int) -> Array:
     """(R, ...) -> (B, length, ...), with zeros after the end of each sample."""
     out = namespace(x).zeros((len(lengths) * length, *x.shape[1:]), x.dtype)
     out[beside(rows_in_padded(tuple(lengths), length), x)] = x
     return out.reshape(len(lengths), length, *x.shape[1:])
 
 
-def padded(x: Any, samples: Samples) -> Any:
-    """`unpack` for attention, on arrays and on Tensors: (R, H, d) -> (B, H, L, d)."""
+def rows_to_heads(x: Any, samples: Samples) -> Any:
+    """(R, H, d) -> (B, H, L, d), with zeros after the end of each sample."""
     batch, longest = len(samples.lengths), samples.longest
     if samples.have_one_length:
         x = x.reshape(batch, longest, *x.shape[1:])  # (B, L, H, d)
@@ -47,8 +51,8 @@ def padded(x: Any, samples: Samples) -> Any:
     return x.swapaxes(1, 2)
 
 
-def packed(x: Any, samples: Samples) -> Any:
-    """Undo `padded`: (B, H, L, d) -> (R, H, d)."""
+def heads_to_rows(x: Any, samples: Samples) -> Any:
+    """The inverse of `rows_to_heads`: (B, H, L, d) -> (R, H, d)."""
     batch, heads, length, width = x.shape
     x = x.swapaxes(1, 2).reshape(batch * length, heads, width)
     if samples.have_one_length:

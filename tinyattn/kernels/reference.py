@@ -5,6 +5,11 @@ take. The backward functions use only operators and methods that arrays and Tens
 run on Tensors too, and are recorded, which gives derivatives of any order.
 
 `xp` is the module of an array's functions: NumPy, CuPy, or `tinyattn.ops` for a Tensor.
+
+Letters of the shapes of attention: B samples; H heads of queries, G heads of keys and values
+(`groups`, fewer where heads share them); R rows of queries and S rows of keys, of all samples
+together; Q queries and K keys of the longest sample; a row of a head has d numbers in queries and
+keys, and e in values.
 """
 
 from __future__ import annotations
@@ -17,7 +22,7 @@ import numpy as np
 
 from ..base.backend import Array, is_array, is_finite, namespace, scatter_add
 from .matmul import matrix_product
-from .packing import packed, padded, repeat_heads, sum_heads
+from .packing import heads_to_rows, repeat_heads, rows_to_heads, sum_heads
 from .sums import in_c_order, sum_dtype
 from .visibility import Visibility
 
@@ -34,6 +39,11 @@ SQRT_HALF = math.sqrt(0.5)
 INV_SQRT_2PI = 1 / math.sqrt(2 * math.pi)
 GELU_CUBIC = 0.044715  # Hendrycks and Gimpel, "Gaussian Error Linear Units", 2016
 GELU_SCALE = math.sqrt(2 / math.pi)
+
+
+def is_tensor(x: Any) -> bool:
+    """True for a Tensor, which an op of `tinyattn.ops` takes, because the op is recorded."""
+    return hasattr(namespace(x), "weighted_sum")  # `ops` has it, NumPy and CuPy do not
 
 
 def erf(x: Array) -> Array:
@@ -55,7 +65,7 @@ def relu_backward(grad: Any, out: Any) -> Any:
 
 def normal_cdf(x: Any) -> Any:
     """Phi(x) = erfc(-x / sqrt(2)) / 2, because 1 + erf would lose the digits of a small Phi."""
-    if hasattr(namespace(x), "erf"):  # x is a Tensor, and its own erf is recorded
+    if is_tensor(x):
         return 0.5 * (1 + namespace(x).erf(x * SQRT_HALF))
     values = np.frompyfunc(math.erfc, 1, 1)(np.asarray(x, np.float64) * -SQRT_HALF)
     return (0.5 * np.asarray(values, np.float64)).astype(x.dtype)
@@ -75,7 +85,7 @@ def gelu_backward(grad: Any, x: Any) -> Any:
 def sigmoid(x: Any) -> Any:
     """1 / (1 + exp(-x)), computed from exp(-|x|), which cannot overflow."""
     xp = namespace(x)
-    if hasattr(xp, "sigmoid"):  # x is a Tensor
+    if is_tensor(x):
         return xp.sigmoid(x)
     small = xp.exp(-xp.abs(x))
     return xp.where(x >= 0, 1, small) / (1 + small)
@@ -102,7 +112,7 @@ def gelu_tanh_backward(grad: Any, x: Any) -> Any:
 def masked_softmax(x: Any, visibility: Visibility | None) -> Any:
     """exp(x - max) / sum over the visible keys of the last dimension; the others get 0."""
     xp = namespace(x)
-    if hasattr(xp, "masked_softmax"):  # x is a Tensor, and its own is recorded
+    if is_tensor(x):
         return xp.masked_softmax(x, visibility=visibility)
     if not x.shape[-1]:
         return x.copy()
@@ -270,7 +280,7 @@ def drop_threshold(p: float) -> int:
 def dropout(x: Any, p: float, seed: int) -> Any:
     """x / (1 - p) for kept elements, else 0: the expectation stays the same; p = 1 gives zeros."""
     xp = namespace(x)
-    if hasattr(xp, "dropout"):
+    if is_tensor(x):
         return xp.dropout(x, p=p, seed=seed)
     if p >= 1:
         return xp.zeros_like(x)
@@ -297,7 +307,7 @@ def weighted_sum(
     weights (B, H, Q, K), values (B, H, K, e), or `transposed`: (B, H, K, Q) and (B, H, Q, e).
     """
     xp = namespace(values)
-    if hasattr(xp, "weighted_sum") and not transposed:
+    if is_tensor(values) and not transposed:
         return xp.weighted_sum(weights, values, visibility=visibility)
     product = matrix_product(weights, values)
     # The weight of an invisible value is 0, which is enough if the value is finite: 0 * NaN is NaN.
@@ -343,10 +353,10 @@ def attention_weights(
 
     Arrays or Tensors. The rows of one sample follow those of another. kernels: a GPU gives its own.
     """
-    keys = in_c_order(repeat_heads(padded(k, visibility.keys), q.shape[1]))  # (B, H, K, d)
+    keys = in_c_order(repeat_heads(rows_to_heads(k, visibility.keys), q.shape[1]))  # (B, H, K, d)
     with np.errstate(all="ignore"):  # invisible scores may be NaN or inf
         # float, because a float64 of NumPy would make the products float64 too
-        queries = in_c_order(padded(q, visibility.queries)) * float(scale)  # (B, H, Q, d)
+        queries = in_c_order(rows_to_heads(q, visibility.queries)) * float(scale)  # (B, H, Q, d)
         scores = matrix_product(queries, keys.swapaxes(-1, -2))
         scores = scores if bias is None else scores + bias
     return kernels.masked_softmax(scores, visibility)
@@ -372,16 +382,16 @@ def attention(
         return out.astype(np.float16), weights
     weights = attention_weights(q, k, visibility, scale, bias, kernels)
     dropped = kernels.dropout(weights, *drop) if drop.p else weights
-    return values_of_weights(dropped, v, visibility, kernels), weights
+    return attention_output(dropped, v, visibility, kernels), weights
 
 
-def values_of_weights(
+def attention_output(
     weights: Any, v: Any, visibility: Visibility, kernels: AttentionKernels = OF_REFERENCE
 ) -> Any:
     """weights (B, H, Q, K) times values, rows (S, G, e) -> rows (R, H, e)."""
-    values = in_c_order(repeat_heads(padded(v, visibility.keys), weights.shape[1]))  # (B, H, K, e)
-    out = kernels.weighted_sum(weights, values, visibility)  # (B, H, Q, e)
-    return packed(out, visibility.queries)
+    values = repeat_heads(rows_to_heads(v, visibility.keys), weights.shape[1])  # (B, H, K, e)
+    out = kernels.weighted_sum(weights, in_c_order(values), visibility)  # (B, H, Q, e)
+    return heads_to_rows(out, visibility.queries)
 
 
 def attention_backward(
@@ -396,10 +406,11 @@ def attention_backward(
     bias: Any = None,
     kernels: AttentionKernels = OF_REFERENCE,
 ) -> tuple[Any, ...]:
-    """Gradients of q, k and v, and of the bias if there is one.
+    """Gradients of q, k and v, and of the bias if there is one: with products = q k^T,
 
-    dv = w^T grad,  dw = grad v^T,  dbias = w * (dw - sum(w * dw)),  ds = dbias * scale,
-    dq = ds k,  dk = ds^T q.
+    dv = dropout(weights)^T grad,  dweights = dropout(grad v^T),
+    dscores = weights * (dweights - sum(weights * dweights)) = dbias,
+    dproducts = dscores * scale,  dq = dproducts k,  dk = dproducts^T q.
     """
     if weights is None:  # on Tensors, because saved weights are not part of the graph
         weights = attention_weights(q, k, visibility, scale, bias, kernels)
@@ -407,18 +418,19 @@ def attention_backward(
         grad, q, k, v = (x.astype(np.float32) for x in (grad, q, k, v))
     queries, keys = visibility.queries, visibility.keys
     heads, groups = q.shape[1], k.shape[1]
-    grad, q = (in_c_order(padded(x, queries)) for x in (grad, q))  # (B, H, Q, d)
-    k, v = (in_c_order(repeat_heads(padded(x, keys), heads)) for x in (k, v))  # (B, H, K, d)
+    grad, q = (in_c_order(rows_to_heads(x, queries)) for x in (grad, q))  # (B, H, Q, d)
+    k, v = (in_c_order(repeat_heads(rows_to_heads(x, keys), heads)) for x in (k, v))  # (B, H, K, d)
     after_dropout = (lambda x: kernels.dropout(x, *drop)) if drop.p else (lambda x: x)
     dweights = after_dropout(matrix_product(grad, v.swapaxes(-1, -2)))
-    dbias = kernels.masked_softmax_backward(dweights, weights, visibility)
-    dscores = dbias * float(scale)
-    dq = kernels.weighted_sum(dscores, k, visibility)
-    dk = kernels.weighted_sum(dscores.swapaxes(-1, -2), q, visibility, True)
-    dv = kernels.weighted_sum(after_dropout(weights).swapaxes(-1, -2), grad, visibility, True)
+    dscores = kernels.masked_softmax_backward(dweights, weights, visibility)
+    dproducts = dscores * float(scale)
+    dq = kernels.weighted_sum(dproducts, k, visibility)
+    dk = kernels.weighted_sum(dproducts.swapaxes(-1, -2), q, visibility, transposed=True)
+    dropped = after_dropout(weights).swapaxes(-1, -2)
+    dv = kernels.weighted_sum(dropped, grad, visibility, transposed=True)
     dk, dv = sum_heads(dk, groups), sum_heads(dv, groups)
-    grads = packed(dq, queries), packed(dk, keys), packed(dv, keys)
-    return grads if bias is None else (*grads, dbias)
+    grads = heads_to_rows(dq, queries), heads_to_rows(dk, keys), heads_to_rows(dv, keys)
+    return grads if bias is None else (*grads, dscores)
 
 
 def add_bias(x: Array, bias: Array) -> None:
@@ -439,7 +451,7 @@ class AdamStep(NamedTuple):
     beta2: float
     eps: float
     decay: float
-    decoupled: bool  # whether decay is taken off the weights, or added to the gradient
+    decoupled: bool  # whether decay is subtracted from the weights, or added to the gradient
     step: int  # counted from 1
 
 
@@ -448,16 +460,17 @@ def adam(
     grads: Sequence[Array],
     ms: Sequence[Array],
     vs: Sequence[Array],
-    numbers: Callable[[], AdamStep],
+    current_step: Callable[[], AdamStep],
 ) -> None:
     """One step of Adam (or AdamW, with `decoupled` decay), in place on parameters, ms and vs.
 
     m and v are the running means of the gradient and of its square. They start at zero, so they are
     divided by 1 - beta^step (Kingma and Ba, "Adam", 2015; Loshchilov and Hutter, "Decoupled Weight
     Decay Regularization", 2019). The step is computed in the dtype of m and v, which for a float16
-    parameter are float32.
+    parameter are float32. `current_step` is a function, because a captured step asks again in each
+    replay.
     """
-    rate, beta1, beta2, eps, decay, decoupled, step = numbers()
+    rate, beta1, beta2, eps, decay, decoupled, step = current_step()
     for parameter, grad, m, v in zip(parameters, grads, ms, vs, strict=True):
         w, grad = (array.astype(m.dtype, copy=False) for array in (parameter, grad))
         if decay and decoupled:

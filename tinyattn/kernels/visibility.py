@@ -9,7 +9,8 @@ lengths, and both forms are one.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import lru_cache
+from functools import lru_cache, reduce
+from operator import and_
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -19,7 +20,8 @@ from ..errors import ShapeError
 
 
 class Samples(NamedTuple):
-    """How many rows each of B samples has."""
+    """How many rows each of B samples has in memory: padded ones L each, padding included; packed
+    ones their valid lengths."""
 
     lengths: np.ndarray  # (B,)
     offsets: np.ndarray  # (B + 1,): the first row of each sample, and the end of the last
@@ -54,8 +56,9 @@ def samples_of(lengths: tuple[int, ...], length: int = 0) -> Samples:
 class Visibility(NamedTuple):
     """Query q of sample b sees key k if starts[b, q] <= k < limits[b, q] and mask[b, h, q, k].
 
-    None hides nothing. A size of 1 stands for all samples, heads, queries or keys alike. Padding
-    belongs to no sample: nobody sees it, and it sees nothing.
+    None: all keys are visible. A size of 1 stands for all samples, heads, queries or keys alike.
+    The `valid_lens` of padded samples are `limits`, so no query sees a key of padding. A query of
+    padding sees the valid keys too; its result is not used.
     """
 
     queries: Samples
@@ -75,31 +78,44 @@ class Visibility(NamedTuple):
 
     @property
     def all_visible(self) -> bool:
-        """True if nothing hides a key from a query."""
-        hides = self.limits is not None or self.mask is not None or self.starts is not None
-        return not hides and not self.lengths_differ
-
-    def as_limits_and_mask(self, x: Any) -> tuple[Array | None, Array | None]:
-        """The same in two arrays, on the device of x: limits include the lengths of samples, and
-        the mask includes starts."""
-        limits, mask, starts = self.limits, self.mask, self.starts
-        if self.lengths_differ:
-            exists = np.arange(self.queries.longest) < self.queries.lengths[:, None]  # (B, Q)
-            lengths = beside(np.where(exists, self.keys.lengths[:, None], 0), x)
-            limits = lengths if limits is None else namespace(lengths).minimum(lengths, limits)
-        if starts is not None:
-            visible = namespace(starts).arange(self.keys.longest) >= starts[:, None, :, None]
-            mask = visible if mask is None else visible & mask  # (B|1, H|1, Q|1, K)
-        return limits, mask
+        """True if every query sees every key."""
+        unrestricted = self.limits is None and self.mask is None and self.starts is None
+        return unrestricted and not self.lengths_differ
 
     def visible_pairs(self, x: Any) -> Array | None:
         """True where a query sees a key: booleans that broadcast to (B, H, Q, K), on the device of
         x; or None if every query sees every key."""
-        limits, mask = self.as_limits_and_mask(x)
+        conditions = [] if self.mask is None else [self.mask]
+        if self.starts is not None:
+            starts = self.starts[:, None, :, None]
+            conditions.append(namespace(starts).arange(self.keys.longest) >= starts)
+        for limits in (self.limits, self.sample_limits(x)):
+            if limits is not None:
+                limits = limits[:, None, :, None]
+                conditions.append(namespace(limits).arange(self.keys.longest) < limits)
+        return reduce(and_, conditions) if conditions else None
+
+    def sample_limits(self, x: Any) -> Array | None:
+        """How many keys the sample of each query has: (B, Q), on the device of x, with 0 after its
+        last query; or None if all samples have the same."""
+        if not self.lengths_differ:
+            return None
+        exists = np.arange(self.queries.longest) < self.queries.lengths[:, None]  # (B, Q)
+        return beside(np.where(exists, self.keys.lengths[:, None], 0), x)
+
+    def as_limits_and_mask(self, x: Any) -> tuple[Array | None, Array | None]:
+        """The same in two arrays, for kernels, on the device of x: limits include those of the
+        samples, and the mask includes starts."""
+        limits, mask, starts = self.limits, self.mask, self.starts
+        of_samples = self.sample_limits(x)
         if limits is None:
-            return mask
-        visible = namespace(limits).arange(self.keys.longest) < limits[:, None, :, None]
-        return visible if mask is None else visible & mask
+            limits = of_samples
+        elif of_samples is not None:
+            limits = namespace(of_samples).minimum(of_samples, limits)
+        if starts is not None:
+            visible = namespace(starts).arange(self.keys.longest) >= starts[:, None, :, None]
+            mask = visible if mask is None else visible & mask  # (B|1, H|1, Q|1, K)
+        return limits, mask
 
     def check(self, shape: tuple[int, ...]) -> None:
         """Raise ShapeError if this is not for scores of this shape."""

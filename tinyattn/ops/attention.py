@@ -11,7 +11,7 @@ from ..base.backend import Array, is_finite, namespace
 from ..base.checks import check_attention, check_heads
 from ..engine.op import op
 from ..kernels import in_c_order
-from ..kernels.reference import NO_DROP, Drop, attention_weights, values_of_weights
+from ..kernels.reference import NO_DROP, Drop, attention_output, attention_weights
 from ..kernels.visibility import Visibility, check_sizes
 from .elementwise import where
 from .linear import matmul, swap
@@ -71,7 +71,7 @@ def attention_through(
     """
     q_rows, k_rows, v_rows = in_heads(q, k, v, heads=heads)
     weights = attention_weights(q_rows, k_rows, visibility, scale, bias)
-    out = values_of_weights(module(weights), v_rows, visibility)  # (R, H, e)
+    out = attention_output(module(weights), v_rows, visibility)  # (R, H, e)
     return out.reshape(*q.shape[:-1], out.shape[1] * out.shape[2])
 
 

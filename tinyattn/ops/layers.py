@@ -87,7 +87,7 @@ def dgrad(grad, ids, skip) -> Any:
 @op
 def pack(x: Array, *, lengths: Sequence[int]) -> Array:
     """The first lengths[b] rows of each sample, one after another: (B, L, ...) -> (R, ...)."""
-    return packing.pack(x, lengths)
+    return packing.pack_rows(x, lengths)
 
 
 @pack.vjp("x")
@@ -98,7 +98,7 @@ def dx(grad, shape, lengths):
 @op
 def unpack(x: Array, *, lengths: Sequence[int], length: int) -> Array:
     """(R, ...) -> (B, length, ...), with zeros after the end of each sample."""
-    return packing.unpack(x, lengths, length)
+    return packing.pad_rows(x, lengths, length)
 
 
 @unpack.vjp("x")

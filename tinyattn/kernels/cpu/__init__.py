@@ -4,6 +4,18 @@ A public function brings arrays into the one layout that its kernel is compiled 
 then calls the kernel, perhaps on several threads (`../threads.py`). Kernels release the GIL. They
 use no fast-math flag that lets the compiler assume there are no NaN or inf. Sums are kept in
 float64.
+
+    attention.py      attention, block by block
+    softmax.py        softmax over visible keys, and log_softmax
+    cross_entropy.py  cross-entropy of rows of logits
+    layer_norm.py     layer normalization
+    activation.py     erf, relu, and both forms of gelu
+    dropout.py        dropout by a hash
+    sums.py           sums over rows: a bias, an embedding
+    optimizer.py      Adam
+    row_functions.py  functions of one row, which the kernels above call
+    layout.py         the one layout of arrays that kernels take
+    compiler.py       how Numba compiles kernels, and keeps their code
 """
 
 import warnings

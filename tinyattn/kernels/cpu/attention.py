@@ -31,7 +31,7 @@ import numpy as np
 
 from ...base.backend import is_finite
 from .. import reference
-from ..packing import packed, padded, repeat_heads, sum_heads
+from ..packing import heads_to_rows, repeat_heads, rows_to_heads, sum_heads
 from ..reference import NO_DROP, Drop
 from ..threads import parallel_for
 from ..visibility import Visibility
@@ -463,14 +463,14 @@ def affected(q: Any, k: Any, v: Any, grad: Any, visibility: Visibility, bias: An
     """Which queries (R, H, 1) are NaN or inf or see such, and which keys (S, G, 1) these see."""
     queries, keys = visibility.queries, visibility.keys
     groups, heads = k.shape[1], q.shape[1]
-    bad_q, bad_grad = (~np.isfinite(padded(x, queries)).all(axis=-1) for x in (q, grad))
-    bad_k, bad_v = (~np.isfinite(padded(x, keys)).all(axis=-1) for x in (k, v))
+    bad_q, bad_grad = (~np.isfinite(rows_to_heads(x, queries)).all(axis=-1) for x in (q, grad))
+    bad_k, bad_v = (~np.isfinite(rows_to_heads(x, keys)).all(axis=-1) for x in (k, v))
     bad_pair = repeat_heads(bad_k | bad_v, heads)[:, :, None]  # (B, H, 1, K)
     bad_pair = bad_pair if bias is None else bad_pair | ~np.isfinite(bias)
     shape = visibility.shape(heads)
-    some_hidden: Any = visibility.visible_pairs(q)  # not None, see needs_reference
-    visible = np.broadcast_to(some_hidden, shape)
+    pairs: Any = visibility.visible_pairs(q)  # not None, see needs_reference
+    visible = np.broadcast_to(pairs, shape)
     of_queries = (visible & bad_pair).any(axis=-1) | bad_q | bad_grad  # (B, H, Q)
     of_keys = (visible & of_queries[..., None]).any(axis=-2)  # (B, H, K)
     of_keys = of_keys.reshape(shape[0], groups, heads // groups, shape[-1]).any(axis=2)
-    return packed(of_queries[..., None], queries), packed(of_keys[..., None], keys)
+    return heads_to_rows(of_queries[..., None], queries), heads_to_rows(of_keys[..., None], keys)

@@ -1,4 +1,4 @@
-"""How kernels are compiled: `numba.njit` with our settings, and a cache that does not go stale.
+"""How kernels are compiled: `numba.njit` with one set of options, and a cache that is never stale.
 
 A kernel is an ordinary Numba function: in a notebook, with `@numba.njit` above it, it runs too.
 """
@@ -78,7 +78,7 @@ def folder_of(kernel: Any) -> Path | None:
 
 
 def delete_code(folder: Path | None) -> None:
-    """Delete the machine code of our kernels that Numba keeps there."""
+    """Delete the machine code of tinyattn's kernels that Numba keeps there."""
     if folder is None:
         return
     with suppress(OSError):
@@ -94,7 +94,7 @@ def is_from_cache(error: Exception) -> bool:
 
 
 def delete_all_code(error: Exception) -> None:
-    """Delete the machine code of our kernels after an error of the cache, and warn once.
+    """Delete the machine code of tinyattn's kernels after an error of the cache, and warn once.
 
     Numba loads before it compiles a kernel, and saves after. So the call can be repeated after
     this, because one file may be damaged. A Ctrl-C that comes while LLVM compiles is lost in a

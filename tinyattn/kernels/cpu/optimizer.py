@@ -30,9 +30,9 @@ def adam_elements(parameter, grad, m, v, numbers, first, last):
 
 
 @lru_cache(maxsize=16)
-def step_numbers(numbers: AdamStep, dtype: np.dtype) -> np.ndarray:
+def step_numbers(adam_step: AdamStep, dtype: np.dtype) -> np.ndarray:
     """The numbers as one array, because nine arguments take longer to hand over."""
-    rate, beta1, beta2, eps, decay, decoupled, step = numbers
+    rate, beta1, beta2, eps, decay, decoupled, step = adam_step
     shrink, added = (1 - rate * decay, 0.0) if decoupled else (1.0, decay)
     means = beta1, 1 - beta1, beta2, 1 - beta2
     corrected = rate / (1 - beta1**step), 1 / math.sqrt(1 - beta2**step)
@@ -44,16 +44,16 @@ def adam(
     grads: Sequence[np.ndarray],
     ms: Sequence[np.ndarray],
     vs: Sequence[np.ndarray],
-    numbers: Callable[[], AdamStep],
+    current_step: Callable[[], AdamStep],
 ) -> None:
-    of_dtype = {dtype: step_numbers(numbers(), dtype) for dtype in (FLOAT32, FLOAT64)}
+    of_dtype = {dtype: step_numbers(current_step(), dtype) for dtype in (FLOAT32, FLOAT64)}
     for parameter, grad, m, v in zip(parameters, grads, ms, vs, strict=True):
         dtype, size = parameter.dtype, parameter.size
         if parameter.flags.fnc:  # in column order
             parameter, grad, m, v = parameter.T, grad.T, m.T, v.T
         in_place = parameter.flags.carray and m.flags.carray and v.flags.carray
         if not (in_place and dtype is grad.dtype is m.dtype is v.dtype and dtype in of_dtype):
-            reference.adam([parameter], [grad], [m], [v], numbers)
+            reference.adam([parameter], [grad], [m], [v], current_step)
             continue
         # Numba would compile once more for a read-only gradient, which is of another type to it.
         grad = grad if grad.flags.carray else grad.copy(order="C")

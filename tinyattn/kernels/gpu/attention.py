@@ -14,7 +14,7 @@ import numpy as np
 
 from ...base.backend import Array, namespace
 from .. import reference
-from ..packing import packed, padded, repeat_heads, sum_heads
+from ..packing import heads_to_rows, repeat_heads, rows_to_heads, sum_heads
 from ..reference import NO_DROP, AttentionKernels, Drop
 from ..visibility import Visibility
 from .elementwise import dropout
@@ -109,13 +109,13 @@ def attention(
     options = *visibility_arguments(visibility, q), *drop_arguments(*drop)
     grid = (pairs * -(-queries // (4 * shape.rows)),)
     kernel(grid, BLOCK, (*arrays, *numbers, *options), shared_mem=shape.nbytes)
-    return packed(out.swapaxes(1, 2), visibility.queries), saved
+    return heads_to_rows(out.swapaxes(1, 2), visibility.queries), saved
 
 
 def in_tiles(q: Array, k: Array, v: Array, visibility: Visibility) -> tuple[Array, ...]:
     """q, k and v as (B, H, N, d)."""
-    k, v = (repeat_heads(padded(x, visibility.keys), q.shape[1]) for x in (k, v))
-    return padded(q, visibility.queries), k, v
+    k, v = (repeat_heads(rows_to_heads(x, visibility.keys), q.shape[1]) for x in (k, v))
+    return rows_to_heads(q, visibility.queries), k, v
 
 
 def attention_backward(
@@ -134,7 +134,7 @@ def attention_backward(
         options = visibility, scale, drop, saved, bias
         return reference.attention_backward(grad, q, k, v, *options, kernels=OF_GPU)
     groups = k.shape[1]
-    grad = padded(grad, visibility.queries)
+    grad = rows_to_heads(grad, visibility.queries)
     q, k, v = in_tiles(q, k, v, visibility)
     xp = namespace(q)
     batch, heads, queries, width = q.shape
@@ -149,5 +149,5 @@ def attention_backward(
         grid = (pairs * -(-length // (4 * shape.rows)),)
         kernel(grid, BLOCK, (*arrays, *gradients, *last), shared_mem=shape.nbytes)
     dq, dk, dv = (x.swapaxes(1, 2) for x in (dq, dk, dv))
-    dk, dv = sum_heads(dk, groups), sum_heads(dv, groups)
-    return packed(dq, visibility.queries), packed(dk, visibility.keys), packed(dv, visibility.keys)
+    dk, dv = (heads_to_rows(sum_heads(x, groups), visibility.keys) for x in (dk, dv))
+    return heads_to_rows(dq, visibility.queries), dk, dv

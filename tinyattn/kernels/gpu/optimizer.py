@@ -66,7 +66,7 @@ def adam(
     grads: Sequence[Array],
     ms: Sequence[Array],
     vs: Sequence[Array],
-    numbers: Callable[[], AdamStep],
+    current_step: Callable[[], AdamStep],
 ) -> None:
     """One launch for all parameters of one dtype. A parameter in another order than C is moved by
     the reference."""
@@ -76,31 +76,33 @@ def adam(
         if parameter.flags.c_contiguous:
             groups.setdefault(parameter.dtype, []).append(arrays)
         else:
-            reference.adam([parameter], [grad], [m], [v], numbers)
+            reference.adam([parameter], [grad], [m], [v], current_step)
     for dtype, group in groups.items():
-        launch_adam(dtype, [list(arrays) for arrays in zip(*group, strict=True)], numbers)
+        launch_adam(dtype, [list(arrays) for arrays in zip(*group, strict=True)], current_step)
 
 
-def launch_adam(dtype: np.dtype, lists: list[list[Array]], numbers: Callable[[], AdamStep]) -> None:
+def launch_adam(
+    dtype: np.dtype, lists: list[list[Array]], current_step: Callable[[], AdamStep]
+) -> None:
     parameters, grads, ms, vs = lists
     grads = [in_c_order(grad) for grad in grads]  # named, because they must live until the launch
     on_device = lists_of(parameters, grads, ms, vs)
     if not len(on_device.blocks):
         return
     # A captured step keeps its arguments, so it reads the numbers from memory instead.
-    factors = lambda: step_factors(numbers())  # noqa: E731
+    factors = lambda: step_factors(current_step())  # noqa: E731
     changing = 0 if backend.capture is None else backend.capture.numbers(factors)
     kernel = function(namespace(parameters[0]), "optimizer", "adam", SCALARS[dtype])
-    now = numbers()
+    now = current_step()
     decay = 0.0 if now.decoupled else now.decay
     constants = map(float, (decay, now.beta1, now.beta2, now.eps))
     arguments = (*on_device, *map(float, factors()), changing, *constants)
     kernel((len(on_device.blocks),), (THREADS,), arguments)
 
 
-def step_factors(numbers: AdamStep) -> tuple[float, float, float]:
+def step_factors(adam_step: AdamStep) -> tuple[float, float, float]:
     """Three factors that change from step to step: of the weights, of m, and of the root of v."""
-    rate, beta1, beta2, _, decay, decoupled, step = numbers
+    rate, beta1, beta2, _, decay, decoupled, step = adam_step
     return (
         1 - rate * decay if decoupled else 1.0,
         rate / (1 - beta1**step),
