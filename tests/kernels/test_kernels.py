@@ -582,28 +582,33 @@ def test_attention_and_its_backward_of_packed_samples(dtype, p, lengths):
 @pytest.mark.parametrize("p", [0.0, 0.3])
 @pytest.mark.parametrize("lengths", PACKED_LENGTHS[2:], ids=str)
 def test_packed_attention_is_the_padded_one_bit_by_bit(dtype, p, lengths):
-    """Whatever stands in the padding."""
+    """Whatever stands in the padding. Where a sample has few keys and many queries, a block of
+    another width would add up the gradients of the keys in another order."""
     rng = rng_of(32)
     longest, batch, heads, d = max(lengths), len(lengths), 2, 5
-    rows = np.arange(longest) < np.array(lengths)[:, None]  # (B, L)
     causal = np.arange(1, longest + 1)[None]
-    padded = [signed(rng, batch, longest, heads, d).astype(dtype) for _ in range(4)]
-    padded[3][~rows] = 0  # grad
-    packed = [x[rows] for x in padded]
-    flat = [x.reshape(batch * longest, heads, d) for x in padded]
-    lens = np.array(lengths)[:, None]
-    for limits in (None, causal):
+    for key_lengths, limits in ((lengths, None), (lengths, causal), (lengths[::-1], None)):
+        of_queries, of_keys = (
+            np.arange(longest) < np.array(counts)[:, None] for counts in (lengths, key_lengths)
+        )  # (B, L)
+        exists = (of_queries, of_keys, of_keys, of_queries)  # rows of q, k, v and grad
+        padded = [signed(rng, batch, longest, heads, d).astype(dtype) for _ in exists]
+        padded[3][~of_queries] = 0
+        packed = [x[rows] for x, rows in zip(padded, exists, strict=True)]
+        flat = [x.reshape(batch * longest, heads, d) for x in padded]
+        lens = np.array(key_lengths)[:, None]
         results = []
-        for arrays, counts, reach in (
-            (packed, tuple(lengths), limits),
-            (flat, (longest,) * batch, lens if limits is None else np.minimum(lens, limits)),
+        for arrays, samples, reach in (
+            (packed, (tuple(lengths), tuple(key_lengths)), limits),
+            (flat, ((longest,) * batch,) * 2, lens if limits is None else np.minimum(lens, limits)),
         ):
             q, k, v, grad = arrays
-            samples = (samples_of(counts),) * 2
-            settings = Visibility(*samples, reach), 0.4, reference.Drop(p, 77)
+            visibility = Visibility(*map(samples_of, samples), reach)
+            settings = visibility, 0.4, reference.Drop(p, 77)
             out, saved = cpu.attention(q, k, v, *settings)
-            results.append((out, *cpu.attention_backward(grad, q, k, v, *settings, saved)))
-        for one, other in zip(*results, strict=True):
+            dq, dk, dv = cpu.attention_backward(grad, q, k, v, *settings, saved)
+            results.append((dq, dk, dv, out))
+        for one, other, rows in zip(*results, exists, strict=True):
             assert_equal(one, other[rows.reshape(-1)])
 
 
