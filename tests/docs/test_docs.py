@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 from common import HAS_TORCH
+from test_house import WINGS
+from tracing import measured_alone
 
 import tinyattn as ta
 from tinyattn import (
@@ -128,12 +130,32 @@ def test_F_offers_only_what_a_user_calls():
         functional.sofmax  # noqa: B018
 
 
-def test_the_map_in_readme_names_every_file():
+def test_the_map_in_readme_has_the_wings_in_the_order_of_reading():
     text = (ROOT / "README.md").read_text("utf-8")
-    code_map = text[text.index("tinyattn/\n  tensor.py") : text.index("examples/  tests/  docs/")]
-    package = ROOT / "tinyattn"
-    files = {path.name for folder in (package, package / "kernels") for path in folder.glob("*.py")}
-    assert set(re.findall(r"\w+\.py", code_map)) == files - {"__init__.py"}
+    code_map = text[text.index("tinyattn/\n  errors.py") : text.index("examples/  tests/  docs/")]
+    names = re.findall(r"^  (\w+)(?:\.py|/) ", code_map, re.MULTILINE)
+    assert names == [wing for wing in WINGS if wing != "__init__"]
+
+
+def test_readme_names_ten_files_to_open_first():
+    """`test_links_in_readme_and_docs_exist` looks for the files."""
+    for name in ("README.md", "README_zh.md"):
+        text = (ROOT / name).read_text("utf-8")
+        assert len(re.findall(r"^\| \[\S+\]\(tinyattn/\S+\.py\) ", text, re.MULTILINE)) == 10
+
+
+def test_readme_says_how_much_the_smallest_training_runs():
+    """Within 2 %, because Pythons differ in how they count the lines of a comprehension."""
+    trace = measured_alone("examples/smallest.py", jit=False)
+    assert trace.distinct <= 1200
+    text = " ".join((ROOT / "README.md").read_text("utf-8").split())
+    sentence = re.search(r"runs through ([\d,]+) lines in ([\d,]+) functions of (\d+) files", text)
+    assert sentence is not None
+    told = [int(number.replace(",", "")) for number in sentence.groups()]
+    measured = [trace.distinct, trace.functions, trace.files]
+    assert told == pytest.approx(measured, rel=0.02)
+    for page in ("README_zh.md", "docs/index.md"):
+        assert sentence[1] in (ROOT / page).read_text("utf-8"), page
 
 
 def test_readme_has_the_two_commands():
