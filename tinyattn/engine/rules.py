@@ -28,14 +28,15 @@ class Spec:
 
     def __init__(self, forward: Callable[..., Any], saves: bool) -> None:
         self.name = forward.__name__
-        self.saves = saves  # the forward returns (out, saved)
+        self.saves = saves  # the forward returns (out, extra); see `op.py`
         self.is_builtin = (forward.__module__ or "").startswith("tinyattn.")  # else a user's
         self.forward = forward if self.is_builtin else guarded_forward(forward)
         self.arguments: dict[str, Any] = {}  # positional, with their defaults
         self.options: dict[str, Any] = {}  # keyword-only, with their defaults
         self.variadic: str | None = None
-        # (rule, the arguments that it covers, the names in its signature after `grad`)
-        self.rules: list[tuple[Callable[..., Any], tuple[str, ...], list[str]]] = []
+        # (rule, needed_names, covered_names): the names in its signature after `grad`, and the
+        # arguments whose gradients it returns
+        self.rules: list[tuple[Callable[..., Any], list[str], tuple[str, ...]]] = []
         self.plans: dict[tuple[tuple[int, ...], int], Plan] = {}
         for name, parameter in inspect.signature(forward).parameters.items():
             if parameter.kind is parameter.KEYWORD_ONLY:
@@ -45,14 +46,16 @@ class Spec:
             else:
                 self.arguments[name] = parameter.default
 
-    def add_rule(self, covers: tuple[str, ...], rule: Callable[..., Any]) -> None:
-        needs = list(inspect.signature(rule).parameters)[1:]
+    def add_rule(self, covered_names: tuple[str, ...], rule: Callable[..., Any]) -> None:
+        needed_names = list(inspect.signature(rule).parameters)[1:]
         arguments = [*self.arguments, *([self.variadic] if self.variadic else [])]
         available = [*arguments, *self.options, "options", "out", "shape", "shapes"]
         available += ["saved"] if self.saves else []
-        if not covers or any(name not in arguments for name in covers):
-            raise TypeError(f"@{self.name}.vjp takes names among {arguments}, got {list(covers)}")
-        if unknown := [name for name in needs if name not in available]:
+        if not covered_names or any(name not in arguments for name in covered_names):
+            raise TypeError(
+                f"@{self.name}.vjp takes names among {arguments}, got {list(covered_names)}"
+            )
+        if unknown := [name for name in needed_names if name not in available]:
             hint = ""
             if "saved" in unknown:
                 hint = "; a forward that returns (out, saved) is declared with @op(saves=True)"
@@ -63,14 +66,14 @@ class Spec:
                 f"{hint}"
             )
         rule = rule if self.is_builtin else guarded_rule(self.name, rule)
-        self.rules.append((rule, covers, needs))
+        self.rules.append((rule, needed_names, covered_names))
         self.plans.clear()
 
-    def plan(self, required: tuple[int, ...], count: int) -> Plan:
-        """The plan for `count` arguments, of which those at `required` require gradients."""
-        plan = self.plans.get((required, count))
+    def plan(self, grad_positions: tuple[int, ...], count: int) -> Plan:
+        """The plan for `count` arguments; those at `grad_positions` require gradients."""
+        plan = self.plans.get((grad_positions, count))
         if plan is None:
-            plan = self.plans[required, count] = Plan(self, required, count)
+            plan = self.plans[grad_positions, count] = Plan(self, grad_positions, count)
         return plan
 
     def positions(self, name: str, count: int) -> list[int]:
@@ -80,7 +83,10 @@ class Spec:
         return [list(self.arguments).index(name)]
 
     def values_of(self, name: str, count: int) -> list[int] | list[str]:
-        """What a name in the signature of a rule stands for: positions, or a name; see `Plan`."""
+        """What a name in the signature of a rule stands for: positions, or a name; see `Plan`.
+
+        For mul, with two arguments, "y" is [1], "out" is [2] and "shape" is ["shape"].
+        """
         if name == "out":
             return [count]
         if name in self.arguments or name == self.variadic:
@@ -104,50 +110,58 @@ class Spec:
 class Plan:
     """What one call saves for its derivative, and the rules that will run on it.
 
-    saved_positions      the arguments to save, by position; the output comes after the last one
+    saved_positions      the arguments to save, by position; the position `count` is the output
     saved_names          the other values to save: an option, "options", "shape", "shapes", "saved"
     names                the name of each saved value, for `Node.saved_values`
-    rules                (rule, the indices of its arguments in `Node.saved`, the positions of the
-                         arguments that it covers)
-    saved_may_be_a_view  True if "saved" may be a view of any argument: in an op of a user
+    rules                (rule, saved_indices, covered_positions): where `Node.saved` has the values
+                         that the rule needs, and the arguments whose gradients it returns
+    extra_may_be_a_view  True if "saved" may be a view of any argument: in an op of a user
+
+    In `x * w` the arguments of `mul(x, y)` are x and w. If both require gradients, the plan has
+
+        saved_positions [1, 0], names ["y", "x"], rules [(dx, [0], [0]), (dy, [1], [1])]
     """
 
-    def __init__(self, spec: Spec, required: tuple[int, ...], count: int) -> None:
+    def __init__(self, spec: Spec, grad_positions: tuple[int, ...], count: int) -> None:
         self.name, self.option_defaults = spec.name, spec.options
-        without_rule = set(required)
-        chosen = []  # (rule, the values that it needs, the positions that it covers)
-        for rule, covers, needs in spec.rules:
-            covered = [position for name in covers for position in spec.positions(name, count)]
-            if without_rule.isdisjoint(covered):
+        without_rule = set(grad_positions)
+        chosen = []  # (rule, needed_values, covered_positions); a value is a position or a name
+        for rule, needed_names, covered_names in spec.rules:
+            covered_positions = [i for name in covered_names for i in spec.positions(name, count)]
+            if without_rule.isdisjoint(covered_positions):
                 continue
-            without_rule.difference_update(covered)
-            needed = [value for name in needs for value in spec.values_of(name, count)]
-            chosen.append((rule, needed, covered))
+            without_rule.difference_update(covered_positions)
+            needed_values = [
+                value for name in needed_names for value in spec.values_of(name, count)
+            ]
+            chosen.append((rule, needed_values, covered_positions))
         if without_rule:
             name = spec.argument_at(min(without_rule))
             raise GraphError(
                 f"{self.name} has no derivative with respect to {name!r}, which requires one: "
                 f"detach() it, or add a rule with @{self.name}.vjp({name!r})"
             )
-        values = dict.fromkeys(value for _, needed, _ in chosen for value in needed)  # each once
+        # Each value once, also if several rules need it.
+        values = dict.fromkeys(value for _, needed_values, _ in chosen for value in needed_values)
         self.saved_positions = [value for value in values if isinstance(value, int)]
         self.saved_names = [value for value in values if isinstance(value, str)]
         saved = [*self.saved_positions, *self.saved_names]
         self.rules = [
-            (rule, [saved.index(value) for value in needed], covered)
-            for rule, needed, covered in chosen
+            (rule, [saved.index(value) for value in needed_values], covered_positions)
+            for rule, needed_values, covered_positions in chosen
         ]
         variadic = [f"{spec.variadic}[{i}]" for i in range(count - len(spec.arguments))]
         argument_names = [*spec.arguments, *variadic, "out"]
         self.names = [argument_names[i] for i in self.saved_positions] + self.saved_names
-        self.saved_may_be_a_view = "saved" in self.saved_names and not spec.is_builtin
+        self.extra_may_be_a_view = "saved" in self.saved_names and not spec.is_builtin
 
     def save(
-        self, arrays: list[Any], versions: list[NotedVersion], options: dict[str, Any], saved: Any
+        self, arrays: list[Any], versions: list[NotedVersion], options: dict[str, Any], extra: Any
     ) -> tuple[tuple[Any, ...], tuple[NotedVersion, ...]]:
         """The values that a node saves, and the versions that it notes.
 
-        arrays and versions are those of the arguments, and last that of the output.
+        arrays and versions are those of the arguments, and last that of the output. extra is the
+        second result of the forward, which rules call "saved".
         """
         values, noted = [], []
         for position in self.saved_positions:
@@ -159,12 +173,12 @@ class Plan:
             elif name == "shapes":
                 values.append([getattr(array, "shape", ()) for array in arrays[:-1]])
             elif name == "saved":
-                values.append(saved)
+                values.append(extra)
             elif name == "options":
                 values.append({**self.option_defaults, **options})
             else:
                 values.append(options[name] if name in options else self.option_defaults[name])
-        if self.saved_may_be_a_view:
+        if self.extra_may_be_a_view:
             noted += versions
         return tuple(values), tuple(noted)
 
@@ -177,21 +191,23 @@ class Plan:
         """
         saved = self.saved_tensors(node) if create_graph else node.saved
         parts = []
-        for rule, needed, covered in self.rules:
-            gradients = rule(grad, *[saved[i] for i in needed])
+        for rule, saved_indices, covered_positions in self.rules:
+            gradients = rule(grad, *[saved[i] for i in saved_indices])
             if type(gradients) is not tuple:
                 gradients = (gradients,)
-            if len(gradients) != len(covered):
+            if len(gradients) != len(covered_positions):
                 raise GraphError(
-                    f"a derivative rule of {self.name} covers {len(covered)} arguments and must "
-                    f"return a tuple of as many gradients, got {describe(gradients)}"
+                    f"a derivative rule of {self.name} covers {len(covered_positions)} arguments "
+                    f"and must return a tuple of as many gradients, got {describe(gradients)}"
                 )
-            for position, gradient in zip(covered, gradients, strict=True):
+            for position, gradient in zip(covered_positions, gradients, strict=True):
                 parent = node.parents[position]
                 if parent is None:
                     continue
                 # Not new: the gradient of the output itself, or a view, which has a base. No rule
                 # of the library returns a saved array: tests/gradients/test_new_gradients.py.
+                # A Tensor or a Python number has no `base`. It is not new either, so the default
+                # of getattr is a value that is never None.
                 is_new = gradient is not grad and getattr(gradient, "base", grad) is None
                 if (
                     type(gradient) is not ndarray
@@ -203,7 +219,8 @@ class Plan:
         return parts
 
     def saved_tensors(self, node: Node) -> list[Any]:
-        """What `node` saved, its arrays as Tensors with their nodes, so that rules are recorded."""
+        """Return what `node` saved. Each array becomes a Tensor with its node, so that the rules
+        are recorded."""
         tensors = []
         # The first versions are those of the positions, the others belong to "saved".
         noted = zip(self.saved_positions, node.saved, node.versions, strict=False)
