@@ -25,7 +25,7 @@ def checked_dtype(dtype: DTypeLike) -> np.dtype:
         raise DtypeError(f'not a dtype: {dtype!r} (and devices are "cpu" and "cuda")') from None
     if checked.kind not in "biuf" or checked.itemsize > 8:
         raise DtypeError(f"tensors hold booleans, integers or floats up to 64 bits, got {checked}")
-    # NumPy's one object for each native dtype, because fast code compares with `is`.
+    # NumPy has one object for each native dtype. Return it, because fast code compares with `is`.
     return np.dtype(checked.type)
 
 
@@ -373,7 +373,7 @@ def are_groups(heads: int, groups: int) -> bool:
     return heads == groups or (groups > 0 and heads % groups == 0)
 
 
-def explain(name: str, arrays: Sequence[Any], error: Exception) -> None:
+def raise_clearer_error(name: str, arrays: Sequence[Any], error: Exception) -> None:
     """Raise an error of tinyattn with the op and the shapes, instead of the forward's `error`.
 
     Returns if there is nothing to add. The caller then raises `error` again. Raised here it would

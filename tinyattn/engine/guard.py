@@ -43,11 +43,11 @@ def guarded_rule(name: str, rule: Callable[..., Any]) -> Callable[..., Any]:
         try:
             gradients = rule(protected(grad), *map(protected, arguments))
         except (TypeError, ValueError) as error:
-            raise_explained(name, error)
+            raise_clearer_error_of_rule(name, error)
             raise
         if type(gradients) is tuple:
-            return tuple([copied(gradient) for gradient in gradients])
-        return copied(gradients)
+            return tuple([copy_of_array(gradient) for gradient in gradients])
+        return copy_of_array(gradients)
 
     return guarded
 
@@ -61,13 +61,13 @@ def protected(value: Any) -> Any:
     return view
 
 
-def copied(value: Any) -> Any:
+def copy_of_array(value: Any) -> Any:
     """A copy of an array, also of a subclass of NumPy's; anything else as it is."""
     is_copied = isinstance(value, np.ndarray) or type(value) in array_types
     return value.copy() if is_copied else value
 
 
-def raise_explained(name: str, error: Exception) -> None:
+def raise_clearer_error_of_rule(name: str, error: Exception) -> None:
     """Raise an error that says what a rule should do instead; return if `error` says enough."""
     if "does not take a Tensor" in str(error):
         raise GraphError(

@@ -22,6 +22,11 @@ a flag). The names in the signature of a rule say what it needs, and only that i
     options        all options, as a dict
     saved          the second result of the forward: with `@op(saves=True)` it returns (out, saved)
 
+In the engine this second result is called `extra`, because `Node.saved` holds all saved values.
+
+The name of a rule is free. The library writes `dx` for the gradient of x, and defines `dx` anew
+beneath each op.
+
 A rule for several arguments, `@layer_norm.vjp("x", "weight", "bias")`, returns as many gradients.
 A rule need not undo a broadcast: `Plan.in_shape_of` in `rules.py` sums the gradient to the shape of
 the argument.
@@ -43,7 +48,7 @@ from typing import Any, Protocol, overload
 import numpy as np
 
 from ..base.backend import Array, Function, array_types, is_array, quiet
-from ..base.checks import describe, explain, refuse_foreign
+from ..base.checks import describe, raise_clearer_error, refuse_foreign
 from ..errors import DtypeError
 from .autograd import Leaf, Node, TensorBase, wrap
 from .grad_mode import recording
@@ -52,6 +57,127 @@ from .rules import Spec
 from .versions import NO_VERSION, NotedVersion
 
 ndarray = np.ndarray
+
+
+def declare(
+    forward: Callable[..., Any], promote: bool, floats: bool, saves: bool, differentiable: bool
+) -> Op:
+    """Make an op of a forward; `op`, at the end of this file, describes the options."""
+    spec = Spec(forward, saves)
+    declared_count = len(spec.arguments)
+
+    def apply(*args: Any, **options: Any) -> Any:
+        """Run the forward on arrays, and record it if an argument requires gradients."""
+        if len(args) < declared_count:
+            args = spec.bind(args, options)
+        arrays, parents, versions, grad_positions, other_positions = unwrapped(args)
+        if floats and arrays[0].dtype.kind != "f":
+            arrays[0] = arrays[0].astype(np.float32)
+        try:
+            out = spec.forward(*arrays, **options)
+        except RuntimeWarning:  # a warning of inf or NaN, which the user's settings make an error
+            out = quiet(spec.forward)(*arrays, **options)
+        except Exception as error:
+            raise_clearer_error(spec.name, arrays, error)
+            raise
+        out, extra = out_and_extra(out, spec.name) if saves else (out, None)
+        if len(other_positions) == len(args):  # no argument is a Tensor
+            return out
+        if type(out) is not ndarray:
+            out = result_array(out, spec.name, arrays)
+        if promote and not all_have(out.dtype, arrays):
+            out = promoted(out, arrays)
+        viewed_position = None if out.base is None else position_of_viewed(out, args)
+        if viewed_position is None and not spec.is_builtin:
+            out = out.copy()  # because the forward may write to it again: see guard.py
+        # The version of `out`, which comes after those of the arguments.
+        versions.append(NO_VERSION if viewed_position is None else versions[viewed_position])
+        node = None
+        if grad_positions and differentiable and recording.get():
+            for i in other_positions:
+                if type(args[i]) in array_types:
+                    arrays[i] = args[i].copy()  # because the caller may write to it later
+            plan = spec.plan(tuple(grad_positions), len(args))
+            values, noted = plan.save([*arrays, out], versions, options, extra)
+            node = Node(plan, tuple(parents), values, noted, out)
+        tensor = wrap(out, node)
+        if viewed_position is not None:
+            tensor._version, _ = versions[viewed_position]
+        return tensor
+
+    def vjp(*arguments: str) -> Callable[[Function], Function]:
+        def register(rule: Function) -> Function:
+            spec.add_rule(arguments, rule)
+            return rule
+
+        return register
+
+    declared: Any = functools.wraps(forward)(apply)
+    declared.vjp = vjp
+    declared.spec = spec
+    if spec.is_builtin:
+        registry[spec.name] = declared
+    return declared
+
+
+def unwrapped(
+    args: tuple[Any, ...],
+) -> tuple[list[Any], list[Node | Leaf | None], list[NotedVersion], list[int], list[int]]:
+    """The arrays, nodes and noted versions of all arguments, then two lists of positions: of the
+    Tensors that require gradients, and of the arguments that are no Tensors."""
+    arrays, parents, versions, grad_positions, other_positions = [], [], [], [], []
+    for i, arg in enumerate(args):
+        if isinstance(arg, TensorBase):
+            node, version = arg._node, arg._version
+            arrays.append(arg._data)
+            parents.append(node)
+            versions.append(NO_VERSION if version is None else (version, version.changes))
+            if node is not None:
+                grad_positions.append(i)
+        else:
+            arrays.append(arg)
+            parents.append(None)
+            versions.append(NO_VERSION)
+            other_positions.append(i)
+    return arrays, parents, versions, grad_positions, other_positions
+
+
+def all_have(dtype: np.dtype, arguments: Sequence[Any]) -> bool:
+    """True if every array among the arguments has this dtype; numbers have none."""
+    for argument in arguments:  # noqa: SIM110, because a generator takes three times as long
+        if getattr(argument, "dtype", dtype) is not dtype:
+            return False
+    return True
+
+
+def position_of_viewed(out: Array, args: tuple[Any, ...]) -> int | None:
+    """The position of the Tensor of whose memory `out` is a view."""
+    for i, arg in enumerate(args):
+        if isinstance(arg, TensorBase) and (out.base is arg._data or out.base is arg._data.base):
+            return i
+    return None
+
+
+def out_and_extra(result: Any, name: str) -> tuple[Any, Any]:
+    """`result` if it is a pair (out, extra); an array of two rows is not."""
+    if type(result) is not tuple or len(result) != 2:
+        raise DtypeError(
+            f"the forward of {name} is declared with saves=True and must return (out, saved), got "
+            f"{describe(result)}"
+        )
+    return result
+
+
+def result_array(out: Any, name: str, arguments: Sequence[Any]) -> Array:
+    """The result of a forward as an array. It may be a NumPy scalar or a CuPy array; any other
+    result is an error."""
+    if isinstance(out, (ndarray, np.generic)):
+        return np.asarray(out)
+    if is_array(out):
+        return out
+    refuse_foreign(name, arguments)  # whose operators may have made the result
+    hint = "; (out, saved) needs @op(saves=True)" if type(out) is tuple else ""
+    raise DtypeError(f"the forward of {name} must return an array, got {type(out).__name__}{hint}")
 
 
 class Op(Protocol):
@@ -96,8 +222,9 @@ def op(
 ) -> Op | Callable[[Callable[..., Any]], Op]:
     """Declare a differentiable op; see the top of this module, and docs/course/17_make_it_yours.md.
 
-    promote: give the result PyTorch's dtype if two arguments differ in dtype: a float tensor stays
-        as precise as it is beside integers, Python numbers and 0-d tensors.
+    promote: give a Tensor PyTorch's dtype if two arguments differ in dtype: a float tensor keeps
+        its precision together with integers, Python numbers and 0-d tensors. If no argument is a
+        Tensor, the result keeps NumPy's dtype.
     floats: turn integers into float32 first, for functions such as exp.
     saves: the forward returns (out, saved), and rules may ask for `saved`.
     differentiable: False for results without a gradient, such as comparisons; never recorded.
@@ -106,118 +233,6 @@ def op(
     """
     if forward is None:
         return functools.partial(
-            op, promote=promote, floats=floats, saves=saves, differentiable=differentiable
+            declare, promote=promote, floats=floats, saves=saves, differentiable=differentiable
         )
-    spec = Spec(forward, saves)
-    count = len(spec.arguments)
-
-    def apply(*args: Any, **options: Any) -> Any:
-        """Run the forward on arrays, and record it if an argument requires gradients."""
-        if len(args) < count:
-            args = spec.bind(args, options)
-        arrays, parents, versions, required, others = unwrapped(args)
-        if floats and arrays[0].dtype.kind != "f":
-            arrays[0] = arrays[0].astype(np.float32)
-        try:
-            out = spec.forward(*arrays, **options)
-        except RuntimeWarning:  # the user made NumPy's warnings of inf and NaN errors
-            out = quiet(spec.forward)(*arrays, **options)
-        except Exception as error:
-            explain(spec.name, arrays, error)
-            raise
-        out, saved = out_and_saved(out, spec.name) if saves else (out, None)
-        if len(others) == len(args):  # no argument is a Tensor
-            return out
-        if type(out) is not ndarray:
-            out = as_array(out, spec.name, arrays)
-        if promote and not all_have(out.dtype, arrays):
-            out = promoted(out, arrays)
-        viewed = None if out.base is None else viewed_argument(out, args)
-        if viewed is None and not spec.is_builtin:
-            out = out.copy()  # because the forward may write to it again: see guard.py
-        versions.append(NO_VERSION if viewed is None else versions[viewed])  # of `out`
-        node = None
-        if required and differentiable and recording.get():
-            for i in others:
-                if type(args[i]) in array_types:
-                    arrays[i] = args[i].copy()  # because the caller may write to it later
-            plan = spec.plan(tuple(required), len(args))
-            values, noted = plan.save([*arrays, out], versions, options, saved)
-            node = Node(plan, tuple(parents), values, noted, out)
-        tensor = wrap(out, node)
-        if viewed is not None:
-            tensor._version, _ = versions[viewed]
-        return tensor
-
-    def vjp(*arguments: str) -> Callable[[Function], Function]:
-        def register(rule: Function) -> Function:
-            spec.add_rule(arguments, rule)
-            return rule
-
-        return register
-
-    declared: Any = functools.wraps(forward)(apply)
-    declared.vjp = vjp
-    declared.spec = spec
-    if spec.is_builtin:
-        registry[spec.name] = declared
-    return declared
-
-
-def unwrapped(
-    args: tuple[Any, ...],
-) -> tuple[list[Any], list[Node | Leaf | None], list[NotedVersion], list[int], list[int]]:
-    """The arrays, nodes and noted versions of all arguments, then two lists of positions: of the
-    Tensors that require gradients, and of the arguments that are no Tensors."""
-    arrays, parents, versions, required, others = [], [], [], [], []
-    for i, arg in enumerate(args):
-        if isinstance(arg, TensorBase):
-            node, version = arg._node, arg._version
-            arrays.append(arg._data)
-            parents.append(node)
-            versions.append(NO_VERSION if version is None else (version, version.changes))
-            if node is not None:
-                required.append(i)
-        else:
-            arrays.append(arg)
-            parents.append(None)
-            versions.append(NO_VERSION)
-            others.append(i)
-    return arrays, parents, versions, required, others
-
-
-def all_have(dtype: np.dtype, arguments: Sequence[Any]) -> bool:
-    """True if every array among the arguments has this dtype; numbers have none."""
-    for argument in arguments:  # noqa: SIM110, because a generator takes three times as long
-        if getattr(argument, "dtype", dtype) is not dtype:
-            return False
-    return True
-
-
-def viewed_argument(out: Array, args: tuple[Any, ...]) -> int | None:
-    """The position of the Tensor of whose memory `out` is a view."""
-    for i, arg in enumerate(args):
-        if isinstance(arg, TensorBase) and (out.base is arg._data or out.base is arg._data.base):
-            return i
-    return None
-
-
-def out_and_saved(result: Any, name: str) -> tuple[Any, Any]:
-    """`result` if it is a pair (out, saved); an array of two rows is not."""
-    if type(result) is not tuple or len(result) != 2:
-        raise DtypeError(
-            f"the forward of {name} is declared with saves=True and must return (out, saved), got "
-            f"{describe(result)}"
-        )
-    return result
-
-
-def as_array(out: Any, name: str, arguments: Sequence[Any]) -> Array:
-    """A result that is no NumPy array: a NumPy scalar, a CuPy array, or an error."""
-    if isinstance(out, (ndarray, np.generic)):
-        return np.asarray(out)
-    if is_array(out):
-        return out
-    refuse_foreign(name, arguments)  # whose operators may have made the result
-    hint = "; (out, saved) needs @op(saves=True)" if type(out) is tuple else ""
-    raise DtypeError(f"the forward of {name} must return an array, got {type(out).__name__}{hint}")
+    return declare(forward, promote, floats, saves, differentiable)
