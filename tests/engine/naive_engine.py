@@ -67,7 +67,7 @@ class Naive:
             todo += new
         return sorted(found, key=lambda node: -node.number)
 
-    def leading_to(self, targets: list[Naive]) -> set[Naive]:
+    def dependent_on(self, targets: list[Naive]) -> set[Naive]:
         """The nodes that a derivative by the targets goes through."""
         found = set(targets)
         for node in reversed(self.below()):

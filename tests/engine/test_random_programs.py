@@ -213,7 +213,7 @@ class Graphs(RuleBasedStateMachine):
         inputs = inputs[: 1 + (inputs[0].twin is not inputs[1].twin)]
         targets = [pair.twin for pair in inputs]
         whole = not any(node.freed for node in twin.below())
-        changed = any(node.changed for node in twin.leading_to(targets) & set(twin.below()))
+        changed = any(node.changed for node in twin.dependent_on(targets) & set(twin.below()))
         try:
             found = ta.grad(
                 tensor, [p.tensor for p in inputs], cotangent, create_graph=True, allow_unused=True

@@ -10,11 +10,13 @@ reference cycles: a graph is freed with its last Tensor, without the garbage col
 The algorithm, in the order of this file:
 
     count_uses      finds every node that the outputs depend on, and counts the users of each
-    leading_to      chooses those that depend on an input of `grad`; `backward` takes them all
+    dependent_on    chooses those that depend on an input of the function `grad`; `backward` takes
+                    them all
     users_first     gives the nodes in topological order: each comes after all of its users
     check_versions  refuses a graph if an array that it saved has been changed in place
     propagate       visits the nodes in that order. The gradient of a node is then complete. Its
-                    rules compute one part of the gradient of each of its inputs, and `add` adds it
+                    rules compute one part of the gradient of each of its inputs, and `add_part`
+                    adds it
     backward        adds the gradients of the leaves to their `.grad`
     grad            returns the gradients of its inputs
 """
@@ -114,12 +116,12 @@ class TensorBase:
     defined after them; ops return objects of the class in `tensor_class`: Tensor.
     """
 
-    __slots__ = ("__weakref__", "_data", "_frozen", "_node", "_version")
+    __slots__ = ("__weakref__", "_data", "_former_leaf", "_node", "_version")
     tensor_class: ClassVar[Any]
     _data: Array
     _node: Node | Leaf | None
     _version: Any  # a Version, or None for the result of a recorded op, which is read-only
-    _frozen: Any  # its Leaf from before it stopped requiring gradients; not set if it never has
+    _former_leaf: Any  # its Leaf before it stopped requiring gradients; not set if it never has
 
 
 AnyTensor = TypeVar("AnyTensor", bound=TensorBase)
@@ -158,7 +160,7 @@ def count_uses(roots: Iterable[Node | Leaf]) -> dict[Node | Leaf, int]:
     return uses
 
 
-def leading_to(targets: Sequence[Node | Leaf], uses: dict[Node | Leaf, int]) -> set[Node | Leaf]:
+def dependent_on(targets: Sequence[Node | Leaf], uses: dict[Node | Leaf, int]) -> set[Node | Leaf]:
     """The nodes of `uses` that depend on a target; no other node needs a gradient."""
     users: dict[Node | Leaf, list[Node | Leaf]] = {}
     for node in uses:
@@ -211,44 +213,48 @@ def propagate(
     targets: Sequence[Node | Leaf] | None = None,
     retain_graph: bool = False,
     create_graph: bool = False,
-    complete: Callable[[Any, Any], None] | None = None,
+    when_complete: Callable[[Any, Any], None] | None = None,
 ) -> dict[Node | Leaf, Any]:
     """Gradients of the roots with respect to `targets`, or to every node that retains its `.grad`.
 
     `gradients` are those of the roots: arrays, or Tensors with `create_graph`. Each node is visited
     once, after all its users, because its gradient is a sum over them. Every gradient that is
-    returned is new: no other object has its array. `complete(node, gradient)` is called for each as
-    soon as it is known. The caller runs in a copy of the context, with which `recording` ends.
+    returned is new: no other object has its array. `when_complete(node, gradient)` is called for
+    each as soon as it is known.
+
+    `recording` is not reset here. The caller runs this function in a copy of the context, and the
+    copy ends with the call.
     """
     recording.set(create_graph)
     uses = count_uses(roots)
-    useful = uses if targets is None else leading_to(targets, uses)
-    returned = None if targets is None else set(targets)
+    useful = uses if targets is None else dependent_on(targets, uses)
+    wanted = None if targets is None else set(targets)
     check_versions(useful)
     # The gradient of each node so far, and whether it is new.
     sums: dict[Any, tuple[Any, bool]] = {}
     for root, gradient in zip(roots, gradients, strict=True):
-        add(sums, root, gradient, False)
+        add_part(sums, root, gradient, False)
     results: dict[Node | Leaf, Any] = {}
     node: Any
     for node in users_first(uses):
         gradient, is_new = sums.pop(node, (None, False))
-        if gradient is not None and (node.retains_grad if returned is None else node in returned):
-            results[node] = gradient if is_new else copied(gradient)
-            if complete is not None:
-                complete(node, results[node])
-        if node.plan is not None:
+        if gradient is not None and (node.retains_grad if wanted is None else node in wanted):
+            results[node] = gradient if is_new else copy_of(gradient)
+            if when_complete is not None:
+                when_complete(node, results[node])
+        if node.plan is not None:  # a Leaf has no plan
             if gradient is not None and node in useful:
                 for parent, part, is_new in node.plan.run_rules(node, gradient, create_graph):
                     if parent in useful:
-                        add(sums, parent, part, is_new and not create_graph)
+                        # Not new with `create_graph`, because the recorded nodes may save it.
+                        add_part(sums, parent, part, is_new and not create_graph)
             if not retain_graph and node in useful:
                 node.parents = node.saved = None
     check_versions(useful)  # again: another thread may have changed an array meanwhile
     return results
 
 
-def add(sums: dict[Any, tuple[Any, bool]], node: Any, part: Any, is_new: bool) -> None:
+def add_part(sums: dict[Any, tuple[Any, bool]], node: Any, part: Any, is_new: bool) -> None:
     """Add a part to the gradient of a node. Not in place, because others may have the array."""
     if node in sums:
         part = sums[node][0] + part
@@ -257,7 +263,7 @@ def add(sums: dict[Any, tuple[Any, bool]], node: Any, part: Any, is_new: bool) -
     sums[node] = part, is_new
 
 
-def copied(gradient: Any) -> Any:
+def copy_of(gradient: Any) -> Any:
     return gradient.clone() if isinstance(gradient, TensorBase.tensor_class) else gradient.copy()
 
 
@@ -348,7 +354,7 @@ def gradients_of(
     for i, target in enumerate(targets):
         gradient = gradients.get(target)
         if gradient is not None and target in targets[:i]:
-            gradient = copied(gradient)
+            gradient = copy_of(gradient)
         results.append(gradient if create_graph or gradient is None else wrap(gradient))
     return tuple(results)
 

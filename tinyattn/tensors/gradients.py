@@ -26,7 +26,7 @@ class Gradients(Values):
     def requires_grad(self, value: bool) -> None:
         if value and self._node is None:
             require_float(self.dtype, "a tensor that requires gradients")
-            leaf = getattr(self, "_frozen", None)
+            leaf = getattr(self, "_former_leaf", None)
             if leaf is None or leaf.shape != self.shape or leaf.dtype != self.dtype:
                 leaf = Leaf(self._data)
             leaf.grad = None
@@ -34,7 +34,7 @@ class Gradients(Values):
         elif not value and self._node is not None:
             if not self.is_leaf:
                 raise GraphError("only a leaf can stop requiring gradients; use detach()")
-            self._frozen, self._node = self._node, None  # a graph may lead to this leaf
+            self._former_leaf, self._node = self._node, None  # a graph may lead to this leaf
 
     def requires_grad_(self, requires_grad: bool = True) -> Self:
         """Record operations on this leaf from now on, or not; returns it."""

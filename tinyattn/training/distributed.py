@@ -302,7 +302,7 @@ class DistributedDataParallel:
         place = {leaf: bucket for bucket in buckets for leaf in bucket.parts}
         waiting, requests = list(buckets), []
 
-        def complete(leaf: Any, gradient: Array) -> None:
+        def when_complete(leaf: Any, gradient: Array) -> None:
             """Begin the all-reduces of full buckets, in an order that all ranks have."""
             place[leaf].parts[leaf][...] = gradient
             place[leaf].missing.remove(leaf)
@@ -313,7 +313,7 @@ class DistributedDataParallel:
         if weight:
             start = starting_gradient(loss, None, False)
             start *= weight / total
-            propagate([root_of(loss)], [start], list(place), complete=complete)
+            propagate([root_of(loss)], [start], list(place), when_complete=when_complete)
         for bucket in waiting:  # which lack gradients on this rank
             requests += world().begin_sum(bucket.sums)
         used = all_reduce([p._node not in place[p._node].missing for p in trained])
