@@ -35,15 +35,15 @@ def checked_parameters(parameters: Any) -> list[Tensor]:
     if not isinstance(parameters, Iterable):
         kind = type(parameters).__name__
         raise TypeError(f"an optimizer takes parameters, such as model.parameters(), got a {kind}")
-    found = list(parameters)
-    if not found:
+    parameters = list(parameters)
+    if not parameters:
         raise ValueError("an optimizer needs parameters, got an empty list")
-    for i, parameter in enumerate(found):
+    for i, parameter in enumerate(parameters):
         if not isinstance(parameter, Tensor):
             raise TypeError(f"parameter {i} is a {type(parameter).__name__}, not a Tensor")
         if not parameter.is_leaf:
             raise GraphError(f"parameter {i} was computed; only leaves can be optimized")
-    return found
+    return parameters
 
 
 class ParamGroup(dict[str, Any]):
@@ -66,22 +66,24 @@ class ParamGroup(dict[str, Any]):
 def param_groups(parameters: Parameters, defaults: dict[str, Any]) -> list[ParamGroup]:
     """The groups of an optimizer: those of a list of dicts, or one that has all parameters."""
     is_one = isinstance(parameters, Tensor) or hasattr(parameters, "parameters")  # or a module
-    listed: Any = parameters if is_one or not isinstance(parameters, Iterable) else list(parameters)
-    has_groups = isinstance(listed, list) and listed and isinstance(listed[0], dict)
+    entries: Any = parameters
+    if isinstance(parameters, Iterable) and not is_one:
+        entries = list(parameters)
+    has_groups = isinstance(entries, list) and entries and isinstance(entries[0], dict)
     groups = []
-    for given in listed if has_groups else [{"params": listed}]:
-        if not isinstance(given, dict) or "params" not in given:
-            raise TypeError(f"a parameter group is a dict with the key 'params', got {given!r}")
-        if unknown := given.keys() - {"params"} - defaults.keys():
+    for entry in entries if has_groups else [{"params": entries}]:
+        if not isinstance(entry, dict) or "params" not in entry:
+            raise TypeError(f"a parameter group is a dict with the key 'params', got {entry!r}")
+        if unknown := entry.keys() - {"params"} - defaults.keys():
             raise ValueError(f"a parameter group has {list(defaults)}, got {sorted(unknown)}")
-        own = given["params"]
-        single = isinstance(own, Tensor) and has_groups
-        group = ParamGroup(params=checked_parameters([own] if single else own))
+        params = entry["params"]
+        single = isinstance(params, Tensor) and has_groups
+        group = ParamGroup(params=checked_parameters([params] if single else params))
         for name, default in defaults.items():
-            group[name] = given.get(name, default)
+            group[name] = entry.get(name, default)
         groups.append(group)
-    found = [parameter for group in groups for parameter in group["params"]]
-    if len({id(parameter) for parameter in found}) != len(found):
+    all_parameters = [parameter for group in groups for parameter in group["params"]]
+    if len({id(parameter) for parameter in all_parameters}) != len(all_parameters):
         raise ValueError("a parameter is listed twice")
     return groups
 
@@ -96,7 +98,7 @@ def setting(name: str) -> property:
     return property(lambda optimizer: optimizer.param_groups[0][name], set_all)
 
 
-def changeable(parameter: Tensor) -> Array:
+def writable_parameter(parameter: Tensor) -> Array:
     """The array of a parameter, in memory that may be written to.
 
     A leaf made by detach() shows the memory of a recorded result, which a graph may need.
@@ -148,7 +150,7 @@ class Optimizer:
             grad = parameter.grad
             if grad is None:
                 continue
-            array, grad_array = changeable(parameter), grad._data
+            array, grad_array = writable_parameter(parameter), grad._data
             if slot is not None and slot.shape != array.shape:
                 raise ShapeError(
                     f"parameter {i} had shape {slot.shape} in its last step and has {array.shape} "
@@ -223,13 +225,13 @@ class Optimizer:
             lr = check_number("lr", state["lr"], 0)
             kind, entries = str(state["kind"]), dict(state["arrays"])
             # A state of an older version has one learning rate and no groups.
-            groups = state.get("groups") or [{"lr": lr}] * len(self.param_groups)
+            saved_groups = state.get("groups") or [{"lr": lr}] * len(self.param_groups)
             settings = [ParamGroup() for _ in self.param_groups]
-            for own, group, found in zip(self.param_groups, groups, settings, strict=True):
-                if group.get("params", len(own["params"])) != len(own["params"]):
-                    raise ValueError(f"a group has {len(own['params'])} parameters, got {group}")
-                for name in own.keys() & group.keys() - {"params"}:
-                    found[name] = group[name]
+            for group, saved, values in zip(self.param_groups, saved_groups, settings, strict=True):
+                if saved.get("params", len(group["params"])) != len(group["params"]):
+                    raise ValueError(f"a group has {len(group['params'])} parameters, got {saved}")
+                for name in group.keys() & saved.keys() - {"params"}:
+                    values[name] = saved[name]
         except (AttributeError, LookupError, TypeError, ValueError) as error:
             raise CheckpointError(f"not an optimizer's state: {error!r}") from None
         if kind != type(self).__name__:
@@ -413,10 +415,10 @@ class Schedule:
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on from a saved state."""
-        own = self.state_dict()
-        if not isinstance(state, dict) or set(state) != set(own):
-            found = list(state) if isinstance(state, dict) else type(state).__name__
-            raise CheckpointError(f"a {type(self).__name__} has {list(own)}, got {found}")
+        names = list(self.state_dict())
+        if not isinstance(state, dict) or set(state) != set(names):
+            keys = list(state) if isinstance(state, dict) else type(state).__name__
+            raise CheckpointError(f"a {type(self).__name__} has {names}, got {keys}")
         later = copy.copy(self)
         later.__dict__.update(state)
         try:
@@ -500,11 +502,11 @@ def clip_grad_norm_(parameters: Iterable[Tensor] | Tensor, max_norm: float) -> A
     Differs from PyTorch: a gradient that occurs twice counts once.
     """
     check_number("max_norm", max_norm, 0)
-    found = [parameters] if isinstance(parameters, Tensor) else parameters
-    grads = {id(p.grad): p.grad for p in found if p.grad is not None}.values()
+    tensors = [parameters] if isinstance(parameters, Tensor) else parameters
+    grads = {id(p.grad): p.grad for p in tensors if p.grad is not None}.values()
     arrays = {id(grad._data): grad._data for grad in grads}  # which Tensors may share
     if grads and all(grad.device == "cuda" for grad in grads):
-        arrays = {id(grad._data): writable_array(grad) for grad in grads}
+        arrays = {id(grad._data): writable_gradient(grad) for grad in grads}
         norm: Any = wrap(kernels.gpu_kernels().optimizer.clip(list(arrays.values()), max_norm))
     else:
         squares = [array.reshape(-1).astype("float64") for array in arrays.values()]
@@ -517,7 +519,7 @@ def clip_grad_norm_(parameters: Iterable[Tensor] | Tensor, max_norm: float) -> A
     return norm
 
 
-def writable_array(grad: Tensor) -> Array:
+def writable_gradient(grad: Tensor) -> Array:
     """The array of a gradient, in C order and in memory that the kernel may write to."""
     array = grad._data
     if grad._version is None or array.base is not None or not array.flags.c_contiguous:
@@ -529,5 +531,5 @@ def writable_array(grad: Tensor) -> Array:
 if not TYPE_CHECKING:
 
     def __getattr__(name: str) -> Any:
-        own = [n for n, v in globals().items() if getattr(v, "__module__", "") == __name__]
-        raise UnknownNameError("optim", name, own)
+        names = [n for n, v in globals().items() if getattr(v, "__module__", "") == __name__]
+        raise UnknownNameError("optim", name, names)

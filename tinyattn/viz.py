@@ -312,13 +312,13 @@ def layers_of(nodes: Sequence[Any], width: dict) -> tuple[list[dict], list, dict
     x: dict[Any, float] = {}
     for line in rows * 30:
         near = {key: [x[other] for other in joined[key] if other in x] or [0.0] for key in line}
-        wanted = {key: sum(near[key]) / len(near[key]) for key in line}
+        target = {key: sum(near[key]) / len(near[key]) for key in line}
         end = -np.inf
-        for key in sorted(line, key=wanted.__getitem__):
+        for key in sorted(line, key=target.__getitem__):
             half = width.get(key, 0.1) / 2
-            x[key] = max(wanted[key], end + half)
+            x[key] = max(target[key], end + half)
             end = x[key] + half + 0.2
-        shift = sum(x[key] - wanted[key] for key in line) / len(line)
+        shift = sum(x[key] - target[key] for key in line) / len(line)
         x.update({key: x[key] - shift for key in line})
     return rows, paths, x
 
@@ -382,9 +382,9 @@ def tick_labels(name: str, labels: Labels, rows: int, columns: int, cells: int) 
     if labels is None:
         return [None] * (rows * columns)
     lists = [labels] if all(np.ndim(label) == 0 for label in labels) else list(labels)
-    for found in lists:
-        if len(found) > cells:
-            raise ShapeError(f"{name}: {cells} cells take at most as many, got {len(found)}")
+    for texts in lists:
+        if len(texts) > cells:
+            raise ShapeError(f"{name}: {cells} cells take at most as many, got {len(texts)}")
     if len(lists) == rows * columns:
         return lists
     if len(lists) in (1, rows):

@@ -61,8 +61,8 @@ def masked_mean(
         return x.mean(1)
     keep = wrap(namespace(visible).broadcast_to(visible, shape)[:, 0, 0])  # (B, N)
     count = keep.sum(1).clamp(min=1).reshape(len(x), *(1,) * (x.ndim - 2))
-    wide = x.float() if x.dtype == np.float16 else x  # because a sum may overflow in float16
-    kept = ops.where(keep.reshape(*keep.shape, *(1,) * (x.ndim - 2)), wide, 0)
+    summands = x.float() if x.dtype == np.float16 else x  # because a sum may overflow in float16
+    kept = ops.where(keep.reshape(*keep.shape, *(1,) * (x.ndim - 2)), summands, 0)
     return (kept.sum(1) / count).to(x.dtype)
 
 

@@ -143,19 +143,22 @@ class BertEncoder(nn.Module):
 
     def take(self, state: dict[str, Any], name: str) -> None:
         """Make the tensors of a file, under their published names, the parameters."""
-        own = self.published()
-        missing = [key for key in own if key not in state]
-        unknown = [key for key in state if key not in own and key not in IGNORED]
+        parameters = self.published()
+        missing = [key for key in parameters if key not in state]
+        unknown = [key for key in state if key not in parameters and key not in IGNORED]
         if missing or unknown:
             raise CheckpointError(
                 f"{name} does not fit its config.json: missing {shortened(missing)}, unexpected "
                 f"{shortened(unknown)}"
             )
-        arrays = {key: checked_array(key, state[key], own[key].shape, name) for key in own}
+        arrays = {
+            key: checked_array(key, state[key], parameter.shape, name)
+            for key, parameter in parameters.items()
+        }
         dtype = np.result_type(*arrays.values(), np.float32)
         if dtype != np.float32:
             self.to(dtype)
-        for key, parameter in own.items():
+        for key, parameter in parameters.items():
             # In column order, because BLAS multiplies few rows by such a weight a tenth faster.
             order = np.asarray if key.startswith("embeddings.") else np.asfortranarray
             parameter._data = order(arrays[key], dtype)  # `parameter.data =` copies
@@ -165,12 +168,12 @@ class BertEncoder(nn.Module):
         parts = {f"embeddings.{theirs}": ours for theirs, ours in EMBEDDINGS.items()}
         for i in range(len(self.encoder.layers)):
             parts |= {f"encoder.layer.{i}.{a}": f"encoder.layers.{i}.{b}" for a, b in LAYER.items()}
-        own = dict(self.named_parameters())
+        parameters = dict(self.named_parameters())
         return {
-            f"{theirs}.{kind}": own[f"{ours}.{kind}"]
+            f"{theirs}.{kind}": parameters[f"{ours}.{kind}"]
             for theirs, ours in parts.items()
             for kind in ("weight", "bias")
-            if f"{ours}.{kind}" in own
+            if f"{ours}.{kind}" in parameters
         }
 
     def save_pretrained(self, folder: str | os.PathLike[str]) -> None:
@@ -225,9 +228,9 @@ def checked_array(key: str, tensor: Tensor, shape: tuple[int, ...], name: str) -
 
 def check_sha256(path: Path, expected: str) -> None:
     with open(path, "rb") as file:
-        found = hashlib.file_digest(file, "sha256").hexdigest()
-    if found != expected.lower():
-        raise CheckpointError(f"{path} has the sha256 {found}, expected {expected}")
+        digest = hashlib.file_digest(file, "sha256").hexdigest()
+    if digest != expected.lower():
+        raise CheckpointError(f"{path} has the sha256 {digest}, expected {expected}")
 
 
 def read_json(path: Path) -> dict[str, Any]:

@@ -174,13 +174,15 @@ def checked_prompt(prompt: ArrayLike, max_len: int, pad: int) -> tuple[np.ndarra
     """ids (B, max_len), filled up with `pad`, and which of them are given."""
     if not is_integer(pad):
         raise DtypeError(f"pad is an id, an integer, got {pad!r}")
-    given = to_device(masks.array_of(prompt, "prompt"), "cpu")
-    if given.dtype.kind not in "iu":
-        raise DtypeError(f"prompt holds ids, integers, got {given.dtype}")
-    if given.ndim != 2 or given.shape[1] > check_size("max_len", max_len):
-        raise ShapeError(f"prompt has shape (B, P) with P <= max_len={max_len}, got {given.shape}")
-    ids = np.full((len(given), max_len), pad, np.int64)
-    ids[:, : given.shape[1]] = given
+    prompt_ids = to_device(masks.array_of(prompt, "prompt"), "cpu")
+    if prompt_ids.dtype.kind not in "iu":
+        raise DtypeError(f"prompt holds ids, integers, got {prompt_ids.dtype}")
+    if prompt_ids.ndim != 2 or prompt_ids.shape[1] > check_size("max_len", max_len):
+        raise ShapeError(
+            f"prompt has shape (B, P) with P <= max_len={max_len}, got {prompt_ids.shape}"
+        )
+    ids = np.full((len(prompt_ids), max_len), pad, np.int64)
+    ids[:, : prompt_ids.shape[1]] = prompt_ids
     known = ids != pad
     lengths = known.sum(axis=1, keepdims=True)
     if (known != (np.arange(max_len) < lengths)).any() or not lengths.all():

@@ -206,13 +206,13 @@ class FromTorch:
         else:
             ours = getattr(nn, name)(**options_of(theirs, name))
         ours.train(theirs.training)
-        state, (own, names) = theirs.state_dict(keep_vars=True), named_arrays(ours)
-        arrays = fitting(f"{place(where)} ({name})", own, names, state)
+        state, (tensors, names) = theirs.state_dict(keep_vars=True), named_tensors(ours)
+        arrays = checked_arrays(f"{place(where)} ({name})", tensors, names, state)
         for key, parts in names.items():
             for part in parts:
-                own[part].data = arrays[part]
-                own[part].requires_grad = state[key].requires_grad
-            first = self.made.setdefault(id(state[key]), [own[part] for part in parts])
+                tensors[part].data = arrays[part]
+                tensors[part].requires_grad = state[key].requires_grad
+            first = self.made.setdefault(id(state[key]), [tensors[part] for part in parts])
             if len(first) != len(parts):
                 raise TypeError(f"{place(where)}.{key} shares its array with another kind of layer")
             for part, parameter in zip(parts, first, strict=True):
@@ -282,7 +282,7 @@ class ToTorch:
             raise TypeError(
                 f"{place(where)} has num_kv_heads={ours.num_kv_heads}, and PyTorch's does not"
             )
-        own, names = named_arrays(ours)
+        tensors, names = named_tensors(ours)
         if name == ATTENTION:
             check_inside(ours.dropout, nn.Dropout, f"{where}.dropout")
             if ours.window is not None:
@@ -304,7 +304,7 @@ class ToTorch:
         theirs.train(ours.training)
         theirs.load_state_dict(torch_state_dict(ours), assign=True)
         for key, parts in names.items():
-            sources = [own[part] for part in parts]
+            sources = [tensors[part] for part in parts]
             same, trained = [id(x) for x in sources], {x.requires_grad for x in sources}
             parameter = get(theirs, key).requires_grad_(trained == {True})
             made = [self.made.setdefault(one, (same, parameter)) for one in same]
@@ -399,8 +399,8 @@ def torch_state_dict(module: nn.Module) -> dict[str, Any]:
     Raises TypeError or ShapeError for a module with arrays that have no place in PyTorch's.
     """
     torch = import_torch()
-    own, names = named_arrays(module)
-    arrays = {name: [own[part].numpy() for part in parts] for name, parts in names.items()}
+    tensors, names = named_tensors(module)
+    arrays = {name: [tensors[part].numpy() for part in parts] for name, parts in names.items()}
     joined = {n: np.concatenate(a) if len(a) > 1 else a[0] for n, a in arrays.items()}
     return {name: torch.from_numpy(array) for name, array in joined.items()}
 
@@ -419,28 +419,28 @@ def load_torch_state_dict(module: nn.Module, state: Mapping[str, Any]) -> None:
         >>> layer(ta.ones(2)).item()
         6.0
     """
-    own, names = named_arrays(module)
-    module.load_state_dict(fitting(type(module).__name__, own, names, state))
+    tensors, names = named_tensors(module)
+    module.load_state_dict(checked_arrays(type(module).__name__, tensors, names, state))
 
 
-def fitting(
-    owner: str, own: dict[str, Tensor], names: dict[str, list[str]], state: Any
+def checked_arrays(
+    owner: str, tensors: dict[str, Tensor], names: dict[str, list[str]], state: Any
 ) -> dict[str, np.ndarray]:
     """The arrays of a state dict of PyTorch's, by the names here, after all checks."""
     if not isinstance(state, Mapping):
         raise TypeError(f"a state dict is a dict of tensors, got {type(state).__name__}")
     check_names(owner, names, state)
-    given = {name: array_of(state[name]) for name in names}
+    arrays = {name: array_of(state[name]) for name in names}
     shapes = {}
     for name, parts in names.items():
-        first = own[parts[0]].shape
+        first = tensors[parts[0]].shape
         shapes[name] = (len(parts) * first[0], *first[1:]) if len(parts) > 1 else first
-    check_shapes(owner, shapes, given)
-    found: dict[str, np.ndarray] = {}
+    check_shapes(owner, shapes, arrays)
+    by_part: dict[str, np.ndarray] = {}
     for name, parts in names.items():
-        pieces = np.split(given[name], len(parts)) if len(parts) > 1 else [given[name]]
-        found.update(zip(parts, pieces, strict=True))
-    return found
+        pieces = np.split(arrays[name], len(parts)) if len(parts) > 1 else [arrays[name]]
+        by_part.update(zip(parts, pieces, strict=True))
+    return by_part
 
 
 def array_of(value: Any) -> np.ndarray:
@@ -452,14 +452,14 @@ def array_of(value: Any) -> np.ndarray:
     return Tensor(value)._data
 
 
-def named_arrays(module: Any) -> tuple[dict[str, Tensor], dict[str, list[str]]]:
-    """The arrays of a module by their names here, and these names by PyTorch's."""
+def named_tensors(module: Any) -> tuple[dict[str, Tensor], dict[str, list[str]]]:
+    """The Tensors of a module by their names here, and these names by PyTorch's."""
     if not isinstance(module, nn.Module):
         raise TypeError(f"expected a module of tinyattn's, got {type(module).__name__}")
-    own, names = dict(module._named_state()), torch_names(module)
-    if left := set(own) - {part for parts in names.values() for part in parts}:
-        raise TypeError(f"{type(module).__name__}: PyTorch's has no place for {sorted(left)}")
-    return own, names
+    tensors, names = dict(module._named_state()), torch_names(module)
+    if extra := set(tensors) - {part for parts in names.values() for part in parts}:
+        raise TypeError(f"{type(module).__name__}: PyTorch's has no place for {sorted(extra)}")
+    return tensors, names
 
 
 def torch_names(module: nn.Module) -> dict[str, list[str]]:
@@ -477,8 +477,8 @@ def torch_names(module: nn.Module) -> dict[str, list[str]]:
             check_inside(module.feed_forward, nn.PositionwiseFeedForward, ".feed_forward")
             inside = {theirs: path for theirs, (path, _) in parts.items()}
     for theirs, path in inside.items():
-        for name, own in torch_names(get(module, path)).items():
-            names[f"{theirs}.{name}"] = [f"{path}.{part}" for part in own]
+        for name, joined in torch_names(get(module, path)).items():
+            names[f"{theirs}.{name}"] = [f"{path}.{part}" for part in joined]
     return names
 
 

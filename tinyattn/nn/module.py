@@ -277,13 +277,13 @@ class Module:
 
     def to(self, *targets: DTypeLike, device: str | None = None, dtype: DTypeLike = None) -> Self:
         """Move to a device ("cpu", "cuda"), convert to a floating dtype, or both, in place."""
-        wanted = [target for target in (*targets, device, dtype) if target is not None]
-        for target in wanted:
+        targets = tuple(x for x in (*targets, device, dtype) if x is not None)
+        for target in targets:
             if names_device(target):
                 module_of(str(target))
             else:
                 require_float(checked_dtype(target), "a module")
-        for target in wanted:
+        for target in targets:
             self._convert(target)
         return self
 

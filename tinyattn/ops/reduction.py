@@ -61,7 +61,7 @@ def mean(x: Array, *, dim: Dims, keepdim: bool = False) -> Array:
 @mean.vjp("x")
 def dx(grad, shape, dim):
     grad = reshape(grad, target=reduced_shape(shape, dim))
-    return expand(over(grad, count(shape, dim)), target=shape)
+    return expand(divided(grad, count(shape, dim)), target=shape)
 
 
 @op
@@ -78,7 +78,7 @@ def dx(grad, dim, reverse):
     return cumsum(grad, dim=dim, reverse=not reverse)
 
 
-def over(grad: Any, number: float) -> Any:
+def divided(grad: Any, number: float) -> Any:
     """grad / number, in two steps if the number would be inf in float16."""
     return div(grad, number) if number < 65_504 else div(div(grad, 256), number / 256)
 
@@ -103,7 +103,7 @@ def var(x: Array, *, dim: Dims, keepdim: bool = False, correction: int = 1) -> A
 def dx(grad, x, shape, dim, correction):
     grad = reshape(grad, target=reduced_shape(shape, dim))
     centred = x - mean(x, dim=dim, keepdim=True)
-    return over(grad, degrees_of_freedom(shape, dim, correction) / 2) * centred
+    return divided(grad, degrees_of_freedom(shape, dim, correction) / 2) * centred
 
 
 @op
@@ -119,7 +119,7 @@ def dx(grad, x, out, shape, dim, correction):
     grad, out = (reshape(a, target=reduced_shape(shape, dim)) for a in (grad, out))
     slope = where(equal(out, 0), 0.0, div(grad, out))
     centred = x - mean(x, dim=dim, keepdim=True)
-    return over(slope, degrees_of_freedom(shape, dim, correction)) * centred
+    return divided(slope, degrees_of_freedom(shape, dim, correction)) * centred
 
 
 @op

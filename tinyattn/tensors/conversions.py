@@ -38,11 +38,11 @@ class Conversions(Gradients):
             else:
                 dtype = argument
         result = self
-        if dtype is not None and (wanted := checked_dtype(dtype)) != self.dtype:
-            if wanted.kind == "f":
-                result = ops.cast(result, dtype=wanted)
+        if dtype is not None and (target := checked_dtype(dtype)) != self.dtype:
+            if target.kind == "f":
+                result = ops.cast(result, dtype=target)
             else:
-                result = wrap(result._data.astype(wanted))
+                result = wrap(result._data.astype(target))
         if device is not None and device != self.device:
             module_of(device)  # raises DeviceError
             result = ops.transfer(result, device=device)

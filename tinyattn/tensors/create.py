@@ -93,8 +93,8 @@ def shared(array: Array) -> Tensor:
 
 def made(array: Array, dtype: DTypeLike, device: str | None, requires_grad: bool) -> Tensor:
     """A new NumPy array as a Tensor."""
-    wanted = checked_dtype(array.dtype if dtype is None else dtype)
-    result = wrap(to_device(array.astype(wanted, copy=False), device or "cpu"))
+    dtype = checked_dtype(array.dtype if dtype is None else dtype)
+    result = wrap(to_device(array.astype(dtype, copy=False), device or "cpu"))
     result.requires_grad = requires_grad
     return result
 
@@ -215,13 +215,13 @@ def rand(
     requires_grad: bool = False,
 ) -> Tensor:
     """Uniform in [0, 1)."""
-    wanted = checked_dtype(dtype)
-    require_float(wanted, "rand")
+    dtype = checked_dtype(dtype)
+    require_float(dtype, "rand")
     # Drawn in the final precision if possible, because rounding could give 1.
-    drawn = wanted if wanted in (np.float32, np.float64) else np.dtype(np.float32)
+    drawn = dtype if dtype in (np.float32, np.float64) else np.dtype(np.float32)
     sizes = checked_sizes(sizes_of(shape))
     values = np.asarray(random.generator().random(sizes, dtype=drawn))
-    return made(np.minimum(values, 1 - np.finfo(wanted).epsneg), dtype, device, requires_grad)
+    return made(np.minimum(values, 1 - np.finfo(dtype).epsneg), dtype, device, requires_grad)
 
 
 @overload

@@ -33,7 +33,7 @@ def einsum(equation: str, *operands: Tensor) -> Tensor:
     name, x = single(names[0], operands[0], sizes)
     for i in range(1, len(names)):
         kept = out + "".join(names[i + 1 :])
-        name, x = product(name, x, *single(names[i], operands[i], sizes), kept)
+        name, x = contracted(name, x, *single(names[i], operands[i], sizes), kept)
     return ordered(*summed(name, x, out), out)
 
 
@@ -80,8 +80,8 @@ def single(name: str, x: Tensor, sizes: dict[str, int]) -> tuple[str, Tensor]:
     return name, x
 
 
-def product(a: str, x: Tensor, b: str, y: Tensor, kept: str) -> tuple[str, Tensor]:
-    """The letters and the product of two Tensors, summed over letters that are not kept."""
+def contracted(a: str, x: Tensor, b: str, y: Tensor, kept: str) -> tuple[str, Tensor]:
+    """The letters and the product of two Tensors; letters that are not kept are summed over."""
     a, x = summed(a, x, b + kept)
     b, y = summed(b, y, a + kept)
     shared = [i for i in a if i in b and i in kept]
@@ -103,6 +103,6 @@ def summed(name: str, x: Tensor, kept: str) -> tuple[str, Tensor]:
     return "".join(a for a in name if a in kept), x.sum(gone) if gone else x
 
 
-def ordered(name: Sequence[str], x: Tensor, wanted: Sequence[str]) -> Tensor:
+def ordered(name: Sequence[str], x: Tensor, order: Sequence[str]) -> Tensor:
     """x, whose dimensions have these names, with its dimensions in another order."""
-    return x.permute([name.index(letter) for letter in wanted])
+    return x.permute([name.index(letter) for letter in order])

@@ -171,12 +171,12 @@ class Checker:
 
         def gradient(*arguments: Any) -> tuple[Tensor, ...]:
             outputs = floats_in(self.fn(*arguments[:count]))
-            wanted = [t for t in (*arguments[:count], *self.parameters) if requires(t)]
-            found = autograd.grad(
-                outputs, wanted, list(arguments[count:]), create_graph=True, allow_unused=True
+            tensors = [t for t in (*arguments[:count], *self.parameters) if requires(t)]
+            gradients = autograd.grad(
+                outputs, tensors, list(arguments[count:]), create_graph=True, allow_unused=True
             )
             # A gradient that is constant has no derivative to check.
-            return tuple(g for g in found if g is not None and g.requires_grad)
+            return tuple(g for g in gradients if g is not None and g.requires_grad)
 
         gradient.extra_parameters = self.named  # type: ignore[attr-defined]
         cotangents = [cotangent.requires_grad_() for cotangent in self.cotangents()]
@@ -186,15 +186,15 @@ class Checker:
     def check_recorded(self) -> None:
         """Rules that run on Tensors must give the same as on arrays."""
         tensors = [tensor for _, tensor in self.checked]
-        given = self.cotangents()
-        plain, recorded = (
+        cotangents = self.cotangents()
+        unrecorded, recorded = (
             autograd.grad(
-                self.outputs(), tensors, given, create_graph=create_graph, allow_unused=True
+                self.outputs(), tensors, cotangents, create_graph=create_graph, allow_unused=True
             )
             for create_graph in (False, True)
         )
-        largest = max((np.abs(g.numpy()).max(initial=0.0) for g in given), default=0.0)
-        for (name, _), one, other in zip(self.checked, plain, recorded, strict=True):
+        largest = max((np.abs(g.numpy()).max(initial=0.0) for g in cotangents), default=0.0)
+        for (name, _), one, other in zip(self.checked, unrecorded, recorded, strict=True):
             a, b = (np.zeros(()) if g is None else g.numpy() for g in (one, other))
             scale = max(largest, np.abs(a).max(initial=0.0))
             if not np.allclose(a, b, rtol=1e-11, atol=1e-12 * scale, equal_nan=True):
@@ -207,16 +207,16 @@ class Checker:
         """The analytic gradients of output `o`, in the order of `self.checked`."""
         output = self.outputs()[o]
         tensors = [tensor for _, tensor in self.checked]
-        given = Tensor(cotangent, device=output.device)
+        grad_output = Tensor(cotangent, device=output.device)
         try:
-            found = autograd.grad(output, tensors, given, allow_unused=True)
+            gradients = autograd.grad(output, tensors, grad_output, allow_unused=True)
         except GraphError as error:  # a rule that returns nothing, or the wrong shape
             raise GradcheckError(f"output {o}: {error}") from error
-        if not np.array_equal(given.numpy(), cotangent, equal_nan=True):
+        if not np.array_equal(grad_output.numpy(), cotangent, equal_nan=True):
             raise GradcheckError(f"the derivative of output {o} changed its cotangent")
         return [
             np.zeros(tensor.shape) if g is None else g.numpy()
-            for g, tensor in zip(found, tensors, strict=True)
+            for g, tensor in zip(gradients, tensors, strict=True)
         ]
 
     def check_contract(self, o: int, output: Tensor) -> None:

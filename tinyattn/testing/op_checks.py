@@ -131,7 +131,7 @@ def in_dtype(arguments: Arguments, dtype: Any) -> list[Any]:
     return [Tensor(a.numpy(), dtype, requires_grad=True) if requires(a) else a for a in arguments]
 
 
-def wanted_by(fn: Function, arguments: Arguments) -> list[Tensor]:
+def tensors_to_check(fn: Function, arguments: Arguments) -> list[Tensor]:
     """The Tensors whose gradients are checked: arguments, and parameters of a module."""
     parameters = fn.parameters() if isinstance(fn, Module) else ()
     return [tensor for tensor in (*arguments, *parameters) if requires(tensor)]
@@ -143,16 +143,16 @@ def run(
     """Outputs and gradients, as arrays. Outputs without a graph give no gradients."""
     outputs = tensors_in(fn(*arguments))
     recorded = [output for output in outputs if output.requires_grad]
-    wanted = wanted_by(fn, arguments)
-    found: Sequence[Any] = [None] * len(wanted)
+    tensors = tensors_to_check(fn, arguments)
+    gradients: Sequence[Any] = [None] * len(tensors)
     if recorded:
-        given = [wrap(cotangents(output)) for output in recorded]
-        found = autograd.grad(recorded, wanted, given, allow_unused=True)
-    gradients = [
+        grad_outputs = [wrap(cotangents(output)) for output in recorded]
+        gradients = autograd.grad(recorded, tensors, grad_outputs, allow_unused=True)
+    gradient_arrays = [
         np.zeros(t.shape, t.dtype) if g is None else g._data
-        for g, t in zip(found, wanted, strict=True)
+        for g, t in zip(gradients, tensors, strict=True)
     ]
-    return [output._data for output in outputs], gradients
+    return [output._data for output in outputs], gradient_arrays
 
 
 def random_cotangents(seed: int) -> Cotangents:
@@ -176,35 +176,37 @@ def bits(array: np.ndarray) -> tuple[Any, ...]:
 def check_value(
     reference: Function, fn: Function, arguments: Arguments, rng: np.random.Generator
 ) -> None:
-    plain = [a.numpy() if isinstance(a, Tensor) else a for a in arguments]
-    expected = reference(*plain)
+    expected = reference(*(a.numpy() if isinstance(a, Tensor) else a for a in arguments))
     expected = expected if isinstance(expected, (tuple, list)) else (expected,)
-    found = fn(*arguments)
-    found = found if isinstance(found, (tuple, list)) else (found,)
-    if len(found) != len(expected):
-        raise GradcheckError(f"{len(found)} outputs, the reference has {len(expected)}")
-    for i, (output, right) in enumerate(zip(found, expected, strict=True)):
-        array, right = np.asarray(output), np.asarray(right)
-        if array.shape != right.shape:
-            raise GradcheckError(f"output {i} is {array.shape}, the reference gives {right.shape}")
-        scale = np.abs(right).max(initial=0.0)
-        if not np.allclose(array, right, rtol=1e-12, atol=1e-12 * scale, equal_nan=True):
+    outputs = fn(*arguments)
+    outputs = outputs if isinstance(outputs, (tuple, list)) else (outputs,)
+    if len(outputs) != len(expected):
+        raise GradcheckError(f"{len(outputs)} outputs, the reference has {len(expected)}")
+    for i, pair in enumerate(zip(outputs, expected, strict=True)):
+        output, target = map(np.asarray, pair)
+        if output.shape != target.shape:
+            raise GradcheckError(
+                f"output {i} is {output.shape}, the reference gives {target.shape}"
+            )
+        scale = np.abs(target).max(initial=0.0)
+        if not np.allclose(output, target, rtol=1e-12, atol=1e-12 * scale, equal_nan=True):
             raise GradcheckError(f"output {i} is not what the reference gives")
 
 
 def check_purity(fn: Function, arguments: Arguments, rng: np.random.Generator) -> None:
     """Nothing but the result changes, and a second run gives the same bits."""
-    inputs = [a._data if isinstance(a, Tensor) else a for a in (*arguments, *wanted_by(fn, ()))]
+    values = (*arguments, *tensors_to_check(fn, ()))
+    inputs = [a._data if isinstance(a, Tensor) else a for a in values]
     inputs = [array for array in inputs if isinstance(array, np.ndarray)]
     before = [(bits(array), array.flags.writeable) for array in inputs]
     random_state, settings = global_random_state(), np.geterr()
     seed = draw(rng)
     cotangents = random_cotangents(seed)
-    given: list[np.ndarray] = []
+    used_cotangents: list[np.ndarray] = []
 
     def remembered(output: Tensor) -> np.ndarray:
-        given.append(cotangents(output))
-        return given[-1]
+        used_cotangents.append(cotangents(output))
+        return used_cotangents[-1]
 
     outputs, gradients = run(fn, arguments, remembered)
     again = run(fn, arguments, random_cotangents(seed))
@@ -214,7 +216,7 @@ def check_purity(fn: Function, arguments: Arguments, rng: np.random.Generator) -
         raise GradcheckError("NumPy's global random state was used")
     if settings != np.geterr():
         raise GradcheckError("NumPy's error settings were changed")
-    held = [*inputs, *outputs, *given]
+    held = [*inputs, *outputs, *used_cotangents]
     for i, gradient in enumerate(gradients):
         if any(np.shares_memory(gradient, other) for other in (*gradients[:i], *held)):
             raise GradcheckError(f"gradient {i} shares memory with something else")
@@ -227,7 +229,7 @@ def check_purity(fn: Function, arguments: Arguments, rng: np.random.Generator) -
 
 
 def check_derivative(fn: Function, arguments: Arguments, rng: np.random.Generator) -> None:
-    size = sum(tensor.numel() for tensor in wanted_by(fn, arguments))
+    size = sum(tensor.numel() for tensor in tensors_to_check(fn, arguments))
     outputs = sum(output.numel() for output in tensors_in(fn(*arguments)))
     fast = max(size, outputs) > FULL_CHECK_UP_TO
     hint = f"; with at most {FULL_CHECK_UP_TO} numbers in inputs and outputs the element is named"
@@ -282,9 +284,9 @@ def check_layouts(
         tolerance = 4096 * float(np.finfo(dtype).eps)
         for name, lay in LAYOUTS.items():
             seed = draw(rng)
-            found = run_laid_out(function, inputs, [lay], seed)
+            results = run_laid_out(function, inputs, [lay], seed)
             expected = run_laid_out(function, inputs, [lay, contiguous], seed)
-            for one, other in zip(found, expected, strict=True):
+            for one, other in zip(results, expected, strict=True):
                 if bits(one) != bits(other) and (bitwise or not close(one, other, tolerance)):
                     raise GradcheckError(
                         f"arrays in the layout {name!r} give another result than contiguous ones"
@@ -324,13 +326,13 @@ def check_lifetime(fn: Function, arguments: Arguments, rng: np.random.Generator)
     gc.disable()
     try:
         for backward in (False, True):
-            given = [Tensor(a, requires_grad=True) if requires(a) else a for a in arguments]
-            outputs: Any = tensors_in(fn(*given))
+            inputs = [Tensor(a, requires_grad=True) if requires(a) else a for a in arguments]
+            outputs: Any = tensors_in(fn(*inputs))
             recorded = [output for output in outputs if output.requires_grad]
             if backward and recorded:
                 cotangents = [wrap(signed(rng, output.shape)) for output in recorded]
-                autograd.grad(recorded, wanted_by(fn, given), cotangents, allow_unused=True)
-            passed_on = {id(argument) for argument in given}
+                autograd.grad(recorded, tensors_to_check(fn, inputs), cotangents, allow_unused=True)
+            passed_on = {id(argument) for argument in inputs}
             alive = [weakref.ref(output) for output in outputs if id(output) not in passed_on]
             del outputs, recorded
             if any(reference() is not None for reference in alive):

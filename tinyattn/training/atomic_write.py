@@ -64,10 +64,10 @@ def new_file(folder: Path, mode: int) -> BinaryIO:
     A lock means that a process writes the file, because a killed process loses its locks.
     """
     if fcntl is not None:
-        for left in folder.glob(".tinyattn-" + 16 * "[0-9a-f]"):
-            with contextlib.suppress(OSError), open(left, "r+b") as found:
-                fcntl.flock(found, fcntl.LOCK_EX | fcntl.LOCK_NB)  # fails if a process writes it
-                left.unlink()
+        for leftover in folder.glob(".tinyattn-" + 16 * "[0-9a-f]"):
+            with contextlib.suppress(OSError), open(leftover, "r+b") as old_file:
+                fcntl.flock(old_file, fcntl.LOCK_EX | fcntl.LOCK_NB)  # fails if a process writes it
+                leftover.unlink()
     while True:
         name = folder / f".tinyattn-{secrets.token_hex(8)}"
         file = open(name, "xb", opener=lambda name, flags: os.open(name, flags, mode))  # noqa: SIM115

@@ -27,16 +27,16 @@ def pad_sequence(
     >>> pad_sequence([ta.tensor([5, 7, 2]), ta.tensor([4])], batch_first=True).tolist()
     [[5, 7, 2], [4, 0, 0]]
     """
-    found = [x if isinstance(x, Tensor) else Tensor(x) for x in sequences]
-    shapes = [x.shape for x in found]
-    if not found or any(len(s) < 1 or s[1:] != shapes[0][1:] for s in shapes):
+    tensors = [x if isinstance(x, Tensor) else Tensor(x) for x in sequences]
+    shapes = [x.shape for x in tensors]
+    if not tensors or any(len(s) < 1 or s[1:] != shapes[0][1:] for s in shapes):
         raise ShapeError(
             f"pad_sequence takes one or more sequences (L, ...) that differ in L only, got {shapes}"
         )
     # All rows one after another, and one row of padding as the last, which many places take.
-    lengths = np.array([len(x) for x in found])
-    one = (0, 0) * (found[0].ndim - 1) + (0, 1)
-    rows = F.pad(cat(found), one, value=padding_value)
+    lengths = np.array([len(x) for x in tensors])
+    one = (0, 0) * (tensors[0].ndim - 1) + (0, 1)
+    rows = F.pad(cat(tensors), one, value=padding_value)
     steps = np.arange(lengths.max())
     starts = np.cumsum(lengths) - lengths
     places = np.where(steps < lengths[:, None], starts[:, None] + steps, lengths.sum())

@@ -99,12 +99,12 @@ def describe(value: Any, name: str, arrays: dict[str, np.ndarray], depth: int = 
     if isinstance(value, dict):
         if not all(isinstance(key, str) for key in value):
             raise TypeError(f"the keys of {name or 'the state'} must be strings")
-        found = {
+        entries = {
             key: describe(v, f"{name}.{key}" if name else key, arrays, depth + 1)
             for key, v in value.items()
         }
         # A tensor has a string under this key. So a dict of this one key gets a list.
-        return {TENSOR: [found[TENSOR]]} if set(found) == {TENSOR} else found
+        return {TENSOR: [entries[TENSOR]]} if set(entries) == {TENSOR} else entries
     if isinstance(value, (list, tuple)):
         return [describe(v, f"{name}.{i}", arrays, depth + 1) for i, v in enumerate(value)]
     if isinstance(value, np.generic) and value.dtype.kind in "biufU":
@@ -235,5 +235,5 @@ def rebuild(value: Any, arrays: dict[str, np.ndarray]) -> Any:
         return value
     if len(value) == 1 and isinstance(value.get(TENSOR), str):
         return wrap(arrays.pop(value[TENSOR]))
-    found = {key: rebuild(v, arrays) for key, v in value.items()}
-    return {TENSOR: found[TENSOR][0]} if set(found) == {TENSOR} else found
+    entries = {key: rebuild(v, arrays) for key, v in value.items()}
+    return {TENSOR: entries[TENSOR][0]} if set(entries) == {TENSOR} else entries

@@ -152,9 +152,9 @@ def world() -> World:
             f"mpiexec started {size} ranks but mpi4py sees {MPI.COMM_WORLD.size}: they belong to "
             "different MPI libraries; use the mpiexec beside this Python"
         )
-    found = World(MPI)
-    found.join()
-    return found
+    ranks = World(MPI)
+    ranks.join()
+    return ranks
 
 
 def get_rank() -> int:
@@ -256,12 +256,12 @@ class DistributedDataParallel:
             module.load_state_dict(world().comm.bcast(state))
 
     def check_alike(self) -> None:
-        own = [
+        descriptions = [
             f"{name} {x.shape} {x.dtype} on {x.device}{', trained' * x.requires_grad}"
             for pairs in (self.module.named_parameters(), self.module.named_buffers())
             for name, x in pairs
         ]
-        first, *others = world().comm.allgather(own)
+        first, *others = world().comm.allgather(descriptions)
         for rank, other in enumerate(others, 1):
             for theirs, ours in zip_longest(other, first, fillvalue="nothing more"):
                 if theirs != ours:
