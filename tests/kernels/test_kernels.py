@@ -612,6 +612,27 @@ def test_packed_attention_is_the_padded_one_bit_by_bit(dtype, p, lengths):
             assert_equal(one, other[rows.reshape(-1)])
 
 
+def test_the_limits_and_the_mask_of_kernels_are_the_visible_pairs():
+    """Kernels read a Visibility as two arrays, the reference as it is defined."""
+    rng = rng_of(35)
+    shape = batch, _, queries, keys = 3, 2, 5, 6
+    packed = samples_of((5, 0, 2)), samples_of((3, 6, 1))
+    padded = of_padded(shape)[:2]
+    limits, starts = rng.randint(0, keys + 2, (2, batch, queries))
+    mask = rng.uniform(size=shape) < 0.7
+    for samples in (packed, padded):
+        for a, b, c in np.ndindex(2, 2, 2):
+            hidden = (limits if a else None, mask if b else None, starts if c else None)
+            visibility = Visibility(*samples, *hidden)
+            two = visibility.as_limits_and_mask(mask)
+            visible, of_two = (
+                x.visible_pairs(mask) for x in (visibility, Visibility(*padded, *two))
+            )
+            assert (visible is None) == (of_two is None) == visibility.all_visible
+            if visible is not None:
+                assert_equal(*(np.broadcast_to(x, shape) for x in (visible, of_two)))
+
+
 # Biases and relu
 
 
