@@ -3,10 +3,10 @@
     import tinyattn as ta
     from tinyattn import nn, optim, functional as F, masks, viz
 
-Read `op` and `mul` in `ops/elementwise` first, then `autograd`, `rules`, `tensor`, the other ops,
-`kernels/reference.py`, `nn/`; these are the core. Then the rest. With TINYATTN_JIT=0 in the
-environment everything runs as plain Python and NumPy, so a print or a breakpoint is reached in
-every forward.
+Read the engine first, in the order that `engine/__init__.py` gives. Then read `tensors/tensor.py`,
+the other ops, `kernels/reference.py` and `nn/`. These are the core; read the rest after it. With
+TINYATTN_JIT=0 in the environment everything runs as plain Python and NumPy, so a print or a
+breakpoint is reached in every forward.
 """
 
 from __future__ import annotations

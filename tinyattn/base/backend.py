@@ -108,7 +108,7 @@ def to_device(array: Array, device: str) -> Array:
     return target.asarray(array) if capture is None else capture.upload(array)
 
 
-def beside(array: np.ndarray, x: Any) -> Array:
+def on_device_of(array: np.ndarray, x: Any) -> Array:
     """`array` on the device of `x`, an array or a Tensor."""
     return to_device(array, device_of(getattr(x, "_data", x)))
 

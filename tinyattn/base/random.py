@@ -35,7 +35,7 @@ def manual_seed(seed: int) -> None:
 def get_rng_state() -> dict[str, Any]:
     """The generator's state, for a checkpoint and for `set_rng_state`."""
     state = generator().bit_generator.state
-    # As text, because not every reader of JSON takes integers of 128 bits.
+    # The numbers become text, because not every reader of JSON takes integers of 128 bits.
     return {**state, "state": {name: str(value) for name, value in state["state"].items()}}
 
 
@@ -50,4 +50,5 @@ def set_rng_state(state: dict[str, Any]) -> None:
 
 def dropout_seed() -> int:
     """A new 64-bit seed for one dropout mask."""
-    return int(generator().bit_generator.random_raw()) >> 1  # as integers(0, 2**63), but faster
+    # integers(0, 2**63) gives the same number, but takes longer.
+    return int(generator().bit_generator.random_raw()) >> 1

@@ -15,7 +15,8 @@ CATEGORY = {"b": 0, "u": 1, "i": 1, "f": 2}
 
 
 def promoted(out: Array, arguments: Sequence[Any]) -> Array:
-    """`out` in PyTorch's dtype; in NumPy 0-d arrays and integers may turn float32 into float64.
+    """Return `out` in PyTorch's dtype. NumPy's may differ, because there 0-d arrays and integers
+    may turn float32 into float64.
 
     Tensors with dimensions decide. A 0-d tensor decides only if its category (bool, integer, float)
     is higher, and a Python number only if its category is higher still.

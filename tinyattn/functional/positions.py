@@ -7,7 +7,7 @@ from functools import lru_cache
 import numpy as np
 
 from .. import masks, ops
-from ..base.backend import beside, read_only, to_device
+from ..base.backend import on_device_of, read_only, to_device
 from ..base.checks import (
     DTypeLike,
     check_broadcast,
@@ -67,7 +67,7 @@ def rotary_embedding(
         check_broadcast("positions must broadcast to the rows", numbers.shape, x.shape[:-1])
     key = numbers.astype(np.int64).tobytes()
     table = rotations(key, numbers.shape, x.shape[-1], float(base), x.dtype)
-    cos, sin = beside(table, x)
+    cos, sin = on_device_of(table, x)
     return ops.rotate_pairs(x, cos=cos, sin=sin)
 
 

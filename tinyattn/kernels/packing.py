@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from ..base.backend import Array, beside, namespace, read_only
+from ..base.backend import Array, namespace, on_device_of, read_only
 from .visibility import Samples
 
 
@@ -26,14 +26,14 @@ def rows_in_padded(lengths: tuple[int, ...], length: int) -> np.ndarray:
 def pack_rows(x: Array, lengths: Sequence[int]) -> Array:
     """The first lengths[b] rows of each sample: (B, L, ...) -> (R, ...)."""
     batch, length, *rest = x.shape
-    rows = beside(rows_in_padded(tuple(lengths), length), x)
+    rows = on_device_of(rows_in_padded(tuple(lengths), length), x)
     return x.reshape(batch * length, *rest).take(rows, axis=0)
 
 
 def pad_rows(x: Array, lengths: Sequence[int], length: int) -> Array:
     """(R, ...) -> (B, length, ...), with zeros after the end of each sample."""
     out = namespace(x).zeros((len(lengths) * length, *x.shape[1:]), x.dtype)
-    out[beside(rows_in_padded(tuple(lengths), length), x)] = x
+    out[on_device_of(rows_in_padded(tuple(lengths), length), x)] = x
     return out.reshape(len(lengths), length, *x.shape[1:])
 
 
@@ -47,7 +47,7 @@ def rows_to_heads(x: Any, samples: Samples) -> Any:
         exists = numbers < samples.lengths[:, None]  # (B, L)
         rows = np.where(exists, samples.offsets[:-1, None] + numbers, 0)
         exists = exists[:, :, None, None]
-        x = namespace(x).where(beside(exists, x), x[beside(rows, x)], 0.0)
+        x = namespace(x).where(on_device_of(exists, x), x[on_device_of(rows, x)], 0.0)
     return x.swapaxes(1, 2)
 
 
@@ -57,13 +57,13 @@ def heads_to_rows(x: Any, samples: Samples) -> Any:
     x = x.swapaxes(1, 2).reshape(batch * length, heads, width)
     if samples.have_one_length:
         return x
-    return x[beside(rows_in_padded(tuple(samples.lengths.tolist()), length), x)]
+    return x[on_device_of(rows_in_padded(tuple(samples.lengths.tolist()), length), x)]
 
 
 def repeat_heads(x: Any, heads: int) -> Any:
     """(B, G, K, d) -> (B, H, K, d): each head of keys H / G times, on arrays and on Tensors."""
     groups = x.shape[1]
-    return x if groups == heads else x[:, beside(np.arange(heads) // (heads // groups), x)]
+    return x if groups == heads else x[:, on_device_of(np.arange(heads) // (heads // groups), x)]
 
 
 def sum_heads(x: Any, groups: int) -> Any:

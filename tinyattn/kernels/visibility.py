@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..base.backend import Array, beside, namespace, read_only
+from ..base.backend import Array, namespace, on_device_of, read_only
 from ..errors import ShapeError
 
 
@@ -101,7 +101,7 @@ class Visibility(NamedTuple):
         if not self.lengths_differ:
             return None
         exists = np.arange(self.queries.longest) < self.queries.lengths[:, None]  # (B, Q)
-        return beside(np.where(exists, self.keys.lengths[:, None], 0), x)
+        return on_device_of(np.where(exists, self.keys.lengths[:, None], 0), x)
 
     def as_limits_and_mask(self, x: Any) -> tuple[Array | None, Array | None]:
         """The same in two arrays, for kernels, on the device of x: limits include those of the

@@ -1,6 +1,15 @@
 """The differentiable operations. Each is declared once, with its derivative directly beneath it.
 
-`registry` in `op.py` has all of them by name, for the tests.
+    elementwise.py  arithmetic and functions of each element
+    shape.py        reshaping, indexing and joining
+    reduction.py    sums, means, variances, extremes
+    linear.py       matrix products
+    activation.py   activation functions
+    softmax.py      softmax and cross-entropy
+    layers.py       normalization, dropout, embedding, packed samples
+    attention.py    scaled dot-product attention
+
+`registry` in `engine/op.py` has all of them by name, for the tests.
 """
 
 # ruff: noqa: F401

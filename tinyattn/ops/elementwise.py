@@ -213,12 +213,12 @@ def maximum(x: Array, y: Array) -> Array:
 
 @maximum.vjp("x")
 def dx(grad, x, y):
-    return grad * share(less(x, y), equal(x, y))
+    return grad * share_of_gradient(less(x, y), equal(x, y))
 
 
 @maximum.vjp("y")
 def dy(grad, x, y):
-    return grad * share(less(y, x), equal(x, y))
+    return grad * share_of_gradient(less(y, x), equal(x, y))
 
 
 @op(promote=True)
@@ -228,17 +228,18 @@ def minimum(x: Array, y: Array) -> Array:
 
 @minimum.vjp("x")
 def dx(grad, x, y):
-    return grad * share(greater(x, y), equal(x, y))
+    return grad * share_of_gradient(greater(x, y), equal(x, y))
 
 
 @minimum.vjp("y")
 def dy(grad, x, y):
-    return grad * share(greater(y, x), equal(x, y))
+    return grad * share_of_gradient(greater(y, x), equal(x, y))
 
 
-def share(loses: Any, ties: Any) -> Any:
-    """The part of the gradient that one of two arguments gets: 0 if it loses, 0.5 for a tie."""
-    return where(ties, 0.5, where(loses, 0.0, 1.0))
+def share_of_gradient(other_is_result: Any, are_equal: Any) -> Any:
+    """The part of the gradient that one of the two arguments gets: 0 where the other one is the
+    result, 0.5 where both are equal, 1 elsewhere."""
+    return where(are_equal, 0.5, where(other_is_result, 0.0, 1.0))
 
 
 @op

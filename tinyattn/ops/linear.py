@@ -42,7 +42,8 @@ def as_column(x: Any) -> Any:
     return reshape(x, target=(*x.shape, 1))
 
 
-def multiply(x: Any, y: Any) -> Any:
+def product(x: Any, y: Any) -> Any:
+    """The matrix product of two arrays, or of two Tensors."""
     return matmul(x, y) if isinstance(x, TensorBase) else matrix_product(x, y)
 
 
@@ -85,7 +86,7 @@ def dx(grad, y):
         grad, y = as_column(grad), as_column(y)
     if grad.ndim < y.ndim:  # x was a vector
         grad = as_row(grad)
-    return multiply(in_c_order(grad), swap(in_c_order(y)))
+    return product(in_c_order(grad), swap(in_c_order(y)))
 
 
 @matmul.vjp("y")
@@ -96,9 +97,9 @@ def dy(grad, x, shapes):
         grad, x = as_row(grad), as_row(x)
     grad, x = in_c_order(grad), in_c_order(x)
     if len(shapes[1]) > 2:
-        return multiply(swap(x), grad)
+        return product(swap(x), grad)
     # All matrices of x used one y: one product sums over them too.
-    gradient = multiply(swap(rows(x)), rows(grad))
+    gradient = product(swap(rows(x)), rows(grad))
     return reshape(gradient, target=shapes[1]) if len(shapes[1]) == 1 else gradient
 
 
@@ -115,13 +116,13 @@ def linear(x: Array, weight: Array, bias: Array | None = None) -> Array:
 
 @linear.vjp("x")
 def dx(grad, weight):
-    gradient = multiply(rows(in_c_order(grad)), in_c_order(weight))
+    gradient = product(rows(in_c_order(grad)), in_c_order(weight))
     return reshape(gradient, target=(*grad.shape[:-1], weight.shape[1]))
 
 
 @linear.vjp("weight")
 def dweight(grad, x):
-    return multiply(swap(rows(in_c_order(grad))), rows(in_c_order(x)))
+    return product(swap(rows(in_c_order(grad))), rows(in_c_order(x)))
 
 
 @linear.vjp("bias")
