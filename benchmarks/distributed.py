@@ -54,7 +54,7 @@ Measured = dict[str, Any]
 
 def least(function: Callable[[], Any], repeats: int) -> float:
     """Seconds; all ranks begin together."""
-    from tinyattn.distributed import all_reduce
+    from tinyattn.training.distributed import all_reduce
 
     times = []
     for _ in range(repeats + 2):  # the first compile kernels
@@ -67,10 +67,9 @@ def least(function: Callable[[], Any], repeats: int) -> float:
 
 def measure(sizes: Encoder, repeats: int) -> Measured:
     """What one rank does: times with all-reduces in buckets, in one piece, and without."""
-    from tinyattn.distributed import DistributedDataParallel, buckets_of, world
-
     import tinyattn as ta
     from tinyattn import nn, optim
+    from tinyattn.training.distributed import DistributedDataParallel, buckets_of, world
 
     rank, ranks = world().rank, world().size
     attention = nn.MultiHeadedAttention(sizes.heads, sizes.width, 0.0)
@@ -182,7 +181,7 @@ def draw(path: Path, found: dict[str, dict[int, Measured]], alpha: float, title:
 
 def main() -> int:
     if sys.argv[1:2] == ["--rank"]:
-        from tinyattn.distributed import get_rank
+        from tinyattn.training.distributed import get_rank
 
         size, repeats, short = json.loads(sys.argv[2])
         answer = measure(SHORTEST if short else ENCODERS[size], repeats)

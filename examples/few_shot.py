@@ -27,12 +27,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from minilm import EXTRAS, model
-from tinyattn.batches import pad_sequence
 from tqdm import tqdm
 
 import tinyattn as ta
 from tinyattn import functional as F
 from tinyattn import nn, optim, viz
+from tinyattn.training import pad_sequence
 
 try:
     from sklearn.feature_extraction.text import TfidfVectorizer

@@ -24,14 +24,14 @@ import sound_data
 import stress_data
 from sound_data import LETTERS, START, STOP, SYMBOLS, Pairs, error_rates, phonemes_of
 from stress_data import MAX_LENGTH, PAD
-from tinyattn.distributed import get_rank
-from tinyattn.generation import generate
 from train_encoder import batches
 from training import VALIDATIONS, argument_parser, complain, run_program, start
 
 import tinyattn as ta
 from tinyattn import functional as F
 from tinyattn import nn, optim, viz
+from tinyattn.models import generate
+from tinyattn.training.distributed import get_rank
 
 # All of them held out. How attention to the letters of the first one emerges is drawn.
 SHOWN = ["nightingale", "laughter", "pneumonia", "nation", "castle", "beautiful"]

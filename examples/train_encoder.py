@@ -22,12 +22,12 @@ from typing import Any
 import numpy as np
 import stress_data
 from stress_data import IGNORE, PAD, PHONEMES, Words, score
-from tinyattn.distributed import get_rank
 from training import argument_parser, complain, run_program, start
 
 import tinyattn as ta
 from tinyattn import functional as F
 from tinyattn import masks, nn, optim, viz
+from tinyattn.training.distributed import get_rank
 
 SHOWN = ["democrat", "democracy", "democratic", "history", "historic"]  # all of them held out
 

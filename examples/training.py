@@ -19,11 +19,16 @@ from threading import Event
 from typing import Any, ClassVar, NoReturn
 
 import numpy as np
-from tinyattn.distributed import DistributedDataParallel, all_reduce, get_rank, get_world_size
 from tqdm import tqdm
 
 import tinyattn as ta
 from tinyattn import nn, optim, viz
+from tinyattn.training.distributed import (
+    DistributedDataParallel,
+    all_reduce,
+    get_rank,
+    get_world_size,
+)
 
 # Options that say how a program runs. All others make the run what it is: they are kept in its
 # checkpoint, and cannot change when it is resumed.

@@ -184,3 +184,6 @@ if not TYPE_CHECKING:  # or every name would be one of ta for a type checker
         if name in _LATE_MODULES:
             return importlib.import_module(f".{_LATE_MODULES[name]}", __name__)
         raise UnknownNameError("ta", name, __all__)
+
+    def __dir__() -> list[str]:
+        return sorted({*__all__, *_LATE_MODULES})

@@ -188,3 +188,9 @@ def test_a_module_of_ones_own_turns_queries_and_keys():
 def test_heads_of_another_width_are_refused():
     with pytest.raises(ShapeError, match="heads of 8 numbers, these have 6"):
         nn.MultiHeadAttention(*(WIDTH,) * 4, HEADS, rotary=nn.RotaryEmbedding(8))
+
+
+@pytest.mark.parametrize("wrong", [True, 8, "rotary", nn.RotaryEmbedding, F.rotary_embedding])
+def test_rotary_is_a_module(wrong):
+    with pytest.raises(TypeError, match=r"rotary is a module, such as nn.RotaryEmbedding\(6\)"):
+        nn.MultiHeadAttention(*(WIDTH,) * 4, HEADS, rotary=wrong)

@@ -51,10 +51,27 @@ def test_the_default_is_a_layer_norm_with_its_own_eps():
     )
 
 
-@pytest.mark.parametrize("wrong", [lambda size: size, str, lambda size: None])
-def test_a_norm_layer_that_makes_no_module_is_refused(wrong):
-    with pytest.raises(TypeError, match="norm_layer is a class of modules"):
+@pytest.mark.parametrize(
+    "wrong", [lambda size: size, str, "rms", None, nn.RMSNorm(8), nn.Linear, nn.Dropout]
+)
+def test_a_norm_layer_that_makes_no_norm_is_refused(wrong):
+    with pytest.raises(TypeError, match="norm_layer is a class of modules that takes the width"):
         nn.SublayerConnection(8, norm_layer=wrong)
+
+
+def test_no_norm_at_all():
+    part = nn.SublayerConnection(8, dropout=0.0, norm_layer=nn.Identity)
+    x = inputs(np.float64, 2, 8)
+    assert_equal(part(x, lambda y: 2 * y).numpy(), 3 * x.numpy())
+
+
+@pytest.mark.parametrize("place", range(2))
+def test_parts_of_a_decoder_layer_in_another_order_are_refused(place):
+    parts = [nn.MultiHeadedAttention(2, 8), nn.MultiHeadedAttention(2, 8), nn.SwiGLU(8, 4)]
+    nn.DecoderLayer(8, *parts)
+    parts[place], parts[2] = parts[2], parts[place]
+    with pytest.raises(TypeError, match="a decoder layer takes attention before feed_forward"):
+        nn.DecoderLayer(8, *parts)
 
 
 @both_dtypes
@@ -170,3 +187,27 @@ def test_a_layer_takes_the_cache_of_one_layer():
         stack.layers[0](x, is_causal=True, cache=cache)
     stack.layers[0](x, is_causal=True, cache=cache.layers[0])
     assert cache.length == 2
+
+
+def test_a_cache_of_the_wrong_kind_or_depth_is_refused():
+    stack, x = llama_like(), inputs(np.float64, 1, 2, WIDTH)
+    cache = stack.new_cache()
+    for wrong, came in ((cache.layers[0], "LayerCache"), ({}, "dict"), (True, "bool")):
+        with pytest.raises(TypeError, match=f"stack of 2 layers .*got {came}"):
+            stack(x, is_causal=True, cache=wrong)
+    with pytest.raises(TypeError, match=r"got Cache\(3 layers, 0 positions\)"):
+        stack(x, is_causal=True, cache=llama_like(layers=3).new_cache())
+    attention = stack.layers[0].self_attn
+    for wrong in (cache, cache.layers[0]):
+        with pytest.raises(TypeError, match="an attention takes a KeyValueCache"):
+            attention(x, x, x, is_causal=True, cache=wrong)
+    with pytest.raises(ValueError, match="is_causal=True"):
+        stack.layers[0](x, cache=cache.layers[0])
+    decoder = nn.Decoder(
+        nn.DecoderLayer(
+            WIDTH, *(nn.MultiHeadedAttention(2, WIDTH) for _ in range(2)), nn.SwiGLU(WIDTH, 4)
+        ),
+        2,
+    )
+    with pytest.raises(TypeError, match="stack of 2 layers"):
+        decoder(x, x, cache={})

@@ -390,3 +390,28 @@ def test_a_rule_may_ask_for_all_options():
     scaled(x, factor=3.0).sum().backward()
     assert x.grad.tolist() == [3.0, 3.0]
     assert seen == [{"factor": 3.0, "shift": 1.0}]
+
+
+def test_a_rule_without_grad_is_refused():
+    """Its first parameter would be the gradient, whatever its name is: silently wrong."""
+
+    @ta.op
+    def squared(x):
+        return x * x
+
+    with pytest.raises(TypeError, match=r"gradient of the output first.*\['x'\]"):
+        squared.vjp("x")(lambda x: 2 * x)
+    with pytest.raises(TypeError, match=r"gradient of the output first.*\[\]"):
+        squared.vjp("x")(lambda: 2)
+
+
+def test_vjp_without_brackets_is_refused():
+    @ta.op
+    def squared(x):
+        return x * x
+
+    with pytest.raises(TypeError, match=r"in brackets, as in @squared\.vjp\('x'\)"):
+
+        @squared.vjp
+        def dx(grad, x):
+            return 2 * grad * x

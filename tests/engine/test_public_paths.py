@@ -73,3 +73,11 @@ def test_import_tinyattn_loads_none_of_them_early():
     late = ("tinyattn.training", "tinyattn.models", "tinyattn.viz", "tinyattn.testing")
     assert "tinyattn.nn.attention" in loaded
     assert not [name for name in loaded if name.startswith(late)]
+
+
+def test_dir_offers_what_a_user_calls():
+    """Tab completion asks `dir`: late names are there, names for the package's own use are not."""
+    assert {"save", "gradcheck", "viz", "testing", "batches", "zeros"} <= set(dir(ta))
+    assert {"Any", "importlib", "TYPE_CHECKING"}.isdisjoint([*dir(ta), *dir(ta.nn)])
+    assert all(hasattr(ta, name) for name in dir(ta))
+    assert all(hasattr(ta.nn, name) for name in dir(ta.nn))

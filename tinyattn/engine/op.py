@@ -106,6 +106,12 @@ def declare(
         return tensor
 
     def vjp(*arguments: str) -> Callable[[Function], Function]:
+        if not all(isinstance(name, str) for name in arguments):
+            raise TypeError(
+                f"@{spec.name}.vjp takes names of arguments in brackets, as in "
+                f"@{spec.name}.vjp({next(iter(spec.arguments), 'x')!r}), got {arguments}"
+            )
+
         def register(rule: Function) -> Function:
             spec.add_rule(arguments, rule)
             return rule

@@ -47,13 +47,20 @@ class Spec:
                 self.arguments[name] = parameter.default
 
     def add_rule(self, covered_names: tuple[str, ...], rule: Callable[..., Any]) -> None:
-        needed_names = list(inspect.signature(rule).parameters)[1:]
+        parameters = list(inspect.signature(rule).parameters)
+        needed_names = parameters[1:]
         arguments = [*self.arguments, *([self.variadic] if self.variadic else [])]
         available = [*arguments, *self.options, "options", "out", "shape", "shapes"]
         available += ["saved"] if self.saves else []
         if not covered_names or any(name not in arguments for name in covered_names):
             raise TypeError(
                 f"@{self.name}.vjp takes names among {arguments}, got {list(covered_names)}"
+            )
+        first = parameters[0] if parameters else ""
+        if not parameters or (first in available and first != "grad"):
+            raise TypeError(
+                f"a derivative rule of {self.name} takes the gradient of the output first, then "
+                f"what it needs: def dx(grad, ...), got parameters {parameters}"
             )
         if unknown := [name for name in needed_names if name not in available]:
             hint = ""

@@ -90,3 +90,6 @@ if not TYPE_CHECKING:
 
     def __getattr__(name: str) -> Any:
         raise UnknownNameError("nn", name, __all__)
+
+    def __dir__() -> list[str]:
+        return sorted(__all__)

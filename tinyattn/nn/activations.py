@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from .. import functional as F
 from ..tensors.tensor import Tensor
 from .module import Module
 
 
 class Identity(Module):
-    """x itself. Takes the place of a module that is left out."""
+    """x itself. Takes the place of a module that is left out, so it takes any arguments."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__()
 
     def forward(self, x: Tensor) -> Tensor:
         return x

@@ -141,6 +141,11 @@ def checked_inputs(
         check_packed(queries, keys, values, mask)
         return masks.visibility_of_packed(valid_lens, len(queries), *of_positions), keys, values
     check_padded(named, takes_packed)
+    if cache is not None and not isinstance(cache, KeyValueCache):
+        raise TypeError(
+            "an attention takes a KeyValueCache, such as new_cache().layers[i].self_attn of an "
+            f"Encoder or Decoder, got {type(cache).__name__}"
+        )
     past, past_keys = (0, 0) if cache is None else (cache.past, cache.past_keys)
     shape = (len(queries), heads, queries.shape[1], past_keys + keys.shape[1])  # (B, H, Q, K)
     visibility = masks.visibility(shape, valid_lens, mask, *of_positions, past)
@@ -314,6 +319,10 @@ class MultiHeadAttention(Attention):
         width = num_hiddens // num_heads
         if isinstance(rotary, RotaryEmbedding) and rotary.width != width:
             raise ShapeError(f"rotary turns heads of {rotary.width} numbers, these have {width}")
+        if rotary is not None and not isinstance(rotary, Module):
+            raise TypeError(
+                f"rotary is a module, such as nn.RotaryEmbedding({width}), got {rotary}"
+            )
         self.rotary = rotary
         kv_width = width * self.num_kv_heads
         self.dropout = Dropout(dropout)

@@ -112,6 +112,9 @@ class Cache:
         for part in self.parts():
             part.select(rows)
 
+    def __repr__(self) -> str:
+        return f"Cache({len(self.layers)} layers, {self.length} positions)"
+
     @contextmanager
     def restored_after_errors(self) -> Iterator[None]:
         """A with-block that leaves the cache as it was if it ends with an error."""
@@ -122,3 +125,11 @@ class Cache:
             for part, stored, past in before:
                 part.stored, part.past = stored, past
             raise
+
+
+def layer_caches_of(cache: Any, layers: int) -> list[LayerCache]:
+    """The caches of all layers of a stack of so many, checked."""
+    if not isinstance(cache, Cache) or len(cache.layers) != layers:
+        came = repr(cache) if isinstance(cache, Cache) else type(cache).__name__
+        raise TypeError(f"a stack of {layers} layers takes a cache of its new_cache(), got {came}")
+    return cache.layers

@@ -15,7 +15,7 @@ from ..engine.grad_mode import no_grad
 from ..errors import ShapeError
 from ..tensors.arguments import ArrayLike, float_tensor
 from ..tensors.tensor import Tensor
-from .cache import Cache, LayerCache, layer_cache_of
+from .cache import Cache, LayerCache, layer_cache_of, layer_caches_of
 from .containers import ModuleList
 from .layers import LayerNorm
 from .module import Module
@@ -144,7 +144,7 @@ class Decoder(Module):
         options = (src_mask, tgt_mask, src_valid_lens, tgt_valid_lens)
         layer_caches: Sequence[LayerCache | None] = [None] * len(self.layers)
         if cache is not None:
-            layer_caches = cache.layers
+            layer_caches = layer_caches_of(cache, len(self.layers))
         with nullcontext() if cache is None else cache.restored_after_errors():
             for layer, layer_cache in zip(self.layers, layer_caches, strict=True):
                 x = layer(x, memory, *options, layer_cache)

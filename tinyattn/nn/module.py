@@ -172,7 +172,7 @@ class Module:
         """Add a tensor that is moved and saved with the module but not learned.
 
         persistent=False: it is not in the state_dict. It may be None, now or later, and a Tensor
-        again.
+        again. For a type checker, declare it in the class: `steps: ta.Tensor`.
         """
         if isinstance(value, Parameter) or not isinstance(value, (Tensor, NoneType)):
             raise TypeError(f"a buffer is a Tensor, got {type(value).__name__}")

@@ -14,7 +14,7 @@ from ..tensors.arguments import ArrayLike, float_tensor
 from ..tensors.tensor import Tensor
 from .activations import GELU, ReLU
 from .attention import Attention
-from .cache import Cache, KeyValueCache, LayerCache, layer_cache_of
+from .cache import Cache, KeyValueCache, LayerCache, layer_cache_of, layer_caches_of
 from .containers import AnyModule, ModuleList
 from .layers import Dropout, LayerNorm, Linear
 from .module import Module
@@ -66,12 +66,16 @@ class SwiGLU(Module):
 
 def new_norm(norm_layer: Callable[..., Module], size: int, eps: float | None) -> Module:
     """norm_layer(size), or norm_layer(size, eps=eps) if a number is given."""
-    norm = norm_layer(size) if eps is None else norm_layer(size, eps=eps)
+    rule = (
+        "norm_layer is a class of modules that takes the width, such as nn.LayerNorm or "
+        f'nn.RMSNorm, and norm is "pre" or "post"; norm_layer({size})'
+    )
+    try:
+        norm = norm_layer(size) if eps is None else norm_layer(size, eps=eps)
+    except (TypeError, ValueError) as error:
+        raise TypeError(f"{rule} ended with: {error}") from error
     if not isinstance(norm, Module):
-        raise TypeError(
-            "norm_layer is a class of modules that takes the width, such as nn.LayerNorm or "
-            f'nn.RMSNorm, and norm is "pre" or "post"; norm_layer({size}) gave {norm!r}'
-        )
+        raise TypeError(f"{rule} gave {norm!r}")
     return norm
 
 
@@ -98,7 +102,9 @@ class SublayerConnection(Module):
     ) -> None:
         super().__init__()
         if norm not in ("pre", "post"):
-            raise ValueError(f'norm must be "pre" or "post", got {norm!r}')
+            raise ValueError(
+                f'norm must be "pre" or "post", got {norm!r}: the class of the norm is norm_layer'
+            )
         self.order = norm
         self.norm = new_norm(norm_layer, size, eps)
         self.dropout = Dropout(dropout)
@@ -137,8 +143,6 @@ class EncoderLayer(Module):
     ) -> None:
         super().__init__()
         check_parts("an encoder layer", self_attn=self_attn, feed_forward=feed_forward)
-        if isinstance(self_attn, PositionwiseFeedForward) or isinstance(feed_forward, Attention):
-            raise TypeError("an encoder layer takes self_attn before feed_forward: exchange them")
         self.size = check_size("size", size)
         self.self_attn = self_attn
         self.feed_forward = feed_forward
@@ -156,6 +160,11 @@ class EncoderLayer(Module):
         cache: LayerCache | None = None,
     ) -> Tensor:
         check_x(x, self.size, valid_lens)
+        if cache is not None and not is_causal:
+            raise ValueError(
+                "an encoder with a cache takes is_causal=True, because earlier positions would "
+                "have to see the new ones otherwise"
+            )
         attention_cache = None if cache is None else layer_cache_of(cache).self_attn
         options = attention_options(mask, valid_lens, is_causal, attention_cache)
 
@@ -173,6 +182,9 @@ def check_parts(owner: str, **parts: Any) -> None:
                 f"{name} of {owner} is a module, such as MultiHeadedAttention or "
                 f"PositionwiseFeedForward, got {part!r}"
             )
+        feeds = isinstance(part, (PositionwiseFeedForward, SwiGLU))
+        if isinstance(part, Attention) if name == "feed_forward" else feeds:
+            raise TypeError(f"{owner} takes attention before feed_forward: exchange them")
 
 
 def check_x(x: Tensor, size: int, valid_lens: ArrayLike | None) -> None:
@@ -274,13 +286,9 @@ class Encoder(Module):
         is_causal: bool,
     ) -> Tensor:
         """The output at the positions x, which come after those in the cache."""
-        if not is_causal:
-            raise ValueError(
-                "an encoder with a cache takes is_causal=True, because earlier positions would "
-                "have to see the new ones otherwise"
-            )
+        layer_caches = layer_caches_of(cache, len(self.layers))
         with cache.restored_after_errors():
-            for layer, layer_cache in zip(self.layers, cache.layers, strict=True):
+            for layer, layer_cache in zip(self.layers, layer_caches, strict=True):
                 x = layer(x, mask, valid_lens, is_causal, cache=layer_cache)
             return x if self.norm is None else self.norm(x)
 

@@ -23,7 +23,7 @@ def pad_sequence(
     The result is (L, B, ...) as in PyTorch, or with batch_first=True (B, L, ...), as attention
     takes it.
 
-    >>> from tinyattn.batches import pad_sequence
+    >>> from tinyattn.training import pad_sequence
     >>> pad_sequence([ta.tensor([5, 7, 2]), ta.tensor([4])], batch_first=True).tolist()
     [[5, 7, 2], [4, 0, 0]]
     """
@@ -59,7 +59,7 @@ class DataLoader:
         TensorDataset), or a sequence of samples, of which `collate_fn` makes a batch.
     drop_last: leave out the last batch if it is smaller.
 
-        >>> from tinyattn.batches import DataLoader
+        >>> from tinyattn.training import DataLoader
         >>> for x, y in DataLoader((ta.arange(3), ta.arange(3) * 10), batch_size=2):
         ...     print(x, y)
         tensor([0, 1]) tensor([ 0, 10])

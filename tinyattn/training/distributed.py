@@ -237,7 +237,8 @@ class DistributedDataParallel:
     Differs from PyTorch: it is no Module, and `backward` is called here, because it takes a weight.
     Gradients of leaves that are no parameters of the module are not computed.
 
-        >>> from tinyattn.distributed import DistributedDataParallel, get_rank, get_world_size
+        >>> from tinyattn.training.distributed import DistributedDataParallel
+        >>> from tinyattn.training.distributed import get_rank, get_world_size
         >>> model = nn.Linear(3, 1)
         >>> parallel = DistributedDataParallel(model)
         >>> x, y = (ta.randn(8, n)[get_rank() :: get_world_size()] for n in (3, 1))  # its part
