@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 from common import HAS_TORCH
 from test_house import WINGS
-from tracing import measured_alone
 
 import tinyattn as ta
 from tinyattn import (
@@ -142,20 +141,6 @@ def test_readme_names_ten_files_to_open_first():
     for name in ("README.md", "README_zh.md"):
         text = (ROOT / name).read_text("utf-8")
         assert len(re.findall(r"^\| \[\S+\]\(tinyattn/\S+\.py\) ", text, re.MULTILINE)) == 10
-
-
-def test_readme_says_how_much_the_smallest_training_runs():
-    """Within 2 %, because Pythons differ in how they count the lines of a comprehension."""
-    trace = measured_alone("examples/smallest.py", jit=False)
-    assert trace.distinct <= 1200
-    text = " ".join((ROOT / "README.md").read_text("utf-8").split())
-    sentence = re.search(r"runs through ([\d,]+) lines in ([\d,]+) functions of (\d+) files", text)
-    assert sentence is not None
-    told = [int(number.replace(",", "")) for number in sentence.groups()]
-    measured = [trace.distinct, trace.functions, trace.files]
-    assert told == pytest.approx(measured, rel=0.02)
-    for page in ("README_zh.md", "docs/index.md"):
-        assert sentence[1] in (ROOT / page).read_text("utf-8"), page
 
 
 def test_readme_has_the_two_commands():
