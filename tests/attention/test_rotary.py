@@ -185,6 +185,14 @@ def test_a_module_of_ones_own_turns_queries_and_keys():
     assert_close(out.numpy(), plain.W_o(sharper.transpose(1, 2).flatten(2)).numpy(), 1e-5)
 
 
+def test_each_packed_sample_begins_at_position_0():
+    """The output would not tell, because only distances count."""
+    module = nn.MultiHeadedAttention(2, 8, dropout=0.0, rotary=Shift())
+    rows = ta.randn(5, 8)
+    module(rows, rows, rows, valid_lens=[3, 0, 2])
+    assert module.rotary.calls == [((5, 2, 4), [[0], [1], [2], [0], [1]])] * 2
+
+
 def test_heads_of_another_width_are_refused():
     with pytest.raises(ShapeError, match="heads of 8 numbers, these have 6"):
         nn.MultiHeadAttention(*(WIDTH,) * 4, HEADS, rotary=nn.RotaryEmbedding(8))

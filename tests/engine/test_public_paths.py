@@ -75,6 +75,17 @@ def test_import_tinyattn_loads_none_of_them_early():
     assert not [name for name in loaded if name.startswith(late)]
 
 
+def test_import_tinyattn_loads_little_of_pythons_library():
+    """importlib.abc alone would bring tempfile, random and compression, 10 ms in all."""
+    code = "import numpy, sys; before = {*sys.modules}; import tinyattn; "
+    code += "print(*sorted({*sys.modules} - before))"
+    loaded = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    ).stdout.split()
+    assert "tinyattn" in loaded
+    assert {"importlib.abc", "tempfile", "inspect", "shutil", "numba"}.isdisjoint(loaded)
+
+
 def test_dir_offers_what_a_user_calls():
     """Tab completion asks `dir`: late names are there, names for the package's own use are not."""
     assert {"save", "gradcheck", "viz", "testing", "batches", "zeros"} <= set(dir(ta))

@@ -8,20 +8,24 @@ from __future__ import annotations
 import importlib
 import sys
 from collections.abc import Mapping
-from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
 from types import ModuleType
 from typing import Any
 
 
-class ShortNames(MetaPathFinder, Loader):
-    """Finds a module under its short name; Python asks it when it has found no file."""
+class ShortNames:
+    """Finds a module under its short name; Python asks it when it has found no file.
+
+    It has the methods of importlib.abc's MetaPathFinder and Loader, and derives from neither,
+    because importing that module takes as long as a quarter of this package.
+    """
 
     def __init__(self, places: Mapping[str, str]) -> None:
         self.places = places  # from the short name to the name of the file
 
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
-        return ModuleSpec(name, self) if name in self.places else None
+        loader: Any = self
+        return ModuleSpec(name, loader) if name in self.places else None
 
     def create_module(self, spec: ModuleSpec) -> ModuleType:
         module = importlib.import_module(self.places[spec.name])
