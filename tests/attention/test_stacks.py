@@ -51,6 +51,19 @@ def test_the_default_is_a_layer_norm_with_its_own_eps():
     )
 
 
+def test_any_function_of_the_width_makes_the_norms():
+    """Also that at the end: it knows no eps, because none was given to the layer."""
+    stack = llama_like(norm="pre")
+    layer = nn.EncoderLayer(
+        8,
+        nn.MultiHeadedAttention(2, 8),
+        nn.SwiGLU(8, 4),
+        norm_layer=lambda size: nn.RMSNorm(size, 1e-2),
+    )
+    for made in (nn.Encoder(layer, 2), stack):
+        assert made.norm.eps == made.layers[0].sublayer[0].norm.eps
+
+
 @pytest.mark.parametrize(
     "wrong", [lambda size: size, str, "rms", None, nn.RMSNorm(8), nn.Linear, nn.Dropout]
 )

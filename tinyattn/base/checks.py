@@ -325,8 +325,7 @@ def check_heads(width: int, heads: int) -> None:
 
 def check_attention(q: Array, k: Array, v: Array, queries: Any, keys: Any) -> None:
     """Checked here, because a compiled kernel checks no index and would read other memory."""
-    flat = q.ndim == k.ndim == v.ndim == 3
-    if not flat or k.shape[1] != v.shape[1] or not are_groups(q.shape[1], k.shape[1]):
+    if k.shape[1] != v.shape[1] or not are_groups(q.shape[1], k.shape[1]):
         raise ShapeError(
             "attention: q (R, H, d), k (S, H, d) and v (S, H, e) have one number of heads H, or k "
             f"and v have a divisor of it, got {q.shape}, {k.shape} and {v.shape}"

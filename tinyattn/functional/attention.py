@@ -154,8 +154,8 @@ def scaled_dot_product_attention(
     scale = default_scale(q.shape[-1]) if scale is None else checked_scale(scale)
     shape = (*q.shape[:-1], k.shape[-2])  # (B, H, Q, K)
     visibility = masks.visibility(shape, valid_lens, mask, is_causal, window, q.device)
-    bias, mask = bias_and_mask(bias, attn_mask, visibility.mask, query, shape)
-    visibility = visibility._replace(mask=mask)
+    bias, visible = bias_and_mask(bias, attn_mask, query, shape)
+    visibility = visibility.and_mask(visible)
     k, v = ops.clear_invisible(visibility, shape[1], k, v)
     drop = Drop(p, random.dropout_seed() if p else 0)
     heads, width = (q.shape[1], k.shape[1]), v.shape[-1]
@@ -175,13 +175,13 @@ def scaled_dot_product_attention(
 
 
 def bias_and_mask(
-    bias: Any, attn_mask: Any, mask: Array | None, query: Tensor, shape: tuple[int, ...]
+    bias: Any, attn_mask: Any, query: Tensor, shape: tuple[int, ...]
 ) -> tuple[Tensor | None, Array | None]:
-    """What is added to scores of this shape (B, H, Q, K), and the mask, from all arguments."""
+    """What is added to scores of this shape (B, H, Q, K), and where attn_mask says visible."""
     ndim = query.ndim
     bias = None if bias is None else checked_bias("bias", bias, query, shape, ndim)
     if attn_mask is None:
-        return bias, mask
+        return bias, None
     attn_tensor = attn_mask if isinstance(attn_mask, Tensor) else Tensor(attn_mask)
     if attn_tensor.dtype.kind in "iu":
         raise DtypeError(
@@ -195,7 +195,7 @@ def bias_and_mask(
         visible = numbers._data != -math.inf
         numbers = ops.where(visible, numbers, 0.0)
         bias = numbers if bias is None else bias + numbers
-    return bias, visible if mask is None else visible & mask
+    return bias, visible
 
 
 def transpose_qkv(x: Tensor, num_heads: int) -> Tensor:

@@ -71,6 +71,12 @@ class Visibility(NamedTuple):
         """(B, H, Q, K)."""
         return len(self.queries.lengths), heads, self.queries.longest, self.keys.longest
 
+    def and_mask(self, mask: Array | None) -> Visibility:
+        """The same, if this mask (B|1, H|1, Q|1, K|1) says so too; None says nothing."""
+        if mask is None:
+            return self
+        return self._replace(mask=mask if self.mask is None else self.mask & mask)
+
     @property
     def lengths_differ(self) -> bool:
         """True if some sample has fewer queries or keys than the longest."""

@@ -372,8 +372,9 @@ class MultiHeadAttention(Attention):
             return x
         check_heads(x.shape[-1], heads)
         split = x.reshape(*x.shape[:-1], heads, x.shape[-1] // heads)  # (B, N, H, d)
-        positions = samples.positions()
-        if x.ndim == 3:
+        if x.ndim == 2:
+            positions = samples.positions()
+        else:
             positions = np.arange(first_position, first_position + x.shape[1])
         return self.rotary(split, positions[:, None]).flatten(-2)
 

@@ -62,7 +62,7 @@ class DecoderLayer(Module):
         self.self_attn = self_attn
         self.src_attn = src_attn
         self.feed_forward = feed_forward
-        self.norm_layer = norm_layer
+        self.norm_layer, self.eps = norm_layer, eps
         self.sublayer = ModuleList(
             SublayerConnection(size, dropout, norm, eps, norm_layer) for _ in range(3)
         )

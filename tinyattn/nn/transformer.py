@@ -146,7 +146,7 @@ class EncoderLayer(Module):
         self.size = check_size("size", size)
         self.self_attn = self_attn
         self.feed_forward = feed_forward
-        self.norm_layer = norm_layer
+        self.norm_layer, self.eps = norm_layer, eps
         self.sublayer = ModuleList(
             SublayerConnection(size, dropout, norm, eps, norm_layer) for _ in range(2)
         )
@@ -209,10 +209,9 @@ def attention_options(
 
 def new_last_norm(layer: Any) -> Module | None:
     """The norm at the end of a stack of such layers: only pre-norm layers need one."""
-    first = layer.sublayer[0]
-    if first.order == "post":
+    if layer.sublayer[0].order == "post":
         return None
-    return new_norm(layer.norm_layer, layer.size, getattr(first.norm, "eps", None))
+    return new_norm(layer.norm_layer, layer.size, layer.eps)
 
 
 class Encoder(Module):

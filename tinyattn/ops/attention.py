@@ -1,4 +1,4 @@
-"""Scaled dot-product attention as one operation, its weights, and checks."""
+"""Scaled dot-product attention as one operation, its parts, and rotary positions."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ def clear_invisible(visibility: Visibility, heads: int, keys: Any, values: Any) 
     0 * NaN is NaN, and through a projection it would reach the gradients of weights, which all
     samples share.
     """
-    if visibility.limits is None and visibility.mask is None:
+    if visibility.all_visible:
         return keys, values
     shape = visibility.shape(heads)
     if keys.device == "cuda":  # always, because a search for NaN would let the host wait
