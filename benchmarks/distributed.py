@@ -6,6 +6,7 @@ Measured are training steps of the encoders of `benchmarks.encoders` by 1, 2 and
 thread each, which divide one batch, and all-reduces of 1 KiB to 16 MiB. Times are the least of all
 repeats. "alone" is a step without communication; the rest of a step is the share of communication.
 "one piece" is a step with one all-reduce after backward, in place of buckets that begin during it.
+"compared" is the part of a step in which the ranks compare what they are about to do.
 Efficiency is the time of one rank over that of N ranks times N. Ranks beyond the number of cores
 share cores, so their efficiency says nothing; they test the model.
 
@@ -106,6 +107,13 @@ def measure(sizes: Encoder, repeats: int) -> Measured:
         for name, parallel in ways.items():
             seconds = least(lambda way=parallel: step(way), repeats)  # type: ignore[misc]
             found[name] = min(found[name], seconds)
+    parallel, parameters = ways["step"], list(model.parameters())
+
+    def compare() -> None:
+        with world().together("compare", parallel.numbers(parameters), parallel.words):
+            pass
+
+    found["compared"] = least(compare, repeats)
     found["bytes"] = sum(4 * p.numel() for p in model.parameters())
     found["buckets"] = len(buckets_of(model.parameters(), 1 << 20))
     found["all_reduce"] = {}
@@ -192,13 +200,15 @@ def main() -> int:
     about = report.surroundings(replace(settings, threads=1))
     print(report.heading(about), flush=True)
     found: dict[str, dict[int, Measured]] = {}
-    print(f"\n{'':<8}{'ranks':>6}{'step':>11}{'alone':>11}{'one piece':>11}{'share':>8}"
-          f"{'efficiency':>12}{'alpha':>11}{'GB/s':>7}{'predicted':>11}")  # fmt: skip
+    print(f"\n{'':<8}{'ranks':>6}{'step':>11}{'alone':>11}{'one piece':>11}"
+          f"{'compared':>11}{'share':>8}{'efficiency':>12}{'alpha':>11}{'GB/s':>7}{'predicted':>11}")  # fmt: skip
     for size in SIZES[:1] if args.short else SIZES:
         found[size] = {}
         for ranks in RANKS:
             one = found[size][ranks] = ask(ranks, size, args.repeats, args.short)
-            cells = [report.amount(one[name], "s") for name in ("step", "alone", "one piece")]
+            cells = [
+                report.amount(one[name], "s") for name in ("step", "alone", "one piece", "compared")
+            ]
             text = f"{size:<8}{ranks:>6}" + "".join(f"{cell:>11}" for cell in cells)
             if ranks > 1:
                 gain = found[size][1]["alone"] / (ranks * one["step"])

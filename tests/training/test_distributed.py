@@ -181,7 +181,7 @@ def interrupted_by(rank: int, action: Any, steps: int = 1000) -> None:
         if step == 10 and get_rank() == rank:
             action()
         parallel.backward(model(ta.ones(2, 3)).sum())
-    print("finished")
+    print(f"rank {get_rank()} finished")
 
 
 def raises() -> None:
@@ -212,7 +212,7 @@ def waits_for_ctrl_c() -> None:
 
 
 def disagrees() -> None:
-    """What the ranks are told of: a shape, a dtype, a parameter more, one that is frozen."""
+    """What the ranks are told of: a shape, a dtype, a parameter more, one that is frozen, ..."""
 
     def layers(*widths: int) -> nn.Module:
         return nn.Sequential(*(nn.Linear(3, width) for width in widths))
@@ -220,6 +220,8 @@ def disagrees() -> None:
     rank = get_rank()
     frozen = layers(2)
     frozen[0].weight.requires_grad = rank == 0
+    counted = layers(2)
+    counted.register_buffer("scale", ta.zeros(2 + rank))
     cases = {
         r"rank 1 has 0.weight \(5, 3\) float32 on cpu, trained where rank 0 has 0.weight \(4, 3\)":
             layers(4 + rank),
@@ -228,11 +230,199 @@ def disagrees() -> None:
         r"rank 1 has 1.weight .* where rank 0 has nothing more": layers(*[2] * (1 + rank)),
         r"rank 1 has nothing more where rank 0 has 1.weight": layers(*[2] * (2 - rank)),
         r"rank 1 has 0.weight \(2, 3\) float32 on cpu where rank 0": frozen,
+        r"rank 1 has 0 with p=0.1 where rank 0 has 0 with p=0.0":
+            nn.Sequential(nn.Dropout(0.1 * rank), nn.Linear(2, 2)),
+        r"rank 1 has scale \(3,\) float32 on cpu where rank 0 has scale \(2,\) float32": counted,
     }  # fmt: skip
     for text, model in cases.items():
         with pytest.raises(ShapeError, match=text):
             DistributedDataParallel(model)
+    with pytest.raises(
+        ShapeError, match="rank 1 has bucket_bytes=2 where rank 0 has bucket_bytes=1"
+    ):
+        DistributedDataParallel(layers(2), bucket_bytes=1 + rank)
     report()
+
+
+def differs() -> None:
+    """Every rank is told of what differs, no gradient changes, and the next equal call works."""
+    model, twin = (nn.Sequential(nn.Linear(2, 3), nn.Linear(3, 2)) for _ in range(2))
+    parallel, other = DistributedDataParallel(model), DistributedDataParallel(twin)
+
+    def backward(parallel: DistributedDataParallel = parallel) -> None:
+        parallel.backward(ta.ones(1, requires_grad=True).sum())
+
+    def after(name: str, value: Any, what: Any = model[1].bias) -> Any:
+        """backward, after one attribute of this rank was changed."""
+
+        def changed() -> None:
+            old = getattr(what, name)
+            setattr(what, name, value)
+            try:
+                backward()
+            finally:
+                setattr(what, name, old)
+
+        return changed
+
+    call = "rank 1 calls {} where rank 0 calls {}: all ranks must make the same calls"
+    has = "rank 1 has {} where rank 0 has {}: build the same model"
+    bias, weight = "1.bias (2,) float32 on cpu", "1.weight (2, 3) float32 on cpu, trained"
+    flat = nn.Parameter(model[1].weight.data.T.copy())
+    double = nn.Parameter([1.0, 2.0], dtype="float64")
+    cases = [  # what rank 0 does, what rank 1 does, the error
+        (lambda: all_reduce([1]), lambda: all_reduce([1, 2]),
+         call.format("all_reduce of shape (2,)", "all_reduce of shape (1,)")),
+        (lambda: all_reduce([1, 2]), lambda: all_reduce([[1, 2]]),
+         call.format("all_reduce of shape (1, 2)", "all_reduce of shape (2,)")),
+        (backward, lambda: all_reduce(1),
+         call.format("all_reduce of shape ()", "step 1 of backward of model 0")),
+        (lambda: backward(other), backward,
+         call.format("step 1 of backward of model 0", "step 0 of backward of model 1")),
+        (lambda: all_reduce(1), lambda: DistributedDataParallel(twin),
+         call.format("DistributedDataParallel of model 2", "all_reduce of shape ()")),
+        (backward, after("requires_grad", False), has.format(bias, bias + ", trained")),
+        (after("requires_grad", False), backward, has.format(bias + ", trained", bias)),
+        (backward, after("weight", flat, model[1]),
+         has.format("1.weight (3, 2) float32 on cpu, trained", weight)),
+        (backward, after("bias", double, model[1]),
+         has.format("1.bias (2,) float64 on cpu, trained", bias + ", trained")),
+        (backward, after("bias", None, model[1]),
+         has.format("nothing more", bias + ", trained")),
+        (backward, after("training", False, model),
+         has.format("a module in evaluation mode", "a module in training mode")),
+        (backward, after("bucket_bytes", 40, parallel),
+         has.format("bucket_bytes=40", "bucket_bytes=1048576")),
+    ]  # fmt: skip
+    parallel.backward(model(ta.ones(4, 2)).sum())
+    before = model[1].weight.grad.numpy().tobytes()
+    for *actions, text in cases:
+        with pytest.raises((RuntimeError, ShapeError)) as found:
+            actions[get_rank() == 1]()
+        assert text in str(found.value), (text, str(found.value))
+        assert model[1].weight.grad.numpy().tobytes() == before
+        assert all_reduce([1.0, 2.0]).tolist() == [get_world_size(), 2 * get_world_size()]
+    # Weights may differ, and a rank without samples takes part.
+    parallel.backward(*((model(ta.ones(4, 2)).sum(), 2) if get_rank() == 1 else (None, 0)))
+    assert_close(
+        model[1].weight.grad.numpy(), 2 * np.frombuffer(before, np.float32).reshape(2, 3), 1e-6
+    )
+    report()
+
+
+@ta.op
+def acting(x: Any, *, action: Any) -> Any:
+    """x, with an action in backward."""
+    return x * 1
+
+
+@acting.vjp("x")
+def _(grad: Any, action: Any) -> Any:
+    action()
+    return grad
+
+
+def catches(then: Any, steps: int = 12, everywhere: bool = False) -> None:
+    """The third step of rank 1 fails in backward, after its first bucket was summed."""
+    model = nn.Sequential(nn.Linear(2, 3), nn.ReLU(), nn.Linear(3, 2))
+    parallel = DistributedDataParallel(model, bucket_bytes=1)
+
+    def fail() -> None:
+        raise LookupError("sample 17 is damaged")
+
+    for step in range(steps):
+        hidden = model[:2](ta.ones(4, 2))
+        if step == 3 and get_rank() == 1:
+            hidden = acting(hidden, action=fail)
+        try:
+            parallel.backward(model[2](hidden).sum())
+        except Exception:
+            if get_rank() != 1 and not everywhere:
+                raise
+            then()
+    print(f"rank {get_rank()} finished")
+
+
+def catches_and_goes_on() -> None:
+    catches(lambda: None)
+
+
+def all_catch_and_go_on() -> None:
+    catches(lambda: None, everywhere=True)
+
+
+def catches_and_sums() -> None:
+    catches(lambda: all_reduce([1, 2]))
+
+
+def catches_and_builds_another() -> None:
+    catches(lambda: DistributedDataParallel(nn.Linear(2, 2)))
+
+
+def catches_and_ends() -> None:
+    catches(sys.exit)
+
+
+def catches_in_the_last_step() -> None:
+    catches(lambda: None, steps=4)
+
+
+def catches_ctrl_c() -> None:
+    """Rank 1 is interrupted while it waits for the others."""
+    model = nn.Linear(2, 2)
+    parallel = DistributedDataParallel(model)
+    for step in range(5):
+        if step == 2 and get_rank() == 1:
+            signal.signal(signal.SIGALRM, signal.default_int_handler)
+            signal.setitimer(signal.ITIMER_REAL, 0.2)
+        if step == 2 and get_rank() == 0:
+            time.sleep(1)
+        try:
+            parallel.backward(model(ta.ones(1, 2)).sum())
+        except KeyboardInterrupt:
+            continue
+    print(f"rank {get_rank()} finished")
+
+
+def sums_in_backward() -> None:
+    model = nn.Linear(2, 2)
+    parallel = DistributedDataParallel(model)
+    out = acting(model(ta.ones(1, 2)), action=lambda: all_reduce(1))
+    parallel.backward(out.sum())
+    print(f"rank {get_rank()} finished")
+
+
+def has_no_data() -> None:
+    parallel = DistributedDataParallel(model := nn.Linear(2, 2))
+    for _ in range(0 if get_rank() == 1 else 3):
+        parallel.backward(model(ta.ones(1, 2)).sum())
+    print(f"rank {get_rank()} finished")
+
+
+def has_no_data_and_reports() -> None:
+    parallel = DistributedDataParallel(model := nn.Linear(2, 2))
+    for _ in range(0 if get_rank() == 1 else 3):
+        parallel.backward(model(ta.ones(1, 2)).sum())
+    all_reduce([1.0, 2.0])
+    print(f"rank {get_rank()} finished")
+
+
+def skips_a_step() -> None:
+    interrupted_by(1, lambda: None, steps=20 - get_rank())
+
+
+def ends_before_the_model() -> None:
+    if get_rank() == 1:
+        sys.exit()
+    interrupted_by(1, lambda: None)
+
+
+def leaves_without_a_word() -> None:
+    interrupted_by(1, lambda: os._exit(0))
+
+
+def leaves_with_an_error() -> None:
+    interrupted_by(1, lambda: os._exit(3))
 
 
 def saves_all_the_time() -> None:
@@ -355,6 +545,52 @@ def test_ranks_that_disagree_are_told_by_name() -> None:
     status, out, err = run(2, __file__, "disagrees")
     assert status == 0, err[-3000:]
     assert out == "2 ranks are well\n"
+
+
+@needs_mpi
+@pytest.mark.parametrize("number", [2, 3])
+def test_ranks_that_make_other_calls_are_told_what_differs(number: int) -> None:
+    status, out, err = run(number, __file__, "differs")
+    assert status == 0, err[-3000:]
+    assert out == f"{number} ranks are well\n"
+
+
+GOES_ON = (
+    "rank 1 calls step 3 of backward of model 0, but its step 3 of backward of model 0 has not"
+)
+
+
+@needs_mpi
+@pytest.mark.parametrize(
+    ("accident", "texts"),
+    [
+        ("catches_and_goes_on", [GOES_ON, "LookupError: sample 17 is damaged"]),
+        ("all_catch_and_go_on", [GOES_ON, "LookupError: sample 17 is damaged"]),
+        ("catches_and_sums", ["rank 1 calls all_reduce of shape (2,), but its step 3 of backward"]),
+        (
+            "catches_and_builds_another",
+            ["rank 1 calls DistributedDataParallel of model 1, but its"],
+        ),
+        ("catches_and_ends", ["rank 1 has ended, and rank 0 waits for it"]),
+        ("catches_in_the_last_step", ["rank 1 has ended, and rank 0 waits for it"]),
+        ("catches_ctrl_c", ["rank 1 calls step 2 of backward of model 0, but its step 2"]),
+        (
+            "sums_in_backward",
+            ["calls all_reduce of shape (), but its step 0 of backward of model 0"],
+        ),
+        ("has_no_data", ["rank 1 has ended, and rank 0 waits for it"]),
+        ("has_no_data_and_reports", ["rank 1 calls all_reduce of shape (2,) where rank 0 calls"]),
+        ("skips_a_step", ["rank 1 has ended, and rank 0 waits for it"]),
+        ("ends_before_the_model", ["rank 1 has ended, and rank 0 waits for it"]),
+        ("leaves_without_a_word", []),
+        ("leaves_with_an_error", []),
+    ],
+)
+def test_a_rank_that_is_out_of_step_ends_all(accident: str, texts: list[str]) -> None:
+    status, out, err = run(2, __file__, accident, seconds=40)
+    assert status != 0 or accident == "leaves_without_a_word"  # mpiexec itself says 0 then
+    assert [text for text in texts if text not in err] == [], err[-3000:]
+    assert "rank 0 finished" not in out
 
 
 @needs_mpi

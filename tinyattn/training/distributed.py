@@ -5,8 +5,9 @@
     rank 2   its samples -> loss -> gradients --+
 
 Every process, called a rank, has the whole model. `backward` gives every rank the gradients of the
-whole batch, so all ranks take the same step, and their parameters stay equal. MPI (by mpi4py) moves
-the arrays, or NCCL (by CuPy) those on GPUs. NCCL was tested on a stand-in only: not measured on a
+whole batch, so all ranks take the same step, and their parameters stay equal. Before arrays are
+summed, the ranks compare a fingerprint of what they are about to do. MPI (by mpi4py) moves the
+arrays, or NCCL (by CuPy) those on GPUs. NCCL was tested on a stand-in only: not measured on a
 GPU. In a program with one rank nothing of this is imported, and `backward` is `loss.backward`.
 """
 
@@ -18,7 +19,9 @@ import os
 import sys
 import time
 import traceback
-from collections.abc import Iterable
+import zlib
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from itertools import zip_longest
 from typing import Any
 
@@ -26,13 +29,13 @@ import numpy as np
 
 from ..base import backend
 from ..base.backend import FLOAT16, Array, device_of, module_of, namespace, quiet
-from ..base.checks import check_number
+from ..base.checks import check_number, check_size
 from ..engine.autograd import propagate, root_of, starting_gradient, wrap
 from ..engine.grad_mode import no_grad
 from ..errors import DeviceError, GraphError, ShapeError
 from ..kernels import FLOAT32
 from ..kernels.threads import get_num_threads, set_num_threads
-from ..nn import Module, Parameter
+from ..nn import Dropout, Module, Parameter
 from ..tensors.tensor import Tensor
 
 # What mpiexec or srun writes into the environment: the number of ranks.
@@ -46,8 +49,11 @@ AWAKE = 2e-4
 class World:
     """All ranks, and how they talk. `comm` is MPI's communicator, or None for one rank.
 
-    begun   the number of all-reduces that this rank has begun
-    ended   for each rank whose program has ended, how many it had begun
+    begun       the number of messages to all ranks that this rank has begun
+    ended       for each rank whose program has ended, how many it had begun
+    unfinished  the call to all ranks that has begun here and has not ended
+    error       what ended it, if that was an error
+    models      the number of DistributedDataParallel objects
     """
 
     def __init__(self, MPI: Any = None) -> None:
@@ -56,10 +62,14 @@ class World:
         self.size: int = self.comm.size if MPI else 1
         self.begun = 0
         self.ended: dict[int, int] = {}
+        self.unfinished = ""
+        self.error: BaseException | None = None
+        self.models = 0
 
     def join(self) -> None:
         """Share cores and GPUs with the ranks on this machine, and end all ranks on an error."""
-        self.exits = self.comm.Dup()
+        # Of their own, because a message on one communicator is never taken for one on another.
+        self.exits, self.fingerprints = self.comm.Dup(), self.comm.Dup()
         local = self.comm.Split_type(self.MPI.COMM_TYPE_SHARED)
         if "TINYATTN_NUM_THREADS" not in os.environ:
             set_num_threads(max(1, get_num_threads() // local.size))
@@ -78,6 +88,7 @@ class World:
         sys.stderr.flush()
         time.sleep(0.2)  # because what mpiexec has not read by then may be lost
         self.comm.Abort(1)
+        os._exit(1)  # because Abort may return before mpiexec ends this process
 
     def leave(self) -> None:
         """Tell the others that this program ends. Wait asleep, because MPI waits awake."""
@@ -86,6 +97,61 @@ class World:
         barrier = self.exits.Ibarrier()
         while not barrier.Test():
             time.sleep(0.01)
+
+    @contextmanager
+    def together(
+        self,
+        call: str,
+        numbers: tuple[Any, ...] = (),
+        words: Callable[[], list[str]] = list,
+        weight: float = 0.0,
+        error: type[Exception] = RuntimeError,
+    ) -> Iterator[float]:
+        """Around what every rank must do now. Gives the sum of the weights of all ranks.
+
+        call: what is done, in words
+        numbers: what else must be equal on all ranks, as numbers
+        words: the same in words, of which the message shows the first that differs
+
+        First the ranks compare a fingerprint of `call` and `numbers`. If two differ, every rank
+        raises `error`, and nothing was summed. If an error ends the block on one rank, the others
+        may wait for the rest of it. So if that rank catches the error and begins another call, it
+        ends all ranks.
+        """
+        if self.size == 1:
+            yield weight
+            return
+        if self.unfinished:
+            self.end_unfinished(call)
+        self.unfinished = call
+        try:
+            # Python's hash of numbers is the same in every process; that of texts is not.
+            fingerprint = hash((zlib.crc32(call.encode()), numbers))
+            mine, all_ranks = np.empty(2, np.int64), np.empty((self.size, 2), np.int64)
+            mine[0], mine.view(np.float64)[1] = fingerprint, weight
+            self.begun += 1
+            self.wait([self.fingerprints.Iallgather(mine, all_ranks)])
+            alike = (all_ranks[:, 0] == fingerprint).all()
+            if alike:
+                yield float(all_ranks.view(np.float64)[:, 1].sum())
+            else:
+                descriptions = self.comm.allgather([call, *words()])
+        except BaseException as caught:
+            self.error = caught
+            raise
+        self.unfinished = ""
+        if not alike:
+            raise error(first_difference(descriptions))
+
+    def end_unfinished(self, call: str) -> None:
+        """End all ranks, because the others may wait for a message that this rank never sends."""
+        error = RuntimeError(
+            f"rank {self.rank} calls {call}, but its {self.unfinished} has not ended: either its "
+            "error was caught, or a hook in it makes this call. The other ranks may still wait for "
+            "its gradients, so do not catch errors of calls to all ranks"
+        )
+        error.__cause__ = self.error
+        self.end_all(RuntimeError, error, None)
 
     def begin_sum(self, array: Array) -> list[Any]:
         """Replace `array` by its sum over all ranks, at some time before `wait` returns."""
@@ -109,6 +175,7 @@ class World:
 
     def wait(self, requests: list[Any]) -> None:
         """Until the sums are there; an error if a rank has ended and takes no part in one."""
+        self.requests = requests  # after an error too, because MPI may still write to their arrays
         awake = time.perf_counter() + AWAKE
         while not self.MPI.Request.Testall(requests):
             if time.perf_counter() > awake:
@@ -122,6 +189,26 @@ class World:
                     f"rank {early[0]} has ended, and rank {self.rank} waits for it: all ranks must "
                     "take the same number of steps; a rank without samples calls backward(None, 0)"
                 )
+
+
+def first_difference(descriptions: list[list[str]]) -> str:
+    """Where a rank differs from rank 0 first. Line 0 of a description is its call."""
+    first, *others = descriptions
+    line, rank, theirs, ours = next(
+        (line, rank, theirs, ours)
+        for rank, other in enumerate(others, 1)
+        for line, (theirs, ours) in enumerate(zip_longest(other, first, fillvalue="nothing more"))
+        if theirs != ours
+    )
+    if line == 0:
+        return (
+            f"rank {rank} calls {theirs} where rank 0 calls {ours}: all ranks must make the same "
+            "calls in the same order; a rank without samples calls backward(None, 0)"
+        )
+    return (
+        f"rank {rank} has {theirs} where rank 0 has {ours}: build the same model on every rank, "
+        "and change it in the same way"
+    )
 
 
 def load_nccl() -> Any:
@@ -175,6 +262,7 @@ def get_world_size() -> int:
 def all_reduce(values: Any) -> np.ndarray:
     """The sums over all ranks of some numbers, in float64. Every rank must call it.
 
+    Raises RuntimeError, on every rank, if two ranks pass other shapes or make other calls.
     Differs from PyTorch: it takes numbers and returns an array; nothing is changed in place.
 
         >>> from tinyattn import distributed
@@ -184,8 +272,9 @@ def all_reduce(values: Any) -> np.ndarray:
         0.5
     """
     sums = np.array(values, np.float64)
-    if world().size > 1:
-        world().wait(world().begin_sum(sums))
+    with world().together(f"all_reduce of shape {sums.shape}"):
+        if world().size > 1:
+            world().wait(world().begin_sum(sums))
     return sums
 
 
@@ -232,7 +321,8 @@ class DistributedDataParallel:
     module: the model; it is used as before, and saved without this object.
     bucket_bytes: the gradients are summed in all-reduces of about this size.
 
-    Raises ShapeError, on every rank, if two ranks have different parameters.
+    Raises ShapeError, on every rank, if two ranks have different parameters or buffers, or another
+    probability of dropout. What a rank computes with its samples is not compared.
     Source: Li et al., "PyTorch Distributed", 2020.
     Differs from PyTorch: it is no Module, and `backward` is called here, because it takes a weight.
     Gradients of leaves that are no parameters of the module are not computed.
@@ -250,26 +340,43 @@ class DistributedDataParallel:
     def __init__(self, module: Module, bucket_bytes: int = 1 << 20) -> None:
         if not isinstance(module, Module):
             raise TypeError(f"module must be an nn.Module, got {type(module).__name__}")
-        self.module, self.bucket_bytes = module, bucket_bytes
-        if world().size > 1:
-            self.check_alike()
-            state = {name: x.cpu().numpy() for name, x in module.state_dict().items()}
-            module.load_state_dict(world().comm.bcast(state))
+        self.module, self.bucket_bytes = module, check_size("bucket_bytes", bucket_bytes)
+        self.number, self.steps = world().models, 0
+        words = self.words()
+        call = f"DistributedDataParallel of model {self.number}"
+        digest = zlib.crc32("\n".join(words).encode())
+        with world().together(call, (digest,), lambda: words, error=ShapeError):
+            world().models += 1
+            if world().size > 1:
+                state = {name: x.cpu().numpy() for name, x in module.state_dict().items()}
+                module.load_state_dict(world().comm.bcast(state))
 
-    def check_alike(self) -> None:
-        descriptions = [
+    def words(self) -> list[str]:
+        """What must be equal on all ranks, to be read by people."""
+        tensors = [
             f"{name} {x.shape} {x.dtype} on {x.device}{', trained' * x.requires_grad}"
             for pairs in (self.module.named_parameters(), self.module.named_buffers())
             for name, x in pairs
         ]
-        first, *others = world().comm.allgather(descriptions)
-        for rank, other in enumerate(others, 1):
-            for theirs, ours in zip_longest(other, first, fillvalue="nothing more"):
-                if theirs != ours:
-                    raise ShapeError(
-                        f"rank {rank} has {theirs} where rank 0 has {ours}: build the same model "
-                        "on every rank"
-                    )
+        dropouts = [
+            f"{name} with p={module.p}"
+            for name, module in self.module.named_modules()
+            if isinstance(module, Dropout)
+        ]
+        mode = "training" if self.module.training else "evaluation"
+        return [
+            f"bucket_bytes={self.bucket_bytes}",
+            f"a module in {mode} mode",
+            *dropouts,
+            *tensors,
+        ]
+
+    def numbers(self, parameters: list[Parameter]) -> tuple[Any, ...]:
+        """What decides the buckets and the gradients in them, as numbers."""
+        arrays = [p._data for p in parameters]
+        kinds = [(a.shape, a.dtype.num, type(a) is np.ndarray) for a in arrays]
+        trained = [p.requires_grad for p in parameters]
+        return (self.bucket_bytes, self.module.training, *kinds, *trained)
 
     @quiet
     @no_grad()
@@ -285,20 +392,33 @@ class DistributedDataParallel:
         gradients of all ranks are added.
 
         Raises ValueError if no rank has a sample, GraphError if the loss is not one number or the
-        step is captured (`ta.capture`) and there are several ranks.
+        step is captured (`ta.capture`) and there are several ranks. Raises RuntimeError, on every
+        rank, if two ranks train other parameters, or make another call. Do not catch an error of
+        backward on one rank and go on: the next call ends all ranks.
         """
         weight = check_number("weight", weight, 0)
         if weight and not isinstance(loss, Tensor):
             kind = type(loss).__name__
             raise TypeError(f"loss must be a Tensor, got {kind}; None goes with weight 0")
-        total = float(all_reduce(weight))
-        if total == 0:
-            raise ValueError("no rank has a sample: the weight is 0 on every rank")
-        if world().size == 1:
+        if weight and world().size == 1:
             return loss.backward()
         if backend.capture is not None:
             raise GraphError("a captured step cannot wait for other ranks: call it without capture")
-        trained = [p for p in self.module.parameters() if p.requires_grad]
+        if weight:  # what is wrong with a loss is told before other ranks wait for its gradients
+            starting_gradient(loss, None, False)
+            root_of(loss)
+        call = f"step {self.steps} of backward of model {self.number}"
+        parameters = list(self.module.parameters())
+        with world().together(call, self.numbers(parameters), self.words, weight) as total:
+            if total:
+                trained = [p for p in parameters if p.requires_grad]
+                self.sum_gradients(loss, weight / total, trained)
+        if total == 0:
+            raise ValueError("no rank has a sample: the weight is 0 on every rank")
+        self.steps += 1
+
+    def sum_gradients(self, loss: Any, share: float, trained: list[Parameter]) -> None:
+        """Add to `.grad` the sum over all ranks of the gradients of `share` times `loss`."""
         buckets = buckets_of(trained, self.bucket_bytes)
         place = {leaf: bucket for bucket in buckets for leaf in bucket.parts}
         waiting, requests = list(buckets), []
@@ -311,14 +431,14 @@ class DistributedDataParallel:
                 requests.extend(world().begin_sum(waiting.pop(0).sums))
             world().MPI.Request.Testall(requests)  # because MPI sends only while it is called
 
-        if weight:
+        if share:
             start = starting_gradient(loss, None, False)
-            start *= weight / total
+            start *= share
             propagate([root_of(loss)], [start], list(place), when_complete=when_complete)
         for bucket in waiting:  # which lack gradients on this rank
             requests += world().begin_sum(bucket.sums)
-        used = all_reduce([p._node not in place[p._node].missing for p in trained])
-        world().wait(requests)
+        used = np.array([p._node not in place[p._node].missing for p in trained], np.float64)
+        world().wait(requests + world().begin_sum(used))
         for parameter, number in zip(trained, used, strict=True):
             if number:  # as in one process, what no rank has used gets no gradient
                 leaf: Any = parameter._node
