@@ -201,7 +201,8 @@ def main() -> int:
     print(report.heading(about), flush=True)
     found: dict[str, dict[int, Measured]] = {}
     print(f"\n{'':<8}{'ranks':>6}{'step':>11}{'alone':>11}{'one piece':>11}"
-          f"{'compared':>11}{'share':>8}{'efficiency':>12}{'alpha':>11}{'GB/s':>7}{'predicted':>11}")  # fmt: skip
+          f"{'compared':>11}{'share':>8}{'efficiency':>12}{'alpha':>11}{'GB/s':>7}"
+          f"{'predicted':>11}")  # fmt: skip
     for size in SIZES[:1] if args.short else SIZES:
         found[size] = {}
         for ranks in RANKS:

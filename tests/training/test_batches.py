@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict, namedtuple
+
 import numpy as np
 import pytest
 from common import assert_same, leaf, needs_torch, rng_of, signed
@@ -90,8 +92,189 @@ def test_batches_of_samples():
     assert [b.tolist() for b in lengths] == [[[1, 2], [3, 0]]]
 
 
+Pair = namedtuple("Pair", "x y")
+
+
+def same_batch(ours, theirs, torch):
+    """Equal forms and numbers; a batch of tuples is a list there, and numbers are float64."""
+    if isinstance(theirs, torch.Tensor):
+        assert isinstance(ours, ta.Tensor)
+        assert ours.shape == tuple(theirs.shape)
+        assert np.array_equal(ours.numpy(), theirs.numpy().astype(ours.dtype))
+        assert (ours.dtype.kind, theirs.numpy().dtype.kind) in [("f", "f"), ("i", "i"), ("b", "b")]
+    elif isinstance(theirs, dict):
+        assert list(ours) == list(theirs)
+        for key in theirs:
+            same_batch(ours[key], theirs[key], torch)
+    elif theirs and isinstance(theirs[0], (str, bytes)):
+        assert list(ours) == list(theirs)
+    else:
+        assert type(ours) is type(theirs) or (type(ours), type(theirs)) == (tuple, list)
+        for one, other in zip(ours, theirs, strict=True):
+            same_batch(one, other, torch)
+
+
+@needs_torch
+@pytest.mark.parametrize(
+    "samples",
+    [
+        [[0.5, 1], [0.25, 0]],
+        [{"x": 0.5, "y": 1}, {"y": 2, "x": 0.75}],
+        [OrderedDict(b=1, a=2.5), OrderedDict(b=3, a=4.5)],
+        [(0.5, "a"), (1.5, "b")],
+        ["a", "bcd"],
+        [b"a", b"bcd"],
+        [Pair(1, 2.5), Pair(3, 4.5)],
+        [(1, (2, {"a": [1, 2], "b": "text"})), (3, (4, {"a": [5, 6], "b": "other"}))],
+        [[[1, 2], [3, 4]], [[5, 6], [7, 8]]],
+        [[], []],
+        [{}, {}],
+        [True, False],
+        [1, 2],
+        [1.5, 2.5],
+        [np.float32(1.5), np.float32(2.5)],
+        [np.float64(1.5), np.float64(2.5)],
+        [np.ones((2, 3)), np.zeros((2, 3))],
+        [(np.arange(2), [1.5]), (np.arange(2), [2.5])],
+    ],
+    ids=str,
+)
+def test_samples_become_batches_as_in_pytorch(samples, torch):
+    (ours,) = DataLoader(samples, batch_size=2)
+    same_batch(ours, torch.utils.data.default_collate(samples), torch)
+
+
+def test_batches_have_the_dtype_of_the_samples():
+    (batch,) = DataLoader([{"x": np.float64(1), "y": ta.tensor([1, 2])}] * 2, 2)
+    assert batch["x"].dtype == np.float64
+    assert batch["y"].dtype == np.int64
+    assert batch["y"].shape == (2, 2)
+    (batch,) = DataLoader([[0.5, 1]] * 2, 2)
+    assert [x.dtype.name for x in batch] == ["float32", "int64"]
+
+
+@pytest.mark.parametrize(
+    ("samples", "error", "text"),
+    [
+        ([[1, 2], [3]], ShapeError, "sample 0 .* a list of 2 fields, and sample 1 is a list of 1"),
+        ([(1, 2), (3,)], ShapeError, "sample 1 is a tuple of 1 fields"),
+        ([(1, 2), [1, 2]], ShapeError, "sample 1 is a list of 2 fields"),
+        ([ta.ones(2), ta.ones(3)], ShapeError, r"sample 1 is a Tensor of shape \(3,\)"),
+        ([np.ones(2), np.ones(3)], ShapeError, r"sample 1 is an array of shape \(3,\)"),
+        ([ta.ones(2), np.ones(2)], ShapeError, "sample 1 is an array"),
+        ([(ta.ones(2), 1), (ta.ones(3), 1)], ShapeError, r"Tensor of shape \(3,\)"),
+        ([{"a": [1]}, {"a": [1, 2]}], ShapeError, "list of 2 fields"),
+        ([{"a": 1}, {"b": 1}], ShapeError, r"a dict with the keys \[\"'a'\"\], and sample 1 is"),
+        ([{"a": 1}, {"a": 1, "b": 2}], ShapeError, "sample 1 is a dict"),
+        ([1, "a"], ShapeError, "sample 0 of a batch is a number, and sample 1 is a text"),
+        ([1, 1], None, ""),
+        ([1, None], TypeError, "NoneType"),
+        ([None, None], TypeError, "NoneType"),
+        ([{1}, {2}], TypeError, "set"),
+        ([object()] * 2, TypeError, "object"),
+        ([1j, 2j], TypeError, "complex"),
+        ([2**70] * 2, DtypeError, "object"),
+        ([np.datetime64("2020-01-01")] * 2, DtypeError, "datetime64"),
+        ([np.array(["a"])] * 2, DtypeError, "<U1"),
+    ],
+)
+def test_samples_that_are_no_batch_name_collate_fn(samples, error, text):
+    loader = DataLoader(samples, 2)
+    if error is None:
+        assert len(list(loader)) == 1
+        return
+    with pytest.raises(error, match=text) as found:
+        next(iter(loader))
+    assert "collate_fn" in str(found.value)
+    assert "pad_sequence" in str(found.value)
+    (batch,) = DataLoader(samples, 2, collate_fn=list)
+    assert len(batch) == 2
+
+
+class Squares:
+    """What has a length and indices."""
+
+    def __init__(self, length):
+        self.length = length
+
+    def __len__(self):
+        return self.length
+
+    def __getitem__(self, i):
+        return i, float(i * i)
+
+
+def test_all_kinds_of_samples():
+    (x, y), (x_rest, _) = DataLoader(Squares(3), 2)
+    assert (x.tolist(), y.tolist(), x_rest.tolist()) == ([0, 1], [0.0, 1.0], [2])
+    for data in ([0, 1, 2], range(3), np.arange(3), ta.arange(3)):
+        assert [b.tolist() for b in DataLoader(data, 2)] == [[0, 1], [2]]
+    assert list(DataLoader("abc", 2)) == [["a", "b"], ["c"]]
+    assert list(DataLoader([], 2)) == []
+    assert next(iter(DataLoader([1, 2], 10**30))).tolist() == [1, 2]
+    samples = [1]
+    loader = DataLoader(samples, 1)
+    samples.append(2)
+    assert len(loader) == len(list(loader)) == 2
+
+
+@pytest.mark.parametrize(
+    ("data", "kind"),
+    [
+        ((i for i in range(3)), "generator"),
+        ({1, 2}, "set"),
+        ({"x": ta.ones(2), "y": ta.ones(2)}, "dict"),
+        (None, "NoneType"),
+        (5, "int"),
+        (map(int, "12"), "map"),
+        (ta.tensor(1.0), "0-d"),
+        (np.array(1.0), "unsized"),
+    ],
+)
+def test_data_without_length_or_indices_are_refused(data, kind):
+    with pytest.raises(TypeError, match=rf"data .*{kind}"):
+        DataLoader(data, 2)
+
+
+def test_a_collate_fn_gets_the_rows_of_columns_too():
+    loader = DataLoader((ta.arange(3), ta.arange(3) * 10), 2, collate_fn=list)
+    found = [[(x.item(), y.item()) for x, y in batch] for batch in loader]
+    assert found == [[(0, 0), (1, 10)], [(2, 20)]]
+    assert len(list(DataLoader([1, 2], 2, collate_fn=None))) == 1
+    with pytest.raises(TypeError, match="collate_fn must be a function, got int"):
+        DataLoader([1, 2], 2, collate_fn=3)
+
+
+def test_iterators_do_not_share_their_place():
+    loader = DataLoader(ta.arange(5), 2, shuffle=True)
+    ta.manual_seed(0)
+    one, two = iter(loader), iter(loader)
+    mixed = [(next(one).tolist(), next(two).tolist()) for _ in range(3)]
+    for column in zip(*mixed, strict=True):
+        assert sorted(i for batch in column for i in batch) == list(range(5))
+    for _ in loader:  # left in the middle
+        break
+    assert len(list(loader)) == 3
+    assert len(list(loader)) == 3
+
+
+def test_padding_of_what_is_no_list_is_refused():
+    for wrong in (5, None, "ab", b"ab", {1: 2}, {"a": [1]}):
+        with pytest.raises(TypeError, match=f"got {type(wrong).__name__}"):
+            pad_sequence(wrong)
+    sequences = (x for x in ([1.0, 2.0], [3.0]))
+    assert pad_sequence(sequences, batch_first=True).tolist() == [[1, 2], [3, 0]]
+
+
 def test_loaders_that_cannot_be():
-    with pytest.raises(ShapeError, match=r"lengths \[2, 3\]"):
+    with pytest.raises(ShapeError, match=r"shapes \[\(2,\), \(3,\)\]"):
         DataLoader((ta.ones(2), ta.ones(3)))
-    with pytest.raises(ShapeError, match="batch_size"):
-        DataLoader((ta.ones(2),), batch_size=0)
+    for data in ((), (1, 2, 3), (ta.tensor(1.0),)):
+        with pytest.raises(ShapeError, match=r"columns of one length.* pass samples as a list"):
+            DataLoader(data)
+    for column, error in ((["a", "b"], DtypeError), ([[1], [2, 3]], ShapeError)):
+        with pytest.raises(error, match=r"column 1 of data .*collate_fn"):
+            DataLoader((ta.ones(2), column))
+    for wrong in (0, -1, True, 1.0, "2", None, float("nan")):
+        with pytest.raises(ShapeError, match="batch_size"):
+            DataLoader((ta.ones(2),), batch_size=wrong)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -10,7 +10,7 @@ import numpy as np
 from .. import functional as F
 from ..base import random
 from ..base.checks import check_size
-from ..errors import ShapeError
+from ..errors import DtypeError, ShapeError
 from ..tensors.create import cat, stack
 from ..tensors.tensor import Tensor
 
@@ -27,6 +27,9 @@ def pad_sequence(
     >>> pad_sequence([ta.tensor([5, 7, 2]), ta.tensor([4])], batch_first=True).tolist()
     [[5, 7, 2], [4, 0, 0]]
     """
+    if isinstance(sequences, (str, bytes, Mapping)) or not isinstance(sequences, Iterable):
+        kind = type(sequences).__name__
+        raise TypeError(f"pad_sequence takes a list of sequences, got {kind}")
     tensors = [x if isinstance(x, Tensor) else Tensor(x) for x in sequences]
     shapes = [x.shape for x in tensors]
     if not tensors or any(len(s) < 1 or s[1:] != shapes[0][1:] for s in shapes):
@@ -43,21 +46,84 @@ def pad_sequence(
     return rows[places if batch_first else places.T]
 
 
+HINT = "give DataLoader a collate_fn that makes a batch of them; it may call pad_sequence"
+
+
 def collate(samples: Sequence[Any]) -> Any:
-    """A batch of samples: one Tensor, or of samples that are tuples a tuple of Tensors."""
-    if isinstance(samples[0], tuple):
-        return tuple(collate(column) for column in zip(*samples, strict=True))
-    if isinstance(samples[0], Tensor):
+    """A batch of samples: one Tensor of Tensors, arrays or numbers, a list of texts.
+
+    Samples that are tuples, lists or dicts give one of these, with a batch of each field.
+    """
+    kinds = [kind_of(sample) for sample in samples]
+    for i, kind in enumerate(kinds):
+        if kind != kinds[0]:
+            raise ShapeError(f"sample 0 of a batch is {kinds[0]}, and sample {i} is {kind}: {HINT}")
+    first = samples[0]
+    if isinstance(first, (str, bytes)):
+        return list(samples)
+    if isinstance(first, Mapping):
+        return {key: collate([sample[key] for sample in samples]) for key in first}
+    if isinstance(first, (tuple, list)):
+        fields = [collate(field) for field in zip(*samples, strict=True)]
+        return type(first)(*fields) if hasattr(first, "_fields") else type(first)(fields)
+    if isinstance(first, Tensor):
         return stack(list(samples))
-    return Tensor(list(samples))
+    try:
+        return Tensor(list(samples))
+    except DtypeError as error:
+        raise DtypeError(f"{error}: {HINT}") from None
+
+
+def kind_of(sample: Any) -> str:
+    """What all samples of a batch must have alike."""
+    if isinstance(sample, Mapping):
+        return f"a dict with the keys {sorted(map(repr, sample))}"
+    if isinstance(sample, (tuple, list)):
+        return f"a {type(sample).__name__} of {len(sample)} fields"
+    if isinstance(sample, (str, bytes)):
+        return "a text"
+    if isinstance(sample, (Tensor, np.ndarray)):
+        return f"{'a Tensor' if isinstance(sample, Tensor) else 'an array'} of shape {sample.shape}"
+    if isinstance(sample, (bool, int, float, np.generic)):
+        return "a number"
+    raise TypeError(f"samples of type {type(sample).__name__} are not made a batch: {HINT}")
+
+
+def columns_of(data: tuple[Any, ...]) -> tuple[Tensor, ...]:
+    """Tensors of one length."""
+    columns: list[Tensor] = []
+    for i, column in enumerate(data):
+        try:
+            columns.append(column if isinstance(column, Tensor) else Tensor(column))
+        except (DtypeError, ShapeError) as error:
+            raise type(error)(
+                f"column {i} of data is no Tensor: {error} (for texts or rows of other lengths "
+                "pass a list of samples and a collate_fn)"
+            ) from None
+    lengths = {len(column) if column.ndim else None for column in columns}
+    if len(lengths) != 1 or None in lengths:
+        shapes = [column.shape for column in columns]
+        raise ShapeError(
+            f"data in a tuple are columns of one length, got shapes {shapes}: "
+            "pass samples as a list"
+        )
+    return tuple(columns)
 
 
 class DataLoader:
     """Goes through `data` in batches; with `shuffle` in a new order each time, from ta's generator.
 
     data: a tuple of Tensors or arrays, whose rows belong together (it takes the place of PyTorch's
-        TensorDataset), or a sequence of samples, of which `collate_fn` makes a batch.
+        TensorDataset), or samples: an object with len() and integer indices.
     drop_last: leave out the last batch if it is smaller.
+    collate_fn: makes a batch of a list of samples. Without it, Tensors, arrays and numbers become
+        one Tensor, and texts a list. Tuples, lists and dicts keep their form, with a batch of each
+        field.
+
+    Raises TypeError if data are neither, as a generator, ShapeError if columns differ in length.
+    A batch of samples of other shapes or kinds needs a collate_fn: ShapeError or TypeError.
+    Differs from PyTorch: numbers have the dtype that `ta.tensor` gives them, float32, and a batch
+    of tuples is a tuple.
 
         >>> from tinyattn.training import DataLoader
         >>> for x, y in DataLoader((ta.arange(3), ta.arange(3) * 10), batch_size=2):
@@ -72,28 +138,44 @@ class DataLoader:
         batch_size: int = 1,
         shuffle: bool = False,
         drop_last: bool = False,
-        collate_fn: Callable[[Sequence[Any]], Any] = collate,
+        collate_fn: Callable[[Sequence[Any]], Any] | None = None,
     ) -> None:
         self.batch_size = check_size("batch_size", batch_size)
+        if collate_fn is not None and not callable(collate_fn):
+            raise TypeError(f"collate_fn must be a function, got {type(collate_fn).__name__}")
         self.shuffle, self.drop_last, self.collate_fn = shuffle, drop_last, collate_fn
-        if isinstance(data, tuple):
-            data = tuple(x if isinstance(x, Tensor) else Tensor(x) for x in data)
-        lengths = {len(x) for x in data} if isinstance(data, tuple) else {len(data)}
-        if len(lengths) != 1:
-            raise ShapeError(f"data are columns of one length, got lengths {sorted(lengths)}")
-        self.data, self.length = data, lengths.pop()
+        if isinstance(data, Mapping) or not hasattr(data, "__getitem__"):
+            raise TypeError(
+                "data must be a tuple of columns, or samples with len() and integer indices, got "
+                f"{type(data).__name__}: pass list(data) of a generator, tuple(data.values()) of a "
+                "dict of columns"
+            )
+        self.data = columns_of(data) if isinstance(data, tuple) else data
+        self.length()
+
+    def length(self) -> int:
+        """The number of samples."""
+        data = self.data[0] if isinstance(self.data, tuple) else self.data
+        try:
+            return len(data)
+        except TypeError as error:
+            raise TypeError(f"data have no number of samples: {error}") from None
 
     def __len__(self) -> int:
         """The number of batches."""
-        return (self.length + (0 if self.drop_last else self.batch_size - 1)) // self.batch_size
+        more = 0 if self.drop_last else self.batch_size - 1
+        return (self.length() + more) // self.batch_size
 
     def __iter__(self) -> Iterator[Any]:
-        order = np.arange(self.length)
+        length, collate_fn = self.length(), self.collate_fn
+        order = np.arange(length)
         if self.shuffle:
-            order = random.generator().permutation(self.length)
+            order = random.generator().permutation(length)
         for i in range(len(self)):
             rows = order[i * self.batch_size : (i + 1) * self.batch_size]
-            if isinstance(self.data, tuple):
-                yield tuple(x[rows] for x in self.data)
+            if not isinstance(self.data, tuple):
+                yield (collate_fn or collate)([self.data[i] for i in rows.tolist()])
+            elif collate_fn is None:
+                yield tuple(column[rows] for column in self.data)
             else:
-                yield self.collate_fn([self.data[i] for i in rows.tolist()])
+                yield collate_fn([tuple(x[i] for x in self.data) for i in rows.tolist()])
