@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import base64
+import enum
 import errno
+import io
 import json
 import os
+import pickle
 import signal
 import stat
 import subprocess
 import sys
 import time
+from collections import OrderedDict
 from pathlib import Path
 
 import numpy as np
@@ -521,6 +525,89 @@ def test_what_is_no_checkpoint_is_refused(path, content):
         ta.load(path)
 
 
+@pytest.mark.parametrize(
+    ("write", "word"),
+    [
+        (lambda file: np.savez(file, x=np.ones(2)), "numpy.load"),
+        (lambda file: np.savez(file), "a zip file"),
+        (lambda file: np.save(file, np.ones(2)), "numpy.save wrote it"),
+        (lambda file: pickle.dump({"a": 1}, file, protocol=2), "a pickle"),
+        (lambda file: pickle.dump({"a": 1}, file, protocol=3), "a pickle"),
+        (lambda file: pickle.dump({"a": 1}, file, protocol=4), "a pickle"),
+        (lambda file: pickle.dump({"a": 1}, file, protocol=5), "a pickle"),
+        (lambda file: file.write(b"GGUF" + bytes(100)), "GGUF"),
+        (lambda file: file.write(b"\x89HDF\r\n\x1a\n" + bytes(100)), "HDF5"),
+        (lambda file: file.write(b"version https://git-lfs.github.com/spec/v1\n"), "git lfs pull"),
+        (lambda file: file.write(b""), "its 0 bytes end"),
+        # Cut short, with a header of so many bytes that the file begins as a pickle or a zip file.
+        (lambda file: file.write((0x0280).to_bytes(8, "little") + b"{" * 9), "its 17 bytes end"),
+        (lambda file: file.write((0x4B50).to_bytes(8, "little") + b"{" * 9), "its 17 bytes end"),
+    ],
+)
+def test_files_of_others_are_named_for_what_they_are(path, write, word):
+    with path.open("wb") as file:
+        write(file)
+    with pytest.raises(CheckpointError, match="not a safetensors file") as error:
+        ta.load(path)
+    assert word in str(error.value)
+    assert str(path) in str(error.value)
+
+
+@needs_torch
+@pytest.mark.parametrize("zipped", [True, False])
+def test_files_of_pytorch_point_to_interop(path, torch, zipped):
+    torch.save({"w": torch.ones(2)}, path, _use_new_zipfile_serialization=zipped)
+    with pytest.raises(CheckpointError, match=r"torch\.save .*ta\.interop\.load_torch_state_dict"):
+        ta.load(path)
+
+
+@linux
+def test_a_header_beyond_what_safetensors_reads_is_refused_before_it_is_read(path):
+    length = checkpoint.LARGEST_HEADER + 1
+    path.write_bytes(length.to_bytes(8, "little") + b'{"a":')
+    os.truncate(path, 8 + length + 100)  # nothing of it is on the disk
+    with pytest.raises(CheckpointError, match="its header has 100,000,001 bytes, more than"):
+        ta.load(path)
+
+
+VALUES = [
+    *(None, True, -1, 0, 1, 2, 3, 2**31, 2**63, 2**64, 10**30, 1.5, 1e308, "", "a", "F32", "BF16"),
+    *("I64", [], [0], [1], [2], [-1], [0, 4], [0, 8], [8, 0], [2**62, 2**62, 4], [[1]], {}),
+    *({"a": 1}, [0, 2**63], [0.0, 8.0], [None, None], ["0", "8"], [True], [1] * 70),
+]
+
+
+@pytest.mark.parametrize("count", [3000, pytest.param(100_000, marks=pytest.mark.deep)])
+def test_any_header_loads_or_is_refused_by_name(path, count):
+    """Headers made of right and wrong values; numbers of 8 bytes follow."""
+    rng = rng_of(count)
+
+    def value(right):
+        return right if rng.uniform() < 0.7 else VALUES[rng.randint(len(VALUES))]
+
+    loaded = 0
+    for _ in range(count):
+        header = {}
+        for name, begin in (("a", 0), ("b", 4)):
+            fields = {"dtype": value("F32"), "shape": value([1])}
+            fields["data_offsets"] = value([begin, begin + 4])
+            for field in list(fields):
+                if rng.uniform() < 0.03:
+                    del fields[field]
+            header[name] = value(fields)
+        if rng.uniform() < 0.2:
+            header["__metadata__"] = value({"format": value("pt")})
+        write_raw(path, value(header), bytes(8))
+        try:
+            state = ta.load(path)
+        except CheckpointError as error:
+            assert str(path) in str(error)  # noqa: PT017
+        else:
+            loaded += 1
+            assert sum(x.numel() * x.dtype.itemsize for x in state.values()) in (0, 8, 12, 16)
+    assert 0.02 * count < loaded < 0.9 * count
+
+
 def forged(path, state, **metadata):
     """A file with metadata of one's own."""
     from safetensors.numpy import save_file
@@ -675,6 +762,66 @@ def test_what_a_file_cannot_hold_is_refused_before_anything_is_written(path, sta
         ta.save(state, path)
     same_state(ta.load(path), {"old": ta.ones(1)})
     assert [p.name for p in path.parent.iterdir()] == [path.name]
+
+
+@pytest.mark.parametrize(
+    ("state", "text"),
+    [
+        ({"m": nn.Linear(1, 1)}, r"m is a Linear, .* write its state_dict\(\)"),
+        ({"a": [nn.Linear(1, 1)]}, r"a\.0 is a Linear, .* write its state_dict\(\)"),
+        ({"o": optim.SGD([nn.Parameter([1.0])], 0.1)}, r"o is a SGD, .* write its state_dict\(\)"),
+        (nn.Linear(1, 1), r"save takes a dict .*, got Linear: write its state_dict\(\)"),
+        (ta.ones(1), 'got Tensor: write {"name": tensor}'),
+        (np.ones(1), r"got ndarray: write ta\.tensor\(\.\.\.\) of it"),
+        ({"a": np.ones(2)}, r"a is a ndarray, .* write ta\.tensor\(\.\.\.\) of it"),
+        ({"f": nn.Linear(1, 1).state_dict}, "f is a method, .* save what it returns"),
+        ({"f": lambda: 0}, "f is a function, .* save what it returns"),
+        ({"d": ta.float32}, "d is a type, .* save what it returns"),
+        ([1], "got list; a checkpoint holds Tensors"),
+        ({"p": Path("x")}, "p is a .*Path, .* a checkpoint holds Tensors"),
+        ("state.safetensors", "a dict and then the name of a file, got str"),
+    ],
+)
+def test_what_is_refused_says_what_to_save(path, state, text):
+    with pytest.raises(TypeError, match=text):
+        ta.save(state, path)
+    assert list(path.parent.iterdir()) == []
+
+
+@needs_torch
+def test_tensors_of_pytorch_are_refused_with_what_to_write(path, torch):
+    with pytest.raises(TypeError, match=r"t\.0 is a Tensor, .* write ta\.tensor"):
+        ta.save({"t": [torch.ones(2)]}, path)
+    assert ta.tensor(torch.ones(2)).tolist() == [1, 1]
+
+
+def test_derived_classes_come_back_as_their_base(path):
+    class Name(str):
+        pass
+
+    class Color(enum.IntEnum):
+        RED = 3
+
+    state = {"o": OrderedDict(a=1), "s": Name("x"), "e": Color.RED, "b": np.bool_(True)}
+    ta.save(state, path)
+    same_state(ta.load(path), {"o": {"a": 1}, "s": "x", "e": 3, "b": True})
+
+
+def test_a_path_is_a_name(path):
+    ta.save({"a": 1}, os.fsencode(path))
+    assert ta.load(os.fsencode(path)) == ta.load(path) == ta.load(str(path)) == {"a": 1}
+    for wrong in (5, None, ["a"], 1.5, io.BytesIO()):
+        kind = type(wrong).__name__
+        for call in (
+            lambda wrong=wrong: ta.save({"a": 1}, wrong),
+            lambda wrong=wrong: ta.load(wrong),
+        ):
+            with pytest.raises(TypeError, match=f"name of a file, a str or a Path, got {kind}"):
+                call()
+    for call in (lambda: ta.save({"a": 1}, "a\0b"), lambda: ta.load("a\0b")):
+        with pytest.raises(ValueError, match=r"name of a file, got 'a\\x00b'"):
+            call()
+    assert only_file(path)
 
 
 def endless():

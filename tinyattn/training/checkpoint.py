@@ -43,6 +43,20 @@ DTYPES = {
     "I64": "int64",
     "F64": "float64",
 }
+# How files begin that others write, and what reads them.
+FOREIGN = {
+    (b"PK\3\4", b"PK\5\6"):
+        "it is a zip file: if torch.save wrote it, pass what torch.load reads to "
+        "ta.interop.load_torch_state_dict; if numpy.savez wrote it, numpy.load reads it",
+    (b"\x80\2\x8a", b"\x80\2}", b"\x80\3}", b"\x80\4\x95", b"\x80\5\x95"):
+        "it is a pickle: if torch.save wrote it, pass what torch.load reads to "
+        "ta.interop.load_torch_state_dict",
+    (b"\x93NUMPY",): "numpy.save wrote it, and numpy.load reads it",
+    (b"\x89HDF",): "it is an HDF5 file, which h5py reads",
+    (b"GGUF",): "it is a GGUF file, which gguf reads",
+    (b"version https://git-lfs",):
+        "it is a pointer of Git LFS, in place of a file: run git lfs pull",
+}  # fmt: skip
 
 
 def save(state: dict[str, Any], path: str | os.PathLike[str]) -> None:
@@ -52,16 +66,18 @@ def save(state: dict[str, Any], path: str | os.PathLike[str]) -> None:
 
     A state is a dict with strings as keys. Its values are Tensors, numbers, strings, True, False,
     None, and lists and dicts of them. Tuples come back as lists, NumPy's numbers as Python's,
-    Parameters as Tensors. Equal states give equal files, byte for byte.
+    Parameters as Tensors, and objects of derived classes as the base, so an OrderedDict as a dict.
+    The same state gives the same file, byte for byte.
 
     The file gets its name when it is complete and on the disk, so an interrupt, a kill or a full
     disk leaves the old file or none. The new file has the mode and the owner of the old one. If
     `path` is a symbolic link, the save writes its target. If a save was killed, the next save in
-    that folder removes the incomplete file.
+    that folder removes the incomplete file, where the file system has locks.
 
     Raises, before anything is written:
-        TypeError: a value has another type, a key is no string, or a key at the top is
-            "__metadata__", because safetensors uses that name itself.
+        TypeError: a value has another type (of a Module or an Optimizer save the state_dict(), of
+            an array ta.tensor(array)), a key is no string, a key at the top is "__metadata__",
+            because safetensors uses that name itself, or `path` is no name, as an open file.
         ValueError: more than 100 lists and dicts are inside each other, an integer has more than
             4,200 digits, or what is not in Tensors needs more than 100 MB.
         OSError: the folder does not exist, the old file is read-only or its owner cannot be kept,
@@ -75,7 +91,9 @@ def save(state: dict[str, Any], path: str | os.PathLike[str]) -> None:
         {'weight': tensor([1., 1.]), 'step': 17}
     """
     if not isinstance(state, dict):
-        raise TypeError(f"save takes a dict, got {type(state).__name__}")
+        kind = type(state).__name__
+        raise TypeError(f"save takes a dict and then the name of a file, got {kind}{advice(state)}")
+    path = checked_path(path)
     arrays: dict[str, np.ndarray] = {}
     structure = json.dumps(describe(state, "", arrays))
     # Large items come first, so that each array begins at a multiple of its item size.
@@ -113,7 +131,34 @@ def describe(value: Any, name: str, arrays: dict[str, np.ndarray], depth: int = 
         raise ValueError(f"{name} is an integer of more than 4,200 digits: save it as a string")
     if value is None or isinstance(value, (bool, int, float, str)):
         return value
-    raise TypeError(f"{name} is a {type(value).__name__}, which a checkpoint cannot hold")
+    kind = type(value).__name__
+    raise TypeError(f"{name} is a {kind}, which a checkpoint cannot hold{advice(value)}")
+
+
+def advice(value: Any) -> str:
+    """What to save in place of `value`."""
+    if hasattr(value, "state_dict"):
+        return ": write its state_dict()"
+    if isinstance(value, Tensor):
+        return ': write {"name": tensor}'
+    if callable(value):
+        return ": save what it returns or is made from"
+    if hasattr(value, "__array__"):
+        return ": write ta.tensor(...) of it"
+    return (
+        "; a checkpoint holds Tensors, numbers, strings, True, False, None, and lists and dicts of "
+        "them"
+    )
+
+
+def checked_path(path: Any) -> str:
+    if not isinstance(path, (str, bytes, os.PathLike)):
+        kind = type(path).__name__
+        raise TypeError(f"path must be the name of a file, a str or a Path, got {kind}")
+    name = os.fsdecode(path)
+    if "\0" in name:
+        raise ValueError(f"path must be the name of a file, got {name!r}")
+    return name
 
 
 def checksum(structure: str, arrays: dict[str, np.ndarray]) -> str:
@@ -158,13 +203,15 @@ def load(path: str | os.PathLike[str]) -> dict[str, Any]:
     or complex numbers is refused, because no Tensor has these dtypes.
 
     Raises FileNotFoundError if there is no such file. Raises CheckpointError, which names the file,
-    if it is damaged, cut short, no safetensors file, or has a dtype that no Tensor has.
+    if it is damaged, cut short, no safetensors file, or has a dtype that no Tensor has. If
+    torch.save or NumPy wrote it, the error says what reads it.
     """
-    name = os.fspath(path)
-    if not Path(path).is_file():
-        raise FileNotFoundError(f"no checkpoint at {name!r}")
+    name = checked_path(path)
+    if not Path(name).is_file():
+        found = ", which is a folder" if Path(name).is_dir() else ""
+        raise FileNotFoundError(f"no checkpoint at {name!r}{found}")
     try:
-        with open(path, "rb") as file:
+        with open(name, "rb") as file:
             metadata, arrays = read(file)
         if not any(key in metadata for key in METADATA):
             return {key: wrap(array) for key, array in arrays.items()}
@@ -188,9 +235,14 @@ def read(file: BufferedReader) -> tuple[dict[str, str], dict[str, np.ndarray]]:
     cut the file short meanwhile.
     """
     size = os.fstat(file.fileno()).st_size
-    length = int.from_bytes(file.read(8), "little")
+    beginning = file.read(24)
+    length = int.from_bytes(beginning[:8], "little")
     if size < 8 + length:
-        raise ValueError(f"its {size} bytes end before its header does")
+        reasons = [text for magic, text in FOREIGN.items() if beginning.startswith(magic)]
+        raise ValueError(*reasons or [f"its {size} bytes end before its header does"])
+    file.seek(8)
+    if length > LARGEST_HEADER:  # because JSON takes much more memory than its text
+        raise ValueError(f"its header has {length:,} bytes, more than {LARGEST_HEADER:,}")
     header = json.loads(file.read(length).decode(), object_pairs_hook=without_doubles)
     metadata = header.pop("__metadata__", {}) if isinstance(header, dict) else None
     if not isinstance(metadata, dict) or not all(isinstance(v, str) for v in metadata.values()):
