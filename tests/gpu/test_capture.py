@@ -5,6 +5,8 @@ On the stand-in, whose graphs run again what they recorded, or with `-m gpu` on 
 
 from __future__ import annotations
 
+from collections import namedtuple
+
 import numpy as np
 import pytest
 import stand_in
@@ -166,8 +168,12 @@ def test_what_does_not_fit_is_refused(graphs):
         double(np.zeros(3))
     with pytest.raises(DtypeError, match="input 0 was captured as float64, got float32"):
         double(np.zeros((2, 3), np.float32))
-    with pytest.raises(ValueError, match="at least one step"):
-        ta.capture(lambda x: x, np.zeros(3), warm_up=0)
+    for wrong in (0, -1, 1.5, True, "2", None):
+        with pytest.raises(ValueError, match="at least one step"):
+            ta.capture(lambda x: x, np.zeros(3), warm_up=wrong)
+    with pytest.raises(TypeError, match="step must be a function, got int"):
+        ta.capture(5, np.zeros(3))
+    assert ta.base.backend.capture is None
 
 
 def test_a_step_that_waits_cannot_be_captured(graphs):
@@ -247,6 +253,47 @@ def test_a_graph_that_needs_what_a_replay_overwrites_cannot_be_differentiated(gr
         with pytest.raises(InPlaceError, match="changed in place"):
             recorded.backward()
         recorded = graph().sum()
+        recorded.backward()
+
+
+Results = namedtuple("Results", "loss x")
+
+
+@pytest.mark.parametrize(
+    "form",
+    [
+        lambda a, b: (a, b),
+        lambda a, b: [a, b],
+        lambda a, b: Results(a, b),
+        lambda a, b: {"loss": a, "x": b},
+        lambda a, b: {"pair": [a, (b, None)]},
+    ],
+)
+def test_results_keep_their_form_and_are_overwritten_by_the_next_call(graphs, form):
+    """They have no graph, because backward has freed it, and one that needs them is told."""
+    weight = ta.ones(2, dtype=ta.float64, device="cuda", requires_grad=True)
+
+    def step(x):
+        y = weight * x
+        return form((y * y).sum(), y)
+
+    def tensors(results):
+        if isinstance(results, ta.Tensor):
+            return [results]
+        values = results.values() if isinstance(results, dict) else results or ()
+        return [tensor for value in values for tensor in tensors(value)]
+
+    captured = ta.capture(step, np.ones(2))
+    results = captured(np.array([1.0, 2.0]))
+    assert type(results) is type(form(0, 0))
+    loss, y = tensors(results)
+    assert (loss.item(), y.tolist()) == (5.0, [1.0, 2.0])
+    assert not loss.requires_grad
+    assert not y.requires_grad
+    recorded = (weight * y).sum()
+    captured(np.array([3.0, 4.0]))
+    assert (loss.item(), y.tolist()) == (25.0, [3.0, 4.0])
+    with pytest.raises(InPlaceError, match="changed in place"):
         recorded.backward()
 
 

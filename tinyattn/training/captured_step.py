@@ -20,13 +20,14 @@ It is asked where a captured step differs: in `backend.to_device`, `kernels.matm
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from ..base import backend
 from ..base.backend import Array
+from ..base.checks import is_integer
 from ..engine.autograd import wrap
 from ..errors import DtypeError, GraphError, ShapeError
 from ..kernels import range_checks
@@ -40,16 +41,17 @@ def capture(step: Callable[..., Any], *inputs: Any, warm_up: int = 2) -> Capture
     """A function that does what `step(*inputs)` does, by launching a CUDA graph of it.
 
     step: a training step on "cuda": forward, zero_grad(), backward(), clip_grad_norm_ if wanted,
-        optimizer.step(); returns a Tensor, several, or None. Adam and AdamW can be captured.
+        optimizer.step(); returns a Tensor, None, or a tuple, list or dict of them. Adam and AdamW
+        can be captured.
     inputs: arrays or Tensors of the shapes and dtypes that every later call has; the step gets
         them as Tensors on "cuda".
     warm_up: how often the step runs before it is recorded, because the first runs compile kernels
         and allocate memory. These are steps like any other: the model learns from `inputs`.
 
     A call overwrites the result of the call before, in place. Learning rates may change between
-    calls, by a schedule for instance. Anything else that Python does in the step happens once, when
-    it is recorded. Raises GraphError if the step waits for the device (`item()`, printing, a
-    boolean index), or uses another optimizer.
+    calls, by a schedule for instance. Anything else that Python does in the step happens in the
+    warm-up and when the step is recorded, and not in a call. Raises GraphError if the step waits
+    for the device (`item()`, printing, a boolean index), or uses another optimizer.
     """
     return Captured(step, inputs, warm_up)
 
@@ -58,8 +60,10 @@ class Captured:
     """The result of `capture`."""
 
     def __init__(self, step: Callable[..., Any], inputs: Sequence[Any], warm_up: int) -> None:
-        if warm_up < 1:
-            raise ValueError(f"capture needs at least one step of warm_up, got {warm_up}")
+        if not callable(step):
+            raise TypeError(f"step must be a function, got {type(step).__name__}")
+        if not is_integer(warm_up) or warm_up < 1:
+            raise ValueError(f"capture needs at least one step of warm_up, got {warm_up!r}")
         self.xp = xp = backend.module_of("cuda")
         if backend.capture is not None:
             raise GraphError("a step that is being captured cannot capture another one")
@@ -191,6 +195,8 @@ class Captured:
 
 
 def tensors_in(outputs: Any) -> list[Tensor]:
+    if isinstance(outputs, Mapping):
+        outputs = list(outputs.values())
     if isinstance(outputs, (tuple, list)):
         return [tensor for output in outputs for tensor in tensors_in(output)]
     return [outputs] if isinstance(outputs, Tensor) else []
@@ -200,6 +206,9 @@ def detached(outputs: Any) -> Any:
     """Tensors without their graph, because backward has freed it."""
     if isinstance(outputs, Tensor):
         return wrap(outputs._data)
+    if isinstance(outputs, Mapping):
+        return {name: detached(output) for name, output in outputs.items()}
     if isinstance(outputs, (tuple, list)):
-        return type(outputs)(detached(output) for output in outputs)
+        found = [detached(output) for output in outputs]
+        return type(outputs)(*found) if hasattr(outputs, "_fields") else type(outputs)(found)
     return outputs
