@@ -68,8 +68,7 @@ class World:
 
     def join(self) -> None:
         """Share cores and GPUs with the ranks on this machine, and end all ranks on an error."""
-        # Of their own, because a message on one communicator is never taken for one on another.
-        self.exits, self.fingerprints = self.comm.Dup(), self.comm.Dup()
+        self.exits = self.comm.Dup()
         local = self.comm.Split_type(self.MPI.COMM_TYPE_SHARED)
         if "TINYATTN_NUM_THREADS" not in os.environ:
             set_num_threads(max(1, get_num_threads() // local.size))
@@ -130,7 +129,7 @@ class World:
             mine, all_ranks = np.empty(2, np.int64), np.empty((self.size, 2), np.int64)
             mine[0], mine.view(np.float64)[1] = fingerprint, weight
             self.begun += 1
-            self.wait([self.fingerprints.Iallgather(mine, all_ranks)])
+            self.wait([self.comm.Iallgather(mine, all_ranks)])
             alike = (all_ranks[:, 0] == fingerprint).all()
             if alike:
                 yield float(all_ranks.view(np.float64)[:, 1].sum())
