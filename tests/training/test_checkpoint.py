@@ -973,6 +973,28 @@ def test_overwriting_keeps_the_owner(path):
 
 
 @linux
+def test_overwriting_keeps_the_group(path):
+    ta.save({"a": 1}, path)
+    try:
+        os.chown(path, -1, 54321)
+    except PermissionError:
+        pytest.skip("only root gives files away")
+    ta.save({"a": 2}, path)
+    assert path.stat().st_gid == 54321
+
+
+@linux
+def test_a_file_that_this_user_may_not_write_is_not_replaced(path, monkeypatch):
+    """Its mode lets others write it."""
+    ta.save({"a": 1}, path)
+    monkeypatch.setattr(os, "access", lambda name, mode: mode != os.W_OK)
+    with pytest.raises(PermissionError, match="read-only"):
+        ta.save({"a": 2}, path)
+    assert ta.load(path) == {"a": 1}
+    assert only_file(path)
+
+
+@linux
 def test_a_file_whose_owner_cannot_be_kept_is_not_replaced(path, monkeypatch):
     ta.save({"a": 1}, path)
     real = os.stat
@@ -1199,6 +1221,34 @@ def test_the_next_save_removes_what_a_killed_one_left(path):
     ta.save({"a": 2}, path)
     assert ta.load(path) == {"a": 2}
     assert only_file(path)
+
+
+@linux
+def test_files_of_the_user_are_not_removed(path):
+    """A name that begins like that of an incomplete file is not one."""
+    names = [
+        ".tinyattn-notes",
+        ".tinyattn-" + 15 * "a",
+        ".tinyattn-" + 17 * "a",
+        ".tinyattn-" + 16 * "g",
+    ]
+    for name in names:
+        path.with_name(name).write_text("mine")
+    ta.save({"a": 1}, path)
+    assert sorted(p.name for p in leftovers(path)) == sorted(names)
+
+
+@linux
+def test_a_new_file_is_never_one_that_is_there(path, monkeypatch):
+    """Two saves that draw one name do not write one file."""
+    import secrets
+
+    monkeypatch.setattr(secrets, "token_hex", lambda _: 16 * "z")
+    mine = path.with_name(".tinyattn-" + 16 * "z")
+    mine.write_text("of another save")
+    with pytest.raises(FileExistsError):
+        ta.save({"a": 1}, path)
+    assert mine.read_text() == "of another save"
 
 
 @linux

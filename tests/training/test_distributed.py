@@ -15,9 +15,10 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -142,6 +143,9 @@ def same_everywhere(model: nn.Module) -> None:
 def smaller_things() -> None:
     rank, size = get_rank(), get_world_size()
     ranks = np.arange(size)
+    given = np.array([1.0, 2.0])
+    assert_same(all_reduce(given), size * np.array([1.0, 2.0]))
+    assert given.tolist() == [1.0, 2.0], "the array of the caller is changed"
     assert_same(all_reduce([rank, 1]), np.array([ranks.sum(), size], np.float64))
     for dtype, tolerance in (("float16", 2e-3), ("float64", 1e-15)):
         w, x = nn.Parameter([1.0], dtype=dtype), ta.tensor(2.0, dtype=dtype, requires_grad=True)
@@ -425,6 +429,11 @@ def leaves_with_an_error() -> None:
     interrupted_by(1, lambda: os._exit(3))
 
 
+def shares() -> None:
+    """Each rank of a machine takes its part of the cores, and one GPU."""
+    sys.stderr.write(f"{get_rank()} {ta.get_num_threads()} {os.environ['CUDA_VISIBLE_DEVICES']}\n")
+
+
 def saves_all_the_time() -> None:
     """Rank 0 saves a state after every step; a rank is killed at some time."""
     rank, path = get_rank(), Path(sys.argv[2])
@@ -509,12 +518,18 @@ PATHS = os.pathsep.join([str(Path(ta.__file__).parents[1]), *FOLDERS])
 
 
 @contextmanager
-def started(number: int, *command: object, seconds: int = 60) -> Iterator[subprocess.Popen[str]]:
+def started(
+    number: int,
+    *command: object,
+    seconds: int = 60,
+    environment: Mapping[str, str | None] = MappingProxyType({}),
+) -> Iterator[subprocess.Popen[str]]:
     """A program on some ranks. It is ended if it hangs, and fails the test."""
-    environment = {**os.environ, "PYTHONPATH": PATHS, "TINYATTN_NUM_THREADS": "1"}
+    settings = {**os.environ, "PYTHONPATH": PATHS, "TINYATTN_NUM_THREADS": "1", **environment}
     process = subprocess.Popen(
         [str(MPIEXEC), "-n", str(number), sys.executable, *map(str, command)],
-        env=environment, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        env={name: value for name, value in settings.items() if value is not None},
+        text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
         start_new_session=True,
     )  # fmt: skip
     try:
@@ -525,9 +540,14 @@ def started(number: int, *command: object, seconds: int = 60) -> Iterator[subpro
         process.communicate(timeout=seconds)
 
 
-def run(number: int, *command: object, seconds: int = 60) -> tuple[int, str, str]:
+def run(
+    number: int,
+    *command: object,
+    seconds: int = 60,
+    environment: Mapping[str, str | None] = MappingProxyType({}),
+) -> tuple[int, str, str]:
     """The exit status of such a program, and what it printed."""
-    with started(number, *command) as process:
+    with started(number, *command, environment=environment) as process:
         out, err = process.communicate(timeout=seconds)
     return process.returncode, out, err
 
@@ -591,6 +611,26 @@ def test_a_rank_that_is_out_of_step_ends_all(accident: str, texts: list[str]) ->
     assert status != 0 or accident == "leaves_without_a_word"  # mpiexec itself says 0 then
     assert [text for text in texts if text not in err] == [], err[-3000:]
     assert "rank 0 finished" not in out
+
+
+@needs_mpi
+@pytest.mark.parametrize(
+    ("environment", "told"),
+    [
+        ({"TINYATTN_NUM_THREADS": "3", "CUDA_VISIBLE_DEVICES": "5,7"}, ["0 4 5", "1 4 7"]),
+        ({"TINYATTN_NUM_THREADS": "3", "CUDA_VISIBLE_DEVICES": "4"}, ["0 4 4", "1 4 4"]),
+        ({"TINYATTN_NUM_THREADS": "3", "CUDA_VISIBLE_DEVICES": ""}, ["0 4 ", "1 4 "]),
+        ({"TINYATTN_NUM_THREADS": None}, ["0 2 0", "1 2 1"]),
+    ],
+)
+def test_ranks_share_cores_and_gpus(environment: dict[str, str | None], told: list[str]) -> None:
+    code = (
+        "import sys, tinyattn as ta; ta.set_num_threads(4); "
+        "sys.argv = ['', 'shares']; import test_distributed as t; t.shares()"
+    )
+    status, _, err = run(2, "-c", code, environment=environment)
+    assert status == 0, err[-3000:]
+    assert sorted(err.splitlines()) == told
 
 
 @needs_mpi
@@ -733,6 +773,9 @@ def test_buckets_go_backwards_and_hold_one_dtype(rng: np.random.Generator) -> No
 
 
 def test_bad_input_is_refused() -> None:
+    for wrong in (0, -1, 1.5, "1", None):
+        with pytest.raises(ShapeError, match="bucket_bytes must be an integer >= 1"):
+            DistributedDataParallel(nn.Linear(2, 1), wrong)  # type: ignore[arg-type]
     with pytest.raises(TypeError, match=r"module must be an nn\.Module, got list"):
         DistributedDataParallel([nn.Linear(2, 2)])  # type: ignore[arg-type]
     model = nn.Linear(2, 1)
