@@ -416,6 +416,7 @@ GOOD = {"a": entry("F32", [2], 0, 8), "b": entry("I8", [3], 8, 11)}
         {**GOOD, "c": entry("I8", [0, 10**30], 11, 11)},
         {**GOOD, "c": entry("I8", [1] * 99 + [0], 11, 11)},
         {**GOOD, "c": entry("F64", [10**12], 11, 11 + 8 * 10**12)},
+        {**GOOD, "b": entry("I8", [10**16], 8, 11)},  # nobody asks for the memory
         {**GOOD, "__metadata__": ["tinyattn"]},
         {**GOOD, "__metadata__": {"format": 1}},
         {**GOOD, "__metadata__": "pt"},
