@@ -18,7 +18,7 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from types import MappingProxyType
+from types import MappingProxyType, SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -750,6 +750,24 @@ assert all_reduce([1.5, 2]).tolist() == [1.5, 2.0]
 assert not {"mpi4py", "cupy"} & set(sys.modules)
 """
     )
+
+
+def test_ending_all_ranks_does_not_return(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """MPI's Abort may return, and the program must not go on."""
+    codes: list[int] = []
+
+    def leave(code: int) -> None:
+        raise SystemExit(code)
+
+    monkeypatch.setattr(os, "_exit", leave)
+    ranks = distributed.World()
+    ranks.comm = SimpleNamespace(Abort=codes.append)
+    with pytest.raises(SystemExit):
+        ranks.end_all(RuntimeError, RuntimeError("lost"), None)
+    assert codes == [1]
+    assert capsys.readouterr().err == "rank 0 of 1 ends all:\nRuntimeError: lost\n"
 
 
 def test_buckets_go_backwards_and_hold_one_dtype(rng: np.random.Generator) -> None:
