@@ -46,46 +46,77 @@ def checked_parameters(parameters: Any) -> list[Tensor]:
     return parameters
 
 
+class FixedList(list[Any]):
+    """A list that only `Optimizer.add_param_group` makes longer, because each parameter has a place
+    in the optimizer's state."""
+
+    def __reduce__(self) -> Any:  # a copy is made by its constructor, not by appending
+        return FixedList, (list(self),)
+
+    def _refuse(self, *_: Any, **__: Any) -> Any:
+        raise TypeError(
+            "call optimizer.add_param_group({'params': [...]}) to add parameters, and make a new "
+            "optimizer to leave some out"
+        )
+
+    append = extend = insert = remove = pop = clear = sort = reverse = _refuse
+    __setitem__ = __delitem__ = __iadd__ = __imul__ = _refuse
+
+
 class ParamGroup(dict[str, Any]):
     """Parameters ("params") and their settings; a value that is none is refused when it is set."""
 
     def __setitem__(self, name: str, value: Any) -> None:
-        if name in ("lr", "momentum", "dampening", "weight_decay", "eps"):
-            value = check_number(name, value, 0)
-        elif name == "betas":
-            if not isinstance(value, (tuple, list)) or len(value) != 2:
-                raise ValueError(f"betas are two numbers, got {value!r}")
-            value = tuple(check_number(f"betas[{i}]", beta, 0, 1) for i, beta in enumerate(value))
-        super().__setitem__(name, value)
+        self.update({name: value})
 
     def update(self, *args: Any, **settings: Any) -> None:
-        for name, value in dict(*args, **settings).items():
-            self[name] = value
+        changes = {n: self._checked(n, value) for n, value in dict(*args, **settings).items()}
+        group = {**self, **changes}
+        if group.get("nesterov") and (not group["momentum"] or group["dampening"]):
+            raise ValueError("nesterov needs a momentum > 0 and no dampening")
+        super().update(changes)
+
+    def _checked(self, name: str, value: Any) -> Any:
+        if self and name not in self:
+            raise KeyError(f"a parameter group has {list(self)}, got {name!r}")
+        if name == "params" and self:
+            return FixedList()._refuse()
+        if name in ("lr", "momentum", "dampening", "weight_decay", "eps"):
+            return check_number(name, value, 0)
+        if name == "betas":
+            if not isinstance(value, (tuple, list)) or len(value) != 2:
+                raise ValueError(f"betas are two numbers, got {value!r}")
+            return tuple(check_number(f"betas[{i}]", beta, 0, 1) for i, beta in enumerate(value))
+        return value
+
+    def __ior__(self, other: Any) -> ParamGroup:  # type: ignore[override, misc]
+        self.update(other)
+        return self
+
+    def setdefault(self, name: str, default: Any = None) -> Any:
+        return self[name] if name in self else self._checked(name, default)
+
+    def __reduce__(self) -> Any:  # all settings at once, because they are checked together
+        return ParamGroup, (dict(self),)
+
+    def _refuse(self, *_: Any) -> Any:
+        raise TypeError(f"a parameter group keeps {list(self)}: set them to other values")
+
+    __delitem__ = pop = popitem = clear = _refuse
 
 
-def param_groups(parameters: Parameters, defaults: dict[str, Any]) -> list[ParamGroup]:
-    """The groups of an optimizer: those of a list of dicts, or one that has all parameters."""
-    is_one = isinstance(parameters, Tensor) or hasattr(parameters, "parameters")  # or a module
-    entries: Any = parameters
-    if isinstance(parameters, Iterable) and not is_one:
-        entries = list(parameters)
-    has_groups = isinstance(entries, list) and entries and isinstance(entries[0], dict)
-    groups = []
-    for entry in entries if has_groups else [{"params": entries}]:
-        if not isinstance(entry, dict) or "params" not in entry:
-            raise TypeError(f"a parameter group is a dict with the key 'params', got {entry!r}")
-        if unknown := entry.keys() - {"params"} - defaults.keys():
-            raise ValueError(f"a parameter group has {list(defaults)}, got {sorted(unknown)}")
-        params = entry["params"]
-        single = isinstance(params, Tensor) and has_groups
-        group = ParamGroup(params=checked_parameters([params] if single else params))
-        for name, default in defaults.items():
-            group[name] = entry.get(name, default)
-        groups.append(group)
-    all_parameters = [parameter for group in groups for parameter in group["params"]]
-    if len({id(parameter) for parameter in all_parameters}) != len(all_parameters):
-        raise ValueError("a parameter is listed twice")
-    return groups
+def checked_group(entry: Any, defaults: dict[str, Any], index: int | None = None) -> ParamGroup:
+    """The group that a dict stands for, with the optimizer's settings where it has none."""
+    if not isinstance(entry, dict) or "params" not in entry:
+        raise TypeError(f"a parameter group is a dict with the key 'params', got {entry!r}")
+    if unknown := entry.keys() - {"params"} - defaults.keys():
+        raise ValueError(f"a parameter group has {list(defaults)}, got {sorted(unknown)}")
+    params = entry["params"]
+    single = isinstance(params, Tensor)
+    parameters = FixedList(checked_parameters([params] if single else params))
+    group = ParamGroup()
+    group.update({**defaults, **entry, "params": parameters})
+    return group
 
 
 def setting(name: str) -> property:
@@ -96,6 +127,16 @@ def setting(name: str) -> property:
             group[name] = value
 
     return property(lambda optimizer: optimizer.param_groups[0][name], set_all)
+
+
+def entries_of(parameters: Any) -> list[Any]:
+    """The groups that an optimizer was given: a list of dicts, or one that has all parameters."""
+    is_one = isinstance(parameters, Tensor) or hasattr(parameters, "parameters")  # or a module
+    if isinstance(parameters, Iterable) and not is_one:
+        parameters = list(parameters)
+        if parameters and isinstance(parameters[0], dict):
+            return parameters
+    return [{"params": checked_parameters(parameters)}]
 
 
 def writable_parameter(parameter: Tensor) -> Array:
@@ -129,12 +170,52 @@ class Optimizer:
     lr = setting("lr")
 
     def __init__(self, parameters: Parameters, lr: float, **settings: Any) -> None:
-        self.param_groups = param_groups(parameters, {"lr": lr, **settings})
-        # The parameters of all groups, and the group of each of them.
-        self.parameters: list[Tensor] = [p for g in self.param_groups for p in g["params"]]
-        self.groups: list[ParamGroup] = [g for g in self.param_groups for _ in g["params"]]
+        self.defaults = {"lr": lr, **settings}
         self.state: dict[str, list[Array | None]] = {}
-        self.steps: list[int] = [0] * len(self.parameters)
+        self.steps: list[int] = []
+        self._take([checked_group(entry, self.defaults) for entry in entries_of(parameters)])
+
+    def add_param_group(self, group: dict[str, Any]) -> None:
+        """Optimize more parameters: {"params": Tensors} and the settings in which they differ.
+
+        The other settings are those that the optimizer was made with. Raises ValueError for a
+        parameter that the optimizer has, and for settings that it does not have.
+
+            >>> w, b = (ta.zeros(2, requires_grad=True) for _ in range(2))
+            >>> sgd = optim.SGD([w], lr=0.1)
+            >>> sgd.add_param_group({"params": [b], "lr": 0.5})
+            >>> [group["lr"] for group in sgd.param_groups]
+            [0.1, 0.5]
+        """
+        self._take([*self._param_groups, checked_group(group, self.defaults)])
+
+    def _take(self, groups: list[ParamGroup]) -> None:
+        """Have these groups, the present ones first among them."""
+        parameters = [parameter for group in groups for parameter in group["params"]]
+        if len({id(parameter) for parameter in parameters}) != len(parameters):
+            raise ValueError("a parameter is listed twice")
+        self._param_groups = FixedList(groups)
+        # The parameters of all groups, and the group of each of them.
+        self._parameters = FixedList(parameters)
+        self._groups = [group for group in groups for _ in group["params"]]
+        more = len(parameters) - len(self.steps)
+        self.steps = self.steps + [0] * more
+        self.state = {name: slots + [None] * more for name, slots in self.state.items()}
+
+    @property
+    def param_groups(self) -> list[ParamGroup]:
+        """The groups of parameters and their settings; `add_param_group` adds one."""
+        return self._param_groups
+
+    @property
+    def parameters(self) -> list[Tensor]:
+        """The parameters of all groups, one after another."""
+        return self._parameters
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name in ("param_groups", "parameters"):
+            FixedList()._refuse()
+        object.__setattr__(self, name, value)
 
     def zero_grad(self, set_to_none: bool = True) -> None:
         """Forget all gradients, or fill them with 0; otherwise the next backward adds to them."""
@@ -220,18 +301,24 @@ class Optimizer:
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on from a saved state, with its settings; refused as a whole if it does not fit."""
+        if isinstance(state, dict) and {"state", "param_groups"} <= state.keys():
+            raise CheckpointError(
+                "this is the state of an optimizer of PyTorch; one of tinyattn has kind, lr, "
+                "groups, steps and arrays, as state_dict() gives them"
+            )
         try:
             steps = [check_size("a number of steps", step, 0) for step in state["steps"]]
             lr = check_number("lr", state["lr"], 0)
             kind, entries = str(state["kind"]), dict(state["arrays"])
             # A state of an older version has one learning rate and no groups.
             saved_groups = state.get("groups") or [{"lr": lr}] * len(self.param_groups)
-            settings = [ParamGroup() for _ in self.param_groups]
-            for group, saved, values in zip(self.param_groups, saved_groups, settings, strict=True):
+            settings = []
+            for group, saved in zip(self.param_groups, saved_groups, strict=True):
                 if saved.get("params", len(group["params"])) != len(group["params"]):
                     raise ValueError(f"a group has {len(group['params'])} parameters, got {saved}")
-                for name in group.keys() & saved.keys() - {"params"}:
-                    values[name] = saved[name]
+                values = {name: saved[name] for name in group.keys() & saved.keys() - {"params"}}
+                ParamGroup(group).update(values)  # an error, if they do not fit
+                settings.append(values)
         except (AttributeError, LookupError, TypeError, ValueError) as error:
             raise CheckpointError(f"not an optimizer's state: {error!r}") from None
         if kind != type(self).__name__:
@@ -290,12 +377,9 @@ class SGD(Optimizer):
     ) -> None:
         settings = {"momentum": momentum, "dampening": dampening, "weight_decay": weight_decay}
         super().__init__(parameters, lr, **settings, nesterov=nesterov)
-        for group in self.param_groups:
-            if group["nesterov"] and (not group["momentum"] or group["dampening"]):
-                raise ValueError("nesterov needs a momentum > 0 and no dampening")
 
     def update(self, i: int, parameter: Array, grad: Array) -> None:
-        group = self.groups[i]
+        group = self._groups[i]
         if group["weight_decay"]:
             grad = grad + group["weight_decay"] * parameter
         if momentum := group["momentum"]:
@@ -338,7 +422,7 @@ class Adam(Optimizer):
         alike: dict[Any, list[tuple[int, Array, Array]]] = {}
         for update in updates:
             i, parameter, _ = update
-            key = (id(self.groups[i]), type(parameter), self.steps[i])
+            key = (id(self._groups[i]), type(parameter), self.steps[i])
             alike.setdefault(key, []).append(update)
         for same in alike.values():
             (first, *_), parameters, grads = zip(*same, strict=True)
@@ -347,7 +431,7 @@ class Adam(Optimizer):
 
     def numbers(self, i: int) -> AdamStep:
         """The numbers of the present step, for parameter i; a captured step asks again."""
-        group = self.groups[i]
+        group = self._groups[i]
         beta1, beta2 = group["betas"]
         decay = group["weight_decay"]
         return AdamStep(
@@ -377,14 +461,16 @@ class AdamW(Adam):
 class Schedule:
     """Sets an optimizer's `lr` by a formula of the step number, counted from 1 with `step()`.
 
-    The rate of the first step is set at once: call `step()` after each `optimizer.step()`. All
-    parameter groups get this rate; `LambdaLR` multiplies the rate of each.
+    The rate of the first step is set at once: call `step()` after each `optimizer.step()`. The
+    formula is that of the first parameter group. The others keep the proportion to it that they
+    have when the schedule is made.
     """
 
-    not_saved: tuple[str, ...] = ("optimizer",)
+    not_saved: tuple[str, ...] = ("optimizer", "proportions")
 
     def __init__(self, optimizer: Optimizer) -> None:
         self.optimizer = optimizer
+        self.proportions = self.proportions_of(optimizer)
         self.step_count = 0
         self.step()
 
@@ -393,12 +479,29 @@ class Schedule:
 
     def rates(self, step: int) -> list[float]:
         """The rate of each parameter group."""
-        return [self.rate(step)] * len(self.optimizer.param_groups)
+        rate = check_number("lr", self.rate(step), 0)
+        return [rate * proportion for proportion in self.proportions]
+
+    @staticmethod
+    def proportions_of(optimizer: Optimizer) -> list[float]:
+        """The rate of each parameter group over that of the first one."""
+        first, *others = [group["lr"] for group in optimizer.param_groups]
+        if not first and any(others):
+            raise ValueError(
+                "a schedule keeps the proportion of the groups' rates, but the first is 0 and the "
+                f"others are {others}"
+            )
+        return [1.0, *(other / first if first else 1.0 for other in others)]
 
     def set_rates(self, rates: list[float]) -> None:
         rates = [check_number("lr", rate, 0) for rate in rates]
-        # `list`, so that too few or too many rates are refused before the first is set.
-        for group, rate in list(zip(self.optimizer.param_groups, rates, strict=True)):
+        groups = self.optimizer.param_groups
+        if len(rates) != len(groups):
+            raise ValueError(
+                f"the schedule was made for {len(rates)} parameter groups, the optimizer has "
+                f"{len(groups)}: make a new schedule after add_param_group"
+            )
+        for group, rate in zip(groups, rates, strict=True):
             group["lr"] = rate
 
     def step(self) -> None:
@@ -439,7 +542,7 @@ class LambdaLR(Schedule):
         True
     """
 
-    not_saved = ("optimizer", "lr_lambda")
+    not_saved = ("optimizer", "lr_lambda", "proportions")
 
     def __init__(self, optimizer: Optimizer, lr_lambda: Callable[[int], float]) -> None:
         if not callable(lr_lambda):
@@ -448,6 +551,10 @@ class LambdaLR(Schedule):
         self.base_lrs = [group["lr"] for group in optimizer.param_groups]
         super().__init__(optimizer)
 
+    @staticmethod
+    def proportions_of(optimizer: Optimizer) -> list[float]:
+        return []  # each group has a rate of its own in `base_lrs`
+
     def rates(self, step: int) -> list[float]:
         return [base * self.lr_lambda(step - 1) for base in self.base_lrs]
 
@@ -455,7 +562,8 @@ class LambdaLR(Schedule):
 class WarmupSchedule(Schedule):
     """lr = factor * d_model^-0.5 * min(step^-0.5, step * warmup^-1.5): up, then slowly down.
 
-    The schedule of "Attention Is All You Need", 2017, known as Noam.
+    The schedule of "Attention Is All You Need", 2017, known as Noam. It does not depend on the
+    optimizer's own lr; groups keep the proportion of theirs.
     """
 
     def __init__(
@@ -473,7 +581,8 @@ class WarmupSchedule(Schedule):
 class CosineSchedule(Schedule):
     """Up linearly over `warmup` steps to the optimizer's lr, then down a half cosine to `final`.
 
-    total: the number of steps at whose end `final` is reached; it stays there.
+    total: the number of steps at whose end `final` is reached; it stays there. Differs from
+    PyTorch: `final` is the rate of the first parameter group, and the others keep their proportion.
     Source: Loshchilov and Hutter, "SGDR", 2017 (one period, without restarts).
     """
 
@@ -493,30 +602,67 @@ class CosineSchedule(Schedule):
         return self.final + (self.peak - self.final) * 0.5 * (1 + math.cos(math.pi * progress))
 
 
-def clip_grad_norm_(parameters: Iterable[Tensor] | Tensor, max_norm: float) -> Any:
-    """Scale all gradients together so that their joint Euclidean norm is at most `max_norm`.
+def clip_grad_norm_(
+    parameters: Iterable[Tensor] | Tensor,
+    max_norm: float,
+    norm_type: float = 2.0,
+    error_if_nonfinite: bool = False,
+) -> Any:
+    """Scale all gradients together so that their joint norm is at most `max_norm`.
 
+    norm_type: p of the norm (sum |g|^p)^(1/p); inf for the largest |g|. max_norm=inf only measures.
     Returns the norm from before: a float, or on "cuda" a 0-d Tensor, since a float would have to be
     waited for; there gradients are scaled in place, unless a graph needs them. As in PyTorch, the
-    factor is max_norm / (norm + 1e-6). A norm that is not finite is returned and nothing is scaled.
+    factor is max_norm / (norm + 1e-6). A norm that is not finite is returned and nothing is scaled;
+    with error_if_nonfinite it raises ValueError.
     Differs from PyTorch: a gradient that occurs twice counts once.
+
+        >>> w = ta.zeros(2, requires_grad=True)
+        >>> w.grad = ta.tensor([3.0, 4.0])
+        >>> optim.clip_grad_norm_([w], 1.0), w.grad.norm().item() < 1
+        (5.0, True)
     """
-    check_number("max_norm", max_norm, 0)
-    tensors = [parameters] if isinstance(parameters, Tensor) else parameters
+    for name, value in (("max_norm", max_norm), ("norm_type", norm_type)):
+        if value != math.inf:
+            check_number(name, value, 0)
+    if norm_type == 0:
+        raise ValueError("norm_type must be a number > 0, got 0")
+    tensors = [parameters] if isinstance(parameters, Tensor) else list(parameters)
+    for i, tensor in enumerate(tensors):
+        if not isinstance(tensor, Tensor):
+            raise TypeError(f"parameter {i} is a {type(tensor).__name__}, not a Tensor")
     grads = {id(p.grad): p.grad for p in tensors if p.grad is not None}.values()
     arrays = {id(grad._data): grad._data for grad in grads}  # which Tensors may share
-    if grads and all(grad.device == "cuda" for grad in grads):
+    on_cuda = bool(grads) and all(grad.device == "cuda" for grad in grads)
+    if on_cuda and norm_type == 2 and not error_if_nonfinite:
         arrays = {id(grad._data): writable_gradient(grad) for grad in grads}
         norm: Any = wrap(kernels.gpu_kernels().optimizer.clip(list(arrays.values()), max_norm))
     else:
-        squares = [array.reshape(-1).astype("float64") for array in arrays.values()]
-        norm = math.sqrt(sum(float(s @ s) for s in squares))
+        norm = joint_norm(list(arrays.values()), norm_type)
+        if error_if_nonfinite and not math.isfinite(norm):
+            raise ValueError(f"the joint norm of the gradients is {norm}: nothing was scaled")
         factor = max_norm / (norm + 1e-6)
         if factor < 1 and math.isfinite(norm):
-            arrays = {key: a * a.dtype.type(factor) for key, a in arrays.items()}
+            arrays = {key: scaled(array, factor) for key, array in arrays.items()}
     for grad in grads:
         grad._data = arrays[id(grad._data)]
     return norm
+
+
+def joint_norm(arrays: list[Array], p: float) -> float:
+    """The norm of all elements of these arrays, in float64."""
+    flat = [array.reshape(-1).astype("float64") for array in arrays if array.size]
+    if p == math.inf:
+        return max((float(abs(x).max()) for x in flat), default=0.0)
+    if p == 2:
+        return math.sqrt(sum(float(x @ x) for x in flat))
+    return sum(float((abs(x) ** p).sum()) for x in flat) ** (1 / p)
+
+
+def scaled(array: Array, factor: float) -> Array:
+    """array * factor; a factor may be too small for float16."""
+    dtype = FLOAT32 if array.dtype == FLOAT16 else array.dtype
+    return (array.astype(dtype, copy=False) * dtype.type(factor)).astype(array.dtype, copy=False)
 
 
 def writable_gradient(grad: Tensor) -> Array:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import functools
 import math
+import pickle
 
 import make_torch_values as cases
 import numpy as np
@@ -883,10 +884,57 @@ def test_lambda_lr_resumes_without_its_function():
     assert resumed.get_last_lr() == [0.05, 0.015]
 
 
-def test_other_schedules_give_all_groups_one_rate():
-    optimizer, _ = grouped(*GROUPS[0])
-    schedule = optim.WarmupSchedule(optimizer, 16, 10)
-    assert schedule.get_last_lr() == [schedule.rate(1)] * 2
+SCHEDULES = {
+    "noam": lambda o: optim.WarmupSchedule(o, 16, 10),
+    "cosine": lambda o: optim.CosineSchedule(o, 10, warmup=2, final=1e-7),
+    "lambda": lambda o: optim.LambdaLR(o, lambda n: 1 / (n + 1)),
+}
+
+
+@pytest.mark.parametrize("kind", SCHEDULES)
+def test_a_schedule_keeps_the_proportion_of_the_groups_rates(kind):
+    """As with a small rate for a trained part of a model and a large one for a new part."""
+    groups = [{"params": [leaf(np.ones(2))], "lr": rate} for rate in (1e-5, 1e-2, 2e-5)]
+    optimizer = optim.SGD(groups)
+    schedule = SCHEDULES[kind](optimizer)
+    saved = schedule.state_dict()
+    for _ in range(12):
+        first, second, third = schedule.get_last_lr()
+        assert (second, third) == pytest.approx((1000 * first, 2 * first), rel=1e-12)
+        assert first > 0
+        schedule.step()
+    schedule.load_state_dict(saved)
+    assert schedule.get_last_lr()[1] == pytest.approx(1000 * schedule.get_last_lr()[0])
+
+
+@needs_torch
+def test_the_cosine_of_each_group_is_pytorchs(torch):
+    rates = (1e-3, 1e-1)
+    ours = optim.SGD([{"params": [leaf(np.ones(2))], "lr": rate} for rate in rates])
+    theirs = torch.optim.SGD([{"params": [torch.ones(2)], "lr": rate} for rate in rates])
+    schedule = optim.CosineSchedule(ours, 10)
+    right = torch.optim.lr_scheduler.CosineAnnealingLR(theirs, 10)
+    for _ in range(9):
+        theirs.step()
+        right.step()  # there the first rate is that of step 0
+        assert schedule.get_last_lr() == pytest.approx(right.get_last_lr(), rel=1e-12)
+        schedule.step()
+
+
+def test_groups_that_a_schedule_cannot_serve_are_refused():
+    groups = [{"params": [leaf(np.ones(2))], "lr": rate} for rate in (0.0, 0.1)]
+    optimizer = optim.SGD(groups)
+    with pytest.raises(ValueError, match=r"the first is 0 and the others are \[0\.1\]"):
+        optim.CosineSchedule(optimizer, 10)
+    optimizer.lr = 0.1
+    for make in SCHEDULES.values():
+        optimizer = optim.SGD([leaf(np.ones(2))], lr=0.1)
+        schedule = make(optimizer)
+        optimizer.add_param_group({"params": [leaf(np.ones(1))], "lr": 0.2})
+        before = [group["lr"] for group in optimizer.param_groups]
+        with pytest.raises(ValueError, match="made for 1 parameter groups, the optimizer has 2"):
+            schedule.step()
+        assert [group["lr"] for group in optimizer.param_groups] == before
 
 
 def test_a_rate_that_is_none_changes_no_group():
@@ -907,3 +955,178 @@ def test_groups_of_one_tensor_and_from_a_generator():
     assert optimizer.lr == 0.5
     with pytest.raises(ValueError, match="betas are two numbers"):
         optim.Adam([a], betas=(0.9, 0.99, 0.5))
+
+
+# The parameters of an optimizer are one list
+
+
+def two_parameters():
+    return leaf(np.ones(2)), leaf(np.full(3, 2.0))
+
+
+CHANGES_OF_PARAMETERS = {
+    "append to a group": lambda o, p: o.param_groups[0]["params"].append(p),
+    "extend a group": lambda o, p: o.param_groups[0]["params"].extend([p]),
+    "add to a group": lambda o, p: o.param_groups[0]["params"].__iadd__([p]),
+    "insert into a group": lambda o, p: o.param_groups[0]["params"].insert(0, p),
+    "replace one": lambda o, p: o.param_groups[0]["params"].__setitem__(0, p),
+    "delete one": lambda o, p: o.param_groups[0]["params"].__delitem__(0),
+    "remove one": lambda o, p: o.param_groups[0]["params"].remove(p),
+    "pop one": lambda o, p: o.param_groups[0]["params"].pop(),
+    "clear a group": lambda o, p: o.param_groups[0]["params"].clear(),
+    "reverse a group": lambda o, p: o.param_groups[0]["params"].reverse(),
+    "another list": lambda o, p: o.param_groups[0].__setitem__("params", [p]),
+    "another list by update": lambda o, p: o.param_groups[0].update(params=[p]),
+    "another list by |=": lambda o, p: o.param_groups[0].__ior__({"params": [p]}),
+    "delete the list": lambda o, p: o.param_groups[0].__delitem__("params"),
+    "pop the list": lambda o, p: o.param_groups[0].pop("params"),
+    "clear the settings": lambda o, p: o.param_groups[0].clear(),
+    "delete a setting": lambda o, p: o.param_groups[0].__delitem__("lr"),
+    "append a group": lambda o, p: o.param_groups.append({"params": [p]}),
+    "delete a group": lambda o, p: o.param_groups.__delitem__(0),
+    "other groups": lambda o, p: setattr(o, "param_groups", [{"params": [p]}]),
+    "other parameters": lambda o, p: setattr(o, "parameters", [p]),
+    "append to the parameters": lambda o, p: o.parameters.append(p),
+    "delete the groups": lambda o, p: delattr(o, "param_groups"),
+}
+
+
+@pytest.mark.parametrize("copied", ["itself", "deepcopy", "pickle"])
+@pytest.mark.parametrize("change", CHANGES_OF_PARAMETERS)
+def test_what_looks_writable_is_the_truth_or_says_what_to_call(change, copied):
+    a, b = two_parameters()
+    optimizer = optim.Adam([a], lr=0.1)
+    if copied == "deepcopy":
+        optimizer = copy.deepcopy(optimizer)
+    elif copied == "pickle":
+        optimizer = pickle.loads(pickle.dumps(optimizer))
+    before = optimizer.state_dict()
+    with pytest.raises(
+        (TypeError, AttributeError), match=r"add_param_group|param_groups|other values"
+    ):
+        CHANGES_OF_PARAMETERS[change](optimizer, b)
+    assert optimizer.state_dict() == before
+    assert len(optimizer.parameters) == len(optimizer.param_groups[0]["params"]) == 1
+
+
+def test_an_unknown_setting_of_a_group_is_refused():
+    optimizer = optim.SGD([leaf(np.ones(2))], lr=0.1)
+    group = optimizer.param_groups[0]
+    for change in (
+        lambda: group.__setitem__("learning_rate", 0.5),
+        lambda: group.update(learning_rate=0.5),
+        lambda: group.setdefault("learning_rate", 0.5),
+    ):
+        with pytest.raises(KeyError, match="learning_rate"):
+            change()
+    assert group.setdefault("lr", 7.0) == optimizer.lr == 0.1
+    with pytest.raises(ValueError, match="nesterov needs"):
+        optimizer.nesterov = True
+    assert not optimizer.nesterov
+    group |= {"momentum": 0.9, "nesterov": True}
+    assert optimizer.nesterov
+    with pytest.raises(ValueError, match="nesterov needs"):
+        group["momentum"] = 0.0
+    assert optimizer.momentum == 0.9
+
+
+@pytest.mark.parametrize("kind", [optim.SGD, optim.Adam, optim.AdamW])
+def test_an_added_group_is_trained_like_one_that_was_there(kind):
+    """After three steps of the first; and it is saved and loaded."""
+    found = []
+    for is_added in (True, False):
+        a, b = two_parameters()
+        groups = [{"params": [a]}, {"params": [b], "lr": 0.5}]
+        optimizer = kind(groups[:1] if is_added else groups, lr=0.1)
+        for _ in range(3):
+            a.grad = ta.ones(2, dtype=ta.float64)
+            optimizer.step()
+        if is_added:
+            optimizer.add_param_group({"params": (p for p in [b]), "lr": 0.5})
+        for _ in range(3):
+            a.grad, b.grad = ta.ones(2, dtype=ta.float64), -ta.ones(3, dtype=ta.float64)
+            optimizer.step()
+        found.append([a.numpy(), b.numpy()])
+        again = kind([{"params": [a]}, {"params": [b], "lr": 0.5}], lr=0.1)
+        again.load_state_dict(optimizer.state_dict())
+        assert again.steps == [6, 3]
+    for one, other in zip(*found, strict=True):
+        assert_same(one, other)
+    assert found[0][1].min() > 2.5
+
+
+def test_a_group_that_does_not_fit_is_refused_whole():
+    a, b = two_parameters()
+    optimizer = optim.SGD([a], lr=0.1)
+    for group, kind, text in (
+        ({"params": [a]}, ValueError, "listed twice"),
+        ({"params": [b, b]}, ValueError, "listed twice"),
+        ({"params": []}, ValueError, "empty list"),
+        ({"lr": 0.1}, TypeError, "the key 'params'"),
+        ([b], TypeError, "a parameter group is a dict"),
+        ({"params": [b * 2]}, ta.errors.GraphError, "was computed"),
+        ({"params": [1.0]}, TypeError, "parameter 0 is a float"),
+        ({"params": [b], "lr": -1}, ValueError, "lr must be"),
+        ({"params": [b], "betas": (0, 0)}, ValueError, "betas"),
+        ({"params": [b], "nesterov": True}, ValueError, "nesterov needs"),
+    ):
+        with pytest.raises(kind, match=text):
+            optimizer.add_param_group(group)
+        assert (len(optimizer.parameters), len(optimizer.param_groups)) == (1, 1)
+
+
+def test_the_state_of_pytorchs_optimizer_is_named():
+    optimizer = optim.Adam([leaf(np.ones(2))])
+    state = {"state": {0: {"step": 1}}, "param_groups": [{"lr": 0.1, "params": [0]}]}
+    with pytest.raises(ta.errors.CheckpointError, match="optimizer of PyTorch"):
+        optimizer.load_state_dict(state)
+
+
+# Clipping
+
+
+@needs_torch
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("norm_type", [1.0, 2.0, 3, 0.5, math.inf])
+@pytest.mark.parametrize("max_norm", [0.5, 100.0, math.inf])
+def test_every_norm_is_pytorchs(norm_type, max_norm, dtype, torch):
+    rng = np.random.default_rng(5)
+    shapes = [(3, 4), (5,), (), *([(0,)] if norm_type != math.inf else [])]  # an error there
+    grads = [rng.standard_normal(shape).astype(dtype) for shape in shapes]
+    ours = [leaf(np.zeros(g.shape, dtype)) for g in grads]
+    theirs = [torch.zeros(g.shape, dtype=torch.tensor(grads[0]).dtype) for g in grads]
+    for mine, other, grad in zip(ours, theirs, grads, strict=True):
+        mine.grad, other.grad = ta.tensor(grad), torch.tensor(grad)
+    norm = optim.clip_grad_norm_((p for p in ours), max_norm, norm_type)
+    right = torch.nn.utils.clip_grad_norm_(theirs, max_norm, norm_type)
+    assert norm == pytest.approx(right.item(), rel=1e-5)
+    for mine, other in zip(ours, theirs, strict=True):
+        assert_close(mine.grad.numpy(), other.grad.numpy(), 1e-5 if dtype == np.float32 else 1e-12)
+
+
+def test_infinity_as_the_largest_norm_only_measures():
+    a = leaf(np.ones(2))
+    a.grad = ta.tensor([3e30, -4e30], dtype=ta.float64)
+    assert optim.clip_grad_norm_([a], math.inf) == 5e30
+    assert a.grad.tolist() == [3e30, -4e30]
+
+
+@pytest.mark.parametrize("bad", [math.nan, math.inf])
+def test_a_norm_that_is_not_finite_is_an_error_if_asked_for(bad):
+    a = leaf(np.ones(2))
+    a.grad = ta.tensor([3.0, bad], dtype=ta.float64)
+    with pytest.raises(ValueError, match="nothing was scaled"):
+        optim.clip_grad_norm_([a], 1.0, error_if_nonfinite=True)
+    assert a.grad.tolist()[0] == 3.0
+    with pytest.raises(ValueError, match="norm_type must be"):
+        optim.clip_grad_norm_([a], 1.0, 0)
+    with pytest.raises(TypeError, match="parameter 0 is a str"):
+        optim.clip_grad_norm_(["a"], 1.0)
+
+
+def test_a_factor_too_small_for_float16_still_scales():
+    """The factor is 1e-8, which is 0 in float16."""
+    a = leaf(np.zeros(1000, np.float16))
+    a.grad = ta.full((1000,), 60000.0, dtype=ta.float16)
+    optim.clip_grad_norm_([a], 1e-2)
+    assert_close(a.grad.numpy(), np.full(1000, 1e-2 / math.sqrt(1000)), 1e-3)
