@@ -341,3 +341,74 @@ def test_copies_and_pickles_of_what_was_changed():
     y += 1
     equal(copy.deepcopy(y), ONE_TO_SIX + 1)
     equal(pickle.loads(pickle.dumps(y)), ONE_TO_SIX + 1)
+
+
+# Found by calling every public name beside PyTorch's
+
+
+@pytest.mark.parametrize(
+    "compute",
+    [
+        lambda m, F: F.relu(m.tensor([1, -1])),
+        lambda m, F: F.sigmoid(m.tensor([1, -1])),
+        lambda m, F: F.tanh(m.tensor([1, -1])),
+        lambda m, F: F.softmax(m.tensor([1, -1]), -1, dtype=m.float32),
+        lambda m, F: F.log_softmax(m.tensor([1, -1]), -1, dtype=m.float32),
+        lambda m, F: F.rms_norm(m.tensor([[0.01, 0.02]], dtype=m.float16), (2,)),
+        lambda m, F: F.rms_norm(m.tensor([[1e-4, 2e-4]]), (2,)),
+        lambda m, F: F.rms_norm(m.tensor([[1e-8, 2e-8]], dtype=m.float64), (2,)),
+        lambda m, F: F.pad(m.tensor([1.0, 2.0]), (1, 1), "constant", None),
+        lambda m, F: F.pad(m.tensor([1, 2]), (1, 1)),
+        lambda m, F: m.tensor([True, False]) ** 2,
+        lambda m, F: 2 ** m.tensor([True, False]),
+        lambda m, F: m.tensor([np.float32(1.5), 1]),
+        lambda m, F: m.tensor([m.tensor(1), m.tensor(2.5)]),
+        lambda m, F: m.tensor([6, 3]) & m.tensor([3, 5]),
+        lambda m, F: m.tensor([6, 3]) | m.tensor([3, 5]),
+        lambda m, F: m.tensor([6, 3]) ^ m.tensor([3, 5]),
+        lambda m, F: ~m.tensor([6, 3]),
+        lambda m, F: m.zeros(0, 3).prod(0),
+    ],
+)  # fmt: skip
+def test_results_and_dtypes_are_those_of_pytorch(torch, compute):
+    found, expected = compute(ta, F).numpy(), compute(torch, torch.nn.functional).numpy()
+    assert found.dtype == expected.dtype
+    np.testing.assert_allclose(found, expected, rtol=1e-3 if found.dtype == np.float16 else 1e-6)
+
+
+def test_integers_have_no_softmax():
+    for function in (F.softmax, F.log_softmax, F.gelu, F.silu, F.softplus):
+        with pytest.raises(DtypeError, match="floating"):
+            function(ta.tensor([1, 2]))
+
+
+@pytest.mark.parametrize(
+    "copied",
+    [
+        lambda y: y.repeat(1, 1),
+        lambda y: y[:1].repeat(2, 1),
+        lambda y: y.repeat_interleave(1, 0),
+        lambda y: y[:1].repeat_interleave(2, 0),
+        lambda y: y[:1].prod(0),
+        lambda y: y[:1].prod(0, keepdim=True),
+        lambda y: y[:1, :1].prod(),
+        lambda y: F.pad(y, ()),
+        lambda y: F.pad(y, (0, 0)),
+        lambda y: y.roll(0, 0),
+        lambda y: y.diagonal(),
+        lambda y: ta.cat([y]),
+        lambda y: ta.as_tensor(y.numpy()),
+        nn.Parameter,
+    ],
+)
+def test_results_that_are_no_views(copied):
+    y = x()
+    with ta.no_grad():
+        copied(y)[...] = 9
+    equal(y, ONE_TO_SIX)
+
+
+def test_a_result_that_is_a_view():
+    y = x()
+    y.flip(0)[0] = 9
+    equal(y[1], np.float32([9, 9, 9]))

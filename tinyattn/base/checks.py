@@ -84,7 +84,7 @@ def as_array(data: Any, dtype: DTypeLike, device: str | None) -> Array:
     if isinstance(data, np.ma.MaskedArray):
         raise DtypeError("a masked array would lose its mask: pass .filled(value) and a mask")
     array = data if is_array(data) else rectangular(data, "data")
-    if dtype is None and array.dtype.kind == "f" and not has_dtype(data):
+    if dtype is None and array.dtype.kind == "f" and not has_dtype(data, array.dtype):
         dtype = np.float32  # numbers of Python's have no precision; this is PyTorch's default
     if array.dtype.kind in "OSU":
         text = repr(data)
@@ -98,12 +98,12 @@ def as_array(data: Any, dtype: DTypeLike, device: str | None) -> Array:
     return to_device(array, device or device_of(array))
 
 
-def has_dtype(data: Any) -> bool:
-    """True for numbers with a dtype of their own: an array or tensor of any library, a number of
-    NumPy, or a list with one of these in it."""
+def has_dtype(data: Any, dtype: np.dtype) -> bool:
+    """True for numbers that have this dtype themselves: an array or tensor of any library, a number
+    of NumPy, or a list with one of these in it."""
     if isinstance(data, (list, tuple)):
-        return any(has_dtype(part) for part in data if type(part) is not float)
-    return hasattr(data, "dtype")
+        return any(has_dtype(part, dtype) for part in data if type(part) is not float)
+    return hasattr(data, "dtype") and np.asarray(data).dtype.type is dtype.type
 
 
 def checked_index(index: Any) -> Any:

@@ -25,7 +25,10 @@ def generator() -> np.random.Generator:
 
 
 def manual_seed(seed: int) -> None:
-    """Seed the generator anew: equal seeds give bitwise equal runs."""
+    """Seed the generator anew: equal seeds give bitwise equal runs.
+
+    Differs from PyTorch: the numbers are NumPy's, so they are others; a seed is >= 0.
+    """
     global _generator
     if not is_integer(seed) or seed < 0:
         raise ValueError(f"manual_seed takes an integer >= 0, got {seed!r}")
@@ -33,7 +36,10 @@ def manual_seed(seed: int) -> None:
 
 
 def get_rng_state() -> dict[str, Any]:
-    """The generator's state, for a checkpoint and for `set_rng_state`."""
+    """The generator's state, for a checkpoint and for `set_rng_state`.
+
+    Differs from PyTorch: it is a dict.
+    """
     state = generator().bit_generator.state
     # The numbers become text, because not every reader of JSON takes integers of 128 bits.
     return {**state, "state": {name: str(value) for name, value in state["state"].items()}}

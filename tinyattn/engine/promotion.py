@@ -33,4 +33,4 @@ def promoted(out: Array, arguments: Sequence[Any]) -> Array:
         if same:
             dtype = functools.reduce(np.promote_types, same)
             return out if out.dtype == dtype else out.astype(dtype)
-    return out.astype(np.float32) if kind == 2 else out
+    return out.astype((np.bool_, np.int64, np.float32)[kind])

@@ -7,6 +7,7 @@ from ..base.checks import (
     DTypeLike,
 )
 from ..tensors.arguments import (
+    any_tensor,
     float_tensor,
 )
 from ..tensors.tensor import Tensor
@@ -16,26 +17,26 @@ def softmax(x: Tensor, dim: int = -1, dtype: DTypeLike = None) -> Tensor:
     """exp(x_i) / sum_j exp(x_j) along `dim`: positive numbers whose sum is 1.
 
     x (...) -> (...), of the same shape. dtype: compute in this dtype; that of x by default.
-    Raises IndexError if x has no such dimension.
+    Raises IndexError if x has no such dimension, and DtypeError for integers without a dtype.
     Differs from PyTorch: `dim` may be left out.
 
     >>> F.softmax(ta.tensor([0.0, 0.0]))
     tensor([0.5, 0.5])
     """
-    return float_tensor(x, "x").softmax(dim, dtype)
+    return any_tensor(x, "x").softmax(dim, dtype)
 
 
 def log_softmax(x: Tensor, dim: int = -1, dtype: DTypeLike = None) -> Tensor:
     """x_i - log(sum_j exp(x_j)) along `dim`; more exact than `softmax(x).log()`.
 
     x (...) -> (...), of the same shape. dtype: compute in this dtype; that of x by default.
-    Raises IndexError if x has no such dimension.
+    Raises IndexError if x has no such dimension, and DtypeError for integers without a dtype.
     Differs from PyTorch: `dim` may be left out.
 
     >>> F.log_softmax(ta.tensor([0.0, 1000.0]))
     tensor([-1000.,     0.])
     """
-    return float_tensor(x, "x").log_softmax(dim, dtype)
+    return any_tensor(x, "x").log_softmax(dim, dtype)
 
 
 def relu(x: Tensor) -> Tensor:
@@ -44,7 +45,7 @@ def relu(x: Tensor) -> Tensor:
     >>> F.relu(ta.tensor([-2.0, 3.0]))
     tensor([0., 3.])
     """
-    return ops.relu(float_tensor(x, "x"))
+    return ops.relu(any_tensor(x, "x"))
 
 
 def gelu(x: Tensor, approximate: str = "none") -> Tensor:
@@ -68,7 +69,7 @@ def tanh(x: Tensor) -> Tensor:
     >>> F.tanh(ta.tensor([-100.0, 0.0, 100.0]))
     tensor([-1.,  0.,  1.])
     """
-    return ops.tanh(float_tensor(x, "x"))
+    return ops.tanh(any_tensor(x, "x"))
 
 
 def sigmoid(x: Tensor) -> Tensor:
@@ -77,7 +78,7 @@ def sigmoid(x: Tensor) -> Tensor:
     >>> F.sigmoid(ta.tensor([-1000.0, 0.0, 1000.0]))
     tensor([0. , 0.5, 1. ])
     """
-    return ops.sigmoid(float_tensor(x, "x"))
+    return ops.sigmoid(any_tensor(x, "x"))
 
 
 def silu(x: Tensor) -> Tensor:
@@ -93,6 +94,8 @@ def silu(x: Tensor) -> Tensor:
 
 def softplus(x: Tensor) -> Tensor:
     """log(1 + exp(x)) of each element, a smooth form of relu, computed so that it cannot overflow.
+
+    Differs from PyTorch, which gives x itself above 20.
 
     >>> F.softplus(ta.tensor([-1000.0, 0.0, 100.0]))
     tensor([  0.    ,   0.6931, 100.    ])

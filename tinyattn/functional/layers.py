@@ -122,7 +122,8 @@ def rms_norm(
     """x / sqrt(mean(x^2) + eps) * weight over the last dimensions, `normalized_shape`.
 
     x (..., *normalized_shape) -> the same shape; weight has the shape normalized_shape.
-    eps: None for the epsilon of the dtype, as in PyTorch.
+    eps: None for the epsilon of the dtype that it computes in, as in PyTorch: of float64 for
+        float64, of float32 for float32 and float16.
     Raises ShapeError if x does not end with normalized_shape.
     Source: Zhang and Sennrich, "Root Mean Square Layer Normalization", 2019.
 
@@ -131,8 +132,8 @@ def rms_norm(
     """
     x = float_tensor(x, "x")
     sizes = normalized_sizes("rms_norm", x, normalized_shape, weight=weight)
-    eps = float(np.finfo(x.dtype).eps) if eps is None else check_number("eps", eps, 0)
     x, dtype = at_least_float32(x), x.dtype
+    eps = float(np.finfo(x.dtype).eps) if eps is None else check_number("eps", eps, 0)
     out = x / ((x * x).mean(tuple(range(-len(sizes), 0)), keepdim=True) + eps).sqrt()
     return (out if weight is None else out * weight.to(out.dtype)).to(dtype)
 
@@ -142,6 +143,7 @@ def dropout(x: Tensor, p: float = 0.5, training: bool = True) -> Tensor:
 
     So the expectation of each element stays the same. `ta.manual_seed` repeats the choice.
     Raises ValueError if p does not lie between 0 and 1.
+    Differs from PyTorch: what is dropped is 0 even if it was NaN or infinite.
     Source: Srivastava et al., "Dropout: A Simple Way to Prevent Neural Networks from Overfitting",
     2014.
 
@@ -200,8 +202,10 @@ def one_hot(ids: ArrayLike, num_classes: int = -1) -> Tensor:
     return wrap((array[..., None] == namespace(array).arange(num_classes)).astype(np.int64))
 
 
-def pad(x: Tensor, pad: Sequence[int], mode: str = "constant", value: float = 0) -> Tensor:
-    """`x` with `value` around it.
+def pad(
+    x: Tensor, pad: Sequence[int], mode: str = "constant", value: float | None = None
+) -> Tensor:
+    """`x` with `value` around it, by default 0.
 
     pad: how many elements before and after the last dimension, then the one before it, and so on.
     Raises ShapeError for a negative or an odd number of sizes, for more sizes than x has
@@ -220,10 +224,11 @@ def pad(x: Tensor, pad: Sequence[int], mode: str = "constant", value: float = 0)
             f'pad takes two numbers for each of up to {x.ndim} dimensions, and mode "constant", '
             f"got {pad} and {mode!r} for x {x.shape}"
         )
+    value = 0 if value is None else value
     if x.dtype.kind != "f":
         cast_exactly(np.array([value]), x.dtype)  # raises, because a fraction would be cut off
     for i, n in enumerate(sizes):
         dim = x.ndim - 1 - i // 2
         border = full((*x.shape[:dim], n, *x.shape[dim + 1 :]), value, x.dtype, x.device)
         x = ops.cat(x, border, dim=dim) if i % 2 else ops.cat(border, x, dim=dim)
-    return x
+    return x if sizes else x.clone()

@@ -151,7 +151,7 @@ def kl_div(x: Tensor, target: Tensor, reduction: str = "mean", log_target: bool 
     reduction: "batchmean" (the sum divided by the first size), "mean" (over all elements), "sum" or
         "none".
     Raises ShapeError if the shapes differ.
-    Differs from PyTorch: reduction comes third.
+    Differs from PyTorch: reduction comes third, and nothing is broadcast.
 
     >>> F.kl_div(ta.tensor([[0.5, 0.5]]).log(), ta.tensor([[1.0, 0.0]]), reduction="batchmean")
     tensor(0.6931)

@@ -91,6 +91,8 @@ def pad_packed_sequence(x: Tensor, valid_lens: ArrayLike, length: int | None = N
 
     length: the longest of valid_lens by default; PyTorch calls it `total_length`.
     Raises ShapeError if the sum of valid_lens is not N, or if `length` is too short.
+    Differs from PyTorch's function of this name: that one takes the object of PyTorch's
+    `pack_padded_sequence`, and returns the lengths too.
 
     >>> F.pad_packed_sequence(ta.tensor([1, 2, 3]), valid_lens=[2, 1])
     tensor([[1, 2],

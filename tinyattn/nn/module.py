@@ -39,7 +39,7 @@ class HasForward(Protocol[P, R_co]):
 class Parameter(Tensor):
     """A tensor that is learned. A module registers it when it is assigned to an attribute.
 
-    data: as for `ta.tensor`; `requires_grad=False` freezes it.
+    data: as for `ta.tensor`; `requires_grad=False` freezes it. Differs from PyTorch: it is copied.
     """
 
     __slots__ = ()

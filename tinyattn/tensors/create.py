@@ -32,7 +32,10 @@ def tensor(
 
 
 def as_tensor(data: Any, dtype: DTypeLike = None, device: str | None = None) -> Tensor:
-    """`data` itself if it is a Tensor of this dtype and device, else a Tensor with a copy."""
+    """`data` itself if it is a Tensor of this dtype and device, else a Tensor with a copy.
+
+    Differs from PyTorch, which shares the memory of a NumPy array.
+    """
     if not isinstance(data, Tensor):
         return Tensor(data, dtype, device)
     return data.to(data.dtype if dtype is None else dtype).to(device or data.device)

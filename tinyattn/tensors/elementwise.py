@@ -63,7 +63,7 @@ class Elementwise(Operators):
         return ops.erf(self)
 
     def abs(self) -> Self:
-        """|x|; the gradient at 0 is 0."""
+        """|x|; the gradient at 0 is 0. Differs from PyTorch: the gradient at NaN is NaN."""
         return ops.abs(self)
 
     def sign(self) -> Self:

@@ -61,7 +61,11 @@ class Gradients(Values):
 
     @property
     def grad(self) -> Self | None:
-        """The sum of the gradients that calls of `backward` have computed, or None."""
+        """The sum of the gradients that calls of `backward` have computed, or None.
+
+        Differs from PyTorch: each call makes a new Tensor for the sum, so the one that you have
+        keeps its values.
+        """
         return None if self._node is None else self._node.grad
 
     @grad.setter
@@ -99,6 +103,7 @@ class Gradients(Values):
 
         Raises GraphError if nothing was recorded, if the graph has been freed, or if `gradient`
         is missing; ShapeError if it has another shape.
+        Differs from PyTorch: all of the graph is freed, also ops that save nothing, as x + y.
 
             >>> x = ta.tensor([1.0, 2.0], requires_grad=True)
             >>> (x * 3).backward(ta.tensor([1.0, 10.0]))

@@ -22,7 +22,7 @@ def changed(tensor: AnyTensor, operation: Callable[..., Any], other: Operand) ->
     """`x += y` gives this tensor object the values of x + y, recorded or not.
 
     The values are in new memory. So views of the old memory, and graphs that need the old values,
-    stay as they are. Differs from PyTorch, where views change too.
+    stay as they are.
     """
     if is_grad_enabled():
         if tensor.requires_grad and tensor.is_leaf:

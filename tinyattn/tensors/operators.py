@@ -110,7 +110,7 @@ class Operators(Conversions):
     def __ge__(self, other: Operand) -> Self:
         return ops.greater_equal(self, other)
 
-    # Logic; any number but 0 is true
+    # Logic of booleans, and of the bits of integers
 
     def __and__(self, other: Operand) -> Self:
         return ops.logical_and(self, other)
@@ -136,6 +136,10 @@ class Operators(Conversions):
     # In place
 
     def __iadd__(self, other: Operand) -> Self:
+        """x gets the values of x + y, in new memory. Differs from PyTorch, where views change too.
+
+        All operators in place do so.
+        """
         return changed(self, ops.add, other)
 
     def __isub__(self, other: Operand) -> Self:

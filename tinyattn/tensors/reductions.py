@@ -121,6 +121,7 @@ class Reductions(Shapes):
 
         Elements that tie share the gradient. Along a dimension the gradient goes to the element at
         the index. `amax` gives the values alone, along one dimension or several.
+        Differs from PyTorch: with a NaN the gradient of the largest of all is NaN everywhere.
         """
         return self._extreme(ops.max, ops.argmax, ops.maximum, dim, keepdim, numpy_names)
 
@@ -190,11 +191,11 @@ class Reductions(Shapes):
     # Truth
 
     def any(self, dim: Dims = None, keepdim: bool = False, **numpy_names: Dims) -> Self:
-        """True where any element along `dim` is not 0."""
+        """True where any element along `dim` is not 0. Differs from PyTorch: of uint8 too."""
         return self._reduced(ops.any, dim, keepdim, numpy_names)
 
     def all(self, dim: Dims = None, keepdim: bool = False, **numpy_names: Dims) -> Self:
-        """True where all elements along `dim` are not 0."""
+        """True where all elements along `dim` are not 0. Differs from PyTorch: of uint8 too."""
         return self._reduced(ops.all, dim, keepdim, numpy_names)
 
     def allclose(
@@ -251,6 +252,7 @@ class Reductions(Shapes):
             x = x.reshape(-1).prod(0)
             return x.reshape((1,) * self.ndim) if keepdim else x
         dim = one_dim(x, dim)
+        x = x.clone() if x.shape[dim] == 1 else x  # because a result is no view of x
         while (n := x.shape[dim]) > 1:
             first, second, rest = x.split([n // 2, n // 2, n % 2], dim)
             x = ops.cat(first * second, rest, dim=dim) if n % 2 else first * second

@@ -150,11 +150,15 @@ class Shapes(Elementwise):
     # Elements by index
 
     def __getitem__(self, index: Index) -> Self:
-        """Slices, integers, integer arrays, boolean masks, None and Ellipsis, as in NumPy."""
+        """Slices, integers, integer arrays, boolean masks, None and Ellipsis, as in NumPy.
+
+        Differs from PyTorch: nested lists are one array of indices, not a tuple of several; uint8
+        are indices and no mask.
+        """
         return ops.getitem(self, index=checked_index(index))
 
     def __setitem__(self, index: Index, value: Operand) -> None:
-        """Write into the tensor's memory. This cannot be recorded.
+        """Write into the tensor's memory. Differs from PyTorch: this cannot be recorded.
 
         Raises InPlaceError if gradients are recorded here, and for the result of a recorded op.
         """
@@ -195,7 +199,10 @@ class Shapes(Elementwise):
         return ops.gather(self, index, dim=one_dim(self, dim))
 
     def diagonal(self, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Self:
-        """The elements [i, i + offset] of two dimensions, as the last dimension of the result."""
+        """The elements [i, i + offset] of two dimensions, as the last dimension of the result.
+
+        Differs from PyTorch: they are copied.
+        """
         a, b = one_dim(self, dim1), one_dim(self, dim2)
         rest = [i for i in range(self.ndim) if i not in (a, b)]
         first = np.arange(max(-offset, 0), max(min(self.shape[a], self.shape[b] - offset), 0))
@@ -250,7 +257,7 @@ class Shapes(Elementwise):
         single = [m for n in shape for m in (1, n)]
         copies = [m for r, n in zip(counts, shape, strict=True) for m in (r, n)]
         target = [r * n for r, n in zip(counts, shape, strict=True)]
-        return self.reshape(single).expand(copies).reshape(target)
+        return self.reshape(single).expand(copies).clone().reshape(target)
 
     def repeat_interleave(self, repeats: int, dim: int | None = None) -> Self:
         """Each element `repeats` times, one copy after another, along `dim` or of all elements.
@@ -265,7 +272,7 @@ class Shapes(Elementwise):
         x = self.reshape(-1) if dim is None or not self.ndim else self
         dim = one_dim(x, dim or 0)
         before, (n, *after) = x.shape[:dim], x.shape[dim:]
-        x = x.unsqueeze(dim + 1).expand(*before, n, repeats, *after)
+        x = x.unsqueeze(dim + 1).expand(*before, n, repeats, *after).clone()
         return x.reshape(*before, n * repeats, *after)
 
     def roll(self, shifts: int | Sequence[int], dims: Dims = None) -> Self:
@@ -287,7 +294,7 @@ class Shapes(Elementwise):
     def flip(self, *sizes: Sizes, dims: Dims = ()) -> Self:
         """The elements along these dimensions in reverse order: x.flip(0, 1), x.flip(dims=0).
 
-        Differs from PyTorch: without dimensions nothing is flipped.
+        Differs from PyTorch: without dimensions nothing is flipped, and the result is a view.
         """
         flipped = dims_of(self, sizes_of(sizes) or dims) or ()
         order = [slice(None, None, -1 if i in flipped else 1) for i in range(self.ndim)]

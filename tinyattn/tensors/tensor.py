@@ -50,7 +50,7 @@ class Tensor(Order):
         >>> x.grad
         tensor([2., 4., 6.])
 
-    Differs from PyTorch: `.data` is read-only, and `x += y` puts its result into new memory.
+    Differs from PyTorch: `ta.Tensor` is the same as `ta.tensor`, so integers stay integers.
     """
 
     __slots__ = ()

@@ -75,12 +75,12 @@ class Values(TensorBase):
 
     @property
     def dtype(self) -> np.dtype:
-        """The dtype, one of NumPy's."""
+        """The dtype, one of NumPy's. Differs from PyTorch: compare it with ==, not with `is`."""
         return self._data.dtype
 
     @property
     def device(self) -> str:
-        """ "cpu" or "cuda"."""
+        """ "cpu" or "cuda". Differs from PyTorch, where a device is an object."""
         return backend.device_of(self._data)
 
     @overload
