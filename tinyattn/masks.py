@@ -15,7 +15,8 @@ The number of dimensions decides how a mask is read:
 `combine` joins masks of different numbers of dimensions, such as a padding mask with a causal one.
 
 PyTorch reads a 2-D `attn_mask` as (Q, K); here that is written `mask[None]`. Without [None] it is
-an error, unless B equals Q, because it then has the shape of a mask (B, K).
+an error, unless B equals Q, because it then has the shape of a mask (B, K), or Q is 1, where both
+mean the same.
 
 If only the first keys are visible, lengths say so in fewer numbers: `valid_lens` (B,), or (B, Q) if
 they differ between the queries. A causal mask is such lengths too. The library turns all that is

@@ -117,12 +117,17 @@ def plot_curves(
     smooth: draw means of at most this many values, and the values themselves in a pale colour; a
         pair (x, y) is drawn as it is.
 
-    Returns a matplotlib Figure. Raises ImportError without matplotlib, ShapeError for values that
-    are not (N,).
+    Returns a matplotlib Figure. Raises ImportError without matplotlib, TypeError for another type
+    of curves, ShapeError for values that are not (N,), ValueError for smooth < 1.
 
         >>> figure = viz.plot_curves({"training": [1.0, 0.5, 0.25]})
     """
     Figure = figure_class()
+    if not isinstance(curves, Mapping):
+        raise TypeError(
+            f'plot_curves takes a dict of names to values, such as {{"loss": losses}}, got '
+            f"{type_name(curves)}"
+        )
     if smooth < 1:
         raise ValueError(f"smooth is a number of values >= 1, got {smooth!r}")
     figure = Figure(figsize=figsize, layout="constrained")

@@ -368,6 +368,9 @@ def test_copies_and_pickles_of_what_was_changed():
         lambda m, F: m.tensor([6, 3]) ^ m.tensor([3, 5]),
         lambda m, F: ~m.tensor([6, 3]),
         lambda m, F: m.zeros(0, 3).prod(0),
+        lambda m, F: m.arange(0, 2, np.float32(0.5)),
+        lambda m, F: m.arange(np.float64(0), 2),
+        lambda m, F: m.arange(1, 1.3, 0.1),
     ],
 )  # fmt: skip
 def test_results_and_dtypes_are_those_of_pytorch(torch, compute):

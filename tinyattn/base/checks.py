@@ -350,7 +350,8 @@ def check_attention(q: Array, k: Array, v: Array, queries: Any, keys: Any) -> No
 
 
 def checked_scale(scale: float) -> float:
-    if not isinstance(scale, (int, float, np.number)) or not math.isfinite(scale):
+    number = isinstance(scale, (int, float, np.number)) and not isinstance(scale, bool)
+    if not number or not math.isfinite(scale):
         raise ValueError(f"scale must be a finite number, got {scale!r}")
     return float(scale)
 

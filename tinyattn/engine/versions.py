@@ -1,7 +1,7 @@
 """Changes in place are noticed: each memory counts its changes, and `backward` compares counts.
 
-Not seen: a write that no Tensor knows of, by another library that shares the memory; and two
-threads that write to one tensor at once.
+Not seen: a write by what shares the memory with a Tensor but is no view of it, such as an array of
+another library, or a second Tensor that `from_numpy` made of the array; and two threads that write to one tensor at once.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ class Version:
     """A count: how often the memory of a tensor has been changed in place.
 
     A gradient computed from a changed array would be wrong, and nobody would notice. So a node
-    notes the counts of the arrays that it saves, and `backward` compares them. All views of one
-    memory share one Version.
+    notes the counts of the arrays that it saves, and `backward` compares them. All views of a
+    Tensor share its Version.
 
     A change counts when it begins and when it ends, because another thread may record a graph
     between. `writer` is the thread that changes the memory now, or 0. An interrupt may leave it

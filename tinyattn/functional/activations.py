@@ -14,7 +14,7 @@ from ..tensors.tensor import Tensor
 
 
 def softmax(x: Tensor, dim: int = -1, dtype: DTypeLike = None) -> Tensor:
-    """exp(x_i) / sum_j exp(x_j) along `dim`: positive numbers whose sum is 1.
+    """exp(x_i) / sum_j exp(x_j) along `dim`: numbers >= 0 whose sum is 1.
 
     x (...) -> (...), of the same shape. dtype: compute in this dtype; that of x by default.
     Raises IndexError if x has no such dimension, and DtypeError for integers without a dtype.

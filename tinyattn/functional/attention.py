@@ -47,8 +47,8 @@ def masked_softmax(
     No score is replaced by a fill value: maximum and sum leave invisible keys out. A row without a
     visible key is exactly 0, and so is its gradient. (With the fill value -1e6 such a row would
     attend to padding, and so would every row whose real scores are lower.)
-    Raises ShapeError for scores of another number of dimensions, and MaskError if valid_lens or
-    mask do not fit the scores.
+    Raises ShapeError for scores of another number of dimensions and for valid_lens of another
+    shape, MaskError for lengths out of range and for a mask that does not fit the scores.
 
     >>> F.masked_softmax(ta.zeros(1, 1, 3), valid_lens=[2])
     tensor([[[0.5, 0.5, 0. ]]])
@@ -136,6 +136,11 @@ def scaled_dot_product_attention(
     enable_gqa: key and value may have fewer heads, a divisor G of H: each is for H / G heads.
     attn_mask: PyTorch's mask, which broadcasts as a bias does: booleans, True = visible; or numbers
         that are added to the scores, where -inf hides a key.
+
+    Raises ShapeError for queries, keys, values, valid_lens, bias or attn_mask whose shapes do not
+    agree, MaskError for lengths out of range and for a mask that does not fit the scores,
+    DtypeError for a mask or valid_lens of another dtype, ValueError for a scale that is not finite
+    and for a dropout_p that does not lie between 0 and 1.
 
     Why sqrt(d): the product of two independent vectors of d elements of variance 1 has variance d.
     A softmax of such scores puts nearly all weight on one key, and there its gradient is nearly 0.

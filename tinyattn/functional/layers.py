@@ -15,6 +15,7 @@ from ..base.checks import (
     check_number,
     check_size,
     checked_probability,
+    is_integer,
 )
 from ..engine.autograd import wrap
 from ..errors import DeviceError, DtypeError, ShapeError
@@ -78,11 +79,17 @@ def embedding(ids: ArrayLike, weight: Tensor, padding_idx: int | None = None) ->
             f"embedding: ids are on {ids.device}, weight is on {weight.device}: move one with "
             ".to(device)"
         )
-    if padding_idx is not None and not 0 <= padding_idx < weight.shape[0]:
-        raise IndexError(f"padding_idx {padding_idx} is no row of a table of {weight.shape[0]}")
+    if weight.ndim == 2:
+        check_padding_idx(padding_idx, len(weight))
     if ids.dtype.kind == "f" and not ids.numel():
         ids = ids.long()  # an empty list carries no dtype
     return ops.embedding(ids, weight, padding_idx=padding_idx)
+
+
+def check_padding_idx(padding_idx: int | None, rows: int) -> None:
+    """Raise IndexError if padding_idx is neither None nor a row of a table of so many."""
+    if padding_idx is not None and not (is_integer(padding_idx) and 0 <= padding_idx < rows):
+        raise IndexError(f"padding_idx {padding_idx!r} is no row of a table of {rows}")
 
 
 def layer_norm(

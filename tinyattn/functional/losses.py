@@ -158,10 +158,13 @@ def kl_div(x: Tensor, target: Tensor, reduction: str = "mean", log_target: bool 
     """
     check_same_shape("kl_div", x, target)
     check_reduction(reduction, "batchmean")
+    # Where target is 0, x may be -inf, and 0 * inf would be NaN.
+    is_zero = target == (-math.inf if log_target else 0)
+    x_counted = ops.where(is_zero, 0.0, x)
     if log_target:
-        terms = ops.exp(target) * (target - x)
+        terms = ops.exp(target) * (ops.where(is_zero, 0.0, target) - x_counted)
     else:
-        terms = target * (ops.log(ops.where(target == 0, 1.0, target)) - x)
+        terms = target * (ops.log(ops.where(is_zero, 1.0, target)) - x_counted)
     if reduction == "batchmean":
         return terms.sum() / (len(x) if x.ndim else 1)
     return terms if reduction == "none" else getattr(terms, reduction)()

@@ -11,7 +11,10 @@ from ..base.backend import on_device_of, read_only, to_device
 from ..base.checks import (
     DTypeLike,
     check_broadcast,
+    check_number,
     check_size,
+    checked_dtype,
+    require_float,
 )
 from ..errors import DtypeError, ShapeError
 from ..kernels.range_checks import require_range
@@ -43,6 +46,9 @@ def rotary_embedding(
 
     x (..., N, d), d even; for attention queries and keys with heads, (B, H, N, d).
     positions: integers >= 0 that broadcast to (..., N), one for each row; 0 to N-1 by default.
+    base: a number >= 1.
+    Raises ShapeError for an odd width and for positions that are negative or do not broadcast,
+    DtypeError for positions that are no integers, ValueError for another base.
 
     A product of a query and a key that are both turned depends on the distance of their positions
     only: turning both by one angle more leaves it as it was. Values are not turned.
@@ -65,8 +71,8 @@ def rotary_embedding(
             raise DtypeError(f"positions must be integers, got {numbers.dtype}")
         require_range(numbers, 0, 2**31, ShapeError, "positions must be >= 0, got {number}")
         check_broadcast("positions must broadcast to the rows", numbers.shape, x.shape[:-1])
-    key = numbers.astype(np.int64).tobytes()
-    table = rotations(key, numbers.shape, x.shape[-1], float(base), x.dtype)
+    key, base = numbers.astype(np.int64).tobytes(), check_number("base", base, 1)
+    table = rotations(key, numbers.shape, x.shape[-1], base, x.dtype)
     cos, sin = on_device_of(table, x)
     return ops.rotate_pairs(x, cos=cos, sin=sin)
 
@@ -80,8 +86,10 @@ def alibi_bias(
 ) -> Tensor:
     """The bias -m_h |i - j| of query i and key j in head h: (H, Q, K), with m_h = 2^(-8 h / H).
 
-    h counts from 1. keys: as many as queries by default. Heads with a steep slope see what is near,
-    others see further; no position is added to the inputs.
+    h counts from 1. keys: as many as queries by default. dtype: a floating one, float32 by default.
+    Heads with a steep slope see what is near, others see further; no position is added to the
+    inputs.
+    Raises ShapeError for sizes that are none, DtypeError for another dtype.
     Source: Press et al., "Train Short, Test Long", 2022. Their code has other slopes if the number
     of heads is no power of 2.
 
@@ -95,5 +103,7 @@ def alibi_bias(
     keys = queries if keys is None else check_size("keys", keys, 0)
     slopes = 2.0 ** (-8 * np.arange(1, num_heads + 1) / num_heads)
     distances = np.abs(np.arange(queries)[:, None] - np.arange(keys))
-    bias = Tensor(-slopes[:, None, None] * distances, dtype=dtype or np.float32)
+    dtype = checked_dtype(dtype or np.float32)
+    require_float(dtype, "alibi_bias")
+    bias = Tensor(-slopes[:, None, None] * distances, dtype=dtype)
     return bias if device is None else bias.to(device)

@@ -49,6 +49,7 @@ def masked_mean(
 
     valid_lens (B,), a mask (B, N), or both; neither for all positions. The mean of none is 0. What
     stands in an invisible position has no influence, even if it is NaN.
+    Raises ShapeError or MaskError if valid_lens or mask do not fit x.
 
         >>> F.masked_mean(ta.tensor([[[1.0], [3.0], [8.0]]]), valid_lens=[2])
         tensor([[2.]])
@@ -58,7 +59,7 @@ def masked_mean(
     shape = (len(x), 1, 1, x.shape[1])  # of scores (B, H, Q, K) with one query
     visible = masks.visibility(shape, valid_lens, mask, device=x.device).visible_pairs(x)
     if visible is None:
-        return x.mean(1)
+        return x.mean(1) if x.shape[1] else x.sum(1)
     keep = wrap(namespace(visible).broadcast_to(visible, shape)[:, 0, 0])  # (B, N)
     count = keep.sum(1).clamp(min=1).reshape(len(x), *(1,) * (x.ndim - 2))
     summands = x.float() if x.dtype == np.float16 else x  # because a sum may overflow in float16

@@ -100,7 +100,7 @@ class Attention(Module):
         self.__dict__["_last_weights"] = weights
 
     def copy_for_later(self, x: Tensor) -> Tensor:
-        """Queries or keys as `attention_weights` reads them: nobody writes to projections."""
+        """Queries or keys as `attention_weights` reads them: nobody writes to a Linear's output."""
         return x.detach()
 
     def drop_of_kernel(self) -> Drop | None:

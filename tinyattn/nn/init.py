@@ -1,4 +1,4 @@
-"""Starting values. Each function fills a Parameter in place and returns it.
+"""Starting values. Each function fills a Parameter, or a view of one, in place and returns it.
 
 Numbers are drawn in float64 on the CPU and then converted, so that a seed gives the same numbers in
 every dtype and on every device.
@@ -16,6 +16,8 @@ import numpy as np
 from ..base.backend import to_device
 from ..base.checks import require_float
 from ..base.random import generator
+from ..engine.autograd import wrap
+from ..engine.grad_mode import no_grad
 from ..errors import ShapeError
 from ..tensors.tensor import Tensor
 
@@ -35,12 +37,19 @@ def skipped() -> Iterator[None]:
         _is_skipped.reset(token)
 
 
-def fill(tensor: Tensor, values: object) -> Tensor:
-    """The values, in the dtype and on the device of `tensor`."""
+def checked(tensor: Tensor) -> Tensor:
+    """A Tensor of floats, or an error."""
     if not isinstance(tensor, Tensor):
         raise TypeError(f"a Tensor is initialized, got {type(tensor).__name__}")
     require_float(tensor.dtype, "a starting value")
-    tensor.data = to_device(values.astype(tensor.dtype), tensor.device)  # type: ignore[attr-defined]
+    return tensor
+
+
+def fill(tensor: Tensor, values: np.ndarray) -> Tensor:
+    """Write the values into the memory of `tensor`, in its dtype and on its device."""
+    written = wrap(to_device(values.astype(tensor.dtype), tensor.device))
+    with no_grad():
+        tensor[...] = written
     return tensor
 
 
@@ -48,19 +57,20 @@ def uniform_(tensor: Tensor, a: float = 0.0, b: float = 1.0) -> Tensor:
     """U(a, b)."""
     if _is_skipped.get():
         return tensor
-    return fill(tensor, generator().uniform(a, b, tensor.shape))
+    return fill(tensor, np.asarray(generator().uniform(a, b, checked(tensor).shape)))
 
 
 def normal_(tensor: Tensor, mean: float = 0.0, std: float = 1.0) -> Tensor:
     """N(mean, std^2)."""
     if _is_skipped.get():
         return tensor
-    return fill(tensor, mean + std * generator().standard_normal(tensor.shape))
+    drawn = np.asarray(generator().standard_normal(checked(tensor).shape))
+    return fill(tensor, mean + std * drawn)
 
 
 def constant_(tensor: Tensor, val: float) -> Tensor:
     """Every element is `val`."""
-    return fill(tensor, np.full(tensor.shape, val))
+    return fill(tensor, np.full(checked(tensor).shape, float(val)))
 
 
 def zeros_(tensor: Tensor) -> Tensor:
@@ -75,7 +85,7 @@ def ones_(tensor: Tensor) -> Tensor:
 
 def fans(tensor: Tensor) -> tuple[int, int]:
     """The numbers of inputs and outputs of a weight (out, in, ...), as PyTorch counts them."""
-    if tensor.ndim < 2:
+    if checked(tensor).ndim < 2:
         raise ShapeError(f"a weight has at least two dimensions (out, in), got {tensor.shape}")
     outputs, inputs, *window = tensor.shape
     return inputs * math.prod(window), outputs * math.prod(window)

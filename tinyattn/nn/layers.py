@@ -10,6 +10,7 @@ import numpy as np
 from .. import functional as F
 from ..base.checks import check_number, check_size, checked_probability
 from ..base.random import dropout_seed
+from ..functional.layers import check_padding_idx
 from ..kernels.reference import Drop
 from ..tensors.arguments import ArrayLike
 from ..tensors.tensor import Tensor
@@ -146,7 +147,13 @@ class Embedding(Module):
     """The rows of a learned table at integer ids: (...) -> (..., embedding_dim).
 
     weight (num_embeddings, embedding_dim) starts with normal numbers. The row `padding_idx` starts
-    at 0 and stays there, because it gets no gradient. Differs from PyTorch: it is not negative.
+    at 0 and gets no gradient here, so an optimizer leaves it at 0. It changes if another module has
+    the same weight, or if the weight gets other starting values.
+    Raises IndexError for an id out of range, and for a padding_idx that is no row.
+    Differs from PyTorch: padding_idx is not negative.
+
+        >>> nn.Embedding(4, 3, padding_idx=0)([0, 2]).tolist()[0]
+        [0.0, 0.0, 0.0]
     """
 
     def __init__(
@@ -155,8 +162,7 @@ class Embedding(Module):
         super().__init__()
         self.num_embeddings = check_size("num_embeddings", num_embeddings)
         self.embedding_dim = check_size("embedding_dim", embedding_dim)
-        if padding_idx is not None and not 0 <= padding_idx < num_embeddings:
-            raise IndexError(f"padding_idx {padding_idx} is no row of {num_embeddings}")
+        check_padding_idx(padding_idx, num_embeddings)
         self.padding_idx = padding_idx
         self.weight = Parameter(np.empty((num_embeddings, embedding_dim), np.float32))
         self.reset_parameters()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from .. import functional as F
-from ..base.checks import check_reduction
+from ..base.checks import check_reduction, checked_probability
 from ..tensors.arguments import ArrayLike
 from ..tensors.tensor import Tensor
 from .module import Module
@@ -22,7 +22,8 @@ class CrossEntropyLoss(Module):
         label_smoothing: float = 0.0,
     ) -> None:
         super().__init__()
-        self.options = (ignore_index, check_reduction(reduction), label_smoothing)
+        smoothing = checked_probability(label_smoothing, "label_smoothing")
+        self.options = (ignore_index, check_reduction(reduction), smoothing)
         if weight is None:
             self.weight = None
         else:

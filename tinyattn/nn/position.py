@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from .. import functional as F
-from ..base.checks import check_size
+from ..base.checks import check_number, check_size
 from ..engine.autograd import wrap
 from ..errors import ShapeError
 from ..tensors.arguments import ArrayLike, float_tensor
@@ -93,7 +93,7 @@ class RotaryEmbedding(Module):
         if check_size("width", width) % 2:
             raise ShapeError(f"RotaryEmbedding turns pairs: width is even, got {width}")
         self.width = width
-        self.base = base
+        self.base = check_number("base", base, 1)
 
     def forward(self, x: Tensor, positions: ArrayLike | None = None) -> Tensor:
         if float_tensor(x, "x").shape[-1:] != (self.width,):

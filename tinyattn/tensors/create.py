@@ -44,8 +44,8 @@ def as_tensor(data: Any, dtype: DTypeLike = None, device: str | None = None) -> 
 def from_numpy(array: np.ndarray, copy: bool = True) -> Tensor:
     """A Tensor of a NumPy array: of a copy, or with copy=False of the array's own memory.
 
-    What shared memory means: a write to the array changes the Tensor, and `backward` does not
-    notice it, so write before the forward or after `backward`. `x[i] = value` writes to the array,
+    What shared memory means: a write to the array, or to another Tensor of it, changes the Tensor,
+    and `backward` does not notice it, so write before the forward or after `backward`. `x[i] = value` writes to the array,
     unless that is read-only; then it is an error. `x += y` gives x memory of its own.
 
     Differs from PyTorch, which always shares.
@@ -161,7 +161,10 @@ def arange(
     device: str | None = None,
     requires_grad: bool = False,
 ) -> Tensor:
-    """start, start + step, ... before `end`; `arange(n)` counts from 0. Integers give int64."""
+    """start, start + step, ... before `end`; `arange(n)` counts from 0. Integers give int64.
+
+    Floats give float32. Their steps are rounded, so the last number may be `end`, as in PyTorch.
+    """
     if end is None:
         start, end = 0, start
     for number in (start, end, step):
@@ -171,7 +174,7 @@ def arange(
         raise ValueError(
             f"arange takes a step that leads from start to end, got {start}, {end} and {step}"
         )
-    if dtype is None and any(isinstance(n, float) for n in (start, end, step)):
+    if dtype is None and any(not is_integer(n) for n in (start, end, step)):
         dtype = np.float32
     return made(np.arange(start, end, step), dtype, device, requires_grad)
 

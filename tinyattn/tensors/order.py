@@ -76,12 +76,13 @@ class Order(Reductions):
         if not valid or ((weights > 0).sum(-1) < least).any():
             raise ValueError(f"multinomial takes finite weights >= 0, at least {least} of them > 0")
         if replacement:
+            weights = weights / weights.max(-1, keepdims=True)  # because their sum may overflow
             sums = weights.cumsum(-1).reshape(-1, weights.shape[-1])
             levels = random.generator().random((len(sums), count)) * sums[:, -1:]
             rows = [a.searchsorted(b, "right") for a, b in zip(sums, levels, strict=True)]
             drawn = np.array(rows).reshape(*weights.shape[:-1], count)
         else:  # the smallest of exponential random numbers with these rates
             times = random.generator().standard_exponential(weights.shape)
-            with np.errstate(divide="ignore"):
-                drawn = np.argsort(times / weights, -1)[..., :count]
+            with np.errstate(divide="ignore"):  # logarithms, because times / weights may overflow
+                drawn = np.argsort(np.log(times) - np.log(weights), -1)[..., :count]
         return wrap(to_device(drawn.astype(np.int64), self.device))
