@@ -49,6 +49,7 @@ def from_valid_lens(valid_lens: ArrayLike, num_keys: int) -> Tensor:
     """The mask in which the first `valid_lens` of `num_keys` keys are visible.
 
     valid_lens (B,) gives (B, K), the same for all queries; (B, Q) gives (B, Q, K).
+    Raises MaskError for a length below 0 or above num_keys, ShapeError for another shape.
 
         >>> from tinyattn import masks
         >>> masks.from_valid_lens([1, 3], 3)
@@ -81,6 +82,7 @@ def padding(ids: ArrayLike, pad_id: int = 0) -> Tensor:
 
     Make it from the ids and not from the embeddings, because positions are added to these, so no
     row stays zero.
+    Raises ShapeError for ids that are not (B, K), DtypeError for ids that are no integers.
 
         >>> masks.padding([[5, 7, 0]], pad_id=0)
         tensor([[ True,  True, False]])
@@ -100,6 +102,7 @@ def combine(*masks: ArrayLike | None) -> Tensor:
 
     None stands for no mask. In a decoder, padding and the future are invisible. (`padding & causal`
     would read (B, K) as (Q, K).)
+    Raises MaskError without a mask, and for masks that do not agree in B, Q and K.
 
         >>> ids = ta.tensor([[5, 7, 0]])
         >>> masks.combine(masks.padding(ids, pad_id=0), masks.causal(3))

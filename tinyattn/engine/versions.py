@@ -1,7 +1,8 @@
 """Changes in place are noticed: each memory counts its changes, and `backward` compares counts.
 
 Not seen: a write by what shares the memory with a Tensor but is no view of it, such as an array of
-another library, or a second Tensor that `from_numpy` made of the array; and two threads that write to one tensor at once.
+another library, or a second Tensor that `from_numpy` made of the array; and two threads that write
+to one tensor at once.
 """
 
 from __future__ import annotations

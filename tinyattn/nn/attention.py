@@ -231,6 +231,10 @@ class AdditiveAttention(Attention):
     queries and keys are (B, Q, K, num_hiddens) numbers: 512 MiB for B=32, Q=K=128, 256 hiddens.
 
     Source: Bahdanau et al., 2015; the d2l book, "Attention Scoring Functions".
+
+        >>> attention = nn.AdditiveAttention(key_size=2, query_size=3, num_hiddens=8)
+        >>> attention(ta.randn(1, 4, 3), ta.randn(1, 5, 2), ta.randn(1, 5, 6)).shape
+        (1, 4, 6)
     """
 
     def __init__(
@@ -289,6 +293,11 @@ class MultiHeadAttention(Attention):
     is_causal -> (R, num_hiddens); see `functional.pack_padded_sequence`.
     cache: a KeyValueCache of `nn/cache.py`; the queries then come after the positions of earlier
     calls, and valid_lens and mask speak of the keys of all calls. See `nn.Decoder`.
+    Raises ShapeError, MaskError or DtypeError for arguments that do not fit together.
+
+        >>> attention = nn.MultiHeadAttention(8, 8, 8, num_hiddens=6, num_heads=2)
+        >>> attention(ta.randn(1, 3, 8), *[ta.randn(1, 5, 8)] * 2, valid_lens=[4]).shape
+        (1, 3, 6)
 
     Source: Vaswani et al., 2017; the d2l book, "Multi-Head Attention". Differs from PyTorch's
     nn.MultiheadAttention: True in a mask means "ignored" there, and "may attend" here. PyTorch's
@@ -421,6 +430,9 @@ class SelfAttention(Attention):
 
     Call: x (B, N, embed_size), valid_lens, mask -> (B, N, hidden_size). Without positions in x the
     order has no influence: if x is permuted, the output is permuted in the same way.
+
+        >>> nn.SelfAttention(4, 6)(ta.randn(2, 3, 4)).shape
+        (2, 3, 6)
     """
 
     def __init__(self, embed_size: int, hidden_size: int) -> None:

@@ -24,7 +24,7 @@ class Linear(Module):
     """x weight^T + bias: (..., in_features) -> (..., out_features).
 
     weight (out_features, in_features) and bias (out_features,) start as in PyTorch, uniform
-    between -1/sqrt(in_features) and 1/sqrt(in_features).
+    between -1/sqrt(in_features) and 1/sqrt(in_features). Errors: see `functional.linear`.
 
         >>> nn.Linear(3, 2)(ta.zeros(5, 3)).shape
         (5, 2)
@@ -53,6 +53,10 @@ class LayerNorm(Module):
 
     The weight starts at 1, the bias at 0. elementwise_affine=False leaves out both, bias=False the
     bias. The variance is biased; see `functional.layer_norm`.
+    Raises ShapeError for an input that does not end with normalized_shape.
+
+        >>> nn.LayerNorm(2)(ta.tensor([[-3.0, 3.0]])).tolist()[0][1] > 0.99
+        True
     """
 
     def __init__(
@@ -87,6 +91,10 @@ class RMSNorm(Module):
     """x / sqrt(mean(x^2) + eps) * weight over the trailing `normalized_shape`.
 
     The weight starts at 1; elementwise_affine=False leaves it out. See `functional.rms_norm`.
+    Raises ShapeError for an input that does not end with normalized_shape.
+
+        >>> nn.RMSNorm(4)(ta.randn(2, 3, 4)).shape
+        (2, 3, 4)
     """
 
     def __init__(
@@ -123,6 +131,10 @@ class Dropout(Module):
 
     Attention drops its weights inside its kernel. It then calls this module with a Drop instead of
     a Tensor, and gets the Drop that the kernel shall follow.
+    Raises ValueError if p does not lie between 0 and 1.
+
+        >>> nn.Dropout(0.5).eval()(ta.ones(3))
+        tensor([1., 1., 1.])
     """
 
     def __init__(self, p: float = 0.5) -> None:

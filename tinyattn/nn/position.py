@@ -31,9 +31,15 @@ class PositionalEncoding(Module):
     Call: x (B, N, D) -> (B, N, D), with dropout on the sum. From one position to the next the pair
     (2j, 2j+1) turns by a fixed angle, so a shift is a rotation that is the same at every position.
 
-    num_hiddens: D, even or odd. max_len: the table's length; longer inputs are an error.
+    num_hiddens: D, even or odd. max_len: the table's length.
+    Raises ShapeError for an input that is longer or has another width.
 
     Source: Vaswani et al., 2017; the d2l book, "Self-Attention and Positional Encoding".
+
+        >>> nn.PositionalEncoding(2)(ta.zeros(1, 3, 2))
+        tensor([[[ 0.    ,  1.    ],
+                 [ 0.8415,  0.5403],
+                 [ 0.9093, -0.4161]]])
     """
 
     P: Tensor

@@ -45,8 +45,9 @@ def from_numpy(array: np.ndarray, copy: bool = True) -> Tensor:
     """A Tensor of a NumPy array: of a copy, or with copy=False of the array's own memory.
 
     What shared memory means: a write to the array, or to another Tensor of it, changes the Tensor,
-    and `backward` does not notice it, so write before the forward or after `backward`. `x[i] = value` writes to the array,
-    unless that is read-only; then it is an error. `x += y` gives x memory of its own.
+    and `backward` does not notice it, so write before the forward or after `backward`.
+    `x[i] = value` writes to the array, unless that is read-only; then it is an error. `x += y`
+    gives x memory of its own.
 
     Differs from PyTorch, which always shares.
 
@@ -258,7 +259,10 @@ def randint(
     dtype: DTypeLike = np.int64,
     device: str | None = None,
 ) -> Tensor:
-    """Integers from `low` to `high` - 1: `randint(2, 5, (3,))`; from 0: `randint(5, (3,))`."""
+    """Integers from `low` to `high` - 1: `randint(2, 5, (3,))`; from 0: `randint(5, (3,))`.
+
+    Raises ValueError if there is no integer between, DtypeError for another dtype than integers.
+    """
     if size is None and (high is None or isinstance(high, (tuple, list))):
         low, high, size = 0, low, high
     low, high = (0, low) if high is None else (low, high)
@@ -345,7 +349,13 @@ def randn_like(
 
 
 def cat(tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
-    """Tensors joined along `dim`; their other dimensions must be equal."""
+    """Tensors joined along `dim`.
+
+    Raises ShapeError if they differ in another dimension.
+
+    >>> ta.cat([ta.ones(2, 1), ta.zeros(2, 2)], dim=1).shape
+    (2, 3)
+    """
     tensors = checked_sequence("cat", tensors)
     dim = one_dim(tensors[0], dim)
     first = tensors[0]
@@ -363,7 +373,11 @@ def cat(tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
 
 
 def stack(tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
-    """Tensors of one shape along a new dimension."""
+    """Tensors of one shape along a new dimension; ShapeError for several shapes.
+
+    >>> ta.stack([ta.tensor([1, 2]), ta.tensor([3, 4])], dim=1).tolist()
+    [[1, 3], [2, 4]]
+    """
     tensors = checked_sequence("stack", tensors)
     for i, other in enumerate(tensors):
         if other.shape != tensors[0].shape:
@@ -398,7 +412,13 @@ def checked_sequence(name: str, tensors: Sequence[Tensor]) -> list[Tensor]:
 
 
 def where(condition: Any, x: Operand, y: Operand) -> Tensor:
-    """`x` where `condition` is True, else `y`; all three broadcast."""
+    """`x` where `condition` is True, else `y`; all three broadcast.
+
+    A condition of numbers is True where they are not 0. ShapeError if the shapes do not agree.
+
+    >>> ta.where(ta.tensor([True, False]), ta.tensor([1.0, 2.0]), 0.0)
+    tensor([1., 0.])
+    """
     if not isinstance(condition, Tensor):
         on = next((part.device for part in (x, y) if isinstance(part, Tensor)), None)
         condition = Tensor(condition, device=on)
