@@ -381,3 +381,157 @@ def test_weights_are_those_of_the_call_whatever_changes_later():
         multi.W_q.reset_parameters()
         np.testing.assert_array_equal(module.attention_weights.numpy(), expected)
         mask[...], lens[0] = True, 2
+
+
+# Lines that no other test reached
+
+
+def test_a_bias_and_numbers_of_attn_mask_are_both_added():
+    q, k, v, bias = r(2, 3, 4), r(2, 5, 4), r(2, 5, 6), r(2, 3, 5)
+    numbers = ta.where(r(3, 5) > 1, -inf, r(3, 5))
+    numbers[:, 0] = 0.5
+    both = F.scaled_dot_product_attention(q, k, v, bias=bias, attn_mask=numbers)
+    joined = F.scaled_dot_product_attention(q, k, v, attn_mask=bias + numbers)
+    np.testing.assert_allclose(both.numpy(), joined.numpy(), atol=1e-6)
+
+
+def test_positions_of_every_width_of_integers():
+    x = r(3, 4)
+    expected = F.rotary_embedding(x, [1, 0, 2]).numpy()
+    for dtype in (np.int8, np.uint8, np.int32, np.uint64):
+        found = F.rotary_embedding(x, np.array([1, 0, 2], dtype)).numpy()
+        np.testing.assert_array_equal(found, expected)
+
+
+def test_masks_of_one_are_new_memory():
+    mask = ta.ones(2, 3).bool()
+    masks.combine(mask)[0, 0] = False
+    assert mask.numpy().all()
+
+
+@pytest.mark.parametrize("n", [1, 2, 3])
+def test_causal_attention_of_few_positions(n):
+    values = r(1, n, 4)
+    out = F.scaled_dot_product_attention(r(1, n, 4), r(1, n, 4), values, is_causal=True)
+    np.testing.assert_allclose(out.numpy()[0, 0], values.numpy()[0, 0], atol=1e-6)
+
+
+def test_no_samples_keep_their_length():
+    out = F.masked_softmax(ta.zeros(0, 2, 3), mask=ta.ones(0, 3).bool())
+    assert out.shape == (0, 2, 3)
+    assert attend_to_none().shape == (0, 4, 6)
+
+
+def attend_to_none():
+    return F.scaled_dot_product_attention(r(0, 4, 8), r(0, 5, 8), r(0, 5, 6), is_causal=True)
+
+
+def test_smoothing_of_probabilities_is_their_mixture():
+    logits, p = r(3, 4), F.softmax(r(3, 4))
+    mixed = F.cross_entropy(logits, p * 0.7 + 0.3 / 4)
+    smoothed = F.cross_entropy(logits, p, label_smoothing=0.3)
+    np.testing.assert_allclose(smoothed.item(), mixed.item(), rtol=1e-5)
+
+
+def test_ignored_targets_have_no_weight():
+    logits, weight = r(3, 4), ta.tensor([1.0, 2.0, 3.0, 4.0])
+    some = F.cross_entropy(logits, [2, -100, 1], weight)
+    without = F.cross_entropy(logits[[0, 2]], [2, 1], weight)
+    np.testing.assert_allclose(some.item(), without.item(), rtol=1e-5)
+
+
+def test_batchmean_divides_by_the_samples():
+    x, target = r(2, 3), F.softmax(r(2, 3))
+    total = F.kl_div(x, target, "sum").item()
+    np.testing.assert_allclose(F.kl_div(x, target, "batchmean").item(), total / 2, rtol=1e-6)
+
+
+def test_a_recorded_backward_keeps_its_graph():
+    x = ta.tensor([3.0, -2.0], requires_grad=True)
+    y = (x * x * x).sum()
+    y.backward(create_graph=True)
+    y.backward()
+    assert x.grad.tolist() == [54, 24]
+    z = (x * x).sum()
+    (slope,) = ta.grad(z, x, create_graph=True)
+    (again,) = ta.grad(z, x)
+    assert slope.tolist() == again.tolist() == [6, -4]
+
+
+def test_a_cotangent_takes_the_dtype_of_the_output():
+    x = ta.ones(2, requires_grad=True)
+    (x * 3).backward(ta.tensor([1.0, -2.0], dtype=ta.float64))
+    assert x.grad.dtype == np.float32
+    (slope,) = ta.grad(x * x, x, ta.tensor([1.0, -2.0], dtype=ta.float64), create_graph=True)
+    assert slope.dtype == np.float32
+
+
+@pytest.mark.parametrize(
+    ("kind", "grad"),
+    [
+        (TypeError, np.ones(2, np.float32)),
+        (ShapeError, ta.ones(3)),
+        (DtypeError, ta.ones(2, dtype=ta.float64)),
+    ],
+)
+def test_a_gradient_that_does_not_fit_is_refused(kind, grad):
+    x = ta.ones(2, requires_grad=True)
+    with pytest.raises(kind, match="grad must"):
+        x.grad = grad
+    assert x.grad is None
+
+
+def test_inputs_of_grad_are_tensors():
+    x = ta.ones(2, requires_grad=True)
+    for inputs in ([x, np.ones(2)], np.ones(2), None, [None]):
+        with pytest.raises(TypeError, match="sequence of Tensors"):
+            ta.grad((x * x).sum(), inputs)
+
+
+def test_one_row_of_keys_and_values():
+    for shapes in (((2, 4, 8), (2, 5, 8), (2, 6, 6)), ((2, 4, 8), (2, 5, 7), (2, 5, 6))):
+        with pytest.raises(ShapeError, match=r"must be of one number|one width"):
+            F.scaled_dot_product_attention(*(r(*shape) for shape in shapes))
+
+
+def test_norms_take_weights_of_their_shape():
+    for function in (F.layer_norm, F.rms_norm):
+        for shape in ((1,), (), (1, 4)):
+            with pytest.raises(ShapeError, match="weight must have shape"):
+                function(r(2, 4), 4, r(*shape))
+
+
+def test_masks_that_are_refused():
+    with pytest.raises(DtypeError, match="integer token ids"):
+        masks.padding([[True, False]])
+    with pytest.raises(MaskError, match=r"\(2, 3\)"):
+        masks.lens_of_padding(ta.ones(2, 4).bool(), (2, 3))
+    with pytest.raises(ShapeError, match="rows of one length"):
+        masks.from_valid_lens([[1], [1, 2]], 3)
+    attention = nn.MultiHeadAttention(4, 4, 4, 4, 2)
+    with pytest.raises(ShapeError, match="one N"):
+        attention(r(3, 4), r(2, 4), r(2, 4), valid_lens=[3])
+
+
+def test_rotary_modules_have_their_base_and_width():
+    x = r(2, 4)
+    turned = nn.RotaryEmbedding(4, base=100.0)(x).numpy()
+    np.testing.assert_array_equal(turned, F.rotary_embedding(x, base=100.0).numpy())
+    assert not np.array_equal(turned, F.rotary_embedding(x).numpy())
+    with pytest.raises(ShapeError, match="this module takes"):
+        nn.RotaryEmbedding(4)(r(2, 6))
+    with pytest.raises(ShapeError, match="rotary turns heads of 4"):
+        nn.MultiHeadAttention(8, 8, 8, 12, 2, rotary=nn.RotaryEmbedding(4))
+    with pytest.raises(ShapeError, match="does not divide"):
+        nn.MultiHeadAttention(8, 8, 8, 8, 4, num_kv_heads=3)
+
+
+def test_starting_values_have_the_deviation_of_their_formula():
+    for fill, expected in (
+        (lambda w: nn.init.kaiming_normal_(w, mode="fan_in"), math.sqrt(2 / 100)),
+        (lambda w: nn.init.kaiming_normal_(w, mode="fan_out"), math.sqrt(2 / 400)),
+        (lambda w: nn.init.kaiming_normal_(w, a=3.0), math.sqrt(2 / 10 / 100)),
+        (nn.init.xavier_normal_, math.sqrt(2 / 500)),
+        (nn.init.xavier_uniform_, math.sqrt(2 / 500)),
+    ):
+        assert abs(fill(ta.zeros(400, 100)).std().item() / expected - 1) < 0.03
