@@ -134,6 +134,7 @@ DIFFERS = {
     "nn.Module.state_dict": "copies",
     "nn.MultiHeadAttention": "True in a mask is visible; the weights are `attention_weights`",
     "nn.Parameter": "copies its data",
+    "nn.Sequential": "the modules of a slice are numbered from 0",
     "nn.Softmax": "dim is -1 unless given",
     "F.softmax": "dim is -1 unless given",
     "F.softplus": "exact above 20 too, where there it is x",

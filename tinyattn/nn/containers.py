@@ -127,6 +127,8 @@ class ModuleDict(Module, MutableMapping[str, AnyModule]):
 class Sequential(ModuleList[Module]):
     """Modules one after the other: `Sequential(a, b)(x)` is `b(a(x))`.
 
+    Differs from PyTorch: the modules of a slice are numbered from 0, which their names show.
+
     >>> nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 2))(ta.ones(3, 4)).shape
     (3, 2)
     """
