@@ -460,8 +460,10 @@ def test_a_recorded_backward_keeps_its_graph():
 
 def test_a_cotangent_takes_the_dtype_of_the_output():
     x = ta.ones(2, requires_grad=True)
-    (x * 3).backward(ta.tensor([1.0, -2.0], dtype=ta.float64))
-    assert x.grad.dtype == np.float32
+    y = x * 3
+    y.retain_grad()
+    y.backward(ta.tensor([1.0, -2.0], dtype=ta.float64))
+    assert x.grad.dtype == y.grad.dtype == np.float32
     (slope,) = ta.grad(x * x, x, ta.tensor([1.0, -2.0], dtype=ta.float64), create_graph=True)
     assert slope.dtype == np.float32
 
