@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import pickle
 from collections.abc import Callable
 from typing import Any
 
@@ -601,7 +602,7 @@ def test_freezing_between_forward_and_backward_loses_no_gradient() -> None:
 
 
 def test_a_frozen_leaf_gets_no_gradient() -> None:
-    """What came while it was frozen does not count, and what came before is forgotten."""
+    """What came while it was frozen does not count, and what came before stays, as in PyTorch."""
     w = leaf([1.0, 2.0])
     w.requires_grad_(False)
     (leaf([1.0, 1.0]) * w).backward(cotangent())
@@ -610,11 +611,37 @@ def test_a_frozen_leaf_gets_no_gradient() -> None:
     y.backward(cotangent(), retain_graph=True)
     w.requires_grad_(False)
     y.backward(cotangent(), retain_graph=True)
-    assert w.grad is None
-    w.requires_grad_(True)
-    assert w.grad is None
-    y.backward(cotangent())
     equal(w.grad, [2.0, -40.0])
+    w.requires_grad_(True)
+    equal(w.grad, [2.0, -40.0])
+    y.backward(cotangent())
+    equal(w.grad, [4.0, -80.0])
+
+
+def copies_of(w: Any) -> list[Any]:
+    return [w, copy.copy(w), copy.deepcopy(w), pickle.loads(pickle.dumps(w))]
+
+
+def test_the_gradient_of_a_frozen_leaf_is_seen_copied_and_forgotten() -> None:
+    for i in range(4):
+        w = leaf([1.0, 2.0])
+        (w * w).backward(cotangent())
+        w.requires_grad_(False)
+        w = copies_of(w)[i]
+        assert not w.requires_grad
+        equal(w.grad, [2.0, -40.0])
+        w.requires_grad_(True)
+        (w * w).backward(cotangent())
+        equal(w.grad, [4.0, -80.0])
+        w.requires_grad_(False)
+        w.grad = None
+        assert w.requires_grad_(True).grad is None
+    with pytest.raises(GraphError, match="does not require gradients has no grad"):
+        ta.ones(2).grad = ta.ones(2)
+    net = nn.Linear(2, 2)
+    net(ta.ones(1, 2)).backward(ta.ones(1, 2))
+    net.requires_grad_(False).zero_grad()
+    assert net.weight.grad is None
 
 
 def test_a_leaf_that_was_replaced_while_frozen_is_another() -> None:

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, MutableMapping, MutableSequence
-from typing import Any, Self, TypeVar, overload
+from typing import Any, Self, overload
 
 from ..tensors.tensor import Tensor
-from .module import Module
-
-AnyModule = TypeVar("AnyModule", bound=Module)
+from .module import AnyModule, Module
 
 
 class ModuleList(Module, MutableSequence[AnyModule]):
     """A list of modules that `parameters()` and the rest find.
 
-    The names of its elements are numbers. Attributes with other names are no elements.
+    The names of its elements are numbers.
+    Differs from PyTorch: attributes with other names are no elements.
     """
 
     def __init__(self, modules: Iterable[AnyModule] = ()) -> None:
@@ -32,10 +31,12 @@ class ModuleList(Module, MutableSequence[AnyModule]):
             if not isinstance(module, Module):
                 hint = ": one by one, not in a list" if isinstance(module, list) else ""
                 raise TypeError(f"a {kind} holds modules, got {type(module).__name__}{hint}")
+        # An element with a name of its own keeps it; the others are numbered by their places.
+        names = {id(x): name for name, x in self._elements.items() if not name.isdecimal()}
         for name in self._elements:
             delattr(self, name)
         for i, module in enumerate(modules):
-            setattr(self, str(i), module)
+            setattr(self, names.pop(id(module), str(i)), module)
 
     @property
     def _elements(self) -> dict[str, Any]:
@@ -127,6 +128,7 @@ class ModuleDict(Module, MutableMapping[str, AnyModule]):
 class Sequential(ModuleList[Module]):
     """Modules one after the other: `Sequential(a, b)(x)` is `b(a(x))`.
 
+    A module that is set as an attribute, `model.head = c`, is the next one.
     Differs from PyTorch: the modules of a slice are numbered from 0, which their names show.
 
     >>> nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 2))(ta.ones(3, 4)).shape
@@ -135,6 +137,10 @@ class Sequential(ModuleList[Module]):
 
     def __init__(self, *modules: Module) -> None:
         super().__init__(modules)
+
+    @property
+    def _elements(self) -> dict[str, Any]:
+        return self._modules
 
     @overload
     def __getitem__(self, index: int) -> Module: ...

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Iterator
 from types import NoneType
-from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, Self, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, ParamSpec, Protocol, Self, TypeVar
 
 import numpy as np
 
@@ -18,7 +19,7 @@ from ..base.checks import (
     require_float,
 )
 from ..base.names import UnknownNameError
-from ..errors import DtypeError
+from ..errors import DtypeError, GraphError
 from ..tensors.create import zeros_like
 from ..tensors.tensor import Tensor
 from ..tensors.types import DTypeLike
@@ -26,6 +27,7 @@ from ..tensors.types import DTypeLike
 P = ParamSpec("P")
 R = TypeVar("R")
 R_co = TypeVar("R_co", covariant=True)
+AnyModule = TypeVar("AnyModule", bound="Module")
 
 
 class HasForward(Protocol[P, R_co]):
@@ -53,6 +55,13 @@ class Parameter(Tensor):
         return f"Parameter containing:\n{super().__repr__()}"
 
 
+class LoadedNames(NamedTuple):
+    """What `load_state_dict` returns: names that only the module or only the state has."""
+
+    missing_keys: list[str]
+    unexpected_keys: list[str]
+
+
 class Hook:
     """What `register_forward_hook` returns; `remove()` takes the hook away."""
 
@@ -62,6 +71,30 @@ class Hook:
 
     def remove(self) -> None:
         self.hooks.pop(self.key, None)
+
+
+def copied(module: AnyModule) -> AnyModule:
+    """A deep copy; GraphError names an attribute that cannot be copied."""
+    try:
+        return copy.deepcopy(module)
+    except GraphError:
+        for name, part in module.named_modules():
+            for key, value in part.__dict__.items():
+                if not isinstance(value, Module) and holds_a_graph(value):
+                    path = f"{name}.{key}" if name else key
+                    raise GraphError(
+                        f"{type(module).__name__} is copied here, but its attribute {path} was "
+                        "computed and is part of a graph: keep its detach() instead, or None"
+                    ) from None
+        raise
+
+
+def holds_a_graph(value: Any) -> bool:
+    try:
+        copy.deepcopy(value)
+    except GraphError:
+        return True
+    return False
 
 
 class Module:
@@ -346,11 +379,16 @@ class Module:
                 name, value, (Module, Parameter)
             )  # because a list may have been filled after assignment
 
-    def load_state_dict(self, state: dict[str, Any], strict: bool = True) -> None:
+    def load_state_dict(self, state: dict[str, Any], strict: bool = True) -> LoadedNames:
         """Copy values from `state` by name. If one does not fit, nothing is changed.
 
         strict: the names must be the same; otherwise only common names are copied.
+        Returns the names (missing_keys, unexpected_keys) that were not copied; with `strict` none.
         Raises CheckpointError for names, ShapeError and DtypeError for values that do not fit.
+
+            >>> layer = nn.Linear(3, 2)
+            >>> layer.load_state_dict({"weight": ta.ones(2, 3), "scale": ta.ones(2)}, strict=False)
+            LoadedNames(missing_keys=['bias'], unexpected_keys=['scale'])
         """
         if not isinstance(state, dict):
             raise TypeError(
@@ -375,6 +413,10 @@ class Module:
             arrays.append((tensor, array))
         for tensor, array in arrays:  # nothing can fail any more
             tensor.data = array
+        return LoadedNames(
+            [name for name in tensors if name not in state],
+            [name for name in state if name not in tensors],
+        )
 
     def extra_repr(self) -> str:
         """The text in the parentheses of this module's repr."""

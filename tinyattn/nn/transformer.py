@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import copy
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -17,7 +17,7 @@ from .attention import Attention
 from .cache import Cache, KeyValueCache, LayerCache, layer_cache_of, layer_caches_of
 from .containers import AnyModule, ModuleList
 from .layers import Dropout, LayerNorm, Linear
-from .module import Module
+from .module import Module, copied
 
 
 class PositionwiseFeedForward(Module):
@@ -268,7 +268,14 @@ class Encoder(Module):
         if not self.skip_padding or valid_lens is None or float_tensor(x, "x").ndim != 3:
             return self.run_layers(x, **options)
         check_x(x, self.layers[0].size, valid_lens)  # before packing, for the caller's shape
-        packed = self.run_layers(F.pack_padded_sequence(x, valid_lens), **options)
+        try:
+            packed = self.run_layers(F.pack_padded_sequence(x, valid_lens), **options)
+        except (ValueError, IndexError) as error:
+            error.add_note(
+                "skip_padding=True gives the layers packed samples, x (N, D) and valid_lens: every "
+                "part of a layer has to take these, as nn.MultiHeadedAttention does"
+            )
+            raise
         return F.pad_packed_sequence(packed, valid_lens, x.shape[1])
 
     def run_layers(self, x: Tensor, **options: Any) -> Tensor:
@@ -295,15 +302,36 @@ class Encoder(Module):
 def clones(module: AnyModule, N: int) -> ModuleList[AnyModule]:
     """N independent copies of a module, each with new starting values; the first is a copy too.
 
+    The new values are drawn by `reset_parameters()` of each module inside, which all layers of `nn`
+    have. It draws anew what was loaded or set before: load into the copies. Define it in a class of
+    your own with Parameters; without it, its parameters have equal values in all copies, and a
+    warning says so if they are not constant.
     Differs from the Annotated Transformer, which copies the values as well, so that all its layers
     begin as the same function.
+
+        >>> first, second = nn.clones(nn.Linear(3, 2), 2)
+        >>> first.weight.equal(second.weight)
+        False
     """
     check_size("N", N)
-    copies: ModuleList[AnyModule] = ModuleList()
-    for _ in range(N):
-        twin = copy.deepcopy(module)
+    copies: ModuleList[AnyModule] = ModuleList(copied(module) for _ in range(N))
+    for twin in copies:
         for part in twin.modules():
             if hasattr(part, "reset_parameters"):
                 part.reset_parameters()
-        copies.append(twin)
+    if N > 1:
+        warn_of_equal_copies(module)
     return copies
+
+
+def warn_of_equal_copies(module: Module) -> None:
+    for name, part in module.named_modules():
+        varied = [n for n, x in part._parameters.items() if x.numel() and x.amin() != x.amax()]
+        if varied and not hasattr(part, "reset_parameters"):
+            kind = type(part).__name__
+            warnings.warn(
+                f"all copies of {kind}{f' ({name})' if name else ''} begin with equal values of "
+                f"{', '.join(varied)}: define {kind}.reset_parameters(), which draws them",
+                UserWarning,
+                stacklevel=4,
+            )

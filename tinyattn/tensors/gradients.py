@@ -26,15 +26,20 @@ class Gradients(Values):
     def requires_grad(self, value: bool) -> None:
         if value and self._node is None:
             require_float(self.dtype, "a tensor that requires gradients")
-            leaf = getattr(self, "_former_leaf", None)
-            if leaf is None or leaf.shape != self.shape or leaf.dtype != self.dtype:
-                leaf = Leaf(self._data)
-            leaf.grad = None
-            self._node = leaf
+            self._node = self._frozen_leaf() or Leaf(self._data)
+            self._node.retains_grad = True
         elif not value and self._node is not None:
             if not self.is_leaf:
                 raise GraphError("only a leaf can stop requiring gradients; use detach()")
             self._former_leaf, self._node = self._node, None  # a graph may lead to this leaf
+            self._former_leaf.retains_grad = False
+
+    def _frozen_leaf(self) -> Leaf | None:
+        """The leaf that this tensor had before it stopped requiring gradients, with its gradient;
+        None if the tensor has another shape or dtype now."""
+        leaf = None if self._node is not None else getattr(self, "_former_leaf", None)
+        fits = leaf is not None and (leaf.shape, leaf.dtype) == (self.shape, self.dtype)
+        return leaf if fits else None
 
     def requires_grad_(self, requires_grad: bool = True) -> Self:
         """Record operations on this leaf from now on, or not; returns it."""
@@ -63,10 +68,12 @@ class Gradients(Values):
     def grad(self) -> Self | None:
         """The sum of the gradients that calls of `backward` have computed, or None.
 
+        It stays while `requires_grad` is False, and then no backward adds to it.
         Differs from PyTorch: each call makes a new Tensor for the sum, so the one that you have
         keeps its values.
         """
-        return None if self._node is None else self._node.grad
+        node = self._node or self._frozen_leaf()
+        return None if node is None else node.grad
 
     @grad.setter
     def grad(self, value: Values | None) -> None:
@@ -77,10 +84,11 @@ class Gradients(Values):
                 raise ShapeError(f"grad must have shape {self.shape}, got {value.shape}")
             if value.dtype != self.dtype:
                 raise DtypeError(f"grad must have dtype {self.dtype}, got {value.dtype}")
-            if self._node is None:
-                raise GraphError("a tensor that does not require gradients has no grad")
-        if self._node is not None:
-            self._node.grad = value
+        node = self._node or self._frozen_leaf()
+        if node is not None:
+            node.grad = value
+        elif value is not None:
+            raise GraphError("a tensor that does not require gradients has no grad")
 
     def retain_grad(self) -> None:
         """Let `backward` fill `.grad` of this tensor too, although an op computed it."""
@@ -127,8 +135,12 @@ class Gradients(Values):
         twin = object.__new__(type(self))
         twin._data, twin._version = self._data.copy(), Version()
         twin._node = None if self._node is None else Leaf(twin._data)
-        if twin._node is not None and self.grad is not None:
-            twin._node.grad = wrap(self.grad._data.copy())
+        if self.grad is not None:
+            leaf = twin._node
+            if leaf is None:
+                leaf = twin._former_leaf = Leaf(twin._data)
+                leaf.retains_grad = False
+            leaf.grad = wrap(self.grad._data.copy())
         memo[id(self)] = twin
         return twin
 
@@ -136,6 +148,8 @@ class Gradients(Values):
         """The same array and the same node."""
         twin = object.__new__(type(self))
         twin._data, twin._node, twin._version = self._data, self._node, self._version
+        if hasattr(self, "_former_leaf"):
+            twin._former_leaf = self._former_leaf
         return twin
 
     def __reduce_ex__(self, protocol: SupportsIndex) -> str | tuple[Any, ...]:

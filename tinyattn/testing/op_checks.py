@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import gc
 import pickle
 import weakref
@@ -16,6 +15,7 @@ from ..engine import autograd
 from ..engine.autograd import wrap
 from ..errors import GradcheckError, GraphError, InPlaceError
 from ..nn import Module
+from ..nn.module import copied
 from ..tensors.tensor import Tensor
 from .finite_differences import Checker, requires, signed, tensors_in
 
@@ -124,7 +124,7 @@ def differentiable(value: Any) -> Any:
 
 def converted(fn: Function, dtype: Any) -> Function:
     """A module in another dtype, as a copy; any other function as it is."""
-    return copy.deepcopy(fn).to(dtype) if isinstance(fn, Module) else fn
+    return copied(fn).to(dtype) if isinstance(fn, Module) else fn
 
 
 def in_dtype(arguments: Arguments, dtype: Any) -> list[Any]:

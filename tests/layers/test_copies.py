@@ -1,0 +1,206 @@
+"""What is copied, what looks writable, and what is said when a copy begins like another."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+import warnings
+
+import numpy as np
+import pytest
+
+import tinyattn as ta
+from tinyattn import nn
+from tinyattn.errors import GraphError
+from tinyattn.testing import check_op
+
+
+class Scaled(nn.Module):
+    """Weights of its own, random ones, and no reset_parameters."""
+
+    def __init__(self, size=4):
+        super().__init__()
+        self.linear = nn.Linear(size, size)
+        self.table = nn.Parameter(ta.randn(size))
+        self.gain = nn.Parameter(ta.ones(size))
+
+    def forward(self, x):
+        return self.linear(x) * self.table * self.gain
+
+
+class Drawn(Scaled):
+    def reset_parameters(self):
+        self.table.data = ta.randn(4).data
+
+
+def layer_with(feed_forward, size=4):
+    return nn.EncoderLayer(size, nn.MultiHeadedAttention(2, size), feed_forward)
+
+
+def decoder_layer_with(feed_forward):
+    attentions = (nn.MultiHeadedAttention(2, 4) for _ in range(2))
+    return nn.DecoderLayer(4, *attentions, feed_forward)
+
+
+STACKS = {
+    "clones": (lambda module, n: nn.clones(module, n), "Scaled"),
+    "Encoder": (lambda module, n: nn.Encoder(layer_with(module), n), r"Scaled \(feed_forward\)"),
+    "Decoder": (
+        lambda module, n: nn.Decoder(decoder_layer_with(module), n),
+        r"Scaled \(feed_forward\)",
+    ),
+}
+
+
+@pytest.mark.parametrize("stack", STACKS)
+def test_copies_that_begin_equal_are_named(stack):
+    make, name = STACKS[stack]
+    text = rf"all copies of {name} begin with equal values of table: define Scaled"
+    with pytest.warns(UserWarning, match=text) as caught:
+        stacked = make(Scaled(), 3)
+    assert [w.filename for w in caught] == [__file__] or stack != "clones"
+    first, second = ([m for m in stacked.modules() if isinstance(m, Scaled)][i] for i in range(2))
+    assert first.table.equal(second.table)
+    assert not first.linear.weight.equal(second.linear.weight)
+
+
+@pytest.mark.parametrize("stack", STACKS)
+def test_nothing_is_said_of_copies_that_are_drawn_or_constant_or_alone(stack):
+    make, _ = STACKS[stack]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        stacked = make(Drawn(), 2)
+        make(Scaled(), 1)
+        constant = Scaled()
+        constant.table.data = np.full(4, 2.0, np.float32)
+        make(constant, 3)
+    first, second = (m for m in stacked.modules() if isinstance(m, Drawn))
+    assert not first.table.equal(second.table)
+
+
+# A module that keeps what it has computed
+
+
+class Keeper(nn.Module):
+    """Keeps its weights with their graph, alone or in a list."""
+
+    def __init__(self, wrap=lambda weights: weights):
+        super().__init__()
+        self.linear = nn.Linear(4, 4)
+        self.wrap = wrap
+
+    def forward(self, x):
+        weights = self.linear(x)
+        object.__setattr__(self, "weights", self.wrap(weights))
+        return weights * x
+
+
+def in_list(weights):
+    return [weights]
+
+
+def in_dict(weights):
+    return {"last": (weights,)}
+
+
+@pytest.mark.parametrize("wrap", [lambda weights: weights, in_list, in_dict])
+def test_a_copy_names_the_attribute_with_a_graph(wrap):
+    keeper = Keeper(wrap)
+    keeper(ta.randn(2, 4))
+    made = {
+        "Keeper": (lambda: nn.clones(keeper, 2), "weights"),
+        "EncoderLayer": (lambda: nn.Encoder(layer_with(keeper), 2), r"feed_forward\.weights"),
+        "DecoderLayer": (lambda: nn.Decoder(decoder_layer_with(keeper), 2), "feed_forward.weights"),
+    }
+    for kind, (make, path) in made.items():
+        with pytest.raises(GraphError, match=rf"{kind} is copied here, .* {path} was computed"):
+            make()
+    with pytest.raises(GraphError, match="Keeper is copied here, but its attribute weights"):
+        check_op(keeper, [(ta.randn(2, 4),)])
+
+
+class OnlyPadded(nn.Module):
+    """An attention that takes (B, N, D) only, as a reader writes it."""
+
+    def __init__(self):
+        super().__init__()
+        self.linear = nn.Linear(4, 4)
+
+    def forward(self, queries, keys, values, mask=None, valid_lens=None):
+        samples, length, size = queries.shape
+        return self.linear(values).reshape(samples, length, size)
+
+
+def test_a_layer_that_cannot_take_packed_samples_learns_why():
+    layer = nn.EncoderLayer(4, OnlyPadded(), nn.PositionwiseFeedForward(4, 8))
+    encoder = nn.Encoder(layer, 2, skip_padding=True)
+    with pytest.raises(ValueError, match="not enough values to unpack") as caught:
+        encoder(ta.randn(2, 3, 4), valid_lens=[3, 2])
+    assert "skip_padding=True gives the layers packed samples" in caught.value.__notes__[0]
+    assert encoder(ta.randn(2, 3, 4)).shape == (2, 3, 4)
+
+
+# Sequential
+
+
+def test_a_module_set_by_name_on_a_sequential_is_its_next_one():
+    model = nn.Sequential(nn.Linear(3, 4), nn.ReLU())
+    model.head = nn.Linear(4, 2)
+    x = ta.randn(5, 3)
+    right = model.head(model[1](model[0](x)))
+    assert model(x).equal(right)
+    assert len(model) == 3
+    assert list(model)[2] is model[-1] is model.head
+    assert list(model.state_dict()) == ["0.weight", "0.bias", "head.weight", "head.bias"]
+    assert [type(m) for m in model[1:]] == [nn.ReLU, nn.Linear]
+    model.append(nn.ReLU())
+    assert model(x).equal(right.relu())
+    assert list(model._modules) == ["0", "1", "head", "3"]
+    model.head = nn.Linear(4, 2, bias=False)
+    assert list(model._modules) == ["0", "1", "head", "3"]
+    model.insert(0, nn.Identity())
+    assert list(model._modules) == ["0", "1", "2", "head", "4"]
+    del model[-2]
+    assert list(model._modules) == ["0", "1", "2", "3"]
+    assert [type(m) for m in model] == [nn.Identity, nn.Linear, nn.ReLU, nn.ReLU]
+    for twin in (copy.deepcopy(model), pickle.loads(pickle.dumps(model))):
+        assert twin(x).equal(model(x))
+
+
+def test_a_sequential_runs_like_pytorchs():
+    torch = pytest.importorskip("torch")
+    models = []
+    for lib in (ta.nn, torch.nn):
+        model = lib.Sequential(lib.Linear(3, 4))
+        model.act = lib.ReLU()
+        model.out = lib.Linear(4, 2)
+        models.append(model)
+    ours, theirs = models
+    assert list(ours.state_dict()) == list(theirs.state_dict())
+    state = {name: value.numpy() for name, value in theirs.state_dict().items()}
+    ours.load_state_dict(state)
+    x = np.random.default_rng(0).standard_normal((5, 3)).astype(np.float32)
+    right = theirs(torch.tensor(x)).detach().numpy()
+    np.testing.assert_allclose(ours(ta.tensor(x)).numpy(), right, atol=1e-6)
+
+
+def test_attributes_of_a_module_list_are_no_elements():
+    modules = nn.ModuleList([nn.ReLU()])
+    modules.extra = nn.Linear(2, 2)
+    assert (len(modules), len(list(modules.parameters()))) == (1, 2)
+
+
+# What was not loaded
+
+
+def test_load_state_dict_returns_the_names_that_it_did_not_copy():
+    layer = nn.Linear(2, 2)
+    before = layer.state_dict()
+    prefixed = {f"module.{name}": value for name, value in before.items()}
+    found = layer.load_state_dict(prefixed, strict=False)
+    assert found.missing_keys == ["weight", "bias"]
+    assert found.unexpected_keys == ["module.weight", "module.bias"]
+    missing, unexpected = layer.load_state_dict({"weight": ta.ones(2, 2)}, strict=False)
+    assert (missing, unexpected) == (["bias"], [])
+    assert layer.weight.equal(ta.ones(2, 2))
+    assert layer.load_state_dict(before) == ([], [])
