@@ -204,3 +204,59 @@ def test_load_state_dict_returns_the_names_that_it_did_not_copy():
     assert (missing, unexpected) == (["bias"], [])
     assert layer.weight.equal(ta.ones(2, 2))
     assert layer.load_state_dict(before) == ([], [])
+
+
+# What looks writable is the truth
+
+
+@pytest.mark.parametrize(
+    ("make", "names"),
+    [
+        (lambda: nn.Linear(3, 2), ["in_features", "out_features"]),
+        (lambda: nn.Embedding(3, 2), ["num_embeddings", "embedding_dim"]),
+    ],
+)
+def test_the_sizes_of_a_layer_are_those_of_its_weight(make, names):
+    for module in (make(), copy.deepcopy(make()), pickle.loads(pickle.dumps(make()))):
+        assert sorted(getattr(module, name) for name in names) == [2, 3]
+        for name in names:
+            with pytest.raises(AttributeError, match=r"are those of its weight \(\d, \d\): assign"):
+                setattr(module, name, 7)
+            with pytest.raises(AttributeError):
+                delattr(module, name)
+        module.weight = nn.Parameter(ta.ones(5, 4))
+        assert sorted(getattr(module, name) for name in names) == [4, 5]
+        assert "4" in repr(module)
+
+
+WRITABLE = [  # a module, its arguments, an attribute, another value that counts
+    (lambda: nn.Linear(3, 2), (ta.ones(1, 3),), "bias", None),
+    (lambda: nn.LayerNorm(3), (ta.tensor([[1.0, 2.0, 4.0]]),), "eps", 1.0),
+    (lambda: nn.RMSNorm(3), (ta.tensor([[1.0, 2.0, 4.0]]),), "eps", 1.0),
+    (lambda: nn.Dropout(0.5), (ta.ones(50),), "p", 0.0),
+    (lambda: nn.GELU(), (ta.ones(3),), "approximate", "tanh"),
+    (lambda: nn.Softmax(-1), (ta.tensor([[1.0, 2.0], [3.0, 5.0]]),), "dim", 0),
+    (lambda: nn.MSELoss(), (ta.ones(3), ta.zeros(3)), "reduction", "sum"),
+]
+
+
+@pytest.mark.parametrize(("make", "arguments", "name", "value"), WRITABLE)
+def test_a_setting_of_a_module_counts_at_the_next_call(make, arguments, name, value):
+    module, other = make(), make()
+    other.load_state_dict(module.state_dict())
+    setattr(other, name, value)
+    found = []
+    for one in (module, other, copy.deepcopy(other), pickle.loads(pickle.dumps(other))):
+        ta.manual_seed(1)
+        found.append(one(*arguments))
+    assert not found[0].equal(found[1])
+    assert found[1].equal(found[2])
+    assert found[1].equal(found[3])
+
+
+@pytest.mark.parametrize("p", [-0.1, 1.5, float("nan"), "half", True])
+def test_a_bad_dropout_probability_set_later_is_refused_at_the_next_call(p):
+    module = nn.Dropout(0.5)
+    module.p = p
+    with pytest.raises(ValueError, match="probability lies between 0 and 1"):
+        module(ta.ones(3))

@@ -62,7 +62,7 @@ class DecoderLayer(Module):
         self.self_attn = self_attn
         self.src_attn = src_attn
         self.feed_forward = feed_forward
-        self.norm_layer, self.eps = norm_layer, eps
+        self._norm_layer, self._eps = norm_layer, eps  # of the last norm of a stack too
         self.sublayer = ModuleList(
             SublayerConnection(size, dropout, norm, eps, norm_layer) for _ in range(3)
         )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
@@ -20,6 +20,18 @@ from .module import Module, Parameter
 Dropped = TypeVar("Dropped", Tensor, Drop)
 
 
+def size_of_weight(dim: int) -> property:
+    """A size of a module's weight, which is written down nowhere else."""
+
+    def refuse(module: Any, value: Any) -> None:
+        raise AttributeError(
+            f"the sizes of a {type(module).__name__} are those of its weight "
+            f"{module.weight.shape}: assign another weight, an nn.Parameter"
+        )
+
+    return property(lambda module: module.weight.shape[dim], refuse)
+
+
 class Linear(Module):
     """x weight^T + bias: (..., in_features) -> (..., out_features).
 
@@ -32,11 +44,13 @@ class Linear(Module):
 
     def __init__(self, in_features: int, out_features: int, bias: bool = True) -> None:
         super().__init__()
-        self.in_features = check_size("in_features", in_features, 0)
-        self.out_features = check_size("out_features", out_features, 0)
+        check_size("in_features", in_features, 0)
+        check_size("out_features", out_features, 0)
         self.weight = Parameter(np.empty((out_features, in_features), np.float32))
         self.bias = Parameter(np.empty(out_features, np.float32)) if bias else None
         self.reset_parameters()
+
+    in_features, out_features = size_of_weight(1), size_of_weight(0)
 
     def reset_parameters(self) -> None:
         init.linear_default_(self.weight, self.bias)
@@ -172,12 +186,14 @@ class Embedding(Module):
         self, num_embeddings: int, embedding_dim: int, padding_idx: int | None = None
     ) -> None:
         super().__init__()
-        self.num_embeddings = check_size("num_embeddings", num_embeddings)
-        self.embedding_dim = check_size("embedding_dim", embedding_dim)
+        check_size("num_embeddings", num_embeddings)
+        check_size("embedding_dim", embedding_dim)
         check_padding_idx(padding_idx, num_embeddings)
         self.padding_idx = padding_idx
         self.weight = Parameter(np.empty((num_embeddings, embedding_dim), np.float32))
         self.reset_parameters()
+
+    num_embeddings, embedding_dim = size_of_weight(0), size_of_weight(1)
 
     def reset_parameters(self) -> None:
         init.normal_(self.weight)

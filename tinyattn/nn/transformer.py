@@ -146,7 +146,7 @@ class EncoderLayer(Module):
         self.size = check_size("size", size)
         self.self_attn = self_attn
         self.feed_forward = feed_forward
-        self.norm_layer, self.eps = norm_layer, eps
+        self._norm_layer, self._eps = norm_layer, eps  # of the last norm of a stack too
         self.sublayer = ModuleList(
             SublayerConnection(size, dropout, norm, eps, norm_layer) for _ in range(2)
         )
@@ -211,7 +211,7 @@ def new_last_norm(layer: Any) -> Module | None:
     """The norm at the end of a stack of such layers: only pre-norm layers need one."""
     if layer.sublayer[0].order == "post":
         return None
-    return new_norm(layer.norm_layer, layer.size, layer.eps)
+    return new_norm(layer._norm_layer, layer.size, layer._eps)
 
 
 class Encoder(Module):
