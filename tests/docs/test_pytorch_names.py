@@ -49,10 +49,12 @@ def test_what_is_left_out_says_what_to_write(name: str) -> None:
 ELSEWHERE = {
     "F.pack_padded_sequence": "nn.utils.rnn.pack_padded_sequence",
     "F.pad_packed_sequence": "nn.utils.rnn.pad_packed_sequence",
+    "batches.DataLoader": "utils.data.DataLoader",
     "distributed.DistributedDataParallel": "nn.parallel.DistributedDataParallel",
     "distributed.all_reduce": "distributed.all_reduce",
     "nn.DecoderLayer": "nn.TransformerDecoderLayer",
     "nn.MultiHeadAttention": "nn.MultiheadAttention",
+    "optim.CosineSchedule": "optim.lr_scheduler.CosineAnnealingLR",
     "optim.LambdaLR": "optim.lr_scheduler.LambdaLR",
     "optim.clip_grad_norm_": "nn.utils.clip_grad_norm_",
     "ta.gradcheck": "autograd.gradcheck",
@@ -66,7 +68,8 @@ def says_differs(text: Any) -> bool:
 def docstring_of(name: str) -> str:
     """The docstring of a name in the table, such as "nn.Module.state_dict"."""
     owner, _, path = name.partition(".")
-    spaces = SPACES | {"Tensor": ta.Tensor, "distributed": ta.distributed}
+    elsewhere = {"batches": ta.batches, "distributed": ta.distributed}
+    spaces = SPACES | {"Tensor": ta.Tensor, **elsewhere}
     return attrgetter(path)(spaces[owner]).__doc__
 
 

@@ -132,6 +132,7 @@ DIFFERS = {
     "nn.DecoderLayer": "causal without a mask",
     "nn.Embedding": "padding_idx is not negative",
     "nn.Module.state_dict": "copies",
+    "nn.ModuleList": "attributes whose names are no numbers are no elements",
     "nn.MultiHeadAttention": "True in a mask is visible; the weights are `attention_weights`",
     "nn.Parameter": "copies its data",
     "nn.Sequential": "the modules of a slice are numbered from 0",
@@ -153,8 +154,10 @@ DIFFERS = {
     "F.scaled_dot_product_attention": "an empty row gives 0. The fourth argument is `mask`, whose "
     "two dimensions are (B, K), and the fifth `valid_lens`: name attn_mask= and dropout_p=",
     "optim.Adam": "of float16 parameters the state is float32",
+    "optim.CosineSchedule": "`final` is that of the first parameter group",
     "optim.LambdaLR": "one function for all groups; it is not in the state",
     "optim.clip_grad_norm_": "a gradient that occurs twice counts once",
+    "batches.DataLoader": "numbers are float32; a batch of tuples is a tuple",
     "distributed.DistributedDataParallel": "no Module; `backward` is called on it, with a weight",
     "distributed.all_reduce": "takes numbers and returns an array",
 }
