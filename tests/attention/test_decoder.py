@@ -377,3 +377,17 @@ def test_what_is_no_part_of_a_decoder_is_refused():
     encoder = nn.Encoder(nn.EncoderLayer(D, attention, feed_forward), 1)
     with pytest.raises(TypeError, match=r"a Decoder, .* got Encoder and Encoder first"):
         nn.EncoderDecoder(encoder, encoder, None, None, None)
+
+
+@pytest.mark.parametrize("rows", [None, 1, [0.5], "a", [[0]], [3], [[0], [1, 2]], [True]])
+def test_rows_that_are_no_samples_are_refused_and_nothing_is_selected(rows):
+    model = build("decoder_pre", np.float32).eval()
+    x, memory = (ta.tensor(a) for a in inputs(np.float32))
+    cache = model.new_cache()
+    model(x[:, :1], memory, cache=cache)
+    before = [part.stored for part in cache.parts()]
+    with pytest.raises((ValueError, TypeError, IndexError)):
+        cache.select(rows)
+    assert [part.stored for part in cache.parts()] == before
+    cache.select([])
+    assert model(x[:0, 1:2], memory[:0], cache=cache).shape == (0, 1, D)

@@ -12,7 +12,7 @@ from tinyattn.generation import chances, generate
 
 import tinyattn as ta
 from tinyattn import masks, nn
-from tinyattn.errors import DtypeError, ShapeError
+from tinyattn.errors import ShapeError
 
 V, STOP, PAD, START, D = 4, 3, 0, 1, 8
 
@@ -95,6 +95,33 @@ def test_scores_begin_anew_where_ids_do_not_go_on():
     for options in ({}, {"num_beams": 3}, {}, {"num_beams": 2}, {"num_beams": 2}):
         fresh = generate(model.next_scores(SRC, SRC_MASK), PROMPT, 8, STOP, **options)
         assert_equal(generate(scores, PROMPT, 8, STOP, **options).numpy(), fresh.numpy())
+
+
+@pytest.mark.parametrize("wrong", [[[1, 9]] * 3, [[1, 2]] * 2, [1, 2, 3], [[1.5, 2]] * 3, [[]] * 3])
+@pytest.mark.parametrize("rows", [[2, 0, 1], np.array([2, 0, 1]), ta.tensor([2, 0, 1])])
+def test_a_refused_call_changes_no_scores(wrong, rows):
+    """Also after samples were selected, which a new beginning would forget."""
+    model = model_of()
+    scores, tgt = model.next_scores(SRC, SRC_MASK), rng_of(2).randint(0, V, (3, 5))
+    order = np.array([2, 0, 1])
+    scores(tgt[:, :2])
+    scores.select(rows)
+    for _ in range(2):
+        with pytest.raises((ValueError, TypeError, IndexError)):
+            scores(wrong)
+        with pytest.raises(ValueError, match="linear: weight"):
+            last, model.generator = model.generator, nn.Linear(3, V).double()
+            try:
+                scores(tgt[order][:, :3])
+            finally:
+                model.generator = last
+        with pytest.raises(ValueError, match="numbers of samples"):
+            scores.select(None)
+        with pytest.raises(IndexError):
+            scores.select([3])
+    full = full_pass(model, SRC[order], SRC_MASK[order])
+    for t in (3, 5):
+        assert_close(scores(tgt[order][:, :t]).numpy(), full(tgt[order][:, :t]).numpy(), 1e-13)
 
 
 def test_each_sample_alone_is_generated_alike():
@@ -327,32 +354,6 @@ def test_the_length_penalty_prefers_longer_ends():
         assert generate(scores, [[1]], 7, STOP, **options).tolist() == [best]
 
 
-@pytest.mark.parametrize("width", [1, 2, 3])
-def test_beams_are_what_a_plain_search_finds(width):
-    """The algorithm on lists, one sample after the other, each beginning by a full pass."""
-    alpha, length = 0.8, 6
-    for seed in (0, 1, 4, 5):
-        model = model_of(seed=seed)
-        options = {"num_beams": width, "length_penalty": alpha}
-        found = generate(model.next_scores(SRC, SRC_MASK), PROMPT, length, STOP, **options).numpy()
-        for b in range(3):
-            source = SRC[b : b + 1, : SRC_MASK[b].sum()]
-            beams = [(0.0, (START,))]
-            for _ in range(length - 1):
-                grown = []
-                for total, ids in beams:
-                    if ids[-1] == STOP:
-                        grown.append((total, ids))
-                        continue
-                    logs = log_chances(model, np.array([ids]), source, None)[0, -1]
-                    grown += [(total + logs[i], (*ids, i)) for i in range(V)]
-                value = lambda beam: -beam[0] / penalty(len(beam[1]) - 1, alpha)  # noqa: E731
-                beams = sorted(grown, key=value)[:width]
-            best = beams[0][1]
-            assert tuple(found[b, : len(best)].tolist()) == best
-            assert (found[b, len(best) :] == PAD).all()
-
-
 # Errors
 
 
@@ -360,31 +361,191 @@ def uniform(ids):
     return ta.zeros(len(ids), V)
 
 
+def never(ids):
+    raise AssertionError("the model is not asked")
+
+
+NOT_NUMBERS = [math.nan, math.inf, -math.inf, True, "1", [1.0], np.array([1.0]), ta.tensor(1.0)]
+NOT_IDS = [1.5, math.nan, math.inf, True, "1", None, 1j, 2**70]
+
+
 @pytest.mark.parametrize(
-    ("call", "error", "words"),
+    ("name", "values", "options"),
     [
-        (lambda: generate(uniform, [[1.5]], 4), DtypeError, "prompt holds ids"),
-        (lambda: generate(uniform, [1, 2], 4), ShapeError, r"\(B, P\)"),
-        (lambda: generate(uniform, [[1, 2]], 1), ShapeError, "P <= max_len=1"),
-        (lambda: generate(uniform, [[0, 2]], 4), ValueError, "only after its last id"),
-        (lambda: generate(uniform, [[1], [0]], 4), ValueError, "one id at least"),
-        (lambda: generate(uniform, [[1]], 4, stop=1.0), DtypeError, "stop is an id"),
-        (lambda: generate(uniform, [[1]], 4, pad=None), DtypeError, "pad is an id"),
-        (lambda: generate(uniform, [[1]], 4, temperature=-1), ValueError, "temperature"),
-        (lambda: generate(uniform, [[1]], 4, temperature=math.nan), ValueError, "temperature"),
-        (lambda: generate(uniform, [[1]], 4, top_k=2), ValueError, "temperature above 0"),
-        (lambda: generate(uniform, [[1]], 4, temperature=1, top_k=0), ValueError, "top_k"),
-        (lambda: generate(uniform, [[1]], 4, temperature=1, top_p=0), ValueError, "top_p"),
-        (lambda: generate(uniform, [[1]], 4, temperature=1, top_p=1.1), ValueError, "top_p"),
-        (lambda: generate(uniform, [[1]], 4, num_beams=0), ValueError, "num_beams"),
-        (lambda: generate(uniform, [[1]], 4, temperature=1, num_beams=2), ValueError, "not both"),
-        (lambda: generate(uniform, [[1]], 4, length_penalty=math.inf), ValueError, "length_pen"),
-        (lambda: generate(lambda ids: ta.zeros(2, V), [[1]], 4), ShapeError, r"scores \(B, V\)"),
-        (lambda: generate(lambda ids: 3, [[1]], 4), ShapeError, "gave 3"),
-        (lambda: generate(lambda ids: uniform(ids) * ta.nan, [[1]], 4), ValueError, "NaN"),
-        (lambda: generate(lambda ids: uniform(ids) - ta.inf, [[1]], 4), ValueError, "-inf"),
+        ("temperature", [*NOT_NUMBERS, None, -1, -1e-9], {}),
+        ("top_k", [*NOT_NUMBERS, 0, -1, 1.5], {"temperature": 1.0}),
+        ("top_p", [*NOT_NUMBERS, 0, -0.1, 1.1, 2], {"temperature": 1.0}),
+        ("num_beams", [*NOT_NUMBERS, None, 0, -1, 1.5], {}),
+        ("length_penalty", [*NOT_NUMBERS, None, 10, -10.1, 1e308], {}),
+        ("length_penalty", [*NOT_NUMBERS, None, 10, -10.1, 1e308], {"num_beams": 2}),
+        ("max_len", [*NOT_NUMBERS, None, 0, -1, 2.0], {}),
+        ("pad", [*NOT_IDS, [0], 2**63, -(2**64)], {}),
+        ("stop", [x for x in NOT_IDS if x is not None], {}),
+        ("stop", [-1, [3, -1], [1.0], [True], [None], (i for i in [1]), {1: 2}, [[1], [2, 3]]], {}),
+        ("prompt", [*NOT_IDS, 1, [1], [[[1]]], [[1], [2, 3]], [[1, 2, 3, 4, 5]], []], {}),
+        ("prompt", [[[x]] for x in NOT_IDS], {}),
+        ("prompt", [np.array([[2**63]], np.uint64), np.array([[-2]]), [[-1]], [[]]], {}),
     ],
 )
-def test_what_makes_no_sense_is_refused(call, error, words):
-    with np.errstate(invalid="ignore"), pytest.raises(error, match=words):
-        call()
+def test_every_argument_is_checked_before_the_model_is_asked(name, values, options):
+    ta.manual_seed(4)
+    right = ta.rand(3).tolist()
+    ta.manual_seed(4)
+    for value in values:
+        arguments = {"prompt": [[1]], "max_len": 4, **options, name: value}
+        with pytest.raises((ValueError, TypeError), match=name):
+            generate(never, **arguments)
+    assert ta.rand(3).tolist() == right  # no number was drawn
+
+
+@pytest.mark.parametrize("options", [{}, {"temperature": 0.7}, {"num_beams": 2}])
+def test_scores_that_make_no_sense_are_refused(options):
+    """Also in a later step, and of one sample of two."""
+
+    def later(wrong):
+        def scores(ids):
+            return wrong(ids) if ids.shape[1] == 3 else uniform(ids)
+
+        return scores
+
+    def one_row(number):
+        def scores(ids):
+            out = uniform(ids)
+            out[-1 if number == -math.inf else 0, slice(None) if number < 0 else 1] = number
+            return out
+
+        return scores
+
+    of_shape = [
+        lambda ids: None,
+        lambda ids: np.ones((len(ids), V)),
+        lambda ids: ta.ones(len(ids), 1, V),
+        lambda ids: ta.ones(V),
+        lambda ids: ta.ones(len(ids) + 1, V),
+        lambda ids: ta.ones(len(ids), 0),
+        lambda ids: (uniform(ids),),
+    ]
+    for wrong in of_shape:
+        for scores in (wrong, later(wrong)):
+            with pytest.raises(ShapeError, match=r"scores \(B, V\), V >= 1"):
+                generate(scores, [[1]], 4, **options)
+    for number in (math.nan, math.inf):
+        for scores in (one_row(number), later(one_row(number))):
+            with pytest.raises(ValueError, match="NaN or inf"):
+                generate(scores, [[1], [1]], 4, **options)
+    with pytest.raises(ValueError, match="all -inf"):
+        generate(lambda ids: uniform(ids) - ta.inf, [[1]], 4, **options)
+    for stop in (V, [1, V], np.array([2**63], np.uint64)):
+        with pytest.raises(ValueError, match=f"0 to {V - 1}, got"):
+            generate(uniform, [[1]], 4, stop=stop, **options)
+    with pytest.raises(TypeError, match="next_scores is a function of ids, got int"):
+        generate(3, [[1]], 4)
+
+
+def test_one_sample_without_scores_is_refused_and_only_if_they_are_read():
+    def scores(ids):
+        """The first sample stops at once; then its scores are NaN."""
+        out = ta.tensor([[0.0, -ta.inf, 0.0, -ta.inf]]).expand(len(ids), V).clone()
+        half = len(ids) // 2
+        out[:half] = ta.nan if ids.shape[1] > 1 else ta.tensor([-ta.inf, -ta.inf, -ta.inf, 1.0])
+        return out
+
+    found = generate(scores, [[1], [1]], 3, STOP)
+    assert found.tolist() == [[1, 3, 0], [1, 0, 0]]
+    assert generate(scores, [[1], [1]], 3, STOP, num_beams=2).tolist() == found.tolist()
+    with pytest.raises(ValueError, match="NaN"):
+        generate(scores, [[1], [1]], 3)
+
+
+@pytest.mark.parametrize("dtype", ["i1", "u1", "i2", "u2", "i4", "u4", "i8", "u8", ">i4"])
+@pytest.mark.parametrize("pad", [0, -1])
+def test_ids_of_any_integer_dtype_and_empty_batches(dtype, pad):
+    right = [[1, 1, 1], [2, 1, 1]]
+    prompt = np.array([[1], [2]], dtype)
+    for options in ({}, {"num_beams": 2}):
+
+        def scores(ids):
+            assert ids.dtype == np.int64
+            return ta.tensor([[0.0, 1.0, 0.0]]).expand(len(ids), 3)
+
+        found = generate(scores, prompt, 3, pad=pad, **options)
+        assert found.dtype == np.int64
+        assert found.tolist() == right
+        assert generate(never, prompt[:0], 3, pad=pad, **options).shape == (0, 3)
+    assert prompt.tolist() == [[1], [2]]
+
+
+def test_scores_of_integers_booleans_and_numbers_near_the_largest():
+    for scores in (
+        ta.tensor([[0, 5, 0]]),
+        ta.tensor([[False, True, False]]),
+        ta.tensor([[1e308, 1.5e308, -1.5e308]], dtype=ta.float64),
+        ta.tensor([[-ta.inf, 6e4, -6e4]], dtype=ta.float16),
+    ):
+        for options in ({}, {"num_beams": 2}, {"temperature": 5e-324}):
+            found = generate(lambda ids, x=scores: x.expand(len(ids), 3), [[2]], 3, **options)
+            assert found.tolist() == [[2, 1, 1]]
+
+
+# Several stops, and what the model is fed
+
+
+STOPS = [[3, 5], (5, 3), {3, 5}, np.array([3, 5], np.uint8), [3, 3, 5], range(3, 6, 2)]
+
+
+@pytest.mark.parametrize("stop", [*STOPS, ta.tensor([3, 5])], ids=repr)
+@pytest.mark.parametrize("options", [{}, {"num_beams": 2}, {"temperature": 1.0}])
+def test_each_of_several_ids_ends_a_sample(stop, options):
+    prompt = [[1, -1], [4, -1], [3, -1], [2, 5]]  # a stop of a prompt ends nothing
+    found = generate(successor, prompt, 7, stop=stop, pad=-1, **options)
+    ends = [[1, 2, 3], [4, 5], [3, 4, 5], [2, 5, 6, 7, 8, 0, 1]]
+    assert found.tolist() == [end + [-1] * (7 - len(end)) for end in ends]
+
+
+@pytest.mark.parametrize("stop", [None, [], (), set(), np.zeros(0, np.int64), 8])
+def test_without_a_stop_all_go_on(stop):
+    for options in ({}, {"num_beams": 2}, {"temperature": 1.0}):
+        found = generate(successor, [[1], [4]], 4, stop=stop, **options)
+        assert found.tolist() == [[1, 2, 3, 4], [4, 5, 6, 7]]
+
+
+def test_one_stop_may_be_a_tensor_and_any_max_len_is_allowed():
+    for stop in (3, np.uint8(3), np.array(3), ta.tensor(3)):
+        for options in ({}, {"num_beams": 2, "length_penalty": -1.0}):
+            assert generate(successor, [[1]], 2**60, stop=stop, **options).tolist() == [[1, 2, 3]]
+
+
+def successor(ids):
+    """The next id is one more."""
+    return 1e3 * ta.nn.functional.one_hot((ids[:, -1] + 1) % 9, 9).float()
+
+
+@pytest.mark.parametrize("pad", [-1, -7, 0, STOP, V, 99])
+@pytest.mark.parametrize("options", [{}, {"temperature": 1.0}, {"num_beams": 3}])
+@pytest.mark.parametrize("cached", [True, False])
+def test_the_model_never_gets_padding(pad, options, cached):
+    """With embeddings, which refuse an id out of range; every pad gives the same samples."""
+    model, fed = model_of(seed=5), []
+
+    def result(scores, pad):
+        ta.manual_seed(2)
+        prompt = np.array([[1, 2, 1], [1, pad, pad], [2, pad, pad]])
+        return generate(scores, prompt, 9, STOP, pad=pad, **options).numpy()
+
+    def spy(ids):
+        fed.append(ids.numpy())
+        return scores(ids)
+
+    scores = full_pass_of_beams(model)
+    if cached:
+        scores = model.next_scores(SRC, SRC_MASK)
+        spy.start, spy.select = scores.start, scores.select
+    found, right = result(spy, pad), result(full_pass_of_beams(model), -1)
+    assert (right == -1).any()
+    assert_equal(found, np.where(right == -1, pad, right))
+    assert all(((ids >= 0) & (ids < V)).all() for ids in fed)
+    if "num_beams" not in options:
+        for ids, row in zip(fed[-1], right, strict=True):
+            n = min(int((row != -1).sum()), len(ids))
+            assert_equal(ids[:n], row[:n])
+            assert (ids[n:] == row[n - 1]).all()  # an ended sample gets its last id again

@@ -7,21 +7,22 @@ model with dropout is put into eval() first.
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Set
 from typing import Any
 
 import numpy as np
 
 from .. import masks
 from ..base import random
-from ..base.backend import to_device
-from ..base.checks import check_size, is_integer
+from ..base.backend import quiet, to_device
+from ..base.checks import check_number, check_size, checked_probability, is_integer
 from ..engine.autograd import wrap
 from ..engine.grad_mode import no_grad
 from ..errors import DtypeError, ShapeError
 from ..tensors.arguments import ArrayLike
 from ..tensors.tensor import Tensor
+
+LARGEST_ID = np.iinfo(np.int64).max
 
 
 @no_grad()
@@ -29,7 +30,7 @@ def generate(
     next_scores: Callable[[Any], Tensor],
     prompt: ArrayLike,
     max_len: int,
-    stop: int | None = None,
+    stop: int | ArrayLike | Collection[int] | None = None,
     pad: int = 0,
     temperature: float = 0.0,
     top_k: int | None = None,
@@ -39,22 +40,34 @@ def generate(
 ) -> Tensor:
     """Continue the ids of each sample: prompt (B, P) -> (B, T), with T <= max_len.
 
-    next_scores: a function of ids (B, t) that gives scores (B, V) of the id after them.
-    prompt: ids that are given, one at least for each sample. Shorter ones end in `pad`, and are
-        continued from there. If `pad` is an id that prompts may end in, take another, such as -1.
+    next_scores: a function of ids (B, t) that gives scores (B, V) of the id after them. It never
+        gets `pad`: a sample that has ended gets its last id again, and its scores are not read.
+    prompt: ids that are given, integers from 0 on, one at least for each sample. Shorter ones end
+        in `pad`, and are continued from there. If `pad` is an id that prompts have, take another,
+        such as -1.
     max_len: the most ids of a sample, its prompt included.
-    stop: the id that ends a sample; the ids after it are `pad`. A prompt is continued even if it
-        has this id.
+    stop: the id that ends a sample, or several such ids, from 0 to V - 1; the ids after it are
+        `pad`. A prompt is continued even if it has such an id.
     temperature: 0 takes the likeliest id (greedy). Above 0, an id is drawn from
         softmax(scores / temperature), by the random numbers that `manual_seed` fixes.
     top_k, top_p: draw from the k likeliest ids only; and of these from the fewest whose
         probabilities add up to top_p or more.
-    num_beams: above 1, beam search: keep so many of the likeliest beginnings in each step, and
-        return the one whose log-probability, divided by ((5 + n) / 6)^length_penalty, is highest,
-        for n generated ids. A beginning that has ended keeps its place while it is among the best.
+    num_beams: above 1, beam search: keep so many of the likeliest beginnings in each step. Of all
+        their continuations that end, return the one whose value is highest: its log-probability,
+        divided by ((5 + n) / 6)^length_penalty, for n generated ids. A continuation that has ended
+        takes no place from the beginnings.
+    length_penalty: a number in [-10, 10); above 0 it prefers longer continuations.
 
-    Source: Wu et al., "Google's Neural Machine Translation System", 2016 (length penalty); Fan et
-    al., 2018 (top-k); Holtzman et al., "The Curious Case of Neural Text Degeneration", 2020
+    Beam search stops when no beginning can reach a higher value than the best that has ended. A
+    log-probability is negative, and more ids only lower it. So the highest value that a beginning
+    can reach is its log-probability now, divided by the largest divisor that may come: the one of
+    max_len, or that of the next id if length_penalty is negative.
+
+    Raises ShapeError, DtypeError or ValueError for arguments that make no sense, and for scores of
+    another shape, without a vocabulary, or with NaN or inf.
+    Source: Wu et al., "Google's Neural Machine Translation System", 2016 (length penalty); Huang et
+    al., "When to Finish? Optimal Beam Search for Neural Text Generation", 2017 (when it stops); Fan
+    et al., 2018 (top-k); Holtzman et al., "The Curious Case of Neural Text Degeneration", 2020
     (top-p).
 
         >>> def next_scores(ids):  # the next id is likely to be one more
@@ -62,90 +75,134 @@ def generate(
         >>> generate(next_scores, [[1], [3]], max_len=5, stop=4)
         tensor([[1, 2, 3, 4],
                 [3, 4, 0, 0]])
+        >>> generate(next_scores, [[0], [3]], max_len=5, stop=[2, 4], pad=-1)
+        tensor([[ 0,  1,  2],
+                [ 3,  4, -1]])
     """
-    ids, known = checked_prompt(prompt, max_len, pad)
-    if stop is not None and not is_integer(stop):
-        raise DtypeError(f"stop is an id, an integer, got {stop!r}")
-    check_choice(temperature, top_k, top_p, num_beams)
-    if not math.isfinite(length_penalty):
-        raise ValueError(f"length_penalty is a finite number, got {length_penalty!r}")
+    if not callable(next_scores):
+        raise TypeError(f"next_scores is a function of ids, got {type(next_scores).__name__}")
+    ids, given = checked_prompt(prompt, max_len, pad)
+    stops = checked_stops(stop)
+    check_choice(temperature, top_k, top_p, num_beams, length_penalty)
+    if not len(ids):
+        return wrap(np.empty((0, max_len), np.int64))
     getattr(next_scores, "start", lambda: None)()
     if num_beams > 1:
-        return wrap(beam_search(next_scores, ids, known, stop, num_beams, length_penalty))
-    ended = np.zeros(len(ids), np.bool_)
-    for t in range(start_of(known), max_len):
+        beams = beam_search(next_scores, ids, given, max_len, stops, num_beams, length_penalty)
+        return padded(beams, pad)
+    lengths, ended = given.copy(), given == max_len
+    for t in range(given.min(), max_len):
         if ended.all():
-            return wrap(ids[:, :t].copy())
-        logs = log_probabilities(next_scores, ids[:, :t])
+            break
+        ids = with_column(ids, t)
+        free = ~ended & (given <= t)
+        logs = log_probabilities(next_scores, ids[:, :t], free, stops)
         chosen = logs.argmax(axis=-1)
         if temperature:
             chosen = draw(chances(logs, temperature, top_k, top_p))
-        free = ~ended & ~known[:, t]
         ids[free, t] = chosen[free]
-        ended |= free & (chosen == stop)
-    return wrap(ids)
+        over = lengths <= t  # not a prompt of max_len ids
+        ids[ended & over, t] = ids[ended & over, t - 1]
+        lengths += free
+        ended |= free & np.isin(chosen, stops)
+    return padded([row[:n] for row, n in zip(ids, lengths, strict=True)], pad)
 
 
 def beam_search(
     next_scores: Callable[[Any], Tensor],
     ids: np.ndarray,
-    known: np.ndarray,
-    stop: int | None,
+    given: np.ndarray,
+    max_len: int,
+    stops: list[int],
     num_beams: int,
     length_penalty: float,
-) -> np.ndarray:
-    """The best continuation found of ids (B, max_len); known (B, max_len) says what is given."""
+) -> list[np.ndarray]:
+    """The best continuation found of each sample: ids (B, P), given (B,) of them no padding."""
+
+    def divisor(n: np.ndarray) -> np.ndarray:
+        return ((5 + n) / 6) ** float(length_penalty)
+
     batch = len(ids)
     select = getattr(next_scores, "select", lambda rows: None)
     first_rows = np.arange(batch)[:, None] * num_beams  # the beams of a sample follow each other
     rows = np.arange(batch).repeat(num_beams)  # (R,), R = B * num_beams
-    ids, known = ids[rows], known[rows]
+    best = [row[:n] for row, n in zip(ids, given, strict=True)]
+    best_value = np.where(given < max_len, -np.inf, 0.0)  # a full prompt is all there is
+    ids = ids[rows]
     select(rows)
     # The beams of a sample begin alike: only the first counts.
-    log_prob = np.where(np.arange(len(rows)) % num_beams == 0, 0.0, -np.inf)
-    lengths, ended = np.zeros(len(rows), np.int64), np.zeros(len(rows), np.bool_)
-    for t in range(start_of(known), ids.shape[1]):
-        if ended.all():
+    log_prob = np.where(np.arange(num_beams) == 0, 0.0, np.full((batch, 1), -np.inf))
+    for t in range(given.min(), max_len):
+        free = given <= t
+        n = np.maximum(t + 1 - given, 1)  # ids that are generated by the end of this step
+        largest = np.maximum(divisor(n), divisor(float(max_len) - given))
+        if (log_prob[:, 0] / largest <= best_value).all():  # the first beam is the likeliest
             break
-        logs = log_probabilities(next_scores, ids[:, :t])  # (R, V)
-        free = ~ended & ~known[:, t]
+        ids = with_column(ids, t)
+        is_read = free[:, None] & (log_prob > -np.inf)
+        logs = log_probabilities(next_scores, ids[:, :t], is_read.reshape(-1), stops)  # (R, V)
+        vocabulary = logs.shape[1]
+        candidates = log_prob[..., None] + logs.reshape(batch, num_beams, vocabulary)
+        ends = np.isin(np.arange(vocabulary), stops) | (t + 1 == max_len)  # (V,)
+        ended = np.where(ends & free[:, None, None], candidates, -np.inf).reshape(batch, -1)
+        value = ended.max(axis=1) / divisor(n)
+        for b in (value > best_value).nonzero()[0]:
+            beam, last = divmod(ended[b].argmax(), vocabulary)
+            best[b] = np.append(ids[b * num_beams + beam, :t], last)
+        best_value = np.maximum(value, best_value)
+        going = np.where(ends, -np.inf, candidates)
         # A beam that cannot choose has one continuation, with probability 1.
-        logs[~free] = np.where(np.arange(logs.shape[1]) == 0, 0.0, -np.inf)
-        lengths, candidates = lengths + free, log_prob[:, None] + logs
-        ranked = candidates / (((5 + lengths) / 6) ** length_penalty)[:, None]
-        ranked = ranked.reshape(batch, -1)  # (B, num_beams * V)
-        best = np.argsort(-ranked, axis=-1, kind="stable")[:, :num_beams]
-        beams, chosen = np.divmod(best, logs.shape[1])  # (B, num_beams) each
-        rows, chosen = (first_rows + beams).reshape(-1), chosen.reshape(-1)
-        ids, free, ended, lengths = ids[rows], free[rows], ended[rows], lengths[rows]
-        log_prob = candidates[rows, chosen]
+        going[~free], going[~free, :, 0] = -np.inf, log_prob[~free]
+        going = going.reshape(batch, -1)  # (B, num_beams * V)
+        order = np.argsort(-going, axis=-1, kind="stable")[:, :num_beams]
+        log_prob = np.take_along_axis(going, order, axis=-1)
+        beams, chosen = np.divmod(order, vocabulary)  # (B, num_beams) each
+        rows = (first_rows + beams).reshape(-1)
+        ids, chosen_by = ids[rows], free.repeat(num_beams)
         select(rows)
-        ids[free, t] = chosen[free]
-        ended |= free & (chosen == stop)
-    # The best beam of each sample stands first; others may have become longer.
-    longest = (known.sum(axis=1) + lengths)[::num_beams].max(initial=0)
-    return ids[::num_beams, :longest].copy()
+        ids[chosen_by, t] = chosen.reshape(-1)[chosen_by]
+    return best
 
 
-def start_of(known: np.ndarray) -> int:
-    """The first position at which an id is not given."""
-    return int(known.sum(axis=1).min(initial=known.shape[1]))
+def with_column(ids: np.ndarray, t: int) -> np.ndarray:
+    """ids (B, t) with one more column; more columns are left as they are."""
+    return ids if t < ids.shape[1] else np.concatenate([ids, ids[:, -1:]], axis=1)
 
 
-def log_probabilities(next_scores: Callable[[Any], Tensor], ids: np.ndarray) -> np.ndarray:
-    """log softmax of the scores for the next id, in float64: (B, V)."""
+def padded(samples: list[np.ndarray], pad: int) -> Tensor:
+    """(B, T) with T the length of the longest sample, and `pad` behind the others."""
+    ids = np.full((len(samples), max(map(len, samples))), pad, np.int64)
+    for row, sample in zip(ids, samples, strict=True):
+        row[: len(sample)] = sample
+    return wrap(ids)
+
+
+def log_probabilities(
+    next_scores: Callable[[Any], Tensor], ids: np.ndarray, is_read: np.ndarray, stops: list[int]
+) -> np.ndarray:
+    """log softmax of the scores for the next id, in float64: (B, V).
+
+    is_read (B,): where it is False, the scores may be anything, and all ids count alike.
+    """
     scores = next_scores(wrap(ids.copy()))
-    if not isinstance(scores, Tensor) or scores.ndim != 2 or len(scores) != len(ids):
+    of_ids = isinstance(scores, Tensor) and scores.ndim == 2 and len(scores) == len(ids)
+    if not of_ids or not scores.shape[1]:
         raise ShapeError(
-            f"next_scores takes ids (B, t) and gives a Tensor of scores (B, V): for ids "
+            f"next_scores takes ids (B, t) and gives a Tensor of scores (B, V), V >= 1: for ids "
             f"{ids.shape} it gave {getattr(scores, 'shape', scores)}"
         )
-    logs = scores.double().log_softmax(-1).cpu().numpy().copy()
-    if np.isnan(logs).any():
+    if stops and max(stops) >= scores.shape[1]:
+        raise ValueError(
+            f"stop is an id of the vocabulary, 0 to {scores.shape[1] - 1}, got {max(stops)}"
+        )
+    numbers = scores.double().cpu().numpy()
+    numbers[~is_read] = 0
+    if not (numbers.max(axis=1) > -np.inf).all() or not (numbers < np.inf).all():
         raise ValueError("a score for the next id is NaN or inf, or those of a sample are all -inf")
-    return logs
+    return wrap(numbers).log_softmax(-1).numpy()
 
 
+@quiet
 def chances(
     logs: np.ndarray, temperature: float, top_k: int | None, top_p: float | None
 ) -> np.ndarray:
@@ -171,35 +228,61 @@ def draw(probabilities: np.ndarray) -> np.ndarray:
 
 
 def checked_prompt(prompt: ArrayLike, max_len: int, pad: int) -> tuple[np.ndarray, np.ndarray]:
-    """ids (B, max_len), filled up with `pad`, and which of them are given."""
+    """ids (B, P) as int64, and how many of each sample are given (B,): `pad` fills up the rest."""
     if not is_integer(pad):
         raise DtypeError(f"pad is an id, an integer, got {pad!r}")
-    prompt_ids = to_device(masks.array_of(prompt, "prompt"), "cpu")
-    if prompt_ids.dtype.kind not in "iu":
-        raise DtypeError(f"prompt holds ids, integers, got {prompt_ids.dtype}")
-    if prompt_ids.ndim != 2 or prompt_ids.shape[1] > check_size("max_len", max_len):
-        raise ShapeError(
-            f"prompt has shape (B, P) with P <= max_len={max_len}, got {prompt_ids.shape}"
+    ids = to_device(masks.array_of(prompt, "prompt"), "cpu")
+    if ids.size and ids.dtype.kind not in "iu":
+        raise DtypeError(f"prompt holds ids, integers, got {ids.dtype}")
+    if ids.ndim != 2 or ids.shape[1] > check_size("max_len", max_len):
+        raise ShapeError(f"prompt has shape (B, P) with P <= max_len={max_len}, got {ids.shape}")
+    is_wrong = ((ids < 0) & (ids != pad)) | (ids > LARGEST_ID)
+    if is_wrong.any() or not -LARGEST_ID <= pad <= LARGEST_ID:
+        wrong = ids[is_wrong][0] if is_wrong.any() else pad
+        raise ValueError(
+            f"prompt holds ids from 0 to 2^63 - 1, and pad={pad} after them, got {wrong}"
         )
-    ids = np.full((len(prompt_ids), max_len), pad, np.int64)
-    ids[:, : prompt_ids.shape[1]] = prompt_ids
-    known = ids != pad
-    lengths = known.sum(axis=1, keepdims=True)
-    if (known != (np.arange(max_len) < lengths)).any() or not lengths.all():
-        raise ValueError(f"each prompt has one id at least, and pad={pad} only after its last id")
-    return ids, known
+    ids = ids.astype(np.int64)
+    is_given = ids != pad
+    given = is_given.sum(axis=1)
+    if (is_given != (np.arange(ids.shape[1]) < given[:, None])).any() or not given.all():
+        raise ValueError(
+            f"each prompt has one id at least, and pad={pad} only after its last id; if prompts "
+            "have this id, take another pad, such as -1"
+        )
+    return ids, given
+
+
+def checked_stops(stop: Any) -> list[int]:
+    """The ids that end a sample."""
+    if stop is None:
+        return []
+    given = list(stop) if isinstance(stop, Set) else stop
+    ids = to_device(masks.array_of(given, "stop"), "cpu").reshape(-1)
+    if ids.size and ids.dtype.kind not in "iu":
+        raise DtypeError(
+            f"stop is an id, an integer, or several of them, got {stop!r} of {ids.dtype}"
+        )
+    if ids.size and ids.min() < 0:
+        raise ValueError(f"stop is an id of the vocabulary, so it is >= 0, got {ids.min()}")
+    return ids.tolist()
 
 
 def check_choice(
-    temperature: float, top_k: int | None, top_p: float | None, num_beams: int
+    temperature: float,
+    top_k: int | None,
+    top_p: float | None,
+    num_beams: int,
+    length_penalty: float,
 ) -> None:
-    if not 0 <= temperature < math.inf:
-        raise ValueError(f"temperature is a finite number >= 0, got {temperature!r}")
+    check_number("temperature", temperature, 0)
     if top_k is not None:
         check_size("top_k", top_k)
-    if top_p is not None and not 0 < top_p <= 1:
-        raise ValueError(f"top_p lies between 0 and 1, and is not 0, got {top_p!r}")
+    if top_p is not None and not 0 < checked_probability(top_p, "top_p"):
+        raise ValueError(f"top_p is a probability above 0, got {top_p!r}")
     if (top_k is not None or top_p is not None) and not temperature:
         raise ValueError("top_k and top_p are for drawing: give a temperature above 0 too")
     if check_size("num_beams", num_beams) > 1 and temperature:
         raise ValueError("beam search draws nothing: give num_beams or a temperature, not both")
+    # Beyond these limits the power that divides may overflow.
+    check_number("length_penalty", length_penalty, -10, 10)

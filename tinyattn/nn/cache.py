@@ -8,7 +8,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from .. import ops
+from .. import masks, ops
+from ..base.backend import to_device
 from ..errors import ShapeError
 from ..tensors.tensor import Tensor
 
@@ -59,9 +60,21 @@ class KeyValueCache:
 
     def select(self, rows: list[int] | np.ndarray | Tensor) -> None:
         """Go on with the samples `rows` (B',), in this order; one may be there several times."""
+        index = checked_rows(rows)
         if self.stored is not None:
             keys, values = self.stored
-            self.stored = keys[rows], values[rows]
+            self.stored = keys[index], values[index]
+
+
+def checked_rows(rows: Any) -> np.ndarray:
+    """Numbers of samples (B',), or booleans (B,) that say which samples are taken, on the host."""
+    index = to_device(masks.array_of(rows, "rows"), "cpu")
+    index = index if index.size else index.astype(np.int64)  # an empty list holds floats
+    if index.ndim != 1 or index.dtype.kind not in "iub":
+        raise ShapeError(
+            f"select takes the numbers of samples (B',), got {index.dtype} of shape {index.shape}"
+        )
+    return index
 
 
 class LayerCache(NamedTuple):

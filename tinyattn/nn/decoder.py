@@ -15,7 +15,7 @@ from ..engine.grad_mode import no_grad
 from ..errors import ShapeError
 from ..tensors.arguments import ArrayLike, float_tensor
 from ..tensors.tensor import Tensor
-from .cache import Cache, LayerCache, layer_cache_of, layer_caches_of
+from .cache import Cache, LayerCache, checked_rows, layer_cache_of, layer_caches_of
 from .containers import ModuleList
 from .layers import LayerNorm
 from .module import Module
@@ -175,7 +175,18 @@ class NextScores:
 
     @no_grad()
     def __call__(self, ids: ArrayLike) -> Tensor:
+        before = vars(self).copy()
+        try:
+            with self.cache.restored_after_errors():
+                return self.scores_after(ids)
+        except BaseException:  # a refused call may have begun anew
+            vars(self).update(before)
+            raise
+
+    def scores_after(self, ids: ArrayLike) -> Tensor:
         now = to_device(masks.array_of(ids, "ids"), "cpu")
+        if now.ndim != 2 or not now.shape[1]:
+            raise ShapeError(f"next_scores takes ids (B, T) with T >= 1, got shape {now.shape}")
         if self.last_ids is not None:
             old = self.last_ids.shape[1]
             if now.shape[1] <= old or not np.array_equal(now[:, :old], self.last_ids):
@@ -187,11 +198,12 @@ class NextScores:
 
     def select(self, rows: list[int] | np.ndarray | Tensor) -> None:
         """Go on with the samples `rows` (B',), in this order; one may be there several times."""
-        self.memory = self.memory[rows]
+        index = checked_rows(rows)
+        self.memory = self.memory[index]
         if self.src_mask is not None and len(self.src_mask) > 1:
-            self.src_mask = self.src_mask[rows]
-        self.cache.select(rows)
-        self.last_ids = None if self.last_ids is None else self.last_ids[np.asarray(rows)]
+            self.src_mask = self.src_mask[index]
+        self.cache.select(index)
+        self.last_ids = None if self.last_ids is None else self.last_ids[index]
 
 
 class EncoderDecoder(Module):
