@@ -60,18 +60,21 @@ def from_valid_lens(valid_lens: ArrayLike, num_keys: int) -> Tensor:
     return wrap(namespace(lens).arange(num_keys) < lens[..., None])
 
 
-def causal(n: int) -> Tensor:
-    """(1, n, n): the keys 0 to i are visible to query i.
+def causal(n: int, past: int = 0) -> Tensor:
+    """(1, n, past + n): the keys 0 to past + i are visible to query i.
 
-    The Annotated Transformer calls it `subsequent_mask`.
+    past: how many positions came before the first query, such as those in a cache. The Annotated
+    Transformer calls this function `subsequent_mask`.
 
         >>> masks.causal(3)
         tensor([[[ True, False, False],
                  [ True,  True, False],
                  [ True,  True,  True]]])
+        >>> masks.causal(1, past=2)
+        tensor([[[ True,  True,  True]]])
     """
-    n = check_size("the sequence length", n, 0)
-    return wrap(np.tri(n, dtype=np.bool_)[None])
+    n, past = check_size("the sequence length", n, 0), check_size("past", past, 0)
+    return wrap(np.tri(n, past + n, past, dtype=np.bool_)[None])
 
 
 subsequent_mask = causal

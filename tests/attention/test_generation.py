@@ -109,12 +109,10 @@ def test_a_refused_call_changes_no_scores(wrong, rows):
     for _ in range(2):
         with pytest.raises((ValueError, TypeError, IndexError)):
             scores(wrong)
+        last, model.generator = model.generator, nn.Linear(3, V).double()
         with pytest.raises(ValueError, match="linear: weight"):
-            last, model.generator = model.generator, nn.Linear(3, V).double()
-            try:
-                scores(tgt[order][:, :3])
-            finally:
-                model.generator = last
+            scores(tgt[order][:, :3])
+        model.generator = last
         with pytest.raises(ValueError, match="numbers of samples"):
             scores.select(None)
         with pytest.raises(IndexError):

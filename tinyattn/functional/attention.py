@@ -12,6 +12,7 @@ from ..base import random
 from ..base.backend import Array
 from ..base.checks import (
     check_heads,
+    check_size,
     checked_probability,
     checked_scale,
     default_scale,
@@ -34,6 +35,7 @@ def masked_softmax(
     valid_lens: ArrayLike | None = None,
     mask: ArrayLike | None = None,
     is_causal: bool = False,
+    past: int = 0,
 ) -> Tensor:
     """Softmax over the visible keys, the last dimension of the scores; invisible keys get 0.
 
@@ -41,7 +43,8 @@ def masked_softmax(
     valid_lens: (B,) or (B, Q), the number of first keys that are visible; of one sample a number,
         or (Q,).
     mask: True = visible, see `tinyattn.masks`. For (Q, K) and (K,) it broadcasts to the scores.
-    is_causal: query i sees keys 0 to i.
+    is_causal: query i sees keys 0 to past + i.
+    past: how many positions came before the first query, such as those in a cache.
     A key is visible if all of them say so.
 
     No score is replaced by a fill value: maximum and sum leave invisible keys out. A row without a
@@ -66,7 +69,8 @@ def masked_softmax(
         if mask is not None:
             array = masks.array_of(mask, "mask")
             mask = array.reshape(1, *(1,) * (2 - array.ndim), *array.shape)  # (1, Q|1, K|1)
-    visibility = masks.visibility(x.shape, valid_lens, mask, is_causal, device=x.device)
+    past = check_size("past", past, 0)
+    visibility = masks.visibility(x.shape, valid_lens, mask, is_causal, None, x.device, past)
     return ops.masked_softmax(x, visibility=visibility).reshape(scores.shape)
 
 
@@ -85,6 +89,7 @@ def scaled_dot_product_attention(
     attn_mask: ArrayLike | None = ...,
     window: int | None = ...,
     enable_gqa: bool = ...,
+    past: int = ...,
 ) -> Tensor: ...
 
 
@@ -104,6 +109,7 @@ def scaled_dot_product_attention(
     attn_mask: ArrayLike | None = ...,
     window: int | None = ...,
     enable_gqa: bool = ...,
+    past: int = ...,
 ) -> tuple[Tensor, Tensor]: ...
 
 
@@ -121,6 +127,7 @@ def scaled_dot_product_attention(
     attn_mask: ArrayLike | None = None,
     window: int | None = None,
     enable_gqa: bool = False,
+    past: int = 0,
 ) -> Any:
     """softmax(q k^T / sqrt(d) + bias) v over the visible keys.
 
@@ -133,6 +140,8 @@ def scaled_dot_product_attention(
         dropout and without a graph.
     bias: a Tensor that broadcasts to the scores, (B, Q, K) or (B, H, Q, K), such as (H, Q, K).
     window: query i sees key k only if |i - k| < window; with is_causal the last `window` keys.
+    past: how many positions came before the first query, such as those in a cache. For is_causal
+        and window, query i then stands at position past + i.
     enable_gqa: key and value may have fewer heads, a divisor G of H: each is for H / G heads.
     attn_mask: PyTorch's mask, which broadcasts as a bias does: booleans, True = visible; or numbers
         that are added to the scores, where -inf hides a key.
@@ -148,7 +157,8 @@ def scaled_dot_product_attention(
     2023; window: Beltagy et al., "Longformer", 2020.
     Differs from PyTorch: `mask` is never added to the scores; a 2-D mask is always (B, K), so one
     of queries by keys is written `mask[None]`; a query without a visible key gives zeros. As in
-    PyTorch, query i sees keys 0 to i of a causal mask, also if Q and K differ.
+    PyTorch, query i sees keys 0 to i of a causal mask, also if Q and K differ, unless `past` says
+    more.
 
     >>> keys, values = ta.tensor([[[0.0], [9.0], [9.0]]]), ta.tensor([[[2.0], [4.0], [8.0]]])
     >>> F.scaled_dot_product_attention(ta.zeros(1, 1, 1), keys, values, valid_lens=[2])
@@ -158,7 +168,8 @@ def scaled_dot_product_attention(
     p = checked_probability(dropout_p)
     scale = default_scale(q.shape[-1]) if scale is None else checked_scale(scale)
     shape = (*q.shape[:-1], k.shape[-2])  # (B, H, Q, K)
-    visibility = masks.visibility(shape, valid_lens, mask, is_causal, window, q.device)
+    past = check_size("past", past, 0)
+    visibility = masks.visibility(shape, valid_lens, mask, is_causal, window, q.device, past)
     bias, visible = bias_and_mask(bias, attn_mask, query, shape)
     visibility = visibility.and_mask(visible)
     k, v = ops.clear_invisible(visibility, shape[1], k, v)

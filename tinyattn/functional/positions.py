@@ -46,6 +46,7 @@ def rotary_embedding(
 
     x (..., N, d), d even; for attention queries and keys with heads, (B, H, N, d).
     positions: integers >= 0 that broadcast to (..., N), one for each row; 0 to N-1 by default.
+        After `past` earlier ones they are np.arange(past, past + N).
     base: a number >= 1.
     Raises ShapeError for an odd width and for positions that are negative or do not broadcast,
     DtypeError for positions that are no integers, ValueError for another base.
@@ -83,10 +84,13 @@ def alibi_bias(
     keys: int | None = None,
     dtype: DTypeLike = None,
     device: str | None = None,
+    past: int = 0,
 ) -> Tensor:
-    """The bias -m_h |i - j| of query i and key j in head h: (H, Q, K), with m_h = 2^(-8 h / H).
+    """The bias -m_h |past + i - j| of query i and key j in head h: (H, Q, K), m_h = 2^(-8 h / H).
 
-    h counts from 1. keys: as many as queries by default. dtype: a floating one, float32 by default.
+    h counts from 1. dtype: a floating one, float32 by default.
+    past: how many positions came before the first query, such as those in a cache. keys: past +
+        queries by default.
     Heads with a steep slope see what is near, others see further; no position is added to the
     inputs.
     Raises ShapeError for sizes that are none, DtypeError for another dtype.
@@ -97,12 +101,14 @@ def alibi_bias(
         tensor([[-0.    , -0.0625, -0.125 ],
                 [-0.0625, -0.    , -0.0625],
                 [-0.125 , -0.0625, -0.    ]])
+        >>> F.alibi_bias(2, 1, past=2)[0]
+        tensor([[-0.125 , -0.0625, -0.    ]])
     """
     check_size("num_heads", num_heads)
-    check_size("queries", queries, 0)
-    keys = queries if keys is None else check_size("keys", keys, 0)
+    last = check_size("past", past, 0) + check_size("queries", queries, 0)
+    keys = last if keys is None else check_size("keys", keys, 0)
     slopes = 2.0 ** (-8 * np.arange(1, num_heads + 1) / num_heads)
-    distances = np.abs(np.arange(queries)[:, None] - np.arange(keys))
+    distances = np.abs(np.arange(past, last)[:, None] - np.arange(keys))
     dtype = checked_dtype(dtype or np.float32)
     require_float(dtype, "alibi_bias")
     bias = Tensor(-slopes[:, None, None] * distances, dtype=dtype)

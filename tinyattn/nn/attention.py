@@ -292,7 +292,8 @@ class MultiHeadAttention(Attention):
     Or packed, for self-attention: queries, keys and values (R, size), valid_lens (B,) with sum R,
     is_causal -> (R, num_hiddens); see `functional.pack_padded_sequence`.
     cache: a KeyValueCache of `nn/cache.py`; the queries then come after the positions of earlier
-    calls, and valid_lens and mask speak of the keys of all calls. See `nn.Decoder`.
+    calls, and valid_lens, mask and bias speak of the keys of all calls, so a bias of distances is
+    F.alibi_bias(H, Q, past=cache.past). See `nn.Decoder`.
     Raises ShapeError, MaskError or DtypeError for arguments that do not fit together.
 
         >>> attention = nn.MultiHeadAttention(8, 8, 8, num_hiddens=6, num_heads=2)

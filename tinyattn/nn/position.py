@@ -28,7 +28,8 @@ def sinusoids(length: int, width: int) -> np.ndarray:
 class PositionalEncoding(Module):
     """x + P, with P[i, 2j] = sin(i / 10000^(2j/D)), P[i, 2j+1] = cos(i / 10000^(2j/D)).
 
-    Call: x (B, N, D) -> (B, N, D), with dropout on the sum. From one position to the next the pair
+    Call: x (B, N, D), past -> (B, N, D), with dropout on the sum. x are the positions after `past`
+    earlier ones, which is 0 by default. From one position to the next the pair
     (2j, 2j+1) turns by a fixed angle, so a shift is a rotation that is the same at every position.
 
     num_hiddens: D, even or odd. max_len: the table's length.
@@ -52,9 +53,9 @@ class PositionalEncoding(Module):
         table = sinusoids(max_len, num_hiddens)
         self.register_buffer("P", wrap(table.astype(np.float32)[None]))  # (1, max_len, D)
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, x: Tensor, past: int = 0) -> Tensor:
         table = self.P if x.dtype == self.P.dtype else self.converted_buffer("P", x.dtype)
-        return self.dropout(x + first_rows(table, x))
+        return self.dropout(x + rows_of(table, x, past))
 
     def converted_buffer(self, name: str, dtype: np.dtype) -> Tensor:
         """P in another dtype, computed by the formula; rounded only if another table was loaded."""
@@ -65,7 +66,10 @@ class PositionalEncoding(Module):
 
 
 class LearnedPositionalEncoding(Module):
-    """x + P with a learned table P (max_len, num_hiddens), as in BERT."""
+    """x + P with a learned table P (max_len, num_hiddens), as in BERT.
+
+    Call: as PositionalEncoding.
+    """
 
     def __init__(self, num_hiddens: int, dropout: float = 0.0, max_len: int = 512) -> None:
         super().__init__()
@@ -78,8 +82,8 @@ class LearnedPositionalEncoding(Module):
     def reset_parameters(self) -> None:
         init.normal_(self.weight, std=0.02)
 
-    def forward(self, x: Tensor) -> Tensor:
-        return self.dropout(x + first_rows(self.weight.unsqueeze(0), x))
+    def forward(self, x: Tensor, past: int = 0) -> Tensor:
+        return self.dropout(x + rows_of(self.weight.unsqueeze(0), x, past))
 
 
 class RotaryEmbedding(Module):
@@ -110,13 +114,14 @@ class RotaryEmbedding(Module):
         return f"{self.width}, base={self.base}"
 
 
-def first_rows(table: Tensor, x: Tensor) -> Tensor:
-    """The first N rows of a table (1, max_len, D), for x (B, N, D)."""
+def rows_of(table: Tensor, x: Tensor, past: int) -> Tensor:
+    """N rows of a table (1, max_len, D), for x (B, N, D) after `past` positions."""
     _, max_len, width = table.shape
     if x.ndim != 3 or x.shape[-1] != width:
         raise ShapeError(f"positions of width {width} take x (B, N, {width}), got {x.shape}")
-    if x.shape[1] > max_len:
+    length = check_size("past", past, 0) + x.shape[1]
+    if length > max_len:
         raise ShapeError(
-            f"the sequence has {x.shape[1]} positions, but the table ends at max_len={max_len}"
+            f"the sequence has {length} positions, but the table ends at max_len={max_len}"
         )
-    return table[:, : x.shape[1]]
+    return table[:, past:length]

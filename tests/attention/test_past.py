@@ -1,0 +1,154 @@
+"""Whatever counts positions can be told how many came before: its rows are those of the whole."""
+
+from __future__ import annotations
+
+import inspect
+import math
+
+import numpy as np
+import pytest
+from common import assert_close, assert_equal, leaf, pull, rng_of, signed
+
+import tinyattn as ta
+from tinyattn import functional as F
+from tinyattn import masks, nn
+from tinyattn.nn.cache import KeyValueCache
+
+B, H, N, D = 2, 4, 9, 6
+
+
+def heads(seed):
+    return ta.tensor(signed(rng_of(seed), B, H, N, D))
+
+
+Q, K, V, X = heads(1), heads(2), heads(3), ta.tensor(signed(rng_of(4), B, N, D))
+SCORES = ta.tensor(signed(rng_of(5), B, H, N, N))
+ENCODINGS = {
+    "sinusoids": nn.PositionalEncoding(D, max_len=N).double(),
+    "sinusoids in another dtype": nn.PositionalEncoding(D, max_len=N),
+    "a learned table": nn.LearnedPositionalEncoding(D, max_len=N).double(),
+}
+
+
+def attend(first, past, **options):
+    q = Q[:, :, first:]
+    return F.scaled_dot_product_attention(q, K, V, past=past, **options)
+
+
+def weights(first, past, **options):
+    options["return_weights"] = True
+    return F.scaled_dot_product_attention(Q[:, :, first:], K, V, past=past, **options)[1]
+
+
+# A function of (first, past) that gives the rows from `first` on. All rows: (0, 0).
+FUNCTIONS = {
+    "masks.causal": lambda first, past: masks.causal(N - first, past),
+    "F.alibi_bias": lambda first, past: F.alibi_bias(H, N - first, past=past),
+    "F.alibi_bias with keys": lambda first, past: F.alibi_bias(H, N - first, 12, past=past),
+    "F.masked_softmax": lambda first, past: F.masked_softmax(
+        SCORES[:, :, first:], is_causal=True, past=past
+    ),
+    "F.masked_softmax of a sample": lambda first, past: F.masked_softmax(
+        SCORES[0, 0, first:], is_causal=True, past=past
+    ),
+    "causal attention": lambda first, past: attend(first, past, is_causal=True),
+    "a window": lambda first, past: attend(first, past, window=3),
+    "a causal window": lambda first, past: attend(first, past, window=3, is_causal=True),
+    "a causal window and lengths": lambda first, past: attend(
+        first, past, window=3, is_causal=True, valid_lens=[9, 4]
+    ),
+    "its weights": lambda first, past: weights(first, past, window=2, is_causal=True),
+    "a bias of distances": lambda first, past: attend(
+        first, past, bias=F.alibi_bias(H, N - first, N, ta.float64, past=past), is_causal=True
+    ),
+    "F.rotary_embedding": lambda first, past: F.rotary_embedding(
+        Q[:, :, first:], np.arange(past, past + N - first)
+    ),
+    **{
+        name: lambda first, past, module=module: module(X[:, first:], past)
+        for name, module in ENCODINGS.items()
+    },
+}
+
+
+@pytest.mark.parametrize("past", [0, 1, 5, 8, 9])
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_the_rows_after_earlier_positions_are_those_of_the_whole(name, past):
+    whole, rows = FUNCTIONS[name](0, 0).numpy(), FUNCTIONS[name](past, past).numpy()
+    axis = whole.ndim - 2
+    right = np.take(whole, np.arange(past, N), axis)
+    assert rows.dtype == right.dtype
+    assert_close(1.0 * rows, 1.0 * right, 1e-14)
+    if past in (1, 5):  # they are not those of queries from 0 on
+        assert FUNCTIONS[name](past, 0).shape != rows.shape or (
+            abs(FUNCTIONS[name](past, 0).numpy() - 1.0 * rows).max() > 1e-3
+        )
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+@pytest.mark.parametrize("past", [-1, 1.0, math.nan, True, None, "1", [1]])
+def test_a_past_that_is_no_number_of_positions_is_refused(name, past):
+    if name == "F.rotary_embedding":
+        with pytest.raises((ValueError, TypeError), match="positions"):
+            F.rotary_embedding(Q, [past] * N if not isinstance(past, list) else [[1.0]])
+        return
+    with pytest.raises(ValueError, match="past must be an integer >= 0"):
+        FUNCTIONS[name](0, past)
+
+
+@pytest.mark.parametrize("name", ["sinusoids", "a learned table"])
+def test_a_table_ends_for_the_past_too(name):
+    with pytest.raises(ValueError, match=r"has 10 positions, .* max_len=9"):
+        ENCODINGS[name](X[:, :1], 9)
+
+
+def test_a_learned_table_gets_its_gradient_in_the_rows_it_gave():
+    module, grad = nn.LearnedPositionalEncoding(D, max_len=N).double(), signed(rng_of(6), B, 2, D)
+    pull(module(X[:, :2], past=3), grad)
+    right = np.zeros((N, D))
+    right[3:5] = grad.sum(axis=0)
+    assert_close(module.weight.grad.numpy(), right, 1e-14)
+
+
+def test_gradients_after_earlier_positions_are_those_of_the_whole():
+    grad = signed(rng_of(7), B, H, N, D)
+    grad[:, :, :5] = 0
+    results = []
+    for first in (0, 5):
+        q, k, v = leaf(Q.numpy()[:, :, first:]), leaf(K.numpy()), leaf(V.numpy())
+        out = F.scaled_dot_product_attention(q, k, v, is_causal=True, window=4, past=first)
+        pull(out, grad[:, :, first:])
+        results.append([q.grad.numpy()[:, :, -4:], k.grad.numpy(), v.grad.numpy()])
+    for one, other in zip(*results, strict=True):
+        assert_close(one, other, 1e-13)
+
+
+@pytest.mark.parametrize("sizes", [(1,) * N, (4, 1, 4)])
+def test_a_bias_of_distances_with_a_cache(sizes):
+    module = nn.MultiHeadAttention(*(8,) * 4, H).double()
+    x = ta.tensor(signed(rng_of(8), B, N, 8))
+    right = module(x, x, x, bias=F.alibi_bias(H, N, dtype=ta.float64), is_causal=True)
+    cache, parts = KeyValueCache(grows=True), []
+    for size in sizes:
+        new = x[:, cache.past : cache.past + size]
+        bias = F.alibi_bias(H, size, dtype=ta.float64, past=cache.past)
+        parts.append(module(new, new, new, bias=bias, is_causal=True, cache=cache))
+    assert_close(ta.cat(parts, 1).numpy(), right.numpy(), 1e-13)
+
+
+def test_past_is_the_last_argument_so_that_older_calls_mean_the_same():
+    for function in (
+        F.alibi_bias,
+        F.masked_softmax,
+        F.scaled_dot_product_attention,
+        masks.causal,
+        nn.PositionalEncoding.forward,
+        nn.LearnedPositionalEncoding.forward,
+    ):
+        assert [*inspect.signature(function).parameters][-1] == "past"
+
+
+def test_empty_pasts_and_queries():
+    assert masks.causal(0, past=3).shape == (1, 0, 3)
+    assert F.alibi_bias(H, 0, past=3).shape == (H, 0, 3)
+    assert_equal(masks.causal(2, 3).numpy(), np.tri(2, 5, 3, dtype=bool)[None])
