@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import inspect
 import math
 
@@ -100,6 +101,25 @@ def test_a_past_that_is_no_number_of_positions_is_refused(name, past):
 def test_a_table_ends_for_the_past_too(name):
     with pytest.raises(ValueError, match=r"has 10 positions, .* max_len=9"):
         ENCODINGS[name](X[:, :1], 9)
+
+
+def test_a_step_in_another_dtype_computes_the_rows_it_adds(monkeypatch):
+    """Not the whole table, and a table that was loaded is not replaced by the formula."""
+    position = importlib.import_module("tinyattn.nn.position")
+    module, asked = nn.PositionalEncoding(D, max_len=500), []
+
+    def counting(length, *args):
+        asked.append(length)
+        return sinusoids(length, *args)
+
+    sinusoids = position.sinusoids
+    monkeypatch.setattr(position, "sinusoids", counting)
+    zeros = ta.zeros(1, 2, D, dtype=ta.float64)
+    assert_equal(module(zeros, 400).numpy()[0], sinusoids(500, D)[400:402])
+    assert asked == [2]
+    table = signed(rng_of(9), 1, 500, D).astype(np.float32)
+    module.load_state_dict({"P": ta.tensor(table)})
+    assert_equal(module(zeros, 400).numpy(), table[:, 400:402].astype(np.float64))
 
 
 def test_a_learned_table_gets_its_gradient_in_the_rows_it_gave():

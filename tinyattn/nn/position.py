@@ -15,9 +15,9 @@ from .layers import Dropout
 from .module import Module, Parameter
 
 
-def sinusoids(length: int, width: int) -> np.ndarray:
+def sinusoids(length: int, width: int, past: int = 0) -> np.ndarray:
     """(length, width) in float64: sin and cos of position / 10000^(2j / width), alternating."""
-    positions = np.arange(length)[:, None]
+    positions = np.arange(past, past + length)[:, None]
     rates = 10000.0 ** (-np.arange(0, width, 2) / width)
     table = np.zeros((length, width))
     table[:, 0::2] = np.sin(positions * rates)
@@ -54,15 +54,25 @@ class PositionalEncoding(Module):
         self.register_buffer("P", wrap(table.astype(np.float32)[None]))  # (1, max_len, D)
 
     def forward(self, x: Tensor, past: int = 0) -> Tensor:
-        table = self.P if x.dtype == self.P.dtype else self.converted_buffer("P", x.dtype)
-        return self.dropout(x + rows_of(table, x, past))
+        rows = rows_of(self.P, x, past)
+        if x.dtype != rows.dtype:
+            rows = self.converted_rows(rows, past, x.dtype)
+        return self.dropout(x + rows)
 
     def converted_buffer(self, name: str, dtype: np.dtype) -> Tensor:
-        """P in another dtype, computed by the formula; rounded only if another table was loaded."""
-        exact = sinusoids(*self.P.shape[1:])[None]
-        if name != "P" or not np.array_equal(self.P.numpy(), exact.astype(self.P.dtype)):
+        if name != "P":
             return super().converted_buffer(name, dtype)
-        return wrap(exact.astype(dtype)).to(self.P.device)
+        return self.converted_rows(self.P, 0, dtype)
+
+    def converted_rows(self, rows: Tensor, past: int, dtype: np.dtype) -> Tensor:
+        """Rows (1, N, D) of P after `past` others, in another dtype.
+
+        They are computed by the formula, and rounded only if another table was loaded.
+        """
+        exact = sinusoids(*rows.shape[1:], past)[None]
+        if not np.array_equal(rows.numpy(), exact.astype(rows.dtype)):
+            return rows.to(dtype)
+        return wrap(exact.astype(dtype)).to(rows.device)
 
 
 class LearnedPositionalEncoding(Module):
