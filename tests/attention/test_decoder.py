@@ -352,6 +352,11 @@ def test_a_cache_refuses_other_samples_and_another_memory():
     [
         (lambda m, x, s: m(x[0], s), ShapeError, r"x \(B, T, 6\).*got \(5, 6\)"),
         (lambda m, x, s: m(x, s[:2]), ShapeError, r"memory \(B, S, 6\).*\(2, 7, 6\)"),
+        (
+            lambda m, x, s: m(x[:2], s),
+            ShapeError,
+            r"\(2, 5, 6\) and \(3, 7, 6\)",
+        ),
         (lambda m, x, s: m(x, s[..., :4]), ShapeError, r"\(3, 7, 4\)"),
         (lambda m, x, s: m(x, s, tgt_mask=REAL), MaskError, r"\(3, 7\)"),
         (lambda m, x, s: m(x, s, src_valid_lens=[8, 1, 1]), MaskError, "8 at index 0"),
@@ -391,3 +396,23 @@ def test_rows_that_are_no_samples_are_refused_and_nothing_is_selected(rows):
     assert [part.stored for part in cache.parts()] == before
     cache.select([])
     assert model(x[:0, 1:2], memory[:0], cache=cache).shape == (0, 1, D)
+
+
+class Refusal(nn.Module):
+    def forward(self, x):
+        raise RuntimeError("refused")
+
+
+def test_a_step_that_a_later_layer_refuses_leaves_the_cache_as_it_was():
+    module = build("decoder_pre", np.float64).eval()
+    x, memory = (ta.tensor(a) for a in inputs(np.float64))
+    full, cache = module(x, memory, REAL).numpy(), module.new_cache()
+    for t in range(T):
+        last = module.layers[-1].feed_forward
+        module.layers[-1].feed_forward = Refusal()
+        with pytest.raises(RuntimeError, match="refused"):
+            module(x[:, t : t + 1], memory, REAL, cache=cache)
+        module.layers[-1].feed_forward = last
+        assert [part.past for part in cache.parts()] == [t] * len(cache.parts())
+        out = module(x[:, t : t + 1], memory, REAL, cache=cache).numpy()
+        assert_close(out[:, 0], full[:, t], 1e-13)

@@ -90,8 +90,12 @@ def test_scores_begin_anew_where_ids_do_not_go_on():
     model = model_of()
     scores, full = model.next_scores(SRC, SRC_MASK), full_pass(model)
     tgt, other = rng_of(2).randint(0, V, (2, 3, 6))
-    for ids in (tgt, tgt, other, other[:, :2], tgt[:, :2], tgt):
+    for ids in (tgt, tgt, other, other[:, :2], tgt[:, :2], tgt, tgt[:, :2], other):
         assert_close(scores(ids).numpy(), full(ids).numpy(), 1e-13)
+    buffer = tgt.copy()
+    scores(buffer[:, :3])
+    buffer[:, 1] = (buffer[:, 1] + 1) % V  # the caller's array, after the call
+    assert_close(scores(buffer[:, :4]).numpy(), full(buffer[:, :4]).numpy(), 1e-13)
     for options in ({}, {"num_beams": 3}, {}, {"num_beams": 2}, {"num_beams": 2}):
         fresh = generate(model.next_scores(SRC, SRC_MASK), PROMPT, 8, STOP, **options)
         assert_equal(generate(scores, PROMPT, 8, STOP, **options).numpy(), fresh.numpy())
@@ -453,6 +457,24 @@ def test_one_sample_without_scores_is_refused_and_only_if_they_are_read():
     assert generate(scores, [[1], [1]], 3, STOP, num_beams=2).tolist() == found.tolist()
     with pytest.raises(ValueError, match="NaN"):
         generate(scores, [[1], [1]], 3)
+
+
+@pytest.mark.parametrize("options", [{}, {"temperature": 1.0}, {"num_beams": 3}])
+def test_nan_beside_a_prompt_and_of_beams_that_do_not_count_is_not_read(options):
+    """A prompt is longer than the other; and after one id there are fewer beginnings than beams."""
+
+    def scores(ids):
+        out = ta.tensor([[2.0, 1.0]]).expand(len(ids), 2).clone()
+        times = len(ids) // 2
+        if ids.shape[1] < 3:
+            out[times:] = ta.nan
+            out[1:times] = ta.nan if ids.shape[1] == 1 else ta.tensor([2.0, 1.0])
+        return out
+
+    found = generate(scores, [[1, -1, -1], [0, 1, 0]], 4, pad=-1, **options)
+    assert found.shape == (2, 4)
+    assert found[:, :3].tolist()[1] == [0, 1, 0]
+    assert found[0, 0].item() == 1
 
 
 @pytest.mark.parametrize("dtype", ["i1", "u1", "i2", "u2", "i4", "u4", "i8", "u8", ">i4"])
