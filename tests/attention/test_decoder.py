@@ -20,6 +20,7 @@ from common import (
 )
 
 import tinyattn as ta
+from tinyattn import functional as F
 from tinyattn import masks, nn
 from tinyattn.errors import MaskError, ShapeError
 
@@ -375,6 +376,11 @@ def test_what_is_no_part_of_a_decoder_is_refused():
         nn.DecoderLayer(D, attention, None, feed_forward)
     with pytest.raises(ValueError, match="got one module twice"):
         nn.DecoderLayer(D, attention, attention, feed_forward)
+    for network in (feed_forward, nn.SwiGLU(D, 8)):
+        with pytest.raises(TypeError, match="takes attention before feed_forward"):
+            nn.DecoderLayer(D, attention, network, feed_forward)
+        with pytest.raises(TypeError, match="takes attention before feed_forward"):
+            nn.EncoderLayer(D, network, feed_forward)
     with pytest.raises(TypeError, match="takes a DecoderLayer, got Linear"):
         nn.Decoder(nn.Linear(D, D), 2)
     with pytest.raises(ValueError, match="both"):
@@ -415,4 +421,41 @@ def test_a_step_that_a_later_layer_refuses_leaves_the_cache_as_it_was():
         module.layers[-1].feed_forward = last
         assert [part.past for part in cache.parts()] == [t] * len(cache.parts())
         out = module(x[:, t : t + 1], memory, REAL, cache=cache).numpy()
+        assert_close(out[:, 0], full[:, t], 1e-13)
+
+
+class OwnAttention(nn.Module):
+    """It takes what an encoder layer promises to give, and no cache."""
+
+    def forward(self, queries, keys, values, mask, valid_lens):
+        return F.scaled_dot_product_attention(queries, keys, values, mask, valid_lens)
+
+
+def test_an_own_attention_needs_no_argument_for_a_cache():
+    feed_forward = nn.PositionwiseFeedForward(D, 8, 0.0)
+    x, memory = (ta.tensor(a) for a in inputs(np.float32))
+    encoder = nn.EncoderLayer(D, OwnAttention(), feed_forward, 0.0)
+    assert encoder(memory, valid_lens=LENS).shape == memory.shape
+    decoder = nn.DecoderLayer(D, nn.MultiHeadedAttention(H, D), OwnAttention(), feed_forward, 0.0)
+    assert decoder(x, memory, src_mask=REAL).shape == x.shape
+
+
+def test_a_gated_network_drops_what_its_gate_gives():
+    module = nn.SwiGLU(D, 8, dropout=1.0)
+    x = ta.tensor(inputs(np.float32)[0])
+    assert (module(x) == 0).all().item()
+    assert (module.eval()(x) != 0).any().item()
+
+
+def test_steps_of_an_encoder_see_what_the_mask_shows():
+    layer = nn.EncoderLayer(
+        D, nn.MultiHeadedAttention(H, D, 0.0), nn.PositionwiseFeedForward(D, 8, 0.0), 0.0
+    )
+    module = nn.Encoder(layer, 2).double().eval()
+    x = ta.tensor(inputs(np.float64)[1])
+    mask = np.arange(S) != np.array([0, 2, 3])[:, None]
+    full, cache = module(x, mask, is_causal=True).numpy(), module.new_cache()
+    assert np.abs(full - module(x, is_causal=True).numpy()).max() > 0.01
+    for t in range(S):
+        out = module(x[:, t : t + 1], mask[:, : t + 1], is_causal=True, cache=cache).numpy()
         assert_close(out[:, 0], full[:, t], 1e-13)

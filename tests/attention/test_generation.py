@@ -522,6 +522,18 @@ def test_each_of_several_ids_ends_a_sample(stop, options):
     assert found.tolist() == [end + [-1] * (7 - len(end)) for end in ends]
 
 
+@pytest.mark.parametrize("options", [{}, {"temperature": 1.0}, {"num_beams": 2}])
+def test_a_longer_prompt_ends_first_and_a_model_may_write_to_its_ids(options):
+    def writing(ids):
+        out = successor(ids)
+        ids[:] = 7
+        return out
+
+    for scores in (successor, writing):
+        found = generate(scores, [[0, -1, -1], [1, 2, 3]], 9, stop=4, pad=-1, **options)
+        assert found.tolist() == [[0, 1, 2, 3, 4], [1, 2, 3, 4, -1]]
+
+
 @pytest.mark.parametrize("stop", [None, [], (), set(), np.zeros(0, np.int64), 8])
 def test_without_a_stop_all_go_on(stop):
     for options in ({}, {"num_beams": 2}, {"temperature": 1.0}):
