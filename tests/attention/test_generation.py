@@ -12,7 +12,7 @@ from tinyattn.generation import chances, generate
 
 import tinyattn as ta
 from tinyattn import masks, nn
-from tinyattn.errors import ShapeError
+from tinyattn.errors import DtypeError, ShapeError
 
 V, STOP, PAD, START, D = 4, 3, 0, 1, 8
 
@@ -235,6 +235,13 @@ def test_equally_likely_ids_within_rounding_of_top_p():
     assert chances(np.log([[0.2, 0.8]]), 1e-300, None, None).tolist() == [[0, 1]]
 
 
+def test_of_many_equally_likely_ids_the_first_are_kept():
+    logs = np.log(np.full((1, 300), 1 / 300))
+    logs[0, ::2] -= 1
+    found = chances(logs, 1.0, 3, None)
+    assert found.nonzero()[1].tolist() == [1, 3, 5]
+
+
 @pytest.mark.parametrize(
     "choice", [{"temperature": 1.0}, {"temperature": 1.5, "top_k": 3, "top_p": 0.9}]
 )
@@ -361,6 +368,37 @@ def test_the_length_penalty_prefers_longer_ends():
 
 def uniform(ids):
     return ta.zeros(len(ids), V)
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "words"),
+    [
+        (lambda: generate(uniform, [[1.5]], 4), DtypeError, "prompt holds ids"),
+        (lambda: generate(uniform, [1, 2], 4), ShapeError, r"\(B, P\)"),
+        (lambda: generate(uniform, [[1, 2]], 1), ShapeError, "P <= max_len=1"),
+        (lambda: generate(uniform, [[0, 2]], 4), ValueError, "only after its last id"),
+        (lambda: generate(uniform, [[1, 0, 2]], 4), ValueError, "take another pad, such as -1"),
+        (lambda: generate(uniform, [[1], [0]], 4), ValueError, "one id at least"),
+        (lambda: generate(uniform, [[1]], 4, stop=1.0), DtypeError, "stop is an id"),
+        (lambda: generate(uniform, [[1]], 4, pad=None), DtypeError, "pad is an id"),
+        (lambda: generate(uniform, [[1]], 4, temperature=-1), ValueError, "temperature"),
+        (lambda: generate(uniform, [[1]], 4, temperature=math.nan), ValueError, "temperature"),
+        (lambda: generate(uniform, [[1]], 4, top_k=2), ValueError, "temperature above 0"),
+        (lambda: generate(uniform, [[1]], 4, temperature=1, top_k=0), ValueError, "top_k"),
+        (lambda: generate(uniform, [[1]], 4, temperature=1, top_p=0), ValueError, "top_p"),
+        (lambda: generate(uniform, [[1]], 4, temperature=1, top_p=1.1), ValueError, "top_p"),
+        (lambda: generate(uniform, [[1]], 4, num_beams=0), ValueError, "num_beams"),
+        (lambda: generate(uniform, [[1]], 4, temperature=1, num_beams=2), ValueError, "not both"),
+        (lambda: generate(uniform, [[1]], 4, length_penalty=math.inf), ValueError, "length_pen"),
+        (lambda: generate(lambda ids: ta.zeros(2, V), [[1]], 4), ShapeError, r"scores \(B, V\)"),
+        (lambda: generate(lambda ids: 3, [[1]], 4), ShapeError, "gave 3"),
+        (lambda: generate(lambda ids: uniform(ids) * ta.nan, [[1]], 4), ValueError, "NaN"),
+        (lambda: generate(lambda ids: uniform(ids) - ta.inf, [[1]], 4), ValueError, "-inf"),
+    ],
+)
+def test_what_makes_no_sense_is_refused(call, error, words):
+    with np.errstate(invalid="ignore"), pytest.raises(error, match=words):
+        call()
 
 
 def never(ids):
