@@ -172,3 +172,10 @@ def test_empty_pasts_and_queries():
     assert masks.causal(0, past=3).shape == (1, 0, 3)
     assert F.alibi_bias(H, 0, past=3).shape == (H, 0, 3)
     assert_equal(masks.causal(2, 3).numpy(), np.tri(2, 5, 3, dtype=bool)[None])
+
+
+def test_rows_of_no_sample_and_a_length_of_one_more_are_refused():
+    with pytest.raises(ValueError, match="3 at index 0"):
+        F.pack_padded_sequence(ta.ones(1, 2, 1), [3])
+    with pytest.raises(ValueError, match="with that sum"):
+        F.pad_packed_sequence(ta.ones(3, 1), [2])

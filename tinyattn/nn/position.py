@@ -69,7 +69,7 @@ class PositionalEncoding(Module):
 
         They are computed by the formula, and rounded only if another table was loaded.
         """
-        exact = sinusoids(*rows.shape[1:], past)[None]
+        exact = sinusoids(rows.shape[1], rows.shape[2], past)[None]
         if not np.array_equal(rows.numpy(), exact.astype(rows.dtype)):
             return rows.to(dtype)
         return wrap(exact.astype(dtype)).to(rows.device)
