@@ -244,3 +244,25 @@ def test_max_and_argmax_take_numpys_names() -> None:
     assert x.min(axis=0).indices.tolist() == [0, 1]
     assert x.argmax(axis=1).tolist() == [1, 0]
     assert x.argmin(axis=0, keepdims=True).tolist() == [[0, 1]]
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "instead"),
+    [
+        ("shape", (6,), r"x\.reshape"),
+        ("dtype", ta.float64, r"x\.to\(dtype\)"),
+        ("device", "cuda", r"x\.to\(device\)"),
+        ("ndim", 1, r"x\.reshape"),
+        ("T", None, r"x = x\.T"),
+        ("mT", None, r"x = x\.mT"),
+        ("is_leaf", True, r"x\.detach\(\)"),
+        ("grad_fn", None, r"x\.detach\(\)"),
+    ],
+)
+def test_what_is_only_read_says_what_to_write(name: str, value: Any, instead: str) -> None:
+    for x in (ta.ones(2, 3), ta.ones(2, 3, requires_grad=True) * 2, ta.nn.Parameter(ta.ones(2, 3))):
+        with pytest.raises(AttributeError, match=rf"^{name} of a Tensor is only read: .*{instead}"):
+            setattr(x, name, value)
+        with pytest.raises(AttributeError, match="is only read"):
+            delattr(x, name)
+        assert (x.shape, x.dtype, x.device) == ((2, 3), ta.float32, "cpu")
