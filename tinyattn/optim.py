@@ -28,6 +28,8 @@ Parameters = Iterable[Tensor] | Iterable[dict[str, Any]]
 
 
 def checked_parameters(parameters: Any) -> list[Tensor]:
+    if isinstance(parameters, (set, frozenset)):
+        raise TypeError("a set has no order, and a saved state needs one: give a list")
     if isinstance(parameters, Tensor):
         raise TypeError("parameters must be an iterable of Tensors, such as model.parameters()")
     if hasattr(parameters, "parameters"):
@@ -131,7 +133,7 @@ def setting(name: str) -> property:
 
 def entries_of(parameters: Any) -> list[Any]:
     """The groups that an optimizer was given: a list of dicts, or one that has all parameters."""
-    is_one = isinstance(parameters, Tensor) or hasattr(parameters, "parameters")  # or a module
+    is_one = isinstance(parameters, (Tensor, set, frozenset)) or hasattr(parameters, "parameters")
     if isinstance(parameters, Iterable) and not is_one:
         parameters = list(parameters)
         if parameters and isinstance(parameters[0], dict):
@@ -312,10 +314,14 @@ class Optimizer:
             kind, entries = str(state["kind"]), dict(state["arrays"])
             # A state of an older version has one learning rate and no groups.
             saved_groups = state.get("groups") or [{"lr": lr}] * len(self.param_groups)
+            if saved_groups[0]["lr"] != lr:
+                raise ValueError(f"lr is {lr}, and that of the first group {saved_groups[0]['lr']}")
             settings = []
             for group, saved in zip(self.param_groups, saved_groups, strict=True):
                 if saved.get("params", len(group["params"])) != len(group["params"]):
                     raise ValueError(f"a group has {len(group['params'])} parameters, got {saved}")
+                if unknown := saved.keys() - group.keys():
+                    raise ValueError(f"a group has {list(group)}, got {sorted(unknown)}")
                 values = {name: saved[name] for name in group.keys() & saved.keys() - {"params"}}
                 ParamGroup(group).update(values)  # an error, if they do not fit
                 settings.append(values)
@@ -466,7 +472,7 @@ class Schedule:
     have when the schedule is made.
     """
 
-    not_saved: tuple[str, ...] = ("optimizer", "proportions")
+    not_saved: tuple[str, ...] = ("optimizer",)
 
     def __init__(self, optimizer: Optimizer) -> None:
         self.optimizer = optimizer
@@ -514,12 +520,14 @@ class Schedule:
 
     def state_dict(self) -> dict[str, Any]:
         """The step number and the numbers of the formula."""
-        return {name: x for name, x in self.__dict__.items() if name not in self.not_saved}
+        saved = {name: x for name, x in self.__dict__.items() if name not in self.not_saved}
+        return copy.deepcopy(saved)
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on from a saved state."""
         names = list(self.state_dict())
-        if not isinstance(state, dict) or set(state) != set(names):
+        # A state of an older version has no proportions: those of the optimizer's groups are taken.
+        if not isinstance(state, dict) or {"proportions", *state} != {"proportions", *names}:
             keys = list(state) if isinstance(state, dict) else type(state).__name__
             raise CheckpointError(f"a {type(self).__name__} has {names}, got {keys}")
         later = copy.copy(self)
@@ -528,7 +536,7 @@ class Schedule:
             self.set_rates(later.rates(check_size("step_count", later.step_count)))
         except (TypeError, ValueError, ArithmeticError) as error:
             raise CheckpointError(f"not a {type(self).__name__}'s state: {error}") from None
-        self.__dict__.update(state)
+        self.__dict__.update(copy.deepcopy(state))
 
 
 class LambdaLR(Schedule):
@@ -614,7 +622,7 @@ def clip_grad_norm_(
     Returns the norm from before: a float, or on "cuda" a 0-d Tensor, since a float would have to be
     waited for; there gradients are scaled in place, unless a graph needs them. As in PyTorch, the
     factor is max_norm / (norm + 1e-6). A norm that is not finite is returned and nothing is scaled;
-    with error_if_nonfinite it raises ValueError.
+    with error_if_nonfinite it raises RuntimeError.
     Differs from PyTorch: a gradient that occurs twice counts once.
 
         >>> w = ta.zeros(2, requires_grad=True)
@@ -640,7 +648,7 @@ def clip_grad_norm_(
     else:
         norm = joint_norm(list(arrays.values()), norm_type)
         if error_if_nonfinite and not math.isfinite(norm):
-            raise ValueError(f"the joint norm of the gradients is {norm}: nothing was scaled")
+            raise RuntimeError(f"the joint norm of the gradients is {norm}: nothing was scaled")
         factor = max_norm / (norm + 1e-6)
         if factor < 1 and math.isfinite(norm):
             arrays = {key: scaled(array, factor) for key, array in arrays.items()}
@@ -653,7 +661,7 @@ def joint_norm(arrays: list[Array], p: float) -> float:
     """The norm of all elements of these arrays, in float64."""
     flat = [array.reshape(-1).astype("float64") for array in arrays if array.size]
     if p == math.inf:
-        return max((float(abs(x).max()) for x in flat), default=0.0)
+        return float(np.max([0.0, *(float(abs(x).max()) for x in flat)]))  # NaN stays NaN
     if p == 2:
         return math.sqrt(sum(float(x @ x) for x in flat))
     return sum(float((abs(x) ** p).sum()) for x in flat) ** (1 / p)

@@ -640,7 +640,11 @@ def test_the_gradient_of_a_frozen_leaf_is_seen_copied_and_forgotten() -> None:
         ta.ones(2).grad = ta.ones(2)
     net = nn.Linear(2, 2)
     net(ta.ones(1, 2)).backward(ta.ones(1, 2))
-    net.requires_grad_(False).zero_grad()
+    before = net.weight.grad.numpy()
+    net.requires_grad_(False).double()
+    equal(net.weight.grad, before)
+    assert net.weight.grad.dtype == ta.float64
+    net.zero_grad()
     assert net.weight.grad is None
 
 

@@ -236,6 +236,9 @@ WRITABLE = [  # a module, its arguments, an attribute, another value that counts
     (lambda: nn.Dropout(0.5), (ta.ones(50),), "p", 0.0),
     (lambda: nn.GELU(), (ta.ones(3),), "approximate", "tanh"),
     (lambda: nn.Softmax(-1), (ta.tensor([[1.0, 2.0], [3.0, 5.0]]),), "dim", 0),
+    (lambda: nn.CrossEntropyLoss(), (ta.eye(2), [0, 1]), "label_smoothing", 0.3),
+    (lambda: nn.CrossEntropyLoss(), (ta.eye(2), [0, 1]), "reduction", "sum"),
+    (lambda: nn.CrossEntropyLoss(), (ta.tensor([[1.0, 2.0]] * 2), [0, 1]), "ignore_index", 0),
     (lambda: nn.MSELoss(), (ta.ones(3), ta.zeros(3)), "reduction", "sum"),
 ]
 

@@ -1115,7 +1115,9 @@ def test_infinity_as_the_largest_norm_only_measures():
 def test_a_norm_that_is_not_finite_is_an_error_if_asked_for(bad):
     a = leaf(np.ones(2))
     a.grad = ta.tensor([3.0, bad], dtype=ta.float64)
-    with pytest.raises(ValueError, match="nothing was scaled"):
+    for norm_type in (1, 2, math.inf):
+        assert not math.isfinite(optim.clip_grad_norm_([a], 1.0, norm_type))
+    with pytest.raises(RuntimeError, match="nothing was scaled"):
         optim.clip_grad_norm_([a], 1.0, error_if_nonfinite=True)
     assert a.grad.tolist()[0] == 3.0
     with pytest.raises(ValueError, match="norm_type must be"):
@@ -1130,3 +1132,56 @@ def test_a_factor_too_small_for_float16_still_scales():
     a.grad = ta.full((1000,), 60000.0, dtype=ta.float16)
     optim.clip_grad_norm_([a], 1e-2)
     assert_close(a.grad.numpy(), np.full(1000, 1e-2 / math.sqrt(1000)), 1e-3)
+
+
+@pytest.mark.parametrize("kind", ["noam", "cosine"])
+def test_a_schedule_made_at_rate_0_gets_its_proportions_from_its_state(kind):
+    def make():
+        groups = [{"params": [leaf(np.ones(2))], "lr": rate} for rate in (1e-3, 1e-1)]
+        return optim.SGD(groups)
+
+    optimizer = make()
+    schedule = SCHEDULES[kind](optimizer)
+    state, rates = schedule.state_dict(), schedule.get_last_lr()
+    again = make()
+    again.lr = 0.0
+    resumed = SCHEDULES[kind](again)
+    resumed.load_state_dict(state)
+    assert resumed.get_last_lr() == rates
+    old = {name: value for name, value in state.items() if name != "proportions"}
+    schedule.load_state_dict(old)
+    assert schedule.get_last_lr() == rates
+
+
+def test_a_state_of_a_schedule_is_a_copy():
+    optimizer = optim.SGD([leaf(np.ones(2))], lr=0.1)
+    schedule = optim.LambdaLR(optimizer, lambda n: 1.0)
+    state = schedule.state_dict()
+    state["base_lrs"][0] = 7.0
+    assert schedule.base_lrs == [0.1]
+    schedule.load_state_dict(state)
+    state["base_lrs"][0] = 9.0
+    assert schedule.base_lrs == [7.0]
+
+
+def test_a_set_of_parameters_is_refused():
+    for kind in (set, frozenset):
+        with pytest.raises(TypeError, match="a set has no order"):
+            optim.SGD(kind([leaf(np.ones(2))]))
+
+
+@pytest.mark.parametrize(
+    ("change", "text"),
+    [
+        (lambda s: s["groups"][0].update(amsgrad=True), "amsgrad"),
+        (lambda s: s.update(lr=0.7), r"lr is 0\.7, and that of the first group 0\.1"),
+        (lambda s: s["groups"][0].update(lr=0.7), r"lr is 0\.1, and that of the first group 0\.7"),
+    ],
+)
+def test_a_state_that_says_two_things_is_refused(change, text):
+    optimizer = optim.Adam([leaf(np.ones(2))], lr=0.1)
+    state = optimizer.state_dict()
+    change(state)
+    with pytest.raises(ta.errors.CheckpointError, match=text):
+        optimizer.load_state_dict(state)
+    assert optimizer.lr == 0.1

@@ -22,15 +22,16 @@ class CrossEntropyLoss(Module):
         label_smoothing: float = 0.0,
     ) -> None:
         super().__init__()
-        smoothing = checked_probability(label_smoothing, "label_smoothing")
-        self.options = (ignore_index, check_reduction(reduction), smoothing)
+        self.ignore_index, self.reduction = ignore_index, check_reduction(reduction)
+        self.label_smoothing = checked_probability(label_smoothing, "label_smoothing")
         if weight is None:
             self.weight = None
         else:
             self.register_buffer("weight", weight)
 
     def forward(self, logits: Tensor, target: ArrayLike) -> Tensor:
-        return F.cross_entropy(logits, target, self.weight, *self.options)
+        options = self.ignore_index, self.reduction, self.label_smoothing
+        return F.cross_entropy(logits, target, self.weight, *options)
 
 
 class MSELoss(Module):

@@ -53,12 +53,15 @@ class Values(TensorBase):
         if self._node is not None and self._node.plan is not None:
             raise GraphError("data of a computed tensor cannot be replaced: use detach() first")
         array = as_array(array_of(value), None, None)
-        if self._node is not None:
+        leaf = self._node
+        if leaf is None:
+            leaf = getattr(self, "_former_leaf", None)  # of a frozen tensor
+        else:
             require_float(array.dtype, "a tensor that requires gradients")
-            if self._node.shape != array.shape:
-                self._node = Leaf(array)
-            elif self._node.dtype != array.dtype:  # recorded results still lead to this leaf
-                self._node.dtype, self._node.grad = array.dtype, None
+            if leaf.shape != array.shape:
+                self._node = leaf = Leaf(array)
+        if leaf is not None and leaf.shape == array.shape and leaf.dtype != array.dtype:
+            leaf.dtype, leaf.grad = array.dtype, None  # recorded results still lead to this leaf
         self._data, self._version = array, Version()
 
     # Shape, dtype, device
