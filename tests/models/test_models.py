@@ -512,17 +512,10 @@ def test_a_saved_sentence_encoder_is_loaded_again(sentence_folder, tmp_path):
     assert json.loads((new / "sentence_bert_config.json").read_text()) == {"max_seq_length": 9}
 
 
-def test_another_pooling_and_too_long_texts_are_refused(folder):
-    (folder / "1_Pooling").mkdir()
-    settings = {"word_embedding_dimension": 8, "pooling_mode_cls_token": True,
-                "pooling_mode_mean_tokens": False}  # fmt: skip
-    (folder / "1_Pooling" / "config.json").write_text(json.dumps(settings))
-    with pytest.raises(CheckpointError, match=r"the mean .*got \['pooling_mode_cls_token'\]"):
-        models.SentenceEncoder.from_pretrained(folder)
+def test_too_long_texts_and_a_missing_tokenizer_are_refused(folder):
     encoder = models.BertEncoder.from_pretrained(folder)
     with pytest.raises(ValueError, match="max_length 17 is more than the encoder's 16"):
         models.SentenceEncoder(encoder, {}, max_length=17)
-    (folder / "1_Pooling" / "config.json").unlink()
     with pytest.raises(FileNotFoundError, match=r"tokenizer\.json"):
         models.SentenceEncoder.from_pretrained(folder)
 

