@@ -1,0 +1,432 @@
+"""Settings of model folders, as versions 2 to 6 of sentence-transformers write them, and broken.
+
+test_sentence_transformers.py compares the points with those of sentence-transformers itself.
+"""
+
+from __future__ import annotations
+
+import json
+import tracemalloc
+
+import numpy as np
+import pytest
+from common import assert_close, assert_same, rng_of, signed
+from test_models import (
+    CONFIG,
+    IDS,
+    LENS,
+    TEXTS,
+    exact_hidden,
+    needs_tokenizers,
+    published_state,
+    write_folder,
+    write_tokenizer,
+)
+
+import tinyattn as ta
+from tinyattn import models
+from tinyattn.errors import CheckpointError
+
+OLD = "sentence_transformers.models."
+NEW = {
+    "Transformer": "sentence_transformers.base.modules.transformer.Transformer",
+    "Pooling": "sentence_transformers.sentence_transformer.modules.pooling.Pooling",
+    "Dense": "sentence_transformers.base.modules.dense.Dense",
+    "Normalize": "sentence_transformers.base.modules.normalize.Normalize",
+}
+# 1_Pooling/config.json of versions 2, 3 to 5.3, and 5.4 to 6; what the poolings are.
+POOLINGS = {
+    "2, mean": (
+        '{"word_embedding_dimension": 8, "pooling_mode_cls_token": false, '
+        '"pooling_mode_mean_tokens": true, "pooling_mode_max_tokens": false, '
+        '"pooling_mode_mean_sqrt_len_tokens": false}',
+        ["mean"],
+    ),
+    "3, cls and max": (
+        '{"word_embedding_dimension": 8, "pooling_mode_cls_token": true, '
+        '"pooling_mode_mean_tokens": false, "pooling_mode_max_tokens": true, '
+        '"pooling_mode_mean_sqrt_len_tokens": false, "pooling_mode_weightedmean_tokens": false, '
+        '"pooling_mode_lasttoken": false, "include_prompt": true}',
+        ["cls", "max"],
+    ),
+    "6, mean": (
+        '{"embedding_dimension": 8, "pooling_mode": "mean", "include_prompt": true}',
+        ["mean"],
+    ),
+    "6, max": ('{"embedding_dimension": 8, "pooling_mode": "max"}', ["max"]),
+    "6, two": ('{"embedding_dimension": 8, "pooling_mode": ["mean", "cls"]}', ["mean", "cls"]),
+    "6, both": ('{"pooling_mode": "cls", "pooling_mode_mean_tokens": true}', ["cls"]),
+    "none": ('{"word_embedding_dimension": 8}', ["mean"]),
+}
+DENSE = {"in_features": 8, "out_features": 3, "bias": True,
+         "activation_function": "torch.nn.modules.activation.Tanh"}  # fmt: skip
+
+
+def modules_of(*kinds, new=False):
+    return [
+        {"idx": i, "name": str(i), "path": f"{i}_{kind}" if i else "",
+         "type": NEW[kind] if new else OLD + kind}
+        for i, kind in enumerate(kinds)
+    ]  # fmt: skip
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """Transformer, Pooling, Dense, Normalize."""
+    folder = write_tokenizer(write_folder(tmp_path / "model"))
+    parts = modules_of("Transformer", "Pooling", "Dense", "Normalize")
+    (folder / "modules.json").write_text(json.dumps(parts))
+    for name in ("1_Pooling", "2_Dense", "3_Normalize"):
+        (folder / name).mkdir()
+    (folder / "1_Pooling" / "config.json").write_text(POOLINGS["6, mean"][0])
+    (folder / "2_Dense" / "config.json").write_text(json.dumps(DENSE))
+    weights = {"linear.weight": signed(rng_of(1), 3, 8), "linear.bias": signed(rng_of(2), 3)}
+    ta.save({k: ta.tensor(x).float() for k, x in weights.items()},
+            folder / "2_Dense" / "model.safetensors")  # fmt: skip
+    (folder / "config_sentence_transformers.json").write_text(
+        '{"prompts": {"query": "cat "}, "default_prompt_name": null, "similarity_fn_name": null}'
+    )
+    return folder
+
+
+def edit(path, **changes):
+    path.write_text(json.dumps(json.loads(path.read_text()) | changes))
+
+
+def exact_pooling(tokens, modes, skipped=0):
+    rows = [exact_hidden(published_state(), ids)[skipped:] for ids in tokens]
+    rules = {"mean": lambda x: x.mean(0), "max": lambda x: x.max(0), "cls": lambda x: x[0]}
+    return np.stack([np.concatenate([rules[mode](row) for mode in modes]) for row in rows])
+
+
+@needs_tokenizers
+@pytest.mark.parametrize("name", POOLINGS)
+@pytest.mark.parametrize("new", [False, True])
+def test_poolings_of_all_versions(folder, tmp_path, name, new):
+    text, modes = POOLINGS[name]
+    (folder / "1_Pooling" / "config.json").write_text(text)
+    (folder / "modules.json").write_text(json.dumps(modules_of("Transformer", "Pooling", new=new)))
+    model = models.SentenceEncoder.from_pretrained(folder)
+    expected = exact_pooling(model.tokenize(TEXTS), modes)
+    assert np.abs(model.encode(TEXTS, 4) - expected).max() < 1e-5
+    assert model.encode([]).shape == (0, 8 * len(modes))
+    model.save_pretrained(tmp_path / "new")
+    again = models.SentenceEncoder.from_pretrained(tmp_path / "new")
+    assert_same(again.encode(TEXTS), model.encode(TEXTS))
+
+
+@needs_tokenizers
+def test_dense_and_normalize_come_in_the_order_of_the_file(folder, tmp_path):
+    file = ta.load(folder / "2_Dense" / "model.safetensors")
+    weight, bias = (file[f"linear.{x}"].numpy().astype(np.float64) for x in ("weight", "bias"))
+    model = models.SentenceEncoder.from_pretrained(folder)
+    points = exact_pooling(model.tokenize(TEXTS), ["mean"])
+
+    def unit(x):
+        return x / np.linalg.norm(x, axis=1, keepdims=True)
+
+    expected = unit(np.tanh(points @ weight.T + bias))
+    assert np.abs(model.encode(TEXTS) - expected).max() < 1e-5
+    assert model.encode([]).shape == (0, 3)
+    parts = modules_of("Transformer", "Pooling", "Dense", "Normalize")
+    (folder / "modules.json").write_text(json.dumps([*parts[:2], parts[3], parts[2]]))
+    model = models.SentenceEncoder.from_pretrained(folder)
+    expected = np.tanh(unit(points) @ weight.T + bias)
+    assert np.abs(model.encode(TEXTS) - expected).max() < 1e-5
+    model.save_pretrained(tmp_path / "new")
+    again = models.SentenceEncoder.from_pretrained(tmp_path / "new")
+    assert_same(again.encode(TEXTS), model.encode(TEXTS))
+
+
+@needs_tokenizers
+@pytest.mark.parametrize("pooling", ["mean", "max", "cls"])
+def test_prompts_are_taken_and_left_out_of_the_pooling(folder, pooling):
+    (folder / "modules.json").write_text(json.dumps(modules_of("Transformer", "Pooling")))
+    path, settings = folder / "1_Pooling" / "config.json", "config_sentence_transformers.json"
+    edit(path, pooling_mode=pooling)
+    model = models.SentenceEncoder.from_pretrained(folder)
+    texts = ["a", "dog runs", ""]
+    with_prompt = [f"cat {text}" for text in texts]
+    assert_same(model.encode(texts, prompt="cat "), model.encode(with_prompt))
+    assert_same(model.encode(texts, prompt_name="query"), model.encode(with_prompt))
+    edit(folder / settings, default_prompt_name="query")
+    edit(path, include_prompt=False)
+    model = models.SentenceEncoder.from_pretrained(folder)
+    expected = exact_pooling(model.tokenize(with_prompt), [pooling], 2)  # [CLS] cat
+    assert np.abs(model.encode(texts) - expected).max() < 1e-5
+    assert_same(model.encode(texts, prompt=""), model.encode(texts, prompt=""))
+    assert np.abs(model.encode(texts, prompt="") - expected).max() > 1e-2
+    for options, message in {
+        "both": ({"prompt": "a", "prompt_name": "query"}, "not both"),
+        "unknown": ({"prompt_name": "passage"}, r"one of \['query'\], got 'passage'"),
+        "surrogate": ({"prompt": "a\ud800"}, "half of a surrogate"),
+    }.values():
+        with pytest.raises(ValueError, match=message):
+            model.encode(texts, **options)
+    with pytest.raises(TypeError, match="text 0 is a int"):
+        model.encode(texts, prompt=3)
+
+
+@needs_tokenizers
+def test_truncate_dim_and_lengths(folder):
+    full = models.SentenceEncoder.from_pretrained(folder)
+    edit(folder / "config_sentence_transformers.json", truncate_dim=2)
+    (folder / "sentence_bert_config.json").unlink()
+    edit(folder / "tokenizer_config.json", model_max_length=5)
+    model = models.SentenceEncoder.from_pretrained(folder)
+    assert model.max_length == 5
+    assert_close(model.encode(["a cat"]), full.encode(["a cat"])[:, :2])
+    assert model.encode([]).shape == (0, 2)
+    model.max_length = 4
+    assert model.tokenize(["a a a a a"]) == [[2, 4, 4, 3]]
+    (folder / "sentence_roberta_config.json").write_text('{"max_seq_length": 3}')
+    assert models.SentenceEncoder.from_pretrained(folder).max_length == 3
+
+
+@needs_tokenizers
+def test_lowercase_of_either_file(folder, tmp_path):
+    path = folder / "tokenizer_config.json"
+    edit(path, do_lower_case=False)
+    cased = models.SentenceEncoder.from_pretrained(folder)
+    assert cased.tokenize(["Cat cat"]) == [[2, 1, 5, 3]]
+    edit(folder / "sentence_bert_config.json", do_lower_case=True)
+    model = models.SentenceEncoder.from_pretrained(folder)
+    assert model.tokenize(["Cat cat"]) == [[2, 5, 5, 3]]
+    model.save_pretrained(tmp_path / "new")
+    again = models.SentenceEncoder.from_pretrained(tmp_path / "new")
+    assert again.files == model.files
+    edit(tmp_path / "new" / "sentence_bert_config.json", do_lower_case=False)
+    with pytest.raises(CheckpointError, match=r"do_lower_case is false, and tokenizer\.json has"):
+        models.SentenceEncoder.from_pretrained(tmp_path / "new")
+
+
+# A file, a setting of it with a value that is refused, and what the error says.
+REFUSED = [
+    ("modules.json", modules_of("Transformer"), r"the modules must be a Transformer, a Pooling"),
+    ("modules.json", modules_of("Pooling", "Transformer"), "the modules must be"),
+    ("modules.json", modules_of("Transformer", "Pooling", "Pooling"), "the modules must be"),
+    ("modules.json", modules_of("Transformer", "Pooling", "LSTM"), "got .*models.LSTM"),
+    ("modules.json", {}, "must hold a list"),
+    ("modules.json", [3], "module 0 must be an object"),
+    ("modules.json", [{"type": 3}], "type of module 0 must be a string"),
+    ("modules.json", [{"type": "custom.Transformer"}], "got custom.Transformer"),
+    ("modules.json", [{"type": OLD + "Transformer", "path": "../x"}], "inside the folder"),
+    ("modules.json", [{"type": OLD + "Transformer", "path": "/"}], "inside the folder"),
+    ("modules.json", [{"type": OLD + "Transformer", "path": "\0"}], "inside the folder"),
+    ("modules.json", 2 * modules_of("Transformer"), "two modules have the name '0'"),
+    ("1_Pooling/config.json", {"pooling_mode": "lasttoken"}, "got .*lasttoken"),
+    ("1_Pooling/config.json", {"pooling_mode": []}, "pooling_mode must be one or more"),
+    ("1_Pooling/config.json", {"pooling_mode": [["mean"]]}, "pooling_mode must be one or more"),
+    ("1_Pooling/config.json", {"pooling_mode_lasttoken": True, "pooling_mode": "x"}, "got .*'x'"),
+    ("1_Pooling/config.json", {"embedding_dimension": 9}, "must be the hidden_size 8, got 9"),
+    ("1_Pooling/config.json", {"include_prompt": 1}, "include_prompt must be true or false"),
+    ("1_Pooling/config.json", {"new_setting": 1}, "'new_setting' is unknown here"),
+    ("2_Dense/config.json", {"in_features": 7}, "in_features must be 8"),
+    ("2_Dense/config.json", {"out_features": 10**12}, r"linear.weight has shape \(3, 8\)"),
+    ("2_Dense/config.json", {"bias": False}, "must have the tensors"),
+    ("2_Dense/config.json", {"bias": 1}, "bias must be true or false"),
+    ("2_Dense/config.json", {"use_residual": True}, "use_residual must be False"),
+    ("2_Dense/config.json", {"module_input_name": "token_embeddings"}, "module_input_name must be"),
+    (
+        "2_Dense/config.json",
+        {"activation_function": "torch.nn.Softplus"},
+        "got .*Softplus",
+    ),
+    ("2_Dense/config.json", {"activation_function": "mine.Tanh"}, "got 'mine.Tanh'"),
+    ("3_Normalize/config.json", {"module_output_name": "token_embeddings"}, "module_output_name"),
+    ("sentence_bert_config.json", {"max_seq_length": 1}, "max_seq_length must be an integer >= 2"),
+    ("sentence_bert_config.json", {"do_lower_case": "yes"}, "do_lower_case must be true or false"),
+    ("sentence_bert_config.json", {"transformer_task": "fill-mask"}, "transformer_task must be"),
+    ("sentence_bert_config.json", {"processing_kwargs": {"text": {}}}, "processing_kwargs must"),
+    ("sentence_bert_config.json", {"query_length": 32}, "query_length must be None"),
+    ("sentence_bert_config.json", {"model_args": {"attn": 1}}, "model_args must be {}"),
+    ("sentence_bert_config.json", {"modality_config": {"image": {}}}, "modality_config must be"),
+    ("tokenizer_config.json", {"truncation_side": "left"}, "truncation_side must be 'right'"),
+    ("tokenizer_config.json", {"padding_side": "left"}, "padding_side must be 'right'"),
+    ("tokenizer_config.json", {"tokenize_chinese_chars": "x"}, "tokenize_chinese_chars must be"),
+    ("config_sentence_transformers.json", {"default_prompt_name": "x"}, "one of .*query.*got 'x'"),
+    ("config_sentence_transformers.json", {"prompts": {"a": None}}, "the prompt 'a' must be"),
+    ("config_sentence_transformers.json", {"truncate_dim": 0}, "truncate_dim must be an integer"),
+    ("config_sentence_transformers.json", {"similarity_fn_name": "x"}, "similarity_fn_name must"),
+    ("config_sentence_transformers.json", {"model_type": "SparseEncoder"}, "model_type must be"),
+    ("config.json", {"pruned_heads": {"0": [1]}}, "pruned_heads {}, got"),
+    ("config.json", {"num_attention_heads": 3}, "the width 8 cannot be split into 3 heads"),
+    ("config.json", {"layer_norm_eps": 0}, "layer_norm_eps must be more than 0"),
+    ("config.json", {"pad_token_id": 30}, "pad_token_id must be null or a token id, got 30"),
+    ("config.json", {"pad_token_id": -1}, "pad_token_id must be null or a token id, got -1"),
+    ("config.json", {"hidden_dropout_prob": 1.5}, "hidden_dropout_prob lies between 0 and 1"),
+    ("config.json", {"num_hidden_layers": 10**9}, "missing encoder.layer.2"),
+    ("config.json", {"vocab_size": 10**12}, "word_embeddings.weight has shape"),
+]
+
+
+@needs_tokenizers
+@pytest.mark.parametrize(("file", "changes", "message"), REFUSED)
+def test_a_setting_that_is_not_here_is_refused_by_name(folder, file, changes, message):
+    path = folder / file
+    if file == "modules.json":
+        path.write_text(json.dumps(changes))
+    else:
+        path.write_text(path.read_text() if path.exists() else "{}")
+        edit(path, **changes)
+    with pytest.raises(CheckpointError, match=message) as error:
+        models.SentenceEncoder.from_pretrained(folder)
+    assert str(folder) in str(error.value)
+
+
+BROKEN = [None, True, -1, 0, 2.5, 10**18, 1e300, float("nan"), float("inf"), "", "x", [], [[]],
+          ["gelu"], {}, {"a": {}}]  # fmt: skip
+
+
+def error_and_memory(folder, traced):
+    """What the load of a folder says, and the memory that it took, if that is asked for."""
+    if traced:
+        tracemalloc.start()
+    try:
+        models.SentenceEncoder.from_pretrained(folder)
+    except (CheckpointError, FileNotFoundError) as error:
+        return str(error), tracemalloc.get_traced_memory()[1] if traced else 0
+    finally:
+        tracemalloc.stop()
+    return None, 0
+
+
+@needs_tokenizers
+def test_any_value_of_any_setting_is_taken_or_refused_with_its_file(folder):
+    """No raw error, and no memory beyond that of the files."""
+    extra = {"sentence_bert_config.json": ["do_lower_case", "modality_config", "model_args"],
+             "config.json": ["pad_token_id", "pruned_heads", "is_decoder"],
+             "tokenizer_config.json": ["model_max_length", "strip_accents", "padding_side"],
+             "config_sentence_transformers.json": ["truncate_dim", "model_type"],
+             "2_Dense/config.json": ["module_output_name", "use_residual"]}  # fmt: skip
+    tried = 0
+    for path in sorted(folder.rglob("*.json")):
+        before = path.read_text()
+        whole = ["3", "null", "[]", "{", '"x"', "[" * 100_000, '{"a":' * 100_000, "\ufeff{}", "{}"]
+        content = json.loads(before)
+        names = list(content) if isinstance(content, dict) else []
+        names += extra.get(str(path.relative_to(folder)), [])
+        texts = whole + [
+            json.dumps(content | {name: x}) for name in names for x in BROKEN
+        ]  # fmt: skip
+        if isinstance(content, list):
+            texts += [
+                json.dumps([*content[:i], content[i] | {key: x}, *content[i + 1 :]])
+                for i in range(len(content)) for key in content[i] for x in BROKEN
+            ]  # fmt: skip
+        for text in texts:
+            path.write_text(text)
+            tried += 1
+            error, peak = error_and_memory(folder, "1000000000000000000" in text)
+            assert error is None or str(folder) in error or "tokenizer.json" in error
+            assert peak < 2e7, (path, text[:100])
+        path.write_text(before)
+    assert tried > 600
+
+
+# BERT's own names
+
+
+def first_names(state):
+    endings = {"LayerNorm.weight": "LayerNorm.gamma", "LayerNorm.bias": "LayerNorm.beta"}
+    for end, old in endings.items():
+        state = {f"{k.removesuffix(end)}{old}" if k.endswith(end) else k: x
+                 for k, x in state.items()}  # fmt: skip
+    return {f"bert.{name}": x for name, x in state.items()}
+
+
+def test_the_first_names_are_read(tmp_path):
+    heads = {"cls.predictions.bias": np.ones(30), "bert.pooler.dense.bias": np.ones(8),
+             "bert.embeddings.position_ids": np.arange(16)}  # fmt: skip
+    write_folder(tmp_path, first_names(published_state()) | heads)
+    found = models.BertEncoder.from_pretrained(tmp_path)(IDS[:1]).numpy()[0]
+    assert_close(found, exact_hidden(published_state(), IDS[0]), 1e-6)
+    for extra in ("classifier.weight", "bert.unknown", "bert.cls.x"):
+        write_folder(tmp_path, first_names(published_state()) | {extra: np.ones(2)})
+        with pytest.raises(CheckpointError, match=f"unexpected {extra.removeprefix('bert.')}"):
+            models.BertEncoder.from_pretrained(tmp_path)
+    both = first_names(published_state()) | published_state()
+    with pytest.raises(CheckpointError, match="is there twice, under an old and a new name"):
+        models.BertEncoder.from_pretrained(write_folder(tmp_path, both))
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["pytorch_model.bin", "model.safetensors.index.json", "tf_model.h5", "flax_model.msgpack",
+     "pytorch_model.bin.index.json"],
+)  # fmt: skip
+def test_other_files_of_weights_say_what_to_do(tmp_path, name):
+    write_folder(tmp_path)
+    (tmp_path / name).write_text("{}")
+    models.BertEncoder.from_pretrained(tmp_path)  # the other file does not disturb
+    (tmp_path / "model.safetensors").unlink()
+    with pytest.raises(FileNotFoundError, match=rf"no model\.safetensors\. Its {name} is .*save_p"):
+        models.BertEncoder.from_pretrained(tmp_path)
+    (tmp_path / "adapter_config.json").write_text("{}")
+    with pytest.raises(CheckpointError, match="merge the adapter"):
+        models.BertEncoder.from_pretrained(tmp_path)
+
+
+def test_a_name_or_a_file_in_place_of_a_folder_says_what_to_give(folder):
+    for name in ("google-bert/bert-base-uncased", folder / "config.json"):
+        with pytest.raises(FileNotFoundError, match=r"is not a folder\. Nothing is downloaded"):
+            models.SentenceEncoder.from_pretrained(name)
+
+
+# Texts and padding
+
+
+@needs_tokenizers
+def test_texts_may_be_any_iterable_of_strings(folder):
+    model = models.SentenceEncoder.from_pretrained(folder)
+    expected = model.encode(TEXTS)
+    array = np.array(TEXTS)
+    for texts in (iter(TEXTS), (t for t in TEXTS), tuple(TEXTS), array, array.astype(object)):
+        assert_same(model.encode(texts), expected)
+    assert model.tokenize(iter(["a"])) == [[2, 4, 3]]
+    for texts, message in {
+        "str": ("a cat", "got a str"),
+        "bytes": (b"a cat", "got a bytes"),
+        "number": (3, "got a int"),
+        "none": (None, "got a NoneType"),
+        "dict": ({"a": 1}, "got a dict"),
+        "set": ({"a"}, "got a set"),
+        "second": (["a", b"b"], "text 1 is a bytes"),
+        "rows": (np.array([["a"]]), "text 0 is a numpy.ndarray"),
+    }.values():
+        with pytest.raises(TypeError, match=message):
+            model.encode(texts)
+    with pytest.raises(ValueError, match="text 1 has '\\\\ud800' at place 4"):
+        model.encode(["fine", "bad \ud800 text"])
+
+
+def test_padding_ids_are_padding_without_lengths():
+    model = models.BertEncoder(CONFIG).eval()
+    sentence = models.SentenceEncoder(model, {}, 16).eval()
+    ids = np.concatenate([IDS, np.array([[2, 0, 7, 3], [0, 0, 0, 0]])])  # 0 in the middle is text
+    lens = [*LENS, 4, 0]
+    for given in (ids, ids.tolist(), ta.tensor(ids)):
+        assert_same(model(given).numpy(), model(ids, lens).numpy())
+        assert_same(sentence.embed(given).numpy(), sentence.embed(ids, lens).numpy())
+    everything = model(ids, [4] * 5).numpy()
+    for mask in ({"valid_lens": [4] * 5}, {"mask": np.ones((5, 4), bool)}):
+        assert_close(model(ids, **mask).numpy(), everything)
+    model.config["pad_token_id"] = None
+    assert_same(model(ids).numpy(), everything)
+    model.config["pad_token_id"] = 3
+    assert_same(model(ids).numpy(), model(ids, [3, 4, 4, 3, 4]).numpy())
+
+
+@pytest.mark.parametrize("pooling", ["mean", "max", "cls", ("max", "cls")])
+def test_embed_without_lengths_pools_all_positions(pooling):
+    encoder = models.BertEncoder(CONFIG).eval()
+    model = models.SentenceEncoder(encoder, {}, 16, pooling, head=[]).eval()
+    ids = np.maximum(IDS, 1)
+    hidden = encoder(ids).numpy()
+    rules = {"mean": hidden.mean(1), "max": hidden.max(1), "cls": hidden[:, 0]}
+    modes = [pooling] if isinstance(pooling, str) else pooling
+    expected = np.concatenate([rules[mode] for mode in modes], 1)
+    assert_close(model.embed(ids).numpy(), expected, 1e-6)
+    later = {"mean": hidden[:, 1:].mean(1), "max": hidden[:, 1:].max(1), "cls": hidden[:, 1]}
+    expected = np.concatenate([later[mode] for mode in modes], 1)
+    assert_close(model.embed(ids, prompt_length=1).numpy(), expected, 1e-6)
