@@ -585,3 +585,11 @@ def test_a_state_of_pytorch_names_what_reads_it() -> None:
     state = {"in_proj_weight": ta.zeros(24, 8), "out_proj.weight": ta.zeros(8, 8)}
     with pytest.raises(CheckpointError, match=r"ta\.interop\.load_torch_state_dict"):
         nn.MultiHeadAttention(8, 8, 8, 8, 2).load_state_dict(state)
+
+
+def test_a_forward_of_its_own_is_refused(torch):
+    theirs, ours = torch.nn.Sequential(torch.nn.ReLU()), nn.Sequential(nn.ReLU())
+    for convert, module in ((interop.from_torch, theirs), (interop.to_torch, ours)):
+        module[0].forward = lambda x: x
+        with pytest.raises(TypeError, match=r"module 0 has a forward of its own"):
+            convert(module)

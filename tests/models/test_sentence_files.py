@@ -430,3 +430,49 @@ def test_embed_without_lengths_pools_all_positions(pooling):
     later = {"mean": hidden[:, 1:].mean(1), "max": hidden[:, 1:].max(1), "cls": hidden[:, 1]}
     expected = np.concatenate([later[mode] for mode in modes], 1)
     assert_close(model.embed(ids, prompt_length=1).numpy(), expected, 1e-6)
+
+
+@needs_tokenizers
+def test_dense_after_dense_and_no_limit(folder, tmp_path):
+    parts = modules_of("Transformer", "Pooling", "Dense", "Dense")
+    (folder / "modules.json").write_text(json.dumps(parts))
+    (folder / "3_Dense").mkdir()
+    settings = DENSE | {"in_features": 3, "out_features": 2, "bias": False}
+    (folder / "3_Dense" / "config.json").write_text(json.dumps(settings))
+    weight = signed(rng_of(3), 2, 3).astype(np.float32)
+    ta.save({"linear.weight": ta.tensor(weight)}, folder / "3_Dense" / "model.safetensors")
+    (folder / "sentence_bert_config.json").write_text("{}")
+    edit(folder / "tokenizer_config.json", model_max_length=10**30)
+    model = models.SentenceEncoder.from_pretrained(folder)
+    assert model.max_length == 16
+    first = ta.nn.Sequential(*list(model.head)[:1])
+    assert model.encode(["cat " * 30]).shape == (1, 2)
+    points = exact_pooling(model.tokenize(TEXTS), ["mean"]).astype(np.float32)
+    expected = np.tanh(first(ta.tensor(points)).numpy() @ weight.T)
+    assert np.abs(model.encode(TEXTS) - expected).max() < 1e-5
+
+
+@needs_tokenizers
+def test_include_prompt_is_saved_and_so_are_the_other_settings(folder, tmp_path):
+    edit(folder / "1_Pooling" / "config.json", include_prompt=False)
+    edit(
+        folder / "config_sentence_transformers.json",
+        similarity_fn_name="dot",
+        truncate_dim=2,
+        default_prompt_name="query",
+    )
+    model = models.SentenceEncoder.from_pretrained(folder)
+    model.save_pretrained(tmp_path / "new")
+    again = models.SentenceEncoder.from_pretrained(tmp_path / "new")
+    assert not again.include_prompt
+    assert (
+        again.settings
+        == model.settings
+        == {
+            "prompts": {"query": "cat "},
+            "default_prompt_name": "query",
+            "similarity_fn_name": "dot",
+            "truncate_dim": 2,
+        }
+    )
+    assert_same(again.encode(TEXTS), model.encode(TEXTS))

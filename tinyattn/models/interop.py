@@ -148,6 +148,7 @@ class FromTorch:
         name = type(theirs).__name__
         if type(theirs) is not getattr(self.torch.nn, name, None) or name not in NAMES.values():
             raise unknown("from_torch", theirs, where, NAMES.values())
+        refuse_own_forward(theirs, where)
         refuse_options(theirs, name, where)
         if name == "Sequential":
             parts = [self.convert(part, f"{where}.{i}") for i, part in enumerate(theirs)]
@@ -235,6 +236,7 @@ class ToTorch:
         kind = type(ours).__name__
         if type(ours) is not getattr(nn, kind, None) or kind not in NAMES:
             raise unknown("to_torch", ours, where, NAMES)
+        refuse_own_forward(ours, where)
         name = NAMES[kind]
         if name == "Sequential":
             parts = [self.convert(part, f"{where}.{i}") for i, part in enumerate(ours)]
@@ -348,6 +350,11 @@ def refuse_options(theirs: Any, name: str, where: str) -> None:
         )
     if name == "Softmax" and theirs.dim is None:
         raise TypeError(f"{place(where)} has dim=None: set the dimension")
+
+
+def refuse_own_forward(module: Any, where: str) -> None:
+    if "forward" in vars(module):
+        raise TypeError(f"{place(where)} has a forward of its own, which cannot be converted")
 
 
 def unknown(function: str, module: Any, where: str, known: Any) -> TypeError:
