@@ -11,13 +11,14 @@ import functools
 import io
 import math
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from .base.checks import type_name
+from .base.checks import rectangular, type_name
 from .engine.autograd import count_uses, root_of, users_first
 from .errors import ShapeError
 from .masks import checked_mask
@@ -27,14 +28,16 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-Labels = Sequence[Any] | None
+Labels = Iterable[Any] | None
+# A name or a token is drawn as it is; else "$" would begin a formula, and "$\\x$" is an error.
+AS_IT_IS: Any = {"parse_math": False}
 
 
 def show_heatmaps(
     matrices: Any,
     xlabel: str = "Keys",
     ylabel: str = "Queries",
-    titles: Sequence[str] | None = None,
+    titles: Labels = None,
     xticks: Labels = None,
     yticks: Labels = None,
     mask: Any = None,
@@ -94,11 +97,11 @@ def show_heatmaps(
         set_ticks(panel.xaxis, key_labels[number])
         set_ticks(panel.yaxis, query_labels[number])
         if row == rows - 1:
-            panel.set_xlabel(xlabel)
+            panel.set_xlabel(xlabel, **AS_IT_IS)
         if column == 0:
-            panel.set_ylabel(ylabel)
-        if panel_titles[number] and (row == 0 or len(titles or ()) > columns):
-            panel.set_title(panel_titles[number], fontsize="medium")
+            panel.set_ylabel(ylabel, **AS_IT_IS)
+        if panel_titles[number] is not None:
+            panel.set_title(panel_titles[number], fontsize="medium", **AS_IT_IS)
     figure.align_labels()
     figure.colorbar(image, ax=panels, shrink=0.8, aspect=30)
     return figure
@@ -124,19 +127,16 @@ def plot_curves(
     """
     Figure = figure_class()
     if not isinstance(curves, Mapping):
-        raise TypeError(
-            f'plot_curves takes a dict of names to values, such as {{"loss": losses}}, got '
-            f"{type_name(curves)}"
-        )
+        raise TypeError(f"plot_curves takes a dict of names to values, got {type_name(curves)}")
     if smooth < 1:
         raise ValueError(f"smooth is a number of values >= 1, got {smooth!r}")
     figure = Figure(figsize=figsize, layout="constrained")
-    panel = figure.subplots()
+    panel, lines = figure.subplots(), []
     for number, (name, curve) in enumerate(curves.items()):
         is_pair = isinstance(curve, tuple) and len(curve) == 2
         x, y = curve if is_pair else (None, curve)
-        y = np.asarray(y, np.float64)
-        x = np.arange(1, len(y) + 1) if x is None and y.ndim else np.asarray(x, np.float64)
+        y = numbers_of(f"the curve {name!r}", y)
+        x = np.arange(1, y.size + 1) if x is None else numbers_of(f"the curve {name!r}", x)
         if y.ndim != 1 or x.shape != y.shape or not y.size:
             raise ShapeError(f"the curve {name!r} takes values (N,), got {y.shape} over {x.shape}")
         color, window = f"C{number}", 1 if is_pair else min(smooth, 1 + len(y) // 5)
@@ -144,11 +144,15 @@ def plot_curves(
             panel.plot(x, y, color=color, alpha=0.25, linewidth=0.8)
             y = np.convolve(y, np.full(window, 1 / window), "valid")
             x = x[window // 2 :][: len(y)]  # each mean is drawn at the middle of its window
-        panel.plot(x, y, color=color, label=name)
-    panel.set(xlabel=xlabel, ylabel=ylabel)
+        lines += panel.plot(x, y, color=color, label=name)
+    panel.set_xlabel(xlabel, **AS_IT_IS)
+    panel.set_ylabel(ylabel, **AS_IT_IS)
     panel.grid(alpha=0.3)
     if curves:
-        panel.legend(frameon=False)
+        # The names as arguments, because a label of a line is left out if it begins with "_".
+        legend = panel.legend(lines, [str(name) for name in curves], frameon=False)
+        for text in legend.get_texts():
+            text.set(**AS_IT_IS)
     return figure
 
 
@@ -178,7 +182,7 @@ def plot_gradient_norms(
     norms: dict[str, list[float]] = {}
     for name, layers in stacks.items():
         norms[name] = []
-        for number, layer in enumerate(layers, 1):
+        for number, layer in enumerate(listed(f"the stack {name!r}", layers), 1):
             parameters = list(layer.parameters())
             grads = [np.asarray(p.grad, np.float64) for p in parameters if p.grad is not None]
             if not grads:
@@ -213,13 +217,14 @@ def show_shapes(*parts: str | tuple[str, int, int], scale: float = 0.25) -> Figu
     x = gap
     for part in parts:
         if isinstance(part, str):
-            panel.text(x - gap / 4, 0, part, ha="center", va="center", fontsize="x-large")
+            text = {"ha": "center", "va": "center", "fontsize": "x-large", **AS_IT_IS}
+            panel.text(x - gap / 4, 0, part, **text)
             x += gap / 2
             continue
         name, rows, columns = part
         corners = ([x, x + columns, x + columns, x], [-rows / 2] * 2 + [rows / 2] * 2)
         panel.fill(*corners, facecolor="#cfe2f3", edgecolor="black")
-        panel.text(x + columns / 2, 0, name, ha="center", va="center")
+        panel.text(x + columns / 2, 0, name, ha="center", va="center", **AS_IT_IS)
         panel.text(
             x + columns / 2, -rows / 2 - 0.3, str(columns), ha="center", va="top", color="gray"
         )
@@ -252,6 +257,8 @@ def show_graph(tensor: Tensor, names: Mapping[str, Tensor] | None = None) -> Fig
     for name, named in (names or {}).items():
         if not isinstance(named, Tensor):
             raise TypeError(f"the name {name!r} is of a Tensor, got {type_name(named)}")
+        if not isinstance(name, str):
+            raise TypeError(f"a name of a tensor is a text, got {name!r}")
     called = {t._node: name for name, t in (names or {}).items()}
     lines = {node: lines_of(node, called.get(node)) for node in nodes}
     width = {node: 0.25 + 0.067 * max(map(len, lines[node])) for node in nodes}  # in inches
@@ -265,7 +272,7 @@ def show_graph(tensor: Tensor, names: Mapping[str, Tensor] | None = None) -> Fig
     panel = (figure := figure_class()(figsize=(right - left, -top[-1]))).add_axes((0, 0, 1, 1))
     panel.set(xlim=(left, right), ylim=(top[-1] + 0.2, 0.2))
     panel.set_axis_off()
-    text: Any = {"fontsize": 8, "family": "monospace", "ha": "center", "va": "center"}
+    text: Any = {"fontsize": 8, "family": "monospace", "ha": "center", "va": "center"} | AS_IT_IS
     for node in nodes:
         box = {"boxstyle": "round", "facecolor": "#d9ead3" if node.plan is None else "#cfe2f3"}
         panel.text(x[node], y[node], "\n".join(lines[node]), bbox=box, **text)
@@ -282,8 +289,8 @@ def show_graph(tensor: Tensor, names: Mapping[str, Tensor] | None = None) -> Fig
 def lines_of(node: Any, name: str | None) -> list[str]:
     """The text in the box of a node."""
     if node.plan is None:
-        return [name or "leaf", str(node.shape)]
-    lines = [f"{name} = {node.name}" if name else node.name, str(node.shape)]
+        return [*(name or "leaf").splitlines(), str(node.shape)]
+    lines = [*(f"{name} = {node.name}" if name else node.name).splitlines(), str(node.shape)]
     for saved, value in node.saved_values().items():
         shown = str(getattr(value, "shape", value))
         if value is not None:
@@ -351,7 +358,7 @@ def figure_class() -> type[Figure]:
 
 def checked_matrices(matrices: Any, mask: Any) -> tuple[np.ndarray, np.ndarray]:
     """The matrices, and True for their visible cells, both (rows, columns, Q, K)."""
-    weights = np.asarray(matrices, np.float64)
+    weights = numbers_of("show_heatmaps", matrices)
     if weights.ndim not in (2, 3, 4) or not weights.size:
         raise ShapeError(
             "show_heatmaps takes matrices (rows, columns, Q, K), (n, Q, K) or (Q, K) of at least "
@@ -369,14 +376,28 @@ def checked_matrices(matrices: Any, mask: Any) -> tuple[np.ndarray, np.ndarray]:
     return samples, visible
 
 
-def by_panel(name: str, values: Sequence[Any] | None, rows: int, columns: int) -> list[Any]:
-    """One value for each panel; `values` has one for each panel or for each column."""
+def listed(name: str, values: Any) -> list[Any]:
+    """The values as a list. A set is refused, because it has no order."""
+    if not isinstance(values, Iterable) or isinstance(values, AbstractSet):
+        raise TypeError(f"{name} takes a list, got {type_name(values)}")
+    return list(values)
+
+
+def numbers_of(name: str, values: Any) -> np.ndarray:
+    """An array or Tensor, or numbers in nested lists, as float64."""
+    values = values if hasattr(values, "__array__") else listed(name, values)
+    return rectangular(values, name).astype(np.float64)
+
+
+def by_panel(name: str, values: Labels, rows: int, columns: int) -> list[Any]:
+    """One title for each panel; `values` has one for each panel, or for each of the first row."""
     if values is None:
         return [None] * (rows * columns)
+    values = listed(name, values)
     if len(values) == rows * columns:
-        return list(values)
+        return values
     if len(values) == columns:
-        return list(values) * rows
+        return values + [None] * (rows * columns - columns)
     raise ShapeError(
         f"{name}: {rows} x {columns} panels take {columns} or {rows * columns}, got {len(values)}"
     )
@@ -386,7 +407,9 @@ def tick_labels(name: str, labels: Labels, rows: int, columns: int, cells: int) 
     """The labels of each panel, from one list for all, or a list for each row or each panel."""
     if labels is None:
         return [None] * (rows * columns)
-    lists = [labels] if all(np.ndim(label) == 0 for label in labels) else list(labels)
+    labels = listed(name, labels)
+    is_one_list = all(label is None or np.ndim(label) == 0 for label in labels)
+    lists = [labels] if is_one_list else [listed(name, part) for part in labels]
     for texts in lists:
         if len(texts) > cells:
             raise ShapeError(f"{name}: {cells} cells take at most as many, got {len(texts)}")
@@ -426,5 +449,5 @@ def set_ticks(axis: Any, labels: Sequence[str] | None) -> None:
     else:
         fits = max(len(str(x)) for x in ("", *labels)) * len(labels) <= max(3 * len(labels), 12)
         turned = 90 if axis.axis_name == "x" and not fits else 0
-        axis.set_ticks(range(len(labels)), labels, fontsize="small", rotation=turned)
+        axis.set_ticks(range(len(labels)), labels, fontsize="small", rotation=turned, **AS_IT_IS)
         axis.set_tick_params(length=0)

@@ -1,0 +1,222 @@
+"""Every text in a picture is drawn as it is, and every list may come from any iterable."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from copy import copy
+from typing import Any
+
+import numpy as np
+import pytest
+from matplotlib.figure import Figure
+from matplotlib.text import Text
+
+import tinyattn as ta
+from tinyattn import nn, viz
+
+TEXTS = {
+    "formula": "$\\x$", "half a formula": "$", "two": "a$b$c", "underscore": "_name",
+    "index": "a_1",
+
+    "power": "10^3", "backslash": "\\", "escaped": "\\$", "lines": "one\ntwo", "empty": "",
+    "braces": "{0} {", "percent": "100 %", "long": "word " * 40, "Chinese": "注意力", "emoji": "🙂",
+    "accent": "e\u0301", "HTML": "<b>&amp;", "number": 3, "fraction": 0.123, "zero": 0,
+}  # fmt: skip
+PICTURES: dict[str, Callable[[Any], Figure]] = {
+    "xticks": lambda text: viz.show_heatmaps(np.ones((2, 2)), xticks=["a", text]),
+    "yticks": lambda text: viz.show_heatmaps(np.ones((2, 2)), yticks=["a", text]),
+    "lists": lambda text: viz.show_heatmaps(np.ones((2, 1, 2, 2)), xticks=[["a"], ["b", text]]),
+    "titles": lambda text: viz.show_heatmaps(np.ones((2, 2)), titles=[text]),
+    "xlabel": lambda text: viz.show_heatmaps(np.ones((2, 2)), xlabel=text),
+    "ylabel": lambda text: viz.show_heatmaps(np.ones((2, 2)), ylabel=text),
+    "curve": lambda text: viz.plot_curves({"a": [1, 2], text: [2, 1]}),
+    "curve xlabel": lambda text: viz.plot_curves({"a": [1, 2]}, xlabel=text),
+    "curve ylabel": lambda text: viz.plot_curves({"a": [1, 2]}, ylabel=text),
+    "box": lambda text: viz.show_shapes((text, 2, 2)),
+}
+WITH_STRINGS_ONLY: dict[str, Callable[[str], Figure]] = {
+    "between boxes": lambda text: viz.show_shapes(("Q", 2, 2), text),
+    "leaf": lambda text: viz.show_graph(*named_graph(text, "x")),
+    "op": lambda text: viz.show_graph(*named_graph(text, "out")),
+}
+
+
+def trained_layer() -> nn.Linear:
+    layer = nn.Linear(2, 2)
+    layer(ta.randn(1, 2)).backward(ta.randn(1, 2))
+    return layer
+
+
+def named_graph(text: str, which: str) -> tuple[ta.Tensor, dict[str, ta.Tensor]]:
+    x = ta.ones(2, requires_grad=True)
+    out = x.exp()
+    return out, {text: x if which == "x" else out}
+
+
+def texts_of(figure: Figure) -> list[str]:
+    return [text.get_text() for text in figure.findobj(Text)]
+
+
+@pytest.mark.filterwarnings("ignore:Glyph", "ignore:constrained_layout", "ignore:Tight layout")
+@pytest.mark.parametrize("text", TEXTS.values(), ids=list(TEXTS))
+@pytest.mark.parametrize("place", [*PICTURES, *WITH_STRINGS_ONLY])
+def test_a_text_is_drawn_as_it_is(place: str, text: Any) -> None:
+    text = str(text) if place in WITH_STRINGS_ONLY else text
+    figure = (PICTURES | WITH_STRINGS_ONLY)[place](text)
+    figure.draw_without_rendering()
+    if place == "leaf" and not text:
+        text = "leaf"
+    found = [drawn for drawn in figure.findobj(Text) if str(text) in drawn.get_text()]
+    assert found
+    if len(str(text)) > 1:  # numbers at an axis are formulas
+        assert not any(drawn.get_parse_math() for drawn in found)
+
+
+def test_the_numbers_of_a_logarithmic_axis_stay_formulas() -> None:
+    figure = viz.plot_gradient_norms({"$": [trained_layer()]})
+    figure.canvas.draw()
+    assert any(label.get_parse_math() for label in figure.axes[0].get_yticklabels())
+
+
+def test_every_curve_is_in_the_legend() -> None:
+    """matplotlib leaves out a line whose label begins with "_"."""
+    legend = viz.plot_curves({"_a": [1, 2], "b": [3, 4], "__": [5, 6]}).axes[0].get_legend()
+    assert [text.get_text() for text in legend.get_texts()] == ["_a", "b", "__"]
+
+
+def test_a_label_that_is_none_draws_nothing() -> None:
+    panel = viz.show_heatmaps(np.ones((2, 3)), xticks=["a", None, 0], titles=[None]).axes[0]
+    assert [label.get_text() for label in panel.get_xticklabels()] == ["a", "", "0"]
+    assert panel.get_title() == ""
+
+
+def test_titles_may_be_numbers() -> None:
+    panels = viz.show_heatmaps(np.ones((1, 3, 2, 2)), titles=range(3)).axes[:3]
+    assert [panel.get_title() for panel in panels] == ["0", "1", "2"]
+
+
+def test_titles_of_columns_stand_in_the_first_row() -> None:
+    panels = viz.show_heatmaps(np.ones((2, 2, 1, 1)), titles=["a", "b"]).axes[:4]
+    assert [panel.get_title() for panel in panels] == ["a", "b", "", ""]
+    panels = viz.show_heatmaps(np.ones((2, 2, 1, 1)), titles="abcd").axes[:4]
+    assert [panel.get_title() for panel in panels] == ["a", "b", "c", "d"]
+
+
+# Iterables
+
+WAYS: dict[str, Callable[[list], Any]] = {
+    "generator": lambda values: (value for value in values),
+    "map": lambda values: map(copy, values),
+    "values": lambda values: dict(enumerate(values)).values(),
+    "tuple": tuple,
+    "iterator": iter,
+}
+LISTS: dict[str, tuple[Callable[[Any], Figure], list]] = {
+    "xticks": (lambda them: viz.show_heatmaps(np.ones((2, 2)), xticks=them), ["a", "b"]),
+    "yticks": (lambda them: viz.show_heatmaps(np.ones((2, 2)), yticks=them), ["a", "b"]),
+    "lists": (
+        lambda them: viz.show_heatmaps(np.ones((2, 1, 1, 1)), xticks=them), [["a"], ["b"]],
+    ),
+    "titles": (lambda them: viz.show_heatmaps(np.ones((1, 2, 1, 1)), titles=them), ["a", "b"]),
+    "matrices": (viz.show_heatmaps, [np.eye(2), np.full((2, 2), 0.5)]),
+    "curve": (lambda them: viz.plot_curves({"a": them}), [1.0, 3.0, 2.0]),
+    "x and y": (
+        lambda them: viz.plot_curves({"a": ([1, 2], them)}), [1.0, 3.0],
+    ),
+}  # fmt: skip
+
+
+def drawn(figure: Figure) -> list[Any]:
+    figure.canvas.draw()
+    lines = [line.get_xydata().tolist() for line in figure.axes[0].lines]
+    return [
+        texts_of(figure),
+        lines,
+        [i.get_array().tolist() for a in figure.axes for i in a.images],
+    ]
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("name", LISTS)
+def test_a_list_may_be_any_iterable(name: str, way: str) -> None:
+    picture, values = LISTS[name]
+    assert drawn(picture(WAYS[way](values))) == drawn(picture(values))
+
+
+@pytest.mark.parametrize("name", LISTS)
+def test_what_has_no_order_is_refused(name: str) -> None:
+    picture, values = LISTS[name]
+    wrong = {1.0, 2.0} if name in ("curve", "x and y") else {"a", "b"}
+    with pytest.raises(TypeError, match="takes a list, got set"):
+        picture(wrong)
+    with pytest.raises(TypeError, match="takes a list, got int"):
+        picture(5)
+    assert values
+
+
+def test_layers_may_come_from_any_iterable_but_a_set() -> None:
+    layers = [trained_layer(), trained_layer()]
+    expected = drawn(viz.plot_gradient_norms({"a": layers}))
+    assert drawn(viz.plot_gradient_norms({"a": (layer for layer in layers)})) == expected
+    with pytest.raises(TypeError, match="the stack 'a' takes a list, got set"):
+        viz.plot_gradient_norms({"a": set(layers)})
+
+
+@pytest.mark.parametrize("wrong", [[1.0, 2.0], None, "a"])
+def test_curves_are_a_dict(wrong: Any) -> None:
+    with pytest.raises(TypeError, match="plot_curves takes a dict of names to values, got"):
+        viz.plot_curves(wrong)
+
+
+def test_names_in_a_graph_are_texts() -> None:
+    x = ta.ones(2, requires_grad=True)
+    with pytest.raises(TypeError, match="a name of a tensor is a text, got 0"):
+        viz.show_graph(x.exp(), {0: x})
+
+
+# What is drawn
+
+
+def test_invisible_cells_have_no_colour_and_are_hatched() -> None:
+    weights = np.arange(8).reshape(2, 1, 2, 2) / 8
+    mask = np.array([[[[True, False], [True, True]]], [[[False, True], [True, False]]]])
+    for given in (mask, ta.tensor(mask)):
+        figure = viz.show_heatmaps(weights, mask=given)
+        for number, panel in enumerate(figure.axes[:2]):
+            shown = panel.images[0].get_array()
+            np.testing.assert_array_equal(np.ma.getmaskarray(shown), ~mask[number, 0])
+            np.testing.assert_array_equal(
+                shown.filled(-1)[mask[number, 0]], weights[number][0][mask[number, 0]]
+            )
+            (hatched,) = panel.collections
+            assert hatched.get_hatch() == "////"
+            assert len(hatched.get_paths()) == (~mask[number, 0]).sum()
+    assert not viz.show_heatmaps(weights).axes[0].collections
+
+
+def test_matrices_of_samples_stand_in_one_row() -> None:
+    weights = np.arange(6).reshape(3, 1, 2) / 6
+    figure = viz.show_heatmaps(weights, mask=np.array([[True, True], [True, False], [False, True]]))
+    panels = figure.axes[:3]
+    assert [panel.images[0].get_array().tolist() for panel in panels] == [
+        [[0, 1 / 6]], [[2 / 6, None]], [[None, 5 / 6]],
+    ]  # fmt: skip
+    assert [panel.get_ylabel() for panel in panels] == ["Queries", "", ""]
+    assert [panel.get_xlabel() for panel in panels] == ["Keys"] * 3
+
+
+def test_labels_stand_at_the_outer_panels() -> None:
+    panels = viz.show_heatmaps(np.ones((2, 2, 1, 1)), "below", "left").axes[:4]
+    assert [panel.get_xlabel() for panel in panels] == ["", "", "below", "below"]
+    assert [panel.get_ylabel() for panel in panels] == ["left", "", "left", ""]
+
+
+def test_means_of_a_curve_are_drawn_in_the_middle_of_their_window() -> None:
+    y = np.random.default_rng(0).normal(size=20)
+    pale, means = viz.plot_curves({"a": y}, smooth=3).axes[0].lines
+    np.testing.assert_array_equal(pale.get_xydata(), np.stack([np.arange(1, 21), y], 1))
+    np.testing.assert_allclose(means.get_ydata(), [y[i : i + 3].mean() for i in range(18)])
+    np.testing.assert_array_equal(means.get_xdata(), np.arange(2, 20))
+    assert pale.get_color() == means.get_color()
+    (line,) = viz.plot_curves({"a": (np.arange(20.0), y)}, smooth=3).axes[0].lines
+    np.testing.assert_array_equal(line.get_ydata(), y)
