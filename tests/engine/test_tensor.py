@@ -180,7 +180,7 @@ def test_numpy_functions_refuse_tensors() -> None:
     """They would lose the graph. `np.add` is what NumPy calls for `array + x`, which is ours."""
     x = leaf([1.0, 2.0])
     for call in (lambda: np.exp(x), lambda: np.add(x, 1), lambda: np.add.reduce(x)):
-        with pytest.raises(TypeError, match=r"does not take a Tensor: write .* x\.exp\(\)"):
+        with pytest.raises(TypeError, match=r"does not take a Tensor, because .* write x"):
             call()
     with pytest.raises(TypeError, match=r"write x\.sum\(\)"):
         np.sum(x)

@@ -12,6 +12,7 @@ import numpy as np
 from .. import errors
 from ..errors import CheckpointError, DeviceError, DtypeError, InPlaceError, ShapeError
 from .backend import Array, device_of, is_array, to_device
+from .names import FROM_NUMPY
 
 Dims = int | Sequence[int] | None
 DTypeLike: TypeAlias = np.dtype | type | str | None
@@ -22,7 +23,10 @@ def checked_dtype(dtype: DTypeLike) -> np.dtype:
     try:
         checked = np.dtype(dtype)
     except TypeError:
-        raise DtypeError(f'not a dtype: {dtype!r} (and devices are "cpu" and "cuda")') from None
+        sizes = "; sizes are given to ta.zeros(2, 3)" if is_integer(dtype) else ""
+        raise DtypeError(
+            f'not a dtype: {dtype!r} (and devices are "cpu" and "cuda"{sizes})'
+        ) from None
     if checked.kind not in "biuf" or checked.itemsize > 8:
         raise DtypeError(f"tensors hold booleans, integers or floats up to 64 bits, got {checked}")
     # NumPy has one object for each native dtype. Return it, because fast code compares with `is`.
@@ -79,10 +83,14 @@ def rectangular(data: Any, name: str) -> np.ndarray:
         ) from None
 
 
+def refuse_masked(array: Any) -> None:
+    if isinstance(array, np.ma.MaskedArray):
+        raise DtypeError("a masked array would lose its mask: pass .filled(value) and a mask")
+
+
 def as_array(data: Any, dtype: DTypeLike, device: str | None) -> Array:
     """A new array of numbers from any data."""
-    if isinstance(data, np.ma.MaskedArray):
-        raise DtypeError("a masked array would lose its mask: pass .filled(value) and a mask")
+    refuse_masked(data)
     array = data if is_array(data) else rectangular(data, "data")
     if dtype is None and array.dtype.kind == "f" and not has_dtype(data, array.dtype):
         dtype = np.float32  # numbers of Python's have no precision; this is PyTorch's default
@@ -118,8 +126,10 @@ def checked_index(index: Any) -> Any:
     elif isinstance(index, (list, np.ndarray)):
         empty = isinstance(index, list) and not index
         index = np.array(rectangular(index, "an index"), dtype=np.int64 if empty else None)
-    if isinstance(index, bool) or (hasattr(index, "dtype") and index.dtype.kind not in "iub"):
-        kind = getattr(index, "dtype", type(index).__name__)
+    dtype = getattr(index, "dtype", None)
+    is_one_boolean = isinstance(index, bool) or (dtype == np.bool_ and not index.ndim)
+    if is_one_boolean or (dtype is not None and dtype.kind not in "iub"):
+        kind = type(index).__name__ if dtype is None else dtype
         raise DtypeError(f"an index is made of integers, slices or boolean arrays, got {kind}")
     return index
 
@@ -152,18 +162,24 @@ def reflected_operator(function: Any, method: str, first: Any, options: dict[str
     if name is None or method != "__call__" or options or hasattr(first, "_data"):
         if "out" in options:
             raise TypeError("an array takes no Tensor: write array + x, and w += x for w.data += x")
-        raise TypeError(
-            f"NumPy's {function.__name__} does not take a Tensor: write a method or an operator of "
-            "the Tensor, such as x.exp() or x + y, or pass x.numpy()"
-        )
+        raise numpy_refusal(function)
     return name
+
+
+def numpy_refusal(function: Any) -> TypeError:
+    """The error for a function of NumPy that got a Tensor: its result would have no gradient."""
+    module, name = getattr(function, "__module__", None) or "numpy", function.__name__
+    name = f"{module}.{name}".removeprefix("numpy.")
+    instead = FROM_NUMPY.get(name)
+    return TypeError(
+        f"NumPy's {name} does not take a Tensor, because the result would have no gradient: "
+        f"{f'write {instead}, or ' if instead else ''}pass x.numpy(), a copy without a graph"
+    )
 
 
 def from_numpy_names(dim: Dims, keepdim: bool, names: dict[str, Any]) -> tuple[Dims, bool]:
     """(dim, keepdim), also if they were given under NumPy's names `axis` and `keepdims`."""
     if unknown := sorted(set(names) - {"axis", "keepdims"}):
-        if names.get("out", ...) is None:  # np.sum(x) calls x.sum(out=None)
-            raise TypeError("NumPy's functions do not take Tensors: write x.sum(), x.mean(), ...")
         raise TypeError(f"unexpected argument {unknown[0]!r}")
     return names.get("axis", dim), names.get("keepdims", keepdim)
 
@@ -419,9 +435,10 @@ def type_name(value: Any) -> str:
 def check_container(name: str, value: Any, kinds: tuple[type, ...]) -> None:
     """Modules and parameters in a plain container, at any depth, would not be found."""
     if holds(value, kinds):
+        instead = "nn.ModuleDict, " if isinstance(value, dict) else ""
         raise TypeError(
             f"{name!r} is a {type(value).__name__} with modules or parameters in it, which would "
-            "not be found: use nn.ModuleList or nn.Sequential"
+            f"not be found: use {instead}nn.ModuleList or nn.Sequential"
         )
 
 

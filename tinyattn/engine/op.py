@@ -48,7 +48,7 @@ from typing import Any, Protocol, overload
 import numpy as np
 
 from ..base.backend import Array, Function, array_types, is_array, quiet
-from ..base.checks import describe, raise_clearer_error, refuse_foreign
+from ..base.checks import describe, raise_clearer_error, refuse_foreign, refuse_masked
 from ..errors import DtypeError
 from .autograd import Leaf, Node, TensorBase, wrap
 from .grad_mode import recording
@@ -178,6 +178,7 @@ def result_array(out: Any, name: str, arguments: Sequence[Any]) -> Array:
     """The result of a forward as an array. It may be a NumPy scalar or a CuPy array; any other
     result is an error."""
     if isinstance(out, (ndarray, np.generic)):
+        refuse_masked(out)
         return np.asarray(out)
     if is_array(out):
         return out

@@ -10,7 +10,15 @@ import numpy as np
 from .. import ops
 from ..base import random
 from ..base.backend import Array, module_of, to_device
-from ..base.checks import check_size, checked_dtype, is_integer, one_dim, require_float, sizes_of
+from ..base.checks import (
+    check_size,
+    checked_dtype,
+    is_integer,
+    one_dim,
+    refuse_masked,
+    require_float,
+    sizes_of,
+)
 from ..engine.autograd import wrap
 from ..errors import DeviceError, DtypeError, ShapeError
 from .tensor import Tensor
@@ -85,8 +93,7 @@ def from_dlpack(x: Any, copy: bool | None = None) -> Tensor:
 
 def shared(array: Array) -> Tensor:
     """A Tensor on the memory of an array."""
-    if isinstance(array, np.ma.MaskedArray):
-        raise DtypeError("a masked array would lose its mask: pass .filled(value) and a mask")
+    refuse_masked(array)
     if checked_dtype(array.dtype) is not array.dtype or not array.flags.aligned:
         raise DtypeError(
             f"an array that is shared has native byte order and is aligned, got {array.dtype.str}: "

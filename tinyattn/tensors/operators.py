@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any, Self
 
 from .. import ops
-from ..base.checks import reflected_operator
+from ..base.checks import numpy_refusal, reflected_operator
 from .conversions import Conversions
 from .in_place import changed
 from .types import Operand
@@ -83,6 +83,10 @@ class Operators(Conversions):
         """`array + tensor`, for which NumPy calls its function `add`, as an operation of ours."""
         name = reflected_operator(function, method, inputs[0], options)
         return getattr(inputs[1], name)(inputs[0])
+
+    def __array_function__(self, function: Any, types: Any, args: Any, options: Any) -> Any:
+        """NumPy's other functions, such as np.concatenate, are refused: they record nothing."""
+        raise numpy_refusal(function)
 
     # Comparisons; their results are boolean and have no gradient
 

@@ -25,8 +25,11 @@ def array_of(value: Any) -> Any:
 def checked_tensor(value: AnyTensor, name: str) -> AnyTensor:
     """A Tensor as it is; TypeError for anything else, with the name of the function."""
     if not isinstance(value, TensorBase):
+        operator = {"matmul": "@", "pow": "**", "remainder": "%"}.get(name)
+        first = value if isinstance(value, (int, float)) else "y"
         raise TypeError(
-            f"{name} takes a Tensor, got {type_name(value)}: wrap it with ta.tensor(...); "
+            f"{name} takes a Tensor, got {type_name(value)}: wrap it with ta.tensor(...)"
+            f"{f', or write {first} {operator} x' if operator else ''}; "
             "in an op of your own write tinyattn.ops, whose functions take arrays"
         )
     return value
@@ -113,6 +116,8 @@ class Values(TensorBase):
         array = to_device(self._data, "cpu")
         text = np.array2string(array, precision=4, separator=", ", prefix="tensor(")
         notes = []
+        if not array.size and array.ndim > 1:  # all of them are printed as []
+            notes.append(f", size={self.shape}")
         if self.dtype not in (np.float32, np.int64, np.bool_):
             notes.append(f", dtype={self.dtype}")
         if self.device != "cpu":
@@ -163,6 +168,7 @@ class Values(TensorBase):
         return np.array(to_device(self._data, "cpu"))
 
     def __array__(self, dtype: DTypeLike = None, copy: bool | None = None) -> np.ndarray:
+        """What np.asarray(x) and np.array(x) are, also of Tensors in a list: copies, no graph."""
         return np.array(to_device(self._data, "cpu"), dtype=dtype)
 
     def __dlpack__(self, *, copy: bool | None = None, **options: Any) -> Any:
