@@ -682,6 +682,7 @@ def writable_gradient(grad: Tensor) -> Array:
     return array
 
 
+__path__: list[str] = []  # so that Python asks base/short_names.py for what is not here
 if not TYPE_CHECKING:
 
     def __getattr__(name: str) -> Any:

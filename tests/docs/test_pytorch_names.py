@@ -9,6 +9,7 @@ import re
 from collections.abc import Iterator
 from operator import attrgetter
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, TypeVar
 
 import numpy as np
@@ -18,25 +19,28 @@ import tinyattn
 import tinyattn as ta
 from tinyattn import functional as F
 from tinyattn import nn, optim
-from tinyattn.base.names import DIFFERS, EXPRESSIONS, LEFT_OUT
+from tinyattn.base.names import ARGUMENTS, DIFFERS, EXPRESSIONS, LEFT_OUT, OF_MODULES
 
-SPACES = {"ta": ta, "Tensor": ta.ones(2), "nn": nn, "F": F, "optim": optim}
+SPACES = {
+    "ta": ta, "Tensor": ta.ones(2), "nn": nn, "nn.init": nn.init, "F": F, "optim": optim,
+}  # fmt: skip
 
 
 def beside(torch: Any) -> dict[str, Any]:
     """What PyTorch calls the same."""
     return {
-        "ta": torch, "Tensor": torch.ones(2, 2), "nn": torch.nn,
-        "F": torch.nn.functional, "optim": torch.optim,
+        "ta": torch, "Tensor": torch.ones(2, 2), "nn": torch.nn, "nn.init": torch.nn.init,
+        "F": torch.nn.functional,
+        "optim": SimpleNamespace(**(vars(torch.optim.lr_scheduler) | vars(torch.optim))),
     }  # fmt: skip
 
 
 def split(name: str) -> tuple[Any, str]:
-    owner, _, attribute = name.partition(".")
+    owner, _, attribute = name.rpartition(".")
     return SPACES[owner], attribute
 
 
-@pytest.mark.parametrize("name", sorted(name for name in LEFT_OUT if name.count(".") == 1))
+@pytest.mark.parametrize("name", sorted(LEFT_OUT))
 def test_what_is_left_out_says_what_to_write(name: str) -> None:
     space, attribute = split(name)
     assert not hasattr(space, attribute)
@@ -110,7 +114,9 @@ def test_what_is_in_the_table_is_said_by_a_docstring(name: str) -> None:
 @pytest.mark.parametrize("name", sorted({*LEFT_OUT, *DIFFERS}))
 def test_pytorch_has_the_name(name: str) -> None:
     torch = pytest.importorskip("torch")
-    owner, _, path = name.partition(".")
+    owner, _, path = name.rpartition(".")
+    if owner not in beside(torch):
+        owner, _, path = name.partition(".")
     space = torch if name in ELSEWHERE else beside(torch)[owner]
     attrgetter(ELSEWHERE.get(name, path))(space)
 
@@ -120,7 +126,7 @@ def test_pytorch_has_the_name(name: str) -> None:
     [
         ("Tensor.add_", r"write x \+= y under ta.no_grad\(\)"),
         ("Tensor.exp_", r"write x = x.exp\(...\), or x\[...\] = value under ta.no_grad\(\)"),
-        ("Tensor.scatter_", "methods do not change x; write x"),
+        ("Tensor.scatter_", r"write x = ta\.where\(mask, values, x\), which has"),
         ("Tensor.reshap", "did you mean reshape"),
         ("ta.arrange", "did you mean arange"),
         ("nn.LayerNrom", "did you mean LayerNorm"),
@@ -134,6 +140,140 @@ def test_other_names_get_those_that_are_close(name: str, message: str) -> None:
     space, attribute = split(name)
     with pytest.raises(AttributeError, match=message):
         getattr(space, attribute)
+
+
+@pytest.mark.parametrize("owner", SPACES)
+def test_no_name_of_pytorch_gets_a_guess_that_means_something_else(owner: str) -> None:
+    """It is there, or says what to write, or is simply missing."""
+    torch = pytest.importorskip("torch")
+    space = ta.ones(2, 2) if owner == "Tensor" else SPACES[owner]
+    guessed, walked = [], 0
+    for name in dir(beside(torch)[owner]):
+        if name.startswith("_") or hasattr(space, name):
+            continue
+        walked += 1
+        with pytest.raises(AttributeError) as caught:
+            getattr(space, name)
+        # `init.normal` is PyTorch's old name of `init.normal_`.
+        if "did you mean" in str(caught.value) and not str(caught.value).endswith(f" {name}_?"):
+            guessed.append(str(caught.value))
+    assert not guessed
+    assert walked > (5 if owner == "nn.init" else 10)
+
+
+def test_a_module_guesses_no_name_of_pytorchs_modules() -> None:
+    """`add_module` is not `named_modules`."""
+    torch = pytest.importorskip("torch")
+    layer = nn.Linear(2, 2)
+    for other in dir(torch.nn.Linear(2, 2)):
+        if not other.startswith("_") and not hasattr(layer, other):
+            with pytest.raises(AttributeError) as caught:
+                getattr(layer, other)
+            assert "did you mean" not in str(caught.value)
+
+
+def test_names_of_modules_say_what_to_write() -> None:
+    class Pair(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.first = nn.Linear(2, 2)
+            self.register_buffer("steps", ta.zeros(1))
+
+    pair, child = Pair(), nn.Linear(2, 2)
+    setattr(pair, "second", child)  # noqa: B010
+    known = {"module": pair, "name": "first", "child": child, "nn": nn, "data": [1.0], "dict": dict}
+    assert set(OF_MODULES) >= {"add_module", "register_parameter", "get_submodule"}
+    for name, instead in OF_MODULES.items():
+        with pytest.raises(AttributeError, match=re.escape(f"no attribute {name!r}: {instead}")):
+            getattr(pair, name)
+    assert eval(OF_MODULES["get_submodule"].removeprefix("write "), known) is pair.first
+    known["name"] = "first.weight"
+    found = eval(OF_MODULES["get_parameter"].removeprefix("write "), known)
+    assert found is pair.first.weight
+    known["name"] = "steps"
+    assert eval(OF_MODULES["get_buffer"].removeprefix("write "), known) is pair.steps
+    known["name"] = "third"
+    exec(OF_MODULES["add_module"].removeprefix("write "), known)
+    assert pair.third is child
+    exec(OF_MODULES["register_parameter"].removeprefix("write "), known | {"name": "scale"})
+    assert "scale" in dict(pair.named_parameters())
+
+
+@pytest.mark.parametrize("name", ARGUMENTS)
+def test_arguments_of_pytorchs_modules_say_what_to_write(name: str) -> None:
+    x = ta.ones(1, 2, 4)
+    layers = [nn.MultiHeadedAttention(2, 4), nn.SelfAttention(2, 4), nn.Linear(4, 4)]
+    calls = [lambda layer, **o: layer(x, x, x, **o), lambda layer, **o: layer(x, **o)]
+    message = rf"forward\(\) got an unexpected keyword argument '{name}': " + re.escape(
+        ARGUMENTS[name]
+    )
+    for layer, call in zip(layers, (*calls, calls[1]), strict=True):
+        with pytest.raises(TypeError, match=f"{message}$"):
+            call(layer, **{name: None})
+        with pytest.raises(TypeError, match=r"unexpected keyword argument 'other'$"):
+            call(layer, other=None)
+
+
+def test_the_error_inside_a_forward_stays_as_it_is() -> None:
+    class Outer(nn.Module):
+        def forward(self, x: ta.Tensor) -> Any:
+            return nn.MultiHeadedAttention(2, 4)(x, x, x, need_weights=True)
+
+    with pytest.raises(TypeError, match=r"need_weights': module\.attention_weights has .* call$"):
+        Outer()(ta.ones(1, 2, 4))
+    with pytest.raises(TypeError, match=r"missing 1 required positional argument: 'x'$"):
+        Outer()()
+
+
+@pytest.mark.parametrize(
+    ("statement", "message"),
+    [
+        ("from tinyattn import long", "tinyattn has no ta.long: write ta.int64"),
+        ("import tinyattn.jit", "tinyattn has no ta.jit: nothing"),
+        ("from tinyattn.nn import MultiheadAttention", "has no nn.MultiheadAttention: write nn.Mu"),
+        ("from tinyattn.functional import l1_loss", r"has no F.l1_loss: write \(x - y\)"),
+        ("from tinyattn.nn.functional import l1_loss", r"has no F.l1_loss: write \(x - y\)"),
+        ("from tinyattn.optim import StepLR", "has no optim.StepLR: write optim.LambdaLR"),
+        ("from tinyattn.optim.lr_scheduler import StepLR", "has no optim.lr_scheduler: the sched"),
+        ("from tinyattn import xyz", "cannot import name 'xyz' from 'tinyattn'"),
+        ("from tinyattn.optim import xyz", "cannot import name 'xyz'"),
+        ("import tinyattn.xyz", r"No module named 'tinyattn\.xyz'"),
+    ],
+)
+def test_an_import_says_what_to_write(statement: str, message: str) -> None:
+    with pytest.raises(ImportError, match=message):
+        exec(statement)
+
+
+def test_names_that_begin_like_ours() -> None:
+    for name, message in {"F.mse": "mse_loss", "F.nll": "nll_loss"}.items():
+        space, attribute = split(name)
+        with pytest.raises(AttributeError, match=rf"did you mean {message}\?$"):
+            getattr(space, attribute)
+
+
+def test_step_lr_by_lambda_lr_is_pytorchs() -> None:
+    torch = pytest.importorskip("torch")
+    ours = optim.SGD([ta.ones(1, requires_grad=True)], lr=0.4)
+    theirs = torch.optim.SGD([torch.ones(1, requires_grad=True)], lr=0.4)
+    known = {"optim": optim, "optimizer": ours, "gamma": 0.5, "step_size": 2}
+    mine = eval(LEFT_OUT["optim.StepLR"].removeprefix("write "), known)
+    right = torch.optim.lr_scheduler.StepLR(theirs, 2, 0.5)
+    for _ in range(6):
+        mine.step()
+        theirs.step()
+        right.step()
+        assert ours.param_groups[0]["lr"] == pytest.approx(theirs.param_groups[0]["lr"], rel=1e-12)
+
+
+def test_index_add_by_one_hot_is_pytorchs() -> None:
+    torch = pytest.importorskip("torch")
+    rng = np.random.default_rng(0)
+    x, source, index = rng.normal(size=(4, 3)), rng.normal(size=(3, 3)), np.array([2, 0, 2])
+    text = LEFT_OUT["Tensor.index_add"].removeprefix("write ").partition(", for")[0]
+    known = {"x": ta.tensor(x), "source": ta.tensor(source), "index": ta.tensor(index), "F": F}
+    expected = torch.tensor(x).index_add(0, torch.tensor(index), torch.tensor(source))
+    np.testing.assert_allclose(eval(text, known).numpy(), expected.numpy(), rtol=1e-12)
 
 
 def test_names_that_python_asks_for_are_simply_missing() -> None:
@@ -152,10 +292,13 @@ def test_expressions_compute_what_pytorch_computes(name: str, dtype: str) -> Non
     }
     if name == "mv":
         values["y"] = values["y"][0]
+    if name == "vdot":
+        values = {key: value[0] for key, value in values.items()}
     used = [letter for letter in "xy" if re.search(rf"\b{letter}\b", EXPRESSIONS[name])]
     theirs = getattr(torch, name)(*(torch.as_tensor(values[letter]) for letter in used))
-    ours = {"x": ta.tensor(values["x"]), "y": ta.tensor(values["y"]), "np": np}
-    np.testing.assert_allclose(np.asarray(eval(EXPRESSIONS[name], ours)), theirs.numpy())
+    ours = {"x": ta.tensor(values["x"]), "y": ta.tensor(values["y"]), "np": np, "ta": ta}
+    found = np.asarray(eval(EXPRESSIONS[name], ours))
+    np.testing.assert_allclose(found, theirs.numpy(), rtol=1e-6 if dtype == "int64" else 1e-12)
 
 
 def test_the_tables_of_the_page_have_two_columns() -> None:

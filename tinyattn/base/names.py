@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import re
 from difflib import get_close_matches
 from typing import Any
 
@@ -19,6 +20,23 @@ EXPRESSIONS = {
     "neg": "-x",
     "mm": "x @ y",
     "mv": "x @ y",
+    "subtract": "x - y",
+    "multiply": "x * y",
+    "divide": "x / y",
+    "true_divide": "x / y",
+    "negative": "-x",
+    "absolute": "abs(x)",
+    "not_equal": "x != y",
+    "less": "x < y",
+    "less_equal": "x <= y",
+    "greater": "x > y",
+    "greater_equal": "x >= y",
+    "isinf": "abs(x) == ta.inf",
+    "log2": "x.log() / np.log(2)",
+    "log10": "x.log() / np.log(10)",
+    "flipud": "x.flip(0)",
+    "fliplr": "x.flip(1)",
+    "vdot": "x.dot(y)",
     "eq": "x == y",
     "ne": "x != y",
     "lt": "x < y",
@@ -116,7 +134,7 @@ SAME_IN_NUMPY = """all allclose any argmax argmin argsort cos diagonal exp expm1
     log log1p max mean min prod reciprocal reshape roll sign sin sqrt square squeeze sum tanh tril
     triu"""
 FROM_NUMPY |= {name: f"x.{name}()" for name in SAME_IN_NUMPY.split()}
-OWNERS = ("ta", "Tensor", "nn", "F", "optim")
+OWNERS = ("ta", "Tensor", "nn", "nn.init", "F", "optim")
 LEFT_OUT = {
     "ta.autocast": "dtypes are explicit: model.to(ta.float16)",
     "ta.bfloat16": "NumPy has no bfloat16: float16, float32 and float64 are there",
@@ -128,9 +146,32 @@ LEFT_OUT = {
     "ta.is_tensor": "write isinstance(x, ta.Tensor)",
     "ta.jit": "nothing has to be traced: kernels are compiled by Numba",
     "ta.normal": "write mean + std * ta.randn(size)",
-    "ta.meshgrid": "write x[:, None] and y[None], which are broadcast",
+    "ta.concat": "write ta.cat",
+    "ta.concatenate": "write ta.cat",
+    "ta.finfo": "write np.finfo(x.dtype)",
+    "ta.iinfo": "write np.iinfo(x.dtype)",
+    "ta.meshgrid": "write x[:, None].expand(len(x), len(y)) and y[None].expand(len(x), len(y))",
+    "ta.randint_like": "write ta.randint(low, high, x.shape)",
+    "ta.range": "write ta.arange(start, end + step, step)",
+    "ta.tensordot": "write ta.einsum",
     "ta.utils": "tinyattn.training has DataLoader and pad_sequence; data sets are not here",
     "ta.cuda": "ta.cuda_is_available() is there, and devices are strings",
+    "Tensor.get_device": "write x.device",
+    "Tensor.is_contiguous": "write x.data.flags.c_contiguous",
+    "Tensor.reshape_as": "write x.reshape(y.shape)",
+    "Tensor.view_as": "write x.reshape(y.shape)",
+    "Tensor.type": "write x.to(dtype), or x.dtype",
+    "Tensor.scatter_": "write x = ta.where(mask, values, x), which has a gradient; under "
+    "ta.no_grad() x[index] = values writes into x, without one",
+    "Tensor.index_put_": "write x = ta.where(mask, values, x), which has a gradient; under "
+    "ta.no_grad() x[index] = values writes into x, without one",
+    "Tensor.index_copy_": "write x = ta.where(mask, values, x), which has a gradient; under "
+    "ta.no_grad() x[index] = values writes into x, without one",
+    "Tensor.index_fill_": "write x = x.masked_fill(mask, value)",
+    "Tensor.index_add": "write x + F.one_hot(index, len(x)).to(x.dtype).mT @ source, for dimension "
+    "0 of a matrix",
+    "Tensor.index_add_": "write x = x + F.one_hot(index, len(x)).to(x.dtype).mT @ source, for "
+    "dimension 0 of a matrix; x[index] += source would count an index once",
     "Tensor.copy_": "write x[...] = y under ta.no_grad()",
     "Tensor.fill_": "write x[...] = value under ta.no_grad()",
     "Tensor.zero_": "write x[...] = 0 under ta.no_grad()",
@@ -153,6 +194,14 @@ LEFT_OUT = {
     "nn.Conv1d": "write an nn.Linear over x[:, i : i + k] joined with ta.cat; attention needs none",
     "nn.Conv2d": "write an nn.Linear over patches, as examples/train_digits.py does",
     "nn.DataParallel": "write tinyattn.training.distributed.DistributedDataParallel",
+    "nn.ELU": "write ta.where(x > 0, x, alpha * x.clamp(max=0).expm1())",
+    "nn.L1Loss": "write (x - y).abs().mean()",
+    "nn.LazyLinear": "write nn.Linear(in_features, out_features)",
+    "nn.LogSigmoid": "write -F.softplus(-x)",
+    "nn.LogSoftmax": "write F.log_softmax(x, dim)",
+    "nn.parameter": "write nn.Parameter",
+    "nn.init.trunc_normal_": "write nn.init.normal_(w, mean, std), then w.clamp(a, b) for w[...] "
+    "under ta.no_grad()",
     "nn.Flatten": "write x.flatten(1)",
     "nn.GRU": "write an nn.Linear in a loop over the positions",
     "nn.LSTM": "write an nn.Linear in a loop over the positions",
@@ -167,18 +216,83 @@ LEFT_OUT = {
     "nn.TransformerEncoder": "write nn.Encoder(layer, N)",
     "nn.TransformerEncoderLayer": 'write nn.EncoderLayer(..., norm="post"); the default is "pre"',
     "F.cosine_similarity": "write (F.normalize(x) * F.normalize(y)).sum(-1)",
+    "F.binary_cross_entropy": "write F.binary_cross_entropy_with_logits, without the sigmoid",
+    "F.elu": "write ta.where(x > 0, x, alpha * x.clamp(max=0).expm1())",
+    "F.l1_loss": "write (x - y).abs().mean()",
+    "F.logsigmoid": "write -F.softplus(-x)",
     "F.conv2d": "write F.linear over patches, as examples/train_digits.py does",
     "F.gumbel_softmax": "write F.softmax(x - (-ta.rand_like(x).log()).log())",
     "F.leaky_relu": "write ta.where(x > 0, x, slope * x)",
     "optim.Adagrad": "write optim.Adam",
     "optim.LBFGS": "write scipy.optimize.minimize on x.numpy()",
     "optim.RMSprop": "write optim.Adam; with betas=(0, beta2) only its first steps are smaller",
+    "optim.StepLR": "write optim.LambdaLR(optimizer, lambda epoch: gamma ** (epoch // step_size))",
     "optim.lr_scheduler": "the schedules are in optim itself",
 }
 LEFT_OUT |= {f"ta.{name}": f"write ta.{dtype}" for name, dtype in DTYPES.items()}
+LEFT_OUT |= {
+    f"{owner}.{name}": f"write {instead}"
+    for owner in ("ta", "Tensor")
+    for name, instead in {
+        "clip": "x.clamp(min, max)",
+        "erfc": "1 - x.erf(), which loses digits where it is small",
+        "index_copy": "ta.where(mask, values, x)",
+        "tan": "x.sin() / x.cos()",
+        "tile": "x.repeat(sizes)",
+        "unflatten": "x.reshape(sizes)",
+    }.items()
+}
+LEFT_OUT |= {
+    f"ta.{name}Tensor": f"write ta.tensor(data, dtype=ta.{dtype}), or ta.zeros for sizes"
+    for name, dtype in {
+        "Bool": "bool",
+        "Byte": "uint8",
+        "Double": "float64",
+        "Float": "float32",
+        "Half": "float16",
+        "Int": "int32",
+        "Long": "int64",
+    }.items()
+}
 LEFT_OUT |= {"ta.int": "write ta.int32", "Tensor.int": "write x.to(ta.int32)"}
 for name, expression in EXPRESSIONS.items():
     LEFT_OUT |= {f"{owner}.{name}": f"write {expression}" for owner in ("ta", "Tensor")}
+# Of a module's attributes, and of the arguments of a module's call.
+OF_MODULES = {
+    "add_module": "write setattr(module, name, child)",
+    "register_module": "write setattr(module, name, child)",
+    "register_parameter": "write setattr(module, name, nn.Parameter(data))",
+    "get_submodule": "write dict(module.named_modules())[name]",
+    "get_parameter": "write dict(module.named_parameters())[name]",
+    "get_buffer": "write dict(module.named_buffers())[name]",
+    "from_pretrained": "write module.weight.data = array, or module.load_state_dict(state); "
+    "ta.interop reads models of PyTorch",
+}
+VISIBLE = "because here True means that a position is visible"
+ARGUMENTS = {
+    "attn_mask": f"write mask=~attn_mask[None], {VISIBLE}; is_causal=True for a causal mask",
+    "key_padding_mask": f"write mask=~key_padding_mask, {VISIBLE}; or valid_lens=lengths",
+    "src_key_padding_mask": f"write mask=~src_key_padding_mask, {VISIBLE}; or valid_lens=lengths",
+    "tgt_key_padding_mask": f"write mask=~tgt_key_padding_mask, {VISIBLE}; or valid_lens=lengths",
+    "memory_key_padding_mask": f"write src_mask=~memory_key_padding_mask, {VISIBLE}",
+    "src_mask": f"write mask=~src_mask[None], {VISIBLE}",
+    "tgt_mask": f"write mask=~tgt_mask[None], {VISIBLE}; a decoder is causal without a mask",
+    "need_weights": "module.attention_weights has the weights after the call",
+    "average_attn_weights": "write module.attention_weights.mean(1) after the call",
+}
+# PyTorch's names that look like one of ours and mean something else: no guess for them.
+NO_GUESS = """masked ChainedScheduler LRScheduler register_forward_pre_hook
+    register_backward_hook register_full_backward_hook ASGD Adamax CELU CharTensor Dropout1d Dropout2d Dropout3d EmbeddingBag GLU Gradient
+    LinearCrossEntropyLoss NAdam PReLU ParameterDict RAdam RReLU ReLU6 SELU Softmax2d
+    TensorType acos acosh amp argwhere asin asinh atan atanh bfloat16 bilinear cdouble celu
+    cfloat chalf cosh cross diagonal_copy distributions dropout1d dropout2d dropout3d dsplit
+    dstack elu embedding_bag exp2 fill fmax fmin frexp geqrf get_num_interop_threads glu
+    gradient greater hardsigmoid hash_tensor hsplit init_num_threads int1 int2 int3 int4
+    int5 int6 int7 is_distributed is_xla isin ldexp linear_cross_entropy logcumsumexp logit
+    logspace mode modules msort os prelu qint32 qint8 quint8 random real relu6 renorm resize
+    retains_grad rrelu selu set_num_interop_threads sgn short signal sinc sinh to_dlpack
+    transpose_copy uint1 uint16 uint2 uint3 uint32 uint4 uint5 uint6 uint64 uint7
+    unsqueeze_copy vsplit xlogy""".split()  # noqa: SIM905
 DIFFERS = {
     "Tensor.data": "a read-only view of the array; values change through x[i] = v",
     "Tensor.dtype": "a NumPy dtype: compare it with ==, not with `is`",
@@ -243,6 +357,13 @@ DIFFERS = {
 }
 
 
+def explain_argument(error: TypeError) -> None:
+    """Raise the error for an argument that PyTorch's modules take, with what to write instead."""
+    known = r"unexpected keyword argument '(\w+)'$"
+    if (found := re.search(known, str(error))) and found[1] in ARGUMENTS:
+        raise TypeError(f"{error}: {ARGUMENTS[found[1]]}") from None
+
+
 class UnknownNameError(AttributeError):
     """`space` lacks a name: the text says what to write instead, or which names are close.
 
@@ -261,14 +382,23 @@ class UnknownNameError(AttributeError):
         text = known if owner in OWNERS else f"{owner!r} object has no attribute {name!r}"
         names = self.space if isinstance(self.space, list) else dir(self.space)
         names = [other for other in names if not other.startswith("_")]
-        instead = LEFT_OUT.get(f"{owner}.{name}")
+        instead = LEFT_OUT.get(f"{owner}.{name}") or (
+            None if owner in OWNERS else OF_MODULES.get(name)
+        )
         if instead is None and name in IN_PLACE:
             instead = f"write x {IN_PLACE[name]} y under ta.no_grad()"
         elif instead is None and name.endswith("_") and name[:-1] in names:
             instead = f"write x = x.{name[:-1]}(...), or x[...] = value under ta.no_grad()"
         elif instead is None and name.endswith("_") and not name.startswith("_"):
-            instead = "methods do not change x; write x[...] = value under ta.no_grad()"
+            instead = (
+                "methods do not change x: make a new tensor, which has a gradient, or write "
+                "x[...] = value under ta.no_grad()"
+            )
         if instead is not None:
             return f"{text}: {instead}"
-        close = [] if name.startswith("_") else get_close_matches(name, names, n=3, cutoff=0.75)
+        close = [other for other in names if other.startswith(f"{name}_")]
+        if name.startswith("_") or name in NO_GUESS:
+            close = []
+        elif not close:
+            close = get_close_matches(name, names, n=3, cutoff=0.75)
         return text + (f"; did you mean {', '.join(close)}?" if close else "")

@@ -12,20 +12,32 @@ from importlib.machinery import ModuleSpec
 from types import ModuleType
 from typing import Any
 
+from .names import LEFT_OUT, UnknownNameError
+
 
 class ShortNames:
     """Finds a module under its short name; Python asks it when it has found no file.
+
+    For `from tinyattn import long` it raises the error that says what to write instead.
 
     It has the methods of importlib.abc's MetaPathFinder and Loader, and derives from neither,
     because importing that module takes as long as a quarter of this package.
     """
 
-    def __init__(self, places: Mapping[str, str]) -> None:
+    def __init__(self, places: Mapping[str, str], owners: Mapping[str, str]) -> None:
         self.places = places  # from the short name to the name of the file
+        self.owners = owners  # from the name of a package to what LEFT_OUT calls it
 
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
         loader: Any = self
-        return ModuleSpec(name, loader) if name in self.places else None
+        if name in self.places:
+            return ModuleSpec(name, loader)
+        package, _, last = name.rpartition(".")
+        owner = self.owners.get(package)
+        if owner is not None and f"{owner}.{last}" in LEFT_OUT:
+            # Python drops this error of an import if it has the name of the module.
+            raise ModuleNotFoundError(str(UnknownNameError(owner, last, [])))
+        return None
 
     def create_module(self, spec: ModuleSpec) -> ModuleType:
         module = importlib.import_module(self.places[spec.name])
@@ -41,4 +53,6 @@ class ShortNames:
 def give_short_names(package: str, places: Mapping[str, str]) -> None:
     """Let `import package.name` give the module `package.place` of each (name, place)."""
     moved = {f"{package}.{name}": f"{package}.{place}" for name, place in places.items()}
-    sys.meta_path.append(ShortNames({n: place for n, place in moved.items() if n != place}))
+    owners = {package: "ta", f"{package}.functional": "F"}
+    owners |= {f"{package}.{name}": name for name in ("nn", "nn.init", "optim")}
+    sys.meta_path.append(ShortNames({n: p for n, p in moved.items() if n != p}, owners))

@@ -10,11 +10,13 @@ import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ..base.backend import to_device
 from ..base.checks import require_float
+from ..base.names import UnknownNameError
 from ..base.random import generator
 from ..engine.autograd import wrap
 from ..engine.grad_mode import no_grad
@@ -136,3 +138,10 @@ def linear_default_(weight: Tensor, bias: Tensor | None) -> None:
     uniform_(weight, -bound, bound)
     if bias is not None:
         uniform_(bias, -bound, bound)
+
+
+if not TYPE_CHECKING:
+
+    def __getattr__(name: str) -> Any:
+        names = [n for n, v in globals().items() if getattr(v, "__module__", "") == __name__]
+        raise UnknownNameError("nn.init", name, names)

@@ -18,7 +18,7 @@ from ..base.checks import (
     names_device,
     require_float,
 )
-from ..base.names import UnknownNameError
+from ..base.names import UnknownNameError, explain_argument
 from ..errors import DtypeError, GraphError
 from ..tensors.create import zeros_like
 from ..tensors.tensor import Tensor
@@ -153,7 +153,11 @@ class Module:
             raise UnknownNameError(type(self).__name__, name, self)
 
     def __call__(self: HasForward[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
-        out = self.forward(*args, **kwargs)
+        try:
+            out = self.forward(*args, **kwargs)
+        except TypeError as error:
+            explain_argument(error)
+            raise
         for hook in list(self._hooks.values()):
             replacement = hook(self, args, out)
             out = out if replacement is None else replacement

@@ -54,8 +54,9 @@ def check_writable(tensor: Gradients, value: Any) -> None:
     recorded = tensor.requires_grad or (isinstance(value, TensorBase) and value._node is not None)
     if recorded and (is_grad_enabled() or not tensor.is_leaf):
         raise InPlaceError(
-            "writing into a tensor cannot be recorded: build the result with ta.where, "
-            "masked_fill or ta.cat, or write under ta.no_grad()"
+            "writing into a tensor cannot be recorded: write x = ta.where(mask, value, x), "
+            "x.masked_fill or ta.cat, which have a gradient; what is written under ta.no_grad() "
+            "has none"
         )
     if not tensor.is_leaf or tensor._version is None:
         raise InPlaceError(
