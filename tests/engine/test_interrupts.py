@@ -7,12 +7,15 @@ stricter and reaches every bytecode of the library, one after another.
 
 from __future__ import annotations
 
+import decimal
 import gc
 import random
+import re
 import signal
 import sys
 import threading
 import time
+import warnings
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -26,6 +29,7 @@ import tinyattn as ta
 from tinyattn import functional as F
 from tinyattn import nn, optim
 from tinyattn.errors import InPlaceError
+from tinyattn.kernels import reference
 
 PACKAGE = str(Path(ta.__file__).parent)
 OPTIMIZERS = {
@@ -394,3 +398,97 @@ def test_recording_is_switched_for_one_thread() -> None:
         thread.start()
         thread.join()
     assert found == [True]
+
+
+# NumPy's settings
+
+HUGE, SMALL = np.float32(3e38), ta.full((2,), 1e-38)
+QUIET_CALLS: dict[str, Callable[[], Any]] = {
+    "masked_softmax": lambda: reference.masked_softmax(np.array([[np.inf, 1.0]]), None),
+    "log_softmax": lambda: reference.log_softmax(np.array([[np.inf, -np.inf]])),
+    "cross_entropy": lambda: reference.cross_entropy(
+        np.array([[np.inf, -np.inf]]), np.array([0]), -100
+    ),
+    "attention": lambda: F.scaled_dot_product_attention(*[ta.full((1, 2, 2), HUGE)] * 3),
+    "matmul": lambda: ta.full((2, 2), HUGE) @ ta.full((2, 2), HUGE),
+    "overflow": lambda: ta.full((2,), HUGE) * 10,
+    "invalid": lambda: ta.tensor([np.inf]) - ta.tensor([np.inf]),
+    "divide": lambda: ta.ones(2) / ta.zeros(2),
+    "underflow": lambda: SMALL * SMALL,
+    "log": lambda: ta.tensor([-1.0, 0.0]).log(),
+    "half": lambda: ta.full((2,), 6e4).half() * 2,
+    "cast": lambda: ta.full((2,), HUGE).half(),
+    "int": lambda: ta.tensor([1.0, np.nan]).long(),
+    "multinomial": lambda: ta.multinomial(ta.tensor([0.0, 1.0]), 1),
+    "softmax": lambda: ta.tensor([np.inf, 1.0]).softmax(0),
+    "layer_norm": lambda: F.layer_norm(ta.tensor([[np.inf, 1.0]]), 2),
+    "gelu": lambda: F.gelu(ta.tensor([-1e30, 1e30, -np.inf])),
+    "sigmoid": lambda: ta.tensor([-1e4, 1e4]).sigmoid(),
+    "backward": lambda: slope_of(lambda x: x.sqrt(), 0.0),
+    "backward of log": lambda: slope_of(lambda x: x.log(), 0.0),
+    "create_graph": lambda: slope_of(lambda x: x.sqrt(), 0.0, create_graph=True),
+    "std": lambda: slope_of(lambda x: x.expand(3).std(), 1.0),
+    "logsumexp": lambda: ta.tensor([-np.inf, -np.inf]).logsumexp(0),
+    "cumsum": lambda: ta.full((3,), HUGE).cumsum(0),
+    "sum": lambda: ta.full((3,), HUGE).sum(),
+    "clip": lambda: optim.clip_grad_norm_(with_gradient(np.inf), 1.0),
+    "adam": lambda: optim.Adam([with_gradient(1e38)], lr=0.1).step(),
+    "sgd": lambda: optim.SGD([with_gradient(np.inf)], lr=0.1, momentum=0.9).step(),
+}  # fmt: skip
+
+
+def slope_of(function: Callable[[ta.Tensor], ta.Tensor], at: float, **options: Any) -> Any:
+    x = ta.tensor([at], requires_grad=True)
+    return ta.grad(function(x).sum(), x, **options)
+
+
+def with_gradient(value: float) -> ta.Tensor:
+    x = ta.ones(2, requires_grad=True)
+    x.grad = ta.full((2,), value)
+    return x
+
+
+def arrays_of(result: Any) -> list[np.ndarray]:
+    parts = result if isinstance(result, (tuple, list)) else [result]
+    return [np.asarray(part) for part in parts if part is not None]
+
+
+@pytest.mark.parametrize("name", QUIET_CALLS)
+def test_numpys_settings_change_no_result_and_are_not_changed(name: str) -> None:
+    """Settings that make errors of inf and NaN, of Python's warnings, and of how arrays look."""
+    expected = arrays_of(QUIET_CALLS[name]())
+    looks = np.get_printoptions()
+    for settings in ({"all": "raise"}, {"all": "warn"}, {"all": "ignore"}, {"over": "raise"}):
+        with warnings.catch_warnings(), np.errstate(**settings), np.printoptions(precision=1):
+            warnings.simplefilter("error")
+            before, filters = np.geterr(), list(warnings.filters)
+            with decimal.localcontext(decimal.Context(prec=2)):
+                ta.manual_seed(0)
+                found = arrays_of(QUIET_CALLS[name]())
+            assert np.geterr() == before
+            assert warnings.filters == filters
+            assert np.get_printoptions()["precision"] == 1
+        assert len(found) == len(expected)
+        if name != "multinomial":
+            for one, other in zip(found, expected, strict=True):
+                np.testing.assert_array_equal(one, other, strict=True)
+    assert np.get_printoptions() == looks
+
+
+@pytest.mark.parametrize("name", ["masked_softmax", "log_softmax", "cross_entropy"])
+def test_a_kernel_that_fails_leaves_numpys_settings(name: str) -> None:
+    with np.errstate(over="raise", under="warn"):
+        before = np.geterr()
+        with pytest.raises((TypeError, ValueError, AttributeError)):
+            getattr(reference, name)(*["text"] * (3 if name == "cross_entropy" else 1))
+        assert np.geterr() == before
+
+
+def test_only_one_function_changes_numpys_settings() -> None:
+    """`quiet`, and what runs in a copy of the context anyway; errstate can be left open."""
+    found = {
+        str(path.relative_to(PACKAGE)): len(words)
+        for path in Path(PACKAGE).rglob("*.py")
+        if (words := re.findall(r"(?:with |@)np\.errstate|np\.seterr", path.read_text("utf-8")))
+    }
+    assert found == {"base/backend.py": 1, "engine/autograd.py": 2}

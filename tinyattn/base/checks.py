@@ -11,7 +11,7 @@ import numpy as np
 
 from .. import errors
 from ..errors import CheckpointError, DeviceError, DtypeError, InPlaceError, ShapeError
-from .backend import Array, device_of, is_array, to_device
+from .backend import Array, device_of, is_array, quiet, to_device
 from .names import FROM_NUMPY
 
 Dims = int | Sequence[int] | None
@@ -235,8 +235,7 @@ def check_keepdim(keepdim: Any) -> None:
 
 def cast_exactly(value: np.ndarray, dtype: np.dtype) -> np.ndarray:
     """Numbers as integers or booleans of this dtype, if none of them changes by it."""
-    with np.errstate(invalid="ignore"):
-        cast = value.astype(dtype)
+    cast = quiet(value.astype)(dtype)
     wrong = cast != value
     if wrong.any():
         raise DtypeError(f"{value[wrong].flat[0]} does not fit into a tensor of {dtype}")

@@ -281,18 +281,20 @@ ARGUMENTS = {
     "average_attn_weights": "write module.attention_weights.mean(1) after the call",
 }
 # PyTorch's names that look like one of ours and mean something else: no guess for them.
-NO_GUESS = """masked ChainedScheduler LRScheduler register_forward_pre_hook
-    register_backward_hook register_full_backward_hook ASGD Adamax CELU CharTensor Dropout1d Dropout2d Dropout3d EmbeddingBag GLU Gradient
-    LinearCrossEntropyLoss NAdam PReLU ParameterDict RAdam RReLU ReLU6 SELU Softmax2d
-    TensorType acos acosh amp argwhere asin asinh atan atanh bfloat16 bilinear cdouble celu
-    cfloat chalf cosh cross diagonal_copy distributions dropout1d dropout2d dropout3d dsplit
-    dstack elu embedding_bag exp2 fill fmax fmin frexp geqrf get_num_interop_threads glu
-    gradient greater hardsigmoid hash_tensor hsplit init_num_threads int1 int2 int3 int4
-    int5 int6 int7 is_distributed is_xla isin ldexp linear_cross_entropy logcumsumexp logit
-    logspace mode modules msort os prelu qint32 qint8 quint8 random real relu6 renorm resize
-    retains_grad rrelu selu set_num_interop_threads sgn short signal sinc sinh to_dlpack
-    transpose_copy uint1 uint16 uint2 uint3 uint32 uint4 uint5 uint6 uint64 uint7
-    unsqueeze_copy vsplit xlogy""".split()  # noqa: SIM905
+NO_GUESS = """
+    ASGD Adamax CELU ChainedScheduler CharTensor Dropout1d Dropout2d Dropout3d EmbeddingBag
+    GLU Gradient LRScheduler LinearCrossEntropyLoss NAdam PReLU ParameterDict RAdam RReLU
+    ReLU6 SELU Softmax2d TensorType acos acosh amp argwhere asin asinh atan atanh bfloat16
+    bilinear cdouble celu cfloat chalf cosh cross diagonal_copy distributions dropout1d
+    dropout2d dropout3d dsplit dstack elu embedding_bag exp2 fill fmax fmin frexp geqrf
+    get_num_interop_threads glu gradient greater hardsigmoid hash_tensor hsplit
+    init_num_threads int1 int2 int3 int4 int5 int6 int7 is_distributed is_xla isin ldexp
+    linear_cross_entropy logcumsumexp logit logspace masked mode modules msort os prelu qint32
+    qint8 quint8 random real register_backward_hook register_forward_pre_hook
+    register_full_backward_hook relu6 renorm resize retains_grad rrelu selu
+    set_num_interop_threads sgn short signal sinc sinh to_dlpack transpose_copy uint1 uint16
+    uint2 uint3 uint32 uint4 uint5 uint6 uint64 uint7 unsqueeze_copy vsplit xlogy
+""".split()  # noqa: SIM905
 DIFFERS = {
     "Tensor.data": "a read-only view of the array; values change through x[i] = v",
     "Tensor.dtype": "a NumPy dtype: compare it with ==, not with `is`",

@@ -8,6 +8,8 @@ from collections.abc import Callable
 from contextvars import ContextVar
 from typing import Any, overload
 
+import numpy as np
+
 from ..base.backend import Function
 
 # The switch for recording; each thread and each asyncio task has its own.
@@ -20,6 +22,8 @@ class Recording:
     previous: Any = None  # (setting before, previous), because one object may be entered twice
 
     def __init__(self, enabled: bool) -> None:
+        if not isinstance(enabled, (bool, int, np.bool_)):
+            raise TypeError(f"recording is switched by True or False, got {enabled!r}")
         self.enabled = bool(enabled)
 
     def __enter__(self) -> None:
@@ -49,18 +53,50 @@ class Recording:
             recording.set(previous)
 
     def __call__(self, function: Function) -> Function:
-        if inspect.isgeneratorfunction(function):
+        if not callable(function) or isinstance(function, (type, staticmethod, property)):
+            raise TypeError(
+                f"no_grad and enable_grad decorate a function, got {function!r}: write them below "
+                "@staticmethod, @classmethod and @property, and above a method, not a class"
+            )
+        is_plain = inspect.isroutine(function) or isinstance(function, functools.partial)
+        body: Any = function if is_plain else type(function).__call__
+        if inspect.isasyncgenfunction(body):
+            raise TypeError(
+                f"{function!r} is an asynchronous generator: write `with ta.no_grad():` inside it, "
+                "between two values"
+            )
+        if inspect.iscoroutinefunction(body):
+
+            @functools.wraps(function)
+            async def coroutine(*args: Any, **kwargs: Any) -> Any:
+                # Each task of asyncio has a switch of its own.
+                previous = recording.get()
+                try:
+                    recording.set(self.enabled)
+                    return await function(*args, **kwargs)
+                finally:
+                    recording.set(previous)
+
+            return coroutine  # type: ignore[return-value]
+        if inspect.isgeneratorfunction(body):
 
             @functools.wraps(function)
             def generator(*args: Any, **kwargs: Any) -> Any:
                 # Only while its body runs, because between two values the caller's code runs.
                 values = function(*args, **kwargs)
+                step, argument = values.send, None
                 while True:
                     try:
-                        value = self.run(next, values)
-                    except StopIteration:
-                        return
-                    yield value
+                        value = self.run(step, argument)
+                    except StopIteration as stop:
+                        return stop.value
+                    try:
+                        step, argument = values.send, (yield value)
+                    except GeneratorExit:
+                        self.run(values.close)
+                        raise
+                    except BaseException as error:
+                        step, argument = values.throw, error
 
             return generator  # type: ignore[return-value]
 

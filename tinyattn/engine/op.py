@@ -63,6 +63,8 @@ def declare(
     forward: Callable[..., Any], promote: bool, floats: bool, saves: bool, differentiable: bool
 ) -> Op:
     """Make an op of a forward; `op`, at the end of this file, describes the options."""
+    if isinstance(forward, type) or not callable(forward) or not hasattr(forward, "__name__"):
+        raise TypeError(f"op takes a function with a name, got {forward!r}: write it with def")
     spec = Spec(forward, saves)
     declared_count = len(spec.arguments)
 
@@ -75,7 +77,7 @@ def declare(
             arrays[0] = arrays[0].astype(np.float32)
         try:
             out = spec.forward(*arrays, **options)
-        except RuntimeWarning:  # a warning of inf or NaN, which the user's settings make an error
+        except (RuntimeWarning, FloatingPointError):  # of inf or NaN: the user's settings raise
             out = quiet(spec.forward)(*arrays, **options)
         except Exception as error:
             raise_clearer_error(spec.name, arrays, error)

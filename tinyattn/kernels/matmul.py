@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from ..base import backend
-from ..base.backend import FLOAT16, Array, is_array
+from ..base.backend import FLOAT16, Array, is_array, quiet
 from . import blas
 from .threads import parallel_for
 
@@ -46,10 +46,10 @@ def divided_product(x: np.ndarray, y: np.ndarray) -> np.ndarray:
     return out
 
 
-# What the caller set with np.errstate does not reach other threads: nobody is warned of an inf.
+# The caller's settings of NumPy do not reach other threads: nobody is warned of an inf.
 
 
-@np.errstate(all="ignore")
+@quiet
 def multiply_rows(
     x: np.ndarray, y: np.ndarray, out: np.ndarray, height: int, first: int, last: int
 ) -> None:
@@ -58,7 +58,7 @@ def multiply_rows(
         np.matmul(x[rows], y, out=out[rows])
 
 
-@np.errstate(all="ignore")
+@quiet
 def multiply_columns(
     x: np.ndarray, y: np.ndarray, out: np.ndarray, height: int, first: int, last: int
 ) -> None:

@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..base.backend import Array, is_array, is_finite, namespace, scatter_add
+from ..base.backend import Array, is_array, is_finite, namespace, quiet, scatter_add
 from .matmul import matrix_product
 from .packing import heads_to_rows, repeat_heads, rows_to_heads, sum_heads
 from .sums import in_c_order, sum_dtype
@@ -109,6 +109,7 @@ def gelu_tanh_backward(grad: Any, x: Any) -> Any:
     return grad * (part + x * part * (1 - part) * slope)
 
 
+@quiet
 def masked_softmax(x: Any, visibility: Visibility | None) -> Any:
     """exp(x - max) / sum over the visible keys of the last dimension; the others get 0."""
     xp = namespace(x)
@@ -126,8 +127,7 @@ def masked_softmax(x: Any, visibility: Visibility | None) -> Any:
     if visible is not None:
         empty = ~xp.broadcast_to(visible, x.shape).any(axis=-1, keepdims=True)
         top = xp.where(empty, 0, top)
-    with np.errstate(invalid="ignore"):
-        powers = xp.exp(scores - top)
+    powers = xp.exp(scores - top)
     if visible is not None:
         powers = xp.where(visible, powers, 0)
     total = powers.sum(axis=-1, keepdims=True)
@@ -161,14 +161,14 @@ def masked_softmax_backward(grad: Any, out: Any, visibility: Visibility | None) 
     return where(visible, softmax_backward(where(visible, grad, 0.0), out), 0.0)
 
 
+@quiet
 def log_softmax(x: Array) -> Array:
     xp = namespace(x)
     if not x.shape[-1]:
         return x.copy()
     scores = x.astype(sum_dtype(x.dtype), order="C")
-    with np.errstate(invalid="ignore", divide="ignore"):
-        shifted = scores - scores.max(axis=-1, keepdims=True)
-        total = xp.log(xp.exp(shifted).sum(axis=-1, keepdims=True))
+    shifted = scores - scores.max(axis=-1, keepdims=True)
+    total = xp.log(xp.exp(shifted).sum(axis=-1, keepdims=True))
     return (shifted - total).astype(x.dtype)
 
 
@@ -176,6 +176,7 @@ def log_softmax_backward(grad: Any, out: Any) -> Any:
     return grad - namespace(out).exp(out) * in_c_order(grad).sum(axis=-1, keepdims=True)
 
 
+@quiet
 def cross_entropy(logits: Array, target: Array, ignore_index: int) -> tuple[Array, Array]:
     """The loss of each row (N,); and its maximum and log(sum(exp(row - maximum))), (2, N).
 
@@ -189,9 +190,8 @@ def cross_entropy(logits: Array, target: Array, ignore_index: int) -> tuple[Arra
     classes = xp.where(counted, target, 0)
     scores = logits.astype(sum_dtype(logits.dtype), order="C")
     top = scores.max(axis=-1)
-    with np.errstate(invalid="ignore", divide="ignore"):
-        log_total = xp.log(xp.exp(scores - top[:, None]).sum(axis=-1))
-        losses = xp.where(counted, log_total - (scores[rows, classes] - top), 0)
+    log_total = xp.log(xp.exp(scores - top[:, None]).sum(axis=-1))
+    losses = xp.where(counted, log_total - (scores[rows, classes] - top), 0)
     return losses.astype(logits.dtype), xp.stack([top, log_total])
 
 
@@ -298,7 +298,7 @@ def scatter_rows(grad: Array, ids: Array, num_rows: int, skip: int | None) -> Ar
     return table.astype(grad.dtype)
 
 
-@np.errstate(all="ignore")
+@quiet
 def weighted_sum(
     weights: Any, values: Any, visibility: Visibility | None, transposed: bool = False
 ) -> Any:
@@ -341,6 +341,7 @@ class AttentionKernels(NamedTuple):
 OF_REFERENCE = AttentionKernels(masked_softmax, masked_softmax_backward, dropout, weighted_sum)
 
 
+@quiet  # invisible scores may be NaN or inf
 def attention_weights(
     q: Any,
     k: Any,
@@ -354,11 +355,10 @@ def attention_weights(
     Arrays or Tensors. The rows of one sample follow those of another. kernels: a GPU gives its own.
     """
     keys = in_c_order(repeat_heads(rows_to_heads(k, visibility.keys), q.shape[1]))  # (B, H, K, d)
-    with np.errstate(all="ignore"):  # invisible scores may be NaN or inf
-        # float, because a float64 of NumPy would make the products float64 too
-        queries = in_c_order(rows_to_heads(q, visibility.queries)) * float(scale)  # (B, H, Q, d)
-        scores = matrix_product(queries, keys.swapaxes(-1, -2))
-        scores = scores if bias is None else scores + bias
+    # float, because a float64 of NumPy would make the products float64 too
+    queries = in_c_order(rows_to_heads(q, visibility.queries)) * float(scale)  # (B, H, Q, d)
+    scores = matrix_product(queries, keys.swapaxes(-1, -2))
+    scores = scores if bias is None else scores + bias
     return kernels.masked_softmax(scores, visibility)
 
 
@@ -455,6 +455,7 @@ class AdamStep(NamedTuple):
     step: int  # counted from 1
 
 
+@quiet
 def adam(
     parameters: Sequence[Array],
     grads: Sequence[Array],

@@ -10,7 +10,7 @@ from typing import Self
 import numpy as np
 
 from .. import ops
-from ..base.backend import module_of
+from ..base.backend import module_of, quiet
 from ..base.checks import checked_dtype, names_device
 from ..engine.autograd import wrap
 from .gradients import Gradients
@@ -42,7 +42,7 @@ class Conversions(Gradients):
             if target.kind == "f":
                 result = ops.cast(result, dtype=target)
             else:
-                result = wrap(result._data.astype(target))
+                result = wrap(quiet(result._data.astype)(target))
         if device is not None and device != self.device:
             module_of(device)  # raises DeviceError
             result = ops.transfer(result, device=device)

@@ -7,7 +7,7 @@ from typing import Self, TypeVar
 import numpy as np
 
 from ..base import random
-from ..base.backend import namespace, to_device
+from ..base.backend import namespace, quiet, to_device
 from ..base.checks import check_size, one_dim, require_float
 from ..engine.autograd import wrap
 from ..errors import ShapeError
@@ -83,6 +83,7 @@ class Order(Reductions):
             drawn = np.array(rows).reshape(*weights.shape[:-1], count)
         else:  # the smallest of exponential random numbers with these rates
             times = random.generator().standard_exponential(weights.shape)
-            with np.errstate(divide="ignore"):  # logarithms, because times / weights may overflow
-                drawn = np.argsort(np.log(times) - np.log(weights), -1)[..., :count]
+            # Logarithms, because times / weights may overflow.
+            ratios = np.log(times) - quiet(np.log)(weights)
+            drawn = np.argsort(ratios, -1)[..., :count]
         return wrap(to_device(drawn.astype(np.int64), self.device))
