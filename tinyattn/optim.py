@@ -13,7 +13,7 @@ import numpy as np
 from . import kernels
 from .base import backend
 from .base.backend import FLOAT16, Array, namespace
-from .base.checks import check_number, check_size
+from .base.checks import check_number, check_size, listed
 from .base.names import UnknownNameError
 from .engine.autograd import wrap
 from .engine.versions import Version
@@ -28,8 +28,6 @@ Parameters = Iterable[Tensor] | Iterable[dict[str, Any]]
 
 
 def checked_parameters(parameters: Any) -> list[Tensor]:
-    if isinstance(parameters, (set, frozenset)):
-        raise TypeError("a set has no order, and a saved state needs one: give a list")
     if isinstance(parameters, Tensor):
         raise TypeError("parameters must be an iterable of Tensors, such as model.parameters()")
     if hasattr(parameters, "parameters"):
@@ -37,7 +35,7 @@ def checked_parameters(parameters: Any) -> list[Tensor]:
     if not isinstance(parameters, Iterable):
         kind = type(parameters).__name__
         raise TypeError(f"an optimizer takes parameters, such as model.parameters(), got a {kind}")
-    parameters = list(parameters)
+    parameters = listed("an optimizer", parameters)
     if not parameters:
         raise ValueError("an optimizer needs parameters, got an empty list")
     for i, parameter in enumerate(parameters):
@@ -133,9 +131,9 @@ def setting(name: str) -> property:
 
 def entries_of(parameters: Any) -> list[Any]:
     """The groups that an optimizer was given: a list of dicts, or one that has all parameters."""
-    is_one = isinstance(parameters, (Tensor, set, frozenset)) or hasattr(parameters, "parameters")
+    is_one = isinstance(parameters, Tensor) or hasattr(parameters, "parameters")  # or a module
     if isinstance(parameters, Iterable) and not is_one:
-        parameters = list(parameters)
+        parameters = listed("an optimizer", parameters)
         if parameters and isinstance(parameters[0], dict):
             return parameters
     return [{"params": checked_parameters(parameters)}]

@@ -12,13 +12,12 @@ import io
 import math
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from collections.abc import Set as AbstractSet
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from .base.checks import rectangular, type_name
+from .base.checks import listed, rectangular, type_name
 from .engine.autograd import count_uses, root_of, users_first
 from .errors import ShapeError
 from .masks import checked_mask
@@ -374,13 +373,6 @@ def checked_matrices(matrices: Any, mask: Any) -> tuple[np.ndarray, np.ndarray]:
     if weights.ndim == 3:
         return samples.swapaxes(0, 1), visible.swapaxes(0, 1)
     return samples, visible
-
-
-def listed(name: str, values: Any) -> list[Any]:
-    """The values as a list. A set is refused, because it has no order."""
-    if not isinstance(values, Iterable) or isinstance(values, AbstractSet):
-        raise TypeError(f"{name} takes a list, got {type_name(values)}")
-    return list(values)
 
 
 def numbers_of(name: str, values: Any) -> np.ndarray:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -66,6 +67,13 @@ def checked_probability(p: float, name: str = "a dropout probability") -> float:
 def names_device(target: Any) -> bool:
     """True if the argument of `to` names a device, even one like "cuda:1", which is refused."""
     return isinstance(target, str) and target.partition(":")[0] in ("cpu", "cuda")
+
+
+def listed(name: str, values: Any) -> list[Any]:
+    """The values as a list. A set is refused, because it has no order."""
+    if not isinstance(values, Iterable) or isinstance(values, AbstractSet):
+        raise TypeError(f"{name} takes a list, got {type_name(values)}")
+    return list(values)
 
 
 def rectangular(data: Any, name: str) -> np.ndarray:

@@ -331,6 +331,9 @@ def gradients_of(
     outputs, inputs = listed(outputs), listed(inputs)
     if grad_outputs is None or isinstance(grad_outputs, TensorBase):
         grad_outputs = [grad_outputs] * len(outputs)
+    if not isinstance(grad_outputs, (list, tuple)):
+        kind = type(grad_outputs).__name__
+        raise TypeError(f"grad_outputs is a Tensor or a sequence of Tensors, got {kind}")
     if len(grad_outputs) != len(outputs):
         raise ValueError(f"grad got {len(outputs)} outputs but {len(grad_outputs)} grad_outputs")
     roots = [root_of(output) for output in outputs]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, MutableMapping, MutableSequence
 from typing import Any, Self, overload
 
+from ..base.checks import listed
 from ..tensors.tensor import Tensor
 from .module import AnyModule, Module
 
@@ -24,7 +25,7 @@ class ModuleList(Module, MutableSequence[AnyModule]):
         kind = type(self).__name__
         if not isinstance(modules, Iterable):
             raise TypeError(f"a {kind} takes a list of modules, got {type(modules).__name__}")
-        modules = list(modules)
+        modules = listed(f"a {kind}", modules)
         for module in modules:
             if isinstance(module, type):
                 raise TypeError(f"a {kind} holds modules, got {module!r}: call it")
@@ -75,7 +76,7 @@ class ModuleList(Module, MutableSequence[AnyModule]):
 
     def extend(self, modules: Iterable[AnyModule]) -> Self:  # type: ignore[override]
         """Add modules at the end. Returns self."""
-        for module in list(modules):
+        for module in listed("extend", modules):
             self.append(module)
         return self
 

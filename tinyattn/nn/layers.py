@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 
 from .. import functional as F
-from ..base.checks import check_number, check_size, checked_probability
+from ..base.checks import check_number, check_size, checked_probability, listed
 from ..base.random import dropout_seed
 from ..functional.layers import check_padding_idx
 from ..kernels.reference import Drop
@@ -136,7 +136,7 @@ class RMSNorm(Module):
 
 def checked_sizes(normalized_shape: int | Sequence[int]) -> tuple[int, ...]:
     single = isinstance(normalized_shape, (int, np.integer))
-    sizes = (normalized_shape,) if single else tuple(normalized_shape)  # type: ignore[arg-type]
+    sizes = [normalized_shape] if single else listed("normalized_shape", normalized_shape)
     return tuple(check_size("normalized_shape", n) for n in sizes)
 
 

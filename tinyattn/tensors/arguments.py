@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from ..base.checks import are_groups, check_broadcast, is_integer, require_float, type_name
+from ..base.checks import are_groups, check_broadcast, is_integer, listed, require_float, type_name
 from ..errors import DeviceError, DtypeError, ShapeError
 from ..ops.softmax import check_class_range
 from .tensor import Tensor
@@ -74,7 +74,8 @@ def normalized_sizes(
     function: str, x: Tensor, sizes: int | Sequence[int], **learned: Tensor | None
 ) -> tuple[int, ...]:
     """The sizes that are normalized: x ends with them, and weight and bias have them."""
-    sizes = (int(sizes),) if isinstance(sizes, (int, np.integer)) else tuple(sizes)
+    sizes = [int(sizes)] if isinstance(sizes, (int, np.integer)) else listed(function, sizes)
+    sizes = tuple(sizes)
     if not sizes or x.shape[-len(sizes) :] != sizes:
         raise ShapeError(
             f"{function} over {sizes} takes inputs of shape (..., "

@@ -109,7 +109,7 @@ class Shapes(Elementwise):
 
     def sum_to(self, shape: Sequence[int]) -> Self:
         """Undo a broadcast: sum over the dimensions that `shape` lacks or has as 1."""
-        return ops.sum_to(self, target=tuple(shape))
+        return ops.sum_to(self, target=sizes_of((shape,)))
 
     # Another order of the dimensions
 

@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 
 from ..base.backend import quiet, to_device
+from ..base.checks import listed
 from ..engine import autograd
 from ..engine.grad_mode import enable_grad
 from ..errors import DtypeError, GradcheckError, GraphError
@@ -125,7 +126,7 @@ class Checker:
         hint: str = "",
     ) -> None:
         self.fn = fn
-        self.inputs = [inputs] if isinstance(inputs, Tensor) else list(inputs)
+        self.inputs = [inputs] if isinstance(inputs, Tensor) else listed("inputs", inputs)
         self.rng, self.eps, self.atol, self.rtol, self.hint = rng, eps, atol, rtol, hint
         named = getattr(fn, "named_parameters", None)
         self.named = list(named()) if named else list(getattr(fn, "extra_parameters", ()))

@@ -9,7 +9,7 @@ import numpy as np
 
 from .. import functional as F
 from ..base import random
-from ..base.checks import check_size
+from ..base.checks import check_size, listed
 from ..errors import DtypeError, ShapeError
 from ..tensors.create import cat, stack
 from ..tensors.tensor import Tensor
@@ -27,10 +27,10 @@ def pad_sequence(
     >>> pad_sequence([ta.tensor([5, 7, 2]), ta.tensor([4])], batch_first=True).tolist()
     [[5, 7, 2], [4, 0, 0]]
     """
-    if isinstance(sequences, (str, bytes, Mapping)) or not isinstance(sequences, Iterable):
+    if isinstance(sequences, (str, bytes, Mapping)):
         kind = type(sequences).__name__
         raise TypeError(f"pad_sequence takes a list of sequences, got {kind}")
-    tensors = [x if isinstance(x, Tensor) else Tensor(x) for x in sequences]
+    tensors = [x if isinstance(x, Tensor) else Tensor(x) for x in listed("pad_sequence", sequences)]
     shapes = [x.shape for x in tensors]
     if not tensors or any(len(s) < 1 or s[1:] != shapes[0][1:] for s in shapes):
         raise ShapeError(
