@@ -252,7 +252,8 @@ def checked_config(config: dict[str, Any]) -> dict[str, Any]:
     """The config with every entry that is needed; what this model is not is refused."""
     if not isinstance(config, dict):
         raise TypeError(f"a config is a dict, such as config.json, got {type(config).__name__}")
-    config = REQUIRED | {"pad_token_id": 0} | config
+    defaults: dict[str, Any] = REQUIRED | {"pad_token_id": 0}
+    config = defaults | config
     for name, value in REQUIRED.items():
         if config[name] != value and not (name == "pruned_heads" and config[name] is None):
             raise CheckpointError(

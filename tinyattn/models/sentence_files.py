@@ -152,8 +152,9 @@ def read_head(modules: list[tuple[str, Path]], width: int) -> list[nn.Module]:
             check_places(folder)
             head.append(Normalize())
         else:
-            head.append(read_dense(folder, width))
-            width = len(head[-1].linear.weight)
+            dense = read_dense(folder, width)
+            head.append(dense)
+            width = len(dense.linear.weight)
     return head
 
 
@@ -296,23 +297,23 @@ def normalized(content: bytes, config: dict[str, Any], lower: bool) -> bytes:
         direction = given.get("direction", "Right") if isinstance(given, dict) else "Right"
         if str(config.get(side, direction)).lower() != "right":
             raise ValueError(f"{side} must be 'right', got {config.get(side, direction)!r:.60}")
-    parts = normalizers(tokenizer)
-    for part in parts:
-        if part.get("type") == "BertNormalizer":
+    steps = normalizers(tokenizer)
+    for step in steps:
+        if step.get("type") == "BertNormalizer":
             for ours, theirs in BERT_NORMALIZER.items():
                 if config.get(theirs) is not None:
-                    part[ours] = check_kind(theirs, config[theirs], bool)
+                    step[ours] = check_kind(theirs, config[theirs], bool)
             if "strip_accents" in config and config["strip_accents"] is None:
-                part["strip_accents"] = None
-    has_lower = any(part.get("type") == "Lowercase" for part in parts)
+                step["strip_accents"] = None
+    has_lower = any(step.get("type") == "Lowercase" for step in steps)
     if has_lower and config.get("do_lower_case") is False and not lower:
         raise ValueError(
             f"do_lower_case is false, and {TOKENIZER[0]} has the normalizer Lowercase: say in "
             f"{LENGTHS} which of the two is meant, with do_lower_case"
         )
     if lower and not has_lower:
-        parts = [{"type": "Lowercase"}, *parts]
-        tokenizer["normalizer"] = {"type": "Sequence", "normalizers": parts}
+        steps = [{"type": "Lowercase"}, *steps]
+        tokenizer["normalizer"] = {"type": "Sequence", "normalizers": steps}
     return content if json.dumps(tokenizer) == before else json.dumps(tokenizer).encode()
 
 
