@@ -247,7 +247,7 @@ class Optimizer:
             version.begin_change()
         try:
             self.count(updates)
-            self.update_all(updates)
+            backend.quiet(self.update_all)(updates)  # a warning could end it in the middle
         finally:
             for version in versions:
                 version.end_change()
@@ -384,8 +384,10 @@ class SGD(Optimizer):
 
     def update(self, i: int, parameter: Array, grad: Array) -> None:
         group = self._groups[i]
+        if grad.dtype == FLOAT16:  # in which small numbers, such as lr, have few digits
+            grad = grad.astype(FLOAT32)
         if group["weight_decay"]:
-            grad = grad + group["weight_decay"] * parameter
+            grad = grad + group["weight_decay"] * parameter.astype(grad.dtype, copy=False)
         if momentum := group["momentum"]:
             is_first = self.state.get("velocity", {i: None})[i] is None
             velocity = self.slot("velocity", i, parameter)

@@ -139,6 +139,7 @@ LINES: dict[str, Line] = {
     "mean": Line(lambda x, dim: x.mean(dim), DIMS),
     "var": Line(lambda x, dim: x.var(dim), DIMS),
     "std": Line(lambda x, dim: x.std(dim), DIMS),
+    "norm": Line(lambda x, dim: x.norm(dim=dim), DIMS),
     "max": Line(lambda x, dim: x.amax(dim), DIMS),
     "min": Line(lambda x, dim: x.amin(dim), DIMS),
     "cumsum": Line(lambda x, dim: x.cumsum(dim), ROWS),

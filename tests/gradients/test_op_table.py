@@ -259,8 +259,11 @@ def test_dtype_is_kept(row: OpRow) -> None:
 
 
 def error_in_ulps(actual: Array, exact: Array, elementwise: bool) -> float:
-    """The largest error, in units of the last place of the element, or of the largest element."""
-    if not exact.size:
+    """The largest error, in units of the last place of the element, or of the largest element.
+
+    Of terms that cancel to 0, as in the gradient of x / |x|, roundings of float64 may be left.
+    """
+    if not exact.size or not (elementwise or exact.any() or np.abs(actual).max() > 1e-15):
         return 0.0
     with np.errstate(over="ignore"):
         size = np.abs(exact).astype(actual.dtype)

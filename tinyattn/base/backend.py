@@ -145,6 +145,12 @@ def quiet(function: Function) -> Function:
 
 
 @quiet
+def converted(array: Array, dtype: np.dtype, order: str = "K") -> Array:
+    """A copy in this dtype. A float beyond its range becomes inf, and nobody is warned."""
+    return array.astype(dtype, order=order)
+
+
+@quiet
 def is_finite(x: Array) -> bool:
     """True if the sum is finite, because then every element is; no array of booleans is made.
 

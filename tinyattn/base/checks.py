@@ -12,7 +12,7 @@ import numpy as np
 
 from .. import errors
 from ..errors import CheckpointError, DeviceError, DtypeError, InPlaceError, ShapeError
-from .backend import Array, device_of, is_array, quiet, to_device
+from .backend import Array, converted, device_of, is_array, to_device
 from .names import FROM_NUMPY
 
 Dims = int | Sequence[int] | None
@@ -97,7 +97,7 @@ def refuse_masked(array: Any) -> None:
 
 
 def as_array(data: Any, dtype: DTypeLike, device: str | None) -> Array:
-    """A new array of numbers from any data."""
+    """A new array of numbers from any data; see `cast_exactly`."""
     refuse_masked(data)
     array = data if is_array(data) else rectangular(data, "data")
     if dtype is None and array.dtype.kind == "f" and not has_dtype(data, array.dtype):
@@ -110,16 +110,18 @@ def as_array(data: Any, dtype: DTypeLike, device: str | None) -> Array:
         )
     target = checked_dtype(array.dtype if dtype is None else dtype)
     checked_dtype(array.dtype)
-    array = array.astype(target)  # always a copy, and in native byte order
+    array = cast_exactly(array, target)  # always a copy, and in native byte order
     return to_device(array, device or device_of(array))
 
 
-def has_dtype(data: Any, dtype: np.dtype) -> bool:
-    """True for numbers that have this dtype themselves: an array or tensor of any library, a number
-    of NumPy, or a list with one of these in it."""
+def has_dtype(data: Any, dtype: np.dtype | None = None) -> bool:
+    """True for numbers that have this dtype (or any) themselves: an array or tensor of any library,
+    a number of NumPy, or a list with one of these in it."""
     if isinstance(data, (list, tuple)):
         return any(has_dtype(part, dtype) for part in data if type(part) is not float)
-    return hasattr(data, "dtype") and np.asarray(data).dtype.type is dtype.type
+    if dtype is None or not hasattr(data, "dtype"):
+        return hasattr(data, "dtype")
+    return np.asarray(data).dtype.type is dtype.type
 
 
 def checked_index(index: Any) -> Any:
@@ -241,22 +243,33 @@ def check_keepdim(keepdim: Any) -> None:
         )
 
 
-def cast_exactly(value: np.ndarray, dtype: np.dtype) -> np.ndarray:
-    """Numbers as integers or booleans of this dtype, if none of them changes by it."""
-    cast = quiet(value.astype)(dtype)
+def cast_exactly(value: Array, dtype: np.dtype, order: str = "K") -> Array:
+    """A copy of numbers in the dtype of the tensor that shall hold them.
+
+    Floats are rounded to it, and those beyond its range become inf, as in PyTorch. Integers and
+    booleans must be exact, because 44 for 300, or 1 for 1.5, is another number. A GPU is not asked.
+    """
+    cast = converted(value, dtype, order)
+    if dtype.kind == "f" or type(value) is not np.ndarray or np.can_cast(value.dtype, dtype):
+        return cast
     wrong = cast != value
     if wrong.any():
-        raise DtypeError(f"{value[wrong].flat[0]} does not fit into a tensor of {dtype}")
+        raise DtypeError(
+            f"{value[wrong].flat[0]} does not fit into a tensor of {dtype}: only x.to(dtype) of a "
+            "Tensor wraps, and cuts fractions off"
+        )
     return cast
 
 
-def check_clamp(low: Any, high: Any) -> None:
+def check_clamp(low: Any, high: Any, dtype: np.dtype) -> None:
     limits = [limit for limit in (low, high) if limit is not None]
     if not limits:
         raise ValueError("clamp takes min, max or both")
     for limit in limits:
         if not isinstance(limit, (int, np.number, float)):
             raise TypeError(f"clamp takes a number as a limit, got {limit!r}")
+        if is_integer(limit) and dtype.kind in "iu":
+            as_array(limit, dtype, None)  # raises DtypeError if it does not fit
 
 
 def check_divisor(x: Any, y: Any) -> None:
@@ -266,11 +279,9 @@ def check_divisor(x: Any, y: Any) -> None:
         raise ZeroDivisionError("an integer was divided by 0: use .to(ta.float32) for inf or NaN")
 
 
-def check_masked_fill(tensor: Any, mask: Any, value: Any) -> None:
+def check_masked_fill(tensor: Any, mask: Any) -> None:
     if mask.dtype != np.bool_:
         raise DtypeError(f"masked_fill takes a boolean mask, got {mask.dtype}")
-    if tensor.dtype.kind != "f" and isinstance(value, float):
-        raise DtypeError(f"masked_fill cannot put {value} into a tensor of {tensor.dtype}")
     if mask.ndim > tensor.ndim or any(
         m not in (1, n) for m, n in zip(mask.shape[::-1], tensor.shape[::-1], strict=False)
     ):

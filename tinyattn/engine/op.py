@@ -52,11 +52,12 @@ from ..base.checks import describe, raise_clearer_error, refuse_foreign, refuse_
 from ..errors import DtypeError
 from .autograd import Leaf, Node, TensorBase, wrap
 from .grad_mode import recording
-from .promotion import promoted
+from .promotion import number_beside, promoted
 from .rules import Spec
 from .versions import NO_VERSION, NotedVersion
 
 ndarray = np.ndarray
+NUMBERS = int, float, np.integer
 
 
 def declare(
@@ -67,17 +68,18 @@ def declare(
         raise TypeError(f"op takes a function with a name, got {forward!r}: write it with def")
     spec = Spec(forward, saves)
     declared_count = len(spec.arguments)
+    must_fit = promote if promote or not differentiable else None
 
     def apply(*args: Any, **options: Any) -> Any:
         """Run the forward on arrays, and record it if an argument requires gradients."""
         if len(args) < declared_count:
             args = spec.bind(args, options)
-        arrays, parents, versions, grad_positions, other_positions = unwrapped(args)
+        arrays, parents, versions, grad_positions, other_positions = unwrapped(args, must_fit)
         if floats and arrays[0].dtype.kind != "f":
             arrays[0] = arrays[0].astype(np.float32)
         try:
             out = spec.forward(*arrays, **options)
-        except (RuntimeWarning, FloatingPointError):  # of inf or NaN: the user's settings raise
+        except (RuntimeWarning, FloatingPointError):  # inf or NaN, if the user's settings say so
             out = quiet(spec.forward)(*arrays, **options)
         except Exception as error:
             raise_clearer_error(spec.name, arrays, error)
@@ -88,7 +90,7 @@ def declare(
         if type(out) is not ndarray:
             out = result_array(out, spec.name, arrays)
         if promote and not all_have(out.dtype, arrays):
-            out = promoted(out, arrays)
+            out = promoted(out, args)
         viewed_position = None if out.base is None else position_of_viewed(out, args)
         if viewed_position is None and not spec.is_builtin:
             out = out.copy()  # because the forward may write to it again: see guard.py
@@ -129,10 +131,12 @@ def declare(
 
 
 def unwrapped(
-    args: tuple[Any, ...],
+    args: tuple[Any, ...], must_fit: bool | None
 ) -> tuple[list[Any], list[Node | Leaf | None], list[NotedVersion], list[int], list[int]]:
     """The arrays, nodes and noted versions of all arguments, then two lists of positions: of the
-    Tensors that require gradients, and of the arguments that are no Tensors."""
+    Tensors that require gradients, and of the arguments that are no Tensors.
+
+    must_fit: see `number_beside`; None if the op leaves numbers as they are."""
     arrays, parents, versions, grad_positions, other_positions = [], [], [], [], []
     for i, arg in enumerate(args):
         if isinstance(arg, TensorBase):
@@ -143,7 +147,8 @@ def unwrapped(
             if node is not None:
                 grad_positions.append(i)
         else:
-            arrays.append(arg)
+            is_number = must_fit is not None and isinstance(arg, NUMBERS)
+            arrays.append(number_beside(arg, args, must_fit) if is_number else arg)
             parents.append(None)
             versions.append(NO_VERSION)
             other_positions.append(i)
@@ -233,7 +238,8 @@ def op(
 
     promote: give a Tensor PyTorch's dtype if two arguments differ in dtype: a float tensor keeps
         its precision together with integers, Python numbers and 0-d tensors. If no argument is a
-        Tensor, the result keeps NumPy's dtype.
+        Tensor, the result keeps NumPy's dtype. A number beyond the range of the floats beside it
+        comes to the forward in a wider dtype, one that does not fit the integers is refused.
     floats: turn integers into float32 first, for functions such as exp.
     saves: the forward returns (out, saved), and rules may ask for `saved`.
     differentiable: False for results without a gradient, such as comparisons; never recorded.

@@ -8,10 +8,43 @@ from typing import Any
 
 import numpy as np
 
-from ..base.backend import Array
+from ..base.backend import Array, converted
+from ..base.checks import as_array
 from ..errors import DtypeError
 
 CATEGORY = {"b": 0, "u": 1, "i": 1, "f": 2}
+# The smallest number of full precision, and the largest number.
+RANGES = {
+    np.dtype(kind): (float(np.finfo(kind).tiny), float(np.finfo(kind).max))
+    for kind in (np.float16, np.float32, np.float64)
+}
+
+
+def wider_number(number: Any, dtype: np.dtype) -> Any:
+    """The number; as a scalar of NumPy in a wider dtype if it lies outside of this dtype's range.
+
+    NumPy rounds a number of Python to the dtype of the array: in float16, 70,000 is inf and 1e-8
+    is 0. With a wider scalar it computes in the wider dtype, and the result may fit again.
+    """
+    for wide, (least, most) in RANGES.items():
+        if wide.itemsize >= dtype.itemsize and least <= abs(number) <= most:
+            return number if wide == dtype else wide.type(number)
+    return number  # 0, inf and NaN are in every dtype
+
+
+def number_beside(number: Any, arguments: Sequence[Any], must_fit: bool | None) -> Any:
+    """The number as it meets the other arguments of an op; see `wider_number`.
+
+    must_fit: raise DtypeError for an integer that the integers of the others cannot hold.
+    """
+    if 1e-4 < number < 100 or number == 0:  # in the range of every dtype
+        return number
+    for dtype in [x.dtype for x in arguments if hasattr(x, "dtype") and x is not number]:
+        if dtype.kind == "f":
+            return wider_number(number, dtype)
+        if dtype.kind in "iu" and must_fit and not isinstance(number, float):
+            return as_array(number, dtype, None).item()
+    return number
 
 
 def promoted(out: Array, arguments: Sequence[Any]) -> Array:
@@ -32,5 +65,5 @@ def promoted(out: Array, arguments: Sequence[Any]) -> Array:
         same = [dtype for dtype in dtypes if CATEGORY[dtype.kind] == kind]
         if same:
             dtype = functools.reduce(np.promote_types, same)
-            return out if out.dtype == dtype else out.astype(dtype)
-    return out.astype((np.bool_, np.int64, np.float32)[kind])
+            return out if out.dtype == dtype else converted(out, dtype)
+    return converted(out, np.dtype((np.bool_, np.int64, np.float32)[kind]))

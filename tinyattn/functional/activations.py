@@ -8,6 +8,7 @@ from ..base.checks import (
 )
 from ..tensors.arguments import (
     any_tensor,
+    at_least_float32,
     float_tensor,
 )
 from ..tensors.tensor import Tensor
@@ -89,7 +90,8 @@ def silu(x: Tensor) -> Tensor:
     >>> F.silu(ta.tensor([-1000.0, 0.0, 1000.0]))
     tensor([  -0.,    0., 1000.])
     """
-    return float_tensor(x, "x") * ops.sigmoid(x)
+    x, dtype = at_least_float32(float_tensor(x, "x")), x.dtype
+    return (x * ops.sigmoid(x)).to(dtype)
 
 
 def softplus(x: Tensor) -> Tensor:

@@ -11,7 +11,6 @@ from .. import masks, ops
 from ..base import random
 from ..base.backend import namespace
 from ..base.checks import (
-    cast_exactly,
     check_number,
     check_size,
     checked_probability,
@@ -28,6 +27,7 @@ from ..tensors.arguments import (
     check_same_dtype_and_device,
     float_tensor,
     normalized_sizes,
+    widened,
 )
 from ..tensors.create import full
 from ..tensors.tensor import Tensor
@@ -139,9 +139,11 @@ def rms_norm(
     """
     x = float_tensor(x, "x")
     sizes = normalized_sizes("rms_norm", x, normalized_shape, weight=weight)
-    x, dtype = at_least_float32(x), x.dtype
     eps = float(np.finfo(x.dtype).eps) if eps is None else check_number("eps", eps, 0)
-    out = x / ((x * x).mean(tuple(range(-len(sizes), 0)), keepdim=True) + eps).sqrt()
+    x, dtype = at_least_float32(x), x.dtype
+    wide = widened(x)  # because x * x may overflow
+    squares = (wide * wide).mean(tuple(range(-len(sizes), 0)), keepdim=True)
+    out = x / (squares + eps).sqrt().to(x.dtype)
     return (out if weight is None else out * weight.to(out.dtype)).to(dtype)
 
 
@@ -183,7 +185,7 @@ def normalize(x: Tensor, p: float = 2.0, dim: int = 1, eps: float = 1e-12) -> Te
     # The limit is below the root, because the root has no slope at 0. It is no smaller than the
     # dtype's numbers, because float16 rounds 1e-12 to 0.
     limit = max(eps, float(np.finfo(x.dtype).smallest_subnormal)) ** p
-    x, dtype = at_least_float32(x), x.dtype
+    x, dtype = widened(x), x.dtype
     limit = max(limit, float(np.finfo(x.dtype).tiny))
     total = (ops.abs(x) if p == 1 else x * x).sum(dim, keepdim=True).clamp(min=limit)
     return (x / (total if p == 1 else total.sqrt())).to(dtype)
@@ -232,8 +234,6 @@ def pad(
             f"got {pad} and {mode!r} for x {x.shape}"
         )
     value = 0 if value is None else value
-    if x.dtype.kind != "f":
-        cast_exactly(np.array([value]), x.dtype)  # raises, because a fraction would be cut off
     for i, n in enumerate(sizes):
         dim = x.ndim - 1 - i // 2
         border = full((*x.shape[:dim], n, *x.shape[dim + 1 :]), value, x.dtype, x.device)

@@ -16,10 +16,12 @@ from ..errors import ShapeError
 from ..ops.softmax import check_class_range
 from ..tensors.arguments import (
     ArrayLike,
+    at_least_float32,
     check_same_dtype_and_device,
     check_same_shape,
     checked_target,
     float_tensor,
+    widened,
 )
 from ..tensors.tensor import Tensor
 
@@ -51,9 +53,12 @@ def cross_entropy(
     check_reduction(reduction)
     smoothing = checked_probability(label_smoothing, "label_smoothing")
     target, axis = checked_target("cross_entropy", logits, target, ignore_index)
+    logits, dtype, given = at_least_float32(logits), logits.dtype, logits
     if weight is not None or smoothing or target.dtype.kind == "f":
+        check_class_weight(given, weight)
         log_probs = logits.log_softmax(axis)
-        return weighted_nll(log_probs, target, weight, ignore_index, reduction, smoothing)
+        losses = weighted_nll(log_probs, target, weight, ignore_index, reduction, smoothing)
+        return losses.to(dtype)
     classes = logits.shape[axis]
     if logits.ndim > 2:  # (N, C, d1, ...) -> (N, d1, ..., C)
         logits = logits.permute(0, *range(2, logits.ndim), 1)
@@ -62,15 +67,17 @@ def cross_entropy(
     flat = target if target.ndim == 1 else target.reshape(-1)
     losses = ops.cross_entropy(logits, flat, ignore_index=int(ignore_index))
     if reduction == "none":
-        return losses.reshape(target.shape)
-    total = losses.sum()
+        return losses.reshape(target.shape).to(dtype)
     if reduction == "sum":
-        return total
+        return losses.sum().to(dtype)
     counted = flat._data != ignore_index
     if type(counted) is not np.ndarray:  # so that the host need not wait for the number
-        return total / wrap(counted.sum().astype(total.dtype))
+        return (widened(losses).sum() / wrap(counted.sum())).to(dtype)
     count = int(np.count_nonzero(counted))
-    return total / count if count else total * math.nan
+    if count == len(flat):
+        return losses.mean().to(dtype)
+    total = widened(losses).sum()
+    return (total / count if count else total * math.nan).to(dtype)
 
 
 def nll_loss(
@@ -93,7 +100,17 @@ def nll_loss(
     log_probs = float_tensor(log_probs, "log_probs")
     check_reduction(reduction)
     target, _ = checked_target("nll_loss", log_probs, target, ignore_index)
-    return weighted_nll(log_probs, target, weight, ignore_index, reduction)
+    check_class_weight(log_probs, weight)
+    losses = weighted_nll(at_least_float32(log_probs), target, weight, ignore_index, reduction)
+    return losses.to(log_probs.dtype)
+
+
+def check_class_weight(scores: Tensor, weight: Tensor | None) -> None:
+    """A weight is (C,), for the classes in dimension 1 of the scores (or 0, of one sample)."""
+    check_same_dtype_and_device("a weighted loss", scores=scores, weight=weight)
+    classes = scores.shape[min(1, scores.ndim - 1)]
+    if weight is not None and weight.shape != (classes,):
+        raise ShapeError(f"weight must have shape ({classes},), got {weight.shape}")
 
 
 def weighted_nll(
@@ -108,14 +125,11 @@ def weighted_nll(
     axis = min(1, log_probs.ndim - 1)
     classes, terms = log_probs.shape[axis], -log_probs
     if weight is not None:
-        check_same_dtype_and_device("a weighted loss", log_probs=log_probs, weight=weight)
-        if weight.shape != (classes,):
-            raise ShapeError(f"weight must have shape ({classes},), got {weight.shape}")
         terms = terms * weight.reshape(classes, *(1,) * (log_probs.ndim - 1 - axis))
     mixed = smoothing * terms.mean(axis) if smoothing else 0.0
     if target.dtype.kind == "f":
         losses = (1 - smoothing) * (terms * target).sum(axis) + mixed
-        return losses if reduction == "none" else getattr(losses, reduction)()
+        return reduced(losses, reduction)
     check_class_range(target._data, classes, ignore_index)
     counted = target != ignore_index
     ids = ops.where(counted, target, 0)
@@ -124,7 +138,7 @@ def weighted_nll(
     if reduction != "mean":
         return losses if reduction == "none" else losses.sum()
     counts = counted.to(losses.dtype) if weight is None else ops.where(counted, weight[ids], 0.0)
-    return losses.sum() / counts.sum()
+    return widened(losses).sum() / widened(counts).sum()
 
 
 def mse_loss(x: Tensor, target: Tensor, reduction: str = "mean") -> Tensor:
@@ -139,8 +153,8 @@ def mse_loss(x: Tensor, target: Tensor, reduction: str = "mean") -> Tensor:
     """
     check_same_shape("mse_loss", x, target)
     check_reduction(reduction)
-    squares = (x - target) * (x - target)
-    return squares if reduction == "none" else getattr(squares, reduction)()
+    difference = at_least_float32(x) - at_least_float32(target)
+    return reduced(difference * difference, reduction).to(x.dtype)
 
 
 def kl_div(x: Tensor, target: Tensor, reduction: str = "mean", log_target: bool = False) -> Tensor:
@@ -158,6 +172,7 @@ def kl_div(x: Tensor, target: Tensor, reduction: str = "mean", log_target: bool 
     """
     check_same_shape("kl_div", x, target)
     check_reduction(reduction, "batchmean")
+    x, target, dtype = at_least_float32(x), at_least_float32(target), x.dtype
     # Where target is 0, x may be -inf, and 0 * inf would be NaN.
     is_zero = target == (-math.inf if log_target else 0)
     x_counted = ops.where(is_zero, 0.0, x)
@@ -165,9 +180,10 @@ def kl_div(x: Tensor, target: Tensor, reduction: str = "mean", log_target: bool 
         terms = ops.exp(target) * (ops.where(is_zero, 0.0, target) - x_counted)
     else:
         terms = target * (ops.log(ops.where(is_zero, 1.0, target)) - x_counted)
-    if reduction == "batchmean":
-        return terms.sum() / (len(x) if x.ndim else 1)
-    return terms if reduction == "none" else getattr(terms, reduction)()
+    if reduction == "batchmean":  # the mean over the samples of what each adds up to
+        terms = terms.sum(tuple(range(1, x.ndim))) if x.ndim > 1 else terms
+        return terms.mean().to(dtype)
+    return reduced(terms, reduction).to(dtype)
 
 
 def binary_cross_entropy_with_logits(x: Tensor, target: Tensor, reduction: str = "mean") -> Tensor:
@@ -182,6 +198,12 @@ def binary_cross_entropy_with_logits(x: Tensor, target: Tensor, reduction: str =
     """
     check_same_shape("binary_cross_entropy_with_logits", x, target)
     check_reduction(reduction)
+    x, target, dtype = at_least_float32(x), at_least_float32(target), x.dtype
     # -log(sigmoid(x)) is softplus(-x), and -log(1 - sigmoid(x)) is softplus(x).
     losses = target * ops.softplus(-x) + (1 - target) * ops.softplus(x)
+    return reduced(losses, reduction).to(dtype)
+
+
+def reduced(losses: Tensor, reduction: str) -> Tensor:
+    """The mean or the sum of the losses; with "none" all of them."""
     return losses if reduction == "none" else getattr(losses, reduction)()

@@ -11,6 +11,7 @@ with TINYATTN_JIT=0 in the environment, the reference runs instead.
     packing.py       rows of padded and of packed samples, and heads that share keys
     matmul.py        matrix products, the large ones on several threads
     sums.py          sums that lose no digits
+    float16.py       float16 computed in float32
     range_checks.py  integers that must lie in a range
     threads.py       a pool of threads
     blas.py          the number of threads of BLAS

@@ -21,6 +21,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..base.backend import Array, is_array, is_finite, namespace, quiet, scatter_add
+from .float16 import in_float32
 from .matmul import matrix_product
 from .packing import heads_to_rows, repeat_heads, rows_to_heads, sum_heads
 from .sums import in_c_order, sum_dtype
@@ -71,17 +72,20 @@ def normal_cdf(x: Any) -> Any:
     return (0.5 * np.asarray(values, np.float64)).astype(x.dtype)
 
 
+@in_float32
 def gelu(x: Array) -> Array:
     """x Phi(x) of a NumPy array."""
     return x * normal_cdf(x)
 
 
+@in_float32
 def gelu_backward(grad: Any, x: Any) -> Any:
     """grad (Phi(x) + x phi(x)), where phi(x) = exp(-x^2 / 2) / sqrt(2 pi) is the slope of Phi."""
     phi = namespace(x).exp(x * x * -0.5) * INV_SQRT_2PI
     return grad * (normal_cdf(x) + x * phi)
 
 
+@in_float32
 def sigmoid(x: Any) -> Any:
     """1 / (1 + exp(-x)), computed from exp(-|x|), which cannot overflow."""
     xp = namespace(x)
@@ -91,6 +95,7 @@ def sigmoid(x: Any) -> Any:
     return xp.where(x >= 0, 1, small) / (1 + small)
 
 
+@in_float32
 def gelu_tanh(x: Array) -> Array:
     """0.5 x (1 + tanh(u)), u = sqrt(2/pi) (x + 0.044715 x^3).
 
@@ -100,12 +105,12 @@ def gelu_tanh(x: Array) -> Array:
     return x * sigmoid(2 * GELU_SCALE * (x + GELU_CUBIC * x * x * x))
 
 
+@in_float32
 def gelu_tanh_backward(grad: Any, x: Any) -> Any:
-    if x.dtype == np.float16 and is_array(x):  # x * x would overflow, and 1 - part lose its digits
-        result = gelu_tanh_backward(grad.astype(np.float32), x.astype(np.float32))
-        return result.astype(np.float16)
     part = sigmoid(2 * GELU_SCALE * (x + GELU_CUBIC * x * x * x))
-    slope = 2 * GELU_SCALE * (1 + 3 * GELU_CUBIC * x * x)
+    # 0 where `part` is 0 or 1 anyway, because x * x may be inf there, and 0 * inf is NaN.
+    xp = namespace(x)
+    slope = xp.where(xp.abs(x) < 100, 2 * GELU_SCALE * (1 + 3 * GELU_CUBIC * x * x), 0.0)
     return grad * (part + x * part * (1 - part) * slope)
 
 
@@ -144,11 +149,9 @@ def softmax(x: Array) -> Array:
     return masked_softmax(x, None)
 
 
+@in_float32
 def softmax_backward(grad: Any, out: Any) -> Any:
     """out * (grad - sum(grad * out)), because the Jacobian of a row is diag(out) - out out^T."""
-    if out.dtype == np.float16 and is_array(out):  # the difference would keep few of its digits
-        result = softmax_backward(grad.astype(np.float32), out.astype(np.float32))
-        return result.astype(np.float16)
     return out * (grad - (grad * out).sum(axis=-1, keepdims=True))
 
 
@@ -172,6 +175,7 @@ def log_softmax(x: Array) -> Array:
     return (shifted - total).astype(x.dtype)
 
 
+@in_float32
 def log_softmax_backward(grad: Any, out: Any) -> Any:
     return grad - namespace(out).exp(out) * in_c_order(grad).sum(axis=-1, keepdims=True)
 
@@ -240,6 +244,7 @@ def layer_norm_backward(
     """
     grad, x = in_c_order(grad), in_c_order(x)
     if saved is None:  # on Tensors, because the saved arrays are not part of the graph
+        x = x.to(sum_dtype(x.dtype))
         centred = x - x.mean(axis=-1, keepdims=True)
         inv_std = ((centred * centred).mean(axis=-1, keepdims=True) + eps) ** -0.5
     else:
@@ -285,7 +290,8 @@ def dropout(x: Any, p: float, seed: int) -> Any:
     if p >= 1:
         return xp.zeros_like(x)
     keep = keep_mask(x.shape, p, seed, xp)
-    return xp.where(keep, x * x.dtype.type(1 / (1 - p)), x.dtype.type(0))
+    factor = np.result_type(x.dtype, np.float32).type(1 / (1 - p))  # in float16 it may be inf
+    return xp.where(keep, (x * factor).astype(x.dtype, copy=False), x.dtype.type(0))
 
 
 def scatter_rows(grad: Array, ids: Array, num_rows: int, skip: int | None) -> Array:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..base.backend import to_device
-from ..base.checks import require_float
+from ..base.checks import as_array, require_float
 from ..base.names import UnknownNameError
 from ..base.random import generator
 from ..engine.autograd import wrap
@@ -49,7 +49,7 @@ def checked(tensor: Tensor) -> Tensor:
 
 def fill(tensor: Tensor, values: np.ndarray) -> Tensor:
     """Write the values into the memory of `tensor`, in its dtype and on its device."""
-    written = wrap(to_device(values.astype(tensor.dtype), tensor.device))
+    written = wrap(to_device(as_array(values, tensor.dtype, "cpu"), tensor.device))
     with no_grad():
         tensor[...] = written
     return tensor

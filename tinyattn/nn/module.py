@@ -11,6 +11,7 @@ import numpy as np
 
 from ..base.backend import Array, module_of, to_device
 from ..base.checks import (
+    cast_exactly,
     check_container,
     check_names,
     check_shapes,
@@ -413,7 +414,7 @@ class Module:
             tensor = tensors[name]
             if value.dtype.kind != tensor.dtype.kind:
                 raise DtypeError(f"{name} is {tensor.dtype}, got {value.dtype}")
-            array = to_device(value._data, tensor.device).astype(tensor.dtype, order="C")
+            array = cast_exactly(to_device(value._data, tensor.device), tensor.dtype, "C")
             arrays.append((tensor, array))
         for tensor, array in arrays:  # nothing can fail any more
             tensor.data = array

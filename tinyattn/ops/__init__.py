@@ -62,6 +62,20 @@ from .elementwise import (
 )
 from .layers import dropout, embedding, layer_norm, pack, unpack
 from .linear import linear, matmul
-from .reduction import all, any, argmax, argmin, cumsum, max, mean, min, std, sum, sum_to, var
+from .reduction import (
+    all,
+    any,
+    argmax,
+    argmin,
+    cumsum,
+    max,
+    mean,
+    min,
+    norm,
+    std,
+    sum,
+    sum_to,
+    var,
+)
 from .shape import cat, expand, gather, getitem, permute, putitem, reshape, transfer
 from .softmax import cross_entropy, log_softmax, masked_softmax, softmax

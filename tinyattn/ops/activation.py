@@ -8,6 +8,7 @@ from .. import kernels
 from ..base.backend import Array, namespace
 from ..engine.op import op
 from ..kernels import reference
+from ..kernels.float16 import in_float32
 from .elementwise import exp
 
 
@@ -40,11 +41,13 @@ def erf(x: Array) -> Array:
 
 
 @erf.vjp("x")
+@in_float32
 def dx(grad, x):
     return grad * (2 / math.sqrt(math.pi)) * exp(-x * x)
 
 
 @op(floats=True)
+@in_float32
 def softplus(x: Array) -> Array:
     """log(1 + exp(x)), computed from exp(-|x|), which cannot overflow."""
     xp = namespace(x)

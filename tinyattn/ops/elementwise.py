@@ -13,6 +13,7 @@ from ..engine.op import op
 from ..engine.promotion import promoted
 from ..errors import DtypeError
 from ..kernels import in_c_order
+from ..kernels.float16 import in_float32
 
 
 @op(promote=True)
@@ -191,6 +192,7 @@ def tanh(x: Array) -> Array:
 
 
 @tanh.vjp("x")
+@in_float32
 def dx(grad, out):
     return grad * (1 - out * out)
 
@@ -254,7 +256,7 @@ def dx(grad, x, min, max):
     return where(inside, grad, 0.0)
 
 
-@op
+@op(promote=True)
 def where(condition: Array, x: Array, y: Array) -> Array:
     """`x` where `condition` is True, else `y`."""
     for value in (x, y):
@@ -315,12 +317,12 @@ def dy(grad, x, y):
 # The following ops have no gradient, because their results are booleans or step functions.
 
 
-@op(differentiable=False)
+@op(promote=True, differentiable=False)
 def floor_divide(x: Array, y: Array) -> Array:
     """The largest integer that is not above x / y."""
     check_divisor(x, y)
     xp = namespace(x if hasattr(x, "dtype") else y)
-    return promoted(xp.floor_divide(in_c_order(x), in_c_order(y)), (x, y))
+    return xp.floor_divide(in_c_order(x), in_c_order(y))
 
 
 @op(differentiable=False)

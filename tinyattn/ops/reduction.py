@@ -15,7 +15,7 @@ from ..base.backend import Array, namespace
 from ..engine.op import op
 from ..errors import ShapeError
 from ..kernels import in_c_order
-from .elementwise import div, equal, where
+from .elementwise import cast, div, equal, where
 from .shape import expand, reshape
 
 Dims = tuple[int, ...] | None
@@ -61,7 +61,7 @@ def mean(x: Array, *, dim: Dims, keepdim: bool = False) -> Array:
 @mean.vjp("x")
 def dx(grad, shape, dim):
     grad = reshape(grad, target=reduced_shape(shape, dim))
-    return expand(divided(grad, count(shape, dim)), target=shape)
+    return expand(div(grad, count(shape, dim)), target=shape)
 
 
 @op
@@ -76,11 +76,6 @@ def cumsum(x: Array, *, dim: int, reverse: bool = False) -> Array:
 @cumsum.vjp("x")
 def dx(grad, dim, reverse):
     return cumsum(grad, dim=dim, reverse=not reverse)
-
-
-def divided(grad: Any, number: float) -> Any:
-    """grad / number, in two steps if the number would be inf in float16."""
-    return div(grad, number) if number < 65_504 else div(div(grad, 256), number / 256)
 
 
 def degrees_of_freedom(shape: tuple[int, ...], dim: Dims, correction: int) -> float:
@@ -102,8 +97,7 @@ def var(x: Array, *, dim: Dims, keepdim: bool = False, correction: int = 1) -> A
 @var.vjp("x")
 def dx(grad, x, shape, dim, correction):
     grad = reshape(grad, target=reduced_shape(shape, dim))
-    centred = x - mean(x, dim=dim, keepdim=True)
-    return divided(grad, degrees_of_freedom(shape, dim, correction) / 2) * centred
+    return div(centred(x, dim), degrees_of_freedom(shape, dim, correction) / 2) * grad
 
 
 @op
@@ -117,9 +111,34 @@ def std(x: Array, *, dim: Dims, keepdim: bool = False, correction: int = 1) -> A
 @std.vjp("x")
 def dx(grad, x, out, shape, dim, correction):
     grad, out = (reshape(a, target=reduced_shape(shape, dim)) for a in (grad, out))
-    slope = where(equal(out, 0), 0.0, div(grad, out))
-    centred = x - mean(x, dim=dim, keepdim=True)
-    return divided(slope, degrees_of_freedom(shape, dim, correction)) * centred
+    slope = over_length(div(centred(x, dim), degrees_of_freedom(shape, dim, correction)), out)
+    return slope * grad
+
+
+def centred(x: Any, dim: Dims) -> Any:
+    """x less its mean, in `sum_dtype`, because it may be twice the largest number of the dtype."""
+    x = cast(x, dtype=kernels.sum_dtype(x.dtype))
+    return x - mean(x, dim=dim, keepdim=True)
+
+
+def over_length(x: Any, length: Any) -> Any:
+    """x / length, and 0 where the length is 0: the slope of a length, which has a kink there.
+
+    Its own derivative there is NaN, as in PyTorch, because no number would be right.
+    """
+    return where(equal(length, 0), 0.0, div(x, length))
+
+
+@op
+def norm(x: Array, *, dim: Dims, keepdim: bool = False) -> Array:
+    """The root of the sum of squares. The gradient at 0 is 0, and its derivative there NaN."""
+    return namespace(x).sqrt(kernels.reduce_sum(x * x, dim, keepdim))
+
+
+@norm.vjp("x")
+def dx(grad, x, out, shape, dim):
+    grad, out = (reshape(a, target=reduced_shape(shape, dim)) for a in (grad, out))
+    return grad * over_length(x, out)
 
 
 @op

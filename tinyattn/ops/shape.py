@@ -12,6 +12,7 @@ from ..base.backend import Array, namespace
 from ..engine.op import op
 from ..engine.promotion import promoted
 from ..errors import DtypeError, ShapeError
+from ..kernels import sum_dtype
 from ..kernels.range_checks import index_for, require_range
 
 
@@ -70,14 +71,15 @@ def dx(grad, shape, index):
 @op
 def putitem(x: Array, *, index: Any, target: tuple[int, ...]) -> Array:
     """Zeros of shape `target` with `x` added at `index`; the derivative of `getitem`."""
-    out = namespace(x).zeros(target, x.dtype)
-    index = index_for(out, index)
     parts = index if isinstance(index, tuple) else (index,)
-    if all(part is None or isinstance(part, (int, slice, type(...))) for part in parts):
-        out[index] = x  # no element occurs twice
-    else:
-        backend.scatter_add(out, index, x)
-    return out
+    each_once = all(part is None or isinstance(part, (int, slice, type(...))) for part in parts)
+    out = namespace(x).zeros(target, x.dtype if each_once else sum_dtype(x.dtype))
+    index = index_for(out, index)
+    if each_once:
+        out[index] = x
+        return out
+    backend.scatter_add(out, index, x)
+    return out.astype(x.dtype, copy=False)
 
 
 @putitem.vjp("x")

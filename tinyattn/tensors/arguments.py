@@ -10,8 +10,17 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from ..base.checks import are_groups, check_broadcast, is_integer, listed, require_float, type_name
+from ..base.checks import (
+    are_groups,
+    check_broadcast,
+    has_dtype,
+    is_integer,
+    listed,
+    require_float,
+    type_name,
+)
 from ..errors import DeviceError, DtypeError, ShapeError
+from ..kernels import sum_dtype
 from ..ops.softmax import check_class_range
 from .tensor import Tensor
 from .types import CudaArray
@@ -38,6 +47,11 @@ def float_tensor(value: Any, name: str) -> Tensor:
 def at_least_float32(x: Tensor) -> Tensor:
     """x, but float16 as float32, because a square overflows in float16 from 256 on."""
     return x.float() if x.dtype == np.float16 else x
+
+
+def widened(x: Tensor) -> Tensor:
+    """x in the dtype in which its numbers are added up, for sums that may overflow in its own."""
+    return x.to(sum_dtype(x.dtype))
 
 
 def check_same_dtype_and_device(function: str, **arguments: Tensor | None) -> None:
@@ -93,6 +107,8 @@ def checked_target(
 ) -> tuple[Tensor, int]:
     """The target as a Tensor on the device of the scores, and the dimension of the classes."""
     classes = target if isinstance(target, Tensor) else Tensor(target)
+    if classes.dtype.kind == "f" and not has_dtype(target):
+        classes = Tensor(target, scores.dtype)  # numbers of Python are as exact as the scores
     if not is_integer(ignore_index) or not -(2**63) <= ignore_index < 2**63:
         raise DtypeError(f"ignore_index must be an integer of 64 bits, got {ignore_index!r}")
     axis = min(1, scores.ndim - 1)

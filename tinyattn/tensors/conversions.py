@@ -10,7 +10,7 @@ from typing import Self
 import numpy as np
 
 from .. import ops
-from ..base.backend import module_of, quiet
+from ..base.backend import converted, module_of
 from ..base.checks import checked_dtype, names_device
 from ..engine.autograd import wrap
 from .gradients import Gradients
@@ -29,6 +29,7 @@ class Conversions(Gradients):
         """This tensor in another dtype, on another device, or both: `x.to("cuda", ta.float64)`.
 
         A Tensor as argument stands for its dtype and its device. What is so already is not copied.
+        To integers, fractions are cut off, and numbers out of range wrap.
         """
         for argument in args:
             if isinstance(argument, str) and names_device(argument):
@@ -42,7 +43,7 @@ class Conversions(Gradients):
             if target.kind == "f":
                 result = ops.cast(result, dtype=target)
             else:
-                result = wrap(quiet(result._data.astype)(target))
+                result = wrap(converted(result._data, target))
         if device is not None and device != self.device:
             module_of(device)  # raises DeviceError
             result = ops.transfer(result, device=device)

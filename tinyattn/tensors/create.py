@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any, overload
 
@@ -11,6 +12,8 @@ from .. import ops
 from ..base import random
 from ..base.backend import Array, module_of, to_device
 from ..base.checks import (
+    as_array,
+    cast_exactly,
     check_size,
     checked_dtype,
     is_integer,
@@ -23,7 +26,7 @@ from ..engine.autograd import wrap
 from ..errors import DeviceError, DtypeError, ShapeError
 from .tensor import Tensor
 from .types import DTypeLike, Operand, Sizes
-from .values import checked_tensor
+from .values import array_of, checked_tensor
 
 CUDA = 2  # DLPack's number of the device
 
@@ -32,6 +35,9 @@ def tensor(
     data: Any, dtype: DTypeLike = None, device: str | None = None, requires_grad: bool = False
 ) -> Tensor:
     """A Tensor with a copy of `data`; see `Tensor`.
+
+    Differs from PyTorch: a number that an integer or boolean dtype cannot hold, such as 1.5 or 300
+    in a byte, is a DtypeError, also in an array. `x.to(dtype)` of a Tensor wraps and cuts off.
 
     >>> ta.tensor([[1, 2], [3, 4]]).shape
     (2, 2)
@@ -105,7 +111,8 @@ def shared(array: Array) -> Tensor:
 def made(array: Array, dtype: DTypeLike, device: str | None, requires_grad: bool) -> Tensor:
     """A new NumPy array as a Tensor."""
     dtype = checked_dtype(array.dtype if dtype is None else dtype)
-    result = wrap(to_device(array.astype(dtype, copy=False), device or "cpu"))
+    array = array if array.dtype is dtype else cast_exactly(array, dtype)
+    result = wrap(to_device(array, device or "cpu"))
     result.requires_grad = requires_grad
     return result
 
@@ -154,11 +161,20 @@ def full(
     device: str | None = None,
     requires_grad: bool = False,
 ) -> Tensor:
-    """All `fill_value`; the dtype is float32 for a float, int64 for an integer."""
-    if dtype is None:
-        dtype = Tensor(fill_value).dtype
+    """All `fill_value`; the dtype is float32 for a float, int64 for an integer.
+
+    Differs from PyTorch: a number that an integer or boolean dtype cannot hold is a DtypeError.
+    """
+    value = as_array(array_of(fill_value), dtype, "cpu")
     sizes = checked_sizes(sizes_of((shape,)))
-    return made(np.full(sizes, fill_value, checked_dtype(dtype)), None, device, requires_grad)
+    return made(np.full(sizes, value), None, device, requires_grad)
+
+
+def require_finite(name: str, *numbers: Any) -> None:
+    for number in numbers:
+        is_number = is_integer(number) or isinstance(number, (float, np.floating))
+        if not is_number or not math.isfinite(number):
+            raise TypeError(f"{name} takes finite numbers, got {number!r}")
 
 
 def arange(
@@ -172,12 +188,11 @@ def arange(
     """start, start + step, ... before `end`; `arange(n)` counts from 0. Integers give int64.
 
     Floats give float32. Their steps are rounded, so the last number may be `end`, as in PyTorch.
+    Differs from PyTorch: numbers that an integer dtype cannot hold are a DtypeError.
     """
     if end is None:
         start, end = 0, start
-    for number in (start, end, step):
-        if not is_integer(number) and not isinstance(number, (float, np.floating)):
-            raise TypeError(f"arange takes numbers, got {number!r}")
+    require_finite("arange", start, end, step)
     if step == 0 or (end - start) * step < 0:
         raise ValueError(
             f"arange takes a step that leads from start to end, got {start}, {end} and {step}"
@@ -195,8 +210,13 @@ def linspace(
     device: str | None = None,
     requires_grad: bool = False,
 ) -> Tensor:
-    """`steps` numbers from `start` to `end`, at equal distances; both are included."""
-    return made(np.linspace(start, end, steps), dtype, device, requires_grad)
+    """`steps` numbers from `start` to `end`, at equal distances; both are included.
+
+    Differs from PyTorch: numbers that an integer dtype cannot hold are a DtypeError.
+    """
+    require_finite("linspace", start, end)
+    values = np.linspace(start, end, check_size("steps", steps, 0))
+    return made(values, dtype, device, requires_grad)
 
 
 def eye(
@@ -218,6 +238,7 @@ def randn(
     requires_grad: bool = False,
 ) -> Tensor:
     """Normal with mean 0 and variance 1, from tinyattn's generator (`ta.manual_seed`)."""
+    require_float(checked_dtype(dtype), "randn")
     values = np.asarray(random.generator().standard_normal(checked_sizes(sizes_of(shape))))
     return made(values, dtype, device, requires_grad)
 
@@ -269,6 +290,7 @@ def randint(
     """Integers from `low` to `high` - 1: `randint(2, 5, (3,))`; from 0: `randint(5, (3,))`.
 
     Raises ValueError if there is no integer between, DtypeError for another dtype than integers.
+    Raises DtypeError if the dtype cannot hold all of them.
     """
     if size is None and (high is None or isinstance(high, (tuple, list))):
         low, high, size = 0, low, high
@@ -279,6 +301,7 @@ def randint(
         raise ValueError(f"randint draws from low to high - 1, got low={low}, high={high}")
     if checked_dtype(dtype).kind not in "iu":
         raise DtypeError(f"randint makes integers, got dtype {checked_dtype(dtype)}")
+    as_array([low, high - 1], dtype, None)  # raises DtypeError if one does not fit
     values = random.generator().integers(low, high, checked_sizes(sizes_of((size,))))
     return made(np.asarray(values), dtype, device, False)
 

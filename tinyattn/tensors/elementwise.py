@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from typing import Any, Self
 
-import numpy as np
-
 from .. import ops
 from ..base.checks import as_array, check_clamp, check_masked_fill
 from ..engine.autograd import TensorBase, wrap
 from .operators import Operators
 from .types import Operand
+from .values import array_of
 
 
 class Elementwise(Operators):
@@ -110,7 +109,7 @@ class Elementwise(Operators):
         Outside of the limits the gradient of x is 0, and a limit that is a Tensor gets it.
         """
         if not isinstance(min, TensorBase) and not isinstance(max, TensorBase):
-            check_clamp(min, max)
+            check_clamp(min, max, self.dtype)
             return ops.clamp(self, min=min, max=max)
         x = self  # NaN stays NaN, and a limit that is NaN gives NaN
         if min is not None:
@@ -122,12 +121,14 @@ class Elementwise(Operators):
     def masked_fill(self, mask: Any, value: Operand) -> Self:
         """`value` wherever `mask` is True. The mask broadcasts: a Tensor, or what makes one.
 
+        Differs from PyTorch: a value that integers or booleans cannot hold is a DtypeError.
+
         >>> ta.tensor([1.0, 2.0, 3.0]).masked_fill([True, False, False], 0.0)
         tensor([0., 2., 3.])
         """
         if not isinstance(mask, TensorBase):
             mask = wrap(as_array(mask, None, self.device))
-        check_masked_fill(self, mask, value)
-        # As a boolean, because with the integers 0 and 1 a boolean tensor would become integers.
-        value = bool(value) if self.dtype == np.bool_ and value in (0, 1) else value
+        check_masked_fill(self, mask)
+        if self.dtype.kind != "f" or not isinstance(value, TensorBase):
+            value = as_array(array_of(value), self.dtype, self.device)
         return ops.where(mask, value, self)

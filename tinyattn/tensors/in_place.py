@@ -7,7 +7,8 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from ..engine.autograd import TensorBase
+from ..base.checks import cast_exactly
+from ..engine.autograd import TensorBase, wrap
 from ..engine.grad_mode import is_grad_enabled
 from ..engine.promotion import CATEGORY
 from ..errors import DtypeError, InPlaceError, ShapeError
@@ -42,7 +43,10 @@ def changed(tensor: AnyTensor, operation: Callable[..., Any], other: Operand) ->
         )
     if CATEGORY[result.dtype.kind] > CATEGORY[tensor.dtype.kind]:
         raise DtypeError(f"a {result.dtype} result does not fit in place into {tensor.dtype}")
-    result = result.to(tensor.dtype)
+    if tensor.dtype.kind == "f":
+        result = result.to(tensor.dtype)
+    elif result.dtype != tensor.dtype:
+        result = wrap(cast_exactly(result._data, tensor.dtype))
     if not tensor.is_leaf or result.requires_grad:
         tensor._node = result._node
     tensor._data, tensor._version = result._data, result._version

@@ -20,6 +20,7 @@ from ..base.checks import (
 )
 from ..engine.autograd import TensorBase
 from ..errors import DtypeError, ShapeError
+from ..kernels import sum_dtype
 from .shapes import Shapes
 from .types import Dims, DTypeLike, Operand, ValuesAndIndices
 from .values import checked_tensor
@@ -247,7 +248,10 @@ class Reductions(Shapes):
         check_keepdim(keepdim)
         if dtype is not None:
             return self.to(dtype).prod(dim, keepdim).to(dtype)
-        x = self if self.dtype.kind == "f" else self.to(np.int64)
+        # In a wider dtype, because a part of the product may overflow where the whole does not.
+        x = self.to(sum_dtype(self.dtype) if self.dtype.kind == "f" else np.int64)
+        if x.dtype.kind == "f" and x.dtype != self.dtype:
+            return x.prod(dim, keepdim).to(self.dtype)
         if dim is None or not x.ndim:
             x = x.reshape(-1).prod(0)
             return x.reshape((1,) * self.ndim) if keepdim else x
@@ -269,6 +273,8 @@ class Reductions(Shapes):
     def logsumexp(self, dim: Dims = None, keepdim: bool = False) -> Self:
         """log(sum(exp(x))) over `dim`, by default all; as max(x) + log(sum(exp(x - max(x))))."""
         check_keepdim(keepdim)
+        if self.dtype == np.float16:  # whose sums overflow at 65,504 equal elements
+            return self.float().logsumexp(dim, keepdim).to(self.dtype)
         x = self if self.dtype.kind == "f" else self.to(np.float32)
         dims = dims_of(x, dim)
         shift: Self | int = 0
@@ -281,7 +287,8 @@ class Reductions(Shapes):
     def norm(self, p: float | str = "fro", dim: Dims = None, keepdim: bool = False) -> Self:
         """The length of vectors: p=2 (or "fro") sqrt(sum(x * x)), p=1 sum(|x|), p=inf max(|x|).
 
-        The gradient is 0 at 0. Differs from PyTorch: another p is a ValueError.
+        The gradient is 0 at 0, and derivatives of second order are NaN there, as in PyTorch: for
+        those of the square write (x * x).sum(). Differs from PyTorch: another p is a ValueError.
         """
         require_float(self.dtype, "norm")
         if p == math.inf:
@@ -290,9 +297,8 @@ class Reductions(Shapes):
             return self.abs().sum(dim, keepdim)
         if p not in ("fro", 2):
             raise ValueError(f'norm takes p=1, 2, float("inf") or "fro" (as 2), got {p!r}')
-        squares = self.to(np.float64).square().sum(dim, keepdim)  # float16 would overflow at 256
-        zero = squares == 0
-        return ops.where(zero, 0.0, ops.where(zero, 1.0, squares).sqrt()).to(self.dtype)
+        x = self.to(np.float64)  # float16 would overflow at 256
+        return x._reduced(ops.norm, dim, keepdim, {}).to(self.dtype)
 
     def softmax(self, dim: int = -1, dtype: DTypeLike = None) -> Self:
         """exp(x_i) / sum_j exp(x_j) along `dim`, of x in `dtype`; see `functional.softmax`."""

@@ -160,6 +160,8 @@ class Shapes(Elementwise):
     def __setitem__(self, index: Index, value: Operand) -> None:
         """Write into the tensor's memory. Differs from PyTorch: this cannot be recorded.
 
+        A number or a list takes the dtype of this tensor. DtypeError for what integers or booleans
+        cannot hold: 1.5, NaN, 300 in a byte. A float beyond the range of the dtype becomes inf.
         Raises InPlaceError if gradients are recorded here, and for the result of a recorded op.
         """
         check_writable(self, value)
@@ -171,9 +173,9 @@ class Shapes(Elementwise):
                 )
             array = value._data
         else:
-            array = as_array(value, None, self.device)
+            array = as_array(value, self.dtype, self.device)
         position = index_for(self._data, checked_index(index))
-        if self.dtype.kind != "f" and type(array) is np.ndarray:
+        if array.dtype is not self.dtype:
             array = cast_exactly(array, self.dtype)
         version = self._version
         version.begin_change()

@@ -54,7 +54,9 @@ class Tensor(Order):
     device: "cpu" or "cuda"; the device of `data` by default.
     requires_grad: record the operations on this tensor, so that `backward()` can fill `.grad`.
 
-    Raises DtypeError for data that are not numbers, and for integers with requires_grad=True.
+    Raises DtypeError for data that are not numbers, for integers with requires_grad=True, and for a
+    number that an integer dtype cannot hold, such as 300 as uint8 or 1.5 as int64; a float beyond
+    the range of a floating dtype becomes inf.
 
         >>> import tinyattn as ta
         >>> x = ta.tensor([1.0, 2.0, 3.0], requires_grad=True)

@@ -8,7 +8,7 @@ import numpy as np
 
 from ..base import backend
 from ..base.backend import Array, read_only, to_device
-from ..base.checks import as_array, require_float, type_name
+from ..base.checks import as_array, has_dtype, require_float, type_name
 from ..engine.autograd import Leaf, TensorBase
 from ..engine.versions import Version
 from ..errors import DtypeError, GraphError, ShapeError
@@ -46,7 +46,8 @@ class Values(TensorBase):
 
         Change values with `x[i] = value` or `x += y` (under `ta.no_grad()` for a leaf), because
         the tensor then counts the change, and `backward` notices it. `x.data = array` replaces
-        the array by a copy of the new one, and drops a gradient of another shape or dtype.
+        the array by a copy of the new one, and drops a gradient of another shape or dtype;
+        numbers of Python take the dtype that the tensor has.
         Differs from PyTorch: there a write to `x.data` succeeds, and `backward` does not notice.
         """
         return read_only(self._data)
@@ -55,7 +56,7 @@ class Values(TensorBase):
     def data(self, value: Any) -> None:
         if self._node is not None and self._node.plan is not None:
             raise GraphError("data of a computed tensor cannot be replaced: use detach() first")
-        array = as_array(array_of(value), None, None)
+        array = as_array(array_of(value), None if has_dtype(value) else self.dtype, None)
         leaf = self._node
         if leaf is None:
             leaf = getattr(self, "_former_leaf", None)  # of a frozen tensor

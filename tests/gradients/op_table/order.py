@@ -115,6 +115,7 @@ ROWS: list[OpRow] = [
             error(lambda: INTS.norm(), TypeError, "norm needs a floating dtype, got int64"),
         ],
         ("Tensor.norm",),
+        reaches=("norm",),
         special_torch="there the slope of |NaN| is 0",
     ),
 ]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from ...base.backend import Array, namespace
 from .. import reference
+from ..float16 import in_float32
 from ..sums import in_c_order
 from .launch import SCALARS, by_elements, drop_arguments, function
 
@@ -21,10 +22,12 @@ def normal_cdf(x: Array) -> Array:
     return 0.5 * (1 + erf(x * reference.SQRT_HALF))
 
 
+@in_float32
 def gelu(x: Array) -> Array:
     return x * normal_cdf(x)
 
 
+@in_float32
 def gelu_backward(grad: Array, x: Array) -> Array:
     phi = namespace(x).exp(x * x * -0.5) * reference.INV_SQRT_2PI
     return grad * (normal_cdf(x) + x * phi)
