@@ -142,6 +142,6 @@ def test_who_reads_attention_meets_few_functions() -> None:
 
 def test_an_encoder_is_trained_by_few_lines() -> None:
     """The lines of the package that examples/smallest.py runs, each counted once."""
-    assert measured_alone(smallest.__doc__ or "", jit=False).distinct < 1_200
+    assert measured_alone(smallest.__doc__ or "", jit=False).distinct < 1_250
     for page in ("README.md", "README_zh.md", "docs/index.md"):
-        assert "1,200" in (PACKAGE.parent / page).read_text("utf-8"), page
+        assert "1,250" in (PACKAGE.parent / page).read_text("utf-8"), page

@@ -263,7 +263,9 @@ def test_threads_of_a_decorated_function() -> None:
 
 
 @pytest.mark.parametrize(
-    "wrong", [functools.partial(plain), Called(), Called, 3, staticmethod], ids=str
+    "wrong",
+    [functools.partial(plain), Called(), Called, 3, staticmethod],
+    ids=["a partial", "an object", "a class", "a number", "a decorator"],
 )
 def test_an_op_is_a_function_with_a_name(wrong: Any) -> None:
     with pytest.raises(TypeError, match="op takes a function with a name, got"):
