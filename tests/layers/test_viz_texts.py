@@ -63,7 +63,8 @@ def texts_of(figure: Figure) -> list[str]:
 def test_a_text_is_drawn_as_it_is(place: str, text: Any) -> None:
     text = str(text) if place in WITH_STRINGS_ONLY else text
     figure = (PICTURES | WITH_STRINGS_ONLY)[place](text)
-    figure.draw_without_rendering()
+    if "$" in str(text):  # where matplotlib would look for a formula
+        figure.draw_without_rendering()
     if place == "leaf" and not text:
         text = "leaf"
     found = [drawn for drawn in figure.findobj(Text) if str(text) in drawn.get_text()]
