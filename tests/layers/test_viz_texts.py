@@ -13,6 +13,7 @@ from matplotlib.text import Text
 
 import tinyattn as ta
 from tinyattn import nn, viz
+from tinyattn.errors import ShapeError
 
 TEXTS = {
     "formula": "$\\x$", "half a formula": "$", "two": "a$b$c", "underscore": "_name",
@@ -221,3 +222,43 @@ def test_means_of_a_curve_are_drawn_in_the_middle_of_their_window() -> None:
     assert pale.get_color() == means.get_color()
     (line,) = viz.plot_curves({"a": (np.arange(20.0), y)}, smooth=3).axes[0].lines
     np.testing.assert_array_equal(line.get_ydata(), y)
+
+
+def test_all_panels_have_the_scale_that_is_given() -> None:
+    weights = np.array([[[[0.2, 0.4]], [[-3.0, 0.9]]]])
+    mask = np.array([[[[True, True]], [[False, True]]]])  # -3 is invisible
+    panels = viz.show_heatmaps(weights, mask=mask).axes[:2]
+    assert [panel.images[0].get_clim() for panel in panels] == [(0, 1)] * 2
+    panels = viz.show_heatmaps(weights, vmin=-4, vmax=2).axes[:2]
+    assert [panel.images[0].get_clim() for panel in panels] == [(-4, 2)] * 2
+    with pytest.raises(ValueError, match="got values from -3 to 0.9"):
+        viz.show_heatmaps(weights)
+
+
+def test_symbols_are_those_of_all_of_a_row_or_of_a_panel() -> None:
+    weights = np.ones((2, 3, 1, 2))
+    for given, expected in (
+        (["a", "b"], ["ab"] * 6),
+        ([["a", "b"], ["c", "d"]], ["ab"] * 3 + ["cd"] * 3),
+        ([[letter, "x"] for letter in "abcdef"], ["ax", "bx", "cx", "dx", "ex", "fx"]),
+    ):
+        panels = viz.show_heatmaps(weights, xticks=given).axes[:6]
+        found = [[label.get_text() for label in panel.get_xticklabels()] for panel in panels]
+        assert ["".join(texts) for texts in found] == expected
+    for wrong in ([["a"], ["b"], ["c"]], [["a"]] * 5):
+        with pytest.raises(ShapeError, match="2 x 3 panels take 1, 2 or 6 lists of labels, got"):
+            viz.show_heatmaps(weights, xticks=wrong)
+    with pytest.raises(ShapeError, match="xticks: 2 cells take at most as many, got 3"):
+        viz.show_heatmaps(weights, xticks=["a", "b", "c"])
+    for titles in (["a", "b"], ["a"] * 5):
+        with pytest.raises(ShapeError, match="titles: 2 x 3 panels take 3 or 6, got"):
+            viz.show_heatmaps(weights, titles=titles)
+
+
+def test_only_long_symbols_of_keys_are_turned() -> None:
+    words = ["animal", "cross"]
+    panel = viz.show_heatmaps(np.ones((2, 2)), xticks=words, yticks=["street"] * 2).axes[0]
+    assert {label.get_rotation() for label in panel.get_xticklabels()} == {0}
+    panel = viz.show_heatmaps(np.ones((4, 4)), xticks=words * 2, yticks=["street"] * 4).axes[0]
+    assert {label.get_rotation() for label in panel.get_xticklabels()} == {90}
+    assert {label.get_rotation() for label in panel.get_yticklabels()} == {0}

@@ -296,7 +296,8 @@ NO_GUESS = """
     uint2 uint3 uint32 uint4 uint5 uint6 uint64 uint7 unsqueeze_copy vsplit xlogy
 """.split()  # noqa: SIM905
 DIFFERS = {
-    "Tensor.data": "a read-only view of the array; values change through x[i] = v",
+    "Tensor.data": "a NumPy array, which is a read-only view: x.detach() has the methods of a "
+    "Tensor, and values change through x[i] = v",
     "Tensor.dtype": "a NumPy dtype: compare it with ==, not with `is`",
     "Tensor.device": 'a string, "cpu" or "cuda"',
     "Tensor.__getitem__": "nested lists are one array of indices; uint8 are indices and no mask",
@@ -312,7 +313,8 @@ DIFFERS = {
     "Tensor.max": "with a NaN the gradient of the largest of all is NaN everywhere",
     "Tensor.masked_fill": "a value that integers or booleans cannot hold is refused",
     "Tensor.norm": "p is 1, 2 or inf",
-    "Tensor.numpy": "a copy, also of a tensor that requires gradients",
+    "Tensor.numpy": "a copy, also of a tensor that requires gradients; np.asarray(x) is the same, "
+    "and NumPy's functions refuse Tensors",
     "Tensor.flip": "without dims nothing is flipped; the result is a view",
     "Tensor.repeat_interleave": "`repeats` is one integer",
     "Tensor.sign": "it has no gradient, where there it is 0",

@@ -115,7 +115,8 @@ def no_grad(function: Function | None = None) -> Recording | Function:
     """Record nothing: `with ta.no_grad():`, or `@ta.no_grad()` above a function.
 
     The decorated function keeps its signature for type checkers. Brackets may be left out:
-    `@ta.no_grad`.
+    `@ta.no_grad`. A generator and a coroutine run under the setting too. TypeError for a class and
+    for an asynchronous generator.
     """
     return Recording(False) if function is None else Recording(False)(function)
 

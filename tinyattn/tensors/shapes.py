@@ -154,6 +154,8 @@ class Shapes(Elementwise):
 
         Differs from PyTorch: nested lists are one array of indices, not a tuple of several; uint8
         are indices and no mask.
+        A row or a slice is a view. So random.shuffle(x) would lose rows of a matrix: write
+        x[ta.randperm(len(x))].
         """
         return ops.getitem(self, index=checked_index(index))
 
