@@ -231,7 +231,7 @@ def test_all_panels_have_the_scale_that_is_given() -> None:
     assert [panel.images[0].get_clim() for panel in panels] == [(0, 1)] * 2
     panels = viz.show_heatmaps(weights, vmin=-4, vmax=2).axes[:2]
     assert [panel.images[0].get_clim() for panel in panels] == [(-4, 2)] * 2
-    with pytest.raises(ValueError, match="got values from -3 to 0.9"):
+    with pytest.raises(ValueError, match=r"got values from -3 to 0\.9"):
         viz.show_heatmaps(weights)
 
 
@@ -262,3 +262,38 @@ def test_only_long_symbols_of_keys_are_turned() -> None:
     panel = viz.show_heatmaps(np.ones((4, 4)), xticks=words * 2, yticks=["street"] * 4).axes[0]
     assert {label.get_rotation() for label in panel.get_xticklabels()} == {90}
     assert {label.get_rotation() for label in panel.get_yticklabels()} == {0}
+
+
+def test_few_values_are_not_drawn_as_one_mean() -> None:
+    for count, lines in ((3, 1), (4, 1), (5, 2), (10, 2)):
+        drawn_lines = viz.plot_curves({"a": np.arange(float(count))}, smooth=10).axes[0].lines
+        assert len(drawn_lines) == lines
+    means = viz.plot_curves({"a": np.arange(10.0)}, smooth=10).axes[0].lines[1]
+    np.testing.assert_allclose(means.get_ydata(), np.arange(1.0, 9.0))  # of three values each
+
+
+def test_formulas_of_boxes_have_their_sizes() -> None:
+    panel = viz.show_shapes(("Q", 3, 2), "=", ("R", 1, 9)).axes[0]
+    boxes = [patch.get_xy() for patch in panel.patches]
+    sizes = [np.ptp(box, axis=0).tolist() for box in boxes]
+    assert sizes == [[2, 3], [9, 1]]
+    assert all(box[:, 0].max() < panel.get_xlim()[1] for box in boxes)
+    assert boxes[0][:, 0].max() < boxes[1][:, 0].min()
+    assert [text.get_text() for text in panel.texts] == ["Q", "2", "3", "=", "R", "9", "1"]
+
+
+def test_gradient_norms_name_the_axes_and_large_numbers_stay() -> None:
+    panel = viz.plot_gradient_norms({"a": [trained_layer()]}).axes[0]
+    assert (panel.get_xlabel(), panel.get_ylabel()) == ("Layer", "Gradient norm")
+    panel = viz.plot_curves({"a": [1e300, 1.0]}, "x", "y").axes[0]
+    assert panel.lines[0].get_ydata().tolist() == [1e300, 1]
+    assert (panel.get_xlabel(), panel.get_ylabel()) == ("x", "y")
+
+
+def test_what_a_node_saves_stands_in_its_box() -> None:
+    x = ta.ones(2, 3, requires_grad=True)
+    texts = "\n".join(text.get_text() for text in viz.show_graph((x * 0.0).sum()).axes[0].texts)
+    assert "saves y 0.0" in texts
+    assert "saves x (2, 3)" in "\n".join(
+        text.get_text() for text in viz.show_graph(x * x).axes[0].texts
+    )
