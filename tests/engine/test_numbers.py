@@ -345,6 +345,14 @@ def test_beside_float64_no_number_is_rounded_to_float32(name: str) -> None:
     np.testing.assert_allclose(found.numpy(), expected, rtol=1e-15)
 
 
+def test_a_number_of_numpy_in_a_list_keeps_its_dtype() -> None:
+    for data in ([np.float64(TENTH)], [[0.2, np.float64(TENTH)]], (np.array(TENTH),)):
+        x = ta.tensor(data)
+        assert x.dtype == np.float64
+        assert x.flatten()[-1].item() == TENTH
+    assert ta.tensor([TENTH]).dtype == np.float32
+
+
 def test_a_gradient_of_float64_is_not_rounded_to_float32() -> None:
     x = x64(2.0, requires_grad=True)
     (x * TENTH).backward(x64(TENTH))

@@ -61,7 +61,7 @@ def mean(x: Array, *, dim: Dims, keepdim: bool = False) -> Array:
 @mean.vjp("x")
 def dx(grad, shape, dim):
     grad = reshape(grad, target=reduced_shape(shape, dim))
-    return expand(div(grad, count(shape, dim)), target=shape)
+    return expand(div(grad, float(count(shape, dim))), target=shape)
 
 
 @op
