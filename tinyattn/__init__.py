@@ -96,6 +96,7 @@ _LATE_MODULES = {
     "generation": "models.generation",
     "interop": "models.interop",
     "models": "models",
+    "names": "base.names",
     "testing": "testing",
     "viz": "viz",
 }
