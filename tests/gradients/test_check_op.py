@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import Any
 
 import numpy as np
@@ -410,3 +411,24 @@ def test_samples_are_argument_tuples_and_there_is_at_least_one():
     for samples in (ta.randn(3), [ta.randn(3)]):
         with pytest.raises(TypeError, match="a list of argument tuples"):
             check_op(cube, samples)
+
+
+def test_arguments_that_are_too_large_for_float16_do_not_warn() -> None:
+    x = np.array([1e5, -2e5])
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        check_op(lambda x: x * 2.0, [(x,)])
+
+
+def test_the_reference_has_as_many_outputs() -> None:
+    x = np.array([1.0, 2.0])
+    for fn, reference, message in (
+        (lambda x: (x * 2.0, x * 3.0), lambda x: 2 * x, "2 outputs, the reference has 1"),
+        (lambda x: x * 2.0, lambda x: (2 * x, 3 * x), "1 outputs, the reference has 2"),
+    ):
+        with pytest.raises(GradcheckError, match=message):
+            check_op(fn, [(x,)], reference=reference)
+
+
+def test_an_output_without_elements_is_compared() -> None:
+    check_op(lambda x: x * 2.0, [(np.zeros((0, 3)),)], reference=lambda x: 2 * x)

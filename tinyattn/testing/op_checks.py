@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 
-from ..base.backend import quiet
 from ..engine import autograd
 from ..engine.autograd import wrap
 from ..errors import GradcheckError, GraphError, InPlaceError
@@ -267,7 +266,7 @@ def check_linearity(fn: Function, arguments: Arguments, rng: np.random.Generator
 
 def check_dtypes(fn: Function, arguments: Arguments, rng: np.random.Generator) -> None:
     for dtype in (np.float32, np.float16):
-        inputs = quiet(in_dtype)(arguments, dtype)  # large numbers become inf in float16
+        inputs = in_dtype(arguments, dtype)
         outputs, gradients = run(converted(fn, dtype), inputs, random_cotangents(draw(rng)))
         for result in (*outputs, *gradients):
             if result.dtype.kind == "f" and result.dtype != dtype:
