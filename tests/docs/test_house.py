@@ -34,7 +34,7 @@ WINGS = {
     "testing": "finite_differences op_checks __init__",
     "viz": "",
     "training": "batches atomic_write checkpoint distributed captured_step __init__",
-    "models": "settings bert sentence_files sentence generation interop __init__",
+    "models": "settings bert tokenizer_files sentence_files sentence generation interop __init__",
     "__init__": "",
 }
 ORDER = [

@@ -195,9 +195,10 @@ def test_lowercase_of_either_file(folder, tmp_path):
     model.save_pretrained(tmp_path / "new")
     again = models.SentenceEncoder.from_pretrained(tmp_path / "new")
     assert again.files == model.files
+    # As in transformers, a BertTokenizer has a normalizer of its own.
     edit(tmp_path / "new" / "sentence_bert_config.json", do_lower_case=False)
-    with pytest.raises(CheckpointError, match=r"do_lower_case is false, and tokenizer\.json has"):
-        models.SentenceEncoder.from_pretrained(tmp_path / "new")
+    again = models.SentenceEncoder.from_pretrained(tmp_path / "new")
+    assert again.tokenize(["Cat cat"]) == [[2, 1, 5, 3]]
 
 
 # A file, a setting of it with a value that is refused, and what the error says.
@@ -244,6 +245,43 @@ REFUSED = [
     ("tokenizer_config.json", {"truncation_side": "left"}, "truncation_side must be 'right'"),
     ("tokenizer_config.json", {"padding_side": "left"}, "padding_side must be 'right'"),
     ("tokenizer_config.json", {"tokenize_chinese_chars": "x"}, "tokenize_chinese_chars must be"),
+    ("tokenizer_config.json", {"tokenizer_class": "MPNetTokenizer"}, "tokenizer_class must be"),
+    ("tokenizer_config.json", {"do_lower_case": 1}, "do_lower_case must be True or False"),
+    ("tokenizer_config.json", {"strip_accents": 0}, "strip_accents must be"),
+    ("tokenizer_config.json", {"do_basic_tokenize": False}, "do_basic_tokenize must be True"),
+    ("tokenizer_config.json", {"split_special_tokens": True}, "split_special_tokens must be False"),
+    ("tokenizer_config.json", {"never_split": ["cat"]}, "never_split must be"),
+    ("tokenizer_config.json", {"additional_special_tokens": ["cat"]}, "additional_special_tokens"),
+    ("tokenizer_config.json", {"extra_special_tokens": {"x": "cat"}}, "extra_special_tokens must"),
+    ("tokenizer_config.json", {"auto_map": {"AutoTokenizer": ["x", None]}}, "auto_map must be"),
+    ("tokenizer_config.json", {"model_input_names": ["input_ids"]}, "must have attention_mask"),
+    ("tokenizer_config.json", {"model_input_names": 3}, "model_input_names must be a list"),
+    ("tokenizer_config.json", {"add_bos_token": True}, "'add_bos_token' is unknown here"),
+    *(
+        ("tokenizer_config.json", {name: value}, f"{name} must be '")
+        for name in ("pad_token", "unk_token", "cls_token", "sep_token", "mask_token")
+        for value in ("<s>", {"content": "<s>"}, {"content": "[CLS]", "lstrip": True}, 3)
+    ),
+    ("tokenizer_config.json", {"sep_token": {"content": "[SEP]", "x": False}}, "sep_token must"),
+    ("tokenizer_config.json", {"added_tokens_decoder": {"5": {"content": "dog"}}}, "for id 5"),
+    ("tokenizer_config.json", {"added_tokens_decoder": {"2": {"lstrip": True}}}, "for id 2"),
+    ("tokenizer_config.json", {"added_tokens_decoder": {"2": 3}}, "token 2 of added_tokens_dec"),
+    ("special_tokens_map.json", {"unk_token": "<unk>"}, "unk_token must be"),
+    ("tokenizer.json", {"model": {"type": "BPE"}}, "model.type 'WordPiece'"),
+    ("tokenizer.json", {"model": 3}, "model.type 'WordPiece'"),
+    ("tokenizer.json", {"model": {"vocab": {"[CLS]": 2}}}, r"must have the word \[UNK\]"),
+    ("tokenizer.json", {"model": {"vocab": [["a", 1]]}}, r"must have the word \[UNK\]"),
+    ("tokenizer.json", {"model": {"unk_token": "a"}}, "model.unk_token"),
+    ("tokenizer.json", {"model": {"continuing_subword_prefix": ""}}, "continuing_subword_prefix"),
+    ("tokenizer.json", {"model": {"max_input_chars_per_word": 9}}, "max_input_chars_per_word 100"),
+    ("tokenizer.json", {"added_tokens": [{"content": "a"}]}, "an added token must have an id"),
+    ("tokenizer.json", {"added_tokens": 3}, "added_tokens must be a list"),
+    ("tokenizer.json", {"added_tokens": [3]}, "an added token must be an object"),
+    ("config_sentence_transformers.json", {"precision": "int8"}, "'precision' is unknown here"),
+    ("config.json", {"is_encoder_decoder": True}, "is_encoder_decoder False, got"),
+    ("config.json", {"quantization_config": {"bits": 8}}, "quantization_config must be None or {}"),
+    ("config.json", {"auto_map": {"AutoModel": "x.Y"}}, "auto_map must be None or {}"),
+    ("config.json", {"window": 3}, "'window' is unknown here"),
     ("config_sentence_transformers.json", {"default_prompt_name": "x"}, "one of .*query.*got 'x'"),
     ("config_sentence_transformers.json", {"prompts": {"a": None}}, "the prompt 'a' must be"),
     ("config_sentence_transformers.json", {"truncate_dim": 0}, "truncate_dim must be an integer"),
@@ -275,6 +313,7 @@ def test_a_setting_that_is_not_here_is_refused_by_name(folder, file, changes, me
 
 
 BROKEN = [None, True, -1, 0, 2.5, 10**18, 1e300, float("nan"), float("inf"), "", "x", [], [[]],
+          "a" * 10**5, "\ud800", "\0", [{}], {"content": 3}, {"x": None},
           ["gelu"], {}, {"a": {}}]  # fmt: skip
 
 
@@ -296,7 +335,9 @@ def test_any_value_of_any_setting_is_taken_or_refused_with_its_file(folder):
     """No raw error, and no memory beyond that of the files."""
     extra = {"sentence_bert_config.json": ["do_lower_case", "modality_config", "model_args"],
              "config.json": ["pad_token_id", "pruned_heads", "is_decoder"],
-             "tokenizer_config.json": ["model_max_length", "strip_accents", "padding_side"],
+             "tokenizer_config.json": ["model_max_length", "strip_accents", "padding_side",
+                                       "cls_token",
+                                       "added_tokens_decoder", "model_input_names"],
              "config_sentence_transformers.json": ["truncate_dim", "model_type"],
              "2_Dense/config.json": ["module_output_name", "use_residual"]}  # fmt: skip
     tried = 0
@@ -476,3 +517,79 @@ def test_include_prompt_is_saved_and_so_are_the_other_settings(folder, tmp_path)
         }
     )
     assert_same(again.encode(TEXTS), model.encode(TEXTS))
+
+
+@needs_tokenizers
+def test_words_of_a_bert_tokenizer_alone_count(folder):
+    """As in transformers: the rest of tokenizer.json is that of a BertTokenizer."""
+    path, config = folder / "tokenizer.json", folder / "tokenizer_config.json"
+    text = ["Cat a [SEP] cat", "a\x00 cat"]
+    expected = models.SentenceEncoder.from_pretrained(folder).tokenize(text)
+    assert expected[0] == [2, 5, 4, 3, 5, 3]
+    words = json.loads(path.read_text())
+    for change in ({"normalizer": None}, {"pre_tokenizer": {"type": "Whitespace"}},
+                   {"post_processor": None}, {"added_tokens": []}):  # fmt: skip
+        path.write_text(json.dumps(words | change))
+        for settings in ("{}", '{"tokenizer_class": "BertTokenizerFast", "cls_token": "[CLS]"}',
+                         '{"sep_token": {"content": "[SEP]", "lstrip": false}}'):  # fmt: skip
+            config.write_text(settings)
+            assert models.SentenceEncoder.from_pretrained(folder).tokenize(text) == expected
+    config.unlink()
+    assert models.SentenceEncoder.from_pretrained(folder).tokenize(text) == expected
+
+
+@needs_tokenizers
+@pytest.mark.parametrize("file", ["tokenizer_config.json", "config.json"])
+@pytest.mark.parametrize("name", ["PreTrainedTokenizerFast", "TokenizersBackend"])
+def test_another_class_is_tokenizer_json_as_it_stands(folder, file, name):
+    words = json.loads((folder / "tokenizer.json").read_text())
+    words["normalizer"]["lowercase"] = False
+    (folder / "tokenizer.json").write_text(json.dumps(words))
+    edit(folder / file, tokenizer_class=name)
+    model = models.SentenceEncoder.from_pretrained(folder)
+    assert model.tokenize(["Cat cat"]) == [[2, 1, 5, 3]]
+    edit(folder / "sentence_bert_config.json", do_lower_case=True)
+    model = models.SentenceEncoder.from_pretrained(folder)
+    assert model.tokenize(["Cat cat"]) == [[2, 5, 5, 3]]
+    words["post_processor"] = None
+    (folder / "tokenizer.json").write_text(json.dumps(words))
+    with pytest.raises(ValueError, match="text 1 has no token"):
+        models.SentenceEncoder.from_pretrained(folder).encode(["a", ""])
+
+
+@needs_tokenizers
+def test_added_tokens_and_old_lengths_are_read(folder):
+    token = {"content": "[CLS]", "lstrip": False, "normalized": False, "special": True}
+    edit(folder / "tokenizer_config.json", added_tokens_decoder={"2": token}, max_len=5)
+    (folder / "sentence_bert_config.json").unlink()
+    assert models.SentenceEncoder.from_pretrained(folder).max_length == 5
+    edit(folder / "tokenizer_config.json", model_max_length=6)
+    assert models.SentenceEncoder.from_pretrained(folder).max_length == 6
+
+
+@pytest.mark.parametrize("places", [np.arange(16)[::-1], np.zeros(16), np.arange(1, 17)[None]])
+def test_positions_in_another_order_are_refused(folder, places):
+    write_folder(folder, published_state() | {"embeddings.position_ids": places})
+    with pytest.raises(CheckpointError, match="position_ids must be 0, 1, 2"):
+        models.BertEncoder.from_pretrained(folder)
+
+
+def test_ids_that_begin_with_padding_are_refused(folder):
+    model = models.SentenceEncoder.from_pretrained(folder)
+    ids = np.array([[2, 7, 3], [0, 2, 3]])
+    for call in (model.encoder, model.embed, model.encoder.lengths):
+        with pytest.raises(ValueError, match="row 1 of ids begins with pad_token_id 0"):
+            call(ids)
+    assert model.encoder(ids, valid_lens=[3, 3]).shape == (2, 3, 8)
+    assert model.encoder.lengths([[2, 0, 3], [0, 0, 0]]).tolist() == [3, 0]
+
+
+def test_a_saved_config_says_the_dtype_of_its_tensors(folder, tmp_path):
+    """transformers 5 computes in that dtype."""
+    edit(folder / "config.json", dtype="float16")
+    model = models.BertEncoder.from_pretrained(folder)
+    for dtype in ("float32", "float64"):
+        model.to(dtype).save_pretrained(tmp_path / "new")
+        config = json.loads((tmp_path / "new" / "config.json").read_text())
+        assert (config.get("dtype"), config["torch_dtype"]) == (None, dtype)
+    assert models.BertEncoder.from_pretrained(tmp_path / "new").word.weight.dtype == np.float64

@@ -214,3 +214,50 @@ def test_padding_without_lengths_is_that_of_an_attention_mask(bert):
     expected = model(torch.tensor(ids), attention_mask=keep).last_hidden_state.detach().numpy()
     found = models.BertEncoder.from_pretrained(bert)(ids).numpy()
     assert np.abs(found - expected * keep.numpy()[..., None]).max() < 1e-5
+
+
+# Of tokenizer_config.json, and of tokenizer.json by its path.
+TOKENS = [
+    ({"do_lower_case": None}, {"normalizer.lowercase": False}),
+    ({"strip_accents": None}, {"normalizer.strip_accents": False}),
+    ({}, {"normalizer.clean_text": False}),
+    ({"tokenize_chinese_chars": False}, {}),
+    ({}, {"normalizer": None}),
+    ({}, {"pre_tokenizer": {"type": "Whitespace"}}),
+    ({}, {"post_processor": None}),
+    ({}, {"added_tokens": []}),
+    ({"tokenizer_class": "PreTrainedTokenizerFast", "do_lower_case": False}, {}),
+    ({"tokenizer_class": "TokenizersBackend"}, {"normalizer.lowercase": False}),
+    ({"tokenizer_class": "TokenizersBackend"}, {"pre_tokenizer": {"type": "Whitespace"}}),
+    ({"model_max_length": None, "max_len": 6}, {}),
+]
+MORE = [*TEXTS, "a [SEP] cat [MASK]", "a\x00 \ufffdcat", "cat\u4e2d\u56fd", "cat:dog a"]
+
+
+@pytest.mark.parametrize(("config", "changes"), TOKENS)
+def test_tokens_are_those_of_transformers(bert, tmp_path, config, changes):
+    SentenceTransformer(modules=[Transformer(str(bert)), Pooling(8, "mean")]).save(str(tmp_path))
+    path = tmp_path / "tokenizer_config.json"
+    settings = json.loads(path.read_text()) | config
+    path.write_text(json.dumps({k: x for k, x in settings.items() if x is not None}))
+    words = json.loads((tmp_path / "tokenizer.json").read_text())
+    for name, value in changes.items():
+        *places, last = name.split(".")
+        owner = words
+        for place in places:
+            owner = owner[place]
+        owner[last] = value
+    (tmp_path / "tokenizer.json").write_text(json.dumps(words))
+    ours = models.SentenceEncoder.from_pretrained(tmp_path)
+    assert_equal_points(SentenceTransformer(str(tmp_path)), ours, MORE)
+    ours.save_pretrained(tmp_path / "ours")
+    assert_equal_points(SentenceTransformer(str(tmp_path / "ours")), ours, MORE)
+
+
+def test_half_precision_is_saved_as_what_it_is_here(bert, tmp_path):
+    """In a folder of float16 the dtype is float16 there, and ours are float32."""
+    theirs = SentenceTransformer(modules=[Transformer(str(bert)), Pooling(8, "mean")])
+    theirs.half().save(str(tmp_path / "theirs"))
+    ours = models.SentenceEncoder.from_pretrained(tmp_path / "theirs")
+    ours.save_pretrained(tmp_path / "ours")
+    assert_equal_points(SentenceTransformer(str(tmp_path / "ours")), ours)

@@ -27,16 +27,18 @@ from ..errors import CheckpointError, ShapeError
 from ..nn import init
 from ..tensors.tensor import Tensor
 from ..training.checkpoint import load, save
-from .settings import check_kind, naming, read_json, write_json
+from .settings import check_kind, check_known, naming, read_json, write_json
 
 # What config.json must say, because nothing else is built here.
-REQUIRED = {
+REQUIRED: dict[str, Any] = {
     "model_type": "bert",
     "position_embedding_type": "absolute",
     "is_decoder": False,
     "add_cross_attention": False,
+    "is_encoder_decoder": False,
     "pruned_heads": {},
 }
+UNUSED = ("quantization_config", "auto_map")  # null, or not there
 SIZES = (
     "vocab_size",
     "hidden_size",
@@ -55,6 +57,27 @@ ACTIVATIONS = {
     "gelu_pytorch_tanh": "gelu_tanh",
     "relu": "relu",
 }
+OPTIONAL = ("layer_norm_eps", "hidden_dropout_prob", "attention_probs_dropout_prob")
+# Of training, of heads, of generation, of speed, or notes: none changes the hidden states. They are
+# computed in the dtype of the tensors, and in float32 at least.
+NOTES = """
+_attn_implementation _attn_implementation_autoset _commit_hash _name_or_path architectures
+attn_implementation bad_words_ids begin_suppress_tokens bos_token_id chunk_size_feed_forward
+classifier_activation classifier_dropout cross_attention_hidden_size decoder_start_token_id
+directionality diversity_penalty do_sample dtype early_stopping encoder_no_repeat_ngram_size
+eos_token_id exponential_decay_length_penalty finetuning_task forced_bos_token_id
+forced_eos_token_id gradient_checkpointing id2label initializer_range label2id length_penalty
+max_length min_length model_name name_or_path no_repeat_ngram_size num_beam_groups num_beams
+num_labels num_return_sequences output_attentions output_hidden_states output_past output_scores
+pooler_fc_size pooler_num_attention_heads pooler_num_fc_layers pooler_size_per_head pooler_type
+prefix problem_type remove_invalid_values repetition_penalty return_dict return_dict_in_generate
+sep_token_id suppress_tokens task_specific_params temperature tf_legacy_loss tie_encoder_decoder
+tie_word_embeddings tokenizer_class top_k top_p torch_dtype torchscript transformers_version
+typical_p use_bfloat16 use_cache xla_device
+"""
+KNOWN: dict[str, tuple[Any, ...]] = dict.fromkeys(
+    (*REQUIRED, *SIZES, "hidden_act", "pad_token_id", *OPTIONAL, *NOTES.split()), ()
+)
 # Published names of the parts, and ours.
 EMBEDDINGS = {
     "word_embeddings": "word",
@@ -104,7 +127,8 @@ class BertEncoder(nn.Module):
     Call: ids (B, N) integers, valid_lens (B,) or a padding mask (B, N), token_types (B, N), all 0
     by default -> (B, N, hidden_size), with 0 in padding, which takes no time. Without valid_lens
     and mask, the pad_token_id's at the end of a row are padding. With a pad_token_id of None, all
-    positions are text. transformers attends to them, and warns.
+    positions are text. transformers attends to them, and warns. A row that begins with
+    pad_token_id is refused then.
 
         >>> sizes = {"vocab_size": 50, "hidden_size": 8, "num_hidden_layers": 2,
         ...          "num_attention_heads": 2, "intermediate_size": 16,
@@ -158,6 +182,12 @@ class BertEncoder(nn.Module):
         if pad is None or array.ndim != 2 or not array.shape[1]:
             return None
         text = array[:, ::-1] != pad
+        wrong = text.any(1) & ~text[:, -1]
+        if wrong.any():
+            raise ValueError(
+                f"row {int(wrong.argmax())} of ids begins with pad_token_id {pad}: BERT counts "
+                "positions from the left, so put padding at the end, or give valid_lens"
+            )
         return None if text[:, 0].all() else (array.shape[1] - text.argmax(1)) * text.any(1)
 
     @classmethod
@@ -218,7 +248,10 @@ class BertEncoder(nn.Module):
         """
         Path(folder).mkdir(parents=True, exist_ok=True)
         save(dict(self.published()), Path(folder, "model.safetensors"))
-        write_json(Path(folder, "config.json"), self.config)
+        config = {name: value for name, value in self.config.items() if name != "dtype"}
+        # transformers 5 computes in the dtype that is named here.
+        config["torch_dtype"] = self.word.weight.dtype.name
+        write_json(Path(folder, "config.json"), config)
 
 
 def checked_folder(folder: str | os.PathLike[str]) -> Path:
@@ -259,6 +292,7 @@ def checked_config(config: dict[str, Any]) -> dict[str, Any]:
             raise CheckpointError(
                 f"a BertEncoder has {name} {value!r}, got {describe(config[name])}"
             )
+    check_known(config, KNOWN | dict.fromkeys(UNUSED, (None, {})))
     if missing := [name for name in (*SIZES, "hidden_act") if name not in config]:
         raise CheckpointError(f"the config of a BertEncoder misses {shortened(missing)}")
     for name in SIZES:
@@ -336,6 +370,9 @@ def published_names(state: dict[str, Any], name: str) -> dict[str, Any]:
         if new in renamed:
             raise CheckpointError(f"{name}: {new} is there twice, under an old and a new name")
         renamed[new] = value
+    places = np.ravel(np.asarray(renamed.get(IGNORED[0], ())))
+    if not np.array_equal(places, np.arange(len(places))):
+        raise CheckpointError(f"{name}: {IGNORED[0]} must be 0, 1, 2, ..., as they are used here")
     return renamed
 
 

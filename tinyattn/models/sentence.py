@@ -23,7 +23,6 @@ from ..training.atomic_write import write_atomically
 from ..training.batches import pad_sequence
 from .bert import BertEncoder, checked_folder
 from .sentence_files import (
-    TOKENIZER,
     Dense,
     Normalize,
     check_poolings,
@@ -35,6 +34,7 @@ from .sentence_files import (
     read_tokenizer,
     write_modules,
 )
+from .tokenizer_files import TOKENIZER
 
 
 class SentenceEncoder(nn.Module):
@@ -101,7 +101,7 @@ class SentenceEncoder(nn.Module):
         modules = read_modules(checked_folder(folder))
         first = checked_folder(modules[0][1])
         encoder = BertEncoder.from_pretrained(first, sha256)
-        files, length = read_tokenizer(first, encoder.config["max_position_embeddings"])
+        files, length = read_tokenizer(first, encoder.config)
         width = encoder.config["hidden_size"]
         pooling, include_prompt = read_pooling(modules[1][1], width)
         head = read_head(modules[2:], width * len(pooling))
@@ -151,6 +151,8 @@ class SentenceEncoder(nn.Module):
         check_size("batch_size", batch_size)
         prompt = self.chosen_prompt(prompt_name, prompt)
         tokens = self.tokenize([prompt + text for text in checked_texts(texts)])
+        if [] in tokens:
+            raise ValueError(f"text {tokens.index([])} has no token: its tokenizer adds none")
         skipped = 0
         if prompt and not self.include_prompt:
             skipped = len(self.tokenize([prompt])[0]) - 1  # without [SEP]

@@ -21,9 +21,8 @@ from ..tensors.tensor import Tensor
 from ..training.checkpoint import load, save
 from .bert import WEIGHTS, checked_array, weights_of
 from .settings import check_kind, check_known, naming, read_json, write_json
+from .tokenizer_files import TOKENIZER, check_special_tokens, normalized, normalizers
 
-# Files of the tokenizer; the first has all of it, and the second has settings that come first.
-TOKENIZER = ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "vocab.txt")
 KINDS = ("Transformer", "Pooling", "Dense", "Normalize")
 # Old settings of Pooling, in the order in which old versions join their results.
 POOLINGS = {
@@ -38,6 +37,10 @@ OTHER_POOLINGS = {
 }
 ACTIVATIONS = ("GELU", "Identity", "ReLU", "SiLU", "Sigmoid", "Tanh")
 MODEL = "config_sentence_transformers.json"
+MODEL_SETTINGS = (
+    *("prompts", "default_prompt_name", "similarity_fn_name", "truncate_dim", "model_type"),
+    *("__version__", "requirements"),  # of packages
+)
 LENGTHS = "sentence_bert_config.json"
 SIMILARITIES = ("cosine", "dot", "euclidean", "manhattan")
 TEXT = {"method": "forward", "method_output_name": "last_hidden_state"}
@@ -53,12 +56,6 @@ TRANSFORMER: dict[str, tuple[Any, ...]] = {
     **dict.fromkeys(("query_length", "document_length"), (None,)),
     **{f"{part}_{end}": ({},) for part in ("model", "config") for end in ("args", "kwargs")},
     **{name: ({},) for name in ("tokenizer_args", "processor_kwargs")},
-}
-# Settings of tokenizer.json's BertNormalizer, and their names in tokenizer_config.json.
-BERT_NORMALIZER = {
-    "lowercase": "do_lower_case",
-    "strip_accents": "strip_accents",
-    "handle_chinese_chars": "tokenize_chinese_chars",
 }
 VECTOR = ("sentence_embedding", None)
 
@@ -101,8 +98,12 @@ def read_modules(folder: Path) -> list[tuple[str, Path]]:
             package, _, kind = kind.rpartition(".")
             if package.partition(".")[0] != "sentence_transformers" or kind not in KINDS:
                 raise ValueError(f"type of module {i} must be one of {KINDS}, got {entry['type']}")
-            if "\0" in place or not (folder / place).resolve().is_relative_to(folder.resolve()):
-                raise ValueError(f"path of module {i} must be inside the folder, got {place!r}")
+            if (
+                "\0" in place
+                or len(place) > 200
+                or not (folder / place).resolve().is_relative_to(folder.resolve())
+            ):
+                raise ValueError(f"path of module {i} must be inside the folder, got {place!r:.60}")
             if name in names:
                 raise ValueError(f"two modules have the name {name!r}")
             names.add(name)
@@ -218,6 +219,7 @@ def read_model_settings(folder: Path) -> dict[str, Any]:
             raise ValueError(
                 f'model_type must be "SentenceTransformer", got {describe(settings["model_type"])}'
             )
+        check_known(settings, dict.fromkeys(MODEL_SETTINGS, ()))
         return checked_settings(settings)
 
 
@@ -228,7 +230,7 @@ def checked_settings(settings: dict[str, Any]) -> dict[str, Any]:
         check_kind(f"the prompt {name!r}", prompt, str)
     default = settings.get("default_prompt_name")
     if default is not None and check_kind("default_prompt_name", default, str) not in prompts:
-        raise ValueError(f"default_prompt_name must be one of {list(prompts)}, got {default!r}")
+        raise ValueError(f"default_prompt_name must be one of {list(prompts)}, got {default!r:.60}")
     similarity = settings.get("similarity_fn_name")
     if similarity is not None and similarity not in SIMILARITIES:
         raise ValueError(
@@ -245,8 +247,12 @@ def checked_settings(settings: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def read_tokenizer(folder: Path, positions: int) -> tuple[dict[str, bytes], int]:
-    """(the files of the tokenizer, the number of tokens that a text is cut to)"""
+def read_tokenizer(folder: Path, model: dict[str, Any]) -> tuple[dict[str, bytes], int]:
+    """(the files of the tokenizer, the number of tokens that a text is cut to)
+
+    model: config.json of the encoder.
+    """
+    positions = model["max_position_embeddings"]
     if not (folder / TOKENIZER[0]).is_file():
         raise FileNotFoundError(
             f"{folder} has no {TOKENIZER[0]}: write it with "
@@ -265,9 +271,14 @@ def read_tokenizer(folder: Path, positions: int) -> tuple[dict[str, bytes], int]
             check_size("max_seq_length", length, 2)
     file = folder / TOKENIZER[1]
     config = read_json(file) if file.exists() else {}
+    if TOKENIZER[2] in files:
+        special = read_json(folder / TOKENIZER[2])
+        check_special_tokens(folder, special)
+    # As in transformers, config.json says the class if tokenizer_config.json does not.
+    config = {"tokenizer_class": model.get("tokenizer_class")} | config
     with naming(file):
-        if length is None:  # version 6 has the length there
-            most = config.get("model_max_length")
+        if length is None:  # version 6 has the length there, and transformers 3 had max_len
+            most = config.get("model_max_length", config.get("max_len"))
             length = positions if most is None else whole("model_max_length", most)
         files[TOKENIZER[0]] = normalized(files[TOKENIZER[0]], config, lower)
     return files, min(length, positions)
@@ -278,50 +289,6 @@ def whole(name: str, value: Any) -> int:
     if isinstance(value, float) and value.is_integer():
         value = int(value)
     return check_size(name, value, 2)
-
-
-def normalized(content: bytes, config: dict[str, Any], lower: bool) -> bytes:
-    """tokenizer.json with the settings of tokenizer_config.json, because these come first.
-
-    lower: texts become lowercase before anything else.
-    """
-    try:
-        tokenizer = json.loads(content)
-    except (ValueError, RecursionError) as error:
-        raise CheckpointError(f"{TOKENIZER[0]} is damaged: {error}") from None
-    if not isinstance(tokenizer, dict):
-        raise CheckpointError(f"{TOKENIZER[0]} must hold an object, got {describe(tokenizer)}")
-    before = json.dumps(tokenizer)
-    for part, side in (("padding", "padding_side"), ("truncation", "truncation_side")):
-        given = tokenizer.get(part)
-        direction = given.get("direction", "Right") if isinstance(given, dict) else "Right"
-        if str(config.get(side, direction)).lower() != "right":
-            raise ValueError(f"{side} must be 'right', got {config.get(side, direction)!r:.60}")
-    steps = normalizers(tokenizer)
-    for step in steps:
-        if step.get("type") == "BertNormalizer":
-            for ours, theirs in BERT_NORMALIZER.items():
-                if config.get(theirs) is not None:
-                    step[ours] = check_kind(theirs, config[theirs], bool)
-            if "strip_accents" in config and config["strip_accents"] is None:
-                step["strip_accents"] = None
-    has_lower = any(step.get("type") == "Lowercase" for step in steps)
-    if has_lower and config.get("do_lower_case") is False and not lower:
-        raise ValueError(
-            f"do_lower_case is false, and {TOKENIZER[0]} has the normalizer Lowercase: say in "
-            f"{LENGTHS} which of the two is meant, with do_lower_case"
-        )
-    if lower and not has_lower:
-        steps = [{"type": "Lowercase"}, *steps]
-        tokenizer["normalizer"] = {"type": "Sequence", "normalizers": steps}
-    return content if json.dumps(tokenizer) == before else json.dumps(tokenizer).encode()
-
-
-def normalizers(tokenizer: Any) -> list[dict[str, Any]]:
-    """The steps that a text takes before it becomes words."""
-    one = tokenizer.get("normalizer") if isinstance(tokenizer, dict) else None
-    parts = one.get("normalizers") if isinstance(one, dict) and "normalizers" in one else [one]
-    return [part for part in parts if isinstance(part, dict)] if isinstance(parts, list) else []
 
 
 def write_modules(folder: Path, model: Any) -> None:
