@@ -523,11 +523,11 @@ def test_include_prompt_is_saved_and_so_are_the_other_settings(folder, tmp_path)
 def test_words_of_a_bert_tokenizer_alone_count(folder):
     """As in transformers: the rest of tokenizer.json is that of a BertTokenizer."""
     path, config = folder / "tokenizer.json", folder / "tokenizer_config.json"
-    text = ["Cat a [SEP] cat", "a\x00 cat"]
+    text = ["Cat a [SEP] cat", "a\x00 cat,dog"]
     expected = models.SentenceEncoder.from_pretrained(folder).tokenize(text)
-    assert expected[0] == [2, 5, 4, 3, 5, 3]
+    assert expected == [[2, 5, 4, 3, 5, 3], [2, 4, 5, 1, 6, 3]]
     words = json.loads(path.read_text())
-    for change in ({"normalizer": None}, {"pre_tokenizer": {"type": "Whitespace"}},
+    for change in ({"normalizer": None}, {"pre_tokenizer": {"type": "WhitespaceSplit"}},
                    {"post_processor": None}, {"added_tokens": []}):  # fmt: skip
         path.write_text(json.dumps(words | change))
         for settings in ("{}", '{"tokenizer_class": "BertTokenizerFast", "cls_token": "[CLS]"}',
@@ -593,3 +593,19 @@ def test_a_saved_config_says_the_dtype_of_its_tensors(folder, tmp_path):
         config = json.loads((tmp_path / "new" / "config.json").read_text())
         assert (config.get("dtype"), config["torch_dtype"]) == (None, dtype)
     assert models.BertEncoder.from_pretrained(tmp_path / "new").word.weight.dtype == np.float64
+
+
+@needs_tokenizers
+def test_accents_and_chinese_characters_are_settings(folder):
+    for settings, text, ids in (
+        ({}, "d\u00f3g", [6]),
+        ({"strip_accents": False}, "d\u00f3g", [1]),
+        ({"do_lower_case": False}, "d\u00f3g", [1]),
+        ({"do_lower_case": False, "strip_accents": True}, "d\u00f3g", [6]),
+        ({}, "\u4e2dcat", [1, 5]),
+        ({"tokenize_chinese_chars": False}, "\u4e2dcat", [1]),
+        ({}, "cat,dog", [5, 1, 6]),
+    ):
+        (folder / "tokenizer_config.json").write_text(json.dumps(settings))
+        model = models.SentenceEncoder.from_pretrained(folder)
+        assert model.tokenize([text]) == [[2, *ids, 3]]
