@@ -275,6 +275,7 @@ REFUSED = [
     ("tokenizer.json", {"model": {"continuing_subword_prefix": ""}}, "continuing_subword_prefix"),
     ("tokenizer.json", {"model": {"max_input_chars_per_word": 9}}, "max_input_chars_per_word 100"),
     ("tokenizer.json", {"added_tokens": [{"content": "a"}]}, "an added token must have an id"),
+    ("tokenizer.json", {"added_tokens": [{"id": 1}]}, "must have an id and its content"),
     ("tokenizer.json", {"added_tokens": 3}, "added_tokens must be a list"),
     ("tokenizer.json", {"added_tokens": [3]}, "an added token must be an object"),
     ("config_sentence_transformers.json", {"precision": "int8"}, "'precision' is unknown here"),
