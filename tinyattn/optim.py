@@ -16,6 +16,7 @@ from .base.backend import FLOAT16, Array, namespace
 from .base.checks import check_number, check_size, listed
 from .base.names import UnknownNameError
 from .engine.autograd import wrap
+from .engine.promotion import wider_number
 from .engine.versions import Version
 from .errors import CheckpointError, GraphError, ShapeError
 from .kernels import FLOAT32
@@ -668,9 +669,8 @@ def joint_norm(arrays: list[Array], p: float) -> float:
 
 
 def scaled(array: Array, factor: float) -> Array:
-    """array * factor; a factor may be too small for float16."""
-    dtype = FLOAT32 if array.dtype == FLOAT16 else array.dtype
-    return (array.astype(dtype, copy=False) * dtype.type(factor)).astype(array.dtype, copy=False)
+    """array * factor, which may be smaller than the numbers of the dtype."""
+    return (array * wider_number(factor, array.dtype)).astype(array.dtype, copy=False)
 
 
 def writable_gradient(grad: Tensor) -> Array:

@@ -54,7 +54,9 @@ ARGUMENTS: dict[str, Callable[[np.random.Generator, Any], Array]] = {
     "many": lambda rng, info: signs(rng, MANY),
     "many positive": lambda rng, info: np.abs(signs(rng, MANY)),
     "many large": lambda rng, info: np.abs(signs(rng, MANY)) * float(info.max) * 0.9,
-    "many of both ends": lambda rng, info: signs(rng, MANY) * float(info.max) * 0.9,
+    "many of both ends": lambda rng, info: (
+        np.where(rng.random(MANY) < 0.9, -0.9, 0.9) * float(info.max)
+    ),
     "one thousand": lambda rng, info: np.eye(1, MANY)[0] * 1000.0,
     "many small": lambda rng, info: np.abs(signs(rng, MANY)) * float(info.tiny) * 4,
     "many in 3 rows": lambda rng, info: signs(rng, 3, MANY),

@@ -101,7 +101,7 @@ def nll_loss(
     check_reduction(reduction)
     target, _ = checked_target("nll_loss", log_probs, target, ignore_index)
     check_class_weight(log_probs, weight)
-    losses = weighted_nll(at_least_float32(log_probs), target, weight, ignore_index, reduction)
+    losses = weighted_nll(log_probs, target, weight, ignore_index, reduction)
     return losses.to(log_probs.dtype)
 
 
