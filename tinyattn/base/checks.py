@@ -121,7 +121,8 @@ def has_dtype(data: Any, dtype: np.dtype | None = None) -> bool:
         return any(has_dtype(part, dtype) for part in data if type(part) is not float)
     if dtype is None or not hasattr(data, "dtype"):
         return hasattr(data, "dtype")
-    return np.asarray(data).dtype.type is dtype.type
+    own = data.dtype if isinstance(data.dtype, np.dtype) else np.asarray(data).dtype  # PyTorch's
+    return own.type is dtype.type
 
 
 def checked_index(index: Any) -> Any:
