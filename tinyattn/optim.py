@@ -124,6 +124,8 @@ def setting(name: str) -> property:
     """A setting of the first group. To set it sets it in every group."""
 
     def set_all(optimizer: Optimizer, value: Any) -> None:
+        for group in optimizer.param_groups:  # all are checked before the first is changed
+            ParamGroup(group).update({name: value})
         for group in optimizer.param_groups:
             group[name] = value
 
@@ -512,8 +514,8 @@ class Schedule:
             group["lr"] = rate
 
     def step(self) -> None:
+        self.set_rates(self.rates(self.step_count + 1))
         self.step_count += 1
-        self.set_rates(self.rates(self.step_count))
 
     def get_last_lr(self) -> list[float]:
         """The present rate of each parameter group."""

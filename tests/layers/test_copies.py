@@ -263,3 +263,10 @@ def test_a_bad_dropout_probability_set_later_is_refused_at_the_next_call(p):
     module.p = p
     with pytest.raises(ValueError, match="probability lies between 0 and 1"):
         module(ta.ones(3))
+
+
+def test_numbers_of_python_are_loaded_as_exactly_as_the_parameters():
+    layer = nn.Linear(2, 1).double()
+    layer.load_state_dict({"weight": [[0.1, 1e300]], "bias": [0.1]})
+    assert layer.weight.tolist() == [[0.1, 1e300]]
+    assert layer.bias.item() == 0.1

@@ -932,8 +932,10 @@ def test_groups_that_a_schedule_cannot_serve_are_refused():
         schedule = make(optimizer)
         optimizer.add_param_group({"params": [leaf(np.ones(1))], "lr": 0.2})
         before = [group["lr"] for group in optimizer.param_groups]
+        count = schedule.step_count
         with pytest.raises(ValueError, match="made for 1 parameter groups, the optimizer has 2"):
             schedule.step()
+        assert schedule.step_count == count
         assert [group["lr"] for group in optimizer.param_groups] == before
 
 
@@ -1185,3 +1187,11 @@ def test_a_state_that_says_two_things_is_refused(change, text):
     with pytest.raises(ta.errors.CheckpointError, match=text):
         optimizer.load_state_dict(state)
     assert optimizer.lr == 0.1
+
+
+def test_a_setting_is_changed_in_all_groups_or_in_none():
+    a, b = two_parameters()
+    optimizer = optim.SGD([{"params": [a], "momentum": 0.9}, {"params": [b]}], lr=0.1)
+    with pytest.raises(ValueError, match="nesterov needs"):
+        optimizer.nesterov = True
+    assert [group["nesterov"] for group in optimizer.param_groups] == [False, False]

@@ -16,6 +16,7 @@ from ..base.checks import (
     check_names,
     check_shapes,
     checked_dtype,
+    has_dtype,
     names_device,
     require_float,
 )
@@ -54,6 +55,13 @@ class Parameter(Tensor):
 
     def __repr__(self) -> str:
         return f"Parameter containing:\n{super().__repr__()}"
+
+
+def in_dtype_of(tensor: Tensor, value: Any) -> Tensor:
+    """Numbers as a Tensor; lists of floats are as exact as the tensor that takes them."""
+    made = Tensor(value)
+    same_kind = made.dtype.kind == tensor.dtype.kind == "f"
+    return Tensor(value, tensor.dtype) if same_kind and not has_dtype(value) else made
 
 
 class LoadedNames(NamedTuple):
@@ -404,7 +412,7 @@ class Module:
         if strict:
             check_names(type(self).__name__, tensors, state)
         values = {
-            name: value if isinstance(value, Tensor) else Tensor(value)
+            name: value if isinstance(value, Tensor) else in_dtype_of(tensors[name], value)
             for name, value in state.items()
             if name in tensors
         }

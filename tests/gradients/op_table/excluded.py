@@ -28,6 +28,7 @@ EXCLUDED = {
             *("Tensor.allclose", "ta.allclose", "Tensor.equal", "ta.equal", "ta.numel"),
             *("Tensor.size", "Tensor.dim", "Tensor.numel", "Tensor.requires_grad"),
             "Tensor.__len__",
+            "Tensor.__array_function__",
             *("Tensor.__array_ufunc__", "Tensor.__dlpack_device__", "Tensor.__getattr__"),
             "ta.UnknownNameError",
         ],
