@@ -139,8 +139,8 @@ def rms_norm(
     """
     x = float_tensor(x, "x")
     sizes = normalized_sizes("rms_norm", x, normalized_shape, weight=weight)
-    eps = float(np.finfo(x.dtype).eps) if eps is None else check_number("eps", eps, 0)
     x, dtype = at_least_float32(x), x.dtype
+    eps = float(np.finfo(x.dtype).eps) if eps is None else check_number("eps", eps, 0)
     wide = widened(x)  # because x * x may overflow
     squares = (wide * wide).mean(tuple(range(-len(sizes), 0)), keepdim=True)
     out = x / (squares + eps).sqrt().to(x.dtype)

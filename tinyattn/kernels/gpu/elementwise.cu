@@ -4,7 +4,7 @@
 extern "C" __global__ void dropout(
     const element* x, element* out, long long size, DROP_PARAMETERS) {
     Drop drop = drop_of(DROP);
-    real factor = read(written(drop.factor));  // rounded as on the CPU
+    real factor = drop.factor;  // in float16 it may be inf, so it is rounded to float32 only
     FOR_EACH(i, size) out[i] = written(drop.keeps(i) ? read(x[i]) * factor : 0);
 }
 
