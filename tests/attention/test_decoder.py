@@ -434,9 +434,10 @@ class OwnAttention(nn.Module):
 def test_an_own_attention_needs_no_argument_for_a_cache():
     feed_forward = nn.PositionwiseFeedForward(D, 8, 0.0)
     x, memory = (ta.tensor(a) for a in inputs(np.float32))
-    encoder = nn.EncoderLayer(D, OwnAttention(), feed_forward, 0.0)
+    encoder = nn.EncoderLayer(D, OwnAttention(), feed_forward, 0.0).to(x.device)
     assert encoder(memory, valid_lens=LENS).shape == memory.shape
     decoder = nn.DecoderLayer(D, nn.MultiHeadedAttention(H, D), OwnAttention(), feed_forward, 0.0)
+    decoder = decoder.to(x.device)
     assert decoder(x, memory, src_mask=REAL).shape == x.shape
 
 

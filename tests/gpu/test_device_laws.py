@@ -21,12 +21,12 @@ LEFT_OUT = {
     "test_weights_are_detached_and_attn_is_another_name_for_them",
 }
 for laws in (test_attention_laws, test_sequence_laws):
-    for name, test in vars(laws).items():
+    for name, law in vars(laws).items():
         if name.startswith("test_") and name not in LEFT_OUT:
-            globals()[name] = test
-for name, test in vars(test_decoder).items():
+            globals()[name] = law
+for name, law in vars(test_decoder).items():
     if name.startswith("test_") and "cache" in name:  # the rest is the attention of above
-        globals()[name] = test
+        globals()[name] = law
 
 
 @pytest.fixture(autouse=True)
