@@ -28,7 +28,8 @@ MOMENTS = ("m", "v")
 Parameters = Iterable[Tensor] | Iterable[dict[str, Any]]
 
 
-def checked_parameters(parameters: Any) -> list[Tensor]:
+def listed_parameters(parameters: Any) -> list[Any]:
+    """A list of Tensors or of groups, as the caller has given it."""
     if isinstance(parameters, Tensor):
         raise TypeError("parameters must be an iterable of Tensors, such as model.parameters()")
     if hasattr(parameters, "parameters"):
@@ -39,6 +40,11 @@ def checked_parameters(parameters: Any) -> list[Tensor]:
     parameters = listed("an optimizer", parameters)
     if not parameters:
         raise ValueError("an optimizer needs parameters, got an empty list")
+    return parameters
+
+
+def checked_parameters(parameters: Any) -> list[Tensor]:
+    parameters = FixedList(listed_parameters(parameters))
     for i, parameter in enumerate(parameters):
         if not isinstance(parameter, Tensor):
             raise TypeError(f"parameter {i} is a {type(parameter).__name__}, not a Tensor")
@@ -67,6 +73,9 @@ class FixedList(list[Any]):
 class ParamGroup(dict[str, Any]):
     """Parameters ("params") and their settings; a value that is none is refused when it is set."""
 
+    def __init__(self, settings: dict[str, Any]) -> None:
+        self.update(settings)
+
     def __setitem__(self, name: str, value: Any) -> None:
         self.update({name: value})
 
@@ -78,10 +87,10 @@ class ParamGroup(dict[str, Any]):
         super().update(changes)
 
     def _checked(self, name: str, value: Any) -> Any:
-        if self and name not in self:
+        if self and (name == "params" or name not in self):
+            if name in self:
+                FixedList()._refuse()
             raise KeyError(f"a parameter group has {list(self)}, got {name!r}")
-        if name == "params" and self:
-            return FixedList()._refuse()
         if name in ("lr", "momentum", "dampening", "weight_decay", "eps"):
             return check_number(name, value, 0)
         if name == "betas":
@@ -106,18 +115,14 @@ class ParamGroup(dict[str, Any]):
     __delitem__ = pop = popitem = clear = _refuse
 
 
-def checked_group(entry: Any, defaults: dict[str, Any], index: int | None = None) -> ParamGroup:
+def checked_group(entry: Any, defaults: dict[str, Any]) -> ParamGroup:
     """The group that a dict stands for, with the optimizer's settings where it has none."""
     if not isinstance(entry, dict) or "params" not in entry:
         raise TypeError(f"a parameter group is a dict with the key 'params', got {entry!r}")
     if unknown := entry.keys() - {"params"} - defaults.keys():
         raise ValueError(f"a parameter group has {list(defaults)}, got {sorted(unknown)}")
-    params = entry["params"]
-    single = isinstance(params, Tensor)
-    parameters = FixedList(checked_parameters([params] if single else params))
-    group = ParamGroup()
-    group.update({**defaults, **entry, "params": parameters})
-    return group
+    params = [entry["params"]] if isinstance(entry["params"], Tensor) else entry["params"]
+    return ParamGroup({**defaults, **entry, "params": checked_parameters(params)})
 
 
 def setting(name: str) -> property:
@@ -134,12 +139,8 @@ def setting(name: str) -> property:
 
 def entries_of(parameters: Any) -> list[Any]:
     """The groups that an optimizer was given: a list of dicts, or one that has all parameters."""
-    is_one = isinstance(parameters, Tensor) or hasattr(parameters, "parameters")  # or a module
-    if isinstance(parameters, Iterable) and not is_one:
-        parameters = listed("an optimizer", parameters)
-        if parameters and isinstance(parameters[0], dict):
-            return parameters
-    return [{"params": checked_parameters(parameters)}]
+    entries = listed_parameters(parameters)
+    return entries if isinstance(entries[0], dict) else [{"params": entries}]
 
 
 def writable_parameter(parameter: Tensor) -> Array:
@@ -174,9 +175,9 @@ class Optimizer:
 
     def __init__(self, parameters: Parameters, lr: float, **settings: Any) -> None:
         self.defaults = {"lr": lr, **settings}
-        self.state: dict[str, list[Array | None]] = {}
-        self.steps: list[int] = []
         self._take([checked_group(entry, self.defaults) for entry in entries_of(parameters)])
+        self.state: dict[str, list[Array | None]] = {}
+        self.steps: list[int] = [0] * len(self._parameters)
 
     def add_param_group(self, group: dict[str, Any]) -> None:
         """Optimize more parameters: {"params": Tensors} and the settings in which they differ.
@@ -190,7 +191,11 @@ class Optimizer:
             >>> [group["lr"] for group in sgd.param_groups]
             [0.1, 0.5]
         """
-        self._take([*self._param_groups, checked_group(group, self.defaults)])
+        added = checked_group(group, self.defaults)
+        self._take([*self._param_groups, added])
+        more = len(added["params"])
+        self.steps = self.steps + [0] * more
+        self.state = {name: slots + [None] * more for name, slots in self.state.items()}
 
     def _take(self, groups: list[ParamGroup]) -> None:
         """Have these groups, the present ones first among them."""
@@ -201,36 +206,36 @@ class Optimizer:
         # The parameters of all groups, and the group of each of them.
         self._parameters = FixedList(parameters)
         self._groups = [group for group in groups for _ in group["params"]]
-        more = len(parameters) - len(self.steps)
-        self.steps = self.steps + [0] * more
-        self.state = {name: slots + [None] * more for name, slots in self.state.items()}
 
     @property
     def param_groups(self) -> list[ParamGroup]:
         """The groups of parameters and their settings; `add_param_group` adds one."""
         return self._param_groups
 
+    @param_groups.setter
+    def param_groups(self, value: Any) -> None:
+        FixedList()._refuse()
+
     @property
     def parameters(self) -> list[Tensor]:
         """The parameters of all groups, one after another."""
         return self._parameters
 
-    def __setattr__(self, name: str, value: Any) -> None:
-        if name in ("param_groups", "parameters"):
-            FixedList()._refuse()
-        object.__setattr__(self, name, value)
+    @parameters.setter
+    def parameters(self, value: Any) -> None:
+        FixedList()._refuse()
 
     def zero_grad(self, set_to_none: bool = True) -> None:
         """Forget all gradients, or fill them with 0; otherwise the next backward adds to them."""
-        for parameter in self.parameters:
+        for parameter in self._parameters:
             keep = not set_to_none and parameter.grad is not None
             parameter.grad = zeros_like(parameter) if keep else None
 
     def step(self) -> None:
         """Move every parameter that has a gradient."""
         updates: list[tuple[int, Array, Array]] = []
-        arrays = next(iter(self.state.values()), [None] * len(self.parameters))
-        for i, (parameter, slot) in enumerate(zip(self.parameters, arrays, strict=True)):
+        arrays = next(iter(self.state.values()), [None] * len(self._parameters))
+        for i, (parameter, slot) in enumerate(zip(self._parameters, arrays, strict=True)):
             grad = parameter.grad
             if grad is None:
                 continue
@@ -245,12 +250,12 @@ class Optimizer:
             updates.append((i, array, grad_array))
         if backend.capture is not None:
             backend.capture.optimizer_step(self, updates)
-        versions = [self.parameters[i]._version for i, *_ in updates]
+        versions = [self._parameters[i]._version for i, *_ in updates]
         for version in versions:
             version.begin_change()
         try:
             self.count(updates)
-            backend.quiet(self.update_all)(updates)  # a warning could end it in the middle
+            backend.quietly(self.update_all, updates)  # a warning could end it in the middle
         finally:
             for version in versions:
                 version.end_change()
@@ -274,7 +279,7 @@ class Optimizer:
         small squares of gradients, and Adam's eps, are 0 in float16."""
         slots = self.state.get(name)
         if slots is None:
-            slots = self.state[name] = [None] * len(self.parameters)
+            slots = self.state[name] = [None] * len(self._parameters)
         array = slots[i]
         if array is not None and array.dtype is like.dtype:
             return array
@@ -330,10 +335,10 @@ class Optimizer:
             raise CheckpointError(f"not an optimizer's state: {error!r}") from None
         if kind != type(self).__name__:
             raise CheckpointError(f"the state is of {kind}, the optimizer is {type(self).__name__}")
-        if len(steps) != len(self.parameters):
+        if len(steps) != len(self._parameters):
             raise CheckpointError(
                 f"the state is for {len(steps)} parameters, the optimizer has "
-                f"{len(self.parameters)}"
+                f"{len(self._parameters)}"
             )
         loaded: dict[str, list[Array | None]] = {}
         places = {str(i): i for i in range(len(steps))}
@@ -341,9 +346,9 @@ class Optimizer:
             name, _, number = str(key).rpartition(".")
             i = places.get(number, -1)
             known = i >= 0 and isinstance(value, Tensor) and value.dtype.kind == "f"
-            if not known or value.shape != self.parameters[i].shape:
+            if not known or value.shape != self._parameters[i].shape:
                 raise CheckpointError(f"the optimizer's state {key!r} fits no parameter")
-            array = Tensor(value, device=self.parameters[i].device)._data.copy(order="C")
+            array = Tensor(value, device=self._parameters[i].device)._data.copy(order="C")
             loaded.setdefault(name, [None] * len(steps))[i] = array
         if self.slots:
             self.check_slots(steps, loaded)

@@ -31,14 +31,11 @@ ENCODINGS = {
 }
 
 
-def attend(first, past, **options):
-    q = Q[:, :, first:]
-    return F.scaled_dot_product_attention(q, K, V, past=past, **options)
-
-
-def weights(first, past, **options):
-    options["return_weights"] = True
-    return F.scaled_dot_product_attention(Q[:, :, first:], K, V, past=past, **options)[1]
+def attend(first, past, q=Q, k=K, v=V, **options):
+    """The queries from `first` on see the keys up to their own, after `past` of them."""
+    mask = masks.causal(N - first, past)
+    q, k, v = q[:, :, first:], k[:, :, : past + N - first], v[:, :, : past + N - first]
+    return F.scaled_dot_product_attention(q, k, v, mask=mask, **options)
 
 
 # A function of (first, past) that gives the rows from `first` on. All rows: (0, 0).
@@ -52,15 +49,9 @@ FUNCTIONS = {
     "F.masked_softmax of a sample": lambda first, past: F.masked_softmax(
         SCORES[0, 0, first:], is_causal=True, past=past
     ),
-    "causal attention": lambda first, past: attend(first, past, is_causal=True),
-    "a window": lambda first, past: attend(first, past, window=3),
-    "a causal window": lambda first, past: attend(first, past, window=3, is_causal=True),
-    "a causal window and lengths": lambda first, past: attend(
-        first, past, window=3, is_causal=True, valid_lens=[9, 4]
-    ),
-    "its weights": lambda first, past: weights(first, past, window=2, is_causal=True),
+    "causal attention": attend,
     "a bias of distances": lambda first, past: attend(
-        first, past, bias=F.alibi_bias(H, N - first, N, ta.float64, past=past), is_causal=True
+        first, past, bias=F.alibi_bias(H, N - first, dtype=ta.float64, past=past)
     ),
     "F.rotary_embedding": lambda first, past: F.rotary_embedding(
         Q[:, :, first:], np.arange(past, past + N - first)
@@ -136,7 +127,7 @@ def test_gradients_after_earlier_positions_are_those_of_the_whole():
     results = []
     for first in (0, 5):
         q, k, v = leaf(Q.numpy()[:, :, first:]), leaf(K.numpy()), leaf(V.numpy())
-        out = F.scaled_dot_product_attention(q, k, v, is_causal=True, window=4, past=first)
+        out = F.scaled_dot_product_attention(q, k, v, mask=masks.causal(N - first, first))
         pull(out, grad[:, :, first:])
         results.append([q.grad.numpy()[:, :, -4:], k.grad.numpy(), v.grad.numpy()])
     for one, other in zip(*results, strict=True):
@@ -160,7 +151,6 @@ def test_past_is_the_last_argument_so_that_older_calls_mean_the_same():
     for function in (
         F.alibi_bias,
         F.masked_softmax,
-        F.scaled_dot_product_attention,
         masks.causal,
         nn.PositionalEncoding.forward,
         nn.LearnedPositionalEncoding.forward,

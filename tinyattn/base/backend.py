@@ -126,20 +126,26 @@ def read_only(array: Array) -> Array:
     return array
 
 
-def quiet(function: Function) -> Function:
-    """A function without NumPy's warnings of inf and NaN, which are values like any other.
+def quietly(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    """function(*args, **kwargs) without NumPy's warnings of inf and NaN, which are values.
 
     NumPy's settings belong to the context (`contextvars`). The function is called in a copy of it,
     which ends with the call. `np.errstate` would set them back, and an interrupt can prevent that.
     """
+    return copy_context().run(without_warnings, function, args, kwargs)
 
-    def in_copy(*args: Any, **kwargs: Any) -> Any:
-        np.seterr(all="ignore")
-        return function(*args, **kwargs)
+
+def without_warnings(function: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+    np.seterr(all="ignore")
+    return function(*args, **kwargs)
+
+
+def quiet(function: Function) -> Function:
+    """A function that is always called by `quietly`."""
 
     @functools.wraps(function)
     def wrapped(*args: Any, **kwargs: Any) -> Any:
-        return copy_context().run(in_copy, *args, **kwargs)
+        return quietly(function, *args, **kwargs)
 
     return wrapped  # type: ignore[return-value]
 

@@ -100,8 +100,9 @@ def as_array(data: Any, dtype: DTypeLike, device: str | None) -> Array:
     """A new array of numbers from any data; see `cast_exactly`."""
     refuse_masked(data)
     array = data if is_array(data) else rectangular(data, "data")
-    if dtype is None and array.dtype.kind == "f" and not has_dtype(data, array.dtype):
-        dtype = np.float32  # numbers of Python's have no precision; this is PyTorch's default
+    if dtype is None and array is not data and array.dtype.kind == "f":
+        # Numbers of Python have no precision; float32 is PyTorch's default.
+        dtype = array.dtype if has_dtype(data, array.dtype) else np.float32
     if array.dtype.kind in "OSU":
         text = repr(data)
         raise DtypeError(
@@ -137,10 +138,9 @@ def checked_index(index: Any) -> Any:
     elif isinstance(index, (list, np.ndarray)):
         empty = isinstance(index, list) and not index
         index = np.array(rectangular(index, "an index"), dtype=np.int64 if empty else None)
-    dtype = getattr(index, "dtype", None)
-    is_one_boolean = isinstance(index, bool) or (dtype == np.bool_ and not index.ndim)
-    if is_one_boolean or (dtype is not None and dtype.kind not in "iub"):
-        kind = type(index).__name__ if dtype is None else dtype
+    kinds = "iub" if getattr(index, "ndim", 0) else "iu"  # one boolean is no mask
+    if isinstance(index, bool) or (hasattr(index, "dtype") and index.dtype.kind not in kinds):
+        kind = getattr(index, "dtype", type(index).__name__)
         raise DtypeError(f"an index is made of integers, slices or boolean arrays, got {kind}")
     return index
 

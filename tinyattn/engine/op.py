@@ -47,7 +47,7 @@ from typing import Any, Protocol, overload
 
 import numpy as np
 
-from ..base.backend import Array, Function, array_types, is_array, quiet
+from ..base.backend import Array, Function, array_types, is_array, quietly
 from ..base.checks import describe, raise_clearer_error, refuse_foreign, refuse_masked
 from ..errors import DtypeError
 from .autograd import Leaf, Node, TensorBase, wrap
@@ -80,7 +80,7 @@ def declare(
         try:
             out = spec.forward(*arrays, **options)
         except (RuntimeWarning, FloatingPointError):  # inf or NaN, if the user's settings say so
-            out = quiet(spec.forward)(*arrays, **options)
+            out = quietly(spec.forward, *arrays, **options)
         except Exception as error:
             raise_clearer_error(spec.name, arrays, error)
             raise

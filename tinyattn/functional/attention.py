@@ -89,7 +89,6 @@ def scaled_dot_product_attention(
     attn_mask: ArrayLike | None = ...,
     window: int | None = ...,
     enable_gqa: bool = ...,
-    past: int = ...,
 ) -> Tensor: ...
 
 
@@ -109,7 +108,6 @@ def scaled_dot_product_attention(
     attn_mask: ArrayLike | None = ...,
     window: int | None = ...,
     enable_gqa: bool = ...,
-    past: int = ...,
 ) -> tuple[Tensor, Tensor]: ...
 
 
@@ -127,7 +125,6 @@ def scaled_dot_product_attention(
     attn_mask: ArrayLike | None = None,
     window: int | None = None,
     enable_gqa: bool = False,
-    past: int = 0,
 ) -> Any:
     """softmax(q k^T / sqrt(d) + bias) v over the visible keys.
 
@@ -140,8 +137,6 @@ def scaled_dot_product_attention(
         dropout and without a graph.
     bias: a Tensor that broadcasts to the scores, (B, Q, K) or (B, H, Q, K), such as (H, Q, K).
     window: query i sees key k only if |i - k| < window; with is_causal the last `window` keys.
-    past: how many positions came before the first query, such as those in a cache. For is_causal
-        and window, query i then stands at position past + i.
     enable_gqa: key and value may have fewer heads, a divisor G of H: each is for H / G heads.
     attn_mask: PyTorch's mask, which broadcasts as a bias does: booleans, True = visible; or numbers
         that are added to the scores, where -inf hides a key.
@@ -157,8 +152,8 @@ def scaled_dot_product_attention(
     2023; window: Beltagy et al., "Longformer", 2020.
     Differs from PyTorch: `mask` is never added to the scores; a 2-D mask is always (B, K), so one
     of queries by keys is written `mask[None]`; a query without a visible key gives zeros. As in
-    PyTorch, query i sees keys 0 to i of a causal mask, also if Q and K differ, unless `past` says
-    more.
+    PyTorch, query i sees keys 0 to i of a causal mask, also if Q and K differ: after `past` earlier
+    positions write mask=masks.causal(Q, past).
 
     >>> keys, values = ta.tensor([[[0.0], [9.0], [9.0]]]), ta.tensor([[[2.0], [4.0], [8.0]]])
     >>> F.scaled_dot_product_attention(ta.zeros(1, 1, 1), keys, values, valid_lens=[2])
@@ -168,8 +163,7 @@ def scaled_dot_product_attention(
     p = checked_probability(dropout_p)
     scale = default_scale(q.shape[-1]) if scale is None else checked_scale(scale)
     shape = (*q.shape[:-1], k.shape[-2])  # (B, H, Q, K)
-    past = check_size("past", past, 0)
-    visibility = masks.visibility(shape, valid_lens, mask, is_causal, window, q.device, past)
+    visibility = masks.visibility(shape, valid_lens, mask, is_causal, window, q.device)
     bias, visible = bias_and_mask(bias, attn_mask, query, shape)
     visibility = visibility.and_mask(visible)
     k, v = ops.clear_invisible(visibility, shape[1], k, v)

@@ -79,7 +79,7 @@ def embedding(ids: ArrayLike, weight: Tensor, padding_idx: int | None = None) ->
             f"embedding: ids are on {ids.device}, weight is on {weight.device}: move one with "
             ".to(device)"
         )
-    if weight.ndim == 2:
+    if padding_idx is not None and weight.ndim == 2:
         check_padding_idx(padding_idx, len(weight))
     if ids.dtype.kind == "f" and not ids.numel():
         ids = ids.long()  # an empty list carries no dtype

@@ -46,10 +46,10 @@ def reduce_sum(array: Array, axis: Any = None, keepdims: bool = False, mean: boo
         return array.sum(axis=axis, keepdims=keepdims, dtype=np.int64)
     # A sum may overflow where its mean does not. A GPU is not asked, because it would have to wait.
     in_pairs = adds_in_pairs(array, axis) and not (mean and type(array) is not np.ndarray)
-    wide = sum_dtype(array.dtype)
-    total = array.sum(axis=axis, keepdims=keepdims, dtype=None if in_pairs else wide)
+    dtype = None if in_pairs else sum_dtype(array.dtype)
+    total = array.sum(axis=axis, keepdims=keepdims, dtype=dtype)
     if mean and in_pairs and not np.isfinite(total).all():
-        total = array.sum(axis=axis, keepdims=keepdims, dtype=wide)
+        total = array.sum(axis=axis, keepdims=keepdims, dtype=sum_dtype(array.dtype))
     if mean:
         # Divided before it is rounded to the array's dtype. The mean of nothing is NaN.
         total = total / (array.size // total.size) if array.size else total * math.nan

@@ -18,9 +18,9 @@ from ..base.backend import to_device
 from ..base.checks import as_array, require_float
 from ..base.names import UnknownNameError
 from ..base.random import generator
-from ..engine.autograd import wrap
 from ..engine.grad_mode import no_grad
 from ..errors import ShapeError
+from ..tensors.in_place import check_writable
 from ..tensors.tensor import Tensor
 
 _is_skipped: ContextVar[bool] = ContextVar("is_skipped", default=False)
@@ -47,11 +47,14 @@ def checked(tensor: Tensor) -> Tensor:
     return tensor
 
 
-def fill(tensor: Tensor, values: np.ndarray) -> Tensor:
+def fill(tensor: Tensor, values: np.ndarray | float) -> Tensor:
     """Write the values into the memory of `tensor`, in its dtype and on its device."""
-    written = wrap(to_device(as_array(values, tensor.dtype, "cpu"), tensor.device))
+    array = to_device(as_array(values, tensor.dtype, "cpu"), tensor.device)
     with no_grad():
-        tensor[...] = written
+        check_writable(tensor, array)
+    tensor._version.begin_change()
+    tensor._data[...] = array
+    tensor._version.end_change()
     return tensor
 
 
@@ -59,15 +62,14 @@ def uniform_(tensor: Tensor, a: float = 0.0, b: float = 1.0) -> Tensor:
     """U(a, b)."""
     if _is_skipped.get():
         return tensor
-    return fill(tensor, np.asarray(generator().uniform(a, b, checked(tensor).shape)))
+    return fill(tensor, generator().uniform(a, b, checked(tensor).shape))
 
 
 def normal_(tensor: Tensor, mean: float = 0.0, std: float = 1.0) -> Tensor:
     """N(mean, std^2)."""
     if _is_skipped.get():
         return tensor
-    drawn = np.asarray(generator().standard_normal(checked(tensor).shape))
-    return fill(tensor, mean + std * drawn)
+    return fill(tensor, mean + std * generator().standard_normal(checked(tensor).shape))
 
 
 def constant_(tensor: Tensor, val: float) -> Tensor:

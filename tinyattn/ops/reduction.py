@@ -60,8 +60,8 @@ def mean(x: Array, *, dim: Dims, keepdim: bool = False) -> Array:
 
 @mean.vjp("x")
 def dx(grad, shape, dim):
-    grad = reshape(grad, target=reduced_shape(shape, dim))
-    return expand(div(grad, float(count(shape, dim))), target=shape)
+    grad = reshape(div(grad, float(count(shape, dim))), target=reduced_shape(shape, dim))
+    return expand(grad, target=shape)
 
 
 @op

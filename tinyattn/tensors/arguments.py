@@ -88,8 +88,7 @@ def normalized_sizes(
     function: str, x: Tensor, sizes: int | Sequence[int], **learned: Tensor | None
 ) -> tuple[int, ...]:
     """The sizes that are normalized: x ends with them, and weight and bias have them."""
-    sizes = [int(sizes)] if isinstance(sizes, (int, np.integer)) else listed(function, sizes)
-    sizes = tuple(sizes)
+    sizes = (sizes,) if isinstance(sizes, (int, np.integer)) else tuple(listed(function, sizes))
     if not sizes or x.shape[-len(sizes) :] != sizes:
         raise ShapeError(
             f"{function} over {sizes} takes inputs of shape (..., "

@@ -301,7 +301,7 @@ def randint(
         raise ValueError(f"randint draws from low to high - 1, got low={low}, high={high}")
     if checked_dtype(dtype).kind not in "iu":
         raise DtypeError(f"randint makes integers, got dtype {checked_dtype(dtype)}")
-    as_array([low, high - 1], dtype, None)  # raises DtypeError if one does not fit
+    as_array(np.array([low, high - 1]), dtype, None)  # raises DtypeError if one does not fit
     values = random.generator().integers(low, high, checked_sizes(sizes_of((size,))))
     return made(np.asarray(values), dtype, device, False)
 

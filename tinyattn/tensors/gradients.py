@@ -37,9 +37,8 @@ class Gradients(Values):
     def _frozen_leaf(self) -> Leaf | None:
         """The leaf that this tensor had before it stopped requiring gradients, with its gradient;
         None if the tensor has another shape or dtype now."""
-        leaf = None if self._node is not None else getattr(self, "_former_leaf", None)
-        fits = leaf is not None and (leaf.shape, leaf.dtype) == (self.shape, self.dtype)
-        return leaf if fits else None
+        leaf = getattr(self, "_former_leaf", None)
+        return leaf if leaf and (leaf.shape, leaf.dtype) == (self.shape, self.dtype) else None
 
     def requires_grad_(self, requires_grad: bool = True) -> Self:
         """Record operations on this leaf from now on, or not; returns it."""

@@ -7,7 +7,7 @@ from typing import Self, TypeVar
 import numpy as np
 
 from ..base import random
-from ..base.backend import namespace, quiet, to_device
+from ..base.backend import namespace, quietly, to_device
 from ..base.checks import check_size, one_dim, require_float
 from ..engine.autograd import wrap
 from ..errors import ShapeError
@@ -84,6 +84,6 @@ class Order(Reductions):
         else:  # the smallest of exponential random numbers with these rates
             times = random.generator().standard_exponential(weights.shape)
             # Logarithms, because times / weights may overflow.
-            ratios = np.log(times) - quiet(np.log)(weights)
+            ratios = np.log(times) - quietly(np.log, weights)
             drawn = np.argsort(ratios, -1)[..., :count]
         return wrap(to_device(drawn.astype(np.int64), self.device))

@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from ..base.backend import quiet, to_device
+from ..base.backend import quietly, to_device
 from ..base.checks import listed
 from ..engine import autograd
 from ..engine.grad_mode import enable_grad
@@ -252,7 +252,7 @@ class Checker:
         finally:
             tensor._data = original
         stack = np.array(values)
-        total = quiet(np.tensordot)([weight for _, weight in FIVE_POINTS], stack, 1)
+        total = quietly(np.tensordot, [weight for _, weight in FIVE_POINTS], stack, 1)
         # A constant has slope 0, even if it is infinite.
         return np.where((stack == stack[0]).all(axis=0), 0.0, total / (12 * step))
 
