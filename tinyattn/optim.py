@@ -13,7 +13,7 @@ import numpy as np
 from . import kernels
 from .base import backend
 from .base.backend import FLOAT16, Array, namespace
-from .base.checks import check_number, check_size, listed
+from .base.checks import check_number, check_size, listed, type_name
 from .base.names import UnknownNameError
 from .engine.autograd import wrap
 from .engine.promotion import wider_number
@@ -161,6 +161,7 @@ class Optimizer:
 
     parameters: Tensors, or a list of groups: dicts with Tensors under "params" and the settings in
         which they differ. `param_groups` has all settings of each, which may change between steps.
+    Differs from PyTorch: a group has no other keys, because a wrong name would have no effect.
 
         >>> w, b = (ta.zeros(2, requires_grad=True) for _ in range(2))
         >>> groups = [{"params": [w], "weight_decay": 0.1}, {"params": [b], "lr": 0.5}]
@@ -483,6 +484,8 @@ class Schedule:
     not_saved: tuple[str, ...] = ("optimizer",)
 
     def __init__(self, optimizer: Optimizer) -> None:
+        if not isinstance(optimizer, Optimizer):
+            raise TypeError(f"a schedule takes an optimizer, got {type_name(optimizer)}")
         self.optimizer = optimizer
         self.proportions = self.proportions_of(optimizer)
         self.step_count = 0
@@ -572,7 +575,8 @@ class LambdaLR(Schedule):
         return []  # each group has a rate of its own in `base_lrs`
 
     def rates(self, step: int) -> list[float]:
-        return [base * self.lr_lambda(step - 1) for base in self.base_lrs]
+        factor = check_number("what lr_lambda returns", self.lr_lambda(step - 1), 0)
+        return [base * factor for base in self.base_lrs]
 
 
 class WarmupSchedule(Schedule):
@@ -643,7 +647,7 @@ def clip_grad_norm_(
             check_number(name, value, 0)
     if norm_type == 0:
         raise ValueError("norm_type must be a number > 0, got 0")
-    tensors = [parameters] if isinstance(parameters, Tensor) else list(parameters)
+    tensors = [parameters] if isinstance(parameters, Tensor) else listed_parameters(parameters)
     for i, tensor in enumerate(tensors):
         if not isinstance(tensor, Tensor):
             raise TypeError(f"parameter {i} is a {type(tensor).__name__}, not a Tensor")

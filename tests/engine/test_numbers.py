@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import operator
 import warnings
 from collections.abc import Callable
 from typing import Any
@@ -433,3 +434,26 @@ def test_a_float_beyond_the_range_is_inf_under_every_setting(door: str, setting:
         x = TO_INF[door]()
         assert np.geterr() == before
     assert np.isinf(x.numpy()).all()
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda x, n: ta.maximum(x, n),
+        lambda x, n: ta.minimum(x, n),
+        lambda x, n: ta.where(x > 200, x, n),
+        lambda x, n: x + n,
+        lambda x, n: x // n,
+        lambda x, n: operator.iadd(x, n),
+    ],
+)
+@pytest.mark.parametrize("number", [300, -1, 2**40])
+def test_a_0d_tensor_of_integers_must_fit_as_a_number_must(call, number):
+    for one in (number, ta.tensor(number), np.array(number)):
+        x = ta.tensor([100, 7], dtype=ta.uint8)
+        with pytest.raises(DtypeError, match=f"{number} does not fit into a tensor of uint8"):
+            call(x, one)
+        assert x.tolist() == [100, 7]
+    fits = call(ta.tensor([100, 7], dtype=ta.uint8), ta.tensor(50))
+    assert fits.equal(call(ta.tensor([100, 7], dtype=ta.uint8), 50))
+    assert fits.dtype == ta.uint8

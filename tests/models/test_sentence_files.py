@@ -610,3 +610,21 @@ def test_accents_and_chinese_characters_are_settings(folder):
         (folder / "tokenizer_config.json").write_text(json.dumps(settings))
         model = models.SentenceEncoder.from_pretrained(folder)
         assert model.tokenize([text]) == [[2, *ids, 3]]
+
+
+@pytest.mark.parametrize(
+    "name", ["1_Pooling/config.json", "modules.json", "sentence_bert_config.json"]
+)
+def test_a_link_that_leads_nowhere_is_not_taken_for_no_file(folder, name):
+    """As a cache leaves it whose files were deleted."""
+    path = folder / name
+    path.unlink(missing_ok=True)
+    path.symlink_to(folder / "gone.json")
+    with pytest.raises(CheckpointError, match=rf"{name} is a link to a file that is not there"):
+        models.SentenceEncoder.from_pretrained(folder)
+
+
+def test_a_pooling_without_its_file_is_refused(folder):
+    (folder / "1_Pooling" / "config.json").unlink()
+    with pytest.raises(CheckpointError, match=r"has no config\.json in 1_Pooling"):
+        models.SentenceEncoder.from_pretrained(folder)

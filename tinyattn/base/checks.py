@@ -50,8 +50,11 @@ def check_size(name: str, value: Any, least: int = 1) -> int:
     return int(value)
 
 
+FLOATS, LARGEST = (float, np.floating), float(np.finfo(np.float64).max)
+
+
 def check_number(name: str, value: Any, low: float, high: float = math.inf) -> float:
-    number = is_integer(value) or isinstance(value, (float, np.floating))
+    number = isinstance(value, FLOATS) or (is_integer(value) and abs(int(value)) <= LARGEST)
     if not number or not low <= value < high:
         limits = f">= {low}" if high == math.inf else f"in [{low}, {high})"
         raise ValueError(f"{name} must be a number {limits}, got {value!r}")

@@ -359,6 +359,7 @@ DIFFERS = {
     "optim.Adam": "of float16 parameters the state is float32",
     "optim.CosineSchedule": "`final` is that of the first parameter group",
     "optim.LambdaLR": "one function for all groups; it is not in the state",
+    "optim.Optimizer": 'a parameter group has no keys of your own, such as "name"',
     "optim.clip_grad_norm_": "a gradient that occurs twice counts once",
     "batches.DataLoader": "numbers are float32; a batch of tuples is a tuple",
     "distributed.DistributedDataParallel": "no Module; `backward` is called on it, with a weight",

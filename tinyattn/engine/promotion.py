@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from ..base.backend import Array, converted
-from ..base.checks import as_array
+from ..base.checks import as_array, cast_exactly
 from ..errors import DtypeError
 
 CATEGORY = {"b": 0, "u": 1, "i": 1, "f": 2}
@@ -53,7 +53,8 @@ def promoted(out: Array, arguments: Sequence[Any]) -> Array:
     may turn float32 into float64.
 
     Tensors with dimensions decide. A 0-d tensor decides only if its category (bool, integer, float)
-    is higher, and a Python number only if its category is higher still.
+    is higher, and a Python number only if its category is higher still. DtypeError for a 0-d tensor
+    of integers that those of the others cannot hold, as for a number.
     """
     if out.dtype.kind == "c":
         raise DtypeError("tensors hold real numbers, got a complex one: compute with two tensors")
@@ -66,5 +67,8 @@ def promoted(out: Array, arguments: Sequence[Any]) -> Array:
         same = [dtype for dtype in dtypes if CATEGORY[dtype.kind] == kind]
         if same:
             dtype = functools.reduce(np.promote_types, same)
+            for argument in arguments if dtype.kind in "iu" and dtypes is dimensioned else ():
+                if not getattr(argument, "ndim", 1) and argument.dtype.kind in "iu":
+                    cast_exactly(getattr(argument, "_data", argument), dtype)
             return out if out.dtype == dtype else converted(out, dtype)
     return converted(out, np.dtype((np.bool_, np.int64, np.float32)[kind]))

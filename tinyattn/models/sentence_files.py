@@ -20,7 +20,7 @@ from ..nn import init
 from ..tensors.tensor import Tensor
 from ..training.checkpoint import load, save
 from .bert import WEIGHTS, checked_array, weights_of
-from .settings import check_kind, check_known, naming, read_json, write_json
+from .settings import check_kind, check_known, is_there, naming, read_json, write_json
 from .tokenizer_files import TOKENIZER, check_special_tokens, normalized, normalizers
 
 KINDS = ("Transformer", "Pooling", "Dense", "Normalize")
@@ -85,7 +85,7 @@ def read_modules(folder: Path) -> list[tuple[str, Path]]:
     Without that file: the Pooling in 1_Pooling, by default the mean, and Normalize.
     """
     path = folder / "modules.json"
-    if not path.exists():
+    if not is_there(path):
         paths = {"Transformer": "", "Pooling": "1_Pooling", "Normalize": "2_Normalize"}
         return [(kind, folder / path) for kind, path in paths.items()]
     modules, names = [], set()
@@ -114,13 +114,15 @@ def read_modules(folder: Path) -> list[tuple[str, Path]]:
                 "the modules must be a Transformer, a Pooling, and then Dense and Normalize, got "
                 f"{kinds}"
             )
+        if not is_there(modules[1][1] / "config.json"):
+            raise ValueError(f"the Pooling has no config.json in {modules[1][1].name}")
     return modules
 
 
 def read_pooling(folder: Path, width: int) -> tuple[tuple[str, ...], bool]:
     """(the poolings, include_prompt)"""
     path = folder / "config.json"
-    if not path.exists():
+    if not is_there(path):
         return ("mean",), True
     settings = read_json(path)
     with naming(path):
@@ -162,7 +164,7 @@ def read_head(modules: list[tuple[str, Path]], width: int) -> list[nn.Module]:
 def check_places(folder: Path) -> None:
     """A Normalize divides the points, and no vectors of tokens."""
     path = folder / "config.json"
-    settings = read_json(path) if path.exists() else {}
+    settings = read_json(path) if is_there(path) else {}
     with naming(path):
         names = {"module_input_name", "module_output_name"} & set(settings)
         check_known({name: settings[name] for name in names}, dict.fromkeys(names, VECTOR))
@@ -211,7 +213,7 @@ def read_dense(folder: Path, width: int) -> Dense:
 def read_model_settings(folder: Path) -> dict[str, Any]:
     """prompts, default_prompt_name, similarity_fn_name and truncate_dim."""
     path = folder / MODEL
-    if not path.exists():
+    if not is_there(path):
         return {}
     settings = read_json(path)
     with naming(path):
@@ -260,9 +262,9 @@ def read_tokenizer(folder: Path, model: dict[str, Any]) -> tuple[dict[str, bytes
         )
     files = {name: (folder / name).read_bytes() for name in TOKENIZER if (folder / name).is_file()}
     path = folder / LENGTHS
-    if not path.exists():  # old versions name the file after the kind of the model
+    if not is_there(path):  # old versions name the file after the kind of the model
         path = next(iter(sorted(folder.glob("sentence_*_config.json"))), path)
-    settings = read_json(path) if path.exists() else {}
+    settings = read_json(path) if is_there(path) else {}
     with naming(path):
         check_known(settings, TRANSFORMER)
         lower = check_kind("do_lower_case", settings.get("do_lower_case", False), bool)
@@ -270,7 +272,7 @@ def read_tokenizer(folder: Path, model: dict[str, Any]) -> tuple[dict[str, bytes
         if length is not None:
             check_size("max_seq_length", length, 2)
     file = folder / TOKENIZER[1]
-    config = read_json(file) if file.exists() else {}
+    config = read_json(file) if is_there(file) else {}
     if TOKENIZER[2] in files:
         special = read_json(folder / TOKENIZER[2])
         check_special_tokens(folder, special)

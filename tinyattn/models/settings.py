@@ -27,6 +27,13 @@ def read_json(path: Path, kind: type = dict) -> Any:
     return value
 
 
+def is_there(path: Path) -> bool:
+    """Whether there is such a file; CheckpointError for a link that leads nowhere."""
+    if path.is_symlink() and not path.exists():
+        raise CheckpointError(f"{path} is a link to a file that is not there")
+    return path.exists()
+
+
 def write_json(path: Path, value: Any) -> None:
     write_atomically(path, [json.dumps(value, indent=2).encode()])
 

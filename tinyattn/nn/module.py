@@ -408,6 +408,8 @@ class Module:
                 f"load_state_dict takes a dict of tensors, got {type(state).__name__}: read a file "
                 "with ta.load first"
             )
+        if wrong := [name for name in state if not isinstance(name, str)]:
+            raise TypeError(f"the names in a state are strings, got {wrong[0]!r}")
         tensors = dict(self._named_state())
         if strict:
             check_names(type(self).__name__, tensors, state)
