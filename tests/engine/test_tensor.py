@@ -261,7 +261,9 @@ def test_max_and_argmax_take_numpys_names() -> None:
 )
 def test_what_is_only_read_says_what_to_write(name: str, value: Any, instead: str) -> None:
     for x in (ta.ones(2, 3), ta.ones(2, 3, requires_grad=True) * 2, ta.nn.Parameter(ta.ones(2, 3))):
-        with pytest.raises(AttributeError, match=rf"^{name} of a Tensor is only read: .*{instead}"):
+        with pytest.raises(
+            AttributeError, match=rf"^'{name}' of a Tensor is only read: .*{instead}"
+        ):
             setattr(x, name, value)
         with pytest.raises(AttributeError, match="is only read"):
             delattr(x, name)

@@ -448,7 +448,9 @@ def soft_cross_entropy(
 
 
 def kl_div(x: Array, y: Array, reduction: str = "mean", log_target: bool = False) -> Array:
-    logs = y if log_target else np.log(np.where(real(y) == 0, 1, y))
+    is_zero = real(y) == (-np.inf if log_target else 0)
+    x = np.where(is_zero & np.isinf(real(x)), 0, x)  # 0, not 0 * inf
+    logs = np.where(is_zero, 0, y) if log_target else np.log(np.where(is_zero, 1, y))
     terms = (np.exp(y) if log_target else y) * (logs - x)
     if reduction == "batchmean":
         return sum(terms) / np.float64(len(x) if x.ndim else 1)

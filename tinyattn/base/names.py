@@ -354,6 +354,9 @@ DIFFERS = {
     "F.pack_padded_sequence": "a Tensor, with the rows of one sample after those of another",
     "F.pad": "constant values only, and nothing is cropped",
     "F.pad_packed_sequence": "takes a Tensor and valid_lens, and returns a Tensor only",
+    "F.relu": "integers are refused; x.relu() takes them",
+    "F.sigmoid": "integers are refused; x.sigmoid() takes them",
+    "F.tanh": "integers are refused; x.tanh() takes them",
     "F.scaled_dot_product_attention": "an empty row gives 0. The fourth argument is `mask`, whose "
     "two dimensions are (B, K), and the fifth `valid_lens`: name attn_mask= and dropout_p=",
     "optim.Adam": "of float16 parameters the state is float32",

@@ -43,10 +43,12 @@ def log_softmax(x: Tensor, dim: int = -1, dtype: DTypeLike = None) -> Tensor:
 def relu(x: Tensor) -> Tensor:
     """max(x, 0) of each element; the gradient at 0 is 0.
 
+    Differs from PyTorch: a Tensor of integers is refused; the method `x.relu()` takes it.
+
     >>> F.relu(ta.tensor([-2.0, 3.0]))
     tensor([0., 3.])
     """
-    return ops.relu(any_tensor(x, "x"))
+    return ops.relu(float_tensor(x, "x"))
 
 
 def gelu(x: Tensor, approximate: str = "none") -> Tensor:
@@ -67,19 +69,23 @@ def gelu(x: Tensor, approximate: str = "none") -> Tensor:
 def tanh(x: Tensor) -> Tensor:
     """(exp(x) - exp(-x)) / (exp(x) + exp(-x)) of each element, the hyperbolic tangent.
 
+    Differs from PyTorch: a Tensor of integers is refused; the method `x.tanh()` takes it.
+
     >>> F.tanh(ta.tensor([-100.0, 0.0, 100.0]))
     tensor([-1.,  0.,  1.])
     """
-    return ops.tanh(any_tensor(x, "x"))
+    return ops.tanh(float_tensor(x, "x"))
 
 
 def sigmoid(x: Tensor) -> Tensor:
     """1 / (1 + exp(-x)) of each element, computed so that it cannot overflow.
 
+    Differs from PyTorch: a Tensor of integers is refused; the method `x.sigmoid()` takes it.
+
     >>> F.sigmoid(ta.tensor([-1000.0, 0.0, 1000.0]))
     tensor([0. , 0.5, 1. ])
     """
-    return ops.sigmoid(any_tensor(x, "x"))
+    return ops.sigmoid(float_tensor(x, "x"))
 
 
 def silu(x: Tensor) -> Tensor:

@@ -173,9 +173,9 @@ def kl_div(x: Tensor, target: Tensor, reduction: str = "mean", log_target: bool 
     check_same_shape("kl_div", x, target)
     check_reduction(reduction, "batchmean")
     x, target, dtype = at_least_float32(x), at_least_float32(target), x.dtype
-    # Where target is 0, x may be -inf, and 0 * inf would be NaN.
+    # Where target is 0, x may be infinite, and 0 * inf would be NaN.
     is_zero = target == (-math.inf if log_target else 0)
-    x_counted = ops.where(is_zero, 0.0, x)
+    x_counted = ops.where(is_zero & (x.abs() == math.inf), 0.0, x)
     if log_target:
         terms = ops.exp(target) * (ops.where(is_zero, 0.0, target) - x_counted)
     else:

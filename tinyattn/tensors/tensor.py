@@ -95,7 +95,7 @@ def read_only(name: str, getter: property) -> property:
     runs, because a type checker would take a setter for leave to set."""
 
     def refuse(tensor: Tensor, value: Any = None) -> None:
-        raise AttributeError(f"{name} of a Tensor is only read: {INSTEAD[name]}")
+        raise AttributeError(f"{name!r} of a Tensor is only read: {INSTEAD[name]}")
 
     return property(getter.fget, refuse, refuse, getter.__doc__)
 
