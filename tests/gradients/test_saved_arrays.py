@@ -45,7 +45,7 @@ KEPT = {
     "cross_entropy with weights": "input 1, 4 more",
     "cross_entropy of probabilities": "input 1, input 2, 2 more",
     "nll_loss": "input 1, 3 more",
-    "kl_div": "input 1, 3 more",
+    "kl_div": "input 1, 4 more",
     "binary_cross_entropy_with_logits": "input 0, input 1, 4 more",
     "relu": "output",
     "abs": "input 0",
