@@ -21,7 +21,7 @@ from ..tensors.tensor import Tensor
 from ..training.checkpoint import load, save
 from .bert import WEIGHTS, checked_array, weights_of
 from .settings import check_kind, check_known, is_there, naming, read_json, write_json
-from .tokenizer_files import TOKENIZER, check_special_tokens, normalized, normalizers
+from .tokenizer_files import TOKENIZER, check_special_tokens, normalized, normalizers, parsed
 
 KINDS = ("Transformer", "Pooling", "Dense", "Normalize")
 # Old settings of Pooling, in the order in which old versions join their results.
@@ -278,11 +278,13 @@ def read_tokenizer(folder: Path, model: dict[str, Any]) -> tuple[dict[str, bytes
         check_special_tokens(folder, special)
     # As in transformers, config.json says the class if tokenizer_config.json does not.
     config = {"tokenizer_class": model.get("tokenizer_class")} | config
+    with naming(folder / TOKENIZER[0]):
+        words = parsed(files[TOKENIZER[0]])
     with naming(file):
         if length is None:  # version 6 has the length there, and transformers 3 had max_len
             most = config.get("model_max_length", config.get("max_len"))
             length = positions if most is None else whole("model_max_length", most)
-        files[TOKENIZER[0]] = normalized(files[TOKENIZER[0]], config, lower)
+        files[TOKENIZER[0]] = normalized(files[TOKENIZER[0]], words, config, lower)
     return files, min(length, positions)
 
 

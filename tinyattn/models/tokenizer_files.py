@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 from ..base.checks import describe
-from ..errors import CheckpointError
 from .settings import check_kind, check_known, naming
 
 # The first has all of the tokenizer, and the second has settings that come first.
@@ -74,17 +73,26 @@ def is_plain(token: Any) -> bool:
     )
 
 
-def normalized(content: bytes, config: dict[str, Any], lower: bool) -> bytes:
-    """tokenizer.json with the settings of tokenizer_config.json, because these come first.
-
-    lower: texts become lowercase before anything else.
-    """
+def parsed(content: bytes) -> dict[str, Any]:
+    """What tokenizer.json says, with a model in it."""
     try:
         tokenizer = json.loads(content)
     except (ValueError, RecursionError) as error:
-        raise CheckpointError(f"{TOKENIZER[0]} is damaged: {error}") from None
+        raise ValueError(f"the file is damaged: {error}") from None
     if not isinstance(tokenizer, dict):
-        raise CheckpointError(f"{TOKENIZER[0]} must hold an object, got {describe(tokenizer)}")
+        raise ValueError(f"the file must hold an object, got {describe(tokenizer)}")
+    check_kind("model", tokenizer.get("model"), dict)
+    return tokenizer
+
+
+def normalized(
+    content: bytes, tokenizer: dict[str, Any], config: dict[str, Any], lower: bool
+) -> bytes:
+    """tokenizer.json with the settings of tokenizer_config.json, because these come first.
+
+    content, tokenizer: the bytes of tokenizer.json, and what they say.
+    lower: texts become lowercase before anything else.
+    """
     before = json.dumps(tokenizer)
     checked_config(config)
     for part, side in (("padding", "padding_side"), ("truncation", "truncation_side")):
@@ -104,7 +112,7 @@ def normalized(content: bytes, config: dict[str, Any], lower: bool) -> bytes:
 
 def make_bert(tokenizer: dict[str, Any], config: dict[str, Any]) -> None:
     """Everything but the words becomes that of transformers' BertTokenizer."""
-    model = tokenizer.get("model")
+    model = tokenizer["model"]
     usual = {
         "type": "WordPiece",
         "unk_token": SPECIAL["unk_token"],
@@ -112,13 +120,13 @@ def make_bert(tokenizer: dict[str, Any], config: dict[str, Any]) -> None:
         "max_input_chars_per_word": 100,
     }
     for name, expected in usual.items():
-        found = model.get(name, expected) if isinstance(model, dict) else None
+        found = model.get(name, expected)
         if found != expected:
             raise ValueError(
                 f"a BertTokenizer has model.{name} {expected!r} in {TOKENIZER[0]}, got "
                 f"{found!r:.60}"
             )
-    vocab = model.get("vocab") if isinstance(model, dict) else None
+    vocab = model.get("vocab")
     ids = {word: vocab.get(word) for word in SPECIAL.values()} if isinstance(vocab, dict) else {}
     for name in ("unk_token", "cls_token", "sep_token"):
         if ids.get(SPECIAL[name]) is None:
@@ -164,9 +172,9 @@ def check_added(tokenizer: dict[str, Any], theirs: Any) -> None:
             )
 
 
-def normalizers(tokenizer: Any) -> list[dict[str, Any]]:
+def normalizers(tokenizer: dict[str, Any]) -> list[dict[str, Any]]:
     """The steps that a text takes before it becomes words."""
-    one = tokenizer.get("normalizer") if isinstance(tokenizer, dict) else None
+    one = tokenizer.get("normalizer")
     parts = one.get("normalizers") if isinstance(one, dict) and "normalizers" in one else [one]
     return [part for part in parts if isinstance(part, dict)] if isinstance(parts, list) else []
 
