@@ -19,8 +19,10 @@ import pytest
 import tinyattn as ta
 from tinyattn import functional as F
 from tinyattn import ops, optim
+from tinyattn.base.backend import quietly
 from tinyattn.engine.autograd import wrap
 from tinyattn.engine.op import registry
+from tinyattn.kernels.reference import gelu_tanh_backward
 
 Array = np.ndarray
 MANY = 70_000  # more than float16 can count
@@ -453,6 +455,15 @@ def test_second_derivatives_as_in_float64(name: str, dtype: str) -> None:
         assert grad.dtype == kind
         found.append(ta.grad(grad, x, ta.tensor(pulled.astype(dtype), kind))[0].numpy())
     assert_rounded(found[0], found[1], rtol, True)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_the_formula_of_gelu_tanhs_gradient_at_the_ends(dtype: str) -> None:
+    """Kernels of Numba need not be there, and the formula is what the others are compared with."""
+    x = np.array([99.0, 101.0, 1e30, np.finfo(dtype).max], dtype)
+    for sign, expected in ((1, [1, 1, 1, 1]), (-1, [0, 0, 0, 0])):
+        found = quietly(gelu_tanh_backward, np.ones_like(x), sign * x)
+        np.testing.assert_array_equal(found, expected)
 
 
 def test_the_slope_of_a_sigmoid_in_float16_has_the_digits_of_its_result() -> None:
