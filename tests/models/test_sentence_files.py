@@ -629,3 +629,13 @@ def test_a_pooling_without_its_file_is_refused(folder):
     (folder / "1_Pooling" / "config.json").unlink()
     with pytest.raises(CheckpointError, match=r"has no config\.json in 1_Pooling"):
         models.SentenceEncoder.from_pretrained(folder)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [("{", "the file is damaged"), ("[]", "the file must hold an object"), ("{}", "model must be")],
+)
+def test_a_tokenizer_that_says_nothing_is_refused_under_its_own_name(folder, text, message):
+    (folder / "tokenizer.json").write_text(text)
+    with pytest.raises(CheckpointError, match=rf"tokenizer\.json: {message}"):
+        models.SentenceEncoder.from_pretrained(folder)

@@ -172,9 +172,9 @@ def check_added(tokenizer: dict[str, Any], theirs: Any) -> None:
             )
 
 
-def normalizers(tokenizer: dict[str, Any]) -> list[dict[str, Any]]:
+def normalizers(tokenizer: Any) -> list[dict[str, Any]]:
     """The steps that a text takes before it becomes words."""
-    one = tokenizer.get("normalizer")
+    one = tokenizer.get("normalizer") if isinstance(tokenizer, dict) else None
     parts = one.get("normalizers") if isinstance(one, dict) and "normalizers" in one else [one]
     return [part for part in parts if isinstance(part, dict)] if isinstance(parts, list) else []
 
