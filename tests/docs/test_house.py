@@ -36,6 +36,8 @@ WINGS = {
     "training": "batches atomic_write checkpoint distributed captured_step __init__",
     "models": "settings bert tokenizer_files sentence_files sentence generation interop __init__",
     "__init__": "",
+    # Beside the rest, which uses nothing of it.
+    "torch_names": "nn.functional nn optim utils __init__",
 }
 ORDER = [
     wing if file in ("", "__init__") else f"{wing}.{file}"

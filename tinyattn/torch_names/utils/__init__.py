@@ -1,0 +1,1 @@
+"""PyTorch's `torch.utils`: the names for data sets are in `data`."""
