@@ -124,9 +124,12 @@ def test_pytorch_has_the_name(name: str) -> None:
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("Tensor.add_", r"write x \+= y under ta.no_grad\(\)"),
-        ("Tensor.exp_", r"write x = x.exp\(...\), or x\[...\] = value under ta.no_grad\(\)"),
-        ("Tensor.scatter_", r"write x = ta\.where\(mask, values, x\), which has"),
+        ("Tensor.add_", r"write x \+= y, under ta.no_grad\(\) if x is a leaf that requires grad"),
+        ("Tensor.exp_", r"write x = x.exp\(...\), or x\[...\] = value, under ta.no_grad\(\) if x"),
+        (
+            "Tensor.ceil_",
+            r"make a new tensor, or write x\[...\] = value, under ta.no_grad\(\) if x",
+        ),
         ("Tensor.reshap", "did you mean reshape"),
         ("ta.arrange", "did you mean arange"),
         ("nn.LayerNrom", "did you mean LayerNorm"),
@@ -278,6 +281,44 @@ def test_index_add_by_one_hot_is_pytorchs() -> None:
     known = {"x": ta.tensor(x), "source": ta.tensor(source), "index": ta.tensor(index), "F": F}
     expected = torch.tensor(x).index_add(0, torch.tensor(index), torch.tensor(source))
     np.testing.assert_allclose(eval(text, known).numpy(), expected.numpy(), rtol=1e-12)
+
+
+WRITES = {
+    "scatter": ("y", lambda x, i, v: x.scatter(1, i, v)),
+    "scatter_": ("x", lambda x, i, v: x.scatter(1, i, v)),
+    "index_put_": ("x", lambda x, i, v: x.index_put((i[:, 0],), v[:, :1])),
+    "index_copy": ("y", lambda x, i, v: x.index_copy(0, i[:, 0], v)),
+    "index_copy_": ("x", lambda x, i, v: x.index_copy(0, i[:, 0], v)),
+    "index_fill_": ("x", lambda x, i, v: x.index_fill(0, i[:, 0], v[0, 0])),
+    "copy_": ("x", lambda x, i, v: x * 0 + v),
+    "fill_": ("x", lambda x, i, v: x * 0 + v[0, 0]),
+}
+
+
+@pytest.mark.parametrize("name", WRITES)
+def test_what_is_written_instead_has_pytorchs_values_and_gradients(name: str) -> None:
+    torch = pytest.importorskip("torch")
+    rng = np.random.default_rng(0)
+    arrays = [rng.normal(size=(3, 3)) for _ in range(2)]
+    index = np.array([[2, 0, 1], [1, 2, 0], [0, 1, 2]])
+    (leaf, value), theirs = (
+        [space.tensor(array, requires_grad=True) for array in arrays] for space in (ta, torch)
+    )
+    result, function = WRITES[name]
+    known = {"x": leaf * 1, "y": value, "ta": ta, "index": ta.tensor(index), "values": value}
+    if name in ("index_put_", "index_copy", "index_copy_", "index_fill_"):
+        known |= {"index": ta.tensor(index[:, 0]), "indices": (ta.tensor(index[:, 0]),)}
+    known |= {"values": value[:, :1]} if name == "index_put_" else {"value": value[0, 0]}
+    text = LEFT_OUT[f"Tensor.{name}"].removeprefix("write ")
+    for statement in re.split(r", for | to|, or |; |, with|, under ", text)[0].split(", then "):
+        exec(statement, known)
+    upstream = rng.normal(size=(3, 3))
+    right = function(theirs[0] * 1, torch.tensor(index), theirs[1])
+    np.testing.assert_array_equal(known[result].numpy(), right.detach().numpy())
+    known[result].backward(ta.tensor(upstream))
+    right.backward(torch.tensor(upstream))
+    for mine, other in zip((leaf, value), theirs, strict=True):
+        np.testing.assert_allclose(mine.grad.numpy(), other.grad.numpy(), rtol=1e-12)
 
 
 def test_names_that_python_asks_for_are_simply_missing() -> None:

@@ -642,7 +642,7 @@ GRAPHS: list[Bad] = [
         "input 0.*allow_unused",
     ),
     ("changing a leaf", lambda w: w.x.__iadd__(1.0), GraphError, r"leaf.*no_grad"),
-    ("writing into a leaf", lambda w: w.x.__setitem__(0, 1.0), GraphError, "no_grad"),
+    ("writing into a leaf", lambda w: w.x.__setitem__(0, 1.0), GraphError, r"leaf.*no_grad"),
     ("a grad of another shape", lambda w: setattr(w.x, "grad", w.m), ShapeError, r"\(3,\), got"),
     ("a grad that is no tensor", lambda w: setattr(w.x, "grad", 1.0), TypeError, "got float"),
     (

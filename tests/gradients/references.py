@@ -531,6 +531,18 @@ def put(x: Array, index: Any, shape: tuple[int, ...]) -> Array:
     return out
 
 
+def set_at(x: Array, value: Array, index: Any) -> Array:
+    out = x.astype(np.result_type(x, value))
+    out[index] = value
+    return out
+
+
+def torch_set_at(x: Any, value: Any, index: Any) -> Any:
+    out = x.clone()
+    out[torch_index(index)] = value
+    return out
+
+
 def scatter_rows(grad: Array, ids: Array, num_rows: int, skip: int | None) -> Array:
     table = np.zeros((num_rows, grad.shape[-1]), grad.dtype)
     for place in np.ndindex(ids.shape):

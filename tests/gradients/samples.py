@@ -596,7 +596,7 @@ INDICES: list[tuple[tuple[int, ...], Any, str]] = [
     ((3, 4), (slice(None), 2), ""),
     ((3, 4), (slice(None), [1, 1, 0]), "a column taken twice"),
     ((3, 4), ([0, 2], [1, 1]), "pairs"),
-    ((3, 4), (np.array([[0], [2]]), np.array([[1, 1, 3]])), "index arrays that broadcast"),
+    ((3, 4), (np.array([[0], [2]]), np.array([[1, 1, 3]])), "index arrays, one with 1 twice"),
     ((3, 4), np.eye(3, 4, dtype=bool), "a mask of both dimensions"),
     ((3, 4), (Ellipsis, 0), ""),
     ((3, 4), (None, slice(None), None, 1), "new dimensions"),
@@ -612,18 +612,25 @@ INDICES: list[tuple[tuple[int, ...], Any, str]] = [
 
 
 def getitem_samples(rng: np.random.Generator, dtype: np.dtype) -> list[Sample]:
-    backwards = "PyTorch takes no negative steps"
-    mixed = "PyTorch takes integers out first; the result has another shape than NumPy's"
-    differs = {3: backwards, 17: backwards, 18: mixed}
     return [
         Sample(
             (np.asarray(normal(rng, shape), dtype),),
             {"index": index},
             edge,
-            torch=differs.get(i, ""),
+            torch=torch_refuses(index),
         )
-        for i, (shape, index, edge) in enumerate(INDICES)
+        for shape, index, edge in INDICES
     ]
+
+
+def torch_refuses(index: Any) -> str:
+    """Why PyTorch cannot be asked about an index."""
+    parts = index if isinstance(index, tuple) else (index,)
+    if any(isinstance(part, slice) and (part.step or 1) < 0 for part in parts):
+        return "PyTorch takes no negative steps"
+    if parts and isinstance(parts[0], int) and isinstance(parts[-1], list):
+        return "PyTorch takes integers out first; the result has another shape than NumPy's"
+    return ""
 
 
 def putitem_samples(rng: np.random.Generator, dtype: np.dtype) -> list[Sample]:
@@ -633,6 +640,25 @@ def putitem_samples(rng: np.random.Generator, dtype: np.dtype) -> list[Sample]:
         taken = np.zeros(shape)[index].shape
         x = np.asarray(normal(rng, taken), dtype)
         found.append(Sample((x,), {"index": index, "target": shape}, edge))
+    return found
+
+
+def setitem_samples(rng: np.random.Generator, dtype: np.dtype) -> list[Sample]:
+    """Values of the shape of x[index], and others that broadcast to it."""
+    found = []
+    twice = "PyTorch gives a gradient to each value that is written to one place"
+    for shape, index, edge in INDICES:
+        checked = checked_index(index)
+        taken = np.zeros(shape)[checked].shape
+        torch = twice if "twice" in edge else torch_refuses(index)
+        x = np.asarray(normal(rng, shape), dtype)
+        shapes = {taken: "", (1,) * len(taken): "one value"}
+        if len(taken) > 1 and "mask" not in edge:
+            shapes |= {taken[1:]: "a row", (1, *taken): "a dimension of 1 in front"}
+        for of_value, more in shapes.items():
+            value = np.asarray(normal(rng, of_value), dtype)
+            both = ", ".join(filter(None, (edge, more)))
+            found.append(Sample((x, value), {"index": index}, both, torch=torch))
     return found
 
 

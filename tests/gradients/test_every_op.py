@@ -57,6 +57,12 @@ def positive(*shape: int) -> np.ndarray:
     return rng.uniform(0.5, 2.0, shape)
 
 
+def set_at(x: Any, value: Any, index: Any) -> Any:
+    x = x.clone()
+    x[index] = value
+    return x
+
+
 def spread(*shape: int) -> np.ndarray:
     """No two within 0.2 of each other, none within 0.1 of zero: away from every kink and pole."""
     n = int(np.prod(shape))
@@ -230,6 +236,14 @@ LINES: dict[str, Line] = {
         lambda x, i: ops.putitem(x, index=i, target=(4, 2)),
         [(normal(5, 2), [1, 0, 3, 1, 1]), (normal(2), 3)],
         lambda x, i: torch.zeros(4, 2).to(x).index_put((torch.as_tensor(i),), x, accumulate=True),
+    ),
+    "setitem": Line(
+        set_at,
+        [
+            (normal(4, 3), normal(2, 3), np.array([3, 0])),
+            (normal(4, 3), normal(3, 1), (slice(1, None), [0, 2])),
+            (normal(4, 3), normal(), spread(4, 3) > 0),
+        ],
     ),
     "gather": Line(
         lambda x, dim, index: x.gather(dim, index),

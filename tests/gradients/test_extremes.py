@@ -273,7 +273,9 @@ LINES: dict[str, list[Line]] = {
     "permute": line(lambda x: x.T, "small"),
 }
 # They move elements, or stand in the graph only with others of the table.
-WITHOUT_ARITHMETIC = {"transfer", "pack", "unpack", "putitem", "rotate_pairs", "weighted_sum"}
+WITHOUT_ARITHMETIC = {
+    *("transfer", "pack", "unpack", "putitem", "setitem", "rotate_pairs", "weighted_sum")
+}
 EACH = [(name, line) for name, lines in LINES.items() for line in lines]
 each = pytest.mark.parametrize(
     ("name", "line"), EACH, ids=[f"{name}-{line.arguments}" for name, line in EACH]

@@ -80,6 +80,7 @@ KEPT = {
     "masked_mean": "2 more",
     "getitem": "2 more",
     "putitem": "2 more",
+    "setitem": "2 more",
     "gather": "input 1",
     "remainder": "input 0, input 1",
     "remainder of a number": "input 0",

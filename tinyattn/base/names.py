@@ -134,6 +134,7 @@ SAME_IN_NUMPY = """all allclose any argmax argmin argsort cos diagonal exp expm1
     log log1p max mean min prod reciprocal reshape roll sign sin sqrt square squeeze sum tanh tril
     triu"""
 FROM_NUMPY |= {name: f"x.{name}()" for name in SAME_IN_NUMPY.split()}
+OF_A_LEAF = ", under ta.no_grad() if x is a leaf that requires gradients"
 OWNERS = ("ta", "Tensor", "nn", "nn.init", "F", "optim")
 LEFT_OUT = {
     "ta.autocast": "dtypes are explicit: model.to(ta.float16)",
@@ -161,20 +162,18 @@ LEFT_OUT = {
     "Tensor.reshape_as": "write x.reshape(y.shape)",
     "Tensor.view_as": "write x.reshape(y.shape)",
     "Tensor.type": "write x.to(dtype), or x.dtype",
-    "Tensor.scatter_": "write x = ta.where(mask, values, x), which has a gradient; under "
-    "ta.no_grad() x[index] = values writes into x, without one",
-    "Tensor.index_put_": "write x = ta.where(mask, values, x), which has a gradient; under "
-    "ta.no_grad() x[index] = values writes into x, without one",
-    "Tensor.index_copy_": "write x = ta.where(mask, values, x), which has a gradient; under "
-    "ta.no_grad() x[index] = values writes into x, without one",
-    "Tensor.index_fill_": "write x = x.masked_fill(mask, value)",
+    "Tensor.scatter_": "write x[ta.arange(len(x))[:, None], index] = values, for dimension 1 of a "
+    "matrix",
+    "Tensor.index_put_": "write x[indices] = values, with a tuple of index tensors",
+    "Tensor.index_copy_": "write x[index] = values, or x[:, index] for dimension 1",
+    "Tensor.index_fill_": "write x[index] = value, or x[:, index] for dimension 1",
     "Tensor.index_add": "write x + F.one_hot(index, len(x)).to(x.dtype).mT @ source, for dimension "
     "0 of a matrix",
     "Tensor.index_add_": "write x = x + F.one_hot(index, len(x)).to(x.dtype).mT @ source, for "
     "dimension 0 of a matrix; x[index] += source would count an index once",
-    "Tensor.copy_": "write x[...] = y under ta.no_grad()",
-    "Tensor.fill_": "write x[...] = value under ta.no_grad()",
-    "Tensor.zero_": "write x[...] = 0 under ta.no_grad()",
+    "Tensor.copy_": f"write x[...] = y{OF_A_LEAF}",
+    "Tensor.fill_": f"write x[...] = value{OF_A_LEAF}",
+    "Tensor.zero_": f"write x[...] = 0{OF_A_LEAF}",
     "Tensor.normal_": "write nn.init.normal_(x)",
     "Tensor.uniform_": "write nn.init.uniform_(x)",
     "Tensor.data_ptr": "x.data is the array",
@@ -184,7 +183,8 @@ LEFT_OUT = {
     "Tensor.new_zeros": "write ta.zeros(size, dtype=x.dtype, device=x.device)",
     "Tensor.new_ones": "write ta.ones(size, dtype=x.dtype, device=x.device)",
     "Tensor.register_hook": "x.retain_grad() keeps the gradient of a computed tensor",
-    "Tensor.scatter": "write ta.where, or x[index] = value under ta.no_grad()",
+    "Tensor.scatter": "write y = x.clone(), then y[ta.arange(len(x))[:, None], index] = values, "
+    "for dimension 1 of a matrix",
     "Tensor.scatter_add": "the gradient of x[index] adds: ta.grad(x[index], x, values)",
     "Tensor.stride": "write x.numpy().strides, in bytes",
     "nn.AdaptiveAvgPool1d": "write x.mean(dim)",
@@ -236,7 +236,7 @@ LEFT_OUT |= {
     for name, instead in {
         "clip": "x.clamp(min, max)",
         "erfc": "1 - x.erf(), which loses digits where it is small",
-        "index_copy": "ta.where(mask, values, x)",
+        "index_copy": "y = x.clone(), then y[index] = values",
         "tan": "x.sin() / x.cos()",
         "tile": "x.repeat(sizes)",
         "unflatten": "x.reshape(sizes)",
@@ -301,7 +301,9 @@ DIFFERS = {
     "Tensor.dtype": "a NumPy dtype: compare it with ==, not with `is`",
     "Tensor.device": 'a string, "cpu" or "cuda"',
     "Tensor.__getitem__": "nested lists are one array of indices; uint8 are indices and no mask",
-    "Tensor.__setitem__": "x[i] = v cannot be recorded: write it under ta.no_grad(), or ta.where",
+    "Tensor.__setitem__": "recorded, x[i] = v puts its result into new memory, so views keep the "
+    "old values, and x[i][j] = v is refused; where an index occurs twice, only the value written "
+    "last has a gradient",
     "Tensor.__iadd__": "x += y puts its result into new memory, so views keep the old values",
     "Tensor.abs": "the gradient at NaN is NaN, where there it is 0",
     "Tensor.all": "boolean also of uint8",
@@ -399,13 +401,12 @@ class UnknownNameError(AttributeError):
             None if owner in OWNERS else OF_MODULES.get(name)
         )
         if instead is None and name in IN_PLACE:
-            instead = f"write x {IN_PLACE[name]} y under ta.no_grad()"
+            instead = f"write x {IN_PLACE[name]} y{OF_A_LEAF}"
         elif instead is None and name.endswith("_") and name[:-1] in names:
-            instead = f"write x = x.{name[:-1]}(...), or x[...] = value under ta.no_grad()"
+            instead = f"write x = x.{name[:-1]}(...), or x[...] = value{OF_A_LEAF}"
         elif instead is None and name.endswith("_") and not name.startswith("_"):
             instead = (
-                "methods do not change x: make a new tensor, which has a gradient, or write "
-                "x[...] = value under ta.no_grad()"
+                f"methods do not change x: make a new tensor, or write x[...] = value{OF_A_LEAF}"
             )
         if instead is not None:
             return f"{text}: {instead}"

@@ -51,7 +51,7 @@ def fill(tensor: Tensor, values: np.ndarray | float) -> Tensor:
     """Write the values into the memory of `tensor`, in its dtype and on its device."""
     array = to_device(as_array(values, tensor.dtype, "cpu"), tensor.device)
     with no_grad():
-        check_writable(tensor, array)
+        check_writable(tensor)
     tensor._version.begin_change()
     tensor._data[...] = array
     tensor._version.end_change()

@@ -77,5 +77,5 @@ from .reduction import (
     sum_to,
     var,
 )
-from .shape import cat, expand, gather, getitem, permute, putitem, reshape, transfer
+from .shape import cat, expand, gather, getitem, permute, putitem, reshape, setitem, transfer
 from .softmax import cross_entropy, log_softmax, masked_softmax, softmax

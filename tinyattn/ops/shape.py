@@ -88,6 +88,59 @@ def dx(grad, index):
 
 
 @op
+def setitem(x: Array, value: Array, *, index: Any) -> Array:
+    """A copy of `x` with `value` at `index`."""
+    out, value = namespace(x).asarray(x).copy(), without_leading_ones(value)
+    place = index_for(out, index)
+    writer = None if type(out) is np.ndarray else last_writer(index, out.shape)
+    if writer is not None:  # CuPy does not say which of two values stays in one place
+        value = namespace(out).broadcast_to(value, writer.shape).reshape(-1)
+        value = value[backend.on_device_of(writer, out)]
+    out[place] = value
+    return out
+
+
+def without_leading_ones(value: Any) -> Any:
+    """`value` without dimensions of size 1 in front: NumPy refuses them for x[0, 0] and masks."""
+    while getattr(value, "ndim", 0) and len(value) == 1:
+        value = value[0]
+    return value
+
+
+@setitem.vjp("x")
+def dx(grad, index):
+    return setitem(grad, 0, index=index)
+
+
+@setitem.vjp("value")
+def dvalue(grad, shapes, index):
+    part = getitem(grad, index=index)
+    writer = last_writer(index, shapes[0])
+    if writer is not None:
+        stays = writer == np.arange(writer.size).reshape(writer.shape)
+        part = namespace(part).where(backend.on_device_of(stays, part), part, 0)
+    ones = (1,) * (len(shapes[1]) - part.ndim)  # as x[0] = value, for a value of shape (1, N)
+    return part.reshape(ones + part.shape)
+
+
+def last_writer(index: Any, shape: tuple[int, ...]) -> np.ndarray | None:
+    """Of all values that are written to an index, the number of the one that stays in each place.
+
+    It is None if no place can be named twice: integer arrays alone can do that. It is found on the
+    host, because there the last of several values stays.
+    """
+    parts = index if isinstance(index, tuple) else (index,)
+    if not any(getattr(part, "ndim", 0) and part.dtype.kind in "iu" for part in parts):
+        return None
+    on_host = [backend.to_device(p, "cpu") if backend.is_array(p) else p for p in parts]
+    place = tuple(on_host) if isinstance(index, tuple) else on_host[0]
+    writers = np.empty(shape, np.int64)
+    numbers = np.arange(writers[place].size).reshape(writers[place].shape)
+    writers[place] = numbers
+    return writers[place]
+
+
+@op
 def gather(x: Array, index: Array, *, dim: int) -> Array:
     if getattr(index, "dtype", np.dtype(object)).kind not in "iu":
         raise DtypeError(f"gather takes an integer index, got {getattr(index, 'dtype', index)}")

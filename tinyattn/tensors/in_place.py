@@ -1,4 +1,4 @@
-"""Changes in place: `x += y`, and the memory that may be written to."""
+"""Changes in place: `x += y` and `x[i] = y`, and the memory that may be written to."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from ..base.checks import cast_exactly
-from ..engine.autograd import TensorBase, wrap
+from ..engine.autograd import wrap
 from ..engine.grad_mode import is_grad_enabled
 from ..engine.promotion import CATEGORY
 from ..errors import DtypeError, InPlaceError, ShapeError
@@ -22,14 +22,15 @@ AnyTensor = TypeVar("AnyTensor", bound=Conversions)
 def changed(tensor: AnyTensor, operation: Callable[..., Any], other: Operand) -> AnyTensor:
     """`x += y` gives this tensor object the values of x + y, recorded or not.
 
-    The values are in new memory. So views of the old memory, and graphs that need the old values,
-    stay as they are.
+    A recorded `x[i] = y` gives it those of `ops.setitem`. The values are in new memory. So views of
+    the old memory, and graphs that need the old values, stay as they are.
     """
     if is_grad_enabled():
         if tensor.requires_grad and tensor.is_leaf:
             raise InPlaceError(
                 "a leaf that requires gradients cannot be changed in place while operations "
-                "are recorded: do it under ta.no_grad(), or write x = x + y"
+                "are recorded: do it under ta.no_grad(), or write x = x + y; x = x.clone() can be "
+                "changed too"
             )
     elif not tensor.is_leaf:
         raise InPlaceError(
@@ -53,15 +54,25 @@ def changed(tensor: AnyTensor, operation: Callable[..., Any], other: Operand) ->
     return tensor
 
 
-def check_writable(tensor: Gradients, value: Any) -> None:
-    """Refuse to write to memory that belongs to a recorded result, or to another tensor."""
-    recorded = tensor.requires_grad or (isinstance(value, TensorBase) and value._node is not None)
-    if recorded and (is_grad_enabled() or not tensor.is_leaf):
-        raise InPlaceError(
-            "writing into a tensor cannot be recorded: write x = ta.where(mask, value, x), "
-            "x.masked_fill or ta.cat, which have a gradient; what is written under ta.no_grad() "
-            "has none"
+def check_recordable(tensor: Gradients) -> None:
+    """Refuse `x[i] = value` that shall be recorded, if nobody would see it, or x has no gradient.
+
+    In `x[i][j] = value` the tensor x[i] would get new memory, and x would stay as it is.
+    """
+    if tensor.dtype.kind != "f":
+        raise DtypeError(
+            f"a value that requires gradients is written into floats, got {tensor.dtype}: use "
+            "x.to(ta.float32), or value.detach()"
         )
+    if getattr(tensor._data.base, "size", 0) > tensor._data.size:
+        raise InPlaceError(
+            "this tensor is a view of a part of another, which a recorded x[i] = value would not "
+            "change: write x[i, j] = value instead of x[i][j] = value, or change a clone()"
+        )
+
+
+def check_writable(tensor: Gradients) -> None:
+    """Refuse to write to memory that belongs to a recorded result, or to another tensor."""
     if not tensor.is_leaf or tensor._version is None:
         raise InPlaceError(
             "this tensor was computed by a recorded operation, or is a view of one that was: a "

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import Self, TypeVar
 
 import numpy as np
@@ -21,10 +22,12 @@ from ..base.checks import (
     split_sizes,
 )
 from ..engine.autograd import wrap
+from ..engine.grad_mode import is_grad_enabled
 from ..errors import DeviceError, ShapeError
 from ..kernels.range_checks import index_for
+from ..ops.shape import without_leading_ones
 from .elementwise import Elementwise
-from .in_place import check_writable
+from .in_place import changed, check_recordable, check_writable
 from .types import Dims, Index, Operand, Sizes
 from .values import Values, checked_tensor
 
@@ -160,13 +163,28 @@ class Shapes(Elementwise):
         return ops.getitem(self, index=checked_index(index))
 
     def __setitem__(self, index: Index, value: Operand) -> None:
-        """Write into the tensor's memory. Differs from PyTorch: this cannot be recorded.
+        """Write into the tensor's memory; if that is recorded, into new memory, as `x += y` does.
+
+        It is recorded if x or the value requires gradients. The old values of x at the index then
+        have the gradient 0.
+        Differs from PyTorch: views of x keep the old values, and x[i][j] = value is refused. Where
+        an index occurs twice, only the value written last has a gradient.
+
+            >>> rows, h = ta.zeros(2, 2), ta.tensor([1.0, 2.0], requires_grad=True)
+            >>> rows[0] = h
+            >>> rows[1] = 3 * rows[0]
+            >>> rows.sum().backward()
+            >>> h.grad
+            tensor([4., 4.])
 
         A number or a list takes the dtype of this tensor. DtypeError for what integers or booleans
         cannot hold: 1.5, NaN, 300 in a byte. A float beyond the range of the dtype becomes inf.
-        Raises InPlaceError if gradients are recorded here, and for the result of a recorded op.
+        Raises InPlaceError for a leaf that requires gradients, unless under `ta.no_grad()`, and
+        there for the result of a recorded op.
         """
-        check_writable(self, value)
+        recorded = self.requires_grad or (isinstance(value, Shapes) and value.requires_grad)
+        recorded = recorded and is_grad_enabled()
+        (check_recordable if recorded else check_writable)(self)
         if isinstance(value, Values):
             if value.device != self.device:
                 raise DeviceError(
@@ -176,13 +194,18 @@ class Shapes(Elementwise):
             array = value._data
         else:
             array = as_array(value, self.dtype, self.device)
-        position = index_for(self._data, checked_index(index))
+        index = checked_index(index)
+        if recorded:
+            written = value.to(self.dtype) if isinstance(value, Shapes) else array
+            changed(self, partial(ops.setitem, index=index), written)
+            return
+        position = index_for(self._data, index)
         if array.dtype is not self.dtype:
             array = cast_exactly(array, self.dtype)
         version = self._version
         version.begin_change()
         try:
-            self._data[position] = array
+            self._data[position] = without_leading_ones(array)
         except (IndexError, ValueError) as error:
             version.changes -= 2  # no change: NumPy checks index and shape before it writes
             if isinstance(error, IndexError):

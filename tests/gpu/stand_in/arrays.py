@@ -271,8 +271,12 @@ class ndarray:
     def __setitem__(self, index: Any, value: Any) -> None:
         if isinstance(value, np.ndarray) and value.ndim:
             raise ValueError("non-scalar numpy.ndarray cannot be used for fill")
+        index, value = wrapped(host(index), self.shape), np.asarray(host(value))
+        rows = isinstance(index, np.ndarray) and index.dtype.kind in "iu"
+        if rows and value.ndim == self.ndim and value.shape[:1] == index.shape:
+            index, value = index[::-1], value[::-1]  # CuPy leaves open which value stays
         with np.errstate(all="ignore"):
-            self.array[wrapped(host(index), self.shape)] = host(value)
+            self.array[index] = value
 
     item = synchronising("item", lambda array: array.item())
     tolist = synchronising("tolist", lambda array: array.tolist())

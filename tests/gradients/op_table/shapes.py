@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import references as ref
 import samples as on
@@ -9,10 +11,21 @@ from references import torch_fn
 from samples import calls
 
 import tinyattn as ta
+from tinyattn.base.checks import checked_index
 
 from .kinds import OURS, shape_row
 from .refusals import BOOLS, INTS, bad_dims, error, t
 from .row import OpRow, ops
+
+GRAD = t(3).requires_grad_()
+
+
+def set_at(x: ta.Tensor, value: ta.Tensor, index: Any) -> ta.Tensor:
+    """The clone is a result of a recorded op, and so is what is written into it."""
+    x = x.clone()
+    x[index] = value
+    return x
+
 
 ROWS: list[OpRow] = [
     shape_row(
@@ -176,6 +189,28 @@ ROWS: list[OpRow] = [
             ),
         ],
         ("ops.putitem",),
+        elementwise=True,
+    ),
+    OpRow(
+        "setitem",
+        set_at,
+        ref.set_at,
+        ref.torch_set_at,
+        on.setitem_samples,
+        [
+            error(lambda: set_at(t(2, 3), GRAD, 2), IndexError, "index 2 .*axis 0 with size 2"),
+            error(lambda: set_at(t(2, 4), GRAD, 0), ValueError, r"float32\[2, 4\], float32\[3\]"),
+            error(lambda: set_at(t(3), GRAD, [0, 1]), ValueError, r"float32\[3\], float32\[3\]"),
+            error(lambda: set_at(t(3), GRAD, True), TypeError, "integers, slices .*got bool"),
+            error(lambda: set_at(INTS, GRAD, 0), TypeError, "written into floats, got int64"),
+        ],
+        spellings={
+            "ops.setitem": lambda x, value, index: ops.setitem(
+                x, value, index=checked_index(index)
+            ),
+        },
+        reaches=("setitem",),
+        differentiable="all",
         elementwise=True,
     ),
     OpRow(
