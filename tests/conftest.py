@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import sys
 import threading
 import time
 import warnings
@@ -22,6 +23,13 @@ from tinyattn.kernels import threads
 settings.register_profile("default", max_examples=60, deadline=None, derandomize=True)
 settings.register_profile("deep", max_examples=2000, deadline=None)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
+
+
+@pytest.fixture(autouse=True)
+def tinyattn_alone() -> None:
+    """Without the methods that `tinyattn.torch_names` gave Tensors when a test imported it."""
+    if methods := sys.modules.get("tinyattn.torch_names.methods"):
+        methods.take_methods()
 
 
 @pytest.fixture

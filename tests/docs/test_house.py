@@ -37,7 +37,8 @@ WINGS = {
     "models": "settings bert tokenizer_files sentence_files sentence generation interop __init__",
     "__init__": "",
     # Beside the rest, which uses nothing of it.
-    "torch_names": "nn.functional nn optim utils __init__",
+    "torch_names": "dtypes devices functions in_place methods autograd cuda backends.cudnn "
+    "backends nn.functional nn optim utils __init__",
 }
 ORDER = [
     wing if file in ("", "__init__") else f"{wing}.{file}"

@@ -19,7 +19,18 @@ import tinyattn
 import tinyattn as ta
 from tinyattn import functional as F
 from tinyattn import nn, optim
-from tinyattn.base.names import ARGUMENTS, DIFFERS, EXPRESSIONS, LEFT_OUT, OF_MODULES
+from tinyattn.base.names import (
+    ADDED,
+    ARGUMENTS,
+    EXPRESSIONS,
+    IN_TORCH_NAMES,
+    LEFT_OUT,
+    OF_MODULES,
+)
+from tinyattn.base.names import DIFFERS as ALL_THAT_DIFFERS
+
+# The other rows are those of the folder torch_names: tests/port/test_names.py.
+DIFFERS = {n: text for n, text in ALL_THAT_DIFFERS.items() if n not in IN_TORCH_NAMES}
 
 SPACES = {
     "ta": ta, "Tensor": ta.ones(2), "nn": nn, "nn.init": nn.init, "F": F, "optim": optim,
@@ -46,7 +57,8 @@ def test_what_is_left_out_says_what_to_write(name: str) -> None:
     assert not hasattr(space, attribute)
     with pytest.raises(AttributeError) as caught:
         getattr(space, attribute)
-    assert str(caught.value) == f"tinyattn has no {name}: {LEFT_OUT[name]}"
+    where = "; tinyattn.torch_names has it" if name in IN_TORCH_NAMES else ""
+    assert str(caught.value) == f"tinyattn has no {name}: {LEFT_OUT[name]}{where}"
 
 
 # Where PyTorch has a name that another module has here, or what it calls otherwise.
@@ -80,6 +92,8 @@ def docstring_of(name: str) -> str:
 def documented() -> Iterator[tuple[str, str]]:
     """Each docstring of the package, with its name: of modules, classes, functions, methods."""
     for info in pkgutil.walk_packages(tinyattn.__path__, "tinyattn."):
+        if info.name.startswith("tinyattn.torch_names"):
+            continue
         module = importlib.import_module(info.name)
         yield info.name, module.__doc__ or ""
         for name, part in vars(module).items():
@@ -351,6 +365,7 @@ def test_the_tables_of_the_page_have_two_columns() -> None:
     page = Path(__file__).parents[2] / "docs/notebooks/from_pytorch.ipynb"
     outputs = [o for c in json.loads(page.read_text())["cells"] for o in c.get("outputs", [])]
     tables = [o["data"]["text/markdown"] for o in outputs if "data" in o]
-    assert [len(table) - 2 for table in tables] == [len(DIFFERS), len(LEFT_OUT)]
+    rows = [len(ALL_THAT_DIFFERS), len(LEFT_OUT), len(ADDED)]
+    assert [len(table) - 2 for table in tables] == rows
     for row in (row for table in tables for row in table):
         assert len(re.split(r"(?<!\\)\|", row.strip())) == 4, row

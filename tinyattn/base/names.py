@@ -137,6 +137,7 @@ FROM_NUMPY |= {name: f"x.{name}()" for name in SAME_IN_NUMPY.split()}
 OF_A_LEAF = ", under ta.no_grad() if x is a leaf that requires gradients"
 OWNERS = ("ta", "Tensor", "nn", "nn.init", "F", "optim")
 LEFT_OUT = {
+    "ta.amp": "dtypes are explicit: model.to(ta.float16)",
     "ta.autocast": "dtypes are explicit: model.to(ta.float16)",
     "ta.bfloat16": "NumPy has no bfloat16: float16, float32 and float64 are there",
     "ta.cdist": "write ((x[:, None] - y[None]) ** 2).sum(-1).sqrt()",
@@ -254,9 +255,51 @@ LEFT_OUT |= {
         "Long": "int64",
     }.items()
 }
+LEFT_OUT |= {
+    f"ta.{name}": "there are no complex numbers: nn.RotaryEmbedding turns pairs by cos and sin"
+    for name in ("complex64", "complex128", "polar", "view_as_complex", "view_as_real")
+}
+LEFT_OUT["Tensor.bfloat16"] = LEFT_OUT["ta.bfloat16"]
 LEFT_OUT |= {"ta.int": "write ta.int32", "Tensor.int": "write x.to(ta.int32)"}
 for name, expression in EXPRESSIONS.items():
     LEFT_OUT |= {f"{owner}.{name}": f"write {expression}" for owner in ("ta", "Tensor")}
+# What the folder torch_names adds, for programs that were written for PyTorch, by owner; the first
+# are functions, and methods of a Tensor too. "Module" has the methods of a module.
+ADDED = {
+    "ta Tensor": """
+        absolute add addcdiv addcmul addmm addmv argwhere baddbmm bernoulli bincount bitwise_and
+        bitwise_not bitwise_or bitwise_xor ceil clamp_max clamp_min clip cumprod diag div divide eq
+        fix floor floor_divide ge ger greater greater_equal gt index_add index_copy index_fill
+        index_put index_select int is_floating_point isclose isinf le lerp less less_equal log10
+        log2 logical_and logical_not logical_or logical_xor lt masked_select mm moveaxis movedim mul
+        multiply mv narrow ne neg negative nonzero not_equal ravel round scatter scatter_add select
+        short sub subtract swapdims take take_along_dim tan tile trace true_divide trunc unflatten
+        unique vdot""",
+    "ta": """
+        BoolTensor ByteTensor CharTensor DoubleTensor FloatTensor Generator HalfTensor IntTensor
+        LongTensor ShortTensor Size asarray autograd backends cdist concat concatenate cuda detach
+        device double dtype e empty_like finfo float get_default_device get_default_dtype half iinfo
+        inference_mode is_tensor isin long meshgrid newaxis normal set_default_dtype std_mean
+        tensordot tril_indices triu_indices utils var_mean""",
+    "Tensor": """
+        abs_ absolute_ add_ addcdiv_ addcmul_ addmm_ baddbmm_ bernoulli_ byte ceil_ char clamp_
+        clamp_max_ clamp_min_ clip_ copy_ cos_ cumprod_ cumsum_ div_ divide_ erf_ exp_ expm1_
+        exponential_ fill_ fill_diagonal_ fix_ floor_ floor_divide_ index_add_ index_copy_
+        index_fill_ index_put_ is_cuda lerp_ log10_ log1p_ log2_ log_ masked_fill_ maximum minimum
+        mul_ multiply_ neg_ negative_ nelement new_empty new_full new_ones new_tensor new_zeros
+        normal_ pin_memory pow_ random_ reciprocal_ relu_ remainder_ reshape_as round_ rsqrt_
+        scatter_ scatter_add_ sigmoid_ sign_ sin_ sqrt_ square_ sub_ subtract_ tan_ tanh_ tril_
+        triu_ true_divide_ trunc_ type uniform_ view_as where zero_""",
+    "Module": """
+        add_module get_buffer get_parameter get_submodule register_module register_parameter type
+        """,
+}
+IN_TORCH_NAMES = {
+    f"{owner}.{name}"
+    for owners, names in ADDED.items()
+    for owner in owners.split()
+    for name in names.split()
+}
 # Of a module's attributes, and of the arguments of a module's call.
 OF_MODULES = {
     "add_module": "write setattr(module, name, child)",
@@ -308,6 +351,8 @@ DIFFERS = {
     "Tensor.abs": "the gradient at NaN is NaN, where there it is 0",
     "Tensor.all": "boolean also of uint8",
     "Tensor.any": "boolean also of uint8",
+    "Tensor.add_": "as `x += y`: what is recorded gets new memory, so its views keep the old "
+    "values. All methods that end in `_` do so",
     "Tensor.backward": "frees all of the graph, also ops that save nothing, as x + y",
     "Tensor.diagonal": "a copy, no view",
     "Tensor.grad": "each backward makes a new Tensor; one that you have keeps its values",
@@ -320,9 +365,11 @@ DIFFERS = {
     "Tensor.flip": "without dims nothing is flipped; the result is a view",
     "Tensor.repeat_interleave": "`repeats` is one integer",
     "Tensor.sign": "it has no gradient, where there it is 0",
+    "ta.LongTensor": "and the classes like it: a tuple is data, also if it is a shape",
     "ta.Tensor": "the same as ta.tensor: integers stay integers",
     "ta.arange": "numbers that an integer dtype cannot hold are refused",
     "ta.as_tensor": "copies a NumPy array",
+    "ta.device": 'also a string, "cpu" or "cuda"; the index does not count when two are compared',
     "ta.empty": "zeros, so that runs can be repeated",
     "ta.from_dlpack": "copies, unless copy=False",
     "ta.from_numpy": "copies, unless copy=False",
@@ -392,6 +439,13 @@ class UnknownNameError(AttributeError):
 
     def __str__(self) -> str:
         owner, name = self.args
+        key = f"{owner if owner in OWNERS else 'Module'}.{name}"
+        if key in IN_TORCH_NAMES:
+            return f"{self.explained(guess=False)}; tinyattn.torch_names has it"
+        return self.explained(guess=True)
+
+    def explained(self, guess: bool) -> str:
+        owner, name = self.args
         # A module of nn, or of the user, is no part of the table.
         known = f"tinyattn has no {owner}.{name}"
         text = known if owner in OWNERS else f"{owner!r} object has no attribute {name!r}"
@@ -411,7 +465,7 @@ class UnknownNameError(AttributeError):
         if instead is not None:
             return f"{text}: {instead}"
         close = [other for other in names if other.startswith(f"{name}_")]
-        if name.startswith("_") or name in NO_GUESS:
+        if name.startswith("_") or name in NO_GUESS or not guess:
             close = []
         elif not close:
             close = get_close_matches(name, names, n=3, cutoff=0.75)

@@ -12,7 +12,7 @@ from importlib.machinery import ModuleSpec
 from types import ModuleType
 from typing import Any
 
-from .names import LEFT_OUT, UnknownNameError
+from .names import IN_TORCH_NAMES, LEFT_OUT, UnknownNameError
 
 
 class ShortNames:
@@ -33,8 +33,8 @@ class ShortNames:
         if name in self.places:
             return ModuleSpec(name, loader)
         package, _, last = name.rpartition(".")
-        owner = self.owners.get(package)
-        if owner is not None and f"{owner}.{last}" in LEFT_OUT:
+        owner = self.owners.get(package, "")
+        if f"{owner}.{last}" in LEFT_OUT or f"{owner}.{last}" in IN_TORCH_NAMES:
             # Python drops this error of an import if it has the name of the module.
             raise ModuleNotFoundError(str(UnknownNameError(owner, last, [])))
         return None

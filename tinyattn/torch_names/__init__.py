@@ -5,24 +5,37 @@
     from tinyattn.torch_names.nn import functional as F
 
 Each module here has all names of the module of tinyattn beneath it, and more names of PyTorch's.
-Nothing in the rest of tinyattn uses this folder: a program that is written for tinyattn needs none
-of it.
+To import it gives Tensor and Module PyTorch's further methods too. Nothing in the rest of tinyattn
+uses this folder: a program that is written for tinyattn needs none of it.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from math import e as e
+from typing import Any
+
+import numpy as _np
 
 import tinyattn as _tinyattn
 
-from . import nn, optim, utils
+from . import autograd, backends, cuda, nn, optim, utils  # noqa: F401 (they are in __all__)
+from .devices import Generator, device
+from .dtypes import CLASSES, DTYPES
+from .functions import BOTH, FUNCTIONS
+from .methods import give_methods
 
-__all__ = [*_tinyattn.__all__, "nn", "optim", "utils"]
+dtype, Size, newaxis = _np.dtype, tuple, None
+ADDED = CLASSES | DTYPES | BOTH | FUNCTIONS
+globals().update(ADDED)
+give_methods()
 
-if not TYPE_CHECKING:
+__all__ = ["Generator", "Size", "autograd", "backends", "cuda", "device", "dtype", "e", "newaxis"]
+__all__ += [*{*_tinyattn.__all__, "nn", "optim", "utils", *ADDED}]
 
-    def __getattr__(name: str) -> Any:
-        return getattr(_tinyattn, name)
 
-    def __dir__() -> list[str]:
-        return sorted({*dir(_tinyattn), *__all__})
+def __getattr__(name: str) -> Any:
+    return getattr(_tinyattn, name)
+
+
+def __dir__() -> list[str]:
+    return sorted({*dir(_tinyattn), *__all__})

@@ -1,0 +1,515 @@
+"""The further functions and methods against PyTorch's, with the same arguments."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tinyattn.torch_names as ours
+from tinyattn.base.names import ADDED
+from tinyattn.errors import DeviceError, DtypeError, InPlaceError, ShapeError
+from tinyattn.torch_names import functions
+
+RNG = np.random.default_rng(5)
+X, Y, Z = RNG.uniform(0.5, 3, (3, 4)), RNG.normal(size=(3, 4)), RNG.normal(size=(3, 4))
+A, B, C = RNG.normal(size=(3, 4)), RNG.normal(size=(4, 5)), RNG.normal(size=(3, 5))
+V, W = RNG.normal(size=4), RNG.normal(size=4)
+TIES = np.array([[2.5, -2.5, 0.0, -0.4], [1.5, 3.7, -7.0, 0.5]])
+I2, J2 = np.array([[2, -7, 7, 0], [1, 4, 0, 9]]), np.array([[3, 2, -2, 5], [1, 2, 6, 4]])
+M = Y > 0
+ROWS = np.array([2, 0, 2])
+PLACES = np.array([[0, 2, 1, 0], [2, 0, 2, 1]])  # no place twice along dimension 0
+AGAIN = np.array([[0, 0, 1, 0], [0, 2, 1, 1]])
+D = RNG.normal(size=(2, 3, 4))
+ZEROS = np.array([[2.0, 0.0, 3.0, 0.0], [1.5, -1.0, 0.0, 2.0], [1.0, 2.0, 3.0, 4.0]])
+LOGIC = [((TIES, TIES * (TIES > 1)), {}), ((I2 > 1, I2 > 2), {})]
+COMPARED = [((Y, Z), {}), ((TIES, 1.5), {}), ((I2, J2), {})]
+
+
+def one(*args: Any, **options: Any) -> list[Any]:
+    return [(args, options)]
+
+
+# The arguments of every function that is a method too; arrays become tensors.
+BOTH: dict[str, list[Any]] = {
+    "absolute": one(Y),
+    "add": [((Y, Z), {}), ((Y, Z), {"alpha": 3}), ((Y, 2.0), {"alpha": 0.5}), ((I2, J2), {})],
+    "addcdiv": one(Y, Z, X, value=0.3),
+    "addcmul": [((Y, Z, X), {"value": -2}), ((Y, Z, X), {})],
+    "addmm": [((C, A, B), {"beta": 0.5, "alpha": -2}), ((C[0], A, B), {})],
+    "addmv": one(W[:3], A, V, beta=2, alpha=0.5),
+    "argwhere": one(M),
+    "baddbmm": one(RNG.normal(size=(2, 3, 5)), np.stack([A, A]), np.stack([B, -B]), alpha=0.1),
+    "bincount": [((np.array([1, 4, 1]),), {}), ((np.array([1, 0, 1]), W[:3]), {"minlength": 6})],
+    "bitwise_and": [((I2, J2), {}), ((M, ~M), {})],
+    "bitwise_not": [((I2,), {}), ((M,), {})],
+    "bitwise_or": one(I2, J2),
+    "bitwise_xor": one(I2, J2),
+    "ceil": [((TIES,), {}), ((I2,), {})],
+    "clamp_max": one(Y, 0.2),
+    "clamp_min": one(Y, 0.2),
+    "clip": one(Y, -0.5, 0.5),
+    "cumprod": [((ZEROS, 0), {}), ((ZEROS,), {"dim": 1}), ((I2, 1), {}), ((Y[:, :1], -1), {})],
+    "diag": [((V,), {}), ((V, 1), {}), ((V, -2), {}), ((A,), {}), ((A, 1), {})],
+    "div": [
+        ((Y, X), {}), ((I2, J2), {}),
+        *[((TIES, J2 * 1.0), {"rounding_mode": mode}) for mode in ("floor", "trunc")],
+        *[((I2, J2), {"rounding_mode": mode}) for mode in ("floor", "trunc")],
+    ],
+    "divide": one(Y, X, rounding_mode=None),
+    "eq": COMPARED,
+    "fix": one(TIES),
+    "floor": [((TIES,), {}), ((I2,), {})],
+    "floor_divide": [((I2, J2), {}), ((TIES, 0.7), {})],
+    "ge": COMPARED,
+    "ger": one(V, W),
+    "greater": COMPARED,
+    "greater_equal": COMPARED,
+    "gt": COMPARED,
+    "index_add": [
+        ((Y, 0, ROWS, Z), {}), ((Y, 0, ROWS, Z), {"alpha": -2}), ((Y, -1, ROWS, Z[:, :3]), {}),
+    ],
+    "index_copy": [((Y, 0, np.array([2, 0]), Z[:2]), {}), ((Y, 1, np.array([3]), Z[:, :1]), {})],
+    "index_fill": [
+        ((Y, 0, ROWS, 7.0), {}), ((Y, -1, np.array([1, 2]), -1), {}), ((I2, 1, ROWS, 5), {}),
+    ],
+    "index_put": [
+        ((Y, (ROWS[:2], np.array([1, 3])), W[:2]), {}), ((Y, (ROWS,), Z), {"accumulate": True}),
+        ((Y, (ROWS, ROWS), V[:3]), {"accumulate": True}),
+    ],
+    "index_select": [((Y, 0, ROWS), {}), ((Y, -1, ROWS), {})],
+    "int": one(TIES),
+    "is_floating_point": [((Y,), {}), ((I2,), {})],
+    "isclose": [((Y, Y + 1e-9), {}), ((Y, Y + 0.1), {"atol": 0.2})],
+    "isinf": one(np.array([1.0, np.inf, -np.inf, np.nan])),
+    "le": COMPARED,
+    "lerp": [((Y, Z, 0.3), {}), ((Y, Z, X), {})],
+    "less": COMPARED,
+    "less_equal": COMPARED,
+    "log10": one(X),
+    "log2": one(X),
+    "logical_and": LOGIC,
+    "logical_not": [((TIES,), {}), ((M,), {})],
+    "logical_or": LOGIC,
+    "logical_xor": LOGIC,
+    "lt": COMPARED,
+    "masked_select": [((Y, M), {}), ((V, M), {})],
+    "mm": one(A, B),
+    "moveaxis": one(D, 0, 2),
+    "movedim": [
+        ((D, 2, 0), {}), ((D, (0, 1), (-1, 0)), {}),
+    ],
+    "mul": [((Y, Z), {}), ((Y, 3), {})],
+    "multiply": one(Y, Z),
+    "mv": one(A, V),
+    "narrow": [((Y, 1, 1, 2), {}), ((Y, 0, 0, 3), {}), ((Y, -1, 3, 1), {})],
+    "ne": COMPARED,
+    "neg": one(Y),
+    "negative": one(Y),
+    "nonzero": [((ZEROS,), {}), ((ZEROS,), {"as_tuple": True}), ((M,), {})],
+    "not_equal": COMPARED,
+    "ravel": one(Y),
+    "round": [((TIES,), {}), ((Y,), {"decimals": 2}), ((I2,), {})],
+    "scatter": [
+        ((Y, 0, PLACES, Z[:2]), {}), ((Y, 0, PLACES), {"value": 7.5}), ((Y, 0, PLACES, 2.0), {}),
+        ((Y, 1, PLACES[:, 1:3], Z[:2, :2]), {}), ((I2, 1, np.array([[1], [3]]), 1), {}),
+        ((J2, 1, np.array([[1], [3]]), I2), {}),
+    ],
+    "scatter_add": [
+        ((Y, 0, AGAIN, Z[:2]), {}), ((Y, -1, AGAIN, Z[:2]), {}), ((I2, 1, AGAIN[:1], J2), {}),
+    ],
+    "select": [((Y, 1, 2), {}), ((Y, 0, -1), {})],
+    "short": one(TIES),
+    "sub": [((Y, Z), {}), ((Y, Z), {"alpha": 3})],
+    "subtract": one(Y, Z),
+    "swapdims": one(D, 0, 2),
+    "take": one(Y, AGAIN),
+    "take_along_dim": [
+        ((Y, np.argsort(Z, 1), 1), {}), ((Y, np.array([[1], [0], [2]]), 1), {}), ((Y, ROWS), {}),
+        ((Y, np.array([[2]]), 0), {}),
+    ],
+    "tan": one(Y),
+    "tile": [((Y, (2, 3)), {}), ((Y, (2,)), {}), ((V, (2, 1, 3)), {})],
+    "trace": one(A[:, :3]),
+    "true_divide": one(Y, X),
+    "trunc": one(TIES),
+    "unflatten": [((Y, 1, (2, 2)), {}), ((Y, -1, (2, -1)), {}), ((Y, 0, (3, 1)), {})],
+    "unique": [
+        ((I2,), {}), ((I2,), {"return_inverse": True, "return_counts": True}),
+        ((np.array([[1, 2], [1, 2], [0, 1]]),), {"dim": 0, "return_inverse": True}),
+    ],
+    "vdot": one(V, W),
+}  # fmt: skip
+DRAWN = {"bernoulli"}
+FUNCTIONS: dict[str, list[Any]] = {
+    "asarray": one([[1.0, 2.0]]),
+    "cdist": [((Y, Z), {}), ((np.stack([Y, Z]), np.stack([A, Z])), {}), ((Y, Z), {"p": 1.0})],
+    "concat": one([Y, Z], 1),
+    "concatenate": one([Y, Z]),
+    "detach": one(Y),
+    "isin": [((I2, np.array([7, 1])), {}), ((I2, 7), {})],
+    "is_tensor": [((Y,), {}), ((3,), {})],
+    "meshgrid": [
+        *[((V, W[:3], Y[0, :2]), {"indexing": how}) for how in ("ij", "xy")],
+        (([V, W],), {"indexing": "xy"}), ((V,), {"indexing": "xy"}),
+    ],
+    "maximum": one(Y, Z),
+    "pow": [((2.5, Y), {}), ((X, 3), {}), ((X, Y), {})],
+    "std_mean": [((Y,), {}), ((Y, 1), {"unbiased": False}), ((Y,), {"dim": 0, "correction": 0})],
+    "tensordot": [
+        ((A, B), {"dims": 1}), ((D, RNG.normal(size=(3, 4, 5))), {}),
+        ((D, RNG.normal(size=(4, 5, 2))), {"dims": ([0, 2], [2, 0])}),
+    ],
+    "tril_indices": [((3, 4), {}), ((3, 3, -1), {}), ((2, 4, 1), {})],
+    "triu_indices": [((3, 4), {}), ((3, 3, 1), {}), ((4, 2, -1), {})],
+    "var_mean": [((Y, -1), {"keepdim": True}), ((Y, (0, 1)), {})],
+}  # fmt: skip
+METHODS: dict[str, list[Any]] = {
+    "byte": one(I2 * 0 + 7),
+    "char": one(I2),
+    "maximum": one(Y, Z),
+    "minimum": one(Y, Z),
+    "nelement": one(Y),
+    "new_empty": one(Y, 0, 2),
+    "new_full": [((Y, (2,), 3), {}), ((I2, (2, 1), 3), {})],
+    "new_ones": [((Y, 2, 3), {}), ((I2, (2, 3)), {})],
+    "new_tensor": [((Y, [1, 2]), {}), ((I2, [[1, 2]]), {})],
+    "new_zeros": [((Y, (2, 3)), {}), ((M, 2), {})],
+    "pin_memory": [],
+    "reshape_as": one(Y, Z.reshape(4, 3)),
+    "type": [],
+    "view_as": one(Y, Z.reshape(2, 6)),
+    "where": one(Y, M, Z),
+}
+
+
+def tensors(torch: Any, values: Any, dtype: str) -> Any:
+    """Arrays as tensors, at any depth; those of floats are leaves of this dtype."""
+    if isinstance(values, (list, tuple)):
+        return type(values)(tensors(torch, value, dtype) for value in values)
+    if not isinstance(values, np.ndarray):
+        return values
+    if values.dtype.kind != "f":
+        return torch.tensor(values)
+    return torch.tensor(values.astype(dtype), requires_grad=True)
+
+
+def leaves_of(values: Any) -> list[Any]:
+    if isinstance(values, (list, tuple)):
+        return [leaf for value in values for leaf in leaves_of(value)]
+    return [values] if getattr(values, "requires_grad", False) else []
+
+
+def parts(result: Any) -> list[Any]:
+    return list(result) if isinstance(result, (list, tuple)) else [result]
+
+
+def compare(call: Callable[..., Any], torch: Any, args: Any, options: Any, dtype: str) -> None:
+    """The values, dtypes and shapes of all results, and the gradients of all arguments."""
+    exact = 1e-10 if dtype == "float64" else 1e-5
+    mine, right = tensors(ours, args, dtype), tensors(torch, args, dtype)
+    found, expected = parts(call(ours, *mine, **options)), parts(call(torch, *right, **options))
+    assert len(found) == len(expected)
+    loss: Any = 0
+    loss_there: Any = 0
+    rng = np.random.default_rng(1)
+    for a, b in zip(found, expected, strict=True):
+        if not isinstance(b, torch.Tensor):
+            assert a == b
+            continue
+        assert a.shape == tuple(b.shape)
+        assert f"torch.{a.dtype}" == str(b.dtype)
+        np.testing.assert_allclose(a.numpy(), b.detach().numpy(), rtol=exact, atol=exact)
+        if b.requires_grad and "NotImplemented" not in str(b.grad_fn):
+            cotangent = rng.normal(size=a.shape).astype(dtype)
+            loss = loss + (a * ours.tensor(cotangent)).sum()
+            loss_there = loss_there + (b * torch.tensor(cotangent)).sum()
+    if isinstance(loss_there, torch.Tensor):
+        if loss.requires_grad:  # else it has no gradient where there it is 0
+            loss.backward()
+        loss_there.backward()
+        for x, y in zip(leaves_of(mine), leaves_of(right), strict=True):
+            zeros = np.zeros(x.shape) if y.grad is None else y.grad.numpy()
+            got = np.zeros(x.shape) if x.grad is None else x.grad.numpy()
+            np.testing.assert_allclose(got, zeros, rtol=exact, atol=exact)
+
+
+def cases(table: dict[str, list[Any]]) -> list[Any]:
+    return [
+        pytest.param(name, *case, id=f"{name}-{i}")
+        for name, several in table.items()
+        for i, case in enumerate(several)
+    ]
+
+
+def test_every_name_has_a_row() -> None:
+    assert set(BOTH) | DRAWN == set(ADDED["ta Tensor"].split())
+    assert {f"{name}_" for name in IN_PLACE} | set(METHODS) | {"is_cuda"} == set(
+        ADDED["Tensor"].split()
+    )
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+@pytest.mark.parametrize(("name", "args", "options"), cases(BOTH | FUNCTIONS))
+def test_functions(torch: Any, name: str, args: Any, options: Any, dtype: str) -> None:
+    if name in ("int", "short"):
+        pytest.skip("PyTorch has a dtype of this name")
+    compare(lambda t, *a, **o: getattr(t, name)(*a, **o), torch, args, options, dtype)
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+@pytest.mark.parametrize(("name", "args", "options"), cases(BOTH | METHODS))
+def test_methods(torch: Any, name: str, args: Any, options: Any, dtype: str) -> None:
+    compare(lambda t, x, *a, **o: getattr(x, name)(*a, **o), torch, args, options, dtype)
+
+
+# The arguments of every method that changes its tensor.
+IN_PLACE: dict[str, list[Any]] = {
+    "cos": one(Y), "cumsum": one(Y, 1), "erf": one(Y), "exp": one(Y), "expm1": one(Y),
+    "log": one(X), "log1p": one(X), "abs": one(Y), "clamp": one(Y, -0.5, 0.5),
+    "masked_fill": one(Y, M, 3.0), "pow": one(X, 2.5), "reciprocal": one(X), "relu": one(Y),
+    "remainder": one(Y, 0.7), "rsqrt": one(X), "sigmoid": one(Y), "sign": one(Y), "sin": one(Y),
+    "sqrt": one(X), "square": one(Y), "tanh": one(Y), "tril": one(Y), "triu": one(Y, 1),
+    "copy": [((Y, Z), {}), ((Y, V), {}), ((I2, TIES), {})], "fill": [((Y, 3.0), {}), ((I2, 3), {})],
+    "fill_diagonal": [((Y, 3.0), {}), ((I2, 3), {})], "zero": one(Y),
+    "bernoulli": [], "exponential": [], "normal": [], "random": [], "uniform": [],
+}  # fmt: skip
+IN_PLACE |= {name: BOTH[name] for name in functions.IN_PLACE.split() if name in BOTH}
+CHANGED = {"lerp": one(Y, Z, 0.3), "div": BOTH["div"][:1], "addmm": BOTH["addmm"][:1]}
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+@pytest.mark.parametrize(("name", "args", "options"), cases(IN_PLACE | CHANGED))
+def test_changes_in_place(torch: Any, name: str, args: Any, options: Any, dtype: str) -> None:
+    """Recorded, and into the memory of an unrecorded tensor, which its views see."""
+
+    def recorded(t: Any, x: Any, *others: Any, **o: Any) -> Any:
+        x = x.clone()
+        assert getattr(x, f"{name}_")(*others, **o) is x
+        return x
+
+    if name != "copy" or args[0].dtype.kind == "f":  # a recorded copy into integers is refused
+        compare(recorded, torch, args, options, dtype)
+
+    def memory(t: Any, x: Any, *others: Any, **o: Any) -> Any:
+        with t.no_grad():
+            x = x.clone()
+            view = x.view(-1)
+            assert getattr(x, f"{name}_")(*others, **o) is x
+        return view
+
+    compare(memory, torch, args, options, dtype)
+
+
+def test_a_leaf_changes_in_place_without_recording_only(torch: Any) -> None:
+    for t in (ours, torch):
+        x = t.ones(2, 2, requires_grad=True)
+        with pytest.raises((InPlaceError, RuntimeError)):
+            x.mul_(2)
+        with t.no_grad():
+            x.mul_(2)
+            x[0].fill_(5)
+            x.view(-1)[3:].sub_(1, alpha=3)
+        (x * x).sum().backward()
+        assert x.is_leaf
+        assert x.tolist() == [[5, 5], [2, -1]]
+        assert x.grad.tolist() == [[10, 10], [4, -2]]
+
+
+def test_a_graph_notices_a_change_of_what_it_saved() -> None:
+    x = ours.ones(2, requires_grad=True)
+    y = x * x
+    x.data.add_(1)
+    with pytest.raises(InPlaceError, match="has been changed in place since"):
+        y.sum().backward()
+
+
+def test_a_part_of_what_is_recorded_is_not_changed_in_place() -> None:
+    y = ours.ones(2, 2, requires_grad=True) * 2
+    with pytest.raises(InPlaceError, match=r"write x\[i\] = y for the part i"):
+        y[0].add_(1)
+    y.view(4).add_(1)  # all of it, which only its own name has
+    with pytest.raises(ShapeError, match="must keep the shape"):
+        ours.ones(2).add_(ours.ones(3, 2))
+    with pytest.raises(DtypeError, match="does not fit in place"):
+        ours.ones(2, dtype=ours.long).div_(2)
+
+
+def test_data_is_a_tensor_on_the_same_memory(torch: Any) -> None:
+    for t in (ours, torch):
+        w = t.ones(2, 2, requires_grad=True)
+        w.data.fill_(3.0)
+        w.data[0] = 1
+        w.data -= 0.5 * w.data
+        w.data.copy_(w.data * 4)
+        assert not w.data.requires_grad
+        assert w.tolist() == [[2, 2], [6, 6]]
+        (w * w).sum().backward()
+        assert w.grad.data.clone().tolist() == [[4, 4], [12, 12]]
+        w.grad.data.zero_()
+        assert w.grad.tolist() == [[0, 0], [0, 0]]
+        w.data = t.zeros(2, 2)
+        assert w.is_leaf
+        assert w.tolist() == [[0, 0], [0, 0]]
+
+
+def test_random_numbers() -> None:
+    """Their means and ranges, and that a generator repeats them and leaves the others alone."""
+    n = 100_000
+    drawn = {
+        "normal": (lambda g: ours.empty(n).normal_(2.0, 3.0, generator=g), 2.0, 3.0),
+        "uniform": (lambda g: ours.empty(n).uniform_(-1, 3, generator=g), 1.0, 4 / 12**0.5),
+        "exponential": (lambda g: ours.empty(n).exponential_(2.0, generator=g), 0.5, 0.5),
+        "bernoulli_": (lambda g: ours.empty(n).bernoulli_(0.3, generator=g), 0.3, 0.21**0.5),
+        "bernoulli": (lambda g: ours.bernoulli(ours.full((n,), 0.3), generator=g), 0.3, 0.21**0.5),
+        "random": (lambda g: ours.empty(n).random_(0, 3, generator=g), 1.0, (2 / 3) ** 0.5),
+        "function": (lambda g: ours.normal(2.0, ours.full((n,), 3.0), generator=g), 2.0, 3.0),
+        "sizes": (lambda g: ours.normal(0, 0.1, (n,), generator=g), 0.0, 0.1),
+        "randn": (lambda g: ours.randn(n, generator=g), 0.0, 1.0),
+        "multinomial": (
+            lambda g: ours.multinomial(ours.ones(3), n, True, generator=g) * 1.0,
+            1.0, (2 / 3) ** 0.5,
+        ),
+    }  # fmt: skip
+    for name, (draw, mean, std) in drawn.items():
+        ours.manual_seed(1)
+        expected = ours.rand(3).tolist()
+        generator = ours.Generator().manual_seed(7)
+        ours.manual_seed(1)
+        first = draw(generator)
+        assert ours.rand(3).tolist() == expected, name
+        assert first.equal(draw(ours.Generator().manual_seed(7)))
+        assert not first.equal(draw(generator))
+        assert first.mean().item() == pytest.approx(mean, abs=0.02), name
+        assert first.std().item() == pytest.approx(std, rel=0.02), name
+
+
+def test_dtypes(torch: Any) -> None:
+    for name in ("long", "float", "double", "half", "int", "short", "uint8", "int8", "bool"):
+        made, there = ours.zeros(2, dtype=getattr(ours, name)), getattr(torch, name)
+        assert made.dtype is getattr(ours, name)
+        assert isinstance(made.dtype, ours.dtype)
+        assert f"torch.{made.dtype}" == str(there)
+        assert made.type() == torch.zeros(2, dtype=there).type()
+        assert ours.ones(2).type(made.type()).dtype is made.dtype
+        other = ours.int8 if name == "short" else ours.int16
+        kind = made.type().removeprefix("torch.")
+        cls, cls_there = getattr(ours, kind), getattr(torch, kind)
+        assert isinstance(made, cls)
+        assert isinstance(made, ours.Tensor)
+        assert not isinstance(ours.zeros(2, dtype=other), cls)
+        assert cls(2, 3).shape == tuple(cls_there(2, 3).shape)
+        assert cls().shape == tuple(cls_there().shape)
+        found, expected = cls([[1, 0]]), cls_there([[1, 0]])
+        assert found.tolist() == expected.tolist()
+        assert f"torch.{found.dtype}" == str(expected.dtype)
+        assert ours.ones(2).type(cls).dtype is made.dtype
+    assert ours.DoubleTensor([0.1]).item() == 0.1
+    assert ours.Tensor([1, 2]).dtype is ours.float32 is ours.get_default_dtype()
+    assert ours.empty_like(ours.zeros(2), dtype=ours.long).dtype is ours.long
+    assert ours.finfo(ours.float32).max == torch.finfo(torch.float32).max
+    assert ours.iinfo(ours.long).min == torch.iinfo(torch.long).min
+    ours.set_default_dtype(ours.float)
+    with pytest.raises(DtypeError, match="the default dtype is float32"):
+        ours.set_default_dtype(ours.double)
+    with pytest.raises(ShapeError, match="LongTensor: not a rectangular"):
+        ours.LongTensor([[1], [1, 2]])
+
+
+def test_devices() -> None:
+    for device in (ours.device("cpu"), ours.device("cpu", 0), ours.device("cpu:0"), "cpu:0"):
+        x = ours.zeros(2, device=device)
+        assert x.device == device == "cpu" if device != "cpu:0" else x.device == "cpu"
+        assert x.device.type == "cpu"
+        assert x.to(device, non_blocking=True) is x.to(device=device) is x
+        assert x.to(x.device, ours.double, copy=True).dtype is ours.double
+        assert x.to(device, copy=True) is not x
+        assert ours.nn.Linear(2, 2).to(device, non_blocking=True).weight.device == "cpu"
+    assert repr(ours.device("cuda", 0)) == "device(type='cuda', index=0)"
+    assert ours.device(0) == ours.device("cuda") == copy.deepcopy(ours.device("cuda:0")) == "cuda"
+    assert ours.device(ours.device("cuda:0")).index == 0
+    assert ours.device("cuda").index is None
+    for wrong in ("cuda:1", 1, "mps", "cpu:1", "cuda:x"):
+        with pytest.raises(DeviceError, match='device must be "cpu" or "cuda"'):
+            ours.device(wrong)
+    with pytest.raises(AttributeError, match="'device' of a Tensor is only read"):
+        ours.ones(2).device = "cpu"  # type: ignore[misc]
+    assert not ours.backends.mps.is_available()
+    ours.backends.cudnn.deterministic = True
+
+
+@pytest.mark.skipif(ours.cuda.is_available(), reason="there is a GPU")
+def test_without_a_gpu() -> None:
+    assert ours.cuda.device_count() == 0
+    assert not ours.ones(2).is_cuda
+    before = ours.get_rng_state()
+    ours.cuda.manual_seed_all(1)
+    ours.cuda.empty_cache()
+    assert ours.get_rng_state() == before
+    for call in (ours.cuda.synchronize, ours.ones(2).cuda, ours.nn.Linear(1, 1).cuda):
+        with pytest.raises(DeviceError):
+            call()
+    with pytest.raises(AttributeError, match=r"no torch\.cuda\.amp here: .* dtypes are explicit"):
+        ours.cuda.amp  # noqa: B018
+
+
+@pytest.mark.gpu
+def test_with_a_gpu() -> None:
+    x = ours.ones(2, device="cuda:0")
+    assert x.is_cuda
+    assert x.device == ours.device("cuda")
+    assert x.add_(1).type() == "torch.cuda.FloatTensor"
+    assert ours.scatter(x, 0, ours.tensor([1]), value=5.0).tolist() == [2, 5]
+    assert x.floor().tolist() == [2, 2]
+    ours.cuda.synchronize()
+    ours.cuda.empty_cache()
+
+
+def test_errors_have_the_name_of_the_function() -> None:
+    with pytest.raises(TypeError, match=r"log2\(\) missing 1 required positional argument"):
+        ours.log2()
+    with pytest.raises(TypeError, match=r"lerp\(\) missing 1 required .* 'weight'"):
+        ours.ones(2).lerp(1.0)
+
+
+def test_methods_of_modules(torch: Any) -> None:
+    for t in (ours, torch):
+        model = t.nn.Sequential(t.nn.Linear(2, 3))
+        model.add_module("last", t.nn.Linear(3, 1))
+        model.register_module("more", t.nn.Linear(1, 1))
+        model.register_parameter("scale", t.nn.Parameter(t.ones(2)))
+        model.register_buffer("steps", t.zeros(1))
+        assert model.get_submodule("last") is model.last
+        assert model.get_submodule("") is model
+        assert model.get_parameter("last.weight") is model.last.weight
+        assert model.get_buffer("steps") is model.steps
+        assert [name for name, _ in model.named_children()] == ["0", "last", "more"]
+        assert "scale" in dict(model.named_parameters())
+        assert model.type(t.float64).scale.dtype == t.float64
+        for get in (model.get_submodule, model.get_parameter, model.get_buffer):
+            with pytest.raises(AttributeError, match="other"):
+                get("other")
+
+
+def test_autograd_and_modes(torch: Any) -> None:
+    from tinyattn.torch_names.autograd import Variable
+
+    assert Variable(ours.ones(2), requires_grad=True).is_leaf
+    x = ours.tensor(2.0, requires_grad=True)
+    assert ours.autograd.grad(x * x, x)[0].item() == 4
+    with ours.inference_mode():
+        assert not (x * x).requires_grad
+    assert ours.inference_mode()(lambda: x * x)().is_leaf
+    assert ours.ones(2, pin_memory=True).pin_memory().sum().item() == 2
+    assert ours.get_default_device().type == torch.get_default_device().type
+
+
+def test_a_file_is_loaded_as_in_pytorch(tmp_path: Any) -> None:
+    path = tmp_path / "state.safetensors"
+    ours.save({"x": ours.arange(3)}, path)
+    state = ours.load(path, map_location=ours.device("cpu"), weights_only=True)
+    assert state["x"].tolist() == [0, 1, 2]

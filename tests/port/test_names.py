@@ -1,0 +1,150 @@
+"""The names that `tinyattn.torch_names` adds: the table has just these, and errors say so."""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from importlib.util import find_spec
+from operator import attrgetter
+from typing import Any
+
+import pytest
+
+import tinyattn as ta
+from tinyattn import torch_names
+from tinyattn.base.names import DIFFERS, IN_TORCH_NAMES, LEFT_OUT
+from tinyattn.torch_names import methods
+
+MODULES = {"ta": "", "nn": "nn", "nn.init": "nn.init", "F": "nn.functional", "optim": "optim"}
+
+
+def module_of(package: str, owner: str) -> Any:
+    return importlib.import_module(f"{package}.{MODULES[owner]}".rstrip("."))
+
+
+def lacks(space: Any, name: str) -> bool:
+    return not hasattr(space, name)
+
+
+@pytest.fixture
+def added() -> set[str]:
+    """What the folder adds, by owner."""
+    methods.take_methods()
+    found = {
+        f"{owner}.{name}"
+        for owner, path in MODULES.items()
+        if owner == "ta" or find_spec(f"tinyattn.torch_names.{path}")
+        for name in module_of("tinyattn.torch_names", owner).__all__
+        if lacks(module_of("tinyattn", owner), name)
+    }
+    for owner, kind in (("Tensor", ta.Tensor), ("Module", ta.nn.Module)):
+        found |= {f"{owner}.{name}" for name in methods.GIVEN[kind] if lacks(kind, name)}
+    return found
+
+
+def test_the_table_has_what_the_folder_adds(added: set[str]) -> None:
+    assert added == IN_TORCH_NAMES
+
+
+def there(torch: Any, name: str) -> Any:
+    """PyTorch's of this name."""
+    owner, _, path = name.rpartition(".")
+    spaces = {
+        "ta": torch, "Tensor": torch.Tensor, "Module": torch.nn.Module, "nn": torch.nn,
+        "nn.init": torch.nn.init, "F": torch.nn.functional, "optim": torch.optim,
+    }  # fmt: skip
+    return attrgetter(path)(spaces[owner])
+
+
+@pytest.mark.parametrize("name", sorted(IN_TORCH_NAMES))
+def test_pytorch_has_the_name(torch: Any, name: str) -> None:
+    there(torch, name)
+
+
+@pytest.mark.parametrize("name", sorted(IN_TORCH_NAMES))
+def test_the_error_of_tinyattn_says_where_the_name_is(name: str) -> None:
+    methods.take_methods()
+    owner, _, attribute = name.rpartition(".")
+    space: Any = {"Tensor": ta.ones(2), "Module": ta.nn.Linear(1, 1)}.get(owner)
+    with pytest.raises(AttributeError) as caught:
+        getattr(module_of("tinyattn", owner) if space is None else space, attribute)
+    text = str(caught.value)
+    assert text.endswith("; tinyattn.torch_names has it")
+    assert "did you mean" not in text
+    if name in LEFT_OUT:
+        assert f": {LEFT_OUT[name]}; " in text
+
+
+@pytest.mark.parametrize("name", ["isin", "finfo", "int", "cuda"])
+def test_an_import_says_where_the_name_is(name: str) -> None:
+    with pytest.raises(ImportError, match=r"; tinyattn\.torch_names has it$"):
+        exec(f"from tinyattn import {name}")
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("compile", "nothing has to be compiled"), ("jit", "nothing has to be traced"),
+        ("bfloat16", "NumPy has no bfloat16"), ("autocast", "dtypes are explicit"),
+        ("amp", "dtypes are explicit"), ("complex64", "no complex numbers"),
+        ("polar", "no complex numbers"), ("view_as_complex", "no complex numbers"),
+    ],
+)  # fmt: skip
+def test_what_is_not_here_says_so_in_a_sentence(name: str, message: str) -> None:
+    with pytest.raises(AttributeError, match=message):
+        getattr(torch_names, name)
+
+
+def test_methods_are_taken_away() -> None:
+    assert ta.ones(2).add_(1).tolist() == [2, 2]
+    assert type(ta.ones(2).data) is ta.Tensor
+    methods.take_methods()
+    methods.take_methods()
+    assert lacks(ta.Tensor, "add_")
+    assert lacks(ta.nn.Module, "add_module")
+    assert ta.nn.Linear(1, 1).to("cpu").training
+    assert type(ta.ones(2).device) is str
+    assert type(ta.ones(2).data).__name__ == "ndarray"
+    with pytest.raises(TypeError, match="non_blocking"):
+        ta.ones(2).to("cpu", non_blocking=True)  # type: ignore[call-arg]
+    methods.give_methods()
+    assert ta.ones(2).add_(1).tolist() == [2, 2]
+
+
+def test_an_import_gives_the_methods() -> None:
+    program = "import tinyattn.torch_names as t; print(t.ones(2).add_(1).device.type)"
+    run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert run.stdout == "cpu\n", run.stderr
+
+
+def says_differs(text: str | None) -> bool:
+    return "Differs from PyTorch" in " ".join((text or "").split())
+
+
+def documented() -> Iterator[str]:
+    """Each docstring of the folder: of modules, classes, functions, methods."""
+    for info in pkgutil.walk_packages(torch_names.__path__, "tinyattn.torch_names."):
+        module = importlib.import_module(info.name)
+        yield module.__doc__ or ""
+        for part in vars(module).values():
+            if getattr(part, "__module__", None) == info.name:
+                members = vars(part).values() if isinstance(part, type) else ()
+                yield from (getattr(x, "__doc__", None) or "" for x in (part, *members))
+
+
+def test_what_differs_is_in_the_table() -> None:
+    texts = {}
+    for name in DIFFERS:
+        if name in IN_TORCH_NAMES:
+            owner, _, attribute = name.rpartition(".")
+            given = {"Tensor": methods.OF_TENSORS, "Module": methods.OF_MODULES}.get(owner)
+            space = given or vars(module_of("tinyattn.torch_names", owner))
+            texts[name] = space[attribute].__doc__
+    assert [name for name, text in texts.items() if not says_differs(text)] == []
+    assert {"ta.device", "ta.LongTensor", "Tensor.add_"} <= set(texts)
+    assert [
+        text for text in documented() if says_differs(text) and text not in texts.values()
+    ] == []

@@ -1,0 +1,68 @@
+"""The dtypes under PyTorch's names, and the classes that are named after them, as LongTensor.
+
+A dtype here is the object that `x.dtype` gives too, one of NumPy's. So `x.dtype is torch.float32`
+holds.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ..base.checks import rectangular
+from ..errors import DtypeError
+from ..tensors.create import zeros
+from ..tensors.tensor import Tensor as Base
+
+PAIRS = """half:float16 float:float32 double:float64 char:int8 short:int16 int:int32 long:int64
+    byte:uint8 bool:bool"""
+KINDS = {name: np.dtype(kind) for name, kind in (pair.split(":") for pair in PAIRS.split())}
+DTYPES = {str(kind): kind for kind in KINDS.values()} | KINDS
+del DTYPES["char"], DTYPES["byte"]  # which only methods are called
+
+
+def set_default_dtype(d: Any) -> None:
+    """Take float32, which is the default; every other dtype is a DtypeError."""
+    if np.dtype(d) != np.float32:
+        raise DtypeError(f"the default dtype is float32 and stays so, got {d}: write dtype=")
+
+
+class OfDtype(type):
+    """What LongTensor and the like are: a call makes a Tensor, `isinstance` looks at its dtype.
+
+    `torch.LongTensor([1, 2])` has these numbers, `torch.LongTensor(2, 3)` is all 0.
+    Differs from PyTorch: a shape is a tuple of numbers, and is taken for data. For a tensor of
+    that shape write torch.zeros(x.shape).
+    """
+
+    kind: np.dtype | None
+
+    def __call__(cls, *data: Any) -> Base:
+        if all(isinstance(size, int) for size in data):
+            return zeros(data or (0,), dtype=cls.kind or np.float32)
+        (values,) = data
+        return Base(rectangular(values, cls.__name__)).to(cls.kind or np.float32)
+
+    def __instancecheck__(cls, value: Any) -> bool:
+        return isinstance(value, Base) and (cls.kind is None or cls.kind is value.dtype)
+
+
+KIND_OF = {"Tensor": None} | {f"{name.capitalize()}Tensor": kind for name, kind in KINDS.items()}
+CLASSES = {
+    name: OfDtype(name, (Base,), {"__slots__": (), "kind": kind, "__doc__": OfDtype.__doc__})
+    for name, kind in KIND_OF.items()
+}
+
+
+def type_of(input: Base, dtype: Any = None, non_blocking: bool = False) -> Any:
+    """The class of a Tensor as text, "torch.LongTensor"; or the Tensor in another dtype.
+
+    dtype: a dtype, a class such as `torch.LongTensor`, or its name.
+    """
+    if dtype is None:
+        (name,) = (name for name, kind in KIND_OF.items() if kind is input.dtype)
+        return f"torch.{'cuda.' * (input.device == 'cuda')}{name}"
+    if isinstance(dtype, str):
+        dtype = CLASSES.get(dtype.rpartition(".")[2], dtype)
+    return input.to(dtype.kind if isinstance(dtype, OfDtype) else dtype)

@@ -1,0 +1,40 @@
+"""Methods that end in `_`: `x.exp_()` changes x.
+
+A recorded x gets new memory and a new node, as with `x += y`. Else the values are written into the
+memory of x, and its views have them too, as in PyTorch.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from typing import Any
+
+from ..errors import InPlaceError
+from ..tensors.in_place import changed
+from ..tensors.tensor import Tensor
+
+
+def in_place(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The method that gives x the values of `function(x, ...)`."""
+
+    def method(self: Tensor, *args: Any, **options: Any) -> Tensor:
+        """The method without "_", in place. Returns the tensor.
+
+        Raises InPlaceError for a leaf that requires gradients, unless under `torch.no_grad()`.
+        Differs from PyTorch: views of a recorded tensor keep the old values.
+        """
+        twin = copy.copy(self)
+        changed(twin, lambda x, _: function(x, *args, **options), 0)
+        if twin.is_leaf:
+            self[...] = twin.detach()
+            return self
+        if getattr(self._data.base, "size", 0) > self._data.size:
+            raise InPlaceError(
+                "this tensor is a part of another, which would not change, because this is "
+                "recorded: write x[i] = y for the part i, or change a clone()"
+            )
+        self._data, self._node, self._version = twin._data, twin._node, twin._version
+        return self
+
+    return method
