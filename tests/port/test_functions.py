@@ -457,16 +457,19 @@ def test_without_a_gpu() -> None:
         ours.cuda.amp  # noqa: B018
 
 
-@pytest.mark.gpu
-def test_with_a_gpu() -> None:
-    x = ours.ones(2, device="cuda:0")
+def test_on_cuda(cuda: Any) -> None:
+    x = ours.ones(3, device="cuda:0")
     assert x.is_cuda
     assert x.device == ours.device("cuda")
     assert x.add_(1).type() == "torch.cuda.FloatTensor"
-    assert ours.scatter(x, 0, ours.tensor([1]), value=5.0).tolist() == [2, 5]
-    assert x.floor().tolist() == [2, 2]
-    ours.cuda.synchronize()
-    ours.cuda.empty_cache()
+    index = ours.tensor([1, 1])
+    assert ours.scatter(x, 0, index[:1], value=5.0).tolist() == [2, 5, 2]
+    assert x.index_add(0, index, ours.ones(2).cuda()).tolist() == [2, 4, 2]
+    assert x.data.normal_().floor().device.type == "cuda"
+    assert x.fill_(2.5).round().tolist() == [2, 2, 2]
+    assert x.cumprod(0).tolist() == [2.5, 2.5**2, 2.5**3]
+    assert ours.diag(x).nonzero().tolist() == [[0, 0], [1, 1], [2, 2]]
+    assert x.new_zeros(2).device == "cuda"
 
 
 def test_errors_have_the_name_of_the_function() -> None:

@@ -37,7 +37,7 @@ def added() -> set[str]:
         f"{owner}.{name}"
         for owner, path in MODULES.items()
         if owner == "ta" or find_spec(f"tinyattn.torch_names.{path}")
-        for name in module_of("tinyattn.torch_names", owner).__all__
+        for name in getattr(module_of("tinyattn.torch_names", owner), "__all__", ())
         if lacks(module_of("tinyattn", owner), name)
     }
     for owner, kind in (("Tensor", ta.Tensor), ("Module", ta.nn.Module)):
