@@ -15,6 +15,7 @@ from .arrays import device, host, ndarray, quiet, synchronisations
 UFUNCS = (
     "add", "multiply", "divide", "exp", "log", "sqrt", "sin", "cos", "tanh", "abs", "sign",
     "maximum", "minimum", "isnan", "isfinite", "log1p", "expm1", "remainder", "floor_divide",
+    "ceil", "floor", "trunc", "isinf",
 )  # fmt: skip
 UFUNC_KEYWORDS = ("out", "dtype")
 # Other functions and their parameters, in CuPy's order.
@@ -28,6 +29,8 @@ FUNCTIONS: dict[str, tuple[str, ...]] = {
     "ones_like": ("a", "dtype", "order"),
     "empty_like": ("prototype", "dtype", "order"),
     "arange": ("start", "stop", "step", "dtype"),
+    "argwhere": ("a",),
+    "round": ("a", "decimals", "out"),
     "argsort": ("a", "axis", "kind"),
     "cumsum": ("a", "axis", "dtype", "out"),
     "allclose": ("a", "b", "rtol", "atol", "equal_nan"),
