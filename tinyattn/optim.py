@@ -16,6 +16,7 @@ from .base.backend import FLOAT16, Array, namespace
 from .base.checks import check_number, check_size, listed, type_name
 from .base.names import UnknownNameError
 from .engine.autograd import wrap
+from .engine.grad_mode import enable_grad
 from .engine.promotion import wider_number
 from .engine.versions import Version
 from .errors import CheckpointError, GraphError, ShapeError
@@ -25,7 +26,7 @@ from .tensors.create import zeros_like
 from .tensors.tensor import Tensor
 
 MOMENTS = ("m", "v")
-Parameters = Iterable[Tensor] | Iterable[dict[str, Any]]
+Parameters = Iterable[Tensor] | Iterable[tuple[str, Tensor]] | Iterable[dict[str, Any]]
 
 
 def listed_parameters(parameters: Any) -> list[Any]:
@@ -47,6 +48,8 @@ def checked_parameters(parameters: Any) -> list[Tensor]:
     parameters = FixedList(listed_parameters(parameters))
     for i, parameter in enumerate(parameters):
         if not isinstance(parameter, Tensor):
+            if all(isinstance(pair, tuple) and len(pair) == 2 for pair in parameters):
+                return checked_parameters([value for _, value in parameters])
             raise TypeError(f"parameter {i} is a {type(parameter).__name__}, not a Tensor")
         if not parameter.is_leaf:
             raise GraphError(f"parameter {i} was computed; only leaves can be optimized")
@@ -159,8 +162,9 @@ class Optimizer:
     """What all optimizers share: parameters, their settings, arrays that go with each parameter and
     have its shape, and a state that can be saved and taken up again bitwise.
 
-    parameters: Tensors, or a list of groups: dicts with Tensors under "params" and the settings in
-        which they differ. `param_groups` has all settings of each, which may change between steps.
+    params: Tensors, or pairs of a name and a Tensor, as `named_parameters()` gives them; or a list
+        of groups: dicts with these under "params" and the settings in which they differ.
+        `param_groups` has all settings of each, which may change between steps.
     Differs from PyTorch: a group has no other keys, because a wrong name would have no effect.
 
         >>> w, b = (ta.zeros(2, requires_grad=True) for _ in range(2))
@@ -174,9 +178,9 @@ class Optimizer:
 
     lr = setting("lr")
 
-    def __init__(self, parameters: Parameters, lr: float, **settings: Any) -> None:
+    def __init__(self, params: Parameters, lr: float, **settings: Any) -> None:
         self.defaults = {"lr": lr, **settings}
-        self._take([checked_group(entry, self.defaults) for entry in entries_of(parameters)])
+        self._take([checked_group(entry, self.defaults) for entry in entries_of(params)])
         self.state: dict[str, list[Array | None]] = {}
         self.steps: list[int] = [0] * len(self._parameters)
 
@@ -232,8 +236,13 @@ class Optimizer:
             keep = not set_to_none and parameter.grad is not None
             parameter.grad = zeros_like(parameter) if keep else None
 
-    def step(self) -> None:
-        """Move every parameter that has a gradient."""
+    def step(self, closure: Callable[[], Any] | None = None) -> Any:
+        """Move every parameter that has a gradient.
+
+        closure: called before, with gradients recorded, to compute them; its value is returned.
+        """
+        if closure is not None:
+            return self.step_after(closure)
         updates: list[tuple[int, Array, Array]] = []
         arrays = next(iter(self.state.values()), [None] * len(self._parameters))
         for i, (parameter, slot) in enumerate(zip(self._parameters, arrays, strict=True)):
@@ -260,6 +269,14 @@ class Optimizer:
         finally:
             for version in versions:
                 version.end_change()
+
+    def step_after(self, closure: Callable[[], Any]) -> Any:
+        if not callable(closure):
+            raise TypeError(f"a closure is a function, got {closure!r}")
+        with enable_grad():
+            value = closure()
+        self.step()
+        return value
 
     def count(self, updates: list[tuple[int, Array, Array]]) -> None:
         """Another step of these parameters."""
@@ -381,7 +398,7 @@ class SGD(Optimizer):
 
     def __init__(
         self,
-        parameters: Parameters,
+        params: Parameters,
         lr: float = 1e-3,
         momentum: float = 0.0,
         dampening: float = 0.0,
@@ -389,7 +406,7 @@ class SGD(Optimizer):
         nesterov: bool = False,
     ) -> None:
         settings = {"momentum": momentum, "dampening": dampening, "weight_decay": weight_decay}
-        super().__init__(parameters, lr, **settings, nesterov=nesterov)
+        super().__init__(params, lr, **settings, nesterov=nesterov)
 
     def update(self, i: int, parameter: Array, grad: Array) -> None:
         group = self._groups[i]
@@ -422,13 +439,13 @@ class Adam(Optimizer):
 
     def __init__(
         self,
-        parameters: Parameters,
+        params: Parameters,
         lr: float = 1e-3,
         betas: tuple[float, float] = (0.9, 0.999),
         eps: float = 1e-8,
         weight_decay: float = 0.0,
     ) -> None:
-        super().__init__(parameters, lr, betas=betas, eps=eps, weight_decay=weight_decay)
+        super().__init__(params, lr, betas=betas, eps=eps, weight_decay=weight_decay)
 
     def update_all(self, updates: list[tuple[int, Array, Array]]) -> None:
         """The formula above for all parameters of a group with the same number of steps at once,
@@ -464,13 +481,19 @@ class AdamW(Adam):
 
     def __init__(
         self,
-        parameters: Parameters,
+        params: Parameters,
         lr: float = 1e-3,
         betas: tuple[float, float] = (0.9, 0.999),
         eps: float = 1e-8,
         weight_decay: float = 1e-2,
     ) -> None:
-        super().__init__(parameters, lr, betas, eps, weight_decay)
+        super().__init__(params, lr, betas, eps, weight_decay)
+
+
+def checked_optimizer(optimizer: Any) -> Optimizer:
+    if not isinstance(optimizer, Optimizer):
+        raise TypeError(f"a schedule takes an optimizer, got {type_name(optimizer)}")
+    return optimizer
 
 
 class Schedule:
@@ -484,9 +507,7 @@ class Schedule:
     not_saved: tuple[str, ...] = ("optimizer",)
 
     def __init__(self, optimizer: Optimizer) -> None:
-        if not isinstance(optimizer, Optimizer):
-            raise TypeError(f"a schedule takes an optimizer, got {type_name(optimizer)}")
-        self.optimizer = optimizer
+        self.optimizer = checked_optimizer(optimizer)
         self.proportions = self.proportions_of(optimizer)
         self.step_count = 0
         self.step()
@@ -567,7 +588,7 @@ class LambdaLR(Schedule):
         if not callable(lr_lambda):
             raise TypeError(f"lr_lambda is one function of the steps, got {lr_lambda!r}")
         self.lr_lambda = lr_lambda
-        self.base_lrs = [group["lr"] for group in optimizer.param_groups]
+        self.base_lrs = [group["lr"] for group in checked_optimizer(optimizer).param_groups]
         super().__init__(optimizer)
 
     @staticmethod
@@ -589,9 +610,10 @@ class WarmupSchedule(Schedule):
     def __init__(
         self, optimizer: Optimizer, d_model: int, warmup: int = 4000, factor: float = 1.0
     ) -> None:
-        if d_model < 1 or warmup < 1:
-            raise ValueError(f"d_model and warmup must be >= 1, got {d_model} and {warmup}")
-        self.d_model, self.warmup, self.factor = d_model, warmup, factor
+        for name, value in (("d_model", d_model), ("warmup", warmup)):
+            check_number(name, value, 1)
+        self.d_model, self.warmup = d_model, warmup
+        self.factor = check_number("factor", factor, 0)
         super().__init__(optimizer)
 
     def rate(self, step: int) -> float:
@@ -609,10 +631,10 @@ class CosineSchedule(Schedule):
     def __init__(
         self, optimizer: Optimizer, total: int, warmup: int = 0, final: float = 0.0
     ) -> None:
-        if not 0 <= warmup < total:
+        if check_number("total", total, 0) <= check_number("warmup", warmup, 0):
             raise ValueError(f"warmup must lie in [0, total), got {warmup} of {total}")
         self.total, self.warmup, self.final = total, warmup, check_number("final", final, 0)
-        self.peak = optimizer.lr
+        self.peak = checked_optimizer(optimizer).lr
         super().__init__(optimizer)
 
     def rate(self, step: int) -> float:
@@ -625,12 +647,13 @@ class CosineSchedule(Schedule):
 def clip_grad_norm_(
     parameters: Iterable[Tensor] | Tensor,
     max_norm: float,
-    norm_type: float = 2.0,
+    norm_type: float | str = 2.0,
     error_if_nonfinite: bool = False,
 ) -> Any:
     """Scale all gradients together so that their joint norm is at most `max_norm`.
 
-    norm_type: p of the norm (sum |g|^p)^(1/p); inf for the largest |g|. max_norm=inf only measures.
+    norm_type: p of the norm (sum |g|^p)^(1/p); inf or "inf" for the largest |g|.
+    max_norm: inf only measures.
     Returns the norm from before: a float, or on "cuda" a 0-d Tensor, since a float would have to be
     waited for; there gradients are scaled in place, unless a graph needs them. As in PyTorch, the
     factor is max_norm / (norm + 1e-6). A norm that is not finite is returned and nothing is scaled;
@@ -642,10 +665,11 @@ def clip_grad_norm_(
         >>> optim.clip_grad_norm_([w], 1.0), w.grad.norm().item() < 1
         (5.0, True)
     """
-    for name, value in (("max_norm", max_norm), ("norm_type", norm_type)):
+    p: Any = math.inf if norm_type == "inf" else norm_type
+    for name, value in (("max_norm", max_norm), ("norm_type", p)):
         if value != math.inf:
             check_number(name, value, 0)
-    if norm_type == 0:
+    if p == 0:
         raise ValueError("norm_type must be a number > 0, got 0")
     tensors = [parameters] if isinstance(parameters, Tensor) else listed_parameters(parameters)
     for i, tensor in enumerate(tensors):
@@ -654,11 +678,11 @@ def clip_grad_norm_(
     grads = {id(p.grad): p.grad for p in tensors if p.grad is not None}.values()
     arrays = {id(grad._data): grad._data for grad in grads}  # which Tensors may share
     on_cuda = bool(grads) and all(grad.device == "cuda" for grad in grads)
-    if on_cuda and norm_type == 2 and not error_if_nonfinite:
+    if on_cuda and p == 2 and not error_if_nonfinite:
         arrays = {id(grad._data): writable_gradient(grad) for grad in grads}
         norm: Any = wrap(kernels.gpu_kernels().optimizer.clip(list(arrays.values()), max_norm))
     else:
-        norm = joint_norm(list(arrays.values()), norm_type)
+        norm = joint_norm(list(arrays.values()), p)
         if error_if_nonfinite and not math.isfinite(norm):
             raise RuntimeError(f"the joint norm of the gradients is {norm}: nothing was scaled")
         factor = max_norm / (norm + 1e-6)
@@ -669,14 +693,22 @@ def clip_grad_norm_(
     return norm
 
 
+@backend.quiet
 def joint_norm(arrays: list[Array], p: float) -> float:
-    """The norm of all elements of these arrays, in float64."""
+    """The norm of all elements of these arrays, in float64.
+
+    The numbers are divided by the largest, because powers of them may be 0 or inf.
+    """
     flat = [array.reshape(-1).astype("float64") for array in arrays if array.size]
-    if p == math.inf:
-        return float(np.max([0.0, *(float(abs(x).max()) for x in flat)]))  # NaN stays NaN
     if p == 2:
-        return math.sqrt(sum(float(x @ x) for x in flat))
-    return sum(float((abs(x) ** p).sum()) for x in flat) ** (1 / p)
+        norm = math.sqrt(sum(float(x @ x) for x in flat))
+        if 1e-140 < norm < math.inf:  # all squares are in the range of float64
+            return norm
+    largest = float(np.max([0.0, *(float(abs(x).max()) for x in flat)]))  # NaN stays NaN
+    if p == math.inf or not 0 < largest < math.inf:
+        return largest
+    total = sum(float(((abs(x) / largest) ** p).sum()) for x in flat)
+    return largest * float(np.float64(total) ** (1 / p))
 
 
 def scaled(array: Array, factor: float) -> Array:

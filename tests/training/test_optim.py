@@ -359,7 +359,7 @@ def test_schedule_resumes_whether_made_before_or_after_the_optimizer_is_loaded(k
     ],
 )
 def test_schedules_refuse_impossible_lengths(make):
-    with pytest.raises(ValueError, match=r"warmup"):
+    with pytest.raises(ValueError, match=r"warmup|d_model"):
         make(optim.SGD([leaf(np.ones(1))], lr=0.1))
 
 
@@ -607,6 +607,16 @@ P = [leaf(np.ones(1))]
         (lambda: optim.SGD(P, lr=True), ValueError, "lr"),
         (lambda: optim.CosineSchedule(optim.SGD(P), 9, final=-0.1), ValueError, "final"),
         (lambda: optim.CosineSchedule(optim.SGD(P), 9, final="a"), ValueError, "final"),
+        (lambda: optim.CosineSchedule(optim.SGD(P), "a"), ValueError, "total .* got 'a'"),
+        (lambda: optim.CosineSchedule(optim.SGD(P), 9, "a"), ValueError, "warmup .* got 'a'"),
+        (lambda: optim.WarmupSchedule(optim.SGD(P), "a"), ValueError, "d_model .* got 'a'"),
+        (lambda: optim.WarmupSchedule(optim.SGD(P), 9, "a"), ValueError, "warmup .* got 'a'"),
+        (lambda: optim.WarmupSchedule(optim.SGD(P), 9, 9, "a"), ValueError, "factor .* got 'a'"),
+        (lambda: optim.CosineSchedule(P[0], 10), TypeError, "takes an optimizer, got tinyattn.T"),
+        (lambda: optim.LambdaLR(P[0], abs), TypeError, "takes an optimizer, got tinyattn.Tensor"),
+        (lambda: optim.SGD([("a", P[0]), P[0]]), TypeError, "parameter 0 is a tuple"),
+        (lambda: optim.SGD([("a", 5)]), TypeError, "parameter 0 is a int"),
+        (lambda: optim.SGD(P).step(5), TypeError, "closure is a function, got 5"),
         (lambda: optim.SGD(P, momentum=-0.1), ValueError, "momentum"),
         (lambda: optim.SGD(P, weight_decay=-0.1), ValueError, "weight_decay"),
         (lambda: optim.SGD(P, nesterov=True), ValueError, "nesterov"),
@@ -1106,6 +1116,21 @@ def test_every_norm_is_pytorchs(norm_type, max_norm, dtype, torch):
         assert_close(mine.grad.numpy(), other.grad.numpy(), 1e-5 if dtype == np.float32 else 1e-12)
 
 
+@pytest.mark.parametrize("norm_type", [2, 3, 50, 1000, "inf"])
+@pytest.mark.parametrize("size", [1e-200, 1e-3, 1.0, 1e10, 1e200])
+def test_a_norm_is_right_where_powers_leave_the_range_of_floats(norm_type, size):
+    a = leaf(np.zeros(3))
+    a.grad = ta.tensor([size, -size, 0.5 * size], dtype=ta.float64)
+    p = float(norm_type)
+    expected = size * (2 + 0.5**p) ** (1 / p)
+    assert optim.clip_grad_norm_([a], 0.5 * size, norm_type) == pytest.approx(
+        expected, rel=1e-14, abs=0
+    )
+    if size > 1e-3:  # beside 1e-6, which is added to the norm
+        scale = 0.5 * size / (expected + 1e-6)
+        assert_close(a.grad.numpy(), scale * size * np.array([1, -1, 0.5]), 1e-12)
+
+
 def test_infinity_as_the_largest_norm_only_measures():
     a = leaf(np.ones(2))
     a.grad = ta.tensor([3e30, -4e30], dtype=ta.float64)
@@ -1195,3 +1220,42 @@ def test_a_setting_is_changed_in_all_groups_or_in_none():
     with pytest.raises(ValueError, match="nesterov needs"):
         optimizer.nesterov = True
     assert [group["nesterov"] for group in optimizer.param_groups] == [False, False]
+
+
+# As in programs written for PyTorch
+
+
+@needs_torch
+@pytest.mark.parametrize("kind", ["SGD", "Adam", "AdamW"])
+def test_params_pairs_and_closures_are_taken_as_in_pytorch(kind, torch):
+    rng = rng_of(11)
+    arrays = {name: rng.normal(size=(3,)) for name in ("weight", "bias")}
+    results, values = [], []
+    for space, of in ((ta, optim), (torch, torch.optim)):
+        named = [(n, space.tensor(array, requires_grad=True)) for n, array in arrays.items()]
+        options = {"lr": 0.1, "weight_decay": 0.01}
+        optimizer = getattr(of, kind)(params=named, **options)
+        weight, bias = (tensor for _, tensor in named)
+
+        def closure(optimizer=optimizer, weight=weight, bias=bias):
+            optimizer.zero_grad()
+            loss = ((weight * weight + bias) ** 2).sum()
+            loss.backward()
+            return loss
+
+        with space.no_grad():  # the closure records all the same
+            losses = [optimizer.step(closure) for _ in range(5)]
+        values.append([loss.item() for loss in losses])
+        results.append([tensor.tolist() for _, tensor in named])
+    np.testing.assert_allclose(*values, rtol=1e-12)
+    np.testing.assert_allclose(*results, rtol=1e-12)
+
+
+def test_groups_take_named_parameters():
+    layer, head = nn.Linear(2, 3), nn.Linear(3, 1)
+    groups = [{"params": layer.named_parameters()}, {"params": head.named_parameters(), "lr": 0.5}]
+    found = optim.SGD(groups, lr=0.1).param_groups
+    assert [group["params"] for group in found] == [
+        list(layer.parameters()),
+        list(head.parameters()),
+    ]
