@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import gc
 import weakref
-from collections import deque
+from collections import OrderedDict, deque
 
 import make_torch_values as cases
 import numpy as np
@@ -14,6 +14,7 @@ from common import (
     assert_all_zero,
     assert_same,
     leaf,
+    needs_torch,
     pull,
     random_parameters,
     rng_of,
@@ -23,7 +24,7 @@ from test_layers import make_layer
 import tinyattn as ta
 from tinyattn import functional as F
 from tinyattn import nn
-from tinyattn.errors import CheckpointError, DtypeError, ShapeError
+from tinyattn.errors import CheckpointError, DeviceError, DtypeError, ShapeError
 
 
 class Net(nn.Module):
@@ -475,6 +476,89 @@ def test_sequential_is_composition():
     x = ta.randn(4, 2)
     assert_same(nn.Sequential(a, nn.ReLU(), b)(x).numpy(), b(F.relu(a(x))).numpy())
     assert nn.Sequential()(x) is x
+
+
+def test_a_module_set_on_a_sequential_by_name_is_the_next_one():
+    """As in PyTorch, where add_module does the same; replaced, it keeps its place."""
+    net = nn.Sequential(nn.Linear(2, 3))
+    net.extra = nn.Linear(3, 4)
+    setattr(net, "last", nn.ReLU())  # noqa: B010
+    x = ta.randn(5, 2)
+    assert_same(net(x).numpy(), F.relu(net.extra(net[0](x))).numpy())
+    assert list(net.state_dict()) == ["0.weight", "0.bias", "extra.weight", "extra.bias"]
+    net.extra = nn.Linear(3, 1)
+    assert_same(net(x).numpy(), F.relu(net.extra(net[0](x))).numpy())
+    assert (len(net), net[1], net[-1]) == (3, net.extra, net.last)
+
+
+@needs_torch
+def test_named_modules_of_a_sequential_are_pytorchs(torch):
+    nets = []
+    for space in (nn, torch.nn):
+        layers = [("up", space.Linear(2, 3)), ("act", space.ReLU()), ("down", space.Linear(3, 1))]
+        net = space.Sequential(OrderedDict(layers))
+        net.append(space.Linear(1, 2))
+        net.head = space.Linear(2, 2)
+        nets.append(net)
+    ours, theirs = nets
+    assert list(ours.state_dict()) == list(theirs.state_dict())
+    ours.load_state_dict({n: x.numpy() for n, x in theirs.state_dict().items()})
+    x = rng_of(1).normal(size=(4, 2)).astype(np.float32)
+    np.testing.assert_allclose(
+        ours(ta.tensor(x)).numpy(), theirs(torch.tensor(x)).detach().numpy(), rtol=1e-5, atol=1e-6
+    )
+
+
+@pytest.mark.parametrize(
+    ("modules", "error", "message"),
+    [
+        ({"a": 5}, TypeError, "holds modules, got int"),
+        ({"a.b": nn.ReLU()}, KeyError, "no dots"),
+        ({"forward": nn.ReLU()}, KeyError, "is no attribute"),
+        ({3: nn.ReLU()}, KeyError, "got 3"),
+    ],
+)
+def test_names_of_modules_in_a_sequential_are_checked(modules, error, message):
+    with pytest.raises(error, match=message):
+        nn.Sequential(modules)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda **kind: nn.Linear(3, 2, **kind),
+        lambda **kind: nn.Linear(3, 2, bias=False, **kind),
+        lambda **kind: nn.Embedding(5, 3, padding_idx=1, **kind),
+        lambda **kind: nn.LayerNorm((2, 3), **kind),
+        lambda **kind: nn.LayerNorm(3, bias=False, **kind),
+        lambda **kind: nn.RMSNorm(3, **kind),
+        lambda **kind: nn.RMSNorm(3, elementwise_affine=False, **kind),
+    ],
+)
+def test_layers_are_made_in_a_dtype(make):
+    """With the same random numbers, which are not rounded to float32 before."""
+    ta.manual_seed(0)
+    default = make().state_dict()
+    for dtype in (ta.float64, "float16", np.dtype(np.float32), None):
+        ta.manual_seed(0)
+        made = make(dtype=dtype, device="cpu").state_dict()
+        for name, x in made.items():
+            assert x.dtype == np.dtype(dtype or np.float32)
+            assert_same(x.float().numpy(), default[name].to(x.dtype).float().numpy())
+    with pytest.raises(DtypeError, match="a Parameter needs a floating dtype, got int64"):
+        nn.Linear(2, 2, dtype=ta.int64)
+    with pytest.raises(DeviceError, match="got 'tpu'"):
+        nn.Linear(2, 2, device="tpu")
+    ta.manual_seed(0)
+    numbers = nn.Linear(3, 2, dtype=ta.float64).weight.numpy()
+    assert (numbers != numbers.astype(np.float32)).any()
+
+
+def test_a_state_with_something_else_in_it_names_the_key():
+    layer = nn.Linear(2, 2)
+    for value in (None, "x", [[1.0], [2.0, 3.0]]):
+        with pytest.raises((DtypeError, ShapeError), match=r"^bias: "):
+            layer.load_state_dict({"weight": ta.ones(2, 2), "bias": value})
 
 
 def test_gradient_arrives_where_a_module_was_converted_in_between():

@@ -129,15 +129,23 @@ class ModuleDict(Module, MutableMapping[str, AnyModule]):
 class Sequential(ModuleList[Module]):
     """Modules one after the other: `Sequential(a, b)(x)` is `b(a(x))`.
 
-    A module that is set as an attribute, `model.head = c`, is the next one.
+    A module that is set as an attribute, `model.head = c`, is the next one. In one dict of modules
+    each has a name.
     Differs from PyTorch: the modules of a slice are numbered from 0, which their names show.
 
     >>> nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 2))(ta.ones(3, 4)).shape
     (3, 2)
+    >>> nn.Sequential({"up": nn.Linear(4, 8), "act": nn.ReLU()}).up
+    Linear(4, 8, bias=True)
     """
 
-    def __init__(self, *modules: Module) -> None:
-        super().__init__(modules)
+    def __init__(self, *modules: Module | dict[str, Module]) -> None:
+        if len(modules) == 1 and isinstance(modules[0], dict):
+            super().__init__()
+            for name, module in ModuleDict(modules[0]).items():  # which checks them
+                setattr(self, name, module)
+            return
+        super().__init__(modules)  # type: ignore[arg-type]
 
     @property
     def _elements(self) -> dict[str, Any]:

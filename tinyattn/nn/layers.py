@@ -14,6 +14,7 @@ from ..functional.layers import check_padding_idx
 from ..kernels.reference import Drop
 from ..tensors.arguments import ArrayLike
 from ..tensors.tensor import Tensor
+from ..tensors.types import DTypeLike
 from . import init
 from .module import Module, Parameter
 
@@ -36,18 +37,29 @@ class Linear(Module):
     """x weight^T + bias: (..., in_features) -> (..., out_features).
 
     weight (out_features, in_features) and bias (out_features,) start as in PyTorch, uniform
-    between -1/sqrt(in_features) and 1/sqrt(in_features). Errors: see `functional.linear`.
+    between -1/sqrt(in_features) and 1/sqrt(in_features). They are made on `device`, as `dtype`,
+    float32 by default. Errors: see `functional.linear`.
 
         >>> nn.Linear(3, 2)(ta.zeros(5, 3)).shape
         (5, 2)
+        >>> nn.Linear(3, 2, dtype=ta.float64).weight.dtype
+        dtype('float64')
     """
 
-    def __init__(self, in_features: int, out_features: int, bias: bool = True) -> None:
+    def __init__(
+        self,
+        in_features: int,
+        out_features: int,
+        bias: bool = True,
+        device: str | None = None,
+        dtype: DTypeLike = None,
+    ) -> None:
         super().__init__()
         check_size("in_features", in_features, 0)
         check_size("out_features", out_features, 0)
-        self.weight = Parameter(np.empty((out_features, in_features), np.float32))
-        self.bias = Parameter(np.empty(out_features, np.float32)) if bias else None
+        kind: Any = {"dtype": dtype or np.float32, "device": device}
+        self.weight = Parameter(np.zeros((out_features, in_features)), **kind)
+        self.bias = Parameter(np.zeros(out_features), **kind) if bias else None
         self.reset_parameters()
 
     in_features, out_features = size_of_weight(1), size_of_weight(0)
@@ -66,7 +78,7 @@ class LayerNorm(Module):
     """(x - mean) / sqrt(var + eps) * weight + bias over the trailing `normalized_shape`.
 
     The weight starts at 1, the bias at 0. elementwise_affine=False leaves out both, bias=False the
-    bias. The variance is biased; see `functional.layer_norm`.
+    bias. device, dtype: as for Linear. The variance is biased; see `functional.layer_norm`.
     Raises ShapeError for an input that does not end with normalized_shape.
 
         >>> nn.LayerNorm(2)(ta.tensor([[-3.0, 3.0]])).tolist()[0][1] > 0.99
@@ -79,13 +91,15 @@ class LayerNorm(Module):
         eps: float = 1e-5,
         elementwise_affine: bool = True,
         bias: bool = True,
+        device: str | None = None,
+        dtype: DTypeLike = None,
     ) -> None:
         super().__init__()
-        self.normalized_shape = checked_sizes(normalized_shape)
+        self.normalized_shape = sizes = checked_sizes(normalized_shape)
         self.eps = check_number("eps", eps, 0)
-        sizes, bias = self.normalized_shape, bias and elementwise_affine
-        self.weight = Parameter(np.ones(sizes, np.float32)) if elementwise_affine else None
-        self.bias = Parameter(np.zeros(sizes, np.float32)) if bias else None
+        kind: Any = {"dtype": dtype or np.float32, "device": device}
+        self.weight = Parameter(np.ones(sizes), **kind) if elementwise_affine else None
+        self.bias = Parameter(np.zeros(sizes), **kind) if elementwise_affine and bias else None
 
     def reset_parameters(self) -> None:
         if self.weight is not None:
@@ -104,7 +118,8 @@ class LayerNorm(Module):
 class RMSNorm(Module):
     """x / sqrt(mean(x^2) + eps) * weight over the trailing `normalized_shape`.
 
-    The weight starts at 1; elementwise_affine=False leaves it out. See `functional.rms_norm`.
+    The weight starts at 1; elementwise_affine=False leaves it out. device, dtype: as for Linear.
+    See `functional.rms_norm`.
     Raises ShapeError for an input that does not end with normalized_shape.
 
         >>> nn.RMSNorm(4)(ta.randn(2, 3, 4)).shape
@@ -116,11 +131,14 @@ class RMSNorm(Module):
         normalized_shape: int | Sequence[int],
         eps: float | None = None,
         elementwise_affine: bool = True,
+        device: str | None = None,
+        dtype: DTypeLike = None,
     ) -> None:
         super().__init__()
         self.normalized_shape = sizes = checked_sizes(normalized_shape)
         self.eps = None if eps is None else check_number("eps", eps, 0)
-        self.weight = Parameter(np.ones(sizes, np.float32)) if elementwise_affine else None
+        kind: Any = {"dtype": dtype or np.float32, "device": device}
+        self.weight = Parameter(np.ones(sizes), **kind) if elementwise_affine else None
 
     def reset_parameters(self) -> None:
         if self.weight is not None:
@@ -174,7 +192,7 @@ class Embedding(Module):
 
     weight (num_embeddings, embedding_dim) starts with normal numbers. The row `padding_idx` starts
     at 0 and gets no gradient here, so an optimizer leaves it at 0. It changes if another module has
-    the same weight, or if the weight gets other starting values.
+    the same weight, or if the weight gets other starting values. device, dtype: as for Linear.
     Raises IndexError for an id out of range, and for a padding_idx that is no row.
     Differs from PyTorch: padding_idx is not negative.
 
@@ -183,14 +201,21 @@ class Embedding(Module):
     """
 
     def __init__(
-        self, num_embeddings: int, embedding_dim: int, padding_idx: int | None = None
+        self,
+        num_embeddings: int,
+        embedding_dim: int,
+        padding_idx: int | None = None,
+        *,
+        device: str | None = None,
+        dtype: DTypeLike = None,
     ) -> None:
         super().__init__()
         check_size("num_embeddings", num_embeddings)
         check_size("embedding_dim", embedding_dim)
         check_padding_idx(padding_idx, num_embeddings)
         self.padding_idx = padding_idx
-        self.weight = Parameter(np.empty((num_embeddings, embedding_dim), np.float32))
+        kind: Any = {"dtype": dtype or np.float32, "device": device}
+        self.weight = Parameter(np.zeros((num_embeddings, embedding_dim)), **kind)
         self.reset_parameters()
 
     num_embeddings, embedding_dim = size_of_weight(0), size_of_weight(1)

@@ -21,7 +21,7 @@ from ..base.checks import (
     require_float,
 )
 from ..base.names import UnknownNameError, explain_argument
-from ..errors import DtypeError, GraphError
+from ..errors import DtypeError, GraphError, ShapeError
 from ..tensors.create import zeros_like
 from ..tensors.tensor import Tensor
 from ..tensors.types import DTypeLike
@@ -43,13 +43,20 @@ class HasForward(Protocol[P, R_co]):
 class Parameter(Tensor):
     """A tensor that is learned. A module registers it when it is assigned to an attribute.
 
-    data: as for `ta.tensor`; `requires_grad=False` freezes it. Differs from PyTorch: it is copied.
+    data, dtype, device: as for `ta.tensor`; `requires_grad=False` freezes it. Differs from PyTorch:
+    the data are copied.
     """
 
     __slots__ = ()
 
-    def __init__(self, data: Any, requires_grad: bool = True, dtype: DTypeLike = None) -> None:
-        super().__init__(data, dtype=dtype)
+    def __init__(
+        self,
+        data: Any,
+        requires_grad: bool = True,
+        dtype: DTypeLike = None,
+        device: str | None = None,
+    ) -> None:
+        super().__init__(data, dtype, device)
         require_float(self.dtype, "a Parameter")
         self.requires_grad = requires_grad
 
@@ -57,9 +64,12 @@ class Parameter(Tensor):
         return f"Parameter containing:\n{super().__repr__()}"
 
 
-def in_dtype_of(tensor: Tensor, value: Any) -> Tensor:
+def read(name: str, value: Any, tensor: Tensor) -> Tensor:
     """Numbers as a Tensor; lists of floats are as exact as the tensor that takes them."""
-    made = Tensor(value)
+    try:
+        made = Tensor(value)
+    except (DtypeError, ShapeError) as error:
+        raise type(error)(f"{name}: {error}") from None
     same_kind = made.dtype.kind == tensor.dtype.kind == "f"
     return Tensor(value, tensor.dtype) if same_kind and not has_dtype(value) else made
 
@@ -414,7 +424,7 @@ class Module:
         if strict:
             check_names(type(self).__name__, tensors, state)
         values = {
-            name: value if isinstance(value, Tensor) else in_dtype_of(tensors[name], value)
+            name: value if isinstance(value, Tensor) else read(name, value, tensors[name])
             for name, value in state.items()
             if name in tensors
         }
