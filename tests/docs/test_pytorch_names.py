@@ -297,6 +297,17 @@ def test_index_add_by_one_hot_is_pytorchs() -> None:
     np.testing.assert_allclose(eval(text, known).numpy(), expected.numpy(), rtol=1e-12)
 
 
+def test_meshgrid_by_expand_is_pytorchs() -> None:
+    torch = pytest.importorskip("torch")
+    x, y = ta.tensor([1, 2, 3]), ta.tensor([4, 5])
+    text = LEFT_OUT["ta.meshgrid"].removeprefix("write ")
+    found = [eval(part, {"x": x, "y": y}) for part in text.split(" and ")]
+    right = torch.meshgrid(torch.tensor(x.tolist()), torch.tensor(y.tolist()), indexing="ij")
+    for mine, other in zip(found, right, strict=True):
+        assert mine.tolist() == other.tolist()
+        assert mine.flatten().tolist() == other.flatten().tolist()
+
+
 WRITES = {
     "scatter": ("y", lambda x, i, v: x.scatter(1, i, v)),
     "scatter_": ("x", lambda x, i, v: x.scatter(1, i, v)),

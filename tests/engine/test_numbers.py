@@ -14,7 +14,7 @@ import pytest
 import tinyattn as ta
 from tinyattn import functional as F
 from tinyattn import nn, optim
-from tinyattn.errors import DtypeError
+from tinyattn.errors import DtypeError, ShapeError
 
 BYTE, INT, FLAG = np.dtype(np.uint8), np.dtype(np.int64), np.dtype(np.bool_)
 TENTH = 0.1  # in float32 it is another number
@@ -155,8 +155,33 @@ def test_an_integer_buffer_takes_only_what_fits() -> None:
 def test_only_a_conversion_of_a_tensor_wraps_and_cuts_off() -> None:
     assert ta.tensor([300, -1]).to(ta.uint8).tolist() == [44, 255]
     assert ta.tensor([1.9, -1.9]).long().tolist() == [1, -1]
-    assert ta.as_tensor(ta.tensor([1.9]), dtype=ta.int64).tolist() == [1]
+    for value, dtype in ((1.5, ta.int64), (300, ta.uint8), (2, ta.bool)):
+        with pytest.raises(DtypeError, match=f"{value} does not fit into a tensor of"):
+            ta.as_tensor(ta.tensor([value]), dtype=dtype)
+    x = ta.tensor([3.0], requires_grad=True)
+    assert ta.as_tensor(x, dtype=ta.int64).tolist() == [3]
+    assert ta.as_tensor(x, dtype=ta.float64).requires_grad
     assert ta.tensor([0.5, 0.0]).bool().tolist() == [True, False]
+
+
+@pytest.mark.parametrize("data", [[2**63, -1], [[2**63], [-5]], (np.int64(-1), 2**63)])
+def test_integers_that_no_integer_dtype_holds_together_are_refused(data: Any) -> None:
+    """NumPy makes float64 of them, and 2**63 + 1 would be 2**63."""
+    for make in (ta.tensor, ta.as_tensor, ta.Tensor):
+        with pytest.raises(
+            DtypeError, match=rf"holds both -[15] and {2**63}: give dtype=ta\.float"
+        ):
+            make(data)
+    assert ta.tensor([2**63, -1], dtype=ta.float64).tolist() == [2.0**63, -1.0]
+    assert ta.tensor([1e30, -1]).dtype == ta.tensor([2**63, 0.5]).dtype == np.float32
+    assert ta.tensor([2**63]).tolist() == [2**63]
+
+
+def test_a_value_that_does_not_fill_a_shape_is_refused() -> None:
+    for make in (lambda v: ta.full((2,), v), lambda v: ta.full_like(ta.ones(2), v)):
+        with pytest.raises(ShapeError, match=r"broadcasts to .* \(2,\), got shape \(3,\)"):
+            make([1, 2, 3])
+        assert make([1.0, 2.0]).tolist() == [1.0, 2.0]
 
 
 def test_arithmetic_of_tensors_wraps_as_in_pytorch() -> None:

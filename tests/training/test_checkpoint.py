@@ -551,6 +551,7 @@ def test_files_of_others_are_named_for_what_they_are(path, write, word):
     with pytest.raises(CheckpointError, match="not a safetensors file") as error:
         ta.load(path)
     assert word in str(error.value)
+    assert ("damaged" in str(error.value)) == (" bytes end" in word)
     assert str(path) in str(error.value)
 
 
@@ -1448,3 +1449,18 @@ def test_saving_leaves_no_trace_in_the_model(path):
     assert model.weight.grad is not None
     with ta.no_grad():
         model.weight[0, 0] = 1.0
+
+
+@pytest.mark.parametrize(
+    ("array", "advice"),
+    [
+        (np.ones(1, np.longdouble), r"dtype float128: write \.astype\(np\.float64\)"),
+        (np.array(["2020"], "M8[D]"), r"datetime64\[D\]: write \.astype\(np\.int64\)"),
+        (np.array([1], "m8[s]"), r"timedelta64\[s\]: write \.astype\(np\.int64\)"),
+        (np.array([1j]), "complex128; it takes booleans, integers, floats"),
+        (np.ones(1), r"write ta\.tensor\(...\) of it"),
+    ],
+)
+def test_arrays_are_refused_with_what_to_save(path, array, advice):
+    with pytest.raises(TypeError, match=f"^a is a ndarray, .*{advice}"):
+        ta.save({"a": array}, path)

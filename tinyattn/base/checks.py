@@ -90,7 +90,8 @@ def rectangular(data: Any, name: str) -> np.ndarray:
     except (TypeError, RuntimeError) as error:  # PyTorch's, for bfloat16 and requires_grad
         raise DtypeError(
             f"{name}: NumPy cannot read this {type(data).__name__} ({error}): pass "
-            "x.detach().cpu() of a PyTorch tensor, and x.detach().cpu().float() of a bfloat16 one"
+            "x.detach().cpu() of a PyTorch tensor, and x.detach().cpu().float() of a bfloat16 one; "
+            "ta.interop.load_torch_state_dict reads a state of either"
         ) from None
 
 
@@ -106,6 +107,8 @@ def as_array(data: Any, dtype: DTypeLike, device: str | None) -> Array:
     if dtype is None and array is not data and array.dtype.kind == "f":
         # Numbers of Python have no precision; float32 is PyTorch's default.
         dtype = array.dtype if has_dtype(data, array.dtype) else np.float32
+        if abs(array).max(initial=0) >= 2**63:
+            refuse_integers(data)
     if array.dtype.kind in "OSU":
         text = repr(data)
         raise DtypeError(
@@ -116,6 +119,15 @@ def as_array(data: Any, dtype: DTypeLike, device: str | None) -> Array:
     checked_dtype(array.dtype)
     array = cast_exactly(array, target)  # always a copy, and in native byte order
     return to_device(array, device or device_of(array))
+
+
+def refuse_integers(data: Any) -> None:
+    """Raise DtypeError for integers that NumPy would make floats, because no dtype holds them."""
+    numbers = list(np.array(data, object).flat)
+    if all(map(is_integer, numbers)):
+        raise DtypeError(
+            f"no integer dtype holds both {min(numbers)} and {max(numbers)}: give dtype=ta.float64"
+        )
 
 
 def has_dtype(data: Any, dtype: np.dtype | None = None) -> bool:

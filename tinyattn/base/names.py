@@ -368,7 +368,7 @@ DIFFERS = {
     "ta.LongTensor": "and the classes like it: a tuple is data, also if it is a shape",
     "ta.Tensor": "the same as ta.tensor: integers stay integers",
     "ta.arange": "numbers that an integer dtype cannot hold are refused",
-    "ta.as_tensor": "copies a NumPy array",
+    "ta.as_tensor": "copies a NumPy array; what an integer or boolean dtype cannot hold is refused",
     "ta.device": 'also a string, "cpu" or "cuda"; the index does not count when two are compared',
     "ta.empty": "zeros, so that runs can be repeated",
     "ta.from_dlpack": "copies, unless copy=False",

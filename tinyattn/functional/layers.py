@@ -194,7 +194,7 @@ def normalize(x: Tensor, p: float = 2.0, dim: int = 1, eps: float = 1e-12) -> Te
 def one_hot(ids: ArrayLike, num_classes: int = -1) -> Tensor:
     """1 at the place of each id, else 0: integers (...) -> int64 (..., num_classes).
 
-    num_classes: -1 for the largest id plus 1.
+    num_classes: -1 for the largest id plus 1; needed if there are no ids.
     Raises DtypeError if ids are no integers, and IndexError for an id out of range.
 
     >>> F.one_hot([0, 2]).tolist()
@@ -203,7 +203,9 @@ def one_hot(ids: ArrayLike, num_classes: int = -1) -> Tensor:
     array = masks.array_of(ids, "ids")
     if array.dtype.kind not in "iu":
         raise DtypeError(f"one_hot takes integer ids, got {array.dtype}")
-    if num_classes == -1 and array.size:
+    if num_classes == -1:
+        if not array.size:
+            raise ShapeError("one_hot of no ids needs num_classes, the size of the last dimension")
         num_classes = max(int(array.max()), 0) + 1
     check_size("num_classes", num_classes)
     text = f"one_hot: id {{number}} is out of range for {num_classes} classes"

@@ -14,6 +14,7 @@ from ..base.backend import Array, module_of, to_device
 from ..base.checks import (
     as_array,
     cast_exactly,
+    check_broadcast,
     check_size,
     checked_dtype,
     is_integer,
@@ -48,11 +49,15 @@ def tensor(
 def as_tensor(data: Any, dtype: DTypeLike = None, device: str | None = None) -> Tensor:
     """`data` itself if it is a Tensor of this dtype and device, else a Tensor with a copy.
 
-    Differs from PyTorch, which shares the memory of a NumPy array.
+    Differs from PyTorch, which shares the memory of a NumPy array, and wraps 300 to 44 in uint8:
+    what an integer or boolean dtype cannot hold is a DtypeError here.
     """
     if not isinstance(data, Tensor):
         return Tensor(data, dtype, device)
-    return data.to(data.dtype if dtype is None else dtype).to(device or data.device)
+    target = data.dtype if dtype is None else checked_dtype(dtype)
+    if target.kind != "f" and target != data.dtype:
+        cast_exactly(data._data, target)  # DtypeError for what does not fit
+    return data.to(target).to(device or data.device)
 
 
 def from_numpy(array: np.ndarray, copy: bool = True) -> Tensor:
@@ -167,6 +172,7 @@ def full(
     """
     value = as_array(array_of(fill_value), dtype, "cpu")
     sizes = checked_sizes(sizes_of((shape,)))
+    check_broadcast("a value broadcasts to the shape of the tensor", value.shape, sizes)
     return made(np.full(sizes, value), None, device, requires_grad)
 
 

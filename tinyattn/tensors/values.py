@@ -49,6 +49,7 @@ class Values(TensorBase):
         the array by a copy of the new one, and drops a gradient of another shape or dtype;
         numbers of Python take the dtype that the tensor has.
         Differs from PyTorch: there a write to `x.data` succeeds, and `backward` does not notice.
+        Here NumPy answers `x.data[0] = 1` and `x.data -= y` with "... is read-only".
         """
         return read_only(self._data)
 

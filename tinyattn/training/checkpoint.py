@@ -151,6 +151,10 @@ def advice(value: Any) -> str:
         return ': write {"name": tensor}'
     if callable(value):
         return ": save what it returns or is made from"
+    if isinstance(value, np.ndarray) and (value.dtype.kind not in "biuf" or value.itemsize > 8):
+        kind = {"M": "int64", "m": "int64", "f": "float64"}.get(value.dtype.kind)
+        convert = f": write .astype(np.{kind})" if kind else "; it takes booleans, integers, floats"
+        return f" with the dtype {value.dtype}{convert}"
     if hasattr(value, "__array__"):
         return ": write ta.tensor(...) of it"
     return (
@@ -233,7 +237,8 @@ def load(path: str | os.PathLike[str]) -> dict[str, Any]:
     except DtypeError as error:
         raise CheckpointError(f"{name}: {error}") from None
     except (LookupError, TypeError, ValueError, OverflowError, RecursionError) as error:
-        raise CheckpointError(f"{name} is damaged or not a safetensors file: {error}") from None
+        damaged = "" if str(error) in FOREIGN.values() else "damaged or "
+        raise CheckpointError(f"{name} is {damaged}not a safetensors file: {error}") from None
 
 
 def read(file: BufferedReader) -> tuple[dict[str, str], dict[str, np.ndarray]]:

@@ -236,7 +236,7 @@ ROWS: list[OpRow] = [
             error(lambda: F.one_hot([-1, 0]), IndexError, "id -1"),
             error(lambda: F.one_hot(t(2)), TypeError, "integer ids, got float32"),
             error(lambda: F.one_hot([0], 0), ValueError, "num_classes .*>= 1, got 0"),
-            error(lambda: F.one_hot(INTS[:0]), ValueError, "num_classes .*got -1"),
+            error(lambda: F.one_hot(INTS[:0]), ValueError, "one_hot of no ids needs num_classes"),
         ],
         ("F.one_hot",),
         differentiable=(),
