@@ -1,16 +1,31 @@
-"""The names of tinyattn.nn, and PyTorch's further modules."""
+"""The names of tinyattn.nn, and PyTorch's further modules.
+
+functional.py init.py utils/   the functions of `F`, starting values, gradients of whole models
+arguments.py                   constructors with many arguments
+parameter.py                   Parameter, Buffer
+modules.py                     activations, losses, Embedding, lazy layers, lists of parameters
+recurrent.py                   RNN, LSTM and GRU
+attention.py transformer.py    attention and Transformer, with PyTorch's arguments and masks
+"""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
 from ... import nn as _nn
-from ...nn import *  # noqa: F403
-from . import functional  # type: ignore[no-redef]  # with the further functions
+from . import functional, init, modules, parameter, transformer, utils
+from .attention import MultiheadAttention
+from .modules import *  # noqa: F403
+from .parameter import Buffer, UninitializedParameter
+from .recurrent import GRU, LSTM, RNN
+from .transformer import *  # noqa: F403
 
-__all__ = [*_nn.__all__, "functional"]
+__all__ = [*_nn.__all__, *modules.__all__, *transformer.__all__, "functional", "init", "parameter"]
+__all__ += ["GRU", "LSTM", "RNN", "Buffer", "MultiheadAttention", "UninitializedParameter", "utils"]
 
-if not TYPE_CHECKING:
+if TYPE_CHECKING:
+    from ...nn import *  # type: ignore[no-redef]  # noqa: F403
+else:
 
     def __getattr__(name: str) -> Any:
         return getattr(_nn, name)

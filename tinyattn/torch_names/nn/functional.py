@@ -2,12 +2,168 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any
 
 from ... import functional as _functional
+from ...base.checks import check_reduction
 from ...functional import *  # noqa: F403
+from ...functional.losses import reduced
+from ...ops import where
+from ...tensors.arguments import check_same_shape
+from ...tensors.create import rand_like
+from ...tensors.tensor import Tensor
+
+
+def relu(input: Tensor, inplace: bool = False) -> Tensor:  # type: ignore[no-redef]
+    """max(x, 0) of each element. With `inplace` too the result is a new tensor.
+
+    Differs from PyTorch: `inplace` changes nothing.
+    """
+    return _functional.relu(input)
+
+
+def silu(input: Tensor, inplace: bool = False) -> Tensor:  # type: ignore[no-redef]
+    """x sigmoid(x) of each element; `inplace` as in `relu`."""
+    return _functional.silu(input)
+
+
+def dropout(  # type: ignore[no-redef]
+    input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False
+) -> Tensor:
+    """`tinyattn.functional.dropout`; `inplace` as in `relu`."""
+    return _functional.dropout(input, p, training)
+
+
+def leaky_relu(input: Tensor, negative_slope: float = 0.01, inplace: bool = False) -> Tensor:
+    """x where x > 0, else negative_slope x; `inplace` as in `relu`.
+
+    >>> import tinyattn.torch_names.nn.functional as F
+    >>> F.leaky_relu(ta.tensor([-2.0, 3.0]), 0.5)
+    tensor([-1.,  3.])
+    """
+    return where(input > 0, input, negative_slope * input)
+
+
+def elu(input: Tensor, alpha: float = 1.0, inplace: bool = False) -> Tensor:
+    """x where x > 0, else alpha (exp(x) - 1); `inplace` as in `relu`."""
+    return where(input > 0, input, alpha * input.clamp(max=0).expm1())
+
+
+def logsigmoid(input: Tensor) -> Tensor:
+    """log(sigmoid(x)) of each element, for any x without overflow."""
+    return -_functional.softplus(-input)
+
+
+def glu(input: Tensor, dim: int = -1) -> Tensor:
+    """a sigmoid(b), where a and b are the two halves of the input along `dim`."""
+    a, b = input.chunk(2, dim)
+    return a * b.sigmoid()
+
+
+def l1_loss(input: Tensor, target: Tensor, reduction: str = "mean") -> Tensor:
+    """|x - target|; as in `mse_loss`, the two shapes are equal.
+
+    >>> import tinyattn.torch_names.nn.functional as F
+    >>> F.l1_loss(ta.tensor([1.0, 2.0]), ta.tensor([1.0, 5.0]))
+    tensor(1.5000)
+    """
+    check_same_shape("l1_loss", input, target)
+    return reduced((input - target).abs(), check_reduction(reduction))
+
+
+def smooth_l1_loss(
+    input: Tensor, target: Tensor, reduction: str = "mean", beta: float = 1.0
+) -> Tensor:
+    """|x - target| - beta / 2, and where |x - target| < beta its square / (2 beta)."""
+    check_same_shape("smooth_l1_loss", input, target)
+    error = (input - target).abs()
+    losses = where(error < beta, error * error / (2 * beta), error - beta / 2) if beta else error
+    return reduced(losses, check_reduction(reduction))
+
+
+def binary_cross_entropy(
+    input: Tensor, target: Tensor, weight: Tensor | None = None, reduction: str = "mean"
+) -> Tensor:
+    """-target log(x) - (1 - target) log(1 - x), for x from 0 to 1; each logarithm is >= -100.
+
+    Differs from PyTorch: where x is exactly 0 or 1 the gradient is 0, and there up to 1e12.
+    """
+    check_same_shape("binary_cross_entropy", input, target)
+    least = math.exp(-100)
+    log_p, log_q = (
+        where(x > least, x.clamp(min=least).log(), -100.0) for x in (input, 1 - input)
+    )
+    return weighted(-target * log_p - (1 - target) * log_q, weight, reduction)
+
+
+def binary_cross_entropy_with_logits(  # type: ignore[no-redef]
+    input: Tensor,
+    target: Tensor,
+    weight: Tensor | None = None,
+    reduction: str = "mean",
+    pos_weight: Tensor | None = None,
+) -> Tensor:
+    """-pos_weight target log(sigmoid(x)) - (1 - target) log(1 - sigmoid(x)), times `weight`."""
+    check_same_shape("binary_cross_entropy_with_logits", input, target)
+    of_ones = target * _functional.softplus(-input)
+    of_ones = of_ones if pos_weight is None else of_ones * pos_weight
+    losses = of_ones + (1 - target) * _functional.softplus(input)
+    return weighted(losses, weight, reduction)
+
+
+def weighted(losses: Tensor, weight: Tensor | None, reduction: str) -> Tensor:
+    """The losses times their weights, or their mean or sum."""
+    return reduced(losses if weight is None else losses * weight, check_reduction(reduction))
+
+
+def cosine_similarity(x1: Tensor, x2: Tensor, dim: int = 1, eps: float = 1e-8) -> Tensor:
+    """The cosine of the angle between x1 and x2 along `dim`, which the result lacks."""
+    normalize = _functional.normalize
+    return (normalize(x1, dim=dim, eps=eps) * normalize(x2, dim=dim, eps=eps)).sum(dim)
+
+
+def gumbel_softmax(
+    logits: Tensor, tau: float = 1.0, hard: bool = False, eps: float = 1e-10, dim: int = -1
+) -> Tensor:
+    """softmax((logits + noise) / tau), a random sample of softmax(logits) with a gradient.
+
+    hard: the largest as 1, the others as 0, with the gradient of the soft sample.
+    Source: Jang et al., "Categorical Reparameterization with Gumbel-Softmax", 2017.
+    """
+    soft = ((logits - (-rand_like(logits).log()).log()) / tau).softmax(dim)
+    if not hard:
+        return soft
+    largest = soft.transpose(dim, -1).argmax(-1)
+    one_hot = _functional.one_hot(largest, soft.shape[dim]).to(soft.dtype).transpose(dim, -1)
+    return one_hot - soft.detach() + soft
+
+
+def scaled_dot_product_attention(  # type: ignore[no-redef]
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attn_mask: Tensor | None = None,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    **options: Any,
+) -> Tensor:
+    """`tinyattn.functional.scaled_dot_product_attention` with PyTorch's order of arguments.
+
+    attn_mask: booleans, True = visible, or numbers that are added to the scores (B, H, Q, K).
+
+    >>> import tinyattn.torch_names.nn.functional as F
+    >>> x = ta.randn(1, 2, 3, 4)
+    >>> F.scaled_dot_product_attention(x, x, x, ta.ones(3, 3).tril().bool()).shape
+    (1, 2, 3, 4)
+    """
+    options |= {"attn_mask": attn_mask, "dropout_p": dropout_p, "is_causal": is_causal}
+    return _functional.scaled_dot_product_attention(query, key, value, **options)
+
 
 __all__ = [*_functional.__all__]
+__all__ += """binary_cross_entropy cosine_similarity elu glu gumbel_softmax l1_loss leaky_relu
+    logsigmoid smooth_l1_loss""".split()  # noqa: SIM905
 
 if not TYPE_CHECKING:
 

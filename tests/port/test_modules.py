@@ -1,0 +1,879 @@
+"""The modules that `torch_names.nn` adds, beside PyTorch's: values, gradients, names, states."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tinyattn as ta
+import tinyattn.torch_names.nn as nn
+from tinyattn.errors import CheckpointError, DtypeError, ShapeError
+from tinyattn.torch_names.nn import functional as F
+
+# PyTorch warns that it does without nested tensors, and of masks of two kinds.
+pytestmark = pytest.mark.filterwarnings("ignore:enable_nested_tensor", "ignore:Support for mis")
+B, N, E, H = 3, 4, 8, 2
+TOLERANCE = {"float64": 1e-10, "float32": 1e-5}
+
+
+def numbers(seed: int, *shape: int) -> np.ndarray:
+    return np.random.RandomState(seed).standard_normal(shape)
+
+
+def parts(out: Any) -> list[Any]:
+    """The tensors of an output: of a tuple, of tuples in it, and of a PackedSequence."""
+    if isinstance(out, tuple):
+        return [part for each in out for part in parts(each)]
+    return [] if out is None else [out]
+
+
+def assert_equal(ours: Any, theirs: Any, tolerance: float) -> None:
+    theirs = theirs.detach().numpy()
+    assert ours.shape == theirs.shape
+    scale = max(1.0, np.abs(theirs).max(initial=0.0))
+    np.testing.assert_allclose(ours.numpy(), theirs, rtol=0, atol=tolerance * scale)
+
+
+def twins(torch: Any, name: str, *args: Any, dtype: str = "float64", **options: Any) -> Any:
+    """One module of each library, with the same values; states are loaded both ways."""
+    theirs = getattr(torch.nn, name)(*args, **options).to(getattr(torch, dtype))
+    ours = getattr(nn, name)(*args, **options).to(dtype)
+    state = {key: value.numpy() for key, value in theirs.state_dict().items()}
+    state = {
+        key: value + numbers(i, *value.shape) / 4 for i, (key, value) in enumerate(state.items())
+    }
+    theirs.load_state_dict(
+        {key: torch.tensor(value).to(getattr(torch, dtype)) for key, value in state.items()}
+    )
+    assert list(ours.state_dict()) == list(state)
+    ours.load_state_dict({key: value.astype(dtype) for key, value in state.items()})
+    back = {key: torch.tensor(value.numpy()) for key, value in ours.state_dict().items()}
+    theirs.load_state_dict(back)
+    assert [key for key, _ in ours.named_parameters()] == [
+        key for key, _ in theirs.named_parameters()
+    ]
+    return ours, theirs
+
+
+def compare(
+    ours: Any, theirs: Any, torch: Any, inputs: list[Any], dtype: str = "float64", **options: Any
+) -> None:
+    """Values, and the gradients of inputs and parameters for random cotangents.
+
+    Options are arrays; inputs are arrays of floats, or None, or the same array twice.
+    """
+    tolerance = TOLERANCE[dtype]
+
+    def tensors(make: Callable[[np.ndarray], Any]) -> tuple[list[Any], dict[str, Any]]:
+        once: dict[int, Any] = {}
+        for x in inputs:
+            if x is not None:
+                once.setdefault(id(x), make(x.astype(dtype)))
+        for x in once.values():
+            x.requires_grad_(True) if hasattr(x, "requires_grad_") else setattr(
+                x, "requires_grad", True
+            )
+        chosen = {}
+        for key, value in options.items():
+            is_float = isinstance(value, np.ndarray) and value.dtype.kind == "f"
+            value = value.astype(dtype) if is_float else value
+            chosen[key] = make(value) if isinstance(value, np.ndarray) else value
+        return [None if x is None else once[id(x)] for x in inputs], chosen
+
+    our_inputs, our_options = tensors(ta.tensor)
+    their_inputs, their_options = tensors(torch.tensor)
+    our_out, their_out = (
+        parts(ours(*our_inputs, **our_options)),
+        parts(theirs(*their_inputs, **their_options)),
+    )
+    assert len(our_out) == len(their_out)
+    our_total, their_total = (
+        ta.tensor(0.0, dtype=dtype),
+        torch.tensor(0.0, dtype=getattr(torch, dtype)),
+    )
+    for i, (a, b) in enumerate(zip(our_out, their_out, strict=True)):
+        assert_equal(a, b, tolerance)
+        cotangent = numbers(90 + i, *a.shape).astype(dtype)
+        our_total = our_total + (a * ta.tensor(cotangent)).sum()
+        their_total = their_total + (b * torch.tensor(cotangent)).sum()
+    our_total.backward()
+    their_total.backward()
+    for a, b in zip(our_inputs, their_inputs, strict=True):
+        if a is not None:
+            assert_equal(a.grad, b.grad, tolerance)
+    if isinstance(ours, nn.Module):
+        for (name, a), b in zip(ours.named_parameters(), theirs.parameters(), strict=True):
+            assert b.grad is not None, name
+            assert_equal(a.grad, b.grad, tolerance)
+
+
+X = numbers(1, B, N, E)
+P = 1 / (1 + np.exp(-numbers(2, B, N, E)))  # from 0 to 1
+Q = 1 / (1 + np.exp(-numbers(3, B, N, E)))
+
+
+SMALL: list[tuple[str, list[Any], dict[str, Any], list[np.ndarray]]] = [
+    ("ReLU", [], {"inplace": False}, [X]),
+    ("SiLU", [], {}, [X]),
+    ("LeakyReLU", [], {}, [X]),
+    ("LeakyReLU", [0.3], {}, [X]),
+    ("ELU", [0.7], {}, [X]),
+    ("GLU", [], {"dim": 1}, [X]),
+    ("LogSigmoid", [], {}, [30 * X]),
+    ("Softplus", [], {}, [X]),
+    ("LogSoftmax", [], {"dim": 1}, [X]),
+    ("Flatten", [], {}, [X]),
+    ("Flatten", [0, 1], {}, [X]),
+    ("CosineSimilarity", [], {}, [X, P]),
+    ("CosineSimilarity", [2], {"eps": 1e-6}, [X, P]),
+    ("L1Loss", [], {}, [X, P]),
+    ("L1Loss", [], {"reduction": "none"}, [X, P]),
+    ("SmoothL1Loss", [], {"reduction": "sum"}, [X, P]),
+    ("SmoothL1Loss", [], {"beta": 0.3}, [X, P]),
+    ("BCELoss", [], {}, [P, Q]),
+    ("BCELoss", [], {"reduction": "none"}, [P, Q]),
+    ("BCEWithLogitsLoss", [], {}, [X, Q]),
+    ("BCEWithLogitsLoss", [], {"reduction": "sum"}, [X, Q]),
+]
+
+
+@pytest.mark.parametrize("dtype", TOLERANCE)
+@pytest.mark.parametrize(("name", "args", "options", "inputs"), SMALL)
+def test_small_modules(
+    torch: Any, name: str, args: list[Any], options: dict[str, Any], inputs: list[Any], dtype: str
+) -> None:
+    ours, theirs = twins(torch, name, *args, dtype=dtype, **options)
+    compare(ours, theirs, torch, inputs, dtype)
+
+
+@pytest.mark.parametrize("name", ["BCELoss", "BCEWithLogitsLoss"])
+def test_the_weights_of_a_loss_are_buffers(torch: Any, name: str) -> None:
+    """The weight comes first, as in PyTorch; pos_weight by name."""
+    weights = {"weight": Q[0], "pos_weight": 3 * P[0]} if "Logits" in name else {"weight": Q[0]}
+    weight, *_ = weights.values()
+    rest = {key: value for key, value in weights.items() if key != "weight"}
+    ours = getattr(nn, name)(ta.tensor(weight), **{k: ta.tensor(v) for k, v in rest.items()})
+    theirs = getattr(torch.nn, name)(
+        torch.tensor(weight), **{k: torch.tensor(v) for k, v in rest.items()}
+    )
+    compare(ours, theirs, torch, [P, Q])
+    assert list(ours.state_dict()) == list(theirs.state_dict()) == list(weights)
+
+
+def test_nll_loss(torch: Any) -> None:
+    classes = np.array([1, 0, 3])
+    for options in ({}, {"ignore_index": 0}, {"reduction": "sum"}):
+        ours, theirs = nn.NLLLoss(**options), torch.nn.NLLLoss(**options)
+        compare(
+            lambda x, loss=ours: loss(x, ta.tensor(classes)),
+            lambda x, loss=theirs: loss(x, torch.tensor(classes)),
+            torch, [numbers(4, 3, 5)],
+        )  # fmt: skip
+    weight = np.arange(1.0, 6.0)
+    compare(
+        lambda x: nn.NLLLoss(ta.tensor(weight))(x, ta.tensor(classes)),
+        lambda x: torch.nn.NLLLoss(torch.tensor(weight))(x, torch.tensor(classes)),
+        torch,
+        [numbers(4, 3, 5)],
+    )
+
+
+def test_a_saturated_binary_cross_entropy_is_100(torch: Any) -> None:
+    x, target = [0.0, 1.0, 0.0, 1.0], [1.0, 0.0, 0.0, 1.0]
+    losses = F.binary_cross_entropy(ta.tensor(x), ta.tensor(target), reduction="none")
+    theirs = torch.nn.functional.binary_cross_entropy(
+        torch.tensor(x), torch.tensor(target), reduction="none"
+    )
+    assert_equal(losses, theirs, 1e-6)
+    leaf = ta.tensor(x, requires_grad=True)
+    F.binary_cross_entropy(leaf, ta.tensor(target)).backward()
+    assert np.isfinite(leaf.grad.numpy()).all()
+    large = ta.tensor([1000.0, -1000.0])
+    far = F.binary_cross_entropy_with_logits(large, ta.tensor([1.0, 0.0]), reduction="none")
+    assert far.tolist() == [0.0, 0.0]
+
+
+def test_inplace_is_taken_and_leaves_the_input(torch: Any) -> None:
+    x = ta.tensor([-1.0, 2.0])
+    for module in (nn.ReLU(inplace=True), nn.ReLU(True), nn.LeakyReLU(0.1, True), nn.ELU(1.0, True),
+                   nn.SiLU(inplace=True), nn.Dropout(0.0, inplace=True), nn.Dropout(0.0, True)):  # fmt: skip
+        module(x)
+    for function in (F.relu, F.leaky_relu, F.elu, F.silu, F.dropout):
+        function(x, inplace=True)
+    assert x.tolist() == [-1.0, 2.0]
+    assert nn.Dropout(0.25, True).p == 0.25
+
+
+def test_gumbel_softmax_samples_the_distribution() -> None:
+    ta.manual_seed(0)
+    logits = ta.tensor(np.log([0.2, 0.3, 0.5]), requires_grad=True)
+    many = logits.expand(20_000, 3)
+    hard = F.gumbel_softmax(many, hard=True)
+    assert set(hard.detach().numpy().round(6).ravel()) == {0.0, 1.0}
+    np.testing.assert_allclose(hard.detach().numpy().mean(0), [0.2, 0.3, 0.5], atol=0.015)
+    soft = F.gumbel_softmax(many, tau=0.5)
+    np.testing.assert_allclose(soft.detach().numpy().sum(1), 1.0, rtol=1e-12)
+    assert 0.01 < soft.detach().numpy().max(1).min() < 0.99
+    columns = F.gumbel_softmax(ta.tensor(numbers(5, 4, 6)), hard=True, dim=0)
+    np.testing.assert_allclose(columns.numpy().sum(0), 1.0, rtol=1e-12)
+    hard.backward(ta.tensor(numbers(6, 20_000, 3)))
+    assert logits.grad.abs().sum().item() > 0  # the gradient of the soft sample
+
+
+@pytest.mark.parametrize("mask", [None, "bool", "float", "learned"])
+def test_scaled_dot_product_attention_in_pytorchs_order(torch: Any, mask: str | None) -> None:
+    q, k, v = (numbers(i, B, H, N, E) for i in (7, 8, 9))
+    visible = np.tril(np.ones((N, N), bool))
+    given = {
+        None: None,
+        "bool": visible,
+        "float": np.where(visible, 0.5, -np.inf),
+        "learned": numbers(10, H, N, N),
+    }[mask]
+    ours, theirs = F.scaled_dot_product_attention, torch.nn.functional.scaled_dot_product_attention
+    if mask == "learned":
+        compare(ours, theirs, torch, [q, k, v, given])
+        return
+    compare(
+        lambda *x: ours(*x, None if given is None else ta.tensor(given), 0.0, mask is None),
+        lambda *x: theirs(*x, None if given is None else torch.tensor(given), 0.0, mask is None),
+        torch, [q, k, v],
+    )  # fmt: skip
+    compare(ours, theirs, torch, [q, k, v], scale=0.3)
+    compare(ours, theirs, torch, [q, k[:, :1], v[:, :1]], enable_gqa=True)
+
+
+def test_dropout_p_is_the_fifth_argument_of_attention() -> None:
+    x = ta.randn(1, 2, 8, 4)
+    assert not F.scaled_dot_product_attention(x, x, x, None, 0.5).equal(
+        F.scaled_dot_product_attention(x, x, x, None, 0.0)
+    )
+
+
+# Embedding, lists of parameters, buffers, lazy layers
+
+
+def test_embedding(torch: Any) -> None:
+    ours, theirs = twins(torch, "Embedding", 5, E, -1)
+    ids = np.array([[0, 4], [2, 4]])
+    compare(lambda: ours(ta.tensor(ids)), lambda: theirs(torch.tensor(ids)), torch, [])
+    ours(ta.tensor(ids)).backward(ta.tensor(numbers(1, 2, 2, E)))
+    theirs(torch.tensor(ids)).backward(torch.tensor(numbers(1, 2, 2, E)))
+    assert_equal(ours.weight.grad, theirs.weight.grad, 1e-10)
+    assert ours.padding_idx == theirs.padding_idx == 4
+    assert nn.Embedding(5, E, sparse=True).weight.shape == (5, E)
+    for options in ({"max_norm": 1.0}, {"scale_grad_by_freq": True}):
+        with pytest.raises(ValueError, match="has no max_norm and no scale_grad_by_freq"):
+            nn.Embedding(5, E, **options)
+
+
+def test_an_embedding_of_given_rows() -> None:
+    rows = ta.tensor(numbers(1, 5, E))
+    frozen = nn.Embedding.from_pretrained(rows)
+    assert not frozen.weight.requires_grad
+    assert frozen(ta.tensor([3])).equal(rows[3:4])
+    learned = nn.Embedding.from_pretrained(rows, freeze=False, padding_idx=0)
+    assert learned.weight.requires_grad
+    assert learned.weight.equal(rows)
+    assert learned.padding_idx == 0
+
+
+def test_a_parameter_list(torch: Any) -> None:
+    def made(library: Any, values: list[Any]) -> Any:
+        model = library.Module()
+        model.rows = library.ParameterList(values)
+        model.rows.append(values[0] + 1)
+        model.rows[0] = library.Parameter(values[0] * 2)
+        return model
+
+    ours = made(nn, [ta.tensor([1.0]), nn.Parameter([2.0])])
+    theirs = made(torch.nn, [torch.tensor([1.0]), torch.nn.Parameter(torch.tensor([2.0]))])
+    assert list(ours.state_dict()) == list(theirs.state_dict())
+    assert [x.tolist() for x in ours.rows] == [x.tolist() for x in theirs.rows]
+    assert len(list(ours.parameters())) == len(ours.rows) == 3
+    assert ours.rows[-1] is list(ours.rows)[2]
+    assert all(isinstance(x, nn.Parameter) for x in ours.rows)
+
+
+def test_a_buffer_is_registered_when_it_is_assigned(torch: Any) -> None:
+    def made(library: Any, tensor: Any) -> Any:
+        model = library.Module()
+        model.weight = library.Parameter(tensor([1.0]))
+        model.steps = library.Buffer(tensor([2.0]))
+        model.mask = library.Buffer(tensor([True]), persistent=False)
+        return model
+
+    ours, theirs = made(nn, ta.tensor), made(torch.nn, torch.tensor)
+    for model in (ours, copy.deepcopy(ours), pickle.loads(pickle.dumps(ours))):
+        assert list(model.state_dict()) == list(theirs.state_dict()) == ["weight", "steps"]
+        names = [name for name, _ in model.named_buffers()]
+        assert names == [name for name, _ in theirs.named_buffers()] == ["steps", "mask"]
+    assert ours.double().steps.dtype == ta.float64
+    ours.steps = nn.Buffer(ta.tensor([7.0]))
+    assert ours.state_dict()["steps"].tolist() == [7.0]
+    ours.other = ta.tensor([1.0])
+    assert "other" not in dict(ours.named_buffers())
+
+
+def test_a_lazy_layer_gets_its_size_from_the_first_input(torch: Any) -> None:
+    ours, theirs = nn.LazyLinear(3), torch.nn.LazyLinear(3)
+    names = [name for name, _ in ours.named_parameters()]
+    assert names == [name for name, _ in theirs.named_parameters()] == ["weight", "bias"]
+    assert isinstance(ours.weight, nn.UninitializedParameter)
+    assert str(ours) == "LazyLinear(out_features=3, bias=True)"
+    weight, optimizer = ours.weight, ta.optim.SGD(ours.parameters(), lr=0.1)
+    x = ta.tensor(numbers(1, 2, 5), dtype=ta.float32)
+    out = ours(x)
+    assert type(ours) is nn.Linear
+    assert type(weight) is nn.Parameter
+    assert ours.weight is weight and weight.shape == (3, 5)
+    assert 0 < weight.abs().max().item() <= 5**-0.5
+    np.testing.assert_allclose(out.numpy(), (x @ weight.mT + ours.bias).numpy(), rtol=1e-5)
+    before = weight.numpy()
+    ours(x).backward(ta.ones(2, 3))
+    optimizer.step()  # the optimizer has it, although it was made before the first call
+    np.testing.assert_allclose(weight.numpy(), before - 0.1 * weight.grad.numpy(), rtol=1e-6)
+    linear = torch.nn.Linear(5, 3)
+    ours.load_state_dict({key: value.numpy() for key, value in linear.state_dict().items()})
+    assert_equal(ours(x), linear(torch.tensor(x.numpy())), 1e-5)
+
+
+def test_a_lazy_layer_that_was_not_called_says_so() -> None:
+    model = nn.Sequential(
+        nn.LazyLinear(3, dtype=ta.float64), nn.ReLU(), nn.LazyLinear(2, bias=False)
+    )
+    for use in (
+        lambda: nn.init.xavier_uniform_(model[0].weight),
+        lambda: nn.init.zeros_(model[0].bias),
+        lambda: nn.Linear(5, 3).load_state_dict(model[0].state_dict()) and model[0].weight.shape,
+        lambda: model[0].load_state_dict(nn.Linear(5, 3).state_dict()),
+    ):
+        with pytest.raises((ValueError, ShapeError)) as caught:
+            use()
+    assert "before its first call: call the model on a batch first" in str(caught.value)
+    twin = copy.deepcopy(model)
+    for each in (model, twin):
+        each[0](ta.randn(2, 5).double())
+        assert each[0].weight.dtype == ta.float64
+    assert not model[0].weight.equal(twin[0].weight)
+
+
+# Starting values
+
+
+def test_trunc_normal_is_the_distribution_between_its_limits() -> None:
+    stats = pytest.importorskip("scipy.stats")
+    ta.manual_seed(0)
+    for mean, std, a, b in (
+        (0.0, 1.0, -2.0, 2.0),
+        (0.0, 0.02, -2.0, 2.0),
+        (1.0, 2.0, 0.0, 1.5),
+        (0.0, 1.0, 6.0, 7.0),
+    ):
+        w = nn.init.trunc_normal_(ta.empty(200, 100).double(), mean, std, a, b).numpy().ravel()
+        assert a <= w.min() and w.max() <= b
+        right = stats.truncnorm((a - mean) / std, (b - mean) / std, mean, std)
+        assert stats.kstest(w, right.cdf).pvalue > 1e-3
+    with pytest.raises(ValueError, match="no number of N"):
+        nn.init.trunc_normal_(ta.empty(2), 0.0, 1.0, 1.0, 1.0)
+
+
+@pytest.mark.parametrize("shape", [(3, 5), (5, 3), (4, 2, 3)])
+def test_orthogonal(shape: tuple[int, ...]) -> None:
+    w = nn.init.orthogonal_(ta.empty(*shape).double(), gain=2.0).numpy().reshape(shape[0], -1)
+    product = w @ w.T if len(w) <= w.shape[1] else w.T @ w
+    np.testing.assert_allclose(product, 4 * np.eye(len(product)), atol=1e-12)
+    with pytest.raises(ShapeError, match="two dimensions"):
+        nn.init.orthogonal_(ta.empty(3))
+
+
+def test_gains_and_old_names(torch: Any) -> None:
+    for name in ("linear", "sigmoid", "tanh", "relu", "leaky_relu", "selu"):
+        assert nn.init.calculate_gain(name) == pytest.approx(torch.nn.init.calculate_gain(name))
+    theirs = torch.nn.init.calculate_gain("leaky_relu", 0.3)
+    assert nn.init.calculate_gain("leaky_relu", 0.3) == pytest.approx(theirs)
+    with pytest.raises(ValueError, match="nonlinearity is one of"):
+        nn.init.calculate_gain("cosine")
+    assert nn.init.xavier_uniform is ta.nn.init.xavier_uniform_
+    assert nn.init.orthogonal is nn.init.orthogonal_
+    with pytest.raises(AttributeError, match="has no nn.init.dirac_"):
+        nn.init.dirac_  # noqa: B018
+
+
+# nn.utils
+
+
+def test_clip_grad_value(torch: Any) -> None:
+    ours, theirs = nn.Parameter([1.0, 2.0, 3.0]), torch.nn.Parameter(torch.tensor([1.0, 2.0, 3.0]))
+    for x, library in ((ours, ta), (theirs, torch)):
+        (x * library.tensor([5.0, -5.0, 0.2])).sum().backward()
+    nn.utils.clip_grad_value_(iter([ours, nn.Parameter([1.0])]), 0.5)
+    torch.nn.utils.clip_grad_value_([theirs], 0.5)
+    assert ours.grad.tolist() == theirs.grad.tolist()
+    nn.utils.clip_grad_value_(ours, 0.1)
+    assert ours.grad.tolist() == pytest.approx([0.1, -0.1, 0.1])
+    assert nn.utils.clip_grad_norm_ is ta.optim.clip_grad_norm_
+
+
+def test_parameters_as_one_vector() -> None:
+    first, second = nn.Linear(2, 3), nn.Linear(2, 3)
+    vector = nn.utils.parameters_to_vector(first.parameters())
+    assert vector.shape == (9,)
+    nn.utils.vector_to_parameters(vector, second.parameters())
+    assert second.weight.equal(first.weight) and second.bias.equal(first.bias)
+    assert second.weight.requires_grad and second.weight.is_leaf
+    with pytest.raises(ShapeError, match=r"is \(9,\), got \(8,\)"):
+        nn.utils.vector_to_parameters(vector[:8], second.parameters())
+
+
+LENGTHS = [[4, 2, 1], [1, 4, 2]]
+
+
+@pytest.mark.parametrize("batch_first", [True, False])
+@pytest.mark.parametrize("lengths", LENGTHS)
+def test_packed_sequences(torch: Any, lengths: list[int], batch_first: bool) -> None:
+    x = X if batch_first else X.transpose(1, 0, 2).copy()
+    options = {"batch_first": batch_first, "enforce_sorted": lengths == [4, 2, 1]}
+
+    def pack(utils: Any, array: Any) -> Any:
+        return utils.rnn.pack_padded_sequence(array, lengths, **options)
+
+    ours, theirs = pack(nn.utils, ta.tensor(x)), pack(torch.nn.utils, torch.tensor(x))
+    for a, b in zip(ours, theirs, strict=True):
+        assert (a is None) == (b is None)
+        if a is not None:
+            assert_equal(a, b, 0.0)
+    for more in ({}, {"batch_first": True, "padding_value": 7.0, "total_length": 6}):
+        for a, b in zip(
+            nn.utils.rnn.pad_packed_sequence(ours, **more),
+            torch.nn.utils.rnn.pad_packed_sequence(theirs, **more),
+            strict=True,
+        ):
+            assert_equal(a, b, 0.0)
+    compare(
+        lambda array: nn.utils.rnn.pad_packed_sequence(pack(nn.utils, array))[0],
+        lambda array: torch.nn.utils.rnn.pad_packed_sequence(pack(torch.nn.utils, array))[0],
+        torch, [x],
+    )  # fmt: skip
+
+
+def test_lengths_that_cannot_be_packed() -> None:
+    pack = nn.utils.rnn.pack_padded_sequence
+    for lengths in ([4, 2], [5, 2, 1], [4, 2, 0], []):
+        with pytest.raises(ShapeError, match="lengths are one for each of 3 samples, from 1 to 4"):
+            pack(ta.tensor(X), lengths, batch_first=True)
+    with pytest.raises(ShapeError, match="lengths must fall, or pass enforce_sorted=False"):
+        pack(ta.tensor(X), [1, 4, 2], batch_first=True)
+    packed = pack(ta.tensor(X), [4, 2, 1], batch_first=True)
+    with pytest.raises(ShapeError, match="total_length 3 is less than the longest sample, 4"):
+        nn.utils.rnn.pad_packed_sequence(packed, total_length=3)
+
+
+# Recurrent layers
+
+RECURRENT = [
+    ("GRU", {}), ("LSTM", {}), ("RNN", {}), ("RNN", {"nonlinearity": "relu"}),
+    ("GRU", {"num_layers": 3, "batch_first": True}),
+    ("GRU", {"bias": False}),
+    ("GRU", {"num_layers": 2, "bidirectional": True}),
+    ("LSTM", {"num_layers": 2, "bidirectional": True, "batch_first": True}),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("dtype", TOLERANCE)
+@pytest.mark.parametrize(("name", "options"), RECURRENT)
+def test_recurrent_layers(torch: Any, name: str, options: dict[str, Any], dtype: str) -> None:
+    ours, theirs = twins(torch, name, E, 5, dtype=dtype, **options)
+    compare(ours, theirs, torch, [X], dtype)
+    batch = B if options.get("batch_first") else N
+    layers = options.get("num_layers", 1) * (1 + options.get("bidirectional", False))
+    states = [numbers(20 + i, layers, batch, 5) for i in range(1 + (name == "LSTM"))]
+
+    def with_states(module: Any) -> Callable[..., Any]:
+        return lambda x, *h: module(x, h if name == "LSTM" else h[0])
+
+    compare(with_states(ours), with_states(theirs), torch, [X, *states], dtype)
+    one = [state[:, 0] for state in states]
+    compare(with_states(ours), with_states(theirs), torch, [X[0], *one], dtype)
+    compare(ours, theirs, torch, [X[:1, :1]], dtype)
+
+
+@pytest.mark.parametrize("lengths", LENGTHS)
+@pytest.mark.parametrize("name", ["GRU", "LSTM"])
+def test_recurrent_layers_over_packed_sequences(torch: Any, name: str, lengths: list[int]) -> None:
+    ours, theirs = twins(torch, name, E, 5, 2, bidirectional=True)
+
+    def call(module: Any, utils: Any) -> Callable[..., Any]:
+        def run(x: Any) -> Any:
+            packed = utils.rnn.pack_padded_sequence(
+                x, lengths, True, enforce_sorted=lengths[0] == 4
+            )
+            out, state = module(packed)
+            return utils.rnn.pad_packed_sequence(out, batch_first=True)[0], state
+
+        return run
+
+    compare(call(ours, nn.utils), call(theirs, torch.nn.utils), torch, [X])
+
+
+def test_bad_arguments_of_recurrent_layers() -> None:
+    with pytest.raises(ShapeError, match=r"this GRU takes x \(..., 8\), got \(3, 4, 7\)"):
+        nn.GRU(E, 5)(ta.randn(B, N, 7))
+    with pytest.raises(ShapeError, match=r"each state is \(1, 4, 5\), got \[\(1, 3, 5\)\]"):
+        nn.GRU(E, 5)(ta.randn(B, N, E), ta.zeros(1, B, 5))
+    with pytest.raises(ShapeError, match=r"each state is \(1, 4, 5\), got \[\(1, 4, 5\)\]"):
+        nn.LSTM(E, 5)(ta.randn(B, N, E), ta.zeros(1, N, 5))
+    with pytest.raises(ValueError, match='nonlinearity is "tanh" or "relu"'):
+        nn.RNN(E, 5, 1, "sigmoid")
+    with pytest.raises(ShapeError, match="hidden_size must be an integer >= 1"):
+        nn.GRU(E, 0)
+    with pytest.raises(TypeError, match="unexpected keyword argument 'proj_size'"):
+        nn.LSTM(E, 5, proj_size=2)
+    dropped = nn.GRU(E, 5, 2, dropout=1.0)
+    assert dropped(ta.randn(B, N, E))[0].equal(dropped(ta.randn(B, N, E))[0])
+    assert not dropped.eval()(ta.randn(B, N, E))[0].equal(dropped(ta.randn(B, N, E))[0])
+
+
+# MultiheadAttention
+
+PADDING = np.zeros((B, N), bool)
+PADDING[1, 2:] = PADDING[2, 3:] = True
+CAUSAL = np.triu(np.ones((N, N), bool), 1)
+PER_HEAD = np.random.RandomState(5).uniform(size=(B * H, N, N)) < 0.4
+PER_HEAD[..., 0] = False
+ADDED = np.where(CAUSAL, -np.inf, numbers(11, N, N))
+MASKS: dict[str, dict[str, Any]] = {
+    "none": {},
+    "padding": {"key_padding_mask": PADDING},
+    "float padding": {"key_padding_mask": np.where(PADDING, -np.inf, 0.5)},
+    "causal": {"attn_mask": CAUSAL},
+    "hint": {"attn_mask": CAUSAL, "is_causal": True},
+    "causal of floats": {"attn_mask": np.where(CAUSAL, -np.inf, 0.0)},
+    "other": {"attn_mask": CAUSAL[::-1, ::-1].copy()},
+    "per head": {"attn_mask": PER_HEAD},
+    "added": {"attn_mask": ADDED},
+    "added per head": {"attn_mask": numbers(12, B * H, N, N)},
+    "both": {"attn_mask": CAUSAL, "key_padding_mask": PADDING},
+    "both of floats": {"attn_mask": ADDED, "key_padding_mask": np.where(PADDING, -np.inf, 0.5)},
+    "both, per head": {"attn_mask": PER_HEAD, "key_padding_mask": PADDING},
+}
+WEIGHTS = [{}, {"average_attn_weights": False}, {"need_weights": False}]
+KINDS: dict[str, dict[str, Any]] = {
+    "plain": {},
+    "batch_first": {"batch_first": True},
+    "no bias": {"bias": False, "batch_first": True},
+    "bias_kv": {"add_bias_kv": True, "batch_first": True},
+    "zero": {"add_zero_attn": True},
+    "both rows": {"add_bias_kv": True, "add_zero_attn": True},
+    "widths": {"kdim": 5, "vdim": 7, "batch_first": True},
+    "kdim": {"kdim": 5, "add_bias_kv": True},
+}
+WITH_ROWS = ("bias_kv", "zero", "both rows", "kdim")
+
+
+def inputs_of(options: dict[str, Any], keys: int = N) -> list[np.ndarray]:
+    widths = E, options.get("kdim", E), options.get("vdim", E)
+    arrays = [
+        numbers(30 + i, B, n, d)
+        for i, (n, d) in enumerate(zip((N, keys, keys), widths, strict=True))
+    ]
+    first = options.get("batch_first")
+    return arrays if first else [x.transpose(1, 0, 2).copy() for x in arrays]
+
+
+@pytest.mark.parametrize("mask", MASKS)
+@pytest.mark.parametrize("kind", KINDS)
+def test_multihead_attention(torch: Any, kind: str, mask: str) -> None:
+    ours, theirs = twins(torch, "MultiheadAttention", E, H, **KINDS[kind])
+    inputs = inputs_of(KINDS[kind])
+    for weights in WEIGHTS:
+        if mask == "hint" and weights == WEIGHTS[2] and kind in WITH_ROWS:
+            continue  # there the hint hides the added row too
+        compare(ours, theirs, torch, inputs, **MASKS[mask], **weights)
+        if KINDS[kind].keys() <= {"batch_first", "bias", "add_bias_kv", "add_zero_attn"}:
+            compare(ours, theirs, torch, [inputs[0]] * 3, **MASKS[mask], **weights)
+            compare(
+                ours, theirs, torch, [inputs[0], inputs[1], inputs[1]], **MASKS[mask], **weights
+            )
+
+
+@pytest.mark.parametrize("weights", WEIGHTS)
+@pytest.mark.parametrize("kind", ["plain", "batch_first", "both rows", "widths"])
+def test_multihead_attention_of_other_sizes(torch: Any, kind: str, weights: dict[str, Any]) -> None:
+    """Fewer keys than queries, one sample without a dimension for it, and float32."""
+    ours, theirs = twins(torch, "MultiheadAttention", E, H, **KINDS[kind])
+    compare(ours, theirs, torch, inputs_of(KINDS[kind], 2), **weights)
+    compare(
+        ours, theirs, torch, inputs_of(KINDS[kind], 2), key_padding_mask=PADDING[:, 1:3], **weights
+    )
+    first = KINDS[kind].get("batch_first")
+    one = [x[0] if first else x[:, 0].copy() for x in inputs_of(KINDS[kind])]
+    compare(ours, theirs, torch, one, **weights)
+    compare(ours, theirs, torch, one, key_padding_mask=PADDING[2], attn_mask=CAUSAL, **weights)
+    compare(ours, theirs, torch, one, attn_mask=PER_HEAD[:H], **weights)
+    ours, theirs = twins(torch, "MultiheadAttention", E, H, dtype="float32", **KINDS[kind])
+    compare(
+        ours, theirs, torch, inputs_of(KINDS[kind]), "float32", key_padding_mask=PADDING, **weights
+    )
+
+
+def test_a_query_without_a_key_gets_zeros(torch: Any) -> None:
+    hidden = CAUSAL | np.eye(N, dtype=bool)
+    ours, theirs = twins(torch, "MultiheadAttention", E, H, bias=False, batch_first=True)
+    x = ta.tensor(X, requires_grad=True)
+    for need_weights in (True, False):
+        out, weights = ours(x, x, x, attn_mask=ta.tensor(hidden), need_weights=need_weights)
+        assert (out[:, 0] == 0).all()
+        assert weights is None or (weights[:, 0] == 0).all()
+        out.backward(ta.tensor(X))
+        assert np.isfinite(x.grad.numpy()).all()
+    their_x = torch.tensor(X)
+    assert theirs(their_x, their_x, their_x, attn_mask=torch.tensor(hidden))[0][:, 0].isnan().all()
+
+
+def test_dropout_of_attention() -> None:
+    attention, x = nn.MultiheadAttention(E, H, dropout=0.5), ta.randn(N, B, E)
+    for need_weights in (True, False):
+        outs = [attention(x, x, x, need_weights=need_weights)[0] for _ in range(2)]
+        assert not outs[0].equal(outs[1])
+    _, weights = attention(x, x, x, average_attn_weights=False)
+    assert 0 < (weights == 0).sum().item() < weights.numel()
+    attention.eval()
+    for need_weights in (True, False):
+        outs = [attention(x, x, x, need_weights=need_weights)[0] for _ in range(2)]
+        assert outs[0].equal(outs[1])
+
+
+def test_a_learned_mask_gets_a_gradient(torch: Any) -> None:
+    ours, theirs = twins(torch, "MultiheadAttention", E, H)
+    for weights in WEIGHTS:
+        compare(
+            lambda x, mask, options=weights: ours(x, x, x, attn_mask=mask, **options),
+            lambda x, mask, options=weights: theirs(x, x, x, attn_mask=mask, **options),
+            torch, [X.transpose(1, 0, 2).copy(), numbers(13, N, N)],
+        )  # fmt: skip
+    zeros = ta.zeros(N, N, dtype=ta.float64, requires_grad=True)
+    x = ta.tensor(X.transpose(1, 0, 2))
+    ours(x, x, x, attn_mask=zeros, need_weights=False)[0].backward(x)
+    assert zeros.grad.abs().sum().item() > 0
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "message"),
+    [
+        ({"is_causal": True}, ValueError, "takes the causal attn_mask too"),
+        ({"attn_mask": CAUSAL[:3]}, ShapeError, r"attn_mask is \(4, 4\) or \(6, 4, 4\), of bool"),
+        ({"attn_mask": CAUSAL[None]}, ShapeError, r"got bool \(1, 4, 4\)"),
+        ({"attn_mask": CAUSAL.astype(np.int64)}, DtypeError, "or of floats that are added"),
+        ({"key_padding_mask": PADDING.T.copy()}, ShapeError, r"key_padding_mask is \(3, 4\)"),
+        ({"key_padding_mask": PADDING.astype(np.uint8)}, DtypeError, r"got uint8 \(3, 4\)"),
+    ],
+)
+def test_bad_masks(call: dict[str, Any], error: type[Exception], message: str) -> None:
+    attention, x = nn.MultiheadAttention(E, H, batch_first=True), ta.randn(B, N, E)
+    options = {key: ta.tensor(v) if isinstance(v, np.ndarray) else v for key, v in call.items()}
+    with pytest.raises(error, match=message):
+        attention(x, x, x, **options)
+
+
+def test_bad_inputs_of_attention() -> None:
+    attention, x = nn.MultiheadAttention(E, H, batch_first=True), ta.randn(B, N, E)
+    for inputs in ([x, x[0], x[0]], [x[None]] * 3, [x[0, 0]] * 3):
+        with pytest.raises(ShapeError, match=r"are \(N, B, D\), or all \(N, D\), got"):
+            attention(*inputs)
+    for inputs in ([x, x[:2], x[:2]], [x, x, x[:, :2]], [x, x[..., :5], x], [x[..., :5], x, x]):
+        with pytest.raises(ShapeError):
+            attention(*inputs)
+    with pytest.raises(DtypeError, match="needs a floating dtype, got int64"):
+        attention(x, x.long(), x)
+    with pytest.raises(ShapeError, match="heads"):
+        nn.MultiheadAttention(E, 3)
+    with pytest.raises(TypeError, match="unexpected keyword argument 'heads'"):
+        nn.MultiheadAttention(E, heads=2)
+    with pytest.raises(TypeError, match="missing a required argument: 'num_heads'"):
+        nn.MultiheadAttention(E)
+
+
+# Transformer
+
+SIZES = (E, H, 16, 0.0)
+LAYERS: dict[str, dict[str, Any]] = {
+    "plain": {},
+    "batch_first": {"batch_first": True},
+    "norm_first": {"norm_first": True, "activation": "gelu"},
+    "no bias": {"bias": False, "layer_norm_eps": 0.1, "batch_first": True},
+}
+ENCODER_MASKS: list[dict[str, Any]] = [
+    {},
+    {"src_key_padding_mask": PADDING},
+    {"src_mask": CAUSAL},
+    {"src_mask": CAUSAL, "is_causal": True},
+    {"src_mask": ADDED, "src_key_padding_mask": np.where(PADDING, -np.inf, 0.0)},
+]
+DECODER_MASKS: list[dict[str, Any]] = [
+    {},
+    {"tgt_mask": CAUSAL, "memory_key_padding_mask": PADDING},
+    {"tgt_mask": CAUSAL, "tgt_is_causal": True, "tgt_key_padding_mask": PADDING},
+    {"memory_mask": PER_HEAD, "tgt_mask": np.where(CAUSAL, -np.inf, 0.0)},
+]
+
+
+def swapped(x: np.ndarray, options: dict[str, Any]) -> np.ndarray:
+    return x if options.get("batch_first") else x.transpose(1, 0, 2).copy()
+
+
+@pytest.mark.parametrize("training", [True, False])
+@pytest.mark.parametrize("kind", LAYERS)
+def test_transformer_layers(torch: Any, kind: str, training: bool) -> None:
+    options = LAYERS[kind]
+    src, memory = swapped(X, options), swapped(numbers(14, B, N, E), options)
+    encoder = twins(torch, "TransformerEncoderLayer", *SIZES, **options)
+    decoder = twins(torch, "TransformerDecoderLayer", *SIZES, **options)
+    for module in (*encoder, *decoder):
+        module.train(training)
+    for masks in ENCODER_MASKS:
+        compare(*encoder, torch, [src], **masks)
+    for masks in DECODER_MASKS:
+        compare(*decoder, torch, [src, memory], **masks)
+    compare(*encoder, torch, [X[0]])
+    compare(
+        *decoder, torch, [X[0], memory[0] if options.get("batch_first") else memory[:, 0].copy()]
+    )
+    names = [name for name, _ in decoder[0].named_modules()]
+    assert names == [name for name, _ in decoder[1].named_modules()]
+
+
+def stacks(torch: Any, kind: str, library: Any, norm: bool) -> tuple[Any, Any]:
+    options = LAYERS[kind] | {"dtype": torch.float64 if library is torch.nn else ta.float64}
+    more = {"dtype": options["dtype"]}
+    last = [
+        library.LayerNorm(E, **more) if library is torch.nn else library.LayerNorm(E).double()
+        for _ in range(2)
+    ]
+    encoder = library.TransformerEncoder(
+        library.TransformerEncoderLayer(*SIZES, **options),
+        2,
+        last[0] if norm else None,
+        enable_nested_tensor=False,
+    )
+    decoder = library.TransformerDecoder(
+        library.TransformerDecoderLayer(*SIZES, **options),
+        num_layers=2,
+        norm=last[1] if norm else None,
+    )
+    return encoder, decoder
+
+
+@pytest.mark.parametrize("kind", LAYERS)
+def test_stacks_of_layers(torch: Any, kind: str) -> None:
+    options = LAYERS[kind]
+    src, memory = swapped(X, options), swapped(numbers(14, B, N, E), options)
+    for norm in (True, False):
+        pairs = list(
+            zip(stacks(torch, kind, nn, norm), stacks(torch, kind, torch.nn, norm), strict=True)
+        )
+        for ours, theirs in pairs:
+            ours.load_state_dict({key: x.numpy() for key, x in theirs.state_dict().items()})
+            assert list(ours.state_dict()) == list(theirs.state_dict())
+        for masks in ENCODER_MASKS:
+            masks = {"mask" if key == "src_mask" else key: mask for key, mask in masks.items()}
+            compare(*pairs[0], torch, [src], **masks)
+        for masks in DECODER_MASKS:
+            compare(*pairs[1], torch, [src, memory], **masks)
+    layers = pairs[0][0].layers
+    assert len(layers) == 2 and layers[0].linear1.weight.equal(layers[1].linear1.weight)
+    assert layers[0].linear1.weight is not layers[1].linear1.weight
+
+
+@pytest.mark.parametrize("options", [{}, {"batch_first": True, "norm_first": True, "bias": False}])
+def test_transformer(torch: Any, options: dict[str, Any]) -> None:
+    ours, theirs = twins(torch, "Transformer", E, H, 2, 1, 16, 0.0, "gelu", **options)
+    causal = ours.generate_square_subsequent_mask(N, dtype=ta.float64)
+    src, tgt = swapped(X, options), swapped(numbers(15, B, N, E), options)
+    compare(ours, theirs, torch, [src, tgt])
+    compare(
+        ours, theirs, torch, [src, tgt], tgt_mask=causal.numpy(), src_key_padding_mask=PADDING,
+        tgt_key_padding_mask=PADDING, memory_key_padding_mask=PADDING, tgt_is_causal=True,
+    )  # fmt: skip
+    compare(
+        ours, theirs, torch, [src, tgt], src_mask=CAUSAL, src_is_causal=True, memory_mask=PER_HEAD
+    )
+    names = [name for name, _ in ours.named_modules()]
+    assert names == [name for name, _ in theirs.named_modules()]
+    assert (ours.d_model, ours.nhead) == (E, H)
+
+
+def test_the_causal_mask(torch: Any) -> None:
+    for mask in (
+        nn.Transformer.generate_square_subsequent_mask(3),
+        nn.Transformer(E, H, 1, 1).generate_square_subsequent_mask(3),
+    ):
+        assert mask.tolist() == torch.nn.Transformer.generate_square_subsequent_mask(3).tolist()
+
+
+def test_a_transformer_of_ones_own_parts() -> None:
+    class Last(nn.Module):
+        def forward(
+            self, tgt: ta.Tensor, memory: ta.Tensor, *masks: Any, **named: Any
+        ) -> ta.Tensor:
+            return tgt + memory
+
+    encoder = nn.TransformerEncoder(nn.TransformerEncoderLayer(E, H, activation=nn.GELU()), 1)
+    model = nn.Transformer(E, H, custom_encoder=encoder, custom_decoder=Last()).eval()
+    x = ta.randn(N, B, E)
+    assert model.encoder is encoder
+    assert model(x, x).equal(x + encoder(x))
+    dropped = nn.TransformerEncoderLayer(E, H, 16, 0.5)
+    assert not dropped(x).equal(dropped(x))
+    assert dropped.eval()(x).equal(dropped(x))
+    with pytest.raises(ValueError, match='activation is "relu", "gelu" or a function'):
+        nn.TransformerEncoderLayer(E, H, activation="tanh")
+    with pytest.raises(ShapeError, match="num_layers must be an integer >= 1"):
+        nn.TransformerEncoder(dropped, 0)
+
+
+# All of them
+
+
+def test_starting_values_are_pytorchs(torch: Any) -> None:
+    """The same distribution: the largest and the mean square of each parameter."""
+    ta.manual_seed(0)
+    torch.manual_seed(0)
+    for name, args, options in (
+        ("MultiheadAttention", (64, 2), {"add_bias_kv": True}),
+        ("MultiheadAttention", (64, 2), {"kdim": 48}),
+        ("GRU", (32, 64), {}), ("LSTM", (32, 64), {}), ("Embedding", (64, 64), {}),
+        ("TransformerDecoderLayer", (64, 2, 128), {}), ("Transformer", (64, 2, 1, 1, 128), {}),
+    ):  # fmt: skip
+        theirs, ours = (
+            getattr(torch.nn, name)(*args, **options),
+            getattr(nn, name)(*args, **options),
+        )
+        for (key, a), b in zip(ours.named_parameters(), theirs.parameters(), strict=True):
+            expected, found = (
+                b.detach().square().mean().sqrt().item(),
+                a.detach().square().mean().sqrt().item(),
+            )
+            assert found == pytest.approx(expected, rel=0.25), (name, key)
+
+
+def test_a_dtype_is_that_of_all_parameters() -> None:
+    for module in (
+        nn.MultiheadAttention(E, H, dtype=ta.float64), nn.GRU(E, 5, dtype=ta.float64),
+        nn.TransformerEncoderLayer(E, H, device="cpu", dtype=ta.float64),
+        nn.Transformer(E, H, 1, 1, dtype=ta.float64), nn.Embedding(3, E, dtype=ta.float64),
+    ):  # fmt: skip
+        assert {x.dtype for x in module.parameters()} == {np.dtype("float64")}
+
+
+def test_modules_can_be_copied_and_pickled() -> None:
+    x = ta.randn(N, B, E)
+    for module in (nn.GRU(E, 5), nn.TransformerEncoderLayer(E, H, 16, 0.0), nn.LeakyReLU(0.2)):
+        for twin in (copy.deepcopy(module), pickle.loads(pickle.dumps(module))):
+            first, second = parts(module(x))[0], parts(twin(x))[0]
+            assert first.equal(second)

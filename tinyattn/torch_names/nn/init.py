@@ -1,0 +1,52 @@
+"""The names of tinyattn.nn.init, and PyTorch's further starting values."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from scipy.special import ndtr, ndtri
+
+from ...base.random import generator
+from ...nn import init as _init
+from ...tensors.tensor import Tensor
+
+
+def trunc_normal_(
+    tensor: Tensor, mean: float = 0.0, std: float = 1.0, a: float = -2.0, b: float = 2.0
+) -> Tensor:
+    """N(mean, std^2) of which only what lies between a and b is taken.
+
+    Raises ValueError if nothing can lie there.
+    """
+    low, high = ndtr((np.array([a, b]) - mean) / std)
+    if not low < high:
+        raise ValueError(f"no number of N({mean}, {std}^2) lies between a={a} and b={b}")
+    numbers = mean + std * ndtri(generator().uniform(low, high, _init.checked(tensor).shape))
+    return _init.fill(tensor, numbers.clip(a, b))
+
+
+def orthogonal_(tensor: Tensor, gain: float = 1.0) -> Tensor:
+    """A matrix (rows, ...) with orthogonal rows or columns, times gain: Saxe et al., 2013."""
+    _init.fans(tensor)  # because a vector has no rows
+    rows, columns = len(tensor), tensor.numel() // len(tensor)
+    q, r = np.linalg.qr(generator().standard_normal((max(rows, columns), min(rows, columns))))
+    q = q * np.sign(np.diag(r))  # so that all such matrices are equally probable
+    return _init.fill(tensor, gain * (q if rows >= columns else q.T).reshape(tensor.shape))
+
+
+def calculate_gain(nonlinearity: str, param: float = 0.01) -> float:
+    """The gain that goes with an activation; `param` is the slope of leaky_relu."""
+    gains = {"sigmoid": 1.0, "tanh": 5 / 3, "relu": 2**0.5, "linear": 1.0}
+    gains |= {"leaky_relu": (2 / (1 + param * param)) ** 0.5, "selu": 0.75}
+    if nonlinearity not in gains:
+        raise ValueError(f"nonlinearity is one of {list(gains)}, got {nonlinearity!r}")
+    return gains[nonlinearity]
+
+
+if TYPE_CHECKING:
+    from ...nn.init import *  # noqa: F403
+else:
+
+    def __getattr__(name: str) -> Any:  # of PyTorch's old names too, which have no _ at their end
+        return globals().get(f"{name}_") or getattr(_init, f"{name}_", None) or getattr(_init, name)

@@ -1,0 +1,175 @@
+"""PyTorch's further modules that are not attention: activations, losses, lazy layers, lists."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterable
+from typing import Any, Self
+
+from ... import nn as _nn
+from ...nn.module import Module, Parameter
+from ...tensors.arguments import float_tensor
+from ...tensors.create import zeros
+from ...tensors.tensor import Tensor
+from . import functional as F
+from .arguments import takes
+from .parameter import UninitializedParameter
+
+__all__ = """BCELoss BCEWithLogitsLoss CosineSimilarity Dropout ELU Embedding Flatten GLU L1Loss
+    LazyLinear LeakyReLU LogSigmoid LogSoftmax NLLLoss ParameterList ReLU SiLU SmoothL1Loss
+    Softplus""".split()  # noqa: SIM905
+
+
+class FunctionModule(Module):
+    """A module that calls a function of F. Its constructor takes the function's options.
+
+    A Tensor among them, such as the weight of a loss, is a buffer, so it moves with the module.
+    """
+
+    function: Callable[..., Tensor]
+    names: tuple[str, ...]  # of the options
+
+    def build(self, given: Any) -> None:
+        for name in self.names:
+            value = getattr(given, name)
+            (self.register_buffer if isinstance(value, Tensor) else self.__setattr__)(name, value)
+
+    def forward(self, *inputs: Tensor) -> Tensor:
+        return type(self).function(*inputs, **{name: getattr(self, name) for name in self.names})
+
+    def extra_repr(self) -> str:
+        return ", ".join(f"{name}={getattr(self, name)!r}" for name in self.names)
+
+
+def module_of(name: str, function: Callable[..., Tensor]) -> type[FunctionModule]:
+    """The class of this name whose modules call the function."""
+    parameters = inspect.signature(function).parameters.values()
+    options = {p.name: p.default for p in parameters if p.default is not p.empty}
+    options.pop("dtype", None)
+    arguments = ", ".join(f"{name}={value!r}" for name, value in options.items())
+    attributes = {"function": staticmethod(function), "names": tuple(options)}
+    attributes |= {"__init__": takes(arguments)(FunctionModule.build), "__module__": __name__}
+    doc = f"`{function.__name__}` of F as a module, with its options."
+    return type(name, (FunctionModule,), {**attributes, "__doc__": doc})
+
+
+BCELoss = module_of("BCELoss", F.binary_cross_entropy)
+BCEWithLogitsLoss = module_of("BCEWithLogitsLoss", F.binary_cross_entropy_with_logits)
+CosineSimilarity = module_of("CosineSimilarity", F.cosine_similarity)
+ELU = module_of("ELU", F.elu)
+GLU = module_of("GLU", F.glu)
+L1Loss = module_of("L1Loss", F.l1_loss)
+LeakyReLU = module_of("LeakyReLU", F.leaky_relu)
+LogSigmoid = module_of("LogSigmoid", F.logsigmoid)
+LogSoftmax = module_of("LogSoftmax", F.log_softmax)
+NLLLoss = module_of("NLLLoss", F.nll_loss)
+ReLU = module_of("ReLU", F.relu)
+SiLU = module_of("SiLU", F.silu)
+SmoothL1Loss = module_of("SmoothL1Loss", F.smooth_l1_loss)
+Softplus = module_of("Softplus", F.softplus)
+
+
+class Flatten(Module):
+    """The dimensions from start_dim to end_dim merged into one."""
+
+    def __init__(self, start_dim: int = 1, end_dim: int = -1) -> None:
+        super().__init__()
+        self.start_dim, self.end_dim = start_dim, end_dim
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x.flatten(self.start_dim, self.end_dim)
+
+
+class Dropout(_nn.Dropout):
+    """`tinyattn.nn.Dropout`; with `inplace` too the result is a new tensor."""
+
+    @takes("p=0.5, inplace=False")
+    def __init__(self, given: Any) -> None:
+        _nn.Dropout.__init__(self, given.p)
+
+
+class Embedding(_nn.Embedding):
+    """`tinyattn.nn.Embedding` with PyTorch's options; a negative padding_idx counts from the end.
+
+    Raises ValueError for max_norm and scale_grad_by_freq. `sparse` changes nothing.
+    """
+
+    @takes(
+        "num_embeddings, embedding_dim, padding_idx=None, max_norm=None, norm_type=2.0, "
+        "scale_grad_by_freq=False, sparse=False"
+    )
+    def __init__(self, given: Any) -> None:
+        if given.max_norm is not None or given.scale_grad_by_freq:
+            raise ValueError("an Embedding has no max_norm and no scale_grad_by_freq here")
+        rows, padding_idx = given.num_embeddings, given.padding_idx
+        if padding_idx is not None and -rows <= padding_idx < 0:
+            padding_idx += rows
+        super().__init__(rows, given.embedding_dim, padding_idx)
+
+    @classmethod
+    def from_pretrained(
+        cls, embeddings: Tensor, freeze: bool = True, padding_idx: int | None = None
+    ) -> Self:
+        """An Embedding with these rows; freeze=True: they are not learned."""
+        made = cls(*embeddings.shape, padding_idx)
+        made.weight.data = embeddings
+        return made.requires_grad_(not freeze)
+
+
+class LazyLinear(_nn.Linear):
+    """A Linear whose in_features are those of the first input; it then is a Linear.
+
+    Before that its parameters have no shape. An optimizer may take them.
+
+        >>> import tinyattn.torch_names.nn as nn
+        >>> layer = nn.LazyLinear(2)
+        >>> layer(ta.zeros(5, 3)).shape, layer
+        ((5, 2), Linear(3, 2, bias=True))
+    """
+
+    @takes("out_features, bias=True")
+    def __init__(self, given: Any) -> None:
+        super().__init__(0, given.out_features, given.bias)
+        for parameter in self.parameters():
+            parameter.__class__ = UninitializedParameter
+
+    def forward(self, x: Tensor) -> Tensor:
+        for parameter in self.parameters():
+            parameter.__class__ = Parameter
+        sizes = self.out_features, *float_tensor(x, "x").shape[-1:]
+        self.weight.data = zeros(sizes, dtype=self.weight.dtype, device=self.weight.device)
+        self.reset_parameters()
+        self.__class__ = _nn.Linear  # type: ignore[assignment]
+        return self(x)
+
+    def extra_repr(self) -> str:
+        return f"out_features={len(self.weight._data)}, bias={self.bias is not None}"
+
+
+class ParameterList(Module):
+    """A list of Parameters that `parameters()` and the rest find. A Tensor becomes a Parameter."""
+
+    def __init__(self, values: Iterable[Tensor] = ()) -> None:
+        super().__init__()
+        self.extend(values)
+
+    def __len__(self) -> int:
+        return len(self._parameters)
+
+    def __getitem__(self, index: Any) -> Any:  # and so it can be iterated over
+        return list(self._parameters.values())[index]
+
+    def __setitem__(self, index: int, value: Tensor) -> None:
+        name = list(self._parameters)[index] if index < len(self) else str(index)
+        setattr(self, name, value if isinstance(value, Parameter) else Parameter(value))
+
+    def append(self, value: Tensor) -> Self:
+        """Add a Parameter at the end. Returns self."""
+        self[len(self)] = value
+        return self
+
+    def extend(self, values: Iterable[Tensor]) -> Self:
+        """Add Parameters at the end. Returns self."""
+        for value in values:
+            self.append(value)
+        return self

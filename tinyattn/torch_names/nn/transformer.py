@@ -1,0 +1,224 @@
+"""PyTorch's Transformer: its arguments, its masks, and the names of its parameters.
+
+In the masks of these modules True means "ignored", see `MultiheadAttention`. Inputs are (N, B, D),
+or with batch_first=True (B, N, D), or of one sample (N, D).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from ...base.checks import check_size
+from ...nn import LayerNorm, Linear, Module, ModuleList, init
+from ...nn.module import copied
+from ...tensors.tensor import Tensor
+from ...tensors.types import DTypeLike
+from . import functional as F
+from .arguments import takes
+from .attention import MultiheadAttention
+from .modules import Dropout
+
+__all__ = """Transformer TransformerDecoder TransformerDecoderLayer TransformerEncoder
+    TransformerEncoderLayer""".split()  # noqa: SIM905
+
+
+class Layer(Module):
+    """What both layers share: attentions and a feed-forward network, each with a norm.
+
+    activation: "relu", "gelu" or a function.
+    norm_first=False: norm(x + dropout(sublayer(x))); True: x + dropout(sublayer(norm(x))).
+    """
+
+    attentions: tuple[str, ...]
+    norm1: Module
+
+    @takes(
+        "d_model, nhead, dim_feedforward=2048, dropout=0.1, activation='relu', "
+        "layer_norm_eps=1e-5, batch_first=False, norm_first=False, bias=True"
+    )
+    def __init__(self, given: Any) -> None:
+        width, bias, activation = given.d_model, given.bias, given.activation
+        for name in self.attentions:
+            sizes = width, given.nhead, given.dropout, bias
+            setattr(self, name, MultiheadAttention(*sizes, batch_first=given.batch_first))
+        self.linear1 = Linear(width, given.dim_feedforward, bias)
+        self.dropout = Dropout(given.dropout)
+        self.linear2 = Linear(given.dim_feedforward, width, bias)
+        numbers = range(1, len(self.attentions) + 2)
+        for i in numbers:
+            setattr(self, f"norm{i}", LayerNorm(width, given.layer_norm_eps, bias=bias))
+        for i in numbers:
+            setattr(self, f"dropout{i}", Dropout(given.dropout))
+        self.norm_first = given.norm_first
+        if isinstance(activation, str) and activation not in ("relu", "gelu"):
+            raise ValueError(f'activation is "relu", "gelu" or a function, got {activation!r}')
+        self.activation = getattr(F, activation) if isinstance(activation, str) else activation
+
+    def sublayer(self, number: int, x: Tensor, function: Callable[[Tensor], Tensor]) -> Tensor:
+        norm, dropout = getattr(self, f"norm{number}"), getattr(self, f"dropout{number}")
+        if self.norm_first:
+            return x + dropout(function(norm(x)))
+        return norm(x + dropout(function(x)))
+
+    def attend(self, number: int, x: Tensor, memory: Tensor | None, *masks: Any) -> Tensor:
+        """The sublayer of an attention; memory=None for self-attention."""
+        attention = getattr(self, self.attentions[number - 1])
+        names = "attn_mask", "key_padding_mask", "is_causal"
+        options = {"need_weights": False, **dict(zip(names, masks, strict=True))}
+
+        def function(y: Tensor) -> Tensor:
+            keys = y if memory is None else memory
+            return attention(y, keys, keys, **options)[0]
+
+        return self.sublayer(number, x, function)
+
+    def feed_forward(self, x: Tensor) -> Tensor:
+        return self.linear2(self.dropout(self.activation(self.linear1(x))))
+
+
+class TransformerEncoderLayer(Layer):
+    """Self-attention, then a feed-forward network. Call: src -> a Tensor of its shape.
+
+    >>> import tinyattn.torch_names.nn as nn
+    >>> layer = nn.TransformerEncoderLayer(8, 2, 16, batch_first=True)
+    >>> layer(ta.randn(3, 5, 8), src_key_padding_mask=ta.zeros(3, 5).bool()).shape
+    (3, 5, 8)
+    """
+
+    attentions = ("self_attn",)
+
+    def forward(
+        self,
+        src: Tensor,
+        src_mask: Tensor | None = None,
+        src_key_padding_mask: Tensor | None = None,
+        is_causal: bool = False,
+    ) -> Tensor:
+        x = self.attend(1, src, None, src_mask, src_key_padding_mask, is_causal)
+        return self.sublayer(2, x, self.feed_forward)
+
+
+class TransformerDecoderLayer(Layer):
+    """Self-attention, attention to a memory, and a feed-forward network. Call: tgt, memory.
+
+    It is causal only with a tgt_mask. tgt_* are the masks of the self-attention, memory_* those of
+    the attention to the memory.
+    """
+
+    attentions = ("self_attn", "multihead_attn")
+
+    def forward(
+        self,
+        tgt: Tensor,
+        memory: Tensor,
+        tgt_mask: Tensor | None = None,
+        memory_mask: Tensor | None = None,
+        tgt_key_padding_mask: Tensor | None = None,
+        memory_key_padding_mask: Tensor | None = None,
+        tgt_is_causal: bool = False,
+        memory_is_causal: bool = False,
+    ) -> Tensor:
+        x = self.attend(1, tgt, None, tgt_mask, tgt_key_padding_mask, tgt_is_causal)
+        of_memory = memory_mask, memory_key_padding_mask, memory_is_causal
+        return self.sublayer(3, self.attend(2, x, memory, *of_memory), self.feed_forward)
+
+
+class TransformerDecoder(Module):
+    """num_layers deep copies of a layer, which begin with equal values, and a norm if one is given.
+
+    Call: as the layers.
+    """
+
+    def __init__(self, decoder_layer: Module, num_layers: int, norm: Module | None = None) -> None:
+        super().__init__()
+        copies = range(check_size("num_layers", num_layers))
+        self.layers: ModuleList[Any] = ModuleList(copied(decoder_layer) for _ in copies)
+        self.num_layers, self.norm = num_layers, norm
+
+    def forward(self, x: Tensor, *inputs: Any, **masks: Any) -> Tensor:
+        for layer in self.layers:
+            x = layer(x, *inputs, **masks)
+        return x if self.norm is None else self.norm(x)
+
+
+class TransformerEncoder(TransformerDecoder):
+    """The same for encoder layers. enable_nested_tensor and mask_check change nothing.
+
+    Differs from PyTorch: the output of padding is computed in evaluation too, where there it is 0.
+    """
+
+    @takes("encoder_layer, num_layers, norm=None, enable_nested_tensor=True, mask_check=True")
+    def __init__(self, given: Any) -> None:
+        super().__init__(given.encoder_layer, given.num_layers, given.norm)
+
+    def forward(
+        self,
+        src: Tensor,
+        mask: Tensor | None = None,
+        src_key_padding_mask: Tensor | None = None,
+        is_causal: bool | None = None,
+    ) -> Tensor:
+        masks = {"src_mask": mask, "src_key_padding_mask": src_key_padding_mask}
+        return super().forward(src, **masks, is_causal=bool(is_causal))
+
+
+class Transformer(Module):
+    """Encoder and decoder. Call: src, tgt and masks -> the output, of the shape of tgt.
+
+    options: custom_encoder, custom_decoder, and the further ones of the layers.
+
+        >>> import tinyattn.torch_names.nn as nn
+        >>> model = nn.Transformer(8, 2, 1, 1, 16, batch_first=True)
+        >>> mask = model.generate_square_subsequent_mask(4)
+        >>> model(ta.randn(3, 5, 8), ta.randn(3, 4, 8), tgt_mask=mask).shape
+        (3, 4, 8)
+    """
+
+    @takes(
+        "d_model=512, nhead=8, num_encoder_layers=6, num_decoder_layers=6, dim_feedforward=2048, "
+        "dropout=0.1, activation='relu', custom_encoder=None, custom_decoder=None, "
+        "layer_norm_eps=1e-5, batch_first=False, norm_first=False, bias=True"
+    )
+    def __init__(self, given: Any) -> None:
+        g = given
+        sizes = g.d_model, g.nhead, g.dim_feedforward, g.dropout, g.activation, g.layer_norm_eps
+        options = g.batch_first, g.norm_first, g.bias
+        encoder_layer = TransformerEncoderLayer(*sizes, *options)
+        decoder_layer = TransformerDecoderLayer(*sizes, *options)
+        norms = copied(encoder_layer.norm1), copied(decoder_layer.norm1)
+        self.encoder = g.custom_encoder or TransformerEncoder(
+            encoder_layer, g.num_encoder_layers, norms[0]
+        )
+        self.decoder = g.custom_decoder or TransformerDecoder(
+            decoder_layer, g.num_decoder_layers, norms[1]
+        )
+        for parameter in self.parameters():
+            if parameter.ndim > 1:
+                init.xavier_uniform_(parameter)
+        self.d_model, self.nhead, self.batch_first = g.d_model, g.nhead, g.batch_first
+
+    def forward(
+        self,
+        src: Tensor,
+        tgt: Tensor,
+        src_mask: Tensor | None = None,
+        tgt_mask: Tensor | None = None,
+        memory_mask: Tensor | None = None,
+        src_key_padding_mask: Tensor | None = None,
+        *masks: Any,
+        src_is_causal: bool = False,
+        **named: Any,
+    ) -> Tensor:
+        memory = self.encoder(src, src_mask, src_key_padding_mask, src_is_causal)
+        return self.decoder(tgt, memory, tgt_mask, memory_mask, *masks, **named)
+
+    @staticmethod
+    def generate_square_subsequent_mask(
+        sz: int, device: str | None = None, dtype: DTypeLike = None
+    ) -> Tensor:
+        """(sz, sz): -inf where the key comes after the query, else 0."""
+        numbers = np.where(np.tri(sz) == 0, -np.inf, 0.0)
+        return Tensor(numbers, np.float32 if dtype is None else dtype, device)
