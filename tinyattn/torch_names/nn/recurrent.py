@@ -32,18 +32,14 @@ class Recurrent(Module):
     bidirectional: each layer runs in both directions, and joins the two.
     """
 
-    gates = 1  # so many projections have the input and h each
+    gates = 1  # each has hidden_size columns of the two projections
     parts = 1  # of the state
 
     def build(self, given: Any) -> None:
         size, width = (check_size(n, getattr(given, n)) for n in ("input_size", "hidden_size"))
         self.input_size, self.hidden_size, self.num_layers = size, width, given.num_layers
-        self.bias, self.batch_first, self.bidirectional = (
-            given.bias,
-            given.batch_first,
-            given.bidirectional,
-        )
-        self.dropout = checked_probability(given.dropout)
+        self.bias, self.batch_first = given.bias, given.batch_first
+        self.bidirectional, self.dropout = given.bidirectional, checked_probability(given.dropout)
         directions = ("", "_reverse") if given.bidirectional else ("",)
         layers = range(check_size("num_layers", given.num_layers))
         self.runs = [[f"l{layer}{direction}" for direction in directions] for layer in layers]
@@ -59,17 +55,14 @@ class Recurrent(Module):
 
     __init__ = takes(f"{SIZES}, {OPTIONS}")(build)
 
-    def step(self, x: list[Tensor], h: list[Tensor], state: State) -> State:
+    def step(self, x: Tensor, h: Tensor, state: State) -> State:
         """The next state, from the projections of the input and of h, and the state."""
         raise NotImplementedError
 
-    def weights(self, name: str) -> list[tuple[Tensor, Tensor | None]]:
-        """The weight and the bias of each gate; name is that of the parameters, as "ih_l0"."""
-        weights = getattr(self, f"weight_{name}").chunk(self.gates)
-        biases = (
-            getattr(self, f"bias_{name}").chunk(self.gates) if self.bias else [None] * self.gates
-        )
-        return list(zip(weights, biases, strict=True))
+    def project(self, x: Tensor, name: str) -> Tensor:
+        """(..., gates * hidden_size); name is that of the parameters, as "ih_l0"."""
+        bias = getattr(self, f"bias_{name}") if self.bias else None
+        return F.linear(x, getattr(self, f"weight_{name}"), bias)
 
     def forward(self, x: Any, state: Any = None) -> tuple[Any, Any]:
         if isinstance(x, PackedSequence):
@@ -83,6 +76,9 @@ class Recurrent(Module):
         swapped = self.batch_first and x.ndim == 3
         out, state = self.run_layers(x.transpose(0, 1) if swapped else x, state)
         return (out.transpose(0, 1) if swapped else out), state
+
+    def flatten_parameters(self) -> None:
+        """Nothing: PyTorch's call for one kind of memory on a GPU."""
 
     def run_layers(self, x: Tensor, state: Any, lengths: Any = None) -> tuple[Tensor, Any]:
         """x (L, B, D), or (L, D) -> the outputs and the last states."""
@@ -107,14 +103,13 @@ class Recurrent(Module):
 
     def run(self, x: Tensor, name: str, state: State, lengths: Any) -> tuple[Tensor, State]:
         """One layer in one direction. After the end of a sample its state stays as it is."""
-        projected = [rows_of(F.linear(x, *pair)) for pair in self.weights(f"ih_{name}")]
-        weights = self.weights(f"hh_{name}")
+        projected = rows_of(self.project(x, f"ih_{name}"))
         outs: dict[int, Tensor] = {}
         for t in reversed(range(len(x))) if name.endswith("_reverse") else range(len(x)):
-            old, h = state, [F.linear(state[0], *pair) for pair in weights]
-            state = self.step([row[t] for row in projected], h, state)
+            old = state
+            state = self.step(projected[t], self.project(state[0], f"hh_{name}"), state)
             if lengths is not None and not (t < lengths).all():
-                alive = (t < lengths)[:, None]
+                alive = Tensor((t < lengths)[:, None], device=x.device)
                 state = tuple(where(alive, *pair) for pair in zip(state, old, strict=True))
             outs[t] = state[0]
         return stack([outs[t] for t in range(len(x))]), state
@@ -139,9 +134,10 @@ class GRU(Recurrent):
 
     gates = 3
 
-    def step(self, x: list[Tensor], h: list[Tensor], state: State) -> State:
-        r, z = ((a + b).sigmoid() for a, b in zip(x[:2], h[:2], strict=True))
-        n = (x[2] + r * h[2]).tanh()
+    def step(self, x: Tensor, h: Tensor, state: State) -> State:
+        width = 2 * self.hidden_size
+        r, z = (x[..., :width] + h[..., :width]).sigmoid().chunk(2, -1)
+        n = (x[..., width:] + r * h[..., width:]).tanh()
         return (n + z * (state[0] - n),)
 
 
@@ -153,8 +149,8 @@ class LSTM(Recurrent):
 
     gates, parts = 4, 2
 
-    def step(self, x: list[Tensor], h: list[Tensor], state: State) -> State:
-        i, f, g, o = (a + b for a, b in zip(x, h, strict=True))
+    def step(self, x: Tensor, h: Tensor, state: State) -> State:
+        i, f, g, o = (x + h).chunk(4, -1)
         c = f.sigmoid() * state[1] + i.sigmoid() * g.tanh()
         return o.sigmoid() * c.tanh(), c
 
@@ -169,5 +165,5 @@ class RNN(Recurrent):
         self.build(given)
         self.nonlinearity = given.nonlinearity
 
-    def step(self, x: list[Tensor], h: list[Tensor], state: State) -> State:
-        return ((F.relu if self.nonlinearity == "relu" else F.tanh)(x[0] + h[0]),)
+    def step(self, x: Tensor, h: Tensor, state: State) -> State:
+        return ((F.relu if self.nonlinearity == "relu" else F.tanh)(x + h),)

@@ -168,7 +168,8 @@ class TransformerEncoder(TransformerDecoder):
 class Transformer(Module):
     """Encoder and decoder. Call: src, tgt and masks -> the output, of the shape of tgt.
 
-    options: custom_encoder, custom_decoder, and the further ones of the layers.
+    custom_encoder, custom_decoder: modules in the places of these two. The further arguments are
+    those of the layers; src_*, tgt_* and memory_* are masks, see the layers.
 
         >>> import tinyattn.torch_names.nn as nn
         >>> model = nn.Transformer(8, 2, 1, 1, 16, batch_first=True)
@@ -182,8 +183,7 @@ class Transformer(Module):
         "dropout=0.1, activation='relu', custom_encoder=None, custom_decoder=None, "
         "layer_norm_eps=1e-5, batch_first=False, norm_first=False, bias=True"
     )
-    def __init__(self, given: Any) -> None:
-        g = given
+    def __init__(self, g: Any) -> None:
         sizes = g.d_model, g.nhead, g.dim_feedforward, g.dropout, g.activation, g.layer_norm_eps
         options = g.batch_first, g.norm_first, g.bias
         encoder_layer = TransformerEncoderLayer(*sizes, *options)
