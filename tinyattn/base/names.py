@@ -223,7 +223,7 @@ LEFT_OUT = {
     "F.logsigmoid": "write -F.softplus(-x)",
     "F.conv2d": "write F.linear over patches, as examples/train_digits.py does",
     "F.gumbel_softmax": "write F.softmax(x - (-ta.rand_like(x).log()).log())",
-    "F.leaky_relu": "write ta.where(x > 0, x, slope * x)",
+    "F.leaky_relu": "a new tensor, also with `inplace`; so do all functions that take it",
     "optim.Adagrad": "write optim.Adam",
     "optim.LBFGS": "write scipy.optimize.minimize on x.numpy()",
     "optim.RMSprop": "write optim.Adam; with betas=(0, beta2) only its first steps are smaller",
@@ -290,6 +290,15 @@ ADDED = {
         normal_ pin_memory pow_ random_ reciprocal_ relu_ remainder_ reshape_as round_ rsqrt_
         scatter_ scatter_add_ sigmoid_ sign_ sin_ sqrt_ square_ sub_ subtract_ tan_ tanh_ tril_
         triu_ true_divide_ trunc_ type uniform_ view_as where zero_""",
+    "nn": """
+        BCELoss BCEWithLogitsLoss Buffer CosineSimilarity ELU Flatten GLU GRU L1Loss LSTM LazyLinear
+        LeakyReLU LogSigmoid LogSoftmax MultiheadAttention NLLLoss ParameterList RNN SmoothL1Loss
+        Softplus Transformer TransformerDecoder TransformerDecoderLayer TransformerEncoder
+        TransformerEncoderLayer UninitializedParameter parameter utils""",
+    "nn.init": "calculate_gain orthogonal_ trunc_normal_",
+    "F": """
+        binary_cross_entropy cosine_similarity elu glu gumbel_softmax l1_loss leaky_relu logsigmoid
+        smooth_l1_loss""",
     "Module": """
         add_module get_buffer get_parameter get_submodule register_module register_parameter type
         """,
@@ -386,16 +395,21 @@ DIFFERS = {
     "nn.Module.state_dict": "copies",
     "nn.ModuleList": "attributes whose names are no numbers are no elements",
     "nn.MultiHeadAttention": "True in a mask is visible; the weights are `attention_weights`",
+    "nn.MultiheadAttention": "a query whose keys are all hidden gets zeros, and there may get NaN",
     "nn.Parameter": "copies its data",
     "nn.Sequential": "the modules of a slice are numbered from 0",
     "nn.Softmax": "dim is -1 unless given",
+    "nn.TransformerEncoder": "the output of padding is computed in evaluation too, where there it "
+    "is 0",
     "F.softmax": "dim is -1 unless given",
     "F.softplus": "exact above 20 too, where there it is x",
     "F.log_softmax": "dim is -1 unless given",
+    "F.binary_cross_entropy": "where x is exactly 0 or 1 the gradient is 0, and there up to 1e12",
     "F.binary_cross_entropy_with_logits": "no weights; reduction comes third",
     "F.cross_entropy": "ignore_index and reduction come fourth and fifth",
     "F.dropout": "what is dropped is 0 even if it was NaN or infinite",
     "F.embedding": "ids and padding_idx are not negative",
+    "F.leaky_relu": "a new tensor, also with `inplace`; so do all functions that take it",
     "F.kl_div": "reduction comes third; nothing is broadcast",
     "F.nll_loss": "ignore_index and reduction come fourth and fifth",
     "F.normalize": "p is 1 or 2",

@@ -16,27 +16,26 @@ from ...tensors.tensor import Tensor
 
 
 def relu(input: Tensor, inplace: bool = False) -> Tensor:  # type: ignore[no-redef]
-    """max(x, 0) of each element. With `inplace` too the result is a new tensor.
-
-    Differs from PyTorch: `inplace` changes nothing.
-    """
+    """max(x, 0) of each element; `inplace` as in `leaky_relu`."""
     return _functional.relu(input)
 
 
 def silu(input: Tensor, inplace: bool = False) -> Tensor:  # type: ignore[no-redef]
-    """x sigmoid(x) of each element; `inplace` as in `relu`."""
+    """x sigmoid(x) of each element; `inplace` as in `leaky_relu`."""
     return _functional.silu(input)
 
 
 def dropout(  # type: ignore[no-redef]
     input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False
 ) -> Tensor:
-    """`tinyattn.functional.dropout`; `inplace` as in `relu`."""
+    """`tinyattn.functional.dropout`; `inplace` as in `leaky_relu`."""
     return _functional.dropout(input, p, training)
 
 
 def leaky_relu(input: Tensor, negative_slope: float = 0.01, inplace: bool = False) -> Tensor:
-    """x where x > 0, else negative_slope x; `inplace` as in `relu`.
+    """x where x > 0, else negative_slope x.
+
+    Differs from PyTorch: with `inplace` too the result is a new tensor, and x stays as it is.
 
     >>> import tinyattn.torch_names.nn.functional as F
     >>> F.leaky_relu(ta.tensor([-2.0, 3.0]), 0.5)
@@ -46,7 +45,7 @@ def leaky_relu(input: Tensor, negative_slope: float = 0.01, inplace: bool = Fals
 
 
 def elu(input: Tensor, alpha: float = 1.0, inplace: bool = False) -> Tensor:
-    """x where x > 0, else alpha (exp(x) - 1); `inplace` as in `relu`."""
+    """x where x > 0, else alpha (exp(x) - 1); `inplace` as in `leaky_relu`."""
     return where(input > 0, input, alpha * input.clamp(max=0).expm1())
 
 
@@ -66,7 +65,7 @@ def l1_loss(input: Tensor, target: Tensor, reduction: str = "mean") -> Tensor:
 
     >>> import tinyattn.torch_names.nn.functional as F
     >>> F.l1_loss(ta.tensor([1.0, 2.0]), ta.tensor([1.0, 5.0]))
-    tensor(1.5000)
+    tensor(1.5)
     """
     check_same_shape("l1_loss", input, target)
     return reduced((input - target).abs(), check_reduction(reduction))

@@ -11,6 +11,8 @@ from ...base.random import generator
 from ...nn import init as _init
 from ...tensors.tensor import Tensor
 
+__all__ = ["calculate_gain", "orthogonal_", "trunc_normal_"]
+
 
 def trunc_normal_(
     tensor: Tensor, mean: float = 0.0, std: float = 1.0, a: float = -2.0, b: float = 2.0

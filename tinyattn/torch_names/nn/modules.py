@@ -26,16 +26,12 @@ class FunctionModule(Module):
     A Tensor among them, such as the weight of a loss, is a buffer, so it moves with the module.
     """
 
-    function: Callable[..., Tensor]
     names: tuple[str, ...]  # of the options
 
     def build(self, given: Any) -> None:
         for name in self.names:
             value = getattr(given, name)
             (self.register_buffer if isinstance(value, Tensor) else self.__setattr__)(name, value)
-
-    def forward(self, *inputs: Tensor) -> Tensor:
-        return type(self).function(*inputs, **{name: getattr(self, name) for name in self.names})
 
     def extra_repr(self) -> str:
         return ", ".join(f"{name}={getattr(self, name)!r}" for name in self.names)
@@ -47,10 +43,14 @@ def module_of(name: str, function: Callable[..., Tensor]) -> type[FunctionModule
     options = {p.name: p.default for p in parameters if p.default is not p.empty}
     options.pop("dtype", None)
     arguments = ", ".join(f"{name}={value!r}" for name, value in options.items())
-    attributes = {"function": staticmethod(function), "names": tuple(options)}
-    attributes |= {"__init__": takes(arguments)(FunctionModule.build), "__module__": __name__}
+
+    def forward(self: FunctionModule, *inputs: Tensor) -> Tensor:
+        return function(*inputs, **{name: getattr(self, name) for name in self.names})
+
     doc = f"`{function.__name__}` of F as a module, with its options."
-    return type(name, (FunctionModule,), {**attributes, "__doc__": doc})
+    attributes: dict[str, Any] = {"__module__": __name__, "__doc__": doc, "names": tuple(options)}
+    attributes |= {"__init__": takes(arguments)(FunctionModule.build), "forward": forward}
+    return type(name, (FunctionModule,), attributes)
 
 
 BCELoss = module_of("BCELoss", F.binary_cross_entropy)
