@@ -507,6 +507,7 @@ def test_recurrent_layers(torch: Any, name: str, options: dict[str, Any], dtype:
     one = [state[:, 0] for state in states]
     compare(with_states(ours), with_states(theirs), torch, [X[0], *one], dtype)
     compare(ours, theirs, torch, [X[:1, :1]], dtype)
+    assert ours._flat_weights_names == theirs._flat_weights_names
 
 
 @pytest.mark.parametrize("lengths", LENGTHS)

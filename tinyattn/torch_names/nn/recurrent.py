@@ -77,6 +77,11 @@ class Recurrent(Module):
         out, state = self.run_layers(x.transpose(0, 1) if swapped else x, state)
         return (out.transpose(0, 1) if swapped else out), state
 
+    @property
+    def _flat_weights_names(self) -> list[str]:
+        """Which the d2l book reads to give the weights their starting values."""
+        return list(self._parameters)
+
     def flatten_parameters(self) -> None:
         """Nothing: PyTorch's call for one kind of memory on a GPU."""
 
