@@ -21,6 +21,7 @@ from .gpu.cases import gpu_cases
 from .inference import inferences
 from .operations import layers, operations
 from .processes import Settings, Side, crowded, undisturbed
+from .programs import programs
 
 TORCH = ("torch", "torch plain")
 
@@ -29,7 +30,8 @@ def all_cases(short: bool) -> list[Case]:
     """Those of the main table, in its order."""
     encoders = [*steps(short), *steps_alike(short), *busy_machine(short)]
     cases = [*operations(short), *layers(short), *encoders, *attentions(short), *decoding(short)]
-    return [*cases, *inferences(short), START]
+    # Programs come last, because tinyattn.torch_names changes Tensor for the whole process.
+    return [*cases, *inferences(short), *programs(short), START]
 
 
 def every_case(short: bool) -> dict[str, Case]:

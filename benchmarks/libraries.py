@@ -55,6 +55,10 @@ def decoder_weights(sizes: Encoder, rng: np.random.Generator) -> list[dict[str, 
 
 
 class Library:
+    def program(self, text: str) -> str:
+        """The text of a program that is written for PyTorch, as this library runs it."""
+        return text
+
     def captured(self, step: Callable[..., Any], *inputs: Any) -> Callable[..., Any]:
         """On a GPU: the step, after as many steps as tinyattn takes to capture one."""
         for _ in range(3):
@@ -166,6 +170,11 @@ class TinyAttn(Library):
 
     def adam(self, parameters: list[Any]) -> Any:
         return self.ta.optim.Adam(parameters)
+
+    def program(self, text: str) -> str:
+        from tinyattn.torch_names.scan import rewritten
+
+        return rewritten(text)
 
     # On a GPU
 

