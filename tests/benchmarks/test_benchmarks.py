@@ -63,6 +63,20 @@ def test_a_short_run_prints_a_table_and_writes_json_and_a_plot(tmp_path: Path) -
         assert file.with_suffix(".png").stat().st_size > 0
 
 
+def test_a_program_for_pytorch_is_measured(tmp_path: Path) -> None:
+    file = tmp_path / "figures.json"
+    done = benchmarks("--short", "--json", str(file), "--only", "program nano_gpt")
+    assert done.returncode == 0, done.stdout + done.stderr  # both computed the same losses
+    (row,) = json.loads(file.read_text())["rows"]
+    assert row["values"]["tinyattn"][0] > 0
+
+
+def test_every_program_for_pytorch_has_a_row() -> None:
+    folder = ROOT / "tests" / "port" / "programs"
+    listed = set(benchmarks("--list", "--only", "program ").stdout.split("\n")) - {""}
+    assert listed == {f"program {path.stem}" for path in folder.glob("*.py")} != set()
+
+
 def test_rows_are_listed_and_unknown_ones_are_an_error() -> None:
     listed = benchmarks("--list", "--only", "step medium").stdout.split("\n")
     assert "step medium p=0.1" in listed
