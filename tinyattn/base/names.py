@@ -296,6 +296,7 @@ ADDED = {
         Softplus Transformer TransformerDecoder TransformerDecoderLayer TransformerEncoder
         TransformerEncoderLayer UninitializedParameter parameter utils""",
     "nn.init": "calculate_gain orthogonal_ trunc_normal_",
+    "optim": "RMSprop lr_scheduler",
     "F": """
         binary_cross_entropy cosine_similarity elu glu gumbel_softmax l1_loss leaky_relu logsigmoid
         smooth_l1_loss""",

@@ -1,13 +1,16 @@
-"""The names of tinyattn.optim, and PyTorch's further optimizers."""
+"""The names of tinyattn.optim, with PyTorch's arguments, RMSprop and the schedules."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ... import optim as _optim
 from ...optim import *  # noqa: F403
+from . import lr_scheduler as lr_scheduler
+from .optimizers import *  # noqa: F403
 
-if not TYPE_CHECKING:
+__all__ = ["SGD", "Adam", "AdamW", "Optimizer", "RMSprop", "clip_grad_norm_", "lr_scheduler"]  # noqa: F405
 
-    def __getattr__(name: str) -> Any:
-        return getattr(_optim, name)
+
+def __getattr__(name: str) -> Any:
+    return getattr(_optim, name)

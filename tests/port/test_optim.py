@@ -1,0 +1,289 @@
+"""torch_names.optim: the same rates and the same weights as PyTorch, step by step."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tinyattn as ta
+from tinyattn import optim as plain
+from tinyattn.base import backend
+from tinyattn.errors import CheckpointError, GraphError
+from tinyattn.torch_names import optim
+from tinyattn.torch_names.optim import lr_scheduler
+from tinyattn.torch_names.optim.lr_scheduler import LambdaLR, LRScheduler, StepLR
+
+
+def both(torch: Any, kind: str = "SGD", **settings: Any) -> tuple[Any, Any]:
+    """An optimizer of two groups here, and PyTorch's."""
+    ours = [ta.ones(2, dtype=ta.float64, requires_grad=True) for _ in range(2)]
+    theirs = [torch.ones(2, dtype=torch.float64, requires_grad=True) for _ in range(2)]
+    made = []
+    for space, (first, second) in ((optim, ours), (torch.optim, theirs)):
+        groups = [{"params": [first]}, {"params": [second], "lr": 0.3}]
+        made.append(getattr(space, kind)(groups, lr=0.1, **settings))
+    return made[0], made[1]
+
+
+def values_of(optimizer: Any, name: str) -> list[Any]:
+    return [group[name] for group in optimizer.param_groups]
+
+
+class FromRateToRate(LRScheduler):
+    def get_lr(self) -> list[float]:
+        return [rate * 0.9 for rate in self.get_last_lr()]
+
+
+SCHEDULES: list[tuple[str, dict[str, Any]]] = [
+    ("StepLR", {"step_size": 3}),
+    ("StepLR", {"step_size": 2, "gamma": 0.7, "last_epoch": -1}),
+    ("MultiStepLR", {"milestones": [5, 2, 5, 9], "gamma": 0.5}),
+    ("LinearLR", {}),
+    ("LinearLR", {"start_factor": 0.1, "end_factor": 0.8, "total_iters": 7}),
+    ("ExponentialLR", {"gamma": 0.9}),
+    ("CosineAnnealingLR", {"T_max": 8}),
+    ("CosineAnnealingLR", {"T_max": 5, "eta_min": 0.01}),
+    ("LambdaLR", {"lr_lambda": lambda n: min((n + 1) ** -0.5, (n + 1) * 8**-1.5)}),
+    ("LambdaLR", {"lr_lambda": [lambda n: 0.9**n, lambda n: 1 / (n + 1)]}),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "settings"), SCHEDULES)
+def test_schedules_give_pytorchs_rates(torch: Any, name: str, settings: dict[str, Any]) -> None:
+    ours, theirs = both(torch)
+    mine = getattr(lr_scheduler, name)(ours, **settings)
+    right = getattr(torch.optim.lr_scheduler, name)(theirs, **settings)
+    for n in range(20):
+        assert values_of(ours, "lr") == pytest.approx(values_of(theirs, "lr"), rel=1e-12)
+        assert mine.get_last_lr() == pytest.approx(right.get_last_lr(), rel=1e-12)
+        assert mine.last_epoch == right.last_epoch == n
+        if n < 19:
+            theirs.step()
+            ours.step()
+            mine.step()
+            right.step()
+
+
+def test_a_second_schedule_begins_with_the_first_rate(torch: Any) -> None:
+    """As programs write a warmup: the second takes over after it, though it is made before."""
+    rates = []
+    for optimizer, space in zip(both(torch), (lr_scheduler, torch.optim.lr_scheduler), strict=True):
+        warmup = space.LinearLR(optimizer, 0.1, total_iters=4)
+        later = space.CosineAnnealingLR(optimizer, 12)
+        assert later.base_lrs == [0.1, 0.3]
+        rates.append([])
+        for n in range(12):
+            rates[-1].append(values_of(optimizer, "lr"))
+            optimizer.step()
+            if n < 4:
+                warmup.step()
+            else:
+                later.step()
+    np.testing.assert_allclose(*rates, rtol=1e-12)
+
+
+def test_a_schedule_of_ones_own(torch: Any) -> None:
+    """As programs write the rates of "Attention Is All You Need", and one from rate to rate."""
+
+    def noam(base: Any) -> Any:
+        class NoamLR(base):
+            def __init__(self, optimizer: Any, warmup: int, last_epoch: int = -1) -> None:
+                self.warmup = warmup
+                super().__init__(optimizer, last_epoch)
+
+            def get_lr(self) -> list[float]:
+                step = self._step_count
+                factor = min(step**-0.5, step * self.warmup**-1.5)
+                return [base * factor for base in self.base_lrs]
+
+        return NoamLR
+
+    def halving(base: Any) -> Any:
+        class Halving(base):
+            def get_lr(self) -> list[float]:
+                factor = 0.5 if self.last_epoch in (2, 4) else 1
+                return [group["lr"] * factor for group in self.optimizer.param_groups]
+
+        return Halving
+
+    for make, settings in ((noam, (5,)), (halving, ())):
+        ours, theirs = both(torch)
+        mine = make(lr_scheduler._LRScheduler)(ours, *settings)
+        right = make(torch.optim.lr_scheduler.LRScheduler)(theirs, *settings)
+        for _ in range(10):
+            assert values_of(ours, "lr") == pytest.approx(values_of(theirs, "lr"), rel=1e-12)
+            for each in (theirs, ours, mine, right):
+                each.step()
+    with pytest.raises(TypeError, match=r"LRScheduler defines no get_lr\(\)"):
+        LRScheduler(ours)
+
+
+@pytest.mark.filterwarnings("ignore:The epoch parameter:UserWarning")
+def test_a_schedule_takes_the_number_of_the_epoch(torch: Any) -> None:
+    ours, theirs = both(torch)
+    mine = StepLR(ours, 3, 0.5)
+    right = torch.optim.lr_scheduler.StepLR(theirs, 3, 0.5)
+    theirs.step()
+    for epoch in (1, 2, 3, 8, 9, 20, 4, 0):
+        mine.step(epoch)
+        right.step(epoch)
+        assert values_of(ours, "lr") == pytest.approx(values_of(theirs, "lr"), rel=1e-12)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda optimizer: StepLR(optimizer, 2, gamma=0.5),
+        lambda optimizer: LambdaLR(optimizer, lambda n: 0.9**n),
+        lambda optimizer: lr_scheduler.MultiStepLR(optimizer, [2, 4, 7]),
+        lambda optimizer: FromRateToRate(optimizer),
+    ],
+)
+def test_a_schedule_goes_on_from_its_state(tmp_path: Any, make: Any) -> None:
+    def training() -> tuple[Any, Any]:
+        optimizer = optim.Adam([ta.ones(2, requires_grad=True)], lr=0.1)
+        return optimizer, make(optimizer)
+
+    first, schedule = training()
+    for _ in range(3):
+        schedule.step()
+    ta.save({"schedule": schedule.state_dict(), "adam": first.state_dict()}, tmp_path / "state")
+    second, later = training()
+    saved = ta.load(tmp_path / "state")
+    second.load_state_dict(saved["adam"])
+    later.load_state_dict(saved["schedule"])
+    for _ in range(6):
+        assert later.last_epoch == schedule.last_epoch
+        assert (second.lr, second.betas) == (first.lr, first.betas)
+        schedule.step()
+        later.step()
+    with pytest.raises(CheckpointError, match=r"has \[.*last_epoch.*\], got"):
+        later.load_state_dict({"last_epoch": 3})
+
+
+@pytest.mark.parametrize(
+    ("make", "error", "message"),
+    [
+        (lambda o: StepLR(o, 0), ta.errors.ShapeError, "step_size must be an integer >= 1, got 0"),
+        (lambda o: StepLR(o), TypeError, "missing 1 required .*: 'step_size'"),
+        (lambda o: StepLR(o, 2, factor=3), TypeError, "unexpected keyword argument 'factor'"),
+        (lambda o: StepLR(o, 2, last_epoch=3), ValueError, "last_epoch is -1, got 3: call load_"),
+        (lambda o: StepLR(ta.nn.Linear(2, 2), 2), TypeError, "takes an optimizer, got .*Linear"),
+        (lambda o: LambdaLR(o, 0.5), TypeError, "lr_lambda is a function or a list of 2"),
+        (lambda o: LambdaLR(o, [abs] * 3), TypeError, "a list of 2, one per group, got"),
+        (lambda o: lr_scheduler.LinearLR(o, total_iters=0), ta.errors.ShapeError, "total_iters mu"),
+        (lambda o: lr_scheduler.CosineAnnealingLR(o, 0), ValueError, "T_max must be a number >= 1"),
+    ],
+)  # fmt: skip
+def test_what_does_not_fit_is_refused(make: Any, error: Any, message: str) -> None:
+    groups = [{"params": [ta.ones(2, requires_grad=True)]} for _ in range(2)]
+    optimizer = optim.SGD(groups, lr=0.1)
+    with pytest.raises(error, match=message):
+        make(optimizer)
+
+
+OPTIMIZERS: list[tuple[str, dict[str, Any]]] = [
+    ("SGD", {"lr": 0.1, "momentum": 0.9, "nesterov": True, "foreach": False}),
+    ("SGD", {"lr": 0.1, "momentum": 0.9, "dampening": 0.2, "weight_decay": 0.1, "fused": False}),
+    ("Adam", {"lr": 0.05, "foreach": True, "capturable": False}),
+    ("Adam", {"lr": 0.05, "amsgrad": True, "weight_decay": 0.1, "betas": (0.8, 0.9)}),
+    ("AdamW", {"lr": 0.05, "maximize": False}),
+    ("AdamW", {"lr": 0.05, "amsgrad": True, "weight_decay": 0.1, "eps": 1e-3}),
+    ("RMSprop", {}),
+    ("RMSprop", {"lr": 0.02, "alpha": 0.8, "eps": 1e-3, "weight_decay": 0.1, "foreach": False}),
+    ("RMSprop", {"lr": 0.02, "momentum": 0.7, "centered": False}),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("dtype", "tolerance"), [("float64", 1e-10), ("float32", 1e-5)])
+@pytest.mark.parametrize(("name", "settings"), OPTIMIZERS)
+def test_optimizers_are_pytorchs(
+    torch: Any, rng: Any, name: str, settings: dict[str, Any], dtype: str, tolerance: float
+) -> None:
+    """Over twenty steps, in which a parameter sometimes has no gradient."""
+    values = [rng.normal(size=shape).astype(dtype) for shape in ((3, 4), (5,))]
+    ours = [ta.tensor(value, requires_grad=True) for value in values]
+    theirs = [torch.tensor(value, requires_grad=True) for value in values]
+    mine = getattr(optim, name)(params=ours, **settings)
+    right = getattr(torch.optim, name)(params=theirs, **settings)
+    for step in range(20):
+        for i, value in enumerate(values):
+            # Large first, because amsgrad remembers it.
+            grad = (rng.normal(size=value.shape) / (1 + step)).astype(dtype)
+            ours[i].grad = None if (i, step % 5) == (1, 2) else ta.tensor(grad)
+            theirs[i].grad = None if (i, step % 5) == (1, 2) else torch.tensor(grad)
+        mine.step()
+        right.step()
+        for x, y in zip(ours, theirs, strict=True):
+            np.testing.assert_allclose(x.numpy(), y.detach().numpy(), tolerance, tolerance)
+
+
+@pytest.mark.parametrize(("name", "settings"), OPTIMIZERS)
+def test_an_optimizer_goes_on_from_its_state(
+    rng: Any, tmp_path: Any, name: str, settings: dict[str, Any]
+) -> None:
+    w = ta.tensor(rng.normal(size=(3,)), requires_grad=True)
+    first = getattr(optim, name)([w], **settings)
+    grads = [ta.tensor(rng.normal(size=(3,))) for _ in range(4)]
+    for grad in grads[:2]:
+        w.grad = grad
+        first.step()
+    ta.save(first.state_dict(), tmp_path / "state")
+    copy = w.detach().clone().requires_grad_()
+    second = getattr(optim, name)([copy], **settings)
+    second.load_state_dict(ta.load(tmp_path / "state"))
+    for grad in grads[2:]:
+        for parameter, optimizer in ((w, first), (copy, second)):
+            parameter.grad = grad
+            optimizer.step()
+    np.testing.assert_array_equal(copy.numpy(), w.numpy())
+
+
+def test_optimizers_are_those_of_tinyattn() -> None:
+    w = ta.ones(2, requires_grad=True)
+    for name in ("SGD", "Adam", "AdamW"):
+        assert isinstance(getattr(optim, name)([w]), getattr(plain, name))
+        assert isinstance(getattr(optim, name)([w]), optim.Optimizer)
+    assert optim.Adam([w], 0.1, (0.5, 0.6), 1e-3, 0.2).param_groups[0]["betas"] == (0.5, 0.6)
+    assert optim.AdamW([w]).weight_decay == plain.AdamW([w]).weight_decay
+
+
+def test_small_squares_of_float16_are_kept() -> None:
+    for name, settings in OPTIMIZERS:
+        w = ta.ones(2, dtype=ta.float16, requires_grad=True)
+        optimizer = getattr(optim, name)([w], **settings)
+        w.grad = ta.full((2,), 1e-4, dtype=ta.float16)
+        optimizer.step()
+        assert w.dtype == ta.float16
+        assert np.isfinite(w.numpy()).all()
+
+
+def test_arguments_that_change_numbers_are_refused() -> None:
+    w = ta.ones(2, requires_grad=True)
+    for name in ("SGD", "Adam", "AdamW", "RMSprop"):
+        make = getattr(optim, name)
+        with pytest.raises(ValueError, match="maximize=True is not there: minimize -loss"):
+            make([w], maximize=True)
+        with pytest.raises(ValueError, match="differentiable=True is not there"):
+            make([w], differentiable=True)
+        with pytest.raises(TypeError, match="unexpected keyword argument 'nestorov'"):
+            make([w], nestorov=True)
+    with pytest.raises(ValueError, match="centered=True is not there: use Adam"):
+        optim.RMSprop([w], centered=True)
+
+
+def test_a_captured_step_refuses_amsgrad(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A replay would repeat the numbers of the step that was recorded."""
+
+    class Capture:
+        def optimizer_step(self, optimizer: Any, updates: Any) -> None:
+            pass
+
+    w = ta.ones(2, requires_grad=True)
+    adam = optim.Adam([w], amsgrad=True)
+    w.grad = ta.ones(2)
+    monkeypatch.setattr(backend, "capture", Capture())
+    with pytest.raises(GraphError, match="amsgrad cannot be captured"):
+        adam.step()

@@ -1,0 +1,141 @@
+"""PyTorch's schedules under its names and arguments; tinyattn.optim has its own.
+
+OneCycleLR, ReduceLROnPlateau, SequentialLR and PyTorch's further schedules are not here: write a
+LambdaLR, which takes any function of the step, or set group["lr"] of optimizer.param_groups.
+"""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_right
+from typing import Any
+
+from ...base.checks import check_number, check_size, type_name
+from ...optim import Optimizer, Schedule
+
+
+class LRScheduler(Schedule):
+    """The rates that `get_lr()` returns for `last_epoch`, which counts the calls of `step()`.
+
+    A subclass defines `get_lr`, the rate of each parameter group. `base_lrs` are the rates from
+    before the optimizer got its first schedule.
+    last_epoch= is always -1, because a run goes on by `load_state_dict`.
+
+        >>> from tinyattn.torch_names.optim.lr_scheduler import LRScheduler
+        >>> class Halved(LRScheduler):
+        ...     def get_lr(self):
+        ...         return [base * 0.5**self.last_epoch for base in self.base_lrs]
+        >>> schedule = Halved(optim.SGD([ta.zeros(2, requires_grad=True)], lr=1.0))
+        >>> schedule.step()
+        >>> schedule.get_last_lr()
+        [0.5]
+    """
+
+    not_saved = ("optimizer", "lr_lambda")
+
+    def __init__(self, optimizer: Optimizer, last_epoch: int = -1) -> None:
+        if not isinstance(optimizer, Optimizer):
+            raise TypeError(f"a schedule takes an optimizer, got {type_name(optimizer)}")
+        if last_epoch != -1:
+            raise ValueError(f"last_epoch is -1, got {last_epoch}: call load_state_dict(state)")
+        # A second schedule begins with the rates that were there before the first set others.
+        initial: list[float] = vars(optimizer).setdefault("_initial_lrs", [])
+        initial += [group["lr"] for group in optimizer.param_groups[len(initial) :]]
+        self.optimizer, self.base_lrs, self.last_epoch = optimizer, list(initial), last_epoch
+        self.step()
+
+    def get_lr(self) -> list[float]:
+        raise TypeError(f"{type(self).__name__} defines no get_lr()")
+
+    def step(self, epoch: int | None = None) -> None:
+        """Set the rates of the next step, or those after `epoch` steps."""
+        self.last_epoch = self.last_epoch + 1 if epoch is None else epoch
+        self.set_rates(self.get_lr())
+
+    @property
+    def step_count(self) -> int:  # type: ignore[override]
+        return self.last_epoch + 1
+
+    _step_count = step_count
+
+    def rates(self, step: int) -> list[float]:
+        return self.get_last_lr()  # after load_state_dict: those in the optimizer's state
+
+
+_LRScheduler = LRScheduler
+
+
+class LambdaLR(LRScheduler):
+    """The first rate times `lr_lambda(n)`: one function, or a list with one for each group.
+
+    The functions are not in the state, even if they are objects.
+    """
+
+    def __init__(self, optimizer: Optimizer, lr_lambda: Any, last_epoch: int = -1) -> None:
+        self.lr_lambda = lr_lambda
+        super().__init__(optimizer, last_epoch)
+
+    def get_lr(self) -> list[float]:
+        n, f = len(self.base_lrs), self.lr_lambda
+        functions = f if isinstance(f, (list, tuple)) else [f] * n
+        if len(functions) != n or not all(map(callable, functions)):
+            raise TypeError(f"lr_lambda is a function or a list of {n}, one per group, got {f!r}")
+        return [f(self.last_epoch) * base for f, base in zip(functions, self.base_lrs, strict=True)]
+
+
+class Formula(LRScheduler):
+    """A schedule whose `formula` takes a group's rate in `base_lrs` and the schedule's arguments.
+
+    last_epoch= has to be named.
+    """
+
+    formula: Any
+
+    def __init__(self, optimizer: Any, *settings: Any, last_epoch: int = -1, **named: Any) -> None:
+        self.settings, self.named = settings, named
+        present = [group["lr"] for group in getattr(optimizer, "param_groups", ())]
+        super().__init__(optimizer, last_epoch)
+        # As in PyTorch, a schedule made after another one does not end its warmup.
+        self.set_rates([self.formula(lr, *settings, **named) for lr in present])
+
+    def get_lr(self) -> list[float]:
+        return [self.formula(base, *self.settings, **self.named) for base in self.base_lrs]
+
+
+class StepLR(Formula):
+    """Times `gamma` after every `step_size` steps."""
+
+    def formula(self, base: float, step_size: int, gamma: float = 0.1) -> float:
+        return base * gamma ** (self.last_epoch // check_size("step_size", step_size))
+
+
+class MultiStepLR(Formula):
+    """Times `gamma` after each number of steps in `milestones`."""
+
+    def formula(self, base: float, milestones: list[int], gamma: float = 0.1) -> float:
+        return base * gamma ** bisect_right(sorted(milestones), self.last_epoch)
+
+
+class LinearLR(Formula):
+    """Times a factor that goes from `start_factor` to `end_factor` in `total_iters` steps."""
+
+    def formula(
+        self, base: float, start_factor: float = 1 / 3, end_factor: float = 1, total_iters: int = 5
+    ) -> float:
+        part = min(self.last_epoch / check_size("total_iters", total_iters), 1)
+        return base * (start_factor + (end_factor - start_factor) * part)
+
+
+class ExponentialLR(Formula):
+    """Times `gamma` after every step."""
+
+    def formula(self, base: float, gamma: float) -> float:
+        return base * gamma**self.last_epoch
+
+
+class CosineAnnealingLR(Formula):
+    """Down to `eta_min` in T_max steps on half a cosine, then up again."""
+
+    def formula(self, base: float, T_max: float, eta_min: float = 0.0) -> float:
+        turn = math.cos(math.pi * self.last_epoch / check_number("T_max", T_max, 1))
+        return eta_min + (base - eta_min) * (1 + turn) / 2

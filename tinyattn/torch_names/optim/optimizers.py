@@ -1,0 +1,109 @@
+"""PyTorch's optimizers under its arguments, and RMSprop, which tinyattn.optim does not have.
+
+Adagrad is not here: write Adam.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ... import optim
+from ...base import backend
+from ...base.backend import Array, namespace
+from ...errors import GraphError
+
+__all__ = ["SGD", "Adam", "AdamW", "RMSprop"]
+REFUSED = {"maximize": "minimize -loss", "differentiable": "leave it out", "centered": "use Adam"}
+
+
+def without_ways(named: dict[str, Any]) -> dict[str, Any]:
+    """The arguments without those that say how PyTorch computes the same numbers."""
+    for name, instead in REFUSED.items():
+        if named.pop(name, False):
+            raise ValueError(f"{name}=True is not there: {instead}")
+    return {n: v for n, v in named.items() if n not in ("foreach", "fused", "capturable")}
+
+
+class SGD(optim.SGD):
+    """tinyattn.optim.SGD, whose first argument is `params`."""
+
+    def __init__(self, params: Any, *settings: Any, **named: Any) -> None:
+        super().__init__(params, *settings, **without_ways(named))
+
+
+class Adam(optim.Adam):
+    """tinyattn.optim.Adam; with amsgrad the largest v of all steps is in the place of v.
+
+    Source: Reddi et al., "On the Convergence of Adam and Beyond", 2018.
+    amsgrad= has to be named, and is that of all parameter groups.
+
+        >>> from tinyattn.torch_names.optim import Adam
+        >>> w = ta.ones(2, requires_grad=True)
+        >>> adam = Adam(params=[w], lr=0.5, amsgrad=True, fused=False)
+        >>> (w * w).sum().backward()
+        >>> adam.step()
+        >>> w
+        tensor([0.5, 0.5], requires_grad=True)
+    """
+
+    def __init__(self, params: Any, *settings: Any, amsgrad: bool = False, **named: Any) -> None:
+        super().__init__(params, *settings, **without_ways(named))
+        if amsgrad:
+            self.slots = (*optim.MOMENTS, "largest")  # type: ignore[assignment]
+
+    def update_all(self, updates: list[tuple[int, Array, Array]]) -> None:
+        if self.slots == optim.MOMENTS:
+            return super().update_all(updates)
+        if backend.capture is not None:
+            raise GraphError("Adam with amsgrad cannot be captured as a CUDA graph")
+        optim.Optimizer.update_all(self, updates)
+
+    def update(self, i: int, parameter: Array, grad: Array) -> None:
+        step = self.numbers(i)
+        m, v, largest = (self.slot(name, i, parameter) for name in self.slots)
+        grad = grad.astype(m.dtype, copy=False)  # small squares are 0 in float16
+        if self.decoupled:
+            parameter *= 1 - step.rate * step.decay
+        else:
+            grad = grad + step.decay * parameter
+        m += (1 - step.beta1) * (grad - m)
+        v += (1 - step.beta2) * (grad * grad - v)
+        largest[...] = namespace(v).maximum(largest, v)
+        root = namespace(v).sqrt(largest / (1 - step.beta2**step.step)) + step.eps
+        parameter -= step.rate / (1 - step.beta1**step.step) * m / root
+
+
+class AdamW(Adam, optim.AdamW):
+    """tinyattn.optim.AdamW, with the arguments of Adam above."""
+
+
+class RMSprop(optim.Optimizer):
+    """w -= lr * g / (sqrt(v) + eps), v = alpha v + (1 - alpha) g^2; momentum adds up the steps.
+
+    Source: Hinton, lecture 6 of "Neural Networks for Machine Learning", 2012.
+    There is no centered=True.
+
+        >>> from tinyattn.torch_names.optim import RMSprop
+        >>> w = ta.ones(2, requires_grad=True)
+        >>> (w * w).sum().backward()
+        >>> RMSprop([w], lr=0.05).step()
+        >>> w
+        tensor([0.5, 0.5], requires_grad=True)
+    """
+
+    def __init__(self, params: Any, lr: float = 1e-2, alpha: float = 0.99, **named: Any) -> None:
+        defaults = {"eps": 1e-8, "weight_decay": 0.0, "momentum": 0.0}
+        settings = {**defaults, **without_ways(named)}
+        if unknown := settings.keys() - defaults.keys():
+            raise TypeError(f"got an unexpected keyword argument {min(unknown)!r}")
+        super().__init__(params, lr, alpha=alpha, **settings)
+
+    def update(self, i: int, parameter: Array, grad: Array) -> None:
+        group, v = self._groups[i], self.slot("v", i, parameter)
+        grad = grad.astype(v.dtype, copy=False) + group["weight_decay"] * parameter
+        v += (1 - group["alpha"]) * (grad * grad - v)
+        step = grad / (namespace(v).sqrt(v) + group["eps"])
+        if group["momentum"]:
+            velocity = self.slot("velocity", i, parameter)
+            step = velocity[...] = group["momentum"] * velocity + step
+        parameter -= group["lr"] * step
