@@ -11,6 +11,7 @@ uses this folder: a program that is written for tinyattn needs none of it.
 
 from __future__ import annotations
 
+import warnings
 from math import e as e
 from typing import Any
 
@@ -39,3 +40,10 @@ def __getattr__(name: str) -> Any:
 
 def __dir__() -> list[str]:
     return sorted({*dir(_tinyattn), *__all__})
+
+
+try:  # einops finds the class by itself
+    from . import einops_backend as einops_backend
+except ImportError as error:
+    if error.name != "einops":  # it is installed
+        warnings.warn(f"no einops for Tensors: it needs einops 0.6 to 0.8 ({error})", stacklevel=2)
