@@ -17,9 +17,9 @@ from typing import Any
 import numpy as np
 import pytest
 from common import relative_error
-from tinyattn.torch_names.scan import rewritten
 
 import tinyattn as ta
+from tinyattn.torch_names.scan import rewritten
 
 PROGRAMS = sorted((Path(__file__).parent / "programs").glob("*.py"))
 STEPS = 20

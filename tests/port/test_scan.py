@@ -1,0 +1,279 @@
+"""What the scan says of a program is what happens with the names in it."""
+
+from __future__ import annotations
+
+import importlib
+import subprocess
+import sys
+from operator import attrgetter
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import tinyattn as ta
+import tinyattn.torch_names as port
+from tinyattn.base.names import DIFFERS
+from tinyattn.torch_names import scan
+from tinyattn.torch_names.methods import take_methods
+from tinyattn.torch_names.scan import Scan
+
+GPT = """
+import math
+import torch
+import torch.nn as nn
+from torch.nn import functional as F
+
+class Block(nn.Module):
+    def __init__(self, config):
+        super().__init__()
+        self.attn = nn.Linear(config.width, 3 * config.width, bias=config.bias)
+        self.drop = nn.Dropout(config.dropout)
+        self.register_buffer("bias", torch.tril(torch.ones(8, 8)).view(1, 1, 8, 8))
+
+    def forward(self, x):
+        q, k, v = self.attn(x).split(self.width, dim=2)
+        att = (q @ k.transpose(-2, -1)) * (1.0 / math.sqrt(k.size(-1)))
+        att = att.masked_fill(self.bias[:, :, :8, :8] == 0, float("-inf"))
+        y = self.drop(F.softmax(att, dim=-1)) @ v
+        return y.transpose(1, 2).contiguous().view(x.shape)
+
+    def configure_optimizers(self, rate, betas):
+        groups = [{"params": [p for p in self.parameters() if p.dim() >= 2]}]
+        return torch.optim.AdamW(groups, lr=rate, betas=betas, fused=True)
+
+    @torch.no_grad()
+    def generate(self, idx, top_k=None):
+        logits, _ = self(idx)
+        v, _ = torch.topk(logits, min(top_k, logits.size(-1)))
+        probs = F.softmax(logits, dim=-1)
+        return torch.cat((idx, torch.multinomial(probs, num_samples=1)), dim=1)
+"""
+TRAINING = """
+import os, torch
+import torch.optim as optim
+from torch.utils.data import DataLoader, Dataset
+from torch.optim.lr_scheduler import LambdaLR, _LRScheduler
+import torch.nn.functional as F
+from torch.nn.utils.rnn import pad_sequence
+
+def train(model, data, optim_state, log=print):
+    optimizer = optim.Adam(model.parameters(), lr=1.0, betas=(0.9, 0.98), eps=1e-9)
+    schedule = LambdaLR(optimizer, lr_lambda=lambda n: min(1.0, n / 400))
+    for x, y in DataLoader(data, batch_size=8, shuffle=True, num_workers=2, pin_memory=True):
+        loss = F.cross_entropy(model(x), y, ignore_index=0, label_smoothing=0.1)
+        optimizer.zero_grad(set_to_none=True)
+        loss.backward()
+        optimizer.step()
+        schedule.step()
+        log(loss.item(), os.getpid())
+"""
+
+
+def rows(program: str, group: str) -> dict[str, str]:
+    return dict([*Scan(program).groups.get(group, {})])
+
+
+def test_a_program_whose_names_are_all_there() -> None:
+    found = Scan(GPT)
+    assert "left out" not in found.groups
+    works = {name for name, _ in found.groups["works"]}
+    assert {"torch.nn.Linear", "torch.tril", "torch.optim.AdamW", "x.transpose"} <= works
+    assert {name for name, _ in found.groups["differs"]} >= {"torch.nn.functional.softmax"}
+    assert found.groups["works"]["torch.ones", ""] == [12]
+    assert [text for _, text in found.imports] == [
+        "import tinyattn.torch_names as torch",
+        "import tinyattn.torch_names.nn as nn",
+        "from tinyattn.torch_names.nn import functional as F",
+    ]
+
+
+def test_local_names_are_not_pytorchs() -> None:
+    program = """
+import torch.optim as optim
+from torch.nn import functional as F
+import numpy as np
+
+def step(optim, loss):
+    optim.minimize(loss)
+    return [F.nothing() for F in (1, 2)], lambda optim: optim.other
+
+class Net:
+    def unfold(self):
+        return self.unfold(), self.scale_(), np.linalg.svd(2), np.x_(), "a".title()
+    def scale_(self):
+        self.svd = 3
+        return self.svd()
+
+optim = optim.SGD([])
+optim.nothing
+"""
+    assert rows(program, "left out") == {}
+    assert "torch.optim.SGD" in rows(program, "works")
+
+
+# A line that uses x, and what of it is left out, with a part of the text.
+LEFT_OUT: list[tuple[str, str, str]] = [
+    ("torch.compile(x)", "torch.compile", "kernels are, by Numba"),
+    ("nn.Conv2d(1, 2, 3)", "torch.nn.Conv2d", "write an nn.Linear over patches"),
+    ("nn.NoSuch.thing", "torch.nn.NoSuch", "it is not here"),
+    ("F.softmax(x, dim=-1, colour=3)", "torch.nn.functional.softmax()", "argument 'colour'"),
+    ("F.softmax(x, 1, 2, 3, 4, 5)", "torch.nn.functional.softmax()", "too many positional"),
+    ("torch.zeros_like(x, memory_format=x)", "torch.zeros_like()", "argument 'memory_format'"),
+    ("x.softmax(dim=-1, colour=3)", "x.softmax()", "argument 'colour'"),
+    ("x.T.unfold(0, 1, 2)", "x.unfold", "it is not here"),
+    ("f(x)[0].register_hook(f)", "x.register_hook", "x.retain_grad() keeps"),
+    ("x.frobnicate_()", "x.frobnicate_", "methods do not change x"),
+    ("def f(y: torch.NoTensor): pass", "torch.NoTensor", "it is not here"),
+    ("@torch.jit.script\ndef f(): pass", "torch.jit", "nothing has to be traced"),
+    ("f(*x, mode=torch.NoMode)", "torch.NoMode", "it is not here"),
+    ("import torchvision.transforms as T", "torchvision", "a package that needs PyTorch"),
+    ("from apex import amp", "apex", "a package that needs PyTorch"),
+    ("from torch.nn.modules.linear import Linear", "torch.nn.modules.linear", "it is not here"),
+    ("from torch.ones import x", "torch.ones", "it is no module here"),
+    ("import torch.utils.tensorboard", "torch.utils.tensorboard", "it is not here"),
+    ("torch.optim.Adagrad(x)", "torch.optim.Adagrad", "write optim.Adam"),
+    ("torch.optim.lr_scheduler.OneCycleLR", "torch.optim.lr_scheduler.OneCycleLR", "it is not h"),
+]
+
+
+@pytest.mark.parametrize(("line", "name", "text"), LEFT_OUT)
+def test_what_is_left_out(line: str, name: str, text: str) -> None:
+    program = f"import torch\nfrom torch import nn\nfrom torch.nn import functional as F\n{line}\n"
+    found = Scan(program)
+    assert [known for known, _ in found.groups["left out"]] == [name]
+    ((_, told), lines), *_ = found.groups["left out"].items()
+    assert text in told
+    assert set(lines) <= {4, 5}
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "x.view(*sizes)", "torch.cat(*parts, **options)", "x.split(',', maxsplit=2)",
+        "names.sort(key=len)", "F.softmax(*x, dim=-1)", "torch.zeros(2, dtype=torch.float32)",
+        "def f(x: 'torch.NoTensor'): pass", "from .torch import x", "import torch.nn.functional",
+        "nn.Linear(2, 3)(x)", "torch.optim.SGD(x, 0.1).step()",
+    ],
+)  # fmt: skip
+def test_what_is_not_left_out(line: str) -> None:
+    program = f"import torch\nfrom torch import nn\nfrom torch.nn import functional as F\n{line}\n"
+    assert rows(program, "left out") == {}
+
+
+@pytest.mark.parametrize(
+    ("statement", "changed"),
+    [
+        ("import torch", ["import tinyattn.torch_names as torch"]),
+        ("import torch as th", ["import tinyattn.torch_names as th"]),
+        ("import os, torch.nn", ["import tinyattn.torch_names as torch"]),
+        ("import torch.nn.functional as F", ["import tinyattn.torch_names.nn.functional as F"]),
+        ("from torch import *", ["from tinyattn.torch_names import *"]),
+        ("from torch.nn import (\n  Linear,\n  ReLU as R)",
+         ["from tinyattn.torch_names.nn import Linear, ReLU as R"]),
+        ("from torch.utils.data import Dataset",
+         ["from tinyattn.torch_names.utils.data import Dataset"]),
+        ("from torch.nowhere import x", []),
+    ],
+)  # fmt: skip
+def test_import_lines_run_as_they_are_written(statement: str, changed: list[str]) -> None:
+    found = Scan(statement)
+    assert [text for _, text in found.imports] == changed
+    for line in changed:
+        known: dict[str, Any] = {}
+        exec(line, known)
+        assert known.keys() >= set(found.names)
+
+
+def test_layers_of_einops() -> None:
+    pytest.importorskip("einops", reason="einops is not installed")
+    found = Scan("from einops.layers.torch import Rearrange\nRearrange('a b -> b a')")
+    assert [text for _, text in found.imports] == [
+        "from tinyattn.torch_names.einops_backend import Rearrange"
+    ]
+    assert "left out" not in found.groups
+    missing = "from einops.layers.torch import EinMix"
+    assert list(rows(missing, "left out")) == ["einops.layers.torch.EinMix"]
+
+
+@pytest.mark.parametrize("program", [GPT, TRAINING])
+def test_the_verdict_is_that_of_getattr(program: str) -> None:
+    """Each name that works or differs is there, and each that is left out is not."""
+    found = Scan(program)
+    for group, names in found.groups.items():
+        for name, _ in names:
+            owner, *parts = name.removesuffix("()").split(".")
+            spaces: list[Any] = [port] if owner == "torch" else [*scan.OWNERS]
+            there = []
+            for space in spaces:
+                for part in parts:
+                    space = getattr(space, part, None)
+                there.append(space is not None)
+            if owner in ("torch", "x") and not name.endswith("()"):
+                assert any(there) == (group != "left out"), name
+    assert found.groups["works"]
+
+
+def test_differences_are_those_of_the_table() -> None:
+    """The table has a short text for each; the docstring, which is shown, says more."""
+    spaces = {"ta": ta, "Tensor": ta.Tensor, "nn": ta.nn, "F": ta.functional, "optim": ta.optim}
+    take_methods()  # because some are in the place of tinyattn's own
+    shown = 0
+    for name in DIFFERS:
+        owner, _, path = name.partition(".")
+        try:
+            found = attrgetter(path)(spaces[owner])
+        except (AttributeError, KeyError):
+            continue  # a name of torch_names, or of another module
+        told = scan.difference(found)
+        assert told, name
+        assert "Differs from PyTorch:" not in told
+        assert ">>>" not in told
+        shown += 1
+    assert shown > 60
+    assert scan.difference(ta.exp) == ""
+
+
+def test_every_name_of_the_folder_works() -> None:
+    for module in ("", ".nn", ".nn.functional", ".optim", ".utils.data"):
+        space = importlib.import_module(f"tinyattn.torch_names{module}")
+        for name in dir(space):
+            if not name.startswith("_"):
+                known = f"torch{module}.{name}"
+                program = f"import torch{module} as space\nspace.{name}"
+                assert known not in rows(program, "left out")
+
+
+def test_methods_in_the_list_are_pytorchs(torch: Any) -> None:
+    theirs = {*dir(torch.Tensor), *dir(torch.nn.Module)}
+    assert [name for name in scan.METHODS if name not in theirs] == []
+    arrays = {*dir(ta.ones(2).numpy()), *scan.PYTHONS}
+    assert [name for name in scan.METHODS if name in arrays] == []
+
+
+def run(*paths: Any) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "tinyattn.torch_names.scan", *map(str, paths)]
+    return subprocess.run(command, capture_output=True, text=True, check=False)
+
+
+def test_from_the_command_line(tmp_path: Path) -> None:
+    whole, partly, broken = (tmp_path / f"{name}.py" for name in ("whole", "partly", "broken"))
+    whole.write_text(GPT)
+    partly.write_text("import torch\nx = torch.compile(torch.from_numpy(y))\nz.quux()\n")
+    broken.write_text("import torch as\n")
+    done = run(whole)
+    assert done.returncode == 0, done.stderr
+    assert "  left out: 0 names\n" in done.stdout
+    done = run(whole, partly)
+    assert done.returncode == 1
+    tail = done.stdout.partition(str(partly))[2]
+    assert "line 1: import tinyattn.torch_names as torch\n" in tail
+    assert "    torch.compile (line 2): nothing has to be compiled" in tail
+    assert "    torch.from_numpy (line 2): " in tail.partition("differs: 1 names")[2]
+    assert "  not judged: the methods quux\n" in tail
+    done = run(broken, tmp_path / "none.py", partly)
+    assert done.returncode == 2
+    assert done.stdout.count("cannot be read: ") == 2
+    assert "torch.compile" in done.stdout
+    assert "scan FILE" in run().stderr
+    assert run().returncode == 1

@@ -1,0 +1,272 @@
+"""Which names of PyTorch a program uses, and which of them are here.
+
+    python -m tinyattn.torch_names.scan FILE...
+
+prints for each file the import lines to change, and three groups of names: those that work, those
+that differ, with the difference, and those that are left out, with what to write. The status is 1
+if any is left out, and 2 if a file cannot be read.
+
+A file is read, not run. Whether a name is here, and takes the arguments of a call, is asked of
+tinyattn.torch_names itself. A method is known by its name alone, because nobody knows what x is in
+`x.view(2)`; attributes that are not called, as in `x.shape`, are not judged.
+"""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import inspect
+import re
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from ..base.names import ARGUMENTS, UnknownNameError
+from ..nn.module import Module
+from ..tensors.tensor import Tensor
+from .optim import Optimizer
+from .optim.lr_scheduler import LRScheduler
+
+HERE = "tinyattn.torch_names"
+# From the beginning of a name to the place that has it here.
+PLACES = {"einops.layers.torch": f"{HERE}.einops_backend", "torch": HERE}
+# Packages that need PyTorch, beside those whose names begin with "torch".
+NEED_PYTORCH = {"apex", "fairscale", "fairseq", "flash_attn", "lightning", "pytorch_lightning"}
+NEED_PYTORCH |= {"pytorch_metric_learning", "timm", "triton", "xformers"}
+OWNERS: tuple[Any, ...] = (Tensor, Module, Optimizer, LRScheduler)
+# Further methods of PyTorch's tensors and modules, which no type of Python and NumPy has.
+METHODS = """
+    acos addbmm addr aminmax as_strided asin atan atan2 bfloat16 broadcast_to cosh count_nonzero
+    cross cummax cummin data_ptr diag_embed diff dist element_size erfc erfinv fliplr flipud fmod
+    frac get_device histc inverse is_complex is_contiguous is_nonzero kron kthvalue lgamma logaddexp
+    logcumsumexp logdet logit masked_scatter matrix_exp median nan_to_num nanmean nansum prelu
+    quantile register_backward_hook register_forward_pre_hook register_full_backward_hook
+    register_hook renorm rot90 scatter_reduce share_memory sinh slogdet stft storage stride svd
+    tensor_split to_dense to_empty to_sparse type_as unfold unique_consecutive xlogy
+""".split()  # noqa: SIM905
+PYTHONS = {name for kind in (str, bytes, list, dict, set, int, float) for name in dir(kind)}
+
+
+def translated(name: str) -> str:
+    """The name here of a module or name of PyTorch; "" for what is not PyTorch's."""
+    starts = [start for start in PLACES if f"{name}.".startswith(f"{start}.")]
+    return PLACES[starts[0]] + name[len(starts[0]) :] if starts else ""
+
+
+def looked_up(name: str) -> tuple[Any, str, str]:
+    """What a name of PyTorch stands for here; the name, or its part that is missing; and why."""
+    start = next(start for start in PLACES if f"{name}.".startswith(f"{start}."))
+    try:
+        found = importlib.import_module(PLACES[start])
+        for part in name[len(start) :].split(".")[1:]:
+            start += f".{part}"
+            found = getattr(found, part)
+    except (AttributeError, ImportError) as error:
+        return None, start, reason(error)
+    return found, name, ""
+
+
+def reason(error: Exception) -> str:
+    """What to write, from the text of an error."""
+    return str(error).partition(": ")[2] or "it is not here"
+
+
+def difference(found: Any) -> str:
+    """What the docstring says to differ from PyTorch."""
+    for paragraph in re.split(r"\n\s*\n|>>>|Source:", getattr(found, "__doc__", None) or ""):
+        text = " ".join(paragraph.split())
+        if (start := text.find("Differs from PyTorch")) >= 0:
+            return re.sub("^Differs from PyTorch[^:,]*: ", "", text[start:])
+    return ""
+
+
+def refused(function: Any, call: ast.Call, is_method: bool = False) -> str:
+    """Why the function does not take the arguments of a call, "" if it does or nobody knows.
+
+    A method may be another one of the same name: only the names of its arguments are compared.
+    """
+    named = {keyword.arg: None for keyword in call.keywords if keyword.arg}
+    hidden = any(isinstance(arg, ast.Starred) for arg in call.args) or None in [
+        keyword.arg for keyword in call.keywords
+    ]
+    try:
+        signature = inspect.signature(function)
+        if is_method or hidden:
+            signature.bind_partial(*[None] * is_method, **named)
+        else:
+            signature.bind(*call.args, **named)
+    except TypeError as error:
+        instead = [ARGUMENTS[name] for name in named if name in ARGUMENTS]
+        return ": ".join([str(error), *instead[:1]])
+    except ValueError:  # a function of C without a signature
+        pass
+    return ""
+
+
+class Scan(ast.NodeVisitor):
+    """The names of PyTorch in a program: each of `groups` has lines for each (name, text)."""
+
+    def __init__(self, program: str) -> None:
+        self.groups: dict[str, dict[tuple[str, str], list[int]]] = {}
+        self.imports: list[tuple[int, str]] = []
+        self.names: dict[str, str] = {}  # what stands for a name of PyTorch
+        self.others: set[str] = set()  # other imported names
+        self.hidden: list[set[str]] = []  # for each function around a place, its own variables
+        nodes = list(ast.walk(tree := ast.parse(program)))
+        # Methods and modules of the program itself have the names that it gives them.
+        self.defined = {getattr(node, "name", "") for node in nodes}
+        self.defined |= {n.attr for n in nodes if isinstance(n, ast.Attribute) and is_stored(n)}
+        for node in nodes:
+            if isinstance(node, (ast.Import, ast.ImportFrom)):
+                self.read_import(node)
+        self.visit(tree)
+
+    def note(self, group: str, name: str, text: str, line: int) -> None:
+        self.groups.setdefault(group, {}).setdefault((name, text), []).append(line)
+
+    def read_import(self, node: ast.Import | ast.ImportFrom) -> None:
+        """Note what the names of a statement stand for, and how it has to be changed."""
+        module, lines = getattr(node, "module", None) or "", []
+        is_relative = bool(getattr(node, "level", 0))
+        for alias in node.names:
+            name = f"{module}.{alias.name}" if module else alias.name
+            root = name.partition(".")[0]
+            short = alias.asname or (alias.name if module else root)
+            if is_relative or not translated(name):
+                self.others.add(short)
+                if not is_relative and (root in NEED_PYTORCH or root.startswith("torch")):
+                    self.note("left out", root, "a package that needs PyTorch", node.lineno)
+                continue
+            is_here = self.use(module or name, node.lineno, as_module=True) is not None
+            if module and is_here and alias.name != "*":
+                self.use(name, node.lineno)
+            known = name if module or alias.asname else root
+            if alias.name != "*":
+                self.names[short] = known
+            if is_here:
+                lines.append(f"import {translated(known)} as {short}")
+        if module and lines:
+            lines = [
+                f"from {translated(module)} import" + ast.unparse(node).partition(" import")[2]
+            ]
+        self.imports += [(node.lineno, line) for line in lines]
+
+    def use(self, name: str, line: int, as_module: bool = False) -> Any:
+        """Put a name of PyTorch into its group. Returns what it stands for, or None."""
+        found, known, missing = looked_up(name)
+        if as_module and not missing and not inspect.ismodule(found):
+            found, missing = None, "it is no module here"
+        differs = difference(found)
+        group = "left out" if missing else "differs" if differs else "works"
+        self.note(group, known, missing or differs, line)
+        return found
+
+    def name_of(self, node: ast.AST) -> tuple[str, str]:
+        """An expression a.b.c as the name of PyTorch that it is, or ""; and a."""
+        parts: list[str] = []
+        while isinstance(node, ast.Attribute):
+            parts.append(node.attr)
+            node = node.value
+        first = node.id if isinstance(node, ast.Name) else ""
+        start = "" if any(first in names for names in self.hidden) else self.names.get(first, "")
+        return start and ".".join([start, *reversed(parts)]), first
+
+    def visit_Name(self, node: Any) -> None:
+        name, first = self.name_of(node)
+        if is_stored(node) and not self.hidden:
+            self.names.pop(first, None)
+        elif name:
+            self.use(name, node.lineno)
+        elif isinstance(node, ast.Attribute):
+            self.visit(node.value)
+
+    visit_Attribute = visit_Name  # noqa: N815
+
+    def visit_Assign(self, node: ast.Assign) -> None:
+        for part in (node.value, *node.targets):  # in the order in which they are computed
+            self.visit(part)
+
+    def visit_Call(self, node: ast.Call) -> None:
+        name, first = self.name_of(node.func)
+        if name:
+            found = self.use(name, node.lineno)
+            if found is not None and (why := refused(found, node)):
+                self.note("left out", f"{name}()", why, node.lineno)
+        else:
+            if isinstance(node.func, ast.Attribute) and first not in self.others:
+                self.use_method(node.func.attr, node)
+            self.visit(node.func)
+        for part in (*node.args, *node.keywords):
+            self.visit(part)
+
+    def use_method(self, name: str, call: ast.Call) -> None:
+        methods = [getattr(owner, name) for owner in OWNERS if hasattr(owner, name)]
+        if name in self.defined or name.startswith("_"):
+            return
+        if methods:
+            why = [refused(method, call, is_method=True) for method in methods]
+            differs = difference(getattr(Tensor, name, None))
+            self.note("differs" if differs else "works", f"x.{name}", differs, call.lineno)
+            if all(why) and name not in PYTHONS:
+                self.note("left out", f"x.{name}()", why[0], call.lineno)
+        elif name in METHODS or name.endswith("_"):
+            text = reason(UnknownNameError("Tensor", name, dir(Tensor)))
+            self.note("left out", f"x.{name}", text, call.lineno)
+        elif name not in PYTHONS:
+            self.note("not known", name, "", call.lineno)
+
+    def visit_FunctionDef(self, node: Any) -> None:
+        own = {n.id for n in ast.walk(node) if isinstance(n, ast.Name) and is_stored(n)}
+        own |= {argument.arg for argument in ast.walk(node.args) if isinstance(argument, ast.arg)}
+        body = node.body if isinstance(node.body, list) else [node.body]
+        for part in ast.iter_child_nodes(node):
+            if part not in body:  # decorators, defaults and annotations belong to the outside
+                self.visit(part)
+        self.hidden.append(own)
+        for part in body:
+            self.visit(part)
+        self.hidden.pop()
+
+    visit_AsyncFunctionDef = visit_Lambda = visit_FunctionDef  # noqa: N815
+
+
+def is_stored(node: Any) -> bool:
+    return isinstance(node.ctx, ast.Store)
+
+
+def report(scan: Scan) -> Iterator[str]:
+    """What is printed of one program."""
+    if scan.imports:
+        yield "  imports to change:"
+    yield from (f"    line {line}: {text}" for line, text in sorted(scan.imports))
+    yield f"  works: {len(scan.groups.get('works', {}))} names"
+    for group in ("differs", "left out"):
+        rows = scan.groups.get(group, {})
+        yield f"  {group}: {len(rows)} names"
+        for (name, text), lines in sorted(rows.items()):
+            yield f"    {name} (line {', '.join(map(str, sorted(set(lines))))}): {text}"
+    if unknown := scan.groups.get("not known"):
+        yield f"  not judged: the methods {', '.join(sorted(name for name, _ in unknown))}"
+
+
+def main(paths: list[str]) -> int:
+    """Print what the files use. Returns the status."""
+    status = 0
+    for path in paths:
+        print(path)
+        try:
+            scan = Scan(Path(path).read_text(encoding="utf-8"))
+        except (OSError, SyntaxError, ValueError) as error:
+            print(f"  cannot be read: {error}")
+            status = 2
+            continue
+        print(*report(scan), sep="\n")
+        status = max(status, 1 if scan.groups.get("left out") else 0)
+    return status
+
+
+if __name__ == "__main__":
+    if len(sys.argv) < 2:
+        sys.exit(f"python -m {HERE}.scan FILE...")
+    sys.exit(main(sys.argv[1:]))
