@@ -6,7 +6,7 @@ import copy
 import math
 from collections.abc import Callable, Iterable
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 import numpy as np
 
@@ -25,6 +25,7 @@ from .kernels.reference import AdamStep
 from .tensors.create import zeros_like
 from .tensors.tensor import Tensor
 
+T = TypeVar("T")
 MOMENTS = ("m", "v")
 Parameters = Iterable[Tensor] | Iterable[tuple[str, Tensor]] | Iterable[dict[str, Any]]
 
@@ -236,6 +237,10 @@ class Optimizer:
             keep = not set_to_none and parameter.grad is not None
             parameter.grad = zeros_like(parameter) if keep else None
 
+    @overload
+    def step(self, closure: None = None) -> None: ...
+    @overload
+    def step(self, closure: Callable[[], T]) -> T: ...
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
         """Move every parameter that has a gradient.
 
@@ -270,7 +275,7 @@ class Optimizer:
             for version in versions:
                 version.end_change()
 
-    def step_after(self, closure: Callable[[], Any]) -> Any:
+    def step_after(self, closure: Callable[[], T]) -> T:
         if not callable(closure):
             raise TypeError(f"a closure is a function, got {closure!r}")
         with enable_grad():

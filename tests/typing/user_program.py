@@ -145,6 +145,7 @@ reveal_type(model.parameters())  # Iterator[Parameter]
 reveal_type(model.state_dict())  # dict[str, Tensor]
 optimizer = optim.Adam(model.parameters(), lr=0.01)
 reveal_type(optimizer.step())  # None
+reveal_type(optimizer.step(lambda: 1.5))  # float
 
 # What is imported when it is first used
 reveal_type(pad_sequence([x, x]))  # Tensor
