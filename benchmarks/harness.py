@@ -19,7 +19,7 @@ from .decoding import decoding
 from .encoders import START, attentions, busy_machine, growing, steps, steps_alike
 from .gpu.cases import gpu_cases
 from .inference import inferences
-from .operations import layers, operations
+from .operations import functions, layers, operations
 from .processes import Settings, Side, crowded, undisturbed
 from .programs import programs
 
@@ -29,7 +29,8 @@ TORCH = ("torch", "torch plain")
 def all_cases(short: bool) -> list[Case]:
     """Those of the main table, in its order."""
     encoders = [*steps(short), *steps_alike(short), *busy_machine(short)]
-    cases = [*operations(short), *layers(short), *encoders, *attentions(short), *decoding(short)]
+    singles = [*operations(short), *layers(short), *functions(short)]
+    cases = [*singles, *encoders, *attentions(short), *decoding(short)]
     # Programs come last, because tinyattn.torch_names changes Tensor for the whole process.
     return [*cases, *inferences(short), *programs(short), START]
 

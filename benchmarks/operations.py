@@ -1,14 +1,16 @@
-"""Single operations: on arrays so small that only bookkeeping costs, and at sizes of a layer."""
+"""Single operations: on arrays so small that only bookkeeping costs, at sizes of a layer, and on a
+million numbers."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from functools import partial
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 
-from .cases import BOTH, FASTER, Case, Run, forward_backward, lengths_of, random
+from .cases import BOTH, FASTER, Case, Run, digest, forward_backward, lengths_of, random
 
 # One operation on 4x4 arrays. The array work is almost nothing, so the time is bookkeeping.
 
@@ -138,4 +140,143 @@ def layers(short: bool) -> Iterator[Case]:
                 partial(build, shape=shape),
                 sides=FASTER if attends else BOTH,
                 process=name,
+            )
+
+
+# Functions of a million numbers. Those in CHOICES have no derivative.
+
+Function = Callable[[Any, Any], Any]
+
+
+def million(lib: Any, side: int) -> SimpleNamespace:
+    """x, y, and positive p, each (side, side); a mask, and integers i below side."""
+    x, y = random(side, side), random(side, side, seed=1)
+    i = np.random.default_rng(2).integers(0, side, (side, side))
+    i[0, 0] = side - 1  # one_hot then has as many classes as x has columns
+    floats = (lib.tensor(array, True) for array in (x, y, np.abs(x) + 0.1))
+    arrays = dict(zip("xyp", floats, strict=True))
+    return SimpleNamespace(**arrays, i=lib.tensor(i), rows=lib.tensor(i[0]), mask=lib.tensor(x > 0))
+
+
+FUNCTIONS: dict[str, Function] = {
+    "x + y": lambda F, a: a.x + a.y,
+    "x - y": lambda F, a: a.x - a.y,
+    "x * y": lambda F, a: a.x * a.y,
+    "x / p": lambda F, a: a.x / a.p,
+    "x % p": lambda F, a: a.x % a.p,
+    "-x": lambda F, a: -a.x,
+    "abs": lambda F, a: a.x.abs(),
+    "x ** 2": lambda F, a: a.x**2,
+    "x ** 3": lambda F, a: a.x**3,
+    "x ** 4": lambda F, a: a.x**4,
+    "p ** 0.5": lambda F, a: a.p**0.5,
+    "p ** -0.5": lambda F, a: a.p**-0.5,
+    "p ** -1": lambda F, a: a.p**-1,
+    "p ** 1.5": lambda F, a: a.p**1.5,
+    "p ** y": lambda F, a: a.p**a.y,
+    "2 ** x": lambda F, a: 2**a.x,
+    "square": lambda F, a: a.x.square(),
+    "sqrt": lambda F, a: a.p.sqrt(),
+    "rsqrt": lambda F, a: a.p.rsqrt(),
+    "reciprocal": lambda F, a: a.p.reciprocal(),
+    "exp": lambda F, a: a.x.exp(),
+    "expm1": lambda F, a: a.x.expm1(),
+    "log": lambda F, a: a.p.log(),
+    "log1p": lambda F, a: a.p.log1p(),
+    "sin": lambda F, a: a.x.sin(),
+    "cos": lambda F, a: a.x.cos(),
+    "tanh": lambda F, a: a.x.tanh(),
+    "sigmoid": lambda F, a: a.x.sigmoid(),
+    "erf": lambda F, a: a.x.erf(),
+    "relu": lambda F, a: F.relu(a.x),
+    "gelu": lambda F, a: F.gelu(a.x),
+    "gelu tanh": lambda F, a: F.gelu(a.x, approximate="tanh"),
+    "silu": lambda F, a: F.silu(a.x),
+    "softplus": lambda F, a: F.softplus(a.x),
+    "clamp": lambda F, a: a.x.clamp(-1, 1),
+    "masked_fill": lambda F, a: a.x.masked_fill(a.mask, 0.0),
+    "sum": lambda F, a: a.x.sum(),
+    "sum 0": lambda F, a: a.x.sum(0),
+    "sum 1": lambda F, a: a.x.sum(1),
+    "mean": lambda F, a: a.x.mean(),
+    "mean 0": lambda F, a: a.x.mean(0),
+    "mean 1": lambda F, a: a.x.mean(1),
+    "var": lambda F, a: a.x.var(),
+    "var 0": lambda F, a: a.x.var(0),
+    "var 1": lambda F, a: a.x.var(1),
+    "std": lambda F, a: a.x.std(),
+    "norm": lambda F, a: a.x.norm(),
+    "norm 1": lambda F, a: a.x.norm(dim=1),
+    "prod": lambda F, a: a.p.prod(),
+    "prod 1": lambda F, a: a.p.prod(1),
+    "max": lambda F, a: a.x.max(),
+    "max 0": lambda F, a: a.x.max(0)[0],
+    "max 1": lambda F, a: a.x.max(1)[0],
+    "amax 0": lambda F, a: a.x.amax(0),
+    "amax 1": lambda F, a: a.x.amax(1),
+    "cumsum 0": lambda F, a: a.x.cumsum(0),
+    "cumsum 1": lambda F, a: a.x.cumsum(1),
+    "logsumexp": lambda F, a: a.x.logsumexp(1),
+    "softmax": lambda F, a: a.x.softmax(-1),
+    "log_softmax": lambda F, a: a.x.log_softmax(-1),
+    "mse_loss": lambda F, a: F.mse_loss(a.x, a.y),
+    "binary_cross_entropy": lambda F, a: F.binary_cross_entropy_with_logits(a.x, a.mask * 1.0),
+    "sort": lambda F, a: a.x.sort(1)[0],
+    "topk": lambda F, a: a.x.topk(10, 1)[0],
+    "gather 0": lambda F, a: a.x.gather(0, a.i),
+    "gather 1": lambda F, a: a.x.gather(1, a.i),
+    "x[rows]": lambda F, a: a.x[a.rows],
+    "x[:, rows]": lambda F, a: a.x[:, a.rows],
+    "x[mask]": lambda F, a: a.x[a.mask],
+    "repeat_interleave": lambda F, a: a.x[:500].repeat_interleave(2, 0),
+    "repeat": lambda F, a: a.x[:500].repeat(2, 1),
+    "flip": lambda F, a: a.x.flip(0),
+    "roll": lambda F, a: a.x.roll(3, 1),
+    "tril": lambda F, a: a.x.tril(),
+    "transpose": lambda F, a: a.x.transpose(0, 1).contiguous(),
+}
+CHOICES: dict[str, Function] = {
+    "sign": lambda F, a: a.x.sign(),
+    "x // p": lambda F, a: a.x.detach() // a.p.detach(),
+    "x > y": lambda F, a: a.x > a.y,
+    "x == y": lambda F, a: a.x == a.y,
+    "isnan": lambda F, a: a.x.isnan(),
+    "isfinite": lambda F, a: a.x.isfinite(),
+    "any": lambda F, a: (a.mask).any(1),
+    "all": lambda F, a: (a.mask).all(1),
+    "argmax": lambda F, a: a.x.argmax(1),
+    "argsort": lambda F, a: a.x.argsort(1),
+    "one_hot": lambda F, a: F.one_hot(a.rows, 1000),
+}
+
+
+def with_gradient(lib: Any, function: Function, side: int) -> Run:
+    arrays = million(lib, side)
+    leaves = [arrays.x, arrays.y, arrays.p]
+    return forward_backward(lib, lambda: function(lib.F, arrays), leaves)
+
+
+def without_gradient(lib: Any, function: Function, side: int) -> Run:
+    arrays = million(lib, side)
+
+    def forward(_: Any = None) -> Any:
+        return function(lib.F, arrays)
+
+    return Run({"forward": forward}, check=lambda: digest([forward()]))
+
+
+def functions(short: bool) -> Iterator[Case]:
+    side = 10 if short else 1000
+    for table, build, parts in (
+        (FUNCTIONS, with_gradient, ("forward", "backward")),
+        (CHOICES, without_gradient, ("forward",)),
+    ):
+        for name, function in table.items():
+            yield Case(
+                "functions of a million numbers",
+                f"million {name}",
+                f"{side} x {side}",
+                partial(build, function=function, side=side),
+                parts=parts,
+                process="functions",
             )
