@@ -15,7 +15,7 @@ import pytest
 
 import tinyattn as ta
 from tinyattn import kernels
-from tinyattn.kernels import reference
+from tinyattn.kernels import elementwise, reference
 from tinyattn.kernels.reference import AdamStep
 from tinyattn.kernels.visibility import Visibility, of_padded, samples_of
 
@@ -272,6 +272,6 @@ KERNELS = sorted(
     name
     for name, function in vars(reference).items()
     if inspect.isfunction(function)
-    and function.__module__ == reference.__name__
+    and function.__module__ in (reference.__name__, elementwise.__name__)
     and hasattr(kernels, name)
 )

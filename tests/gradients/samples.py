@@ -581,6 +581,8 @@ def gather_samples(rng: np.random.Generator, dtype: np.dtype) -> list[Sample]:
             found.append(Sample((normal(rng, shape).astype(dtype), places), {"dim": dim}, edge))
     return found
 
+    return found
+
 
 INDICES: list[tuple[tuple[int, ...], Any, str]] = [
     ((5,), 2, "one element"),

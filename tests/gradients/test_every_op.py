@@ -126,6 +126,7 @@ LINES: dict[str, Line] = {
     "cos": Line(lambda x: x.cos(), ONE),
     "tanh": Line(lambda x: x.tanh(), ONE),
     "sigmoid": Line(lambda x: x.sigmoid(), ONE),
+    "silu": Line(F.silu, ONE, lambda x: torch_F.silu(x)),
     "softplus": Line(F.softplus, ONE, lambda x: torch_F.softplus(x)),
     "erf": Line(lambda x: x.erf(), ONE),
     "abs": Line(lambda x: x.abs(), APART),

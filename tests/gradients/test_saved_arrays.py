@@ -38,7 +38,7 @@ KEPT = {
     "tanh": "output",
     "sigmoid": "output",
     "erf": "input 0",
-    "silu": "input 0, 1 more",
+    "silu": "input 0",
     "softplus": "input 0",
     "normalize": "input 0, output, 2 more",
     "rms_norm": "input 0, input 1, output, 2 more",

@@ -61,7 +61,7 @@ def test_every_kernel_has_a_test_here():
     toured = {name.split(".")[0] for name in kernel_tour()}
     assert toured == covered
     compiled_ones = {name for name in KERNELS if hasattr(cpu, name)}
-    assert len(compiled_ones) >= 22
+    assert len(compiled_ones) >= 35
 
 
 # Layer normalization
@@ -301,6 +301,53 @@ def test_erf(dtype):
         special = module.erf(np.array([np.inf, -np.inf, np.nan], dtype))
         assert special[:2].tolist() == [1, -1]
         assert np.isnan(special[2])
+
+
+def exact_sigmoid(x):
+    return 1 / (1 + np.exp(-x))
+
+
+EXACT = {
+    "sigmoid": exact_sigmoid,
+    "silu": lambda x: x * exact_sigmoid(x),
+    "softplus": lambda x: np.maximum(x, 0) + np.log1p(np.exp(-np.abs(x))),
+    "log1p": np.log1p,
+    "expm1": np.expm1,
+    "erf": lambda x: np.array([math.erf(value) for value in x]),
+}
+
+
+@pytest.mark.parametrize("name", EXACT)
+def test_functions_of_float32_are_within_one_unit_in_the_last_place(name):
+    """From the smallest number to the largest; infinities and NaN as NumPy has them."""
+    rng = rng_of(43)
+    scales = [1e-42, 1e-30, 1e-9, 1e-4, 1e-2, 0.3, 1, 3, 10, 40, 100, 1000, 3e37]
+    drawn = [rng.normal(size=4000) * scale for scale in scales]
+    special = [0.0, -0.0, np.inf, -np.inf, np.nan, 1.0, -1.0, 88.7, 89.0, -88.0, -103.9, -104.0]
+    x = np.concatenate([*drawn, special]).astype(np.float32)
+    with np.errstate(all="ignore"):
+        exact = np.asarray(EXACT[name](x.astype(np.float64)), np.float64)
+        rounded = exact.astype(np.float32)
+        found = getattr(cpu, name)(x)
+    finite = np.isfinite(rounded)
+    assert finite.sum() > 20_000
+    assert_equal(found[~finite], rounded[~finite])
+    assert ulps(found[finite], exact[finite]) <= 1
+
+
+@both_dtypes
+@pytest.mark.parametrize("kernel", ["fast", "plain"])
+def test_silu_backward(dtype, kernel):
+    x = np.linspace(-30, 30, 4001).astype(dtype)
+    wide_x = x.astype(np.longdouble)
+    part = exact_sigmoid(wide_x)
+    rest = wide_x * part * (1 - part)
+    grad = signed(rng_of(44), x.size).astype(dtype)
+    found = (cpu if kernel == "fast" else reference).silu_backward(grad, x)
+    assert found.dtype == dtype
+    # 1 - part loses a digit of part for each factor of ten that it is smaller.
+    size = part + np.abs(wide_x) * part
+    assert_within(found, (part + rest) * grad, size * np.abs(grad), count=4)
 
 
 def exact_normal_cdf(x):

@@ -8,7 +8,6 @@ from ..base.checks import (
 )
 from ..tensors.arguments import (
     any_tensor,
-    at_least_float32,
     float_tensor,
 )
 from ..tensors.tensor import Tensor
@@ -96,8 +95,7 @@ def silu(x: Tensor) -> Tensor:
     >>> F.silu(ta.tensor([-1000.0, 0.0, 1000.0]))
     tensor([  -0.,    0., 1000.])
     """
-    x, dtype = at_least_float32(float_tensor(x, "x")), x.dtype
-    return (x * ops.sigmoid(x)).to(dtype)
+    return ops.silu(float_tensor(x, "x"))
 
 
 def softplus(x: Tensor) -> Tensor:

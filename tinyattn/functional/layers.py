@@ -210,7 +210,10 @@ def one_hot(ids: ArrayLike, num_classes: int = -1) -> Tensor:
     check_size("num_classes", num_classes)
     text = f"one_hot: id {{number}} is out of range for {num_classes} classes"
     require_range(array, 0, num_classes, IndexError, text)
-    return wrap((array[..., None] == namespace(array).arange(num_classes)).astype(np.int64))
+    xp = namespace(array)
+    out = xp.zeros((array.size, num_classes), np.int64)
+    out[xp.arange(array.size), array.reshape(-1)] = 1
+    return wrap(out.reshape(*array.shape, num_classes))
 
 
 def pad(

@@ -7,6 +7,7 @@ is imported on first use, because importing Numba takes longer than all the rest
 with TINYATTN_JIT=0 in the environment, the reference runs instead.
 
     reference.py     each kernel as plain array code
+    elementwise.py   those of single elements
     visibility.py    which keys each query sees
     packing.py       rows of padded and of packed samples, and heads that share keys
     matmul.py        matrix products, the large ones on several threads
@@ -103,6 +104,12 @@ gelu = dispatched(reference.gelu)
 gelu_backward = dispatched(reference.gelu_backward)
 gelu_tanh = dispatched(reference.gelu_tanh)
 gelu_tanh_backward = dispatched(reference.gelu_tanh_backward)
+sigmoid = dispatched(reference.sigmoid)
+silu = dispatched(reference.silu)
+silu_backward = dispatched(reference.silu_backward)
+softplus = dispatched(reference.softplus)
+log1p = dispatched(reference.log1p)
+expm1 = dispatched(reference.expm1)
 add_bias = dispatched(reference.add_bias)
 sum_rows = dispatched(reference.sum_rows)
 softmax = dispatched(reference.softmax)

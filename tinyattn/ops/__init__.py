@@ -13,7 +13,7 @@
 """
 
 # ruff: noqa: F401
-from .activation import erf, gelu, gelu_tanh, relu, sigmoid, softplus
+from .activation import erf, gelu, gelu_tanh, relu, sigmoid, silu, softplus
 from .attention import (
     attention,
     attention_through,

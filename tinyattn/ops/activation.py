@@ -5,9 +5,8 @@ from __future__ import annotations
 import math
 
 from .. import kernels
-from ..base.backend import Array, namespace
+from ..base.backend import Array
 from ..engine.op import op
-from ..kernels import reference
 from ..kernels.float16 import in_float32
 from .elementwise import exp
 
@@ -26,12 +25,23 @@ def dx(grad, out):
 @op(floats=True)
 def sigmoid(x: Array) -> Array:
     """1 / (1 + exp(-x)), computed from exp(-|x|), which cannot overflow."""
-    return reference.sigmoid(x)
+    return kernels.sigmoid(x)
 
 
 @sigmoid.vjp("x")
 def dx(grad, out):
     return grad * out * (1 - out)
+
+
+@op(floats=True)
+def silu(x: Array) -> Array:
+    """x * sigmoid(x)."""
+    return kernels.silu(x)
+
+
+@silu.vjp("x")
+def dx(grad, x):
+    return kernels.silu_backward(grad, x)
 
 
 @op(floats=True)
@@ -47,11 +57,9 @@ def dx(grad, x):
 
 
 @op(floats=True)
-@in_float32
 def softplus(x: Array) -> Array:
     """log(1 + exp(x)), computed from exp(-|x|), which cannot overflow."""
-    xp = namespace(x)
-    return xp.maximum(x, 0) + xp.log1p(xp.exp(-xp.abs(x)))
+    return kernels.softplus(x)
 
 
 @softplus.vjp("x")

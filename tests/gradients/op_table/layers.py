@@ -200,14 +200,13 @@ ROWS: list[OpRow] = [
         lambda x: ref.torch_nn().softplus(x, threshold=60),
         errors=only_floats(F.softplus),
     ),
-    OpRow(
+    unary_row(
         "silu",
-        F.silu,
         lambda z: z * ref.sigmoid(z),
-        lambda x: ref.torch_nn().silu(x),
         on.unary(large=10.0),
-        only_floats(F.silu),
-        ("F.silu",),
+        ["F.silu"],
+        lambda x: ref.torch_nn().silu(x),
+        errors=only_floats(F.silu),
     ),
     shape_row(
         "pad",

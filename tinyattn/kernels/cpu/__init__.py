@@ -23,8 +23,6 @@ from collections.abc import Callable
 from typing import Any
 
 from . import compiler
-from .activation import erf as erf
-from .activation import erf_elements
 from .activation import gelu as gelu
 from .activation import gelu_backward as gelu_backward
 from .activation import gelu_tanh as gelu_tanh
@@ -34,6 +32,14 @@ from .activation import relu_backward as relu_backward
 from .cross_entropy import cross_entropy as cross_entropy
 from .cross_entropy import cross_entropy_backward as cross_entropy_backward
 from .dropout import dropout as dropout
+from .exponential import erf as erf
+from .exponential import erf_elements
+from .exponential import expm1 as expm1
+from .exponential import log1p as log1p
+from .exponential import sigmoid as sigmoid
+from .exponential import silu as silu
+from .exponential import silu_backward as silu_backward
+from .exponential import softplus as softplus
 from .layer_norm import layer_norm as layer_norm
 from .layer_norm import layer_norm_backward as layer_norm_backward
 from .optimizer import adam as adam

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from ...base.backend import Array, namespace
 from .. import reference
+from ..elementwise import INV_SQRT_2PI, SQRT_HALF
 from ..float16 import in_float32
 from ..sums import in_c_order
 from .launch import SCALARS, by_elements, drop_arguments, function
@@ -19,7 +20,7 @@ def erf(x: Array) -> Array:
 
 
 def normal_cdf(x: Array) -> Array:
-    return 0.5 * (1 + erf(x * reference.SQRT_HALF))
+    return 0.5 * (1 + erf(x * SQRT_HALF))
 
 
 @in_float32
@@ -29,7 +30,7 @@ def gelu(x: Array) -> Array:
 
 @in_float32
 def gelu_backward(grad: Array, x: Array) -> Array:
-    phi = namespace(x).exp(x * x * -0.5) * reference.INV_SQRT_2PI
+    phi = namespace(x).exp(x * x * -0.5) * INV_SQRT_2PI
     return grad * (normal_cdf(x) + x * phi)
 
 
