@@ -272,6 +272,20 @@ def test_equal_elements_keep_their_order_in_a_long_row(descending: bool) -> None
         assert x.topk(700, largest=descending).indices.tolist() == order[:700].tolist()
 
 
+@pytest.mark.parametrize("exponent", [-0.5, *range(-8, 9)])
+@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
+def test_the_ends_of_powers_are_those_of_the_c_library(exponent: float, dtype: type) -> None:
+    info = np.finfo(dtype)
+    ends = [0.0, -0.0, math.inf, 1.0, info.tiny, info.smallest_subnormal, info.max, 3.0, math.nan]
+    x = np.array([*ends, *(-value for value in ends)], dtype)
+    with np.errstate(all="ignore"):
+        expected = np.power(x, np.full(x.shape, exponent, dtype))
+    found = (ta.tensor(x) ** exponent).numpy()
+    assert found.dtype == dtype
+    assert np.array_equal(np.signbit(found[found == 0]), np.signbit(expected[expected == 0]))
+    np.testing.assert_allclose(found, expected, rtol=4 * info.eps, atol=info.smallest_subnormal)
+
+
 @pytest.mark.parametrize("wrong", [-0.5, math.nan, math.inf])
 def test_weights_that_cannot_be_drawn_from(wrong: float) -> None:
     for replacement in (False, True):

@@ -82,10 +82,44 @@ def dx(grad):
     return -grad
 
 
+# Of other exponents NumPy's own power is as fast (1 and 2), or products lose too many digits.
+PRODUCTS = {*range(3, 9), *range(-8, -1)}
+
+
 @op(promote=True)
 def pow(x: Array, y: Array) -> Array:
     """x to the power y, element by element."""
+    if isinstance(y, (int, float)) and y in PRODUCTS:
+        return integer_power(x, int(y))
+    if isinstance(y, float) and y == -0.5 and type(x) is np.ndarray and x.dtype.kind == "f":
+        return inverse_root(x)
     return in_c_order(x) ** in_c_order(y)
+
+
+def integer_power(x: Array, n: int) -> Array:
+    """x ** n by products, because NumPy's power takes 60 times as long."""
+    if x.dtype == np.float16:  # because each product would be rounded to three digits
+        return integer_power(x.astype(np.float32), n).astype(np.float16)
+    if n < 0 and x.dtype.kind == "f":  # 1 / x first, because x ** 8 may be inf
+        return integer_power(1 / x, -n)
+    if n < 2:
+        return x**n if n < 1 else x
+    half = integer_power(x, n // 2)
+    power = half * half
+    if n % 2:
+        power *= x
+    return power
+
+
+@in_float32
+def inverse_root(x: np.ndarray) -> np.ndarray:
+    """x ** -0.5 by a root, because NumPy's power takes ten times as long."""
+    power = np.sqrt(x, out=np.empty_like(x))
+    np.divide(1, power, out=power)
+    if not (x > 0).all():
+        power[x == 0] = math.inf  # that of -0.0 too
+        power[x == -math.inf] = 0
+    return power
 
 
 @pow.vjp("x")
