@@ -350,6 +350,24 @@ def test_silu_backward(dtype, kernel):
     assert_within(found, (part + rest) * grad, size * np.abs(grad), count=4)
 
 
+@pytest.mark.parametrize("name", ["remainder", "floor_divide"])
+@pytest.mark.parametrize("scale", [1e-40, 1e-3, 1.0, 1e6, 1e30])
+def test_whole_quotients_are_numpys_to_the_bit(name, scale):
+    rng = rng_of(46)
+    x, y = rng.normal(size=3000) * scale, signed(rng, 3000)
+    x[1000:2000], y[1000:2000] = np.round(4 * x[1000:2000]) / 4, np.ceil(4 * y[1000:2000] + 0.5) / 4
+    x[:6], y[:6] = [0.0, -0.0, 0.0, -1.0, 3.0, 1e-45], [1.0, 1.0, -1.0, 1.0, -1.0, -1.0]
+    x, y = x.astype(np.float32), np.where(y == 0, 1, y).astype(np.float32)
+    special = np.array([np.inf, -np.inf, np.nan, 1, 1, 0], np.float32)
+    function, exact = getattr(cpu, name), getattr(np, name)
+    cases = [(x, y), (x[None, :7], y[:5, None]), (x, 0.75), (x, -2), (special, special[::-1] * 1)]
+    for arguments in [*cases, (x.astype(np.float64), y), (x[:0], y[:0])]:
+        with np.errstate(all="ignore"):
+            found, expected = function(*arguments), exact(*arguments)
+        assert found.dtype == expected.dtype
+        assert found.tobytes() == expected.tobytes()
+
+
 def exact_normal_cdf(x):
     """erfc(-x / sqrt(2)) / 2, in extended precision though erfc is a float64's: its argument's
     rounding error times its slope is taken off."""

@@ -23,6 +23,7 @@ import numpy as np
 from ..base.backend import Array, is_array, is_finite, namespace, quiet, scatter_add
 from .elementwise import erf as erf
 from .elementwise import expm1 as expm1
+from .elementwise import floor_divide as floor_divide
 from .elementwise import gelu as gelu
 from .elementwise import gelu_backward as gelu_backward
 from .elementwise import gelu_tanh as gelu_tanh
@@ -31,6 +32,7 @@ from .elementwise import is_tensor
 from .elementwise import log1p as log1p
 from .elementwise import relu as relu
 from .elementwise import relu_backward as relu_backward
+from .elementwise import remainder as remainder
 from .elementwise import sigmoid as sigmoid
 from .elementwise import silu as silu
 from .elementwise import silu_backward as silu_backward

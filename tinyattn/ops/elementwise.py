@@ -336,7 +336,7 @@ def dx(grad):
 def remainder(x: Array, y: Array) -> Array:
     """x - y floor(x / y), with the sign of y, as % in Python."""
     check_divisor(x, y)
-    return namespace(x if hasattr(x, "dtype") else y).remainder(in_c_order(x), in_c_order(y))
+    return kernels.remainder(x, y)
 
 
 @remainder.vjp("x")
@@ -356,8 +356,7 @@ def dy(grad, x, y):
 def floor_divide(x: Array, y: Array) -> Array:
     """The largest integer that is not above x / y."""
     check_divisor(x, y)
-    xp = namespace(x if hasattr(x, "dtype") else y)
-    return xp.floor_divide(in_c_order(x), in_c_order(y))
+    return kernels.floor_divide(x, y)
 
 
 @op(differentiable=False)

@@ -9,7 +9,9 @@ float64.
     softmax.py        softmax over visible keys, and log_softmax
     cross_entropy.py  cross-entropy of rows of logits
     layer_norm.py     layer normalization
-    activation.py     erf, relu, and both forms of gelu
+    activation.py     relu, and both forms of gelu
+    exponential.py    functions made of exp and log: sigmoid, silu, softplus, erf
+    division.py       remainders, and whole quotients
     dropout.py        dropout by a hash
     sums.py           sums over rows: a bias, an embedding
     optimizer.py      Adam
@@ -31,6 +33,8 @@ from .activation import relu as relu
 from .activation import relu_backward as relu_backward
 from .cross_entropy import cross_entropy as cross_entropy
 from .cross_entropy import cross_entropy_backward as cross_entropy_backward
+from .division import floor_divide as floor_divide
+from .division import remainder as remainder
 from .dropout import dropout as dropout
 from .exponential import erf as erf
 from .exponential import erf_elements

@@ -1,0 +1,64 @@
+"""Division of float32 numbers with a whole quotient, bit for bit as NumPy has it.
+
+NumPy calls the C library's fmod for each pair, which divides bit by bit. In float64 the quotient of
+two float32 numbers is on the right side of every integer, and a whole quotient times the divisor is
+exact, as long as the quotient is below 2^22. For others, and for inf, NaN and division by 0, the
+whole array is left to NumPy.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from ...base.backend import Function
+from .. import reference
+from .compiler import jit
+from .layout import as_input
+
+LARGEST_QUOTIENT = 2.0**22
+
+
+@jit
+def remainder_elements(x, y, out):
+    unusual = 0
+    for i in range(len(x)):
+        a, b = np.float64(x[i]), np.float64(y[i])
+        quotient = a / b
+        unusual += 0 if abs(quotient) < LARGEST_QUOTIENT else 1  # NaN is not smaller
+        rest = np.float32(a - np.trunc(quotient) * b)
+        moved = rest + y[i] if (rest < 0.0) != (b < 0.0) else rest
+        out[i] = moved if rest != 0.0 else math.copysign(0.0, b)
+    return unusual
+
+
+@jit
+def floor_elements(x, y, out):
+    unusual = 0
+    for i in range(len(x)):
+        quotient = np.float64(x[i]) / np.float64(y[i])
+        unusual += 0 if abs(quotient) < LARGEST_QUOTIENT else 1
+        out[i] = np.floor(quotient)
+    return unusual
+
+
+def for_usual_quotients(elements: Any, of_others: Function) -> Function:
+    """A kernel that calls `elements` on float32, and `of_others` where that would not be exact."""
+
+    def kernel(x: np.ndarray, y: Any) -> np.ndarray:
+        is_float32 = type(y) in (int, float) or getattr(y, "dtype", None) == np.float32
+        if x.dtype != np.float32 or not is_float32:
+            return of_others(x, y)
+        divisor = np.asarray(y, np.float32)
+        shape = np.broadcast_shapes(x.shape, divisor.shape)
+        flat = [as_input(np.broadcast_to(a, shape)).reshape(-1) for a in (x, divisor)]
+        out = np.empty(shape, np.float32)
+        return of_others(x, y) if elements(*flat, out.reshape(-1)) else out
+
+    return kernel  # type: ignore[return-value]
+
+
+remainder = for_usual_quotients(remainder_elements, reference.remainder)
+floor_divide = for_usual_quotients(floor_elements, reference.floor_divide)
