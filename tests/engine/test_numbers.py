@@ -272,6 +272,23 @@ def test_equal_elements_keep_their_order_in_a_long_row(descending: bool) -> None
         assert x.topk(700, largest=descending).indices.tolist() == order[:700].tolist()
 
 
+@pytest.mark.parametrize("largest", [False, True])
+@pytest.mark.parametrize("kind", ["distinct", "equal", "NaN"])
+def test_topk_of_many_is_the_beginning_of_the_order(kind: str, largest: bool) -> None:
+    """Few of many are found without sorting all; the order is that of sorting all the same."""
+    values = np.random.default_rng(1).standard_normal((3, 400), np.float32)
+    if kind == "equal":
+        values = np.round(values)
+    elif kind == "NaN":
+        values[1, ::50] = math.nan
+    x = ta.tensor(values)
+    order = x.argsort(descending=largest)[:, :20]
+    found = x.topk(20, largest=largest)
+    assert found.indices.tolist() == order.tolist()
+    assert np.array_equal(found.values.numpy(), x.gather(1, order).numpy(), equal_nan=True)
+    assert x.T.topk(20, 0, largest=largest).indices.T.tolist() == order.tolist()
+
+
 @pytest.mark.parametrize("exponent", [-0.5, *range(-8, 9)])
 @pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
 def test_the_ends_of_powers_are_those_of_the_c_library(exponent: float, dtype: type) -> None:

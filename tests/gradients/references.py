@@ -525,6 +525,15 @@ def gather(x: Array, index: Array, dim: int) -> Array:
     return out
 
 
+def scatter_along(x: Array, index: Array, dim: int, target: tuple[int, ...]) -> Array:
+    out = np.zeros(target, x.dtype)
+    for place in np.ndindex(index.shape):
+        to = list(place)
+        to[dim] = index[place]
+        out[tuple(to)] += x[place]
+    return out
+
+
 def put(x: Array, index: Any, shape: tuple[int, ...]) -> Array:
     out = np.zeros(shape, x.dtype)
     np.add.at(out, index, x)

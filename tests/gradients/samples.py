@@ -581,6 +581,13 @@ def gather_samples(rng: np.random.Generator, dtype: np.dtype) -> list[Sample]:
             found.append(Sample((normal(rng, shape).astype(dtype), places), {"dim": dim}, edge))
     return found
 
+
+def scatter_along_samples(rng: np.random.Generator, dtype: np.dtype) -> list[Sample]:
+    found = []
+    for sample in gather_samples(rng, dtype):
+        x, index = sample.inputs
+        options = {"dim": sample.options["dim"], "target": x.shape}
+        found.append(Sample((normal(rng, index.shape).astype(dtype), index), options, sample.edge))
     return found
 
 

@@ -250,6 +250,11 @@ LINES: dict[str, Line] = {
         lambda x, dim, index: x.gather(dim, index),
         [(normal(3, 4), 1, whole(4, 3, 2)), (normal(5), 0, np.array([4, 1, 1]))],
     ),
+    "scatter_along": Line(
+        lambda x, dim, index: ops.scatter_along(x, index, dim=dim, target=(4, 3)),
+        [(normal(4, 2), 1, whole(3, 4, 2)), (normal(2, 3), 0, np.array([[3, 1, 1], [3, 0, 1]]))],
+        lambda x, dim, index: torch.zeros(4, 3).to(x).scatter_add(dim, torch.as_tensor(index), x),
+    ),
     "cat": Line(
         lambda x, y, dim: ta.cat([x, y], dim),
         [(normal(2, 3), normal(4, 3), 0), (normal(2, 3), normal(2, 1), -1)],

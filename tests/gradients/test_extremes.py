@@ -266,6 +266,9 @@ LINES: dict[str, list[Line]] = {
     ),
     "sum_rows": line(registry["sum_rows"], "many rows", row=True),
     "gather": line(lambda x: x.gather(0, ta.tensor(np.zeros(MANY, int))), "many", row=True),
+    "scatter_along": line(
+        lambda x: ops.scatter_along(x, np.zeros(MANY, int), dim=0, target=(1,)), "many", row=True
+    ),
     "index": line(lambda x: x[np.zeros(MANY, int)], "ones", row=True),
     "expand": line(lambda x: x[0, 0].expand(MANY), "ones", row=True),
     "cat": line(lambda x, y: ta.cat([x, y]), "large,small"),

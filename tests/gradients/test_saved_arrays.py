@@ -82,6 +82,7 @@ KEPT = {
     "putitem": "2 more",
     "setitem": "2 more",
     "gather": "input 1",
+    "scatter_along": "input 1",
     "remainder": "input 0, input 1",
     "remainder of a number": "input 0",
     "log1p": "input 0",

@@ -52,10 +52,12 @@ def test_every_kernel_has_a_test_here():
     """A kernel that is added without one is missed by this list."""
     covered = {
         "adam", "add_bias", "attention", "attention_backward", "cross_entropy",
-        "cross_entropy_backward", "dropout", "erf", "gelu", "gelu_backward", "gelu_tanh",
-        "gelu_tanh_backward", "layer_norm", "layer_norm_backward", "log_softmax",
-        "log_softmax_backward", "masked_softmax", "masked_softmax_backward", "relu",
-        "relu_backward", "scatter_rows", "softmax", "softmax_backward", "sum_rows", "weighted_sum",
+        "cross_entropy_backward", "cumsum", "dropout", "erf", "expm1", "floor_divide", "gather",
+        "gelu", "gelu_backward", "gelu_tanh", "gelu_tanh_backward", "layer_norm",
+        "layer_norm_backward", "log1p", "log_softmax", "log_softmax_backward", "masked_softmax",
+        "masked_softmax_backward", "multiply_rows", "relu", "relu_backward", "remainder",
+        "scatter_along", "scatter_rows", "sigmoid", "silu", "silu_backward", "softmax",
+        "softmax_backward", "softplus", "sum_rows", "sum_squares", "weighted_sum",
     }  # fmt: skip
     assert set(KERNELS) == covered
     toured = {name.split(".")[0] for name in kernel_tour()}
@@ -366,6 +368,32 @@ def test_whole_quotients_are_numpys_to_the_bit(name, scale):
             found, expected = function(*arguments), exact(*arguments)
         assert found.dtype == expected.dtype
         assert found.tobytes() == expected.tobytes()
+
+
+@both_dtypes
+@pytest.mark.parametrize("axis", [0, 1, 2])
+@pytest.mark.parametrize("index_dtype", [np.int64, np.uint8])
+def test_gather_and_scatter_along(dtype, axis, index_dtype):
+    rng = rng_of(48)
+    shape = (4, 5, 6)
+    x = signed(rng, *shape).astype(dtype)
+    for length, others in ((3, 0), (9, 0), (2, 1)):  # other dimensions of equal size, and smaller
+        size = [n - others for n in shape]
+        size[axis] = length
+        index = rng.randint(0, shape[axis], size).astype(index_dtype)
+        part = x[tuple(slice(None) if i == axis else slice(n) for i, n in enumerate(size))]
+        grad = signed(rng, *size).astype(dtype)
+        total = np.zeros(shape, np.longdouble)
+        for place in np.ndindex(*size):
+            target = list(place)
+            target[axis] = index[place]
+            total[tuple(target)] += grad[place]
+        for module in (cpu, reference):
+            found = module.gather(x, index, axis)
+            assert_equal(found, np.take_along_axis(part, index.astype(int), axis))
+            found = module.scatter_along(grad, index, axis, shape)
+            assert found.dtype == dtype
+            assert_within(found, total, np.abs(total) + np.abs(grad).max(), count=8)
 
 
 def exact_normal_cdf(x):

@@ -389,6 +389,29 @@ def sum_rows(x: Array) -> Array:
     return in_c_order(x).sum(axis=0, dtype=sum_dtype(x.dtype)).astype(x.dtype)
 
 
+def gather(x: Array, index: Array, axis: int) -> Array:
+    """out[i, j, k] = x[i, index[i, j, k], k] along the second of three dimensions, for instance."""
+    return x.reshape(-1).take(flat_index(index, x.shape, axis))
+
+
+def scatter_along(grad: Array, index: Array, axis: int, shape: tuple[int, ...]) -> Array:
+    """The reverse of `gather`: zeros of this shape with each element added where it came from."""
+    total = namespace(grad).zeros(math.prod(shape), sum_dtype(grad.dtype))
+    values = grad.reshape(-1).astype(total.dtype, copy=False)
+    scatter_add(total, flat_index(index, shape, axis).reshape(-1), values)
+    return total.reshape(shape).astype(grad.dtype, copy=False)
+
+
+def flat_index(index: Array, shape: tuple[int, ...], axis: int) -> Array:
+    """Where each element that `gather` takes stands in the flattened array of this shape."""
+    first = namespace(index).zeros((1,) * index.ndim, np.int64)  # of the line that an index is in
+    for i, n in enumerate(index.shape):
+        if i != axis:
+            steps = namespace(index).arange(n) * math.prod(shape[i + 1 :])
+            first = first + steps.reshape(n, *(1,) * (index.ndim - i - 1))
+    return first + index * math.prod(shape[axis + 1 :])
+
+
 class AdamStep(NamedTuple):
     """The numbers of one step of Adam."""
 

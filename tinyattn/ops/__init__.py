@@ -77,5 +77,16 @@ from .reduction import (
     sum_to,
     var,
 )
-from .shape import cat, expand, gather, getitem, permute, putitem, reshape, setitem, transfer
+from .shape import (
+    cat,
+    expand,
+    gather,
+    getitem,
+    permute,
+    putitem,
+    reshape,
+    scatter_along,
+    setitem,
+    transfer,
+)
 from .softmax import cross_entropy, log_softmax, masked_softmax, softmax

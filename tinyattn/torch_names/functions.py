@@ -18,7 +18,6 @@ from .. import ops
 from ..base.backend import namespace
 from ..base.checks import checked_index, one_dim, sizes_of
 from ..engine.autograd import wrap
-from ..ops.shape import full_index
 from ..tensors.tensor import Tensor
 from .devices import MAKERS, adapted, adapted_to, device
 from .dtypes import KINDS, set_default_dtype, type_of
@@ -118,6 +117,15 @@ def index_add(input, dim, index, source, *, alpha=1):
 
 def index_copy(input, dim, index, source):
     return index_put(input, along(input, dim, index), source)
+
+
+def full_index(index, dim):
+    """The index of every element that `gather` takes: its own, but `index` along `dim`."""
+    grid = list(namespace(index).ogrid[tuple(slice(n) for n in index.shape)])
+    if index.ndim == 1:
+        grid = [index]
+    grid[dim] = index
+    return tuple(grid)
 
 
 def scatter(input, dim, index, src=None, *, value=None, accumulate=False):

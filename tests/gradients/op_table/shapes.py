@@ -234,6 +234,32 @@ ROWS: list[OpRow] = [
         elementwise=True,
     ),
     OpRow(
+        "scatter_along",
+        ops.scatter_along,
+        ref.scatter_along,
+        lambda x, index, dim, target: x.new_zeros(target).scatter_add(dim, index, x),
+        on.scatter_along_samples,
+        [
+            error(
+                lambda: ops.scatter_along(t(2), INTS, dim=0, target=(3,)),
+                ValueError,
+                r"index of shape \(2,\), got \(3,\)",
+            ),
+            error(
+                lambda: ops.scatter_along(t(3), ta.tensor([0, 3, 0]), dim=0, target=(3,)),
+                IndexError,
+                "scatter_along: index 3 .*3 elements",
+            ),
+            error(
+                lambda: ops.scatter_along(t(3), t(3), dim=0, target=(3,)),
+                TypeError,
+                "integer index, got float32",
+            ),
+        ],
+        ("ops.scatter_along",),
+        elementwise=True,
+    ),
+    OpRow(
         "iterate",
         lambda x: tuple(x),
         lambda x: tuple(x),

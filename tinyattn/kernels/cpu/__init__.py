@@ -13,7 +13,8 @@ float64.
     exponential.py    functions made of exp and log: sigmoid, silu, softplus, erf
     division.py       remainders, and whole quotients
     dropout.py        dropout by a hash
-    sums.py           sums over rows: a bias, an embedding
+    sums.py           sums over rows: a bias, an embedding; squares; products; running sums
+    gather.py         elements along one dimension by index
     optimizer.py      Adam
     row_functions.py  functions of one row, which the kernels above call
     layout.py         the one layout of arrays that kernels take
@@ -44,6 +45,8 @@ from .exponential import sigmoid as sigmoid
 from .exponential import silu as silu
 from .exponential import silu_backward as silu_backward
 from .exponential import softplus as softplus
+from .gather import gather as gather
+from .gather import scatter_along as scatter_along
 from .layer_norm import layer_norm as layer_norm
 from .layer_norm import layer_norm_backward as layer_norm_backward
 from .optimizer import adam as adam

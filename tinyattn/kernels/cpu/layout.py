@@ -6,6 +6,7 @@ read beside the array, because compiled code checks nothing.
 
 from __future__ import annotations
 
+import math
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -28,6 +29,11 @@ def as_input(array: np.ndarray) -> np.ndarray:
 def as_rows(array: np.ndarray) -> np.ndarray:
     """(..., D) -> (N, D), an input."""
     return as_input(array).reshape(-1, array.shape[-1])
+
+
+def lines_along(shape: tuple[int, ...], axis: int) -> tuple[int, int, int]:
+    """Three dimensions for an array in C order: those before `axis`, it, and those behind it."""
+    return math.prod(shape[:axis]), shape[axis], math.prod(shape[axis + 1 :])
 
 
 def as_scores(array: np.ndarray) -> np.ndarray:

@@ -1,0 +1,63 @@
+"""Elements along one dimension by index, and the reverse."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from .. import reference
+from .compiler import jit
+from .layout import as_input, lines_along
+
+# Along the middle of three dimensions, of which the last two are one here, `width` elements a row.
+
+
+@jit
+def gather_lines(x, index, width, out):
+    for i in range(len(index)):
+        column = 0
+        for j in range(index.shape[1]):
+            out[i, j] = x[i, index[i, j] * width + column]
+            column = column + 1 if column + 1 < width else 0
+
+
+def gather(x: np.ndarray, index: np.ndarray, axis: int) -> np.ndarray:
+    if not have_equal_lines(x.shape, index.shape, axis):
+        return reference.gather(x, index, axis)
+    out = np.empty(index.shape, x.dtype)
+    count, _, width = lines_along(x.shape, axis)
+    places = as_input(index.astype(np.int64, copy=False)).reshape(count, -1)
+    gather_lines(as_input(x).reshape(count, -1), places, width, out.reshape(count, -1))
+    return out
+
+
+@jit
+def scatter_lines(grad, index, width, out):
+    """The sums of one line of `out` at a time, because all of them would be a large array."""
+    sums = np.empty(out.shape[1])
+    for i in range(len(out)):
+        for j in range(len(sums)):
+            sums[j] = 0.0
+        column = 0
+        for j in range(index.shape[1]):
+            sums[index[i, j] * width + column] += grad[i, j]
+            column = column + 1 if column + 1 < width else 0
+        for j in range(len(sums)):
+            out[i, j] = sums[j]
+
+
+def scatter_along(
+    grad: np.ndarray, index: np.ndarray, axis: int, shape: tuple[int, ...]
+) -> np.ndarray:
+    if not have_equal_lines(shape, index.shape, axis):
+        return reference.scatter_along(grad, index, axis, shape)
+    out = np.empty(shape, grad.dtype)
+    count, _, width = lines_along(shape, axis)
+    places = as_input(index.astype(np.int64, copy=False)).reshape(count, -1)
+    scatter_lines(as_input(grad).reshape(count, -1), places, width, out.reshape(count, -1))
+    return out
+
+
+def have_equal_lines(shape: tuple[int, ...], other: tuple[int, ...], axis: int) -> bool:
+    """True if two shapes differ along `axis` at most, and nothing is empty."""
+    ends = (slice(axis), slice(axis + 1, None))
+    return all(shape[end] == other[end] for end in ends) and 0 not in shape + other
