@@ -147,6 +147,7 @@ LINES: dict[str, Line] = {
     "var": Line(lambda x, dim: x.var(dim), DIMS),
     "std": Line(lambda x, dim: x.std(dim), DIMS),
     "norm": Line(lambda x, dim: x.norm(dim=dim), DIMS),
+    "prod": Line(lambda x, dim: x.prod(dim), ROWS),
     "max": Line(lambda x, dim: x.amax(dim), DIMS),
     "min": Line(lambda x, dim: x.amin(dim), DIMS),
     "cumsum": Line(lambda x, dim: x.cumsum(dim), ROWS),

@@ -97,7 +97,7 @@ KEPT = {
     "einsum": "input 0, input 1, input 2, 3 more",
     "sort": "1 more",
     "topk": "1 more",
-    "prod": "input 0, 4 more",
+    "prod": "input 0",
     "logsumexp": "2 more",
     "norm": "input 0, output, 1 more",
     "diagonal": "2 more",

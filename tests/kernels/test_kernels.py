@@ -352,6 +352,27 @@ def test_silu_backward(dtype, kernel):
     assert_within(found, (part + rest) * grad, size * np.abs(grad), count=4)
 
 
+@both_dtypes
+@pytest.mark.parametrize("reverse", [False, True])
+@pytest.mark.parametrize("axis", [0, 1, 2])
+def test_cumsum(dtype, reverse, axis):
+    """The float32 sums keep what 2**24 + 1 would lose."""
+    x = signed(rng_of(45), 3, 50, 4).astype(dtype)
+    x[0, 0, 0] = 2.0**24
+
+    def exact(values):
+        values = np.flip(values, axis) if reverse else values
+        total = values.astype(np.longdouble).cumsum(axis)
+        return np.flip(total, axis) if reverse else total
+
+    for module in (cpu, reference):
+        found = module.cumsum(x, axis, reverse)
+        assert found.dtype == dtype
+        if dtype == np.float32:
+            assert ulps(found, exact(x)) <= 1
+        assert_within(found, exact(x), exact(np.abs(x)), count=50)
+
+
 @pytest.mark.parametrize("name", ["remainder", "floor_divide"])
 @pytest.mark.parametrize("scale", [1e-40, 1e-3, 1.0, 1e6, 1e30])
 def test_whole_quotients_are_numpys_to_the_bit(name, scale):
@@ -368,6 +389,32 @@ def test_whole_quotients_are_numpys_to_the_bit(name, scale):
             found, expected = function(*arguments), exact(*arguments)
         assert found.dtype == expected.dtype
         assert found.tobytes() == expected.tobytes()
+
+
+@both_dtypes
+def test_multiply_rows(dtype):
+    x = signed(rng_of(49), 5, 100).astype(dtype)
+    x[:, 50:] = 1 / x[:, 49::-1] * x[:, :1]
+    x[1, 3] = 0
+    for module in (cpu, reference):
+        for n in (0, 1, 2, 15, 16, 33, 100):
+            found, exact = module.multiply_rows(x[:, :n]), wide(x[:, :n])[0].prod(axis=1)
+            assert found.dtype == np.float64
+            np.testing.assert_allclose(found, exact.astype(np.float64), rtol=1e-13)
+        assert module.multiply_rows(x[:0]).shape == (0,)
+    ends = np.array([[1e300, 1e300, 1e-300, 1e-300]])
+    assert cpu.multiply_rows(ends).tolist() == [1.0]  # by halves, not inf * 0
+
+
+@both_dtypes
+def test_sum_squares(dtype):
+    x = signed(rng_of(47), 5, 100).astype(dtype)
+    for module in (cpu, reference):
+        found = module.sum_squares(x)
+        assert found.dtype == np.float64
+        assert_within(found, (wide(x)[0] ** 2).sum(axis=1), (x**2).sum(axis=1), count=8)
+        assert module.sum_squares(x[:, :0]).tolist() == [0.0] * 5
+        assert module.sum_squares(x[:0]).shape == (0,)
 
 
 @both_dtypes

@@ -389,6 +389,33 @@ def sum_rows(x: Array) -> Array:
     return in_c_order(x).sum(axis=0, dtype=sum_dtype(x.dtype)).astype(x.dtype)
 
 
+def cumsum(x: Array, axis: int, reverse: bool) -> Array:
+    """The sum of each element and those before it along `axis`; with `reverse`, of those behind."""
+    order = (slice(None),) * axis + (slice(None, None, -1 if reverse else 1),)
+    dtype = x.dtype if x.dtype.kind == "f" else np.dtype(np.int64)
+    total = namespace(x).cumsum(in_c_order(x[order]), axis=axis, dtype=sum_dtype(dtype))
+    return total[order].astype(dtype)
+
+
+def multiply_rows(x: Array) -> Array:
+    """(N, D) -> (N,), in `sum_dtype`, because a part may overflow where the whole does not.
+
+    One half of each row is multiplied by the other, until one number is left.
+    """
+    xp, rows = namespace(x), x.astype(sum_dtype(x.dtype))
+    while (n := rows.shape[1]) > 1:
+        product = rows[:, : n // 2] * rows[:, n // 2 : n // 2 * 2]
+        rows = xp.concatenate([product, rows[:, -1:]], axis=1) if n % 2 else product
+    return rows[:, 0] if rows.shape[1] else xp.ones(len(rows), rows.dtype)
+
+
+def sum_squares(x: Array) -> Array:
+    """(N, D) -> (N,), in float64, because a float16 overflows at 256."""
+    squares = x.astype(np.float64, order="C")
+    squares *= squares
+    return squares.sum(axis=-1)
+
+
 def gather(x: Array, index: Array, axis: int) -> Array:
     """out[i, j, k] = x[i, index[i, j, k], k] along the second of three dimensions, for instance."""
     return x.reshape(-1).take(flat_index(index, x.shape, axis))

@@ -72,6 +72,7 @@ from .reduction import (
     mean,
     min,
     norm,
+    prod,
     std,
     sum,
     sum_to,

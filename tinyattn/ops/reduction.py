@@ -11,12 +11,12 @@ from typing import Any
 import numpy as np
 
 from .. import kernels
-from ..base.backend import Array, namespace
+from ..base.backend import Array, is_array, namespace
 from ..engine.op import op
 from ..errors import ShapeError
 from ..kernels import in_c_order
 from .elementwise import cast, div, equal, where
-from .shape import expand, reshape
+from .shape import cat, expand, pieces, reshape
 
 Dims = tuple[int, ...] | None
 
@@ -67,10 +67,7 @@ def dx(grad, shape, dim):
 @op
 def cumsum(x: Array, *, dim: int, reverse: bool = False) -> Array:
     """The sum of each element and those before it along `dim`; with `reverse`, of those behind."""
-    order = (slice(None),) * dim + (slice(None, None, -1 if reverse else 1),)
-    dtype = x.dtype if x.dtype.kind == "f" else np.dtype(np.int64)
-    total = namespace(x).cumsum(in_c_order(x[order]), axis=dim, dtype=kernels.sum_dtype(dtype))
-    return total[order].astype(dtype)
+    return kernels.cumsum(x, dim, reverse)
 
 
 @cumsum.vjp("x")
@@ -84,61 +81,113 @@ def degrees_of_freedom(shape: tuple[int, ...], dim: Dims, correction: int) -> fl
     return float(number) if number > 0 else 0.0
 
 
+# Below, arrays are changed in place, because memory that is used for the first time costs as much
+# as the arithmetic. Tensors get new nodes.
+
+
 @op
 def var(x: Array, *, dim: Dims, keepdim: bool = False, correction: int = 1) -> Array:
     """Sum of squared distances from the mean, over n - correction."""
-    values = x.astype(kernels.sum_dtype(x.dtype), order="C")
-    centred = values - kernels.reduce_sum(values, dim, True, mean=True)
-    total = (centred * centred).sum(axis=dim, keepdims=keepdim)
-    degrees = degrees_of_freedom(x.shape, dim, correction)
-    return namespace(x).divide(total, degrees).astype(x.dtype)
+    return variance(x, dim, keepdim, correction).astype(x.dtype)
+
+
+def variance(x: Array, dim: Dims, keepdim: bool, correction: int) -> Array:
+    """In `sum_dtype`."""
+    values = centred(in_c_order(x), dim)
+    values *= values
+    total = values.sum(axis=dim, keepdims=keepdim)
+    return namespace(x).divide(total, degrees_of_freedom(x.shape, dim, correction))
 
 
 @var.vjp("x")
 def dx(grad, x, shape, dim, correction):
     grad = reshape(grad, target=reduced_shape(shape, dim))
-    return div(centred(x, dim), degrees_of_freedom(shape, dim, correction) / 2) * grad
+    slope = centred(x, dim)
+    slope *= div(cast(grad, dtype=slope.dtype), degrees_of_freedom(shape, dim, correction) / 2)
+    return slope
 
 
 @op
 def std(x: Array, *, dim: Dims, keepdim: bool = False, correction: int = 1) -> Array:
     """The root of the variance."""
-    values = x.astype(kernels.sum_dtype(x.dtype))
-    variance = var(values, dim=dim, keepdim=keepdim, correction=correction)
-    return namespace(x).sqrt(variance).astype(x.dtype)
+    return namespace(x).sqrt(variance(x, dim, keepdim, correction)).astype(x.dtype)
 
 
 @std.vjp("x")
 def dx(grad, x, out, shape, dim, correction):
     grad, out = (reshape(a, target=reduced_shape(shape, dim)) for a in (grad, out))
-    slope = over_length(div(centred(x, dim), degrees_of_freedom(shape, dim, correction)), out)
-    return slope * grad
+    slope = centred(x, dim)
+    grad = div(cast(grad, dtype=slope.dtype), degrees_of_freedom(shape, dim, correction))
+    return over_length(slope, out, grad)
 
 
 def centred(x: Any, dim: Dims) -> Any:
-    """x less its mean, in `sum_dtype`, because it may be twice the largest number of the dtype."""
+    """x less its mean, in new memory, and in `sum_dtype`, because it may be twice the largest
+    number of the dtype."""
     x = cast(x, dtype=kernels.sum_dtype(x.dtype))
-    return x - mean(x, dim=dim, keepdim=True)
+    x -= mean(x, dim=dim, keepdim=True)
+    return x
 
 
-def over_length(x: Any, length: Any) -> Any:
-    """x / length, and 0 where the length is 0: the slope of a length, which has a kink there.
+def over_length(x: Any, length: Any, grad: Any) -> Any:
+    """x / length * grad, and 0 where the length is 0: the slope of a length, which has a kink at 0.
 
-    Its own derivative there is NaN, as in PyTorch, because no number would be right.
+    Its own derivative there is NaN, as in PyTorch, because no number would be right. An array x is
+    changed in place.
     """
-    return where(equal(length, 0), 0.0, div(x, length))
+    grad, length = cast(grad, dtype=x.dtype), cast(length, dtype=x.dtype)
+    if is_array(x):
+        x *= where(equal(length, 0), 0.0, div(grad, length))
+        return x
+    return where(equal(length, 0), 0.0, div(x, length)) * grad
 
 
 @op
 def norm(x: Array, *, dim: Dims, keepdim: bool = False) -> Array:
     """The root of the sum of squares. The gradient at 0 is 0, and its derivative there NaN."""
-    return namespace(x).sqrt(kernels.reduce_sum(x * x, dim, keepdim))
+    dims = tuple(range(x.ndim)) if dim is None else dim
+    kept = [i for i in range(x.ndim) if i not in dims]
+    rows = x.transpose(*kept, *dims).reshape(count(x.shape, tuple(kept)), count(x.shape, dim))
+    lengths = namespace(x).sqrt(kernels.sum_squares(rows)).astype(x.dtype)
+    return lengths.reshape(reduced_shape(x.shape, dim) if keepdim else [x.shape[i] for i in kept])
 
 
 @norm.vjp("x")
-def dx(grad, x, out, shape, dim):
-    grad, out = (reshape(a, target=reduced_shape(shape, dim)) for a in (grad, out))
-    return grad * over_length(x, out)
+def dx(grad, x, shape, dim):
+    wide = cast(x, dtype=np.dtype(np.float64))
+    length = norm(wide, dim=dim, keepdim=True)
+    return over_length(wide, length, reshape(grad, target=reduced_shape(shape, dim)))
+
+
+@op
+def prod(x: Array, *, dim: int) -> Array:
+    """The product along `dim`, whose size becomes 1."""
+    lines = namespace(x).moveaxis(x, dim, -1)
+    rows = lines.reshape(math.prod(lines.shape[:-1]), x.shape[dim])
+    return kernels.multiply_rows(rows).astype(x.dtype).reshape(reduced_shape(x.shape, (dim,)))
+
+
+@prod.vjp("x")
+def dx(grad, x, dim):
+    # Nothing is divided by x, so derivatives of every order are right at 0 too.
+    if not x.shape[dim]:
+        return x * 0
+    levels = [cast(x, dtype=kernels.sum_dtype(x.dtype))]
+    while levels[-1].shape[dim] > 1:
+        first, second, rest = halves(levels[-1], dim)
+        product = first * second
+        levels.append(cat(product, rest, dim=dim) if rest.shape[dim] else product)
+    for level in reversed(levels[:-1]):
+        first, second, rest = halves(level, dim)
+        of_product, of_rest = pieces(grad, [first.shape[dim], rest.shape[dim]], dim)
+        grad = cat(of_product * second, of_product * first, of_rest, dim=dim)
+    return grad
+
+
+def halves(x: Any, dim: int) -> list[Any]:
+    """Two halves along `dim`, and what is left over."""
+    n = x.shape[dim]
+    return pieces(x, [n // 2, n // 2, n % 2], dim)
 
 
 @op

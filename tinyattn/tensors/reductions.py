@@ -20,7 +20,6 @@ from ..base.checks import (
 )
 from ..engine.autograd import TensorBase
 from ..errors import DtypeError, ShapeError
-from ..kernels import sum_dtype
 from .shapes import Shapes
 from .types import Dims, DTypeLike, Operand, ValuesAndIndices
 from .values import checked_tensor
@@ -240,27 +239,16 @@ class Reductions(Shapes):
     def prod(
         self, dim: int | None = None, keepdim: bool = False, *, dtype: DTypeLike = None
     ) -> Self:
-        """The product over one dimension, or over all, in `dtype`.
-
-        One half is multiplied by the other until one number is left. Nothing is divided by x, so
-        derivatives of every order are right at 0 too.
-        """
+        """The product over one dimension, or over all, in `dtype`."""
         check_keepdim(keepdim)
         if dtype is not None:
             return self.to(dtype).prod(dim, keepdim).to(dtype)
-        # In a wider dtype, because a part of the product may overflow where the whole does not.
-        x = self.to(sum_dtype(self.dtype) if self.dtype.kind == "f" else np.int64)
-        if x.dtype.kind == "f" and x.dtype != self.dtype:
-            return x.prod(dim, keepdim).to(self.dtype)
+        x = self if self.dtype.kind == "f" else self.to(np.int64)
         if dim is None or not x.ndim:
             x = x.reshape(-1).prod(0)
             return x.reshape((1,) * self.ndim) if keepdim else x
         dim = one_dim(x, dim)
-        x = x.clone() if x.shape[dim] == 1 else x  # because a result is no view of x
-        while (n := x.shape[dim]) > 1:
-            first, second, rest = x.split([n // 2, n // 2, n % 2], dim)
-            x = ops.cat(first * second, rest, dim=dim) if n % 2 else first * second
-        x = x if n else x.sum(dim, keepdim=True) + 1
+        x = ops.prod(x, dim=dim)
         return x if keepdim else x.squeeze(dim)
 
     def cumsum(self, dim: int, *, dtype: DTypeLike = None) -> Self:
@@ -297,8 +285,7 @@ class Reductions(Shapes):
             return self.abs().sum(dim, keepdim)
         if p not in ("fro", 2):
             raise ValueError(f'norm takes p=1, 2, float("inf") or "fro" (as 2), got {p!r}')
-        x = self.to(np.float64)  # float16 would overflow at 256
-        return x._reduced(ops.norm, dim, keepdim, {}).to(self.dtype)
+        return self._reduced(ops.norm, dim, keepdim, {})
 
     def softmax(self, dim: int = -1, dtype: DTypeLike = None) -> Self:
         """exp(x_i) / sum_j exp(x_j) along `dim`, of x in `dtype`; see `functional.softmax`."""

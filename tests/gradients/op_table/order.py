@@ -89,6 +89,7 @@ ROWS: list[OpRow] = [
             error(lambda: t(2, 3).prod(0, 1), TypeError, "keepdim is True or False, got 1"),
         ],
         ("Tensor.prod",),
+        reaches=("prod",),
         elementwise=True,
         steps=4,
         special_torch="there the product is divided by x, which is NaN for inf",

@@ -51,13 +51,17 @@ from .layer_norm import layer_norm as layer_norm
 from .layer_norm import layer_norm_backward as layer_norm_backward
 from .optimizer import adam as adam
 from .softmax import log_softmax as log_softmax
+from .softmax import log_softmax_backward as log_softmax_backward
 from .softmax import masked_softmax as masked_softmax
 from .softmax import masked_softmax_backward as masked_softmax_backward
 from .softmax import softmax as softmax
 from .softmax import softmax_backward as softmax_backward
 from .sums import add_bias as add_bias
+from .sums import cumsum as cumsum
+from .sums import multiply_rows as multiply_rows
 from .sums import scatter_rows as scatter_rows
 from .sums import sum_rows as sum_rows
+from .sums import sum_squares as sum_squares
 
 try:
     import scipy.linalg.cython_blas  # noqa: F401, what `@` calls in a compiled function

@@ -148,3 +148,20 @@ def log_softmax(x: np.ndarray) -> np.ndarray:
     out = np.empty(x.shape, x.dtype)
     log_softmax_rows(as_rows(x), out.reshape(-1, x.shape[-1]))
     return out
+
+
+@jit
+def log_softmax_backward_rows(grad, out, result):
+    sums = np.empty(LANES)
+    for i in range(len(out)):
+        total = total_of(grad[i], sums)
+        for j in range(out.shape[1]):
+            result[i, j] = grad[i, j] - exp(out[i, j]) * total
+
+
+def log_softmax_backward(grad: np.ndarray, out: np.ndarray) -> np.ndarray:
+    if out.dtype != np.float32 or not out.size:
+        return reference.log_softmax_backward(grad, out)
+    result = np.empty(out.shape, out.dtype)
+    log_softmax_backward_rows(as_rows(grad), as_rows(out), result.reshape(-1, out.shape[-1]))
+    return result

@@ -1,4 +1,4 @@
-"""Sums over rows: a bias and its gradient, an embedding's gradient."""
+"""Sums over rows: a bias and its gradient, an embedding's gradient, squares; and running sums."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ import numpy as np
 from .. import reference
 from ..threads import parallel_for
 from .compiler import jit, retrying
-from .layout import as_input, as_rows
+from .layout import as_input, as_rows, lines_along
+from .row_functions import LANES, dot
 
 
 @jit
@@ -66,3 +67,81 @@ def sum_rows(x: np.ndarray) -> np.ndarray:
     totals = np.zeros(x.shape[1])
     sum_columns(as_input(x), totals)
     return totals.astype(x.dtype)
+
+
+@jit
+def product_rows(x, out):
+    lanes = np.empty(LANES)
+    for i in range(len(x)):
+        for lane in range(LANES):
+            lanes[lane] = 1.0
+        whole = x.shape[1] // LANES * LANES
+        for j in range(0, whole, LANES):
+            for lane in range(LANES):
+                lanes[lane] *= x[i, j + lane]
+        for j in range(whole, x.shape[1]):
+            lanes[j - whole] *= x[i, j]
+        total = 1.0
+        for lane in range(LANES):
+            total *= lanes[lane]
+        out[i] = total
+
+
+def multiply_rows(x: np.ndarray) -> np.ndarray:
+    if x.dtype != np.float32:
+        return reference.multiply_rows(x)
+    products = np.empty(len(x))
+    product_rows(as_input(x), products)
+    return products
+
+
+@jit
+def square_rows(x, totals):
+    lanes = np.empty(LANES)
+    for i in range(len(x)):
+        totals[i] = dot(x[i], x[i], lanes)
+
+
+def sum_squares(x: np.ndarray) -> np.ndarray:
+    totals = np.zeros(len(x))
+    square_rows(as_input(x), totals)
+    return totals
+
+
+@jit
+def cumsum_lines(x, out, reverse):
+    """Along the middle dimension, row by row, because rows become vector instructions."""
+    n, width = x.shape[1:]
+    totals = np.empty(width)
+    for i in range(len(x)):
+        for k in range(width):
+            totals[k] = 0.0
+        for step in range(n):
+            j = n - 1 - step if reverse else step
+            for k in range(width):
+                totals[k] += x[i, j, k]
+                out[i, j, k] = totals[k]
+
+
+@jit
+def cumsum_of_rows(x, out, reverse):
+    """Along the last dimension; the running sum stays in a register."""
+    n = x.shape[1]
+    for i in range(len(x)):
+        total = 0.0
+        for step in range(n):
+            j = n - 1 - step if reverse else step
+            total += x[i, j]
+            out[i, j] = total
+
+
+def cumsum(x: np.ndarray, axis: int, reverse: bool) -> np.ndarray:
+    out = np.empty(x.shape, x.dtype)
+    if x.size:
+        *lines, width = lines_along(x.shape, axis)
+        if width == 1:
+            cumsum_of_rows(as_input(x).reshape(lines), out.reshape(lines), reverse)
+        else:
+            lines.append(width)
+            cumsum_lines(as_input(x).reshape(lines), out.reshape(lines), reverse)
+    return out
