@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from .. import masks, ops
+from ..base.backend import Array
 from ..base.checks import check_heads, check_size, default_scale
 from ..errors import MaskError, ShapeError
 from ..kernels.reference import NO_DROP, Drop, attention_weights
@@ -291,6 +292,8 @@ class MultiHeadAttention(Attention):
     that broadcasts to the scores (B, H, Q, K), to which it is added.
     Or packed, for self-attention: queries, keys and values (R, size), valid_lens (B,) with sum R,
     is_causal -> (R, num_hiddens); see `functional.pack_padded_sequence`.
+    positions: those of queries and keys for `rotary`, integers (N,) or (B, N). By default they
+    count from 0, and go on after those in the cache, padding included.
     cache: a KeyValueCache of `nn/cache.py`; the queries then come after the positions of earlier
     calls, and valid_lens, mask and bias speak of the keys of all calls, so a bias of distances is
     F.alibi_bias(H, Q, past=cache.past). See `nn.Decoder`.
@@ -351,6 +354,7 @@ class MultiHeadAttention(Attention):
         is_causal: bool = False,
         bias: Tensor | None = None,
         cache: KeyValueCache | None = None,
+        positions: ArrayLike | None = None,
     ) -> Tensor:
         heads = self.num_heads, self.num_kv_heads
         inputs = (queries, keys, values, valid_lens, mask, heads[0], is_causal, self.window)
@@ -358,12 +362,16 @@ class MultiHeadAttention(Attention):
         if bias is not None:
             bias = checked_bias("bias", bias, queries, visibility.shape(heads[0]))
         past, past_keys = (0, 0) if cache is None else (cache.past, cache.past_keys)
+        if positions is not None:
+            if self.rotary is None:
+                raise ValueError("positions are for an attention with `rotary`, this one has none")
+            positions = masks.array_of(positions, "positions")
 
         def project_keys() -> tuple[Tensor, Tensor]:
-            k = self.rotate(self.W_k(keys), heads[1], visibility.keys, past_keys)
+            k = self.rotate(self.W_k(keys), heads[1], visibility.keys, past_keys, positions)
             return k, self.W_v(values)
 
-        q = self.rotate(self.W_q(queries), heads[0], visibility.queries, past)  # (B, Q, H * d)
+        q = self.rotate(self.W_q(queries), heads[0], visibility.queries, past, positions)
         if cache is None:
             k, v = project_keys()  # (B, K, G * d)
         else:
@@ -373,7 +381,14 @@ class MultiHeadAttention(Attention):
             cache.store(k, v, queries.shape[1])
         return out
 
-    def rotate(self, x: Tensor, heads: int, samples: Samples, first_position: int) -> Tensor:
+    def rotate(
+        self,
+        x: Tensor,
+        heads: int,
+        samples: Samples,
+        first_position: int,
+        positions: Array | None = None,
+    ) -> Tensor:
         """Queries or keys, rotated by their positions if this attention has `rotary`.
 
         x (B, N, H * d), or packed, (R, H * d), where each sample begins at position 0.
@@ -382,11 +397,10 @@ class MultiHeadAttention(Attention):
             return x
         check_heads(x.shape[-1], heads)
         split = x.reshape(*x.shape[:-1], heads, x.shape[-1] // heads)  # (B, N, H, d)
-        if x.ndim == 2:
-            positions = samples.positions()
-        else:
-            positions = np.arange(first_position, first_position + x.shape[1])
-        return self.rotary(split, positions[:, None]).flatten(-2)
+        if positions is None:
+            own = np.arange(first_position, first_position + x.shape[1])
+            positions = samples.positions() if x.ndim == 2 else own
+        return self.rotary(split, positions[..., None]).flatten(-2)
 
 
 class MultiHeadedAttention(MultiHeadAttention):
@@ -422,8 +436,10 @@ class MultiHeadedAttention(MultiHeadAttention):
         is_causal: bool = False,
         bias: Tensor | None = None,
         cache: KeyValueCache | None = None,
+        positions: ArrayLike | None = None,
     ) -> Tensor:
-        return super().forward(query, key, value, valid_lens, mask, is_causal, bias, cache)
+        options = (is_causal, bias, cache, positions)
+        return super().forward(query, key, value, valid_lens, mask, *options)
 
 
 class SelfAttention(Attention):

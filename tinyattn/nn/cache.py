@@ -9,7 +9,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from .. import masks, ops
-from ..base.backend import to_device
+from ..base.backend import Array, namespace, to_device
+from ..base.checks import check_size
+from ..engine.autograd import wrap
 from ..errors import ShapeError
 from ..tensors.tensor import Tensor
 
@@ -19,13 +21,16 @@ class KeyValueCache:
 
     grows: True for self-attention, because each call brings new positions. False for attention to a
         memory: its keys and values are projected in the first call only.
+    batch: how many samples the first call has to bring; None for any number.
+    length: for how many positions memory is reserved. More of them double it.
     past: how many queries came in earlier calls; so it is the position of the next one.
     """
 
-    def __init__(self, grows: bool) -> None:
-        self.grows = grows
+    def __init__(self, grows: bool, batch: int | None = None, length: int = 0) -> None:
+        self.grows, self.batch, self.length = grows, batch, length
         self.past = 0
         self.stored: tuple[Tensor, Tensor] | None = None  # keys and values, (B, K, G * d)
+        self.rooms: list[Array | None] = [None, None]  # whose first positions are `stored`
 
     @property
     def past_keys(self) -> int:
@@ -39,19 +44,42 @@ class KeyValueCache:
 
         project() gives those of this call's keys, of which there are `shape`, (B, K).
         """
-        if self.stored is None:
-            return project()
-        batch, keys = self.stored[0].shape[:2]
-        if batch != shape[0] or (not self.grows and keys != shape[1]):
+        batch, keys = (self.batch, 0) if self.stored is None else self.stored[0].shape[:2]
+        other_memory = self.stored is not None and not self.grows and keys != shape[1]
+        if batch not in (None, shape[0]) or other_memory:
             what = "" if self.grows else f" and a memory of {keys} positions"
             raise ShapeError(
                 f"the cache is of {batch} samples{what}, got {shape[0]} and {shape[1]}: begin "
                 "with a new cache, or select its samples"
             )
         if not self.grows:
-            return self.stored
-        (old_keys, old_values), (new_keys, new_values) = self.stored, project()
-        return ops.cat(old_keys, new_keys, dim=1), ops.cat(old_values, new_values, dim=1)
+            return self.stored or project()
+        new_keys, new_values = project()
+        return self.joined(0, new_keys), self.joined(1, new_values)
+
+    def joined(self, which: int, new: Tensor) -> Tensor:
+        """The stored keys (which = 0) or values (1) with the new ones after them.
+
+        Only memory after the stored positions is written, so results of earlier calls stay.
+        """
+        old = None if self.stored is None else self.stored[which]
+        if old is None and not self.length:
+            return new
+        if old is not None and (old.dtype != new.dtype or old.requires_grad or new.requires_grad):
+            self.rooms[which] = None
+            return ops.cat(old, new, dim=1)  # as a part of the graph
+        if new.requires_grad:
+            return new
+        batch, _, width = new.shape
+        end, room = self.past + new.shape[1], self.rooms[which]
+        if room is None or old is None or room.shape[1] < end:
+            size = max(self.length, end if old is None else 2 * end)
+            room = namespace(new._data).empty((batch, size, width), new.dtype)
+            if old is not None:
+                room[:, : self.past] = old._data
+            self.rooms[which] = room
+        room[:, self.past : end] = new._data
+        return wrap(room[:, :end])
 
     def store(self, keys: Tensor, values: Tensor, queries: int) -> None:
         """Store the keys and values of a call with so many queries, after it has succeeded."""
@@ -64,6 +92,9 @@ class KeyValueCache:
         if self.stored is not None:
             keys, values = self.stored
             self.stored = keys[index], values[index]
+        elif self.batch is not None:
+            self.batch = len(np.arange(self.batch)[index])
+        self.rooms = [None, None]
 
 
 def checked_rows(rows: Any) -> np.ndarray:
@@ -101,9 +132,17 @@ class Cache:
     memory.
     """
 
-    def __init__(self, layers: int, with_memory: bool) -> None:
+    def __init__(
+        self, layers: int, with_memory: bool, batch: int | None = None, length: int = 0
+    ) -> None:
+        if batch is not None:
+            check_size("batch", batch, 0)
+        check_size("length", length, 0)
         self.layers = [
-            LayerCache(KeyValueCache(True), KeyValueCache(False) if with_memory else None)
+            LayerCache(
+                KeyValueCache(True, batch, length),
+                KeyValueCache(False, batch) if with_memory else None,
+            )
             for _ in range(layers)
         ]
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
+from typing import Any
 
 import numpy as np
 
@@ -127,9 +128,9 @@ class Decoder(Module):
         self.layers = clones(layer, N)
         self.norm = new_last_norm(layer)
 
-    def new_cache(self) -> Cache:
-        """An empty cache for the positions of one batch."""
-        return Cache(len(self.layers), with_memory=True)
+    def new_cache(self, batch: int | None = None, length: int = 0) -> Cache:
+        """An empty cache for the positions of one batch; see `Encoder.new_cache`."""
+        return Cache(len(self.layers), True, batch, length)
 
     def forward(
         self,
@@ -154,24 +155,23 @@ class Decoder(Module):
 class NextScores:
     """A function of ids (B, T) that gives the scores (B, V) of the id after them, for `generate`.
 
-    The source is encoded once. If the ids begin with those of the call before, only the new ones
-    are computed; if they do not, all of them are.
+    If the ids begin with those of the call before, only the new ones are computed; if they do not,
+    all of them are. A subclass has `new_cache`, and `scores`, which computes what is not in it.
     """
 
-    @no_grad()
-    def __init__(
-        self, model: EncoderDecoder, src: ArrayLike, src_mask: ArrayLike | None = None
-    ) -> None:
-        self.model = model
-        mask = None if src_mask is None else wrap(masks.booleans_of(src_mask))
-        self.source = model.encode(src, src_mask), mask
-        self.start()
+    cache: Cache
+    last_ids: np.ndarray | None  # those of the call before
+
+    def new_cache(self) -> Cache:
+        raise NotImplementedError
+
+    def scores(self, ids: Any) -> Tensor:
+        """The scores (B, V) after ids (B, T), of which the cache has the first."""
+        raise NotImplementedError
 
     def start(self) -> None:
         """Forget earlier calls, and the samples that were selected; `generate` begins with it."""
-        self.memory, self.src_mask = self.source
-        self.cache = self.model.decoder.new_cache()
-        self.last_ids: np.ndarray | None = None  # those of the call before
+        self.cache, self.last_ids = self.new_cache(), None
 
     @no_grad()
     def __call__(self, ids: ArrayLike) -> Tensor:
@@ -192,18 +192,45 @@ class NextScores:
             if now.shape[1] <= old or not np.array_equal(now[:, :old], self.last_ids):
                 self.start()
         self.last_ids = now.copy()
+        return self.scores(ids)
+
+    def select(self, rows: list[int] | np.ndarray | Tensor) -> None:
+        """Go on with the samples `rows` (B',), in this order; one may be there several times."""
+        index = checked_rows(rows)
+        self.cache.select(index)
+        self.last_ids = None if self.last_ids is None else self.last_ids[index]
+
+
+class DecoderScores(NextScores):
+    """The scores of an EncoderDecoder, which encodes the source once."""
+
+    @no_grad()
+    def __init__(
+        self, model: EncoderDecoder, src: ArrayLike, src_mask: ArrayLike | None = None
+    ) -> None:
+        self.model = model
+        mask = None if src_mask is None else wrap(masks.booleans_of(src_mask))
+        self.source = model.encode(src, src_mask), mask
+        self.start()
+
+    def new_cache(self) -> Cache:
+        return self.model.decoder.new_cache()
+
+    def start(self) -> None:
+        self.memory, self.src_mask = self.source
+        super().start()
+
+    def scores(self, ids: Any) -> Tensor:
         ids = ids.to(self.memory.device) if isinstance(ids, Tensor) else ids
         states = self.model.decode(self.memory, self.src_mask, ids, cache=self.cache)
         return self.model.generator(states[:, -1])
 
     def select(self, rows: list[int] | np.ndarray | Tensor) -> None:
-        """Go on with the samples `rows` (B',), in this order; one may be there several times."""
         index = checked_rows(rows)
         self.memory = self.memory[index]
         if self.src_mask is not None and len(self.src_mask) > 1:
             self.src_mask = self.src_mask[index]
-        self.cache.select(index)
-        self.last_ids = None if self.last_ids is None else self.last_ids[index]
+        super().select(index)
 
 
 class EncoderDecoder(Module):
@@ -271,4 +298,4 @@ class EncoderDecoder(Module):
 
     def next_scores(self, src: ArrayLike, src_mask: ArrayLike | None = None) -> NextScores:
         """What `tinyattn.generation.generate` takes: the scores of the target's next id."""
-        return NextScores(self, src, src_mask)
+        return DecoderScores(self, src, src_mask)

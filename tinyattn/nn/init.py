@@ -7,7 +7,7 @@ every dtype and on every device.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any
@@ -18,7 +18,9 @@ from ..base.backend import to_device
 from ..base.checks import as_array, require_float
 from ..base.names import UnknownNameError
 from ..base.random import generator
+from ..engine.autograd import Leaf
 from ..engine.grad_mode import no_grad
+from ..engine.versions import Version
 from ..errors import ShapeError
 from ..tensors.in_place import check_writable
 from ..tensors.tensor import Tensor
@@ -37,6 +39,16 @@ def skipped() -> Iterator[None]:
         yield
     finally:
         _is_skipped.reset(token)
+
+
+def unfilled(tensors: Iterable[Tensor]) -> dict[int, Tensor]:
+    """By id(tensor), one like it in memory that nobody has touched; none unless `skipped`."""
+    twins = {}
+    for tensor in tensors if _is_skipped.get() else ():
+        twins[id(tensor)] = twin = object.__new__(type(tensor))
+        twin._data, twin._version = np.empty(tensor.shape, tensor.dtype), Version()
+        twin._node = None if tensor._node is None else Leaf(twin._data)
+    return twins
 
 
 def checked(tensor: Tensor) -> Tensor:

@@ -92,10 +92,13 @@ class Hook:
         self.hooks.pop(self.key, None)
 
 
-def copied(module: AnyModule) -> AnyModule:
-    """A deep copy; GraphError names an attribute that cannot be copied."""
+def copied(module: AnyModule, twins: dict[int, Any] | None = None) -> AnyModule:
+    """A deep copy; GraphError names an attribute that cannot be copied.
+
+    twins: by id(part), what stands in the copy in place of some parts.
+    """
     try:
-        return copy.deepcopy(module)
+        return copy.deepcopy(module, twins)
     except GraphError:
         for name, part in module.named_modules():
             for key, value in part.__dict__.items():

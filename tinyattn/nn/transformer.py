@@ -12,6 +12,7 @@ from ..base.checks import check_size
 from ..errors import MaskError, ShapeError
 from ..tensors.arguments import ArrayLike, float_tensor
 from ..tensors.tensor import Tensor
+from . import init
 from .activations import GELU, ReLU
 from .attention import Attention
 from .cache import Cache, KeyValueCache, LayerCache, layer_cache_of, layer_caches_of
@@ -128,7 +129,8 @@ class EncoderLayer(Module):
     Call: x (B, N, D), mask, valid_lens, is_causal -> (B, N, D); or packed, x (N, D), valid_lens,
     is_causal -> (N, D), see `functional.pack_padded_sequence`. With is_causal=True each position
     sees itself and earlier ones; self_attn then gets this argument too. cache: one of the layers
-    of `encoder.new_cache()`. Positions: give self_attn a `rotary`, or add them to x.
+    of `encoder.new_cache()`. Positions: give self_attn a `rotary`, or add them to x. It then gets
+    positions (N,) or (B, N) too, for samples that do not begin at 0.
     """
 
     def __init__(
@@ -158,6 +160,7 @@ class EncoderLayer(Module):
         valid_lens: ArrayLike | None = None,
         is_causal: bool = False,
         cache: LayerCache | None = None,
+        positions: ArrayLike | None = None,
     ) -> Tensor:
         check_x(x, self.size, valid_lens)
         if cache is not None and not is_causal:
@@ -166,7 +169,7 @@ class EncoderLayer(Module):
                 "have to see the new ones otherwise"
             )
         attention_cache = None if cache is None else layer_cache_of(cache).self_attn
-        options = attention_options(mask, valid_lens, is_causal, attention_cache)
+        options = attention_options(mask, valid_lens, is_causal, attention_cache, positions)
 
         def attend(y: Tensor) -> Tensor:
             return self.self_attn(y, y, y, **options)
@@ -199,12 +202,14 @@ def attention_options(
     valid_lens: ArrayLike | None,
     is_causal: bool,
     cache: KeyValueCache | None = None,
+    positions: ArrayLike | None = None,
 ) -> dict[str, Any]:
-    """The arguments of an attention; is_causal and cache only if they are used, because a user's
-    module may not have them."""
+    """The arguments of an attention; is_causal, cache and positions only if they are used, because
+    a user's module may not have them."""
     options = {"mask": mask, "valid_lens": valid_lens}
     options |= {"is_causal": True} if is_causal else {}
-    return options if cache is None else options | {"cache": cache}
+    more = {"cache": cache, "positions": positions}
+    return options | {name: x for name, x in more.items() if x is not None}
 
 
 def new_last_norm(layer: Any) -> Module | None:
@@ -245,9 +250,13 @@ class Encoder(Module):
         self.skip_padding = skip_padding
         self.norm = new_last_norm(layer)
 
-    def new_cache(self) -> Cache:
-        """An empty cache for the positions of one batch."""
-        return Cache(len(self.layers), with_memory=False)
+    def new_cache(self, batch: int | None = None, length: int = 0) -> Cache:
+        """An empty cache for the positions of one batch.
+
+        batch: how many samples it has, if that shall be checked. length: for how many positions
+        memory is reserved at once. If more come, the memory grows.
+        """
+        return Cache(len(self.layers), False, batch, length)
 
     def forward(
         self,
@@ -256,15 +265,16 @@ class Encoder(Module):
         valid_lens: ArrayLike | None = None,
         is_causal: bool = False,
         cache: Cache | None = None,
+        positions: ArrayLike | None = None,
     ) -> Tensor:
         if cache is not None:
-            return self.run_with_cache(cache, x, mask, valid_lens, is_causal)
+            return self.run_with_cache(cache, x, mask, valid_lens, is_causal, positions)
         if self.skip_padding and mask is not None:
             if valid_lens is not None:
                 raise MaskError("an encoder with skip_padding takes valid_lens or a mask, not both")
             valid_lens = masks.lens_of_padding(mask, float_tensor(x, "x").shape[:2])
             mask = None
-        options = attention_options(mask, valid_lens, is_causal)
+        options = attention_options(mask, valid_lens, is_causal, positions=positions)
         if not self.skip_padding or valid_lens is None or float_tensor(x, "x").ndim != 3:
             return self.run_layers(x, **options)
         check_x(x, self.layers[0].size, valid_lens)  # before packing, for the caller's shape
@@ -290,12 +300,13 @@ class Encoder(Module):
         mask: ArrayLike | None,
         valid_lens: ArrayLike | None,
         is_causal: bool,
+        positions: ArrayLike | None,
     ) -> Tensor:
         """The output at the positions x, which come after those in the cache."""
         layer_caches = layer_caches_of(cache, len(self.layers))
         with cache.restored_after_errors():
             for layer, layer_cache in zip(self.layers, layer_caches, strict=True):
-                x = layer(x, mask, valid_lens, is_causal, cache=layer_cache)
+                x = layer(x, mask, valid_lens, is_causal, layer_cache, positions)
             return x if self.norm is None else self.norm(x)
 
 
@@ -314,7 +325,9 @@ def clones(module: AnyModule, N: int) -> ModuleList[AnyModule]:
         False
     """
     check_size("N", N)
-    copies: ModuleList[AnyModule] = ModuleList(copied(module) for _ in range(N))
+    copies: ModuleList[AnyModule] = ModuleList(
+        copied(module, init.unfilled(module.parameters())) for _ in range(N)
+    )
     for twin in copies:
         for part in twin.modules():
             if hasattr(part, "reset_parameters"):
