@@ -5,6 +5,7 @@ attributes of `ta`, and their functions here: `from tinyattn.models import gener
 """
 
 from .bert import BertEncoder as BertEncoder
+from .causal import CausalLM as CausalLM
 from .generation import beam_search as beam_search
 from .generation import generate as generate
 from .interop import from_torch as from_torch

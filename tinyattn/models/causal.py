@@ -1,0 +1,317 @@
+"""A language model: it reads the ids of a text, and gives scores for the id after each of them.
+
+Llama, Qwen2 and GPT-2 are one model here, an embedding and a causal `nn.Encoder`, with different
+norms, positions and feed-forward networks.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+
+from .. import functional as F
+from .. import masks, nn
+from ..base.backend import to_device
+from ..base.checks import check_size
+from ..engine.autograd import wrap
+from ..errors import MaskError, ShapeError
+from ..nn import init
+from ..nn.cache import Cache, checked_rows
+from ..nn.decoder import NextScores
+from ..tensors.arguments import ArrayLike
+from ..tensors.tensor import Tensor
+from ..training.checkpoint import load, save
+from . import causal_files as files
+from . import gguf
+from .bert import check_sha256, checked_folder, weights_of
+from .generation import generate
+from .settings import is_there, naming, read_json, write_json
+from .tokenizer_files import TOKENIZER, read_tokenizer_json
+
+
+class CausalLM(nn.Module):
+    """A decoder without a memory: token ids -> scores of the next id at each position.
+
+        x = word[ids], and position[0..N-1] is added in GPT-2
+        out = head(encoder(x)), where the encoder is causal, with pre-norm; head is word if tied
+
+    config: the sizes, under the names of transformers' config.json, with a model_type of "llama",
+    "qwen2" or "gpt2". Dropout is left out.
+
+    Call: ids (B, N) integers -> (B, N, vocab_size). mask (B, N): False in padding, at the left or
+    at the right; positions count what is True. cache: one of `new_cache()`; ids are then those
+    after it, and the mask (B, past + N) speaks of all ids up to now.
+
+        >>> sizes = {"model_type": "llama", "vocab_size": 50, "hidden_size": 8,
+        ...          "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 16,
+        ...          "max_position_embeddings": 32}
+        >>> model = ta.models.CausalLM(sizes)
+        >>> model([[2, 7, 3]]).shape
+        (1, 3, 50)
+        >>> ta.generation.generate(model.next_scores(), [[2, 7, 3]], max_len=6).shape
+        (1, 6)
+    """
+
+    def __init__(self, config: dict[str, Any]) -> None:
+        super().__init__()
+        self.config = config = files.checked_config(config)
+        vocab, width = config["vocab_size"], config["hidden_size"]
+        has_positions = config["model_type"] == "gpt2"
+        self.word = nn.Embedding(vocab, width)
+        positions = config["max_position_embeddings"]
+        self.position = nn.Embedding(positions, width) if has_positions else None
+        self.encoder = nn.Encoder(new_layer(config), config["num_hidden_layers"])
+        is_tied = config["tie_word_embeddings"]
+        self.head = None if is_tied else nn.Linear(width, vocab, bias=False)
+        self.chat_template: str | None = None
+        self._new_tokenizer: Callable[[], Any] | None = None
+        self._tokenizer: Any = None
+
+    def forward(
+        self, ids: ArrayLike, mask: ArrayLike | None = None, cache: Cache | None = None
+    ) -> Tensor:
+        return self.scores(self.hidden(ids, mask, cache))
+
+    def hidden(
+        self, ids: ArrayLike, mask: ArrayLike | None = None, cache: Cache | None = None
+    ) -> Tensor:
+        """As a call, without the head: (B, N, hidden_size)."""
+        x = self.word(ids)
+        if x.ndim != 3:
+            raise ShapeError(f"a CausalLM takes ids (B, N), got shape {x.shape[:-1]}")
+        past = 0 if cache is None else cache.length
+        end, most = past + x.shape[1], self.config["max_position_embeddings"]
+        if end > most:
+            raise ShapeError(f"this model has {most} positions, and the ids have {end}")
+        positions = np.arange(past, end)[None]  # (1, N)
+        if mask is not None:
+            is_real = masks.booleans_of(mask)
+            if is_real.shape != (len(x), end):
+                raise MaskError(f"the mask is {(len(x), end)} here, got shape {is_real.shape}")
+            positions = (is_real.cumsum(1) - 1).clip(0)[:, past:]  # (B, N)
+        if self.position is not None:
+            x = x + self.position(positions)
+        turned = None if self.position is not None or mask is None else positions
+        return self.encoder(x, mask, is_causal=True, cache=cache, positions=turned)
+
+    def scores(self, hidden: Tensor) -> Tensor:
+        """Hidden states (..., hidden_size) -> scores (..., vocab_size)."""
+        return F.linear(hidden, self.word.weight) if self.head is None else self.head(hidden)
+
+    def new_cache(self, batch: int | None = None, length: int = 0) -> Cache:
+        """An empty cache; see `nn.Encoder.new_cache`."""
+        return self.encoder.new_cache(batch, length)
+
+    def next_scores(self, mask: ArrayLike | None = None, length: int = 0) -> CausalScores:
+        """What `tinyattn.generation.generate` takes: the scores of the next id, with a cache.
+
+        mask (B, P): False in the padding of prompts (B, P), at the left or at the right, which are
+        then read in one pass; give `generate` another `pad`, such as -1. length: for how many
+        positions memory is reserved.
+        """
+        return CausalScores(self, mask, length)
+
+    @property
+    def tokenizer(self) -> Any:
+        """The tokenizer of the file, of the package tokenizers: `pip install "tinyattn[text]"`."""
+        if self._new_tokenizer is None:
+            raise ValueError("this model has no tokenizer, because no file with one was read")
+        self._tokenizer = self._tokenizer or self._new_tokenizer()
+        return self._tokenizer
+
+    def generate_text(
+        self,
+        prompt: str,
+        max_new_tokens: int = 256,
+        temperature: float = 0.0,
+        top_k: int | None = None,
+        top_p: float | None = None,
+    ) -> Iterator[str]:
+        """The continuation of a text, in pieces that come as soon as they are complete.
+
+        It ends with an eos_token_id of the config, after max_new_tokens, or with the positions of
+        the model. temperature, top_k, top_p: see `generation.generate`.
+        """
+        ids = self.tokenizer.encode(prompt).ids
+        most = len(ids) + check_size("max_new_tokens", max_new_tokens)
+        end = min(most, self.config["max_position_embeddings"])
+        return self.pieces(ids, end, temperature=temperature, top_k=top_k, top_p=top_p)
+
+    def pieces(self, ids: list[int], end: int, **choice: Any) -> Iterator[str]:
+        """The text after ids, up to `end` ids in all."""
+        scores, stops = self.next_scores(length=end), files.stops_of(self.config)
+        start, shown, text = len(ids), "", ""
+        while len(ids) < end:
+            # A function, because `generate` would let CausalScores begin anew.
+            longer = generate(lambda x: scores(x), [ids], len(ids) + 1, pad=-1, **choice)
+            ids = longer[0].tolist()
+            if ids[-1] in stops:
+                break
+            text = self.tokenizer.decode(ids[start:])
+            if not text.endswith("\ufffd"):  # where the bytes of a character are not complete
+                yield text[len(shown) :]
+                shown = text
+        if text != shown:
+            yield text[len(shown) :]
+
+    def chat(self, messages: list[dict[str, str]], **options: Any) -> Iterator[str]:
+        """The answer to messages [{"role": "user", "content": ...}, ...], in pieces.
+
+        options: see `generate_text`. ValueError for a file with another template than SmolLM2's.
+        """
+        return self.generate_text(files.chat_prompt(self.chat_template, messages), **options)
+
+    @classmethod
+    def from_gguf(cls, path: str | os.PathLike[str], sha256: str | None = None) -> Self:
+        """The model and the tokenizer of a GGUF file of the architecture llama.
+
+        sha256: what the file must have. Its numbers become float32 (from F32, F16, BF16, Q8_0,
+        Q4_0 and Q4_1).
+
+        Raises FileNotFoundError for a missing file, and CheckpointError, which names the file and
+        the setting or tensor, for a damaged file, another sha256, other architectures, unknown
+        settings, and tensors that are missing, unknown, of another shape, or not finite. Settings
+        and sizes are checked before memory is taken.
+        """
+        with gguf.opened(path) as file:
+            if sha256 is not None:
+                check_sha256(Path(path), sha256)
+            with naming(Path(path)):
+                config = files.gguf_config(file.settings, "output.weight" not in file.places)
+                config = files.checked_config(config)
+            found = {name: place.shape for name, place in file.places.items()}
+            model = cls._filled(config, files.GGUF, found, file.array, path)
+            model.chat_template = file.settings.get("tokenizer.chat_template")
+            model._new_tokenizer = partial(files.gguf_tokenizer, file.settings)
+        return model
+
+    @classmethod
+    def from_pretrained(cls, folder: str | os.PathLike[str], sha256: str | None = None) -> Self:
+        """The model of a folder with config.json and model.safetensors, as transformers writes it.
+
+        sha256: what model.safetensors must have. float16 and bfloat16 become float32. With
+        tokenizer.json it has a tokenizer. Errors: as `from_gguf`.
+        """
+        path = checked_folder(folder) / "config.json"
+        config = read_json(path)
+        with naming(path):
+            config = files.checked_config(config)
+        path = weights_of(Path(folder))
+        if sha256 is not None:
+            check_sha256(path, sha256)
+        state = files.used_tensors(load(path), config["tie_word_embeddings"], path)
+        found = {name: x.shape for name, x in state.items()}
+        dtype = np.result_type(np.float32, *(x.dtype for x in state.values()))
+        column = files.COLUMNS[config["model_type"]]
+        model = cls._filled(config, column, found, lambda key: state.pop(key)._data, path, dtype)
+        if is_there(path := Path(folder, TOKENIZER[0])):
+            model._new_tokenizer = partial(read_tokenizer_json, path.read_bytes())
+        if is_there(path := Path(folder, TOKENIZER[1])):
+            model.chat_template = read_json(path).get("chat_template")
+        return model
+
+    @classmethod
+    def _filled(
+        cls,
+        config: dict[str, Any],
+        column: int,
+        found: Mapping[str, tuple[int, ...]],
+        read: Callable[[str], np.ndarray],
+        path: Any,
+        dtype: Any = np.float32,
+    ) -> Self:
+        """The model with the tensors of a file, which `read` gives by their names."""
+        parts = files.parts_of(config, column, len(found))
+        files.check_parts(parts, found, path)
+        with init.skipped():
+            model = cls(config)
+        if dtype != np.float32:
+            model.to(dtype)
+        parameters = dict(model.named_parameters())
+        for key, part in parts.items():
+            array = read(key)
+            files.check_array(array, key, path)
+            for name, x in part.to_ours(array).items():
+                parameters[name]._data = np.ascontiguousarray(x, dtype)  # `data =` copies
+        return model.eval()
+
+    def save_pretrained(self, folder: str | os.PathLike[str]) -> None:
+        """Write config.json, model.safetensors and the tokenizer, which transformers can open."""
+        Path(folder).mkdir(parents=True, exist_ok=True)
+        parameters = dict(self.named_parameters())
+        column = files.COLUMNS[self.config["model_type"]]
+        parts = files.parts_of(self.config, column, self.config["num_hidden_layers"] * 9)
+        arrays = {name: wrap(part.to_theirs(parameters)) for name, part in parts.items()}
+        save(arrays, Path(folder, "model.safetensors"))
+        config = files.published_config(self.config) | {"torch_dtype": self.word.weight.dtype.name}
+        write_json(Path(folder, "config.json"), config)
+        if self._new_tokenizer is not None:
+            self.tokenizer.save(str(Path(folder, TOKENIZER[0])))
+            settings = {"tokenizer_class": "PreTrainedTokenizerFast"}
+            template = {} if self.chat_template is None else {"chat_template": self.chat_template}
+            write_json(Path(folder, TOKENIZER[1]), settings | template)
+
+
+def new_layer(config: dict[str, Any]) -> nn.EncoderLayer:
+    width, heads, inner = (
+        config[name] for name in ("hidden_size", "num_attention_heads", "intermediate_size")
+    )
+    base, kind = config.get("rope_theta"), config["model_type"]
+    attention = nn.MultiHeadAttention(
+        *(width,) * 4,
+        heads,
+        bias=kind != "llama",
+        num_kv_heads=config["num_key_value_heads"],
+        rotary=None if base is None else nn.RotaryEmbedding(width // heads, base),
+    )
+    if kind == "qwen2":
+        attention.W_o = nn.Linear(width, width, bias=False)
+    eps = config["rms_norm_eps"]
+    if kind == "gpt2":
+        feed_forward = nn.PositionwiseFeedForward(width, inner, 0.0, "gelu_tanh")
+        return nn.EncoderLayer(width, attention, feed_forward, 0.0, "pre", eps)
+    swiglu = nn.SwiGLU(width, inner, 0.0)
+    return nn.EncoderLayer(width, attention, swiglu, 0.0, "pre", eps, nn.RMSNorm)
+
+
+class CausalScores(NextScores):
+    """The scores of the id after ids (B, T), for `generate`; see `CausalLM.next_scores`."""
+
+    def __init__(self, model: CausalLM, mask: ArrayLike | None = None, length: int = 0) -> None:
+        self.model, self.length = model, length
+        self.prompts = None if mask is None else masks.booleans_of(mask).copy()  # (B, P)
+        if self.prompts is not None and not (self.prompts.ndim == 2 and self.prompts.any(1).all()):
+            raise MaskError("the mask of prompts is (B, P), with an id in each prompt")
+        self.start()
+
+    def new_cache(self) -> Cache:
+        return self.model.new_cache(length=self.length)
+
+    def start(self) -> None:
+        self.mask = self.prompts
+        super().start()
+
+    def scores(self, ids: Any) -> Tensor:
+        ids = to_device(masks.array_of(ids, "ids"), "cpu")
+        new = ids[:, self.cache.length :]
+        if self.mask is None:
+            return self.model.scores(self.model.hidden(new, cache=self.cache)[:, -1])
+        more = ids.shape[1] - self.mask.shape[1]
+        if more < 0 or len(ids) != len(self.mask):
+            raise MaskError(
+                f"the mask is of prompts {self.mask.shape}, and the ids are {ids.shape}"
+            )
+        self.mask = np.pad(self.mask, ((0, 0), (0, more)), constant_values=True)
+        hidden = self.model.hidden(new, self.mask, self.cache)
+        last = new.shape[1] - 1 - self.mask[:, ::-1].argmax(1)  # the last id that is not padding
+        return self.model.scores(hidden[np.arange(len(ids)), last])
+
+    def select(self, rows: Any) -> None:
+        index = checked_rows(rows)
+        self.mask = None if self.mask is None else self.mask[index]
+        super().select(index)
