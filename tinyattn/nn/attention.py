@@ -17,7 +17,6 @@ from typing import Any
 import numpy as np
 
 from .. import masks, ops
-from ..base.backend import Array
 from ..base.checks import check_heads, check_size, default_scale
 from ..errors import MaskError, ShapeError
 from ..kernels.reference import NO_DROP, Drop, attention_weights
@@ -362,10 +361,6 @@ class MultiHeadAttention(Attention):
         if bias is not None:
             bias = checked_bias("bias", bias, queries, visibility.shape(heads[0]))
         past, past_keys = (0, 0) if cache is None else (cache.past, cache.past_keys)
-        if positions is not None:
-            if self.rotary is None:
-                raise ValueError("positions are for an attention with `rotary`, this one has none")
-            positions = masks.array_of(positions, "positions")
 
         def project_keys() -> tuple[Tensor, Tensor]:
             k = self.rotate(self.W_k(keys), heads[1], visibility.keys, past_keys, positions)
@@ -387,20 +382,23 @@ class MultiHeadAttention(Attention):
         heads: int,
         samples: Samples,
         first_position: int,
-        positions: Array | None = None,
+        positions: ArrayLike | None = None,
     ) -> Tensor:
         """Queries or keys, rotated by their positions if this attention has `rotary`.
 
         x (B, N, H * d), or packed, (R, H * d), where each sample begins at position 0.
         """
-        if self.rotary is None:
+        if self.rotary is None and positions is None:
             return x
+        if self.rotary is None:
+            raise ValueError("positions are for an attention with `rotary`, this one has none")
         check_heads(x.shape[-1], heads)
         split = x.reshape(*x.shape[:-1], heads, x.shape[-1] // heads)  # (B, N, H, d)
         if positions is None:
             own = np.arange(first_position, first_position + x.shape[1])
             positions = samples.positions() if x.ndim == 2 else own
-        return self.rotary(split, positions[..., None]).flatten(-2)
+        rows = masks.array_of(positions, "positions")[..., None]
+        return self.rotary(split, rows).flatten(-2)
 
 
 class MultiHeadedAttention(MultiHeadAttention):
@@ -438,8 +436,8 @@ class MultiHeadedAttention(MultiHeadAttention):
         cache: KeyValueCache | None = None,
         positions: ArrayLike | None = None,
     ) -> Tensor:
-        options = (is_causal, bias, cache, positions)
-        return super().forward(query, key, value, valid_lens, mask, *options)
+        more = (is_causal, bias, cache, positions)
+        return super().forward(query, key, value, valid_lens, mask, *more)
 
 
 class SelfAttention(Attention):

@@ -7,7 +7,7 @@ every dtype and on every device.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any
@@ -41,14 +41,16 @@ def skipped() -> Iterator[None]:
         _is_skipped.reset(token)
 
 
-def unfilled(tensors: Iterable[Tensor]) -> dict[int, Tensor]:
-    """By id(tensor), one like it in memory that nobody has touched; none unless `skipped`."""
-    twins = {}
-    for tensor in tensors if _is_skipped.get() else ():
-        twins[id(tensor)] = twin = object.__new__(type(tensor))
-        twin._data, twin._version = np.empty(tensor.shape, tensor.dtype), Version()
-        twin._node = None if tensor._node is None else Leaf(twin._data)
-    return twins
+def unfilled(module: Any) -> dict[int, Tensor]:
+    """By id(parameter), one in memory that nobody has touched; nothing unless `skipped`."""
+    return {id(p): untouched(p) for p in module.parameters()} if _is_skipped.get() else {}
+
+
+def untouched(parameter: Tensor) -> Tensor:
+    twin = object.__new__(type(parameter))
+    twin._data, twin._version = np.empty(parameter.shape, parameter.dtype), Version()
+    twin._node = None if parameter._node is None else Leaf(twin._data)
+    return twin
 
 
 def checked(tensor: Tensor) -> Tensor:

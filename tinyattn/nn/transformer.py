@@ -12,11 +12,11 @@ from ..base.checks import check_size
 from ..errors import MaskError, ShapeError
 from ..tensors.arguments import ArrayLike, float_tensor
 from ..tensors.tensor import Tensor
-from . import init
 from .activations import GELU, ReLU
 from .attention import Attention
 from .cache import Cache, KeyValueCache, LayerCache, layer_cache_of, layer_caches_of
 from .containers import AnyModule, ModuleList
+from .init import unfilled
 from .layers import Dropout, LayerNorm, Linear
 from .module import Module, copied
 
@@ -206,10 +206,8 @@ def attention_options(
 ) -> dict[str, Any]:
     """The arguments of an attention; is_causal, cache and positions only if they are used, because
     a user's module may not have them."""
-    options = {"mask": mask, "valid_lens": valid_lens}
-    options |= {"is_causal": True} if is_causal else {}
-    more = {"cache": cache, "positions": positions}
-    return options | {name: x for name, x in more.items() if x is not None}
+    more = ("is_causal", is_causal or None), ("cache", cache), ("positions", positions)
+    return {"mask": mask, "valid_lens": valid_lens, **{k: x for k, x in more if x is not None}}
 
 
 def new_last_norm(layer: Any) -> Module | None:
@@ -325,9 +323,7 @@ def clones(module: AnyModule, N: int) -> ModuleList[AnyModule]:
         False
     """
     check_size("N", N)
-    copies: ModuleList[AnyModule] = ModuleList(
-        copied(module, init.unfilled(module.parameters())) for _ in range(N)
-    )
+    copies: ModuleList[AnyModule] = ModuleList(copied(module, unfilled(module)) for _ in range(N))
     for twin in copies:
         for part in twin.modules():
             if hasattr(part, "reset_parameters"):
