@@ -326,6 +326,22 @@ def test_a_saved_folder_gives_the_model_back(kind, dtype, tmp_path):
         assert_equal(one.numpy(), two.numpy())
 
 
+@pytest.mark.parametrize("kind", ["llama", "qwen2"])
+def test_rotary_turns_halves_of_heads_in_folders(kind, tmp_path):
+    """The elements j and j + d / 2 there, 2j and 2j + 1 here."""
+    model = random_model(kind)
+    model.save_pretrained(tmp_path)
+    state = ta.load(tmp_path / "model.safetensors")
+    attention = model.encoder.layers[1].self_attn
+    rows = [0, 2, 1, 3]
+    for name in ("q", "k", "v"):
+        for end, ours in getattr(attention, f"W_{name}").named_parameters():
+            x = ours.numpy().reshape(-1, 4, *ours.shape[1:])
+            right = x if name == "v" else x[:, rows]
+            theirs = state[f"model.layers.1.self_attn.{name}_proj.{end}"].numpy()
+            assert_equal(theirs, right.reshape(theirs.shape))
+
+
 @needs_transformers
 @kinds
 @pytest.mark.filterwarnings("ignore")
