@@ -11,7 +11,7 @@ from common import attention_backward_of, attention_of, signed
 
 import tinyattn as ta
 from tinyattn import functional as F
-from tinyattn import kernels, nn
+from tinyattn import kernels, masks, nn
 from tinyattn.kernels import reference
 
 compiled = pytest.mark.skipif(
@@ -62,6 +62,38 @@ def test_tiles_agree_with_whole_rows_in_float64(case):
     for actual, exact in zip(found, expected, strict=True):
         assert np.abs(actual - exact).max() <= 4e-6 * max(1, np.abs(exact).max())
         assert np.abs(exact).max() > 0.01
+
+
+ONE_QUERY = {
+    "plain": {},
+    "padded": {"valid_lens": [3, 40, 0]},
+    "mask": {"mask": np.random.default_rng(2).uniform(size=(3, 40)) < 0.4},
+    "window": {"is_causal": True, "window": 7, "past": 39},
+    "window and mask": {
+        "is_causal": True, "window": 20, "past": 39,
+        "mask": np.random.default_rng(3).uniform(size=(3, 4, 1, 40)) < 0.4,
+    },
+}  # fmt: skip
+
+
+@compiled
+@pytest.mark.parametrize("p", [0.0, 0.4])
+@pytest.mark.parametrize("has_bias", [False, True])
+@pytest.mark.parametrize("case", ONE_QUERY)
+def test_one_query_of_each_sample_sees_what_it_should(case, has_bias, p):
+    """It has a kernel of its own; backward is that of blocks. Two heads share keys."""
+    rng = np.random.default_rng(4)
+    shapes = (3, 4, 6), (120, 2, 6), (120, 2, 5), (3, 4, 1, 40), (3, 4, 5)
+    arrays = [signed(rng, *shape).astype(np.float32) for shape in shapes]
+    wide = [x.astype(np.float64) for x in arrays]
+    options = masks.visibility((3, 4, 1, 40), **ONE_QUERY[case]), 0.5, reference.Drop(p, 9)
+    found, exact = [], []
+    for (*qkv, bias, grad), results in ((arrays, found), (wide, exact)):
+        bias = bias if has_bias else None
+        out, saved = kernels.attention(*qkv, *options, bias)
+        results += [out, *kernels.attention_backward(grad, *qkv, *options, saved, bias)]
+    for one, right in zip(found, exact, strict=True):
+        assert np.abs(one - right).max() <= 4e-6 * max(1, np.abs(right).max())
 
 
 @compiled

@@ -29,15 +29,15 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ...base.backend import is_finite
 from .. import reference
-from ..packing import heads_to_rows, repeat_heads, rows_to_heads, sum_heads
+from ..packing import sum_heads
 from ..reference import NO_DROP, Drop
 from ..threads import parallel_for
 from ..visibility import Visibility
-from .compiler import inner, jit
+from .compiler import FAST_SUMS, inner, jit
 from .dropout import drop_arguments, is_kept
 from .layout import as_input, visibility_arrays
+from .not_finite import affected, cleaned, needs_reference
 from .row_functions import MINUS_INF, ONE, ZERO, exp
 
 BLOCK = 64  # queries in a block at most
@@ -297,6 +297,45 @@ def attention_heads(inputs, rows, visibility, scale, drop, out, saved, first, la
                 saved.inverse[start + j, h] = inverse[j]
 
 
+@inner(fastmath=FAST_SUMS)
+def product_of(x, y):
+    total = ZERO
+    for c in range(len(x)):
+        total += x[c] * y[c]
+    return total
+
+
+@jit
+def attention_of_one_query(inputs, rows, visibility, scale, drop, out, saved, first, last):
+    """As `attention_heads`, where each sample has one query, as in decoding with a cache: without
+    the other queries of a block, and without copies of keys and values."""
+    q, k, v, bias, has_bias = inputs
+    scores, counts = np.empty((rows.longest_keys, 1), np.float32), np.empty(1, np.int64)
+    total = np.empty(v.shape[2])  # in float64, because many small weights add up
+    for number in range(first, last):
+        head = head_of(number, q.shape[1], rows, visibility, bias)
+        h, row, end = head.h, head.query_start, head.visible_end
+        group, begin = h * k.shape[1] // q.shape[1], visible_start(head.starts, 0, 1, end)
+        weights = scores[begin:end]
+        for i in range(begin, end):
+            scores[i, 0] = product_of(q[row, h], k[head.key_start + i, group]) * scale
+        if has_bias:
+            add_to_scores(weights, head.bias, 0, 1, begin)
+        apply_visibility(weights, 0, begin, head, visibility.has_mask, counts)
+        softmax_columns(
+            weights, counts, saved.maximum[row, h : h + 1], saved.inverse[row, h : h + 1]
+        )
+        if drop.threshold > 0:
+            kept = keep_mask(weights.shape, head.number, begin, rows.longest_keys, drop)
+            drop_block(weights, kept, drop.factor)
+        total[:] = 0.0
+        for i in range(begin, end):
+            for c in range(len(total)):
+                total[c] += scores[i, 0] * v[head.key_start + i, group, c]
+        for c in range(len(total)):
+            out[row, h, c] = total[c]
+
+
 @jit
 def attention_backward_heads(
     grad, inputs, rows, visibility, scale, drop, saved, grads, first, last
@@ -404,7 +443,9 @@ def attention(
         return np.where(queries, exact, out), weights
     out = np.empty((*q.shape[:2], v.shape[2]), q.dtype)
     saved = Saved(*np.empty((2, *q.shape[:2]), q.dtype))
-    run(attention_heads, (), (q, k, v, bias), *options, (out, saved), 2)
+    is_decoding = visibility.queries.longest == 1 and visibility.queries.have_one_length
+    kernel = attention_of_one_query if is_decoding else attention_heads
+    run(kernel, (), (q, k, v, bias), *options, (out, saved), 2)
     return out, saved
 
 
@@ -441,36 +482,3 @@ def attention_backward(
     if groups < heads:  # the gradient of a key is the sum over the heads that share it
         dk, dv = (sum_heads(x, groups) for x in (dk, dv))
     return (dq, dk, dv) if bias is None else (dq, dk, dv, dbias.reshape(-1, heads, *bias.shape[2:]))
-
-
-# Where queries of a sample see different keys, a block has keys that some of its queries do not
-# see, with weights of zero. But zero times NaN is NaN. So NaN and inf are replaced by zeros, and
-# the queries and keys that they concern are taken from the reference.
-
-
-def needs_reference(visibility: Visibility, bias: Any, *arrays: np.ndarray) -> bool:
-    of_queries = (visibility.limits, visibility.starts)
-    see_the_same = visibility.mask is None and all(x is None or x.shape[1] == 1 for x in of_queries)
-    arrays = arrays if bias is None else (*arrays, bias)
-    return not see_the_same and not all(map(is_finite, arrays))
-
-
-def cleaned(x: Any) -> Any:
-    return None if x is None else np.where(np.isfinite(x), x, x.dtype.type(0))
-
-
-def affected(q: Any, k: Any, v: Any, grad: Any, visibility: Visibility, bias: Any) -> Any:
-    """Which queries (R, H, 1) are NaN or inf or see such, and which keys (S, G, 1) these see."""
-    queries, keys = visibility.queries, visibility.keys
-    groups, heads = k.shape[1], q.shape[1]
-    bad_q, bad_grad = (~np.isfinite(rows_to_heads(x, queries)).all(axis=-1) for x in (q, grad))
-    bad_k, bad_v = (~np.isfinite(rows_to_heads(x, keys)).all(axis=-1) for x in (k, v))
-    bad_pair = repeat_heads(bad_k | bad_v, heads)[:, :, None]  # (B, H, 1, K)
-    bad_pair = bad_pair if bias is None else bad_pair | ~np.isfinite(bias)
-    shape = visibility.shape(heads)
-    pairs: Any = visibility.visible_pairs(q)  # not None, see needs_reference
-    visible = np.broadcast_to(pairs, shape)
-    of_queries = (visible & bad_pair).any(axis=-1) | bad_q | bad_grad  # (B, H, Q)
-    of_keys = (visible & of_queries[..., None]).any(axis=-2)  # (B, H, K)
-    of_keys = of_keys.reshape(shape[0], groups, heads // groups, shape[-1]).any(axis=2)
-    return heads_to_rows(of_queries[..., None], queries), heads_to_rows(of_keys[..., None], keys)
