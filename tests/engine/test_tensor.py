@@ -268,3 +268,12 @@ def test_what_is_only_read_says_what_to_write(name: str, value: Any, instead: st
         with pytest.raises(AttributeError, match="is only read"):
             delattr(x, name)
         assert (x.shape, x.dtype, x.device) == ((2, 3), ta.float32, "cpu")
+
+
+def test_without_a_dtype_the_usual_one_is_made() -> None:
+    """dtype=None is what a program has that passes its own default on."""
+    for make in (ta.zeros, ta.ones, ta.empty, ta.eye, ta.rand, ta.randn):
+        assert make(2, dtype=None).dtype == make(2).dtype == ta.float32
+    assert ta.randint(0, 5, (2,), dtype=None).dtype == ta.int64
+    assert ta.ones(2, dtype=ta.bool).all()
+    assert ta.zeros(2, dtype=ta.uint8).dtype == ta.uint8

@@ -136,7 +136,7 @@ def zeros(
     requires_grad: bool = False,
 ) -> Tensor:
     """All 0: `ta.zeros(2, 3)` or `ta.zeros((2, 3))`."""
-    return full(sizes_of(shape), 0, dtype, device, requires_grad)
+    return full(sizes_of(shape), 0.0, dtype, device, requires_grad)
 
 
 def ones(
@@ -146,7 +146,7 @@ def ones(
     requires_grad: bool = False,
 ) -> Tensor:
     """All 1."""
-    return full(sizes_of(shape), 1, dtype, device, requires_grad)
+    return full(sizes_of(shape), 1.0, dtype, device, requires_grad)
 
 
 def empty(
@@ -156,7 +156,7 @@ def empty(
     requires_grad: bool = False,
 ) -> Tensor:
     """All 0. Differs from PyTorch, because memory without values would make runs differ."""
-    return full(sizes_of(shape), 0, dtype, device, requires_grad)
+    return full(sizes_of(shape), 0.0, dtype, device, requires_grad)
 
 
 def full(
@@ -234,6 +234,7 @@ def eye(
 ) -> Tensor:
     """1 on the diagonal, else 0: (n, m), square by default."""
     rows, columns = checked_sizes((n, n if m is None else m))
+    dtype = np.float32 if dtype is None else dtype
     return made(np.eye(rows, columns), dtype, device, requires_grad)
 
 
@@ -244,6 +245,7 @@ def randn(
     requires_grad: bool = False,
 ) -> Tensor:
     """Normal with mean 0 and variance 1, from tinyattn's generator (`ta.manual_seed`)."""
+    dtype = np.float32 if dtype is None else dtype
     require_float(checked_dtype(dtype), "randn")
     values = np.asarray(random.generator().standard_normal(checked_sizes(sizes_of(shape))))
     return made(values, dtype, device, requires_grad)
@@ -256,7 +258,7 @@ def rand(
     requires_grad: bool = False,
 ) -> Tensor:
     """Uniform in [0, 1)."""
-    dtype = checked_dtype(dtype)
+    dtype = checked_dtype(np.float32 if dtype is None else dtype)
     require_float(dtype, "rand")
     # Drawn in the final precision if possible, because rounding could give 1.
     drawn = dtype if dtype in (np.float32, np.float64) else np.dtype(np.float32)
@@ -305,6 +307,7 @@ def randint(
         raise TypeError(f"randint takes low, high and a size, got {low!r}, {high!r} and {size!r}")
     if not low < high:
         raise ValueError(f"randint draws from low to high - 1, got low={low}, high={high}")
+    dtype = np.int64 if dtype is None else dtype
     if checked_dtype(dtype).kind not in "iu":
         raise DtypeError(f"randint makes integers, got dtype {checked_dtype(dtype)}")
     as_array(np.array([low, high - 1]), dtype, None)  # raises DtypeError if one does not fit
