@@ -153,7 +153,8 @@ def test_what_is_left_out(line: str, name: str, text: str) -> None:
         "x.view(*sizes)", "torch.cat(*parts, **options)", "x.split(',', maxsplit=2)",
         "names.sort(key=len)", "F.softmax(*x, dim=-1)", "torch.zeros(2, dtype=torch.float32)",
         "def f(x: 'torch.NoTensor'): pass", "from .torch import x", "import torch.nn.functional",
-        "nn.Linear(2, 3)(x)", "torch.optim.SGD(x, 0.1).step()",
+        "nn.Linear(2, 3)(x)", "torch.optim.SGD(x, 0.1).step()", "x.to(d, non_blocking=True)",
+        "torch.rand(2, generator=x, pin_memory=True)", "import torch.utils.data.dataset",
     ],
 )  # fmt: skip
 def test_what_is_not_left_out(line: str) -> None:

@@ -73,8 +73,12 @@ def adapted(function: Callable[..., Any]) -> Callable[..., Any]:
     """The function with PyTorch's arguments: any way to write a device, generator=, pin_memory=."""
 
     @functools.wraps(function)
-    def call(*args: Any, generator: Generator | None = None, **options: Any) -> Any:
-        options.pop("pin_memory", None)  # all memory is the same to a GPU here
+    def call(
+        *args: Any,
+        generator: Generator | None = None,
+        pin_memory: bool = False,  # all memory is the same to a GPU here
+        **options: Any,
+    ) -> Any:
         if options.get("device") is not None:
             options["device"] = device(options["device"])
         with nullcontext() if generator is None else generator.drawing():

@@ -92,6 +92,10 @@ def refused(function: Any, call: ast.Call, is_method: bool = False) -> str:
     ]
     try:
         signature = inspect.signature(function)
+        # What only a decorator takes, as generator= or non_blocking=.
+        for name in inspect.signature(function, follow_wrapped=False).parameters:
+            if name not in signature.parameters:
+                named.pop(name, None)
         if is_method or hidden:
             signature.bind_partial(*[None] * is_method, **named)
         else:
@@ -248,6 +252,14 @@ def report(scan: Scan) -> Iterator[str]:
             yield f"    {name} (line {', '.join(map(str, sorted(set(lines))))}): {text}"
     if unknown := scan.groups.get("not known"):
         yield f"  not judged: the methods {', '.join(sorted(name for name, _ in unknown))}"
+
+
+def rewritten(program: str) -> str:
+    """The program with the import lines that `report` prints; each has a line of its own."""
+    lines = program.split("\n")
+    for number, line in Scan(program).imports:
+        lines[number - 1] = line
+    return "\n".join(lines)
 
 
 def main(paths: list[str]) -> int:

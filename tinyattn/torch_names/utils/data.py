@@ -1,12 +1,13 @@
 """PyTorch's `torch.utils.data`: data sets, samplers and DataLoader.
 
-PyTorch's further files, such as torch.utils.data.dataset, are not here: import from this one.
+What PyTorch has in torch.utils.data.dataset, .dataloader and .sampler is found there too.
 A generator is a torch.Generator; without one the numbers are those of `torch.manual_seed`.
 """
 
 from __future__ import annotations
 
 import math
+import sys
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
 from itertools import accumulate, islice
@@ -19,6 +20,8 @@ from ...kernels import FLOAT64
 from ...tensors.tensor import Tensor
 from ...training import batches
 
+for name in ("dataloader", "dataset", "sampler"):
+    sys.modules[f"{__name__}.{name}"] = globals()[name] = sys.modules[__name__]
 T = TypeVar("T")
 # About the processes that load samples, of which there are none.
 OF_WORKERS = {"num_workers", "pin_memory", "timeout", "worker_init_fn", "multiprocessing_context"}
