@@ -85,7 +85,8 @@ def putitem(x: Array, *, index: Any, target: tuple[int, ...]) -> Array:
         return out
     x, dtype = x.astype(out.dtype, copy=False), x.dtype
     if type(out) is np.ndarray:  # by places in one row, because NumPy then adds ten times as fast
-        places = np.arange(out.size).reshape(target)[index] if out.ndim > 1 else index
+        in_row = out.ndim == 1 and is_integer_array(index)
+        places = index if in_row else np.arange(out.size).reshape(target)[index]
         backend.scatter_add(out.reshape(-1), places.reshape(-1), x.reshape(-1))
     else:
         backend.scatter_add(out, index, x)
