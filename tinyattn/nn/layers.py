@@ -33,6 +33,10 @@ def size_of_weight(dim: int) -> property:
     return property(lambda module: module.weight.shape[dim], refuse)
 
 
+def new_parameter(value: float, shape: Any, dtype: DTypeLike, device: str | None) -> Parameter:
+    return Parameter(np.full(shape, value, np.float32), dtype=dtype, device=device)
+
+
 class Linear(Module):
     """x weight^T + bias: (..., in_features) -> (..., out_features).
 
@@ -57,9 +61,8 @@ class Linear(Module):
         super().__init__()
         check_size("in_features", in_features, 0)
         check_size("out_features", out_features, 0)
-        kind: Any = {"dtype": dtype or np.float32, "device": device}
-        self.weight = Parameter(np.zeros((out_features, in_features)), **kind)
-        self.bias = Parameter(np.zeros(out_features), **kind) if bias else None
+        self.weight = new_parameter(0, (out_features, in_features), dtype, device)
+        self.bias = new_parameter(0, out_features, dtype, device) if bias else None
         self.reset_parameters()
 
     in_features, out_features = size_of_weight(1), size_of_weight(0)
@@ -97,9 +100,8 @@ class LayerNorm(Module):
         super().__init__()
         self.normalized_shape = sizes = checked_sizes(normalized_shape)
         self.eps = check_number("eps", eps, 0)
-        kind: Any = {"dtype": dtype or np.float32, "device": device}
-        self.weight = Parameter(np.ones(sizes), **kind) if elementwise_affine else None
-        self.bias = Parameter(np.zeros(sizes), **kind) if elementwise_affine and bias else None
+        self.weight = new_parameter(1, sizes, dtype, device) if elementwise_affine else None
+        self.bias = new_parameter(0, sizes, dtype, device) if elementwise_affine and bias else None
 
     def reset_parameters(self) -> None:
         if self.weight is not None:
@@ -137,8 +139,7 @@ class RMSNorm(Module):
         super().__init__()
         self.normalized_shape = sizes = checked_sizes(normalized_shape)
         self.eps = None if eps is None else check_number("eps", eps, 0)
-        kind: Any = {"dtype": dtype or np.float32, "device": device}
-        self.weight = Parameter(np.ones(sizes), **kind) if elementwise_affine else None
+        self.weight = new_parameter(1, sizes, dtype, device) if elementwise_affine else None
 
     def reset_parameters(self) -> None:
         if self.weight is not None:
@@ -214,8 +215,7 @@ class Embedding(Module):
         check_size("embedding_dim", embedding_dim)
         check_padding_idx(padding_idx, num_embeddings)
         self.padding_idx = padding_idx
-        kind: Any = {"dtype": dtype or np.float32, "device": device}
-        self.weight = Parameter(np.zeros((num_embeddings, embedding_dim)), **kind)
+        self.weight = new_parameter(0, (num_embeddings, embedding_dim), dtype, device)
         self.reset_parameters()
 
     num_embeddings, embedding_dim = size_of_weight(0), size_of_weight(1)
