@@ -107,7 +107,7 @@ def as_array(data: Any, dtype: DTypeLike, device: str | None) -> Array:
     if dtype is None and array is not data and array.dtype.kind == "f":
         # Numbers of Python have no precision; float32 is PyTorch's default.
         dtype = array.dtype if has_dtype(data, array.dtype) else np.float32
-        if abs(array).max(initial=0) >= 2**63:
+        if array.dtype == np.float64 and abs(array).max(initial=0) >= 2**63:
             refuse_integers(data)
     if array.dtype.kind in "OSU":
         text = repr(data)
