@@ -29,7 +29,7 @@ from tinyattn.base.names import (
 )
 from tinyattn.base.names import DIFFERS as ALL_THAT_DIFFERS
 
-# The other rows are those of the folder torch_names: tests/port/test_names.py.
+# The other rows are those of the folder torch_names: tests/port/test_torch_names.py.
 DIFFERS = {n: text for n, text in ALL_THAT_DIFFERS.items() if n not in IN_TORCH_NAMES}
 
 SPACES = {

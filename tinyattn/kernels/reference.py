@@ -406,7 +406,7 @@ def multiply_rows(x: Array) -> Array:
     while (n := rows.shape[1]) > 1:
         product = rows[:, : n // 2] * rows[:, n // 2 : n // 2 * 2]
         rows = xp.concatenate([product, rows[:, -1:]], axis=1) if n % 2 else product
-    return rows[:, 0] if rows.shape[1] else xp.ones(len(rows), rows.dtype)
+    return rows[:, 0] if rows.shape[1] else xp.full(len(rows), 1, rows.dtype)
 
 
 def sum_squares(x: Array) -> Array:
@@ -418,7 +418,7 @@ def sum_squares(x: Array) -> Array:
 
 def gather(x: Array, index: Array, axis: int) -> Array:
     """out[i, j, k] = x[i, index[i, j, k], k] along the second of three dimensions, for instance."""
-    return x.reshape(-1).take(flat_index(index, x.shape, axis))
+    return x.reshape(-1).take(flat_index(index, x.shape, axis), axis=0)
 
 
 def scatter_along(grad: Array, index: Array, axis: int, shape: tuple[int, ...]) -> Array:

@@ -38,6 +38,7 @@ FUNCTIONS: dict[str, tuple[str, ...]] = {
     "concatenate": ("tup", "axis", "out"),
     "stack": ("tup", "axis", "out"),
     "matmul": ("x1", "x2", "out"),
+    "moveaxis": ("a", "source", "destination"),
 }
 TYPES = (
     "bool_", "uint8", "uint32", "uint64", "int32", "int64", "float16", "float32", "float64",
@@ -86,7 +87,7 @@ def function(name: str, parameters: tuple[str, ...]) -> Callable[..., Any]:
             raise NotImplementedError("calling cuBLAS API during stream capture is unsupported")
         given = [host(arg) for arg in args]
         result = original(*given, **{key: host(value) for key, value in kwargs.items()})
-        base = args[0] if name == "broadcast_to" else None
+        base = args[0] if name in ("broadcast_to", "moveaxis") else None
         return device(result, base)
 
     return graphs.recorded(call)
