@@ -97,6 +97,17 @@ def test_one_query_of_each_sample_sees_what_it_should(case, has_bias, p):
 
 
 @compiled
+def test_the_weight_of_a_key_alone_has_no_gradient():
+    """It is 1, but only if backward computes the same scores as forward, to the last bit."""
+    rng = np.random.default_rng(5)
+    q, k, v, grad = (ta.tensor(signed(rng, 9, 4, 1, 48).astype(np.float32)) for _ in range(4))
+    q.requires_grad = k.requires_grad = True
+    F.scaled_dot_product_attention(q, k, v).backward(grad)
+    assert not q.grad.any()
+    assert not k.grad.any()
+
+
+@compiled
 def test_small_weights_of_many_keys_add_up():
     """Each small exponential is half of what float32 loses beside 1; 4,095 of them are not."""
     scores = np.full((1, 4096, 1), -25 * np.log(2), np.float32)

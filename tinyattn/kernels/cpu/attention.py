@@ -423,6 +423,20 @@ def run(
     parallel_for(batch * heads, nanoseconds, kernel, *before, *arguments, *results)
 
 
+def is_decoding(visibility: Visibility) -> bool:
+    return visibility.queries.longest == 1 and visibility.queries.have_one_length
+
+
+def forward(
+    kernel: Any, inputs: Any, visibility: Visibility, scale: float, drop: Drop
+) -> tuple[np.ndarray, Saved]:
+    q, _, v, _ = inputs
+    out = np.empty((*q.shape[:2], v.shape[2]), q.dtype)
+    saved = Saved(*np.empty((2, *q.shape[:2]), q.dtype))
+    run(kernel, (), inputs, visibility, scale, drop, (out, saved), 2)
+    return out, saved
+
+
 def attention(
     q: np.ndarray,
     k: np.ndarray,
@@ -441,12 +455,8 @@ def attention(
         out, _ = attention(cleaned(q), cleaned(k), cleaned(v), *options, cleaned(bias))
         queries, _ = affected(q, k, v, q, visibility, bias)
         return np.where(queries, exact, out), weights
-    out = np.empty((*q.shape[:2], v.shape[2]), q.dtype)
-    saved = Saved(*np.empty((2, *q.shape[:2]), q.dtype))
-    is_decoding = visibility.queries.longest == 1 and visibility.queries.have_one_length
-    kernel = attention_of_one_query if is_decoding else attention_heads
-    run(kernel, (), (q, k, v, bias), *options, (out, saved), 2)
-    return out, saved
+    kernel = attention_of_one_query if is_decoding(visibility) else attention_heads
+    return forward(kernel, (q, k, v, bias), *options)
 
 
 def attention_backward(
@@ -476,6 +486,8 @@ def attention_backward(
     dq, dk, dv = (np.empty((len(x), heads, x.shape[2]), x.dtype) for x in (q, k, v))
     of_heads = len(visibility.queries.lengths) * heads
     dbias = np.zeros((1, 1, 1) if bias is None else (of_heads, *bias.shape[2:]), q.dtype)
+    if is_decoding(visibility):  # blocks round its scores in another way
+        _, saved = forward(attention_heads, (q, k, v, bias), *options)
     saved = Saved(*map(as_input, saved))
     results = (saved, (dq, dk, dv, dbias))
     run(attention_backward_heads, (as_input(grad),), (q, k, v, bias), *options, results, 5)
