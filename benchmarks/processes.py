@@ -25,6 +25,8 @@ KEEP_MEMORY = {
     "MALLOC_TRIM_THRESHOLD_": str(1 << 34),
     "MALLOC_TOP_PAD_": str(1 << 26),
 }
+# With these OpenBLAS computes with kernels for another processor than the one that it finds.
+OTHER_KERNELS = ("OPENBLAS_CORETYPE", "OPENBLAS_L2_SIZE")
 
 
 @dataclass(frozen=True)
@@ -70,9 +72,11 @@ class Settings:
 
 
 def environment(side: Side, settings: Settings) -> dict[str, str]:
-    """A user's environment: no variable in it sets a number of threads."""
+    """A user's environment: no variable in it sets a number of threads, or the kernels of BLAS."""
     inherited = {
-        name: value for name, value in os.environ.items() if not name.endswith("_NUM_THREADS")
+        name: value
+        for name, value in os.environ.items()
+        if not name.endswith("_NUM_THREADS") and name not in OTHER_KERNELS
     }
     return {**inherited, **(KEEP_MEMORY if settings.keep_memory else {}), **side.environment}
 

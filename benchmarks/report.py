@@ -13,10 +13,12 @@ from contextlib import suppress
 from dataclasses import asdict
 from importlib import metadata
 from pathlib import Path
+from statistics import median
 from typing import Any
 
+from . import products
 from .harness import Row
-from .processes import KEEP_MEMORY, Settings
+from .processes import KEEP_MEMORY, OTHER_KERNELS, Settings
 
 TIME_UNITS = ((1.0, "s"), (1e-3, "ms"), (1e-6, "us"), (1e-9, "ns"))
 
@@ -121,6 +123,8 @@ def surroundings(settings: Settings) -> dict[str, Any]:
         "system": f"{platform.system()} {platform.machine()}",
         "settings": asdict(settings),
         "environment": KEEP_MEMORY if settings.keep_memory else {},
+        "left_out": {name: os.environ[name] for name in OTHER_KERNELS if name in os.environ},
+        "products": products.of_both(settings),
         "started": time.strftime("%Y-%m-%dT%H:%M:%S"),
     }
 
@@ -131,16 +135,21 @@ def heading(about: dict[str, Any]) -> str:
     memory = "reused" if settings["keep_memory"] else "given back to the system"
     threads = f"{settings['threads']} thread{'s' * (settings['threads'] > 1)}"
     rounds = f"{settings['repeats']} round{'s' * (settings['repeats'] > 1)}"
-    return (
-        f"{versions}\n{about['processor']}, {about['cores']} cores; {threads}, {rounds}, freed "
-        f"memory {memory}"
-    )
+    lines = [
+        versions,
+        f"{about['processor']}, {about['cores']} cores; {threads}, {rounds}, freed memory {memory}",
+        *about["products"],
+    ]
+    if left_out := about["left_out"]:
+        named = ", ".join(f"{name}={value}" for name, value in left_out.items())
+        lines.append(f"measured without {named}, which no user has")
+    return "\n".join(lines)
 
 
 HEAD = f"{'PyTorch':>18}{'tinyattn':>18}{'ratio':>8}  {'of the rounds':<14}"
 LIMIT = f"{'limit':>9}{'tinyattn/limit':>16}"
 ONNX = f"{'onnxruntime':>18}{'its ratio':>12}"
-CROWD = "~  other programs were using cores that this row needed"
+CROWD = "~  other programs were using so many cores, which this row needed; see --wait"
 
 
 class Table:
@@ -160,7 +169,7 @@ class Table:
                 print(f"\n{row.section}\n{'':<68}{HEAD}{more}".rstrip())
             crowd = row.crowded(self.threads)
             self.crowded |= crowd
-            print(line(row) + "  ~" * crowd, flush=True)
+            print(line(row) + f"  ~{median(row.others):.1f}" * crowd, flush=True)
             for complaint in row.complaints:
                 print(f"    ! {complaint}", flush=True)
 

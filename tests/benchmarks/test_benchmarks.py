@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import json
 import os
+import re
 import subprocess
 import sys
 import time
@@ -223,13 +224,26 @@ def test_memory_that_grows_with_the_square_of_the_length_is_missed() -> None:
     assert not growth.holds(4.0)
 
 
-def test_no_variable_sets_a_number_of_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_variable_sets_threads_or_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("OPENBLAS", "OMP", "TINYATTN"):
         monkeypatch.setenv(f"{name}_NUM_THREADS", "1")
+    monkeypatch.setenv("OPENBLAS_CORETYPE", "Haswell")
+    monkeypatch.setenv("OPENBLAS_L2_SIZE", "512")
     for side in SIDES.values():
         inherited = processes.environment(side, SHORT)
         assert not [name for name in inherited if name.endswith("_NUM_THREADS")]
+        assert not {"OPENBLAS_CORETYPE", "OPENBLAS_L2_SIZE"} & set(inherited)
         assert inherited["PATH"] == os.environ["PATH"]
+
+
+def test_the_heading_says_how_fast_products_are_and_what_was_left_out(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("OPENBLAS_CORETYPE", "Haswell")
+    heading = report.heading(report.surroundings(SHORT))
+    assert re.search(r"tinyattn: a product of 64 at \d+ GFLOP/s .* of numpy, .* kernels", heading)
+    assert heading.count("GFLOP/s") == 1 + SIDES["torch"].is_installed
+    assert "\nmeasured without OPENBLAS_CORETYPE=Haswell," in heading
 
 
 def test_the_busy_loop_keeps_a_core_busy_while_it_is_there() -> None:
