@@ -63,6 +63,14 @@ def test_parameters_come_in_order_of_assignment_own_ones_first():
     assert list(net.children()) == [net.second, net.blocks, net.first]
 
 
+@pytest.mark.parametrize("kind", ["_parameters", "_buffers", "_modules"])
+def test_what_one_writes_beside_the_attributes_is_refused(kind):
+    """It would be lost, because the attributes are what a module has."""
+    module = nn.Sequential(nn.Linear(2, 3))
+    with pytest.raises(TypeError, match="does not support item assignment"):
+        getattr(module, kind)["0"] = nn.Linear(2, 3)
+
+
 def test_state_dict_holds_copies_of_parameters_and_buffers():
     net = Net()
     state = net.state_dict()

@@ -40,7 +40,7 @@ class ModuleList(Module, MutableSequence[AnyModule]):
             setattr(self, names.pop(id(module), str(i)), module)
 
     @property
-    def _elements(self) -> dict[str, Any]:
+    def _elements(self) -> Mapping[str, Any]:
         attributes = self.__dict__.items()
         return {name: x for name, x in attributes if name.isdecimal() and isinstance(x, Module)}
 
@@ -105,7 +105,7 @@ class ModuleDict(Module, MutableMapping[str, AnyModule]):
         self.update(modules)
 
     def __getitem__(self, key: str) -> AnyModule:
-        modules: dict[str, Any] = self._modules
+        modules: Mapping[str, Any] = self._modules
         return modules[key]
 
     def __setitem__(self, key: str, module: AnyModule) -> None:
@@ -148,7 +148,7 @@ class Sequential(ModuleList[Module]):
         super().__init__(modules)  # type: ignore[arg-type]
 
     @property
-    def _elements(self) -> dict[str, Any]:
+    def _elements(self) -> Mapping[str, Any]:
         return self._modules
 
     @overload

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Iterator
+from types import MappingProxyType as Fixed
 from types import NoneType
 from typing import TYPE_CHECKING, Any, NamedTuple, ParamSpec, Protocol, Self, TypeVar
 
@@ -148,20 +149,21 @@ class Module:
         object.__setattr__(self, "_hooks", {})
         object.__setattr__(self, "training", True)
 
-    # All three kinds are plain attributes, because Python finds these fastest.
+    # All three kinds are plain attributes, because Python finds these fastest. These are read only,
+    # because what one wrote to them would be lost: set and delete the attribute.
 
     @property
-    def _parameters(self) -> dict[str, Parameter]:
-        return {name: x for name, x in self.__dict__.items() if isinstance(x, Parameter)}
+    def _parameters(self) -> Fixed[str, Parameter]:
+        return Fixed({name: x for name, x in self.__dict__.items() if isinstance(x, Parameter)})
 
     @property
-    def _buffers(self) -> dict[str, Tensor]:
+    def _buffers(self) -> Fixed[str, Tensor]:
         names = self._buffer_names
-        return {n: x for n, x in self.__dict__.items() if n in names and x is not None}
+        return Fixed({n: x for n, x in self.__dict__.items() if n in names and x is not None})
 
     @property
-    def _modules(self) -> dict[str, Module]:
-        return {name: x for name, x in self.__dict__.items() if isinstance(x, Module)}
+    def _modules(self) -> Fixed[str, Module]:
+        return Fixed({name: x for name, x in self.__dict__.items() if isinstance(x, Module)})
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """What the module computes. A subclass defines it, with the arguments that it needs."""
@@ -251,7 +253,7 @@ class Module:
 
     def named_children(self) -> Iterator[tuple[str, Module]]:
         """(name, module) of the modules that this one has itself, each once."""
-        names = {id(module): name for name, module in reversed(self._modules.items())}
+        names = {id(module): name for name, module in reversed([*self._modules.items()])}
         yield from ((n, m) for n, m in self._modules.items() if names[id(m)] == n)
 
     def children(self) -> Iterator[Module]:
