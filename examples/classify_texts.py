@@ -1,0 +1,304 @@
+"""Train a small Transformer encoder on texts of your own, and ask it.
+
+The file is a CSV file in UTF-8. Its first line names the columns; one of them has the texts, one
+their labels. Without a file it learns from 4,800 definitions of WordNet what kind of thing each
+one defines.
+
+  python examples/classify_texts.py
+  python examples/classify_texts.py FILE.csv --text COLUMN --label COLUMN
+  python examples/classify_texts.py --predict "a small portable timepiece"
+
+Of each label, eight texts of ten are learned from. The loss on one of ten says when to stop (early
+stopping). One of ten is the test: nothing is chosen by it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from sklearn.feature_extraction.text import TfidfVectorizer
+from sklearn.linear_model import LogisticRegression
+from sklearn.pipeline import make_pipeline
+from text_data import (
+    PAD,
+    UNKNOWN,
+    Texts,
+    Vocabulary,
+    check_labels,
+    definitions,
+    read_csv,
+    split,
+    words,
+)
+from tqdm import tqdm
+from training import at_least_one, complain, ctrl_c
+
+import tinyattn as ta
+from tinyattn import functional as F
+from tinyattn import nn, optim, viz
+from tinyattn.training import pad_sequence
+
+SIZES = ("d_model", "heads", "layers", "dropout", "longest")
+PATIENCE = 3  # epochs without a lower validation loss, after which the training ends
+FORGOTTEN = 0.05  # of the words are made unknown in training, so that this id is learned too
+SETTINGS, WEIGHTS = "classifier.json", "model.safetensors"
+
+
+class TextClassifier(nn.Module):
+    """Word ids (B, T), padded, to the scores of the labels (B, C)."""
+
+    def __init__(self, vocabulary: Vocabulary, labels: list[str], sizes: dict[str, Any]) -> None:
+        super().__init__()
+        self.vocabulary, self.labels, self.sizes = vocabulary, labels, sizes
+        d_model, dropout = sizes["d_model"], sizes["dropout"]
+        self.embedding = nn.Embedding(len(vocabulary), d_model, padding_idx=PAD)
+        self.positions = nn.PositionalEncoding(d_model, dropout, max_len=sizes["longest"])
+        attention = nn.MultiHeadedAttention(sizes["heads"], d_model, dropout)
+        feed_forward = nn.PositionwiseFeedForward(d_model, 2 * d_model, dropout)
+        layer = nn.EncoderLayer(d_model, attention, feed_forward, dropout)
+        self.encoder = nn.Encoder(layer, sizes["layers"], skip_padding=True)
+        self.dropout = nn.Dropout(dropout)
+        self.output = nn.Linear(d_model, len(labels))
+
+    def forward(self, ids: ta.Tensor) -> ta.Tensor:
+        lengths = (ids != PAD).sum(1)
+        x = self.positions(self.embedding(ids))  # (B, T, D)
+        x = self.encoder(x, valid_lens=lengths)
+        return self.output(self.dropout(F.masked_mean(x, valid_lens=lengths)))
+
+    def ids_of(self, texts: list[str]) -> ta.Tensor:
+        """(B, T), as long as the longest of these texts."""
+        rows = [self.vocabulary.encode(text, self.sizes["longest"]) for text in texts]
+        return pad_sequence([ta.tensor(row) for row in rows], batch_first=True, padding_value=PAD)
+
+    @ta.no_grad()
+    def scores(self, texts: list[str]) -> np.ndarray:
+        """(N, C), in batches of texts that are about equally long."""
+        self.eval()
+        found = np.zeros((len(texts), len(self.labels)), np.float32)
+        order = np.argsort([len(text) for text in texts], kind="stable")
+        for rows in np.array_split(order, 1 + len(texts) // 128):
+            found[rows] = self(self.ids_of([texts[i] for i in rows])).numpy()
+        return found
+
+    def save(self, folder: Path) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        about = {"labels": self.labels, "sizes": self.sizes, "vocabulary": self.vocabulary.names}
+        text = json.dumps(about, ensure_ascii=False, indent=1)
+        (folder / SETTINGS).write_text(text + "\n", "utf-8")
+        ta.save(self.state_dict(), folder / WEIGHTS)
+
+    @classmethod
+    def load(cls, folder: Path) -> TextClassifier:
+        if not (folder / WEIGHTS).exists():
+            raise FileNotFoundError(f"{folder} has no trained classifier yet: train one first")
+        about = json.loads((folder / SETTINGS).read_text("utf-8"))
+        model = cls(Vocabulary(about["vocabulary"]), about["labels"], about["sizes"])
+        model.load_state_dict(ta.load(folder / WEIGHTS))
+        return model.eval()
+
+
+# Training
+
+
+def epoch(lengths: list[int], size: int, rng: np.random.Generator) -> Iterator[np.ndarray]:
+    """The rows of each batch, all texts once. Those of a batch are about equally long, so that
+    little of it is padding."""
+    rough = np.argsort(np.array(lengths) + rng.uniform(0, 4, len(lengths)), kind="stable")
+    batches = np.array_split(rough, -(-len(rough) // size))
+    for i in rng.permutation(len(batches)):
+        yield batches[i]
+
+
+def loss_on(model: TextClassifier, part: Texts) -> float:
+    return F.cross_entropy(ta.tensor(model.scores(part.texts)), part.labels).item()
+
+
+def accuracy(model: TextClassifier, part: Texts) -> float:
+    return float((model.scores(part.texts).argmax(1) == part.labels).mean())
+
+
+def train(
+    model: TextClassifier, learn: Texts, validation: Texts, args: argparse.Namespace
+) -> tuple[list[float], list[tuple[int, float]]]:
+    """The loss of each step, and (step, loss) on the validation texts after each epoch.
+
+    The model ends with the weights of its lowest validation loss. Ctrl-C ends the training after
+    a step.
+    """
+    rng = np.random.default_rng(args.seed)
+    batches_of_epoch = -(-len(learn.texts) // args.batch_size)
+    optimizer = optim.AdamW(model.parameters(), args.lr, weight_decay=0.1)
+    total = batches_of_epoch * args.epochs
+    schedule = optim.CosineSchedule(optimizer, total, min(100, total // 10))
+    losses: list[float] = []
+    measured: list[tuple[int, float]] = []
+    best = model.state_dict()
+    lengths = [len(words(text)) for text in learn.texts]
+    with ctrl_c() as stop, tqdm(total=total, unit="step") as bar:
+        for _ in range(args.epochs):
+            model.train()
+            for rows in epoch(lengths, args.batch_size, rng):
+                ids = model.ids_of([learn.texts[i] for i in rows])
+                forgotten = (rng.random(ids.shape) < FORGOTTEN) & (ids.numpy() != PAD)
+                loss = F.cross_entropy(
+                    model(ids.masked_fill(forgotten, UNKNOWN)), learn.labels[rows]
+                )
+                optimizer.zero_grad()
+                loss.backward()
+                optim.clip_grad_norm_(model.parameters(), 1.0)
+                optimizer.step()
+                schedule.step()
+                losses.append(loss.item())
+                bar.set_postfix_str(f"loss {np.mean(losses[-50:]):.3f}", refresh=False)
+                bar.update()
+                if stop.is_set():
+                    break
+            measured.append((len(losses), loss_on(model, validation)))
+            if measured[-1][1] == min(loss for _, loss in measured):
+                best = model.state_dict()
+            lowest = min(range(len(measured)), key=lambda i: measured[i][1])
+            if stop.is_set() or len(measured) - 1 - lowest >= PATIENCE:
+                break
+    model.load_state_dict(best)
+    return losses, measured
+
+
+def by_words(learn: Texts, test: Texts) -> float:
+    """The accuracy of a logistic regression on counts of words: a baseline."""
+    vectorizer = TfidfVectorizer(sublinear_tf=True, tokenizer=words, token_pattern=None)
+    baseline = make_pipeline(vectorizer, LogisticRegression(C=10.0, max_iter=1000))
+    return float(baseline.fit(learn.texts, learn.labels).score(test.texts, test.labels))
+
+
+# Answers
+
+
+def looked_at(model: TextClassifier, text: str) -> tuple[list[str], np.ndarray]:
+    """The words of a text, and the weights of the last layer, (H, T, T)."""
+    model.scores([text])
+    weights = model.encoder.layers[-1].self_attn.attention_weights.numpy()[0]
+    shown = words(text)[: weights.shape[-1]] or [text]
+    known = model.vocabulary.ids
+    return [word if word in known else f"({word})" for word in shown], weights
+
+
+def answer(model: TextClassifier, texts: list[str], out: Path) -> None:
+    """Print the three likeliest labels of each text; draw what the heads look at in the last."""
+    probabilities = F.softmax(ta.tensor(model.scores(texts)), -1).numpy()
+    for text, row in zip(texts, probabilities, strict=True):
+        likeliest = np.argsort(-row)[:3]
+        print(f"{text}\n  " + ", ".join(f"{model.labels[i]} {row[i]:.1%}" for i in likeliest))
+        shown, weights = looked_at(model, text)
+        received = weights.mean(axis=(0, 1))  # over heads and over the words that look
+        most = ", ".join(f"{shown[i]} {received[i]:.2f}" for i in np.argsort(-received)[:5])
+        print(f"  most looked at: {most}")
+    titles = [f"head {head}" for head in range(1, len(weights) + 1)]
+    figure = viz.show_heatmaps(weights[None], titles=titles, xticks=shown, yticks=shown)
+    figure.savefig(out / "attention.png", dpi=120)
+    print("\nwords in brackets are not in its vocabulary; the heads of the last text are drawn in")
+    print(out / "attention.png")
+
+
+# The program
+
+
+def options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    add = parser.add_argument
+    add("file", nargs="?", type=Path, metavar="FILE.csv")
+    add("--text", metavar="COLUMN", help="the column of the texts")
+    add("--label", metavar="COLUMN", help="the column of the labels")
+    add("--predict", nargs="+", metavar="TEXT", help="ask the classifier in --out; train nothing")
+    add("--out", type=Path, default=Path("runs/texts"), metavar="FOLDER", help="(%(default)s)")
+    add("--overwrite", action="store_true", help="replace the classifier in --out")
+    add("--epochs", type=at_least_one, default=30, metavar="N", help="at most (%(default)s)")
+    add("--short", action="store_const", dest="epochs", const=1, help="the same as --epochs 1")
+    whole: dict[str, Any] = {"type": at_least_one, "metavar": "N"}
+    add("--batch-size", default=64, help="texts in a batch (%(default)s)", **whole)
+    add("--d-model", default=96, help="width (%(default)s)", **whole)
+    add("--heads", default=4, help="attention heads in a layer (%(default)s)", **whole)
+    add("--layers", default=2, help="encoder layers (%(default)s)", **whole)
+    add("--longest", default=128, help="words of a text that are read (%(default)s)", **whole)
+    add("--lr", type=float, default=3e-3, help="highest learning rate (%(default)s)")
+    add("--dropout", type=float, default=0.4, metavar="P", help="(%(default)s)")
+    add("--seed", type=int, default=0, help="of everything random (%(default)s)")
+    return parser.parse_args()
+
+
+def read(args: argparse.Namespace) -> tuple[list[str], list[str]]:
+    """The texts, and the label of each."""
+    if args.file is None:
+        texts, names = definitions()
+    elif args.text and args.label:
+        texts, names = read_csv(args.file, args.text, args.label)
+    else:
+        raise ValueError("name the two columns of the file with --text and --label")
+    check_labels(names)
+    if (args.out / WEIGHTS).exists() and not args.overwrite:
+        raise ValueError(
+            f"{args.out} has a classifier: --overwrite replaces it, or name another --out"
+        )
+    return texts, names
+
+
+def learn_and_test(args: argparse.Namespace, texts: list[str], names: list[str]) -> None:
+    began = time.perf_counter()
+    ta.manual_seed(args.seed)
+    labels = sorted(set(names))
+    numbers = np.array([labels.index(name) for name in names])
+    rows = split(numbers, args.seed)
+    learn, validation, test = (Texts([texts[i] for i in part], numbers[part]) for part in rows)
+    vocabulary = Vocabulary.of(learn.texts)
+    model = TextClassifier(vocabulary, labels, {name: getattr(args, name) for name in SIZES})
+    counts = ", ".join(f"{name} {count:,}" for name, count in Counter(names).most_common(20))
+    print(f"{len(texts):,} texts, {len(labels)} labels: {counts}")
+    print(f"{len(learn.texts):,} to learn from, {len(validation.texts):,} to choose, "
+          f"{len(test.texts):,} to test; {len(vocabulary):,} words, "
+          f"{sum(p.numel() for p in model.parameters()):,} parameters")  # fmt: skip
+    losses, measured = train(model, learn, validation, args)
+    model.save(args.out)
+    curves = {"training": losses, "validation": tuple(np.array(measured).T)}
+    figure = viz.plot_curves(curves, ylabel="Cross-entropy", smooth=50)
+    figure.savefig(args.out / "loss.png", dpi=120)
+    best = min(range(len(measured)), key=lambda i: measured[i][1])
+    print(f"{len(measured)} epochs; the weights are those after epoch {best + 1}\n")
+    print(f"{'on test texts':<38}{'right':>6}")
+    most_frequent = np.bincount(learn.labels).argmax()
+    for name, right in {
+        "the most frequent label": float((test.labels == most_frequent).mean()),
+        "counts of words, logistic regression": by_words(learn, test),
+        "encoder": accuracy(model, test),
+    }.items():
+        print(f"{name:<38}{right:>6.1%}")
+    seconds = time.perf_counter() - began
+    print(f"\n{seconds:.0f} seconds; the classifier and loss.png are in {args.out}")
+    print(f'ask it: python {sys.argv[0]} --out {args.out} --predict "a text"')
+
+
+def main() -> None:
+    args = options()
+    try:
+        if args.predict:
+            answer(TextClassifier.load(args.out), args.predict, args.out)
+        else:
+            learn_and_test(args, *read(args))
+    except (ValueError, OSError) as error:
+        complain(error)
+
+
+if __name__ == "__main__":
+    try:
+        main()
+    except KeyboardInterrupt:  # outside of the training, or the second one in it
+        sys.exit("\nstopped")

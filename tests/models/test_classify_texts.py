@@ -1,0 +1,179 @@
+"""The example that learns to classify texts of one's own: its files, its parts, a whole run."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import tinyattn as ta
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+
+
+@pytest.fixture
+def data(monkeypatch):
+    monkeypatch.syspath_prepend(str(EXAMPLES))
+    return importlib.import_module("text_data")
+
+
+@pytest.fixture
+def example(monkeypatch):
+    for package in ("tqdm", "sklearn", "matplotlib"):
+        pytest.importorskip(package, reason=f"{package} is not installed")
+    monkeypatch.syspath_prepend(str(EXAMPLES))
+    return importlib.import_module("classify_texts")
+
+
+def run(example, monkeypatch, *arguments):
+    monkeypatch.setattr(sys, "argv", ["classify_texts.py", *map(str, arguments)])
+    example.main()
+
+
+def rows(count: int = 10) -> str:
+    """`count` texts of each of two labels, which one word tells apart."""
+    lines = [f"a {word} thing {i},{word[0]}" for i in range(count) for word in ("good", "bad")]
+    return "\n".join(["comment,verdict", *lines]) + "\n"
+
+
+def test_a_file_is_read(data, tmp_path):
+    path = tmp_path / "some.csv"
+    path.write_text('\ufeffnumber,text,label\n1,"Well, ""this""\nis it", a \n2,文本,b\n', "utf-8")
+    assert data.read_csv(path, "text", "label") == (['Well, "this"\nis it', "文本"], ["a", "b"])
+    path = tmp_path / "some.tsv"
+    path.write_text("text\tlabel\none, two\ta\n")
+    assert data.read_csv(path, "text", "label") == (["one, two"], ["a"])
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (b"", "no column 'text'; its first line is []"),
+        (b"text,kind\na,b\n", "no column 'label'; its first line is ['text', 'kind']"),
+        (b"text,label,label\na,b,c\n", "two columns 'label'"),
+        (b"text,label\na,b\nc\n", "line 3: it has not as many columns as the first line"),
+        (b"text,label\na,b,c\n", "line 2: it has not as many columns as the first line"),
+        (b"text,label\na,b\n ,b\n", "line 3: the column 'text' is empty"),
+        (b"text,label\na,\n", "line 2: the column 'label' is empty"),
+        (b"text,label\ncaf\xe9,b\n", "is not UTF-8 (byte "),
+        (b'text,label\n"a "word" b",c\n', "a quote inside a quoted text is written twice"),
+        (b'text,label\n"a,b\n', "a quote inside a quoted text is written twice"),
+    ],
+)
+def test_a_file_that_cannot_be_used_is_refused(data, tmp_path, content, words):
+    path = tmp_path / "some.csv"
+    path.write_bytes(content)
+    with pytest.raises(ValueError, match=r"some\.csv") as caught:
+        data.read_csv(path, "text", "label")
+    assert words in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("labels", "words"),
+    [
+        ([], "got no texts at all"),
+        (["a"] * 30, r"two labels or more are needed, got \['a'\]"),
+        (["a"] * 30 + ["b"] * 9, r"too rare are \{'b': 9\}"),
+    ],
+)
+def test_labels_that_teach_nothing_are_refused(data, labels, words):
+    with pytest.raises(ValueError, match=words):
+        data.check_labels(labels)
+
+
+def test_words_and_their_ids(data):
+    assert data.words("Don't touch!  Café-2") == ["don't", "touch", "!", "café", "-", "2"]
+    vocabulary = data.Vocabulary.of(["the cat", "the dog", "the cat sat"])
+    assert vocabulary.names == ["<pad>", "<unknown>", "the", "cat"]
+    assert vocabulary.encode("the dog saw the cat", 4) == [2, data.UNKNOWN, data.UNKNOWN, 2]
+    assert vocabulary.encode(" ", 4) == [data.UNKNOWN]
+    assert data.Vocabulary.of(["the cat", "the cat"], most=1).names[2:] == ["the"]
+
+
+def test_each_text_is_in_one_part_and_each_label_in_all(data):
+    labels = np.repeat([0, 1, 2], [10, 25, 100])
+    parts = data.split(labels, seed=0)
+    assert sorted(np.concatenate(parts).tolist()) == list(range(135))
+    counts = [np.bincount(labels[part]).tolist() for part in parts]
+    assert counts == [[8, 21, 80], [1, 2, 10], [1, 2, 10]]
+    assert parts[0].tolist() != data.split(labels, seed=1)[0].tolist()
+
+
+def test_a_run_learns_one_word_saves_and_answers(example, tmp_path, monkeypatch, capsys):
+    file, out = tmp_path / "some.csv", tmp_path / "out"
+    file.write_text(rows(60))
+    columns = ["--text", "comment", "--label", "verdict", "--out", out]
+    run(example, monkeypatch, file, *columns, "--epochs", 6, "--batch-size", 8, "--d-model", 16)
+    said = capsys.readouterr().out
+    assert "120 texts, 2 labels: g 60, b 60" in said
+    assert "96 to learn from, 12 to choose, 12 to test" in said
+    assert "encoder                               100.0%" in said
+    with pytest.raises(SystemExit, match="2"):
+        run(example, monkeypatch, file, *columns)
+    assert f"{out} has a classifier: --overwrite replaces it" in capsys.readouterr().err
+    assert (out / "loss.png").stat().st_size > 5000
+
+    run(example, monkeypatch, "--out", out, "--predict", "a bad thing", "strangely good")
+    said = capsys.readouterr().out.splitlines()
+    assert said[1].startswith("  b ")
+    assert said[4].startswith("  g ")
+    assert "(strangely)" in said[5]
+    assert (out / "attention.png").stat().st_size > 5000
+
+
+def test_what_is_loaded_computes_the_same(example, tmp_path):
+    sizes = {"d_model": 8, "heads": 2, "layers": 1, "dropout": 0.5, "longest": 3}
+    model = example.TextClassifier(example.Vocabulary.of(["a b c"] * 2), ["x", "y"], sizes)
+    model.save(tmp_path)
+    texts = ["a b", "c unseen a b", "b"]
+    loaded = example.TextClassifier.load(tmp_path)
+    np.testing.assert_array_equal(loaded.scores(texts), model.scores(texts))
+    # Padding, and words beyond the longest text, change nothing.
+    np.testing.assert_allclose(model.scores(texts)[2], model.scores(["b"])[0], rtol=1e-5)
+    np.testing.assert_array_equal(model.scores(["c z a"]), model.scores(["c z a b b"]))
+
+
+def test_the_weights_of_the_lowest_validation_loss_are_kept(example, monkeypatch):
+    losses = iter([3.0, 1.0, 2.0, 1.5, 1.2, 9.0])
+    states = []
+
+    def measured(model, part):
+        states.append(model.output.weight.numpy().copy())
+        return next(losses)
+
+    monkeypatch.setattr(example, "loss_on", measured)
+    sizes = {"d_model": 8, "heads": 2, "layers": 1, "dropout": 0.0, "longest": 3}
+    model = example.TextClassifier(example.Vocabulary.of(["a b"] * 2), ["x", "y"], sizes)
+    part = example.Texts(["a", "b"], np.array([0, 1]))
+    parser = example.argparse.Namespace(seed=0, batch_size=2, epochs=9, lr=0.1)
+    _, found = example.train(model, part, part, parser)
+    assert [loss for _, loss in found] == [3.0, 1.0, 2.0, 1.5, 1.2]  # three without a lower one
+    np.testing.assert_array_equal(model.output.weight.numpy(), states[1])
+    assert not np.array_equal(states[1], states[-1])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["none.csv"], "name the two columns of the file with --text and --label"),
+        (["none.csv", "--text", "a", "--label", "b"], "No such file or directory"),
+        (["--predict", "a"], "has no trained classifier yet: train one first"),
+    ],
+)
+def test_what_cannot_be_done_ends_with_one_line(
+    example, tmp_path, monkeypatch, capsys, arguments, words
+):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(SystemExit, match="2"):
+        run(example, monkeypatch, *arguments)
+    assert words in capsys.readouterr().err
+
+
+def test_the_definitions_are_whole(data):
+    texts, kinds = data.definitions()
+    assert len(texts) == len(set(texts)) == 4800
+    assert len(set(kinds)) == 12
+    assert ta.tensor([len(data.words(text)) for text in texts]).max().item() < 128
