@@ -20,18 +20,29 @@ WRONG = {
     "01_soft_lookup": [
         (" / np.sqrt(d)", "", "not divided by sqrt(d)"),
         ("np.sqrt(d)", "d", "divided by d, not by sqrt(d)"),
-        ("axis=-1", "axis=0", "over the queries"),
-        (" - scores.max(axis=-1, keepdims=True)", "", "subtract the maximum"),
-        ("return weights @", "return (weights / 2) @", "not those of softmax"),
-        ("e = np", "scores += np.arange(len(keys)) / 9\n    e = np", "in another order"),
-        ("return weights @ values", "return weights", "give (3, 2), not (3, 5)"),
-        ("scores.max(axis=-1, keepdims=True)", "scores.max()", "not that of the array"),
+        ("np.sqrt(d)", "np.sqrt(len(keys))", "by the root of the number of keys"),
+        ("axis=-1, keepdims", "axis=0, keepdims", "over the queries"),
+        ("powers.sum(axis=-1, keepdims=True)", "powers.sum()", "all weights together sum to 1"),
+        ("return softmax(scores) @", "return softmax(scores) / 2 @", "not those of softmax(Q"),
+        ("return softmax(scores) @", "return -softmax(scores) @", "so it gets value i"),
         (
-            "scores - scores.max(axis=-1, keepdims=True)",
-            "scores.clip(-700, 700)",
-            "weights 1 and 0",
+            "return softmax(scores)",
+            "return softmax(scores + np.arange(len(keys)) / 9)",
+            "in another order",
         ),
-        ("return weights @", "weights @", "attention returns nothing: end it with a return"),
+        ("return softmax(scores) @ values", "return softmax(scores)", "give (3, 2), not (3, 5)"),
+        (
+            "return softmax(scores) @",
+            "softmax(scores) @",
+            "attention returns nothing: end it with a return",
+        ),
+        ("softmax(-squares", "softmax(squares", "a far key gets more weight"),
+        ("(differences**2).sum(axis=-1)", "np.linalg.norm(differences, axis=-1)", "not squared"),
+        ("width**2", "width", "the width is not squared"),
+        ("(2 * width**2)", "width**2", "not halved"),
+        ("softmax(-squares / (2 * width**2))", "softmax(-squares)", "do not depend on the width"),
+        ("(2 * width**2)) @ values", "(2 * width**2))", "3 queries gives (3, 2), not (3, 5)"),
+        ("(2 * width**2)) @", "(3 * width**2)) @", "not those of softmax(-distance"),
     ],
     "02_an_engine": [
         ("g @ b.T", "b @ g.T", "backward raised ValueError"),
@@ -745,11 +756,12 @@ WRONG = {
 # Right solutions that are written in another way.
 ALSO_RIGHT = {
     "01_soft_lookup": [
+        ("np.exp(scores)", "np.exp(scores - scores.max(axis=-1, keepdims=True))"),
         (
-            "e = np.exp(scores - scores.max(axis=-1, keepdims=True))\n"
-            "    weights = e / e.sum(axis=-1, keepdims=True)",
-            "shifted = scores - scores.max(1)[:, None]\n"
-            "    weights = np.exp(shifted - np.log(np.exp(shifted).sum(1)[:, None]))",
+            "    differences = queries[:, None] - keys  # (n, m, d)\n"
+            "    squares = (differences**2).sum(axis=-1)  # (n, m)\n",
+            "    lengths = [(x**2).sum(-1) for x in (queries, keys)]\n"
+            "    squares = lengths[0][:, None] - 2 * queries @ keys.T + lengths[1]\n",
         ),
     ],
     "02_an_engine": [
