@@ -1,7 +1,7 @@
 """Exercise 1: attention in NumPy.
 
-Write the functions, then `pytest docs/exercises/test_01_soft_lookup.py` says what is wrong. About 20
-minutes. The page is docs/course/01_soft_lookup.md, with three hints at its end.
+Write the functions, then `pytest docs/exercises/test_01_soft_lookup.py` says what is wrong.
+About 20 minutes. The page is docs/course/01_soft_lookup.md, with three hints at its end.
 """
 
 import numpy as np

@@ -17,6 +17,51 @@ import pytest
 FOLDER = Path(__file__).parents[2] / "docs" / "exercises"
 # What a wrong solution has instead of the right lines, and what the grader says of it.
 WRONG = {
+    "00_text_to_numbers": [
+        ("enumerate(vocabulary)", "enumerate(vocabulary, 1)", "from 0"),
+        (
+            "numbers.get(word, unknown)",
+            "numbers.get(word, len(vocabulary))",
+            "gets the id `unknown`",
+        ),
+        ("numbers.get(word, unknown)", "numbers.get(word, 0)", "another number than 0"),
+        ("return -np.log(p", "return np.log(p", "the sign of log p is missing"),
+        ("targets]).mean()", "targets]).sum()", "this is the sum of the losses"),
+        ("targets]).mean()", "targets])", "not an array of shape (4,)"),
+        (
+            "-np.log(p[np.arange(len(targets)), targets])",
+            "p[np.arange(len(targets)), targets]",
+            "mean of p",
+        ),
+        ("targets]).mean()", "targets].mean())", "the logarithm is taken after the mean"),
+        ("-np.log(", "-np.log2(", "the logarithm has base 2"),
+        ("powers.sum(axis=-1, keepdims=True)", "powers.sum(axis=0)", "over the words of the text"),
+        (
+            "-np.log(p[np.arange(len(targets)), targets]).mean()",
+            "-(np.eye(5)[targets] * np.log(p)).mean()",
+            "the right ones alone count",
+        ),
+        ("targets]).mean()", "targets]).max()", "not the mean of -log p"),
+        (" / len(targets)", "", "divided by the number of words"),
+        ("(probabilities(logits) - y)", "(y - probabilities(logits))", "the wrong sign"),
+        ("(probabilities(logits) - y)", "probabilities(logits)", "y is missing"),
+        ("- y) / len(targets)", "- y) / logits.size", "by the number of logits"),
+        ("- y) / len(targets)", "- y).sum(-1)", "have a gradient (4, 5)"),
+        ("- y) / len(targets)", "- y / 2) / len(targets)", "is not (p - y) / N"),
+        ("np.add.at(table, ids, gradient)", "table[ids] += gradient", "yours gets the last one"),
+        (
+            "np.add.at(table, ids, gradient)",
+            "for i, row in zip(ids[::-1], gradient[::-1]):\n        table[i] = row",
+            "yours gets the first one",
+        ),
+        (
+            "return table",
+            "return table / np.maximum(np.bincount(ids, minlength=size), 1)[:, None]",
+            "not the mean",
+        ),
+        ("return table", "return table[ids]", "has a gradient (6, 3)"),
+        ("return table", "return table * 2", "row i is not the sum"),
+    ],
     "01_soft_lookup": [
         (" / np.sqrt(d)", "", "not divided by sqrt(d)"),
         ("np.sqrt(d)", "d", "divided by d, not by sqrt(d)"),
@@ -755,6 +800,12 @@ WRONG = {
 }
 # Right solutions that are written in another way.
 ALSO_RIGHT = {
+    "00_text_to_numbers": [
+        (
+            "table = np.zeros((size, gradient.shape[1]))\n    np.add.at(table, ids, gradient)",
+            "table = np.eye(size)[ids].T @ gradient",
+        ),
+    ],
     "01_soft_lookup": [
         ("np.exp(scores)", "np.exp(scores - scores.max(axis=-1, keepdims=True))"),
         (
@@ -1073,7 +1124,9 @@ def test_a_half_solved_exercise_is_begun(tmp_path: Path) -> None:
     hole, e = "raise NotImplementedError", "np.exp(x - x.max(-1, keepdims=True))"
     solved = f"e = {e}\n    return e / e.sum(-1, keepdims=True)"
     path.write_text(path.read_text("utf-8").replace(hole, solved, 1), "utf-8")
-    rows = dict(line.split(maxsplit=1) for line in score(path.parent).stdout.splitlines()[:18])
+    rows = dict(
+        line.split(maxsplit=1) for line in score(path.parent).stdout.splitlines()[: len(EXERCISES)]
+    )
     assert rows.pop("05_softmax") == "1 test fails"
     assert set(rows.values()) == {"not begun"}
 
