@@ -1,5 +1,5 @@
-"""The five attentions of exercise 15. Do not open this file before you have found them out: the
-answers are in it.
+"""The five attentions of exercise 15. Find them out before you open this file: it says how a box of
+each kind is made. Which kind a box has does not stand here; HASHES has a hash of it.
 
 A box is called as box(q, k, v, causal=False), with arrays (B, N, D) that are already projected; it
 returns (B, N, D). It has two heads of D / 2 columns each.
@@ -7,6 +7,7 @@ returns (B, N, D). It has two heads of D / 2 columns each.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable
 
 import numpy as np
@@ -64,11 +65,20 @@ def attention_of(defect: str, seed: int = 0) -> Attention:
     return box
 
 
-ANSWERS = {
-    "box_1": "causal off by one",
-    "box_2": "none",
-    "box_3": "samples mixed",
-    "box_4": "no root of d",
-    "box_5": "mask after softmax",
+HASHES = {
+    "box_1": "235c4b28da89",
+    "box_2": "8267d68b842b",
+    "box_3": "718e143fe038",
+    "box_4": "ef08056f8130",
+    "box_5": "0f6467c40575",
 }
+
+
+def defect_of(name: str) -> str:
+    """The defect of a box: the one with the hash."""
+    hashes = {hashlib.sha256(f"{name}: {x}".encode()).hexdigest()[:12]: x for x in DEFECTS}
+    return hashes[HASHES[name]]
+
+
+ANSWERS = {name: defect_of(name) for name in HASHES}
 BOXES = {name: attention_of(defect, seed) for seed, (name, defect) in enumerate(ANSWERS.items())}

@@ -73,6 +73,8 @@ def exercise(name: str) -> Any:
     problem = ""
     try:
         exec(compile(path.read_text("utf-8"), str(path), "exec"), vars(module))
+    except SystemExit:
+        problem = f"{path.name} ends Python when it is read: remove exit() or quit()"
     except SyntaxError as error:
         text = (error.text or "").strip()
         problem = f"Python cannot read {path.name}, line {error.lineno}: {error.msg}: {text}"
@@ -131,6 +133,8 @@ def run(function: Callable[..., Any], *args: Any, **options: Any) -> Any:
         if chinese():
             hint = " (`python docs/exercises/in_chinese.py` puts the exercises into Chinese)"
             problem += say_once(hint)
+    except SystemExit:
+        problem = f"{name} ends Python: write return, not exit() or quit()"
     except Exception as error:
         problem = f"{name} raised {type(error).__name__}: {error}"
         if "could not be broadcast" in problem:

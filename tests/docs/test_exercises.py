@@ -3,6 +3,7 @@ solutions, and green on the solution."""
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import runpy
@@ -13,6 +14,7 @@ from pathlib import Path
 
 import grading
 import pytest
+import student_copy
 
 FOLDER = Path(__file__).parents[2] / "docs" / "exercises"
 # What a wrong solution has instead of the right lines, and what the grader says of it.
@@ -1149,6 +1151,83 @@ def test_the_score_card(tmp_path: Path) -> None:
     assert "tests fail" in rows.pop("05_softmax")
     assert set(rows.values()) == {"not begun"}
     assert f"1 of {len(EXERCISES)} exercises are passed" in run.stdout
+
+
+def test_a_file_that_ends_python_is_not_passed(tmp_path: Path) -> None:
+    for path in FOLDER.glob("*.py"):
+        shutil.copy(path, tmp_path)
+    (tmp_path / "ex_05_softmax.py").write_text("raise SystemExit", "utf-8")
+    (tmp_path / "ex_06_masks.py").write_text(
+        "import os\n\n\ndef masked_softmax(*_):\n    exit()\n", "utf-8"
+    )
+    (card,) = json.loads(score(tmp_path, "--json").stdout)
+    assert "when it is read" in card["exercises"]["05_softmax"]["says"][0]
+    says = card["exercises"]["06_masks"]["says"]
+    assert any("ends Python: write return" in text for text in says), says
+    assert not card["passed"]
+    assert card["exercises"]["18_published"]["result"] == "not begun"
+
+
+def test_the_folders_of_a_class_are_graded(tmp_path: Path) -> None:
+    """A right solution, a wrong one, a folder that is missing, a loop, and an end of Python."""
+    folders = [tmp_path / name for name in ("ada", "ben", "missing", "dan", "cyd")]
+    solution = (FOLDER / "solutions" / "ex_01_soft_lookup.py").read_text("utf-8")
+    written = {
+        "ada": solution,
+        "ben": solution.replace(" / np.sqrt(d)", ""),
+        "cyd": "while True:\n    pass\n",
+        "dan": "import os\n\nos._exit(3)\n",
+    }
+    for folder in folders:
+        if folder.name in written:
+            folder.mkdir()
+            (folder / "ex_01_soft_lookup.py").write_text(written[folder.name], "utf-8")
+    *others, last = map(str, folders)
+    ada, ben, missing, dan = json.loads(score(tmp_path, "--json", *others).stdout)
+    (cyd,) = json.loads(score(tmp_path, "--json", "--seconds", "2", last).stdout)
+    assert [ada["folder"], ada["passed"], ada["of"]] == [str(folders[0]), 1, len(EXERCISES)]
+    assert ada["exercises"]["01_soft_lookup"] == {"passed": True, "result": "passed", "says": []}
+    assert ada["exercises"]["02_an_engine"]["result"] == "the file is missing"
+    assert ben["exercises"]["01_soft_lookup"]["says"] == ["the scores are not divided by sqrt(d)"]
+    assert missing["error"].startswith(f"there is no folder {folders[2]}")
+    assert cyd["error"] == "not graded after 2 seconds: a loop without end?"
+    assert dan["error"] == "Python ended with code 3"
+    assert "graded with --json" in score(tmp_path, str(folders[0])).stderr
+
+
+def test_a_copy_for_students_has_no_solutions(tmp_path: Path) -> None:
+    """Its graders and its score card run, and no answer of a black box can be read in it."""
+
+    def copied(folder: Path) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, str(FOLDER / "student_copy.py"), str(folder)]
+        return subprocess.run(command, capture_output=True, text=True, check=False)
+
+    folder = tmp_path / "class" / "exercises"
+    assert copied(folder).stdout.startswith(f"{len(EXERCISES)} exercises are in {folder}")
+    assert copied(folder).stderr == f"{folder} exists and is not empty: name a new folder\n"
+    texts = {path.name: path.read_text("utf-8") for path in folder.rglob("*.py")}
+    assert len([name for name in texts if name.startswith("ex_")]) == len(EXERCISES)
+    assert not [name for name, text in texts.items() if text.startswith('"""A solution of')]
+    assert "student_copy.py" not in texts
+    boxes = runpy.run_path(str(folder / "black_boxes.py"))
+    assert len(boxes["ANSWERS"]) == 5
+    for name, answer in boxes["ANSWERS"].items():
+        assert not re.search(f"{name}.*{answer}", texts["black_boxes.py"])
+    run = subprocess.run(
+        [sys.executable, str(folder / "score.py")], capture_output=True, text=True, check=False
+    )
+    assert run.stdout.count("not begun") == len(EXERCISES)
+
+
+def test_a_copy_for_students_needs_the_holes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shutil.copytree(FOLDER, tmp_path / "mine")
+    shutil.copy(FOLDER / "solutions" / "ex_05_softmax.py", tmp_path / "mine")
+    monkeypatch.setattr(student_copy, "EXERCISES", tmp_path / "mine")
+    with pytest.raises(ValueError, match=r"ex_05_softmax\.py has no hole"):
+        student_copy.copy(tmp_path / "copy")
+    assert not (tmp_path / "copy").exists()
 
 
 def test_a_file_that_python_cannot_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
