@@ -85,6 +85,13 @@ def test_matmul() -> None:
     grad = rng.standard_normal((2, 4))
     out = run(a.__matmul__, b)
     expect(close(out.data, a.data @ b.data), "the product itself is wrong")
+    shapes = [
+        np.shape(run(rule, grad)) for parent in (a, b) for x, rule in out.parents if x is parent
+    ]
+    expect(
+        shapes != [(3, 4), (2, 3)],
+        "the two rules of A @ B are exchanged: the first belongs to A, and is G @ B.T",
+    )
     backward(out, grad)
     expect(close(a.grad, grad @ b.data.T), "the gradient of A in A @ B is G @ B.T")
     expect(close(b.grad, a.data.T @ grad), "the gradient of B in A @ B is A.T @ G")

@@ -73,6 +73,15 @@ def test_size_of_scores() -> None:
     expect(0.9 < size < 1.1, f"vectors of 400 numbers have scores of size 1, yours {size:.3f}")
 
 
+def test_each_query_meets_each_key() -> None:
+    """As many queries as keys, so that they can be added without new axes."""
+    q, k = rng.standard_normal((2, 5, 4)), rng.standard_normal((2, 5, 6))
+    expect(
+        np.shape(call(yours.additive_scores, q, k, W_q, W_k, w_v)) != (2, 5),
+        "query i is added to key i alone: q[:, :, None] + k[:, None] adds each to each",
+    )
+
+
 def test_additive() -> None:
     found = call(yours.additive_scores, *arguments)
     expect_scores(found, 2, 3, 5)

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from itertools import product
 
 import numpy as np
-from grading import close, exercise, expect, run
+from grading import close, exercise, expect, run, say
 
 yours = exercise("ex_09_heads")
 rng = np.random.default_rng(9)
@@ -90,7 +90,8 @@ def output(inputs: Sequence[np.ndarray], matrices: Sequence[np.ndarray]) -> np.n
 def test_attention() -> None:
     found = output(inputs, matrices)
     right = one_head_after_the_other()
-    expect(not close(found, right), "the output is not projected by W_o")
+    no_product = "the output is not projected by W_o"
+    expect(not close(found, right), no_product)
     for turned in product((False, True), repeat=4):
         used = [W.T if turn else W for W, turn in zip(matrices, turned, strict=True)]
         names = [f"W_{x}" for x, turn in zip("qkvo", turned, strict=True) if turn]
@@ -104,17 +105,22 @@ def test_attention() -> None:
             not close(found, one_head_after_the_other(matrices=used) @ W_o.T),
             f"the {name} are not projected: multiply them by {W}^T",
         )
-    raw, scaled = (one_head_after_the_other(root=root) @ W_o.T for root in (1.0, d))
-    expect(not close(found, raw), "the scores are not divided by sqrt(d)")
-    expect(not close(found, scaled), "the scores are divided by d, not by sqrt(d)")
-    expect(
-        not close(found, one_head_after_the_other(root=D**0.5) @ W_o.T),
-        "the scores are divided by sqrt(D); a head has width d = D / H, so divide by sqrt(d)",
-    )
-    expect(
-        not close(found, one_head_after_the_other(axis=1) @ W_o.T),
-        "softmax is taken over the queries: take it over the keys, the last axis",
-    )
+    roots = {
+        "": d**0.5,
+        "the scores are not divided by sqrt(d)": 1.0,
+        "the scores are divided by d, not by sqrt(d)": d,
+        "the scores are divided by sqrt(D); a head has width d = D / H, so divide by sqrt(d)": D
+        ** 0.5,
+    }
+    axes = {"": -1, "softmax is taken over the queries: take it over the keys, the last axis": 1}
+    for of_root, of_axis, of_product in product(roots, axes, ("", no_product)):
+        heads = one_head_after_the_other(root=roots[of_root], axis=axes[of_axis])
+        same = close(found, heads if of_product else heads @ W_o.T)
+        mistakes = [sentence for sentence in (of_root, of_axis, of_product) if sentence]
+        if same and len(mistakes) == 1:
+            expect(False, mistakes[0])
+        if same and len(mistakes) > 1:
+            expect(False, f"there are {len(mistakes)} mistakes: {'; '.join(map(say, mistakes))}")
     expect(
         not close(found, attention(queries @ W_q.T, keys @ W_k.T, values @ W_v.T, D**0.5) @ W_o.T),
         "the output is that of one head of width D",

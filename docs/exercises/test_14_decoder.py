@@ -164,6 +164,11 @@ def test_only_the_likeliest_are_drawn() -> None:
     greedy = drawn(logits, 1, 1.0)
     number = np.count_nonzero(greedy)
     expect(number == 1, f"k=1 draws {number} different ids: only the k likeliest may be drawn")
+    expect(
+        greedy[2] != 1,
+        "k=1 gives the least likely id: take the first k of np.argsort(-logits), or the last k of "
+        "np.argsort(logits)",
+    )
     expect(greedy[0] != 1, "k=1 gives id 0, the place among the k: return the id of logits")
     expect(greedy[3] == 1, "k=1 must give the likeliest id, whatever u is")
     found = drawn(logits, 3, 1.0)

@@ -94,6 +94,11 @@ WRONG = {
     "02_an_engine": [
         ("g @ b.T", "b @ g.T", "backward raised ValueError"),
         ("a.T @ g", "(g.T @ a).T * 2", "A.T @ G"),
+        (
+            "lambda g: g @ b.T), (other, lambda g: a.T @ g)",
+            "lambda g: a.T @ g), (other, lambda g: g @ b.T)",
+            "the two rules of A @ B are exchanged",
+        ),
         ("parent.grad + fit(", "fit(", "each use must be added"),
         ("order[::-1]", "order", "yours"),
         ("if id(node) not in found", "if True", "before it is complete, or twice"),
@@ -248,6 +253,7 @@ WRONG = {
         ("    return e /", "    e = np.exp(scores) * visible\n    return e /", "NaN has influence"),
     ],
     "07_scoring": [
+        ("q[:, :, None] + k[:, None]", "q + k", "query i is added to key i alone"),
         (" / np.sqrt(queries.shape[-1])", "", "not divided by sqrt(d)"),
         (
             "    return queries @ keys.swapaxes(1, 2) / np.sqrt(queries.shape[-1])",
@@ -318,6 +324,11 @@ WRONG = {
         ("    ones =", "    grad += 1\n    ones =", "layer_norm_backward changed grad or x"),
     ],
     "09_heads": [
+        (
+            "np.sqrt(q.shape[-1]))  # (B, H, Q, K)\n    return merge_heads(weights @ v) @ W_o.T",
+            "1)\n    return merge_heads(weights @ v)",
+            "2 mistakes: the scores are not divided by sqrt(d); the output is not projected by W_o",
+        ),
         (
             "x.reshape(batch, n, num_heads, width // num_heads)  # (B, N, H, d)\n"
             "    return x.transpose(0, 2, 1, 3)",
@@ -579,6 +590,7 @@ WRONG = {
         ("mask=mask,", "mask=None if is_causal else mask,", "the mask is forgotten"),
     ],
     "14_decoder": [
+        ("np.argsort(-logits)[:k]", "np.argsort(logits)[:k]", "the least likely id"),
         ("logits[:, :-1], ids[:, 1:]", "logits, ids", "which the model has read: shift"),
         ("logits[:, :-1], ids[:, 1:]", "logits[:, 1:], ids[:, :-1]", "in the wrong direction"),
         ("pad].mean()", "pad].sum()", "the loss is a sum"),
@@ -662,7 +674,8 @@ WRONG = {
             "return int(np.argmax(np.cumsum(p / p.sum()) > u))",
             "u just below 1 gives id 0",
         ),
-        ("[:k]\n", "[-k:]\n", "the likeliest id, whatever u is"),
+        ("[:k]\n", "[-k:]\n", "the least likely id"),
+        ("[:k]\n", "[1 : k + 1]\n", "the likeliest id, whatever u is"),
         ("np.cumsum(p)", "np.cumsum(p[best])", "place among the k"),
         ("[:k]\n", "\n", "k=1 draws 5 different ids"),
         ("[:k]\n", "[: k + (k > 1)]\n", "not among the k likeliest"),
