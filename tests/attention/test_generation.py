@@ -240,6 +240,19 @@ def test_of_many_equally_likely_ids_the_first_are_kept():
     logs[0, ::2] -= 1
     found = chances(logs, 1.0, 3, None)
     assert found.nonzero()[1].tolist() == [1, 3, 5]
+    found = chances(logs, 1.0, None, 3 / 150)
+    assert found.nonzero()[1].tolist() == [1, 3, 5, 7, 9]
+
+
+@pytest.mark.parametrize("spread", [0.1, 1, 5])
+@pytest.mark.parametrize("top_p", [0.1, 0.5, 0.9, 0.999])
+def test_chances_in_a_large_vocabulary(spread, top_p):
+    """Most ids are not sorted; those that are kept are the same."""
+    scores = spread * rng_of(5).normal(size=2000)
+    logs = ta.tensor(scores).log_softmax(-1).numpy()
+    for top_k in (None, 700):
+        found = chances(logs[None], 1.0, top_k, top_p)[0]
+        assert_close(found, exact(scores.tolist(), 1.0, top_k, top_p), 1e-12)
 
 
 @pytest.mark.parametrize(

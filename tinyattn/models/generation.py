@@ -207,17 +207,39 @@ def chances(
     logs: np.ndarray, temperature: float, top_k: int | None, top_p: float | None
 ) -> np.ndarray:
     """The probabilities (B, V) that ids are drawn with, from log-probabilities (B, V)."""
-    order = np.argsort(-logs, axis=-1, kind="stable")  # equal ids stay in their order
-    logs = np.take_along_axis(logs, order, axis=-1)
-    weights = np.exp((logs - logs[:, :1]) / temperature)
-    if top_k is not None:
-        weights[:, top_k:] = 0
-    if top_p is not None:
-        before = (weights.cumsum(axis=-1) - weights) / weights.sum(axis=-1, keepdims=True)
-        weights[before >= top_p] = 0
-    out = np.zeros_like(weights)
-    np.put_along_axis(out, order, weights / weights.sum(axis=-1, keepdims=True), axis=-1)
-    return out
+    weights = np.exp((logs - logs.max(axis=-1, keepdims=True)) / temperature)
+    for row in weights:
+        if top_k is not None and top_k < len(row):
+            row[~are_likeliest(row, top_k)] = 0
+        if top_p is not None:
+            row[~are_enough(row, top_p)] = 0
+    return weights / weights.sum(axis=-1, keepdims=True)
+
+
+def are_likeliest(weights: np.ndarray, top_k: int) -> np.ndarray:
+    """True at the top_k largest of weights (V,), k < V; of equal ones the first are taken."""
+    least = np.partition(weights, -top_k)[-top_k]
+    taken = weights > least
+    equal = (weights == least).nonzero()[0]
+    taken[equal[: top_k - taken.sum()]] = True
+    return taken
+
+
+def are_enough(weights: np.ndarray, top_p: float) -> np.ndarray:
+    """True at the fewest of weights (V,) that have the share top_p of their sum.
+
+    Only weights that may be among them are sorted, because sorting a vocabulary takes milliseconds.
+    """
+    total = weights.sum()
+    # All that are smaller have less than 1 - top_p together; half of that, because sums round.
+    least = (1 - top_p) / 2 * total / len(weights)
+    places = (weights >= least).nonzero()[0]
+    places = places[np.argsort(-weights[places], kind="stable")]  # equal ids stay in their order
+    ordered = weights[places]
+    before = (ordered.cumsum() - ordered) / total
+    taken = np.zeros(len(weights), bool)
+    taken[places[before < top_p]] = True
+    return taken
 
 
 def draw(probabilities: np.ndarray) -> np.ndarray:
