@@ -240,6 +240,8 @@ def kernel_tour():
         back = kernels.cross_entropy_backward(make(4), logits, target, -100, log_sums)
         keep(f"cross_entropy_backward.{kind}", back)
         rows, weight, bias = make(4, 6), make(6), make(6)
+        numbers = np.arange(-12, 12, dtype=np.int8).reshape(4, 6)
+        keep(f"int8_product.{kind}", kernels.int8_product(rows, numbers, weight[:4]))
         normal, *saved = kernels.layer_norm(rows, weight, bias, 1e-5)
         keep(f"layer_norm.{kind}", normal)
         row_grad = make(4, 6)

@@ -156,6 +156,7 @@ def test_kernels_take_arrays_of_any_layout(dtype, layout):
         "relu": (x,),
         "relu_backward": (grad, x),
         "sum_rows": (rows,),
+        "int8_product": (rows, np.arange(-10, 10, dtype=np.int8).reshape(4, 5), make(4)),
     }
     assert {*calls, "adam", "add_bias"} == set(KERNELS)  # which write into what they are given
     for name, arguments in calls.items():

@@ -53,7 +53,7 @@ def test_every_kernel_has_a_test_here():
     covered = {
         "adam", "add_bias", "attention", "attention_backward", "cross_entropy",
         "cross_entropy_backward", "cumsum", "dropout", "erf", "expm1", "floor_divide", "gather",
-        "gelu", "gelu_backward", "gelu_tanh", "gelu_tanh_backward", "layer_norm",
+        "gelu", "gelu_backward", "gelu_tanh", "gelu_tanh_backward", "int8_product", "layer_norm",
         "layer_norm_backward", "log1p", "log_softmax", "log_softmax_backward", "masked_softmax",
         "masked_softmax_backward", "multiply_rows", "relu", "relu_backward", "remainder",
         "scatter_along", "scatter_rows", "sigmoid", "silu", "silu_backward", "softmax",
@@ -404,6 +404,22 @@ def test_multiply_rows(dtype):
         assert module.multiply_rows(x[:0]).shape == (0,)
     ends = np.array([[1e300, 1e300, 1e-300, 1e-300]])
     assert cpu.multiply_rows(ends).tolist() == [1.0]  # by halves, not inf * 0
+
+
+@both_dtypes
+@pytest.mark.parametrize("rows", [1, 3, 8, 9])
+@pytest.mark.parametrize("shape", [(1, 1), (7, 33), (300, 576), (4, 0), (0, 4)])
+def test_int8_product(dtype, rows, shape):
+    rng = rng_of(27)
+    x = signed(rng, rows, shape[1]).astype(dtype)
+    numbers, scale = rng.randint(-127, 128, shape).astype(np.int8), rng.uniform(1, 2, shape[0])
+    scale = scale.astype(dtype)
+    terms = wide(np.abs(x))[0] @ np.abs(numbers.T.astype(float)) * np.abs(scale)
+    exact = wide(x)[0] @ numbers.T.astype(float) * scale
+    for module in (cpu, reference):
+        found = module.int8_product(x, numbers, scale)
+        assert (found.dtype, found.shape) == (dtype, (rows, shape[0]))
+        assert_within(found, exact, terms, count=8)
 
 
 @both_dtypes

@@ -384,6 +384,11 @@ def add_bias(x: Array, bias: Array) -> None:
     x += bias
 
 
+def int8_product(x: Array, numbers: Array, scale: Array) -> Array:
+    """x (N, D) times the transpose of numbers * scale, (E, D) int8 and (E,): (N, E)."""
+    return matrix_product(x, numbers.astype(x.dtype).T) * scale
+
+
 def sum_rows(x: Array) -> Array:
     """(N, D) -> (D,)."""
     return in_c_order(x).sum(axis=0, dtype=sum_dtype(x.dtype)).astype(x.dtype)

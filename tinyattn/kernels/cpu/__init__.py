@@ -14,6 +14,7 @@ float64.
     division.py       remainders, and whole quotients
     dropout.py        dropout by a hash
     sums.py           sums over rows: a bias, an embedding; squares; products; running sums
+    int8.py           products with a matrix of int8 numbers
     gather.py         elements along one dimension by index
     optimizer.py      Adam
     row_functions.py  functions of one row, which the kernels above call
@@ -47,6 +48,7 @@ from .exponential import silu_backward as silu_backward
 from .exponential import softplus as softplus
 from .gather import gather as gather
 from .gather import scatter_along as scatter_along
+from .int8 import int8_product as int8_product
 from .layer_norm import layer_norm as layer_norm
 from .layer_norm import layer_norm_backward as layer_norm_backward
 from .optimizer import adam as adam

@@ -1,0 +1,138 @@
+"""Int8 weights: what they are, what a model with them computes, and what is refused."""
+
+from __future__ import annotations
+
+import copy
+
+import numpy as np
+import pytest
+from common import assert_close, assert_equal, rng_of, signed
+from test_causal import both_dtypes, ids_of, kinds, random_model
+from tinyattn.generation import generate
+
+import tinyattn as ta
+from tinyattn import functional as F
+from tinyattn import nn
+from tinyattn.errors import DtypeError, ShapeError
+from tinyattn.models.int8 import Int8Linear
+
+TOLERANCE = {np.float32: 2e-6, np.float64: 1e-13}
+
+
+def weight_of(layer):
+    """The floating numbers that an Int8Linear stands for."""
+    return layer.numbers.numpy().astype(layer.scale.dtype) * layer.scale.numpy()[:, None]
+
+
+@both_dtypes
+def test_each_weight_differs_by_half_a_scale_at_most(dtype):
+    weight = rng_of(0).normal(size=(30, 50))
+    weight[1], weight[2, 3] = 0, 100
+    layer = Int8Linear(ta.tensor(weight.astype(dtype)))
+    assert (layer.numbers.dtype, layer.scale.dtype) == (np.int8, dtype)
+    scale = layer.scale.numpy()
+    assert_close(scale, abs(weight).max(1) / 127, TOLERANCE[dtype])
+    distance = abs(weight_of(layer) - weight)
+    assert (distance <= scale[:, None] * 0.50001).all()
+    assert abs(layer.numbers.numpy()).max(1)[[0, 1, 2]].tolist() == [127, 0, 127]
+
+
+@both_dtypes
+@pytest.mark.parametrize("shape", [(50,), (1, 50), (2, 3, 50), (40, 50), (0, 50)])
+def test_the_layer_is_a_linear_of_its_numbers(dtype, shape):
+    linear = nn.Linear(50, 30).to(dtype)
+    layer = Int8Linear(linear.weight, linear.bias)
+    x = ta.tensor(signed(rng_of(1), *shape).astype(dtype))
+    right = x.numpy() @ weight_of(layer).T + linear.bias.numpy()
+    assert_close(layer(x).numpy(), right, 50 * TOLERANCE[dtype])
+    assert layer(x).dtype == dtype
+    assert repr(layer) == "Int8Linear(50, 30, bias=True)"
+
+
+@kinds
+@both_dtypes
+def test_a_quantized_model_is_the_model_of_its_numbers(kind, dtype):
+    model = random_model(kind, dtype)
+    rounded, quantized = copy.deepcopy(model), copy.deepcopy(model).quantize()
+    assert quantized.quantize("int8") is quantized
+    layers = {n: m for n, m in quantized.named_modules() if isinstance(m, Int8Linear)}
+    per_layer = {"llama": 7, "qwen2": 7, "gpt2": 6}[kind]
+    assert len(layers) == 2 * per_layer + 1
+    for name, module in rounded.named_modules():
+        if name in layers:
+            module.weight.data = ta.tensor(weight_of(layers[name]))
+    ids = ids_of(2, 9)
+    right = F.linear(rounded.hidden(ids), ta.tensor(weight_of(quantized.head))).numpy()
+    assert_close(quantized(ids).numpy(), right, {np.float32: 2e-5, np.float64: 1e-12}[dtype])
+    cache = quantized.new_cache()
+    parts = [quantized(ids[:, i : i + 3], cache=cache).numpy() for i in (0, 3, 6)]
+    assert_close(np.concatenate(parts, 1), right, {np.float32: 2e-5, np.float64: 1e-12}[dtype])
+    exact = model(ids).numpy()
+    assert 0 < abs(quantized(ids).numpy() - exact).max() < 0.1 * abs(exact).max()
+
+
+def test_the_perplexity_of_its_own_texts_rises_by_less_than_a_hundredth_and_a_half():
+    """A random model writes a text, which it then expects more than others."""
+    model = random_model("llama", np.float32)
+    with ta.no_grad():
+        model.head.weight *= 2
+    ta.manual_seed(0)
+    texts = generate(model.next_scores(), ids_of(64, 1), 32, pad=-1, temperature=1.0)
+
+    def perplexity():
+        with ta.no_grad():
+            scores = model(texts[:, :-1])
+        return F.cross_entropy(scores.flatten(0, 1), texts[:, 1:].flatten()).exp().item()
+
+    before = perplexity()
+    assert before < 0.6 * 40  # the number of words
+    model.quantize()
+    assert model.is_quantized
+    assert before / 1.015 < perplexity() < before * 1.015
+
+
+def test_training_and_saving_as_a_model_of_floats_are_refused(tmp_path):
+    model = random_model("gpt2", np.float32)
+    assert not model.is_quantized
+    model.quantize()
+    assert not any(parameter.requires_grad for parameter in model.parameters())
+    for train in (model.train, lambda: model.train(True)):
+        with pytest.raises(RuntimeError, match="int8 weights is for inference"):
+            train()
+    assert not model.training
+    assert model.eval() is model
+    model.encoder.layers[0].sublayer[0].norm.requires_grad_()
+    with pytest.raises(RuntimeError, match="int8 weights is for inference"):
+        model(ids_of(1, 3))
+    with ta.no_grad():
+        model(ids_of(1, 3))
+    with pytest.raises(RuntimeError, match="save before quantize"):
+        model.save_pretrained(tmp_path / "folder")
+    assert not (tmp_path / "folder").exists()
+
+
+def test_a_state_dict_keeps_the_numbers(tmp_path):
+    model = random_model("llama", np.float32).quantize()
+    ta.save(model.state_dict(), tmp_path / "state.safetensors")
+    again = random_model("llama", np.float32)
+    with ta.no_grad():
+        for parameter in again.parameters():
+            parameter *= 2
+    again.quantize().load_state_dict(ta.load(tmp_path / "state.safetensors"))
+    assert_equal(again(ids_of(2, 5)).numpy(), model(ids_of(2, 5)).numpy())
+
+
+def test_what_cannot_be_quantized_is_refused():
+    with pytest.raises(ValueError, match="quantize takes \"int8\", got 'int4'"):
+        random_model("llama").quantize("int4")
+    with pytest.raises(DtypeError, match="float32 or float64, got float16"):
+        random_model("llama").half().quantize()
+    with pytest.raises(ValueError, match="not finite"):
+        Int8Linear(ta.tensor([[1.0, np.nan]]))
+    layer = Int8Linear(ta.ones(3, 4))
+    with pytest.raises(DtypeError, match="got float64 and a scale of float32"):
+        layer(ta.ones(1, 4, dtype=ta.float64))
+    with pytest.raises(DtypeError, match="got float16"):
+        layer.half()(ta.ones(1, 4).half())
+    with pytest.raises(ShapeError, match=r"takes \(\.\.\., 4\), got \(1, 3\)"):
+        Int8Linear(ta.ones(3, 4))(ta.ones(1, 3))

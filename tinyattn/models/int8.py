@@ -1,0 +1,73 @@
+"""Weights of whole numbers from -127 to 127, and one scale a row: a quarter of the bytes."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from .. import kernels, nn
+from ..base.backend import namespace
+from ..engine.autograd import wrap
+from ..engine.grad_mode import is_grad_enabled
+from ..errors import DtypeError, ShapeError
+from ..tensors.tensor import Tensor
+
+
+class Int8Linear(nn.Module):
+    """A Linear for inference: x (numbers * scale)^T + bias, for x (..., in_features).
+
+    numbers (out_features, in_features) are round(weight / scale), and scale (out_features, 1) is
+    max |weight| / 127 over a row; so each weight differs by half a scale at most. Both are buffers.
+    Raises DtypeError for x of another dtype than scale, and RuntimeError if x requires a gradient.
+    """
+
+    numbers: Tensor
+    scale: Tensor
+
+    def __init__(self, weight: Tensor, bias: nn.Parameter | None = None) -> None:
+        super().__init__()
+        if weight.dtype not in (np.float32, np.float64):
+            raise DtypeError(f"int8 weights are made of float32 or float64, got {weight.dtype}")
+        array = weight.detach()._data
+        xp = namespace(array)
+        scale = xp.abs(array).max(1) / 127
+        if not xp.isfinite(scale).all():
+            raise ValueError("a weight with numbers that are not finite has no int8 numbers")
+        numbers = xp.rint(array / xp.where(scale == 0, 1, scale)[:, None])
+        self.register_buffer("numbers", wrap(numbers.astype(np.int8)))
+        self.register_buffer("scale", wrap(scale))
+        self.bias = bias
+
+    def forward(self, x: Tensor) -> Tensor:
+        if x.dtype != self.scale.dtype or x.dtype == np.float16:
+            raise DtypeError(
+                "a layer with int8 weights computes in float32 or float64, the dtype of its scale, "
+                f"got {x.dtype} and a scale of {self.scale.dtype}"
+            )
+        if x.shape[-1] != self.numbers.shape[1]:
+            raise ShapeError(f"this layer takes (..., {self.numbers.shape[1]}), got {x.shape}")
+        if x.requires_grad and is_grad_enabled():
+            raise RuntimeError(NOT_TRAINED)
+        rows = x._data.reshape(-1, x.shape[-1])
+        out = kernels.int8_product(rows, self.numbers._data, self.scale._data)
+        if self.bias is not None:
+            kernels.add_bias(out, self.bias._data)
+        return wrap(out.reshape(*x.shape[:-1], len(self.scale)))
+
+    def extra_repr(self) -> str:
+        outputs, inputs = self.numbers.shape
+        return f"{inputs}, {outputs}, bias={self.bias is not None}"
+
+
+NOT_TRAINED = (
+    "a model with int8 weights is for inference, because whole numbers have no gradient: train the "
+    "model of floating numbers, and quantize it afterwards"
+)
+
+
+def quantize(model: nn.Module) -> None:
+    """Put an Int8Linear in the place of each Linear, and freeze what is left."""
+    for module in list(model.modules()):
+        for name, child in list(module.named_children()):
+            if isinstance(child, nn.Linear):
+                setattr(module, name, Int8Linear(child.weight, child.bias))
+    model.requires_grad_(False).eval()
