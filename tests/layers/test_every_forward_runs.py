@@ -46,6 +46,7 @@ CASES = {
     "MultiHeadedAttention": lambda: (nn.MultiHeadedAttention(2, D), (x(), x(), x())),
     "SelfAttention": lambda: (nn.SelfAttention(D, 4), (x(),)),
     "PositionalEncoding": lambda: (nn.PositionalEncoding(D, 0.1), (x(),)),
+    "LoRA": lambda: (nn.LoRA(nn.Linear(D, 6), 2), (x(),)),
     "LearnedPositionalEncoding": lambda: (nn.LearnedPositionalEncoding(D, 0.1), (x(),)),
     "PositionwiseFeedForward": lambda: (nn.PositionwiseFeedForward(D, 6), (x(),)),
     "SwiGLU": lambda: (nn.SwiGLU(D, 6), (x(),)),

@@ -9,6 +9,7 @@ from ..base.backend import namespace
 from ..engine.autograd import wrap
 from ..engine.grad_mode import is_grad_enabled
 from ..errors import DtypeError, ShapeError
+from ..nn.lora import places_of
 from ..tensors.tensor import Tensor
 
 
@@ -66,8 +67,6 @@ NOT_TRAINED = (
 
 def quantize(model: nn.Module) -> None:
     """Put an Int8Linear in the place of each Linear, and freeze what is left."""
-    for module in list(model.modules()):
-        for name, child in list(module.named_children()):
-            if isinstance(child, nn.Linear):
-                setattr(module, name, Int8Linear(child.weight, child.bias))
+    for parent, name, linear in places_of(model, nn.Linear):
+        setattr(parent, name, Int8Linear(linear.weight, linear.bias))
     model.requires_grad_(False).eval()

@@ -9,6 +9,7 @@ position.py     positions: added to the inputs, learned, or rotary
 attention.py    attention, from one scoring function to many heads
 cache.py        keys and values that attention keeps from call to call
 transformer.py  decoder.py  the encoder, the decoder, and both together
+lora.py         a low-rank correction of a frozen Linear
 """
 
 import sys
@@ -28,6 +29,7 @@ from .attention import (
 from .containers import ModuleDict, ModuleList, Sequential
 from .decoder import Decoder, DecoderLayer, EncoderDecoder
 from .layers import Dropout, Embedding, LayerNorm, Linear, RMSNorm
+from .lora import LoRA
 from .losses import CrossEntropyLoss, KLDivLoss, MSELoss
 from .module import Module, Parameter
 from .position import LearnedPositionalEncoding, PositionalEncoding, RotaryEmbedding
@@ -60,6 +62,7 @@ __all__ = [
     "LayerNorm",
     "LearnedPositionalEncoding",
     "Linear",
+    "LoRA",
     "MSELoss",
     "Module",
     "ModuleDict",
