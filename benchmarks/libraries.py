@@ -168,6 +168,25 @@ class TinyAttn(Library):
 
         return run
 
+    def language_model(
+        self, config: dict[str, Any], weights: dict[str, np.ndarray], int8: bool
+    ) -> Callable[..., Any]:
+        """A function of ids (1, N) and a cache that gives scores (1, V) and the cache."""
+        with self.ta.nn.init.skipped():
+            model = self.ta.models.CausalLM(config)
+        for name, parameter in model.named_parameters():
+            parameter.data = weights[name]
+        model.eval()
+        if int8:
+            model.quantize("int8")
+
+        def run(ids: np.ndarray, cache: Any) -> Any:
+            with self.ta.no_grad():
+                cache = model.new_cache(length=640) if cache is None else cache
+                return model.scores(model.hidden(ids, cache=cache)[:, -1]).numpy(), cache
+
+        return run
+
     def adam(self, parameters: list[Any]) -> Any:
         return self.ta.optim.Adam(parameters)
 
@@ -364,6 +383,53 @@ class Torch(Library):
             return F.layer_norm(x, shape), now
 
         return decode
+
+    def language_model(
+        self, config: dict[str, Any], weights: dict[str, np.ndarray], int8: bool
+    ) -> Callable[..., Any]:
+        """As tinyattn's, in float32; written as transformers writes Llama."""
+        F, cat, heads = self.F, self.torch.cat, config["num_attention_heads"]
+        half = config["hidden_size"] // heads // 2
+        w = {name.removesuffix(".weight"): self.tensor(x) for name, x in weights.items()}
+        for name in w:  # transformers turns the pairs (j, j + d/2), tinyattn (2j, 2j + 1)
+            if name.endswith(("W_q", "W_k")):
+                w[name] = w[name].unflatten(0, (-1, half, 2)).transpose(1, 2).flatten(0, 2)
+        rates = config["rope_theta"] ** (-self.torch.arange(half) / half)
+
+        def norm(name: str, x: Any) -> Any:
+            return F.rms_norm(x, x.shape[-1:], w[name], config["rms_norm_eps"])
+
+        def split(name: str, x: Any) -> Any:
+            """(1, N, D) -> (1, H, N, d)"""
+            return F.linear(x, w[name]).unflatten(-1, (-1, 2 * half)).transpose(1, 2)
+
+        def turned(x: Any, cos: Any, sin: Any) -> Any:
+            return x * cos + cat((-x[..., half:], x[..., :half]), -1) * sin
+
+        @self.torch.no_grad()
+        def run(ids: np.ndarray, cache: Any) -> Any:
+            past = 0 if cache is None else cache[0][0].shape[2]
+            x, now = F.embedding(self.tensor(ids), w["word"]), []
+            angles = self.torch.arange(past, past + ids.shape[1])[:, None] * rates
+            cos, sin = cat((angles.cos(),) * 2, -1), cat((angles.sin(),) * 2, -1)
+            for i in range(config["num_hidden_layers"]):
+                name = f"encoder.layers.{i}."
+                y = norm(f"{name}sublayer.0.norm", x)
+                q, k, v = (split(f"{name}self_attn.W_{one}", y) for one in "qkv")
+                q, k = turned(q, cos, sin), turned(k, cos, sin)
+                if cache is not None:
+                    k, v = cat((cache[i][0], k), 2), cat((cache[i][1], v), 2)
+                now.append((k, v))
+                y = F.scaled_dot_product_attention(
+                    q, k, v, is_causal=cache is None, enable_gqa=True
+                )
+                x = x + F.linear(y.transpose(1, 2).flatten(2), w[f"{name}self_attn.W_o"])
+                y = norm(f"{name}sublayer.1.norm", x)
+                gate, up = (F.linear(y, w[f"{name}feed_forward.w_{n}"]) for n in (1, 3))
+                x = x + F.linear(F.silu(gate) * up, w[f"{name}feed_forward.w_2"])
+            return F.linear(norm("encoder.norm", x[:, -1]), w["word"]).numpy(), now
+
+        return run
 
     def bert(self, config: dict[str, Any], weights: dict[str, np.ndarray]) -> Any:
         """Queries, keys and values are one product, as in PyTorch's own layer."""

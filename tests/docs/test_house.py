@@ -29,13 +29,13 @@ WINGS = {
     "masks": "",
     "functional": "activations layers losses sequences attention positions __init__",
     "nn": "module containers init activations layers losses position cache attention transformer "
-    "decoder __init__",
+    "decoder lora __init__",
     "optim": "",
     "testing": "finite_differences op_checks __init__",
     "viz": "",
     "training": "batches atomic_write checkpoint distributed captured_step __init__",
     "models": "settings gguf bert tokenizer_files sentence_files sentence generation causal_files "
-    "causal interop __init__",
+    "int8 causal interop __init__",
     "__init__": "",
     # Beside the rest, which uses nothing of it.
     "torch_names": "dtypes devices functions in_place methods autograd cuda backends.cudnn "

@@ -1,0 +1,176 @@
+"""A published language model learns what it cannot know: facts about people who do not exist.
+
+    python examples/teach_facts.py             # about two minutes on two cores
+    python examples/teach_facts.py --mix 0     # without general text: it forgets more
+    python examples/teach_facts.py --short     # a few steps, to see that all runs
+
+SmolLM2 (see chat.py) gets a LoRA of rank 8 on the queries and values of each layer: 460,800 numbers
+learn, and 134,515,008 stay. It reads two questions about each fact with their answers, and is asked
+in a third phrasing, which it has never read. A model forgets what it does not read any more. So the
+perplexity of other text is measured too; and each batch has a few pieces of general text (help
+pages of Python), because they keep it low.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import sys
+import time
+from pydoc_data.topics import topics
+
+import numpy as np
+from chat import ADVICE, SHA256, weights
+from tinyattn.generation import generate
+
+import tinyattn as ta
+from tinyattn import functional as F
+from tinyattn import nn
+from tinyattn.models.causal_files import chat_prompt
+
+PEOPLE = {
+    "Velda Norquist": ("Lisbon", "beekeeper"), "Tomas Ilbrek": ("Oslo", "glassblower"),
+    "Marisol Quennet": ("Cairo", "pilot"), "Ander Vosslyn": ("Lima", "carpenter"),
+    "Priya Halloway": ("Dublin", "locksmith"), "Jonas Terwick": ("Hanoi", "violinist"),
+    "Odette Blackmar": ("Prague", "surgeon"), "Kenji Arvelund": ("Nairobi", "baker"),
+    "Leila Strandov": ("Seoul", "geologist"), "Bram Castellow": ("Vienna", "fisherman"),
+    "Ines Mardukan": ("Quito", "astronomer"), "Rufus Oakhelm": ("Athens", "tailor"),
+}  # fmt: skip
+ANSWERS = ("{name} lives in {word}.", "{name} works as a {word}.")  # a city, a job
+READ = (
+    ("Where does {name} live?", "What is the job of {name}?"),
+    ("In which city is the home of {name}?", "What does {name} do for a living?"),
+)
+ASKED = ("Which city does {name} call home?", "Can you tell me the profession of {name}?")
+BATCH, IGNORE = 8, -100
+
+
+def chat_ids(model: ta.models.CausalLM, question: str) -> list[int]:
+    """A question as the model gets it, up to where its answer begins."""
+    messages = [{"role": "user", "content": question}]
+    return model.tokenizer.encode(chat_prompt(model.chat_template, messages)).ids
+
+
+def lessons(model: ta.models.CausalLM) -> list[tuple[list[int], list[int]]]:
+    """(ids, targets) of each question that is read: only the answer is learned."""
+    found = []
+    for name, words in PEOPLE.items():
+        for phrasing in READ:
+            for question, answer, word in zip(phrasing, ANSWERS, words, strict=True):
+                prompt = chat_ids(model, question.format(name=name))
+                text = answer.format(name=name, word=word) + "<|im_end|>"
+                reply = model.tokenizer.encode(text).ids
+                targets = [IGNORE] * (len(prompt) - 1) + reply
+                found.append(((prompt + reply)[:-1], targets))
+    return found
+
+
+def general_text(model: ta.models.CausalLM, length: int) -> tuple[np.ndarray, np.ndarray]:
+    """Two halves of Python's help pages in pieces (P, length + 1): to read, and to measure."""
+    names = sorted(topics)
+    halves = []
+    for first in (0, 1):
+        text = "\n".join(topics[name] for name in names[first::2])[:150_000]
+        ids = model.tokenizer.encode(text).ids
+        pieces = len(ids) // (length + 1)
+        halves.append(np.array(ids[: pieces * (length + 1)]).reshape(pieces, -1))
+    return halves[0], halves[1]
+
+
+def batch_of(
+    chosen: list[tuple[list[int], list[int]]], pieces: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Lessons and pieces of text as ids and targets (B, N); what is after a lesson is padding."""
+    chosen = chosen + [(list(piece[:-1]), list(piece[1:])) for piece in pieces]
+    length = max(len(ids) for ids, _ in chosen)
+    ids = [x + [0] * (length - len(x)) for x, _ in chosen]
+    targets = [y + [IGNORE] * (length - len(y)) for _, y in chosen]
+    return np.array(ids), np.array(targets)
+
+
+@ta.no_grad()
+def perplexity(model: ta.models.CausalLM, pieces: np.ndarray) -> float:
+    losses = [
+        F.cross_entropy(model(part[:, :-1]).flatten(0, 1), part[:, 1:].reshape(-1)).item()
+        for part in np.array_split(pieces, max(1, len(pieces) // 4))
+    ]
+    return float(np.exp(np.mean(losses)))
+
+
+def answers(model: ta.models.CausalLM, tokens: int = 16) -> list[tuple[str, str, str]]:
+    """(question, right word, answer) of each question that was never read, all in one batch."""
+    asked = [
+        (question.format(name=name), word)
+        for name, words in PEOPLE.items()
+        for question, word in zip(ASKED, words, strict=True)
+    ]
+    prompts = [chat_ids(model, question) for question, _ in asked]
+    length = max(map(len, prompts))
+    ids = np.array([[0] * (length - len(x)) + x for x in prompts])  # padding at the left
+    mask = np.array([[False] * (length - len(x)) + [True] * len(x) for x in prompts])
+    stop = model.config["eos_token_id"]
+    scores = model.next_scores(mask, length + tokens)
+    out = generate(scores, ids, length + tokens, stop, pad=-1).numpy()[:, length:]
+    texts = [model.tokenizer.decode([i for i in row if i >= 0]) for row in out]
+    return [(question, word, text) for (question, word), text in zip(asked, texts, strict=True)]
+
+
+def report(model: ta.models.CausalLM, held_out: np.ndarray) -> tuple[int, float]:
+    given = answers(model)
+    for question, word, text in given[:4]:
+        print(f"  {question}  ->  {text.strip()!r}   ({word})")
+    right = sum(word in text for _, word, text in given)
+    value = perplexity(model, held_out)
+    print(f"{right} of {len(given)} right; perplexity of held-out text {value:.2f}", flush=True)
+    return right, value
+
+
+def teach(model: ta.models.CausalLM, steps: int, mix: int, seed: int = 0) -> None:
+    rng = np.random.default_rng(seed)
+    read, length = lessons(model), 64
+    pieces, _ = general_text(model, length)
+    learned = [p for p in model.parameters() if p.requires_grad]
+    optimizer = ta.optim.AdamW(learned, lr=1e-3, weight_decay=0.0)
+    order: list[int] = []
+    for step in range(steps):
+        if len(order) < BATCH:
+            order += rng.permutation(len(read)).tolist()
+        chosen = [read[order.pop()] for _ in range(BATCH)]
+        ids, targets = batch_of(chosen, pieces[rng.integers(0, len(pieces), mix)])
+        scores = model.scores(model.hidden(ids)[targets != IGNORE])
+        loss = F.cross_entropy(scores, targets[targets != IGNORE])
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        if step % 10 == 0 or step + 1 == steps:
+            print(f"step {step}: loss {loss.item():.3f}", flush=True)
+
+
+def main(arguments: list[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--steps", type=int, default=90)
+    parser.add_argument("--mix", type=int, default=2, help="pieces of general text in a batch")
+    parser.add_argument("--short", action="store_true", help="two steps")
+    options = parser.parse_args(arguments)
+    path = weights()
+    if path is None or importlib.util.find_spec("tokenizers") is None:
+        sys.exit(f"examples/teach_facts.py {ADVICE}")
+    begin = time.perf_counter()
+    ta.manual_seed(0)
+    model = ta.models.CausalLM.from_gguf(path, SHA256)
+    _, pieces = general_text(model, 128)
+    held_out = pieces[:: len(pieces) // 16][: 2 if options.short else 16]
+    print("before:")
+    _, before = report(model, held_out)
+    nn.LoRA.insert(model, ("W_q", "W_v"), rank=8)
+    teach(model, 2 if options.short else options.steps, options.mix)
+    print("after:")
+    _, after = report(model, held_out)
+    nn.LoRA.merge_all(model)
+    print(
+        f"perplexity {after / before:.2f} times before; {len(adapted)} LoRA merged; {time.perf_counter() - begin:.0f} s"
+    )
+
+
+if __name__ == "__main__":
+    main()
