@@ -263,8 +263,8 @@ class Optimizer:
             if grad_array.dtype is not array.dtype:
                 grad_array = grad_array.astype(array.dtype, copy=False)
             updates.append((i, array, grad_array))
-        if backend.capture is not None:
-            backend.capture.optimizer_step(self, updates)
+        if backend.capturing.step is not None:
+            backend.capturing.step.optimizer_step(self, updates)
         versions = [self._parameters[i]._version for i, *_ in updates]
         for version in versions:
             version.begin_change()

@@ -92,7 +92,7 @@ def test_the_workspace_is_set_after_the_stream(cuda):
     library = Library()
     handle = cublas.Handle(cuda, 0, library)
     handle.matmul(cuda.zeros((2, 2)), cuda.zeros((2, 2)))
-    assert library.calls == ["create", "stream", "workspace", "gemm float64"]
+    assert library.calls == ["create", "math 0", "stream", "workspace", "gemm float64"]
 
 
 def test_a_refusal_is_an_error(cuda):

@@ -300,6 +300,7 @@ def test_attention_of_samples_of_different_lengths(lengths, kind, p, width, cuda
     check_attention(cuda, arrays, visibility, p, 10 + width)
 
 
+MEMORY = 63 * 1024  # for which a block may ask on any device from compute capability 7.5 on
 # The last three are worked on in slices.
 WIDTHS = [(1, 1), (8, 33), (33, 8), (64, 64), (128, 128), (96, 3), (300, 300), (700, 20), (20, 700)]
 
@@ -309,7 +310,8 @@ WIDTHS = [(1, 1), (8, 33), (33, 8), (64, 64), (128, 128), (96, 3), (300, 300), (
 def test_tiled_attention_of_any_width(widths, dtype, cuda):
     """With fewer rows a block where a row is wide, and slices where not even one fits."""
     head, value = widths
-    shape = gpu.tile_shape(head, value, 4 if dtype == np.float16 else np.dtype(dtype).itemsize)
+    itemsize = np.dtype(real_of(dtype)).itemsize
+    shape = gpu.tile_shape(head, value, itemsize, MEMORY)
     assert shape is not None
     assert shape.columns < max(head, value) or max(head, value) < 300
     arrays = samples_and_rows(dtype, [9], [40], 2, head, value)[1]
@@ -414,7 +416,7 @@ def test_wide_heads_do_not_show_what_is_invisible(widths, kind, cuda):
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_widest_heads_compute_all_weights(kind, dtype, cuda):
     """A row that fits no tile: the whole array of weights, as on the CPU."""
-    assert gpu.tile_shape(1500, 1500, np.dtype(real_of(dtype)).itemsize) is None
+    assert gpu.tile_shape(1500, 1500, np.dtype(real_of(dtype)).itemsize, MEMORY) is None
     arrays = samples_and_rows(dtype, [3, 3], [3, 3], 2, 1500, 1500)[1]
     check_attention(cuda, arrays, hiding(kind, (2, 2, 3, 3)), 0.2, 1700)
 

@@ -7,6 +7,7 @@ devices. Only this file imports CuPy, and only when "cuda" is used.
 from __future__ import annotations
 
 import functools
+import threading
 from collections.abc import Callable
 from contextvars import copy_context
 from types import ModuleType
@@ -22,12 +23,19 @@ Array = Any  # numpy.ndarray or cupy.ndarray; no common static type exists
 _namespaces: dict[type, ModuleType] = {np.ndarray: np}
 array_types = {np.ndarray}  # `register_cuda` adds CuPy's
 _cuda_module: ModuleType | None = None
-# The step that is being captured as a CUDA graph, if there is one; captured_step.py sets it.
-capture: Any = None
 # Called when a value of the device is about to be read; see kernels/range_checks.py.
 when_waiting: Callable[[], None] | None = None
 FLOAT16 = np.dtype(np.float16)
 Function = TypeVar("Function", bound=Callable[..., Any])
+
+
+class Capturing(threading.local):
+    """The step that this thread captures as a CUDA graph, if it does; captured_step.py sets it."""
+
+    step: Any = None
+
+
+capturing = Capturing()
 
 
 def register_cuda(module: ModuleType) -> None:
@@ -105,7 +113,7 @@ def to_device(array: Array, device: str) -> Array:
         if when_waiting is not None:
             when_waiting()
         return source.asnumpy(array)
-    return target.asarray(array) if capture is None else capture.upload(array)
+    return target.asarray(array) if capturing.step is None else capturing.step.upload(array)
 
 
 def on_device_of(array: np.ndarray, x: Any) -> Array:

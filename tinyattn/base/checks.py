@@ -288,13 +288,6 @@ def check_clamp(low: Any, high: Any, dtype: np.dtype) -> None:
             as_array(limit, dtype, None)  # raises DtypeError if it does not fit
 
 
-def check_divisor(x: Any, y: Any) -> None:
-    """Integers have no inf that could stand for x / 0. A GPU is not asked, and gives 0."""
-    kinds = [getattr(value, "dtype", np.dtype(type(value))).kind for value in (x, y)]
-    if "f" not in kinds and device_of(y) == "cpu" and not np.all(y):
-        raise ZeroDivisionError("an integer was divided by 0: use .to(ta.float32) for inf or NaN")
-
-
 def check_masked_fill(tensor: Any, mask: Any) -> None:
     if mask.dtype != np.bool_:
         raise DtypeError(f"masked_fill takes a boolean mask, got {mask.dtype}")

@@ -47,7 +47,7 @@ from typing import Any, Protocol, overload
 
 import numpy as np
 
-from ..base.backend import Array, Function, array_types, is_array, quietly
+from ..base.backend import Array, Function, array_types, device_of, is_array, quietly, to_device
 from ..base.checks import describe, raise_clearer_error, refuse_foreign, refuse_masked
 from ..errors import DtypeError
 from .autograd import Leaf, Node, TensorBase, wrap
@@ -82,6 +82,9 @@ def declare(
         except (RuntimeWarning, FloatingPointError):  # inf or NaN, if the user's settings say so
             out = quietly(spec.forward, *arrays, **options)
         except Exception as error:
+            moved = numbers_moved(args)
+            if moved is not None:
+                return apply(*moved, **options)
             raise_clearer_error(spec.name, arrays, error)
             raise
         out, extra = out_and_extra(out, spec.name) if saves else (out, None)
@@ -153,6 +156,17 @@ def unwrapped(
             versions.append(NO_VERSION)
             other_positions.append(i)
     return arrays, parents, versions, grad_positions, other_positions
+
+
+def numbers_moved(args: tuple[Any, ...]) -> list[Any] | None:
+    """The arguments, those that are NumPy arrays of one number (0-d) on the device of the others;
+    None if there is nothing to move."""
+    numbers = [type(arg) is ndarray and not arg.ndim for arg in args]
+    on_cuda = any(device_of(getattr(arg, "_data", arg)) == "cuda" for arg in args)
+    if not (on_cuda and any(numbers)):
+        return None
+    pairs = zip(args, numbers, strict=True)
+    return [to_device(arg, "cuda") if is_number else arg for arg, is_number in pairs]
 
 
 def all_have(dtype: np.dtype, arguments: Sequence[Any]) -> bool:

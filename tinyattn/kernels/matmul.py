@@ -20,8 +20,8 @@ SPEED = {4: 48, 8: 24}  # multiplications in a nanosecond on one core, by the by
 def matrix_product(x: Array, y: Array) -> Array:
     """x @ y, also of Tensors. NumPy has no fast float16 product: it is computed in float32."""
     if type(x) is not np.ndarray:
-        is_captured = backend.capture is not None and is_array(x)
-        return backend.capture.matmul(x, y) if is_captured else x @ y
+        is_captured = backend.capturing.step is not None and is_array(x)
+        return backend.capturing.step.matmul(x, y) if is_captured else x @ y
     if x.dtype is FLOAT16:
         return (x.astype(np.float32) @ y.astype(np.float32)).astype(np.float16)
     if x.ndim == y.ndim == 2 and x.size * y.shape[1] >= 2 * WORK and blas.limit_once():

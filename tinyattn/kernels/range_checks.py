@@ -8,6 +8,7 @@ anyway (`item()`, `numpy()`, ...).
 
 from __future__ import annotations
 
+import weakref
 from typing import Any
 
 import numpy as np
@@ -16,11 +17,35 @@ from ..base import backend
 from ..base.backend import Array, namespace
 from . import gpu_kernels
 
-SLOTS = 64  # different errors that can be pending at a time
-NO_NUMBER = np.iinfo(np.int64).min
+SLOTS = 64  # different errors that can be pending in one table
+NO_NUMBER, LARGEST = np.iinfo(np.int64).min, np.iinfo(np.int64).max
 
-_slots: Array | None = None  # (SLOTS, 2) on the device: 1 + a position, and the number there
-_errors: dict[tuple[Any, ...], tuple[int, type[Exception], str]] = {}  # with the index of its slot
+
+class Slots:
+    """A table on the device, and which error each of its rows stands for.
+
+    A kernel writes 1 + a position and the number there into a row, (SLOTS, 2).
+    """
+
+    def __init__(self, xp: Any) -> None:
+        self.array = xp.zeros((SLOTS, 2), np.int64)
+        self.errors: dict[tuple[type[Exception], str], int] = {}  # the row of each
+
+    def raise_error(self) -> None:
+        """Raise the first error that has a number in its row, if there is one, and empty all."""
+        rows = namespace(self.array).asnumpy(self.array)
+        if not rows.any():
+            return
+        self.array.fill(0)
+        for (error, text), row in self.errors.items():
+            position, number = rows[row]
+            if position:
+                raise error(text.format(number=number) + f" (at position {position - 1})")
+
+
+_slots: Slots | None = None  # those that get the next error
+_of_graphs: weakref.WeakSet[Slots] = weakref.WeakSet()  # those that captured steps write to
+_may_be_written = False  # since they were last read
 
 
 def require_range(
@@ -45,37 +70,65 @@ def require_range(
         raise error(text.format(number=int(numbers[is_wrong][0])))
 
 
+def check_divisor(x: Any, y: Any) -> None:
+    """Integers have no inf that could stand for x / 0."""
+    if "f" in kinds_of(x, y):
+        return
+    text = "an integer was divided by 0: use .to(ta.float32) for inf or NaN"
+    if backend.device_of(y) == "cuda":
+        require_range(y != 0, 1, 2, ZeroDivisionError, text)
+    elif not np.all(y):
+        raise ZeroDivisionError(text)
+
+
+def check_exponent(x: Any, y: Any) -> None:
+    """An integer to a negative power is a fraction. NumPy raises an error for it, CuPy gives 0."""
+    if "f" not in kinds_of(x, y):
+        text = "an integer to the power {number} is a fraction: use .to(ta.float32)"
+        require_range(y if backend.is_array(y) else np.array(y), 0, LARGEST, ValueError, text)
+
+
+def kinds_of(*values: Any) -> list[str]:
+    return [getattr(value, "dtype", np.dtype(type(value))).kind for value in values]
+
+
 def slot_for(error: type[Exception], text: str) -> Array:
     """Two integers on the device, (2,), into which a kernel writes the position and the number of
     this error."""
     global _slots
     xp = backend.module_of("cuda")
-    if _slots is None or namespace(_slots) is not xp or len(_errors) == SLOTS:
+    if _slots is None or namespace(_slots.array) is not xp or len(_slots.errors) == SLOTS:
         raise_pending_error()
-        _slots = xp.zeros((SLOTS, 2), np.int64)
-        _errors.clear()
+        _slots = Slots(xp)
         backend.when_waiting = raise_pending_error
-    index, *_ = _errors.setdefault((error, text), (len(_errors), error, text))
-    return _slots[index]
+    expect_numbers()
+    return _slots.array[_slots.errors.setdefault((error, text), len(_slots.errors))]
 
 
-def all_slots() -> Array | None:
-    """The slots of all errors. The graph of a captured step goes on writing to them."""
+def expect_numbers() -> None:
+    """A kernel that may write to a slot has been asked for."""
+    global _may_be_written
+    _may_be_written = True
+
+
+def slots_of_graph() -> Slots | None:
+    """The slots that a captured step writes to in every replay, for it to hold: they are read as
+    long as it lives."""
+    if _slots is not None:
+        _of_graphs.add(_slots)
     return _slots
 
 
 def raise_pending_error() -> None:
-    """Raise the first error that has a number in its slot, if there is one, and empty all slots."""
-    if _slots is None or not _errors:
+    """Raise the first pending error, if there is one. What no kernel has written to since is not
+    read, because reading waits for the device."""
+    global _may_be_written
+    if not _may_be_written:
         return
-    slots = namespace(_slots).asnumpy(_slots)
-    if not slots.any():
-        return
-    _slots.fill(0)
-    for index, error, text in _errors.values():
-        position, number = slots[index]
-        if position:
-            raise error(text.format(number=number) + f" (at position {position - 1})")
+    for slots in {*_of_graphs, _slots}:
+        if slots is not None:
+            slots.raise_error()
+    _may_be_written = False
 
 
 def index_for(x: Array, index: Any) -> Any:

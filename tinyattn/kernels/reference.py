@@ -198,19 +198,31 @@ def layer_norm_backward(
 
 
 def keep_mask(shape: tuple[int, ...], p: float, seed: int, xp: Any = np) -> Array:
-    """True for the elements that dropout keeps: element i, in C order, if hash(seed, i) >= p 2^32.
+    """True for the elements that dropout keeps, as `kept` says of their numbers in C order."""
+    size = math.prod(shape)
+    numbers = xp.arange(size, dtype=xp.uint32 if size <= 2**32 else xp.uint64)
+    return kept(numbers, p, seed, xp).reshape(shape)
+
+
+def kept(numbers: Array, p: float, seed: int, xp: Any = np) -> Array:
+    """True where dropout keeps the element of this number i: if hash(seed, i) >= p 2^32.
 
     The hash is two rounds of a 32-bit integer mixer (multipliers by Chris Wellons, "Prospecting
-    for hash functions", 2018) over the index, each with half of the seed mixed in. It has no
-    state, so a kernel, backward or another device can compute any element again.
+    for hash functions", 2018). The lower half of the number and of the seed go into the first
+    round, the upper halves into the second. It has no state, so a kernel, backward or another
+    device can compute any element again.
     """
-    h = xp.arange(math.prod(shape), dtype=xp.uint32).reshape(shape)
-    for half in halves(seed):
-        h = h ^ xp.uint32(half)
-        h = (h ^ (h >> xp.uint32(16))) * xp.uint32(0x21F0AAAD)
-        h = (h ^ (h >> xp.uint32(15))) * xp.uint32(0x735A2D97)
-        h = h ^ (h >> xp.uint32(15))
-    return h >= xp.uint32(drop_threshold(p))
+    low, high = map(xp.uint32, halves(seed))
+    h = mixed(numbers.astype(xp.uint32, copy=False) ^ low, xp) ^ high
+    if numbers.dtype == np.uint64:
+        h = h ^ (numbers >> xp.uint64(32)).astype(xp.uint32)
+    return mixed(h, xp) >= xp.uint32(drop_threshold(p))
+
+
+def mixed(h: Array, xp: Any) -> Array:
+    h = (h ^ (h >> xp.uint32(16))) * xp.uint32(0x21F0AAAD)
+    h = (h ^ (h >> xp.uint32(15))) * xp.uint32(0x735A2D97)
+    return h ^ (h >> xp.uint32(15))
 
 
 def halves(seed: int) -> tuple[int, int]:

@@ -8,13 +8,13 @@ from typing import Any
 import numpy as np
 
 from .. import kernels
-from ..base.backend import Array, namespace
-from ..base.checks import check_divisor
+from ..base.backend import Array, Function, device_of, is_array, namespace
 from ..engine.op import op
 from ..engine.promotion import promoted
 from ..errors import DtypeError
 from ..kernels import in_c_order
 from ..kernels.float16 import in_float32
+from ..kernels.range_checks import check_divisor, check_exponent
 
 
 @op(promote=True)
@@ -89,6 +89,8 @@ PRODUCTS = {*range(3, 9), *range(-8, -1)}
 @op(promote=True)
 def pow(x: Array, y: Array) -> Array:
     """x to the power y, element by element."""
+    if "cuda" in (device_of(x), device_of(y)):
+        check_exponent(x, y)
     if isinstance(y, (int, float)) and y in PRODUCTS:
         return integer_power(x, int(y))
     if isinstance(y, float) and y == -0.5 and type(x) is np.ndarray and x.dtype.kind == "f":
@@ -332,11 +334,22 @@ def dx(grad):
     return grad
 
 
+def whole_quotient(kernel: Function, x: Any, y: Any) -> Any:
+    """kernel(x, y), after the divisor was checked. An x that is no array of floats becomes one if
+    y is one, because the first array chooses the kernel."""
+    check_divisor(x, y)
+    if is_array(y) and y.dtype.kind == "f":
+        if not is_array(x):
+            x = namespace(y).full((), x, getattr(x, "dtype", y.dtype))
+        elif x.dtype.kind != "f":
+            x = x.astype(np.result_type(x.dtype, y.dtype))
+    return kernel(x, y)
+
+
 @op(promote=True)
 def remainder(x: Array, y: Array) -> Array:
     """x - y floor(x / y), with the sign of y, as % in Python."""
-    check_divisor(x, y)
-    return kernels.remainder(x, y)
+    return whole_quotient(kernels.remainder, x, y)
 
 
 @remainder.vjp("x")
@@ -355,8 +368,7 @@ def dy(grad, x, y):
 @op(promote=True, differentiable=False)
 def floor_divide(x: Array, y: Array) -> Array:
     """The largest integer that is not above x / y."""
-    check_divisor(x, y)
-    return kernels.floor_divide(x, y)
+    return whole_quotient(kernels.floor_divide, x, y)
 
 
 @op(differentiable=False)

@@ -105,7 +105,8 @@ def from_dlpack(x: Any, copy: bool | None = None) -> Tensor:
 def shared(array: Array) -> Tensor:
     """A Tensor on the memory of an array."""
     refuse_masked(array)
-    if checked_dtype(array.dtype) is not array.dtype or not array.flags.aligned:
+    aligned = getattr(array.flags, "aligned", True)  # an array of CuPy always is
+    if checked_dtype(array.dtype) is not array.dtype or not aligned:
         raise DtypeError(
             f"an array that is shared has native byte order and is aligned, got {array.dtype.str}: "
             "pass copy=True"

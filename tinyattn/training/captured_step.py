@@ -13,9 +13,9 @@ number of replays, from which dropout computes another mask each time; the rate 
 corrections. All memory of the step comes from a pool of its own, because nobody else may use it
 between replays.
 
-The rest of tinyattn knows of this only through `backend.capture`, the step that is being captured.
-It is asked where a captured step differs: in `backend.to_device`, `kernels.matmul.matrix_product`,
-`drop_arguments` and `adam` of `kernels/gpu`, and `Optimizer.step`.
+The rest of tinyattn knows of this only through `backend.capturing.step`, the step that this thread
+captures. It is asked where a captured step differs: in `backend.to_device`,
+`kernels.matmul.matrix_product`, `drop_arguments` and `adam` of `kernels/gpu`, and `Optimizer.step`.
 """
 
 from __future__ import annotations
@@ -32,7 +32,6 @@ from ..engine.autograd import wrap
 from ..errors import DtypeError, GraphError, ShapeError
 from ..kernels import range_checks
 from ..kernels.gpu.cublas import Handle
-from ..kernels.gpu.optimizer import forget_tables
 from ..optim import Adam, Optimizer
 from ..tensors.tensor import Tensor
 
@@ -65,7 +64,7 @@ class Captured:
         if not is_integer(warm_up) or warm_up < 1:
             raise ValueError(f"capture needs at least one step of warm_up, got {warm_up!r}")
         self.xp = xp = backend.module_of("cuda")
-        if backend.capture is not None:
+        if backend.capturing.step is not None:
             raise GraphError("a step that is being captured cannot capture another one")
         self.stream = xp.cuda.Stream(non_blocking=True)
         self.uploads = xp.cuda.Stream(non_blocking=True)
@@ -79,14 +78,14 @@ class Captured:
             self.inputs = [Tensor(value, device="cuda") for value in inputs]
             self.draws = xp.zeros((), np.int64)
             self.blas = Handle(xp, self.stream.ptr)
-            backend.capture = self
+            backend.capturing.step = self
             try:
                 for _ in range(warm_up):
                     self.run(step)
                 self.stream.synchronize()
                 self.record(step)
             finally:
-                backend.capture = None
+                backend.capturing.step = None
         self.wait(self.stream, xp.cuda.get_current_stream())
 
     def run(self, step: Callable[..., Any]) -> None:
@@ -96,7 +95,6 @@ class Captured:
 
     def record(self, step: Callable[..., Any]) -> None:
         """Record the launches of the step, and launch them, because recording runs nothing."""
-        forget_tables()
         self.stream.begin_capture()
         self.recording = True
         error: Exception | None = None
@@ -114,7 +112,7 @@ class Captured:
                 f"the step cannot be captured: {error} (does it read a value back, with item() or "
                 "a boolean index, or use an optimizer other than Adam and AdamW?)"
             ) from error
-        self.needed.append(range_checks.all_slots())
+        self.needed.append(range_checks.slots_of_graph())
         self.graph.launch(self.stream)
 
     def __call__(self, *inputs: Any) -> Any:
@@ -139,6 +137,7 @@ class Captured:
             for replay in self.replays:
                 replay()
             self.graph.launch(self.stream)
+        range_checks.expect_numbers()
         self.wait(self.stream, current)
         for tensor in tensors_in(self.outputs):
             tensor._version.changes += 1
@@ -149,7 +148,7 @@ class Captured:
         """Work that stream `then` gets from now on starts after all work that `first` has."""
         then.wait_event(first.record())
 
-    # Asked through `backend.capture`, while the step runs and while it is recorded
+    # Asked through `backend.capturing.step`, while the step runs and while it is recorded
 
     def matmul(self, x: Array, y: Array) -> Array:
         """x @ y. CuPy multiplies integers itself, but for floats it calls cuBLAS; see cublas.py."""

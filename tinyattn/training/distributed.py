@@ -72,10 +72,7 @@ class World:
         local = self.comm.Split_type(self.MPI.COMM_TYPE_SHARED)
         if "TINYATTN_NUM_THREADS" not in os.environ:
             set_num_threads(max(1, get_num_threads() // local.size))
-        visible = os.environ.get("CUDA_VISIBLE_DEVICES")
-        if visible != "":  # "" hides all GPUs
-            gpus = visible.split(",") if visible else range(local.size)
-            os.environ["CUDA_VISIBLE_DEVICES"] = str(gpus[local.rank % len(gpus)])
+        take_gpu(local.rank, local.size)
         atexit.register(self.leave)
         sys.excepthook = self.end_all
 
@@ -188,6 +185,21 @@ class World:
                     f"rank {early[0]} has ended, and rank {self.rank} waits for it: all ranks must "
                     "take the same number of steps; a rank without samples calls backward(None, 0)"
                 )
+
+
+def take_gpu(rank: int, ranks: int) -> None:
+    """One GPU for this rank of those on its machine."""
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if visible == "":  # which hides all GPUs
+        return
+    # CUDA reads the variable when it begins, so once CuPy is imported it may be too late.
+    has_begun = backend._cuda_module is not None or "cupy" in sys.modules
+    if has_begun and backend.cuda_is_available():
+        cuda = module_of("cuda").cuda
+        cuda.Device(rank % cuda.runtime.getDeviceCount()).use()
+        return
+    gpus = visible.split(",") if visible else range(ranks)
+    os.environ["CUDA_VISIBLE_DEVICES"] = str(gpus[rank % len(gpus)])
 
 
 def first_difference(descriptions: list[list[str]]) -> str:
@@ -401,7 +413,7 @@ class DistributedDataParallel:
             raise TypeError(f"loss must be a Tensor, got {kind}; None goes with weight 0")
         if weight and world().size == 1:
             return loss.backward()
-        if backend.capture is not None:
+        if backend.capturing.step is not None:
             raise GraphError("a captured step cannot wait for other ranks: call it without capture")
         if weight:  # what is wrong with a loss is told before other ranks wait for its gradients
             starting_gradient(loss, None, False)

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from ctypes import memset
 from typing import Any
 
 import numpy as np
 
+from . import arithmetic
 from .graphs import recorded, refuse_while_recording, state
 
 
@@ -41,6 +43,11 @@ class Memory:
 
     def __init__(self, array: np.ndarray) -> None:
         self.ptr = array.ctypes.data
+
+
+def poison(array: np.ndarray) -> None:
+    """NaN, or -1: what memory has before it is written to, and after it was freed."""
+    memset(array.__array_interface__["data"][0], 0xFF, array.nbytes)
 
 
 def host(value: Any) -> Any:
@@ -105,8 +112,21 @@ def has_boolean(index: Any) -> bool:
     return any(isinstance(part, np.ndarray) and part.dtype == bool for part in parts)
 
 
+def function_of(name: str) -> Callable[..., Any]:
+    """What CuPy computes for an operator."""
+    own = {"mod": arithmetic.remainder, "pow": arithmetic.power}
+    for short, function in own.items():
+        if name == f"__{short}__":
+            return function
+        if name == f"__r{short}__":
+            return lambda x, y: function(y, x)
+        if name == f"__i{short}__":
+            return lambda x, y: np.copyto(x, function(x, y), casting="same_kind")
+    return getattr(np.ndarray, name)
+
+
 def operator(name: str) -> Any:
-    function = quiet(getattr(np.ndarray, name))
+    function = quiet(function_of(name))
 
     def method(self: ndarray, *others: Any) -> Any:
         for other in others:
@@ -123,7 +143,7 @@ def operator(name: str) -> Any:
 
 
 def in_place(name: str) -> Any:
-    function = quiet(getattr(np.ndarray, name))
+    function = quiet(function_of(name))
 
     def in_place_method(self: ndarray, other: Any) -> Any:
         function(self.array, host(other))
@@ -165,11 +185,22 @@ class ndarray:
         if state.pool is not None:
             state.pool.append(array)
 
+    def __del__(self, poison: Any = poison) -> None:
+        """CuPy's pool gives freed memory to the next array."""
+        if self.base is None and self.array.flags.owndata and self.array.flags.writeable:
+            poison(self.array)
+
     def __array__(self, *args: Any, **kwargs: Any) -> Any:
         raise TypeError(
             "Implicit conversion to a NumPy array is not allowed. "
             "Please use `.get()` to construct a NumPy array explicitly."
         )
+
+    def __dlpack__(self, **kwargs: Any) -> Any:
+        raise BufferError("the stand-in's arrays are read by its own from_dlpack only")
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return 2, 0  # kDLCUDA, and the number of the device
 
     def __array_function__(self, function: Any, *args: Any) -> Any:
         raise TypeError(f"numpy.{function.__name__} on an array of the device")
@@ -203,7 +234,7 @@ class ndarray:
         if not copy and self.array.dtype == dtype:
             return self
         with np.errstate(all="ignore"):
-            return ndarray(np.array(self.array.astype(dtype, order=order)))  # type: ignore
+            return ndarray(np.array(arithmetic.cast(self.array, dtype, order)))
 
     @recorded
     def copy(self, order: str = "C") -> ndarray:

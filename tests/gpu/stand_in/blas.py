@@ -70,6 +70,7 @@ class Library:
         self.tape = tape  # called with every product, for a graph that is being captured
         for name, function in {
             "cublasCreate_v2": lambda handle: self.note("create"),
+            "cublasSetMathMode": lambda handle, mode: self.note(f"math {mode}"),
             "cublasSetStream_v2": lambda handle, stream: self.note("stream"),
             "cublasSetWorkspace_v2": lambda handle, memory, size: self.note("workspace"),
             "cublasSgemmStridedBatched": self.gemm(np.float32, ctypes.c_float),

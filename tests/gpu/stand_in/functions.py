@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from . import graphs
-from .arrays import device, host, ndarray, quiet, synchronisations
+from . import arithmetic, graphs
+from .arrays import device, host, ndarray, poison, quiet, synchronisations
 
 # Elementwise functions; in CuPy they take these keywords.
 UFUNCS = (
@@ -50,7 +50,7 @@ class UFunc:
 
     def __init__(self, name: str) -> None:
         self.name = name
-        self.function = quiet(getattr(np, name))
+        self.function = quiet(getattr(arithmetic, name, getattr(np, name)))
 
     @graphs.recorded
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -85,8 +85,12 @@ def function(name: str, parameters: tuple[str, ...]) -> Callable[..., Any]:
             raise TypeError(f"{name}() takes {parameters}, got {len(args)} and {list(kwargs)}")
         if name == "matmul" and graphs.state.recording and args[0].dtype.kind == "f":
             raise NotImplementedError("calling cuBLAS API during stream capture is unsupported")
+        if parameters[0] in ("a", "array", "prototype") and type(args[0]) is not ndarray:
+            raise TypeError(f"{name}() takes an array of the device, got {type(args[0])}")
         given = [host(arg) for arg in args]
         result = original(*given, **{key: host(value) for key, value in kwargs.items()})
+        if name in ("empty", "empty_like"):
+            poison(result)
         base = args[0] if name in ("broadcast_to", "moveaxis") else None
         return device(result, base)
 
@@ -112,6 +116,28 @@ def asnumpy(a: Any) -> np.ndarray:
     return np.array(host(a))
 
 
+def from_dlpack(array: Any, *, device: Any = None, copy: bool | None = None) -> ndarray:
+    """Of an array of the device, as CuPy's `__dlpack__` gives it."""
+    return array.copy() if copy else array.view_of(array.array[...])
+
+
+class Device:
+    """One of several devices; the kernels and arrays of all of them are on the host."""
+
+    count, current = 1, 0
+    shared_memory = 227 * 1024  # for which a block may ask: that of compute capability 9.0
+
+    def __init__(self, device: int | None = None) -> None:
+        self.id = Device.current if device is None else device
+
+    def use(self) -> None:
+        Device.current = self.id
+
+    @property
+    def attributes(self) -> dict[str, int]:
+        return {"MaxSharedMemoryPerBlockOptin": self.shared_memory}
+
+
 class Grid:
     def __getitem__(self, key: Any) -> list[ndarray]:
         found = np.ogrid[key]
@@ -131,9 +157,14 @@ def cupy() -> types.ModuleType:
         "asarray": asarray,
         "ascontiguousarray": ascontiguousarray,
         "asnumpy": asnumpy,
+        "from_dlpack": from_dlpack,
         "ogrid": Grid(),
         "RawModule": RawModule,
         "cuda": types.SimpleNamespace(
+            Device=Device,
+            runtime=types.SimpleNamespace(
+                getDevice=lambda: Device.current, getDeviceCount=lambda: Device.count
+            ),
             Stream=graphs.Stream,
             Event=graphs.Event,
             MemoryPool=graphs.MemoryPool,

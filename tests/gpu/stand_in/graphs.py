@@ -68,9 +68,9 @@ def recorded(function: Callable[..., Any]) -> Any:
             made = [r for r in arrays_in(result) if not any(np.shares_memory(r, g) for g in given)]
 
             def again() -> None:
-                found = arrays_in(function(*args, **kwargs))
+                result = function(*args, **kwargs)  # named, because it must live until it is copied
                 if made:
-                    for old, new in zip(made, found, strict=True):
+                    for old, new in zip(made, arrays_in(result), strict=True):
                         old[...] = new
 
             if made or not arrays_in(result) or function.__name__.startswith("in_place"):

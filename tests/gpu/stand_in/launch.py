@@ -22,6 +22,7 @@ from typing import Any
 import numpy as np
 
 from .arrays import ndarray
+from .functions import Device
 from .graphs import recorded
 
 HERE = Path(__file__).parent
@@ -116,7 +117,18 @@ class RawKernel:
         signature = getattr(library, f"signature_{name}")
         signature.restype = ctypes.c_char_p
         self.kinds = signature().decode().split()
-        self.max_dynamic_shared_size_bytes = 48 * 1024
+        self.asked: dict[int, int] = {}  # the shared memory that each device was asked for
+
+    @property
+    def max_dynamic_shared_size_bytes(self) -> int:
+        """That of the current device, as in CuPy."""
+        return self.asked.get(Device.current, 48 * 1024)
+
+    @max_dynamic_shared_size_bytes.setter
+    def max_dynamic_shared_size_bytes(self, size: int) -> None:
+        if size > Device.shared_memory:
+            raise KernelError(f"{self.name}: the device has less than {size} bytes to share")
+        self.asked[Device.current] = size
 
     @recorded
     def __call__(

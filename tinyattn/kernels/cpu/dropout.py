@@ -47,8 +47,8 @@ def mixed(h):
 @inner
 def is_kept(number, drop):
     """True if dropout keeps the element of this number."""
-    h = mixed(np.uint32(np.uint32(number) ^ drop.low))
-    return mixed(np.uint32(h ^ drop.high)) >= drop.threshold
+    h = mixed(np.uint32(np.uint32(number & 0xFFFFFFFF) ^ drop.low))
+    return mixed(np.uint32(h ^ drop.high ^ np.uint32(number >> 32))) >= drop.threshold
 
 
 @jit

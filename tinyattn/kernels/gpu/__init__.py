@@ -26,9 +26,17 @@ from .checks import check_range as check_range
 from .checks import visible_to_any as visible_to_any
 from .elementwise import dropout as dropout
 from .elementwise import erf as erf
+from .elementwise import floor_divide as floor_divide
 from .elementwise import gelu as gelu
 from .elementwise import gelu_backward as gelu_backward
+from .elementwise import gelu_tanh as gelu_tanh
+from .elementwise import gelu_tanh_backward as gelu_tanh_backward
 from .elementwise import relu_backward as relu_backward
+from .elementwise import remainder as remainder
+from .elementwise import sigmoid as sigmoid
+from .elementwise import silu as silu
+from .elementwise import silu_backward as silu_backward
+from .elementwise import softplus as softplus
 from .embedding import scatter_rows as scatter_rows
 from .embedding import take_rows as take_rows
 from .launch import FOLDER as FOLDER

@@ -22,10 +22,12 @@ from .launch import SCALARS, drop_arguments, function, real, visibility_argument
 from .softmax import masked_softmax, masked_softmax_backward
 from .weighted_sum import weighted_sum
 
-# From compute capability 7.5 on a block has 48 KiB of shared memory, and may ask for 64 KiB. 1 KiB
-# of it is for the variables that the kernels themselves declare.
+# A block has 48 KiB of shared memory. It may ask for more, 64 KiB at least from compute capability
+# 7.5 on; the tiles are the same on all of these devices. 1 KiB of it is for the variables that the
+# kernels themselves declare.
 WITHOUT_ASKING = 47 * 1024
-SHARED_MEMORY = 63 * 1024
+MOST_MEMORY = 64 * 1024
+OWN_VARIABLES = 1024
 BLOCK = (128,)  # threads: four warps
 # The formula in reference.py calls these, because they do not wait for the device, and because a
 # captured step drops other weights in each replay.
@@ -41,21 +43,33 @@ class TileShape(NamedTuple):
 
 
 @cache
-def tile_shape(width: int, value_width: int, itemsize: int) -> TileShape | None:
-    """The largest tiles for which shared memory is large enough; None if one row is too wide."""
+def shared_memory(xp: Any, device: int) -> int:
+    """For how many bytes a block of a kernel can ask on this device."""
+    memory = xp.cuda.Device(device).attributes["MaxSharedMemoryPerBlockOptin"]
+    return min(memory, MOST_MEMORY) - OWN_VARIABLES
+
+
+@cache
+def tile_shape(width: int, value_width: int, itemsize: int, memory: int) -> TileShape | None:
+    """The largest tiles for which so much memory is enough; None if one row is too wide."""
     for columns in (max(width, value_width), 64):
         for rows in (8, 4, 2, 1):
             tiles = min(width, columns) + 1 + min(value_width, columns) + 1
             numbers = 4 * rows * (width + value_width) + 32 * tiles + 2 * 4 * rows * 32
-            if numbers * itemsize <= SHARED_MEMORY:
+            if numbers * itemsize <= memory:
                 return TileShape(rows, columns, numbers * itemsize)
     return None
 
 
 @cache
-def tiled(xp: Any, kernel: str, width: int, value_width: int, dtype: np.dtype) -> tuple[Any, Any]:
-    """A kernel of `attention.cu` for heads of these widths, and the shape of its tiles."""
-    shape = tile_shape(width, value_width, real(dtype).itemsize)
+def tiled(
+    xp: Any, device: int, kernel: str, width: int, value_width: int, dtype: np.dtype
+) -> tuple[Any, Any]:
+    """A kernel of `attention.cu` for heads of these widths, and the shape of its tiles.
+
+    One for each device, because CuPy asks for shared memory on the current one only.
+    """
+    shape = tile_shape(width, value_width, real(dtype).itemsize, shared_memory(xp, device))
     assert shape is not None
     sizes = {"HEAD": width, "VALUE": value_width, "ROWS": shape.rows, "SLICE": shape.columns}
     defines = tuple(f"-D{name}={number}" for name, number in sizes.items())
@@ -68,7 +82,9 @@ def tiled(xp: Any, kernel: str, width: int, value_width: int, dtype: np.dtype) -
 def has_tiles(q: Array, k: Array, v: Array, drop: Drop) -> bool:
     if drop.p >= 1 or not (q.size and k.size and v.size):
         return False
-    return tile_shape(q.shape[-1], v.shape[-1], real(q.dtype).itemsize) is not None
+    xp = namespace(q)
+    memory = shared_memory(xp, xp.cuda.runtime.getDevice())
+    return tile_shape(q.shape[-1], v.shape[-1], real(q.dtype).itemsize, memory) is not None
 
 
 def strided(array: Array) -> tuple[Any, int, int, int]:
@@ -103,7 +119,8 @@ def attention(
     pairs, keys = batch * heads, k.shape[2]
     out = xp.empty((batch, queries, heads, v.shape[-1]), q.dtype)
     saved = xp.empty((2, pairs * queries), real(q.dtype))
-    kernel, shape = tiled(xp, "attention", width, v.shape[-1], q.dtype)
+    device = xp.cuda.runtime.getDevice()
+    kernel, shape = tiled(xp, device, "attention", width, v.shape[-1], q.dtype)
     arrays = *strided(q), *strided(k), *strided(v), out, saved
     numbers = pairs, heads, queries, keys, float(scale)
     options = *visibility_arguments(visibility, q), *drop_arguments(*drop)
@@ -137,6 +154,7 @@ def attention_backward(
     grad = rows_to_heads(grad, visibility.queries)
     q, k, v = in_tiles(q, k, v, visibility)
     xp = namespace(q)
+    device = xp.cuda.runtime.getDevice()
     batch, heads, queries, width = q.shape
     pairs, keys = batch * heads, k.shape[2]
     row_sums = xp.empty((2, pairs * queries), real(q.dtype))  # from the first launch to the second
@@ -145,7 +163,8 @@ def attention_backward(
     numbers = pairs, heads, queries, keys, float(scale)
     last = *numbers, *visibility_arguments(visibility, q), *drop_arguments(*drop)
     for name, length, gradients in (("q", queries, (dq,)), ("kv", keys, (dk, dv))):
-        kernel, shape = tiled(xp, f"attention_backward_{name}", width, v.shape[-1], q.dtype)
+        widths = width, v.shape[-1]
+        kernel, shape = tiled(xp, device, f"attention_backward_{name}", *widths, q.dtype)
         grid = (pairs * -(-length // (4 * shape.rows)),)
         kernel(grid, BLOCK, (*arrays, *gradients, *last), shared_mem=shape.nbytes)
     dq, dk, dv = (x.swapaxes(1, 2) for x in (dq, dk, dv))

@@ -144,7 +144,8 @@ struct Drop {
     real factor;
 
     __device__ bool keeps(long long index) const {
-        return mixed(mixed((unsigned)index ^ low) ^ high) >= threshold;
+        unsigned beyond = (unsigned)(index >> 32);
+        return mixed(mixed((unsigned)index ^ low) ^ high ^ beyond) >= threshold;
     }
 };
 

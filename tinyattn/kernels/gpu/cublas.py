@@ -10,7 +10,10 @@ is asked for C^T = B^T A^T, because that result, read row by row again, is C = A
 from __future__ import annotations
 
 import ctypes
+import functools
 import math
+import os
+import threading
 from ctypes import byref, c_double, c_float, c_int, c_longlong, c_size_t, c_void_p
 from typing import Any, NamedTuple
 
@@ -21,6 +24,7 @@ from ...errors import DeviceError
 from ..sums import in_c_order
 
 PLAIN, TRANSPOSED = 0, 1  # cublasOperation_t
+DEFAULT_MATH, TF32_MATH = 0, 3  # cublasMath_t
 HALF, COMPUTE_32F, DEFAULT_ALGORITHM = 2, 68, -1  # cudaDataType_t, cublasComputeType_t, ...Algo_t
 WORKSPACE = 32 * 1024 * 1024  # NVIDIA recommends this for Hopper, and 4 MiB for older devices
 # The first arguments of a product: handle, two operations, sizes m, n and k, alpha. After them
@@ -33,6 +37,7 @@ TYPED = (c_void_p, c_int, c_int, c_longlong)  # pointer, type, leading dimension
 ANY_TYPE = (*FIRST, *TYPED, *TYPED, c_void_p, *TYPED, c_int, c_int, c_int)
 SIGNATURES: dict[str, tuple[Any, ...]] = {
     "cublasCreate_v2": (c_void_p,),
+    "cublasSetMathMode": (c_void_p, c_int),
     "cublasSetStream_v2": (c_void_p, c_void_p),
     "cublasSetWorkspace_v2": (c_void_p, c_void_p, c_size_t),
     "cublasSgemmStridedBatched": PRODUCT,
@@ -41,6 +46,7 @@ SIGNATURES: dict[str, tuple[Any, ...]] = {
 }
 
 
+@functools.cache
 def load() -> Any:
     """The cuBLAS that CuPy uses."""
     from cuda.pathfinder import load_nvidia_dynamic_lib
@@ -48,11 +54,24 @@ def load() -> Any:
     return ctypes.CDLL(load_nvidia_dynamic_lib("cublas").abs_path)
 
 
-class Handle:
-    """A cuBLAS handle bound to one stream, with a workspace of its own.
+class Handles(threading.local):
+    """The handles that this thread has created, by library and device.
 
-    It is never destroyed, because that would wait for the device at any moment the garbage
-    collector chooses.
+    They are never destroyed, because that would wait for the device at any moment the garbage
+    collector chooses. So the steps that a thread captures share one.
+    """
+
+    def __init__(self) -> None:
+        self.created: dict[tuple[Any, int], c_void_p] = {}
+
+
+handles = Handles()
+
+
+class Handle:
+    """The handle of this thread, bound to one stream, with a workspace for the products there.
+
+    Float32 is computed as by CuPy: in TF32 if the environment has CUPY_TF32=1.
     """
 
     def __init__(self, xp: Any, stream: int, library: Any = None) -> None:
@@ -60,8 +79,14 @@ class Handle:
         self.library = load() if library is None else library
         for name, arguments in SIGNATURES.items():
             getattr(self.library, name).argtypes = arguments
-        self.handle = c_void_p()
-        self.call("cublasCreate_v2", byref(self.handle))
+        place = self.library, xp.cuda.runtime.getDevice()
+        if place not in handles.created:
+            created = c_void_p()
+            self.call("cublasCreate_v2", byref(created))
+            handles.created[place] = created
+        self.handle = handles.created[place]
+        in_tf32 = os.environ.get("CUPY_TF32", "0") not in ("", "0")
+        self.call("cublasSetMathMode", self.handle, TF32_MATH if in_tf32 else DEFAULT_MATH)
         # The workspace comes after the stream, because setting a stream resets the workspace.
         self.call("cublasSetStream_v2", self.handle, stream)
         self.workspace = xp.empty(WORKSPACE, np.uint8)

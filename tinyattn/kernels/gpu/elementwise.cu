@@ -8,12 +8,111 @@ extern "C" __global__ void dropout(
     FOR_EACH(i, size) out[i] = written(drop.keeps(i) ? read(x[i]) * factor : 0);
 }
 
-extern "C" __global__ void erf_of(const element* x, element* out, long long size) {
+// Each of the others is a formula for one element, `of_x(x)` for instance, and a kernel that applies
+// it to all.
+#define OF_ONE const element *x, element *out, long long size
+#define OF_TWO const element *x, const element *y, element *out, long long size
+
+const real SQRT_HALF = 0.70710678118654752440, INV_SQRT_2PI = 0.39894228040143267794;
+const real GELU_CUBIC = 0.044715, GELU_SCALE = 0.79788456080286535588;  // sqrt(2 / pi)
+
+extern "C" __global__ void erf_of(OF_ONE) {
     FOR_EACH(i, size) out[i] = written(erf(read(x[i])));
 }
 
-// 0 where out <= 0, else grad: a NaN is not <= 0.
-extern "C" __global__ void relu_backward(
-    const element* grad, const element* out, element* result, long long size) {
-    FOR_EACH(i, size) result[i] = written(read(out[i]) <= 0 ? 0 : read(grad[i]));
+// Phi(x) = erfc(-x / sqrt(2)) / 2, because 1 + erf would lose the digits of a small Phi.
+__device__ real normal_cdf(real x) { return real(0.5) * erfc(-x * SQRT_HALF); }
+
+extern "C" __global__ void gelu(OF_ONE) {
+    FOR_EACH(i, size) out[i] = written(read(x[i]) * normal_cdf(read(x[i])));
+}
+
+// Phi(x) + x phi(x), where phi(x) = exp(-x^2 / 2) / sqrt(2 pi) is the slope of Phi.
+__device__ real gelu_slope(real x) {
+    return normal_cdf(x) + x * (exp(x * x * real(-0.5)) * INV_SQRT_2PI);
+}
+
+extern "C" __global__ void gelu_backward(OF_TWO) {
+    FOR_EACH(i, size) out[i] = written(read(x[i]) * gelu_slope(read(y[i])));
+}
+
+// 1 / (1 + exp(-x)), computed from exp(-|x|), which cannot overflow.
+__device__ real sigmoid_of(real x) {
+    real small = exp(-fabs(x));
+    return (x >= 0 ? 1 : small) / (1 + small);
+}
+
+extern "C" __global__ void sigmoid(OF_ONE) {
+    FOR_EACH(i, size) out[i] = written(sigmoid_of(read(x[i])));
+}
+
+extern "C" __global__ void silu(OF_ONE) {
+    FOR_EACH(i, size) out[i] = written(read(x[i]) * sigmoid_of(read(x[i])));
+}
+
+__device__ real silu_slope(real x) {
+    real part = sigmoid_of(x);
+    return part + x * part * (1 - part);
+}
+
+extern "C" __global__ void silu_backward(OF_TWO) {
+    FOR_EACH(i, size) out[i] = written(read(x[i]) * silu_slope(read(y[i])));
+}
+
+// log(1 + exp(x)), computed from exp(-|x|), which cannot overflow.
+__device__ real softplus_of(real x) { return (x < 0 ? 0 : x) + log1p(exp(-fabs(x))); }
+
+extern "C" __global__ void softplus(OF_ONE) {
+    FOR_EACH(i, size) out[i] = written(softplus_of(read(x[i])));
+}
+
+// x (1 + tanh(u)) / 2 with u = sqrt(2 / pi) (x + 0.044715 x^3), which is x sigmoid(2 u).
+__device__ real sigmoid_of_2u(real x) {
+    return sigmoid_of(2 * GELU_SCALE * (x + GELU_CUBIC * x * x * x));
+}
+
+extern "C" __global__ void gelu_tanh(OF_ONE) {
+    FOR_EACH(i, size) out[i] = written(read(x[i]) * sigmoid_of_2u(read(x[i])));
+}
+
+__device__ real gelu_tanh_slope(real x) {
+    real part = sigmoid_of_2u(x);
+    // 0 where `part` is 0 or 1 anyway, because x * x may be inf there, and 0 * inf is NaN.
+    real slope = fabs(x) < 100 ? 2 * GELU_SCALE * (1 + 3 * GELU_CUBIC * x * x) : 0;
+    return part + x * part * (1 - part) * slope;
+}
+
+extern "C" __global__ void gelu_tanh_backward(OF_TWO) {
+    FOR_EACH(i, size) out[i] = written(read(x[i]) * gelu_tanh_slope(read(y[i])));
+}
+
+// x - y floor(x / y), with the sign of y. fmod is exact, and x / y is not.
+__device__ real remainder_of(real x, real y) {
+    real rest = fmod(x, y);
+    if (rest == 0) return copysign(real(0), y);
+    return (rest < 0) != (y < 0) ? rest + y : rest;
+}
+
+extern "C" __global__ void remainder_of_two(OF_TWO) {
+    FOR_EACH(i, size) out[i] = written(remainder_of(read(x[i]), read(y[i])));
+}
+
+// The largest integer that is not above x / y. x less its remainder is a multiple of y, up to
+// rounding, so the quotient is rounded to the nearest integer.
+__device__ real floor_of_quotient(real x, real y) {
+    if (y == 0) return x / y;
+    real rest = fmod(x, y), quotient = (x - rest) / y;
+    if (rest != 0 && (rest < 0) != (y < 0)) quotient -= 1;
+    if (quotient == 0) return copysign(real(0), x / y);
+    real whole = floor(quotient);
+    return quotient - whole > real(0.5) ? whole + 1 : whole;
+}
+
+extern "C" __global__ void floor_divide(OF_TWO) {
+    FOR_EACH(i, size) out[i] = written(floor_of_quotient(read(x[i]), read(y[i])));
+}
+
+// 0 where y <= 0, else x, the gradient: a NaN is not <= 0.
+extern "C" __global__ void relu_backward(OF_TWO) {
+    FOR_EACH(i, size) out[i] = written(read(y[i]) <= 0 ? 0 : read(x[i]));
 }

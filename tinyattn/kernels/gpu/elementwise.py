@@ -2,45 +2,85 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import numpy as np
+
 from ...base.backend import Array, namespace
 from .. import reference
-from ..elementwise import INV_SQRT_2PI, SQRT_HALF
-from ..float16 import in_float32
 from ..sums import in_c_order
 from .launch import SCALARS, by_elements, drop_arguments, function
 
 
-def erf(x: Array) -> Array:
-    xp = namespace(x)
-    out = xp.empty(x.shape, x.dtype)
-    if x.size:
-        kernel = function(xp, "elementwise", "erf_of", SCALARS[x.dtype])
-        kernel(*by_elements(x.size), (in_c_order(x), out, x.size))
+def launched(name: str, *arrays: Array) -> Array:
+    """What the kernel of this name makes of one or two arrays of one shape and dtype."""
+    xp, first = namespace(arrays[0]), arrays[0]
+    out = xp.empty(first.shape, first.dtype)
+    if out.size:
+        kernel = function(xp, "elementwise", name, SCALARS[first.dtype])
+        kernel(*by_elements(out.size), (*map(in_c_order, arrays), out, out.size))
     return out
 
 
-def normal_cdf(x: Array) -> Array:
-    return 0.5 * (1 + erf(x * SQRT_HALF))
+def erf(x: Array) -> Array:
+    return launched("erf_of", x)
 
 
-@in_float32
 def gelu(x: Array) -> Array:
-    return x * normal_cdf(x)
+    return launched("gelu", x)
 
 
-@in_float32
 def gelu_backward(grad: Array, x: Array) -> Array:
-    phi = namespace(x).exp(x * x * -0.5) * INV_SQRT_2PI
-    return grad * (normal_cdf(x) + x * phi)
+    return launched("gelu_backward", grad, x)
+
+
+def gelu_tanh(x: Array) -> Array:
+    return launched("gelu_tanh", x)
+
+
+def gelu_tanh_backward(grad: Array, x: Array) -> Array:
+    return launched("gelu_tanh_backward", grad, x)
+
+
+def sigmoid(x: Array) -> Array:
+    return launched("sigmoid", x)
+
+
+def silu(x: Array) -> Array:
+    return launched("silu", x)
+
+
+def silu_backward(grad: Array, x: Array) -> Array:
+    return launched("silu_backward", grad, x)
+
+
+def softplus(x: Array) -> Array:
+    return launched("softplus", x)
 
 
 def relu_backward(grad: Array, out: Array) -> Array:
-    xp = namespace(out)
-    result = xp.empty(out.shape, out.dtype)
-    if out.size:
-        kernel = function(xp, "elementwise", "relu_backward", SCALARS[out.dtype])
-        kernel(*by_elements(out.size), (in_c_order(grad), in_c_order(out), result, out.size))
-    return result
+    return launched("relu_backward", grad, out)
+
+
+# CuPy's own differ from NumPy's: inf // 1.5 is inf there, and 1.5 % inf is NaN.
+
+
+def remainder(x: Array, y: Any) -> Array:
+    return launched("remainder_of_two", *broadcast(x, y))
+
+
+def floor_divide(x: Array, y: Any) -> Array:
+    return launched("floor_divide", *broadcast(x, y))
+
+
+def broadcast(x: Array, y: Any) -> list[Array]:
+    """x and y, which may be a number, in one shape and dtype."""
+    xp = namespace(x)
+    if type(y) is not xp.ndarray:
+        y = xp.full((), y, getattr(y, "dtype", x.dtype))
+    dtype = np.result_type(x.dtype, y.dtype)
+    shape = np.broadcast_shapes(x.shape, y.shape)
+    return [xp.broadcast_to(part.astype(dtype, copy=False), shape) for part in (x, y)]
 
 
 def dropout(x: Array, p: float, seed: int) -> Array:

@@ -79,5 +79,5 @@ def as_scores(shape: tuple[int, ...]) -> tuple[int, int, int, int]:
 def drop_arguments(p: float, seed: int) -> tuple[Any, ...]:
     """p, the threshold of the hash, the seed, and in a captured step the number of its replays.
     DROP_PARAMETERS in common.cu takes them."""
-    draws = 0 if backend.capture is None else backend.capture.draws
+    draws = 0 if backend.capturing.step is None else backend.capturing.step.draws
     return float(p), drop_threshold(p), seed, draws

@@ -1,14 +1,12 @@
 """Adam and the clipping of gradients, many arrays in one launch; launches `optimizer.cu`.
 
-The kernels read the addresses of the arrays from a table on the device. Gradients lie at the same
-addresses step after step, so a table is used again until an address changes.
+The kernels read the addresses of the arrays from a table on the device.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -23,42 +21,26 @@ from .launch import MOST_THREADS, SCALARS, function
 BLOCK_ELEMENTS = 4096  # for one block of threads, as in optimizer.cu
 THREADS = 256
 
-# `xp` is an argument of both, because memory of CuPy and of its stand-in must not be mixed up.
-
-
-@lru_cache(maxsize=64)
-def table_of(xp: Any, numbers: tuple[int, ...]) -> Array:
-    return to_device(np.array(numbers, np.int64), "cuda")
-
-
-@lru_cache(maxsize=64)
-def blocks_of(xp: Any, sizes: tuple[int, ...]) -> Array:
-    """For each block of threads the number of its array, and its first element: (blocks, 2)."""
-    firsts = [range(0, size, BLOCK_ELEMENTS) for size in sizes]
-    blocks = [(i, first) for i, of_array in enumerate(firsts) for first in of_array]
-    return to_device(np.array(blocks, np.int64).reshape(-1, 2), "cuda")
-
-
-def forget_tables() -> None:
-    """Before a step is recorded: its tables must live as long as its graph, and those that are
-    remembered here may not."""
-    table_of.cache_clear()
-    blocks_of.cache_clear()
-
 
 class Lists(NamedTuple):
     """Lists of arrays on the device: the first three arguments of each kernel."""
 
     table: Array  # the addresses of each list in turn, then the sizes of the first list
-    blocks: Array
+    blocks: Array  # for each block of threads the number of its array, and its first element
     length: int  # arrays in each list
 
 
 def lists_of(*lists: Sequence[Array]) -> Lists:
-    xp = namespace(lists[0][0])
-    sizes = tuple(array.size for array in lists[0])
-    addresses = tuple(array.data.ptr for arrays in lists for array in arrays)
-    return Lists(table_of(xp, addresses + sizes), blocks_of(xp, sizes), len(sizes))
+    """Uploaded in one piece, and anew in each step, because gradients lie elsewhere each time."""
+    addresses = [array.data.ptr for arrays in lists for array in arrays]
+    sizes = np.array([array.size for array in lists[0]], np.int64)
+    counts = -(-sizes // BLOCK_ELEMENTS)  # blocks of threads for each array
+    arrays = np.repeat(np.arange(len(sizes)), counts)
+    firsts = (np.arange(len(arrays)) - (np.cumsum(counts) - counts)[arrays]) * BLOCK_ELEMENTS
+    blocks = np.stack([arrays, firsts], axis=1)
+    length = len(addresses) + len(sizes)
+    numbers = to_device(np.concatenate([addresses, sizes, blocks.reshape(-1)]), "cuda")
+    return Lists(numbers[:length], numbers[length:].reshape(-1, 2), len(sizes))
 
 
 def adam(
@@ -91,7 +73,7 @@ def launch_adam(
         return
     # A captured step keeps its arguments, so it reads the numbers from memory instead.
     factors = lambda: step_factors(current_step())  # noqa: E731
-    changing = 0 if backend.capture is None else backend.capture.numbers(factors)
+    changing = 0 if backend.capturing.step is None else backend.capturing.step.numbers(factors)
     kernel = function(namespace(parameters[0]), "optimizer", "adam", SCALARS[dtype])
     now = current_step()
     decay = 0.0 if now.decoupled else now.decay
