@@ -1,7 +1,8 @@
 """tinyattn beside PyTorch on one GPU.
 
-python -m benchmarks.gpu             every row, in some ten minutes
-python -m benchmarks.gpu --dry-run   a test of the program itself on the host, without figures
+python -m benchmarks.gpu                   every row, in some ten minutes
+python -m benchmarks.gpu --dry-run         a test of the program itself on the host, without figures
+python -m benchmarks.gpu --first-minutes   tests, figures and NVIDIA's checks, in nine minutes
 
 Both libraries compute in float32 with TF32 off. "captured" is tinyattn's step as one launch. The
 JSON file is written after every section.
@@ -13,6 +14,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from importlib.util import find_spec
+from pathlib import Path
 from typing import Any
 
 import tinyattn as ta
@@ -21,6 +23,7 @@ from tinyattn.errors import DeviceError
 from .. import plots, report
 from ..harness import Row, measure_all
 from .cases import gpu_cases, gpu_sides
+from .first_minutes import first_minutes
 
 
 def device_name(dry_run: bool) -> str:
@@ -62,6 +65,15 @@ def table(rows: Sequence[Row], sides: Sequence[str]) -> str:
 def main() -> int:
     parser = report.parser_of("benchmarks.gpu", __doc__)
     parser.add_argument("--dry-run", action="store_true", help="tiny sizes, on the host")
+    text = "what to run first on a GPU; results in FOLDER (default: runs/first_minutes)"
+    parser.add_argument(
+        "--first-minutes",
+        nargs="?",
+        type=Path,
+        const=Path("runs/first_minutes"),
+        metavar="FOLDER",
+        help=text,
+    )
     parser.set_defaults(repeats=3, budget=0.6)
     args, settings = report.parsed(parser)
     try:
@@ -70,6 +82,8 @@ def main() -> int:
         print(f"benchmarks.gpu needs an NVIDIA GPU: {error}", file=sys.stderr)
         print("a test of the program itself: python -m benchmarks.gpu --dry-run", file=sys.stderr)
         return 2
+    if args.first_minutes:
+        return first_minutes(args.first_minutes, args.dry_run)
     if args.dry_run:
         settings = replace(settings, short=True, repeats=1, threads=1)
     # Each variable of malloc would change the host's memory alone.

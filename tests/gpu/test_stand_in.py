@@ -16,7 +16,7 @@ from stand_in.launch import COMPILER, KernelError, RawModule
 
 needs_compiler = pytest.mark.skipif(COMPILER is None, reason="no g++ to compile kernels with")
 fake = stand_in.MODULE
-OWN = {"array", "view_of"}  # the stand-in's own attributes
+OWN = {"array", "view_of", "memory"}  # the stand-in's own attributes
 
 
 @pytest.fixture(scope="module")

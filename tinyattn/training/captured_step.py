@@ -73,7 +73,8 @@ class Captured:
         self.needed: list[Any] = []  # arrays that the graph reads and that nobody else may hold
         self.replays: list[Callable[[], None]] = []  # Python's part of each step
         self.outputs: Any = None
-        self.wait(xp.cuda.get_current_stream(), self.stream)
+        current = xp.cuda.get_current_stream()
+        self.wait(current, self.stream)
         with xp.cuda.using_allocator(self.pool.malloc), self.stream:
             self.inputs = [Tensor(value, device="cuda") for value in inputs]
             self.draws = xp.zeros((), np.int64)
@@ -86,7 +87,8 @@ class Captured:
                 self.record(step)
             finally:
                 backend.capturing.step = None
-        self.wait(self.stream, xp.cuda.get_current_stream())
+                # After an error too, because the steps of warm-up may still run.
+                self.wait(self.stream, current)
 
     def run(self, step: Callable[..., Any]) -> None:
         self.replays.clear()

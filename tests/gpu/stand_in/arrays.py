@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from . import arithmetic
-from .graphs import recorded, refuse_while_recording, state
+from .graphs import Memory, get_current_stream, recorded, refuse_while_recording, state, use
 
 
 class Synchronisations:
@@ -18,9 +18,12 @@ class Synchronisations:
     def __init__(self) -> None:
         self.reasons: list[str] = []
 
-    def add(self, reason: str) -> None:
+    def add(self, reason: str, array: Any) -> None:
+        """The host waits for the stream to compute an array."""
         refuse_while_recording(reason)
         self.reasons.append(reason)
+        use([array.memory])
+        get_current_stream().synchronize()
 
     def __len__(self) -> int:
         return len(self.reasons)
@@ -38,7 +41,7 @@ class Flags:
         self.owndata = array.flags.owndata
 
 
-class Memory:
+class Pointer:
     """`ndarray.data`: where the elements lie."""
 
     def __init__(self, array: np.ndarray) -> None:
@@ -165,7 +168,7 @@ def reduction(name: str, *keywords: str) -> Any:
 
 def synchronising(name: str, convert: Callable[[np.ndarray], Any]) -> Any:
     def method(self: ndarray) -> Any:
-        synchronisations.add(name)
+        synchronisations.add(name, self)
         return convert(self.array)
 
     return method
@@ -181,6 +184,7 @@ class ndarray:
         assert type(array) is np.ndarray
         self.array = array
         self.base = base
+        self.memory = Memory() if base is None else base.memory
         state.alive[id(array)] = array
         if state.pool is not None:
             state.pool.append(array)
@@ -213,7 +217,7 @@ class ndarray:
     nbytes = property(lambda self: self.array.nbytes)
     strides = property(lambda self: self.array.strides)
     flags = property(lambda self: Flags(self.array))
-    data = property(lambda self: Memory(self.array))
+    data = property(lambda self: Pointer(self.array))
     T = property(lambda self: self.view_of(self.array.T))
 
     def view_of(self, array: np.ndarray) -> ndarray:
@@ -226,7 +230,7 @@ class ndarray:
         return (self[i] for i in range(len(self)))
 
     def __repr__(self) -> str:
-        synchronisations.add("repr")
+        synchronisations.add("repr", self)
         return repr(self.array)
 
     @recorded
@@ -266,6 +270,7 @@ class ndarray:
 
     def set(self, arr: np.ndarray, stream: Any = None) -> None:
         refuse_while_recording("a copy from the host")
+        use([self.memory], stream)
         assert type(arr) is np.ndarray
         assert arr.dtype == self.dtype
         if arr.shape != self.shape:  # where NumPy would broadcast
@@ -277,18 +282,18 @@ class ndarray:
         return device(self.array.round(decimals))
 
     def nonzero(self) -> Any:
-        synchronisations.add("nonzero")
+        synchronisations.add("nonzero", self)
         return device(self.array.nonzero())
 
     def get(self) -> np.ndarray:
-        synchronisations.add("get")
+        synchronisations.add("get", self)
         return self.array.copy()
 
     @recorded
     def __getitem__(self, index: Any) -> ndarray:
         index = wrapped(host(index), self.shape)
         if has_boolean(index):
-            synchronisations.add("boolean index")
+            synchronisations.add("boolean index", self)
         out = np.asarray(self.array[index])
         view = out.size and np.shares_memory(out, self.array)
         return self.view_of(out) if view else ndarray(out)

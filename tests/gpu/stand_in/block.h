@@ -1,6 +1,8 @@
 // A block of CUDA threads on the host: each thread is a fiber with a stack of its own, and runs
 // until it has to wait for others. Barriers, shuffles and votes behave as on the device; a barrier
-// that some threads never reach, which on the device is undefined, is an error here.
+// that some threads never reach, which on the device is undefined, is an error here. So is a race: two
+// threads use the same bytes, one of them writes, and no barrier is between the two. To see it, the
+// compiler calls a function at each access to memory (-fsanitize=thread, with our own functions).
 #pragma once
 #include <math.h>
 #include <setjmp.h>
@@ -10,9 +12,12 @@
 #include <ucontext.h>
 
 #include <type_traits>
+#include <unordered_map>
 #include <utility>
 
 #define TINYATTN_HOST 1
+// For functions at whose accesses the compiler shall not call anything.
+#define UNWATCHED __attribute__((no_sanitize("thread"), noinline))
 #define __global__
 #define __device__
 #define __forceinline__ inline
@@ -36,6 +41,7 @@ struct Thread {
     int line;
     bool started;
     unsigned turn;  // which of two slots its next exchange uses
+    unsigned blocks, warps;  // barriers that it has passed: of the block, of its warp
 };
 
 static Thread threads[MOST];
@@ -47,21 +53,91 @@ static int current, count;
 static char message[256];
 static void (*body)();
 static unsigned char* dynamic;
+static unsigned dynamic_size;
+
+// An access to memory is ordered behind that of another thread if a barrier of the block was between
+// them, or one of the warp and both are in it. Threads of different blocks have no order.
+
+// The linker's names for where variables begin and end, which __shared__ ones are among.
+extern "C" __attribute__((visibility("hidden"))) char __bss_start, _end;
+
+struct Access {
+    long long block = -1;
+    int thread = 0;
+    unsigned blocks = 0, warps = 0;
+
+    bool races_with(const Access& now, bool shared) const {
+        if (block < 0 || (block == now.block && thread == now.thread)) return false;
+        if (block != now.block) return !shared;  // each block has shared memory of its own
+        if (blocks != now.blocks) return false;
+        return thread / 32 != now.thread / 32 || warps == now.warps;
+    }
+};
+struct Accesses {
+    Access write, reads[2];
+};
+static std::unordered_map<char*, Accesses> accesses;  // by address, for every four bytes
+static bool watching, raced;
+
+// The compiler calls functions at the accesses of these too, but no kernel makes them.
+struct Unwatched {
+    UNWATCHED Unwatched() { watching = false; }
+    UNWATCHED ~Unwatched() { watching = true; }
+};
+
+inline void note(char* bytes, int size, bool writes) {
+    const Thread& me = threads[current];
+    Access now;
+    now.block = ((long long)blockIdx.z * gridDim.y + blockIdx.y) * gridDim.x + blockIdx.x;
+    now.thread = current;
+    now.blocks = me.blocks;
+    now.warps = me.warps;
+    bool shared = (bytes >= &__bss_start && bytes < &_end) ||
+        (bytes >= (char*)dynamic && bytes < (char*)dynamic + dynamic_size);
+    for (int i = 0; i < size; i += 4) {
+        Accesses& past = accesses[bytes + i];
+        raced |= past.write.races_with(now, shared);
+        if (writes) {
+            raced |= past.reads[0].races_with(now, shared) || past.reads[1].races_with(now, shared);
+            past.write = now;
+        } else {  // the first reader stays as long as a write could race with it
+            past.reads[past.reads[0].races_with(now, shared)] = now;
+        }
+    }
+}
+
+UNWATCHED static void touch(void* address, int size, bool writes) {
+    char* bytes = (char*)address;
+    bool is_own = bytes >= stacks && bytes < stacks + (size_t)MOST * STACK;
+    if (!watching || is_own) return;
+    Unwatched here;
+    note(bytes, size, writes);
+}
 
 inline void switch_to(int t) {
     current = t;
     threadIdx = {t % blockDim.x, t / blockDim.x % blockDim.y, t / (blockDim.x * blockDim.y)};
 }
 
-inline void wait(State state, int line) {
+inline void suspend(State state, int line) {
     Thread& me = threads[current];
     me.state = state;
     me.line = line;
+    (state == AT_BLOCK ? me.blocks : me.warps)++;
     if (!_setjmp(me.place)) _longjmp(scheduler, 1);
 }
 
+inline void wait(State state, int line) {
+    Unwatched here;
+    suspend(state, line);
+}
+
+UNWATCHED static void begin_watching(bool begin) { watching = begin; }
+
 static void entry() {
+    begin_watching(true);
     body();
+    begin_watching(false);
     threads[current].state = DONE;
     _longjmp(scheduler, 1);
 }
@@ -122,7 +198,7 @@ inline bool run_block(unsigned order) {
     for (int t = 0; t < count; t++) {
         threads[t].state = READY;
         threads[t].started = false;
-        threads[t].turn = 0;
+        threads[t].turn = threads[t].blocks = threads[t].warps = 0;
     }
     for (;;) {
         for (int i = 0; i < 32; i++) lanes[i] = i;
@@ -150,6 +226,8 @@ inline bool run_block(unsigned order) {
 
 inline const char* launch(void (*kernel)(), Dim grid, Dim threads_, unsigned shared, unsigned order) {
     message[0] = 0;
+    raced = false;
+    accesses.clear();
     body = kernel;
     gridDim = grid;
     blockDim = threads_;
@@ -159,6 +237,7 @@ inline const char* launch(void (*kernel)(), Dim grid, Dim threads_, unsigned sha
         return "a launch of no block, or of too many threads";
     if (!stacks) stacks = (char*)malloc((size_t)MOST * STACK);
     dynamic = (unsigned char*)malloc(shared + GUARD);
+    dynamic_size = shared;
     for (unsigned z = 0; z < grid.z && !message[0]; z++)
         for (unsigned y = 0; y < grid.y && !message[0]; y++)
             for (unsigned x = 0; x < grid.x && !message[0]; x++) {
@@ -171,6 +250,7 @@ inline const char* launch(void (*kernel)(), Dim grid, Dim threads_, unsigned sha
                                  shared);
             }
     free(dynamic);
+    if (raced && !message[0]) return "two threads use the same memory, and no barrier is between them";
     return message;
 }
 
@@ -186,27 +266,30 @@ template <class T> T unpacked(unsigned long long bits) {
 }
 
 template <class T> T from_lane(T value, int source, int line) {
+    Unwatched here;
     int first = current / 32 * 32;
     unsigned long long* slots = warp_slots[threads[current].turn++ % 2];
     slots[current] = packed(value);
-    wait(AT_WARP, line);
+    suspend(AT_WARP, line);
     return unpacked<T>(slots[first + source]);
 }
 
 inline int any_of_block(int predicate, int line) {
+    Unwatched here;
     unsigned long long* slots = block_slots[threads[current].turn++ % 2];
     slots[current] = predicate != 0;
-    wait(AT_BLOCK, line);
+    suspend(AT_BLOCK, line);
     int any = 0;
     for (int t = 0; t < count; t++) any |= (int)slots[t];
     return any;
 }
 
 inline unsigned ballot(int predicate, int line) {
+    Unwatched here;
     int first = current / 32 * 32;
     unsigned long long* slots = warp_slots[threads[current].turn++ % 2];
     slots[current] = predicate != 0;
-    wait(AT_WARP, line);
+    suspend(AT_WARP, line);
     unsigned bits = 0;
     for (int lane = 0; lane < 32; lane++) bits |= (unsigned)slots[first + lane] << lane;
     return bits;
@@ -254,16 +337,32 @@ template <class... P> void call(void (*kernel)(P...)) {
 #define __ffs(bits) __builtin_ffs(bits)
 inline float __int_as_float(int bits) { return block::unpacked<float>((unsigned)bits); }
 template <class T> T atomicAdd(T* where, T value) {
+    block::Unwatched here;
     T old = *where;
     *where += value;
     return old;
 }
 inline unsigned long long atomicCAS(unsigned long long* where, unsigned long long expected,
                                     unsigned long long value) {
+    block::Unwatched here;
     unsigned long long old = *where;
     if (old == expected) *where = value;
     return old;
 }
+
+#define TOUCHES(size)                                                                        \
+    extern "C" UNWATCHED void __tsan_read##size(void* p) { block::touch(p, size, false); }   \
+    extern "C" UNWATCHED void __tsan_write##size(void* p) { block::touch(p, size, true); }
+TOUCHES(1)
+TOUCHES(2)
+TOUCHES(4)
+TOUCHES(8)
+TOUCHES(16)
+extern "C" UNWATCHED void __tsan_read_range(void* p, long n) { block::touch(p, n, false); }
+extern "C" UNWATCHED void __tsan_write_range(void* p, long n) { block::touch(p, n, true); }
+extern "C" UNWATCHED void __tsan_init() {}
+extern "C" UNWATCHED void __tsan_func_entry(void*) {}
+extern "C" UNWATCHED void __tsan_func_exit() {}
 
 #define EXPORT(name)                                                                          \
     extern "C" const char* signature_##name() { return block::signature(name); }              \

@@ -103,7 +103,9 @@ def asarray(a: Any, dtype: Any = None) -> ndarray:
         return a if dtype is None or a.dtype == dtype else a.astype(dtype)
     graphs.refuse_while_recording("a copy from the host")
     a = np.asarray(a)
-    return ndarray(np.array(a, dtype, order="F" if a.flags.fnc else "C"))
+    out = ndarray(np.array(a, dtype, order="F" if a.flags.fnc else "C"))
+    graphs.use([out.memory])
+    return out
 
 
 @graphs.recorded
@@ -112,7 +114,7 @@ def ascontiguousarray(a: ndarray, dtype: Any = None) -> ndarray:
 
 
 def asnumpy(a: Any) -> np.ndarray:
-    synchronisations.add("asnumpy")
+    synchronisations.add("asnumpy", a)
     return np.array(host(a))
 
 

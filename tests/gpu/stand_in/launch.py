@@ -48,14 +48,24 @@ def build_folder() -> Path:
     return folder
 
 
+class Races:
+    """Whether launches look for races, which takes some ten times as long."""
+
+    looked_for = False
+
+
 @functools.cache
-def compiled(code: str, options: tuple[str, ...]) -> ctypes.CDLL:
+def compiled(code: str, options: tuple[str, ...], races: bool) -> ctypes.CDLL:
     if COMPILER is None:
         raise CompileError("no g++ here")
     names = re.findall(r'extern "C" __global__ void (?:__launch_bounds__\(.*?\) )?(\w+)', code)
     source = f'#include "{HERE / "block.h"}"\n' + code
     source += "".join(f"\nEXPORT({name})" for name in names)
-    content = source + (HERE / "block.h").read_text() + " ".join(options)
+    flags = ["-O1", "-std=c++17", "-fPIC", "-ffp-contract=off", "-w", "-U_FORTIFY_SOURCE", *options]
+    # Or the shared memory of one library would be that of another with the same functions.
+    flags += ["-fno-gnu-unique"]
+    flags += ["-fsanitize=thread"] if races else []
+    content = source + (HERE / "block.h").read_text() + " ".join(flags)
     key = hashlib.sha256(content.encode()).hexdigest()[:24]
     library = build_folder() / f"{key}.so"
     if not library.exists():
@@ -63,13 +73,16 @@ def compiled(code: str, options: tuple[str, ...]) -> ctypes.CDLL:
         with tempfile.TemporaryDirectory(dir=library.parent) as folder:
             path = Path(folder) / "kernel.cpp"
             path.write_text(source)
-            flags = ["-O1", "-std=c++17", "-shared", "-fPIC", "-ffp-contract=off", "-w"]
-            flags += ["-U_FORTIFY_SOURCE", *options]
-            command = [COMPILER, *flags, str(path), "-o", f"{folder}/kernel.so"]
-            done = subprocess.run(command, capture_output=True, text=True, check=False)
-            if done.returncode:
-                raise CompileError(done.stderr)
-            os.replace(f"{folder}/kernel.so", library)
+            # In two steps, because one would add the compiler's own functions for races.
+            object_file, shared = f"{folder}/kernel.o", f"{folder}/kernel.so"
+            for command in (
+                [COMPILER, *flags, "-c", str(path), "-o", object_file],
+                [COMPILER, "-shared", object_file, "-o", shared],
+            ):
+                done = subprocess.run(command, capture_output=True, text=True, check=False)
+                if done.returncode:
+                    raise CompileError(done.stderr)
+            os.replace(shared, library)
     return ctypes.CDLL(str(library))
 
 
@@ -104,20 +117,21 @@ class RawModule:
         self.options = tuple(option for option in options if option.startswith("-D"))
 
     def get_function(self, name: str) -> RawKernel:
-        return RawKernel(compiled(self.code, self.options), name)
+        return RawKernel(self, name)
 
 
 class RawKernel:
     """cupy.RawKernel: called with a grid, a block and arguments."""
 
-    def __init__(self, library: ctypes.CDLL, name: str) -> None:
-        self.name = name
-        self.run = getattr(library, f"launch_{name}")
-        self.run.restype = ctypes.c_char_p
-        signature = getattr(library, f"signature_{name}")
+    def __init__(self, module: RawModule, name: str) -> None:
+        self.module, self.name = module, name
+        signature = getattr(self.library(), f"signature_{name}")
         signature.restype = ctypes.c_char_p
         self.kinds = signature().decode().split()
         self.asked: dict[int, int] = {}  # the shared memory that each device was asked for
+
+    def library(self) -> ctypes.CDLL:
+        return compiled(self.module.code, self.module.options, Races.looked_for)
 
     @property
     def max_dynamic_shared_size_bytes(self) -> int:
@@ -152,7 +166,9 @@ class RawKernel:
         )
         geometry = (*grid, 1, 1)[:3] + (*block, 1, 1)[:3]
         launches.append(self.name)
-        message = self.run(pointers, (ctypes.c_uint * 6)(*geometry), shared_mem, next(orders))
+        run = getattr(self.library(), f"launch_{self.name}")
+        run.restype = ctypes.c_char_p
+        message = run(pointers, (ctypes.c_uint * 6)(*geometry), shared_mem, next(orders))
         if message:
             raise KernelError(f"{self.name}: {message.decode()}")
         for array, memory, inside in guarded:

@@ -90,7 +90,7 @@ __device__ precise sum_of_column(precise value) {
     // Transposed, because a warp shall have the 32 numbers of one column.
     value = values[threadIdx.x][threadIdx.y];
     for (int lanes = 16; lanes; lanes /= 2) value += __shfl_xor_sync(ALL_LANES, value, lanes);
-    __syncthreads();
+    // No barrier is needed here, because this thread alone has read this place.
     if (threadIdx.x == 0) values[0][threadIdx.y] = value;
     __syncthreads();
     return values[0][threadIdx.x];

@@ -54,7 +54,7 @@ class Adam(optim.Adam):
     def update_all(self, updates: list[tuple[int, Array, Array]]) -> None:
         if self.slots == optim.MOMENTS:
             return super().update_all(updates)
-        if backend.capture is not None:
+        if backend.capturing.step is not None:
             raise GraphError("Adam with amsgrad cannot be captured as a CUDA graph")
         optim.Optimizer.update_all(self, updates)
 

@@ -1,0 +1,262 @@
+"""Where CuPy and a device differ from NumPy and the host, "cuda" computes what "cpu" does.
+
+On the stand-in for CuPy, or with `-m gpu` on a GPU.
+"""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import numpy as np
+import pytest
+import stand_in
+from common import assert_same
+from stand_in.blas import Library
+from stand_in.functions import Device
+from stand_in.launch import KernelError
+
+import tinyattn as ta
+from tinyattn import ops
+from tinyattn.base import backend
+from tinyattn.kernels import gpu, range_checks, reference
+from tinyattn.kernels.gpu import cublas
+from tinyattn.kernels.gpu.attention import shared_memory, tiled
+from tinyattn.kernels.gpu.launch import function
+from tinyattn.training.distributed import take_gpu
+
+SPECIAL = [np.inf, -np.inf, np.nan, 0.0, -0.0, 1.5, -1.5, 2.0, -7.25, 1e30, 16777217.0]
+
+
+@pytest.fixture
+def only_stand_in(cuda: Any) -> Any:
+    if cuda is not stand_in.MODULE:
+        pytest.skip("a device of the stand-in's is changed")
+    return cuda
+
+
+@pytest.fixture
+def graphs(only_stand_in: Any, monkeypatch: Any) -> None:
+    monkeypatch.setattr(cublas, "load", lambda: Library(stand_in.graphs.note))
+
+
+def both(compute: Any) -> list[Any]:
+    """What compute(device) gives on either device, or the type of its error."""
+    found: list[Any] = []
+    for device in ("cpu", "cuda"):
+        try:
+            found.append(compute(device).numpy())
+        except Exception as error:
+            found.append(type(error))
+    return found
+
+
+# Arithmetic
+
+
+@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
+@pytest.mark.parametrize("operation", [ops.remainder, ops.floor_divide])
+def test_division_of_special_numbers(operation: Any, dtype: Any, cuda: Any) -> None:
+    """Of all pairs; and of an array and a number, on either side."""
+    values = backend.converted(np.array(SPECIAL), np.dtype(dtype))
+    column = lambda device: ta.tensor(values[:, None], device=device)  # noqa: E731
+    row = lambda device: ta.tensor(values, device=device)  # noqa: E731
+    right, found = both(lambda device: operation(column(device), row(device)))
+    assert_same(found, right)
+    for number in (3, 1.5, np.array(-2.0, dtype)):
+        assert_same(*both(lambda device, y=number: operation(row(device), y)))
+        assert_same(*both(lambda device, x=number: operation(x, row(device))))
+    whole = lambda device: ta.tensor(np.arange(len(values)), device=device)  # noqa: E731
+    assert_same(*both(lambda device: operation(whole(device), row(device))))
+
+
+MISTAKES: dict[str, tuple[Any, type[Exception]]] = {
+    "an integer to a negative number": (lambda x: x**-1, ValueError),
+    "an integer to a small negative number": (lambda x: x**-9, ValueError),
+    "integers to negative integers": (lambda x: x ** (x - 2), ValueError),
+    "a number to negative integers": (lambda x: 2 ** (x - 2), ValueError),
+    "integers divided by integers with a 0": (lambda x: x // (x - 1), ZeroDivisionError),
+    "a remainder by 0": (lambda x: x % (x - 1), ZeroDivisionError),
+}
+
+
+@pytest.mark.parametrize("name", MISTAKES)
+def test_mistakes_with_integers(name: str, cuda: Any) -> None:
+    """CuPy gives 0 without a word."""
+    compute, error = MISTAKES[name]
+    for device in ("cpu", "cuda"):
+        with pytest.raises(error):
+            compute(ta.tensor([1, 2], device=device)).numpy()
+    assert (ta.tensor([1, 2], device="cuda") ** ta.tensor([3, 0], device="cuda")).tolist() == [1, 1]
+
+
+def test_a_number_of_numpy_may_stand_beside_a_device(cuda: Any) -> None:
+    """As an array without dimensions: NumPy's functions give such arrays."""
+    for compute in (
+        lambda x: x + np.array(2.0),
+        lambda x: np.array(2.0) - x,
+        lambda x: x % np.array(2.0, np.float32),
+        lambda x: ops.where(x > 0, x, np.array(0.5, np.float32)),
+    ):
+        results = []
+        for device in ("cpu", "cuda"):
+            x = ta.tensor([1.5, -2.0], device=device, requires_grad=True)
+            y = compute(x)
+            (grad,) = ta.grad(y, [x], [ta.tensor([2.0, -3.0], device=device)])
+            results.append((y.dtype, y.tolist(), grad.tolist()))
+        assert results[0] == results[1]
+    with pytest.raises(ta.errors.DeviceError, match=r"float32\[2\] on cuda, float64\[1\]"):
+        ta.ones(2, device="cuda") + np.array([2.0])
+
+
+@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
+def test_gelu_has_its_tail(dtype: Any, cuda: Any) -> None:
+    """1 + erf would be 0 there."""
+    x = np.array([-6.0, -4.0, -3.0], dtype)
+    found = gpu.gelu(cuda.asarray(x)).get()
+    right = reference.gelu(x.astype(np.float64))
+    tolerance = {2: 0.07, 4: 1e-5, 8: 1e-13}[x.itemsize]  # a half of -6e-9 is 0
+    np.testing.assert_allclose(found[x.itemsize == 2 :], right[x.itemsize == 2 :], rtol=tolerance)
+
+
+# Dropout's mask
+
+
+def test_dropout_goes_on_beyond_four_billion_elements(cuda: Any) -> None:
+    """The mask does not begin anew there, and it is the same on all devices."""
+    from tinyattn.kernels.cpu.dropout import drop_arguments, is_kept
+
+    numbers = np.arange(200, dtype=np.uint64) * np.uint64(2**31 - 1)
+    right = reference.kept(numbers, 0.5, 2**40 + 3)
+    assert 60 < np.count_nonzero(right) < 140
+    assert (right != reference.kept(numbers.astype(np.uint32), 0.5, 2**40 + 3)).any()
+    drop = drop_arguments(0.5, 2**40 + 3, np.dtype(np.float32))
+    assert_same(np.array([is_kept(int(i), drop) for i in numbers]), right)
+    code = (
+        gpu.source("checks")
+        + """
+    extern "C" __global__ void kept(
+        const long long* numbers, bool* out, long long size, DROP_PARAMETERS) {
+        Drop drop = drop_of(DROP);
+        FOR_EACH(i, size) out[i] = drop.keeps(numbers[i]);
+    }"""
+    )
+    kernel = cuda.RawModule(code=code, options=("--std=c++17", "-DSCALAR=32")).get_function("kept")
+    out = cuda.empty(200, np.bool_)
+    kernel(
+        (1,), (64,), (cuda.asarray(numbers.astype(np.int64)), out, 200, 0.5, 2**31, 2**40 + 3, 0)
+    )
+    assert_same(out.get(), right)
+
+
+# Memory and waiting
+
+
+def test_an_array_of_the_device_is_shared(cuda: Any) -> None:
+    array = cuda.asarray(np.array([1.0, 2.0]))
+    x, y = ta.from_dlpack(array, copy=False), ta.from_dlpack(array)
+    array[...] = 5.0
+    assert (x.tolist(), y.tolist()) == ([5.0, 5.0], [1.0, 2.0])
+
+
+def test_reading_waits_once(only_stand_in: Any) -> None:
+    """And twice where a number may be out of range, because its slot is read, too."""
+    table, ids = ta.ones(3, 2, device="cuda"), ta.tensor([0, 2], device="cuda")
+    for compute, waits in ((lambda: table.sum(), 1), (lambda: table[ids].sum(), 2)):
+        value = compute()
+        before = len(stand_in.synchronisations)
+        value.item()
+        assert len(stand_in.synchronisations) == before + waits
+        value.item()
+        assert len(stand_in.synchronisations) == before + waits + 1
+
+
+def test_a_captured_step_reports_its_errors_after_many_others(graphs: None) -> None:
+    """Its graph goes on writing to the slots that it was recorded with."""
+    table = ta.ones(3, 2, device="cuda")
+    step = ta.capture(lambda ids: table[ids].sum(), np.array([0, 1]))
+    for size in range(range_checks.SLOTS + 5):
+        ta.ones(size + 1, device="cuda")[ta.tensor([0], device="cuda")]
+    assert step(np.array([2, 2])).item() == 4
+    with pytest.raises(IndexError, match="index 3 is out of range for dimension 0"):
+        step(np.array([0, 3])).item()
+
+
+def test_only_the_thread_that_captures_is_captured(graphs: None) -> None:
+    seen = []
+
+    def step(x: ta.Tensor) -> ta.Tensor:
+        other = threading.Thread(target=lambda: seen.append(backend.capturing.step))
+        other.start()
+        other.join()
+        seen.append(backend.capturing.step)
+        return x * 2
+
+    captured = ta.capture(step, np.ones(2))
+    assert seen[::2] == [None] * 3
+    assert seen[1::2] == [captured] * 3
+
+
+# Several devices, and small ones
+
+
+def test_kernels_ask_each_device_for_memory(only_stand_in: Any, monkeypatch: Any) -> None:
+    """CuPy sets an attribute of a kernel for the current device only."""
+    x = ta.ones(1, 1, 1, 100, device="cuda")
+    for number in (0, 1):
+        monkeypatch.setattr(Device, "current", number)
+        assert ta.functional.scaled_dot_product_attention(x, x, x).tolist() == x.tolist()
+
+
+def test_tiles_fit_a_device_with_less_memory(only_stand_in: Any, monkeypatch: Any) -> None:
+    """Compute capability 6 has 48 KiB for a block."""
+    monkeypatch.setattr(Device, "shared_memory", 48 * 1024)
+    for cached in (shared_memory, tiled, function):
+        cached.cache_clear()
+    q, k, v = (np.random.default_rng(i).normal(size=(1, 1, 40, 100)) for i in range(3))
+    right, found = both(
+        lambda device: ta.functional.scaled_dot_product_attention(
+            *(ta.tensor(x, device=device) for x in (q, k, v))
+        )
+    )
+    np.testing.assert_allclose(found, right, rtol=1e-12, atol=1e-12)
+    for cached in (shared_memory, tiled, function):
+        cached.cache_clear()
+    kernel = function(only_stand_in, "sums", "end_sums", 32)
+    with pytest.raises(KernelError, match="less than 50000 bytes to share"):
+        kernel.max_dynamic_shared_size_bytes = 50000
+
+
+def test_ranks_take_a_device_of_their_own_after_cuda_began(
+    only_stand_in: Any, monkeypatch: Any
+) -> None:
+    """CUDA_VISIBLE_DEVICES would come too late."""
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    monkeypatch.setattr(Device, "count", 3)
+    monkeypatch.setattr(Device, "current", 0)
+    for rank, number in ((0, 0), (1, 1), (4, 1)):
+        take_gpu(rank, 5)
+        assert Device.current == number
+
+
+# Products of captured steps
+
+
+def test_steps_share_a_handle(only_stand_in: Any) -> None:
+    """A handle is never destroyed."""
+    library = Library()
+    first, second = (cublas.Handle(only_stand_in, stream, library) for stream in (1, 2))
+    assert first.handle is second.handle
+    assert first.workspace is not second.workspace
+    assert library.calls.count("create") == 1
+    assert library.calls.count("stream") == 2
+
+
+@pytest.mark.parametrize(("variable", "mode"), [("1", 3), ("0", 0), ("", 0)])
+def test_captured_products_are_tf32_where_cupys_are(
+    variable: str, mode: int, only_stand_in: Any, monkeypatch: Any
+) -> None:
+    monkeypatch.setenv("CUPY_TF32", variable)
+    library = Library()
+    cublas.Handle(only_stand_in, 0, library)
+    assert f"math {mode}" in library.calls
