@@ -51,6 +51,14 @@ def both(compute: Any) -> list[Any]:
     return found
 
 
+def assert_alike(found: Any, right: Any) -> None:
+    """Equal, the sign of a zero included; that of a NaN may differ."""
+    assert found.dtype == right.dtype
+    np.testing.assert_array_equal(found, right)
+    signs = [np.signbit(x) & ~np.isnan(x) for x in (found, right)]
+    np.testing.assert_array_equal(*signs)
+
+
 # Arithmetic
 
 
@@ -61,13 +69,12 @@ def test_division_of_special_numbers(operation: Any, dtype: Any, cuda: Any) -> N
     values = backend.converted(np.array(SPECIAL), np.dtype(dtype))
     column = lambda device: ta.tensor(values[:, None], device=device)  # noqa: E731
     row = lambda device: ta.tensor(values, device=device)  # noqa: E731
-    right, found = both(lambda device: operation(column(device), row(device)))
-    assert_same(found, right)
+    assert_alike(*both(lambda device: operation(column(device), row(device))))
     for number in (3, 1.5, np.array(-2.0, dtype)):
-        assert_same(*both(lambda device, y=number: operation(row(device), y)))
-        assert_same(*both(lambda device, x=number: operation(x, row(device))))
+        assert_alike(*both(lambda device, y=number: operation(row(device), y)))
+        assert_alike(*both(lambda device, x=number: operation(x, row(device))))
     whole = lambda device: ta.tensor(np.arange(len(values)), device=device)  # noqa: E731
-    assert_same(*both(lambda device: operation(whole(device), row(device))))
+    assert_alike(*both(lambda device: operation(whole(device), row(device))))
 
 
 MISTAKES: dict[str, tuple[Any, type[Exception]]] = {
@@ -123,15 +130,11 @@ def test_gelu_has_its_tail(dtype: Any, cuda: Any) -> None:
 
 
 def test_dropout_goes_on_beyond_four_billion_elements(cuda: Any) -> None:
-    """The mask does not begin anew there, and it is the same on all devices."""
-    from tinyattn.kernels.cpu.dropout import drop_arguments, is_kept
-
+    """The mask does not begin anew there."""
     numbers = np.arange(200, dtype=np.uint64) * np.uint64(2**31 - 1)
     right = reference.kept(numbers, 0.5, 2**40 + 3)
     assert 60 < np.count_nonzero(right) < 140
     assert (right != reference.kept(numbers.astype(np.uint32), 0.5, 2**40 + 3)).any()
-    drop = drop_arguments(0.5, 2**40 + 3, np.dtype(np.float32))
-    assert_same(np.array([is_kept(int(i), drop) for i in numbers]), right)
     code = (
         gpu.source("checks")
         + """

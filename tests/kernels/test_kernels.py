@@ -193,6 +193,16 @@ def test_dropout_masks_are_bitwise_equal(dtype, p):
         assert_same(cpu.dropout(x, p, seed), reference.dropout(x, p, seed))
 
 
+def test_dropout_masks_are_equal_beyond_four_billion_elements():
+    from tinyattn.kernels.cpu.dropout import drop_arguments, is_kept
+
+    numbers = np.arange(200, dtype=np.uint64) * np.uint64(2**31 - 1)
+    right = reference.kept(numbers, 0.5, SEEDS[-1])
+    assert (right != reference.kept(numbers.astype(np.uint32), 0.5, SEEDS[-1])).any()
+    drop = drop_arguments(0.5, SEEDS[-1], np.dtype(np.float32))
+    assert_same(np.array([is_kept(int(i), drop) for i in numbers]), right)
+
+
 def test_dropout_mask_depends_on_the_whole_seed_and_the_index():
     masks = {seed: reference.keep_mask((4000,), 0.5, seed) for seed in SEEDS}
     seeds = list(masks)
