@@ -160,14 +160,17 @@ def cross_entropy_backward(
 
 
 def layer_norm(
-    x: Array, weight: Array | None, bias: Array | None, eps: float
+    x: Array, weight: Array | None, bias: Array | None, eps: float, centred: bool = True
 ) -> tuple[Array, Array, Array]:
-    """The normalized x, and the mean and 1 / sqrt(var + eps) of each row, in `sum_dtype`."""
+    """The normalized x, and the mean and 1 / sqrt(var + eps) of each row, in `sum_dtype`.
+
+    With centred=False the mean counts as 0, which is RMSNorm.
+    """
     values = x.astype(sum_dtype(x.dtype), order="C")
-    mean = values.mean(axis=-1, keepdims=True)
-    centred = values - mean
-    inv_std = 1 / namespace(x).sqrt((centred * centred).mean(axis=-1, keepdims=True) + eps)
-    out = centred * inv_std
+    mean = values.mean(axis=-1, keepdims=True) * centred
+    distance = values - mean
+    inv_std = 1 / namespace(x).sqrt((distance * distance).mean(axis=-1, keepdims=True) + eps)
+    out = distance * inv_std
     if weight is not None:
         out = out * weight
     if bias is not None:
@@ -176,23 +179,31 @@ def layer_norm(
 
 
 def layer_norm_backward(
-    grad: Any, x: Any, weight: Any, eps: float, saved: tuple[Array, Array] | None
+    grad: Any,
+    x: Any,
+    weight: Any,
+    eps: float,
+    saved: tuple[Array, Array] | None,
+    centred: bool = True,
 ) -> tuple[Any, Any, Any]:
     """With n the normalized x and g = grad * weight:
 
     dx = (g - mean(g) - n * mean(g * n)) / std, dweight = sum(grad * n), dbias = sum(grad).
+    With centred=False, mean(g) is left out.
     """
     grad, x = in_c_order(grad), in_c_order(x)
     if saved is None:  # on Tensors, because the saved arrays are not part of the graph
         x = x.to(sum_dtype(x.dtype))
-        centred = x - x.mean(axis=-1, keepdims=True)
-        inv_std = ((centred * centred).mean(axis=-1, keepdims=True) + eps) ** -0.5
+        distance = x - x.mean(axis=-1, keepdims=True) if centred else x
+        inv_std = ((distance * distance).mean(axis=-1, keepdims=True) + eps) ** -0.5
     else:
         mean, inv_std = saved
-        centred = x - mean  # in the wider dtype of the mean, because the two are close
-    normal = centred * inv_std
+        distance = x - mean  # in the wider dtype of the mean, because the two are close
+    normal = distance * inv_std
     g = grad if weight is None else grad * weight
-    slope = g - g.mean(axis=-1, keepdims=True) - normal * (g * normal).mean(axis=-1, keepdims=True)
+    slope = g - normal * (g * normal).mean(axis=-1, keepdims=True)
+    if centred:
+        slope = slope - g.mean(axis=-1, keepdims=True)
     # The engine sums dweight and dbias over the leading dimensions and restores the dtype.
     return inv_std * slope, None if weight is None else grad * normal, grad
 

