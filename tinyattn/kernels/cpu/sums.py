@@ -128,7 +128,7 @@ def cumsum_of_rows(x, out, reverse):
     """Along the last dimension; the running sum stays in a register."""
     n = x.shape[1]
     for i in range(len(x)):
-        total = 0.0
+        total = np.float64(0)
         for step in range(n):
             j = n - 1 - step if reverse else step
             total += x[i, j]
