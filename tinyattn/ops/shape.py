@@ -115,8 +115,9 @@ def setitem(x: Array, value: Array, *, index: Any) -> Array:
     """A copy of `x` with `value` at `index`."""
     out, value = namespace(x).asarray(x).copy(), without_leading_ones(value)
     place = index_for(out, index)
-    several = type(out) is not np.ndarray and getattr(value, "ndim", 0)
-    writer = last_writer(index, out.shape) if several else None
+    writer = None
+    if type(out) is not np.ndarray and getattr(value, "ndim", 0):
+        writer = last_writer(index, out.shape)
     if writer is not None:  # CuPy does not say which of two values stays in one place
         value = namespace(out).broadcast_to(value, writer.shape).reshape(-1)
         value = value[backend.on_device_of(writer, out)]
