@@ -116,7 +116,7 @@ def setitem(x: Array, value: Array, *, index: Any) -> Array:
     out, value = namespace(x).asarray(x).copy(), without_leading_ones(value)
     place = index_for(out, index)
     writer = None
-    if type(out) is not np.ndarray and getattr(value, "ndim", 0):
+    if type(out) is not np.ndarray and getattr(value, "ndim", 0) > 0:
         writer = last_writer(index, out.shape)
     if writer is not None:  # CuPy does not say which of two values stays in one place
         value = namespace(out).broadcast_to(value, writer.shape).reshape(-1)
