@@ -114,23 +114,10 @@ def layer_norm(
     """
     x = float_tensor(x, "x")
     sizes = normalized_sizes("layer_norm", x, normalized_shape, weight=weight, bias=bias)
-    return normalized(x, sizes, weight, bias, check_number("eps", eps, 0), centred=True)
-
-
-def normalized(
-    x: Tensor,
-    sizes: Sequence[int],
-    weight: Tensor | None,
-    bias: Tensor | None,
-    eps: float,
-    centred: bool,
-) -> Tensor:
-    """ops.layer_norm over the last dimensions, which have these sizes."""
-    if len(sizes) == 1:
-        return ops.layer_norm(x, weight, bias, eps=eps, centred=centred)
-    weight, bias = (None if t is None else t.flatten() for t in (weight, bias))
-    rows = x.reshape(*x.shape[: -len(sizes)], math.prod(sizes))
-    return ops.layer_norm(rows, weight, bias, eps=eps, centred=centred).reshape(x.shape)
+    flat = [t if t is None or len(sizes) == 1 else t.flatten() for t in (weight, bias)]
+    rows = x if len(sizes) == 1 else x.reshape(*x.shape[: -len(sizes)], math.prod(sizes))
+    out = ops.layer_norm(rows, *flat, eps=check_number("eps", eps, 0))
+    return out if len(sizes) == 1 else out.reshape(x.shape)
 
 
 def rms_norm(
@@ -154,8 +141,10 @@ def rms_norm(
     sizes = normalized_sizes("rms_norm", x, normalized_shape, weight=weight)
     x, dtype = at_least_float32(x), x.dtype
     eps = float(np.finfo(x.dtype).eps) if eps is None else check_number("eps", eps, 0)
-    weight = None if weight is None else weight.to(x.dtype)
-    return normalized(x, sizes, weight, None, eps, centred=False).to(dtype)
+    wide = widened(x)  # because x * x may overflow
+    squares = (wide * wide).mean(tuple(range(-len(sizes), 0)), keepdim=True)
+    out = x / (squares + eps).sqrt().to(x.dtype)
+    return (out if weight is None else out * weight.to(out.dtype)).to(dtype)
 
 
 def dropout(x: Tensor, p: float = 0.5, training: bool = True) -> Tensor:

@@ -38,6 +38,7 @@ from .elementwise import silu as silu
 from .elementwise import silu_backward as silu_backward
 from .elementwise import softplus as softplus
 from .float16 import in_float32
+from .matmul import int8_product as int8_product
 from .matmul import matrix_product
 from .packing import heads_to_rows, repeat_heads, rows_to_heads, sum_heads
 from .sums import in_c_order, sum_dtype
@@ -160,17 +161,14 @@ def cross_entropy_backward(
 
 
 def layer_norm(
-    x: Array, weight: Array | None, bias: Array | None, eps: float, centred: bool = True
+    x: Array, weight: Array | None, bias: Array | None, eps: float
 ) -> tuple[Array, Array, Array]:
-    """The normalized x, and the mean and 1 / sqrt(var + eps) of each row, in `sum_dtype`.
-
-    With centred=False the mean counts as 0, which is RMSNorm.
-    """
+    """The normalized x, and the mean and 1 / sqrt(var + eps) of each row, in `sum_dtype`."""
     values = x.astype(sum_dtype(x.dtype), order="C")
-    mean = values.mean(axis=-1, keepdims=True) * centred
-    distance = values - mean
-    inv_std = 1 / namespace(x).sqrt((distance * distance).mean(axis=-1, keepdims=True) + eps)
-    out = distance * inv_std
+    mean = values.mean(axis=-1, keepdims=True)
+    centred = values - mean
+    inv_std = 1 / namespace(x).sqrt((centred * centred).mean(axis=-1, keepdims=True) + eps)
+    out = centred * inv_std
     if weight is not None:
         out = out * weight
     if bias is not None:
@@ -179,40 +177,30 @@ def layer_norm(
 
 
 def layer_norm_backward(
-    grad: Any,
-    x: Any,
-    weight: Any,
-    eps: float,
-    saved: tuple[Array, Array] | None,
-    centred: bool = True,
+    grad: Any, x: Any, weight: Any, eps: float, saved: tuple[Array, Array] | None
 ) -> tuple[Any, Any, Any]:
     """With n the normalized x and g = grad * weight:
 
     dx = (g - mean(g) - n * mean(g * n)) / std, dweight = sum(grad * n), dbias = sum(grad).
-    With centred=False, mean(g) is left out.
     """
     grad, x = in_c_order(grad), in_c_order(x)
     if saved is None:  # on Tensors, because the saved arrays are not part of the graph
         x = x.to(sum_dtype(x.dtype))
-        distance = x - x.mean(axis=-1, keepdims=True) if centred else x
-        inv_std = ((distance * distance).mean(axis=-1, keepdims=True) + eps) ** -0.5
+        centred = x - x.mean(axis=-1, keepdims=True)
+        inv_std = ((centred * centred).mean(axis=-1, keepdims=True) + eps) ** -0.5
     else:
         mean, inv_std = saved
-        distance = x - mean  # in the wider dtype of the mean, because the two are close
-    normal = distance * inv_std
+        centred = x - mean  # in the wider dtype of the mean, because the two are close
+    normal = centred * inv_std
     g = grad if weight is None else grad * weight
-    slope = g - normal * (g * normal).mean(axis=-1, keepdims=True)
-    if centred:
-        slope = slope - g.mean(axis=-1, keepdims=True)
+    slope = g - g.mean(axis=-1, keepdims=True) - normal * (g * normal).mean(axis=-1, keepdims=True)
     # The engine sums dweight and dbias over the leading dimensions and restores the dtype.
     return inv_std * slope, None if weight is None else grad * normal, grad
 
 
 def keep_mask(shape: tuple[int, ...], p: float, seed: int, xp: Any = np) -> Array:
     """True for the elements that dropout keeps, as `kept` says of their numbers in C order."""
-    size = math.prod(shape)
-    numbers = xp.arange(size, dtype=xp.uint32 if size <= 2**32 else xp.uint64)
-    return kept(numbers, p, seed, xp).reshape(shape)
+    return kept(xp.arange(math.prod(shape), dtype=xp.uint64), p, seed, xp).reshape(shape)
 
 
 def kept(numbers: Array, p: float, seed: int, xp: Any = np) -> Array:
@@ -223,17 +211,13 @@ def kept(numbers: Array, p: float, seed: int, xp: Any = np) -> Array:
     round, the upper halves into the second. It has no state, so a kernel, backward or another
     device can compute any element again.
     """
-    low, high = map(xp.uint32, halves(seed))
-    h = mixed(numbers.astype(xp.uint32, copy=False) ^ low, xp) ^ high
-    if numbers.dtype == np.uint64:
-        h = h ^ (numbers >> xp.uint64(32)).astype(xp.uint32)
-    return mixed(h, xp) >= xp.uint32(drop_threshold(p))
-
-
-def mixed(h: Array, xp: Any) -> Array:
-    h = (h ^ (h >> xp.uint32(16))) * xp.uint32(0x21F0AAAD)
-    h = (h ^ (h >> xp.uint32(15))) * xp.uint32(0x735A2D97)
-    return h ^ (h >> xp.uint32(15))
+    x, h = numbers ^ xp.uint64(seed), xp.uint32(0)
+    for shift in (0, 32):  # first the lower half
+        h = (x >> xp.uint64(shift)).astype(xp.uint32) ^ h
+        h = (h ^ (h >> xp.uint32(16))) * xp.uint32(0x21F0AAAD)
+        h = (h ^ (h >> xp.uint32(15))) * xp.uint32(0x735A2D97)
+        h = h ^ (h >> xp.uint32(15))
+    return h >= xp.uint32(drop_threshold(p))
 
 
 def halves(seed: int) -> tuple[int, int]:
@@ -405,11 +389,6 @@ def attention_backward(
 def add_bias(x: Array, bias: Array) -> None:
     """x (N, D) += bias (D,), in place."""
     x += bias
-
-
-def int8_product(x: Array, numbers: Array, scale: Array) -> Array:
-    """x (N, D) times the transpose of numbers * scale, (E, D) int8 and (E,): (N, E)."""
-    return matrix_product(x, numbers.astype(x.dtype).T) * scale
 
 
 def sum_rows(x: Array) -> Array:

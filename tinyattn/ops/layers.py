@@ -16,24 +16,21 @@ from ..kernels.range_checks import require_range, slot_for
 
 
 @op(saves=True)
-def layer_norm(
-    x: Array, weight: Array | None, bias: Array | None, *, eps: float, centred: bool = True
-) -> Array:
+def layer_norm(x: Array, weight: Array | None, bias: Array | None, *, eps: float) -> Array:
     """(x - mean) / sqrt(var + eps) * weight + bias over the last dimension, D.
 
-    x (..., D), weight and bias (D,) or None; var is the biased variance (divided by D). With
-    centred=False the mean counts as 0, so var is the mean of x^2: RMSNorm.
+    x (..., D), weight and bias (D,) or None; var is the biased variance (divided by D).
     """
     for name, array in (("weight", weight), ("bias", bias)):
         if array is not None and array.shape != x.shape[-1:]:
             raise ShapeError(f"layer_norm: {name} must be {x.shape[-1:]}, got {array.shape}")
-    out, mean, inv_std = kernels.layer_norm(x, weight, bias, eps, centred)
+    out, mean, inv_std = kernels.layer_norm(x, weight, bias, eps)
     return out, (mean, inv_std)
 
 
 @layer_norm.vjp("x", "weight", "bias")
-def gradients(grad, x, weight, eps, saved, centred):
-    return kernels.layer_norm_backward(grad, x, weight, eps, saved, centred)
+def gradients(grad, x, weight, eps, saved):
+    return kernels.layer_norm_backward(grad, x, weight, eps, saved)
 
 
 @op

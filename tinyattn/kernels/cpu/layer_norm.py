@@ -1,4 +1,4 @@
-"""Layer normalization, and RMSNorm, where the mean counts as 0: centred is False."""
+"""Layer normalization."""
 
 from __future__ import annotations
 
@@ -17,12 +17,11 @@ BLOCK, BLOCK_ROWS = 1 << 14, 16
 
 
 @inner(fastmath=FAST_SUMS)
-def moments_of(x, eps, centred):
+def moments_of(x, eps):
     """The mean of a row, and 1 / sqrt(var + eps)."""
     total = np.float64(0)  # not 0.0, which NumPy would let a float32 narrow
-    if centred:
-        for j in range(len(x)):
-            total += x[j]
+    for j in range(len(x)):
+        total += x[j]
     mean = total / len(x)
     squares = np.float64(0)
     for j in range(len(x)):
@@ -39,7 +38,7 @@ def normalize(x, mean, inv_std, weight, bias, out):
 
 
 @inner(fastmath=FAST_SUMS)
-def normalize_backward(grad, x, mean, inv_std, weight, centred, dx, dweight, dbias):
+def normalize_backward(grad, x, mean, inv_std, weight, dx, dweight, dbias):
     """dx of a row; what the row gives is added to dweight and dbias."""
     g_sum = gn_sum = np.float64(0)
     for j in range(len(x)):
@@ -49,7 +48,7 @@ def normalize_backward(grad, x, mean, inv_std, weight, centred, dx, dweight, dbi
         gn_sum += g * normal
         dweight[j] += grad[j] * normal
         dbias[j] += grad[j]
-    g_mean, gn_mean = (g_sum if centred else 0.0) / len(x), gn_sum / len(x)
+    g_mean, gn_mean = g_sum / len(x), gn_sum / len(x)
     for j in range(len(x)):
         normal = (x[j] - mean) * inv_std
         g = np.float64(grad[j]) * weight[j]
@@ -57,33 +56,30 @@ def normalize_backward(grad, x, mean, inv_std, weight, centred, dx, dweight, dbi
 
 
 @jit
-def layer_norm_rows(x, weight, bias, eps, centred, out, means, inv_stds, first, last):
+def layer_norm_rows(x, weight, bias, eps, out, means, inv_stds, first, last):
     for i in range(first, last):
-        means[i], inv_stds[i] = moments_of(x[i], eps, centred)
+        means[i], inv_stds[i] = moments_of(x[i], eps)
         normalize(x[i], means[i], inv_stds[i], weight, bias, out[i])
 
 
 @jit
-def layer_norm_backward_rows(
-    grad, x, weight, means, inv_stds, centred, height, dx, sums, first, last
-):
+def layer_norm_backward_rows(grad, x, weight, means, inv_stds, height, dx, sums, first, last):
     """sums (blocks, 2, D): the gradients of weight and bias from each `height` rows."""
     for block in range(first, last):
         dweight, dbias = sums[block, 0], sums[block, 1]
         for i in range(block * height, min((block + 1) * height, len(x))):
-            row = grad[i], x[i], means[i], inv_stds[i], weight, centred, dx[i]
-            normalize_backward(*row, dweight, dbias)
+            normalize_backward(grad[i], x[i], means[i], inv_stds[i], weight, dx[i], dweight, dbias)
 
 
-def layer_norm(x: np.ndarray, weight: Any, bias: Any, eps: float, centred: bool = True) -> Any:
+def layer_norm(x: np.ndarray, weight: Any, bias: Any, eps: float) -> Any:
     if not x.size:
-        return reference.layer_norm(x, weight, bias, eps, centred)
+        return reference.layer_norm(x, weight, bias, eps)
     columns = x.shape[-1]
     out = np.empty(x.shape, x.dtype)
     means, inv_stds = np.empty((2, x.size // columns))
     weight = np.ones(columns, x.dtype) if weight is None else weight
     bias = np.zeros(columns, x.dtype) if bias is None else bias
-    inputs = as_rows(x), as_input(weight), as_input(bias), eps, centred
+    inputs = as_rows(x), as_input(weight), as_input(bias), eps
     results = out.reshape(-1, columns), means, inv_stds
     parallel_for(len(means), x.size, layer_norm_rows, *inputs, *results)
     shape = (*x.shape[:-1], 1)
@@ -91,10 +87,10 @@ def layer_norm(x: np.ndarray, weight: Any, bias: Any, eps: float, centred: bool 
 
 
 def layer_norm_backward(
-    grad: np.ndarray, x: np.ndarray, weight: Any, eps: float, saved: Any, centred: bool = True
+    grad: np.ndarray, x: np.ndarray, weight: Any, eps: float, saved: Any
 ) -> Any:
     if not x.size:
-        return reference.layer_norm_backward(grad, x, weight, eps, saved, centred)
+        return reference.layer_norm_backward(grad, x, weight, eps, saved)
     columns = x.shape[-1]
     dx = np.empty(x.shape, x.dtype)
     scale = np.ones(columns, x.dtype) if weight is None else weight
@@ -103,7 +99,7 @@ def layer_norm_backward(
     blocks = max(1, min(x.size // BLOCK, len(means) // BLOCK_ROWS))
     height = -(-len(means) // blocks)
     sums = np.zeros((blocks, 2, columns))
-    inputs = as_rows(grad), as_rows(x), as_input(scale), means, inv_stds, centred, height
+    inputs = as_rows(grad), as_rows(x), as_input(scale), means, inv_stds, height
     results = dx.reshape(-1, columns), sums
     parallel_for(blocks, x.size, layer_norm_backward_rows, *inputs, *results)
     dweight, dbias = sums[0] if blocks == 1 else sums.sum(axis=0)

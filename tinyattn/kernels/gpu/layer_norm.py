@@ -11,11 +11,9 @@ from .launch import SCALARS, WARP, by_rows, function
 from .sums import blocks_for, end_sums
 
 
-def layer_norm(
-    x: Array, weight: Any, bias: Any, eps: float, centred: bool = True
-) -> tuple[Array, Array, Array]:
-    if not x.size or not centred:
-        return reference.layer_norm(x, weight, bias, eps, centred)
+def layer_norm(x: Array, weight: Any, bias: Any, eps: float) -> tuple[Array, Array, Array]:
+    if not x.size:
+        return reference.layer_norm(x, weight, bias, eps)
     xp = namespace(x)
     columns = x.shape[-1]
     rows = x.size // columns
@@ -29,10 +27,10 @@ def layer_norm(
 
 
 def layer_norm_backward(
-    grad: Array, x: Array, weight: Any, eps: float, saved: Any, centred: bool = True
+    grad: Array, x: Array, weight: Any, eps: float, saved: Any
 ) -> tuple[Any, Any, Any]:
-    if not x.size or not centred:
-        return reference.layer_norm_backward(grad, x, weight, eps, saved, centred)
+    if not x.size:
+        return reference.layer_norm_backward(grad, x, weight, eps, saved)
     xp = namespace(x)
     scalar, columns = SCALARS[x.dtype], x.shape[-1]
     rows = x.size // columns
