@@ -16,7 +16,7 @@ import tinyattn.torch_names as port
 from tinyattn.base.names import DIFFERS
 from tinyattn.torch_names import scan
 from tinyattn.torch_names.methods import take_methods
-from tinyattn.torch_names.scan import Scan
+from tinyattn.torch_names.scan import Scan, rewritten
 
 GPT = """
 import math
@@ -81,7 +81,7 @@ def test_a_program_whose_names_are_all_there() -> None:
     assert {"torch.nn.Linear", "torch.tril", "torch.optim.AdamW", "x.transpose"} <= works
     assert {name for name, _ in found.groups["differs"]} >= {"torch.nn.functional.softmax"}
     assert found.groups["works"]["torch.ones", ""] == [12]
-    assert [text for _, text in found.imports] == [
+    assert [text for *_, text in found.imports] == [
         "import tinyattn.torch_names as torch",
         "import tinyattn.torch_names.nn as nn",
         "from tinyattn.torch_names.nn import functional as F",
@@ -167,7 +167,13 @@ def test_what_is_not_left_out(line: str) -> None:
     [
         ("import torch", ["import tinyattn.torch_names as torch"]),
         ("import torch as th", ["import tinyattn.torch_names as th"]),
-        ("import os, torch.nn", ["import tinyattn.torch_names as torch"]),
+        ("import os, torch.nn", ["import os; import tinyattn.torch_names as torch"]),
+        ("import torch as T, numpy as np",
+         ["import numpy as np; import tinyattn.torch_names as T"]),
+        ("if True: import torch  # a", ["if True: import tinyattn.torch_names as torch  # a"]),
+        ("import torch; import torch.nn as nn; x = 1",
+         ["import tinyattn.torch_names as torch; import tinyattn.torch_names.nn as nn; x = 1"]),
+        ("import torch.distributed as dist", []),
         ("import torch.nn.functional as F", ["import tinyattn.torch_names.nn.functional as F"]),
         ("from torch import *", ["from tinyattn.torch_names import *"]),
         ("from torch.nn import (\n  Linear,\n  ReLU as R)",
@@ -179,7 +185,8 @@ def test_what_is_not_left_out(line: str) -> None:
 )  # fmt: skip
 def test_import_lines_run_as_they_are_written(statement: str, changed: list[str]) -> None:
     found = Scan(statement)
-    assert [text for _, text in found.imports] == changed
+    assert [text for *_, text in found.imports] == changed
+    assert rewritten(statement + "\ny = 2").split("\n")[-1] == "y = 2"
     for line in changed:
         known: dict[str, Any] = {}
         exec(line, known)
@@ -189,7 +196,7 @@ def test_import_lines_run_as_they_are_written(statement: str, changed: list[str]
 def test_layers_of_einops() -> None:
     pytest.importorskip("einops", reason="einops is not installed")
     found = Scan("from einops.layers.torch import Rearrange\nRearrange('a b -> b a')")
-    assert [text for _, text in found.imports] == [
+    assert [text for *_, text in found.imports] == [
         "from tinyattn.torch_names.einops_backend import Rearrange"
     ]
     assert "left out" not in found.groups
@@ -276,5 +283,25 @@ def test_from_the_command_line(tmp_path: Path) -> None:
     assert done.returncode == 2
     assert done.stdout.count("cannot be read: ") == 2
     assert "torch.compile" in done.stdout
-    assert "scan FILE" in run().stderr
-    assert run().returncode == 1
+    assert "scan [-h] FILE" in run().stderr
+    assert run().returncode == 2
+    assert "uses" in run("--help").stdout
+
+
+def test_a_statement_of_several_lines_becomes_one(tmp_path: Path) -> None:
+    path = tmp_path / "some.py"
+    path.write_text(
+        "def f():\n    from torch.nn import (\n        Linear,\n    )\n    return Linear\n"
+    )
+    assert "lines 2-4: from tinyattn.torch_names.nn import Linear\n" in run(path).stdout
+    known: dict[str, Any] = {}
+    exec(rewritten(path.read_text()), known)
+    assert known["f"]().__name__ == "Linear"
+
+
+def test_a_notebook_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "some.ipynb"
+    path.write_text('{"cells": [{"source": "import torch"}]}')
+    done = run(path)
+    assert done.returncode == 2
+    assert "cannot be read: it is a notebook" in done.stdout

@@ -13,6 +13,7 @@ tinyattn.torch_names itself. A method is known by its name alone, because nobody
 
 from __future__ import annotations
 
+import argparse
 import ast
 import importlib
 import inspect
@@ -113,7 +114,7 @@ class Scan(ast.NodeVisitor):
 
     def __init__(self, program: str) -> None:
         self.groups: dict[str, dict[tuple[str, str], list[int]]] = {}
-        self.imports: list[tuple[int, str]] = []
+        self.changes: list[tuple[ast.stmt, str]] = []  # import statements, and what they become
         self.names: dict[str, str] = {}  # what stands for a name of PyTorch
         self.others: set[str] = set()  # other imported names
         self.hidden: list[set[str]] = []  # for each function around a place, its own variables
@@ -124,6 +125,7 @@ class Scan(ast.NodeVisitor):
         for node in nodes:
             if isinstance(node, (ast.Import, ast.ImportFrom)):
                 self.read_import(node)
+        self.imports = changed_lines(program, self.changes)
         self.visit(tree)
 
     def note(self, group: str, name: str, text: str, line: int) -> None:
@@ -131,7 +133,7 @@ class Scan(ast.NodeVisitor):
 
     def read_import(self, node: ast.Import | ast.ImportFrom) -> None:
         """Note what the names of a statement stand for, and how it has to be changed."""
-        module, lines = getattr(node, "module", None) or "", []
+        module, kept, statements = getattr(node, "module", None) or "", [], []
         is_relative = bool(getattr(node, "level", 0))
         for alias in node.names:
             name = f"{module}.{alias.name}" if module else alias.name
@@ -141,6 +143,7 @@ class Scan(ast.NodeVisitor):
                 self.others.add(short)
                 if not is_relative and (root in NEED_PYTORCH or root.startswith("torch")):
                     self.note("left out", root, "a package that needs PyTorch", node.lineno)
+                kept.append(alias)
                 continue
             is_here = self.use(module or name, node.lineno, as_module=True) is not None
             if module and is_here and alias.name != "*":
@@ -149,17 +152,21 @@ class Scan(ast.NodeVisitor):
             if alias.name != "*":
                 self.names[short] = known
             if is_here:
-                lines.append(f"import {translated(known)} as {short}")
-        if module and lines:
-            lines = [
-                f"from {translated(module)} import" + ast.unparse(node).partition(" import")[2]
-            ]
-        self.imports += [(node.lineno, line) for line in lines]
+                statements.append(f"import {translated(known)} as {short}")
+            else:
+                kept.append(alias)
+        if module and statements:
+            names = ast.unparse(node).partition(" import")[2]
+            statements = [f"from {translated(module)} import{names}"]
+        elif statements and kept:
+            statements.insert(0, ast.unparse(ast.Import(kept)))
+        if statements:
+            self.changes.append((node, "; ".join(statements)))
 
     def use(self, name: str, line: int, as_module: bool = False) -> Any:
         """Put a name of PyTorch into its group. Returns what it stands for, or None."""
         found, known, missing = looked_up(name)
-        if as_module and not missing and not inspect.ismodule(found):
+        if as_module and not missing and not is_module(translated(name)):
             found, missing = None, "it is no module here"
         differs = difference(found)
         group = "left out" if missing else "differs" if differs else "works"
@@ -239,11 +246,35 @@ def is_stored(node: Any) -> bool:
     return isinstance(node.ctx, ast.Store)
 
 
+def is_module(name: str) -> bool:
+    try:
+        importlib.import_module(name)
+    except ImportError:
+        return False
+    return True
+
+
+def changed_lines(program: str, changes: list[tuple[ast.stmt, str]]) -> list[tuple[int, int, str]]:
+    """(first, last, text) of the lines of each import statement: one line that takes their place,
+    with what stands before and after the statement."""
+    lines, lasts = program.split("\n"), {}
+    # The last first, so that the places of the others stay as they are.
+    for node, text in sorted(changes, key=lambda c: (-c[0].lineno, -c[0].col_offset)):
+        first, last = node.lineno, node.end_lineno or node.lineno
+        before = lines[first - 1].encode()[: node.col_offset].decode()
+        after = lines[last - 1].encode()[node.end_col_offset :].decode()
+        lines[first - 1] = before + text + after
+        lasts[first] = max(last, lasts.get(first, last))
+    return [(first, last, lines[first - 1]) for first, last in sorted(lasts.items())]
+
+
 def report(scan: Scan) -> Iterator[str]:
     """What is printed of one program."""
     if scan.imports:
         yield "  imports to change:"
-    yield from (f"    line {line}: {text}" for line, text in sorted(scan.imports))
+    for first, last, text in scan.imports:
+        place = f"line {first}" if first == last else f"lines {first}-{last}"
+        yield f"    {place}: {text.strip()}"
     yield f"  works: {len(scan.groups.get('works', {}))} names"
     for group in ("differs", "left out"):
         rows = scan.groups.get(group, {})
@@ -255,10 +286,10 @@ def report(scan: Scan) -> Iterator[str]:
 
 
 def rewritten(program: str) -> str:
-    """The program with the import lines that `report` prints; each has a line of its own."""
+    """The program with the import lines that `report` prints. All others stay where they are."""
     lines = program.split("\n")
-    for number, line in Scan(program).imports:
-        lines[number - 1] = line
+    for first, last, text in Scan(program).imports:
+        lines[first - 1 : last] = [text, *[""] * (last - first)]
     return "\n".join(lines)
 
 
@@ -268,6 +299,8 @@ def main(paths: list[str]) -> int:
     for path in paths:
         print(path)
         try:
+            if path.endswith(".ipynb"):
+                raise ValueError("it is a notebook: `jupyter nbconvert --to script` makes a .py")
             scan = Scan(Path(path).read_text(encoding="utf-8"))
         except (OSError, SyntaxError, ValueError) as error:
             print(f"  cannot be read: {error}")
@@ -279,6 +312,8 @@ def main(paths: list[str]) -> int:
 
 
 if __name__ == "__main__":
-    if len(sys.argv) < 2:
-        sys.exit(f"python -m {HERE}.scan FILE...")
-    sys.exit(main(sys.argv[1:]))
+    parser = argparse.ArgumentParser(
+        prog=f"python -m {HERE}.scan", description=__doc__.partition("\n")[0]
+    )
+    parser.add_argument("files", nargs="+", metavar="FILE", help="a program that uses PyTorch")
+    sys.exit(main(parser.parse_args().files))
