@@ -78,6 +78,8 @@ def exercise(name: str) -> Any:
     except SyntaxError as error:
         text = (error.text or "").strip()
         problem = f"Python cannot read {path.name}, line {error.lineno}: {error.msg}: {text}"
+    except Exception as error:
+        problem = f"{path.name} raised {type(error).__name__} when it was read: {error}"
     expect(not problem, problem)
 
     def missing(attribute: str) -> None:

@@ -16,7 +16,10 @@ from contextlib import redirect_stdout
 from pathlib import Path
 from typing import Any
 
-import pytest
+try:
+    import pytest
+except ModuleNotFoundError:
+    sys.exit('pytest is missing: pip install -e ".[test]"')
 from grading import FOLDER as YOURS
 from grading import missing_folder, say
 
@@ -82,6 +85,8 @@ def graded() -> Card:
 
 def graded_alone(folder: str, seconds: float) -> dict[str, Any]:
     """The card of one student; what goes wrong is in it, so that the others are graded too."""
+    if not Path(folder).is_dir():
+        return {"folder": folder, "error": say(f"there is no folder {Path(folder).absolute()}")}
     try:
         run = subprocess.run(
             [sys.executable, __file__, "--json"],

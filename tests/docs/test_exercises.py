@@ -1273,11 +1273,48 @@ def test_a_copy_for_students_needs_the_holes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     shutil.copytree(FOLDER, tmp_path / "mine")
-    shutil.copy(FOLDER / "solutions" / "ex_05_softmax.py", tmp_path / "mine")
+    path = tmp_path / "mine" / "ex_05_softmax.py"
+    head, _, rest = path.read_text("utf-8").partition("raise NotImplementedError")
+    assert "raise NotImplementedError" in rest  # the first function alone is written
+    path.write_text(f"{head}return x{rest}", "utf-8")
     monkeypatch.setattr(student_copy, "EXERCISES", tmp_path / "mine")
-    with pytest.raises(ValueError, match=r"ex_05_softmax\.py has no hole"):
+    with pytest.raises(ValueError, match=r"ex_05_softmax\.py is begun"):
         student_copy.copy(tmp_path / "copy")
     assert not (tmp_path / "copy").exists()
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("import numbpy", "raised ModuleNotFoundError when it was read: No module"),
+        ("x = y", "raised NameError when it was read"),
+        ("# caf\xe9", "raised UnicodeDecodeError when it was read"),
+    ],
+)
+def test_a_file_that_cannot_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, words: str
+) -> None:
+    (tmp_path / "ex_06_masks.py").write_bytes(text.encode("latin-1"))
+    monkeypatch.setattr(grading, "FOLDER", tmp_path)
+    with pytest.raises(pytest.fail.Exception, match=f"^ex_06_masks.py {words}"):
+        grading.exercise("ex_06_masks")
+
+
+def test_a_result_of_another_kind_gets_a_sentence(tmp_path: Path) -> None:
+    text = (FOLDER / "solutions" / "ex_00_text_to_numbers.py").read_text("utf-8")
+    assert "numbers.get(word, unknown)" in text
+    text = text.replace("numbers.get(word, unknown)", "numbers.get(word)")  # None
+    (tmp_path / "ex_00_text_to_numbers.py").write_text(text, "utf-8")
+    command = [sys.executable, "-m", "pytest", "-q", str(FOLDER / "test_00_text_to_numbers.py")]
+    run = subprocess.run(
+        [*command, "-p", "no:cacheprovider"],
+        env={**os.environ, "TINYATTN_EXERCISES": str(tmp_path)},
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert run.returncode == 1
+    assert "the grader cannot use what your code gives (TypeError: " in run.stdout
+    assert "Traceback" not in run.stdout
+    assert len(run.stdout.splitlines()) < 40
 
 
 def test_a_file_that_python_cannot_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,24 @@
+"""An error in a grader, as of a result of another kind, becomes a sentence too."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from typing import Any
+
+import pytest
+from grading import say
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[Any]
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    report = yield
+    error = call.excinfo.value if call.excinfo else None
+    if isinstance(error, Exception):
+        kind = type(error).__name__
+        report.longrepr = say(
+            f"the grader cannot use what your code gives ({kind}: {error}): does it have the type "
+            "and the shape that the exercise asks for?"
+        )
+    return report
