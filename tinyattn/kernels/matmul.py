@@ -65,8 +65,3 @@ def multiply_columns(
     for chunk in range(first, last):
         columns = slice(chunk * height, (chunk + 1) * height)
         np.matmul(x, y[:, columns], out=out[:, columns])
-
-
-def int8_product(x: Array, numbers: Array, scale: Array) -> Array:
-    """x (N, D) times the transpose of numbers * scale, (E, D) int8 and (E,): (N, E)."""
-    return matrix_product(x, numbers.astype(x.dtype).T) * scale

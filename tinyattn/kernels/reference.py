@@ -38,7 +38,6 @@ from .elementwise import silu as silu
 from .elementwise import silu_backward as silu_backward
 from .elementwise import softplus as softplus
 from .float16 import in_float32
-from .matmul import int8_product as int8_product
 from .matmul import matrix_product
 from .packing import heads_to_rows, repeat_heads, rows_to_heads, sum_heads
 from .sums import in_c_order, sum_dtype
@@ -389,6 +388,11 @@ def attention_backward(
 def add_bias(x: Array, bias: Array) -> None:
     """x (N, D) += bias (D,), in place."""
     x += bias
+
+
+def int8_product(x: Array, numbers: Array, scale: Array) -> Array:
+    """x (N, D) times the transpose of numbers * scale, (E, D) int8 and (E,): (N, E)."""
+    return matrix_product(x, numbers.astype(x.dtype).T) * scale
 
 
 def sum_rows(x: Array) -> Array:

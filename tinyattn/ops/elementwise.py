@@ -339,9 +339,9 @@ def whole_quotient(kernel: Function, x: Any, y: Any) -> Any:
     y is one, because the first array chooses the kernel."""
     check_divisor(x, y)
     if is_array(y) and y.dtype.kind == "f":
-        if not is_array(x):
+        if isinstance(x, (int, float, np.number)):
             x = namespace(y).full((), x, getattr(x, "dtype", y.dtype))
-        elif x.dtype.kind != "f":
+        elif is_array(x) and x.dtype.kind != "f":
             x = x.astype(np.result_type(x.dtype, y.dtype))
     return kernel(x, y)
 

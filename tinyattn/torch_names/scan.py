@@ -257,7 +257,8 @@ def is_module(name: str) -> bool:
 def changed_lines(program: str, changes: list[tuple[ast.stmt, str]]) -> list[tuple[int, int, str]]:
     """(first, last, text) of the lines of each import statement: one line that takes their place,
     with what stands before and after the statement."""
-    lines, lasts = program.split("\n"), {}
+    lines = program.split("\n")
+    lasts: dict[int, int] = {}
     # The last first, so that the places of the others stay as they are.
     for node, text in sorted(changes, key=lambda c: (-c[0].lineno, -c[0].col_offset)):
         first, last = node.lineno, node.end_lineno or node.lineno
