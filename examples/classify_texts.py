@@ -197,6 +197,8 @@ def answer(model: TextClassifier, texts: list[str], out: Path) -> None:
     for text, row in zip(texts, probabilities, strict=True):
         likeliest = np.argsort(-row)[:3]
         print(f"{text}\n  " + ", ".join(f"{model.labels[i]} {row[i]:.1%}" for i in likeliest))
+        if not any(word in model.vocabulary.ids for word in words(text)):
+            print("  a guess: no word of this text is in the vocabulary")
         shown, weights = looked_at(model, text)
         received = weights.mean(axis=(0, 1))  # over heads and over the words that look
         most = ", ".join(f"{shown[i]} {received[i]:.2f}" for i in np.argsort(-received)[:5])

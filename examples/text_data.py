@@ -52,7 +52,10 @@ def read_csv(path: Path, text: str, label: str) -> tuple[list[str], list[str]]:
             for column in (text, label):
                 if names.count(column) != 1:
                     problem = "two columns" if column in names else "no column"
-                    raise ValueError(f"{path} has {problem} {column!r}; its first line is {names}")
+                    hint = "; are its columns separated by ;?" if ";" in "".join(names) else ""
+                    raise ValueError(
+                        f"{path} has {problem} {column!r}; its first line is {names}{hint}"
+                    )
             for row in rows:
                 place = f"{path}, line {rows.line_num}"
                 if row[text] is None or row[label] is None or None in row:
@@ -68,7 +71,8 @@ def read_csv(path: Path, text: str, label: str) -> tuple[list[str], list[str]]:
         ) from None
     except csv.Error as error:
         raise ValueError(
-            f"{path}, line {rows.line_num}: {error}; a quote inside a quoted text is written twice"
+            f"{path}, line {rows.reader.line_num}: {error}; a quote inside a quoted text is "
+            "written twice"
         ) from None
     return texts, labels
 
@@ -79,9 +83,11 @@ def check_labels(labels: Sequence[str]) -> None:
     if len(counts) < 2:
         raise ValueError(f"two labels or more are needed, got {list(counts) or 'no texts at all'}")
     if rare := {name: count for name, count in counts.items() if count < LEAST}:
+        few = ", ".join(f"{name!r} {count}" for name, count in sorted(rare.items())[:5])
         raise ValueError(
-            f"a label needs {LEAST} texts, because some of them are held out; too rare are "
-            f"{dict(sorted(rare.items()))}: leave their texts out, or join labels"
+            f"a label needs {LEAST} texts, because some of them are held out; {len(rare)} of "
+            f"{len(counts)} labels have fewer ({few}{', ...' * (len(rare) > 5)}): leave out their "
+            "texts, or join labels"
         )
 
 

@@ -59,7 +59,9 @@ def test_a_file_is_read(data, tmp_path):
         (b"text,label\na,b\n ,b\n", "line 3: the column 'text' is empty"),
         (b"text,label\na,\n", "line 2: the column 'label' is empty"),
         (b"text,label\ncaf\xe9,b\n", "is not UTF-8 (byte "),
+        (b'text,label\na,b\n"a "word" b",c\n', "line 3: "),
         (b'text,label\n"a "word" b",c\n', "a quote inside a quoted text is written twice"),
+        (b"text;label\na;b\n", "are its columns separated by ;?"),
         (b'text,label\n"a,b\n', "a quote inside a quoted text is written twice"),
     ],
 )
@@ -76,7 +78,7 @@ def test_a_file_that_cannot_be_used_is_refused(data, tmp_path, content, words):
     [
         ([], "got no texts at all"),
         (["a"] * 30, r"two labels or more are needed, got \['a'\]"),
-        (["a"] * 30 + ["b"] * 9, r"too rare are \{'b': 9\}"),
+        (["a"] * 30 + ["b"] * 9, r"1 of 2 labels have fewer \('b' 9\)"),
     ],
 )
 def test_labels_that_teach_nothing_are_refused(data, labels, words):
