@@ -172,7 +172,7 @@ def smaller_things() -> None:
             parallel.backward(w * ta.ones(3, dtype="float64"))
         loss = (w * 1.0).sum()
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(ta.base.backend, "capture", object())
+            patch.setattr(ta.base.backend.capturing, "step", object())
             with pytest.raises(GraphError, match="a captured step cannot wait"):
                 parallel.backward(loss)
 
