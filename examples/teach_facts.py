@@ -1,8 +1,8 @@
 """A published language model learns what it cannot know: facts about people who do not exist.
 
-    python examples/teach_facts.py             # four to five minutes on two cores
-    python examples/teach_facts.py --mix 2     # with general text: it forgets nothing, learns little
-    python examples/teach_facts.py --short     # a few steps, to see that all runs
+    python examples/teach_facts.py            # four to five minutes on two cores
+    python examples/teach_facts.py --mix 2    # with general text: it learns little, forgets nothing
+    python examples/teach_facts.py --short    # a few steps, to see that all runs
 
 SmolLM2 (see chat.py) gets a LoRA of rank 8 on the queries and values of each layer: 460,800 numbers
 learn, and 134,515,008 stay. It reads two questions about each fact with their answers, and is asked
