@@ -50,7 +50,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("prompt", nargs="?", help="a question; without it, a conversation begins")
     parser.add_argument("--temperature", type=float, default=0.0, help="0: always the likeliest")
     parser.add_argument("--top-p", type=float, default=None)
-    parser.add_argument("--int8", action="store_true", help="weights of one byte: twice as fast")
+    parser.add_argument("--int8", action="store_true", help="weights of one byte each")
     parser.add_argument("--tokens", type=int, default=256, help="the most tokens of an answer")
     options = parser.parse_args(arguments)
     path = weights()

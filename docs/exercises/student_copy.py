@@ -1,7 +1,7 @@
 """Copy the exercises for students: `python docs/exercises/student_copy.py FOLDER`.
 
-The copy has the files with holes, their graders and the score card, and no solutions. It takes half
-a minute, because the graders look first whether all holes are there.
+The copy has the files with holes, their graders and the score card, and no solutions. The graders
+look first whether all holes are there.
 """
 
 from __future__ import annotations

@@ -122,9 +122,9 @@ class CausalLM(nn.Module):
 
             weight[i, j] = scale[i] * numbers[i, j], where scale[i] = max |weight[i]| / 127
 
-        The matrices of the layers and the head take a quarter of the bytes, so a step of one id
-        takes about a third of the time; the perplexity of a text rises by less than 1.5 %. The
-        table of words stays as it is, because a step reads one row of it.
+        The matrices of the layers and the head take a quarter of the bytes, so a step of one id,
+        which reads all of them once, takes less time. The perplexity that SmolLM2-135M has of a
+        text rose by 0.7 %. The table of words stays as it is, because a step reads one row of it.
 
         Raises RuntimeError for training and for save_pretrained afterwards: save before. A
         state_dict is exact, for a model that is quantized too.

@@ -1,5 +1,5 @@
-"""The product of few rows with a large matrix of int8 numbers, which memory limits: a quarter of
-float32's bytes takes a quarter of the time."""
+"""The product of few rows with a large matrix of int8 numbers: memory limits it, and these are a
+quarter of float32's bytes."""
 
 from __future__ import annotations
 
