@@ -178,8 +178,10 @@ def test_a_captured_step_reports_its_errors_after_many_others(graphs: None) -> N
     """Its graph goes on writing to the slots that it was recorded with."""
     table = ta.ones(3, 2, device="cuda")
     step = ta.capture(lambda ids: table[ids].sum(), np.array([0, 1]))
-    for size in range(range_checks.SLOTS + 5):
-        ta.ones(size + 1, device="cuda")[ta.tensor([0], device="cuda")]
+    ids = ta.tensor([0], device="cuda")._data
+    for number in range(range_checks.SLOTS + 5):
+        range_checks.require_range(ids, 0, 1, ValueError, f"error {number}: {{number}}")
+    assert range_checks._slots not in range_checks._of_graphs  # it has another table by now
     assert step(np.array([2, 2])).item() == 4
     with pytest.raises(IndexError, match="index 3 is out of range for dimension 0"):
         step(np.array([0, 3])).item()

@@ -613,6 +613,7 @@ INDICES: list[tuple[tuple[int, ...], Any, str]] = [
     ((2, 3, 4), (0, Ellipsis, [0, 3]), "integers and lists mixed"),
     ((2, 3, 4), ([1, 0], slice(None), [0, 3]), "index arrays apart"),
     ((2, 3, 4), (slice(None), np.array([True, False, True])), "a mask in the middle"),
+    ((3, 4), (np.array([True, False, True]), np.array([[0], [0]])), "a mask and a column twice"),
     ((2, 3, 4), Ellipsis, "everything"),
     ((2, 3, 4), (np.int64(1), -2), "NumPy's integers"),
     ((), (), "0-d"),

@@ -452,8 +452,9 @@ def test_gather_and_scatter_along(dtype, axis, index_dtype):
     rng = rng_of(48)
     shape = (4, 5, 6)
     x = signed(rng, *shape).astype(dtype)
-    for length, others in ((3, 0), (9, 0), (2, 1)):  # other dimensions of equal size, and smaller
-        size = [n - others for n in shape]
+    # Other dimensions of equal size, all of them smaller, and only the one after `axis`.
+    for length, others in ((3, ()), (9, ()), (2, (0, 1, 2)), (2, (axis + 1,))):
+        size = [n - (i in others) for i, n in enumerate(shape)]
         size[axis] = length
         index = rng.randint(0, shape[axis], size).astype(index_dtype)
         part = x[tuple(slice(None) if i == axis else slice(n) for i, n in enumerate(size))]
