@@ -23,7 +23,7 @@ CALLS = {
     "a list": lambda e, x: e.rearrange([x, x * 2], "k b n d -> b n (k d)"),
     "repeat": lambda e, x: e.repeat(x, "b n d -> (r b) n c d", r=2, c=3),
     "einsum": lambda e, x: e.einsum(x, x, "b n d, b m d -> b n m"),
-    "prod": lambda e, x: e.reduce(x, "b (n k) d -> n", "prod", k=2),
+    "prod of three": lambda e, x: e.reduce(x, "b (n k) d -> n", "prod", k=2),
     "pack": lambda e, x: e.pack([x, x[:, :1] * 3], "b * d")[0],
     "unpack": lambda e, x: e.unpack(x, [[2], [4]], "b * d")[1] * 2,
 } | {
