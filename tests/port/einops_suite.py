@@ -18,7 +18,7 @@ from tinyattn.torch_names import einops_backend
 
 def collect_test_backends(symbolic: bool = False, layers: bool = False) -> list[Any]:
     backend: Any = einops_backend.Backend()
-    backend.layers, backend.arange = lambda: einops_backend, ta.arange
+    backend.layers = lambda: einops_backend
     backend.from_numpy = lambda x: ta.Tensor(x, requires_grad=x.dtype.kind == "f")
     if not layers:
         backend.framework_name = "jax"  # the tests of einsum take libraries with known names only
@@ -26,4 +26,7 @@ def collect_test_backends(symbolic: bool = False, layers: bool = False) -> list[
 
 
 def pytest_configure() -> None:
+    # On the class, because einops' functions take an object of their own from it.
+    Backend: Any = einops_backend.Backend
+    Backend.arange = staticmethod(ta.arange)
     einops.tests.collect_test_backends = collect_test_backends
