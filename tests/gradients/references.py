@@ -500,6 +500,13 @@ def mse_loss(x: Array, y: Array, reduction: str = "mean") -> Array:
     return {"mean": mean, "sum": sum, "none": lambda x: x}[reduction](squares)
 
 
+def gru_state(x: Array, h: Array, state: Array) -> Array:
+    x_r, x_z, x_n = np.split(x, 3, -1)
+    h_r, h_z, h_n = np.split(h, 3, -1)
+    r, z = sigmoid(x_r + h_r), sigmoid(x_z + h_z)
+    return (1 - z) * np.tanh(x_n + r * h_n) + z * state
+
+
 def keeps(index: int, seed: int, p: float) -> bool:
     """Whether dropout keeps an element: the hash of its index, in Python's own integers."""
     h = index

@@ -9,7 +9,7 @@ arguments both are called. Two tests run on each line:
     test_gradient          `check_op` compares the derivative with finite differences, and more
     test_same_as_pytorch   value and gradient are PyTorch's, where PyTorch is installed
 
-An operation that is new in `tinyattn/ops` needs a line here; a test fails until it has one.
+A new operation of the library needs a line here; a test fails until it has one.
 """
 
 from __future__ import annotations
@@ -29,6 +29,10 @@ from tinyattn.kernels.visibility import of_padded
 from tinyattn.ops.layers import scatter_rows
 from tinyattn.ops.linear import sum_rows
 from tinyattn.testing import check_op
+from tinyattn.torch_names.methods import take_methods
+from tinyattn.torch_names.nn.recurrent import gru_state
+
+take_methods()  # or the files that are collected next would see what the import gave
 
 try:
     import torch
@@ -97,6 +101,11 @@ def turned_by_complex_numbers(x: Any, positions: Any) -> Any:
     angles = torch.tensor(positions)[..., None] * rates
     pairs = torch.view_as_complex(x.unflatten(-1, (width // 2, 2)))
     return torch.view_as_real(pairs * torch.polar(torch.ones_like(angles), angles)).flatten(-2)
+
+
+def state_by_formula(x: Any, h: Any, state: Any) -> Any:
+    r, z = (x + h)[..., :2].sigmoid(), (x + h)[..., 2:4].sigmoid()
+    return (1 - z) * (x[..., 4:] + r * h[..., 4:]).tanh() + z * state
 
 
 LINES: dict[str, Line] = {
@@ -260,6 +269,12 @@ LINES: dict[str, Line] = {
         lambda x, y, dim: ta.cat([x, y], dim),
         [(normal(2, 3), normal(4, 3), 0), (normal(2, 3), normal(2, 1), -1)],
         lambda x, y, dim: torch.cat([x, y], dim),
+    ),
+    # Layers
+    "gru_state": Line(
+        gru_state,
+        [(normal(3, 6), normal(3, 6), normal(3, 2)), (normal(6), normal(6), normal(2))],
+        state_by_formula,
     ),
 }
 NO_LINE = {"transfer"}  # copies to a GPU and back: tests/gpu/test_device.py

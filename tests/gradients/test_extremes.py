@@ -23,6 +23,10 @@ from tinyattn.base.backend import quietly
 from tinyattn.engine.autograd import wrap
 from tinyattn.engine.op import registry
 from tinyattn.kernels.reference import gelu_tanh_backward
+from tinyattn.torch_names.methods import take_methods
+from tinyattn.torch_names.nn.recurrent import gru_state
+
+take_methods()  # or the files that are collected next would see what the import gave
 
 Array = np.ndarray
 MANY = 70_000  # more than float16 can count
@@ -262,6 +266,13 @@ LINES: dict[str, list[Line]] = {
         "ones,ones,tens of 4",
         "ones,many rows of 4,many rows of 4",
         rtol=8,
+        row=True,
+    ),
+    "gru_state": line(
+        lambda x, h, state: gru_state(ta.cat([x, x, x], 1), ta.cat([h, h, h], 1), state),
+        "ones,ones,ones",
+        "large,ones,large",
+        rtol=16,
         row=True,
     ),
     "sum_rows": line(registry["sum_rows"], "many rows", row=True),

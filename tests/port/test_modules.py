@@ -14,6 +14,7 @@ import tinyattn as ta
 import tinyattn.torch_names.nn as nn
 from tinyattn.errors import DtypeError, ShapeError
 from tinyattn.torch_names.nn import functional as F
+from tinyattn.torch_names.nn.recurrent import gru_state
 
 # PyTorch warns that it does without nested tensors, and of masks of two kinds.
 pytestmark = pytest.mark.filterwarnings("ignore:enable_nested_tensor", "ignore:Support for mis")
@@ -508,6 +509,12 @@ def test_recurrent_layers(torch: Any, name: str, options: dict[str, Any], dtype:
     compare(with_states(ours), with_states(theirs), torch, [X[0], *one], dtype)
     compare(ours, theirs, torch, [X[:1, :1]], dtype)
     assert ours._flat_weights_names == theirs._flat_weights_names
+
+
+def test_the_state_of_a_gru_has_its_derivatives() -> None:
+    """Against finite differences, the second ones too, which compute the gates again."""
+    inputs = [ta.tensor(numbers(i, 2, n)) for i, n in enumerate((9, 9, 3))]
+    ta.testing.check_op(gru_state, [inputs], second_order=True, smooth=True)
 
 
 @pytest.mark.parametrize("lengths", LENGTHS)

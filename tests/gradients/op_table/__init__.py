@@ -26,6 +26,7 @@ from . import (
     order,
     packed,
     products,
+    recurrent,
     reductions,
     shapes,
 )
@@ -35,7 +36,7 @@ from .row import samples_of as samples_of
 
 PARTS = (
     arithmetic, elementwise, reductions, losses, layers, attention, packed, shapes,
-    logic, products, order, copies,
+    logic, products, order, copies, recurrent,
 )  # fmt: skip
 ROWS: list[OpRow] = [row for part in PARTS for row in part.ROWS]
 BY_NAME = {row.name: row for row in ROWS}

@@ -16,6 +16,10 @@ import tinyattn as ta
 from tinyattn import functional as F
 from tinyattn.engine.op import registry
 from tinyattn.tensors.functions import __all__ as functions_of_methods
+from tinyattn.torch_names.methods import take_methods
+from tinyattn.torch_names.nn import recurrent  # noqa: F401, because it declares an op
+
+take_methods()  # or the files that are collected next would see what the import gave
 
 ops = SimpleNamespace(**registry)
 Samples = Callable[[np.random.Generator, np.dtype], list[Sample]]
