@@ -157,6 +157,7 @@ FUNCTIONS: dict[str, list[Any]] = {
         *[((V, W[:3], Y[0, :2]), {"indexing": how}) for how in ("ij", "xy")],
         (([V, W],), {"indexing": "xy"}), ((V,), {"indexing": "xy"}),
     ],
+    "where": [((M,), {}), ((M, Y, Z), {})],
     "maximum": one(Y, Z),
     "pow": [((2.5, Y), {}), ((X, 3), {}), ((X, Y), {})],
     "std_mean": [((Y,), {}), ((Y, 1), {"unbiased": False}), ((Y,), {"dim": 0, "correction": 0})],

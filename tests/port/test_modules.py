@@ -511,6 +511,43 @@ def test_recurrent_layers(torch: Any, name: str, options: dict[str, Any], dtype:
     assert ours._flat_weights_names == theirs._flat_weights_names
 
 
+CELLS = [
+    ("GRUCell", {}), ("LSTMCell", {}), ("RNNCell", {}), ("RNNCell", {"nonlinearity": "relu"}),
+    ("GRUCell", {"bias": False}),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("dtype", TOLERANCE)
+@pytest.mark.parametrize(("name", "options"), CELLS)
+def test_cells(torch: Any, name: str, options: dict[str, Any], dtype: str) -> None:
+    """Two steps in turn, from no state and from one that is given; with a batch and without."""
+    ours, theirs = twins(torch, name, E, 5, dtype=dtype, **options)
+    is_lstm = name == "LSTMCell"
+    states = [numbers(20 + i, B, 5) for i in range(1 + is_lstm)]
+
+    def steps(module: Any) -> Callable[..., Any]:
+        def run(x: Any, *state: Any) -> Any:
+            first = module(x, (state if is_lstm else state[0]) if state else None)
+            return module(x * 2, first)
+
+        return run
+
+    compare(steps(ours), steps(theirs), torch, [X[:, 0]], dtype)
+    compare(steps(ours), steps(theirs), torch, [X[:, 0], *states], dtype)
+    compare(steps(ours), steps(theirs), torch, [X[0, 0], *(h[0] for h in states)], dtype)
+
+
+def test_bad_arguments_of_cells() -> None:
+    with pytest.raises(ShapeError, match=r"this GRUCell takes x \(..., 8\), got \(3, 7\)"):
+        nn.GRUCell(E, 5)(ta.randn(B, 7))
+    with pytest.raises(ShapeError, match=r"this GRUCell takes x \(..., 8\), got \(1, 3, 8\)"):
+        nn.GRUCell(E, 5)(ta.randn(1, B, E))
+    with pytest.raises(ShapeError, match=r"each state is \(3, 5\), got \[\(1, 5\)\]"):
+        nn.GRUCell(E, 5)(ta.randn(B, E), ta.zeros(1, 5))
+    with pytest.raises(ValueError, match='nonlinearity is "tanh" or "relu"'):
+        nn.RNNCell(E, 5, nonlinearity="sigmoid")
+
+
 def test_the_state_of_a_gru_has_its_derivatives() -> None:
     """Against finite differences, the second ones too, which compute the gates again."""
     inputs = [ta.tensor(numbers(i, 2, n)) for i, n in enumerate((9, 9, 3))]

@@ -66,6 +66,53 @@ def test_schedules_give_pytorchs_rates(torch: Any, name: str, settings: dict[str
             right.step()
 
 
+PLATEAUS: list[dict[str, Any]] = [
+    {"patience": 1},
+    {"patience": 2, "factor": 0.5, "cooldown": 2},
+    {"patience": 0, "mode": "max", "threshold": 0.1},
+    {"patience": 0, "mode": "max", "threshold": 0.3, "threshold_mode": "abs"},
+    {"patience": 0, "threshold": 0.3, "threshold_mode": "abs", "min_lr": [0.02, 0.01]},
+    {"patience": 0, "min_lr": 0.05},
+    {"patience": 0, "eps": 0.05},
+    {"patience": 1, "threshold": 0.0},
+]
+
+
+@pytest.mark.parametrize("settings", PLATEAUS)
+def test_rates_fall_on_a_plateau_as_pytorchs(torch: Any, settings: dict[str, Any]) -> None:
+    """Over numbers that fall, rise, stay, are negative, and of which one is NaN."""
+    numbers = [3, 2, 2, 1.9, 1.9, 2.5, float("nan"), 1, -1, -1.05, -0.5, -2, 5, 5, 6, 4]
+    ours, theirs = both(torch)
+    mine = lr_scheduler.ReduceLROnPlateau(ours, **settings)
+    right = torch.optim.lr_scheduler.ReduceLROnPlateau(theirs, **settings)
+    rates = []
+    for n, number in enumerate(numbers):
+        mine.step(ta.tensor(number, dtype=ta.float64) if n % 2 else number)
+        right.step(number)
+        assert values_of(ours, "lr") == pytest.approx(values_of(theirs, "lr"), rel=1e-12)
+        assert mine.get_last_lr() == pytest.approx(right.get_last_lr(), rel=1e-12)
+        assert (mine.best, mine.num_bad_epochs) == (right.best, right.num_bad_epochs)
+        rates.append(values_of(ours, "lr"))
+        if n == 6:  # it goes on from its state
+            other = lr_scheduler.ReduceLROnPlateau(ours, **settings)
+            other.load_state_dict(mine.state_dict())
+            mine = other
+    assert rates[0] != rates[-1]
+
+
+def test_a_plateau_refuses_what_does_not_fit() -> None:
+    optimizer = optim.SGD([ta.ones(2, requires_grad=True)], lr=0.1)
+    for settings, message in [
+        ({"mode": "lowest"}, 'mode is "min" or "max".*got .lowest. and .rel.'),
+        ({"threshold_mode": "none"}, 'threshold_mode "rel" or "abs"'),
+        ({"factor": 1.0}, "factor is at least 0 and below 1, got 1.0"),
+        ({"min_lr": [0.1, 0.2]}, "min_lr is a number or 1"),
+    ]:
+        with pytest.raises(ValueError, match=message):
+            lr_scheduler.ReduceLROnPlateau(optimizer, **settings)
+    assert optimizer.param_groups[0]["lr"] == 0.1
+
+
 def test_a_second_schedule_begins_with_the_first_rate(torch: Any) -> None:
     """As programs write a warmup: the second takes over after it, though it is made before."""
     rates = []

@@ -291,10 +291,11 @@ ADDED = {
         scatter_ scatter_add_ sigmoid_ sign_ sin_ sqrt_ square_ sub_ subtract_ tan_ tanh_ tril_
         triu_ true_divide_ trunc_ type uniform_ view_as where zero_""",
     "nn": """
-        BCELoss BCEWithLogitsLoss Buffer CosineSimilarity ELU Flatten GLU GRU L1Loss LSTM LazyLinear
-        LeakyReLU LogSigmoid LogSoftmax MultiheadAttention NLLLoss ParameterList RNN SmoothL1Loss
-        Softplus Transformer TransformerDecoder TransformerDecoderLayer TransformerEncoder
-        TransformerEncoderLayer UninitializedParameter parameter utils""",
+        BCELoss BCEWithLogitsLoss Buffer CosineSimilarity ELU Flatten GLU GRU GRUCell L1Loss LSTM
+        LSTMCell LazyLinear LeakyReLU LogSigmoid LogSoftmax MultiheadAttention NLLLoss
+        ParameterList RNN RNNCell SmoothL1Loss Softplus Transformer TransformerDecoder
+        TransformerDecoderLayer TransformerEncoder TransformerEncoderLayer UninitializedParameter
+        parameter utils""",
     "nn.init": "calculate_gain orthogonal_ trunc_normal_",
     "optim": "RMSprop lr_scheduler",
     "F": """

@@ -147,6 +147,10 @@ def nonzero(input, as_tuple=False):
     return places.unbind(1) if as_tuple else places
 
 
+def where(condition, *pair):
+    return ta.where(condition, *pair) if pair else nonzero(condition, as_tuple=True)
+
+
 def bincount(input, weights=None, minlength=0):
     counts = by_numpy("bincount")(input, weights, minlength)
     return counts if weights is None else counts.to(weights.dtype)
@@ -301,6 +305,7 @@ FUNCTIONS: Functions = MAKERS | {
     "tril_indices": triangle_indices("tril"),
     "triu_indices": triangle_indices("triu"),
     "var_mean": with_mean(Tensor.var),
+    "where": where,
 }
 # What a method of this name with a "_" fills the tensor with.
 FILLS: Functions = {

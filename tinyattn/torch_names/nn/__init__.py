@@ -4,7 +4,7 @@ functional.py init.py utils/   the functions of `F`, starting values, gradients 
 arguments.py                   constructors with many arguments
 parameter.py                   Parameter, Buffer
 modules.py                     activations, losses, Embedding, lazy layers, lists of parameters
-recurrent.py                   RNN, LSTM and GRU
+recurrent.py                   RNN, LSTM and GRU, and their cells
 attention.py transformer.py    attention and Transformer, with PyTorch's arguments and masks
 """
 
@@ -17,11 +17,12 @@ from . import functional, init, modules, parameter, transformer, utils
 from .attention import MultiheadAttention
 from .modules import *  # noqa: F403
 from .parameter import Buffer, UninitializedParameter
-from .recurrent import GRU, LSTM, RNN
+from .recurrent import GRU, LSTM, RNN, GRUCell, LSTMCell, RNNCell
 from .transformer import *  # noqa: F403
 
 __all__ = [*_nn.__all__, *modules.__all__, *transformer.__all__, "functional", "init", "parameter"]
-__all__ += ["GRU", "LSTM", "RNN", "Buffer", "MultiheadAttention", "UninitializedParameter", "utils"]
+__all__ += ["GRU", "LSTM", "RNN", "Buffer", "GRUCell", "LSTMCell", "MultiheadAttention", "RNNCell"]
+__all__ += ["UninitializedParameter", "utils"]
 
 if TYPE_CHECKING:
     from ...nn import *  # type: ignore[no-redef]  # noqa: F403

@@ -1,4 +1,4 @@
-"""PyTorch's recurrent layers: RNN, LSTM and GRU."""
+"""PyTorch's recurrent layers RNN, LSTM and GRU, and their cells, which do one step."""
 
 from __future__ import annotations
 
@@ -25,37 +25,26 @@ SIZES = "input_size, hidden_size, num_layers=1"
 OPTIONS = "bias=True, batch_first=False, dropout=0.0, bidirectional=False"
 
 
-class Recurrent(Module):
-    """num_layers layers, each over the outputs of the one before. Call: x, and a first state.
-
-    x (L, B, input_size), or with batch_first (B, L, input_size), or (L, input_size), or a
-    PackedSequence -> the h of the last layer at each position, and the last state of each layer:
-    (num_layers, B, hidden_size), of an LSTM a pair of these. The first state is 0 unless given.
-    bidirectional: each layer runs in both directions, and joins the two.
-    """
+class Gated(Module):
+    """The parameters of a recurrent layer or cell, and the first states."""
 
     gates = 1  # each has hidden_size columns of the two projections
     parts = 1  # of the state
 
-    def build(self, given: Any) -> None:
-        size, width = (check_size(n, getattr(given, n)) for n in ("input_size", "hidden_size"))
-        self.input_size, self.hidden_size, self.num_layers = size, width, given.num_layers
-        self.bias, self.batch_first = given.bias, given.batch_first
-        self.bidirectional, self.dropout = given.bidirectional, checked_probability(given.dropout)
-        directions = ("", "_reverse") if given.bidirectional else ("",)
-        layers = range(check_size("num_layers", given.num_layers))
-        self.runs = [[f"l{layer}{direction}" for direction in directions] for layer in layers]
-        rows, bound = self.gates * width, 1 / math.sqrt(width)
-        for name in (name for names in self.runs for name in names):
-            inputs = size if name.startswith("l0") else width * len(directions)
-            shapes: dict[str, tuple[int, ...]] = {"weight_ih": (rows, inputs)}
-            shapes["weight_hh"] = (rows, width)
-            shapes |= {"bias_ih": (rows,), "bias_hh": (rows,)} if given.bias else {}
-            for kind, shape in shapes.items():
-                parameter = init.uniform_(Parameter(np.empty(shape, np.float32)), -bound, bound)
-                setattr(self, f"{kind}_{name}", parameter)
+    def set_sizes(self, given: Any) -> None:
+        self.input_size, self.hidden_size = (
+            check_size(n, getattr(given, n)) for n in ("input_size", "hidden_size")
+        )
+        self.bias = given.bias
 
-    __init__ = takes(f"{SIZES}, {OPTIONS}")(build)
+    def add_parameters(self, suffix: str, inputs: int) -> None:
+        rows, bound = self.gates * self.hidden_size, 1 / math.sqrt(self.hidden_size)
+        shapes: dict[str, tuple[int, ...]] = {"weight_ih": (rows, inputs)}
+        shapes["weight_hh"] = (rows, self.hidden_size)
+        shapes |= {"bias_ih": (rows,), "bias_hh": (rows,)} if self.bias else {}
+        for kind, shape in shapes.items():
+            parameter = init.uniform_(Parameter(np.empty(shape, np.float32)), -bound, bound)
+            setattr(self, f"{kind}{suffix}", parameter)
 
     def step(self, x: Tensor, h: Tensor, state: State) -> State:
         """The next state, from the projections of the input and of h, and the state."""
@@ -66,15 +55,50 @@ class Recurrent(Module):
         bias = getattr(self, f"bias_{name}") if self.bias else None
         return F.linear(x, getattr(self, f"weight_{name}"), bias)
 
+    def check_input(self, x: Any, dims: tuple[int, int]) -> None:
+        if float_tensor(x, "x").ndim not in dims or x.shape[-1] != self.input_size:
+            kind = type(self).__name__
+            raise ShapeError(f"this {kind} takes x (..., {self.input_size}), got {x.shape}")
+
+    def first_states(self, state: Any, shape: tuple[int, ...], x: Tensor) -> State:
+        given = (state,) if isinstance(state, Tensor) else state
+        zero = zeros(shape, dtype=x.dtype, device=x.device)
+        firsts = (zero,) * self.parts if given is None else tuple(given)
+        if [first.shape for first in firsts] != [shape] * self.parts:
+            raise ShapeError(f"each state is {shape}, got {[first.shape for first in firsts]}")
+        return firsts
+
+
+class Recurrent(Gated):
+    """num_layers layers, each over the outputs of the one before. Call: x, and a first state.
+
+    x (L, B, input_size), or with batch_first (B, L, input_size), or (L, input_size), or a
+    PackedSequence -> the h of the last layer at each position, and the last state of each layer:
+    (num_layers, B, hidden_size), of an LSTM a pair of these. The first state is 0 unless given.
+    bidirectional: each layer runs in both directions, and joins the two.
+    """
+
+    def build(self, given: Any) -> None:
+        self.set_sizes(given)
+        self.num_layers, self.batch_first = given.num_layers, given.batch_first
+        self.bidirectional, self.dropout = given.bidirectional, checked_probability(given.dropout)
+        directions = ("", "_reverse") if given.bidirectional else ("",)
+        layers = range(check_size("num_layers", given.num_layers))
+        self.runs = [[f"l{layer}{direction}" for direction in directions] for layer in layers]
+        for layer, names in enumerate(self.runs):
+            for name in names:
+                inputs = self.hidden_size * len(directions) if layer else self.input_size
+                self.add_parameters(f"_{name}", inputs)
+
+    __init__ = takes(f"{SIZES}, {OPTIONS}")(build)
+
     def forward(self, x: Any, state: Any = None) -> tuple[Any, Any]:
         if isinstance(x, PackedSequence):
             padded, lengths = pad_packed_sequence(x)
             out, state = self.run_layers(padded, state, lengths.numpy())
             is_sorted = x.sorted_indices is None
             return pack_padded_sequence(out, lengths, enforce_sorted=is_sorted), state
-        if float_tensor(x, "x").ndim not in (2, 3) or x.shape[-1] != self.input_size:
-            kind = type(self).__name__
-            raise ShapeError(f"this {kind} takes x (..., {self.input_size}), got {x.shape}")
+        self.check_input(x, (2, 3))
         swapped = self.batch_first and x.ndim == 3
         out, state = self.run_layers(x.transpose(0, 1) if swapped else x, state)
         return (out.transpose(0, 1) if swapped else out), state
@@ -90,11 +114,7 @@ class Recurrent(Module):
     def run_layers(self, x: Tensor, state: Any, lengths: Any = None) -> tuple[Tensor, Any]:
         """x (L, B, D), or (L, D) -> the outputs and the last states."""
         shape = len(self.runs) * len(self.runs[0]), *x.shape[1:-1], self.hidden_size
-        zero = zeros(shape, dtype=x.dtype, device=x.device)
-        given = (state,) if isinstance(state, Tensor) else state
-        firsts = (zero,) * self.parts if given is None else tuple(given)
-        if [first.shape for first in firsts] != [shape] * self.parts:
-            raise ShapeError(f"each state is {shape}, got {[first.shape for first in firsts]}")
+        firsts = self.first_states(state, shape, x)
         lasts: list[State] = []
         for names in self.runs:
             x = F.dropout(x, self.dropout, self.training) if lasts else x
@@ -120,6 +140,24 @@ class Recurrent(Module):
                 state = tuple(ops.where(alive, *pair) for pair in zip(state, old, strict=True))
             outs[t] = state[0]
         return stack([outs[t] for t in range(len(x))]), state
+
+
+class Cell(Gated):
+    """One step: x (B, input_size) or (input_size,), and the state -> the next state.
+
+    The state is (B, hidden_size), of an LSTM a pair of these; 0 unless given.
+    """
+
+    @takes("input_size, hidden_size, bias=True")
+    def __init__(self, given: Any) -> None:
+        self.set_sizes(given)
+        self.add_parameters("", self.input_size)
+
+    def forward(self, x: Any, state: Any = None) -> Any:
+        self.check_input(x, (1, 2))
+        old = self.first_states(state, (*x.shape[:-1], self.hidden_size), x)
+        new = self.step(self.project(x, "ih"), self.project(old[0], "hh"), old)
+        return new if self.parts > 1 else new[0]
 
 
 def rows_of(x: Tensor) -> list[Tensor]:
@@ -149,6 +187,12 @@ def dx(grad, x, h, state, saved):
     dn = grad * (1 - z) * (1 - n * n)
     dr = dn * h[..., 2 * width :] * r * (1 - r)
     return ops.cat(dr, dz, dn, dim=last), ops.cat(dr, dz, dn * r, dim=last), grad * z
+
+
+def checked_nonlinearity(name: Any) -> str:
+    if name not in ("tanh", "relu"):
+        raise ValueError(f'nonlinearity is "tanh" or "relu", got {name!r}')
+    return name
 
 
 class GRU(Recurrent):
@@ -187,10 +231,32 @@ class RNN(Recurrent):
 
     @takes(f"{SIZES}, nonlinearity='tanh', {OPTIONS}")
     def __init__(self, given: Any) -> None:
-        if given.nonlinearity not in ("tanh", "relu"):
-            raise ValueError(f'nonlinearity is "tanh" or "relu", got {given.nonlinearity!r}')
         self.build(given)
-        self.nonlinearity = given.nonlinearity
+        self.nonlinearity = checked_nonlinearity(given.nonlinearity)
 
     def step(self, x: Tensor, h: Tensor, state: State) -> State:
         return ((F.relu if self.nonlinearity == "relu" else F.tanh)(x + h),)
+
+
+class GRUCell(Cell):
+    """One step of a GRU. See `Cell`."""
+
+    gates, step = 3, GRU.step
+
+
+class LSTMCell(Cell):
+    """One step of an LSTM, whose state is (h, c). See `Cell`."""
+
+    gates, parts, step = 4, 2, LSTM.step
+
+
+class RNNCell(Cell):
+    """One step of an RNN. See `Cell`."""
+
+    step = RNN.step
+
+    @takes("input_size, hidden_size, bias=True, nonlinearity='tanh'")
+    def __init__(self, given: Any) -> None:
+        self.set_sizes(given)
+        self.nonlinearity = checked_nonlinearity(given.nonlinearity)
+        self.add_parameters("", self.input_size)

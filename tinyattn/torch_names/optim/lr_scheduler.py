@@ -1,7 +1,7 @@
 """PyTorch's schedules under its names and arguments; tinyattn.optim has its own.
 
-OneCycleLR, ReduceLROnPlateau, SequentialLR and PyTorch's further schedules are not here: write a
-LambdaLR, which takes any function of the step, or set group["lr"] of optimizer.param_groups.
+OneCycleLR, SequentialLR and PyTorch's further schedules are not here: write a LambdaLR, which takes
+any function of the step, or set group["lr"] of optimizer.param_groups.
 """
 
 from __future__ import annotations
@@ -42,6 +42,9 @@ class LRScheduler(Schedule):
         initial: list[float] = vars(optimizer).setdefault("_initial_lrs", [])
         initial += [group["lr"] for group in optimizer.param_groups[len(initial) :]]
         self.optimizer, self.base_lrs, self.last_epoch = optimizer, list(initial), last_epoch
+        self._initial_step()
+
+    def _initial_step(self) -> None:
         self.step()
 
     def get_lr(self) -> list[float]:
@@ -139,3 +142,67 @@ class CosineAnnealingLR(Formula):
     def formula(self, base: float, T_max: float, eta_min: float = 0.0) -> float:
         turn = math.cos(math.pi * self.last_epoch / check_number("T_max", T_max, 1))
         return eta_min + (base - eta_min) * (1 + turn) / 2
+
+
+class ReduceLROnPlateau(LRScheduler):
+    """Times `factor` when the numbers given to `step` are no better for more than `patience` calls.
+
+    A number is better than the best before if it is below best * (1 - threshold), or with
+    threshold_mode="abs" below best - threshold; with mode="max" above the same with a plus. After
+    a change `cooldown` calls count nothing. min_lr: a number, or one for each group. A change of
+    at most `eps` is not made.
+    """
+
+    def __init__(
+        self,
+        optimizer: Optimizer,
+        mode: str = "min",
+        factor: float = 0.1,
+        patience: int = 10,
+        threshold: float = 1e-4,
+        threshold_mode: str = "rel",
+        cooldown: int = 0,
+        min_lr: Any = 0.0,
+        eps: float = 1e-8,
+    ) -> None:
+        if mode not in ("min", "max") or threshold_mode not in ("rel", "abs"):
+            raise ValueError(
+                'mode is "min" or "max", threshold_mode "rel" or "abs", got '
+                f"{mode!r} and {threshold_mode!r}"
+            )
+        if check_number("factor", factor, 0) >= 1:
+            raise ValueError(f"factor is at least 0 and below 1, got {factor}")
+        self.mode, self.factor, self.patience, self.threshold = mode, factor, patience, threshold
+        self.threshold_mode, self.cooldown, self.eps = threshold_mode, cooldown, eps
+        self.best = math.inf if mode == "min" else -math.inf
+        self.num_bad_epochs = self.cooldown_counter = 0
+        super().__init__(optimizer)
+        self.min_lrs = list(min_lr) if isinstance(min_lr, (list, tuple)) else [min_lr]
+        if len(self.min_lrs) not in (1, len(self.base_lrs)):
+            raise ValueError(f"min_lr is a number or {len(self.base_lrs)}, got {min_lr}")
+        self.min_lrs *= len(self.base_lrs) // len(self.min_lrs)
+
+    def _initial_step(self) -> None:
+        self.last_epoch = 0  # there is no number yet
+
+    def is_better(self, number: float) -> bool:
+        sign = -1 if self.mode == "min" else 1
+        margin = sign * self.threshold
+        limit = self.best * (1 + margin) if self.threshold_mode == "rel" else self.best + margin
+        return sign * (number - limit) > 0
+
+    def lower(self, lr: float, least: float) -> float:
+        new = max(lr * self.factor, least)
+        return new if lr - new > self.eps else lr
+
+    def step(self, metrics: Any, epoch: int | None = None) -> None:  # type: ignore[override]
+        number = float(metrics)
+        self.last_epoch = self.last_epoch + 1 if epoch is None else epoch
+        better = self.is_better(number)
+        self.best = number if better else self.best
+        self.num_bad_epochs = 0 if better else self.num_bad_epochs + 1
+        if self.cooldown_counter:
+            self.cooldown_counter, self.num_bad_epochs = self.cooldown_counter - 1, 0
+        if self.num_bad_epochs > self.patience:
+            self.set_rates(list(map(self.lower, self.get_last_lr(), self.min_lrs)))
+            self.cooldown_counter, self.num_bad_epochs = self.cooldown, 0
