@@ -15,7 +15,7 @@ import pytest
 
 import tinyattn as ta
 from tinyattn import kernels
-from tinyattn.kernels import elementwise, reference
+from tinyattn.kernels import elementwise, normalization, reference
 from tinyattn.kernels.reference import AdamStep
 from tinyattn.kernels.visibility import Visibility, of_padded, samples_of
 
@@ -249,6 +249,10 @@ def kernel_tour():
         # dweight and dbias may come back before or after the sum over rows.
         back = (back[0], *(part.reshape(-1, 6).sum(axis=0) for part in back[1:]))
         keep(f"layer_norm_backward.{kind}", back)
+        normal, inverse = kernels.rms_norm(rows, weight, 1e-5)
+        keep(f"rms_norm.{kind}", normal)
+        dx, dweight = kernels.rms_norm_backward(row_grad, rows, weight, 1e-5, inverse)
+        keep(f"rms_norm_backward.{kind}", (dx, dweight.reshape(-1, 6).sum(axis=0)))
         keep(f"dropout.{kind}", kernels.dropout(make(7, 5), 0.3, 1234567890123456789))
         ids = np.array([[0, 2, 2], [1, 2, 0]])
         keep(f"scatter_rows.{kind}", kernels.scatter_rows(make(2, 3, 4), ids, 5, 1))
@@ -287,6 +291,6 @@ KERNELS = sorted(
     name
     for name, function in vars(reference).items()
     if inspect.isfunction(function)
-    and function.__module__ in (reference.__name__, elementwise.__name__)
+    and function.__module__ in (reference.__name__, elementwise.__name__, normalization.__name__)
     and hasattr(kernels, name)
 )

@@ -20,8 +20,8 @@ PACKAGE = Path(tinyattn.__file__).parent
 WINGS = {
     "errors": "",
     "base": "names short_names backend checks random __init__",
-    "kernels": "sums float16 blas threads matmul visibility packing elementwise reference __init__ "
-    "cpu gpu range_checks",
+    "kernels": "sums float16 blas threads matmul visibility packing elementwise normalization "
+    "reference __init__ cpu gpu range_checks",
     "engine": "grad_mode versions promotion autograd guard rules op __init__",
     "ops": "elementwise shape reduction linear activation softmax layers attention __init__",
     "tensors": "types values gradients conversions in_place operators elementwise shapes "

@@ -190,6 +190,11 @@ LINES: dict[str, Line] = {
         [(normal(3, 4), normal(4), normal(4)), (normal(2, 3, 4), normal(4), normal(4))],
         lambda x, weight, bias: torch_F.layer_norm(x, (4,), weight, bias),
     ),
+    "rms_norm": Line(
+        lambda x, weight: F.rms_norm(x, 4, weight, eps=1e-5),
+        [(normal(3, 4), normal(4)), (normal(2, 3, 4), normal(4))],
+        lambda x, weight: torch_F.rms_norm(x, (4,), weight, eps=1e-5),
+    ),
     "embedding": Line(
         F.embedding,
         [(whole(5, 2, 3), normal(5, 4)), (np.array([0, 2, 2]), normal(3, 2))],

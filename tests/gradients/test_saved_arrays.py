@@ -41,7 +41,7 @@ KEPT = {
     "silu": "input 0",
     "softplus": "input 0",
     "normalize": "input 0, output, 2 more",
-    "rms_norm": "input 0, input 1, output, 2 more",
+    "rms_norm": "input 0, input 1, 1 more",
     "cross_entropy with weights": "input 1, 4 more",
     "cross_entropy of probabilities": "input 1, input 2, 2 more",
     "gru_state": "input 0, input 1, input 2, 3 more",

@@ -119,6 +119,7 @@ def test_kernels_take_arrays_of_any_layout(dtype, layout):
     q, k, v, dout = make(8, 3, 6), make(10, 3, 6), make(10, 3, 7), make(8, 3, 7)
     _, log_sums = reference.cross_entropy(rows, target, -100)
     saved = reference.layer_norm(rows, weight, bias, 1e-5)[1:]
+    _, inverse = reference.rms_norm(rows, weight, 1e-5)
     visibility = Visibility(samples_of((4, 4)), samples_of((5, 5)), limits, mask)
     options = visibility, 0.5, reference.Drop(0.2, 9)
     _, kept = kernels.attention(q, k, v, *options)
@@ -133,6 +134,8 @@ def test_kernels_take_arrays_of_any_layout(dtype, layout):
         "cross_entropy_backward": (make(6), rows, target, -100, log_sums),
         "layer_norm": (rows, weight, bias, 1e-5),
         "layer_norm_backward": (row_grad, rows, weight, 1e-5, tuple(saved)),
+        "rms_norm": (rows, weight, 1e-5),
+        "rms_norm_backward": (row_grad, rows, weight, 1e-5, inverse),
         "dropout": (x, 0.5, 123),
         "scatter_rows": (make(3, 2, 4), ids, 4, None),
         "softmax": (x,),
@@ -180,7 +183,8 @@ def test_kernels_take_arrays_of_any_layout(dtype, layout):
             actual = np.asarray(actual)
             if name == "cross_entropy":  # what is kept of ignored rows is nobody's business
                 actual, expected = (np.where(target == -100, 0, a) for a in (actual, expected))
-            if name == "layer_norm_backward":  # its parts may still be waiting for their sum
+            # Their parts may still be waiting for their sum.
+            if name in ("layer_norm_backward", "rms_norm_backward"):
                 actual = actual.reshape(-1, actual.shape[-1])
                 expected = expected.reshape(-1, expected.shape[-1])
                 if actual.shape != expected.shape:

@@ -57,8 +57,9 @@ def test_every_kernel_has_a_test_here():
         "gelu", "gelu_backward", "gelu_tanh", "gelu_tanh_backward", "int8_product", "layer_norm",
         "layer_norm_backward", "log1p", "log_softmax", "log_softmax_backward", "masked_softmax",
         "masked_softmax_backward", "multiply_rows", "relu", "relu_backward", "remainder",
-        "scatter_along", "scatter_rows", "sigmoid", "silu", "silu_backward", "softmax",
-        "softmax_backward", "softplus", "sum_rows", "sum_squares", "weighted_sum",
+        "rms_norm", "rms_norm_backward", "scatter_along", "scatter_rows", "sigmoid", "silu",
+        "silu_backward", "softmax", "softmax_backward", "softplus", "sum_rows",
+        "sum_squares", "weighted_sum",
     }  # fmt: skip
     assert set(KERNELS) == covered
     toured = {name.split(".")[0] for name in kernel_tour()}
@@ -181,6 +182,51 @@ def test_layer_norm_of_large_float32_numbers_does_not_overflow(dtype):
         out, _, _ = module.layer_norm(x, None, None, 1e-5)
         expected = (x / 1e30 - 1.25) / np.std(x / 1e30)
         assert_close(out, expected, 1e-6)
+
+
+# RMSNorm
+
+
+@both_dtypes
+@pytest.mark.parametrize("learned", [True, False])
+@pytest.mark.parametrize("rows", [1, 3, 700])  # in one block, and in several
+def test_rms_norm_beside_long_double(dtype, learned, rows):
+    rng = rng_of(28)
+    for width in (1, 5, 33, 576):
+        x, grad = (signed(rng, rows, width).astype(dtype) for _ in range(2))
+        weight = signed(rng, width).astype(dtype) if learned else None
+        wide_x, wide_grad = wide(x, grad)
+        w = wide(weight)[0] if learned else 1
+        inverse = 1 / np.sqrt((wide_x**2).mean(-1, keepdims=True) + np.longdouble(1e-5))
+        normal, g = wide_x * inverse, wide_grad * w
+        dx = inverse * (g - normal * (g * normal).mean(-1, keepdims=True))
+        size = inverse * (np.abs(g) + np.abs(normal) * np.abs(g * normal).mean(-1, keepdims=True))
+        for module in (cpu, reference):
+            out, kept = module.rms_norm(x, weight, 1e-5)
+            assert (out.dtype, kept.shape) == (dtype, (rows, 1))
+            assert_within(out, normal * w, np.abs(normal * w), count=4)
+            found = module.rms_norm_backward(grad, x, weight, 1e-5, kept)
+            assert_within(found[0].astype(dtype), dx, size, count=8)
+            assert (found[1] is not None) == learned
+            if learned:
+                dweight = np.asarray(found[1]).reshape(-1, width).sum(axis=0).astype(dtype)
+                terms = wide_grad * normal
+                assert_within(dweight, terms.sum(0), np.abs(terms).sum(0), count=8)
+
+
+@both_dtypes
+def test_rms_norm_of_extreme_rows(dtype):
+    """Rows of zeros without eps are 0 / 0, and large numbers do not overflow."""
+    huge = [3e30, -4e30, 0.0, 0.0]
+    x = np.array([huge, [0.0] * 4, [np.nan, 1, 1, 1], [np.inf, 1, 1, 1]], dtype)
+    for module in (cpu, reference):
+        with np.errstate(all="ignore"):
+            out, inverse = module.rms_norm(x, None, 0.0)
+        assert_close(out[0], np.array([1.2, -1.6, 0, 0]), 1e-6)
+        assert np.isnan(out[1:3]).all()
+        assert np.isnan(out[3, 0])
+        assert_equal(out[3, 1:], np.zeros(3, dtype))
+        assert inverse[1] == np.inf
 
 
 # Dropout

@@ -53,7 +53,7 @@ def test_number_of_threads_changes_no_bit_of_other_kernels(divided):
         ta.manual_seed(3)
         x = ta.randn(811, 101, requires_grad=True)
         weight, bias = (ta.randn(101, requires_grad=True) for _ in range(2))
-        out = F.dropout(F.relu(F.layer_norm(x, (101,), weight, bias)), 0.3)
+        out = F.dropout(F.relu(F.layer_norm(F.rms_norm(x, 101, weight), 101, weight, bias)), 0.3)
         out = F.gelu(out) + F.gelu(out, "tanh")
         out.backward(ta.randn(811, 101))
         summed = np.array(out.numpy())
@@ -66,7 +66,8 @@ def test_number_of_threads_changes_no_bit_of_other_kernels(divided):
     assert results[0] == results[1] == results[2]
     assert {name for name, _ in divided} == {
         "dropout_elements", "relu_elements", "relu_backward_elements", "add_to_rows",
-        "layer_norm_rows", "layer_norm_backward_rows", "adam_elements", "gelu_elements",
+        "layer_norm_rows", "layer_norm_backward_rows", "rms_norm_rows", "rms_norm_backward_rows",
+        "adam_elements", "gelu_elements",
         "gelu_backward_elements", "gelu_tanh_elements", "gelu_tanh_backward_elements",
     }  # fmt: skip
 

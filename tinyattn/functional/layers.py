@@ -141,10 +141,12 @@ def rms_norm(
     sizes = normalized_sizes("rms_norm", x, normalized_shape, weight=weight)
     x, dtype = at_least_float32(x), x.dtype
     eps = float(np.finfo(x.dtype).eps) if eps is None else check_number("eps", eps, 0)
-    wide = widened(x)  # because x * x may overflow
-    squares = (wide * wide).mean(tuple(range(-len(sizes), 0)), keepdim=True)
-    out = x / (squares + eps).sqrt().to(x.dtype)
-    return (out if weight is None else out * weight.to(out.dtype)).to(dtype)
+    rows, weight = x, None if weight is None else weight.to(x.dtype)
+    if len(sizes) > 1:
+        rows = x.reshape(*x.shape[: -len(sizes)], math.prod(sizes))
+        weight = None if weight is None else weight.flatten()
+    out = ops.rms_norm(rows, weight, eps=eps)
+    return (out if len(sizes) == 1 else out.reshape(x.shape)).to(dtype)
 
 
 def dropout(x: Tensor, p: float = 0.5, training: bool = True) -> Tensor:

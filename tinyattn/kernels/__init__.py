@@ -8,6 +8,7 @@ with TINYATTN_JIT=0 in the environment, the reference runs instead.
 
     reference.py     each kernel as plain array code
     elementwise.py   those of single elements
+    normalization.py layer normalization, and RMSNorm
     visibility.py    which keys each query sees
     packing.py       rows of padded and of packed samples, and heads that share keys
     matmul.py        matrix products, the large ones on several threads
@@ -130,6 +131,8 @@ cross_entropy = dispatched(reference.cross_entropy)
 cross_entropy_backward = dispatched(reference.cross_entropy_backward)
 layer_norm = dispatched(reference.layer_norm)
 layer_norm_backward = dispatched(reference.layer_norm_backward)
+rms_norm = dispatched(reference.rms_norm)
+rms_norm_backward = dispatched(reference.rms_norm_backward)
 dropout = dispatched(reference.dropout)
 scatter_rows = dispatched(reference.scatter_rows)
 weighted_sum = dispatched(reference.weighted_sum)

@@ -39,6 +39,10 @@ from .elementwise import silu_backward as silu_backward
 from .elementwise import softplus as softplus
 from .float16 import in_float32
 from .matmul import matrix_product
+from .normalization import layer_norm as layer_norm
+from .normalization import layer_norm_backward as layer_norm_backward
+from .normalization import rms_norm as rms_norm
+from .normalization import rms_norm_backward as rms_norm_backward
 from .packing import heads_to_rows, repeat_heads, rows_to_heads, sum_heads
 from .sums import in_c_order, sum_dtype
 from .visibility import Visibility
@@ -157,44 +161,6 @@ def cross_entropy_backward(
     return namespace(logits).where(
         counted[:, None], (probabilities - one_hot) * grad.reshape(len(target), 1), 0.0
     )
-
-
-def layer_norm(
-    x: Array, weight: Array | None, bias: Array | None, eps: float
-) -> tuple[Array, Array, Array]:
-    """The normalized x, and the mean and 1 / sqrt(var + eps) of each row, in `sum_dtype`."""
-    values = x.astype(sum_dtype(x.dtype), order="C")
-    mean = values.mean(axis=-1, keepdims=True)
-    centred = values - mean
-    inv_std = 1 / namespace(x).sqrt((centred * centred).mean(axis=-1, keepdims=True) + eps)
-    out = centred * inv_std
-    if weight is not None:
-        out = out * weight
-    if bias is not None:
-        out = out + bias
-    return out.astype(x.dtype), mean, inv_std
-
-
-def layer_norm_backward(
-    grad: Any, x: Any, weight: Any, eps: float, saved: tuple[Array, Array] | None
-) -> tuple[Any, Any, Any]:
-    """With n the normalized x and g = grad * weight:
-
-    dx = (g - mean(g) - n * mean(g * n)) / std, dweight = sum(grad * n), dbias = sum(grad).
-    """
-    grad, x = in_c_order(grad), in_c_order(x)
-    if saved is None:  # on Tensors, because the saved arrays are not part of the graph
-        x = x.to(sum_dtype(x.dtype))
-        centred = x - x.mean(axis=-1, keepdims=True)
-        inv_std = ((centred * centred).mean(axis=-1, keepdims=True) + eps) ** -0.5
-    else:
-        mean, inv_std = saved
-        centred = x - mean  # in the wider dtype of the mean, because the two are close
-    normal = centred * inv_std
-    g = grad if weight is None else grad * weight
-    slope = g - g.mean(axis=-1, keepdims=True) - normal * (g * normal).mean(axis=-1, keepdims=True)
-    # The engine sums dweight and dbias over the leading dimensions and restores the dtype.
-    return inv_std * slope, None if weight is None else grad * normal, grad
 
 
 def keep_mask(shape: tuple[int, ...], p: float, seed: int, xp: Any = np) -> Array:

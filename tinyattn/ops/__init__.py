@@ -60,7 +60,7 @@ from .elementwise import (
     tanh,
     where,
 )
-from .layers import dropout, embedding, layer_norm, pack, unpack
+from .layers import dropout, embedding, layer_norm, pack, rms_norm, unpack
 from .linear import linear, matmul
 from .reduction import (
     all,

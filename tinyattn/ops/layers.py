@@ -33,6 +33,22 @@ def gradients(grad, x, weight, eps, saved):
     return kernels.layer_norm_backward(grad, x, weight, eps, saved)
 
 
+@op(saves=True)
+def rms_norm(x: Array, weight: Array | None, *, eps: float) -> Any:
+    """x / sqrt(mean(x^2) + eps) * weight over the last dimension, D.
+
+    x (..., D), weight (D,) or None.
+    """
+    if weight is not None and weight.shape != x.shape[-1:]:
+        raise ShapeError(f"rms_norm: weight must be {x.shape[-1:]}, got {weight.shape}")
+    return kernels.rms_norm(x, weight, eps)
+
+
+@rms_norm.vjp("x", "weight")
+def dx(grad, x, weight, eps, saved):
+    return kernels.rms_norm_backward(grad, x, weight, eps, saved)
+
+
 @op
 def dropout(x: Array, *, p: float, seed: int) -> Array:
     """x / (1 - p) for each element i that hash(seed, i) keeps, else 0."""

@@ -177,6 +177,7 @@ ROWS: list[OpRow] = [
                 inputs[0], list(normalized_shape), *inputs[1:], eps=eps
             )
         },
+        reaches=("rms_norm",),
         differentiable=(0, 1),
     ),
     OpRow(

@@ -9,6 +9,7 @@ float64.
     softmax.py        softmax over visible keys, and log_softmax
     cross_entropy.py  cross-entropy of rows of logits
     layer_norm.py     layer normalization
+    rms_norm.py       RMSNorm
     activation.py     relu, and both forms of gelu
     exponential.py    functions made of exp and log: sigmoid, silu, softplus, erf
     division.py       remainders, and whole quotients
@@ -52,6 +53,8 @@ from .int8 import int8_product as int8_product
 from .layer_norm import layer_norm as layer_norm
 from .layer_norm import layer_norm_backward as layer_norm_backward
 from .optimizer import adam as adam
+from .rms_norm import rms_norm as rms_norm
+from .rms_norm import rms_norm_backward as rms_norm_backward
 from .softmax import log_softmax as log_softmax
 from .softmax import log_softmax_backward as log_softmax_backward
 from .softmax import masked_softmax as masked_softmax

@@ -71,6 +71,14 @@ def layer_norm_backward_rows(grad, x, weight, means, inv_stds, height, dx, sums,
             normalize_backward(grad[i], x[i], means[i], inv_stds[i], weight, dx[i], dweight, dbias)
 
 
+def blocks_of(x: np.ndarray) -> tuple[int, int]:
+    """How many blocks of rows are summed apart, and how many rows each has."""
+    rows = x.size // x.shape[-1]
+    # As many for any number of threads, so that the sums do not depend on it.
+    blocks = max(1, min(x.size // BLOCK, rows // BLOCK_ROWS))
+    return blocks, -(-rows // blocks)
+
+
 def layer_norm(x: np.ndarray, weight: Any, bias: Any, eps: float) -> Any:
     if not x.size:
         return reference.layer_norm(x, weight, bias, eps)
@@ -95,9 +103,7 @@ def layer_norm_backward(
     dx = np.empty(x.shape, x.dtype)
     scale = np.ones(columns, x.dtype) if weight is None else weight
     means, inv_stds = (as_input(part.reshape(-1)) for part in saved)
-    # As many for any number of threads, so that the sums do not depend on it.
-    blocks = max(1, min(x.size // BLOCK, len(means) // BLOCK_ROWS))
-    height = -(-len(means) // blocks)
+    blocks, height = blocks_of(x)
     sums = np.zeros((blocks, 2, columns))
     inputs = as_rows(grad), as_rows(x), as_input(scale), means, inv_stds, height
     results = dx.reshape(-1, columns), sums
