@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import runpy
+from pathlib import Path
+
 import numpy as np
 import pytest
 
@@ -13,6 +16,7 @@ CONFIG = {
     "model_type": "gpt2", "vocab_size": 20, "hidden_size": 12, "num_hidden_layers": 3,
     "num_attention_heads": 3, "intermediate_size": 16, "max_position_embeddings": 10,
 }  # fmt: skip
+INDUCTION = Path(__file__).parents[2] / "docs" / "exercises" / "induction_model"
 IDS = [[1, 5, 2, 2, 7], [3, 3, 9, 0, 4]]
 
 
@@ -202,3 +206,35 @@ def test_wrong_models_and_ways(model):
     assert len(seen.hidden_states) == 2
     with pytest.raises(TypeError, match="it has DotProductAttention"), observed(encoder, [0]):
         pass
+
+
+def test_the_small_model_of_the_course(tmp_path):
+    """Its script runs, and its file has one induction head, without which it knows nothing."""
+    make = runpy.run_path(str(INDUCTION / "make.py"))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("sys.argv", ["make.py", "--steps", "2", "--folder", str(tmp_path)])
+        make["main"]()
+    again = CausalLM.from_pretrained(tmp_path)
+    small = CausalLM.from_pretrained(INDUCTION)
+    assert again.config == small.config
+    assert (INDUCTION / "model.safetensors").stat().st_size < 200_000
+    period, rng = 20, np.random.default_rng(5)
+    ids = np.tile(rng.integers(64, size=(8, period)), 3)
+    i = np.arange(period, ids.shape[1])
+
+    def loss() -> float:
+        with ta.no_grad():
+            logs = small(ids[:, :-1]).log_softmax(-1).numpy()
+        return -np.take_along_axis(logs, ids[:, 1:, None], 2)[:, period:].mean()
+
+    with observed(small, weights=[0, 1]) as seen:
+        small(ids)
+    scores = [seen.weights[n].numpy()[:, :, i, i - period + 1].mean((0, 2)) for n in (0, 1)]
+    assert scores[1][1] > 0.8
+    assert np.sort(np.concatenate(scores))[-2] < 0.1
+    assert loss() < 0.3
+    for head in ((0, 2), (1, 1)):
+        with ablated(small, [head]):
+            assert loss() > 3.5
+    with ablated(small, [(0, 0), (0, 1), (0, 3), (1, 0), (1, 2), (1, 3)]):
+        assert loss() < 0.3
