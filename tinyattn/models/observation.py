@@ -1,5 +1,4 @@
-"""Look into a model while it computes, and take heads out of it: by hooks, which cost others
-nothing."""
+"""Look into a model while it computes, and take heads out of it, by hooks that end."""
 
 from __future__ import annotations
 
@@ -41,6 +40,7 @@ def observed(
 
     Raises IndexError for a layer or head that the model lacks, TypeError for other numbers, for a
     model without exactly one Encoder, and for a layer without a MultiHeadAttention.
+    Source: Elhage et al., "A Mathematical Framework for Transformer Circuits", 2021.
     Differs from transformers: output_attentions and output_hidden_states are arguments of a call
     there, give the weights of all layers, and their last hidden state has gone through the norm.
 
