@@ -34,9 +34,10 @@ def observed(
     model: an nn.Encoder, or a module with one inside, such as a CausalLM.
     weights: layers i, for all their heads, and pairs (layer, head); both count from 0.
 
-    It gives an object with `hidden_states`, the L + 1 Tensors x_0 to x_L, (B, N, D), and `weights`,
-    a dict: weights[i] is (B, H, Q, K), and weights[i, h] is (B, Q, K). They are of the last call in
-    the block, and stay after it. The norm after the last layer is not in x_L.
+    It gives an object with `hidden_states`, the L + 1 Tensors x_0 to x_L, (B, N, D) or packed, and
+    `weights`, a dict: weights[i] is (B, H, Q, K), and weights[i, h] is (B, Q, K), both detached.
+    They are of the last call in the block, and stay after it. The norm after the last layer is not
+    in x_L.
 
     Raises IndexError for a layer or head that the model lacks, TypeError for other numbers, for a
     model without exactly one Encoder, and for a layer without a MultiHeadAttention.
