@@ -17,6 +17,7 @@ from score import graded_alone
 EXERCISES = Path(__file__).parent
 FOR_STUDENTS = ("ex_*.py", "test_*.py", "black_boxes.py", "conftest.py", "grading.py")
 FOR_STUDENTS += ("in_chinese.py", "score.py")
+FOLDERS = ("zh_CN", "induction_model")  # the second has the weights of exercise 20
 
 
 def copy(folder: Path) -> int:
@@ -33,7 +34,8 @@ def copy(folder: Path) -> int:
     folder.mkdir(parents=True, exist_ok=True)
     for path in (path for pattern in FOR_STUDENTS for path in EXERCISES.glob(pattern)):
         shutil.copy(path, folder)
-    shutil.copytree(EXERCISES / "zh_CN", folder / "zh_CN")
+    for name in FOLDERS:
+        shutil.copytree(EXERCISES / name, folder / name)
     return len(list(folder.glob("ex_*.py")))
 
 

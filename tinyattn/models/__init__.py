@@ -12,4 +12,6 @@ from .interop import from_torch as from_torch
 from .interop import load_torch_state_dict as load_torch_state_dict
 from .interop import to_torch as to_torch
 from .interop import torch_state_dict as torch_state_dict
+from .observation import ablated as ablated
+from .observation import observed as observed
 from .sentence import SentenceEncoder as SentenceEncoder
