@@ -1350,6 +1350,22 @@ def test_a_copy_for_students_has_no_solutions(tmp_path: Path) -> None:
         [sys.executable, str(folder / "score.py")], capture_output=True, text=True, check=False
     )
     assert run.stdout.count("not begun") == len(EXERCISES)
+    assert_names_paths_of_the_copy(folder)
+
+
+def assert_names_paths_of_the_copy(folder: Path) -> None:
+    """Before and after its texts are put into Chinese."""
+    for language in ("en", "zh_CN"):
+        files = [*folder.rglob("*.py"), *folder.rglob("*.po")]
+        text = "\n".join(path.read_text("utf-8") for path in files)
+        assert "docs/" not in text
+        named = set(re.findall(rf"\b{folder.name}/[\w/.]+", text))
+        assert len(named) >= len(EXERCISES)
+        assert not [path for path in named if not (folder.parent / path).is_file()]
+        if language == "en":
+            program = [sys.executable, str(folder / "in_chinese.py")]
+            subprocess.run(program, check=True, capture_output=True)
+    assert "课程页面是 05_softmax，" in (folder / "ex_05_softmax.py").read_text("utf-8")
 
 
 def test_a_copy_for_students_needs_the_holes(
