@@ -313,6 +313,17 @@ class Optimizer:
             array = slots[i] = array.astype(dtype)
         return array
 
+    def __repr__(self) -> str:
+        texts = []
+        for group in self._param_groups:
+            params = group["params"]
+            numbers = {"tensors": len(params), "parameters": sum(x.numel() for x in params)}
+            settings = {name: x for name, x in group.items() if name != "params"}
+            texts.append(", ".join(f"{name}={x!r}" for name, x in (numbers | settings).items()))
+        if len(texts) > 1:
+            texts = [f"\n  group {i}: {text}" for i, text in enumerate(texts)] + ["\n"]
+        return f"{type(self).__name__}({''.join(texts)})"
+
     def state_dict(self) -> dict[str, Any]:
         """Copies of everything that changes while training, for `ta.save`."""
         arrays = {
@@ -554,6 +565,9 @@ class Schedule:
     def get_last_lr(self) -> list[float]:
         """The present rate of each parameter group."""
         return [group["lr"] for group in self.optimizer.param_groups]
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}(step_count={self.step_count}, lr={self.get_last_lr()})"
 
     def state_dict(self) -> dict[str, Any]:
         """The step number and the numbers of the formula."""

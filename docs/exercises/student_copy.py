@@ -1,12 +1,13 @@
 """Copy the exercises for students: `python docs/exercises/student_copy.py FOLDER`.
 
-The copy has the files with holes, their graders and the score card, and no solutions. The graders
-look first whether all holes are there.
+The copy has the files with holes, their graders and the score card, and no solutions. The paths in
+its files begin at the folder above it. The graders look first whether all holes are there.
 """
 
 from __future__ import annotations
 
 import argparse
+import re
 import shutil
 import sys
 from pathlib import Path
@@ -36,6 +37,9 @@ def copy(folder: Path) -> int:
         shutil.copy(path, folder)
     for name in FOLDERS:
         shutil.copytree(EXERCISES / name, folder / name)
+    for path in (path for ending in ("py", "po") for path in folder.rglob(f"*.{ending}")):
+        text = re.sub(r"docs/course/(\w+)\.md", r"\1", path.read_text("utf-8"))  # a page's name
+        path.write_text(text.replace("docs/exercises", folder.resolve().name), "utf-8")
     return len(list(folder.glob("ex_*.py")))
 
 

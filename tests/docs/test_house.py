@@ -28,8 +28,8 @@ WINGS = {
     "reductions order tensor create einsum functions arguments __init__",
     "masks": "",
     "functional": "activations layers losses sequences attention positions __init__",
-    "nn": "module containers init activations layers losses position cache attention transformer "
-    "decoder lora __init__",
+    "nn": "summary module containers init activations layers losses position cache attention "
+    "transformer decoder lora __init__",
     "optim": "",
     "testing": "finite_differences op_checks __init__",
     "viz": "",

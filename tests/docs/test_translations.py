@@ -130,10 +130,55 @@ def test_the_search_knows_the_terms_of_the_glossary():
     assert known == sorted(term for term in terms if re.fullmatch("[一-鿿]+", term))
 
 
+def glossary() -> dict[str, str]:
+    """The Chinese name of each English term."""
+    page = (DOCS / "course/glossary.md").read_text("utf-8")
+    rows = re.findall(r"^\| ([^|]+) \| ([^|]+) \| [^|]+ \| \[", page, re.M)
+    pairs = [zip(en.split(", "), zh.split("，"), strict=True) for en, zh in rows]
+    return {en: zh.rstrip("*") for pair in pairs for en, zh in pair}
+
+
+# Where the words of a term are a part of another term, or of a name in code.
+OTHER_MEANINGS = (
+    "Gradient Accumulation|vector-Jacobian product|kernel regression|score card|exposure bias|"
+    "symbols in view|autograd and attention|mean with the weights|"
+    "key, query, value, the call query, key, value"
+)
+
+
+def terms_of(english: str) -> set[str]:
+    """The terms of the glossary in a text, without those in code, formulas, links and quotes."""
+    left_out = rf"`[^`]+`|\$[^$]+\$|\]\([^)]*\)|<[^>]*>|\"[^\"]*\"|{OTHER_MEANINGS}"
+    text = re.sub(left_out, " ", " ".join(english.split()))
+    text = text[:1].lower() + text[1:]
+    return {
+        name for name in glossary() if re.search(rf"(?<![\w-]){re.escape(name)}s?(?![\w-])", text)
+    }
+
+
+def test_terms_are_found_in_a_text():
+    assert terms_of(
+        'Dropout of `mask`, "keys" and $key$; the last layers, one kernel regression'
+    ) == {"dropout"}
+    assert terms_of("attention weights of a query") == {
+        *("attention", "attention weights", "weight", "query")
+    }
+
+
+@pytest.mark.parametrize("page", sorted({*TRANSLATED} - {"course/glossary"}))
+def test_a_term_has_one_chinese_name(page):
+    """That of the glossary, so that a reader finds it there."""
+    names = glossary()
+    for message in catalogue_of(CATALOGUES / f"{page}.po"):
+        for term in terms_of(message.id or ""):
+            assert names[term] in message.string, f"{term} is {names[term]}: {message.string}"
+
+
 @pytest.mark.parametrize("page", TRANSLATED)
 def test_terms_are_those_of_the_glossary(page):
     """Other translations of the same terms, which a reader would take for other things."""
     others = "遮罩|屏蔽|层归一化|丢弃法|令牌|标记化|集束搜索|加法注意力|键值头|雅克比|批归一化"
+    others += "|叶节点|叶子"
     text = "".join(
         message.string for message in catalogue_of(CATALOGUES / f"{page}.po") if message.id
     )

@@ -300,3 +300,19 @@ def test_a_dict_of_modules_names_module_dict() -> None:
     with pytest.raises(TypeError, match=r"found: use nn\.ModuleList or nn\.Sequential"):
         module.layers = [nn.Linear(1, 1)]
     assert not hasattr(module, "layers")
+
+
+@pytest.mark.parametrize(
+    ("owner", "name"),
+    [(nn.Linear(2, 2), "wieght"), (nn, "Lstm"), (ta.ones(2), "expp"), (ta, "foo")],
+)
+def test_an_unknown_name_says_its_text_everywhere(owner, name):
+    """In its repr, as loggers show it, and after another process has sent it."""
+    with pytest.raises(AttributeError) as found:
+        getattr(owner, name)
+    text = str(found.value)
+    assert name in text
+    assert repr(found.value) == f"UnknownNameError({text!r})"
+    sent = pickle.loads(pickle.dumps(found.value))
+    assert type(sent) is type(found.value)
+    assert (str(sent), repr(sent)) == (text, repr(found.value))

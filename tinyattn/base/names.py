@@ -460,6 +460,13 @@ class UnknownNameError(AttributeError):
             return f"{self.explained(guess=False)}; tinyattn.torch_names has it"
         return self.explained(guess=True)
 
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({str(self)!r})"
+
+    def __reduce__(self) -> Any:  # another process gets the names, not the module itself
+        names = self.space if isinstance(self.space, list) else dir(self.space)
+        return type(self), (*self.args, names)
+
     def explained(self, guess: bool) -> str:
         owner, name = self.args
         # A module of nn, or of the user, is no part of the table.

@@ -26,6 +26,7 @@ from ..errors import DtypeError, GraphError, ShapeError
 from ..tensors.create import zeros_like
 from ..tensors.tensor import Tensor
 from ..tensors.types import DTypeLike
+from .summary import Summary, tree_of
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -453,8 +454,21 @@ class Module:
         return ""
 
     def __repr__(self) -> str:
-        lines = [
-            f"({name}): {module!r}".replace("\n", "\n  ") for name, module in self._modules.items()
-        ]
-        head = f"{type(self).__name__}({self.extra_repr()}"
-        return head + ("\n  " + "\n  ".join(lines) + "\n)" if lines else ")")
+        return tree_of(f"{type(self).__name__}({self.extra_repr()}", self._modules)
+
+    def summary(self, depth: int | None = None) -> Summary:
+        """A table of the parts that have tensors, with their parameters and shapes.
+
+        depth: how many levels of parts are shown; None for all. ShapeError if it is not >= 1.
+        Equal parts that follow one another under numbers make one line: "0-5: 6 x EncoderLayer".
+        "shared" is a parameter that stands above, and is counted there; "frozen" is not trainable.
+        Print it, or end a cell of a notebook with it. PyTorch has no such method.
+
+            >>> nn.Sequential(nn.Linear(3, 2), nn.Linear(2, 2), nn.Linear(2, 2)).summary()
+            part                 parameters  tensors
+            Sequential                   20
+              0: Linear                   8  weight (2, 3), bias (2,)
+              1-2: 2 x Linear         2 x 6  weight (2, 2), bias (2,)
+            20 parameters, 20 of them trainable; 0.1 KiB
+        """
+        return Summary(self, depth)

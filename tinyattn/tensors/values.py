@@ -115,10 +115,12 @@ class Values(TensorBase):
     # As text
 
     def __repr__(self) -> str:
-        array = to_device(self._data, "cpu")
-        text = np.array2string(array, precision=4, separator=", ", prefix="tensor(")
+        array, options = to_device(self._data, "cpu"), np.get_printoptions()
+        edge = min(options["edgeitems"], 3 if array.ndim < 3 else max(1, 5 - array.ndim))
+        text = np.array2string(array, precision=4, separator=", ", prefix="tensor(", edgeitems=edge)
         notes = []
-        if not array.size and array.ndim > 1:  # all of them are printed as []
+        is_cut = array.size > options["threshold"]
+        if is_cut or (not array.size and array.ndim > 1):  # all empty ones are printed as []
             notes.append(f", size={self.shape}")
         if self.dtype not in (np.float32, np.int64, np.bool_):
             notes.append(f", dtype={self.dtype}")

@@ -111,6 +111,13 @@ class Recurrent(Gated):
     def flatten_parameters(self) -> None:
         """Nothing: PyTorch's call for one kind of memory on a GPU."""
 
+    def extra_repr(self) -> str:
+        defaults = {"num_layers": 1, "bias": True, "batch_first": False, "dropout": 0.0}
+        defaults["bidirectional"] = False
+        values = {name: getattr(self, name) for name in defaults}
+        changed = [f"{name}={x}" for name, x in values.items() if x != defaults[name]]
+        return ", ".join([str(self.input_size), str(self.hidden_size), *changed])
+
     def run_layers(self, x: Tensor, state: Any, lengths: Any = None) -> tuple[Tensor, Any]:
         """x (L, B, D), or (L, D) -> the outputs and the last states."""
         shape = len(self.runs) * len(self.runs[0]), *x.shape[1:-1], self.hidden_size
