@@ -160,7 +160,7 @@ class TinyAttn(Library):
     def bert(self, config: dict[str, Any], weights: dict[str, np.ndarray]) -> Any:
         """A function of ids (B, N) and lengths (B,) giving hidden states as an array (B, N, D)."""
         model = self.ta.models.BertEncoder(config).eval()
-        model.take({name: self.ta.tensor(array) for name, array in weights.items()}, "weights")
+        model.take(weights)
 
         def run(ids: np.ndarray, lengths: np.ndarray) -> np.ndarray:
             with self.ta.no_grad():
@@ -174,8 +174,9 @@ class TinyAttn(Library):
         """A function of ids (1, N) and a cache that gives scores (1, V) and the cache."""
         with self.ta.nn.init.skipped():
             model = self.ta.models.CausalLM(config)
-        for name, parameter in model.named_parameters():
-            parameter.data = weights[name]
+        for name, parameter in model.named_parameters():  # in the order that a file's have
+            order = np.ascontiguousarray if name == "word.weight" else np.asfortranarray
+            parameter.data = order(weights[name])
         model.eval()
         if int8:
             model.quantize("int8")

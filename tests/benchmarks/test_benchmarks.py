@@ -72,6 +72,16 @@ def test_a_program_for_pytorch_is_measured(tmp_path: Path) -> None:
     assert row["values"]["tinyattn"][0] > 0
 
 
+def test_published_models_are_measured(tmp_path: Path) -> None:
+    file = tmp_path / "figures.json"
+    only = ("--only", "inference 8 texts", "--only", "language model next 16")
+    done = benchmarks("--short", "--json", str(file), *only)
+    assert done.returncode == 0, done.stdout + done.stderr
+    rows = {row["name"]: row for row in json.loads(file.read_text())["rows"]}
+    assert {"inference 8 texts", "language model next 16"} <= rows.keys()
+    assert all(row["values"]["tinyattn"][0] > 0 for row in rows.values())
+
+
 def test_every_program_for_pytorch_has_a_row() -> None:
     folder = ROOT / "tests" / "port" / "programs"
     listed = set(benchmarks("--list", "--only", "program ").stdout.split("\n")) - {""}

@@ -122,6 +122,18 @@ def test_a_gguf_file_is_llama(dtype, tmp_path):
         assert_close(scores, right, 1e-9 if dtype == np.float64 else 1e-5)
 
 
+def test_matrices_lie_in_column_order_and_tables_in_rows(tmp_path):
+    """So products of few rows are faster; saving and copying keep the numbers in their places."""
+    model = CausalLM.from_gguf(write_llama(tmp_path / "m.gguf"))
+    matrices = {n: p._data for n, p in model.named_parameters() if p.ndim == 2}
+    columns = {name for name, x in matrices.items() if x.flags.f_contiguous}
+    assert columns == matrices.keys() - {"word.weight"}
+    model.save_pretrained(tmp_path / "saved")
+    again = CausalLM.from_pretrained(tmp_path / "saved")
+    for name, parameter in again.named_parameters():
+        assert_equal(parameter.numpy(), dict(model.named_parameters())[name].numpy())
+
+
 def test_an_own_head_is_read(tmp_path):
     head = rng_of(3).normal(size=(SIZES["vocab"], SIZES["width"]))
     path = write_llama(tmp_path / "m.gguf", tensors={"output.weight": (head, "F32")})

@@ -37,6 +37,14 @@ def test_each_weight_differs_by_half_a_scale_at_most(dtype):
     assert abs(layer.numbers.numpy()).max(1)[[0, 1, 2]].tolist() == [127, 0, 127]
 
 
+def test_the_numbers_lie_in_rows_as_the_kernel_reads_them():
+    """A weight of a published model has column order; its numbers would be copied at each call."""
+    weight = ta.tensor(np.asfortranarray(rng_of(5).normal(size=(6, 8)).astype(np.float32)))
+    layer = Int8Linear(weight)
+    assert not weight._data.flags.c_contiguous
+    assert layer.numbers._data.flags.c_contiguous
+
+
 @both_dtypes
 @pytest.mark.parametrize("shape", [(50,), (1, 50), (2, 3, 50), (40, 50), (0, 50)])
 def test_the_layer_is_a_linear_of_its_numbers(dtype, shape):

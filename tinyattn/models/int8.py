@@ -34,7 +34,7 @@ class Int8Linear(nn.Module):
         if not xp.isfinite(scale).all():
             raise ValueError("a weight with numbers that are not finite has no int8 numbers")
         numbers = xp.rint(array / xp.where(scale == 0, 1, scale)[:, None])
-        self.register_buffer("numbers", wrap(numbers.astype(np.int8)))
+        self.register_buffer("numbers", wrap(numbers.astype(np.int8, order="C")))
         self.register_buffer("scale", wrap(scale))
         self.bias = bias
 
