@@ -240,6 +240,8 @@ def options() -> argparse.Namespace:
 
 def read(args: argparse.Namespace) -> tuple[list[str], list[str]]:
     """The texts, and the label of each."""
+    if args.file is None and (args.text or args.label):
+        raise ValueError("--text and --label are columns of a file: name the file first")
     if args.file is None:
         texts, names = definitions()
     elif args.text and args.label:
@@ -291,6 +293,11 @@ def learn_and_test(args: argparse.Namespace, texts: list[str], names: list[str])
 def main() -> None:
     args = options()
     try:
+        if args.predict and (args.file or args.text or args.label):
+            raise ValueError(
+                "--predict asks the classifier in --out: leave out the file, --text and --label, "
+                "or train first without --predict"
+            )
         if args.predict:
             answer(TextClassifier.load(args.out), args.predict, args.out)
         else:

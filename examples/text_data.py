@@ -52,14 +52,19 @@ def read_csv(path: Path, text: str, label: str) -> tuple[list[str], list[str]]:
             for column in (text, label):
                 if names.count(column) != 1:
                     problem = "two columns" if column in names else "no column"
-                    hint = "; are its columns separated by ;?" if ";" in "".join(names) else ""
+                    line = "".join(names)
+                    hint = "; are its columns separated by ;?" if ";" in line else ""
+                    hint = "; with tabs its name must end in .tsv" if "\t" in line else hint
                     raise ValueError(
                         f"{path} has {problem} {column!r}; its first line is {names}{hint}"
                     )
             for row in rows:
                 place = f"{path}, line {rows.line_num}"
                 if row[text] is None or row[label] is None or None in row:
-                    raise ValueError(f"{place}: it has not as many columns as the first line")
+                    raise ValueError(
+                        f"{place}: it has not as many columns as the first line; a text with a "
+                        'comma is written in quotes: "yes, please"'
+                    )
                 for column in (text, label):
                     if not row[column].strip():
                         raise ValueError(f"{place}: the column {column!r} is empty")

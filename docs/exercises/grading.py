@@ -7,6 +7,7 @@ import functools
 import os
 import re
 import types
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -125,7 +126,8 @@ def run(function: Callable[..., Any], *args: Any, **options: Any) -> Any:
     """What your function returns, without NumPy's warnings."""
     name = getattr(function, "__name__", "it")
     try:
-        with np.errstate(all="ignore"):
+        with np.errstate(all="ignore"), warnings.catch_warnings():
+            warnings.simplefilter("ignore", RuntimeWarning)
             found = function(*args, **options)
         if found is not None or name in WITHOUT_RESULT:
             return found

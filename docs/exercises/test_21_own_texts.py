@@ -132,7 +132,7 @@ def test_parts() -> None:
     together = np.concatenate([learning, choices, test])
     expect(
         not set(choices) & set(test),
-        "texts for choices are in the test too: then the test is chosen by, and is too good",
+        "texts for choices are in the test too: the model is chosen by them, and looks too good",
     )
     expect(
         not set(learning) & {*choices, *test},

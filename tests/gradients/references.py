@@ -507,6 +507,12 @@ def gru_state(x: Array, h: Array, state: Array) -> Array:
     return (1 - z) * np.tanh(x_n + r * h_n) + z * state
 
 
+def lstm_state(x: Array, c: Array) -> Array:
+    i, f, g, o = np.split(x, 4, -1)
+    new = sigmoid(f) * c + sigmoid(i) * np.tanh(g)
+    return np.concatenate([sigmoid(o) * np.tanh(new), new], -1)
+
+
 def keeps(index: int, seed: int, p: float) -> bool:
     """Whether dropout keeps an element: the hash of its index, in Python's own integers."""
     h = index

@@ -30,7 +30,7 @@ from tinyattn.ops.layers import scatter_rows
 from tinyattn.ops.linear import sum_rows
 from tinyattn.testing import check_op
 from tinyattn.torch_names.methods import take_methods
-from tinyattn.torch_names.nn.recurrent import gru_state
+from tinyattn.torch_names.nn.recurrent import gru_state, lstm_state
 
 take_methods()  # or the files that are collected next would see what the import gave
 
@@ -106,6 +106,12 @@ def turned_by_complex_numbers(x: Any, positions: Any) -> Any:
 def state_by_formula(x: Any, h: Any, state: Any) -> Any:
     r, z = (x + h)[..., :2].sigmoid(), (x + h)[..., 2:4].sigmoid()
     return (1 - z) * (x[..., 4:] + r * h[..., 4:]).tanh() + z * state
+
+
+def both_by_formula(x: Any, c: Any) -> Any:
+    i, f, g, o = x.chunk(4, -1)
+    new = f.sigmoid() * c + i.sigmoid() * g.tanh()
+    return torch.cat([o.sigmoid() * new.tanh(), new], -1)
 
 
 LINES: dict[str, Line] = {
@@ -280,6 +286,11 @@ LINES: dict[str, Line] = {
         gru_state,
         [(normal(3, 6), normal(3, 6), normal(3, 2)), (normal(6), normal(6), normal(2))],
         state_by_formula,
+    ),
+    "lstm_state": Line(
+        lstm_state,
+        [(normal(3, 8), normal(3, 2)), (normal(8), normal(2))],
+        both_by_formula,
     ),
 }
 NO_LINE = {"transfer"}  # copies to a GPU and back: tests/gpu/test_device.py

@@ -24,7 +24,7 @@ from tinyattn.engine.autograd import wrap
 from tinyattn.engine.op import registry
 from tinyattn.kernels.reference import gelu_tanh_backward
 from tinyattn.torch_names.methods import take_methods
-from tinyattn.torch_names.nn.recurrent import gru_state
+from tinyattn.torch_names.nn.recurrent import gru_state, lstm_state
 
 take_methods()  # or the files that are collected next would see what the import gave
 
@@ -266,6 +266,13 @@ LINES: dict[str, list[Line]] = {
         "ones,ones,tens of 4",
         "ones,many rows of 4,many rows of 4",
         rtol=8,
+        row=True,
+    ),
+    "lstm_state": line(
+        lambda x, c: lstm_state(ta.cat([x, x, x, x], 1), c),
+        "ones,ones",
+        "large,ones",
+        rtol=16,
         row=True,
     ),
     "gru_state": line(

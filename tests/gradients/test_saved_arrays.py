@@ -45,6 +45,7 @@ KEPT = {
     "cross_entropy with weights": "input 1, 4 more",
     "cross_entropy of probabilities": "input 1, input 2, 2 more",
     "gru_state": "input 0, input 1, input 2, 3 more",
+    "lstm_state": "input 0, input 1, 5 more",
     "nll_loss": "input 1, 3 more",
     "kl_div": "input 1, 4 more",
     "binary_cross_entropy_with_logits": "input 0, input 1, 4 more",

@@ -62,6 +62,8 @@ def test_a_file_is_read(data, tmp_path):
         (b'text,label\na,b\n"a "word" b",c\n', "line 3: "),
         (b'text,label\n"a "word" b",c\n', "a quote inside a quoted text is written twice"),
         (b"text;label\na;b\n", "are its columns separated by ;?"),
+        (b"text\tlabel\na\tb\n", "with tabs its name must end in .tsv"),
+        (b"text,label\nyes, please,b\n", 'is written in quotes: "yes, please"'),
         (b'text,label\n"a,b\n', "a quote inside a quoted text is written twice"),
     ],
 )

@@ -187,6 +187,15 @@ def test_wrong_numbers(model, key, kind, words):
     assert hooks(model) == 0
 
 
+@pytest.mark.parametrize("keys", [3, (0, 1)])
+def test_one_place_is_no_list(model, keys):
+    with pytest.raises(TypeError, match=r"heads is a list, such as \["), ablated(model, keys):
+        pass
+    with pytest.raises(TypeError, match=r"weights is a list, such as \["), observed(model, keys):
+        pass
+    assert hooks(model) == 0
+
+
 def test_wrong_models_and_ways(model):
     with (
         pytest.raises(TypeError, match=r"one nn\.Encoder, got Linear of 0"),

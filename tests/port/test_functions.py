@@ -254,6 +254,12 @@ def test_every_name_has_a_row() -> None:
     )
 
 
+@pytest.mark.parametrize("name", ["nonzero", "where", "isinf"])
+def test_what_is_no_tensor_is_refused(name: str) -> None:
+    with pytest.raises(TypeError, match="takes a Tensor, got list"):
+        getattr(ours, name)([1, 0])
+
+
 @pytest.mark.parametrize("dtype", ["float64", "float32"])
 @pytest.mark.parametrize(("name", "args", "options"), cases(BOTH | FUNCTIONS))
 def test_functions(torch: Any, name: str, args: Any, options: Any, dtype: str) -> None:

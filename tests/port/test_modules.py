@@ -14,7 +14,7 @@ import tinyattn as ta
 import tinyattn.torch_names.nn as nn
 from tinyattn.errors import DtypeError, ShapeError
 from tinyattn.torch_names.nn import functional as F
-from tinyattn.torch_names.nn.recurrent import gru_state
+from tinyattn.torch_names.nn.recurrent import gru_state, lstm_state
 
 # PyTorch warns that it does without nested tensors, and of masks of two kinds.
 pytestmark = pytest.mark.filterwarnings("ignore:enable_nested_tensor", "ignore:Support for mis")
@@ -522,6 +522,7 @@ CELLS = [
 def test_cells(torch: Any, name: str, options: dict[str, Any], dtype: str) -> None:
     """Two steps in turn, from no state and from one that is given; with a batch and without."""
     ours, theirs = twins(torch, name, E, 5, dtype=dtype, **options)
+    assert repr(ours) == repr(theirs)
     is_lstm = name == "LSTMCell"
     states = [numbers(20 + i, B, 5) for i in range(1 + is_lstm)]
 
@@ -548,10 +549,11 @@ def test_bad_arguments_of_cells() -> None:
         nn.RNNCell(E, 5, nonlinearity="sigmoid")
 
 
-def test_the_state_of_a_gru_has_its_derivatives() -> None:
+@pytest.mark.parametrize(("state", "widths"), [(gru_state, (9, 9, 3)), (lstm_state, (12, 3))])
+def test_the_states_have_their_derivatives(state: Any, widths: tuple[int, ...]) -> None:
     """Against finite differences, the second ones too, which compute the gates again."""
-    inputs = [ta.tensor(numbers(i, 2, n)) for i, n in enumerate((9, 9, 3))]
-    ta.testing.check_op(gru_state, [inputs], second_order=True, smooth=True)
+    inputs = [ta.tensor(numbers(i, 2, n)) for i, n in enumerate(widths)]
+    ta.testing.check_op(state, [inputs], second_order=True, smooth=True)
 
 
 @pytest.mark.parametrize("lengths", LENGTHS)

@@ -227,6 +227,8 @@ LEFT_OUT = {
     "optim.Adagrad": "write optim.Adam",
     "optim.LBFGS": "write scipy.optimize.minimize on x.numpy()",
     "optim.RMSprop": "write optim.Adam; with betas=(0, beta2) only its first steps are smaller",
+    "optim.ReduceLROnPlateau": "set group['lr'] of optimizer.param_groups, or take that of "
+    "tinyattn.torch_names.optim.lr_scheduler",
     "optim.StepLR": "write optim.LambdaLR(optimizer, lambda epoch: gamma ** (epoch // step_size))",
     "optim.lr_scheduler": "the schedules are in optim itself",
 }

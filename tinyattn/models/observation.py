@@ -53,7 +53,7 @@ def observed(
         (4, (1, 2, 4, 4), (1, 4, 4))
     """
     layers, seen = encoder_of(model).layers, Observation()
-    wanted = [(key, *checked_place(layers, key)) for key in weights]
+    wanted = [(key, *checked_place(layers, key)) for key in listed("weights", weights)]
 
     def see(number: int, x: Tensor, out: Tensor) -> None:
         if number == 0:
@@ -98,7 +98,7 @@ def ablated(
     if to not in ("zero", "mean"):
         raise ValueError(f'to is "zero" or "mean", got {to!r:.60}')
     layers = encoder_of(model).layers
-    places = [checked_place(layers, key) for key in heads]
+    places = [checked_place(layers, key) for key in listed("heads", heads)]
     if any(head is None for _, head in places):
         raise TypeError(f"heads are pairs (layer, head), got {heads!r:.60}")
 
@@ -125,6 +125,15 @@ def encoder_of(model: nn.Module) -> nn.Encoder:
     if len(found) != 1:
         raise TypeError(f"a model with one nn.Encoder, got {type(model).__name__} of {len(found)}")
     return found[0]
+
+
+def listed(name: str, keys: Any) -> Any:
+    """keys, if it is a collection of layers and heads, and not one of them."""
+    if is_integer(keys) or (
+        isinstance(keys, tuple) and len(keys) == 2 and all(map(is_integer, keys))
+    ):
+        raise TypeError(f"{name} is a list, such as [{keys!r:.60}], got {keys!r:.60}")
+    return keys
 
 
 def checked_place(layers: Any, key: Any) -> tuple[int, int | None]:

@@ -16,7 +16,7 @@ import tinyattn as ta
 
 from .. import ops
 from ..base.backend import namespace
-from ..base.checks import checked_index, one_dim, sizes_of
+from ..base.checks import checked_index, one_dim, sizes_of, type_name
 from ..engine.autograd import wrap
 from ..tensors.tensor import Tensor
 from .devices import MAKERS, adapted, adapted_to, device
@@ -29,10 +29,16 @@ def by_numpy(name: str) -> Callable[..., Any]:
     """NumPy's function of this name, or CuPy's; its result has no gradient."""
 
     def function(input, *args, **options):
-        arrays = [getattr(arg, "_data", arg) for arg in (input, *args)]
+        arrays = [getattr(arg, "_data", arg) for arg in (tensor_of(name, input), *args)]
         return wrap(getattr(namespace(input._data), name)(*arrays, **options))
 
     return function
+
+
+def tensor_of(name: str, x: Any) -> Tensor:
+    if not isinstance(x, Tensor):
+        raise TypeError(f"{name} takes a Tensor, got {type_name(x)}: wrap it in tensor(...)")
+    return x
 
 
 def stepwise(name: str) -> Callable[..., Any]:
@@ -148,6 +154,7 @@ def nonzero(input, as_tuple=False):
 
 
 def where(condition, *pair):
+    """The elements of a pair by a condition, or of a condition alone where it is True."""
     return ta.where(condition, *pair) if pair else nonzero(condition, as_tuple=True)
 
 

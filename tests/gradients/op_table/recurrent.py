@@ -1,4 +1,4 @@
-"""The state of a GRU, which is an op because one position has few numbers and many operations."""
+"""The states of a GRU and of an LSTM, each one op because a position has few numbers."""
 
 from __future__ import annotations
 
@@ -19,8 +19,19 @@ def torch_gru_state(x: Any, h: Any, state: Any) -> Any:
     return (1 - z) * tanh(x[..., 2 * width :] + r * h[..., 2 * width :]) + z * state
 
 
+def torch_lstm_state(x: Any, c: Any) -> Any:
+    sigmoid, tanh = ref.torch_fn("sigmoid"), ref.torch_fn("tanh")
+    i, f, g, o = x.chunk(4, -1)
+    new = sigmoid(f) * c + sigmoid(i) * tanh(g)
+    return ref.torch_fn("cat")([sigmoid(o) * tanh(new), new], -1)
+
+
 def of_width(width: int, *lead: int) -> list[tuple[int, ...]]:
     return [(*lead, 3 * width), (*lead, 3 * width), (*lead, width)]
+
+
+def of_lstm(width: int, *lead: int) -> list[tuple[int, ...]]:
+    return [(*lead, 4 * width), (*lead, width)]
 
 
 ROWS: list[OpRow] = [
@@ -48,6 +59,30 @@ ROWS: list[OpRow] = [
         ],
         ("ops.gru_state",),
         differentiable=(0, 1, 2),
+        steps=4,
+    ),
+    OpRow(
+        "lstm_state",
+        ops.lstm_state,
+        ref.lstm_state,
+        torch_lstm_state,
+        calls(
+            (of_lstm(1, 1), {}, "size 1"),
+            (of_lstm(3, 0), {}, "empty"),
+            (of_lstm(0, 2), {}, "no features"),
+            (of_lstm(2), {}, "no batch"),
+            (of_lstm(3, 2), {}),
+            (of_lstm(2, 4), {}),
+            (of_lstm(2, 2, 3), {}),
+            repeat=3,
+        ),
+        [
+            error(lambda: ops.lstm_state(t(2, 8)), TypeError, "lstm_state.*'c'"),
+            error(lambda: ops.lstm_state(t(2, 8), t(3, 2)), ValueError, "lstm_state.*2, 8.*3, 2"),
+            error(lambda: ops.lstm_state(t(2, 8), t(2, 3)), ValueError, "lstm_state.*2, 3"),
+        ],
+        ("ops.lstm_state",),
+        differentiable=(0, 1),
         steps=4,
     ),
 ]

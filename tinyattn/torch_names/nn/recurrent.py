@@ -160,6 +160,10 @@ class Cell(Gated):
         self.set_sizes(given)
         self.add_parameters("", self.input_size)
 
+    def extra_repr(self) -> str:
+        sizes = f"{self.input_size}, {self.hidden_size}"
+        return sizes if self.bias else f"{sizes}, bias=False"
+
     def forward(self, x: Any, state: Any = None) -> Any:
         self.check_input(x, (1, 2))
         old = self.first_states(state, (*x.shape[:-1], self.hidden_size), x)
@@ -196,6 +200,32 @@ def dx(grad, x, h, state, saved):
     return ops.cat(dr, dz, dn, dim=last), ops.cat(dr, dz, dn * r, dim=last), grad * z
 
 
+def lstm_gates(x: Any, c: Any) -> tuple[Any, ...]:
+    width = c.shape[-1]
+    i_and_f = ops.sigmoid(x[..., : 2 * width])
+    i, f = i_and_f[..., :width], i_and_f[..., width:]
+    g, o = ops.tanh(x[..., 2 * width : 3 * width]), ops.sigmoid(x[..., 3 * width :])
+    return i, f, g, o, ops.tanh(f * c + i * g)
+
+
+@op(saves=True)
+def lstm_state(x: Array, c: Array) -> Any:
+    """The next h and c in one array, (..., 2 * hidden_size); x is the sum of the projections."""
+    i, f, g, o, tanh = gates = lstm_gates(x, c)
+    return ops.cat(o * tanh, f * c + i * g, dim=c.ndim - 1), gates
+
+
+@lstm_state.vjp("x", "c")
+def dx_and_dc(grad, x, c, saved):
+    width = c.shape[-1]
+    i, f, g, o, tanh = saved or lstm_gates(x, c)
+    dh = grad[..., :width]
+    dc = grad[..., width:] + dh * o * (1 - tanh * tanh)
+    di, df = dc * g * i * (1 - i), dc * c * f * (1 - f)
+    dg, do = dc * i * (1 - g * g), dh * tanh * o * (1 - o)
+    return ops.cat(di, df, dg, do, dim=c.ndim - 1), dc * f
+
+
 def checked_nonlinearity(name: Any) -> str:
     if name not in ("tanh", "relu"):
         raise ValueError(f'nonlinearity is "tanh" or "relu", got {name!r}')
@@ -228,9 +258,8 @@ class LSTM(Recurrent):
     gates, parts = 4, 2
 
     def step(self, x: Tensor, h: Tensor, state: State) -> State:
-        i, f, g, o = (x + h).chunk(4, -1)
-        c = f.sigmoid() * state[1] + i.sigmoid() * g.tanh()
-        return o.sigmoid() * c.tanh(), c
+        both = lstm_state(x + h, state[1])
+        return both[..., : self.hidden_size], both[..., self.hidden_size :]
 
 
 class RNN(Recurrent):
@@ -267,3 +296,7 @@ class RNNCell(Cell):
         self.set_sizes(given)
         self.nonlinearity = checked_nonlinearity(given.nonlinearity)
         self.add_parameters("", self.input_size)
+
+    def extra_repr(self) -> str:
+        is_default = self.nonlinearity == "tanh"
+        return super().extra_repr() + ("" if is_default else f", nonlinearity={self.nonlinearity}")
