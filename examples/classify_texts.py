@@ -168,6 +168,8 @@ def train(
             lowest = min(range(len(measured)), key=lambda i: measured[i][1])
             if stop.is_set() or len(measured) - 1 - lowest >= PATIENCE:
                 break
+    if not any(np.isfinite(loss) for _, loss in measured):
+        raise ValueError(f"the loss is not finite, so nothing was learned: lower --lr {args.lr}")
     model.load_state_dict(best)
     return losses, measured
 
@@ -253,6 +255,7 @@ def read(args: argparse.Namespace) -> tuple[list[str], list[str]]:
         raise ValueError(
             f"{args.out} has a classifier: --overwrite replaces it, or name another --out"
         )
+    args.out.mkdir(parents=True, exist_ok=True)  # now, and not after the training
     return texts, names
 
 

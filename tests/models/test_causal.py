@@ -134,6 +134,26 @@ def test_matrices_lie_in_column_order_and_tables_in_rows(tmp_path):
         assert_equal(parameter.numpy(), dict(model.named_parameters())[name].numpy())
 
 
+def test_a_model_with_lora_is_saved_after_it_is_merged(tmp_path):
+    model = CausalLM.from_gguf(write_llama(tmp_path / "m.gguf"))
+    nn.LoRA.insert(model, ["W_q"])
+    with pytest.raises(RuntimeError, match=r"call nn\.LoRA\.merge_all\(model\)"):
+        model.save_pretrained(tmp_path / "saved")
+    assert not (tmp_path / "saved").exists()
+    nn.LoRA.merge_all(model)
+    model.save_pretrained(tmp_path / "saved")
+
+
+@pytest.mark.filterwarnings("error")
+def test_a_file_of_float64_is_read_without_a_warning(tmp_path):
+    """Before it is read the parameters hold whatever was in memory: here numbers beyond float32."""
+    random_model("llama").double().save_pretrained(tmp_path / "saved")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(np, "empty", lambda shape, dtype=float, **_: np.full(shape, np.nan, dtype))
+        model = CausalLM.from_pretrained(tmp_path / "saved")
+    assert {p.dtype for p in model.parameters()} == {np.dtype(np.float64)}
+
+
 def test_an_own_head_is_read(tmp_path):
     head = rng_of(3).normal(size=(SIZES["vocab"], SIZES["width"]))
     path = write_llama(tmp_path / "m.gguf", tensors={"output.weight": (head, "F32")})

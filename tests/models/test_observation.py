@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import importlib.util
 import re
 import runpy
@@ -185,6 +186,36 @@ def test_wrong_numbers(model, key, kind, words):
     with pytest.raises(kind, match=words), ablated(model, [key]):
         pass
     assert hooks(model) == 0
+
+
+def test_what_another_hook_does_is_not_undone(model):
+    """W_o is computed anew, so a block in a block, or a hook from before, would be lost."""
+    with (
+        ablated(model, [(0, 1)]),
+        ablated(model, [(1, 1)]),  # of another layer
+        pytest.raises(RuntimeError, match=r"W_o of layer 0 has a hook.*all heads in one block"),
+        ablated(model, [(0, 2)]),
+    ):
+        pass
+    assert hooks(model) == 0
+    projection = model.encoder.layers[2].self_attn.W_o
+    handle = projection.register_forward_hook(lambda module, args, out: out * 2)
+    with pytest.raises(RuntimeError, match="W_o of layer 2"), ablated(model, [(1, 0), (2, 0)]):
+        pass
+    assert hooks(model) == 1
+    handle.remove()
+
+
+def test_layers_that_share_modules_are_refused(model):
+    for share_all in (True, False):
+        other = copy.deepcopy(model)
+        if not share_all:
+            other.encoder.layers[0].self_attn = other.encoder.layers[1].self_attn
+        else:
+            other.encoder.layers[0] = other.encoder.layers[1]
+        for block in (observed(other), ablated(other, [(2, 0)])):
+            with pytest.raises(ValueError, match="are one module, or share"), block:
+                pass
 
 
 @pytest.mark.parametrize("keys", [3, (0, 1)])

@@ -157,7 +157,10 @@ FUNCTIONS: dict[str, list[Any]] = {
         *[((V, W[:3], Y[0, :2]), {"indexing": how}) for how in ("ij", "xy")],
         (([V, W],), {"indexing": "xy"}), ((V,), {"indexing": "xy"}),
     ],
-    "where": [((M,), {}), ((M, Y, Z), {})],
+    "where": [
+        ((M,), {}), ((M, Y, Z), {}),
+        ((np.array(True),), {}), ((np.array(0.0),), {}),
+    ],
     "maximum": one(Y, Z),
     "pow": [((2.5, Y), {}), ((X, 3), {}), ((X, Y), {})],
     "std_mean": [((Y,), {}), ((Y, 1), {"unbiased": False}), ((Y,), {"dim": 0, "correction": 0})],
@@ -256,7 +259,7 @@ def test_every_name_has_a_row() -> None:
 
 @pytest.mark.parametrize("name", ["nonzero", "where", "isinf"])
 def test_what_is_no_tensor_is_refused(name: str) -> None:
-    with pytest.raises(TypeError, match="takes a Tensor, got list"):
+    with pytest.raises(TypeError, match=f"{name} takes a Tensor, got list"):
         getattr(ours, name)([1, 0])
 
 

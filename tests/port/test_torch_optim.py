@@ -107,10 +107,20 @@ def test_a_plateau_refuses_what_does_not_fit() -> None:
         ({"threshold_mode": "none"}, 'threshold_mode "rel" or "abs"'),
         ({"factor": 1.0}, "factor is at least 0 and below 1, got 1.0"),
         ({"min_lr": [0.1, 0.2]}, "min_lr is a number or 1"),
+        ({"min_lr": "a"}, "min_lr must be a number >= 0, got 'a'"),
+        ({"patience": None}, "patience must be an integer >= 0, got None"),
+        ({"cooldown": -1}, "cooldown must be an integer >= 0, got -1"),
+        ({"threshold": float("nan")}, "threshold must be a number >= 0, got nan"),
+        ({"eps": None}, "eps must be a number >= 0, got None"),
     ]:
         with pytest.raises(ValueError, match=message):
             lr_scheduler.ReduceLROnPlateau(optimizer, **settings)
     assert optimizer.param_groups[0]["lr"] == 0.1
+    schedule = lr_scheduler.ReduceLROnPlateau(optimizer)
+    for metrics in (None, "a", [1.0]):
+        with pytest.raises(TypeError, match="step takes the number that should become better"):
+            schedule.step(metrics)
+    assert schedule.last_epoch == 0
 
 
 def test_a_second_schedule_begins_with_the_first_rate(torch: Any) -> None:

@@ -13,7 +13,7 @@ from typing import Any, Self
 import numpy as np
 
 from .. import nn
-from ..base.backend import is_finite
+from ..base.backend import is_finite, quietly
 from ..base.checks import (
     check_heads,
     check_number,
@@ -222,7 +222,7 @@ class BertEncoder(nn.Module):
         """Make arrays under their published names the parameters."""
         dtype = np.result_type(*arrays.values(), np.float32)
         if dtype != np.float32:
-            self.to(dtype)
+            quietly(self.to, dtype)  # because the numbers that are there are nobody's
         for key, parameter in self.published().items():
             # In column order, because BLAS multiplies few rows by such a weight a tenth faster.
             order = np.asarray if key.startswith("embeddings.") else np.asfortranarray

@@ -16,7 +16,7 @@ import numpy as np
 
 from .. import functional as F
 from .. import masks, nn
-from ..base.backend import to_device
+from ..base.backend import quietly, to_device
 from ..base.checks import check_size
 from ..engine.autograd import wrap
 from ..errors import MaskError, ShapeError
@@ -261,7 +261,7 @@ class CausalLM(nn.Module):
         with init.skipped():
             model = cls(config)
         if dtype != np.float32:
-            model.to(dtype)
+            quietly(model.to, dtype)  # because the numbers that are there are nobody's
         parameters = dict(model.named_parameters())
         for key, part in parts.items():
             array = read(key)
@@ -278,6 +278,8 @@ class CausalLM(nn.Module):
         """Write config.json, model.safetensors and the tokenizer, which transformers can open."""
         if self.is_quantized:
             raise RuntimeError("int8 weights have no place in this format: save before quantize()")
+        if any(isinstance(module, nn.LoRA) for module in self.modules()):
+            raise RuntimeError("LoRA has no place in this format: call nn.LoRA.merge_all(model)")
         Path(folder).mkdir(parents=True, exist_ok=True)
         parameters = dict(self.named_parameters())
         column = files.COLUMNS[self.config["model_type"]]

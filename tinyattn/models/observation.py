@@ -37,10 +37,12 @@ def observed(
     It gives an object with `hidden_states`, the L + 1 Tensors x_0 to x_L, (B, N, D) or packed, and
     `weights`, a dict: weights[i] is (B, H, Q, K), and weights[i, h] is (B, Q, K), both detached.
     They are of the last call in the block, and stay after it. The norm after the last layer is not
-    in x_L.
+    in x_L. In the block the model has hooks, and a copy of it would keep them. One thread at a time
+    may use it.
 
     Raises IndexError for a layer or head that the model lacks, TypeError for other numbers, for a
-    model without exactly one Encoder, and for a layer without a MultiHeadAttention.
+    model without exactly one Encoder, and for a layer without a MultiHeadAttention, ValueError for
+    layers that share modules.
     Source: Elhage et al., "A Mathematical Framework for Transformer Circuits", 2021.
     Differs from transformers: output_attentions and output_hidden_states are arguments of a call
     there, give the weights of all layers, and their last hidden state has gone through the norm.
@@ -83,7 +85,9 @@ def ablated(
 
     model: as `observed` takes it. heads: pairs (layer, head), which count from 0. to: "zero", or
     "mean": that of the head's output over all samples and positions of the call, padding included.
-    Errors: as `observed`, and ValueError for another `to`.
+    In the block the model has hooks, as in `observed`: do not copy, quantize or change it there.
+    Errors: as `observed`, ValueError for another `to`, and RuntimeError for a W_o that has a hook
+    already, such as that of another block, because this one would undo what it does.
     Source: Michel et al., "Are Sixteen Heads Really Better than One?", 2019. PyTorch and
     transformers have no such function.
 
@@ -112,6 +116,11 @@ def ablated(
     with ExitStack() as hooks:
         for number in {layer for layer, _ in places}:
             attention: Any = layers[number].self_attn
+            if attention.W_o._hooks:
+                raise RuntimeError(
+                    f"W_o of layer {number} has a hook, and this block would undo what it does: "
+                    "name all heads in one block, and register hooks of your own inside it"
+                )
             gone = np.array([(number, h) in places for h in range(attention.num_heads)])
             hook = attention.W_o.register_forward_hook(
                 lambda module, args, _, gone=gone: replace(gone, module, args[0])
@@ -124,6 +133,9 @@ def encoder_of(model: nn.Module) -> nn.Encoder:
     found = [m for m in model.modules() if isinstance(m, nn.Encoder)]
     if len(found) != 1:
         raise TypeError(f"a model with one nn.Encoder, got {type(model).__name__} of {len(found)}")
+    parts = [part for layer in found[0].layers for part in (layer, layer.self_attn)]
+    if len(set(map(id, parts))) < len(parts):
+        raise ValueError("layers that are one module, or share their attention, are not told apart")
     return found[0]
 
 

@@ -149,13 +149,16 @@ def take_along_dim(input, indices, dim=None):
 
 
 def nonzero(input, as_tuple=False):
-    places = by_numpy("argwhere")(input)
+    rows = tensor_of("nonzero", input)
+    places = by_numpy("argwhere")(rows.reshape(1) if as_tuple and not rows.ndim else rows)
     return places.unbind(1) if as_tuple else places
 
 
-def where(condition, *pair):
+def where(condition, input=None, other=None):
     """The elements of a pair by a condition, or of a condition alone where it is True."""
-    return ta.where(condition, *pair) if pair else nonzero(condition, as_tuple=True)
+    if input is None and other is None:
+        return nonzero(tensor_of("where", condition), as_tuple=True)
+    return ta.where(condition, input, other)
 
 
 def bincount(input, weights=None, minlength=0):

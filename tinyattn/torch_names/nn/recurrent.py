@@ -92,15 +92,15 @@ class Recurrent(Gated):
 
     __init__ = takes(f"{SIZES}, {OPTIONS}")(build)
 
-    def forward(self, x: Any, state: Any = None) -> tuple[Any, Any]:
+    def forward(self, x: Any, hx: Any = None) -> tuple[Any, Any]:
         if isinstance(x, PackedSequence):
             padded, lengths = pad_packed_sequence(x)
-            out, state = self.run_layers(padded, state, lengths.numpy())
+            out, state = self.run_layers(padded, hx, lengths.numpy())
             is_sorted = x.sorted_indices is None
             return pack_padded_sequence(out, lengths, enforce_sorted=is_sorted), state
         self.check_input(x, (2, 3))
         swapped = self.batch_first and x.ndim == 3
-        out, state = self.run_layers(x.transpose(0, 1) if swapped else x, state)
+        out, state = self.run_layers(x.transpose(0, 1) if swapped else x, hx)
         return (out.transpose(0, 1) if swapped else out), state
 
     @property
@@ -164,9 +164,9 @@ class Cell(Gated):
         sizes = f"{self.input_size}, {self.hidden_size}"
         return sizes if self.bias else f"{sizes}, bias=False"
 
-    def forward(self, x: Any, state: Any = None) -> Any:
+    def forward(self, x: Any, hx: Any = None) -> Any:
         self.check_input(x, (1, 2))
-        old = self.first_states(state, (*x.shape[:-1], self.hidden_size), x)
+        old = self.first_states(hx, (*x.shape[:-1], self.hidden_size), x)
         new = self.step(self.project(x, "ih"), self.project(old[0], "hh"), old)
         return new if self.parts > 1 else new[0]
 

@@ -172,14 +172,20 @@ class ReduceLROnPlateau(LRScheduler):
             )
         if check_number("factor", factor, 0) >= 1:
             raise ValueError(f"factor is at least 0 and below 1, got {factor}")
-        self.mode, self.factor, self.patience, self.threshold = mode, factor, patience, threshold
-        self.threshold_mode, self.cooldown, self.eps = threshold_mode, cooldown, eps
+        self.mode, self.threshold_mode, self.factor = mode, threshold_mode, factor
+        self.patience = check_size("patience", patience, 0)
+        self.cooldown = check_size("cooldown", cooldown, 0)
+        self.threshold, self.eps = (
+            check_number("threshold", threshold, 0),
+            check_number("eps", eps, 0),
+        )
         self.best = math.inf if mode == "min" else -math.inf
         self.num_bad_epochs = self.cooldown_counter = 0
         super().__init__(optimizer)
         self.min_lrs = list(min_lr) if isinstance(min_lr, (list, tuple)) else [min_lr]
         if len(self.min_lrs) not in (1, len(self.base_lrs)):
             raise ValueError(f"min_lr is a number or {len(self.base_lrs)}, got {min_lr}")
+        self.min_lrs = [check_number("min_lr", least, 0) for least in self.min_lrs]
         self.min_lrs *= len(self.base_lrs) // len(self.min_lrs)
 
     def _initial_step(self) -> None:
@@ -196,7 +202,13 @@ class ReduceLROnPlateau(LRScheduler):
         return new if lr - new > self.eps else lr
 
     def step(self, metrics: Any, epoch: int | None = None) -> None:  # type: ignore[override]
-        number = float(metrics)
+        try:
+            number = float(metrics)
+        except (TypeError, ValueError):
+            name = type_name(metrics)
+            raise TypeError(
+                f"step takes the number that should become better, got {name}"
+            ) from None
         self.last_epoch = self.last_epoch + 1 if epoch is None else epoch
         better = self.is_better(number)
         self.best = number if better else self.best
