@@ -97,15 +97,20 @@ def test_the_head() -> None:
 
 
 def attended(
-    x: np.ndarray, first: int = 0, visible: np.ndarray | None = None, scale: float = 3**0.5
+    x: np.ndarray,
+    first: int = 0,
+    visible: np.ndarray | None = None,
+    scale: float = 3**0.5,
+    hidden: float = -np.inf,
+    axis: int = 1,
 ) -> np.ndarray:
     """Attention of all positions at once, the first of which has the position `first`."""
     x = x + W["position"][first : first + len(x)]
     q, k, v = (x @ W[name].T for name in ("W_q", "W_k", "W_v"))
     visible = np.tri(len(x), dtype=bool) if visible is None else visible
-    scores = np.where(visible, q @ k.T / scale, -np.inf)
-    e = np.exp(scores - scores.max(1, keepdims=True))
-    return e / e.sum(1, keepdims=True) @ v
+    scores = np.where(visible, q @ k.T / scale, hidden)
+    e = np.exp(scores - scores.max(axis, keepdims=True))
+    return e / e.sum(axis, keepdims=True) @ v
 
 
 def attend(x: np.ndarray, cache: Any) -> tuple[np.ndarray, Any]:
@@ -131,6 +136,11 @@ def test_without_a_cache() -> None:
         "a new position sees those after it: new positions need a causal mask among themselves",
     )
     expect(not close(out, attended(X, scale=1.0)), "the scores are not divided by sqrt(d)")
+    wide = attended(X, scale=X.shape[1] ** 0.5)
+    expect(not close(out, wide), "the scores are divided by sqrt(D), and the rows of q have d")
+    zeros = attended(X, hidden=0.0)
+    expect(not close(out, zeros), "a hidden score is -inf before softmax: with 0 it gets a weight")
+    expect(not close(out, attended(X, axis=0)), "softmax is over the keys, the last axis")
     expect(not close(out, attended(X - W["position"][:6])), "the positions are not added to x")
     expect(close(out, attended(X)), "the first call, without a cache, is not causal attention")
     x = X + W["position"][:6]

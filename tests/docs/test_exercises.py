@@ -874,6 +874,13 @@ WRONG = {
         ('w["position"][past : past + len(x)]', 'w["position"][: len(x)]', "begin at 0 again"),
         ('    x = x + w["position"][past : past + len(x)]\n', "", "positions are not added"),
         (" / np.sqrt(q.shape[1])", "", "not divided by sqrt(d)"),
+        ("np.sqrt(q.shape[1])", "np.sqrt(x.shape[1])", "divided by sqrt(D)"),
+        ("scores, -np.inf)", "scores, 0)", "with 0 it gets a weight"),
+        (
+            "scores - scores.max(axis=1, keepdims=True))\n    return e / e.sum(axis=1",
+            "scores - scores.max(axis=0, keepdims=True))\n    return e / e.sum(axis=0",
+            "over the keys",
+        ),
         ("np.tri(len(q), len(k), past, dtype=bool)", "True", "sees those after it"),
         (
             "np.tri(len(q), len(k), past, dtype=bool)",
