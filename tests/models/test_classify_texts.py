@@ -181,3 +181,41 @@ def test_the_definitions_are_whole(data):
     assert len(texts) == len(set(texts)) == 4800
     assert len(set(kinds)) == 12
     assert ta.tensor([len(data.words(text)) for text in texts]).max().item() < 128
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--text", "comment", "--label", "verdict"], "name the file first"),
+        (["FILE", "--predict", "a thing"], "leave out the file, --text and --label"),
+        (["--text", "comment", "--predict", "a thing"], "leave out the file, --text and --label"),
+    ],
+)
+def test_arguments_that_would_be_ignored_are_refused(
+    example, monkeypatch, tmp_path, capsys, arguments, words
+):
+    path = tmp_path / "some.csv"
+    path.write_text(rows())
+    arguments = [path if word == "FILE" else word for word in arguments]
+    with pytest.raises(SystemExit) as caught:
+        run(example, monkeypatch, *arguments, "--out", tmp_path / "out")
+    assert words in f"{caught.value}{capsys.readouterr().err}"
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_training_that_cannot_be_kept_is_refused(example, monkeypatch, tmp_path, capsys):
+    """A folder that cannot be made, before the training; a loss that is never finite, after it."""
+    path = tmp_path / "some.csv"
+    path.write_text(rows())
+    columns = path, "--text", "comment", "--label", "verdict", "--epochs", 1
+    trained = []
+    monkeypatch.setattr(example, "train", lambda *args: trained.append(args))
+    with pytest.raises(SystemExit):
+        run(example, monkeypatch, *columns, "--out", path)
+    assert not trained
+    monkeypatch.undo()
+    monkeypatch.setattr(example, "loss_on", lambda *args: float("nan"))
+    with pytest.raises(SystemExit) as caught:
+        run(example, monkeypatch, *columns, "--out", tmp_path / "out")
+    assert "the loss is not finite" in f"{caught.value}{capsys.readouterr().err}"
+    assert not list((tmp_path / "out").iterdir())

@@ -116,6 +116,9 @@ def test_a_plateau_refuses_what_does_not_fit() -> None:
         with pytest.raises(ValueError, match=message):
             lr_scheduler.ReduceLROnPlateau(optimizer, **settings)
     assert optimizer.param_groups[0]["lr"] == 0.1
+    assert not hasattr(optimizer, "_initial_lrs")  # what is refused has left nothing
+    with pytest.raises(TypeError, match="a schedule takes an optimizer, got list"):
+        lr_scheduler.ReduceLROnPlateau([])
     schedule = lr_scheduler.ReduceLROnPlateau(optimizer)
     for metrics in (None, "a", [1.0]):
         with pytest.raises(TypeError, match="step takes the number that should become better"):

@@ -267,7 +267,7 @@ class CausalLM(nn.Module):
             array = read(key)
             files.check_array(array, key, path)
             for name, x in part.to_ours(array).items():
-                # In column order, because BLAS multiplies few rows by such a weight up to a quarter
+                # In column order, because BLAS multiplies few rows by such a weight up to a fifth
                 # faster. Of a table rows are read.
                 is_table = name in ("word.weight", "position.weight")
                 order = np.ascontiguousarray if is_table else np.asfortranarray

@@ -175,18 +175,16 @@ class ReduceLROnPlateau(LRScheduler):
         self.mode, self.threshold_mode, self.factor = mode, threshold_mode, factor
         self.patience = check_size("patience", patience, 0)
         self.cooldown = check_size("cooldown", cooldown, 0)
-        self.threshold, self.eps = (
-            check_number("threshold", threshold, 0),
-            check_number("eps", eps, 0),
-        )
+        self.threshold = check_number("threshold", threshold, 0)
+        self.eps = check_number("eps", eps, 0)
+        groups = len(getattr(optimizer, "param_groups", ()))
+        least = list(min_lr) if isinstance(min_lr, (list, tuple)) else [min_lr] * groups
+        if len(least) != groups:
+            raise ValueError(f"min_lr is a number or {groups}, got {min_lr}")
+        self.min_lrs = [check_number("min_lr", lr, 0) for lr in least]
         self.best = math.inf if mode == "min" else -math.inf
         self.num_bad_epochs = self.cooldown_counter = 0
         super().__init__(optimizer)
-        self.min_lrs = list(min_lr) if isinstance(min_lr, (list, tuple)) else [min_lr]
-        if len(self.min_lrs) not in (1, len(self.base_lrs)):
-            raise ValueError(f"min_lr is a number or {len(self.base_lrs)}, got {min_lr}")
-        self.min_lrs = [check_number("min_lr", least, 0) for least in self.min_lrs]
-        self.min_lrs *= len(self.base_lrs) // len(self.min_lrs)
 
     def _initial_step(self) -> None:
         self.last_epoch = 0  # there is no number yet
