@@ -78,7 +78,7 @@ class TinyAttn(Library):
 
             use_stand_in()
         ta.set_num_threads(options["threads"])
-        self.ta, self.F = ta, ta.functional
+        self.ta, self.F, self.where, self.maximum = ta, ta.functional, ta.where, ta.maximum
         self.device, self.capture = options.get("device", "cpu"), options.get("capture", False)
 
     def tensor(self, array: np.ndarray, requires_grad: bool = False) -> Any:
@@ -227,6 +227,7 @@ class Torch(Library):
 
         torch.set_num_threads(options["threads"])
         self.torch, self.F = torch, torch.nn.functional
+        self.where, self.maximum = torch.where, torch.maximum
         self.fused, self.compile = options["attention"] == "fused", options.get("compile", False)
         self.device, self.export = options.get("device", "cpu"), options.get("export", False)
 

@@ -149,13 +149,15 @@ Function = Callable[[Any, Any], Any]
 
 
 def million(lib: Any, side: int) -> SimpleNamespace:
-    """x, y, and positive p, each (side, side); a mask, and integers i below side."""
+    """x, y, and positive p, each (side, side); a mask, and integers i below side; functions of
+    the library that are no methods."""
     x, y = random(side, side), random(side, side, seed=1)
     i = np.random.default_rng(2).integers(0, side, (side, side))
     i[0, 0] = side - 1  # one_hot then has as many classes as x has columns
     floats = (lib.tensor(array, True) for array in (x, y, np.abs(x) + 0.1))
     arrays = dict(zip("xyp", floats, strict=True))
-    return SimpleNamespace(**arrays, i=lib.tensor(i), rows=lib.tensor(i[0]), mask=lib.tensor(x > 0))
+    arrays |= {"i": lib.tensor(i), "rows": lib.tensor(i[0]), "mask": lib.tensor(x > 0)}
+    return SimpleNamespace(**arrays, where=lib.where, maximum=lib.maximum)
 
 
 FUNCTIONS: dict[str, Function] = {
@@ -194,6 +196,8 @@ FUNCTIONS: dict[str, Function] = {
     "silu": lambda F, a: F.silu(a.x),
     "softplus": lambda F, a: F.softplus(a.x),
     "clamp": lambda F, a: a.x.clamp(-1, 1),
+    "where": lambda F, a: a.where(a.mask, a.x, a.y),
+    "maximum": lambda F, a: a.maximum(a.x, a.y),
     "masked_fill": lambda F, a: a.x.masked_fill(a.mask, 0.0),
     "sum": lambda F, a: a.x.sum(),
     "sum 0": lambda F, a: a.x.sum(0),
@@ -221,7 +225,7 @@ FUNCTIONS: dict[str, Function] = {
     "log_softmax": lambda F, a: a.x.log_softmax(-1),
     "mse_loss": lambda F, a: F.mse_loss(a.x, a.y),
     "binary_cross_entropy": lambda F, a: F.binary_cross_entropy_with_logits(a.x, a.mask * 1.0),
-    "sort": lambda F, a: a.x.sort(1)[0],
+    "sort": lambda F, a: a.x.sort(dim=1, stable=True)[0],
     "topk": lambda F, a: a.x.topk(10, 1)[0],
     "gather 0": lambda F, a: a.x.gather(0, a.i),
     "gather 1": lambda F, a: a.x.gather(1, a.i),

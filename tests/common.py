@@ -224,6 +224,9 @@ def kernel_tour():
         keep(f"silu_backward.{kind}", kernels.silu_backward(grad, x))
         keep(f"cumsum.{kind}", kernels.cumsum(x, 1, True))
         keep(f"cumsum.{kind}.last", kernels.cumsum(x, 3, False))
+        keep(f"inverse_root.{kind}", kernels.inverse_root(np.abs(x)))
+        keep(f"sign.{kind}", kernels.sign(x))
+        keep(f"where.{kind}", kernels.where(mask, x, 0.5))
         for name in ("remainder", "floor_divide"):
             keep(f"{name}.{kind}", getattr(kernels, name)(x, grad))
         keep(f"sum_squares.{kind}", kernels.sum_squares(x.reshape(6, 20)))

@@ -44,7 +44,7 @@ from kernel_checks import (
 from test_tiled_attention import compiled
 
 import tinyattn as ta
-from tinyattn.kernels import reference
+from tinyattn.kernels import reference, sums
 from tinyattn.kernels.reference import AdamStep
 from tinyattn.kernels.visibility import Visibility, of_padded, samples_of
 
@@ -54,12 +54,13 @@ def test_every_kernel_has_a_test_here():
     covered = {
         "adam", "add_bias", "attention", "attention_backward", "cross_entropy",
         "cross_entropy_backward", "cumsum", "dropout", "erf", "expm1", "floor_divide", "gather",
-        "gelu", "gelu_backward", "gelu_tanh", "gelu_tanh_backward", "int8_product", "layer_norm",
+        "gelu", "gelu_backward", "gelu_tanh", "gelu_tanh_backward", "int8_product", "inverse_root",
+        "layer_norm",
         "layer_norm_backward", "log1p", "log_softmax", "log_softmax_backward", "masked_softmax",
         "masked_softmax_backward", "multiply_rows", "relu", "relu_backward", "remainder",
-        "rms_norm", "rms_norm_backward", "scatter_along", "scatter_rows", "sigmoid", "silu",
+        "rms_norm", "rms_norm_backward", "scatter_along", "scatter_rows", "sigmoid", "sign", "silu",
         "silu_backward", "softmax", "softmax_backward", "softplus", "sum_rows",
-        "sum_squares", "weighted_sum",
+        "sum_squares", "weighted_sum", "where",
     }  # fmt: skip
     assert set(KERNELS) == covered
     toured = {name.split(".")[0] for name in kernel_tour()}
@@ -454,6 +455,51 @@ def test_whole_quotients_are_numpys_to_the_bit(name, scale):
 
 
 @both_dtypes
+def test_inverse_root_and_sign(dtype):
+    x = np.concatenate([signed(rng_of(52), 40) ** 2, [1, 0, -0.0, np.inf, -np.inf, np.nan, -1]])
+    x = x.astype(dtype)
+    with np.errstate(all="ignore"):
+        root, exact = x.astype(np.longdouble) ** -0.5, np.sign(x)
+    for module in (cpu, reference):
+        with np.errstate(all="ignore"):
+            found = module.inverse_root(x)
+        assert found.dtype == dtype
+        assert ulps(found[:41], root[:41]) <= 1.5
+        np.testing.assert_array_equal(found[41:], root[41:].astype(dtype))
+        for signs in (module.sign(x), -module.sign(-x)):
+            np.testing.assert_array_equal(signs, exact)
+            assert signs.dtype == dtype
+
+
+@pytest.mark.parametrize(
+    ("x_shape", "y_shape"), [((6, 50), (6, 50)), ((50,), (6, 1)), ((6, 50), ()), ((), (1, 50))]
+)
+def test_where_reads_both_and_branches_nowhere(x_shape, y_shape):
+    rng = rng_of(53)
+    x, y = (rng.standard_normal(shape).astype(np.float32) for shape in (x_shape, y_shape))
+    condition = rng.uniform(size=(2, 6, 50)) < 0.5
+    for mask in (condition, condition[:, ::-1], condition[0, 0], condition[..., :1]):
+        expected = np.where(mask, x, y)
+        for module in (cpu, reference):
+            found = module.where(mask, x, y)
+            assert found.tobytes() == expected.tobytes()
+            assert (found.dtype, found.shape) == (np.float32, expected.shape)
+    wide_x, integers = x.astype(np.float64), rng.randint(0, 9, (6, 50))
+    for pair in ((wide_x, y), (x, integers), (0.5, 2), (x, np.float64(0.1)), (x, True)):
+        for swapped in (pair, pair[::-1]):
+            found, expected = cpu.where(condition, *swapped), np.where(condition, *swapped)
+            assert (found.dtype, found.tobytes()) == (expected.dtype, expected.tobytes())
+    with_nan = np.array([np.nan, -0.0, np.inf, 1e-45], np.float32)
+    for number in (math.nan, -0.0, math.inf, 3, 0.1):
+        mask = np.array([True, False, True, False])
+        assert (
+            cpu.where(mask, with_nan, number).tobytes()
+            == np.where(mask, with_nan, np.float32(number)).tobytes()
+        )
+    assert cpu.where(condition * 2, x, y).tobytes() == np.where(condition, x, y).tobytes()
+
+
+@both_dtypes
 def test_multiply_rows(dtype):
     x = signed(rng_of(49), 5, 100).astype(dtype)
     x[:, 50:] = 1 / x[:, 49::-1] * x[:, :1]
@@ -493,6 +539,39 @@ def test_sum_squares(dtype):
         assert_within(found, (wide(x)[0] ** 2).sum(axis=1), (x**2).sum(axis=1), count=8)
         assert module.sum_squares(x[:, :0]).tolist() == [0.0] * 5
         assert module.sum_squares(x[:0]).shape == (0,)
+
+
+AXES = [None, 0, -1, (0, 1), (1, 2), (2, 0), (), (0, 1, 2), 1]
+
+
+@pytest.mark.parametrize("keepdims", [True, False])
+@pytest.mark.parametrize("axis", AXES)
+def test_large_sums_are_those_of_float64(axis, keepdims):
+    x = signed(rng_of(48), 7, 60, 50).astype(np.float32)
+    x[1, 2, 3] = 1e8  # beside which a sum in float32 loses the others
+    assert x.size >= sums.LARGE
+    exact = x.sum(axis=axis, keepdims=keepdims, dtype=np.float64)
+    found = cpu.sum_large(x, axis, keepdims)
+    if axis in (1, (2, 0)):
+        assert found is None
+    else:
+        assert (found.dtype, found.shape) == (np.float64, exact.shape)
+        np.testing.assert_allclose(found, exact, rtol=1e-13, atol=1e-9)
+    backwards = x[:, :, ::-1].copy()[:, :, ::-1]
+    for array in (x, backwards, np.asfortranarray(x)):
+        for mean, expected in ((False, exact), (True, exact * exact.size / x.size)):
+            total = sums.reduce_sum(array, axis, keepdims, mean)
+            assert (total.dtype, total.shape) == (np.float32, exact.shape)
+            assert ulps(total, expected) <= 0.51
+
+
+def test_large_sums_may_leave_float32_and_a_mean_stays():
+    x = np.full((400, 6000), 3e38, np.float32)
+    np.testing.assert_array_equal(sums.reduce_sum(x, 0, mean=True), x[0])
+    x[3, 4] = np.nan
+    with np.errstate(over="ignore"):
+        assert sums.reduce_sum(x[:3], (0, 1)) == np.inf
+        assert np.isnan(sums.reduce_sum(x, 1)).nonzero()[0].tolist() == [3]
 
 
 @both_dtypes

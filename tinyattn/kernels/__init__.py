@@ -34,6 +34,7 @@ import numpy as np
 from ..base.backend import device_of
 from . import blas, reference
 from .matmul import matrix_product as matrix_product
+from .sums import LARGE
 from .sums import in_c_order as in_c_order
 from .sums import reduce_sum as reduce_sum
 from .sums import sum_dtype as sum_dtype
@@ -111,6 +112,8 @@ silu_backward = dispatched(reference.silu_backward)
 softplus = dispatched(reference.softplus)
 log1p = dispatched(reference.log1p)
 expm1 = dispatched(reference.expm1)
+inverse_root = dispatched(reference.inverse_root)
+sign = dispatched(reference.sign)
 remainder = dispatched(reference.remainder)
 floor_divide = dispatched(reference.floor_divide)
 cumsum = dispatched(reference.cumsum)
@@ -138,6 +141,12 @@ scatter_rows = dispatched(reference.scatter_rows)
 weighted_sum = dispatched(reference.weighted_sum)
 attention = dispatched(reference.attention)
 attention_backward = dispatched(reference.attention_backward)
+
+
+def where(condition: Any, x: Any, y: Any) -> Any:
+    """`reference.where`, or a faster one for many numbers."""
+    module = cpu_kernels() if type(condition) is ndarray and condition.size >= LARGE else None
+    return (module or reference).where(condition, x, y)
 
 
 def adam(parameters: Sequence[Any], *arguments: Any) -> None:

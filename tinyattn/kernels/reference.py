@@ -28,15 +28,18 @@ from .elementwise import gelu as gelu
 from .elementwise import gelu_backward as gelu_backward
 from .elementwise import gelu_tanh as gelu_tanh
 from .elementwise import gelu_tanh_backward as gelu_tanh_backward
+from .elementwise import inverse_root as inverse_root
 from .elementwise import is_tensor
 from .elementwise import log1p as log1p
 from .elementwise import relu as relu
 from .elementwise import relu_backward as relu_backward
 from .elementwise import remainder as remainder
 from .elementwise import sigmoid as sigmoid
+from .elementwise import sign as sign
 from .elementwise import silu as silu
 from .elementwise import silu_backward as silu_backward
 from .elementwise import softplus as softplus
+from .elementwise import where as where
 from .float16 import in_float32
 from .matmul import matrix_product
 from .normalization import layer_norm as layer_norm

@@ -39,17 +39,34 @@ def adds_in_pairs(array: Array, axis: Any) -> bool:
     return axis is None or axis == -1 or axis == (array.ndim - 1,) or array.dtype == np.float64
 
 
+# From so many numbers on, a kernel is worth the import of Numba, which takes half a second.
+LARGE = 1 << 14
+
+
+def sum_large(array: Array, axis: Any, keepdims: bool) -> Any:
+    """The sum by a kernel, in float64; None where NumPy or CuPy is to add."""
+    if array.size < LARGE or array.dtype != np.float32 or type(array) is not np.ndarray:
+        return None
+    from . import cpu_kernels  # here, because the package imports this file first
+
+    kernels = cpu_kernels()
+    return None if kernels is None else kernels.sum_large(array, axis, keepdims)
+
+
 def reduce_sum(array: Array, axis: Any = None, keepdims: bool = False, mean: bool = False) -> Array:
-    """Sum (or mean) over axes: NumPy's own where it adds in pairs, else added in `sum_dtype`."""
+    """Sum (or mean) over axes: NumPy's own where it adds in pairs, else added in `sum_dtype`; of
+    many numbers by a kernel."""
     array = in_c_order(array)
     if array.dtype.kind != "f":  # unsigned numbers too, whose differences may be negative
         return array.sum(axis=axis, keepdims=keepdims, dtype=np.int64)
-    # A sum may overflow where its mean does not. A GPU is not asked, because it would have to wait.
-    in_pairs = adds_in_pairs(array, axis) and not (mean and type(array) is not np.ndarray)
-    dtype = None if in_pairs else sum_dtype(array.dtype)
-    total = array.sum(axis=axis, keepdims=keepdims, dtype=dtype)
-    if mean and in_pairs and not np.isfinite(total).all():
-        total = array.sum(axis=axis, keepdims=keepdims, dtype=sum_dtype(array.dtype))
+    total = sum_large(array, axis, keepdims)
+    if total is None:
+        # A sum may overflow where its mean does not. A GPU is not asked, because it would wait.
+        in_pairs = adds_in_pairs(array, axis) and not (mean and type(array) is not np.ndarray)
+        dtype = None if in_pairs else sum_dtype(array.dtype)
+        total = array.sum(axis=axis, keepdims=keepdims, dtype=dtype)
+        if mean and in_pairs and not np.isfinite(total).all():
+            total = array.sum(axis=axis, keepdims=keepdims, dtype=sum_dtype(array.dtype))
     if mean:
         # Divided before it is rounded to the array's dtype. The mean of nothing is NaN.
         total = total / (array.size // total.size) if array.size else total * math.nan

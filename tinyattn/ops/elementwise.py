@@ -94,7 +94,7 @@ def pow(x: Array, y: Array) -> Array:
     if isinstance(y, (int, float)) and y in PRODUCTS:
         return integer_power(x, int(y))
     if isinstance(y, float) and y == -0.5 and type(x) is np.ndarray and x.dtype.kind == "f":
-        return inverse_root(x)
+        return kernels.inverse_root(x)
     return in_c_order(x) ** in_c_order(y)
 
 
@@ -110,17 +110,6 @@ def integer_power(x: Array, n: int) -> Array:
     power = half * half
     if n % 2:
         power *= x
-    return power
-
-
-@in_float32
-def inverse_root(x: np.ndarray) -> np.ndarray:
-    """x ** -0.5 by a root, because NumPy's power takes ten times as long."""
-    power = np.sqrt(x, out=np.empty_like(x))
-    np.divide(1, power, out=power)
-    if not (x > 0).all():
-        power[x == 0] = math.inf  # that of -0.0 too
-        power[x == -math.inf] = 0
     return power
 
 
@@ -299,7 +288,7 @@ def where(condition: Array, x: Array, y: Array) -> Array:
     for value in (x, y):
         if not hasattr(value, "dtype") and not isinstance(value, (int, float)):
             raise DtypeError(f"where takes tensors and numbers, got {value!r}")
-    return promoted(namespace(condition).where(condition, x, y), (x, y))
+    return promoted(kernels.where(condition, x, y), (x, y))
 
 
 @where.vjp("x")
@@ -374,7 +363,7 @@ def floor_divide(x: Array, y: Array) -> Array:
 @op(differentiable=False)
 def sign(x: Array) -> Array:
     """-1, 0 or 1. Differs from PyTorch: no gradient, where there it is 0."""
-    return namespace(x).sign(x)
+    return kernels.sign(x)
 
 
 @op(differentiable=False)

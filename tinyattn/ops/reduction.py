@@ -205,8 +205,9 @@ def min(x: Array, *, dim: Dims, keepdim: bool = False) -> Array:
 def dx(grad, x, out, shape, dim):
     # Elements that tie share the gradient equally.
     ties = equal(x, reshape(out, target=reduced_shape(shape, dim)))
+    number = sum(cast(ties, dtype=np.promote_types(grad.dtype, np.float32)), dim=dim, keepdim=True)
     grad = where(ties, reshape(grad, target=reduced_shape(shape, dim)), 0.0)
-    return div(grad, sum(ties, dim=dim, keepdim=True))
+    return div(grad, number)
 
 
 @op(differentiable=False)

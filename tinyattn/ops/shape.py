@@ -77,6 +77,10 @@ def putitem(x: Array, *, index: Any, target: tuple[int, ...]) -> Array:
         width = math.prod(target[1:])
         ids = backend.to_device(index % target[0], backend.device_of(x))
         return kernels.scatter_rows(x.reshape(-1, width), ids, target[0], None).reshape(target)
+    dim = only_integer_array(index)
+    if dim is not None and type(x) is np.ndarray and x.dtype.kind == "f":
+        ids = (index[dim] % target[dim]).reshape(-1, *(1,) * (x.ndim - dim - 1))
+        return kernels.scatter_along(x, np.broadcast_to(ids, x.shape), dim, target)
     each_once = takes_each_once(index if isinstance(index, tuple) else (index,))
     out = namespace(x).zeros(target, x.dtype if each_once else sum_dtype(x.dtype))
     index = index_for(out, index)
@@ -103,6 +107,14 @@ def takes_each_once(index: tuple[Any, ...]) -> bool:
 def is_integer_array(index: Any) -> bool:
     """True for an array of row numbers."""
     return backend.is_array(index) and index.dtype.kind in "iu"
+
+
+def only_integer_array(index: Any) -> int | None:
+    """The dimension of x[:, :, rows], where a list of numbers stands behind whole dimensions."""
+    if not isinstance(index, tuple) or not index or not is_integer_array(index[-1]):
+        return None
+    are_whole = all(isinstance(part, slice) and part == slice(None) for part in index[:-1])
+    return len(index) - 1 if are_whole and index[-1].ndim == 1 else None
 
 
 @putitem.vjp("x")

@@ -12,7 +12,8 @@ float64.
     rms_norm.py       RMSNorm
     activation.py     relu, and both forms of gelu
     exponential.py    functions made of exp and log: sigmoid, silu, softplus, erf
-    division.py       remainders, and whole quotients
+    division.py       remainders, whole quotients, 1 / sqrt(x)
+    choice.py         where, and the sign
     dropout.py        dropout by a hash
     sums.py           sums over rows: a bias, an embedding; squares; products; running sums
     int8.py           products with a matrix of int8 numbers
@@ -34,9 +35,12 @@ from .activation import gelu_tanh as gelu_tanh
 from .activation import gelu_tanh_backward as gelu_tanh_backward
 from .activation import relu as relu
 from .activation import relu_backward as relu_backward
+from .choice import sign as sign
+from .choice import where as where
 from .cross_entropy import cross_entropy as cross_entropy
 from .cross_entropy import cross_entropy_backward as cross_entropy_backward
 from .division import floor_divide as floor_divide
+from .division import inverse_root as inverse_root
 from .division import remainder as remainder
 from .dropout import dropout as dropout
 from .exponential import erf as erf
@@ -65,6 +69,7 @@ from .sums import add_bias as add_bias
 from .sums import cumsum as cumsum
 from .sums import multiply_rows as multiply_rows
 from .sums import scatter_rows as scatter_rows
+from .sums import sum_large as sum_large
 from .sums import sum_rows as sum_rows
 from .sums import sum_squares as sum_squares
 

@@ -1,9 +1,9 @@
-"""Division of float32 numbers with a whole quotient, bit for bit as NumPy has it.
+"""Division of float32 numbers with a whole quotient, bit for bit as NumPy has it; and by a root.
 
-NumPy calls the C library's fmod for each pair, which divides bit by bit. In float64 the quotient of
-two float32 numbers is on the right side of every integer, and a whole quotient times the divisor is
-exact, as long as the quotient is below 2^22. For others, and for inf, NaN and division by 0, the
-whole array is left to NumPy.
+For a remainder NumPy calls the C library's fmod for each pair, which divides bit by bit. In float64
+the quotient of two float32 numbers is on the right side of every integer, and a whole quotient
+times the divisor is exact, as long as the quotient is below 2^22. For others, and for inf, NaN and
+division by 0, the whole array is left to NumPy.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from .compiler import jit
 from .layout import as_input
 
 LARGEST_QUOTIENT = 2.0**22
+INF = np.float32(math.inf)
 
 
 @jit
@@ -42,6 +43,22 @@ def floor_elements(x, y, out):
         unusual += 0 if abs(quotient) < LARGEST_QUOTIENT else 1
         out[i] = np.floor(quotient)
     return unusual
+
+
+@jit
+def inverse_root_elements(x, out):
+    zero, one = x.dtype.type(0), x.dtype.type(1)
+    for i in range(len(x)):
+        value = x[i]
+        power = one / np.sqrt(value)
+        power = INF if value == zero else power  # that of -0.0 too
+        out[i] = zero if value == -INF else power
+
+
+def inverse_root(x: np.ndarray) -> np.ndarray:
+    out = np.empty(x.shape, x.dtype)
+    inverse_root_elements(as_input(x).reshape(-1), out.reshape(-1))
+    return out
 
 
 def for_usual_quotients(elements: Any, of_others: Function) -> Function:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from .. import reference
-from .compiler import inner, jit
+from .compiler import FAST_SUMS, inner, jit
 from .layout import VisibilityArrays, as_rows, as_scores, visibility_arrays
 from .row_functions import LANES, MINUS_INF, ZERO, dot, exp, largest, total_of
 
@@ -83,11 +83,12 @@ def softmax(x: np.ndarray) -> np.ndarray:
     return masked_softmax(x, None)
 
 
-@jit
+@jit(fastmath=FAST_SUMS)
 def softmax_backward_rows(grad, out, result):
-    sums = np.empty(LANES)
     for i in range(len(out)):
-        total = dot(grad[i], out[i], sums)
+        total = np.float64(0)
+        for j in range(out.shape[1]):
+            total += np.float64(grad[i, j]) * out[i, j]
         for j in range(out.shape[1]):
             result[i, j] = out[i, j] * (grad[i, j] - total)
 
@@ -129,15 +130,16 @@ def masked_softmax_backward(grad: np.ndarray, out: np.ndarray, visibility: Any) 
     return result
 
 
-@jit
+@jit(fastmath=FAST_SUMS)
 def log_softmax_rows(x, out):
     columns = x.shape[1]
-    lanes, sums = np.empty(LANES, np.float32), np.empty(LANES)
+    lanes = np.empty(LANES, np.float32)
     for i in range(len(x)):
         top = largest(x[i], lanes)
+        total = np.float64(0)
         for j in range(columns):
-            out[i, j] = exp(x[i, j] - top)
-        log_sum = math.log(total_of(out[i], sums))
+            total += exp(x[i, j] - top)
+        log_sum = math.log(total)
         for j in range(columns):
             out[i, j] = (np.float64(x[i, j]) - top) - log_sum
 
@@ -150,11 +152,12 @@ def log_softmax(x: np.ndarray) -> np.ndarray:
     return out
 
 
-@jit
+@jit(fastmath=FAST_SUMS)
 def log_softmax_backward_rows(grad, out, result):
-    sums = np.empty(LANES)
     for i in range(len(out)):
-        total = total_of(grad[i], sums)
+        total = np.float64(0)
+        for j in range(out.shape[1]):
+            total += grad[i, j]
         for j in range(out.shape[1]):
             result[i, j] = grad[i, j] - exp(out[i, j]) * total
 

@@ -1,14 +1,16 @@
-"""Sums over rows: a bias and its gradient, an embedding's gradient, squares; and running sums."""
+"""Sums over rows and of each row, products, running sums; a bias, and an embedding's gradient."""
 
 from __future__ import annotations
+
+import math
+from typing import Any
 
 import numpy as np
 
 from .. import reference
 from ..threads import parallel_for
-from .compiler import jit, retrying
+from .compiler import FAST_SUMS, jit, retrying
 from .layout import as_input, as_rows, lines_along
-from .row_functions import LANES, dot
 
 
 @jit
@@ -69,22 +71,39 @@ def sum_rows(x: np.ndarray) -> np.ndarray:
     return totals.astype(x.dtype)
 
 
-@jit
-def product_rows(x, out):
-    lanes = np.empty(LANES)
+@jit(fastmath=FAST_SUMS)
+def total_rows(x, totals):
     for i in range(len(x)):
-        for lane in range(LANES):
-            lanes[lane] = 1.0
-        whole = x.shape[1] // LANES * LANES
-        for j in range(0, whole, LANES):
-            for lane in range(LANES):
-                lanes[lane] *= x[i, j + lane]
-        for j in range(whole, x.shape[1]):
-            lanes[j - whole] *= x[i, j]
-        total = 1.0
-        for lane in range(LANES):
-            total *= lanes[lane]
-        out[i] = total
+        total = np.float64(0)
+        for j in range(x.shape[1]):
+            total += np.float64(x[i, j])
+        totals[i] = total
+
+
+def sum_large(x: np.ndarray, axis: Any, keepdims: bool) -> Any:
+    """The sum of float32 numbers in float64; None if it is not over all axes, or the first or the
+    last of them."""
+    axes = tuple(range(x.ndim)) if axis is None else axis if isinstance(axis, tuple) else (axis,)
+    summed = {i % x.ndim for i in axes}
+    kept = [i for i in range(x.ndim) if i not in summed]
+    shape = [1 if i in summed else n for i, n in enumerate(x.shape)]
+    totals = np.zeros(math.prod(shape))
+    if kept == list(range(len(kept))):
+        total_rows(as_input(x).reshape(totals.size, -1), totals)
+    elif kept == list(range(len(summed), x.ndim)):
+        sum_columns(as_input(x).reshape(-1, totals.size), totals)
+    else:
+        return None
+    return totals.reshape(shape if keepdims else [x.shape[i] for i in kept])
+
+
+@jit(fastmath=FAST_SUMS)
+def product_rows(x, out):
+    for i in range(len(x)):
+        product = np.float64(1)
+        for j in range(x.shape[1]):
+            product *= np.float64(x[i, j])
+        out[i] = product
 
 
 def multiply_rows(x: np.ndarray) -> np.ndarray:
@@ -95,15 +114,18 @@ def multiply_rows(x: np.ndarray) -> np.ndarray:
     return products
 
 
-@jit
+@jit(fastmath=FAST_SUMS)
 def square_rows(x, totals):
-    lanes = np.empty(LANES)
     for i in range(len(x)):
-        totals[i] = dot(x[i], x[i], lanes)
+        total = np.float64(0)
+        for j in range(x.shape[1]):
+            value = np.float64(x[i, j])
+            total += value * value
+        totals[i] = total
 
 
 def sum_squares(x: np.ndarray) -> np.ndarray:
-    totals = np.zeros(len(x))
+    totals = np.empty(len(x))
     square_rows(as_input(x), totals)
     return totals
 

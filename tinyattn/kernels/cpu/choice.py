@@ -1,0 +1,68 @@
+"""where, and the sign: a choice for each element.
+
+NumPy branches at each element, and a branch that the processor cannot foresee costs more than ten
+elements. Here both values are read, and no branch is left.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from .. import reference
+from .compiler import jit, retrying
+from .layout import as_input
+
+
+@jit
+def where_elements(condition, x, y, out):
+    for i in range(len(out)):
+        first, second = x[i], y[i]
+        out[i] = first if condition[i] != 0 else second
+
+
+@jit
+def where_or_number(condition, x, number, out):
+    for i in range(len(out)):
+        value = x[i]
+        out[i] = value if condition[i] != 0 else number
+
+
+def is_number(x: Any) -> bool:
+    return isinstance(x, (int, float)) or (x.dtype == np.float32 and not x.ndim)
+
+
+@retrying
+def where(condition: np.ndarray, x: Any, y: Any) -> np.ndarray:
+    """Of float32 arrays, of which one may be a number; others are left to NumPy."""
+    numbers = is_number(x) + is_number(y)
+    dtypes = [a.dtype for a in (x, y) if hasattr(a, "dtype")]
+    if numbers == 2 or any(d != np.float32 for d in dtypes) or condition.dtype != np.bool_:
+        return reference.where(condition, x, y)
+    if is_number(x):
+        condition, x, y = ~condition, y, x
+    shape = np.broadcast_shapes(condition.shape, x.shape, np.shape(y))
+    out = np.empty(shape, np.float32)
+    mask, x = (as_input(np.broadcast_to(a, shape)).reshape(-1) for a in (condition, x))
+    if is_number(y):
+        where_or_number(mask.view(np.uint8), x, np.float32(y), out.reshape(-1))
+    else:
+        y = as_input(np.broadcast_to(y, shape)).reshape(-1)
+        where_elements(mask.view(np.uint8), x, y, out.reshape(-1))
+    return out
+
+
+@jit
+def sign_elements(x, out):
+    zero, one = x.dtype.type(0), x.dtype.type(1)
+    for i in range(len(x)):
+        value = x[i]
+        below = -one if value < zero else value  # a NaN stays one, and each zero
+        out[i] = one if value > zero else below
+
+
+def sign(x: np.ndarray) -> np.ndarray:
+    out = np.empty(x.shape, x.dtype)
+    sign_elements(as_input(x).reshape(-1), out.reshape(-1))
+    return out
