@@ -241,12 +241,12 @@ def maximum(x: Array, y: Array) -> Array:
 
 @maximum.vjp("x")
 def dx(grad, x, y):
-    return grad * share_of_gradient(less(x, y), equal(x, y))
+    return share_of_gradient(grad, less(x, y), equal(x, y))
 
 
 @maximum.vjp("y")
 def dy(grad, x, y):
-    return grad * share_of_gradient(less(y, x), equal(x, y))
+    return share_of_gradient(grad, less(y, x), equal(x, y))
 
 
 @op(promote=True)
@@ -256,18 +256,18 @@ def minimum(x: Array, y: Array) -> Array:
 
 @minimum.vjp("x")
 def dx(grad, x, y):
-    return grad * share_of_gradient(greater(x, y), equal(x, y))
+    return share_of_gradient(grad, greater(x, y), equal(x, y))
 
 
 @minimum.vjp("y")
 def dy(grad, x, y):
-    return grad * share_of_gradient(greater(y, x), equal(x, y))
+    return share_of_gradient(grad, greater(y, x), equal(x, y))
 
 
-def share_of_gradient(other_is_result: Any, are_equal: Any) -> Any:
-    """The part of the gradient that one of the two arguments gets: 0 where the other one is the
-    result, 0.5 where both are equal, 1 elsewhere."""
-    return where(are_equal, 0.5, where(other_is_result, 0.0, 1.0))
+def share_of_gradient(grad: Any, other_is_result: Any, are_equal: Any) -> Any:
+    """The part of the gradient that one of the two arguments gets: none where the other one is the
+    result, half where both are equal, all elsewhere."""
+    return where(are_equal, grad * 0.5, where(other_is_result, 0.0, grad))
 
 
 @op
