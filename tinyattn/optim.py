@@ -718,11 +718,12 @@ def joint_norm(arrays: list[Array], p: float) -> float:
 
     The numbers are divided by the largest, because powers of them may be 0 or inf.
     """
-    flat = [array.reshape(-1).astype("float64") for array in arrays if array.size]
+    arrays = [array for array in arrays if array.size]
     if p == 2:
-        norm = math.sqrt(sum(float(x @ x) for x in flat))
+        norm = math.sqrt(sum(float(kernels.sum_squares(x.reshape(1, -1))[0]) for x in arrays))
         if 1e-140 < norm < math.inf:  # all squares are in the range of float64
             return norm
+    flat = [array.reshape(-1).astype("float64") for array in arrays]
     largest = float(np.max([0.0, *(float(abs(x).max()) for x in flat)]))  # NaN stays NaN
     if p == math.inf or not 0 < largest < math.inf:
         return largest

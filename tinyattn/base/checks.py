@@ -459,6 +459,9 @@ def type_name(value: Any) -> str:
     return ("" if library == "builtins" else f"{library}.") + type(value).__name__
 
 
+CONTAINERS = dict, list, tuple, set, frozenset, deque
+
+
 def check_container(name: str, value: Any, kinds: tuple[type, ...]) -> None:
     """Modules and parameters in a plain container, at any depth, would not be found."""
     if holds(value, kinds):
@@ -470,8 +473,8 @@ def check_container(name: str, value: Any, kinds: tuple[type, ...]) -> None:
 
 
 def holds(value: Any, kinds: tuple[type, ...]) -> bool:
+    if not isinstance(value, CONTAINERS):
+        return False
     if isinstance(value, dict):
         value = [*value, *value.values()]
-    if not isinstance(value, (list, tuple, set, frozenset, deque)):
-        return False
     return any(isinstance(part, kinds) or holds(part, kinds) for part in value)

@@ -12,6 +12,7 @@ import numpy as np
 
 from ..base.backend import Array, module_of, to_device
 from ..base.checks import (
+    CONTAINERS,
     cast_exactly,
     check_container,
     check_names,
@@ -403,10 +404,10 @@ class Module:
             yield from module._named_state(f"{prefix}{key}.")
 
     def _check_containers(self) -> None:
+        """Again, because a list may have been filled after assignment."""
         for name, value in self.__dict__.items():
-            check_container(
-                name, value, (Module, Parameter)
-            )  # because a list may have been filled after assignment
+            if isinstance(value, CONTAINERS):
+                check_container(name, value, (Module, Parameter))
 
     def load_state_dict(self, state: dict[str, Any], strict: bool = True) -> LoadedNames:
         """Copy values from `state` by name. If one does not fit, nothing is changed.

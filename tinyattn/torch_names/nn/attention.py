@@ -122,6 +122,9 @@ class MultiheadAttention(Module):
             raise ShapeError(f"query, key and value are (N, B, D), or all (N, D), got {shapes}")
         # Each input once, because self-attention has one for all three.
         batches = {id(x): self.in_batches(x) for x in inputs}
+        if len(batches) == 1 and self.in_proj_weight is not None:
+            (x,) = batches.values()
+            return list(F.linear(x, self.in_proj_weight, self.in_proj_bias).chunk(3, -1))
         if self.in_proj_weight is None:
             weights = tuple(getattr(self, f"{name}_proj_weight") for name in "qkv")
         else:
