@@ -3,9 +3,7 @@
 Options are Sphinx's, such as -W. The English build runs the code of every page; the Chinese build
 takes the outputs from it. They are kept for this one build only, because they depend on the library
 and not only on the pages. Figures come as PNG for the English pages, and as SVG for the Chinese
-ones. Their labels, and the words of figures that a reader changes, are then put into Chinese. If
-jieba is installed, the search of the Chinese pages finds Chinese words; without it, it finds
-titles, names, and words of three characters or more.
+ones. Their labels, and the words of figures that a reader changes, are then put into Chinese.
 """
 
 import html

@@ -4,6 +4,7 @@ import importlib.util
 import re
 
 from docutils import nodes
+from sphinx.search.en import SearchEnglish
 from sphinx.transforms import SphinxTransform
 
 project = "tinyattn"
@@ -92,17 +93,35 @@ def choose_prompts(app, config):
         config.nb_code_prompt_show, config.nb_code_prompt_hide = "显示代码", "隐藏代码"
 
 
-def choose_search(app, config):
-    """Search for Chinese words needs jieba, which finds them; without it, for whole clauses."""
-    if config.language == "zh_CN":
-        config.html_search_language = "zh" if importlib.util.find_spec("jieba") else "en"
-        config.html_search_options = {"dict": str(app.srcdir / "locale" / "terms.txt")}
-        app.add_js_file("chinese_search.js")
+class SearchInChinese(SearchEnglish):
+    """Search in pages that have no spaces between words.
+
+    Each Chinese sign and each pair of neighbours is a term of the index. A word that is searched
+    for stands for all pairs in it, so no list of words is needed, and none can lack a word.
+    """
+
+    lang = "zh"
+    # It divides what a reader types, as `split` divides the pages; a word needs its pairs only.
+    js_splitter_code = r"""
+var splitQuery = (query) =>
+  (query.match(/[一-鿿]+|(?:(?![一-鿿])[\p{Letter}\p{Number}_])+/gu) || []).flatMap((word) =>
+    /^[一-鿿]{2}/.test(word)
+      ? Array.from({ length: word.length - 1 }, (_, i) => word.substr(i, 2))
+      : [word],
+  );
+"""
+
+    def split(self, text):
+        terms = []
+        for chinese, other in re.findall(r"([一-鿿]+)|([^\W一-鿿]+)", text):
+            pairs = [chinese[i : i + 2] for i in range(len(chinese) - 1)]
+            terms += [*chinese, *pairs] if chinese else [other]
+        return terms
 
 
 def setup(app):
     app.add_transform(WordsToTranslate)
+    app.add_search_language(SearchInChinese)
     app.connect("config-inited", choose_figures)
     app.connect("config-inited", choose_prompts)
-    app.connect("config-inited", choose_search)
     app.connect("autodoc-process-docstring", keep_lines)

@@ -120,16 +120,6 @@ def test_a_translation_is_chinese(page):
         assert not re.match(r"(\d+[.)]|[-+*]) ", message.string), f"write 1\\. : {message.id}"
 
 
-def test_the_search_knows_the_terms_of_the_glossary():
-    """As whole words, which jieba would divide."""
-    cells = re.findall(
-        r"^\| [^|]+ \| ([^|]+) \|", (DOCS / "course/glossary.md").read_text("utf-8"), re.M
-    )
-    terms = {cell.strip().rstrip("*") for cell in cells} - {"中文"}
-    known = (DOCS / "locale" / "terms.txt").read_text("utf-8").split()
-    assert known == sorted(term for term in terms if re.fullmatch("[一-鿿]+", term))
-
-
 def glossary() -> dict[str, str]:
     """The Chinese name of each English term."""
     page = (DOCS / "course/glossary.md").read_text("utf-8")
