@@ -25,7 +25,7 @@ SEARCHED = {
     "嵌入": "course/00_text_to_numbers",
     "因果": "course/14_decoder",
     "保存": "course/12_training_loop",
-    "梯度检查": "course/05_softmax",
+    "梯度检查": "course/04_trust_no_gradient",
     "键": "course/01_soft_lookup",
     "注意力权重": "attention",
 }
