@@ -1,7 +1,11 @@
 """Sphinx: the lessons are executed when the docs are built, so what they show is what happens."""
 
 import importlib.util
+import json
+import logging
 import re
+import time
+from pathlib import Path
 
 from docutils import nodes
 from sphinx.search.en import SearchEnglish
@@ -39,7 +43,9 @@ gettext_location = False  # a line more in a page changes no catalogue
 UNTRANSLATED = {
     "api": "the docstrings are in English, because they are read beside the code",
 }
-html_context = {"untranslated": UNTRANSLATED}
+# The pages that are notebooks too, which docs/build.py puts beside them.
+NOTEBOOKS = sorted(path.stem for path in (Path(__file__).parent / "notebooks").glob("*.ipynb"))
+html_context = {"untranslated": UNTRANSLATED, "with_notebook": NOTEBOOKS}
 # Files outside docs are linked from its pages; they open in the repository, not in the site.
 suppress_warnings = ["myst.xref_missing"]
 
@@ -119,7 +125,55 @@ var splitQuery = (query) =>
         return terms
 
 
+class Progress:
+    """Prints a line for each page that has been read, and about how long the others will take.
+
+    A page takes as long as in the last build, of which the file knows, or else as long as the mean
+    of those that have been read.
+    """
+
+    def __init__(self, file):
+        self.file = file
+        self.known = json.loads(file.read_text("utf-8")) if file.is_file() else {}
+        self.read = {}
+
+    def begin(self, app, env, names):
+        self.left = set(names)
+        self.last = time.perf_counter()
+
+    def page_is_read(self, app, doctree):
+        name, now = app.env.docname, time.perf_counter()
+        self.left.discard(name)
+        self.read[name] = now - self.last
+        self.last = now
+        print(self.line(name), flush=True)
+
+    def line(self, name):
+        number, spent = len(self.read), sum(self.read.values())
+        rest = sum(self.known.get(page, spent / number) for page in self.left)
+        total = number + len(self.left)
+        return f"[{number}/{total}] {name}: {self.read[name]:.1f} s, about {rest:.0f} s left"
+
+    def end(self, app, env):
+        self.file.parent.mkdir(parents=True, exist_ok=True)
+        self.file.write_text(json.dumps(self.known | self.read), "utf-8")
+        print(
+            f"{app.config.language}: {len(self.read)} pages read, now they are written", flush=True
+        )
+
+
+def show_progress(app, config):
+    logging.getLogger("traitlets").setLevel(logging.WARNING)  # not one line more for each kernel
+    if config.progress_file:
+        progress = Progress(Path(config.progress_file))
+        app.connect("env-before-read-docs", progress.begin)
+        app.connect("doctree-read", progress.page_is_read)
+        app.connect("env-updated", progress.end)
+
+
 def setup(app):
+    app.add_config_value("progress_file", "", "")
+    app.connect("config-inited", show_progress)
     app.add_transform(WordsToTranslate)
     app.add_search_language(SearchInChinese)
     app.connect("config-inited", choose_figures)

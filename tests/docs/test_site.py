@@ -4,19 +4,30 @@ from __future__ import annotations
 
 import functools
 import html
+import importlib.metadata
+import importlib.util
 import json
 import re
 import runpy
 import shutil
 import subprocess
 import sys
+import threading
+import time
+import types
+import urllib.request
+from http.server import ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
 
 pytest.importorskip("myst_nb", reason='Sphinx is not installed: pip install -e ".[docs]"')
+import yaml
 
 DOCS = Path(__file__).parents[2] / "docs"
+SPEC = importlib.util.spec_from_file_location("build", DOCS / "build.py")
+BUILD = importlib.util.module_from_spec(SPEC)
+SPEC.loader.exec_module(BUILD)
 NAMES = ("chromium", "chromium-browser", "google-chrome")
 CHROMIUM = next(filter(None, map(shutil.which, NAMES)), None)
 # Words that a student looks for, and a page where they must be found.
@@ -89,3 +100,150 @@ def test_a_browser_finds_the_pages_of_a_chinese_word(word, site, tmp_path):
     found = set(re.findall(r'<a href="([^"#]*)[^"]*" data-score', results))
     right = {name for name, text in texts_of(site).items() if word in text}
     assert found == {f"{name}.html" for name in right}
+
+
+def test_the_fingerprint_changes_with_what_pages_read(tmp_path, monkeypatch):
+    def now():
+        return BUILD.fingerprint(tmp_path, ["code", "file.py"])
+
+    (tmp_path / "code" / "inner").mkdir(parents=True)
+    seen = [now()]
+    for change in (
+        lambda: (tmp_path / "file.py").write_text("1"),
+        lambda: (tmp_path / "code" / "inner" / "a.py").write_text("1"),
+        lambda: (tmp_path / "code" / "inner" / "a.py").write_text("2"),
+        lambda: (tmp_path / "code" / "inner" / "a.py").rename(tmp_path / "code" / "b.py"),
+        lambda: monkeypatch.setattr(
+            importlib.metadata,
+            "distributions",
+            lambda: [types.SimpleNamespace(name="torch", version="1")],
+        ),
+    ):
+        change()
+        assert now() not in seen
+        seen.append(now())
+    (tmp_path / "code" / "b.pyc").write_text("of a cache")
+    (tmp_path / "elsewhere").write_text("1")
+    assert now() == seen[-1]
+
+
+def test_results_are_kept_for_the_same_code_alone(tmp_path):
+    kept = tmp_path / "kept"
+    assert not BUILD.keep_results(kept, "1")
+    (kept / "outputs").mkdir()
+    assert BUILD.keep_results(kept, "1")
+    assert (kept / "outputs").is_dir()
+    assert not BUILD.keep_results(kept, "2")
+    assert not (kept / "outputs").exists()
+
+
+def test_progress_says_what_is_read_and_how_long_the_rest_takes(tmp_path, capsys, monkeypatch):
+    file = tmp_path / "seconds.json"
+    file.write_text('{"b": 20, "gone": 5}')
+    clock = iter([0.0, 4.0, 10.0, 12.0])
+    monkeypatch.setattr(time, "perf_counter", lambda: next(clock))
+    progress = runpy.run_path(str(DOCS / "conf.py"))["Progress"](file)
+    app = types.SimpleNamespace(env=types.SimpleNamespace(), config=types.SimpleNamespace())
+    app.config.language = "en"
+    progress.begin(app, app.env, ["a", "b", "c"])
+    for app.env.docname in "abc":
+        progress.page_is_read(app, None)
+    progress.end(app, app.env)
+    assert capsys.readouterr().out.splitlines() == [
+        "[1/3] a: 4.0 s, about 24 s left",  # 20 for b, and for c the mean
+        "[2/3] b: 6.0 s, about 5 s left",
+        "[3/3] c: 2.0 s, about 0 s left",
+        "en: 3 pages read, now they are written",
+    ]
+    assert json.loads(file.read_text()) == {"a": 4, "b": 6, "c": 2, "gone": 5}
+
+
+@pytest.fixture
+def small(tmp_path, monkeypatch) -> Path:
+    """The sources of a small site, with pages that count how often they run."""
+    docs = tmp_path / "docs"
+    for name in ("_templates", "_static", "notebooks"):
+        (docs / name).mkdir(parents=True)
+    shutil.copy(DOCS / "conf.py", docs)
+    shutil.copytree(DOCS / "_templates", docs / "_templates", dirs_exist_ok=True)
+    (docs / "notebooks" / "first.ipynb").touch()
+    for name in ("first", "second"):
+        lines = [
+            *("---", "file_format: mystnb", "kernelspec:", "  name: python3", "---", f"# {name}"),
+            *("```{code-cell}", f'open("{tmp_path}/runs", "a").write("{name} ")', "```"),
+        ]
+        (docs / f"{name}.md").write_text("\n".join(lines))
+    toctree = "# Index\n```{toctree}\nfirst\nsecond\n```\n"
+    (docs / "index.md").write_text(toctree)
+    values = {"DOCS": docs, "HTML": docs / "_build" / "html", "KEPT": docs / "_build" / "kept"}
+    for name, value in values.items():
+        monkeypatch.setattr(BUILD, name, value)
+    return docs
+
+
+def test_pages_that_are_unchanged_are_not_built_again(small, tmp_path, capfd):
+    def build() -> list[str]:
+        links = {"other_name": "中文", "other_code": "zh-CN", "other_root": "zh_CN/"}
+        links |= {"notebook_name": "Notebook", "notebooks": "notebooks/"}
+        BUILD.build("en", BUILD.HTML, tmp_path, links, ["-W"], tmp_path / "seconds.json")
+        return re.findall(r"^\[\d/\d\] (\w+): ", capfd.readouterr().out, re.MULTILINE)
+
+    assert sorted(build()) == ["first", "index", "second"]
+    assert (tmp_path / "runs").read_text() == "first second "
+    assert build() == []
+    (small / "second.md").write_text((small / "second.md").read_text() + "\nother words\n")
+    assert build() == ["second"]
+    assert (tmp_path / "runs").read_text() == "first second "  # its code is the same
+    assert "other words" in (BUILD.HTML / "second.html").read_text()
+    (small / "second.md").write_text((small / "second.md").read_text().replace("second ", "third "))
+    assert build() == ["second"]
+    assert (tmp_path / "runs").read_text() == "first second third "
+
+    # One link on a page opens its notebook; a page without code has none.
+    links = {name: (BUILD.HTML / f"{name}.html").read_text() for name in ("first", "index")}
+    assert '<a href="./notebooks/first.ipynb" download>Notebook</a>' in links["first"]
+    assert ".ipynb" not in links["index"].partition("</nav>")[0]
+
+
+def test_the_page_that_needs_pytorch_is_built_without_it(small):
+    """Without its outputs, and without a warning."""
+    for name in ("first", "second"):
+        shutil.copy(DOCS / "interop.md", small / f"{name}.md")
+    command = [sys.executable, "-m", "sphinx", "-q", "-W", "-b", "html"]
+    command += ["-D", "nb_execution_mode=off"]
+    subprocess.run([*command, str(small), str(small / "_build")], check=True)
+
+
+def test_one_command_serves_the_site(tmp_path, capsys):
+    (tmp_path / "index.html").write_text("the pages")
+    threading.Thread(target=BUILD.serve, args=(tmp_path, 0), daemon=True).start()
+    said = ""
+    for _ in range(100):
+        said += capsys.readouterr().out
+        if said:
+            break
+        time.sleep(0.05)
+    address = said.split()[0]
+    with urllib.request.urlopen(address) as page:
+        assert page.read() == b"the pages"
+    port = int(address.strip("/").rpartition(":")[2])
+    with pytest.raises(SystemExit, match=f"port {port} cannot be used.*--serve {port + 1}"):
+        BUILD.serve(tmp_path, port)
+
+
+def test_ctrl_c_ends_the_server(tmp_path, monkeypatch):
+    def interrupt(server):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(ThreadingHTTPServer, "serve_forever", interrupt)
+    BUILD.serve(tmp_path, 0)
+
+
+def test_the_workflow_publishes_what_the_build_makes():
+    text = (DOCS.parent / ".github/workflows/site.yml").read_text("utf-8")
+    (job,) = yaml.safe_load(text)["jobs"].values()
+    commands = [step["run"] for step in job["steps"] if "run" in step]
+    assert commands == ['pip install -e ".[docs]"', "python docs/build.py -W --keep-going"]
+    (folder,) = [step["with"]["path"] for step in job["steps"] if "path" in step.get("with", {})]
+    assert DOCS.parent / folder == DOCS / "_build" / "html"
+    assert "://" not in text  # the owner chooses where the pages are
