@@ -108,6 +108,8 @@ class SearchInChinese(SearchEnglish):
 
     lang = "zh"
     # It divides what a reader types, as `split` divides the pages; a word needs its pairs only.
+    # Then it asks for one term at a time, because Sphinx does not require a term of fewer than
+    # three signs where there is a longer one.
     js_splitter_code = r"""
 var splitQuery = (query) =>
   (query.match(/[一-鿿]+|(?:(?![一-鿿])[\p{Letter}\p{Number}_])+/gu) || []).flatMap((word) =>
@@ -115,6 +117,15 @@ var splitQuery = (query) =>
       ? Array.from({ length: word.length - 1 }, (_, i) => word.substr(i, 2))
       : [word],
   );
+
+const searchForTerms = Search.performTermsSearch;
+Search.performTermsSearch = (terms, excluded) =>
+  [...terms]
+    .map((term) => searchForTerms(new Set([term]), excluded))
+    .reduce(
+      (all, found) => all?.filter((page) => found.some((other) => other[0] === page[0])) ?? found,
+      null,
+    ) ?? [];
 """
 
     def split(self, text):

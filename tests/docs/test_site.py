@@ -15,6 +15,7 @@ import sys
 import threading
 import time
 import types
+import urllib.parse
 import urllib.request
 from http.server import ThreadingHTTPServer
 from pathlib import Path
@@ -87,19 +88,26 @@ def test_terms_of_a_text_are_signs_pairs_and_words():
     assert " ".join(split("梯度，softmax 的值_1x")) == "梯 度 梯度 softmax 的 值 的值 _1x"
 
 
-@pytest.mark.skipif(CHROMIUM is None, reason="Chromium is not installed")
-@pytest.mark.parametrize("word", SEARCHED)
-def test_a_browser_finds_the_pages_of_a_chinese_word(word, site, tmp_path):
+def found_in_a_browser(query: str, site: Path, folder: Path) -> set[str]:
+    """The pages that the search of the site lists."""
     command = [CHROMIUM, "--headless", "--no-sandbox", "--disable-gpu", "--dump-dom"]
-    command += [f"--user-data-dir={tmp_path / 'profile'}", "--virtual-time-budget=10000"]
-    address = (site / "search.html").as_uri() + f"?q={word}"
+    command += [f"--user-data-dir={folder / 'profile'}", "--virtual-time-budget=10000"]
+    address = (site / "search.html").as_uri() + f"?q={urllib.parse.quote(query)}"
     done = subprocess.run(
         [*command, address], capture_output=True, text=True, timeout=120, check=True
     )
     results = done.stdout.partition('id="search-results"')[2]
-    found = set(re.findall(r'<a href="([^"#]*)[^"]*" data-score', results))
-    right = {name for name, text in texts_of(site).items() if word in text}
-    assert found == {f"{name}.html" for name in right}
+    names = re.findall(r'<a href="([^"#]*)[^"]*" data-score', results)
+    return {name.removesuffix(".html") for name in names}
+
+
+@pytest.mark.skipif(CHROMIUM is None, reason="Chromium is not installed")
+@pytest.mark.parametrize("query", [*SEARCHED, "残差 LayerNorm", "Adam 学习率"])
+def test_a_browser_finds_the_pages_that_have_all_words(query, site, tmp_path):
+    texts = texts_of(site)
+    right = {name for name, text in texts.items() if all(x in text for x in query.split())}
+    assert right
+    assert found_in_a_browser(query, site, tmp_path) == right
 
 
 def test_the_fingerprint_changes_with_what_pages_read(tmp_path, monkeypatch):
