@@ -172,9 +172,12 @@ def small(tmp_path, monkeypatch) -> Path:
     docs = tmp_path / "docs"
     for name in ("_templates", "_static", "notebooks"):
         (docs / name).mkdir(parents=True)
-    shutil.copy(DOCS / "conf.py", docs)
+    for name in ("conf.py", "figures_as_svg.py"):
+        shutil.copy(DOCS / name, docs)
     shutil.copytree(DOCS / "_templates", docs / "_templates", dirs_exist_ok=True)
-    (docs / "notebooks" / "first.ipynb").touch()
+    (docs / "notebooks" / "zh_CN").mkdir()
+    for folder in ("", "zh_CN"):
+        (docs / "notebooks" / folder / "first.ipynb").touch()
     for name in ("first", "second"):
         lines = [
             *("---", "file_format: mystnb", "kernelspec:", "  name: python3", "---", f"# {name}"),
@@ -183,7 +186,8 @@ def small(tmp_path, monkeypatch) -> Path:
         (docs / f"{name}.md").write_text("\n".join(lines))
     toctree = "# Index\n```{toctree}\nfirst\nsecond\n```\n"
     (docs / "index.md").write_text(toctree)
-    values = {"DOCS": docs, "HTML": docs / "_build" / "html", "KEPT": docs / "_build" / "kept"}
+    values = {"DOCS": docs, "BUILD": docs / "_build"}
+    values |= {"HTML": docs / "_build" / "html", "KEPT": docs / "_build" / "kept"}
     for name, value in values.items():
         monkeypatch.setattr(BUILD, name, value)
     return docs
@@ -211,6 +215,27 @@ def test_pages_that_are_unchanged_are_not_built_again(small, tmp_path, capfd):
     links = {name: (BUILD.HTML / f"{name}.html").read_text() for name in ("first", "index")}
     assert '<a href="./notebooks/first.ipynb" download>Notebook</a>' in links["first"]
     assert ".ipynb" not in links["index"].partition("</nav>")[0]
+
+
+def test_the_code_runs_once_for_both_languages(small, tmp_path, capfd, monkeypatch):
+    monkeypatch.setattr(BUILD, "translations", dict)
+    said = []
+    for _ in range(2):
+        BUILD.build_all(["-W"])
+        said.append(capfd.readouterr().out)
+        assert (tmp_path / "runs").read_text() == "first second "
+    files = {path.relative_to(BUILD.HTML).as_posix() for path in BUILD.HTML.rglob("*")}
+    assert {"index.html", "zh_CN/first.html", ".nojekyll"} < files
+    assert {"notebooks/first.ipynb", "notebooks/zh_CN/first.ipynb"} < files
+    assert not any("doctree" in name or "jupyter_execute" in name for name in files)
+    page = (BUILD.HTML / "zh_CN" / "first.html").read_text("utf-8")
+    assert '<a href="./../notebooks/zh_CN/first.ipynb" download>笔记本</a>' in page
+
+    assert said[0].startswith("All pages run, in three to ten minutes")
+    assert re.search(r"\n\[3/3\] \w+: [\d.]+ s, about 0 s left\nen: 3 pages read", said[0])
+    for text in said:
+        assert re.search(r"\n\d+ s: \S+index.html, \S+index.html\n$", text)
+    assert said[1].startswith("en: 0 pages read")
 
 
 def test_the_page_that_needs_pytorch_is_built_without_it(small):

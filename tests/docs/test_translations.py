@@ -200,7 +200,7 @@ def test_a_term_has_one_chinese_name(name):
 # Other translations of terms, which a reader would take for other things.
 OTHERS = re.compile(
     "遮罩|屏蔽|层归一化|丢弃法|随机失活|令牌|标记化|集束搜索|加法注意力|键值头|雅克比|批归一化|"
-    "叶节点|叶子|词汇表|动量(?!法)|隐藏状态|每一位都?相同|逐位一致|已发[表布]|穿过掩码|"
+    "叶节点|叶子|词汇表|动量(?!法)|隐藏状态|每一位都?相同|逐位一致|已发[表布]|穿过掩码|多头(?!注意力)|"
     r"(?<![A-Za-z])id(?![A-Za-z])"
 )
 
