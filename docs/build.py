@@ -31,10 +31,11 @@ DOCS = Path(__file__).parent
 BUILD = DOCS / "_build"
 HTML = BUILD / "html"
 KEPT = BUILD / "kept"  # the outputs of the code, and the pages as Sphinx has read them
-# What the code of the pages reads, beside the pages themselves.
+# What the pages are made of, beside themselves: a change of it means that all are built anew.
 READ = (
     *("tinyattn", "examples", "docs/exercises/induction_model"),
     *("docs/_static/encoder_attention.json", "docs/figures_as_svg.py"),
+    "docs/conf.py",
 )
 LABELS = DOCS / "locale" / "zh_CN" / "figures.po"
 CHINESE = '<svg xml:lang="zh-CN" '  # so that a browser takes the Chinese forms of signs

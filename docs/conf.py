@@ -136,6 +136,24 @@ Search.performTermsSearch = (terms, excluded) =>
         return terms
 
 
+class Contents:
+    """Writes all pages if a title or the order of pages has changed: each shows them at its side.
+
+    Sphinx would write the changed pages alone.
+    """
+
+    def find(self, env):
+        titles = {name: title.astext() for name, title in env.titles.items()}
+        return titles, dict(env.toctree_includes)
+
+    def remember(self, app, env, added, changed, removed):
+        self.last = self.find(env)
+        return []
+
+    def pages_to_write(self, app, env):
+        return [] if self.find(env) == self.last else sorted(env.found_docs)
+
+
 class Progress:
     """Prints a line for each page that has been read, and about how long the others will take.
 
@@ -185,6 +203,9 @@ def show_progress(app, config):
 def setup(app):
     app.add_config_value("progress_file", "", "")
     app.connect("config-inited", show_progress)
+    contents = Contents()
+    app.connect("env-get-outdated", contents.remember)
+    app.connect("env-updated", contents.pages_to_write)
     app.add_transform(WordsToTranslate)
     app.add_search_language(SearchInChinese)
     app.connect("config-inited", choose_figures)

@@ -210,6 +210,16 @@ def test_pages_that_are_unchanged_are_not_built_again(small, tmp_path, capfd):
     (small / "second.md").write_text((small / "second.md").read_text().replace("second ", "third "))
     assert build() == ["second"]
     assert (tmp_path / "runs").read_text() == "first second third "
+    # All pages show a new title, because it stands at their side.
+    page = (small / "second.md").read_text()
+    (small / "second.md").write_text(page.replace("# second", "# another title"))
+    assert build() == ["second"]
+    assert "another title" in (BUILD.HTML / "first.html").read_text()
+    (small / "index.md").write_text("# Index\n```{toctree}\nsecond\nfirst\n```\n")
+    assert build() == ["index"]
+    page = (BUILD.HTML / "first.html").read_text()
+    side = re.findall(r'toctree-l1[^>]*><a[^>]*href="([^"]*)"', page)
+    assert side == ["second.html", "#"]  # the page itself is the last one
 
     # One link on a page opens its notebook; a page without code has none.
     links = {name: (BUILD.HTML / f"{name}.html").read_text() for name in ("first", "index")}
