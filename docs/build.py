@@ -1,26 +1,42 @@
-"""Build the pages in English and in Chinese, in docs/_build/html: python docs/build.py
+"""Build the pages in English and in Chinese, in docs/_build/html: python docs/build.py [--serve]
 
-Options are Sphinx's, such as -W. The English build runs the code of every page; the Chinese build
-takes the outputs from it. They are kept for this one build only, because they depend on the library
-and not only on the pages. Figures come as PNG for the English pages, and as SVG for the Chinese
-ones. Their labels, and the words of figures that a reader changes, are then put into Chinese. If
-jieba is installed, the search of the Chinese pages finds Chinese words; without it, it finds
-titles, names, and words of three characters or more.
+With --serve a browser can open them afterwards, at an address that is printed. Other options are
+Sphinx's, such as -W; with -q nothing is said meanwhile. The English build runs the code of the
+pages; the Chinese build takes the outputs from it. The next build keeps the outputs, and reads the
+pages alone that have changed. When the library has changed, or other files that pages read, or an
+installed package, all pages run again. Figures come as PNG for the English pages, and as SVG for
+the Chinese ones. Their labels, and the words of figures that a reader changes, are then put into
+Chinese. The pages need no other folder and no server, so any host of static files can show them.
 """
 
+import argparse
+import functools
+import hashlib
 import html
+import importlib.metadata
 import os
 import re
 import shutil
 import subprocess
 import sys
 import tempfile
+import time
+from collections.abc import Iterable
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 from babel.messages.pofile import read_po
 
 DOCS = Path(__file__).parent
-HTML = DOCS / "_build" / "html"
+BUILD = DOCS / "_build"
+HTML = BUILD / "html"
+KEPT = BUILD / "kept"  # the outputs of the code, and the pages as Sphinx has read them
+# What the pages are made of, beside themselves: a change of it means that all are built anew.
+READ = (
+    *("tinyattn", "examples", "docs/exercises/induction_model"),
+    *("docs/_static/encoder_attention.json", "docs/figures_as_svg.py"),
+    "docs/conf.py",
+)
 LABELS = DOCS / "locale" / "zh_CN" / "figures.po"
 CHINESE = '<svg xml:lang="zh-CN" '  # so that a browser takes the Chinese forms of signs
 FIGURE = re.compile(r'<figure class="interactive.*?</figure>', re.DOTALL)
@@ -32,18 +48,68 @@ ELEMENT = re.compile(
 ATTRIBUTE = re.compile(r'(?P<before>(aria-label|title)=")(?P<label>[^"]*)(?P<after>")')
 
 
-def build(language: str, out: Path, folder: Path, other: dict[str, str]) -> None:
-    """One language; `other` tells the template of the pages about the other one."""
+def fingerprint(root: Path, names: Iterable[str]) -> str:
+    """A number that changes with these files and folders, and with what is installed."""
+    found = hashlib.sha256(sys.version.encode())
+    packages = {f"{x.name} {x.version}" for x in importlib.metadata.distributions()}
+    found.update("\n".join(sorted(packages)).encode())
+    for name in names:
+        paths = [root / name] if (root / name).is_file() else sorted((root / name).rglob("*"))
+        for path in paths:
+            if path.is_file() and path.suffix not in (".pyc", ".nbi", ".nbc"):  # of a cache
+                found.update(path.relative_to(root).as_posix().encode() + path.read_bytes())
+    return found.hexdigest()
+
+
+def keep_results(kept: Path, now: str) -> bool:
+    """Empty the folder of kept results if they belong to other code. Returns whether it has any."""
+    file = kept / "fingerprint"
+    is_same = file.is_file() and file.read_text("utf-8") == now
+    if not is_same:
+        shutil.rmtree(kept, ignore_errors=True)
+        kept.mkdir(parents=True)
+        file.write_text(now, "utf-8")
+    return is_same
+
+
+def build(
+    language: str,
+    out: Path,
+    folder: Path,
+    other: dict[str, str],
+    options: list[str],
+    seconds: Path | None = None,
+) -> None:
+    """One language; `other` tells the template of the pages about the other one.
+
+    With a file for the seconds that each page takes, the pages are named as they are read.
+    """
     values = {
         "language": language,
         "nb_execution_mode": "cache",
-        "nb_execution_cache_path": str(folder / "outputs"),
+        "nb_execution_cache_path": str(KEPT / "outputs"),
     }
-    command = [sys.executable, "-m", "sphinx", "-E", "-b", "html", *sys.argv[1:]]
-    command += [word for name in values for word in ("-D", f"{name}={values[name]}")]
+    if seconds is not None:
+        values["progress_file"] = str(seconds)
+    command = [sys.executable, "-m", "sphinx", "-b", "html", "-d", str(KEPT / language), "-q"]
+    command += [*options, *(word for name in values for word in ("-D", f"{name}={values[name]}"))]
     command += [word for name in other for word in ("-A", f"{name}={other[name]}")]
     variables = {**os.environ, "IPYTHONDIR": str(folder / "ipython")}
     subprocess.run([*command, str(DOCS), str(out)], env=variables, check=True)
+
+
+def serve(folder: Path, port: int) -> None:
+    """Show a folder to browsers on this machine, until Ctrl+C."""
+    handler = functools.partial(SimpleHTTPRequestHandler, directory=folder)
+    try:
+        server = ThreadingHTTPServer(("127.0.0.1", port), handler)
+    except OSError as error:
+        sys.exit(f"port {port} cannot be used ({error}): name another one, --serve {port + 1}")
+    print(f"http://127.0.0.1:{server.server_port}/ and /zh_CN/; Ctrl+C ends it", flush=True)
+    try:
+        server.serve_forever()
+    except KeyboardInterrupt:
+        server.server_close()
 
 
 def keep_figures_as_svg(folder: Path) -> None:
@@ -51,6 +117,8 @@ def keep_figures_as_svg(folder: Path) -> None:
     startup = folder / "profile_default" / "startup"
     startup.mkdir(parents=True)
     shutil.copy(DOCS / "figures_as_svg.py", startup)
+    # Not that a kernel uses TCP without encryption, as it does on every machine.
+    (startup.parent / "ipython_kernel_config.py").write_text("c.IPKernelApp.log_level = 'ERROR'")
 
 
 def translations() -> dict[str, str]:
@@ -102,9 +170,8 @@ def translate_figures(pages: Path) -> None:
         return figure
 
     for path in sorted(pages.glob("_images/*.svg")):
-        figure = path.read_text("utf-8")
-        if CHINESE not in figure:  # an image of an earlier build may be in Chinese already
-            path.write_text(translated(figure).replace("<svg ", CHINESE, 1), "utf-8")
+        figure = translated(path.read_text("utf-8"))
+        path.write_text(figure.replace("<svg ", CHINESE, 1), "utf-8")
     for path in sorted(pages.rglob("*.html")):
         page = path.read_text("utf-8")
         path.write_text(FIGURE.sub(lambda found: translated(found[0]), page), "utf-8")
@@ -113,12 +180,43 @@ def translate_figures(pages: Path) -> None:
         sys.exit(f"{LABELS}: add the labels {more}; no figure has {fewer}")
 
 
-if __name__ == "__main__":
+def build_all(options: list[str]) -> None:
     chinese = {"other_name": "中文", "other_code": "zh-CN", "other_root": "zh_CN/"}
     english = {"other_name": "English", "other_code": "en", "other_root": "../"}
+    chinese |= {"notebook_name": "Notebook", "notebooks": "notebooks/"}
+    english |= {"notebook_name": "笔记本", "notebooks": "../notebooks/zh_CN/"}
+    start = time.perf_counter()
+    is_kept = keep_results(KEPT, fingerprint(DOCS.parent, READ))
+    # A page whose outputs are kept takes another time than one that runs.
+    kind = "kept" if is_kept else "run"
+    seconds = {name: BUILD / f"seconds_{name}_{kind}.json" for name in ("en", "zh_CN")}
+    if "-q" in options:
+        seconds = {}
+    elif not is_kept:
+        print(
+            "All pages run, in three to ten minutes; the next build keeps their outputs", flush=True
+        )
+    # The labels are put into Chinese in a copy, so that Sphinx finds its pages as it left them.
+    pages = BUILD / "pages" / "zh_CN"
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         keep_figures_as_svg(folder / "ipython")
-        build("en", HTML, folder, chinese)
-        build("zh_CN", HTML / "zh_CN", folder, english)
+        build("en", HTML, folder, chinese, options, seconds.get("en"))
+        build("zh_CN", pages, folder, english, options, seconds.get("zh_CN"))
+    for copied, out in ((pages, HTML / "zh_CN"), (DOCS / "notebooks", HTML / "notebooks")):
+        shutil.rmtree(out, ignore_errors=True)
+        shutil.copytree(copied, out)
     translate_figures(HTML / "zh_CN")
+    (HTML / ".nojekyll").touch()  # GitHub Pages would leave out folders such as _static
+    if "-q" not in options:
+        print(f"{time.perf_counter() - start:.0f} s: {HTML}/index.html, {HTML}/zh_CN/index.html")
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    message = "show the pages to browsers on this machine; 8000 if no PORT is named"
+    parser.add_argument("--serve", nargs="?", type=int, const=8000, metavar="PORT", help=message)
+    known, others = parser.parse_known_args()
+    build_all(others)
+    if known.serve is not None:
+        serve(HTML, known.serve)

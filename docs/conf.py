@@ -1,9 +1,14 @@
 """Sphinx: the lessons are executed when the docs are built, so what they show is what happens."""
 
 import importlib.util
+import json
+import logging
 import re
+import time
+from pathlib import Path
 
 from docutils import nodes
+from sphinx.search.en import SearchEnglish
 from sphinx.transforms import SphinxTransform
 
 project = "tinyattn"
@@ -38,7 +43,9 @@ gettext_location = False  # a line more in a page changes no catalogue
 UNTRANSLATED = {
     "api": "the docstrings are in English, because they are read beside the code",
 }
-html_context = {"untranslated": UNTRANSLATED}
+# The pages that are notebooks too, which docs/build.py puts beside them.
+NOTEBOOKS = sorted(path.stem for path in (Path(__file__).parent / "notebooks").glob("*.ipynb"))
+html_context = {"untranslated": UNTRANSLATED, "with_notebook": NOTEBOOKS}
 # Files outside docs are linked from its pages; they open in the repository, not in the site.
 suppress_warnings = ["myst.xref_missing"]
 
@@ -92,17 +99,115 @@ def choose_prompts(app, config):
         config.nb_code_prompt_show, config.nb_code_prompt_hide = "显示代码", "隐藏代码"
 
 
-def choose_search(app, config):
-    """Search for Chinese words needs jieba, which finds them; without it, for whole clauses."""
-    if config.language == "zh_CN":
-        config.html_search_language = "zh" if importlib.util.find_spec("jieba") else "en"
-        config.html_search_options = {"dict": str(app.srcdir / "locale" / "terms.txt")}
-        app.add_js_file("chinese_search.js")
+class SearchInChinese(SearchEnglish):
+    """Search in pages that have no spaces between words.
+
+    Each Chinese sign and each pair of neighbours is a term of the index. A word that is searched
+    for stands for all pairs in it, so no list of words is needed, and none can lack a word.
+    """
+
+    lang = "zh"
+    # It divides what a reader types, as `split` divides the pages; a word needs its pairs only.
+    # Then it asks for one term at a time, because Sphinx does not require a term of fewer than
+    # three signs where there is a longer one.
+    js_splitter_code = r"""
+var splitQuery = (query) =>
+  (query.match(/[一-鿿]+|(?:(?![一-鿿])[\p{Letter}\p{Number}_])+/gu) || []).flatMap((word) =>
+    /^[一-鿿]{2}/.test(word)
+      ? Array.from({ length: word.length - 1 }, (_, i) => word.substr(i, 2))
+      : [word],
+  );
+
+const searchForTerms = Search.performTermsSearch;
+Search.performTermsSearch = (terms, excluded) =>
+  [...terms]
+    .map((term) => searchForTerms(new Set([term]), excluded))
+    .reduce(
+      (all, found) => all?.filter((page) => found.some((other) => other[0] === page[0])) ?? found,
+      null,
+    ) ?? [];
+"""
+
+    def split(self, text):
+        terms = []
+        for chinese, other in re.findall(r"([一-鿿]+)|([^\W一-鿿]+)", text):
+            pairs = [chinese[i : i + 2] for i in range(len(chinese) - 1)]
+            terms += [*chinese, *pairs] if chinese else [other]
+        return terms
+
+
+class Contents:
+    """Writes all pages if a title or the order of pages has changed: each shows them at its side.
+
+    Sphinx would write the changed pages alone.
+    """
+
+    def find(self, env):
+        titles = {name: title.astext() for name, title in env.titles.items()}
+        return titles, dict(env.toctree_includes)
+
+    def remember(self, app, env, added, changed, removed):
+        self.last = self.find(env)
+        return []
+
+    def pages_to_write(self, app, env):
+        return [] if self.find(env) == self.last else sorted(env.found_docs)
+
+
+class Progress:
+    """Prints a line for each page that has been read, and about how long the others will take.
+
+    A page takes as long as in the last build, of which the file knows, or else as long as the mean
+    of those that have been read.
+    """
+
+    def __init__(self, file):
+        self.file = file
+        self.known = json.loads(file.read_text("utf-8")) if file.is_file() else {}
+        self.read = {}
+
+    def begin(self, app, env, names):
+        self.left = set(names)
+        self.last = time.perf_counter()
+
+    def page_is_read(self, app, doctree):
+        name, now = app.env.docname, time.perf_counter()
+        self.left.discard(name)
+        self.read[name] = now - self.last
+        self.last = now
+        print(self.line(name), flush=True)
+
+    def line(self, name):
+        number, spent = len(self.read), sum(self.read.values())
+        rest = sum(self.known.get(page, spent / number) for page in self.left)
+        total = number + len(self.left)
+        return f"[{number}/{total}] {name}: {self.read[name]:.1f} s, about {rest:.0f} s left"
+
+    def end(self, app, env):
+        self.file.parent.mkdir(parents=True, exist_ok=True)
+        self.file.write_text(json.dumps(self.known | self.read), "utf-8")
+        print(
+            f"{app.config.language}: {len(self.read)} pages read, now they are written", flush=True
+        )
+
+
+def show_progress(app, config):
+    logging.getLogger("traitlets").setLevel(logging.WARNING)  # not one line more for each kernel
+    if config.progress_file:
+        progress = Progress(Path(config.progress_file))
+        app.connect("env-before-read-docs", progress.begin)
+        app.connect("doctree-read", progress.page_is_read)
+        app.connect("env-updated", progress.end)
 
 
 def setup(app):
+    app.add_config_value("progress_file", "", "")
+    app.connect("config-inited", show_progress)
+    contents = Contents()
+    app.connect("env-get-outdated", contents.remember)
+    app.connect("env-updated", contents.pages_to_write)
     app.add_transform(WordsToTranslate)
+    app.add_search_language(SearchInChinese)
     app.connect("config-inited", choose_figures)
     app.connect("config-inited", choose_prompts)
-    app.connect("config-inited", choose_search)
     app.connect("autodoc-process-docstring", keep_lines)

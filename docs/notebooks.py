@@ -1,13 +1,16 @@
 """Write each page that has code as a notebook with its outputs: python docs/notebooks.py [NAME ...]
 
-The notebooks are in docs/notebooks, where a code host shows them without a build. A page is changed
-in its .md file, and this command then writes its notebook anew. With --check nothing is written:
-the command says which notebooks do not have the text and the code of their page, and outputs. With
---check-outputs it compares these with the outputs of the last docs/build.py, which ran all pages.
+The notebooks are in docs/notebooks, where a code host shows them without a build, and in Chinese in
+docs/notebooks/zh_CN: the same code, which runs once, and the same outputs. A page is changed in its
+.md file, or its Chinese in its catalogue, and this command then writes its notebooks anew. With
+--texts no code runs, and the outputs stay. With --check nothing is written: the command says which
+notebooks do not have the text and the code of their page, and outputs. With --check-outputs it
+compares these with the outputs of the last docs/build.py, which ran all pages.
 """
 
 from __future__ import annotations
 
+import copy
 import os
 import re
 import sys
@@ -15,13 +18,27 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import nbformat
+from chinese import in_chinese, messages_of
 from nbclient import NotebookClient
 from sphinx.config import Config
 from sphinx.directives.code import LiteralInclude, LiteralIncludeReader
 
 DOCS = Path(__file__).parent
 FOLDER = DOCS / "notebooks"
+CHINESE = FOLDER / "zh_CN"
 BUILT = DOCS / "_build" / "jupyter_execute"
+HEADS = {
+    FOLDER: """[中文](zh_CN/README.md)
+
+# Pages with their outputs
+
+`python docs/notebooks.py` writes them from the pages.""",
+    CHINESE: """[English](../README.md)
+
+# 带输出的页面
+
+`python docs/notebooks.py` 由各个页面写出这些笔记本。代码和输出与英文笔记本相同。""",
+}
 NUMBER = re.compile(r"\d[\d,]*\.?\d*(?:e[-+]?\d+)?")
 TIME = re.compile(rf"{NUMBER.pattern}\s*(?:s|ms|us|seconds|times)\b")
 FENCE = re.compile(r"^```\{(code-cell|literalinclude)\}(.*?)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
@@ -49,8 +66,8 @@ def included(page: Path, name: str, options: dict[str, str]) -> str:
     return f"```{language}\n{text.rstrip()}\n```\n"
 
 
-def with_links(page: Path, text: str) -> str:
-    """The text with links from the folder of the notebooks, to a page's notebook if it has one."""
+def with_links(page: Path, text: str, folder: Path) -> str:
+    """The text with links from a folder of notebooks, to a page's notebook if it has one."""
     known = pages()
 
     def link(found: re.Match[str]) -> str:
@@ -59,14 +76,20 @@ def with_links(page: Path, text: str) -> str:
             return found[0]
         if target.endswith(".md") and Path(target).stem in known:
             return f"]({Path(target).stem}.ipynb{mark}{part})"
-        return f"]({os.path.relpath(page.parent / target, FOLDER)}{mark}{part})"
+        return f"]({os.path.relpath(page.parent / target, folder)}{mark}{part})"
 
     return re.sub(r"\]\(([^)\s]+)\)", link, text)
 
 
-def cells_of(page: Path) -> Iterator[tuple[str, str]]:
-    """("markdown" or "code", text) for each cell of a page's notebook."""
+def source_of(page: Path, folder: Path) -> str:
+    """The text of a page, in the language of a folder of notebooks."""
     source = page.read_text("utf-8")
+    return in_chinese(source, messages_of(page)) if folder == CHINESE else source
+
+
+def cells_of(page: Path, folder: Path) -> Iterator[tuple[str, str]]:
+    """("markdown" or "code", text) for each cell of a page's notebook in this folder."""
+    source = source_of(page, folder)
     body = source.split("---\n", 2)[2] if source.startswith("---\n") else source
     text, end = "", 0
     for block in FENCE.finditer(body):
@@ -78,17 +101,17 @@ def cells_of(page: Path) -> Iterator[tuple[str, str]]:
             text += included(page, name.strip(), options)
             continue
         if text.strip():
-            yield "markdown", with_links(page, text).strip()
+            yield "markdown", with_links(page, text, folder).strip()
         text = ""
         yield "code", code.strip()
     if (text + body[end:]).strip():
-        yield "markdown", with_links(page, text + body[end:]).strip()
+        yield "markdown", with_links(page, text + body[end:], folder).strip()
 
 
 def executed(page: Path) -> nbformat.NotebookNode:
     make = {"markdown": nbformat.v4.new_markdown_cell, "code": nbformat.v4.new_code_cell}
     notebook = nbformat.v4.new_notebook()
-    for i, (kind, text) in enumerate(cells_of(page)):
+    for i, (kind, text) in enumerate(cells_of(page, FOLDER)):
         notebook.cells.append(make[kind](text, id=f"cell-{i}"))
     path = {"metadata": {"path": str(page.parent)}}
     NotebookClient(
@@ -100,13 +123,31 @@ def executed(page: Path) -> nbformat.NotebookNode:
     return notebook
 
 
-def is_in_step(name: str, page: Path) -> bool:
-    path = FOLDER / f"{name}.ipynb"
-    if not path.is_file():
+def with_text_of(
+    page: Path, notebook: nbformat.NotebookNode, folder: Path
+) -> nbformat.NotebookNode:
+    """A notebook with the page's text as it is now, in the language of the folder."""
+    cells = list(cells_of(page, folder))
+    codes = [[x.source for x in notebook.cells if x.cell_type == "code"]]
+    codes.append([text for kind, text in cells if kind == "code"])
+    if codes[0] != codes[1] or len(cells) != len(notebook.cells):
+        sys.exit(f"{page.stem}: its code has changed; run python docs/notebooks.py {page.stem}")
+    notebook = copy.deepcopy(notebook)
+    for cell, (_, text) in zip(notebook.cells, cells, strict=True):
+        cell.source = text
+    return notebook
+
+
+def is_in_step(page: Path, folder: Path) -> bool:
+    """Whether a notebook has its page's text and code, and the outputs of the English one."""
+    paths = [place / f"{page.stem}.ipynb" for place in (folder, FOLDER)]
+    if not all(path.is_file() for path in paths):
         return False
-    cells = nbformat.read(path, 4).cells
+    cells, english = (nbformat.read(path, 4).cells for path in paths)
     shown = any(cell.get("outputs") for cell in cells)
-    return shown and [(cell.cell_type, cell.source) for cell in cells] == list(cells_of(page))
+    same = [x.get("outputs") for x in cells] == [x.get("outputs") for x in english]
+    texts = [(cell.cell_type, cell.source) for cell in cells]
+    return shown and same and texts == list(cells_of(page, folder))
 
 
 def printed(cell: nbformat.NotebookNode, is_merged: bool) -> str:
@@ -133,46 +174,66 @@ def are_alike(kept: str, found: str) -> bool:
     return all(abs(x - y) <= max(1e-5, 0.1 * max(x, y)) for x, y in zip(*numbers, strict=True))
 
 
-def changed_outputs(name: str, page: Path) -> Iterator[str]:
+def changed_outputs(page: Path, folder: Path) -> Iterator[str]:
     """Both texts of each cell that printed another one in the build than in the notebook.
 
     Cells with the tag `varies` are left out, because what a trained model says may depend on the
     rounding of a processor.
     """
-    paths = FOLDER / f"{name}.ipynb", BUILT / page.relative_to(DOCS).with_suffix(".ipynb")
+    path = folder / f"{page.stem}.ipynb"
+    paths = path, BUILT / page.relative_to(DOCS).with_suffix(".ipynb")
     kept, built = ([c for c in nbformat.read(p, 4).cells if c.cell_type == "code"] for p in paths)
     for old, new in zip(kept, built, strict=True):
         texts = printed(old, is_merged=False), printed(new, is_merged=True)
         if "varies" not in new.metadata.get("tags", ()) and not are_alike(*texts):
-            yield "{}: the notebook has\n{}\nthe build has\n{}".format(name, *texts)
+            yield "{}: the notebook has\n{}\nthe build has\n{}".format(
+                path.relative_to(DOCS), *texts
+            )
 
 
-def index_of(known: dict[str, Path]) -> str:
-    """The text of a page that leads to all notebooks, those of the course first."""
+def index_of(known: dict[str, Path], folder: Path) -> str:
+    """The text of a page that leads to all notebooks of a folder, those of the course first."""
     paths = sorted(known.values(), key=lambda path: (path.parent == DOCS, path.name))
-    titles = [re.search(r"^# (.*)$", path.read_text("utf-8"), re.MULTILINE)[1] for path in paths]
+    titles = [re.search(r"^# (.*)$", source_of(path, folder), re.MULTILINE)[1] for path in paths]
     rows = [f"- [{title}]({path.stem}.ipynb)" for title, path in zip(titles, paths, strict=True)]
-    head = "# Pages with their outputs\n\n`python docs/notebooks.py` writes them from the pages."
-    return "\n".join([head, "", *rows, ""])
+    return "\n".join([HEADS[folder], "", *rows, ""])
+
+
+def behind(known: dict[str, Path], folder: Path) -> Iterator[str]:
+    """The files of a folder that are not what this command writes."""
+    yield from (f"{page.stem}.ipynb" for page in known.values() if not is_in_step(page, folder))
+    yield from (path.name for path in folder.glob("*.ipynb") if path.stem not in known)
+    index = folder / "README.md"
+    if not index.is_file() or index.read_text("utf-8") != index_of(known, folder):
+        yield index.name
+
+
+def write(page: Path, runs: bool) -> None:
+    """The notebooks of a page in both languages, from one run of its code or with kept outputs."""
+    path = FOLDER / f"{page.stem}.ipynb"
+    notebook = executed(page) if runs else nbformat.read(path, 4)
+    for folder in (FOLDER, CHINESE):
+        nbformat.write(with_text_of(page, notebook, folder), folder / path.name)
 
 
 def main() -> None:
-    known = pages()
-    if sys.argv[1:] == ["--check"]:
-        behind = [name for name, page in known.items() if not is_in_step(name, page)]
-        behind += [path.stem for path in FOLDER.glob("*.ipynb") if path.stem not in known]
-        index = FOLDER / "README.md"
-        if not index.is_file() or index.read_text("utf-8") != index_of(known):
-            behind.append("README.md")
-        sys.exit(f"python docs/notebooks.py writes anew: {' '.join(behind)}" if behind else 0)
-    if sys.argv[1:] == ["--check-outputs"]:
-        changed = [text for name, page in known.items() for text in changed_outputs(name, page)]
+    known, options = pages(), [word for word in sys.argv[1:] if word.startswith("--")]
+    if options == ["--check"]:
+        paths = [f / name for f in (FOLDER, CHINESE) for name in behind(known, f)]
+        names = " ".join(str(path.relative_to(DOCS)) for path in paths)
+        sys.exit(f"python docs/notebooks.py writes anew: {names}" if paths else 0)
+    if options == ["--check-outputs"]:
+        places = [(page, folder) for folder in (FOLDER, CHINESE) for page in known.values()]
+        changed = [text for place in places for text in changed_outputs(*place)]
         sys.exit("\n\n".join(changed) if changed else 0)
-    FOLDER.mkdir(exist_ok=True)
-    for name in sys.argv[1:] or sorted(known):
+    if options not in ([], ["--texts"]):
+        sys.exit(f"expected --texts, --check, --check-outputs or names of pages, got {options}")
+    CHINESE.mkdir(parents=True, exist_ok=True)
+    for name in [word for word in sys.argv[1:] if word not in options] or sorted(known):
         print(name, flush=True)
-        nbformat.write(executed(known[name]), FOLDER / f"{name}.ipynb")
-    (FOLDER / "README.md").write_text(index_of(known), "utf-8")
+        write(known[name], runs=not options)
+    for folder in (FOLDER, CHINESE):
+        (folder / "README.md").write_text(index_of(known, folder), "utf-8")
 
 
 if __name__ == "__main__":

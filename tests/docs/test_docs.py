@@ -1,5 +1,6 @@
 """What README, the docstrings and the docs show is run, and has to come out as written."""
 
+import configparser
 import doctest
 import importlib
 import inspect
@@ -181,6 +182,15 @@ def test_links_in_readme_and_docs_exist():
     for page in [ROOT / "README.md", ROOT / "README_zh.md", *PAGES]:
         for target in re.findall(r"\]\((?!https?:|#|mailto:)([^)#\s]+)", page.read_text("utf-8")):
             assert (page.parent / target).exists(), f"{page.name} links to {target}"
+
+
+def test_the_wheel_names_its_author_and_no_address_that_nobody_has():
+    setup = configparser.ConfigParser()
+    setup.read(ROOT / "setup.cfg")
+    metadata = setup["metadata"]
+    assert metadata["author"] in (ROOT / "LICENSE").read_text("utf-8")
+    addresses = [metadata.get(name, "") for name in ("url", "project_urls", "author_email")]
+    assert not re.findall(r"example\.|(?i:owner|user|your)[-_/]|localhost", " ".join(addresses))
 
 
 def test_a_notebook_shows_a_figure_without_pyplot():

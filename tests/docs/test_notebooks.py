@@ -1,8 +1,9 @@
-"""Outputs of a notebook are compared with those of a build: what counts as another output."""
+"""The notebooks of the pages, in English and in Chinese, and what counts as another output."""
 
 from __future__ import annotations
 
 import importlib.util
+import sys
 import types
 from pathlib import Path
 
@@ -10,10 +11,14 @@ import pytest
 
 pytest.importorskip("myst_nb", reason='Sphinx is not installed: pip install -e ".[docs]"')
 
+import nbformat
+
 DOCS = Path(__file__).parents[2] / "docs"
+sys.path.append(str(DOCS))  # where docs/notebooks.py finds its neighbour
 SPEC = importlib.util.spec_from_file_location("notebooks", DOCS / "notebooks.py")
 NOTEBOOKS = importlib.util.module_from_spec(SPEC)
 SPEC.loader.exec_module(NOTEBOOKS)
+FOLDERS = NOTEBOOKS.FOLDER, NOTEBOOKS.CHINESE
 
 
 @pytest.mark.parametrize(
@@ -56,3 +61,148 @@ def test_streams_of_a_build_are_printed_once():
     merged = {"outputs": [stream("a\nb\n"), stream("b\n")]}
     assert NOTEBOOKS.printed(parts, is_merged=False) == "a\nb\n"
     assert NOTEBOOKS.printed(merged, is_merged=True) == "a\nb\n"
+
+
+def test_a_text_in_chinese_keeps_everything_but_its_messages():
+    english = """# Title
+
+A paragraph of
+two lines, with `code`.
+
+- item
+- item that
+  goes on
+
+  and a text in it
+
+| a | b | a |
+| --- | --- | --- |
+| `b` | b | a |
+
+> quoted
+
+![a picture](a.png)
+
+<details><summary>Why
+so?</summary>
+
+Because.
+</details>
+
+```{code-cell}
+a = "a"
+# Title
+```
+
+unknown
+"""
+    messages = {
+        "Title": "标题",
+        "A paragraph of two lines, with `code`.": "一段，有 `code`。",
+        "item": "项",
+        "item that goes on": "一项",
+        "and a text in it": "其中的文字",
+        "a": "甲",
+        "b": "乙",
+        "quoted": "引用",
+        "a picture": "图",
+        "Why so?": "为什么？",
+        "Because.": "因为。",
+    }
+    chinese = """# 标题
+
+一段，有 `code`。
+
+- 项
+- 一项
+
+  其中的文字
+
+| 甲 | 乙 | 甲 |
+| --- | --- | --- |
+| `b` | 乙 | 甲 |
+
+> 引用
+
+![图](a.png)
+
+<details><summary>为什么？</summary>
+
+因为。
+</details>
+
+```{code-cell}
+a = "a"
+# Title
+```
+
+unknown
+"""
+    assert NOTEBOOKS.in_chinese(english, messages) == chinese
+
+
+@pytest.mark.parametrize("name", sorted(NOTEBOOKS.pages()))
+def test_a_chinese_notebook_has_all_words_of_its_page(name):
+    page = NOTEBOOKS.pages()[name]
+    text = NOTEBOOKS.source_of(page, NOTEBOOKS.CHINESE)
+    for english, chinese in NOTEBOOKS.messages_of(page).items():
+        assert chinese in text, english
+
+
+@pytest.mark.parametrize("folder", FOLDERS, ids=("en", "zh_CN"))
+def test_the_notebooks_are_in_step_with_their_pages(folder):
+    assert list(NOTEBOOKS.behind(NOTEBOOKS.pages(), folder)) == [], "python docs/notebooks.py"
+
+
+SOFTMAX = NOTEBOOKS.pages()["05_softmax"]
+
+
+def code_cells(notebook):
+    return [cell for cell in notebook.cells if cell.cell_type == "code"]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda notebook: notebook.cells[0].update(source="# other words"),
+        lambda notebook: code_cells(notebook)[0].update(source="other = code"),
+        lambda notebook: code_cells(notebook)[0].update(outputs=[]),
+        lambda notebook: notebook.cells.pop(),
+    ],
+    ids=["words", "code", "outputs", "cells"],
+)
+def test_a_chinese_notebook_that_is_not_in_step_is_noticed(change, monkeypatch):
+    read = nbformat.read
+
+    def changed(path, version):
+        notebook = read(path, version)
+        if path.parent == NOTEBOOKS.CHINESE:
+            change(notebook)
+        return notebook
+
+    assert NOTEBOOKS.is_in_step(SOFTMAX, NOTEBOOKS.CHINESE)
+    monkeypatch.setattr(nbformat, "read", changed)
+    assert not NOTEBOOKS.is_in_step(SOFTMAX, NOTEBOOKS.CHINESE)
+    assert NOTEBOOKS.is_in_step(SOFTMAX, NOTEBOOKS.FOLDER)
+
+
+@pytest.mark.parametrize("runs", [True, False])
+def test_one_run_makes_both_notebooks(runs, monkeypatch):
+    english = nbformat.read(NOTEBOOKS.FOLDER / "05_softmax.ipynb", 4)
+    made, written = [], {}
+    monkeypatch.setattr(NOTEBOOKS, "executed", lambda page: made.append(page) or english)
+    monkeypatch.setattr(nbformat, "write", lambda notebook, path: written.update({path: notebook}))
+    NOTEBOOKS.write(SOFTMAX, runs=runs)
+    assert made == ([SOFTMAX] if runs else [])
+    assert list(written) == [folder / "05_softmax.ipynb" for folder in FOLDERS]
+    ours, theirs = written.values()
+    assert [x.outputs for x in code_cells(ours)] == [x.outputs for x in code_cells(theirs)]
+    assert "导数" in theirs.cells[0].source
+    assert "derivative" in ours.cells[0].source
+
+
+def test_outputs_are_not_kept_under_other_code():
+    notebook = nbformat.read(NOTEBOOKS.FOLDER / "05_softmax.ipynb", 4)
+    code_cells(notebook)[0].source += "\n1"
+    with pytest.raises(SystemExit, match="05_softmax: its code has changed"):
+        NOTEBOOKS.with_text_of(SOFTMAX, notebook, NOTEBOOKS.CHINESE)
