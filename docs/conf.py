@@ -1,10 +1,16 @@
 """Sphinx: the lessons are executed when the docs are built, so what they show is what happens."""
 
 import importlib.util
+import math
 import re
+import struct
+from pathlib import Path
 
 from docutils import nodes
 from sphinx.transforms import SphinxTransform
+from sphinx.util import logging
+
+logger = logging.getLogger(__name__)
 
 project = "tinyattn"
 author = "the tinyattn authors"
@@ -14,7 +20,7 @@ smartquotes = False  # because "..." stands in code and in tables of names
 html_title = "tinyattn"
 html_show_copyright = False
 html_static_path = ["_static"]
-html_css_files = ["docstrings.css", "language.css"]
+html_css_files = ["docstrings.css", "language.css", "figures.css"]
 templates_path = ["_templates"]
 mathjax_path = "tex-svg.js"  # MathJax 3.2.2 (Apache-2.0), kept here so that pages need no network
 exclude_patterns = ["_build", "exercises", "locale", "notebooks"]
@@ -86,6 +92,43 @@ def choose_figures(app, config):
         config.nb_mime_priority_overrides = [("html", "image/png", 35)]
 
 
+PHONE, SCREEN = 358, 736  # pixels for a figure in a window of 390 and in a wide one
+LEAST = 9  # pixels for the letters of a figure
+
+
+def width_of(path):
+    """The width of a PNG or SVG figure in CSS pixels."""
+    content = path.read_bytes()
+    if path.suffix == ".png":
+        return struct.unpack(">I", content[16:20])[0]
+    return float(re.search(rb'<svg[^>]* width="([\d.]+)pt"', content)[1]) * 96 / 72
+
+
+def letters_of(path):
+    """The height of the smallest letters of an SVG figure in its own pixels, without exponents."""
+    texts = re.findall(r"<text.*?</text>", path.read_text("utf-8"), re.DOTALL)
+    sizes = [re.findall(r"font-size: ([\d.]+)px", text) for text in texts]
+    return min((max(map(float, found)) for found in sizes if found), default=math.inf) * 96 / 72
+
+
+def fit_figures(app, doctree, name):
+    """A figure of more than 5 inches links to itself, and a telephone scrolls it: see figures.css.
+
+    Narrower ones shrink to the width of a telephone. Letters that become too small give a warning.
+    """
+    for image in doctree.findall(nodes.image):
+        path = Path(app.srcdir, image["uri"].lstrip("/"))
+        width = width_of(path)
+        if is_wide := width > 505:
+            image["width"] = f"{width:.0f}px"  # Sphinx links what has a width
+            image["classes"].append("wide-figure")
+        if path.suffix == ".svg":
+            shown = min(1, (SCREEN if is_wide else PHONE) / width) * letters_of(path)
+            if shown < LEAST:
+                message = "letters of %.1f pixels in a figure of %.1f inches; %s are the least"
+                logger.warning(message, shown, width / 96, LEAST, location=name)
+
+
 def choose_prompts(app, config):
     """What stands above code that is hidden, because myst-nb has it in English alone."""
     if config.language == "zh_CN":
@@ -103,6 +146,7 @@ def choose_search(app, config):
 def setup(app):
     app.add_transform(WordsToTranslate)
     app.connect("config-inited", choose_figures)
+    app.connect("doctree-resolved", fit_figures)
     app.connect("config-inited", choose_prompts)
     app.connect("config-inited", choose_search)
     app.connect("autodoc-process-docstring", keep_lines)
