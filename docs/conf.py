@@ -97,18 +97,20 @@ LEAST = 9  # pixels for the letters of a figure
 
 
 def width_of(path):
-    """The width of a PNG or SVG figure in CSS pixels."""
+    """The width of a PNG or SVG figure in inches."""
     content = path.read_bytes()
     if path.suffix == ".png":
-        return struct.unpack(">I", content[16:20])[0]
-    return float(re.search(rb'<svg[^>]* width="([\d.]+)pt"', content)[1]) * 96 / 72
+        dots = re.search(rb"pHYs(.{4})", content, re.DOTALL)  # in a metre
+        in_an_inch = struct.unpack(">I", dots[1])[0] * 0.0254 if dots else 100
+        return struct.unpack(">I", content[16:20])[0] / in_an_inch
+    return float(re.search(rb'<svg[^>]* width="([\d.]+)pt"', content)[1]) / 72
 
 
 def letters_of(path):
-    """The height of the smallest letters of an SVG figure in its own pixels, without exponents."""
+    """The height of the smallest letters of an SVG figure in inches, without exponents."""
     texts = re.findall(r"<text.*?</text>", path.read_text("utf-8"), re.DOTALL)
     sizes = [re.findall(r"font-size: ([\d.]+)px", text) for text in texts]
-    return min((max(map(float, found)) for found in sizes if found), default=math.inf) * 96 / 72
+    return min((max(map(float, found)) for found in sizes if found), default=math.inf) / 72
 
 
 def fit_figures(app, doctree, name):
@@ -119,14 +121,14 @@ def fit_figures(app, doctree, name):
     for image in doctree.findall(nodes.image):
         path = Path(app.srcdir, image["uri"].lstrip("/"))
         width = width_of(path)
-        if is_wide := width > 505:
-            image["width"] = f"{width:.0f}px"  # Sphinx links what has a width
+        if is_wide := width > 5.05:
+            image["width"] = f"{100 * width:.0f}px"  # Sphinx links what has a width
             image["classes"].append("wide-figure")
         if path.suffix == ".svg":
-            shown = min(1, (SCREEN if is_wide else PHONE) / width) * letters_of(path)
-            if shown < LEAST:
+            scale = min(100, (SCREEN if is_wide else PHONE) / width)  # pixels in an inch
+            if (shown := scale * letters_of(path)) < LEAST:
                 message = "letters of %.1f pixels in a figure of %.1f inches; %s are the least"
-                logger.warning(message, shown, width / 96, LEAST, location=name)
+                logger.warning(message, shown, width, LEAST, location=name)
 
 
 def choose_prompts(app, config):
