@@ -107,6 +107,7 @@ def draw(model: VisionTransformer, images: np.ndarray, digits: np.ndarray, out: 
         xticks=[],
         yticks=[],
         zlabel="pixel, or weight divided by the largest of its head",
+        figsize=(10, 6.3),
     )
     figure.savefig(out / "attention.png", dpi=120)
 
