@@ -30,6 +30,7 @@ import os
 import shutil
 import subprocess
 import sys
+import textwrap
 from collections.abc import Callable
 from dataclasses import replace
 from itertools import product
@@ -164,25 +165,28 @@ def efficiency(one: Measured, ranks: int, alpha: float, rate: float) -> tuple[fl
 
 
 def draw(path: Path, found: dict[str, dict[int, Measured]], alpha: float, title: str) -> bool:
-    figure = plots.new_figure(4 * len(found), 3.6)
+    """Below each other, because a page is narrow; `title` says where it was measured."""
+    figure = plots.new_figure(5, 1.4 + 2 * len(found))
     if figure is None:
         return False
     counts = [2**power for power in range(1, 11)]
-    (row,) = figure.subplots(1, len(found), squeeze=False)
-    for axes, (size, by_ranks) in zip(row, found.items(), strict=True):
+    column = figure.subplots(len(found), 1, squeeze=False, sharex=True)[:, 0]
+    for axes, (size, by_ranks) in zip(column, found.items(), strict=True):
         for rate in RATES:
             edges = [efficiency(by_ranks[1], ranks, alpha, rate) for ranks in counts]
             axes.fill_between(counts, *zip(*edges, strict=True), alpha=0.4,
-                              label=f"{rate / 1e9:g} Gbit/s")  # fmt: skip
+                              label=f"predicted, {rate / 1e9:g} Gbit/s")  # fmt: skip
         measured = by_ranks[1]["alone"] / (2 * by_ranks[2]["step"])
-        axes.plot([2], [measured], "ko", label="measured, one machine")
+        axes.plot([2], [measured], "ko", label="measured, two ranks of one machine")
         axes.set_xscale("log", base=2)
         axes.set_ylim(0, 1.05)
-        axes.set_title(f"{size}, {by_ranks[1]['bytes'] / 2**20:.1f} MiB of gradients", fontsize=9)
-        axes.set_xlabel("ranks")
-    figure.axes[0].set_ylabel("efficiency")
-    figure.axes[0].legend(fontsize=7, loc="lower left")
-    figure.suptitle(title, fontsize=7)
+        axes.set_title(f"{size}, {by_ranks[1]['bytes'] / 2**20:.1f} MiB of gradients", fontsize=10)
+        axes.set_ylabel("efficiency")
+    column[-1].set_xlabel("ranks")
+    column[0].legend(fontsize=9.5, loc="lower left")
+    counted = "efficiency: step of one rank / (ranks x step of that many)"
+    lines = [part for line in [counted, *title.splitlines()] for part in textwrap.wrap(line, 65)]
+    figure.suptitle("\n".join(lines), fontsize=9.5)
     plots.save(figure, path)
     return True
 

@@ -66,16 +66,16 @@ def write_scaling_plot(
     exponents: Mapping[str, Mapping[str, Mapping[str, float | None]]],
     about: dict[str, Any],
 ) -> bool:
-    """Time above, memory below, a column for each size that grows; False without matplotlib."""
-    figure = new_figure(4 * len(found), 6.5)
+    """Time and memory beside each other, a row for each size; False without matplotlib."""
+    figure = new_figure(8, 3 * len(found) + 0.7)
     if figure is None:
         return False
     from matplotlib.ticker import LogLocator, NullFormatter
 
-    grid = figure.subplots(2, len(found), squeeze=False)
+    grid = figure.subplots(len(found), 2, squeeze=False)
     quantities = (("time", "s", 1e3, "ms"), ("peak memory", "B", 2**-20, "MiB"))
-    for column, (axis, rows) in enumerate(found.items()):
-        for axes, (quantity, unit, scale, label) in zip(grid[:, column], quantities, strict=True):
+    for row_of_panels, (axis, rows) in zip(grid, found.items(), strict=True):
+        for axes, (quantity, unit, scale, label) in zip(row_of_panels, quantities, strict=True):
             of_unit = [row for row in rows if row.unit == unit]
             for i, (side, name) in enumerate((("torch", "PyTorch"), ("tinyattn", "tinyattn"))):
                 known = [
@@ -98,8 +98,8 @@ def write_scaling_plot(
                 scale_of.set_major_formatter("{x:g}")
             axes.set_ylabel(f"{quantity} of a step ({label})")
             axes.set_xlabel(axis)
-            axes.legend(fontsize=8, loc="upper left")  # no rising line goes there
-        grid[0, column].set_title(rows[0].section, fontsize=6)
-    figure.suptitle(heading(about), fontsize=8)
+            axes.legend(fontsize=9.5, loc="upper left")  # no rising line goes there
+        row_of_panels[0].set_title(rows[0].section, fontsize=9.5, loc="left")
+    figure.suptitle(heading(about), fontsize=9.5)
     save(figure, path)
     return True

@@ -3,13 +3,18 @@
 import importlib.util
 import json
 import logging
+import math
 import re
+import struct
 import time
 from pathlib import Path
 
 from docutils import nodes
 from sphinx.search.en import SearchEnglish
 from sphinx.transforms import SphinxTransform
+from sphinx.util.logging import getLogger
+
+logger = getLogger(__name__)
 
 project = "tinyattn"
 author = "the tinyattn authors"
@@ -19,7 +24,7 @@ smartquotes = False  # because "..." stands in code and in tables of names
 html_title = "tinyattn"
 html_show_copyright = False
 html_static_path = ["_static"]
-html_css_files = ["docstrings.css", "language.css"]
+html_css_files = ["docstrings.css", "language.css", "figures.css"]
 templates_path = ["_templates"]
 mathjax_path = "tex-svg.js"  # MathJax 3.2.2 (Apache-2.0), kept here so that pages need no network
 exclude_patterns = ["_build", "exercises", "locale", "notebooks"]
@@ -91,6 +96,45 @@ def choose_figures(app, config):
     """Where docs/build.py keeps a figure as PNG and as SVG, the Chinese pages take SVG."""
     if config.language != "zh_CN":
         config.nb_mime_priority_overrides = [("html", "image/png", 35)]
+
+
+PHONE, SCREEN = 358, 736  # pixels for a figure in a window of 390 and in a wide one
+LEAST = 9  # pixels for the letters of a figure
+
+
+def width_of(path):
+    """The width of a PNG or SVG figure in inches."""
+    content = path.read_bytes()
+    if path.suffix == ".png":
+        dots = re.search(rb"pHYs(.{4})", content, re.DOTALL)  # in a metre
+        in_an_inch = struct.unpack(">I", dots[1])[0] * 0.0254 if dots else 100
+        return struct.unpack(">I", content[16:20])[0] / in_an_inch
+    return float(re.search(rb'<svg[^>]* width="([\d.]+)pt"', content)[1]) / 72
+
+
+def letters_of(path):
+    """The height of the smallest letters of an SVG figure in inches, without exponents."""
+    texts = re.findall(r"<text.*?</text>", path.read_text("utf-8"), re.DOTALL)
+    sizes = [re.findall(r"font-size: ([\d.]+)px", text) for text in texts]
+    return min((max(map(float, found)) for found in sizes if found), default=math.inf) / 72
+
+
+def fit_figures(app, doctree, name):
+    """A figure of more than 5 inches links to itself, and a telephone scrolls it: see figures.css.
+
+    Narrower ones shrink to the width of a telephone. Letters that become too small give a warning.
+    """
+    for image in doctree.findall(nodes.image):
+        path = Path(app.srcdir, image["uri"].lstrip("/"))
+        width = width_of(path)
+        if is_wide := width > 5.05:
+            image["width"] = f"{100 * width:.0f}px"  # Sphinx links what has a width
+            image["classes"].append("wide-figure")
+        if path.suffix == ".svg":
+            scale = min(100, (SCREEN if is_wide else PHONE) / width)  # pixels in an inch
+            if (shown := scale * letters_of(path)) < LEAST:
+                message = "letters of %.1f pixels in a figure of %.1f inches; %s are the least"
+                logger.warning(message, shown, width, LEAST, location=name)
 
 
 def choose_prompts(app, config):
@@ -209,5 +253,6 @@ def setup(app):
     app.add_transform(WordsToTranslate)
     app.add_search_language(SearchInChinese)
     app.connect("config-inited", choose_figures)
+    app.connect("doctree-resolved", fit_figures)
     app.connect("config-inited", choose_prompts)
     app.connect("autodoc-process-docstring", keep_lines)

@@ -199,7 +199,7 @@ def show(encoder: Any, question: str, name: str, text: str, handicap: float, out
     figure = viz.show_heatmaps(
         shares, xlabel=name, ylabel="question", xticks=answered, yticks=asked,
         figsize=(2 + 0.55 * len(answered), 2 + 0.3 * len(asked)),
-        vmin=min(0.0, shares.min()), vmax=shares.max(),
+        vmin=min(0.0, shares.min()), vmax=shares.max(), zlabel="part of the cosine",
     )  # fmt: skip
     figure.savefig(out, bbox_inches="tight")
     print(f"  {out}")

@@ -2,18 +2,25 @@
 
   python examples/record_attention.py
 
-trains the encoder of train_encoder.py with the settings that it has there, and writes
-docs/_static/encoder_attention.json. That file is kept, because training takes minutes.
+trains the encoder of train_encoder.py with the settings that it has there, and writes three files
+into docs/_static, which are kept because training takes minutes:
+
+  encoder_attention.json  the attention of some words, and how that of one came
+  encoder_weights.js      the parameters, for encoder.js, which computes them in a browser
+  encoder_words.js        words and their phonemes, which a reader of the page can type
 """
 
 from __future__ import annotations
 
 import argparse
+import base64
 import json
+import re
 from pathlib import Path
 
 import numpy as np
 import stress_data
+import text_data
 from train_encoder import StressTagger, batches, loss_of, predict
 from training import Run
 
@@ -21,9 +28,10 @@ import tinyattn as ta
 from tinyattn import nn, optim
 
 ROOT = Path(__file__).parents[1]
-RECORD = ROOT / "docs" / "_static" / "encoder_attention.json"
+STATIC = ROOT / "docs" / "_static"
 WORDS = ["historic", "history", "democrat", "democracy", "democratic", "original"]
 FILM = WORDS[0]  # the word whose attention is kept during training
+DICTIONARY = "CMU Pronouncing Dictionary (licence: examples/data/CMUDICT_LICENSE)"
 SETTINGS = argparse.Namespace(
     steps=1300, batch_size=256, lr=5e-3, dropout=0.0, d_model=64, heads=4, layers=4, seed=0,
     no_positions=False, device="cpu", out=ROOT / "runs" / "record_attention",
@@ -44,6 +52,48 @@ def look(model: nn.Module, words: stress_data.Words) -> list[dict]:
         }
         for i, length in enumerate(words.lengths)
     ]
+
+
+def write_script(name: str, value: object, source: str) -> int:
+    """Write a value as a script, because a page that is opened as a file can read no other file."""
+    path = STATIC / f"encoder_{name}.js"
+    text = f"const encoder{name.title()} = {json.dumps(value, separators=(',', ':'))};\n"
+    path.write_text(f"// {source}, written by examples/record_attention.py\n{text}", "utf-8")
+    return path.stat().st_size
+
+
+def weights_of(model: nn.Module, heads: int) -> dict:
+    """The parameters as float16, one after the other, in base64; `shapes` says which they are."""
+    parameters = dict(model.named_parameters())
+    numbers = [p.numpy().astype("<f2").tobytes() for p in parameters.values()]
+    return {
+        "heads": heads,
+        "longest": stress_data.MAX_LENGTH,
+        "phonemes": stress_data.PHONEMES,
+        "vowels": stress_data.VOWELS,
+        "shapes": {name: list(p.shape) for name, p in parameters.items()},
+        "float16": base64.b64encode(b"".join(numbers)).decode("ascii"),
+    }
+
+
+def words_to_type() -> dict:
+    """The words held out, and those of the training data that definitions of WordNet use.
+
+    A line has a word and its phonemes, each as one character: the character with the code 48 + i is
+    symbols[i]. All words of the data would be four times as long.
+    """
+    entries = stress_data.read()
+    vowels = [vowel + digit for vowel in stress_data.VOWELS for digit in "012"]
+    symbols = [*vowels, *stress_data.CONSONANTS]
+    code = {symbol: chr(48 + i) for i, symbol in enumerate(symbols)}
+    held_out = sorted(filter(stress_data.in_test, entries))
+    used = set(re.findall("[a-z]+", " ".join(text_data.definitions()[0]).lower()))
+    lists = {"heldOut": held_out, "training": sorted(used & entries.keys() - set(held_out))}
+    lines = {
+        name: "".join(f"\n{word} " + "".join(map(code.get, entries[word])) for word in words) + "\n"
+        for name, words in lists.items()
+    }
+    return {"symbols": symbols, **lines}
 
 
 def main() -> None:
@@ -74,6 +124,11 @@ def main() -> None:
         run.schedule.step()
         run.record(loss, stress_data.score(logits.argmax(-1).numpy(), targets)[0], number)
 
+    # The model that is shown is the one whose parameters are kept, and these are float16.
+    run.model.half().float()
+    film.pop()
+    with ta.no_grad():
+        held_out()
     right = stress_data.score(predict(run.model, test), test.targets)
     words = [
         {
@@ -96,10 +151,17 @@ def main() -> None:
         "words": words,
         "film": {"word": FILM, "frames": film},
     }
-    RECORD.write_text(json.dumps(record, separators=(",", ":")) + "\n", "utf-8")
-    print(
-        f"{RECORD.stat().st_size:,} bytes, {right[0]:.1%} of vowels, {right[1]:.1%} of words right"
-    )
+    path = STATIC / "encoder_attention.json"
+    path.write_text(json.dumps(record, separators=(",", ":")) + "\n", "utf-8")
+    sizes = {
+        "attention": path.stat().st_size,
+        "weights": write_script(
+            "weights", weights_of(run.model, args.heads), "Parameters of an encoder"
+        ),
+        "words": write_script("words", words_to_type(), DICTIONARY),
+    }
+    print(", ".join(f"{name} {size:,} bytes" for name, size in sizes.items()))
+    print(f"{right[0]:.1%} of vowels, {right[1]:.1%} of words right")
 
 
 if __name__ == "__main__":

@@ -146,12 +146,13 @@ def draw(model: nn.Module, words: list[str], path: Path) -> None:
     words = words[:4]
     said = say(model, sound_data.encode_letters(words), BEAMS)
     rows, columns = max(map(len, said)) + 1, max(map(len, words))
-    maps = np.zeros((1, len(words), rows, columns))
+    grid = (2, 2) if len(words) == 4 else (1, len(words))
+    maps = np.zeros((*grid, rows, columns))
     visible = np.zeros(maps.shape, bool)
     for number, (word, sounds) in enumerate(zip(words, said, strict=True)):
         ids = np.array([START, *map(SYMBOLS.index, sounds)])
         letters = sound_data.encode_letters([word])[0, : len(word)]
-        cells = np.s_[0, number, : len(ids), : len(word)]
+        cells = np.s_[*divmod(number, grid[1]), : len(ids), : len(word)]
         maps[cells], visible[cells] = cross_attention(model, letters, ids), True
     names = [[*sounds, SYMBOLS[STOP]] for sounds in said]
     heatmaps(path, maps, words, [list(word) for word in words], names, visible)
@@ -174,9 +175,9 @@ def heatmaps(
 ) -> None:
     darkest = max(0.5, maps.max())  # means of several heads are far from 1
     figure = viz.show_heatmaps(
-        maps, "letters", "next sound", titles, letters, sounds, visible, vmax=darkest
-    )
-    figure.suptitle("cross-attention, mean of all layers and heads", fontsize="medium")
+        maps, "letters", "next sound", titles, letters, sounds, visible, vmax=darkest,
+        zlabel="weight, mean of all layers and heads",
+    )  # fmt: skip
     figure.savefig(path, dpi=120)
 
 

@@ -99,7 +99,16 @@ def draw(model: VisionTransformer, images: np.ndarray, digits: np.ndarray, out: 
         for digit, guess in zip(digits, read, strict=True)
         for title in [f"a {digit}, read as {guess}", *heads]
     ]
-    figure = viz.show_heatmaps(panels, xlabel="", ylabel="", titles=titles, xticks=[], yticks=[])
+    figure = viz.show_heatmaps(
+        panels,
+        xlabel="",
+        ylabel="",
+        titles=titles,
+        xticks=[],
+        yticks=[],
+        zlabel="pixel, or weight divided by the largest of its head",
+        figsize=(10, 6.3),
+    )
     figure.savefig(out / "attention.png", dpi=120)
 
 

@@ -11,6 +11,7 @@ import io
 import shlex
 import signal
 import sys
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from itertools import islice
@@ -33,6 +34,7 @@ from tinyattn.training.distributed import (
 # Options that say how a program runs. All others make the run what it is: they are kept in its
 # checkpoint, and cannot change when it is resumed.
 FREE = ("out", "resume", "overwrite", "device", "predict")
+RECENT = 50  # steps whose mean the progress bar shows
 VALIDATIONS = 25  # how often in a run the held-out loss is measured
 
 
@@ -47,7 +49,7 @@ def argument_parser(description: str, short: int, **defaults: Any) -> argparse.A
     parser = argparse.ArgumentParser(
         usage="%(prog)s [options]",
         description=description,
-        epilog="The progress bar shows the mean loss of the last 50 steps and the accuracy of one.",
+        epilog="The progress bar shows the mean loss and accuracy of the last 50 steps.",
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,  # because the command to go on leaves options out by their names
     )
@@ -99,6 +101,7 @@ class Run:
         warmup = min(100, args.steps // 10)
         self.schedule = optim.CosineSchedule(self.optimizer, args.steps, warmup)
         self.losses: list[float] = []
+        self.accuracies: deque[float] = deque(maxlen=RECENT)  # a step alone says little
         self.curve = "training"  # the name of these losses in the picture
         self.held_out: list[list[float]] = []
         self.bar: tqdm | None = None
@@ -177,9 +180,10 @@ class Run:
         share = number / all_reduce(number)
         mean, accuracy = all_reduce(np.array([loss.item(), accuracy]) * share).tolist()
         self.losses.append(mean)
+        self.accuracies.append(accuracy)
         if self.bar is not None and len(self.losses) % 10 == 0:
-            recent = np.mean(self.losses[-50:])
-            self.bar.set_postfix_str(f"loss {recent:.3f}, accuracy {accuracy:.1%}", refresh=False)
+            loss, accuracy = np.mean(self.losses[-RECENT:]), np.mean(self.accuracies)
+            self.bar.set_postfix_str(f"loss {loss:.3f}, accuracy {accuracy:.1%}", refresh=False)
 
     def draw_losses(self) -> None:
         if get_rank():

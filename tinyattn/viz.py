@@ -30,6 +30,10 @@ if TYPE_CHECKING:
 Labels = Iterable[Any] | None
 # A name or a token is drawn as it is; else "$" would begin a formula, and "$\\x$" is an error.
 AS_IT_IS: Any = {"parse_math": False}
+# Okabe and Ito's colours, which readers who confuse red and green can tell apart.
+COLORS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#000000")
+SMALL = 9.5  # points; a telephone shows a figure of 5 inches with 1 CSS pixel for each point
+WIDEST = 10.0  # inches; wider figures become too small on a page
 
 
 def show_heatmaps(
@@ -44,6 +48,7 @@ def show_heatmaps(
     cmap: str = "Blues",
     vmin: float = 0.0,
     vmax: float = 1.0,
+    zlabel: str = "Weight",
 ) -> Figure:
     """Draw attention weights, one panel for each matrix, all on one colour scale.
 
@@ -54,7 +59,10 @@ def show_heatmaps(
         for each row or each panel. Cells after the end of a list have no symbol.
     mask: True = may attend, in any form of `tinyattn.masks`; invisible cells are hatched in grey.
         Matrices (n, Q, K) are n samples of one head.
+    cmap: the colours, by default shades of blue. Those named "RdBu" suit numbers of both signs.
+        Readers who confuse red and green can tell the colours of both apart.
     vmin, vmax: the ends of the scale, for matrices that are no weights.
+    zlabel: what the colours show.
 
     Returns a matplotlib Figure. Raises ImportError without matplotlib, ShapeError and MaskError for
     arguments that do not fit together, ValueError for visible values outside of the scale.
@@ -80,10 +88,14 @@ def show_heatmaps(
     query_labels = tick_labels("yticks", yticks, rows, columns, queries)
 
     cell = 0.26  # inches, enough for a symbol of three letters
+    if 1.0 + columns * (cell * keys + 0.6) > WIDEST:
+        cell = 0.16  # enough for a symbol that is turned
     size = (
-        0.8 + columns * max(1.7, cell * keys + 0.6),
-        0.5 + rows * max(1.6, cell * queries + 0.5),
+        1.0 + columns * max(1.7, cell * keys + 0.6),
+        0.5 + rows * max(1.6, 0.26 * queries + 0.5),
     )
+    width, _ = figsize or size
+    room = 72 * ((width - 1.0) / columns - 0.6) / keys  # points for the symbol of a key
     figure = Figure(figsize=figsize or size, layout="constrained")
     panels = figure.subplots(rows, columns, squeeze=False)
     for number, panel in enumerate(panels.flat):
@@ -93,7 +105,7 @@ def show_heatmaps(
             np.ma.masked_array(weights, invisible), cmap=cmap, vmin=vmin, vmax=vmax, aspect="auto"
         )
         hatch(panel, invisible)
-        set_ticks(panel.xaxis, key_labels[number])
+        set_ticks(panel.xaxis, key_labels[number], room)
         set_ticks(panel.yaxis, query_labels[number])
         if row == rows - 1:
             panel.set_xlabel(xlabel, **AS_IT_IS)
@@ -102,7 +114,8 @@ def show_heatmaps(
         if panel_titles[number] is not None:
             panel.set_title(panel_titles[number], fontsize="medium", **AS_IT_IS)
     figure.align_labels()
-    figure.colorbar(image, ax=panels, shrink=0.8, aspect=30)
+    bar = figure.colorbar(image, ax=panels, shrink=0.8, aspect=30)
+    bar.set_label(zlabel, **AS_IT_IS)
     return figure
 
 
@@ -111,7 +124,7 @@ def plot_curves(
     xlabel: str = "Step",
     ylabel: str = "Loss",
     smooth: int = 1,
-    figsize: tuple[float, float] = (6.0, 3.5),
+    figsize: tuple[float, float] = (5.0, 3.2),
 ) -> Figure:
     """Draw one line for each curve, such as losses over the steps of a training.
 
@@ -138,7 +151,7 @@ def plot_curves(
         x = np.arange(1, y.size + 1) if x is None else numbers_of(f"the curve {name!r}", x)
         if y.ndim != 1 or x.shape != y.shape or not y.size:
             raise ShapeError(f"the curve {name!r} takes values (N,), got {y.shape} over {x.shape}")
-        color, window = f"C{number}", 1 if is_pair else min(smooth, 1 + len(y) // 5)
+        color, window = COLORS[number % len(COLORS)], 1 if is_pair else min(smooth, 1 + len(y) // 5)
         if window > 1:
             panel.plot(x, y, color=color, alpha=0.25, linewidth=0.8)
             y = np.convolve(y, np.full(window, 1 / window), "valid")
@@ -156,7 +169,7 @@ def plot_curves(
 
 
 def plot_gradient_norms(
-    stacks: Mapping[str, Sequence[Any]], figsize: tuple[float, float] = (6.0, 3.5)
+    stacks: Mapping[str, Sequence[Any]], figsize: tuple[float, float] = (5.0, 3.2)
 ) -> Figure:
     """Draw the norm of each layer's gradient, one line for each stack of layers, after backward.
 
@@ -205,12 +218,10 @@ def show_shapes(*parts: str | tuple[str, int, int], scale: float = 0.25) -> Figu
         >>> figure = viz.show_shapes(("Q", 3, 2), "·", ("Kᵀ", 2, 5), "=", ("scores", 3, 5))
     """
     boxes = [part for part in parts if not isinstance(part, str)]
-    gap = 2.0
-    width = gap * (len(parts) + 1) + sum(columns for *_, columns in boxes)
-    height = 2 * gap + max((rows for _, rows, _ in boxes), default=0)
-    panel = (figure := figure_class()(figsize=(scale * width, scale * height))).add_axes(
-        (0, 0, 1, 1)
-    )
+    gap = 0.4  # inches, for the number of rows and the text before a box
+    width = gap * (len(boxes) + len(parts) + 1) / 2 + scale * sum(columns for *_, columns in boxes)
+    height = 1.5 * gap + scale * max((rows for _, rows, _ in boxes), default=0)
+    panel = (figure := figure_class()(figsize=(width, height))).add_axes((0, 0, 1, 1))
     panel.set(xlim=(0, width), ylim=(-height / 2, height / 2), aspect="equal")
     panel.set_axis_off()
     x = gap
@@ -221,14 +232,15 @@ def show_shapes(*parts: str | tuple[str, int, int], scale: float = 0.25) -> Figu
             x += gap / 2
             continue
         name, rows, columns = part
-        corners = ([x, x + columns, x + columns, x], [-rows / 2] * 2 + [rows / 2] * 2)
-        panel.fill(*corners, facecolor="#cfe2f3", edgecolor="black")
-        panel.text(x + columns / 2, 0, name, ha="center", va="center", **AS_IT_IS)
-        panel.text(
-            x + columns / 2, -rows / 2 - 0.3, str(columns), ha="center", va="top", color="gray"
+        right, half = x + scale * columns, scale * rows / 2
+        panel.fill(
+            [x, right, right, x], [-half, -half, half, half], facecolor="#cfe2f3", edgecolor="black"
         )
-        panel.text(x - 0.2, 0, str(rows), ha="right", va="center", color="gray")
-        x += columns + gap
+        middle = (x + right) / 2
+        panel.text(middle, 0, name, ha="center", va="center", **AS_IT_IS)
+        panel.text(middle, -half - 0.06, str(columns), ha="center", va="top", color="0.4")
+        panel.text(x - 0.04, 0, str(rows), ha="right", va="center", color="0.4")
+        x = right + gap
     return figure
 
 
@@ -345,7 +357,15 @@ def figure_class() -> type[Figure]:
         ) from None
 
     class NotebookFigure(Figure):
-        """Notebooks call `_repr_png_`; without it they show figures of pyplot only."""
+        """Notebooks call `_repr_png_`; without it they show figures of pyplot only.
+
+        Lines and bars get COLORS one after the other.
+        """
+
+        def add_subplot(self, *args: Any, **options: Any) -> Axes:
+            axes = super().add_subplot(*args, **options)
+            axes.set_prop_cycle(color=COLORS)
+            return axes
 
         def _repr_png_(self) -> bytes:
             buffer = io.BytesIO()
@@ -434,12 +454,13 @@ def hatch(panel: Axes, invisible: np.ndarray) -> None:
     )
 
 
-def set_ticks(axis: Any, labels: Sequence[str] | None) -> None:
+def set_ticks(axis: Any, labels: Sequence[str] | None, room: float = math.inf) -> None:
+    """The symbols of an axis. A symbol that is longer than `room`, in points, is turned."""
     if labels is None:
         # Only whole numbers, because there is no cell between two cells.
         axis.get_major_locator().set_params(integer=True, min_n_ticks=1)
-    else:
-        fits = max(len(str(x)) for x in ("", *labels)) * len(labels) <= max(3 * len(labels), 12)
-        turned = 90 if axis.axis_name == "x" and not fits else 0
-        axis.set_ticks(range(len(labels)), labels, fontsize="small", rotation=turned, **AS_IT_IS)
-        axis.set_tick_params(length=0)
+        return
+    letters = max(len(str(label)) for label in ("", *labels))
+    turned = 90 if letters > 1 and 0.65 * SMALL * letters > room else 0
+    axis.set_ticks(range(len(labels)), labels, fontsize=SMALL, rotation=turned, **AS_IT_IS)
+    axis.set_tick_params(length=0)

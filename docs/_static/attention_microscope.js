@@ -1,14 +1,73 @@
-// The figure of docs/course/microscope.md: one table for each layer, a row for each head, with the
-// weights of the chosen query. A cell of the page writes it in Python, as it is at first.
+// The figure of docs/course/microscope.md. A reader types a word or phonemes, encoder.js computes, and
+// a map for each head shows all weights, a table for each layer those of the chosen query. A cell of
+// the page writes the figure in Python, as it is at first.
 "use strict";
 
+// The phonemes of a typed text: { ids }, with { origin, symbols } if a list has the word. Or what is
+// wrong with the text: { trouble, what }, where trouble names a sentence of the page.
+function readText(text, { phonemes, vowels, longest }, words) {
+  const tokens = text.trim().split(/\s+/).filter(Boolean);
+  if (!tokens.length) return { trouble: "empty" };
+  const entry = tokens.length === 1 ? entryOf(tokens[0].toLowerCase(), words) : null;
+  if (entry) {
+    return { ...entry, ids: entry.symbols.map((name) => phonemes.indexOf(withoutStress(name))) };
+  }
+  const names = tokens.map(withoutStress);
+  const wrong = names.filter((name) => phonemes.indexOf(name) < 1); // the first is padding
+  if (wrong.length && 2 * wrong.length < names.length) return { trouble: "phoneme", what: wrong[0] };
+  if (wrong.length) {
+    const sign = text.match(/[^a-zA-Z'\s]/u);
+    if (sign) return { trouble: "sign", what: sign[0] };
+    if (tokens.length > 1) return { trouble: "sentence" };
+    return { trouble: "unknown", what: text.trim() };
+  }
+  if (names.length > longest) return { trouble: "long", what: names.length };
+  if (!names.some((name) => vowels.includes(name))) return { trouble: "vowel" };
+  return { origin: "phonemes", ids: names.map((name) => phonemes.indexOf(name)) };
+}
+
+// The dictionary has a digit behind each vowel, for its stress.
+const withoutStress = (name) => name.toUpperCase().replace(/[012ˈˌ]/gu, "");
+
+// A line of a list has a word and its phonemes, each as one character.
+function entryOf(word, words) {
+  for (const origin of ["heldOut", "training"]) {
+    const place = words[origin].indexOf(`\n${word} `);
+    if (place < 0) continue;
+    const first = place + word.length + 2;
+    const codes = words[origin].slice(first, words[origin].indexOf("\n", first));
+    return { origin, symbols: [...codes].map((code) => words.symbols[code.charCodeAt(0) - 48]) };
+  }
+  return null;
+}
+
+// ˈ stands before a vowel of primary stress, ˌ before one of secondary stress.
+const withStress = (names, stresses) =>
+  names.map((name, i) => ["", "ˈ", "ˌ"][stresses[i]] + name).join(" ");
+
+const likeliest = (scores) => scores.indexOf(Math.max(...scores));
+
 for (const figure of document.querySelectorAll(".microscope")) {
-  const words = dataOf(figure);
-  const chosen = { word: 0, query: Number(figure.dataset.query) };
+  const model = loadEncoder(encoderWeights);
+  const first = figure.querySelector(".choice i").textContent;
+  let query = Number(figure.dataset.query);
+  let shown = null; // the names of the phonemes, and their weights
   showControls(figure);
-  figure.querySelector(".choice").remove(); // the buttons say it now
+  figure.querySelector(".choice").remove(); // the controls say it now
+  const form = figure.querySelector("form");
   const wordButtons = figure.querySelectorAll(".words button");
   const queries = figure.querySelector(".queries");
+
+  function say(name, text) {
+    figure.querySelector(`.${name}`).textContent = text;
+  }
+
+  function sentence(group, chosen, what) {
+    figure.querySelectorAll(`[data-${group}]`).forEach((made) => {
+      made.hidden = made.dataset[group] !== chosen;
+      if (!made.hidden && what !== undefined) made.querySelector("b").textContent = what;
+    });
+  }
 
   function cell(kind, text) {
     const made = document.createElement(kind);
@@ -17,38 +76,79 @@ for (const figure of document.querySelectorAll(".microscope")) {
   }
 
   function weightCell(weight) {
-    const made = cell("td", weight);
-    made.style.setProperty("--weight", weight / 100);
+    const made = cell("td", Math.round(100 * weight));
+    made.style.setProperty("--weight", weight);
     return made;
   }
 
+  // Rows are queries and columns are keys.
+  function drawMap(place, weights) {
+    const cells = weights.flatMap((row, i) =>
+      row.map(
+        (weight, j) =>
+          `<rect class="cell" x="${j}" y="${i}" width="1" height="1" fill-opacity="${weight}"/>`,
+      ),
+    );
+    const n = weights.length;
+    place.innerHTML =
+      `<svg viewBox="-.1 -.1 ${n + 0.2} ${n + 0.2}" aria-hidden="true">${cells.join("")}` +
+      `<rect class="row" y="${query}" width="${n}" height="1"/></svg>`;
+  }
+
   function show() {
-    const { phonemes, weights } = words[chosen.word];
+    const { names, weights } = shown;
+    query = Math.min(query, names.length - 1); // the word before may have been longer
     queries.replaceChildren(
-      ...phonemes.map((name, query) =>
+      ...names.map((name, i) =>
         button(name, () => {
-          chosen.query = query;
+          query = i;
           show();
+          queries.children[i].focus(); // the button that was pressed is replaced
         }),
       ),
     );
-    press(wordButtons, chosen.word);
-    press(queries.children, chosen.query);
-    figure.querySelectorAll("table").forEach((table, layer) => {
-      const [names, ...heads] = table.rows; // the first cell of each row is a word, which stays
-      names.replaceChildren(names.cells[0], ...phonemes.map((name) => cell("th", name)));
-      heads.forEach((row, head) =>
-        row.replaceChildren(row.cells[0], ...weights[layer][head][chosen.query].map(weightCell)),
+    press(queries.children, query);
+    figure.querySelectorAll(".maps td").forEach((place, i) => {
+      drawMap(place, weights[Math.floor(i / model.heads)][i % model.heads]);
+    });
+    figure.classList.toggle("many", names.length > 10);
+    figure.querySelectorAll("table[data-layer]").forEach((table, layer) => {
+      const [top, ...rows] = table.rows; // the first cell of each row is a word, which stays
+      top.replaceChildren(top.cells[0], ...names.map((name) => cell("th", name)));
+      rows.forEach((row, head) =>
+        row.replaceChildren(row.cells[0], ...weights[layer][head][query].map(weightCell)),
       );
     });
   }
 
-  wordButtons.forEach((made, i) => {
-    made.onclick = () => {
-      chosen.word = i;
-      chosen.query = Math.min(chosen.query, words[i].phonemes.length - 1); // it may be shorter
-      show();
-    };
+  function look(text) {
+    const { trouble, what, origin, symbols, ids } = readText(text, encoderWeights, encoderWords);
+    form.elements.text.value = text;
+    wordButtons.forEach((made) => {
+      made.setAttribute("aria-pressed", made.textContent === text);
+    });
+    sentence("trouble", trouble, what);
+    figure.querySelectorAll(".result").forEach((part) => {
+      part.hidden = Boolean(trouble);
+    });
+    if (trouble) return;
+    const { scores, weights } = encode(ids, model);
+    const names = ids.map((id) => encoderWeights.phonemes[id]);
+    const isVowel = names.map((name) => encoderWeights.vowels.includes(name));
+    const predicted = scores.map((row, i) => (isVowel[i] ? likeliest(row) : 0));
+    say("said", withStress(names, predicted));
+    const known = symbols && withStress(names, symbols.map((name) => Number(name[2] ?? 0)));
+    sentence("origin", origin, known);
+    shown = { names, weights };
+    show();
+  }
+
+  form.onsubmit = (event) => {
+    event.preventDefault();
+    look(form.elements.text.value);
+  };
+  wordButtons.forEach((made) => {
+    made.onclick = () => look(made.textContent);
   });
-  show();
+  look(first);
 }

@@ -187,9 +187,9 @@ def test_the_recorder_writes_what_the_page_reads(tmp_path, monkeypatch):
 
     settings = {**vars(record_attention.SETTINGS), "steps": 3, "out": tmp_path, "d_model": 16}
     monkeypatch.setattr(record_attention, "SETTINGS", argparse.Namespace(**settings))
-    monkeypatch.setattr(record_attention, "RECORD", tmp_path / "record.json")
+    monkeypatch.setattr(record_attention, "STATIC", tmp_path)
     record_attention.main()
-    made = json.loads((tmp_path / "record.json").read_text("utf-8"))
+    made = json.loads((tmp_path / "encoder_attention.json").read_text("utf-8"))
     kept = cells_of("microscope.md")["record"]
     assert made.keys() == kept.keys()
     for new, old in zip(made["words"], kept["words"], strict=True):
@@ -207,32 +207,77 @@ def test_microscope_without_scripts():
     assert "The word is" in page
 
 
+WORD = "document.querySelectorAll('.words button')[{}].click();"
+QUERY = "document.querySelectorAll('.queries button')[{}].click();"
+TYPE = """document.querySelector('form').elements.text.value = {!r};
+document.querySelector('form').requestSubmit();"""
+
+
+def maps_shown(page: str) -> np.ndarray:
+    """(layers, heads, T, T): the blue of all cells of the maps."""
+    maps = re.search('<table class="maps">.*?</table>', page, re.DOTALL)[0]
+    blue = [re.findall(r'fill-opacity="(.*?)"', svg) for svg in re.findall("<svg.*?</svg>", maps)]
+    length = round(len(blue[0]) ** 0.5)
+    return np.array(blue, float).reshape(4, 4, length, length)
+
+
+def parts_shown(page: str, name: str) -> list[str]:
+    """The sentences of a group that are not hidden, such as what is wrong with a text."""
+    return re.findall(rf'<p data-{name}="(\w+)">', page)
+
+
 @needs_chromium
 @pytest.mark.parametrize(
-    ("clicks", "word", "query"),
+    ("script", "word", "query"),
     [
-        pytest.param([], 0, 4, id="at first"),
-        pytest.param([(1, 6)], 0, 6, id="query"),
-        pytest.param([(0, 4), (1, 9)], 4, 9, id="word and query"),
-        pytest.param([(0, 4), (1, 9), (0, 1)], 1, 5, id="a shorter word"),
+        pytest.param("", 0, 4, id="at first"),
+        pytest.param(QUERY.format(6), 0, 6, id="query"),
+        pytest.param(WORD.format(4) + QUERY.format(9), 4, 9, id="word and query"),
+        pytest.param(WORD.format(4) + QUERY.format(9) + WORD.format(1), 1, 5, id="a shorter word"),
+        pytest.param(TYPE.format(" Democracy "), 3, 4, id="typed"),
+        pytest.param(
+            TYPE.format("no word") + TYPE.format("original"), 5, 4, id="typed after a mistake"
+        ),
     ],
 )
-def test_microscope(clicks, word, query, tmp_path):
-    words = cells_of("microscope.md")["record"]["words"]
-    click = "document.querySelectorAll('.controls')[{}].querySelectorAll('button')[{}].click();"
-    script = "".join(click.format(*where) for where in clicks)
+def test_microscope(script, word, query, tmp_path):
+    word = cells_of("microscope.md")["record"]["words"][word]
     page = after(figure_of("microscope.md"), script, tmp_path)
-    expected = np.array(words[word]["weights"])[:, :, query]
-    np.testing.assert_array_equal(weights_shown(page), expected)
-    heads = re.findall(r"<thead>(.*?)</thead>", page)
-    assert [re.findall(r"<th>([^<]+)</th>", head) for head in heads] == [
-        words[word]["phonemes"]
-    ] * 4
-    assert re.findall(r'aria-pressed="true">(.*?)<', page) == [
-        words[word]["word"],
-        words[word]["phonemes"][query],
-    ]
+    np.testing.assert_array_equal(weights_shown(page), np.array(word["weights"])[:, :, query])
+    np.testing.assert_allclose(100 * maps_shown(page), word["weights"], atol=0.5001)
+    heads = re.findall(r"<thead>(.*?)</thead>", page)[1:]  # the first one is that of the maps
+    assert [re.findall(r"<th>([^<]+)</th>", head) for head in heads] == [word["phonemes"]] * 4
+    marks = [("", "ˈ", "ˌ")[stress * (truth >= 0)]
+             for stress, truth in zip(word["stress"], word["truth"], strict=True)]  # fmt: skip
+    said = " ".join(map("".join, zip(marks, word["phonemes"], strict=True)))
+    assert f'<b class="said" lang="en">{said}</b>' in page
+    assert re.findall(r'aria-pressed="true">(.*?)<', page)[-1] == word["phonemes"][query]
+    assert parts_shown(page, "origin") == ["heldOut"]
+    assert not parts_shown(page, "trouble")
     assert "The word is" not in page
+
+
+@needs_chromium
+def test_microscope_reads_phonemes_of_the_readers(tmp_path):
+    page = after(figure_of("microscope.md"), TYPE.format("T AY N IY"), tmp_path)
+    assert '<b class="said" lang="en">T ˈAY N IY</b>' in page
+    assert parts_shown(page, "origin") == ["phonemes"]
+    np.testing.assert_allclose(maps_shown(page).sum(-1), 1, atol=1e-9)
+
+
+@needs_chromium
+@pytest.mark.parametrize(
+    ("text", "trouble", "what"),
+    [("", "empty", ""), ("<i>", "sign", "&lt;"), ("xyzzyx", "unknown", "xyzzyx")],
+)
+def test_microscope_says_what_is_wrong_with_a_text(text, trouble, what, tmp_path):
+    """And shows no weights, because they would be those of another word."""
+    page = after(figure_of("microscope.md"), TYPE.format(text), tmp_path)
+    assert parts_shown(page, "trouble") == [trouble]
+    assert f'<b lang="en">{what}</b>' in page or not what
+    results = re.findall('<(?:p|div) class="(?:steps )?result"[^>]*>', page)
+    assert len(results) == 4
+    assert all("hidden" in result for result in results)
 
 
 def check_film(page: str, frame: dict, layer: int) -> None:
@@ -329,7 +374,7 @@ def check_chinese(page: str, expected: list[str]) -> None:
     ("page", "expected"),
     [
         ("steps.md", []),
-        ("microscope.md", ["单词是 ，查询是它的第 5 个音素 AO。运行脚本时，两者都可以选择。"]),
+        ("microscope.md", ["单词是 ，查询是它的第 5 个音素 AO。运行脚本时，可以输入别的单词。"]),
         ("film.md", ["第 1,300 步之后，留出单词上的损失是 0.309，预测是 HH IH S T ˈAO R IH K。"]),
     ],
 )  # fmt: skip
@@ -344,8 +389,8 @@ def test_chinese_without_scripts(page, expected):
         ("steps.md", BUTTON.format(2) + CLICK.format(0),
          ["评分除以", "所有键可见", "因果掩码", "最后一个键是填充",
           "对这个查询隐藏这个键，或重新显示它"]),
-        ("microscope.md", "document.querySelectorAll('.words button')[4].click();",
-         ["单词：", "查询："]),
+        ("microscope.md", WORD.format(4), ["单词：", "查询：", "编码器的预测：", "词典的标注："]),
+        ("microscope.md", TYPE.format("xyzzyx"), ["本页没有", "请按上面的说明输入它的音素"]),
         ("film.md", SLIDE.format(5) + LAYER.format(1),
          ["训练 ", "播放", "第 1 层", "第 2 层",
           "第 260 步之后，留出单词上的损失是 0.422，预测是 HH IH S T ˌAO R IH K。"]),

@@ -302,6 +302,36 @@ def test_a_figure_is_svg_on_the_chinese_pages_alone(language, kind, tmp_path):
 
 
 @pytest.mark.parametrize(
+    ("inches", "points", "too_small"),
+    [(5, 10, []), (5, 8, [8.0]), (6, 10, []), (11, 10, []), (11.6, 10, [8.8]), (4, 7, [8.7])],
+)
+def test_letters_that_are_too_small_give_a_warning(inches, points, too_small, tmp_path):
+    """On a telephone; a figure of more than 5 inches is scrolled there and has a link to itself."""
+    lines = [
+        *("---", "file_format: mystnb", "kernelspec:", "  name: python3", "---"),
+        *("# Page", "```{code-cell}", "from tinyattn import viz"),
+        f"figure = viz.figure_class()(figsize=({inches}, 3))",
+        f'figure.text(0.5, 0.5, "Keys", fontsize={points})',
+        *("figure", "```"),
+    ]
+    pages, out = tmp_path / "pages", tmp_path / "out"
+    pages.mkdir()
+    (pages / "index.md").write_text("\n".join(lines))
+    BUILD.keep_figures_as_svg(tmp_path / "ipython")
+    command = [sys.executable, "-m", "sphinx", "-q", "-b", "html", "-c", str(DOCS)]
+    command += ["-D", "language=zh_CN", "-D", "nb_execution_mode=force"]
+    variables = {**os.environ, "IPYTHONDIR": str(tmp_path / "ipython")}
+    done = subprocess.run(
+        [*command, str(pages), str(out)], env=variables, check=True, capture_output=True, text=True
+    )
+    found = re.findall(r"letters of ([\d.]+) pixels", done.stderr)
+    assert [float(size) for size in found] == too_small
+    page = (out / "index.html").read_text("utf-8")
+    (image,) = re.findall(r'(?:<a class="[^"]*image-reference[^>]*>)?<img[^>]*_images[^>]*>', page)
+    assert (image.startswith("<a"), "wide-figure" in image) == (inches > 5, inches > 5)
+
+
+@pytest.mark.parametrize(
     ("language", "prompt"), [("en", "Show code cell source"), ("zh_CN", "显示代码")]
 )
 def test_what_stands_above_hidden_code_is_in_the_language_of_the_page(language, prompt, tmp_path):

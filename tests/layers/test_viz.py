@@ -6,6 +6,9 @@ import itertools
 
 import numpy as np
 import pytest
+from matplotlib.colors import to_rgb
+from matplotlib.figure import Figure
+from matplotlib.text import Text
 
 import tinyattn as ta
 from tinyattn import nn, viz
@@ -76,3 +79,81 @@ def test_a_scale_below_0_takes_its_own_limits() -> None:
     viz.show_heatmaps(np.array([[[[-2.0, -1.0]]]]), vmin=-2, vmax=-1)
     with pytest.raises(ValueError, match="lie between -2 and -1"):
         viz.show_heatmaps(np.array([[[[-2.0, -0.9]]]]), vmin=-2, vmax=-1)
+
+
+def letters_of(figure: Figure, room: float) -> float:
+    """The height in pixels of the smallest letters, where a page has `room` pixels for a figure."""
+    figure.canvas.draw()
+    sizes = [text.get_fontsize() for text in figure.findobj(Text) if text.get_text()]
+    return min(sizes) * 100 / 72 * min(1.0, room / (100 * figure.get_figwidth()))
+
+
+def of_five_inches() -> list[Figure]:
+    words = ["the", "cat", "sat"] * 3
+    layers = [nn.Linear(2, 2)]
+    layers[0](ta.randn(1, 2)).backward(ta.randn(1, 2))
+    return [
+        viz.plot_curves({"training": [3, 2, 1], "held out": [3, 2, 2]}),
+        viz.plot_gradient_norms({"linear": layers}),
+        viz.show_heatmaps(np.full((1, 2, 9, 9), 0.1), xticks=words, yticks=words, figsize=(5, 3)),
+        viz.show_heatmaps(np.full((2, 2), 0.1), titles=["a"], figsize=(5, 3)),
+        viz.show_shapes(("Q", 3, 6), "·", ("K", 6, 3), "=", ("scores", 3, 3)),
+    ]
+
+
+@pytest.mark.parametrize("number", range(5))
+def test_letters_can_be_read_on_a_telephone(number: int) -> None:
+    """Of figures of 5 inches, in a window of 390 pixels; wider ones are scrolled there."""
+    figure = of_five_inches()[number]
+    assert 4.4 < figure.get_figwidth() <= 5.05
+    assert letters_of(figure, room=358) >= 9
+
+
+@pytest.mark.parametrize("shape", [(3, 4, 10, 10), (2, 4, 9, 11), (1, 5, 6, 6)])
+def test_letters_can_be_read_on_a_page(shape: tuple[int, ...]) -> None:
+    """The text of a page is 736 pixels wide."""
+    symbols = ["EH"] * shape[-1]
+    figure = viz.show_heatmaps(np.full(shape, 0.1), titles=["head"] * shape[1], xticks=symbols)
+    assert letters_of(figure, room=736) >= 9
+
+
+def test_the_bar_says_what_the_colours_show() -> None:
+    for names in ({}, {"zlabel": "a$b"}):
+        figure = viz.show_heatmaps(np.full((1, 2, 3, 3), 0.1), **names)
+        assert figure.axes[-1].get_ylabel() == names.get("zlabel", "Weight")
+
+
+# What readers see who lack one kind of cones. Machado, Oliveira and Fernandes, 2009.
+CONES = {
+    "all": np.eye(3),
+    "protanopia": np.array(
+        [[0.152286, 1.052583, -0.204868], [0.114503, 0.786281, 0.099216],
+         [-0.003882, -0.048116, 1.051998]]
+    ),
+    "deuteranopia": np.array(
+        [[0.367322, 0.860646, -0.227968], [0.280085, 0.672501, 0.047413],
+         [-0.011820, 0.042940, 0.968881]]
+    ),
+}  # fmt: skip
+
+
+def lab(color: str, seen: np.ndarray) -> np.ndarray:
+    """CIELAB of a colour, in which distances are about those that one sees."""
+    rgb = np.array(to_rgb(color))
+    linear = np.where(rgb <= 0.04045, rgb / 12.92, ((rgb + 0.055) / 1.055) ** 2.4)
+    xyz = [[0.4124, 0.3576, 0.1805], [0.2126, 0.7152, 0.0722], [0.0193, 0.1192, 0.9505]]
+    relative = xyz @ np.clip(seen @ linear, 0, 1) / [0.9505, 1, 1.089]
+    x, y, z = np.where(relative > 0.008856, np.cbrt(relative), 7.787 * relative + 16 / 116)
+    return np.array([116 * y - 16, 500 * (x - y), 200 * (y - z)])
+
+
+@pytest.mark.parametrize("cones", CONES)
+def test_who_confuses_red_and_green_sees_all_curves(cones: str) -> None:
+    """matplotlib's own red and green are 5 apart for them."""
+    curves = {f"curve {i}": [i, i] for i in range(7)}
+    panel = viz.figure_class()().subplots()
+    for curve in curves.values():
+        panel.plot(curve)
+    for axes in (panel, viz.plot_curves(curves).axes[0]):
+        places = [lab(line.get_color(), CONES[cones]) for line in axes.lines]
+        assert min(np.linalg.norm(a - b) for a, b in itertools.combinations(places, 2)) > 15

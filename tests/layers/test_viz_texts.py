@@ -276,7 +276,7 @@ def test_formulas_of_boxes_have_their_sizes() -> None:
     panel = viz.show_shapes(("Q", 3, 2), "=", ("R", 1, 9)).axes[0]
     boxes = [patch.get_xy() for patch in panel.patches]
     sizes = [np.ptp(box, axis=0).tolist() for box in boxes]
-    assert sizes == [[2, 3], [9, 1]]
+    assert np.array(sizes) / 0.25 == pytest.approx(np.array([[2, 3], [9, 1]]))
     assert all(box[:, 0].max() < panel.get_xlim()[1] for box in boxes)
     assert boxes[0][:, 0].max() < boxes[1][:, 0].min()
     assert [text.get_text() for text in panel.texts] == ["Q", "2", "3", "=", "R", "9", "1"]

@@ -184,7 +184,7 @@ def test_the_pictures_hatch_what_is_no_letter_or_no_sound(example, monkeypatch, 
     assert mask[0, 1, :3, :2].all()
     assert mask.sum() == 36 + 6
     np.testing.assert_allclose(arguments[0].sum(-1)[mask.any(-1)], 1, atol=1e-5)
-    assert figure.get_suptitle() == "cross-attention, mean of all layers and heads"
+    assert figure.axes[-1].get_ylabel() == "weight, mean of all layers and heads"
 
 
 def test_the_list_of_words_says_which_answer_is_first(example, capsys):
