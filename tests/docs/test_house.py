@@ -20,8 +20,8 @@ PACKAGE = Path(tinyattn.__file__).parent
 WINGS = {
     "errors": "",
     "base": "names short_names backend checks random __init__",
-    "kernels": "sums float16 blas threads matmul visibility packing elementwise normalization "
-    "reference __init__ cpu gpu range_checks",
+    "kernels": "blas compiled sums float16 threads matmul visibility packing elementwise "
+    "normalization reference __init__ cpu gpu range_checks",
     "engine": "grad_mode versions promotion autograd guard rules op __init__",
     "ops": "elementwise shape reduction linear activation softmax layers attention __init__",
     "tensors": "types values gradients conversions in_place operators elementwise shapes "
@@ -49,7 +49,7 @@ ORDER = [
     for file in files.split() or [""]
 ]
 # The compiled kernels and those of a GPU are imported when the first array asks for them.
-WHEN_NEEDED = {("kernels", "kernels.cpu"), ("kernels", "kernels.gpu")}
+WHEN_NEEDED = {("kernels.compiled", "kernels.cpu"), ("kernels", "kernels.gpu")}
 MODULES = sorted(path for path in PACKAGE.rglob("*.py"))
 
 

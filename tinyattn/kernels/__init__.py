@@ -15,6 +15,7 @@ with TINYATTN_JIT=0 in the environment, the reference runs instead.
     sums.py          sums that lose no digits
     float16.py       float16 computed in float32
     range_checks.py  integers that must lie in a range
+    compiled.py      the import of cpu/, when it is asked for
     threads.py       a pool of threads
     blas.py          the number of threads of BLAS
     cpu/, gpu/       the compiled kernels
@@ -22,17 +23,16 @@ with TINYATTN_JIT=0 in the environment, the reference runs instead.
 
 from __future__ import annotations
 
-import os
-import warnings
 from collections.abc import Callable, Sequence
-from functools import cache, wraps
+from functools import wraps
 from types import ModuleType
 from typing import Any, TypeVar
 
 import numpy as np
 
 from ..base.backend import device_of
-from . import blas, reference
+from . import reference
+from .compiled import cpu_kernels as cpu_kernels
 from .matmul import matrix_product as matrix_product
 from .sums import LARGE
 from .sums import in_c_order as in_c_order
@@ -43,28 +43,6 @@ from .sums import sum_to as sum_to
 ndarray = np.ndarray
 FLOAT32, FLOAT64 = np.dtype(np.float32), np.dtype(np.float64)
 Kernel = TypeVar("Kernel", bound=Callable[..., Any])
-
-
-@cache
-def cpu_kernels() -> ModuleType | None:
-    """The module of Numba kernels, or None without Numba or with TINYATTN_JIT=0."""
-    module = None if os.environ.get("TINYATTN_JIT", "1") == "0" else imported_kernels()
-    blas.begin()  # now, because the kernels have imported SciPy, which has a BLAS of its own
-    return module
-
-
-def imported_kernels() -> ModuleType | None:
-    try:
-        from . import cpu
-    except ImportError as error:
-        warnings.warn(
-            f"tinyattn computes with plain NumPy, which is slower: no Numba ({error}). "
-            "TINYATTN_JIT=0 asks for this and says nothing",
-            RuntimeWarning,
-            stacklevel=4,
-        )
-        return None
-    return cpu
 
 
 def gpu_kernels() -> ModuleType:

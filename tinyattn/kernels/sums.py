@@ -9,6 +9,7 @@ import numpy as np
 
 from ..base.backend import Array
 from ..errors import ShapeError
+from .compiled import cpu_kernels
 
 
 def sum_dtype(dtype: np.dtype) -> np.dtype:
@@ -47,8 +48,6 @@ def sum_large(array: Array, axis: Any, keepdims: bool) -> Any:
     """The sum by a kernel, in float64; None where NumPy or CuPy is to add."""
     if array.size < LARGE or array.dtype != np.float32 or type(array) is not np.ndarray:
         return None
-    from . import cpu_kernels  # here, because the package imports this file first
-
     kernels = cpu_kernels()
     return None if kernels is None else kernels.sum_large(array, axis, keepdims)
 

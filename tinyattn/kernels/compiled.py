@@ -1,0 +1,32 @@
+"""The import of the compiled kernels, when the first array asks for them."""
+
+from __future__ import annotations
+
+import os
+import warnings
+from functools import cache
+from types import ModuleType
+
+from . import blas
+
+
+@cache
+def cpu_kernels() -> ModuleType | None:
+    """The module of Numba kernels, or None without Numba or with TINYATTN_JIT=0."""
+    module = None if os.environ.get("TINYATTN_JIT", "1") == "0" else imported_kernels()
+    blas.begin()  # now, because the kernels have imported SciPy, which has a BLAS of its own
+    return module
+
+
+def imported_kernels() -> ModuleType | None:
+    try:
+        from . import cpu
+    except ImportError as error:
+        warnings.warn(
+            f"tinyattn computes with plain NumPy, which is slower: no Numba ({error}). "
+            "TINYATTN_JIT=0 asks for this and says nothing",
+            RuntimeWarning,
+            stacklevel=4,
+        )
+        return None
+    return cpu
