@@ -23,16 +23,7 @@ const int HEAD_SLICE = HEAD < SLICE ? HEAD : SLICE, VALUE_SLICE = VALUE < SLICE 
 const int WIDEST = HEAD > VALUE ? HEAD : VALUE;
 
 __device__ real max_of_warp(real value) {
-    for (int lanes = 16; lanes; lanes /= 2) {
-        real other = __shfl_xor_sync(ALL_LANES, value, lanes);
-        value = other > value ? other : value;
-    }
-    return value;
-}
-
-__device__ precise sum_of_warp(precise value) {
-    for (int lanes = 16; lanes; lanes /= 2) value += __shfl_xor_sync(ALL_LANES, value, lanes);
-    return value;
+    return joined_lanes(value, [](real a, real b) { return b > a ? b : a; });
 }
 
 // The task of a block: the rows [first, first + 4 * ROWS) of one pair of sample and head.
@@ -151,13 +142,14 @@ extern "C" __global__ void __launch_bounds__(THREADS) attention(
     Rows of_keys = {k + sample * k_b + head * k_h, k_n, keys, 1};
     Rows of_values = {v + sample * v_b + head * v_h, v_n, keys, 1};
     Drop drop = drop_of(DROP);
+    bool drops = kept_factor != 1;
     weights += warp * ROWS * TILE;
 
     load(of_queries, 0, HEAD, first, WARPS * ROWS, q_tile, HEAD);
     long long end = visible_to_block(visible_to_row, task, queries, keys, VISIBILITY);
 
     real top[ROWS], sums[ROWS][COLUMNS];
-    precise total[ROWS];  // the part of this lane
+    Wide total[ROWS];  // the part of this lane
     int added[ROWS];  // whether this lane added anything
     for (int r = 0; r < ROWS; r++) {
         top[r] = minus_infinity();
@@ -191,7 +183,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) attention(
             total[r] = total[r] * shrink + weight;
             for (int n = 0; n < COLUMNS; n++) sums[r][n] *= shrink;
             bool keep = visible;
-            if (p > 0 && visible) {
+            if (drops && visible) {
                 keep = drop.keeps((pair * queries + first + row) * keys + start + lane);
                 weight = keep ? weight * drop.factor : 0;
             }
@@ -203,19 +195,19 @@ extern "C" __global__ void __launch_bounds__(THREADS) attention(
     }
     for (int r = 0; r < ROWS; r++) {
         long long query = first + warp * ROWS + r;
-        precise sum = sum_of_warp(total[r]);
+        Wide inverse = inverse_of(sum_of_warp(total[r]));
         unsigned some = __ballot_sync(ALL_LANES, added[r]);
         if (query >= queries) continue;
         // Without a visible key the sums are zeros. Only -inf, or an inf, gives NaN. A NaN that
         // dropout left out is not in the sums.
-        precise inverse = is_infinite(top[r]) ? not_a_number() : 1 / sum;
+        if (is_infinite(top[r])) inverse = not_a_number();
         for (int n = 0; n < COLUMNS; n++)
             if (lane + 32 * n < VALUE)
                 out[((sample * queries + query) * heads + head) * VALUE + lane + 32 * n] =
-                    written(some ? sums[r][n] * inverse : sums[r][n]);
+                    written(some ? (sums[r][n] * inverse).value() : sums[r][n]);
         if (lane == 0) {
             saved[pair * queries + query] = top[r];
-            saved[pairs * queries + pair * queries + query] = inverse;
+            saved[pairs * queries + pair * queries + query] = inverse.value();
         }
     }
 }
@@ -246,14 +238,15 @@ extern "C" __global__ void __launch_bounds__(THREADS) attention_backward_q(
     Rows of_keys = {k + sample * k_b + head * k_h, k_n, keys, 1};
     Rows of_values = {v + sample * v_b + head * v_h, v_n, keys, 1};
     Drop drop = drop_of(DROP);
+    bool drops = kept_factor != 1;
     dscores += warp * ROWS * TILE;
 
     load(of_queries, 0, HEAD, first, WARPS * ROWS, q_tile, HEAD);
     load(of_grad, 0, VALUE, first, WARPS * ROWS, g_tile, VALUE);
     long long end = visible_to_block(visible_to_row, task, queries, keys, VISIBILITY);
 
-    real sums[ROWS][HEAD_COLUMNS], high[ROWS], low[ROWS];
-    precise total[ROWS];
+    real sums[ROWS][HEAD_COLUMNS];
+    Wide total[ROWS];
     for (int r = 0; r < ROWS; r++) {
         total[r] = 0;
         for (int n = 0; n < HEAD_COLUMNS; n++) sums[r][n] = 0;
@@ -280,14 +273,13 @@ extern "C" __global__ void __launch_bounds__(THREADS) attention_backward_q(
                 real weight = 0;
                 if (visible) {
                     weight = exp(scores[r] - saved[at]) * saved[pairs * queries + at];
-                    bool kept = p <= 0 || drop.keeps(at * keys + start + lane);
-                    real factor = p > 0 ? drop.factor : 1;
-                    dweight[r] = kept ? dweight[r] * factor : 0;  // 0 even where it was NaN
-                    if (pass == 0) total[r] += (precise)weight * dweight[r];
+                    bool kept = !drops || drop.keeps(at * keys + start + lane);
+                                        dweight[r] = kept ? dweight[r] * drop.factor : 0;  // 0 even where it was NaN
+                    if (pass == 0) total[r] = total[r] + Wide(weight) * dweight[r];
                 }
                 if (pass == 1)
                     dscores[r * TILE + lane] =
-                        visible ? weight * (dweight[r] - high[r] - low[r]) : 0;
+                        visible ? weight * (dweight[r] - total[r].high - total[r].low) : 0;
             }
             if (pass == 0) continue;
             __syncwarp();
@@ -295,12 +287,10 @@ extern "C" __global__ void __launch_bounds__(THREADS) attention_backward_q(
         }
         for (int r = 0; pass == 0 && r < ROWS; r++) {
             long long query = first + warp * ROWS + r;
-            precise all = sum_of_warp(total[r]);
-            high[r] = all;
-            low[r] = all - high[r];
+            total[r] = sum_of_warp(total[r]);
             if (lane || query >= queries) continue;
-            row_sums[pair * queries + query] = high[r];
-            row_sums[pairs * queries + pair * queries + query] = low[r];
+            row_sums[pair * queries + query] = total[r].high;
+            row_sums[pairs * queries + pair * queries + query] = total[r].low;
         }
     }
     for (int r = 0; r < ROWS; r++) {
@@ -334,6 +324,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) attention_backward_kv(
     Rows of_queries = {q + sample * q_b + head * q_h, q_n, queries, (real)scale};
     Rows of_grad = {grad + sample * g_b + head * g_h, g_n, queries, 1};
     Drop drop = drop_of(DROP);
+    bool drops = kept_factor != 1;
     weights += warp * ROWS * TILE;
     dscores += warp * ROWS * TILE;
 
@@ -369,11 +360,10 @@ extern "C" __global__ void __launch_bounds__(THREADS) attention_backward_kv(
             real weight = 0, dscore = 0;
             if (visible) {
                 weight = exp(scores[r] - saved[at]) * saved[pairs * queries + at];
-                bool kept = p <= 0 || drop.keeps(at * keys + key);
-                real factor = p > 0 ? drop.factor : 1;
-                real dw = kept ? dweight[r] * factor : 0;
+                bool kept = !drops || drop.keeps(at * keys + key);
+                                real dw = kept ? dweight[r] * drop.factor : 0;
                 dscore = weight * (dw - row_sums[at] - row_sums[pairs * queries + at]);
-                weight = kept ? weight * factor : 0;
+                weight = kept ? weight * drop.factor : 0;
             }
             weights[r * TILE + lane] = weight;
             dscores[r * TILE + lane] = dscore;

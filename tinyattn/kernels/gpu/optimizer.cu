@@ -41,7 +41,8 @@ extern "C" __global__ void adam(
     }
 }
 
-// The sum of the squares of each block's elements. The table has the gradients.
+// The sum of the squares of each block's elements, in float64, because squares of float32
+// may be 0 or infinite. The table has the gradients.
 extern "C" __global__ void squares(
     const long long* table, const long long* blocks, long long count, double* sums) {
     auto [which, first, end] = this_chunk(blocks, table + count);
