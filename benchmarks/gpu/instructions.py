@@ -20,7 +20,12 @@ from pathlib import Path
 from typing import Any
 
 from tinyattn.kernels.gpu import FOLDER
-from tinyattn.kernels.gpu.attention import MOST_MEMORY, OWN_VARIABLES, tile_shape
+from tinyattn.kernels.gpu.attention import (
+    MOST_MEMORY,
+    OWN_VARIABLES,
+    TileShape,
+    tile_shape,
+)
 
 from . import launches
 from .architectures import ARCHITECTURES, Architecture, occupancy
@@ -28,6 +33,7 @@ from .machine_code import MISSING, Kernel, kernels_of, nvdisasm, nvrtc
 
 FILES = sorted(path.stem for path in FOLDER.glob("*.cu") if path.stem != "common")
 HEADS = (32, 64, 128)  # widths
+ATTENTION = ("attention", "attention_backward_q", "attention_backward_kv")
 COLUMNS = (
     "kernel", "for", "registers", "spills", "shared", "occupancy", "per FFMA", "with NaN",
     "float64", "in loops",
@@ -45,23 +51,29 @@ def rows(
                     yield row_of(kernel, architecture, width, blocks)
 
 
-def compiled(file: str, architecture: Architecture, width: int) -> list[Kernel]:
-    if not width:
-        return kernels_of(file, architecture)
-    shape = tile_shape(width, width, 4, MOST_MEMORY - OWN_VARIABLES)
+def shape_of(kernel: str, width: int) -> TileShape:
+    shape = tile_shape(width, width, 4, MOST_MEMORY - OWN_VARIABLES, kernel)
     assert shape is not None
-    sizes = {"HEAD": width, "VALUE": width, "ROWS": shape.rows, "SLICE": shape.columns}
-    return kernels_of(file, architecture, 32, tuple(f"-D{name}={n}" for name, n in sizes.items()))
+    return shape
+
+
+def compiled(file: str, architecture: Architecture, width: int) -> Iterator[Kernel]:
+    if not width:
+        yield from kernels_of(file, architecture)
+    for name in ATTENTION if width else ():
+        shape = shape_of(name, width)
+        sizes = {"HEAD": width, "VALUE": width, "ROWS": shape.rows, "SLICE": shape.columns}
+        defines = tuple(f"-D{size}={number}" for size, number in sizes.items())
+        for kernel in kernels_of(file, architecture, 32, defines):
+            if kernel.name == name:
+                yield kernel
 
 
 def row_of(
     kernel: Kernel, architecture: Architecture, width: int, blocks: launches.Blocks
 ) -> dict[str, Any]:
     threads, shared = blocks.get(kernel.name, (256, 0))
-    if width:
-        shape = tile_shape(width, width, 4, MOST_MEMORY - OWN_VARIABLES)
-        shared = 0 if shape is None else shape.nbytes
-    shared += kernel.shared
+    shared = kernel.shared + (shape_of(kernel.name, width).nbytes if width else shared)
     finite, conditional = kernel.per_product() if width else (math.nan, math.nan)
     wide, in_loops = kernel.float64()
     part = occupancy(architecture, threads, kernel.registers, shared)

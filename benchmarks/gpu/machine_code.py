@@ -17,7 +17,7 @@ from .architectures import Architecture
 
 BY_CUPY = ("-ftz=true", "--device-as-default-execution-space")  # what it adds to our options
 MISSING = 'NVRTC and nvdisasm are missing, install them with: pip install "tinyattn[nvrtc]"'
-PRODUCTS = 4  # a block of instructions with fewer FFMA is no inner loop of a matrix product
+PRODUCTS = 8  # a block of instructions with fewer FFMA is no inner loop of a matrix product
 
 
 def nvdisasm() -> Path | None:

@@ -92,7 +92,9 @@ template <int WIDTH>
 __device__ void add_dots(
     real (&sums)[ROWS], const real* rows, const real* tile, int column, int lane) {
     const int slice = WIDTH < SLICE ? WIDTH : SLICE;
-    for (int c = 0; c < slice && column + c < WIDTH; c++) {
+    const int columns = WIDTH - column < slice ? WIDTH - column : slice;
+#pragma unroll 8
+    for (int c = 0; c < columns; c++) {
         real x = tile[lane * (slice + 1) + c];
         for (int r = 0; r < ROWS; r++) sums[r] += rows[r * WIDTH + column + c] * x;
     }
@@ -115,16 +117,24 @@ __device__ void add_products(
             not_finite = __syncthreads_or(load_slice<WIDTH>(rows, begin, first, tile));
         }
         if (column >= WIDTH) continue;
-        for (int j = 0; j < TILE; j++) {
-            real x = tile[j * (slice + 1) + column - begin];
-            for (int r = 0; r < ROWS; r++)
-                // 0 * NaN is NaN, so an invisible pair must not be multiplied where NaN may be.
-                if (!not_finite || visible[r] >> j & 1) sums[r][n] += weights[r * TILE + j] * x;
+        const real* x = tile + column - begin;
+        if (!not_finite) {
+#pragma unroll 16
+            for (int j = 0; j < TILE; j++)
+                for (int r = 0; r < ROWS; r++)
+                    sums[r][n] += weights[r * TILE + j] * x[j * (slice + 1)];
+        } else {
+            // 0 * NaN is NaN, so an invisible pair must not be multiplied where NaN may be. This
+            // loop is short, because it is rarely used and shall take no registers.
+#pragma unroll 1
+            for (int j = 0; j < TILE; j++)
+                for (int r = 0; r < ROWS; r++)
+                    if (visible[r] >> j & 1) sums[r][n] += weights[r * TILE + j] * x[j * (slice + 1)];
         }
     }
 }
 
-extern "C" __global__ void __launch_bounds__(THREADS) attention(
+extern "C" __global__ void __launch_bounds__(THREADS,1) attention(
     const element* q, STRIDES(q), const element* k, STRIDES(k), const element* v, STRIDES(v),
     element* out, real* saved, long long pairs, long long heads, long long queries, long long keys,
     double scale, VISIBILITY_PARAMETERS, DROP_PARAMETERS) {
@@ -142,7 +152,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) attention(
     Rows of_keys = {k + sample * k_b + head * k_h, k_n, keys, 1};
     Rows of_values = {v + sample * v_b + head * v_h, v_n, keys, 1};
     Drop drop = drop_of(DROP);
-    bool drops = kept_factor != 1;
+    bool drops = threshold || drop.factor != 1;
     weights += warp * ROWS * TILE;
 
     load(of_queries, 0, HEAD, first, WARPS * ROWS, q_tile, HEAD);
@@ -217,7 +227,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) attention(
 // sum(grad * out) would be equal and cheaper, but it is rounded in another way, and where one
 // weight is close to 1 the difference would be little but rounding. The sum is saved in two parts,
 // high and low, (2, B * H * Q), for the gradients of keys and values.
-extern "C" __global__ void __launch_bounds__(THREADS) attention_backward_q(
+extern "C" __global__ void __launch_bounds__(THREADS,1) attention_backward_q(
     const element* grad, STRIDES(g), const element* q, STRIDES(q), const element* k, STRIDES(k),
     const element* v, STRIDES(v), const real* saved, real* row_sums, element* dq, long long pairs,
     long long heads, long long queries, long long keys, double scale, VISIBILITY_PARAMETERS,
@@ -238,7 +248,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) attention_backward_q(
     Rows of_keys = {k + sample * k_b + head * k_h, k_n, keys, 1};
     Rows of_values = {v + sample * v_b + head * v_h, v_n, keys, 1};
     Drop drop = drop_of(DROP);
-    bool drops = kept_factor != 1;
+    bool drops = threshold || drop.factor != 1;
     dscores += warp * ROWS * TILE;
 
     load(of_queries, 0, HEAD, first, WARPS * ROWS, q_tile, HEAD);
@@ -304,7 +314,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) attention_backward_q(
 
 // Gradients of keys and values, the same with keys and queries exchanged: a warp has ROWS keys, and
 // a lane one query of a tile.
-extern "C" __global__ void __launch_bounds__(THREADS) attention_backward_kv(
+extern "C" __global__ void __launch_bounds__(THREADS,1) attention_backward_kv(
     const element* grad, STRIDES(g), const element* q, STRIDES(q), const element* k, STRIDES(k),
     const element* v, STRIDES(v), const real* saved, const real* row_sums, element* dk, element* dv,
     long long pairs, long long heads, long long queries, long long keys, double scale,
@@ -324,7 +334,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) attention_backward_kv(
     Rows of_queries = {q + sample * q_b + head * q_h, q_n, queries, (real)scale};
     Rows of_grad = {grad + sample * g_b + head * g_h, g_n, queries, 1};
     Drop drop = drop_of(DROP);
-    bool drops = kept_factor != 1;
+    bool drops = threshold || drop.factor != 1;
     weights += warp * ROWS * TILE;
     dscores += warp * ROWS * TILE;
 
