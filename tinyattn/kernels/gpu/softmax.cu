@@ -3,7 +3,8 @@
 
 // The maximum of some numbers, `top`, and the sum of exp(x - top) over them, in one pass. When a
 // larger maximum comes, the sum so far is scaled down to it (Milakov and Gimelshein, 2018). A NaN
-// never is the maximum, but it stays in the sum.
+// never is the maximum, but it stays in the sum. A Wide has a second part for what rounding leaves
+// out of the sum.
 struct Running {
     real top;
     Wide sum;
