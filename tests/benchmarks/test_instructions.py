@@ -37,13 +37,19 @@ def test_the_short_form(gpu, tmp_path):
     _, machine_code = gpu
     if machine_code.nvrtc() is None or machine_code.nvdisasm() is None:
         pytest.skip(machine_code.MISSING)
-    done = run("--short", "--files", "attention", "sums", "--json", tmp_path / "counts.json")
+    files = "attention", "layer_norm", "softmax"
+    done = run("--short", "--json", tmp_path / "counts.json", "--files", *files)
     assert done.returncode == 0, done.stderr
     found = json.loads((tmp_path / "counts.json").read_text())
     rows = {row["kernel"]: row for row in found["kernels"]}
     assert {"attention 64", "attention_backward_q 64", "attention_backward_kv 128"} <= {*rows}
     assert all(16 <= row["registers"] <= 255 and 0 < row["occupancy"] <= 1 for row in rows.values())
-    assert 1 < rows["attention 64"]["per FFMA"] < 2
+    for name, row in rows.items():
+        assert row["spills"] == 0
+        if name.startswith("attention"):
+            assert 1 < row["per FFMA"] < 1.605
+        else:  # sums of two parts, because float64 is slow on many cards
+            assert row["in loops"] == 0
     assert {name: (forward, backward) for name, forward, backward in found["ops"]}["gelu"] == (1, 1)
     assert sum(found["steps"]["tiny"].values()) > 50
     assert "training step, tiny" in done.stdout
