@@ -154,6 +154,8 @@ def test_a_module_moves_there_and_back(cuda):
 
 OPTIMIZERS = {
     "SGD": lambda p: optim.SGD(p, 0.1, momentum=0.9, weight_decay=0.1, nesterov=True),
+    "SGD alone": lambda p: optim.SGD(p, 0.1),
+    "SGD, dampened": lambda p: optim.SGD(p, 0.1, momentum=0.9, dampening=0.3),
     "Adam": lambda p: optim.Adam(p, 0.1, weight_decay=0.1),
     "AdamW": lambda p: optim.AdamW(p, 0.1, (0.9, 0.98)),
 }

@@ -86,6 +86,6 @@ def test_a_block_of_1024_threads_finds_registers(nvrtc, name, scalar):
 
 
 def test_a_mistake_is_found(nvrtc):
-    code = gpu.source("sums").replace("sum += read", "sum += missing")
+    code = gpu.source("sums").replace("sum = sum + value", "sum = sum + missing")
     with pytest.raises(AssertionError, match=r'identifier "missing" is undefined'):
         compile_source(nvrtc, code, ("--std=c++17", "-DSCALAR=32"))

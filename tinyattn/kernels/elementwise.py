@@ -74,6 +74,11 @@ def sigmoid(x: Any) -> Any:
     return xp.where(x >= 0, 1, small) / (1 + small)
 
 
+def sigmoid_backward(grad: Any, out: Any) -> Any:
+    """The slope of the sigmoid, from its result."""
+    return grad * out * (1 - out)
+
+
 @in_float32
 def silu(x: Array) -> Array:
     """x sigmoid(x)."""

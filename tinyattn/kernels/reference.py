@@ -35,6 +35,7 @@ from .elementwise import relu as relu
 from .elementwise import relu_backward as relu_backward
 from .elementwise import remainder as remainder
 from .elementwise import sigmoid as sigmoid
+from .elementwise import sigmoid_backward as sigmoid_backward
 from .elementwise import sign as sign
 from .elementwise import silu as silu
 from .elementwise import silu_backward as silu_backward

@@ -142,6 +142,7 @@ def operator(name: str) -> Any:
         result = function(self.array, *(host(other) for other in others))
         return result if result is NotImplemented else device(result)
 
+    method.__name__ = name
     return recorded(method)
 
 
@@ -152,6 +153,7 @@ def in_place(name: str) -> Any:
         function(self.array, host(other))
         return self
 
+    in_place_method.__name__ = f"in_place{name}"
     return recorded(in_place_method)
 
 
@@ -163,6 +165,7 @@ def reduction(name: str, *keywords: str) -> Any:
             raise TypeError(f"{name}() got an unexpected keyword argument {unknown.pop()!r}")
         return device(function(self.array, *args, **{k: host(v) for k, v in kwargs.items()}))
 
+    method.__name__ = name
     return recorded(method)
 
 

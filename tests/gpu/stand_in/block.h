@@ -335,11 +335,18 @@ template <class... P> void call(void (*kernel)(P...)) {
 #define __shfl_sync(mask, value, lane) block::from_lane(value, lane, __LINE__)
 #define __ballot_sync(mask, p) block::ballot(p, __LINE__)
 #define __ffs(bits) __builtin_ffs(bits)
+#define __ffsll(bits) __builtin_ffsll(bits)
 inline float __int_as_float(int bits) { return block::unpacked<float>((unsigned)bits); }
 template <class T> T atomicAdd(T* where, T value) {
     block::Unwatched here;
     T old = *where;
     *where += value;
+    return old;
+}
+template <class T> T atomicOr(T* where, T bits) {
+    block::Unwatched here;
+    T old = *where;
+    *where |= bits;
     return old;
 }
 inline unsigned long long atomicCAS(unsigned long long* where, unsigned long long expected,
@@ -361,6 +368,8 @@ TOUCHES(16)
 extern "C" UNWATCHED void __tsan_read_range(void* p, long n) { block::touch(p, n, false); }
 extern "C" UNWATCHED void __tsan_write_range(void* p, long n) { block::touch(p, n, true); }
 extern "C" UNWATCHED void __tsan_init() {}
+// g++ asks whether a static array has been constructed, which shared memory never is.
+extern "C" UNWATCHED char __tsan_atomic8_load(const volatile char* p, int) { return *p; }
 extern "C" UNWATCHED void __tsan_func_entry(void*) {}
 extern "C" UNWATCHED void __tsan_func_exit() {}
 

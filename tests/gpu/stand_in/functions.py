@@ -94,6 +94,7 @@ def function(name: str, parameters: tuple[str, ...]) -> Callable[..., Any]:
         base = args[0] if name in ("broadcast_to", "moveaxis") else None
         return device(result, base)
 
+    call.__name__ = name
     return graphs.recorded(call)
 
 

@@ -48,6 +48,7 @@ class State:
         self.alive: Any = weakref.WeakValueDictionary()  # every array of the device, by id
         self.depth = 0  # of functions of the device that call each other
         self.finished: Clock = {}  # what the host has waited for
+        self.tasks: list[str] | None = None  # names of what was asked of the device, if counted
 
     @property
     def recording(self) -> bool:
@@ -107,7 +108,7 @@ def recorded(function: Callable[..., Any]) -> Any:
             state.depth -= 1
         if state.depth == 0:
             use(memories_in([*args, *kwargs.values(), result]))
-        if state.recording and state.depth == 0:
+        if state.depth == 0 and (state.recording or state.tasks is not None):
             given = arrays_in(list(args) + list(kwargs.values()))
             # A view of an argument changes with it.
             made = [r for r in arrays_in(result) if not any(np.shares_memory(r, g) for g in given)]
@@ -120,6 +121,8 @@ def recorded(function: Callable[..., Any]) -> Any:
 
             if made or not arrays_in(result) or function.__name__.startswith("in_place"):
                 note(again)
+                if state.tasks is not None and (not made or any(array.size for array in made)):
+                    state.tasks.append(getattr(args[0], "name", function.__name__))
         return result
 
     return call

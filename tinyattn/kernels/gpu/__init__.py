@@ -7,7 +7,7 @@ kernel, chooses how many threads work on what, and launches. It never waits for 
     attention     attention, tile by tile
     softmax       softmax, its logarithm, and cross-entropy
     weighted_sum  weights times values, without invisible pairs
-    layer_norm    layer normalization
+    layer_norm    layer normalization, and RMSNorm
     elementwise   activations and dropout
     embedding     rows of a table
     sums          sums over rows
@@ -31,9 +31,11 @@ from .elementwise import gelu as gelu
 from .elementwise import gelu_backward as gelu_backward
 from .elementwise import gelu_tanh as gelu_tanh
 from .elementwise import gelu_tanh_backward as gelu_tanh_backward
+from .elementwise import relu as relu
 from .elementwise import relu_backward as relu_backward
 from .elementwise import remainder as remainder
 from .elementwise import sigmoid as sigmoid
+from .elementwise import sigmoid_backward as sigmoid_backward
 from .elementwise import silu as silu
 from .elementwise import silu_backward as silu_backward
 from .elementwise import softplus as softplus
@@ -43,6 +45,8 @@ from .launch import FOLDER as FOLDER
 from .launch import source as source
 from .layer_norm import layer_norm as layer_norm
 from .layer_norm import layer_norm_backward as layer_norm_backward
+from .layer_norm import rms_norm as rms_norm
+from .layer_norm import rms_norm_backward as rms_norm_backward
 from .softmax import cross_entropy as cross_entropy
 from .softmax import cross_entropy_backward as cross_entropy_backward
 from .softmax import log_softmax as log_softmax

@@ -23,16 +23,7 @@ const int HEAD_SLICE = HEAD < SLICE ? HEAD : SLICE, VALUE_SLICE = VALUE < SLICE 
 const int WIDEST = HEAD > VALUE ? HEAD : VALUE;
 
 __device__ real max_of_warp(real value) {
-    for (int lanes = 16; lanes; lanes /= 2) {
-        real other = __shfl_xor_sync(ALL_LANES, value, lanes);
-        value = other > value ? other : value;
-    }
-    return value;
-}
-
-__device__ precise sum_of_warp(precise value) {
-    for (int lanes = 16; lanes; lanes /= 2) value += __shfl_xor_sync(ALL_LANES, value, lanes);
-    return value;
+    return joined_lanes(value, [](real a, real b) { return b > a ? b : a; });
 }
 
 // The task of a block: the rows [first, first + 4 * ROWS) of one pair of sample and head.
@@ -101,7 +92,9 @@ template <int WIDTH>
 __device__ void add_dots(
     real (&sums)[ROWS], const real* rows, const real* tile, int column, int lane) {
     const int slice = WIDTH < SLICE ? WIDTH : SLICE;
-    for (int c = 0; c < slice && column + c < WIDTH; c++) {
+    const int columns = WIDTH - column < slice ? WIDTH - column : slice;
+#pragma unroll 8
+    for (int c = 0; c < columns; c++) {
         real x = tile[lane * (slice + 1) + c];
         for (int r = 0; r < ROWS; r++) sums[r] += rows[r * WIDTH + column + c] * x;
     }
@@ -124,16 +117,24 @@ __device__ void add_products(
             not_finite = __syncthreads_or(load_slice<WIDTH>(rows, begin, first, tile));
         }
         if (column >= WIDTH) continue;
-        for (int j = 0; j < TILE; j++) {
-            real x = tile[j * (slice + 1) + column - begin];
-            for (int r = 0; r < ROWS; r++)
-                // 0 * NaN is NaN, so an invisible pair must not be multiplied where NaN may be.
-                if (!not_finite || visible[r] >> j & 1) sums[r][n] += weights[r * TILE + j] * x;
+        const real* x = tile + column - begin;
+        if (!not_finite) {
+#pragma unroll 16
+            for (int j = 0; j < TILE; j++)
+                for (int r = 0; r < ROWS; r++)
+                    sums[r][n] += weights[r * TILE + j] * x[j * (slice + 1)];
+        } else {
+            // 0 * NaN is NaN, so an invisible pair must not be multiplied where NaN may be. This
+            // loop is short, because it is rarely used and shall take no registers.
+#pragma unroll 1
+            for (int j = 0; j < TILE; j++)
+                for (int r = 0; r < ROWS; r++)
+                    if (visible[r] >> j & 1) sums[r][n] += weights[r * TILE + j] * x[j * (slice + 1)];
         }
     }
 }
 
-extern "C" __global__ void __launch_bounds__(THREADS) attention(
+extern "C" __global__ void __launch_bounds__(THREADS,1) attention(
     const element* q, STRIDES(q), const element* k, STRIDES(k), const element* v, STRIDES(v),
     element* out, real* saved, long long pairs, long long heads, long long queries, long long keys,
     double scale, VISIBILITY_PARAMETERS, DROP_PARAMETERS) {
@@ -151,13 +152,14 @@ extern "C" __global__ void __launch_bounds__(THREADS) attention(
     Rows of_keys = {k + sample * k_b + head * k_h, k_n, keys, 1};
     Rows of_values = {v + sample * v_b + head * v_h, v_n, keys, 1};
     Drop drop = drop_of(DROP);
+    bool drops = threshold || drop.factor != 1;
     weights += warp * ROWS * TILE;
 
     load(of_queries, 0, HEAD, first, WARPS * ROWS, q_tile, HEAD);
     long long end = visible_to_block(visible_to_row, task, queries, keys, VISIBILITY);
 
     real top[ROWS], sums[ROWS][COLUMNS];
-    precise total[ROWS];  // the part of this lane
+    Wide total[ROWS];  // the part of this lane
     int added[ROWS];  // whether this lane added anything
     for (int r = 0; r < ROWS; r++) {
         top[r] = minus_infinity();
@@ -191,7 +193,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) attention(
             total[r] = total[r] * shrink + weight;
             for (int n = 0; n < COLUMNS; n++) sums[r][n] *= shrink;
             bool keep = visible;
-            if (p > 0 && visible) {
+            if (drops && visible) {
                 keep = drop.keeps((pair * queries + first + row) * keys + start + lane);
                 weight = keep ? weight * drop.factor : 0;
             }
@@ -203,19 +205,19 @@ extern "C" __global__ void __launch_bounds__(THREADS) attention(
     }
     for (int r = 0; r < ROWS; r++) {
         long long query = first + warp * ROWS + r;
-        precise sum = sum_of_warp(total[r]);
+        Wide inverse = inverse_of(sum_of_warp(total[r]));
         unsigned some = __ballot_sync(ALL_LANES, added[r]);
         if (query >= queries) continue;
         // Without a visible key the sums are zeros. Only -inf, or an inf, gives NaN. A NaN that
         // dropout left out is not in the sums.
-        precise inverse = is_infinite(top[r]) ? not_a_number() : 1 / sum;
+        if (is_infinite(top[r])) inverse = not_a_number();
         for (int n = 0; n < COLUMNS; n++)
             if (lane + 32 * n < VALUE)
                 out[((sample * queries + query) * heads + head) * VALUE + lane + 32 * n] =
-                    written(some ? sums[r][n] * inverse : sums[r][n]);
+                    written(some ? (sums[r][n] * inverse).value() : sums[r][n]);
         if (lane == 0) {
             saved[pair * queries + query] = top[r];
-            saved[pairs * queries + pair * queries + query] = inverse;
+            saved[pairs * queries + pair * queries + query] = inverse.value();
         }
     }
 }
@@ -225,7 +227,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) attention(
 // sum(grad * out) would be equal and cheaper, but it is rounded in another way, and where one
 // weight is close to 1 the difference would be little but rounding. The sum is saved in two parts,
 // high and low, (2, B * H * Q), for the gradients of keys and values.
-extern "C" __global__ void __launch_bounds__(THREADS) attention_backward_q(
+extern "C" __global__ void __launch_bounds__(THREADS,1) attention_backward_q(
     const element* grad, STRIDES(g), const element* q, STRIDES(q), const element* k, STRIDES(k),
     const element* v, STRIDES(v), const real* saved, real* row_sums, element* dq, long long pairs,
     long long heads, long long queries, long long keys, double scale, VISIBILITY_PARAMETERS,
@@ -246,14 +248,15 @@ extern "C" __global__ void __launch_bounds__(THREADS) attention_backward_q(
     Rows of_keys = {k + sample * k_b + head * k_h, k_n, keys, 1};
     Rows of_values = {v + sample * v_b + head * v_h, v_n, keys, 1};
     Drop drop = drop_of(DROP);
+    bool drops = threshold || drop.factor != 1;
     dscores += warp * ROWS * TILE;
 
     load(of_queries, 0, HEAD, first, WARPS * ROWS, q_tile, HEAD);
     load(of_grad, 0, VALUE, first, WARPS * ROWS, g_tile, VALUE);
     long long end = visible_to_block(visible_to_row, task, queries, keys, VISIBILITY);
 
-    real sums[ROWS][HEAD_COLUMNS], high[ROWS], low[ROWS];
-    precise total[ROWS];
+    real sums[ROWS][HEAD_COLUMNS];
+    Wide total[ROWS];
     for (int r = 0; r < ROWS; r++) {
         total[r] = 0;
         for (int n = 0; n < HEAD_COLUMNS; n++) sums[r][n] = 0;
@@ -280,14 +283,13 @@ extern "C" __global__ void __launch_bounds__(THREADS) attention_backward_q(
                 real weight = 0;
                 if (visible) {
                     weight = exp(scores[r] - saved[at]) * saved[pairs * queries + at];
-                    bool kept = p <= 0 || drop.keeps(at * keys + start + lane);
-                    real factor = p > 0 ? drop.factor : 1;
-                    dweight[r] = kept ? dweight[r] * factor : 0;  // 0 even where it was NaN
-                    if (pass == 0) total[r] += (precise)weight * dweight[r];
+                    bool kept = !drops || drop.keeps(at * keys + start + lane);
+                                        dweight[r] = kept ? dweight[r] * drop.factor : 0;  // 0 even where it was NaN
+                    if (pass == 0) total[r] = total[r] + Wide(weight) * dweight[r];
                 }
                 if (pass == 1)
                     dscores[r * TILE + lane] =
-                        visible ? weight * (dweight[r] - high[r] - low[r]) : 0;
+                        visible ? weight * (dweight[r] - total[r].high - total[r].low) : 0;
             }
             if (pass == 0) continue;
             __syncwarp();
@@ -295,12 +297,10 @@ extern "C" __global__ void __launch_bounds__(THREADS) attention_backward_q(
         }
         for (int r = 0; pass == 0 && r < ROWS; r++) {
             long long query = first + warp * ROWS + r;
-            precise all = sum_of_warp(total[r]);
-            high[r] = all;
-            low[r] = all - high[r];
+            total[r] = sum_of_warp(total[r]);
             if (lane || query >= queries) continue;
-            row_sums[pair * queries + query] = high[r];
-            row_sums[pairs * queries + pair * queries + query] = low[r];
+            row_sums[pair * queries + query] = total[r].high;
+            row_sums[pairs * queries + pair * queries + query] = total[r].low;
         }
     }
     for (int r = 0; r < ROWS; r++) {
@@ -314,7 +314,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) attention_backward_q(
 
 // Gradients of keys and values, the same with keys and queries exchanged: a warp has ROWS keys, and
 // a lane one query of a tile.
-extern "C" __global__ void __launch_bounds__(THREADS) attention_backward_kv(
+extern "C" __global__ void __launch_bounds__(THREADS,1) attention_backward_kv(
     const element* grad, STRIDES(g), const element* q, STRIDES(q), const element* k, STRIDES(k),
     const element* v, STRIDES(v), const real* saved, const real* row_sums, element* dk, element* dv,
     long long pairs, long long heads, long long queries, long long keys, double scale,
@@ -334,6 +334,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) attention_backward_kv(
     Rows of_queries = {q + sample * q_b + head * q_h, q_n, queries, (real)scale};
     Rows of_grad = {grad + sample * g_b + head * g_h, g_n, queries, 1};
     Drop drop = drop_of(DROP);
+    bool drops = threshold || drop.factor != 1;
     weights += warp * ROWS * TILE;
     dscores += warp * ROWS * TILE;
 
@@ -369,11 +370,10 @@ extern "C" __global__ void __launch_bounds__(THREADS) attention_backward_kv(
             real weight = 0, dscore = 0;
             if (visible) {
                 weight = exp(scores[r] - saved[at]) * saved[pairs * queries + at];
-                bool kept = p <= 0 || drop.keeps(at * keys + key);
-                real factor = p > 0 ? drop.factor : 1;
-                real dw = kept ? dweight[r] * factor : 0;
+                bool kept = !drops || drop.keeps(at * keys + key);
+                                real dw = kept ? dweight[r] * drop.factor : 0;
                 dscore = weight * (dw - row_sums[at] - row_sums[pairs * queries + at]);
-                weight = kept ? weight * factor : 0;
+                weight = kept ? weight * drop.factor : 0;
             }
             weights[r * TILE + lane] = weight;
             dscores[r * TILE + lane] = dscore;

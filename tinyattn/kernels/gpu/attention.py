@@ -29,6 +29,7 @@ WITHOUT_ASKING = 47 * 1024
 MOST_MEMORY = 64 * 1024
 OWN_VARIABLES = 1024
 BLOCK = (128,)  # threads: four warps
+LARGEST = "attention_backward_kv"  # the kernel that needs the most memory
 # The formula in reference.py calls these, because they do not wait for the device, and because a
 # captured step drops other weights in each replay.
 OF_GPU = AttentionKernels(masked_softmax, masked_softmax_backward, dropout, weighted_sum)
@@ -39,7 +40,7 @@ class TileShape(NamedTuple):
 
     rows: int  # of each warp
     columns: int  # of a tile that are in shared memory at a time
-    nbytes: int  # of shared memory for a block, which backward needs
+    nbytes: int  # of shared memory for a block
 
 
 @cache
@@ -50,12 +51,17 @@ def shared_memory(xp: Any, device: int) -> int:
 
 
 @cache
-def tile_shape(width: int, value_width: int, itemsize: int, memory: int) -> TileShape | None:
-    """The largest tiles for which so much memory is enough; None if one row is too wide."""
+def tile_shape(
+    width: int, value_width: int, itemsize: int, memory: int, kernel: str = LARGEST
+) -> TileShape | None:
+    """The largest tiles of a kernel for which so much memory is enough; None if one row is too
+    wide. Forward has queries in it; backward also their gradients, or keys and values."""
+    own = width if kernel == "attention" else width + value_width
+    weights = 2 if kernel == LARGEST else 1  # and their gradients
     for columns in (max(width, value_width), 64):
         for rows in (8, 4, 2, 1):
             tiles = min(width, columns) + 1 + min(value_width, columns) + 1
-            numbers = 4 * rows * (width + value_width) + 32 * tiles + 2 * 4 * rows * 32
+            numbers = 4 * rows * (own + 32 * weights) + 32 * tiles
             if numbers * itemsize <= memory:
                 return TileShape(rows, columns, numbers * itemsize)
     return None
@@ -69,7 +75,8 @@ def tiled(
 
     One for each device, because CuPy asks for shared memory on the current one only.
     """
-    shape = tile_shape(width, value_width, real(dtype).itemsize, shared_memory(xp, device))
+    memory = shared_memory(xp, device)
+    shape = tile_shape(width, value_width, real(dtype).itemsize, memory, kernel)
     assert shape is not None
     sizes = {"HEAD": width, "VALUE": value_width, "ROWS": shape.rows, "SLICE": shape.columns}
     defines = tuple(f"-D{name}={number}" for name, number in sizes.items())

@@ -46,6 +46,11 @@ extern "C" __global__ void sigmoid(OF_ONE) {
     FOR_EACH(i, size) out[i] = written(sigmoid_of(read(x[i])));
 }
 
+// The slope of the sigmoid, from its result.
+extern "C" __global__ void sigmoid_backward(OF_TWO) {
+    FOR_EACH(i, size) out[i] = written(read(x[i]) * read(y[i]) * (1 - read(y[i])));
+}
+
 extern "C" __global__ void silu(OF_ONE) {
     FOR_EACH(i, size) out[i] = written(read(x[i]) * sigmoid_of(read(x[i])));
 }
@@ -110,6 +115,11 @@ __device__ real floor_of_quotient(real x, real y) {
 
 extern "C" __global__ void floor_divide(OF_TWO) {
     FOR_EACH(i, size) out[i] = written(floor_of_quotient(read(x[i]), read(y[i])));
+}
+
+// A NaN stays one.
+extern "C" __global__ void relu(OF_ONE) {
+    FOR_EACH(i, size) out[i] = written(read(x[i]) <= 0 ? 0 : read(x[i]));
 }
 
 // 0 where y <= 0, else x, the gradient: a NaN is not <= 0.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -22,44 +23,16 @@ def launched(name: str, *arrays: Array) -> Array:
     return out
 
 
-def erf(x: Array) -> Array:
-    return launched("erf_of", x)
-
-
-def gelu(x: Array) -> Array:
-    return launched("gelu", x)
-
-
-def gelu_backward(grad: Array, x: Array) -> Array:
-    return launched("gelu_backward", grad, x)
-
-
-def gelu_tanh(x: Array) -> Array:
-    return launched("gelu_tanh", x)
-
-
-def gelu_tanh_backward(grad: Array, x: Array) -> Array:
-    return launched("gelu_tanh_backward", grad, x)
-
-
-def sigmoid(x: Array) -> Array:
-    return launched("sigmoid", x)
-
-
-def silu(x: Array) -> Array:
-    return launched("silu", x)
-
-
-def silu_backward(grad: Array, x: Array) -> Array:
-    return launched("silu_backward", grad, x)
-
-
-def softplus(x: Array) -> Array:
-    return launched("softplus", x)
-
-
 def relu_backward(grad: Array, out: Array) -> Array:
     return launched("relu_backward", grad, out)
+
+
+# Each takes the arrays of its formula in ../elementwise.py.
+relu, erf, softplus = (partial(launched, name) for name in ("relu", "erf_of", "softplus"))
+sigmoid, sigmoid_backward = (partial(launched, f"sigmoid{end}") for end in ("", "_backward"))
+silu, silu_backward = (partial(launched, f"silu{end}") for end in ("", "_backward"))
+gelu, gelu_backward = (partial(launched, f"gelu{end}") for end in ("", "_backward"))
+gelu_tanh, gelu_tanh_backward = (partial(launched, f"gelu_tanh{end}") for end in ("", "_backward"))
 
 
 # CuPy's own differ from NumPy's: inf // 1.5 is inf there, and 1.5 % inf is NaN.

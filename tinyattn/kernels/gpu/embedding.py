@@ -6,7 +6,9 @@ import numpy as np
 
 from ...base.backend import Array, namespace
 from ..sums import in_c_order
-from .launch import SCALARS, WARP, by_elements, function
+from .launch import SCALARS, by_elements, function
+
+CHUNK = 256  # positions, as in embedding.cu
 
 
 def take_rows(table: Array, ids: Array, slot: Array) -> Array:
@@ -27,10 +29,12 @@ def scatter_rows(grad: Array, ids: Array, num_rows: int, skip: int | None) -> Ar
     width = grad.shape[-1]
     table = xp.zeros((num_rows, width), grad.dtype)
     if grad.size:
-        kernel = function(xp, "embedding", "scatter_rows", SCALARS[grad.dtype])
         ids = in_c_order(ids.astype(np.int64, copy=False))
-        threads = min(256, -(-width // WARP) * WARP)
-        arrays = in_c_order(grad), ids, table
-        sizes = ids.size, width, num_rows
-        kernel((ids.size,), (threads,), (*arrays, *sizes, -1 if skip is None else skip))
+        words = -(-ids.size // (64 * CHUNK))
+        masks = xp.zeros((num_rows, words), np.int64)
+        kernel = function(xp, "embedding", "mark_chunks", SCALARS[grad.dtype])
+        kernel(*by_elements(ids.size), (ids, masks, ids.size, num_rows, words))
+        kernel = function(xp, "embedding", "scatter_rows", SCALARS[grad.dtype])
+        sizes = ids.size, width, num_rows, words, -1 if skip is None else skip
+        kernel((ids.size,), (CHUNK,), (in_c_order(grad), ids, masks, table, *sizes))
     return table

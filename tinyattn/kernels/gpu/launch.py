@@ -77,7 +77,7 @@ def as_scores(shape: tuple[int, ...]) -> tuple[int, int, int, int]:
 
 
 def drop_arguments(p: float, seed: int) -> tuple[Any, ...]:
-    """p, the threshold of the hash, the seed, and in a captured step the number of its replays.
-    DROP_PARAMETERS in common.cu takes them."""
+    """The factor of what is kept, the threshold of the hash, the seed, and in a captured step the
+    number of its replays. DROP_PARAMETERS in common.cu takes them."""
     draws = 0 if backend.capturing.step is None else backend.capturing.step.draws
-    return float(p), drop_threshold(p), seed, draws
+    return 1.0 / (1.0 - p), drop_threshold(p), seed, draws

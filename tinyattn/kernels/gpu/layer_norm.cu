@@ -1,7 +1,13 @@
-// Layer normalization of rows, and its gradients.
+// Layer normalization of rows, and its gradients. RMSNorm is the same with a mean of 0.
 
-// out = (x - mean) / std * weight + bias; and for backward the mean and 1 / std of each row. weight
-// and bias may be null.
+// 1 / sqrt(v). The lower part is a step of Newton's method.
+__device__ Wide inverse_root_of(Wide v) {
+    real root = 1 / sqrt(v.high);
+    return {root, root * (1 - v * Wide(root) * Wide(root)).value() / 2};
+}
+
+// out = (x - mean) / std * weight + bias; and for backward the mean and 1 / std of each row. weight,
+// bias and means may be null; without means it is RMSNorm.
 extern "C" __global__ void layer_norm(
     const element* x, const element* weight, const element* bias, element* out, precise* means,
     precise* inv_stds, long long rows, long long columns, double eps) {
@@ -9,74 +15,55 @@ extern "C" __global__ void layer_norm(
     if (row >= rows) return;
     x += row * columns;
     out += row * columns;
-    precise total = 0;
-    for (long long j = threadIdx.x; j < columns; j += blockDim.x) total += read(x[j]);
-    precise mean = sum_of_row(total) / columns;
+    Wide total = 0, squares = 0;
+    if (means) {
+        FOR_COLUMNS(j, columns) total = total + read(x[j]);
+        total = sum_of_row(total);
+    }
+    Wide mean = total / columns;
     // Not mean(x^2) - mean^2, because the difference of close numbers has few digits.
-    precise squares = 0;
-    for (long long j = threadIdx.x; j < columns; j += blockDim.x) {
-        precise distance = read(x[j]) - mean;
-        squares += distance * distance;
+    FOR_COLUMNS(j, columns) {
+        Wide distance = read(x[j]) - mean;
+        squares = squares + distance * distance;
     }
-    precise inv_std = 1 / sqrt(sum_of_row(squares) / columns + (precise)eps);
-    for (long long j = threadIdx.x; j < columns; j += blockDim.x) {
-        precise normal = (read(x[j]) - mean) * inv_std;
-        if (weight) normal *= read(weight[j]);
-        if (bias) normal += read(bias[j]);
-        out[j] = written(normal);
+    Wide inv_std = inverse_root_of(sum_of_row(squares) / columns + from_saved(eps));
+    FOR_COLUMNS(j, columns) {
+        Wide normal = (read(x[j]) - mean) * inv_std;
+        if (weight) normal = normal * read(weight[j]);
+        if (bias) normal = normal + read(bias[j]);
+        out[j] = written(normal.value());
     }
-    if (threadIdx.x == 0) {
-        means[row] = mean;
-        inv_stds[row] = inv_std;
-    }
+    if (threadIdx.x) return;
+    if (means) means[row] = total.saved() / columns;
+    inv_stds[row] = inv_std.saved();
 }
 
-// With n the normalized x and g = grad * weight: (g - mean(g) - n * mean(g * n)) / std.
+// With n the normalized x and g = grad * weight: (g - mean(g) - n * mean(g * n)) / std. RMSNorm has
+// no mean(g), because it subtracts no mean. `stats` gets the mean in two parts and 1 / std of each
+// row, (3, rows), for the sums over rows, which would convert them once for each element.
 extern "C" __global__ void layer_norm_backward(
     const element* grad, const element* x, const element* weight, const precise* means,
-    const precise* inv_stds, element* result, long long rows, long long columns) {
+    const precise* inv_stds, real* stats, element* result, long long rows, long long columns) {
     long long row = this_row();
     if (row >= rows) return;
     grad += row * columns;
     x += row * columns;
     result += row * columns;
-    precise mean = means[row], inv_std = inv_stds[row], g_sum = 0, gn_sum = 0;
-    for (long long j = threadIdx.x; j < columns; j += blockDim.x) {
-        precise g = (precise)read(grad[j]) * (weight ? read(weight[j]) : 1);
-        g_sum += g;
-        gn_sum += g * ((read(x[j]) - mean) * inv_std);
+    Wide mean = means ? from_saved(means[row]) : 0, inv_std = from_saved(inv_stds[row]);
+    Wide g_sum = 0, gn_sum = 0;
+    FOR_COLUMNS(j, columns) {
+        Wide g = Wide(read(grad[j])) * (weight ? read(weight[j]) : 1);
+        g_sum = g_sum + g;
+        gn_sum = gn_sum + g * ((read(x[j]) - mean) * inv_std);
     }
-    precise g_mean = sum_of_row(g_sum) / columns, gn_mean = sum_of_row(gn_sum) / columns;
-    for (long long j = threadIdx.x; j < columns; j += blockDim.x) {
-        precise g = (precise)read(grad[j]) * (weight ? read(weight[j]) : 1);
-        precise normal = (read(x[j]) - mean) * inv_std;
-        result[j] = written(inv_std * (g - g_mean - normal * gn_mean));
+    Wide g_mean = means ? sum_of_row(g_sum) / columns : 0, gn_mean = sum_of_row(gn_sum) / columns;
+    FOR_COLUMNS(j, columns) {
+        Wide g = Wide(read(grad[j])) * (weight ? read(weight[j]) : 1);
+        Wide normal = (read(x[j]) - mean) * inv_std;
+        result[j] = written((inv_std * (g - g_mean - normal * gn_mean)).value());
     }
-}
-
-// The sums over all rows of grad * n, for the weight, and of grad, for the bias: one part for each
-// block of a column, (2, gridDim.y, columns). end_sums in sums.cu adds the parts. A single part is
-// the gradient itself. Atomic additions would be simpler, but their last digits change from run to
-// run.
-extern "C" __global__ void layer_norm_columns(
-    const element* grad, const element* x, const precise* means, const precise* inv_stds,
-    precise* parts, element* dweight, element* dbias, long long rows, long long columns) {
-    long long j = (long long)blockIdx.x * 32 + threadIdx.x;
-    precise weight = 0, bias = 0;
-    if (j < columns)
-        for (long long i = 32ll * blockIdx.y + threadIdx.y; i < rows; i += gridDim.y * 32) {
-            precise g = read(grad[i * columns + j]);
-            weight += g * ((read(x[i * columns + j]) - means[i]) * inv_stds[i]);
-            bias += g;
-        }
-    weight = sum_of_column(weight);
-    bias = sum_of_column(bias);
-    if (threadIdx.y || j >= columns) return;
-    if (gridDim.y == 1) {
-        dweight[j] = written(weight);
-        dbias[j] = written(bias);
-    } else {
-        parts[blockIdx.y * columns + j] = weight;
-        parts[(gridDim.y + blockIdx.y) * columns + j] = bias;
-    }
+    if (threadIdx.x) return;
+    stats[row] = mean.high;
+    stats[rows + row] = mean.low;
+    stats[2 * rows + row] = inv_std.value();
 }

@@ -1,4 +1,4 @@
-"""Layer normalization; launches `layer_norm.cu`."""
+"""Layer normalization and RMSNorm; launches `layer_norm.cu`."""
 
 from __future__ import annotations
 
@@ -7,23 +7,35 @@ from typing import Any
 from ...base.backend import Array, namespace
 from .. import reference
 from ..sums import in_c_order, sum_dtype
-from .launch import SCALARS, WARP, by_rows, function
-from .sums import blocks_for, end_sums
+from .launch import SCALARS, by_rows, function, real
+from .sums import column_sums
 
 
 def layer_norm(x: Array, weight: Any, bias: Any, eps: float) -> tuple[Array, Array, Array]:
     if not x.size:
         return reference.layer_norm(x, weight, bias, eps)
-    xp = namespace(x)
-    columns = x.shape[-1]
-    rows = x.size // columns
-    out = xp.empty(x.shape, x.dtype)
-    means, inv_stds = (xp.empty((*x.shape[:-1], 1), sum_dtype(x.dtype)) for _ in range(2))
-    weight, bias = (0 if part is None else in_c_order(part) for part in (weight, bias))
-    kernel = function(xp, "layer_norm", "layer_norm", SCALARS[x.dtype])
-    arrays = in_c_order(x), weight, bias, out, means, inv_stds
-    kernel(*by_rows(rows, columns), (*arrays, rows, columns, float(eps)))
+    means = namespace(x).empty((*x.shape[:-1], 1), sum_dtype(x.dtype))
+    out, inv_stds = normalized(x, weight, bias, means, eps)
     return out, means, inv_stds
+
+
+def rms_norm(x: Array, weight: Any, eps: float) -> tuple[Array, Array]:
+    return normalized(x, weight, None, None, eps) if x.size else reference.rms_norm(x, weight, eps)
+
+
+def normalized(x: Array, weight: Any, bias: Any, means: Any, eps: float) -> tuple[Array, Array]:
+    """The normalized x, and 1 / std of each row. Without an array for the means: RMSNorm."""
+    xp, columns = namespace(x), x.shape[-1]
+    rows = x.size // columns
+    out, inv_stds = xp.empty(x.shape, x.dtype), xp.empty((*x.shape[:-1], 1), sum_dtype(x.dtype))
+    arrays = in_c_order(x), *map(or_null, (weight, bias)), out, or_null(means), inv_stds
+    kernel = function(xp, "layer_norm", "layer_norm", SCALARS[x.dtype])
+    kernel(*by_rows(rows, columns), (*arrays, rows, columns, float(eps)))
+    return out, inv_stds
+
+
+def or_null(array: Any) -> Any:
+    return 0 if array is None else in_c_order(array)
 
 
 def layer_norm_backward(
@@ -31,20 +43,28 @@ def layer_norm_backward(
 ) -> tuple[Any, Any, Any]:
     if not x.size:
         return reference.layer_norm_backward(grad, x, weight, eps, saved)
-    xp = namespace(x)
-    scalar, columns = SCALARS[x.dtype], x.shape[-1]
+    dx, dbias, dweight = gradients(grad, x, weight, *saved)
+    return dx, None if weight is None else dweight, dbias
+
+
+def rms_norm_backward(
+    grad: Array, x: Array, weight: Any, eps: float, inverse: Any
+) -> tuple[Any, Any]:
+    if not x.size:
+        return reference.rms_norm_backward(grad, x, weight, eps, inverse)
+    dx, _, dweight = gradients(grad, x, weight, None, inverse)
+    return dx, dweight
+
+
+def gradients(grad: Array, x: Array, weight: Any, means: Any, inv_stds: Array) -> tuple[Any, ...]:
+    """dx; and dbias and dweight, which are None for RMSNorm without a weight."""
+    xp, columns = namespace(x), x.shape[-1]
     rows = x.size // columns
     grad, x = in_c_order(grad), in_c_order(x)
-    means, inv_stds = saved
-    dx = xp.empty(x.shape, x.dtype)
-    factors = 0 if weight is None else in_c_order(weight)
-    kernel = function(xp, "layer_norm", "layer_norm_backward", scalar)
-    kernel(*by_rows(rows, columns), (grad, x, factors, means, inv_stds, dx, rows, columns))
-    blocks = blocks_for(rows)
-    parts = xp.empty((2, blocks, columns), sum_dtype(x.dtype))
-    dweight, dbias = xp.empty(columns, x.dtype), xp.empty(columns, x.dtype)
-    kernel = function(xp, "layer_norm", "layer_norm_columns", scalar)
-    arrays = grad, x, means, inv_stds, parts, dweight, dbias
-    kernel((-(-columns // WARP), blocks), (WARP, WARP), (*arrays, rows, columns))
-    end_sums(parts, dweight, dbias)
-    return dx, None if weight is None else dweight, dbias
+    dx, stats = xp.empty(x.shape, x.dtype), xp.empty((3, rows), real(x.dtype))
+    arrays = grad, x, or_null(weight), or_null(means), inv_stds, stats, dx
+    kernel = function(xp, "layer_norm", "layer_norm_backward", SCALARS[x.dtype])
+    kernel(*by_rows(rows, columns), (*arrays, rows, columns))
+    if weight is None and means is None:
+        return dx, None, None
+    return dx, *column_sums(grad.reshape(rows, columns), x, stats)

@@ -1,4 +1,4 @@
-"""Adam and the clipping of gradients, many arrays in one launch; launches `optimizer.cu`.
+"""Adam, SGD and the clipping of gradients, many arrays in one launch: `optimizer.cu`.
 
 The kernels read the addresses of the arrays from a table on the device.
 """
@@ -90,6 +90,24 @@ def step_factors(adam_step: AdamStep) -> tuple[float, float, float]:
         rate / (1 - beta1**step),
         1 / math.sqrt(1 - beta2**step),
     )
+
+
+def sgd(
+    parameters: Sequence[Array],
+    grads: Sequence[Array],
+    velocities: Sequence[Array] | None,
+    numbers: tuple[float, float, float, float, bool],
+) -> None:
+    """A step of SGD for parameters of one dtype, in place: `numbers` are the rate, the momentum,
+    the part of the gradient that goes into the velocity, weight decay, and Nesterov's choice."""
+    grads = [in_c_order(grad) for grad in grads]  # named, because they must live until the launch
+    on_device = lists_of(parameters, grads, parameters if velocities is None else velocities)
+    if len(on_device.blocks):
+        *floats, nesterov = numbers
+        xp, dtype = namespace(parameters[0]), parameters[0].dtype
+        kernel = function(xp, "optimizer", "sgd", SCALARS[dtype])
+        arguments = *on_device, *map(float, floats), int(nesterov)
+        kernel((len(on_device.blocks),), (THREADS,), arguments)
 
 
 def clip(grads: Sequence[Array], max_norm: float) -> Array:

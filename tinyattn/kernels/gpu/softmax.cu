@@ -3,26 +3,29 @@
 
 // The maximum of some numbers, `top`, and the sum of exp(x - top) over them, in one pass. When a
 // larger maximum comes, the sum so far is scaled down to it (Milakov and Gimelshein, 2018). A NaN
-// never is the maximum, but it stays in the sum.
+// never is the maximum, but it stays in the sum. A Wide has a second part for what rounding leaves
+// out of the sum.
 struct Running {
     real top;
-    precise sum;
+    Wide sum;
 
-    __device__ void take(real x) {
+    __device__ __forceinline__ void take(real x) {
         if (x > top) {
             sum = sum * exp(top - x) + 1;
             top = x;
         } else if (x != minus_infinity()) {
-            sum += exp(x - top);
+            sum = sum + exp(x - top);
         }
     }
+    // log(sum), from sum - 1, because that has the digits where one number is far above the others.
+    __device__ real log_sum() const { return log1p((sum.high - 1) + sum.low); }
 };
 
 __device__ Running joined_running(Running mine) {
     real top = joined(mine.top, [](real a, real b) { return a > b ? a : b; });
     // A thread that met only -inf has the sum 0, or NaN. An inf makes the sum NaN here.
-    precise scaled = mine.top == minus_infinity() ? mine.sum : mine.sum * exp(mine.top - top);
-    return {top, sum_of_row(scaled)};
+    if (mine.top != minus_infinity()) mine.sum = mine.sum * exp(mine.top - top);
+    return {top, sum_of_row(mine.sum)};
 }
 
 extern "C" __global__ void masked_softmax(
@@ -36,16 +39,18 @@ extern "C" __global__ void masked_softmax(
     out += row * keys;
     Running mine = {minus_infinity(), 0};
     int any = 0;
-    for (long long j = threadIdx.x; j < visible.limit; j += blockDim.x)
+    FOR_COLUMNS(j, visible.limit)
         if (visible(j)) {
             mine.take(read(x[j]));
             any = 1;
         }
     any = joined(any, [](int a, int b) { return a | b; });
     Running all = joined_running(mine);
-    precise factor = any ? 1 / all.sum : 0;
-    for (long long j = threadIdx.x; j < keys; j += blockDim.x)
-        out[j] = written(any && visible(j) ? exp(read(x[j]) - all.top) * factor : 0);
+    Wide factor = inverse_of(all.sum);
+    FOR_COLUMNS(j, keys) {
+        Wide power = exp(read(x[j]) - all.top);
+        out[j] = written(any && visible(j) ? (power * factor).value() : 0);
+    }
 }
 
 // out * (grad - sum(grad * out)) over the visible keys.
@@ -59,12 +64,12 @@ extern "C" __global__ void masked_softmax_backward(
     grad += row * keys;
     out += row * keys;
     result += row * keys;
-    precise dot = 0;
-    for (long long j = threadIdx.x; j < visible.limit; j += blockDim.x)
-        if (visible(j)) dot += (precise)read(grad[j]) * read(out[j]);
+    Wide dot = 0;
+    FOR_COLUMNS(j, visible.limit)
+        if (visible(j)) dot = dot + Wide(read(grad[j])) * read(out[j]);
     dot = sum_of_row(dot);
-    for (long long j = threadIdx.x; j < keys; j += blockDim.x)
-        result[j] = written(visible(j) ? read(out[j]) * (read(grad[j]) - dot) : 0);
+    FOR_COLUMNS(j, keys)
+        result[j] = written(visible(j) ? read(out[j]) * (read(grad[j]) - dot).value() : 0);
 }
 
 extern "C" __global__ void log_softmax(
@@ -74,11 +79,11 @@ extern "C" __global__ void log_softmax(
     x += row * columns;
     out += row * columns;
     Running mine = {minus_infinity(), 0};
-    for (long long j = threadIdx.x; j < columns; j += blockDim.x) mine.take(read(x[j]));
+    FOR_COLUMNS(j, columns) mine.take(read(x[j]));
     Running all = joined_running(mine);
-    precise log_sum = log(all.sum);
-    for (long long j = threadIdx.x; j < columns; j += blockDim.x)
-        out[j] = written(((precise)read(x[j]) - all.top) - log_sum);
+    real log_sum = all.log_sum();
+    FOR_COLUMNS(j, columns)
+        out[j] = written((read(x[j]) - all.top) - log_sum);
 }
 
 extern "C" __global__ void log_softmax_backward(
@@ -88,11 +93,11 @@ extern "C" __global__ void log_softmax_backward(
     grad += row * columns;
     out += row * columns;
     result += row * columns;
-    precise sum = 0;
-    for (long long j = threadIdx.x; j < columns; j += blockDim.x) sum += read(grad[j]);
+    Wide sum = 0;
+    FOR_COLUMNS(j, columns) sum = sum + read(grad[j]);
     sum = sum_of_row(sum);
-    for (long long j = threadIdx.x; j < columns; j += blockDim.x)
-        result[j] = written(read(grad[j]) - exp(read(out[j])) * sum);
+    FOR_COLUMNS(j, columns)
+        result[j] = written((read(grad[j]) - exp(read(out[j])) * sum).value());
 }
 
 // The loss of each row; and for backward its maximum and log-sum, (2, rows). These are two numbers,
@@ -106,16 +111,16 @@ extern "C" __global__ void cross_entropy(
     long long label = target[row];
     bool counts = label != ignore_index;
     Running mine = {minus_infinity(), 0};
-    for (long long j = threadIdx.x; counts && j < columns; j += blockDim.x)
-        mine.take(read(logits[j]));
+    if (counts)
+        FOR_COLUMNS(j, columns) mine.take(read(logits[j]));
     Running all = joined_running(mine);
     if (threadIdx.x) return;
-    precise log_total = log(all.sum);
+    real log_sum = all.log_sum();
     bool known = label >= 0 && label < columns;
-    precise loss = known ? log_total - ((precise)read(logits[label]) - all.top) : not_a_number();
+    real loss = known ? log_sum - (read(logits[label]) - all.top) : not_a_number();
     losses[row] = written(counts ? loss : 0);
     log_sums[row] = counts ? all.top : 0;
-    log_sums[rows + row] = counts ? log_total : 0;
+    log_sums[rows + row] = counts ? log_sum : 0;
 }
 
 // (softmax - one_hot) * grad; an ignored row is zero even where its logits are NaN.
@@ -127,10 +132,9 @@ extern "C" __global__ void cross_entropy_backward(
     logits += row * columns;
     result += row * columns;
     long long label = target[row];
-    precise top = log_sums[row], log_total = log_sums[rows + row];
-    precise factor = read(grad[row]);
-    for (long long j = threadIdx.x; j < columns; j += blockDim.x) {
-        precise probability = exp((real)(((precise)read(logits[j]) - top) - log_total));
+    real top = log_sums[row], log_sum = log_sums[rows + row], factor = read(grad[row]);
+    FOR_COLUMNS(j, columns) {
+        real probability = exp((read(logits[j]) - top) - log_sum);
         result[j] = written(label == ignore_index ? 0 : (probability - (j == label)) * factor);
     }
 }

@@ -2,35 +2,36 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from ...base.backend import Array, namespace
 from .. import reference
 from ..sums import in_c_order, sum_dtype
-from .launch import SCALARS, WARP, function
+from .launch import SCALARS, function
+
+COLUMNS, ROWS = 8, 128  # of a block, as in sums.cu
+ONE_LAUNCH = 4096  # With more rows, several blocks share a column, and a second launch adds.
+MOST_PARTS = 64
 
 
-def blocks_for(rows: int) -> int:
-    """How many blocks share the rows of one column. With one block, the sum is a single launch."""
-    return min(-(-rows // 1024), 64)
-
-
-def end_sums(parts: Array, out: Array, second: Array | None = None) -> None:
-    """Add the parts of several blocks: parts (1 or 2, blocks, D) -> out (D,), second (D,)."""
-    number, columns = parts.shape[-2:]
-    if number > 1:
-        kernel = function(namespace(out), "sums", "end_sums", SCALARS[out.dtype])
-        arrays = parts, out, 0 if second is None else second
-        kernel((-(-len(parts) * columns // 128),), (128,), (*arrays, number, columns))
+def column_sums(x: Array, other: Any = None, stats: Any = None) -> tuple[Any, Any]:
+    """The sums of x (N, D) over its rows, and those of x times the normalized `other`, if given."""
+    xp = namespace(x)
+    rows, columns = x.shape
+    blocks = min(-(-rows // ONE_LAUNCH), MOST_PARTS)
+    scalar, count = SCALARS[x.dtype], 1 if other is None else 2
+    parts = xp.empty((count, blocks, columns), sum_dtype(x.dtype)) if blocks > 1 else 0
+    out = [xp.empty(columns, x.dtype) for _ in range(count)]
+    second = out[1] if count == 2 else 0
+    inputs = (in_c_order(x), 0, 0) if other is None else (in_c_order(x), other, stats)
+    grid = -(-columns // COLUMNS), blocks
+    kernel = function(xp, "sums", "column_sums", scalar)
+    kernel(grid, (COLUMNS, ROWS), (*inputs, parts, out[0], second, rows, columns))
+    if blocks > 1:
+        kernel = function(xp, "sums", "end_sums", scalar)
+        kernel((-(-count * columns // ROWS),), (ROWS,), (parts, out[0], second, blocks, columns))
+    return out[0], second
 
 
 def sum_rows(x: Array) -> Array:
-    if not x.size:
-        return reference.sum_rows(x)
-    xp = namespace(x)
-    rows, columns = x.shape
-    parts = xp.empty((1, blocks_for(rows), columns), sum_dtype(x.dtype))
-    out = xp.empty(columns, x.dtype)
-    kernel = function(xp, "sums", "begin_sums", SCALARS[x.dtype])
-    grid = (-(-columns // WARP), parts.shape[1])
-    kernel(grid, (WARP, WARP), (in_c_order(x), parts, out, rows, columns))
-    end_sums(parts, out)
-    return out
+    return column_sums(x)[0] if x.size else reference.sum_rows(x)
