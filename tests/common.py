@@ -221,6 +221,7 @@ def kernel_tour():
         for name in ("expm1", "sigmoid", "silu", "softplus"):
             keep(f"{name}.{kind}", getattr(kernels, name)(x))
         keep(f"log1p.{kind}", kernels.log1p(np.abs(x)))
+        keep(f"sigmoid_backward.{kind}", kernels.sigmoid_backward(grad, x))
         keep(f"silu_backward.{kind}", kernels.silu_backward(grad, x))
         keep(f"cumsum.{kind}", kernels.cumsum(x, 1, True))
         keep(f"cumsum.{kind}.last", kernels.cumsum(x, 3, False))

@@ -154,6 +154,7 @@ def test_kernels_take_arrays_of_any_layout(dtype, layout):
         "gather": (x, np.array([0, 2, 1, 1, 0, 2] * 20).reshape(2, 3, 4, 5), 1),
         "scatter_along": (x, np.array([0, 2, 1, 1, 0, 2] * 20).reshape(x.shape), 1, (2, 4, 4, 5)),
         **dict.fromkeys(("erf", "expm1", "sigmoid", "silu", "softplus"), (x,)),
+        "sigmoid_backward": (grad, x),
         "silu_backward": (grad, x),
         "gelu": (x,),
         "gelu_backward": (grad, x),

@@ -58,7 +58,8 @@ def test_every_kernel_has_a_test_here():
         "layer_norm",
         "layer_norm_backward", "log1p", "log_softmax", "log_softmax_backward", "masked_softmax",
         "masked_softmax_backward", "multiply_rows", "relu", "relu_backward", "remainder",
-        "rms_norm", "rms_norm_backward", "scatter_along", "scatter_rows", "sigmoid", "sign", "silu",
+        "rms_norm", "rms_norm_backward", "scatter_along", "scatter_rows", "sigmoid",
+        "sigmoid_backward", "sign", "silu",
         "silu_backward", "softmax", "softmax_backward", "softplus", "sum_rows",
         "sum_squares", "weighted_sum", "where",
     }  # fmt: skip
@@ -452,6 +453,17 @@ def test_whole_quotients_are_numpys_to_the_bit(name, scale):
             found, expected = function(*arguments), exact(*arguments)
         assert found.dtype == expected.dtype
         assert found.tobytes() == expected.tobytes()
+
+
+@both_dtypes
+def test_sigmoid_backward(dtype):
+    out = np.concatenate([[0, 1, 1e-30, 0.5], rng_of(54).uniform(size=40)]).astype(dtype)
+    grad = signed(rng_of(55), 44).astype(dtype)
+    g, s = wide(grad, out)
+    for module in (cpu, reference):
+        found = module.sigmoid_backward(grad, out)
+        assert found.dtype == dtype
+        assert_within(found, g * s * (1 - s), np.abs(g) * s, count=2)
 
 
 @both_dtypes

@@ -48,6 +48,7 @@ from .exponential import erf_elements
 from .exponential import expm1 as expm1
 from .exponential import log1p as log1p
 from .exponential import sigmoid as sigmoid
+from .exponential import sigmoid_backward as sigmoid_backward
 from .exponential import silu as silu
 from .exponential import silu_backward as silu_backward
 from .exponential import softplus as softplus

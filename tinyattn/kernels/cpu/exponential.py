@@ -113,6 +113,14 @@ def sigmoid_elements(x, out, first, last):
 
 
 @jit
+def sigmoid_backward_elements(grad, out, result, first, last):
+    grad, out, result = grad[first:last], out[first:last], result[first:last]
+    for i in range(len(out)):
+        part = np.float64(out[i])
+        result[i] = grad[i] * part * (1.0 - part)
+
+
+@jit
 def silu_elements(x, out, first, last):
     x, out = x[first:last], out[first:last]
     for i in range(len(x)):
@@ -182,6 +190,7 @@ def erf_of_float64(x: np.ndarray) -> np.ndarray:
 
 
 sigmoid = for_float32(sigmoid_elements, reference.sigmoid)
+sigmoid_backward = for_float32(sigmoid_backward_elements, reference.sigmoid_backward)
 silu = for_float32(silu_elements, reference.silu)
 silu_backward = for_float32(silu_backward_elements, reference.silu_backward)
 softplus = for_float32(softplus_elements, reference.softplus)
