@@ -249,6 +249,7 @@ LINES: dict[str, Line] = {
     # Shapes and indices
     "reshape": Line(lambda x: x.reshape(3, 4), [(normal(2, 6),), (normal(3, 2, 2),)]),
     "permute": Line(lambda x: x.permute(1, 2, 0), [(normal(2, 3, 4),), (normal(2, 1, 3),)]),
+    "roll": Line(lambda x: x.roll((1, -2), (0, 1)), [(normal(2, 3),), (normal(1, 4, 2),)]),
     "expand": Line(lambda x: x.expand(2, 3, 4), [(normal(3, 1),), (normal(2, 1, 4),)]),
     "getitem": Line(
         lambda x, i: x[i],

@@ -292,6 +292,7 @@ LINES: dict[str, list[Line]] = {
     "cat": line(lambda x, y: ta.cat([x, y]), "large,small"),
     "reshape": line(lambda x: x.reshape(-1), "large"),
     "permute": line(lambda x: x.T, "small"),
+    "roll": line(lambda x: x.roll(1, 0), "large"),
 }
 # They move elements, or stand in the graph only with others of the table.
 WITHOUT_ARITHMETIC = {

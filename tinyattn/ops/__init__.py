@@ -86,6 +86,7 @@ from .shape import (
     permute,
     putitem,
     reshape,
+    roll,
     scatter_along,
     setitem,
     transfer,

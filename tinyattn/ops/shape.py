@@ -40,6 +40,16 @@ def dx(grad, dims):
 
 
 @op
+def roll(x: Array, *, shift: int, dim: int) -> Array:
+    return namespace(x).roll(x, shift, dim)
+
+
+@roll.vjp("x")
+def dx(grad, shift, dim):
+    return roll(grad, shift=-shift, dim=dim)
+
+
+@op
 def expand(x: Array, *, target: tuple[int, ...]) -> Array:
     return namespace(x).broadcast_to(x, target)
 

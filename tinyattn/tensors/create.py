@@ -446,7 +446,7 @@ def checked_sequence(name: str, tensors: Sequence[Tensor]) -> list[Tensor]:
     tensors = list(tensors)
     if not tensors or not all(isinstance(t, Tensor) for t in tensors):
         raise TypeError(f"{name} takes one or more Tensors in a sequence")
-    if len({type(t._data) for t in tensors}) > 1:
+    if len({type(t._data) for t in tensors}) > 1 and len({t.device for t in tensors}) > 1:
         raise DeviceError(f"{name} takes tensors on one device, got {[t.device for t in tensors]}")
     return tensors
 

@@ -312,10 +312,7 @@ class Shapes(Elementwise):
             raise ValueError(f"roll takes an integer for each of {dims}, got {shifts}")
         x = self
         for shift, dim in zip(shifts, dims, strict=True):
-            dim = one_dim(x, dim)
-            n = x.shape[dim]
-            first, last = x.split([n - shift % n, shift % n] if n else [0, 0], dim)
-            x = ops.cat(last, first, dim=dim)
+            x = ops.roll(x, shift=int(shift), dim=one_dim(x, dim))
         return x
 
     def flip(self, *sizes: Sizes, dims: Dims = ()) -> Self:

@@ -33,6 +33,7 @@ FUNCTIONS: dict[str, tuple[str, ...]] = {
     "round": ("a", "decimals", "out"),
     "argsort": ("a", "axis", "kind"),
     "cumsum": ("a", "axis", "dtype", "out"),
+    "roll": ("a", "shift", "axis"),
     "allclose": ("a", "b", "rtol", "atol", "equal_nan"),
     "broadcast_to": ("array", "shape"),
     "concatenate": ("tup", "axis", "out"),

@@ -50,6 +50,7 @@ ROWS: list[OpRow] = [
             error(lambda: t(2, 3).roll(0.5, 0), ValueError, r"integer .*got \(0\.5,\)"),
         ],
         covers=("Tensor.roll",),
+        reaches=("roll",),
     ),
     shape_row(
         "flip",
