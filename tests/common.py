@@ -232,6 +232,9 @@ def kernel_tour():
             keep(f"{name}.{kind}", getattr(kernels, name)(x, grad))
         keep(f"sum_squares.{kind}", kernels.sum_squares(x.reshape(6, 20)))
         keep(f"multiply_rows.{kind}", kernels.multiply_rows(x.reshape(6, 20)))
+        keep(
+            f"scaled_distances.{kind}", kernels.scaled_distances(x, x[:, :1] * 2.0, x[:, :1] * 3.0)
+        )
         places = np.argsort(x, 1)
         keep(f"gather.{kind}", kernels.gather(x, places, 1))
         keep(f"scatter_along.{kind}", kernels.scatter_along(x, places, 1, (2, 5, 4, 5)))

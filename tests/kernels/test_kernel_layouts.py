@@ -150,6 +150,7 @@ def test_kernels_take_arrays_of_any_layout(dtype, layout):
         "remainder": (x, grad),
         "floor_divide": (x, grad),
         "sum_squares": (rows,),
+        "scaled_distances": (rows, np.ones((1, 5)), np.full((1, 5), 2.0)),
         "multiply_rows": (rows,),
         "gather": (x, np.array([0, 2, 1, 1, 0, 2] * 20).reshape(2, 3, 4, 5), 1),
         "scatter_along": (x, np.array([0, 2, 1, 1, 0, 2] * 20).reshape(x.shape), 1, (2, 4, 4, 5)),

@@ -58,9 +58,8 @@ def test_every_kernel_has_a_test_here():
         "layer_norm",
         "layer_norm_backward", "log1p", "log_softmax", "log_softmax_backward", "masked_softmax",
         "masked_softmax_backward", "multiply_rows", "relu", "relu_backward", "remainder",
-        "rms_norm", "rms_norm_backward", "scatter_along", "scatter_rows", "sigmoid",
-        "sigmoid_backward", "sign", "silu",
-        "silu_backward", "softmax", "softmax_backward", "softplus", "sum_rows",
+        "rms_norm", "rms_norm_backward", "scaled_distances", "scatter_along", "scatter_rows",
+        "sigmoid", "sigmoid_backward", "sign", "silu", "silu_backward", "softmax", "softmax_backward", "softplus", "sum_rows",
         "sum_squares", "weighted_sum", "where",
     }  # fmt: skip
     assert set(KERNELS) == covered
@@ -551,6 +550,22 @@ def test_sum_squares(dtype):
         assert_within(found, (wide(x)[0] ** 2).sum(axis=1), (x**2).sum(axis=1), count=8)
         assert module.sum_squares(x[:, :0]).tolist() == [0.0] * 5
         assert module.sum_squares(x[:0]).shape == (0,)
+
+
+@both_dtypes
+@pytest.mark.parametrize(
+    "shape", [(6, 5, 4), (6, 1, 1), (1, 1, 4), (1, 1, 1), (6, 5, 1), (1, 5, 1)]
+)
+def test_scaled_distances(dtype, shape):
+    x = (signed(rng_of(56), 6, 5, 4) * 1e38).astype(dtype)
+    centre, factor = signed(rng_of(57), *shape) * 3e38, signed(rng_of(58), *shape) * 1e-38
+    exact = (x.astype(np.longdouble) - centre) * factor
+    for array in (x, np.asfortranarray(x)):
+        for module in (cpu, reference):
+            found = module.scaled_distances(array, centre, factor)
+            assert (found.dtype, found.shape) == (dtype, x.shape)
+            assert_within(found, exact, (np.abs(x) + np.abs(centre)) * np.abs(factor), count=2)
+    assert cpu.scaled_distances(x[:0], centre[:1], factor[:1]).shape == (0, 5, 4)
 
 
 AXES = [None, 0, -1, (0, 1), (1, 2), (2, 0), (), (0, 1, 2), 1]

@@ -39,6 +39,7 @@ from .sums import in_c_order as in_c_order
 from .sums import reduce_sum as reduce_sum
 from .sums import sum_dtype as sum_dtype
 from .sums import sum_to as sum_to
+from .sums import wide_mean as wide_mean
 
 ndarray = np.ndarray
 FLOAT32, FLOAT64 = np.dtype(np.float32), np.dtype(np.float64)
@@ -98,6 +99,7 @@ floor_divide = dispatched(reference.floor_divide)
 cumsum = dispatched(reference.cumsum)
 multiply_rows = dispatched(reference.multiply_rows)
 sum_squares = dispatched(reference.sum_squares)
+scaled_distances = dispatched(reference.scaled_distances)
 gather = dispatched(reference.gather)
 scatter_along = dispatched(reference.scatter_along)
 add_bias = dispatched(reference.add_bias)

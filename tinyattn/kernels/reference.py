@@ -397,6 +397,12 @@ def sum_squares(x: Array) -> Array:
     return squares.sum(axis=-1)
 
 
+def scaled_distances(x: Array, centre: Array, factor: Array) -> Array:
+    """(x - centre) * factor in `sum_dtype`, in which centre and factor are; they broadcast to x."""
+    distances = (x.astype(sum_dtype(x.dtype)) - centre) * factor
+    return distances.astype(x.dtype, copy=False)
+
+
 def gather(x: Array, index: Array, axis: int) -> Array:
     """out[i, j, k] = x[i, index[i, j, k], k] along the second of three dimensions, for instance."""
     return x.reshape(-1).take(flat_index(index, x.shape, axis), axis=0)

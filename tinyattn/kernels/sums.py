@@ -72,6 +72,14 @@ def reduce_sum(array: Array, axis: Any = None, keepdims: bool = False, mean: boo
     return total if total.dtype == array.dtype else total.astype(array.dtype)
 
 
+def wide_mean(array: Array, axis: Any) -> Array:
+    """The mean over axes, which stay as 1, not rounded to the array's dtype."""
+    total = sum_large(in_c_order(array), axis, True)
+    if total is None:
+        total = in_c_order(array).sum(axis=axis, keepdims=True, dtype=sum_dtype(array.dtype))
+    return total / (array.size / max(total.size, 1))
+
+
 def sum_to(array: Array, shape: tuple[int, ...]) -> Array:
     """Undo a broadcast: sum `array` over the axes that `shape` lacks or has as 1."""
     extra = array.ndim - len(shape)

@@ -101,10 +101,15 @@ def variance(x: Array, dim: Dims, keepdim: bool, correction: int) -> Array:
 
 @var.vjp("x")
 def dx(grad, x, shape, dim, correction):
-    grad = reshape(grad, target=reduced_shape(shape, dim))
-    slope = centred(x, dim)
-    slope *= div(cast(grad, dtype=slope.dtype), degrees_of_freedom(shape, dim, correction) / 2)
-    return slope
+    grad = cast(reshape(grad, target=reduced_shape(shape, dim)), dtype=kernels.sum_dtype(x.dtype))
+    return distances(x, dim, div(grad, degrees_of_freedom(shape, dim, correction) / 2))
+
+
+def distances(x: Any, dim: Dims, factor: Any) -> Any:
+    """(x - mean) * factor, an array or a Tensor, computed in `sum_dtype`."""
+    if is_array(x) and x.size:
+        return kernels.scaled_distances(x, kernels.wide_mean(x, dim), factor)
+    return centred(x, dim) * factor
 
 
 @op
@@ -115,10 +120,14 @@ def std(x: Array, *, dim: Dims, keepdim: bool = False, correction: int = 1) -> A
 
 @std.vjp("x")
 def dx(grad, x, out, shape, dim, correction):
-    grad, out = (reshape(a, target=reduced_shape(shape, dim)) for a in (grad, out))
-    slope = centred(x, dim)
-    grad = div(cast(grad, dtype=slope.dtype), degrees_of_freedom(shape, dim, correction))
-    return over_length(slope, out, grad)
+    wide = kernels.sum_dtype(x.dtype)
+    grad, out = (
+        cast(reshape(a, target=reduced_shape(shape, dim)), dtype=wide) for a in (grad, out)
+    )
+    factor = div(grad, degrees_of_freedom(shape, dim, correction))
+    if is_array(x):
+        return distances(x, dim, where(equal(out, 0), 0.0, div(factor, out)))
+    return over_length(centred(x, dim), out, factor)
 
 
 def centred(x: Any, dim: Dims) -> Any:

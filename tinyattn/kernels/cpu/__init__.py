@@ -69,6 +69,7 @@ from .softmax import softmax_backward as softmax_backward
 from .sums import add_bias as add_bias
 from .sums import cumsum as cumsum
 from .sums import multiply_rows as multiply_rows
+from .sums import scaled_distances as scaled_distances
 from .sums import scatter_rows as scatter_rows
 from .sums import sum_large as sum_large
 from .sums import sum_rows as sum_rows

@@ -131,6 +131,35 @@ def sum_squares(x: np.ndarray) -> np.ndarray:
 
 
 @jit
+def distances_in_rows(x, centre, factor, out):
+    for i in range(len(x)):
+        a, b = centre[i], factor[i]
+        for j in range(x.shape[1]):
+            out[i, j] = (x[i, j] - a) * b
+
+
+@jit
+def distances_in_columns(x, centre, factor, out):
+    for i in range(len(x)):
+        for j in range(x.shape[1]):
+            out[i, j] = (x[i, j] - centre[j]) * factor[j]
+
+
+def scaled_distances(x: np.ndarray, centre: np.ndarray, factor: np.ndarray) -> np.ndarray:
+    """A kernel for float32 whose centres vary along the first axes only, or along the last ones."""
+    ones, ends = (1,) * x.ndim, range(x.ndim + 1)
+    in_rows = any(centre.shape == x.shape[:k] + ones[k:] for k in ends)
+    in_columns = any(centre.shape == ones[:k] + x.shape[k:] for k in ends)
+    if x.dtype != np.float32 or not x.size or not (in_rows or in_columns):
+        return reference.scaled_distances(x, centre, factor)
+    out = np.empty(x.shape, x.dtype)
+    shape = (centre.size, -1) if in_rows else (-1, centre.size)
+    inputs = as_input(x).reshape(shape), as_input(centre.reshape(-1)), as_input(factor.reshape(-1))
+    (distances_in_rows if in_rows else distances_in_columns)(*inputs, out.reshape(shape))
+    return out
+
+
+@jit
 def cumsum_lines(x, out, reverse):
     """Along the middle dimension, row by row, because rows become vector instructions."""
     n, width = x.shape[1:]
