@@ -59,7 +59,8 @@ def test_every_kernel_has_a_test_here():
         "layer_norm_backward", "log1p", "log_softmax", "log_softmax_backward", "masked_softmax",
         "masked_softmax_backward", "multiply_rows", "relu", "relu_backward", "remainder",
         "rms_norm", "rms_norm_backward", "scaled_distances", "scatter_along", "scatter_rows",
-        "sigmoid", "sigmoid_backward", "sign", "silu", "silu_backward", "softmax", "softmax_backward", "softplus", "sum_rows",
+        "sigmoid", "sigmoid_backward", "sign", "silu", "silu_backward", "softmax",
+        "softmax_backward", "softplus", "sum_rows",
         "sum_squares", "weighted_sum", "where",
     }  # fmt: skip
     assert set(KERNELS) == covered
