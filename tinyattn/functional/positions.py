@@ -35,6 +35,7 @@ def rotations(
     ask for the same, and arrays are no keys of a cache.
     """
     numbers = np.frombuffer(positions, np.int64).reshape(*shape, 1)
+    require_range(numbers, 0, 2**31, ShapeError, "positions must be >= 0, got {number}")
     angles = numbers * base ** (-np.arange(0, width, 2) / width)
     return read_only(np.stack([np.cos(angles), np.sin(angles)]).astype(dtype))
 
@@ -70,7 +71,6 @@ def rotary_embedding(
         numbers = to_device(masks.array_of(positions, "positions"), "cpu")
         if numbers.dtype.kind not in "iu":
             raise DtypeError(f"positions must be integers, got {numbers.dtype}")
-        require_range(numbers, 0, 2**31, ShapeError, "positions must be >= 0, got {number}")
         check_broadcast("positions must broadcast to the rows", numbers.shape, x.shape[:-1])
     key, base = numbers.astype(np.int64).tobytes(), check_number("base", base, 1)
     table = rotations(key, numbers.shape, x.shape[-1], base, x.dtype)

@@ -398,7 +398,7 @@ class MultiHeadAttention(Attention):
             own = np.arange(first_position, first_position + x.shape[1])
             positions = samples.positions() if x.ndim == 2 else own
         rows = masks.array_of(positions, "positions")[..., None]
-        return self.rotary(split, rows).flatten(-2)
+        return self.rotary(split, rows).reshape(x.shape)
 
 
 class MultiHeadedAttention(MultiHeadAttention):

@@ -184,9 +184,8 @@ def dx(grad, x, dim):
         lines = np.moveaxis(x, dim, -1)
         products = kernels.multiply_rows(lines.reshape(-1, x.shape[dim]))
         sizes = np.abs(products)
-        if (
-            (1e-250 < sizes) & (sizes < 1e250)
-        ).all():  # so no x is 0, and no quotient is rounded off
+        # So no x is 0, and no product has lost digits near the ends of float64.
+        if ((sizes > 1e-250) & (sizes < 1e250)).all():
             return np.expand_dims(products.reshape(lines.shape[:-1]), dim) * grad / x
     # Nothing is divided by x here, so derivatives of every order are right at 0 too.
     levels = [cast(x, dtype=kernels.sum_dtype(x.dtype))]
