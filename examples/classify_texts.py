@@ -50,8 +50,8 @@ try:
     from sklearn.linear_model import LogisticRegression
     from sklearn.pipeline import make_pipeline
     from tqdm import tqdm
-except ModuleNotFoundError as error:
-    sys.exit(f'{error.name} is missing: pip install -e ".[examples]"')
+except ModuleNotFoundError:
+    sys.exit('scikit-learn is missing: pip install -e ".[examples]"')
 
 SIZES = ("d_model", "heads", "layers", "dropout", "longest")
 PATIENCE = 3  # epochs without a lower validation loss, after which the training ends
