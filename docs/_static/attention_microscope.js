@@ -23,7 +23,8 @@ function readText(text, { phonemes, vowels, longest }, words) {
   }
   if (names.length > longest) return { trouble: "long", what: names.length };
   const count = names.filter((name) => vowels.includes(name)).length;
-  if (count < 2) return { trouble: count ? "single" : "vowel" };
+  if (!count) return { trouble: "vowel" };
+  if (count < 2) return { trouble: "single" };
   return { origin: "phonemes", ids: names.map((name) => phonemes.indexOf(name)) };
 }
 
