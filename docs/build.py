@@ -25,7 +25,10 @@ from collections.abc import Iterable
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
-from babel.messages.pofile import read_po
+try:
+    from babel.messages.pofile import read_po
+except ModuleNotFoundError:
+    sys.exit('babel is missing: pip install -e ".[docs]"')
 
 DOCS = Path(__file__).parent
 BUILD = DOCS / "_build"

@@ -17,11 +17,14 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-import nbformat
-from chinese import in_chinese, messages_of
-from nbclient import NotebookClient
-from sphinx.config import Config
-from sphinx.directives.code import LiteralInclude, LiteralIncludeReader
+try:
+    import nbformat
+    from chinese import in_chinese, messages_of
+    from nbclient import NotebookClient
+    from sphinx.config import Config
+    from sphinx.directives.code import LiteralInclude, LiteralIncludeReader
+except ModuleNotFoundError as error:
+    sys.exit(f'{error.name} is missing: pip install -e ".[docs]"')
 
 DOCS = Path(__file__).parent
 FOLDER = DOCS / "notebooks"

@@ -32,12 +32,16 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from minilm import model
+from minilm import EXTRAS, model
 from stdlib_questions import QUESTIONS
-from tqdm import tqdm
 
 import tinyattn as ta
 from tinyattn import viz
+
+try:
+    from tqdm import tqdm
+except ModuleNotFoundError:
+    sys.exit(f"tqdm is missing: {EXTRAS}")
 
 MODULES = """
     abc argparse array ast asyncio base64 binascii bisect bz2 calendar cmath cmd code codecs

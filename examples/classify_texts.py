@@ -6,6 +6,7 @@ one defines.
 
   python examples/classify_texts.py
   python examples/classify_texts.py FILE.csv --text COLUMN --label COLUMN
+  python examples/classify_texts.py FILE.csv --text COLUMN --label COLUMN --separator ";"
   python examples/classify_texts.py --predict "a small portable timepiece"
 
 Of each label, eight texts of ten are learned from. The loss on one of ten says when to stop (early
@@ -24,9 +25,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from sklearn.feature_extraction.text import TfidfVectorizer
-from sklearn.linear_model import LogisticRegression
-from sklearn.pipeline import make_pipeline
 from text_data import (
     PAD,
     UNKNOWN,
@@ -36,15 +34,24 @@ from text_data import (
     definitions,
     read_csv,
     split,
+    warnings,
     words,
 )
-from tqdm import tqdm
 from training import at_least_one, complain, ctrl_c
 
 import tinyattn as ta
 from tinyattn import functional as F
 from tinyattn import nn, optim, viz
 from tinyattn.training import pad_sequence
+
+try:
+    from scipy.stats import binomtest
+    from sklearn.feature_extraction.text import TfidfVectorizer
+    from sklearn.linear_model import LogisticRegression
+    from sklearn.pipeline import make_pipeline
+    from tqdm import tqdm
+except ModuleNotFoundError:
+    sys.exit('scikit-learn is missing: pip install -e ".[examples]"')
 
 SIZES = ("d_model", "heads", "layers", "dropout", "longest")
 PATIENCE = 3  # epochs without a lower validation loss, after which the training ends
@@ -181,6 +188,17 @@ def by_words(learn: Texts, test: Texts) -> float:
     return float(baseline.fit(learn.texts, learn.labels).score(test.texts, test.labels))
 
 
+def error_bar(right: float, number: int) -> str:
+    """What an accuracy on `number` texts says about all texts of their kind, in words."""
+    low, high = binomtest(round(right * number), number).proportion_ci(0.95, method="wilson")
+    bounds = f"between {low:.0%} and {high:.0%}"
+    if right == 1:
+        bounds = f"at least {low:.0%}"
+    elif right == 0:
+        bounds = f"at most {high:.0%}"
+    return f", and of all such texts, with 95 % probability, {bounds}"
+
+
 # Answers
 
 
@@ -188,7 +206,7 @@ def looked_at(model: TextClassifier, text: str) -> tuple[list[str], np.ndarray]:
     """The words of a text, and the weights of the last layer, (H, T, T)."""
     model.scores([text])
     weights = model.encoder.layers[-1].self_attn.attention_weights.numpy()[0]
-    shown = words(text)[: weights.shape[-1]] or [text]
+    shown = words(text)[: weights.shape[-1]]
     known = model.vocabulary.ids
     return [word if word in known else f"({word})" for word in shown], weights
 
@@ -203,7 +221,8 @@ def answer(model: TextClassifier, texts: list[str], out: Path) -> None:
             print("  a guess: no word of this text is in the vocabulary")
         shown, weights = looked_at(model, text)
         received = weights.mean(axis=(0, 1))  # over heads and over the words that look
-        most = ", ".join(f"{shown[i]} {received[i]:.2f}" for i in np.argsort(-received)[:5])
+        # In quotes, because a comma or a quote may be a word too.
+        most = ", ".join(f"{shown[i]!r} {received[i]:.2f}" for i in np.argsort(-received)[:5])
         print(f"  most looked at: {most}")
     titles = [f"head {head}" for head in range(1, len(weights) + 1)]
     figure = viz.show_heatmaps(weights[None], titles=titles, xticks=shown, yticks=shown)
@@ -215,6 +234,18 @@ def answer(model: TextClassifier, texts: list[str], out: Path) -> None:
 # The program
 
 
+def separator(text: str) -> str:
+    if len(text) != 1 or text in '"\r\n':
+        raise argparse.ArgumentTypeError(f'must be one sign, as ";", and no quote, got {text!r}')
+    return text
+
+
+def with_words(text: str) -> str:
+    if not words(text):
+        raise argparse.ArgumentTypeError(f"a text must have words, got {text!r}")
+    return text
+
+
 def options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -223,7 +254,11 @@ def options() -> argparse.Namespace:
     add("file", nargs="?", type=Path, metavar="FILE.csv")
     add("--text", metavar="COLUMN", help="the column of the texts")
     add("--label", metavar="COLUMN", help="the column of the labels")
-    add("--predict", nargs="+", metavar="TEXT", help="ask the classifier in --out; train nothing")
+    add("--separator", type=separator, metavar="SIGN",
+        help='between two columns: ";" in many files from Excel (a comma; a tab in a .tsv file)'
+    )  # fmt: skip
+    add("--predict", type=with_words, nargs="+", metavar="TEXT",
+        help="ask the classifier in --out; train nothing")  # fmt: skip
     add("--out", type=Path, default=Path("runs/texts"), metavar="FOLDER", help="(%(default)s)")
     add("--overwrite", action="store_true", help="replace the classifier in --out")
     add("--epochs", type=at_least_one, default=30, metavar="N", help="at most (%(default)s)")
@@ -242,12 +277,12 @@ def options() -> argparse.Namespace:
 
 def read(args: argparse.Namespace) -> tuple[list[str], list[str]]:
     """The texts, and the label of each."""
-    if args.file is None and (args.text or args.label):
-        raise ValueError("--text and --label are columns of a file: name the file first")
+    if args.file is None and (args.text or args.label or args.separator):
+        raise ValueError("--text, --label and --separator are of a file: name the file first")
     if args.file is None:
         texts, names = definitions()
     elif args.text and args.label:
-        texts, names = read_csv(args.file, args.text, args.label)
+        texts, names = read_csv(args.file, args.text, args.label, args.separator)
     else:
         raise ValueError("name the two columns of the file with --text and --label")
     check_labels(names)
@@ -273,33 +308,37 @@ def learn_and_test(args: argparse.Namespace, texts: list[str], names: list[str])
     print(f"{len(learn.texts):,} to learn from, {len(validation.texts):,} to choose, "
           f"{len(test.texts):,} to test; {len(vocabulary):,} words, "
           f"{sum(p.numel() for p in model.parameters()):,} parameters")  # fmt: skip
+    for line in warnings(texts, names):
+        print(line)
     losses, measured = train(model, learn, validation, args)
     model.save(args.out)
     curves = {"training": losses, "validation": tuple(np.array(measured).T)}
     figure = viz.plot_curves(curves, ylabel="Cross-entropy", smooth=50)
     figure.savefig(args.out / "loss.png", dpi=120)
     best = min(range(len(measured)), key=lambda i: measured[i][1])
-    print(f"{len(measured)} epochs; the weights are those after epoch {best + 1}\n")
-    print(f"{'on test texts':<38}{'right':>6}")
+    epochs = "1 epoch" if len(measured) == 1 else f"{len(measured)} epochs"
+    print(f"{epochs}; the weights are those after epoch {best + 1}\n")
+    print(f"{f'on {len(test.texts):,} test texts':<38}{'right':>6}")
     most_frequent = np.bincount(learn.labels).argmax()
     for name, right in {
         "the most frequent label": float((test.labels == most_frequent).mean()),
         "counts of words, logistic regression": by_words(learn, test),
         "encoder": accuracy(model, test),
     }.items():
-        print(f"{name:<38}{right:>6.1%}")
-    seconds = time.perf_counter() - began
-    print(f"\n{seconds:.0f} seconds; the classifier and loss.png are in {args.out}")
+        print(f"{name:<38}{right:>6.1%}{error_bar(right, len(test.texts))}")
+    seconds = round(time.perf_counter() - began)
+    unit = "second" if seconds == 1 else "seconds"
+    print(f"\n{seconds} {unit}; the classifier and loss.png are in {args.out}")
     print(f'ask it: python {sys.argv[0]} --out {args.out} --predict "a text"')
 
 
 def main() -> None:
     args = options()
     try:
-        if args.predict and (args.file or args.text or args.label):
+        if args.predict and (args.file or args.text or args.label or args.separator):
             raise ValueError(
-                "--predict asks the classifier in --out: leave out the file, --text and --label, "
-                "or train first without --predict"
+                "--predict asks the classifier in --out: leave out the file, --text, "
+                "--label and --separator, or train first without --predict"
             )
         if args.predict:
             answer(TextClassifier.load(args.out), args.predict, args.out)

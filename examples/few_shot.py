@@ -27,7 +27,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from minilm import EXTRAS, model
-from tqdm import tqdm
 
 import tinyattn as ta
 from tinyattn import functional as F
@@ -38,8 +37,9 @@ try:
     from sklearn.feature_extraction.text import TfidfVectorizer
     from sklearn.linear_model import LogisticRegression
     from sklearn.pipeline import make_pipeline
-except ModuleNotFoundError:
-    sys.exit(f"scikit-learn is missing: {EXTRAS}")
+    from tqdm import tqdm
+except ModuleNotFoundError as error:
+    sys.exit(f"{'tqdm' if error.name == 'tqdm' else 'scikit-learn'} is missing: {EXTRAS}")
 
 DATA = Path(__file__).parent / "data" / "wordnet_kinds.txt.xz"
 KINDS = str.split(

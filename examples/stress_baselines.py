@@ -10,15 +10,20 @@ hidden layer of 64 on the widest window, the strongest of these models.
 from __future__ import annotations
 
 import argparse
+import sys
 import time
 from collections.abc import Callable
 from functools import partial
 
 import numpy as np
-from scipy import sparse
-from sklearn.linear_model import LogisticRegression
-from sklearn.neural_network import MLPClassifier
 from stress_data import IGNORE, PAD, PHONEMES, Words, load, majority_baseline, score
+
+try:
+    from scipy import sparse
+    from sklearn.linear_model import LogisticRegression
+    from sklearn.neural_network import MLPClassifier
+except ModuleNotFoundError:
+    sys.exit('scikit-learn is missing: pip install -e ".[examples]"')
 
 SYMBOLS = len(PHONEMES)
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import csv
+import io
 import lzma
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -36,50 +37,129 @@ def definitions() -> tuple[list[str], list[str]]:
     return list(texts), list(kinds)
 
 
-def read_csv(path: Path, text: str, label: str) -> tuple[list[str], list[str]]:
+def read_csv(
+    path: Path, text: str, label: str, separator: str | None = None
+) -> tuple[list[str], list[str]]:
     """The two columns of a CSV file in UTF-8, of which the first line names the columns.
 
-    A file that ends in .tsv has tabs between its columns. ValueError says what is wrong with a
-    file, and in which line.
+    separator: what stands between two columns; by default a comma, and a tab in a file that ends
+    in .tsv. ValueError says what is wrong with a file, and in which line.
     """
-    texts, labels = [], []
-    try:
-        with path.open(encoding="utf-8-sig", newline="") as file:
-            rows = csv.DictReader(
-                file, delimiter=ENDINGS.get(path.suffix.lower(), ","), strict=True
+    separator = separator or ENDINGS.get(path.suffix.lower(), ",")
+    rows = records(path, decoded(path), separator)
+    _, names = next(rows, (1, []))
+    if not names:
+        raise ValueError(
+            f"{path} is empty: its first line must name the columns, and each further line has a "
+            "text and its label"
+        )
+    for column in (text, label):
+        if names.count(column) != 1:
+            problem = "two columns" if column in names else "no column"
+            raise ValueError(
+                f"{path} has {problem} {column!r}; its first line is {names}"
+                f"{advice(names, separator)}"
             )
-            names = list(rows.fieldnames or [])
-            for column in (text, label):
-                if names.count(column) != 1:
-                    problem = "two columns" if column in names else "no column"
-                    line = "".join(names)
-                    hint = "; are its columns separated by ;?" if ";" in line else ""
-                    hint = "; with tabs its name must end in .tsv" if "\t" in line else hint
-                    raise ValueError(
-                        f"{path} has {problem} {column!r}; its first line is {names}{hint}"
-                    )
-            for row in rows:
-                place = f"{path}, line {rows.line_num}"
-                if row[text] is None or row[label] is None or None in row:
-                    raise ValueError(
-                        f"{place}: it has not as many columns as the first line; a text with a "
-                        'comma is written in quotes: "yes, please"'
-                    )
-                for column in (text, label):
-                    if not row[column].strip():
-                        raise ValueError(f"{place}: the column {column!r} is empty")
-                texts.append(row[text])
-                labels.append(row[label].strip())
-    except UnicodeDecodeError as error:
-        raise ValueError(
-            f"{path} is not UTF-8 (byte {error.start}): save it as UTF-8 in the program it is from"
-        ) from None
-    except csv.Error as error:
-        raise ValueError(
-            f"{path}, line {rows.reader.line_num}: {error}; a quote inside a quoted text is "
-            "written twice"
-        ) from None
+    texts, labels = [], []
+    for line, row in rows:
+        place = f"{path}, line {line}"
+        if len(row) != len(names):
+            raise ValueError(
+                f"{place}: it has {len(row)} columns and the first line {len(names)}; a text that "
+                f'has the separator in it is written in quotes: "yes{separator} please"'
+            )
+        cells = dict(zip(names, row, strict=True))
+        for column in (text, label):
+            if not cells[column].strip():
+                raise ValueError(f"{place}: the column {column!r} is empty")
+        texts.append(cells[text])
+        labels.append(cells[label].strip())
     return texts, labels
+
+
+def decoded(path: Path) -> str:
+    """The text of a file in UTF-8, with or without a mark at its beginning."""
+    content = path.read_bytes()
+    try:
+        text = content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = line_after(error.object[: error.start].decode("utf-8"))
+        raise ValueError(
+            f'{path}, line {line}: it is not UTF-8; save it as UTF-8 (in Excel: "CSV UTF-8")'
+        ) from None
+    if "\0" in text:
+        raise ValueError(
+            f"{path}, line {line_after(text[: text.index(chr(0))])}: it has a NUL byte, which no "
+            'text has; save it as text in UTF-8 (in Excel: "CSV UTF-8")'
+        )
+    return text
+
+
+def line_after(text: str) -> int:
+    """The number of the line that stands after a text."""
+    return len(re.findall("\r\n?|\n", text)) + 1
+
+
+def records(path: Path, text: str, separator: str) -> Iterator[tuple[int, list[str]]]:
+    """The rows of a CSV file, and the line where each begins. Empty lines are left out."""
+    reader = csv.reader(io.StringIO(text, newline=""), delimiter=separator, strict=True)
+    while True:
+        first = reader.line_num + 1
+        try:
+            row = next(reader)
+        except StopIteration:
+            return
+        except csv.Error as error:
+            problem = str(error)
+            place = f"line {first}"
+            # The reader finds the end of the file, or of its patience, far from an open quote.
+            if "end of data" in problem or "field limit" in problem:
+                problem = "a quote opens a text here, and no quote ends it"
+            elif reader.line_num > first:
+                place = f"lines {first} to {reader.line_num}"
+            raise ValueError(
+                f"{path}, {place}: {problem}; a quote inside a quoted text is written twice"
+            ) from None
+        if row:
+            yield first, row
+
+
+def advice(names: list[str], separator: str) -> str:
+    """What to do where the first line seems to have another separator."""
+    line = "".join(names)
+    if "\t" in line:
+        return "; with tabs its name must end in .tsv"
+    for other in ";,|":
+        if other in line and other != separator:
+            return f'; if {other} separates its columns, add --separator "{other}"'
+    return ""
+
+
+def warnings(texts: Sequence[str], labels: Sequence[str]) -> list[str]:
+    """A line for each thing that can be read and learned, and is probably a mistake."""
+    found = []
+    different = len({plain(text) for text in texts})
+    if repeated := len(texts) - different:
+        found.append(
+            f"warning: of {len(texts):,} texts only {different:,} are different. A repeated text "
+            f"can be learned and tested too, so the test is too good: remove the {repeated:,} "
+            "repeated"
+        )
+    kinds: dict[str, list[str]] = {}
+    for name in sorted(set(labels)):
+        kinds.setdefault(plain(name), []).append(name)
+    if same := [names for names in kinds.values() if len(names) > 1]:
+        groups = "; ".join(", ".join(map(repr, names)) for names in same[:5])
+        found.append(
+            f"warning: some labels differ only in case or spaces, and count as different labels: "
+            f"{groups}{'; ...' * (len(same) > 5)}"
+        )
+    return found
+
+
+def plain(text: str) -> str:
+    """A text in small letters, with one space between two words."""
+    return " ".join(text.casefold().split())
 
 
 def check_labels(labels: Sequence[str]) -> None:

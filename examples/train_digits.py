@@ -11,18 +11,23 @@ was: without positions, all that is left of an image is which patches it has.
 from __future__ import annotations
 
 import argparse
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
-from sklearn.datasets import load_digits
-from sklearn.linear_model import LogisticRegression
 from training import argument_parser, run_program, start
 
 import tinyattn as ta
 from tinyattn import functional as F
 from tinyattn import nn, optim, viz
+
+try:
+    from sklearn.datasets import load_digits
+    from sklearn.linear_model import LogisticRegression
+except ModuleNotFoundError:
+    sys.exit('scikit-learn is missing: pip install -e ".[examples]"')
 
 TEST = 360  # of 1,797 images
 

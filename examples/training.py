@@ -20,7 +20,6 @@ from threading import Event
 from typing import Any, ClassVar, NoReturn
 
 import numpy as np
-from tqdm import tqdm
 
 import tinyattn as ta
 from tinyattn import nn, optim, viz
@@ -30,6 +29,11 @@ from tinyattn.training.distributed import (
     get_rank,
     get_world_size,
 )
+
+try:
+    from tqdm import tqdm
+except ModuleNotFoundError:
+    sys.exit('tqdm is missing: pip install -e ".[examples]"')
 
 # Options that say how a program runs. All others make the run what it is: they are kept in its
 # checkpoint, and cannot change when it is resumed.

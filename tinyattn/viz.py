@@ -353,7 +353,7 @@ def figure_class() -> type[Figure]:
         from matplotlib.figure import Figure
     except ImportError:
         raise ImportError(
-            'tinyattn.viz needs matplotlib: pip install "tinyattn[examples]"'
+            'tinyattn.viz needs matplotlib: in a clone of tinyattn, pip install -e ".[examples]"'
         ) from None
 
     class NotebookFigure(Figure):

@@ -16,7 +16,7 @@ from tinyattn.kernels import gpu
 from .architectures import Architecture
 
 BY_CUPY = ("-ftz=true", "--device-as-default-execution-space")  # what it adds to our options
-MISSING = 'NVRTC and nvdisasm are missing, install them with: pip install "tinyattn[nvrtc]"'
+MISSING = 'NVRTC and nvdisasm are missing, install them with: pip install -e ".[nvrtc]"'
 PRODUCTS = 8  # a block of instructions with fewer FFMA is no inner loop of a matrix product
 
 

@@ -22,7 +22,9 @@ function readText(text, { phonemes, vowels, longest }, words) {
     return { trouble: "unknown", what: text.trim() };
   }
   if (names.length > longest) return { trouble: "long", what: names.length };
-  if (!names.some((name) => vowels.includes(name))) return { trouble: "vowel" };
+  const count = names.filter((name) => vowels.includes(name)).length;
+  if (!count) return { trouble: "vowel" };
+  if (count < 2) return { trouble: "single" };
   return { origin: "phonemes", ids: names.map((name) => phonemes.indexOf(name)) };
 }
 
@@ -81,18 +83,25 @@ for (const figure of document.querySelectorAll(".microscope")) {
     return made;
   }
 
-  // Rows are queries and columns are keys.
-  function drawMap(place, weights) {
+  // Rows are queries and columns are keys; the phonemes stand on the left and above. A cell is 20 wide
+  // for them, because browsers may enlarge letters below a least size.
+  function drawMap(place, names, weights) {
     const cells = weights.flatMap((row, i) =>
       row.map(
         (weight, j) =>
           `<rect class="cell" x="${j}" y="${i}" width="1" height="1" fill-opacity="${weight}"/>`,
       ),
     );
+    const labels = names.map(
+      (name, i) =>
+        `<text class="query" x="-4" y="${20 * i + 14.5}">${name}</text>` +
+        `<text class="key" x="${20 * i + 10}" y="-5">${name}</text>`,
+    );
     const n = weights.length;
     place.innerHTML =
-      `<svg viewBox="-.1 -.1 ${n + 0.2} ${n + 0.2}" aria-hidden="true">${cells.join("")}` +
-      `<rect class="row" y="${query}" width="${n}" height="1"/></svg>`;
+      `<svg viewBox="-26 -18 ${20 * n + 28} ${20 * n + 20}" aria-hidden="true">${labels.join("")}` +
+      `<g transform="scale(20)">${cells.join("")}` +
+      `<rect class="row" y="${query}" width="${n}" height="1"/></g></svg>`;
   }
 
   function show() {
@@ -109,7 +118,7 @@ for (const figure of document.querySelectorAll(".microscope")) {
     );
     press(queries.children, query);
     figure.querySelectorAll(".maps td").forEach((place, i) => {
-      drawMap(place, weights[Math.floor(i / model.heads)][i % model.heads]);
+      drawMap(place, names, weights[Math.floor(i / model.heads)][i % model.heads]);
     });
     figure.classList.toggle("many", names.length > 10);
     figure.querySelectorAll("table[data-layer]").forEach((table, layer) => {

@@ -58,7 +58,7 @@ def test_the_short_form(gpu, tmp_path):
 def test_without_the_tools_it_says_what_to_install(gpu, monkeypatch):
     architectures, machine_code = gpu
     monkeypatch.setattr(machine_code, "nvdisasm", lambda: None)
-    with pytest.raises(RuntimeError, match=r'pip install "tinyattn\[nvrtc\]"'):
+    with pytest.raises(RuntimeError, match=r'pip install -e "\.\[nvrtc\]"'):
         machine_code.kernels_of("sums", architectures.ARCHITECTURES[0])
 
 

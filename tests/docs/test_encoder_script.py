@@ -167,8 +167,8 @@ def test_the_files_stay_small(name):
         ("HH IH S T AO R IH K", "HH IH S T AO R IH K"),
         ("hh ih s t ao r ih k", "HH IH S T AO R IH K"),
         ("HH IH0 S T ˈAO1 R IH0 K", "HH IH S T AO R IH K"),
-        ("AO", "AO"),
-        ("T " * 15 + "AA", "T " * 15 + "AA"),
+        ("AO IY", "AO IY"),
+        ("T " * 14 + "AA IY", "T " * 14 + "AA IY"),
     ],
 )
 def test_a_text_is_read(text, expected, engine):
@@ -185,6 +185,8 @@ def test_a_text_is_read(text, expected, engine):
     [
         ("", "empty", None),
         (" \t", "empty", None),
+        ("AO", "single", None),
+        ("K AE T", "single", None),
         ("naïve", "sign", "ï"),
         ("注意力", "sign", "注"),
         ("two words!", "sign", "!"),

@@ -247,6 +247,9 @@ def test_microscope(script, word, query, tmp_path):
     np.testing.assert_allclose(100 * maps_shown(page), word["weights"], atol=0.5001)
     heads = re.findall(r"<thead>(.*?)</thead>", page)[1:]  # the first one is that of the maps
     assert [re.findall(r"<th>([^<]+)</th>", head) for head in heads] == [word["phonemes"]] * 4
+    for axis in ("query", "key"):
+        named = re.findall(rf'<text class="{axis}"[^>]*>(\w+)</text>', page)
+        assert named == word["phonemes"] * 16
     marks = [("", "ˈ", "ˌ")[stress * (truth >= 0)]
              for stress, truth in zip(word["stress"], word["truth"], strict=True)]  # fmt: skip
     said = " ".join(map("".join, zip(marks, word["phonemes"], strict=True)))
@@ -268,7 +271,14 @@ def test_microscope_reads_phonemes_of_the_readers(tmp_path):
 @needs_chromium
 @pytest.mark.parametrize(
     ("text", "trouble", "what"),
-    [("", "empty", ""), ("<i>", "sign", "&lt;"), ("xyzzyx", "unknown", "xyzzyx")],
+    [
+        ("", "empty", ""),
+        ("<i>", "sign", "&lt;"),
+        ("xyzzyx", "unknown", "xyzzyx"),
+        ("the", "unknown", "the"),
+        ("K AE T", "single", ""),
+        ("S T", "vowel", ""),
+    ],
 )
 def test_microscope_says_what_is_wrong_with_a_text(text, trouble, what, tmp_path):
     """And shows no weights, because they would be those of another word."""

@@ -297,6 +297,28 @@ def test_index_add_by_one_hot_is_pytorchs() -> None:
     np.testing.assert_allclose(eval(text, known).numpy(), expected.numpy(), rtol=1e-12)
 
 
+@pytest.mark.parametrize(
+    ("name", "arguments"),
+    [
+        ("unfold", {"dimension": -1, "size": 3, "step": 2}),
+        ("broadcast_to", {"shape": (2, 3, 7)}),
+        ("cosh", {}), ("sinh", {}), ("count_nonzero", {}), ("diff", {}), ("logit", {}),
+        ("dist", {"y": ...}), ("logaddexp", {"y": ...}),
+    ],
+)  # fmt: skip
+def test_an_expression_in_place_of_a_method_is_pytorchs(name: str, arguments: dict) -> None:
+    torch = pytest.importorskip("torch")
+    x, y = np.random.default_rng(0).uniform(0.1, 0.9, size=(2, 3, 7)).astype(np.float64)
+    theirs = {key: torch.tensor(y) if key == "y" else value for key, value in arguments.items()}
+    expected = getattr(torch.tensor(x), name)(*theirs.values())
+    text = LEFT_OUT[f"Tensor.{name}"].removeprefix("write ").partition(", for")[0]
+    text = text.partition(", which")[0]
+    known = {"ta": ta, **arguments, "x": ta.tensor(x), "y": ta.tensor(y)}
+    found = eval(text, known)
+    assert found.shape == tuple(expected.shape)
+    np.testing.assert_allclose(found.numpy(), expected.numpy(), rtol=1e-12)
+
+
 def test_meshgrid_by_expand_is_pytorchs() -> None:
     torch = pytest.importorskip("torch")
     x, y = ta.tensor([1, 2, 3]), ta.tensor([4, 5])

@@ -452,7 +452,7 @@ try:
 except ta.errors.DeviceError as error:
     print(error)
 """
-    assert 'pip install "tinyattn[cuda13]"' in run_python(code)
+    assert 'in a clone of tinyattn, pip install -e ".[cuda13]"' in run_python(code)
 
 
 # The examples

@@ -26,7 +26,7 @@ def nvrtc():
         except ModuleNotFoundError:
             found = None
         if found is None:
-            pytest.skip(f'{package} is not installed: pip install "tinyattn[nvrtc]"')
+            pytest.skip(f'{package} is not installed: pip install -e ".[nvrtc]"')
     from cupy.cuda import nvrtc
 
     try:

@@ -578,7 +578,8 @@ for call in (ta.interop.from_torch, ta.interop.to_torch, ta.interop.torch_state_
         print(error)
 """
     lines = run_python(code).splitlines()
-    assert lines == ["6.0"] + ['tinyattn.interop needs PyTorch: pip install "tinyattn[torch]"'] * 3
+    said = 'tinyattn.interop needs PyTorch: in a clone of tinyattn, pip install -e ".[torch]"'
+    assert lines == ["6.0"] + [said] * 3
 
 
 def test_a_state_of_pytorch_names_what_reads_it() -> None:

@@ -46,24 +46,33 @@ def test_a_file_is_read(data, tmp_path):
     path = tmp_path / "some.tsv"
     path.write_text("text\tlabel\none, two\ta\n")
     assert data.read_csv(path, "text", "label") == (["one, two"], ["a"])
+    path = tmp_path / "excel.csv"
+    path.write_text("text;label\r\n\r\none, two;a\r\n", newline="")
+    assert data.read_csv(path, "text", "label", ";") == (["one, two"], ["a"])
 
 
 @pytest.mark.parametrize(
     ("content", "words"),
     [
-        (b"", "no column 'text'; its first line is []"),
+        (b"", "is empty: its first line must name the columns"),
+        (b"\xef\xbb\xbf\n\n", "is empty: its first line must name the columns"),
         (b"text,kind\na,b\n", "no column 'label'; its first line is ['text', 'kind']"),
         (b"text,label,label\na,b,c\n", "two columns 'label'"),
-        (b"text,label\na,b\nc\n", "line 3: it has not as many columns as the first line"),
-        (b"text,label\na,b,c\n", "line 2: it has not as many columns as the first line"),
+        (b"text,label\na,b\nc\n", "line 3: it has 1 columns and the first line 2"),
+        (b"text,label\na,b,c\n", "line 2: it has 3 columns and the first line 2"),
         (b"text,label\na,b\n ,b\n", "line 3: the column 'text' is empty"),
         (b"text,label\na,\n", "line 2: the column 'label' is empty"),
-        (b"text,label\ncaf\xe9,b\n", "is not UTF-8 (byte "),
+        (b"text,label\r\ncaf\xc3\xa9,b\r\ncaf\xe9,b\r\n", "line 3: it is not UTF-8"),
+        (b"text,label\ncaf\xe9,b\n", 'save it as UTF-8 (in Excel: "CSV UTF-8")'),
+        ("text,label\na,b\n".encode("utf-16"), "line 1: it is not UTF-8"),
+        (b"text,label\na,b\na\0c,b\n", "line 3: it has a NUL byte"),
         (b'text,label\na,b\n"a "word" b",c\n', "line 3: "),
         (b'text,label\n"a "word" b",c\n', "a quote inside a quoted text is written twice"),
-        (b"text;label\na;b\n", "are its columns separated by ;?"),
+        (b"text;label\na;b\n", 'if ; separates its columns, add --separator ";"'),
         (b"text\tlabel\na\tb\n", "with tabs its name must end in .tsv"),
         (b"text,label\nyes, please,b\n", 'is written in quotes: "yes, please"'),
+        (b'text,label\na,b\n"c,d\ne,f\n"g",h\n', "lines 3 to 5: "),
+        (b'text,label\n"a\nb",c\n"d\ne",\n', "line 4: the column 'label' is empty"),
         (b'text,label\n"a,b\n', "a quote inside a quoted text is written twice"),
     ],
 )
@@ -73,6 +82,14 @@ def test_a_file_that_cannot_be_used_is_refused(data, tmp_path, content, words):
     with pytest.raises(ValueError, match=r"some\.csv") as caught:
         data.read_csv(path, "text", "label")
     assert words in str(caught.value)
+
+
+@pytest.mark.parametrize("lines", [60, 40_000])  # the reader stops at 131,072 signs of a text
+def test_an_open_quote_is_found_where_it_opens(data, tmp_path, lines):
+    path = tmp_path / "some.csv"
+    path.write_text('text,label\n"a,b\n' + "c,d\n" * lines)
+    with pytest.raises(ValueError, match=r"some\.csv, line 2: a quote opens a text here"):
+        data.read_csv(path, "text", "label")
 
 
 @pytest.mark.parametrize(
@@ -86,6 +103,28 @@ def test_a_file_that_cannot_be_used_is_refused(data, tmp_path, content, words):
 def test_labels_that_teach_nothing_are_refused(data, labels, words):
     with pytest.raises(ValueError, match=words):
         data.check_labels(labels)
+
+
+def test_what_is_probably_a_mistake_is_said_in_one_line(data):
+    texts = [f"text {i}" for i in range(30)]
+    assert data.warnings(texts, ["a", "b"] * 15) == []
+    (line,) = data.warnings([*texts[:28], "Text 1", " text  2"], ["a", "b"] * 15)
+    assert line.startswith("warning: of 30 texts only 28 are different")
+    (line,) = data.warnings(texts, ["Positive", "positive", "very good", "very  good", "bad"] * 6)
+    assert line.endswith("'Positive', 'positive'; 'very  good', 'very good'")
+
+
+def test_the_definitions_give_no_warning(data):
+    assert data.warnings(*data.definitions()) == []
+
+
+def test_the_error_bar_of_an_accuracy(example):
+    """Wilson's interval is (p + z^2 / 2n +- z sqrt(p (1 - p) / n + z^2 / 4n^2)) / (1 + z^2 / n).
+    For p = 0.85, n = 20 and z = 1.96 that is 0.7936 +- 0.1540."""
+    said = example.error_bar(17 / 20, 20)
+    assert said == ", and of all such texts, with 95 % probability, between 64% and 95%"
+    assert example.error_bar(1.0, 20).endswith(", at least 84%")
+    assert example.error_bar(0.0, 20).endswith(", at most 16%")
 
 
 def test_words_and_their_ids(data):
@@ -114,7 +153,9 @@ def test_a_run_learns_one_word_saves_and_answers(example, tmp_path, monkeypatch,
     said = capsys.readouterr().out
     assert "120 texts, 2 labels: g 60, b 60" in said
     assert "96 to learn from, 12 to choose, 12 to test" in said
-    assert "encoder                               100.0%" in said
+    assert "encoder                               100.0%, and of all such texts, with 95 %" in said
+    assert "1 epoch" not in said
+    assert "warning" not in said
     with pytest.raises(SystemExit, match="2"):
         run(example, monkeypatch, file, *columns)
     assert f"{out} has a classifier: --overwrite replaces it" in capsys.readouterr().err
@@ -124,8 +165,19 @@ def test_a_run_learns_one_word_saves_and_answers(example, tmp_path, monkeypatch,
     said = capsys.readouterr().out.splitlines()
     assert said[1].startswith("  b ")
     assert said[4].startswith("  g ")
-    assert "(strangely)" in said[5]
+    assert "'(strangely)'" in said[5]
     assert (out / "attention.png").stat().st_size > 5000
+
+
+def test_a_run_reads_semicolons_and_warns(example, tmp_path, monkeypatch, capsys):
+    file, out = tmp_path / "some.csv", tmp_path / "out"
+    file.write_text(rows().replace(",", ";") + "A  good thing 1;G \n" * 10)
+    columns = ["--text", "comment", "--label", "verdict", "--out", out, "--separator", ";"]
+    run(example, monkeypatch, file, *columns, "--short", "--d-model", 8)
+    said = capsys.readouterr().out
+    assert "warning: of 30 texts only 20 are different" in said
+    assert "count as different labels: 'G', 'g'" in said
+    assert "\n1 epoch; the weights" in said
 
 
 def test_what_is_loaded_computes_the_same(example, tmp_path):
@@ -164,6 +216,7 @@ def test_the_weights_of_the_lowest_validation_loss_are_kept(example, monkeypatch
     [
         (["none.csv"], "name the two columns of the file with --text and --label"),
         (["none.csv", "--text", "a", "--label", "b"], "No such file or directory"),
+        (["--predict", "a", " "], "--predict: a text must have words, got ' '"),
         (["--predict", "a"], "has no trained classifier yet: train one first"),
     ],
 )
@@ -187,8 +240,11 @@ def test_the_definitions_are_whole(data):
     ("arguments", "words"),
     [
         (["--text", "comment", "--label", "verdict"], "name the file first"),
-        (["FILE", "--predict", "a thing"], "leave out the file, --text and --label"),
-        (["--text", "comment", "--predict", "a thing"], "leave out the file, --text and --label"),
+        (["--separator", ";"], "name the file first"),
+        (["--separator", ";", "--predict", "a thing"], "leave out the file, --text, --label and"),
+        (["FILE", "--separator", ";;"], "must be one sign"),
+        (["FILE", "--predict", "a thing"], "leave out the file, --text, --label and"),
+        (["--text", "comment", "--predict", "a thing"], "leave out the file, --text, --label and"),
     ],
 )
 def test_arguments_that_would_be_ignored_are_refused(

@@ -534,7 +534,7 @@ def test_texts_without_the_package_tokenizers_say_what_to_install(folder, monkey
     model = models.SentenceEncoder(
         models.BertEncoder.from_pretrained(folder), {"tokenizer.json": b""}, 16
     )
-    with pytest.raises(ImportError, match=r'pip install "tinyattn\[text\]"'):
+    with pytest.raises(ImportError, match=r'in a clone of tinyattn, pip install -e "\.\[text\]"'):
         model.encode(["a"])
 
 

@@ -65,8 +65,8 @@ def _load_cuda() -> ModuleType:
             import cupy
         except ImportError:
             raise DeviceError(
-                'device "cuda" needs CuPy, which is not installed: '
-                'pip install "tinyattn[cuda13]" (or "tinyattn[cuda12]" for CUDA 12 drivers)'
+                'device "cuda" needs CuPy, which is not installed: in a clone of tinyattn, '
+                'pip install -e ".[cuda13]" (or ".[cuda12]" for CUDA 12 drivers)'
             ) from None
         # CuPy imports without a driver; only this call tells whether arrays can be made.
         if not cupy.cuda.is_available():

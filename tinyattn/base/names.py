@@ -55,30 +55,14 @@ EXPRESSIONS = {
     "nonzero": "np.argwhere(x.numpy())",
 }
 FROM_NUMPY = {
-    "add": "x + y",
-    "subtract": "x - y",
-    "multiply": "x * y",
-    "divide": "x / y",
-    "floor_divide": "x // y",
     "remainder": "x % y",
     "power": "x ** y",
     "float_power": "x ** y",
     "matmul": "x @ y",
     "dot": "x @ y",
     "vecdot": "(x * y).sum(-1)",
-    "negative": "-x",
-    "absolute": "abs(x)",
     "fabs": "abs(x)",
     "equal": "x == y",
-    "not_equal": "x != y",
-    "less": "x < y",
-    "less_equal": "x <= y",
-    "greater": "x > y",
-    "greater_equal": "x >= y",
-    "logical_not": "x == 0",
-    "logical_and": "(x != 0) & (y != 0)",
-    "logical_or": "(x != 0) | (y != 0)",
-    "logical_xor": "(x != 0) ^ (y != 0)",
     "maximum": "ta.maximum(x, y)",
     "minimum": "ta.minimum(x, y)",
     "where": "ta.where(condition, x, y)",
@@ -134,6 +118,10 @@ SAME_IN_NUMPY = """all allclose any argmax argmin argsort cos diagonal exp expm1
     log log1p max mean min prod reciprocal reshape roll sign sin sqrt square squeeze sum tanh tril
     triu"""
 FROM_NUMPY |= {name: f"x.{name}()" for name in SAME_IN_NUMPY.split()}
+# Of these NumPy has the names too.
+IN_BOTH = """absolute add divide floor_divide greater greater_equal less less_equal logical_and
+    logical_not logical_or logical_xor multiply negative not_equal subtract"""
+FROM_NUMPY |= {name: EXPRESSIONS[name] for name in IN_BOTH.split()}
 OF_A_LEAF = ", under ta.no_grad() if x is a leaf that requires gradients"
 OWNERS = ("ta", "Tensor", "nn", "nn.init", "F", "optim")
 LEFT_OUT = {
@@ -187,6 +175,8 @@ LEFT_OUT = {
     "Tensor.scatter": "write y = x.clone(), then y[ta.arange(len(x))[:, None], index] = values, "
     "for dimension 1 of a matrix",
     "Tensor.scatter_add": "the gradient of x[index] adds: ta.grad(x[index], x, values)",
+    "Tensor.unfold": "write ta.stack([x[..., i : i + size] for i in range(0, x.shape[-1] - size + "
+    "1, step)], -2), for the last dimension",
     "Tensor.stride": "write x.numpy().strides, in bytes",
     "nn.AdaptiveAvgPool1d": "write x.mean(dim)",
     "nn.BCELoss": "write F.binary_cross_entropy_with_logits, without the sigmoid",
@@ -237,9 +227,17 @@ LEFT_OUT |= {
     f"{owner}.{name}": f"write {instead}"
     for owner in ("ta", "Tensor")
     for name, instead in {
+        "broadcast_to": "x.expand(shape)",
         "clip": "x.clamp(min, max)",
+        "cosh": "(x.exp() + (-x).exp()) / 2",
+        "count_nonzero": "(x != 0).sum()",
+        "diff": "x[..., 1:] - x[..., :-1]",
+        "dist": "(x - y).norm()",
         "erfc": "1 - x.erf(), which loses digits where it is small",
         "index_copy": "y = x.clone(), then y[index] = values",
+        "logaddexp": "ta.stack([x, y]).logsumexp(0)",
+        "logit": "x.log() - (1 - x).log()",
+        "sinh": "(x.exp() - (-x).exp()) / 2, which loses digits where it is small",
         "tan": "x.sin() / x.cos()",
         "tile": "x.repeat(sizes)",
         "unflatten": "x.reshape(sizes)",

@@ -148,7 +148,7 @@ class CausalLM(nn.Module):
 
     @property
     def tokenizer(self) -> Any:
-        """The tokenizer of the file, of the package tokenizers: `pip install "tinyattn[text]"`."""
+        """The tokenizer of the file, of the package tokenizers: `pip install -e ".[text]"`."""
         if self._new_tokenizer is None:
             raise ValueError("this model has no tokenizer, because no file with one was read")
         self._tokenizer = self._tokenizer or self._new_tokenizer()

@@ -324,7 +324,9 @@ def import_torch() -> Any:
     try:
         import torch
     except ImportError:
-        raise ImportError('tinyattn.interop needs PyTorch: pip install "tinyattn[torch]"') from None
+        raise ImportError(
+            'tinyattn.interop needs PyTorch: in a clone of tinyattn, pip install -e ".[torch]"'
+        ) from None
     return torch
 
 

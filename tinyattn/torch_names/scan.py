@@ -3,8 +3,9 @@
     python -m tinyattn.torch_names.scan FILE...
 
 prints for each file the import lines to change, and three groups of names: those that work, those
-that differ, with the difference, and those that are left out, with what to write. The status is 1
-if any is left out, and 2 if a file cannot be read.
+that differ, with the difference, and those that are left out, with what to write. Names whose
+difference this program hardly meets have no line of their own: they are named in one line. The
+status is 1 if any name is left out, and 2 if a file cannot be read.
 
 A file is read, not run. Whether a name is here, and takes the arguments of a call, is asked of
 tinyattn.torch_names itself. A method is known by its name alone, because nobody knows what x is in
@@ -46,6 +47,26 @@ METHODS = """
     register_hook renorm rot90 scatter_reduce share_memory sinh slogdet stft storage stride svd
     tensor_split to_dense to_empty to_sparse type_as unfold unique_consecutive xlogy
 """.split()  # noqa: SIM905
+# Names whose difference a program that runs with PyTorch hardly meets: something may be left out, a
+# NaN or a number that its dtype cannot hold is treated otherwise, other numbers are random.
+RARE = """
+    torch.abs torch.absolute torch.all torch.any torch.arange torch.device torch.empty torch.full
+    torch.gradcheck torch.linspace torch.manual_seed torch.masked_fill torch.max
+    torch.nn.ModuleList torch.nn.MultiheadAttention torch.nn.functional.binary_cross_entropy
+    torch.nn.functional.log_softmax torch.nn.functional.sigmoid torch.nn.functional.softmax
+    torch.nn.functional.softplus torch.nn.functional.tanh torch.nn.utils.clip_grad_norm_
+    torch.set_num_threads torch.tensor x.abs x.all x.any x.backward x.masked_fill x.max
+""".split()  # noqa: SIM905
+# Where a call differs by some arguments alone: how many of the first ones mean the same, and the
+# names of those that do not.
+SOME_ARGUMENTS: dict[str, tuple[int, tuple[str, ...]]] = {
+    "torch.nn.functional.cross_entropy": (3, ()),
+    "torch.nn.functional.nll_loss": (3, ()),
+    "torch.nn.functional.leaky_relu": (2, ("inplace",)),
+    "torch.nn.functional.normalize": (1, ("p",)),
+    "torch.norm": (1, ("p",)),
+    "x.norm": (0, ("p",)),
+}
 PYTHONS = {name for kind in (str, bytes, list, dict, set, int, float) for name in dir(kind)}
 
 
@@ -80,6 +101,18 @@ def difference(found: Any) -> str:
         if (start := text.find("Differs from PyTorch")) >= 0:
             return re.sub("^Differs from PyTorch[^:,]*: ", "", text[start:])
     return ""
+
+
+def is_met(name: str, call: ast.Call | None) -> bool:
+    """Whether a program that uses a name so is likely to meet its difference."""
+    if name in RARE:
+        return False
+    if call is None or name not in SOME_ARGUMENTS:
+        return True
+    same, others = SOME_ARGUMENTS[name]
+    hidden = any(isinstance(arg, ast.Starred) for arg in call.args)
+    named = {keyword.arg for keyword in call.keywords}
+    return hidden or len(call.args) > same or bool(named & {None, *others})
 
 
 def refused(function: Any, call: ast.Call, is_method: bool = False) -> str:
@@ -163,15 +196,22 @@ class Scan(ast.NodeVisitor):
         if statements:
             self.changes.append((node, "; ".join(statements)))
 
-    def use(self, name: str, line: int, as_module: bool = False) -> Any:
+    def use(
+        self, name: str, line: int, as_module: bool = False, call: ast.Call | None = None
+    ) -> Any:
         """Put a name of PyTorch into its group. Returns what it stands for, or None."""
         found, known, missing = looked_up(name)
         if as_module and not missing and not is_module(translated(name)):
             found, missing = None, "it is no module here"
-        differs = difference(found)
-        group = "left out" if missing else "differs" if differs else "works"
-        self.note(group, known, missing or differs, line)
+        if missing:
+            self.note("left out", known, missing, line)
+        else:
+            self.note_difference(known, difference(found), line, call)
         return found
+
+    def note_difference(self, name: str, differs: str, line: int, call: ast.Call | None) -> None:
+        group = "works" if not differs else "differs" if is_met(name, call) else "differs a little"
+        self.note(group, name, differs, line)
 
     def name_of(self, node: ast.AST) -> tuple[str, str]:
         """An expression a.b.c as the name of PyTorch that it is, or ""; and a."""
@@ -201,7 +241,7 @@ class Scan(ast.NodeVisitor):
     def visit_Call(self, node: ast.Call) -> None:
         name, first = self.name_of(node.func)
         if name:
-            found = self.use(name, node.lineno)
+            found = self.use(name, node.lineno, call=node)
             if found is not None and (why := refused(found, node)):
                 self.note("left out", f"{name}()", why, node.lineno)
         else:
@@ -218,7 +258,7 @@ class Scan(ast.NodeVisitor):
         if methods:
             why = [refused(method, call, is_method=True) for method in methods]
             differs = difference(getattr(Tensor, name, None))
-            self.note("differs" if differs else "works", f"x.{name}", differs, call.lineno)
+            self.note_difference(f"x.{name}", differs, call.lineno, call)
             if all(why) and name not in PYTHONS:
                 self.note("left out", f"x.{name}()", why[0], call.lineno)
         elif name in METHODS or name.endswith("_"):
@@ -282,6 +322,8 @@ def report(scan: Scan) -> Iterator[str]:
         yield f"  {group}: {len(rows)} names"
         for (name, text), lines in sorted(rows.items()):
             yield f"    {name} (line {', '.join(map(str, sorted(set(lines))))}): {text}"
+    if little := {name for name, _ in scan.groups.get("differs a little", {})}:
+        yield f'  also under "What differs" in docs/from_pytorch.md: {", ".join(sorted(little))}'
     if unknown := scan.groups.get("not known"):
         yield f"  not judged: the methods {', '.join(sorted(name for name, _ in unknown))}"
 

@@ -243,7 +243,8 @@ def world() -> World:
         from mpi4py import MPI
     except (ImportError, RuntimeError) as error:  # RuntimeError if there is no library of MPI
         raise ImportError(
-            f'{size} ranks need mpi4py and an MPI library: pip install "tinyattn[mpi]" ({error})'
+            f"{size} ranks need mpi4py and an MPI library: in a clone of tinyattn, "
+            f'pip install -e ".[mpi]" ({error})'
         ) from None
     if MPI.COMM_WORLD.size != size:
         raise RuntimeError(
