@@ -48,6 +48,29 @@ WRONG = {
         ("(probabilities(logits) - y)", "(y - probabilities(logits))", "the wrong sign"),
         ("(probabilities(logits) - y)", "probabilities(logits)", "y is missing"),
         ("- y) / len(targets)", "- y) / logits.size", "by the number of logits"),
+        ("np.arange(len(targets)), targets", ":, targets", "takes columns of all rows"),
+        ("powers.sum(axis=-1, keepdims=True)", "powers.sum()", "probabilities together sum to 1"),
+        (
+            "    y = np.eye(logits.shape[1])[targets]\n    return (probabilities(logits) - y)",
+            "    p = probabilities(logits)\n    p[:, targets] -= 1\n    return p",
+            "takes columns of all rows",
+        ),
+        (
+            "    y = np.eye(logits.shape[1])[targets]\n    return (probabilities(logits) - y)",
+            "    p = probabilities(logits)\n    p[targets] -= 1\n    return p",
+            "in line 23: p[targets] -= 1; [targets] takes whole rows",
+        ),
+        (
+            "np.add.at(table, ids, gradient)",
+            "table = np.eye(size)[ids] @ gradient",
+            "the columns of A are 6 and the rows of B are 4, in line 28: table = np.eye(size)[ids] "
+            "@ gradient; is a .T missing",
+        ),
+        (
+            "np.array([numbers.get(word, unknown) for word in words])",
+            "[numbers.get(word, unknown) for word in words]",
+            "encode gives a list",
+        ),
         ("- y) / len(targets)", "- y).sum(-1)", "have a gradient (4, 5)"),
         ("- y) / len(targets)", "- y / 2) / len(targets)", "is not (p - y) / N"),
         ("np.add.at(table, ids, gradient)", "table[ids] += gradient", "yours gets the last one"),
@@ -68,6 +91,18 @@ WRONG = {
         (" / np.sqrt(d)", "", "not divided by sqrt(d)"),
         ("np.sqrt(d)", "d", "divided by d, not by sqrt(d)"),
         ("np.sqrt(d)", "np.sqrt(len(keys))", "by the root of the number of keys"),
+        ("np.sqrt(d)", "np.sqrt(len(queries))", "by the root of the number of queries"),
+        ("/ (2 * width**2)", "/ 2 * width**2", "divides by 2 alone"),
+        (
+            "queries[:, None] - keys  #",
+            "queries - keys  #",
+            "in line 20: differences = queries - keys  # (n, m, d); for all pairs of rows, give",
+        ),
+        (
+            "queries @ keys.T / np.sqrt(d)",
+            "np.array([q[9] for q in queries])",
+            "index 9 is out of bounds for axis 0 with size 4, in line 13: scores =",
+        ),
         ("axis=-1, keepdims", "axis=0, keepdims", "over the queries"),
         ("powers.sum(axis=-1, keepdims=True)", "powers.sum()", "all weights together sum to 1"),
         ("return softmax(scores) @", "return softmax(scores) / 2 @", "not those of softmax(Q"),
@@ -213,6 +248,17 @@ WRONG = {
         ("difference <=", "not difference >", "a comparison with nan is False"),
     ],
     "05_softmax": [
+        (
+            "out * (grad - (grad * out).sum(axis=-1, keepdims=True))",
+            "grad * out * (1 - out)",
+            "this is the diagonal alone",
+        ),
+        (
+            "out * (grad - (grad * out).sum(axis=-1, keepdims=True))",
+            "(np.diag(out) - np.outer(out, out)) @ grad",
+            "np.diag and np.outer are for one row",
+        ),
+        ("e.sum(axis=-1, keepdims=True)", "e.sum(axis=-1)", "keep its axis with keepdims=True"),
         (" - x.max(axis=-1, keepdims=True)", "", "a score of 1000 gives nan: subtract the maximum"),
         ("x.max(axis=-1, keepdims=True)", "x.max()", "not that of the array"),
         ("e.sum(axis=-1, keepdims=True)", "e.sum()", "take the sum of each row"),
@@ -230,6 +276,7 @@ WRONG = {
         ),
     ],
     "06_masks": [
+        ("keys < lengths[:, None]", "keys < lengths", "keys < lengths; lengths (B,) need axes"),
         ("keys <= keys", "keys < keys", "k <= i, not k < i"),
         ("keys <= keys[:, None]", "keys[:, None] <= keys", "sees a key behind it"),
         (
@@ -324,6 +371,7 @@ WRONG = {
         ("    ones =", "    grad += 1\n    ones =", "layer_norm_backward changed grad or x"),
     ],
     "09_heads": [
+        (".transpose(0, 2, 1, 3)", ".transpose(1, 2)", "swapaxes(1, 2) exchanges two of them"),
         (
             "np.sqrt(q.shape[-1]))  # (B, H, Q, K)\n    return merge_heads(weights @ v) @ W_o.T",
             "1)\n    return merge_heads(weights @ v)",
@@ -1501,7 +1549,12 @@ def test_a_copy_for_students_needs_the_holes(
     [
         ("import numbpy", "raised ModuleNotFoundError when it was read: No module"),
         ("x = y", "raised NameError when it was read"),
-        ("# caf\xe9", "raised UnicodeDecodeError when it was read"),
+        ("x = 1\n# caf\xe9", "is not in UTF-8, see line 2: save it"),
+        (
+            "name = input()",
+            r"calls input\(\), but nobody answers a test: remove it, in line 1: name",
+        ),
+        ("import numpy\n\nx = [][0]", "raised .* when it was read: .*, in line 3: x = "),
     ],
 )
 def test_a_file_that_cannot_run(
@@ -1528,6 +1581,55 @@ def test_a_result_of_another_kind_gets_a_sentence(tmp_path: Path) -> None:
     assert "the grader cannot use what your code gives (TypeError: " in run.stdout
     assert "Traceback" not in run.stdout
     assert len(run.stdout.splitlines()) < 40
+
+
+def own_pytest(name: str, folder: Path, seconds: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"]
+    return subprocess.run(
+        [*command, str(FOLDER / f"test_{name}.py")],
+        env={**os.environ, "TINYATTN_EXERCISES": str(folder), "TINYATTN_SECONDS": seconds},
+        capture_output=True, text=True, check=False, timeout=120,
+    )  # fmt: skip
+
+
+def test_a_loop_without_end_is_stopped_and_its_line_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "ex_05_softmax.py"
+    sentence = "no end after 0.5 seconds: a loop without end?, in line {}: {}"
+    solution = (FOLDER / "solutions" / "ex_05_softmax.py").read_text("utf-8")
+    path.write_text(solution.replace("    e = np", "    while True:\n        x = 1\n    e = np"))
+    run = own_pytest("05_softmax", tmp_path, "0.5")
+    assert run.returncode == 1
+    places = sentence.format(7, "while True:"), sentence.format(8, "x = 1")
+    assert any(place in run.stdout for place in places), run.stdout
+    assert "4 failed, 1 passed" in run.stdout  # softmax_backward is right
+    path.write_text("while True:\n    pass\n", "utf-8")
+    run = own_pytest("05_softmax", tmp_path, "0.5")
+    places = sentence.format(1, "while True:"), sentence.format(2, "pass")
+    assert any(place in run.stdout for place in places), run.stdout
+
+
+def test_an_error_in_a_class_that_the_grader_calls_has_its_line(tmp_path: Path) -> None:
+    solution = (FOLDER / "solutions" / "ex_02_an_engine.py").read_text("utf-8")
+    broken = "    def __init__(self, *_, **__):\n        [][3]\n\n    def old"
+    assert solution.count("    def __init__") == 1
+    text = solution.replace("    def __init__", broken)
+    (tmp_path / "ex_02_an_engine.py").write_text(text, "utf-8")
+    run = own_pytest("02_an_engine", tmp_path, "60")
+    assert re.search(r"the exercise asks for\?, in line \d+: \[\]\[3\]", run.stdout), run.stdout
+
+
+def test_a_file_with_nearly_the_right_name_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(grading, "FOLDER", tmp_path)
+    for other in ("Ex_09_heads.py", "ex_9_heads.py", "ex_09_heads (1).py"):
+        (tmp_path / other).write_text("", "utf-8")
+        with pytest.raises(pytest.fail.Exception, match=re.escape(f"{tmp_path}: rename {other}")):
+            grading.exercise("ex_09_heads")
+        (tmp_path / other).unlink()
+    (tmp_path / "ex_08_layer_norm.py").write_text("", "utf-8")
+    with pytest.raises(pytest.fail.Exception, match=f"{tmp_path}$"):
+        grading.exercise("ex_09_heads")
 
 
 def test_a_file_that_python_cannot_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
