@@ -119,15 +119,17 @@ def limited(name: str) -> Iterator[None]:
     alarm = threading.Timer(seconds, stop)
     alarm.daemon = True
     alarm.start()
+    problem = ""
     try:
         yield
     except KeyboardInterrupt as error:
         if not stopped.is_set():
             raise
-        sentence = say(f"no end after {seconds:g} seconds: a loop without end?")
-        pytest.fail(sentence + place_of(error), pytrace=False)
+        problem = say(f"no end after {seconds:g} seconds: a loop without end?") + place_of(error)
     finally:
         alarm.cancel()
+    if problem:  # outside of the except, because pytest would show the KeyboardInterrupt too
+        pytest.fail(problem, pytrace=False)
 
 
 def exercise(name: str) -> Any:

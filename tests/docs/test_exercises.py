@@ -3,6 +3,7 @@ solutions, and green on the solution."""
 
 from __future__ import annotations
 
+import csv
 import json
 import os
 import re
@@ -1464,30 +1465,64 @@ def test_a_file_that_ends_python_is_not_passed(tmp_path: Path) -> None:
 
 
 def test_the_folders_of_a_class_are_graded(tmp_path: Path) -> None:
-    """A right solution, a wrong one, a folder that is missing, a loop, and an end of Python."""
-    folders = [tmp_path / name for name in ("ada", "ben", "missing", "dan", "cyd")]
+    """A right solution, a wrong one, two that stop Python or never end, and two wrong folders."""
+    names = ("ada", "ben", "cyd", "missing", "empty")
+    ada, ben, cyd, missing, empty = (tmp_path / name for name in names)
     solution = (FOLDER / "solutions" / "ex_01_soft_lookup.py").read_text("utf-8")
-    written = {
-        "ada": solution,
-        "ben": solution.replace(" / np.sqrt(d)", ""),
-        "cyd": "while True:\n    pass\n",
-        "dan": "import os\n\nos._exit(3)\n",
-    }
-    for folder in folders:
-        if folder.name in written:
-            folder.mkdir()
-            (folder / "ex_01_soft_lookup.py").write_text(written[folder.name], "utf-8")
-    *others, last = map(str, folders)
-    ada, ben, missing, dan = json.loads(score(tmp_path, "--json", *others).stdout)
-    (cyd,) = json.loads(score(tmp_path, "--json", "--seconds", "2", last).stdout)
-    assert [ada["folder"], ada["passed"], ada["of"]] == [str(folders[0]), 1, len(EXERCISES)]
-    assert ada["exercises"]["01_soft_lookup"] == {"passed": True, "result": "passed", "says": []}
-    assert ada["exercises"]["02_an_engine"]["result"] == "the file is missing"
-    assert ben["exercises"]["01_soft_lookup"]["says"] == ["the scores are not divided by sqrt(d)"]
-    assert missing["error"].startswith(f"there is no folder {folders[2]}")
-    assert cyd["error"] == "not graded after 2 seconds: a loop without end?"
-    assert dan["error"] == "Python ended with code 3"
-    assert "graded with --json" in score(tmp_path, str(folders[0])).stderr
+    for folder in (ada, ben, cyd, empty):
+        folder.mkdir()
+        (folder / "ex_01_soft_lookup.py").write_text(solution, "utf-8")
+    (ben / "ex_01_soft_lookup.py").write_text(solution.replace(" / np.sqrt(d)", ""), "utf-8")
+    (ben / "ex_06_masks.py").write_text("def visible_keys(*_):\n    return []\n", "utf-8")
+    (empty / "ex_01_soft_lookup.py").rename(empty / "soft_lookup.py")
+    (cyd / "ex_00_text_to_numbers.py").write_text("import os\n\nos._exit(0)\n", "utf-8")
+    endless = "while True:\n    try:\n        while True:\n            pass\n    except: pass\n"
+    (cyd / "ex_05_softmax.py").write_text("while True:\n    pass\n", "utf-8")
+    (cyd / "ex_06_masks.py").write_text(endless, "utf-8")
+    shutil.copy(FOLDER / "solutions" / "ex_09_heads.py", cyd)
+    folders = list(map(str, (ada, ben, cyd, missing, empty)))
+
+    run = score(tmp_path, "--json", "--seconds", "6", *folders)
+    assert run.returncode == 1
+    cards = json.loads(run.stdout)
+    found = {card["folder"]: card.get("exercises") for card in cards}
+    assert [cards[0]["passed"], cards[0]["of"]] == [1, len(EXERCISES)]
+    right = {"passed": True, "result": "passed", "says": []}
+    assert found[str(ada)]["01_soft_lookup"] == right
+    assert found[str(ada)]["02_an_engine"]["result"] == "the file is missing"
+    assert found[str(ben)]["01_soft_lookup"]["says"] == ["the scores are not divided by sqrt(d)"]
+    result = found[str(ben)]["06_masks"]
+    assert result["says"].count("ex_06_masks.py has no function masked_softmax") == 1
+    assert int(result["result"].removesuffix(" tests fail")) > len(result["says"])
+    for name in ("01_soft_lookup", "09_heads"):
+        assert found[str(cyd)][name] == right, "the loops and the exit cost other exercises"
+    (exit_,), (loop,), (deaf,) = (
+        found[str(cyd)][name]["says"] for name in ("00_text_to_numbers", "05_softmax", "06_masks")
+    )
+    assert exit_ == "Python ended with code 0 before this was graded"
+    assert loop.startswith("no end after 3 seconds: a loop without end?, in line ")
+    assert deaf == "not graded after 6 seconds: a loop without end?"
+    assert cards[3]["error"] == f"there is no folder {missing}"
+    assert cards[4]["error"].startswith(f"{empty} has no exercise, no file ex_*.py: name")
+
+
+def test_the_grades_of_a_class_as_a_table(tmp_path: Path) -> None:
+    """What is begun and wrong gives the exit status 1, and what is not begun gives 0."""
+    for name in ("ada", "ben"):
+        (tmp_path / name).mkdir()
+        shutil.copy(FOLDER / "solutions" / "ex_01_soft_lookup.py", tmp_path / name)
+        shutil.copy(FOLDER / "ex_05_softmax.py", tmp_path / name)
+    ada, ben = str(tmp_path / "ada"), str(tmp_path / "ben")
+    run = score(tmp_path, ada)
+    assert (run.returncode, run.stderr) == (0, "")
+    assert run.stdout.startswith(f"\n{ada}\n\n00_text_to_numbers             the file is missing\n")
+    (tmp_path / "ben" / "ex_05_softmax.py").write_text("def softmax(:", "utf-8")
+    run = score(tmp_path, "--csv", ada, ben, str(tmp_path / "cyd"))
+    assert (run.returncode, run.stderr) == (1, "")
+    rows = list(csv.DictReader(run.stdout.splitlines()))
+    shown = [[row["folder"], row["passed"], row["05_softmax"], row["error"]] for row in rows[:2]]
+    assert shown == [[ada, "1", "not begun", ""], [ben, "1", "1 test fails", ""]]
+    assert rows[2]["error"].startswith("there is no folder")
 
 
 def test_a_copy_for_students_has_no_solutions(tmp_path: Path) -> None:
