@@ -128,8 +128,8 @@ def limited(name: str) -> Iterator[None]:
         problem = say(f"no end after {seconds:g} seconds: a loop without end?") + place_of(error)
     finally:
         alarm.cancel()
-    if problem:  # outside of the except, because pytest would show the KeyboardInterrupt too
-        pytest.fail(problem, pytrace=False)
+    if problem:  # "from None", because pytest would show the KeyboardInterrupt too
+        raise pytest.fail.Exception(problem, pytrace=False) from None
 
 
 def exercise(name: str) -> Any:

@@ -1636,6 +1636,7 @@ def test_a_loop_without_end_is_stopped_and_its_line_is_named(tmp_path: Path) -> 
     assert run.returncode == 1
     places = sentence.format(7, "while True:"), sentence.format(8, "x = 1")
     assert any(place in run.stdout for place in places), run.stdout
+    assert "During handling" not in run.stdout
     assert "4 failed, 1 passed" in run.stdout  # softmax_backward is right
     path.write_text("while True:\n    pass\n", "utf-8")
     run = own_pytest("05_softmax", tmp_path, "0.5")
