@@ -76,14 +76,13 @@ def missing_file(folder: Path, name: str) -> str:
     path = folder / f"{name}.py"
     if path.is_file():
         return ""
-    sentence = say(f"there is no file {path.name} in the folder {folder.absolute()}")
     others = [x.name for x in folder.glob("*.py") if re.match(r"ex_?\d", x.name, re.I)]
     # A name of another exercise is near to this one, and right.
     others = [x for x in others if not (Path(__file__).parent / x).is_file()]
     names = {other.lower(): other for other in others}
     for near in difflib.get_close_matches(path.name, names, 1, 0.8):
-        sentence += say(f": rename {names[near]}")
-    return sentence
+        return say(f"rename {names[near]} to {path.name} in the folder {folder.absolute()}")
+    return say(f"there is no file {path.name} in the folder {folder.absolute()}")
 
 
 def line_of(error: BaseException) -> tuple[int, str]:
@@ -125,7 +124,7 @@ def limited(name: str) -> Iterator[None]:
     except KeyboardInterrupt as error:
         if not stopped.is_set():
             raise
-        problem = say(f"no end after {seconds:g} seconds: a loop without end?") + place_of(error)
+        problem = say(f"no end after {seconds:g} seconds (a loop without end?)") + place_of(error)
     finally:
         alarm.cancel()
     if problem:  # "from None", because pytest would show the KeyboardInterrupt too
@@ -237,7 +236,7 @@ def readable(error: Exception) -> str:
     """The message, without NumPy's signature of a matrix product."""
     found = re.search(r"matmul: .*size (\d+) is different from (\d+)", str(error))
     if not found:
-        return str(error)
+        return str(error).strip()
     return say(f"in A @ B, the columns of A are {found[2]} and the rows of B are {found[1]}")
 
 
@@ -261,7 +260,9 @@ def hint_at(error: Exception) -> str:
     if "lengths" in line:
         return say("; lengths (B,) need axes: write lengths[:, None, None]")
     if len(first) == len(second) == 2 and first[1] == second[1]:
-        return say("; for all pairs of rows, give the first an axis more: a[:, None] - b")
+        found = re.search(r"(\w+) [-+*/] \w+", line)
+        name = found[1] if found else "a"
+        return say(f"; for all pairs of rows, give the first an axis more: {name}[:, None]")
     if abs(len(first) - len(second)) == 1:
         return say("; if one is a sum or a maximum of rows, keep its axis with keepdims=True")
     return ""
