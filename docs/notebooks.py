@@ -35,10 +35,24 @@ HEADS = {
 
 # Pages with their outputs
 
+You can read them here. To run and change them, write in a clone of this repository:
+
+```bash
+pip install -e ".[examples]" jupyterlab
+jupyter lab docs/notebooks/01_soft_lookup.ipynb
+```
+
 `python docs/notebooks.py` writes them from the pages.""",
     CHINESE: """[English](../README.md)
 
 # 带输出的页面
+
+可以直接在这里阅读。要运行和改动它们，请在本仓库的克隆中输入：
+
+```bash
+pip install -e ".[examples]" jupyterlab
+jupyter lab docs/notebooks/zh_CN/01_soft_lookup.ipynb
+```
 
 `python docs/notebooks.py` 由各个页面写出这些笔记本。代码和输出与英文笔记本相同。""",
 }

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import _thread
 import ast
+import difflib
 import functools
 import os
 import re
+import threading
+import traceback
 import types
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +23,8 @@ import pytest
 # These change what they are given, and return nothing.
 WITHOUT_RESULT = {"backward", "kernel", "resume", "save"}
 FOLDER = Path(os.environ.get("TINYATTN_EXERCISES", Path(__file__).parent))
+SECONDS = float(os.environ.get("TINYATTN_SECONDS", 60))  # at most for each test
+SECONDS_AFTER_A_LOOP = 5.0
 
 
 def chinese() -> bool:
@@ -64,24 +71,95 @@ def missing_folder() -> str:
     return f"there is no folder {FOLDER.absolute()}, which TINYATTN_EXERCISES names"
 
 
+def missing_file(folder: Path, name: str) -> str:
+    """A sentence if the folder has no `name`.py, or an empty text."""
+    path = folder / f"{name}.py"
+    if path.is_file():
+        return ""
+    others = [x.name for x in folder.glob("*.py") if re.match(r"ex_?\d", x.name, re.I)]
+    # A name of another exercise is near to this one, and right.
+    others = [x for x in others if not (Path(__file__).parent / x).is_file()]
+    names = {other.lower(): other for other in others}
+    for near in difflib.get_close_matches(path.name, names, 1, 0.8):
+        return say(f"rename {names[near]} to {path.name} in the folder {folder.absolute()}")
+    return say(f"there is no file {path.name} in the folder {folder.absolute()}")
+
+
+def line_of(error: BaseException) -> tuple[int, str]:
+    """The last line of your files that the error came through, and its text; or 0."""
+    lines = [
+        (frame.lineno or 0, frame.line or "")
+        for frame in traceback.extract_tb(error.__traceback__)
+        if Path(frame.filename).parent == FOLDER and Path(frame.filename).name.startswith("ex_")
+    ]
+    return lines[-1] if lines else (0, "")
+
+
+def place_of(error: BaseException) -> str:
+    number, text = line_of(error)
+    return say(f", in line {number}: {text}") if number else ""
+
+
+endless: set[str] = set()  # the graders in which a test did not end
+
+
+@contextmanager
+def limited(name: str) -> Iterator[None]:
+    """Stop a loop without end, and say in which line it is. It works on each system, because
+    Python itself raises the KeyboardInterrupt, between two of its instructions."""
+    seconds = min(SECONDS, SECONDS_AFTER_A_LOOP) if name in endless else SECONDS
+
+    def stop() -> None:
+        endless.add(name)
+        stopped.set()
+        _thread.interrupt_main()
+
+    stopped = threading.Event()
+    alarm = threading.Timer(seconds, stop)
+    alarm.daemon = True
+    alarm.start()
+    problem = ""
+    try:
+        yield
+    except KeyboardInterrupt as error:
+        if not stopped.is_set():
+            raise
+        problem = say(f"no end after {seconds:g} seconds (a loop without end?)") + place_of(error)
+    finally:
+        alarm.cancel()
+    if problem:  # "from None", because pytest would show the KeyboardInterrupt too
+        raise pytest.fail.Exception(problem, pytrace=False) from None
+
+
 def exercise(name: str) -> Any:
     """The module that you write, `name`.py: in this folder, or in that of TINYATTN_EXERCISES."""
     said.clear()
     module = types.ModuleType(name)
     path = FOLDER / f"{name}.py"
     expect(FOLDER.is_dir(), missing_folder())
-    expect(path.is_file(), f"there is no file {path.name} in the folder {FOLDER.absolute()}")
-    problem = ""
+    problem = missing_file(FOLDER, name)
+    if problem:
+        pytest.fail(problem, pytrace=False)
     try:
-        exec(compile(path.read_text("utf-8"), str(path), "exec"), vars(module))
+        with limited(name):
+            exec(compile(path.read_text("utf-8-sig"), str(path), "exec"), vars(module))
     except SystemExit:
-        problem = f"{path.name} ends Python when it is read: remove exit() or quit()"
+        problem = say(f"{path.name} ends Python when it is read: remove exit() or quit()")
+    except UnicodeDecodeError as error:
+        line = path.read_bytes()[: error.start].count(b"\n") + 1
+        problem = say(
+            f"{path.name} is not in UTF-8, see line {line}: save it with this encoding, which the "
+            "editor offers at Save As"
+        )
     except SyntaxError as error:
         text = (error.text or "").strip()
-        problem = f"Python cannot read {path.name}, line {error.lineno}: {error.msg}: {text}"
+        problem = say(f"Python cannot read {path.name}, line {error.lineno}: {error.msg}: {text}")
     except Exception as error:
-        problem = f"{path.name} raised {type(error).__name__} when it was read: {error}"
-    expect(not problem, problem)
+        problem = say(f"{path.name} raised {type(error).__name__} when it was read: {error}")
+        problem = asks_for_input(path.name, error) or problem
+        problem += place_of(error)
+    if problem:
+        pytest.fail(problem, pytrace=False)
 
     def missing(attribute: str) -> None:
         """Python calls it for a name that the module lacks."""
@@ -131,22 +209,63 @@ def run(function: Callable[..., Any], *args: Any, **options: Any) -> Any:
             found = function(*args, **options)
         if found is not None or name in WITHOUT_RESULT:
             return found
-        problem = f"{name} returns nothing: end it with a return"
+        problem = say(f"{name} returns nothing: end it with a return")
     except NotImplementedError:
         problem = say(f"{name} is not written yet")
         if chinese():
             hint = " (`python docs/exercises/in_chinese.py` puts the exercises into Chinese)"
             problem += say_once(hint)
     except SystemExit:
-        problem = f"{name} ends Python: write return, not exit() or quit()"
+        problem = say(f"{name} ends Python: write return, not exit() or quit()")
     except Exception as error:
-        problem = f"{name} raised {type(error).__name__}: {error}"
-        if "could not be broadcast" in problem:
-            problem = (
-                f"{say(problem)}; if one is a sum or a maximum of rows, keep its axis with "
-                "keepdims=True; if one is lengths (B,), write lengths[:, None, None]"
-            )
-    pytest.fail(say(problem), pytrace=False)
+        problem = asks_for_input(name, error) or say(
+            f"{name} raised {type(error).__name__}: {readable(error)}"
+        )
+        problem += place_of(error) + hint_at(error)
+    pytest.fail(problem, pytrace=False)
+
+
+def asks_for_input(name: str, error: Exception) -> str:
+    """A sentence if the error is that of input() under pytest, or an empty text."""
+    if "reading from stdin" in str(error):
+        return say(f"{name} calls input(), but nobody answers a test: remove it")
+    return ""
+
+
+def readable(error: Exception) -> str:
+    """The message, without NumPy's signature of a matrix product."""
+    found = re.search(r"matmul: .*size (\d+) is different from (\d+)", str(error))
+    if not found:
+        return str(error).strip()
+    return say(f"in A @ B, the columns of A are {found[2]} and the rows of B are {found[1]}")
+
+
+def hint_at(error: Exception) -> str:
+    """What to look at, in a sentence after "; ", or an empty text."""
+    text, line = str(error), line_of(error)[1]
+    if "matmul" in text and "is different from" in text:
+        return say("; is a .T missing, or is one too many?")
+    if "axes don't match array" in text:
+        return say("; transpose of NumPy takes all axes: swapaxes(1, 2) exchanges two of them")
+    if isinstance(error, IndexError) and "[targets]" in line:
+        return say(
+            "; [targets] takes whole rows: p[np.arange(N), targets] takes one number of each row"
+        )
+    shapes = re.search(r"could not be broadcast .*?\(([\d,]*)\) \(([\d,]*)\)", text)
+    if not shapes:
+        return ""
+    first, second = (tuple(map(int, x.strip(",").split(","))) for x in shapes.groups())
+    if re.search(r"np\.(diag|outer)\b", line):
+        return say("; np.diag and np.outer are for one row: here are many, so use sums of rows")
+    if "lengths" in line:
+        return say("; lengths (B,) need axes: write lengths[:, None, None]")
+    if len(first) == len(second) == 2 and first[1] == second[1]:
+        found = re.search(r"(\w+) [-+*/] \w+", line)
+        name = found[1] if found else "a"
+        return say(f"; for all pairs of rows, give the first an axis more: {name}[:, None]")
+    if abs(len(first) - len(second)) == 1:
+        return say("; if one is a sum or a maximum of rows, keep its axis with keepdims=True")
+    return ""
 
 
 def finite_differences(

@@ -13,7 +13,7 @@ import sys
 from pathlib import Path
 
 from grading import say
-from score import graded_alone
+from score import report
 
 EXERCISES = Path(__file__).parent
 FOR_STUDENTS = ("ex_*.py", "test_*.py", "black_boxes.py", "conftest.py", "grading.py")
@@ -25,7 +25,7 @@ def copy(folder: Path) -> int:
     """Fill a new or empty folder, and return how many exercises it has."""
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise FileExistsError(f"{folder} exists and is not empty: name a new folder")
-    card = graded_alone(str(EXERCISES), 600)
+    card = report(EXERCISES, 120)
     if "error" in card:
         raise ValueError(card["error"])
     for name, exercise in card["exercises"].items():

@@ -8,12 +8,23 @@ rng = np.random.default_rng(3)
 logits, targets = rng.standard_normal((4, 5)), np.array([2, 0, 4, 2])
 powers = np.exp(logits)
 p = powers / powers.sum(axis=-1, keepdims=True)
+whole = powers / powers.sum()
 y = np.eye(5)[targets]
+COLUMNS = "p[:, targets] takes columns of all rows: p[np.arange(N), targets] takes one of each row"
+WHOLE = "all probabilities together sum to 1: those of each word must, so sum over axis=-1"
+
+
+def with_1_less_in_columns() -> np.ndarray:
+    less = p.copy()
+    less[:, targets] -= 1
+    return less
 
 
 def test_ids() -> None:
     vocabulary = ["<unknown>", "a", "bird", "cat"]
     found = run(yours.encode, ["a", "cat", "a"], vocabulary, 0)
+    kind = type(found).__name__
+    expect(isinstance(found, np.ndarray), f"encode gives a {kind}: make an array, np.array(...)")
     expect(close(found, [1, 3, 1]), "the id of a word is its place in the vocabulary, from 0")
     found = run(yours.encode, ["a", "fish", "cat"], vocabulary, 0)
     expect(close(found, [1, 0, 3]), "a word that is not in the vocabulary gets the id `unknown`")
@@ -38,6 +49,8 @@ def test_the_loss() -> None:
             -(y * np.log(p)).mean()
         ),
     }
+    mistakes[COLUMNS] = -np.log(p[:, targets]).mean()
+    mistakes[WHOLE] = -np.log(whole[np.arange(4), targets]).mean()
     for sentence, value in mistakes.items():
         expect(not close(found, value), sentence)
     expect(close(found, losses.mean()), "the loss is not the mean of -log p of the right words")
@@ -53,6 +66,8 @@ def test_the_gradient() -> None:
         "the gradient has the wrong sign: it is p - y, not y - p": (y - p) / 4,
         "y is missing: subtract 1 at the right word": p / 4,
         "the gradient is divided by the number of logits: divide it by that of words": (p - y) / 20,
+        COLUMNS: with_1_less_in_columns() / 4,
+        WHOLE: (whole - y) / 4,
     }
     for sentence, value in mistakes.items():
         expect(not close(found, value), sentence)

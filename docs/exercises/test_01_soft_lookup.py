@@ -32,6 +32,8 @@ def test_the_formula() -> None:
     expect(not close(found, means(products / 4)), "the scores are divided by d, not by sqrt(d)")
     by_keys = "the scores are divided by the root of the number of keys, not by that of d"
     expect(not close(found, means(products / np.sqrt(5))), by_keys)
+    by_queries = "the scores are divided by the root of the number of queries, not by that of d"
+    expect(not close(found, means(products / np.sqrt(3))), by_queries)
     powers = np.exp(products / np.sqrt(4))
     over_queries = "softmax is taken over the queries: take it over the keys, axis=-1"
     expect(not close(found, powers / powers.sum(0) @ values), over_queries)
@@ -59,6 +61,7 @@ def test_kernel_regression() -> None:
         "the width is not squared": -squares / 1.4,
         "the scores are not halved: divide them by 2 * width**2": -squares / 0.49,
         "the scores do not depend on the width": -squares,
+        "/ 2 * width**2 divides by 2 alone: write / (2 * width**2)": -squares / 2 * 0.49,
     }
     for sentence, scores in mistakes.items():
         expect(not close(found, means(scores)), sentence)

@@ -72,6 +72,10 @@ def test_backward() -> None:
     else:
         hint = "a cotangent of ones must give 0: subtract sum(grad * out) of each row"
     expect(np.shape(found) == x.shape, f"the gradient of x has x's shape, not {np.shape(found)}")
+    expect(
+        not close(found, grad * out * (1 - out)),
+        "this is the diagonal alone: a score changes all weights of its row, not its own only",
+    )
     expect(close(found, slopes), f"the gradient is not that of finite differences; {hint}")
     three = [array.reshape(2, 1, 4) for array in (grad, out)]
     expect(

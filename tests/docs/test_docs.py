@@ -82,6 +82,13 @@ def test_cells_of_the_docs_run(path, capsys):
         exec(compile(code, path.name, "exec"), namespace)
 
 
+@pytest.mark.parametrize("path", PAGES, ids=lambda path: path.stem)
+def test_each_answer_of_a_page_is_closed_before_the_next(path):
+    """Else the next questions are hidden in it."""
+    tags = re.findall(r"</?details", path.read_text("utf-8"))
+    assert tags == ["<details", "</details"] * (len(tags) // 2)
+
+
 def test_every_pytest_command_selects_a_test():
     """`pytest FOLDER -k WORDS`: the folder exists, and so does a test for one of the words."""
     for page in [ROOT / "README.md", *PAGES]:

@@ -3,6 +3,7 @@ solutions, and green on the solution."""
 
 from __future__ import annotations
 
+import csv
 import json
 import os
 import re
@@ -48,6 +49,29 @@ WRONG = {
         ("(probabilities(logits) - y)", "(y - probabilities(logits))", "the wrong sign"),
         ("(probabilities(logits) - y)", "probabilities(logits)", "y is missing"),
         ("- y) / len(targets)", "- y) / logits.size", "by the number of logits"),
+        ("np.arange(len(targets)), targets", ":, targets", "takes columns of all rows"),
+        ("powers.sum(axis=-1, keepdims=True)", "powers.sum()", "probabilities together sum to 1"),
+        (
+            "    y = np.eye(logits.shape[1])[targets]\n    return (probabilities(logits) - y)",
+            "    p = probabilities(logits)\n    p[:, targets] -= 1\n    return p",
+            "takes columns of all rows",
+        ),
+        (
+            "    y = np.eye(logits.shape[1])[targets]\n    return (probabilities(logits) - y)",
+            "    p = probabilities(logits)\n    p[targets] -= 1\n    return p",
+            "in line 23: p[targets] -= 1; [targets] takes whole rows",
+        ),
+        (
+            "np.add.at(table, ids, gradient)",
+            "table = np.eye(size)[ids] @ gradient",
+            "the columns of A are 6 and the rows of B are 4, in line 28: table = np.eye(size)[ids] "
+            "@ gradient; is a .T missing",
+        ),
+        (
+            "np.array([numbers.get(word, unknown) for word in words])",
+            "[numbers.get(word, unknown) for word in words]",
+            "encode gives a list",
+        ),
         ("- y) / len(targets)", "- y).sum(-1)", "have a gradient (4, 5)"),
         ("- y) / len(targets)", "- y / 2) / len(targets)", "is not (p - y) / N"),
         ("np.add.at(table, ids, gradient)", "table[ids] += gradient", "yours gets the last one"),
@@ -68,6 +92,19 @@ WRONG = {
         (" / np.sqrt(d)", "", "not divided by sqrt(d)"),
         ("np.sqrt(d)", "d", "divided by d, not by sqrt(d)"),
         ("np.sqrt(d)", "np.sqrt(len(keys))", "by the root of the number of keys"),
+        ("np.sqrt(d)", "np.sqrt(len(queries))", "by the root of the number of queries"),
+        ("/ (2 * width**2)", "/ 2 * width**2", "divides by 2 alone"),
+        (
+            "queries[:, None] - keys  #",
+            "queries - keys  #",
+            "in line 20: differences = queries - keys  # (n, m, d); for all pairs of rows, give "
+            "the first an axis more: queries[:, None]",
+        ),
+        (
+            "queries @ keys.T / np.sqrt(d)",
+            "np.array([q[9] for q in queries])",
+            "index 9 is out of bounds for axis 0 with size 4, in line 13: scores =",
+        ),
         ("axis=-1, keepdims", "axis=0, keepdims", "over the queries"),
         ("powers.sum(axis=-1, keepdims=True)", "powers.sum()", "all weights together sum to 1"),
         ("return softmax(scores) @", "return softmax(scores) / 2 @", "not those of softmax(Q"),
@@ -213,6 +250,17 @@ WRONG = {
         ("difference <=", "not difference >", "a comparison with nan is False"),
     ],
     "05_softmax": [
+        (
+            "out * (grad - (grad * out).sum(axis=-1, keepdims=True))",
+            "grad * out * (1 - out)",
+            "this is the diagonal alone",
+        ),
+        (
+            "out * (grad - (grad * out).sum(axis=-1, keepdims=True))",
+            "(np.diag(out) - np.outer(out, out)) @ grad",
+            "np.diag and np.outer are for one row",
+        ),
+        ("e.sum(axis=-1, keepdims=True)", "e.sum(axis=-1)", "keep its axis with keepdims=True"),
         (" - x.max(axis=-1, keepdims=True)", "", "a score of 1000 gives nan: subtract the maximum"),
         ("x.max(axis=-1, keepdims=True)", "x.max()", "not that of the array"),
         ("e.sum(axis=-1, keepdims=True)", "e.sum()", "take the sum of each row"),
@@ -230,6 +278,7 @@ WRONG = {
         ),
     ],
     "06_masks": [
+        ("keys < lengths[:, None]", "keys < lengths", "keys < lengths; lengths (B,) need axes"),
         ("keys <= keys", "keys < keys", "k <= i, not k < i"),
         ("keys <= keys[:, None]", "keys[:, None] <= keys", "sees a key behind it"),
         (
@@ -324,6 +373,7 @@ WRONG = {
         ("    ones =", "    grad += 1\n    ones =", "layer_norm_backward changed grad or x"),
     ],
     "09_heads": [
+        (".transpose(0, 2, 1, 3)", ".transpose(1, 2)", "swapaxes(1, 2) exchanges two of them"),
         (
             "np.sqrt(q.shape[-1]))  # (B, H, Q, K)\n    return merge_heads(weights @ v) @ W_o.T",
             "1)\n    return merge_heads(weights @ v)",
@@ -1416,30 +1466,67 @@ def test_a_file_that_ends_python_is_not_passed(tmp_path: Path) -> None:
 
 
 def test_the_folders_of_a_class_are_graded(tmp_path: Path) -> None:
-    """A right solution, a wrong one, a folder that is missing, a loop, and an end of Python."""
-    folders = [tmp_path / name for name in ("ada", "ben", "missing", "dan", "cyd")]
+    """A right solution, a wrong one, two that stop Python or never end, and two wrong folders."""
+    names = ("ada", "ben", "cyd", "missing", "empty")
+    ada, ben, cyd, missing, empty = (tmp_path / name for name in names)
     solution = (FOLDER / "solutions" / "ex_01_soft_lookup.py").read_text("utf-8")
-    written = {
-        "ada": solution,
-        "ben": solution.replace(" / np.sqrt(d)", ""),
-        "cyd": "while True:\n    pass\n",
-        "dan": "import os\n\nos._exit(3)\n",
-    }
-    for folder in folders:
-        if folder.name in written:
-            folder.mkdir()
-            (folder / "ex_01_soft_lookup.py").write_text(written[folder.name], "utf-8")
-    *others, last = map(str, folders)
-    ada, ben, missing, dan = json.loads(score(tmp_path, "--json", *others).stdout)
-    (cyd,) = json.loads(score(tmp_path, "--json", "--seconds", "2", last).stdout)
-    assert [ada["folder"], ada["passed"], ada["of"]] == [str(folders[0]), 1, len(EXERCISES)]
-    assert ada["exercises"]["01_soft_lookup"] == {"passed": True, "result": "passed", "says": []}
-    assert ada["exercises"]["02_an_engine"]["result"] == "the file is missing"
-    assert ben["exercises"]["01_soft_lookup"]["says"] == ["the scores are not divided by sqrt(d)"]
-    assert missing["error"].startswith(f"there is no folder {folders[2]}")
-    assert cyd["error"] == "not graded after 2 seconds: a loop without end?"
-    assert dan["error"] == "Python ended with code 3"
-    assert "graded with --json" in score(tmp_path, str(folders[0])).stderr
+    for folder in (ada, ben, cyd, empty):
+        folder.mkdir()
+        (folder / "ex_01_soft_lookup.py").write_text(solution, "utf-8")
+    (ben / "ex_01_soft_lookup.py").write_text(solution.replace(" / np.sqrt(d)", ""), "utf-8")
+    (ben / "ex_06_masks.py").write_text("def visible_keys(*_):\n    return []\n", "utf-8")
+    (empty / "ex_01_soft_lookup.py").rename(empty / "soft_lookup.py")
+    (cyd / "ex_00_text_to_numbers.py").write_text("import os\n\nos._exit(0)\n", "utf-8")
+    endless = "while True:\n    try:\n        while True:\n            pass\n    except: pass\n"
+    (cyd / "ex_05_softmax.py").write_text("while True:\n    pass\n", "utf-8")
+    (cyd / "ex_06_masks.py").write_text(endless, "utf-8")
+    shutil.copy(FOLDER / "solutions" / "ex_09_heads.py", cyd)
+    folders = list(map(str, (ada, ben, cyd, missing, empty)))
+
+    run = score(tmp_path, "--json", "--seconds", "6", *folders)
+    assert run.returncode == 1
+    cards = json.loads(run.stdout)
+    found = {card["folder"]: card.get("exercises") for card in cards}
+    assert [cards[0]["passed"], cards[0]["of"]] == [1, len(EXERCISES)]
+    right = {"passed": True, "result": "passed", "says": []}
+    assert found[str(ada)]["01_soft_lookup"] == right
+    assert found[str(ada)]["02_an_engine"]["result"] == "the file is missing"
+    assert found[str(ben)]["01_soft_lookup"]["says"] == ["the scores are not divided by sqrt(d)"]
+    result = found[str(ben)]["06_masks"]
+    assert result["says"].count("ex_06_masks.py has no function masked_softmax") == 1
+    assert int(result["result"].removesuffix(" tests fail")) > len(result["says"])
+    for name in ("01_soft_lookup", "09_heads"):
+        assert found[str(cyd)][name] == right, "the loops and the exit cost other exercises"
+    (exit_,), (loop,), (deaf,) = (
+        found[str(cyd)][name]["says"] for name in ("00_text_to_numbers", "05_softmax", "06_masks")
+    )
+    assert exit_ == "Python ended with code 0 before this was graded"
+    assert loop.startswith("no end after 3 seconds (a loop without end?), in line ")
+    assert deaf == "not graded after 6 seconds: a loop without end?"
+    assert cards[3]["error"] == f"there is no folder {missing}"
+    assert cards[4]["error"].startswith(f"{empty} has no exercise, no file ex_*.py: name")
+
+
+def test_the_grades_of_a_class_as_a_table(tmp_path: Path) -> None:
+    """What is begun and wrong gives the exit status 1, and what is not begun gives 0."""
+    for name in ("ada", "ben"):
+        (tmp_path / name).mkdir()
+        shutil.copy(FOLDER / "solutions" / "ex_01_soft_lookup.py", tmp_path / name)
+        shutil.copy(FOLDER / "ex_05_softmax.py", tmp_path / name)
+    ada, ben = str(tmp_path / "ada"), str(tmp_path / "ben")
+    run = score(tmp_path, ada)
+    assert (run.returncode, run.stderr) == (0, "")
+    assert run.stdout.startswith(f"\n{ada}\n\n00_text_to_numbers             the file is missing\n")
+    (tmp_path / "ada" / "ex_05_softmax.py").rename(tmp_path / "ada" / "ex_5_softmax.py")
+    assert score(tmp_path, ada).returncode == 1
+    (tmp_path / "ada" / "ex_5_softmax.py").rename(tmp_path / "ada" / "ex_05_softmax.py")
+    (tmp_path / "ben" / "ex_05_softmax.py").write_text("def softmax(:", "utf-8")
+    run = score(tmp_path, "--csv", ada, ben, str(tmp_path / "cyd"))
+    assert (run.returncode, run.stderr) == (1, "")
+    rows = list(csv.DictReader(run.stdout.splitlines()))
+    shown = [[row["folder"], row["passed"], row["05_softmax"], row["error"]] for row in rows[:2]]
+    assert shown == [[ada, "1", "not begun", ""], [ben, "1", "1 test fails", ""]]
+    assert rows[2]["error"].startswith("there is no folder")
 
 
 def test_a_copy_for_students_has_no_solutions(tmp_path: Path) -> None:
@@ -1501,7 +1588,12 @@ def test_a_copy_for_students_needs_the_holes(
     [
         ("import numbpy", "raised ModuleNotFoundError when it was read: No module"),
         ("x = y", "raised NameError when it was read"),
-        ("# caf\xe9", "raised UnicodeDecodeError when it was read"),
+        ("x = 1\n# caf\xe9", "is not in UTF-8, see line 2: save it"),
+        (
+            "name = input()",
+            r"calls input\(\), but nobody answers a test: remove it, in line 1: name",
+        ),
+        ("import numpy\n\nx = [][0]", "raised .* when it was read: .*, in line 3: x = "),
     ],
 )
 def test_a_file_that_cannot_run(
@@ -1528,6 +1620,58 @@ def test_a_result_of_another_kind_gets_a_sentence(tmp_path: Path) -> None:
     assert "the grader cannot use what your code gives (TypeError: " in run.stdout
     assert "Traceback" not in run.stdout
     assert len(run.stdout.splitlines()) < 40
+
+
+def own_pytest(name: str, folder: Path, seconds: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"]
+    return subprocess.run(
+        [*command, str(FOLDER / f"test_{name}.py")],
+        env={**os.environ, "TINYATTN_EXERCISES": str(folder), "TINYATTN_SECONDS": seconds},
+        capture_output=True, text=True, check=False, timeout=120,
+    )  # fmt: skip
+
+
+def test_a_loop_without_end_is_stopped_and_its_line_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "ex_05_softmax.py"
+    sentence = "no end after 0.5 seconds (a loop without end?), in line {}: {}"
+    solution = (FOLDER / "solutions" / "ex_05_softmax.py").read_text("utf-8")
+    path.write_text(solution.replace("    e = np", "    while True:\n        x = 1\n    e = np"))
+    run = own_pytest("05_softmax", tmp_path, "0.5")
+    assert run.returncode == 1
+    places = sentence.format(7, "while True:"), sentence.format(8, "x = 1")
+    assert any(place in run.stdout for place in places), run.stdout
+    assert "During handling" not in run.stdout
+    assert "4 failed, 1 passed" in run.stdout  # softmax_backward is right
+    path.write_text("while True:\n    pass\n", "utf-8")
+    run = own_pytest("05_softmax", tmp_path, "0.5")
+    places = sentence.format(1, "while True:"), sentence.format(2, "pass")
+    assert any(place in run.stdout for place in places), run.stdout
+
+
+def test_an_error_in_a_class_that_the_grader_calls_has_its_line(tmp_path: Path) -> None:
+    solution = (FOLDER / "solutions" / "ex_02_an_engine.py").read_text("utf-8")
+    broken = "    def __init__(self, *_, **__):\n        [][3]\n\n    def old"
+    assert solution.count("    def __init__") == 1
+    text = solution.replace("    def __init__", broken)
+    (tmp_path / "ex_02_an_engine.py").write_text(text, "utf-8")
+    run = own_pytest("02_an_engine", tmp_path, "60")
+    assert re.search(r"the exercise asks for\?, in line \d+: \[\]\[3\]", run.stdout), run.stdout
+
+
+def test_a_file_with_nearly_the_right_name_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(grading, "FOLDER", tmp_path)
+    for other in ("Ex_09_heads.py", "ex_9_heads.py", "ex_09_heads (1).py"):
+        (tmp_path / other).write_text("", "utf-8")
+        with pytest.raises(
+            pytest.fail.Exception, match=re.escape(f"rename {other} to ex_09_heads.py in")
+        ):
+            grading.exercise("ex_09_heads")
+        (tmp_path / other).unlink()
+    (tmp_path / "ex_08_layer_norm.py").write_text("", "utf-8")
+    with pytest.raises(pytest.fail.Exception, match=f"{tmp_path}$"):
+        grading.exercise("ex_09_heads")
 
 
 def test_a_file_that_python_cannot_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
