@@ -1,7 +1,7 @@
 """A published language model learns what it cannot know: facts about people who do not exist.
 
     python examples/teach_facts.py            # four to five minutes on two cores
-    python examples/teach_facts.py --mix 2    # with general text: it learns little, forgets nothing
+    python examples/teach_facts.py --mix 2    # with general text: it learns less, forgets nothing
     python examples/teach_facts.py --short    # a few steps, to see that all runs
 
 SmolLM2 (see chat.py) gets a LoRA of rank 8 on the queries and values of each layer: 460,800 numbers
@@ -9,7 +9,8 @@ learn, and 134,515,008 stay. It reads two questions about each fact with their a
 in a third phrasing, which it has never read. A model forgets what it does not read any more. So the
 perplexity of other text is measured too: 21 of 24 answers are right after 90 steps, from 0, and it
 is 1.70 times what it was. With --mix 2 each batch has two pieces of general text (help pages of
-Python) too. It is then 0.78 times what it was, but only 2 answers are right after as many steps.
+Python) too, whose loss counts a twentieth. It is then 1.01 times what it was, and 14 answers are
+right. With a tenth of their loss 13 are right (0.94 times), with all of it 2 (0.78 times).
 """
 
 from __future__ import annotations
@@ -44,6 +45,7 @@ READ = (
 )
 ASKED = ("Which city does {name} call home?", "Can you tell me the profession of {name}?")
 BATCH, IGNORE = 8, -100
+GENERAL = 0.05  # the weight of the loss of general text, because facts are learned less with more
 
 
 def chat_ids(model: ta.models.CausalLM, question: str) -> list[int]:
@@ -141,7 +143,7 @@ def teach(model: ta.models.CausalLM, steps: int, mix: int, seed: int = 0) -> Non
         loss = mean_loss(model, *batch_of(chosen))
         if mix:
             text = pieces[rng.integers(0, len(pieces), mix)]
-            loss = loss + mean_loss(model, text[:, :-1], text[:, 1:])
+            loss = loss + GENERAL * mean_loss(model, text[:, :-1], text[:, 1:])
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
