@@ -106,8 +106,10 @@ def alarm() -> Iterator[Callable[[Callable[[], Any], float], None]]:
             pass
 
     before = signal.signal(signal.SIGALRM, interrupt)
-    # Python drops what is raised in a callback of its garbage collector, and Hypothesis has one.
+    # Python drops what is raised in a callback of its garbage collector, and Hypothesis has one; or
+    # in a destructor, and other tests leave arrays that have one.
     callbacks, gc.callbacks[:] = gc.callbacks[:], []
+    gc.collect()
     yield until_interrupted
     gc.callbacks[:] = callbacks
     signal.setitimer(signal.ITIMER_REAL, 0)

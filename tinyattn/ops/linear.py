@@ -112,12 +112,13 @@ FEW_ROWS, ENOUGH_WORK = range(8, 49), 1 << 18
 def linear(x: Array, weight: Array, bias: Array | None = None) -> Array:
     """x @ weight.T + bias, for x (..., in), weight (out, in), bias (out,)."""
     x_rows = rows(in_c_order(x))
-    if weight.T.flags.c_contiguous:  # models/bert.py; not copied, because BLAS is faster with it
-        out = matrix_product(x_rows, weight.T)
-    elif len(x_rows) in FEW_ROWS and len(x_rows) * weight.size >= ENOUGH_WORK:
-        out = in_c_order(matrix_product(in_c_order(weight), x_rows.T).T)
+    # One in column order (models/bert.py) is not copied, because BLAS is faster with it.
+    weight = weight if weight.T.flags.c_contiguous else in_c_order(weight)
+    few_rows = len(x_rows) in FEW_ROWS and len(x_rows) * weight.size >= ENOUGH_WORK
+    if few_rows and weight.flags.c_contiguous:
+        out = in_c_order(matrix_product(weight, x_rows.T).T)
     else:
-        out = matrix_product(x_rows, in_c_order(weight).T)
+        out = matrix_product(x_rows, weight.T)
     if bias is not None:
         kernels.add_bias(out, bias)
     return out.reshape(*x.shape[:-1], weight.shape[0])
