@@ -503,10 +503,8 @@ class Adam(Optimizer):
         """The numbers of the present step, for parameter i; a captured step asks again."""
         group = self._groups[i]
         beta1, beta2 = group["betas"]
-        decay = group["weight_decay"]
-        return AdamStep(
-            group["lr"], beta1, beta2, group["eps"], decay, self.decoupled, self.steps[i]
-        )
+        decay, step = group["weight_decay"], self.steps[i]
+        return AdamStep(group["lr"], beta1, beta2, group["eps"], decay, self.decoupled, step)
 
 
 class AdamW(Adam):

@@ -449,3 +449,19 @@ def test_the_default_number_is_that_of_the_environment():
 def test_a_bad_number_in_our_own_variable_is_refused(value):
     text = f"ValueError: TINYATTN_NUM_THREADS must be an integer from 1 to 1024, got {value!r}"
     assert number_with(TINYATTN_NUM_THREADS=value) == ("", text)
+
+
+@pytest.mark.parametrize("rows", [1, 7, 8, 16, 48, 49])
+@pytest.mark.parametrize(("inner", "columns"), [(2000, 16), (2000, 48), (300, 200), (2000, 3000)])
+def test_few_rows_by_a_matrix_in_column_order(rows, inner, columns):
+    """The smaller matrix stands second then; where both have few rows it must end too."""
+    rng = np.random.default_rng(rows)
+    for dtype in (np.float32, np.float64):
+        x, weight = rng.normal(size=(rows, inner)).astype(dtype), rng.normal(size=(columns, inner))
+        weight = weight.astype(dtype)
+        found = matmul.matrix_product(x, weight.T)
+        assert found.flags.c_contiguous
+        assert found.dtype == dtype
+        exact = x.astype(np.float64) @ weight.T.astype(np.float64)
+        sizes = np.abs(x).astype(np.float64) @ np.abs(weight.T)
+        assert (np.abs(found - exact) <= 20 * np.finfo(dtype).eps * sizes).all()

@@ -7,6 +7,7 @@ import numpy as np
 from ..base import backend
 from ..base.backend import FLOAT16, Array, is_array, quiet
 from . import blas
+from .sums import in_c_order
 from .threads import parallel_for
 
 # Rows of a chunk at least: BLAS copies the other operand once for each chunk, and with 64 rows a
@@ -14,6 +15,9 @@ from .threads import parallel_for
 ROWS = 256
 MOST_CHUNKS = 16
 WORK = 1 << 21  # multiplications in a chunk at least
+# BLAS copies its second matrix in parts first. With so many rows of x, and so many multiplications,
+# this takes as long as the product if y is in column order; and x is the smaller one.
+FEW_ROWS, SOME_WORK = range(8, 49), 1 << 18
 SPEED = {4: 48, 8: 24}  # multiplications in a nanosecond on one core, by the bytes of a number
 
 
@@ -24,7 +28,16 @@ def matrix_product(x: Array, y: Array) -> Array:
         return backend.capturing.step.matmul(x, y) if is_captured else x @ y
     if x.dtype is FLOAT16:
         return (x.astype(np.float32) @ y.astype(np.float32)).astype(np.float16)
-    if x.ndim == y.ndim == 2 and x.size * y.shape[1] >= 2 * WORK and blas.limit_once():
+    if x.ndim == y.ndim == 2 and x.size * y.shape[1] >= SOME_WORK:
+        return large_product(x, y)
+    return x @ y
+
+
+def large_product(x: np.ndarray, y: np.ndarray) -> np.ndarray:
+    """x @ y, as (y^T x^T)^T where x has few rows, or in chunks."""
+    if y.flags.fnc and len(x) in FEW_ROWS and len(x) < y.shape[1]:
+        return in_c_order(large_product(y.T, x.T).T)
+    if x.size * y.shape[1] >= 2 * WORK and blas.limit_once():
         return divided_product(x, y)
     return x @ y
 

@@ -46,9 +46,7 @@ LARGE = 1 << 14
 
 def sum_large(array: Array, axis: Any, keepdims: bool) -> Any:
     """The sum of many numbers by a kernel, in float64; None where NumPy or CuPy is to add."""
-    if array.dtype != np.float32 or type(array) is not np.ndarray:
-        return None
-    kernels = cpu_kernels()
+    kernels = cpu_kernels() if array.dtype == np.float32 and type(array) is np.ndarray else None
     return None if kernels is None else kernels.sum_large(array, axis, keepdims)
 
 
@@ -60,12 +58,9 @@ def reduce_sum(array: Array, axis: Any = None, keepdims: bool = False, mean: boo
         return array.sum(axis=axis, keepdims=keepdims, dtype=np.int64)
     total = sum_large(array, axis, keepdims) if array.size >= LARGE else None
     if total is None:
-        # A sum may overflow where its mean does not. A GPU is not asked, because it would wait.
-        in_pairs = adds_in_pairs(array, axis) and not (mean and type(array) is not np.ndarray)
-        wide = sum_dtype(array.dtype)
-        total = array.sum(axis=axis, keepdims=keepdims, dtype=None if in_pairs else wide)
-        if mean and in_pairs and not np.isfinite(total).all():
-            total = array.sum(axis=axis, keepdims=keepdims, dtype=wide)
+        in_pairs = adds_in_pairs(array, axis) and not mean  # because its sum may overflow
+        dtype = None if in_pairs else sum_dtype(array.dtype)
+        total = array.sum(axis=axis, keepdims=keepdims, dtype=dtype)
     if mean:
         # Divided before it is rounded to the array's dtype. The mean of nothing is NaN.
         total = total / (array.size // total.size) if array.size else total * math.nan
@@ -84,8 +79,7 @@ def wide_mean(array: Array, axis: Any) -> Array:
 def sum_to(array: Array, shape: tuple[int, ...]) -> Array:
     """Undo a broadcast: sum `array` over the axes that `shape` lacks or has as 1."""
     extra = array.ndim - len(shape)
-    ones = [i for i, n in enumerate(shape, extra) if n == 1 and array.shape[i] != 1]
-    axes = (*range(extra), *ones)
+    axes = (*range(extra), *(i for i, n in enumerate(shape, extra) if n == 1 != array.shape[i]))
     total = reduce_sum(array, axes, keepdims=True) if axes else array
     if extra < 0 or total.shape[extra:] != shape:
         raise ShapeError(f"an array of shape {array.shape} is no broadcast of shape {shape}")

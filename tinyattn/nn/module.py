@@ -122,6 +122,9 @@ def holds_a_graph(value: Any) -> bool:
     return False
 
 
+EMPTY: frozenset[str] = frozenset()
+
+
 class Module:
     """The base class of layers and models: subclass it and define `forward`.
 
@@ -146,10 +149,7 @@ class Module:
 
     def __init__(self) -> None:
         # Not through our own __setattr__, because that needs them.
-        for name in ("_buffer_names", "_not_saved"):
-            object.__setattr__(self, name, frozenset())
-        object.__setattr__(self, "_hooks", {})
-        object.__setattr__(self, "training", True)
+        self.__dict__.update(_buffer_names=EMPTY, _not_saved=EMPTY, _hooks={}, training=True)
 
     # All three kinds are plain attributes, because Python finds these fastest. These are read only,
     # because what one wrote to them would be lost: set and delete the attribute.

@@ -65,18 +65,20 @@ class SwiGLU(Module):
         return self.w_2(self.dropout(F.silu(self.w_1(x)) * self.w_3(x)))
 
 
+NORM_LAYER = (
+    "norm_layer is a class of modules that takes the width, such as nn.LayerNorm or nn.RMSNorm, "
+    'and norm is "pre" or "post"'
+)
+
+
 def new_norm(norm_layer: Callable[..., Module], size: int, eps: float | None) -> Module:
     """norm_layer(size), or norm_layer(size, eps=eps) if a number is given."""
-    rule = (
-        "norm_layer is a class of modules that takes the width, such as nn.LayerNorm or "
-        f'nn.RMSNorm, and norm is "pre" or "post"; norm_layer({size})'
-    )
     try:
         norm = norm_layer(size) if eps is None else norm_layer(size, eps=eps)
     except (TypeError, ValueError) as error:
-        raise TypeError(f"{rule} ended with: {error}") from error
+        raise TypeError(f"{NORM_LAYER}; norm_layer({size}) ended with: {error}") from error
     if not isinstance(norm, Module):
-        raise TypeError(f"{rule} gave {norm!r}")
+        raise TypeError(f"{NORM_LAYER}; norm_layer({size}) gave {norm!r}")
     return norm
 
 

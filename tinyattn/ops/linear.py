@@ -103,22 +103,12 @@ def dy(grad, x, shapes):
     return reshape(gradient, target=shapes[1]) if len(shapes[1]) == 1 else gradient
 
 
-# BLAS copies its second matrix in parts first. With so many rows of x that takes as long as the
-# product itself, and x is the smaller one. The work is that of the product, in multiplications.
-FEW_ROWS, ENOUGH_WORK = range(8, 49), 1 << 18
-
-
 @op
 def linear(x: Array, weight: Array, bias: Array | None = None) -> Array:
     """x @ weight.T + bias, for x (..., in), weight (out, in), bias (out,)."""
-    x_rows = rows(in_c_order(x))
-    # One in column order (models/bert.py) is not copied, because BLAS is faster with it.
-    weight = weight if weight.T.flags.c_contiguous else in_c_order(weight)
-    few_rows = len(x_rows) in FEW_ROWS and len(x_rows) * weight.size >= ENOUGH_WORK
-    if few_rows and weight.flags.c_contiguous:
-        out = in_c_order(matrix_product(weight, x_rows.T).T)
-    else:
-        out = matrix_product(x_rows, weight.T)
+    # A weight in column order (models/bert.py) is not copied, because BLAS is faster with it.
+    transposed = weight.T if weight.T.flags.c_contiguous else in_c_order(weight).T
+    out = matrix_product(rows(in_c_order(x)), transposed)
     if bias is not None:
         kernels.add_bias(out, bias)
     return out.reshape(*x.shape[:-1], weight.shape[0])
