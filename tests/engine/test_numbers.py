@@ -518,3 +518,22 @@ def test_a_0d_tensor_of_integers_must_fit_as_a_number_must(call, number):
     fits = call(ta.tensor([100, 7], dtype=ta.uint8), ta.tensor(50))
     assert fits.equal(call(ta.tensor([100, 7], dtype=ta.uint8), 50))
     assert fits.dtype == ta.uint8
+
+
+@pytest.mark.parametrize("dtype", [np.int8, np.uint8, np.int64, np.uint64])
+@pytest.mark.parametrize("dims", [0, 1, 2])
+def test_the_gradient_of_an_index_that_counts_from_the_end(dtype: Any, dims: int) -> None:
+    """300 rows do not fit into a byte, and the kernels read and write where they are told."""
+    index = np.array([2, 0, 2, 127], dtype)
+    if np.issubdtype(dtype, np.signedinteger):
+        index = np.append(index, dtype(-1))
+    shape = [2, 3, 4]
+    shape[dims] = 300
+    x = ta.tensor(np.zeros(shape, np.float32), requires_grad=True)
+    places = (slice(None),) * dims + (index,)
+    out = x[places] if dims else x[index]
+    grad = np.random.default_rng(dims).standard_normal(out.shape).astype(np.float32)
+    out.backward(ta.tensor(grad))
+    exact = np.zeros(shape)
+    np.add.at(exact, places, grad)
+    np.testing.assert_allclose(x.grad.numpy(), exact, rtol=1e-6)

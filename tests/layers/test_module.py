@@ -679,15 +679,3 @@ def test_parameter_needs_a_floating_dtype():
     with pytest.raises(DtypeError):
         nn.Parameter(np.arange(3))
     assert nn.Parameter([1.0], requires_grad=False).requires_grad is False
-
-
-def test_a_module_is_no_part_of_itself():
-    inner, outer = nn.Sequential(nn.ReLU()), nn.Sequential(nn.ReLU())
-    outer.inner = inner
-    for module, value in ((inner, inner), (inner, outer), (inner[0], outer)):
-        with pytest.raises(ValueError, match=r"'whole' would make this \w+ a part of itself"):
-            module.whole = value
-        assert not hasattr(module, "whole")
-    with pytest.raises(ValueError, match="Sequential a part of itself"):
-        inner.append(outer)
-    assert len(list(outer.modules())) == len(inner) + 3

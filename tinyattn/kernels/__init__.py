@@ -34,8 +34,8 @@ from ..base.backend import device_of
 from . import reference
 from .compiled import cpu_kernels as cpu_kernels
 from .matmul import matrix_product as matrix_product
-from .sums import LARGE
 from .sums import in_c_order as in_c_order
+from .sums import is_large
 from .sums import reduce_sum as reduce_sum
 from .sums import sum_dtype as sum_dtype
 from .sums import sum_to as sum_to
@@ -126,7 +126,7 @@ attention_backward = dispatched(reference.attention_backward)
 
 def where(condition: Any, x: Any, y: Any) -> Any:
     """`reference.where`, or a faster one for many numbers."""
-    module = cpu_kernels() if type(condition) is ndarray and condition.size >= LARGE else None
+    module = cpu_kernels() if is_large(condition) else None
     return (module or reference).where(condition, x, y)
 
 

@@ -44,42 +44,42 @@ def adds_in_pairs(array: Array, axis: Any) -> bool:
 LARGE = 1 << 14
 
 
-def sum_large(array: Array, axis: Any, keepdims: bool) -> Any:
-    """The sum of many numbers by a kernel, in float64; None where NumPy or CuPy is to add."""
-    kernels = cpu_kernels() if array.dtype == np.float32 and type(array) is np.ndarray else None
-    return None if kernels is None else kernels.sum_large(array, axis, keepdims)
+def is_large(array: Array) -> bool:
+    return type(array) is np.ndarray and array.size >= LARGE
+
+
+def wide_sum(array: Array, axis: Any, keepdims: bool) -> Array:
+    """The sum in `sum_dtype`, for float32 of many numbers by a kernel."""
+    if is_large(array) and array.dtype == np.float32 and (kernels := cpu_kernels()) is not None:
+        return kernels.sum_large(array, axis, keepdims)
+    return array.sum(axis=axis, keepdims=keepdims, dtype=sum_dtype(array.dtype))
+
+
+def wide_mean(array: Array, axis: Any, keepdims: bool = True) -> Array:
+    """The mean in `sum_dtype`, because the sum may overflow. That of nothing is NaN."""
+    total = wide_sum(array, axis, keepdims)
+    return total / (array.size // total.size) if array.size else total * math.nan
 
 
 def reduce_sum(array: Array, axis: Any = None, keepdims: bool = False, mean: bool = False) -> Array:
-    """Sum (or mean) over axes: NumPy's own where it adds in pairs, else added in `sum_dtype`; of
-    many numbers by a kernel."""
+    """Sum (or mean) over axes: NumPy's own of a few numbers that it adds in pairs, else added in
+    `sum_dtype`."""
     array = in_c_order(array)
     if array.dtype.kind != "f":  # unsigned numbers too, whose differences may be negative
         return array.sum(axis=axis, keepdims=keepdims, dtype=np.int64)
-    total = sum_large(array, axis, keepdims) if array.size >= LARGE else None
-    if total is None:
-        in_pairs = adds_in_pairs(array, axis) and not mean  # because its sum may overflow
-        dtype = None if in_pairs else sum_dtype(array.dtype)
-        total = array.sum(axis=axis, keepdims=keepdims, dtype=dtype)
     if mean:
-        # Divided before it is rounded to the array's dtype. The mean of nothing is NaN.
-        total = total / (array.size // total.size) if array.size else total * math.nan
+        total = wide_mean(array, axis, keepdims)
+    elif adds_in_pairs(array, axis) and not is_large(array):
+        total = array.sum(axis=axis, keepdims=keepdims)
+    else:
+        total = wide_sum(array, axis, keepdims)
     return total if total.dtype == array.dtype else total.astype(array.dtype)
-
-
-def wide_mean(array: Array, axis: Any) -> Array:
-    """The mean over axes, which stay as 1, not rounded to the array's dtype."""
-    array = in_c_order(array)
-    total = sum_large(array, axis, True) if array.size >= LARGE else None
-    if total is None:
-        total = array.sum(axis=axis, keepdims=True, dtype=sum_dtype(array.dtype))
-    return total / (array.size / max(total.size, 1))
 
 
 def sum_to(array: Array, shape: tuple[int, ...]) -> Array:
     """Undo a broadcast: sum `array` over the axes that `shape` lacks or has as 1."""
     extra = array.ndim - len(shape)
-    axes = (*range(extra), *(i for i, n in enumerate(shape, extra) if n == 1 != array.shape[i]))
+    axes = (*range(extra), *(i for i, n in enumerate(shape, extra) if n != array.shape[i]))
     total = reduce_sum(array, axes, keepdims=True) if axes else array
     if extra < 0 or total.shape[extra:] != shape:
         raise ShapeError(f"an array of shape {array.shape} is no broadcast of shape {shape}")

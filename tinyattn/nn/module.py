@@ -205,8 +205,6 @@ class Module:
         check_container(name, value, (Module, Parameter))
         if isinstance(value, (Module, Tensor)) and hasattr(Module, name):
             raise TypeError(f"{name!r} is a method of every Module: choose another name")
-        if isinstance(value, Module) and any(part is self for part in value.modules()):
-            raise ValueError(f"{name!r} would make this {type(self).__name__} a part of itself")
         if isinstance(value, (Module, Parameter)):
             self._name_buffers(self._buffer_names - {name})
         elif value is not None:

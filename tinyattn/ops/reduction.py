@@ -108,7 +108,7 @@ def dx(grad, x, shape, dim, correction):
 def distances(x: Any, dim: Dims, factor: Any) -> Any:
     """(x - mean) * factor, an array or a Tensor, computed in `sum_dtype`."""
     if is_array(x) and x.size:
-        return kernels.scaled_distances(x, kernels.wide_mean(x, dim), factor)
+        return kernels.scaled_distances(x, kernels.wide_mean(in_c_order(x), dim), factor)
     return centred(x, dim) * factor
 
 

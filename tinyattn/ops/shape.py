@@ -85,11 +85,11 @@ def putitem(x: Array, *, index: Any, target: tuple[int, ...]) -> Array:
     """Zeros of shape `target` with `x` added at `index`; the derivative of `getitem`."""
     if len(target) > 1 and x.size and x.dtype.kind == "f" and is_integer_array(index):
         width = math.prod(target[1:])
-        ids = backend.to_device(index % target[0], backend.device_of(x))
+        ids = backend.to_device(counted_from_0(index, target[0]), backend.device_of(x))
         return kernels.scatter_rows(x.reshape(-1, width), ids, target[0], None).reshape(target)
     dim = only_integer_array(index)
     if dim is not None and type(x) is np.ndarray and x.dtype.kind == "f":
-        ids = (index[dim] % target[dim]).reshape(-1, *(1,) * (x.ndim - dim - 1))
+        ids = counted_from_0(index[dim], target[dim]).reshape(-1, *(1,) * (x.ndim - dim - 1))
         return kernels.scatter_along(x, np.broadcast_to(ids, x.shape), dim, target)
     each_once = takes_each_once(index if isinstance(index, tuple) else (index,))
     out = namespace(x).zeros(target, x.dtype if each_once else sum_dtype(x.dtype))
@@ -117,6 +117,12 @@ def takes_each_once(index: tuple[Any, ...]) -> bool:
 def is_integer_array(index: Any) -> bool:
     """True for an array of row numbers."""
     return backend.is_array(index) and index.dtype.kind in "iu"
+
+
+def counted_from_0(index: Array, size: int) -> Array:
+    """Row numbers of which negative ones count from the end. In int64, because `size` may not fit
+    the dtype of the index."""
+    return index.astype(np.int64) % size
 
 
 def only_integer_array(index: Any) -> int | None:

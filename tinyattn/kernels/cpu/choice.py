@@ -12,7 +12,7 @@ import numpy as np
 
 from .. import reference
 from .compiler import jit, retrying
-from .layout import as_input
+from .layout import as_input, broadcast_flat
 
 
 @jit
@@ -44,12 +44,11 @@ def where(condition: np.ndarray, x: Any, y: Any) -> np.ndarray:
         condition, x, y = ~condition, y, x
     shape = np.broadcast_shapes(condition.shape, x.shape, np.shape(y))
     out = np.empty(shape, np.float32)
-    mask, x = (as_input(np.broadcast_to(a, shape)).reshape(-1) for a in (condition, x))
+    mask, x = broadcast_flat(shape, condition.view(np.uint8), x)
     if is_number(y):
-        where_or_number(mask.view(np.uint8), x, np.float32(y), out.reshape(-1))
+        where_or_number(mask, x, np.float32(y), out.reshape(-1))
     else:
-        y = as_input(np.broadcast_to(y, shape)).reshape(-1)
-        where_elements(mask.view(np.uint8), x, y, out.reshape(-1))
+        where_elements(mask, x, *broadcast_flat(shape, y), out.reshape(-1))
     return out
 
 

@@ -16,7 +16,7 @@ import numpy as np
 from ...base.backend import Function
 from .. import reference
 from .compiler import jit
-from .layout import as_input
+from .layout import as_input, broadcast_flat
 
 LARGEST_QUOTIENT = 2.0**22
 INF = np.float32(math.inf)
@@ -70,7 +70,7 @@ def for_usual_quotients(elements: Any, of_others: Function) -> Function:
             return of_others(x, y)
         divisor = np.asarray(y, np.float32)
         shape = np.broadcast_shapes(x.shape, divisor.shape)
-        flat = [as_input(np.broadcast_to(a, shape)).reshape(-1) for a in (x, divisor)]
+        flat = broadcast_flat(shape, x, divisor)
         out = np.empty(shape, np.float32)
         return of_others(x, y) if elements(*flat, out.reshape(-1)) else out
 

@@ -31,6 +31,11 @@ def as_rows(array: np.ndarray) -> np.ndarray:
     return as_input(array).reshape(-1, array.shape[-1])
 
 
+def broadcast_flat(shape: tuple[int, ...], *arrays: Any) -> list[np.ndarray]:
+    """Arrays and numbers of this shape, each as an input of one dimension."""
+    return [as_input(np.broadcast_to(array, shape)).reshape(-1) for array in arrays]
+
+
 def lines_along(shape: tuple[int, ...], axis: int) -> tuple[int, int, int]:
     """Three dimensions for an array in C order: those before `axis`, it, and those behind it."""
     return math.prod(shape[:axis]), shape[axis], math.prod(shape[axis + 1 :])

@@ -81,8 +81,8 @@ def total_rows(x, totals):
 
 
 def sum_large(x: np.ndarray, axis: Any, keepdims: bool) -> Any:
-    """The sum of float32 numbers in float64; None if it is not over all axes, or the first or the
-    last of them."""
+    """The sum of float32 numbers in float64; by a kernel over all axes, or the first or the last
+    of them."""
     axes = tuple(range(x.ndim)) if axis is None else axis if isinstance(axis, tuple) else (axis,)
     summed = {i % x.ndim for i in axes}
     kept = [i for i in range(x.ndim) if i not in summed]
@@ -93,7 +93,7 @@ def sum_large(x: np.ndarray, axis: Any, keepdims: bool) -> Any:
     elif kept == list(range(len(summed), x.ndim)):
         sum_columns(as_input(x).reshape(-1, totals.size), totals)
     else:
-        return None
+        return x.sum(axis=axis, keepdims=keepdims, dtype=np.float64)
     return totals.reshape(shape if keepdims else [x.shape[i] for i in kept])
 
 
@@ -150,7 +150,8 @@ def scaled_distances(x: np.ndarray, centre: np.ndarray, factor: np.ndarray) -> n
     ones, ends = (1,) * x.ndim, range(x.ndim + 1)
     in_rows = any(centre.shape == x.shape[:k] + ones[k:] for k in ends)
     in_columns = any(centre.shape == ones[:k] + x.shape[k:] for k in ends)
-    if x.dtype != np.float32 or not x.size or not (in_rows or in_columns):
+    fits = (in_rows or in_columns) and factor.shape == centre.shape
+    if x.dtype != np.float32 or not x.size or not fits:
         return reference.scaled_distances(x, centre, factor)
     out = np.empty(x.shape, x.dtype)
     shape = (centre.size, -1) if in_rows else (-1, centre.size)

@@ -134,7 +134,7 @@ __device__ void add_products(
     }
 }
 
-extern "C" __global__ void __launch_bounds__(THREADS,1) attention(
+extern "C" __global__ void __launch_bounds__(THREADS, 1) attention(
     const element* q, STRIDES(q), const element* k, STRIDES(k), const element* v, STRIDES(v),
     element* out, real* saved, long long pairs, long long heads, long long queries, long long keys,
     double scale, VISIBILITY_PARAMETERS, DROP_PARAMETERS) {
@@ -227,7 +227,7 @@ extern "C" __global__ void __launch_bounds__(THREADS,1) attention(
 // sum(grad * out) would be equal and cheaper, but it is rounded in another way, and where one
 // weight is close to 1 the difference would be little but rounding. The sum is saved in two parts,
 // high and low, (2, B * H * Q), for the gradients of keys and values.
-extern "C" __global__ void __launch_bounds__(THREADS,1) attention_backward_q(
+extern "C" __global__ void __launch_bounds__(THREADS, 1) attention_backward_q(
     const element* grad, STRIDES(g), const element* q, STRIDES(q), const element* k, STRIDES(k),
     const element* v, STRIDES(v), const real* saved, real* row_sums, element* dq, long long pairs,
     long long heads, long long queries, long long keys, double scale, VISIBILITY_PARAMETERS,
@@ -284,7 +284,8 @@ extern "C" __global__ void __launch_bounds__(THREADS,1) attention_backward_q(
                 if (visible) {
                     weight = exp(scores[r] - saved[at]) * saved[pairs * queries + at];
                     bool kept = !drops || drop.keeps(at * keys + start + lane);
-                                        dweight[r] = kept ? dweight[r] * drop.factor : 0;  // 0 even where it was NaN
+                    // 0 even where it was NaN.
+                    dweight[r] = kept ? dweight[r] * drop.factor : 0;
                     if (pass == 0) total[r] = total[r] + Wide(weight) * dweight[r];
                 }
                 if (pass == 1)
@@ -314,7 +315,7 @@ extern "C" __global__ void __launch_bounds__(THREADS,1) attention_backward_q(
 
 // Gradients of keys and values, the same with keys and queries exchanged: a warp has ROWS keys, and
 // a lane one query of a tile.
-extern "C" __global__ void __launch_bounds__(THREADS,1) attention_backward_kv(
+extern "C" __global__ void __launch_bounds__(THREADS, 1) attention_backward_kv(
     const element* grad, STRIDES(g), const element* q, STRIDES(q), const element* k, STRIDES(k),
     const element* v, STRIDES(v), const real* saved, const real* row_sums, element* dk, element* dv,
     long long pairs, long long heads, long long queries, long long keys, double scale,
@@ -371,7 +372,7 @@ extern "C" __global__ void __launch_bounds__(THREADS,1) attention_backward_kv(
             if (visible) {
                 weight = exp(scores[r] - saved[at]) * saved[pairs * queries + at];
                 bool kept = !drops || drop.keeps(at * keys + key);
-                                real dw = kept ? dweight[r] * drop.factor : 0;
+                real dw = kept ? dweight[r] * drop.factor : 0;
                 dscore = weight * (dw - row_sums[at] - row_sums[pairs * queries + at]);
                 weight = kept ? weight * drop.factor : 0;
             }

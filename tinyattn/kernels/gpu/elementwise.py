@@ -23,12 +23,9 @@ def launched(name: str, *arrays: Array) -> Array:
     return out
 
 
-def relu_backward(grad: Array, out: Array) -> Array:
-    return launched("relu_backward", grad, out)
-
-
 # Each takes the arrays of its formula in ../elementwise.py.
-relu, erf, softplus = (partial(launched, name) for name in ("relu", "erf_of", "softplus"))
+erf, softplus = partial(launched, "erf_of"), partial(launched, "softplus")
+relu, relu_backward = (partial(launched, f"relu{end}") for end in ("", "_backward"))
 sigmoid, sigmoid_backward = (partial(launched, f"sigmoid{end}") for end in ("", "_backward"))
 silu, silu_backward = (partial(launched, f"silu{end}") for end in ("", "_backward"))
 gelu, gelu_backward = (partial(launched, f"gelu{end}") for end in ("", "_backward"))
