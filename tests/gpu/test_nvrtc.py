@@ -65,7 +65,7 @@ def test_compiles(nvrtc, name, device, scalar):
         ]
     for defines in shapes:
         ptx = compile_source(nvrtc, code, (*options, *defines))
-        kernels = set(re.findall(r'__global__ void (?:__launch_bounds__\(.*?\) )?(\w+)\(', code))
+        kernels = set(re.findall(r"__global__ void (?:__launch_bounds__\(.*?\) )?(\w+)\(", code))
         assert kernels == set(re.findall(r"\.entry (\w+)\(", ptx))
         # Halves are converted by these instructions, which the host does otherwise.
         halves = ("cvt.f32.f16" in ptx, "cvt.rn.f16.f32" in ptx)
