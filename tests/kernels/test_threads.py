@@ -129,7 +129,7 @@ def small_chunks(monkeypatch, divided):
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize(
-    ("n", "k", "m"), [(301, 100, 97), (97, 100, 301), (3000, 800, 1), (3, 9000, 101)]
+    ("n", "k", "m"), [(301, 100, 97), (97, 100, 301), (3000, 800, 1), (7, 9000, 101)]
 )
 def test_products_are_divided_and_no_bit_depends_on_threads(n, k, m, dtype, small_chunks):
     """By rows or by columns, whatever the layouts."""
@@ -451,8 +451,10 @@ def test_a_bad_number_in_our_own_variable_is_refused(value):
     assert number_with(TINYATTN_NUM_THREADS=value) == ("", text)
 
 
-@pytest.mark.parametrize("rows", [1, 7, 8, 16, 48, 49])
-@pytest.mark.parametrize(("inner", "columns"), [(2000, 16), (2000, 48), (300, 200), (2000, 3000)])
+@pytest.mark.parametrize("rows", [1, 2, 6, 7, 8, 16, 48, 49])
+@pytest.mark.parametrize(
+    ("inner", "columns"), [(2000, 16), (2000, 48), (300, 200), (2000, 3000), (9000, 100)]
+)
 def test_few_rows_by_a_matrix_in_column_order(rows, inner, columns):
     """The smaller matrix stands second then; where both have few rows it must end too."""
     rng = np.random.default_rng(rows)
@@ -465,3 +467,27 @@ def test_few_rows_by_a_matrix_in_column_order(rows, inner, columns):
         exact = x.astype(np.float64) @ weight.T.astype(np.float64)
         sizes = np.abs(x).astype(np.float64) @ np.abs(weight.T)
         assert (np.abs(found - exact) <= 20 * np.finfo(dtype).eps * sizes).all()
+        ta.set_num_threads(3)
+        assert matmul.matrix_product(x, weight.T).tobytes() == found.tobytes()
+        ta.set_num_threads(1)
+
+
+@pytest.mark.parametrize("shape", [(3, 70_000, 4), (1, 5000, 100), (9, 5001, 9)])
+def test_small_products_of_long_rows_lose_no_digits(shape):
+    rng = np.random.default_rng(1)
+    x, y = signed(rng, *shape[:2]).astype(np.float32), signed(rng, *shape[1:]).astype(np.float32)
+    found, exact = matmul.matrix_product(x, y), x.astype(np.float64) @ y
+    assert found.dtype == np.float32
+    assert abs(found - exact).max() <= 4 * np.finfo(np.float32).eps * abs(exact).max()
+    integers = matmul.matrix_product(x.astype(int), y.astype(int))
+    assert integers.dtype == int
+
+
+def test_the_kernel_for_few_rows_takes_floats_of_one_dtype_where_there_is_one(monkeypatch):
+    x, weight = np.ones((2, 600)), np.ones((600, 600))
+    for left, right in ((x.astype(int), weight.astype(int)), (x, weight.astype(np.float32))):
+        found = matmul.matrix_product(left, right.T)
+        assert found.dtype == (left @ right.T).dtype
+        assert (found == 600).all()
+    monkeypatch.setattr(matmul, "cpu_kernels", lambda: None)
+    assert (matmul.matrix_product(x, weight.T) == 600).all()

@@ -16,7 +16,7 @@ float64.
     choice.py         where, and the sign
     dropout.py        dropout by a hash
     sums.py           sums over rows: a bias, an embedding; squares; products; running sums
-    int8.py           products with a matrix of int8 numbers
+    few_rows.py       products of few rows with a large matrix
     gather.py         elements along one dimension by index
     optimizer.py      Adam
     row_functions.py  functions of one row, which the kernels above call
@@ -52,9 +52,10 @@ from .exponential import sigmoid_backward as sigmoid_backward
 from .exponential import silu as silu
 from .exponential import silu_backward as silu_backward
 from .exponential import softplus as softplus
+from .few_rows import few_rows_product as few_rows_product
+from .few_rows import int8_product as int8_product
 from .gather import gather as gather
 from .gather import scatter_along as scatter_along
-from .int8 import int8_product as int8_product
 from .layer_norm import layer_norm as layer_norm
 from .layer_norm import layer_norm_backward as layer_norm_backward
 from .optimizer import adam as adam

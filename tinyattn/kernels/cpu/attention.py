@@ -38,7 +38,7 @@ from .compiler import FAST_SUMS, inner, jit
 from .dropout import drop_arguments, is_kept
 from .layout import as_input, visibility_arrays
 from .not_finite import affected, cleaned, needs_reference
-from .row_functions import MINUS_INF, ONE, ZERO, exp
+from .row_functions import LANES, MINUS_INF, ONE, ZERO, exp, largest, total_of
 
 BLOCK = 64  # queries in a block at most
 STEP = 8  # a block has a multiple of it, because a vector instruction computes 8 or 4 numbers
@@ -310,30 +310,34 @@ def attention_of_one_query(inputs, rows, visibility, scale, drop, out, saved, fi
     """As `attention_heads`, where each sample has one query, as in decoding with a cache: without
     the other queries of a block, and without copies of keys and values."""
     q, k, v, bias, has_bias = inputs
-    scores, counts = np.empty((rows.longest_keys, 1), np.float32), np.empty(1, np.int64)
+    scores, counts = np.empty(rows.longest_keys, np.float32), np.empty(1, np.int64)
+    lanes, sums = np.empty(LANES, np.float32), np.empty(LANES)
     total = np.empty(v.shape[2])  # in float64, because many small weights add up
     for number in range(first, last):
         head = head_of(number, q.shape[1], rows, visibility, bias)
         h, row, end = head.h, head.query_start, head.visible_end
         group, begin = h * k.shape[1] // q.shape[1], visible_start(head.starts, 0, 1, end)
-        weights = scores[begin:end]
-        for i in range(begin, end):
-            scores[i, 0] = product_of(q[row, h], k[head.key_start + i, group]) * scale
+        weights, first_key = scores[: end - begin], head.key_start + begin
+        block = weights.reshape(-1, 1)
+        for i in range(len(weights)):
+            weights[i] = product_of(q[row, h], k[first_key + i, group]) * scale
         if has_bias:
-            add_to_scores(weights, head.bias, 0, 1, begin)
-        apply_visibility(weights, 0, begin, head, visibility.has_mask, counts)
-        softmax_columns(
-            weights, counts, saved.maximum[row, h : h + 1], saved.inverse[row, h : h + 1]
-        )
+            add_to_scores(block, head.bias, 0, 1, begin)
+        apply_visibility(block, 0, begin, head, visibility.has_mask, counts)
+        top = largest(weights, lanes) if counts[0] > 0 else ZERO
+        for i in range(len(weights)):
+            weights[i] = exp(weights[i] - top)
+        inverse = np.float32(1.0 / total_of(weights, sums)) if counts[0] > 0 else ZERO
+        saved.maximum[row, h], saved.inverse[row, h] = top, inverse
         if drop.threshold > 0:
-            kept = keep_mask(weights.shape, head.number, begin, rows.longest_keys, drop)
-            drop_block(weights, kept, drop.factor)
+            kept = keep_mask(block.shape, head.number, begin, rows.longest_keys, drop)
+            drop_block(block, kept, drop.factor)
         total[:] = 0.0
-        for i in range(begin, end):
+        for i in range(len(weights)):
+            weight = weights[i] * inverse
             for c in range(len(total)):
-                total[c] += scores[i, 0] * v[head.key_start + i, group, c]
-        for c in range(len(total)):
-            out[row, h, c] = total[c]
+                total[c] += weight * v[first_key + i, group, c]
+        out[row, h] = total
 
 
 @jit
