@@ -25,6 +25,7 @@ SHORT = CONFIG | {"vocab_size": 50, "hidden_size": 24, "num_hidden_layers": 2,
 SIZES = ("hidden_size", "num_attention_heads", "num_key_value_heads", "intermediate_size",
          "num_hidden_layers", "vocab_size")  # fmt: skip
 LENGTHS = (16, 128, 512)
+IN_A_ROW = 4  # ids, one after the other, because a first one waits for what a prompt displaced
 
 
 def shapes_of(config: dict[str, Any]) -> dict[str, tuple[int, ...]]:
@@ -54,44 +55,43 @@ def weights_of(config: dict[str, Any]) -> dict[str, np.ndarray]:
     }
 
 
-def phases_of(short: bool) -> dict[str, int]:
-    lengths = {n: n // 8 if short else n for n in LENGTHS}
-    return {f"{kind} {n}": used for kind in ("prompt", "next") for n, used in lengths.items()}
-
-
-def language_model(lib: Any, config: dict[str, Any], int8: bool, short: bool) -> Run:
+def language_model(
+    lib: Any, config: dict[str, Any], lengths: dict[str, int], int8: bool, following: bool
+) -> Run:
     """model(ids (1, N), cache or None) -> (scores (1, V) of the last id, cache)."""
     model = lib.language_model(config, weights_of(config), int8)
     ids = np.random.default_rng(1).integers(0, config["vocab_size"], (1, LENGTHS[-1] + 1))
-    caches = {n: model(ids[:, :n], None)[1] for n in phases_of(short).values()}
+    caches = {n: model(ids[:, :n], None)[1] for n in lengths.values()}
 
     def prompt(_: Any, n: int) -> None:
         model(ids[:, :n], None)
 
-    def following(_: Any, n: int) -> None:
-        caches[n] = model(ids[:, n : n + 1], caches[n])[1]
+    def next_ids(_: Any, n: int) -> None:
+        for _ in range(IN_A_ROW):
+            caches[n] = model(ids[:, n : n + 1], caches[n])[1]
 
     def check() -> list[float]:
         scores, cache = model(ids[:, :9], None)
         after, _ = model(ids[:, 9:10], cache)
         return [float(x) for part in (scores, after) for x in (part.std(), part[0, ::7].sum())]
 
-    phases = {
-        name: partial(prompt if name.startswith("prompt") else following, n=n)
-        for name, n in phases_of(short).items()
-    }
-    return Run(phases, check=None if int8 else check)
+    phase = next_ids if following else prompt
+    phases = {name: partial(phase, n=n) for name, n in lengths.items()}
+    return Run(phases, check=None if int8 else check, per=IN_A_ROW if following else 1)
 
 
 def language_models(short: bool) -> Iterator[Case]:
     config = SHORT if short else CONFIG
+    lengths = {str(n): n // 8 if short else n for n in LENGTHS}
     for int8 in (False, True):
-        yield Case(
-            "language model: a prompt of so many ids, or the next id after so many; width, heads, "
-            "heads of keys, ff, layers, words",
-            "language model" + " int8" * int8,
-            ",".join(str(config[name]) for name in SIZES),
-            partial(language_model, config=config, int8=int8, short=short),
-            parts=tuple(phases_of(short)),
-            process="language model",
-        )
+        for following in (False, True):
+            options = {"config": config, "lengths": lengths, "int8": int8, "following": following}
+            yield Case(
+                "language model: a prompt of so many ids, or the next id after so many; width, "
+                "heads, heads of keys, ff, layers, words",
+                f"language model {'int8 ' * int8}{'next' if following else 'prompt'}",
+                ",".join(str(config[name]) for name in SIZES),
+                partial(language_model, **options),
+                parts=tuple(lengths),
+                process="language model",
+            )

@@ -172,11 +172,14 @@ class TinyAttn(Library):
         self, config: dict[str, Any], weights: dict[str, np.ndarray], int8: bool
     ) -> Callable[..., Any]:
         """A function of ids (1, N) and a cache that gives scores (1, V) and the cache."""
+        from tinyattn.models.causal import put_in_one_memory
+
         with self.ta.nn.init.skipped():
             model = self.ta.models.CausalLM(config)
-        for name, parameter in model.named_parameters():  # in the order that a file's have
-            order = np.ascontiguousarray if name == "word.weight" else np.asfortranarray
-            parameter.data = order(weights[name])
+        put_in_one_memory(model.encoder)  # as those of a file are
+        with self.ta.no_grad():
+            for name, parameter in model.named_parameters():
+                parameter[...] = weights[name]
         model.eval()
         if int8:
             model.quantize("int8")

@@ -9,6 +9,7 @@ from __future__ import annotations
 import importlib.util
 import json
 import warnings
+import weakref
 
 import numpy as np
 import pytest
@@ -123,16 +124,21 @@ def test_a_gguf_file_is_llama(dtype, tmp_path):
         assert_close(scores, right, 1e-9 if dtype == np.float64 else 1e-5)
 
 
-def test_matrices_lie_in_column_order_and_tables_in_rows(tmp_path):
-    """So products of few rows are faster; saving and copying keep the numbers in their places."""
+def test_the_matrices_of_all_layers_have_one_memory_until_they_are_replaced(tmp_path):
+    """A step reads them faster so; saving keeps the numbers in their places."""
     model = CausalLM.from_gguf(write_llama(tmp_path / "m.gguf"))
-    matrices = {n: p._data for n, p in model.named_parameters() if p.ndim == 2}
-    columns = {name for name, x in matrices.items() if x.flags.f_contiguous}
-    assert columns == matrices.keys() - {"word.weight"}
+    matrices = [p._data for n, p in model.named_parameters() if p.ndim == 2 and n != "word.weight"]
+    memory = weakref.ref(matrices[0].base)
+    assert all(x.base is memory() and x.flags.c_contiguous for x in matrices)
+    assert memory().size == sum(x.size for x in matrices)
+    assert model.word.weight._data.base is None
     model.save_pretrained(tmp_path / "saved")
     again = CausalLM.from_pretrained(tmp_path / "saved")
     for name, parameter in again.named_parameters():
         assert_equal(parameter.numpy(), dict(model.named_parameters())[name].numpy())
+    del matrices
+    model.quantize()
+    assert memory() is None
 
 
 def test_a_model_with_lora_is_saved_after_it_is_merged(tmp_path):
