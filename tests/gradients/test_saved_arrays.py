@@ -75,7 +75,7 @@ KEPT = {
     "layer_norm": "input 0, input 1, 2 more",
     "scaled_dot_product_attention": "input 0, input 1, input 2, 6 more",
     "attention with a bias": "input 0, input 1, input 2, input 3, 6 more",
-    "rotary_embedding": "2 more",
+    "rotary_embedding": "1 more",
     "attention over rows": "input 0, input 1, input 2, 3 more",
     "weighted_sum": "input 1, 4 more",
     "sequence_mask": "1 more",

@@ -29,7 +29,7 @@ from ..tensors.tensor import Tensor
 def rotations(
     positions: bytes, shape: tuple[int, ...], width: int, base: float, dtype: np.dtype
 ) -> np.ndarray:
-    """cos and sin of p / base^(2j / width) for each position p: (2, *shape, width / 2).
+    """e^(i angle) for the angle p / base^(2j / width) of each position p: (*shape, width / 2).
 
     positions: the int64 numbers of an array of this shape, as bytes, because all layers of a step
     ask for the same, and arrays are no keys of a cache.
@@ -37,7 +37,7 @@ def rotations(
     numbers = np.frombuffer(positions, np.int64).reshape(*shape, 1)
     require_range(numbers, 0, 2**31, ShapeError, "positions must be >= 0, got {number}")
     angles = numbers * base ** (-np.arange(0, width, 2) / width)
-    return read_only(np.stack([np.cos(angles), np.sin(angles)]).astype(dtype))
+    return read_only(np.exp(1j * angles).astype(np.result_type(dtype, np.complex64)))
 
 
 def rotary_embedding(
@@ -73,9 +73,8 @@ def rotary_embedding(
             raise DtypeError(f"positions must be integers, got {numbers.dtype}")
         check_broadcast("positions must broadcast to the rows", numbers.shape, x.shape[:-1])
     key, base = numbers.astype(np.int64).tobytes(), check_number("base", base, 1)
-    table = rotations(key, numbers.shape, x.shape[-1], base, x.dtype)
-    cos, sin = on_device_of(table, x)
-    return ops.rotate_pairs(x, cos=cos, sin=sin)
+    turns = rotations(key, numbers.shape, x.shape[-1], base, x.dtype)
+    return ops.rotate_pairs(x, turns=on_device_of(turns, x))
 
 
 def alibi_bias(

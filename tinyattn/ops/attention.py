@@ -6,6 +6,8 @@ import math
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
+
 from .. import kernels
 from ..base.backend import Array, is_finite, namespace
 from ..base.checks import check_attention, check_heads
@@ -136,15 +138,13 @@ def clear_invisible(visibility: Visibility, heads: int, keys: Any, values: Any) 
 
 
 @op
-def rotate_pairs(x: Array, *, cos: Array, sin: Array) -> Array:
-    """Each pair (x_2j, x_2j+1) of a row turned by an angle, whose cos and sin are (..., d / 2)."""
-    even, odd = x[..., 0::2], x[..., 1::2]
-    out = namespace(x).empty(x.shape, x.dtype)
-    out[..., 0::2] = even * cos - odd * sin
-    out[..., 1::2] = even * sin + odd * cos
-    return out
+def rotate_pairs(x: Array, *, turns: Array) -> Array:
+    """Each pair (x_2j, x_2j+1) of a row, as a complex number, times one of turns (..., d / 2)."""
+    wide = np.result_type(x.dtype, np.float32)
+    pairs = in_c_order(x).astype(wide, copy=False).view(turns.dtype)
+    return (pairs * turns).view(wide).astype(x.dtype, copy=False)
 
 
 @rotate_pairs.vjp("x")
-def dx(grad, cos, sin):
-    return rotate_pairs(grad, cos=cos, sin=-sin)  # back by the same angle
+def dx(grad, turns):
+    return rotate_pairs(grad, turns=turns.conj())  # back by the same angle

@@ -252,6 +252,10 @@ class ndarray:
         out = self.array.reshape(*shape)
         return self.view_of(out) if np.shares_memory(out, self.array) else ndarray(out)
 
+    @recorded
+    def conj(self) -> ndarray:
+        return ndarray(self.array.conj())
+
     def ravel(self) -> ndarray:
         return self.reshape(-1)
 
