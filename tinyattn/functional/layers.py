@@ -23,7 +23,6 @@ from ..ops.layers import unknown_id_text
 from ..tensors.arguments import (
     ArrayLike,
     any_tensor,
-    at_least_float32,
     check_same_dtype_and_device,
     float_tensor,
     normalized_sizes,
@@ -139,14 +138,14 @@ def rms_norm(
     """
     x = float_tensor(x, "x")
     sizes = normalized_sizes("rms_norm", x, normalized_shape, weight=weight)
-    x, dtype = at_least_float32(x), x.dtype
+    if x.dtype == np.float16:  # in which a square overflows from 256 on
+        return rms_norm(x.float(), sizes, None if weight is None else weight.float(), eps).half()
     eps = float(np.finfo(x.dtype).eps) if eps is None else check_number("eps", eps, 0)
-    rows, weight = x, None if weight is None else weight.to(x.dtype)
-    if len(sizes) > 1:
-        rows = x.reshape(*x.shape[: -len(sizes)], math.prod(sizes))
-        weight = None if weight is None else weight.flatten()
-    out = ops.rms_norm(rows, weight, eps=eps)
-    return (out if len(sizes) == 1 else out.reshape(x.shape)).to(dtype)
+    if len(sizes) == 1:
+        return ops.rms_norm(x, weight, eps=eps)
+    rows = x.reshape(*x.shape[: -len(sizes)], math.prod(sizes))
+    weight = None if weight is None else weight.flatten()
+    return ops.rms_norm(rows, weight, eps=eps).reshape(x.shape)
 
 
 def dropout(x: Tensor, p: float = 0.5, training: bool = True) -> Tensor:

@@ -184,9 +184,10 @@ class Module:
         except TypeError as error:
             explain_argument(error)
             raise
-        for hook in list(self._hooks.values()):
-            replacement = hook(self, args, out)
-            out = out if replacement is None else replacement
+        if self._hooks:
+            for hook in list(self._hooks.values()):
+                replacement = hook(self, args, out)
+                out = out if replacement is None else replacement
         return out
 
     def register_forward_hook(self, hook: Callable[..., Any]) -> Hook:

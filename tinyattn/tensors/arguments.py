@@ -40,7 +40,8 @@ def any_tensor(value: Any, name: str) -> Tensor:
 
 def float_tensor(value: Any, name: str) -> Tensor:
     """`value` if it is a Tensor of floats, else an error that names the argument."""
-    require_float(any_tensor(value, name).dtype, name)
+    if not (isinstance(value, Tensor) and value._data.dtype.kind == "f"):
+        require_float(any_tensor(value, name).dtype, name)
     return value
 
 
@@ -88,7 +89,8 @@ def normalized_sizes(
     function: str, x: Tensor, sizes: int | Sequence[int], **learned: Tensor | None
 ) -> tuple[int, ...]:
     """The sizes that are normalized: x ends with them, and weight and bias have them."""
-    sizes = (sizes,) if isinstance(sizes, (int, np.integer)) else tuple(listed(function, sizes))
+    if not isinstance(sizes, tuple):
+        sizes = (sizes,) if isinstance(sizes, (int, np.integer)) else tuple(listed(function, sizes))
     if not sizes or x.shape[-len(sizes) :] != sizes:
         raise ShapeError(
             f"{function} over {sizes} takes inputs of shape (..., "

@@ -54,7 +54,7 @@ class Shapes(Elementwise):
     def reshape(self, *shape: Sizes) -> Self:
         """The same elements in another shape; one size may be -1. Copies if it must."""
         sizes = sizes_of(shape)
-        if any(size < -1 for size in sizes):
+        if min(sizes, default=0) < -1:
             raise ShapeError(f"a size is >= 0, or -1 for the one to be found out, got {sizes}")
         return ops.reshape(self, target=sizes)
 
