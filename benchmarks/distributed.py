@@ -43,7 +43,7 @@ import numpy as np
 from . import plots, report
 from .cases import lengths_of
 from .encoders import ENCODERS, IGNORE, SHORTEST, token_ids
-from .libraries import CLASSES, VOCABULARY, Encoder
+from .libraries import Encoder
 from .processes import KEEP_MEMORY, ROOT
 
 SIZES = ("small", "medium", "full")
@@ -78,7 +78,7 @@ def measure(sizes: Encoder, repeats: int) -> Measured:
     feed_forward = nn.PositionwiseFeedForward(sizes.width, sizes.ff, 0.0)
     layer = nn.EncoderLayer(sizes.width, attention, feed_forward, 0.0)
     encoder = nn.Encoder(layer, sizes.layers, skip_padding=True)
-    embedding, head = nn.Embedding(VOCABULARY, sizes.width), nn.Linear(sizes.width, CLASSES)
+    embedding, head = nn.Embedding(sizes.words, sizes.width), nn.Linear(sizes.width, sizes.classes)
     model = nn.ModuleList([embedding, encoder, head])
     optimizer = optim.Adam(model.parameters())
     lengths = lengths_of(sizes.batch, sizes.length)
@@ -89,7 +89,7 @@ def measure(sizes: Encoder, repeats: int) -> Measured:
     number = int((target != IGNORE).sum())
 
     def step(parallel: DistributedDataParallel | None) -> None:
-        logits = head(encoder(embedding(ids), valid_lens=lengths)).reshape(-1, CLASSES)
+        logits = head(encoder(embedding(ids), valid_lens=lengths)).reshape(-1, sizes.classes)
         loss = ta.functional.cross_entropy(logits, target.reshape(-1), ignore_index=IGNORE)
         optimizer.zero_grad()
         if parallel is None:

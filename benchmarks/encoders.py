@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from .cases import ALONE, BUSY, FASTER, Case, Run, forward_backward, lengths_of, random
-from .libraries import CLASSES, VOCABULARY, Encoder
+from .libraries import Encoder
 
 IGNORE = -100
 ENCODERS = {
@@ -30,8 +30,8 @@ def token_ids(
     """Ids (B, N), zero where padded, and the classes to be learned (B*N,)."""
     padding = np.arange(sizes.length) >= lengths[:, None]
     shape = (sizes.batch, sizes.length)
-    ids = np.where(padding, 0, rng.integers(1, VOCABULARY, shape))
-    return ids, np.where(padding, IGNORE, rng.integers(0, CLASSES, shape)).reshape(-1)
+    ids = np.where(padding, 0, rng.integers(1, sizes.words, shape))
+    return ids, np.where(padding, IGNORE, rng.integers(0, sizes.classes, shape)).reshape(-1)
 
 
 def training_step(
@@ -54,7 +54,7 @@ def training_step(
 
     def step(ids: Any, target: Any) -> Any:
         logits = model(ids, None if gpu else lengths)
-        loss = lib.F.cross_entropy(logits.reshape(-1, CLASSES), target, ignore_index=IGNORE)
+        loss = lib.F.cross_entropy(logits.reshape(-1, sizes.classes), target, ignore_index=IGNORE)
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
@@ -86,13 +86,14 @@ def step_limit(sizes: Encoder) -> Run:
     layer = threefold(q, k.swapaxes(-1, -2)) + threefold(random(*stack, sizes.length), v)
     for outputs, inputs in ((3 * d, d), (d, d), (ff, d), (d, ff)):  # weights are (out, in)
         layer += threefold(random(n, inputs), random(outputs, inputs).T)
-    head = threefold(random(n, d), random(CLASSES, d).T)
+    head = threefold(random(n, d), random(sizes.classes, d).T)
 
     def products(_: Any) -> None:
         for x, y, out in layer * sizes.layers + head:
             np.matmul(x, y, out=out)
 
-    size = sizes.layers * (4 * d * d + 2 * d * ff + 9 * d + ff) + 2 * d + (VOCABULARY + CLASSES) * d
+    size = sizes.layers * (4 * d * d + 2 * d * ff + 9 * d + ff) + 2 * d
+    size += (sizes.words + sizes.classes) * d
     parameter, gradient, m, v = np.zeros((4, size), np.float32)
 
     def bytes_of_adam(_: Any) -> None:
@@ -221,6 +222,7 @@ AXES = {
     "batch": Axis(1, 128, lambda n: Encoder(64, 4, 256, 2, n, 64)),
     "width": Axis(32, 1024, lambda n: Encoder(n, 4, 4 * n, 2, 8, 64)),
     "depth": Axis(1, 32, lambda n: Encoder(64, 4, 256, n, 8, 64)),
+    "vocabulary": Axis(1024, 131072, lambda n: Encoder(64, 4, 256, 2, 8, 64, n, n)),
 }
 
 

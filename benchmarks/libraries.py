@@ -15,8 +15,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-VOCABULARY, CLASSES = 64, 8
-
 
 class Encoder(NamedTuple):
     """The sizes of a training step."""
@@ -27,10 +25,12 @@ class Encoder(NamedTuple):
     layers: int
     batch: int
     length: int
+    words: int = 64
+    classes: int = 8
 
     @property
     def detail(self) -> str:
-        return ",".join(map(str, self))
+        return ",".join(map(str, self[:6]))
 
 
 def layer_weights(sizes: Encoder, rng: np.random.Generator) -> dict[str, np.ndarray]:
@@ -110,9 +110,9 @@ class TinyAttn(Library):
         attention = nn.MultiHeadedAttention(sizes.heads, sizes.width, p)
         feed_forward = nn.PositionwiseFeedForward(sizes.width, sizes.ff, p)
         layer = nn.EncoderLayer(sizes.width, attention, feed_forward, p, norm="pre")
-        embedding = nn.Embedding(VOCABULARY, sizes.width)
+        embedding = nn.Embedding(sizes.words, sizes.width)
         encoder = nn.Encoder(layer, sizes.layers, skip_padding)
-        head = nn.Linear(sizes.width, CLASSES)
+        head = nn.Linear(sizes.width, sizes.classes)
         embedding.weight.data = rng.standard_normal(embedding.weight.shape).astype(np.float32)
         for layer in encoder.layers:
             attend, feed = layer.self_attn, layer.feed_forward
@@ -122,7 +122,7 @@ class TinyAttn(Library):
                 product, kind = name.split(".")
                 getattr(products[product], kind).data = array
         head.weight.data = rng.standard_normal(head.weight.shape).astype(np.float32) / sizes.width
-        head.bias.data = np.zeros(CLASSES, np.float32)
+        head.bias.data = np.zeros(sizes.classes, np.float32)
         modules = [module.to(self.device) for module in (embedding, encoder, head)]
 
         def model(ids: Any, lengths: np.ndarray | None) -> Any:
@@ -337,7 +337,7 @@ class Torch(Library):
         def norm() -> tuple[Any, Any]:
             return parameter(np.ones(d, np.float32)), parameter(np.zeros(d, np.float32))
 
-        table = parameter(rng.standard_normal((VOCABULARY, d)).astype(np.float32))
+        table = parameter(rng.standard_normal((sizes.words, d)).astype(np.float32))
         layers = []
         for _ in range(sizes.layers):
             w = layer_weights(sizes, rng)
@@ -349,8 +349,9 @@ class Torch(Library):
                 for name in ("qkv", "o", "w_1", "w_2")
             ]
             layers.append((norm(), norm(), *products))
-        head = rng.standard_normal((CLASSES, d)).astype(np.float32) / d
-        return table, layers, norm(), (parameter(head), parameter(np.zeros(CLASSES, np.float32)))
+        head = rng.standard_normal((sizes.classes, d)).astype(np.float32) / d
+        bias = np.zeros(sizes.classes, np.float32)
+        return table, layers, norm(), (parameter(head), parameter(bias))
 
     def decoder(self, sizes: Encoder, rng: np.random.Generator) -> Callable[..., Any]:
         """As tinyattn's; written out, because PyTorch's own decoder layer has no cache."""

@@ -1,4 +1,4 @@
-"""How the time and the memory of a training step grow with length, batch, width and depth.
+"""How the cost of a training step grows: with length, batch, width, depth and vocabulary.
 
     python -m benchmarks.scaling
 

@@ -176,8 +176,8 @@ class EncoderLayer(Module):
         def attend(y: Tensor) -> Tensor:
             return self.self_attn(y, y, y, **options)
 
-        x = self.sublayer[0](x, attend)
-        return self.sublayer[1](x, self.feed_forward)
+        first, second = self.sublayer
+        return second(first(x, attend), self.feed_forward)
 
 
 def check_parts(owner: str, **parts: Any) -> None:

@@ -26,13 +26,10 @@ class DropArguments(NamedTuple):
     high: np.uint32
 
 
-def drop_arguments(p: float, seed: int, dtype: np.dtype) -> DropArguments:
-    return DropArguments(*factor_and_threshold(p, dtype), *map(np.uint32, halves(seed)))
-
-
 @lru_cache(maxsize=16)
-def factor_and_threshold(p: float, dtype: np.dtype) -> tuple[Any, np.uint32]:
-    return dtype.type(1 / (1 - p)), np.uint32(drop_threshold(p))
+def drop_arguments(p: float, seed: int, dtype: np.dtype) -> DropArguments:
+    threshold, (low, high) = np.uint32(drop_threshold(p)), map(np.uint32, halves(seed))
+    return DropArguments(dtype.type(1 / (1 - p)), threshold, low, high)
 
 
 @inner
