@@ -264,14 +264,13 @@ def visibility(
         limits = checked_limits(valid_lens, shape)
     if mask is not None:
         mask = to_device(checked_mask(mask, shape), device)
-    positions = np.arange(past, past + queries)[None]  # (1, Q)
     ends = []
     # Without samples nothing has to be said, nor if the first query sees all keys already.
     if is_causal and batch and past + 1 < keys:
-        ends.append(positions + 1)
+        ends.append(np.arange(past + 1, past + queries + 1)[None])  # (1, Q)
     if window is not None:
-        check_size("window", window)
-        ends.append(positions + window)
+        positions = np.arange(past, past + queries)[None]
+        ends.append(positions + check_size("window", window))
         starts = to_device(np.maximum(positions - (window - 1), 0), device)
     limits = None if limits is None else to_device(limits, device)
     for end in ends:
