@@ -6,7 +6,6 @@ import math
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from contextlib import suppress
 from operator import index
 from typing import Any, TypeAlias
 
@@ -247,11 +246,11 @@ def sizes_of(arguments: Sequence[Any]) -> tuple[int, ...]:
     """Sizes given one by one or as one sequence."""
     if len(arguments) == 1 and isinstance(arguments[0], (tuple, list)):
         arguments = arguments[0]
-    if bool not in map(type, arguments):
-        with suppress(TypeError):  # of what is no integer
-            return tuple(map(index, arguments))
-    wrong = [size for size in arguments if isinstance(size, bool) or not hasattr(size, "__index__")]
-    raise TypeError(f"a size is an integer, got {wrong[0]!r}")
+    for size in arguments:
+        is_one = type(size) is int or (hasattr(size, "__index__") and not isinstance(size, bool))
+        if not is_one:
+            raise TypeError(f"a size is an integer, got {size!r}")
+    return tuple(map(index, arguments))
 
 
 def check_keepdim(keepdim: Any) -> None:

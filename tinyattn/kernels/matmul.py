@@ -49,8 +49,8 @@ def large_product(x: np.ndarray, y: np.ndarray) -> np.ndarray:
     if len(y) >= 2 * PART and work <= LITTLE_WORK and have_one_float(x, y):
         parts = [x[:, i : i + PART] @ y[i : i + PART] for i in range(0, len(y), PART)]
         return np.sum(parts, axis=0, dtype=np.float64).astype(x.dtype)
-    is_read_once = y.size >= LEAST_NUMBERS.get(len(x), math.inf) and len(y) <= MOST_TERMS
-    if is_read_once and y.flags.fnc:
+    is_for_kernel = y.size >= LEAST_NUMBERS.get(len(x), math.inf) and len(y) <= MOST_TERMS
+    if is_for_kernel and y.flags.fnc:
         module = cpu_kernels()
         if module is not None and have_one_float(x, y):
             return module.few_rows_product(x, y.T)
