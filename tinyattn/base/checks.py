@@ -247,8 +247,7 @@ def sizes_of(arguments: Sequence[Any]) -> tuple[int, ...]:
     if len(arguments) == 1 and isinstance(arguments[0], (tuple, list)):
         arguments = arguments[0]
     for size in arguments:
-        is_one = type(size) is int or (hasattr(size, "__index__") and not isinstance(size, bool))
-        if not is_one:
+        if type(size) is not int and (isinstance(size, bool) or not hasattr(size, "__index__")):
             raise TypeError(f"a size is an integer, got {size!r}")
     return tuple(map(index, arguments))
 

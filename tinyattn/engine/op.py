@@ -179,9 +179,8 @@ def all_have(dtype: np.dtype, arguments: Sequence[Any]) -> bool:
 
 def position_of_viewed(out: Array, args: tuple[Any, ...]) -> int | None:
     """The position of the Tensor of whose memory `out` is a view."""
-    base = out.base
     for i, arg in enumerate(args):
-        if isinstance(arg, TensorBase) and (base is arg._data or base is arg._data.base):
+        if isinstance(arg, TensorBase) and (out.base is arg._data or out.base is arg._data.base):
             return i
     return None
 

@@ -18,16 +18,17 @@ from .threads import parallel_for
 ROWS = 256
 MOST_CHUNKS = 16
 WORK = 1 << 21  # multiplications in a chunk at least
-LEAST_WORK = 100_000  # multiplications; below it, NumPy's product is as good as any
+# Below so much work, NumPy's product is as good as any. To read y counts as two rows of x.
+SOME_WORK = 1 << 18
 # By rows of x, how many numbers y has at least if a kernel reads it faster than BLAS does. It is in
 # column order, as a transposed weight is, and too large for the second cache.
 LEAST_NUMBERS = {1: 100_000} | dict.fromkeys(range(2, 7), 1 << 18)
 MOST_TERMS = 1 << 14  # of a sum in this kernel, because sums of more of them lose digits
 # BLAS adds up a product of so little work one by one, and this loses digits from so many terms on.
 LITTLE_WORK, PART = 1 << 20, 1 << 11
-# BLAS copies its second matrix in parts first. With so many rows of x, and so many multiplications,
-# this takes as long as the product if y is in column order; and x is the smaller one.
-FEW_ROWS, SOME_WORK = range(8, 49), 1 << 18
+# BLAS copies its second matrix in parts first. With so many rows of x this takes as long as the
+# product if y is in column order; and x is the smaller one.
+FEW_ROWS = range(8, 49)
 SPEED = {4: 48, 8: 24}  # multiplications in a nanosecond on one core, by the bytes of a number
 
 
@@ -38,25 +39,23 @@ def matrix_product(x: Array, y: Array) -> Array:
         return backend.capturing.step.matmul(x, y) if is_captured else x @ y
     if x.dtype is FLOAT16:
         return (x.astype(np.float32) @ y.astype(np.float32)).astype(np.float16)
-    if x.ndim == y.ndim == 2 and x.size * y.shape[1] >= LEAST_WORK:
+    if x.ndim == y.ndim == 2 and (len(x) + 2) * y.size >= SOME_WORK:
         return large_product(x, y)
     return x @ y
 
 
 def large_product(x: np.ndarray, y: np.ndarray) -> np.ndarray:
     """x @ y: in parts of long sums, by a kernel for few rows, as (y^T x^T)^T, or in chunks."""
-    work = x.size * y.shape[1]
-    if len(y) >= 2 * PART and work <= LITTLE_WORK and have_one_float(x, y):
+    if len(y) >= 2 * PART and x.size * y.shape[1] <= LITTLE_WORK and have_one_float(x, y):
         parts = [x[:, i : i + PART] @ y[i : i + PART] for i in range(0, len(y), PART)]
         return np.sum(parts, axis=0, dtype=np.float64).astype(x.dtype)
-    is_for_kernel = y.size >= LEAST_NUMBERS.get(len(x), math.inf) and len(y) <= MOST_TERMS
-    if is_for_kernel and y.flags.fnc:
+    if y.flags.fnc and len(y) <= MOST_TERMS and y.size >= LEAST_NUMBERS.get(len(x), math.inf):
         module = cpu_kernels()
         if module is not None and have_one_float(x, y):
             return module.few_rows_product(x, y.T)
-    if y.flags.fnc and work >= SOME_WORK and len(x) in FEW_ROWS and len(x) < y.shape[1]:
+    if y.flags.fnc and len(x) in FEW_ROWS and len(x) < y.shape[1]:
         return in_c_order(large_product(y.T, x.T).T)
-    if work >= 2 * WORK and blas.limit_once():
+    if x.size * y.shape[1] >= 2 * WORK and blas.limit_once():
         return divided_product(x, y)
     return x @ y
 
