@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from .cases import Case, Run
+from .cases import BOTH, Case, Run
 
 CONFIG = {
     "model_type": "llama", "vocab_size": 49152, "hidden_size": 576, "num_hidden_layers": 30,
@@ -94,4 +94,5 @@ def language_models(short: bool) -> Iterator[Case]:
                 partial(language_model, **options),
                 parts=tuple(lengths),
                 process="language model",
+                sides=BOTH if int8 else (*BOTH, "onnxruntime"),
             )

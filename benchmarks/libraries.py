@@ -395,7 +395,7 @@ class Torch(Library):
     ) -> Callable[..., Any]:
         """As tinyattn's, in float32; written as transformers writes Llama."""
         F, cat, heads = self.F, self.torch.cat, config["num_attention_heads"]
-        half = config["hidden_size"] // heads // 2
+        half, groups = config["hidden_size"] // heads // 2, config["num_key_value_heads"]
         w = {name.removesuffix(".weight"): self.tensor(x) for name, x in weights.items()}
         for name in w:  # transformers turns the pairs (j, j + d/2), tinyattn (2j, 2j + 1)
             if name.endswith(("W_q", "W_k")):
@@ -403,19 +403,28 @@ class Torch(Library):
         rates = config["rope_theta"] ** (-self.torch.arange(half) / half)
 
         def norm(name: str, x: Any) -> Any:
-            return F.rms_norm(x, x.shape[-1:], w[name], config["rms_norm_eps"])
+            eps = config["rms_norm_eps"]
+            if self.export:  # which knows no rms_norm
+                return x * (x.square().mean(-1, keepdim=True) + eps).rsqrt() * w[name]
+            return F.rms_norm(x, x.shape[-1:], w[name], eps)
 
         def split(name: str, x: Any) -> Any:
             """(1, N, D) -> (1, H, N, d)"""
-            return F.linear(x, w[name]).unflatten(-1, (-1, 2 * half)).transpose(1, 2)
+            return F.linear(x, w[name]).view(*x.shape[:2], -1, 2 * half).transpose(1, 2)
 
         def turned(x: Any, cos: Any, sin: Any) -> Any:
             return x * cos + cat((-x[..., half:], x[..., :half]), -1) * sin
 
-        @self.torch.no_grad()
-        def run(ids: np.ndarray, cache: Any) -> Any:
+        def attend(q: Any, k: Any, v: Any, causal: bool) -> Any:
+            if self.fused:
+                return F.scaled_dot_product_attention(q, k, v, is_causal=causal, enable_gqa=True)
+            of_group = heads // groups
+            k, v = (x.unsqueeze(2).expand(-1, -1, of_group, -1, -1).flatten(1, 2) for x in (k, v))
+            return self.attend(q, k, v, None, causal, 0.0)
+
+        def step(ids: Any, cache: Any) -> Any:
             past = 0 if cache is None else cache[0][0].shape[2]
-            x, now = F.embedding(self.tensor(ids), w["word"]), []
+            x, now = F.embedding(ids, w["word"]), []
             angles = self.torch.arange(past, past + ids.shape[1])[:, None] * rates
             cos, sin = cat((angles.cos(),) * 2, -1), cat((angles.sin(),) * 2, -1)
             for i in range(config["num_hidden_layers"]):
@@ -426,16 +435,19 @@ class Torch(Library):
                 if cache is not None:
                     k, v = cat((cache[i][0], k), 2), cat((cache[i][1], v), 2)
                 now.append((k, v))
-                y = F.scaled_dot_product_attention(
-                    q, k, v, is_causal=cache is None, enable_gqa=True
-                )
+                y = attend(q, k, v, cache is None)
                 x = x + F.linear(y.transpose(1, 2).flatten(2), w[f"{name}self_attn.W_o"])
                 y = norm(f"{name}sublayer.1.norm", x)
                 gate, up = (F.linear(y, w[f"{name}feed_forward.w_{n}"]) for n in (1, 3))
                 x = x + F.linear(F.silu(gate) * up, w[f"{name}feed_forward.w_2"])
-            return F.linear(norm("encoder.norm", x[:, -1]), w["word"]).numpy(), now
+            return F.linear(norm("encoder.norm", x[:, -1]), w["word"]), now
 
-        return run
+        @self.torch.no_grad()
+        def run(ids: np.ndarray, cache: Any) -> Any:
+            scores, now = step(self.tensor(ids), cache)
+            return scores.numpy(), now
+
+        return self.onnx_steps(step, config["num_hidden_layers"]) if self.export else run
 
     def bert(self, config: dict[str, Any], weights: dict[str, np.ndarray]) -> Any:
         """Queries, keys and values are one product, as in PyTorch's own layer."""
@@ -480,29 +492,58 @@ class Torch(Library):
 
     def onnx(self, hidden: Callable[[Any, Any], Any]) -> Any:
         """The same model in onnxruntime, which fuses its operations."""
-        import onnxruntime
-
-        class Model(self.torch.nn.Module):  # type: ignore[name-defined]
-            def forward(self, ids: Any, visible: Any) -> Any:
-                return hidden(ids, visible)
-
-        file, ids = io.BytesIO(), self.torch.ones(2, 3, dtype=self.torch.int64)
+        ids = self.torch.ones(2, 3, dtype=self.torch.int64)
         axes = {"ids": {0: "B", 1: "N"}, "visible": {0: "B", 3: "N"}}
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of the exporter's next version
-            self.torch.onnx.export(
-                Model(), (ids, ids[:, None, None] > 0), file, dynamo=False,
-                input_names=list(axes), output_names=["out"], dynamic_axes=axes,
-            )  # fmt: skip
-        options = onnxruntime.SessionOptions()
-        options.intra_op_num_threads = self.torch.get_num_threads()
-        session = onnxruntime.InferenceSession(file.getvalue(), options)
+        session = self.onnx_session(hidden, (ids, ids[:, None, None] > 0), axes)
 
         def run(ids: np.ndarray, lengths: np.ndarray) -> np.ndarray:
             visible = (np.arange(ids.shape[1]) < lengths[:, None])[:, None, None]
             return session.run(None, {"ids": ids, "visible": visible})[0]
 
         return run
+
+    def onnx_steps(self, step: Callable[[Any, Any], Any], layers: int) -> Any:
+        """A language model in onnxruntime: a session for prompts, and one for what follows."""
+
+        def of_prompt(ids: Any) -> Any:
+            scores, now = step(ids, None)
+            return scores, *(x for pair in now for x in pair)
+
+        def of_next(ids: Any, *kept: Any) -> Any:
+            scores, now = step(ids, list(zip(kept[::2], kept[1::2], strict=True)))
+            return scores, *(x for pair in now for x in pair)
+
+        names = [f"{kind}{i}" for i in range(layers) for kind in "kv"]
+        ids = self.torch.ones(1, 3, dtype=self.torch.int64)
+        kept = of_prompt(ids)[1:]
+        axes = {"ids": {1: "N"}} | {name: {2: "past"} for name in names}
+        prompt = self.onnx_session(of_prompt, (ids,), {"ids": {1: "N"}})
+        following = self.onnx_session(of_next, (ids[:, :1], *kept), axes)
+
+        def run(ids: np.ndarray, cache: Any) -> Any:
+            session, given = (prompt, []) if cache is None else (following, cache)
+            scores, *now = session.run(None, {"ids": ids, **dict(zip(names, given, strict=False))})
+            return scores, now
+
+        return run
+
+    def onnx_session(self, function: Any, arguments: Any, axes: dict[str, dict[int, str]]) -> Any:
+        """A session of onnxruntime for a function; axes: the inputs, and which sizes may differ."""
+        import onnxruntime
+
+        class Model(self.torch.nn.Module):  # type: ignore[name-defined]
+            def forward(self, *inputs: Any) -> Any:
+                return function(*inputs)
+
+        file = io.BytesIO()
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of the exporter's next version
+            self.torch.onnx.export(
+                Model(), arguments, file, dynamo=False, input_names=list(axes), dynamic_axes=axes
+            )
+        options = onnxruntime.SessionOptions()
+        options.intra_op_num_threads = self.torch.get_num_threads()
+        return onnxruntime.InferenceSession(file.getvalue(), options)
 
     def adam(self, parameters: list[Any]) -> Any:
         return self.torch.optim.Adam(parameters, fused=True)
