@@ -19,6 +19,7 @@ from collections.abc import Callable
 from pathlib import Path
 from statistics import median
 from time import perf_counter
+
 from .processes import ROOT, SIDES, Settings, environment
 
 LENGTHS = (16, 128, 512)
