@@ -49,10 +49,12 @@ def main(arguments: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("prompt", nargs="?", help="a question; without it, a conversation begins")
     parser.add_argument("--temperature", type=float, default=0.0, help="0: always the likeliest")
-    parser.add_argument("--top-p", type=float, default=None)
+    parser.add_argument("--top-p", type=float, help="draw from the likeliest ids")
     parser.add_argument("--int8", action="store_true", help="weights of one byte each")
     parser.add_argument("--tokens", type=int, default=256, help="the most tokens of an answer")
     options = parser.parse_args(arguments)
+    if options.top_p is not None and not options.temperature:
+        parser.error("--top-p draws, so it needs a --temperature above 0")
     path = weights()
     if path is None or importlib.util.find_spec("tokenizers") is None:
         sys.exit(f"examples/chat.py {ADVICE}")
@@ -72,7 +74,10 @@ def main(arguments: list[str] | None = None) -> None:
             print()
             return
         messages.append({"role": "user", "content": question})
-        messages.append({"role": "assistant", "content": answer(model, messages, **choice)})
+        try:
+            messages.append({"role": "assistant", "content": answer(model, messages, **choice)})
+        except ta.errors.ShapeError as error:  # the conversation is longer than the model reads
+            sys.exit(str(error))
 
 
 if __name__ == "__main__":

@@ -19,7 +19,7 @@ from test_tiled_attention import CASES, compiled, inputs, run
 
 import tinyattn as ta
 from tinyattn import functional as F
-from tinyattn import kernels
+from tinyattn import kernels, ops
 from tinyattn.kernels import blas, matmul, threads
 
 pytestmark = pytest.mark.usefixtures("same_threads_afterwards")
@@ -481,6 +481,21 @@ def test_small_products_of_long_rows_lose_no_digits(shape):
     assert abs(found - exact).max() <= 8 * np.finfo(np.float32).eps * abs(exact).max()
     integers = matmul.matrix_product(x.astype(int), y.astype(int))
     assert integers.dtype == int
+
+
+def test_a_transposed_matrix_is_multiplied_without_a_copy(monkeypatch):
+    seen = []
+
+    def product(x, y):
+        seen.append(y)
+        return x @ y
+
+    monkeypatch.setattr(sys.modules["tinyattn.ops.linear"], "matrix_product", product)
+    x, weight = np.ones((3, 6)), np.ones((5, 6))
+    assert (ta.tensor(x) @ ta.tensor(weight).T).tolist() == [[6.0] * 5] * 3
+    assert seen[0].flags.f_contiguous
+    ops.matmul(x, weight[:, ::-1].T)
+    assert seen[1].flags.c_contiguous
 
 
 def test_the_kernel_for_few_rows_takes_floats_of_one_dtype_where_there_is_one(monkeypatch):

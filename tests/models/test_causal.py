@@ -520,6 +520,9 @@ def test_a_text_ends(tmp_path):
         model.generate_text("a", 0)
     with pytest.raises(ValueError, match="top_k and top_p are for drawing"):
         next(model.generate_text("a", top_p=0.5))
+    for prompt, number in (("", 0), ("a" * 64, 64)):
+        with pytest.raises(ShapeError, match=rf"64 positions free, got {number} ids"):
+            model.generate_text(prompt)
 
 
 @needs_tokenizers

@@ -37,6 +37,12 @@ def test_each_weight_differs_by_half_a_scale_at_most(dtype):
     assert abs(layer.numbers.numpy()).max(1)[[0, 1, 2]].tolist() == [127, 0, 127]
 
 
+def test_the_numbers_of_tiny_weights_keep_their_sign():
+    """The scale of subnormal numbers is rounded to few digits, and 190 is no int8."""
+    layer = Int8Linear(ta.tensor(np.full((2, 3), 190 * 2.0**-149, np.float32)))
+    assert layer.numbers.tolist() == [[127] * 3] * 2
+
+
 def test_the_numbers_lie_in_rows_as_the_kernel_reads_them():
     """A weight of a published model has column order; its numbers would be copied at each call."""
     weight = ta.tensor(np.asfortranarray(rng_of(5).normal(size=(6, 8)).astype(np.float32)))
@@ -137,6 +143,12 @@ def test_what_cannot_be_quantized_is_refused():
         random_model("llama").half().quantize()
     with pytest.raises(ValueError, match="not finite"):
         Int8Linear(ta.tensor([[1.0, np.nan]]))
+    model = random_model("llama", np.float32)
+    model.encoder.layers[-1].self_attn.W_o.weight._data[0, 0] = np.nan
+    with pytest.raises(ValueError, match=r"encoder\.layers\.\d+\.self_attn\.W_o: a weight with"):
+        model.quantize()
+    assert not any(isinstance(module, Int8Linear) for module in model.modules())
+    assert all(x.requires_grad for x in model.train().parameters())
     layer = Int8Linear(ta.ones(3, 4))
     with pytest.raises(DtypeError, match="got float64 and a scale of float32"):
         layer(ta.ones(1, 4, dtype=ta.float64))

@@ -40,6 +40,18 @@ def test_chat_answers(example, options, capsys):
     assert out
 
 
+def test_top_p_needs_a_temperature(example, capsys):
+    with pytest.raises(SystemExit):
+        example("chat").main(["--top-p", "0.9", "Hello"])
+    assert "needs a --temperature above 0" in capsys.readouterr().err
+
+
+def test_a_conversation_that_is_too_long_ends_with_a_sentence(example, monkeypatch):
+    monkeypatch.setattr("builtins.input", lambda _: "Hello " * 500)
+    with pytest.raises(SystemExit, match="positions free"):
+        example("chat").main(["--tokens", "3"])
+
+
 def test_a_conversation_ends_with_its_input(example, monkeypatch, capsys):
     questions = iter(["Hello", "And?"])
 

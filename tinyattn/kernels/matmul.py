@@ -1,4 +1,5 @@
-"""Matrix products: the BLAS of NumPy computes them, or cuBLAS for CuPy."""
+"""Matrix products: the BLAS of NumPy computes them, or cuBLAS for CuPy, and a kernel of our own
+those of few rows with a large matrix."""
 
 from __future__ import annotations
 
@@ -18,16 +19,17 @@ from .threads import parallel_for
 ROWS = 256
 MOST_CHUNKS = 16
 WORK = 1 << 21  # multiplications in a chunk at least
-# Below so much work, NumPy's product is as good as any. To read y counts as two rows of x.
+# Below so much work, NumPy's product is as good as any. The work is one multiplication for each row
+# of x and each number of y, and two more for each number of y, because y is read from memory.
 SOME_WORK = 1 << 18
-# By rows of x, how many numbers y has at least if a kernel reads it faster than BLAS does. It is in
-# column order, as a transposed weight is, and too large for the second cache.
+# For 1 to 6 rows of x, a kernel is faster than BLAS if y is large: so many numbers at least, by the
+# rows of x. And y must be in column order (flags.fnc), as a transposed weight is.
 LEAST_NUMBERS = {1: 100_000} | dict.fromkeys(range(2, 7), 1 << 18)
 MOST_TERMS = 1 << 14  # of a sum in this kernel, because sums of more of them lose digits
 # BLAS adds up a product of so little work one by one, and this loses digits from so many terms on.
 LITTLE_WORK, PART = 1 << 20, 1 << 11
-# BLAS copies its second matrix in parts first. With so many rows of x this takes as long as the
-# product if y is in column order; and x is the smaller one.
+# BLAS copies its second matrix in parts first. For 8 to 48 rows of x, and y in column order, this
+# takes as long as the product. So y comes first there, and x, which is smaller, is copied.
 FEW_ROWS = range(8, 49)
 SPEED = {4: 48, 8: 24}  # multiplications in a nanosecond on one core, by the bytes of a number
 

@@ -131,9 +131,10 @@ class CausalLM(nn.Module):
         """
         if kind != "int8":
             raise ValueError(f'quantize takes "int8", got {kind!r:.60}')
-        if self.head is None:
-            self.head = Int8Linear(self.word.weight)
+        head = Int8Linear(self.word.weight) if self.head is None else None
         quantize(self)
+        if head is not None:
+            self.head = head.eval()
         return self
 
     @property
@@ -165,11 +166,16 @@ class CausalLM(nn.Module):
         """The continuation of a text, in pieces that come as soon as they are complete.
 
         It ends with an eos_token_id of the config, after max_new_tokens, or with the positions of
-        the model. temperature, top_k, top_p: see `generation.generate`.
+        the model. temperature, top_k, top_p: see `generation.generate`. Raises ShapeError for a
+        prompt without ids, and for one that leaves no position free.
         """
-        ids = self.tokenizer.encode(prompt).ids
-        most = len(ids) + check_size("max_new_tokens", max_new_tokens)
-        end = min(most, self.config["max_position_embeddings"])
+        ids, positions = self.tokenizer.encode(prompt).ids, self.config["max_position_embeddings"]
+        if not 0 < len(ids) < positions:
+            raise ShapeError(
+                "a prompt has one id at least, and leaves one of the model's "
+                f"{positions} positions free, got {len(ids)} ids"
+            )
+        end = min(len(ids) + check_size("max_new_tokens", max_new_tokens), positions)
         return self.pieces(ids, end, temperature=temperature, top_k=top_k, top_p=top_p)
 
     def pieces(self, ids: list[int], end: int, **choice: Any) -> Iterator[str]:

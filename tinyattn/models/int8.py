@@ -16,7 +16,7 @@ from ..tensors.tensor import Tensor
 class Int8Linear(nn.Module):
     """A Linear for inference: x (numbers * scale)^T + bias, for x (..., in_features).
 
-    numbers (out_features, in_features) are round(weight / scale), and scale (out_features, 1) is
+    numbers (out_features, in_features) are round(weight / scale), and scale (out_features,) is
     max |weight| / 127 over a row; so each weight differs by half a scale at most. Both are buffers.
     Raises DtypeError for x of another dtype than scale, and RuntimeError if x requires a gradient.
     """
@@ -34,6 +34,7 @@ class Int8Linear(nn.Module):
         if not xp.isfinite(scale).all():
             raise ValueError("a weight with numbers that are not finite has no int8 numbers")
         numbers = xp.rint(array / xp.where(scale == 0, 1, scale)[:, None])
+        numbers = numbers.clip(-127, 127)  # of tiny weights, whose scale is rounded to few digits
         self.register_buffer("numbers", wrap(numbers.astype(np.int8, order="C")))
         self.register_buffer("scale", wrap(scale))
         self.bias = bias
@@ -67,6 +68,13 @@ NOT_TRAINED = (
 
 def quantize(model: nn.Module) -> None:
     """Put an Int8Linear in the place of each Linear, and freeze what is left."""
+    names = {id(module): name for name, module in model.named_modules()}
+    made = []  # all before the first is exchanged, because one may be refused
     for parent, name, linear in places_of(model, nn.Linear):
-        setattr(parent, name, Int8Linear(linear.weight, linear.bias))
+        try:
+            made.append((parent, name, Int8Linear(linear.weight, linear.bias)))
+        except ValueError as error:
+            raise ValueError(f"{names[id(linear)]}: {error}") from None
+    for parent, name, layer in made:
+        setattr(parent, name, layer)
     model.requires_grad_(False).eval()

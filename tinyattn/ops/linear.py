@@ -59,7 +59,9 @@ def matmul(x: Array, y: Array) -> Array:
         return matmul(x, as_column(y))[..., 0]
     if x.ndim == 1:
         return matmul(as_row(x), y)[..., 0, :]
-    x, y = in_c_order(x), in_c_order(y)
+    x = in_c_order(x)
+    if not (y.ndim == 2 and y.T.flags.c_contiguous):  # BLAS takes the transpose of a matrix
+        y = in_c_order(y)
     if x.ndim > 2 and y.ndim == 2:  # because one large product is faster than many small ones
         return matrix_product(rows(x), y).reshape(*x.shape[:-1], y.shape[-1])
     return matrix_product(x, y)
