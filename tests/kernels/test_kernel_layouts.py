@@ -28,7 +28,7 @@ from kernel_checks import (
 import tinyattn as ta
 from tinyattn import functional as F
 from tinyattn import kernels
-from tinyattn.kernels import reference
+from tinyattn.kernels import float16, reference
 from tinyattn.kernels.reference import AdamStep
 from tinyattn.kernels.visibility import Visibility, of_padded, samples_of
 
@@ -261,6 +261,23 @@ def test_add_bias_to_what_is_read_only_is_an_error(dtype):
         with pytest.raises(ValueError, match="read-only"):
             module.add_bias(x, np.ones(3, dtype))
     assert_same(x, np.ones((2, 3), dtype))
+
+
+@needs_numba
+def test_float16_becomes_float32_bit_by_bit():
+    every = np.arange(1 << 16, dtype=np.uint16).view(np.float16)
+    for x in (
+        every,
+        every.reshape(256, 256).T,
+        every.reshape(4, 128, 128)[:, ::-1, ::3],
+        every[:0],
+    ):
+        found, expected = cpu.float32_of(x), x.astype(np.float32)
+        assert found.dtype == np.float32
+        assert found.shape == x.shape
+        assert np.array_equal(found.view(np.uint32), expected.view(np.uint32))
+    assert cpu.float32_of(every.reshape(256, 256).T).flags.f_contiguous
+    assert float16.float32_of(expected) is expected
 
 
 def test_float16_goes_through_the_plain_code():

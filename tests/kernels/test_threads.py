@@ -472,6 +472,29 @@ def test_few_rows_by_a_matrix_in_column_order(rows, inner, columns):
         ta.set_num_threads(1)
 
 
+@pytest.mark.parametrize("rows", [1, 2, 6, 7, 50])
+@pytest.mark.parametrize(("inner", "columns"), [(300, 2000), (2000, 16), (33, 9000)])
+def test_few_rows_by_a_matrix_of_float16(rows, inner, columns):
+    """Computed in float32: the only rounding that counts is that of the result."""
+    rng = np.random.default_rng(rows)
+    x, weight = (signed(rng, n, inner).astype(np.float16) for n in (rows, columns))
+    weight[::7] *= np.float16(1e-5)  # subnormal numbers
+    exact = x.astype(np.float64) @ weight.T.astype(np.float64)
+    found = matmul.matrix_product(x, weight.T)
+    assert found.dtype == np.float16
+    sums = np.abs(x).astype(np.float64) @ np.abs(weight.T).astype(np.float64)
+    rounding = np.spacing(np.abs(exact).astype(np.float16)).astype(np.float64) / 2
+    assert (np.abs(found - exact) <= 1.01 * rounding + 1e-6 * sums).all()
+    ta.set_num_threads(3)
+    assert matmul.matrix_product(x, weight.T).tobytes() == found.tobytes()
+    ta.set_num_threads(1)
+    with np.errstate(invalid="ignore"):
+        weight[3, 2], weight[5, 1] = np.nan, np.inf
+        found = matmul.matrix_product(x, weight.T)
+    assert np.isnan(found[:, 3]).all()
+    assert (found[:, 5] == np.sign(x[:, 1]) * np.inf).all()
+
+
 @pytest.mark.parametrize("shape", [(3, 70_000, 4), (1, 5000, 100), (9, 5001, 9)])
 def test_small_products_of_long_rows_lose_no_digits(shape):
     rng = np.random.default_rng(1)

@@ -8,6 +8,10 @@ from typing import Any
 
 import numpy as np
 
+from .compiled import cpu_kernels
+
+SOME = 1 << 12  # numbers from which a kernel is faster than NumPy
+
 
 def in_float32(function: Callable[..., Any]) -> Callable[..., Any]:
     """A function of arrays or Tensors; for float16 it runs in float32, and its result is float16.
@@ -26,4 +30,15 @@ def in_float32(function: Callable[..., Any]) -> Callable[..., Any]:
 
 def in_dtype(x: Any, dtype: Any) -> Any:
     """An array or a Tensor in this dtype."""
-    return x.to(dtype) if hasattr(x, "to") else x.astype(dtype, copy=False)
+    if hasattr(x, "to"):
+        return x.to(dtype)
+    return float32_of(x) if dtype == np.float32 else x.astype(dtype, copy=False)
+
+
+def float32_of(x: Any) -> Any:
+    """An array of float16 in float32; one of float32 as it is."""
+    if type(x) is np.ndarray and x.dtype == np.float16 and x.size >= SOME:
+        module = cpu_kernels()
+        if module is not None:
+            return module.float32_of(x)
+    return x.astype(np.float32, copy=False)

@@ -3,7 +3,7 @@ those of few rows with a large matrix."""
 
 from __future__ import annotations
 
-import math
+from types import ModuleType
 
 import numpy as np
 
@@ -11,6 +11,7 @@ from ..base import backend
 from ..base.backend import FLOAT16, Array, is_array, quiet
 from . import blas
 from .compiled import cpu_kernels
+from .float16 import float32_of
 from .sums import in_c_order
 from .threads import parallel_for
 
@@ -40,10 +41,20 @@ def matrix_product(x: Array, y: Array) -> Array:
         is_captured = backend.capturing.step is not None and is_array(x)
         return backend.capturing.step.matmul(x, y) if is_captured else x @ y
     if x.dtype is FLOAT16:
-        return (x.astype(np.float32) @ y.astype(np.float32)).astype(np.float16)
+        return float16_product(x, y)
     if x.ndim == y.ndim == 2 and (len(x) + 2) * y.size >= SOME_WORK:
         return large_product(x, y)
     return x @ y
+
+
+def float16_product(x: np.ndarray, y: np.ndarray) -> np.ndarray:
+    """x @ y by way of float32. A kernel for few rows reads y in float16, half of the bytes."""
+    x = float32_of(x)
+    if x.ndim == y.ndim == 2 and len(x) in LEAST_NUMBERS:
+        module = kernels_for_few_rows(x, y)
+        if module is not None:
+            return module.few_rows_product(x, y.T).astype(np.float16)
+    return matrix_product(x, float32_of(y)).astype(np.float16)
 
 
 def large_product(x: np.ndarray, y: np.ndarray) -> np.ndarray:
@@ -51,15 +62,21 @@ def large_product(x: np.ndarray, y: np.ndarray) -> np.ndarray:
     if len(y) >= 2 * PART and x.size * y.shape[1] <= LITTLE_WORK and have_one_float(x, y):
         parts = [x[:, i : i + PART] @ y[i : i + PART] for i in range(0, len(y), PART)]
         return np.sum(parts, axis=0, dtype=np.float64).astype(x.dtype)
-    if y.flags.fnc and len(y) <= MOST_TERMS and y.size >= LEAST_NUMBERS.get(len(x), math.inf):
-        module = cpu_kernels()
-        if module is not None and have_one_float(x, y):
+    if len(x) in LEAST_NUMBERS and have_one_float(x, y):
+        module = kernels_for_few_rows(x, y)
+        if module is not None:
             return module.few_rows_product(x, y.T)
     if y.flags.fnc and len(x) in FEW_ROWS and len(x) < y.shape[1]:
         return in_c_order(large_product(y.T, x.T).T)
     if x.size * y.shape[1] >= 2 * WORK and blas.limit_once():
         return divided_product(x, y)
     return x @ y
+
+
+def kernels_for_few_rows(x: np.ndarray, y: np.ndarray) -> ModuleType | None:
+    """The kernels, if y is so large that the kernel for few rows is faster than BLAS."""
+    is_large = y.flags.fnc and y.size >= LEAST_NUMBERS[len(x)]
+    return cpu_kernels() if is_large and len(y) <= MOST_TERMS else None
 
 
 def have_one_float(x: np.ndarray, y: np.ndarray) -> bool:

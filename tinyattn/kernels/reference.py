@@ -41,7 +41,7 @@ from .elementwise import silu as silu
 from .elementwise import silu_backward as silu_backward
 from .elementwise import softplus as softplus
 from .elementwise import where as where
-from .float16 import in_float32
+from .float16 import float32_of, in_float32
 from .matmul import matrix_product
 from .normalization import layer_norm as layer_norm
 from .normalization import layer_norm_backward as layer_norm_backward
@@ -299,7 +299,7 @@ def attention(
     q (R, H, d), k (S, G, d), v (S, G, e) -> (R, H, e) and (B, H, Q, K); see `attention_weights`.
     """
     if q.dtype == np.float16 and is_array(q):  # because rounded scores would lose digits
-        q, k, v = (x.astype(np.float32) for x in (q, k, v))
+        q, k, v = map(float32_of, (q, k, v))
         out, weights = attention(q, k, v, visibility, scale, drop, bias, kernels)
         return out.astype(np.float16), weights
     weights = attention_weights(q, k, visibility, scale, bias, kernels)
@@ -337,7 +337,7 @@ def attention_backward(
     if weights is None:  # on Tensors, because saved weights are not part of the graph
         weights = attention_weights(q, k, visibility, scale, bias, kernels)
     elif q.dtype == np.float16:
-        grad, q, k, v = (x.astype(np.float32) for x in (grad, q, k, v))
+        grad, q, k, v = map(float32_of, (grad, q, k, v))
     queries, keys = visibility.queries, visibility.keys
     heads, groups = q.shape[1], k.shape[1]
     grad, q = (in_c_order(rows_to_heads(x, queries)) for x in (grad, q))  # (B, H, Q, d)

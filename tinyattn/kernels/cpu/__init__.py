@@ -17,6 +17,7 @@ float64.
     dropout.py        dropout by a hash
     sums.py           sums over rows: a bias, an embedding; squares; products; running sums
     few_rows.py       products of few rows with a large matrix
+    float16.py        float16 to float32
     gather.py         elements along one dimension by index
     optimizer.py      Adam
     row_functions.py  functions of one row, which the kernels above call
@@ -54,6 +55,7 @@ from .exponential import silu_backward as silu_backward
 from .exponential import softplus as softplus
 from .few_rows import few_rows_product as few_rows_product
 from .few_rows import int8_product as int8_product
+from .float16 import float32_of as float32_of
 from .gather import gather as gather
 from .gather import scatter_along as scatter_along
 from .layer_norm import layer_norm as layer_norm
