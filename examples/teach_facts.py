@@ -1,16 +1,19 @@
 """A published language model learns what it cannot know: facts about people who do not exist.
 
-    python examples/teach_facts.py            # four to five minutes on two cores
-    python examples/teach_facts.py --mix 2    # with general text: it learns less, forgets nothing
+    python examples/teach_facts.py            # two minutes and a half on two cores
+    python examples/teach_facts.py --mix 0    # two minutes, without general text: it forgets more
     python examples/teach_facts.py --short    # a few steps, to see that all runs
 
-SmolLM2 (see chat.py) gets a LoRA of rank 8 on the queries and values of each layer: 460,800 numbers
-learn, and 134,515,008 stay. It reads two questions about each fact with their answers, and is asked
-in a third phrasing, which it has never read. A model forgets what it does not read any more. So the
-perplexity of other text is measured too: 21 of 24 answers are right after 90 steps, from 0, and it
-is 1.70 times what it was. With --mix 2 each batch has two pieces of general text (help pages of
-Python) too, whose loss counts a twentieth. It is then 1.01 times what it was, and 14 answers are
-right. With a tenth of their loss 13 are right (0.94 times), with all of it 2 (0.78 times).
+SmolLM2 (see chat.py) gets a LoRA of rank 8 on the queries, values and feed-forward outputs of its
+upper 15 layers: 483,840 numbers learn, and 134,515,008 stay. Nothing below changes, so what the
+lower 15 layers make of each text is computed once, and a step costs half. The model reads two
+questions about each fact with their answers, and is asked in a third phrasing, which it has never
+read: 22 of 24 answers are right after 90 steps, from 0.
+
+A model forgets what it does not read any more. So the perplexity of other text is measured too.
+With --mix 0 it is 1.49 times what it was (23 answers are right). Therefore a batch of 8 lessons has
+a piece of general text too (help pages of Python), whose loss counts a twentieth. The perplexity of
+other help pages is then 0.93 times what it was.
 """
 
 from __future__ import annotations
@@ -45,6 +48,7 @@ READ = (
 )
 ASKED = ("Which city does {name} call home?", "Can you tell me the profession of {name}?")
 BATCH, IGNORE = 8, -100
+TEXTS = 32  # pieces of general text
 GENERAL = 0.05  # the weight of the loss of general text, because facts are learned less with more
 
 
@@ -80,24 +84,45 @@ def general_text(model: ta.models.CausalLM, length: int) -> tuple[np.ndarray, np
     return halves[0], halves[1]
 
 
-def batch_of(chosen: list[tuple[list[int], list[int]]]) -> tuple[np.ndarray, np.ndarray]:
-    """Lessons as ids and targets (B, N); what is after a lesson is padding."""
+def padded(chosen: list[tuple[list[int], list[int]]]) -> tuple[np.ndarray, np.ndarray]:
+    """Lessons as ids and targets (P, N); what is after a lesson is padding."""
     length = max(len(ids) for ids, _ in chosen)
     ids = [x + [0] * (length - len(x)) for x, _ in chosen]
     targets = [y + [IGNORE] * (length - len(y)) for _, y in chosen]
     return np.array(ids), np.array(targets)
 
 
-def mean_loss(model: ta.models.CausalLM, ids: np.ndarray, targets: np.ndarray) -> ta.Tensor:
-    """The head computes scores only where there is a target, because it is the largest matrix."""
+def halves(model: ta.models.CausalLM) -> tuple[nn.ModuleList, nn.ModuleList]:
+    """The layers that stay frozen, and those above that learn."""
+    layers = model.encoder.layers
+    return layers[: len(layers) // 2], layers[len(layers) // 2 :]
+
+
+@ta.no_grad()
+def below(model: ta.models.CausalLM, ids: np.ndarray) -> np.ndarray:
+    """What the frozen layers make of ids (P, N): (P, N, D). No step changes it."""
+    x = model.word(ids)
+    for layer in halves(model)[0]:
+        x = layer(x, is_causal=True)
+    return x.numpy()
+
+
+def mean_loss(model: ta.models.CausalLM, hidden: np.ndarray, targets: np.ndarray) -> ta.Tensor:
+    """The loss of the layers above. The head, the largest matrix, computes scores only where there
+    is a target, and nothing is computed behind the last one of the batch."""
     learned = targets != IGNORE
-    return F.cross_entropy(model.scores(model.hidden(ids)[learned]), targets[learned])
+    length = 1 + learned.any(axis=0).nonzero()[0].max()
+    x = ta.tensor(hidden[:, :length])
+    for layer in halves(model)[1]:
+        x = layer(x, is_causal=True)
+    x = model.encoder.norm(x)[learned[:, :length]]
+    return F.cross_entropy(model.scores(x), targets[learned])
 
 
 @ta.no_grad()
 def perplexity(model: ta.models.CausalLM, pieces: np.ndarray) -> float:
     parts = np.array_split(pieces, max(1, len(pieces) // 4))
-    losses = [mean_loss(model, part[:, :-1], part[:, 1:]).item() for part in parts]
+    losses = [mean_loss(model, below(model, x[:, :-1]), x[:, 1:]).item() for x in parts]
     return float(np.exp(np.mean(losses)))
 
 
@@ -131,19 +156,21 @@ def report(model: ta.models.CausalLM, held_out: np.ndarray) -> tuple[int, float]
 
 def teach(model: ta.models.CausalLM, steps: int, mix: int, seed: int = 0) -> None:
     rng = np.random.default_rng(seed)
-    read = lessons(model)
-    pieces, _ = general_text(model, 64)
+    ids, targets = padded(lessons(model))
+    hidden = np.concatenate([below(model, part) for part in np.split(ids, len(ids) // 4)])
+    text = rng.permutation(general_text(model, 64)[0])[:TEXTS]
+    read = below(model, text[:, :-1]) if mix else text
     learned = [p for p in model.parameters() if p.requires_grad]
-    optimizer = ta.optim.AdamW(learned, lr=1e-3, weight_decay=0.0)
+    optimizer = ta.optim.AdamW(learned, lr=2e-3, weight_decay=0.0)
     order: list[int] = []
     for step in range(steps):
         if len(order) < BATCH:
-            order += rng.permutation(len(read)).tolist()
-        chosen = [read[order.pop()] for _ in range(BATCH)]
-        loss = mean_loss(model, *batch_of(chosen))
+            order += rng.permutation(len(ids)).tolist()
+        chosen = [order.pop() for _ in range(BATCH)]
+        loss = mean_loss(model, hidden[chosen], targets[chosen])
         if mix:
-            text = pieces[rng.integers(0, len(pieces), mix)]
-            loss = loss + GENERAL * mean_loss(model, text[:, :-1], text[:, 1:])
+            chosen = rng.integers(0, TEXTS, mix).tolist()
+            loss = loss + GENERAL * mean_loss(model, read[chosen], text[chosen, 1:])
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
@@ -154,7 +181,7 @@ def teach(model: ta.models.CausalLM, steps: int, mix: int, seed: int = 0) -> Non
 def main(arguments: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--steps", type=int, default=90)
-    parser.add_argument("--mix", type=int, default=0, help="pieces of general text in a batch")
+    parser.add_argument("--mix", type=int, default=1, help="pieces of general text in a batch")
     parser.add_argument("--short", action="store_true", help="two steps")
     options = parser.parse_args(arguments)
     path = weights()
@@ -167,7 +194,8 @@ def main(arguments: list[str] | None = None) -> None:
     held_out = pieces[:: len(pieces) // 16][: 2 if options.short else 16]
     print("before:")
     _, before = report(model, held_out)
-    nn.LoRA.insert(model, ("W_q", "W_v"), rank=8)
+    model.requires_grad_(False)
+    nn.LoRA.insert(halves(model)[1], ("W_q", "W_v", "w_2"), rank=8)
     teach(model, 2 if options.short else options.steps, options.mix)
     print("after:")
     _, after = report(model, held_out)

@@ -86,7 +86,7 @@ def test_lessons_learn_the_answer_only(example):
     learned = [i for i in targets if i != module.IGNORE]
     assert model.tokenizer.decode(learned) == "Velda Norquist lives in Lisbon."
     assert ids[-len(learned) + 1 :] == learned[:-1]
-    ids, targets = module.batch_of(read[:3])
+    ids, targets = module.padded(read[:3])
     assert ids.shape == targets.shape
     questions = {question for phrasing in module.READ for question in phrasing}
     assert not questions & set(module.ASKED)
