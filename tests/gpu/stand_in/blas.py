@@ -12,6 +12,12 @@ from typing import Any
 import numpy as np
 
 INVALID_VALUE = 7
+# The types of A, B and C and the type to compute in, as cuBLAS numbers them: those that it allows.
+TYPES = {
+    (2, 2, 2, 68): (np.float16, ctypes.c_float),
+    (0, 0, 0, 68): (np.float32, ctypes.c_float),
+    (1, 1, 1, 70): (np.float64, ctypes.c_double),
+}
 
 
 def matrix(pointer: int, rows: int, columns: int, leading: int, dtype: Any) -> np.ndarray:
@@ -73,8 +79,6 @@ class Library:
             "cublasSetMathMode": lambda handle, mode: self.note(f"math {mode}"),
             "cublasSetStream_v2": lambda handle, stream: self.note("stream"),
             "cublasSetWorkspace_v2": lambda handle, memory, size: self.note("workspace"),
-            "cublasSgemmStridedBatched": self.gemm(np.float32, ctypes.c_float),
-            "cublasDgemmStridedBatched": self.gemm(np.float64, ctypes.c_double),
             "cublasGemmStridedBatchedEx": self.gemm_ex,
         }.items():
             setattr(self, name, Function(function))
@@ -89,21 +93,11 @@ class Library:
             self.tape(lambda: multiply(*arguments))
         return status
 
-    def gemm(self, dtype: Any, kind: Any) -> Any:
-        def function(
-            handle, ta, tb, m, n, k, alpha, a, lda, sa, b, ldb, sb, beta, c, ldc, sc, batch
-        ):
-            self.note(f"gemm {np.dtype(dtype).name}")
-            scalars = value(alpha, kind), value(beta, kind)
-            return self.run(dtype, ta, tb, m, n, k, scalars[0], (a, lda, sa), (b, ldb, sb),
-                            scalars[1], (c, ldc, sc), batch)  # fmt: skip
-
-        return function
-
     def gemm_ex(self, handle, ta, tb, m, n, k, alpha, a, ka, lda, sa, b, kb, ldb, sb, beta,
                 c, kc, ldc, sc, batch, compute, algorithm):  # fmt: skip
-        self.note("gemm float16")
-        assert (ka, kb, kc, compute, algorithm) == (2, 2, 2, 68, -1)
-        scalars = value(alpha, ctypes.c_float), value(beta, ctypes.c_float)
-        return self.run(np.float16, ta, tb, m, n, k, scalars[0], (a, lda, sa), (b, ldb, sb),
+        assert algorithm == -1
+        dtype, kind = TYPES[ka, kb, kc, compute]
+        self.note(f"gemm {np.dtype(dtype).name}")
+        scalars = value(alpha, kind), value(beta, kind)
+        return self.run(dtype, ta, tb, m, n, k, scalars[0], (a, lda, sa), (b, ldb, sb),
                         scalars[1], (c, ldc, sc), batch)  # fmt: skip

@@ -15,7 +15,8 @@
 // Where whole tiles are too wide for shared memory, it has SLICE of their columns at a time, a
 // multiple of 32. Otherwise SLICE is the larger width, and nothing is loaded twice.
 
-#define STRIDES(x) long long x##_b, long long x##_h, long long x##_n
+#define ARRAY(x) const element *x, long long x##_b, long long x##_h, long long x##_n
+#define SIZES long long pairs, long long heads, long long queries, long long keys, double scale
 
 const int WARPS = 4, TILE = 32, THREADS = 32 * WARPS;
 const int COLUMNS = (VALUE + 31) / 32, HEAD_COLUMNS = (HEAD + 31) / 32;
@@ -60,6 +61,9 @@ struct Rows {
     long long step, size;
     real factor;
 };
+
+#define ROWS_OF(x, size, factor) \
+    Rows { x + task.sample * x##_b + task.head * x##_h, x##_n, size, factor }
 
 // Loads some columns of the rows [first, first + count), times their factor, into shared memory,
 // and zeros behind the last row. Returns whether this thread met NaN or inf.
@@ -134,10 +138,16 @@ __device__ void add_products(
     }
 }
 
+// Writes a row of sums, of which each lane has every 32nd, times a factor.
+template <int WIDTH, int N>
+__device__ void store(element* row, const real (&sums)[N], Wide factor) {
+    for (int n = 0, column = threadIdx.x % 32; n < N; n++, column += 32)
+        if (column < WIDTH) row[column] = written((sums[n] * factor).value());
+}
+
 extern "C" __global__ void __launch_bounds__(THREADS, 1) attention(
-    const element* q, STRIDES(q), const element* k, STRIDES(k), const element* v, STRIDES(v),
-    element* out, real* saved, long long pairs, long long heads, long long queries, long long keys,
-    double scale, VISIBILITY_PARAMETERS, DROP_PARAMETERS) {
+    ARRAY(q), ARRAY(k), ARRAY(v), element* out, real* saved, SIZES, VISIBILITY_PARAMETERS,
+    DROP_PARAMETERS) {
     DYNAMIC_SHARED(real, memory);
     real* q_tile = memory;                            // (4 * ROWS, HEAD)
     real* k_tile = q_tile + WARPS * ROWS * HEAD;      // (32, HEAD_SLICE + 1)
@@ -146,37 +156,27 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) attention(
     __shared__ Visible visible_to_row[WARPS * ROWS];
 
     Task task = this_task(queries, heads);
-    auto [pair, sample, head, first] = task;
     int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-    Rows of_queries = {q + sample * q_b + head * q_h, q_n, queries, (real)scale};
-    Rows of_keys = {k + sample * k_b + head * k_h, k_n, keys, 1};
-    Rows of_values = {v + sample * v_b + head * v_h, v_n, keys, 1};
+    Rows of_keys = ROWS_OF(k, keys, 1), of_values = ROWS_OF(v, keys, 1);
     Drop drop = drop_of(DROP);
-    bool drops = threshold || drop.factor != 1;
     weights += warp * ROWS * TILE;
 
-    load(of_queries, 0, HEAD, first, WARPS * ROWS, q_tile, HEAD);
+    load(ROWS_OF(q, queries, (real)scale), 0, HEAD, task.first, WARPS * ROWS, q_tile, HEAD);
     long long end = visible_to_block(visible_to_row, task, queries, keys, VISIBILITY);
 
-    real top[ROWS], sums[ROWS][COLUMNS];
-    Wide total[ROWS];  // the part of this lane
-    int added[ROWS];  // whether this lane added anything
-    for (int r = 0; r < ROWS; r++) {
-        top[r] = minus_infinity();
-        total[r] = 0;
-        added[r] = 0;
-        for (int n = 0; n < COLUMNS; n++) sums[r][n] = 0;
-    }
+    real top[ROWS], sums[ROWS][COLUMNS] = {};
+    Wide total[ROWS] = {};  // the part of this lane
+    int added[ROWS] = {};   // whether this lane added anything
+    for (int r = 0; r < ROWS; r++) top[r] = minus_infinity();
     for (long long start = 0; start < end; start += TILE) {
         int not_finite = 0;
-        real scores[ROWS];
-        for (int r = 0; r < ROWS; r++) scores[r] = 0;
+        real scores[ROWS] = {};
         for (int column = 0; column < HEAD; column += SLICE) {
-            __syncthreads();
+            __syncthreads();  // the tile before this one may still be read
             load_slice<HEAD>(of_keys, column, start, k_tile);
             if (VALUE <= SLICE && column == 0)
                 not_finite = load_slice<VALUE>(of_values, 0, start, v_tile);
-            not_finite = __syncthreads_or(not_finite);
+            not_finite = __syncthreads_or(not_finite);  // and all is loaded
             add_dots<HEAD>(scores, q_tile + warp * ROWS * HEAD, k_tile, column, lane);
         }
         unsigned bits[ROWS];
@@ -192,34 +192,60 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) attention(
             if (visible && scores[r] != minus_infinity()) weight = exp(scores[r] - new_top);
             total[r] = total[r] * shrink + weight;
             for (int n = 0; n < COLUMNS; n++) sums[r][n] *= shrink;
-            bool keep = visible;
-            if (drops && visible) {
-                keep = drop.keeps((pair * queries + first + row) * keys + start + lane);
-                weight = keep ? weight * drop.factor : 0;
-            }
+            long long query = task.pair * queries + task.first + row;
+            bool keep = visible && drop.keeps(query * keys + start + lane);
             added[r] |= keep;
-            weights[r * TILE + lane] = weight;
+            weights[r * TILE + lane] = keep ? weight * drop.factor : 0;
         }
-        __syncwarp();
+        __syncwarp();  // all lanes have written their weights
         add_products<VALUE>(sums, weights, of_values, start, v_tile, not_finite, bits);
     }
     for (int r = 0; r < ROWS; r++) {
-        long long query = first + warp * ROWS + r;
+        long long query = task.first + warp * ROWS + r;
         Wide inverse = inverse_of(sum_of_warp(total[r]));
         unsigned some = __ballot_sync(ALL_LANES, added[r]);
         if (query >= queries) continue;
         // Without a visible key the sums are zeros. Only -inf, or an inf, gives NaN. A NaN that
         // dropout left out is not in the sums.
         if (is_infinite(top[r])) inverse = not_a_number();
-        for (int n = 0; n < COLUMNS; n++)
-            if (lane + 32 * n < VALUE)
-                out[((sample * queries + query) * heads + head) * VALUE + lane + 32 * n] =
-                    written(some ? (sums[r][n] * inverse).value() : sums[r][n]);
+        element* to = out + ((task.sample * queries + query) * heads + task.head) * VALUE;
+        store<VALUE>(to, sums[r], some ? inverse : 1);
         if (lane == 0) {
-            saved[pair * queries + query] = top[r];
-            saved[pairs * queries + pair * queries + query] = inverse.value();
+            saved[task.pair * queries + query] = top[r];
+            saved[(pairs + task.pair) * queries + query] = inverse.value();
         }
     }
+}
+
+// The scores of this warp's rows with the 32 rows of a tile, and the gradients of the weights after
+// dropout: `head` are the rows of queries or keys, `value` those of gradients or values. Returns
+// whether the tile has NaN or inf.
+__device__ __forceinline__ int dots_of_tile(
+    real (&scores)[ROWS], real (&dweights)[ROWS], const real* head, const real* value,
+    Rows of_head, Rows of_value, long long start, real* head_tile, real* value_tile) {
+    int lane = threadIdx.x % 32, warp = threadIdx.x / 32, not_finite = 0;
+    for (int column = 0; column < WIDEST; column += SLICE) {
+        __syncthreads();  // the tile before this one may still be read
+        not_finite |= load_slice<HEAD>(of_head, column, start, head_tile);
+        not_finite |= load_slice<VALUE>(of_value, column, start, value_tile);
+        not_finite = __syncthreads_or(not_finite);  // and all is loaded
+        add_dots<HEAD>(scores, head + warp * ROWS * HEAD, head_tile, column, lane);
+        add_dots<VALUE>(dweights, value + warp * ROWS * VALUE, value_tile, column, lane);
+    }
+    return not_finite;
+}
+
+// What backward needs of a visible pair: its weight, computed again, the weight after dropout, and
+// the gradient of the weight. Where dropout left it out, these two are 0, even if they were NaN.
+struct Pair {
+    real weight, dropped, dweight;
+};
+
+__device__ __forceinline__ Pair pair_of(
+    real score, real dweight, real top, real inverse, Drop drop, long long number) {
+    real weight = exp(score - top) * inverse;
+    bool kept = drop.keeps(number);
+    return {weight, kept ? weight * drop.factor : 0, kept ? dweight * drop.factor : 0};
 }
 
 // Gradients of the queries. With w the weights and dw their gradients, those of the scores are w *
@@ -228,10 +254,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) attention(
 // weight is close to 1 the difference would be little but rounding. The sum is saved in two parts,
 // high and low, (2, B * H * Q), for the gradients of keys and values.
 extern "C" __global__ void __launch_bounds__(THREADS, 1) attention_backward_q(
-    const element* grad, STRIDES(g), const element* q, STRIDES(q), const element* k, STRIDES(k),
-    const element* v, STRIDES(v), const real* saved, real* row_sums, element* dq, long long pairs,
-    long long heads, long long queries, long long keys, double scale, VISIBILITY_PARAMETERS,
-    DROP_PARAMETERS) {
+    ARRAY(grad), ARRAY(q), ARRAY(k), ARRAY(v), const real* saved, real* row_sums, element* dq,
+    SIZES, VISIBILITY_PARAMETERS, DROP_PARAMETERS) {
     DYNAMIC_SHARED(real, memory);
     real* q_tile = memory;                             // (4 * ROWS, HEAD)
     real* g_tile = q_tile + WARPS * ROWS * HEAD;       // (4 * ROWS, VALUE)
@@ -241,85 +265,63 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) attention_backward_q(
     __shared__ Visible visible_to_row[WARPS * ROWS];
 
     Task task = this_task(queries, heads);
-    auto [pair, sample, head, first] = task;
     int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-    Rows of_queries = {q + sample * q_b + head * q_h, q_n, queries, (real)scale};
-    Rows of_grad = {grad + sample * g_b + head * g_h, g_n, queries, 1};
-    Rows of_keys = {k + sample * k_b + head * k_h, k_n, keys, 1};
-    Rows of_values = {v + sample * v_b + head * v_h, v_n, keys, 1};
+    Rows of_keys = ROWS_OF(k, keys, 1), of_values = ROWS_OF(v, keys, 1);
     Drop drop = drop_of(DROP);
-    bool drops = threshold || drop.factor != 1;
     dscores += warp * ROWS * TILE;
 
-    load(of_queries, 0, HEAD, first, WARPS * ROWS, q_tile, HEAD);
-    load(of_grad, 0, VALUE, first, WARPS * ROWS, g_tile, VALUE);
+    load(ROWS_OF(q, queries, (real)scale), 0, HEAD, task.first, WARPS * ROWS, q_tile, HEAD);
+    load(ROWS_OF(grad, queries, 1), 0, VALUE, task.first, WARPS * ROWS, g_tile, VALUE);
     long long end = visible_to_block(visible_to_row, task, queries, keys, VISIBILITY);
 
-    real sums[ROWS][HEAD_COLUMNS];
-    Wide total[ROWS];
-    for (int r = 0; r < ROWS; r++) {
-        total[r] = 0;
-        for (int n = 0; n < HEAD_COLUMNS; n++) sums[r][n] = 0;
-    }
+    real sums[ROWS][HEAD_COLUMNS] = {};
+    Wide total[ROWS] = {};
     for (int pass = 0; pass < 2; pass++) {
         for (long long start = 0; start < end; start += TILE) {
-            int not_finite = 0;
-            real scores[ROWS], dweight[ROWS];
-            for (int r = 0; r < ROWS; r++) scores[r] = dweight[r] = 0;
-            for (int column = 0; column < WIDEST; column += SLICE) {
-                __syncthreads();
-                load_slice<VALUE>(of_values, column, start, v_tile);
-                not_finite |= load_slice<HEAD>(of_keys, column, start, k_tile);
-                not_finite = __syncthreads_or(not_finite);
-                add_dots<HEAD>(scores, q_tile + warp * ROWS * HEAD, k_tile, column, lane);
-                add_dots<VALUE>(dweight, g_tile + warp * ROWS * VALUE, v_tile, column, lane);
-            }
+            real scores[ROWS] = {}, dweights[ROWS] = {};
+            int not_finite = dots_of_tile(
+                scores, dweights, q_tile, g_tile, of_keys, of_values, start, k_tile, v_tile);
             unsigned bits[ROWS];
             for (int r = 0; r < ROWS; r++) {
                 int row = warp * ROWS + r;
                 bool visible = visible_to_row[row](start + lane);
                 bits[r] = __ballot_sync(ALL_LANES, visible);
-                long long at = pair * queries + first + row;
-                real weight = 0;
+                long long at = task.pair * queries + task.first + row;
+                real dscore = 0;
                 if (visible) {
-                    weight = exp(scores[r] - saved[at]) * saved[pairs * queries + at];
-                    bool kept = !drops || drop.keeps(at * keys + start + lane);
-                    // 0 even where it was NaN.
-                    dweight[r] = kept ? dweight[r] * drop.factor : 0;
-                    if (pass == 0) total[r] = total[r] + Wide(weight) * dweight[r];
+                    auto [weight, dropped, dweight] = pair_of(
+                        scores[r], dweights[r], saved[at], saved[pairs * queries + at], drop,
+                        at * keys + start + lane);
+                    if (pass == 0) total[r] = total[r] + Wide(weight) * dweight;
+                    dscore = weight * (dweight - total[r].high - total[r].low);
                 }
-                if (pass == 1)
-                    dscores[r * TILE + lane] =
-                        visible ? weight * (dweight[r] - total[r].high - total[r].low) : 0;
+                dscores[r * TILE + lane] = dscore;
             }
             if (pass == 0) continue;
-            __syncwarp();
+            __syncwarp();  // all lanes have written their gradients
             add_products<HEAD>(sums, dscores, of_keys, start, k_tile, not_finite, bits);
         }
         for (int r = 0; pass == 0 && r < ROWS; r++) {
-            long long query = first + warp * ROWS + r;
+            long long query = task.first + warp * ROWS + r;
             total[r] = sum_of_warp(total[r]);
             if (lane || query >= queries) continue;
-            row_sums[pair * queries + query] = total[r].high;
-            row_sums[pairs * queries + pair * queries + query] = total[r].low;
+            row_sums[task.pair * queries + query] = total[r].high;
+            row_sums[(pairs + task.pair) * queries + query] = total[r].low;
         }
     }
     for (int r = 0; r < ROWS; r++) {
-        long long query = first + warp * ROWS + r;
-        for (int n = 0; n < HEAD_COLUMNS; n++)
-            if (query < queries && lane + 32 * n < HEAD)
-                dq[((sample * queries + query) * heads + head) * HEAD + lane + 32 * n] =
-                    written(sums[r][n] * (real)scale);
+        long long query = task.first + warp * ROWS + r;
+        if (query >= queries) continue;
+        element* to = dq + ((task.sample * queries + query) * heads + task.head) * HEAD;
+        store<HEAD>(to, sums[r], (real)scale);
     }
 }
 
 // Gradients of keys and values, the same with keys and queries exchanged: a warp has ROWS keys, and
 // a lane one query of a tile.
 extern "C" __global__ void __launch_bounds__(THREADS, 1) attention_backward_kv(
-    const element* grad, STRIDES(g), const element* q, STRIDES(q), const element* k, STRIDES(k),
-    const element* v, STRIDES(v), const real* saved, const real* row_sums, element* dk, element* dv,
-    long long pairs, long long heads, long long queries, long long keys, double scale,
-    VISIBILITY_PARAMETERS, DROP_PARAMETERS) {
+    ARRAY(grad), ARRAY(q), ARRAY(k), ARRAY(v), const real* saved, const real* row_sums, element* dk,
+    element* dv, SIZES, VISIBILITY_PARAMETERS, DROP_PARAMETERS) {
     DYNAMIC_SHARED(real, memory);
     real* k_tile = memory;                             // (4 * ROWS, HEAD)
     real* v_tile = k_tile + WARPS * ROWS * HEAD;       // (4 * ROWS, VALUE)
@@ -328,70 +330,51 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) attention_backward_kv(
     real* weights = g_tile + TILE * (VALUE_SLICE + 1);  // (4, ROWS, 32)
     real* dscores = weights + WARPS * ROWS * TILE;      // (4, ROWS, 32)
 
-    auto [pair, sample, head, first] = this_task(keys, heads);
+    Task task = this_task(keys, heads);
     int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-    Rows of_keys = {k + sample * k_b + head * k_h, k_n, keys, 1};
-    Rows of_values = {v + sample * v_b + head * v_h, v_n, keys, 1};
-    Rows of_queries = {q + sample * q_b + head * q_h, q_n, queries, (real)scale};
-    Rows of_grad = {grad + sample * g_b + head * g_h, g_n, queries, 1};
+    Rows of_queries = ROWS_OF(q, queries, (real)scale), of_grad = ROWS_OF(grad, queries, 1);
     Drop drop = drop_of(DROP);
-    bool drops = threshold || drop.factor != 1;
     weights += warp * ROWS * TILE;
     dscores += warp * ROWS * TILE;
 
-    load(of_keys, 0, HEAD, first, WARPS * ROWS, k_tile, HEAD);
-    load(of_values, 0, VALUE, first, WARPS * ROWS, v_tile, VALUE);
-    real dk_sums[ROWS][HEAD_COLUMNS], dv_sums[ROWS][COLUMNS];
-    for (int r = 0; r < ROWS; r++) {
-        for (int n = 0; n < HEAD_COLUMNS; n++) dk_sums[r][n] = 0;
-        for (int n = 0; n < COLUMNS; n++) dv_sums[r][n] = 0;
-    }
+    load(ROWS_OF(k, keys, 1), 0, HEAD, task.first, WARPS * ROWS, k_tile, HEAD);
+    load(ROWS_OF(v, keys, 1), 0, VALUE, task.first, WARPS * ROWS, v_tile, VALUE);
+    real dk_sums[ROWS][HEAD_COLUMNS] = {}, dv_sums[ROWS][COLUMNS] = {};
     for (long long start = 0; start < queries; start += TILE) {
-        long long query = start + lane, at = pair * queries + query;
+        long long query = start + lane, at = task.pair * queries + query;
         Visible visible_keys = {0, nullptr, 0};
-        if (query < queries) visible_keys = visible_to(sample, head, query, keys, VISIBILITY);
-        // This is also the barrier before the tile is overwritten.
-        if (!__syncthreads_or(visible_keys.limit > first)) continue;
-        int not_finite = 0;
-        real scores[ROWS], dweight[ROWS];
-        for (int r = 0; r < ROWS; r++) scores[r] = dweight[r] = 0;
-        for (int column = 0; column < WIDEST; column += SLICE) {
-            if (column) __syncthreads();
-            not_finite |= load_slice<HEAD>(of_queries, column, start, q_tile);
-            not_finite |= load_slice<VALUE>(of_grad, column, start, g_tile);
-            not_finite = __syncthreads_or(not_finite);
-            add_dots<HEAD>(scores, k_tile + warp * ROWS * HEAD, q_tile, column, lane);
-            add_dots<VALUE>(dweight, v_tile + warp * ROWS * VALUE, g_tile, column, lane);
-        }
+        if (query < queries)
+            visible_keys = visible_to(task.sample, task.head, query, keys, VISIBILITY);
+        // All threads must go on or none, because those that stay wait for all.
+        if (!__syncthreads_or(visible_keys.limit > task.first)) continue;
+        real scores[ROWS] = {}, dweights[ROWS] = {};
+        int not_finite = dots_of_tile(
+            scores, dweights, k_tile, v_tile, of_queries, of_grad, start, q_tile, g_tile);
         unsigned bits[ROWS];
         for (int r = 0; r < ROWS; r++) {
-            long long key = first + warp * ROWS + r;
+            long long key = task.first + warp * ROWS + r;
             bool visible = visible_keys(key);
             bits[r] = __ballot_sync(ALL_LANES, visible);
-            real weight = 0, dscore = 0;
+            real after_dropout = 0, dscore = 0;
             if (visible) {
-                weight = exp(scores[r] - saved[at]) * saved[pairs * queries + at];
-                bool kept = !drops || drop.keeps(at * keys + key);
-                real dw = kept ? dweight[r] * drop.factor : 0;
-                dscore = weight * (dw - row_sums[at] - row_sums[pairs * queries + at]);
-                weight = kept ? weight * drop.factor : 0;
+                auto [weight, dropped, dweight] = pair_of(
+                    scores[r], dweights[r], saved[at], saved[pairs * queries + at], drop,
+                    at * keys + key);
+                after_dropout = dropped;
+                dscore = weight * (dweight - row_sums[at] - row_sums[pairs * queries + at]);
             }
-            weights[r * TILE + lane] = weight;
+            weights[r * TILE + lane] = after_dropout;
             dscores[r * TILE + lane] = dscore;
         }
-        __syncwarp();
+        __syncwarp();  // all lanes have written theirs
         add_products<HEAD>(dk_sums, dscores, of_queries, start, q_tile, not_finite, bits);
         add_products<VALUE>(dv_sums, weights, of_grad, start, g_tile, not_finite, bits);
     }
     for (int r = 0; r < ROWS; r++) {
-        long long key = first + warp * ROWS + r;
+        long long key = task.first + warp * ROWS + r;
         if (key >= keys) continue;
-        long long row = (sample * keys + key) * heads + head;
-        for (int n = 0; n < HEAD_COLUMNS; n++)
-            if (lane + 32 * n < HEAD)
-                dk[row * HEAD + lane + 32 * n] = written(dk_sums[r][n]);
-        for (int n = 0; n < COLUMNS; n++)
-            if (lane + 32 * n < VALUE)
-                dv[row * VALUE + lane + 32 * n] = written(dv_sums[r][n]);
+        long long row = (task.sample * keys + key) * heads + task.head;
+        store<HEAD>(dk + row * HEAD, dk_sums[r], 1);
+        store<VALUE>(dv + row * VALUE, dv_sums[r], 1);
     }
 }

@@ -86,6 +86,16 @@ def tiled(
     return compiled, shape
 
 
+def run_tiled(kernel: str, length: int, q: Array, v: Array, *arguments: Any) -> None:
+    """Launch a kernel that divides `length` rows of each head of q and v, (B, H, N, d)."""
+    batch, heads, _, width = q.shape
+    xp = namespace(q)
+    device = xp.cuda.runtime.getDevice()
+    compiled, shape = tiled(xp, device, kernel, width, v.shape[-1], q.dtype)
+    grid = (batch * heads * -(-length // (4 * shape.rows)),)
+    compiled(grid, BLOCK, arguments, shared_mem=shape.nbytes)
+
+
 def has_tiles(q: Array, k: Array, v: Array, drop: Drop) -> bool:
     if drop.p >= 1 or not (q.size and k.size and v.size):
         return False
@@ -122,17 +132,13 @@ def attention(
         return reference.attention(q, k, v, visibility, scale, drop, bias, kernels=OF_GPU)
     q, k, v = in_tiles(q, k, v, visibility)
     xp = namespace(q)
-    batch, heads, queries, width = q.shape
-    pairs, keys = batch * heads, k.shape[2]
+    batch, heads, queries, _ = q.shape
     out = xp.empty((batch, queries, heads, v.shape[-1]), q.dtype)
-    saved = xp.empty((2, pairs * queries), real(q.dtype))
-    device = xp.cuda.runtime.getDevice()
-    kernel, shape = tiled(xp, device, "attention", width, v.shape[-1], q.dtype)
-    arrays = *strided(q), *strided(k), *strided(v), out, saved
-    numbers = pairs, heads, queries, keys, float(scale)
-    options = *visibility_arguments(visibility, q), *drop_arguments(*drop)
-    grid = (pairs * -(-queries // (4 * shape.rows)),)
-    kernel(grid, BLOCK, (*arrays, *numbers, *options), shared_mem=shape.nbytes)
+    saved = xp.empty((2, batch * heads * queries), real(q.dtype))
+    numbers = batch * heads, heads, queries, k.shape[2], float(scale)
+    options = *numbers, *visibility_arguments(visibility, q), *drop_arguments(*drop)
+    arrays = *strided(q), *strided(k), *strided(v)
+    run_tiled("attention", queries, q, v, *arrays, out, saved, *options)
     return heads_to_rows(out.swapaxes(1, 2), visibility.queries), saved
 
 
@@ -161,19 +167,15 @@ def attention_backward(
     grad = rows_to_heads(grad, visibility.queries)
     q, k, v = in_tiles(q, k, v, visibility)
     xp = namespace(q)
-    device = xp.cuda.runtime.getDevice()
-    batch, heads, queries, width = q.shape
-    pairs, keys = batch * heads, k.shape[2]
-    row_sums = xp.empty((2, pairs * queries), real(q.dtype))  # from the first launch to the second
+    batch, heads, queries, _ = q.shape
+    keys = k.shape[2]
+    row_sums = xp.empty(saved.shape, saved.dtype)  # from the first launch to the second
     dq, dk, dv = (xp.empty((batch, x.shape[2], heads, x.shape[3]), x.dtype) for x in (q, k, v))
+    numbers = batch * heads, heads, queries, keys, float(scale)
+    options = *numbers, *visibility_arguments(visibility, q), *drop_arguments(*drop)
     arrays = *strided(grad), *strided(q), *strided(k), *strided(v), saved, row_sums
-    numbers = pairs, heads, queries, keys, float(scale)
-    last = *numbers, *visibility_arguments(visibility, q), *drop_arguments(*drop)
-    for name, length, gradients in (("q", queries, (dq,)), ("kv", keys, (dk, dv))):
-        widths = width, v.shape[-1]
-        kernel, shape = tiled(xp, device, f"attention_backward_{name}", *widths, q.dtype)
-        grid = (pairs * -(-length // (4 * shape.rows)),)
-        kernel(grid, BLOCK, (*arrays, *gradients, *last), shared_mem=shape.nbytes)
+    run_tiled("attention_backward_q", queries, q, v, *arrays, dq, *options)
+    run_tiled("attention_backward_kv", keys, q, v, *arrays, dk, dv, *options)
     dq, dk, dv = (x.swapaxes(1, 2) for x in (dq, dk, dv))
     dk, dv = (heads_to_rows(sum_heads(x, groups), visibility.keys) for x in (dk, dv))
     return heads_to_rows(dq, visibility.queries), dk, dv

@@ -8,7 +8,7 @@ import numpy as np
 
 from ...base.backend import Array, namespace
 from ..sums import in_c_order
-from .launch import by_elements, function, visibility_arguments
+from .launch import by_elements, run, visibility_arguments
 
 
 def visible_to_any(visibility: Any, x: Any) -> Array:
@@ -20,9 +20,8 @@ def visible_to_any(visibility: Any, x: Any) -> Array:
     queries = max(1 if limits is None else limits.shape[1], 1 if mask is None else mask.shape[2])
     out = xp.empty((batch, heads, keys), np.bool_)
     if out.size:
-        kernel = function(xp, "checks", "visible_to_any", 32)
-        sizes = out.size, heads, keys, queries
-        kernel(*by_elements(out.size), (out, *sizes, *visibility_arguments(visibility, x)))
+        arguments = out, out.size, heads, keys, queries, *visibility_arguments(visibility, x)
+        run("checks", "visible_to_any", out, by_elements(out.size), *arguments)
     return out
 
 
@@ -32,8 +31,7 @@ def check_range(numbers: Array, slot: Array, low: int, high: int, also_allowed: 
     slot: see `range_checks.slot_for`.
     """
     if numbers.size:
-        xp = namespace(numbers)
         numbers = in_c_order(numbers.astype(np.int64, copy=False))
-        kernel = function(xp, "checks", "check_range", 32)
         bounds = int(low), int(high), int(also_allowed)  # CuPy passes NumPy's in their own size
-        kernel(*by_elements(numbers.size), (numbers, slot, numbers.size, *bounds))
+        threads = by_elements(numbers.size)
+        run("checks", "check_range", numbers, threads, numbers, slot, numbers.size, *bounds)

@@ -133,6 +133,9 @@ template <class T, class Join> __device__ T joined(T value, Join join) {
 template <class T> __device__ T sum_of_row(T value) {
     return joined(value, [](T a, T b) { return a + b; });
 }
+__device__ bool any_of_row(int value) {
+    return joined(value, [](int a, int b) { return a | b; });
+}
 __device__ Wide sum_of_warp(Wide value) {
     return joined_lanes(value, [](Wide a, Wide b) { return a + b; });
 }
@@ -198,8 +201,10 @@ __device__ __forceinline__ unsigned mixed(unsigned h) {
 struct Drop {
     unsigned low, high, threshold;
     real factor;
+    bool drops_any;  // if not, no hash is computed
 
     __device__ bool keeps(long long index) const {
+        if (!drops_any) return true;
         unsigned beyond = (unsigned)(index >> 32);
         return mixed(mixed((unsigned)index ^ low) ^ high ^ beyond) >= threshold;
     }
@@ -214,7 +219,9 @@ struct Drop {
 __device__ __forceinline__ Drop drop_of(DROP_PARAMETERS) {
     unsigned long long bits = (unsigned long long)seed;
     if (draws) bits += (unsigned long long)*draws * 0x9E3779B97F4A7C15ull;
-    return {(unsigned)bits, (unsigned)(bits >> 32), (unsigned)threshold, (real)kept_factor};
+    real factor = kept_factor;
+    bool drops_any = threshold || factor != 1;
+    return {(unsigned)bits, (unsigned)(bits >> 32), (unsigned)threshold, factor, drops_any};
 }
 
 // For a number out of range: slot[0] becomes 1 + its position, slot[1] the number itself. Only the

@@ -25,24 +25,24 @@ from ..sums import in_c_order
 
 PLAIN, TRANSPOSED = 0, 1  # cublasOperation_t
 DEFAULT_MATH, TF32_MATH = 0, 3  # cublasMath_t
-HALF, COMPUTE_32F, DEFAULT_ALGORITHM = 2, 68, -1  # cudaDataType_t, cublasComputeType_t, ...Algo_t
+# For each dtype: cudaDataType_t, cublasComputeType_t, and the type of alpha and beta.
+TYPES = {
+    np.dtype(np.float16): (2, 68, c_float),
+    np.dtype(np.float32): (0, 68, c_float),
+    np.dtype(np.float64): (1, 70, c_double),
+}
+DEFAULT_ALGORITHM = -1  # cublasGemmAlgo_t
 WORKSPACE = 32 * 1024 * 1024  # NVIDIA recommends this for Hopper, and 4 MiB for older devices
-# The first arguments of a product: handle, two operations, sizes m, n and k, alpha. After them
-# come A, B, beta, C, and the number of products.
-FIRST = (c_void_p, *(c_int,) * 5, c_void_p)
-MATRIX = (c_void_p, c_int, c_longlong)  # pointer, leading dimension, stride
-PRODUCT = (*FIRST, *MATRIX, *MATRIX, c_void_p, *MATRIX, c_int)
-TYPED = (c_void_p, c_int, c_int, c_longlong)  # pointer, type, leading dimension, stride
-# The same for matrices of any type, then the type to compute in, and the algorithm.
-ANY_TYPE = (*FIRST, *TYPED, *TYPED, c_void_p, *TYPED, c_int, c_int, c_int)
+MATRIX = (c_void_p, c_int, c_int, c_longlong)  # pointer, type, leading dimension, stride
+# Handle, two operations, sizes m, n and k, alpha, A, B, beta, C, the number of products, the type
+# to compute in, and the algorithm.
+PRODUCT = (c_void_p, *(c_int,) * 5, c_void_p, *MATRIX, *MATRIX, c_void_p, *MATRIX, *(c_int,) * 3)
 SIGNATURES: dict[str, tuple[Any, ...]] = {
     "cublasCreate_v2": (c_void_p,),
     "cublasSetMathMode": (c_void_p, c_int),
     "cublasSetStream_v2": (c_void_p, c_void_p),
     "cublasSetWorkspace_v2": (c_void_p, c_void_p, c_size_t),
-    "cublasSgemmStridedBatched": PRODUCT,
-    "cublasDgemmStridedBatched": PRODUCT,
-    "cublasGemmStridedBatchedEx": ANY_TYPE,
+    "cublasGemmStridedBatchedEx": PRODUCT,
 }
 
 
@@ -118,19 +118,13 @@ class Handle:
         """Ask for out^T = y^T x^T, `count` times: x (m, k), y (k, n), out (m, n)."""
         m, n, k = sizes
         (a, a_layout), (b, b_layout) = x, y
-        number = c_double if a.dtype == np.float64 else c_float
-        one, zero = number(1), number(0)
-        first = self.handle, b_layout.operation, a_layout.operation, n, m, k, byref(one)
-        of_b = b.data.ptr, b_layout.leading, b_layout.stride
-        of_a = a.data.ptr, a_layout.leading, a_layout.stride
-        of_out = out.data.ptr, n, m * n
-        if a.dtype != np.float16:
-            name = f"cublas{'D' if a.dtype == np.float64 else 'S'}gemmStridedBatched"
-            self.call(name, *first, *of_b, *of_a, byref(zero), *of_out, count)
-            return
-        b_typed, a_typed, out_typed = ((x[0], HALF, *x[1:]) for x in (of_b, of_a, of_out))
-        last = byref(zero), *out_typed, count, COMPUTE_32F, DEFAULT_ALGORITHM
-        self.call("cublasGemmStridedBatchedEx", *first, *b_typed, *a_typed, *last)
+        kind, compute, number = TYPES[a.dtype]
+        alpha, beta = byref(number(1)), byref(number(0))
+        first = self.handle, b_layout.operation, a_layout.operation, n, m, k, alpha
+        of_b = b.data.ptr, kind, b_layout.leading, b_layout.stride
+        of_a = a.data.ptr, kind, a_layout.leading, a_layout.stride
+        last = beta, out.data.ptr, kind, n, m * n, count, compute, DEFAULT_ALGORITHM
+        self.call("cublasGemmStridedBatchedEx", *first, *of_b, *of_a, *last)
 
 
 class Layout(NamedTuple):

@@ -2,39 +2,46 @@
 
 // x / (1 - p) where the hash keeps x, 0 elsewhere. The gradient is the same function of grad.
 extern "C" __global__ void dropout(
-    const element* x, element* out, long long size, DROP_PARAMETERS) {
+    const element* xs, element* out, long long size, DROP_PARAMETERS) {
     Drop drop = drop_of(DROP);
     real factor = drop.factor;  // in float16 it may be inf, so it is rounded to float32 only
-    FOR_EACH(i, size) out[i] = written(drop.keeps(i) ? read(x[i]) * factor : 0);
+    FOR_EACH(i, size) out[i] = written(drop.keeps(i) ? read(xs[i]) * factor : 0);
 }
 
-// Each of the others is a formula for one element, `of_x(x)` for instance, and a kernel that applies
-// it to all.
-#define OF_ONE const element *x, element *out, long long size
-#define OF_TWO const element *x, const element *y, element *out, long long size
+// Each of the others is a formula: of x, an element of one array, or of x and y, those of two.
+#define OF_ONE const element *xs, element *out, long long size
+#define OF_TWO const element *xs, const element *ys, element *out, long long size
+#define FOR_EACH_X(formula)                      \
+    {                                            \
+        FOR_EACH(i, size) {                      \
+            real x = read(xs[i]);                \
+            out[i] = written(formula);           \
+        }                                        \
+    }
+#define FOR_EACH_X_AND_Y(formula)                \
+    {                                            \
+        FOR_EACH(i, size) {                      \
+            real x = read(xs[i]), y = read(ys[i]); \
+            out[i] = written(formula);           \
+        }                                        \
+    }
 
 const real SQRT_HALF = 0.70710678118654752440, INV_SQRT_2PI = 0.39894228040143267794;
 const real GELU_CUBIC = 0.044715, GELU_SCALE = 0.79788456080286535588;  // sqrt(2 / pi)
 
-extern "C" __global__ void erf_of(OF_ONE) {
-    FOR_EACH(i, size) out[i] = written(erf(read(x[i])));
-}
+extern "C" __global__ void erf_of(OF_ONE) FOR_EACH_X(erf(x))
 
 // Phi(x) = erfc(-x / sqrt(2)) / 2, because 1 + erf would lose the digits of a small Phi.
 __device__ real normal_cdf(real x) { return real(0.5) * erfc(-x * SQRT_HALF); }
 
-extern "C" __global__ void gelu(OF_ONE) {
-    FOR_EACH(i, size) out[i] = written(read(x[i]) * normal_cdf(read(x[i])));
-}
+extern "C" __global__ void gelu(OF_ONE) FOR_EACH_X(x * normal_cdf(x))
 
 // Phi(x) + x phi(x), where phi(x) = exp(-x^2 / 2) / sqrt(2 pi) is the slope of Phi.
 __device__ real gelu_slope(real x) {
     return normal_cdf(x) + x * (exp(x * x * real(-0.5)) * INV_SQRT_2PI);
 }
 
-extern "C" __global__ void gelu_backward(OF_TWO) {
-    FOR_EACH(i, size) out[i] = written(read(x[i]) * gelu_slope(read(y[i])));
-}
+extern "C" __global__ void gelu_backward(OF_TWO) FOR_EACH_X_AND_Y(x * gelu_slope(y))
 
 // 1 / (1 + exp(-x)), computed from exp(-|x|), which cannot overflow.
 __device__ real sigmoid_of(real x) {
@@ -42,43 +49,29 @@ __device__ real sigmoid_of(real x) {
     return (x >= 0 ? 1 : small) / (1 + small);
 }
 
-extern "C" __global__ void sigmoid(OF_ONE) {
-    FOR_EACH(i, size) out[i] = written(sigmoid_of(read(x[i])));
-}
+extern "C" __global__ void sigmoid(OF_ONE) FOR_EACH_X(sigmoid_of(x))
 
 // The slope of the sigmoid, from its result.
-extern "C" __global__ void sigmoid_backward(OF_TWO) {
-    FOR_EACH(i, size) out[i] = written(read(x[i]) * read(y[i]) * (1 - read(y[i])));
-}
+extern "C" __global__ void sigmoid_backward(OF_TWO) FOR_EACH_X_AND_Y(x * y * (1 - y))
 
-extern "C" __global__ void silu(OF_ONE) {
-    FOR_EACH(i, size) out[i] = written(read(x[i]) * sigmoid_of(read(x[i])));
-}
+extern "C" __global__ void silu(OF_ONE) FOR_EACH_X(x * sigmoid_of(x))
 
 __device__ real silu_slope(real x) {
     real part = sigmoid_of(x);
     return part + x * part * (1 - part);
 }
 
-extern "C" __global__ void silu_backward(OF_TWO) {
-    FOR_EACH(i, size) out[i] = written(read(x[i]) * silu_slope(read(y[i])));
-}
+extern "C" __global__ void silu_backward(OF_TWO) FOR_EACH_X_AND_Y(x * silu_slope(y))
 
 // log(1 + exp(x)), computed from exp(-|x|), which cannot overflow.
-__device__ real softplus_of(real x) { return (x < 0 ? 0 : x) + log1p(exp(-fabs(x))); }
-
-extern "C" __global__ void softplus(OF_ONE) {
-    FOR_EACH(i, size) out[i] = written(softplus_of(read(x[i])));
-}
+extern "C" __global__ void softplus(OF_ONE) FOR_EACH_X((x < 0 ? 0 : x) + log1p(exp(-fabs(x))))
 
 // x (1 + tanh(u)) / 2 with u = sqrt(2 / pi) (x + 0.044715 x^3), which is x sigmoid(2 u).
 __device__ real sigmoid_of_2u(real x) {
     return sigmoid_of(2 * GELU_SCALE * (x + GELU_CUBIC * x * x * x));
 }
 
-extern "C" __global__ void gelu_tanh(OF_ONE) {
-    FOR_EACH(i, size) out[i] = written(read(x[i]) * sigmoid_of_2u(read(x[i])));
-}
+extern "C" __global__ void gelu_tanh(OF_ONE) FOR_EACH_X(x * sigmoid_of_2u(x))
 
 __device__ real gelu_tanh_slope(real x) {
     real part = sigmoid_of_2u(x);
@@ -87,9 +80,7 @@ __device__ real gelu_tanh_slope(real x) {
     return part + x * part * (1 - part) * slope;
 }
 
-extern "C" __global__ void gelu_tanh_backward(OF_TWO) {
-    FOR_EACH(i, size) out[i] = written(read(x[i]) * gelu_tanh_slope(read(y[i])));
-}
+extern "C" __global__ void gelu_tanh_backward(OF_TWO) FOR_EACH_X_AND_Y(x * gelu_tanh_slope(y))
 
 // x - y floor(x / y), with the sign of y. fmod is exact, and x / y is not.
 __device__ real remainder_of(real x, real y) {
@@ -98,9 +89,7 @@ __device__ real remainder_of(real x, real y) {
     return (rest < 0) != (y < 0) ? rest + y : rest;
 }
 
-extern "C" __global__ void remainder_of_two(OF_TWO) {
-    FOR_EACH(i, size) out[i] = written(remainder_of(read(x[i]), read(y[i])));
-}
+extern "C" __global__ void remainder_of_two(OF_TWO) FOR_EACH_X_AND_Y(remainder_of(x, y))
 
 // The largest integer that is not above x / y. x less its remainder is a multiple of y, up to
 // rounding, so the quotient is rounded to the nearest integer.
@@ -113,16 +102,10 @@ __device__ real floor_of_quotient(real x, real y) {
     return quotient - whole > real(0.5) ? whole + 1 : whole;
 }
 
-extern "C" __global__ void floor_divide(OF_TWO) {
-    FOR_EACH(i, size) out[i] = written(floor_of_quotient(read(x[i]), read(y[i])));
-}
+extern "C" __global__ void floor_divide(OF_TWO) FOR_EACH_X_AND_Y(floor_of_quotient(x, y))
 
 // A NaN stays one.
-extern "C" __global__ void relu(OF_ONE) {
-    FOR_EACH(i, size) out[i] = written(read(x[i]) <= 0 ? 0 : read(x[i]));
-}
+extern "C" __global__ void relu(OF_ONE) FOR_EACH_X(x <= 0 ? 0 : x)
 
 // 0 where y <= 0, else x, the gradient: a NaN is not <= 0.
-extern "C" __global__ void relu_backward(OF_TWO) {
-    FOR_EACH(i, size) out[i] = written(read(y[i]) <= 0 ? 0 : read(x[i]));
-}
+extern "C" __global__ void relu_backward(OF_TWO) FOR_EACH_X_AND_Y(y <= 0 ? 0 : x)

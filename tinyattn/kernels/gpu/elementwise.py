@@ -10,16 +10,15 @@ import numpy as np
 from ...base.backend import Array, namespace
 from .. import reference
 from ..sums import in_c_order
-from .launch import SCALARS, by_elements, drop_arguments, function
+from .launch import by_elements, drop_arguments, run
 
 
-def launched(name: str, *arrays: Array) -> Array:
-    """What the kernel of this name makes of one or two arrays of one shape and dtype."""
-    xp, first = namespace(arrays[0]), arrays[0]
-    out = xp.empty(first.shape, first.dtype)
-    if out.size:
-        kernel = function(xp, "elementwise", name, SCALARS[first.dtype])
-        kernel(*by_elements(out.size), (*map(in_c_order, arrays), out, out.size))
+def launched(kernel: str, *arrays: Array, options: tuple[Any, ...] = ()) -> Array:
+    """What a kernel makes of one or two arrays of one shape and dtype."""
+    out = namespace(arrays[0]).empty(arrays[0].shape, arrays[0].dtype)
+    if size := out.size:
+        arguments = *map(in_c_order, arrays), out, size, *options
+        run("elementwise", kernel, out, by_elements(size), *arguments)
     return out
 
 
@@ -54,10 +53,6 @@ def broadcast(x: Array, y: Any) -> list[Array]:
 
 
 def dropout(x: Array, p: float, seed: int) -> Array:
-    if p >= 1 or not x.size:
+    if p >= 1:
         return reference.dropout(x, p, seed)
-    xp = namespace(x)
-    out = xp.empty(x.shape, x.dtype)
-    kernel = function(xp, "elementwise", "dropout", SCALARS[x.dtype])
-    kernel(*by_elements(x.size), (in_c_order(x), out, x.size, *drop_arguments(p, seed)))
-    return out
+    return launched("dropout", x, options=drop_arguments(p, seed))

@@ -32,7 +32,7 @@ extern "C" __global__ void mark_chunks(
 // sums its rows. All other rows of the table are zero already. An id out of range is left out.
 extern "C" __global__ void scatter_rows(
     const element* grad, const long long* ids, const unsigned long long* masks, element* table,
-    long long count, long long width, long long num_rows, long long words, long long skip) {
+    long long count, long long num_rows, long long words, long long width, long long skip) {
     __shared__ unsigned matches[CHUNK / 32];
     long long position = blockIdx.x, id = ids[position], first = position / CHUNK;
     if (id < 0 || id >= num_rows || id == skip) return;

@@ -6,7 +6,7 @@ import numpy as np
 
 from ...base.backend import Array, namespace
 from ..sums import in_c_order
-from .launch import SCALARS, by_elements, function
+from .launch import by_elements, run
 
 CHUNK = 256  # positions, as in embedding.cu
 
@@ -17,10 +17,9 @@ def take_rows(table: Array, ids: Array, slot: Array) -> Array:
     num_rows, width = table.shape
     out = xp.empty((*ids.shape, width), table.dtype)
     if out.size:
-        kernel = function(xp, "embedding", "take_rows", SCALARS[table.dtype])
         ids = in_c_order(ids.astype(np.int64, copy=False))
-        arrays = in_c_order(table), ids, out, slot
-        kernel(*by_elements(out.size), (*arrays, ids.size, width, num_rows))
+        arguments = in_c_order(table), ids, out, slot, ids.size, width, num_rows
+        run("embedding", "take_rows", table, by_elements(out.size), *arguments)
     return out
 
 
@@ -32,9 +31,8 @@ def scatter_rows(grad: Array, ids: Array, num_rows: int, skip: int | None) -> Ar
         ids = in_c_order(ids.astype(np.int64, copy=False))
         words = -(-ids.size // (64 * CHUNK))
         masks = xp.zeros((num_rows, words), np.int64)
-        kernel = function(xp, "embedding", "mark_chunks", SCALARS[grad.dtype])
-        kernel(*by_elements(ids.size), (ids, masks, ids.size, num_rows, words))
-        kernel = function(xp, "embedding", "scatter_rows", SCALARS[grad.dtype])
-        sizes = ids.size, width, num_rows, words, -1 if skip is None else skip
-        kernel((ids.size,), (CHUNK,), (in_c_order(grad), ids, masks, table, *sizes))
+        sizes = ids.size, num_rows, words
+        run("embedding", "mark_chunks", grad, by_elements(ids.size), ids, masks, *sizes)
+        arguments = in_c_order(grad), ids, masks, table, *sizes, width, -1 if skip is None else skip
+        run("embedding", "scatter_rows", grad, ((ids.size,), (CHUNK,)), *arguments)
     return table

@@ -10,12 +10,13 @@ from typing import Any
 import numpy as np
 
 from ...base import backend
-from ...base.backend import to_device
+from ...base.backend import Array, namespace, to_device
 from ..reference import drop_threshold
 from ..sums import in_c_order
 
 FOLDER = Path(__file__).parent
 SCALARS = {np.dtype(np.float16): 16, np.dtype(np.float32): 32, np.dtype(np.float64): 64}
+Threads = tuple[tuple[int, ...], tuple[int, ...]]  # a grid of blocks, and the threads of a block
 WARP = 32
 MOST_THREADS = 1024
 # More blocks than any device runs at once. In larger arrays a thread takes several elements.
@@ -35,12 +36,17 @@ def function(xp: Any, name: str, kernel: str, scalar: int, defines: tuple[str, .
     return xp.RawModule(code=source(name), options=options).get_function(kernel)
 
 
+def run(file: str, kernel: str, x: Array, threads: Threads, *arguments: Any) -> None:
+    """Launch a kernel of a file, for elements of the type of x."""
+    function(namespace(x), file, kernel, SCALARS.get(x.dtype, 32))(*threads, arguments)
+
+
 def real(dtype: np.dtype) -> np.dtype:
     """The dtype in which kernels compute: float32 for halves."""
     return np.dtype(np.float32) if dtype == np.float16 else dtype
 
 
-def by_rows(rows: int, columns: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
+def by_rows(rows: int, columns: int) -> Threads:
     """Grid and block for kernels in which the threads of one `threadIdx.y` work on one row: a warp
     on a short row, and four rows in a block; a whole block on a long row."""
     if columns <= 1024:
@@ -48,7 +54,7 @@ def by_rows(rows: int, columns: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
     return (rows,), (min(MOST_THREADS, -(-columns // (8 * WARP)) * WARP), 1)
 
 
-def by_elements(size: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
+def by_elements(size: int) -> Threads:
     """Grid and block for kernels in which any thread may work on any element."""
     return (min(-(-size // 256), MOST_BLOCKS),), (256,)
 
@@ -67,6 +73,11 @@ def array_and_strides(array: Any, dims: int, dtype: Any) -> tuple[Any, ...]:
     array = in_c_order(to_device(array.astype(dtype, copy=False), "cuda"))
     layout = zip(array.shape, array.strides, strict=True)
     return array, *(stride // array.itemsize if size > 1 else 0 for size, stride in layout)
+
+
+def as_matrix(shape: tuple[int, ...]) -> tuple[int, int]:
+    """Rows and columns of an array, of which the last dimension is a row."""
+    return math.prod(shape[:-1]), shape[-1]
 
 
 def as_scores(shape: tuple[int, ...]) -> tuple[int, int, int, int]:

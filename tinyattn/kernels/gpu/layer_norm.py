@@ -7,7 +7,7 @@ from typing import Any
 from ...base.backend import Array, namespace
 from .. import reference
 from ..sums import in_c_order, sum_dtype
-from .launch import SCALARS, by_rows, function, real
+from .launch import as_matrix, by_rows, real, run
 from .sums import column_sums
 
 
@@ -25,12 +25,10 @@ def rms_norm(x: Array, weight: Any, eps: float) -> tuple[Array, Array]:
 
 def normalized(x: Array, weight: Any, bias: Any, means: Any, eps: float) -> tuple[Array, Array]:
     """The normalized x, and 1 / std of each row. Without an array for the means: RMSNorm."""
-    xp, columns = namespace(x), x.shape[-1]
-    rows = x.size // columns
+    xp, sizes = namespace(x), as_matrix(x.shape)
     out, inv_stds = xp.empty(x.shape, x.dtype), xp.empty((*x.shape[:-1], 1), sum_dtype(x.dtype))
     arrays = in_c_order(x), *map(or_null, (weight, bias)), out, or_null(means), inv_stds
-    kernel = function(xp, "layer_norm", "layer_norm", SCALARS[x.dtype])
-    kernel(*by_rows(rows, columns), (*arrays, rows, columns, float(eps)))
+    run("layer_norm", "layer_norm", x, by_rows(*sizes), *arrays, *sizes, float(eps))
     return out, inv_stds
 
 
@@ -58,13 +56,11 @@ def rms_norm_backward(
 
 def gradients(grad: Array, x: Array, weight: Any, means: Any, inv_stds: Array) -> tuple[Any, ...]:
     """dx; and dbias and dweight, which are None for RMSNorm without a weight."""
-    xp, columns = namespace(x), x.shape[-1]
-    rows = x.size // columns
+    xp, sizes = namespace(x), as_matrix(x.shape)
     grad, x = in_c_order(grad), in_c_order(x)
-    dx, stats = xp.empty(x.shape, x.dtype), xp.empty((3, rows), real(x.dtype))
+    dx, stats = xp.empty(x.shape, x.dtype), xp.empty((3, sizes[0]), real(x.dtype))
     arrays = grad, x, or_null(weight), or_null(means), inv_stds, stats, dx
-    kernel = function(xp, "layer_norm", "layer_norm_backward", SCALARS[x.dtype])
-    kernel(*by_rows(rows, columns), (*arrays, rows, columns))
+    run("layer_norm", "layer_norm_backward", x, by_rows(*sizes), *arrays, *sizes)
     if weight is None and means is None:
         return dx, None, None
-    return dx, *column_sums(grad.reshape(rows, columns), x, stats)
+    return dx, *column_sums(grad.reshape(sizes), x, stats)

@@ -6,7 +6,7 @@ The kernels read the addresses of the arrays from a table on the device.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -16,7 +16,7 @@ from ...base.backend import Array, namespace, to_device
 from .. import reference
 from ..reference import AdamStep
 from ..sums import in_c_order
-from .launch import MOST_THREADS, SCALARS, function
+from .launch import MOST_THREADS, run
 
 BLOCK_ELEMENTS = 4096  # for one block of threads, as in optimizer.cu
 THREADS = 256
@@ -43,6 +43,19 @@ def lists_of(*lists: Sequence[Array]) -> Lists:
     return Lists(numbers[:length], numbers[length:].reshape(-1, 2), len(sizes))
 
 
+def run_on(lists: Lists, kernel: str, x: Array, *arguments: Any) -> None:
+    """Launch a kernel for all arrays of lists, whose elements have the type of x."""
+    if blocks := len(lists.blocks):
+        run("optimizer", kernel, x, ((blocks,), (THREADS,)), *lists, *arguments)
+
+
+def by_dtype(arrays: Iterable[tuple[Array, ...]]) -> Iterable[list[tuple[Array, ...]]]:
+    groups: dict[np.dtype, list[tuple[Array, ...]]] = {}
+    for together in arrays:
+        groups.setdefault(together[0].dtype, []).append(together)
+    return groups.values()
+
+
 def adam(
     parameters: Sequence[Array],
     grads: Sequence[Array],
@@ -52,34 +65,32 @@ def adam(
 ) -> None:
     """One launch for all parameters of one dtype. A parameter in another order than C is moved by
     the reference."""
-    groups: dict[np.dtype, list[tuple[Array, ...]]] = {}
+    in_order: list[tuple[Array, ...]] = []
     for arrays in zip(parameters, grads, ms, vs, strict=True):
         parameter, grad, m, v = arrays
         if parameter.flags.c_contiguous:
-            groups.setdefault(parameter.dtype, []).append(arrays)
+            in_order.append(arrays)
         else:
             reference.adam([parameter], [grad], [m], [v], current_step)
-    for dtype, group in groups.items():
-        launch_adam(dtype, [list(arrays) for arrays in zip(*group, strict=True)], current_step)
+    for group in by_dtype(in_order):
+        launch_adam(current_step, *zip(*group, strict=True))
 
 
 def launch_adam(
-    dtype: np.dtype, lists: list[list[Array]], current_step: Callable[[], AdamStep]
+    current_step: Callable[[], AdamStep],
+    parameters: Sequence[Array],
+    grads: Sequence[Array],
+    *means: Sequence[Array],
 ) -> None:
-    parameters, grads, ms, vs = lists
     grads = [in_c_order(grad) for grad in grads]  # named, because they must live until the launch
-    on_device = lists_of(parameters, grads, ms, vs)
-    if not len(on_device.blocks):
-        return
     # A captured step keeps its arguments, so it reads the numbers from memory instead.
     factors = lambda: step_factors(current_step())  # noqa: E731
     changing = 0 if backend.capturing.step is None else backend.capturing.step.numbers(factors)
-    kernel = function(namespace(parameters[0]), "optimizer", "adam", SCALARS[dtype])
     now = current_step()
     decay = 0.0 if now.decoupled else now.decay
     constants = map(float, (decay, now.beta1, now.beta2, now.eps))
-    arguments = (*on_device, *map(float, factors()), changing, *constants)
-    kernel((len(on_device.blocks),), (THREADS,), arguments)
+    arguments = *map(float, factors()), changing, *constants
+    run_on(lists_of(parameters, grads, *means), "adam", parameters[0], *arguments)
 
 
 def step_factors(adam_step: AdamStep) -> tuple[float, float, float]:
@@ -101,37 +112,24 @@ def sgd(
     """A step of SGD for parameters of one dtype, in place: `numbers` are the rate, the momentum,
     the part of the gradient that goes into the velocity, weight decay, and Nesterov's choice."""
     grads = [in_c_order(grad) for grad in grads]  # named, because they must live until the launch
-    on_device = lists_of(parameters, grads, parameters if velocities is None else velocities)
-    if len(on_device.blocks):
-        *floats, nesterov = numbers
-        xp, dtype = namespace(parameters[0]), parameters[0].dtype
-        kernel = function(xp, "optimizer", "sgd", SCALARS[dtype])
-        arguments = *on_device, *map(float, floats), int(nesterov)
-        kernel((len(on_device.blocks),), (THREADS,), arguments)
+    lists = lists_of(parameters, grads, parameters if velocities is None else velocities)
+    *floats, nesterov = numbers
+    run_on(lists, "sgd", parameters[0], *map(float, floats), int(nesterov))
 
 
 def clip(grads: Sequence[Array], max_norm: float) -> Array:
     """Scale all gradients in place to a joint norm of at most `max_norm`; the norm before, 0-d."""
     xp = namespace(grads[0])
-    norm = xp.zeros((), np.float64)
-    groups: dict[Any, list[Array]] = {}
-    for grad in grads:
-        if grad.size:
-            groups.setdefault(grad.dtype, []).append(grad)
-    if not groups:
-        return norm
-    lists = {dtype: lists_of(group) for dtype, group in groups.items()}
-    total = sum(len(of_dtype.blocks) for of_dtype in lists.values())
-    sums = xp.empty(total, np.float64)  # one of each block
+    groups = [[grad for (grad,) in group] for group in by_dtype(zip(grads, strict=True))]
+    lists = [lists_of(group) for group in groups]
+    total = sum(len(of_dtype.blocks) for of_dtype in lists)
+    sums, norm = xp.empty(total, np.float64), xp.empty((), np.float64)  # one sum of each block
     done = 0
-    for dtype, of_dtype in lists.items():
+    for of_dtype, group in zip(lists, groups, strict=True):
         count = len(of_dtype.blocks)
-        kernel = function(xp, "optimizer", "squares", SCALARS[dtype])
-        kernel((count,), (THREADS,), (*of_dtype, sums[done : done + count]))
+        run_on(of_dtype, "squares", group[0], sums[done : done + count])
         done += count
-    kernel = function(xp, "optimizer", "norm_of_sums", SCALARS[np.dtype(np.float64)])
-    kernel((1,), (MOST_THREADS,), (sums, total, norm))
-    for dtype, of_dtype in lists.items():
-        kernel = function(xp, "optimizer", "clip", SCALARS[dtype])
-        kernel((len(of_dtype.blocks),), (THREADS,), (*of_dtype, norm, float(max_norm)))
+    run("optimizer", "norm_of_sums", norm, ((1,), (MOST_THREADS,)), sums, total, norm)
+    for of_dtype, group in zip(lists, groups, strict=True):
+        run_on(of_dtype, "clip", group[0], norm, float(max_norm))
     return norm

@@ -29,8 +29,8 @@ __device__ Running joined_running(Running mine) {
 }
 
 extern "C" __global__ void masked_softmax(
-    const element* x, element* out, long long rows, long long heads, long long queries,
-    long long keys, VISIBILITY_PARAMETERS) {
+    const element* x, element* out, long long rows, long long keys, long long heads,
+    long long queries, VISIBILITY_PARAMETERS) {
     long long row = this_row();
     if (row >= rows) return;
     long long pair = row / queries;
@@ -44,19 +44,19 @@ extern "C" __global__ void masked_softmax(
             mine.take(read(x[j]));
             any = 1;
         }
-    any = joined(any, [](int a, int b) { return a | b; });
+    bool some = any_of_row(any);
     Running all = joined_running(mine);
     Wide factor = inverse_of(all.sum);
     FOR_COLUMNS(j, keys) {
         Wide power = exp(read(x[j]) - all.top);
-        out[j] = written(any && visible(j) ? (power * factor).value() : 0);
+        out[j] = written(some && visible(j) ? (power * factor).value() : 0);
     }
 }
 
 // out * (grad - sum(grad * out)) over the visible keys.
 extern "C" __global__ void masked_softmax_backward(
-    const element* grad, const element* out, element* result, long long rows, long long heads,
-    long long queries, long long keys, VISIBILITY_PARAMETERS) {
+    const element* grad, const element* out, element* result, long long rows, long long keys,
+    long long heads, long long queries, VISIBILITY_PARAMETERS) {
     long long row = this_row();
     if (row >= rows) return;
     long long pair = row / queries;

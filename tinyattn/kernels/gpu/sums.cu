@@ -35,10 +35,10 @@ extern "C" __global__ void __launch_bounds__(1024) column_sums(
 // (number, columns) -> (columns,). If `second` is not null, `parts` has two such arrays.
 extern "C" __global__ void end_sums(
     const precise* parts, element* out, element* second, long long number, long long columns) {
-    long long i = (long long)blockIdx.x * blockDim.x + threadIdx.x;
-    if (i >= (second ? 2 : 1) * columns) return;
-    parts += i / columns * number * columns + i % columns;
-    Wide sum = 0;
-    for (long long part = 0; part < number; part++) sum = sum + from_saved(parts[part * columns]);
-    (i < columns ? out : second)[i % columns] = written(sum.value());
+    FOR_EACH(i, (second ? 2 : 1) * columns) {
+        const precise* part = parts + i / columns * number * columns + i % columns;
+        Wide sum = 0;
+        for (long long n = 0; n < number; n++) sum = sum + from_saved(part[n * columns]);
+        (i < columns ? out : second)[i % columns] = written(sum.value());
+    }
 }

@@ -7,7 +7,7 @@ from typing import Any
 from ...base.backend import Array, namespace
 from .. import reference
 from ..sums import in_c_order, sum_dtype
-from .launch import SCALARS, function
+from .launch import by_elements, run
 
 COLUMNS, ROWS = 8, 128  # of a block, as in sums.cu
 ONE_LAUNCH = 4096  # With more rows, several blocks share a column, and a second launch adds.
@@ -19,17 +19,16 @@ def column_sums(x: Array, other: Any = None, stats: Any = None) -> tuple[Any, An
     xp = namespace(x)
     rows, columns = x.shape
     blocks = min(-(-rows // ONE_LAUNCH), MOST_PARTS)
-    scalar, count = SCALARS[x.dtype], 1 if other is None else 2
+    count = 1 if other is None else 2
     parts = xp.empty((count, blocks, columns), sum_dtype(x.dtype)) if blocks > 1 else 0
     out = [xp.empty(columns, x.dtype) for _ in range(count)]
     second = out[1] if count == 2 else 0
     inputs = (in_c_order(x), 0, 0) if other is None else (in_c_order(x), other, stats)
-    grid = -(-columns // COLUMNS), blocks
-    kernel = function(xp, "sums", "column_sums", scalar)
-    kernel(grid, (COLUMNS, ROWS), (*inputs, parts, out[0], second, rows, columns))
+    threads = (-(-columns // COLUMNS), blocks), (COLUMNS, ROWS)
+    run("sums", "column_sums", x, threads, *inputs, parts, out[0], second, rows, columns)
     if blocks > 1:
-        kernel = function(xp, "sums", "end_sums", scalar)
-        kernel((-(-count * columns // ROWS),), (ROWS,), (parts, out[0], second, blocks, columns))
+        arguments = parts, out[0], second, blocks, columns
+        run("sums", "end_sums", x, by_elements(count * columns), *arguments)
     return out[0], second
 
 

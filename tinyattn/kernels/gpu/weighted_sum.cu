@@ -12,8 +12,8 @@ extern "C" __global__ void finite_values(
         any |= !is_finite(value);
         finite[row * width + j] = written(is_finite(value) ? value : 0);
     }
-    any = joined(any, [](int a, int b) { return a | b; });
-    if (threadIdx.x == 0) flags[row] = any;
+    bool some = any_of_row(any);
+    if (threadIdx.x == 0) flags[row] = some;
 }
 
 // out (pairs, rows, width) += weights * the values that are not finite and are visible. weights lie
@@ -29,7 +29,7 @@ extern "C" __global__ void add_the_rest(
     long long pair = out_row / rows, row = out_row % rows, keys = transposed ? rows : terms;
     int any = 0;
     FOR_COLUMNS(j, terms) any |= flags[pair * terms + j];
-    if (!joined(any, [](int a, int b) { return a | b; })) return;
+    if (!any_of_row(any)) return;
     for (long long j = 0; j < terms; j++) {
         long long query = transposed ? j : row, key = transposed ? row : j, term = pair * terms + j;
         if (!flags[term]) continue;
