@@ -259,7 +259,7 @@ def visibility(
     see. past: the position of the first query; so many keys come before its own.
     """
     batch, _, queries, keys = shape
-    limits = starts = None
+    limits, starts, seen = None, None, False
     if valid_lens is not None:
         limits = checked_limits(valid_lens, shape)
     if mask is not None:
@@ -268,6 +268,8 @@ def visibility(
     # Without samples nothing has to be said, nor if the first query sees all keys already.
     if is_causal and batch and past + 1 < keys:
         ends.append(np.arange(past + 1, past + queries + 1)[None])  # (1, Q)
+        alone = valid_lens is None and mask is None and window is None
+        seen = alone and past + queries >= keys  # each key, by the last query
     if window is not None:
         positions = np.arange(past, past + queries)[None]
         ends.append(positions + check_size("window", window))
@@ -276,7 +278,7 @@ def visibility(
     for end in ends:
         end = to_device(end, device)
         limits = end if limits is None else namespace(limits).minimum(limits, end)
-    return of_padded(shape, limits=limits, mask=mask, starts=starts)
+    return of_padded(shape, limits=limits, mask=mask, starts=starts, each_key_seen=seen)
 
 
 def visibility_of_packed(

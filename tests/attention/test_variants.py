@@ -7,6 +7,7 @@ sizes of several blocks, where the compiled kernel works, and the laws.
 from __future__ import annotations
 
 import importlib
+import itertools
 
 import numpy as np
 import pytest
@@ -339,7 +340,7 @@ def test_a_window_computes_few_scores():
     counted = []
     kernel = importlib.import_module("tinyattn.kernels.cpu.attention")
     for length in (512, 1024):
-        _, _, limits, _, starts = masks.visibility((1, 1, length, length), window=20)
+        _, _, limits, _, starts, _ = masks.visibility((1, 1, length, length), window=20)
         rows = range(0, length, kernel.BLOCK)
         ends = [kernel.visible_end(limits[0], i, i + kernel.BLOCK, length) for i in rows]
         begins = [
@@ -398,3 +399,19 @@ def test_swiglu_is_a_gated_feed_forward(dtype):
     assert_near([module(ta.tensor(x)).numpy()], [right], CLOSE[dtype])
     assert sum(p.numel() for p in module.parameters()) == 3 * 24
     assert module(ta.zeros(0, 4, dtype=dtype)).shape == (0, 4)
+
+
+def test_a_key_that_no_query_sees_is_not_called_seen():
+    """Only then keys and values need not be searched for NaN that nobody may see."""
+    calls = itertools.product((1, 3, 5), (0, 2), (None, [2]), (None, np.eye(5) > 0), (None, 2))
+    seen = 0
+    for queries, past, lens, mask, window in calls:
+        shape = (1, 1, queries, 5)
+        mask = None if mask is None else mask[None, :queries]
+        visibility = masks.visibility(shape, lens, mask, True, window, past=past)
+        pairs = visibility.visible_pairs(np.ones(0))
+        each = pairs is None or np.broadcast_to(pairs, shape).any(axis=2).all()
+        assert each or not visibility.each_key_seen
+        assert not visibility.and_mask(np.zeros(shape, np.bool_)).each_key_seen
+        seen += visibility.each_key_seen
+    assert seen == 3  # of causality alone: 5 queries, 5 after 2 others, and 3 after 2

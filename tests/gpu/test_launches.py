@@ -40,5 +40,10 @@ def test_a_norm_has_a_second_launch_for_its_weights(name, counts):
     assert counts[0][name] == [1, 2]
 
 
+def test_causal_attention_has_no_more_launches(counts):
+    """The last query sees all keys, so none of them has to be cleared of NaN."""
+    assert counts[0]["attention, causal"] == counts[0]["attention"]
+
+
 def test_a_step_of_an_optimizer_is_one_launch(counts):
     assert [counts[1][name] for name in ("Adam", "SGD", "SGD, momentum")] == [1, 1, 1]

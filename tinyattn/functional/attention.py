@@ -168,15 +168,14 @@ def scaled_dot_product_attention(
     visibility = visibility.and_mask(visible)
     k, v = ops.clear_invisible(visibility, shape[1], k, v)
     drop = Drop(p, random.dropout_seed() if p else 0)
-    heads, width = (q.shape[1], k.shape[1]), v.shape[-1]
+    heads = q.shape[1], k.shape[1]
     if return_weights:  # the formula as it is written, with an array of all weights (B, H, Q, K)
-        q, k, v = (t.transpose(1, 2).flatten(0, 1) for t in (q, k, v))  # (B * N, H, d)
-        out, weights = reference.attention(q, k, v, visibility, scale, drop, bias)
+        q_rows, k_rows, v_rows = ops.in_heads(q, k, v, heads=heads)
+        out, weights = reference.attention(q_rows, k_rows, v_rows, visibility, scale, drop, bias)
+        out = ops.in_form_of(q, out)
     else:  # the same, block of queries by block of queries: kernels/cpu/attention.py
-        q, k, v = (t.transpose(1, 2).flatten(2) for t in (q, k, v))  # (B, N, H * d)
         options = {"heads": heads, "visibility": visibility, "scale": scale, "drop": drop}
-        out = ops.attention(q, k, v, bias, **options)
-    out = out.reshape(shape[0], shape[2], heads[0], width).transpose(1, 2)  # (B, H, Q, e)
+        out = ops.attention(q, k, v, bias, **options)  # (B, H, Q, e)
     if query.ndim == 3:
         out = out.squeeze(1)
     if not return_weights:

@@ -66,6 +66,7 @@ class Visibility(NamedTuple):
     limits: Array | None = None  # (B|1, Q|1)
     mask: Array | None = None  # (B|1, H|1, Q|1, K|1)
     starts: Array | None = None  # (B|1, Q|1)
+    each_key_seen: bool = False  # True if each key is known to be visible to some query
 
     def shape(self, heads: int) -> tuple[int, int, int, int]:
         """(B, H, Q, K)."""
@@ -75,7 +76,8 @@ class Visibility(NamedTuple):
         """The same, if this mask (B|1, H|1, Q|1, K|1) says so too; None says nothing."""
         if mask is None:
             return self
-        return self._replace(mask=mask if self.mask is None else self.mask & mask)
+        mask = mask if self.mask is None else self.mask & mask
+        return self._replace(mask=mask, each_key_seen=False)
 
     @property
     def lengths_differ(self) -> bool:

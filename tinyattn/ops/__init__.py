@@ -18,6 +18,7 @@ from .attention import (
     attention,
     attention_through,
     clear_invisible,
+    in_form_of,
     in_heads,
     rotate_pairs,
     weighted_sum,

@@ -11,6 +11,7 @@ import numpy as np
 from .. import kernels
 from ..base.backend import Array, is_finite, namespace
 from ..base.checks import check_attention, check_heads
+from ..engine.autograd import wrap
 from ..engine.op import op
 from ..kernels import in_c_order
 from ..kernels.reference import NO_DROP, Drop, attention_output, attention_weights
@@ -34,26 +35,26 @@ def attention(
     """dropout(masked_softmax(scale * q k^T + bias)) v, in each head of each sample.
 
     q (B, Q, H * d), k (B, K, G * d), v (B, K, G * e) -> (B, Q, H * e), as projections give them; or
-    packed, (R, H * d) and so on, with the rows of one sample after those of another.
+    packed, (R, H * d) and so on, with the rows of one sample after those of another; or with the
+    heads in front, (B, H, Q, d) and so on.
     heads: H and G. With G < H, each head of keys is for H / G heads of queries that follow each
     other. bias (B|1, H|1, Q|1, K|1).
     """
     q_rows, k_rows, v_rows = in_heads(q, k, v, heads=heads)
     check_attention(q_rows, k_rows, v_rows, visibility.queries, visibility.keys)
-    shape = visibility.shape(heads[0])
-    visibility.check(shape)
-    check_sizes("bias", bias, shape)
+    visibility.check(visibility.shape(heads[0]))
+    check_sizes("bias", bias, visibility.shape(heads[0]))
     out, saved = kernels.attention(q_rows, k_rows, v_rows, visibility, scale, drop, bias)
-    return out.reshape(*q.shape[:-1], out.shape[1] * out.shape[2]), saved
+    return in_form_of(q, out), (saved, (q_rows, k_rows, v_rows))
 
 
 @attention.vjp("q", "k", "v", "bias")
 def dqkv(grad, q, k, v, bias, heads, visibility, scale, drop, saved):
     (grad_rows,) = in_heads(grad, heads=heads)
-    q_rows, k_rows, v_rows = in_heads(q, k, v, heads=heads)
+    saved, (q_rows, k_rows, v_rows) = saved or (None, in_heads(q, k, v, heads=heads))
     options = visibility, scale, drop, saved, bias
     dq, dk, dv, *dbias = kernels.attention_backward(grad_rows, q_rows, k_rows, v_rows, *options)
-    return (dq.reshape(q.shape), dk.reshape(k.shape), dv.reshape(v.shape), *(dbias or [None]))
+    return in_form_of(q, dq), in_form_of(k, dk), in_form_of(v, dv), *(dbias or [None])
 
 
 def attention_through(
@@ -73,20 +74,27 @@ def attention_through(
     """
     q_rows, k_rows, v_rows = in_heads(q, k, v, heads=heads)
     weights = attention_weights(q_rows, k_rows, visibility, scale, bias)
-    out = attention_output(module(weights), v_rows, visibility)  # (R, H, e)
-    return out.reshape(*q.shape[:-1], out.shape[1] * out.shape[2])
+    return in_form_of(q, attention_output(module(weights), v_rows, visibility))
 
 
 def in_heads(*xs: Any, heads: tuple[int, ...]) -> list[Any]:
-    """The rows of all samples, split into heads: (..., H * d) -> (R, H, d). The last of `heads` is
-    for all that follow."""
+    """The rows of all samples, split into heads: (..., H * d) or (B, H, N, d) -> (R, H, d). The
+    last of `heads` is for all that follow."""
     split = []
     for i, x in enumerate(xs):
         number = heads[min(i, len(heads) - 1)]
+        if x.ndim == 4:
+            x = x.swapaxes(1, 2).reshape(x.shape[0], x.shape[2], x.shape[1] * x.shape[3])
         check_heads(x.shape[-1], number)
-        rows = math.prod(x.shape[:-1])
-        split.append(x.reshape(rows, number, x.shape[-1] // number))
+        split.append(x.reshape(math.prod(x.shape[:-1]), number, x.shape[-1] // number))
     return split
+
+
+def in_form_of(x: Any, rows: Any) -> Any:
+    """The inverse for one of them: (R, H, e) in the form that x has."""
+    if x.ndim == 4:
+        return rows.reshape(x.shape[0], x.shape[2], *rows.shape[1:]).swapaxes(1, 2)
+    return rows.reshape(*x.shape[:-1], rows.shape[1] * rows.shape[2])
 
 
 @op
@@ -114,7 +122,7 @@ def clear_invisible(visibility: Visibility, heads: int, keys: Any, values: Any) 
     0 * NaN is NaN, and through a projection it would reach the gradients of weights, which all
     samples share.
     """
-    if visibility.all_visible:
+    if visibility.all_visible or visibility.each_key_seen:
         return keys, values
     shape = visibility.shape(heads)
     if keys.device == "cuda":  # always, because a search for NaN would let the host wait
@@ -131,10 +139,11 @@ def clear_invisible(visibility: Visibility, heads: int, keys: Any, values: Any) 
     elif visible.shape[1] > keys.shape[1]:  # (B, G, K): to any head of queries of the group
         groups = keys.shape[1]
         visible = visible.reshape(*shape[:1], groups, heads // groups, shape[-1]).any(axis=2)
-    cleared_keys = where(visible[..., None], keys, 0.0) if clear_keys else keys
+    visible = wrap(visible[..., None])  # a Tensor, because an op copies arrays of its caller
+    cleared_keys = where(visible, keys, 0.0) if clear_keys else keys
     if values is keys:
         return cleared_keys, cleared_keys
-    return cleared_keys, where(visible[..., None], values, 0.0) if clear_values else values
+    return cleared_keys, where(visible, values, 0.0) if clear_values else values
 
 
 @op

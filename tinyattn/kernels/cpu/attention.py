@@ -411,7 +411,7 @@ def run(
     inputs: q, k, v, bias. before, results: the first arguments of the kernel, and the last.
     products: how many matrix products the kernel computes for each block.
     """
-    queries, keys, limits, mask, starts = visibility
+    queries, keys, limits, mask, starts, _ = visibility
     q, k, v, bias = inputs
     shift = NO_BIAS if bias is None else bias
     arguments = (
