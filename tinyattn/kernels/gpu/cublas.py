@@ -15,6 +15,7 @@ import math
 import os
 import threading
 from ctypes import byref, c_double, c_float, c_int, c_longlong, c_size_t, c_void_p
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -109,22 +110,16 @@ class Handle:
         if not (math.prod(batch) * m * n and k):
             return self.xp.zeros((*batch, m, n), x.dtype)
         out = self.xp.empty((*batch, m, n), x.dtype)
-        self.product(operand(x, batch), operand(y, batch), out, (m, n, k), math.prod(batch))
-        return out
-
-    def product(
-        self, x: Operand, y: Operand, out: Array, sizes: tuple[int, int, int], count: int
-    ) -> None:
-        """Ask for out^T = y^T x^T, `count` times: x (m, k), y (k, n), out (m, n)."""
-        m, n, k = sizes
-        (a, a_layout), (b, b_layout) = x, y
-        kind, compute, number = TYPES[a.dtype]
+        (x, of_x), (y, of_y) = operand(x, batch), operand(y, batch)
+        kind, compute, number = TYPES[x.dtype]
         alpha, beta = byref(number(1)), byref(number(0))
-        first = self.handle, b_layout.operation, a_layout.operation, n, m, k, alpha
-        of_b = b.data.ptr, kind, b_layout.leading, b_layout.stride
-        of_a = a.data.ptr, kind, a_layout.leading, a_layout.stride
-        last = beta, out.data.ptr, kind, n, m * n, count, compute, DEFAULT_ALGORITHM
-        self.call("cublasGemmStridedBatchedEx", *first, *of_b, *of_a, *last)
+        # out^T = y^T x^T, because cuBLAS reads and writes column by column.
+        first = self.handle, of_y.operation, of_x.operation, n, m, k, alpha
+        y_matrix = y.data.ptr, kind, of_y.leading, of_y.stride
+        x_matrix = x.data.ptr, kind, of_x.leading, of_x.stride
+        last = beta, out.data.ptr, kind, n, m * n, math.prod(batch), compute, DEFAULT_ALGORITHM
+        self.call("cublasGemmStridedBatchedEx", *first, *y_matrix, *x_matrix, *last)
+        return out
 
 
 class Layout(NamedTuple):
@@ -135,19 +130,14 @@ class Layout(NamedTuple):
     stride: int  # numbers from one matrix to the next
 
 
-class Operand(NamedTuple):
-    array: Array
-    layout: Layout
-
-
-def operand(array: Array, batch: tuple[int, ...]) -> Operand:
+def operand(array: Array, batch: tuple[int, ...]) -> tuple[Array, Layout]:
     """The array, or a copy if cuBLAS cannot read it as it lies, and its layout."""
     of_array = layout(array, batch)
     if of_array is None:
         array = in_c_order(namespace(array).broadcast_to(array, (*batch, *array.shape[-2:])))
         of_array = layout(array, batch)
         assert of_array is not None
-    return Operand(array, of_array)
+    return array, of_array
 
 
 def layout(array: Array, batch: tuple[int, ...]) -> Layout | None:
@@ -172,15 +162,8 @@ def batch_stride(array: Array, batch: tuple[int, ...]) -> int | None:
         return 0  # one matrix for the whole batch
     if dims != batch:
         return None
-    innermost, expected = None, 0
-    for size, stride in zip(reversed(dims), reversed(array.strides[:-2]), strict=True):
-        if size == 1:
-            continue
-        if innermost is None:
-            innermost = stride
-        elif stride != expected:
-            return None
-        expected = stride * size
-    if innermost is None:
-        return 0
+    steps = [(n, stride) for n, stride in zip(dims, array.strides[:-2], strict=True) if n > 1]
+    if any(outer != n * inner for (_, outer), (n, inner) in pairwise(steps)):
+        return None
+    _, innermost = steps[-1]
     return None if innermost < 0 else innermost // array.itemsize
