@@ -192,10 +192,13 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) attention(
             if (visible && scores[r] != minus_infinity()) weight = exp(scores[r] - new_top);
             total[r] = total[r] * shrink + weight;
             for (int n = 0; n < COLUMNS; n++) sums[r][n] *= shrink;
-            long long query = task.pair * queries + task.first + row;
-            bool keep = visible && drop.keeps(query * keys + start + lane);
+            bool keep = visible;
+            if (drop.drops_any && visible) {
+                keep = drop.keeps((task.pair * queries + task.first + row) * keys + start + lane);
+                weight = keep ? weight * drop.factor : 0;
+            }
             added[r] |= keep;
-            weights[r * TILE + lane] = keep ? weight * drop.factor : 0;
+            weights[r * TILE + lane] = weight;
         }
         __syncwarp();  // all lanes have written their weights
         add_products<VALUE>(sums, weights, of_values, start, v_tile, not_finite, bits);
