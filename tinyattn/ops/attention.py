@@ -50,10 +50,9 @@ def attention(
 
 @attention.vjp("q", "k", "v", "bias")
 def dqkv(grad, q, k, v, bias, heads, visibility, scale, drop, saved):
-    (grad_rows,) = in_heads(grad, heads=heads)
-    saved, (q_rows, k_rows, v_rows) = saved or (None, in_heads(q, k, v, heads=heads))
-    options = visibility, scale, drop, saved, bias
-    dq, dk, dv, *dbias = kernels.attention_backward(grad_rows, q_rows, k_rows, v_rows, *options)
+    saved, rows = saved or (None, in_heads(q, k, v, heads=heads))
+    arguments = *in_heads(grad, heads=heads), *rows, visibility, scale, drop, saved, bias
+    dq, dk, dv, *dbias = kernels.attention_backward(*arguments)
     return in_form_of(q, dq), in_form_of(k, dk), in_form_of(v, dv), *(dbias or [None])
 
 
