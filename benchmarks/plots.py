@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from textwrap import fill
 from typing import Any
 
 from .harness import Row
@@ -100,6 +101,7 @@ def write_scaling_plot(
             axes.set_xlabel(axis)
             axes.legend(fontsize=9.5, loc="upper left")  # no rising line goes there
         row_of_panels[0].set_title(rows[0].section, fontsize=9.5, loc="left")
-    figure.suptitle(heading(about), fontsize=9.5)
+    lines = [fill(line, 110) for line in heading(about).splitlines()]
+    figure.suptitle("\n".join(lines), fontsize=9.5)
     save(figure, path)
     return True
