@@ -446,6 +446,15 @@ def test_batchmean_divides_by_the_samples():
     np.testing.assert_allclose(F.kl_div(x, target, "batchmean").item(), total / 2, rtol=1e-6)
 
 
+def test_a_divergence_of_logarithms_adds_up_what_cancels():
+    """Its terms have both signs. exp, rounded to float32, would move each of them."""
+    target = F.log_softmax(r(2, 50))
+    x = F.log_softmax(target + 0.01 * r(2, 50))
+    right = F.kl_div(x.double(), target.double(), "sum", log_target=True).item()
+    found = F.kl_div(x, target, "sum", log_target=True).item()
+    assert abs(found - right) <= np.spacing(np.float32(right))
+
+
 def test_a_recorded_backward_keeps_its_graph():
     x = ta.tensor([3.0, -2.0], requires_grad=True)
     y = (x * x * x).sum()

@@ -177,6 +177,8 @@ def kl_div(x: Tensor, target: Tensor, reduction: str = "mean", log_target: bool 
     is_zero = target == (-math.inf if log_target else 0)
     x_counted = ops.where(is_zero & (x.abs() == math.inf), 0.0, x)
     if log_target:
+        # Terms of both signs cancel, and exp would be rounded in each. So they are wide.
+        x_counted, target = widened(x_counted), widened(target)
         terms = ops.exp(target) * (ops.where(is_zero, 0.0, target) - x_counted)
     else:
         terms = target * (ops.log(ops.where(is_zero, 1.0, target)) - x_counted)
