@@ -104,6 +104,11 @@ CODES = {
         SHARED + "__syncthreads();\nfloat y = all[63 - threadIdx.x]; all[threadIdx.x] = y;",
         "no barrier",
     ),
+    "memory that a block before has written": (
+        "__shared__ float all[64];\n"
+        "if (blockIdx.x == 0) all[threadIdx.x] = 1; else x[threadIdx.x] = all[threadIdx.x];",
+        "has not written",
+    ),
     "two blocks": ("__syncthreads();\nx[threadIdx.x] = blockIdx.x;", "no barrier"),
 }  # fmt: skip
 
@@ -113,7 +118,7 @@ def test_races_are_found(name, watched):
     body, message = CODES[name]
     code = f'extern "C" __global__ void test(float* x) {{ {body} }}'
     kernel, x = RawModule(code=code).get_function("test"), watched.zeros(64, np.float32)
-    arguments = (2 if name == "two blocks" else 1,), (64,), (x,)
+    arguments = (2 if "block" in name and "barrier" not in name else 1,), (64,), (x,)
     if message:
         with pytest.raises(KernelError, match=message):
             kernel(*arguments)

@@ -1,8 +1,9 @@
 // A block of CUDA threads on the host: each thread is a fiber with a stack of its own, and runs
 // until it has to wait for others. Barriers, shuffles and votes behave as on the device; a barrier
 // that some threads never reach, which on the device is undefined, is an error here. So is a race: two
-// threads use the same bytes, one of them writes, and no barrier is between the two. To see it, the
-// compiler calls a function at each access to memory (-fsanitize=thread, with our own functions).
+// threads use the same bytes, one of them writes, and no barrier is between the two. So is a read of
+// shared memory that the block has not written. To see these, the compiler calls a function at each
+// access to memory (-fsanitize=thread, with our own functions).
 #pragma once
 #include <math.h>
 #include <setjmp.h>
@@ -21,7 +22,7 @@
 #define __global__
 #define __device__
 #define __forceinline__ inline
-#define __shared__ static
+#define __shared__ static __attribute__((section("shared_memory")))
 #define __launch_bounds__(...)
 #define __restrict__
 
@@ -58,7 +59,9 @@ static unsigned dynamic_size;
 // An access to memory is ordered behind that of another thread if a barrier of the block was between
 // them, or one of the warp and both are in it. Threads of different blocks have no order.
 
-// The linker's names for where variables begin and end, which __shared__ ones are among.
+// The linker's names for where the __shared__ variables begin and end; null if there are none. Those
+// of templates are not among them: g++ puts these between the other two names.
+extern "C" __attribute__((weak, visibility("hidden"))) char __start_shared_memory, __stop_shared_memory;
 extern "C" __attribute__((visibility("hidden"))) char __bss_start, _end;
 
 struct Access {
@@ -77,7 +80,7 @@ struct Accesses {
     Access write, reads[2];
 };
 static std::unordered_map<char*, Accesses> accesses;  // by address, for every four bytes
-static bool watching, raced;
+static bool watching, raced, unwritten;
 
 // The compiler calls functions at the accesses of these too, but no kernel makes them.
 struct Unwatched {
@@ -92,8 +95,9 @@ inline void note(char* bytes, int size, bool writes) {
     now.thread = current;
     now.blocks = me.blocks;
     now.warps = me.warps;
-    bool shared = (bytes >= &__bss_start && bytes < &_end) ||
+    bool new_to_block = (bytes >= &__start_shared_memory && bytes < &__stop_shared_memory) ||
         (bytes >= (char*)dynamic && bytes < (char*)dynamic + dynamic_size);
+    bool shared = new_to_block || (bytes >= &__bss_start && bytes < &_end);
     for (int i = 0; i < size; i += 4) {
         Accesses& past = accesses[bytes + i];
         raced |= past.write.races_with(now, shared);
@@ -102,6 +106,7 @@ inline void note(char* bytes, int size, bool writes) {
             past.write = now;
         } else {  // the first reader stays as long as a write could race with it
             past.reads[past.reads[0].races_with(now, shared)] = now;
+            unwritten |= new_to_block && past.write.block != now.block;
         }
     }
 }
@@ -226,7 +231,7 @@ inline bool run_block(unsigned order) {
 
 inline const char* launch(void (*kernel)(), Dim grid, Dim threads_, unsigned shared, unsigned order) {
     message[0] = 0;
-    raced = false;
+    raced = unwritten = false;
     accesses.clear();
     body = kernel;
     gridDim = grid;
@@ -243,6 +248,7 @@ inline const char* launch(void (*kernel)(), Dim grid, Dim threads_, unsigned sha
             for (unsigned x = 0; x < grid.x && !message[0]; x++) {
                 blockIdx = {x, y, z};
                 memset(dynamic, 0xff, shared + GUARD);  // NaN, whatever the type
+                memset(&__start_shared_memory, 0xff, &__stop_shared_memory - &__start_shared_memory);
                 run_block(order);
                 for (int i = 0; i < GUARD; i++)
                     if (dynamic[shared + i] != 0xff)
@@ -251,6 +257,7 @@ inline const char* launch(void (*kernel)(), Dim grid, Dim threads_, unsigned sha
             }
     free(dynamic);
     if (raced && !message[0]) return "two threads use the same memory, and no barrier is between them";
+    if (unwritten && !message[0]) return "a block reads shared memory that it has not written";
     return message;
 }
 
