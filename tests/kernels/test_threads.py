@@ -495,6 +495,24 @@ def test_few_rows_by_a_matrix_of_float16(rows, inner, columns):
     assert (found[:, 5] == np.sign(x[:, 1]) * np.inf).all()
 
 
+@pytest.mark.parametrize("rows", [1, 6, 7])
+def test_a_linear_layer_of_float16_is_rounded_once(rows):
+    """The product alone is beyond 65,504, and where the bias cancels it, digits would be lost."""
+    x, weight = np.full((rows, 64), 100, np.float16), np.full((8, 64), 16, np.float16)
+    bias = np.full(8, -60000, np.float16)
+    assert (ops.linear(x, weight, bias) == 42400).all()
+    rng = np.random.default_rng(rows)
+    x, weight = (signed(rng, n, 600).astype(np.float16) for n in (rows, 300))
+    product = x.astype(np.float64) @ weight.T.astype(np.float64)
+    bias = -product[0].astype(np.float16)
+    exact = product + bias
+    found = ops.linear(ta.tensor(x), ta.tensor(weight), ta.tensor(bias)).numpy()
+    assert found.dtype == np.float16
+    sums = np.abs(x).astype(np.float64) @ np.abs(weight.T).astype(np.float64)
+    rounding = np.spacing(np.abs(exact).astype(np.float16)).astype(np.float64) / 2
+    assert (np.abs(found - exact) <= 1.01 * rounding + 1e-6 * sums).all()
+
+
 @pytest.mark.parametrize("shape", [(3, 70_000, 4), (1, 5000, 100), (9, 5001, 9)])
 def test_small_products_of_long_rows_lose_no_digits(shape):
     rng = np.random.default_rng(1)

@@ -35,26 +35,29 @@ FEW_ROWS = range(8, 49)
 SPEED = {4: 48, 8: 24}  # multiplications in a nanosecond on one core, by the bytes of a number
 
 
-def matrix_product(x: Array, y: Array) -> Array:
-    """x @ y, also of Tensors. NumPy has no fast float16 product: it is computed in float32."""
+def matrix_product(x: Array, y: Array, rounded: bool = True) -> Array:
+    """x @ y, also of Tensors. NumPy has no fast float16 product: it is computed in float32, and
+    stays so if it shall not be rounded yet."""
     if type(x) is not np.ndarray:
         is_captured = backend.capturing.step is not None and is_array(x)
         return backend.capturing.step.matmul(x, y) if is_captured else x @ y
     if x.dtype is FLOAT16:
-        return float16_product(x, y)
+        return float16_product(x, y, rounded)
     if x.ndim == y.ndim == 2 and (len(x) + 2) * y.size >= SOME_WORK:
         return large_product(x, y)
     return x @ y
 
 
-def float16_product(x: np.ndarray, y: np.ndarray) -> np.ndarray:
+def float16_product(x: np.ndarray, y: np.ndarray, rounded: bool) -> np.ndarray:
     """x @ y by way of float32. A kernel for few rows reads y in float16, half of the bytes."""
-    x = float32_of(x)
+    x, module = float32_of(x), None
     if x.ndim == y.ndim == 2 and len(x) in LEAST_NUMBERS:
         module = kernels_for_few_rows(x, y)
-        if module is not None:
-            return module.few_rows_product(x, y.T).astype(np.float16)
-    return matrix_product(x, float32_of(y)).astype(np.float16)
+    if module is None:
+        out = matrix_product(x, float32_of(y))
+    else:
+        out = module.few_rows_product(x, y.T)
+    return out.astype(np.float16) if rounded else out
 
 
 def large_product(x: np.ndarray, y: np.ndarray) -> np.ndarray:

@@ -110,10 +110,11 @@ def linear(x: Array, weight: Array, bias: Array | None = None) -> Array:
     """x @ weight.T + bias, for x (..., in), weight (out, in), bias (out,)."""
     # A weight in column order (models/bert.py) is not copied, because BLAS is faster with it.
     transposed = weight.T if weight.T.flags.c_contiguous else in_c_order(weight).T
-    out = matrix_product(rows(in_c_order(x)), transposed)
+    # float16 is rounded when the bias is in it, because the product alone may overflow.
+    out = matrix_product(rows(in_c_order(x)), transposed, rounded=bias is None)
     if bias is not None:
-        kernels.add_bias(out, bias)
-    return out.reshape(*x.shape[:-1], weight.shape[0])
+        kernels.add_bias(out, bias.astype(out.dtype, copy=False))
+    return out.reshape(*x.shape[:-1], weight.shape[0]).astype(x.dtype, copy=False)
 
 
 @linear.vjp("x")
