@@ -1,6 +1,7 @@
 """A language model of SmolLM2's sizes, with random weights: a prompt in one pass, and the next id.
 
-tinyattn's weights are float32, and int8 in rows that say so; PyTorch's are float32 in all.
+tinyattn's weights are float32, and float16 or int8 in rows that say so. PyTorch's are float32 in
+all.
 """
 
 from __future__ import annotations
@@ -56,10 +57,10 @@ def weights_of(config: dict[str, Any]) -> dict[str, np.ndarray]:
 
 
 def language_model(
-    lib: Any, config: dict[str, Any], lengths: dict[str, int], int8: bool, following: bool
+    lib: Any, config: dict[str, Any], lengths: dict[str, int], dtype: str, following: bool
 ) -> Run:
     """model(ids (1, N), cache or None) -> (scores (1, V) of the last id, cache)."""
-    model = lib.language_model(config, weights_of(config), int8)
+    model = lib.language_model(config, weights_of(config), dtype)
     ids = np.random.default_rng(1).integers(0, config["vocab_size"], (1, LENGTHS[-1] + 1))
     caches = {n: model(ids[:, :n], None)[1] for n in lengths.values()}
 
@@ -77,22 +78,24 @@ def language_model(
 
     phase = next_ids if following else prompt
     phases = {name: partial(phase, n=n) for name, n in lengths.items()}
-    return Run(phases, check=None if int8 else check, per=IN_A_ROW if following else 1)
+    per = IN_A_ROW if following else 1
+    return Run(phases, check=check if dtype == "float32" else None, per=per)
 
 
 def language_models(short: bool) -> Iterator[Case]:
     config = SHORT if short else CONFIG
     lengths = {str(n): n // 8 if short else n for n in LENGTHS}
-    for int8 in (False, True):
+    for dtype in ("float32", "float16", "int8"):
+        of_dtype = "" if dtype == "float32" else f"{dtype} "
         for following in (False, True):
-            options = {"config": config, "lengths": lengths, "int8": int8, "following": following}
+            options = {"config": config, "lengths": lengths, "dtype": dtype, "following": following}
             yield Case(
                 "language model: a prompt of so many ids, or the next id after so many; width, "
                 "heads, heads of keys, ff, layers, words",
-                f"language model {'int8 ' * int8}{'next' if following else 'prompt'}",
+                f"language model {of_dtype}{'next' if following else 'prompt'}",
                 ",".join(str(config[name]) for name in SIZES),
                 partial(language_model, **options),
                 parts=tuple(lengths),
                 process="language model",
-                sides=BOTH if int8 else (*BOTH, "onnxruntime"),
+                sides=BOTH if of_dtype else (*BOTH, "onnxruntime"),
             )

@@ -169,7 +169,7 @@ class TinyAttn(Library):
         return run
 
     def language_model(
-        self, config: dict[str, Any], weights: dict[str, np.ndarray], int8: bool
+        self, config: dict[str, Any], weights: dict[str, np.ndarray], dtype: str
     ) -> Callable[..., Any]:
         """A function of ids (1, N) and a cache that gives scores (1, V) and the cache."""
         from tinyattn.models.causal import put_in_one_memory
@@ -181,8 +181,10 @@ class TinyAttn(Library):
             for name, parameter in model.named_parameters():
                 parameter[...] = weights[name]
         model.eval()
-        if int8:
+        if dtype == "int8":
             model.quantize("int8")
+        if dtype == "float16":
+            model.half()
 
         def run(ids: np.ndarray, cache: Any) -> Any:
             with self.ta.no_grad():
@@ -391,9 +393,9 @@ class Torch(Library):
         return decode
 
     def language_model(
-        self, config: dict[str, Any], weights: dict[str, np.ndarray], int8: bool
+        self, config: dict[str, Any], weights: dict[str, np.ndarray], dtype: str
     ) -> Callable[..., Any]:
-        """As tinyattn's, in float32; written as transformers writes Llama."""
+        """As tinyattn's, always in float32; written as transformers writes Llama."""
         F, cat, heads = self.F, self.torch.cat, config["num_attention_heads"]
         half, groups = config["hidden_size"] // heads // 2, config["num_key_value_heads"]
         w = {name.removesuffix(".weight"): self.tensor(x) for name, x in weights.items()}

@@ -110,7 +110,7 @@ def linear(x: Array, weight: Array, bias: Array | None = None) -> Array:
     """x @ weight.T + bias, for x (..., in), weight (out, in), bias (out,)."""
     # A weight in column order (models/bert.py) is not copied, because BLAS is faster with it.
     transposed = weight.T if weight.T.flags.c_contiguous else in_c_order(weight).T
-    # float16 is rounded when the bias is in it, because the product alone may overflow.
+    # On the CPU float16 is rounded when the bias is in it, because the product may overflow.
     out = matrix_product(rows(in_c_order(x)), transposed, rounded=bias is None)
     if bias is not None:
         kernels.add_bias(out, bias.astype(out.dtype, copy=False))
