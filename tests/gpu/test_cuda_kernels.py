@@ -347,6 +347,14 @@ def test_tiled_attention_of_any_width(widths, dtype, cuda):
     check_attention(cuda, arrays, hiding("causal", (1, 2, 9, 40)), 0.2, 8 + head / 4)
 
 
+@pytest.mark.parametrize("lengths", [([33, 33], [40, 40]), ([3, 33], [40, 7])])
+def test_tiled_attention_with_shared_heads(lengths, cuda):
+    """Each head of keys is for three heads of queries; its gradient is the sum over these."""
+    samples, (q, k, v, grad) = samples_and_rows(np.float64, *lengths, 6, 5, 7)
+    arrays = q, k[:, :2], v[:, :2], grad
+    check_attention(cuda, arrays, Visibility(*samples), 0.3, 20)
+
+
 def check_attention(cuda, arrays, visibility, p, count, seed=98765432109876):
     """Output and gradients are those of the reference in float64."""
     *qkv, grad = arrays

@@ -207,7 +207,7 @@ def test_only_the_thread_that_captures_is_captured(graphs: None) -> None:
 
 def test_kernels_ask_each_device_for_memory(only_stand_in: Any, monkeypatch: Any) -> None:
     """CuPy sets an attribute of a kernel for the current device only."""
-    x = ta.ones(1, 1, 1, 100, device="cuda")
+    x = ta.ones(1, 1, 1, 100, device="cuda", dtype="float64")  # 59 KiB for a block
     for number in (0, 1):
         monkeypatch.setattr(Device, "current", number)
         assert ta.functional.scaled_dot_product_attention(x, x, x).tolist() == x.tolist()

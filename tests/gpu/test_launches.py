@@ -40,6 +40,11 @@ def test_a_norm_has_a_second_launch_for_its_weights(name, counts):
     assert counts[0][name] == [1, 2]
 
 
+def test_attention_is_one_launch(counts):
+    """Heads in front of the rows, (B, H, N, d), are read as they lie."""
+    assert counts[0]["attention"][0] == 1
+
+
 def test_causal_attention_has_no_more_launches(counts):
     """The last query sees all keys, so none of them has to be cleared of NaN."""
     assert counts[0]["attention, causal"] == counts[0]["attention"]

@@ -73,7 +73,7 @@ KEPT = {
     "embedding": "input 0",
     "scatter_rows": "input 1",
     "layer_norm": "input 0, input 1, 2 more",
-    "scaled_dot_product_attention": "input 0, input 1, input 2, 6 more",
+    "scaled_dot_product_attention": "input 0, input 1, input 2, 5 more",
     "attention with a bias": "input 0, input 1, input 2, input 3, 6 more",
     "rotary_embedding": "1 more",
     "attention over rows": "input 0, input 1, input 2, 3 more",

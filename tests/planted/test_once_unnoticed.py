@@ -12,6 +12,7 @@ from common import assert_all_zero, assert_close, assert_same, leaf, rng_of, sig
 import tinyattn as ta
 from tinyattn import functional as F
 from tinyattn import kernels, nn, ops, optim
+from tinyattn.base.checks import check_attention
 from tinyattn.errors import GradcheckError, InPlaceError, ShapeError
 from tinyattn.kernels import reference
 from tinyattn.kernels.visibility import Visibility, of_padded, samples_of
@@ -343,8 +344,13 @@ def test_the_attention_kernel_is_given_nothing_that_does_not_fit(dtype: Any) -> 
             over_rows(*arrays, visibility=Visibility(*samples))
     arrays = [ta.ones(*s, dtype=dtype) for s in shapes]
     for lengths in [((4, 4), (5, 4)), ((4, 5), (5, 5)), ((8,), (5, 5)), ((9, -1), (5, 5))]:
-        with pytest.raises(ShapeError, match=r"attention: (queries|the lengths)"):
+        with pytest.raises(ShapeError, match=r"attention: queries|the lengths of samples"):
             over_rows(*arrays, visibility=Visibility(*map(samples_of, lengths)))
+    padded = np.ones((2, 4, 3, 6)), np.ones((2, 5, 3, 6)), np.ones((2, 5, 3, 7))
+    check_attention(*padded, *samples)
+    for lengths in [((4, 2, 2), (5, 5, 0)), ((2,) * 4, (5, 5, 0, 0)), ((4, 4), (6, 4))]:
+        with pytest.raises(ShapeError, match="attention: the lengths"):
+            check_attention(*padded, *map(samples_of, lengths))
 
 
 BAD_LIMITS = [(4,), (3, 1), (1, 4), (2, 3, 1), ()]

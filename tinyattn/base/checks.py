@@ -369,12 +369,13 @@ def check_heads(width: int, heads: int) -> None:
 
 def check_attention(q: Array, k: Array, v: Array, queries: Any, keys: Any) -> None:
     """Checked here, because a compiled kernel checks no index and would read other memory."""
-    if k.shape[1] != v.shape[1] or not are_groups(q.shape[1], k.shape[1]):
+    (*of_q, heads, width), (*of_k, groups, key_width) = q.shape, k.shape
+    if groups != v.shape[-2] or not are_groups(heads, groups):
         raise ShapeError(
             "attention: q (R, H, d), k (S, H, d) and v (S, H, e) have one number of heads H, or k "
             f"and v have a divisor of it, got {q.shape}, {k.shape} and {v.shape}"
         )
-    if q.shape[2] != k.shape[2] or len(k) != len(v):
+    if width != key_width or (*of_k,) != v.shape[:-2]:
         raise ShapeError(
             "attention: queries and keys must agree in width, keys and values in number, got "
             f"{q.shape}, {k.shape} and {v.shape}"
@@ -385,10 +386,11 @@ def check_attention(q: Array, k: Array, v: Array, queries: Any, keys: Any) -> No
         raise ShapeError(
             f"attention: queries of {len(queries.lengths)} samples, keys of {len(keys.lengths)}"
         )
-    for name, samples, x in (("queries", queries, q), ("keys", keys, k)):
-        if samples.rows != len(x) or min(samples.lengths.tolist(), default=0) < 0:
+    for name, samples, place in (("queries", queries, of_q), ("keys", keys, of_k)):
+        padded = len(place) == 1 or place == [len(samples.lengths), samples.longest]
+        if not padded or samples.rows != math.prod(place):
             raise ShapeError(
-                f"attention: the lengths of samples are >= 0 and add up to the {len(x)} rows of "
+                f"attention: the lengths of samples add up to the {math.prod(place)} rows of "
                 f"{name}, got {samples.lengths.tolist()}"
             )
 

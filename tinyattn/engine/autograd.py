@@ -30,12 +30,10 @@ from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 
-from ..base.backend import Array, namespace, read_only
+from ..base.backend import Array, array_types, namespace, read_only
 from ..errors import DeviceError, GraphError, InPlaceError, ShapeError
 from .grad_mode import recording
 from .versions import NotedVersion, Version
-
-ndarray = np.ndarray
 
 # The graph
 
@@ -130,7 +128,7 @@ AnyTensor = TypeVar("AnyTensor", bound=TensorBase)
 def wrap(array: Array, node: Node | Leaf | None = None) -> Any:
     """A Tensor around an array that the library has made, without a copy or a check."""
     tensor = object.__new__(TensorBase.tensor_class)
-    tensor._data = array if type(array) is ndarray else namespace(array).asarray(array)
+    tensor._data = array if type(array) in array_types else np.asarray(array)
     tensor._node = node
     tensor._version = Version() if node is None else None
     return tensor

@@ -161,14 +161,16 @@ def scaled_dot_product_attention(
     """
     q, k, v = checked_heads(query, key, value, enable_gqa)  # (B, H, N, d)
     p = checked_probability(dropout_p)
-    scale = default_scale(q.shape[-1]) if scale is None else checked_scale(scale)
-    shape = (*q.shape[:-1], k.shape[-2])  # (B, H, Q, K)
+    *of_queries, width = q.shape
+    groups, keys = k.shape[1:3]
+    scale = default_scale(width) if scale is None else checked_scale(scale)
+    shape = *of_queries, keys  # (B, H, Q, K)
     visibility = masks.visibility(shape, valid_lens, mask, is_causal, window, q.device)
     bias, visible = bias_and_mask(bias, attn_mask, query, shape)
     visibility = visibility.and_mask(visible)
     k, v = ops.clear_invisible(visibility, shape[1], k, v)
     drop = Drop(p, random.dropout_seed() if p else 0)
-    heads = q.shape[1], k.shape[1]
+    heads = shape[1], groups
     if return_weights:  # the formula as it is written, with an array of all weights (B, H, Q, K)
         q_rows, k_rows, v_rows = ops.in_heads(q, k, v, heads=heads)
         out, weights = reference.attention(q_rows, k_rows, v_rows, visibility, scale, drop, bias)

@@ -38,37 +38,48 @@ def pad_rows(x: Array, lengths: Sequence[int], length: int) -> Array:
 
 
 def rows_to_heads(x: Any, samples: Samples) -> Any:
-    """(R, H, d) -> (B, H, L, d), with zeros after the end of each sample."""
-    batch, longest = len(samples.lengths), samples.longest
+    """(R, H, d) or (B, L, H, d) -> (B, H, L, d), with zeros after the end of each sample."""
+    return padded(x, samples).swapaxes(1, 2)
+
+
+def padded(x: Any, samples: Samples) -> Any:
+    """(R, H, d) or (B, L, H, d) -> (B, L, H, d), with zeros after the end of each sample."""
+    if x.ndim == 4:
+        return x
     if samples.have_one_length:
-        x = x.reshape(batch, longest, *x.shape[1:])  # (B, L, H, d)
-    else:
-        numbers = np.arange(longest)
-        exists = numbers < samples.lengths[:, None]  # (B, L)
-        rows = np.where(exists, samples.offsets[:-1, None] + numbers, 0)
-        exists = exists[:, :, None, None]
-        x = namespace(x).where(on_device_of(exists, x), x[on_device_of(rows, x)], 0.0)
-    return x.swapaxes(1, 2)
+        return x.reshape(len(samples.lengths), samples.longest, *x.shape[1:])
+    numbers = np.arange(samples.longest)
+    exists = numbers < samples.lengths[:, None]  # (B, L)
+    rows = np.where(exists, samples.offsets[:-1, None] + numbers, 0)
+    exists = exists[:, :, None, None]
+    return namespace(x).where(on_device_of(exists, x), x[on_device_of(rows, x)], 0.0)
 
 
 def heads_to_rows(x: Any, samples: Samples) -> Any:
     """The inverse of `rows_to_heads`: (B, H, L, d) -> (R, H, d)."""
-    batch, heads, length, width = x.shape
-    x = x.swapaxes(1, 2).reshape(batch * length, heads, width)
+    return as_packed(x.swapaxes(1, 2), samples)
+
+
+def as_packed(x: Any, samples: Samples) -> Any:
+    """The inverse of `padded`: (B, L, H, d) -> (R, H, d)."""
+    x = x.reshape(x.shape[0] * x.shape[1], *x.shape[2:])
     if samples.have_one_length:
         return x
-    return x[on_device_of(rows_in_padded(tuple(samples.lengths.tolist()), length), x)]
+    rows = rows_in_padded(tuple(samples.lengths.tolist()), samples.longest)
+    return x[on_device_of(rows, x)]
 
 
 def repeat_heads(x: Any, heads: int) -> Any:
-    """(B, G, K, d) -> (B, H, K, d): each head of keys H / G times, on arrays and on Tensors."""
-    groups = x.shape[1]
-    return x if groups == heads else x[:, on_device_of(np.arange(heads) // (heads // groups), x)]
+    """(..., G, d) -> (..., H, d): each head of keys H / G times, on arrays and on Tensors."""
+    if x.shape[-2] == heads:
+        return x
+    numbers = np.arange(heads) // (heads // x.shape[-2])
+    return x[..., on_device_of(numbers, x), :]
 
 
 def sum_heads(x: Any, groups: int) -> Any:
-    """The derivative of `repeat_heads`: (B, H, K, d) -> (B, G, K, d)."""
-    batch, heads, *rest = x.shape
+    """The derivative of `repeat_heads`: (..., H, d) -> (..., G, d)."""
+    *rows, heads, width = x.shape
     if groups == heads:
         return x
-    return x.reshape(batch, groups, heads // groups, *rest).sum(axis=2)
+    return x.reshape(*rows, groups, heads // groups, width).sum(axis=-2)

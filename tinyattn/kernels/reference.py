@@ -274,9 +274,10 @@ def attention_weights(
 ) -> Any:
     """softmax(scale * q k^T + bias) over the visible keys: (R, H, d), (S, G, d) -> (B, H, Q, K).
 
-    Arrays or Tensors. The rows of one sample follow those of another. kernels: a GPU gives its own.
+    Arrays or Tensors. The rows of one sample follow those of another; or (B, Q, H, d) and so on.
+    kernels: a GPU gives its own.
     """
-    keys = in_c_order(repeat_heads(rows_to_heads(k, visibility.keys), q.shape[1]))  # (B, H, K, d)
+    keys = in_c_order(rows_to_heads(repeat_heads(k, q.shape[-2]), visibility.keys))  # (B, H, K, d)
     # float, because a float64 of NumPy would make the products float64 too
     queries = in_c_order(rows_to_heads(q, visibility.queries)) * float(scale)  # (B, H, Q, d)
     scores = matrix_product(queries, keys.swapaxes(-1, -2))
@@ -311,7 +312,7 @@ def attention_output(
     weights: Any, v: Any, visibility: Visibility, kernels: AttentionKernels = OF_REFERENCE
 ) -> Any:
     """weights (B, H, Q, K) times values, rows (S, G, e) -> rows (R, H, e)."""
-    values = repeat_heads(rows_to_heads(v, visibility.keys), weights.shape[1])  # (B, H, K, e)
+    values = rows_to_heads(repeat_heads(v, weights.shape[1]), visibility.keys)  # (B, H, K, e)
     out = kernels.weighted_sum(weights, in_c_order(values), visibility)  # (B, H, Q, e)
     return heads_to_rows(out, visibility.queries)
 
@@ -339,9 +340,9 @@ def attention_backward(
     elif q.dtype == np.float16:
         grad, q, k, v = map(float32_of, (grad, q, k, v))
     queries, keys = visibility.queries, visibility.keys
-    heads, groups = q.shape[1], k.shape[1]
+    heads, groups = q.shape[-2], k.shape[-2]
     grad, q = (in_c_order(rows_to_heads(x, queries)) for x in (grad, q))  # (B, H, Q, d)
-    k, v = (in_c_order(repeat_heads(rows_to_heads(x, keys), heads)) for x in (k, v))  # (B, H, K, d)
+    k, v = (in_c_order(rows_to_heads(repeat_heads(x, heads), keys)) for x in (k, v))  # (B, H, K, d)
     after_dropout = (lambda x: kernels.dropout(x, *drop)) if drop.p else (lambda x: x)
     dweights = after_dropout(matrix_product(grad, v.swapaxes(-1, -2)))
     dscores = kernels.masked_softmax_backward(dweights, weights, visibility)
@@ -350,8 +351,8 @@ def attention_backward(
     dk = kernels.weighted_sum(dproducts.swapaxes(-1, -2), q, visibility, transposed=True)
     dropped = after_dropout(weights).swapaxes(-1, -2)
     dv = kernels.weighted_sum(dropped, grad, visibility, transposed=True)
-    dk, dv = sum_heads(dk, groups), sum_heads(dv, groups)
-    grads = heads_to_rows(dq, queries), heads_to_rows(dk, keys), heads_to_rows(dv, keys)
+    dk, dv = (sum_heads(heads_to_rows(x, keys), groups) for x in (dk, dv))
+    grads = heads_to_rows(dq, queries), dk, dv
     return grads if bias is None else (*grads, dscores)
 
 

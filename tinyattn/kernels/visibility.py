@@ -26,15 +26,8 @@ class Samples(NamedTuple):
     lengths: np.ndarray  # (B,)
     offsets: np.ndarray  # (B + 1,): the first row of each sample, and the end of the last
     longest: int
-
-    @property
-    def rows(self) -> int:
-        return int(self.offsets[-1])
-
-    @property
-    def have_one_length(self) -> bool:
-        """True if the packed rows are the padded array, reshaped."""
-        return len(self.lengths) * self.longest == self.rows
+    rows: int
+    have_one_length: bool  # then the packed rows are the padded array, reshaped
 
     def positions(self) -> np.ndarray:
         """The position of each row in its sample: (R,)."""
@@ -47,10 +40,12 @@ def samples_of(lengths: tuple[int, ...], length: int = 0) -> Samples:
 
     length: that of padded samples, in case that there are none.
     """
-    offsets = np.zeros(len(lengths) + 1, np.int64)
-    np.cumsum(lengths, out=offsets[1:])
-    longest = max(lengths, default=length)
-    return Samples(read_only(np.array(lengths, np.int64)), read_only(offsets), longest)
+    if min(lengths, default=0) < 0:
+        raise ShapeError(f"the lengths of samples are >= 0, got {list(lengths)}")
+    array = read_only(np.array(lengths, np.int64))
+    offsets = read_only(np.cumsum((0, *lengths), dtype=np.int64))
+    longest, rows = max(lengths, default=length), sum(lengths)
+    return Samples(array, offsets, longest, rows, rows == len(lengths) * longest)
 
 
 class Visibility(NamedTuple):

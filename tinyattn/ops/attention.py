@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from .. import kernels
-from ..base.backend import Array, is_finite, namespace
+from ..base.backend import Array, device_of, is_finite, namespace
 from ..base.checks import check_attention, check_heads
 from ..engine.autograd import wrap
 from ..engine.op import op
@@ -78,22 +78,26 @@ def attention_through(
 
 def in_heads(*xs: Any, heads: tuple[int, ...]) -> list[Any]:
     """The rows of all samples, split into heads: (..., H * d) or (B, H, N, d) -> (R, H, d). The
-    last of `heads` is for all that follow."""
+    last of `heads` is for all that follow. On a GPU (B, H, N, d) becomes (B, N, H, d), a view,
+    because the kernels there read any strides."""
     split = []
     for i, x in enumerate(xs):
         number = heads[min(i, len(heads) - 1)]
         if x.ndim == 4:
-            x = x.swapaxes(1, 2).reshape(x.shape[0], x.shape[2], x.shape[1] * x.shape[3])
-        check_heads(x.shape[-1], number)
-        split.append(x.reshape(math.prod(x.shape[:-1]), number, x.shape[-1] // number))
+            x = x.swapaxes(1, 2)
+            batch, rows, _, width = x.shape
+            split.append(x if device_of(x) == "cuda" else x.reshape(batch * rows, number, width))
+        else:
+            check_heads(x.shape[-1], number)
+            split.append(x.reshape(math.prod(x.shape[:-1]), number, x.shape[-1] // number))
     return split
 
 
 def in_form_of(x: Any, rows: Any) -> Any:
-    """The inverse for one of them: (R, H, e) in the form that x has."""
+    """The inverse for one of them: (R, H, e) or (B, N, H, e) in the form that x has."""
     if x.ndim == 4:
-        return rows.reshape(x.shape[0], x.shape[2], *rows.shape[1:]).swapaxes(1, 2)
-    return rows.reshape(*x.shape[:-1], rows.shape[1] * rows.shape[2])
+        return rows.reshape(x.shape[0], x.shape[2], *rows.shape[-2:]).swapaxes(1, 2)
+    return rows.reshape(*x.shape[:-1], rows.shape[-2] * rows.shape[-1])
 
 
 @op

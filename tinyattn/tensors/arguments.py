@@ -135,27 +135,28 @@ def checked_target(
 def checked_heads(query: Any, key: Any, value: Any, enable_gqa: bool = False) -> list[Tensor]:
     """query, key and value as (B, H, N, d), checked; H is 1 if they have no heads."""
     inputs = {"query": query, "key": key, "value": value}
-    query, key, value = (float_tensor(x, name) for name, x in inputs.items())
-    if query.ndim not in (3, 4) or not query.ndim == key.ndim == value.ndim:
+    q, k, v = (float_tensor(x, name).shape for name, x in inputs.items())
+    ndim = len(q)
+    if ndim not in (3, 4) or not ndim == len(k) == len(v):
         raise ShapeError(
             "attention takes query, key and value of 3 dimensions (B, N, d) or of 4 (B, H, N, d), "
-            f"got {query.shape}, {key.shape}, {value.shape}"
+            f"got {q}, {k}, {v}"
         )
-    if query.shape[-1] != key.shape[-1]:
-        raise ShapeError(f"query {query.shape} and key {key.shape} must have one width")
-    if key.shape[-2] != value.shape[-2]:
-        raise ShapeError(f"key {key.shape} and value {value.shape} must be of one number")
-    agree = query.shape[:-2] == key.shape[:-2]
-    if enable_gqa and query.ndim == 4:
-        agree = len(query) == len(key) and are_groups(query.shape[1], key.shape[1])
-    if not agree or key.shape[:-2] != value.shape[:-2]:
+    if q[-1] != k[-1]:
+        raise ShapeError(f"query {q} and key {k} must have one width")
+    if k[-2] != v[-2]:
+        raise ShapeError(f"key {k} and value {v} must be of one number")
+    agree = q[:-2] == k[:-2]
+    if enable_gqa and ndim == 4:
+        agree = q[0] == k[0] and are_groups(q[1], k[1])
+    if not agree or k[:-2] != v[:-2]:
         hint = "; with enable_gqa=True the heads of key and value may be a divisor of query's"
         raise ShapeError(
             "query, key and value must have the same samples (and heads), got "
-            f"{query.shape}, {key.shape}, {value.shape}{hint if query.ndim == 4 else ''}"
+            f"{q}, {k}, {v}{hint if ndim == 4 else ''}"
         )
     check_same_dtype_and_device("attention", **inputs)
-    return [x if x.ndim == 4 else x.unsqueeze(1) for x in (query, key, value)]
+    return [x if ndim == 4 else x.unsqueeze(1) for x in inputs.values()]
 
 
 def checked_bias(

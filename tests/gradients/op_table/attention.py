@@ -225,14 +225,14 @@ ROWS: list[OpRow] = [
                 r"the 4 rows of queries, got \[2, 3\]",
             ),
             error(
-                lambda: over_rows(*[t(4, 1, 2)] * 3, lengths=((4,), (-2, 6))),
+                lambda: over_rows(*[t(4, 1, 2)] * 3, lengths=((4,), (2, 2))),
                 ValueError,
                 "queries of 1 samples, keys of 2",
             ),
             error(
                 lambda: over_rows(*[t(4, 1, 2)] * 3, lengths=((2, 2), (-2, 6))),
                 ValueError,
-                r">= 0 .* keys, got \[-2, 6\]",
+                r"lengths of samples are >= 0, got \[-2, 6\]",
             ),
             error(
                 lambda: over_rows(*[t(2, 1, 2)] * 3, limits=np.array([[1], [1]])),

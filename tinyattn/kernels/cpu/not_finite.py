@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from ...base.backend import is_finite
-from ..packing import heads_to_rows, repeat_heads, rows_to_heads
+from ..packing import heads_to_rows, rows_to_heads
 from ..visibility import Visibility
 
 
@@ -33,7 +33,7 @@ def affected(q: Any, k: Any, v: Any, grad: Any, visibility: Visibility, bias: An
     groups, heads = k.shape[1], q.shape[1]
     bad_q, bad_grad = (~np.isfinite(rows_to_heads(x, queries)).all(axis=-1) for x in (q, grad))
     bad_k, bad_v = (~np.isfinite(rows_to_heads(x, keys)).all(axis=-1) for x in (k, v))
-    bad_pair = repeat_heads(bad_k | bad_v, heads)[:, :, None]  # (B, H, 1, K)
+    bad_pair = (bad_k | bad_v).repeat(heads // groups, axis=1)[:, :, None]  # (B, H, 1, K)
     bad_pair = bad_pair if bias is None else bad_pair | ~np.isfinite(bias)
     shape = visibility.shape(heads)
     pairs: Any = visibility.visible_pairs(q)  # not None, see needs_reference

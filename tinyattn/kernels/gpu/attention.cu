@@ -8,15 +8,17 @@
 // CPU. The weight of an invisible pair is 0; where a tile has NaN or inf, invisible pairs are not
 // multiplied at all.
 //
-// q, k, v and grad are (B, H, N, width) with any strides, except that the numbers of one row are
-// neighbours. Results are (B, N, H, width) in C order, because then joining the heads moves
-// nothing.
+// q, k, v and grad are (B, N, H, width) with any strides, except that the numbers of one row are
+// neighbours. Results are in C order. k and v may have fewer heads, `groups`: each is for
+// heads / groups heads of queries that follow each other. dk and dv have all heads.
 //
 // Where whole tiles are too wide for shared memory, it has SLICE of their columns at a time, a
 // multiple of 32. Otherwise SLICE is the larger width, and nothing is loaded twice.
 
-#define ARRAY(x) const element *x, long long x##_b, long long x##_h, long long x##_n
-#define SIZES long long pairs, long long heads, long long queries, long long keys, double scale
+#define ARRAY(x) const element *x, long long x##_b, long long x##_n, long long x##_h
+#define SIZES                                                                               \
+    long long pairs, long long heads, long long groups, long long queries, long long keys, \
+        double scale
 
 const int WARPS = 4, TILE = 32, THREADS = 32 * WARPS;
 const int COLUMNS = (VALUE + 31) / 32, HEAD_COLUMNS = (HEAD + 31) / 32;
@@ -27,15 +29,16 @@ __device__ real max_of_warp(real value) {
     return joined_lanes(value, [](real a, real b) { return b > a ? b : a; });
 }
 
-// The task of a block: the rows [first, first + 4 * ROWS) of one pair of sample and head.
+// The task of a block: the rows [first, first + 4 * ROWS) of one pair of sample and head. `group` is
+// the head of its keys.
 struct Task {
-    long long pair, sample, head, first;
+    long long pair, sample, head, group, first;
 };
 
-__device__ Task this_task(long long length, long long heads) {
+__device__ Task this_task(long long length, long long heads, long long groups) {
     long long tiles = (length + WARPS * ROWS - 1) / (WARPS * ROWS);
-    long long pair = blockIdx.x / tiles;
-    return {pair, pair / heads, pair % heads, blockIdx.x % tiles * (WARPS * ROWS)};
+    long long pair = blockIdx.x / tiles, head = pair % heads, first = blockIdx.x % tiles;
+    return {pair, pair / heads, head, head / (heads / groups), first * (WARPS * ROWS)};
 }
 
 // Which keys are visible to each query of the block, for all its threads. Returns the largest
@@ -62,8 +65,8 @@ struct Rows {
     real factor;
 };
 
-#define ROWS_OF(x, size, factor) \
-    Rows { x + task.sample * x##_b + task.head * x##_h, x##_n, size, factor }
+#define ROWS_OF(x, its_head, size, factor) \
+    Rows { x + task.sample * x##_b + task.its_head * x##_h, x##_n, size, factor }
 
 // Loads some columns of the rows [first, first + count), times their factor, into shared memory,
 // and zeros behind the last row. Returns whether this thread met NaN or inf.
@@ -155,13 +158,13 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) attention(
     real* weights = v_tile + TILE * (VALUE_SLICE + 1);  // (4, ROWS, 32)
     __shared__ Visible visible_to_row[WARPS * ROWS];
 
-    Task task = this_task(queries, heads);
+    Task task = this_task(queries, heads, groups);
     int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-    Rows of_keys = ROWS_OF(k, keys, 1), of_values = ROWS_OF(v, keys, 1);
+    Rows of_keys = ROWS_OF(k, group, keys, 1), of_values = ROWS_OF(v, group, keys, 1);
     Drop drop = drop_of(DROP);
     weights += warp * ROWS * TILE;
 
-    load(ROWS_OF(q, queries, (real)scale), 0, HEAD, task.first, WARPS * ROWS, q_tile, HEAD);
+    load(ROWS_OF(q, head, queries, (real)scale), 0, HEAD, task.first, WARPS * ROWS, q_tile, HEAD);
     long long end = visible_to_block(visible_to_row, task, queries, keys, VISIBILITY);
 
     real top[ROWS], sums[ROWS][COLUMNS] = {};
@@ -267,14 +270,14 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) attention_backward_q(
     real* dscores = v_tile + TILE * (VALUE_SLICE + 1);  // (4, ROWS, 32)
     __shared__ Visible visible_to_row[WARPS * ROWS];
 
-    Task task = this_task(queries, heads);
+    Task task = this_task(queries, heads, groups);
     int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-    Rows of_keys = ROWS_OF(k, keys, 1), of_values = ROWS_OF(v, keys, 1);
+    Rows of_keys = ROWS_OF(k, group, keys, 1), of_values = ROWS_OF(v, group, keys, 1);
     Drop drop = drop_of(DROP);
     dscores += warp * ROWS * TILE;
 
-    load(ROWS_OF(q, queries, (real)scale), 0, HEAD, task.first, WARPS * ROWS, q_tile, HEAD);
-    load(ROWS_OF(grad, queries, 1), 0, VALUE, task.first, WARPS * ROWS, g_tile, VALUE);
+    load(ROWS_OF(q, head, queries, (real)scale), 0, HEAD, task.first, WARPS * ROWS, q_tile, HEAD);
+    load(ROWS_OF(grad, head, queries, 1), 0, VALUE, task.first, WARPS * ROWS, g_tile, VALUE);
     long long end = visible_to_block(visible_to_row, task, queries, keys, VISIBILITY);
 
     real sums[ROWS][HEAD_COLUMNS] = {};
@@ -333,15 +336,16 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) attention_backward_kv(
     real* weights = g_tile + TILE * (VALUE_SLICE + 1);  // (4, ROWS, 32)
     real* dscores = weights + WARPS * ROWS * TILE;      // (4, ROWS, 32)
 
-    Task task = this_task(keys, heads);
+    Task task = this_task(keys, heads, groups);
     int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-    Rows of_queries = ROWS_OF(q, queries, (real)scale), of_grad = ROWS_OF(grad, queries, 1);
+    Rows of_queries = ROWS_OF(q, head, queries, (real)scale);
+    Rows of_grad = ROWS_OF(grad, head, queries, 1);
     Drop drop = drop_of(DROP);
     weights += warp * ROWS * TILE;
     dscores += warp * ROWS * TILE;
 
-    load(ROWS_OF(k, keys, 1), 0, HEAD, task.first, WARPS * ROWS, k_tile, HEAD);
-    load(ROWS_OF(v, keys, 1), 0, VALUE, task.first, WARPS * ROWS, v_tile, VALUE);
+    load(ROWS_OF(k, group, keys, 1), 0, HEAD, task.first, WARPS * ROWS, k_tile, HEAD);
+    load(ROWS_OF(v, group, keys, 1), 0, VALUE, task.first, WARPS * ROWS, v_tile, VALUE);
     real dk_sums[ROWS][HEAD_COLUMNS] = {}, dv_sums[ROWS][COLUMNS] = {};
     for (long long start = 0; start < queries; start += TILE) {
         long long query = start + lane, at = task.pair * queries + query;

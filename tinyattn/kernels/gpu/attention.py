@@ -2,7 +2,7 @@
 
 Three cases are not computed in tiles: heads of more than 1,400 numbers (450 in float64), dropout
 with p = 1, and a bias. For them the formula in `reference.py` computes the array of all weights. A
-window becomes a mask, and shared heads of keys are repeated.
+window becomes a mask.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import numpy as np
 
 from ...base.backend import Array, namespace
 from .. import reference
-from ..packing import heads_to_rows, repeat_heads, rows_to_heads, sum_heads
+from ..packing import as_packed, padded, sum_heads
 from ..reference import NO_DROP, AttentionKernels, Drop
 from ..visibility import Visibility
 from .elementwise import dropout
@@ -87,8 +87,8 @@ def tiled(
 
 
 def run_tiled(kernel: str, length: int, q: Array, v: Array, *arguments: Any) -> None:
-    """Launch a kernel that divides `length` rows of each head of q and v, (B, H, N, d)."""
-    batch, heads, _, width = q.shape
+    """Launch a kernel that divides `length` rows of each head of q and v, (B, N, H, d)."""
+    batch, _, heads, width = q.shape
     xp = namespace(q)
     device = xp.cuda.runtime.getDevice()
     compiled, shape = tiled(xp, device, kernel, width, v.shape[-1], q.dtype)
@@ -105,13 +105,13 @@ def has_tiles(q: Array, k: Array, v: Array, drop: Drop) -> bool:
 
 
 def strided(array: Array) -> tuple[Any, int, int, int]:
-    """(B, H, N, width), followed by its strides in numbers, all but the last. It is copied only if
+    """(B, N, H, width), followed by its strides in numbers, all but the last. It is copied only if
     the numbers of a row are not neighbours, or a stride is negative."""
-    neighbours = array.shape[-1] == 1 or array.strides[-1] == array.itemsize
-    if not neighbours or min(array.strides) < 0:
-        array = array.copy(order="C")
-    sample, head, row = (stride // array.itemsize for stride in array.strides[:3])
-    return array, sample, head, row
+    sample, row, head, number = array.strides
+    size = array.itemsize
+    if (number != size and array.shape[3] > 1) or min(sample, row, head) < 0:
+        return strided(array.copy(order="C"))
+    return array, sample // size, row // size, head // size
 
 
 def attention(
@@ -125,27 +125,23 @@ def attention(
 ) -> tuple[Array, Array]:
     """The output; and for backward the maximum and 1 / sum of each row of scores, (2, B * H * Q).
 
-    Samples of one length are views (B, H, N, d) of the rows. Others are padded, because a block of
+    Samples of one length are views (B, N, H, d) of the rows. Others are padded, because a block of
     the kernel works on one sample.
     """
     if bias is not None or not has_tiles(q, k, v, drop):
         return reference.attention(q, k, v, visibility, scale, drop, bias, kernels=OF_GPU)
-    q, k, v = in_tiles(q, k, v, visibility)
+    q = padded(q, visibility.queries)
+    k, v = padded(k, visibility.keys), padded(v, visibility.keys)
     xp = namespace(q)
-    batch, heads, queries, _ = q.shape
-    out = xp.empty((batch, queries, heads, v.shape[-1]), q.dtype)
+    batch, queries, heads, _ = q.shape
+    out = xp.empty((*q.shape[:3], v.shape[3]), q.dtype)
     saved = xp.empty((2, batch * heads * queries), real(q.dtype))
-    numbers = batch * heads, heads, queries, k.shape[2], float(scale)
+    _, keys, groups, _ = k.shape
+    numbers = batch * heads, heads, groups, queries, keys, float(scale)
     options = *numbers, *visibility_arguments(visibility, q), *drop_arguments(*drop)
     arrays = *strided(q), *strided(k), *strided(v)
     run_tiled("attention", queries, q, v, *arrays, out, saved, *options)
-    return heads_to_rows(out.swapaxes(1, 2), visibility.queries), saved
-
-
-def in_tiles(q: Array, k: Array, v: Array, visibility: Visibility) -> tuple[Array, ...]:
-    """q, k and v as (B, H, N, d)."""
-    k, v = (repeat_heads(rows_to_heads(x, visibility.keys), q.shape[1]) for x in (k, v))
-    return rows_to_heads(q, visibility.queries), k, v
+    return as_packed(out, visibility.queries), saved
 
 
 def attention_backward(
@@ -163,19 +159,17 @@ def attention_backward(
     if bias is not None or not has_tiles(q, k, v, drop):
         options = visibility, scale, drop, saved, bias
         return reference.attention_backward(grad, q, k, v, *options, kernels=OF_GPU)
-    groups = k.shape[1]
-    grad = rows_to_heads(grad, visibility.queries)
-    q, k, v = in_tiles(q, k, v, visibility)
+    grad, q = padded(grad, visibility.queries), padded(q, visibility.queries)
+    k, v = padded(k, visibility.keys), padded(v, visibility.keys)
     xp = namespace(q)
-    batch, heads, queries, _ = q.shape
-    keys = k.shape[2]
+    batch, queries, heads, _ = q.shape
     row_sums = xp.empty(saved.shape, saved.dtype)  # from the first launch to the second
-    dq, dk, dv = (xp.empty((batch, x.shape[2], heads, x.shape[3]), x.dtype) for x in (q, k, v))
-    numbers = batch * heads, heads, queries, keys, float(scale)
+    dq, dk, dv = (xp.empty((*x.shape[:2], heads, x.shape[3]), x.dtype) for x in (q, k, v))
+    _, keys, groups, _ = k.shape
+    numbers = batch * heads, heads, groups, queries, keys, float(scale)
     options = *numbers, *visibility_arguments(visibility, q), *drop_arguments(*drop)
     arrays = *strided(grad), *strided(q), *strided(k), *strided(v), saved, row_sums
     run_tiled("attention_backward_q", queries, q, v, *arrays, dq, *options)
     run_tiled("attention_backward_kv", keys, q, v, *arrays, dk, dv, *options)
-    dq, dk, dv = (x.swapaxes(1, 2) for x in (dq, dk, dv))
-    dk, dv = (heads_to_rows(sum_heads(x, groups), visibility.keys) for x in (dk, dv))
-    return heads_to_rows(dq, visibility.queries), dk, dv
+    dk, dv = (as_packed(sum_heads(x, groups), visibility.keys) for x in (dk, dv))
+    return as_packed(dq, visibility.queries), dk, dv
