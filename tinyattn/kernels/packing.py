@@ -1,7 +1,7 @@
 """Rows of samples: from padded, (B, L, ...), to packed, (R, ...), and back; and shared heads.
 
-`pack_rows` and `pad_rows` are for arrays of any shape. `rows_to_heads` and `heads_to_rows` are for
-attention: they also bring the heads in front of the rows, and run on Tensors too.
+`pack_rows` and `pad_rows` are for arrays of any shape. `padded` and `as_packed` are for attention,
+and run on Tensors too; `rows_to_heads` and `heads_to_rows` also bring the heads in front.
 """
 
 from __future__ import annotations
