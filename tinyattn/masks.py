@@ -32,7 +32,7 @@ from typing import Any
 import numpy as np
 
 from .base.backend import Array, is_array, namespace, to_device
-from .base.checks import check_size, is_integer, rectangular
+from .base.checks import check_size, describe, is_integer, rectangular
 from .engine.autograd import wrap
 from .errors import DtypeError, MaskError, ShapeError
 from .kernels.range_checks import require_range
@@ -258,13 +258,15 @@ def visibility(
     Lengths, causality and the end of a window become one array: how many first keys each query may
     see. past: the position of the first query; so many keys come before its own.
     """
+    if not isinstance(is_causal, (bool, np.bool_)):
+        text = f"is_causal is True or False, got {describe(is_causal)}"
+        raise DtypeError(f"{text}: a mask goes into mask=... or attn_mask=...")
     batch, _, queries, keys = shape
-    limits, starts, seen = None, None, False
+    limits, starts, seen, ends = None, None, False, list[Array]()
     if valid_lens is not None:
         limits = checked_limits(valid_lens, shape)
     if mask is not None:
         mask = to_device(checked_mask(mask, shape), device)
-    ends = []
     # Without samples nothing has to be said, nor if the first query sees all keys already.
     if is_causal and batch and past + 1 < keys:
         ends.append(np.arange(past + 1, past + queries + 1)[None])  # (1, Q)

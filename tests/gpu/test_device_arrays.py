@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import tinyattn as ta
+from tinyattn import functional as F
 from tinyattn import optim
 from tinyattn.errors import DeviceError, InPlaceError, ShapeError
 
@@ -292,3 +293,30 @@ def test_moments_follow_their_parameter_however_they_lie(cuda):
                 optimizer.load_state_dict(state)
         found.append(x.numpy())
     np.testing.assert_allclose(found[1], found[0], rtol=1e-12)
+
+
+# Arguments of attention
+
+
+@pytest.mark.parametrize(
+    "hiding", [{"valid_lens": [2, 3]}, {"attn_mask": np.ones((3, 3), bool)}, {"window": 2}]
+)
+def test_attention_of_no_heads(hiding, cuda):
+    q = ta.zeros(2, 0, 3, 4, device="cuda")
+    out = F.scaled_dot_product_attention(q, q, q, **hiding)
+    assert out.shape == (2, 0, 3, 4)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("form", [np.ndarray.tolist, lambda x: x])
+def test_a_float_mask_is_moved(form, dtype, cuda):
+    """A list has no device and no dtype of its own."""
+    numbers = np.array([[0.5, -np.inf, 0.0], [1.0, 2.0, -1.0]], dtype)
+    x = np.random.default_rng(0).standard_normal((1, 3, 4)).astype(dtype)
+    right, found = (
+        F.scaled_dot_product_attention(
+            *(ta.tensor(part, device=device) for part in (x[:, :2], x, x)), attn_mask=form(numbers)
+        )
+        for device in ("cpu", "cuda")
+    )
+    np.testing.assert_allclose(found.numpy(), right.numpy(), rtol=1e-5)

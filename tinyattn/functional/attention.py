@@ -16,6 +16,7 @@ from ..base.checks import (
     checked_probability,
     checked_scale,
     default_scale,
+    has_dtype,
 )
 from ..errors import DtypeError, ShapeError
 from ..kernels import reference
@@ -193,7 +194,11 @@ def bias_and_mask(
     bias = None if bias is None else checked_bias("bias", bias, query, shape, ndim)
     if attn_mask is None:
         return bias, None
-    attn_tensor = attn_mask if isinstance(attn_mask, Tensor) else Tensor(attn_mask)
+    attn_tensor = attn_mask
+    if not isinstance(attn_mask, Tensor):
+        attn_tensor = Tensor(attn_mask, device=query.device)
+        if attn_tensor.dtype.kind == "f" and not has_dtype(attn_mask):
+            attn_tensor = Tensor(attn_mask, query.dtype, query.device)  # as exact as the scores
     if attn_tensor.dtype.kind in "iu":
         raise DtypeError(
             "attn_mask holds booleans (True = visible), or floats that are added to the scores, "

@@ -79,7 +79,7 @@ def attention_through(
 def in_heads(*xs: Any, heads: tuple[int, ...]) -> list[Any]:
     """The rows of all samples, split into heads: (..., H * d) or (B, H, N, d) -> (R, H, d). The
     last of `heads` is for all that follow. On a GPU (B, H, N, d) becomes (B, N, H, d), a view,
-    because the kernels there read any strides."""
+    because the kernels there read rows by their strides."""
     split = []
     for i, x in enumerate(xs):
         number = heads[min(i, len(heads) - 1)]
@@ -139,7 +139,7 @@ def clear_invisible(visibility: Visibility, heads: int, keys: Any, values: Any) 
         visible = namespace(visible).broadcast_to(visible, shape).any(axis=-2)  # (B, H, K)
     if keys.ndim == 3:
         visible = visible[:, 0] if visible.shape[1] == 1 else visible.any(axis=1)  # (B, K)
-    elif visible.shape[1] > keys.shape[1]:  # (B, G, K): to any head of queries of the group
+    elif 0 < keys.shape[1] < visible.shape[1]:  # (B, G, K): to any head of queries of the group
         groups = keys.shape[1]
         visible = visible.reshape(*shape[:1], groups, heads // groups, shape[-1]).any(axis=2)
     visible = wrap(visible[..., None])  # a Tensor, because an op copies arrays of its caller

@@ -145,15 +145,16 @@ def checked_heads(query: Any, key: Any, value: Any, enable_gqa: bool = False) ->
     if q[-1] != k[-1]:
         raise ShapeError(f"query {q} and key {k} must have one width")
     if k[-2] != v[-2]:
-        raise ShapeError(f"key {k} and value {v} must be of one number")
+        raise ShapeError(f"key {k} and value {v} must agree in the number of keys, K")
     agree = q[:-2] == k[:-2]
     if enable_gqa and ndim == 4:
         agree = q[0] == k[0] and are_groups(q[1], k[1])
     if not agree or k[:-2] != v[:-2]:
-        hint = "; with enable_gqa=True the heads of key and value may be a divisor of query's"
+        of_heads = ndim == 4 and q[0] == k[0] and k[:-2] == v[:-2]
+        hint = "; with enable_gqa=True the heads of key and value are a divisor of query's"
         raise ShapeError(
             "query, key and value must have the same samples (and heads), got "
-            f"{q}, {k}, {v}{hint if ndim == 4 else ''}"
+            f"{q}, {k}, {v}{hint if of_heads else ''}"
         )
     check_same_dtype_and_device("attention", **inputs)
     return [x if ndim == 4 else x.unsqueeze(1) for x in inputs.values()]

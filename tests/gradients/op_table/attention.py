@@ -154,6 +154,16 @@ ROWS: list[OpRow] = [
                 ValueError,
                 r"a divisor of .*",
             ),
+            error(
+                lambda: F.scaled_dot_product_attention(t(2, 1, 1, 2), *[t(1, 1, 1, 2)] * 2),
+                ValueError,
+                r"same samples.*\(1, 1, 1, 2\)$",
+            ),
+            error(
+                lambda: F.scaled_dot_product_attention(*[t(1, 2, 2)] * 3, is_causal=BOOLS),
+                TypeError,
+                r"is_causal is True or False, got bool\[3\]",
+            ),
         ],
         spellings={
             "beside its weights": lambda *inputs, **options: biased(
