@@ -25,12 +25,23 @@ def in_half(x: np.ndarray) -> np.ndarray:
     return x.astype(np.float16).astype(np.float64)
 
 
+def in_tf32(x: np.ndarray) -> np.ndarray:
+    """The digits of float16 and the range of float32: 13 bits of the float32 are rounded off."""
+    bits = x.astype(np.float32).view(np.uint32)
+    return ((bits + np.uint32(0x1000)) & np.uint32(0xFFFFE000)).view(np.float32).astype(np.float64)
+
+
 def in_two_halves(x: np.ndarray) -> np.ndarray:
     """As a sum of two, which costs a second product."""
     return in_half(x) + in_half(x - in_half(x))
 
 
-ROUNDINGS = {"float32": in_float32, "float16": in_half, "two float16": in_two_halves}
+ROUNDINGS = {
+    "float32": in_float32,
+    "float16": in_half,
+    "two float16": in_two_halves,
+    "TF32": in_tf32,
+}
 
 
 def attention(

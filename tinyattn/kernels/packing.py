@@ -38,12 +38,12 @@ def pad_rows(x: Array, lengths: Sequence[int], length: int) -> Array:
 
 
 def rows_to_heads(x: Any, samples: Samples) -> Any:
-    """(R, H, d) or (B, L, H, d) -> (B, H, L, d), with zeros after the end of each sample."""
+    """`padded`, with the heads in front: (R, H, d) or (B, L, H, d) -> (B, H, L, d)."""
     return padded(x, samples).swapaxes(1, 2)
 
 
 def padded(x: Any, samples: Samples) -> Any:
-    """(R, H, d) or (B, L, H, d) -> (B, L, H, d), with zeros after the end of each sample."""
+    """(R, H, d) -> (B, L, H, d), with zeros after the end of each sample; (B, L, H, d) as it is."""
     if x.ndim == 4:
         return x
     if samples.have_one_length:

@@ -16,6 +16,7 @@ between replays.
 The rest of tinyattn knows of this only through `backend.capturing.step`, the step that this thread
 captures. It is asked where a captured step differs: in `backend.to_device`,
 `kernels.matmul.matrix_product`, `drop_arguments` and `adam` of `kernels/gpu`, and `Optimizer.step`.
+Distributed training and Adam with amsgrad ask too, and refuse.
 """
 
 from __future__ import annotations
