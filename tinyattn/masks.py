@@ -258,11 +258,11 @@ def visibility(
     Lengths, causality and the end of a window become one array: how many first keys each query may
     see. past: the position of the first query; so many keys come before its own.
     """
-    if not isinstance(is_causal, (bool, np.bool_)):
+    if type(is_causal) not in (bool, np.bool_):
         text = f"is_causal is True or False, got {describe(is_causal)}"
         raise DtypeError(f"{text}: a mask goes into mask=... or attn_mask=...")
     batch, _, queries, keys = shape
-    limits, starts, seen, ends = None, None, False, list[Array]()
+    limits, starts, seen, ends = None, None, False, []
     if valid_lens is not None:
         limits = checked_limits(valid_lens, shape)
     if mask is not None:

@@ -85,8 +85,9 @@ def in_heads(*xs: Any, heads: tuple[int, ...]) -> list[Any]:
         number = heads[min(i, len(heads) - 1)]
         if x.ndim == 4:
             x = x.swapaxes(1, 2)
-            batch, rows, _, width = x.shape
-            split.append(x if device_of(x) == "cuda" else x.reshape(batch * rows, number, width))
+            if device_of(x) != "cuda":
+                x = x.reshape(x.shape[0] * x.shape[1], *x.shape[2:])
+            split.append(x)
         else:
             check_heads(x.shape[-1], number)
             split.append(x.reshape(math.prod(x.shape[:-1]), number, x.shape[-1] // number))
