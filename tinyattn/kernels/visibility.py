@@ -26,6 +26,7 @@ class Samples(NamedTuple):
     lengths: np.ndarray  # (B,)
     offsets: np.ndarray  # (B + 1,): the first row of each sample, and the end of the last
     longest: int
+    # These two follow from the others, and are kept because each call of attention asks for them.
     rows: int
     have_one_length: bool  # then the packed rows are the padded array, reshaped
 
