@@ -4,22 +4,24 @@ from __future__ import annotations
 
 import functools
 import importlib.util
-import inspect
 import os
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 import tinyattn as ta
-from tinyattn import kernels
-from tinyattn.kernels import elementwise, normalization, reference
+from tinyattn import kernels as kernels_of_library
+from tinyattn.kernels import normalization, reference
 from tinyattn.kernels.reference import AdamStep
 from tinyattn.kernels.visibility import Visibility, of_padded, samples_of
 
 HERE = Path(__file__).parent
+# All functions that have faster twins, wherever their formulas stand.
+kernels = SimpleNamespace(**vars(kernels_of_library) | kernels_of_library.twins)
 FOLDERS = [str(HERE), *(str(path) for path in sorted(HERE.iterdir()) if path.is_dir())]
 HAS_TORCH = importlib.util.find_spec("torch") is not None
 needs_torch = pytest.mark.skipif(
@@ -293,11 +295,5 @@ def kernel_tour():
     return results
 
 
-# Every kernel: a function of the reference that the package dispatches by its name.
-KERNELS = sorted(
-    name
-    for name, function in vars(reference).items()
-    if inspect.isfunction(function)
-    and function.__module__ in (reference.__name__, elementwise.__name__, normalization.__name__)
-    and hasattr(kernels, name)
-)
+# Every kernel: what is decorated by `fast`, and two that choose in another way.
+KERNELS = sorted({*kernels_of_library.twins, "where", "adam"})

@@ -22,7 +22,7 @@ from tinyattn import ops, optim
 from tinyattn.base.backend import quietly
 from tinyattn.engine.autograd import wrap
 from tinyattn.engine.op import registry
-from tinyattn.kernels.reference import gelu_tanh_backward
+from tinyattn.kernels import twins
 from tinyattn.torch_names.methods import take_methods
 from tinyattn.torch_names.nn.recurrent import gru_state, lstm_state
 
@@ -486,7 +486,7 @@ def test_the_formula_of_gelu_tanhs_gradient_at_the_ends(dtype: str) -> None:
     """Kernels of Numba need not be there, and the formula is what the others are compared with."""
     x = np.array([99.0, 101.0, 1e30, np.finfo(dtype).max], dtype)
     for sign, expected in ((1, [1, 1, 1, 1]), (-1, [0, 0, 0, 0])):
-        found = quietly(gelu_tanh_backward, np.ones_like(x), sign * x)
+        found = quietly(twins["gelu_tanh_backward"], np.ones_like(x), sign * x)
         np.testing.assert_array_equal(found, expected)
 
 

@@ -11,6 +11,7 @@ from common import (
     assert_same,
     attention_backward_of,
     attention_of,
+    kernels,
     misaligned,
     read_only,
     rng_of,
@@ -21,14 +22,14 @@ from kernel_checks import (
     cpu,
     exact_softmax,
     needs_numba,
+    reference,
     seen_of,
     ulps,
 )
 
 import tinyattn as ta
 from tinyattn import functional as F
-from tinyattn import kernels
-from tinyattn.kernels import float16, reference
+from tinyattn.kernels import float16
 from tinyattn.kernels.reference import AdamStep
 from tinyattn.kernels.visibility import Visibility, of_padded, samples_of
 

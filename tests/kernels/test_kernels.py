@@ -37,6 +37,7 @@ from kernel_checks import (
     cpu,
     exact_softmax,
     hidings,
+    reference,
     seen_of,
     ulps,
     wide,
@@ -44,7 +45,7 @@ from kernel_checks import (
 from test_tiled_attention import compiled
 
 import tinyattn as ta
-from tinyattn.kernels import reference, sums
+from tinyattn.kernels import sums
 from tinyattn.kernels.reference import AdamStep
 from tinyattn.kernels.visibility import Visibility, of_padded, samples_of
 

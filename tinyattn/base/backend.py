@@ -23,6 +23,7 @@ Array = Any  # numpy.ndarray or cupy.ndarray; no common static type exists
 _namespaces: dict[type, ModuleType] = {np.ndarray: np}
 array_types = {np.ndarray}  # `register_cuda` adds CuPy's
 _cuda_module: ModuleType | None = None
+_tensor_kind: type | None = None
 # Called when a value of the device is about to be read; see kernels/range_checks.py.
 when_waiting: Callable[[], None] | None = None
 FLOAT16 = np.dtype(np.float16)
@@ -48,7 +49,13 @@ def register_cuda(module: ModuleType) -> None:
 
 def register_tensor(kind: type, operations: ModuleType) -> None:
     """Make the ops the namespace of Tensors, so that plain array code runs on Tensors too."""
-    _namespaces[kind] = operations
+    global _tensor_kind
+    _namespaces[kind], _tensor_kind = operations, kind
+
+
+def is_tensor(x: Any) -> bool:
+    """True for a Tensor, on which a formula is recorded; False for an array."""
+    return type(x) is _tensor_kind
 
 
 def cuda_is_available() -> bool:

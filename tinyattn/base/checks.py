@@ -40,6 +40,17 @@ def require_float(dtype: np.dtype, what: str) -> None:
         raise DtypeError(f"{what} needs a floating dtype, got {dtype}: use .to(ta.float32)")
 
 
+def check_one_dtype(function: str, **arrays: Any) -> None:
+    """Raise DtypeError that names two arrays if their dtypes differ."""
+    (first, x), *others = arrays.items()
+    for name, other in others:
+        if other is not None and other.dtype is not x.dtype and other.dtype != x.dtype:
+            raise DtypeError(
+                f"{function}: {first} is {x.dtype}, {name} is {other.dtype}: convert one with "
+                ".to(dtype)"
+            )
+
+
 def is_integer(value: Any) -> bool:
     """True for an integer of Python or NumPy; False for a boolean."""
     return isinstance(value, (int, np.integer)) and not isinstance(value, bool)

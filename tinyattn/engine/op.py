@@ -48,7 +48,13 @@ from typing import Any, Protocol, overload
 import numpy as np
 
 from ..base.backend import Array, Function, array_types, device_of, is_array, quietly, to_device
-from ..base.checks import describe, raise_clearer_error, refuse_foreign, refuse_masked
+from ..base.checks import (
+    describe,
+    raise_clearer_error,
+    refuse_foreign,
+    refuse_masked,
+    type_name,
+)
 from ..errors import DtypeError
 from .autograd import Leaf, Node, TensorBase, wrap
 from .grad_mode import recording
@@ -72,12 +78,12 @@ def declare(
 
     def apply(*args: Any, **options: Any) -> Any:
         """Run the forward on arrays, and record it if an argument requires gradients."""
-        if len(args) < declared_count:
+        if len(args) != declared_count and spec.variadic is None:
             args = spec.bind(args, options)
         arrays, parents, versions, grad_positions, other_positions = unwrapped(args, must_fit)
-        if floats and arrays[0].dtype.kind != "f":
-            arrays[0] = arrays[0].astype(np.float32)
         try:
+            if floats and arrays[0].dtype.kind != "f":
+                arrays[0] = arrays[0].astype(np.float32)
             out = spec.forward(*arrays, **options)
         except (RuntimeWarning, FloatingPointError):  # inf or NaN, if the user's settings say so
             out = quietly(spec.forward, *arrays, **options)
@@ -85,7 +91,7 @@ def declare(
             moved = numbers_moved(args)
             if moved is not None:
                 return apply(*moved, **options)
-            raise_clearer_error(spec.name, arrays, error)
+            raise_clearer_error_of(spec, args, arrays, error)
             raise
         out, extra = out_and_extra(out, spec.name) if saves else (out, None)
         if len(other_positions) == len(args):  # no argument is a Tensor
@@ -156,6 +162,19 @@ def unwrapped(
             versions.append(NO_VERSION)
             other_positions.append(i)
     return arrays, parents, versions, grad_positions, other_positions
+
+
+def raise_clearer_error_of(
+    spec: Spec, args: tuple[Any, ...], arrays: list[Any], error: Exception
+) -> None:
+    """TypeError for an argument without the attributes of an array; else `raise_clearer_error`."""
+    for name, arg in zip(spec.arguments, args, strict=False):
+        is_known = hasattr(arg, "dtype") or arg is None or isinstance(arg, NUMBERS)
+        if isinstance(error, AttributeError) and not is_known:
+            raise TypeError(
+                f"{name} must be a Tensor, got {type_name(arg)}: wrap it with ta.tensor(...)"
+            ) from None
+    raise_clearer_error(spec.name, arrays, error)
 
 
 def numbers_moved(args: tuple[Any, ...]) -> list[Any] | None:

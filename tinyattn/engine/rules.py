@@ -105,7 +105,18 @@ class Spec:
         return names[position] if position < len(names) else str(self.variadic)
 
     def bind(self, args: tuple[Any, ...], options: dict[str, Any]) -> tuple[Any, ...]:
-        """All positional arguments; those given by name are taken out of `options`."""
+        """All positional arguments; those given by name are taken out of `options`, and options
+        given by position are put there."""
+        count = len(self.arguments)
+        for name, value in zip(self.options, args[count:], strict=False):
+            if name in options:
+                raise TypeError(f"{self.name}() got multiple values for argument {name!r}")
+            options[name] = value
+        if len(args) > count + len(self.options):
+            most = count + len(self.options)
+            were = "was" if len(args) == 1 else "were"
+            raise TypeError(f"{self.name}() takes {most} arguments but {len(args)} {were} given")
+        args = args[:count]
         for name, default in list(self.arguments.items())[len(args) :]:
             value = options.pop(name, default)
             if value is inspect.Parameter.empty:

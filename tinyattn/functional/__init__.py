@@ -1,9 +1,9 @@
 """Functions of Tensors, without parameters of their own.
 
-Each checks its arguments, brings them into the shape that an op expects, and calls the op.
+An op that takes what users have is a function here as it is: softmax, relu, linear and others. The
+files here have functions that are made of several ops, or bring their arguments into another shape.
 
-    activations.py  softmax, relu, gelu and others
-    layers.py       linear, embedding, layer_norm, dropout, pad, one_hot
+    layers.py       embedding, gelu, layer_norm, dropout, pad, one_hot
     losses.py       cross_entropy, mse_loss and others
     sequences.py    packed and padded sequences, and their means
     attention.py    scaled_dot_product_attention, masked_softmax
@@ -15,9 +15,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ..base.names import UnknownNameError
-from .activations import gelu, log_softmax, relu, sigmoid, silu, softmax, softplus, tanh
+from ..ops import linear, log_softmax, relu, sigmoid, silu, softmax, softplus, tanh
 from .attention import masked_softmax, scaled_dot_product_attention, transpose_output, transpose_qkv
-from .layers import dropout, embedding, layer_norm, linear, normalize, one_hot, pad, rms_norm
+from .layers import dropout, embedding, gelu, layer_norm, normalize, one_hot, pad, rms_norm
 from .losses import binary_cross_entropy_with_logits, cross_entropy, kl_div, mse_loss, nll_loss
 from .positions import alibi_bias, rotary_embedding
 from .sequences import masked_mean, pack_padded_sequence, pad_packed_sequence, sequence_mask

@@ -32,27 +32,19 @@ from ..tensors.create import full
 from ..tensors.tensor import Tensor
 
 
-def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
-    """x weight^T + bias: x (..., in), weight (out, in), bias (out,) -> (..., out).
+def gelu(x: Tensor, approximate: str = "none") -> Tensor:
+    """x Phi(x) of each element, where Phi is the distribution function of the normal distribution.
 
-    Raises ShapeError if the sizes do not agree, DtypeError and DeviceError if dtypes or devices
-    differ.
+    approximate: "tanh" for x (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))) / 2.
+    Raises ValueError for another value of `approximate`.
+    Source: Hendrycks and Gimpel, "Gaussian Error Linear Units", 2016.
 
-    >>> F.linear(ta.tensor([1.0, 2.0]), weight=ta.tensor([[1.0, 1.0], [0.0, 3.0]]))
-    tensor([3., 6.])
+    >>> F.gelu(ta.tensor([-1.0, 0.0, 1.0]))
+    tensor([-0.1587,  0.    ,  0.8413])
     """
-    x, weight = float_tensor(x, "x"), float_tensor(weight, "weight")
-    if weight.ndim != 2:
-        raise ShapeError(f"linear: weight is (out, in), got shape {weight.shape}")
-    if not x.ndim or x.shape[-1] != weight.shape[1]:
-        raise ShapeError(
-            f"linear: weight {weight.shape} takes inputs whose last dimension is "
-            f"{weight.shape[1]}, got shape {x.shape}"
-        )
-    check_same_dtype_and_device("linear", x=x, weight=weight, bias=bias)
-    if bias is not None and bias.shape != weight.shape[:1]:
-        raise ShapeError(f"linear: bias must have shape {weight.shape[:1]}, got {bias.shape}")
-    return ops.linear(x, weight, bias)
+    if approximate not in ("none", "tanh"):
+        raise ValueError(f'approximate must be "none" or "tanh", got {approximate!r}')
+    return (ops.gelu if approximate == "none" else ops.gelu_tanh)(x)
 
 
 def embedding(ids: ArrayLike, weight: Tensor, padding_idx: int | None = None) -> Tensor:

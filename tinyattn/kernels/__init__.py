@@ -7,7 +7,6 @@ is imported on first use, because importing Numba takes longer than all the rest
 with TINYATTN_JIT=0 in the environment, the reference runs instead.
 
     reference.py     each kernel as plain array code
-    elementwise.py   those of single elements
     normalization.py layer normalization, and RMSNorm
     visibility.py    which keys each query sees
     packing.py       rows of padded and of packed samples, and heads that share keys
@@ -53,49 +52,48 @@ def gpu_kernels() -> ModuleType:
     return gpu
 
 
+twins: dict[str, Any] = {}  # every function that is decorated by `fast`, by the name of its twins
+
+
+def fast(name: str) -> Callable[[Kernel], Kernel]:
+    """Decorate a formula of arrays that has faster twins of this name in cpu/ or gpu/.
+
+    The type of the first array chooses. A twin returns NotImplemented for what it does not take.
+    The formula then computes it, and also what is of another type, such as Tensors.
+    """
+
+    def decorate(formula: Kernel) -> Kernel:
+        on_cpu: Callable[..., Any] | None = None
+        on_cuda: Callable[..., Any] | None = None
+
+        @wraps(formula)
+        def function(array: Any, *arguments: Any) -> Any:
+            nonlocal on_cpu, on_cuda
+            twin = None
+            if type(array) is ndarray:
+                if array.dtype is FLOAT32 or array.dtype is FLOAT64:
+                    if on_cpu is None:
+                        module = cpu_kernels()
+                        on_cpu = formula if module is None else module.kernel(name, formula)
+                    twin = on_cpu
+            elif device_of(array) == "cuda" and array.dtype.kind == "f":
+                if on_cuda is None:
+                    on_cuda = getattr(gpu_kernels(), name, formula)
+                twin = on_cuda
+            out = NotImplemented if twin is None else twin(array, *arguments)
+            return formula(array, *arguments) if out is NotImplemented else out
+
+        twins[name] = function
+        return function  # type: ignore[return-value]
+
+    return decorate
+
+
 def dispatched(function: Kernel) -> Kernel:
-    """A function of the reference, or the faster kernel of the same name where one takes the type
-    of the first array."""
-    name = function.__name__
-    on_cpu: Callable[..., Any] | None = None
-    on_cuda: Callable[..., Any] | None = None
-
-    @wraps(function)
-    def kernel(array: Any, *arguments: Any) -> Any:
-        nonlocal on_cpu, on_cuda
-        if type(array) is ndarray:
-            if array.dtype is FLOAT32 or array.dtype is FLOAT64:
-                if on_cpu is None:
-                    module = cpu_kernels()
-                    on_cpu = function if module is None else module.kernel(name, function)
-                return on_cpu(array, *arguments)
-        elif device_of(array) == "cuda" and array.dtype.kind == "f":
-            if on_cuda is None:
-                on_cuda = getattr(gpu_kernels(), name, function)
-            return on_cuda(array, *arguments)
-        return function(array, *arguments)
-
-    return kernel  # type: ignore[return-value]
+    """A function of the reference with its faster twins."""
+    return fast(function.__name__)(function)
 
 
-erf = dispatched(reference.erf)
-relu = dispatched(reference.relu)
-relu_backward = dispatched(reference.relu_backward)
-gelu = dispatched(reference.gelu)
-gelu_backward = dispatched(reference.gelu_backward)
-gelu_tanh = dispatched(reference.gelu_tanh)
-gelu_tanh_backward = dispatched(reference.gelu_tanh_backward)
-sigmoid = dispatched(reference.sigmoid)
-sigmoid_backward = dispatched(reference.sigmoid_backward)
-silu = dispatched(reference.silu)
-silu_backward = dispatched(reference.silu_backward)
-softplus = dispatched(reference.softplus)
-log1p = dispatched(reference.log1p)
-expm1 = dispatched(reference.expm1)
-inverse_root = dispatched(reference.inverse_root)
-sign = dispatched(reference.sign)
-remainder = dispatched(reference.remainder)
-floor_divide = dispatched(reference.floor_divide)
 cumsum = dispatched(reference.cumsum)
 multiply_rows = dispatched(reference.multiply_rows)
 sum_squares = dispatched(reference.sum_squares)

@@ -20,27 +20,15 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..base.backend import Array, is_array, is_finite, namespace, quiet, scatter_add
-from .elementwise import erf as erf
-from .elementwise import expm1 as expm1
-from .elementwise import floor_divide as floor_divide
-from .elementwise import gelu as gelu
-from .elementwise import gelu_backward as gelu_backward
-from .elementwise import gelu_tanh as gelu_tanh
-from .elementwise import gelu_tanh_backward as gelu_tanh_backward
-from .elementwise import inverse_root as inverse_root
-from .elementwise import is_tensor
-from .elementwise import log1p as log1p
-from .elementwise import relu as relu
-from .elementwise import relu_backward as relu_backward
-from .elementwise import remainder as remainder
-from .elementwise import sigmoid as sigmoid
-from .elementwise import sigmoid_backward as sigmoid_backward
-from .elementwise import sign as sign
-from .elementwise import silu as silu
-from .elementwise import silu_backward as silu_backward
-from .elementwise import softplus as softplus
-from .elementwise import where as where
+from ..base.backend import (
+    Array,
+    is_array,
+    is_finite,
+    is_tensor,
+    namespace,
+    quiet,
+    scatter_add,
+)
 from .float16 import float32_of, in_float32
 from .matmul import matrix_product
 from .normalization import layer_norm as layer_norm
@@ -354,6 +342,11 @@ def attention_backward(
     dk, dv = (sum_heads(heads_to_rows(x, keys), groups) for x in (dk, dv))
     grads = heads_to_rows(dq, queries), dk, dv
     return grads if bias is None else (*grads, dscores)
+
+
+def where(condition: Array, x: Any, y: Any) -> Array:
+    """x where the condition is True, else y."""
+    return namespace(condition).where(condition, x, y)
 
 
 def add_bias(x: Array, bias: Array) -> None:

@@ -356,23 +356,31 @@ class MultiHeadAttention(Attention):
         positions: ArrayLike | None = None,
     ) -> Tensor:
         heads = self.num_heads, self.num_kv_heads
-        inputs = (queries, keys, values, valid_lens, mask, heads[0], is_causal, self.window)
-        visibility, keys, values = checked_inputs(*inputs, cache, takes_packed=True)
+        visibility, keys, values = checked_inputs(
+            queries,
+            keys,
+            values,
+            valid_lens,
+            mask,
+            self.num_heads,
+            is_causal=is_causal,
+            window=self.window,
+            cache=cache,
+            takes_packed=True,
+        )
         if bias is not None:
-            bias = checked_bias("bias", bias, queries, visibility.shape(heads[0]))
+            bias = checked_bias("bias", bias, queries, visibility.shape(self.num_heads))
         past, past_keys = (0, 0) if cache is None else (cache.past, cache.past_keys)
-
-        def project_keys() -> tuple[Tensor, Tensor]:
-            k = self.rotate(self.W_k(keys), heads[1], visibility.keys, past_keys, positions)
-            return k, self.W_v(values)
-
         q = self.rotate(self.W_q(queries), heads[0], visibility.queries, past, positions)
-        if cache is None:
-            k, v = project_keys()  # (B, K, G * d)
+        if cache is not None and cache.has_memory(keys):
+            k, v = cache.stored  # of an earlier call: a memory is projected once
         else:
-            k, v = cache.keys_and_values(project_keys, keys.shape[:2])
+            k = self.rotate(self.W_k(keys), heads[1], visibility.keys, past_keys, positions)
+            v = self.W_v(values)  # (B, K, G * e)
+            if cache is not None:
+                k, v = cache.joined(k, v)
         out = self.W_o(self.attend(q, k, v, visibility, heads, bias))
-        if cache is not None:
+        if cache is not None:  # now, because a call that ends with an error leaves it as it was
             cache.store(k, v, queries.shape[1])
         return out
 

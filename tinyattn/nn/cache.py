@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
@@ -37,27 +37,25 @@ class KeyValueCache:
         """How many keys come before those of the next call."""
         return self.past if self.grows else 0
 
-    def keys_and_values(
-        self, project: Callable[[], tuple[Tensor, Tensor]], shape: tuple[int, ...]
-    ) -> tuple[Tensor, Tensor]:
-        """Keys and values of all positions, (B, K, G * d), for this call; see `store`.
-
-        project() gives those of this call's keys, of which there are `shape`, (B, K).
-        """
-        batch, keys = (self.batch, 0) if self.stored is None else self.stored[0].shape[:2]
-        other_memory = self.stored is not None and not self.grows and keys != shape[1]
-        if batch not in (None, shape[0]) or other_memory:
-            what = "" if self.grows else f" and a memory of {keys} positions"
+    def has_memory(self, keys: Tensor) -> bool:
+        """True if an earlier call has stored the keys and values of this memory, (B, K, D)."""
+        batch, length = (self.batch, 0) if self.stored is None else self.stored[0].shape[:2]
+        other_memory = self.stored is not None and not self.grows and length != keys.shape[1]
+        if batch not in (None, len(keys)) or other_memory:
+            what = "" if self.grows else f" and a memory of {length} positions"
             raise ShapeError(
-                f"the cache is of {batch} samples{what}, got {shape[0]} and {shape[1]}: begin "
-                "with a new cache, or select its samples"
+                f"the cache is of {batch} samples{what}, got {len(keys)} and {keys.shape[1]}: "
+                "begin with a new cache, or select its samples"
             )
-        if not self.grows:
-            return self.stored or project()
-        new_keys, new_values = project()
-        return self.joined(0, new_keys), self.joined(1, new_values)
+        return self.stored is not None and not self.grows
 
-    def joined(self, which: int, new: Tensor) -> Tensor:
+    def joined(self, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
+        """The stored keys and values with these after them; a memory as it is."""
+        if not self.grows:
+            return keys, values
+        return self.with_stored(0, keys), self.with_stored(1, values)
+
+    def with_stored(self, which: int, new: Tensor) -> Tensor:
         """The stored keys (which = 0) or values (1) with the new ones after them.
 
         Only memory after the stored positions is written, so results of earlier calls stay.

@@ -12,7 +12,7 @@ from ..base.backend import Array, Function, device_of, is_array, namespace
 from ..engine.op import op
 from ..engine.promotion import promoted
 from ..errors import DtypeError
-from ..kernels import in_c_order
+from ..kernels import fast, in_c_order
 from ..kernels.float16 import in_float32
 from ..kernels.range_checks import check_divisor, check_exponent
 
@@ -94,8 +94,18 @@ def pow(x: Array, y: Array) -> Array:
     if isinstance(y, (int, float)) and y in PRODUCTS:
         return integer_power(x, int(y))
     if isinstance(y, float) and y == -0.5 and type(x) is np.ndarray and x.dtype.kind == "f":
-        return kernels.inverse_root(x)
+        return inverse_root(x)
     return in_c_order(x) ** in_c_order(y)
+
+
+@fast("inverse_root")
+@in_float32
+def inverse_root(x: Array) -> Array:
+    """x ** -0.5 by a root, because NumPy's power takes ten times as long."""
+    xp = namespace(x)
+    power = 1 / xp.sqrt(x)
+    power = xp.where(x == 0, x.dtype.type(math.inf), power)  # that of -0.0 too
+    return xp.where(x == -math.inf, x.dtype.type(0), power)
 
 
 def integer_power(x: Array, n: int) -> Array:
@@ -157,9 +167,10 @@ def dx(grad, x):
 
 
 @op(floats=True)
+@fast("log1p")
 def log1p(x: Array) -> Array:
     """log(1 + x); near 0 exact, because 1 + x would round x away."""
-    return kernels.log1p(x)
+    return namespace(x).log1p(in_c_order(x))
 
 
 @log1p.vjp("x")
@@ -168,9 +179,10 @@ def dx(grad, x):
 
 
 @op(floats=True)
+@fast("expm1")
 def expm1(x: Array) -> Array:
     """exp(x) - 1; near 0 exact."""
-    return kernels.expm1(x)
+    return namespace(x).expm1(in_c_order(x))
 
 
 @expm1.vjp("x")
@@ -213,7 +225,11 @@ def dx(grad, x):
 
 @op(floats=True)
 def tanh(x: Array) -> Array:
-    """The hyperbolic tangent of each element."""
+    """(exp(x) - exp(-x)) / (exp(x) + exp(-x)) of each element, the hyperbolic tangent.
+
+    >>> F.tanh(ta.tensor([-100.0, 0.0, 100.0]))
+    tensor([-1.,  0.,  1.])
+    """
     return namespace(x).tanh(in_c_order(x))
 
 
@@ -323,8 +339,8 @@ def dx(grad):
     return grad
 
 
-def whole_quotient(kernel: Function, x: Any, y: Any) -> Any:
-    """kernel(x, y), after the divisor was checked. An x that is no array of floats becomes one if
+def whole_quotient(function: Function, x: Any, y: Any) -> Any:
+    """function(x, y), after the divisor was checked. An x that is no array of floats becomes one if
     y is one, because the first array chooses the kernel."""
     check_divisor(x, y)
     if is_array(y) and y.dtype.kind == "f":
@@ -332,13 +348,23 @@ def whole_quotient(kernel: Function, x: Any, y: Any) -> Any:
             x = namespace(y).full((), x, getattr(x, "dtype", y.dtype))
         elif is_array(x) and x.dtype.kind != "f":
             x = x.astype(np.result_type(x.dtype, y.dtype))
-    return kernel(x, y)
+    return function(x, y)
+
+
+@fast("remainder")
+def exact_remainder(x: Any, y: Any) -> Any:
+    return namespace(x if hasattr(x, "dtype") else y).remainder(in_c_order(x), in_c_order(y))
+
+
+@fast("floor_divide")
+def exact_quotient(x: Any, y: Any) -> Any:
+    return namespace(x if hasattr(x, "dtype") else y).floor_divide(in_c_order(x), in_c_order(y))
 
 
 @op(promote=True)
 def remainder(x: Array, y: Array) -> Array:
     """x - y floor(x / y), with the sign of y, as % in Python."""
-    return whole_quotient(kernels.remainder, x, y)
+    return whole_quotient(exact_remainder, x, y)
 
 
 @remainder.vjp("x")
@@ -357,13 +383,14 @@ def dy(grad, x, y):
 @op(promote=True, differentiable=False)
 def floor_divide(x: Array, y: Array) -> Array:
     """The largest integer that is not above x / y."""
-    return whole_quotient(kernels.floor_divide, x, y)
+    return whole_quotient(exact_quotient, x, y)
 
 
 @op(differentiable=False)
+@fast("sign")
 def sign(x: Array) -> Array:
     """-1, 0 or 1. Differs from PyTorch: no gradient, where there it is 0."""
-    return kernels.sign(x)
+    return namespace(x).sign(x)
 
 
 @op(differentiable=False)

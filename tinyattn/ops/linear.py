@@ -7,6 +7,7 @@ from typing import Any
 
 from .. import kernels
 from ..base.backend import Array
+from ..base.checks import check_one_dtype, require_float
 from ..engine.autograd import TensorBase
 from ..engine.op import op
 from ..errors import DtypeError, ShapeError
@@ -107,7 +108,25 @@ def dy(grad, x, shapes):
 
 @op
 def linear(x: Array, weight: Array, bias: Array | None = None) -> Array:
-    """x @ weight.T + bias, for x (..., in), weight (out, in), bias (out,)."""
+    """x weight^T + bias: x (..., in), weight (out, in), bias (out,) -> (..., out).
+
+    Raises ShapeError if the sizes do not agree, DtypeError and DeviceError if dtypes or devices
+    differ.
+
+    >>> F.linear(ta.tensor([1.0, 2.0]), weight=ta.tensor([[1.0, 1.0], [0.0, 3.0]]))
+    tensor([3., 6.])
+    """
+    require_float(x.dtype, "x")
+    check_one_dtype("linear", x=x, weight=weight, bias=bias)
+    if weight.ndim != 2:
+        raise ShapeError(f"linear: weight is (out, in), got shape {weight.shape}")
+    if not x.ndim or x.shape[-1] != weight.shape[1]:
+        raise ShapeError(
+            f"linear: weight {weight.shape} takes inputs whose last dimension is "
+            f"{weight.shape[1]}, got shape {x.shape}"
+        )
+    if bias is not None and bias.shape != weight.shape[:1]:
+        raise ShapeError(f"linear: bias must have shape {weight.shape[:1]}, got {bias.shape}")
     # A weight in column order (models/bert.py) is not copied, because BLAS is faster with it.
     transposed = weight.T if weight.T.flags.c_contiguous else in_c_order(weight).T
     # On the CPU float16 is rounded when the bias is in it, because the product may overflow.

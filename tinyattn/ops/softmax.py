@@ -6,7 +6,8 @@ from collections.abc import Callable
 from typing import Any
 
 from .. import kernels
-from ..base.backend import Array
+from ..base.backend import Array, converted
+from ..base.checks import DTypeLike, checked_dtype, one_dim, require_float
 from ..engine.op import op
 from ..errors import DtypeError, ShapeError
 from ..kernels.range_checks import require_range
@@ -15,18 +16,33 @@ from ..kernels.visibility import Visibility
 
 def along_dim(kernel: Callable[..., Any], dim: int, *arrays: Any) -> Any:
     """Apply a kernel for the last dimension to dimension `dim` of arrays or Tensors."""
-    ndim = arrays[0].ndim
+    ndim, dim = arrays[0].ndim, one_dim(arrays[0], dim)
     if not ndim:
         return kernel(*(array.reshape(1) for array in arrays)).reshape(())
-    if dim in (-1, ndim - 1):
+    if dim == ndim - 1:
         return kernel(*arrays)
     return kernel(*(array.swapaxes(dim, -1) for array in arrays)).swapaxes(dim, -1)
 
 
+def floats_of(x: Array, dtype: DTypeLike, name: str) -> Array:
+    """x in this dtype, by default its own, which must be one of floats."""
+    x = x if dtype is None else converted(x, checked_dtype(dtype))
+    require_float(x.dtype, name)
+    return x
+
+
 @op
-def softmax(x: Array, *, dim: int = -1) -> Array:
-    """exp(x) / sum(exp(x)) along `dim`."""
-    return along_dim(kernels.softmax, dim, x)
+def softmax(x: Array, *, dim: int = -1, dtype: DTypeLike = None) -> Array:
+    """exp(x_i) / sum_j exp(x_j) along `dim`: numbers >= 0 whose sum is 1.
+
+    x (...) -> (...), of the same shape. dtype: compute in this dtype; that of x by default.
+    Raises IndexError if x has no such dimension, and DtypeError for integers without a dtype.
+    Differs from PyTorch: `dim` may be left out.
+
+    >>> F.softmax(ta.tensor([0.0, 0.0]))
+    tensor([0.5, 0.5])
+    """
+    return along_dim(kernels.softmax, dim, floats_of(x, dtype, "softmax"))
 
 
 @softmax.vjp("x")
@@ -51,9 +67,17 @@ def dx(grad, out, visibility):
 
 
 @op
-def log_softmax(x: Array, *, dim: int = -1) -> Array:
-    """x - log(sum(exp(x))) along `dim`."""
-    return along_dim(kernels.log_softmax, dim, x)
+def log_softmax(x: Array, *, dim: int = -1, dtype: DTypeLike = None) -> Array:
+    """x_i - log(sum_j exp(x_j)) along `dim`; more exact than `softmax(x).log()`.
+
+    x (...) -> (...), of the same shape. dtype: compute in this dtype; that of x by default.
+    Raises IndexError if x has no such dimension, and DtypeError for integers without a dtype.
+    Differs from PyTorch: `dim` may be left out.
+
+    >>> F.log_softmax(ta.tensor([0.0, 1000.0]))
+    tensor([-1000.,     0.])
+    """
+    return along_dim(kernels.log_softmax, dim, floats_of(x, dtype, "log_softmax"))
 
 
 @log_softmax.vjp("x")

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any, Self
+from collections.abc import Callable
+from typing import Any, Self, TypeVar
 
 from .. import ops
 from ..base.checks import as_array, check_clamp, check_masked_fill
@@ -12,74 +13,36 @@ from .types import Operand
 from .values import array_of
 
 
+AnyTensor = TypeVar("AnyTensor", bound=TensorBase)
+
+
+def of_elements(op: Any) -> Callable[[AnyTensor], AnyTensor]:
+    """The op as a method, with its type for type checkers."""
+    return op
+
+
 class Elementwise(Operators):
     """Functions of each element."""
 
     __slots__ = ()
 
-    def exp(self) -> Self:
-        """e to the power of each element."""
-        return ops.exp(self)
-
-    def expm1(self) -> Self:
-        """exp(x) - 1; near 0 exact."""
-        return ops.expm1(self)
-
-    def log(self) -> Self:
-        """The natural logarithm of each element."""
-        return ops.log(self)
-
-    def log1p(self) -> Self:
-        """log(1 + x); near 0 exact, because 1 + x would round x away."""
-        return ops.log1p(self)
-
-    def sqrt(self) -> Self:
-        """The square root of each element; NaN for negative numbers."""
-        return ops.sqrt(self)
-
-    def sin(self) -> Self:
-        """The sine of each element, in radians."""
-        return ops.sin(self)
-
-    def cos(self) -> Self:
-        """The cosine of each element, in radians."""
-        return ops.cos(self)
-
-    def tanh(self) -> Self:
-        """The hyperbolic tangent of each element."""
-        return ops.tanh(self)
-
-    def sigmoid(self) -> Self:
-        """1 / (1 + exp(-x)), computed from exp(-|x|), which cannot overflow."""
-        return ops.sigmoid(self)
-
-    def relu(self) -> Self:
-        """max(x, 0); the gradient at 0 is 0."""
-        return ops.relu(self)
-
-    def erf(self) -> Self:
-        """The error function: 2 / sqrt(pi) times the integral of exp(-t*t) from 0 to x."""
-        return ops.erf(self)
-
-    def abs(self) -> Self:
-        """|x|; the gradient at 0 is 0. Differs from PyTorch: the gradient at NaN is NaN."""
-        return ops.abs(self)
-
-    def sign(self) -> Self:
-        """-1, 0 or 1. Differs from PyTorch: no gradient, where there it is 0."""
-        return ops.sign(self)
-
-    def isnan(self) -> Self:
-        """True where an element is NaN."""
-        return ops.isnan(self)
-
-    def isfinite(self) -> Self:
-        """True where an element is no NaN and not infinite."""
-        return ops.isfinite(self)
-
-    def clone(self) -> Self:
-        """A copy; the gradient passes through."""
-        return ops.clone(self)
+    # The ops themselves: `x.exp()` is `ops.exp(x)`.
+    exp = of_elements(ops.exp)
+    expm1 = of_elements(ops.expm1)
+    log = of_elements(ops.log)
+    log1p = of_elements(ops.log1p)
+    sqrt = of_elements(ops.sqrt)
+    sin = of_elements(ops.sin)
+    cos = of_elements(ops.cos)
+    tanh = of_elements(ops.tanh)
+    sigmoid = of_elements(ops.sigmoid)
+    relu = of_elements(ops.relu)
+    erf = of_elements(ops.erf)
+    abs = of_elements(ops.abs)
+    sign = of_elements(ops.sign)
+    isnan = of_elements(ops.isnan)
+    isfinite = of_elements(ops.isfinite)
+    clone = of_elements(ops.clone)
 
     def pow(self, exponent: Operand) -> Self:
         """x to the power of the exponent, element by element."""

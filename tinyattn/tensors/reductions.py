@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any, Self, overload
+from typing import Any, Protocol, Self, TypeVar, overload
 
 import numpy as np
 
@@ -23,6 +23,19 @@ from ..errors import DtypeError, ShapeError
 from .shapes import Shapes
 from .types import Dims, DTypeLike, Operand, ValuesAndIndices
 from .values import checked_tensor
+
+
+AnyTensor = TypeVar("AnyTensor", bound=TensorBase)
+
+
+class AlongADim(Protocol):
+    """The type of `softmax` and `log_softmax` as methods."""
+
+    def __call__(self, x: AnyTensor, /, dim: int = -1, dtype: DTypeLike = None) -> AnyTensor: ...
+
+
+def along_a_dim(op: Any) -> AlongADim:
+    return op
 
 
 class Reductions(Shapes):
@@ -287,14 +300,4 @@ class Reductions(Shapes):
             raise ValueError(f'norm takes p=1, 2, float("inf") or "fro" (as 2), got {p!r}')
         return self._reduced(ops.norm, dim, keepdim, {})
 
-    def softmax(self, dim: int = -1, dtype: DTypeLike = None) -> Self:
-        """exp(x_i) / sum_j exp(x_j) along `dim`, of x in `dtype`; see `functional.softmax`."""
-        x = self if dtype is None else self.to(dtype)
-        require_float(x.dtype, "softmax")
-        return ops.softmax(x, dim=one_dim(x, dim))
-
-    def log_softmax(self, dim: int = -1, dtype: DTypeLike = None) -> Self:
-        """x_i - log(sum_j exp(x_j)) along `dim`; see `functional.log_softmax`."""
-        x = self if dtype is None else self.to(dtype)
-        require_float(x.dtype, "log_softmax")
-        return ops.log_softmax(x, dim=one_dim(x, dim))
+    softmax, log_softmax = along_a_dim(ops.softmax), along_a_dim(ops.log_softmax)

@@ -103,6 +103,8 @@ def read_only(name: str, getter: property) -> property:
 for part in Tensor.__mro__:
     if part not in (TensorBase, object):
         for name, method in list(vars(part).items()):
+            if hasattr(method, "spec"):
+                continue  # an op, which has a name of its own
             if isinstance(method, FunctionType):  # Python's errors name it, and users know Tensor
                 method.__qualname__ = f"Tensor.{method.__name__}"
             elif isinstance(method, property) and method.fset is None:

@@ -12,7 +12,7 @@ import tinyattn as ta
 from tinyattn import functional as F
 
 from .kinds import method_row, unary_row
-from .refusals import BOOLS, error, only_floats, t
+from .refusals import BOOLS, error, only_tensors, t
 from .row import OpRow, ops
 
 ROWS: list[OpRow] = [
@@ -32,7 +32,7 @@ ROWS: list[OpRow] = [
         np.tanh,
         unary(),
         ["Tensor.tanh", "F.tanh"],
-        errors=only_floats(F.tanh),
+        errors=only_tensors(F.tanh),
         cancels=2.0,
     ),
     unary_row(
@@ -40,7 +40,7 @@ ROWS: list[OpRow] = [
         ref.sigmoid,
         unary(),
         ["Tensor.sigmoid", "F.sigmoid"],
-        errors=only_floats(F.sigmoid),
+        errors=only_tensors(F.sigmoid),
         cancels=2.0,
     ),
     unary_row("erf", ref.erf, unary(large=3.0), ["Tensor.erf"]),
@@ -49,7 +49,7 @@ ROWS: list[OpRow] = [
         lambda x: np.where(ref.real(x) > 0, x, np.where(np.isnan(x), x, 0)),
         unary(on.away, special=[0.0, -0.0, 1.0]),
         ["Tensor.relu", "F.relu"],
-        errors=only_floats(F.relu),
+        errors=only_tensors(F.relu),
     ),
     unary_row(
         "abs",
@@ -65,7 +65,7 @@ ROWS: list[OpRow] = [
         ["F.gelu"],
         lambda x: ref.torch_nn().gelu(x),
         errors=[
-            *only_floats(F.gelu),
+            *only_tensors(F.gelu),
             error(lambda: F.gelu(t(3), "fast"), ValueError, '"none" or "tanh", got \'fast\''),
         ],
         elementwise=False,

@@ -12,7 +12,7 @@ import samples_of_losses as more
 from tinyattn import functional as F
 
 from .kinds import NO_WEIGHT, OURS, RANDOM, shape_row, unary_row
-from .refusals import INTS, error, only_floats, t
+from .refusals import INTS, error, only_floats, only_tensors, t
 from .row import OpRow, ops
 
 ROWS: list[OpRow] = [
@@ -199,7 +199,7 @@ ROWS: list[OpRow] = [
         on.unary(large=10.0),
         ["F.softplus"],
         lambda x: ref.torch_nn().softplus(x, threshold=60),
-        errors=only_floats(F.softplus),
+        errors=only_tensors(F.softplus),
     ),
     unary_row(
         "silu",
@@ -207,7 +207,7 @@ ROWS: list[OpRow] = [
         on.unary(large=10.0),
         ["F.silu"],
         lambda x: ref.torch_nn().silu(x),
-        errors=only_floats(F.silu),
+        errors=only_tensors(F.silu),
     ),
     shape_row(
         "pad",

@@ -54,6 +54,11 @@ def only_floats(function: Callable[..., Any]) -> list[ErrorInput]:
     ]
 
 
+def only_tensors(function: Callable[..., Any]) -> list[ErrorInput]:
+    """What an op says to a list; integers it takes, as PyTorch does."""
+    return [error(lambda: function([1.0, 2.0]), TypeError, "must be a Tensor, got list")]
+
+
 def bad_dims(function: Callable[..., Any]) -> list[ErrorInput]:
     """What a function along dimensions says to one that is not there."""
     return [

@@ -6,12 +6,13 @@ import math
 
 import numpy as np
 
-from .. import reference
-from ..elementwise import GELU_CUBIC, GELU_SCALE, INV_SQRT_2PI, SQRT_HALF
 from ..threads import parallel_for
 from .compiler import inner, jit
 from .exponential import exp_float64, for_float32, scaled_tail, sigmoid_float64
 from .layout import as_input
+
+SQRT_HALF, INV_SQRT_2PI = math.sqrt(0.5), 1 / math.sqrt(2 * math.pi)
+GELU_CUBIC, GELU_SCALE = 0.044715, math.sqrt(2 / math.pi)
 
 
 @jit
@@ -121,5 +122,5 @@ def gelu_backward_of_float64(grad: np.ndarray, x: np.ndarray) -> np.ndarray:
 
 gelu = for_float32(gelu_elements, gelu_of_float64)
 gelu_backward = for_float32(gelu_backward_elements, gelu_backward_of_float64)
-gelu_tanh = for_float32(gelu_tanh_elements, reference.gelu_tanh)
-gelu_tanh_backward = for_float32(gelu_tanh_backward_elements, reference.gelu_tanh_backward)
+gelu_tanh = for_float32(gelu_tanh_elements)
+gelu_tanh_backward = for_float32(gelu_tanh_backward_elements)

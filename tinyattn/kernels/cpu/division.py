@@ -9,12 +9,11 @@ division by 0, the whole array is left to NumPy.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
-from ...base.backend import Function
-from .. import reference
 from .compiler import jit
 from .layout import as_input, broadcast_flat
 
@@ -61,21 +60,21 @@ def inverse_root(x: np.ndarray) -> np.ndarray:
     return out
 
 
-def for_usual_quotients(elements: Any, of_others: Function) -> Function:
-    """A kernel that calls `elements` on float32, and `of_others` where that would not be exact."""
+def for_usual_quotients(elements: Any) -> Callable[..., Any]:
+    """A kernel that calls `elements` on float32; it leaves what would not be exact."""
 
-    def kernel(x: np.ndarray, y: Any) -> np.ndarray:
+    def kernel(x: np.ndarray, y: Any) -> Any:
         is_float32 = type(y) in (int, float) or getattr(y, "dtype", None) == np.float32
         if x.dtype != np.float32 or not is_float32:
-            return of_others(x, y)
+            return NotImplemented
         divisor = np.asarray(y, np.float32)
         shape = np.broadcast_shapes(x.shape, divisor.shape)
         flat = broadcast_flat(shape, x, divisor)
         out = np.empty(shape, np.float32)
-        return of_others(x, y) if elements(*flat, out.reshape(-1)) else out
+        return NotImplemented if elements(*flat, out.reshape(-1)) else out
 
-    return kernel  # type: ignore[return-value]
+    return kernel
 
 
-remainder = for_usual_quotients(remainder_elements, reference.remainder)
-floor_divide = for_usual_quotients(floor_elements, reference.floor_divide)
+remainder = for_usual_quotients(remainder_elements)
+floor_divide = for_usual_quotients(floor_elements)
