@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeVar, overload
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, overload
 
 import numpy as np
 
 from . import kernels
 from .base import backend
-from .base.backend import FLOAT16, Array, namespace
+from .base.backend import FLOAT16, Array, namespace, quiet
 from .base.checks import check_number, check_size, listed, type_name
 from .base.names import UnknownNameError
 from .engine.autograd import wrap
@@ -20,8 +20,8 @@ from .engine.grad_mode import enable_grad
 from .engine.promotion import wider_number
 from .engine.versions import Version
 from .errors import CheckpointError, GraphError, ShapeError
-from .kernels import FLOAT32
-from .kernels.reference import AdamStep
+from .kernels import FLOAT32, with_kernels
+from .ops.reductions import sum_squares
 from .tensors.create import zeros_like
 from .tensors.tensor import Tensor
 
@@ -461,6 +461,63 @@ class SGD(Optimizer):
         parameter -= group["lr"] * grad
 
 
+class AdamStep(NamedTuple):
+    """The numbers of one step of Adam."""
+
+    rate: float
+    beta1: float
+    beta2: float
+    eps: float
+    decay: float
+    decoupled: bool  # whether decay is subtracted from the weights, or added to the gradient
+    step: int  # counted from 1
+
+
+@with_kernels(cpu="optimizer.adam")
+@quiet
+def adam(m: Array, v: Array, parameter: Array, grad: Array, numbers: AdamStep) -> None:
+    """One step of Adam (or AdamW, with `decoupled` decay), in place on m, v and the parameter.
+
+    m and v are the running means of the gradient and of its square. They start at zero, so they are
+    divided by 1 - beta^step (Kingma and Ba, "Adam", 2015; Loshchilov and Hutter, "Decoupled Weight
+    Decay Regularization", 2019). The step is computed in the dtype of m and v, which for a float16
+    parameter are float32.
+    """
+    rate, beta1, beta2, eps, decay, decoupled, step = numbers
+    w, grad = (array.astype(m.dtype, copy=False) for array in (parameter, grad))
+    if decay and decoupled:
+        w *= 1 - rate * decay
+    elif decay:
+        grad = grad + decay * w
+    m *= beta1
+    m += (1 - beta1) * grad
+    v *= beta2
+    v += (1 - beta2) * grad * grad
+    root = namespace(v).sqrt(v) / math.sqrt(1 - beta2**step) + eps
+    w -= (rate / (1 - beta1**step)) * m / root
+    if w is not parameter:
+        parameter[...] = w
+
+
+def adam_of_all(
+    parameters: Sequence[Array],
+    grads: Sequence[Array],
+    ms: Sequence[Array],
+    vs: Sequence[Array],
+    current_step: Callable[[], AdamStep],
+) -> None:
+    """`adam` for lists of arrays on one device; a GPU takes those in C order in one launch.
+
+    `current_step` is a function, because a captured step asks again in each replay.
+    """
+    numbers = current_step()
+    for arrays in zip(ms, vs, parameters, grads, strict=True):
+        if type(arrays[0]) is np.ndarray or not arrays[2].flags.c_contiguous:
+            adam(*arrays, numbers)
+    if type(parameters[0]) is not np.ndarray:
+        kernels.gpu_kernels().optimizer.adam(parameters, grads, ms, vs, current_step)
+
+
 class Adam(Optimizer):
     """Adam: steps of about lr, scaled for each weight by the spread of its gradients.
 
@@ -497,7 +554,7 @@ class Adam(Optimizer):
         for same in alike.values():
             (first, *_), parameters, grads = zip(*same, strict=True)
             ms, vs = ([self.slot(name, i, p) for i, p, _ in same] for name in MOMENTS)
-            kernels.adam(parameters, grads, ms, vs, partial(self.numbers, first))
+            adam_of_all(parameters, grads, ms, vs, partial(self.numbers, first))
 
     def numbers(self, i: int) -> AdamStep:
         """The numbers of the present step, for parameter i; a captured step asks again."""
@@ -740,7 +797,7 @@ def joint_norm(arrays: list[Array], p: float) -> float:
     """
     arrays = [array for array in arrays if array.size]
     if p == 2:
-        norm = math.sqrt(sum(float(kernels.sum_squares(x.reshape(1, -1))[0]) for x in arrays))
+        norm = math.sqrt(sum(float(sum_squares(x.reshape(1, -1))[0]) for x in arrays))
         if 1e-140 < norm < math.inf:  # all squares are in the range of float64
             return norm
     flat = [array.reshape(-1).astype("float64") for array in arrays]

@@ -20,14 +20,15 @@ PACKAGE = Path(tinyattn.__file__).parent
 WINGS = {
     "errors": "",
     "base": "names short_names backend checks random __init__",
-    "kernels": "blas compiled sums float16 threads matmul visibility packing "
-    "normalization reference __init__ cpu gpu range_checks",
+    "kernels": "blas compiled sums float16 threads matmul visibility packing drop __init__ cpu gpu "
+    "range_checks",
     "engine": "grad_mode versions promotion autograd guard rules op __init__",
-    "ops": "elementwise shape reduction linear activation softmax layers attention __init__",
-    "tensors": "types values gradients conversions in_place operators elementwise shapes "
-    "reductions order tensor create einsum functions arguments __init__",
+    "ops": "types arguments float16 arithmetic elementwise activations shapes embedding indexing "
+    "reductions order products einsum visibility softmax losses normalization dropout sequences "
+    "heads positions attention __init__",
+    "tensors": "values gradients conversions in_place operators tensor create __init__",
     "masks": "",
-    "functional": "layers losses sequences attention positions __init__",
+    "functional": "",
     "nn": "summary module containers init activations layers losses position cache attention "
     "transformer decoder lora __init__",
     "optim": "",

@@ -26,8 +26,8 @@ from tinyattn import functional as F
 from tinyattn import ops
 from tinyattn.engine.op import registry
 from tinyattn.kernels.visibility import of_padded
-from tinyattn.ops.layers import scatter_rows
-from tinyattn.ops.linear import sum_rows
+from tinyattn.ops.embedding import scatter_rows
+from tinyattn.ops.products import sum_rows
 from tinyattn.testing import check_op
 from tinyattn.torch_names.methods import take_methods
 from tinyattn.torch_names.nn.recurrent import gru_state, lstm_state

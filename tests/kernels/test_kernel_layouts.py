@@ -26,11 +26,11 @@ from kernel_checks import (
     seen_of,
     ulps,
 )
+from tinyattn.kernels.reference import AdamStep
 
 import tinyattn as ta
 from tinyattn import functional as F
 from tinyattn.kernels import float16
-from tinyattn.kernels.reference import AdamStep
 from tinyattn.kernels.visibility import Visibility, of_padded, samples_of
 
 # Shapes with nothing in them

@@ -43,10 +43,10 @@ from kernel_checks import (
     wide,
 )
 from test_tiled_attention import compiled
+from tinyattn.kernels.reference import AdamStep
 
 import tinyattn as ta
 from tinyattn.kernels import sums
-from tinyattn.kernels.reference import AdamStep
 from tinyattn.kernels.visibility import Visibility, of_padded, samples_of
 
 

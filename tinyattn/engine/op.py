@@ -12,8 +12,8 @@
     def dy(grad, x):
         return grad * x
 
-Positional arguments may be Tensors. An argument behind a bare `*` is an option (a number, a shape,
-a flag). The names in the signature of a rule say what it needs, and only that is saved:
+Positional arguments may be Tensors; numbers, shapes and flags among them are saved as they are. An
+argument behind a bare `*` is an option, which is given by its name. The names in the signature of a rule say what it needs, and only that is saved:
 
     grad           the gradient of the output; always the first; a rule must not change it
     an argument    the array, or the value of an option
@@ -43,7 +43,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol, overload
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, Protocol, TypeVar, overload
 
 import numpy as np
 
@@ -68,21 +68,24 @@ NUMBERS = int, float, np.integer
 
 def declare(
     forward: Callable[..., Any], promote: bool, floats: bool, saves: bool, differentiable: bool
-) -> Op:
+) -> Any:
     """Make an op of a forward; `op`, at the end of this file, describes the options."""
     if isinstance(forward, type) or not callable(forward) or not hasattr(forward, "__name__"):
         raise TypeError(f"op takes a function with a name, got {forward!r}: write it with def")
-    spec = Spec(forward, saves)
-    declared_count = len(spec.arguments)
-    must_fit = promote if promote or not differentiable else None
+    spec = Spec(forward, promote, floats, saves, differentiable)
 
     def apply(*args: Any, **options: Any) -> Any:
         """Run the forward on arrays, and record it if an argument requires gradients."""
-        if len(args) != declared_count and spec.variadic is None:
+        if (
+            len(args) < spec.count
+            or len(args) > spec.most
+            or not options.keys() <= spec.options.keys()
+        ):
             args = spec.bind(args, options)
-        arrays, parents, versions, grad_positions, other_positions = unwrapped(args, must_fit)
+        call = unwrapped(args, spec.must_fit)
+        arrays = call.arrays
         try:
-            if floats and arrays[0].dtype.kind != "f":
+            if spec.floats and arrays[0].dtype.kind != "f":
                 arrays[0] = arrays[0].astype(np.float32)
             out = spec.forward(*arrays, **options)
         except (RuntimeWarning, FloatingPointError):  # inf or NaN, if the user's settings say so
@@ -93,30 +96,14 @@ def declare(
                 return apply(*moved, **options)
             raise_clearer_error_of(spec, args, arrays, error)
             raise
-        out, extra = out_and_extra(out, spec.name) if saves else (out, None)
-        if len(other_positions) == len(args):  # no argument is a Tensor
+        extra = None
+        if spec.saves:
+            out, extra = out_and_extra(out, spec.name)
+        if len(call.other_positions) == len(args):  # no argument is a Tensor
+            if type(arrays[0]) is list and spec.is_builtin:
+                raise_no_tensor(spec, next(iter(spec.arguments)), args[0])
             return out
-        if type(out) is not ndarray:
-            out = result_array(out, spec.name, arrays)
-        if promote and not all_have(out.dtype, arrays):
-            out = promoted(out, args)
-        viewed_position = None if out.base is None else position_of_viewed(out, args)
-        if viewed_position is None and not spec.is_builtin:
-            out = out.copy()  # because the forward may write to it again: see guard.py
-        # The version of `out`, which comes after those of the arguments.
-        versions.append(NO_VERSION if viewed_position is None else versions[viewed_position])
-        node = None
-        if grad_positions and differentiable and recording.get():
-            for i in other_positions:
-                if type(args[i]) in array_types:
-                    arrays[i] = args[i].copy()  # because the caller may write to it later
-            plan = spec.plan(tuple(grad_positions), len(args))
-            values, noted = plan.save([*arrays, out], versions, options, extra)
-            node = Node(plan, tuple(parents), values, noted, out)
-        tensor = wrap(out, node)
-        if viewed_position is not None:
-            tensor._version, _ = versions[viewed_position]
-        return tensor
+        return as_tensor(spec, args, options, call, out, extra)
 
     def vjp(*arguments: str) -> Callable[[Function], Function]:
         if not all(isinstance(name, str) for name in arguments):
@@ -139,11 +126,53 @@ def declare(
     return declared
 
 
-def unwrapped(
-    args: tuple[Any, ...], must_fit: bool | None
-) -> tuple[list[Any], list[Node | Leaf | None], list[NotedVersion], list[int], list[int]]:
-    """The arrays, nodes and noted versions of all arguments, then two lists of positions: of the
-    Tensors that require gradients, and of the arguments that are no Tensors.
+def as_tensor(
+    spec: Spec, args: tuple[Any, ...], options: dict[str, Any], call: Call, out: Any, extra: Any
+) -> Any:
+    """The result of a forward as a Tensor, with a Node if an argument requires gradients."""
+    arrays = call.arrays
+    if (
+        spec.is_builtin
+        and not spec.promote
+        and call.other_positions[:1] == [0]
+        and not spec.variadic
+    ):
+        raise_no_tensor(spec, next(iter(spec.arguments)), args[0])
+    if type(out) is not ndarray:
+        out = result_array(out, spec.name, arrays)
+    if spec.promote and not all_have(out.dtype, arrays):
+        out = promoted(out, args)
+    viewed_position = None if out.base is None else position_of_viewed(out, args)
+    if viewed_position is None and not spec.is_builtin:
+        out = out.copy()  # because the forward may write to it again: see guard.py
+    node = None
+    if call.grad_positions and spec.differentiable and recording.get() and out.dtype.kind == "f":
+        for i in call.other_positions:
+            if type(args[i]) in array_types:
+                arrays[i] = args[i].copy()  # because the caller may write to it later
+        # The version of `out` comes after those of the arguments.
+        of_out = NO_VERSION if viewed_position is None else call.versions[viewed_position]
+        plan = spec.plan(tuple(call.grad_positions), len(args))
+        values, noted = plan.save([*arrays, out], [*call.versions, of_out], options, extra)
+        node = Node(plan, tuple(call.parents), values, noted, out)
+    tensor = wrap(out, node)
+    if viewed_position is not None:
+        tensor._version, _ = call.versions[viewed_position]
+    return tensor
+
+
+class Call(NamedTuple):
+    """What `apply` knows of the arguments of a call, position by position."""
+
+    arrays: list[Any]
+    parents: list[Node | Leaf | None]
+    versions: list[NotedVersion]
+    grad_positions: list[int]  # of the Tensors that require gradients
+    other_positions: list[int]  # of the arguments that are no Tensors
+
+
+def unwrapped(args: tuple[Any, ...], must_fit: bool | None) -> Call:
+    """The arrays, nodes and noted versions of all arguments.
 
     must_fit: see `number_beside`; None if the op leaves numbers as they are."""
     arrays, parents, versions, grad_positions, other_positions = [], [], [], [], []
@@ -161,20 +190,26 @@ def unwrapped(
             parents.append(None)
             versions.append(NO_VERSION)
             other_positions.append(i)
-    return arrays, parents, versions, grad_positions, other_positions
+    return Call(arrays, parents, versions, grad_positions, other_positions)
 
 
 def raise_clearer_error_of(
     spec: Spec, args: tuple[Any, ...], arrays: list[Any], error: Exception
 ) -> None:
-    """TypeError for an argument without the attributes of an array; else `raise_clearer_error`."""
-    for name, arg in zip(spec.arguments, args, strict=False):
-        is_known = hasattr(arg, "dtype") or arg is None or isinstance(arg, NUMBERS)
-        if isinstance(error, AttributeError) and not is_known:
-            raise TypeError(
-                f"{name} must be a Tensor, got {type_name(arg)}: wrap it with ta.tensor(...)"
-            ) from None
+    """TypeError for an argument that should be a Tensor; else `raise_clearer_error`."""
+    if spec.is_builtin:
+        has_tensor = any(isinstance(arg, TensorBase) for arg in args)
+        for i, (name, arg) in enumerate(zip(spec.arguments, args, strict=False)):
+            is_wrong = isinstance(arg, list) or not (i or is_array(arg))
+            if is_wrong and not isinstance(arg, TensorBase) and not (spec.promote and has_tensor):
+                raise_no_tensor(spec, name, arg)
     raise_clearer_error(spec.name, arrays, error)
+
+
+def raise_no_tensor(spec: Spec, name: str, value: Any) -> NoReturn:
+    raise TypeError(
+        f"{spec.name}: {name} must be a Tensor, got {type_name(value)}: wrap it with ta.tensor(...)"
+    ) from None
 
 
 def numbers_moved(args: tuple[Any, ...]) -> list[Any] | None:
@@ -242,15 +277,18 @@ class Op(Protocol):
 registry: dict[str, Op] = {}  # the library's own ops by name, for the tests
 
 
+Declared = TypeVar("Declared", bound=Callable[..., Any])
+
+
 @overload
 def op(
-    forward: Callable[..., Any],
+    forward: Declared,
     *,
     promote: bool = ...,
     floats: bool = ...,
     saves: bool = ...,
     differentiable: bool = ...,
-) -> Op: ...
+) -> Declared: ...
 @overload
 def op(
     *,
@@ -258,15 +296,15 @@ def op(
     floats: bool = ...,
     saves: bool = ...,
     differentiable: bool = ...,
-) -> Callable[[Callable[..., Any]], Op]: ...
+) -> Callable[[Declared], Declared]: ...
 def op(
-    forward: Callable[..., Any] | None = None,
+    forward: Any = None,
     *,
     promote: bool = False,
     floats: bool = False,
     saves: bool = False,
     differentiable: bool = True,
-) -> Op | Callable[[Callable[..., Any]], Op]:
+) -> Any:
     """Declare a differentiable op; see the top of this module, and docs/course/17_make_it_yours.md.
 
     promote: give a Tensor PyTorch's dtype if two arguments differ in dtype: a float tensor keeps
@@ -284,3 +322,26 @@ def op(
             declare, promote=promote, floats=floats, saves=saves, differentiable=differentiable
         )
     return declare(forward, promote, floats, saves, differentiable)
+
+
+if TYPE_CHECKING:
+    # What `ta.op` is to type checkers. An op of the library has the type of its function, because
+    # it is a method of Tensor too. One of a user is an Op, because its rules are declared by `vjp`.
+    @overload
+    def op_of_user(
+        forward: Callable[..., Any],
+        *,
+        promote: bool = ...,
+        floats: bool = ...,
+        saves: bool = ...,
+        differentiable: bool = ...,
+    ) -> Op: ...
+    @overload
+    def op_of_user(
+        *,
+        promote: bool = ...,
+        floats: bool = ...,
+        saves: bool = ...,
+        differentiable: bool = ...,
+    ) -> Callable[[Callable[..., Any]], Op]: ...
+    def op_of_user(forward: Any = None, **options: bool) -> Any: ...

@@ -12,14 +12,13 @@ from typing import Any
 
 import numpy as np
 
-from .. import masks
 from ..base import random
 from ..base.backend import quiet, to_device
 from ..base.checks import check_number, check_size, checked_probability, is_integer
 from ..engine.autograd import wrap
 from ..engine.grad_mode import no_grad
 from ..errors import DtypeError, ShapeError
-from ..tensors.arguments import ArrayLike
+from ..ops.arguments import ArrayLike, array_like
 from ..tensors.tensor import Tensor
 
 LARGEST_ID = np.iinfo(np.int64).max
@@ -253,7 +252,7 @@ def checked_prompt(prompt: ArrayLike, max_len: int, pad: int) -> tuple[np.ndarra
     """ids (B, P) as int64, and how many of each sample are given (B,): `pad` fills up the rest."""
     if not is_integer(pad):
         raise DtypeError(f"pad is an id, an integer, got {pad!r}")
-    ids = to_device(masks.array_of(prompt, "prompt"), "cpu")
+    ids = to_device(array_like(prompt, "prompt"), "cpu")
     if ids.size and ids.dtype.kind not in "iu":
         raise DtypeError(f"prompt holds ids, integers, got {ids.dtype}")
     if ids.ndim != 2 or ids.shape[1] > check_size("max_len", max_len):
@@ -280,7 +279,7 @@ def checked_stops(stop: Any) -> list[int]:
     if stop is None:
         return []
     given = list(stop) if isinstance(stop, Set) else stop
-    ids = to_device(masks.array_of(given, "stop"), "cpu").reshape(-1)
+    ids = to_device(array_like(given, "stop"), "cpu").reshape(-1)
     if ids.size and ids.dtype.kind not in "iu":
         raise DtypeError(
             f"stop is an id, an integer, or several of them, got {stop!r} of {ids.dtype}"

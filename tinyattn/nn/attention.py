@@ -16,12 +16,21 @@ from typing import Any
 
 import numpy as np
 
-from .. import masks, ops
+from .. import ops
 from ..base.checks import check_heads, check_size, default_scale
 from ..errors import MaskError, ShapeError
-from ..kernels.reference import NO_DROP, Drop, attention_weights
+from ..kernels.drop import NO_DROP, Drop
 from ..kernels.visibility import Samples, Visibility
-from ..tensors.arguments import ArrayLike, check_same_dtype_and_device, checked_bias, float_tensor
+from ..ops.arguments import (
+    ArrayLike,
+    array_like,
+    check_same_dtype_and_device,
+    checked_bias,
+    float_tensor,
+)
+from ..ops.attention import attention_weights, attention_with_weights, clear_invisible
+from ..ops.heads import in_heads
+from ..ops.visibility import visibility_of, visibility_of_packed
 from ..tensors.tensor import Tensor
 from .activations import Identity
 from .cache import KeyValueCache
@@ -74,7 +83,7 @@ class Attention(Module):
         """dropout(softmax(q k^T / sqrt(d) + bias)) v in each head, over the visible keys.
 
         q (B, Q, H * d), k (B, K, G * d), v (B, K, G * e) -> (B, Q, H * e), or packed, (R, H * d)
-        and so on. heads: H and G. `kernels/reference.py` has the formula in Python.
+        and so on. heads: H and G. `ops/attention.py` has the formula in Python.
         """
         check_heads(q.shape[-1], heads[0])
         options: dict[str, Any] = {"heads": heads, "visibility": visibility}
@@ -83,7 +92,8 @@ class Attention(Module):
         drop = self.drop_of_kernel()
         if drop is not None:
             return ops.attention(q, k, v, bias, **options, drop=drop)
-        return ops.attention_through(self.dropout, q, k, v, bias, **options)
+        out, _ = attention_with_weights(q, k, v, bias, **options, through=self.dropout)
+        return out
 
     def remember_inputs(
         self, q: Tensor, k: Tensor, bias: Tensor | None, heads: tuple[int, int], **options: Any
@@ -93,7 +103,7 @@ class Attention(Module):
         bias = None if bias is None else bias.detach().clone()  # its caller may write to it
 
         def weights() -> Tensor:
-            q_rows, k_rows = ops.in_heads(q, k, heads=heads)
+            q_rows, k_rows = in_heads(q, k, heads=heads)
             return attention_weights(q_rows, k_rows, **options, bias=bias)
 
         # Not by setattr, because that looks for modules and parameters in the value.
@@ -139,7 +149,7 @@ def checked_inputs(
     of_positions = (is_causal, window, queries.device)
     if takes_packed and queries.ndim == 2 and valid_lens is not None and cache is None:
         check_packed(queries, keys, values, mask)
-        return masks.visibility_of_packed(valid_lens, len(queries), *of_positions), keys, values
+        return visibility_of_packed(valid_lens, len(queries), *of_positions), keys, values
     check_padded(named, takes_packed)
     if cache is not None and not isinstance(cache, KeyValueCache):
         raise TypeError(
@@ -148,11 +158,11 @@ def checked_inputs(
         )
     past, past_keys = (0, 0) if cache is None else (cache.past, cache.past_keys)
     shape = (len(queries), heads, queries.shape[1], past_keys + keys.shape[1])  # (B, H, Q, K)
-    visibility = masks.visibility(shape, valid_lens, mask, *of_positions, past)
+    visibility = visibility_of(shape, valid_lens, mask, *of_positions, past)
     if cache is not None and cache.stored is not None:
         # A memory was cleared in the first call; of a growing cache only the new keys are here.
         return visibility, keys, values
-    return visibility, *ops.clear_invisible(visibility, heads, keys, values)
+    return visibility, *clear_invisible(visibility, heads, keys, values)
 
 
 def check_packed(queries: Tensor, keys: Tensor, values: Tensor, mask: ArrayLike | None) -> None:
@@ -258,11 +268,11 @@ class AdditiveAttention(Attention):
         # (B, Q, 1, h) + (B, 1, K, h) -> (B, Q, K, h)
         features = (self.W_q(queries).unsqueeze(2) + self.W_k(keys).unsqueeze(1)).tanh()
         scores = self.w_v(features).reshape(*visibility.shape(1))
-        weights = ops.masked_softmax(scores, visibility=visibility)
+        weights = ops.softmax_of_visible(scores, visibility)
         detached = weights.detach()
         self._last_weights = lambda: detached.squeeze(1)
         dropped = self.dropout(weights)
-        out = ops.weighted_sum(dropped, values.unsqueeze(1), visibility=visibility)
+        out = ops.weighted_sum(dropped, values.unsqueeze(1), visibility)
         return out.squeeze(1)
 
 
@@ -405,7 +415,7 @@ class MultiHeadAttention(Attention):
         if positions is None:
             own = np.arange(first_position, first_position + x.shape[1])
             positions = samples.positions() if x.ndim == 2 else own
-        rows = masks.array_of(positions, "positions")[..., None]
+        rows = array_like(positions, "positions")[..., None]
         return self.rotary(split, rows).reshape(x.shape)
 
 

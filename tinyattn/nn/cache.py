@@ -8,11 +8,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from .. import masks, ops
+from .. import ops
 from ..base.backend import Array, namespace, to_device
 from ..base.checks import check_size
 from ..engine.autograd import wrap
 from ..errors import ShapeError
+from ..ops.arguments import array_like
 from ..tensors.tensor import Tensor
 
 
@@ -65,7 +66,7 @@ class KeyValueCache:
             return new
         if old is not None and (old.dtype != new.dtype or old.requires_grad or new.requires_grad):
             self.rooms[which] = None
-            return ops.cat(old, new, dim=1)  # as a part of the graph
+            return ops.concatenate(old, new, dim=1)  # as a part of the graph
         if new.requires_grad:
             return new
         batch, _, width = new.shape
@@ -97,7 +98,7 @@ class KeyValueCache:
 
 def checked_rows(rows: Any) -> np.ndarray:
     """Numbers of samples (B',), or booleans (B,) that say which samples are taken, on the host."""
-    index = to_device(masks.array_of(rows, "rows"), "cpu")
+    index = to_device(array_like(rows, "rows"), "cpu")
     index = index if index.size else index.astype(np.int64)  # an empty list holds floats
     if index.ndim != 1 or index.dtype.kind not in "iub":
         raise ShapeError(

@@ -10,11 +10,11 @@ import numpy as np
 from .. import functional as F
 from ..base.checks import check_number, check_size, checked_probability, listed
 from ..base.random import dropout_seed
-from ..functional.layers import check_padding_idx
-from ..kernels.reference import Drop
-from ..tensors.arguments import ArrayLike
+from ..kernels.drop import Drop
+from ..ops.arguments import ArrayLike
+from ..ops.embedding import check_padding_idx
+from ..ops.types import DTypeLike
 from ..tensors.tensor import Tensor
-from ..tensors.types import DTypeLike
 from . import init
 from .module import Module, Parameter
 

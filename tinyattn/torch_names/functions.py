@@ -82,7 +82,7 @@ def diag(input, diagonal=0):
     if input.ndim != 1:
         return input.diagonal(diagonal)
     n, i = len(input) + abs(diagonal), np.arange(len(input))
-    return ops.putitem(input, index=(i + max(-diagonal, 0), i + max(diagonal, 0)), target=(n, n))
+    return ops.putitem(input, (i + max(-diagonal, 0), i + max(diagonal, 0)), (n, n))
 
 
 def meshgrid(*tensors, indexing="ij"):
@@ -113,8 +113,8 @@ def along(input, dim, index):
 def index_put(input, indices, values, accumulate=False):
     index = checked_index(tuple(indices))
     if not accumulate:
-        return ops.setitem(input, values, index=index)
-    return input + ops.putitem(values, index=index, target=input.shape)
+        return ops.setitem(input, values, index)
+    return input + ops.putitem(values, index, input.shape)
 
 
 def index_add(input, dim, index, source, *, alpha=1):

@@ -7,14 +7,18 @@ from typing import Any
 
 import numpy as np
 
-from ... import masks, ops
+from ... import ops
 from ...base.checks import check_heads, check_size, checked_probability, default_scale
 from ...base.random import dropout_seed
 from ...errors import DtypeError, ShapeError
-from ...kernels.reference import Drop, attention_output, attention_weights
+from ...kernels.drop import Drop
 from ...nn import Linear, Module, Parameter, init
-from ...tensors.arguments import float_tensor
-from ...tensors.create import cat, zeros
+from ...ops.arguments import float_tensor
+from ...ops.attention import attention_output, attention_weights
+from ...ops.heads import in_heads
+from ...ops.shapes import cat
+from ...ops.visibility import visibility_of
+from ...tensors.create import zeros
 from ...tensors.tensor import Tensor
 from . import functional as F
 from .arguments import takes
@@ -98,11 +102,11 @@ class MultiheadAttention(Module):
             visible = None if visible is None else F.pad(visible, (0, 1), value=True)
             bias = None if bias is None else F.pad(bias, (0, 1))
         shape = (*shape[:3], k.shape[1])
-        visibility = masks.visibility(shape, None, visible, is_causal, None, q.device)
+        visibility = visibility_of(shape, None, visible, is_causal, None, q.device)
         heads, scale = (self.num_heads,) * 2, default_scale(self.head_dim)
         p, weights = self.dropout if self.training else 0.0, None
         if need_weights:  # the formula as it is written, so that the weights have a gradient
-            q_rows, k_rows, v_rows = ops.in_heads(q, k, v, heads=heads)  # (B * N, H, d)
+            q_rows, k_rows, v_rows = in_heads(q, k, v, heads=heads)  # (B * N, H, d)
             weights = F.dropout(attention_weights(q_rows, k_rows, visibility, scale, bias), p)
             out = attention_output(weights, v_rows, visibility).reshape(q.shape)
             weights = weights.mean(1) if average_attn_weights else weights

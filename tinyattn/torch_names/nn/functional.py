@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 from ... import functional as _functional
 from ...base.checks import check_reduction
 from ...functional import *  # noqa: F403
-from ...functional.losses import reduced
-from ...ops import where
-from ...tensors.arguments import check_same_shape
+from ...ops.arguments import check_same_shape
+from ...ops.arithmetic import where
+from ...ops.losses import reduced
 from ...tensors.create import rand_like
 from ...tensors.tensor import Tensor
 

@@ -8,7 +8,7 @@ from typing import Any, Self
 
 from ... import nn as _nn
 from ...nn.module import Module, Parameter
-from ...tensors.arguments import float_tensor
+from ...ops.arguments import float_tensor
 from ...tensors.create import zeros
 from ...tensors.tensor import Tensor
 from . import functional as F

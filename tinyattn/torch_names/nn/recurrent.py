@@ -13,8 +13,9 @@ from ...base.checks import check_size, checked_probability
 from ...engine.op import op
 from ...errors import ShapeError
 from ...nn import Module, Parameter, init
-from ...tensors.arguments import float_tensor
-from ...tensors.create import cat, stack, zeros
+from ...ops.arguments import float_tensor
+from ...ops.shapes import cat, stack
+from ...tensors.create import zeros
 from ...tensors.tensor import Tensor
 from . import functional as F
 from .arguments import takes
@@ -197,7 +198,11 @@ def dx(grad, x, h, state, saved):
     dz = grad * (state - n) * z * (1 - z)
     dn = grad * (1 - z) * (1 - n * n)
     dr = dn * h[..., 2 * width :] * r * (1 - r)
-    return ops.cat(dr, dz, dn, dim=last), ops.cat(dr, dz, dn * r, dim=last), grad * z
+    return (
+        ops.concatenate(dr, dz, dn, dim=last),
+        ops.concatenate(dr, dz, dn * r, dim=last),
+        grad * z,
+    )
 
 
 def lstm_gates(x: Any, c: Any) -> tuple[Any, ...]:
@@ -212,7 +217,7 @@ def lstm_gates(x: Any, c: Any) -> tuple[Any, ...]:
 def lstm_state(x: Array, c: Array) -> Any:
     """The next h and c in one array, (..., 2 * hidden_size); x is the sum of the projections."""
     i, f, g, o, tanh = gates = lstm_gates(x, c)
-    return ops.cat(o * tanh, f * c + i * g, dim=c.ndim - 1), gates
+    return ops.concatenate(o * tanh, f * c + i * g, dim=c.ndim - 1), gates
 
 
 @lstm_state.vjp("x", "c")
@@ -223,7 +228,7 @@ def dx_and_dc(grad, x, c, saved):
     dc = grad[..., width:] + dh * o * (1 - tanh * tanh)
     di, df = dc * g * i * (1 - i), dc * c * f * (1 - f)
     dg, do = dc * i * (1 - g * g), dh * tanh * o * (1 - o)
-    return ops.cat(di, df, dg, do, dim=c.ndim - 1), dc * f
+    return ops.concatenate(di, df, dg, do, dim=c.ndim - 1), dc * f
 
 
 def checked_nonlinearity(name: Any) -> str:

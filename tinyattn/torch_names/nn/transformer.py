@@ -14,8 +14,8 @@ import numpy as np
 from ...base.checks import check_size
 from ...nn import LayerNorm, Linear, Module, ModuleList, init
 from ...nn.module import copied
+from ...ops.types import DTypeLike
 from ...tensors.tensor import Tensor
-from ...tensors.types import DTypeLike
 from . import functional as F
 from .arguments import takes
 from .attention import MultiheadAttention

@@ -6,8 +6,8 @@ from collections.abc import Iterable
 
 from ....engine.grad_mode import no_grad
 from ....errors import ShapeError
+from ....ops.shapes import cat
 from ....optim import clip_grad_norm_
-from ....tensors.create import cat
 from ....tensors.tensor import Tensor
 from . import rnn
 
