@@ -12,7 +12,6 @@ from .operators import Operators
 from .types import Operand
 from .values import array_of
 
-
 AnyTensor = TypeVar("AnyTensor", bound=TensorBase)
 
 

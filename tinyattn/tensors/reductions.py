@@ -24,7 +24,6 @@ from .shapes import Shapes
 from .types import Dims, DTypeLike, Operand, ValuesAndIndices
 from .values import checked_tensor
 
-
 AnyTensor = TypeVar("AnyTensor", bound=TensorBase)
 
 
