@@ -211,7 +211,7 @@ def log_probabilities(
 ) -> np.ndarray:
     """log softmax of the scores for the next id, in float64: (B, V).
 
-    is_read (B,): where it is False, the scores may be anything, and all ids count alike.
+    is_read (B,): where it is False, the scores are not read, and all ids are equally likely.
     """
     scores = next_scores(wrap(ids.copy()))
     of_ids = isinstance(scores, Tensor) and scores.ndim == 2 and len(scores) == len(ids)
