@@ -16,7 +16,7 @@ from formulas import kernels, reference
 import tinyattn as ta
 from tinyattn import ops
 from tinyattn.kernels.visibility import Visibility, of_padded, samples_of
-from tinyattn.optim import AdamStep
+from tinyattn.optim.updates import AdamStep
 
 HERE = Path(__file__).parent
 FOLDERS = [str(HERE), *(str(path) for path in sorted(HERE.iterdir()) if path.is_dir())]

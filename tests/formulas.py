@@ -11,7 +11,7 @@ import importlib
 import importlib.util
 from collections.abc import Callable
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, ClassVar
 
 import tinyattn.kernels as package
 import tinyattn.models.int8
@@ -81,7 +81,7 @@ class Kernels:
 class KernelsOfTheCpu(Kernels):
     """Beside those of formulas: what `where`, sums, products and float16 call."""
 
-    OTHERS = {
+    OTHERS: ClassVar = {
         "where": "choice.where",
         "sum_large": "sums.sum_large",
         "few_rows_product": "few_rows.few_rows_product",

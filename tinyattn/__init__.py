@@ -12,7 +12,9 @@ breakpoint is reached in every forward.
 from __future__ import annotations
 
 import importlib as _importlib
-from math import inf, nan, pi
+from math import inf as inf
+from math import nan as nan
+from math import pi as pi
 from typing import TYPE_CHECKING
 from typing import Any as _Any
 

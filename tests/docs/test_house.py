@@ -31,7 +31,7 @@ WINGS = {
     "functional": "",
     "nn": "summary module containers init activations layers losses position cache attention "
     "transformer decoder lora __init__",
-    "optim": "",
+    "optim": "optimizer updates schedules clipping __init__",
     "testing": "finite_differences op_checks __init__",
     "viz": "",
     "training": "batches atomic_write checkpoint distributed captured_step __init__",
@@ -127,7 +127,6 @@ def test_no_function_that_is_imported_late_has_the_name_of_a_module() -> None:
 # Files of more than 500 lines, with the reason.
 LONG_FILES = {
     "models.interop": "the same modules in both directions, side by side",
-    "optim": "the optimizers and the schedules that change their rates",
 }
 
 

@@ -58,7 +58,7 @@ def test_a_function_is_the_method(name: str) -> None:
     assert function.__doc__
     with pytest.raises(TypeError, match="x must be a Tensor, got list: wrap it with ta"):
         function([1.0, 2.0], *MORE.get(name, ()))
-    with pytest.raises(TypeError, match="misses its argument 'x'|missing 1 required .* 'x'"):
+    with pytest.raises(TypeError, match=r"misses its argument 'x'|missing 1 required .* 'x'"):
         function()
 
 

@@ -11,7 +11,7 @@ import pytest
 import stand_in
 from stand_in.launch import KernelError, Races, RawModule, launches
 from test_cuda_kernels import check_attention, hiding, made, on_device, samples_and_rows, send
-from tinyattn.kernels.reference import AdamStep
+from tinyattn.optim.updates import AdamStep
 
 from tinyattn.kernels import gpu
 from tinyattn.kernels.gpu.optimizer import clip

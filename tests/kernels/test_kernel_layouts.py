@@ -26,7 +26,7 @@ from kernel_checks import (
     seen_of,
     ulps,
 )
-from tinyattn.kernels.reference import AdamStep
+from tinyattn.optim.updates import AdamStep
 
 import tinyattn as ta
 from tinyattn import functional as F
@@ -187,7 +187,7 @@ def test_kernels_take_arrays_of_any_layout(dtype, layout):
             found, wanted = found[:1], wanted[:1]
         for actual, expected in zip(found, wanted, strict=True):
             actual = np.asarray(actual)
-            if name == "cross_entropy":  # what is kept of ignored rows is nobody's business
+            if name == "cross_entropy":  # what is kept of ignored rows is never read
                 actual, expected = (np.where(target == -100, 0, a) for a in (actual, expected))
             # Their parts may still be waiting for their sum.
             if name in ("layer_norm_backward", "rms_norm_backward"):

@@ -43,7 +43,7 @@ from kernel_checks import (
     wide,
 )
 from test_tiled_attention import compiled
-from tinyattn.kernels.reference import AdamStep
+from tinyattn.optim.updates import AdamStep
 
 import tinyattn as ta
 from tinyattn.kernels import sums

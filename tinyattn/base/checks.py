@@ -238,7 +238,7 @@ def one_dim(tensor: Any, dim: int) -> int:
 def require_dims(tensor: Any, name: str) -> Any:
     """The tensor; ShapeError if it has no dimension."""
     if not tensor.ndim:
-        raise ShapeError(f"{name} takes a tensor of one dimension or more, got one of none")
+        raise ShapeError(f"{name} takes a tensor of one dimension or more, got a 0-d tensor")
     return tensor
 
 
@@ -272,7 +272,7 @@ def check_keepdim(keepdim: Any) -> None:
 
 
 def cast_exactly(value: Array, dtype: np.dtype, order: str = "K") -> Array:
-    """A copy of numbers in the dtype of the tensor that shall hold them.
+    """A copy of numbers in the dtype of the tensor that takes them.
 
     Floats are rounded to it, and those beyond its range become inf, as in PyTorch. Integers and
     booleans must be exact, because 44 for 300, or 1 for 1.5, is another number. A GPU is not asked.

@@ -13,7 +13,8 @@
         return grad * x
 
 Positional arguments may be Tensors; numbers, shapes and flags among them are saved as they are. An
-argument behind a bare `*` is an option, which is given by its name. The names in the signature of a rule say what it needs, and only that is saved:
+argument behind a bare `*` is an option, which is given by its name. The names in the signature of a
+rule say what it needs, and only that is saved:
 
     grad           the gradient of the output; always the first; a rule must not change it
     an argument    the array, or the value of an option

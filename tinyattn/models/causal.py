@@ -268,7 +268,7 @@ class CausalLM(nn.Module):
         with init.skipped():
             model = cls(config)
         if dtype != np.float32:
-            quietly(model.to, dtype)  # because the numbers that are there are nobody's
+            quietly(model.to, dtype)  # a warning would be about memory without numbers
         put_in_one_memory(model.encoder)
         parameters = dict(model.named_parameters())
         for key, part in parts.items():

@@ -116,13 +116,13 @@ class Attention(Module):
     def drop_of_kernel(self) -> Drop | None:
         """What the kernel of attention drops, or None if `self.dropout` has to see the weights.
 
-        A kernel never makes the array of all weights, so it drops them itself, as a Drop says: a
-        probability and a seed. `self.dropout` is called with a Drop without dropout, and gives
-        the Drop of this call, if it is a Dropout of tinyattn; Identity gives the same one back.
-        A hook and a module of your own get the weights instead, (B, H, Q, K).
+        A kernel never makes the array of all weights, so it drops them itself, by a probability
+        and a seed. A hook and a module of your own get the weights instead, (B, H, Q, K).
         """
-        if type(self.dropout) in (Dropout, Identity) and not self.dropout._hooks:
-            return self.dropout(NO_DROP)
+        if type(self.dropout) is Identity and not self.dropout._hooks:
+            return NO_DROP
+        if type(self.dropout) is Dropout and not self.dropout._hooks:
+            return self.dropout.draw()
         return None
 
 

@@ -253,7 +253,7 @@ class Encoder(Module):
     def new_cache(self, batch: int | None = None, length: int = 0) -> Cache:
         """An empty cache for the positions of one batch.
 
-        batch: how many samples it has, if that shall be checked. length: for how many positions
+        batch: how many samples it has, if that is to be checked. length: for how many positions
         memory is reserved at once. If more come, the memory grows.
         """
         return Cache(len(self.layers), False, batch, length)

@@ -25,8 +25,8 @@ one object.
     visibility.py     valid_lens, mask, is_causal and window, checked
     attention.py      scaled dot-product attention
 
-`tinyattn.ops.softmax` is the op of this name, for a derivative rule of your own: ops take arrays too, and
-then give arrays.
+For a derivative rule of your own, `tinyattn.ops.softmax` is the op of this name. Ops take arrays
+too, and then give arrays.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
 """The kernels on the CPU, compiled by Numba.
 
-A function without an underscore or `@jit` is the kernel of a formula in `tinyattn/ops`: it brings arrays into the one layout that its kernel is compiled for (`layout.py`),
-then calls the kernel, perhaps on several threads (`../threads.py`). Kernels release the GIL. They
-use no fast-math flag that lets the compiler assume there are no NaN or inf. Sums are kept in
-float64.
+A kernel of a formula brings arrays into the one layout that its loop is compiled for (`layout.py`),
+then calls the loop, perhaps on several threads (`../threads.py`). Loops release the GIL. They use
+no fast-math flag that lets the compiler assume there are no NaN or inf. Sums are kept in float64.
 
     attention.py      attention, block by block
     softmax.py        softmax over visible keys, and log_softmax

@@ -1,8 +1,9 @@
 """Functions of single float32 elements that are made of exp.
 
-NumPy needs several passes for a sigmoid, and erf is not in NumPy. Here each is one pass in float64, without branches and calls, so that the compiler can turn
-it into vector instructions. Each result is closer to the exact one than one unit in the last place
-of float32. float64 is for checking: the formula computes it.
+NumPy needs several passes for a sigmoid, and it has no erf. Here each is one pass in float64,
+without branches and calls, so that the compiler can turn it into vector instructions. Each result
+is closer to the exact one than one unit in the last place of float32. float64 is for checking: the
+formula computes it.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Scaled dot-product attention in tiles; launches `attention.cu`.
 
 Three cases are not computed in tiles: heads of more than 1,400 numbers (450 in float64), dropout
-with p = 1, and a bias. For them the formula in `ops/attention.py` computes the array of all weights. A
-window becomes a mask.
+with p = 1, and a bias. For them the formula in `ops/attention.py` makes the array of all weights.
+A window becomes a mask.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from ... import ops
+from ... import masks, ops
 from ...base.checks import check_heads, check_size, checked_probability, default_scale
 from ...base.random import dropout_seed
 from ...errors import DtypeError, ShapeError
