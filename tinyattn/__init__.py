@@ -96,7 +96,6 @@ _LATE_MODULES = {
     "generation": "models.generation",
     "interop": "models.interop",
     "models": "models",
-    "names": "base.names",
     "testing": "testing",
     "viz": "viz",
 }

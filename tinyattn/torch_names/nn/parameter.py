@@ -1,4 +1,7 @@
-"""PyTorch's module of the class Parameter, and what stands for one before its size is known."""
+"""PyTorch's module of the class Parameter, and what stands for one before its size is known.
+
+In tinyattn: write nn.Parameter
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,7 @@ from typing import Any
 from ...nn import Module, Parameter
 from ...tensors.tensor import Tensor
 
-__all__ = ["Buffer", "Parameter", "UninitializedParameter"]
+__all__ = ["Buffer", "Parameter"]
 
 
 class UninitializedParameter(Parameter):
