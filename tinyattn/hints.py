@@ -11,8 +11,8 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator
-from difflib import get_close_matches
 from functools import cache
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
@@ -292,13 +292,24 @@ def instead(owner: str, name: str, names: list[str]) -> str:
     return text if owner == "Tensor" else ""
 
 
-def close_to(name: str, names: list[str]) -> list[str]:
-    """The names that somebody may have meant. A name that has one of ours in it means something
-    else, as `acos` and `dropout2d`, and so does one with other digits, as `int1`."""
-    digits = re.findall(r"\d", name)
-    others = [n for n in names if n not in name and re.findall(r"\d", n) == digits]
-    longer = [n for n in names if n in (f"{name}_", f"{name}_loss")]
-    return longer or get_close_matches(name, others, n=3, cutoff=0.75)
+def same_letters(one: str, two: str) -> int:
+    """How many letters the two have in common from their beginning on."""
+    return len([*takewhile(lambda pair: pair[0] == pair[1], zip(one, two, strict=False))])
+
+
+def is_typo(name: str, other: str) -> bool:
+    """Whether `name` is `other` with one letter left out or doubled, in a long name replaced, or
+    with two letters swapped. What differs more, as `acos` and `cos`, means something else."""
+    if name.lower() == other.lower():
+        return not name.isupper()
+    start = same_letters(name, other)
+    end = same_letters(name[start:][::-1], other[start:][::-1])
+    ours, theirs = name[start : len(name) - end], other[start : len(other) - end]
+    if len(ours) == len(theirs) == 1:
+        return len(name) > 6
+    if len(ours + theirs) == 1 and not (ours + theirs).isdigit():
+        return len(name) > 3 and (not ours or (start > 1 and ours == name[start - 1]))
+    return len(ours) == 2 and ours == theirs[::-1]
 
 
 def explained(owner: str, name: str, names: list[str]) -> str:
@@ -311,6 +322,7 @@ def explained(owner: str, name: str, names: list[str]) -> str:
     is_there = f"{part}.{name}" in added()
     if told := instead(part, name, names):
         text += f": {told}"
-    elif not name.startswith("_") and not is_there and (close := close_to(name, names)):
-        text += f"; did you mean {', '.join(close)}?"
+    elif not name.startswith("_") and not is_there:
+        close = [n for n in names if is_typo(name, n) or n in (f"{name}_", f"{name}_loss")]
+        text += f"; did you mean {', '.join(close)}?" if close else ""
     return text + ("; tinyattn.torch_names has it" if is_there else "")

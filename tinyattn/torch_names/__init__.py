@@ -30,7 +30,8 @@ if TYPE_CHECKING:  # an editor finds the function of a name
 
 dtype, Size, newaxis = _np.dtype, tuple, None
 ADDED = CLASSES | DTYPES | FUNCTIONS
-globals().update({name: takes_input(value) for name, value in ADDED.items()})
+OWN = {n: v for n, v in vars(_tinyattn).items() if n in _tinyattn.__all__ and callable(v)}
+globals().update({name: takes_input(value) for name, value in (OWN | ADDED).items()})
 give_methods()
 
 __all__ = ["Generator", "Size", "autograd", "backends", "cuda", "device", "dtype", "newaxis"]
@@ -38,7 +39,7 @@ __all__ += [*{*_tinyattn.__all__, "nn", "optim", "utils", *ADDED}]
 
 
 def __getattr__(name: str) -> Any:
-    return takes_input(getattr(_tinyattn, name))
+    return getattr(_tinyattn, name)
 
 
 def __dir__() -> list[str]:

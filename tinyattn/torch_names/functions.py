@@ -284,7 +284,8 @@ def unique(input, sorted=True, return_inverse=False, return_counts=False, dim=No
 
 # Products and sums
 
-mm = mv = both(Tensor.matmul, "x @ y")
+mm = both(lambda input, mat2: input.matmul(mat2), "x @ y")
+mv = both(lambda input, vec: input.matmul(vec), "x @ y")
 ger = both(Tensor.outer, "x.outer(y)")
 addmm = baddbmm = both(
     lambda input, mat1, mat2, *, beta=1, alpha=1: beta * input + alpha * (mat1 @ mat2)

@@ -10,7 +10,7 @@ from typing import Any
 from ...nn import Module, Parameter
 from ...tensors.tensor import Tensor
 
-__all__ = ["Buffer", "Parameter"]
+__all__ = ["Buffer", "Parameter", "UninitializedParameter"]
 
 
 class UninitializedParameter(Parameter):
