@@ -146,6 +146,38 @@ def test_pytorch_has_the_name(name: str) -> None:
 
 
 @pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("ta.log2", "write x.log() / np.log(2)"),  # of a row
+        ("Tensor.log2", "write x.log() / np.log(2)"),
+        ("Tensor.new_ones", "write ta.ones(size, dtype=x.dtype, device=x.device)"),
+        ("Tensor.zero_", "write x[...] = 0, under ta.no_grad() if x is a leaf that requires gra"),
+        ("ta.unflatten", "write x.reshape(sizes)"),  # of a function
+        ("Tensor.index_fill_", "write x[index] = value, or x[:, index] for dimension 1"),
+        ("Tensor.type", "write x.to(dtype), or x.dtype"),
+        ("F.elu", "write ta.where(x > 0, x, alpha * x.clamp(max=0).expm1())"),
+        ("nn.ELU", "write ta.where(x > 0, x, alpha * x.clamp(max=0).expm1())"),
+        ("nn.NLLLoss", "write F.nll_loss"),
+        ("nn.GRU", "write an nn.Linear in a loop over the positions"),  # of a class
+        ("ta.device", 'devices are strings: "cpu" and "cuda"'),
+        ("nn.init.trunc_normal_", "write nn.init.normal_(w, mean, std), then w.clamp(a, b) for"),
+        ("optim.RMSprop", "write optim.Adam; with betas=(0, beta2) only its first steps are sm"),
+        ("optim.lr_scheduler", "the schedules are in optim itself"),  # of a file
+        ("nn.utils", "optim.clip_grad_norm_ and tinyattn.training.pad_sequence are there"),
+        ("ta.half", "write ta.float16"),
+        ("Tensor.byte", "write x.to(ta.uint8)"),
+        ("ta.LongTensor", "write ta.tensor(data, dtype=ta.int64), or ta.zeros for sizes"),
+        ("Tensor.tile", "write x.repeat(sizes)"),  # of NumPy's function
+        ("ta.multiply", "write x * y"),
+    ],
+)
+def test_a_hint_is_read_from_where_it_stands(name: str, text: str) -> None:
+    space, attribute = split(name)
+    with pytest.raises(AttributeError, match=re.escape(f"no {name}: {text}")):
+        getattr(space, attribute)
+
+
+@pytest.mark.parametrize(
     ("name", "message"),
     [
         ("Tensor.add_", r"write x \+= y, under ta.no_grad\(\) if x is a leaf that requires grad"),
