@@ -180,7 +180,6 @@ _LATE_MODULES = {
     "generation": "models.generation",
     "interop": "models.interop",
     "models": "models",
-    "names": "base.names",
     "testing": "testing",
     "viz": "viz",
 }

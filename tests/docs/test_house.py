@@ -32,6 +32,7 @@ WINGS = {
     "nn": "summary module containers init activations layers losses position cache attention "
     "transformer decoder lora __init__",
     "optim": "optimizer updates schedules clipping __init__",
+    "hints": "",
     "testing": "finite_differences op_checks __init__",
     "viz": "",
     "training": "batches atomic_write checkpoint distributed captured_step __init__",
@@ -39,18 +40,20 @@ WINGS = {
     "int8 causal observation interop __init__",
     "__init__": "",
     # Beside the rest, which uses nothing of it.
-    "torch_names": "dtypes devices functions in_place methods autograd cuda backends.cudnn "
+    "torch_names": "marks dtypes devices functions in_place methods autograd cuda backends.cudnn "
     "backends nn.functional nn.arguments nn.parameter nn.init nn.modules nn.utils.rnn nn.utils "
     "nn.recurrent nn.attention nn.transformer nn optim.lr_scheduler optim.optimizers optim "
-    "utils.data utils einops_backend __init__ scan",
+    "utils.data utils einops_backend __init__ scan tables",
 }
 ORDER = [
     wing if file in ("", "__init__") else f"{wing}.{file}"
     for wing, files in WINGS.items()
     for file in files.split() or [""]
 ]
-# The compiled kernels and those of a GPU are imported when the first array asks for them.
+# The compiled kernels and those of a GPU are imported when the first array asks for them, and the
+# hints when the text of an error is read.
 WHEN_NEEDED = {("kernels.compiled", "kernels.cpu"), ("kernels", "kernels.gpu")}
+WHEN_NEEDED |= {("base.names", "hints")}
 MODULES = sorted(path for path in PACKAGE.rglob("*.py"))
 
 

@@ -11,10 +11,10 @@ import pytest
 import stand_in
 from stand_in.launch import KernelError, Races, RawModule, launches
 from test_cuda_kernels import check_attention, hiding, made, on_device, samples_and_rows, send
-from tinyattn.optim.updates import AdamStep
 
 from tinyattn.kernels import gpu
 from tinyattn.kernels.gpu.optimizer import clip
+from tinyattn.optim.updates import AdamStep
 
 FLOAT32 = np.dtype(np.float32)
 

@@ -26,12 +26,12 @@ from kernel_checks import (
     seen_of,
     ulps,
 )
-from tinyattn.optim.updates import AdamStep
 
 import tinyattn as ta
 from tinyattn import functional as F
 from tinyattn.kernels import float16
 from tinyattn.kernels.visibility import Visibility, of_padded, samples_of
+from tinyattn.optim.updates import AdamStep
 
 # Shapes with nothing in them
 

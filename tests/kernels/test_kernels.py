@@ -43,11 +43,11 @@ from kernel_checks import (
     wide,
 )
 from test_tiled_attention import compiled
-from tinyattn.optim.updates import AdamStep
 
 import tinyattn as ta
 from tinyattn.kernels import sums
 from tinyattn.kernels.visibility import Visibility, of_padded, samples_of
+from tinyattn.optim.updates import AdamStep
 
 
 def test_every_kernel_has_a_test_here():

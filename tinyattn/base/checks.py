@@ -14,7 +14,7 @@ import numpy as np
 from .. import errors
 from ..errors import CheckpointError, DeviceError, DtypeError, InPlaceError, ShapeError
 from .backend import Array, converted, device_of, is_array, to_device
-from .names import FROM_NUMPY
+from .names import hints
 
 Dims = int | Sequence[int] | None
 DTypeLike: TypeAlias = np.dtype | type | str | None
@@ -208,7 +208,7 @@ def numpy_refusal(function: Any) -> TypeError:
     """The error for a function of NumPy that got a Tensor: its result would have no gradient."""
     module, name = getattr(function, "__module__", None) or "numpy", function.__name__
     name = f"{module}.{name}".removeprefix("numpy.")
-    instead = FROM_NUMPY.get(name)
+    instead = hints().from_numpy(name)
     return TypeError(
         f"NumPy's {name} does not take a Tensor, because the result would have no gradient: "
         f"{f'write {instead}, or ' if instead else ''}pass x.numpy(), a copy without a graph"

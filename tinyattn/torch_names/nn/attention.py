@@ -23,6 +23,8 @@ from ...tensors.tensor import Tensor
 from . import functional as F
 from .arguments import takes
 
+__all__ = ["MultiheadAttention"]
+
 
 class MultiheadAttention(Module):
     """PyTorch's multi-head attention. In its masks True means "ignored"!
@@ -37,6 +39,8 @@ class MultiheadAttention(Module):
     add_bias_kv: one more key and value, which are learned. add_zero_attn: one more of zeros.
     Raises ShapeError and DtypeError for arguments that do not fit together.
     Differs from PyTorch: a query whose keys are all hidden gets zeros, and there may get NaN.
+
+    In tinyattn: write nn.MultiHeadedAttention(num_heads, embed_dim, dropout=0.0)
 
         >>> import tinyattn.torch_names.nn as nn
         >>> attention, x = nn.MultiheadAttention(8, 2, batch_first=True), ta.randn(3, 5, 8)

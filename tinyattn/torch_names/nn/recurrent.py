@@ -21,6 +21,7 @@ from . import functional as F
 from .arguments import takes
 from .utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_sequence
 
+__all__ = ["GRU", "LSTM", "RNN", "GRUCell", "LSTMCell"]
 State = tuple[Tensor, ...]  # (h,), or of an LSTM (h, c)
 SIZES = "input_size, hidden_size, num_layers=1"
 OPTIONS = "bias=True, batch_first=False, dropout=0.0, bidirectional=False"
@@ -231,16 +232,12 @@ def dx_and_dc(grad, x, c, saved):
     return ops.concatenate(di, df, dg, do, dim=c.ndim - 1), dc * f
 
 
-def checked_nonlinearity(name: Any) -> str:
-    if name not in ("tanh", "relu"):
-        raise ValueError(f'nonlinearity is "tanh" or "relu", got {name!r}')
-    return name
-
-
 class GRU(Recurrent):
     """h' = (1 - z) n + z h, n = tanh(x_n + r h_n), with sigmoids as r and z: Cho et al., 2014.
 
     See `Recurrent`.
+
+    In tinyattn: write an nn.Linear in a loop over the positions
 
     >>> import tinyattn.torch_names.nn as nn
     >>> out, state = nn.GRU(4, 6, num_layers=2, batch_first=True)(ta.randn(3, 5, 4))
@@ -258,6 +255,8 @@ class LSTM(Recurrent):
     """c' = f c + i g, h' = o tanh(c'), with sigmoids as i, f and o, and tanh as g.
 
     Source: Hochreiter and Schmidhuber, 1997. See `Recurrent`; the state is (h, c).
+
+    In tinyattn: write an nn.Linear in a loop over the positions
     """
 
     gates, parts = 4, 2
@@ -273,7 +272,9 @@ class RNN(Recurrent):
     @takes(f"{SIZES}, nonlinearity='tanh', {OPTIONS}")
     def __init__(self, given: Any) -> None:
         self.build(given)
-        self.nonlinearity = checked_nonlinearity(given.nonlinearity)
+        self.nonlinearity = given.nonlinearity
+        if self.nonlinearity not in ("tanh", "relu"):
+            raise ValueError(f'nonlinearity is "tanh" or "relu", got {self.nonlinearity!r}')
 
     def step(self, x: Tensor, h: Tensor, state: State) -> State:
         return ((F.relu if self.nonlinearity == "relu" else F.tanh)(x + h),)
@@ -289,19 +290,3 @@ class LSTMCell(Cell):
     """One step of an LSTM, whose state is (h, c). See `Cell`."""
 
     gates, parts, step = 4, 2, LSTM.step
-
-
-class RNNCell(Cell):
-    """One step of an RNN. See `Cell`."""
-
-    step = RNN.step
-
-    @takes("input_size, hidden_size, bias=True, nonlinearity='tanh'")
-    def __init__(self, given: Any) -> None:
-        self.set_sizes(given)
-        self.nonlinearity = checked_nonlinearity(given.nonlinearity)
-        self.add_parameters("", self.input_size)
-
-    def extra_repr(self) -> str:
-        is_default = self.nonlinearity == "tanh"
-        return super().extra_repr() + ("" if is_default else f", nonlinearity={self.nonlinearity}")

@@ -2,6 +2,8 @@
 
 OneCycleLR, SequentialLR and PyTorch's further schedules are not here: write a LambdaLR, which takes
 any function of the step, or set group["lr"] of optimizer.param_groups.
+
+In tinyattn: the schedules are in optim itself
 """
 
 from __future__ import annotations

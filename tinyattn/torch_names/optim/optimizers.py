@@ -84,6 +84,8 @@ class RMSprop(optim.Optimizer):
     Source: Hinton, lecture 6 of "Neural Networks for Machine Learning", 2012.
     There is no centered=True.
 
+    In tinyattn: write optim.Adam; with betas=(0, beta2) only its first steps are smaller
+
         >>> from tinyattn.torch_names.optim import RMSprop
         >>> w = ta.ones(2, requires_grad=True)
         >>> (w * w).sum().backward()

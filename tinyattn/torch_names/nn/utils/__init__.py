@@ -1,4 +1,7 @@
-"""PyTorch's `nn.utils`: gradients and parameters of whole models."""
+"""PyTorch's `nn.utils`: gradients and parameters of whole models.
+
+In tinyattn: optim.clip_grad_norm_ and tinyattn.training.pad_sequence are there
+"""
 
 from __future__ import annotations
 
