@@ -15,7 +15,7 @@ import pytest
 
 import tinyattn as ta
 from tinyattn import kernels as kernels_of_library
-from tinyattn.kernels import normalization, reference
+from tinyattn.kernels import reference
 from tinyattn.kernels.reference import AdamStep
 from tinyattn.kernels.visibility import Visibility, of_padded, samples_of
 

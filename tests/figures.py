@@ -16,9 +16,12 @@ from typing import Any
 
 import numpy as np
 
+sys.path.insert(0, str(Path(__file__).parent))
 sys.path.insert(0, str(Path(__file__).parent / "gradients"))
 
 import op_table
+import rows as called
+import test_every_op
 import test_op_table as generated
 from op_table import ROWS, OpRow, samples_of
 
@@ -48,7 +51,7 @@ def families() -> dict[str, list[OpRow]]:
 def generated_cases() -> tuple[int, int]:
     """How many tests the table generates, and how many pairs of a property and a sample."""
     tests = cases = 0
-    for name, function in vars(generated).items():
+    for name, function in {**vars(generated), **vars(test_every_op)}.items():
         if not name.startswith("test_"):
             continue
         rows, times = [], 1
@@ -94,12 +97,12 @@ def print_mutation() -> None:
 
 def results(row: OpRow, sample: Any, torch: Any) -> tuple[int, list, list, list]:
     """Number of outputs; then values and gradients: ours, PyTorch's, those of the reference."""
-    tensors = generated.tensors_of(row, sample)
-    outputs = generated.call(row.function, tensors, sample)
-    cotangents = generated.cotangents_for(row, outputs)
+    tensors = called.tensors_of(row, sample)
+    outputs = called.call(row.function, tensors, sample)
+    cotangents = called.cotangents_for(row, outputs)
     ours = [out.numpy() for out in outputs]
-    ours += generated.gradients(outputs, tensors, cotangents)
-    theirs = generated.torch_results(torch, row, sample, cotangents)
+    ours += called.gradients(outputs, tensors, cotangents)
+    theirs = called.torch_results(torch, row, sample, cotangents)
     wide = [x.astype(np.float64) if x.dtype.kind == "f" else x for x in sample.inputs]
     exact = list(generated.reference_outputs(row, wide, sample))
     exact += generated.reference_gradients(row, sample, cotangents)

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 from op_table import OpRow, samples_of
+from rows import DIFFERENTIABLE, call, row_test, tensors_of
 from samples import Sample
-from test_op_table import DIFFERENTIABLE, call, row_test, tensors_of
 
 import tinyattn as ta
 from tinyattn import functional as F

@@ -13,7 +13,7 @@ import tinyattn as ta
 from tinyattn import functional as F
 from tinyattn.kernels.visibility import Visibility, of_padded, samples_of
 
-from .kinds import OURS, shape_row
+from .kinds import shape_row
 from .refusals import BOOLS, INTS, error, only_floats, t
 from .row import OpRow, ops
 
@@ -182,7 +182,7 @@ ROWS: list[OpRow] = [
         "rotary_embedding",
         F.rotary_embedding,
         ref.rotary_embedding,
-        "PyTorch has none; its laws are in tests/attention/test_variants.py",
+        ref.torch_rotary_embedding,
         on.rotary_samples,
         [
             error(lambda: F.rotary_embedding([1.0, 2.0]), TypeError, "must be a Tensor, got list"),
@@ -267,7 +267,7 @@ ROWS: list[OpRow] = [
             visibility=of_padded(weights.shape, limits=limits, mask=mask),
         ),
         ref.weighted_sum,
-        "PyTorch has no product that leaves out what is hidden",
+        ref.torch_weighted_sum,
         on.weighted_sum_samples,
         [
             error(lambda: ops.weighted_sum(t(1, 1, 2, 2)), TypeError, "weighted_sum.* 'values'"),
@@ -282,6 +282,7 @@ ROWS: list[OpRow] = [
         ],
         reaches=("weighted_sum",),
         differentiable=(0, 1),
+        special_torch="there a hidden NaN times 0 is NaN",
     ),
     OpRow(
         "sequence_mask",
@@ -314,7 +315,7 @@ ROWS: list[OpRow] = [
         "masked_mean",
         F.masked_mean,
         ref.masked_mean,
-        OURS,
+        ref.torch_masked_mean,
         calls(*on.MEANS, repeat=2),
         [
             *only_floats(F.masked_mean),

@@ -95,7 +95,7 @@ ROWS: list[OpRow] = [
     ),
     OpRow(
         "cast",
-        lambda x, wanted: x.to(wanted),
+        lambda x, wanted: ops.cast(x, dtype=np.dtype(wanted)),  # a `to` may have nothing to do
         lambda x, wanted: x.astype(np.complex128 if np.iscomplexobj(x) else wanted),
         lambda x, wanted: x.double(),
         on.cast_samples,
@@ -106,12 +106,13 @@ ROWS: list[OpRow] = [
         ],
         spellings={
             "Tensor.to": lambda x, wanted: x.to(dtype=np.dtype(wanted)),
+            "by its name alone": lambda x, wanted: x.to(wanted),
             "Tensor.double": lambda x, wanted: x.double(),
-            "ops.cast": lambda x, wanted: ops.cast(x, dtype=np.dtype(wanted)),
             "like another tensor": lambda x, wanted: x.to(ta.zeros(1, dtype=wanted)),
         },
         dtype="float64",
         elementwise=True,
+        reaches=("cast",),
     ),
     OpRow(
         "clamp",

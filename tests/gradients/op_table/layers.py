@@ -11,7 +11,7 @@ import samples_of_losses as more
 
 from tinyattn import functional as F
 
-from .kinds import NO_WEIGHT, OURS, RANDOM, shape_row, unary_row
+from .kinds import NO_WEIGHT, shape_row, unary_row
 from .refusals import INTS, error, only_floats, only_tensors, t
 from .row import OpRow, ops
 
@@ -65,7 +65,7 @@ ROWS: list[OpRow] = [
         "scatter_rows",
         ops.scatter_rows,
         ref.scatter_rows,
-        OURS,
+        ref.torch_scatter_rows,
         on.scatter_samples,
         [
             error(
@@ -125,7 +125,7 @@ ROWS: list[OpRow] = [
         "dropout",
         on.seeded_dropout,
         ref.seeded_dropout,
-        RANDOM,
+        ref.torch_dropout(ref.seeded_dropout),
         on.dropout_samples,
         [
             *only_floats(F.dropout),
@@ -142,7 +142,7 @@ ROWS: list[OpRow] = [
         "dropout with a seed",
         ops.dropout,
         ref.dropout,
-        RANDOM,
+        ref.torch_dropout(ref.dropout),
         on.ops_dropout_samples,
         [
             error(lambda: ops.dropout(t(3)), TypeError, "dropout.* missing .*'p'"),
@@ -150,7 +150,7 @@ ROWS: list[OpRow] = [
             error(
                 lambda: ops.dropout(t(3), t(3), p=0.5, seed=1),
                 TypeError,
-                r"dropout\(\) takes 1 .*2 ",
+                r"dropout\(\) (takes 1 .*2 |got multiple values .*'p')",
             ),
         ],
         ("ops.dropout",),

@@ -15,7 +15,6 @@ from samples import Sample
 import tinyattn as ta
 from tinyattn import functional as F
 from tinyattn.engine.op import registry
-from tinyattn.tensors.functions import __all__ as functions_of_methods
 from tinyattn.torch_names.methods import take_methods
 from tinyattn.torch_names.nn import recurrent  # noqa: F401, because it declares an op
 
@@ -54,9 +53,9 @@ class OpRow:
     broadcasts: bool = False  # two inputs that broadcast: also tried on random pairs of shapes
 
     def __post_init__(self) -> None:
-        """`ta.exp` is covered where `Tensor.exp` is, because it is made from the method."""
-        methods = [name.removeprefix("Tensor.") for name in self.covers if name[:7] == "Tensor."]
-        functions = tuple(f"ta.{name}" for name in methods if name in functions_of_methods)
+        """`ta.exp` is covered where `Tensor.exp` is, because they are the same function."""
+        methods = [name[7:] for name in self.covers if name[:7] == "Tensor." and name[7] != "_"]
+        functions = tuple(f"ta.{name}" for name in methods if hasattr(ta, name))
         object.__setattr__(self, "covers", (*self.covers, *functions))
 
     def __repr__(self) -> str:

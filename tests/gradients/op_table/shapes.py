@@ -13,7 +13,7 @@ from samples import calls
 import tinyattn as ta
 from tinyattn.base.checks import checked_index
 
-from .kinds import OURS, shape_row
+from .kinds import shape_row
 from .refusals import BOOLS, INTS, bad_dims, error, t
 from .row import OpRow, ops
 
@@ -177,7 +177,7 @@ ROWS: list[OpRow] = [
         "putitem",
         ops.putitem,
         lambda x, index, target: ref.put(x, index, target),
-        OURS,
+        ref.torch_put,
         on.putitem_samples,
         [
             error(lambda: ops.putitem(t(2), index=[0]), TypeError, "putitem.* missing .*'target'"),
