@@ -13,6 +13,7 @@ import tinyattn as ta
 from tinyattn import functional as F
 from tinyattn.kernels.visibility import Visibility, of_padded, samples_of
 
+from .extremes import at
 from .kinds import shape_row
 from .refusals import BOOLS, INTS, error, only_floats, t
 from .row import OpRow, ops
@@ -32,6 +33,12 @@ def over_rows(
 def biased(q: Any, k: Any, v: Any, bias: Any, **options: Any) -> Any:
     return F.scaled_dot_product_attention(q, k, v, bias=bias, **options)
 
+
+def of_one_sample(q: Any, k: Any, v: Any) -> Any:
+    return F.scaled_dot_product_attention(q[None], k[None], v[None])
+
+
+EXACT: dict[str, Any] = {"rtol": 8, "of_largest": True}
 
 ROWS: list[OpRow] = [
     OpRow(
@@ -97,6 +104,14 @@ ROWS: list[OpRow] = [
         },
         reaches=("attention",),
         differentiable=(0, 1, 2),
+        extremes=[
+            *at("ones,ones,root of large", "ones,ones,tens of 4", function=of_one_sample, **EXACT),
+            # 70,000 terms are added up here.
+            *at(
+                "ones,many rows of 4,many rows of 4", function=of_one_sample, **EXACT | {"rtol": 16}
+            ),
+        ],
+        keeps="input 0, input 1, input 2, 5 more",
     ),
     OpRow(
         "attention with a bias",
@@ -177,6 +192,7 @@ ROWS: list[OpRow] = [
         },
         reaches=("attention",),
         differentiable=(0, 1, 2, 3),
+        keeps="input 0, input 1, input 2, input 3, 6 more",
     ),
     OpRow(
         "rotary_embedding",
@@ -198,6 +214,7 @@ ROWS: list[OpRow] = [
         ],
         ("F.rotary_embedding",),
         reaches=("rotate_pairs",),
+        keeps="1 more",
     ),
     OpRow(
         "attention over rows",
@@ -257,6 +274,7 @@ ROWS: list[OpRow] = [
         ],
         differentiable=(0, 1, 2),
         reaches=("attention",),
+        keeps="input 0, input 1, input 2, 3 more",
     ),
     OpRow(
         "weighted_sum",
@@ -283,6 +301,7 @@ ROWS: list[OpRow] = [
         reaches=("weighted_sum",),
         differentiable=(0, 1),
         special_torch="there a hidden NaN times 0 is NaN",
+        keeps="input 1, 4 more",
     ),
     OpRow(
         "sequence_mask",
@@ -310,6 +329,7 @@ ROWS: list[OpRow] = [
         ],
         ("F.sequence_mask",),
         elementwise=True,
+        keeps="1 more",
     ),
     OpRow(
         "masked_mean",
@@ -325,6 +345,7 @@ ROWS: list[OpRow] = [
             error(lambda: F.masked_mean(t(2, 3), mask=t(2, 3)), TypeError, "a mask holds booleans"),
         ],
         ("F.masked_mean",),
+        keeps="2 more",
     ),
     shape_row(
         "transpose_qkv",

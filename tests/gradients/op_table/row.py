@@ -18,6 +18,8 @@ from tinyattn.engine.op import registry
 from tinyattn.torch_names.methods import take_methods
 from tinyattn.torch_names.nn import recurrent  # noqa: F401, because it declares an op
 
+from .extremes import Extreme
+
 take_methods()  # or the files that are collected next would see what the import gave
 
 ops = SimpleNamespace(**registry)
@@ -50,6 +52,8 @@ class OpRow:
     elementwise: bool = False  # each element's error counts by itself, not beside the largest
     cancels: float = 1.0  # how many times larger than the gradient the terms are that make it up
     steps: int = 1  # operations one after another; their roundings add up as a random walk does
+    extremes: Sequence[Extreme] = ()  # calls with numbers near the ends of float16 and float32
+    keeps: str = ""  # what the graph holds for the derivative; see test_saved_arrays.py
     broadcasts: bool = False  # two inputs that broadcast: also tried on random pairs of shapes
 
     def __post_init__(self) -> None:
