@@ -18,12 +18,14 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).parent))
 sys.path.insert(0, str(Path(__file__).parent / "gradients"))
+sys.path.insert(0, str(Path(__file__).parent / "planted"))
 
 import op_table
 import rows as called
 import test_every_op
 import test_op_table as generated
 from op_table import ROWS, OpRow, samples_of
+from planted_faults import all_faults
 
 # The first row of each family, in the order of the table.
 FAMILIES = {
@@ -63,7 +65,8 @@ def generated_cases() -> tuple[int, int]:
             elif mark.name == "parametrize":
                 times *= len(mark.args[1])
         tests += len(rows) * times
-        if "each_sample(" in inspect.getsource(function):
+        source = inspect.getsource(function)
+        if "each_sample(" in source or "asked(" in source:
             cases += sum(len(samples_of(row)) for row in rows) * times
     return tests, cases
 
@@ -88,8 +91,8 @@ def print_mutation() -> None:
     result = json.loads(path.read_text(encoding="utf-8"))
     share = result["noticed"] / result["faults"]
     print(
-        f"planted faults        {result['faults']}, of which {result['noticed']} noticed"
-        f" ({share:.1%}) in the run of {result['date']}; again: python tests/planted/mutation.py"
+        f"planted faults        {len(all_faults())}; of the {result['faults']} of {result['date']}"
+        f" {result['noticed']} were noticed ({share:.1%}); again: python tests/planted/mutation.py"
     )
     for name in result["survivors"]:
         print(f"  survived: {name}")
