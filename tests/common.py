@@ -11,12 +11,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from formulas import kernels, reference
+from formulas import kernels as kernels
+from formulas import reference
 
 import tinyattn as ta
-from tinyattn import ops
-from tinyattn.kernels.visibility import Visibility, of_padded, samples_of
-from tinyattn.optim.updates import AdamStep
+from tinyattn.kernels.visibility import of_padded
 
 HERE = Path(__file__).parent
 FOLDERS = [str(HERE), *(str(path) for path in sorted(HERE.iterdir()) if path.is_dir())]
@@ -187,104 +186,3 @@ def attention_backward_of(module, grad, q, k, v, limits, mask, scale, p, seed, s
 def rows_of_heads(x):
     """(B, H, N, d) -> (B * N, H, d): the rows of all samples, as the kernels take them."""
     return x.swapaxes(1, 2).reshape(len(x) * x.shape[2], x.shape[1], x.shape[3])
-
-
-def kernel_tour():
-    """Every kernel once, on small arrays, by the functions that the ops call."""
-    rng = rng_of(7)
-    results = {}
-
-    def keep(name, value):
-        for i, part in enumerate(value if isinstance(value, tuple) else (value,)):
-            if part is not None:
-                results[f"{name}.{i}"] = np.asarray(part)
-
-    for dtype in (np.float32, np.float64):
-        kind = np.dtype(dtype).name
-
-        def make(*shape, dtype=dtype):
-            return signed(rng, *shape).astype(dtype)
-
-        x, grad = make(2, 3, 4, 5), make(2, 3, 4, 5)
-        limits = np.array([[5, 0, 2, 3], [1, 5, 4, 0]])
-        mask = rng.uniform(size=(2, 1, 4, 5)) < 0.7
-        keep(f"softmax.{kind}", kernels.softmax(x))
-        visibility = of_padded(x.shape, limits=limits, mask=mask)
-        out = kernels.masked_softmax(x, visibility)
-        keep(f"masked_softmax.{kind}", out)
-        keep(f"softmax_backward.{kind}", kernels.softmax_backward(grad, out))
-        back = kernels.masked_softmax_backward(grad, out, visibility)
-        keep(f"masked_softmax_backward.{kind}", back)
-        keep(f"relu.{kind}", kernels.relu(x))
-        keep(f"relu_backward.{kind}", kernels.relu_backward(grad, x))
-        for name in ("sigmoid", "silu"):
-            keep(f"{name}.{kind}", getattr(kernels, name)(x))
-        keep(f"sigmoid_backward.{kind}", kernels.sigmoid_backward(grad, x))
-        keep(f"silu_backward.{kind}", kernels.silu_backward(grad, x))
-        keep(f"cumsum.{kind}", kernels.cumsum(x, 1, True))
-        keep(f"cumsum.{kind}.last", kernels.cumsum(x, 3, False))
-        keep(f"inverse_root.{kind}", kernels.inverse_root(np.abs(x)))
-        keep(f"sign.{kind}", kernels.sign(x))
-        keep(f"where.{kind}", ops.where(np.repeat(mask, 200, 1), np.repeat(x[:, :1], 200, 1), 0.5))
-        for name in ("remainder", "floor_divide"):
-            keep(f"{name}.{kind}", getattr(kernels, name)(x, grad))
-        keep(f"sum_squares.{kind}", kernels.sum_squares(x.reshape(6, 20)))
-        keep(f"multiply_rows.{kind}", kernels.multiply_rows(x.reshape(6, 20)))
-        keep(
-            f"scaled_distances.{kind}", kernels.scaled_distances(x, x[:, :1] * 2.0, x[:, :1] * 3.0)
-        )
-        places = np.argsort(x, 1)
-        keep(f"gather.{kind}", kernels.gather(x, places, 1))
-        keep(f"scatter_along.{kind}", kernels.scatter_along(x, places, 1, (2, 5, 4, 5)))
-        logs = kernels.log_softmax(x)
-        keep(f"log_softmax.{kind}", logs)
-        keep(f"log_softmax_backward.{kind}", kernels.log_softmax_backward(grad, logs))
-        logits, target = make(4, 5), np.array([0, 4, -100, 2])
-        losses, log_sums = kernels.cross_entropy(logits, target, -100)
-        keep(f"cross_entropy.{kind}", losses)
-        back = kernels.cross_entropy_backward(make(4), logits, target, -100, log_sums)
-        keep(f"cross_entropy_backward.{kind}", back)
-        rows, weight, bias = make(4, 6), make(6), make(6)
-        numbers = np.arange(-12, 12, dtype=np.int8).reshape(4, 6)
-        keep(f"int8_product.{kind}", kernels.int8_product(rows, numbers, weight[:4]))
-        normal, *saved = kernels.layer_norm(rows, weight, bias, 1e-5)
-        keep(f"layer_norm.{kind}", normal)
-        row_grad = make(4, 6)
-        back = kernels.layer_norm_backward(row_grad, rows, weight, 1e-5, tuple(saved))
-        # dweight and dbias may come back before or after the sum over rows.
-        back = (back[0], *(part.reshape(-1, 6).sum(axis=0) for part in back[1:]))
-        keep(f"layer_norm_backward.{kind}", back)
-        normal, inverse = kernels.rms_norm(rows, weight, 1e-5)
-        keep(f"rms_norm.{kind}", normal)
-        dx, dweight = kernels.rms_norm_backward(row_grad, rows, weight, 1e-5, inverse)
-        keep(f"rms_norm_backward.{kind}", (dx, dweight.reshape(-1, 6).sum(axis=0)))
-        keep(f"dropout.{kind}", kernels.dropout(make(7, 5), 0.3, 1234567890123456789))
-        ids = np.array([[0, 2, 2], [1, 2, 0]])
-        keep(f"scatter_rows.{kind}", kernels.scatter_rows(make(2, 3, 4), ids, 5, 1))
-        q, k, v = make(2, 3, 4, 6), make(2, 3, 5, 6), make(2, 3, 5, 7)
-        settings = (limits, mask, 0.4, 0.25, 98765432109876)
-        value, saved = attention_of(kernels, q, k, v, *settings)
-        keep(f"attention.{kind}", value)
-        keep(f"weighted_sum.{kind}", kernels.weighted_sum(out, v, visibility))
-        back = attention_backward_of(kernels, make(2, 3, 4, 7), q, k, v, *settings, saved)
-        keep(f"attention_backward.{kind}", back)
-        packed = samples_of((4, 0, 3))
-        q, k, v, upstream = (make(7, 2, 3) for _ in range(4))
-        causal = Visibility(packed, packed, np.arange(1, 5)[None])
-        options = causal, 0.4, reference.Drop(0.25, 7)
-        value, saved = kernels.attention(q, k, v, *options)
-        keep(f"attention.{kind}.packed", value)
-        back = kernels.attention_backward(upstream, q, k, v, *options, None, saved)
-        keep(f"attention_backward.{kind}.packed", back)
-        summed = make(3, 6)
-        keep(f"plus_bias.{kind}", kernels.plus_bias(summed, make(6)))
-        keep(f"erf.{kind}", kernels.erf(make(3, 4)))
-        for name in ("gelu", "gelu_tanh"):
-            keep(f"{name}.{kind}", getattr(kernels, name)(x))
-            keep(f"{name}_backward.{kind}", getattr(kernels, f"{name}_backward")(grad, x))
-        keep(f"sum_rows.{kind}", kernels.sum_rows(make(9, 4)))
-        parameter, m, v = make(11), make(11), np.abs(make(11))
-        numbers = AdamStep(0.01, 0.9, 0.99, 1e-8, 0.1, True, 3)
-        kernels.adam(m, v, parameter, make(11), numbers)
-        keep(f"adam.{kind}", (parameter, m, v))
-    return results

@@ -9,6 +9,7 @@ import threading
 import time
 import warnings
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -23,6 +24,36 @@ from tinyattn.kernels import threads
 settings.register_profile("default", max_examples=60, deadline=None, derandomize=True)
 settings.register_profile("deep", max_examples=2000, deadline=None)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
+
+
+HERE = Path(__file__).parent
+CORE = "not extended"  # the -m of setup.cfg
+# What `pytest` alone leaves out, because it answers in two minutes: files and folders that are
+# listed here, and tests with the mark `extended`. `pytest -m ""` runs them too, and so does a
+# command that names a file or a folder.
+EXTENDED = {
+    *("benchmarks", "gpu", "models", "planted", "port", "typing"),
+    *("docs/test_docs.py", "docs/test_encoder_script.py", "docs/test_exercises.py"),
+    *("docs/test_exercises_in_chinese.py", "docs/test_interactive.py", "docs/test_notebooks.py"),
+    *("docs/test_missing_packages.py", "docs/test_site.py", "docs/test_translations.py"),
+    *("kernels/test_cache.py", "kernels/test_threads.py", "kernels/test_without_numba.py"),
+    *("layers/test_viz.py", "layers/test_viz_texts.py"),
+    *("training/test_checkpoint.py", "training/test_distributed.py", "training/test_long_runs.py"),
+    *("training/test_sound_data.py", "training/test_spell_to_sound.py"),
+}
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """The core is for `pytest` alone: what is named on the command line is run whole."""
+    asked = any(argument.startswith("-m") for argument in config.invocation_params.args)
+    named = config.args_source is not pytest.Config.ArgsSource.TESTPATHS
+    if named and not asked and not hasattr(config, "workerinput"):  # of pytest-xdist
+        config.option.markexpr = ""
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    core = config.option.markexpr == CORE
+    return True if core and collection_path.relative_to(HERE).as_posix() in EXTENDED else None
 
 
 @pytest.fixture(autouse=True)
@@ -125,8 +156,10 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)  # the last word, below the list of what was skipped
 def pytest_terminal_summary(terminalreporter: Any) -> Iterator[None]:
-    """`pytest -m gpu` without a GPU is green, has shown nothing, and says so."""
+    """What was not run: extended tests, and `pytest -m gpu` without a GPU, which is green."""
     yield
+    if terminalreporter.config.option.markexpr == CORE:
+        terminalreporter.write_line('this was the core: pytest -m "" runs all tests')
     reports = terminalreporter.stats.get("skipped", ())
     number = sum(NO_GPU in str(report.longrepr) for report in reports)
     if number and not ta.cuda_is_available():

@@ -16,11 +16,16 @@ from typing import Any
 
 import numpy as np
 
+sys.path.insert(0, str(Path(__file__).parent))
 sys.path.insert(0, str(Path(__file__).parent / "gradients"))
+sys.path.insert(0, str(Path(__file__).parent / "planted"))
 
 import op_table
+import rows as called
+import test_every_op
 import test_op_table as generated
 from op_table import ROWS, OpRow, samples_of
+from planted_faults import all_faults
 
 # The first row of each family, in the order of the table.
 FAMILIES = {
@@ -48,7 +53,7 @@ def families() -> dict[str, list[OpRow]]:
 def generated_cases() -> tuple[int, int]:
     """How many tests the table generates, and how many pairs of a property and a sample."""
     tests = cases = 0
-    for name, function in vars(generated).items():
+    for name, function in {**vars(generated), **vars(test_every_op)}.items():
         if not name.startswith("test_"):
             continue
         rows, times = [], 1
@@ -60,7 +65,8 @@ def generated_cases() -> tuple[int, int]:
             elif mark.name == "parametrize":
                 times *= len(mark.args[1])
         tests += len(rows) * times
-        if "each_sample(" in inspect.getsource(function):
+        source = inspect.getsource(function)
+        if "each_sample(" in source or "asked(" in source:
             cases += sum(len(samples_of(row)) for row in rows) * times
     return tests, cases
 
@@ -85,8 +91,8 @@ def print_mutation() -> None:
     result = json.loads(path.read_text(encoding="utf-8"))
     share = result["noticed"] / result["faults"]
     print(
-        f"planted faults        {result['faults']}, of which {result['noticed']} noticed"
-        f" ({share:.1%}) in the run of {result['date']}; again: python tests/planted/mutation.py"
+        f"planted faults        {len(all_faults())}; of the {result['faults']} of {result['date']}"
+        f" {result['noticed']} were noticed ({share:.1%}); again: python tests/planted/mutation.py"
     )
     for name in result["survivors"]:
         print(f"  survived: {name}")
@@ -94,12 +100,12 @@ def print_mutation() -> None:
 
 def results(row: OpRow, sample: Any, torch: Any) -> tuple[int, list, list, list]:
     """Number of outputs; then values and gradients: ours, PyTorch's, those of the reference."""
-    tensors = generated.tensors_of(row, sample)
-    outputs = generated.call(row.function, tensors, sample)
-    cotangents = generated.cotangents_for(row, outputs)
+    tensors = called.tensors_of(row, sample)
+    outputs = called.call(row.function, tensors, sample)
+    cotangents = called.cotangents_for(row, outputs)
     ours = [out.numpy() for out in outputs]
-    ours += generated.gradients(outputs, tensors, cotangents)
-    theirs = generated.torch_results(torch, row, sample, cotangents)
+    ours += called.gradients(outputs, tensors, cotangents)
+    theirs = called.torch_results(torch, row, sample, cotangents)
     wide = [x.astype(np.float64) if x.dtype.kind == "f" else x for x in sample.inputs]
     exact = list(generated.reference_outputs(row, wide, sample))
     exact += generated.reference_gradients(row, sample, cotangents)

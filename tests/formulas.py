@@ -19,6 +19,7 @@ import tinyattn.optim  # noqa: F401, because both declare formulas, as the ops d
 from tinyattn.kernels.compiled import cpu_kernel
 from tinyattn.kernels.drop import NO_DROP, Drop, drop_threshold, halves
 from tinyattn.kernels.matmul import matrix_product
+from tinyattn.ops.arithmetic import where
 from tinyattn.ops.attention import attention_weights
 from tinyattn.ops.dropout import keep_mask, kept
 
@@ -41,7 +42,7 @@ parts = {
     "kept": kept,
     "matrix_product": matrix_product,
 }
-kernels = SimpleNamespace(**by_name)
+kernels = SimpleNamespace(**by_name, where=where)
 reference = SimpleNamespace(
     **{name: function.__wrapped__ for name, function in by_name.items()}, **parts
 )

@@ -1,10 +1,11 @@
-"""What PyTorch computes for the cases that test_layers.py and test_optim.py compare with.
+"""What PyTorch computes for the cases that tests compare with: of layers, optimizers, and each op.
 
     python tests/make_torch_values.py        writes tests/torch_values.npz (needs PyTorch)
 
 A case draws its arrays from a seed and says what PyTorch makes of them. Only the results are
 stored, so a test without PyTorch draws the same arrays and compares with the file, and a test with
-PyTorch computes the results anew. Nothing here imports tinyattn.
+PyTorch computes the results anew. Nothing here imports tinyattn, but for the rows of
+`gradients/op_table`, whose values and gradients are stored as "op/name of the row".
 
 Arrays are leaves with gradients if they are floating, except "grad", the cotangent. A case's
 results are "out" and "d.name" for the gradient of each array.
@@ -13,6 +14,7 @@ results are "out" and "d.name" for the gradient of each array.
 from __future__ import annotations
 
 import math
+import sys
 import zlib
 from pathlib import Path
 
@@ -518,13 +520,20 @@ def clip(rng, max_norm):
 
 
 def main():
+    here = Path(__file__).parent
+    sys.path += [str(here), str(here / "gradients")]
+    import rows
+
     found = {}
     for name in CASES:
         for key, value in torch_results(name).items():
             found[f"{name}/{key}"] = value
+    cases = len(CASES) + len(rows.IN_TORCH)
+    for row in rows.IN_TORCH:
+        found[f"op/{row.name}"] = rows.as_vector(rows.computed_answers(row))
     path = Path(__file__).with_name("torch_values.npz")
     np.savez_compressed(path, **found)
-    print(f"{path.name}: {len(CASES)} cases, {len(found)} arrays, {path.stat().st_size} bytes")
+    print(f"{path.name}: {cases} cases, {len(found)} arrays, {path.stat().st_size} bytes")
 
 
 if __name__ == "__main__":

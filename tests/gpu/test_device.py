@@ -1,6 +1,6 @@
 """The op table once more, on "cuda": on a strict stand-in for CuPy, or with `-m gpu` on a GPU.
 
-The same rows and samples as in test_op_table.py. What runs is the whole route of a GPU: CuPy's
+The same rows and samples as in tests/gradients. What runs is the whole route of a GPU: CuPy's
 functions, kernels/gpu with its launches, and the .cu kernels, which the stand-in compiles for
 the host.
 """
@@ -15,23 +15,19 @@ import pytest
 import stand_in
 from common import HAS_TORCH, HERE, run_python
 from op_table import ROWS, OpRow, samples_of
-from samples import Sample
-from test_op_table import (
+from rows import (
     DIFFERENTIABLE,
     assert_close,
-    bits,
     call,
     cotangents_for,
-    each_bits,
     each_sample,
-    error_in_ulps,
-    reference_outputs,
     row_test,
     signed,
     tensors_of,
     torch_results,
-    with_special,
 )
+from samples import Sample
+from test_op_table import bits, each_bits, error_in_ulps, reference_outputs, with_special
 
 import tinyattn as ta
 from tinyattn import ops

@@ -780,6 +780,58 @@ def torch_masked_softmax(
     return weights.masked_fill(~torch.tensor(seen.any(-1, keepdims=True)), 0).reshape(x.shape)
 
 
+def torch_scatter_rows(x: Any, ids: Any, num_rows: int, skip: int | None) -> Any:
+    ids, rows = ids.reshape(-1), x.reshape(ids.numel(), x.shape[-1])
+    kept = ids >= 0 if skip is None else ids != skip
+    return x.new_zeros(num_rows, x.shape[-1]).index_add(0, ids[kept], rows[kept])
+
+
+def torch_put(x: Any, index: Any, target: tuple[int, ...]) -> Any:
+    """Each element is added at its place among all elements."""
+    places = np.arange(math.prod(target)).reshape(target)[index]
+    out = x.new_zeros(math.prod(target))
+    return out.index_add(0, as_torch(places.flatten()), x.reshape(-1)).reshape(target)
+
+
+def torch_dropout(kept_of: Callable[..., Any]) -> Callable[..., Any]:
+    """PyTorch draws other numbers, so it is told what `kept_of` makes of ones."""
+
+    def call(x: Any, **options: Any) -> Any:
+        factors = as_torch(kept_of(np.ones(tuple(x.shape)), **options)).to(x)
+        return (x * factors).masked_fill(factors == 0, 0)
+
+    return call
+
+
+def torch_weighted_sum(weights: Any, values: Any, limits: Any, mask: Any) -> Any:
+    seen = torch_index(visible(tuple(weights.shape), limits, mask))
+    return weights.masked_fill(~seen, 0) @ values
+
+
+def torch_rotary_embedding(x: Any, positions: Any = None, base: float = 10000.0) -> Any:
+    """A pair of numbers is a complex number, and a product with one of length 1 turns it."""
+    import torch
+
+    width = x.shape[-1]
+    places = torch.arange(x.shape[-2]) if positions is None else torch.tensor(positions)
+    rates = base ** (-torch.arange(0, width, 2, dtype=torch.float64) / width)
+    angles = places[..., None] * rates
+    turns = torch.polar(torch.ones_like(angles), angles)
+    pairs = torch.view_as_complex(x.double().unflatten(-1, (width // 2, 2)))
+    return torch.view_as_real(pairs * turns).flatten(-2).to(x)
+
+
+def torch_masked_mean(x: Any, valid_lens: Any = None, mask: Any = None) -> Any:
+    """The sum of what is seen, divided by how many there are."""
+    seen = np.ones((x.shape[0], x.shape[1]), bool) if mask is None else np.array(mask, bool)
+    if valid_lens is not None:
+        seen = seen & (np.arange(x.shape[1]) < np.reshape(valid_lens, (-1, 1)))
+    seen = np.broadcast_to(seen, (x.shape[0], x.shape[1]))
+    factors = seen / np.maximum(seen.sum(axis=1, keepdims=True), 1)
+    factors = as_torch(factors.reshape(*factors.shape, *(1,) * (x.ndim - 2))).to(x)
+    return (x * factors).masked_fill(factors == 0, 0).sum(1)
+
+
 def torch_pack(x: Any, valid_lens: Any) -> Any:
     return x[torch_index(np.arange(x.shape[1]) < np.reshape(valid_lens, (-1, 1)))]
 

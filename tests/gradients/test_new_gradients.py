@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 from op_table import OpRow, samples_of
-from test_op_table import DIFFERENTIABLE, call, cotangents_for, gradients, row_test, tensors_of
+from rows import DIFFERENTIABLE, call, cotangents_for, gradients, row_test, tensors_of
 from test_saved_arrays import arrays_in
 
 import tinyattn as ta

@@ -1,17 +1,15 @@
 """Every row of the table, put to the same tests.
 
-One test for each row and property goes through all samples of the row. Cotangents are random and
-of both signs: the gradient of `softmax(x).sum()` is zero whatever the derivative, so ones would
-prove nothing.
+The gradient check is in test_every_op.py, and the comparison with PyTorch too. Here are the other
+properties. One test for each row and property goes through all samples of the row. Cotangents are
+random and of both signs: the gradient of `softmax(x).sum()` is zero whatever the derivative, so
+ones would prove nothing.
 """
 
 from __future__ import annotations
 
 import subprocess
 import sys
-import warnings
-import zlib
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -21,61 +19,34 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from op_table import BY_NAME, EXCLUDED, ROWS, OpRow, samples_of
+from rows import (
+    DIFFERENTIABLE,
+    IN_TORCH,
+    assert_close,
+    call,
+    cotangents_for,
+    each_sample,
+    gradients,
+    row_test,
+    signed,
+    tensors_of,
+    torch_call,
+    torch_gradients,
+    torch_results,
+    torch_tensors,
+)
 from samples import Sample
 
 import tinyattn as ta
 from tinyattn import functional as F
 from tinyattn.engine.autograd import wrap
 from tinyattn.engine.op import registry
-from tinyattn.testing import check_op
 
 Array = np.ndarray
 STEP = 1e-100  # of complex differences, which lose nothing however small it is
 
 
-# Calling a row
-
-
-def row_test(rows: list[OpRow] = ROWS) -> Any:
-    return pytest.mark.parametrize("row", rows, ids=lambda row: row.name)
-
-
-DIFFERENTIABLE = [row for row in ROWS if row.differentiable]
-
-
-def tensors_of(row: OpRow, sample: Sample, layout: Callable[[Array], Array] = np.array) -> list:
-    """The inputs as Tensors; those with derivatives require gradients."""
-    tensors = [wrap(layout(array)) for array in sample.inputs]
-    for position in row.positions(sample):
-        tensors[position].requires_grad = True
-    return tensors
-
-
-def call(function: Callable[..., Any], tensors: list, sample: Sample) -> tuple[Any, ...]:
-    """The outputs as a tuple."""
-    found = function(*tensors, **sample.options)
-    return found if isinstance(found, tuple) else (found,)
-
-
-def signed(rng: np.random.Generator, array: Any) -> Array:
-    """A cotangent: both signs, nothing near 0, in the shape and dtype of `array`."""
-    values = rng.choice([-1.0, 1.0], array.shape) * rng.uniform(0.5, 1.5, array.shape)
-    return np.asarray(values, array.dtype)
-
-
-def cotangents_for(row: OpRow, outputs: tuple[Any, ...]) -> list[Array]:
-    rng = np.random.default_rng(zlib.crc32(row.name.encode()) + 1)
-    return [signed(rng, output) for output in outputs]
-
-
-def gradients(outputs: tuple, tensors: list, cotangents: list[Array], **options: Any) -> list:
-    """The gradients as arrays; zeros where an input plays no part."""
-    inputs = [tensor for tensor in tensors if tensor.requires_grad]
-    given_ = [wrap(np.array(cotangent)) for cotangent in cotangents]
-    found = ta.grad(outputs, inputs, given_, allow_unused=True, **options)
-    return [
-        np.zeros(x.shape) if g is None else g.numpy() for g, x in zip(found, inputs, strict=True)
-    ]
+# The reference of a row
 
 
 def reference_outputs(row: OpRow, inputs: list[Array], sample: Sample) -> tuple[Array, ...]:
@@ -104,26 +75,6 @@ def reference_gradients(row: OpRow, sample: Sample, cotangents: list[Array]) -> 
     return found
 
 
-def assert_close(actual: Array, expected: Array, rtol: float, row: OpRow, scale: Any = 0) -> None:
-    """Within rtol of each element, or of the largest where a row adds elements up.
-
-    A difference of a few roundings of the numbers that went in (`scale`) is always allowed.
-    """
-    assert actual.shape == expected.shape
-    if not actual.size:
-        return
-    np.testing.assert_array_equal(np.isfinite(actual), np.isfinite(expected))
-    finite = np.isfinite(expected)
-    np.testing.assert_array_equal(actual[~finite], expected[~finite])
-    actual, expected = actual[finite], expected[finite]
-    largest = np.abs(expected).max(initial=0.0)
-    relative_to = np.abs(expected) if row.elementwise else largest
-    floor = max(largest, row.cancels * np.max(np.abs(scale), initial=0.0))
-    allowed = rtol * relative_to + 1e-15 * floor
-    wrong = ~(np.abs(actual - expected) <= allowed)
-    assert not wrong.any(), f"{actual[wrong][:4]} should be {expected[wrong][:4]}"
-
-
 def bits(array: Any) -> tuple[Any, ...]:
     """What two arrays have in common if they are bitwise the same."""
     array = array.numpy() if isinstance(array, ta.Tensor) else np.asarray(array)
@@ -133,14 +84,6 @@ def bits(array: Any) -> tuple[Any, ...]:
 def each_bits(array: Array) -> Array:
     """The elements as integers, so that NaN equals NaN and 0 differs from -0."""
     return np.array(array).reshape(-1).view(f"u{array.itemsize}")
-
-
-def each_sample(row: OpRow, dtype: str = "float64") -> Any:
-    """The samples of a row; the last one printed is the one that failed."""
-    for number, sample in enumerate(samples_of(row, dtype)):
-        shapes = [array.shape for array in sample.inputs]
-        print(f"sample {number}: {dtype} {shapes} {sample.options} {sample.edge}")
-        yield sample
 
 
 # The table is whole
@@ -194,7 +137,13 @@ def test_the_table_names_nothing_that_does_not_exist() -> None:
     assert covered & set(EXCLUDED) == set()
 
 
-@row_test([row for row in ROWS if row.reaches])
+def ops_of(row: OpRow) -> set[str]:
+    """The ops with a derivative that a row names."""
+    names = {name.removeprefix("ops.") for name in row.public_names() if name[:4] == "ops."}
+    return {name for name in names if registry[name].spec.rules}
+
+
+@row_test([row for row in DIFFERENTIABLE if ops_of(row)])
 def test_a_row_reaches_the_ops_it_says(row: OpRow) -> None:
     """An op that a row stands for is found in the graph that the row's function records."""
     found: set[str] = set()
@@ -205,7 +154,7 @@ def test_a_row_reaches_the_ops_it_says(row: OpRow) -> None:
             if node is not None and node.plan is not None:
                 found.add(node.plan.name)
                 stack.extend(node.parents)
-    assert set(row.reaches) <= found
+    assert ops_of(row) <= found
 
 
 # Values
@@ -295,29 +244,6 @@ def test_rounding_is_no_worse_than_pytorch(row: OpRow, dtype: str, torch: Any) -
             assert error_in_ulps(x, right, single) <= allowed
 
 
-# What `check_op` checks of any operation, here on every sample
-
-
-@row_test()
-def test_properties(row: OpRow) -> None:
-    """Finite differences, a recorded gradient, linearity, layouts, purity, lifetime."""
-    for sample in each_sample(row):
-
-        def function(*inputs: ta.Tensor, sample: Sample = sample) -> tuple[Any, ...]:
-            outputs = call(row.function, list(inputs), sample)
-            if row.differentiable and row.dtype != "same":  # a cast; check_op wants the input's
-                return tuple(out.to(inputs[0].dtype) for out in outputs)
-            return outputs
-
-        check_op(
-            function,
-            [[wrap(np.array(x)) for x in sample.inputs]],
-            smooth=bool(row.differentiable) and sample.has_slope(),
-            second_order=bool(row.differentiable),
-            bitwise=True,
-        )
-
-
 # Derivatives
 
 
@@ -349,62 +275,6 @@ def test_nothing_is_recorded_under_no_grad(row: OpRow) -> None:
 
 
 # Against PyTorch
-
-
-def torch_tensors(torch: Any, row: OpRow, sample: Sample) -> list[Any]:
-    tensors = [torch.tensor(np.array(array)) for array in sample.inputs]
-    for position in row.positions(sample):
-        tensors[position].requires_grad_()
-    return tensors
-
-
-def torch_call(row: OpRow, tensors: list[Any], sample: Sample) -> tuple[Any, ...]:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # PyTorch's own, on variances without degrees of freedom
-        found = row.torch(*tensors, **sample.options)  # type: ignore[operator]
-    return tuple(found) if isinstance(found, (tuple, list)) else (found,)
-
-
-def torch_gradients(torch: Any, outputs: Any, inputs: Any, given_: Any, **options: Any) -> list:
-    pairs = [(out, g) for out, g in zip(outputs, given_, strict=True) if out.requires_grad]
-    if not pairs:
-        return [torch.zeros_like(x) for x in inputs]
-    starts, sent = zip(*pairs, strict=True)
-    found = torch.autograd.grad(starts, inputs, sent, allow_unused=True, **options)
-    return [torch.zeros_like(x) if g is None else g for g, x in zip(found, inputs, strict=True)]
-
-
-def torch_results(torch: Any, row: OpRow, sample: Sample, cotangents: list[Array]) -> list[Array]:
-    """Values and gradients."""
-    tensors = torch_tensors(torch, row, sample)
-    outputs = torch_call(row, tensors, sample)
-    inputs = [tensor for tensor in tensors if tensor.requires_grad]
-    given_ = [torch.tensor(g) for g in cotangents]
-    found = torch_gradients(torch, outputs, inputs, given_)
-    return [x.detach().numpy(force=True) for x in (*outputs, *found)]
-
-
-@row_test([row for row in ROWS if callable(row.torch)])
-def test_pytorch_agrees(row: OpRow, torch: Any) -> None:
-    """Values to 1e-12 and gradients to 1e-11 of PyTorch's, in float64."""
-    for sample in each_sample(row):
-        if sample.torch:
-            continue
-        tensors = tensors_of(row, sample)
-        outputs = call(row.function, tensors, sample)
-        cotangents = cotangents_for(row, outputs)
-        theirs = torch_results(torch, row, sample, cotangents)
-        for out, right in zip(outputs, theirs, strict=False):
-            assert out.dtype == right.dtype
-            if right.dtype.kind == "f":
-                assert_close(out.numpy(), right, 1e-12, row)
-            else:
-                np.testing.assert_array_equal(out.numpy(), right, strict=True)
-        if row.differentiable:
-            found = gradients(outputs, tensors, cotangents)
-            scale = [np.abs(g).max(initial=0.0) for g in cotangents]
-            for gradient, right in zip(found, theirs[len(outputs) :], strict=True):
-                assert_close(gradient, right, 1e-11, row, scale)
 
 
 @row_test([row for row in DIFFERENTIABLE if callable(row.torch)])
@@ -485,7 +355,7 @@ def test_nan_and_inf_go_where_they_belong(row: OpRow) -> None:
                     np.testing.assert_array_equal(out, right)
 
 
-@row_test([row for row in ROWS if callable(row.torch)])
+@row_test(IN_TORCH)
 def test_pytorch_agrees_about_nan_and_inf(row: OpRow, torch: Any) -> None:
     """Values, and gradients up to the difference of NaN and inf, where one element is either."""
     if row.special_torch:

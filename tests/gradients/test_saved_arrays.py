@@ -8,105 +8,14 @@ from typing import Any
 import numpy as np
 import pytest
 from op_table import OpRow, samples_of
+from rows import DIFFERENTIABLE, call, row_test, tensors_of
 from samples import Sample
-from test_op_table import DIFFERENTIABLE, call, row_test, tensors_of
 
 import tinyattn as ta
 from tinyattn import functional as F
 from tinyattn import kernels
 from tinyattn.engine.autograd import count_uses
 from tinyattn.kernels.packing import Samples
-
-# Rows that are not named keep nothing. "more" are arrays that are neither input nor output: masks
-# and limits, statistics of a row, the weights of attention, copies of queries, keys and values if
-# the heads lie before the rows, the results on the way of those rows that are made of several ops.
-KEPT = {
-    "mul": "input 0, input 1",
-    "div": "input 1, output",
-    "pow": "input 0, input 1, output",
-    "divide a number": "input 0, output",
-    "raise to a number": "input 0",
-    "raise a number": "input 0, output",
-    "matmul": "input 0, input 1",
-    "maximum": "input 0, input 1",
-    "minimum": "input 0, input 1",
-    "exp": "output",
-    "log": "input 0",
-    "sqrt": "output",
-    "sin": "input 0",
-    "cos": "input 0",
-    "tanh": "output",
-    "sigmoid": "output",
-    "erf": "input 0",
-    "silu": "input 0",
-    "softplus": "input 0",
-    "normalize": "input 0, output, 2 more",
-    "rms_norm": "input 0, input 1, 1 more",
-    "cross_entropy with weights": "input 1, 4 more",
-    "cross_entropy of probabilities": "input 1, input 2, 2 more",
-    "gru_state": "input 0, input 1, input 2, 3 more",
-    "lstm_state": "input 0, input 1, 5 more",
-    "nll_loss": "input 1, 3 more",
-    "kl_div": "input 1, 4 more",
-    "binary_cross_entropy_with_logits": "input 0, input 1, 4 more",
-    "relu": "output",
-    "abs": "input 0",
-    "gelu": "input 0",
-    "gelu_tanh": "input 0",
-    "clamp": "input 0",
-    "where": "input 0",
-    "masked_fill": "input 1",
-    "var": "input 0",
-    "std": "input 0, output",
-    "amax": "input 0, output",
-    "amin": "input 0, output",
-    "max along a dimension": "1 more",
-    "min along a dimension": "1 more",
-    "softmax": "output",
-    "log_softmax": "output",
-    "softmax in another dtype": "output",
-    "log_softmax in another dtype": "output",
-    "masked_softmax": "output, 2 more",
-    "cross_entropy": "input 0, 3 more",
-    "mse_loss": "1 more",
-    "linear": "input 0, input 1",
-    "embedding": "input 0",
-    "scatter_rows": "input 1",
-    "layer_norm": "input 0, input 1, 2 more",
-    "scaled_dot_product_attention": "input 0, input 1, input 2, 5 more",
-    "attention with a bias": "input 0, input 1, input 2, input 3, 6 more",
-    "rotary_embedding": "1 more",
-    "attention over rows": "input 0, input 1, input 2, 3 more",
-    "weighted_sum": "input 1, 4 more",
-    "sequence_mask": "1 more",
-    "masked_mean": "2 more",
-    "getitem": "2 more",
-    "putitem": "2 more",
-    "setitem": "2 more",
-    "gather": "input 1",
-    "scatter_along": "input 1",
-    "remainder": "input 0, input 1",
-    "remainder of a number": "input 0",
-    "log1p": "input 0",
-    "expm1": "input 0",
-    "square": "input 0",
-    "rsqrt": "output, 1 more",
-    "reciprocal": "input 0, output",
-    "clamp between tensors": "2 more",
-    "bmm": "input 0, input 1",
-    "dot": "input 0, input 1",
-    "outer": "input 0, input 1",
-    "einsum": "input 0, input 1, input 2, 3 more",
-    "sort": "1 more",
-    "topk": "1 more",
-    "prod": "input 0",
-    "logsumexp": "2 more",
-    "norm": "input 0, output, 1 more",
-    "diagonal": "2 more",
-    "triu": "1 more",
-    "tril": "1 more",
-}
-
 
 # Called by the library alone, which gives them arrays of its own as options.
 INTERNAL = ("attention over rows", "weighted_sum", "putitem")
@@ -180,16 +89,17 @@ def sorts_of(row: OpRow, sample: Sample) -> tuple[set[str], int]:
 
 @row_test(DIFFERENTIABLE)
 def test_a_row_keeps_what_it_says(row: OpRow) -> None:
-    """Over all its samples: not more, and not less, so that the list stays true."""
+    """Over all its samples: not more, and not less, so that the table stays true.
+
+    "more" are arrays that are neither input nor output: masks and limits, statistics of a row, the
+    weights of attention, copies of queries, keys and values if the heads lie before the rows, the
+    results on the way of those rows that are made of several ops.
+    """
     found = [sorts_of(row, sample) for sample in samples_of(row)]
     more = max(number for _, number in found)
     names = sorted(set().union(*(names for names, _ in found)))
     words = names + ([f"{more} more"] if more else [])
-    assert ", ".join(words) == KEPT.get(row.name, "")
-
-
-def test_only_rows_that_exist_are_listed() -> None:
-    assert set(KEPT) <= {row.name for row in DIFFERENTIABLE}
+    assert ", ".join(words) == row.keeps
 
 
 def own_memory_of_attention(keys: int, dtype: Any, p: float) -> int:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from common import (
-    KERNELS,
     assert_all_zero,
     assert_close,
     assert_same,
@@ -26,11 +25,12 @@ from kernel_checks import (
     seen_of,
     ulps,
 )
+from kernel_table import calls_of, results_of
 
 import tinyattn as ta
 from tinyattn import functional as F
 from tinyattn.kernels import float16
-from tinyattn.kernels.visibility import Visibility, of_padded, samples_of
+from tinyattn.kernels.visibility import Visibility, of_padded
 from tinyattn.optim.updates import AdamStep
 
 # Shapes with nothing in them
@@ -96,11 +96,14 @@ LAYOUTS = {
 }
 
 
-def arrays_in(result):
-    """All arrays of a kernel's result, those it keeps for backward among them."""
-    if not isinstance(result, tuple):
-        return [result]
-    return [array for part in result for array in arrays_in(part)]
+def in_layout(change, argument):
+    """An argument of a kernel with all its arrays in another layout."""
+    if isinstance(argument, np.ndarray):
+        return change(argument)
+    if isinstance(argument, Visibility):
+        arrays = {name: getattr(argument, name) for name in ("limits", "mask")}
+        return argument._replace(**{n: a if a is None else change(a) for n, a in arrays.items()})
+    return argument
 
 
 @both_dtypes
@@ -108,97 +111,20 @@ def arrays_in(result):
 def test_kernels_take_arrays_of_any_layout(dtype, layout):
     """By the function that the ops call, with every input in that layout."""
     change = LAYOUTS[layout]
-    rng = rng_of(16)
-
-    def make(*shape):
-        return signed(rng, *shape).astype(dtype)
-
-    x, grad, weights = make(2, 3, 4, 5), make(2, 3, 4, 5), np.abs(make(2, 3, 4, 5))
-    limits, mask = np.array([[5, 0, 2, 3], [1, 5, 4, 0]]), rng.uniform(size=(2, 1, 4, 5)) < 0.7
-    rows, row_grad, weight, bias = make(6, 5), make(6, 5), make(5), make(5)
-    target, ids = np.array([0, 4, -100, 2, 1, 1]), np.array([[0, 2], [1, 2], [0, 0]])
-    q, k, v, dout = make(8, 3, 6), make(10, 3, 6), make(10, 3, 7), make(8, 3, 7)
-    _, log_sums = reference.cross_entropy(rows, target, -100)
-    saved = reference.layer_norm(rows, weight, bias, 1e-5)[1:]
-    _, inverse = reference.rms_norm(rows, weight, 1e-5)
-    visibility = Visibility(samples_of((4, 4)), samples_of((5, 5)), limits, mask)
-    options = visibility, 0.5, reference.Drop(0.2, 9)
-    _, kept = kernels.attention(q, k, v, *options)
-    values = make(2, 3, 5, 7)
-    calls = {
-        "masked_softmax": (x, visibility),
-        "softmax_backward": (grad, weights),
-        "masked_softmax_backward": (grad, weights, visibility),
-        "log_softmax": (x,),
-        "log_softmax_backward": (grad, x),
-        "cross_entropy": (rows, target, -100),
-        "cross_entropy_backward": (make(6), rows, target, -100, log_sums),
-        "layer_norm": (rows, weight, bias, 1e-5),
-        "layer_norm_backward": (row_grad, rows, weight, 1e-5, tuple(saved)),
-        "rms_norm": (rows, weight, 1e-5),
-        "rms_norm_backward": (row_grad, rows, weight, 1e-5, inverse),
-        "dropout": (x, 0.5, 123),
-        "scatter_rows": (make(3, 2, 4), ids, 4, None),
-        "softmax": (x,),
-        "attention": (q, k, v, *options),
-        "attention_backward": (dout, q, k, v, *options, kept),
-        "weighted_sum": (weights, values, visibility),
-        "cumsum": (x, 2, False),
-        "log1p": (weights,),
-        "inverse_root": (weights,),
-        "sign": (x,),
-        "where": (mask, x, grad),
-        "remainder": (x, grad),
-        "floor_divide": (x, grad),
-        "sum_squares": (rows,),
-        "scaled_distances": (rows, np.ones((1, 5)), np.full((1, 5), 2.0)),
-        "multiply_rows": (rows,),
-        "gather": (x, np.array([0, 2, 1, 1, 0, 2] * 20).reshape(2, 3, 4, 5), 1),
-        "scatter_along": (x, np.array([0, 2, 1, 1, 0, 2] * 20).reshape(x.shape), 1, (2, 4, 4, 5)),
-        **dict.fromkeys(("erf", "expm1", "sigmoid", "silu", "softplus"), (x,)),
-        "sigmoid_backward": (grad, x),
-        "silu_backward": (grad, x),
-        "gelu": (x,),
-        "gelu_backward": (grad, x),
-        "gelu_tanh": (x,),
-        "gelu_tanh_backward": (grad, x),
-        "relu": (x,),
-        "relu_backward": (grad, x),
-        "sum_rows": (rows,),
-        "int8_product": (rows, np.arange(-10, 10, dtype=np.int8).reshape(4, 5), make(4)),
-    }
-    assert {*calls, "adam", "add_bias"} == set(KERNELS)  # which write into what they are given
-    for name, arguments in calls.items():
-        changed = [change(a) if isinstance(a, np.ndarray) else a for a in arguments]
-        other = visibility._replace(limits=change(limits), mask=change(mask))
-        changed = [other if a is visibility else a for a in changed]
-        if name == "layer_norm_backward":
-            changed[-1] = tuple(change(a) for a in saved)
-        if name == "attention_backward":
-            changed[-1] = kernels.attention(*changed[1:-1])[1]
-        kernel = getattr(kernels, name)
-        try:
-            found = arrays_in(kernel(*changed))
-        except Exception as error:
-            raise AssertionError(f"{name}: {error!r}") from error
-        wanted = arrays_in(kernel(*arguments))
-        # What is kept depends on the kernel, which not every layout takes.
-        if name == "attention":
-            found, wanted = found[:1], wanted[:1]
-        for actual, expected in zip(found, wanted, strict=True):
-            actual = np.asarray(actual)
-            if name == "cross_entropy":  # what is kept of ignored rows is never read
-                actual, expected = (np.where(target == -100, 0, a) for a in (actual, expected))
-            # Their parts may still be waiting for their sum.
-            if name in ("layer_norm_backward", "rms_norm_backward"):
-                actual = actual.reshape(-1, actual.shape[-1])
-                expected = expected.reshape(-1, expected.shape[-1])
-                if actual.shape != expected.shape:
-                    actual, expected = (a.sum(axis=0) for a in (actual, expected))
+    for name, calls in calls_of(dtype).items():
+        for arguments in calls:
+            changed = tuple(in_layout(change, argument) for argument in arguments)
+            if name == "layer_norm_backward":
+                changed = *changed[:-1], tuple(change(a) for a in arguments[-1])
+            if name == "attention_backward":  # what is kept fits the kernel that is chosen
+                changed = *changed[:-1], kernels.attention(*changed[1:-2])[1]
             try:
-                assert_close(actual, expected, 8 * np.finfo(dtype).eps)
-            except AssertionError as error:
-                raise AssertionError(f"{name}: {error}") from None
+                for x, y in zip(
+                    results_of(name, changed), results_of(name, arguments), strict=True
+                ):
+                    assert_close(x, y, 8 * np.finfo(dtype).eps)
+            except Exception as error:
+                raise AssertionError(f"{name}: {error!r}") from error
 
 
 @needs_numba

@@ -16,7 +16,6 @@ from common import (
     FOLDERS,
     assert_close,
     assert_same,
-    kernel_tour,
     rng_of,
     run_python,
     signed,
@@ -25,6 +24,7 @@ from kernel_checks import (
     cpu,
     needs_numba,
 )
+from kernel_table import kernel_tour
 from test_tiled_attention import compiled
 
 import tinyattn as ta
@@ -46,8 +46,8 @@ TOUR = """
 import sys
 import numpy as np
 {before}
-import common
-results = common.kernel_tour()
+from kernel_table import kernel_tour
+results = kernel_tour()
 {after}
 np.savez(sys.argv[1], **results)
 """

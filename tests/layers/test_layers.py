@@ -544,8 +544,9 @@ def test_mixed_dtypes_are_named():
 
 
 def test_stored_values_are_those_of_the_cases():
-    """None missing and none left over: make_torch_values.py writes them all."""
-    assert {key.partition("/")[0] for key in stored_values()} == set(cases.CASES)
+    """None missing and none left over: make_torch_values.py writes them all. Those of the ops,
+    "op/...", are counted in test_every_op.py."""
+    assert {key.partition("/")[0] for key in stored_values()} - {"op"} == set(cases.CASES)
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])

@@ -99,7 +99,9 @@ class Schedule:
 class LambdaLR(Schedule):
     """The learning rate that each parameter group has now, times `lr_lambda(n)` after n steps.
 
-    Differs from PyTorch: one function for all groups. It is not in the state. Noam's is a line:
+    Differs from PyTorch: one function for all groups. It is not in the state.
+
+    Noam's schedule is a line:
 
         >>> adam = optim.Adam([ta.zeros(2, requires_grad=True)], lr=1.0)
         >>> noam = lambda n: 512**-0.5 * min((n + 1) ** -0.5, (n + 1) * 4000**-1.5)

@@ -11,6 +11,8 @@ tests from the rows, so that a new op needs a row and no new test. A row holds
     covers      the public names the row stands for: each is called with the same arguments
     spellings   other ways to write it, whose results must be bitwise the same
     reaches     ops that `function` records, found in the graph
+    extremes    calls with numbers near the ends of float16 and float32; see extremes.py
+    keeps       what is saved for the derivative: memory that a training step pays for
 """
 
 from __future__ import annotations

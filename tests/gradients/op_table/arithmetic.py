@@ -12,17 +12,38 @@ from samples import binary, numbers
 
 import tinyattn as ta
 
+from .extremes import at
 from .kinds import arithmetic_row, by_numbers
 from .refusals import INTS, error, misfits, t
 from .row import OpRow
 
 ROWS: list[OpRow] = [
-    arithmetic_row("add", "add", lambda x, y: x + y),
-    arithmetic_row("sub", "sub", lambda x, y: x - y),
-    arithmetic_row("mul", "mul", lambda x, y: x * y),
-    arithmetic_row("div", "truediv", lambda x, y: x / y, binary(on.normal, on.away)),
+    arithmetic_row("add", "add", lambda x, y: x + y, extremes=at("large,small", "ones,ones")),
+    arithmetic_row("sub", "sub", lambda x, y: x - y, extremes=at("large,small", "ones,ones")),
     arithmetic_row(
-        "pow", "pow", lambda x, y: x**y, on.pow_samples, ["Tensor.pow"], reference=ref.pow
+        "mul",
+        "mul",
+        lambda x, y: x * y,
+        extremes=at("large,positive", "root of large,ones", "large,small"),
+        keeps="input 0, input 1",
+    ),
+    arithmetic_row(
+        "div",
+        "truediv",
+        lambda x, y: x / y,
+        binary(on.normal, on.away),
+        extremes=at("root of large,positive", "large,large", rtol=8),
+        keeps="input 1, output",
+    ),
+    arithmetic_row(
+        "pow",
+        "pow",
+        lambda x, y: x**y,
+        on.pow_samples,
+        ["Tensor.pow"],
+        reference=ref.pow,
+        extremes=at("positive,ones", "large positive,ones", rtol=16),
+        keeps="input 0, input 1, output",
     ),
     arithmetic_row(
         "remainder",
@@ -31,6 +52,7 @@ ROWS: list[OpRow] = [
         binary(on.distinct, on.tenths),
         ["Tensor.remainder"],
         reference=ref.remainder,
+        keeps="input 0, input 1",
     ),
     arithmetic_row(
         "floor_divide",
@@ -51,6 +73,7 @@ ROWS: list[OpRow] = [
             error(lambda: INTS % 0, ZeroDivisionError, "integer was divided by 0"),
         ],
         elementwise=True,
+        extremes=at("large positive", "ones", n=7e4),
     ),
     OpRow(
         "remainder of a number",
@@ -64,6 +87,7 @@ ROWS: list[OpRow] = [
             error(lambda: 1 // (INTS - 1), ZeroDivisionError, "divided by 0"),
         ],
         elementwise=True,
+        keeps="input 0",
     ),
     OpRow(
         "add and subtract a number",
@@ -73,6 +97,10 @@ ROWS: list[OpRow] = [
         numbers(on.normal, [2, 0.5, -3, 0]),
         [*by_numbers("add", "add"), *by_numbers("sub", "sub")],
         elementwise=True,
+        extremes=[
+            *at("large", "ones", function=lambda x: x + 1e5),
+            *at("large", "ones", function=lambda x: 1e5 - x),
+        ],
     ),
     OpRow(
         "multiply and divide by a number",
@@ -82,6 +110,15 @@ ROWS: list[OpRow] = [
         numbers(on.normal, [2, 0.5, -3, 7]),
         by_numbers("mul", "mul"),
         elementwise=True,
+        extremes=[
+            *at("small", "ones", function=lambda x: x * 1e5),
+            *at("large", "many large", function=lambda x: x * 1e-8),
+            *at("large", function=lambda x: x * 1e-7),  # a number of few digits in float16
+            *at("small", function=lambda x: x * 1e39),
+            *at("large", function=lambda x: x * 1e-42),
+            *at("large", "many large", function=lambda x: x / 70_000),
+            *at("small", function=lambda x: x / 1e-8),
+        ],
     ),
     OpRow(
         "divide a number",
@@ -91,6 +128,8 @@ ROWS: list[OpRow] = [
         numbers(on.away, [2, 0.5, -3, 0]),
         by_numbers("truediv", "div"),
         elementwise=True,
+        extremes=at("large", "tens", n=1e5),
+        keeps="input 0, output",
     ),
     OpRow(
         "raise to a number",
@@ -104,6 +143,12 @@ ROWS: list[OpRow] = [
         ],
         elementwise=True,
         special_torch="there x ** 0.5 is sqrt(x), and so NaN for -inf",
+        extremes=[
+            *at("root of large", "ones", n=2),
+            *at("ones", "root of small", n=3),
+            *at("large", "ones", n=-1),
+        ],
+        keeps="input 0",
     ),
     OpRow(
         "raise a number",
@@ -113,6 +158,8 @@ ROWS: list[OpRow] = [
         numbers(on.normal, [2, 0.5, 3.0, 1]),
         by_numbers("pow", "pow"),
         elementwise=True,
+        extremes=at("ones", "tens", rtol=16, n=2.0),
+        keeps="input 0, output",
     ),
     OpRow(
         "matmul",
@@ -135,6 +182,10 @@ ROWS: list[OpRow] = [
         ("ops.matmul", "Tensor.__matmul__", "Tensor.matmul"),
         {"Tensor.__rmatmul__": lambda x, y: ta.Tensor.__rmatmul__(y, x)},
         differentiable=(0, 1),
+        extremes=at(
+            "root of large,ones", "small,ones", function=lambda x, y: x @ y.mT, of_largest=True
+        ),
+        keeps="input 0, input 1",
     ),
     OpRow(
         "maximum",
@@ -147,6 +198,8 @@ ROWS: list[OpRow] = [
         differentiable=(0, 1),
         elementwise=True,
         broadcasts=True,
+        extremes=at("large", "ones", function=lambda x: ta.maximum(x, 1e5)),
+        keeps="input 0, input 1",
     ),
     OpRow(
         "minimum",
@@ -159,5 +212,7 @@ ROWS: list[OpRow] = [
         differentiable=(0, 1),
         elementwise=True,
         broadcasts=True,
+        extremes=at("small positive", "ones", function=lambda x: ta.minimum(x, 1e-8)),
+        keeps="input 0, input 1",
     ),
 ]

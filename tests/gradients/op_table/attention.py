@@ -13,7 +13,8 @@ import tinyattn as ta
 from tinyattn import functional as F
 from tinyattn.kernels.visibility import Visibility, of_padded, samples_of
 
-from .kinds import OURS, shape_row
+from .extremes import at
+from .kinds import shape_row
 from .refusals import BOOLS, INTS, error, only_floats, t
 from .row import OpRow, ops
 
@@ -32,6 +33,12 @@ def over_rows(
 def biased(q: Any, k: Any, v: Any, bias: Any, **options: Any) -> Any:
     return F.scaled_dot_product_attention(q, k, v, bias=bias, **options)
 
+
+def of_one_sample(q: Any, k: Any, v: Any) -> Any:
+    return F.scaled_dot_product_attention(q[None], k[None], v[None])
+
+
+EXACT: dict[str, Any] = {"rtol": 8, "of_largest": True}
 
 ROWS: list[OpRow] = [
     OpRow(
@@ -97,6 +104,14 @@ ROWS: list[OpRow] = [
         },
         reaches=("attention",),
         differentiable=(0, 1, 2),
+        extremes=[
+            *at("ones,ones,root of large", "ones,ones,tens of 4", function=of_one_sample, **EXACT),
+            # 70,000 terms are added up here.
+            *at(
+                "ones,many rows of 4,many rows of 4", function=of_one_sample, **EXACT | {"rtol": 16}
+            ),
+        ],
+        keeps="input 0, input 1, input 2, 5 more",
     ),
     OpRow(
         "attention with a bias",
@@ -177,12 +192,13 @@ ROWS: list[OpRow] = [
         },
         reaches=("attention",),
         differentiable=(0, 1, 2, 3),
+        keeps="input 0, input 1, input 2, input 3, 6 more",
     ),
     OpRow(
         "rotary_embedding",
         F.rotary_embedding,
         ref.rotary_embedding,
-        "PyTorch has none; its laws are in tests/attention/test_variants.py",
+        ref.torch_rotary_embedding,
         on.rotary_samples,
         [
             error(lambda: F.rotary_embedding([1.0, 2.0]), TypeError, "must be a Tensor, got list"),
@@ -198,6 +214,7 @@ ROWS: list[OpRow] = [
         ],
         ("F.rotary_embedding",),
         reaches=("rotate_pairs",),
+        keeps="1 more",
     ),
     OpRow(
         "attention over rows",
@@ -257,6 +274,7 @@ ROWS: list[OpRow] = [
         ],
         differentiable=(0, 1, 2),
         reaches=("attention",),
+        keeps="input 0, input 1, input 2, 3 more",
     ),
     OpRow(
         "weighted_sum",
@@ -267,7 +285,7 @@ ROWS: list[OpRow] = [
             visibility=of_padded(weights.shape, limits=limits, mask=mask),
         ),
         ref.weighted_sum,
-        "PyTorch has no product that leaves out what is hidden",
+        ref.torch_weighted_sum,
         on.weighted_sum_samples,
         [
             error(lambda: ops.weighted_sum(t(1, 1, 2, 2)), TypeError, "weighted_sum.* 'values'"),
@@ -282,6 +300,8 @@ ROWS: list[OpRow] = [
         ],
         reaches=("weighted_sum",),
         differentiable=(0, 1),
+        special_torch="there a hidden NaN times 0 is NaN",
+        keeps="input 1, 4 more",
     ),
     OpRow(
         "sequence_mask",
@@ -309,12 +329,13 @@ ROWS: list[OpRow] = [
         ],
         ("F.sequence_mask",),
         elementwise=True,
+        keeps="1 more",
     ),
     OpRow(
         "masked_mean",
         F.masked_mean,
         ref.masked_mean,
-        OURS,
+        ref.torch_masked_mean,
         calls(*on.MEANS, repeat=2),
         [
             *only_floats(F.masked_mean),
@@ -324,6 +345,7 @@ ROWS: list[OpRow] = [
             error(lambda: F.masked_mean(t(2, 3), mask=t(2, 3)), TypeError, "a mask holds booleans"),
         ],
         ("F.masked_mean",),
+        keeps="2 more",
     ),
     shape_row(
         "transpose_qkv",

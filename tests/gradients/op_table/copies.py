@@ -7,6 +7,7 @@ import samples as on
 
 import tinyattn as ta
 
+from .extremes import at
 from .kinds import shape_row
 from .refusals import bad_dims, error, t
 from .row import OpRow
@@ -51,6 +52,7 @@ ROWS: list[OpRow] = [
         ],
         covers=("Tensor.roll",),
         reaches=("roll",),
+        extremes=at("large", shifts=1, dims=0),
     ),
     shape_row(
         "flip",
@@ -118,6 +120,7 @@ ROWS: list[OpRow] = [
             error(lambda: t(2, 3).diagonal(0.5), TypeError, "made of integers.*got float64"),
         ],
         covers=("Tensor.diagonal",),
+        keeps="2 more",
     ),
     shape_row(
         "contiguous",

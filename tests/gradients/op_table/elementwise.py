@@ -11,22 +11,74 @@ from samples import unary
 import tinyattn as ta
 from tinyattn import functional as F
 
+from .extremes import ENDS, at
 from .kinds import method_row, unary_row
 from .refusals import BOOLS, error, only_tensors, t
 from .row import OpRow, ops
 
 ROWS: list[OpRow] = [
-    unary_row("neg", np.negative, unary(), ["Tensor.__neg__"]),
-    unary_row("exp", np.exp, unary(large=4.0), ["Tensor.exp"]),
-    unary_row("log", np.log, unary(on.positive), ["Tensor.log"]),
-    unary_row("log1p", ref.log1p, unary(on.positive, special=[0.0, -0.5]), ["Tensor.log1p"]),
-    unary_row("expm1", ref.expm1, unary(large=4.0), ["Tensor.expm1"]),
-    method_row("square", lambda x: x * x, unary()),
-    method_row("rsqrt", lambda x: 1 / np.sqrt(x), unary(on.positive)),
-    method_row("reciprocal", lambda x: 1 / x, unary(on.away, small=None)),
-    unary_row("sqrt", np.sqrt, unary(on.positive), ["Tensor.sqrt"]),
-    unary_row("sin", np.sin, unary(), ["Tensor.sin"]),
-    unary_row("cos", np.cos, unary(), ["Tensor.cos"]),
+    unary_row("neg", np.negative, unary(), ["Tensor.__neg__"], extremes=at(*ENDS)),
+    unary_row(
+        "exp",
+        np.exp,
+        unary(large=4.0),
+        ["Tensor.exp"],
+        extremes=at("tens", "small", rtol=8),
+        keeps="output",
+    ),
+    unary_row(
+        "log",
+        np.log,
+        unary(on.positive),
+        ["Tensor.log"],
+        extremes=at("large positive", "positive", rtol=8),
+        keeps="input 0",
+    ),
+    unary_row(
+        "log1p",
+        ref.log1p,
+        unary(on.positive, special=[0.0, -0.5]),
+        ["Tensor.log1p"],
+        extremes=at("large positive", "small", "positive", rtol=8),
+        keeps="input 0",
+    ),
+    unary_row(
+        "expm1",
+        ref.expm1,
+        unary(large=4.0),
+        ["Tensor.expm1"],
+        extremes=at("tens", "small", rtol=8),
+        keeps="input 0",
+    ),
+    method_row("square", lambda x: x * x, unary(), keeps="input 0"),
+    method_row(
+        "rsqrt",
+        lambda x: 1 / np.sqrt(x),
+        unary(on.positive),
+        extremes=at("large positive", "positive", rtol=8),
+        keeps="output, 1 more",
+    ),
+    method_row(
+        "reciprocal",
+        lambda x: 1 / x,
+        unary(on.away, small=None),
+        extremes=at("large", "ones"),
+        keeps="input 0, output",
+    ),
+    unary_row(
+        "sqrt",
+        np.sqrt,
+        unary(on.positive),
+        ["Tensor.sqrt"],
+        extremes=at("large positive", "small positive"),
+        keeps="output",
+    ),
+    unary_row(
+        "sin", np.sin, unary(), ["Tensor.sin"], extremes=at("small", "ones"), keeps="input 0"
+    ),
+    unary_row(
+        "cos", np.cos, unary(), ["Tensor.cos"], extremes=at("small", "ones"), keeps="input 0"
+    ),
     unary_row(
         "tanh",
         np.tanh,
@@ -34,6 +86,8 @@ ROWS: list[OpRow] = [
         ["Tensor.tanh", "F.tanh"],
         errors=only_tensors(F.tanh),
         cancels=2.0,
+        extremes=at(*ENDS, of_largest=True),
+        keeps="output",
     ),
     unary_row(
         "sigmoid",
@@ -42,14 +96,25 @@ ROWS: list[OpRow] = [
         ["Tensor.sigmoid", "F.sigmoid"],
         errors=only_tensors(F.sigmoid),
         cancels=2.0,
+        extremes=at(*ENDS, of_largest=True),
+        keeps="output",
     ),
-    unary_row("erf", ref.erf, unary(large=3.0), ["Tensor.erf"]),
+    unary_row(
+        "erf",
+        ref.erf,
+        unary(large=3.0),
+        ["Tensor.erf"],
+        extremes=at(*ENDS, of_largest=True),
+        keeps="input 0",
+    ),
     unary_row(
         "relu",
         lambda x: np.where(ref.real(x) > 0, x, np.where(np.isnan(x), x, 0)),
         unary(on.away, special=[0.0, -0.0, 1.0]),
         ["Tensor.relu", "F.relu"],
         errors=only_tensors(F.relu),
+        extremes=at(*ENDS),
+        keeps="output",
     ),
     unary_row(
         "abs",
@@ -57,6 +122,8 @@ ROWS: list[OpRow] = [
         unary(on.away, special=[0.0, -1.0, 1.0]),
         ["Tensor.abs", "Tensor.__abs__"],
         special_torch="there the slope of |NaN| is 0",
+        extremes=at(*ENDS),
+        keeps="input 0",
     ),
     unary_row(
         "gelu",
@@ -69,6 +136,8 @@ ROWS: list[OpRow] = [
             error(lambda: F.gelu(t(3), "fast"), ValueError, '"none" or "tanh", got \'fast\''),
         ],
         elementwise=False,
+        extremes=at(*ENDS, rtol=8, of_largest=True, one_rounding=True),
+        keeps="input 0",
     ),
     unary_row(
         "gelu_tanh",
@@ -77,8 +146,10 @@ ROWS: list[OpRow] = [
         torch=lambda x: ref.torch_nn().gelu(x, approximate="tanh"),
         spellings={"with an option": lambda x: F.gelu(x, approximate="tanh")},
         elementwise=False,
+        extremes=at(*ENDS, rtol=16, of_largest=True),
+        keeps="input 0",
     ),
-    unary_row("clone", np.copy, unary(), ["Tensor.clone"]),
+    unary_row("clone", np.copy, unary(), ["Tensor.clone"], extremes=at(*ENDS)),
     OpRow(
         "pos",
         lambda x: +x,
@@ -95,7 +166,7 @@ ROWS: list[OpRow] = [
     ),
     OpRow(
         "cast",
-        lambda x, wanted: x.to(wanted),
+        lambda x, wanted: ops.cast(x, dtype=np.dtype(wanted)),  # a `to` may have nothing to do
         lambda x, wanted: x.astype(np.complex128 if np.iscomplexobj(x) else wanted),
         lambda x, wanted: x.double(),
         on.cast_samples,
@@ -106,12 +177,14 @@ ROWS: list[OpRow] = [
         ],
         spellings={
             "Tensor.to": lambda x, wanted: x.to(dtype=np.dtype(wanted)),
+            "by its name alone": lambda x, wanted: x.to(wanted),
             "Tensor.double": lambda x, wanted: x.double(),
-            "ops.cast": lambda x, wanted: ops.cast(x, dtype=np.dtype(wanted)),
             "like another tensor": lambda x, wanted: x.to(ta.zeros(1, dtype=wanted)),
         },
         dtype="float64",
         elementwise=True,
+        reaches=("cast",),
+        extremes=at(*ENDS, function=lambda x: x.double().to(x.dtype)),
     ),
     OpRow(
         "clamp",
@@ -127,6 +200,8 @@ ROWS: list[OpRow] = [
         ("Tensor.clamp",),
         reaches=("clamp",),
         elementwise=True,
+        extremes=at("large", "ones", min=-1e5, max=1e5),
+        keeps="input 0",
     ),
     OpRow(
         "clamp between tensors",
@@ -144,6 +219,7 @@ ROWS: list[OpRow] = [
         differentiable=(0, 1, 2),
         elementwise=True,
         special_torch="there a NaN gets no gradient",
+        keeps="2 more",
     ),
     OpRow(
         "where",
@@ -160,6 +236,8 @@ ROWS: list[OpRow] = [
         ("ta.where", "ops.where"),
         differentiable=(1, 2),
         elementwise=True,
+        extremes=at("small positive", "ones", function=lambda x: ta.where(x > 1e-8, x, 0.5)),
+        keeps="input 0",
     ),
     OpRow(
         "masked_fill",
@@ -183,5 +261,6 @@ ROWS: list[OpRow] = [
         ],
         ("Tensor.masked_fill",),
         elementwise=True,
+        keeps="input 1",
     ),
 ]

@@ -176,5 +176,3 @@ def by_numbers(symbol: str, name: str) -> list[ErrorInput]:
 
 
 NO_WEIGHT = "weight must be a Tensor, got list"
-RANDOM = "PyTorch draws other random numbers"
-OURS = "an op beneath the functional face; its face is compared"

@@ -9,9 +9,11 @@ import references as ref
 import samples as on
 import samples_of_losses as more
 
+import tinyattn as ta
 from tinyattn import functional as F
 
-from .kinds import NO_WEIGHT, OURS, RANDOM, shape_row, unary_row
+from .extremes import ENDS, MANY, at
+from .kinds import NO_WEIGHT, shape_row, unary_row
 from .refusals import INTS, error, only_floats, only_tensors, t
 from .row import OpRow, ops
 
@@ -36,6 +38,8 @@ ROWS: list[OpRow] = [
         ],
         ("F.linear", "ops.linear"),
         differentiable=(0, 1, 2),
+        extremes=at("root of large,ones", "small,ones", "ones,many rows of 4", of_largest=True),
+        keeps="input 0, input 1",
     ),
     OpRow(
         "embedding",
@@ -60,12 +64,16 @@ ROWS: list[OpRow] = [
         reaches=("embedding",),
         differentiable=(1,),
         elementwise=True,
+        extremes=at(
+            "ones", function=lambda x: F.embedding(np.zeros(MANY, int), x), of_largest=True
+        ),
+        keeps="input 0",
     ),
     OpRow(
         "scatter_rows",
         ops.scatter_rows,
         ref.scatter_rows,
-        OURS,
+        ref.torch_scatter_rows,
         on.scatter_samples,
         [
             error(
@@ -85,6 +93,14 @@ ROWS: list[OpRow] = [
             ),
         ],
         ("ops.scatter_rows",),
+        extremes=at(
+            "many rows",
+            function=lambda x: ops.scatter_rows(
+                x, ta.tensor(np.zeros(MANY, int)), num_rows=2, skip=None
+            ),
+            of_largest=True,
+        ),
+        keeps="input 1",
     ),
     OpRow(
         "layer_norm",
@@ -120,12 +136,30 @@ ROWS: list[OpRow] = [
         reaches=("layer_norm",),
         cancels=1000.0,
         differentiable=(0, 1, 2),
+        extremes=[
+            *at(
+                "large",
+                "ones",
+                "many in 3 rows",
+                function=lambda x: F.layer_norm(x, x.shape[-1]),
+                rtol=8,
+                of_largest=True,
+            ),
+            *at(
+                "large,ones",
+                "ones,ones",
+                function=lambda x, w: F.layer_norm(x, 4, w[0], w[1]),
+                rtol=8,
+                of_largest=True,
+            ),
+        ],
+        keeps="input 0, input 1, 2 more",
     ),
     OpRow(
         "dropout",
         on.seeded_dropout,
         ref.seeded_dropout,
-        RANDOM,
+        ref.torch_dropout(ref.seeded_dropout),
         on.dropout_samples,
         [
             *only_floats(F.dropout),
@@ -142,7 +176,7 @@ ROWS: list[OpRow] = [
         "dropout with a seed",
         ops.dropout,
         ref.dropout,
-        RANDOM,
+        ref.torch_dropout(ref.dropout),
         on.ops_dropout_samples,
         [
             error(lambda: ops.dropout(t(3)), TypeError, "dropout.* missing .*'p'"),
@@ -150,11 +184,12 @@ ROWS: list[OpRow] = [
             error(
                 lambda: ops.dropout(t(3), t(3), p=0.5, seed=1),
                 TypeError,
-                r"dropout\(\) takes 1 .*2 ",
+                r"dropout\(\) (takes 1 .*2 |got multiple values .*'p')",
             ),
         ],
         ("ops.dropout",),
         elementwise=True,
+        extremes=[*at(*ENDS, p=0.4, seed=7), *at("many small", "many", p=0.99999, seed=7)],
     ),
     OpRow(
         "rms_norm",
@@ -179,6 +214,15 @@ ROWS: list[OpRow] = [
         },
         reaches=("rms_norm",),
         differentiable=(0, 1),
+        extremes=at(
+            "large",
+            "ones",
+            "many in 3 rows",
+            function=lambda x: F.rms_norm(x, x.shape[-1], eps=1e-6),
+            rtol=8,
+            of_largest=True,
+        ),
+        keeps="input 0, input 1, 1 more",
     ),
     OpRow(
         "normalize",
@@ -192,6 +236,12 @@ ROWS: list[OpRow] = [
             error(lambda: F.normalize(t(3)), IndexError, "dim 1"),
         ],
         ("F.normalize",),
+        extremes=[
+            e
+            for p in (2, 1)
+            for e in at("large", "ones", "many in 3 rows", p=p, rtol=8, of_largest=True)
+        ],
+        keeps="input 0, output, 2 more",
     ),
     unary_row(
         "softplus",
@@ -200,6 +250,8 @@ ROWS: list[OpRow] = [
         ["F.softplus"],
         lambda x: ref.torch_nn().softplus(x, threshold=60),
         errors=only_tensors(F.softplus),
+        extremes=at(*ENDS, rtol=8, one_rounding=True),
+        keeps="input 0",
     ),
     unary_row(
         "silu",
@@ -208,6 +260,8 @@ ROWS: list[OpRow] = [
         ["F.silu"],
         lambda x: ref.torch_nn().silu(x),
         errors=only_tensors(F.silu),
+        extremes=at(*ENDS, of_largest=True, one_rounding=True),
+        keeps="input 0",
     ),
     shape_row(
         "pad",

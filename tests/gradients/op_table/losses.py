@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import references as ref
 import samples as on
@@ -10,8 +12,23 @@ import samples_of_losses as more
 import tinyattn as ta
 from tinyattn import functional as F
 
+from .extremes import CLASSES, IGNORED, Extreme, at
 from .refusals import INTS, bad_dims, error, only_floats, t
 from .row import OpRow
+
+IN_FLOAT32: dict[str, Any] = {"rtol": 8, "of_largest": True, "one_rounding": True}
+
+
+def reduced(*sets: str, **options: Any) -> list[Extreme]:
+    """Losses of many numbers, in each of the three reductions."""
+    reductions = ("mean", "sum", "none")
+    return [e for name in reductions for e in at(*sets, reduction=name, **options, **IN_FLOAT32)]
+
+
+def weighted(x: ta.Tensor, reduction: str) -> ta.Tensor:
+    weight = ta.tensor([1.0, 2.0, 0.5]).to(x.dtype)
+    return F.cross_entropy(x, ta.tensor(CLASSES), weight, reduction=reduction)
+
 
 ROWS: list[OpRow] = [
     OpRow(
@@ -23,6 +40,8 @@ ROWS: list[OpRow] = [
         [*only_floats(F.softmax), *bad_dims(F.softmax)],
         ("F.softmax", "Tensor.softmax"),
         reaches=("softmax",),
+        extremes=at("many", "large", "tens", rtol=8, of_largest=True, dim=0),
+        keeps="output",
     ),
     OpRow(
         "log_softmax",
@@ -33,6 +52,8 @@ ROWS: list[OpRow] = [
         [*only_floats(F.log_softmax), *bad_dims(F.log_softmax)],
         ("F.log_softmax", "Tensor.log_softmax"),
         reaches=("log_softmax",),
+        extremes=at("many", "tens", rtol=8, of_largest=True, dim=0),
+        keeps="output",
     ),
     *(
         OpRow(
@@ -57,6 +78,7 @@ ROWS: list[OpRow] = [
                 f"ta.{name}": lambda x, dim, name=name: getattr(ta, name)(x, dim, ta.float64),
             },
             dtype="float64",
+            keeps="output",
         )
         for name, reference in (("softmax", ref.softmax), ("log_softmax", ref.log_softmax))
     ),
@@ -111,6 +133,12 @@ ROWS: list[OpRow] = [
         ],
         ("F.masked_softmax",),
         reaches=("masked_softmax",),
+        extremes=at(
+            "large",
+            function=lambda x: F.masked_softmax(x[None], mask=np.ones((1, 1, 4), bool)),
+            of_largest=True,
+        ),
+        keeps="output, 2 more",
     ),
     OpRow(
         "cross_entropy",
@@ -144,6 +172,11 @@ ROWS: list[OpRow] = [
         ],
         ("F.cross_entropy",),
         reaches=("cross_entropy",),
+        extremes=[
+            *reduced("many rows", "many rows of tens", "many large rows", target=CLASSES),
+            *reduced("many rows", "many rows of tens", target=IGNORED),
+        ],
+        keeps="input 0, 3 more",
     ),
     OpRow(
         "mse_loss",
@@ -159,6 +192,8 @@ ROWS: list[OpRow] = [
         ],
         ("F.mse_loss",),
         differentiable=(0, 1),
+        extremes=reduced("many,many", "many small,many positive", "one thousand,many small"),
+        keeps="1 more",
     ),
     OpRow(
         "cross_entropy with weights",
@@ -190,6 +225,11 @@ ROWS: list[OpRow] = [
                 "label_smoothing lies between 0 and 1, got 1.5",
             ),
         ],
+        extremes=[
+            *reduced("many rows", "many rows of tens", target=IGNORED, label_smoothing=0.1),
+            *reduced("many rows", "many rows of tens", function=weighted),
+        ],
+        keeps="input 1, 4 more",
     ),
     OpRow(
         "cross_entropy of probabilities",
@@ -209,6 +249,8 @@ ROWS: list[OpRow] = [
             error(lambda: F.cross_entropy(t(2, 3), t(2, 3), t(2)), ValueError, r"got \(2,\)"),
         ],
         differentiable=(0, 1),
+        extremes=reduced("many rows,many rows positive"),
+        keeps="input 1, input 2, 2 more",
     ),
     OpRow(
         "nll_loss",
@@ -230,6 +272,8 @@ ROWS: list[OpRow] = [
                 log_probs, target, weight, **options
             )
         },
+        extremes=reduced("many rows of logs", "many rows of large logs", target=IGNORED),
+        keeps="input 1, 3 more",
     ),
     OpRow(
         "kl_div",
@@ -245,6 +289,16 @@ ROWS: list[OpRow] = [
         ("F.kl_div",),
         differentiable=(0, 1),
         special_torch="there target log(target) - target x is inf - inf",
+        extremes=[
+            *reduced("many rows of logs,many rows positive"),
+            *at(
+                "many rows of logs,many rows positive",
+                "many,many positive",
+                reduction="batchmean",
+                **IN_FLOAT32,
+            ),
+        ],
+        keeps="input 1, 4 more",
     ),
     OpRow(
         "binary_cross_entropy_with_logits",
@@ -272,5 +326,7 @@ ROWS: list[OpRow] = [
         ("F.binary_cross_entropy_with_logits",),
         differentiable=(0, 1),
         special_torch="there the loss of an infinite logit is inf - inf",
+        extremes=reduced("many,many positive", "ones,positive"),
+        keeps="input 0, input 1, 4 more",
     ),
 ]

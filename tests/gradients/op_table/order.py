@@ -11,6 +11,7 @@ from references import torch_fn
 
 import tinyattn as ta
 
+from .extremes import at
 from .kinds import reduction_row
 from .refusals import INTS, bad_dims, error, misuse, t
 from .row import OpRow, ops
@@ -47,6 +48,7 @@ ROWS: list[OpRow] = [
             ),
         },
         elementwise=True,
+        keeps="1 more",
     ),
     OpRow(
         "topk",
@@ -65,6 +67,7 @@ ROWS: list[OpRow] = [
             "ta.topk": lambda x, **options: ta.topk(x, **options).values,
         },
         elementwise=True,
+        keeps="1 more",
     ),
     OpRow(
         "cumsum",
@@ -72,10 +75,11 @@ ROWS: list[OpRow] = [
         ref.cumsum,
         torch_fn("cumsum"),
         on.cumsum_samples,
-        [*bad_dims(ta.Tensor.cumsum), *misuse("cumsum")],
+        [*bad_dims(ta.Tensor.cumsum), *misuse("cumsum")[1:]],
         ("Tensor.cumsum",),
         {"ops.cumsum": lambda x, dim: ops.cumsum(x, dim=dim % x.ndim) if x.ndim else x.cumsum(0)},
         reaches=("cumsum",),
+        extremes=at("many", "many small", of_largest=True, dim=0),
     ),
     OpRow(
         "prod",
@@ -93,6 +97,15 @@ ROWS: list[OpRow] = [
         elementwise=True,
         steps=4,
         special_torch="there the product is divided by x, which is NaN for inf",
+        extremes=[
+            *at("ones", of_largest=True),
+            *at(
+                "large,small",
+                function=lambda x, y: ta.cat([x, y])[[0, 3, 1, 4]].prod(0),
+                of_largest=True,
+            ),
+        ],
+        keeps="input 0",
     ),
     reduction_row(
         "logsumexp",
@@ -100,6 +113,11 @@ ROWS: list[OpRow] = [
         on.reduction_samples(),
         errors=[error(lambda: t(2, 3).logsumexp(0, 1), TypeError, "keepdim is True or False")],
         steps=2,
+        extremes=[
+            *at("many", "large", "many large", of_largest=True),
+            *at("ones", "many rows", of_largest=True, dim=1, keepdim=True),
+        ],
+        keeps="2 more",
     ),
     OpRow(
         "norm",
@@ -118,5 +136,11 @@ ROWS: list[OpRow] = [
         ("Tensor.norm",),
         reaches=("norm",),
         special_torch="there the slope of |NaN| is 0",
+        extremes=[
+            *at("small", "large", "many", "many small", of_largest=True),
+            *at("small", "many", of_largest=True, p=1),
+            *at("large", "many", p=float("inf")),
+        ],
+        keeps="input 0, output, 1 more",
     ),
 ]

@@ -29,6 +29,7 @@ ROWS: list[OpRow] = [
         ],
         ("Tensor.bmm",),
         differentiable=(0, 1),
+        keeps="input 0, input 1",
     ),
     OpRow(
         "dot",
@@ -44,6 +45,7 @@ ROWS: list[OpRow] = [
         ],
         ("Tensor.dot",),
         differentiable=(0, 1),
+        keeps="input 0, input 1",
     ),
     OpRow(
         "outer",
@@ -62,6 +64,7 @@ ROWS: list[OpRow] = [
         differentiable=(0, 1),
         elementwise=True,
         cancels=2.0,
+        keeps="input 0, input 1",
     ),
     OpRow(
         "einsum",
@@ -92,6 +95,7 @@ ROWS: list[OpRow] = [
         ],
         spellings={"ta.einsum": lambda *xs, equation: ta.einsum(equation.replace(",", " , "), *xs)},
         differentiable="all",
+        keeps="input 0, input 1, input 2, 3 more",
     ),
     OpRow(
         "hstack",

@@ -7,6 +7,9 @@ from typing import Any
 import references as ref
 from samples import calls
 
+import tinyattn as ta
+
+from .extremes import at
 from .refusals import error, t
 from .row import OpRow, ops
 
@@ -60,6 +63,16 @@ ROWS: list[OpRow] = [
         ("ops.gru_state",),
         differentiable=(0, 1, 2),
         steps=4,
+        extremes=at(
+            "ones,ones,ones",
+            "large,ones,large",
+            function=lambda x, h, state: ops.gru_state(
+                ta.cat([x] * 3, 1), ta.cat([h] * 3, 1), state
+            ),
+            rtol=16,
+            of_largest=True,
+        ),
+        keeps="input 0, input 1, input 2, 3 more",
     ),
     OpRow(
         "lstm_state",
@@ -84,5 +97,13 @@ ROWS: list[OpRow] = [
         ("ops.lstm_state",),
         differentiable=(0, 1),
         steps=4,
+        extremes=at(
+            "ones,ones",
+            "large,ones",
+            function=lambda x, c: ops.lstm_state(ta.cat([x] * 4, 1), c),
+            rtol=16,
+            of_largest=True,
+        ),
+        keeps="input 0, input 1, 5 more",
     ),
 ]

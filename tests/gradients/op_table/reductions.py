@@ -10,6 +10,7 @@ from samples import calls
 
 import tinyattn as ta
 
+from .extremes import at
 from .kinds import dims_given, reduction_row
 from .refusals import INTS, bad_dims, error, misuse, t
 from .row import OpRow, ops, public
@@ -25,6 +26,8 @@ def extreme_row(name: str) -> OpRow:
         covers=(f"Tensor.a{name}",),
         spellings={f"ops.{name}": dims_given(getattr(ops, name))},
         errors=[error(lambda: method(t(2, 0), 1), ValueError, rf"{name} .*\[2, 0\]")],
+        extremes=at("large", "many"),
+        keeps="input 0, output",
     )
 
 
@@ -58,11 +61,18 @@ def extreme_along_one_row(name: str) -> OpRow:
         },
         reaches=("gather",),
         elementwise=True,
+        keeps="1 more",
     )
 
 
 ROWS: list[OpRow] = [
-    reduction_row("sum", ref.sum, on.reduction_samples(), reaches=("sum",)),
+    reduction_row(
+        "sum",
+        ref.sum,
+        on.reduction_samples(),
+        reaches=("sum",),
+        extremes=at("many positive", "many small", of_largest=True),
+    ),
     OpRow(
         "sum in another dtype",
         lambda x, **options: x.sum(**options, dtype=ta.float64),
@@ -85,6 +95,10 @@ ROWS: list[OpRow] = [
         spellings={
             "NumPy's names": lambda x, dim=None, keepdim=False: x.mean(axis=dim, keepdims=keepdim)
         },
+        extremes=[
+            *at("many large", "many small", "large", "many"),
+            *at("many rows", "large", of_largest=True, dim=0),
+        ],
     ),
     reduction_row(
         "var",
@@ -92,8 +106,18 @@ ROWS: list[OpRow] = [
         on.var_samples,
         reaches=("var",),
         errors=[error(lambda: INTS.var(), TypeError, "var needs a floating dtype, got int64")],
+        extremes=at("many", "root of large", of_largest=True),
+        keeps="input 0",
     ),
-    reduction_row("std", ref.std, on.std_samples, reaches=("std",), cancels=100.0),
+    reduction_row(
+        "std",
+        ref.std,
+        on.std_samples,
+        reaches=("std",),
+        cancels=100.0,
+        extremes=at("many large", "many of both ends", "many", "large", of_largest=True),
+        keeps="input 0, output",
+    ),
     extreme_row("max"),
     extreme_row("min"),
     extreme_along_one_row("max"),
@@ -111,6 +135,7 @@ ROWS: list[OpRow] = [
         ],
         ("Tensor.sum_to",),
         {"ops.sum_to": lambda x, shape: ops.sum_to(x, target=shape)},
+        extremes=at("many", "many small", of_largest=True, shape=(1,)),
     ),
     OpRow(
         "sum_rows",
@@ -120,5 +145,6 @@ ROWS: list[OpRow] = [
         calls(*on.MATRICES, repeat=2),
         misuse("sum_rows"),
         ("ops.sum_rows",),
+        extremes=at("many rows", of_largest=True),
     ),
 ]

@@ -12,12 +12,13 @@ from typing import Any
 import numpy as np
 from samples import Sample
 
-import tinyattn
 import tinyattn as ta
 from tinyattn import functional as F
 from tinyattn.engine.op import registry
 from tinyattn.torch_names.methods import take_methods
 from tinyattn.torch_names.nn import recurrent  # noqa: F401, because it declares an op
+
+from .extremes import Extreme
 
 take_methods()  # or the files that are collected next would see what the import gave
 
@@ -51,12 +52,14 @@ class OpRow:
     elementwise: bool = False  # each element's error counts by itself, not beside the largest
     cancels: float = 1.0  # how many times larger than the gradient the terms are that make it up
     steps: int = 1  # operations one after another; their roundings add up as a random walk does
+    extremes: Sequence[Extreme] = ()  # calls with numbers near the ends of float16 and float32
+    keeps: str = ""  # what the graph holds for the derivative; see test_saved_arrays.py
     broadcasts: bool = False  # two inputs that broadcast: also tried on random pairs of shapes
 
     def __post_init__(self) -> None:
-        """`ta.exp` is covered where `Tensor.exp` is, because it is made from the method."""
-        methods = [name.removeprefix("Tensor.") for name in self.covers if name[:7] == "Tensor."]
-        functions = tuple(f"ta.{name}" for name in methods if hasattr(tinyattn, name))
+        """`ta.exp` is covered where `Tensor.exp` is, because they are the same function."""
+        methods = [name[7:] for name in self.covers if name[:7] == "Tensor." and name[7] != "_"]
+        functions = tuple(f"ta.{name}" for name in methods if hasattr(ta, name))
         object.__setattr__(self, "covers", (*self.covers, *functions))
 
     def __repr__(self) -> str:

@@ -13,7 +13,8 @@ from samples import calls
 import tinyattn as ta
 from tinyattn.base.checks import checked_index
 
-from .kinds import OURS, shape_row
+from .extremes import MANY, at
+from .kinds import shape_row
 from .refusals import BOOLS, INTS, bad_dims, error, t
 from .row import OpRow, ops
 
@@ -47,6 +48,7 @@ ROWS: list[OpRow] = [
             "ta.reshape": lambda x, shape: ta.reshape(x, shape),
         },
         reaches=("reshape",),
+        extremes=at("large", shape=(-1,)),
     ),
     shape_row(
         "permute",
@@ -64,6 +66,7 @@ ROWS: list[OpRow] = [
             "ta.permute": lambda x, dims: ta.permute(x, dims),
         },
         reaches=("permute",),
+        extremes=at("small", dims=(1, 0)),
     ),
     shape_row(
         "transpose",
@@ -112,6 +115,7 @@ ROWS: list[OpRow] = [
             ),
         },
         reaches=("expand",),
+        extremes=at("ones", function=lambda x: x[0, 0].expand(MANY), of_largest=True),
     ),
     shape_row(
         "squeeze",
@@ -172,12 +176,14 @@ ROWS: list[OpRow] = [
         ("Tensor.__getitem__",),
         reaches=("getitem",),
         elementwise=True,
+        extremes=at("ones", of_largest=True, index=np.zeros(MANY, int)),
+        keeps="2 more",
     ),
     OpRow(
         "putitem",
         ops.putitem,
         lambda x, index, target: ref.put(x, index, target),
-        OURS,
+        ref.torch_put,
         on.putitem_samples,
         [
             error(lambda: ops.putitem(t(2), index=[0]), TypeError, "putitem.* missing .*'target'"),
@@ -190,6 +196,7 @@ ROWS: list[OpRow] = [
         ],
         ("ops.putitem",),
         elementwise=True,
+        keeps="2 more",
     ),
     OpRow(
         "setitem",
@@ -212,6 +219,7 @@ ROWS: list[OpRow] = [
         reaches=("setitem",),
         differentiable="all",
         elementwise=True,
+        keeps="2 more",
     ),
     OpRow(
         "gather",
@@ -232,6 +240,10 @@ ROWS: list[OpRow] = [
         },
         reaches=("gather",),
         elementwise=True,
+        extremes=at(
+            "many", function=lambda x: x.gather(0, ta.tensor(np.zeros(MANY, int))), of_largest=True
+        ),
+        keeps="input 1",
     ),
     OpRow(
         "scatter_along",
@@ -258,6 +270,12 @@ ROWS: list[OpRow] = [
         ],
         ("ops.scatter_along",),
         elementwise=True,
+        extremes=at(
+            "many",
+            function=lambda x: ops.scatter_along(x, np.zeros(MANY, int), dim=0, target=(1,)),
+            of_largest=True,
+        ),
+        keeps="input 1",
     ),
     OpRow(
         "iterate",
@@ -319,6 +337,7 @@ ROWS: list[OpRow] = [
         reaches=("cat",),
         differentiable="all",
         elementwise=True,
+        extremes=at("large,small", function=lambda x, y: ta.cat([x, y])),
     ),
     OpRow(
         "stack",
@@ -347,6 +366,7 @@ ROWS: list[OpRow] = [
             error(lambda: ta.triu(t(2, 2), "one"), TypeError, "'one'"),
         ],
         covers=("Tensor.triu",),
+        keeps="1 more",
     ),
     shape_row(
         "tril",
@@ -360,5 +380,6 @@ ROWS: list[OpRow] = [
             error(lambda: ta.tril(t(2, 2), "one"), TypeError, "'one'"),
         ],
         covers=("Tensor.tril",),
+        keeps="1 more",
     ),
 ]
