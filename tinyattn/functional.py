@@ -41,14 +41,13 @@ from .ops.softmax import softmax as softmax
 from .tensors.create import alibi_bias as alibi_bias
 from .tensors.create import one_hot as one_hot
 
-__all__ = sorted(name for name, value in globals().items() if name[0].islower() and callable(value))
+if not TYPE_CHECKING:  # type checkers read the lines above
+    __all__ = sorted(
+        name for name, value in globals().items() if name[0].islower() and callable(value)
+    )
 
-
-def __dir__() -> list[str]:
-    return __all__
-
-
-if not TYPE_CHECKING:
+    def __dir__() -> list[str]:
+        return __all__
 
     def __getattr__(name: str) -> Any:
         raise UnknownNameError("F", name, __all__)

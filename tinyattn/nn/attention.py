@@ -16,7 +16,6 @@ from typing import Any
 
 import numpy as np
 
-from .. import ops
 from ..base.checks import check_heads, check_size, default_scale
 from ..errors import MaskError, ShapeError
 from ..kernels.drop import NO_DROP, Drop
@@ -28,8 +27,15 @@ from ..ops.arguments import (
     checked_bias,
     float_tensor,
 )
-from ..ops.attention import attention_weights, attention_with_weights, clear_invisible
+from ..ops.attention import (
+    attention,
+    attention_weights,
+    attention_with_weights,
+    clear_invisible,
+    weighted_sum,
+)
 from ..ops.heads import in_heads
+from ..ops.softmax import softmax_of_visible
 from ..ops.visibility import visibility_of, visibility_of_packed
 from ..tensors.tensor import Tensor
 from .activations import Identity
@@ -91,7 +97,7 @@ class Attention(Module):
         self.remember_inputs(q, k, bias, **options)
         drop = self.drop_of_kernel()
         if drop is not None:
-            return ops.attention(q, k, v, bias, **options, drop=drop)
+            return attention(q, k, v, bias, **options, drop=drop)
         out, _ = attention_with_weights(q, k, v, bias, **options, through=self.dropout)
         return out
 
@@ -268,11 +274,11 @@ class AdditiveAttention(Attention):
         # (B, Q, 1, h) + (B, 1, K, h) -> (B, Q, K, h)
         features = (self.W_q(queries).unsqueeze(2) + self.W_k(keys).unsqueeze(1)).tanh()
         scores = self.w_v(features).reshape(*visibility.shape(1))
-        weights = ops.softmax_of_visible(scores, visibility)
+        weights = softmax_of_visible(scores, visibility)
         detached = weights.detach()
         self._last_weights = lambda: detached.squeeze(1)
         dropped = self.dropout(weights)
-        out = ops.weighted_sum(dropped, values.unsqueeze(1), visibility)
+        out = weighted_sum(dropped, values.unsqueeze(1), visibility)
         return out.squeeze(1)
 
 
@@ -382,13 +388,14 @@ class MultiHeadAttention(Attention):
             bias = checked_bias("bias", bias, queries, visibility.shape(self.num_heads))
         past, past_keys = (0, 0) if cache is None else (cache.past, cache.past_keys)
         q = self.rotate(self.W_q(queries), heads[0], visibility.queries, past, positions)
-        if cache is not None and cache.has_memory(keys):
-            k, v = cache.stored  # of an earlier call: a memory is projected once
+        memory = None if cache is None else cache.memory(keys)
+        if memory is not None:
+            k, v = memory
         else:
             k = self.rotate(self.W_k(keys), heads[1], visibility.keys, past_keys, positions)
             v = self.W_v(values)  # (B, K, G * e)
-            if cache is not None:
-                k, v = cache.joined(k, v)
+        if cache is not None:
+            k, v = cache.joined(k, v)
         out = self.W_o(self.attend(q, k, v, visibility, heads, bias))
         if cache is not None:  # now, because a call that ends with an error leaves it as it was
             cache.store(k, v, queries.shape[1])

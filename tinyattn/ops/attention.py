@@ -234,19 +234,20 @@ def attention(
     heads: H and G. With G < H, each head of keys is for H / G heads of queries that follow each
     other. bias (B|1, H|1, Q|1, K|1).
     """
-    rows = in_heads(q, k, v, heads=heads)
-    check_attention(*rows, visibility.queries, visibility.keys)
+    q_rows, k_rows, v_rows = in_heads(q, k, v, heads=heads)
+    check_attention(q_rows, k_rows, v_rows, visibility.queries, visibility.keys)
     visibility.check(visibility.shape(heads[0]))
     check_sizes("bias", bias, visibility.shape(heads[0]))
-    out, saved = attention_of_rows(*rows, visibility, scale, drop, bias)
-    return in_form_of(q, out), (saved, rows)
+    out, saved = attention_of_rows(q_rows, k_rows, v_rows, visibility, scale, drop, bias)
+    return in_form_of(q, out), (saved, q_rows, k_rows, v_rows)
 
 
 @attention.vjp("q", "k", "v", "bias")
 def dqkv(grad, q, k, v, bias, heads, visibility, scale, drop, saved):
-    saved, rows = saved or (None, in_heads(q, k, v, heads=heads))
+    saved, q_rows, k_rows, v_rows = saved or (None, *in_heads(q, k, v, heads=heads))
     (grad,) = in_heads(grad, heads=heads)
-    grads = attention_of_rows_backward(grad, *rows, visibility, scale, drop, bias, saved)
+    options = visibility, scale, drop, bias, saved
+    grads = attention_of_rows_backward(grad, q_rows, k_rows, v_rows, *options)
     dq, dk, dv = (in_form_of(x, dx) for x, dx in zip((q, k, v), grads, strict=False))
     return dq, dk, dv, grads[3] if len(grads) > 3 else None
 
@@ -266,7 +267,8 @@ def attention_of_rows(
     q (R, H, d), k (S, G, d), v (S, G, e) -> (R, H, e) and (B, H, Q, K); see `attention_weights`.
     """
     if q.dtype == np.float16 and is_array(q):  # because rounded scores would lose digits
-        out, weights = attention_of_rows(*map(float32_of, (q, k, v)), visibility, scale, drop, bias)
+        q, k, v = map(float32_of, (q, k, v))
+        out, weights = attention_of_rows(q, k, v, visibility, scale, drop, bias)
         return out.astype(np.float16), weights
     weights = attention_weights(q, k, visibility, scale, bias)
     return attention_output(dropped(weights, drop), v, visibility), weights
