@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import references
-from tinyattn.kernels.reference import NO_DROP, Drop
+from tinyattn.kernels.drop import NO_DROP, Drop
 
 import tinyattn as ta
 from tinyattn import functional as F
