@@ -509,6 +509,10 @@ def test_errors_have_the_name_of_the_function() -> None:
         ours.log2()
     with pytest.raises(TypeError, match=r"lerp\(\) missing 1 required .* 'weight'"):
         ours.ones(2).lerp(1.0)
+    with pytest.raises(TypeError, match=r"^add_module\(\) missing 1 required .* 'module'"):
+        ours.nn.Linear(1, 1).add_module("a")
+    with pytest.raises(TypeError, match=r"^isclose\(\) missing 1 required .* 'input'"):
+        ours.isclose()
 
 
 def test_methods_of_modules(torch: Any) -> None:

@@ -39,17 +39,23 @@ changing = Mark()  # torch.X, x.X and x.X_
 method = Mark()  # x.X, or module.X
 
 
+def with_name(value: Any, name: str) -> Any:
+    """The value; errors and tracebacks show a function that was made for a row by this name."""
+    if isinstance(value, FunctionType) and (
+        "<" in value.__qualname__ or "Of" in value.__qualname__
+    ):
+        value.__name__ = value.__qualname__ = name
+        value.__code__ = value.__code__.replace(co_name=name, co_qualname=name)
+    return value
+
+
 def rows(names: Mapping[str, Any], *marks: Mark) -> dict[str, Any]:
     """The functions of a file that have one of the marks, by name."""
-    found: dict[str, Any] = {}
-    for name, value in names.items():
-        if isinstance(value, Hashable) and any(value in mark.functions for mark in marks):
-            if isinstance(value, FunctionType) and value.__name__ == "<lambda>":
-                # Errors and tracebacks show the name of the row.
-                value.__name__ = value.__qualname__ = name
-                value.__code__ = value.__code__.replace(co_name=name, co_qualname=name)
-            found[name] = value
-    return found
+    return {
+        name: with_name(value, name)
+        for name, value in names.items()
+        if isinstance(value, Hashable) and any(value in mark.functions for mark in marks)
+    }
 
 
 @cache  # so that one function stays one object

@@ -44,7 +44,7 @@ def differences() -> dict[str, str]:
     spaces = SPACES | OTHERS
     with tinyattn_alone():
         parts = [(f"{o}.{n}", getattr(spaces[o], n)) for o in spaces for n in dir(spaces[o])]
-    parts += [(f"Tensor.{name}", part) for name, part in methods.TENSORS.items()]
+    parts += [(f"Tensor.{name}", part) for name, part in methods.GIVEN[ta.Tensor].items()]
     parts += [(f"{o}.{name}", part) for o in HERE for name, part in vars(HERE[o]).items()]
     found: dict[str, tuple[str, str]] = {}
     for name, part in sorted(parts, key=lambda pair: pair[0] not in FIRST):
