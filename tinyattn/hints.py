@@ -213,16 +213,17 @@ def hint(node: Any, start: str = "In tinyattn: ") -> str:
 
 def rows() -> Iterator[tuple[str, str]]:
     """The names of the functions and methods that torch_names adds, with their hints."""
-    table = dict(named(parsed(FOLDER / "methods.py")))
-    for name in table["CHANGED"].value.split():
+    methods = dict(named(parsed(FOLDER / "methods.py")))
+    for name in methods["CHANGED"].value.split():
         yield f"Tensor.{name}_", ""
-    marked = [(kind, row) for kind in ("OfTensors", "OfModules") for row in named(table[kind])]
-    for row in named(parsed(FOLDER / "functions.py")):
-        mark = getattr(row[1], "func", *getattr(row[1], "decorator_list", [])[:1] or [None])
-        marked.append((getattr(mark, "id", ""), row))
-    for mark, (name, node) in marked:
-        for form in FORMS.get(mark, ()):
-            is_changed = mark == "changing" and form.endswith("_")
+    marked = [(kind, row) for kind in ("OfTensors", "OfModules") for row in named(methods[kind])]
+    for name, node in named(parsed(FOLDER / "functions.py")):
+        is_row = isinstance(node, ast.Call)
+        marks = [node.func] if is_row else getattr(node, "decorator_list", [])
+        marked += [(ast.unparse(mark), (name, node)) for mark in marks[:1]]
+    for kind, (name, node) in marked:
+        for form in FORMS.get(kind, ()):
+            is_changed = kind == "changing" and form.endswith("_")
             yield form.format(name), hint(node, "In place: " if is_changed else "In tinyattn: ")
 
 
@@ -297,8 +298,8 @@ def instead(owner: str, name: str, names: list[str]) -> str:
 def close_to(name: str, names: list[str]) -> list[str]:
     """The names that somebody may have meant, who left out a letter or swapped two. What differs
     more, as `acos` and `cos`, means something else."""
-    letters = name[0].lower(), sorted(name.lower())
-    swapped = [n for n in names if (n[0].lower(), sorted(n.lower())) == letters]
+    letters = name[:1].lower(), sorted(name.lower())
+    swapped = [n for n in names if (n[:1].lower(), sorted(n.lower())) == letters]
     if swapped and not name.isupper():
         return swapped
     longer = [n for n in names if n in (f"{name}_", f"{name}_loss")]

@@ -193,6 +193,8 @@ def test_a_hint_is_read_from_where_it_stands(name: str, text: str) -> None:
         ("optim.Adma", "did you mean Adam"),
         ("Tensor.gt_of", r"has no Tensor.gt_of$"),
         ("ta.xyz", "tinyattn has no ta.xyz$"),
+        ("nn.Layernorm", "did you mean LayerNorm"),
+        ("Tensor.", "tinyattn has no Tensor.$"),
     ],
 )
 def test_other_names_get_those_that_are_close(name: str, message: str) -> None:
