@@ -167,6 +167,7 @@ assert "tinyattn.torch_names" not in sys.modules
     [
         "torch.softmax(input=x, dim=0)", "torch.matmul(input=x, other=x)", "torch.exp(input=x)",
         "torch.zeros_like(input=x)", "torch.scatter(input=x, dim=0, index=i, value=1.0)",
+        "torch.maximum(input=x, other=-x)", "torch.minimum(x, other=-x)",
         "torch.gather(input=x, dim=1, index=i)", "torch.mm(input=x, mat2=x)",
         "F.cross_entropy(input=x, target=i[0])", "F.embedding(input=i, weight=x)",
         "F.relu(input=x)", "F.nll_loss(input=x, target=i[0])", "F.linear(input=x, weight=x)",

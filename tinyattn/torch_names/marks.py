@@ -18,8 +18,8 @@ from types import FunctionType
 from typing import Any, TypeVar
 
 F = TypeVar("F", bound=Hashable)
-# What tinyattn calls the first argument of functions whose first argument PyTorch calls `input`.
-FIRST = {"x", "self", "ids", "logits", "log_probs"}
+# What PyTorch calls the first argument of a function, and the second if it is the second operand.
+THEIRS = dict.fromkeys(("x", "self", "ids", "logits", "log_probs"), "input") | {"y": "other"}
 
 
 class Mark:
@@ -60,21 +60,24 @@ def rows(names: Mapping[str, Any], *marks: Mark) -> dict[str, Any]:
 
 @cache  # so that one function stays one object
 def takes_input(function: Any) -> Any:
-    """The function, whose first argument may be given as `input=`: PyTorch calls it so.
+    """The function with the names that PyTorch gives its operands: `input=`, and `other=`.
 
     What is no function of a Tensor stays as it is.
     """
     if isinstance(function, type) or not callable(function):
         return function
     parameters = list(inspect.signature(function).parameters.values())
-    if not parameters or parameters[0].name not in FIRST:
+    if not parameters or THEIRS.get(parameters[0].name) != "input":
         return function
+    operands = [THEIRS[p.name] for p in parameters[:2] if p.name in THEIRS]
 
     @wraps(function)
     def call(*args: Any, **options: Any) -> Any:
-        args = (options.pop("input"), *args) if "input" in options else args
+        if options:
+            args += tuple(options.pop(n) for n in operands[len(args) :] if n in options)
         return function(*args, **options)
 
-    parameters[0] = parameters[0].replace(name="input")
+    for i, name in enumerate(operands):
+        parameters[i] = parameters[i].replace(name=name)
     call.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     return call
