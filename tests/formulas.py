@@ -16,8 +16,8 @@ from typing import Any, ClassVar
 import tinyattn.kernels as package
 import tinyattn.models.int8
 import tinyattn.optim  # noqa: F401, because both declare formulas, as the ops do
+from tinyattn.base.random import NO_DROP, Drop, drop_threshold, halves
 from tinyattn.kernels.compiled import cpu_kernel
-from tinyattn.kernels.drop import NO_DROP, Drop, drop_threshold, halves
 from tinyattn.kernels.matmul import matrix_product
 from tinyattn.ops.arithmetic import where
 from tinyattn.ops.attention import attention_weights
@@ -44,13 +44,13 @@ parts = {
 }
 kernels = SimpleNamespace(**by_name, where=where)
 reference = SimpleNamespace(
-    **{name: function.__wrapped__ for name, function in by_name.items()}, **parts
+    **{name: function.formula for name, function in by_name.items()}, **parts
 )
 
 
 def or_formula(function: Any, kernel: Any) -> Callable[..., Any]:
     """The kernel; the formula for what it leaves."""
-    formula = function.__wrapped__
+    formula = function.formula
 
     def computed(*arguments: Any, **options: Any) -> Any:
         first = (formula,) if getattr(kernel, "takes_formula", False) else ()

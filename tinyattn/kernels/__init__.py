@@ -16,7 +16,6 @@ with TINYATTN_JIT=0 in the environment, the formula computes everything.
     float16.py       float16 as float32
     visibility.py    which keys each query sees, as arrays
     packing.py       rows of padded and of packed samples
-    drop.py          which elements dropout keeps
     range_checks.py  integers that must lie in a range
     threads.py       a pool of threads
     blas.py          the number of threads of BLAS
@@ -32,6 +31,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from ..base.backend import device_of
+from .compiled import IS_READ
 from .compiled import cpu_kernel as cpu_kernel
 
 ndarray = np.ndarray
@@ -81,8 +81,9 @@ def with_kernels(
                     return out
             return formula(array, *arguments, **options)
 
-        function.kernels = {"cpu": cpu, "cuda": cuda}  # type: ignore[attr-defined]
-        formulas[str(cpu or cuda)] = function
-        return function  # type: ignore[return-value]
+        chosen: Any = formula if IS_READ else function
+        chosen.formula, chosen.kernels = formula, {"cpu": cpu, "cuda": cuda}
+        formulas[str(cpu or cuda)] = chosen
+        return chosen
 
     return decorate

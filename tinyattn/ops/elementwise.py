@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
-from ..base.backend import Array, device_of, namespace
+from ..base.backend import Array, device_of, namespace, to_device
 from ..base.checks import as_array, check_clamp, check_masked_fill
 from ..engine.autograd import AnyTensor, TensorBase, array_of, wrap
 from ..engine.op import op
-from ..engine.promotion import promoted
+from ..engine.promotion import in_float32, promoted
 from ..kernels import with_kernels
 from ..kernels.range_checks import check_exponent
 from ..kernels.sums import in_c_order
 from .arguments import of_tensors
-from .arithmetic import div, eq, ge, le, logical_and, logical_or, mul, where
-from .float16 import in_float32
+from .arithmetic import cast, div, eq, ge, le, logical_and, logical_or, mul, where
 from .types import Operand
 
 
@@ -180,8 +180,13 @@ def dx(grad, out):
 @with_kernels(cpu="exponential.erf", cuda="elementwise.erf")
 def erf(x: AnyTensor) -> AnyTensor:
     """The error function: 2 / sqrt(pi) times the integral of exp(-t*t) from 0 to x."""
-    values = np.frompyfunc(math.erf, 1, 1)(np.asarray(x, np.float64))
-    return np.asarray(values, np.float64).astype(x.dtype)
+    return by_python(math.erf, x)
+
+
+def by_python(function: Callable[[float], float], x: Array) -> Array:
+    """A function of Python's, in float64, of each element of an array on any device."""
+    values = np.frompyfunc(function, 1, 1)(np.asarray(to_device(x, "cpu"), np.float64))
+    return to_device(np.asarray(values, np.float64).astype(x.dtype), device_of(x))
 
 
 @erf.vjp("x")
@@ -218,17 +223,6 @@ def isnan(x: AnyTensor) -> AnyTensor:
 def isfinite(x: AnyTensor) -> AnyTensor:
     """True where an element is no NaN and not infinite."""
     return namespace(x).isfinite(x)
-
-
-@op
-def cast(x: AnyTensor, dtype: np.dtype) -> AnyTensor:
-    """`x` in another floating dtype; `Plan.in_shape_of` converts the gradient back."""
-    return x.astype(dtype)
-
-
-@cast.vjp("x")
-def dx(grad):
-    return grad
 
 
 @op

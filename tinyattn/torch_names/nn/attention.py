@@ -8,15 +8,19 @@ from typing import Any
 import numpy as np
 
 from ... import masks
-from ...base.checks import check_heads, check_size, checked_probability, default_scale
-from ...base.random import dropout_seed
+from ...base.checks import check_heads, check_size, checked_probability
+from ...base.random import Drop, dropout_seed
 from ...errors import DtypeError, ShapeError
-from ...kernels.drop import Drop
 from ...nn import Linear, Module, Parameter, init
 from ...ops.arguments import float_tensor
 from ...ops.arithmetic import where
-from ...ops.attention import attention, attention_output, attention_weights
-from ...ops.heads import in_heads
+from ...ops.attention import (
+    attention,
+    attention_output,
+    attention_weights,
+    default_scale,
+    in_heads,
+)
 from ...ops.shapes import cat
 from ...ops.visibility import visibility_of
 from ...tensors.create import zeros
