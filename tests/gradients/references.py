@@ -39,12 +39,10 @@ def sigmoid(z: Array) -> Array:
     return np.where(real(z) >= 0, 1 / (1 + falling), falling / (1 + falling))
 
 
-def gelu(z: Array) -> Array:
+def gelu(z: Array, approximate: str = "none") -> Array:
+    if approximate == "tanh":
+        return z / 2 * (1 + np.tanh(math.sqrt(2 / math.pi) * (z + 0.044715 * z * z * z)))
     return z * (1 + erf(z / math.sqrt(2))) / 2
-
-
-def gelu_tanh(z: Array) -> Array:
-    return z / 2 * (1 + np.tanh(math.sqrt(2 / math.pi) * (z + 0.044715 * z * z * z)))
 
 
 def pow(x: Array, y: Array) -> Array:

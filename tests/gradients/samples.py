@@ -172,6 +172,11 @@ def calls(
     return samples
 
 
+def both(*parts: Callable[..., list[Sample]]) -> Callable[..., list[Sample]]:
+    """The samples of one part after those of the other."""
+    return lambda rng, dtype: [sample for part in parts for sample in part(rng, dtype)]
+
+
 # Samples of the functions whose arguments hang together
 
 

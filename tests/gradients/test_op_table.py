@@ -19,6 +19,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from op_table import BY_NAME, EXCLUDED, ROWS, OpRow, samples_of
+from op_table.row import public
 from rows import (
     DIFFERENTIABLE,
     IN_TORCH,
@@ -137,6 +138,17 @@ def test_the_table_names_nothing_that_does_not_exist() -> None:
     assert covered & set(EXCLUDED) == set()
 
 
+def test_one_function_is_one_object() -> None:
+    """ops.softmax, F.softmax, x.softmax and ta.softmax are the same, so they cannot differ."""
+    objects: dict[str, list[Any]] = {}
+    for name in public_callables() - {"ta.bool", "ta.grad"}:  # not those of a Tensor
+        objects.setdefault(name.partition(".")[2], []).append(public(name))
+    several = [
+        name for name, found in objects.items() if any(other is not found[0] for other in found)
+    ]
+    assert several == []
+
+
 def ops_of(row: OpRow) -> set[str]:
     """The ops with a derivative that a row names."""
     names = {name.removeprefix("ops.") for name in row.public_names() if name[:4] == "ops."}
@@ -178,7 +190,7 @@ def test_value(row: OpRow) -> None:
 
 @row_test([row for row in ROWS if row.writings()])
 def test_all_spellings_agree(row: OpRow) -> None:
-    """Method, function, operator and op give bitwise the same."""
+    """Ways to write it that are no names of one object give bitwise the same."""
     for sample in each_sample(row):
         expected = call(row.function, tensors_of(row, sample), sample)
         for name, function in row.writings().items():

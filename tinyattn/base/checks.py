@@ -427,7 +427,7 @@ def raise_clearer_error(name: str, arrays: Sequence[Any], error: Exception) -> N
 def refuse_foreign(name: str, values: Sequence[Any]) -> None:
     """Raise an error if a value is an array or tensor of another library."""
     for value in values:
-        is_known = is_array(value) or isinstance(value, np.generic)
+        is_known = is_array(value) or isinstance(value, (np.generic, type))  # such as a dtype
         if hasattr(value, "__array__") and not is_known:
             raise DtypeError(
                 f"{name} does not take a {type_name(value)}: make it a Tensor with ta.tensor(...)"

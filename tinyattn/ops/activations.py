@@ -114,7 +114,7 @@ def gelu(x: AnyTensor, approximate: str = "none") -> AnyTensor:
     tensor([-0.1587,  0.    ,  0.8413])
     """
     require_float(x.dtype, "x")
-    if approximate not in ("none", "tanh"):
+    if not isinstance(approximate, str) or approximate not in ("none", "tanh"):
         raise ValueError(f'approximate must be "none" or "tanh", got {approximate!r}')
     return gelu_exact(x) if approximate == "none" else gelu_tanh(x)
 

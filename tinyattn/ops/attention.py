@@ -87,12 +87,16 @@ def attention_of_rows(
     q (R, H, d), k (S, G, d), v (S, G, e) -> (R, H, e) and (B, H, Q, K); see `attention_weights`.
     """
     if q.dtype == np.float16 and is_array(q):  # because rounded scores would lose digits
-        q, k, v = map(float32_of, (q, k, v))
+        q, k, v, bias = map(wide, (q, k, v, bias))
         out, weights = attention_of_rows(q, k, v, visibility, scale, drop, bias)
         return out.astype(np.float16), weights
     weights = attention_weights(q, k, visibility, scale, bias)
     used = dropped(weights, drop) if drop.p else weights
     return attention_output(used, v, visibility), weights
+
+
+def wide(x: Array | None) -> Array | None:
+    return None if x is None else float32_of(x)
 
 
 @quiet  # invisible scores may be NaN or inf
@@ -144,7 +148,9 @@ def attention_of_rows_backward(
     dproducts = dscores * scale,  dq = dproducts k,  dk = dproducts^T q.
     """
     if q.dtype == np.float16 and is_array(q):
-        grad, q, k, v = map(float32_of, (grad, q, k, v))
+        grad, q, k, v, bias = map(wide, (grad, q, k, v, bias))
+        # The forward may have left the numbers of a kernel, which only its backward can read.
+        return attention_of_rows_backward(grad, q, k, v, visibility, scale, drop, bias, weights)
     if weights is None:  # on Tensors, because saved weights are not part of the graph
         weights = attention_weights(q, k, visibility, scale, bias)
     queries, keys = visibility.queries, visibility.keys

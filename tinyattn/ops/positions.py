@@ -8,7 +8,7 @@ import numpy as np
 
 from ..base.backend import Array, on_device_of, read_only, to_device
 from ..base.checks import check_broadcast, check_number
-from ..engine.autograd import AnyTensor
+from ..engine.autograd import AnyTensor, array_of
 from ..engine.op import op
 from ..errors import DtypeError, ShapeError
 from ..kernels.range_checks import require_range
@@ -78,4 +78,4 @@ def rotate_pairs(x: AnyTensor, turns: Array) -> AnyTensor:
 
 @rotate_pairs.vjp("x")
 def dx(grad, turns):
-    return rotate_pairs(grad, turns.conj())  # back by the same angle
+    return rotate_pairs(grad, array_of(turns).conj())  # back by the same angle

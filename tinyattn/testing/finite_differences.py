@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from ..base.backend import quietly, to_device
+from ..base.backend import namespace, quietly, to_device
 from ..base.checks import listed
 from ..engine import autograd
 from ..engine.grad_mode import enable_grad
@@ -246,7 +246,8 @@ class Checker:
         values = []
         try:
             for place, _ in FIVE_POINTS:
-                tensor._data = original + to_device((place * step) * direction, tensor.device)
+                move = to_device((place * step) * direction, tensor.device)
+                tensor._data = namespace(original).asarray(original + move)  # a sum may be a number
                 with enable_grad():  # fn itself may need it
                     values.append(self.outputs()[o].numpy())
         finally:

@@ -8,7 +8,8 @@ tests from the rows, so that a new op needs a row and no new test. A row holds
     torch       the same in PyTorch, or the reason why PyTorch cannot be asked
     samples     at least 20 calls, at least 4 of them edge cases; see samples.py
     errors      at least 3 calls that must be refused, with what the message must say
-    covers      the public names the row stands for: each is called with the same arguments
+    covers      public names the row stands for, each called with the same arguments; all other
+                names of the same objects are covered too
     spellings   other ways to write it, whose results must be bitwise the same
     reaches     ops that `function` records, found in the graph
     extremes    calls with numbers near the ends of float16 and float32; see extremes.py

@@ -290,7 +290,7 @@ ROWS: list[OpRow] = [
         [
             error(lambda: ops.weighted_sum(t(1, 1, 2, 2)), TypeError, "weighted_sum.* 'values'"),
             error(
-                lambda: ops.weighted_sum(*[t(1, 1, 2, 2)] * 2), TypeError, "missing .*visibility"
+                lambda: ops.weighted_sum(*[t(1, 1, 2, 2)] * 2), TypeError, "misses .*'visibility'"
             ),
             error(
                 lambda: ops.weighted_sum(t(1, 1, 2, 3), t(1, 1, 2, 3), visibility=None),

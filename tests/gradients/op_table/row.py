@@ -56,12 +56,6 @@ class OpRow:
     keeps: str = ""  # what the graph holds for the derivative; see test_saved_arrays.py
     broadcasts: bool = False  # two inputs that broadcast: also tried on random pairs of shapes
 
-    def __post_init__(self) -> None:
-        """`ta.exp` is covered where `Tensor.exp` is, because they are the same function."""
-        methods = [name[7:] for name in self.covers if name[:7] == "Tensor." and name[7] != "_"]
-        functions = tuple(f"ta.{name}" for name in methods if hasattr(ta, name))
-        object.__setattr__(self, "covers", (*self.covers, *functions))
-
     def __repr__(self) -> str:
         return f"the row {self.name!r}"
 
@@ -72,21 +66,34 @@ class OpRow:
         return tuple(i for i in self.differentiable if i < len(sample.inputs))  # type: ignore
 
     def public_names(self) -> set[str]:
+        """What the row names, with every other name of the same functions."""
         names = {*self.covers, *self.spellings, *(f"ops.{name}" for name in self.reaches)}
-        return {name for name in names if " " not in name}
+        functions = [public(name) for name in names if " " not in name]
+        return set().union(*(names_of(function) for function in (self.function, *functions)))
 
     def writings(self) -> dict[str, Callable[..., Any]]:
-        """Everything that must give bitwise what `function` gives."""
-        return {**{name: public(name) for name in self.covers}, **self.spellings}
+        """Everything that must give bitwise what `function` gives, and is another function."""
+        covered = {name: public(name) for name in self.covers}
+        others = {name: value for name, value in covered.items() if value is not self.function}
+        return {**others, **self.spellings}
 
 
 SPACES = {"ta": ta, "F": F, "ops": ops, "Tensor": ta.Tensor}
+NAMED = [
+    (f"{space}.{name}", getattr(owner, name)) for space, owner in SPACES.items()
+    for name in dir(owner)
+]  # fmt: skip
 
 
 def public(name: str) -> Callable[..., Any]:
     """The callable behind a name such as `F.softmax` or `Tensor.exp`."""
     space, _, attribute = name.partition(".")
     return getattr(SPACES[space], attribute)
+
+
+def names_of(value: Any) -> set[str]:
+    """All public names of one object: the op `exp` is ops.exp, Tensor.exp and ta.exp."""
+    return {name for name, other in NAMED if other is value}
 
 
 @cache
