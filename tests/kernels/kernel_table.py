@@ -20,12 +20,14 @@ from tinyattn.kernels.visibility import Visibility, of_padded, samples_of
 
 # What is decorated by `fast`, and two that choose in another way.
 KERNELS = sorted({*kernels_of_library.twins, "where", "adam"})
-IN_PLACE = {"adam", "add_bias"}  # they write into what they are given, and return nothing
 IGNORED = -100
 
 
 def calls_of(dtype: Any) -> dict[str, list[tuple[Any, ...]]]:
-    """The calls of each kernel but those in place; arrays are drawn anew, and always the same."""
+    """The calls of each kernel, but for adam and add_bias, which write into what they are given.
+
+    The arrays are made anew, and are always the same.
+    """
     rng = rng_of(7)
 
     def make(*shape: int) -> np.ndarray:
