@@ -8,19 +8,16 @@ import os
 import subprocess
 import sys
 from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from formulas import kernels as kernels
+from formulas import reference
 
 import tinyattn as ta
-from tinyattn import kernels as kernels_of_library
-from tinyattn.kernels import reference
 from tinyattn.kernels.visibility import of_padded
 
 HERE = Path(__file__).parent
-# All functions that have faster twins, wherever their formulas stand.
-kernels = SimpleNamespace(**vars(kernels_of_library) | kernels_of_library.twins)
 FOLDERS = [str(HERE), *(str(path) for path in sorted(HERE.iterdir()) if path.is_dir())]
 HAS_TORCH = importlib.util.find_spec("torch") is not None
 needs_torch = pytest.mark.skipif(
@@ -178,7 +175,7 @@ def attention_backward_of(module, grad, q, k, v, limits, mask, scale, p, seed, s
     """The gradients of q, k and v in the same form."""
     options = of_padded((*q.shape[:3], k.shape[2]), limits=limits, mask=mask), scale
     found = module.attention_backward(
-        *map(rows_of_heads, (grad, q, k, v)), *options, reference.Drop(p, seed), saved
+        *map(rows_of_heads, (grad, q, k, v)), *options, reference.Drop(p, seed), None, saved
     )
     return tuple(
         dx.reshape(len(x), x.shape[2], *dx.shape[1:]).swapaxes(1, 2)

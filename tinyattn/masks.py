@@ -27,22 +27,16 @@ from __future__ import annotations
 
 from functools import reduce
 from operator import and_
-from typing import Any
 
 import numpy as np
 
-from .base.backend import Array, is_array, namespace, to_device
-from .base.checks import check_size, describe, is_integer, rectangular
+from .base.backend import namespace
+from .base.checks import check_size, is_integer
 from .engine.autograd import wrap
 from .errors import DtypeError, MaskError, ShapeError
-from .kernels.range_checks import require_range
-from .kernels.visibility import Visibility, of_padded, samples_of
-from .tensors.arguments import ArrayLike
+from .ops.arguments import ArrayLike, array_like
+from .ops.visibility import booleans_of, checked_lens
 from .tensors.tensor import Tensor
-
-NOT_A_MASK = " (what may be attended to goes into mask=...)"
-FORMS = {2: "(B|1, K|1)", 3: "(B|1, Q|1, K|1)", 4: "(B|1, H|1, Q|1, K|1)"}  # of a mask
-NOT_LENGTHS = " (numbers of keys go into valid_lens=...)"
 
 
 def from_valid_lens(valid_lens: ArrayLike, num_keys: int) -> Tensor:
@@ -92,7 +86,7 @@ def padding(ids: ArrayLike, pad_id: int = 0) -> Tensor:
     """
     if not is_integer(pad_id):
         raise DtypeError(f"pad_id must be an integer, one of the token ids, got {pad_id!r}")
-    array = array_of(ids, "ids")
+    array = array_like(ids, "ids")
     if array.dtype.kind not in "iu":
         raise DtypeError(f"padding takes integer token ids, got {array.dtype}")
     if array.ndim != 2:
@@ -123,191 +117,3 @@ def combine(*masks: ArrayLike | None) -> Tensor:
         return wrap(reduce(and_, lifted).copy())
     except ValueError:
         raise MaskError(f"combine takes masks that agree in B, Q and K, got {shapes}") from None
-
-
-def lens_of_padding(mask: ArrayLike, shape: tuple[int, ...]) -> Array:
-    """valid_lens (B,) of a padding mask of this shape (B, N): the inverse of `from_valid_lens`."""
-    array = booleans_of(mask)
-    if array.shape != shape:
-        raise MaskError(f"with skip_padding a mask is (B, N) = {shape}, got shape {array.shape}")
-    lens = array.sum(axis=1)
-    wrong = (array != (namespace(array).arange(array.shape[1]) < lens[:, None])).any(axis=1)
-    if bool(wrong.any()):
-        raise MaskError(
-            "with skip_padding a mask is True up to the length of a sample and False behind it; "
-            f"sample {int(wrong.argmax())} has a gap, or begins with padding"
-        )
-    return lens
-
-
-def array_of(value: Any, name: str) -> Array:
-    """The array of a Tensor; an array as it is; lists as a NumPy array."""
-    if isinstance(value, Tensor):
-        return value._data
-    return value if is_array(value) else rectangular(value, name)
-
-
-def checked_lens(valid_lens: ArrayLike, most: int, of: str = "the number of keys") -> Array:
-    """valid_lens as int64 (B,) or (B, Q), checked to lie between 0 and `most`, called `of`."""
-    array = array_of(valid_lens, "valid_lens")
-    if array.dtype.kind == "f" and array.size and not bool((array == array.round()).all()):
-        raise MaskError(f"valid_lens must be whole numbers, got {first_bad(array, array % 1 != 0)}")
-    if array.dtype.kind not in "iuf":
-        raise DtypeError(f"valid_lens must be integers, got {array.dtype}{NOT_A_MASK}")
-    if array.ndim not in (1, 2):
-        raise ShapeError(
-            f"valid_lens has shape (B,) or (B, Q), got {array.shape}: one length for each sample, "
-            f"or one for each query{NOT_A_MASK}"
-        )
-    if type(array) is not np.ndarray:
-        text = f"valid_lens must lie between 0 and {of}, {most}, got {{number}}"
-        require_range(array, 0, most + 1, MaskError, text)
-        return array.astype(np.int64)
-    if array.size and not (array.min() >= 0 and array.max() <= most):
-        bad = (array < 0) | (array > most)
-        raise MaskError(
-            f"valid_lens must lie between 0 and {of}, {most}, got {first_bad(array, bad)}"
-        )
-    return array.astype(np.int64)
-
-
-def sample_lens(valid_lens: ArrayLike, batch: int, length: int) -> tuple[int, ...]:
-    """valid_lens of padded samples (B, L), as integers on the host."""
-    lengths = to_device(checked_lens(valid_lens, length, "the length of the samples"), "cpu")
-    if lengths.shape != (batch,):
-        raise ShapeError(f"{batch} samples need valid_lens ({batch},), got {lengths.shape}")
-    return tuple(lengths.tolist())
-
-
-def packed_lens(valid_lens: ArrayLike, total: int) -> tuple[int, ...]:
-    """valid_lens of packed samples with `total` rows, as integers on the host."""
-    lengths = to_device(checked_lens(valid_lens, total, "the number of rows"), "cpu")
-    listed = tuple(lengths.tolist()) if lengths.ndim == 1 else ()
-    if lengths.ndim != 1 or sum(listed) != total:
-        raise ShapeError(
-            f"packed sequences of {total} rows need valid_lens (B,) with that sum, got shape "
-            f"{lengths.shape} with sum {lengths.sum()}"
-        )
-    return listed
-
-
-def first_bad(array: Array, bad: Array) -> str:
-    if not array.ndim:
-        return str(array.item())
-    index = tuple(int(i[0]) for i in bad.nonzero())
-    return f"{array[index].item()} at index {index[0] if len(index) == 1 else index}"
-
-
-def booleans_of(mask: ArrayLike) -> Array:
-    """The array of a mask of booleans, or of the integers 0 and 1."""
-    array = array_of(mask, "mask")
-    if array.dtype.kind == "f":
-        raise DtypeError(
-            f"a mask holds booleans (True = may attend), got {array.dtype}: write mask != 0 for "
-            "one of 1 and 0, mask == 0 for one of 0 and -inf; numbers that are added to the scores "
-            "go into bias=..., and PyTorch's masks of either kind into attn_mask=... of "
-            "scaled_dot_product_attention"
-        )
-    if array.dtype.kind in "iu":
-        text = "a mask of integers holds only 0 (invisible) and 1 (may attend), got {number}"
-        text += NOT_LENGTHS
-        require_range(array, 0, 2, MaskError, text)
-        array = array != 0
-    if array.dtype.kind != "b":
-        raise DtypeError(f"a mask holds booleans, got {array.dtype}")
-    return array
-
-
-def checked_mask(mask: ArrayLike, shape: tuple[int, ...]) -> Array:
-    """A mask in any of its forms as booleans (B|1, H|1, Q|1, K|1), for scores (B, H, Q, K)."""
-    array = booleans_of(mask)
-    if array.ndim not in FORMS:
-        raise MaskError(f"a mask has 2, 3 or 4 dimensions, got shape {array.shape}{NOT_LENGTHS}")
-    lifted = array.reshape(len(array), *(1,) * (4 - array.ndim), *array.shape[1:])
-    for size, of_scores in zip(lifted.shape, shape, strict=True):
-        if size not in (1, of_scores):
-            raise MaskError(wrong_mask(array.shape, shape))
-    return lifted.copy()  # because the graph saves it, and the caller may write to the original
-
-
-def wrong_mask(sizes: tuple[int, ...], shape: tuple[int, ...]) -> str:
-    """What to say of a mask of these sizes, for scores of this shape (B, H, Q, K)."""
-    batch, heads, queries, keys = shape
-    hint = ""
-    if sizes == (queries, keys):
-        hint = "; a mask of queries by keys (Q, K) is written mask[None]"
-    elif len(sizes) == 2:
-        hint = "; two dimensions mean samples by keys, three mean queries by keys as well"
-    return (
-        f"a mask of {len(sizes)} dimensions is {FORMS[len(sizes)]}, with B={batch}, H={heads}, "
-        f"Q={queries}, K={keys}; got shape {sizes}{hint}"
-    )
-
-
-def visibility(
-    shape: tuple[int, ...],
-    valid_lens: ArrayLike | None = None,
-    mask: ArrayLike | None = None,
-    is_causal: bool = False,
-    window: int | None = None,
-    device: str = "cpu",
-    past: int = 0,
-) -> Visibility:
-    """All that makes keys invisible to queries, checked, for scores of this shape (B, H, Q, K).
-
-    Lengths, causality and the end of a window become one array: how many first keys each query may
-    see. past: the position of the first query; so many keys come before its own.
-    """
-    if type(is_causal) not in (bool, np.bool_):
-        text = f"is_causal is True or False, got {describe(is_causal)}"
-        raise DtypeError(f"{text}: a mask goes into mask=... or attn_mask=...")
-    batch, _, queries, keys = shape
-    limits, starts, seen, ends = None, None, False, []
-    if valid_lens is not None:
-        limits = checked_limits(valid_lens, shape)
-    if mask is not None:
-        mask = to_device(checked_mask(mask, shape), device)
-    # Without samples nothing has to be said, nor if the first query sees all keys already.
-    if is_causal and batch and past + 1 < keys:
-        ends.append(np.arange(past + 1, past + queries + 1)[None])  # (1, Q)
-        alone = valid_lens is None and mask is None and window is None
-        seen = alone and past + queries >= keys  # each key, by the last query
-    if window is not None:
-        positions = np.arange(past, past + queries)[None]
-        ends.append(positions + check_size("window", window))
-        starts = to_device(np.maximum(positions - (window - 1), 0), device)
-    limits = None if limits is None else to_device(limits, device)
-    for end in ends:
-        end = to_device(end, device)
-        limits = end if limits is None else namespace(limits).minimum(limits, end)
-    return of_padded(shape, limits=limits, mask=mask, starts=starts, each_key_seen=seen)
-
-
-def visibility_of_packed(
-    valid_lens: ArrayLike, rows: int, is_causal: bool, window: int | None, device: str
-) -> Visibility:
-    """A query of packed samples with so many rows in all sees the keys of its own sample."""
-    samples = samples_of(packed_lens(valid_lens, rows))
-    shape = (1, 1, samples.longest, samples.longest)
-    one_sample = visibility(shape, None, None, is_causal, window, device)
-    return one_sample._replace(queries=samples, keys=samples)
-
-
-def checked_limits(valid_lens: ArrayLike, shape: tuple[int, ...]) -> Array:
-    """valid_lens for scores of this shape, (B, H, Q, K), as limits (B, Q|1)."""
-    batch, _, queries, keys = shape
-    limits = checked_lens(valid_lens, keys)
-    if limits.shape != ((batch,) if limits.ndim == 1 else (batch, queries)):
-        raise ShapeError(
-            f"valid_lens has shape (B,) = ({batch},) or (B, Q) = ({batch}, {queries}), got "
-            f"{limits.shape}{NOT_A_MASK}"
-        )
-    if limits.ndim == 2 and queries == keys > 1 and limits.size:
-        # A mask passed as valid_lens would be read as lengths. All 0 can only mean lengths.
-        text = (
-            "valid_lens (B, Q) of nothing but 0 and 1, where Q equals K, may be a mask (B, K) "
-            "as well: pass a mask as mask=..., and lengths like these as "
-            "mask=masks.from_valid_lens(valid_lens, K)"
-        )
-        require_range(limits.max(keepdims=True), 2, keys + 1, MaskError, text, also_allowed=0)
-    return limits if limits.ndim == 2 else limits[:, None]

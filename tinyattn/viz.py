@@ -20,7 +20,7 @@ import numpy as np
 from .base.checks import listed, rectangular, type_name
 from .engine.autograd import count_uses, root_of, users_first
 from .errors import ShapeError
-from .masks import checked_mask
+from .ops.visibility import checked_mask
 from .tensors.tensor import Tensor
 
 if TYPE_CHECKING:

@@ -196,6 +196,13 @@ def test_a_prompt_of_max_len_needs_no_step_and_does_not_keep_others_waiting():
     assert generate(scores, [[1, 2]], 2, STOP, num_beams=2).tolist() == [[1, 2]]
 
 
+def test_of_equal_beginnings_the_first_are_kept():
+    def scores(ids):  # the best are 7, 17, 27 and so on
+        return (ta.arange(97) * 7 % 10).float().expand(len(ids), 97)
+
+    assert generate(scores, [[5]], 4, num_beams=3).tolist() == [[5, 7, 7, 7]]
+
+
 def test_more_beams_than_continuations_and_a_vocabulary_of_stops():
     def scores(ids):
         return ta.zeros(len(ids), 2)

@@ -29,13 +29,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from test_attention_laws import both_dtypes
 from test_tiled_attention import compiled, peak
+from tinyattn.kernels.reference import Drop
 
 import tinyattn as ta
 from tinyattn import functional as F
 from tinyattn import masks, nn, ops
 from tinyattn.errors import MaskError, ShapeError
 from tinyattn.kernels import threads
-from tinyattn.kernels.reference import Drop
 from tinyattn.kernels.visibility import Visibility, samples_of
 
 WIDTH, HEADS = 6, 2

@@ -20,17 +20,19 @@ PACKAGE = Path(tinyattn.__file__).parent
 WINGS = {
     "errors": "",
     "base": "names short_names backend checks random __init__",
-    "kernels": "blas compiled sums float16 threads matmul visibility packing "
-    "normalization reference __init__ cpu gpu range_checks",
+    "kernels": "blas compiled sums float16 threads matmul visibility packing __init__ cpu gpu "
+    "range_checks",
     "engine": "grad_mode versions promotion autograd guard rules op __init__",
-    "ops": "elementwise shape reduction linear activation softmax layers attention __init__",
-    "tensors": "types values gradients conversions in_place operators elementwise shapes "
-    "reductions order tensor create einsum functions arguments __init__",
+    "ops": "types arguments float16 arithmetic elementwise activations shapes embedding indexing "
+    "reductions order products einsum visibility softmax losses normalization dropout sequences "
+    "positions attention scaled_dot_product __init__",
+    "tensors": "values gradients conversions in_place operators tensor create __init__",
     "masks": "",
-    "functional": "layers losses sequences attention positions __init__",
+    "functional": "",
     "nn": "summary module containers init activations layers losses position cache attention "
     "transformer decoder lora __init__",
-    "optim": "",
+    "optim": "optimizer updates schedules clipping __init__",
+    "hints": "",
     "testing": "finite_differences op_checks __init__",
     "viz": "",
     "training": "batches atomic_write checkpoint distributed captured_step __init__",
@@ -38,18 +40,20 @@ WINGS = {
     "int8 causal observation interop __init__",
     "__init__": "",
     # Beside the rest, which uses nothing of it.
-    "torch_names": "dtypes devices functions in_place methods autograd cuda backends.cudnn "
+    "torch_names": "marks dtypes devices functions in_place methods autograd cuda backends.cudnn "
     "backends nn.functional nn.arguments nn.parameter nn.init nn.modules nn.utils.rnn nn.utils "
     "nn.recurrent nn.attention nn.transformer nn optim.lr_scheduler optim.optimizers optim "
-    "utils.data utils einops_backend __init__ scan",
+    "utils.data utils einops_backend __init__ scan tables",
 }
 ORDER = [
     wing if file in ("", "__init__") else f"{wing}.{file}"
     for wing, files in WINGS.items()
     for file in files.split() or [""]
 ]
-# The compiled kernels and those of a GPU are imported when the first array asks for them.
+# The compiled kernels and those of a GPU are imported when the first array asks for them, and the
+# hints when the text of an error is read.
 WHEN_NEEDED = {("kernels.compiled", "kernels.cpu"), ("kernels", "kernels.gpu")}
+WHEN_NEEDED |= {("base.names", "hints")}
 MODULES = sorted(path for path in PACKAGE.rglob("*.py"))
 
 
@@ -126,7 +130,6 @@ def test_no_function_that_is_imported_late_has_the_name_of_a_module() -> None:
 # Files of more than 500 lines, with the reason.
 LONG_FILES = {
     "models.interop": "the same modules in both directions, side by side",
-    "optim": "the optimizers and the schedules that change their rates",
 }
 
 

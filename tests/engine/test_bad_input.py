@@ -159,7 +159,7 @@ DTYPES: list[Bad] = [
     ("an unknown dtype", lambda w: w.x.to("float33"), DtypeError, "not a dtype: 'float33'"),
     ("complex as dtype", lambda w: w.x.to(complex), DtypeError, "got complex128"),
     ("adding text", lambda w: w.x + "text", DtypeError, r"add .*float32\[3\], 'text'"),
-    ("comparing with text", lambda w: w.x < "text", DtypeError, r"less .*float32\[3\], 'text'"),
+    ("comparing with text", lambda w: w.x < "text", DtypeError, r"lt .*float32\[3\], 'text'"),
     ("choosing text", lambda w: ta.where(w.bools, "text", w.x), DtypeError, r"where .*'text'"),
     ("filling with text", lambda w: w.x.masked_fill(w.bools, "a"), DtypeError, "'a'"),
     ("clamping to text", lambda w: w.x.clamp("low"), TypeError, "'low'"),

@@ -15,7 +15,7 @@ import tinyattn as ta
 from tinyattn import functional as F
 from tinyattn import nn, optim
 from tinyattn.errors import DtypeError, ShapeError
-from tinyattn.tensors.order import first_in_order
+from tinyattn.ops.order import first_in_order
 
 BYTE, INT, FLAG = np.dtype(np.uint8), np.dtype(np.int64), np.dtype(np.bool_)
 TENTH = 0.1  # in float32 it is another number

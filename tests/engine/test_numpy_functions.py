@@ -16,7 +16,11 @@ from common import leaf
 import tinyattn as ta
 from tinyattn import functional as F
 from tinyattn.base.checks import OPERATORS
-from tinyattn.base.names import FROM_NUMPY
+from tinyattn.hints import FROM_NUMPY as BY_HINT
+from tinyattn.hints import SAME_IN_NUMPY, from_numpy
+
+FROM_NUMPY = {name: text for text, names in BY_HINT.items() for name in names.split()}
+FROM_NUMPY |= {name: from_numpy(name) for name in SAME_IN_NUMPY.split()}
 
 SPACES = {"": np, "linalg.": np.linalg, "fft.": np.fft}
 # Functions that ask for `__array_function__`, and universal functions.

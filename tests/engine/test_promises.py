@@ -13,6 +13,7 @@ import tinyattn as ta
 from tinyattn import functional as F
 from tinyattn import masks, nn, viz
 from tinyattn.errors import DtypeError, GraphError, InPlaceError, MaskError, ShapeError
+from tinyattn.ops.visibility import lens_of_padding
 
 nan, inf = math.nan, math.inf
 FLOATS = (ta.float16, ta.float32, ta.float64)
@@ -516,7 +517,7 @@ def test_masks_that_are_refused():
     with pytest.raises(DtypeError, match="integer token ids"):
         masks.padding([[True, False]])
     with pytest.raises(MaskError, match=r"\(2, 3\)"):
-        masks.lens_of_padding(ta.ones(2, 4).bool(), (2, 3))
+        lens_of_padding(ta.ones(2, 4).bool(), (2, 3))
     with pytest.raises(ShapeError, match="rows of one length"):
         masks.from_valid_lens([[1], [1, 2]], 3)
     attention = nn.MultiHeadAttention(4, 4, 4, 4, 2)

@@ -22,7 +22,6 @@ PUBLIC = {
     "interop": "load_torch_state_dict",
     "masks": "causal",
     "models": "SentenceEncoder",
-    "names": "DIFFERS",
     "nn": "Linear",
     "ops": "matmul",
     "optim": "Adam",

@@ -134,7 +134,7 @@ def test_a_change_through_a_view_is_a_change_of_the_owner_and_the_other_way_roun
         lambda x: x.detach(),
         lambda x: x.detach()[:],
         lambda x: x.unsqueeze(0).expand(3, 2)[1],
-        lambda x: ta.ops.reshape(x=x, target=(2,)),
+        lambda x: ta.ops.reshape(x, 2),
     ):
         x, w = leaf([1.0, 2.0]), leaf([3.0, 4.0])
         y = saved(x) * w
@@ -261,7 +261,7 @@ def test_a_retained_graph_is_checked_each_time() -> None:
         lambda x: x.unsqueeze(0).squeeze(0),
         lambda x: x.detach(),
         lambda x: x.detach().T,
-        lambda x: ta.ops.reshape(x=x, target=(4,)),
+        lambda x: ta.ops.reshape(x, 4),
     ],
 )
 @pytest.mark.parametrize("recorded", [True, False])

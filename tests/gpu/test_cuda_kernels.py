@@ -8,13 +8,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from common import assert_all_zero, assert_close, assert_same, rng_of, signed
+from tinyattn.kernels.reference import NO_DROP, Drop
 
 import tinyattn as ta
 from tinyattn import functional as F
 from tinyattn.kernels import gpu, reference
 from tinyattn.kernels.gpu.attention import strided
 from tinyattn.kernels.packing import rows_to_heads
-from tinyattn.kernels.reference import NO_DROP, Drop
 from tinyattn.kernels.sums import sum_dtype
 from tinyattn.kernels.visibility import Visibility, of_padded, samples_of
 

@@ -14,7 +14,7 @@ from test_cuda_kernels import check_attention, hiding, made, on_device, samples_
 
 from tinyattn.kernels import gpu
 from tinyattn.kernels.gpu.optimizer import clip
-from tinyattn.kernels.reference import AdamStep
+from tinyattn.optim.updates import AdamStep
 
 FLOAT32 = np.dtype(np.float32)
 

@@ -2,43 +2,16 @@
 
 from __future__ import annotations
 
-import importlib.util
-from types import SimpleNamespace
-
 import numpy as np
 import pytest
 from common import (
     assert_all_zero,
 )
+from formulas import HAS_NUMBA, cpu, reference  # noqa: F401
 
-import tinyattn  # noqa: F401, whose ops have formulas
-from tinyattn import kernels
-from tinyattn.kernels import reference as reference_module
 from tinyattn.kernels.visibility import of_padded
 
-HAS_NUMBA = importlib.util.find_spec("numba") is not None
 needs_numba = pytest.mark.skipif(not HAS_NUMBA, reason="Numba is not installed: nothing to compare")
-
-formulas = {name: function.__wrapped__ for name, function in kernels.twins.items()}
-reference = SimpleNamespace(**formulas | vars(reference_module))
-cpu = reference
-
-
-def or_formula(name, twin):
-    """The twin; the formula for what it leaves."""
-
-    def function(*arguments):
-        out = twin(*arguments)
-        return formulas[name](*arguments) if out is NotImplemented else out
-
-    return function
-
-
-if HAS_NUMBA:
-    from tinyattn.kernels import cpu as cpu_module
-
-    both = {n: or_formula(n, f) for n, f in vars(cpu_module).items() if n in formulas}
-    cpu = SimpleNamespace(**vars(cpu_module) | both)
 
 DTYPES = [np.float32, np.float64]
 both_dtypes = pytest.mark.parametrize("dtype", DTYPES)

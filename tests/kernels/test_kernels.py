@@ -47,8 +47,8 @@ from test_tiled_attention import compiled
 
 import tinyattn as ta
 from tinyattn.kernels import sums
-from tinyattn.kernels.reference import AdamStep
 from tinyattn.kernels.visibility import Visibility, of_padded, samples_of
+from tinyattn.optim.updates import AdamStep
 
 
 def test_every_kernel_is_in_the_table():

@@ -9,14 +9,24 @@ import sys
 from collections.abc import Iterator
 from importlib.util import find_spec
 from operator import attrgetter
+from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 
 import tinyattn as ta
-from tinyattn import torch_names
-from tinyattn.base.names import DIFFERS, IN_TORCH_NAMES, LEFT_OUT
-from tinyattn.torch_names import methods
+from tinyattn import hints, torch_names
+from tinyattn.torch_names import methods, scan, tables
+
+LEFT_OUT, DIFFERS = tables.left_out(), tables.differences()
+IN_TORCH_NAMES = {
+    f"{owner}.{name}"
+    for owners, names in tables.added().items()
+    for owner in owners.split()
+    for name in names
+}
+methods.take_methods()  # which the tables gave
 
 MODULES = {"ta": "", "nn": "nn", "nn.init": "nn.init", "F": "nn.functional", "optim": "optim"}
 
@@ -46,7 +56,7 @@ def added() -> set[str]:
 
 
 def test_the_table_has_what_the_folder_adds(added: set[str]) -> None:
-    assert added == IN_TORCH_NAMES
+    assert added == IN_TORCH_NAMES <= hints.added().keys()
 
 
 def there(torch: Any, name: str) -> Any:
@@ -136,15 +146,41 @@ def documented() -> Iterator[str]:
 
 
 def test_what_differs_is_in_the_table() -> None:
-    texts = {}
-    for name in DIFFERS:
-        if name in IN_TORCH_NAMES:
-            owner, _, attribute = name.rpartition(".")
-            given = {"Tensor": methods.OF_TENSORS, "Module": methods.OF_MODULES}.get(owner)
-            space = given or vars(module_of("tinyattn.torch_names", owner))
-            texts[name] = space[attribute].__doc__
-    assert [name for name, text in texts.items() if not says_differs(text)] == []
-    assert {"ta.device", "ta.LongTensor", "Tensor.add_"} <= set(texts)
-    assert [
-        text for text in documented() if says_differs(text) and text not in texts.values()
-    ] == []
+    found = [scan.difference(SimpleNamespace(__doc__=t)) for t in documented() if says_differs(t)]
+    assert [text for text in found if text.removesuffix(".") not in DIFFERS.values()] == []
+    assert {"ta.device", "ta.LongTensor", "Tensor.add_"} <= DIFFERS.keys()
+
+
+def test_hints_do_not_depend_on_what_was_imported() -> None:
+    """Tensor stays as it is when the text of an error is read, and says where the name is."""
+    program = """
+import sys, tinyattn
+for owner, name in (tinyattn, "isin"), (tinyattn.ones(2), "add_"), (tinyattn.nn, "GRU"):
+    assert "tinyattn.hints" in sys.modules or owner is tinyattn
+    try:
+        getattr(owner, name)
+    except AttributeError as error:
+        assert str(error).endswith("; tinyattn.torch_names has it")
+assert "tinyattn.torch_names" not in sys.modules
+"""
+    run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert run.returncode == 0, run.stderr
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        "torch.softmax(input=x, dim=0)", "torch.matmul(input=x, other=x)", "torch.exp(input=x)",
+        "torch.zeros_like(input=x)", "torch.scatter(input=x, dim=0, index=i, value=1.0)",
+        "torch.gather(input=x, dim=1, index=i)", "torch.mm(input=x, mat2=x)",
+        "F.cross_entropy(input=x, target=i[0])", "F.embedding(input=i, weight=x)",
+        "F.relu(input=x)", "F.nll_loss(input=x, target=i[0])", "F.linear(input=x, weight=x)",
+    ],
+)  # fmt: skip
+def test_the_first_argument_is_called_input(torch: Any, call: str) -> None:
+    """As in PyTorch, whatever tinyattn calls it."""
+    texts = []
+    for space in (torch_names, torch):
+        known = {"torch": space, "F": space.nn.functional, "i": space.tensor([[1, 0], [1, 1]])}
+        texts.append(eval(call, known | {"x": space.tensor([[1.0, 2.0], [3.0, 5.0]])}).tolist())
+    np.testing.assert_allclose(texts[0], texts[1], rtol=1e-6)

@@ -283,7 +283,7 @@ for kill in range(100000):
     killed["old" if content == old_file else "new"] += 1
     left = os.listdir(os.path.dirname(path))
     assert len(left) <= 2, left
-    ta.save(old, path)  # whatever the killed one left behind is in nobody's way, and is removed
+    ta.save(old, path)  # what the killed one left behind stops no save, and is removed
     assert open(path, "rb").read() == old_file
     assert os.listdir(os.path.dirname(path)) == [os.path.basename(path)]
 print(json.dumps(killed))

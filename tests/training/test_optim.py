@@ -511,7 +511,8 @@ def test_state_that_does_not_fit_is_refused_whole(change):
     train(optimizer, loss, 2)
     before = {name: t.numpy() for name, t in optimizer.state_dict()["arrays"].items()}
     state = optimizer.state_dict()
-    state["lr"], state["steps"] = 9.0, [9, 9]
+    state["lr"] = state["groups"][0]["lr"] = 9.0
+    state["steps"] = [9, 9]
     state["arrays"] = {name: tensor + 1 for name, tensor in state["arrays"].items()}
     change(state)
     with pytest.raises(CheckpointError):
@@ -585,6 +586,8 @@ def test_state_of_another_optimizer_is_refused():
         sgd.load_state_dict(adam.state_dict())
     with pytest.raises(CheckpointError):
         adam.load_state_dict(sgd.state_dict())
+    with pytest.raises(CheckpointError, match=r"not a state of this AdamW: .*it is of Adam"):
+        optim.AdamW(parameters).load_state_dict(adam.state_dict())
 
 
 # Refusals

@@ -61,7 +61,7 @@ class Report(NamedTuple):
 
 
 def run(command: list[str], folder: Path, variables: dict[str, str]) -> str:
-    # Without PYTHONPATH, because it may name this checkout, and a wheel shall be looked at.
+    # Without PYTHONPATH, because it may name this checkout, and this is about a wheel.
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     result = subprocess.run(
         command, cwd=folder, env={**environment, **variables}, capture_output=True, text=True

@@ -19,7 +19,7 @@ from ..errors import DeviceError
 
 Array = Any  # numpy.ndarray or cupy.ndarray; no common static type exists
 
-# From the class of an array, or Tensor, to the module with its functions.
+# From the class of an array to the module with its functions.
 _namespaces: dict[type, ModuleType] = {np.ndarray: np}
 array_types = {np.ndarray}  # `register_cuda` adds CuPy's
 _cuda_module: ModuleType | None = None
@@ -47,15 +47,15 @@ def register_cuda(module: ModuleType) -> None:
     array_types.add(module.ndarray)
 
 
-def register_tensor(kind: type, operations: ModuleType) -> None:
-    """Make the ops the namespace of Tensors, so that plain array code runs on Tensors too."""
+def register_tensor(kind: type) -> None:
+    """Say what a Tensor is, so that `is_tensor` knows it."""
     global _tensor_kind
-    _namespaces[kind], _tensor_kind = operations, kind
+    _tensor_kind = kind
 
 
 def is_tensor(x: Any) -> bool:
-    """True for a Tensor, on which a formula is recorded; False for an array."""
-    return type(x) is _tensor_kind
+    """True for a Tensor, on which a formula is recorded; False for an array or a number."""
+    return _tensor_kind is not None and isinstance(x, _tensor_kind)
 
 
 def cuda_is_available() -> bool:
@@ -84,7 +84,7 @@ def _load_cuda() -> ModuleType:
 
 
 def namespace(array: Array) -> ModuleType:
-    """The module whose functions take `array`: NumPy (numbers too), CuPy, `ops` (Tensors)."""
+    """The module whose functions take `array`: NumPy (numbers too) or CuPy."""
     return _namespaces.get(type(array), np)
 
 
@@ -160,7 +160,7 @@ def quiet(function: Function) -> Function:
 
     @functools.wraps(function)
     def wrapped(*args: Any, **kwargs: Any) -> Any:
-        return quietly(function, *args, **kwargs)
+        return copy_context().run(without_warnings, function, args, kwargs)
 
     return wrapped  # type: ignore[return-value]
 

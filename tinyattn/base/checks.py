@@ -14,7 +14,7 @@ import numpy as np
 from .. import errors
 from ..errors import CheckpointError, DeviceError, DtypeError, InPlaceError, ShapeError
 from .backend import Array, converted, device_of, is_array, to_device
-from .names import FROM_NUMPY
+from .names import hints
 
 Dims = int | Sequence[int] | None
 DTypeLike: TypeAlias = np.dtype | type | str | None
@@ -208,7 +208,7 @@ def numpy_refusal(function: Any) -> TypeError:
     """The error for a function of NumPy that got a Tensor: its result would have no gradient."""
     module, name = getattr(function, "__module__", None) or "numpy", function.__name__
     name = f"{module}.{name}".removeprefix("numpy.")
-    instead = FROM_NUMPY.get(name)
+    instead = hints().from_numpy(name)
     return TypeError(
         f"NumPy's {name} does not take a Tensor, because the result would have no gradient: "
         f"{f'write {instead}, or ' if instead else ''}pass x.numpy(), a copy without a graph"
@@ -238,7 +238,7 @@ def one_dim(tensor: Any, dim: int) -> int:
 def require_dims(tensor: Any, name: str) -> Any:
     """The tensor; ShapeError if it has no dimension."""
     if not tensor.ndim:
-        raise ShapeError(f"{name} takes a tensor of one dimension or more, got one of none")
+        raise ShapeError(f"{name} takes a tensor of one dimension or more, got a 0-d tensor")
     return tensor
 
 
@@ -272,7 +272,7 @@ def check_keepdim(keepdim: Any) -> None:
 
 
 def cast_exactly(value: Array, dtype: np.dtype, order: str = "K") -> Array:
-    """A copy of numbers in the dtype of the tensor that shall hold them.
+    """A copy of numbers in the dtype of the tensor that takes them.
 
     Floats are rounded to it, and those beyond its range become inf, as in PyTorch. Integers and
     booleans must be exact, because 44 for 300, or 1 for 1.5, is another number. A GPU is not asked.
@@ -378,44 +378,11 @@ def check_heads(width: int, heads: int) -> None:
         )
 
 
-def check_attention(q: Array, k: Array, v: Array, queries: Any, keys: Any) -> None:
-    """Checked here, because a compiled kernel checks no index and would read other memory."""
-    (*of_q, heads, width), (*of_k, groups, key_width) = q.shape, k.shape
-    if groups != v.shape[-2] or not are_groups(heads, groups):
-        raise ShapeError(
-            "attention: q (R, H, d), k (S, H, d) and v (S, H, e) have one number of heads H, or k "
-            f"and v have a divisor of it, got {q.shape}, {k.shape} and {v.shape}"
-        )
-    if width != key_width or (*of_k,) != v.shape[:-2]:
-        raise ShapeError(
-            "attention: queries and keys must agree in width, keys and values in number, got "
-            f"{q.shape}, {k.shape} and {v.shape}"
-        )
-    if not q.dtype == k.dtype == v.dtype:
-        raise DtypeError(f"attention takes one dtype, got {q.dtype}, {k.dtype} and {v.dtype}")
-    if len(queries.lengths) != len(keys.lengths):
-        raise ShapeError(
-            f"attention: queries of {len(queries.lengths)} samples, keys of {len(keys.lengths)}"
-        )
-    for name, samples, place in (("queries", queries, of_q), ("keys", keys, of_k)):
-        padded = len(place) == 1 or place == [len(samples.lengths), samples.longest]
-        if not padded or samples.rows != math.prod(place):
-            raise ShapeError(
-                f"attention: the lengths of samples add up to the {math.prod(place)} rows of "
-                f"{name}, got {samples.lengths.tolist()}"
-            )
-
-
 def checked_scale(scale: float) -> float:
     number = isinstance(scale, (int, float, np.number)) and not isinstance(scale, bool)
     if not number or not math.isfinite(scale):
         raise ValueError(f"scale must be a finite number, got {scale!r}")
     return float(scale)
-
-
-def default_scale(width: int) -> float:
-    """1 / sqrt(d), because q k^T of independent numbers has variance d; 1 for d = 0."""
-    return 1 / math.sqrt(width) if width else 1.0
 
 
 def check_broadcast(rule: str, shape: tuple[int, ...], larger: tuple[int, ...]) -> None:

@@ -12,7 +12,7 @@ from importlib.machinery import ModuleSpec
 from types import ModuleType
 from typing import Any
 
-from .names import IN_TORCH_NAMES, LEFT_OUT, UnknownNameError
+from .names import UnknownNameError, hints
 
 
 class ShortNames:
@@ -26,7 +26,7 @@ class ShortNames:
 
     def __init__(self, places: Mapping[str, str], owners: Mapping[str, str]) -> None:
         self.places = places  # from the short name to the name of the file
-        self.owners = owners  # from the name of a package to what LEFT_OUT calls it
+        self.owners = owners  # from the name of a package to what hints.py calls it
 
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
         loader: Any = self
@@ -34,7 +34,7 @@ class ShortNames:
             return ModuleSpec(name, loader)
         package, _, last = name.rpartition(".")
         owner = self.owners.get(package, "")
-        if f"{owner}.{last}" in LEFT_OUT or f"{owner}.{last}" in IN_TORCH_NAMES:
+        if owner and hints().is_known(f"{owner}.{last}"):
             # Python drops this error of an import if it has the name of the module.
             raise ModuleNotFoundError(str(UnknownNameError(owner, last, [])))
         return None

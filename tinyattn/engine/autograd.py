@@ -125,6 +125,11 @@ class TensorBase:
 AnyTensor = TypeVar("AnyTensor", bound=TensorBase)
 
 
+def array_of(value: Any) -> Any:
+    """The array of a Tensor; anything else as it is."""
+    return value._data if isinstance(value, TensorBase) else value
+
+
 def wrap(array: Array, node: Node | Leaf | None = None) -> Any:
     """A Tensor around an array that the library has made, without a copy or a check."""
     tensor = object.__new__(TensorBase.tensor_class)

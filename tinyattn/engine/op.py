@@ -12,8 +12,9 @@
     def dy(grad, x):
         return grad * x
 
-Positional arguments may be Tensors. An argument behind a bare `*` is an option (a number, a shape,
-a flag). The names in the signature of a rule say what it needs, and only that is saved:
+Positional arguments may be Tensors; numbers, shapes and flags among them are saved as they are. An
+argument behind a bare `*` is an option, which is given by its name. The names in the signature of a
+rule say what it needs, and only that is saved:
 
     grad           the gradient of the output; always the first; a rule must not change it
     an argument    the array, or the value of an option
@@ -43,7 +44,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol, overload
+from typing import TYPE_CHECKING, Any, NoReturn, Protocol, TypeVar, overload
 
 import numpy as np
 
@@ -56,7 +57,7 @@ from ..base.checks import (
     type_name,
 )
 from ..errors import DtypeError
-from .autograd import Leaf, Node, TensorBase, wrap
+from .autograd import Node, TensorBase, wrap
 from .grad_mode import recording
 from .promotion import number_beside, promoted
 from .rules import Spec
@@ -68,21 +69,22 @@ NUMBERS = int, float, np.integer
 
 def declare(
     forward: Callable[..., Any], promote: bool, floats: bool, saves: bool, differentiable: bool
-) -> Op:
+) -> Any:
     """Make an op of a forward; `op`, at the end of this file, describes the options."""
     if isinstance(forward, type) or not callable(forward) or not hasattr(forward, "__name__"):
         raise TypeError(f"op takes a function with a name, got {forward!r}: write it with def")
-    spec = Spec(forward, saves)
-    declared_count = len(spec.arguments)
-    must_fit = promote if promote or not differentiable else None
+    spec = Spec(forward, promote, floats, saves, differentiable)
 
     def apply(*args: Any, **options: Any) -> Any:
         """Run the forward on arrays, and record it if an argument requires gradients."""
-        if len(args) != declared_count and spec.variadic is None:
+        if len(args) != spec.count or options:
             args = spec.bind(args, options)
-        arrays, parents, versions, grad_positions, other_positions = unwrapped(args, must_fit)
+        call = unwrapped(args, spec.must_fit)
+        arrays, _, _, _, other_positions = call
+        if spec.wants_tensor and other_positions:
+            check_first(spec, args, len(other_positions))
         try:
-            if floats and arrays[0].dtype.kind != "f":
+            if spec.floats and arrays[0].dtype.kind != "f":
                 arrays[0] = arrays[0].astype(np.float32)
             out = spec.forward(*arrays, **options)
         except (RuntimeWarning, FloatingPointError):  # inf or NaN, if the user's settings say so
@@ -93,30 +95,12 @@ def declare(
                 return apply(*moved, **options)
             raise_clearer_error_of(spec, args, arrays, error)
             raise
-        out, extra = out_and_extra(out, spec.name) if saves else (out, None)
+        out, extra = out_and_extra(out, spec.name) if spec.saves else (out, None)
         if len(other_positions) == len(args):  # no argument is a Tensor
+            if spec.is_builtin and type(args[0]) is list:
+                raise_no_tensor(spec, 0, args)
             return out
-        if type(out) is not ndarray:
-            out = result_array(out, spec.name, arrays)
-        if promote and not all_have(out.dtype, arrays):
-            out = promoted(out, args)
-        viewed_position = None if out.base is None else position_of_viewed(out, args)
-        if viewed_position is None and not spec.is_builtin:
-            out = out.copy()  # because the forward may write to it again: see guard.py
-        # The version of `out`, which comes after those of the arguments.
-        versions.append(NO_VERSION if viewed_position is None else versions[viewed_position])
-        node = None
-        if grad_positions and differentiable and recording.get():
-            for i in other_positions:
-                if type(args[i]) in array_types:
-                    arrays[i] = args[i].copy()  # because the caller may write to it later
-            plan = spec.plan(tuple(grad_positions), len(args))
-            values, noted = plan.save([*arrays, out], versions, options, extra)
-            node = Node(plan, tuple(parents), values, noted, out)
-        tensor = wrap(out, node)
-        if viewed_position is not None:
-            tensor._version, _ = versions[viewed_position]
-        return tensor
+        return as_tensor(spec, args, options, call, out, extra)
 
     def vjp(*arguments: str) -> Callable[[Function], Function]:
         if not all(isinstance(name, str) for name in arguments):
@@ -139,11 +123,42 @@ def declare(
     return declared
 
 
-def unwrapped(
-    args: tuple[Any, ...], must_fit: bool | None
-) -> tuple[list[Any], list[Node | Leaf | None], list[NotedVersion], list[int], list[int]]:
-    """The arrays, nodes and noted versions of all arguments, then two lists of positions: of the
-    Tensors that require gradients, and of the arguments that are no Tensors.
+# What `apply` knows of the arguments of a call, position by position: their arrays, nodes and noted
+# versions; then two lists of positions: of the Tensors that require gradients, and of the arguments
+# that are no Tensors.
+Call = tuple[list[Any], list[Any], list[NotedVersion], list[int], list[int]]
+
+
+def as_tensor(
+    spec: Spec, args: tuple[Any, ...], options: dict[str, Any], call: Call, out: Any, extra: Any
+) -> Any:
+    """The result of a forward as a Tensor, with a Node if an argument requires gradients."""
+    arrays, parents, versions, grad_positions, other_positions = call
+    if type(out) is not ndarray:
+        out = result_array(out, spec.name, arrays)
+    if spec.promote and not all_have(out.dtype, arrays):
+        out = promoted(out, args)
+    viewed_position = None if out.base is None else position_of_viewed(out, args)
+    if viewed_position is None and not spec.is_builtin:
+        out = out.copy()  # because the forward may write to it again: see guard.py
+    # The version of `out`, which comes after those of the arguments.
+    versions.append(NO_VERSION if viewed_position is None else versions[viewed_position])
+    node = None
+    if grad_positions and spec.differentiable and recording.get() and out.dtype.kind == "f":
+        for i in other_positions:
+            if type(args[i]) in array_types:
+                arrays[i] = args[i].copy()  # because the caller may write to it later
+        plan = spec.plan(tuple(grad_positions), len(args))
+        values, noted = plan.save([*arrays, out], versions, options, extra)
+        node = Node(plan, tuple(parents), values, noted, out)
+    tensor = wrap(out, node)
+    if viewed_position is not None:
+        tensor._version, _ = versions[viewed_position]
+    return tensor
+
+
+def unwrapped(args: tuple[Any, ...], must_fit: bool | None) -> Call:
+    """The arguments of a call, looked at one by one.
 
     must_fit: see `number_beside`; None if the op leaves numbers as they are."""
     arrays, parents, versions, grad_positions, other_positions = [], [], [], [], []
@@ -164,16 +179,29 @@ def unwrapped(
     return arrays, parents, versions, grad_positions, other_positions
 
 
+def check_first(spec: Spec, args: tuple[Any, ...], others: int) -> None:
+    """TypeError for a first argument that is no Tensor. Arrays are taken if no argument is a
+    Tensor, because a derivative rule runs on them."""
+    if not isinstance(args[0], TensorBase) and not (is_array(args[0]) and others == len(args)):
+        raise_no_tensor(spec, 0, args)
+
+
+def raise_no_tensor(spec: Spec, i: int, args: tuple[Any, ...]) -> NoReturn:
+    name = [*spec.arguments, *[spec.variadic] * len(args)][i]
+    raise TypeError(
+        f"{spec.name}: {name} must be a Tensor, got {type_name(args[i])}: wrap it with "
+        "ta.tensor(...)"
+    )
+
+
 def raise_clearer_error_of(
     spec: Spec, args: tuple[Any, ...], arrays: list[Any], error: Exception
 ) -> None:
-    """TypeError for an argument without the attributes of an array; else `raise_clearer_error`."""
-    for name, arg in zip(spec.arguments, args, strict=False):
-        is_known = hasattr(arg, "dtype") or arg is None or isinstance(arg, NUMBERS)
-        if isinstance(error, AttributeError) and not is_known:
-            raise TypeError(
-                f"{name} must be a Tensor, got {type_name(arg)}: wrap it with ta.tensor(...)"
-            ) from None
+    """TypeError for a list in the place of a Tensor; else `raise_clearer_error`."""
+    if isinstance(error, AttributeError) or not any(isinstance(x, TensorBase) for x in args):
+        for i, arg in enumerate(args):
+            if type(arg) is list and spec.is_builtin:
+                raise_no_tensor(spec, i, args)
     raise_clearer_error(spec.name, arrays, error)
 
 
@@ -242,15 +270,18 @@ class Op(Protocol):
 registry: dict[str, Op] = {}  # the library's own ops by name, for the tests
 
 
+Declared = TypeVar("Declared", bound=Callable[..., Any])
+
+
 @overload
 def op(
-    forward: Callable[..., Any],
+    forward: Declared,
     *,
     promote: bool = ...,
     floats: bool = ...,
     saves: bool = ...,
     differentiable: bool = ...,
-) -> Op: ...
+) -> Declared: ...
 @overload
 def op(
     *,
@@ -258,15 +289,15 @@ def op(
     floats: bool = ...,
     saves: bool = ...,
     differentiable: bool = ...,
-) -> Callable[[Callable[..., Any]], Op]: ...
+) -> Callable[[Declared], Declared]: ...
 def op(
-    forward: Callable[..., Any] | None = None,
+    forward: Any = None,
     *,
     promote: bool = False,
     floats: bool = False,
     saves: bool = False,
     differentiable: bool = True,
-) -> Op | Callable[[Callable[..., Any]], Op]:
+) -> Any:
     """Declare a differentiable op; see the top of this module, and docs/course/17_make_it_yours.md.
 
     promote: give a Tensor PyTorch's dtype if two arguments differ in dtype: a float tensor keeps
@@ -284,3 +315,26 @@ def op(
             declare, promote=promote, floats=floats, saves=saves, differentiable=differentiable
         )
     return declare(forward, promote, floats, saves, differentiable)
+
+
+if TYPE_CHECKING:
+    # What `ta.op` is to type checkers. An op of the library has the type of its function, because
+    # it is a method of Tensor too. One of a user is an Op, because its rules are declared by `vjp`.
+    @overload
+    def op_of_user(
+        forward: Callable[..., Any],
+        *,
+        promote: bool = ...,
+        floats: bool = ...,
+        saves: bool = ...,
+        differentiable: bool = ...,
+    ) -> Op: ...
+    @overload
+    def op_of_user(
+        *,
+        promote: bool = ...,
+        floats: bool = ...,
+        saves: bool = ...,
+        differentiable: bool = ...,
+    ) -> Callable[[Callable[..., Any]], Op]: ...
+    def op_of_user(forward: Any = None, **options: bool) -> Any: ...

@@ -7,15 +7,16 @@ require gradients decide which rules will run, and these rules decide what is sa
 from __future__ import annotations
 
 import inspect
+import math
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
-from ..base.backend import namespace
+from ..base.backend import array_types, namespace
 from ..base.checks import describe
 from ..errors import GraphError, ShapeError
-from ..kernels import sum_to
+from ..kernels.sums import sum_to
 from .autograd import Leaf, Node, TensorBase, wrap
 from .guard import guarded_forward, guarded_rule
 from .versions import NotedVersion
@@ -26,14 +27,25 @@ ndarray = np.ndarray
 class Spec:
     """The declaration of one op: its forward, its arguments, its derivative rules."""
 
-    def __init__(self, forward: Callable[..., Any], saves: bool) -> None:
+    def __init__(
+        self,
+        forward: Callable[..., Any],
+        promote: bool = False,
+        floats: bool = False,
+        saves: bool = False,
+        differentiable: bool = True,
+    ) -> None:
         self.name = forward.__name__
-        self.saves = saves  # the forward returns (out, extra); see `op.py`
+        self.promote, self.floats = promote, floats
+        self.saves, self.differentiable = saves, differentiable
+        self.must_fit = promote if promote or not differentiable else None
         self.is_builtin = (forward.__module__ or "").startswith("tinyattn.")  # else a user's
         self.forward = forward if self.is_builtin else guarded_forward(forward)
         self.arguments: dict[str, Any] = {}  # positional, with their defaults
         self.options: dict[str, Any] = {}  # keyword-only, with their defaults
         self.variadic: str | None = None
+        # True if the signature ends with **numpy_names: `axis` is `dim`, `keepdims` is `keepdim`.
+        self.takes_numpy_names = False
         # (rule, needed_names, covered_names): the names in its signature after `grad`, and the
         # arguments whose gradients it returns
         self.rules: list[tuple[Callable[..., Any], list[str], tuple[str, ...]]] = []
@@ -43,8 +55,16 @@ class Spec:
                 self.options[name] = parameter.default
             elif parameter.kind is parameter.VAR_POSITIONAL:
                 self.variadic = name
+            elif parameter.kind is parameter.VAR_KEYWORD:
+                self.takes_numpy_names = name == "numpy_names"
             else:
                 self.arguments[name] = parameter.default
+        self.count = len(self.arguments)
+        # True for an op of the library that is no operator, and so takes no array beside Tensors.
+        self.wants_tensor = self.is_builtin and not promote and not self.variadic
+        self.most = math.inf if self.variadic else self.count
+        self.defaults = tuple(self.arguments.values())
+        self.required = self.defaults.count(inspect.Parameter.empty)
 
     def add_rule(self, covered_names: tuple[str, ...], rule: Callable[..., Any]) -> None:
         parameters = list(inspect.signature(rule).parameters)
@@ -105,23 +125,31 @@ class Spec:
         return names[position] if position < len(names) else str(self.variadic)
 
     def bind(self, args: tuple[Any, ...], options: dict[str, Any]) -> tuple[Any, ...]:
-        """All positional arguments; those given by name are taken out of `options`, and options
-        given by position are put there."""
-        count = len(self.arguments)
-        for name, value in zip(self.options, args[count:], strict=False):
-            if name in options:
-                raise TypeError(f"{self.name}() got multiple values for argument {name!r}")
-            options[name] = value
-        if len(args) > count + len(self.options):
-            most = count + len(self.options)
-            were = "was" if len(args) == 1 else "were"
-            raise TypeError(f"{self.name}() takes {most} arguments but {len(args)} {were} given")
-        args = args[:count]
-        for name, default in list(self.arguments.items())[len(args) :]:
+        """All positional arguments; those given by name are taken out of `options`."""
+        if not options and self.required <= len(args) <= self.count:
+            return args + self.defaults[len(args) :]
+        if "input" in options and not args:  # another name of the first argument
+            args = (options.pop("input"),)
+        if self.takes_numpy_names:
+            for numpy_name, name in (("axis", "dim"), ("keepdims", "keepdim")):
+                if numpy_name in options:
+                    options[name] = options.pop(numpy_name)
+        if len(args) > self.most:
+            raise TypeError(
+                f"{self.name}() takes {self.count} arguments but {len(args)} were given"
+            )
+        for i, (name, default) in enumerate(self.arguments.items()):
+            if i < len(args):
+                if name in options:
+                    raise TypeError(f"{self.name}() got multiple values for argument {name!r}")
+                continue
             value = options.pop(name, default)
             if value is inspect.Parameter.empty:
                 raise TypeError(f"{self.name}() misses its argument {name!r}")
             args += (value,)
+        for name in options:
+            if name not in self.options:
+                raise TypeError(f"{self.name}() got an unexpected argument {name!r}")
         return args
 
 
@@ -243,7 +271,7 @@ class Plan:
         # The first versions are those of the positions, the others belong to "saved".
         noted = zip(self.saved_positions, node.saved, node.versions, strict=False)
         for position, value, (version, _) in noted:
-            if hasattr(value, "dtype"):
+            if type(value) in array_types:
                 value = wrap(value, (*node.parents, node)[position])
                 value._version = version
             tensors.append(value)

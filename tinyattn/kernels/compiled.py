@@ -4,10 +4,18 @@ from __future__ import annotations
 
 import os
 import warnings
+from collections.abc import Callable
 from functools import cache
 from types import ModuleType
+from typing import Any
 
 from . import blas
+
+
+def cpu_kernel(name: str) -> Callable[..., Any] | None:
+    """The kernel "file.function" of kernels/cpu; None without Numba."""
+    module = cpu_kernels()
+    return None if module is None else module.kernel(name)
 
 
 @cache

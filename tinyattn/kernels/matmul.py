@@ -3,14 +3,15 @@ those of few rows with a large matrix."""
 
 from __future__ import annotations
 
-from types import ModuleType
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
 from ..base import backend
 from ..base.backend import FLOAT16, Array, is_array, quiet
 from . import blas
-from .compiled import cpu_kernels
+from .compiled import cpu_kernel
 from .float16 import float32_of
 from .sums import in_c_order
 from .threads import parallel_for
@@ -50,13 +51,13 @@ def matrix_product(x: Array, y: Array, rounded: bool = True) -> Array:
 
 def float16_product(x: np.ndarray, y: np.ndarray, rounded: bool) -> np.ndarray:
     """x @ y by way of float32. A kernel for few rows reads y in float16, half of the bytes."""
-    x, module = float32_of(x), None
+    x, kernel = float32_of(x), None
     if x.ndim == y.ndim == 2 and len(x) in LEAST_NUMBERS:
-        module = kernels_for_few_rows(x, y)
-    if module is None:
+        kernel = kernel_for_few_rows(x, y)
+    if kernel is None:
         out = matrix_product(x, float32_of(y))
     else:
-        out = module.few_rows_product(x, y.T)
+        out = kernel(x, y.T)
     return out.astype(np.float16) if rounded else out
 
 
@@ -66,9 +67,9 @@ def large_product(x: np.ndarray, y: np.ndarray) -> np.ndarray:
         parts = [x[:, i : i + PART] @ y[i : i + PART] for i in range(0, len(y), PART)]
         return np.sum(parts, axis=0, dtype=np.float64).astype(x.dtype)
     if len(x) in LEAST_NUMBERS and have_one_float(x, y):
-        module = kernels_for_few_rows(x, y)
-        if module is not None:
-            return module.few_rows_product(x, y.T)
+        kernel = kernel_for_few_rows(x, y)
+        if kernel is not None:
+            return kernel(x, y.T)
     if y.flags.fnc and len(x) in FEW_ROWS and len(x) < y.shape[1]:
         return in_c_order(large_product(y.T, x.T).T)
     if x.size * y.shape[1] >= 2 * WORK and blas.limit_once():
@@ -76,10 +77,10 @@ def large_product(x: np.ndarray, y: np.ndarray) -> np.ndarray:
     return x @ y
 
 
-def kernels_for_few_rows(x: np.ndarray, y: np.ndarray) -> ModuleType | None:
-    """The kernels, if y is so large that the kernel for few rows is faster than BLAS."""
+def kernel_for_few_rows(x: np.ndarray, y: np.ndarray) -> Callable[..., Any] | None:
+    """The kernel for few rows, if y is so large that it is faster than BLAS."""
     is_large = y.flags.fnc and y.size >= LEAST_NUMBERS[len(x)]
-    return cpu_kernels() if is_large and len(y) <= MOST_TERMS else None
+    return cpu_kernel("few_rows.few_rows_product") if is_large and len(y) <= MOST_TERMS else None
 
 
 def have_one_float(x: np.ndarray, y: np.ndarray) -> bool:

@@ -1,12 +1,11 @@
 """Rows of samples: from padded, (B, L, ...), to packed, (R, ...), and back; and shared heads.
 
-`pack_rows` and `pad_rows` are for arrays of any shape. `padded` and `as_packed` are for attention,
-and run on Tensors too; `rows_to_heads` and `heads_to_rows` also bring the heads in front.
+`pack_rows` and `pad_rows` are for arrays of any shape, `padded` and `as_packed` are for attention.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -37,36 +36,23 @@ def pad_rows(x: Array, lengths: Sequence[int], length: int) -> Array:
     return out.reshape(len(lengths), length, *x.shape[1:])
 
 
-def rows_to_heads(x: Any, samples: Samples) -> Any:
-    """`padded`, with the heads in front: (R, H, d) or (B, L, H, d) -> (B, H, L, d)."""
-    return padded(x, samples).swapaxes(1, 2)
+def padded(x: Any, samples: Samples, pad: Callable[..., Any] = pad_rows) -> Any:
+    """(R, H, d) -> (B, L, H, d), with zeros after the end of each sample; (B, L, H, d) as it is.
 
-
-def padded(x: Any, samples: Samples) -> Any:
-    """(R, H, d) -> (B, L, H, d), with zeros after the end of each sample; (B, L, H, d) as it is."""
+    pad: `pad_rows` of arrays; the op `unpack` of Tensors.
+    """
     if x.ndim == 4:
         return x
     if samples.have_one_length:
         return x.reshape(len(samples.lengths), samples.longest, *x.shape[1:])
-    numbers = np.arange(samples.longest)
-    exists = numbers < samples.lengths[:, None]  # (B, L)
-    rows = np.where(exists, samples.offsets[:-1, None] + numbers, 0)
-    exists = exists[:, :, None, None]
-    return namespace(x).where(on_device_of(exists, x), x[on_device_of(rows, x)], 0.0)
+    return pad(x, tuple(samples.lengths.tolist()), samples.longest)
 
 
-def heads_to_rows(x: Any, samples: Samples) -> Any:
-    """The inverse of `rows_to_heads`: (B, H, L, d) -> (R, H, d)."""
-    return as_packed(x.swapaxes(1, 2), samples)
-
-
-def as_packed(x: Any, samples: Samples) -> Any:
+def as_packed(x: Any, samples: Samples, pack: Callable[..., Any] = pack_rows) -> Any:
     """The inverse of `padded`: (B, L, H, d) -> (R, H, d)."""
-    x = x.reshape(x.shape[0] * x.shape[1], *x.shape[2:])
     if samples.have_one_length:
-        return x
-    rows = rows_in_padded(tuple(samples.lengths.tolist()), samples.longest)
-    return x[on_device_of(rows, x)]
+        return x.reshape(x.shape[0] * x.shape[1], *x.shape[2:])
+    return pack(x, tuple(samples.lengths.tolist()))
 
 
 def repeat_heads(x: Any, heads: int) -> Any:

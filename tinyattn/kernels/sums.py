@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from ..base.backend import Array
+from ..base.backend import Array, array_types
 from ..errors import ShapeError
-from .compiled import cpu_kernels
+from .compiled import cpu_kernel
 
 
 def sum_dtype(dtype: np.dtype) -> np.dtype:
@@ -21,7 +21,7 @@ def sum_dtype(dtype: np.dtype) -> np.dtype:
 
 def in_c_order(x: Any) -> Any:
     """An array in C order: kernels need it, and NumPy's other loops differ in the last digit."""
-    if not hasattr(x, "flags"):
+    if type(x) not in array_types:  # a Tensor or a number
         return x
     flags = x.flags
     if flags.c_contiguous and (type(x) is not np.ndarray or flags.aligned):  # CuPy's always is
@@ -50,8 +50,10 @@ def is_large(array: Array) -> bool:
 
 def wide_sum(array: Array, axis: Any, keepdims: bool) -> Array:
     """The sum in `sum_dtype`, for float32 of many numbers by a kernel."""
-    if is_large(array) and array.dtype == np.float32 and (kernels := cpu_kernels()) is not None:
-        return kernels.sum_large(array, axis, keepdims)
+    if is_large(array) and array.dtype == np.float32:
+        kernel = cpu_kernel("sums.sum_large")
+        if kernel is not None:
+            return kernel(array, axis, keepdims)
     return array.sum(axis=axis, keepdims=keepdims, dtype=sum_dtype(array.dtype))
 
 

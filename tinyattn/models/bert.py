@@ -222,7 +222,7 @@ class BertEncoder(nn.Module):
         """Make arrays under their published names the parameters."""
         dtype = np.result_type(*arrays.values(), np.float32)
         if dtype != np.float32:
-            quietly(self.to, dtype)  # because the numbers that are there are nobody's
+            quietly(self.to, dtype)  # a warning would be about memory without numbers
         for key, parameter in self.published().items():
             # In column order, because BLAS multiplies few rows by such a weight a tenth faster.
             order = np.asarray if key.startswith("embeddings.") else np.asfortranarray

@@ -15,7 +15,7 @@ from typing import Any, Self
 import numpy as np
 
 from .. import functional as F
-from .. import masks, nn
+from .. import nn
 from ..base.backend import quietly, to_device
 from ..base.checks import check_size
 from ..engine.autograd import wrap
@@ -23,7 +23,8 @@ from ..errors import MaskError, ShapeError
 from ..nn import init
 from ..nn.cache import Cache, checked_rows
 from ..nn.decoder import NextScores
-from ..tensors.arguments import ArrayLike
+from ..ops.arguments import ArrayLike, array_like
+from ..ops.visibility import booleans_of
 from ..tensors.tensor import Tensor
 from ..training.checkpoint import load, save
 from . import causal_files as files
@@ -91,7 +92,7 @@ class CausalLM(nn.Module):
             raise ShapeError(f"this model has {most} positions, and the ids have {end}")
         positions = np.arange(past, end)[None]  # (1, N)
         if mask is not None:
-            is_real = masks.booleans_of(mask)
+            is_real = booleans_of(mask)
             if is_real.shape != (len(x), end):
                 raise MaskError(f"the mask is {(len(x), end)} here, got shape {is_real.shape}")
             positions = (is_real.cumsum(1) - 1).clip(0)[:, past:]  # (B, N)
@@ -267,7 +268,7 @@ class CausalLM(nn.Module):
         with init.skipped():
             model = cls(config)
         if dtype != np.float32:
-            quietly(model.to, dtype)  # because the numbers that are there are nobody's
+            quietly(model.to, dtype)  # a warning would be about memory without numbers
         put_in_one_memory(model.encoder)
         parameters = dict(model.named_parameters())
         for key, part in parts.items():
@@ -338,7 +339,7 @@ class CausalScores(NextScores):
 
     def __init__(self, model: CausalLM, mask: ArrayLike | None = None, length: int = 0) -> None:
         self.model, self.length = model, length
-        self.prompts = None if mask is None else masks.booleans_of(mask).copy()  # (B, P)
+        self.prompts = None if mask is None else booleans_of(mask).copy()  # (B, P)
         if self.prompts is not None and not (self.prompts.ndim == 2 and self.prompts.any(1).all()):
             raise MaskError("the mask of prompts is (B, P), with an id in each prompt")
         self.start()
@@ -351,7 +352,7 @@ class CausalScores(NextScores):
         super().start()
 
     def scores(self, ids: Any) -> Tensor:
-        ids = to_device(masks.array_of(ids, "ids"), "cpu")
+        ids = to_device(array_like(ids, "ids"), "cpu")
         new = ids[:, self.cache.length :]
         if self.mask is None:
             return self.model.scores(self.model.hidden(new, cache=self.cache)[:, -1])

@@ -6,7 +6,7 @@ GPT-2's folders. The settings have Llama's names in the code.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -149,12 +149,15 @@ def gguf_config(settings: dict[str, Any], is_tied: bool) -> dict[str, Any]:
 
 
 class Part:
-    """A tensor of a file: the parameters that it holds, one below the other, and its shape."""
+    """A tensor of a file: the parameters that it holds, one below the other, and its shape.
 
-    def __init__(self) -> None:
+    is_transposed: its matrices are, as those of GPT-2's layers.
+    pairs: rows of a head whose halves rotary turns there, and neighbours here; else 0.
+    """
+
+    def __init__(self, is_transposed: bool, pairs: int) -> None:
         self.ours: dict[str, tuple[int, ...]] = {}
-        self.is_transposed = False  # as all matrices of GPT-2's layers
-        self.pairs = 0  # rows of a head whose halves rotary turns there, and neighbours here
+        self.is_transposed, self.pairs = is_transposed, pairs
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -185,28 +188,46 @@ def exchanged(x: np.ndarray, a: int, b: int) -> np.ndarray:
 
 def parts_of(config: dict[str, Any], column: int, most: int) -> dict[str, Part]:
     """The tensors of a file by their names; `most` is the number that it has."""
-    width, kind = config["hidden_size"], config["model_type"]
-    keys = config["head_dim"] * config["num_key_value_heads"]
-    sizes = {"V": config["vocab_size"], "D": width, "I": config["intermediate_size"], "K": keys}
-    sizes["P"] = config["max_position_embeddings"]
     parts: dict[str, Part] = {}
+    for ours, theirs, shape in matrices_of(config, column, most):
+        is_transposed = column == GPT2 and ours.startswith("encoder.layers.")
+        is_turned = column == LLAMA and ours.endswith(("W_q", "W_k"))
+        ends = {"weight": shape}
+        if has_bias(config["model_type"], ours):
+            ends["bias"] = shape[:1]
+        for end, size in ends.items():
+            part = Part(is_transposed, config["head_dim"] if is_turned else 0)
+            parts.setdefault(f"{theirs}.{end}", part).ours[f"{ours}.{end}"] = size
+    return parts
+
+
+def matrices_of(
+    config: dict[str, Any], column: int, most: int
+) -> Iterator[tuple[str, str, tuple[int, ...]]]:
+    """(our name, their name, shape) of every matrix and of every norm's weights."""
+    sizes = {
+        "V": config["vocab_size"],
+        "D": config["hidden_size"],
+        "I": config["intermediate_size"],
+        "K": config["head_dim"] * config["num_key_value_heads"],
+        "P": config["max_position_embeddings"],
+    }
+    blocks = [("", "", ENDS)]
     # One layer more than the file can have, because a wrong number may be a large one.
-    for i in range(-1, min(config["num_hidden_layers"], most // 6 + 1)):
-        for row in (ENDS if i < 0 else PARTS).strip().splitlines():
+    for i in range(min(config["num_hidden_layers"], most // 6 + 1)):
+        blocks.append((f"encoder.layers.{i}.", LAYER[column].format(i), PARTS))
+    for ours, theirs, table in blocks:
+        for row in table.strip().splitlines():
             name, letters, *names = row.split()
-            if names[column] == "-" or (name == "head" and config["tie_word_embeddings"]):
-                continue
-            is_biased = kind == "gpt2" and name not in ("word", "position", "head")
-            is_biased |= kind == "qwen2" and name.endswith(("W_q", "W_k", "W_v"))
-            for end, axes in {"weight": letters, "bias": letters[:is_biased]}.items():
-                before = "" if i < 0 else LAYER[column].format(i)
-                part = parts.setdefault(f"{before}{names[column]}.{end}", Part())
-                ours = name if i < 0 else f"encoder.layers.{i}.{name}"
-                part.ours[f"{ours}.{end}"] = tuple(sizes[axis] for axis in axes)
-                part.is_transposed = column == GPT2 and i >= 0 and len(axes) == 2
-                if column == LLAMA and name.endswith(("W_q", "W_k")):
-                    part.pairs = config["head_dim"]
-    return {key: part for key, part in parts.items() if all(part.ours.values())}
+            is_shared = name == "head" and config["tie_word_embeddings"]
+            if names[column] != "-" and not is_shared:
+                yield ours + name, theirs + names[column], tuple(sizes[x] for x in letters)
+
+
+def has_bias(model_type: str, name: str) -> bool:
+    if model_type == "gpt2":
+        return name not in ("word", "position", "head")
+    return model_type == "qwen2" and name.endswith(("W_q", "W_k", "W_v"))
 
 
 def check_parts(parts: dict[str, Part], found: Mapping[str, tuple[int, ...]], path: Any) -> None:

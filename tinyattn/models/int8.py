@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import numpy as np
 
-from .. import kernels, nn
-from ..base.backend import namespace
+from .. import nn
+from ..base.backend import Array, namespace
 from ..engine.autograd import wrap
 from ..engine.grad_mode import is_grad_enabled
 from ..errors import DtypeError, ShapeError
+from ..kernels import with_kernels
+from ..kernels.matmul import matrix_product
 from ..nn.lora import places_of
+from ..ops.products import plus_bias
 from ..tensors.tensor import Tensor
 
 
@@ -50,14 +53,20 @@ class Int8Linear(nn.Module):
         if x.requires_grad and is_grad_enabled():
             raise RuntimeError(NOT_TRAINED)
         rows = x._data.reshape(-1, x.shape[-1])
-        out = kernels.int8_product(rows, self.numbers._data, self.scale._data)
+        out = int8_product(rows, self.numbers._data, self.scale._data)
         if self.bias is not None:
-            kernels.add_bias(out, self.bias._data)
+            out = plus_bias(out, self.bias._data)
         return wrap(out.reshape(*x.shape[:-1], len(self.scale)))
 
     def extra_repr(self) -> str:
         outputs, inputs = self.numbers.shape
         return f"{inputs}, {outputs}, bias={self.bias is not None}"
+
+
+@with_kernels(cpu="few_rows.int8_product")
+def int8_product(x: Array, numbers: Array, scale: Array) -> Array:
+    """x (N, D) times the transpose of numbers * scale, (E, D) int8 and (E,): (N, E)."""
+    return matrix_product(x, numbers.astype(x.dtype).T) * scale
 
 
 NOT_TRAINED = (

@@ -10,7 +10,7 @@ import numpy as np
 
 from .. import nn
 from ..base.checks import is_integer
-from ..tensors.create import where
+from ..ops.arithmetic import where
 from ..tensors.tensor import Tensor
 
 

@@ -16,7 +16,7 @@ from .. import functional as F
 from .. import nn
 from ..base.checks import check_size, type_name
 from ..engine.grad_mode import no_grad
-from ..tensors.create import cat
+from ..ops.shapes import cat
 from ..tensors.tensor import Tensor
 from ..training.atomic_write import write_atomically
 from ..training.batches import pad_sequence

@@ -15,8 +15,8 @@ import numpy as np
 from .. import nn
 from ..base.checks import check_size, describe
 from ..errors import CheckpointError
-from ..functional.layers import normalize
 from ..nn import init
+from ..ops.normalization import normalize
 from ..tensors.tensor import Tensor
 from ..training.checkpoint import load, save
 from .bert import WEIGHTS, checked_array, weights_of

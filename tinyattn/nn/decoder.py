@@ -8,13 +8,13 @@ from typing import Any
 
 import numpy as np
 
-from .. import masks
 from ..base.backend import to_device
 from ..base.checks import check_size
 from ..engine.autograd import wrap
 from ..engine.grad_mode import no_grad
 from ..errors import ShapeError
-from ..tensors.arguments import ArrayLike, float_tensor
+from ..ops.arguments import ArrayLike, array_like, float_tensor
+from ..ops.visibility import booleans_of
 from ..tensors.tensor import Tensor
 from .cache import Cache, LayerCache, checked_rows, layer_cache_of, layer_caches_of
 from .containers import ModuleList
@@ -184,7 +184,7 @@ class NextScores:
             raise
 
     def scores_after(self, ids: ArrayLike) -> Tensor:
-        now = to_device(masks.array_of(ids, "ids"), "cpu")
+        now = to_device(array_like(ids, "ids"), "cpu")
         if now.ndim != 2 or not now.shape[1]:
             raise ShapeError(f"next_scores takes ids (B, T) with T >= 1, got shape {now.shape}")
         if self.last_ids is not None:
@@ -209,7 +209,7 @@ class DecoderScores(NextScores):
         self, model: EncoderDecoder, src: ArrayLike, src_mask: ArrayLike | None = None
     ) -> None:
         self.model = model
-        mask = None if src_mask is None else wrap(masks.booleans_of(src_mask))
+        mask = None if src_mask is None else wrap(booleans_of(src_mask))
         self.source = model.encode(src, src_mask), mask
         self.start()
 

@@ -42,7 +42,7 @@ def skipped() -> Iterator[None]:
 
 
 def unfilled(module: Any) -> dict[int, Tensor]:
-    """By id(parameter), one in memory that nobody has touched; nothing unless `skipped`."""
+    """By id(parameter), a parameter in new memory without values; no entry outside `skipped`."""
     return {id(p): untouched(p) for p in module.parameters()} if _is_skipped.get() else {}
 
 

@@ -3,22 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any
 
 import numpy as np
 
 from .. import functional as F
 from ..base.checks import check_number, check_size, checked_probability, listed
-from ..base.random import dropout_seed
-from ..functional.layers import check_padding_idx
-from ..kernels.reference import Drop
-from ..tensors.arguments import ArrayLike
+from ..base.random import NO_DROP, Drop, dropout_seed
+from ..ops.arguments import ArrayLike
+from ..ops.embedding import check_padding_idx
+from ..ops.types import DTypeLike
 from ..tensors.tensor import Tensor
-from ..tensors.types import DTypeLike
 from . import init
 from .module import Module, Parameter
-
-Dropped = TypeVar("Dropped", Tensor, Drop)
 
 
 def size_of_weight(dim: int) -> property:
@@ -162,8 +159,7 @@ def checked_sizes(normalized_shape: int | Sequence[int]) -> tuple[int, ...]:
 class Dropout(Module):
     """In training, set each element to 0 with probability p, and divide the others by 1 - p.
 
-    Attention drops its weights inside its kernel. It then calls this module with a Drop instead of
-    a Tensor, and gets the Drop that the kernel shall follow.
+    Attention drops its weights inside its kernel, which calls `draw` instead of `forward`.
     Raises ValueError if p does not lie between 0 and 1.
 
         >>> nn.Dropout(0.5).eval()(ta.ones(3))
@@ -174,15 +170,13 @@ class Dropout(Module):
         super().__init__()
         self.p = checked_probability(p)
 
-    if TYPE_CHECKING:  # Module's __call__ has no word for "of the same type"
-
-        def __call__(self, x: Dropped) -> Dropped: ...  # type: ignore[override]
-
-    def forward(self, x: Dropped) -> Dropped:
-        if isinstance(x, Drop):
-            p = checked_probability(self.p) if self.training else 0.0
-            return Drop(p, dropout_seed() if p else 0)
+    def forward(self, x: Tensor) -> Tensor:
         return F.dropout(x, self.p, self.training)
+
+    def draw(self) -> Drop:
+        """What one call drops, for a kernel that drops by itself: a probability and a seed."""
+        p = checked_probability(self.p) if self.training else 0.0
+        return Drop(p, dropout_seed()) if p else NO_DROP
 
     def extra_repr(self) -> str:
         return f"p={self.p}"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from .. import functional as F
 from ..base.checks import check_reduction, checked_probability
-from ..tensors.arguments import ArrayLike
+from ..ops.arguments import ArrayLike
 from ..tensors.tensor import Tensor
 from .module import Module
 

@@ -24,9 +24,9 @@ from ..base.checks import (
 )
 from ..base.names import UnknownNameError, explain_argument
 from ..errors import DtypeError, GraphError, ShapeError
+from ..ops.types import DTypeLike
 from ..tensors.create import zeros_like
 from ..tensors.tensor import Tensor
-from ..tensors.types import DTypeLike
 from .summary import Summary, tree_of
 
 P = ParamSpec("P")

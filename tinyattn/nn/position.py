@@ -8,7 +8,7 @@ from .. import functional as F
 from ..base.checks import check_number, check_size
 from ..engine.autograd import wrap
 from ..errors import ShapeError
-from ..tensors.arguments import ArrayLike, float_tensor
+from ..ops.arguments import ArrayLike, float_tensor
 from ..tensors.tensor import Tensor
 from . import init
 from .layers import Dropout

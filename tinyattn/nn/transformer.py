@@ -7,10 +7,10 @@ from collections.abc import Callable
 from typing import Any
 
 from .. import functional as F
-from .. import masks
 from ..base.checks import check_size
 from ..errors import MaskError, ShapeError
-from ..tensors.arguments import ArrayLike, float_tensor
+from ..ops.arguments import ArrayLike, float_tensor
+from ..ops.visibility import lens_of_padding
 from ..tensors.tensor import Tensor
 from .activations import GELU, ReLU
 from .attention import Attention
@@ -253,7 +253,7 @@ class Encoder(Module):
     def new_cache(self, batch: int | None = None, length: int = 0) -> Cache:
         """An empty cache for the positions of one batch.
 
-        batch: how many samples it has, if that shall be checked. length: for how many positions
+        batch: how many samples it has, if that is to be checked. length: for how many positions
         memory is reserved at once. If more come, the memory grows.
         """
         return Cache(len(self.layers), False, batch, length)
@@ -272,7 +272,7 @@ class Encoder(Module):
         if self.skip_padding and mask is not None:
             if valid_lens is not None:
                 raise MaskError("an encoder with skip_padding takes valid_lens or a mask, not both")
-            valid_lens = masks.lens_of_padding(mask, float_tensor(x, "x").shape[:2])
+            valid_lens = lens_of_padding(mask, float_tensor(x, "x").shape[:2])
             mask = None
         options = attention_options(mask, valid_lens, is_causal, positions=positions)
         if not self.skip_padding or valid_lens is None or float_tensor(x, "x").ndim != 3:

@@ -1,95 +1,43 @@
-"""The differentiable operations. Each is declared once, with its derivative directly beneath it.
+"""Functions of tensors: each is written once, in one of these files.
 
-    elementwise.py  arithmetic and functions of each element
-    shape.py        reshaping, indexing and joining
-    reduction.py    sums, means, variances, extremes
-    linear.py       matrix products
-    activation.py   activation functions
-    softmax.py      softmax and cross-entropy
-    layers.py       normalization, dropout, embedding, packed samples
-    attention.py    scaled dot-product attention
+An op has its documentation, its checks and its formula on plain arrays, and directly beneath it its
+derivative. One line above the formula names its kernels, if it has any; see `kernels/__init__.py`.
+Functions that are made of ops stand beside them. `F.softmax`, `x.softmax()` and `ta.softmax` are
+one object.
 
-`registry` in `engine/op.py` has all of them by name, for the tests.
+    arithmetic.py     + - * / // %, comparisons, logic, where
+    elementwise.py    exp, log, pow, tanh, abs, clamp, masked_fill and others
+    activations.py    relu, gelu, sigmoid, silu, softplus
+    shapes.py         reshape, permute, expand, roll, repeat, cat, stack
+    embedding.py      rows of a table
+    indexing.py       x[i], gather, split, diagonal, tril
+    reductions.py     sum, mean, var, norm, cumsum, prod, any, all
+    order.py          max, min, sort, topk, multinomial, equal
+    products.py       matmul, linear
+    einsum.py         einsum
+    softmax.py        softmax, log_softmax, masked_softmax, logsumexp
+    losses.py         cross_entropy and others
+    normalization.py  layer_norm, rms_norm, normalize
+    dropout.py        dropout
+    sequences.py      packed and padded sequences, their means, pad
+    scaled_dot_product.py  F.scaled_dot_product_attention, and the heads of the d2l book
+    positions.py      rotary positions
+    visibility.py     valid_lens, mask, is_causal and window, checked
+    attention.py      attention of rows of projections, and its heads
+
+For a derivative rule of your own, `tinyattn.ops.softmax` is the op of this name. Ops take arrays
+too, and then give arrays.
 """
 
-# ruff: noqa: F401
-from .activation import erf, gelu, gelu_tanh, relu, sigmoid, silu, softplus
-from .attention import (
-    attention,
-    attention_through,
-    clear_invisible,
-    in_form_of,
-    in_heads,
-    rotate_pairs,
-    weighted_sum,
-)
-from .elementwise import (
-    abs,
-    add,
-    cast,
-    clamp,
-    clone,
-    cos,
-    div,
-    equal,
-    exp,
-    expm1,
-    floor_divide,
-    greater,
-    greater_equal,
-    isfinite,
-    isnan,
-    less,
-    less_equal,
-    log,
-    log1p,
-    logical_and,
-    logical_not,
-    logical_or,
-    logical_xor,
-    maximum,
-    minimum,
-    mul,
-    neg,
-    not_equal,
-    pow,
-    remainder,
-    sign,
-    sin,
-    sqrt,
-    sub,
-    tanh,
-    where,
-)
-from .layers import dropout, embedding, layer_norm, pack, rms_norm, unpack
-from .linear import linear, matmul
-from .reduction import (
-    all,
-    any,
-    argmax,
-    argmin,
-    cumsum,
-    max,
-    mean,
-    min,
-    norm,
-    prod,
-    std,
-    sum,
-    sum_to,
-    var,
-)
-from .shape import (
-    cat,
-    expand,
-    gather,
-    getitem,
-    permute,
-    putitem,
-    reshape,
-    roll,
-    scatter_along,
-    setitem,
-    transfer,
-)
-from .softmax import cross_entropy, log_softmax, masked_softmax, softmax
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from ..engine.op import registry
+from . import einsum, losses, normalization, positions, scaled_dot_product  # noqa: F401, all files
+
+globals().update(registry)  # also over the files that have the name of an op
+
+if TYPE_CHECKING:
+
+    def __getattr__(name: str) -> Any: ...

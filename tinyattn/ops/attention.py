@@ -1,4 +1,9 @@
-"""Scaled dot-product attention as one operation, its parts, and rotary positions."""
+"""Scaled dot-product attention.
+
+Letters of the shapes: B samples; H heads of queries, G heads of keys and values (fewer where heads
+share them); R rows of queries and S rows of keys, of all samples together; Q queries and K keys of
+the longest sample; a row of a head has d numbers in queries and keys, and e in values.
+"""
 
 from __future__ import annotations
 
@@ -8,30 +13,38 @@ from typing import Any
 
 import numpy as np
 
-from .. import kernels
-from ..base.backend import Array, device_of, is_finite, namespace
-from ..base.checks import check_attention, check_heads
-from ..engine.autograd import wrap
+from ..base.backend import Array, device_of, is_array, is_finite, is_tensor, namespace, quiet
+from ..base.checks import are_groups, check_heads
+from ..base.random import NO_DROP, Drop
+from ..engine.autograd import AnyTensor, array_of, wrap
 from ..engine.op import op
-from ..kernels import in_c_order
-from ..kernels.reference import NO_DROP, Drop, attention_output, attention_weights
-from ..kernels.visibility import Visibility, check_sizes
-from .elementwise import where
-from .linear import matmul, swap
+from ..errors import DtypeError, ShapeError
+from ..kernels import gpu_kernels, with_kernels
+from ..kernels.float16 import float32_of
+from ..kernels.matmul import matrix_product
+from ..kernels.packing import as_packed, padded, repeat_heads, sum_heads
+from ..kernels.sums import in_c_order
+from ..kernels.visibility import Samples, Visibility, check_sizes
+from .arithmetic import where
+from .dropout import drop
+from .elementwise import isfinite
+from .products import matmul, swap
+from .sequences import pack, unpack
+from .softmax import softmax_of_visible, visible_softmax, visible_softmax_backward
 
 
 @op(saves=True)
 def attention(
-    q: Array,
-    k: Array,
-    v: Array,
-    bias: Array | None = None,
+    q: AnyTensor,
+    k: AnyTensor,
+    v: AnyTensor,
+    bias: AnyTensor | None = None,
     *,
     heads: tuple[int, int] = (1, 1),
     visibility: Visibility,
     scale: float,
     drop: Drop = NO_DROP,
-) -> Array:
+) -> Any:
     """dropout(masked_softmax(scale * q k^T + bias)) v, in each head of each sample.
 
     q (B, Q, H * d), k (B, K, G * d), v (B, K, G * e) -> (B, Q, H * e), as projections give them; or
@@ -43,21 +56,113 @@ def attention(
     q_rows, k_rows, v_rows = in_heads(q, k, v, heads=heads)
     check_attention(q_rows, k_rows, v_rows, visibility.queries, visibility.keys)
     visibility.check(visibility.shape(heads[0]))
-    check_sizes("bias", bias, visibility.shape(heads[0]))
-    out, saved = kernels.attention(q_rows, k_rows, v_rows, visibility, scale, drop, bias)
-    return in_form_of(q, out), (saved, (q_rows, k_rows, v_rows))
+    if bias is not None:
+        check_sizes("bias", bias, visibility.shape(heads[0]))
+    out, saved = attention_of_rows(q_rows, k_rows, v_rows, visibility, scale, drop, bias)
+    return in_form_of(q, out), (saved, q_rows, k_rows, v_rows)
 
 
 @attention.vjp("q", "k", "v", "bias")
 def dqkv(grad, q, k, v, bias, heads, visibility, scale, drop, saved):
-    saved, rows = saved or (None, in_heads(q, k, v, heads=heads))
-    arguments = *in_heads(grad, heads=heads), *rows, visibility, scale, drop, saved, bias
-    dq, dk, dv, *dbias = kernels.attention_backward(*arguments)
-    return in_form_of(q, dq), in_form_of(k, dk), in_form_of(v, dv), *(dbias or [None])
+    saved, q_rows, k_rows, v_rows = saved or (None, *in_heads(q, k, v, heads=heads))
+    (grad,) = in_heads(grad, heads=heads)
+    options = visibility, scale, drop, bias, saved
+    grads = attention_of_rows_backward(grad, q_rows, k_rows, v_rows, *options)
+    dq, dk, dv = (in_form_of(x, dx) for x, dx in zip((q, k, v), grads, strict=False))
+    return dq, dk, dv, grads[3] if len(grads) > 3 else None
 
 
-def attention_through(
-    module: Callable[[Any], Any],
+@with_kernels(cpu="attention.attention", cuda="attention.attention")
+def attention_of_rows(
+    q: Any,
+    k: Any,
+    v: Any,
+    visibility: Visibility,
+    scale: float,
+    drop: Drop = NO_DROP,
+    bias: Any = None,
+) -> tuple[Any, Any]:
+    """dropout(weights) v in each head of each sample, and the weights, before dropout.
+
+    q (R, H, d), k (S, G, d), v (S, G, e) -> (R, H, e) and (B, H, Q, K); see `attention_weights`.
+    """
+    if q.dtype == np.float16 and is_array(q):  # because rounded scores would lose digits
+        q, k, v = map(float32_of, (q, k, v))
+        out, weights = attention_of_rows(q, k, v, visibility, scale, drop, bias)
+        return out.astype(np.float16), weights
+    weights = attention_weights(q, k, visibility, scale, bias)
+    used = dropped(weights, drop) if drop.p else weights
+    return attention_output(used, v, visibility), weights
+
+
+@quiet  # invisible scores may be NaN or inf
+def attention_weights(
+    q: Any, k: Any, visibility: Visibility, scale: float, bias: Any = None
+) -> Any:
+    """softmax(scale * q k^T + bias) over the visible keys: (R, H, d), (S, G, d) -> (B, H, Q, K).
+
+    Arrays or Tensors. The rows of one sample follow those of another; or (B, Q, H, d) and so on.
+    """
+    k = k if k.shape[-2] == q.shape[-2] else repeat_heads(k, q.shape[-2])
+    keys = in_c_order(rows_to_heads(k, visibility.keys))  # (B, H, K, d)
+    # float, because a float64 of NumPy would make the products float64 too
+    queries = in_c_order(rows_to_heads(q, visibility.queries)) * float(scale)  # (B, H, Q, d)
+    scores = matrix_product(queries, keys.swapaxes(-1, -2))
+    scores = scores if bias is None else scores + bias
+    formula = softmax_of_visible if is_tensor(scores) else visible_softmax  # only an op is recorded
+    return formula(scores, visibility)
+
+
+def attention_output(weights: Any, v: Any, visibility: Visibility) -> Any:
+    """weights (B, H, Q, K) times values, rows (S, G, e) -> rows (R, H, e)."""
+    v = v if v.shape[-2] == weights.shape[1] else repeat_heads(v, weights.shape[1])
+    values = in_c_order(rows_to_heads(v, visibility.keys))  # (B, H, K, e)
+    formula = weighted_sum if is_tensor(values) else visible_product  # only an op is recorded
+    return heads_to_rows(formula(weights, values, visibility), visibility.queries)
+
+
+def dropped(weights: Any, dropping: Drop) -> Any:
+    return drop(weights, *dropping) if dropping.p else weights
+
+
+@with_kernels(cpu="attention.attention_backward", cuda="attention.attention_backward")
+def attention_of_rows_backward(
+    grad: Any,
+    q: Any,
+    k: Any,
+    v: Any,
+    visibility: Visibility,
+    scale: float,
+    drop: Drop,
+    bias: Any,
+    weights: Any,
+) -> tuple[Any, ...]:
+    """Gradients of q, k and v, and of the bias if there is one: with products = q k^T,
+
+    dv = dropout(weights)^T grad,  dweights = dropout(grad v^T),
+    dscores = weights * (dweights - sum(weights * dweights)) = dbias,
+    dproducts = dscores * scale,  dq = dproducts k,  dk = dproducts^T q.
+    """
+    if q.dtype == np.float16 and is_array(q):
+        grad, q, k, v = map(float32_of, (grad, q, k, v))
+    if weights is None:  # on Tensors, because saved weights are not part of the graph
+        weights = attention_weights(q, k, visibility, scale, bias)
+    queries, keys = visibility.queries, visibility.keys
+    heads, groups = q.shape[-2], k.shape[-2]
+    grad, q = (in_c_order(rows_to_heads(x, queries)) for x in (grad, q))  # (B, H, Q, d)
+    k, v = (in_c_order(rows_to_heads(repeat_heads(x, heads), keys)) for x in (k, v))  # (B, H, K, d)
+    dweights = dropped(matrix_product(grad, v.swapaxes(-1, -2)), drop)
+    dscores = visible_softmax_backward(dweights, weights, visibility)
+    dproducts = dscores * float(scale)
+    dq = weighted_sum(dproducts, k, visibility)
+    dk = weighted_sum_of_queries(dproducts, q, visibility)
+    dv = weighted_sum_of_queries(dropped(weights, drop), grad, visibility)
+    dk, dv = (sum_heads(heads_to_rows(x, keys), groups) for x in (dk, dv))
+    grads = heads_to_rows(dq, queries), dk, dv
+    return grads if bias is None else (*grads, dscores)
+
+
+def attention_with_weights(
     q: Any,
     k: Any,
     v: Any,
@@ -66,45 +171,23 @@ def attention_through(
     heads: tuple[int, int],
     visibility: Visibility,
     scale: float,
-) -> Any:
-    """`attention` of Tensors, with the weights (B, H, Q, K) going through a module.
+    drop: Drop = NO_DROP,
+    through: Callable[[Any], Any] | None = None,
+) -> tuple[Any, Any]:
+    """`attention` of Tensors, and the weights (B, H, Q, K). The kernels never make that array.
 
-    So a module of a user, or a hook, sees all weights. The kernels never make that array.
+    through: a module that the weights go through before they meet the values.
     """
     q_rows, k_rows, v_rows = in_heads(q, k, v, heads=heads)
     weights = attention_weights(q_rows, k_rows, visibility, scale, bias)
-    return in_form_of(q, attention_output(module(weights), v_rows, visibility))
-
-
-def in_heads(*xs: Any, heads: tuple[int, ...]) -> list[Any]:
-    """The rows of all samples, split into heads: (..., H * d) or (B, H, N, d) -> (R, H, d). The
-    last of `heads` is for all that follow. On a GPU (B, H, N, d) becomes (B, N, H, d), a view,
-    because the kernels there read rows by their strides."""
-    split = []
-    for i, x in enumerate(xs):
-        number = heads[min(i, len(heads) - 1)]
-        if x.ndim == 4:
-            x = x.swapaxes(1, 2)
-            if device_of(x) != "cuda":
-                x = x.reshape(x.shape[0] * x.shape[1], *x.shape[2:])
-            split.append(x)
-        else:
-            check_heads(x.shape[-1], number)
-            split.append(x.reshape(math.prod(x.shape[:-1]), number, x.shape[-1] // number))
-    return split
-
-
-def in_form_of(x: Any, rows: Any) -> Any:
-    """The inverse for one of them: (R, H, e) or (B, N, H, e) in the form that x has."""
-    if x.ndim == 4:
-        return rows.reshape(x.shape[0], x.shape[2], *rows.shape[-2:]).swapaxes(1, 2)
-    return rows.reshape(*x.shape[:-1], rows.shape[-2] * rows.shape[-1])
+    used = dropped(weights, drop) if through is None else through(weights)
+    return in_form_of(q, attention_output(used, v_rows, visibility)), weights
 
 
 @op
-def weighted_sum(weights: Array, values: Array, *, visibility: Visibility | None) -> Array:
+def weighted_sum(weights: AnyTensor, values: AnyTensor, visibility: Visibility | None) -> AnyTensor:
     """weights (B, H, Q, K) @ values (B, H, K, e); invisible values have no influence, even NaN."""
-    return kernels.weighted_sum(in_c_order(weights), in_c_order(values), visibility)
+    return visible_product(in_c_order(weights), in_c_order(values), visibility)
 
 
 @weighted_sum.vjp("weights")
@@ -116,7 +199,41 @@ def dweights(grad, values, visibility):
 
 @weighted_sum.vjp("values")
 def dvalues(grad, weights, visibility):
-    return kernels.weighted_sum(swap(in_c_order(weights)), in_c_order(grad), visibility, True)
+    return weighted_sum_of_queries(weights, grad, visibility)
+
+
+def weighted_sum_of_queries(weights: Any, grad: Any, visibility: Visibility | None) -> Any:
+    """weights^T (B, H, K, Q) @ (B, H, Q, e), of arrays or Tensors; invisible pairs do not count."""
+    return visible_product(swap(in_c_order(weights)), in_c_order(grad), visibility, True)
+
+
+@with_kernels(cuda="weighted_sum.weighted_sum")
+@quiet
+def visible_product(
+    weights: Any, values: Any, visibility: Visibility | None, transposed: bool = False
+) -> Any:
+    """weights @ values, in which an invisible value has no influence, even if it is NaN.
+
+    weights (B, H, Q, K), values (B, H, K, e), or `transposed`: (B, H, K, Q) and (B, H, Q, e).
+    """
+    product = matrix_product(weights, values)
+    # The weight of an invisible value is 0, which is enough if the value is finite: 0 * NaN is NaN.
+    if visibility is None or visibility.all_visible or is_finite(array_of(values)):
+        return product
+    shape = weights.swapaxes(-1, -2).shape if transposed else weights.shape  # (B, H, Q, K)
+    visible = visibility.visible_pairs(weights)
+    visible = namespace(visible).broadcast_to(visible, shape)
+    visible = visible.swapaxes(-1, -2) if transposed else visible
+    product = matrix_product(weights, where(isfinite(values), values, 0.0))
+    for key in range(values.shape[-2]):
+        row = values[..., key : key + 1, :]
+        finite = isfinite(row)
+        if bool(finite.all()):
+            continue
+        bad = where(finite, 0.0, row)  # (B, H, 1, e)
+        part = weights[..., key : key + 1] * bad  # (B, H, Q, e)
+        product = product + where(visible[..., key : key + 1], part, 0.0)
+    return product
 
 
 def clear_invisible(visibility: Visibility, heads: int, keys: Any, values: Any) -> tuple[Any, Any]:
@@ -130,10 +247,11 @@ def clear_invisible(visibility: Visibility, heads: int, keys: Any, values: Any) 
         return keys, values
     shape = visibility.shape(heads)
     if keys.device == "cuda":  # always, because a search for NaN would let the host wait
-        visible = kernels.gpu_kernels().visible_to_any(visibility, keys)
+        visible = gpu_kernels().visible_to_any(visibility, keys)
         clear_keys = clear_values = True
     else:
-        clear_keys, clear_values = not is_finite(keys._data), not is_finite(values._data)
+        clear_keys = not is_finite(keys._data)
+        clear_values = clear_keys if values is keys else not is_finite(values._data)
         if not clear_keys and not clear_values:
             return keys, values
         visible = visibility.visible_pairs(keys)
@@ -150,14 +268,75 @@ def clear_invisible(visibility: Visibility, heads: int, keys: Any, values: Any) 
     return cleared_keys, where(visible, values, 0.0) if clear_values else values
 
 
-@op
-def rotate_pairs(x: Array, *, turns: Array) -> Array:
-    """Each pair (x_2j, x_2j+1) of a row, as a complex number, times one of turns (..., d / 2)."""
-    wide = np.result_type(x.dtype, np.float32)
-    pairs = in_c_order(x).astype(wide, copy=False).view(turns.dtype)
-    return (pairs * turns).view(wide).astype(x.dtype, copy=False)
+def in_heads(*xs: Any, heads: tuple[int, ...]) -> list[Any]:
+    """The rows of all samples, split into heads: (..., H * d) or (B, H, N, d) -> (R, H, d). The
+    last of `heads` is for all that follow. On a GPU (B, H, N, d) becomes (B, N, H, d), a view,
+    because the kernels there read rows by their strides."""
+    split = []
+    for i, x in enumerate(xs):
+        number = heads[min(i, len(heads) - 1)]
+        if x.ndim == 4:
+            x = x.swapaxes(1, 2)
+            if device_of(x) != "cuda":
+                x = x.reshape(x.shape[0] * x.shape[1], *x.shape[2:])
+            split.append(x)
+        else:
+            if not number or x.shape[-1] % number:
+                check_heads(x.shape[-1], number)
+            split.append(x.reshape(math.prod(x.shape[:-1]), number, x.shape[-1] // number))
+    return split
 
 
-@rotate_pairs.vjp("x")
-def dx(grad, turns):
-    return rotate_pairs(grad, turns=turns.conj())  # back by the same angle
+def in_form_of(x: Any, rows: Any) -> Any:
+    """The inverse for one of them: (R, H, e) or (B, N, H, e) in the form that x has."""
+    if x.ndim == 4:
+        return rows.reshape(x.shape[0], x.shape[2], *rows.shape[-2:]).swapaxes(1, 2)
+    return rows.reshape(*x.shape[:-1], rows.shape[-2] * rows.shape[-1])
+
+
+def rows_to_heads(x: Any, samples: Samples) -> Any:
+    """Rows of all samples to matrices of each head: (R, H, d) or (B, L, H, d) -> (B, H, L, d)."""
+    if samples.have_one_length:
+        return x.reshape(len(samples.lengths), samples.longest, *x.shape[-2:]).swapaxes(1, 2)
+    return padded(x, samples, unpack).swapaxes(1, 2)
+
+
+def heads_to_rows(x: Any, samples: Samples) -> Any:
+    """The inverse of `rows_to_heads`: (B, H, L, d) -> (R, H, d)."""
+    x = x.swapaxes(1, 2)
+    if samples.have_one_length:
+        return x.reshape(samples.rows, *x.shape[-2:])
+    return as_packed(x, samples, pack)
+
+
+def check_attention(q: Array, k: Array, v: Array, queries: Any, keys: Any) -> None:
+    """Checked here, because a compiled kernel checks no index and would read other memory."""
+    (*of_q, heads, width), (*of_k, groups, key_width) = q.shape, k.shape
+    if groups != v.shape[-2] or not (heads == groups or are_groups(heads, groups)):
+        raise ShapeError(
+            "attention: q (R, H, d), k (S, H, d) and v (S, H, e) have one number of heads H, or k "
+            f"and v have a divisor of it, got {q.shape}, {k.shape} and {v.shape}"
+        )
+    if width != key_width or (*of_k,) != v.shape[:-2]:
+        raise ShapeError(
+            "attention: queries and keys must agree in width, keys and values in number, got "
+            f"{q.shape}, {k.shape} and {v.shape}"
+        )
+    if not q.dtype == k.dtype == v.dtype:
+        raise DtypeError(f"attention takes one dtype, got {q.dtype}, {k.dtype} and {v.dtype}")
+    if len(queries.lengths) != len(keys.lengths):
+        raise ShapeError(
+            f"attention: queries of {len(queries.lengths)} samples, keys of {len(keys.lengths)}"
+        )
+    for name, samples, place in (("queries", queries, of_q), ("keys", keys, of_k)):
+        padded = len(place) == 1 or place == [len(samples.lengths), samples.longest]
+        if not padded or samples.rows != math.prod(place):
+            raise ShapeError(
+                f"attention: the lengths of samples add up to the {math.prod(place)} rows of "
+                f"{name}, got {samples.lengths.tolist()}"
+            )
+
+
+def default_scale(width: int) -> float:
+    """1 / sqrt(d), because q k^T of independent numbers has variance d; 1 for d = 0."""
+    return 1 / math.sqrt(width) if width else 1.0

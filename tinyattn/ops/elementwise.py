@@ -1,85 +1,69 @@
-"""Arithmetic and functions of each element, each with its derivatives beneath it."""
+"""Functions of each element by itself."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
-from .. import kernels
-from ..base.backend import Array, Function, device_of, is_array, namespace
+from ..base.backend import Array, device_of, namespace, to_device
+from ..base.checks import as_array, check_clamp, check_masked_fill
+from ..engine.autograd import AnyTensor, TensorBase, array_of, wrap
 from ..engine.op import op
 from ..engine.promotion import promoted
-from ..errors import DtypeError
-from ..kernels import fast, in_c_order
-from ..kernels.float16 import in_float32
-from ..kernels.range_checks import check_divisor, check_exponent
+from ..kernels import with_kernels
+from ..kernels.range_checks import check_exponent
+from ..kernels.sums import in_c_order
+from .arguments import of_tensors
+from .arithmetic import div, eq, ge, le, logical_and, logical_or, mul, where
+from .float16 import in_float32
+from .types import Operand
 
 
-@op(promote=True)
-def add(x: Array, y: Array) -> Array:
-    return x + y
+@op(floats=True)
+def exp(x: AnyTensor) -> AnyTensor:
+    """e to the power of each element."""
+    return namespace(x).exp(in_c_order(x))
 
 
-@add.vjp("x", "y")
-def dxy(grad):
-    return grad, grad
+@exp.vjp("x")
+def dx(grad, out):
+    return grad * out
 
 
-@op(promote=True)
-def sub(x: Array, y: Array) -> Array:
-    return x - y
+@op(floats=True)
+def log(x: AnyTensor) -> AnyTensor:
+    """The natural logarithm of each element."""
+    return namespace(x).log(in_c_order(x))
 
 
-@sub.vjp("x")
-def dx(grad):
-    return grad
+@log.vjp("x")
+def dx(grad, x):
+    return grad / x
 
 
-@sub.vjp("y")
-def dy(grad):
-    return -grad
+@op(floats=True)
+def log1p(x: AnyTensor) -> AnyTensor:
+    """log(1 + x); near 0 exact, because 1 + x would round x away."""
+    return namespace(x).log1p(in_c_order(x))
 
 
-@op(promote=True)
-def mul(x: Array, y: Array) -> Array:
-    return x * y
+@log1p.vjp("x")
+def dx(grad, x):
+    return grad / (x + 1)
 
 
-@mul.vjp("x")
-def dx(grad, y):
-    return grad * y
+@op(floats=True)
+def expm1(x: AnyTensor) -> AnyTensor:
+    """exp(x) - 1; near 0 exact."""
+    return namespace(x).expm1(in_c_order(x))
 
 
-@mul.vjp("y")
-def dy(grad, x):
-    return grad * x
-
-
-@op(promote=True)
-def div(x: Array, y: Array) -> Array:
-    return x / y
-
-
-@div.vjp("x")
-def dx(grad, y):
-    return grad / y
-
-
-@div.vjp("y")
-def dy(grad, y, out):
-    return -grad * (out / y)
-
-
-@op
-def neg(x: Array) -> Array:
-    return -x
-
-
-@neg.vjp("x")
-def dx(grad):
-    return -grad
+@expm1.vjp("x")
+def dx(grad, x):
+    return grad * exp(x)
 
 
 # Of other exponents NumPy's own power is as fast (1 and 2), or products lose too many digits.
@@ -87,7 +71,7 @@ PRODUCTS = {*range(3, 9), *range(-8, -1)}
 
 
 @op(promote=True)
-def pow(x: Array, y: Array) -> Array:
+def pow(x: AnyTensor, y: Operand) -> AnyTensor:
     """x to the power y, element by element."""
     if "cuda" in (device_of(x), device_of(y)):
         check_exponent(x, y)
@@ -98,7 +82,7 @@ def pow(x: Array, y: Array) -> Array:
     return in_c_order(x) ** in_c_order(y)
 
 
-@fast("inverse_root")
+@with_kernels(cpu="division.inverse_root")
 @in_float32
 def inverse_root(x: Array) -> Array:
     """x ** -0.5 by a root, because NumPy's power takes ten times as long."""
@@ -128,7 +112,7 @@ def dx(grad, x, y):
     # At y = 0 the power is constant; at x = 0 too, but y * x**(y-1) would be 0 * inf there.
     if isinstance(y, (int, float)):
         return grad * (y * pow(x, y - 1)) if y != 0 else grad * 0
-    return grad * where(equal(y, 0), 0.0, y * pow(x, y - 1))
+    return grad * where(eq(y, 0), 0.0, y * pow(x, y - 1))
 
 
 @pow.vjp("y")
@@ -136,63 +120,17 @@ def dy(grad, x, y, out):
     # At x = 0 and y >= 0 the power does not change with y, but out * log(x) would be 0 * -inf.
     if isinstance(x, (int, float)):
         if x == 0:
-            return grad * where(greater_equal(y, 0), 0.0, -math.inf * out)
+            return grad * where(ge(y, 0), 0.0, -math.inf * out)
         return grad * out * (math.log(x) if x > 0 else math.nan)
-    flat = logical_and(equal(x, 0), greater_equal(y, 0))
+    flat = logical_and(eq(x, 0), ge(y, 0))
     # In float64, because the sum over a broadcast exponent may be much smaller than its terms.
-    base = cast(where(flat, 1.0, x), dtype=np.dtype(np.float64))
+    base = cast(where(flat, 1.0, x), np.dtype(np.float64))
     return grad * where(flat, 0.0, pow(base, y) * log(base))
 
 
 @op(floats=True)
-def exp(x: Array) -> Array:
-    """e to the power of each element."""
-    return namespace(x).exp(in_c_order(x))
-
-
-@exp.vjp("x")
-def dx(grad, out):
-    return grad * out
-
-
-@op(floats=True)
-def log(x: Array) -> Array:
-    """The natural logarithm of each element."""
-    return namespace(x).log(in_c_order(x))
-
-
-@log.vjp("x")
-def dx(grad, x):
-    return grad / x
-
-
-@op(floats=True)
-@fast("log1p")
-def log1p(x: Array) -> Array:
-    """log(1 + x); near 0 exact, because 1 + x would round x away."""
-    return namespace(x).log1p(in_c_order(x))
-
-
-@log1p.vjp("x")
-def dx(grad, x):
-    return grad / (x + 1)
-
-
-@op(floats=True)
-@fast("expm1")
-def expm1(x: Array) -> Array:
-    """exp(x) - 1; near 0 exact."""
-    return namespace(x).expm1(in_c_order(x))
-
-
-@expm1.vjp("x")
-def dx(grad, x):
-    return grad * exp(x)
-
-
-@op(floats=True)
-def sqrt(x: Array) -> Array:
-    """The square root of each element."""
+def sqrt(x: AnyTensor) -> AnyTensor:
+    """The square root of each element; NaN for negative numbers."""
     return namespace(x).sqrt(x)
 
 
@@ -202,7 +140,7 @@ def dx(grad, out):
 
 
 @op(floats=True)
-def sin(x: Array) -> Array:
+def sin(x: AnyTensor) -> AnyTensor:
     """The sine of each element, in radians."""
     return namespace(x).sin(in_c_order(x))
 
@@ -213,7 +151,7 @@ def dx(grad, x):
 
 
 @op(floats=True)
-def cos(x: Array) -> Array:
+def cos(x: AnyTensor) -> AnyTensor:
     """The cosine of each element, in radians."""
     return namespace(x).cos(in_c_order(x))
 
@@ -224,7 +162,7 @@ def dx(grad, x):
 
 
 @op(floats=True)
-def tanh(x: Array) -> Array:
+def tanh(x: AnyTensor) -> AnyTensor:
     """(exp(x) - exp(-x)) / (exp(x) + exp(-x)) of each element, the hyperbolic tangent.
 
     >>> F.tanh(ta.tensor([-100.0, 0.0, 100.0]))
@@ -239,9 +177,28 @@ def dx(grad, out):
     return grad * (1 - out * out)
 
 
+@op(floats=True)
+@with_kernels(cpu="exponential.erf", cuda="elementwise.erf")
+def erf(x: AnyTensor) -> AnyTensor:
+    """The error function: 2 / sqrt(pi) times the integral of exp(-t*t) from 0 to x."""
+    return by_python(math.erf, x)
+
+
+def by_python(function: Callable[[float], float], x: Array) -> Array:
+    """A function of Python's, in float64, of each element of an array on any device."""
+    values = np.frompyfunc(function, 1, 1)(np.asarray(to_device(x, "cpu"), np.float64))
+    return to_device(np.asarray(values, np.float64).astype(x.dtype), device_of(x))
+
+
+@erf.vjp("x")
+@in_float32
+def dx(grad, x):
+    return grad * (2 / math.sqrt(math.pi)) * exp(-x * x)
+
+
 @op
-def abs(x: Array) -> Array:
-    """|x|; the gradient at 0 is 0."""
+def abs(x: AnyTensor) -> AnyTensor:
+    """|x|; the gradient at 0 is 0. Differs from PyTorch: the gradient at NaN is NaN."""
     return namespace(x).abs(x)
 
 
@@ -250,86 +207,27 @@ def dx(grad, x):
     return grad * sign(x)
 
 
-@op(promote=True)
-def maximum(x: Array, y: Array) -> Array:
-    return namespace(x if hasattr(x, "dtype") else y).maximum(x, y)
+@op(differentiable=False)
+@with_kernels(cpu="choice.sign")
+def sign(x: AnyTensor) -> AnyTensor:
+    """-1, 0 or 1. Differs from PyTorch: no gradient, where there it is 0."""
+    return namespace(x).sign(x)
 
 
-@maximum.vjp("x")
-def dx(grad, x, y):
-    return share_of_gradient(grad, less(x, y), equal(x, y))
+@op(differentiable=False)
+def isnan(x: AnyTensor) -> AnyTensor:
+    """True where an element is NaN."""
+    return namespace(x).isnan(x)
 
 
-@maximum.vjp("y")
-def dy(grad, x, y):
-    return share_of_gradient(grad, less(y, x), equal(x, y))
-
-
-@op(promote=True)
-def minimum(x: Array, y: Array) -> Array:
-    return namespace(x if hasattr(x, "dtype") else y).minimum(x, y)
-
-
-@minimum.vjp("x")
-def dx(grad, x, y):
-    return share_of_gradient(grad, greater(x, y), equal(x, y))
-
-
-@minimum.vjp("y")
-def dy(grad, x, y):
-    return share_of_gradient(grad, greater(y, x), equal(x, y))
-
-
-def share_of_gradient(grad: Any, other_is_result: Any, are_equal: Any) -> Any:
-    """The part of the gradient that one of the two arguments gets: none where the other one is the
-    result, half where both are equal, all elsewhere."""
-    return where(are_equal, grad * 0.5, where(other_is_result, 0.0, grad))
+@op(differentiable=False)
+def isfinite(x: AnyTensor) -> AnyTensor:
+    """True where an element is no NaN and not infinite."""
+    return namespace(x).isfinite(x)
 
 
 @op
-def clamp(x: Array, *, min: float | None, max: float | None) -> Array:
-    return promoted(namespace(x).clip(x, min, max), (x,))
-
-
-@clamp.vjp("x")
-def dx(grad, x, min, max):
-    inside = greater_equal(x, -math.inf if min is None else min)
-    inside = logical_and(inside, less_equal(x, math.inf if max is None else max))
-    return where(inside, grad, 0.0)
-
-
-@op(promote=True)
-def where(condition: Array, x: Array, y: Array) -> Array:
-    """`x` where `condition` is True, else `y`."""
-    for value in (x, y):
-        if not hasattr(value, "dtype") and not isinstance(value, (int, float)):
-            raise DtypeError(f"where takes tensors and numbers, got {value!r}")
-    return promoted(kernels.where(condition, x, y), (x, y))
-
-
-@where.vjp("x")
-def dx(grad, condition):
-    return where(condition, grad, 0.0)
-
-
-@where.vjp("y")
-def dy(grad, condition):
-    return where(condition, 0.0, grad)
-
-
-@op
-def clone(x: Array) -> Array:
-    """A copy; the gradient passes through."""
-    return x.copy()
-
-
-@clone.vjp("x")
-def dx(grad):
-    return grad
-
-
-@op
-def cast(x: Array, *, dtype: np.dtype) -> Array:
+def cast(x: AnyTensor, dtype: np.dtype) -> AnyTensor:
     """`x` in another floating dtype; `Plan.in_shape_of` converts the gradient back."""
     return x.astype(dtype)
 
@@ -339,117 +237,80 @@ def dx(grad):
     return grad
 
 
-def whole_quotient(function: Function, x: Any, y: Any) -> Any:
-    """function(x, y), after the divisor was checked. An x that is no array of floats becomes one if
-    y is one, because the first array chooses the kernel."""
-    check_divisor(x, y)
-    if is_array(y) and y.dtype.kind == "f":
-        if isinstance(x, (int, float, np.number)):
-            x = namespace(y).full((), x, getattr(x, "dtype", y.dtype))
-        elif is_array(x) and x.dtype.kind != "f":
-            x = x.astype(np.result_type(x.dtype, y.dtype))
-    return function(x, y)
+@op
+def clone(x: AnyTensor) -> AnyTensor:
+    """A copy; the gradient passes through."""
+    return x.copy()
 
 
-@fast("remainder")
-def exact_remainder(x: Any, y: Any) -> Any:
-    return namespace(x if hasattr(x, "dtype") else y).remainder(in_c_order(x), in_c_order(y))
-
-
-@fast("floor_divide")
-def exact_quotient(x: Any, y: Any) -> Any:
-    return namespace(x if hasattr(x, "dtype") else y).floor_divide(in_c_order(x), in_c_order(y))
-
-
-@op(promote=True)
-def remainder(x: Array, y: Array) -> Array:
-    """x - y floor(x / y), with the sign of y, as % in Python."""
-    return whole_quotient(exact_remainder, x, y)
-
-
-@remainder.vjp("x")
+@clone.vjp("x")
 def dx(grad):
     return grad
 
 
-@remainder.vjp("y")
-def dy(grad, x, y):
-    return -grad * floor_divide(x, y)
+# Without a derivative of their own: recorded as the ops that they call.
 
 
-# The following ops have no gradient, because their results are booleans or step functions.
+@of_tensors
+def square(x: AnyTensor) -> AnyTensor:
+    """x * x."""
+    return mul(x, x)
 
 
-@op(promote=True, differentiable=False)
-def floor_divide(x: Array, y: Array) -> Array:
-    """The largest integer that is not above x / y."""
-    return whole_quotient(exact_quotient, x, y)
+@of_tensors
+def rsqrt(x: AnyTensor) -> AnyTensor:
+    """1 / sqrt(x)."""
+    return div(1, sqrt(x))
 
 
-@op(differentiable=False)
-@fast("sign")
-def sign(x: Array) -> Array:
-    """-1, 0 or 1. Differs from PyTorch: no gradient, where there it is 0."""
-    return namespace(x).sign(x)
+@of_tensors
+def reciprocal(x: AnyTensor) -> AnyTensor:
+    """1 / x."""
+    return div(1, x)
 
 
-@op(differentiable=False)
-def equal(x: Array, y: Array) -> Array:
-    return x == y
+@of_tensors
+def clamp(x: AnyTensor, min: Operand | None = None, max: Operand | None = None) -> AnyTensor:
+    """Every element limited to [min, max]: numbers, or Tensors that broadcast.
+
+    Outside of the limits the gradient of x is 0, and a limit that is a Tensor gets it.
+    """
+    if not isinstance(min, TensorBase) and not isinstance(max, TensorBase):
+        check_clamp(min, max, x.dtype)
+        return clip(x, min, max)
+    # NaN stays NaN, and a limit that is NaN gives NaN.
+    if min is not None:
+        x = where(logical_or(ge(x, min), isnan(x)), x, min)
+    if max is not None:
+        x = where(logical_or(le(x, max), isnan(x)), x, max)
+    return x
 
 
-@op(differentiable=False)
-def not_equal(x: Array, y: Array) -> Array:
-    return x != y
+@op
+def clip(x: AnyTensor, min: float | None, max: float | None) -> AnyTensor:
+    """`clamp` between numbers."""
+    return promoted(namespace(x).clip(x, min, max), (x,))
 
 
-@op(differentiable=False)
-def less(x: Array, y: Array) -> Array:
-    return x < y
+@clip.vjp("x")
+def dx(grad, x, min, max):
+    inside = ge(x, -math.inf if min is None else min)
+    inside = logical_and(inside, le(x, math.inf if max is None else max))
+    return where(inside, grad, 0.0)
 
 
-@op(differentiable=False)
-def less_equal(x: Array, y: Array) -> Array:
-    return x <= y
+@of_tensors
+def masked_fill(x: AnyTensor, mask: Any, value: Operand) -> AnyTensor:
+    """`value` wherever `mask` is True. The mask broadcasts: a Tensor, or what makes one.
 
+    Differs from PyTorch: a value that integers or booleans cannot hold is a DtypeError.
 
-@op(differentiable=False)
-def greater(x: Array, y: Array) -> Array:
-    return x > y
-
-
-@op(differentiable=False)
-def greater_equal(x: Array, y: Array) -> Array:
-    return x >= y
-
-
-@op(differentiable=False)
-def logical_and(x: Array, y: Array) -> Array:
-    return x & y
-
-
-@op(differentiable=False)
-def logical_or(x: Array, y: Array) -> Array:
-    return x | y
-
-
-@op(differentiable=False)
-def logical_xor(x: Array, y: Array) -> Array:
-    return x ^ y
-
-
-@op(differentiable=False)
-def logical_not(x: Array) -> Array:
-    return ~x
-
-
-@op(differentiable=False)
-def isnan(x: Array) -> Array:
-    """True where an element is NaN."""
-    return namespace(x).isnan(x)
-
-
-@op(differentiable=False)
-def isfinite(x: Array) -> Array:
-    """True where an element is no NaN and not infinite."""
-    return namespace(x).isfinite(x)
+    >>> ta.tensor([1.0, 2.0, 3.0]).masked_fill([True, False, False], 0.0)
+    tensor([0., 2., 3.])
+    """
+    if not isinstance(mask, TensorBase):
+        mask = wrap(as_array(mask, None, x.device))
+    check_masked_fill(x, mask)
+    if x.dtype.kind != "f" or not isinstance(value, TensorBase):
+        value = as_array(array_of(value), x.dtype, x.device)
+    return where(mask, value, x)

@@ -1,38 +1,42 @@
-"""Softmax, its logarithm, its masked form, and cross-entropy."""
+"""Softmax, its logarithm, its masked form, and the logarithm of its sum."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
-from .. import kernels
-from ..base.backend import Array, converted
-from ..base.checks import DTypeLike, checked_dtype, one_dim, require_float
+import numpy as np
+
+from ..base.backend import Array, converted, namespace, quiet
+from ..base.checks import (
+    Dims,
+    DTypeLike,
+    check_keepdim,
+    check_size,
+    checked_dtype,
+    dims_of,
+    one_dim,
+    require_float,
+)
+from ..engine.autograd import AnyTensor
 from ..engine.op import op
-from ..errors import DtypeError, ShapeError
-from ..kernels.range_checks import require_range
+from ..errors import ShapeError
+from ..kernels import with_kernels
+from ..kernels.sums import in_c_order, sum_dtype
 from ..kernels.visibility import Visibility
-
-
-def along_dim(kernel: Callable[..., Any], dim: int, *arrays: Any) -> Any:
-    """Apply a kernel for the last dimension to dimension `dim` of arrays or Tensors."""
-    ndim, dim = arrays[0].ndim, one_dim(arrays[0], dim)
-    if not ndim:
-        return kernel(*(array.reshape(1) for array in arrays)).reshape(())
-    if dim == ndim - 1:
-        return kernel(*arrays)
-    return kernel(*(array.swapaxes(dim, -1) for array in arrays)).swapaxes(dim, -1)
-
-
-def floats_of(x: Array, dtype: DTypeLike, name: str) -> Array:
-    """x in this dtype, by default its own, which must be one of floats."""
-    x = x if dtype is None else converted(x, checked_dtype(dtype))
-    require_float(x.dtype, name)
-    return x
+from .arguments import ArrayLike, array_like, float_tensor, of_tensors
+from .arithmetic import where
+from .elementwise import exp, isfinite, log
+from .float16 import in_float32
+from .order import amax
+from .reductions import sum
+from .shapes import squeeze
+from .visibility import visibility_of
 
 
 @op
-def softmax(x: Array, *, dim: int = -1, dtype: DTypeLike = None) -> Array:
+def softmax(x: AnyTensor, dim: int = -1, dtype: DTypeLike = None) -> AnyTensor:
     """exp(x_i) / sum_j exp(x_j) along `dim`: numbers >= 0 whose sum is 1.
 
     x (...) -> (...), of the same shape. dtype: compute in this dtype; that of x by default.
@@ -42,32 +46,34 @@ def softmax(x: Array, *, dim: int = -1, dtype: DTypeLike = None) -> Array:
     >>> F.softmax(ta.tensor([0.0, 0.0]))
     tensor([0.5, 0.5])
     """
-    return along_dim(kernels.softmax, dim, floats_of(x, dtype, "softmax"))
+    return along_dim(softmax_rows, dim, floats_of(x, dtype, "softmax"))
 
 
 @softmax.vjp("x")
 def dx(grad, out, dim):
-    return along_dim(kernels.softmax_backward, dim, grad, out)
+    return along_dim(softmax_rows_backward, dim, grad, out)
+
+
+@with_kernels(cpu="softmax.softmax", cuda="softmax.softmax")
+@quiet
+def softmax_rows(x: Array) -> Array:
+    """Over the last dimension. The maximum is subtracted, because exp overflows from 89 on."""
+    if not x.shape[-1]:
+        return x.copy()
+    scores = x.astype(sum_dtype(x.dtype), order="C")
+    powers = namespace(x).exp(scores - scores.max(axis=-1, keepdims=True))
+    return (powers / powers.sum(axis=-1, keepdims=True)).astype(x.dtype)
+
+
+@with_kernels(cpu="softmax.softmax_backward", cuda="softmax.softmax_backward")
+@in_float32
+def softmax_rows_backward(grad: Any, out: Any) -> Any:
+    """out * (grad - sum(grad * out)), because the Jacobian of a row is diag(out) - out out^T."""
+    return out * (grad - (grad * out).sum(axis=-1, keepdims=True))
 
 
 @op
-def masked_softmax(x: Array, *, visibility: Visibility | None) -> Array:
-    """Softmax over the visible keys of scores (B, H, Q, K); invisible keys get exactly 0.
-
-    A query without a visible key gets a row of zeros.
-    """
-    if visibility is not None:
-        visibility.check(x.shape)
-    return kernels.masked_softmax(x, visibility)
-
-
-@masked_softmax.vjp("x")
-def dx(grad, out, visibility):
-    return kernels.masked_softmax_backward(grad, out, visibility)
-
-
-@op
-def log_softmax(x: Array, *, dim: int = -1, dtype: DTypeLike = None) -> Array:
+def log_softmax(x: AnyTensor, dim: int = -1, dtype: DTypeLike = None) -> AnyTensor:
     """x_i - log(sum_j exp(x_j)) along `dim`; more exact than `softmax(x).log()`.
 
     x (...) -> (...), of the same shape. dtype: compute in this dtype; that of x by default.
@@ -77,40 +83,146 @@ def log_softmax(x: Array, *, dim: int = -1, dtype: DTypeLike = None) -> Array:
     >>> F.log_softmax(ta.tensor([0.0, 1000.0]))
     tensor([-1000.,     0.])
     """
-    return along_dim(kernels.log_softmax, dim, floats_of(x, dtype, "log_softmax"))
+    return along_dim(log_softmax_rows, dim, floats_of(x, dtype, "log_softmax"))
 
 
 @log_softmax.vjp("x")
 def dx(grad, out, dim):
-    return along_dim(kernels.log_softmax_backward, dim, grad, out)
+    return along_dim(log_softmax_rows_backward, dim, grad, out)
 
 
-def check_class_range(target: Array, classes: int, ignore_index: int) -> None:
-    text = (
-        f"cross_entropy: class {{number}} is out of range for {classes} classes "
-        f"(0 to {classes - 1}, or ignore_index={ignore_index})"
-    )
-    require_range(target, 0, classes, IndexError, text, also_allowed=ignore_index)
+@with_kernels(cpu="softmax.log_softmax", cuda="softmax.log_softmax")
+@quiet
+def log_softmax_rows(x: Array) -> Array:
+    """Over the last dimension."""
+    xp = namespace(x)
+    if not x.shape[-1]:
+        return x.copy()
+    scores = x.astype(sum_dtype(x.dtype), order="C")
+    shifted = scores - scores.max(axis=-1, keepdims=True)
+    total = xp.log(xp.exp(shifted).sum(axis=-1, keepdims=True))
+    return (shifted - total).astype(x.dtype)
 
 
-@op(saves=True)
-def cross_entropy(logits: Array, target: Array, *, ignore_index: int) -> Array:
-    """-log_softmax(logits)[target] for each row: logits (N, C), target (N,) -> (N,).
+@with_kernels(cpu="softmax.log_softmax_backward", cuda="softmax.log_softmax_backward")
+@in_float32
+def log_softmax_rows_backward(grad: Any, out: Any) -> Any:
+    return grad - exp(out) * in_c_order(grad).sum(axis=-1, keepdims=True)
 
-    Rows whose target is `ignore_index` give 0.
+
+def floats_of(x: Array, dtype: DTypeLike, name: str) -> Array:
+    """x in this dtype, by default its own, which must be one of floats."""
+    x = x if dtype is None else converted(x, checked_dtype(dtype))
+    require_float(x.dtype, name)
+    return x
+
+
+def along_dim(formula: Callable[..., Any], dim: int, *arrays: Any) -> Any:
+    """A formula for the last dimension, along dimension `dim` of arrays or Tensors."""
+    ndim, dim = arrays[0].ndim, one_dim(arrays[0], dim)
+    if not ndim:
+        return formula(*(array.reshape(1) for array in arrays)).reshape(())
+    if dim == ndim - 1:
+        return formula(*arrays)
+    return formula(*(array.swapaxes(dim, -1) for array in arrays)).swapaxes(dim, -1)
+
+
+def masked_softmax(
+    scores: AnyTensor,
+    valid_lens: ArrayLike | None = None,
+    mask: ArrayLike | None = None,
+    is_causal: bool = False,
+    past: int = 0,
+) -> AnyTensor:
+    """Softmax over the visible keys, the last dimension of the scores; invisible keys get 0.
+
+    scores: (B, Q, K) or (B, H, Q, K); or of one sample, (Q, K) or (K,).
+    valid_lens: (B,) or (B, Q), the number of first keys that are visible; of one sample a number,
+        or (Q,).
+    mask: True = visible, see `tinyattn.masks`. For (Q, K) and (K,) it broadcasts to the scores.
+    is_causal: query i sees keys 0 to past + i.
+    past: how many positions came before the first query, such as those in a cache.
+    A key is visible if all of them say so.
+
+    No score is replaced by a fill value: maximum and sum leave invisible keys out. A row without a
+    visible key is exactly 0, and so is its gradient. (With the fill value -1e6 such a row would
+    attend to padding, and so would every row whose real scores are lower.)
+    Raises ShapeError for scores of another number of dimensions and for valid_lens of another
+    shape, MaskError for lengths out of range and for a mask that does not fit the scores.
+
+    >>> F.masked_softmax(ta.zeros(1, 1, 3), valid_lens=[2])
+    tensor([[[0.5, 0.5, 0. ]]])
     """
-    if target.dtype.kind not in "iu":
-        raise DtypeError(f"cross_entropy takes class numbers as integers, got {target.dtype}")
-    if logits.ndim != 2 or target.shape != logits.shape[:1]:
+    scores = float_tensor(scores, "scores")
+    if scores.ndim not in (1, 2, 3, 4):
         raise ShapeError(
-            "cross_entropy: logits (N, C) need a target of shape (N,), got "
-            f"{logits.shape} and {target.shape}"
+            f"scores are (B, Q, K), (B, H, Q, K), (Q, K) or (K,), got shape {scores.shape}"
         )
-    check_class_range(target, logits.shape[1], ignore_index)
-    losses, log_sums = kernels.cross_entropy(logits, target, ignore_index)
-    return losses, log_sums
+    if scores.ndim > 2:
+        x = scores if scores.ndim == 4 else scores.unsqueeze(1)  # (B, H, Q, K)
+    else:
+        x = scores.reshape(1, *(1,) * (3 - scores.ndim), *scores.shape)  # (1, 1, Q, K)
+        valid_lens = None if valid_lens is None else array_like(valid_lens, "valid_lens")[None]
+        if mask is not None:
+            array = array_like(mask, "mask")
+            mask = array.reshape(1, *(1,) * (2 - array.ndim), *array.shape)  # (1, Q|1, K|1)
+    past = check_size("past", past, 0)
+    seen = visibility_of(x.shape, valid_lens, mask, is_causal, None, x.device, past)
+    return softmax_of_visible(x, seen).reshape(scores.shape)
 
 
-@cross_entropy.vjp("logits")
-def dlogits(grad, logits, target, ignore_index, saved):
-    return kernels.cross_entropy_backward(grad, logits, target, ignore_index, saved)
+@op
+def softmax_of_visible(x: AnyTensor, visibility: Visibility | None) -> AnyTensor:
+    """`masked_softmax` of scores (B, H, Q, K), over the keys that a Visibility shows."""
+    if visibility is not None:
+        visibility.check(x.shape)
+    return visible_softmax(x, visibility)
+
+
+@softmax_of_visible.vjp("x")
+def dx(grad, out, visibility):
+    return visible_softmax_backward(grad, out, visibility)
+
+
+@with_kernels(cpu="softmax.masked_softmax", cuda="softmax.masked_softmax")
+@quiet
+def visible_softmax(x: Array, visibility: Visibility | None) -> Array:
+    """exp(x - max) / sum over the visible keys of the last dimension; the others get 0."""
+    visible = None if visibility is None else visibility.visible_pairs(x)
+    if visible is None or not x.shape[-1]:
+        return softmax_rows(x)
+    xp = namespace(x)
+    # No finite fill value is safe, because real scores may be lower. -inf changes neither the
+    # maximum nor the sum; a row of only -inf becomes zeros.
+    scores = xp.where(visible, x.astype(sum_dtype(x.dtype), order="C"), -math.inf)
+    empty = ~xp.broadcast_to(visible, x.shape).any(axis=-1, keepdims=True)
+    top = xp.where(empty, 0, scores.max(axis=-1, keepdims=True))
+    powers = xp.where(visible, xp.exp(scores - top), 0)
+    weights = powers / xp.where(empty, 1, powers.sum(axis=-1, keepdims=True))
+    # Once more, because a visible score may be NaN.
+    return xp.where(visible, weights, 0).astype(x.dtype)
+
+
+@with_kernels(cpu="softmax.masked_softmax_backward", cuda="softmax.masked_softmax_backward")
+def visible_softmax_backward(grad: Any, out: Any, visibility: Visibility | None) -> Any:
+    """As of softmax, over the visible keys; invisible ones have no influence, even if NaN."""
+    visible = None if visibility is None else visibility.visible_pairs(out)
+    if visible is None:
+        return softmax_rows_backward(grad, out)
+    return where(visible, softmax_rows_backward(where(visible, grad, 0.0), out), 0.0)
+
+
+@of_tensors
+def logsumexp(x: AnyTensor, dim: Dims = None, keepdim: bool = False) -> AnyTensor:
+    """log(sum(exp(x))) over `dim`, by default all; as max(x) + log(sum(exp(x - max(x))))."""
+    check_keepdim(keepdim)
+    if x.dtype == np.float16:  # whose sums overflow at 65,504 equal elements
+        return logsumexp(x.float(), dim, keepdim).to(x.dtype)
+    x = x if x.dtype.kind == "f" else x.to(np.float32)
+    dims = dims_of(x, dim)
+    shift: Any = 0
+    if x.numel():
+        shift = amax(x.detach(), dims, keepdim=True)
+        shift = where(isfinite(shift), shift, 0)
+    result = log(sum(exp(x - shift), dims, keepdim=True)) + shift
+    return result if keepdim else squeeze(result, dims)

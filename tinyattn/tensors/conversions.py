@@ -9,13 +9,14 @@ from typing import Self
 
 import numpy as np
 
-from .. import ops
 from ..base.backend import converted, module_of
 from ..base.checks import checked_dtype, names_device
 from ..engine.autograd import wrap
+from ..ops import elementwise, shapes
+from ..ops.arguments import any_tensor
+from ..ops.types import DTypeLike
 from .gradients import Gradients
-from .types import DTypeLike
-from .values import Values, checked_tensor
+from .values import Values
 
 
 class Conversions(Gradients):
@@ -41,17 +42,17 @@ class Conversions(Gradients):
         result = self
         if dtype is not None and (target := checked_dtype(dtype)) != self.dtype:
             if target.kind == "f":
-                result = ops.cast(result, dtype=target)
+                result = elementwise.cast(result, target)
             else:
                 result = wrap(converted(result._data, target))
         if device is not None and device != self.device:
             module_of(device)  # raises DeviceError
-            result = ops.transfer(result, device=device)
+            result = shapes.transfer(result, device)
         return result
 
     def type_as(self, other: Values) -> Self:
         """This tensor in the dtype, and on the device, of `other`."""
-        return self.to(checked_tensor(other, "type_as"))
+        return self.to(any_tensor(other, "other"))
 
     def cpu(self) -> Self:
         """This tensor on the host."""

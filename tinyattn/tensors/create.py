@@ -1,4 +1,4 @@
-"""Functions that make tensors, and functions that join several into one."""
+"""Functions that make tensors."""
 
 from __future__ import annotations
 
@@ -8,9 +8,8 @@ from typing import Any, overload
 
 import numpy as np
 
-from .. import ops
 from ..base import random
-from ..base.backend import Array, module_of, to_device
+from ..base.backend import Array, module_of, namespace, to_device
 from ..base.checks import (
     as_array,
     cast_exactly,
@@ -18,16 +17,16 @@ from ..base.checks import (
     check_size,
     checked_dtype,
     is_integer,
-    one_dim,
     refuse_masked,
     require_float,
     sizes_of,
 )
-from ..engine.autograd import wrap
-from ..errors import DeviceError, DtypeError, ShapeError
+from ..engine.autograd import array_of, wrap
+from ..errors import DtypeError, ShapeError
+from ..kernels.range_checks import require_range
+from ..ops.arguments import ArrayLike, any_tensor, array_like
+from ..ops.types import DTypeLike, Sizes
 from .tensor import Tensor
-from .types import DTypeLike, Operand, Sizes
-from .values import array_of, checked_tensor
 
 CUDA = 2  # DLPack's number of the device
 
@@ -323,7 +322,7 @@ def randperm(n: int, device: str | None = None) -> Tensor:
 
 def like(name: str, x: Tensor, dtype: DTypeLike, device: str | None) -> tuple[DTypeLike, str]:
     """dtype and device, or those of the Tensor `x` where none is given."""
-    x = checked_tensor(x, name)
+    x = any_tensor(x, f"x of {name}")
     return x.dtype if dtype is None else dtype, device or x.device
 
 
@@ -388,90 +387,63 @@ def randn_like(
     return randn(x.shape, dtype=dtype, device=device, requires_grad=requires_grad)
 
 
-def cat(tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
-    """Tensors joined along `dim`.
+def one_hot(ids: ArrayLike, num_classes: int = -1) -> Tensor:
+    """1 at the place of each id, else 0: integers (...) -> int64 (..., num_classes).
 
-    Raises ShapeError if they differ in another dimension.
+    num_classes: -1 for the largest id plus 1; needed if there are no ids.
+    Raises DtypeError if ids are no integers, and IndexError for an id out of range.
 
-    >>> ta.cat([ta.ones(2, 1), ta.zeros(2, 2)], dim=1).shape
-    (2, 3)
+    >>> F.one_hot([0, 2]).tolist()
+    [[1, 0, 0], [0, 0, 1]]
     """
-    tensors = checked_sequence("cat", tensors)
-    dim = one_dim(tensors[0], dim)
-    first = tensors[0]
-    for i, other in enumerate(tensors):
-        if other.ndim != first.ndim or any(
-            a != b
-            for d, (a, b) in enumerate(zip(other.shape, first.shape, strict=True))
-            if d != dim
-        ):
-            raise ShapeError(
-                f"cat along dim {dim}: tensor {i} has shape {other.shape}, which differs from "
-                f"{first.shape} in another dimension"
-            )
-    return ops.cat(*tensors, dim=dim)
+    array = array_like(ids, "ids")
+    if array.dtype.kind not in "iu":
+        raise DtypeError(f"one_hot takes integer ids, got {array.dtype}")
+    if num_classes == -1:
+        if not array.size:
+            raise ShapeError("one_hot of no ids needs num_classes, the size of the last dimension")
+        num_classes = max(int(array.max()), 0) + 1
+    check_size("num_classes", num_classes)
+    text = f"one_hot: id {{number}} is out of range for {num_classes} classes"
+    require_range(array, 0, num_classes, IndexError, text)
+    xp = namespace(array)
+    out = xp.zeros((array.size, num_classes), np.int64)
+    out[xp.arange(array.size), array.reshape(-1)] = 1
+    return wrap(out.reshape(*array.shape, num_classes))
 
 
-def stack(tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
-    """Tensors of one shape along a new dimension; ShapeError for several shapes.
+def alibi_bias(
+    num_heads: int,
+    queries: int,
+    keys: int | None = None,
+    dtype: DTypeLike = None,
+    device: str | None = None,
+    past: int = 0,
+) -> Tensor:
+    """The bias -m_h |past + i - j| of query i and key j in head h: (H, Q, K), m_h = 2^(-8 h / H).
 
-    >>> ta.stack([ta.tensor([1, 2]), ta.tensor([3, 4])], dim=1).tolist()
-    [[1, 3], [2, 4]]
+    h counts from 1. dtype: a floating one, float32 by default.
+    past: how many positions came before the first query, such as those in a cache. keys: past +
+        queries by default.
+    Heads with a steep slope see what is near, others see further; no position is added to the
+    inputs.
+    Raises ShapeError for sizes that are none, DtypeError for another dtype.
+    Source: Press et al., "Train Short, Test Long", 2022. Their code has other slopes if the number
+    of heads is no power of 2.
+
+        >>> F.alibi_bias(2, 3)[0]
+        tensor([[-0.    , -0.0625, -0.125 ],
+                [-0.0625, -0.    , -0.0625],
+                [-0.125 , -0.0625, -0.    ]])
+        >>> F.alibi_bias(2, 1, past=2)[0]
+        tensor([[-0.125 , -0.0625, -0.    ]])
     """
-    tensors = checked_sequence("stack", tensors)
-    for i, other in enumerate(tensors):
-        if other.shape != tensors[0].shape:
-            raise ShapeError(
-                f"stack takes tensors of one shape, got {tensors[0].shape} and (number {i}) "
-                f"{other.shape}"
-            )
-    return cat([t.unsqueeze(dim) for t in tensors], dim)
-
-
-def hstack(tensors: Sequence[Tensor]) -> Tensor:
-    """Tensors joined side by side: vectors along their dimension, all others along dimension 1."""
-    rows = [x if x.ndim else x.reshape(1) for x in checked_sequence("hstack", tensors)]
-    return cat(rows, min(rows[0].ndim - 1, 1))
-
-
-def vstack(tensors: Sequence[Tensor]) -> Tensor:
-    """Tensors joined one below another, along dimension 0; a vector is one row."""
-    rows = checked_sequence("vstack", tensors)
-    return cat([x if x.ndim > 1 else x.reshape(1, -1) for x in rows])
-
-
-def checked_sequence(name: str, tensors: Sequence[Tensor]) -> list[Tensor]:
-    if not isinstance(tensors, (list, tuple)):
-        raise TypeError(f"{name} takes a list or tuple of Tensors, got {type(tensors).__name__}")
-    tensors = list(tensors)
-    if not tensors or not all(isinstance(t, Tensor) for t in tensors):
-        raise TypeError(f"{name} takes one or more Tensors in a sequence")
-    if len({type(t._data) for t in tensors}) > 1 and len({t.device for t in tensors}) > 1:
-        raise DeviceError(f"{name} takes tensors on one device, got {[t.device for t in tensors]}")
-    return tensors
-
-
-def where(condition: Any, x: Operand, y: Operand) -> Tensor:
-    """`x` where `condition` is True, else `y`; all three broadcast.
-
-    A condition of numbers is True where they are not 0. ShapeError if the shapes do not agree.
-
-    >>> ta.where(ta.tensor([True, False]), ta.tensor([1.0, 2.0]), 0.0)
-    tensor([1., 0.])
-    """
-    if not isinstance(condition, Tensor):
-        on = next((part.device for part in (x, y) if isinstance(part, Tensor)), None)
-        condition = Tensor(condition, device=on)
-    if condition.dtype != np.bool_:
-        condition = condition != 0
-    return ops.where(condition, x, y)
-
-
-def maximum(x: Operand, y: Operand) -> Tensor:
-    """The larger of two, element by element; if they tie, each gets half of the gradient."""
-    return ops.maximum(x, y)
-
-
-def minimum(x: Operand, y: Operand) -> Tensor:
-    """The smaller of two, element by element; if they tie, each gets half of the gradient."""
-    return ops.minimum(x, y)
+    check_size("num_heads", num_heads)
+    last = check_size("past", past, 0) + check_size("queries", queries, 0)
+    keys = last if keys is None else check_size("keys", keys, 0)
+    slopes = 2.0 ** (-8 * np.arange(1, num_heads + 1) / num_heads)
+    distances = np.abs(np.arange(past, last)[:, None] - np.arange(keys))
+    dtype = checked_dtype(dtype or np.float32)
+    require_float(dtype, "alibi_bias")
+    bias = Tensor(-slopes[:, None, None] * distances, dtype=dtype)
+    return bias if device is None else bias.to(device)

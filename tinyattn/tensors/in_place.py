@@ -12,9 +12,9 @@ from ..engine.autograd import wrap
 from ..engine.grad_mode import is_grad_enabled
 from ..engine.promotion import CATEGORY
 from ..errors import DtypeError, InPlaceError, ShapeError
+from ..ops.types import Operand
 from .conversions import Conversions
 from .gradients import Gradients
-from .types import Operand
 
 AnyTensor = TypeVar("AnyTensor", bound=Conversions)
 

@@ -1,34 +1,39 @@
-"""Tensor. Its methods stand in eight classes, each in a file of its own.
+"""Tensor. What it holds and its operators stand in four classes, each in a file of its own.
 
 Each class inherits from the one before it, and uses nothing of those behind it. Tensor inherits
-from the last one, Order:
+from the last one, Operators. Its other methods are functions of `tinyattn/ops`.
 
     values.py       the array: data, shape, dtype, device, item, tolist, numpy, repr
     gradients.py    requires_grad, grad, grad_fn, backward, detach, copies and pickles of leaves
     conversions.py  to, float, double, half, long, bool, cpu, cuda, type_as
-    operators.py    + - * / // % ** @, comparisons, logic, and `x += y` (in_place.py)
-    elementwise.py  exp, log, sqrt, tanh, relu, pow, clamp, masked_fill, isnan, clone ...
-    shapes.py       reshape, permute, expand, x[i], x[i] = y, gather, split, roll, tril ...
-    reductions.py   sum, mean, var, max, argmax, any, equal, bmm, prod, norm, softmax ...
-    order.py        sort, argsort, topk, multinomial
+    operators.py    + - * / // % ** @, comparisons, logic, x[i], `x += y`, x[i] = y (in_place.py)
 
-`Self` in their signatures is Tensor: of a Parameter, too, every method gives a Tensor.
+A function gives a Tensor, also where its type says that a Parameter gives a Parameter.
 """
 
 from __future__ import annotations
 
 from types import FunctionType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
-from .. import ops
 from ..base.backend import register_tensor
 from ..base.checks import as_array
 from ..base.names import UnknownNameError
-from ..engine.autograd import TensorBase
+from ..engine.autograd import TensorBase, array_of
 from ..engine.versions import Version
-from .order import Order
-from .types import DTypeLike
-from .values import array_of
+from ..ops import (
+    activations,
+    arithmetic,
+    elementwise,
+    indexing,
+    order,
+    products,
+    reductions,
+    shapes,
+)
+from ..ops.softmax import log_softmax, logsumexp, softmax
+from ..ops.types import DTypeLike
+from .operators import Operators
 
 # What to write instead of setting an attribute that is only read.
 INSTEAD = {
@@ -43,7 +48,7 @@ INSTEAD = {
 }
 
 
-class Tensor(Order):
+class Tensor(Operators):
     """An n-dimensional array that remembers how it was computed.
 
     Parameters
@@ -82,6 +87,101 @@ class Tensor(Order):
         if requires_grad:
             self.requires_grad = True
 
+    @property
+    def T(self) -> Self:
+        """All dimensions in reverse order."""
+        return shapes.permute(self, *reversed(range(self.ndim)))
+
+    @property
+    def mT(self) -> Self:
+        """This tensor with its last two dimensions exchanged: a matrix, or each of a stack."""
+        return shapes.transpose(self, -1, -2)
+
+    def contiguous(self) -> Self:
+        """This tensor if its elements lie in memory one after another, else a copy that does."""
+        return self if self._data.flags.c_contiguous else self.clone()
+
+    # Functions as methods: `x.exp()` is `elementwise.exp(x)`.
+
+    abs = elementwise.abs
+    clamp = elementwise.clamp
+    clone = elementwise.clone
+    cos = elementwise.cos
+    erf = elementwise.erf
+    exp = elementwise.exp
+    expm1 = elementwise.expm1
+    isfinite = elementwise.isfinite
+    isnan = elementwise.isnan
+    log = elementwise.log
+    log1p = elementwise.log1p
+    masked_fill = elementwise.masked_fill
+    pow = elementwise.pow
+    reciprocal = elementwise.reciprocal
+    relu = activations.relu
+    remainder = arithmetic.remainder
+    rsqrt = elementwise.rsqrt
+    sigmoid = activations.sigmoid
+    sign = elementwise.sign
+    sin = elementwise.sin
+    sqrt = elementwise.sqrt
+    square = elementwise.square
+    tanh = elementwise.tanh
+
+    all = reductions.all
+    allclose = order.allclose
+    amax = order.amax
+    amin = order.amin
+    any = reductions.any
+    argmax = order.argmax
+    argmin = order.argmin
+    cumsum = reductions.cumsum
+    equal = order.equal
+    log_softmax = log_softmax
+    logsumexp = logsumexp
+    max = order.max
+    mean = reductions.mean
+    min = order.min
+    norm = reductions.norm
+    prod = reductions.prod
+    softmax = softmax
+    std = reductions.std
+    sum = reductions.sum
+    var = reductions.var
+
+    bmm = products.bmm
+    dot = products.dot
+    matmul = products.matmul
+    outer = products.outer
+
+    argsort = order.argsort
+    multinomial = order.multinomial
+    sort = order.sort
+    topk = order.topk
+
+    chunk = indexing.chunk
+    diagonal = indexing.diagonal
+    expand = shapes.expand
+    expand_as = shapes.expand_as
+    flatten = shapes.flatten
+    flip = indexing.flip
+    gather = indexing.gather
+    permute = shapes.permute
+    repeat = shapes.repeat
+    repeat_interleave = shapes.repeat_interleave
+    reshape = shapes.reshape
+    roll = shapes.roll
+    split = indexing.split
+    squeeze = shapes.squeeze
+    sum_to = shapes.sum_to
+    swapaxes = shapes.swapaxes
+    t = shapes.t
+    transpose = shapes.transpose
+    tril = indexing.tril
+    triu = indexing.triu
+    unbind = indexing.unbind
+    unsqueeze = shapes.unsqueeze
+    view = shapes.view
+
     if not TYPE_CHECKING:
 
         def __getattr__(self, name: str) -> Any:
@@ -103,11 +203,9 @@ def read_only(name: str, getter: property) -> property:
 for part in Tensor.__mro__:
     if part not in (TensorBase, object):
         for name, method in list(vars(part).items()):
-            if hasattr(method, "spec"):
-                continue  # an op, which has a name of its own
-            if isinstance(method, FunctionType):  # Python's errors name it, and users know Tensor
-                method.__qualname__ = f"Tensor.{method.__name__}"
+            if isinstance(method, FunctionType) and method.__module__.startswith(__package__):
+                method.__qualname__ = f"Tensor.{name}"  # Python's errors name it
             elif isinstance(method, property) and method.fset is None:
                 setattr(part, name, read_only(name, method))
 TensorBase.tensor_class = Tensor  # the class of every result of an op
-register_tensor(Tensor, ops)
+register_tensor(Tensor)

@@ -2,37 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any, TypeVar, overload
+from typing import Any, overload
 
 import numpy as np
 
 from ..base import backend
 from ..base.backend import Array, read_only, to_device
-from ..base.checks import as_array, has_dtype, require_float, type_name
-from ..engine.autograd import Leaf, TensorBase
+from ..base.checks import as_array, has_dtype, require_float
+from ..engine.autograd import Leaf, TensorBase, array_of
 from ..engine.versions import Version
 from ..errors import DtypeError, GraphError, ShapeError
-from .types import DTypeLike, Number
-
-AnyTensor = TypeVar("AnyTensor", bound=TensorBase)
-
-
-def array_of(value: Any) -> Any:
-    """The array of a Tensor; anything else as it is."""
-    return value._data if isinstance(value, TensorBase) else value
-
-
-def checked_tensor(value: AnyTensor, name: str) -> AnyTensor:
-    """A Tensor as it is; TypeError for anything else, with the name of the function."""
-    if not isinstance(value, TensorBase):
-        operator = {"matmul": "@", "pow": "**", "remainder": "%"}.get(name)
-        first = value if isinstance(value, (int, float)) else "y"
-        raise TypeError(
-            f"{name} takes a Tensor, got {type_name(value)}: wrap it with ta.tensor(...)"
-            f"{f', or write {first} {operator} x' if operator else ''}; "
-            "in an op of your own write tinyattn.ops, whose functions take arrays"
-        )
-    return value
+from ..ops.types import DTypeLike, Number
 
 
 class Values(TensorBase):

@@ -12,8 +12,7 @@ uses this folder: a program that is written for tinyattn needs none of it.
 from __future__ import annotations
 
 import warnings
-from math import e as e
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as _np
 
@@ -22,16 +21,21 @@ import tinyattn as _tinyattn
 from . import autograd, backends, cuda, nn, optim, utils  # noqa: F401 (they are in __all__)
 from .devices import Generator, device
 from .dtypes import CLASSES, DTYPES
-from .functions import BOTH, FUNCTIONS
+from .functions import FUNCTIONS
+from .marks import takes_input
 from .methods import give_methods
 
+if TYPE_CHECKING:  # an editor finds the function of a name
+    from .functions import *  # noqa: F403
+
 dtype, Size, newaxis = _np.dtype, tuple, None
-ADDED = CLASSES | DTYPES | BOTH | FUNCTIONS
-globals().update(ADDED)
+ADDED = CLASSES | DTYPES | FUNCTIONS
+OWN = {n: v for n, v in vars(_tinyattn).items() if n in dir(_tinyattn) and callable(v)}
+globals().update({name: takes_input(value) for name, value in (OWN | ADDED).items()})
 give_methods()
 
-__all__ = ["Generator", "Size", "autograd", "backends", "cuda", "device", "dtype", "e", "newaxis"]
-__all__ += [*{*_tinyattn.__all__, "nn", "optim", "utils", *ADDED}]
+__all__ = ["Generator", "Size", "autograd", "backends", "cuda", "device", "dtype", "newaxis"]
+__all__ += [*{*dir(_tinyattn), "nn", "optim", "utils", *ADDED}]
 
 
 def __getattr__(name: str) -> Any:

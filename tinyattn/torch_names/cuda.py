@@ -1,4 +1,7 @@
-"""The names of torch.cuda that a program asks before it uses a GPU."""
+"""The names of torch.cuda that a program asks before it uses a GPU.
+
+In tinyattn: ta.cuda_is_available() is there, and devices are strings
+"""
 
 from __future__ import annotations
 

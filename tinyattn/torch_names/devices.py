@@ -21,6 +21,8 @@ class device(str):
     Differs from PyTorch: it is a string too, "cpu" or "cuda", and the index does not count when two
     are compared.
 
+    In tinyattn: devices are strings: "cpu" and "cuda"
+
         >>> d = device("cuda:0")
         >>> d.type, d.index, d == "cuda"
         ('cuda', 0, True)
@@ -48,7 +50,10 @@ as_device = device  # because arguments have the name of the class
 
 
 class Generator:
-    """Random numbers apart from those of `torch.manual_seed`, for arguments `generator=`."""
+    """Random numbers apart from those of `torch.manual_seed`, for arguments `generator=`.
+
+    In tinyattn: write ta.manual_seed, ta.get_rng_state and ta.set_rng_state
+    """
 
     def __init__(self, device: Any = "cpu") -> None:
         self.device = as_device(device)
@@ -110,4 +115,3 @@ def adapted_to(plain: Callable[..., Any]) -> Callable[..., Any]:
 NAMES = """arange as_tensor empty eye full full_like linspace ones ones_like rand rand_like randint
     randn randn_like randperm tensor zeros zeros_like"""
 MAKERS = {name: adapted(getattr(create, name)) for name in NAMES.split()}
-MAKERS |= {"asarray": MAKERS["as_tensor"], "empty_like": MAKERS["zeros_like"]}

@@ -10,14 +10,13 @@ from typing import Any
 
 import numpy as np
 
+from .. import hints
 from ..base.checks import rectangular
 from ..errors import DtypeError
 from ..tensors.create import zeros
 from ..tensors.tensor import Tensor as Base
 
-PAIRS = """half:float16 float:float32 double:float64 char:int8 short:int16 int:int32 long:int64
-    byte:uint8 bool:bool"""
-KINDS = {name: np.dtype(kind) for name, kind in (pair.split(":") for pair in PAIRS.split())}
+KINDS = {name: np.dtype(kind) for name, kind in hints.DTYPES.items()}
 DTYPES = {str(kind): kind for kind in KINDS.values()} | KINDS
 del DTYPES["char"], DTYPES["byte"]  # which only methods are called
 
@@ -53,16 +52,3 @@ CLASSES = {
     name: OfDtype(name, (Base,), {"__slots__": (), "kind": kind, "__doc__": OfDtype.__doc__})
     for name, kind in KIND_OF.items()
 }
-
-
-def type_of(input: Base, dtype: Any = None, non_blocking: bool = False) -> Any:
-    """The class of a Tensor as text, "torch.LongTensor"; or the Tensor in another dtype.
-
-    dtype: a dtype, a class such as `torch.LongTensor`, or its name.
-    """
-    if dtype is None:
-        (name,) = (name for name, kind in KIND_OF.items() if kind is input.dtype)
-        return f"torch.{'cuda.' * (input.device == 'cuda')}{name}"
-    if isinstance(dtype, str):
-        dtype = CLASSES.get(dtype.rpartition(".")[2], dtype)
-    return input.to(dtype.kind if isinstance(dtype, OfDtype) else dtype)

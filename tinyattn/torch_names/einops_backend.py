@@ -20,8 +20,8 @@ from einops._backends import AbstractBackend
 from einops.layers import RearrangeMixin, ReduceMixin
 
 from .. import nn
-from ..tensors.create import cat, stack
-from ..tensors.einsum import einsum
+from ..ops.einsum import einsum
+from ..ops.shapes import cat, stack
 from ..tensors.tensor import Tensor
 
 

@@ -15,8 +15,8 @@ from ..tensors.in_place import changed
 from ..tensors.tensor import Tensor
 
 
-def in_place(function: Callable[..., Any]) -> Callable[..., Any]:
-    """The method that gives x the values of `function(x, ...)`."""
+def in_place(function: Callable[..., Any], hint: str = "") -> Callable[..., Any]:
+    """The method that gives x the values of `function(x, ...)`. `marks.py` explains hints."""
 
     def method(self: Tensor, *args: Any, **options: Any) -> Tensor:
         """The method without "_", in place. Returns the tensor.

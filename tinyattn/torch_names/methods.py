@@ -1,28 +1,100 @@
-"""Puts the further methods on Tensor and Module: programs call them on every tensor and model."""
+"""PyTorch's further methods of a Tensor and of a module, and how these classes get them.
+
+Programs call them on every tensor and model, so they are put on the classes themselves.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
+
+import numpy as np
+
+import tinyattn as ta
 
 from ..nn.module import Module
 from ..tensors.tensor import Tensor, read_only
-from .devices import adapted_to, device
-from .functions import BOTH, FILLS, IN_PLACE, METHODS
+from .devices import MAKERS, adapted, adapted_to, device
+from .dtypes import CLASSES, KIND_OF, KINDS, OfDtype
+from .functions import CHANGING, METHODS, bernoulli
 from .in_place import in_place
+from .marks import method, rows
 
 plain: Any = Tensor  # its properties, for which type checkers know no fget
 of_data, of_device = plain.data, plain.device
-OF_TENSORS: dict[str, Any] = BOTH | METHODS
-OF_TENSORS |= {
-    f"{name}_": in_place(FILLS.get(name) or BOTH.get(name) or getattr(Tensor, name))
-    for name in IN_PLACE.split()
-}
-OF_TENSORS |= {
-    # The methods that end in "_" write into its memory, so they change the tensor itself.
-    "data": property(lambda x: x.detach(), of_data.fset),
-    "device": read_only("device", property(lambda x: device(of_device.fget(x)))),
-    "is_cuda": property(lambda x: x.device == "cuda"),
-}
+
+
+def like(name: str) -> Callable[..., Any]:
+    """new_zeros of zeros: with the dtype and the device of the Tensor."""
+    return lambda self, *args, **options: MAKERS[name](
+        *args, **{"dtype": self.dtype, "device": self.device} | options
+    )
+
+
+class OfTensors:
+    """Methods of a Tensor that are no functions of torch; those with "_" write into its memory."""
+
+    data = property(lambda self: self.detach(), of_data.fset)
+    device = read_only("device", property(lambda self: device(of_device.fget(self))))
+    is_cuda = property(lambda self: self.device == "cuda")
+    to = adapted_to(Tensor.to)
+    cuda = method(lambda self, device=None, non_blocking=False: self.to("cuda"))
+    pin_memory = method(lambda self: self)
+    maximum = method(ta.maximum)
+    minimum = method(ta.minimum)
+    nelement = method(Tensor.numel, "x.numel()")
+    new_empty = method(like("empty"))
+    new_full = method(like("full"))
+    new_ones = method(like("ones"), "ta.ones(size, dtype=x.dtype, device=x.device)")
+    new_tensor = method(like("tensor"), "ta.tensor(data, dtype=x.dtype, device=x.device)")
+    new_zeros = method(like("zeros"), "ta.zeros(size, dtype=x.dtype, device=x.device)")
+    reshape_as = method(lambda self, other: self.reshape(other.shape), "x.reshape(y.shape)")
+    view_as = method(lambda self, other: self.view(other.shape), "x.reshape(y.shape)")
+    where = method(lambda self, condition, other: ta.where(condition, self, other))
+    fill_ = in_place(lambda self, value: ta.zeros_like(self) + value, "x[...] = value")
+    zero_ = in_place(ta.zeros_like, "x[...] = 0")
+    bernoulli_ = in_place(adapted(lambda self, p=0.5: bernoulli(self, p)))
+    exponential_ = in_place(adapted(lambda self, lambd=1.0: -(-ta.rand_like(self)).log1p() / lambd))
+    fill_diagonal_ = in_place(lambda self, value: self.masked_fill(np.eye(*self.shape) == 1, value))
+    normal_ = in_place(
+        adapted(lambda self, mean=0.0, std=1.0: mean + std * ta.randn_like(self)),
+        "nn.init.normal_(x)",
+    )
+    uniform_ = in_place(
+        adapted(lambda self, low=0.0, high=1.0: low + (high - low) * ta.rand_like(self)),
+        "nn.init.uniform_(x)",
+    )
+
+    @in_place
+    def copy_(self: Any, src: Any, non_blocking: bool = False) -> Tensor:
+        """In tinyattn: write x[...] = y"""
+        return src.to(self).expand(self.shape).clone()
+
+    @in_place
+    @adapted
+    def random_(self: Any, low: int, high: int | None = None) -> Tensor:
+        """Integers from low to high - 1; of one number, from 0 to it."""
+        low, high = (0, low) if high is None else (low, high)
+        return ta.randint(low, high, self.shape, device=self.device).to(self.dtype)
+
+    def type(self: Any, dtype: Any = None, non_blocking: bool = False) -> Any:
+        """The class of a Tensor as text, "torch.LongTensor"; or the Tensor in another dtype.
+
+        dtype: a dtype, a class such as `torch.LongTensor`, or its name.
+
+        In tinyattn: write x.to(dtype), or x.dtype
+        """
+        if dtype is None:
+            (name,) = (name for name, kind in KIND_OF.items() if kind is self.dtype)
+            return f"torch.{'cuda.' * self.is_cuda}{name}"
+        if isinstance(dtype, str):
+            dtype = CLASSES.get(dtype.rpartition(".")[2], dtype)
+        return self.to(dtype.kind if isinstance(dtype, OfDtype) else dtype)
+
+
+# tinyattn's own methods that have a form with "_" too.
+CHANGED = """abs clamp cos exp log masked_fill pow reciprocal relu rsqrt sigmoid sign sin sqrt tanh
+    tril triu"""
 
 
 def found(named: Any, target: str) -> Any:
@@ -32,33 +104,55 @@ def found(named: Any, target: str) -> Any:
     return parts[target]
 
 
-OF_MODULES: dict[str, Any] = {
-    "add_module": lambda self, name, module: setattr(self, name, module),
-    "cuda": lambda self, device=None: self.to("cuda"),
-    "get_buffer": lambda self, target: found(self.named_buffers(), target),
-    "get_parameter": lambda self, target: found(self.named_parameters(), target),
-    "get_submodule": lambda self, target: found(self.named_modules(), target),
-    "register_module": lambda self, name, module: setattr(self, name, module),
-    "register_parameter": lambda self, name, param: setattr(self, name, param),
-    "to": adapted_to(Module.to),
-    "type": lambda self, dst_type: self.to(dst_type),
-}
-GIVEN: dict[type, dict[str, Any]] = {Tensor: OF_TENSORS, Module: OF_MODULES}
+class OfModules:
+    """Methods of a module."""
+
+    to = adapted_to(Module.to)
+    cuda = method(lambda self, device=None: self.to("cuda"))
+    add_module = method(
+        lambda self, name, module: setattr(self, name, module), "setattr(module, name, child)"
+    )
+    register_parameter = method(
+        lambda self, name, param: setattr(self, name, param),
+        "setattr(module, name, nn.Parameter(data))",
+    )
+    get_parameter = method(
+        lambda self, target: found(self.named_parameters(), target),
+        "dict(module.named_parameters())[name]",
+    )
+    get_submodule = method(
+        lambda self, target: found(self.named_modules(), target),
+        "dict(module.named_modules())[name]",
+    )
+
+
+rows(vars(OfTensors), method), rows(vars(OfModules), method)
+
+
+def defined(kind: type) -> dict[str, Any]:
+    return {name: value for name, value in vars(kind).items() if not name.startswith("__")}
+
+
+TENSORS: dict[str, Any] = METHODS | defined(OfTensors)
+TENSORS |= {name: lambda self, kind=kind: self.to(kind) for name, kind in KINDS.items()}
+TENSORS |= {f"{name}_": in_place(method) for name, method in CHANGING.items()}
+TENSORS |= {f"{name}_": in_place(getattr(Tensor, name)) for name in CHANGED.split()}
+GIVEN: dict[type, dict[str, Any]] = {Tensor: TENSORS, Module: defined(OfModules)}
 BEFORE = {kind: {name: vars(kind).get(name) for name in given} for kind, given in GIVEN.items()}
 
 
 def give_methods() -> None:
     """Put the methods on Tensor and Module; importing tinyattn.torch_names does so."""
     for kind, methods in GIVEN.items():
-        for name, method in methods.items():
-            setattr(kind, name, method)
+        for name, value in methods.items():
+            setattr(kind, name, value)
 
 
 def take_methods() -> None:
     """Take them away again, for tests of tinyattn alone."""
     for kind, methods in BEFORE.items():
-        for name, method in methods.items():
-            if method is not None:
-                setattr(kind, name, method)
+        for name, value in methods.items():
+            if value is not None:
+                setattr(kind, name, value)
             elif name in vars(kind):
                 delattr(kind, name)

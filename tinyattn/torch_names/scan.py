@@ -24,7 +24,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from ..base.names import ARGUMENTS, UnknownNameError
+from ..base.names import UnknownNameError
+from ..hints import ARGUMENTS, absent
 from ..nn.module import Module
 from ..tensors.tensor import Tensor
 from .optim import Optimizer
@@ -37,25 +38,27 @@ PLACES = {"einops.layers.torch": f"{HERE}.einops_backend", "torch": HERE}
 NEED_PYTORCH = {"apex", "fairscale", "fairseq", "flash_attn", "lightning", "pytorch_lightning"}
 NEED_PYTORCH |= {"pytorch_metric_learning", "timm", "triton", "xformers"}
 OWNERS: tuple[Any, ...] = (Tensor, Module, Optimizer, LRScheduler)
-# Further methods of PyTorch's tensors and modules, which no type of Python and NumPy has.
+# Further methods of PyTorch's tensors and modules, which no type of Python and NumPy has, beside
+# those that a hint is about.
 METHODS = """
-    acos addbmm addr aminmax as_strided asin atan atan2 bfloat16 broadcast_to cosh count_nonzero
-    cross cummax cummin data_ptr diag_embed diff dist element_size erfc erfinv fliplr flipud fmod
-    frac get_device histc inverse is_complex is_contiguous is_nonzero kron kthvalue lgamma logaddexp
-    logcumsumexp logdet logit masked_scatter matrix_exp median nan_to_num nanmean nansum prelu
-    quantile register_backward_hook register_forward_pre_hook register_full_backward_hook
-    register_hook renorm rot90 scatter_reduce share_memory sinh slogdet stft storage stride svd
-    tensor_split to_dense to_empty to_sparse type_as unfold unique_consecutive xlogy
+    absolute acos addbmm addmv addr aminmax as_strided asin atan atan2 broadcast_to cross cummax
+    cummin diag_embed element_size erfinv fix fmod frac greater_equal histc inverse is_complex
+    is_nonzero kron kthvalue less less_equal lgamma logcumsumexp logdet logical_xor
+    masked_scatter matrix_exp moveaxis multiply nan_to_num nanmean nansum negative not_equal
+    prelu quantile register_backward_hook register_forward_pre_hook register_full_backward_hook
+    renorm rot90 scatter_reduce share_memory slogdet stft storage subtract svd tan tensor_split
+    to_dense to_empty to_sparse type_as unique_consecutive xlogy
 """.split()  # noqa: SIM905
+METHODS += [n[7:] for n in absent() if n.startswith("Tensor.") and n != "Tensor.take"]
 # Names whose difference a program that runs with PyTorch hardly meets: something may be left out, a
 # NaN or a number that its dtype cannot hold is treated otherwise, other numbers are random.
 RARE = """
-    torch.abs torch.absolute torch.all torch.any torch.arange torch.device torch.empty torch.full
+    torch.abs torch.all torch.any torch.arange torch.device torch.empty torch.full
     torch.gradcheck torch.linspace torch.manual_seed torch.masked_fill torch.max
     torch.nn.ModuleList torch.nn.MultiheadAttention torch.nn.functional.binary_cross_entropy
-    torch.nn.functional.log_softmax torch.nn.functional.sigmoid torch.nn.functional.softmax
-    torch.nn.functional.softplus torch.nn.functional.tanh torch.nn.utils.clip_grad_norm_
-    torch.set_num_threads torch.tensor x.abs x.all x.any x.backward x.masked_fill x.max
+    torch.nn.functional.log_softmax torch.nn.functional.softmax torch.nn.functional.softplus
+    torch.nn.utils.clip_grad_norm_ torch.set_num_threads torch.tensor x.abs x.all x.any
+    x.backward x.masked_fill x.max
 """.split()  # noqa: SIM905
 # Where a call differs by some arguments alone: how many of the first ones mean the same, and the
 # names of those that do not.

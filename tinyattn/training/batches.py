@@ -11,7 +11,7 @@ from .. import functional as F
 from ..base import random
 from ..base.checks import check_size, listed
 from ..errors import DtypeError, ShapeError
-from ..tensors.create import cat, stack
+from ..ops.shapes import cat, stack
 from ..tensors.tensor import Tensor
 
 

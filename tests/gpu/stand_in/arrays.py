@@ -180,7 +180,7 @@ def synchronising(name: str, convert: Callable[[np.ndarray], Any]) -> Any:
 class ndarray:
     """cupy.ndarray, as far as tinyattn may use it."""
 
-    __array_ufunc__ = None  # NumPy's functions shall fail: CuPy would take them over, unseen
+    __array_ufunc__ = None  # NumPy's functions fail, because CuPy would take them over unseen
     __hash__ = None  # type: ignore[assignment]
 
     def __init__(self, array: np.ndarray, base: Any = None) -> None:

@@ -17,7 +17,7 @@
 #include <utility>
 
 #define TINYATTN_HOST 1
-// For functions at whose accesses the compiler shall not call anything.
+// For functions whose reads and writes the thread sanitizer does not watch.
 #define UNWATCHED __attribute__((no_sanitize("thread"), noinline))
 #define __global__
 #define __device__

@@ -59,7 +59,7 @@ state = State()
 
 
 def note(action: Callable[[], Any]) -> None:
-    """What a launch of the graph being captured shall do."""
+    """Add `action` to what a launch of the captured graph does."""
     if state.recording and state.depth == 0:
         state.stream.notes.append(action)
 

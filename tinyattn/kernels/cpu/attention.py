@@ -25,19 +25,19 @@ zeros fill up the last: padded samples then give the same bits as packed ones.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from .. import reference
+from ...base.random import NO_DROP, Drop
 from ..packing import sum_heads
-from ..reference import NO_DROP, Drop
 from ..threads import parallel_for
 from ..visibility import Visibility
-from .compiler import FAST_SUMS, inner, jit
+from .compiler import FAST_SUMS, inner, jit, takes_formula
 from .dropout import drop_arguments, is_kept
 from .layout import as_input, visibility_arrays
-from .not_finite import affected, cleaned, needs_reference
+from .not_finite import affected, cleaned, needs_formula
 from .row_functions import LANES, MINUS_INF, ONE, ZERO, exp, largest, total_of
 
 BLOCK = 64  # queries in a block at most
@@ -432,16 +432,27 @@ def is_decoding(visibility: Visibility) -> bool:
 
 
 def forward(
-    kernel: Any, inputs: Any, visibility: Visibility, scale: float, drop: Drop
+    q: np.ndarray,
+    k: np.ndarray,
+    v: np.ndarray,
+    bias: Any,
+    visibility: Visibility,
+    scale: float,
+    drop: Drop,
+    kernel: Any = None,
 ) -> tuple[np.ndarray, Saved]:
-    q, _, v, _ = inputs
+    """The output of a kernel, and what it saves; without one, of that which suits the queries."""
+    if kernel is None:
+        kernel = attention_of_one_query if is_decoding(visibility) else attention_heads
     out = np.empty((*q.shape[:2], v.shape[2]), q.dtype)
     saved = Saved(*np.empty((2, *q.shape[:2]), q.dtype))
-    run(kernel, (), inputs, visibility, scale, drop, (out, saved), 2)
+    run(kernel, (), (q, k, v, bias), visibility, scale, drop, (out, saved), 2)
     return out, saved
 
 
+@takes_formula
 def attention(
+    formula: Callable[..., Any],
     q: np.ndarray,
     k: np.ndarray,
     v: np.ndarray,
@@ -449,21 +460,22 @@ def attention(
     scale: float,
     drop: Drop = NO_DROP,
     bias: Any = None,
-) -> tuple[np.ndarray, Any]:
+) -> Any:
     """The output, and what backward needs of it."""
     options = visibility, scale, drop
     if not is_compiled_for(q, k, v, drop):
-        return reference.attention(q, k, v, *options, bias)
-    if needs_reference(visibility, bias, q, k, v):
-        exact, weights = reference.attention(q, k, v, *options, bias)
-        out, _ = attention(cleaned(q), cleaned(k), cleaned(v), *options, cleaned(bias))
+        return NotImplemented
+    if needs_formula(visibility, bias, q, k, v):
+        exact, _ = formula(q, k, v, *options, bias)
+        out, _ = forward(*map(cleaned, (q, k, v, bias)), *options)
         queries, _ = affected(q, k, v, q, visibility, bias)
-        return np.where(queries, exact, out), weights
-    kernel = attention_of_one_query if is_decoding(visibility) else attention_heads
-    return forward(kernel, (q, k, v, bias), *options)
+        return np.where(queries, exact, out), None
+    return forward(q, k, v, bias, *options)
 
 
+@takes_formula
 def attention_backward(
+    formula: Callable[..., Any],
     grad: np.ndarray,
     q: np.ndarray,
     k: np.ndarray,
@@ -471,30 +483,38 @@ def attention_backward(
     visibility: Visibility,
     scale: float,
     drop: Drop,
+    bias: Any,
     saved: Any,
-    bias: Any = None,
-) -> tuple[np.ndarray, ...]:
+) -> Any:
+    """Gradients of q, k and v, and of the bias if there is one."""
     options = visibility, scale, drop
     if not is_compiled_for(q, k, v, drop):
-        return reference.attention_backward(grad, q, k, v, *options, saved, bias)
-    if needs_reference(visibility, bias, grad, q, k, v):
-        _, weights = reference.attention(q, k, v, *options, bias)
-        exact = reference.attention_backward(grad, q, k, v, *options, weights, bias)
-        clean = cleaned(q), cleaned(k), cleaned(v), *options
-        _, saved = attention(*clean, cleaned(bias))
-        grads = attention_backward(cleaned(grad), *clean, saved, cleaned(bias))
-        queries, keys = affected(q, k, v, grad, visibility, bias)
-        mixed = tuple(map(np.where, (queries, keys, keys), exact, grads))
-        return mixed if bias is None else (*mixed, exact[3])
+        return NotImplemented
+    if not needs_formula(visibility, bias, grad, q, k, v):
+        return backward(grad, (q, k, v, bias), saved, *options)
+    exact = formula(grad, q, k, v, *options, bias, None)
+    clean = *map(cleaned, (q, k, v)), cleaned(bias)
+    _, saved = forward(*clean, *options)
+    grads = backward(cleaned(grad), clean, saved, *options)
+    queries, keys = affected(q, k, v, grad, visibility, bias)
+    mixed = tuple(map(np.where, (queries, keys, keys), exact, grads))
+    return mixed if bias is None else (*mixed, exact[3])
+
+
+def backward(
+    grad: np.ndarray, inputs: Any, saved: Any, visibility: Visibility, scale: float, drop: Drop
+) -> tuple[np.ndarray, ...]:
+    """Gradients of the inputs (q, k, v, bias), all of which are finite or see the same keys."""
+    q, k, v, bias = inputs
     heads, groups = q.shape[1], k.shape[1]
     dq, dk, dv = (np.empty((len(x), heads, x.shape[2]), x.dtype) for x in (q, k, v))
     of_heads = len(visibility.queries.lengths) * heads
     dbias = np.zeros((1, 1, 1) if bias is None else (of_heads, *bias.shape[2:]), q.dtype)
     if is_decoding(visibility):  # blocks round its scores in another way
-        _, saved = forward(attention_heads, (q, k, v, bias), *options)
+        _, saved = forward(*inputs, visibility, scale, drop, attention_heads)
     saved = Saved(*map(as_input, saved))
     results = (saved, (dq, dk, dv, dbias))
-    run(attention_backward_heads, (as_input(grad),), (q, k, v, bias), *options, results, 5)
+    run(attention_backward_heads, (as_input(grad),), inputs, visibility, scale, drop, results, 5)
     if groups < heads:  # the gradient of a key is the sum over the heads that share it
         dk, dv = (sum_heads(x, groups) for x in (dk, dv))
     return (dq, dk, dv) if bias is None else (dq, dk, dv, dbias.reshape(-1, heads, *bias.shape[2:]))

@@ -132,6 +132,12 @@ def retrying(function: Callable[..., Any]) -> Callable[..., Any]:
     return call
 
 
+def takes_formula(kernel: Any) -> Any:
+    """A kernel whose first argument is its formula, for those numbers that it does not take."""
+    kernel.takes_formula = True
+    return kernel
+
+
 def let_forks_wait() -> None:
     """A fork waits until no thread compiles: its child would wait for ever for Numba's lock."""
     try:

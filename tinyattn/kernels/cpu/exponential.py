@@ -1,9 +1,9 @@
-"""Functions of single float32 elements that are made of exp and log.
+"""Functions of single float32 elements that are made of exp.
 
-NumPy's own log1p and expm1 call a function of the C library for each element, and erf is not in
-NumPy. Here each is one pass in float64, without branches and calls, so that the compiler can turn
-it into vector instructions. Each result is closer to the exact one than one unit in the last place
-of float32. float64 is for checking: `reference.py` computes it.
+NumPy needs several passes for a sigmoid, and it has no erf. Here each is one pass in float64,
+without branches and calls, so that the compiler can turn it into vector instructions. Each result
+is closer to the exact one than one unit in the last place of float32. float64 is for checking: the
+formula computes it.
 """
 
 from __future__ import annotations
@@ -21,8 +21,6 @@ from .layout import as_input
 LOG2_E, LN2, SQRT_2 = 1 / math.log(2), math.log(2), math.sqrt(2)
 ROUND = 1.5 * 2.0**52  # adding it rounds to an integer, which the lowest bits of the sum then are
 BIAS, EXPONENT = np.int64(1023), np.int64(52)  # of a float64's bits
-SQRT_HALF_BITS = np.float64(math.sqrt(0.5)).view(np.int64)
-INF, NAN = math.inf, math.nan
 # exp(a^2 / 2) (1 - Phi(a)) for a >= 0, a smooth function, as P(a) / Q(a): least maximum relative
 # error, 6e-9, on [0, 14.8]. Beyond 14.8, x (1 - Phi(x)) is 0 in float32.
 P0, P1, P2 = 0.5000000030667419, 0.43889333596024693, 0.18367914679241074
@@ -61,35 +59,14 @@ def limited(x):
 
 
 @inner
-def exp_parts(x):
-    """A power of two and a number p near 0: exp(x) = power (1 + p). x from -700 to 700."""
+def exp_float64(x):
+    """exp of a float64 from -700 to 700 with a relative error of 6e-9; a NaN stays one."""
     shifted = x * LOG2_E + ROUND
     r = x - (shifted - ROUND) * LN2  # |r| <= log(2) / 2
     p = 1 / 24 + r * (1 / 120 + r * (1 / 720 + r * (1 / 5040)))  # Taylor's series
     p = r * (1.0 + r * (1 / 2 + r * (1 / 6 + r * p)))
     power = (np.float64(shifted).view(np.int64) + BIAS) << EXPONENT
-    return np.int64(power).view(np.float64), p
-
-
-@inner
-def exp_float64(x):
-    """exp of a float64 from -700 to 700 with a relative error of 6e-9; a NaN stays one."""
-    power, p = exp_parts(x)
-    return power * (1.0 + p)
-
-
-@inner
-def log1p_float64(x):
-    """log(1 + x) of a finite x > -1 with a relative error of 1e-10; a NaN stays one."""
-    u = 1.0 + x
-    bits = np.float64(u).view(np.int64)
-    exponent = (bits - SQRT_HALF_BITS) >> EXPONENT  # u = 2^exponent (1 + f)
-    f = np.int64(bits - (exponent << EXPONENT)).view(np.float64) - 1.0
-    s = f / (2.0 + f)  # log(1 + f) = 2 artanh(s), |s| <= 0.172
-    z = s * s
-    log = 2.0 * s * (1.0 + z * (1 / 3 + z * (1 / 5 + z * (1 / 7 + z * (1 / 9 + z * (1 / 11))))))
-    rounded_away = x - (u - 1.0)
-    return exponent * LN2 + log + rounded_away / u
+    return np.int64(power).view(np.float64) * (1.0 + p)
 
 
 @inner
@@ -140,33 +117,6 @@ def silu_backward_elements(grad, x, result, first, last):
 
 
 @jit
-def softplus_elements(x, out, first, last):
-    x, out = x[first:last], out[first:last]
-    for i in range(len(x)):
-        value = np.float64(x[i])
-        positive = value if value > 0.0 else 0.0
-        out[i] = positive + log1p_float64(exp_float64(limited(-abs(value))))
-
-
-@jit
-def log1p_elements(x, out, first, last):
-    x, out = x[first:last], out[first:last]
-    for i in range(len(x)):
-        value = np.float64(x[i])
-        result = log1p_float64(value) if value > -1.0 else NAN
-        result = -INF if value == -1.0 else result
-        out[i] = INF if value == INF else result
-
-
-@jit
-def expm1_elements(x, out, first, last):
-    x, out = x[first:last], out[first:last]
-    for i in range(len(x)):
-        power, p = exp_parts(limited(np.float64(x[i])))
-        out[i] = power * p + (power - 1.0)
-
-
-@jit
 def erf_elements(x, out, first, last):
     x, out = x[first:last], out[first:last]
     for i in range(len(x)):
@@ -195,7 +145,4 @@ sigmoid = for_float32(sigmoid_elements)
 sigmoid_backward = for_float32(sigmoid_backward_elements)
 silu = for_float32(silu_elements)
 silu_backward = for_float32(silu_backward_elements)
-softplus = for_float32(softplus_elements)
-log1p = for_float32(log1p_elements)
-expm1 = for_float32(expm1_elements)
 erf = for_float32(erf_elements, erf_of_float64)

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
 from functools import lru_cache
+from typing import Any
 
 import numpy as np
 
-from .. import FLOAT32, FLOAT64, reference
-from ..reference import AdamStep
 from ..threads import parallel_for
 from .compiler import jit, retrying
 from .layout import as_input
+
+# parallel_for divides fewer numbers among no threads, and takes 2 microseconds to find that out.
+SMALL = 1 << 16
 
 
 @retrying  # each chunk alone: a second try of all would move the finished ones again
@@ -30,9 +31,9 @@ def adam_elements(parameter, grad, m, v, numbers, first, last):
 
 
 @lru_cache(maxsize=16)
-def step_numbers(adam_step: AdamStep, dtype: np.dtype) -> np.ndarray:
-    """The numbers as one array, because nine arguments take longer to hand over."""
-    rate, beta1, beta2, eps, decay, decoupled, step = adam_step
+def step_numbers(numbers: Any, dtype: np.dtype) -> np.ndarray:
+    """The numbers of a step as one array, because nine arguments take longer to hand over."""
+    rate, beta1, beta2, eps, decay, decoupled, step = numbers
     shrink, added = (1 - rate * decay, 0.0) if decoupled else (1.0, decay)
     means = beta1, 1 - beta1, beta2, 1 - beta2
     corrected = rate / (1 - beta1**step), 1 / math.sqrt(1 - beta2**step)
@@ -40,22 +41,19 @@ def step_numbers(adam_step: AdamStep, dtype: np.dtype) -> np.ndarray:
 
 
 def adam(
-    parameters: Sequence[np.ndarray],
-    grads: Sequence[np.ndarray],
-    ms: Sequence[np.ndarray],
-    vs: Sequence[np.ndarray],
-    current_step: Callable[[], AdamStep],
-) -> None:
-    of_dtype = {dtype: step_numbers(current_step(), dtype) for dtype in (FLOAT32, FLOAT64)}
-    for parameter, grad, m, v in zip(parameters, grads, ms, vs, strict=True):
-        dtype, size = parameter.dtype, parameter.size
-        if parameter.flags.fnc:  # in column order
-            parameter, grad, m, v = parameter.T, grad.T, m.T, v.T
-        in_place = parameter.flags.carray and m.flags.carray and v.flags.carray
-        if not (in_place and dtype is grad.dtype is m.dtype is v.dtype and dtype in of_dtype):
-            reference.adam([parameter], [grad], [m], [v], current_step)
-            continue
-        # Numba would compile once more for a read-only gradient, which is of another type to it.
-        grad = grad if grad.flags.carray else grad.copy(order="C")
-        flat = (parameter.reshape(-1), grad.reshape(-1), m.reshape(-1), v.reshape(-1))
-        parallel_for(size, 0.6 * size, adam_elements, *flat, of_dtype[dtype])
+    m: np.ndarray, v: np.ndarray, parameter: np.ndarray, grad: np.ndarray, numbers: Any
+) -> Any:
+    dtype, size = parameter.dtype, parameter.size
+    if parameter.flags.fnc:  # in column order
+        parameter, grad, m, v = parameter.T, grad.T, m.T, v.T
+    in_place = parameter.flags.carray and m.flags.carray and v.flags.carray
+    if not (in_place and dtype is grad.dtype is m.dtype is v.dtype):
+        return NotImplemented
+    # Numba would compile once more for a read-only gradient, which is of another type to it.
+    grad = grad if grad.flags.carray else grad.copy(order="C")
+    flat = (parameter.reshape(-1), grad.reshape(-1), m.reshape(-1), v.reshape(-1))
+    if size < SMALL:
+        adam_elements(*flat, step_numbers(numbers, dtype), 0, size)
+    else:
+        parallel_for(size, 0.6 * size, adam_elements, *flat, step_numbers(numbers, dtype))
+    return None

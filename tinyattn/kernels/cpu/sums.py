@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 
-from .. import reference
 from ..threads import parallel_for
 from .compiler import FAST_SUMS, jit, retrying
 from .layout import as_input, as_rows, lines_along
@@ -52,10 +51,11 @@ def add_to_rows(x, bias, first, last):
             x[i, j] += bias[j]
 
 
-def add_bias(x: np.ndarray, bias: np.ndarray) -> None:
+def plus_bias(x: np.ndarray, bias: np.ndarray) -> Any:
     if bias.shape != x.shape[1:] or bias.dtype is not x.dtype or not x.flags.carray:
-        return reference.add_bias(x, bias)
+        return NotImplemented
     parallel_for(len(x), 0.1 * x.size, add_to_rows, x, as_input(bias))
+    return x
 
 
 @jit
@@ -106,9 +106,9 @@ def product_rows(x, out):
         out[i] = product
 
 
-def multiply_rows(x: np.ndarray) -> np.ndarray:
+def multiply_rows(x: np.ndarray) -> Any:
     if x.dtype != np.float32:
-        return reference.multiply_rows(x)
+        return NotImplemented
     products = np.empty(len(x))
     product_rows(as_input(x), products)
     return products
@@ -145,14 +145,14 @@ def distances_in_columns(x, centre, factor, out):
             out[i, j] = (x[i, j] - centre[j]) * factor[j]
 
 
-def scaled_distances(x: np.ndarray, centre: np.ndarray, factor: np.ndarray) -> np.ndarray:
-    """A kernel for float32 whose centres vary along the first axes only, or along the last ones."""
+def scaled_distances(x: np.ndarray, centre: np.ndarray, factor: np.ndarray) -> Any:
+    """For float32 whose centres vary along the first axes only, or along the last ones."""
     ones, ends = (1,) * x.ndim, range(x.ndim + 1)
     in_rows = any(centre.shape == x.shape[:k] + ones[k:] for k in ends)
     in_columns = any(centre.shape == ones[:k] + x.shape[k:] for k in ends)
     fits = (in_rows or in_columns) and factor.shape == centre.shape
     if x.dtype != np.float32 or not x.size or not fits:
-        return reference.scaled_distances(x, centre, factor)
+        return NotImplemented
     out = np.empty(x.shape, x.dtype)
     shape = (centre.size, -1) if in_rows else (-1, centre.size)
     inputs = as_input(x).reshape(shape), as_input(centre.reshape(-1)), as_input(factor.reshape(-1))

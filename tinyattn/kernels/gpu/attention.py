@@ -1,8 +1,8 @@
 """Scaled dot-product attention in tiles; launches `attention.cu`.
 
 Three cases are not computed in tiles: heads of more than 1,400 numbers (450 in float64), dropout
-with p = 1, and a bias. For them the formula in `reference.py` computes the array of all weights. A
-window becomes a mask.
+with p = 1, and a bias. For them the formula in `ops/attention.py` makes the array of all weights.
+A window becomes a mask.
 """
 
 from __future__ import annotations
@@ -13,14 +13,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ...base.backend import Array, namespace
-from .. import reference
+from ...base.random import NO_DROP, Drop
 from ..packing import as_packed, padded, sum_heads
-from ..reference import NO_DROP, AttentionKernels, Drop
 from ..visibility import Visibility
-from .elementwise import dropout
 from .launch import SCALARS, drop_arguments, function, real, visibility_arguments
-from .softmax import masked_softmax, masked_softmax_backward
-from .weighted_sum import weighted_sum
 
 # A block has 48 KiB of shared memory. It may ask for more, 64 KiB at least from compute capability
 # 7.5 on; the tiles are the same on all of these devices. 1 KiB of it is for the variables that the
@@ -30,9 +26,6 @@ MOST_MEMORY = 64 * 1024
 OWN_VARIABLES = 1024
 BLOCK = (128,)  # threads: four warps
 LARGEST = "attention_backward_kv"  # the kernel that needs the most memory
-# The formula in reference.py calls these, because they do not wait for the device, and because a
-# captured step drops other weights in each replay.
-OF_GPU = AttentionKernels(masked_softmax, masked_softmax_backward, dropout, weighted_sum)
 
 
 class TileShape(NamedTuple):
@@ -122,14 +115,14 @@ def attention(
     scale: float,
     drop: Drop = NO_DROP,
     bias: Any = None,
-) -> tuple[Array, Array]:
+) -> Any:
     """The output; and for backward the maximum and 1 / sum of each row of scores, (2, B * H * Q).
 
     Samples of one length are views (B, N, H, d) of the rows. Others are padded, because a block of
     the kernel works on one sample.
     """
     if bias is not None or not has_tiles(q, k, v, drop):
-        return reference.attention(q, k, v, visibility, scale, drop, bias, kernels=OF_GPU)
+        return NotImplemented
     q = padded(q, visibility.queries)
     k, v = padded(k, visibility.keys), padded(v, visibility.keys)
     xp = namespace(q)
@@ -152,13 +145,12 @@ def attention_backward(
     visibility: Visibility,
     scale: float,
     drop: Drop,
-    saved: Array,
-    bias: Any = None,
-) -> tuple[Array, ...]:
+    bias: Any,
+    saved: Any,
+) -> Any:
     """Gradients of q, k, v, and of a bias; weights are computed again, from what forward saved."""
     if bias is not None or not has_tiles(q, k, v, drop):
-        options = visibility, scale, drop, saved, bias
-        return reference.attention_backward(grad, q, k, v, *options, kernels=OF_GPU)
+        return NotImplemented
     grad, q = padded(grad, visibility.queries), padded(q, visibility.queries)
     k, v = padded(k, visibility.keys), padded(v, visibility.keys)
     xp = namespace(q)

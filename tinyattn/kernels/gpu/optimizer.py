@@ -13,8 +13,6 @@ import numpy as np
 
 from ...base import backend
 from ...base.backend import Array, namespace, to_device
-from .. import reference
-from ..reference import AdamStep
 from ..sums import in_c_order
 from .launch import MOST_THREADS, run
 
@@ -61,23 +59,16 @@ def adam(
     grads: Sequence[Array],
     ms: Sequence[Array],
     vs: Sequence[Array],
-    current_step: Callable[[], AdamStep],
+    current_step: Callable[[], Any],
 ) -> None:
-    """One launch for all parameters of one dtype. A parameter in another order than C is moved by
-    the reference."""
-    in_order: list[tuple[Array, ...]] = []
-    for arrays in zip(parameters, grads, ms, vs, strict=True):
-        parameter, grad, m, v = arrays
-        if parameter.flags.c_contiguous:
-            in_order.append(arrays)
-        else:
-            reference.adam([parameter], [grad], [m], [v], current_step)
-    for group in by_dtype(in_order):
+    """One launch for all parameters of one dtype, of those that are in C order."""
+    lists = zip(parameters, grads, ms, vs, strict=True)
+    for group in by_dtype(arrays for arrays in lists if arrays[0].flags.c_contiguous):
         launch_adam(current_step, *zip(*group, strict=True))
 
 
 def launch_adam(
-    current_step: Callable[[], AdamStep],
+    current_step: Callable[[], Any],
     parameters: Sequence[Array],
     grads: Sequence[Array],
     *means: Sequence[Array],
@@ -93,7 +84,7 @@ def launch_adam(
     run_on(lists_of(parameters, grads, *means), "adam", parameters[0], *arguments)
 
 
-def step_factors(adam_step: AdamStep) -> tuple[float, float, float]:
+def step_factors(adam_step: Any) -> tuple[float, float, float]:
     """Three factors that change from step to step: of the weights, of m, and of the root of v."""
     rate, beta1, beta2, _, decay, decoupled, step = adam_step
     return (

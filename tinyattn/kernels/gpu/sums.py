@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 from ...base.backend import Array, namespace
-from .. import reference
 from ..sums import in_c_order, sum_dtype
 from .launch import by_elements, run
 
@@ -33,4 +32,4 @@ def column_sums(x: Array, other: Any = None, stats: Any = None) -> tuple[Any, An
 
 
 def sum_rows(x: Array) -> Array:
-    return column_sums(x)[0] if x.size else reference.sum_rows(x)
+    return column_sums(x)[0] if x.size else NotImplemented

@@ -13,16 +13,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ... import nn as _nn
-from . import functional, init, modules, parameter, transformer, utils
-from .attention import MultiheadAttention
+from . import attention, functional, init, modules, parameter, recurrent, transformer, utils
+from .attention import *  # noqa: F403
 from .modules import *  # noqa: F403
-from .parameter import Buffer, UninitializedParameter
-from .recurrent import GRU, LSTM, RNN, GRUCell, LSTMCell, RNNCell
+from .parameter import *  # noqa: F403
+from .recurrent import *  # noqa: F403
 from .transformer import *  # noqa: F403
 
-__all__ = [*_nn.__all__, *modules.__all__, *transformer.__all__, "functional", "init", "parameter"]
-__all__ += ["GRU", "LSTM", "RNN", "Buffer", "GRUCell", "LSTMCell", "MultiheadAttention", "RNNCell"]
-__all__ += ["UninitializedParameter", "utils"]
+__all__ = [*_nn.__all__, "functional", "init", "parameter", "utils"]
+for file in (attention, modules, parameter, recurrent, transformer):
+    __all__ += file.__all__
 
 if TYPE_CHECKING:
     from ...nn import *  # type: ignore[no-redef]  # noqa: F403

@@ -7,17 +7,28 @@ from typing import Any
 
 import numpy as np
 
-from ... import masks, ops
-from ...base.checks import check_heads, check_size, checked_probability, default_scale
-from ...base.random import dropout_seed
+from ... import masks
+from ...base.checks import check_heads, check_size, checked_probability
+from ...base.random import Drop, dropout_seed
 from ...errors import DtypeError, ShapeError
-from ...kernels.reference import Drop, attention_output, attention_weights
 from ...nn import Linear, Module, Parameter, init
-from ...tensors.arguments import float_tensor
-from ...tensors.create import cat, zeros
+from ...ops.arguments import float_tensor
+from ...ops.arithmetic import where
+from ...ops.attention import (
+    attention,
+    attention_output,
+    attention_weights,
+    default_scale,
+    in_heads,
+)
+from ...ops.shapes import cat
+from ...ops.visibility import visibility_of
+from ...tensors.create import zeros
 from ...tensors.tensor import Tensor
 from . import functional as F
 from .arguments import takes
+
+__all__ = ["MultiheadAttention"]
 
 
 class MultiheadAttention(Module):
@@ -33,6 +44,8 @@ class MultiheadAttention(Module):
     add_bias_kv: one more key and value, which are learned. add_zero_attn: one more of zeros.
     Raises ShapeError and DtypeError for arguments that do not fit together.
     Differs from PyTorch: a query whose keys are all hidden gets zeros, and there may get NaN.
+
+    In tinyattn: write nn.MultiHeadedAttention(num_heads, embed_dim, dropout=0.0)
 
         >>> import tinyattn.torch_names.nn as nn
         >>> attention, x = nn.MultiheadAttention(8, 2, batch_first=True), ta.randn(3, 5, 8)
@@ -98,18 +111,18 @@ class MultiheadAttention(Module):
             visible = None if visible is None else F.pad(visible, (0, 1), value=True)
             bias = None if bias is None else F.pad(bias, (0, 1))
         shape = (*shape[:3], k.shape[1])
-        visibility = masks.visibility(shape, None, visible, is_causal, None, q.device)
+        visibility = visibility_of(shape, None, visible, is_causal, None, q.device)
         heads, scale = (self.num_heads,) * 2, default_scale(self.head_dim)
         p, weights = self.dropout if self.training else 0.0, None
         if need_weights:  # the formula as it is written, so that the weights have a gradient
-            q_rows, k_rows, v_rows = ops.in_heads(q, k, v, heads=heads)  # (B * N, H, d)
+            q_rows, k_rows, v_rows = in_heads(q, k, v, heads=heads)  # (B * N, H, d)
             weights = F.dropout(attention_weights(q_rows, k_rows, visibility, scale, bias), p)
             out = attention_output(weights, v_rows, visibility).reshape(q.shape)
             weights = weights.mean(1) if average_attn_weights else weights
         else:
             options: dict[str, Any] = {"heads": heads, "visibility": visibility, "scale": scale}
             options["drop"] = Drop(p, dropout_seed() if p else 0)
-            out = ops.attention(q, k, v, bias, **options)
+            out = attention(q, k, v, bias, **options)
         out = self.out_proj(out)
         if query.ndim == 2:
             return out.squeeze(0), None if weights is None else weights.squeeze(0)
@@ -165,7 +178,7 @@ def read_masks(
         mask = mask.reshape(*form[mask.shape], -1, keys)
         kept = ~mask if mask.dtype.kind == "b" else mask != -math.inf
         if mask.dtype.kind == "f":
-            numbers = ops.where(kept, mask, 0.0)
+            numbers = where(kept, mask, 0.0)
             if mask.requires_grad or bool((numbers != 0).any()):
                 bias = numbers if bias is None else bias + numbers
         if may_be_causal and kept.shape == (1, 1, keys, keys) and name == "attn_mask":

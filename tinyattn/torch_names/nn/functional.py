@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING, Any
 from ... import functional as _functional
 from ...base.checks import check_reduction
 from ...functional import *  # noqa: F403
-from ...functional.losses import reduced
-from ...ops import where
-from ...tensors.arguments import check_same_shape
+from ...ops.arguments import check_same_shape
+from ...ops.arithmetic import where
+from ...ops.losses import reduced
 from ...tensors.create import rand_like
 from ...tensors.tensor import Tensor
+from ..marks import takes_input
 
 
 def relu(input: Tensor, inplace: bool = False) -> Tensor:  # type: ignore[no-redef]
@@ -37,6 +38,8 @@ def leaky_relu(input: Tensor, negative_slope: float = 0.01, inplace: bool = Fals
 
     Differs from PyTorch: with `inplace` too the result is a new tensor, and x stays as it is.
 
+    In tinyattn: write ta.where(x > 0, x, slope * x)
+
     >>> import tinyattn.torch_names.nn.functional as F
     >>> F.leaky_relu(ta.tensor([-2.0, 3.0]), 0.5)
     tensor([-1.,  3.])
@@ -45,12 +48,18 @@ def leaky_relu(input: Tensor, negative_slope: float = 0.01, inplace: bool = Fals
 
 
 def elu(input: Tensor, alpha: float = 1.0, inplace: bool = False) -> Tensor:
-    """x where x > 0, else alpha (exp(x) - 1); `inplace` as in `leaky_relu`."""
+    """x where x > 0, else alpha (exp(x) - 1); `inplace` as in `leaky_relu`.
+
+    In tinyattn: write ta.where(x > 0, x, alpha * x.clamp(max=0).expm1())
+    """
     return where(input > 0, input, alpha * input.clamp(max=0).expm1())
 
 
 def logsigmoid(input: Tensor) -> Tensor:
-    """log(sigmoid(x)) of each element, for any x without overflow."""
+    """log(sigmoid(x)) of each element, for any x without overflow.
+
+    In tinyattn: write -F.softplus(-x)
+    """
     return -_functional.softplus(-input)
 
 
@@ -62,6 +71,8 @@ def glu(input: Tensor, dim: int = -1) -> Tensor:
 
 def l1_loss(input: Tensor, target: Tensor, reduction: str = "mean") -> Tensor:
     """|x - target|; as in `mse_loss`, the two shapes are equal.
+
+    In tinyattn: write (x - y).abs().mean()
 
     >>> import tinyattn.torch_names.nn.functional as F
     >>> F.l1_loss(ta.tensor([1.0, 2.0]), ta.tensor([1.0, 5.0]))
@@ -87,6 +98,8 @@ def binary_cross_entropy(
     """-target log(x) - (1 - target) log(1 - x), for x from 0 to 1; each logarithm is >= -100.
 
     Differs from PyTorch: where x is exactly 0 or 1 the gradient is 0, and there up to 1e12.
+
+    In tinyattn: write F.binary_cross_entropy_with_logits, without the sigmoid
     """
     check_same_shape("binary_cross_entropy", input, target)
     least = math.exp(-100)
@@ -115,7 +128,10 @@ def weighted(losses: Tensor, weight: Tensor | None, reduction: str) -> Tensor:
 
 
 def cosine_similarity(x1: Tensor, x2: Tensor, dim: int = 1, eps: float = 1e-8) -> Tensor:
-    """The cosine of the angle between x1 and x2 along `dim`, which the result lacks."""
+    """The cosine of the angle between x1 and x2 along `dim`, which the result lacks.
+
+    In tinyattn: write (F.normalize(x) * F.normalize(y)).sum(-1)
+    """
     normalize = _functional.normalize
     return (normalize(x1, dim=dim, eps=eps) * normalize(x2, dim=dim, eps=eps)).sum(dim)
 
@@ -127,6 +143,8 @@ def gumbel_softmax(
 
     hard: the largest as 1, the others as 0, with the gradient of the soft sample.
     Source: Jang et al., "Categorical Reparameterization with Gumbel-Softmax", 2017.
+
+    In tinyattn: write F.softmax(x - (-ta.rand_like(x).log()).log())
     """
     soft = ((logits - (-rand_like(logits).log()).log()) / tau).softmax(dim)
     if not hard:
@@ -158,11 +176,13 @@ def scaled_dot_product_attention(  # type: ignore[no-redef]
     return _functional.scaled_dot_product_attention(query, key, value, **options)
 
 
-__all__ = [*_functional.__all__]
+__all__ = dir(_functional)
 __all__ += """binary_cross_entropy cosine_similarity elu glu gumbel_softmax l1_loss leaky_relu
     logsigmoid smooth_l1_loss""".split()  # noqa: SIM905
 
 if not TYPE_CHECKING:
+    for name in __all__:
+        globals()[name] = takes_input(globals()[name])
 
     def __getattr__(name: str) -> Any:
         return getattr(_functional, name)

@@ -20,6 +20,9 @@ def trunc_normal_(
     """N(mean, std^2) of which only what lies between a and b is taken.
 
     Raises ValueError if nothing can lie there.
+
+    In tinyattn: write nn.init.normal_(w, mean, std), then w.clamp(a, b) for w[...] under
+    ta.no_grad()
     """
     low, high = ndtr((np.array([a, b]) - mean) / std)
     if not low < high:

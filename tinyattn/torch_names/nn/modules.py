@@ -8,7 +8,7 @@ from typing import Any, Self
 
 from ... import nn as _nn
 from ...nn.module import Module, Parameter
-from ...tensors.arguments import float_tensor
+from ...ops.arguments import float_tensor
 from ...tensors.create import zeros
 from ...tensors.tensor import Tensor
 from . import functional as F
@@ -16,8 +16,7 @@ from .arguments import takes
 from .parameter import UninitializedParameter
 
 __all__ = """BCELoss BCEWithLogitsLoss CosineSimilarity Dropout ELU Embedding Flatten GLU L1Loss
-    LazyLinear LeakyReLU LogSigmoid LogSoftmax NLLLoss ParameterList ReLU SiLU SmoothL1Loss
-    Softplus""".split()  # noqa: SIM905
+    LazyLinear LeakyReLU LogSoftmax NLLLoss ParameterList ReLU SiLU SmoothL1Loss Softplus""".split()  # noqa: SIM905
 
 
 class FunctionModule(Module):
@@ -60,7 +59,6 @@ ELU = module_of("ELU", F.elu)
 GLU = module_of("GLU", F.glu)
 L1Loss = module_of("L1Loss", F.l1_loss)
 LeakyReLU = module_of("LeakyReLU", F.leaky_relu)
-LogSigmoid = module_of("LogSigmoid", F.logsigmoid)
 LogSoftmax = module_of("LogSoftmax", F.log_softmax)
 NLLLoss = module_of("NLLLoss", F.nll_loss)
 ReLU = module_of("ReLU", F.relu)
@@ -70,7 +68,10 @@ Softplus = module_of("Softplus", F.softplus)
 
 
 class Flatten(Module):
-    """The dimensions from start_dim to end_dim merged into one."""
+    """The dimensions from start_dim to end_dim merged into one.
+
+    In tinyattn: write x.flatten(1)
+    """
 
     def __init__(self, start_dim: int = 1, end_dim: int = -1) -> None:
         super().__init__()
@@ -121,6 +122,8 @@ class LazyLinear(_nn.Linear):
 
     Before that its parameters have no shape. An optimizer may take them.
 
+    In tinyattn: write nn.Linear(in_features, out_features)
+
         >>> import tinyattn.torch_names.nn as nn
         >>> layer = nn.LazyLinear(2)
         >>> layer(ta.zeros(5, 3)).shape, layer
@@ -147,7 +150,10 @@ class LazyLinear(_nn.Linear):
 
 
 class ParameterList(Module):
-    """A list of Parameters that `parameters()` and the rest find. A Tensor becomes a Parameter."""
+    """A list of Parameters that `parameters()` and the rest find. A Tensor becomes a Parameter.
+
+    In tinyattn: write nn.ModuleList of modules that hold them
+    """
 
     def __init__(self, values: Iterable[Tensor] = ()) -> None:
         super().__init__()

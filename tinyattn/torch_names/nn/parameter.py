@@ -1,4 +1,7 @@
-"""PyTorch's module of the class Parameter, and what stands for one before its size is known."""
+"""PyTorch's module of the class Parameter, and what stands for one before its size is known.
+
+In tinyattn: write nn.Parameter
+"""
 
 from __future__ import annotations
 

@@ -13,13 +13,15 @@ from ...base.checks import check_size, checked_probability
 from ...engine.op import op
 from ...errors import ShapeError
 from ...nn import Module, Parameter, init
-from ...tensors.arguments import float_tensor
-from ...tensors.create import cat, stack, zeros
+from ...ops.arguments import float_tensor
+from ...ops.shapes import cat, stack
+from ...tensors.create import zeros
 from ...tensors.tensor import Tensor
 from . import functional as F
 from .arguments import takes
 from .utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_sequence
 
+__all__ = ["GRU", "LSTM", "RNN", "GRUCell", "LSTMCell"]
 State = tuple[Tensor, ...]  # (h,), or of an LSTM (h, c)
 SIZES = "input_size, hidden_size, num_layers=1"
 OPTIONS = "bias=True, batch_first=False, dropout=0.0, bidirectional=False"
@@ -197,7 +199,11 @@ def dx(grad, x, h, state, saved):
     dz = grad * (state - n) * z * (1 - z)
     dn = grad * (1 - z) * (1 - n * n)
     dr = dn * h[..., 2 * width :] * r * (1 - r)
-    return ops.cat(dr, dz, dn, dim=last), ops.cat(dr, dz, dn * r, dim=last), grad * z
+    return (
+        ops.concatenate(dr, dz, dn, dim=last),
+        ops.concatenate(dr, dz, dn * r, dim=last),
+        grad * z,
+    )
 
 
 def lstm_gates(x: Any, c: Any) -> tuple[Any, ...]:
@@ -212,7 +218,7 @@ def lstm_gates(x: Any, c: Any) -> tuple[Any, ...]:
 def lstm_state(x: Array, c: Array) -> Any:
     """The next h and c in one array, (..., 2 * hidden_size); x is the sum of the projections."""
     i, f, g, o, tanh = gates = lstm_gates(x, c)
-    return ops.cat(o * tanh, f * c + i * g, dim=c.ndim - 1), gates
+    return ops.concatenate(o * tanh, f * c + i * g, dim=c.ndim - 1), gates
 
 
 @lstm_state.vjp("x", "c")
@@ -223,19 +229,15 @@ def dx_and_dc(grad, x, c, saved):
     dc = grad[..., width:] + dh * o * (1 - tanh * tanh)
     di, df = dc * g * i * (1 - i), dc * c * f * (1 - f)
     dg, do = dc * i * (1 - g * g), dh * tanh * o * (1 - o)
-    return ops.cat(di, df, dg, do, dim=c.ndim - 1), dc * f
-
-
-def checked_nonlinearity(name: Any) -> str:
-    if name not in ("tanh", "relu"):
-        raise ValueError(f'nonlinearity is "tanh" or "relu", got {name!r}')
-    return name
+    return ops.concatenate(di, df, dg, do, dim=c.ndim - 1), dc * f
 
 
 class GRU(Recurrent):
     """h' = (1 - z) n + z h, n = tanh(x_n + r h_n), with sigmoids as r and z: Cho et al., 2014.
 
     See `Recurrent`.
+
+    In tinyattn: write an nn.Linear in a loop over the positions
 
     >>> import tinyattn.torch_names.nn as nn
     >>> out, state = nn.GRU(4, 6, num_layers=2, batch_first=True)(ta.randn(3, 5, 4))
@@ -253,6 +255,8 @@ class LSTM(Recurrent):
     """c' = f c + i g, h' = o tanh(c'), with sigmoids as i, f and o, and tanh as g.
 
     Source: Hochreiter and Schmidhuber, 1997. See `Recurrent`; the state is (h, c).
+
+    In tinyattn: write an nn.Linear in a loop over the positions
     """
 
     gates, parts = 4, 2
@@ -268,7 +272,9 @@ class RNN(Recurrent):
     @takes(f"{SIZES}, nonlinearity='tanh', {OPTIONS}")
     def __init__(self, given: Any) -> None:
         self.build(given)
-        self.nonlinearity = checked_nonlinearity(given.nonlinearity)
+        self.nonlinearity = given.nonlinearity
+        if self.nonlinearity not in ("tanh", "relu"):
+            raise ValueError(f'nonlinearity is "tanh" or "relu", got {self.nonlinearity!r}')
 
     def step(self, x: Tensor, h: Tensor, state: State) -> State:
         return ((F.relu if self.nonlinearity == "relu" else F.tanh)(x + h),)
@@ -284,19 +290,3 @@ class LSTMCell(Cell):
     """One step of an LSTM, whose state is (h, c). See `Cell`."""
 
     gates, parts, step = 4, 2, LSTM.step
-
-
-class RNNCell(Cell):
-    """One step of an RNN. See `Cell`."""
-
-    step = RNN.step
-
-    @takes("input_size, hidden_size, bias=True, nonlinearity='tanh'")
-    def __init__(self, given: Any) -> None:
-        self.set_sizes(given)
-        self.nonlinearity = checked_nonlinearity(given.nonlinearity)
-        self.add_parameters("", self.input_size)
-
-    def extra_repr(self) -> str:
-        is_default = self.nonlinearity == "tanh"
-        return super().extra_repr() + ("" if is_default else f", nonlinearity={self.nonlinearity}")

@@ -14,8 +14,8 @@ import numpy as np
 from ...base.checks import check_size
 from ...nn import LayerNorm, Linear, Module, ModuleList, init
 from ...nn.module import copied
+from ...ops.types import DTypeLike
 from ...tensors.tensor import Tensor
-from ...tensors.types import DTypeLike
 from . import functional as F
 from .arguments import takes
 from .attention import MultiheadAttention
@@ -82,6 +82,8 @@ class Layer(Module):
 class TransformerEncoderLayer(Layer):
     """Self-attention, then a feed-forward network. Call: src -> a Tensor of its shape.
 
+    In tinyattn: write nn.EncoderLayer(..., norm="post"); the default is "pre"
+
     >>> import tinyattn.torch_names.nn as nn
     >>> layer = nn.TransformerEncoderLayer(8, 2, 16, batch_first=True)
     >>> layer(ta.randn(3, 5, 8), src_key_padding_mask=ta.zeros(3, 5).bool()).shape
@@ -106,6 +108,8 @@ class TransformerDecoderLayer(Layer):
 
     It is causal only with a tgt_mask. tgt_* are the masks of the self-attention, memory_* those of
     the attention to the memory.
+
+    In tinyattn: write nn.DecoderLayer(..., norm="post"); the default is "pre"
     """
 
     attentions = ("self_attn", "multihead_attn")
@@ -130,6 +134,8 @@ class TransformerDecoder(Module):
     """num_layers deep copies of a layer, which begin with equal values, and a norm if one is given.
 
     Call: as the layers.
+
+    In tinyattn: write nn.Decoder(layer, N)
     """
 
     def __init__(self, decoder_layer: Module, num_layers: int, norm: Module | None = None) -> None:
@@ -148,6 +154,8 @@ class TransformerEncoder(TransformerDecoder):
     """The same for encoder layers. enable_nested_tensor and mask_check change nothing.
 
     Differs from PyTorch: the output of padding is computed in evaluation too, where there it is 0.
+
+    In tinyattn: write nn.Encoder(layer, N)
     """
 
     @takes("encoder_layer, num_layers, norm=None, enable_nested_tensor=True, mask_check=True")
@@ -170,6 +178,8 @@ class Transformer(Module):
 
     custom_encoder, custom_decoder: modules in the places of these two. The further arguments are
     those of the layers; src_*, tgt_* and memory_* are masks, see the layers.
+
+    In tinyattn: write nn.EncoderDecoder(encoder, decoder, src_embed, tgt_embed, generator)
 
         >>> import tinyattn.torch_names.nn as nn
         >>> model = nn.Transformer(8, 2, 1, 1, 16, batch_first=True)

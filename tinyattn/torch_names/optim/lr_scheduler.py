@@ -2,6 +2,8 @@
 
 OneCycleLR, SequentialLR and PyTorch's further schedules are not here: write a LambdaLR, which takes
 any function of the step, or set group["lr"] of optimizer.param_groups.
+
+In tinyattn: the schedules are in optim itself
 """
 
 from __future__ import annotations
@@ -12,6 +14,7 @@ from typing import Any
 
 from ...base.checks import check_number, check_size, type_name
 from ...optim import Optimizer, Schedule
+from ...optim.schedules import checked_optimizer
 
 
 class LRScheduler(Schedule):
@@ -34,8 +37,7 @@ class LRScheduler(Schedule):
     not_saved = ("optimizer", "lr_lambda")
 
     def __init__(self, optimizer: Optimizer, last_epoch: int = -1) -> None:
-        if not isinstance(optimizer, Optimizer):
-            raise TypeError(f"a schedule takes an optimizer, got {type_name(optimizer)}")
+        checked_optimizer(optimizer)
         if last_epoch != -1:
             raise ValueError(f"last_epoch is -1, got {last_epoch}: call load_state_dict(state)")
         # A second schedule begins with the rates that were there before the first set others.

@@ -11,6 +11,7 @@ from ... import optim
 from ...base import backend
 from ...base.backend import Array, namespace
 from ...errors import GraphError
+from ...optim.updates import MOMENTS
 
 __all__ = ["SGD", "Adam", "AdamW", "RMSprop"]
 REFUSED = {"maximize": "minimize -loss", "differentiable": "leave it out", "centered": "use Adam"}
@@ -49,10 +50,10 @@ class Adam(optim.Adam):
     def __init__(self, params: Any, *settings: Any, amsgrad: bool = False, **named: Any) -> None:
         super().__init__(params, *settings, **without_ways(named))
         if amsgrad:
-            self.slots = (*optim.MOMENTS, "largest")  # type: ignore[assignment]
+            self.slots = (*MOMENTS, "largest")  # type: ignore[assignment]
 
     def update_all(self, updates: list[tuple[int, Array, Array]]) -> None:
-        if self.slots == optim.MOMENTS:
+        if self.slots == MOMENTS:
             return super().update_all(updates)
         if backend.capturing.step is not None:
             raise GraphError("Adam with amsgrad cannot be captured as a CUDA graph")
@@ -82,6 +83,8 @@ class RMSprop(optim.Optimizer):
 
     Source: Hinton, lecture 6 of "Neural Networks for Machine Learning", 2012.
     There is no centered=True.
+
+    In tinyattn: write optim.Adam; with betas=(0, beta2) only its first steps are smaller
 
         >>> from tinyattn.torch_names.optim import RMSprop
         >>> w = ta.ones(2, requires_grad=True)

@@ -1,4 +1,7 @@
-"""PyTorch's `nn.utils`: gradients and parameters of whole models."""
+"""PyTorch's `nn.utils`: gradients and parameters of whole models.
+
+In tinyattn: optim.clip_grad_norm_ and tinyattn.training.pad_sequence are there
+"""
 
 from __future__ import annotations
 
@@ -6,8 +9,8 @@ from collections.abc import Iterable
 
 from ....engine.grad_mode import no_grad
 from ....errors import ShapeError
+from ....ops.shapes import cat
 from ....optim import clip_grad_norm_
-from ....tensors.create import cat
 from ....tensors.tensor import Tensor
 from . import rnn
 

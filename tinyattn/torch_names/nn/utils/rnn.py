@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ....errors import ShapeError
-from ....tensors.arguments import ArrayLike
+from ....ops.arguments import ArrayLike
 from ....tensors.create import as_tensor
 from ....tensors.tensor import Tensor
 from ....training.batches import pad_sequence

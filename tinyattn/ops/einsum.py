@@ -5,14 +5,18 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from string import ascii_letters
+from typing import NoReturn
 
-from .. import ops
+from ..engine.autograd import AnyTensor
 from ..errors import ShapeError
-from .tensor import Tensor
-from .values import checked_tensor
+from .arguments import any_tensor
+from .indexing import diagonal
+from .products import matmul
+from .reductions import sum
+from .shapes import permute, squeeze
 
 
-def einsum(equation: str, *operands: Tensor) -> Tensor:
+def einsum(equation: str, *operands: AnyTensor) -> AnyTensor:
     """A sum of products of Tensors, with a letter for each dimension.
 
     "bqd,bkd->bqk": what has the same letter is multiplied, and summed over the letters that the
@@ -26,7 +30,9 @@ def einsum(equation: str, *operands: Tensor) -> Tensor:
         >>> ta.einsum("bqd,bkd->bqk", queries, keys).shape
         (2, 3, 5)
     """
-    names, out = letters_of(equation, [checked_tensor(x, "einsum").shape for x in operands])
+    names, out = letters_of(
+        equation, [any_tensor(x, "an operand of einsum").shape for x in operands]
+    )
     sizes: dict[str, int] = {}
     for name, x in zip(names, operands, strict=True):
         sizes |= {a: n for a, n in zip(name, x.shape, strict=True) if n != 1 or a not in sizes}
@@ -41,46 +47,63 @@ def letters_of(equation: str, shapes: Sequence[tuple[int, ...]]) -> tuple[list[s
     """The letters of each operand and of the result, with letters in place of "..."."""
     inputs, arrow, out = str(equation).replace(" ", "").partition("->")
     names = inputs.split(",")
+    if len(names) != len(shapes):
+        raise_wrong_equation(equation, shapes)
     unused = [letter for letter in ascii_letters if letter not in inputs]
-    fits, longest = len(names) == len(shapes) > 0, ""
-    for i, (name, shape) in enumerate(zip(names, shapes, strict=False)):
-        extra = len(shape) - len(name) + 3 if "..." in name else 0
-        dots = "".join(unused[:extra][::-1])  # the last dimension has the same letter everywhere
-        longest = max(longest, dots, key=len)
-        names[i] = name.replace("...", dots, 1)
-        fits = fits and extra >= 0 and len(names[i]) == len(shape)
-    letters = "".join(names)
+    dots = [
+        letters_of_dots(name, len(shape), unused) for name, shape in zip(names, shapes, strict=True)
+    ]
+    names = [name.replace("...", letters, 1) for name, letters in zip(names, dots, strict=True)]
     if not arrow:
-        out = "..." + "".join(
-            a for a in sorted(set(inputs)) if inputs.count(a) == 1 and a.isalpha()
-        )
-    out = out.replace("...", longest, 1)
-    named = [zip(*parts, strict=False) for parts in zip(names, shapes, strict=False)]
-    sizes = {(letter, n) for pairs in named for letter, n in pairs if n != 1}
-    uneven = len({letter for letter, _ in sizes}) < len(sizes)
-    known = set(out) <= set(letters) <= set(ascii_letters) and len(set(out)) == len(out)
-    if uneven or not (fits and known):
-        raise ShapeError(
-            "einsum takes an equation such as 'bqd,bkd->bqk': a letter for each dimension of each "
-            "Tensor, of one size everywhere, and after -> letters of the result, each once; got "
-            f"{equation!r} and shapes {list(shapes)}"
-        )
+        once = [a for a in sorted(set(inputs)) if inputs.count(a) == 1 and a.isalpha()]
+        out = "..." + "".join(once)
+    out = out.replace("...", max(dots, key=len), 1)
+    known = set(out) <= set("".join(names)) <= set(ascii_letters) and len(set(out)) == len(out)
+    if not known or not letters_have_one_size(names, shapes):
+        raise_wrong_equation(equation, shapes)
     return names, out
 
 
-def single(name: str, x: Tensor, sizes: dict[str, int]) -> tuple[str, Tensor]:
+def letters_of_dots(name: str, ndim: int, unused: list[str]) -> str:
+    """The letters that "..." stands for; the last dimension has the same letter everywhere."""
+    number = ndim - (len(name) - 3) if "..." in name else 0
+    return "".join(reversed(unused[: max(number, 0)]))
+
+
+def letters_have_one_size(names: list[str], shapes: Sequence[tuple[int, ...]]) -> bool:
+    """True if each operand has a letter for each dimension, and equal letters have equal sizes; 1
+    broadcasts."""
+    sizes: dict[str, int] = {}
+    for name, shape in zip(names, shapes, strict=True):
+        if len(name) != len(shape):
+            return False
+        for letter, n in zip(name, shape, strict=True):
+            if n != 1 and sizes.setdefault(letter, n) != n:
+                return False
+    return True
+
+
+def raise_wrong_equation(equation: str, shapes: Sequence[tuple[int, ...]]) -> NoReturn:
+    raise ShapeError(
+        "einsum takes an equation such as 'bqd,bkd->bqk': a letter for each dimension of each "
+        "Tensor, of one size everywhere, and after -> letters of the result, each once; got "
+        f"{equation!r} and shapes {list(shapes)}"
+    )
+
+
+def single(name: str, x: AnyTensor, sizes: dict[str, int]) -> tuple[str, AnyTensor]:
     """x with each letter once: a diagonal where one came twice; without what is to broadcast."""
     for letter in sorted(set(name)):
         while name.count(letter) > 1:
             i, j = name.index(letter), name.rindex(letter)
-            x = x.diagonal(0, i, j)
+            x = diagonal(x, 0, i, j)
             name = name[:i] + name[i + 1 : j] + name[j + 1 :] + letter
         if x.shape[name.index(letter)] != sizes[letter]:
-            x, name = x.squeeze(name.index(letter)), name.replace(letter, "")
+            x, name = squeeze(x, name.index(letter)), name.replace(letter, "")
     return name, x
 
 
-def contracted(a: str, x: Tensor, b: str, y: Tensor, kept: str) -> tuple[str, Tensor]:
+def contracted(a: str, x: AnyTensor, b: str, y: AnyTensor, kept: str) -> tuple[str, AnyTensor]:
     """The letters and the product of two Tensors; letters that are not kept are summed over."""
     a, x = summed(a, x, b + kept)
     b, y = summed(b, y, a + kept)
@@ -89,7 +112,7 @@ def contracted(a: str, x: Tensor, b: str, y: Tensor, kept: str) -> tuple[str, Te
     rows, columns = ([i for i in name if i not in shared + inner] for name in (a, b))
     sizes = dict(zip(a, x.shape, strict=True)) | dict(zip(b, y.shape, strict=True))
     stack, n, k, m = (math.prod(sizes[i] for i in part) for part in (shared, rows, inner, columns))
-    out = ops.matmul(
+    out = matmul(
         ordered(a, x, shared + rows + inner).reshape(stack, n, k),
         ordered(b, y, shared + inner + columns).reshape(stack, k, m),
     )
@@ -97,12 +120,12 @@ def contracted(a: str, x: Tensor, b: str, y: Tensor, kept: str) -> tuple[str, Te
     return letters, out.reshape([sizes[i] for i in letters])
 
 
-def summed(name: str, x: Tensor, kept: str) -> tuple[str, Tensor]:
+def summed(name: str, x: AnyTensor, kept: str) -> tuple[str, AnyTensor]:
     """Letters and x, without the dimensions that are not kept."""
     gone = tuple(i for i, letter in enumerate(name) if letter not in kept)
-    return "".join(a for a in name if a in kept), x.sum(gone) if gone else x
+    return "".join(a for a in name if a in kept), sum(x, gone) if gone else x
 
 
-def ordered(name: Sequence[str], x: Tensor, order: Sequence[str]) -> Tensor:
+def ordered(name: Sequence[str], x: AnyTensor, order: Sequence[str]) -> AnyTensor:
     """x, whose dimensions have these names, with its dimensions in another order."""
-    return x.permute([name.index(letter) for letter in order])
+    return permute(x, [name.index(letter) for letter in order])

@@ -3,37 +3,40 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 
-from .. import ops
-from ..base.checks import (
-    check_reduction,
-    checked_probability,
-)
-from ..engine.autograd import wrap
-from ..errors import ShapeError
-from ..ops.softmax import check_class_range
-from ..tensors.arguments import (
+from ..base.backend import Array, namespace, quiet, to_device
+from ..base.checks import as_array, check_reduction, checked_probability, has_dtype, is_integer
+from ..engine.autograd import AnyTensor, TensorBase, array_of, wrap
+from ..engine.op import op
+from ..errors import DeviceError, DtypeError, ShapeError
+from ..kernels import with_kernels
+from ..kernels.range_checks import require_range
+from ..kernels.sums import sum_dtype
+from .activations import softplus
+from .arguments import (
     ArrayLike,
     at_least_float32,
     check_same_dtype_and_device,
     check_same_shape,
-    checked_target,
     float_tensor,
     widened,
 )
-from ..tensors.tensor import Tensor
+from .arithmetic import where
+from .elementwise import exp, log
+from .softmax import log_softmax, softmax
 
 
 def cross_entropy(
-    logits: Tensor,
+    logits: AnyTensor,
     target: ArrayLike,
-    weight: Tensor | None = None,
+    weight: AnyTensor | None = None,
     ignore_index: int = -100,
     reduction: str = "mean",
     label_smoothing: float = 0.0,
-) -> Tensor:
+) -> AnyTensor:
     """-log(softmax(logits)[target]), averaged over the targets that are not `ignore_index`.
 
     logits: (N, C), (C,), or (N, C, d1, ...) as in PyTorch: the classes are dimension 1.
@@ -56,7 +59,7 @@ def cross_entropy(
     logits, dtype, given = at_least_float32(logits), logits.dtype, logits
     if weight is not None or smoothing or target.dtype.kind == "f":
         check_class_weight(given, weight)
-        log_probs = logits.log_softmax(axis)
+        log_probs = log_softmax(logits, axis)
         losses = weighted_nll(log_probs, target, weight, ignore_index, reduction, smoothing)
         return losses.to(dtype)
     classes = logits.shape[axis]
@@ -65,7 +68,7 @@ def cross_entropy(
     if logits.ndim != 2:
         logits = logits.reshape(-1, classes)
     flat = target if target.ndim == 1 else target.reshape(-1)
-    losses = ops.cross_entropy(logits, flat, ignore_index=int(ignore_index))
+    losses = cross_entropy_of_rows(logits, flat, int(ignore_index))
     if reduction == "none":
         return losses.reshape(target.shape).to(dtype)
     if reduction == "sum":
@@ -80,13 +83,114 @@ def cross_entropy(
     return (total / count if count else total * math.nan).to(dtype)
 
 
+def checked_target(
+    function: str, scores: AnyTensor, target: ArrayLike, ignore_index: int
+) -> tuple[AnyTensor, int]:
+    """The target as a Tensor on the device of the scores, and the dimension of the classes."""
+    is_tensor = isinstance(target, TensorBase)
+    classes = array_of(target) if is_tensor else as_array(target, None, None)
+    if classes.dtype.kind == "f" and not has_dtype(target):
+        classes = as_array(
+            target, scores.dtype, None
+        )  # numbers of Python are as exact as the scores
+    if not is_integer(ignore_index) or not -(2**63) <= ignore_index < 2**63:
+        raise DtypeError(f"ignore_index must be an integer of 64 bits, got {ignore_index!r}")
+    axis = min(1, scores.ndim - 1)
+    tensor = target if is_tensor else wrap(classes)
+    are_probabilities = classes.dtype.kind == "f" and scores.ndim and classes.shape == scores.shape
+    if are_probabilities and function == "cross_entropy":
+        check_same_dtype_and_device(function, logits=scores, target=tensor)
+        return tensor, axis
+    if classes.dtype.kind not in "iu":
+        raise DtypeError(f"{function} takes class numbers as integers, got {classes.dtype}")
+    if is_tensor and tensor.device != scores.device:
+        raise DeviceError(f"logits are on {scores.device}, target is on {tensor.device}")
+    if not scores.ndim or classes.shape != (*scores.shape[:axis], *scores.shape[axis + 1 :]):
+        raise ShapeError(
+            f"{function}: logits {scores.shape} need a target of their shape without the "
+            f"classes (dimension {max(axis, 0)}), got {classes.shape}"
+        )
+    if tensor.device != scores.device:  # here they can be checked at once
+        check_class_range(classes, scores.shape[axis], ignore_index)
+        tensor = wrap(to_device(classes, scores.device))
+    return tensor, axis
+
+
+def check_class_range(target: Array, classes: int, ignore_index: int) -> None:
+    text = (
+        f"cross_entropy: class {{number}} is out of range for {classes} classes "
+        f"(0 to {classes - 1}, or ignore_index={ignore_index})"
+    )
+    require_range(target, 0, classes, IndexError, text, also_allowed=ignore_index)
+
+
+@op(saves=True)
+def cross_entropy_of_rows(logits: AnyTensor, target: Any, ignore_index: int) -> Any:
+    """-log_softmax(logits)[target] for each row: logits (N, C), target (N,) -> (N,).
+
+    Rows whose target is `ignore_index` give 0.
+    """
+    if target.dtype.kind not in "iu":
+        raise DtypeError(f"cross_entropy takes class numbers as integers, got {target.dtype}")
+    if logits.ndim != 2 or target.shape != logits.shape[:1]:
+        raise ShapeError(
+            "cross_entropy: logits (N, C) need a target of shape (N,), got "
+            f"{logits.shape} and {target.shape}"
+        )
+    check_class_range(target, logits.shape[1], ignore_index)
+    return losses_of_rows(logits, target, ignore_index)
+
+
+@cross_entropy_of_rows.vjp("logits")
+def dlogits(grad, logits, target, ignore_index, saved):
+    return losses_of_rows_backward(grad, logits, array_of(target), ignore_index, saved)
+
+
+@with_kernels(cpu="cross_entropy.cross_entropy", cuda="softmax.cross_entropy")
+@quiet
+def losses_of_rows(logits: Array, target: Array, ignore_index: int) -> tuple[Array, Array]:
+    """The loss of each row (N,); and its maximum and log(sum(exp(row - maximum))), (2, N).
+
+    These two are not added up, because the sum would lose digits of the smaller one.
+    """
+    xp = namespace(logits)
+    if not len(logits):
+        return xp.zeros(0, logits.dtype), xp.zeros((2, 0))
+    counted = target != ignore_index
+    classes = xp.where(counted, target, 0)
+    scores = logits.astype(sum_dtype(logits.dtype), order="C")
+    top = scores.max(axis=-1)
+    log_total = xp.log(xp.exp(scores - top[:, None]).sum(axis=-1))
+    losses = xp.where(counted, log_total - (scores[xp.arange(len(target)), classes] - top), 0)
+    return losses.astype(logits.dtype), xp.stack([top, log_total])
+
+
+@with_kernels(cpu="cross_entropy.cross_entropy_backward", cuda="softmax.cross_entropy_backward")
+def losses_of_rows_backward(
+    grad: Any, logits: Any, target: Array, ignore_index: int, log_sums: Array | None
+) -> Any:
+    """(softmax(logits) - one_hot(target)) * grad, row by row."""
+    xp = namespace(target)
+    counted = target != ignore_index
+    one_hot = xp.zeros(logits.shape, logits.dtype)
+    one_hot[xp.arange(len(target)), xp.where(counted, target, 0)] = 1
+    if log_sums is None:  # on Tensors, because log_sums is not part of the graph
+        probabilities = softmax(logits)
+    else:
+        top, log_total = log_sums[:, :, None]
+        probabilities = xp.exp((logits - top) - log_total).astype(logits.dtype)
+    # `where`, because 0 * NaN is NaN: the logits of an ignored row may be NaN.
+    slopes = (probabilities - one_hot) * grad.reshape(len(target), 1)
+    return where(counted[:, None], slopes, 0.0)
+
+
 def nll_loss(
-    log_probs: Tensor,
+    log_probs: AnyTensor,
     target: ArrayLike,
-    weight: Tensor | None = None,
+    weight: AnyTensor | None = None,
     ignore_index: int = -100,
     reduction: str = "mean",
-) -> Tensor:
+) -> AnyTensor:
     """-log_probs[target]: `cross_entropy` of what has been through `log_softmax`.
 
     log_probs (N, C), (C,) or (N, C, d1, ...); target, weight and reduction as in `cross_entropy`,
@@ -105,7 +209,7 @@ def nll_loss(
     return losses.to(log_probs.dtype)
 
 
-def check_class_weight(scores: Tensor, weight: Tensor | None) -> None:
+def check_class_weight(scores: AnyTensor, weight: AnyTensor | None) -> None:
     """A weight is (C,), for the classes in dimension 1 of the scores (or 0, of one sample)."""
     check_same_dtype_and_device("a weighted loss", scores=scores, weight=weight)
     classes = scores.shape[min(1, scores.ndim - 1)]
@@ -114,13 +218,13 @@ def check_class_weight(scores: Tensor, weight: Tensor | None) -> None:
 
 
 def weighted_nll(
-    log_probs: Tensor,
-    target: Tensor,
-    weight: Tensor | None,
+    log_probs: AnyTensor,
+    target: AnyTensor,
+    weight: AnyTensor | None,
     ignore_index: int,
     reduction: str,
     smoothing: float = 0.0,
-) -> Tensor:
+) -> AnyTensor:
     """-weight[target] log_probs[target], mixed with the mean over all classes by `smoothing`."""
     axis = min(1, log_probs.ndim - 1)
     classes, terms = log_probs.shape[axis], -log_probs
@@ -132,16 +236,16 @@ def weighted_nll(
         return reduced(losses, reduction)
     check_class_range(target._data, classes, ignore_index)
     counted = target != ignore_index
-    ids = ops.where(counted, target, 0)
+    ids = where(counted, target, 0)
     losses = (1 - smoothing) * terms.gather(axis, ids.unsqueeze(axis)).squeeze(axis) + mixed
-    losses = ops.where(counted, losses, 0.0)
+    losses = where(counted, losses, 0.0)
     if reduction != "mean":
         return losses if reduction == "none" else losses.sum()
-    counts = counted.to(losses.dtype) if weight is None else ops.where(counted, weight[ids], 0.0)
+    counts = counted.to(losses.dtype) if weight is None else where(counted, weight[ids], 0.0)
     return widened(losses).sum() / widened(counts).sum()
 
 
-def mse_loss(x: Tensor, target: Tensor, reduction: str = "mean") -> Tensor:
+def mse_loss(x: AnyTensor, target: AnyTensor, reduction: str = "mean") -> AnyTensor:
     """(x - target)^2 of each element; reduction: "mean", "sum" or "none".
 
     x (...), target (...) -> a 0-d tensor; with "none" (...).
@@ -157,7 +261,9 @@ def mse_loss(x: Tensor, target: Tensor, reduction: str = "mean") -> Tensor:
     return reduced(difference * difference, reduction).to(x.dtype)
 
 
-def kl_div(x: Tensor, target: Tensor, reduction: str = "mean", log_target: bool = False) -> Tensor:
+def kl_div(
+    x: AnyTensor, target: AnyTensor, reduction: str = "mean", log_target: bool = False
+) -> AnyTensor:
     """target * (log(target) - x), the divergence of exp(x) from `target`; 0 where target is 0.
 
     x: logarithms of probabilities (...). target: probabilities of the same shape, or with
@@ -175,20 +281,22 @@ def kl_div(x: Tensor, target: Tensor, reduction: str = "mean", log_target: bool 
     x, target, dtype = at_least_float32(x), at_least_float32(target), x.dtype
     # Where target is 0, x may be infinite, and 0 * inf would be NaN.
     is_zero = target == (-math.inf if log_target else 0)
-    x_counted = ops.where(is_zero & (x.abs() == math.inf), 0.0, x)
+    x_counted = where(is_zero & (x.abs() == math.inf), 0.0, x)
     if log_target:
         # Terms of both signs cancel, and exp would be rounded in each. So they are wide.
         x_counted, target = widened(x_counted), widened(target)
-        terms = ops.exp(target) * (ops.where(is_zero, 0.0, target) - x_counted)
+        terms = exp(target) * (where(is_zero, 0.0, target) - x_counted)
     else:
-        terms = target * (ops.log(ops.where(is_zero, 1.0, target)) - x_counted)
+        terms = target * (log(where(is_zero, 1.0, target)) - x_counted)
     if reduction == "batchmean":  # the mean over the samples of what each adds up to
         terms = terms.sum(tuple(range(1, x.ndim))) if x.ndim > 1 else terms
         return terms.mean().to(dtype)
     return reduced(terms, reduction).to(dtype)
 
 
-def binary_cross_entropy_with_logits(x: Tensor, target: Tensor, reduction: str = "mean") -> Tensor:
+def binary_cross_entropy_with_logits(
+    x: AnyTensor, target: AnyTensor, reduction: str = "mean"
+) -> AnyTensor:
     """-target log(sigmoid(x)) - (1 - target) log(1 - sigmoid(x)), for any x without overflow.
 
     x (...), target (...), numbers from 0 to 1 -> a 0-d tensor; with reduction "none" (...).
@@ -202,10 +310,10 @@ def binary_cross_entropy_with_logits(x: Tensor, target: Tensor, reduction: str =
     check_reduction(reduction)
     x, target, dtype = at_least_float32(x), at_least_float32(target), x.dtype
     # -log(sigmoid(x)) is softplus(-x), and -log(1 - sigmoid(x)) is softplus(x).
-    losses = target * ops.softplus(-x) + (1 - target) * ops.softplus(x)
+    losses = target * softplus(-x) + (1 - target) * softplus(x)
     return reduced(losses, reduction).to(dtype)
 
 
-def reduced(losses: Tensor, reduction: str) -> Tensor:
+def reduced(losses: AnyTensor, reduction: str) -> AnyTensor:
     """The mean or the sum of the losses; with "none" all of them."""
     return losses if reduction == "none" else getattr(losses, reduction)()

@@ -1,4 +1,4 @@
-"""Scaled dot-product attention, its softmax, and the d2l book's form of heads."""
+"""`scaled_dot_product_attention`, and the d2l book's form of heads."""
 
 from __future__ import annotations
 
@@ -7,97 +7,54 @@ from typing import Any, Literal, overload
 
 import numpy as np
 
-from .. import masks, ops
 from ..base import random
 from ..base.backend import Array
 from ..base.checks import (
+    are_groups,
+    as_array,
     check_heads,
-    check_size,
     checked_probability,
     checked_scale,
-    default_scale,
     has_dtype,
 )
+from ..base.random import Drop
+from ..engine.autograd import AnyTensor, TensorBase, wrap
 from ..errors import DtypeError, ShapeError
-from ..kernels import reference
-from ..kernels.reference import Drop
-from ..tensors.arguments import (
+from .arguments import (
     ArrayLike,
     as_scores,
+    check_same_dtype_and_device,
     checked_bias,
-    checked_heads,
     float_tensor,
 )
-from ..tensors.tensor import Tensor
-
-
-def masked_softmax(
-    scores: Tensor,
-    valid_lens: ArrayLike | None = None,
-    mask: ArrayLike | None = None,
-    is_causal: bool = False,
-    past: int = 0,
-) -> Tensor:
-    """Softmax over the visible keys, the last dimension of the scores; invisible keys get 0.
-
-    scores: (B, Q, K) or (B, H, Q, K); or of one sample, (Q, K) or (K,).
-    valid_lens: (B,) or (B, Q), the number of first keys that are visible; of one sample a number,
-        or (Q,).
-    mask: True = visible, see `tinyattn.masks`. For (Q, K) and (K,) it broadcasts to the scores.
-    is_causal: query i sees keys 0 to past + i.
-    past: how many positions came before the first query, such as those in a cache.
-    A key is visible if all of them say so.
-
-    No score is replaced by a fill value: maximum and sum leave invisible keys out. A row without a
-    visible key is exactly 0, and so is its gradient. (With the fill value -1e6 such a row would
-    attend to padding, and so would every row whose real scores are lower.)
-    Raises ShapeError for scores of another number of dimensions and for valid_lens of another
-    shape, MaskError for lengths out of range and for a mask that does not fit the scores.
-
-    >>> F.masked_softmax(ta.zeros(1, 1, 3), valid_lens=[2])
-    tensor([[[0.5, 0.5, 0. ]]])
-    """
-    scores = float_tensor(scores, "scores")
-    if scores.ndim not in (1, 2, 3, 4):
-        raise ShapeError(
-            f"scores are (B, Q, K), (B, H, Q, K), (Q, K) or (K,), got shape {scores.shape}"
-        )
-    if scores.ndim > 2:
-        x = scores if scores.ndim == 4 else scores.unsqueeze(1)  # (B, H, Q, K)
-    else:
-        x = scores.reshape(1, *(1,) * (3 - scores.ndim), *scores.shape)  # (1, 1, Q, K)
-        valid_lens = None if valid_lens is None else masks.array_of(valid_lens, "valid_lens")[None]
-        if mask is not None:
-            array = masks.array_of(mask, "mask")
-            mask = array.reshape(1, *(1,) * (2 - array.ndim), *array.shape)  # (1, Q|1, K|1)
-    past = check_size("past", past, 0)
-    visibility = masks.visibility(x.shape, valid_lens, mask, is_causal, None, x.device, past)
-    return ops.masked_softmax(x, visibility=visibility).reshape(scores.shape)
+from .arithmetic import where
+from .attention import attention, attention_with_weights, clear_invisible, default_scale
+from .visibility import visibility_of
 
 
 @overload
 def scaled_dot_product_attention(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
+    query: AnyTensor,
+    key: AnyTensor,
+    value: AnyTensor,
     mask: ArrayLike | None = ...,
     valid_lens: ArrayLike | None = ...,
     is_causal: bool = ...,
     dropout_p: float = ...,
     scale: float | None = ...,
     return_weights: Literal[False] = ...,
-    bias: Tensor | None = ...,
+    bias: AnyTensor | None = ...,
     attn_mask: ArrayLike | None = ...,
     window: int | None = ...,
     enable_gqa: bool = ...,
-) -> Tensor: ...
+) -> AnyTensor: ...
 
 
 @overload
 def scaled_dot_product_attention(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
+    query: AnyTensor,
+    key: AnyTensor,
+    value: AnyTensor,
     mask: ArrayLike | None = ...,
     valid_lens: ArrayLike | None = ...,
     is_causal: bool = ...,
@@ -105,24 +62,24 @@ def scaled_dot_product_attention(
     scale: float | None = ...,
     *,
     return_weights: Literal[True],
-    bias: Tensor | None = ...,
+    bias: AnyTensor | None = ...,
     attn_mask: ArrayLike | None = ...,
     window: int | None = ...,
     enable_gqa: bool = ...,
-) -> tuple[Tensor, Tensor]: ...
+) -> tuple[AnyTensor, AnyTensor]: ...
 
 
 def scaled_dot_product_attention(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
+    query: AnyTensor,
+    key: AnyTensor,
+    value: AnyTensor,
     mask: ArrayLike | None = None,
     valid_lens: ArrayLike | None = None,
     is_causal: bool = False,
     dropout_p: float = 0.0,
     scale: float | None = None,
     return_weights: bool = False,
-    bias: Tensor | None = None,
+    bias: AnyTensor | None = None,
     attn_mask: ArrayLike | None = None,
     window: int | None = None,
     enable_gqa: bool = False,
@@ -166,19 +123,16 @@ def scaled_dot_product_attention(
     groups, keys = k.shape[1:3]
     scale = default_scale(width) if scale is None else checked_scale(scale)
     shape = *of_queries, keys  # (B, H, Q, K)
-    visibility = masks.visibility(shape, valid_lens, mask, is_causal, window, q.device)
+    visibility = visibility_of(shape, valid_lens, mask, is_causal, window, q.device)
     bias, visible = bias_and_mask(bias, attn_mask, query, shape)
     visibility = visibility.and_mask(visible)
-    k, v = ops.clear_invisible(visibility, shape[1], k, v)
-    drop = Drop(p, random.dropout_seed() if p else 0)
-    heads = shape[1], groups
-    if return_weights:  # the formula as it is written, with an array of all weights (B, H, Q, K)
-        q_rows, k_rows, v_rows = ops.in_heads(q, k, v, heads=heads)
-        out, weights = reference.attention(q_rows, k_rows, v_rows, visibility, scale, drop, bias)
-        out = ops.in_form_of(q, out)
+    k, v = clear_invisible(visibility, shape[1], k, v)
+    options: dict[str, Any] = {"heads": (shape[1], groups), "visibility": visibility}
+    options |= {"scale": scale, "drop": Drop(p, random.dropout_seed() if p else 0)}
+    if return_weights:  # with an array of all weights (B, H, Q, K)
+        out, weights = attention_with_weights(q, k, v, bias, **options)
     else:  # the same, block of queries by block of queries: kernels/cpu/attention.py
-        options = {"heads": heads, "visibility": visibility, "scale": scale, "drop": drop}
-        out = ops.attention(q, k, v, bias, **options)  # (B, H, Q, e)
+        out = attention(q, k, v, bias, **options)  # (B, H, Q, e)
     if query.ndim == 3:
         out = out.squeeze(1)
     if not return_weights:
@@ -186,35 +140,63 @@ def scaled_dot_product_attention(
     return out, (weights if query.ndim == 4 else weights.squeeze(1)).detach()
 
 
+def checked_heads(query: Any, key: Any, value: Any, enable_gqa: bool = False) -> list[Any]:
+    """query, key and value as (B, H, N, d), checked; H is 1 if they have no heads."""
+    inputs = {"query": query, "key": key, "value": value}
+    q, k, v = (float_tensor(x, name).shape for name, x in inputs.items())
+    ndim = len(q)
+    if ndim not in (3, 4) or not ndim == len(k) == len(v):
+        raise ShapeError(
+            "attention takes query, key and value of 3 dimensions (B, N, d) or of 4 (B, H, N, d), "
+            f"got {q}, {k}, {v}"
+        )
+    if q[-1] != k[-1]:
+        raise ShapeError(f"query {q} and key {k} must have one width")
+    if k[-2] != v[-2]:
+        raise ShapeError(f"key {k} and value {v} must agree in the number of keys, K")
+    agree = q[:-2] == k[:-2]
+    if enable_gqa and ndim == 4:
+        agree = q[0] == k[0] and are_groups(q[1], k[1])
+    if not agree or k[:-2] != v[:-2]:
+        of_heads = ndim == 4 and q[0] == k[0] and k[:-2] == v[:-2]
+        hint = "; with enable_gqa=True the heads of key and value are a divisor of query's"
+        raise ShapeError(
+            "query, key and value must have the same samples (and heads), got "
+            f"{q}, {k}, {v}{hint if of_heads else ''}"
+        )
+    check_same_dtype_and_device("attention", **inputs)
+    return [x if ndim == 4 else x.unsqueeze(1) for x in inputs.values()]
+
+
 def bias_and_mask(
-    bias: Any, attn_mask: Any, query: Tensor, shape: tuple[int, ...]
-) -> tuple[Tensor | None, Array | None]:
+    bias: Any, attn_mask: Any, query: AnyTensor, shape: tuple[int, ...]
+) -> tuple[AnyTensor | None, Array | None]:
     """What is added to scores of this shape (B, H, Q, K), and where attn_mask says visible."""
     ndim = query.ndim
     bias = None if bias is None else checked_bias("bias", bias, query, shape, ndim)
     if attn_mask is None:
         return bias, None
-    attn_tensor = attn_mask
-    if not isinstance(attn_mask, Tensor):
-        attn_tensor = Tensor(attn_mask, device=query.device)
-        if attn_tensor.dtype.kind == "f" and not has_dtype(attn_mask):
-            attn_tensor = Tensor(attn_mask, query.dtype, query.device)  # as exact as the scores
-    if attn_tensor.dtype.kind in "iu":
+    if not isinstance(attn_mask, TensorBase):
+        # Numbers of Python are as exact as the scores.
+        array = as_array(attn_mask, None, query.device)
+        is_exact = array.dtype.kind != "f" or has_dtype(attn_mask)
+        attn_mask = wrap(array if is_exact else as_array(attn_mask, query.dtype, query.device))
+    if attn_mask.dtype.kind in "iu":
         raise DtypeError(
             "attn_mask holds booleans (True = visible), or floats that are added to the scores, "
-            f"got {attn_tensor.dtype}: write attn_mask != 0 for one of 1 and 0"
+            f"got {attn_mask.dtype}: write attn_mask != 0 for one of 1 and 0"
         )
-    if attn_tensor.dtype == np.bool_:
-        visible = as_scores("attn_mask", attn_tensor.to(query.device), ndim, shape)._data.copy()
+    if attn_mask.dtype == np.bool_:
+        visible = as_scores("attn_mask", attn_mask.to(query.device), ndim, shape)._data.copy()
     else:
-        numbers = checked_bias("attn_mask", attn_tensor, query, shape, ndim)
+        numbers = checked_bias("attn_mask", attn_mask, query, shape, ndim)
         visible = numbers._data != -math.inf
-        numbers = ops.where(visible, numbers, 0.0)
+        numbers = where(visible, numbers, 0.0)
         bias = numbers if bias is None else bias + numbers
     return bias, visible
 
 
-def transpose_qkv(x: Tensor, num_heads: int) -> Tensor:
+def transpose_qkv(x: AnyTensor, num_heads: int) -> AnyTensor:
     """(B, N, D) -> (B * H, N, D / H): the heads of a sample become samples.
 
     This is the d2l book's form. The modules of tinyattn have a dimension for the heads instead, so
@@ -232,7 +214,7 @@ def transpose_qkv(x: Tensor, num_heads: int) -> Tensor:
     return x.permute(0, 2, 1, 3).reshape(batch * num_heads, n, width // num_heads)
 
 
-def transpose_output(x: Tensor, num_heads: int) -> Tensor:
+def transpose_output(x: AnyTensor, num_heads: int) -> AnyTensor:
     """(B * H, N, d) -> (B, N, H * d); undoes `transpose_qkv`.
 
     Raises ShapeError for another number of dimensions, or if H is no divisor of B * H.

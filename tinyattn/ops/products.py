@@ -5,14 +5,18 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from .. import kernels
-from ..base.backend import Array
+from ..base.backend import Array, is_tensor
 from ..base.checks import check_one_dtype, require_float
-from ..engine.autograd import TensorBase
+from ..engine.autograd import AnyTensor
 from ..engine.op import op
 from ..errors import DtypeError, ShapeError
-from ..kernels import in_c_order, matrix_product
-from .shape import expand, permute, reshape
+from ..kernels import with_kernels
+from ..kernels.matmul import matrix_product
+from ..kernels.sums import in_c_order, sum_dtype
+from .arguments import any_tensor, of_tensors
+from .arithmetic import mul
+from .shapes import expand, transpose, unsqueeze
+from .types import Operand
 
 # Rules run on arrays or on Tensors. Arrays go to BLAS without a copy, because it takes transposed
 # matrices; Tensors go through ops, because these are recorded.
@@ -20,36 +24,31 @@ from .shape import expand, permute, reshape
 
 def swap(x: Any) -> Any:
     """x with its last two dimensions exchanged."""
-    if not isinstance(x, TensorBase.tensor_class):
-        return x.swapaxes(-1, -2)
-    return permute(x, dims=(*range(x.ndim - 2), x.ndim - 1, x.ndim - 2))
+    return transpose(x, -2, -1) if is_tensor(x) else x.swapaxes(-1, -2)
 
 
 def rows(x: Any) -> Any:
     """All leading dimensions merged into one: (..., D) -> (N, D)."""
-    if x.ndim == 2:
-        return x
-    shape = (math.prod(x.shape[:-1]), x.shape[-1])
-    return reshape(x, target=shape) if isinstance(x, TensorBase) else x.reshape(shape)
+    return x if x.ndim == 2 else x.reshape(math.prod(x.shape[:-1]), x.shape[-1])
 
 
 def as_row(x: Any) -> Any:
     """Each vector as a matrix of one row: (..., K) -> (..., 1, K)."""
-    return reshape(x, target=(*x.shape[:-1], 1, x.shape[-1]))
+    return x.reshape(*x.shape[:-1], 1, x.shape[-1])
 
 
 def as_column(x: Any) -> Any:
     """Each vector as a matrix of one column: (..., K) -> (..., K, 1)."""
-    return reshape(x, target=(*x.shape, 1))
+    return x.reshape(*x.shape, 1)
 
 
 def product(x: Any, y: Any) -> Any:
     """The matrix product of two arrays, or of two Tensors."""
-    return matmul(x, y) if isinstance(x, TensorBase) else matrix_product(x, y)
+    return matmul(x, y) if is_tensor(x) else matrix_product(x, y)
 
 
-@op
-def matmul(x: Array, y: Array) -> Array:
+@op(promote=True)
+def matmul(x: AnyTensor, y: Operand) -> AnyTensor:
     """x @ y by NumPy's rules: (..., N, K), (..., K, M) -> (..., N, M).
 
     The leading dimensions broadcast. A vector x (K,) is one row and a vector y (K,) one column; the
@@ -103,11 +102,11 @@ def dy(grad, x, shapes):
         return product(swap(x), grad)
     # All matrices of x used one y: one product sums over them too.
     gradient = product(swap(rows(x)), rows(grad))
-    return reshape(gradient, target=shapes[1]) if len(shapes[1]) == 1 else gradient
+    return gradient.reshape(shapes[1]) if len(shapes[1]) == 1 else gradient
 
 
 @op
-def linear(x: Array, weight: Array, bias: Array | None = None) -> Array:
+def linear(x: AnyTensor, weight: AnyTensor, bias: AnyTensor | None = None) -> AnyTensor:
     """x weight^T + bias: x (..., in), weight (out, in), bias (out,) -> (..., out).
 
     Raises ShapeError if the sizes do not agree, DtypeError and DeviceError if dtypes or devices
@@ -116,8 +115,7 @@ def linear(x: Array, weight: Array, bias: Array | None = None) -> Array:
     >>> F.linear(ta.tensor([1.0, 2.0]), weight=ta.tensor([[1.0, 1.0], [0.0, 3.0]]))
     tensor([3., 6.])
     """
-    require_float(x.dtype, "x")
-    check_one_dtype("linear", x=x, weight=weight, bias=bias)
+    check_dtypes(x, weight, bias)
     if weight.ndim != 2:
         raise ShapeError(f"linear: weight is (out, in), got shape {weight.shape}")
     if not x.ndim or x.shape[-1] != weight.shape[1]:
@@ -130,16 +128,25 @@ def linear(x: Array, weight: Array, bias: Array | None = None) -> Array:
     # A weight in column order (models/bert.py) is not copied, because BLAS is faster with it.
     transposed = weight.T if weight.T.flags.c_contiguous else in_c_order(weight).T
     # On the CPU float16 is rounded when the bias is in it, because the product may overflow.
-    out = matrix_product(rows(in_c_order(x)), transposed, rounded=bias is None)
+    matrix = in_c_order(x).reshape(math.prod(x.shape[:-1]), x.shape[-1])
+    out = matrix_product(matrix, transposed, rounded=bias is None)
     if bias is not None:
-        kernels.add_bias(out, bias.astype(out.dtype, copy=False))
+        out = plus_bias(out, bias.astype(out.dtype, copy=False))
     return out.reshape(*x.shape[:-1], weight.shape[0]).astype(x.dtype, copy=False)
+
+
+def check_dtypes(x: Array, weight: Array, bias: Array | None) -> None:
+    """One dtype of floats for all arguments of `linear`."""
+    dtype = weight.dtype
+    if x.dtype is not dtype or dtype.kind != "f" or (bias is not None and bias.dtype is not dtype):
+        require_float(x.dtype, "x")
+        check_one_dtype("linear", x=x, weight=weight, bias=bias)
 
 
 @linear.vjp("x")
 def dx(grad, weight):
     gradient = product(rows(in_c_order(grad)), in_c_order(weight))
-    return reshape(gradient, target=(*grad.shape[:-1], weight.shape[1]))
+    return gradient.reshape(*grad.shape[:-1], weight.shape[1])
 
 
 @linear.vjp("weight")
@@ -152,12 +159,48 @@ def dbias(grad):
     return sum_rows(rows(in_c_order(grad)))
 
 
+@with_kernels(cpu="sums.plus_bias")
+def plus_bias(x: Array, bias: Array) -> Array:
+    """x (N, D) + bias (D,), in the memory of x."""
+    x += bias
+    return x
+
+
 @op
-def sum_rows(x: Array) -> Array:
+@with_kernels(cpu="sums.sum_rows", cuda="sums.sum_rows")
+def sum_rows(x: AnyTensor) -> AnyTensor:
     """(N, D) -> (D,): the gradient of a bias."""
-    return kernels.sum_rows(x)
+    return in_c_order(x).sum(axis=0, dtype=sum_dtype(x.dtype)).astype(x.dtype)
 
 
 @sum_rows.vjp("x")
 def dx(grad, shape):
-    return expand(grad, target=shape)
+    return expand(grad, shape)
+
+
+# Made of the ops above
+
+
+@of_tensors
+def bmm(x: AnyTensor, other: AnyTensor) -> AnyTensor:
+    """Products of two stacks of as many matrices: (B, N, K), (B, K, M) -> (B, N, M)."""
+    shapes = x.shape, any_tensor(other, "other").shape
+    if [len(shape) for shape in shapes] != [3, 3] or shapes[0][0] != shapes[1][0]:
+        raise ShapeError(f"bmm takes (B, N, K) and (B, K, M), got {shapes[0]} and {shapes[1]}")
+    return matmul(x, other)
+
+
+@of_tensors
+def dot(x: AnyTensor, other: AnyTensor) -> AnyTensor:
+    """The sum of x_i y_i: two vectors (N,) -> a 0-d tensor."""
+    if x.ndim != 1 or any_tensor(other, "other").shape != x.shape:
+        raise ShapeError(f"dot takes two vectors (N,), got {x.shape} and {other.shape}")
+    return matmul(x, other)
+
+
+@of_tensors
+def outer(x: AnyTensor, other: AnyTensor) -> AnyTensor:
+    """x_i y_j for all i and j: (N,), (M,) -> (N, M)."""
+    if x.ndim != 1 or any_tensor(other, "other").ndim != 1:
+        raise ShapeError(f"outer takes (N,) and (M,), got {x.shape} and {other.shape}")
+    return mul(unsqueeze(x, 1), other)

@@ -1,4 +1,4 @@
-"""Positions of queries and keys: rotary embedding and ALiBi."""
+"""Rotary positions of queries and keys."""
 
 from __future__ import annotations
 
@@ -6,23 +6,14 @@ from functools import lru_cache
 
 import numpy as np
 
-from .. import masks, ops
-from ..base.backend import on_device_of, read_only, to_device
-from ..base.checks import (
-    DTypeLike,
-    check_broadcast,
-    check_number,
-    check_size,
-    checked_dtype,
-    require_float,
-)
+from ..base.backend import Array, on_device_of, read_only, to_device
+from ..base.checks import check_broadcast, check_number
+from ..engine.autograd import AnyTensor
+from ..engine.op import op
 from ..errors import DtypeError, ShapeError
 from ..kernels.range_checks import require_range
-from ..tensors.arguments import (
-    ArrayLike,
-    float_tensor,
-)
-from ..tensors.tensor import Tensor
+from ..kernels.sums import in_c_order
+from .arguments import ArrayLike, array_like, float_tensor
 
 
 @lru_cache(maxsize=16)
@@ -41,8 +32,8 @@ def rotations(
 
 
 def rotary_embedding(
-    x: Tensor, positions: ArrayLike | None = None, base: float = 10000.0
-) -> Tensor:
+    x: AnyTensor, positions: ArrayLike | None = None, base: float = 10000.0
+) -> AnyTensor:
     """x with each pair (2j, 2j+1) of a row turned by the angle position / base^(2j / d).
 
     x (..., N, d), d even; for attention queries and keys with heads, (B, H, N, d).
@@ -68,47 +59,23 @@ def rotary_embedding(
     if positions is None:
         numbers = np.arange(x.shape[-2])
     else:
-        numbers = to_device(masks.array_of(positions, "positions"), "cpu")
+        numbers = to_device(array_like(positions, "positions"), "cpu")
         if numbers.dtype.kind not in "iu":
             raise DtypeError(f"positions must be integers, got {numbers.dtype}")
         check_broadcast("positions must broadcast to the rows", numbers.shape, x.shape[:-1])
     key, base = numbers.astype(np.int64).tobytes(), check_number("base", base, 1)
     turns = rotations(key, numbers.shape, x.shape[-1], base, x.dtype)
-    return ops.rotate_pairs(x, turns=on_device_of(turns, x))
+    return rotate_pairs(x, on_device_of(turns, x))
 
 
-def alibi_bias(
-    num_heads: int,
-    queries: int,
-    keys: int | None = None,
-    dtype: DTypeLike = None,
-    device: str | None = None,
-    past: int = 0,
-) -> Tensor:
-    """The bias -m_h |past + i - j| of query i and key j in head h: (H, Q, K), m_h = 2^(-8 h / H).
+@op
+def rotate_pairs(x: AnyTensor, turns: Array) -> AnyTensor:
+    """Each pair (x_2j, x_2j+1) of a row, as a complex number, times one of turns (..., d / 2)."""
+    wide = np.result_type(x.dtype, np.float32)
+    pairs = in_c_order(x).astype(wide, copy=False).view(turns.dtype)
+    return (pairs * turns).view(wide).astype(x.dtype, copy=False)
 
-    h counts from 1. dtype: a floating one, float32 by default.
-    past: how many positions came before the first query, such as those in a cache. keys: past +
-        queries by default.
-    Heads with a steep slope see what is near, others see further; no position is added to the
-    inputs.
-    Raises ShapeError for sizes that are none, DtypeError for another dtype.
-    Source: Press et al., "Train Short, Test Long", 2022. Their code has other slopes if the number
-    of heads is no power of 2.
 
-        >>> F.alibi_bias(2, 3)[0]
-        tensor([[-0.    , -0.0625, -0.125 ],
-                [-0.0625, -0.    , -0.0625],
-                [-0.125 , -0.0625, -0.    ]])
-        >>> F.alibi_bias(2, 1, past=2)[0]
-        tensor([[-0.125 , -0.0625, -0.    ]])
-    """
-    check_size("num_heads", num_heads)
-    last = check_size("past", past, 0) + check_size("queries", queries, 0)
-    keys = last if keys is None else check_size("keys", keys, 0)
-    slopes = 2.0 ** (-8 * np.arange(1, num_heads + 1) / num_heads)
-    distances = np.abs(np.arange(past, last)[:, None] - np.arange(keys))
-    dtype = checked_dtype(dtype or np.float32)
-    require_float(dtype, "alibi_bias")
-    bias = Tensor(-slopes[:, None, None] * distances, dtype=dtype)
-    return bias if device is None else bias.to(device)
+@rotate_pairs.vjp("x")
+def dx(grad, turns):
+    return rotate_pairs(grad, turns.conj())  # back by the same angle

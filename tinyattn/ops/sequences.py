@@ -2,24 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
-from .. import masks, ops
 from ..base.backend import namespace
-from ..base.checks import (
-    check_size,
-)
-from ..engine.autograd import wrap
+from ..base.checks import as_array, check_size
+from ..engine.autograd import AnyTensor, array_of, wrap
+from ..engine.op import op
 from ..errors import ShapeError
-from ..tensors.arguments import (
-    ArrayLike,
-    any_tensor,
-    float_tensor,
-)
-from ..tensors.tensor import Tensor
+from ..kernels.packing import pack_rows, pad_rows
+from .arguments import ArrayLike, any_tensor, float_tensor
+from .arithmetic import where
+from .elementwise import clone
+from .shapes import concatenate
+from .visibility import checked_lens, packed_lens, sample_lens, visibility_of
 
 
-def sequence_mask(x: Tensor, valid_lens: ArrayLike, value: float = 0) -> Tensor:
+def sequence_mask(x: AnyTensor, valid_lens: ArrayLike, value: float = 0) -> AnyTensor:
     """`x` (B, L, ...) with `value` at every position from valid_lens[b] on.
 
     valid_lens: (B,), one length for each sample, from 0 to L.
@@ -32,19 +32,20 @@ def sequence_mask(x: Tensor, valid_lens: ArrayLike, value: float = 0) -> Tensor:
     """
     if any_tensor(x, "x").ndim < 2:
         raise ShapeError(f"sequence_mask takes (B, L, ...), got shape {x.shape}")
-    visible = masks.from_valid_lens(valid_lens, x.shape[1])
+    lens = checked_lens(valid_lens, x.shape[1])
+    visible = wrap(namespace(lens).arange(x.shape[1]) < lens[..., None])
     if visible.shape != x.shape[:2]:
         raise ShapeError(
             f"sequence_mask takes a length for each of the {x.shape[0]} samples, valid_lens (B,), "
             f"got shape {visible.shape[:-1]}"
         )
     visible = visible.to(x.device).reshape(*visible.shape, *(1,) * (x.ndim - 2))
-    return ops.where(visible, x, value)
+    return where(visible, x, value)
 
 
 def masked_mean(
-    x: Tensor, valid_lens: ArrayLike | None = None, mask: ArrayLike | None = None
-) -> Tensor:
+    x: AnyTensor, valid_lens: ArrayLike | None = None, mask: ArrayLike | None = None
+) -> AnyTensor:
     """The mean over the visible positions of each sample: x (B, N, ...) -> (B, ...).
 
     valid_lens (B,), a mask (B, N), or both; neither for all positions. The mean of none is 0. What
@@ -57,17 +58,17 @@ def masked_mean(
     if float_tensor(x, "x").ndim < 2:
         raise ShapeError(f"masked_mean takes (B, N, ...), got shape {x.shape}")
     shape = (len(x), 1, 1, x.shape[1])  # of scores (B, H, Q, K) with one query
-    visible = masks.visibility(shape, valid_lens, mask, device=x.device).visible_pairs(x)
+    visible = visibility_of(shape, valid_lens, mask, device=x.device).visible_pairs(x)
     if visible is None:
         return x.mean(1) if x.shape[1] else x.sum(1)
     keep = wrap(namespace(visible).broadcast_to(visible, shape)[:, 0, 0])  # (B, N)
     count = keep.sum(1).clamp(min=1).reshape(len(x), *(1,) * (x.ndim - 2))
     summands = x.float() if x.dtype == np.float16 else x  # because a sum may overflow in float16
-    kept = ops.where(keep.reshape(*keep.shape, *(1,) * (x.ndim - 2)), summands, 0)
+    kept = where(keep.reshape(*keep.shape, *(1,) * (x.ndim - 2)), summands, 0)
     return (kept.sum(1) / count).to(x.dtype)
 
 
-def pack_padded_sequence(x: Tensor, valid_lens: ArrayLike) -> Tensor:
+def pack_padded_sequence(x: AnyTensor, valid_lens: ArrayLike) -> AnyTensor:
     """The first valid_lens[b] rows of each sample, one after another: x (B, L, ...) -> (N, ...).
 
     N is the sum of valid_lens (B,). Linear, LayerNorm and feed-forward networks compute each row
@@ -84,10 +85,12 @@ def pack_padded_sequence(x: Tensor, valid_lens: ArrayLike) -> Tensor:
     """
     if any_tensor(x, "x").ndim < 2:
         raise ShapeError(f"pack_padded_sequence takes (B, L, ...), got shape {x.shape}")
-    return ops.pack(x, lengths=masks.sample_lens(valid_lens, *x.shape[:2]))
+    return pack(x, sample_lens(valid_lens, *x.shape[:2]))
 
 
-def pad_packed_sequence(x: Tensor, valid_lens: ArrayLike, length: int | None = None) -> Tensor:
+def pad_packed_sequence(
+    x: AnyTensor, valid_lens: ArrayLike, length: int | None = None
+) -> AnyTensor:
     """Undo `pack_padded_sequence`: x (N, ...) -> (B, length, ...), with zeros after each sample.
 
     length: the longest of valid_lens by default; PyTorch calls it `total_length`.
@@ -101,9 +104,62 @@ def pad_packed_sequence(x: Tensor, valid_lens: ArrayLike, length: int | None = N
     """
     if not any_tensor(x, "x").ndim:
         raise ShapeError("pad_packed_sequence takes (N, ...), got a tensor without dimensions")
-    lengths = masks.packed_lens(valid_lens, len(x))
+    lengths = packed_lens(valid_lens, len(x))
     longest = max(lengths, default=0)
     length = longest if length is None else check_size("length", length, 0)
     if length < longest:
         raise ShapeError(f"length {length} is less than the longest sequence, {longest}")
-    return ops.unpack(x, lengths=lengths, length=length)
+    return unpack(x, lengths, length)
+
+
+@op
+def pack(x: AnyTensor, lengths: tuple[int, ...]) -> AnyTensor:
+    """The first lengths[b] rows of each sample, one after another: (B, L, ...) -> (R, ...)."""
+    return pack_rows(x, lengths)
+
+
+@pack.vjp("x")
+def dx(grad, shape, lengths):
+    return unpack(grad, lengths, shape[1])
+
+
+@op
+def unpack(x: AnyTensor, lengths: tuple[int, ...], length: int) -> AnyTensor:
+    """(R, ...) -> (B, length, ...), with zeros after the end of each sample."""
+    return pad_rows(x, lengths, length)
+
+
+@unpack.vjp("x")
+def dx(grad, lengths):
+    return pack(grad, lengths)
+
+
+def pad(
+    x: AnyTensor, pad: Sequence[int], mode: str = "constant", value: float | None = None
+) -> AnyTensor:
+    """`x` with `value` around it, by default 0.
+
+    pad: how many elements before and after the last dimension, then the one before it, and so on.
+    Raises ShapeError for a negative or an odd number of sizes, for more sizes than x has
+    dimensions, and for another mode.
+    Differs from PyTorch: "constant" is the only mode, and numbers are >= 0; x[..., 1:] crops.
+
+    >>> F.pad(ta.tensor([[1, 2]]), (0, 1, 1, 0), value=7).tolist()
+    [[7, 7, 7], [1, 2, 7]]
+    """
+    x = any_tensor(x, "x")
+    if not isinstance(pad, (tuple, list)):
+        raise TypeError(f"pad is a tuple such as (1, 1), before and after, got {pad!r}")
+    sizes = [check_size("a number in pad", n, 0) for n in pad]
+    if mode != "constant" or len(sizes) % 2 or len(sizes) > 2 * x.ndim:
+        raise ShapeError(
+            f'pad takes two numbers for each of up to {x.ndim} dimensions, and mode "constant", '
+            f"got {pad} and {mode!r} for x {x.shape}"
+        )
+    number = as_array(array_of(0 if value is None else value), x.dtype, x.device)
+    for i, n in enumerate(sizes):
+        dim = x.ndim - 1 - i // 2
+        shape = (*x.shape[:dim], n, *x.shape[dim + 1 :])
+        border = wrap(namespace(number).broadcast_to(number, shape).copy())
+        x = concatenate(x, border, dim=dim) if i % 2 else concatenate(border, x, dim=dim)
+    return x if sizes else clone(x)

@@ -1,0 +1,328 @@
+"""What to write instead of a name that PyTorch or NumPy has and tinyattn does not.
+
+Nothing here is needed to compute: it is imported when the text of an error is read. The hints for
+what `torch_names` has stand there, each in the row or in the docstring of its function. They are
+read from the text of the files: to run them would give Tensor further methods. Below are the hints
+for names that it does not have either.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from functools import cache
+from itertools import takewhile
+from pathlib import Path
+from typing import Any
+
+NO_COMPLEX = "there are no complex numbers: nn.RotaryEmbedding turns pairs by cos and sin"
+LOSES = "which loses digits where it is small"
+OF_A_LEAF = ", under ta.no_grad() if x is a leaf that requires gradients"
+ABSENT = {
+    "ta.amp ta.autocast": "dtypes are explicit: model.to(ta.float16)",
+    "ta.bfloat16 Tensor.bfloat16": "NumPy has no bfloat16: float16, float32 and float64 are there",
+    "ta.compile": "nothing has to be compiled: kernels are, by Numba, when they are first called",
+    "ta.jit": "nothing has to be traced: kernels are compiled by Numba",
+    "ta.asarray": "write ta.as_tensor(data)",
+    "ta.detach": "write x.detach()",
+    "ta.e": "write np.e",
+    "ta.bitwise_and Tensor.bitwise_and": "write x & y",
+    "ta.bitwise_not Tensor.bitwise_not": "write ~x",
+    "ta.bitwise_or Tensor.bitwise_or": "write x | y",
+    "ta.bitwise_xor Tensor.bitwise_xor": "write x ^ y",
+    "ta.complex64 ta.complex128 ta.polar ta.view_as_complex ta.view_as_real": NO_COMPLEX,
+    "ta.randint_like": "write ta.randint(low, high, x.shape)",
+    "ta.range": "write ta.arange(start, end + step, step)",
+    "ta.cosh Tensor.cosh": "write (x.exp() + (-x).exp()) / 2",
+    "ta.count_nonzero Tensor.count_nonzero": "write (x != 0).sum()",
+    "ta.diff Tensor.diff": "write x[..., 1:] - x[..., :-1]",
+    "ta.dist Tensor.dist": "write (x - y).norm()",
+    "ta.erfc Tensor.erfc": f"write 1 - x.erf(), {LOSES}",
+    "ta.flipud Tensor.flipud": "write x.flip(0)",
+    "ta.fliplr Tensor.fliplr": "write x.flip(1)",
+    "ta.logaddexp Tensor.logaddexp": "write ta.stack([x, y]).logsumexp(0)",
+    "ta.logit Tensor.logit": "write x.log() - (1 - x).log()",
+    "ta.median Tensor.median": 'write np.quantile(x.numpy(), 0.5, method="lower")',
+    "ta.sgn Tensor.sgn": "write x.sign()",
+    "ta.sinh Tensor.sinh": f"write (x.exp() - (-x).exp()) / 2, {LOSES}",
+    "ta.swapdims Tensor.swapdims": "write x.transpose(dim0, dim1)",
+    "ta.take Tensor.take": "write x.reshape(-1)[index]",
+    "ta.vdot Tensor.vdot": "write x.dot(y)",
+    "Tensor.data_ptr": "x.numpy() is the array",
+    "Tensor.get_device": "write x.device",
+    "Tensor.is_contiguous": "write x.numpy().flags.c_contiguous",
+    "Tensor.pow_": f"write x **= y{OF_A_LEAF}",
+    "Tensor.register_hook": "x.retain_grad() keeps the gradient of a computed tensor",
+    "Tensor.stride": "write x.numpy().strides, in bytes",
+    "Tensor.unfold": "write ta.stack([x[..., i : i + size] for i in range(0, x.shape[-1] - size + "
+    "1, step)], -2), for the last dimension",
+    "nn.AdaptiveAvgPool1d": "write x.mean(dim)",
+    "nn.BatchNorm1d": "write nn.LayerNorm, which attention models use",
+    "nn.Conv1d": "write an nn.Linear over x[:, i : i + k] joined with ta.cat; attention needs none",
+    "nn.Conv2d": "write an nn.Linear over patches, as examples/train_digits.py does",
+    "nn.DataParallel": "write tinyattn.training.distributed.DistributedDataParallel",
+    "nn.LogSigmoid": "write -F.softplus(-x)",
+    "F.conv2d": "write F.linear over patches, as examples/train_digits.py does",
+    "optim.Adagrad": "write optim.Adam",
+    "optim.LBFGS": "write scipy.optimize.minimize on x.numpy()",
+    "optim.ReduceLROnPlateau": "set group['lr'] of optimizer.param_groups, or take that of "
+    "tinyattn.torch_names.optim.lr_scheduler",
+    "optim.StepLR": "write optim.LambdaLR(optimizer, lambda epoch: gamma ** (epoch // step_size))",
+    "Module.from_pretrained": "write module.weight.data = array, or module.load_state_dict(state); "
+    "ta.interop reads models of PyTorch",
+    "Module.get_buffer": "write dict(module.named_buffers())[name]",
+    "Module.type": "write module.to(dtype)",
+    "Module.register_module": "write setattr(module, name, child)",
+}
+# Of NumPy, which gives most of these names to PyTorch too.
+FROM_NUMPY = {
+    "x + y": "add",
+    "x - y": "subtract",
+    "x * y": "multiply",
+    "x / y": "divide true_divide",
+    "x // y": "floor_divide",
+    "x % y": "remainder",
+    "x ** y": "power float_power",
+    "-x": "negative",
+    "abs(x)": "absolute fabs",
+    "x == y": "equal",
+    "x != y": "not_equal",
+    "x < y": "less",
+    "x <= y": "less_equal",
+    "x > y": "greater",
+    "x >= y": "greater_equal",
+    "x == 0": "logical_not",
+    "(x != 0) & (y != 0)": "logical_and",
+    "(x != 0) | (y != 0)": "logical_or",
+    "(x != 0) ^ (y != 0)": "logical_xor",
+    "ta.maximum(x, y)": "maximum",
+    "ta.minimum(x, y)": "minimum",
+    "ta.where(condition, x, y)": "where",
+    "x.clamp(min, max)": "clip",
+    "x.sin() / x.cos()": "tan",
+    "x @ y": "matmul dot linalg.matmul",
+    "x @ y.mT": "inner",
+    "x.outer(y)": "outer linalg.outer",
+    "(x * y).sum(-1)": "vecdot",
+    "ta.einsum(equation, x, y)": "einsum",
+    "x.norm()": "linalg.norm linalg.vector_norm",
+    "x.diagonal(0, -2, -1)": "linalg.diagonal",
+    "x.diagonal().sum()": "trace",
+    "x.mT": "matrix_transpose linalg.matrix_transpose",
+    "x.T, or x.permute(dims)": "transpose",
+    "x.permute(dims)": "moveaxis",
+    "x.transpose(dim0, dim1)": "swapaxes",
+    "x.unsqueeze(dim)": "expand_dims",
+    "x.expand(shape)": "broadcast_to",
+    "x.flatten()": "ravel",
+    "x.clone()": "copy",
+    "x.repeat(sizes)": "tile",
+    "x.repeat_interleave(repeats)": "repeat",
+    "x.chunk(pieces), or x.split(size)": "split array_split",
+    "ta.cat([x, y])": "concatenate append",
+    "ta.stack([x, y])": "stack",
+    "ta.hstack([x, y])": "hstack",
+    "ta.vstack([x, y])": "vstack",
+    "x.gather(dim, index)": "take_along_axis",
+    "x[index]": "take",
+    "F.pad(x, pad)": "pad",
+    "x.sort().values": "sort",
+    "x.amax(dim)": "amax",
+    "x.amin(dim)": "amin",
+    "x.cumsum(dim)": "cumsum",
+    "x.var(correction=0)": "var",
+    "x.std(correction=0)": "std",
+    "x.equal(y)": "array_equal",
+    "ta.zeros_like(x)": "zeros_like empty_like",
+    "ta.ones_like(x)": "ones_like",
+    "ta.full_like(x, value)": "full_like",
+    "x.shape": "shape",
+    "x.ndim": "ndim",
+    "x.numel()": "size",
+}
+# Methods with the same name and meaning; some of them take a dimension where NumPy needs none.
+SAME_IN_NUMPY = """all allclose any argmax argmin argsort cos diagonal exp expm1 flip isfinite isnan
+    log log1p max mean min prod reciprocal reshape roll sign sin sqrt square squeeze sum tanh tril
+    triu"""
+# Of the arguments of a module's call.
+VISIBLE = "because here True means that a position is visible"
+ARGUMENTS = {
+    "attn_mask": f"write mask=~attn_mask[None], {VISIBLE}; is_causal=True for a causal mask",
+    "key_padding_mask": f"write mask=~key_padding_mask, {VISIBLE}; or valid_lens=lengths",
+    "src_key_padding_mask": f"write mask=~src_key_padding_mask, {VISIBLE}; or valid_lens=lengths",
+    "tgt_key_padding_mask": f"write mask=~tgt_key_padding_mask, {VISIBLE}; or valid_lens=lengths",
+    "memory_key_padding_mask": f"write src_mask=~memory_key_padding_mask, {VISIBLE}",
+    "src_mask": f"write mask=~src_mask[None], {VISIBLE}",
+    "tgt_mask": f"write mask=~tgt_mask[None], {VISIBLE}; a decoder is causal without a mask",
+    "need_weights": "module.attention_weights has the weights after the call",
+    "average_attn_weights": "write module.attention_weights.mean(1) after the call",
+}
+# From the names that PyTorch gives to dtypes, and to the methods that return them, to ours.
+PAIRS = """half:float16 float:float32 double:float64 char:int8 short:int16 int:int32 long:int64
+    byte:uint8 bool:bool"""
+DTYPES: dict[str, str] = dict(pair.split(":") for pair in PAIRS.split())
+OWNERS = ("ta", "Tensor", "nn", "nn.init", "F", "optim")
+FOLDER = Path(__file__).parent / "torch_names"
+# The names that torch_names has of a row or class of functions.py and methods.py.
+FORMS = {
+    "function": ("ta.{}",),
+    "both": ("ta.{}", "Tensor.{}"),
+    "changing": ("ta.{}", "Tensor.{}", "Tensor.{}_"),
+    "OfTensors": ("Tensor.{}",),
+    "OfModules": ("Module.{}",),
+}
+# The files whose lists `__all__` have the other names.
+LISTS = {
+    "F": "nn/functional.py",
+    "nn": "nn/__init__.py nn/attention.py nn/modules.py nn/parameter.py nn/recurrent.py "
+    "nn/transformer.py",
+    "nn.init": "nn/init.py",
+    "optim": "optim/__init__.py optim/optimizers.py",
+    "ta": "__init__.py devices.py",
+}
+
+
+@cache
+def parsed(path: Path) -> ast.Module:
+    return ast.parse(path.read_text(encoding="utf-8"))
+
+
+def named(tree: Any) -> Iterator[tuple[str, Any]]:
+    """(name, node) of the functions, classes and values of a file or class."""
+    for node in tree.body:
+        if isinstance(node, (ast.FunctionDef, ast.ClassDef)):
+            yield node.name, node
+        elif isinstance(node, ast.Assign):
+            yield from ((to.id, node.value) for to in node.targets if isinstance(to, ast.Name))
+
+
+def hint(node: Any, start: str = "In tinyattn: ") -> str:
+    """The text in a row, or the paragraph of a docstring that begins so; "" if there is none."""
+    match node:
+        case ast.Call(args=[_, ast.Constant(value=str(text))]) if start == "In tinyattn: ":
+            return f"write {text}"
+        case ast.FunctionDef() | ast.ClassDef() | ast.Module():
+            text = ast.get_docstring(node) or ""
+            found = re.search(rf"(?ms)^{start}(.*?)(?=\n\s*\n|\nIn place: |\Z)", text)
+            return " ".join(found[1].split()) if found else ""
+    return ""
+
+
+def rows() -> Iterator[tuple[str, str]]:
+    """The names of the functions and methods that torch_names adds, with their hints."""
+    table = dict(named(parsed(FOLDER / "methods.py")))
+    for name in table["CHANGED"].value.split():
+        yield f"Tensor.{name}_", ""
+    marked = [(kind, row) for kind in ("OfTensors", "OfModules") for row in named(table[kind])]
+    for row in named(parsed(FOLDER / "functions.py")):
+        mark = getattr(row[1], "func", *getattr(row[1], "decorator_list", [])[:1] or [None])
+        marked.append((getattr(mark, "id", ""), row))
+    for mark, (name, node) in marked:
+        for form in FORMS.get(mark, ()):
+            is_changed = mark == "changing" and form.endswith("_")
+            yield form.format(name), hint(node, "In place: " if is_changed else "In tinyattn: ")
+
+
+def listed(owner: str) -> dict[str, Any]:
+    """The names in the lists `__all__` of an owner's files, with what they stand for."""
+    names: set[str] = set()
+    nodes: dict[str, Any] = {}
+    paths = [FOLDER / path for path in LISTS[owner].split()]
+    for path in paths:
+        nodes |= dict(named(parsed(path)))
+        for node in parsed(path).body:
+            if isinstance(node, (ast.Assign, ast.AugAssign)) and "__all__" in ast.unparse(node):
+                texts = [n.value for n in ast.walk(node.value) if isinstance(n, ast.Constant)]
+                names |= set(" ".join(map(str, texts)).split())
+    for name in names:  # some are files or folders
+        for path in (paths[0].parent / f"{name}.py", paths[0].parent / name / "__init__.py"):
+            nodes |= {name: parsed(path)} if path.is_file() else {}
+    return {name: nodes.get(name) for name in sorted(names)}
+
+
+@cache
+def added() -> dict[str, str]:
+    """The names that torch_names has, with what to write without it, or ""."""
+    found = dict(rows())
+    for name, kind in DTYPES.items():
+        found[f"Tensor.{name}"] = f"write x.to(ta.{kind})"
+        found |= {f"ta.{name}": f"write ta.{kind}"} if name not in ("byte", "char") else {}
+        text = f"write ta.tensor(data, dtype=ta.{kind}), or ta.zeros for sizes"
+        found[f"ta.{name.capitalize()}Tensor"] = text
+    for owner in LISTS:
+        for name, node in listed(owner).items():
+            found[f"{owner}.{name}"] = hint(node)
+            if isinstance(node, ast.Call) and owner == "nn":  # a module that calls a function of F
+                function = ast.unparse(node.args[1])
+                found[f"nn.{name}"] = found.get(function) or f"write {function}"
+    return found
+
+
+@cache
+def absent() -> dict[str, str]:
+    """The names that neither has, with what to write."""
+    return {name: text for names, text in ABSENT.items() for name in names.split()}
+
+
+def from_numpy(name: str) -> str:
+    """What to write instead of a function of NumPy, "" if nothing is known."""
+    texts = {name: text for text, names in FROM_NUMPY.items() for name in names.split()}
+    return texts.get(name, f"x.{name}()" if name in SAME_IN_NUMPY.split() else "")
+
+
+def is_known(name: str) -> bool:
+    return name in absent() or name in added()
+
+
+def instead(owner: str, name: str, names: list[str]) -> str:
+    """What to write instead of owner.name, where the names are those of the owner."""
+    key = f"{owner}.{name}"
+    if text := absent().get(key) or added().get(key):
+        return text + OF_A_LEAF if text.startswith("write x[...] = ") else text
+    if owner in ("ta", "Tensor") and (text := from_numpy(name)):
+        return f"write {text}"
+    if not name.endswith("_") or name.startswith("_"):
+        return ""
+    if operator := re.fullmatch(r"write x ([-+*/]+) y", instead(owner, name[:-1], names)):
+        return f"write x {operator[1]}= y{OF_A_LEAF}"
+    if name[:-1] in names:
+        return f"write x = x.{name[:-1]}(...), or x[...] = value{OF_A_LEAF}"
+    text = f"methods do not change x: make a new tensor, or write x[...] = value{OF_A_LEAF}"
+    return text if owner == "Tensor" else ""
+
+
+def same_letters(one: str, two: str) -> int:
+    """How many letters the two have in common from their beginning on."""
+    return len([*takewhile(lambda pair: pair[0] == pair[1], zip(one, two, strict=False))])
+
+
+def is_typo(name: str, other: str) -> bool:
+    """Whether `name` is `other` with one letter left out or doubled, in a long name replaced, or
+    with two letters swapped. What differs more, as `acos` and `cos`, means something else."""
+    if name.lower() == other.lower():
+        return not name.isupper()
+    start = same_letters(name, other)
+    end = same_letters(name[start:][::-1], other[start:][::-1])
+    ours, theirs = name[start : len(name) - end], other[start : len(other) - end]
+    if len(ours) == len(theirs) == 1:
+        return len(name) > 6
+    if len(ours + theirs) == 1 and not (ours + theirs).isdigit():
+        return len(name) > 3 and (not ours or (start > 1 and ours == name[start - 1]))
+    return len(ours) == 2 and ours == theirs[::-1]
+
+
+def explained(owner: str, name: str, names: list[str]) -> str:
+    """The text of the error for a name that an owner lacks, which has these names."""
+    # A module of nn, or of the user, is no part of the tables.
+    part = owner if owner in OWNERS else "Module"
+    text = f"tinyattn has no {owner}.{name}"
+    text = text if owner in OWNERS else f"{owner!r} object has no attribute {name!r}"
+    names = [other for other in names if not other.startswith("_")]
+    is_there = f"{part}.{name}" in added()
+    if told := instead(part, name, names):
+        text += f": {told}"
+    elif not name.startswith("_") and not is_there:
+        close = [n for n in names if is_typo(name, n) or n in (f"{name}_", f"{name}_loss")]
+        text += f"; did you mean {', '.join(close)}?" if close else ""
+    return text + ("; tinyattn.torch_names has it" if is_there else "")

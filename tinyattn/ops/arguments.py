@@ -1,0 +1,124 @@
+"""Checks of arguments that are Tensors: of the functions, and of the layers.
+
+What needs no Tensor stands in `base/checks.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import wraps
+from typing import Any, TypeAlias, TypeVar
+
+import numpy as np
+
+from ..base.backend import Array, is_array
+from ..base.checks import check_broadcast, rectangular, require_float, type_name
+from ..engine.autograd import AnyTensor, TensorBase
+from ..errors import DeviceError, DtypeError, ShapeError
+from ..kernels.sums import sum_dtype
+from .types import CudaArray
+
+# What may stand for integers or booleans: a Tensor, an array, nested lists, a number.
+ArrayLike: TypeAlias = TensorBase | np.ndarray | CudaArray | Sequence[Any] | int
+Declared = TypeVar("Declared", bound=Callable[..., Any])
+
+
+def of_tensors(function: Declared) -> Declared:
+    """A function that is made of ops: TypeError if its first argument is no Tensor."""
+
+    @wraps(function)
+    def checked(*arguments: Any, **options: Any) -> Any:
+        for name in ("input", "x"):  # two names of the first argument
+            if name in options and not arguments:
+                arguments = (options.pop(name),)
+        if not arguments:
+            raise TypeError(f"{function.__name__}() misses its argument 'x'")
+        x = arguments[0]
+        if not isinstance(x, TensorBase):
+            raise TypeError(
+                f"{function.__name__}: x must be a Tensor, got {type_name(x)}: wrap it with "
+                "ta.tensor(...)"
+            )
+        return function(*arguments, **options)
+
+    return checked
+
+
+def any_tensor(value: AnyTensor, name: str) -> AnyTensor:
+    """`value` if it is a Tensor, else an error that names the argument."""
+    if not isinstance(value, TensorBase):
+        raise TypeError(
+            f"{name} must be a Tensor, got {type_name(value)}: wrap it with ta.tensor(...)"
+        )
+    return value
+
+
+def float_tensor(value: AnyTensor, name: str) -> AnyTensor:
+    """`value` if it is a Tensor of floats, else an error that names the argument."""
+    if not (isinstance(value, TensorBase) and value._data.dtype.kind == "f"):
+        require_float(any_tensor(value, name).dtype, name)
+    return value
+
+
+def array_like(value: Any, name: str) -> Array:
+    """The array of a Tensor; an array as it is; lists as a NumPy array."""
+    if isinstance(value, TensorBase):
+        return value._data
+    return value if is_array(value) else rectangular(value, name)
+
+
+def at_least_float32(x: AnyTensor) -> AnyTensor:
+    """x, but float16 as float32, because a square overflows in float16 from 256 on."""
+    return x.float() if x.dtype == np.float16 else x
+
+
+def widened(x: AnyTensor) -> AnyTensor:
+    """x in the dtype in which its numbers are added up, for sums that may overflow in its own."""
+    return x.to(sum_dtype(x.dtype))
+
+
+def check_same_dtype_and_device(function: str, **arguments: Any) -> None:
+    """Raise an error that names two arguments if their dtypes or devices differ."""
+    first: tuple[str, Any] | None = None
+    for name, value in arguments.items():
+        if value is None:
+            continue
+        if not isinstance(value, TensorBase):
+            raise TypeError(f"{function}: {name} must be a Tensor, got {type_name(value)}")
+        if first is None:
+            first = (name, value)
+            kind, dtype = type(value._data), value._data.dtype
+        elif type(value._data) is kind and value._data.dtype is dtype:
+            continue
+        elif value.device != first[1].device:
+            raise DeviceError(
+                f"{function}: {first[0]} is on {first[1].device}, {name} on {value.device}: "
+                "move one with .to(device)"
+            )
+        elif value.dtype != first[1].dtype:
+            raise DtypeError(
+                f"{function}: {first[0]} is {first[1].dtype}, {name} is {value.dtype}: convert "
+                "one with .to(dtype)"
+            )
+
+
+def check_same_shape(function: str, x: Any, target: Any) -> None:
+    if float_tensor(x, "x").shape != float_tensor(target, "target").shape:
+        raise ShapeError(f"{function}: x {x.shape} and target {target.shape} must have one shape")
+
+
+def checked_bias(name: str, bias: Any, query: Any, shape: tuple[int, ...], ndim: int = 4) -> Any:
+    """A bias as (B|1, H|1, Q|1, K|1), of the dtype and device of query; see `as_scores`."""
+    check_same_dtype_and_device("attention", **{"query": query, name: float_tensor(bias, name)})
+    return as_scores(name, bias, ndim, shape)
+
+
+def as_scores(name: str, x: Any, ndim: int, shape: tuple[int, ...]) -> Any:
+    """x as (B|1, H|1, Q|1, K|1), which broadcasts to scores of `shape` (B, H, Q, K).
+
+    ndim: 4; or 3 if the caller's scores have no heads, (B, Q, K), and x broadcasts to these.
+    """
+    scores = shape if ndim == 4 else (shape[0], *shape[2:])
+    check_broadcast(f"{name} must broadcast to the scores", x.shape, scores)
+    x = x.reshape((1,) * (len(scores) - x.ndim) + x.shape)
+    return x if ndim == 4 else x.unsqueeze(1)

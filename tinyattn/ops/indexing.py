@@ -1,0 +1,296 @@
+"""Elements by index, and pieces; the derivative of each moves elements back."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from ..base import backend
+from ..base.backend import Array, namespace
+from ..base.checks import Dims, dims_of, is_integer, one_dim, require_dims, sizes_of, split_sizes
+from ..engine.autograd import AnyTensor, wrap
+from ..engine.op import op
+from ..errors import DtypeError, ShapeError
+from ..kernels import with_kernels
+from ..kernels.range_checks import index_for, require_range
+from ..kernels.sums import sum_dtype
+from .arguments import of_tensors
+from .arithmetic import where
+from .elementwise import masked_fill
+from .embedding import add_rows
+from .shapes import permute, pieces
+from .types import Sizes
+
+
+@op
+def getitem(x: AnyTensor, index: Any) -> AnyTensor:
+    """x[index], of an index that `checked_index` has seen."""
+    return x[index_for(x, index)]
+
+
+@getitem.vjp("x")
+def dx(grad, shape, index):
+    return putitem(grad, index, shape)
+
+
+@op
+def putitem(x: AnyTensor, index: Any, target: tuple[int, ...]) -> AnyTensor:
+    """Zeros of shape `target` with `x` added at `index`; the derivative of `getitem`."""
+    is_float = x.dtype.kind == "f"
+    if is_float and x.size and len(target) > 1 and is_integer_array(index):
+        width = math.prod(target[1:])
+        ids = backend.to_device(counted_from_0(index, target[0]), backend.device_of(x))
+        return add_rows(x.reshape(-1, width), ids, target[0], None).reshape(target)
+    dim = only_integer_array(index)
+    if is_float and dim is not None and type(x) is np.ndarray:
+        ids = counted_from_0(index[dim], target[dim]).reshape(-1, *(1,) * (x.ndim - dim - 1))
+        return add_along(x, np.broadcast_to(ids, x.shape), dim, target)
+    if takes_each_once(index if isinstance(index, tuple) else (index,)):
+        out = namespace(x).zeros(target, x.dtype)
+        out[index_for(out, index)] = x
+        return out
+    return added_at(x, index, target)
+
+
+def added_at(x: Array, index: Any, target: tuple[int, ...]) -> Array:
+    """Zeros of shape `target` with `x` added at an index that may name a place twice."""
+    out = namespace(x).zeros(target, sum_dtype(x.dtype))
+    index, wide = index_for(out, index), x.astype(out.dtype, copy=False)
+    if type(out) is np.ndarray:  # by places in one row, because NumPy then adds ten times as fast
+        in_row = out.ndim == 1 and is_integer_array(index)
+        places = index if in_row else np.arange(out.size).reshape(target)[index]
+        backend.scatter_add(out.reshape(-1), places.reshape(-1), wide.reshape(-1))
+    else:
+        backend.scatter_add(out, index, wide)
+    return out.astype(x.dtype, copy=False)
+
+
+def takes_each_once(index: tuple[Any, ...]) -> bool:
+    """True if no element can be taken twice: by slices, single numbers, and one mask."""
+    plain = (int, slice, type(...), type(None))
+    arrays = [part for part in index if not isinstance(part, plain)]
+    return not arrays or (len(arrays) == 1 and getattr(arrays[0], "dtype", None) == np.bool_)
+
+
+def is_integer_array(index: Any) -> bool:
+    """True for an array of row numbers."""
+    return backend.is_array(index) and index.dtype.kind in "iu"
+
+
+def counted_from_0(index: Array, size: int) -> Array:
+    """Row numbers of which negative ones count from the end. In int64, because `size` may not fit
+    the dtype of the index."""
+    return index.astype(np.int64) % size
+
+
+def only_integer_array(index: Any) -> int | None:
+    """The dimension of x[:, :, rows], where a list of numbers stands behind whole dimensions."""
+    if not isinstance(index, tuple) or not index or not is_integer_array(index[-1]):
+        return None
+    are_whole = all(isinstance(part, slice) and part == slice(None) for part in index[:-1])
+    return len(index) - 1 if are_whole and index[-1].ndim == 1 else None
+
+
+@putitem.vjp("x")
+def dx(grad, index):
+    return getitem(grad, index)
+
+
+@op
+def setitem(x: AnyTensor, value: Any, index: Any) -> AnyTensor:
+    """A copy of `x` with `value` at `index`."""
+    out, value = namespace(x).asarray(x).copy(), without_leading_ones(value)
+    place = index_for(out, index)
+    writer = None
+    if type(out) is not np.ndarray and getattr(value, "ndim", 0) > 0:
+        writer = last_writer(index, out.shape)
+    if writer is not None:  # CuPy does not say which of two values stays in one place
+        value = namespace(out).broadcast_to(value, writer.shape).reshape(-1)
+        value = value[backend.on_device_of(writer, out)]
+    out[place] = value
+    return out
+
+
+def without_leading_ones(value: Any) -> Any:
+    """`value` without dimensions of size 1 in front: NumPy refuses them for x[0, 0] and masks."""
+    while getattr(value, "ndim", 0) and len(value) == 1:
+        value = value[0]
+    return value
+
+
+@setitem.vjp("x")
+def dx(grad, index):
+    return setitem(grad, 0, index)
+
+
+@setitem.vjp("value")
+def dvalue(grad, shapes, index):
+    part = getitem(grad, index)
+    writer = last_writer(index, shapes[0])
+    if writer is not None:
+        stays = writer == np.arange(writer.size).reshape(writer.shape)
+        part = where(backend.on_device_of(stays, part), part, 0)
+    ones = (1,) * (len(shapes[1]) - part.ndim)  # as x[0] = value, for a value of shape (1, N)
+    return part.reshape(ones + part.shape)
+
+
+def last_writer(index: Any, shape: tuple[int, ...]) -> np.ndarray | None:
+    """Of all values that are written to an index, the number of the one that stays in each place.
+
+    It is None if no place can be named twice: integer arrays alone can do that. It is found on the
+    host, because there the last of several values stays.
+    """
+    parts = index if isinstance(index, tuple) else (index,)
+    if not any(getattr(part, "ndim", 0) and part.dtype.kind in "iu" for part in parts):
+        return None
+    on_host = [backend.to_device(p, "cpu") if backend.is_array(p) else p for p in parts]
+    place = tuple(on_host) if isinstance(index, tuple) else on_host[0]
+    writers = np.empty(shape, np.int64)
+    numbers = np.arange(writers[place].size).reshape(writers[place].shape)
+    writers[place] = numbers
+    return writers[place]
+
+
+@op
+def gather(x: AnyTensor, dim: int, index: Any) -> AnyTensor:
+    """out[i][j][k] = x[index[i][j][k]][j][k] for dim 0, and so on for other dims."""
+    if not x.ndim:
+        return gather(x.reshape(1), 0, index.reshape(-1)).reshape(index.shape)
+    dim = one_dim(x, dim)
+    check_places("gather", index, x.shape, dim)
+    return take_along(x, index, dim)
+
+
+@gather.vjp("x")
+def dx(grad, index, shape, dim):
+    return scatter_along(grad, dim, index, shape)
+
+
+@op
+def scatter_along(x: AnyTensor, dim: int, index: Any, target: tuple[int, ...]) -> AnyTensor:
+    """Zeros of shape `target` with each element added where `gather` takes it from."""
+    if not target:
+        return scatter_along(x.reshape(-1), 0, index.reshape(-1), (1,)).reshape(())
+    if x.shape != index.shape:
+        raise ShapeError(f"scatter_along takes an index of shape {x.shape}, got {index.shape}")
+    dim %= len(target)
+    check_places("scatter_along", index, target, dim)
+    return add_along(x, index, dim, target)
+
+
+@scatter_along.vjp("x")
+def dx(grad, index, dim):
+    return gather(grad, dim, index)
+
+
+@with_kernels(cpu="gather.gather")
+def take_along(x: Array, index: Array, dim: int) -> Array:
+    return x.reshape(-1).take(flat_index(index, x.shape, dim), axis=0)
+
+
+@with_kernels(cpu="gather.scatter_along")
+def add_along(x: Array, index: Array, dim: int, target: tuple[int, ...]) -> Array:
+    total = namespace(x).zeros(math.prod(target), sum_dtype(x.dtype))
+    values = x.reshape(-1).astype(total.dtype, copy=False)
+    backend.scatter_add(total, flat_index(index, target, dim).reshape(-1), values)
+    return total.reshape(target).astype(x.dtype, copy=False)
+
+
+def flat_index(index: Array, shape: tuple[int, ...], dim: int) -> Array:
+    """Where each element that `gather` takes stands in the flattened array of this shape."""
+    first = namespace(index).zeros((1,) * index.ndim, np.int64)  # of the line that an index is in
+    for i, n in enumerate(index.shape):
+        if i != dim:
+            steps = namespace(index).arange(n) * math.prod(shape[i + 1 :])
+            first = first + steps.reshape(n, *(1,) * (index.ndim - i - 1))
+    return first + index.astype(np.int64, copy=False) * math.prod(shape[dim + 1 :])
+
+
+def check_places(name: str, index: Array, shape: tuple[int, ...], dim: int) -> None:
+    """Kernels read and write at these places without looking."""
+    if getattr(index, "dtype", np.dtype(object)).kind not in "iu":
+        raise DtypeError(f"{name} takes an integer index, got {getattr(index, 'dtype', index)}")
+    fits = index.ndim == len(shape) and all(
+        i == dim or n <= shape[i] for i, n in enumerate(index.shape)
+    )
+    if not fits:
+        raise ShapeError(
+            f"{name} along dim {dim} of shape {shape} takes an index of as many dimensions, "
+            f"no longer in the others, got {index.shape}"
+        )
+    text = f"{name}: index {{number}} is out of range for {shape[dim]} elements (dim {dim})"
+    require_range(index, 0, shape[dim], IndexError, text)
+
+
+# Made of the ops above
+
+
+@of_tensors
+def diagonal(x: AnyTensor, offset: int = 0, dim1: int = 0, dim2: int = 1) -> AnyTensor:
+    """The elements [i, i + offset] of two dimensions, as the last dimension of the result.
+
+    Differs from PyTorch: they are copied.
+    """
+    a, b = one_dim(x, dim1), one_dim(x, dim2)
+    rest = [i for i in range(x.ndim) if i not in (a, b)]
+    first = np.arange(max(-offset, 0), max(min(x.shape[a], x.shape[b] - offset), 0))
+    return permute(x, *rest, a, b)[..., first, first + offset]
+
+
+@of_tensors
+def triu(x: AnyTensor, diagonal: int = 0) -> AnyTensor:
+    """Matrices (..., N, M) with everything below the diagonal set to 0."""
+    return masked_fill(x, triangle(x, diagonal, -1), 0)
+
+
+@of_tensors
+def tril(x: AnyTensor, diagonal: int = 0) -> AnyTensor:
+    """Matrices (..., N, M) with everything above the diagonal set to 0."""
+    return masked_fill(x, ~triangle(x, diagonal), 0)
+
+
+def triangle(x: AnyTensor, diagonal: int, offset: int = 0) -> AnyTensor:
+    """True on and below the diagonal, for the last two dimensions of x."""
+    if not is_integer(diagonal):
+        raise TypeError(f"diagonal must be an integer, got {diagonal!r}")
+    if x.ndim < 2:
+        raise ShapeError(f"a triangle needs at least two dimensions, got shape {x.shape}")
+    rows, columns = x.shape[-2:]
+    return wrap(np.tri(rows, columns, diagonal + offset, dtype=np.bool_)).to(x.device)
+
+
+@of_tensors
+def split(x: AnyTensor, sizes: int | Sequence[int], dim: int = 0) -> tuple[AnyTensor, ...]:
+    """Pieces along `dim`, all of one size (the last may be smaller), or of the given sizes."""
+    dim = one_dim(require_dims(x, "split"), dim)
+    return tuple(pieces(x, split_sizes(x.shape[dim], sizes, dim), dim))
+
+
+@of_tensors
+def chunk(x: AnyTensor, chunks: int, dim: int = 0) -> tuple[AnyTensor, ...]:
+    """At most `chunks` pieces of equal size along `dim`."""
+    if not is_integer(chunks) or chunks <= 0:
+        raise ValueError(f"chunk takes a number of pieces > 0, got {chunks!r}")
+    total = require_dims(x, "chunk").shape[one_dim(x, dim)]
+    return split(x, -(-total // chunks) if total else [0] * chunks, dim)
+
+
+@of_tensors
+def unbind(x: AnyTensor, dim: int = 0) -> tuple[AnyTensor, ...]:
+    """The slices along `dim`, without it."""
+    dim = one_dim(require_dims(x, "unbind"), dim)
+    return tuple(x[(*(slice(None),) * dim, i)] for i in range(x.shape[dim]))
+
+
+@of_tensors
+def flip(x: AnyTensor, *sizes: Sizes, dims: Dims = ()) -> AnyTensor:
+    """The elements along these dimensions in reverse order: x.flip(0, 1), x.flip(dims=0).
+
+    Differs from PyTorch: without dimensions nothing is flipped, and the result is a view.
+    """
+    flipped = dims_of(x, sizes_of(sizes) or dims) or ()
+    order = [slice(None, None, -1 if i in flipped else 1) for i in range(x.ndim)]
+    return x[tuple(order)]

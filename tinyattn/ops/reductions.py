@@ -1,0 +1,349 @@
+"""Sums, means, variances, lengths and products over one dimension, several, or all.
+
+NumPy's names `axis` and `keepdims` work too.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from ..base.backend import Array, converted, is_array, namespace
+from ..base.checks import (
+    Dims,
+    DTypeLike,
+    check_keepdim,
+    check_size,
+    checked_dtype,
+    dims_of,
+    one_dim,
+    require_float,
+)
+from ..engine.autograd import AnyTensor
+from ..engine.op import op
+from ..kernels import sums, with_kernels
+from ..kernels.sums import in_c_order, sum_dtype, wide_mean
+from .arguments import of_tensors
+from .arithmetic import div, eq, where
+from .elementwise import abs, cast
+from .shapes import concatenate, expand, pieces, reshape, squeeze
+
+
+def reduced_shape(shape: tuple[int, ...], dim: Dims) -> tuple[int, ...]:
+    """`shape` after a reduction over `dim` with keepdim=True."""
+    if dim is None or dim == () or not shape:
+        return (1,) * len(shape)
+    dims = {i % len(shape) for i in (dim if isinstance(dim, (tuple, list)) else (dim,))}
+    return tuple(1 if i in dims else n for i, n in enumerate(shape))
+
+
+def with_ones(x: Any, shape: tuple[int, ...], dim: Dims) -> Any:
+    """The result of a reduction of `shape` over `dim`, with keepdim=True."""
+    return reshape(x, reduced_shape(shape, dim))
+
+
+def count(shape: tuple[int, ...], dim: Dims) -> int:
+    """How many elements a reduction of `shape` over `dim` makes one of."""
+    reduced = reduced_shape(shape, dim)
+    return math.prod(n for n, m in zip(shape, reduced, strict=True) if m == 1)
+
+
+def in_dtype(x: Array, dtype: DTypeLike) -> Array:
+    """The array in this dtype; as it is if none is asked for."""
+    return x if dtype is None else converted(x, checked_dtype(dtype))
+
+
+@op
+def sum(
+    x: AnyTensor,
+    dim: Dims = None,
+    keepdim: bool = False,
+    *,
+    dtype: DTypeLike = None,
+    **numpy_names: Dims,
+) -> AnyTensor:
+    """Sum over one dimension, several, or all, in `dtype`."""
+    check_keepdim(keepdim)
+    total = sums.reduce_sum(in_dtype(x, dtype), dims_of(x, dim), keepdim)
+    return in_dtype(total, dtype)
+
+
+@sum.vjp("x")
+def dx(grad, shape, dim):
+    return expand(with_ones(grad, shape, dim), shape)
+
+
+@op
+def mean(x: AnyTensor, dim: Dims = None, keepdim: bool = False, **numpy_names: Dims) -> AnyTensor:
+    """Mean over one dimension, several, or all."""
+    require_float(x.dtype, "mean")
+    check_keepdim(keepdim)
+    return sums.reduce_sum(x, dims_of(x, dim), keepdim, mean=True)
+
+
+@mean.vjp("x")
+def dx(grad, shape, dim):
+    return expand(with_ones(div(grad, float(count(shape, dim))), shape, dim), shape)
+
+
+# Below, arrays are changed in place, because memory that is used for the first time costs as much
+# as the arithmetic. Tensors get new nodes.
+
+
+@op
+def var(
+    x: AnyTensor,
+    dim: Dims = None,
+    unbiased: bool = True,
+    keepdim: bool = False,
+    *,
+    correction: int | None = None,
+    **numpy_names: Dims,
+) -> AnyTensor:
+    """Variance: the squares are divided by n - 1 as in PyTorch, or by n if not `unbiased`.
+
+    correction: an integer to subtract from n instead.
+    """
+    require_float(x.dtype, "var")
+    check_keepdim(keepdim)
+    return variance(x, dim, keepdim, degrees_of_freedom(x.shape, dim, unbiased, correction)).astype(
+        x.dtype
+    )
+
+
+@var.vjp("x")
+def dx(grad, x, shape, dim, unbiased, correction):
+    degrees = degrees_of_freedom(shape, dim, unbiased, correction)
+    grad = cast(with_ones(grad, shape, dim), sum_dtype(x.dtype))
+    return distances(x, dim, div(grad, degrees / 2))
+
+
+@op
+def std(
+    x: AnyTensor,
+    dim: Dims = None,
+    unbiased: bool = True,
+    keepdim: bool = False,
+    *,
+    correction: int | None = None,
+    **numpy_names: Dims,
+) -> AnyTensor:
+    """The root of `var`; its gradient is 0 if the root is 0, as in PyTorch."""
+    require_float(x.dtype, "std")
+    check_keepdim(keepdim)
+    squared = variance(x, dim, keepdim, degrees_of_freedom(x.shape, dim, unbiased, correction))
+    return namespace(x).sqrt(squared).astype(x.dtype)
+
+
+@std.vjp("x")
+def dx(grad, x, out, shape, dim, unbiased, correction):
+    grad, out = (cast(with_ones(a, shape, dim), sum_dtype(x.dtype)) for a in (grad, out))
+    factor = div(grad, degrees_of_freedom(shape, dim, unbiased, correction))
+    if is_array(x):
+        return distances(x, dim, where(eq(out, 0), 0.0, div(factor, out)))
+    return over_length(centred(x, dim), out, factor)
+
+
+def degrees_of_freedom(
+    shape: tuple[int, ...], dim: Dims, unbiased: bool, correction: int | None
+) -> float:
+    """n - correction, or 0 if that is negative: dividing by 0 gives NaN or inf, as in PyTorch."""
+    if correction is None:
+        correction = int(unbiased)
+    number = count(shape, dim) - check_size("correction", correction, 0)
+    return float(number) if number > 0 else 0.0
+
+
+def variance(x: Array, dim: Dims, keepdim: bool, degrees: float) -> Array:
+    """In `sum_dtype`."""
+    values = centred(in_c_order(x), dim)
+    values *= values
+    total = values.sum(axis=dims_of(x, dim), keepdims=keepdim)
+    return namespace(x).divide(total, degrees)
+
+
+def distances(x: Any, dim: Dims, factor: Any) -> Any:
+    """(x - mean) * factor, an array or a Tensor, computed in `sum_dtype`."""
+    if is_array(x) and x.size:
+        return scaled_distances(x, wide_mean(in_c_order(x), dims_of(x, dim)), factor)
+    return centred(x, dim) * factor
+
+
+@with_kernels(cpu="sums.scaled_distances")
+def scaled_distances(x: Array, centre: Array, factor: Array) -> Array:
+    """(x - centre) * factor in `sum_dtype`, in which centre and factor are; they broadcast to x."""
+    return ((x.astype(sum_dtype(x.dtype)) - centre) * factor).astype(x.dtype, copy=False)
+
+
+def centred(x: Any, dim: Dims) -> Any:
+    """x less its mean, in new memory, and in `sum_dtype`, because it may be twice the largest
+    number of the dtype."""
+    x = cast(x, sum_dtype(x.dtype))
+    x -= mean(x, dim, True)
+    return x
+
+
+def over_length(x: Any, length: Any, grad: Any) -> Any:
+    """x / length * grad, and 0 where the length is 0: the slope of a length, which has a kink at 0.
+
+    Its own derivative there is NaN, as in PyTorch, because no number would be right. An array x is
+    changed in place.
+    """
+    grad, length = cast(grad, x.dtype), cast(length, x.dtype)
+    if is_array(x):
+        x *= where(eq(length, 0), 0.0, div(grad, length))
+        return x
+    return where(eq(length, 0), 0.0, div(x, length)) * grad
+
+
+@of_tensors
+def norm(
+    x: AnyTensor, p: float | str = "fro", dim: Dims = None, keepdim: bool = False
+) -> AnyTensor:
+    """The length of vectors: p=2 (or "fro") sqrt(sum(x * x)), p=1 sum(|x|), p=inf max(|x|).
+
+    The gradient is 0 at 0, and derivatives of second order are NaN there, as in PyTorch: for
+    those of the square write (x * x).sum(). Differs from PyTorch: another p is a ValueError.
+    """
+    require_float(x.dtype, "norm")
+    if p == math.inf:
+        return abs(x).amax(dim, keepdim)
+    if p == 1:
+        return sum(abs(x), dim, keepdim)
+    if p not in ("fro", 2):
+        raise ValueError(f'norm takes p=1, 2, float("inf") or "fro" (as 2), got {p!r}')
+    return euclidean_norm(x, dim, keepdim)
+
+
+@op
+def euclidean_norm(x: AnyTensor, dim: Dims = None, keepdim: bool = False) -> AnyTensor:
+    """The root of the sum of squares. The gradient at 0 is 0, and its derivative there NaN."""
+    check_keepdim(keepdim)
+    dims = dims_of(x, dim) or tuple(range(x.ndim))
+    kept = [i for i in range(x.ndim) if i not in dims]
+    sizes = [x.shape[i] for i in kept]
+    rows = x.transpose(*kept, *dims).reshape(math.prod(sizes), math.prod(x.shape[i] for i in dims))
+    lengths = namespace(x).sqrt(sum_squares(rows)).astype(x.dtype)
+    return lengths.reshape(reduced_shape(x.shape, dims) if keepdim else sizes)
+
+
+@euclidean_norm.vjp("x")
+def dx(grad, x, shape, dim):
+    wide = cast(x, np.dtype(np.float64))
+    return over_length(wide, euclidean_norm(wide, dim, True), with_ones(grad, shape, dim))
+
+
+@with_kernels(cpu="sums.sum_squares")
+def sum_squares(x: Array) -> Array:
+    """(N, D) -> (N,), in float64, because a float16 overflows at 256."""
+    squares = x.astype(np.float64, order="C")
+    squares *= squares
+    return squares.sum(axis=-1)
+
+
+@op
+def cumsum(x: AnyTensor, dim: int, *, dtype: DTypeLike = None, reverse: bool = False) -> AnyTensor:
+    """out_i = x_0 + ... + x_i along `dim`, in `dtype`; float32 is added up in float64.
+
+    reverse: from the end, out_i = x_i + ... + x_n.
+    """
+    if not x.ndim:
+        return cumsum(x.reshape(1), dim, dtype=dtype).reshape(())
+    return in_dtype(running_sum(in_dtype(x, dtype), one_dim(x, dim), reverse), dtype)
+
+
+@cumsum.vjp("x")
+def dx(grad, dim, reverse):
+    return cumsum(grad, dim, reverse=not reverse)
+
+
+@with_kernels(cpu="sums.cumsum")
+def running_sum(x: Array, axis: int, reverse: bool) -> Array:
+    order = (slice(None),) * axis + (slice(None, None, -1 if reverse else 1),)
+    dtype = x.dtype if x.dtype.kind == "f" else np.dtype(np.int64)
+    total = namespace(x).cumsum(in_c_order(x[order]), axis=axis, dtype=sum_dtype(dtype))
+    return total[order].astype(dtype)
+
+
+@of_tensors
+def prod(
+    x: AnyTensor, dim: int | None = None, keepdim: bool = False, *, dtype: DTypeLike = None
+) -> AnyTensor:
+    """The product over one dimension, or over all, in `dtype`."""
+    check_keepdim(keepdim)
+    if dtype is not None:
+        return prod(x.to(dtype), dim, keepdim).to(dtype)
+    x = x if x.dtype.kind == "f" else x.to(np.int64)
+    if dim is None or not x.ndim:
+        product = reshape(product_along(reshape(x, -1), 0), ())
+        return reshape(product, (1,) * x.ndim) if keepdim else product
+    dim = one_dim(x, dim)
+    product = product_along(x, dim)
+    return product if keepdim else squeeze(product, dim)
+
+
+@op
+def product_along(x: AnyTensor, dim: int) -> AnyTensor:
+    """The product along `dim`, whose size becomes 1."""
+    lines = namespace(x).moveaxis(x, dim, -1)
+    rows = lines.reshape(math.prod(lines.shape[:-1]), x.shape[dim])
+    return multiply_rows(rows).astype(x.dtype).reshape(reduced_shape(x.shape, dim))
+
+
+@product_along.vjp("x")
+def dx(grad, x, dim):
+    if not x.shape[dim]:
+        return x * 0
+    if type(x) is np.ndarray and x.dtype == np.float32:
+        lines = np.moveaxis(x, dim, -1)
+        products = multiply_rows(lines.reshape(-1, x.shape[dim]))
+        sizes = np.abs(products)
+        # So no x is 0, and no product has lost digits near the ends of float64.
+        if ((sizes > 1e-250) & (sizes < 1e250)).all():
+            return np.expand_dims(products.reshape(lines.shape[:-1]), dim) * grad / x
+    # Nothing is divided by x here, so derivatives of every order are right at 0 too.
+    levels = [cast(x, sum_dtype(x.dtype))]
+    while levels[-1].shape[dim] > 1:
+        first, second, rest = halves(levels[-1], dim)
+        product = first * second
+        levels.append(concatenate(product, rest, dim=dim) if rest.shape[dim] else product)
+    for level in reversed(levels[:-1]):
+        first, second, rest = halves(level, dim)
+        of_product, of_rest = pieces(grad, [first.shape[dim], rest.shape[dim]], dim)
+        grad = concatenate(of_product * second, of_product * first, of_rest, dim=dim)
+    return grad
+
+
+def halves(x: Any, dim: int) -> list[Any]:
+    """Two halves along `dim`, and what is left over."""
+    n = x.shape[dim]
+    return pieces(x, [n // 2, n // 2, n % 2], dim)
+
+
+@with_kernels(cpu="sums.multiply_rows")
+def multiply_rows(x: Array) -> Array:
+    """(N, D) -> (N,), in `sum_dtype`, because a part may overflow where the whole does not.
+
+    One half of each row is multiplied by the other, until one number is left.
+    """
+    xp, rows = namespace(x), x.astype(sum_dtype(x.dtype))
+    while (n := rows.shape[1]) > 1:
+        product = rows[:, : n // 2] * rows[:, n // 2 : n // 2 * 2]
+        rows = xp.concatenate([product, rows[:, -1:]], axis=1) if n % 2 else product
+    return rows[:, 0] if rows.shape[1] else xp.full(len(rows), 1, rows.dtype)
+
+
+@op(differentiable=False)
+def any(x: AnyTensor, dim: Dims = None, keepdim: bool = False, **numpy_names: Dims) -> AnyTensor:
+    """True where any element along `dim` is not 0. Differs from PyTorch: of uint8 too."""
+    check_keepdim(keepdim)
+    return x.any(axis=dims_of(x, dim), keepdims=keepdim)
+
+
+@op(differentiable=False)
+def all(x: AnyTensor, dim: Dims = None, keepdim: bool = False, **numpy_names: Dims) -> AnyTensor:
+    """True where all elements along `dim` are not 0. Differs from PyTorch: of uint8 too."""
+    check_keepdim(keepdim)
+    return x.all(axis=dims_of(x, dim), keepdims=keepdim)

@@ -1,0 +1,68 @@
+"""The tables of docs/from_pytorch.md: what torch_names adds, what differs, and what is left out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import tinyattn as ta
+from tinyattn import torch_names as torch
+
+from .. import hints, nn, optim
+from . import methods, scan
+
+SPACES: dict[str, Any] = {"Tensor": ta.Tensor, "ta": ta, "nn": nn, "Module": nn.Module}
+SPACES |= {"F": ta.functional, "nn.init": nn.init, "optim": optim}
+OTHERS = {"batches": ta.batches, "distributed": ta.distributed}
+HERE = {"ta": torch, "nn": torch.nn, "F": torch.nn.functional, "optim": torch.optim}
+# A docstring that many names have stands beside this one of them.
+FIRST = ("Tensor.add_", "ta.LongTensor")
+
+
+@contextmanager
+def tinyattn_alone() -> Iterator[None]:
+    """Tensor and Module without the methods of torch_names, inside a with-block."""
+    methods.take_methods()
+    yield
+    methods.give_methods()
+
+
+def missing() -> list[tuple[str, str]]:
+    """(owner, name) of the names with a hint or a place in torch_names that tinyattn lacks."""
+    with tinyattn_alone():
+        keys = [key.rpartition(".")[::2] for key in sorted(hints.absent() | hints.added())]
+        return [(owner, name) for owner, name in keys if not hasattr(SPACES[owner], name)]
+
+
+def added() -> dict[str, list[str]]:
+    """The names that torch_names adds, by owner; "ta Tensor" has those of both."""
+    names = {(owner, name) for owner, name in missing() if f"{owner}.{name}" in hints.added()}
+    groups: dict[str, list[str]] = {"ta Tensor": []}
+    for owner, name in sorted(names):
+        is_both = {("ta", name), ("Tensor", name)} <= names
+        if owner == "ta" or not is_both:
+            groups.setdefault("ta Tensor" if is_both else owner, []).append(name)
+    return groups
+
+
+def left_out() -> dict[str, str]:
+    """What to write instead of the names that tinyattn lacks."""
+    names = missing()
+    with tinyattn_alone():
+        texts = {f"{o}.{name}": hints.instead(o, name, dir(SPACES[o])) for o, name in names}
+    return {name: text for name, text in texts.items() if text}
+
+
+def differences() -> dict[str, str]:
+    """How the names that PyTorch has too differ, from their docstrings."""
+    spaces = SPACES | OTHERS
+    with tinyattn_alone():
+        parts = [(f"{o}.{n}", getattr(spaces[o], n)) for o in spaces for n in dir(spaces[o])]
+    parts += [(f"Tensor.{name}", part) for name, part in methods.TENSORS.items()]
+    parts += [(f"{o}.{name}", part) for o in HERE for name, part in vars(HERE[o]).items()]
+    found: dict[str, tuple[str, str]] = {}
+    for name, part in sorted(parts, key=lambda pair: pair[0] not in FIRST):
+        if (text := scan.difference(part)) and name != "Tensor.tensor_class":  # which is ta.Tensor
+            found.setdefault(part.__doc__, (name, text.removesuffix(".")))
+    return dict(sorted(found.values()))
