@@ -224,7 +224,7 @@ ROWS: list[OpRow] = [
         on.attention_rows_samples,
         [
             error(lambda: ops.attention(t(2, 1, 2)), TypeError, "attention.* misses .*'k'"),
-            error(lambda: ops.attention(*[t(2, 1, 2)] * 3), TypeError, "missing .*visibility"),
+            error(lambda: ops.attention(*[t(2, 1, 2)] * 3), TypeError, "miss.*visibility"),
             error(lambda: over_rows(*[t(2, 1, 2)] * 3, colour=1), TypeError, "attention.*'colour'"),
             error(
                 lambda: ops.attention(*[t(2, 3)] * 3, heads=(2, 2), visibility=None, scale=1.0),
@@ -290,7 +290,9 @@ ROWS: list[OpRow] = [
         [
             error(lambda: ops.weighted_sum(t(1, 1, 2, 2)), TypeError, "weighted_sum.* 'values'"),
             error(
-                lambda: ops.weighted_sum(*[t(1, 1, 2, 2)] * 2), TypeError, "missing .*visibility"
+                lambda: ops.weighted_sum(*[t(1, 1, 2, 2)] * 2),
+                TypeError,
+                "miss.*visibility",
             ),
             error(
                 lambda: ops.weighted_sum(t(1, 1, 2, 3), t(1, 1, 2, 3), visibility=None),

@@ -51,7 +51,7 @@ ROWS: list[OpRow] = [
             error(lambda: t(2, 3).roll(0.5, 0), ValueError, r"integer .*got \(0\.5,\)"),
         ],
         covers=("Tensor.roll",),
-        reaches=("roll",),
+        reaches=("roll_one",),
         extremes=at("large", shifts=1, dims=0),
     ),
     shape_row(
@@ -103,7 +103,7 @@ ROWS: list[OpRow] = [
         [
             error(lambda: t(2, 3, 4).t(), ValueError, r"two dimensions, got \(2, 3, 4\): use mT"),
             error(lambda: t(2, 3).t(0), TypeError, "takes 1 .*2 were given"),
-            error(lambda: ta.t([[1.0]]), TypeError, "t takes a Tensor, got list"),
+            error(lambda: ta.t([[1.0]]), TypeError, "t: x must be a Tensor, got list"),
         ],
         covers=("Tensor.t",),
     ),

@@ -13,7 +13,7 @@ from tinyattn import functional as F
 
 from .extremes import ENDS, at
 from .kinds import method_row, unary_row
-from .refusals import BOOLS, error, only_tensors, t
+from .refusals import BOOLS, error, misuse, only_tensors, t
 from .row import OpRow, ops
 
 ROWS: list[OpRow] = [
@@ -135,17 +135,24 @@ ROWS: list[OpRow] = [
             *only_tensors(F.gelu),
             error(lambda: F.gelu(t(3), "fast"), ValueError, '"none" or "tanh", got \'fast\''),
         ],
+        misuse=misuse("gelu")[1:],  # it takes a second argument
         elementwise=False,
         extremes=at(*ENDS, rtol=8, of_largest=True, one_rounding=True),
         keeps="input 0",
     ),
-    unary_row(
+    OpRow(
         "gelu_tanh",
+        lambda x: F.gelu(x, "tanh"),
         ref.gelu_tanh,
+        lambda x: ref.torch_nn().gelu(x, approximate="tanh"),
         unary(large=5.0),
-        torch=lambda x: ref.torch_nn().gelu(x, approximate="tanh"),
-        spellings={"with an option": lambda x: F.gelu(x, approximate="tanh")},
-        elementwise=False,
+        [
+            error(lambda: F.gelu(t(3), "tan"), ValueError, "got 'tan'"),
+            error(lambda: F.gelu(t(3), colour=1), TypeError, "colour"),
+            *only_tensors(F.gelu),
+        ],
+        spellings={"the option by its name": lambda x: F.gelu(x, approximate="tanh")},
+        reaches=("gelu",),
         extremes=at(*ENDS, rtol=16, of_largest=True),
         keeps="input 0",
     ),
@@ -198,7 +205,7 @@ ROWS: list[OpRow] = [
             error(lambda: t(3).clamp(0, [1]), TypeError, r"clamp .*\[1\]|number.*\[1\]|list"),
         ],
         ("Tensor.clamp",),
-        reaches=("clamp",),
+        reaches=("clip",),
         elementwise=True,
         extremes=at("large", "ones", min=-1e5, max=1e5),
         keeps="input 0",
@@ -210,7 +217,7 @@ ROWS: list[OpRow] = [
         torch_fn("clamp"),
         on.clamp_between_samples,
         [
-            error(lambda: t(3).clamp(t(2)), ValueError, r"greater_equal .*\[3\].*\[2\]"),
+            error(lambda: t(3).clamp(t(2)), ValueError, r"ge .*\[3\].*\[2\]"),
             error(lambda: t(3).clamp(t(3), "1"), TypeError, "'1'"),
             error(lambda: t(3).clamp(t(3), None, t(3)), TypeError, "3 positional|takes from"),
         ],

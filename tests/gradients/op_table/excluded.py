@@ -30,7 +30,6 @@ EXCLUDED = {
             "Tensor.__len__",
             "Tensor.__array_function__",
             *("Tensor.__array_ufunc__", "Tensor.__dlpack_device__", "Tensor.__getattr__"),
-            "ta.UnknownNameError",
         ],
         NO_DERIVATIVE,
     ),

@@ -6,7 +6,6 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
-import references as ref
 import samples as on
 from references import torch_fn, torch_reduce
 from samples import binary, calls
@@ -32,7 +31,7 @@ def unary_row(
         reference,
         torch or torch_fn(name),
         samples,
-        [*misuse(name), *more.pop("errors", [])],
+        more.pop("misuse", misuse(name)) + more.pop("errors", []),
         (f"ops.{name}", *covers),
         **{"elementwise": True, **more},
     )
@@ -44,9 +43,11 @@ def method_row(name: str, reference: Callable[..., Any], samples: Samples, **mor
     function = public(f"ta.{name}")
     errors = [
         error(lambda: method(t(3), t(3)), TypeError, rf"{name}\(\) takes .*2 were given"),
-        error(lambda: function([1.0]), TypeError, rf"{name} takes a Tensor, got list: wrap it"),
         error(
-            lambda: function(np.ones(3)), TypeError, rf"{name} .*got numpy.ndarray: .*ta.tensor\("
+            lambda: function([1.0]), TypeError, rf"{name}: x must be a Tensor, got list: wrap it"
+        ),
+        error(
+            lambda: function(np.ones(3)), TypeError, rf"{name}: .*got numpy.ndarray: .*ta.tensor\("
         ),
     ]
     return OpRow(
@@ -139,16 +140,6 @@ def reduction_row(name: str, reference: Callable[..., Any], samples: Samples, **
         [*bad_dims(method), twice, *more.pop("errors", [])],
         **{"covers": (f"Tensor.{name}",), **more},
     )
-
-
-def dims_given(op: Callable[..., Any]) -> Callable[..., Any]:
-    """A reduction as an op, which takes its dimensions as a tuple or None."""
-
-    def reduction(x: ta.Tensor, dim: Any = None, keepdim: bool = False) -> ta.Tensor:
-        dims = None if dim is None or not x.ndim else ref.axes_of(x, dim)
-        return op(x, dim=dims, keepdim=keepdim)
-
-    return reduction
 
 
 def shape_row(

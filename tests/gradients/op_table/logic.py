@@ -8,17 +8,17 @@ import samples as on
 from references import torch_fn
 from samples import unary
 
-from .kinds import comparison_row, dims_given, logic_row, reduction_row, unary_row
+from .kinds import comparison_row, logic_row, reduction_row, unary_row
 from .refusals import error, t
-from .row import OpRow, ops
+from .row import OpRow
 
 ROWS: list[OpRow] = [
-    comparison_row("equal", "eq", lambda x, y: x == y),
-    comparison_row("not_equal", "ne", lambda x, y: x != y),
-    comparison_row("less", "lt", lambda x, y: x < y),
-    comparison_row("less_equal", "le", lambda x, y: x <= y),
-    comparison_row("greater", "gt", lambda x, y: x > y),
-    comparison_row("greater_equal", "ge", lambda x, y: x >= y),
+    comparison_row("eq", "eq", lambda x, y: x == y),
+    comparison_row("ne", "ne", lambda x, y: x != y),
+    comparison_row("lt", "lt", lambda x, y: x < y),
+    comparison_row("le", "le", lambda x, y: x <= y),
+    comparison_row("gt", "gt", lambda x, y: x > y),
+    comparison_row("ge", "ge", lambda x, y: x >= y),
     logic_row("logical_and", "and", lambda x, y: x & y),
     logic_row("logical_or", "or", lambda x, y: x | y),
     logic_row("logical_xor", "xor", lambda x, y: x ^ y),
@@ -53,7 +53,7 @@ ROWS: list[OpRow] = [
         ref.along_one(np.argmax),
         on.arg_samples,
         torch=torch_fn("argmax"),
-        spellings={"ops.argmax": dims_given(ops.argmax)},
+        covers=("Tensor.argmax", "ops.argmax"),
         differentiable=(),
         dtype="int64",
         errors=[error(lambda: t(0).argmax(), ValueError, r"argmax .*\[0\]")],
@@ -63,7 +63,7 @@ ROWS: list[OpRow] = [
         ref.along_one(np.argmin),
         on.arg_samples,
         torch=torch_fn("argmin"),
-        spellings={"ops.argmin": dims_given(ops.argmin)},
+        covers=("Tensor.argmin", "ops.argmin"),
         differentiable=(),
         dtype="int64",
         errors=[error(lambda: t(2, 0).argmin(1), ValueError, r"argmin .*\[2, 0\]")],
@@ -72,7 +72,7 @@ ROWS: list[OpRow] = [
         "any",
         ref.over_axes(np.any),
         on.truth_reductions,
-        spellings={"ops.any": dims_given(ops.any)},
+        covers=("Tensor.any", "ops.any"),
         differentiable=(),
         dtype="bool",
     ),
@@ -80,7 +80,7 @@ ROWS: list[OpRow] = [
         "all",
         ref.over_axes(np.all),
         on.truth_reductions,
-        spellings={"ops.all": dims_given(ops.all)},
+        covers=("Tensor.all", "ops.all"),
         differentiable=(),
         dtype="bool",
     ),

@@ -132,7 +132,7 @@ ROWS: list[OpRow] = [
             ),
         ],
         ("F.masked_softmax",),
-        reaches=("masked_softmax",),
+        reaches=("softmax_of_visible",),
         extremes=at(
             "large",
             function=lambda x: F.masked_softmax(x[None], mask=np.ones((1, 1, 4), bool)),
@@ -171,7 +171,7 @@ ROWS: list[OpRow] = [
             ),
         ],
         ("F.cross_entropy",),
-        reaches=("cross_entropy",),
+        reaches=("cross_entropy_of_rows",),
         extremes=[
             *reduced("many rows", "many rows of tens", "many large rows", target=CLASSES),
             *reduced("many rows", "many rows of tens", target=IGNORED),

@@ -13,8 +13,8 @@ import tinyattn as ta
 
 from .extremes import at
 from .kinds import reduction_row
-from .refusals import INTS, bad_dims, error, misuse, t
-from .row import OpRow, ops
+from .refusals import INTS, bad_dims, error, t
+from .row import OpRow
 
 
 def values_of(name: str) -> Callable[..., Any]:
@@ -75,9 +75,12 @@ ROWS: list[OpRow] = [
         ref.cumsum,
         torch_fn("cumsum"),
         on.cumsum_samples,
-        [*bad_dims(ta.Tensor.cumsum), *misuse("cumsum")[1:]],
+        [
+            *bad_dims(ta.Tensor.cumsum),
+            error(lambda: t(3).cumsum(), TypeError, "miss.*'dim'"),
+            error(lambda: t(3).cumsum(0, colour=1), TypeError, "cumsum.*'colour'"),
+        ],
         ("Tensor.cumsum",),
-        {"ops.cumsum": lambda x, dim: ops.cumsum(x, dim=dim % x.ndim) if x.ndim else x.cumsum(0)},
         reaches=("cumsum",),
         extremes=at("many", "many small", of_largest=True, dim=0),
     ),
@@ -93,7 +96,7 @@ ROWS: list[OpRow] = [
             error(lambda: t(2, 3).prod(0, 1), TypeError, "keepdim is True or False, got 1"),
         ],
         ("Tensor.prod",),
-        reaches=("prod",),
+        reaches=("product_along",),
         elementwise=True,
         steps=4,
         special_torch="there the product is divided by x, which is NaN for inf",
@@ -134,7 +137,7 @@ ROWS: list[OpRow] = [
             error(lambda: INTS.norm(), TypeError, "norm needs a floating dtype, got int64"),
         ],
         ("Tensor.norm",),
-        reaches=("norm",),
+        reaches=("euclidean_norm",),
         special_torch="there the slope of |NaN| is 0",
         extremes=[
             *at("small", "large", "many", "many small", of_largest=True),

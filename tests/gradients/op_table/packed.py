@@ -35,7 +35,7 @@ ROWS: list[OpRow] = [
                 ValueError,
                 r"2 samples .*\(2,\), got \(2, 3\)",
             ),
-            error(lambda: ops.pack(t(2, 3)), TypeError, "pack.* missing .*'lengths'"),
+            error(lambda: ops.pack(t(2, 3)), TypeError, "pack.* miss.*'lengths'"),
         ],
         covers=("F.pack_padded_sequence",),
         spellings={
@@ -62,7 +62,11 @@ ROWS: list[OpRow] = [
             ),
             error(lambda: F.pad_packed_sequence(t(3), [1, 2], 1), ValueError, "1 is less .* 2"),
             error(lambda: F.pad_packed_sequence(t(3), [1, 2], 2.5), ValueError, "length .*got 2.5"),
-            error(lambda: ops.unpack(t(3), lengths=[3]), TypeError, "unpack.* missing .*'length'"),
+            error(
+                lambda: ops.unpack(t(3), lengths=[3]),
+                TypeError,
+                "unpack.* miss.*'length'",
+            ),
         ],
         covers=("F.pad_packed_sequence",),
         spellings={

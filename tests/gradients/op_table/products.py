@@ -24,8 +24,10 @@ ROWS: list[OpRow] = [
             error(lambda: t(2, 3).bmm(t(2, 3)), ValueError, r"\(B, N, K\).*got \(2, 3\)"),
             error(lambda: t(2, 3, 4).bmm(t(1, 4, 2)), ValueError, r"\(2, 3, 4\) and \(1, 4, 2\)"),
             error(lambda: t(2, 3, 4).bmm(t(2, 3, 4)), ValueError, r"last .*\(2, 3, 4\) must"),
-            error(lambda: t(2, 3, 4).bmm(2.0), TypeError, "bmm takes a Tensor, got float: wrap"),
-            error(lambda: ta.bmm([1.0], t(2, 3, 4)), TypeError, "bmm takes a Tensor, got list"),
+            error(lambda: t(2, 3, 4).bmm(2.0), TypeError, "must be a Tensor, got float: wrap"),
+            error(
+                lambda: ta.bmm([1.0], t(2, 3, 4)), TypeError, "bmm: x must be a Tensor, got list"
+            ),
         ],
         ("Tensor.bmm",),
         differentiable=(0, 1),
@@ -40,7 +42,7 @@ ROWS: list[OpRow] = [
         [
             error(lambda: t(3).dot(t(4)), ValueError, r"two vectors .*\(3,\) and \(4,\)"),
             error(lambda: t(2, 3).dot(t(2, 3)), ValueError, r"two vectors .*\(2, 3\)"),
-            error(lambda: t(3).dot(2.0), TypeError, "dot takes a Tensor, got float"),
+            error(lambda: t(3).dot(2.0), TypeError, "must be a Tensor, got float"),
             error(lambda: t(3).dot(t(3, dtype=np.float64)), TypeError, "one dtype, got float32"),
         ],
         ("Tensor.dot",),
@@ -56,9 +58,7 @@ ROWS: list[OpRow] = [
         [
             error(lambda: t(3).outer(t(2, 3)), ValueError, r"\(N,\) and \(M,\).*\(2, 3\)"),
             error(lambda: t().outer(t(3)), ValueError, r"got \(\) and \(3,\)"),
-            error(
-                lambda: t(3).outer(np.ones(3)), TypeError, "outer takes a Tensor, got numpy.ndarray"
-            ),
+            error(lambda: t(3).outer(np.ones(3)), TypeError, "must be a Tensor, got numpy.ndarray"),
         ],
         ("Tensor.outer",),
         differentiable=(0, 1),

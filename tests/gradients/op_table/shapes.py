@@ -79,7 +79,7 @@ ROWS: list[OpRow] = [
             error(lambda: t(2, 3).transpose(-3, 0), IndexError, r"dim -3 .*\(2, 3\).*-2 to 1"),
             error(lambda: t(2, 3).transpose(0, "1"), TypeError, "integer, got '1'"),
         ],
-        covers=("Tensor.transpose", "Tensor.swapaxes"),
+        covers=("Tensor.transpose", "Tensor.swapaxes", "ops.transpose"),
     ),
     shape_row(
         "T",
@@ -186,7 +186,11 @@ ROWS: list[OpRow] = [
         ref.torch_put,
         on.putitem_samples,
         [
-            error(lambda: ops.putitem(t(2), index=[0]), TypeError, "putitem.* missing .*'target'"),
+            error(
+                lambda: ops.putitem(t(2), index=[0]),
+                TypeError,
+                "putitem.* miss.*'target'",
+            ),
             error(lambda: ops.putitem(t(2), index=5, target=(3,)), IndexError, "index 5 .*size 3"),
             error(
                 lambda: ops.putitem(t(2), index=slice(3), target=(3,)),
@@ -247,32 +251,32 @@ ROWS: list[OpRow] = [
     ),
     OpRow(
         "scatter_along",
-        ops.scatter_along,
+        lambda x, index, dim, target: ops.scatter_along(x, dim, index, target),
         ref.scatter_along,
         lambda x, index, dim, target: x.new_zeros(target).scatter_add(dim, index, x),
         on.scatter_along_samples,
         [
             error(
-                lambda: ops.scatter_along(t(2), INTS, dim=0, target=(3,)),
+                lambda: ops.scatter_along(t(2), 0, INTS, (3,)),
                 ValueError,
                 r"index of shape \(2,\), got \(3,\)",
             ),
             error(
-                lambda: ops.scatter_along(t(3), ta.tensor([0, 3, 0]), dim=0, target=(3,)),
+                lambda: ops.scatter_along(t(3), 0, ta.tensor([0, 3, 0]), (3,)),
                 IndexError,
                 "scatter_along: index 3 .*3 elements",
             ),
             error(
-                lambda: ops.scatter_along(t(3), t(3), dim=0, target=(3,)),
+                lambda: ops.scatter_along(t(3), 0, t(3), (3,)),
                 TypeError,
                 "integer index, got float32",
             ),
         ],
-        ("ops.scatter_along",),
+        reaches=("scatter_along",),
         elementwise=True,
         extremes=at(
             "many",
-            function=lambda x: ops.scatter_along(x, np.zeros(MANY, int), dim=0, target=(1,)),
+            function=lambda x: ops.scatter_along(x, 0, np.zeros(MANY, int), (1,)),
             of_largest=True,
         ),
         keeps="input 1",
@@ -334,7 +338,7 @@ ROWS: list[OpRow] = [
             error(lambda: ta.cat([t(), t()]), ValueError, r"float32\[\]|0-d|zero-dim"),
         ],
         spellings={"ta.cat": lambda *xs, dim: ta.cat(list(xs), dim=dim)},
-        reaches=("cat",),
+        reaches=("concatenate",),
         differentiable="all",
         elementwise=True,
         extremes=at("large,small", function=lambda x, y: ta.cat([x, y])),
