@@ -11,12 +11,13 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator
+from difflib import get_close_matches
 from functools import cache
-from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
 NO_COMPLEX = "there are no complex numbers: nn.RotaryEmbedding turns pairs by cos and sin"
+KEEPS_GRADIENT = "x.retain_grad() keeps the gradient of a computed tensor"
 LOSES = "which loses digits where it is small"
 OF_A_LEAF = ", under ta.no_grad() if x is a leaf that requires gradients"
 ABSENT = {
@@ -32,6 +33,7 @@ ABSENT = {
     "ta.bitwise_or Tensor.bitwise_or": "write x | y",
     "ta.bitwise_xor Tensor.bitwise_xor": "write x ^ y",
     "ta.complex64 ta.complex128 ta.polar ta.view_as_complex ta.view_as_real": NO_COMPLEX,
+    "ta.cfloat ta.cdouble Tensor.cfloat Tensor.cdouble": NO_COMPLEX,
     "ta.randint_like": "write ta.randint(low, high, x.shape)",
     "ta.range": "write ta.arange(start, end + step, step)",
     "ta.cosh Tensor.cosh": "write (x.exp() + (-x).exp()) / 2",
@@ -53,7 +55,7 @@ ABSENT = {
     "Tensor.get_device": "write x.device",
     "Tensor.is_contiguous": "write x.numpy().flags.c_contiguous",
     "Tensor.pow_": f"write x **= y{OF_A_LEAF}",
-    "Tensor.register_hook": "x.retain_grad() keeps the gradient of a computed tensor",
+    "Tensor.register_hook Tensor.retains_grad": KEEPS_GRADIENT,
     "Tensor.stride": "write x.numpy().strides, in bytes",
     "Tensor.unfold": "write ta.stack([x[..., i : i + size] for i in range(0, x.shape[-1] - size + "
     "1, step)], -2), for the last dimension",
@@ -211,16 +213,17 @@ def hint(node: Any, start: str = "In tinyattn: ") -> str:
 
 def rows() -> Iterator[tuple[str, str]]:
     """The names of the functions and methods that torch_names adds, with their hints."""
-    table = dict(named(parsed(FOLDER / "methods.py")))
-    for name in table["CHANGED"].value.split():
+    methods = dict(named(parsed(FOLDER / "methods.py")))
+    for name in methods["CHANGED"].value.split():
         yield f"Tensor.{name}_", ""
-    marked = [(kind, row) for kind in ("OfTensors", "OfModules") for row in named(table[kind])]
-    for row in named(parsed(FOLDER / "functions.py")):
-        mark = getattr(row[1], "func", *getattr(row[1], "decorator_list", [])[:1] or [None])
-        marked.append((getattr(mark, "id", ""), row))
-    for mark, (name, node) in marked:
-        for form in FORMS.get(mark, ()):
-            is_changed = mark == "changing" and form.endswith("_")
+    marked = [(kind, row) for kind in ("OfTensors", "OfModules") for row in named(methods[kind])]
+    for name, node in named(parsed(FOLDER / "functions.py")):
+        is_row = isinstance(node, ast.Call)
+        marks = [node.func] if is_row else getattr(node, "decorator_list", [])
+        marked += [(ast.unparse(mark), (name, node)) for mark in marks[:1]]
+    for kind, (name, node) in marked:
+        for form in FORMS.get(kind, ()):
+            is_changed = kind == "changing" and form.endswith("_")
             yield form.format(name), hint(node, "In place: " if is_changed else "In tinyattn: ")
 
 
@@ -292,24 +295,15 @@ def instead(owner: str, name: str, names: list[str]) -> str:
     return text if owner == "Tensor" else ""
 
 
-def same_letters(one: str, two: str) -> int:
-    """How many letters the two have in common from their beginning on."""
-    return len([*takewhile(lambda pair: pair[0] == pair[1], zip(one, two, strict=False))])
-
-
-def is_typo(name: str, other: str) -> bool:
-    """Whether `name` is `other` with one letter left out or doubled, in a long name replaced, or
-    with two letters swapped. What differs more, as `acos` and `cos`, means something else."""
-    if name.lower() == other.lower():
-        return not name.isupper()
-    start = same_letters(name, other)
-    end = same_letters(name[start:][::-1], other[start:][::-1])
-    ours, theirs = name[start : len(name) - end], other[start : len(other) - end]
-    if len(ours) == len(theirs) == 1:
-        return len(name) > 6
-    if len(ours + theirs) == 1 and not (ours + theirs).isdigit():
-        return len(name) > 3 and (not ours or (start > 1 and ours == name[start - 1]))
-    return len(ours) == 2 and ours == theirs[::-1]
+def close_to(name: str, names: list[str]) -> list[str]:
+    """The names that somebody may have meant, who left out a letter or swapped two. What differs
+    more, as `acos` and `cos`, means something else."""
+    letters = name[:1].lower(), sorted(name.lower())
+    swapped = [n for n in names if (n[:1].lower(), sorted(n.lower())) == letters]
+    if swapped and not name.isupper():
+        return swapped
+    longer = [n for n in names if n in (f"{name}_", f"{name}_loss")]
+    return longer or get_close_matches(name, names, cutoff=0.92)
 
 
 def explained(owner: str, name: str, names: list[str]) -> str:
@@ -322,7 +316,6 @@ def explained(owner: str, name: str, names: list[str]) -> str:
     is_there = f"{part}.{name}" in added()
     if told := instead(part, name, names):
         text += f": {told}"
-    elif not name.startswith("_") and not is_there:
-        close = [n for n in names if is_typo(name, n) or n in (f"{name}_", f"{name}_loss")]
-        text += f"; did you mean {', '.join(close)}?" if close else ""
+    elif not name.startswith("_") and not is_there and (close := close_to(name, names)):
+        text += f"; did you mean {', '.join(close)}?"
     return text + ("; tinyattn.torch_names has it" if is_there else "")

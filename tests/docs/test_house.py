@@ -23,10 +23,10 @@ WINGS = {
     "kernels": "blas compiled sums float16 threads matmul visibility packing __init__ cpu gpu "
     "range_checks",
     "engine": "grad_mode versions promotion autograd guard rules op __init__",
-    "ops": "types arguments float16 arithmetic elementwise activations shapes embedding indexing "
+    "ops": "types arguments arithmetic elementwise activations shapes embedding indexing "
     "reductions order products einsum visibility softmax losses normalization dropout sequences "
     "positions attention scaled_dot_product __init__",
-    "tensors": "values gradients conversions in_place operators tensor create __init__",
+    "tensors": "values gradients conversions operators tensor create __init__",
     "masks": "",
     "functional": "",
     "nn": "summary module containers init activations layers losses position cache attention "

@@ -24,10 +24,10 @@ from tinyattn.hints import ARGUMENTS
 from tinyattn.torch_names import scan, tables
 from tinyattn.torch_names.methods import take_methods
 
-IN_PAGE, ADDED, DIFFERS = tables.left_out(), tables.added(), tables.differences()
-IN_TORCH_NAMES = set(hints.added())
-OF_MODULES = {n.removeprefix("Module."): t for n, t in IN_PAGE.items() if n.startswith("Module.")}
-LEFT_OUT = {name: text for name, text in IN_PAGE.items() if not name.startswith("Module.")}
+MISSING, DIFFERS, IN_TORCH_NAMES = tables.missing(), tables.differences(), set(hints.added())
+TOLD = {name: text for name, text in MISSING.items() if text}
+OF_MODULES = {n.removeprefix("Module."): t for n, t in TOLD.items() if n.startswith("Module.")}
+LEFT_OUT = {name: text for name, text in TOLD.items() if not name.startswith("Module.")}
 take_methods()  # which the tables gave
 
 
@@ -193,6 +193,8 @@ def test_a_hint_is_read_from_where_it_stands(name: str, text: str) -> None:
         ("optim.Adma", "did you mean Adam"),
         ("Tensor.gt_of", r"has no Tensor.gt_of$"),
         ("ta.xyz", "tinyattn has no ta.xyz$"),
+        ("nn.Layernorm", "did you mean LayerNorm"),
+        ("Tensor.", "tinyattn has no Tensor.$"),
     ],
 )
 def test_other_names_get_those_that_are_close(name: str, message: str) -> None:
@@ -435,13 +437,22 @@ def test_expressions_compute_what_pytorch_computes(name: str, dtype: str) -> Non
     np.testing.assert_allclose(found, theirs.numpy(), rtol=1e-6 if dtype == "int64" else 1e-12)
 
 
-def test_the_tables_of_the_page_have_two_columns() -> None:
-    """Because `x | y` in a cell would end it."""
-    page = Path(__file__).parents[2] / "docs/notebooks/from_pytorch.ipynb"
-    outputs = [o for c in json.loads(page.read_text())["cells"] for o in c.get("outputs", [])]
-    tables = [o["data"]["text/markdown"] for o in outputs if "data" in o]
-    without = len(IN_PAGE.keys() & IN_TORCH_NAMES)
-    rows = [len(ADDED), len(DIFFERS), len(IN_PAGE) - without, without]
-    assert [len(table) - 2 for table in tables] == rows
-    for row in (row for table in tables for row in table):
-        assert len(re.split(r"(?<!\\)\|", row.strip())) == 4, row
+@pytest.mark.parametrize("folder", ["notebooks", "notebooks/zh_CN"])
+def test_the_page_has_the_tables(folder: str) -> None:
+    """With two columns: `x | y` in a cell would end it."""
+    page = Path(__file__).parents[2] / "docs" / folder / "from_pytorch.ipynb"
+    outputs = [
+        o for c in json.loads(page.read_text("utf-8"))["cells"] for o in c.get("outputs", [])
+    ]
+    found = [o["data"]["text/markdown"][2:] for o in outputs if "data" in o]
+    rows = [[re.split(r"(?<!\\)\|", row.strip()) for row in table] for table in found]
+    assert {len(row) for table in rows for row in table} == {4}
+    cells = [
+        {row[1].strip(" `"): row[2].strip().replace(r"\|", "|") for row in table} for table in rows
+    ]
+    assert cells[1] == DIFFERS
+    there = {name: text for name, text in TOLD.items() if name in IN_TORCH_NAMES}
+    assert cells[2] == {name: text for name, text in TOLD.items() if name not in there}
+    assert cells[3] == there
+    names = {name.rpartition(".")[2] for name in MISSING.keys() & IN_TORCH_NAMES}
+    assert set(re.findall(r"`(\w+)`", " ".join(cells[0].values()))) == names

@@ -87,14 +87,10 @@ class Node:
         versions: tuple[NotedVersion, ...],
         out: Array,
     ) -> None:
-        self.plan = plan
-        self.parents = parents
-        self.saved = saved
-        self.versions = versions
-        self.shape = out.shape
-        self.dtype = out.dtype
-        self.grad = None
-        self.retains_grad = False
+        self.plan, self.parents = plan, parents
+        self.saved, self.versions = saved, versions
+        self.shape, self.dtype = out.shape, out.dtype
+        self.grad, self.retains_grad = None, False
 
     @property
     def name(self) -> str:

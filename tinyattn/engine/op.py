@@ -149,8 +149,8 @@ def as_tensor(
             if type(args[i]) in array_types:
                 arrays[i] = args[i].copy()  # because the caller may write to it later
         plan = spec.plan(tuple(grad_positions), len(args))
-        values, noted = plan.save([*arrays, out], versions, options, extra)
-        node = Node(plan, tuple(parents), values, noted, out)
+        saved = plan.save([*arrays, out], versions, options, extra)
+        node = Node(plan, tuple(parents), *saved, out)
     tensor = wrap(out, node)
     if viewed_position is not None:
         tensor._version, _ = versions[viewed_position]

@@ -1,16 +1,19 @@
-"""The dtype of a result whose arguments have different dtypes."""
+"""The dtype of a result, and the dtype in which it is computed."""
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
 
 import numpy as np
 
-from ..base.backend import Array, converted
+from ..base.backend import Array, converted, is_tensor
 from ..base.checks import as_array, cast_exactly
 from ..errors import DtypeError
+from ..kernels.float16 import float32_of
+
+Formula = TypeVar("Formula", bound=Callable[..., Any])
 
 CATEGORY = {"b": 0, "u": 1, "i": 1, "f": 2}
 # The smallest number of full precision, and the largest number.
@@ -58,7 +61,7 @@ def promoted(out: Array, arguments: Sequence[Any]) -> Array:
     """
     if out.dtype.kind == "c":
         raise DtypeError("tensors hold real numbers, got a complex one: compute with two tensors")
-    if all(getattr(argument, "dtype", None) is out.dtype for argument in arguments):
+    if {a.dtype for a in arguments if hasattr(a, "dtype")} == {out.dtype}:
         return out
     dimensioned = [a.dtype for a in arguments if hasattr(a, "dtype") and a.ndim]
     scalar = [a.dtype for a in arguments if hasattr(a, "dtype") and not a.ndim]
@@ -72,3 +75,27 @@ def promoted(out: Array, arguments: Sequence[Any]) -> Array:
                     cast_exactly(getattr(argument, "_data", argument), dtype)
             return out if out.dtype == dtype else converted(out, dtype)
     return converted(out, np.dtype((np.bool_, np.int64, np.float32)[kind]))
+
+
+def in_float32(formula: Formula) -> Formula:
+    """A formula of arrays or Tensors; float16 is computed in float32, and rounded at the end.
+
+    Each step in float16 would lose digits, and overflow from 65,520 on. Other dtypes stay.
+    """
+
+    @functools.wraps(formula)
+    def computed(*arguments: Any) -> Any:
+        if arguments[0].dtype != np.float16:
+            return formula(*arguments)
+        return in_dtype(formula(*(in_dtype(x, np.float32) for x in arguments)), np.float16)
+
+    return computed
+
+
+def in_dtype(x: Any, dtype: Any) -> Any:
+    """An array or a Tensor in this dtype; a number as it is."""
+    if is_tensor(x):
+        return x.to(dtype)
+    if not hasattr(x, "dtype"):
+        return x
+    return float32_of(x) if dtype == np.float32 else x.astype(dtype, copy=False)

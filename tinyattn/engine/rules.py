@@ -38,7 +38,6 @@ class Spec:
         self.name = forward.__name__
         self.promote, self.floats = promote, floats
         self.saves, self.differentiable = saves, differentiable
-        self.must_fit = promote if promote or not differentiable else None
         self.is_builtin = (forward.__module__ or "").startswith("tinyattn.")  # else a user's
         self.forward = forward if self.is_builtin else guarded_forward(forward)
         self.arguments: dict[str, Any] = {}  # positional, with their defaults
@@ -64,6 +63,9 @@ class Spec:
         self.wants_tensor = self.is_builtin and not promote and not self.variadic
         self.most = math.inf if self.variadic else self.count
         self.defaults = tuple(self.arguments.values())
+        # Whether numbers must fit the integers beside them; None if none is an element: a `dim`.
+        has_numbers = promote or (not differentiable and "dim" not in self.arguments)
+        self.must_fit = promote if has_numbers else None
         self.required = self.defaults.count(inspect.Parameter.empty)
 
     def add_rule(self, covered_names: tuple[str, ...], rule: Callable[..., Any]) -> None:

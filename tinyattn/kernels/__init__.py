@@ -23,7 +23,6 @@ with TINYATTN_JIT=0 in the environment, the formula computes everything.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from functools import cache, partial, wraps
 from types import ModuleType
@@ -32,12 +31,12 @@ from typing import Any, TypeVar
 import numpy as np
 
 from ..base.backend import device_of
+from .compiled import IS_READ
 from .compiled import cpu_kernel as cpu_kernel
 
 ndarray = np.ndarray
 FLOAT32, FLOAT64 = np.dtype(np.float32), np.dtype(np.float64)
 Formula = TypeVar("Formula", bound=Callable[..., Any])
-IS_READ = os.environ.get("TINYATTN_JIT", "1") == "0"  # then nothing stands between op and formula
 formulas: dict[str, Any] = {}  # every function that has kernels, by the name of the first one
 
 

@@ -22,7 +22,7 @@ from ..engine.autograd import Leaf
 from ..engine.grad_mode import no_grad
 from ..engine.versions import Version
 from ..errors import ShapeError
-from ..tensors.in_place import check_writable
+from ..tensors.operators import check_writable
 from ..tensors.tensor import Tensor
 
 _is_skipped: ContextVar[bool] = ContextVar("is_skipped", default=False)

@@ -9,10 +9,10 @@ from ..base.backend import is_tensor, namespace
 from ..base.checks import require_float
 from ..engine.autograd import AnyTensor
 from ..engine.op import op
+from ..engine.promotion import in_float32
 from ..kernels import with_kernels
 from .arithmetic import where
 from .elementwise import by_python, erf, exp
-from .float16 import in_float32
 
 SQRT_HALF = math.sqrt(0.5)
 INV_SQRT_2PI = 1 / math.sqrt(2 * math.pi)

@@ -210,6 +210,17 @@ def dy(grad, condition):
     return where(condition, 0.0, grad)
 
 
+@op
+def cast(x: AnyTensor, dtype: np.dtype) -> AnyTensor:
+    """`x` in another floating dtype; `Plan.in_shape_of` converts the gradient back."""
+    return x.astype(dtype)
+
+
+@cast.vjp("x")
+def dx(grad):
+    return grad
+
+
 # The following ops have no gradient, because their results are booleans.
 
 

@@ -150,14 +150,18 @@ def attention_of_rows_backward(
     queries, keys = visibility.queries, visibility.keys
     heads, groups = q.shape[-2], k.shape[-2]
     grad, q = (in_c_order(rows_to_heads(x, queries)) for x in (grad, q))  # (B, H, Q, d)
-    k, v = (in_c_order(rows_to_heads(repeat_heads(x, heads), keys)) for x in (k, v))  # (B, H, K, d)
+    if groups != heads:
+        k, v = repeat_heads(k, heads), repeat_heads(v, heads)
+    k, v = (in_c_order(rows_to_heads(x, keys)) for x in (k, v))  # (B, H, K, d)
     dweights = dropped(matrix_product(grad, v.swapaxes(-1, -2)), drop)
     dscores = visible_softmax_backward(dweights, weights, visibility)
     dproducts = dscores * float(scale)
     dq = weighted_sum(dproducts, k, visibility)
     dk = weighted_sum_of_queries(dproducts, q, visibility)
     dv = weighted_sum_of_queries(dropped(weights, drop), grad, visibility)
-    dk, dv = (sum_heads(heads_to_rows(x, keys), groups) for x in (dk, dv))
+    dk, dv = (heads_to_rows(x, keys) for x in (dk, dv))
+    if groups != heads:
+        dk, dv = sum_heads(dk, groups), sum_heads(dv, groups)
     grads = heads_to_rows(dq, queries), dk, dv
     return grads if bias is None else (*grads, dscores)
 

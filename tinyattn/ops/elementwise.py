@@ -12,13 +12,12 @@ from ..base.backend import Array, device_of, namespace, to_device
 from ..base.checks import as_array, check_clamp, check_masked_fill
 from ..engine.autograd import AnyTensor, TensorBase, array_of, wrap
 from ..engine.op import op
-from ..engine.promotion import promoted
+from ..engine.promotion import in_float32, promoted
 from ..kernels import with_kernels
 from ..kernels.range_checks import check_exponent
 from ..kernels.sums import in_c_order
 from .arguments import of_tensors
-from .arithmetic import div, eq, ge, le, logical_and, logical_or, mul, where
-from .float16 import in_float32
+from .arithmetic import cast, div, eq, ge, le, logical_and, logical_or, mul, where
 from .types import Operand
 
 
@@ -224,17 +223,6 @@ def isnan(x: AnyTensor) -> AnyTensor:
 def isfinite(x: AnyTensor) -> AnyTensor:
     """True where an element is no NaN and not infinite."""
     return namespace(x).isfinite(x)
-
-
-@op
-def cast(x: AnyTensor, dtype: np.dtype) -> AnyTensor:
-    """`x` in another floating dtype; `Plan.in_shape_of` converts the gradient back."""
-    return x.astype(dtype)
-
-
-@cast.vjp("x")
-def dx(grad):
-    return grad
 
 
 @op

@@ -21,8 +21,8 @@ from ..engine.autograd import AnyTensor, TensorBase, wrap
 from ..engine.op import op
 from ..errors import DtypeError, ShapeError
 from .arguments import any_tensor, of_tensors
-from .arithmetic import div, eq, maximum, minimum, where
-from .elementwise import cast, clone
+from .arithmetic import cast, div, eq, maximum, minimum, where
+from .elementwise import clone
 from .indexing import gather, split
 from .reductions import sum, with_ones
 from .shapes import squeeze

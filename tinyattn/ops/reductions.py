@@ -26,8 +26,8 @@ from ..engine.op import op
 from ..kernels import sums, with_kernels
 from ..kernels.sums import in_c_order, sum_dtype, wide_mean
 from .arguments import of_tensors
-from .arithmetic import div, eq, where
-from .elementwise import abs, cast
+from .arithmetic import cast, div, eq, where
+from .elementwise import abs
 from .shapes import concatenate, expand, pieces, reshape, squeeze
 
 

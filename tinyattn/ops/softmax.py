@@ -21,6 +21,7 @@ from ..base.checks import (
 )
 from ..engine.autograd import AnyTensor
 from ..engine.op import op
+from ..engine.promotion import in_float32
 from ..errors import ShapeError
 from ..kernels import with_kernels
 from ..kernels.sums import in_c_order, sum_dtype
@@ -28,7 +29,6 @@ from ..kernels.visibility import Visibility
 from .arguments import ArrayLike, array_like, float_tensor, of_tensors
 from .arithmetic import where
 from .elementwise import exp, isfinite, log
-from .float16 import in_float32
 from .order import amax
 from .reductions import sum
 from .shapes import squeeze

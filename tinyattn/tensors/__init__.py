@@ -2,5 +2,4 @@
 
 tensor.py     the class, and in which file each of its methods is
 create.py     tensor, zeros, arange, randn, one_hot and others
-in_place.py   `x += y`
 """

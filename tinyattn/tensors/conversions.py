@@ -12,7 +12,7 @@ import numpy as np
 from ..base.backend import converted, module_of
 from ..base.checks import checked_dtype, names_device
 from ..engine.autograd import wrap
-from ..ops import elementwise, shapes
+from ..ops import arithmetic, shapes
 from ..ops.arguments import any_tensor
 from ..ops.types import DTypeLike
 from .gradients import Gradients
@@ -42,7 +42,7 @@ class Conversions(Gradients):
         result = self
         if dtype is not None and (target := checked_dtype(dtype)) != self.dtype:
             if target.kind == "f":
-                result = elementwise.cast(result, target)
+                result = arithmetic.cast(result, target)
             else:
                 result = wrap(converted(result._data, target))
         if device is not None and device != self.device:

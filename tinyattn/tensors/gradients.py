@@ -37,7 +37,10 @@ class Gradients(Values):
     def _frozen_leaf(self) -> Leaf | None:
         """The leaf that this tensor had before it stopped requiring gradients, with its gradient;
         None if the tensor has another shape or dtype now."""
-        leaf = getattr(self, "_former_leaf", None)
+        try:  # not by getattr, because Tensor's own error for a name that is missing takes longer
+            leaf = object.__getattribute__(self, "_former_leaf")
+        except AttributeError:
+            return None
         return leaf if leaf and (leaf.shape, leaf.dtype) == (self.shape, self.dtype) else None
 
     def requires_grad_(self, requires_grad: bool = True) -> Self:

@@ -1,14 +1,16 @@
 """The fourth part of Tensor: its operators. `x * y` is `ops.mul(x, y)`.
 
 `ops/` has the ops, each with its derivative beneath it. Python calls `y.__rmul__(x)` for `x * y` if
-x is no Tensor, and `x.__imul__(y)` for `x *= y`.
+x is no Tensor, and `x.__imul__(y)` for `x *= y`; `changed`, at the end, says what that does.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any, Self
+
+import numpy as np
 
 from ..base.checks import (
     as_array,
@@ -17,14 +19,15 @@ from ..base.checks import (
     numpy_refusal,
     reflected_operator,
 )
+from ..engine.autograd import wrap
 from ..engine.grad_mode import is_grad_enabled
-from ..errors import DeviceError, ShapeError
+from ..engine.promotion import CATEGORY
+from ..errors import DeviceError, DtypeError, InPlaceError, ShapeError
 from ..kernels.range_checks import index_for
 from ..ops import arithmetic, elementwise, indexing, products
 from ..ops.indexing import without_leading_ones
 from ..ops.types import Index, Operand
 from .conversions import Conversions
-from .in_place import changed, check_recordable, check_writable
 from .values import Values
 
 
@@ -236,3 +239,69 @@ class Operators(Conversions):
         if not self.ndim:
             raise TypeError("a 0-d tensor cannot be iterated over")
         return (self[i] for i in range(len(self)))
+
+
+def changed(tensor: Any, operation: Callable[..., Any], other: Operand) -> Any:
+    """`x += y` gives this tensor object the values of x + y, recorded or not.
+
+    A recorded `x[i] = y` gives it those of `ops.setitem`. The values are in new memory. So views of
+    the old memory, and graphs that need the old values, stay as they are.
+    """
+    if is_grad_enabled():
+        if tensor.requires_grad and tensor.is_leaf:
+            raise InPlaceError(
+                "a leaf that requires gradients cannot be changed in place while operations "
+                "are recorded: do it under ta.no_grad(), or write x = x + y; x = x.clone() can be "
+                "changed too"
+            )
+    elif not tensor.is_leaf:
+        raise InPlaceError(
+            "this tensor was computed by a recorded operation, so it cannot be changed under "
+            "ta.no_grad(): write x = x + y"
+        )
+    result = operation(tensor, other)
+    if result.shape != tensor.shape:
+        raise ShapeError(
+            f"an in-place result must keep the shape {tensor.shape}, got {result.shape}"
+        )
+    if CATEGORY[result.dtype.kind] > CATEGORY[tensor.dtype.kind]:
+        raise DtypeError(f"a {result.dtype} result does not fit in place into {tensor.dtype}")
+    if tensor.dtype.kind == "f":
+        result = result.to(tensor.dtype)
+    elif result.dtype != tensor.dtype:
+        result = wrap(cast_exactly(result._data, tensor.dtype))
+    if not tensor.is_leaf or result.requires_grad:
+        tensor._node = result._node
+    tensor._data, tensor._version = result._data, result._version
+    return tensor
+
+
+def check_recordable(tensor: Any) -> None:
+    """Refuse `x[i] = value` that shall be recorded, if nobody would see it, or x has no gradient.
+
+    In `x[i][j] = value` the tensor x[i] would get new memory, and x would stay as it is.
+    """
+    if tensor.dtype.kind != "f":
+        raise DtypeError(
+            f"a value that requires gradients is written into floats, got {tensor.dtype}: use "
+            "x.to(ta.float32), or value.detach()"
+        )
+    if getattr(tensor._data.base, "size", 0) > tensor._data.size:
+        raise InPlaceError(
+            "this tensor is a view of a part of another, which a recorded x[i] = value would not "
+            "change: write x[i, j] = value instead of x[i][j] = value, or change a clone()"
+        )
+
+
+def check_writable(tensor: Any) -> None:
+    """Refuse to write to memory that belongs to a recorded result, or to another tensor."""
+    if not tensor.is_leaf or tensor._version is None:
+        raise InPlaceError(
+            "this tensor was computed by a recorded operation, or is a view of one that was: a "
+            "graph may need its values, so change a clone() made under ta.no_grad()"
+        )
+    if type(tensor._data) is np.ndarray and not tensor._data.flags.writeable:
+        raise InPlaceError(
+            "this tensor is a read-only view of another's memory (after expand, for instance): "
+            "change a clone()"
+        )

@@ -6,7 +6,7 @@ from the last one, Operators. Its other methods are functions of `tinyattn/ops`.
     values.py       the array: data, shape, dtype, device, item, tolist, numpy, repr
     gradients.py    requires_grad, grad, grad_fn, backward, detach, copies and pickles of leaves
     conversions.py  to, float, double, half, long, bool, cpu, cuda, type_as
-    operators.py    + - * / // % ** @, comparisons, logic, x[i], `x += y`, x[i] = y (in_place.py)
+    operators.py    + - * / // % ** @, comparisons, logic, x[i], `x += y`, x[i] = y
 
 A function gives a Tensor, also where its type says that a Parameter gives a Parameter.
 """

@@ -89,9 +89,8 @@ eq = both(Tensor.__eq__, "x == y")
 ne = both(Tensor.__ne__, "x != y")
 lt = both(Tensor.__lt__, "x < y")
 le = both(Tensor.__le__, "x <= y")
-gt = both(Tensor.__gt__, "x > y")
+gt = greater = both(Tensor.__gt__, "x > y")
 ge = both(Tensor.__ge__, "x >= y")
-greater = both(Tensor.__gt__)
 logical_and = both(lambda input, other: (input != 0) & (other != 0))
 logical_not = both(lambda input: input == 0)
 logical_or = both(lambda input, other: (input != 0) | (other != 0))
@@ -114,11 +113,11 @@ def where(condition, input=None, other=None):
 
 concat = concatenate = function(ta.cat, "ta.cat")
 ravel = both(lambda input: input.reshape(-1))
-narrow = both(
-    lambda input, dim, start, length: input.split(
-        [start, length, input.shape[dim] - start - length], dim
-    )[1]
-)
+
+
+@both
+def narrow(input, dim, start, length):
+    return input.split([start, length, input.shape[dim] - start - length], dim)[1]
 
 
 @both
@@ -265,7 +264,7 @@ def nonzero(input, as_tuple=False):
     return places.unbind(1) if as_tuple else places
 
 
-argwhere = both(lambda input: nonzero(input), "np.argwhere(x.numpy())")
+argwhere = both(by_numpy("argwhere"), "np.argwhere(x.numpy())")
 
 
 @both
@@ -291,10 +290,12 @@ addmm = baddbmm = both(
     lambda input, mat1, mat2, *, beta=1, alpha=1: beta * input + alpha * (mat1 @ mat2)
 )
 trace = both(lambda input: input.diagonal().sum())
-cdist = function(
-    lambda x1, x2, p=2.0: (x1.unsqueeze(-2) - x2.unsqueeze(-3)).norm(p, -1),
-    "((x[:, None] - y[None]) ** 2).sum(-1).sqrt()",
-)
+
+
+@function
+def cdist(x1, x2, p=2.0):
+    """In tinyattn: write ((x[:, None] - y[None]) ** 2).sum(-1).sqrt()"""
+    return (x1.unsqueeze(-2) - x2.unsqueeze(-3)).norm(p, -1)
 
 
 @both

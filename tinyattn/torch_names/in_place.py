@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ..errors import InPlaceError
-from ..tensors.in_place import changed
+from ..tensors.operators import changed
 from ..tensors.tensor import Tensor
 
 

@@ -18,8 +18,8 @@ from types import FunctionType
 from typing import Any, TypeVar
 
 F = TypeVar("F", bound=Hashable)
-# What tinyattn calls the first argument of functions whose first argument PyTorch calls `input`.
-FIRST = {"x", "self", "ids", "logits", "log_probs"}
+# What PyTorch calls the first argument of a function, and the second if it is the second operand.
+THEIRS = dict.fromkeys(("x", "self", "ids", "logits", "log_probs"), "input") | {"y": "other"}
 
 
 class Mark:
@@ -39,36 +39,45 @@ changing = Mark()  # torch.X, x.X and x.X_
 method = Mark()  # x.X, or module.X
 
 
+def with_name(value: Any, name: str) -> Any:
+    """The value; errors and tracebacks show a function that was made for a row by this name."""
+    if isinstance(value, FunctionType) and (
+        "<" in value.__qualname__ or "Of" in value.__qualname__
+    ):
+        value.__name__ = value.__qualname__ = name
+        value.__code__ = value.__code__.replace(co_name=name, co_qualname=name)
+    return value
+
+
 def rows(names: Mapping[str, Any], *marks: Mark) -> dict[str, Any]:
     """The functions of a file that have one of the marks, by name."""
-    found: dict[str, Any] = {}
-    for name, value in names.items():
-        if isinstance(value, Hashable) and any(value in mark.functions for mark in marks):
-            if isinstance(value, FunctionType) and value.__name__ == "<lambda>":
-                # Errors and tracebacks show the name of the row.
-                value.__name__ = value.__qualname__ = name
-                value.__code__ = value.__code__.replace(co_name=name, co_qualname=name)
-            found[name] = value
-    return found
+    return {
+        name: with_name(value, name)
+        for name, value in names.items()
+        if isinstance(value, Hashable) and any(value in mark.functions for mark in marks)
+    }
 
 
 @cache  # so that one function stays one object
 def takes_input(function: Any) -> Any:
-    """The function, whose first argument may be given as `input=`: PyTorch calls it so.
+    """The function with the names that PyTorch gives its operands: `input=`, and `other=`.
 
     What is no function of a Tensor stays as it is.
     """
     if isinstance(function, type) or not callable(function):
         return function
     parameters = list(inspect.signature(function).parameters.values())
-    if not parameters or parameters[0].name not in FIRST:
+    if not parameters or THEIRS.get(parameters[0].name) != "input":
         return function
+    operands = [THEIRS[p.name] for p in parameters[:2] if p.name in THEIRS]
 
     @wraps(function)
     def call(*args: Any, **options: Any) -> Any:
-        args = (options.pop("input"), *args) if "input" in options else args
+        if options:
+            args += tuple(options.pop(n) for n in operands[len(args) :] if n in options)
         return function(*args, **options)
 
-    parameters[0] = parameters[0].replace(name="input")
+    for i, name in enumerate(operands):
+        parameters[i] = parameters[i].replace(name=name)
     call.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     return call

@@ -18,7 +18,7 @@ from .devices import MAKERS, adapted, adapted_to, device
 from .dtypes import CLASSES, KIND_OF, KINDS, OfDtype
 from .functions import CHANGING, METHODS, bernoulli
 from .in_place import in_place
-from .marks import method, rows
+from .marks import method, with_name
 
 plain: Any = Tensor  # its properties, for which type checkers know no fget
 of_data, of_device = plain.data, plain.device
@@ -109,35 +109,32 @@ class OfModules:
 
     to = adapted_to(Module.to)
     cuda = method(lambda self, device=None: self.to("cuda"))
-    add_module = method(
-        lambda self, name, module: setattr(self, name, module), "setattr(module, name, child)"
-    )
-    register_parameter = method(
-        lambda self, name, param: setattr(self, name, param),
-        "setattr(module, name, nn.Parameter(data))",
-    )
-    get_parameter = method(
-        lambda self, target: found(self.named_parameters(), target),
-        "dict(module.named_parameters())[name]",
-    )
-    get_submodule = method(
-        lambda self, target: found(self.named_modules(), target),
-        "dict(module.named_modules())[name]",
-    )
+
+    def add_module(self: Any, name: str, module: Module) -> None:
+        """In tinyattn: write setattr(module, name, child)"""
+        setattr(self, name, module)
+
+    def register_parameter(self: Any, name: str, param: Any) -> None:
+        """In tinyattn: write setattr(module, name, nn.Parameter(data))"""
+        setattr(self, name, param)
+
+    def get_parameter(self: Any, target: str) -> Any:
+        """In tinyattn: write dict(module.named_parameters())[name]"""
+        return found(self.named_parameters(), target)
+
+    def get_submodule(self: Any, target: str) -> Any:
+        """In tinyattn: write dict(module.named_modules())[name]"""
+        return found(self.named_modules(), target)
 
 
-rows(vars(OfTensors), method), rows(vars(OfModules), method)
-
-
-def defined(kind: type) -> dict[str, Any]:
-    return {name: value for name, value in vars(kind).items() if not name.startswith("__")}
-
-
-TENSORS: dict[str, Any] = METHODS | defined(OfTensors)
+TENSORS: dict[str, Any] = {**METHODS, **vars(OfTensors)}
 TENSORS |= {name: lambda self, kind=kind: self.to(kind) for name, kind in KINDS.items()}
 TENSORS |= {f"{name}_": in_place(method) for name, method in CHANGING.items()}
 TENSORS |= {f"{name}_": in_place(getattr(Tensor, name)) for name in CHANGED.split()}
-GIVEN: dict[type, dict[str, Any]] = {Tensor: TENSORS, Module: defined(OfModules)}
+GIVEN: dict[type, dict[str, Any]] = {
+    kind: {name: with_name(x, name) for name, x in given.items() if not name.startswith("__")}
+    for kind, given in ((Tensor, TENSORS), (Module, vars(OfModules)))
+}
 BEFORE = {kind: {name: vars(kind).get(name) for name in given} for kind, given in GIVEN.items()}
 
 

@@ -1,4 +1,4 @@
-"""The tables of docs/from_pytorch.md: what torch_names adds, what differs, and what is left out."""
+"""The tables of docs/from_pytorch.md: what tinyattn lacks, and what differs."""
 
 from __future__ import annotations
 
@@ -28,30 +28,15 @@ def tinyattn_alone() -> Iterator[None]:
     methods.give_methods()
 
 
-def missing() -> list[tuple[str, str]]:
-    """(owner, name) of the names with a hint or a place in torch_names that tinyattn lacks."""
+def missing() -> dict[str, str]:
+    """PyTorch's names that tinyattn lacks, with what to write instead, or ""."""
     with tinyattn_alone():
         keys = [key.rpartition(".")[::2] for key in sorted(hints.absent() | hints.added())]
-        return [(owner, name) for owner, name in keys if not hasattr(SPACES[owner], name)]
-
-
-def added() -> dict[str, list[str]]:
-    """The names that torch_names adds, by owner; "ta Tensor" has those of both."""
-    names = {(owner, name) for owner, name in missing() if f"{owner}.{name}" in hints.added()}
-    groups: dict[str, list[str]] = {"ta Tensor": []}
-    for owner, name in sorted(names):
-        is_both = {("ta", name), ("Tensor", name)} <= names
-        if owner == "ta" or not is_both:
-            groups.setdefault("ta Tensor" if is_both else owner, []).append(name)
-    return groups
-
-
-def left_out() -> dict[str, str]:
-    """What to write instead of the names that tinyattn lacks."""
-    names = missing()
-    with tinyattn_alone():
-        texts = {f"{o}.{name}": hints.instead(o, name, dir(SPACES[o])) for o, name in names}
-    return {name: text for name, text in texts.items() if text}
+        return {
+            f"{owner}.{name}": hints.instead(owner, name, dir(SPACES[owner]))
+            for owner, name in keys
+            if not hasattr(SPACES[owner], name)
+        }
 
 
 def differences() -> dict[str, str]:
@@ -59,7 +44,7 @@ def differences() -> dict[str, str]:
     spaces = SPACES | OTHERS
     with tinyattn_alone():
         parts = [(f"{o}.{n}", getattr(spaces[o], n)) for o in spaces for n in dir(spaces[o])]
-    parts += [(f"Tensor.{name}", part) for name, part in methods.TENSORS.items()]
+    parts += [(f"Tensor.{name}", part) for name, part in methods.GIVEN[ta.Tensor].items()]
     parts += [(f"{o}.{name}", part) for o in HERE for name, part in vars(HERE[o]).items()]
     found: dict[str, tuple[str, str]] = {}
     for name, part in sorted(parts, key=lambda pair: pair[0] not in FIRST):
