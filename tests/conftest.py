@@ -36,6 +36,7 @@ EXTENDED = {
     *("docs/test_docs.py", "docs/test_encoder_script.py", "docs/test_exercises.py"),
     *("docs/test_exercises_in_chinese.py", "docs/test_interactive.py", "docs/test_notebooks.py"),
     *("docs/test_missing_packages.py", "docs/test_site.py", "docs/test_translations.py"),
+    *("engine/test_interrupts.py", "engine/test_random_programs.py", "gradients/test_extremes.py"),
     *("kernels/test_cache.py", "kernels/test_threads.py", "kernels/test_without_numba.py"),
     *("layers/test_viz.py", "layers/test_viz_texts.py"),
     *("training/test_checkpoint.py", "training/test_distributed.py", "training/test_long_runs.py"),

@@ -35,7 +35,7 @@ FAMILIES = {
     "softmax": "softmax and losses",
     "linear": "layers and attention",
     "reshape": "shapes",
-    "equal": "without a derivative",
+    "eq": "without a derivative",
 }
 MEASURED = ("arithmetic", "one element at a time", "sums and extremes", "softmax and losses",
             "layers and attention")  # fmt: skip

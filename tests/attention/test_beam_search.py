@@ -80,6 +80,7 @@ def random_models(count, vocabulary, concentration):
     return logs
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize(
     ("stops", "width", "alpha", "concentration"),
     [

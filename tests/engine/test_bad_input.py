@@ -769,6 +769,7 @@ def test_bad_input_is_refused_and_changes_nothing(name: str, world: World) -> No
     assert world.state() == before
 
 
+@pytest.mark.extended
 def test_bad_input_is_refused_without_assertions() -> None:
     """The same under `python -O`, which removes assertions."""
     code = """

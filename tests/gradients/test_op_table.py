@@ -484,6 +484,7 @@ def test_bad_calls_are_refused(row: OpRow) -> None:
     assert ta.get_rng_state() == state
 
 
+@pytest.mark.extended
 def test_bad_calls_are_refused_without_assertions() -> None:
     """`python -O` removes assertions; no check depends on one."""
     code = """

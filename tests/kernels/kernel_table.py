@@ -18,12 +18,14 @@ from formulas import kernels, reference
 from tinyattn.kernels.visibility import Visibility, of_padded, samples_of
 from tinyattn.optim.updates import AdamStep
 
-IN_PLACE = {"adam", "plus_bias"}  # they write into what they are given
 IGNORED = -100
 
 
 def calls_of(dtype: Any) -> dict[str, list[tuple[Any, ...]]]:
-    """The calls of each kernel but those in place; arrays are drawn anew, and always the same."""
+    """The calls of each kernel, but for adam and plus_bias, which write into what they are given.
+
+    The arrays are made anew, and are always the same.
+    """
     rng = rng_of(7)
 
     def make(*shape: int) -> np.ndarray:
