@@ -1,7 +1,7 @@
 """The formulas that have kernels, by the names of these, in three forms.
 
 kernels: what an op calls, so a kernel where one takes the arrays.
-reference: the formula alone, with what it is made of.
+reference: the formula alone, without the kernels of what it is made of.
 cpu, gpu: the kernel alone; the formula for what it leaves.
 """
 
@@ -10,13 +10,14 @@ from __future__ import annotations
 import importlib
 import importlib.util
 from collections.abc import Callable
+from functools import wraps
 from types import SimpleNamespace
 from typing import Any, ClassVar
+from unittest import mock
 
 import tinyattn.kernels as package
 import tinyattn.models.int8
 import tinyattn.optim  # noqa: F401, because both declare formulas, as the ops do
-from tinyattn.kernels.compiled import cpu_kernel
 from tinyattn.kernels.drop import NO_DROP, Drop, drop_threshold, halves
 from tinyattn.kernels.matmul import matrix_product
 from tinyattn.ops.arithmetic import where
@@ -43,8 +44,23 @@ parts = {
     "matrix_product": matrix_product,
 }
 kernels = SimpleNamespace(**by_name, where=where)
+
+
+def alone(formula: Callable[..., Any]) -> Callable[..., Any]:
+    """A formula during which no dtype has kernels, because it calls other formulas."""
+
+    @wraps(formula)
+    def computed(*arguments: Any, **options: Any) -> Any:
+        with mock.patch.multiple(package, FLOAT32=None, FLOAT64=None):
+            return formula(*arguments, **options)
+
+    return computed
+
+
 reference = SimpleNamespace(
-    **{name: function.__wrapped__ for name, function in by_name.items()}, **parts
+    **{name: alone(function.__wrapped__) for name, function in by_name.items()},
+    **parts,
+    where=where,  # whose arrays are large where it asks for a kernel
 )
 
 
@@ -91,7 +107,7 @@ class KernelsOfTheCpu(Kernels):
 
     def __getattr__(self, name: str) -> Any:
         if name in self.OTHERS:
-            return cpu_kernel(self.OTHERS[name])
+            return importlib.import_module("tinyattn.kernels.cpu").kernel(self.OTHERS[name])
         return super().__getattr__(name)
 
 

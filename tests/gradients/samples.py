@@ -9,11 +9,11 @@ from typing import Any
 
 import numpy as np
 import references
-from tinyattn.kernels.reference import NO_DROP, Drop
 
 import tinyattn as ta
 from tinyattn import functional as F
 from tinyattn.base.checks import checked_index
+from tinyattn.kernels.drop import NO_DROP, Drop
 
 Array = np.ndarray
 

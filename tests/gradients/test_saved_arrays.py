@@ -13,8 +13,8 @@ from samples import Sample
 
 import tinyattn as ta
 from tinyattn import functional as F
-from tinyattn import kernels
 from tinyattn.engine.autograd import count_uses
+from tinyattn.kernels.compiled import cpu_kernels
 from tinyattn.kernels.packing import Samples
 
 # Called by the library alone, which gives them arrays of its own as options.
@@ -122,7 +122,7 @@ def test_memory_of_attention(p: float) -> None:
     """At most the weights, once; the compiled kernel keeps no array of queries by keys at all."""
     for keys in (8, 80):
         assert own_memory_of_attention(keys, ta.float64, p) <= 2 * 3 * 8 * keys * 8
-    if kernels.cpu_kernels() is not None:
+    if cpu_kernels() is not None:
         assert own_memory_of_attention(8, ta.float32, p) == own_memory_of_attention(
             80, ta.float32, p
         )

@@ -149,7 +149,7 @@ def scaled_dot_product_attention(
     options |= {"scale": scale, "drop": Drop(p, random.dropout_seed() if p else 0)}
     if return_weights:  # with an array of all weights (B, H, Q, K)
         out, weights = attention_with_weights(q, k, v, bias, **options)
-    else:  # the same, block of queries by block of queries: kernels/cpu/attention.py
+    else:  # the same, block of queries by block of queries: kernels/cpu/tiled_attention.py
         out = attention(q, k, v, bias, **options)  # (B, H, Q, e)
     if query.ndim == 3:
         out = out.squeeze(1)
@@ -251,7 +251,7 @@ def dqkv(grad, q, k, v, bias, heads, visibility, scale, drop, saved):
     return dq, dk, dv, grads[3] if len(grads) > 3 else None
 
 
-@with_kernels(cpu="attention.attention", cuda="attention.attention")
+@with_kernels(cpu="tiled_attention.attention", cuda="tiled_attention.attention")
 def attention_of_rows(
     q: Any,
     k: Any,
@@ -298,7 +298,7 @@ def dropped(weights: Any, dropping: Drop) -> Any:
     return drop(weights, *dropping) if dropping.p else weights
 
 
-@with_kernels(cpu="attention.attention_backward", cuda="attention.attention_backward")
+@with_kernels(cpu="tiled_attention.attention_backward", cuda="tiled_attention.attention_backward")
 def attention_of_rows_backward(
     grad: Any,
     q: Any,
