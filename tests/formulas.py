@@ -15,6 +15,8 @@ from types import SimpleNamespace
 from typing import Any, ClassVar
 from unittest import mock
 
+import numpy as np
+
 import tinyattn.kernels as package
 import tinyattn.models.int8
 import tinyattn.optim  # noqa: F401, because both declare formulas, as the ops do
@@ -64,9 +66,8 @@ reference = SimpleNamespace(
 )
 
 
-def or_formula(function: Any, kernel: Any) -> Callable[..., Any]:
+def or_formula(formula: Any, kernel: Any) -> Callable[..., Any]:
     """The kernel; the formula for what it leaves."""
-    formula = function.__wrapped__
 
     def computed(*arguments: Any, **options: Any) -> Any:
         first = (formula,) if getattr(kernel, "takes_formula", False) else ()
@@ -88,7 +89,7 @@ class Kernels:
         if place is None:
             raise AttributeError(f"no kernel {name!r} for {self.device}")
         folder = importlib.import_module(f"tinyattn.kernels.{self.folder}")
-        return or_formula(function, folder.kernel(place))
+        return or_formula(function.__wrapped__, folder.kernel(place))
 
     @property
     def folder(self) -> str:
@@ -107,7 +108,8 @@ class KernelsOfTheCpu(Kernels):
 
     def __getattr__(self, name: str) -> Any:
         if name in self.OTHERS:
-            return importlib.import_module("tinyattn.kernels.cpu").kernel(self.OTHERS[name])
+            kernel = importlib.import_module("tinyattn.kernels.cpu").kernel(self.OTHERS[name])
+            return or_formula(np.where, kernel) if name == "where" else kernel
         return super().__getattr__(name)
 
 
