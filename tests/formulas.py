@@ -20,7 +20,7 @@ import numpy as np
 import tinyattn.kernels as package
 import tinyattn.models.int8
 import tinyattn.optim  # noqa: F401, because both declare formulas, as the ops do
-from tinyattn.kernels.drop import NO_DROP, Drop, drop_threshold, halves
+from tinyattn.base.random import NO_DROP, Drop, drop_threshold, halves
 from tinyattn.kernels.matmul import matrix_product
 from tinyattn.ops.arithmetic import where
 from tinyattn.ops.attention import attention_weights
@@ -60,7 +60,7 @@ def alone(formula: Callable[..., Any]) -> Callable[..., Any]:
 
 
 reference = SimpleNamespace(
-    **{name: alone(function.__wrapped__) for name, function in by_name.items()},
+    **{name: alone(function.formula) for name, function in by_name.items()},
     **parts,
     where=where,  # whose arrays are large where it asks for a kernel
 )
@@ -89,7 +89,7 @@ class Kernels:
         if place is None:
             raise AttributeError(f"no kernel {name!r} for {self.device}")
         folder = importlib.import_module(f"tinyattn.kernels.{self.folder}")
-        return or_formula(function.__wrapped__, folder.kernel(place))
+        return or_formula(function.formula, folder.kernel(place))
 
     @property
     def folder(self) -> str:

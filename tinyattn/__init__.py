@@ -185,12 +185,14 @@ _LATE_MODULES = {
 }
 _give_short_names(__name__, _LATE_MODULES)  # `import tinyattn.batches` works too
 
-# The rooms of the house are found by their files; `ta.` offers what stands in them.
-_ROOMS = {"annotations", "base", "engine", "kernels", "ops", "tensors", "TYPE_CHECKING"}
-_offered = {name for name in globals() if not name.startswith("_")} - _ROOMS
-__all__ = sorted(_offered | {*_LATE_FUNCTIONS, *_LATE_MODULES})
+if not TYPE_CHECKING:  # type checkers read the lines above
+    # Rooms of the house, which are found by their files.
+    _ROOMS = {"annotations", "base", "engine", "kernels", "ops", "tensors", "TYPE_CHECKING"}
+    _offered = {name for name in globals() if not name.startswith("_")} - _ROOMS
+    __all__ = sorted(_offered | {*_LATE_FUNCTIONS, *_LATE_MODULES})
 
-if not TYPE_CHECKING:  # or every name would be one of ta for a type checker
+    def __dir__() -> list[str]:
+        return __all__
 
     def __getattr__(name: str) -> _Any:
         if name in _LATE_FUNCTIONS:
@@ -200,6 +202,3 @@ if not TYPE_CHECKING:  # or every name would be one of ta for a type checker
         if name in _LATE_MODULES:
             return _importlib.import_module(f".{_LATE_MODULES[name]}", __name__)
         raise _UnknownNameError("ta", name, __all__)
-
-    def __dir__() -> list[str]:
-        return __all__

@@ -14,12 +14,9 @@ from .ops.activations import relu as relu
 from .ops.activations import sigmoid as sigmoid
 from .ops.activations import silu as silu
 from .ops.activations import softplus as softplus
-from .ops.attention import scaled_dot_product_attention as scaled_dot_product_attention
 from .ops.dropout import dropout as dropout
 from .ops.elementwise import tanh as tanh
 from .ops.embedding import embedding as embedding
-from .ops.heads import transpose_output as transpose_output
-from .ops.heads import transpose_qkv as transpose_qkv
 from .ops.losses import binary_cross_entropy_with_logits as binary_cross_entropy_with_logits
 from .ops.losses import cross_entropy as cross_entropy
 from .ops.losses import kl_div as kl_div
@@ -30,6 +27,9 @@ from .ops.normalization import normalize as normalize
 from .ops.normalization import rms_norm as rms_norm
 from .ops.positions import rotary_embedding as rotary_embedding
 from .ops.products import linear as linear
+from .ops.scaled_dot_product import scaled_dot_product_attention as scaled_dot_product_attention
+from .ops.scaled_dot_product import transpose_output as transpose_output
+from .ops.scaled_dot_product import transpose_qkv as transpose_qkv
 from .ops.sequences import masked_mean as masked_mean
 from .ops.sequences import pack_padded_sequence as pack_padded_sequence
 from .ops.sequences import pad as pad
@@ -41,14 +41,13 @@ from .ops.softmax import softmax as softmax
 from .tensors.create import alibi_bias as alibi_bias
 from .tensors.create import one_hot as one_hot
 
-__all__ = sorted(name for name, value in globals().items() if name[0].islower() and callable(value))
+if not TYPE_CHECKING:  # type checkers read the lines above
+    __all__ = sorted(
+        name for name, value in globals().items() if name[0].islower() and callable(value)
+    )
 
-
-def __dir__() -> list[str]:
-    return __all__
-
-
-if not TYPE_CHECKING:
+    def __dir__() -> list[str]:
+        return __all__
 
     def __getattr__(name: str) -> Any:
         raise UnknownNameError("F", name, __all__)

@@ -161,7 +161,7 @@ ARGUMENTS = {
 # From the names that PyTorch gives to dtypes, and to the methods that return them, to ours.
 PAIRS = """half:float16 float:float32 double:float64 char:int8 short:int16 int:int32 long:int64
     byte:uint8 bool:bool"""
-DTYPES: dict[str, str] = dict(pair.split(":") for pair in PAIRS.split())  # type: ignore[misc]
+DTYPES: dict[str, str] = dict(pair.split(":") for pair in PAIRS.split())
 OWNERS = ("ta", "Tensor", "nn", "nn.init", "F", "optim")
 FOLDER = Path(__file__).parent / "torch_names"
 # The names that torch_names has of a row or class of functions.py and methods.py.

@@ -33,9 +33,9 @@ from test_tiled_attention import compiled, peak
 import tinyattn as ta
 from tinyattn import functional as F
 from tinyattn import masks, nn, ops
+from tinyattn.base.random import Drop
 from tinyattn.errors import MaskError, ShapeError
 from tinyattn.kernels import threads
-from tinyattn.kernels.drop import Drop
 from tinyattn.kernels.visibility import Visibility, samples_of
 
 WIDTH, HEADS = 6, 2

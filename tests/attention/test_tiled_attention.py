@@ -13,8 +13,8 @@ from formulas import kernels, reference
 import tinyattn as ta
 from tinyattn import functional as F
 from tinyattn import nn
+from tinyattn.base.random import Drop
 from tinyattn.kernels.compiled import cpu_kernels
-from tinyattn.kernels.drop import Drop
 from tinyattn.ops.visibility import visibility_of
 
 compiled = pytest.mark.skipif(

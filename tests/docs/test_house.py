@@ -20,12 +20,12 @@ PACKAGE = Path(tinyattn.__file__).parent
 WINGS = {
     "errors": "",
     "base": "names short_names backend checks random __init__",
-    "kernels": "blas compiled sums float16 threads matmul visibility packing drop __init__ cpu gpu "
+    "kernels": "blas compiled sums float16 threads matmul visibility packing __init__ cpu gpu "
     "range_checks",
     "engine": "grad_mode versions promotion autograd guard rules op __init__",
     "ops": "types arguments float16 arithmetic elementwise activations shapes embedding indexing "
     "reductions order products einsum visibility softmax losses normalization dropout sequences "
-    "heads positions attention __init__",
+    "positions attention scaled_dot_product __init__",
     "tensors": "values gradients conversions in_place operators tensor create __init__",
     "masks": "",
     "functional": "",

@@ -12,7 +12,7 @@ from formulas import gpu, reference
 
 import tinyattn as ta
 from tinyattn import functional as F
-from tinyattn.kernels.drop import NO_DROP, Drop
+from tinyattn.base.random import NO_DROP, Drop
 from tinyattn.kernels.gpu.checks import visible_to_any
 from tinyattn.kernels.gpu.tiled_attention import strided, tile_shape
 from tinyattn.kernels.packing import rows_to_heads

@@ -13,7 +13,7 @@ import references
 import tinyattn as ta
 from tinyattn import functional as F
 from tinyattn.base.checks import checked_index
-from tinyattn.kernels.drop import NO_DROP, Drop
+from tinyattn.base.random import NO_DROP, Drop
 
 Array = np.ndarray
 

@@ -156,7 +156,7 @@ def test_an_index_that_is_read_in_another_layout_wrongly() -> None:
         flat = np.lib.stride_tricks.as_strided(ids, (ids.size,), (ids.itemsize,))
         return x[flat % len(x)].reshape(ids.shape)
 
-    op = faulty(lambda grad, shape, ids: ta.ops.putitem(grad, index=ids, target=shape), take)
+    op = faulty(lambda grad, shape, ids: ta.ops.putitem(grad, ids, shape), take)
     ids = ta.tensor([[0, 1], [2, 0], [1, 1]])
     with pytest.raises(GradcheckError, match="give another result"):
         check_op(op, [(np.array([1.0, 2.0, 3.0]), ids)], smooth=False, second_order=False)
@@ -169,7 +169,7 @@ def test_a_sum_in_another_order_is_right_but_not_bitwise() -> None:
 
     @total.vjp("x")
     def dx(grad, shape):
-        return ta.ops.expand(grad, target=shape)
+        return ta.ops.expand(grad, shape)
 
     rows = np.random.default_rng(5).standard_normal((40, 3))
     check_op(total, [(rows,)])

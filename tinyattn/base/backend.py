@@ -160,7 +160,7 @@ def quiet(function: Function) -> Function:
 
     @functools.wraps(function)
     def wrapped(*args: Any, **kwargs: Any) -> Any:
-        return quietly(function, *args, **kwargs)
+        return copy_context().run(without_warnings, function, args, kwargs)
 
     return wrapped  # type: ignore[return-value]
 

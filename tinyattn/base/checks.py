@@ -378,44 +378,11 @@ def check_heads(width: int, heads: int) -> None:
         )
 
 
-def check_attention(q: Array, k: Array, v: Array, queries: Any, keys: Any) -> None:
-    """Checked here, because a compiled kernel checks no index and would read other memory."""
-    (*of_q, heads, width), (*of_k, groups, key_width) = q.shape, k.shape
-    if groups != v.shape[-2] or not are_groups(heads, groups):
-        raise ShapeError(
-            "attention: q (R, H, d), k (S, H, d) and v (S, H, e) have one number of heads H, or k "
-            f"and v have a divisor of it, got {q.shape}, {k.shape} and {v.shape}"
-        )
-    if width != key_width or (*of_k,) != v.shape[:-2]:
-        raise ShapeError(
-            "attention: queries and keys must agree in width, keys and values in number, got "
-            f"{q.shape}, {k.shape} and {v.shape}"
-        )
-    if not q.dtype == k.dtype == v.dtype:
-        raise DtypeError(f"attention takes one dtype, got {q.dtype}, {k.dtype} and {v.dtype}")
-    if len(queries.lengths) != len(keys.lengths):
-        raise ShapeError(
-            f"attention: queries of {len(queries.lengths)} samples, keys of {len(keys.lengths)}"
-        )
-    for name, samples, place in (("queries", queries, of_q), ("keys", keys, of_k)):
-        padded = len(place) == 1 or place == [len(samples.lengths), samples.longest]
-        if not padded or samples.rows != math.prod(place):
-            raise ShapeError(
-                f"attention: the lengths of samples add up to the {math.prod(place)} rows of "
-                f"{name}, got {samples.lengths.tolist()}"
-            )
-
-
 def checked_scale(scale: float) -> float:
     number = isinstance(scale, (int, float, np.number)) and not isinstance(scale, bool)
     if not number or not math.isfinite(scale):
         raise ValueError(f"scale must be a finite number, got {scale!r}")
     return float(scale)
-
-
-def default_scale(width: int) -> float:
-    """1 / sqrt(d), because q k^T of independent numbers has variance d; 1 for d = 0."""
-    return 1 / math.sqrt(width) if width else 1.0
 
 
 def check_broadcast(rule: str, shape: tuple[int, ...], larger: tuple[int, ...]) -> None:

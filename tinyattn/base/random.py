@@ -7,7 +7,7 @@ state is never used. Dropout draws one number here, the seed of a hash of each e
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -58,3 +58,23 @@ def dropout_seed() -> int:
     """A new 64-bit seed for one dropout mask."""
     # integers(0, 2**63) gives the same number, but takes longer.
     return int(generator().bit_generator.random_raw()) >> 1
+
+
+class Drop(NamedTuple):
+    """Dropout inside an operation: the probability, and the seed of the hash."""
+
+    p: float
+    seed: int
+
+
+NO_DROP = Drop(0.0, 0)
+
+
+def halves(seed: int) -> tuple[int, int]:
+    """The lower and the upper 32 bits of a seed."""
+    return seed & 0xFFFFFFFF, seed >> 32
+
+
+def drop_threshold(p: float) -> int:
+    """An element is kept if its hash, an integer of 32 bits, is not smaller."""
+    return min(round(p * 2**32), 2**32 - 1)

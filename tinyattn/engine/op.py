@@ -44,7 +44,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, Protocol, TypeVar, overload
+from typing import TYPE_CHECKING, Any, NoReturn, Protocol, TypeVar, overload
 
 import numpy as np
 
@@ -57,7 +57,7 @@ from ..base.checks import (
     type_name,
 )
 from ..errors import DtypeError
-from .autograd import Leaf, Node, TensorBase, wrap
+from .autograd import Node, TensorBase, wrap
 from .grad_mode import recording
 from .promotion import number_beside, promoted
 from .rules import Spec
@@ -77,14 +77,12 @@ def declare(
 
     def apply(*args: Any, **options: Any) -> Any:
         """Run the forward on arrays, and record it if an argument requires gradients."""
-        if (
-            len(args) < spec.count
-            or len(args) > spec.most
-            or not options.keys() <= spec.options.keys()
-        ):
+        if len(args) != spec.count or options:
             args = spec.bind(args, options)
         call = unwrapped(args, spec.must_fit)
-        arrays = call.arrays
+        arrays, _, _, _, other_positions = call
+        if spec.wants_tensor and other_positions:
+            check_first(spec, args, len(other_positions))
         try:
             if spec.floats and arrays[0].dtype.kind != "f":
                 arrays[0] = arrays[0].astype(np.float32)
@@ -97,12 +95,10 @@ def declare(
                 return apply(*moved, **options)
             raise_clearer_error_of(spec, args, arrays, error)
             raise
-        extra = None
-        if spec.saves:
-            out, extra = out_and_extra(out, spec.name)
-        if len(call.other_positions) == len(args):  # no argument is a Tensor
-            if type(arrays[0]) is list and spec.is_builtin:
-                raise_no_tensor(spec, next(iter(spec.arguments)), args[0])
+        out, extra = out_and_extra(out, spec.name) if spec.saves else (out, None)
+        if len(other_positions) == len(args):  # no argument is a Tensor
+            if spec.is_builtin and type(args[0]) is list:
+                raise_no_tensor(spec, 0, args)
             return out
         return as_tensor(spec, args, options, call, out, extra)
 
@@ -127,18 +123,17 @@ def declare(
     return declared
 
 
+# What `apply` knows of the arguments of a call, position by position: their arrays, nodes and noted
+# versions; then two lists of positions: of the Tensors that require gradients, and of the arguments
+# that are no Tensors.
+Call = tuple[list[Any], list[Any], list[NotedVersion], list[int], list[int]]
+
+
 def as_tensor(
     spec: Spec, args: tuple[Any, ...], options: dict[str, Any], call: Call, out: Any, extra: Any
 ) -> Any:
     """The result of a forward as a Tensor, with a Node if an argument requires gradients."""
-    arrays = call.arrays
-    if (
-        spec.is_builtin
-        and not spec.promote
-        and call.other_positions[:1] == [0]
-        and not spec.variadic
-    ):
-        raise_no_tensor(spec, next(iter(spec.arguments)), args[0])
+    arrays, parents, versions, grad_positions, other_positions = call
     if type(out) is not ndarray:
         out = result_array(out, spec.name, arrays)
     if spec.promote and not all_have(out.dtype, arrays):
@@ -146,34 +141,24 @@ def as_tensor(
     viewed_position = None if out.base is None else position_of_viewed(out, args)
     if viewed_position is None and not spec.is_builtin:
         out = out.copy()  # because the forward may write to it again: see guard.py
+    # The version of `out`, which comes after those of the arguments.
+    versions.append(NO_VERSION if viewed_position is None else versions[viewed_position])
     node = None
-    if call.grad_positions and spec.differentiable and recording.get() and out.dtype.kind == "f":
-        for i in call.other_positions:
+    if grad_positions and spec.differentiable and recording.get() and out.dtype.kind == "f":
+        for i in other_positions:
             if type(args[i]) in array_types:
                 arrays[i] = args[i].copy()  # because the caller may write to it later
-        # The version of `out` comes after those of the arguments.
-        of_out = NO_VERSION if viewed_position is None else call.versions[viewed_position]
-        plan = spec.plan(tuple(call.grad_positions), len(args))
-        values, noted = plan.save([*arrays, out], [*call.versions, of_out], options, extra)
-        node = Node(plan, tuple(call.parents), values, noted, out)
+        plan = spec.plan(tuple(grad_positions), len(args))
+        values, noted = plan.save([*arrays, out], versions, options, extra)
+        node = Node(plan, tuple(parents), values, noted, out)
     tensor = wrap(out, node)
     if viewed_position is not None:
-        tensor._version, _ = call.versions[viewed_position]
+        tensor._version, _ = versions[viewed_position]
     return tensor
 
 
-class Call(NamedTuple):
-    """What `apply` knows of the arguments of a call, position by position."""
-
-    arrays: list[Any]
-    parents: list[Node | Leaf | None]
-    versions: list[NotedVersion]
-    grad_positions: list[int]  # of the Tensors that require gradients
-    other_positions: list[int]  # of the arguments that are no Tensors
-
-
 def unwrapped(args: tuple[Any, ...], must_fit: bool | None) -> Call:
-    """The arrays, nodes and noted versions of all arguments.
+    """The arguments of a call, looked at one by one.
 
     must_fit: see `number_beside`; None if the op leaves numbers as they are."""
     arrays, parents, versions, grad_positions, other_positions = [], [], [], [], []
@@ -191,26 +176,33 @@ def unwrapped(args: tuple[Any, ...], must_fit: bool | None) -> Call:
             parents.append(None)
             versions.append(NO_VERSION)
             other_positions.append(i)
-    return Call(arrays, parents, versions, grad_positions, other_positions)
+    return arrays, parents, versions, grad_positions, other_positions
+
+
+def check_first(spec: Spec, args: tuple[Any, ...], others: int) -> None:
+    """TypeError for a first argument that is no Tensor. Arrays are taken if no argument is a
+    Tensor, because a derivative rule runs on them."""
+    if not isinstance(args[0], TensorBase) and not (is_array(args[0]) and others == len(args)):
+        raise_no_tensor(spec, 0, args)
+
+
+def raise_no_tensor(spec: Spec, i: int, args: tuple[Any, ...]) -> NoReturn:
+    name = [*spec.arguments, *[spec.variadic] * len(args)][i]
+    raise TypeError(
+        f"{spec.name}: {name} must be a Tensor, got {type_name(args[i])}: wrap it with "
+        "ta.tensor(...)"
+    )
 
 
 def raise_clearer_error_of(
     spec: Spec, args: tuple[Any, ...], arrays: list[Any], error: Exception
 ) -> None:
-    """TypeError for an argument that should be a Tensor; else `raise_clearer_error`."""
-    if spec.is_builtin:
-        has_tensor = any(isinstance(arg, TensorBase) for arg in args)
-        for i, (name, arg) in enumerate(zip(spec.arguments, args, strict=False)):
-            is_wrong = isinstance(arg, list) or not (i or is_array(arg))
-            if is_wrong and not isinstance(arg, TensorBase) and not (spec.promote and has_tensor):
-                raise_no_tensor(spec, name, arg)
+    """TypeError for a list in the place of a Tensor; else `raise_clearer_error`."""
+    if isinstance(error, AttributeError) or not any(isinstance(x, TensorBase) for x in args):
+        for i, arg in enumerate(args):
+            if type(arg) is list and spec.is_builtin:
+                raise_no_tensor(spec, i, args)
     raise_clearer_error(spec.name, arrays, error)
-
-
-def raise_no_tensor(spec: Spec, name: str, value: Any) -> NoReturn:
-    raise TypeError(
-        f"{spec.name}: {name} must be a Tensor, got {type_name(value)}: wrap it with ta.tensor(...)"
-    ) from None
 
 
 def numbers_moved(args: tuple[Any, ...]) -> list[Any] | None:

@@ -60,6 +60,8 @@ class Spec:
             else:
                 self.arguments[name] = parameter.default
         self.count = len(self.arguments)
+        # True for an op of the library that is no operator, and so takes no array beside Tensors.
+        self.wants_tensor = self.is_builtin and not promote and not self.variadic
         self.most = math.inf if self.variadic else self.count
         self.defaults = tuple(self.arguments.values())
         self.required = self.defaults.count(inspect.Parameter.empty)

@@ -16,7 +16,6 @@ with TINYATTN_JIT=0 in the environment, the formula computes everything.
     float16.py       float16 as float32
     visibility.py    which keys each query sees, as arrays
     packing.py       rows of padded and of packed samples
-    drop.py          which elements dropout keeps
     range_checks.py  integers that must lie in a range
     threads.py       a pool of threads
     blas.py          the number of threads of BLAS
@@ -24,6 +23,7 @@ with TINYATTN_JIT=0 in the environment, the formula computes everything.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from functools import cache, partial, wraps
 from types import ModuleType
@@ -37,6 +37,7 @@ from .compiled import cpu_kernel as cpu_kernel
 ndarray = np.ndarray
 FLOAT32, FLOAT64 = np.dtype(np.float32), np.dtype(np.float64)
 Formula = TypeVar("Formula", bound=Callable[..., Any])
+IS_READ = os.environ.get("TINYATTN_JIT", "1") == "0"  # then nothing stands between op and formula
 formulas: dict[str, Any] = {}  # every function that has kernels, by the name of the first one
 
 
@@ -81,8 +82,9 @@ def with_kernels(
                     return out
             return formula(array, *arguments, **options)
 
-        function.kernels = {"cpu": cpu, "cuda": cuda}  # type: ignore[attr-defined]
-        formulas[str(cpu or cuda)] = function
-        return function  # type: ignore[return-value]
+        chosen: Any = formula if IS_READ else function
+        chosen.formula, chosen.kernels = formula, {"cpu": cpu, "cuda": cuda}
+        formulas[str(cpu or cuda)] = chosen
+        return chosen
 
     return decorate

@@ -126,15 +126,13 @@ class Visibility(NamedTuple):
         if len(shape) != 4 or shape != self.shape(shape[1]):
             raise ShapeError(f"visibility is of scores {self.shape(1)}, got {shape}")
         of_queries = (shape[0], shape[2])
-        check_sizes("limits", self.limits, of_queries)
-        check_sizes("mask", self.mask, shape)
-        check_sizes("starts", self.starts, of_queries)
+        for name, sizes in (("limits", of_queries), ("mask", shape), ("starts", of_queries)):
+            if getattr(self, name) is not None:
+                check_sizes(name, getattr(self, name), sizes)
 
 
-def check_sizes(name: str, array: Array | None, shape: tuple[int, ...]) -> None:
+def check_sizes(name: str, array: Array, shape: tuple[int, ...]) -> None:
     """Raise ShapeError if an array is not of this shape, or has 1 in place of any size."""
-    if array is None:
-        return
     agree = array.ndim == len(shape)
     for size, expected in zip(array.shape, shape, strict=False):
         agree = agree and size in (1, expected)

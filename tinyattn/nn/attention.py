@@ -16,10 +16,10 @@ from typing import Any
 
 import numpy as np
 
-from .. import ops
-from ..base.checks import check_heads, check_size, default_scale
+from ..base.checks import check_heads, check_size
+from ..base.random import NO_DROP, Drop
+from ..engine.autograd import wrap
 from ..errors import MaskError, ShapeError
-from ..kernels.drop import NO_DROP, Drop
 from ..kernels.visibility import Samples, Visibility
 from ..ops.arguments import (
     ArrayLike,
@@ -28,8 +28,16 @@ from ..ops.arguments import (
     checked_bias,
     float_tensor,
 )
-from ..ops.attention import attention_weights, attention_with_weights, clear_invisible
-from ..ops.heads import in_heads
+from ..ops.attention import (
+    attention,
+    attention_weights,
+    attention_with_weights,
+    clear_invisible,
+    default_scale,
+    in_heads,
+    weighted_sum,
+)
+from ..ops.softmax import softmax_of_visible
 from ..ops.visibility import visibility_of, visibility_of_packed
 from ..tensors.tensor import Tensor
 from .activations import Identity
@@ -43,6 +51,7 @@ class Attention(Module):
     """What all attention modules share: the step from projections to outputs, and the weights."""
 
     dropout: Module  # of the weights, in `attend`
+    inputs_are_of_caller = False  # True where queries and keys come to `attend` without projections
 
     def __init__(self) -> None:
         super().__init__()
@@ -85,13 +94,12 @@ class Attention(Module):
         q (B, Q, H * d), k (B, K, G * d), v (B, K, G * e) -> (B, Q, H * e), or packed, (R, H * d)
         and so on. heads: H and G. `ops/attention.py` has the formula in Python.
         """
-        check_heads(q.shape[-1], heads[0])
         options: dict[str, Any] = {"heads": heads, "visibility": visibility}
         options["scale"] = default_scale(q.shape[-1] // heads[0])
         self.remember_inputs(q, k, bias, **options)
         drop = self.drop_of_kernel()
         if drop is not None:
-            return ops.attention(q, k, v, bias, **options, drop=drop)
+            return attention(q, k, v, bias, **options, drop=drop)
         out, _ = attention_with_weights(q, k, v, bias, **options, through=self.dropout)
         return out
 
@@ -99,19 +107,16 @@ class Attention(Module):
         self, q: Tensor, k: Tensor, bias: Tensor | None, heads: tuple[int, int], **options: Any
     ) -> None:
         """Remember what `attention_weights` computes the weights of this call from."""
-        q, k = self.copy_for_later(q), self.copy_for_later(k)
+        # Arrays, so that no graph is kept. Nobody writes to the output of a Linear.
+        arrays = [x._data.copy() if self.inputs_are_of_caller else x._data for x in (q, k)]
         bias = None if bias is None else bias.detach().clone()  # its caller may write to it
 
         def weights() -> Tensor:
-            q_rows, k_rows = in_heads(q, k, heads=heads)
+            q_rows, k_rows = in_heads(*map(wrap, arrays), heads=heads)
             return attention_weights(q_rows, k_rows, **options, bias=bias)
 
         # Not by setattr, because that looks for modules and parameters in the value.
         self.__dict__["_last_weights"] = weights
-
-    def copy_for_later(self, x: Tensor) -> Tensor:
-        """Queries or keys as `attention_weights` reads them: nobody writes to a Linear's output."""
-        return x.detach()
 
     def drop_of_kernel(self) -> Drop | None:
         """What the kernel of attention drops, or None if `self.dropout` has to see the weights.
@@ -132,37 +137,44 @@ def checked_inputs(
     values: Tensor,
     valid_lens: ArrayLike | None,
     mask: ArrayLike | None,
-    heads: int = 1,
+    heads: int | None = None,
     is_causal: bool = False,
     window: int | None = None,
     cache: KeyValueCache | None = None,
-    takes_packed: bool = False,
 ) -> tuple[Visibility, Tensor, Tensor]:
     """The visibility of a call, and keys and values without what no query may see; all checked.
 
-    queries, keys, values: (B, N, D), or packed, (R, D), if `takes_packed` and there is no cache.
+    queries, keys, values: (B, N, D); or packed, (R, D), for several heads, and without a cache.
     """
-    named = {"queries": queries, "keys": keys, "values": values}
-    for name, x in named.items():
-        float_tensor(x, name)
-    check_same_dtype_and_device("attention", **named)
-    of_positions = (is_causal, window, queries.device)
-    if takes_packed and queries.ndim == 2 and valid_lens is not None and cache is None:
+    of_positions = (is_causal, window, device_of_inputs(queries, keys, values))
+    if heads is not None and queries.ndim == 2 and valid_lens is not None and cache is None:
         check_packed(queries, keys, values, mask)
         return visibility_of_packed(valid_lens, len(queries), *of_positions), keys, values
-    check_padded(named, takes_packed)
+    check_padded(queries, keys, values, takes_packed=heads is not None)
     if cache is not None and not isinstance(cache, KeyValueCache):
         raise TypeError(
             "an attention takes a KeyValueCache, such as new_cache().layers[i].self_attn of an "
             f"Encoder or Decoder, got {type(cache).__name__}"
         )
     past, past_keys = (0, 0) if cache is None else (cache.past, cache.past_keys)
-    shape = (len(queries), heads, queries.shape[1], past_keys + keys.shape[1])  # (B, H, Q, K)
+    batch, length, _ = queries.shape
+    shape = (batch, heads or 1, length, past_keys + keys.shape[1])  # (B, H, Q, K)
     visibility = visibility_of(shape, valid_lens, mask, *of_positions, past)
     if cache is not None and cache.stored is not None:
         # A memory was cleared in the first call; of a growing cache only the new keys are here.
         return visibility, keys, values
-    return visibility, *clear_invisible(visibility, heads, keys, values)
+    return visibility, *clear_invisible(visibility, heads or 1, keys, values)
+
+
+def device_of_inputs(queries: Tensor, keys: Tensor, values: Tensor) -> str:
+    """The device of three Tensors of floats, which have one dtype and one device."""
+    named = {"queries": queries, "keys": keys, "values": values}
+    for name, x in named.items():
+        if not isinstance(x, Tensor) or x._data.dtype.kind != "f":
+            float_tensor(x, name)  # raises the error
+        if x._data.dtype is not queries._data.dtype or type(x._data) is not type(queries._data):
+            check_same_dtype_and_device("attention", **named)
+    return queries.device
 
 
 def check_packed(queries: Tensor, keys: Tensor, values: Tensor, mask: ArrayLike | None) -> None:
@@ -177,18 +189,19 @@ def check_packed(queries: Tensor, keys: Tensor, values: Tensor, mask: ArrayLike 
         raise MaskError("packed samples hold no padding: they take valid_lens and no mask")
 
 
-def check_padded(named: dict[str, Tensor], takes_packed: bool) -> None:
+def check_padded(queries: Tensor, keys: Tensor, values: Tensor, takes_packed: bool) -> None:
     """Queries, keys and values are (B, N, D), and agree in B, keys and values in N too."""
-    for name, x in named.items():
-        if x.ndim != 3:
+    shapes = {"queries": queries.shape, "keys": keys.shape, "values": values.shape}
+    for name, shape in shapes.items():
+        if len(shape) != 3:
             hint = "; packed samples, (N, D), are for MultiHeadAttention"
             hint = "; packed, (N, D), they take valid_lens" if takes_packed else hint
-            raise ShapeError(f"{name} are (B, N, D), got shape {x.shape}{hint * (x.ndim == 2)}")
-    queries, keys, values = named.values()
-    if not len(queries) == len(keys) == len(values) or keys.shape[1] != values.shape[1]:
+            raise ShapeError(f"{name} are (B, N, D), got shape {shape}{hint * (len(shape) == 2)}")
+    of_queries, of_keys, of_values = shapes.values()
+    if not of_queries[0] == of_keys[0] == of_values[0] or of_keys[1] != of_values[1]:
         raise ShapeError(
             "queries (B, Q, _), keys (B, K, _) and values (B, K, _) must agree in B and K, got "
-            f"{queries.shape}, {keys.shape}, {values.shape}"
+            f"{of_queries}, {of_keys}, {of_values}"
         )
 
 
@@ -205,6 +218,8 @@ class DotProductAttention(Attention):
         >>> attention(ta.randn(1, 1, 2), keys, values, valid_lens=[2]).tolist()
         [[[1.5]]]
     """
+
+    inputs_are_of_caller = True
 
     def __init__(self, dropout: float = 0.0) -> None:
         super().__init__()
@@ -225,9 +240,6 @@ class DotProductAttention(Attention):
                 f"{queries.shape} and {keys.shape}"
             )
         return self.attend(queries, keys, values, visibility)
-
-    def copy_for_later(self, x: Tensor) -> Tensor:
-        return x.detach().clone()  # because the caller may write to queries and keys
 
     @property
     def attention_weights(self) -> Tensor:
@@ -268,11 +280,11 @@ class AdditiveAttention(Attention):
         # (B, Q, 1, h) + (B, 1, K, h) -> (B, Q, K, h)
         features = (self.W_q(queries).unsqueeze(2) + self.W_k(keys).unsqueeze(1)).tanh()
         scores = self.w_v(features).reshape(*visibility.shape(1))
-        weights = ops.softmax_of_visible(scores, visibility)
+        weights = softmax_of_visible(scores, visibility)
         detached = weights.detach()
         self._last_weights = lambda: detached.squeeze(1)
         dropped = self.dropout(weights)
-        out = ops.weighted_sum(dropped, values.unsqueeze(1), visibility)
+        out = weighted_sum(dropped, values.unsqueeze(1), visibility)
         return out.squeeze(1)
 
 
@@ -367,28 +379,22 @@ class MultiHeadAttention(Attention):
     ) -> Tensor:
         heads = self.num_heads, self.num_kv_heads
         visibility, keys, values = checked_inputs(
-            queries,
-            keys,
-            values,
-            valid_lens,
-            mask,
-            self.num_heads,
-            is_causal=is_causal,
-            window=self.window,
-            cache=cache,
-            takes_packed=True,
+            queries, keys, values, valid_lens, mask, self.num_heads, is_causal, self.window, cache
         )
         if bias is not None:
             bias = checked_bias("bias", bias, queries, visibility.shape(self.num_heads))
         past, past_keys = (0, 0) if cache is None else (cache.past, cache.past_keys)
-        q = self.rotate(self.W_q(queries), heads[0], visibility.queries, past, positions)
-        if cache is not None and cache.has_memory(keys):
-            k, v = cache.stored  # of an earlier call: a memory is projected once
+        turns = self.rotary is not None or positions is not None
+        q = self.W_q(queries)
+        q = self.rotate(q, heads[0], visibility.queries, past, positions) if turns else q
+        memory = None if cache is None else cache.memory(keys)
+        if memory is not None:
+            k, v = memory
         else:
-            k = self.rotate(self.W_k(keys), heads[1], visibility.keys, past_keys, positions)
-            v = self.W_v(values)  # (B, K, G * e)
-            if cache is not None:
-                k, v = cache.joined(k, v)
+            k, v = self.W_k(keys), self.W_v(values)  # (B, K, G * d), (B, K, G * e)
+            k = self.rotate(k, heads[1], visibility.keys, past_keys, positions) if turns else k
+        if cache is not None:
+            k, v = cache.joined(k, v)
         out = self.W_o(self.attend(q, k, v, visibility, heads, bias))
         if cache is not None:  # now, because a call that ends with an error leaves it as it was
             cache.store(k, v, queries.shape[1])
@@ -402,12 +408,10 @@ class MultiHeadAttention(Attention):
         first_position: int,
         positions: ArrayLike | None = None,
     ) -> Tensor:
-        """Queries or keys, rotated by their positions if this attention has `rotary`.
+        """Queries or keys, rotated by their positions.
 
         x (B, N, H * d), or packed, (R, H * d), where each sample begins at position 0.
         """
-        if self.rotary is None and positions is None:
-            return x
         if self.rotary is None:
             raise ValueError("positions are for an attention with `rotary`, this one has none")
         check_heads(x.shape[-1], heads)

@@ -8,12 +8,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from .. import ops
 from ..base.backend import Array, namespace, to_device
 from ..base.checks import check_size
 from ..engine.autograd import wrap
 from ..errors import ShapeError
 from ..ops.arguments import array_like
+from ..ops.shapes import concatenate
 from ..tensors.tensor import Tensor
 
 
@@ -38,8 +38,8 @@ class KeyValueCache:
         """How many keys come before those of the next call."""
         return self.past if self.grows else 0
 
-    def has_memory(self, keys: Tensor) -> bool:
-        """True if an earlier call has stored the keys and values of this memory, (B, K, D)."""
+    def memory(self, keys: Tensor) -> tuple[Tensor, Tensor] | None:
+        """What an earlier call has projected of this memory (B, K, D); None of new keys."""
         batch, length = (self.batch, 0) if self.stored is None else self.stored[0].shape[:2]
         other_memory = self.stored is not None and not self.grows and length != keys.shape[1]
         if batch not in (None, len(keys)) or other_memory:
@@ -48,7 +48,7 @@ class KeyValueCache:
                 f"the cache is of {batch} samples{what}, got {len(keys)} and {keys.shape[1]}: "
                 "begin with a new cache, or select its samples"
             )
-        return self.stored is not None and not self.grows
+        return None if self.grows else self.stored
 
     def joined(self, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
         """The stored keys and values with these after them; a memory as it is."""
@@ -66,7 +66,7 @@ class KeyValueCache:
             return new
         if old is not None and (old.dtype != new.dtype or old.requires_grad or new.requires_grad):
             self.rooms[which] = None
-            return ops.concatenate(old, new, dim=1)  # as a part of the graph
+            return concatenate(old, new, dim=1)  # as a part of the graph
         if new.requires_grad:
             return new
         batch, _, width = new.shape

@@ -9,8 +9,7 @@ import numpy as np
 
 from .. import functional as F
 from ..base.checks import check_number, check_size, checked_probability, listed
-from ..base.random import dropout_seed
-from ..kernels.drop import NO_DROP, Drop
+from ..base.random import NO_DROP, Drop, dropout_seed
 from ..ops.arguments import ArrayLike
 from ..ops.embedding import check_padding_idx
 from ..ops.types import DTypeLike

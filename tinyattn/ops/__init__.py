@@ -20,10 +20,10 @@ one object.
     normalization.py  layer_norm, rms_norm, normalize
     dropout.py        dropout
     sequences.py      packed and padded sequences, their means, pad
-    heads.py          rows of projections as heads, and back
+    scaled_dot_product.py  F.scaled_dot_product_attention, and the heads of the d2l book
     positions.py      rotary positions
     visibility.py     valid_lens, mask, is_causal and window, checked
-    attention.py      scaled dot-product attention
+    attention.py      attention of rows of projections, and its heads
 
 For a derivative rule of your own, `tinyattn.ops.softmax` is the op of this name. Ops take arrays
 too, and then give arrays.
@@ -34,7 +34,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ..engine.op import registry
-from . import attention, einsum, heads, losses, normalization, positions  # noqa: F401, all files
+from . import einsum, losses, normalization, positions, scaled_dot_product  # noqa: F401, all files
 
 globals().update(registry)  # also over the files that have the name of an op
 

@@ -5,15 +5,13 @@ from __future__ import annotations
 import math
 from typing import Any
 
-import numpy as np
-
 from ..base.backend import is_tensor, namespace
 from ..base.checks import require_float
 from ..engine.autograd import AnyTensor
 from ..engine.op import op
 from ..kernels import with_kernels
 from .arithmetic import where
-from .elementwise import erf, exp
+from .elementwise import by_python, erf, exp
 from .float16 import in_float32
 
 SQRT_HALF = math.sqrt(0.5)
@@ -144,8 +142,7 @@ def normal_cdf(x: Any) -> Any:
     """Phi(x) = erfc(-x / sqrt(2)) / 2, because 1 + erf would lose the digits of a small Phi."""
     if is_tensor(x):
         return 0.5 * (1 + erf(x * SQRT_HALF))
-    values = np.frompyfunc(math.erfc, 1, 1)(np.asarray(x, np.float64) * -SQRT_HALF)
-    return (0.5 * np.asarray(values, np.float64)).astype(x.dtype)
+    return by_python(lambda number: 0.5 * math.erfc(-SQRT_HALF * number), x)
 
 
 @with_kernels(cpu="activation.gelu_tanh", cuda="elementwise.gelu_tanh")

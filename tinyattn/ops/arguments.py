@@ -41,7 +41,7 @@ def of_tensors(function: Declared) -> Declared:
             )
         return function(*arguments, **options)
 
-    return checked  # type: ignore[return-value]
+    return checked
 
 
 def any_tensor(value: AnyTensor, name: str) -> AnyTensor:

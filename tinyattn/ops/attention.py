@@ -9,209 +9,28 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any, Literal, overload
+from typing import Any
 
 import numpy as np
 
-from ..base import random
-from ..base.backend import Array, is_array, is_finite, namespace, quiet
-from ..base.checks import (
-    are_groups,
-    as_array,
-    check_attention,
-    checked_probability,
-    checked_scale,
-    default_scale,
-    has_dtype,
-)
-from ..engine.autograd import AnyTensor, TensorBase, array_of, wrap
+from ..base.backend import Array, device_of, is_array, is_finite, is_tensor, namespace, quiet
+from ..base.checks import are_groups, check_heads
+from ..base.random import NO_DROP, Drop
+from ..engine.autograd import AnyTensor, array_of, wrap
 from ..engine.op import op
 from ..errors import DtypeError, ShapeError
 from ..kernels import gpu_kernels, with_kernels
-from ..kernels.drop import NO_DROP, Drop
 from ..kernels.float16 import float32_of
 from ..kernels.matmul import matrix_product
-from ..kernels.packing import repeat_heads, sum_heads
+from ..kernels.packing import as_packed, padded, repeat_heads, sum_heads
 from ..kernels.sums import in_c_order
-from ..kernels.visibility import Visibility, check_sizes
-from .arguments import (
-    ArrayLike,
-    as_scores,
-    check_same_dtype_and_device,
-    checked_bias,
-    float_tensor,
-)
+from ..kernels.visibility import Samples, Visibility, check_sizes
 from .arithmetic import where
 from .dropout import drop
 from .elementwise import isfinite
-from .heads import heads_to_rows, in_form_of, in_heads, rows_to_heads
 from .products import matmul, swap
-from .softmax import softmax_of_visible, visible_softmax_backward
-from .visibility import visibility_of
-
-
-@overload
-def scaled_dot_product_attention(
-    query: AnyTensor,
-    key: AnyTensor,
-    value: AnyTensor,
-    mask: ArrayLike | None = ...,
-    valid_lens: ArrayLike | None = ...,
-    is_causal: bool = ...,
-    dropout_p: float = ...,
-    scale: float | None = ...,
-    return_weights: Literal[False] = ...,
-    bias: AnyTensor | None = ...,
-    attn_mask: ArrayLike | None = ...,
-    window: int | None = ...,
-    enable_gqa: bool = ...,
-) -> AnyTensor: ...
-
-
-@overload
-def scaled_dot_product_attention(
-    query: AnyTensor,
-    key: AnyTensor,
-    value: AnyTensor,
-    mask: ArrayLike | None = ...,
-    valid_lens: ArrayLike | None = ...,
-    is_causal: bool = ...,
-    dropout_p: float = ...,
-    scale: float | None = ...,
-    *,
-    return_weights: Literal[True],
-    bias: AnyTensor | None = ...,
-    attn_mask: ArrayLike | None = ...,
-    window: int | None = ...,
-    enable_gqa: bool = ...,
-) -> tuple[AnyTensor, AnyTensor]: ...
-
-
-def scaled_dot_product_attention(
-    query: AnyTensor,
-    key: AnyTensor,
-    value: AnyTensor,
-    mask: ArrayLike | None = None,
-    valid_lens: ArrayLike | None = None,
-    is_causal: bool = False,
-    dropout_p: float = 0.0,
-    scale: float | None = None,
-    return_weights: bool = False,
-    bias: AnyTensor | None = None,
-    attn_mask: ArrayLike | None = None,
-    window: int | None = None,
-    enable_gqa: bool = False,
-) -> Any:
-    """softmax(q k^T / sqrt(d) + bias) v over the visible keys.
-
-    query (B, Q, d), key (B, K, d), value (B, K, e) -> (B, Q, e), or with heads
-    (B, H, Q, d), (B, H, K, d), (B, H, K, e) -> (B, H, Q, e).
-    mask, valid_lens, is_causal: a key is visible if all of them say so; see `tinyattn.masks`.
-    dropout_p: dropout on the weights; there is no training flag here, so 0 switches it off.
-    scale: a finite number instead of 1 / sqrt(d).
-    return_weights: return (output, weights), with weights (B, Q, K) or (B, H, Q, K), without
-        dropout and without a graph.
-    bias: a Tensor that broadcasts to the scores, (B, Q, K) or (B, H, Q, K), such as (H, Q, K).
-    window: query i sees key k only if |i - k| < window; with is_causal the last `window` keys.
-    enable_gqa: key and value may have fewer heads, a divisor G of H: each is for H / G heads.
-    attn_mask: PyTorch's mask, which broadcasts as a bias does: booleans, True = visible; or numbers
-        that are added to the scores, where -inf hides a key.
-
-    Raises ShapeError for queries, keys, values, valid_lens, bias or attn_mask whose shapes do not
-    agree, MaskError for lengths out of range and for a mask that does not fit the scores,
-    DtypeError for a mask or valid_lens of another dtype, ValueError for a scale that is not finite
-    and for a dropout_p that does not lie between 0 and 1.
-
-    Why sqrt(d): the product of two independent vectors of d elements of variance 1 has variance d.
-    A softmax of such scores puts nearly all weight on one key, and there its gradient is nearly 0.
-    Source: Vaswani et al., "Attention Is All You Need", 2017; enable_gqa: Ainslie et al., "GQA",
-    2023; window: Beltagy et al., "Longformer", 2020.
-    Differs from PyTorch: `mask` is never added to the scores; a 2-D mask is always (B, K), so one
-    of queries by keys is written `mask[None]`; a query without a visible key gives zeros. As in
-    PyTorch, query i sees keys 0 to i of a causal mask, also if Q and K differ: after `past` earlier
-    positions write mask=masks.causal(Q, past).
-
-    >>> keys, values = ta.tensor([[[0.0], [9.0], [9.0]]]), ta.tensor([[[2.0], [4.0], [8.0]]])
-    >>> F.scaled_dot_product_attention(ta.zeros(1, 1, 1), keys, values, valid_lens=[2])
-    tensor([[[3.]]])
-    """
-    q, k, v = checked_heads(query, key, value, enable_gqa)  # (B, H, N, d)
-    p = checked_probability(dropout_p)
-    *of_queries, width = q.shape
-    groups, keys = k.shape[1:3]
-    scale = default_scale(width) if scale is None else checked_scale(scale)
-    shape = *of_queries, keys  # (B, H, Q, K)
-    visibility = visibility_of(shape, valid_lens, mask, is_causal, window, q.device)
-    bias, visible = bias_and_mask(bias, attn_mask, query, shape)
-    visibility = visibility.and_mask(visible)
-    k, v = clear_invisible(visibility, shape[1], k, v)
-    options: dict[str, Any] = {"heads": (shape[1], groups), "visibility": visibility}
-    options |= {"scale": scale, "drop": Drop(p, random.dropout_seed() if p else 0)}
-    if return_weights:  # with an array of all weights (B, H, Q, K)
-        out, weights = attention_with_weights(q, k, v, bias, **options)
-    else:  # the same, block of queries by block of queries: kernels/cpu/tiled_attention.py
-        out = attention(q, k, v, bias, **options)  # (B, H, Q, e)
-    if query.ndim == 3:
-        out = out.squeeze(1)
-    if not return_weights:
-        return out
-    return out, (weights if query.ndim == 4 else weights.squeeze(1)).detach()
-
-
-def checked_heads(query: Any, key: Any, value: Any, enable_gqa: bool = False) -> list[Any]:
-    """query, key and value as (B, H, N, d), checked; H is 1 if they have no heads."""
-    inputs = {"query": query, "key": key, "value": value}
-    q, k, v = (float_tensor(x, name).shape for name, x in inputs.items())
-    ndim = len(q)
-    if ndim not in (3, 4) or not ndim == len(k) == len(v):
-        raise ShapeError(
-            "attention takes query, key and value of 3 dimensions (B, N, d) or of 4 (B, H, N, d), "
-            f"got {q}, {k}, {v}"
-        )
-    if q[-1] != k[-1]:
-        raise ShapeError(f"query {q} and key {k} must have one width")
-    if k[-2] != v[-2]:
-        raise ShapeError(f"key {k} and value {v} must agree in the number of keys, K")
-    agree = q[:-2] == k[:-2]
-    if enable_gqa and ndim == 4:
-        agree = q[0] == k[0] and are_groups(q[1], k[1])
-    if not agree or k[:-2] != v[:-2]:
-        of_heads = ndim == 4 and q[0] == k[0] and k[:-2] == v[:-2]
-        hint = "; with enable_gqa=True the heads of key and value are a divisor of query's"
-        raise ShapeError(
-            "query, key and value must have the same samples (and heads), got "
-            f"{q}, {k}, {v}{hint if of_heads else ''}"
-        )
-    check_same_dtype_and_device("attention", **inputs)
-    return [x if ndim == 4 else x.unsqueeze(1) for x in inputs.values()]
-
-
-def bias_and_mask(
-    bias: Any, attn_mask: Any, query: AnyTensor, shape: tuple[int, ...]
-) -> tuple[AnyTensor | None, Array | None]:
-    """What is added to scores of this shape (B, H, Q, K), and where attn_mask says visible."""
-    ndim = query.ndim
-    bias = None if bias is None else checked_bias("bias", bias, query, shape, ndim)
-    if attn_mask is None:
-        return bias, None
-    if not isinstance(attn_mask, TensorBase):
-        # Numbers of Python are as exact as the scores.
-        array = as_array(attn_mask, None, query.device)
-        is_exact = array.dtype.kind != "f" or has_dtype(attn_mask)
-        attn_mask = wrap(array if is_exact else as_array(attn_mask, query.dtype, query.device))
-    if attn_mask.dtype.kind in "iu":
-        raise DtypeError(
-            "attn_mask holds booleans (True = visible), or floats that are added to the scores, "
-            f"got {attn_mask.dtype}: write attn_mask != 0 for one of 1 and 0"
-        )
-    if attn_mask.dtype == np.bool_:
-        visible = as_scores("attn_mask", attn_mask.to(query.device), ndim, shape)._data.copy()
-    else:
-        numbers = checked_bias("attn_mask", attn_mask, query, shape, ndim)
-        visible = numbers._data != -math.inf
-        numbers = where(visible, numbers, 0.0)
-        bias = numbers if bias is None else bias + numbers
-    return bias, visible
+from .sequences import pack, unpack
+from .softmax import softmax_of_visible, visible_softmax, visible_softmax_backward
 
 
 @op(saves=True)
@@ -234,19 +53,21 @@ def attention(
     heads: H and G. With G < H, each head of keys is for H / G heads of queries that follow each
     other. bias (B|1, H|1, Q|1, K|1).
     """
-    rows = in_heads(q, k, v, heads=heads)
-    check_attention(*rows, visibility.queries, visibility.keys)
+    q_rows, k_rows, v_rows = in_heads(q, k, v, heads=heads)
+    check_attention(q_rows, k_rows, v_rows, visibility.queries, visibility.keys)
     visibility.check(visibility.shape(heads[0]))
-    check_sizes("bias", bias, visibility.shape(heads[0]))
-    out, saved = attention_of_rows(*rows, visibility, scale, drop, bias)
-    return in_form_of(q, out), (saved, rows)
+    if bias is not None:
+        check_sizes("bias", bias, visibility.shape(heads[0]))
+    out, saved = attention_of_rows(q_rows, k_rows, v_rows, visibility, scale, drop, bias)
+    return in_form_of(q, out), (saved, q_rows, k_rows, v_rows)
 
 
 @attention.vjp("q", "k", "v", "bias")
 def dqkv(grad, q, k, v, bias, heads, visibility, scale, drop, saved):
-    saved, rows = saved or (None, in_heads(q, k, v, heads=heads))
+    saved, q_rows, k_rows, v_rows = saved or (None, *in_heads(q, k, v, heads=heads))
     (grad,) = in_heads(grad, heads=heads)
-    grads = attention_of_rows_backward(grad, *rows, visibility, scale, drop, bias, saved)
+    options = visibility, scale, drop, bias, saved
+    grads = attention_of_rows_backward(grad, q_rows, k_rows, v_rows, *options)
     dq, dk, dv = (in_form_of(x, dx) for x, dx in zip((q, k, v), grads, strict=False))
     return dq, dk, dv, grads[3] if len(grads) > 3 else None
 
@@ -266,10 +87,12 @@ def attention_of_rows(
     q (R, H, d), k (S, G, d), v (S, G, e) -> (R, H, e) and (B, H, Q, K); see `attention_weights`.
     """
     if q.dtype == np.float16 and is_array(q):  # because rounded scores would lose digits
-        out, weights = attention_of_rows(*map(float32_of, (q, k, v)), visibility, scale, drop, bias)
+        q, k, v = map(float32_of, (q, k, v))
+        out, weights = attention_of_rows(q, k, v, visibility, scale, drop, bias)
         return out.astype(np.float16), weights
     weights = attention_weights(q, k, visibility, scale, bias)
-    return attention_output(dropped(weights, drop), v, visibility), weights
+    used = dropped(weights, drop) if drop.p else weights
+    return attention_output(used, v, visibility), weights
 
 
 @quiet  # invisible scores may be NaN or inf
@@ -280,18 +103,22 @@ def attention_weights(
 
     Arrays or Tensors. The rows of one sample follow those of another; or (B, Q, H, d) and so on.
     """
-    keys = in_c_order(rows_to_heads(repeat_heads(k, q.shape[-2]), visibility.keys))  # (B, H, K, d)
+    k = k if k.shape[-2] == q.shape[-2] else repeat_heads(k, q.shape[-2])
+    keys = in_c_order(rows_to_heads(k, visibility.keys))  # (B, H, K, d)
     # float, because a float64 of NumPy would make the products float64 too
     queries = in_c_order(rows_to_heads(q, visibility.queries)) * float(scale)  # (B, H, Q, d)
     scores = matrix_product(queries, keys.swapaxes(-1, -2))
-    return softmax_of_visible(scores if bias is None else scores + bias, visibility)
+    scores = scores if bias is None else scores + bias
+    formula = softmax_of_visible if is_tensor(scores) else visible_softmax  # only an op is recorded
+    return formula(scores, visibility)
 
 
 def attention_output(weights: Any, v: Any, visibility: Visibility) -> Any:
     """weights (B, H, Q, K) times values, rows (S, G, e) -> rows (R, H, e)."""
-    values = rows_to_heads(repeat_heads(v, weights.shape[1]), visibility.keys)  # (B, H, K, e)
-    out = weighted_sum(weights, in_c_order(values), visibility)  # (B, H, Q, e)
-    return heads_to_rows(out, visibility.queries)
+    v = v if v.shape[-2] == weights.shape[1] else repeat_heads(v, weights.shape[1])
+    values = in_c_order(rows_to_heads(v, visibility.keys))  # (B, H, K, e)
+    formula = weighted_sum if is_tensor(values) else visible_product  # only an op is recorded
+    return heads_to_rows(formula(weights, values, visibility), visibility.queries)
 
 
 def dropped(weights: Any, dropping: Drop) -> Any:
@@ -423,7 +250,8 @@ def clear_invisible(visibility: Visibility, heads: int, keys: Any, values: Any) 
         visible = gpu_kernels().visible_to_any(visibility, keys)
         clear_keys = clear_values = True
     else:
-        clear_keys, clear_values = not is_finite(keys._data), not is_finite(values._data)
+        clear_keys = not is_finite(keys._data)
+        clear_values = clear_keys if values is keys else not is_finite(values._data)
         if not clear_keys and not clear_values:
             return keys, values
         visible = visibility.visible_pairs(keys)
@@ -438,3 +266,77 @@ def clear_invisible(visibility: Visibility, heads: int, keys: Any, values: Any) 
     if values is keys:
         return cleared_keys, cleared_keys
     return cleared_keys, where(visible, values, 0.0) if clear_values else values
+
+
+def in_heads(*xs: Any, heads: tuple[int, ...]) -> list[Any]:
+    """The rows of all samples, split into heads: (..., H * d) or (B, H, N, d) -> (R, H, d). The
+    last of `heads` is for all that follow. On a GPU (B, H, N, d) becomes (B, N, H, d), a view,
+    because the kernels there read rows by their strides."""
+    split = []
+    for i, x in enumerate(xs):
+        number = heads[min(i, len(heads) - 1)]
+        if x.ndim == 4:
+            x = x.swapaxes(1, 2)
+            if device_of(x) != "cuda":
+                x = x.reshape(x.shape[0] * x.shape[1], *x.shape[2:])
+            split.append(x)
+        else:
+            if not number or x.shape[-1] % number:
+                check_heads(x.shape[-1], number)
+            split.append(x.reshape(math.prod(x.shape[:-1]), number, x.shape[-1] // number))
+    return split
+
+
+def in_form_of(x: Any, rows: Any) -> Any:
+    """The inverse for one of them: (R, H, e) or (B, N, H, e) in the form that x has."""
+    if x.ndim == 4:
+        return rows.reshape(x.shape[0], x.shape[2], *rows.shape[-2:]).swapaxes(1, 2)
+    return rows.reshape(*x.shape[:-1], rows.shape[-2] * rows.shape[-1])
+
+
+def rows_to_heads(x: Any, samples: Samples) -> Any:
+    """Rows of all samples to matrices of each head: (R, H, d) or (B, L, H, d) -> (B, H, L, d)."""
+    if samples.have_one_length:
+        return x.reshape(len(samples.lengths), samples.longest, *x.shape[-2:]).swapaxes(1, 2)
+    return padded(x, samples, unpack).swapaxes(1, 2)
+
+
+def heads_to_rows(x: Any, samples: Samples) -> Any:
+    """The inverse of `rows_to_heads`: (B, H, L, d) -> (R, H, d)."""
+    x = x.swapaxes(1, 2)
+    if samples.have_one_length:
+        return x.reshape(samples.rows, *x.shape[-2:])
+    return as_packed(x, samples, pack)
+
+
+def check_attention(q: Array, k: Array, v: Array, queries: Any, keys: Any) -> None:
+    """Checked here, because a compiled kernel checks no index and would read other memory."""
+    (*of_q, heads, width), (*of_k, groups, key_width) = q.shape, k.shape
+    if groups != v.shape[-2] or not (heads == groups or are_groups(heads, groups)):
+        raise ShapeError(
+            "attention: q (R, H, d), k (S, H, d) and v (S, H, e) have one number of heads H, or k "
+            f"and v have a divisor of it, got {q.shape}, {k.shape} and {v.shape}"
+        )
+    if width != key_width or (*of_k,) != v.shape[:-2]:
+        raise ShapeError(
+            "attention: queries and keys must agree in width, keys and values in number, got "
+            f"{q.shape}, {k.shape} and {v.shape}"
+        )
+    if not q.dtype == k.dtype == v.dtype:
+        raise DtypeError(f"attention takes one dtype, got {q.dtype}, {k.dtype} and {v.dtype}")
+    if len(queries.lengths) != len(keys.lengths):
+        raise ShapeError(
+            f"attention: queries of {len(queries.lengths)} samples, keys of {len(keys.lengths)}"
+        )
+    for name, samples, place in (("queries", queries, of_q), ("keys", keys, of_k)):
+        padded = len(place) == 1 or place == [len(samples.lengths), samples.longest]
+        if not padded or samples.rows != math.prod(place):
+            raise ShapeError(
+                f"attention: the lengths of samples add up to the {math.prod(place)} rows of "
+                f"{name}, got {samples.lengths.tolist()}"
+            )
+
+
+def default_scale(width: int) -> float:
+    """1 / sqrt(d), because q k^T of independent numbers has variance d; 1 for d = 0."""
+    return 1 / math.sqrt(width) if width else 1.0

@@ -10,10 +10,10 @@ import numpy as np
 from ..base import random
 from ..base.backend import Array, namespace
 from ..base.checks import checked_probability
+from ..base.random import drop_threshold
 from ..engine.autograd import AnyTensor
 from ..engine.op import op
 from ..kernels import with_kernels
-from ..kernels.drop import drop_threshold
 from .arguments import float_tensor
 
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
-from ..base.backend import Array, device_of, namespace
+from ..base.backend import Array, device_of, namespace, to_device
 from ..base.checks import as_array, check_clamp, check_masked_fill
 from ..engine.autograd import AnyTensor, TensorBase, array_of, wrap
 from ..engine.op import op
@@ -180,8 +181,13 @@ def dx(grad, out):
 @with_kernels(cpu="exponential.erf", cuda="elementwise.erf")
 def erf(x: AnyTensor) -> AnyTensor:
     """The error function: 2 / sqrt(pi) times the integral of exp(-t*t) from 0 to x."""
-    values = np.frompyfunc(math.erf, 1, 1)(np.asarray(x, np.float64))
-    return np.asarray(values, np.float64).astype(x.dtype)
+    return by_python(math.erf, x)
+
+
+def by_python(function: Callable[[float], float], x: Array) -> Array:
+    """A function of Python's, in float64, of each element of an array on any device."""
+    values = np.frompyfunc(function, 1, 1)(np.asarray(to_device(x, "cpu"), np.float64))
+    return to_device(np.asarray(values, np.float64).astype(x.dtype), device_of(x))
 
 
 @erf.vjp("x")

@@ -42,17 +42,17 @@ def layer_norm(
             [ 0.,  0.]])
     """
     sizes = normalized_sizes("layer_norm", x, normalized_shape, weight=weight, bias=bias)
-    rows = [merged(array, len(sizes)) for array in (x, weight, bias)]
-    out, mean, inv_std = normalized_rows(*rows, check_number("eps", eps, 0))
+    rows, weight, bias = (merged(array, len(sizes)) for array in (x, weight, bias))
+    out, mean, inv_std = normalized_rows(rows, weight, bias, check_number("eps", eps, 0))
     return out.reshape(x.shape), (mean, inv_std)
 
 
 @layer_norm.vjp("x", "weight", "bias")
 def gradients(grad, x, normalized_shape, weight, eps, saved):
     count = number_of(normalized_shape)
-    rows = [merged(array, count) for array in (grad, x, weight)]
-    dx, dweight, dbias = normalized_rows_backward(*rows, eps, saved)
     sizes = x.shape[-count:]
+    grad, x, weight = (merged(array, count) for array in (grad, x, weight))
+    dx, dweight, dbias = normalized_rows_backward(grad, x, weight, eps, saved)
     return split_again(dx, sizes), split_again(dweight, sizes), split_again(dbias, sizes)
 
 
@@ -124,9 +124,10 @@ def rms_norm(
 @rms_norm.vjp("x", "weight")
 def gradients(grad, x, normalized_shape, weight, eps, saved):
     count = number_of(normalized_shape)
-    rows = [merged(array, count) for array in (grad, x, weight)]
-    dx, dweight = scaled_rows_backward(*rows, epsilon_of(x.dtype, eps), saved)
-    return split_again(dx, x.shape[-count:]), split_again(dweight, x.shape[-count:])
+    sizes, eps = x.shape[-count:], epsilon_of(x.dtype, eps)
+    grad, x, weight = (merged(array, count) for array in (grad, x, weight))
+    dx, dweight = scaled_rows_backward(grad, x, weight, eps, saved)
+    return split_again(dx, sizes), split_again(dweight, sizes)
 
 
 def epsilon_of(dtype: np.dtype, eps: float | None) -> float:

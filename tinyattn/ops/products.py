@@ -115,8 +115,7 @@ def linear(x: AnyTensor, weight: AnyTensor, bias: AnyTensor | None = None) -> An
     >>> F.linear(ta.tensor([1.0, 2.0]), weight=ta.tensor([[1.0, 1.0], [0.0, 3.0]]))
     tensor([3., 6.])
     """
-    require_float(x.dtype, "x")
-    check_one_dtype("linear", x=x, weight=weight, bias=bias)
+    check_dtypes(x, weight, bias)
     if weight.ndim != 2:
         raise ShapeError(f"linear: weight is (out, in), got shape {weight.shape}")
     if not x.ndim or x.shape[-1] != weight.shape[1]:
@@ -129,10 +128,19 @@ def linear(x: AnyTensor, weight: AnyTensor, bias: AnyTensor | None = None) -> An
     # A weight in column order (models/bert.py) is not copied, because BLAS is faster with it.
     transposed = weight.T if weight.T.flags.c_contiguous else in_c_order(weight).T
     # On the CPU float16 is rounded when the bias is in it, because the product may overflow.
-    out = matrix_product(rows(in_c_order(x)), transposed, rounded=bias is None)
+    matrix = in_c_order(x).reshape(math.prod(x.shape[:-1]), x.shape[-1])
+    out = matrix_product(matrix, transposed, rounded=bias is None)
     if bias is not None:
         out = plus_bias(out, bias.astype(out.dtype, copy=False))
     return out.reshape(*x.shape[:-1], weight.shape[0]).astype(x.dtype, copy=False)
+
+
+def check_dtypes(x: Array, weight: Array, bias: Array | None) -> None:
+    """One dtype of floats for all arguments of `linear`."""
+    dtype = weight.dtype
+    if x.dtype is not dtype or dtype.kind != "f" or (bias is not None and bias.dtype is not dtype):
+        require_float(x.dtype, "x")
+        check_one_dtype("linear", x=x, weight=weight, bias=bias)
 
 
 @linear.vjp("x")

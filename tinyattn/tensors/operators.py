@@ -37,42 +37,42 @@ class Operators(Conversions):
 
     __add__ = arithmetic.add
 
-    def __radd__(self, other: Operand) -> Self:
+    def __radd__(self, other: Any) -> Self:
         return arithmetic.add(other, self)
 
     __sub__ = arithmetic.sub
 
-    def __rsub__(self, other: Operand) -> Self:
+    def __rsub__(self, other: Any) -> Self:
         return arithmetic.sub(other, self)
 
     __mul__ = arithmetic.mul
 
-    def __rmul__(self, other: Operand) -> Self:
+    def __rmul__(self, other: Any) -> Self:
         return arithmetic.mul(other, self)
 
     __truediv__ = arithmetic.div
 
-    def __rtruediv__(self, other: Operand) -> Self:
+    def __rtruediv__(self, other: Any) -> Self:
         return arithmetic.div(other, self)
 
     __floordiv__ = arithmetic.floor_divide
 
-    def __rfloordiv__(self, other: Operand) -> Self:
+    def __rfloordiv__(self, other: Any) -> Self:
         return arithmetic.floor_divide(other, self)
 
     __mod__ = arithmetic.remainder
 
-    def __rmod__(self, other: Operand) -> Self:
+    def __rmod__(self, other: Any) -> Self:
         return arithmetic.remainder(other, self)
 
     __pow__ = elementwise.pow
 
-    def __rpow__(self, other: Operand) -> Self:
+    def __rpow__(self, other: Any) -> Self:
         return elementwise.pow(other, self)
 
     __matmul__ = products.matmul
 
-    def __rmatmul__(self, other: Operand) -> Self:
+    def __rmatmul__(self, other: Any) -> Self:
         return products.matmul(other, self)
 
     __neg__ = arithmetic.neg
@@ -93,12 +93,12 @@ class Operators(Conversions):
 
     # Comparisons; their results are boolean and have no gradient
 
-    def __eq__(self, other: object) -> Self:  # type: ignore[override]
+    def __eq__(self, other: Any) -> Self:  # type: ignore[override]
         if other is None or isinstance(other, str):
             return NotImplemented
         return arithmetic.eq(self, other)
 
-    def __ne__(self, other: object) -> Self:  # type: ignore[override]
+    def __ne__(self, other: Any) -> Self:  # type: ignore[override]
         if other is None or isinstance(other, str):
             return NotImplemented
         return arithmetic.ne(self, other)
@@ -114,17 +114,17 @@ class Operators(Conversions):
 
     __and__ = arithmetic.logical_and
 
-    def __rand__(self, other: Operand) -> Self:
+    def __rand__(self, other: Any) -> Self:
         return arithmetic.logical_and(other, self)
 
     __or__ = arithmetic.logical_or
 
-    def __ror__(self, other: Operand) -> Self:
+    def __ror__(self, other: Any) -> Self:
         return arithmetic.logical_or(other, self)
 
     __xor__ = arithmetic.logical_xor
 
-    def __rxor__(self, other: Operand) -> Self:
+    def __rxor__(self, other: Any) -> Self:
         return arithmetic.logical_xor(other, self)
 
     __invert__ = arithmetic.logical_not

@@ -30,12 +30,12 @@ if TYPE_CHECKING:  # an editor finds the function of a name
 
 dtype, Size, newaxis = _np.dtype, tuple, None
 ADDED = CLASSES | DTYPES | FUNCTIONS
-OWN = {n: v for n, v in vars(_tinyattn).items() if n in _tinyattn.__all__ and callable(v)}
+OWN = {n: v for n, v in vars(_tinyattn).items() if n in dir(_tinyattn) and callable(v)}
 globals().update({name: takes_input(value) for name, value in (OWN | ADDED).items()})
 give_methods()
 
 __all__ = ["Generator", "Size", "autograd", "backends", "cuda", "device", "dtype", "newaxis"]
-__all__ += [*{*_tinyattn.__all__, "nn", "optim", "utils", *ADDED}]
+__all__ += [*{*dir(_tinyattn), "nn", "optim", "utils", *ADDED}]
 
 
 def __getattr__(name: str) -> Any:

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..drop import drop_threshold, halves
+from ...base.random import drop_threshold, halves
 from ..threads import parallel_for
 from .compiler import inner, jit
 from .layout import as_input

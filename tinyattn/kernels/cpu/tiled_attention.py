@@ -30,7 +30,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..drop import NO_DROP, Drop
+from ...base.random import NO_DROP, Drop
 from ..packing import sum_heads
 from ..threads import parallel_for
 from ..visibility import Visibility

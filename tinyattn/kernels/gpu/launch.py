@@ -11,7 +11,7 @@ import numpy as np
 
 from ...base import backend
 from ...base.backend import Array, namespace, to_device
-from ..drop import drop_threshold
+from ...base.random import drop_threshold
 from ..sums import in_c_order
 
 FOLDER = Path(__file__).parent

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ...base.backend import Array, namespace
-from ..drop import NO_DROP, Drop
+from ...base.random import NO_DROP, Drop
 from ..packing import as_packed, padded, sum_heads
 from ..visibility import Visibility
 from .launch import SCALARS, drop_arguments, function, real, visibility_arguments

@@ -7,15 +7,20 @@ from typing import Any
 
 import numpy as np
 
-from ... import masks, ops
-from ...base.checks import check_heads, check_size, checked_probability, default_scale
-from ...base.random import dropout_seed
+from ... import masks
+from ...base.checks import check_heads, check_size, checked_probability
+from ...base.random import Drop, dropout_seed
 from ...errors import DtypeError, ShapeError
-from ...kernels.drop import Drop
 from ...nn import Linear, Module, Parameter, init
 from ...ops.arguments import float_tensor
-from ...ops.attention import attention_output, attention_weights
-from ...ops.heads import in_heads
+from ...ops.arithmetic import where
+from ...ops.attention import (
+    attention,
+    attention_output,
+    attention_weights,
+    default_scale,
+    in_heads,
+)
 from ...ops.shapes import cat
 from ...ops.visibility import visibility_of
 from ...tensors.create import zeros
@@ -117,7 +122,7 @@ class MultiheadAttention(Module):
         else:
             options: dict[str, Any] = {"heads": heads, "visibility": visibility, "scale": scale}
             options["drop"] = Drop(p, dropout_seed() if p else 0)
-            out = ops.attention(q, k, v, bias, **options)
+            out = attention(q, k, v, bias, **options)
         out = self.out_proj(out)
         if query.ndim == 2:
             return out.squeeze(0), None if weights is None else weights.squeeze(0)
@@ -173,7 +178,7 @@ def read_masks(
         mask = mask.reshape(*form[mask.shape], -1, keys)
         kept = ~mask if mask.dtype.kind == "b" else mask != -math.inf
         if mask.dtype.kind == "f":
-            numbers = ops.where(kept, mask, 0.0)
+            numbers = where(kept, mask, 0.0)
             if mask.requires_grad or bool((numbers != 0).any()):
                 bias = numbers if bias is None else bias + numbers
         if may_be_causal and kept.shape == (1, 1, keys, keys) and name == "attn_mask":

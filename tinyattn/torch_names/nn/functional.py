@@ -176,7 +176,7 @@ def scaled_dot_product_attention(  # type: ignore[no-redef]
     return _functional.scaled_dot_product_attention(query, key, value, **options)
 
 
-__all__ = [*_functional.__all__]
+__all__ = dir(_functional)
 __all__ += """binary_cross_entropy cosine_similarity elu glu gumbel_softmax l1_loss leaky_relu
     logsigmoid smooth_l1_loss""".split()  # noqa: SIM905
 

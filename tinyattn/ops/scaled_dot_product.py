@@ -1,0 +1,231 @@
+"""`scaled_dot_product_attention`, and the d2l book's form of heads."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, Literal, overload
+
+import numpy as np
+
+from ..base import random
+from ..base.backend import Array
+from ..base.checks import (
+    are_groups,
+    as_array,
+    check_heads,
+    checked_probability,
+    checked_scale,
+    has_dtype,
+)
+from ..base.random import Drop
+from ..engine.autograd import AnyTensor, TensorBase, wrap
+from ..errors import DtypeError, ShapeError
+from .arguments import (
+    ArrayLike,
+    as_scores,
+    check_same_dtype_and_device,
+    checked_bias,
+    float_tensor,
+)
+from .arithmetic import where
+from .attention import attention, attention_with_weights, clear_invisible, default_scale
+from .visibility import visibility_of
+
+
+@overload
+def scaled_dot_product_attention(
+    query: AnyTensor,
+    key: AnyTensor,
+    value: AnyTensor,
+    mask: ArrayLike | None = ...,
+    valid_lens: ArrayLike | None = ...,
+    is_causal: bool = ...,
+    dropout_p: float = ...,
+    scale: float | None = ...,
+    return_weights: Literal[False] = ...,
+    bias: AnyTensor | None = ...,
+    attn_mask: ArrayLike | None = ...,
+    window: int | None = ...,
+    enable_gqa: bool = ...,
+) -> AnyTensor: ...
+
+
+@overload
+def scaled_dot_product_attention(
+    query: AnyTensor,
+    key: AnyTensor,
+    value: AnyTensor,
+    mask: ArrayLike | None = ...,
+    valid_lens: ArrayLike | None = ...,
+    is_causal: bool = ...,
+    dropout_p: float = ...,
+    scale: float | None = ...,
+    *,
+    return_weights: Literal[True],
+    bias: AnyTensor | None = ...,
+    attn_mask: ArrayLike | None = ...,
+    window: int | None = ...,
+    enable_gqa: bool = ...,
+) -> tuple[AnyTensor, AnyTensor]: ...
+
+
+def scaled_dot_product_attention(
+    query: AnyTensor,
+    key: AnyTensor,
+    value: AnyTensor,
+    mask: ArrayLike | None = None,
+    valid_lens: ArrayLike | None = None,
+    is_causal: bool = False,
+    dropout_p: float = 0.0,
+    scale: float | None = None,
+    return_weights: bool = False,
+    bias: AnyTensor | None = None,
+    attn_mask: ArrayLike | None = None,
+    window: int | None = None,
+    enable_gqa: bool = False,
+) -> Any:
+    """softmax(q k^T / sqrt(d) + bias) v over the visible keys.
+
+    query (B, Q, d), key (B, K, d), value (B, K, e) -> (B, Q, e), or with heads
+    (B, H, Q, d), (B, H, K, d), (B, H, K, e) -> (B, H, Q, e).
+    mask, valid_lens, is_causal: a key is visible if all of them say so; see `tinyattn.masks`.
+    dropout_p: dropout on the weights; there is no training flag here, so 0 switches it off.
+    scale: a finite number instead of 1 / sqrt(d).
+    return_weights: return (output, weights), with weights (B, Q, K) or (B, H, Q, K), without
+        dropout and without a graph.
+    bias: a Tensor that broadcasts to the scores, (B, Q, K) or (B, H, Q, K), such as (H, Q, K).
+    window: query i sees key k only if |i - k| < window; with is_causal the last `window` keys.
+    enable_gqa: key and value may have fewer heads, a divisor G of H: each is for H / G heads.
+    attn_mask: PyTorch's mask, which broadcasts as a bias does: booleans, True = visible; or numbers
+        that are added to the scores, where -inf hides a key.
+
+    Raises ShapeError for queries, keys, values, valid_lens, bias or attn_mask whose shapes do not
+    agree, MaskError for lengths out of range and for a mask that does not fit the scores,
+    DtypeError for a mask or valid_lens of another dtype, ValueError for a scale that is not finite
+    and for a dropout_p that does not lie between 0 and 1.
+
+    Why sqrt(d): the product of two independent vectors of d elements of variance 1 has variance d.
+    A softmax of such scores puts nearly all weight on one key, and there its gradient is nearly 0.
+    Source: Vaswani et al., "Attention Is All You Need", 2017; enable_gqa: Ainslie et al., "GQA",
+    2023; window: Beltagy et al., "Longformer", 2020.
+    Differs from PyTorch: `mask` is never added to the scores; a 2-D mask is always (B, K), so one
+    of queries by keys is written `mask[None]`; a query without a visible key gives zeros. As in
+    PyTorch, query i sees keys 0 to i of a causal mask, also if Q and K differ: after `past` earlier
+    positions write mask=masks.causal(Q, past).
+
+    >>> keys, values = ta.tensor([[[0.0], [9.0], [9.0]]]), ta.tensor([[[2.0], [4.0], [8.0]]])
+    >>> F.scaled_dot_product_attention(ta.zeros(1, 1, 1), keys, values, valid_lens=[2])
+    tensor([[[3.]]])
+    """
+    q, k, v = checked_heads(query, key, value, enable_gqa)  # (B, H, N, d)
+    p = checked_probability(dropout_p)
+    *of_queries, width = q.shape
+    groups, keys = k.shape[1:3]
+    scale = default_scale(width) if scale is None else checked_scale(scale)
+    shape = *of_queries, keys  # (B, H, Q, K)
+    visibility = visibility_of(shape, valid_lens, mask, is_causal, window, q.device)
+    bias, visible = bias_and_mask(bias, attn_mask, query, shape)
+    visibility = visibility.and_mask(visible)
+    k, v = clear_invisible(visibility, shape[1], k, v)
+    options: dict[str, Any] = {"heads": (shape[1], groups), "visibility": visibility}
+    options |= {"scale": scale, "drop": Drop(p, random.dropout_seed() if p else 0)}
+    if return_weights:  # with an array of all weights (B, H, Q, K)
+        out, weights = attention_with_weights(q, k, v, bias, **options)
+    else:  # the same, block of queries by block of queries: kernels/cpu/tiled_attention.py
+        out = attention(q, k, v, bias, **options)  # (B, H, Q, e)
+    if query.ndim == 3:
+        out = out.squeeze(1)
+    if not return_weights:
+        return out
+    return out, (weights if query.ndim == 4 else weights.squeeze(1)).detach()
+
+
+def checked_heads(query: Any, key: Any, value: Any, enable_gqa: bool = False) -> list[Any]:
+    """query, key and value as (B, H, N, d), checked; H is 1 if they have no heads."""
+    inputs = {"query": query, "key": key, "value": value}
+    q, k, v = (float_tensor(x, name).shape for name, x in inputs.items())
+    ndim = len(q)
+    if ndim not in (3, 4) or not ndim == len(k) == len(v):
+        raise ShapeError(
+            "attention takes query, key and value of 3 dimensions (B, N, d) or of 4 (B, H, N, d), "
+            f"got {q}, {k}, {v}"
+        )
+    if q[-1] != k[-1]:
+        raise ShapeError(f"query {q} and key {k} must have one width")
+    if k[-2] != v[-2]:
+        raise ShapeError(f"key {k} and value {v} must agree in the number of keys, K")
+    agree = q[:-2] == k[:-2]
+    if enable_gqa and ndim == 4:
+        agree = q[0] == k[0] and are_groups(q[1], k[1])
+    if not agree or k[:-2] != v[:-2]:
+        of_heads = ndim == 4 and q[0] == k[0] and k[:-2] == v[:-2]
+        hint = "; with enable_gqa=True the heads of key and value are a divisor of query's"
+        raise ShapeError(
+            "query, key and value must have the same samples (and heads), got "
+            f"{q}, {k}, {v}{hint if of_heads else ''}"
+        )
+    check_same_dtype_and_device("attention", **inputs)
+    return [x if ndim == 4 else x.unsqueeze(1) for x in inputs.values()]
+
+
+def bias_and_mask(
+    bias: Any, attn_mask: Any, query: AnyTensor, shape: tuple[int, ...]
+) -> tuple[AnyTensor | None, Array | None]:
+    """What is added to scores of this shape (B, H, Q, K), and where attn_mask says visible."""
+    ndim = query.ndim
+    bias = None if bias is None else checked_bias("bias", bias, query, shape, ndim)
+    if attn_mask is None:
+        return bias, None
+    if not isinstance(attn_mask, TensorBase):
+        # Numbers of Python are as exact as the scores.
+        array = as_array(attn_mask, None, query.device)
+        is_exact = array.dtype.kind != "f" or has_dtype(attn_mask)
+        attn_mask = wrap(array if is_exact else as_array(attn_mask, query.dtype, query.device))
+    if attn_mask.dtype.kind in "iu":
+        raise DtypeError(
+            "attn_mask holds booleans (True = visible), or floats that are added to the scores, "
+            f"got {attn_mask.dtype}: write attn_mask != 0 for one of 1 and 0"
+        )
+    if attn_mask.dtype == np.bool_:
+        visible = as_scores("attn_mask", attn_mask.to(query.device), ndim, shape)._data.copy()
+    else:
+        numbers = checked_bias("attn_mask", attn_mask, query, shape, ndim)
+        visible = numbers._data != -math.inf
+        numbers = where(visible, numbers, 0.0)
+        bias = numbers if bias is None else bias + numbers
+    return bias, visible
+
+
+def transpose_qkv(x: AnyTensor, num_heads: int) -> AnyTensor:
+    """(B, N, D) -> (B * H, N, D / H): the heads of a sample become samples.
+
+    This is the d2l book's form. The modules of tinyattn have a dimension for the heads instead, so
+    lengths and masks need not be repeated.
+    Raises ShapeError for another number of dimensions, or if H is no divisor of D.
+
+    >>> F.transpose_qkv(ta.ones(2, 5, 12), num_heads=3).shape
+    (6, 5, 4)
+    """
+    if float_tensor(x, "x").ndim != 3:
+        raise ShapeError(f"transpose_qkv takes (B, N, D), got shape {x.shape}")
+    check_heads(x.shape[-1], num_heads)
+    batch, n, width = x.shape
+    x = x.reshape(batch, n, num_heads, width // num_heads)  # (B, N, H, d)
+    return x.permute(0, 2, 1, 3).reshape(batch * num_heads, n, width // num_heads)
+
+
+def transpose_output(x: AnyTensor, num_heads: int) -> AnyTensor:
+    """(B * H, N, d) -> (B, N, H * d); undoes `transpose_qkv`.
+
+    Raises ShapeError for another number of dimensions, or if H is no divisor of B * H.
+
+    >>> F.transpose_output(ta.ones(6, 5, 4), num_heads=3).shape
+    (2, 5, 12)
+    """
+    if num_heads <= 0:
+        raise ShapeError(f"the number of heads must be > 0, got {num_heads}")
+    if float_tensor(x, "x").ndim != 3 or x.shape[0] % num_heads:
+        raise ShapeError(f"transpose_output takes (B * {num_heads}, N, d), got shape {x.shape}")
+    total, n, width = x.shape
+    x = x.reshape(total // num_heads, num_heads, n, width)  # (B, H, N, d)
+    return x.permute(0, 2, 1, 3).reshape(total // num_heads, n, num_heads * width)
