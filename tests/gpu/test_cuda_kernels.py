@@ -15,9 +15,9 @@ from tinyattn import functional as F
 from tinyattn.base.random import NO_DROP, Drop
 from tinyattn.kernels.gpu.checks import visible_to_any
 from tinyattn.kernels.gpu.tiled_attention import strided, tile_shape
-from tinyattn.kernels.packing import rows_to_heads
 from tinyattn.kernels.sums import sum_dtype
 from tinyattn.kernels.visibility import Visibility, of_padded, samples_of
+from tinyattn.ops.attention import rows_to_heads
 
 DTYPES = [np.float16, np.float32, np.float64]
 every_dtype = pytest.mark.parametrize("dtype", DTYPES, ids=lambda d: np.dtype(d).name)
