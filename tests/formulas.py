@@ -1,7 +1,7 @@
 """The formulas that have kernels, by the names of these, in three forms.
 
 kernels: what an op calls, so a kernel where one takes the arrays.
-reference: the formula alone, with what it is made of.
+reference: the formula alone, without the kernels of what it is made of.
 cpu, gpu: the kernel alone; the formula for what it leaves.
 """
 
@@ -10,14 +10,17 @@ from __future__ import annotations
 import importlib
 import importlib.util
 from collections.abc import Callable
+from functools import wraps
 from types import SimpleNamespace
 from typing import Any, ClassVar
+from unittest import mock
+
+import numpy as np
 
 import tinyattn.kernels as package
 import tinyattn.models.int8
 import tinyattn.optim  # noqa: F401, because both declare formulas, as the ops do
 from tinyattn.base.random import NO_DROP, Drop, drop_threshold, halves
-from tinyattn.kernels.compiled import cpu_kernel
 from tinyattn.kernels.matmul import matrix_product
 from tinyattn.ops.arithmetic import where
 from tinyattn.ops.attention import attention_weights
@@ -43,14 +46,28 @@ parts = {
     "matrix_product": matrix_product,
 }
 kernels = SimpleNamespace(**by_name, where=where)
+
+
+def alone(formula: Callable[..., Any]) -> Callable[..., Any]:
+    """A formula during which no dtype has kernels, because it calls other formulas."""
+
+    @wraps(formula)
+    def computed(*arguments: Any, **options: Any) -> Any:
+        with mock.patch.multiple(package, FLOAT32=None, FLOAT64=None):
+            return formula(*arguments, **options)
+
+    return computed
+
+
 reference = SimpleNamespace(
-    **{name: function.formula for name, function in by_name.items()}, **parts
+    **{name: alone(function.formula) for name, function in by_name.items()},
+    **parts,
+    where=where,  # whose arrays are large where it asks for a kernel
 )
 
 
-def or_formula(function: Any, kernel: Any) -> Callable[..., Any]:
+def or_formula(formula: Any, kernel: Any) -> Callable[..., Any]:
     """The kernel; the formula for what it leaves."""
-    formula = function.formula
 
     def computed(*arguments: Any, **options: Any) -> Any:
         first = (formula,) if getattr(kernel, "takes_formula", False) else ()
@@ -72,7 +89,7 @@ class Kernels:
         if place is None:
             raise AttributeError(f"no kernel {name!r} for {self.device}")
         folder = importlib.import_module(f"tinyattn.kernels.{self.folder}")
-        return or_formula(function, folder.kernel(place))
+        return or_formula(function.formula, folder.kernel(place))
 
     @property
     def folder(self) -> str:
@@ -91,7 +108,8 @@ class KernelsOfTheCpu(Kernels):
 
     def __getattr__(self, name: str) -> Any:
         if name in self.OTHERS:
-            return cpu_kernel(self.OTHERS[name])
+            kernel = importlib.import_module("tinyattn.kernels.cpu").kernel(self.OTHERS[name])
+            return or_formula(np.where, kernel) if name == "where" else kernel
         return super().__getattr__(name)
 
 

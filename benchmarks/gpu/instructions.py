@@ -19,8 +19,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from tinyattn.kernels.gpu import FOLDER
-from tinyattn.kernels.gpu.attention import (
+from tinyattn.kernels.gpu.launch import FOLDER
+from tinyattn.kernels.gpu.tiled_attention import (
     MOST_MEMORY,
     OWN_VARIABLES,
     TileShape,
@@ -45,7 +45,7 @@ def rows(
 ) -> Iterator[dict[str, Any]]:
     """A row of the first table for each kernel and architecture."""
     for file in files:
-        for width in HEADS if file == "attention" else (0,):
+        for width in HEADS if file == "tiled_attention" else (0,):
             for architecture in architectures:
                 for kernel in compiled(file, architecture, width):
                     yield row_of(kernel, architecture, width, blocks)

@@ -11,7 +11,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from tinyattn.kernels import gpu
+from tinyattn.kernels.gpu.launch import source
 
 from .architectures import Architecture
 
@@ -127,7 +127,7 @@ def kernels_of(
     if compiler is None or reader is None:
         raise RuntimeError(MISSING)
     options = ("--std=c++17", f"-DSCALAR={scalar}", *defines, *BY_CUPY)
-    program = compiler.createProgram(gpu.source(file), f"{file}.cu", (), ())
+    program = compiler.createProgram(source(file), f"{file}.cu", (), ())
     try:
         compiler.compileProgram(program, (*options, f"-arch={architecture.name}", "-Xptxas=-v"))
         report = compiler.getProgramLog(program)

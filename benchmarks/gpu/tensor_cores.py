@@ -2,8 +2,8 @@
 
 A tensor core multiplies halves and adds in float32. Queries, keys, values and gradients are halves
 already. But the weights and the gradients of the scores, which are factors of the second products,
-would have to become halves; kernels/gpu/attention.cu has them in float32. This computes both in
-NumPy, in float64 but for the roundings in question. No GPU is needed, and no time is measured.
+would have to become halves; kernels/gpu/tiled_attention.cu has them in float32. This computes both
+in NumPy, in float64 but for the roundings in question. No GPU is needed, and no time is measured.
 """
 
 from __future__ import annotations

@@ -29,11 +29,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from test_attention_laws import both_dtypes
 from test_tiled_attention import compiled, peak
-from tinyattn.kernels.reference import Drop
 
 import tinyattn as ta
 from tinyattn import functional as F
 from tinyattn import masks, nn, ops
+from tinyattn.base.random import Drop
 from tinyattn.errors import MaskError, ShapeError
 from tinyattn.kernels import threads
 from tinyattn.kernels.visibility import Visibility, samples_of
@@ -717,7 +717,7 @@ def test_number_of_threads_changes_no_bit_of_packed_attention(causal, p, divided
 @compiled
 def test_work_is_divided_by_what_the_samples_take_not_their_padding(monkeypatch):
     """About heads times the sum of squared lengths, and backward has 5 products, forward 2."""
-    module = importlib.import_module("tinyattn.kernels.cpu.attention")
+    module = importlib.import_module("tinyattn.kernels.cpu.tiled_attention")
     calls = []
 
     def recorded(count, nanoseconds, function, *arguments):

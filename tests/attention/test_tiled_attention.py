@@ -8,14 +8,17 @@ import tracemalloc
 import numpy as np
 import pytest
 from common import attention_backward_of, attention_of, signed
+from formulas import kernels, reference
 
 import tinyattn as ta
 from tinyattn import functional as F
-from tinyattn import kernels, masks, nn
-from tinyattn.kernels import reference
+from tinyattn import nn
+from tinyattn.base.random import Drop
+from tinyattn.kernels.compiled import cpu_kernels
+from tinyattn.ops.visibility import visibility_of
 
 compiled = pytest.mark.skipif(
-    kernels.cpu_kernels() is None or os.environ.get("NUMBA_DISABLE_JIT") == "1",
+    cpu_kernels() is None or os.environ.get("NUMBA_DISABLE_JIT") == "1",
     reason="the tiled loops are not compiled here; as plain Python they would take minutes",
 )
 
@@ -86,12 +89,12 @@ def test_one_query_of_each_sample_sees_what_it_should(case, has_bias, p):
     shapes = (3, 4, 6), (120, 2, 6), (120, 2, 5), (3, 4, 1, 40), (3, 4, 5)
     arrays = [signed(rng, *shape).astype(np.float32) for shape in shapes]
     wide = [x.astype(np.float64) for x in arrays]
-    options = masks.visibility((3, 4, 1, 40), **ONE_QUERY[case]), 0.5, reference.Drop(p, 9)
+    options = visibility_of((3, 4, 1, 40), **ONE_QUERY[case]), 0.5, Drop(p, 9)
     found, exact = [], []
     for (*qkv, bias, grad), results in ((arrays, found), (wide, exact)):
         bias = bias if has_bias else None
         out, saved = kernels.attention(*qkv, *options, bias)
-        results += [out, *kernels.attention_backward(grad, *qkv, *options, saved, bias)]
+        results += [out, *kernels.attention_backward(grad, *qkv, *options, bias, saved)]
     for one, right in zip(found, exact, strict=True):
         assert np.abs(one - right).max() <= 4e-6 * max(1, np.abs(right).max())
 

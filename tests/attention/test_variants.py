@@ -12,13 +12,14 @@ import itertools
 import numpy as np
 import pytest
 from common import assert_same, attention_backward_of, attention_of, leaf, pull, rng_of, signed
+from formulas import kernels, reference
 from test_tiled_attention import compiled, peak, run
 
 import tinyattn as ta
 from tinyattn import functional as F
-from tinyattn import kernels, masks, nn
-from tinyattn.kernels import reference
+from tinyattn import nn
 from tinyattn.kernels.visibility import of_padded
+from tinyattn.ops.visibility import visibility_of
 
 B, H, Q, K, D = 2, 4, 150, 170, 6
 DTYPES = [np.float32, np.float64]
@@ -296,10 +297,10 @@ def test_a_window_in_a_module_padded_and_packed(dtype):
 
 def test_window_limits_after_earlier_positions():
     """The queries of a step come after `past` positions; the last three keys are visible."""
-    found = masks.visibility((1, 1, 2, 12), is_causal=True, window=3, past=10)
+    found = visibility_of((1, 1, 2, 12), is_causal=True, window=3, past=10)
     np.testing.assert_array_equal(found.limits, [[11, 12]])
     np.testing.assert_array_equal(found.starts, [[8, 9]])
-    assert masks.visibility((1, 1, 2, 12)).starts is None
+    assert visibility_of((1, 1, 2, 12)).starts is None
 
 
 @compiled
@@ -313,7 +314,7 @@ def test_starts_of_one_query_or_one_for_all(limits):
     rows = [x.swapaxes(1, 2).reshape(-1, H, D) for x in (q, k, v)]
     dout = grad.swapaxes(1, 2).reshape(-1, H, D)
     out, saved = kernels.attention(*rows, *settings)
-    grads = kernels.attention_backward(dout, *rows, *settings, saved)
+    grads = kernels.attention_backward(dout, *rows, *settings, None, saved)
     near = (None, None, 0.4, 0.0, 0)
     right, kept = attention_of(reference, q, k[:, :, 84:], v[:, :, 84:], *near)
     back = attention_backward_of(reference, grad, q, k[:, :, 84:], v[:, :, 84:], *near, kept)
@@ -338,9 +339,9 @@ def test_memory_of_a_window_is_linear_in_the_length(same_threads_afterwards):
 def test_a_window_computes_few_scores():
     """The kernel multiplies a block of queries by the keys of its window only: time is linear."""
     counted = []
-    kernel = importlib.import_module("tinyattn.kernels.cpu.attention")
+    kernel = importlib.import_module("tinyattn.kernels.cpu.attention_blocks")
     for length in (512, 1024):
-        _, _, limits, _, starts, _ = masks.visibility((1, 1, length, length), window=20)
+        _, _, limits, _, starts, _ = visibility_of((1, 1, length, length), window=20)
         rows = range(0, length, kernel.BLOCK)
         ends = [kernel.visible_end(limits[0], i, i + kernel.BLOCK, length) for i in rows]
         begins = [
@@ -408,7 +409,7 @@ def test_a_key_that_no_query_sees_is_not_called_seen():
     for queries, past, lens, mask, window in calls:
         shape = (1, 1, queries, 5)
         mask = None if mask is None else mask[None, :queries]
-        visibility = masks.visibility(shape, lens, mask, True, window, past=past)
+        visibility = visibility_of(shape, lens, mask, True, window, past=past)
         pairs = visibility.visible_pairs(np.ones(0))
         each = pairs is None or np.broadcast_to(pairs, shape).any(axis=2).all()
         assert each or not visibility.each_key_seen

@@ -7,6 +7,7 @@ each of their names is called here, and the file it is in, stands in docs/compon
 
 from __future__ import annotations
 
+import importlib
 import inspect
 import math
 import re
@@ -24,11 +25,11 @@ from common import (
     rng_of,
     signed,
 )
+from formulas import reference
 
 import tinyattn as ta
 from tinyattn import functional as F
 from tinyattn import masks, nn
-from tinyattn.kernels import reference
 from tinyattn.kernels.visibility import of_padded
 
 
@@ -490,6 +491,9 @@ def test_003_self_attention_maps_n_vectors_to_n_vectors():
         assert_close(alone.numpy()[:, 0], out.numpy()[:, i])
 
 
+ATTENTION = importlib.import_module("tinyattn.ops.attention")  # the file, not the op
+
+
 def count_products(monkeypatch, function):
     """Multiplications of scalars in matrix products, and the number of products in a row."""
     counted = []
@@ -499,7 +503,7 @@ def count_products(monkeypatch, function):
         counted.append(out.size * x.shape[-1])
         return out
 
-    monkeypatch.setattr(reference, "matrix_product", product)
+    monkeypatch.setattr(ATTENTION, "matrix_product", product)
     function()
     monkeypatch.undo()
     return sum(counted), len(counted)
@@ -516,7 +520,7 @@ def test_003_comparison_table_cost_and_sequential_steps(monkeypatch):
         def run():
             state = np.zeros((1, d))
             for _ in range(n):
-                state = np.tanh(reference.matrix_product(state, np.ones((d, d))) + 1)
+                state = np.tanh(ATTENTION.matrix_product(state, np.ones((d, d))) + 1)
 
         return count_products(monkeypatch, run)
 

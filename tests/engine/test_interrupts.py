@@ -24,12 +24,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+from formulas import reference
 
 import tinyattn as ta
 from tinyattn import functional as F
 from tinyattn import nn, optim
 from tinyattn.errors import InPlaceError
-from tinyattn.kernels import reference
 
 PACKAGE = str(Path(ta.__file__).parent)
 OPTIMIZERS = {

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import stand_in
 from common import assert_close, rng_of
+from formulas import reference
 from stand_in.blas import Library
 from test_device_training import Tagger
 
@@ -18,7 +19,6 @@ import tinyattn as ta
 from tinyattn import functional as F
 from tinyattn import nn, optim
 from tinyattn.errors import DtypeError, GraphError, InPlaceError, ShapeError
-from tinyattn.kernels import reference
 from tinyattn.kernels.gpu import cublas
 from tinyattn.kernels.gpu import optimizer as optimizer_kernels
 

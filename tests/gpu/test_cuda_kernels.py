@@ -8,15 +8,16 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from common import assert_all_zero, assert_close, assert_same, rng_of, signed
-from tinyattn.kernels.reference import NO_DROP, Drop
+from formulas import gpu, reference
 
 import tinyattn as ta
 from tinyattn import functional as F
-from tinyattn.kernels import gpu, reference
-from tinyattn.kernels.gpu.attention import strided
-from tinyattn.kernels.packing import rows_to_heads
+from tinyattn.base.random import NO_DROP, Drop
+from tinyattn.kernels.gpu.checks import visible_to_any
+from tinyattn.kernels.gpu.tiled_attention import strided, tile_shape
 from tinyattn.kernels.sums import sum_dtype
 from tinyattn.kernels.visibility import Visibility, of_padded, samples_of
+from tinyattn.ops.attention import rows_to_heads
 
 DTYPES = [np.float16, np.float32, np.float64]
 every_dtype = pytest.mark.parametrize("dtype", DTYPES, ids=lambda d: np.dtype(d).name)
@@ -339,7 +340,7 @@ def test_tiled_attention_of_any_width(widths, dtype, cuda):
     """With fewer rows a block where a row is wide, and slices where not even one fits."""
     head, value = widths
     itemsize = np.dtype(real_of(dtype)).itemsize
-    shape = gpu.tile_shape(head, value, itemsize, MEMORY)
+    shape = tile_shape(head, value, itemsize, MEMORY)
     assert shape is not None
     assert shape.columns < max(head, value) or max(head, value) < 300
     arrays = samples_and_rows(dtype, [9], [40], 2, head, value)[1]
@@ -365,8 +366,8 @@ def check_attention(cuda, arrays, visibility, p, count, seed=98765432109876):
     found, saved = gpu.attention(*send(cuda, *qkv), *sent)
     assert found.dtype == dtype
     check(found, right, dtype, count)
-    right = reference.attention_backward(*doubled(grad, *qkv), *on_host, weights)
-    found = gpu.attention_backward(*send(cuda, grad, *qkv), *sent, saved)
+    right = reference.attention_backward(*doubled(grad, *qkv), *on_host, None, weights)
+    found = gpu.attention_backward(*send(cuda, grad, *qkv), *sent, None, saved)
     for one, expected in zip(found, right, strict=True):
         check(one.astype(dtype), expected, dtype, count)
 
@@ -396,8 +397,10 @@ def test_attention_takes_heads_as_they_lie(layout, cuda):
     out, saved = gpu.attention(q, k, v, *options)
     check(out, right, np.float64, 8)
     assert out.flags.c_contiguous
-    found = gpu.attention_backward(grad, q, k, v, *options, saved)
-    right = reference.attention_backward(*(x.get() for x in (grad, q, k, v)), *options, weights)
+    found = gpu.attention_backward(grad, q, k, v, *options, None, saved)
+    right = reference.attention_backward(
+        *(x.get() for x in (grad, q, k, v)), *options, None, weights
+    )
     for one, expected in zip(found, right, strict=True):
         check(one, expected, np.float64, 8)
         assert one.flags.c_contiguous
@@ -442,7 +445,7 @@ def test_wide_heads_do_not_show_what_is_invisible(widths, kind, cuda):
         for keys, values in ((k, v), (bad_k, bad_v)):
             on = send(cuda, q, keys, values)
             out, saved = gpu.attention(*on, *options)
-            gradients = gpu.attention_backward(cuda.asarray(grad), *on, *options, saved)
+            gradients = gpu.attention_backward(cuda.asarray(grad), *on, *options, None, saved)
             results.append([x.get() for x in (out, *gradients)])
         for clean, found in zip(*results, strict=True):
             assert_same(found, clean)
@@ -452,7 +455,7 @@ def test_wide_heads_do_not_show_what_is_invisible(widths, kind, cuda):
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_widest_heads_compute_all_weights(kind, dtype, cuda):
     """A row that fits no tile: the whole array of weights, as on the CPU."""
-    assert gpu.tile_shape(1500, 1500, np.dtype(real_of(dtype)).itemsize, MEMORY) is None
+    assert tile_shape(1500, 1500, np.dtype(real_of(dtype)).itemsize, MEMORY) is None
     arrays = samples_and_rows(dtype, [3, 3], [3, 3], 2, 1500, 1500)[1]
     check_attention(cuda, arrays, hiding(kind, (2, 2, 3, 3)), 0.2, 1700)
 
@@ -508,5 +511,5 @@ def test_visible_to_any(kind, cuda):
     visibility = hiding(kind, (3, 2, 4, 9))
     heads = 1 if visibility.mask is None else visibility.mask.shape[1]
     visible = visible_of(visibility, 2)[:, :heads].any(axis=-2)
-    found = gpu.visible_to_any(on_device(cuda, visibility), cuda.empty(0)).get()
+    found = visible_to_any(on_device(cuda, visibility), cuda.empty(0)).get()
     np.testing.assert_array_equal(found, visible, strict=True)

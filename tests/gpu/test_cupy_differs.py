@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 import stand_in
 from common import assert_same
+from formulas import gpu, reference
 from stand_in.blas import Library
 from stand_in.functions import Device
 from stand_in.launch import KernelError
@@ -19,10 +20,10 @@ from stand_in.launch import KernelError
 import tinyattn as ta
 from tinyattn import ops
 from tinyattn.base import backend
-from tinyattn.kernels import gpu, range_checks, reference, twins
+from tinyattn.kernels import range_checks
 from tinyattn.kernels.gpu import cublas
-from tinyattn.kernels.gpu.attention import shared_memory, tiled
-from tinyattn.kernels.gpu.launch import function
+from tinyattn.kernels.gpu.launch import function, source
+from tinyattn.kernels.gpu.tiled_attention import shared_memory, tiled
 from tinyattn.training.distributed import take_gpu
 
 SPECIAL = [np.inf, -np.inf, np.nan, 0.0, -0.0, 1.5, -1.5, 2.0, -7.25, 1e30, 16777217.0]
@@ -121,7 +122,7 @@ def test_gelu_has_its_tail(dtype: Any, cuda: Any) -> None:
     """1 + erf would be 0 there."""
     x = np.array([-6.0, -4.0, -3.0], dtype)
     found = gpu.gelu(cuda.asarray(x)).get()
-    right = twins["gelu"](x.astype(np.float64))
+    right = reference.gelu(x.astype(np.float64))
     tolerance = {2: 0.07, 4: 1e-5, 8: 1e-13}[x.itemsize]  # a half of -6e-9 is 0
     np.testing.assert_allclose(found[x.itemsize == 2 :], right[x.itemsize == 2 :], rtol=tolerance)
 
@@ -136,7 +137,7 @@ def test_dropout_goes_on_beyond_four_billion_elements(cuda: Any) -> None:
     assert 60 < np.count_nonzero(right) < 140
     assert (right != reference.kept(numbers.astype(np.uint32), 0.5, 2**40 + 3)).any()
     code = (
-        gpu.source("checks")
+        source("checks")
         + """
     extern "C" __global__ void kept(
         const long long* numbers, bool* out, long long size, DROP_PARAMETERS) {

@@ -11,9 +11,9 @@ import re
 
 import pytest
 
-from tinyattn.kernels import gpu
+from tinyattn.kernels.gpu.launch import FOLDER, source
 
-KERNELS = sorted(path.stem for path in gpu.FOLDER.glob("*.cu") if path.stem != "common")
+KERNELS = sorted(path.stem for path in FOLDER.glob("*.cu") if path.stem != "common")
 BY_CUPY = ("-ftz=true", "--device-as-default-execution-space")  # what it adds to our options
 WIDTHS = [(64, 64, 4, 64), (100, 7, 2, 100), (300, 20, 2, 64), (512, 512, 1, 64)]  # and a slice
 
@@ -54,10 +54,10 @@ def compile_source(nvrtc, code, options):
 @pytest.mark.parametrize("name", KERNELS)
 def test_compiles(nvrtc, name, device, scalar):
     """Every kernel of the source is in the result."""
-    code = gpu.source(name)
+    code = source(name)
     options = ("--std=c++17", f"-DSCALAR={scalar}", *BY_CUPY, f"-arch=compute_{device}")
     shapes = [()]
-    if name == "attention":
+    if name == "tiled_attention":
         names = ("HEAD", "VALUE", "ROWS", "SLICE")
         shapes = [
             tuple(f"-D{name}={size}" for name, size in zip(names, sizes, strict=True))
@@ -73,19 +73,19 @@ def test_compiles(nvrtc, name, device, scalar):
 
 
 @pytest.mark.parametrize("scalar", [16, 32, 64])
-@pytest.mark.parametrize("name", sorted({*KERNELS} - {"attention"}))  # whose blocks have 128
+@pytest.mark.parametrize("name", sorted({*KERNELS} - {"tiled_attention"}))  # whose blocks have 128
 def test_a_block_of_1024_threads_finds_registers(nvrtc, name, scalar):
     """64 for each thread: with more, a device refuses the launch."""
     options = ("--std=c++17", f"-DSCALAR={scalar}", *BY_CUPY, "-arch=sm_90", "--ptxas-options=-v")
-    program = nvrtc.createProgram(gpu.source(name), "kernel.cu", (), ())
+    program = nvrtc.createProgram(source(name), "kernel.cu", (), ())
     nvrtc.compileProgram(program, options)
     used = re.findall(r"Used (\d+) registers", nvrtc.getProgramLog(program))
     nvrtc.destroyProgram(program)
-    assert len(used) == gpu.source(name).count("__global__")
+    assert len(used) == source(name).count("__global__")
     assert max(map(int, used)) <= 64
 
 
 def test_a_mistake_is_found(nvrtc):
-    code = gpu.source("sums").replace("sum = sum + value", "sum = sum + missing")
+    code = source("sums").replace("sum = sum + value", "sum = sum + missing")
     with pytest.raises(AssertionError, match=r'identifier "missing" is undefined'):
         compile_source(nvrtc, code, ("--std=c++17", "-DSCALAR=32"))

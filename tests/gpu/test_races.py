@@ -9,11 +9,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import stand_in
+from formulas import gpu
 from stand_in.launch import KernelError, Races, RawModule, launches
 from test_cuda_kernels import check_attention, hiding, made, on_device, samples_and_rows, send
 
-from tinyattn.kernels import gpu
-from tinyattn.kernels.gpu.optimizer import clip
+from tinyattn.kernels.gpu import check_range, take_rows, visible_to_any
+from tinyattn.kernels.gpu.optimizer import adam, clip
 from tinyattn.optim.updates import AdamStep
 
 FLOAT32 = np.dtype(np.float32)
@@ -57,9 +58,9 @@ def masks(cuda):
     visibility = on_device(cuda, hiding("all", (1, 2, 3, 40)))
     weights, values = send(cuda, *made(FLOAT32, (1, 2, 3, 40), (1, 2, 40, 5)))
     gpu.weighted_sum(gpu.masked_softmax(weights, visibility), values, visibility)
-    gpu.visible_to_any(visibility, weights)
+    visible_to_any(visibility, weights)
     slot = cuda.zeros(2, np.int64)
-    gpu.check_range(cuda.asarray(np.arange(300)), slot, 0, 200, -1)
+    check_range(cuda.asarray(np.arange(300)), slot, 0, 200, -1)
 
 
 def attention(cuda):
@@ -71,14 +72,14 @@ def attention(cuda):
 
 def optimizer(cuda):
     arrays = [send(cuda, *made(FLOAT32, (5000,), (3,))) for _ in range(4)]
-    gpu.optimizer.adam(*arrays, lambda: AdamStep(0.1, 0.9, 0.99, 1e-8, 0.0, True, 1))
+    adam(*arrays, lambda: AdamStep(0.1, 0.9, 0.99, 1e-8, 0.0, True, 1))
     clip(arrays[1], 0.1)
 
 
 def elements(cuda):
     x, grad = send(cuda, *made(FLOAT32, (70, 9), (70, 9)))
     gpu.dropout(gpu.gelu_backward(grad, x), 0.3, 5)
-    gpu.take_rows(x, cuda.asarray(np.array([1, 1, 69])), cuda.zeros(2, np.int64))
+    take_rows(x, cuda.asarray(np.array([1, 1, 69])), cuda.zeros(2, np.int64))
 
 
 @pytest.mark.parametrize("kernels", [rows, sums, embedding, masks, attention, optimizer, elements])

@@ -72,10 +72,11 @@ resource.setrlimit(resource.RLIMIT_FSIZE, (3000, 3000))
 import warnings
 warnings.simplefilter("ignore")
 import numpy as np, tinyattn as ta
-from tinyattn import kernels, optim
+from tinyattn import optim
+from tinyattn.ops.products import plus_bias
 ta.set_num_threads(2)
 x = np.zeros((8192, 512), np.float32)
-kernels.add_bias(x, np.ones(512, np.float32))
+plus_bias(x, np.ones(512, np.float32))
 print(np.unique(x).tolist())
 w = ta.zeros(2_000_000, requires_grad=True)
 w.grad = ta.ones(2_000_000)

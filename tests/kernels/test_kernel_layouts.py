@@ -146,7 +146,7 @@ def test_an_input_of_a_kernel_has_one_layout_and_the_callers_array_stays_as_it_i
 @pytest.mark.parametrize("decoupled", [True, False])
 @pytest.mark.parametrize("layout", ["Fortran", "strided", "transposed", "misaligned"])
 def test_adam_writes_through_any_layout(dtype, layout, decoupled):
-    """Among arrays as they usually lie, in one call."""
+    """All of its arrays, or one among others as they usually lie."""
     rng = rng_of(17)
     arrays = [signed(rng, 3, 4).astype(dtype), signed(rng, 3, 4).astype(dtype)]
     arrays += [np.abs(signed(rng, 3, 4)).astype(dtype) for _ in range(2)]
@@ -160,9 +160,12 @@ def test_adam_writes_through_any_layout(dtype, layout, decoupled):
         copies[i] = LAYOUTS[layout](copies[i])
     numbers = AdamStep(0.01, 0.9, 0.99, 1e-8, 0.1, decoupled, 4)
     every = [usual, changed, another, *one_of_them]
-    kernels.adam(*zip(*every, strict=True), lambda: numbers)
     expected = [a.copy() for a in arrays]
-    reference.adam(*([a] for a in expected), lambda: numbers)
+    for function, (parameter, grad, m, v) in (
+        *((kernels.adam, found) for found in every),
+        (reference.adam, expected),
+    ):
+        function(m, v, parameter, grad, numbers)
     for found in every:
         for actual, wanted in zip(found, expected, strict=True):
             assert_close(actual, wanted, 8 * np.finfo(dtype).eps)
@@ -173,20 +176,20 @@ def test_adam_writes_through_any_layout(dtype, layout, decoupled):
 
 @both_dtypes
 @pytest.mark.parametrize("layout", ["Fortran", "strided", "reversed", "transposed", "misaligned"])
-def test_add_bias_writes_through_any_layout(dtype, layout):
+def test_plus_bias_writes_through_any_layout(dtype, layout):
     rng = rng_of(35)
     x, bias = signed(rng, 4, 6).astype(dtype), signed(rng, 6).astype(dtype)
     changed = LAYOUTS[layout](x.copy())
-    kernels.add_bias(changed, LAYOUTS[layout](bias))
+    kernels.plus_bias(changed, LAYOUTS[layout](bias))
     assert_same(np.array(changed), x + bias)
 
 
 @both_dtypes
-def test_add_bias_to_what_is_read_only_is_an_error(dtype):
+def test_plus_bias_to_what_is_read_only_is_an_error(dtype):
     x = read_only(np.ones((2, 3), dtype))
     for module in (cpu, reference):
         with pytest.raises(ValueError, match="read-only"):
-            module.add_bias(x, np.ones(3, dtype))
+            module.plus_bias(x, np.ones(3, dtype))
     assert_same(x, np.ones((2, 3), dtype))
 
 

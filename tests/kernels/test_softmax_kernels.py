@@ -14,6 +14,7 @@ from common import (
     rng_of,
     signed,
 )
+from formulas import reference
 from kernel_checks import (
     HAS_NUMBA,
     WIDTHS,
@@ -29,8 +30,6 @@ from kernel_checks import (
     ulps,
     wide,
 )
-
-from tinyattn.kernels import reference
 
 if HAS_NUMBA:
     from tinyattn.kernels.cpu.compiler import jit

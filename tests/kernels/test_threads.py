@@ -19,8 +19,9 @@ from test_tiled_attention import CASES, compiled, inputs, run
 
 import tinyattn as ta
 from tinyattn import functional as F
-from tinyattn import kernels, ops
+from tinyattn import ops
 from tinyattn.kernels import blas, matmul, threads
+from tinyattn.ops.products import plus_bias
 
 pytestmark = pytest.mark.usefixtures("same_threads_afterwards")
 
@@ -57,7 +58,7 @@ def test_number_of_threads_changes_no_bit_of_other_kernels(divided):
         out = F.gelu(out) + F.gelu(out, "tanh")
         out.backward(ta.randn(811, 101))
         summed = np.array(out.numpy())
-        kernels.add_bias(summed, bias.numpy())
+        plus_bias(summed, bias.numpy())
         adam = ta.optim.Adam([x, weight, bias])
         gradients = [t.grad.numpy().tobytes() for t in (x, weight, bias)]
         adam.step()
@@ -141,7 +142,7 @@ def test_products_are_divided_and_no_bit_depends_on_threads(n, k, m, dtype, smal
         for number in (1, 2, 4):
             ta.set_num_threads(number)
             small_chunks.clear()
-            out = kernels.matrix_product(left, right)
+            out = matmul.matrix_product(left, right)
             assert (out.dtype, out.shape, out.flags.c_contiguous) == (dtype, (n, m), True)
             assert (np.abs(out - exact) <= 20 * np.finfo(dtype).eps * sizes).all()
             name = "multiply_rows" if n >= m else "multiply_columns"
@@ -159,7 +160,7 @@ def test_divided_products_of_inf_warn_in_no_thread(small_chunks):
         warnings.simplefilter("error")
         for left, right, function in ((x, y, "multiply_rows"), (y.T, x.T, "multiply_columns")):
             small_chunks.clear()
-            assert np.isnan(kernels.matrix_product(left, right)).all()
+            assert np.isnan(matmul.matrix_product(left, right)).all()
             assert [name for name, _ in small_chunks] == [function]
 
 
@@ -174,7 +175,7 @@ def test_what_is_no_product_of_two_large_float_matrices_is_left_to_numpy(small_c
         (x, x[0]),
         (np.zeros((800, 0)), np.zeros((0, 800))),
     ):
-        found = kernels.matrix_product(left, right)
+        found = matmul.matrix_product(left, right)
         assert found.dtype == (left @ right).dtype
         assert (found == left @ right).all()
     assert small_chunks == []
@@ -545,5 +546,5 @@ def test_the_kernel_for_few_rows_takes_floats_of_one_dtype_where_there_is_one(mo
         found = matmul.matrix_product(left, right.T)
         assert found.dtype == (left @ right.T).dtype
         assert (found == 600).all()
-    monkeypatch.setattr(matmul, "cpu_kernels", lambda: None)
+    monkeypatch.setattr(matmul, "cpu_kernel", lambda name: None)
     assert (matmul.matrix_product(x, weight.T) == 600).all()

@@ -187,12 +187,12 @@ ONE_KERNEL = """
 import sys
 import numpy as np
 import tinyattn
-from tinyattn import kernels
 from tinyattn.kernels import cpu
 from tinyattn.kernels.visibility import of_padded
 assert tinyattn.__file__.startswith(sys.argv[1]), tinyattn.__file__
 x = np.array([[0.0, 0.0, 5.0]], np.float32).reshape(1, 1, 1, 3)
-print(kernels.masked_softmax(x, of_padded(x.shape, limits=np.array([[2]]))).tolist())
+softmax = cpu.kernel("softmax.masked_softmax")
+print(softmax(x, of_padded(x.shape, limits=np.array([[2]]))).tolist())
 """
 
 
@@ -220,8 +220,8 @@ def test_kernels_run_where_no_cache_can_be_written(tmp_path):
 
 ONE_SMALL_KERNEL = """
 import numpy as np
-from tinyattn import kernels
-print(kernels.relu(np.array([-1.0, 2.0], np.float32)).tolist())
+from tinyattn.kernels import cpu_kernel
+print(cpu_kernel("activation.relu")(np.array([-1.0, 2.0], np.float32)).tolist())
 """
 
 
@@ -234,8 +234,8 @@ def test_a_change_in_a_file_that_kernels_import_reaches_them(tmp_path):
     env = {"PYTHONPATH": str(package.parent), "TINYATTN_JIT": "1", "NUMBA_CACHE_DIR": ""}
     code = """
 import numpy as np
-from tinyattn import kernels
-print(kernels.softmax(np.zeros((1, 2), np.float32)).tolist()[0])
+from tinyattn.kernels import cpu_kernel
+print(cpu_kernel("softmax.softmax")(np.zeros((1, 2), np.float32)).tolist()[0])
 """
     text, results = source.read_text(), []
     for change in (text, text, text.replace("return sum_of_lanes(lanes)", "return 1.0"), text):
@@ -257,8 +257,8 @@ def test_stale_code_is_deleted_and_nothing_else(tmp_path):
     compiler.delete_stale_code(Kernel)  # the folder is missing: Numba may make it later
     names = [
         "softmax.softmax_rows-12.py311.nbi", "softmax.softmax_rows-12.py311.1.nbc",
-        "attention.attention_heads-1.py311.nbi", "other.kernel-1.py311.nbi", "softmax.cpython.pyc",
-        "softmaxes.rows-1.py311.nbi",
+        "tiled_attention.attention_heads-1.py311.nbi", "other.kernel-1.py311.nbi",
+        "softmax.cpython.pyc", "softmaxes.rows-1.py311.nbi",
     ]  # fmt: skip
 
     def fill():
@@ -323,8 +323,9 @@ import numba, numpy as np
 said = io.StringIO()
 with contextlib.redirect_stderr(said):
     import tinyattn as ta
-    from tinyattn import functional as F, kernels
-    kernels.cpu_kernels()
+    from tinyattn import functional as F
+    from tinyattn.kernels.compiled import cpu_kernels
+    cpu_kernels()
     numba.njit(lambda x: x + 1)(1)  # not ours
     assert not said.getvalue()
     F.dropout(F.softmax(ta.ones(2, 3)), 0.5), F.layer_norm(ta.ones(2, 3), (3,))

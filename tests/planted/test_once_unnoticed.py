@@ -8,13 +8,13 @@ from typing import Any
 import numpy as np
 import pytest
 from common import assert_all_zero, assert_close, assert_same, leaf, rng_of, signed
+from formulas import kernels, reference
 
 import tinyattn as ta
 from tinyattn import functional as F
-from tinyattn import kernels, nn, ops, optim
+from tinyattn import nn, ops, optim
 from tinyattn.base.checks import check_attention
 from tinyattn.errors import GradcheckError, InPlaceError, ShapeError
-from tinyattn.kernels import reference
 from tinyattn.kernels.visibility import Visibility, of_padded, samples_of
 
 
@@ -367,7 +367,7 @@ def test_the_kernels_are_given_no_visibility_that_does_not_fit(arrays: dict[str,
     q, k, v = ta.ones(6, 2, 4), ta.ones(10, 2, 4), ta.ones(10, 2, 3)
     visibility = of_padded((2, 2, 3, 5), **arrays)
     for call in (
-        lambda: ops.masked_softmax(ta.ones(2, 2, 3, 5), visibility=visibility),
+        lambda: ops.softmax_of_visible(ta.ones(2, 2, 3, 5), visibility=visibility),
         lambda: over_rows(q, k, v, visibility=visibility),
     ):
         name = next(iter(arrays))

@@ -72,7 +72,7 @@ def dqkv(grad, q, k, v, bias, heads, visibility, scale, drop, saved):
     return dq, dk, dv, grads[3] if len(grads) > 3 else None
 
 
-@with_kernels(cpu="attention.attention", cuda="attention.attention")
+@with_kernels(cpu="tiled_attention.attention", cuda="tiled_attention.attention")
 def attention_of_rows(
     q: Any,
     k: Any,
@@ -129,7 +129,7 @@ def dropped(weights: Any, dropping: Drop) -> Any:
     return drop(weights, *dropping) if dropping.p else weights
 
 
-@with_kernels(cpu="attention.attention_backward", cuda="attention.attention_backward")
+@with_kernels(cpu="tiled_attention.attention_backward", cuda="tiled_attention.attention_backward")
 def attention_of_rows_backward(
     grad: Any,
     q: Any,

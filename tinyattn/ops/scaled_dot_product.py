@@ -131,7 +131,7 @@ def scaled_dot_product_attention(
     options |= {"scale": scale, "drop": Drop(p, random.dropout_seed() if p else 0)}
     if return_weights:  # with an array of all weights (B, H, Q, K)
         out, weights = attention_with_weights(q, k, v, bias, **options)
-    else:  # the same, block of queries by block of queries: kernels/cpu/attention.py
+    else:  # the same, block of queries by block of queries: kernels/cpu/tiled_attention.py
         out = attention(q, k, v, bias, **options)  # (B, H, Q, e)
     if query.ndim == 3:
         out = out.squeeze(1)

@@ -40,7 +40,7 @@ except ImportError as error:
         RuntimeWarning,
         stacklevel=4,
     )
-    NEEDS_SCIPY: tuple[str, ...] = ("attention",)
+    NEEDS_SCIPY: tuple[str, ...] = ("tiled_attention",)
 else:
     NEEDS_SCIPY = ()
 

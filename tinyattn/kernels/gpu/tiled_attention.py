@@ -1,4 +1,4 @@
-"""Scaled dot-product attention in tiles; launches `attention.cu`.
+"""Scaled dot-product attention in tiles; launches `tiled_attention.cu`.
 
 Three cases are not computed in tiles: heads of more than 1,400 numbers (450 in float64), dropout
 with p = 1, and a bias. For them the formula in `ops/attention.py` makes the array of all weights.
@@ -64,7 +64,7 @@ def tile_shape(
 def tiled(
     xp: Any, device: int, kernel: str, width: int, value_width: int, dtype: np.dtype
 ) -> tuple[Any, Any]:
-    """A kernel of `attention.cu` for heads of these widths, and the shape of its tiles.
+    """A kernel of `tiled_attention.cu` for heads of these widths, and the shape of its tiles.
 
     One for each device, because CuPy asks for shared memory on the current one only.
     """
@@ -73,7 +73,7 @@ def tiled(
     assert shape is not None
     sizes = {"HEAD": width, "VALUE": value_width, "ROWS": shape.rows, "SLICE": shape.columns}
     defines = tuple(f"-D{name}={number}" for name, number in sizes.items())
-    compiled = function(xp, "attention", kernel, SCALARS[dtype], defines)
+    compiled = function(xp, "tiled_attention", kernel, SCALARS[dtype], defines)
     if shape.nbytes > WITHOUT_ASKING:
         compiled.max_dynamic_shared_size_bytes = shape.nbytes
     return compiled, shape
