@@ -31,6 +31,7 @@ from . import gguf
 from .bert import check_sha256, checked_folder, weights_of
 from .generation import generate
 from .int8 import NOT_TRAINED, Int8Linear, quantize
+from .published import GGUF, check_array, check_fit, parts_of
 from .settings import is_there, naming, read_json, write_json
 from .tokenizer_files import TOKENIZER, read_tokenizer_json
 
@@ -221,7 +222,7 @@ class CausalLM(nn.Module):
                 config = files.gguf_config(file.settings, "output.weight" not in file.places)
                 config = files.checked_config(config)
             found = {name: place.shape for name, place in file.places.items()}
-            model = cls._filled(config, files.GGUF, found, file.array, path)
+            model = cls._filled(config, GGUF, found, file.array, path)
             model.chat_template = file.settings.get("tokenizer.chat_template")
             model._new_tokenizer = partial(files.gguf_tokenizer, file.settings)
         return model
@@ -262,8 +263,9 @@ class CausalLM(nn.Module):
         dtype: Any = np.float32,
     ) -> Self:
         """The model with the tensors of a file, which `read` gives by their names."""
-        parts = files.parts_of(config, column, len(found))
-        files.check_parts(parts, found, path)
+        parts = parts_of(config, column, len(found))
+        shapes = {key: part.shape for key, part in parts.items()}
+        check_fit(shapes, found, path, "header" if column == GGUF else "config.json")
         with init.skipped():
             model = cls(config)
         if dtype != np.float32:
@@ -272,7 +274,7 @@ class CausalLM(nn.Module):
         parameters = dict(model.named_parameters())
         for key, part in parts.items():
             array = read(key)
-            files.check_array(array, key, path)
+            check_array(array, key, path)
             for name, x in part.to_ours(array).items():
                 parameters[name]._data[...] = x
         return model.eval()
@@ -286,7 +288,7 @@ class CausalLM(nn.Module):
         Path(folder).mkdir(parents=True, exist_ok=True)
         parameters = dict(self.named_parameters())
         column = files.COLUMNS[self.config["model_type"]]
-        parts = files.parts_of(self.config, column, self.config["num_hidden_layers"] * 9)
+        parts = parts_of(self.config, column)
         arrays = {name: wrap(part.to_theirs(parameters)) for name, part in parts.items()}
         save(arrays, Path(folder, "model.safetensors"))
         config = files.published_config(self.config) | {"torch_dtype": self.word.weight.dtype.name}
