@@ -5,7 +5,6 @@ Source: Devlin et al., "BERT: Pre-training of Deep Bidirectional Transformers", 
 
 from __future__ import annotations
 
-import hashlib
 import os
 from pathlib import Path
 from typing import Any, Self
@@ -27,8 +26,8 @@ from ..errors import CheckpointError, ShapeError
 from ..nn import init
 from ..tensors.tensor import Tensor
 from ..training.checkpoint import load, save
-from .published import BERT, check_array, check_fit, check_tensors, parts_of
-from .settings import check_kind, check_known, naming, read_json, write_json
+from .published import BERT, check_array, check_fit, check_tensors, parts_of, read_folder
+from .settings import check_kind, check_known, write_json
 
 # What config.json must say, because nothing else is built here.
 REQUIRED: dict[str, Any] = {
@@ -88,15 +87,6 @@ IGNORED = (
 )
 # The ends of names in the files of TensorFlow's BERT, and today's.
 OLD_NAMES = {"LayerNorm.gamma": "LayerNorm.weight", "LayerNorm.beta": "LayerNorm.bias"}
-WEIGHTS = "model.safetensors"
-# Files of weights that are not read, and why.
-OTHER_WEIGHTS = {
-    f"{WEIGHTS}.index.json": "is a list of several files, and one file is read here",
-    "pytorch_model.bin": "is a pickle, and a pickle can run code",
-    "pytorch_model.bin.index.json": "is a list of pickles, and a pickle can run code",
-    "tf_model.h5": "is a file of TensorFlow",
-    "flax_model.msgpack": "is a file of Flax",
-}
 
 
 class BertEncoder(nn.Module):
@@ -189,13 +179,7 @@ class BertEncoder(nn.Module):
         and tensors that are missing, unknown, of another shape, or not finite. Settings and sizes
         are checked before anything is built.
         """
-        path = checked_folder(folder) / "config.json"
-        config = read_json(path)
-        with naming(path):
-            config = checked_config(config)
-        path = weights_of(Path(folder))
-        if sha256 is not None:
-            check_sha256(path, sha256)
+        config, path = read_folder(folder, checked_config, sha256)
         arrays = checked_state(load(path), config, str(path))
         with init.skipped():
             model = cls(config)
@@ -229,33 +213,6 @@ class BertEncoder(nn.Module):
         # transformers 5 computes in the dtype that is named here.
         config["torch_dtype"] = self.word.weight.dtype.name
         write_json(Path(folder, "config.json"), config)
-
-
-def checked_folder(folder: str | os.PathLike[str]) -> Path:
-    if not Path(folder).is_dir():
-        raise FileNotFoundError(
-            f"{folder} is not a folder. Nothing is downloaded: give the folder of the model, with "
-            f"config.json and {WEIGHTS}"
-        )
-    return Path(folder)
-
-
-def weights_of(folder: Path) -> Path:
-    """The file of weights; an error says what to do about another one."""
-    if (folder / "adapter_config.json").is_file():
-        raise CheckpointError(
-            f"{folder} has adapter_config.json: merge the adapter into the weights first, because "
-            "an adapter is not read here"
-        )
-    if (folder / WEIGHTS).is_file():
-        return folder / WEIGHTS
-    for name, reason in OTHER_WEIGHTS.items():
-        if (folder / name).is_file():
-            raise FileNotFoundError(
-                f"{folder} has no {WEIGHTS}. Its {name} {reason}: write the folder anew with "
-                'model.save_pretrained("new folder", max_shard_size="100GB") of transformers'
-            )
-    raise FileNotFoundError(f"{folder} has no {WEIGHTS}")
 
 
 def checked_config(config: dict[str, Any]) -> dict[str, Any]:
@@ -320,10 +277,3 @@ def published_names(state: dict[str, Any], name: str) -> dict[str, Any]:
     if not np.array_equal(places, np.arange(len(places))):
         raise CheckpointError(f"{name}: {IGNORED[0]} must be 0, 1, 2, ..., as they are used here")
     return renamed
-
-
-def check_sha256(path: Path, expected: str) -> None:
-    with open(path, "rb") as file:
-        digest = hashlib.file_digest(file, "sha256").hexdigest()
-    if digest != expected.lower():
-        raise CheckpointError(f"{path} has the sha256 {digest}, expected {expected}")

@@ -28,10 +28,9 @@ from ..tensors.tensor import Tensor
 from ..training.checkpoint import load, save
 from . import causal_files as files
 from . import gguf
-from .bert import check_sha256, checked_folder, weights_of
 from .generation import generate
 from .int8 import NOT_TRAINED, Int8Linear, quantize
-from .published import GGUF, check_array, check_fit, parts_of
+from .published import GGUF, check_array, check_fit, check_sha256, parts_of, read_folder
 from .settings import is_there, naming, read_json, write_json
 from .tokenizer_files import TOKENIZER, read_tokenizer_json
 
@@ -216,8 +215,7 @@ class CausalLM(nn.Module):
         and sizes are checked before memory is taken.
         """
         with gguf.opened(path) as file:
-            if sha256 is not None:
-                check_sha256(Path(path), sha256)
+            check_sha256(Path(path), sha256)
             with naming(Path(path)):
                 config = files.gguf_config(file.settings, "output.weight" not in file.places)
                 config = files.checked_config(config)
@@ -234,13 +232,7 @@ class CausalLM(nn.Module):
         sha256: what model.safetensors must have. float16 and bfloat16 become float32. With
         tokenizer.json it has a tokenizer. Errors: as `from_gguf`.
         """
-        path = checked_folder(folder) / "config.json"
-        config = read_json(path)
-        with naming(path):
-            config = files.checked_config(config)
-        path = weights_of(Path(folder))
-        if sha256 is not None:
-            check_sha256(path, sha256)
+        config, path = read_folder(folder, files.checked_config, sha256)
         state = files.used_tensors(load(path), config["tie_word_embeddings"], path)
         found = {name: x.shape for name, x in state.items()}
         dtype = np.result_type(np.float32, *(x.dtype for x in state.values()))

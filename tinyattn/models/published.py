@@ -1,4 +1,4 @@
-"""The tensors of published files: what they are called there and here, and their shapes.
+"""The folders of published models, and their tensors: names there and here, and shapes.
 
 Four kinds of files have a column each in the tables: Llama's and Qwen2's folders, GGUF, GPT-2's
 and BERT's folders. The settings have Llama's names in the code.
@@ -6,7 +6,10 @@ and BERT's folders. The settings have Llama's names in the code.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import hashlib
+import os
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,6 +18,7 @@ from ..base.backend import is_finite
 from ..base.checks import describe, shortened
 from ..errors import CheckpointError
 from ..tensors.tensor import Tensor
+from .settings import naming, read_json
 
 LLAMA, GGUF, GPT2, BERT = 0, 1, 2, 3  # the columns
 # What stands before the parts of a layer.
@@ -40,6 +44,15 @@ feed_forward.w_3 ID  mlp.up_proj               ffn_up       -            -
 feed_forward.w_2 DI  mlp.down_proj             ffn_down     mlp.c_proj   output.dense
 sublayer.1.norm  D   post_attention_layernorm  ffn_norm     ln_2         output.LayerNorm
 """
+WEIGHTS = "model.safetensors"
+# Files of weights that are not read, and why.
+OTHER_WEIGHTS = {
+    f"{WEIGHTS}.index.json": "is a list of several files, and one file is read here",
+    "pytorch_model.bin": "is a pickle, and a pickle can run code",
+    "pytorch_model.bin.index.json": "is a list of pickles, and a pickle can run code",
+    "tf_model.h5": "is a file of TensorFlow",
+    "flax_model.msgpack": "is a file of Flax",
+}
 WITHOUT_BIAS = ("word", "position", "token_type", "head")
 
 
@@ -161,3 +174,54 @@ def check_array(array: np.ndarray, key: str, path: Any) -> None:
         raise CheckpointError(f"{path}: {key} is {array.dtype}, expected floating numbers")
     if not is_finite(array) and not np.isfinite(array).all():
         raise CheckpointError(f"{path}: {key} has numbers that are not finite")
+
+
+def read_folder(
+    folder: str | os.PathLike[str],
+    checked: Callable[[dict[str, Any]], dict[str, Any]],
+    sha256: str | None,
+) -> tuple[dict[str, Any], Path]:
+    """The checked config of a folder, and its file of weights."""
+    path = checked_folder(folder) / "config.json"
+    config = read_json(path)
+    with naming(path):
+        config = checked(config)
+    path = weights_of(Path(folder))
+    check_sha256(path, sha256)
+    return config, path
+
+
+def checked_folder(folder: str | os.PathLike[str]) -> Path:
+    if not Path(folder).is_dir():
+        raise FileNotFoundError(
+            f"{folder} is not a folder. Nothing is downloaded: give the folder of the model, with "
+            f"config.json and {WEIGHTS}"
+        )
+    return Path(folder)
+
+
+def weights_of(folder: Path) -> Path:
+    """The file of weights; an error says what to do about another one."""
+    if (folder / "adapter_config.json").is_file():
+        raise CheckpointError(
+            f"{folder} has adapter_config.json: merge the adapter into the weights first, because "
+            "an adapter is not read here"
+        )
+    if (folder / WEIGHTS).is_file():
+        return folder / WEIGHTS
+    for name, reason in OTHER_WEIGHTS.items():
+        if (folder / name).is_file():
+            raise FileNotFoundError(
+                f"{folder} has no {WEIGHTS}. Its {name} {reason}: write the folder anew with "
+                'model.save_pretrained("new folder", max_shard_size="100GB") of transformers'
+            )
+    raise FileNotFoundError(f"{folder} has no {WEIGHTS}")
+
+
+def check_sha256(path: Path, expected: str | None) -> None:
+    if expected is None:
+        return
+    with open(path, "rb") as file:
+        digest = hashlib.file_digest(file, "sha256").hexdigest()
+    if digest != expected.lower():
+        raise CheckpointError(f"{path} has the sha256 {digest}, expected {expected}")

@@ -18,8 +18,7 @@ from ..functional.layers import normalize
 from ..nn import init
 from ..tensors.tensor import Tensor
 from ..training.checkpoint import load, save
-from .bert import WEIGHTS, weights_of
-from .published import check_array, check_fit, check_tensors
+from .published import WEIGHTS, check_array, check_fit, check_tensors, weights_of
 from .settings import check_kind, check_known, is_there, naming, read_json, write_json
 from .tokenizer_files import TOKENIZER, check_special_tokens, normalized, normalizers, parsed
 
