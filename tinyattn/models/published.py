@@ -177,11 +177,9 @@ def check_array(array: np.ndarray, key: str, path: Any) -> None:
 
 
 def read_folder(
-    folder: str | os.PathLike[str],
-    checked: Callable[[dict[str, Any]], dict[str, Any]],
-    sha256: str | None,
+    folder: str | os.PathLike[str], checked: Callable[[Any], Any], sha256: str | None
 ) -> tuple[dict[str, Any], Path]:
-    """The checked config of a folder, and its file of weights."""
+    """The config of a folder as `checked` gives it, and the file of weights."""
     path = checked_folder(folder) / "config.json"
     config = read_json(path)
     with naming(path):
