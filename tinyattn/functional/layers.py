@@ -23,6 +23,7 @@ from ..ops.layers import unknown_id_text
 from ..tensors.arguments import (
     ArrayLike,
     any_tensor,
+    check_same_dtype_and_device,
     float_tensor,
     normalized_sizes,
     widened,

@@ -12,6 +12,7 @@ from .operators import Operators
 from .types import Operand
 from .values import array_of
 
+
 AnyTensor = TypeVar("AnyTensor", bound=TensorBase)
 
 

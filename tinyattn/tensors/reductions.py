@@ -24,6 +24,7 @@ from .shapes import Shapes
 from .types import Dims, DTypeLike, Operand, ValuesAndIndices
 from .values import checked_tensor
 
+
 AnyTensor = TypeVar("AnyTensor", bound=TensorBase)
 
 
