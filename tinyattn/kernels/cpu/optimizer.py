@@ -51,16 +51,19 @@ def adam(
 ) -> None:
     of_dtype = {dtype: step_numbers(current_step(), dtype) for dtype in (FLOAT32, FLOAT64)}
     for parameter, grad, m, v in zip(parameters, grads, ms, vs, strict=True):
-        dtype, size = parameter.dtype, parameter.size
-        if parameter.flags.fnc:  # in column order
+        dtype, size, flags = parameter.dtype, parameter.size, parameter.flags
+        if flags.fnc:  # in column order
             parameter, grad, m, v = parameter.T, grad.T, m.T, v.T
-        in_place = parameter.flags.carray and m.flags.carray and v.flags.carray
+            flags = parameter.flags
+        in_place = flags.carray and m.flags.carray and v.flags.carray
         if not (in_place and dtype is grad.dtype is m.dtype is v.dtype and dtype in of_dtype):
             reference.adam([parameter], [grad], [m], [v], current_step)
             continue
         # Numba would compile once more for a read-only gradient, which is of another type to it.
         grad = grad if grad.flags.carray else grad.copy(order="C")
-        flat = (parameter.reshape(-1), grad.reshape(-1), m.reshape(-1), v.reshape(-1))
+        flat = parameter, grad, m, v
+        if parameter.ndim != 1:
+            flat = parameter.reshape(-1), grad.reshape(-1), m.reshape(-1), v.reshape(-1)
         if size < SMALL:
             adam_elements(*flat, of_dtype[dtype], 0, size)
         else:
