@@ -23,6 +23,7 @@ from tinyattn import nn
 from tinyattn.errors import CheckpointError, MaskError, ShapeError
 from tinyattn.models import CausalLM, causal_files
 from tinyattn.models.causal_files import CHAT_TEMPLATE
+from tinyattn.models.published import parts_of
 
 HAS_TRANSFORMERS = HAS_TORCH and importlib.util.find_spec("transformers") is not None
 needs_transformers = pytest.mark.skipif(
@@ -195,7 +196,7 @@ def test_loading_draws_no_random_numbers(tmp_path):
 def test_shapes_that_a_file_must_have_are_those_of_the_model(kind):
     model = CausalLM(CONFIGS[kind])
     column = causal_files.COLUMNS[kind]
-    parts = causal_files.parts_of(model.config, column, 1000).values()
+    parts = parts_of(model.config, column, 1000).values()
     shapes = {name: shape for part in parts for name, shape in part.ours.items()}
     assert shapes == {name: p.shape for name, p in model.named_parameters()}
 

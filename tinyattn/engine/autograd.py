@@ -66,7 +66,7 @@ class Node:
     saved         the arrays and values that the rules need
     versions      for each array that may be saved: its Version, and how many changes it had
     shape, dtype  of the output, and so of its gradient
-    grad          the gradient, if `retains_grad` says that backward shall keep it
+    grad          the gradient, if `retains_grad` says that backward keeps it
     """
 
     __slots__ = ("dtype", "grad", "parents", "plan", "retains_grad", "saved", "shape", "versions")

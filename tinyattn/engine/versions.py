@@ -1,8 +1,8 @@
 """Changes in place are noticed: each memory counts its changes, and `backward` compares counts.
 
-Not seen: a write by what shares the memory with a Tensor but is no view of it, such as an array of
-another library, or a second Tensor that `from_numpy` made of the array; and two threads that write
-to one tensor at once.
+Two kinds of writes are not noticed. One comes through an object that shares the memory of a Tensor
+and is no view of it: an array of another library, or a second Tensor that `from_numpy` made of the
+array. The other comes from two threads that write to one tensor at once.
 """
 
 from __future__ import annotations

@@ -38,7 +38,7 @@ SPEED = {4: 48, 8: 24}  # multiplications in a nanosecond on one core, by the by
 
 def matrix_product(x: Array, y: Array, rounded: bool = True) -> Array:
     """x @ y, also of Tensors. NumPy has no fast float16 product: it is computed in float32, and
-    stays so if it shall not be rounded yet."""
+    stays so with rounded=False."""
     if type(x) is not np.ndarray:
         is_captured = backend.capturing.step is not None and is_array(x)
         return backend.capturing.step.matmul(x, y) if is_captured else x @ y
@@ -91,7 +91,7 @@ def have_one_float(x: np.ndarray, y: np.ndarray) -> bool:
 
 
 def divided_product(x: np.ndarray, y: np.ndarray) -> np.ndarray:
-    """x (N, K) @ y (K, M), its rows or its columns in chunks, whichever are more.
+    """x (N, K) @ y (K, M), in chunks of rows if N >= M, else of columns.
 
     The chunks are the same for any number of threads, because BLAS rounds products of other shapes
     differently.

@@ -166,7 +166,8 @@ def help_forever(tasks: SimpleQueue[Task]) -> None:
 
 
 def start_helpers(number: int) -> None:
-    """So many in all, or as many as the system lets us start: the caller can do without."""
+    """Start helpers until there are `number`. If the system allows fewer, the caller computes the
+    rest."""
     global _helpers
     with _starting, suppress(RuntimeError):
         while _helpers < number:

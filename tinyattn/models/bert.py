@@ -5,7 +5,6 @@ Source: Devlin et al., "BERT: Pre-training of Deep Bidirectional Transformers", 
 
 from __future__ import annotations
 
-import hashlib
 import os
 from pathlib import Path
 from typing import Any, Self
@@ -13,7 +12,7 @@ from typing import Any, Self
 import numpy as np
 
 from .. import nn
-from ..base.backend import is_finite, quietly
+from ..base.backend import quietly
 from ..base.checks import (
     check_heads,
     check_number,
@@ -27,7 +26,8 @@ from ..errors import CheckpointError, ShapeError
 from ..nn import init
 from ..tensors.tensor import Tensor
 from ..training.checkpoint import load, save
-from .settings import check_kind, check_known, naming, read_json, write_json
+from .published import BERT, check_array, check_fit, check_tensors, parts_of, read_folder
+from .settings import check_kind, check_known, write_json
 
 # What config.json must say, because nothing else is built here.
 REQUIRED: dict[str, Any] = {
@@ -78,23 +78,6 @@ typical_p use_bfloat16 use_cache xla_device
 KNOWN: dict[str, tuple[Any, ...]] = dict.fromkeys(
     (*REQUIRED, *SIZES, "hidden_act", "pad_token_id", *OPTIONAL, *NOTES.split()), ()
 )
-# Published names of the parts, and ours.
-EMBEDDINGS = {
-    "word_embeddings": "word",
-    "position_embeddings": "position",
-    "token_type_embeddings": "token_type",
-    "LayerNorm": "norm",
-}
-LAYER = {
-    "attention.self.query": "self_attn.W_q",
-    "attention.self.key": "self_attn.W_k",
-    "attention.self.value": "self_attn.W_v",
-    "attention.output.dense": "self_attn.W_o",
-    "attention.output.LayerNorm": "sublayer.0.norm",
-    "intermediate.dense": "feed_forward.w_1",
-    "output.dense": "feed_forward.w_2",
-    "output.LayerNorm": "sublayer.1.norm",
-}
 # In some files, and of no influence on the hidden states.
 IGNORED = (
     "embeddings.position_ids",
@@ -104,15 +87,6 @@ IGNORED = (
 )
 # The ends of names in the files of TensorFlow's BERT, and today's.
 OLD_NAMES = {"LayerNorm.gamma": "LayerNorm.weight", "LayerNorm.beta": "LayerNorm.bias"}
-WEIGHTS = "model.safetensors"
-# Files of weights that are not read, and why.
-OTHER_WEIGHTS = {
-    f"{WEIGHTS}.index.json": "is a list of several files, and one file is read here",
-    "pytorch_model.bin": "is a pickle, and a pickle can run code",
-    "pytorch_model.bin.index.json": "is a list of pickles, and a pickle can run code",
-    "tf_model.h5": "is a file of TensorFlow",
-    "flax_model.msgpack": "is a file of Flax",
-}
 
 
 class BertEncoder(nn.Module):
@@ -205,13 +179,7 @@ class BertEncoder(nn.Module):
         and tensors that are missing, unknown, of another shape, or not finite. Settings and sizes
         are checked before anything is built.
         """
-        path = checked_folder(folder) / "config.json"
-        config = read_json(path)
-        with naming(path):
-            config = checked_config(config)
-        path = weights_of(Path(folder))
-        if sha256 is not None:
-            check_sha256(path, sha256)
+        config, path = read_folder(folder, checked_config, sha256)
         arrays = checked_state(load(path), config, str(path))
         with init.skipped():
             model = cls(config)
@@ -230,16 +198,9 @@ class BertEncoder(nn.Module):
 
     def published(self) -> dict[str, nn.Parameter]:
         """The parameters by their published names."""
-        parts = {f"embeddings.{theirs}": ours for theirs, ours in EMBEDDINGS.items()}
-        for i in range(len(self.encoder.layers)):
-            parts |= {f"encoder.layer.{i}.{a}": f"encoder.layers.{i}.{b}" for a, b in LAYER.items()}
+        parts = parts_of(self.config | {"num_hidden_layers": len(self.encoder.layers)}, BERT)
         parameters = dict(self.named_parameters())
-        return {
-            f"{theirs}.{kind}": parameters[f"{ours}.{kind}"]
-            for theirs, ours in parts.items()
-            for kind in ("weight", "bias")
-            if f"{ours}.{kind}" in parameters
-        }
+        return {key: parameters[name] for key, part in parts.items() for name in part.ours}
 
     def save_pretrained(self, folder: str | os.PathLike[str]) -> None:
         """Write config.json and model.safetensors, which transformers' BertModel can open.
@@ -252,33 +213,6 @@ class BertEncoder(nn.Module):
         # transformers 5 computes in the dtype that is named here.
         config["torch_dtype"] = self.word.weight.dtype.name
         write_json(Path(folder, "config.json"), config)
-
-
-def checked_folder(folder: str | os.PathLike[str]) -> Path:
-    if not Path(folder).is_dir():
-        raise FileNotFoundError(
-            f"{folder} is not a folder. Nothing is downloaded: give the folder of the model, with "
-            f"config.json and {WEIGHTS}"
-        )
-    return Path(folder)
-
-
-def weights_of(folder: Path) -> Path:
-    """The file of weights; an error says what to do about another one."""
-    if (folder / "adapter_config.json").is_file():
-        raise CheckpointError(
-            f"{folder} has adapter_config.json: merge the adapter into the weights first, because "
-            "an adapter is not read here"
-        )
-    if (folder / WEIGHTS).is_file():
-        return folder / WEIGHTS
-    for name, reason in OTHER_WEIGHTS.items():
-        if (folder / name).is_file():
-            raise FileNotFoundError(
-                f"{folder} has no {WEIGHTS}. Its {name} {reason}: write the folder anew with "
-                'model.save_pretrained("new folder", max_shard_size="100GB") of transformers'
-            )
-    raise FileNotFoundError(f"{folder} has no {WEIGHTS}")
 
 
 def checked_config(config: dict[str, Any]) -> dict[str, Any]:
@@ -312,49 +246,18 @@ def checked_config(config: dict[str, Any]) -> dict[str, Any]:
     return config
 
 
-def shapes_of(config: dict[str, Any]) -> dict[str, tuple[int, ...]]:
-    """The tensors of a file by their published names."""
-    width, inner = config["hidden_size"], config["intermediate_size"]
-    rows = {
-        "word_embeddings": config["vocab_size"],
-        "position_embeddings": config["max_position_embeddings"],
-        "token_type_embeddings": config["type_vocab_size"],
-    }
-    shapes: dict[str, tuple[int, ...]] = {
-        f"embeddings.{name}.weight": (n, width) for name, n in rows.items()
-    }
-    sizes = {"intermediate.dense": (inner, width), "output.dense": (width, inner)}
-    parts = {"embeddings.LayerNorm": (width,)} | {
-        f"encoder.layer.{i}.{part}": (width,)
-        if part.endswith("LayerNorm")
-        else sizes.get(part, (width, width))
-        for i in range(config["num_hidden_layers"])
-        for part in LAYER
-    }
-    for name, shape in parts.items():
-        shapes |= {f"{name}.weight": shape, f"{name}.bias": shape[:1]}
-    return shapes
-
-
 def checked_state(
     state: dict[str, Any], config: dict[str, Any], name: str
 ) -> dict[str, np.ndarray]:
     """The arrays of a file by their published names, after all checks."""
-    for key, value in state.items():
-        if not isinstance(value, Tensor):
-            raise CheckpointError(f"{name}: {key} must be a tensor, got {describe(value)}")
+    check_tensors(state, name)
     state = published_names(state, name)
-    # One layer more than the file can have, because a wrong number may be a large one.
-    layers = min(config["num_hidden_layers"], len(state) // (2 * len(LAYER)) + 1)
-    shapes = shapes_of(config | {"num_hidden_layers": layers})
-    missing = [key for key in shapes if key not in state]
-    unknown = [key for key in state if key not in shapes and key not in IGNORED]
-    if missing or unknown:
-        raise CheckpointError(
-            f"{name} does not fit its config.json: missing {shortened(missing)}, unexpected "
-            f"{shortened(unknown)}"
-        )
-    return {key: checked_array(key, state[key], shape, name) for key, shape in shapes.items()}
+    shapes = {key: part.shape for key, part in parts_of(config, BERT, len(state)).items()}
+    found = {key: tensor.shape for key, tensor in state.items() if key not in IGNORED}
+    check_fit(shapes, found, name)
+    for key in shapes:
+        check_array(state[key]._data, key, name)
+    return {key: state[key]._data for key in shapes}
 
 
 def published_names(state: dict[str, Any], name: str) -> dict[str, Any]:
@@ -374,22 +277,3 @@ def published_names(state: dict[str, Any], name: str) -> dict[str, Any]:
     if not np.array_equal(places, np.arange(len(places))):
         raise CheckpointError(f"{name}: {IGNORED[0]} must be 0, 1, 2, ..., as they are used here")
     return renamed
-
-
-def checked_array(key: str, tensor: Tensor, shape: tuple[int, ...], name: str) -> np.ndarray:
-    if tensor.shape != shape:
-        raise CheckpointError(
-            f"{name}: {key} has shape {tensor.shape}, and config.json says {shape}"
-        )
-    if tensor.dtype.kind != "f":
-        raise CheckpointError(f"{name}: {key} is {tensor.dtype}, expected floating numbers")
-    if not is_finite(tensor._data) and not np.isfinite(tensor._data).all():
-        raise CheckpointError(f"{name}: {key} has numbers that are not finite")
-    return tensor._data
-
-
-def check_sha256(path: Path, expected: str) -> None:
-    with open(path, "rb") as file:
-        digest = hashlib.file_digest(file, "sha256").hexdigest()
-    if digest != expected.lower():
-        raise CheckpointError(f"{path} has the sha256 {digest}, expected {expected}")

@@ -29,9 +29,9 @@ from ..tensors.tensor import Tensor
 from ..training.checkpoint import load, save
 from . import causal_files as files
 from . import gguf
-from .bert import check_sha256, checked_folder, weights_of
 from .generation import generate
 from .int8 import NOT_TRAINED, Int8Linear, quantize
+from .published import GGUF, check_array, check_fit, check_sha256, parts_of, read_folder
 from .settings import is_there, naming, read_json, write_json
 from .tokenizer_files import TOKENIZER, read_tokenizer_json
 
@@ -216,13 +216,12 @@ class CausalLM(nn.Module):
         and sizes are checked before memory is taken.
         """
         with gguf.opened(path) as file:
-            if sha256 is not None:
-                check_sha256(Path(path), sha256)
+            check_sha256(Path(path), sha256)
             with naming(Path(path)):
                 config = files.gguf_config(file.settings, "output.weight" not in file.places)
                 config = files.checked_config(config)
             found = {name: place.shape for name, place in file.places.items()}
-            model = cls._filled(config, files.GGUF, found, file.array, path)
+            model = cls._filled(config, GGUF, found, file.array, path)
             model.chat_template = file.settings.get("tokenizer.chat_template")
             model._new_tokenizer = partial(files.gguf_tokenizer, file.settings)
         return model
@@ -234,13 +233,7 @@ class CausalLM(nn.Module):
         sha256: what model.safetensors must have. float16 and bfloat16 become float32. With
         tokenizer.json it has a tokenizer. Errors: as `from_gguf`.
         """
-        path = checked_folder(folder) / "config.json"
-        config = read_json(path)
-        with naming(path):
-            config = files.checked_config(config)
-        path = weights_of(Path(folder))
-        if sha256 is not None:
-            check_sha256(path, sha256)
+        config, path = read_folder(folder, files.checked_config, sha256)
         state = files.used_tensors(load(path), config["tie_word_embeddings"], path)
         found = {name: x.shape for name, x in state.items()}
         dtype = np.result_type(np.float32, *(x.dtype for x in state.values()))
@@ -263,8 +256,9 @@ class CausalLM(nn.Module):
         dtype: Any = np.float32,
     ) -> Self:
         """The model with the tensors of a file, which `read` gives by their names."""
-        parts = files.parts_of(config, column, len(found))
-        files.check_parts(parts, found, path)
+        parts = parts_of(config, column, len(found))
+        shapes = {key: part.shape for key, part in parts.items()}
+        check_fit(shapes, found, path, "header" if column == GGUF else "config.json")
         with init.skipped():
             model = cls(config)
         if dtype != np.float32:
@@ -273,7 +267,7 @@ class CausalLM(nn.Module):
         parameters = dict(model.named_parameters())
         for key, part in parts.items():
             array = read(key)
-            files.check_array(array, key, path)
+            check_array(array, key, path)
             for name, x in part.to_ours(array).items():
                 parameters[name]._data[...] = x
         return model.eval()
@@ -287,7 +281,7 @@ class CausalLM(nn.Module):
         Path(folder).mkdir(parents=True, exist_ok=True)
         parameters = dict(self.named_parameters())
         column = files.COLUMNS[self.config["model_type"]]
-        parts = files.parts_of(self.config, column, self.config["num_hidden_layers"] * 9)
+        parts = parts_of(self.config, column)
         arrays = {name: wrap(part.to_theirs(parameters)) for name, part in parts.items()}
         save(arrays, Path(folder, "model.safetensors"))
         config = files.published_config(self.config) | {"torch_dtype": self.word.weight.dtype.name}

@@ -1,44 +1,22 @@
-"""The files of language models: what their settings, tensors and tokens are called there and here.
+"""The files of language models: what their settings and tokens are called there and here.
 
-Three kinds of files have a column each in the tables: Llama's and Qwen2's folders, GGUF, and
-GPT-2's folders. The settings have Llama's names in the code.
+The settings have Llama's names in the code; GGUF and GPT-2's folders have a column each in the
+table. The names of tensors are in `published.py`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
-import numpy as np
-
-from ..base.backend import is_finite
-from ..base.checks import check_heads, check_number, check_size, describe, is_integer, shortened
+from ..base.checks import check_heads, check_number, check_size, describe, is_integer
 from ..errors import CheckpointError
 from .bert import ACTIVATIONS, NOTES
+from .published import GGUF, GPT2, LLAMA, check_tensors
 from .settings import check_kind, check_known
 from .tokenizer_files import tokenizers_package
 
-LLAMA, GGUF, GPT2 = 0, 1, 2  # the columns
 COLUMNS = {"llama": LLAMA, "qwen2": LLAMA, "gpt2": GPT2}  # of a folder, by its model_type
-LAYER = ("model.layers.{}.", "blk.{}.", "h.{}.")  # what stands before the parts of a layer
-# Ours; the shape, by D width, I inner width, K width of keys, V vocabulary, P positions; theirs.
-ENDS = """
-word             VD  model.embed_tokens        token_embd   wte
-position         PD  -                         -            wpe
-encoder.norm     D   model.norm                output_norm  ln_f
-head             VD  lm_head                   output       lm_head
-"""
-PARTS = """
-sublayer.0.norm  D   input_layernorm           attn_norm    ln_1
-self_attn.W_q    DD  self_attn.q_proj          attn_q       attn.c_attn
-self_attn.W_k    KD  self_attn.k_proj          attn_k       attn.c_attn
-self_attn.W_v    KD  self_attn.v_proj          attn_v       attn.c_attn
-self_attn.W_o    DD  self_attn.o_proj          attn_output  attn.c_proj
-sublayer.1.norm  D   post_attention_layernorm  ffn_norm     ln_2
-feed_forward.w_1 ID  mlp.gate_proj             ffn_gate     mlp.c_fc
-feed_forward.w_3 ID  mlp.up_proj               ffn_up       -
-feed_forward.w_2 DI  mlp.down_proj             ffn_down     mlp.c_proj
-"""
 IGNORED = (".rotary_emb.inv_freq", ".attn.bias", ".attn.masked_bias")  # ends of tensors' names
 SETTINGS = """
 vocab_size               vocab_size                        vocab_size
@@ -148,120 +126,14 @@ def gguf_config(settings: dict[str, Any], is_tied: bool) -> dict[str, Any]:
     return config | {name: settings.get(f"tokenizer.ggml.{name}") for name in ids}
 
 
-class Part:
-    """A tensor of a file: the parameters that it holds, one below the other, and its shape.
-
-    is_transposed: its matrices are, as those of GPT-2's layers.
-    pairs: rows of a head whose halves rotary turns there, and neighbours here; else 0.
-    """
-
-    def __init__(self, is_transposed: bool, pairs: int) -> None:
-        self.ours: dict[str, tuple[int, ...]] = {}
-        self.is_transposed, self.pairs = is_transposed, pairs
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        shapes = list(self.ours.values())
-        shape = (sum(shape[0] for shape in shapes), *shapes[0][1:])
-        return shape[::-1] if self.is_transposed else shape
-
-    def to_ours(self, array: np.ndarray) -> dict[str, np.ndarray]:
-        """The parameters in an array of this shape."""
-        array = array.T if self.is_transposed else array
-        if self.pairs:
-            array = exchanged(array, 2, self.pairs // 2)
-        ends = np.cumsum([shape[0] for shape in self.ours.values()])[:-1]
-        return dict(zip(self.ours, np.split(array, ends), strict=True))
-
-    def to_theirs(self, parameters: Mapping[str, Any]) -> np.ndarray:
-        """The inverse of `to_ours`."""
-        array = np.concatenate([parameters[name].cpu().numpy() for name in self.ours])
-        if self.pairs:
-            array = exchanged(array, self.pairs // 2, 2)
-        return array.T if self.is_transposed else array
-
-
-def exchanged(x: np.ndarray, a: int, b: int) -> np.ndarray:
-    """Rows (..., a, b) become (..., b, a)."""
-    return x.reshape(-1, a, b, *x.shape[1:]).swapaxes(1, 2).reshape(x.shape)
-
-
-def parts_of(config: dict[str, Any], column: int, most: int) -> dict[str, Part]:
-    """The tensors of a file by their names; `most` is the number that it has."""
-    parts: dict[str, Part] = {}
-    for ours, theirs, shape in matrices_of(config, column, most):
-        is_transposed = column == GPT2 and ours.startswith("encoder.layers.")
-        is_turned = column == LLAMA and ours.endswith(("W_q", "W_k"))
-        ends = {"weight": shape}
-        if has_bias(config["model_type"], ours):
-            ends["bias"] = shape[:1]
-        for end, size in ends.items():
-            part = Part(is_transposed, config["head_dim"] if is_turned else 0)
-            parts.setdefault(f"{theirs}.{end}", part).ours[f"{ours}.{end}"] = size
-    return parts
-
-
-def matrices_of(
-    config: dict[str, Any], column: int, most: int
-) -> Iterator[tuple[str, str, tuple[int, ...]]]:
-    """(our name, their name, shape) of every matrix and of every norm's weights."""
-    sizes = {
-        "V": config["vocab_size"],
-        "D": config["hidden_size"],
-        "I": config["intermediate_size"],
-        "K": config["head_dim"] * config["num_key_value_heads"],
-        "P": config["max_position_embeddings"],
-    }
-    blocks = [("", "", ENDS)]
-    # One layer more than the file can have, because a wrong number may be a large one.
-    for i in range(min(config["num_hidden_layers"], most // 6 + 1)):
-        blocks.append((f"encoder.layers.{i}.", LAYER[column].format(i), PARTS))
-    for ours, theirs, table in blocks:
-        for row in table.strip().splitlines():
-            name, letters, *names = row.split()
-            is_shared = name == "head" and config["tie_word_embeddings"]
-            if names[column] != "-" and not is_shared:
-                yield ours + name, theirs + names[column], tuple(sizes[x] for x in letters)
-
-
-def has_bias(model_type: str, name: str) -> bool:
-    if model_type == "gpt2":
-        return name not in ("word", "position", "head")
-    return model_type == "qwen2" and name.endswith(("W_q", "W_k", "W_v"))
-
-
-def check_parts(parts: dict[str, Part], found: Mapping[str, tuple[int, ...]], path: Any) -> None:
-    """The tensors of a file are those that its settings ask for, in name and shape."""
-    missing = [key for key in parts if key not in found]
-    unknown = [key for key in found if key not in parts]
-    if missing or unknown:
-        raise CheckpointError(
-            f"{path} does not fit its settings: missing {shortened(missing)}, unexpected "
-            f"{shortened(unknown)}"
-        )
-    for key, part in parts.items():
-        if found[key] != part.shape:
-            raise CheckpointError(
-                f"{path}: {key} has shape {found[key]}, and its settings say {part.shape}"
-            )
-
-
-def check_array(array: np.ndarray, key: str, path: Any) -> None:
-    if array.dtype.kind != "f":
-        raise CheckpointError(f"{path}: {key} is {array.dtype}, expected floating numbers")
-    if not is_finite(array) and not np.isfinite(array).all():
-        raise CheckpointError(f"{path}: {key} has numbers that are not finite")
-
-
 def used_tensors(state: Mapping[str, Any], is_tied: bool, path: Any) -> dict[str, Any]:
     """The tensors of a state that count, under names without the prefix of GPT-2."""
-    used: dict[str, Any] = {}
-    for key, value in state.items():
-        if not hasattr(value, "_data"):
-            raise CheckpointError(f"{path}: {key} must be a tensor, got {describe(value)}")
-        if not key.endswith(IGNORED) and not (is_tied and key == "lm_head.weight"):
-            used[key.removeprefix("transformer.")] = value
-    return used
+    check_tensors(state, path)
+    return {
+        key.removeprefix("transformer."): value
+        for key, value in state.items()
+        if not key.endswith(IGNORED) and not (is_tied and key == "lm_head.weight")
+    }
 
 
 def published_config(config: dict[str, Any]) -> dict[str, Any]:

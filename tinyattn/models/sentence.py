@@ -20,7 +20,8 @@ from ..ops.shapes import cat
 from ..tensors.tensor import Tensor
 from ..training.atomic_write import write_atomically
 from ..training.batches import pad_sequence
-from .bert import BertEncoder, checked_folder
+from .bert import BertEncoder
+from .published import checked_folder
 from .sentence_files import (
     Dense,
     Normalize,

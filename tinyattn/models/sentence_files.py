@@ -14,12 +14,11 @@ import numpy as np
 
 from .. import nn
 from ..base.checks import check_size, describe
-from ..errors import CheckpointError
 from ..nn import init
 from ..ops.normalization import normalize
 from ..tensors.tensor import Tensor
 from ..training.checkpoint import load, save
-from .bert import WEIGHTS, checked_array, weights_of
+from .published import WEIGHTS, check_array, check_fit, check_tensors, weights_of
 from .settings import check_kind, check_known, is_there, naming, read_json, write_json
 from .tokenizer_files import TOKENIZER, check_special_tokens, normalized, normalizers, parsed
 
@@ -199,9 +198,11 @@ def read_dense(folder: Path, width: int) -> Dense:
     state = load(file)
     shapes: dict[str, tuple[int, ...]] = {"linear.weight": (n_out, width)}
     shapes |= {"linear.bias": (n_out,)} if bias else {}
-    if set(state) != set(shapes) or not all(isinstance(x, Tensor) for x in state.values()):
-        raise CheckpointError(f"{file} must have the tensors {list(shapes)}, got {list(state)[:5]}")
-    arrays = [checked_array(key, state[key], shape, str(file)) for key, shape in shapes.items()]
+    check_tensors(state, file)
+    check_fit(shapes, {key: tensor.shape for key, tensor in state.items()}, file)
+    arrays = [state[key]._data for key in shapes]
+    for key, array in zip(shapes, arrays, strict=True):
+        check_array(array, key, file)
     with init.skipped():
         dense = Dense(width, n_out, bias, activation)
     dense.to(np.result_type(*arrays, np.float32))

@@ -268,7 +268,11 @@ class Encoder(Module):
         positions: ArrayLike | None = None,
     ) -> Tensor:
         if cache is not None:
-            return self.run_with_cache(cache, x, mask, valid_lens, is_causal, positions)
+            layer_caches = layer_caches_of(cache, len(self.layers))
+            with cache.restored_after_errors():
+                for layer, layer_cache in zip(self.layers, layer_caches, strict=True):
+                    x = layer(x, mask, valid_lens, is_causal, layer_cache, positions)
+                return x if self.norm is None else self.norm(x)
         if self.skip_padding and mask is not None:
             if valid_lens is not None:
                 raise MaskError("an encoder with skip_padding takes valid_lens or a mask, not both")
@@ -292,22 +296,6 @@ class Encoder(Module):
         for layer in self.layers:
             x = layer(x, **options)
         return x if self.norm is None else self.norm(x)
-
-    def run_with_cache(
-        self,
-        cache: Cache,
-        x: Tensor,
-        mask: ArrayLike | None,
-        valid_lens: ArrayLike | None,
-        is_causal: bool,
-        positions: ArrayLike | None,
-    ) -> Tensor:
-        """The output at the positions x, which come after those in the cache."""
-        layer_caches = layer_caches_of(cache, len(self.layers))
-        with cache.restored_after_errors():
-            for layer, layer_cache in zip(self.layers, layer_caches, strict=True):
-                x = layer(x, mask, valid_lens, is_causal, layer_cache, positions)
-            return x if self.norm is None else self.norm(x)
 
 
 def clones(module: AnyModule, N: int) -> ModuleList[AnyModule]:

@@ -178,7 +178,7 @@ def scaled_distances(x: Array, centre: Array, factor: Array) -> Array:
 
 
 def centred(x: Any, dim: Dims) -> Any:
-    """x less its mean, in new memory, and in `sum_dtype`, because it may be twice the largest
+    """x - mean(x), in new memory and in `sum_dtype`, because a difference may be twice the largest
     number of the dtype."""
     x = cast(x, sum_dtype(x.dtype))
     x -= mean(x, dim, True)

@@ -141,7 +141,7 @@ def visibility_of(
         limits = checked_limits(valid_lens, shape)
     if mask is not None:
         mask = to_device(checked_mask(mask, shape), device)
-    # Without samples nothing has to be said, nor if the first query sees all keys already.
+    # is_causal changes nothing without samples, or if the first query sees all keys.
     if is_causal and batch and past + 1 < keys:
         ends.append(np.arange(past + 1, past + queries + 1)[None])  # (1, Q)
         alone = valid_lens is None and mask is None and window is None

@@ -29,7 +29,8 @@ class Conversions(Gradients):
     ) -> Self:
         """This tensor in another dtype, on another device, or both: `x.to("cuda", ta.float64)`.
 
-        A Tensor as argument stands for its dtype and its device. What is so already is not copied.
+        A Tensor as argument stands for its dtype and its device. A tensor that has this dtype and
+        device is returned as it is.
         To integers, fractions are cut off, and numbers out of range wrap.
         """
         for argument in args:

@@ -277,7 +277,7 @@ def changed(tensor: Any, operation: Callable[..., Any], other: Operand) -> Any:
 
 
 def check_recordable(tensor: Any) -> None:
-    """Refuse `x[i] = value` that shall be recorded, if nobody would see it, or x has no gradient.
+    """Refuse a recorded `x[i] = value` that nobody would see, and one into an x without a gradient.
 
     In `x[i][j] = value` the tensor x[i] would get new memory, and x would stay as it is.
     """

@@ -44,26 +44,20 @@ DTYPES = {
     "F64": "float64",
 }
 # How files begin that others write, and what reads them.
+OF_TORCH = "if torch.save wrote it, pass what torch.load reads to ta.interop.load_torch_state_dict"
 FOREIGN = {
-    (
-        b"PK\3\4",
-        b"PK\5\6",
-    ): "it is a zip file: if torch.save wrote it, pass what torch.load reads to "
-    "ta.interop.load_torch_state_dict; if numpy.savez wrote it, numpy.load reads it",
-    (
-        b"\x80\2\x8a",
-        b"\x80\2}",
-        b"\x80\3}",
-        b"\x80\4\x95",
-        b"\x80\5\x95",
-    ): "it is a pickle: if torch.save wrote it, pass what torch.load reads to "
-    "ta.interop.load_torch_state_dict",
-    (b"\x93NUMPY",): "numpy.save wrote it, and numpy.load reads it",
-    (b"\x89HDF",): "it is an HDF5 file, which h5py reads",
-    (b"GGUF",): "it is a GGUF file, which gguf reads",
-    (
-        b"version https://git-lfs",
-    ): "it is a pointer of Git LFS, in place of a file: run git lfs pull",
+    **dict.fromkeys(
+        (b"PK\3\4", b"PK\5\6"),
+        f"it is a zip file: {OF_TORCH}; if numpy.savez wrote it, numpy.load reads it",
+    ),
+    **dict.fromkeys(
+        (b"\x80\2\x8a", b"\x80\2}", b"\x80\3}", b"\x80\4\x95", b"\x80\5\x95"),
+        f"it is a pickle: {OF_TORCH}",
+    ),
+    b"\x93NUMPY": "numpy.save wrote it, and numpy.load reads it",
+    b"\x89HDF": "it is an HDF5 file, which h5py reads",
+    b"GGUF": "it is a GGUF file, which gguf reads",
+    b"version https://git-lfs": "it is a pointer of Git LFS, in place of a file: run git lfs pull",
 }
 
 

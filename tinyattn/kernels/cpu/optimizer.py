@@ -43,15 +43,18 @@ def step_numbers(numbers: Any, dtype: np.dtype) -> np.ndarray:
 def adam(
     m: np.ndarray, v: np.ndarray, parameter: np.ndarray, grad: np.ndarray, numbers: Any
 ) -> Any:
-    dtype, size = parameter.dtype, parameter.size
-    if parameter.flags.fnc:  # in column order
+    dtype, size, flags = parameter.dtype, parameter.size, parameter.flags
+    if flags.fnc:  # in column order
         parameter, grad, m, v = parameter.T, grad.T, m.T, v.T
-    in_place = parameter.flags.carray and m.flags.carray and v.flags.carray
+        flags = parameter.flags
+    in_place = flags.carray and m.flags.carray and v.flags.carray
     if not (in_place and dtype is grad.dtype is m.dtype is v.dtype):
         return NotImplemented
     # Numba would compile once more for a read-only gradient, which is of another type to it.
     grad = grad if grad.flags.carray else grad.copy(order="C")
-    flat = (parameter.reshape(-1), grad.reshape(-1), m.reshape(-1), v.reshape(-1))
+    flat = parameter, grad, m, v
+    if parameter.ndim != 1:
+        flat = parameter.reshape(-1), grad.reshape(-1), m.reshape(-1), v.reshape(-1)
     if size < SMALL:
         adam_elements(*flat, step_numbers(numbers, dtype), 0, size)
     else:

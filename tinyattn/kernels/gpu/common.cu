@@ -211,7 +211,7 @@ struct Drop {
 };
 
 // As drop_arguments in launch.py gives them: kept_factor is 1 / (1 - p). `draws` counts the replays
-// of a captured step, because each replay shall drop other elements. It is null outside of one.
+// of a captured step, because each replay drops other elements. It is null outside of one.
 #define DROP_PARAMETERS \
     double kept_factor, long long threshold, long long seed, const long long *draws
 #define DROP kept_factor, threshold, seed, draws

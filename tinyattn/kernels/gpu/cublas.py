@@ -123,7 +123,7 @@ class Handle:
 
 
 class Layout(NamedTuple):
-    """How cuBLAS shall read the matrices of an array."""
+    """How cuBLAS reads the matrices of an array."""
 
     operation: int
     leading: int  # numbers from one row of a matrix to the next, or from one column

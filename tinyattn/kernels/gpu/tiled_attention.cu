@@ -132,7 +132,7 @@ __device__ void add_products(
                     sums[r][n] += weights[r * TILE + j] * x[j * (slice + 1)];
         } else {
             // 0 * NaN is NaN, so an invisible pair must not be multiplied where NaN may be. This
-            // loop is short, because it is rarely used and shall take no registers.
+            // loop is short, because it is rarely used and must not take registers.
 #pragma unroll 1
             for (int j = 0; j < TILE; j++)
                 for (int r = 0; r < ROWS; r++)
