@@ -132,6 +132,8 @@ class Spec:
             return args + self.defaults[len(args) :]
         if "input" in options and not args:  # another name of the first argument
             args = (options.pop("input"),)
+        if "other" in options and "y" in self.arguments:  # PyTorch's name of the second
+            options["y"] = options.pop("other")
         if self.takes_numpy_names:
             for numpy_name, name in (("axis", "dim"), ("keepdims", "keepdim")):
                 if numpy_name in options:
