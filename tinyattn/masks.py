@@ -60,10 +60,10 @@ class Mask(Tensor):
 
     __slots__ = ()
 
-    def __and__(self, other: Any) -> Mask:  # type: ignore[override]
+    def __and__(self, other: Any) -> Mask:
         return joined(and_, self, other)
 
-    def __or__(self, other: Any) -> Mask:  # type: ignore[override]
+    def __or__(self, other: Any) -> Mask:
         return joined(or_, self, other)
 
     __rand__, __ror__ = __and__, __or__

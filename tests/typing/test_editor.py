@@ -1,4 +1,4 @@
-"""What an editor shows at `F.softmax(`, `x.softmax(` and `ta.softmax(`: one signature, one docstring.
+"""What an editor shows at `F.softmax(`, `x.softmax(` and `ta.softmax(`: signature and docstring.
 
 basedpyright's language server is asked, as an editor asks it.
 """
