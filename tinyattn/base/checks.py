@@ -326,14 +326,15 @@ def split_sizes(total: int, sizes: int | Sequence[int], dim: int) -> Sequence[in
     return sizes
 
 
-def check_choice(name: str, value: Any, *choices: str) -> None:
+def check_choice(name: str, value: Any, *choices: str) -> str:
     if not isinstance(value, str) or value not in choices:
         *first, last = (f'"{choice}"' for choice in choices)
         raise ValueError(f"{name} must be {', '.join(first)} or {last}, got {value!r}")
+    return value
 
 
-def check_reduction(reduction: str, *more: str) -> None:
-    check_choice("reduction", reduction, *more, "mean", "sum", "none")
+def check_reduction(reduction: str, *more: str) -> str:
+    return check_choice("reduction", reduction, *more, "mean", "sum", "none")
 
 
 def describe(value: Any) -> str:
