@@ -112,7 +112,7 @@ class Attention(Module):
         bias = None if bias is None else bias.detach().clone()  # its caller may write to it
 
         def weights() -> Tensor:
-            q_rows, k_rows = in_heads(*map(wrap, arrays), heads=heads)
+            q_rows, k_rows = (in_heads(wrap(x), h) for x, h in zip(arrays, heads, strict=True))
             return attention_weights(q_rows, k_rows, **options, bias=bias)
 
         # Not by setattr, because that looks for modules and parameters in the value.
