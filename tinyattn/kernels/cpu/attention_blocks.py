@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from .compiler import FAST_SUMS, inner
+from .compiler import FAST_SUMS, inlined, inner
 from .dropout import is_kept
 from .row_functions import MINUS_INF, ZERO, exp
 
@@ -48,7 +48,7 @@ class Block(NamedTuple):
     end: int  # the key after the last one
 
 
-@inner
+@inlined
 def block_of(head, first):
     count = min(head.width, head.queries - first)
     end = visible_end(head.limits, first, first + count, head.keys)
@@ -56,7 +56,7 @@ def block_of(head, first):
     return Block(first, head.query_start + first, count, begin, end)
 
 
-@inner
+@inlined
 def masked_scores(keys, queries, block, head, counts):
     """keys queries^T + bias, (K, block), of the keys of the block; -inf where invisible.
 

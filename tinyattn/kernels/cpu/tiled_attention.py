@@ -54,7 +54,7 @@ from .attention_blocks import (
     take,
     visible_end,
 )
-from .compiler import inner, jit, takes_formula
+from .compiler import inlined, jit, takes_formula
 from .dropout import drop_arguments
 from .layout import as_input, visibility_arrays
 from .not_finite import affected, cleaned, needs_formula
@@ -87,7 +87,7 @@ class Saved(NamedTuple):
     inverse: np.ndarray  # (R, H): 1 / sum(exp(scores - maximum)), or 0 where nothing is visible
 
 
-@inner
+@inlined
 def head_of(number, inputs, rows, visibility):
     """Neighbouring numbers are of different samples: a thread then has long and short ones."""
     batch, heads = len(rows.query_offsets) - 1, inputs.q.shape[1]
@@ -107,27 +107,19 @@ def head_of(number, inputs, rows, visibility):
     return Head(h, group, b * heads + h, *places, limits, starts, mask, bias, *has)
 
 
-@inner
-def visible_keys_and_values(inputs, head):
-    """Those of one head that one of its queries may see: (K, d) and (K, e)."""
-    start, end = head.key_start, head.visible_end
-    return (
-        take(inputs.k, head.group, start, end, end, ONE),
-        take(inputs.v, head.group, start, end, end, ONE),
-    )
-
-
 @jit
 def attention_heads(inputs, rows, visibility, scale, drop, out, saved, first, last):
     """Fill out (R, H, e) and saved, for some of the B * H heads of all samples."""
+    q, k, v, _, _ = inputs
     counts = np.empty(BLOCK, np.int64)
     maximum, inverse = np.empty(BLOCK, np.float32), np.empty(BLOCK, np.float32)
     for number in range(first, last):
         head = head_of(number, inputs, rows, visibility)
-        keys, values = visible_keys_and_values(inputs, head)
+        keys = take(k, head.group, head.key_start, head.visible_end, head.visible_end, ONE)
+        values = take(v, head.group, head.key_start, head.visible_end, head.visible_end, ONE)
         for i in range(0, head.queries, head.width):
             block = block_of(head, i)
-            queries = take(inputs.q, head.h, block.row, block.count, head.width, scale)
+            queries = take(q, head.h, block.row, block.count, head.width, scale)
             weights = masked_scores(keys, queries, block, head, counts)
             softmax_columns(weights, counts, maximum, inverse)
             if drop.threshold > 0:
@@ -181,16 +173,18 @@ def attention_backward_heads(
     """Fill grads for some of the B * H heads of all samples: dq (R, H, d), dk (S, H, d),
     dv (S, H, e), and dbias (B * H, Q|1, K|1), which has zeros at the start."""
     dq, dk, dv, dbias = grads
+    q, k, v, _, _ = inputs
     counts = np.empty(BLOCK, np.int64)
     maximum, inverse = np.empty(BLOCK, np.float32), np.empty(BLOCK, np.float32)
     for number in range(first, last):
         head = head_of(number, inputs, rows, visibility)
-        keys, values = visible_keys_and_values(inputs, head)
+        keys = take(k, head.group, head.key_start, head.visible_end, head.visible_end, ONE)
+        values = take(v, head.group, head.key_start, head.visible_end, head.visible_end, ONE)
         dkeys = np.zeros((head.keys, keys.shape[1]), np.float32)
         dvalues = np.zeros((head.keys, values.shape[1]), np.float32)
         for i in range(0, head.queries, head.width):
             block = block_of(head, i)
-            queries = take(inputs.q, head.h, block.row, block.count, head.width, scale)
+            queries = take(q, head.h, block.row, block.count, head.width, scale)
             dout = take(grad, head.h, block.row, block.count, head.width, ONE)
             for j in range(head.width):
                 exists = j < block.count
