@@ -43,7 +43,7 @@ class Block(NamedTuple):
 
     first: int  # the number of the first query
     row: int  # where the rows of these queries begin
-    count: int  # how many there are; queries of zeros follow, up to the width of the head
+    length: int  # how many there are; queries of zeros follow, up to the width of the head
     begin: int  # the first key
     end: int  # the key after the last one
 
@@ -64,7 +64,7 @@ def masked_scores(keys, queries, block, head, counts):
     """
     scores = keys[block.begin : block.end] @ queries.T
     if head.has_bias:
-        add_to_scores(scores, head.bias, block.first, block.count, block.begin)
+        add_to_scores(scores, head.bias, block.first, block.length, block.begin)
     apply_visibility(scores, block.first, block.begin, head, counts)
     return scores
 

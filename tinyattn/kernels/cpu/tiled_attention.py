@@ -119,15 +119,15 @@ def attention_heads(inputs, rows, visibility, scale, drop, out, saved, first, la
         values = take(v, head.group, head.key_start, head.visible_end, head.visible_end, ONE)
         for i in range(0, head.queries, head.width):
             block = block_of(head, i)
-            queries = take(q, head.h, block.row, block.count, head.width, scale)
+            queries = take(q, head.h, block.row, block.length, head.width, scale)
             weights = masked_scores(keys, queries, block, head, counts)
             softmax_columns(weights, counts, maximum, inverse)
             if drop.threshold > 0:
                 kept = keep_mask(weights.shape, block, head, rows, drop)
                 drop_block(weights, kept, drop.factor)
             products = weights.T @ values[block.begin : block.end]
-            put(products, out, head.h, block.row, block.count, ONE)
-            for j in range(block.count):
+            put(products, out, head.h, block.row, block.length, ONE)
+            for j in range(block.length):
                 saved.maximum[block.row + j, head.h] = maximum[j]
                 saved.inverse[block.row + j, head.h] = inverse[j]
 
@@ -184,10 +184,10 @@ def attention_backward_heads(
         dvalues = np.zeros((head.keys, values.shape[1]), np.float32)
         for i in range(0, head.queries, head.width):
             block = block_of(head, i)
-            queries = take(q, head.h, block.row, block.count, head.width, scale)
-            dout = take(grad, head.h, block.row, block.count, head.width, ONE)
+            queries = take(q, head.h, block.row, block.length, head.width, scale)
+            dout = take(grad, head.h, block.row, block.length, head.width, ONE)
             for j in range(head.width):
-                exists = j < block.count
+                exists = j < block.length
                 maximum[j] = saved.maximum[block.row + j, head.h] if exists else ZERO
                 inverse[j] = saved.inverse[block.row + j, head.h] if exists else ZERO
             weights = masked_scores(keys, queries, block, head, counts)
@@ -195,11 +195,11 @@ def attention_backward_heads(
             dweights = values[block.begin : block.end] @ dout.T
             dscores = dscores_and_dropout(weights, dweights, block, head, rows, drop)
             if head.has_bias:
-                add_to_dbias(dscores, dbias[head.number], i, block.count, block.begin)
+                add_to_dbias(dscores, dbias[head.number], i, block.length, block.begin)
             add(weights @ dout, dvalues[block.begin :])
             add(dscores @ queries, dkeys[block.begin :])
             dqueries = dscores.T @ keys[block.begin : block.end]
-            put(dqueries, dq, head.h, block.row, block.count, scale)
+            put(dqueries, dq, head.h, block.row, block.length, scale)
         put(dkeys, dk, head.h, head.key_start, head.keys, ONE)
         put(dvalues, dv, head.h, head.key_start, head.keys, ONE)
 
@@ -247,21 +247,15 @@ def is_decoding(visibility: Visibility) -> bool:
 
 
 def forward(
-    q: np.ndarray,
-    k: np.ndarray,
-    v: np.ndarray,
-    bias: Any,
-    visibility: Visibility,
-    scale: float,
-    drop: Drop,
-    kernel: Any = None,
+    inputs: Any, visibility: Visibility, scale: float, drop: Drop, kernel: Any = None
 ) -> tuple[np.ndarray, Saved]:
     """The output of a kernel, and what it saves; without one, of that which suits the queries."""
+    q, _, v, _ = inputs
     if kernel is None:
         kernel = attention_of_one_query if is_decoding(visibility) else attention_heads
     out = np.empty((*q.shape[:2], v.shape[2]), q.dtype)
     saved = Saved(*np.empty((2, *q.shape[:2]), q.dtype))
-    run(kernel, (), (q, k, v, bias), visibility, scale, drop, (out, saved), 2)
+    run(kernel, (), inputs, visibility, scale, drop, (out, saved), 2)
     return out, saved
 
 
@@ -282,10 +276,10 @@ def attention(
         return NotImplemented
     if needs_formula(visibility, bias, q, k, v):
         exact, _ = formula(q, k, v, *options, bias)
-        out, _ = forward(*map(cleaned, (q, k, v, bias)), *options)
+        out, _ = forward([*map(cleaned, (q, k, v, bias))], *options)
         queries, _ = affected(q, k, v, q, visibility, bias)
         return np.where(queries, exact, out), None
-    return forward(q, k, v, bias, *options)
+    return forward((q, k, v, bias), *options)
 
 
 @takes_formula
@@ -309,7 +303,7 @@ def attention_backward(
         return backward(grad, (q, k, v, bias), saved, *options)
     exact = formula(grad, q, k, v, *options, bias, None)
     clean = *map(cleaned, (q, k, v)), cleaned(bias)
-    _, saved = forward(*clean, *options)
+    _, saved = forward(clean, *options)
     grads = backward(cleaned(grad), clean, saved, *options)
     queries, keys = affected(q, k, v, grad, visibility, bias)
     mixed = tuple(map(np.where, (queries, keys, keys), exact, grads))
@@ -326,7 +320,7 @@ def backward(
     of_heads = len(visibility.queries.lengths) * heads
     dbias = np.zeros((1, 1, 1) if bias is None else (of_heads, *bias.shape[2:]), q.dtype)
     if is_decoding(visibility):  # blocks round its scores in another way
-        _, saved = forward(*inputs, visibility, scale, drop, attention_heads)
+        _, saved = forward(inputs, visibility, scale, drop, attention_heads)
     saved = Saved(*map(as_input, saved))
     results = (saved, (dq, dk, dv, dbias))
     run(attention_backward_heads, (as_input(grad),), inputs, visibility, scale, drop, results, 5)
