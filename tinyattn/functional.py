@@ -41,6 +41,10 @@ from .ops.softmax import softmax as softmax
 from .tensors.create import alibi_bias as alibi_bias
 from .tensors.create import one_hot as one_hot
 
+# A package has this: so the error of `from tinyattn.functional import l1_loss` says what to write
+# instead; see base/short_names.py.
+__path__: list[str] = []
+
 if not TYPE_CHECKING:  # type checkers read the lines above
     __all__ = sorted(
         name for name, value in globals().items() if name[0].islower() and callable(value)
