@@ -15,13 +15,14 @@ from typing import Any, TypeVar
 
 import numpy as np
 import pytest
+import pytorch_tables as tables
 
 import tinyattn
 import tinyattn as ta
 from tinyattn import functional as F
 from tinyattn import hints, nn, optim
 from tinyattn.hints import ARGUMENTS
-from tinyattn.torch_names import scan, tables
+from tinyattn.torch_names import scan
 from tinyattn.torch_names.methods import take_methods
 
 MISSING, DIFFERS, IN_TORCH_NAMES = tables.missing(), tables.differences(), set(hints.added())

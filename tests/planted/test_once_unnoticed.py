@@ -13,9 +13,9 @@ from formulas import kernels, reference
 import tinyattn as ta
 from tinyattn import functional as F
 from tinyattn import nn, ops, optim
-from tinyattn.base.checks import check_attention
 from tinyattn.errors import GradcheckError, InPlaceError, ShapeError
 from tinyattn.kernels.visibility import Visibility, of_padded, samples_of
+from tinyattn.ops.attention import check_attention
 
 
 def test_second_derivatives_of_a_power_at_the_base_0() -> None:

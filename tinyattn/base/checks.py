@@ -35,6 +35,13 @@ def checked_dtype(dtype: DTypeLike) -> np.dtype:
     return np.dtype(checked.type)
 
 
+def check_type(expected: str, value: Any, kind: Any, hint: str = "") -> Any:
+    """The value; TypeError that says what was expected if it is of another kind."""
+    if not isinstance(value, kind):
+        raise TypeError(f"{expected}, got {type_name(value)}{hint}")
+    return value
+
+
 def require_float(dtype: np.dtype, what: str) -> None:
     if dtype.kind != "f":
         raise DtypeError(f"{what} needs a floating dtype, got {dtype}: use .to(ta.float32)")
@@ -449,7 +456,7 @@ def refuse_foreign(name: str, values: Sequence[Any]) -> None:
 def type_name(value: Any) -> str:
     """The name of a value's type, after its library: other libraries have a Tensor too."""
     library = type(value).__module__.partition(".")[0]
-    return ("" if library == "builtins" else f"{library}.") + type(value).__name__
+    return ("" if library in ("builtins", "tinyattn") else f"{library}.") + type(value).__name__
 
 
 CONTAINERS = dict, list, tuple, set, frozenset, deque

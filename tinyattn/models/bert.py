@@ -17,6 +17,7 @@ from ..base.checks import (
     check_heads,
     check_number,
     check_size,
+    check_type,
     checked_probability,
     describe,
     is_integer,
@@ -217,8 +218,7 @@ class BertEncoder(nn.Module):
 
 def checked_config(config: dict[str, Any]) -> dict[str, Any]:
     """The config with every entry that is needed; what this model is not is refused."""
-    if not isinstance(config, dict):
-        raise TypeError(f"a config is a dict, such as config.json, got {type(config).__name__}")
+    check_type("a config is a dict, such as config.json", config, dict)
     defaults: dict[str, Any] = REQUIRED | {"pad_token_id": 0}
     config = defaults | config
     for name, value in REQUIRED.items():

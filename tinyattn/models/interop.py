@@ -23,7 +23,7 @@ import numpy as np
 
 from .. import nn
 from ..base import random
-from ..base.checks import check_names, check_shapes
+from ..base.checks import check_names, check_shapes, check_type
 from ..errors import ShapeError
 from ..tensors.tensor import Tensor
 
@@ -114,8 +114,7 @@ def from_torch(module: Any) -> nn.Module:
         )
     """
     torch = import_torch()
-    if not isinstance(module, torch.nn.Module):
-        raise TypeError(f"from_torch takes a module of PyTorch's, got {type(module).__name__}")
+    check_type("from_torch takes a module of PyTorch's", module, torch.nn.Module)
     state = random.get_rng_state()
     try:
         return FromTorch(torch).convert(module, "")
@@ -132,8 +131,7 @@ def to_torch(module: nn.Module) -> Any:
         >>> ta.interop.to_torch(nn.MultiHeadedAttention(2, 6, dropout=0.5)).num_heads
         2
     """
-    if not isinstance(module, nn.Module):
-        raise TypeError(f"to_torch takes a module of tinyattn's, got {type(module).__name__}")
+    check_type("to_torch takes a module of tinyattn's", module, nn.Module)
     return ToTorch(import_torch()).convert(module, "")
 
 
@@ -436,8 +434,7 @@ def checked_arrays(
     owner: str, tensors: dict[str, Tensor], names: dict[str, list[str]], state: Any
 ) -> dict[str, np.ndarray]:
     """The arrays of a state dict of PyTorch's, by the names here, after all checks."""
-    if not isinstance(state, Mapping):
-        raise TypeError(f"a state dict is a dict of tensors, got {type(state).__name__}")
+    check_type("a state dict is a dict of tensors", state, Mapping)
     check_names(owner, names, state)
     arrays = {name: array_of(state[name]) for name in names}
     shapes = {}
@@ -463,8 +460,7 @@ def array_of(value: Any) -> np.ndarray:
 
 def named_tensors(module: Any) -> tuple[dict[str, Tensor], dict[str, list[str]]]:
     """The Tensors of a module by their names here, and these names by PyTorch's."""
-    if not isinstance(module, nn.Module):
-        raise TypeError(f"expected a module of tinyattn's, got {type(module).__name__}")
+    check_type("expected a module of tinyattn's", module, nn.Module)
     tensors, names = dict(module._named_state()), torch_names(module)
     if extra := set(tensors) - {part for parts in names.values() for part in parts}:
         raise TypeError(f"{type(module).__name__}: PyTorch's has no place for {sorted(extra)}")

@@ -14,7 +14,7 @@ import numpy as np
 
 from .. import functional as F
 from .. import nn
-from ..base.checks import check_size, type_name
+from ..base.checks import check_size, check_type, type_name
 from ..engine.grad_mode import no_grad
 from ..ops.shapes import cat
 from ..tensors.tensor import Tensor
@@ -200,11 +200,8 @@ class SentenceEncoder(nn.Module):
     def save_pretrained(self, folder: str | os.PathLike[str]) -> None:
         """Write a folder that sentence-transformers and transformers can open."""
         for part in self.head:
-            if not isinstance(part, (Dense, Normalize)):
-                raise TypeError(
-                    "a folder of sentence-transformers holds Dense and Normalize after the "
-                    f"pooling, got {type_name(part)}"
-                )
+            expected = "a folder of sentence-transformers has Dense and Normalize after the pooling"
+            check_type(expected, part, (Dense, Normalize))
         folder = Path(folder)
         self.encoder.save_pretrained(folder)
         write_modules(folder, self)
@@ -238,8 +235,7 @@ def checked_texts(texts: Iterable[str]) -> list[str]:
         raise TypeError(f"{expected}, got a {type_name(texts)}")
     texts = list(texts)
     for i, text in enumerate(texts):
-        if not isinstance(text, str):
-            raise TypeError(f"{expected}: text {i} is a {type_name(text)}")
+        check_type(f"{expected}; for text {i}", text, str)
         try:
             text.encode()
         except UnicodeEncodeError as error:

@@ -17,6 +17,7 @@ from ..base.checks import (
     check_container,
     check_names,
     check_shapes,
+    check_type,
     checked_dtype,
     has_dtype,
     names_device,
@@ -421,11 +422,8 @@ class Module:
             >>> layer.load_state_dict({"weight": ta.ones(2, 3), "scale": ta.ones(2)}, strict=False)
             LoadedNames(missing_keys=['bias'], unexpected_keys=['scale'])
         """
-        if not isinstance(state, dict):
-            raise TypeError(
-                f"load_state_dict takes a dict of tensors, got {type(state).__name__}: read a file "
-                "with ta.load first"
-            )
+        hint = ": read a file with ta.load first"
+        check_type("load_state_dict takes a dict of tensors", state, dict, hint)
         if wrong := [name for name in state if not isinstance(name, str)]:
             raise TypeError(f"the names in a state are strings, got {wrong[0]!r}")
         tensors = dict(self._named_state())

@@ -15,6 +15,7 @@ from ..base.checks import (
     cast_exactly,
     check_broadcast,
     check_size,
+    check_type,
     checked_dtype,
     is_integer,
     refuse_masked,
@@ -74,8 +75,7 @@ def from_numpy(array: np.ndarray, copy: bool = True) -> Tensor:
         >>> array[0] = 5; x.tolist()
         [5.0, 0.0]
     """
-    if not isinstance(array, np.ndarray):
-        raise TypeError(f"from_numpy takes a NumPy array, got {type(array).__name__}")
+    check_type("from_numpy takes a NumPy array", array, np.ndarray)
     return Tensor(array) if copy else shared(array)
 
 

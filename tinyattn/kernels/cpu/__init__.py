@@ -4,9 +4,8 @@ A kernel of a formula brings arrays into the one layout that its loop is compile
 then calls the loop, perhaps on several threads (`../threads.py`). Loops release the GIL. They use
 no fast-math flag that lets the compiler assume there are no NaN or inf. Sums are kept in float64.
 
-    tiled_attention.py   attention, block by block
-    attention_blocks.py  the steps of one block
-    not_finite.py        what they do about NaN and inf
+    tiled_attention.py   attention, one block of queries after another
+    attention_blocks.py  the steps for one block
     softmax.py           softmax over visible keys, and log_softmax
     cross_entropy.py     cross-entropy of rows of logits
     layer_norm.py        layer normalization
@@ -22,6 +21,7 @@ no fast-math flag that lets the compiler assume there are no NaN or inf. Sums ar
     gather.py            elements along one dimension by index
     optimizer.py         Adam
     row_functions.py     functions of one row, which the kernels above call
+    not_finite.py        what attention does about NaN and inf
     layout.py            the one layout of arrays that kernels take
     compiler.py          how Numba compiles kernels, and keeps their code
 """

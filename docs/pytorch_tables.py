@@ -1,4 +1,4 @@
-"""The tables of docs/from_pytorch.md: what tinyattn lacks, and what differs."""
+"""The tables of from_pytorch.md: what tinyattn lacks, and what differs."""
 
 from __future__ import annotations
 
@@ -7,10 +7,9 @@ from contextlib import contextmanager
 from typing import Any
 
 import tinyattn as ta
+from tinyattn import hints, nn, optim
 from tinyattn import torch_names as torch
-
-from .. import hints, nn, optim
-from . import methods, scan
+from tinyattn.torch_names import methods, scan
 
 SPACES: dict[str, Any] = {"Tensor": ta.Tensor, "ta": ta, "nn": nn, "Module": nn.Module}
 SPACES |= {"F": ta.functional, "nn.init": nn.init, "optim": optim}
