@@ -14,7 +14,7 @@ import numpy as np
 from ..base.backend import Array, is_array
 from ..base.checks import check_broadcast, check_one_dtype, check_type, rectangular, require_float
 from ..engine.autograd import AnyTensor, TensorBase
-from ..errors import DeviceError, DtypeError, ShapeError
+from ..errors import DeviceError, ShapeError
 from ..kernels.sums import sum_dtype
 from .types import CudaArray
 
