@@ -774,7 +774,7 @@ def test_what_a_file_cannot_hold_is_refused_before_anything_is_written(path, sta
         ({"o": optim.SGD([nn.Parameter([1.0])], 0.1)}, r"o is a SGD, .* write its state_dict\(\)"),
         (nn.Linear(1, 1), r"save takes a dict .*, got Linear: write its state_dict\(\)"),
         (ta.ones(1), 'got Tensor: write {"name": tensor}'),
-        (np.ones(1), r"got ndarray: write ta\.tensor\(\.\.\.\) of it"),
+        (np.ones(1), r"got numpy\.ndarray: write ta\.tensor\(\.\.\.\) of it"),
         ({"a": np.ones(2)}, r"a is a ndarray, .* write ta\.tensor\(\.\.\.\) of it"),
         ({"f": nn.Linear(1, 1).state_dict}, "f is a method, .* save what it returns"),
         ({"f": lambda: 0}, "f is a function, .* save what it returns"),
