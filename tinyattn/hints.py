@@ -61,6 +61,7 @@ ABSENT = {
     "1, step)], -2), for the last dimension",
     "nn.AdaptiveAvgPool1d": "write x.mean(dim)",
     "nn.BatchNorm1d": "write nn.LayerNorm, which attention models use",
+    "nn.Buffer": "write module.register_buffer(name, tensor)",
     "nn.Conv1d": "write an nn.Linear over x[:, i : i + k] joined with ta.cat; attention needs none",
     "nn.Conv2d": "write an nn.Linear over patches, as examples/train_digits.py does",
     "nn.DataParallel": "write tinyattn.training.distributed.DistributedDataParallel",

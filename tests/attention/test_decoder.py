@@ -386,7 +386,7 @@ def test_what_is_no_part_of_a_decoder_is_refused():
     with pytest.raises(ValueError, match="both"):
         layer("both")
     encoder = nn.Encoder(nn.EncoderLayer(D, attention, feed_forward), 1)
-    with pytest.raises(TypeError, match=r"a Decoder, .* got Encoder and Encoder first"):
+    with pytest.raises(TypeError, match=r"a Decoder, .* got Encoder second"):
         nn.EncoderDecoder(encoder, encoder, None, None, None)
 
 

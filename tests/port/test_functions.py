@@ -116,10 +116,6 @@ BOTH: dict[str, list[Any]] = {
     "select": [((Y, 1, 2), {}), ((Y, 0, -1), {})],
     "short": one(TIES),
     "sub": [((Y, Z), {}), ((Y, Z), {"alpha": 3})],
-    "take_along_dim": [
-        ((Y, np.argsort(Z, 1), 1), {}), ((Y, np.array([[1], [0], [2]]), 1), {}), ((Y, ROWS), {}),
-        ((Y, np.array([[2]]), 0), {}),
-    ],
     "tile": [((Y, (2, 3)), {}), ((Y, (2,)), {}), ((V, (2, 1, 3)), {})],
     "trace": one(A[:, :3]),
     "true_divide": one(Y, X),
@@ -147,14 +143,12 @@ FUNCTIONS: dict[str, list[Any]] = {
     ],
     "maximum": one(Y, Z),
     "pow": [((2.5, Y), {}), ((X, 3), {}), ((X, Y), {})],
-    "std_mean": [((Y,), {}), ((Y, 1), {"unbiased": False}), ((Y,), {"dim": 0, "correction": 0})],
     "tensordot": [
         ((A, B), {"dims": 1}), ((D, RNG.normal(size=(3, 4, 5))), {}),
         ((D, RNG.normal(size=(4, 5, 2))), {"dims": ([0, 2], [2, 0])}),
     ],
     "tril_indices": [((3, 4), {}), ((3, 3, -1), {}), ((2, 4, 1), {})],
     "triu_indices": [((3, 4), {}), ((3, 3, 1), {}), ((4, 2, -1), {})],
-    "var_mean": [((Y, -1), {"keepdim": True}), ((Y, (0, 1)), {})],
 }  # fmt: skip
 METHODS: dict[str, list[Any]] = {
     "byte": one(I2 * 0 + 7),

@@ -302,26 +302,6 @@ def test_a_parameter_list(torch: Any) -> None:
     assert all(isinstance(x, nn.Parameter) for x in ours.rows)
 
 
-def test_a_buffer_is_registered_when_it_is_assigned(torch: Any) -> None:
-    def made(library: Any, tensor: Any) -> Any:
-        model = library.Module()
-        model.weight = library.Parameter(tensor([1.0]))
-        model.steps = library.Buffer(tensor([2.0]))
-        model.mask = library.Buffer(tensor([True]), persistent=False)
-        return model
-
-    ours, theirs = made(nn, ta.tensor), made(torch.nn, torch.tensor)
-    for model in (ours, copy.deepcopy(ours), pickle.loads(pickle.dumps(ours))):
-        assert list(model.state_dict()) == list(theirs.state_dict()) == ["weight", "steps"]
-        names = [name for name, _ in model.named_buffers()]
-        assert names == [name for name, _ in theirs.named_buffers()] == ["steps", "mask"]
-    assert ours.double().steps.dtype == ta.float64
-    ours.steps = nn.Buffer(ta.tensor([7.0]))
-    assert ours.state_dict()["steps"].tolist() == [7.0]
-    ours.other = ta.tensor([1.0])
-    assert "other" not in dict(ours.named_buffers())
-
-
 def test_a_lazy_layer_gets_its_size_from_the_first_input(torch: Any) -> None:
     ours, theirs = nn.LazyLinear(3), torch.nn.LazyLinear(3)
     names = [name for name, _ in ours.named_parameters()]

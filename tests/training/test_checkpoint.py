@@ -774,7 +774,7 @@ def test_what_a_file_cannot_hold_is_refused_before_anything_is_written(path, sta
         ({"o": optim.SGD([nn.Parameter([1.0])], 0.1)}, r"o is a SGD, .* write its state_dict\(\)"),
         (nn.Linear(1, 1), r"save takes a dict .*, got Linear: write its state_dict\(\)"),
         (ta.ones(1), 'got Tensor: write {"name": tensor}'),
-        (np.ones(1), r"got ndarray: write ta\.tensor\(\.\.\.\) of it"),
+        (np.ones(1), r"got numpy\.ndarray: write ta\.tensor\(\.\.\.\) of it"),
         ({"a": np.ones(2)}, r"a is a ndarray, .* write ta\.tensor\(\.\.\.\) of it"),
         ({"f": nn.Linear(1, 1).state_dict}, "f is a method, .* save what it returns"),
         ({"f": lambda: 0}, "f is a function, .* save what it returns"),
@@ -813,12 +813,12 @@ def test_a_path_is_a_name(path):
     ta.save({"a": 1}, os.fsencode(path))
     assert ta.load(os.fsencode(path)) == ta.load(path) == ta.load(str(path)) == {"a": 1}
     for wrong in (5, None, ["a"], 1.5, io.BytesIO()):
-        kind = type(wrong).__name__
+        expected = rf"name of a file, a str or a Path, got (_io\.)?{type(wrong).__name__}"
         for call in (
             lambda wrong=wrong: ta.save({"a": 1}, wrong),
             lambda wrong=wrong: ta.load(wrong),
         ):
-            with pytest.raises(TypeError, match=f"name of a file, a str or a Path, got {kind}"):
+            with pytest.raises(TypeError, match=expected):
                 call()
     for call in (lambda: ta.save({"a": 1}, "a\0b"), lambda: ta.load("a\0b")):
         with pytest.raises(ValueError, match=r"name of a file, got 'a\\x00b'"):

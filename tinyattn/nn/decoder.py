@@ -255,11 +255,9 @@ class EncoderDecoder(Module):
         generator: Module,
     ) -> None:
         super().__init__()
-        if not isinstance(encoder, Module) or not isinstance(decoder, Decoder):
-            raise TypeError(
-                "an EncoderDecoder takes an encoder, a Decoder, src_embed, tgt_embed, generator, "
-                f"got {type(encoder).__name__} and {type(decoder).__name__} first"
-            )
+        expected = "an EncoderDecoder takes an encoder, a Decoder, src_embed, tgt_embed, generator"
+        check_type(expected, encoder, Module, " first")
+        check_type(expected, decoder, Decoder, " second")
         self.encoder = encoder
         self.decoder = decoder
         self.src_embed = src_embed

@@ -24,10 +24,7 @@ class CrossEntropyLoss(Module):
         super().__init__()
         self.ignore_index, self.reduction = ignore_index, check_reduction(reduction)
         self.label_smoothing = checked_probability(label_smoothing, "label_smoothing")
-        if weight is None:
-            self.weight = None
-        else:
-            self.register_buffer("weight", weight)
+        self.register_buffer("weight", weight)
 
     def forward(self, logits: Tensor, target: ArrayLike) -> Tensor:
         options = self.ignore_index, self.reduction, self.label_smoothing

@@ -182,11 +182,8 @@ class EncoderLayer(Module):
 
 def check_parts(owner: str, **parts: Any) -> None:
     for name, part in parts.items():
-        if not isinstance(part, Module):
-            raise TypeError(
-                f"{name} of {owner} is a module, such as MultiHeadedAttention or "
-                f"PositionwiseFeedForward, got {part!r}"
-            )
+        such_as = "such as MultiHeadedAttention or PositionwiseFeedForward"
+        check_type(f"{name} of {owner} is a module, {such_as}", part, Module)
         feeds = isinstance(part, (PositionwiseFeedForward, SwiGLU))
         if isinstance(part, Attention) if name == "feed_forward" else feeds:
             raise TypeError(f"{owner} takes attention before feed_forward: exchange them")

@@ -12,9 +12,9 @@ from typing import Any, TypeAlias, TypeVar
 import numpy as np
 
 from ..base.backend import Array, is_array
-from ..base.checks import check_broadcast, check_type, rectangular, require_float
+from ..base.checks import check_broadcast, check_one_dtype, check_type, rectangular, require_float
 from ..engine.autograd import AnyTensor, TensorBase
-from ..errors import DeviceError, DtypeError, ShapeError
+from ..errors import DeviceError, ShapeError
 from ..kernels.sums import sum_dtype
 from .types import CudaArray
 
@@ -86,11 +86,8 @@ def check_same_dtype_and_device(function: str, **arguments: Any) -> None:
                 f"{function}: {first[0]} is on {first[1].device}, {name} on {value.device}: "
                 "move one with .to(device)"
             )
-        elif value.dtype != first[1].dtype:
-            raise DtypeError(
-                f"{function}: {first[0]} is {first[1].dtype}, {name} is {value.dtype}: convert "
-                "one with .to(dtype)"
-            )
+        else:
+            check_one_dtype(function, **{first[0]: first[1], name: value})
 
 
 def check_same_shape(function: str, x: Any, target: Any) -> None:

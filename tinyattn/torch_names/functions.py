@@ -247,15 +247,6 @@ def scatter_add(input, dim, index, src):
 
 
 @both
-def take_along_dim(input, indices, dim=None):
-    if dim is None:
-        return input.reshape(-1)[indices.reshape(-1)]
-    dim = one_dim(input, dim)
-    sizes = [indices.shape[i] if i == dim else n for i, n in enumerate(input.shape)]
-    return input.gather(dim, indices.expand(sizes))
-
-
-@both
 def nonzero(input, as_tuple=False):
     """In tinyattn: write np.argwhere(x.numpy())"""
     rows = tensor_of("nonzero", input)
@@ -316,18 +307,6 @@ def tensordot(a, b, dims=2):
     product = x.flatten(-n) @ y.reshape(-1, math.prod(y.shape[n:]))
     return product.reshape(*x.shape[:-n], *y.shape[n:])
 
-
-def with_mean(spread: Callable[..., Any]) -> Callable[..., Any]:
-    """std_mean of std, var_mean of var."""
-
-    def function(input, dim=None, unbiased=True, keepdim=False, **options):
-        return spread(input, dim, unbiased, keepdim, **options), input.mean(dim, keepdim)
-
-    return function
-
-
-std_mean = function(with_mean(Tensor.std))
-var_mean = function(with_mean(Tensor.var))
 
 # Random numbers
 

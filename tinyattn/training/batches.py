@@ -9,7 +9,7 @@ import numpy as np
 
 from .. import functional as F
 from ..base import random
-from ..base.checks import check_size, listed
+from ..base.checks import check_size, check_type, listed, type_name
 from ..errors import DtypeError, ShapeError
 from ..ops.shapes import cat, stack
 from ..tensors.tensor import Tensor
@@ -28,8 +28,7 @@ def pad_sequence(
     [[5, 7, 2], [4, 0, 0]]
     """
     if isinstance(sequences, (str, bytes, Mapping)):
-        kind = type(sequences).__name__
-        raise TypeError(f"pad_sequence takes a list of sequences, got {kind}")
+        raise TypeError(f"pad_sequence takes a list of sequences, got {type_name(sequences)}")
     tensors = [x if isinstance(x, Tensor) else Tensor(x) for x in listed("pad_sequence", sequences)]
     shapes = [x.shape for x in tensors]
     if not tensors or any(len(s) < 1 or s[1:] != shapes[0][1:] for s in shapes):
@@ -141,8 +140,7 @@ class DataLoader:
         collate_fn: Callable[[Sequence[Any]], Any] | None = None,
     ) -> None:
         self.batch_size = check_size("batch_size", batch_size)
-        if collate_fn is not None and not callable(collate_fn):
-            raise TypeError(f"collate_fn must be a function, got {type(collate_fn).__name__}")
+        check_type("collate_fn must be a function", collate_fn, Callable | None)
         self.shuffle, self.drop_last, self.collate_fn = shuffle, drop_last, collate_fn
         if isinstance(data, Mapping) or not hasattr(data, "__getitem__"):
             raise TypeError(

@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 
+from ..base.checks import check_type
 from ..engine.autograd import wrap
 from ..errors import CheckpointError, DtypeError
 from ..tensors.tensor import Tensor
@@ -83,9 +84,7 @@ def save(state: dict[str, Any], path: str | os.PathLike[str]) -> None:
         ...     ta.load(f"{folder}/run.safetensors")
         {'weight': tensor([1., 1.]), 'step': 17}
     """
-    if not isinstance(state, dict):
-        kind = type(state).__name__
-        raise TypeError(f"save takes a dict and then the name of a file, got {kind}{advice(state)}")
+    check_type("save takes a dict and then the name of a file", state, dict, advice(state))
     path = checked_path(path)
     arrays: dict[str, np.ndarray] = {}
     structure = json.dumps(describe(state, "", arrays))
@@ -149,9 +148,8 @@ def advice(value: Any) -> str:
 
 
 def checked_path(path: Any) -> str:
-    if not isinstance(path, (str, bytes, os.PathLike)):
-        kind = type(path).__name__
-        raise TypeError(f"path must be the name of a file, a str or a Path, got {kind}")
+    expected = "path must be the name of a file, a str or a Path"
+    check_type(expected, path, (str, bytes, os.PathLike))
     name = os.fsdecode(path)
     if "\0" in name:
         raise ValueError(f"path must be the name of a file, got {name!r}")

@@ -408,9 +408,8 @@ class DistributedDataParallel:
         backward on one rank and go on: the next call ends all ranks.
         """
         weight = check_number("weight", weight, 0)
-        if weight and not isinstance(loss, Tensor):
-            kind = type(loss).__name__
-            raise TypeError(f"loss must be a Tensor, got {kind}; None goes with weight 0")
+        if weight:
+            check_type("loss must be a Tensor", loss, Tensor, "; None goes with weight 0")
         if weight and world().size == 1:
             return loss.backward()
         if backend.capturing.step is not None:

@@ -2,7 +2,7 @@
 
 functional.py init.py utils/   the functions of `F`, starting values, gradients of whole models
 arguments.py                   constructors with many arguments
-parameter.py                   Parameter, Buffer
+parameter.py                   Parameter, also before its size is known
 modules.py                     activations, losses, Embedding, lazy layers, lists of parameters
 recurrent.py                   RNN, LSTM and GRU, and their cells
 attention.py transformer.py    attention and Transformer, with PyTorch's arguments and masks
