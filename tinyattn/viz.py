@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from .base.checks import check_type, listed, rectangular
+from .base.checks import check_type, listed, optional_package, rectangular
 from .engine.autograd import count_uses, root_of, users_first
 from .errors import ShapeError
 from .ops.visibility import checked_mask
@@ -341,12 +341,8 @@ def layers_of(nodes: Sequence[Any], width: dict) -> tuple[list[dict], list, dict
 @functools.cache
 def figure_class() -> type[Figure]:
     """matplotlib's Figure, imported here because the rest of tinyattn does not need it."""
-    try:
-        from matplotlib.figure import Figure
-    except ImportError:
-        raise ImportError(
-            'tinyattn.viz needs matplotlib: in a clone of tinyattn, pip install -e ".[examples]"'
-        ) from None
+    needs = "tinyattn.viz needs matplotlib"
+    Figure: Any = optional_package("matplotlib.figure", needs, "examples").Figure
 
     class NotebookFigure(Figure):
         """Notebooks call `_repr_png_`; without it they show figures of pyplot only.

@@ -435,7 +435,7 @@ def test_texts_may_be_any_iterable_of_strings(folder):
         "dict": ({"a": 1}, "got a dict"),
         "set": ({"a"}, "got a set"),
         "second": (["a", b"b"], "for text 1, got bytes"),
-        "rows": (np.array([["a"]]), "text 0 is a numpy.ndarray"),
+        "rows": (np.array([["a"]]), "for text 0, got numpy.ndarray"),
     }.values():
         with pytest.raises(TypeError, match=message):
             model.encode(texts)

@@ -615,8 +615,8 @@ P = [leaf(np.ones(1))]
         (lambda: optim.WarmupSchedule(optim.SGD(P), "a"), ValueError, "d_model .* got 'a'"),
         (lambda: optim.WarmupSchedule(optim.SGD(P), 9, "a"), ValueError, "warmup .* got 'a'"),
         (lambda: optim.WarmupSchedule(optim.SGD(P), 9, 9, "a"), ValueError, "factor .* got 'a'"),
-        (lambda: optim.CosineSchedule(P[0], 10), TypeError, "takes an optimizer, got tinyattn.T"),
-        (lambda: optim.LambdaLR(P[0], abs), TypeError, "takes an optimizer, got tinyattn.Tensor"),
+        (lambda: optim.CosineSchedule(P[0], 10), TypeError, "takes an optimizer, got T"),
+        (lambda: optim.LambdaLR(P[0], abs), TypeError, "takes an optimizer, got Tensor"),
         (
             lambda: optim.SGD([("a", P[0]), P[0]]),
             TypeError,

@@ -6,6 +6,7 @@ import math
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
+from importlib import import_module
 from operator import index
 from typing import Any, TypeAlias
 
@@ -33,6 +34,15 @@ def checked_dtype(dtype: DTypeLike) -> np.dtype:
         raise DtypeError(f"tensors hold booleans, integers or floats up to 64 bits, got {checked}")
     # NumPy has one object for each native dtype. Return it, because fast code compares with `is`.
     return np.dtype(checked.type)
+
+
+def optional_package(name: str, who: str, extra: str) -> Any:
+    """A package that not every installation has. Its ImportError says how to get it."""
+    try:
+        return import_module(name)
+    except ImportError:
+        hint = f'in a clone of tinyattn, pip install -e ".[{extra}]"'
+        raise ImportError(f"{who}: {hint}") from None
 
 
 def check_type(expected: str, value: Any, kind: Any, hint: str = "") -> Any:

@@ -64,14 +64,11 @@ def attention(
 
 @attention.vjp("q", "k", "v", "bias")
 def dqkv(grad, q, k, v, bias, heads, visibility, scale, drop, saved):
-    saved, *rows = saved or (
-        None,
-        in_heads(q, heads[0]),
-        in_heads(k, heads[1]),
-        in_heads(v, heads[1]),
-    )
-    options = visibility, scale, drop, bias, saved
-    grads = attention_of_rows_backward(in_heads(grad, heads[0]), *rows, *options)
+    if saved is None:  # on Tensors
+        saved = None, in_heads(q, heads[0]), in_heads(k, heads[1]), in_heads(v, heads[1])
+    of_kernel, q_rows, k_rows, v_rows = saved
+    options = visibility, scale, drop, bias, of_kernel
+    grads = attention_of_rows_backward(in_heads(grad, heads[0]), q_rows, k_rows, v_rows, *options)
     dq, dk, dv = (in_form_of(x, dx) for x, dx in zip((q, k, v), grads, strict=False))
     return dq, dk, dv, grads[3] if len(grads) > 3 else None
 
