@@ -123,6 +123,17 @@ def test_the_reference_lists_the_public_names():
     assert not missing
 
 
+def test_the_list_of_examples_has_every_program():
+    page = (ROOT / "docs" / "examples.md").read_text("utf-8")
+    programs = {path.name for path in (ROOT / "examples").glob("*.py") if is_program(path)}
+    assert {name for name in programs if f"`{name}`" not in page} == set(), "docs/examples.md"
+
+
+def is_program(path: Path) -> bool:
+    """Not a module of functions: it runs something when it is called."""
+    return path.name == "smallest.py" or '__name__ == "__main__"' in path.read_text("utf-8")
+
+
 @pytest.mark.parametrize("name", functional.__all__)
 def test_a_function_of_F_shows_an_example_and_its_types(name):
     """`test_examples_in_docstrings` runs the example."""

@@ -50,6 +50,12 @@ CONFIGS = {
     },
 }  # fmt: skip
 TOLERANCE = {np.float32: 1e-5, np.float64: 1e-12}
+
+
+def test_every_family_is_tested():
+    assert set(CONFIGS) == set(causal_files.COLUMNS), "add a small model to CONFIGS"
+
+
 both_dtypes = pytest.mark.parametrize("dtype", TOLERANCE)
 kinds = pytest.mark.parametrize("kind", CONFIGS)
 
