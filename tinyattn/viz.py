@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from .base.checks import listed, rectangular, type_name
+from .base.checks import check_type, listed, optional_package, rectangular
 from .engine.autograd import count_uses, root_of, users_first
 from .errors import ShapeError
 from .ops.visibility import checked_mask
@@ -138,8 +138,7 @@ def plot_curves(
         >>> figure = viz.plot_curves({"training": [1.0, 0.5, 0.25]})
     """
     Figure = figure_class()
-    if not isinstance(curves, Mapping):
-        raise TypeError(f"plot_curves takes a dict of names to values, got {type_name(curves)}")
+    check_type("plot_curves takes a dict of names to values", curves, Mapping)
     if smooth < 1:
         raise ValueError(f"smooth is a number of values >= 1, got {smooth!r}")
     figure = Figure(figsize=figsize, layout="constrained")
@@ -186,11 +185,8 @@ def plot_gradient_norms(
         >>> nn.Sequential(*layers)(ta.randn(2, 4)).backward(ta.randn(2, 4))
         >>> figure = viz.plot_gradient_norms({"linear": layers})
     """
-    if not isinstance(stacks, Mapping):
-        raise TypeError(
-            "plot_gradient_norms takes a dict of names to layers, such as "
-            f'{{"encoder": encoder.layers}}, got {type_name(stacks)}'
-        )
+    such_as = 'such as {"encoder": encoder.layers}'
+    check_type(f"plot_gradient_norms takes a dict of names to layers, {such_as}", stacks, Mapping)
     norms: dict[str, list[float]] = {}
     for name, layers in stacks.items():
         norms[name] = []
@@ -258,18 +254,14 @@ def show_graph(tensor: Tensor, names: Mapping[str, Tensor] | None = None) -> Fig
         >>> x, w = ta.randn(2, 3), ta.randn(3, 4, requires_grad=True)
         >>> figure = viz.show_graph((x @ w).tanh().sum(), {"w": w})
     """
-    if not isinstance(tensor, Tensor):
-        raise TypeError(f"show_graph takes a Tensor, got {type_name(tensor)}")
-    if not isinstance(names, Mapping | None):
-        raise TypeError(f"names is a dict from names to tensors, got {type_name(names)}")
+    check_type("show_graph takes a Tensor", tensor, Tensor)
+    check_type("names is a dict from names to tensors", names, Mapping | None)
     nodes = list(users_first(count_uses([root_of(tensor)])))
     if len(nodes) > 200:
         raise ValueError(f"show_graph draws at most 200 boxes, and this graph has {len(nodes)}")
     for name, named in (names or {}).items():
-        if not isinstance(named, Tensor):
-            raise TypeError(f"the name {name!r} is of a Tensor, got {type_name(named)}")
-        if not isinstance(name, str):
-            raise TypeError(f"a name of a tensor is a text, got {name!r}")
+        check_type(f"the name {name!r} is of a Tensor", named, Tensor)
+        check_type("a name of a tensor is a text", name, str)
     called = {t._node: name for name, t in (names or {}).items()}
     lines = {node: lines_of(node, called.get(node)) for node in nodes}
     width = {node: 0.25 + 0.067 * max(map(len, lines[node])) for node in nodes}  # in inches
@@ -349,12 +341,8 @@ def layers_of(nodes: Sequence[Any], width: dict) -> tuple[list[dict], list, dict
 @functools.cache
 def figure_class() -> type[Figure]:
     """matplotlib's Figure, imported here because the rest of tinyattn does not need it."""
-    try:
-        from matplotlib.figure import Figure
-    except ImportError:
-        raise ImportError(
-            'tinyattn.viz needs matplotlib: in a clone of tinyattn, pip install -e ".[examples]"'
-        ) from None
+    needs = "tinyattn.viz needs matplotlib"
+    Figure: Any = optional_package("matplotlib.figure", needs, "examples").Figure
 
     class NotebookFigure(Figure):
         """Notebooks call `_repr_png_`; without it they show figures of pyplot only.

@@ -15,13 +15,14 @@ from typing import Any, TypeVar
 
 import numpy as np
 import pytest
+import pytorch_tables as tables
 
 import tinyattn
 import tinyattn as ta
 from tinyattn import functional as F
 from tinyattn import hints, nn, optim
 from tinyattn.hints import ARGUMENTS
-from tinyattn.torch_names import scan, tables
+from tinyattn.torch_names import scan
 from tinyattn.torch_names.methods import take_methods
 
 MISSING, DIFFERS, IN_TORCH_NAMES = tables.missing(), tables.differences(), set(hints.added())
@@ -119,7 +120,7 @@ def documented() -> Iterator[tuple[str, str]]:
 def test_the_whole_package_is_searched() -> None:
     names = [name for name, _ in documented()]
     for name in (
-        "nn.module.Module.state_dict", "tensors.values.Values.data", "functional.losses.kl_div",
+        "nn.module.Module.state_dict", "tensors.values.Values.data", "ops.losses.kl_div",
         "testing.finite_differences.gradcheck", "training.distributed.all_reduce",
         "optim.schedules.LambdaLR", "viz.show_graph", "models.interop.from_torch", "masks.causal",
     ):  # fmt: skip

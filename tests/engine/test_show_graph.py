@@ -186,7 +186,7 @@ def test_what_cannot_be_drawn_is_told(viz: Any) -> None:
     with pytest.raises(TypeError, match=r"takes a Tensor, got numpy\.ndarray"):
         viz.show_graph(np.ones(2))
     with pytest.raises(
-        TypeError, match=r"names is a dict from names to tensors, got tinyattn\.Tensor"
+        TypeError, match=r"names is a dict from names to tensors, got Tensor"
     ):
         viz.show_graph(x * x, x)
     with pytest.raises(TypeError, match="the name 'five' is of a Tensor, got int"):

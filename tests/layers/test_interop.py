@@ -556,7 +556,7 @@ def test_arrays_without_a_place_in_pytorchs_module_are_named(torch):
     for call in (interop.torch_state_dict, lambda m: interop.load_torch_state_dict(m, {})):
         with pytest.raises(TypeError, match=r"no place for \['slope'\]"):
             call(module)
-        with pytest.raises(TypeError, match=r"module of tinyattn's, got ndarray"):
+        with pytest.raises(TypeError, match=r"module of tinyattn's, got numpy.ndarray"):
             call(np.ones(2))
 
 

@@ -51,7 +51,7 @@ def test_gradient_norms_of_a_layer_without_parameters() -> None:
 
 
 def test_gradient_norms_take_a_dict() -> None:
-    with pytest.raises(TypeError, match=r"a dict of names to layers.*got tinyattn\.Sequential"):
+    with pytest.raises(TypeError, match=r"a dict of names to layers.*got Sequential"):
         viz.plot_gradient_norms(nn.Sequential(nn.Linear(2, 2)))
 
 

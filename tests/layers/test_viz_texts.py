@@ -172,7 +172,7 @@ def test_curves_are_a_dict(wrong: Any) -> None:
 
 def test_names_in_a_graph_are_texts() -> None:
     x = ta.ones(2, requires_grad=True)
-    with pytest.raises(TypeError, match="a name of a tensor is a text, got 0"):
+    with pytest.raises(TypeError, match="a name of a tensor is a text, got int"):
         viz.show_graph(x.exp(), {0: x})
 
 

@@ -163,7 +163,7 @@ def test_prompts_are_taken_and_left_out_of_the_pooling(folder, pooling):
     }.values():
         with pytest.raises(ValueError, match=message):
             model.encode(texts, **options)
-    with pytest.raises(TypeError, match="text 0 is a int"):
+    with pytest.raises(TypeError, match="for text 0, got int"):
         model.encode(texts, prompt=3)
 
 
@@ -434,8 +434,8 @@ def test_texts_may_be_any_iterable_of_strings(folder):
         "none": (None, "got a NoneType"),
         "dict": ({"a": 1}, "got a dict"),
         "set": ({"a"}, "got a set"),
-        "second": (["a", b"b"], "text 1 is a bytes"),
-        "rows": (np.array([["a"]]), "text 0 is a numpy.ndarray"),
+        "second": (["a", b"b"], "for text 1, got bytes"),
+        "rows": (np.array([["a"]]), "for text 0, got numpy.ndarray"),
     }.values():
         with pytest.raises(TypeError, match=message):
             model.encode(texts)

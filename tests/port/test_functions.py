@@ -10,12 +10,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+import pytorch_tables as tables
 
 import tinyattn
 import tinyattn.torch_names as ours
 from tinyattn import hints
 from tinyattn.errors import DeviceError, DtypeError, InPlaceError, ShapeError
-from tinyattn.torch_names import functions, tables
+from tinyattn.torch_names import functions
 
 ADDED = set(tables.missing()) & set(hints.added())
 

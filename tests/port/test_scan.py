@@ -10,10 +10,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import pytorch_tables as tables
 
 import tinyattn as ta
 import tinyattn.torch_names as port
-from tinyattn.torch_names import scan, tables
+from tinyattn.torch_names import scan
 from tinyattn.torch_names.methods import take_methods
 from tinyattn.torch_names.scan import Scan, rewritten
 

@@ -14,10 +14,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+import pytorch_tables as tables
 
 import tinyattn as ta
 from tinyattn import hints, torch_names
-from tinyattn.torch_names import methods, scan, tables
+from tinyattn.torch_names import methods, scan
 
 LEFT_OUT, DIFFERS = tables.missing(), tables.differences()
 IN_TORCH_NAMES = LEFT_OUT.keys() & hints.added().keys()

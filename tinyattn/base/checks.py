@@ -6,6 +6,7 @@ import math
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
+from importlib import import_module
 from operator import index
 from typing import Any, TypeAlias
 
@@ -33,6 +34,22 @@ def checked_dtype(dtype: DTypeLike) -> np.dtype:
         raise DtypeError(f"tensors hold booleans, integers or floats up to 64 bits, got {checked}")
     # NumPy has one object for each native dtype. Return it, because fast code compares with `is`.
     return np.dtype(checked.type)
+
+
+def optional_package(name: str, who: str, extra: str) -> Any:
+    """A package that not every installation has. Its ImportError says how to get it."""
+    try:
+        return import_module(name)
+    except ImportError:
+        hint = f'in a clone of tinyattn, pip install -e ".[{extra}]"'
+        raise ImportError(f"{who}: {hint}") from None
+
+
+def check_type(expected: str, value: Any, kind: Any, hint: str = "") -> Any:
+    """The value; TypeError that says what was expected if it is of another kind."""
+    if not isinstance(value, kind):
+        raise TypeError(f"{expected}, got {type_name(value)}{hint}")
+    return value
 
 
 def require_float(dtype: np.dtype, what: str) -> None:
@@ -326,11 +343,15 @@ def split_sizes(total: int, sizes: int | Sequence[int], dim: int) -> Sequence[in
     return sizes
 
 
+def check_choice(name: str, value: Any, *choices: str) -> str:
+    if not isinstance(value, str) or value not in choices:
+        *first, last = (f'"{choice}"' for choice in choices)
+        raise ValueError(f"{name} must be {', '.join(first)} or {last}, got {value!r}")
+    return value
+
+
 def check_reduction(reduction: str, *more: str) -> str:
-    if reduction not in ("mean", "sum", "none", *more):
-        also = "".join(f'"{name}", ' for name in more)
-        raise ValueError(f'reduction must be {also}"mean", "sum" or "none", got {reduction!r}')
-    return reduction
+    return check_choice("reduction", reduction, *more, "mean", "sum", "none")
 
 
 def describe(value: Any) -> str:
@@ -404,7 +425,7 @@ def raise_clearer_error(name: str, arrays: Sequence[Any], error: Exception) -> N
     keep the graph alive, because it would be in a reference cycle with its traceback.
     """
     refuse_foreign(name, arrays)
-    if type(error).__module__ == errors.__name__:
+    if type(error).__module__ == errors.__name__ or is_of_a_check(error):
         return
     came = ", ".join(describe(array) for array in arrays)
     devices = {device_of(array) for array in arrays if hasattr(array, "dtype")}
@@ -424,6 +445,14 @@ def raise_clearer_error(name: str, arrays: Sequence[Any], error: Exception) -> N
         raise ShapeError(message) from error
 
 
+def is_of_a_check(error: Exception) -> bool:
+    """True for an error that a check of this file has raised, which says enough."""
+    place = error.__traceback__
+    while place is not None and place.tb_next is not None:
+        place = place.tb_next
+    return place is not None and place.tb_frame.f_globals is globals()
+
+
 def refuse_foreign(name: str, values: Sequence[Any]) -> None:
     """Raise an error if a value is an array or tensor of another library."""
     for value in values:
@@ -437,7 +466,7 @@ def refuse_foreign(name: str, values: Sequence[Any]) -> None:
 def type_name(value: Any) -> str:
     """The name of a value's type, after its library: other libraries have a Tensor too."""
     library = type(value).__module__.partition(".")[0]
-    return ("" if library == "builtins" else f"{library}.") + type(value).__name__
+    return ("" if library in ("builtins", "tinyattn") else f"{library}.") + type(value).__name__
 
 
 CONTAINERS = dict, list, tuple, set, frozenset, deque

@@ -12,16 +12,8 @@ from typing import Any, Self
 import numpy as np
 
 from .. import nn
+from ..base import checks
 from ..base.backend import quietly
-from ..base.checks import (
-    check_heads,
-    check_number,
-    check_size,
-    checked_probability,
-    describe,
-    is_integer,
-    shortened,
-)
 from ..errors import CheckpointError, ShapeError
 from ..nn import init
 from ..tensors.tensor import Tensor
@@ -217,32 +209,31 @@ class BertEncoder(nn.Module):
 
 def checked_config(config: dict[str, Any]) -> dict[str, Any]:
     """The config with every entry that is needed; what this model is not is refused."""
-    if not isinstance(config, dict):
-        raise TypeError(f"a config is a dict, such as config.json, got {type(config).__name__}")
+    checks.check_type("a config is a dict, such as config.json", config, dict)
     defaults: dict[str, Any] = REQUIRED | {"pad_token_id": 0}
     config = defaults | config
     for name, value in REQUIRED.items():
         if config[name] != value and not (name == "pruned_heads" and config[name] is None):
             raise CheckpointError(
-                f"a BertEncoder has {name} {value!r}, got {describe(config[name])}"
+                f"a BertEncoder has {name} {value!r}, got {checks.describe(config[name])}"
             )
     check_known(config, KNOWN | dict.fromkeys(UNUSED, (None, {})))
     if missing := [name for name in (*SIZES, "hidden_act") if name not in config]:
-        raise CheckpointError(f"the config of a BertEncoder misses {shortened(missing)}")
+        raise CheckpointError(f"the config of a BertEncoder misses {checks.shortened(missing)}")
     for name in SIZES:
-        check_size(f"{name} of the config", config[name])
+        checks.check_size(f"{name} of the config", config[name])
     if check_kind("hidden_act", config["hidden_act"], str) not in ACTIVATIONS:
         raise CheckpointError(
             f"hidden_act must be one of {list(ACTIVATIONS)}, got {config['hidden_act']!r:.60}"
         )
-    check_heads(config["hidden_size"], config["num_attention_heads"])
-    if not 0 < check_number("layer_norm_eps", config.get("layer_norm_eps", 1e-12), 0):
+    checks.check_heads(config["hidden_size"], config["num_attention_heads"])
+    if not 0 < checks.check_number("layer_norm_eps", config.get("layer_norm_eps", 1e-12), 0):
         raise ValueError("layer_norm_eps must be more than 0")
     for name in ("hidden_dropout_prob", "attention_probs_dropout_prob"):
-        checked_probability(config.get(name, 0.1), name)
+        checks.checked_probability(config.get(name, 0.1), name)
     pad = config["pad_token_id"]
-    if pad is not None and not (is_integer(pad) and 0 <= pad < config["vocab_size"]):
-        raise ValueError(f"pad_token_id must be null or a token id, got {describe(pad)}")
+    if pad is not None and not (checks.is_integer(pad) and 0 <= pad < config["vocab_size"]):
+        raise ValueError(f"pad_token_id must be null or a token id, got {checks.describe(pad)}")
     return config
 
 

@@ -14,7 +14,7 @@ import numpy as np
 
 from ..base import random
 from ..base.backend import quiet, to_device
-from ..base.checks import check_number, check_size, checked_probability, is_integer
+from ..base.checks import check_number, check_size, check_type, checked_probability, is_integer
 from ..engine.autograd import wrap
 from ..engine.grad_mode import no_grad
 from ..errors import DtypeError, ShapeError
@@ -78,8 +78,7 @@ def generate(
         tensor([[ 0,  1,  2],
                 [ 3,  4, -1]])
     """
-    if not callable(next_scores):
-        raise TypeError(f"next_scores is a function of ids, got {type(next_scores).__name__}")
+    check_type("next_scores is a function of ids", next_scores, Callable)
     ids, given = checked_prompt(prompt, max_len, pad)
     stops = checked_stops(stop)
     check_choice(temperature, top_k, top_p, num_beams, length_penalty)

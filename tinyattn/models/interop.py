@@ -23,7 +23,7 @@ import numpy as np
 
 from .. import nn
 from ..base import random
-from ..base.checks import check_names, check_shapes
+from ..base.checks import check_names, check_shapes, check_type, optional_package
 from ..errors import ShapeError
 from ..tensors.tensor import Tensor
 
@@ -114,11 +114,10 @@ def from_torch(module: Any) -> nn.Module:
         )
     """
     torch = import_torch()
-    if not isinstance(module, torch.nn.Module):
-        raise TypeError(f"from_torch takes a module of PyTorch's, got {type(module).__name__}")
+    check_type("from_torch takes a module of PyTorch's", module, torch.nn.Module)
     state = random.get_rng_state()
     try:
-        return FromTorch(torch).convert(module, "")
+        return FromTorch(torch, nn).convert(module, "")
     finally:
         random.set_rng_state(state)  # because new modules draw starting values
 
@@ -132,35 +131,49 @@ def to_torch(module: nn.Module) -> Any:
         >>> ta.interop.to_torch(nn.MultiHeadedAttention(2, 6, dropout=0.5)).num_heads
         2
     """
-    if not isinstance(module, nn.Module):
-        raise TypeError(f"to_torch takes a module of tinyattn's, got {type(module).__name__}")
-    return ToTorch(import_torch()).convert(module, "")
+    check_type("to_torch takes a module of tinyattn's", module, nn.Module)
+    torch = import_torch()
+    return ToTorch(torch, torch.nn).convert(module, "")
 
 
-class FromTorch:
-    """One call of `from_torch`. It keeps what a parameter became, because modules may share one."""
+class Converter:
+    """One conversion. It keeps what a parameter became, because modules may share one."""
 
-    def __init__(self, torch: Any) -> None:
-        self.torch = torch
-        self.made: dict[int, list[Tensor]] = {}
+    stack: Any
+    layer: Any
+    with_arrays: Any
+    name_of: Any
 
-    def convert(self, theirs: Any, where: str) -> Any:
+    def __init__(self, torch: Any, target: Any) -> None:
+        self.torch, self.target = torch, target  # and where the modules are made: nn or torch.nn
+        self.made: dict[int, Any] = {}
+
+    def convert(self, module: Any, where: str) -> Any:
+        name = self.name_of(module, where)
+        if "forward" in vars(module):
+            raise TypeError(f"{place(where)} has a forward of its own, which cannot be converted")
+        if name == "Sequential":
+            parts = [self.convert(part, f"{where}.{i}") for i, part in enumerate(module)]
+            made = self.target.Sequential(*parts)
+        elif name in STACKS:
+            made = self.stack(module, name, where)
+        elif name in LAYERS:
+            made = self.layer(module, name, where)
+        else:
+            made = self.with_arrays(module, name, where)
+        made.training = module.training
+        return made
+
+
+class FromTorch(Converter):
+    """One call of `from_torch`."""
+
+    def name_of(self, theirs: Any, where: str) -> str:
         name = type(theirs).__name__
         if type(theirs) is not getattr(self.torch.nn, name, None) or name not in NAMES.values():
             raise unknown("from_torch", theirs, where, NAMES.values())
-        refuse_own_forward(theirs, where)
         refuse_options(theirs, name, where)
-        if name == "Sequential":
-            parts = [self.convert(part, f"{where}.{i}") for i, part in enumerate(theirs)]
-            ours: Any = nn.Sequential(*parts)
-        elif name in STACKS:
-            ours = self.stack(theirs, name, where)
-        elif name in LAYERS:
-            ours = self.layer(theirs, name, where)
-        else:
-            ours = self.with_arrays(theirs, name, where)
-        ours.training = theirs.training
-        return ours
+        return name
 
     def stack(self, theirs: Any, name: str, where: str) -> Any:
         for i, layer in enumerate(theirs.layers):
@@ -221,34 +234,18 @@ class FromTorch:
         return ours
 
 
-class ToTorch:
-    """One call of `to_torch`. It keeps what parameters became, because modules may share them."""
-
-    def __init__(self, torch: Any) -> None:
-        self.torch = torch
-        self.made: dict[int, tuple[list[int], Any]] = {}
+class ToTorch(Converter):
+    """One call of `to_torch`."""
 
     def make(self, name: str, *args: Any, **options: Any) -> Any:
         with self.torch.device("meta"):  # without memory, and without drawing starting values
             return getattr(self.torch.nn, name)(*args, **options)
 
-    def convert(self, ours: Any, where: str) -> Any:
+    def name_of(self, ours: Any, where: str) -> str:
         kind = type(ours).__name__
         if type(ours) is not getattr(nn, kind, None) or kind not in NAMES:
             raise unknown("to_torch", ours, where, NAMES)
-        refuse_own_forward(ours, where)
-        name = NAMES[kind]
-        if name == "Sequential":
-            parts = [self.convert(part, f"{where}.{i}") for i, part in enumerate(ours)]
-            theirs = self.torch.nn.Sequential(*parts)
-        elif name in STACKS:
-            theirs = self.stack(ours, name, where)
-        elif name in LAYERS:
-            theirs = self.layer(ours, name, where)
-        else:
-            theirs = self.with_arrays(ours, name, where)
-        theirs.training = ours.training
-        return theirs
+        return NAMES[kind]
 
     def stack(self, ours: Any, name: str, where: str) -> Any:
         blank, options = self.make(f"{name}Layer", 1, 1, 1), STACKS[name][1]
@@ -321,13 +318,7 @@ class ToTorch:
 
 def import_torch() -> Any:
     """PyTorch, imported here because the rest of tinyattn does not need it."""
-    try:
-        import torch
-    except ImportError:
-        raise ImportError(
-            'tinyattn.interop needs PyTorch: in a clone of tinyattn, pip install -e ".[torch]"'
-        ) from None
-    return torch
+    return optional_package("torch", "tinyattn.interop needs PyTorch", "torch")
 
 
 def options_of(module: Any, name: str) -> dict[str, Any]:
@@ -352,11 +343,6 @@ def refuse_options(theirs: Any, name: str, where: str) -> None:
         )
     if name == "Softmax" and theirs.dim is None:
         raise TypeError(f"{place(where)} has dim=None: set the dimension")
-
-
-def refuse_own_forward(module: Any, where: str) -> None:
-    if "forward" in vars(module):
-        raise TypeError(f"{place(where)} has a forward of its own, which cannot be converted")
 
 
 def unknown(function: str, module: Any, where: str, known: Any) -> TypeError:
@@ -436,8 +422,7 @@ def checked_arrays(
     owner: str, tensors: dict[str, Tensor], names: dict[str, list[str]], state: Any
 ) -> dict[str, np.ndarray]:
     """The arrays of a state dict of PyTorch's, by the names here, after all checks."""
-    if not isinstance(state, Mapping):
-        raise TypeError(f"a state dict is a dict of tensors, got {type(state).__name__}")
+    check_type("a state dict is a dict of tensors", state, Mapping)
     check_names(owner, names, state)
     arrays = {name: array_of(state[name]) for name in names}
     shapes = {}
@@ -463,8 +448,7 @@ def array_of(value: Any) -> np.ndarray:
 
 def named_tensors(module: Any) -> tuple[dict[str, Tensor], dict[str, list[str]]]:
     """The Tensors of a module by their names here, and these names by PyTorch's."""
-    if not isinstance(module, nn.Module):
-        raise TypeError(f"expected a module of tinyattn's, got {type(module).__name__}")
+    check_type("expected a module of tinyattn's", module, nn.Module)
     tensors, names = dict(module._named_state()), torch_names(module)
     if extra := set(tensors) - {part for parts in names.values() for part in parts}:
         raise TypeError(f"{type(module).__name__}: PyTorch's has no place for {sorted(extra)}")

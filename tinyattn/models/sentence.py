@@ -14,26 +14,15 @@ import numpy as np
 
 from .. import functional as F
 from .. import nn
-from ..base.checks import check_size, type_name
+from ..base.checks import check_size, check_type, type_name
 from ..engine.grad_mode import no_grad
 from ..ops.shapes import cat
 from ..tensors.tensor import Tensor
 from ..training.atomic_write import write_atomically
 from ..training.batches import pad_sequence
+from . import sentence_files
 from .bert import BertEncoder
 from .published import checked_folder
-from .sentence_files import (
-    Dense,
-    Normalize,
-    check_poolings,
-    checked_settings,
-    read_head,
-    read_model_settings,
-    read_modules,
-    read_pooling,
-    read_tokenizer,
-    write_modules,
-)
 from .tokenizer_files import TOKENIZER, read_tokenizer_json
 
 
@@ -80,10 +69,10 @@ class SentenceEncoder(nn.Module):
                 f"{encoder.config['max_position_embeddings']} positions"
             )
         self.pooling = (pooling,) if isinstance(pooling, str) else tuple(pooling)
-        check_poolings(self.pooling)
+        sentence_files.check_poolings(self.pooling)
         self.include_prompt = include_prompt
-        self.head = nn.Sequential(*([Normalize()] if head is None else head))
-        self.settings = checked_settings(settings or {})
+        self.head = nn.Sequential(*([sentence_files.Normalize()] if head is None else head))
+        self.settings = sentence_files.checked_settings(settings or {})
         self._tokenizer: Any = None
 
     @classmethod
@@ -98,14 +87,14 @@ class SentenceEncoder(nn.Module):
         Raises CheckpointError, which names the file and the setting, for any setting that is
         unknown or would change the points in another way.
         """
-        modules = read_modules(checked_folder(folder))
+        modules = sentence_files.read_modules(checked_folder(folder))
         first = checked_folder(modules[0][1])
         encoder = BertEncoder.from_pretrained(first, sha256)
-        files, length = read_tokenizer(first, encoder.config)
+        files, length = sentence_files.read_tokenizer(first, encoder.config)
         width = encoder.config["hidden_size"]
-        pooling, include_prompt = read_pooling(modules[1][1], width)
-        head = read_head(modules[2:], width * len(pooling))
-        settings = read_model_settings(Path(folder))
+        pooling, include_prompt = sentence_files.read_pooling(modules[1][1], width)
+        head = sentence_files.read_head(modules[2:], width * len(pooling))
+        settings = sentence_files.read_model_settings(Path(folder))
         return cls(encoder, files, length, pooling, include_prompt, head, settings).eval()
 
     def tokenize(self, texts: Iterable[str]) -> list[list[int]]:
@@ -180,7 +169,7 @@ class SentenceEncoder(nn.Module):
         """D of `embed`."""
         width = len(self.pooling) * self.encoder.config["hidden_size"]
         for part in self.head:
-            width = len(part.linear.weight) if isinstance(part, Dense) else width
+            width = len(part.linear.weight) if isinstance(part, sentence_files.Dense) else width
         return width
 
     def chosen_prompt(self, prompt_name: str | None, prompt: str | None) -> str:
@@ -200,14 +189,11 @@ class SentenceEncoder(nn.Module):
     def save_pretrained(self, folder: str | os.PathLike[str]) -> None:
         """Write a folder that sentence-transformers and transformers can open."""
         for part in self.head:
-            if not isinstance(part, (Dense, Normalize)):
-                raise TypeError(
-                    "a folder of sentence-transformers holds Dense and Normalize after the "
-                    f"pooling, got {type_name(part)}"
-                )
+            expected = "a folder of sentence-transformers has Dense and Normalize after the pooling"
+            check_type(expected, part, (sentence_files.Dense, sentence_files.Normalize))
         folder = Path(folder)
         self.encoder.save_pretrained(folder)
-        write_modules(folder, self)
+        sentence_files.write_modules(folder, self)
         for name, content in self.files.items():
             write_atomically(folder / name, [content])
 
@@ -238,8 +224,7 @@ def checked_texts(texts: Iterable[str]) -> list[str]:
         raise TypeError(f"{expected}, got a {type_name(texts)}")
     texts = list(texts)
     for i, text in enumerate(texts):
-        if not isinstance(text, str):
-            raise TypeError(f"{expected}: text {i} is a {type_name(text)}")
+        check_type(f"{expected}; for text {i}", text, str)
         try:
             text.encode()
         except UnicodeEncodeError as error:

@@ -11,7 +11,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from ..base.checks import describe
+from ..base.checks import describe, optional_package
 from ..errors import CheckpointError
 from .settings import check_kind, check_known, naming
 
@@ -51,13 +51,7 @@ KNOWN: dict[str, tuple[Any, ...]] = {
 
 
 def tokenizers_package() -> Any:
-    try:
-        import tokenizers
-    except ImportError:
-        raise ImportError(
-            'texts need the package tokenizers: in a clone of tinyattn, pip install -e ".[text]"'
-        ) from None
-    return tokenizers
+    return optional_package("tokenizers", "texts need the package tokenizers", "text")
 
 
 def read_tokenizer_json(content: bytes) -> Any:

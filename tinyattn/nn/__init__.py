@@ -16,84 +16,57 @@ lora.py         a low-rank correction of a frozen Linear
 import sys
 from typing import TYPE_CHECKING, Any
 
-from .. import functional
+from .. import functional as functional
 from ..base.names import UnknownNameError
-from . import init
-from .activations import GELU, Identity, ReLU, Sigmoid, SiLU, Softmax, Tanh
-from .attention import (
-    AdditiveAttention,
-    DotProductAttention,
-    MultiHeadAttention,
-    MultiHeadedAttention,
-    SelfAttention,
-)
-from .containers import ModuleDict, ModuleList, Sequential
-from .decoder import Decoder, DecoderLayer, EncoderDecoder
-from .layers import Dropout, Embedding, LayerNorm, Linear, RMSNorm
-from .lora import LoRA
-from .losses import CrossEntropyLoss, KLDivLoss, MSELoss
-from .module import Module, Parameter
-from .position import LearnedPositionalEncoding, PositionalEncoding, RotaryEmbedding
-from .transformer import (
-    Encoder,
-    EncoderLayer,
-    PositionwiseFeedForward,
-    SublayerConnection,
-    SwiGLU,
-    clones,
-)
+from . import init as init
+from .activations import GELU as GELU
+from .activations import Identity as Identity
+from .activations import ReLU as ReLU
+from .activations import Sigmoid as Sigmoid
+from .activations import SiLU as SiLU
+from .activations import Softmax as Softmax
+from .activations import Tanh as Tanh
+from .attention import AdditiveAttention as AdditiveAttention
+from .attention import DotProductAttention as DotProductAttention
+from .attention import MultiHeadAttention as MultiHeadAttention
+from .attention import MultiHeadedAttention as MultiHeadedAttention
+from .attention import SelfAttention as SelfAttention
+from .containers import ModuleDict as ModuleDict
+from .containers import ModuleList as ModuleList
+from .containers import Sequential as Sequential
+from .decoder import Decoder as Decoder
+from .decoder import DecoderLayer as DecoderLayer
+from .decoder import EncoderDecoder as EncoderDecoder
+from .layers import Dropout as Dropout
+from .layers import Embedding as Embedding
+from .layers import LayerNorm as LayerNorm
+from .layers import Linear as Linear
+from .layers import RMSNorm as RMSNorm
+from .lora import LoRA as LoRA
+from .losses import CrossEntropyLoss as CrossEntropyLoss
+from .losses import KLDivLoss as KLDivLoss
+from .losses import MSELoss as MSELoss
+from .module import Module as Module
+from .module import Parameter as Parameter
+from .position import LearnedPositionalEncoding as LearnedPositionalEncoding
+from .position import PositionalEncoding as PositionalEncoding
+from .position import RotaryEmbedding as RotaryEmbedding
+from .transformer import Encoder as Encoder
+from .transformer import EncoderLayer as EncoderLayer
+from .transformer import PositionwiseFeedForward as PositionwiseFeedForward
+from .transformer import SublayerConnection as SublayerConnection
+from .transformer import SwiGLU as SwiGLU
+from .transformer import clones as clones
 
 # So that `import tinyattn.nn.functional as F` works, as in PyTorch; it is tinyattn.functional.
 sys.modules[f"{__name__}.functional"] = functional
 
-__all__ = [
-    "GELU",
-    "AdditiveAttention",
-    "CrossEntropyLoss",
-    "Decoder",
-    "DecoderLayer",
-    "DotProductAttention",
-    "Dropout",
-    "Embedding",
-    "Encoder",
-    "EncoderDecoder",
-    "EncoderLayer",
-    "Identity",
-    "KLDivLoss",
-    "LayerNorm",
-    "LearnedPositionalEncoding",
-    "Linear",
-    "LoRA",
-    "MSELoss",
-    "Module",
-    "ModuleDict",
-    "ModuleList",
-    "MultiHeadAttention",
-    "MultiHeadedAttention",
-    "Parameter",
-    "PositionalEncoding",
-    "PositionwiseFeedForward",
-    "RMSNorm",
-    "ReLU",
-    "RotaryEmbedding",
-    "SelfAttention",
-    "Sequential",
-    "SiLU",
-    "Sigmoid",
-    "Softmax",
-    "SublayerConnection",
-    "SwiGLU",
-    "Tanh",
-    "clones",
-    "functional",
-    "init",
-]
+if not TYPE_CHECKING:  # type checkers read the lines above
+    _own = [n for n, x in globals().items() if getattr(x, "__module__", "").startswith(__name__)]
+    __all__ = sorted([*_own, "functional", "init"])
 
-
-if not TYPE_CHECKING:
+    def __dir__() -> list[str]:
+        return __all__
 
     def __getattr__(name: str) -> Any:
         raise UnknownNameError("nn", name, __all__)
-
-    def __dir__() -> list[str]:
-        return sorted(__all__)

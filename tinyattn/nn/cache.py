@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..base.backend import Array, namespace, to_device
-from ..base.checks import check_size
+from ..base.checks import check_size, check_type
 from ..engine.autograd import wrap
 from ..errors import ShapeError
 from ..ops.arguments import array_like
@@ -116,12 +116,8 @@ class LayerCache(NamedTuple):
 
 def layer_cache_of(cache: Any) -> LayerCache:
     """The cache of one layer, checked."""
-    if not isinstance(cache, LayerCache):
-        raise TypeError(
-            "a layer takes the cache of one layer, new_cache().layers[i] of an Encoder or Decoder, "
-            f"got {type(cache).__name__}: pass the whole cache to the whole stack"
-        )
-    return cache
+    expected = "a layer takes one layer's cache, new_cache().layers[i] of an Encoder or Decoder"
+    return check_type(expected, cache, LayerCache, ": pass the whole cache to the whole stack")
 
 
 class Cache:

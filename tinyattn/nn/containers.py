@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, MutableMapping, MutableSequence
 from typing import Any, Self, overload
 
-from ..base.checks import listed
+from ..base.checks import check_type, listed
 from ..tensors.tensor import Tensor
 from .module import AnyModule, Module
 
@@ -23,8 +23,7 @@ class ModuleList(Module, MutableSequence[AnyModule]):
 
     def _fill(self, modules: Iterable[AnyModule]) -> None:
         kind = type(self).__name__
-        if not isinstance(modules, Iterable):
-            raise TypeError(f"a {kind} takes a list of modules, got {type(modules).__name__}")
+        check_type(f"a {kind} takes a list of modules", modules, Iterable)
         modules = listed(f"a {kind}", modules)
         for module in modules:
             if isinstance(module, type):
@@ -111,8 +110,7 @@ class ModuleDict(Module, MutableMapping[str, AnyModule]):
     def __setitem__(self, key: str, module: AnyModule) -> None:
         if not isinstance(key, str) or "." in key or (key not in self and hasattr(self, key)):
             raise KeyError(f"a key has no dots and is no attribute of ModuleDict, got {key!r}")
-        if not isinstance(module, Module):
-            raise TypeError(f"a ModuleDict holds modules, got {type(module).__name__}")
+        check_type("a ModuleDict holds modules", module, Module)
         setattr(self, key, module)
 
     def __delitem__(self, key: str) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from ..base.backend import to_device
-from ..base.checks import check_size
+from ..base.checks import check_size, check_type
 from ..engine.autograd import wrap
 from ..engine.grad_mode import no_grad
 from ..errors import ShapeError
@@ -123,8 +123,7 @@ class Decoder(Module):
 
     def __init__(self, layer: DecoderLayer, N: int) -> None:
         super().__init__()
-        if not isinstance(layer, DecoderLayer):
-            raise TypeError(f"a Decoder takes a DecoderLayer, got {type(layer).__name__}")
+        check_type("a Decoder takes a DecoderLayer", layer, DecoderLayer)
         self.layers = clones(layer, N)
         self.norm = new_last_norm(layer)
 

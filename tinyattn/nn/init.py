@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..base.backend import to_device
-from ..base.checks import as_array, require_float
+from ..base.checks import as_array, check_type, require_float
 from ..base.names import UnknownNameError
 from ..base.random import generator
 from ..engine.autograd import Leaf
@@ -55,8 +55,7 @@ def untouched(parameter: Tensor) -> Tensor:
 
 def checked(tensor: Tensor) -> Tensor:
     """A Tensor of floats, or an error."""
-    if not isinstance(tensor, Tensor):
-        raise TypeError(f"a Tensor is initialized, got {type(tensor).__name__}")
+    check_type("a Tensor is initialized", tensor, Tensor)
     require_float(tensor.dtype, "a starting value")
     return tensor
 

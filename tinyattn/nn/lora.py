@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterator
 from typing import Any
 
 from .. import functional as F
-from ..base.checks import check_number, check_size
+from ..base.checks import check_number, check_size, check_type
 from ..engine.grad_mode import no_grad
 from ..tensors.tensor import Tensor
 from . import init
@@ -36,8 +36,7 @@ class LoRA(Module):
 
     def __init__(self, linear: Linear, rank: int = 8, scale: float = 1.0) -> None:
         super().__init__()
-        if not isinstance(linear, Linear):
-            raise TypeError(f"LoRA adapts an nn.Linear, got {type(linear).__name__}")
+        check_type("LoRA adapts an nn.Linear", linear, Linear)
         outputs, inputs = linear.weight.shape
         options = linear.weight.dtype, linear.weight.device
         self.A = new_parameter(0, (check_size("rank", rank), inputs), *options)

@@ -10,18 +10,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple, ParamSpec, Protocol, Self, Ty
 
 import numpy as np
 
+from ..base import checks
 from ..base.backend import Array, module_of, to_device
-from ..base.checks import (
-    CONTAINERS,
-    cast_exactly,
-    check_container,
-    check_names,
-    check_shapes,
-    checked_dtype,
-    has_dtype,
-    names_device,
-    require_float,
-)
 from ..base.names import UnknownNameError, explain_argument
 from ..errors import DtypeError, GraphError, ShapeError
 from ..ops.types import DTypeLike
@@ -60,7 +50,7 @@ class Parameter(Tensor):
         device: str | None = None,
     ) -> None:
         super().__init__(data, dtype, device)
-        require_float(self.dtype, "a Parameter")
+        checks.require_float(self.dtype, "a Parameter")
         self.requires_grad = requires_grad
 
     def __repr__(self) -> str:
@@ -74,7 +64,7 @@ def read(name: str, value: Any, tensor: Tensor) -> Tensor:
     except (DtypeError, ShapeError) as error:
         raise type(error)(f"{name}: {error}") from None
     same_kind = made.dtype.kind == tensor.dtype.kind == "f"
-    return Tensor(value, tensor.dtype) if same_kind and not has_dtype(value) else made
+    return Tensor(value, tensor.dtype) if same_kind and not checks.has_dtype(value) else made
 
 
 class LoadedNames(NamedTuple):
@@ -203,7 +193,7 @@ class Module:
     def __setattr__(self, name: str, value: Any) -> None:
         if "training" not in self.__dict__:
             raise TypeError(f"call super().__init__() before setting {name!r}")
-        check_container(name, value, (Module, Parameter))
+        checks.check_container(name, value, (Module, Parameter))
         if isinstance(value, (Module, Tensor)) and hasattr(Module, name):
             raise TypeError(f"{name!r} is a method of every Module: choose another name")
         if isinstance(value, (Module, Parameter)):
@@ -343,16 +333,16 @@ class Module:
         """Move to a device ("cpu", "cuda"), convert to a floating dtype, or both, in place."""
         targets = tuple(x for x in (*targets, device, dtype) if x is not None)
         for target in targets:
-            if names_device(target):
+            if checks.names_device(target):
                 module_of(str(target))
             else:
-                require_float(checked_dtype(target), "a module")
+                checks.require_float(checks.checked_dtype(target), "a module")
         for target in targets:
             self._convert(target)
         return self
 
     def _convert(self, target: DTypeLike) -> None:
-        dtype = None if names_device(target) else checked_dtype(target)
+        dtype = None if checks.names_device(target) else checks.checked_dtype(target)
         for parameter in self.parameters():
             grad = parameter.grad
             parameter.data = parameter.detach().to(target)._data
@@ -407,8 +397,8 @@ class Module:
     def _check_containers(self) -> None:
         """Again, because a list may have been filled after assignment."""
         for name, value in self.__dict__.items():
-            if isinstance(value, CONTAINERS):
-                check_container(name, value, (Module, Parameter))
+            if isinstance(value, checks.CONTAINERS):
+                checks.check_container(name, value, (Module, Parameter))
 
     def load_state_dict(self, state: dict[str, Any], strict: bool = True) -> LoadedNames:
         """Copy values from `state` by name. If one does not fit, nothing is changed.
@@ -421,28 +411,27 @@ class Module:
             >>> layer.load_state_dict({"weight": ta.ones(2, 3), "scale": ta.ones(2)}, strict=False)
             LoadedNames(missing_keys=['bias'], unexpected_keys=['scale'])
         """
-        if not isinstance(state, dict):
-            raise TypeError(
-                f"load_state_dict takes a dict of tensors, got {type(state).__name__}: read a file "
-                "with ta.load first"
-            )
+        hint = ": read a file with ta.load first"
+        checks.check_type("load_state_dict takes a dict of tensors", state, dict, hint)
         if wrong := [name for name in state if not isinstance(name, str)]:
             raise TypeError(f"the names in a state are strings, got {wrong[0]!r}")
         tensors = dict(self._named_state())
         if strict:
-            check_names(type(self).__name__, tensors, state)
+            checks.check_names(type(self).__name__, tensors, state)
         values = {
             name: value if isinstance(value, Tensor) else read(name, value, tensors[name])
             for name, value in state.items()
             if name in tensors
         }
-        check_shapes(type(self).__name__, {name: tensors[name].shape for name in values}, values)
+        checks.check_shapes(
+            type(self).__name__, {name: tensors[name].shape for name in values}, values
+        )
         arrays: list[tuple[Tensor, Array]] = []
         for name, value in values.items():
             tensor = tensors[name]
             if value.dtype.kind != tensor.dtype.kind:
                 raise DtypeError(f"{name} is {tensor.dtype}, got {value.dtype}")
-            array = cast_exactly(to_device(value._data, tensor.device), tensor.dtype, "C")
+            array = checks.cast_exactly(to_device(value._data, tensor.device), tensor.dtype, "C")
             arrays.append((tensor, array))
         for tensor, array in arrays:  # nothing can fail any more
             tensor.data = array

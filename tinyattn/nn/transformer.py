@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from .. import functional as F
-from ..base.checks import check_size
+from ..base.checks import check_size, check_type
 from ..errors import MaskError, ShapeError
 from ..ops.arguments import ArrayLike, float_tensor
 from ..ops.visibility import lens_of_padding
@@ -241,11 +241,8 @@ class Encoder(Module):
 
     def __init__(self, layer: EncoderLayer, N: int, skip_padding: bool = False) -> None:
         super().__init__()
-        if not isinstance(layer, EncoderLayer):
-            raise TypeError(
-                f"an Encoder takes an EncoderLayer, got {type(layer).__name__}; any module can be "
-                "the self_attn or feed_forward of one"
-            )
+        hint = "; any module can be the self_attn or feed_forward of one"
+        check_type("an Encoder takes an EncoderLayer", layer, EncoderLayer, hint)
         self.layers = clones(layer, N)
         self.skip_padding = skip_padding
         self.norm = new_last_norm(layer)

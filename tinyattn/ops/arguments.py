@@ -12,7 +12,7 @@ from typing import Any, TypeAlias, TypeVar
 import numpy as np
 
 from ..base.backend import Array, is_array
-from ..base.checks import check_broadcast, rectangular, require_float, type_name
+from ..base.checks import check_broadcast, check_type, rectangular, require_float
 from ..engine.autograd import AnyTensor, TensorBase
 from ..errors import DeviceError, DtypeError, ShapeError
 from ..kernels.sums import sum_dtype
@@ -33,12 +33,7 @@ def of_tensors(function: Declared) -> Declared:
                 arguments = (options.pop(name),)
         if not arguments:
             raise TypeError(f"{function.__name__}() misses its argument 'x'")
-        x = arguments[0]
-        if not isinstance(x, TensorBase):
-            raise TypeError(
-                f"{function.__name__}: x must be a Tensor, got {type_name(x)}: wrap it with "
-                "ta.tensor(...)"
-            )
+        any_tensor(arguments[0], f"{function.__name__}: x")
         return function(*arguments, **options)
 
     return checked
@@ -46,11 +41,8 @@ def of_tensors(function: Declared) -> Declared:
 
 def any_tensor(value: AnyTensor, name: str) -> AnyTensor:
     """`value` if it is a Tensor, else an error that names the argument."""
-    if not isinstance(value, TensorBase):
-        raise TypeError(
-            f"{name} must be a Tensor, got {type_name(value)}: wrap it with ta.tensor(...)"
-        )
-    return value
+    hint = ": wrap it with ta.tensor(...)"
+    return check_type(f"{name} must be a Tensor", value, TensorBase, hint)
 
 
 def float_tensor(value: AnyTensor, name: str) -> AnyTensor:
@@ -83,8 +75,7 @@ def check_same_dtype_and_device(function: str, **arguments: Any) -> None:
     for name, value in arguments.items():
         if value is None:
             continue
-        if not isinstance(value, TensorBase):
-            raise TypeError(f"{function}: {name} must be a Tensor, got {type_name(value)}")
+        any_tensor(value, f"{function}: {name}")
         if first is None:
             first = (name, value)
             kind, dtype = type(value._data), value._data.dtype

@@ -6,17 +6,9 @@ from typing import Any, overload
 
 import numpy as np
 
-from ..base import random
+from ..base import checks, random
 from ..base.backend import namespace, quietly, to_device
-from ..base.checks import (
-    Dims,
-    check_keepdim,
-    check_size,
-    dims_of,
-    from_numpy_names,
-    one_dim,
-    require_float,
-)
+from ..base.checks import Dims
 from ..engine.autograd import AnyTensor, TensorBase, wrap
 from ..engine.op import op
 from ..errors import DtypeError, ShapeError
@@ -34,15 +26,15 @@ from .types import ValuesAndIndices
 @op
 def amax(x: AnyTensor, dim: Dims = None, keepdim: bool = False, **numpy_names: Dims) -> AnyTensor:
     """The largest values; elements that tie share the gradient."""
-    check_keepdim(keepdim)
-    return x.max(axis=dims_of(x, dim), keepdims=keepdim)
+    checks.check_keepdim(keepdim)
+    return x.max(axis=checks.dims_of(x, dim), keepdims=keepdim)
 
 
 @op
 def amin(x: AnyTensor, dim: Dims = None, keepdim: bool = False, **numpy_names: Dims) -> AnyTensor:
     """The smallest values; elements that tie share the gradient."""
-    check_keepdim(keepdim)
-    return x.min(axis=dims_of(x, dim), keepdims=keepdim)
+    checks.check_keepdim(keepdim)
+    return x.min(axis=checks.dims_of(x, dim), keepdims=keepdim)
 
 
 @amax.vjp("x")
@@ -71,8 +63,8 @@ def argmin(
 
 def single_axis(x: Any, name: str, dim: Any, keepdim: bool) -> int | None:
     """The only dimension, or None for all elements."""
-    check_keepdim(keepdim)
-    dims = dims_of(x, dim)
+    checks.check_keepdim(keepdim)
+    dims = checks.dims_of(x, dim)
     if dims is not None and len(dims) != 1:
         raise ShapeError(f"{name} takes one dimension, or None for all elements, got {dims}")
     return None if dims is None else dims[0]
@@ -138,13 +130,13 @@ def extreme(
     of_all, index_of, of_two = functions
     if isinstance(dim, TensorBase):
         return of_two(x, dim)
-    dim, keepdim = from_numpy_names(dim, keepdim, names)
+    dim, keepdim = checks.from_numpy_names(dim, keepdim, names)
     if dim is None:
         return of_all(x, None, keepdim)
-    check_keepdim(keepdim)
+    checks.check_keepdim(keepdim)
     if isinstance(dim, (tuple, list)):
         raise TypeError(f"max and min take one dimension, got {dim}: amax and amin take several")
-    dim = one_dim(x, dim)
+    dim = checks.one_dim(x, dim)
     indices = index_of(x, dim, x.ndim > 0)
     values = gather(x, dim, indices) if x.ndim else clone(x)
     if keepdim or not x.ndim:
@@ -163,7 +155,7 @@ def argsort(
 
     Equal elements keep their order. `stable` is there because PyTorch has it.
     """
-    dim = one_dim(x, dim)
+    dim = checks.one_dim(x, dim)
     array, xp = x._data, namespace(x._data)
     if not x.ndim:
         return wrap(xp.zeros((), np.int64))
@@ -194,8 +186,8 @@ def topk(
 
     They come in order. `sorted` is there because PyTorch has it.
     """
-    total = x.shape[one_dim(x, dim)] if x.ndim else 1
-    if check_size("k", k, 0) > total:
+    total = x.shape[checks.one_dim(x, dim)] if x.ndim else 1
+    if checks.check_size("k", k, 0) > total:
         raise ShapeError(f"topk: k is {k}, but dim {dim} of {x.shape} has {total} elements")
     if 0 < k <= total // 8 and type(x._data) is np.ndarray:
         candidates = first_in_order(np.moveaxis(x._data, dim, -1), k, largest)
@@ -225,9 +217,9 @@ def multinomial(x: AnyTensor, num_samples: int, replacement: bool = False) -> An
     The weights are >= 0 and need not add up to 1. Without `replacement` no index comes twice.
     ValueError for weights that cannot be drawn from. Random numbers are tinyattn's own.
     """
-    require_float(x.dtype, "multinomial")
+    checks.require_float(x.dtype, "multinomial")
     weights = to_device(x._data, "cpu").astype(np.float64)
-    number = check_size("num_samples", num_samples)
+    number = checks.check_size("num_samples", num_samples)
     if weights.ndim not in (1, 2):
         raise ShapeError(f"multinomial takes weights (N,) or (B, N), got {x.shape}")
     least = 1 if replacement else number

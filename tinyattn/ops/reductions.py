@@ -10,17 +10,9 @@ from typing import Any
 
 import numpy as np
 
+from ..base import checks
 from ..base.backend import Array, converted, is_array, namespace
-from ..base.checks import (
-    Dims,
-    DTypeLike,
-    check_keepdim,
-    check_size,
-    checked_dtype,
-    dims_of,
-    one_dim,
-    require_float,
-)
+from ..base.checks import Dims, DTypeLike
 from ..engine.autograd import AnyTensor
 from ..engine.op import op
 from ..kernels import sums, with_kernels
@@ -52,7 +44,7 @@ def count(shape: tuple[int, ...], dim: Dims) -> int:
 
 def in_dtype(x: Array, dtype: DTypeLike) -> Array:
     """The array in this dtype; as it is if none is asked for."""
-    return x if dtype is None else converted(x, checked_dtype(dtype))
+    return x if dtype is None else converted(x, checks.checked_dtype(dtype))
 
 
 @op
@@ -65,8 +57,8 @@ def sum(
     **numpy_names: Dims,
 ) -> AnyTensor:
     """Sum over one dimension, several, or all, in `dtype`."""
-    check_keepdim(keepdim)
-    total = sums.reduce_sum(in_dtype(x, dtype), dims_of(x, dim), keepdim)
+    checks.check_keepdim(keepdim)
+    total = sums.reduce_sum(in_dtype(x, dtype), checks.dims_of(x, dim), keepdim)
     return in_dtype(total, dtype)
 
 
@@ -78,9 +70,9 @@ def dx(grad, shape, dim):
 @op
 def mean(x: AnyTensor, dim: Dims = None, keepdim: bool = False, **numpy_names: Dims) -> AnyTensor:
     """Mean over one dimension, several, or all."""
-    require_float(x.dtype, "mean")
-    check_keepdim(keepdim)
-    return sums.reduce_sum(x, dims_of(x, dim), keepdim, mean=True)
+    checks.require_float(x.dtype, "mean")
+    checks.check_keepdim(keepdim)
+    return sums.reduce_sum(x, checks.dims_of(x, dim), keepdim, mean=True)
 
 
 @mean.vjp("x")
@@ -106,8 +98,8 @@ def var(
 
     correction: an integer to subtract from n instead.
     """
-    require_float(x.dtype, "var")
-    check_keepdim(keepdim)
+    checks.require_float(x.dtype, "var")
+    checks.check_keepdim(keepdim)
     return variance(x, dim, keepdim, degrees_of_freedom(x.shape, dim, unbiased, correction)).astype(
         x.dtype
     )
@@ -131,8 +123,8 @@ def std(
     **numpy_names: Dims,
 ) -> AnyTensor:
     """The root of `var`; its gradient is 0 if the root is 0, as in PyTorch."""
-    require_float(x.dtype, "std")
-    check_keepdim(keepdim)
+    checks.require_float(x.dtype, "std")
+    checks.check_keepdim(keepdim)
     squared = variance(x, dim, keepdim, degrees_of_freedom(x.shape, dim, unbiased, correction))
     return namespace(x).sqrt(squared).astype(x.dtype)
 
@@ -152,7 +144,7 @@ def degrees_of_freedom(
     """n - correction, or 0 if that is negative: dividing by 0 gives NaN or inf, as in PyTorch."""
     if correction is None:
         correction = int(unbiased)
-    number = count(shape, dim) - check_size("correction", correction, 0)
+    number = count(shape, dim) - checks.check_size("correction", correction, 0)
     return float(number) if number > 0 else 0.0
 
 
@@ -160,14 +152,14 @@ def variance(x: Array, dim: Dims, keepdim: bool, degrees: float) -> Array:
     """In `sum_dtype`."""
     values = centred(in_c_order(x), dim)
     values *= values
-    total = values.sum(axis=dims_of(x, dim), keepdims=keepdim)
+    total = values.sum(axis=checks.dims_of(x, dim), keepdims=keepdim)
     return namespace(x).divide(total, degrees)
 
 
 def distances(x: Any, dim: Dims, factor: Any) -> Any:
     """(x - mean) * factor, an array or a Tensor, computed in `sum_dtype`."""
     if is_array(x) and x.size:
-        return scaled_distances(x, wide_mean(in_c_order(x), dims_of(x, dim)), factor)
+        return scaled_distances(x, wide_mean(in_c_order(x), checks.dims_of(x, dim)), factor)
     return centred(x, dim) * factor
 
 
@@ -207,7 +199,7 @@ def norm(
     The gradient is 0 at 0, and derivatives of second order are NaN there, as in PyTorch: for
     those of the square write (x * x).sum(). Differs from PyTorch: another p is a ValueError.
     """
-    require_float(x.dtype, "norm")
+    checks.require_float(x.dtype, "norm")
     if p == math.inf:
         return abs(x).amax(dim, keepdim)
     if p == 1:
@@ -220,8 +212,8 @@ def norm(
 @op
 def euclidean_norm(x: AnyTensor, dim: Dims = None, keepdim: bool = False) -> AnyTensor:
     """The root of the sum of squares. The gradient at 0 is 0, and its derivative there NaN."""
-    check_keepdim(keepdim)
-    dims = dims_of(x, dim) or tuple(range(x.ndim))
+    checks.check_keepdim(keepdim)
+    dims = checks.dims_of(x, dim) or tuple(range(x.ndim))
     kept = [i for i in range(x.ndim) if i not in dims]
     sizes = [x.shape[i] for i in kept]
     rows = x.transpose(*kept, *dims).reshape(math.prod(sizes), math.prod(x.shape[i] for i in dims))
@@ -251,7 +243,7 @@ def cumsum(x: AnyTensor, dim: int, *, dtype: DTypeLike = None, reverse: bool = F
     """
     if not x.ndim:
         return cumsum(x.reshape(1), dim, dtype=dtype).reshape(())
-    return in_dtype(running_sum(in_dtype(x, dtype), one_dim(x, dim), reverse), dtype)
+    return in_dtype(running_sum(in_dtype(x, dtype), checks.one_dim(x, dim), reverse), dtype)
 
 
 @cumsum.vjp("x")
@@ -272,14 +264,14 @@ def prod(
     x: AnyTensor, dim: int | None = None, keepdim: bool = False, *, dtype: DTypeLike = None
 ) -> AnyTensor:
     """The product over one dimension, or over all, in `dtype`."""
-    check_keepdim(keepdim)
+    checks.check_keepdim(keepdim)
     if dtype is not None:
         return prod(x.to(dtype), dim, keepdim).to(dtype)
     x = x if x.dtype.kind == "f" else x.to(np.int64)
     if dim is None or not x.ndim:
         product = reshape(product_along(reshape(x, -1), 0), ())
         return reshape(product, (1,) * x.ndim) if keepdim else product
-    dim = one_dim(x, dim)
+    dim = checks.one_dim(x, dim)
     product = product_along(x, dim)
     return product if keepdim else squeeze(product, dim)
 
@@ -338,12 +330,12 @@ def multiply_rows(x: Array) -> Array:
 @op(differentiable=False)
 def any(x: AnyTensor, dim: Dims = None, keepdim: bool = False, **numpy_names: Dims) -> AnyTensor:
     """True where any element along `dim` is not 0. Differs from PyTorch: of uint8 too."""
-    check_keepdim(keepdim)
-    return x.any(axis=dims_of(x, dim), keepdims=keepdim)
+    checks.check_keepdim(keepdim)
+    return x.any(axis=checks.dims_of(x, dim), keepdims=keepdim)
 
 
 @op(differentiable=False)
 def all(x: AnyTensor, dim: Dims = None, keepdim: bool = False, **numpy_names: Dims) -> AnyTensor:
     """True where all elements along `dim` are not 0. Differs from PyTorch: of uint8 too."""
-    check_keepdim(keepdim)
-    return x.all(axis=dims_of(x, dim), keepdims=keepdim)
+    checks.check_keepdim(keepdim)
+    return x.all(axis=checks.dims_of(x, dim), keepdims=keepdim)

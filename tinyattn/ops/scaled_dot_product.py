@@ -7,16 +7,8 @@ from typing import Any, Literal, overload
 
 import numpy as np
 
-from ..base import random
+from ..base import checks, random
 from ..base.backend import Array
-from ..base.checks import (
-    are_groups,
-    as_array,
-    check_heads,
-    checked_probability,
-    checked_scale,
-    has_dtype,
-)
 from ..base.random import Drop
 from ..engine.autograd import AnyTensor, TensorBase, wrap
 from ..errors import DtypeError, ShapeError
@@ -118,10 +110,10 @@ def scaled_dot_product_attention(
     tensor([[[3.]]])
     """
     q, k, v = checked_heads(query, key, value, enable_gqa)  # (B, H, N, d)
-    p = checked_probability(dropout_p)
+    p = checks.checked_probability(dropout_p)
     *of_queries, width = q.shape
     groups, keys = k.shape[1:3]
-    scale = default_scale(width) if scale is None else checked_scale(scale)
+    scale = default_scale(width) if scale is None else checks.checked_scale(scale)
     shape = *of_queries, keys  # (B, H, Q, K)
     visibility = visibility_of(shape, valid_lens, mask, is_causal, window, q.device)
     bias, visible = bias_and_mask(bias, attn_mask, query, shape)
@@ -156,7 +148,7 @@ def checked_heads(query: Any, key: Any, value: Any, enable_gqa: bool = False) ->
         raise ShapeError(f"key {k} and value {v} must agree in the number of keys, K")
     agree = q[:-2] == k[:-2]
     if enable_gqa and ndim == 4:
-        agree = q[0] == k[0] and are_groups(q[1], k[1])
+        agree = q[0] == k[0] and checks.are_groups(q[1], k[1])
     if not agree or k[:-2] != v[:-2]:
         of_heads = ndim == 4 and q[0] == k[0] and k[:-2] == v[:-2]
         hint = "; with enable_gqa=True the heads of key and value are a divisor of query's"
@@ -178,9 +170,11 @@ def bias_and_mask(
         return bias, None
     if not isinstance(attn_mask, TensorBase):
         # Numbers of Python are as exact as the scores.
-        array = as_array(attn_mask, None, query.device)
-        is_exact = array.dtype.kind != "f" or has_dtype(attn_mask)
-        attn_mask = wrap(array if is_exact else as_array(attn_mask, query.dtype, query.device))
+        array = checks.as_array(attn_mask, None, query.device)
+        is_exact = array.dtype.kind != "f" or checks.has_dtype(attn_mask)
+        attn_mask = wrap(
+            array if is_exact else checks.as_array(attn_mask, query.dtype, query.device)
+        )
     if attn_mask.dtype.kind in "iu":
         raise DtypeError(
             "attn_mask holds booleans (True = visible), or floats that are added to the scores, "
@@ -208,7 +202,7 @@ def transpose_qkv(x: AnyTensor, num_heads: int) -> AnyTensor:
     """
     if float_tensor(x, "x").ndim != 3:
         raise ShapeError(f"transpose_qkv takes (B, N, D), got shape {x.shape}")
-    check_heads(x.shape[-1], num_heads)
+    checks.check_heads(x.shape[-1], num_heads)
     batch, n, width = x.shape
     x = x.reshape(batch, n, num_heads, width // num_heads)  # (B, N, H, d)
     return x.permute(0, 2, 1, 3).reshape(batch * num_heads, n, width // num_heads)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from ..base.backend import namespace
-from ..base.checks import as_array, check_size
+from ..base.checks import as_array, check_size, check_type
 from ..engine.autograd import AnyTensor, array_of, wrap
 from ..engine.op import op
 from ..errors import ShapeError
@@ -148,8 +148,7 @@ def pad(
     [[7, 7, 7], [1, 2, 7]]
     """
     x = any_tensor(x, "x")
-    if not isinstance(pad, (tuple, list)):
-        raise TypeError(f"pad is a tuple such as (1, 1), before and after, got {pad!r}")
+    check_type("pad is a tuple such as (1, 1), before and after", pad, (tuple, list))
     sizes = [check_size("a number in pad", n, 0) for n in pad]
     if mode != "constant" or len(sizes) % 2 or len(sizes) > 2 * x.ndim:
         raise ShapeError(

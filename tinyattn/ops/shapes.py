@@ -9,7 +9,7 @@ from typing import Any
 
 from ..base import backend
 from ..base.backend import namespace
-from ..base.checks import Dims, dims_of, is_integer, one_dim, sizes_of
+from ..base.checks import Dims, check_type, dims_of, is_integer, one_dim, sizes_of
 from ..engine.autograd import AnyTensor, TensorBase
 from ..engine.op import op
 from ..engine.promotion import promoted
@@ -302,8 +302,7 @@ def vstack(tensors: Sequence[AnyTensor]) -> AnyTensor:
 
 
 def checked_sequence(name: str, tensors: Any) -> list[Any]:
-    if not isinstance(tensors, (list, tuple)):
-        raise TypeError(f"{name} takes a list or tuple of Tensors, got {type(tensors).__name__}")
+    check_type(f"{name} takes a list or tuple of Tensors", tensors, (list, tuple))
     if not tensors or not all(isinstance(x, TensorBase) for x in tensors):
         raise TypeError(f"{name} takes one or more Tensors in a sequence")
     if len({x.device for x in tensors}) > 1:

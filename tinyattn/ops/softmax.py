@@ -8,17 +8,9 @@ from typing import Any
 
 import numpy as np
 
+from ..base import checks
 from ..base.backend import Array, converted, namespace, quiet
-from ..base.checks import (
-    Dims,
-    DTypeLike,
-    check_keepdim,
-    check_size,
-    checked_dtype,
-    dims_of,
-    one_dim,
-    require_float,
-)
+from ..base.checks import Dims, DTypeLike
 from ..engine.autograd import AnyTensor
 from ..engine.op import op
 from ..engine.promotion import in_float32
@@ -112,14 +104,14 @@ def log_softmax_rows_backward(grad: Any, out: Any) -> Any:
 
 def floats_of(x: Array, dtype: DTypeLike, name: str) -> Array:
     """x in this dtype, by default its own, which must be one of floats."""
-    x = x if dtype is None else converted(x, checked_dtype(dtype))
-    require_float(x.dtype, name)
+    x = x if dtype is None else converted(x, checks.checked_dtype(dtype))
+    checks.require_float(x.dtype, name)
     return x
 
 
 def along_dim(formula: Callable[..., Any], dim: int, *arrays: Any) -> Any:
     """A formula for the last dimension, along dimension `dim` of arrays or Tensors."""
-    ndim, dim = arrays[0].ndim, one_dim(arrays[0], dim)
+    ndim, dim = arrays[0].ndim, checks.one_dim(arrays[0], dim)
     if not ndim:
         return formula(*(array.reshape(1) for array in arrays)).reshape(())
     if dim == ndim - 1:
@@ -166,7 +158,7 @@ def masked_softmax(
         if mask is not None:
             array = array_like(mask, "mask")
             mask = array.reshape(1, *(1,) * (2 - array.ndim), *array.shape)  # (1, Q|1, K|1)
-    past = check_size("past", past, 0)
+    past = checks.check_size("past", past, 0)
     seen = visibility_of(x.shape, valid_lens, mask, is_causal, None, x.device, past)
     return softmax_of_visible(x, seen).reshape(scores.shape)
 
@@ -215,11 +207,11 @@ def visible_softmax_backward(grad: Any, out: Any, visibility: Visibility | None)
 @of_tensors
 def logsumexp(x: AnyTensor, dim: Dims = None, keepdim: bool = False) -> AnyTensor:
     """log(sum(exp(x))) over `dim`, by default all; as max(x) + log(sum(exp(x - max(x))))."""
-    check_keepdim(keepdim)
+    checks.check_keepdim(keepdim)
     if x.dtype == np.float16:  # whose sums overflow at 65,504 equal elements
         return logsumexp(x.float(), dim, keepdim).to(x.dtype)
     x = x if x.dtype.kind == "f" else x.to(np.float32)
-    dims = dims_of(x, dim)
+    dims = checks.dims_of(x, dim)
     shift: Any = 0
     if x.numel():
         shift = amax(x.detach(), dims, keepdim=True)

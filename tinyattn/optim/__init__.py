@@ -5,25 +5,19 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ..base.names import UnknownNameError
-from .clipping import clip_grad_norm_
-from .optimizer import Optimizer
-from .schedules import CosineSchedule, LambdaLR, Schedule, WarmupSchedule
-from .updates import SGD, Adam, AdamW
+from .clipping import clip_grad_norm_ as clip_grad_norm_
+from .optimizer import Optimizer as Optimizer
+from .schedules import CosineSchedule as CosineSchedule
+from .schedules import LambdaLR as LambdaLR
+from .schedules import Schedule as Schedule
+from .schedules import WarmupSchedule as WarmupSchedule
+from .updates import SGD as SGD
+from .updates import Adam as Adam
+from .updates import AdamW as AdamW
 
-__all__ = [
-    "SGD",
-    "Adam",
-    "AdamW",
-    "CosineSchedule",
-    "LambdaLR",
-    "Optimizer",
-    "Schedule",
-    "WarmupSchedule",
-    "clip_grad_norm_",
-]
-
-
-if not TYPE_CHECKING:
+if not TYPE_CHECKING:  # type checkers read the lines above
+    _own = [n for n, x in globals().items() if getattr(x, "__module__", "").startswith(__name__)]
+    __all__ = sorted(_own)
 
     def __getattr__(name: str) -> Any:
         raise UnknownNameError("optim", name, __all__)

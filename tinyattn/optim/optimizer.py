@@ -9,7 +9,7 @@ import numpy as np
 
 from ..base import backend
 from ..base.backend import FLOAT16, Array, namespace
-from ..base.checks import check_number, check_size, listed, type_name
+from ..base.checks import check_number, check_size, check_type, listed, type_name
 from ..engine.grad_mode import enable_grad
 from ..engine.versions import Version
 from ..errors import CheckpointError, GraphError, ShapeError
@@ -104,7 +104,7 @@ def listed_parameters(parameters: Any) -> list[Any]:
     if is_one or not isinstance(parameters, Iterable):
         raise TypeError(
             "an optimizer takes parameters, not the module or one Tensor: an iterable such as "
-            f"model.parameters(), got {type_name(parameters)}"
+            f"model.parameters(), got a {type_name(parameters)}"
         )
     parameters = listed("an optimizer", parameters)
     if not parameters:
@@ -117,8 +117,7 @@ def checked_tensors(values: list[Any]) -> list[Tensor]:
     if all(isinstance(value, tuple) and len(value) == 2 for value in values):
         values = [tensor for _, tensor in values]
     for i, value in enumerate(values):
-        if not isinstance(value, Tensor):
-            raise TypeError(f"parameter {i} is a {type(value).__name__}, not a Tensor")
+        check_type(f"parameter {i} must be a Tensor", value, Tensor)
     return values
 
 
@@ -234,8 +233,7 @@ class Optimizer:
         """
         value = None
         if closure is not None:
-            if not callable(closure):
-                raise TypeError(f"a closure is a function, got {closure!r}")
+            check_type("a closure is a function", closure, Callable)
             with enable_grad():
                 value = closure()
         updates = self.updates()

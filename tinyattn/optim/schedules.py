@@ -7,14 +7,13 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-from ..base.checks import check_number, check_size, type_name
+from ..base.checks import check_number, check_size, check_type
 from ..errors import CheckpointError
 from .optimizer import Optimizer
 
 
 def checked_optimizer(optimizer: Any) -> Optimizer:
-    if not isinstance(optimizer, Optimizer):
-        raise TypeError(f"a schedule takes an optimizer, got {type_name(optimizer)}")
+    check_type("a schedule takes an optimizer", optimizer, Optimizer)
     return optimizer
 
 
@@ -112,8 +111,7 @@ class LambdaLR(Schedule):
     not_saved = ("optimizer", "lr_lambda", "proportions")
 
     def __init__(self, optimizer: Optimizer, lr_lambda: Callable[[int], float]) -> None:
-        if not callable(lr_lambda):
-            raise TypeError(f"lr_lambda is one function of the steps, got {lr_lambda!r}")
+        check_type("lr_lambda is one function of the steps", lr_lambda, Callable)
         self.lr_lambda = lr_lambda
         self.base_lrs = [group["lr"] for group in checked_optimizer(optimizer).param_groups]
         super().__init__(optimizer)

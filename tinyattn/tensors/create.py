@@ -4,23 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any, overload
+from typing import Any
 
 import numpy as np
 
-from ..base import random
+from ..base import checks, random
 from ..base.backend import Array, module_of, namespace, to_device
-from ..base.checks import (
-    as_array,
-    cast_exactly,
-    check_broadcast,
-    check_size,
-    checked_dtype,
-    is_integer,
-    refuse_masked,
-    require_float,
-    sizes_of,
-)
 from ..engine.autograd import array_of, wrap
 from ..errors import DtypeError, ShapeError
 from ..kernels.range_checks import require_range
@@ -53,9 +42,9 @@ def as_tensor(data: Any, dtype: DTypeLike = None, device: str | None = None) -> 
     """
     if not isinstance(data, Tensor):
         return Tensor(data, dtype, device)
-    target = data.dtype if dtype is None else checked_dtype(dtype)
+    target = data.dtype if dtype is None else checks.checked_dtype(dtype)
     if target.kind != "f" and target != data.dtype:
-        cast_exactly(data._data, target)  # DtypeError for what does not fit
+        checks.cast_exactly(data._data, target)  # DtypeError for what does not fit
     return data.to(target).to(device or data.device)
 
 
@@ -74,8 +63,7 @@ def from_numpy(array: np.ndarray, copy: bool = True) -> Tensor:
         >>> array[0] = 5; x.tolist()
         [5.0, 0.0]
     """
-    if not isinstance(array, np.ndarray):
-        raise TypeError(f"from_numpy takes a NumPy array, got {type(array).__name__}")
+    checks.check_type("from_numpy takes a NumPy array", array, np.ndarray)
     return Tensor(array) if copy else shared(array)
 
 
@@ -103,9 +91,9 @@ def from_dlpack(x: Any, copy: bool | None = None) -> Tensor:
 
 def shared(array: Array) -> Tensor:
     """A Tensor on the memory of an array."""
-    refuse_masked(array)
+    checks.refuse_masked(array)
     aligned = getattr(array.flags, "aligned", True)  # an array of CuPy always is
-    if checked_dtype(array.dtype) is not array.dtype or not aligned:
+    if checks.checked_dtype(array.dtype) is not array.dtype or not aligned:
         raise DtypeError(
             f"an array that is shared has native byte order and is aligned, got {array.dtype.str}: "
             "pass copy=True"
@@ -115,8 +103,8 @@ def shared(array: Array) -> Tensor:
 
 def made(array: Array, dtype: DTypeLike, device: str | None, requires_grad: bool) -> Tensor:
     """A new NumPy array as a Tensor."""
-    dtype = checked_dtype(array.dtype if dtype is None else dtype)
-    array = array if array.dtype is dtype else cast_exactly(array, dtype)
+    dtype = checks.checked_dtype(array.dtype if dtype is None else dtype)
+    array = array if array.dtype is dtype else checks.cast_exactly(array, dtype)
     result = wrap(to_device(array, device or "cpu"))
     result.requires_grad = requires_grad
     return result
@@ -124,7 +112,7 @@ def made(array: Array, dtype: DTypeLike, device: str | None, requires_grad: bool
 
 def checked_sizes(sizes: Sequence[int]) -> tuple[int, ...]:
     """The shape of a new tensor, checked."""
-    if any(size < 0 for size in sizes_of(tuple(sizes))):
+    if any(size < 0 for size in checks.sizes_of(tuple(sizes))):
         raise ShapeError(f"sizes must be >= 0, got {tuple(sizes)}")
     return tuple(sizes)
 
@@ -136,7 +124,7 @@ def zeros(
     requires_grad: bool = False,
 ) -> Tensor:
     """All 0: `ta.zeros(2, 3)` or `ta.zeros((2, 3))`."""
-    return full(sizes_of(shape), 0.0, dtype, device, requires_grad)
+    return full(checks.sizes_of(shape), 0.0, dtype, device, requires_grad)
 
 
 def ones(
@@ -146,7 +134,7 @@ def ones(
     requires_grad: bool = False,
 ) -> Tensor:
     """All 1."""
-    return full(sizes_of(shape), 1.0, dtype, device, requires_grad)
+    return full(checks.sizes_of(shape), 1.0, dtype, device, requires_grad)
 
 
 def empty(
@@ -156,7 +144,7 @@ def empty(
     requires_grad: bool = False,
 ) -> Tensor:
     """All 0. Differs from PyTorch, because memory without values would make runs differ."""
-    return full(sizes_of(shape), 0.0, dtype, device, requires_grad)
+    return full(checks.sizes_of(shape), 0.0, dtype, device, requires_grad)
 
 
 def full(
@@ -170,15 +158,15 @@ def full(
 
     Differs from PyTorch: a number that an integer or boolean dtype cannot hold is a DtypeError.
     """
-    value = as_array(array_of(fill_value), dtype, "cpu")
-    sizes = checked_sizes(sizes_of((shape,)))
-    check_broadcast("a value broadcasts to the shape of the tensor", value.shape, sizes)
+    value = checks.as_array(array_of(fill_value), dtype, "cpu")
+    sizes = checked_sizes(checks.sizes_of((shape,)))
+    checks.check_broadcast("a value broadcasts to the shape of the tensor", value.shape, sizes)
     return made(np.full(sizes, value), None, device, requires_grad)
 
 
 def require_finite(name: str, *numbers: Any) -> None:
     for number in numbers:
-        is_number = is_integer(number) or isinstance(number, (float, np.floating))
+        is_number = checks.is_integer(number) or isinstance(number, (float, np.floating))
         if not is_number or not math.isfinite(number):
             raise TypeError(f"{name} takes finite numbers, got {number!r}")
 
@@ -203,7 +191,7 @@ def arange(
         raise ValueError(
             f"arange takes a step that leads from start to end, got {start}, {end} and {step}"
         )
-    if dtype is None and any(not is_integer(n) for n in (start, end, step)):
+    if dtype is None and any(not checks.is_integer(n) for n in (start, end, step)):
         dtype = np.float32
     return made(np.arange(start, end, step), dtype, device, requires_grad)
 
@@ -221,7 +209,7 @@ def linspace(
     Differs from PyTorch: numbers that an integer dtype cannot hold are a DtypeError.
     """
     require_finite("linspace", start, end)
-    values = np.linspace(start, end, check_size("steps", steps, 0))
+    values = np.linspace(start, end, checks.check_size("steps", steps, 0))
     return made(values, dtype, device, requires_grad)
 
 
@@ -246,8 +234,8 @@ def randn(
 ) -> Tensor:
     """Normal with mean 0 and variance 1, from tinyattn's generator (`ta.manual_seed`)."""
     dtype = np.float32 if dtype is None else dtype
-    require_float(checked_dtype(dtype), "randn")
-    values = np.asarray(random.generator().standard_normal(checked_sizes(sizes_of(shape))))
+    checks.require_float(checks.checked_dtype(dtype), "randn")
+    values = np.asarray(random.generator().standard_normal(checked_sizes(checks.sizes_of(shape))))
     return made(values, dtype, device, requires_grad)
 
 
@@ -258,40 +246,19 @@ def rand(
     requires_grad: bool = False,
 ) -> Tensor:
     """Uniform in [0, 1)."""
-    dtype = checked_dtype(np.float32 if dtype is None else dtype)
-    require_float(dtype, "rand")
+    dtype = checks.checked_dtype(np.float32 if dtype is None else dtype)
+    checks.require_float(dtype, "rand")
     # Drawn in the final precision if possible, because rounding could give 1.
     drawn = dtype if dtype in (np.float32, np.float64) else np.dtype(np.float32)
-    sizes = checked_sizes(sizes_of(shape))
+    sizes = checked_sizes(checks.sizes_of(shape))
     values = np.asarray(random.generator().random(sizes, dtype=drawn))
     return made(np.minimum(values, 1 - np.finfo(dtype).epsneg), dtype, device, requires_grad)
 
 
-@overload
 def randint(
-    high: int, size: Sequence[int], /, *, dtype: DTypeLike = np.int64, device: str | None = None
-) -> Tensor: ...
-@overload
-def randint(
-    low: int,
-    high: int | None = None,
-    *,
-    size: Sequence[int],
-    dtype: DTypeLike = np.int64,
-    device: str | None = None,
-) -> Tensor: ...
-@overload
-def randint(
-    low: int,
-    high: int,
-    size: Sequence[int],
-    dtype: DTypeLike = np.int64,
-    device: str | None = None,
-) -> Tensor: ...
-def randint(
-    low: Any = 0,
-    high: Any = None,
-    size: Any = None,
+    low: int = 0,
+    high: Any = None,  # or the size
+    size: Sequence[int] | None = None,
     dtype: DTypeLike = np.int64,
     device: str | None = None,
 ) -> Tensor:
@@ -303,21 +270,23 @@ def randint(
     if size is None and (high is None or isinstance(high, (tuple, list))):
         low, high, size = 0, low, high
     low, high = (0, low) if high is None else (low, high)
-    if not is_integer(low) or not is_integer(high) or size is None:
+    if not checks.is_integer(low) or not checks.is_integer(high) or size is None:
         raise TypeError(f"randint takes low, high and a size, got {low!r}, {high!r} and {size!r}")
     if not low < high:
         raise ValueError(f"randint draws from low to high - 1, got low={low}, high={high}")
-    dtype = np.int64 if dtype is None else dtype
-    if checked_dtype(dtype).kind not in "iu":
-        raise DtypeError(f"randint makes integers, got dtype {checked_dtype(dtype)}")
-    as_array(np.array([low, high - 1]), dtype, None)  # raises DtypeError if one does not fit
-    values = random.generator().integers(low, high, checked_sizes(sizes_of((size,))))
+    dtype = checks.checked_dtype(np.int64 if dtype is None else dtype)
+    if dtype.kind not in "iu":
+        raise DtypeError(f"randint makes integers, got dtype {dtype}")
+    checks.as_array(np.array([low, high - 1]), dtype, None)  # DtypeError if one does not fit
+    values = random.generator().integers(low, high, checked_sizes(checks.sizes_of((size,))))
     return made(np.asarray(values), dtype, device, False)
 
 
 def randperm(n: int, device: str | None = None) -> Tensor:
     """The integers 0 to n - 1 in random order."""
-    return made(random.generator().permutation(check_size("n", n, 0)), np.int64, device, False)
+    return made(
+        random.generator().permutation(checks.check_size("n", n, 0)), np.int64, device, False
+    )
 
 
 def like(name: str, x: Tensor, dtype: DTypeLike, device: str | None) -> tuple[DTypeLike, str]:
@@ -403,7 +372,7 @@ def one_hot(ids: ArrayLike, num_classes: int = -1) -> Tensor:
         if not array.size:
             raise ShapeError("one_hot of no ids needs num_classes, the size of the last dimension")
         num_classes = max(int(array.max()), 0) + 1
-    check_size("num_classes", num_classes)
+    checks.check_size("num_classes", num_classes)
     text = f"one_hot: id {{number}} is out of range for {num_classes} classes"
     require_range(array, 0, num_classes, IndexError, text)
     xp = namespace(array)
@@ -438,12 +407,12 @@ def alibi_bias(
         >>> F.alibi_bias(2, 1, past=2)[0]
         tensor([[-0.125 , -0.0625, -0.    ]])
     """
-    check_size("num_heads", num_heads)
-    last = check_size("past", past, 0) + check_size("queries", queries, 0)
-    keys = last if keys is None else check_size("keys", keys, 0)
+    checks.check_size("num_heads", num_heads)
+    last = checks.check_size("past", past, 0) + checks.check_size("queries", queries, 0)
+    keys = last if keys is None else checks.check_size("keys", keys, 0)
     slopes = 2.0 ** (-8 * np.arange(1, num_heads + 1) / num_heads)
     distances = np.abs(np.arange(past, last)[:, None] - np.arange(keys))
-    dtype = checked_dtype(dtype or np.float32)
-    require_float(dtype, "alibi_bias")
+    dtype = checks.checked_dtype(dtype or np.float32)
+    checks.require_float(dtype, "alibi_bias")
     bias = Tensor(-slopes[:, None, None] * distances, dtype=dtype)
     return bias if device is None else bias.to(device)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Self, SupportsIndex
 
-from ..base.checks import checked_dtype, require_float
+from ..base.checks import check_type, checked_dtype, require_float
 from ..engine import autograd
 from ..engine.autograd import Leaf, Node, TensorBase, wrap
 from ..engine.versions import Version
@@ -80,8 +80,7 @@ class Gradients(Values):
     @grad.setter
     def grad(self, value: Values | None) -> None:
         if value is not None:
-            if not isinstance(value, Values):
-                raise TypeError(f"grad must be a Tensor or None, got {type(value).__name__}")
+            check_type("grad must be a Tensor or None", value, Values)
             if value.shape != self.shape:
                 raise ShapeError(f"grad must have shape {self.shape}, got {value.shape}")
             if value.dtype != self.dtype:

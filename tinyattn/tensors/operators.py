@@ -12,13 +12,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from ..base.checks import (
-    as_array,
-    cast_exactly,
-    checked_index,
-    numpy_refusal,
-    reflected_operator,
-)
+from ..base import checks
 from ..engine.autograd import wrap
 from ..engine.grad_mode import is_grad_enabled
 from ..engine.promotion import CATEGORY
@@ -87,12 +81,12 @@ class Operators(Conversions):
 
     def __array_ufunc__(self, function: Any, method: str, *inputs: Any, **options: Any) -> Any:
         """`array + tensor`, for which NumPy calls its function `add`, as an operation of ours."""
-        name = reflected_operator(function, method, inputs[0], options)
+        name = checks.reflected_operator(function, method, inputs[0], options)
         return getattr(inputs[1], name)(inputs[0])
 
     def __array_function__(self, function: Any, types: Any, args: Any, options: Any) -> Any:
         """NumPy's other functions, such as np.concatenate, are refused: they record nothing."""
-        raise numpy_refusal(function)
+        raise checks.numpy_refusal(function)
 
     # Comparisons; their results are boolean and have no gradient
 
@@ -181,7 +175,7 @@ class Operators(Conversions):
         A row or a slice is a view. So random.shuffle(x) would lose rows of a matrix: write
         x[ta.randperm(len(x))].
         """
-        return indexing.getitem(self, checked_index(index))
+        return indexing.getitem(self, checks.checked_index(index))
 
     def __setitem__(self, index: Index, value: Operand) -> None:
         """Write into the tensor's memory; if that is recorded, into new memory, as `x += y` does.
@@ -214,15 +208,15 @@ class Operators(Conversions):
                 )
             array = value._data
         else:
-            array = as_array(value, self.dtype, self.device)
-        index = checked_index(index)
+            array = checks.as_array(value, self.dtype, self.device)
+        index = checks.checked_index(index)
         if recorded:
             written = value.to(self.dtype) if isinstance(value, Operators) else array
             changed(self, partial(indexing.setitem, index=index), written)
             return
         position = index_for(self._data, index)
         if array.dtype is not self.dtype:
-            array = cast_exactly(array, self.dtype)
+            array = checks.cast_exactly(array, self.dtype)
         version = self._version
         version.begin_change()
         try:
@@ -269,7 +263,7 @@ def changed(tensor: Any, operation: Callable[..., Any], other: Operand) -> Any:
     if tensor.dtype.kind == "f":
         result = result.to(tensor.dtype)
     elif result.dtype != tensor.dtype:
-        result = wrap(cast_exactly(result._data, tensor.dtype))
+        result = wrap(checks.cast_exactly(result._data, tensor.dtype))
     if not tensor.is_leaf or result.requires_grad:
         tensor._node = result._node
     tensor._data, tensor._version = result._data, result._version

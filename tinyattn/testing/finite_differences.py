@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from ..base.backend import namespace, quietly, to_device
-from ..base.checks import listed
+from ..base.checks import check_type, listed
 from ..engine import autograd
 from ..engine.grad_mode import enable_grad
 from ..errors import DtypeError, GradcheckError, GraphError
@@ -95,8 +95,7 @@ def tensors_in(value: Any) -> tuple[Tensor, ...]:
     """The results of a function as a tuple; it returns one Tensor or several."""
     outputs = tuple(value) if isinstance(value, (tuple, list)) else (value,)
     for i, output in enumerate(outputs):
-        if not isinstance(output, Tensor):
-            raise TypeError(f"output {i} of fn is a {type(output).__name__}, not a Tensor")
+        check_type(f"output {i} of fn must be a Tensor", output, Tensor)
     return outputs
 
 

@@ -15,7 +15,7 @@ import tinyattn as ta
 
 from .. import ops
 from ..base.backend import namespace
-from ..base.checks import checked_index, one_dim, sizes_of, type_name
+from ..base.checks import check_type, checked_index, one_dim, sizes_of
 from ..engine.autograd import wrap
 from ..tensors.tensor import Tensor
 from . import dtypes
@@ -34,8 +34,7 @@ def by_numpy(name: str) -> Callable[..., Any]:
 
 
 def tensor_of(name: str, x: Any) -> Tensor:
-    if not isinstance(x, Tensor):
-        raise TypeError(f"{name} takes a Tensor, got {type_name(x)}: wrap it in tensor(...)")
+    check_type(f"{name} takes a Tensor", x, Tensor, ": wrap it in tensor(...)")
     return x
 
 

@@ -28,7 +28,7 @@ import numpy as np
 
 from ..base import backend
 from ..base.backend import Array
-from ..base.checks import is_integer
+from ..base.checks import check_type, is_integer
 from ..engine.autograd import wrap
 from ..errors import DtypeError, GraphError, ShapeError
 from ..kernels import range_checks
@@ -60,8 +60,7 @@ class Captured:
     """The result of `capture`."""
 
     def __init__(self, step: Callable[..., Any], inputs: Sequence[Any], warm_up: int) -> None:
-        if not callable(step):
-            raise TypeError(f"step must be a function, got {type(step).__name__}")
+        check_type("step must be a function", step, Callable)
         if not is_integer(warm_up) or warm_up < 1:
             raise ValueError(f"capture needs at least one step of warm_up, got {warm_up!r}")
         self.xp = xp = backend.module_of("cuda")

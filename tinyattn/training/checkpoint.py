@@ -29,19 +29,10 @@ TENSOR = "tensor"  # the key of the JSON object that stands for a tensor
 DEEPEST = 100  # lists and dicts inside each other, because Python's recursion has a limit
 MOST_BITS = 14_000  # of an integer, because Python reads at most 4,300 digits
 LARGEST_HEADER = 100_000_000  # bytes, because safetensors reads no larger one
-DTYPES = {
-    "BOOL": "bool",
-    "U8": "uint8",
-    "I8": "int8",
-    "U16": "uint16",
-    "I16": "int16",
-    "F16": "float16",
-    "U32": "uint32",
-    "I32": "int32",
-    "F32": "float32",
-    "U64": "uint64",
-    "I64": "int64",
-    "F64": "float64",
+DTYPES = {"BOOL": "bool", "U8": "uint8", "I8": "int8"} | {
+    f"{letter}{bits}": f"{kind}{bits}"
+    for letter, kind in (("U", "uint"), ("I", "int"), ("F", "float"))
+    for bits in (16, 32, 64)
 }
 # How files begin that others write, and what reads them.
 OF_TORCH = "if torch.save wrote it, pass what torch.load reads to ta.interop.load_torch_state_dict"

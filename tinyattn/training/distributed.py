@@ -29,7 +29,7 @@ import numpy as np
 
 from ..base import backend
 from ..base.backend import FLOAT16, Array, device_of, module_of, namespace, quiet
-from ..base.checks import check_number, check_size
+from ..base.checks import check_number, check_size, check_type
 from ..engine.autograd import propagate, root_of, starting_gradient, wrap
 from ..engine.grad_mode import no_grad
 from ..errors import DeviceError, GraphError, ShapeError
@@ -350,8 +350,7 @@ class DistributedDataParallel:
     """
 
     def __init__(self, module: Module, bucket_bytes: int = 1 << 20) -> None:
-        if not isinstance(module, Module):
-            raise TypeError(f"module must be an nn.Module, got {type(module).__name__}")
+        check_type("module must be an nn.Module", module, Module)
         self.module, self.bucket_bytes = module, check_size("bucket_bytes", bucket_bytes)
         self.number, self.steps = world().models, 0
         words = self.words()

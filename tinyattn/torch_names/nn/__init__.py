@@ -20,7 +20,7 @@ from .parameter import *  # noqa: F403
 from .recurrent import *  # noqa: F403
 from .transformer import *  # noqa: F403
 
-__all__ = [*_nn.__all__, "functional", "init", "parameter", "utils"]
+__all__ = [*dir(_nn), "functional", "init", "parameter", "utils"]
 for file in (attention, modules, parameter, recurrent, transformer):
     __all__ += file.__all__
 

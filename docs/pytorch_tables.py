@@ -1,4 +1,4 @@
-"""The tables of docs/from_pytorch.md: what tinyattn lacks, and what differs."""
+"""The tables of from_pytorch.md: what tinyattn lacks, and what differs."""
 
 from __future__ import annotations
 
@@ -7,10 +7,9 @@ from contextlib import contextmanager
 from typing import Any
 
 import tinyattn as ta
+from tinyattn import hints, nn, optim
 from tinyattn import torch_names as torch
-
-from .. import hints, nn, optim
-from . import methods, scan
+from tinyattn.torch_names import methods, scan
 
 SPACES: dict[str, Any] = {"Tensor": ta.Tensor, "ta": ta, "nn": nn, "Module": nn.Module}
 SPACES |= {"F": ta.functional, "nn.init": nn.init, "optim": optim}
@@ -47,7 +46,7 @@ def differences() -> dict[str, str]:
     parts += [(f"Tensor.{name}", part) for name, part in methods.GIVEN[ta.Tensor].items()]
     parts += [(f"{o}.{name}", part) for o in HERE for name, part in vars(HERE[o]).items()]
     found: dict[str, tuple[str, str]] = {}
-    for name, part in sorted(parts, key=lambda pair: pair[0] not in FIRST):
+    for name, part in sorted(parts, key=lambda pair: (pair[0] not in FIRST, ".__" in pair[0])):
         if (text := scan.difference(part)) and name != "Tensor.tensor_class":  # which is ta.Tensor
             found.setdefault(part.__doc__, (name, text.removesuffix(".")))
     return dict(sorted(found.values()))
