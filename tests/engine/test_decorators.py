@@ -147,6 +147,7 @@ def test_a_switch_is_true_or_false(wrong: Any) -> None:
     assert recorded()
     with ta.set_grad_enabled(np.bool_(False)):
         assert not recorded()
+    assert recorded()
 
 
 def test_a_generator_gets_what_is_sent_and_thrown_and_returns_its_value() -> None:

@@ -154,6 +154,27 @@ def test_an_op_with_a_default_argument() -> None:
     assert ta.gradcheck(lambda s: shifted(ta.ones(2, dtype=ta.float64), shift=s), [shift])
 
 
+def test_an_op_with_two_default_arguments() -> None:
+    @ta.op
+    def between(x, low=-1.0, high=1.0):
+        return x.clip(low, high)
+
+    x = ta.tensor([-3.0, -0.5, 3.0])
+    assert between(x).tolist() == [-1, -0.5, 1]
+    assert between(x, 0.0).tolist() == [0, 0, 1]
+    assert between(x, high=2.0).tolist() == [-1, -0.5, 2]
+
+
+def test_a_result_of_integers_is_not_recorded() -> None:
+    @ta.op
+    def ranks(x):
+        return x.argsort()
+
+    x = leaf([3.0, 2.0])
+    assert ranks(x).is_leaf
+    assert x.sum(dtype=ta.int64).is_leaf
+
+
 def test_an_op_may_name_its_shape_and_its_output() -> None:
     @ta.op
     def spread(x, *, times):

@@ -104,7 +104,7 @@ def test_every_operation_has_extremes() -> None:
 
 # Optimizers
 
-WEIGHT, GRAD = [0.5, -2.0, 1e-3, 3e4], [1e-6, 2e4, -1e-3, -2e-2]
+WEIGHT, GRAD = [0.5, -2.0, 1e-3, 3e4, 0.01], [1e-6, 2e4, -1e-3, -2e-2, 2e4]
 OPTIMIZERS: dict[str, Callable[[list[ta.Tensor]], Any]] = {
     "SGD": lambda w: optim.SGD(w, lr=0.1),
     "SGD, small rate": lambda w: optim.SGD(w, lr=1e-6),
@@ -243,3 +243,12 @@ def test_the_slope_of_a_sigmoid_in_float16_has_the_digits_of_its_result() -> Non
     x.sigmoid().backward(ta.tensor([1.0, -1.0, 1.0], dtype=ta.float16))
     exact = np.array([1.0, -1.0, 1.0]) / (2 + 2 * np.cosh([6.0, 6.0, 3.0]))
     np.testing.assert_allclose(x.grad.numpy(), exact, rtol=0.013)  # as PyTorch's
+
+
+def test_the_slope_of_tanh_in_float16_is_rounded_once() -> None:
+    """From the output, which is a float16 too."""
+    x = ta.tensor(np.linspace(0.5, 4, 20), dtype=ta.float16, requires_grad=True)
+    out = x.tanh()
+    out.sum().backward()
+    exact = 1 - out.numpy().astype(np.float64) ** 2
+    np.testing.assert_array_equal(x.grad.numpy(), exact.astype(np.float16))

@@ -140,7 +140,6 @@ class Gradients(Values):
             leaf = twin._node
             if leaf is None:
                 leaf = twin._former_leaf = Leaf(twin._data)
-                leaf.retains_grad = False
             leaf.grad = wrap(self.grad._data.copy())
         memo[id(self)] = twin
         return twin
