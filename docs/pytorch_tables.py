@@ -46,7 +46,7 @@ def differences() -> dict[str, str]:
     parts += [(f"Tensor.{name}", part) for name, part in methods.GIVEN[ta.Tensor].items()]
     parts += [(f"{o}.{name}", part) for o in HERE for name, part in vars(HERE[o]).items()]
     found: dict[str, tuple[str, str]] = {}
-    for name, part in sorted(parts, key=lambda pair: pair[0] not in FIRST):
+    for name, part in sorted(parts, key=lambda pair: (pair[0] not in FIRST, ".__" in pair[0])):
         if (text := scan.difference(part)) and name != "Tensor.tensor_class":  # which is ta.Tensor
             found.setdefault(part.__doc__, (name, text.removesuffix(".")))
     return dict(sorted(found.values()))

@@ -12,34 +12,85 @@ The number of dimensions decides how a mask is read:
     (B|1, Q|1, K|1)         the visible keys of each query
     (B|1, H|1, Q|1, K|1)    the visible keys of each query in each head
 
-`combine` joins masks of different numbers of dimensions, such as a padding mask with a causal one.
+What this file makes is a `Mask`, a Tensor of booleans. `&` joins two of them, also of different
+numbers of dimensions: `masks.padding(ids) & masks.causal(n) & masks.window(n, 4)`. So a new kind of
+mask needs no new argument anywhere: it is passed as `mask=`. `valid_lens=`, `is_causal=` and
+`window=` of attention say the same in fewer numbers, and are faster, because keys that nobody sees
+are then not computed.
 
 PyTorch reads a 2-D `attn_mask` as (Q, K); here that is written `mask[None]`. Without [None] it is
 an error, unless B equals Q, because it then has the shape of a mask (B, K), or Q is 1, where both
 mean the same.
 
-If only the first keys are visible, lengths say so in fewer numbers: `valid_lens` (B,), or (B, Q) if
-they differ between the queries. A causal mask is such lengths too. The library turns all that is
-given into one `Visibility`, see `kernels/visibility.py`.
+If only the first keys are visible, lengths say so: `valid_lens` (B,), or (B, Q) if they differ
+between the queries. The library turns all that is given into one `Visibility`, see
+`ops/visibility.py`.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import reduce
-from operator import and_
+from operator import and_, or_
+from typing import Any
 
 import numpy as np
 
-from .base.backend import namespace
+from .base.backend import Array, namespace
 from .base.checks import check_size, is_integer
-from .engine.autograd import wrap
+from .engine.versions import Version
 from .errors import DtypeError, MaskError, ShapeError
 from .ops.arguments import ArrayLike, array_like
-from .ops.visibility import booleans_of, checked_lens
+from .ops.visibility import FORMS, booleans_of, checked_lens
 from .tensors.tensor import Tensor
 
 
-def from_valid_lens(valid_lens: ArrayLike, num_keys: int) -> Tensor:
+class Mask(Tensor):
+    """A Tensor of booleans that says which keys are visible. `&` and `|` join two masks.
+
+    One of the two may be any mask: a Tensor, an array or lists, of 2, 3 or 4 dimensions.
+    Raises MaskError for masks that do not agree in B, Q and K.
+
+        >>> ids = ta.tensor([[5, 7, 0]])
+        >>> masks.padding(ids) & masks.causal(3)
+        tensor([[[ True, False, False],
+                 [ True,  True, False],
+                 [ True,  True, False]]])
+    """
+
+    __slots__ = ()
+
+    def __and__(self, other: Any) -> Mask:
+        return joined(and_, self, other)
+
+    def __or__(self, other: Any) -> Mask:
+        return joined(or_, self, other)
+
+    __rand__, __ror__ = __and__, __or__
+
+
+def mask_of(array: Array) -> Mask:
+    """A Mask of an array of booleans that the library has made."""
+    mask: Any = object.__new__(Mask)
+    mask._data, mask._node, mask._version = array, None, Version()
+    return mask
+
+
+def joined(operator: Callable[..., Any], *masks: ArrayLike) -> Mask:
+    """The masks as one, of the largest number of dimensions: padding (B, K) becomes (B, 1, K)."""
+    arrays = [booleans_of(mask) for mask in masks]
+    shapes = [array.shape for array in arrays]
+    if not arrays or any(len(shape) not in FORMS for shape in shapes):
+        raise MaskError(f"masks are joined that have 2, 3 or 4 dimensions, got shapes {shapes}")
+    rank = max(map(len, shapes))
+    lifted = [a.reshape(len(a), *(1,) * (rank - a.ndim), *a.shape[1:]) for a in arrays]
+    try:
+        return mask_of(reduce(operator, lifted).copy())
+    except ValueError:
+        raise MaskError(f"masks that are joined agree in B, Q and K, got {shapes}") from None
+
+
+def from_valid_lens(valid_lens: ArrayLike, num_keys: int) -> Mask:
     """The mask in which the first `valid_lens` of `num_keys` keys are visible.
 
     valid_lens (B,) gives (B, K), the same for all queries; (B, Q) gives (B, Q, K).
@@ -51,10 +102,10 @@ def from_valid_lens(valid_lens: ArrayLike, num_keys: int) -> Tensor:
                 [ True,  True,  True]])
     """
     lens = checked_lens(valid_lens, check_size("num_keys", num_keys, 0))
-    return wrap(namespace(lens).arange(num_keys) < lens[..., None])
+    return mask_of(namespace(lens).arange(num_keys) < lens[..., None])
 
 
-def causal(n: int, past: int = 0) -> Tensor:
+def causal(n: int, past: int = 0) -> Mask:
     """(1, n, past + n): the keys 0 to past + i are visible to query i.
 
     past: how many positions came before the first query, such as those in a cache. The Annotated
@@ -68,13 +119,46 @@ def causal(n: int, past: int = 0) -> Tensor:
         tensor([[[ True,  True,  True]]])
     """
     n, past = check_size("the sequence length", n, 0), check_size("past", past, 0)
-    return wrap(np.tri(n, past + n, past, dtype=np.bool_)[None])
+    return mask_of(np.tri(n, past + n, past, dtype=np.bool_)[None])
 
 
 subsequent_mask = causal
 
 
-def padding(ids: ArrayLike, pad_id: int = 0) -> Tensor:
+def window(n: int, width: int, past: int = 0) -> Mask:
+    """(1, n, past + n): query i sees key k if |past + i - k| < width.
+
+    past: how many positions came before the first query, such as those in a cache. With `causal`
+    the last `width` keys are visible, the query's own among them.
+    Source: Beltagy et al., "Longformer", 2020.
+
+        >>> masks.window(3, 2) & masks.causal(3)
+        tensor([[[ True, False, False],
+                 [ True,  True, False],
+                 [False,  True,  True]]])
+    """
+    n, past = check_size("the sequence length", n, 0), check_size("past", past, 0)
+    distances = np.arange(past, past + n)[:, None] - np.arange(past + n)
+    return mask_of((np.abs(distances) < check_size("width", width))[None])
+
+
+def prefix(prefix_lens: ArrayLike, n: int) -> Mask:
+    """(B, n, n): every query sees the first prefix_lens[b] keys of its sample, and those up to its
+    own position.
+
+    So a prefix, such as a question, is read in both directions, and what follows is causal.
+    Raises MaskError for a length below 0 or above n.
+    Source: Raffel et al., "Exploring the Limits of Transfer Learning", 2020.
+
+        >>> masks.prefix([2], 3)
+        tensor([[[ True,  True, False],
+                 [ True,  True, False],
+                 [ True,  True,  True]]])
+    """
+    return causal(n) | from_valid_lens(prefix_lens, n)
+
+
+def padding(ids: ArrayLike, pad_id: int = 0) -> Mask:
     """(B, K): True where a token id is not `pad_id`.
 
     Make it from the ids and not from the embeddings, because positions are added to these, so no
@@ -91,29 +175,17 @@ def padding(ids: ArrayLike, pad_id: int = 0) -> Tensor:
         raise DtypeError(f"padding takes integer token ids, got {array.dtype}")
     if array.ndim != 2:
         raise ShapeError(f"padding takes token ids (B, K), got shape {array.shape}")
-    return wrap(array != pad_id)
+    return mask_of(array != pad_id)
 
 
-def combine(*masks: ArrayLike | None) -> Tensor:
-    """The mask in which a key is visible if every given mask, of 2, 3 or 4 dimensions, says so.
+def combine(*masks: ArrayLike | None) -> Mask:
+    """The mask in which a key is visible if every given mask says so: `&` of them all.
 
-    None stands for no mask. In a decoder, padding and the future are invisible. (`padding & causal`
-    would read (B, K) as (Q, K).)
+    None stands for no mask. In a decoder, padding and the future are invisible.
     Raises MaskError without a mask, and for masks that do not agree in B, Q and K.
 
         >>> ids = ta.tensor([[5, 7, 0]])
-        >>> masks.combine(masks.padding(ids, pad_id=0), masks.causal(3))
-        tensor([[[ True, False, False],
-                 [ True,  True, False],
-                 [ True,  True, False]]])
+        >>> masks.combine(masks.padding(ids, pad_id=0), None, masks.causal(3)).shape
+        (1, 3, 3)
     """
-    arrays = [booleans_of(mask) for mask in masks if mask is not None]
-    shapes = [array.shape for array in arrays]
-    if not arrays or any(len(shape) not in (2, 3, 4) for shape in shapes):
-        raise MaskError(f"combine takes masks of 2, 3 or 4 dimensions, got shapes {shapes}")
-    rank = max(map(len, shapes))
-    lifted = [a.reshape(len(a), *(1,) * (rank - a.ndim), *a.shape[1:]) for a in arrays]
-    try:
-        return wrap(reduce(and_, lifted).copy())
-    except ValueError:
-        raise MaskError(f"combine takes masks that agree in B, Q and K, got {shapes}") from None
+    return joined(and_, *(mask for mask in masks if mask is not None))

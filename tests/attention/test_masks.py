@@ -416,3 +416,70 @@ def test_polarity_table_against_pytorch():
 def test_polarity_is_one_means_may_attend():
     weights = F.masked_softmax(ta.zeros(1, 1, 3), mask=[[1, 0, 1]])
     assert weights.tolist() == [[[0.5, 0.0, 0.5]]]
+
+
+@pytest.mark.parametrize("flip", [False, True])
+def test_masks_of_all_kinds_are_joined_and_passed_as_one(flip: bool) -> None:
+    """They say what valid_lens, is_causal and window say, gradients included."""
+    ids = ta.tensor([[5, 7, 0, 0, 0], [1, 2, 3, 4, 0]])
+    kinds = [masks.padding(ids), masks.causal(5), masks.window(5, 2)]
+    first, second, third = reversed(kinds) if flip else kinds
+    mask = first & second & third
+    assert isinstance(mask, masks.Mask)
+    assert mask.shape == (2, 5, 5)
+    rng = np.random.default_rng(3)
+    upstream = ta.tensor(rng.normal(size=(2, 3, 5, 4)))
+    found = []
+    for options in ({"mask": mask}, {"valid_lens": [2, 4], "is_causal": True, "window": 2}):
+        q, k, v = (
+            ta.tensor(np.random.default_rng(i).normal(size=(2, 3, 5, 4)), requires_grad=True)
+            for i in range(3)
+        )
+        out = F.scaled_dot_product_attention(q, k, v, **options)
+        out.backward(upstream)
+        found.append([out.detach(), q.grad, k.grad, v.grad])
+    for ours, theirs in zip(*found, strict=True):
+        np.testing.assert_allclose(ours.numpy(), theirs.numpy(), rtol=1e-12, atol=1e-14)
+
+
+def test_a_prefix_is_read_in_both_directions() -> None:
+    mask = masks.prefix([3, 0], 4)
+    for b, length in enumerate((3, 0)):
+        for q in range(4):
+            for k in range(4):
+                assert mask.numpy()[b, q, k] == (k < length or k <= q)
+    with pytest.raises(MaskError, match="between 0 and"):
+        masks.prefix([5], 4)
+
+
+def test_a_window_has_the_width_of_the_argument() -> None:
+    for past in (0, 3):
+        mask = masks.window(4, 2, past).numpy()[0]
+        for q in range(4):
+            for k in range(past + 4):
+                assert mask[q, k] == (abs(past + q - k) < 2)
+    with pytest.raises(ShapeError, match="width"):
+        masks.window(4, 0)
+
+
+def test_a_mask_is_joined_with_any_mask_from_either_side() -> None:
+    rows = ta.tensor([[True, True, False]])
+    both = masks.causal(3) & masks.padding([[5, 7, 0]])
+    for joined in (rows & masks.causal(3), masks.causal(3) & rows):
+        assert isinstance(joined, masks.Mask)
+        assert joined.equal(both)
+    assert (masks.causal(3) & [[1, 1, 0]]).equal(both)
+    of_heads = masks.causal(2) & np.ones((1, 3, 1, 2), bool)
+    assert of_heads.shape == (1, 3, 2, 2)
+    assert (masks.causal(3) | rows).tolist()[0][0] == [True, True, False]
+    with pytest.raises(MaskError, match="agree in B, Q and K"):
+        masks.causal(3) & masks.causal(4)
+    with pytest.raises(DtypeError, match="booleans"):
+        masks.causal(3) & ta.ones(3, 3)
+
+
+def test_a_joined_mask_keeps_its_numbers() -> None:
+    first = masks.padding([[5, 0]])
+    joined = first & masks.causal(2)
+    first[0, 0] = False
+    assert joined.tolist() == [[[True, False], [True, False]]]

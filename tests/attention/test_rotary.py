@@ -202,3 +202,11 @@ def test_heads_of_another_width_are_refused():
 def test_rotary_is_a_module(wrong):
     with pytest.raises(TypeError, match=r"rotary is a module, such as nn.RotaryEmbedding\(6\)"):
         nn.MultiHeadAttention(*(WIDTH,) * 4, HEADS, rotary=wrong)
+
+
+def test_late_positions_in_float32_are_turned_by_exact_angles():
+    """The nearest float32 to an angle of a million radians may be wrong by 0.03."""
+    x, positions = signed(rng_of(12), 2, WIDTH), [10**6, 10**6 + 1]
+    exact = F.rotary_embedding(ta.tensor(x), positions).numpy()
+    found = F.rotary_embedding(ta.tensor(x.astype(np.float32)), positions).numpy()
+    assert_close(found, exact, 1e-6)

@@ -7,13 +7,24 @@ inside functions included. So it can be read from top to bottom, and there is no
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
-from tracing import attention, measured_alone, smallest
+from formulas import package
+from tracing import (
+    Trace,
+    attention,
+    encoder_layer,
+    measured_alone,
+    product_forward,
+    smallest,
+    softmax,
+)
 
 import tinyattn
+from tinyattn.engine.op import registry
 
 PACKAGE = Path(tinyattn.__file__).parent
 # The wings, in the order in which one reads them, each with its files in that order.
@@ -140,15 +151,52 @@ def test_all_code_is_formatted() -> None:
     assert not [name_of(path) for path in MODULES if "fmt: skip" in path.read_text("utf-8")]
 
 
-def test_who_reads_attention_meets_few_functions() -> None:
-    """In the mode to read, from the module to the arrays; comprehensions are not functions."""
-    walk = measured_alone(attention.__doc__ or "", jit=False)
-    assert walk.functions <= 85
-    assert walk.calls <= 310
+# In the mode to read: how many calls, files and lines of the package a walk has at most.
+WALKS = {
+    product_forward: Trace(lines=100, distinct=59, calls=9, functions=9, files=5),
+    softmax: Trace(lines=120, distinct=100, calls=20, functions=20, files=9),
+    attention: Trace(lines=1_050, distinct=330, calls=200, functions=80, files=18),
+    encoder_layer: Trace(lines=2_300, distinct=360, calls=350, functions=100, files=26),
+}
+
+
+@pytest.mark.parametrize("action", WALKS, ids=lambda action: action.__name__)
+def test_a_reader_of_one_call_meets_little(action: Callable[[], Any]) -> None:
+    """From the public name to the arrays; comprehensions are not functions."""
+    walk, most = measured_alone(action.__doc__ or "", jit=False), WALKS[action]
+    assert not [f for f in Trace._fields if getattr(walk, f) > getattr(most, f)], walk
 
 
 def test_an_encoder_is_trained_by_few_lines() -> None:
     """The lines of the package that examples/smallest.py runs, each counted once."""
-    assert measured_alone(smallest.__doc__ or "", jit=False).distinct < 1_200
+    walk = measured_alone(smallest.__doc__ or "", jit=False)
+    assert walk.distinct <= 1_170
+    assert walk.files <= 45
     for page in ("README.md", "README_zh.md", "docs/index.md"):
         assert "1,200" in (PACKAGE.parent / page).read_text("utf-8"), page
+
+
+def test_nothing_looks_for_an_op_below_the_ops() -> None:
+    """A kernel or the engine that asks an object for the name of an op would call upwards."""
+    upward = []
+    for path in MODULES:
+        if place_of(name_of(path)) >= ORDER.index("ops.types"):
+            continue
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Call) and getattr(node.func, "id", "") in (
+                "hasattr",
+                "getattr",
+            ):
+                name = getattr(node.args[1], "value", None)
+                if name in registry or "namespace" in ast.unparse(node.args[0]):
+                    upward.append(f"{name_of(path)}:{node.lineno} {ast.unparse(node)}")
+    assert not upward
+
+
+def test_every_formula_that_has_kernels_is_above_them() -> None:
+    """Kernels import nothing of the ops: a formula names its kernels, and not the other way."""
+    assert len(package.formulas) >= 30
+    for function in package.formulas.values():
+        assert function.formula.__module__.startswith(("tinyattn.ops", "tinyattn.optim")) or (
+            function.formula.__module__ == "tinyattn.models.int8"
+        )

@@ -120,7 +120,7 @@ def documented() -> Iterator[tuple[str, str]]:
 def test_the_whole_package_is_searched() -> None:
     names = [name for name, _ in documented()]
     for name in (
-        "nn.module.Module.state_dict", "tensors.values.Values.data", "functional.losses.kl_div",
+        "nn.module.Module.state_dict", "tensors.values.Values.data", "ops.losses.kl_div",
         "testing.finite_differences.gradcheck", "training.distributed.all_reduce",
         "optim.schedules.LambdaLR", "viz.show_graph", "models.interop.from_torch", "masks.causal",
     ):  # fmt: skip

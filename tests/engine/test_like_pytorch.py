@@ -80,6 +80,7 @@ def test_sums_of_small_and_unsigned_integers_are_int64():
         (ta.tensor([1, 2]), float("nan")),
         (ta.tensor([1, 2]), float("inf")),
         (ta.tensor([1, 2]), 1.5),
+        (ta.tensor([1, 2]), ta.tensor(1.5)),
         (ta.tensor([1, 2], dtype=ta.uint8), 300),
         (ta.tensor([1, 2], dtype=ta.int8), -200),
         (ta.tensor([True, False]), 2),

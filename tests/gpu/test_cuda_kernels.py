@@ -5,10 +5,14 @@ On the stand-in, which compiles them for the host, or with `-m gpu` on a GPU.
 
 from __future__ import annotations
 
+import inspect
+import re
+from pathlib import Path
+
 import numpy as np
 import pytest
 from common import assert_all_zero, assert_close, assert_same, rng_of, signed
-from formulas import gpu, reference
+from formulas import by_name, gpu, reference
 
 import tinyattn as ta
 from tinyattn import functional as F
@@ -82,6 +86,31 @@ def on_device(cuda, visibility):
     """The same Visibility, with its arrays on the device."""
     limits, mask, starts = send(cuda, visibility.limits, visibility.mask, visibility.starts)
     return visibility._replace(limits=limits, mask=mask, starts=starts)
+
+
+KERNELS = {name: found for name, each in by_name.items() if (found := each.kernels["cuda"])}
+ELEMENTWISE = sorted(
+    name
+    for name, place in KERNELS.items()
+    if place.startswith("elementwise.") and name != "dropout"
+)
+
+
+def test_every_cuda_kernel_has_a_test_here():
+    """Those of ELEMENTWISE have one for all of them; a forward's test is of its backward too."""
+    text = Path(__file__).read_text(encoding="utf-8")
+    names = {name.removesuffix("_backward") for name in KERNELS if name not in ELEMENTWISE}
+    assert [name for name in sorted(names) if not re.search(rf"\b{name}\b", text)] == []
+
+
+@every_dtype
+@pytest.mark.parametrize("name", ELEMENTWISE)
+def test_functions_of_elements(name, dtype, cuda):
+    """Each on arrays that need several blocks of threads, and on arrays in another order."""
+    formula, kernel = getattr(reference, name), getattr(gpu, name)
+    count = len(inspect.signature(formula).parameters)
+    for arrays in (made(dtype, *[(3, 700)] * count), [x.T for x in made(dtype, *[(5, 7)] * count)]):
+        check(kernel(*send(cuda, *arrays)), formula(*doubled(*arrays)), dtype)
 
 
 @every_dtype

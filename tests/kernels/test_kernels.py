@@ -9,6 +9,7 @@ test_kernel_layouts.py, and what runs without Numba or its cache in test_without
 
 from __future__ import annotations
 
+import importlib
 import math
 import os
 import re
@@ -36,6 +37,7 @@ from kernel_checks import (
     cpu,
     exact_softmax,
     hidings,
+    needs_numba,
     reference,
     seen_of,
     ulps,
@@ -45,6 +47,7 @@ from kernel_table import KERNELS, kernel_tour
 from test_tiled_attention import compiled
 
 import tinyattn as ta
+import tinyattn.kernels as package
 from tinyattn.kernels import sums
 from tinyattn.kernels.visibility import Visibility, of_padded, samples_of
 from tinyattn.optim.updates import AdamStep
@@ -57,6 +60,22 @@ def test_every_kernel_is_in_the_table():
     assert toured - set(KERNELS) == set(), "there is no such kernel any more"
     compiled_ones = {name for name in KERNELS if hasattr(cpu, name)}
     assert len(compiled_ones) >= 35
+
+
+@needs_numba
+def test_every_name_of_a_kernel_is_a_function_of_its_file():
+    """What `with_kernels` names above a formula, and what is asked for by `cpu_kernel`."""
+    root = Path(ta.__file__).parent
+    text = "".join(path.read_text(encoding="utf-8") for path in root.rglob("*.py"))
+    places = {("cpu", place) for place in re.findall(r'cpu_kernel\("(.+?)"\)', text)}
+    for function in package.formulas.values():
+        named = zip(("cpu", "gpu"), function.kernels.values(), strict=True)
+        places |= {(folder, place) for folder, place in named if place}
+    assert len(places) > 60
+    for folder, place in sorted(places):
+        file, _, name = place.partition(".")
+        module = importlib.import_module(f"tinyattn.kernels.{folder}.{file}")
+        assert callable(getattr(module, name, None)), f"kernels/{folder}/{file}.py has no {name}"
 
 
 def test_every_kernel_has_a_test_of_its_own():

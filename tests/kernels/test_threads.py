@@ -532,7 +532,7 @@ def test_a_transposed_matrix_is_multiplied_without_a_copy(monkeypatch):
         seen.append(y)
         return x @ y
 
-    monkeypatch.setattr(sys.modules["tinyattn.ops.linear"], "matrix_product", product)
+    monkeypatch.setattr(sys.modules["tinyattn.ops.products"], "matrix_product", product)
     x, weight = np.ones((3, 6)), np.ones((5, 6))
     assert (ta.tensor(x) @ ta.tensor(weight).T).tolist() == [[6.0] * 5] * 3
     assert seen[0].flags.f_contiguous

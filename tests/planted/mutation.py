@@ -8,9 +8,9 @@
     python mutation.py --jobs 2            two at a time
 
 Each fault is planted alone, in a copy of the tree. The tests named with it run first; if they stay
-green the whole fast suite follows, and a fault that survives that is printed: a test is missing.
-A fault that makes a test hang counts as noticed, but is printed and listed too, since a machine
-that is merely slow looks the same.
+green the core of the tests follows, which `pytest` alone runs, and a fault that survives that is
+printed: a test is missing. A fault that makes a test hang counts as noticed, but is printed and
+listed too, since a machine that is merely slow looks the same.
 """
 
 from __future__ import annotations
@@ -35,12 +35,7 @@ from planted_faults import Fault, all_faults
 
 ROOT = Path(__file__).parents[2]
 RESULT = Path(__file__).parent / "mutation.json"
-# Not the list of faults itself, which each of them turns red; not the benchmarks; not the tests of
-# the "cuda" route, which put the same rows and modules through other kernels.
-SLOW = ("planted/test_planted_faults.py", "benchmarks", "gpu/test_device.py",
-        "gpu/test_device_laws.py", "gpu/test_device_training.py", "gpu/test_cuda_kernels.py",
-        "gpu/test_stand_in.py", "gpu/test_nvrtc.py")  # fmt: skip
-FAST = ["tests", *(f"--ignore=tests/{name}" for name in SLOW)]
+CORE = ["tests", "-m", "not extended"]  # without the list of faults, which each of them turns red
 NOT_COPIED = (".git", "_build", "*_cache", ".hypothesis")
 GREEN, RED, INTERRUPTED, INTERNAL = 0, 1, 2, 3  # what pytest returns
 SECONDS = 600
@@ -95,7 +90,7 @@ class Tree:
         path.write_text(fault.planted(self.root), encoding="utf-8")
         try:
             found = self.outcome(fault, shlex.split(fault.first))
-            return self.outcome(fault, FAST) if found == SURVIVED else found
+            return self.outcome(fault, CORE) if found == SURVIVED else found
         finally:
             path.write_bytes(original)
             # Numba and Python take a file with the old time and size for the old file.
@@ -166,10 +161,10 @@ def main() -> None:
 
         if not options.sample:
             tree = trees.get()
-            if tree.outcome(None, FAST) != SURVIVED:
+            if tree.outcome(None, CORE) != SURVIVED:
                 sys.exit(
-                    f"without any fault the suite is red or takes over {SECONDS} s: "
-                    f"pytest -x {shlex.join(FAST)}"
+                    f"without any fault the core is red or takes over {SECONDS} s: "
+                    f"pytest -x {shlex.join(CORE)}"
                 )
             trees.put(tree)
         for number, line in enumerate(pool.map(plant, faults), 1):

@@ -13,9 +13,9 @@ from formulas import kernels, reference
 import tinyattn as ta
 from tinyattn import functional as F
 from tinyattn import nn, ops, optim
-from tinyattn.base.checks import check_attention
 from tinyattn.errors import GradcheckError, InPlaceError, ShapeError
 from tinyattn.kernels.visibility import Visibility, of_padded, samples_of
+from tinyattn.ops.attention import check_attention
 
 
 def test_second_derivatives_of_a_power_at_the_base_0() -> None:
@@ -33,6 +33,14 @@ def test_sigmoid_below_the_range_of_exp(dtype: Any, x: float) -> None:
     """1 / (1 + exp(-x)) is 0 there, since exp(-x) is infinite; the value is not."""
     value = F.sigmoid(ta.tensor([x], dtype=dtype)).numpy().astype(np.float64)
     np.testing.assert_allclose(value, np.exp(x), rtol=0.05)
+
+
+def test_silu_of_float16_has_the_digits_of_its_result() -> None:
+    """sigmoid(-14) is one of the smallest float16, with one digit; 14 times of it has three."""
+    x = np.linspace(-16, -10, 50).astype(np.float16)
+    exact = x / (1 + np.exp(-x.astype(np.float64)))
+    found = F.silu(ta.tensor(x)).numpy()
+    assert (np.abs(found - exact) <= np.spacing(np.abs(found))).all()
 
 
 @pytest.mark.parametrize("kind", [ta.tensor, np.array])
@@ -161,6 +169,13 @@ def test_a_mean_of_float16_is_divided_before_it_is_rounded() -> None:
 def test_a_mean_of_nothing_is_nan() -> None:
     for found in (ta.ones(0).mean(), ta.ones(2, 0).mean(dim=1), ta.ones(0, 3).mean()):
         assert np.isnan(found.numpy()).all()
+
+
+def test_float16_gradients_of_one_element_do_not_stall() -> None:
+    """Taken by two arrays of indices, whose gradient is added up at places in one row."""
+    x, index = leaf(np.ones((2, 2), np.float16)), np.ones(4096, int)
+    x[index, index].sum().backward()
+    assert x.grad.tolist() == [[0, 0], [0, 4096]]
 
 
 def test_float16_products_do_not_stall() -> None:

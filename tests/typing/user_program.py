@@ -114,7 +114,7 @@ reveal_type(F.softmax(x))  # Tensor
 reveal_type(F.cross_entropy(x, ta.tensor([0, 1])))  # Tensor
 q = ta.randn(2, 3, 4)
 reveal_type(F.scaled_dot_product_attention(q, q, q))  # Tensor
-reveal_type(masks.causal(3))  # Tensor
+reveal_type(masks.causal(3))  # Mask
 
 # Modules
 

@@ -343,11 +343,15 @@ def split_sizes(total: int, sizes: int | Sequence[int], dim: int) -> Sequence[in
     return sizes
 
 
+def check_choice(name: str, value: Any, *choices: str) -> str:
+    if not isinstance(value, str) or value not in choices:
+        *first, last = (f'"{choice}"' for choice in choices)
+        raise ValueError(f"{name} must be {', '.join(first)} or {last}, got {value!r}")
+    return value
+
+
 def check_reduction(reduction: str, *more: str) -> str:
-    if reduction not in ("mean", "sum", "none", *more):
-        also = "".join(f'"{name}", ' for name in more)
-        raise ValueError(f'reduction must be {also}"mean", "sum" or "none", got {reduction!r}')
-    return reduction
+    return check_choice("reduction", reduction, *more, "mean", "sum", "none")
 
 
 def describe(value: Any) -> str:
@@ -421,7 +425,7 @@ def raise_clearer_error(name: str, arrays: Sequence[Any], error: Exception) -> N
     keep the graph alive, because it would be in a reference cycle with its traceback.
     """
     refuse_foreign(name, arrays)
-    if type(error).__module__ == errors.__name__:
+    if type(error).__module__ == errors.__name__ or is_of_a_check(error):
         return
     came = ", ".join(describe(array) for array in arrays)
     devices = {device_of(array) for array in arrays if hasattr(array, "dtype")}
@@ -439,6 +443,14 @@ def raise_clearer_error(name: str, arrays: Sequence[Any], error: Exception) -> N
         raise DtypeError(message) from error
     if isinstance(error, ValueError):
         raise ShapeError(message) from error
+
+
+def is_of_a_check(error: Exception) -> bool:
+    """True for an error that a check of this file has raised, which says enough."""
+    place = error.__traceback__
+    while place is not None and place.tb_next is not None:
+        place = place.tb_next
+    return place is not None and place.tb_frame.f_globals is globals()
 
 
 def refuse_foreign(name: str, values: Sequence[Any]) -> None:

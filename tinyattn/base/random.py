@@ -2,7 +2,7 @@
 
 NumPy draws the numbers on the CPU, so a seed gives the same numbers on every device. NumPy's global
 state is never used. Dropout draws one number here, the seed of a hash of each element's index (see
-`kernels/reference.py`), instead of one number for each element.
+`ops/dropout.py`), instead of one number for each element.
 """
 
 from __future__ import annotations

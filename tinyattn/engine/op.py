@@ -181,8 +181,10 @@ def unwrapped(args: tuple[Any, ...], must_fit: bool | None) -> Call:
 
 def check_first(spec: Spec, args: tuple[Any, ...], others: int) -> None:
     """TypeError for a first argument that is no Tensor. Arrays are taken if no argument is a
-    Tensor, because a derivative rule runs on them."""
-    if not isinstance(args[0], TensorBase) and not (is_array(args[0]) and others == len(args)):
+    Tensor, because a derivative rule runs on them; and NumPy's numbers, because it makes these of
+    arrays without dimensions."""
+    is_plain = is_array(args[0]) or isinstance(args[0], np.generic)
+    if not isinstance(args[0], TensorBase) and not (is_plain and others == len(args)):
         raise_no_tensor(spec, 0, args)
 
 

@@ -89,7 +89,7 @@ def in_float32(formula: Formula) -> Formula:
             return formula(*arguments)
         return in_dtype(formula(*(in_dtype(x, np.float32) for x in arguments)), np.float16)
 
-    return computed
+    return computed  # type: ignore[return-value]
 
 
 def in_dtype(x: Any, dtype: Any) -> Any:

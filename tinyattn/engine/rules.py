@@ -123,8 +123,33 @@ class Spec:
         return [name]
 
     def argument_at(self, position: int) -> str:
-        names = list(self.arguments)
-        return names[position] if position < len(names) else str(self.variadic)
+        """The name of an argument: "x", or "xs[2]" of `*xs`."""
+        if position < self.count:
+            return list(self.arguments)[position]
+        return f"{self.variadic}[{position - self.count}]"
+
+    def rules_for(
+        self, grad_positions: tuple[int, ...], count: int
+    ) -> list[tuple[Callable[..., Any], list[Any], list[int]]]:
+        """(rule, needed_values, covered_positions) of those rules that these arguments ask for.
+
+        A needed value is a position, or the name of another value; see `values_of`.
+        """
+        without_rule, chosen = set(grad_positions), []
+        for rule, needed_names, covered_names in self.rules:
+            covered = [i for name in covered_names for i in self.positions(name, count)]
+            if without_rule.isdisjoint(covered):
+                continue
+            without_rule.difference_update(covered)
+            needed = [value for name in needed_names for value in self.values_of(name, count)]
+            chosen.append((rule, needed, covered))
+        if without_rule:
+            name = self.argument_at(min(without_rule)).partition("[")[0]
+            raise GraphError(
+                f"{self.name} has no derivative with respect to {name!r}, which requires one: "
+                f"detach() it, or add a rule with @{self.name}.vjp({name!r})"
+            )
+        return chosen
 
     def bind(self, args: tuple[Any, ...], options: dict[str, Any]) -> tuple[Any, ...]:
         """All positional arguments; those given by name are taken out of `options`."""
@@ -132,6 +157,8 @@ class Spec:
             return args + self.defaults[len(args) :]
         if "input" in options and not args:  # another name of the first argument
             args = (options.pop("input"),)
+        if "other" in options and "y" in self.arguments:  # PyTorch's name of the second
+            options["y"] = options.pop("other")
         if self.takes_numpy_names:
             for numpy_name, name in (("axis", "dim"), ("keepdims", "keepdim")):
                 if numpy_name in options:
@@ -172,35 +199,19 @@ class Plan:
 
     def __init__(self, spec: Spec, grad_positions: tuple[int, ...], count: int) -> None:
         self.name, self.option_defaults = spec.name, spec.options
-        without_rule = set(grad_positions)
-        chosen = []  # (rule, needed_values, covered_positions); a value is a position or a name
-        for rule, needed_names, covered_names in spec.rules:
-            covered_positions = [i for name in covered_names for i in spec.positions(name, count)]
-            if without_rule.isdisjoint(covered_positions):
-                continue
-            without_rule.difference_update(covered_positions)
-            needed_values = [
-                value for name in needed_names for value in spec.values_of(name, count)
-            ]
-            chosen.append((rule, needed_values, covered_positions))
-        if without_rule:
-            name = spec.argument_at(min(without_rule))
-            raise GraphError(
-                f"{self.name} has no derivative with respect to {name!r}, which requires one: "
-                f"detach() it, or add a rule with @{self.name}.vjp({name!r})"
-            )
+        chosen = spec.rules_for(grad_positions, count)
         # Each value once, also if several rules need it.
-        values = dict.fromkeys(value for _, needed_values, _ in chosen for value in needed_values)
+        values = list(dict.fromkeys(value for _, needed, _ in chosen for value in needed))
         self.saved_positions = [value for value in values if isinstance(value, int)]
         self.saved_names = [value for value in values if isinstance(value, str)]
         saved = [*self.saved_positions, *self.saved_names]
         self.rules = [
-            (rule, [saved.index(value) for value in needed_values], covered_positions)
-            for rule, needed_values, covered_positions in chosen
+            (rule, [saved.index(value) for value in needed], covered_positions)
+            for rule, needed, covered_positions in chosen
         ]
-        variadic = [f"{spec.variadic}[{i}]" for i in range(count - len(spec.arguments))]
-        argument_names = [*spec.arguments, *variadic, "out"]
-        self.names = [argument_names[i] for i in self.saved_positions] + self.saved_names
+        self.names = [
+            "out" if i == count else spec.argument_at(i) for i in self.saved_positions
+        ] + self.saved_names
         self.extra_may_be_a_view = "saved" in self.saved_names and not spec.is_builtin
 
     def save(

@@ -94,6 +94,8 @@ class Attention(Module):
         q (B, Q, H * d), k (B, K, G * d), v (B, K, G * e) -> (B, Q, H * e), or packed, (R, H * d)
         and so on. heads: H and G. `ops/attention.py` has the formula in Python.
         """
+        if not heads[0] or q.shape[-1] % heads[0]:
+            check_heads(q.shape[-1], heads[0])  # raises the error
         options: dict[str, Any] = {"heads": heads, "visibility": visibility}
         options["scale"] = default_scale(q.shape[-1] // heads[0])
         self.remember_inputs(q, k, bias, **options)
@@ -112,7 +114,7 @@ class Attention(Module):
         bias = None if bias is None else bias.detach().clone()  # its caller may write to it
 
         def weights() -> Tensor:
-            q_rows, k_rows = in_heads(*map(wrap, arrays), heads=heads)
+            q_rows, k_rows = (in_heads(wrap(x), h) for x, h in zip(arrays, heads, strict=True))
             return attention_weights(q_rows, k_rows, **options, bias=bias)
 
         # Not by setattr, because that looks for modules and parameters in the value.

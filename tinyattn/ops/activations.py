@@ -6,7 +6,7 @@ import math
 from typing import Any
 
 from ..base.backend import is_tensor, namespace
-from ..base.checks import require_float
+from ..base.checks import check_choice, require_float
 from ..engine.autograd import AnyTensor
 from ..engine.op import op
 from ..engine.promotion import in_float32
@@ -114,8 +114,7 @@ def gelu(x: AnyTensor, approximate: str = "none") -> AnyTensor:
     tensor([-0.1587,  0.    ,  0.8413])
     """
     require_float(x.dtype, "x")
-    if not isinstance(approximate, str) or approximate not in ("none", "tanh"):
-        raise ValueError(f'approximate must be "none" or "tanh", got {approximate!r}')
+    check_choice("approximate", approximate, "none", "tanh")
     return gelu_exact(x) if approximate == "none" else gelu_tanh(x)
 
 

@@ -184,7 +184,7 @@ def where(condition: Any, x: Any, y: Any) -> Any:
 
     A condition of numbers is True where they are not 0. ShapeError if the shapes do not agree.
 
-    >>> F.where(ta.tensor([True, False]), ta.tensor([1.0, 2.0]), 0.0)
+    >>> ta.where(ta.tensor([True, False]), ta.tensor([1.0, 2.0]), 0.0)
     tensor([1., 0.])
     """
     for value in (x, y):

@@ -53,7 +53,7 @@ def attention(
     heads: H and G. With G < H, each head of keys is for H / G heads of queries that follow each
     other. bias (B|1, H|1, Q|1, K|1).
     """
-    q_rows, k_rows, v_rows = in_heads(q, k, v, heads=heads)
+    q_rows, k_rows, v_rows = in_heads(q, heads[0]), in_heads(k, heads[1]), in_heads(v, heads[1])
     check_attention(q_rows, k_rows, v_rows, visibility.queries, visibility.keys)
     visibility.check(visibility.shape(heads[0]))
     if bias is not None:
@@ -64,10 +64,11 @@ def attention(
 
 @attention.vjp("q", "k", "v", "bias")
 def dqkv(grad, q, k, v, bias, heads, visibility, scale, drop, saved):
-    saved, q_rows, k_rows, v_rows = saved or (None, *in_heads(q, k, v, heads=heads))
-    (grad,) = in_heads(grad, heads=heads)
-    options = visibility, scale, drop, bias, saved
-    grads = attention_of_rows_backward(grad, q_rows, k_rows, v_rows, *options)
+    if saved is None:  # on Tensors
+        saved = None, in_heads(q, heads[0]), in_heads(k, heads[1]), in_heads(v, heads[1])
+    of_kernel, q_rows, k_rows, v_rows = saved
+    options = visibility, scale, drop, bias, of_kernel
+    grads = attention_of_rows_backward(in_heads(grad, heads[0]), q_rows, k_rows, v_rows, *options)
     dq, dk, dv = (in_form_of(x, dx) for x, dx in zip((q, k, v), grads, strict=False))
     return dq, dk, dv, grads[3] if len(grads) > 3 else None
 
@@ -91,8 +92,7 @@ def attention_of_rows(
         out, weights = attention_of_rows(q, k, v, visibility, scale, drop, bias)
         return out.astype(np.float16), weights
     weights = attention_weights(q, k, visibility, scale, bias)
-    used = dropped(weights, drop) if drop.p else weights
-    return attention_output(used, v, visibility), weights
+    return attention_output(dropped(weights, drop), v, visibility), weights
 
 
 def wide(x: Array | None) -> Array | None:
@@ -126,6 +126,7 @@ def attention_output(weights: Any, v: Any, visibility: Visibility) -> Any:
 
 
 def dropped(weights: Any, dropping: Drop) -> Any:
+    """Weights, or their gradients, after dropout."""
     return drop(weights, *dropping) if dropping.p else weights
 
 
@@ -188,10 +189,10 @@ def attention_with_weights(
 
     through: a module that the weights go through before they meet the values.
     """
-    q_rows, k_rows, v_rows = in_heads(q, k, v, heads=heads)
+    q_rows, k_rows = in_heads(q, heads[0]), in_heads(k, heads[1])
     weights = attention_weights(q_rows, k_rows, visibility, scale, bias)
     used = dropped(weights, drop) if through is None else through(weights)
-    return in_form_of(q, attention_output(used, v_rows, visibility)), weights
+    return in_form_of(q, attention_output(used, in_heads(v, heads[1]), visibility)), weights
 
 
 @op
@@ -278,27 +279,22 @@ def clear_invisible(visibility: Visibility, heads: int, keys: Any, values: Any) 
     return cleared_keys, where(visible, values, 0.0) if clear_values else values
 
 
-def in_heads(*xs: Any, heads: tuple[int, ...]) -> list[Any]:
-    """The rows of all samples, split into heads: (..., H * d) or (B, H, N, d) -> (R, H, d). The
-    last of `heads` is for all that follow. On a GPU (B, H, N, d) becomes (B, N, H, d), a view,
-    because the kernels there read rows by their strides."""
-    split = []
-    for i, x in enumerate(xs):
-        number = heads[min(i, len(heads) - 1)]
-        if x.ndim == 4:
-            x = x.swapaxes(1, 2)
-            if device_of(x) != "cuda":
-                x = x.reshape(x.shape[0] * x.shape[1], *x.shape[2:])
-            split.append(x)
-        else:
-            if not number or x.shape[-1] % number:
-                check_heads(x.shape[-1], number)
-            split.append(x.reshape(math.prod(x.shape[:-1]), number, x.shape[-1] // number))
-    return split
+def in_heads(x: Any, heads: int) -> Any:
+    """The rows of all samples, split into heads: (..., H * d) or (B, H, N, d) -> (R, H, d).
+
+    On a GPU (B, H, N, d) becomes (B, N, H, d), a view, because the kernels there read rows by their
+    strides.
+    """
+    if x.ndim == 4:
+        x = x.swapaxes(1, 2)
+        return x if device_of(x) == "cuda" else x.reshape(x.shape[0] * x.shape[1], *x.shape[2:])
+    if not heads or x.shape[-1] % heads:
+        check_heads(x.shape[-1], heads)  # raises the error
+    return x.reshape(math.prod(x.shape[:-1]), heads, x.shape[-1] // heads)
 
 
 def in_form_of(x: Any, rows: Any) -> Any:
-    """The inverse for one of them: (R, H, e) or (B, N, H, e) in the form that x has."""
+    """The inverse: (R, H, e) or (B, N, H, e) in the form that x has."""
     if x.ndim == 4:
         return rows.reshape(x.shape[0], x.shape[2], *rows.shape[-2:]).swapaxes(1, 2)
     return rows.reshape(*x.shape[:-1], rows.shape[-2] * rows.shape[-1])

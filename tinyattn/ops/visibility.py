@@ -136,25 +136,25 @@ def visibility_of(
         text = f"is_causal is True or False, got {describe(is_causal)}"
         raise DtypeError(f"{text}: a mask goes into mask=... or attn_mask=...")
     batch, _, queries, keys = shape
-    limits, starts, seen, ends = None, None, False, []
-    if valid_lens is not None:
-        limits = checked_limits(valid_lens, shape)
-    if mask is not None:
-        mask = to_device(checked_mask(mask, shape), device)
+    starts, seen = None, False
+    limits = None if valid_lens is None else to_device(checked_limits(valid_lens, shape), device)
+    mask = None if mask is None else to_device(checked_mask(mask, shape), device)
+    positions = np.arange(past, past + queries)[None]  # of the queries, (1, Q)
     # is_causal changes nothing without samples, or if the first query sees all keys.
     if is_causal and batch and past + 1 < keys:
-        ends.append(np.arange(past + 1, past + queries + 1)[None])  # (1, Q)
-        alone = valid_lens is None and mask is None and window is None
+        alone = limits is None and mask is None and window is None
         seen = alone and past + queries >= keys  # each key, by the last query
+        limits = smaller(limits, positions + 1, device)
     if window is not None:
-        positions = np.arange(past, past + queries)[None]
-        ends.append(positions + check_size("window", window))
+        limits = smaller(limits, positions + check_size("window", window), device)
         starts = to_device(np.maximum(positions - (window - 1), 0), device)
-    limits = None if limits is None else to_device(limits, device)
-    for end in ends:
-        end = to_device(end, device)
-        limits = end if limits is None else namespace(limits).minimum(limits, end)
     return of_padded(shape, limits=limits, mask=mask, starts=starts, each_key_seen=seen)
+
+
+def smaller(limits: Array | None, ends: np.ndarray, device: str) -> Array:
+    """How many first keys each query sees, if both say so; None says nothing."""
+    ends = to_device(ends, device)
+    return ends if limits is None else namespace(limits).minimum(limits, ends)
 
 
 def visibility_of_packed(

@@ -104,7 +104,7 @@ def listed_parameters(parameters: Any) -> list[Any]:
     if is_one or not isinstance(parameters, Iterable):
         raise TypeError(
             "an optimizer takes parameters, not the module or one Tensor: an iterable such as "
-            f"model.parameters(), got {type_name(parameters)}"
+            f"model.parameters(), got a {type_name(parameters)}"
         )
     parameters = listed("an optimizer", parameters)
     if not parameters:

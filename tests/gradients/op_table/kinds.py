@@ -86,6 +86,7 @@ def arithmetic_row(
         {
             f"Tensor.__r{symbol}__": lambda x, y: backward(y, x),
             "an argument by its name": lambda x, y: getattr(ops, name)(x, y=y),
+            "by PyTorch's names": lambda x, y: getattr(ops, name)(input=x, other=y),
         },
         elementwise=True,
         **{"differentiable": (0, 1), "broadcasts": True, **more},

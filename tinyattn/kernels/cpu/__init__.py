@@ -4,24 +4,26 @@ A kernel of a formula brings arrays into the one layout that its loop is compile
 then calls the loop, perhaps on several threads (`../threads.py`). Loops release the GIL. They use
 no fast-math flag that lets the compiler assume there are no NaN or inf. Sums are kept in float64.
 
-    attention.py      attention, block by block
-    softmax.py        softmax over visible keys, and log_softmax
-    cross_entropy.py  cross-entropy of rows of logits
-    layer_norm.py     layer normalization
-    rms_norm.py       RMSNorm
-    activation.py     relu, and both forms of gelu
-    exponential.py    functions made of exp: sigmoid, silu, erf
-    division.py       remainders, whole quotients, 1 / sqrt(x)
-    choice.py         where, and the sign
-    dropout.py        dropout by a hash
-    sums.py           sums over rows: a bias, an embedding; squares; products; running sums
-    few_rows.py       products of few rows with a large matrix
-    float16.py        float16 to float32
-    gather.py         elements along one dimension by index
-    optimizer.py      Adam
-    row_functions.py  functions of one row, which the kernels above call
-    layout.py         the one layout of arrays that kernels take
-    compiler.py       how Numba compiles kernels, and keeps their code
+    tiled_attention.py   attention, one block of queries after another
+    attention_blocks.py  the steps for one block
+    softmax.py           softmax over visible keys, and log_softmax
+    cross_entropy.py     cross-entropy of rows of logits
+    layer_norm.py        layer normalization
+    rms_norm.py          RMSNorm
+    activation.py        relu, and both forms of gelu
+    exponential.py       functions made of exp: sigmoid, silu, erf
+    division.py          remainders, whole quotients, 1 / sqrt(x)
+    choice.py            where, and the sign
+    dropout.py           dropout by a hash
+    sums.py              sums over rows: a bias, an embedding; squares; products; running sums
+    few_rows.py          products of few rows with a large matrix
+    float16.py           float16 to float32
+    gather.py            elements along one dimension by index
+    optimizer.py         Adam
+    row_functions.py     functions of one row, which the kernels above call
+    not_finite.py        what attention does about NaN and inf
+    layout.py            the one layout of arrays that kernels take
+    compiler.py          how Numba compiles kernels, and keeps their code
 """
 
 import warnings

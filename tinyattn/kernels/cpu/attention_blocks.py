@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from .compiler import FAST_SUMS, inner
+from .compiler import FAST_SUMS, inlined, inner
 from .dropout import is_kept
 from .row_functions import MINUS_INF, ZERO, exp
 
@@ -43,12 +43,12 @@ class Block(NamedTuple):
 
     first: int  # the number of the first query
     row: int  # where the rows of these queries begin
-    count: int  # how many there are; queries of zeros follow, up to the width of the head
+    length: int  # how many there are; queries of zeros follow, up to the width of the head
     begin: int  # the first key
     end: int  # the key after the last one
 
 
-@inner
+@inlined
 def block_of(head, first):
     count = min(head.width, head.queries - first)
     end = visible_end(head.limits, first, first + count, head.keys)
@@ -56,7 +56,7 @@ def block_of(head, first):
     return Block(first, head.query_start + first, count, begin, end)
 
 
-@inner
+@inlined
 def masked_scores(keys, queries, block, head, counts):
     """keys queries^T + bias, (K, block), of the keys of the block; -inf where invisible.
 
@@ -64,7 +64,7 @@ def masked_scores(keys, queries, block, head, counts):
     """
     scores = keys[block.begin : block.end] @ queries.T
     if head.has_bias:
-        add_to_scores(scores, head.bias, block.first, block.count, block.begin)
+        add_to_scores(scores, head.bias, block.first, block.length, block.begin)
     apply_visibility(scores, block.first, block.begin, head, counts)
     return scores
 

@@ -54,7 +54,7 @@ from .attention_blocks import (
     take,
     visible_end,
 )
-from .compiler import inner, jit, takes_formula
+from .compiler import inlined, jit, takes_formula
 from .dropout import drop_arguments
 from .layout import as_input, visibility_arrays
 from .not_finite import affected, cleaned, needs_formula
@@ -87,7 +87,7 @@ class Saved(NamedTuple):
     inverse: np.ndarray  # (R, H): 1 / sum(exp(scores - maximum)), or 0 where nothing is visible
 
 
-@inner
+@inlined
 def head_of(number, inputs, rows, visibility):
     """Neighbouring numbers are of different samples: a thread then has long and short ones."""
     batch, heads = len(rows.query_offsets) - 1, inputs.q.shape[1]
@@ -107,35 +107,27 @@ def head_of(number, inputs, rows, visibility):
     return Head(h, group, b * heads + h, *places, limits, starts, mask, bias, *has)
 
 
-@inner
-def visible_keys_and_values(inputs, head):
-    """Those of one head that one of its queries may see: (K, d) and (K, e)."""
-    start, end = head.key_start, head.visible_end
-    return (
-        take(inputs.k, head.group, start, end, end, ONE),
-        take(inputs.v, head.group, start, end, end, ONE),
-    )
-
-
 @jit
 def attention_heads(inputs, rows, visibility, scale, drop, out, saved, first, last):
     """Fill out (R, H, e) and saved, for some of the B * H heads of all samples."""
+    q, k, v, _, _ = inputs
     counts = np.empty(BLOCK, np.int64)
     maximum, inverse = np.empty(BLOCK, np.float32), np.empty(BLOCK, np.float32)
     for number in range(first, last):
         head = head_of(number, inputs, rows, visibility)
-        keys, values = visible_keys_and_values(inputs, head)
+        keys = take(k, head.group, head.key_start, head.visible_end, head.visible_end, ONE)
+        values = take(v, head.group, head.key_start, head.visible_end, head.visible_end, ONE)
         for i in range(0, head.queries, head.width):
             block = block_of(head, i)
-            queries = take(inputs.q, head.h, block.row, block.count, head.width, scale)
+            queries = take(q, head.h, block.row, block.length, head.width, scale)
             weights = masked_scores(keys, queries, block, head, counts)
             softmax_columns(weights, counts, maximum, inverse)
             if drop.threshold > 0:
                 kept = keep_mask(weights.shape, block, head, rows, drop)
                 drop_block(weights, kept, drop.factor)
             products = weights.T @ values[block.begin : block.end]
-            put(products, out, head.h, block.row, block.count, ONE)
-            for j in range(block.count):
+            put(products, out, head.h, block.row, block.length, ONE)
+            for j in range(block.length):
                 saved.maximum[block.row + j, head.h] = maximum[j]
                 saved.inverse[block.row + j, head.h] = inverse[j]
 
@@ -181,19 +173,21 @@ def attention_backward_heads(
     """Fill grads for some of the B * H heads of all samples: dq (R, H, d), dk (S, H, d),
     dv (S, H, e), and dbias (B * H, Q|1, K|1), which has zeros at the start."""
     dq, dk, dv, dbias = grads
+    q, k, v, _, _ = inputs
     counts = np.empty(BLOCK, np.int64)
     maximum, inverse = np.empty(BLOCK, np.float32), np.empty(BLOCK, np.float32)
     for number in range(first, last):
         head = head_of(number, inputs, rows, visibility)
-        keys, values = visible_keys_and_values(inputs, head)
+        keys = take(k, head.group, head.key_start, head.visible_end, head.visible_end, ONE)
+        values = take(v, head.group, head.key_start, head.visible_end, head.visible_end, ONE)
         dkeys = np.zeros((head.keys, keys.shape[1]), np.float32)
         dvalues = np.zeros((head.keys, values.shape[1]), np.float32)
         for i in range(0, head.queries, head.width):
             block = block_of(head, i)
-            queries = take(inputs.q, head.h, block.row, block.count, head.width, scale)
-            dout = take(grad, head.h, block.row, block.count, head.width, ONE)
+            queries = take(q, head.h, block.row, block.length, head.width, scale)
+            dout = take(grad, head.h, block.row, block.length, head.width, ONE)
             for j in range(head.width):
-                exists = j < block.count
+                exists = j < block.length
                 maximum[j] = saved.maximum[block.row + j, head.h] if exists else ZERO
                 inverse[j] = saved.inverse[block.row + j, head.h] if exists else ZERO
             weights = masked_scores(keys, queries, block, head, counts)
@@ -201,11 +195,11 @@ def attention_backward_heads(
             dweights = values[block.begin : block.end] @ dout.T
             dscores = dscores_and_dropout(weights, dweights, block, head, rows, drop)
             if head.has_bias:
-                add_to_dbias(dscores, dbias[head.number], i, block.count, block.begin)
+                add_to_dbias(dscores, dbias[head.number], i, block.length, block.begin)
             add(weights @ dout, dvalues[block.begin :])
             add(dscores @ queries, dkeys[block.begin :])
             dqueries = dscores.T @ keys[block.begin : block.end]
-            put(dqueries, dq, head.h, block.row, block.count, scale)
+            put(dqueries, dq, head.h, block.row, block.length, scale)
         put(dkeys, dk, head.h, head.key_start, head.keys, ONE)
         put(dvalues, dv, head.h, head.key_start, head.keys, ONE)
 
@@ -253,21 +247,15 @@ def is_decoding(visibility: Visibility) -> bool:
 
 
 def forward(
-    q: np.ndarray,
-    k: np.ndarray,
-    v: np.ndarray,
-    bias: Any,
-    visibility: Visibility,
-    scale: float,
-    drop: Drop,
-    kernel: Any = None,
+    inputs: Any, visibility: Visibility, scale: float, drop: Drop, kernel: Any = None
 ) -> tuple[np.ndarray, Saved]:
     """The output of a kernel, and what it saves; without one, of that which suits the queries."""
+    q, _, v, _ = inputs
     if kernel is None:
         kernel = attention_of_one_query if is_decoding(visibility) else attention_heads
     out = np.empty((*q.shape[:2], v.shape[2]), q.dtype)
     saved = Saved(*np.empty((2, *q.shape[:2]), q.dtype))
-    run(kernel, (), (q, k, v, bias), visibility, scale, drop, (out, saved), 2)
+    run(kernel, (), inputs, visibility, scale, drop, (out, saved), 2)
     return out, saved
 
 
@@ -288,10 +276,10 @@ def attention(
         return NotImplemented
     if needs_formula(visibility, bias, q, k, v):
         exact, _ = formula(q, k, v, *options, bias)
-        out, _ = forward(*map(cleaned, (q, k, v, bias)), *options)
+        out, _ = forward([*map(cleaned, (q, k, v, bias))], *options)
         queries, _ = affected(q, k, v, q, visibility, bias)
         return np.where(queries, exact, out), None
-    return forward(q, k, v, bias, *options)
+    return forward((q, k, v, bias), *options)
 
 
 @takes_formula
@@ -315,7 +303,7 @@ def attention_backward(
         return backward(grad, (q, k, v, bias), saved, *options)
     exact = formula(grad, q, k, v, *options, bias, None)
     clean = *map(cleaned, (q, k, v)), cleaned(bias)
-    _, saved = forward(*clean, *options)
+    _, saved = forward(clean, *options)
     grads = backward(cleaned(grad), clean, saved, *options)
     queries, keys = affected(q, k, v, grad, visibility, bias)
     mixed = tuple(map(np.where, (queries, keys, keys), exact, grads))
@@ -332,7 +320,7 @@ def backward(
     of_heads = len(visibility.queries.lengths) * heads
     dbias = np.zeros((1, 1, 1) if bias is None else (of_heads, *bias.shape[2:]), q.dtype)
     if is_decoding(visibility):  # blocks round its scores in another way
-        _, saved = forward(*inputs, visibility, scale, drop, attention_heads)
+        _, saved = forward(inputs, visibility, scale, drop, attention_heads)
     saved = Saved(*map(as_input, saved))
     results = (saved, (dq, dk, dv, dbias))
     run(attention_backward_heads, (as_input(grad),), inputs, visibility, scale, drop, results, 5)

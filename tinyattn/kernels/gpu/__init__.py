@@ -4,18 +4,18 @@ Each `.cu` file stands beside the Python of the same name that launches it. A fu
 the arguments of its formula in `tinyattn/ops`. It brings the arrays into the layout of the
 kernel, chooses how many threads work on what, and launches. It never waits for the device.
 
-    attention     attention, tile by tile
-    softmax       softmax, its logarithm, and cross-entropy
-    weighted_sum  weights times values, without invisible pairs
-    layer_norm    layer normalization, and RMSNorm
-    elementwise   activations and dropout
-    embedding     rows of a table
-    sums          sums over rows
-    optimizer     Adam, and the clipping of gradients
-    checks        checks of integers, and which keys are visible at all
-    launch.py     how a kernel is compiled, and gets its arguments
-    common.cu     functions that all kernels use
-    cublas.py     matrix products of a captured step
+    tiled_attention  attention, tile by tile
+    softmax          softmax, its logarithm, and cross-entropy
+    weighted_sum     weights times values, without invisible pairs
+    layer_norm       layer normalization, and RMSNorm
+    elementwise      activations and dropout
+    embedding        rows of a table
+    sums             sums over rows
+    optimizer        Adam, and the clipping of gradients
+    checks           checks of integers, and which keys are visible at all
+    launch.py        how a kernel is compiled, and gets its arguments
+    common.cu        functions that all kernels use
+    cublas.py        matrix products of a captured step
 """
 
 from collections.abc import Callable

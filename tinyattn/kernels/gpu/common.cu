@@ -191,7 +191,7 @@ __device__ __forceinline__ Visible visible_to(
 }
 
 // Dropout keeps element `index` if its hash is at least the threshold. The hash is that of the CPU;
-// keep_mask in ../reference.py names its source.
+// keep_mask in ../../ops/dropout.py names its source.
 __device__ __forceinline__ unsigned mixed(unsigned h) {
     h = (h ^ (h >> 16)) * 0x21F0AAADu;
     h = (h ^ (h >> 15)) * 0x735A2D97u;

@@ -115,7 +115,7 @@ class MultiheadAttention(Module):
         heads, scale = (self.num_heads,) * 2, default_scale(self.head_dim)
         p, weights = self.dropout if self.training else 0.0, None
         if need_weights:  # the formula as it is written, so that the weights have a gradient
-            q_rows, k_rows, v_rows = in_heads(q, k, v, heads=heads)  # (B * N, H, d)
+            q_rows, k_rows, v_rows = (in_heads(x, self.num_heads) for x in (q, k, v))
             weights = F.dropout(attention_weights(q_rows, k_rows, visibility, scale, bias), p)
             out = attention_output(weights, v_rows, visibility).reshape(q.shape)
             weights = weights.mean(1) if average_attn_weights else weights
