@@ -37,7 +37,7 @@ def test_the_short_form(gpu, tmp_path):
     _, machine_code = gpu
     if machine_code.nvrtc() is None or machine_code.nvdisasm() is None:
         pytest.skip(machine_code.MISSING)
-    files = "attention", "layer_norm", "softmax"
+    files = "tiled_attention", "layer_norm", "softmax"
     done = run("--short", "--json", tmp_path / "counts.json", "--files", *files)
     assert done.returncode == 0, done.stderr
     found = json.loads((tmp_path / "counts.json").read_text())
