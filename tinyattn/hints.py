@@ -3,7 +3,7 @@
 Nothing here is needed to compute: it is imported when the text of an error is read. The hints for
 what `torch_names` has stand there, each in the row or in the docstring of its function. They are
 read from the text of the files: to run them would give Tensor further methods. Below are the hints
-for names that it does not have either.
+for names that `torch_names` lacks too.
 """
 
 from __future__ import annotations

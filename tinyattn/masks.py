@@ -23,8 +23,8 @@ an error, unless B equals Q, because it then has the shape of a mask (B, K), or 
 mean the same.
 
 If only the first keys are visible, lengths say so: `valid_lens` (B,), or (B, Q) if they differ
-between the queries. The library turns all that is given into one `Visibility`, see
-`ops/visibility.py`.
+between the queries. `ops/visibility.py` checks all that is given and makes one
+`Visibility` of it; the class stands in `kernels/visibility.py`.
 """
 
 from __future__ import annotations
@@ -48,7 +48,9 @@ from .tensors.tensor import Tensor
 class Mask(Tensor):
     """A Tensor of booleans that says which keys are visible. `&` and `|` join two masks.
 
-    One of the two may be any mask: a Tensor, an array or lists, of 2, 3 or 4 dimensions.
+    One of the two may be any mask: a Tensor, an array or lists, of 2, 3 or 4 dimensions. `~` of a
+    Mask is a Mask. What else is made of it, such as `mask[:2]`, is a plain Tensor, and two plain
+    Tensors are joined as NumPy does it.
     Raises MaskError for masks that do not agree in B, Q and K.
 
         >>> ids = ta.tensor([[5, 7, 0]])
@@ -65,6 +67,9 @@ class Mask(Tensor):
 
     def __or__(self, other: Any) -> Mask:
         return joined(or_, self, other)
+
+    def __invert__(self) -> Mask:
+        return mask_of(~self._data)
 
     __rand__, __ror__ = __and__, __or__
 
@@ -174,7 +179,9 @@ def padding(ids: ArrayLike, pad_id: int = 0) -> Mask:
     if array.dtype.kind not in "iu":
         raise DtypeError(f"padding takes integer token ids, got {array.dtype}")
     if array.ndim != 2:
-        raise ShapeError(f"padding takes token ids (B, K), got shape {array.shape}")
+        raise ShapeError(
+            f"padding takes token ids (B, K), got shape {array.shape}; from_valid_lens has lengths"
+        )
     return mask_of(array != pad_id)
 
 

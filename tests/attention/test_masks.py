@@ -478,6 +478,14 @@ def test_a_mask_is_joined_with_any_mask_from_either_side() -> None:
         masks.causal(3) & ta.ones(3, 3)
 
 
+def test_the_opposite_of_a_mask_is_a_mask() -> None:
+    """Samples stay samples, as in a program that writes masks of True = ignored."""
+    ids = np.array([[5, 7, 0], [5, 0, 0], [5, 7, 9]])  # as many samples as queries
+    ignored = ~masks.padding(ids) | ~masks.causal(3)
+    assert isinstance(ignored, masks.Mask)
+    assert (~ignored).equal(masks.padding(ids) & masks.causal(3))
+
+
 def test_a_joined_mask_keeps_its_numbers() -> None:
     first = masks.padding([[5, 0]])
     joined = first & masks.causal(2)

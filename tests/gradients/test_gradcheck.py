@@ -394,7 +394,7 @@ def test_something_must_require_a_gradient() -> None:
 
 
 def test_the_function_must_return_tensors(x: ta.Tensor) -> None:
-    with pytest.raises(TypeError, match="output 0 of fn is a float"):
+    with pytest.raises(TypeError, match="output 0 of fn must be a Tensor, got float"):
         ta.gradcheck(lambda x: x.sum().item(), [x])
 
 

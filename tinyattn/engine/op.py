@@ -269,7 +269,7 @@ class Op(Protocol):
         """Declare the function below as the derivative rule for these arguments."""
 
 
-registry: dict[str, Op] = {}  # the library's own ops by name, for the tests
+registry: dict[str, Op] = {}  # the library's own ops by name
 
 
 Declared = TypeVar("Declared", bound=Callable[..., Any])

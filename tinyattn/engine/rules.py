@@ -63,7 +63,8 @@ class Spec:
         self.wants_tensor = self.is_builtin and not promote and not self.variadic
         self.most = math.inf if self.variadic else self.count
         self.defaults = tuple(self.arguments.values())
-        # Whether numbers must fit the integers beside them; None if none is an element: a `dim`.
+        # True: a number must fit the dtype of the integers beside it. None: a number is no element
+        # here, but an argument such as `dim`.
         has_numbers = promote or (not differentiable and "dim" not in self.arguments)
         self.must_fit = promote if has_numbers else None
         self.required = self.defaults.count(inspect.Parameter.empty)

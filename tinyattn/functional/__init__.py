@@ -1,7 +1,7 @@
 """Functions of Tensors, without parameters of their own: `from tinyattn import functional as F`.
 
-Each is written once, in the file of `tinyattn/ops` that its line names. `F.softmax`, `x.softmax()`
-and `ta.softmax` are one object.
+Each is written once, in the file that its line names, most in `tinyattn/ops`. `F.softmax`,
+`x.softmax()` and `ta.softmax` are one object.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 
 The scores of a call are (B, H, Q, K): B samples, H heads, Q queries, K keys. The rows of a sample
 are padded to the longest, or packed: (R, ...), those of one sample after those of another, without
-padding. Padded samples of equal length are the same memory, reshaped. So attention takes rows and
-lengths, and both forms are one.
+padding. If all samples have one length, both forms are the same memory, because no row is padding.
+So attention takes rows and lengths, and both forms are one.
 """
 
 from __future__ import annotations
@@ -52,9 +52,9 @@ def samples_of(lengths: tuple[int, ...], length: int = 0) -> Samples:
 class Visibility(NamedTuple):
     """Query q of sample b sees key k if starts[b, q] <= k < limits[b, q] and mask[b, h, q, k].
 
-    None: all keys are visible. A size of 1 stands for all samples, heads, queries or keys alike.
-    The `valid_lens` of padded samples are `limits`, so no query sees a key of padding. A query of
-    padding sees the valid keys too; its result is not used.
+    A field that is None hides no key. A size of 1 stands for all samples, heads, queries or keys
+    alike. The `valid_lens` of padded samples are `limits`, so no query sees a key of padding. A
+    query of padding sees the valid keys too; its result is not used.
     """
 
     queries: Samples

@@ -386,15 +386,17 @@ class MultiHeadAttention(Attention):
         if bias is not None:
             bias = checked_bias("bias", bias, queries, visibility.shape(self.num_heads))
         past, past_keys = (0, 0) if cache is None else (cache.past, cache.past_keys)
-        turns = self.rotary is not None or positions is not None
+        # Positions alone too, because `rotate` then raises an error.
+        rotates = self.rotary is not None or positions is not None
         q = self.W_q(queries)
-        q = self.rotate(q, heads[0], visibility.queries, past, positions) if turns else q
+        q = self.rotate(q, heads[0], visibility.queries, past, positions) if rotates else q
+        # The output of an encoder is projected in the first call only.
         memory = None if cache is None else cache.memory(keys)
         if memory is not None:
             k, v = memory
         else:
             k, v = self.W_k(keys), self.W_v(values)  # (B, K, G * d), (B, K, G * e)
-            k = self.rotate(k, heads[1], visibility.keys, past_keys, positions) if turns else k
+            k = self.rotate(k, heads[1], visibility.keys, past_keys, positions) if rotates else k
         if cache is not None:
             k, v = cache.joined(k, v)
         out = self.W_o(self.attend(q, k, v, visibility, heads, bias))

@@ -1,9 +1,10 @@
 """Functions of tensors: each is written once, in one of these files.
 
-An op has its documentation, its checks and its formula on plain arrays, and directly beneath it its
-derivative. One line above the formula names its kernels, if it has any; see `kernels/__init__.py`.
-Functions that are made of ops stand beside them. `F.softmax`, `x.softmax()` and `ta.softmax` are
-one object.
+An op has its documentation, its checks, its formula on plain arrays and its derivative. The formula
+of a small op is its body. That of a large one is a function beneath the derivative, because kernels
+stand for the formula and not for the checks. One line above it names them; see
+`kernels/__init__.py`. Functions that are made of ops stand beside them. `F.softmax`, `x.softmax()`
+and `ta.softmax` are one object.
 
     arithmetic.py     + - * / // %, comparisons, logic, where
     elementwise.py    exp, log, pow, tanh, abs, clamp, masked_fill and others
@@ -24,9 +25,12 @@ one object.
     positions.py      rotary positions
     visibility.py     valid_lens, mask, is_causal and window, checked
     attention.py      attention of rows of projections, and its heads
+    arguments.py      what arguments may be, checked
+    types.py          types of arguments that several files need
 
-For a derivative rule of your own, `tinyattn.ops.softmax` is the op of this name. Ops take arrays
-too, and then give arrays.
+For a derivative rule of your own, `tinyattn.ops.softmax` is the op, and not the file of this name:
+`from tinyattn.ops.softmax import softmax_rows` reads the file. Ops take arrays too, and then give
+arrays.
 """
 
 from __future__ import annotations

@@ -83,9 +83,10 @@ def attention_of_rows(
     drop: Drop = NO_DROP,
     bias: Any = None,
 ) -> tuple[Any, Any]:
-    """dropout(weights) v in each head of each sample, and the weights, before dropout.
+    """dropout(weights) v in each head of each sample, and what backward needs.
 
-    q (R, H, d), k (S, G, d), v (S, G, e) -> (R, H, e) and (B, H, Q, K); see `attention_weights`.
+    q (R, H, d), k (S, G, d), v (S, G, e) -> (R, H, e) and the weights before dropout (B, H, Q, K);
+    see `attention_weights`. A kernel never has the weights, and gives its backward other numbers.
     """
     if q.dtype == np.float16 and is_array(q):  # because rounded scores would lose digits
         q, k, v, bias = map(wide, (q, k, v, bias))
@@ -152,7 +153,7 @@ def attention_of_rows_backward(
         grad, q, k, v, bias = map(wide, (grad, q, k, v, bias))
         # The forward may have left the numbers of a kernel, which only its backward can read.
         return attention_of_rows_backward(grad, q, k, v, visibility, scale, drop, bias, weights)
-    if weights is None:  # on Tensors, because saved weights are not part of the graph
+    if weights is None:  # computed again: on Tensors, because saved ones are not in the graph
         weights = attention_weights(q, k, visibility, scale, bias)
     queries, keys = visibility.queries, visibility.keys
     heads, groups = q.shape[-2], k.shape[-2]

@@ -197,7 +197,7 @@ def visible_softmax(x: Array, visibility: Visibility | None) -> Array:
 
 @with_kernels(cpu="softmax.masked_softmax_backward", cuda="softmax.masked_softmax_backward")
 def visible_softmax_backward(grad: Any, out: Any, visibility: Visibility | None) -> Any:
-    """As of softmax, over the visible keys; invisible ones have no influence, even if NaN."""
+    """`softmax_rows_backward` over the visible keys; others have no influence, even if NaN."""
     visible = None if visibility is None else visibility.visible_pairs(out)
     if visible is None:
         return softmax_rows_backward(grad, out)

@@ -152,7 +152,7 @@ def visibility_of(
 
 
 def smaller(limits: Array | None, ends: np.ndarray, device: str) -> Array:
-    """How many first keys each query sees, if both say so; None says nothing."""
+    """How many first keys each query sees, if both say so; None hides no key."""
     ends = to_device(ends, device)
     return ends if limits is None else namespace(limits).minimum(limits, ends)
 

@@ -29,10 +29,10 @@ def clip_grad_norm_(
 
     norm_type: p of the norm (sum |g|^p)^(1/p); inf or "inf" for the largest |g|.
     max_norm: inf only measures.
-    Returns the norm from before: a float, or on "cuda" a 0-d Tensor, since a float would have to be
-    waited for; there gradients are scaled in place, unless a graph needs them. As in PyTorch, the
-    factor is max_norm / (norm + 1e-6). A norm that is not finite is returned and nothing is scaled;
-    with error_if_nonfinite it raises RuntimeError.
+    Returns the norm before the scaling: a float, or on "cuda" a 0-d Tensor, because Python would
+    wait for a float. There gradients are scaled in place, unless a graph needs them. As in PyTorch,
+    the factor is max_norm / (norm + 1e-6). A norm that is not finite is returned and nothing is
+    scaled; with error_if_nonfinite it raises RuntimeError.
     Differs from PyTorch: a gradient that occurs twice counts once.
 
         >>> w = ta.zeros(2, requires_grad=True)

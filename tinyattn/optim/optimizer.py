@@ -125,7 +125,8 @@ def setting(name: str) -> property:
     """A setting of the first group. To set it sets it in every group."""
 
     def set_all(optimizer: Optimizer, value: Any) -> None:
-        for group in optimizer.param_groups:  # all are checked before the first is changed
+        # On copies, because an error in the second group must leave the first as it was.
+        for group in optimizer.param_groups:
             ParamGroup(group)[name] = value
         for group in optimizer.param_groups:
             group[name] = value

@@ -100,7 +100,7 @@ class LambdaLR(Schedule):
 
     Differs from PyTorch: one function for all groups. It is not in the state.
 
-    Noam's schedule is a line:
+    Noam's schedule takes one line of code:
 
         >>> adam = optim.Adam([ta.zeros(2, requires_grad=True)], lr=1.0)
         >>> noam = lambda n: 512**-0.5 * min((n + 1) ** -0.5, (n + 1) * 4000**-1.5)

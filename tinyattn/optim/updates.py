@@ -158,9 +158,9 @@ class Adam(Optimizer):
         super().__init__(params, lr, betas=betas, eps=eps, weight_decay=weight_decay)
 
     def update_all(self, updates: list[tuple[int, Array, Array]]) -> None:
-        """The formula above for all parameters of a group with the same number of steps at once,
-        because a call for each takes longer. A subclass overrides this method; `update` is not
-        called."""
+        """The formula of `adam_of_all` once for all parameters with one group, one type of array
+        and one number of steps, because a call for each takes longer. `update` is not called: a
+        subclass with another rule overrides this method."""
         alike: dict[Any, list[tuple[int, Array, Array]]] = {}
         for update in updates:
             i, parameter, _ = update
