@@ -47,6 +47,7 @@ EXTENDED = {
 def pytest_configure(config: pytest.Config) -> None:
     """The core is for `pytest` alone: what is named on the command line is run whole."""
     asked = any(argument.startswith("-m") for argument in config.invocation_params.args)
+    asked = asked or config.option.markexpr != CORE  # such as -qm gpu
     named = config.args_source is not pytest.Config.ArgsSource.TESTPATHS
     if named and not asked and not hasattr(config, "workerinput"):  # of pytest-xdist
         config.option.markexpr = ""

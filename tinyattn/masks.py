@@ -31,7 +31,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import reduce
-from operator import and_, or_
+from operator import and_, or_, xor
 from typing import Any
 
 import numpy as np
@@ -46,11 +46,11 @@ from .tensors.tensor import Tensor
 
 
 class Mask(Tensor):
-    """A Tensor of booleans that says which keys are visible. `&` and `|` join two masks.
+    """A Tensor of booleans that says which keys are visible. `&`, `|` and `^` join two masks.
 
-    One of the two may be any mask: a Tensor, an array or lists, of 2, 3 or 4 dimensions. `~` of a
-    Mask is a Mask. What else is made of it, such as `mask[:2]`, is a plain Tensor, and two plain
-    Tensors are joined as NumPy does it.
+    One of the two may be any mask: a Tensor, an array or lists, of 2, 3 or 4 dimensions. `~mask` is
+    a Mask, and so is `mask[:, :5]`, because it has as many dimensions. What else is made of a Mask
+    is a plain Tensor, and two plain Tensors are joined as NumPy does it.
     Raises MaskError for masks that do not agree in B, Q and K.
 
         >>> ids = ta.tensor([[5, 7, 0]])
@@ -68,10 +68,20 @@ class Mask(Tensor):
     def __or__(self, other: Any) -> Mask:
         return joined(or_, self, other)
 
+    def __xor__(self, other: Any) -> Mask:
+        return joined(xor, self, other)
+
+    # `mask &= other` gives `mask` a new value, because the joined mask may be larger.
+    __rand__ = __iand__ = __and__
+    __ror__ = __ior__ = __or__
+    __rxor__ = __ixor__ = __xor__
+
     def __invert__(self) -> Mask:
         return mask_of(~self._data)
 
-    __rand__, __ror__ = __and__, __or__
+    def __getitem__(self, index: Any) -> Any:
+        part = super().__getitem__(index)
+        return mask_of(part._data) if part.ndim == self.ndim else part
 
 
 def mask_of(array: Array) -> Mask:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import operator
+
 import numpy as np
 import pytest
 from common import (
@@ -484,6 +486,19 @@ def test_the_opposite_of_a_mask_is_a_mask() -> None:
     ignored = ~masks.padding(ids) | ~masks.causal(3)
     assert isinstance(ignored, masks.Mask)
     assert (~ignored).equal(masks.padding(ids) & masks.causal(3))
+
+
+@pytest.mark.parametrize("name", ["and", "or", "xor"])
+def test_parts_of_masks_are_joined_also_in_place(name: str) -> None:
+    """As many samples as queries, so that a mask (B, K) would have the shape of (Q, K) too."""
+    padding = masks.padding(np.array([[5, 7, 0, 0], [5, 0, 0, 0], [5, 7, 9, 0]]))[:, :3]
+    causal = masks.causal(8)[:, :3, :3]
+    both, in_place = getattr(operator, f"__{name}__"), getattr(operator, f"__i{name}__")
+    expected = both(padding.numpy()[:, None], causal.numpy())
+    for joined in (both(padding, causal), both(causal, padding), in_place(causal, padding)):
+        assert isinstance(joined, masks.Mask)
+        assert np.array_equal(joined.numpy(), expected)
+    assert not isinstance(padding[0], masks.Mask)  # a query or a sample is no mask of samples
 
 
 def test_a_joined_mask_keeps_its_numbers() -> None:

@@ -277,7 +277,7 @@ def test_nothing_equals_none():
     [
         (lambda: np.sum(x()), r"write x\.sum\(\)"),
         (lambda: np.mean(x()), r"x\.mean\(\)"),
-        (lambda: nn.EncoderLayer(16, 8, 32), r"self_attn .* module.*got int"),
+        (lambda: nn.EncoderLayer(16, 8, 32), r"self_attn .* module.*got int 8"),
         (lambda: nn.EncoderLayer(
             4, nn.PositionwiseFeedForward(4, 8), nn.MultiHeadedAttention(2, 4)), "exchange"),
         (lambda: nn.EncoderLayer(

@@ -49,6 +49,38 @@ MORE = {"pow": (0,), "remainder": (1,), "matmul": (np.ones(2),), "gather": (0, n
 MORE |= {"cumsum": (0,), "transpose": (0, 0), "swapaxes": (0, 0)}
 
 
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda x: x.sum(dim=1, axis=0),
+        lambda x: x.sum(1, axis=0),
+        lambda x: x.std(dim=1, axis=0),
+        lambda x: x.sum(dim=1, keepdim=True, keepdims=False),
+        lambda x: x.max(1, axis=0),
+        lambda x: x.min(axis=1, keepdim=True, keepdims=False),
+        lambda x: ta.pow(x, y=2.0, other=3.0),
+        lambda x: ta.maximum(x, y=x, other=x),
+        lambda x: ta.softmax(x, input=x, dim=0),
+    ],
+)
+def test_an_argument_has_one_of_its_names(call: Any) -> None:
+    with pytest.raises(TypeError, match=r"of one argument|multiple values"):
+        call(ta.ones(2, 3))
+
+
+def test_an_own_op_may_have_the_other_names() -> None:
+    """`input` and `other` are names of PyTorch's for x and y of the library's ops alone."""
+
+    @ta.op
+    def mixed(x: Any, y: Any, *, other: float = 0.0, input: float = 1.0) -> Any:
+        return x * y * input + other
+
+    numbers = ta.tensor([2.0]), ta.tensor([3.0])
+    assert mixed(*numbers, other=5.0, input=2.0).tolist() == [17.0]
+    assert mixed(numbers[0], y=numbers[1], other=5.0).tolist() == [11.0]
+    assert ta.where(condition=numbers[0] > 0, input=numbers[0], other=0.0).tolist() == [2.0]
+
+
 @pytest.mark.parametrize("name", sorted(FUNCTIONS))
 def test_a_function_is_the_method(name: str) -> None:
     """One object, with an error of ours for what is no Tensor."""

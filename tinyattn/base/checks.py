@@ -48,7 +48,8 @@ def optional_package(name: str, who: str, extra: str) -> Any:
 def check_type(expected: str, value: Any, kind: Any, hint: str = "") -> Any:
     """The value; TypeError that says what was expected if it is of another kind."""
     if not isinstance(value, kind):
-        raise TypeError(f"{expected}, got {type_name(value)}{hint}")
+        number = f" {value!r}" if isinstance(value, (int, float)) else ""
+        raise TypeError(f"{expected}, got {type_name(value)}{number}{hint}")
     return value
 
 
@@ -57,11 +58,18 @@ def require_float(dtype: np.dtype, what: str) -> None:
         raise DtypeError(f"{what} needs a floating dtype, got {dtype}: use .to(ta.float32)")
 
 
-def check_one_dtype(function: str, **arrays: Any) -> None:
-    """Raise DtypeError that names two arrays if their dtypes differ."""
+def check_one_dtype_and_device(function: str, **arrays: Any) -> None:
+    """Raise an error that names two arrays if their dtypes or devices differ. None is left out."""
     (first, x), *others = arrays.items()
     for name, other in others:
-        if other is not None and other.dtype is not x.dtype and other.dtype != x.dtype:
+        if other is None:
+            continue
+        if type(other) is not type(x) and device_of(other) != device_of(x):
+            raise DeviceError(
+                f"{function}: {first} is on {device_of(x)}, {name} on {device_of(other)}: "
+                "move one with .to(device)"
+            )
+        if other.dtype is not x.dtype and other.dtype != x.dtype:
             raise DtypeError(
                 f"{function}: {first} is {x.dtype}, {name} is {other.dtype}: convert one with "
                 ".to(dtype)"
@@ -236,6 +244,12 @@ def from_numpy_names(dim: Dims, keepdim: bool, names: dict[str, Any]) -> tuple[D
     """(dim, keepdim), also if they were given under NumPy's names `axis` and `keepdims`."""
     if unknown := sorted(set(names) - {"axis", "keepdims"}):
         raise TypeError(f"unexpected argument {unknown[0]!r}")
+    for other, name, is_given in (
+        ("axis", "dim", dim is not None),
+        ("keepdims", "keepdim", keepdim),
+    ):
+        if other in names and is_given:
+            raise TypeError(f"got {name!r} and {other!r}, names of one argument")
     return names.get("axis", dim), names.get("keepdims", keepdim)
 
 

@@ -43,22 +43,29 @@ class Spec:
         self.arguments: dict[str, Any] = {}  # positional, with their defaults
         self.options: dict[str, Any] = {}  # keyword-only, with their defaults
         self.variadic: str | None = None
-        # True if the signature ends with **numpy_names: `axis` is `dim`, `keepdims` is `keepdim`.
-        self.takes_numpy_names = False
         # (rule, needed_names, covered_names): the names in its signature after `grad`, and the
         # arguments whose gradients it returns
         self.rules: list[tuple[Callable[..., Any], list[str], tuple[str, ...]]] = []
         self.plans: dict[tuple[tuple[int, ...], int], Plan] = {}
+        # Other names that programs for PyTorch and NumPy give an argument.
+        other_names = {"input": "x", "other": "y"} if self.is_builtin else {}
         for name, parameter in inspect.signature(forward).parameters.items():
             if parameter.kind is parameter.KEYWORD_ONLY:
                 self.options[name] = parameter.default
             elif parameter.kind is parameter.VAR_POSITIONAL:
                 self.variadic = name
             elif parameter.kind is parameter.VAR_KEYWORD:
-                self.takes_numpy_names = name == "numpy_names"
+                if name == "numpy_names":
+                    other_names |= {"axis": "dim", "keepdims": "keepdim"}
             else:
                 self.arguments[name] = parameter.default
         self.count = len(self.arguments)
+        names = self.arguments | self.options
+        self.other_names = {
+            other: name
+            for other, name in other_names.items()
+            if name in names and other not in names
+        }
         # True for an op of the library that is no operator, and so takes no array beside Tensors.
         self.wants_tensor = self.is_builtin and not promote and not self.variadic
         self.most = math.inf if self.variadic else self.count
@@ -156,14 +163,11 @@ class Spec:
         """All positional arguments; those given by name are taken out of `options`."""
         if not options and self.required <= len(args) <= self.count:
             return args + self.defaults[len(args) :]
-        if "input" in options and not args:  # another name of the first argument
-            args = (options.pop("input"),)
-        if "other" in options and "y" in self.arguments:  # PyTorch's name of the second
-            options["y"] = options.pop("other")
-        if self.takes_numpy_names:
-            for numpy_name, name in (("axis", "dim"), ("keepdims", "keepdim")):
-                if numpy_name in options:
-                    options[name] = options.pop(numpy_name)
+        for other in self.other_names.keys() & options.keys():
+            name = self.other_names[other]
+            if name in options:
+                raise TypeError(f"{self.name}() got {name!r} and {other!r}, names of one argument")
+            options[name] = options.pop(other)
         if len(args) > self.most:
             raise TypeError(
                 f"{self.name}() takes {self.count} arguments but {len(args)} were given"

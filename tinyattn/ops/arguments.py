@@ -12,9 +12,15 @@ from typing import Any, TypeAlias, TypeVar
 import numpy as np
 
 from ..base.backend import Array, is_array
-from ..base.checks import check_broadcast, check_one_dtype, check_type, rectangular, require_float
+from ..base.checks import (
+    check_broadcast,
+    check_one_dtype_and_device,
+    check_type,
+    rectangular,
+    require_float,
+)
 from ..engine.autograd import AnyTensor, TensorBase
-from ..errors import DeviceError, ShapeError
+from ..errors import ShapeError
 from ..kernels.sums import sum_dtype
 from .types import CudaArray
 
@@ -71,23 +77,9 @@ def widened(x: AnyTensor) -> AnyTensor:
 
 def check_same_dtype_and_device(function: str, **arguments: Any) -> None:
     """Raise an error that names two arguments if their dtypes or devices differ."""
-    first: tuple[str, Any] | None = None
-    for name, value in arguments.items():
-        if value is None:
-            continue
-        any_tensor(value, f"{function}: {name}")
-        if first is None:
-            first = (name, value)
-            kind, dtype = type(value._data), value._data.dtype
-        elif type(value._data) is kind and value._data.dtype is dtype:
-            continue
-        elif value.device != first[1].device:
-            raise DeviceError(
-                f"{function}: {first[0]} is on {first[1].device}, {name} on {value.device}: "
-                "move one with .to(device)"
-            )
-        else:
-            check_one_dtype(function, **{first[0]: first[1], name: value})
+    given = {name: value for name, value in arguments.items() if value is not None}
+    arrays = {name: any_tensor(given[name], f"{function}: {name}")._data for name in given}
+    check_one_dtype_and_device(function, **arrays)
 
 
 def check_same_shape(function: str, x: Any, target: Any) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from ..base.backend import Array, namespace
-from ..base.checks import check_number, check_one_dtype, listed, require_float
+from ..base.checks import check_number, check_one_dtype_and_device, listed, require_float
 from ..engine.autograd import AnyTensor
 from ..engine.op import op
 from ..errors import ShapeError
@@ -177,7 +177,7 @@ def normalized_sizes(
             f"{function} over {sizes} takes inputs of shape (..., "
             f"{', '.join(map(str, sizes))}), got {x.shape}"
         )
-    check_one_dtype(function, x=x, **learned)
+    check_one_dtype_and_device(function, x=x, **learned)
     for name, value in learned.items():
         if value is not None and value.shape != sizes:
             raise ShapeError(f"{function}: {name} must have shape {sizes}, got {value.shape}")

@@ -6,7 +6,7 @@ import math
 from typing import Any
 
 from ..base.backend import Array, is_tensor
-from ..base.checks import check_one_dtype, require_float
+from ..base.checks import check_one_dtype_and_device, require_float
 from ..engine.autograd import AnyTensor
 from ..engine.op import op
 from ..errors import DtypeError, ShapeError
@@ -115,7 +115,7 @@ def linear(x: AnyTensor, weight: AnyTensor, bias: AnyTensor | None = None) -> An
     >>> F.linear(ta.tensor([1.0, 2.0]), weight=ta.tensor([[1.0, 1.0], [0.0, 3.0]]))
     tensor([3., 6.])
     """
-    check_dtypes(x, weight, bias)
+    check_arrays(x, weight, bias)
     if weight.ndim != 2:
         raise ShapeError(f"linear: weight is (out, in), got shape {weight.shape}")
     if not x.ndim or x.shape[-1] != weight.shape[1]:
@@ -135,12 +135,13 @@ def linear(x: AnyTensor, weight: AnyTensor, bias: AnyTensor | None = None) -> An
     return out.reshape(*x.shape[:-1], weight.shape[0]).astype(x.dtype, copy=False)
 
 
-def check_dtypes(x: Array, weight: Array, bias: Array | None) -> None:
-    """One dtype of floats for all arguments of `linear`."""
-    dtype = weight.dtype
-    if x.dtype is not dtype or dtype.kind != "f" or (bias is not None and bias.dtype is not dtype):
+def check_arrays(x: Array, weight: Array, bias: Array | None) -> None:
+    """One dtype of floats, and one device, for all arguments of `linear`."""
+    kind, dtype = type(weight), weight.dtype
+    alike = type(x) is kind and (bias is None or (type(bias) is kind and bias.dtype is dtype))
+    if not alike or x.dtype is not dtype or dtype.kind != "f":
         require_float(x.dtype, "x")
-        check_one_dtype("linear", x=x, weight=weight, bias=bias)
+        check_one_dtype_and_device("linear", x=x, weight=weight, bias=bias)
 
 
 @linear.vjp("x")
