@@ -15,9 +15,9 @@ from common import leaf
 
 import tinyattn as ta
 from tinyattn import functional as F
-from tinyattn.base.checks import OPERATORS
 from tinyattn.hints import FROM_NUMPY as BY_HINT
 from tinyattn.hints import SAME_IN_NUMPY, from_numpy
+from tinyattn.tensors.operators import OPERATORS
 
 FROM_NUMPY = {name: text for text, names in BY_HINT.items() for name in names.split()}
 FROM_NUMPY |= {name: from_numpy(name) for name in SAME_IN_NUMPY.split()}

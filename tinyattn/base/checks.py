@@ -15,7 +15,6 @@ import numpy as np
 from .. import errors
 from ..errors import CheckpointError, DeviceError, DtypeError, InPlaceError, ShapeError
 from .backend import Array, converted, device_of, is_array, to_device
-from .names import hints
 
 Dims = int | Sequence[int] | None
 DTypeLike: TypeAlias = np.dtype | type | str | None
@@ -195,49 +194,6 @@ def checked_index(index: Any) -> Any:
         kind = getattr(index, "dtype", type(index).__name__)
         raise DtypeError(f"an index is made of integers, slices or boolean arrays, got {kind}")
     return index
-
-
-# `array + tensor` calls NumPy's function `add`, and that asks the Tensor.
-OPERATORS = {
-    "add": "__radd__",
-    "subtract": "__rsub__",
-    "multiply": "__rmul__",
-    "divide": "__rtruediv__",
-    "floor_divide": "__rfloordiv__",
-    "remainder": "__rmod__",
-    "power": "__rpow__",
-    "matmul": "__rmatmul__",
-    "equal": "__eq__",
-    "not_equal": "__ne__",
-    "less": "__gt__",
-    "less_equal": "__ge__",
-    "greater": "__lt__",
-    "greater_equal": "__le__",
-    "bitwise_and": "__and__",
-    "bitwise_or": "__or__",
-    "bitwise_xor": "__xor__",
-}
-
-
-def reflected_operator(function: Any, method: str, first: Any, options: dict[str, Any]) -> str:
-    """The method of the Tensor that computes NumPy's function; only operators have one."""
-    name = OPERATORS.get(function.__name__)
-    if name is None or method != "__call__" or options or hasattr(first, "_data"):
-        if "out" in options:
-            raise TypeError("an array takes no Tensor: write array + x, and w += x for w.data += x")
-        raise numpy_refusal(function)
-    return name
-
-
-def numpy_refusal(function: Any) -> TypeError:
-    """The error for a function of NumPy that got a Tensor: its result would have no gradient."""
-    module, name = getattr(function, "__module__", None) or "numpy", function.__name__
-    name = f"{module}.{name}".removeprefix("numpy.")
-    instead = hints().from_numpy(name)
-    return TypeError(
-        f"NumPy's {name} does not take a Tensor, because the result would have no gradient: "
-        f"{f'write {instead}, or ' if instead else ''}pass x.numpy(), a copy without a graph"
-    )
 
 
 def from_numpy_names(dim: Dims, keepdim: bool, names: dict[str, Any]) -> tuple[Dims, bool]:

@@ -61,11 +61,7 @@ class Spec:
                 self.arguments[name] = parameter.default
         self.count = len(self.arguments)
         names = self.arguments | self.options
-        self.other_names = {
-            other: name
-            for other, name in other_names.items()
-            if name in names and other not in names
-        }
+        self.other_names = {other: x for other, x in other_names.items() if x in names}
         # True for an op of the library that is no operator, and so takes no array beside Tensors.
         self.wants_tensor = self.is_builtin and not promote and not self.variadic
         self.most = math.inf if self.variadic else self.count

@@ -13,6 +13,7 @@ from typing import Any, Self
 import numpy as np
 
 from ..base import checks
+from ..base.names import hints
 from ..engine.autograd import wrap
 from ..engine.grad_mode import is_grad_enabled
 from ..engine.promotion import CATEGORY
@@ -23,6 +24,48 @@ from ..ops.indexing import without_leading_ones
 from ..ops.types import Index, Operand
 from .conversions import Conversions
 from .values import Values
+
+# `array + tensor` calls NumPy's function `add`, and that asks the Tensor.
+OPERATORS = {
+    "add": "__radd__",
+    "subtract": "__rsub__",
+    "multiply": "__rmul__",
+    "divide": "__rtruediv__",
+    "floor_divide": "__rfloordiv__",
+    "remainder": "__rmod__",
+    "power": "__rpow__",
+    "matmul": "__rmatmul__",
+    "equal": "__eq__",
+    "not_equal": "__ne__",
+    "less": "__gt__",
+    "less_equal": "__ge__",
+    "greater": "__lt__",
+    "greater_equal": "__le__",
+    "bitwise_and": "__and__",
+    "bitwise_or": "__or__",
+    "bitwise_xor": "__xor__",
+}
+
+
+def reflected_operator(function: Any, method: str, first: Any, options: dict[str, Any]) -> str:
+    """The method of the Tensor that computes NumPy's function; only operators have one."""
+    name = OPERATORS.get(function.__name__)
+    if name is None or method != "__call__" or options or hasattr(first, "_data"):
+        if "out" in options:
+            raise TypeError("an array takes no Tensor: write array + x, and w += x for w.data += x")
+        raise numpy_refusal(function)
+    return name
+
+
+def numpy_refusal(function: Any) -> TypeError:
+    """The error for a function of NumPy that got a Tensor: its result would have no gradient."""
+    module, name = getattr(function, "__module__", None) or "numpy", function.__name__
+    name = f"{module}.{name}".removeprefix("numpy.")
+    instead = hints().from_numpy(name)
+    return TypeError(
+        f"NumPy's {name} does not take a Tensor, because the result would have no gradient: "
+        f"{f'write {instead}, or ' if instead else ''}pass x.numpy(), a copy without a graph"
+    )
 
 
 class Operators(Conversions):
@@ -81,12 +124,12 @@ class Operators(Conversions):
 
     def __array_ufunc__(self, function: Any, method: str, *inputs: Any, **options: Any) -> Any:
         """`array + tensor`, for which NumPy calls its function `add`, as an operation of ours."""
-        name = checks.reflected_operator(function, method, inputs[0], options)
+        name = reflected_operator(function, method, inputs[0], options)
         return getattr(inputs[1], name)(inputs[0])
 
     def __array_function__(self, function: Any, types: Any, args: Any, options: Any) -> Any:
         """NumPy's other functions, such as np.concatenate, are refused: they record nothing."""
-        raise checks.numpy_refusal(function)
+        raise numpy_refusal(function)
 
     # Comparisons; their results are boolean and have no gradient
 
