@@ -397,7 +397,7 @@ def raise_clearer_error(name: str, arrays: Sequence[Any], error: Exception) -> N
     refuse_foreign(name, arrays)
     if type(error).__module__ == errors.__name__ or is_of_a_check(error):
         return
-    came = ", ".join(describe(array) for array in arrays if array is not None)
+    came = ", ".join(describe(array) for array in arrays)
     devices = {device_of(array) for array in arrays if hasattr(array, "dtype")}
     if len(devices) > 1 and not isinstance(error, IndexError):  # an index may stay on the host
         raise DeviceError(
