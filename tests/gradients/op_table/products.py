@@ -25,7 +25,9 @@ ROWS: list[OpRow] = [
             error(lambda: t(2, 3, 4).bmm(t(1, 4, 2)), ValueError, r"\(2, 3, 4\) and \(1, 4, 2\)"),
             error(lambda: t(2, 3, 4).bmm(t(2, 3, 4)), ValueError, r"last .*\(2, 3, 4\) must"),
             error(
-                lambda: t(2, 3, 4).bmm(2.0), TypeError, "other must be a Tensor, got float 2.0: wrap"
+                lambda: t(2, 3, 4).bmm(2.0),
+                TypeError,
+                "other must be a Tensor, got float 2.0: wrap",
             ),
             error(
                 lambda: ta.bmm([1.0], t(2, 3, 4)), TypeError, "bmm: x must be a Tensor, got list"
