@@ -36,7 +36,7 @@ from typing import Any
 
 import numpy as np
 
-from .base.backend import Array, namespace
+from .base.backend import Array, device_of, namespace, to_device
 from .base.checks import check_size, is_integer
 from .engine.versions import Version
 from .errors import DtypeError, MaskError, ShapeError
@@ -92,8 +92,13 @@ def mask_of(array: Array) -> Mask:
 
 
 def joined(operator: Callable[..., Any], *masks: ArrayLike) -> Mask:
-    """The masks as one, of the largest number of dimensions: padding (B, K) becomes (B, 1, K)."""
+    """The masks as one, of the largest number of dimensions: padding (B, K) becomes (B, 1, K).
+
+    It is on "cuda" if one of them is, because `causal` and `window` make masks on the CPU.
+    """
     arrays = [booleans_of(mask) for mask in masks]
+    device = "cuda" if "cuda" in map(device_of, arrays) else "cpu"
+    arrays = [to_device(array, device) for array in arrays]
     shapes = [array.shape for array in arrays]
     if not arrays or any(len(shape) not in FORMS for shape in shapes):
         raise MaskError(f"masks are joined that have 2, 3 or 4 dimensions, got shapes {shapes}")
@@ -170,7 +175,8 @@ def prefix(prefix_lens: ArrayLike, n: int) -> Mask:
                  [ True,  True, False],
                  [ True,  True,  True]]])
     """
-    return causal(n) | from_valid_lens(prefix_lens, n)
+    lens = checked_lens(prefix_lens, check_size("n", n, 0), "n", "prefix_lens")
+    return causal(n) | mask_of(namespace(lens).arange(n) < lens[..., None])
 
 
 def padding(ids: ArrayLike, pad_id: int = 0) -> Mask:

@@ -450,8 +450,12 @@ def test_a_prefix_is_read_in_both_directions() -> None:
         for q in range(4):
             for k in range(4):
                 assert mask.numpy()[b, q, k] == (k < length or k <= q)
-    with pytest.raises(MaskError, match="between 0 and"):
+    with pytest.raises(MaskError, match="prefix_lens must lie between 0 and n, 4, got 5"):
         masks.prefix([5], 4)
+    with pytest.raises(MaskError, match="prefix_lens must be whole"):
+        masks.prefix([1.5], 4)
+    with pytest.raises(ShapeError, match=r"prefix_lens has shape \(B,\)"):
+        masks.prefix(3, 4)
 
 
 def test_a_window_has_the_width_of_the_argument() -> None:

@@ -228,6 +228,20 @@ class Tagger(nn.Module):
         return self.output(self.encoder(x, mask=masks.padding(ids, 0)))
 
 
+def test_masks_are_joined_on_the_device_of_one_of_them(cuda):
+    """`causal` and `window` are made on the host, `padding` where the ids are."""
+    ids = ta.tensor([[5, 7, 0], [3, 0, 0]])
+    expected = masks.padding(ids) & masks.causal(3) | masks.prefix([1, 2], 3)
+    there, lens = masks.padding(ids.to("cuda")), ta.tensor([1, 2], device="cuda")
+    for joined in (
+        there & masks.causal(3) | masks.prefix([1, 2], 3),
+        masks.causal(3) & there | masks.prefix(lens, 3),
+        masks.combine(masks.causal(3), there) | masks.prefix(lens, 3),
+    ):
+        assert joined.device == "cuda"
+        assert_same(joined, expected)
+
+
 def batch(device=None):
     """Ids and targets, on the host as they come from a file, or on a device."""
     rng = rng_of(4)

@@ -21,27 +21,27 @@ FORMS = {2: "(B|1, K|1)", 3: "(B|1, Q|1, K|1)", 4: "(B|1, H|1, Q|1, K|1)"}  # of
 NOT_LENGTHS = " (numbers of keys go into valid_lens=...)"
 
 
-def checked_lens(valid_lens: ArrayLike, most: int, of: str = "the number of keys") -> Array:
-    """valid_lens as int64 (B,) or (B, Q), checked to lie between 0 and `most`, called `of`."""
-    array = array_like(valid_lens, "valid_lens")
+def checked_lens(
+    lens: ArrayLike, most: int, of: str = "the number of keys", name: str = "valid_lens"
+) -> Array:
+    """Lengths as int64 (B,) or (B, Q), checked to lie between 0 and `most`, called `of`."""
+    array = array_like(lens, name)
     if array.dtype.kind == "f" and array.size and not bool((array == array.round()).all()):
-        raise MaskError(f"valid_lens must be whole numbers, got {first_bad(array, array % 1 != 0)}")
+        raise MaskError(f"{name} must be whole numbers, got {first_bad(array, array % 1 != 0)}")
     if array.dtype.kind not in "iuf":
-        raise DtypeError(f"valid_lens must be integers, got {array.dtype}{NOT_A_MASK}")
+        raise DtypeError(f"{name} must be integers, got {array.dtype}{NOT_A_MASK}")
     if array.ndim not in (1, 2):
         raise ShapeError(
-            f"valid_lens has shape (B,) or (B, Q), got {array.shape}: one length for each sample, "
+            f"{name} has shape (B,) or (B, Q), got {array.shape}: one length for each sample, "
             f"or one for each query{NOT_A_MASK}"
         )
     if type(array) is not np.ndarray:
-        text = f"valid_lens must lie between 0 and {of}, {most}, got {{number}}"
+        text = f"{name} must lie between 0 and {of}, {most}, got {{number}}"
         require_range(array, 0, most + 1, MaskError, text)
         return array.astype(np.int64)
     if array.size and not (array.min() >= 0 and array.max() <= most):
         bad = (array < 0) | (array > most)
-        raise MaskError(
-            f"valid_lens must lie between 0 and {of}, {most}, got {first_bad(array, bad)}"
-        )
+        raise MaskError(f"{name} must lie between 0 and {of}, {most}, got {first_bad(array, bad)}")
     return array.astype(np.int64)
 
 
