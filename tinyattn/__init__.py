@@ -145,8 +145,10 @@ float16, float32, float64 = _np.float16, _np.float32, _np.float64
 int8, int16, int32, int64, uint8 = _np.int8, _np.int16, _np.int32, _np.int64, _np.uint8
 bool = _np.bool_
 
-if TYPE_CHECKING:
-    from .engine.op import op_of_user as op
+if TYPE_CHECKING:  # by an assignment, because checkers export no import under another name
+    from .engine.op import op_of_user as _op_of_user
+
+    op = _op_of_user
 else:
     from .engine.op import op as op
 
