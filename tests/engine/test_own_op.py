@@ -273,20 +273,23 @@ def test_a_gradient_of_the_wrong_shape_is_named() -> None:
     assert x.grad is None
 
 
+OF_A_MATRIX = r"for an argument of shape \(3, 4\)"
+NO_FLOATS = "instead of a gradient for argument 0, which is an array of floats"
 WRONG_RETURNS = {
-    "a number for a matrix": (lambda grad, x: 2.0, r"shape \(\) for an argument of shape \(3, 4\)"),
-    "the sum": (lambda grad, x: grad.sum(), r"shape \(\) for an argument of shape \(3, 4\)"),
-    "a row": (lambda grad, x: grad[0], r"shape \(4,\) for an argument of shape \(3, 4\)"),
-    "transposed": (lambda grad, x: grad.T, r"shape \(4, 3\) for an argument of shape \(3, 4\)"),
-    "a list": (lambda grad, x: [grad], r"returned list for argument 0: .*array of floats"),
-    "integers": (lambda grad, x: np.ones((3, 4), int), r"returned int64\[3, 4\] .*array of floats"),
-    "booleans": (lambda grad, x: x > 0, r"returned bool\[3, 4\] .*array of floats"),
-    "complex numbers": (lambda grad, x: np.ones((3, 4), complex), "returned complex128|complex"),
-    "objects": (lambda grad, x: np.ones((3, 4), object), r"returned object\[3, 4\]"),
-    "a text": (lambda grad, x: "1.0", "a gradient is an array of floats"),
-    "a dict": (lambda grad, x: {"x": grad}, "a gradient is an array of floats"),
-    "a generator": (lambda grad, x: (g for g in [grad]), "a gradient is an array of floats"),
-    "nothing": (lambda grad, x: None, "returned None"),
+    "a number for a matrix": (lambda grad, x: 2.0, rf"shape \(\) {OF_A_MATRIX}"),
+    "the sum": (lambda grad, x: grad.sum(), rf"shape \(\) {OF_A_MATRIX}"),
+    "a row": (lambda grad, x: grad[0], rf"shape \(4,\) {OF_A_MATRIX}"),
+    "transposed": (lambda grad, x: grad.T, rf"shape \(4, 3\) {OF_A_MATRIX}"),
+    "a list": (lambda grad, x: [grad], rf"returned list {NO_FLOATS}"),
+    "a ragged list": (lambda grad, x: [grad, x[0]], rf"returned list {NO_FLOATS}"),
+    "integers": (lambda grad, x: np.ones((3, 4), int), rf"returned int64\[3, 4\] {NO_FLOATS}"),
+    "booleans": (lambda grad, x: x > 0, rf"returned bool\[3, 4\] {NO_FLOATS}"),
+    "complex numbers": (lambda grad, x: np.ones((3, 4), complex), rf"complex128.* {NO_FLOATS}"),
+    "objects": (lambda grad, x: np.ones((3, 4), object), rf"object\[3, 4\] {NO_FLOATS}"),
+    "a text": (lambda grad, x: "1.0", rf"'1.0' {NO_FLOATS}"),
+    "a dict": (lambda grad, x: {"x": grad}, rf"dict {NO_FLOATS}"),
+    "a generator": (lambda grad, x: (g for g in [grad]), rf"generator {NO_FLOATS}"),
+    "nothing": (lambda grad, x: None, "returned None instead of a gradient .* its return missing"),
     "no gradients": (lambda grad, x: (), "covers 1 arguments"),
     "two gradients": (lambda grad, x: (grad, grad), "covers 1 arguments"),
 }

@@ -310,24 +310,21 @@ class Plan:
 
         If the argument was broadcast, its gradient is summed here, unless its rule did so.
         """
-        if gradient is None:
-            raise GraphError(
-                f"a derivative rule of {self.name} returned None instead of a gradient for "
-                f"argument {position}: is its return missing?"
+        given, is_tensor = gradient, isinstance(gradient, TensorBase.tensor_class)
+        if not is_tensor:
+            gradient = namespace(given).asarray(None if isinstance(given, list) else given)
+        if gradient.dtype.kind != "f":
+            missing = (
+                ": is its return missing?" if given is None else ", which is an array of floats"
             )
-        is_tensor = isinstance(gradient, TensorBase.tensor_class)
-        is_list = isinstance(gradient, list)
-        if not (is_tensor or is_list):
-            gradient = namespace(gradient).asarray(gradient)
-        if is_list or gradient.dtype.kind != "f":
             raise GraphError(
-                f"a derivative rule of {self.name} returned {describe(gradient)} for argument "
-                f"{position}: a gradient is an array of floats"
+                f"a derivative rule of {self.name} returned {describe(given)} instead of a "
+                f"gradient for argument {position}{missing}"
             )
         if gradient.shape != parent.shape:
             try:
-                summed = TensorBase.tensor_class.sum_to if is_tensor else sum_to
-                gradient = summed(gradient, parent.shape)
+                shape = parent.shape
+                gradient = gradient.sum_to(shape) if is_tensor else sum_to(gradient, shape)
             except ShapeError:
                 raise GraphError(
                     f"a derivative rule of {self.name} returned a gradient of shape "

@@ -29,6 +29,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -127,9 +128,9 @@ class Differences(NamedTuple):
     """Derivatives compared with slopes: for each number of an output, or for one sum of them."""
 
     wrong: np.ndarray  # True if the derivative differs with each step
-    slopes: np.ndarray
+    slopes: np.ndarray  # with the last step, as the next two
     tolerance: np.ndarray
-    closest: float  # the smallest step with which all those that are wrong were compared
+    step: float
 
 
 class Checker:
@@ -183,25 +184,21 @@ class Checker:
                     "graph was cut"
                 )
             self.check_contract(o, output)
-            kinks = self.kinks_of(o, output, fast)
-            if kinks:
-                self.check_beside(o, output, fast, kinks[0])
-            at_kinks += kinks
+            check = self.check_projection if fast else self.check_jacobian
+            found = check(o, output, self.hint)
+            if found:
+                self.check_beside(partial(check, o, output, self.hint), found[0])
+            at_kinks += found
         return at_kinks
 
-    def kinks_of(self, o: int, output: Tensor, fast: bool) -> list[str]:
-        if fast:
-            return self.check_projection(o, output, self.hint)
-        return self.check_jacobian(o, output)
-
-    def check_beside(self, o: int, output: Tensor, fast: bool, kink: str) -> None:
-        """Check output `o` close by, on both sides of this point, until there is no kink."""
+    def check_beside(self, check: Callable[[], list[str]], kink: str) -> None:
+        """Check again close by, on both sides of this point, until there is no kink."""
         for distance in DISTANCES:
             moves = random_moves(self.tensors, distance * self.eps, self.rng)
             kinks = []
             for side in (1.0, -1.0):
                 with moved(self.tensors, [side * move for move in moves]):
-                    kinks += self.kinks_of(o, output, fast)
+                    kinks += check()
             if not kinks:
                 return
         raise GradcheckError(
@@ -309,37 +306,46 @@ class Checker:
         slack, least: a factor of atol, and the least number of which rtol is taken.
         """
         wrong = np.ones(analytic.shape, bool)
-        slopes, closest = np.full(analytic.shape, np.nan), np.full(analytic.shape, self.eps)
         for step in self.eps * SMALLER:
-            found, error = line.slope(step), line.rounding(step)
+            slopes, error = line.slope(step), line.rounding(step)
             if weights is None:
-                found, error = found.reshape(-1), error.reshape(-1)
+                slopes, error = slopes.reshape(-1), error.reshape(-1)
             else:
-                found, error = np.sum(found * weights), np.sqrt(np.sum((error * weights) ** 2))
+                slopes, error = np.sum(slopes * weights), np.sqrt(np.sum((error * weights) ** 2))
             # Of the smaller one, because where the value jumps the slope is huge.
-            size = np.minimum(np.abs(analytic), np.abs(found))
+            size = np.minimum(np.abs(analytic), np.abs(slopes))
             tolerance = self.atol * slack + self.rtol * np.maximum(size, least)
-            exact = (error <= tolerance) | (step == self.eps)
-            wrong &= ~(exact & (np.abs(analytic - found) <= tolerance))
-            # A larger step is more exact, so its slope is kept if a smaller one gives the same.
-            slopes = np.where(exact & ~(np.abs(found - slopes) <= tolerance), found, slopes)
-            closest = np.where(exact, step, closest)
-            if not (wrong & exact).any():
+            if step < self.eps and (error > tolerance)[wrong].any():
                 break
-        return Differences(wrong, slopes, tolerance, float(closest.max(where=wrong, initial=0.0)))
+            wrong &= ~(np.abs(analytic - slopes) <= tolerance)
+            found = Differences(wrong, slopes, tolerance, step)
+            if not wrong.any():
+                break
+        return found
 
     def judge(
-        self, pair: str, i: int, analytic: Any, slope: Any, kinks: Kinks, hint: str = ""
+        self, pair: str, i: int | None, analytic: Any, slope: Any, kinks: Kinks, hint: str
     ) -> None:
-        """GradcheckError unless number `i` of the output is at a kink, and its derivative right."""
-        low, high, margin = (kind.flat[i] for kind in (kinks.low, kinks.high, kinks.margin))
-        said = f"{pair}: the derivative gives {analytic:.10g}, finite differences give"
-        if not kinks.here.flat[i]:
-            raise GradcheckError(f"{said} {slope:.10g}, no kink is near{hint}")
-        if not kinks.several.flat[i] and not low - margin <= analytic <= high + margin:
-            raise GradcheckError(f"{said} {low:.10g} to {high:.10g} at a kink{hint}")
+        """GradcheckError unless number `i` is at a kink, and its derivative between the slopes.
 
-    def check_jacobian(self, o: int, output: Tensor) -> list[str]:
+        i: None for the sum of all numbers that are not at a kink.
+        """
+        given = f"{slope:.7g}, no kink is near"
+        if i is None and kinks.here.any():
+            given = f"{slope:.7g}, without the numbers at a kink"
+        elif i is not None and kinks.here.flat[i]:
+            low, high, margin = (bound.flat[i] for bound in kinks[1:])
+            if low - margin <= analytic <= high + margin:
+                return
+            given = f"{low:.7g} to {high:.7g} at a kink"
+        raise GradcheckError(
+            f"{pair}: the derivative gives {analytic:.7g}, finite differences give {given}{hint}"
+        )
+
+    def line(self, o: int, tensor: Tensor, direction: np.ndarray) -> Line:
+        return Line(lambda: self.outputs()[o], tensor, direction, self.tensors)
+
+    def check_jacobian(self, o: int, output: Tensor, hint: str) -> list[str]:
         """Check every element of J: a row for each output element, a column for each input's.
 
         Returns the names of those at a kink.
@@ -357,21 +363,21 @@ class Checker:
             for j in range(tensor.numel()):
                 direction = np.zeros(tensor.shape)
                 direction.flat[j] = 1.0
-                line = Line(self.outputs, o, tensor, direction, self.tensors)
+                line = self.line(o, tensor, direction)
                 found = self.differences(line, analytic[:, j])
                 if not found.wrong.any():
                     continue
                 tolerance = found.tolerance.reshape(output.shape)
-                kinks = line.kinks(found.closest, tolerance, self.rng)
+                kinks = line.kinks(found.step, tolerance, self.rng)
                 for i in np.flatnonzero(found.wrong).tolist():
                     pair = f"d output {o}{index(i, output)} / d {name}{index(j, tensor)}"
-                    self.judge(pair, i, analytic[i, j], found.slopes[i], kinks)
+                    self.judge(pair, i, analytic[i, j], found.slopes[i], kinks, "")
                     at_kinks.append(pair)
         # And one full cotangent, because a rule may be wrong only for several elements.
-        projected = self.check_projection(o, output)
+        projected = self.check_projection(o, output, "")
         return at_kinks or projected
 
-    def check_projection(self, o: int, output: Tensor, hint: str = "") -> list[str]:
+    def check_projection(self, o: int, output: Tensor, hint: str) -> list[str]:
         """Check one number for each input: u^T J v for random u and v of both signs.
 
         The sum over many numbers at a kink says little. So those are left out, and some of them are
@@ -381,31 +387,23 @@ class Checker:
         at_kinks = []
         for t, gradient in enumerate(self.gradients(o, cotangent)):
             name, tensor = self.checked[t]
-            direction = signed(self.rng, tensor.shape)
-            line = Line(self.outputs, o, tensor, direction, self.tensors)
-            analytic, found = self.projected(line, gradient, cotangent)
+            line = self.line(o, tensor, signed(self.rng, tensor.shape))
+            _, found = self.projected(line, gradient, cotangent)
             if not found.wrong:
                 continue
             of_one = found.tolerance / math.sqrt(max(1, output.numel()))
-            kinks = line.kinks(found.closest, of_one, self.rng)
-            if kinks.here.any():
-                smooth = np.where(kinks.here, 0.0, cotangent)
-                analytic, found = self.projected(line, self.gradients(o, smooth)[t], smooth)
-            numbers = np.flatnonzero(kinks.here).tolist()
-            if found.wrong:
-                kink = f"without {len(numbers)} numbers at a kink" if numbers else "no kink is near"
-                raise GradcheckError(
-                    f"output {o} by {name}, random projection u^T J v: the derivative gives "
-                    f"{analytic:.10g}, finite differences give {found.slopes:.10g}, {kink}{hint}"
-                )
-            for i in self.rng.permutation(numbers)[:ALONE].tolist():
-                alone = np.zeros(output.shape)
-                alone.flat[i] = 1.0
-                analytic, found = self.projected(line, self.gradients(o, alone)[t], alone)
-                if found.wrong:
+            kinks = line.kinks(found.step, of_one, self.rng)
+            numbers = np.flatnonzero(kinks.here)
+            for i in (None, *self.rng.permutation(numbers)[:ALONE].tolist()):
+                weights = np.where(kinks.here, 0.0, cotangent)
+                pair = f"output {o} by {name}, random projection u^T J v"
+                if i is not None:
+                    weights = (np.arange(output.numel()) == i).reshape(output.shape) * 1.0
                     pair = f"output {o}{index(i, output)} by {name}, random projection J v"
+                analytic, found = self.projected(line, self.gradients(o, weights)[t], weights)
+                if found.wrong:
                     self.judge(pair, i, analytic, found.slopes, kinks, hint)
-            at_kinks += [f"output {o}{index(i, output)} by {name}" for i in numbers]
+            at_kinks += [f"output {o}{index(i, output)} by {name}" for i in numbers.tolist()]
         return at_kinks
 
     def projected(

@@ -7,8 +7,9 @@ to the next, and from a line to another beside it. What is left without this eve
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -29,30 +30,23 @@ class Kinks(NamedTuple):
     """What is seen close to a point, for each number of the output."""
 
     here: np.ndarray  # True at a kink
-    several: np.ndarray  # True where several kinks meet, or where the value jumps too
-    low: np.ndarray  # the smallest and the largest slope
+    low: np.ndarray  # the slopes of both sides; infinite where several kinks meet, or values jump
     high: np.ndarray
     margin: np.ndarray  # how exact these are
 
 
+@dataclass
 class Line:
-    """Output `o` of a function while one Tensor moves along `direction`.
+    """One output while `tensor` moves along `direction`; it depends on all `tensors`."""
 
-    tensors: all that the function depends on, to look at it from beside the line too.
-    """
+    output: Callable[[], Tensor]
+    tensor: Tensor
+    direction: np.ndarray
+    tensors: list[Tensor]
+    largest: Any = 0.0  # of the values, for each number of the output
 
-    def __init__(
-        self,
-        outputs: Callable[[], tuple[Tensor, ...]],
-        o: int,
-        tensor: Tensor,
-        direction: np.ndarray,
-        tensors: Sequence[Tensor],
-    ) -> None:
-        self.outputs, self.o, self.tensors = outputs, o, tensors
-        self.tensor, self.direction = tensor, direction
-        self.scale = scale_of(tensor)
-        self.largest: Any = 0.0  # of the values of each number of the output
+    def __post_init__(self) -> None:
+        self.scale = scale_of(self.tensor)
 
     def values(self, steps: Iterable[float]) -> np.ndarray:
         """The values at so many steps from here, less those that are the same everywhere."""
@@ -60,7 +54,7 @@ class Line:
         for step in steps:
             move = step * self.scale * self.direction
             with moved([self.tensor], [move]), enable_grad():  # fn itself may need it
-                values.append(self.outputs()[self.o].numpy())
+                values.append(self.output().numpy())
         stack = np.array(values)
         largest = np.where(np.isfinite(stack), np.abs(stack), 0.0).max(axis=0)
         self.largest = np.maximum(self.largest, largest)
@@ -85,19 +79,17 @@ class Line:
                 moves = random_moves(self.tensors, unit, rng)
             with moved(self.tensors, [beside * move for move in moves]):
                 values = self.values(unit * PLACES)
-            lengths = np.diff(PLACES).reshape(-1, *[1] * (values.ndim - 1)) * unit * self.scale
-            slopes.append(quietly(np.diff, values, axis=0) / lengths)
+            steps = quietly(np.diff, values, axis=0)
+            slopes.append((steps.T / (np.diff(PLACES) * unit * self.scale)).T)
         return np.array(slopes)
 
     def kinks(self, step: float, tolerance: Any, rng: np.random.Generator) -> Kinks:
         """Look at the function within some steps of this point, on the line and beside it."""
         slopes = self.walks(2 * step, rng)
         tolerance = tolerance + self.rounding(step)
-        # The part of all slopes that does not change evenly.
-        uneven = quietly(
-            np.tensordot, without_even_part(), slopes.reshape(-1, *slopes.shape[2:]), 1
-        )
-        here = np.abs(uneven).max(axis=0) > tolerance
+        even, flat = even_parts(), slopes.reshape(-1, *slopes.shape[2:])
+        fit = quietly(np.tensordot, even @ np.linalg.pinv(even), flat, 1)
+        here = np.abs(flat - fit).max(axis=0) > tolerance
         # At one kink there are two slopes. A walk passes from one to the other at most once.
         ends = slopes[:, [0, -1]]
         low, high = ends.min(axis=(0, 1)), ends.max(axis=(0, 1))
@@ -105,23 +97,22 @@ class Line:
         between = (slopes > low + margin) & (slopes < high - margin)
         outside = (slopes < low - margin) | (slopes > high + margin)
         several = (between.sum(axis=1) > 1).any(axis=0) | outside.any(axis=(0, 1))
-        return Kinks(here, here & several, low, high, margin)
+        return Kinks(here, np.where(several, -np.inf, low), np.where(several, np.inf, high), margin)
 
 
-def without_even_part() -> np.ndarray:
-    """The matrix that takes the even part from the slopes of all walks, by least squares.
+def even_parts() -> np.ndarray:
+    """The ways in which the slopes of all walks may change evenly, as the columns of a matrix.
 
-    Its columns: a constant, the place on the line, and the side to which each pair of walks moves.
+    All together, from place to place, and from one walk of a pair to the other.
     """
     middles = (PLACES[1:] + PLACES[:-1]) / 2
     walk, place = np.indices((len(BESIDE), len(middles))).reshape(2, -1)
-    sides = [np.where((walk + 1) // 2 == pair, np.array(BESIDE)[walk], 0) for pair in (1, 2, 3)]
-    even = np.stack([np.ones(len(walk)), middles[place], *sides], axis=1)
-    return np.eye(len(even)) - even @ np.linalg.pinv(even)
+    pairs = [np.where((walk + 1) // 2 == pair, np.array(BESIDE)[walk], 0) for pair in (1, 2, 3)]
+    return np.stack([np.ones(len(walk)), middles[place], *pairs], axis=1)
 
 
 @contextmanager
-def moved(tensors: Sequence[Tensor], moves: Iterable[np.ndarray]) -> Iterator[None]:
+def moved(tensors: list[Tensor], moves: list[np.ndarray]) -> Iterator[None]:
     """Tensors with other numbers, until the end of the block."""
     before = [tensor._data for tensor in tensors]
     try:
@@ -134,9 +125,7 @@ def moved(tensors: Sequence[Tensor], moves: Iterable[np.ndarray]) -> Iterator[No
             tensor._data = data
 
 
-def random_moves(
-    tensors: Sequence[Tensor], step: float, rng: np.random.Generator
-) -> list[np.ndarray]:
+def random_moves(tensors: list[Tensor], step: float, rng: np.random.Generator) -> list[np.ndarray]:
     return [step * scale_of(tensor) * signed(rng, tensor.shape) for tensor in tensors]
 
 
