@@ -79,8 +79,7 @@ class Spec:
         arguments = [*self.arguments, *([self.variadic] if self.variadic else [])]
         available = [*arguments, *self.options, "options", "out", "shape", "shapes"]
         available += ["saved"] if self.saves else []
-        known = set(covered_names) & set(arguments)
-        if not covered_names or len(known) < len(covered_names):
+        if not covered_names or len({*covered_names} & {*arguments}) < len(covered_names):
             raise TypeError(
                 f"@{self.name}.vjp takes names among {arguments}, each once, got "
                 f"{list(covered_names)}"
@@ -105,10 +104,10 @@ class Spec:
         # As when the cell of a notebook runs again. Two rules for one argument would be added.
         replaced = [old for old in self.rules if not set(old[2]).isdisjoint(covered_names)]
         if lost := [name for old in replaced for name in old[2] if name not in covered_names]:
-            warnings.warn(
-                f"this rule of {self.name} replaces one for {lost} too: declare a rule for {lost}",
-                stacklevel=3,
+            said = (
+                f"this rule of {self.name} replaces one for {lost} too: declare a rule for {lost}"
             )
+            warnings.warn(said, stacklevel=3)
         kept = [old for old in self.rules if old not in replaced]
         self.rules = [*kept, (rule, needed_names, covered_names)]
         self.plans.clear()

@@ -30,7 +30,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -124,15 +124,6 @@ def requires(value: Any) -> bool:
     return isinstance(value, Tensor) and value.requires_grad
 
 
-class Differences(NamedTuple):
-    """Derivatives compared with slopes: for each number of an output, or for one sum of them."""
-
-    wrong: np.ndarray  # True if the derivative differs with each step
-    slopes: np.ndarray  # with the last step, as the next two
-    tolerance: np.ndarray
-    step: float
-
-
 class Checker:
     """One function to check, its inputs and its tolerances.
 
@@ -184,21 +175,21 @@ class Checker:
                     "graph was cut"
                 )
             self.check_contract(o, output)
-            check = self.check_projection if fast else self.check_jacobian
-            found = check(o, output, self.hint)
-            if found:
-                self.check_beside(partial(check, o, output, self.hint), found[0])
-            at_kinks += found
+            whole, projected = self.check_jacobian, partial(self.check_projection, hint=self.hint)
+            check = partial(projected if fast else whole, o, output)
+            if kinks := check():
+                self.check_beside(check, kinks[0])
+            at_kinks += kinks
         return at_kinks
 
     def check_beside(self, check: Callable[[], list[str]], kink: str) -> None:
         """Check again close by, on both sides of this point, until there is no kink."""
         for distance in DISTANCES:
             moves = random_moves(self.tensors, distance * self.eps, self.rng)
-            kinks = []
-            for side in (1.0, -1.0):
-                with moved(self.tensors, [side * move for move in moves]):
-                    kinks += check()
+            with moved(self.tensors, moves):
+                kinks = check()
+            with moved(self.tensors, [-move for move in moves]):
+                kinks += check()
             if not kinks:
                 return
         raise GradcheckError(
@@ -207,10 +198,8 @@ class Checker:
         )
 
     def cotangents(self) -> list[Tensor]:
-        return [
-            Tensor(self.rng.standard_normal(output.shape), device=output.device)
-            for output in self.outputs()
-        ]
+        outs = self.outputs()
+        return [Tensor(self.rng.standard_normal(o.shape), device=o.device) for o in outs]
 
     def of_the_gradient(self) -> Checker:
         """A Checker of the gradient of `fn`, a function of the inputs and cotangents."""
@@ -235,13 +224,9 @@ class Checker:
         cotangents = [cotangent.requires_grad_() for cotangent in self.cotangents()]
         unrecorded, recorded = (
             autograd.grad(
-                self.outputs(),
-                self.tensors,
-                cotangents,
-                create_graph=create_graph,
-                allow_unused=True,
+                self.outputs(), self.tensors, cotangents, create_graph=create, allow_unused=True
             )
-            for create_graph in (False, True)
+            for create in (False, True)
         )
         largest = max((np.abs(g.numpy()).max(initial=0.0) for g in cotangents), default=0.0)
         for (name, _), one, other in zip(self.checked, unrecorded, recorded, strict=True):
@@ -296,16 +281,19 @@ class Checker:
         self,
         line: Line,
         analytic: np.ndarray,
-        weights: np.ndarray | None = None,
+        weights: Any = None,
         slack: float = 1.0,
-        least: float = 0.0,
-    ) -> Differences:
+        least: Any = 0,
+    ) -> Any:
         """Compare derivatives with the slopes of a line, with smaller and smaller steps.
 
         weights: for one sum of the whole output; without them its numbers are compared one by one.
         slack, least: a factor of atol, and the least number of which rtol is taken.
+
+        Returns which derivatives differ with each step; and the slopes, the tolerance, and the
+        length of the last step.
         """
-        wrong = np.ones(analytic.shape, bool)
+        wrong, last = np.ones(analytic.shape, bool), None
         for step in self.eps * SMALLER:
             slopes, error = line.slope(step), line.rounding(step)
             if weights is None:
@@ -315,16 +303,25 @@ class Checker:
             # Of the smaller one, because where the value jumps the slope is huge.
             size = np.minimum(np.abs(analytic), np.abs(slopes))
             tolerance = self.atol * slack + self.rtol * np.maximum(size, least)
-            if step < self.eps and (error > tolerance)[wrong].any():
+            if last and (error > tolerance)[wrong].any():
                 break
             wrong &= ~(np.abs(analytic - slopes) <= tolerance)
-            found = Differences(wrong, slopes, tolerance, step)
+            last = wrong, slopes, tolerance, step
             if not wrong.any():
                 break
-        return found
+        return last
+
+    def projected(self, line: Line, gradient: np.ndarray, weights: np.ndarray) -> tuple[Any, ...]:
+        """The derivative of a weighted sum of the output along a line, and its `differences`."""
+        analytic = np.asarray((gradient * line.direction).sum())
+        # Errors of n elements have random signs, so their sum grows with sqrt(n).
+        inputs, outputs = max(1, gradient.size), max(1, int(np.count_nonzero(weights)))
+        least = np.abs(gradient).sum() / math.sqrt(inputs)
+        slack = math.sqrt(inputs * outputs)
+        return analytic, *self.differences(line, analytic, weights, slack, least)
 
     def judge(
-        self, pair: str, i: int | None, analytic: Any, slope: Any, kinks: Kinks, hint: str
+        self, pair: str, i: int | None, analytic: Any, slope: Any, kinks: Kinks, hint: str = ""
     ) -> None:
         """GradcheckError unless number `i` is at a kink, and its derivative between the slopes.
 
@@ -342,10 +339,7 @@ class Checker:
             f"{pair}: the derivative gives {analytic:.7g}, finite differences give {given}{hint}"
         )
 
-    def line(self, o: int, tensor: Tensor, direction: np.ndarray) -> Line:
-        return Line(lambda: self.outputs()[o], tensor, direction, self.tensors)
-
-    def check_jacobian(self, o: int, output: Tensor, hint: str) -> list[str]:
+    def check_jacobian(self, o: int, output: Tensor) -> list[str]:
         """Check every element of J: a row for each output element, a column for each input's.
 
         Returns the names of those at a kink.
@@ -363,21 +357,20 @@ class Checker:
             for j in range(tensor.numel()):
                 direction = np.zeros(tensor.shape)
                 direction.flat[j] = 1.0
-                line = self.line(o, tensor, direction)
-                found = self.differences(line, analytic[:, j])
-                if not found.wrong.any():
+                line = Line(self, o, tensor, direction)
+                wrong, slopes, tolerance, step = self.differences(line, analytic[:, j])
+                if not wrong.any():
                     continue
-                tolerance = found.tolerance.reshape(output.shape)
-                kinks = line.kinks(found.step, tolerance, self.rng)
-                for i in np.flatnonzero(found.wrong).tolist():
+                kinks = line.kinks(step, tolerance.reshape(output.shape))
+                for i in np.flatnonzero(wrong).tolist():
                     pair = f"d output {o}{index(i, output)} / d {name}{index(j, tensor)}"
-                    self.judge(pair, i, analytic[i, j], found.slopes[i], kinks, "")
+                    self.judge(pair, i, analytic[i, j], slopes[i], kinks)
                     at_kinks.append(pair)
         # And one full cotangent, because a rule may be wrong only for several elements.
-        projected = self.check_projection(o, output, "")
+        projected = self.check_projection(o, output)
         return at_kinks or projected
 
-    def check_projection(self, o: int, output: Tensor, hint: str) -> list[str]:
+    def check_projection(self, o: int, output: Tensor, hint: str = "") -> list[str]:
         """Check one number for each input: u^T J v for random u and v of both signs.
 
         The sum over many numbers at a kink says little. So those are left out, and some of them are
@@ -387,12 +380,12 @@ class Checker:
         at_kinks = []
         for t, gradient in enumerate(self.gradients(o, cotangent)):
             name, tensor = self.checked[t]
-            line = self.line(o, tensor, signed(self.rng, tensor.shape))
-            _, found = self.projected(line, gradient, cotangent)
-            if not found.wrong:
+            line = Line(self, o, tensor, signed(self.rng, tensor.shape))
+            _, wrong, _, tolerance, step = self.projected(line, gradient, cotangent)
+            if not wrong:
                 continue
-            of_one = found.tolerance / math.sqrt(max(1, output.numel()))
-            kinks = line.kinks(found.step, of_one, self.rng)
+            of_one = tolerance / math.sqrt(max(1, output.numel()))
+            kinks = line.kinks(step, of_one)
             numbers = np.flatnonzero(kinks.here)
             for i in (None, *self.rng.permutation(numbers)[:ALONE].tolist()):
                 weights = np.where(kinks.here, 0.0, cotangent)
@@ -400,22 +393,12 @@ class Checker:
                 if i is not None:
                     weights = (np.arange(output.numel()) == i).reshape(output.shape) * 1.0
                     pair = f"output {o}{index(i, output)} by {name}, random projection J v"
-                analytic, found = self.projected(line, self.gradients(o, weights)[t], weights)
-                if found.wrong:
-                    self.judge(pair, i, analytic, found.slopes, kinks, hint)
+                gradient = self.gradients(o, weights)[t]
+                analytic, wrong, slope, *_ = self.projected(line, gradient, weights)
+                if wrong:
+                    self.judge(pair, i, analytic, slope, kinks, hint)
             at_kinks += [f"output {o}{index(i, output)} by {name}" for i in numbers.tolist()]
         return at_kinks
-
-    def projected(
-        self, line: Line, gradient: np.ndarray, cotangent: np.ndarray
-    ) -> tuple[np.ndarray, Differences]:
-        """The derivative u^T J v of a sum of the whole output, and its `differences`."""
-        analytic = np.asarray((gradient * line.direction).sum())
-        # Errors of n elements have random signs, so their sum grows with sqrt(n).
-        inputs = max(1, gradient.size)
-        slack = math.sqrt(inputs * max(1, int(np.count_nonzero(cotangent))))
-        least = float(np.abs(gradient).sum()) / math.sqrt(inputs)
-        return analytic, self.differences(line, analytic, cotangent, slack, least)
 
 
 def index(i: int, tensor: Tensor) -> str:

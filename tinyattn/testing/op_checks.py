@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from ..base.backend import read_only
 from ..engine import autograd
 from ..engine.autograd import wrap
 from ..errors import GradcheckError, GraphError, InPlaceError
@@ -97,21 +98,18 @@ def checks_for(
     reference: Function | None, smooth: bool, second_order: bool, bitwise: bool, eps: float
 ) -> dict[str, Callable[[Function, Arguments, np.random.Generator], list[str] | None]]:
     """The checks that were asked for, by the name of the property."""
-    checks: dict[str, Any] = {}
-    if reference is not None:
-        checks["value"] = partial(check_value, reference)
-    checks["purity"] = check_purity  # first, because the others fail too if an input changes
-    if smooth:
-        checks["derivative"] = partial(check_derivative, eps)
-    if smooth and second_order:
-        checks["second derivative"] = partial(check_second_derivative, eps)
-    if second_order:
-        checks["recorded derivative"] = check_recorded
-    checks["linearity"] = check_linearity
-    checks["dtypes"] = check_dtypes
-    checks["memory layouts"] = partial(check_layouts, bitwise)
-    checks["lifetime"] = check_lifetime
-    return checks
+    checks: dict[str, Any] = {
+        "value": reference is not None and partial(check_value, reference),
+        "purity": check_purity,  # early, because the others fail too if an input changes
+        "derivative": smooth and partial(check_derivative, eps),
+        "second derivative": smooth and second_order and partial(check_second_derivative, eps),
+        "recorded derivative": second_order and check_recorded,
+        "linearity": check_linearity,
+        "dtypes": check_dtypes,
+        "memory layouts": partial(check_layouts, bitwise),
+        "lifetime": check_lifetime,
+    }
+    return {name: check for name, check in checks.items() if check}
 
 
 # Calling the function
@@ -182,10 +180,11 @@ def bits(array: np.ndarray) -> tuple[Any, ...]:
 def check_value(
     reference: Function, fn: Function, arguments: Arguments, rng: np.random.Generator
 ) -> None:
-    expected = reference(*(a.numpy() if isinstance(a, Tensor) else a for a in arguments))
-    expected = expected if isinstance(expected, (tuple, list)) else (expected,)
-    outputs = fn(*arguments)
-    outputs = outputs if isinstance(outputs, (tuple, list)) else (outputs,)
+    target = reference(*(a.numpy() if isinstance(a, Tensor) else a for a in arguments))
+    outputs, expected = (
+        value if isinstance(value, (tuple, list)) else (value,)
+        for value in (fn(*arguments), target)
+    )
     if len(outputs) != len(expected):
         raise GradcheckError(f"{len(outputs)} outputs, the reference has {len(expected)}")
     for i, pair in enumerate(zip(outputs, expected, strict=True)):
@@ -390,12 +389,6 @@ def misaligned(array: np.ndarray) -> np.ndarray:
     return shifted
 
 
-def read_only(array: np.ndarray) -> np.ndarray:
-    locked = contiguous(array)
-    locked.flags.writeable = False
-    return locked
-
-
 LAYOUTS: dict[str, Layout] = {
     "Fortran": lambda array: np.array(array, order="F"),
     "reversed": lambda array: np.flip(contiguous(np.flip(array))),
@@ -403,5 +396,5 @@ LAYOUTS: dict[str, Layout] = {
     "transposed": transposed,
     "stride 0": repeated,
     "misaligned": misaligned,
-    "read-only": read_only,
+    "read-only": lambda array: read_only(contiguous(array)),
 }

@@ -7,12 +7,12 @@ to the next, and from a line to another beside it. What is left without this eve
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.random import Generator
 
 from ..base.backend import namespace, quietly, to_device
 from ..engine.grad_mode import enable_grad
@@ -35,18 +35,13 @@ class Kinks(NamedTuple):
     margin: np.ndarray  # how exact these are
 
 
-@dataclass
 class Line:
-    """One output while `tensor` moves along `direction`; it depends on all `tensors`."""
+    """Output `o` of the function of a Checker, while `tensor` moves along `direction`."""
 
-    output: Callable[[], Tensor]
-    tensor: Tensor
-    direction: np.ndarray
-    tensors: list[Tensor]
-    largest: Any = 0.0  # of the values, for each number of the output
-
-    def __post_init__(self) -> None:
-        self.scale = scale_of(self.tensor)
+    def __init__(self, checker: Any, o: int, tensor: Tensor, direction: np.ndarray) -> None:
+        self.checker, self.o, self.tensor, self.direction = checker, o, tensor, direction
+        self.scale = scale_of(tensor)
+        self.largest: Any = 0.0  # of the values, for each number of the output
 
     def values(self, steps: Iterable[float]) -> np.ndarray:
         """The values at so many steps from here, less those that are the same everywhere."""
@@ -54,7 +49,7 @@ class Line:
         for step in steps:
             move = step * self.scale * self.direction
             with moved([self.tensor], [move]), enable_grad():  # fn itself may need it
-                values.append(self.output().numpy())
+                values.append(self.checker.outputs()[self.o].numpy())
         stack = np.array(values)
         largest = np.where(np.isfinite(stack), np.abs(stack), 0.0).max(axis=0)
         self.largest = np.maximum(self.largest, largest)
@@ -71,21 +66,21 @@ class Line:
         """How much rounding may change a slope."""
         return ROUNDING * self.largest / (step * self.scale)
 
-    def walks(self, unit: float, rng: np.random.Generator) -> np.ndarray:
+    def walks(self, unit: float) -> np.ndarray:
         """The slopes between neighbouring places, for each walk past the point."""
-        slopes = []
+        tensors, slopes = self.checker.tensors, []
         for beside in BESIDE:
             if beside >= 0:  # else on the other side of the point
-                moves = random_moves(self.tensors, unit, rng)
-            with moved(self.tensors, [beside * move for move in moves]):
+                moves = random_moves(tensors, unit, self.checker.rng)
+            with moved(tensors, [beside * move for move in moves]):
                 values = self.values(unit * PLACES)
             steps = quietly(np.diff, values, axis=0)
             slopes.append((steps.T / (np.diff(PLACES) * unit * self.scale)).T)
         return np.array(slopes)
 
-    def kinks(self, step: float, tolerance: Any, rng: np.random.Generator) -> Kinks:
+    def kinks(self, step: float, tolerance: Any) -> Kinks:
         """Look at the function within some steps of this point, on the line and beside it."""
-        slopes = self.walks(2 * step, rng)
+        slopes = self.walks(2 * step)
         tolerance = tolerance + self.rounding(step)
         even, flat = even_parts(), slopes.reshape(-1, *slopes.shape[2:])
         fit = quietly(np.tensordot, even @ np.linalg.pinv(even), flat, 1)
@@ -125,7 +120,7 @@ def moved(tensors: list[Tensor], moves: list[np.ndarray]) -> Iterator[None]:
             tensor._data = data
 
 
-def random_moves(tensors: list[Tensor], step: float, rng: np.random.Generator) -> list[np.ndarray]:
+def random_moves(tensors: list[Tensor], step: float, rng: Generator) -> list[np.ndarray]:
     return [step * scale_of(tensor) * signed(rng, tensor.shape) for tensor in tensors]
 
 
@@ -134,6 +129,6 @@ def scale_of(tensor: Tensor) -> float:
     return max(1.0, float(np.abs(tensor.numpy()).max(initial=0.0)))
 
 
-def signed(rng: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray:
+def signed(rng: Generator, shape: tuple[int, ...]) -> np.ndarray:
     """Random numbers of both signs, none close to 0, so that each element counts."""
     return rng.choice([-1.0, 1.0], shape) * rng.uniform(0.5, 1.5, shape)
