@@ -21,11 +21,12 @@ of_block: ContextVar[np.random.Generator | None] = ContextVar("generator", defau
 
 def generator() -> np.random.Generator:
     """The generator; the system seeds it, unless `manual_seed` is called."""
+    return of_block.get() or _generator or unseeded()
+
+
+def unseeded() -> np.random.Generator:
     global _generator
-    if (own := of_block.get()) is not None:
-        return own
-    if _generator is None:
-        _generator = np.random.Generator(np.random.PCG64())
+    _generator = np.random.Generator(np.random.PCG64())
     return _generator
 
 

@@ -94,9 +94,8 @@ def div(input, other, *, rounding_mode=None):
 
 @changing
 def lerp(input, end, weight):
-    """In tinyattn: write x + weight * (y - x)"""
+    """From the nearer end, because only so the result is `end` where the weight is 1."""
     rise = end - input
-    # From both ends, because only so the result is `end` where the weight is 1.
     from_input, from_end = input + weight * rise, end - rise * (1 - weight)
     if not isinstance(weight, Tensor):
         return from_input if abs(weight) < 0.5 else from_end
