@@ -943,17 +943,58 @@ def test_groups_that_a_schedule_cannot_serve_are_refused():
     optimizer = optim.SGD(groups)
     with pytest.raises(ValueError, match=r"the first is 0 and the others are \[0\.1\]"):
         optim.CosineSchedule(optimizer, 10)
-    optimizer.lr = 0.1
-    for make in SCHEDULES.values():
+    optimizer = optim.SGD([leaf(np.ones(2))], lr=0.1)
+    schedule = SCHEDULES["lambda"](optimizer)
+    optimizer.add_param_group({"params": [leaf(np.ones(1))], "lr": 0.2})
+    before = [group["lr"] for group in optimizer.param_groups]
+    count = schedule.step_count
+    with pytest.raises(ValueError, match="made for 1 parameter groups, the optimizer has 2"):
+        schedule.step()
+    assert schedule.step_count == count
+    assert [group["lr"] for group in optimizer.param_groups] == before
+
+
+@pytest.mark.parametrize("kind", ["noam", "cosine"])
+def test_rates_of_other_hands_are_multiplied(kind):
+    """A group that is added, a rate set by hand, and a second schedule, as in PyTorch."""
+    optimizer, alone = (optim.SGD([leaf(np.ones(2))], lr=0.1) for _ in range(2))
+    schedule, right = SCHEDULES[kind](optimizer), SCHEDULES[kind](alone)
+    found, halved = [], 1.0
+    for n in range(9):
+        if n == 2:
+            optimizer.add_param_group({"params": [leaf(np.ones(1))], "lr": 3 * optimizer.lr})
+        if n == 4:
+            optimizer.param_groups[0]["lr"] /= 2
+            halved = 0.5
+        if n == 6:  # it is kept by a state, whether the schedule has stepped since or not
+            optimizer.param_groups[0]["lr"] /= 2
+            halved = 0.25
+            again = optim.SGD([leaf(np.ones(2))], lr=0.1)
+            again.add_param_group({"params": [leaf(np.ones(1))], "lr": 0.3})
+            resumed = SCHEDULES[kind](again)
+            resumed.load_state_dict(schedule.state_dict())
+            optimizer, schedule = again, resumed
+        found = [group["lr"] for group in optimizer.param_groups]
+        expected = [halved * alone.lr, 3 * alone.lr]
+        assert found == pytest.approx(expected[: len(found)], rel=1e-12)
+        schedule.step()
+        right.step()
+    assert len(found) == 2
+
+
+def test_two_schedules_on_one_optimizer_are_multiplied():
+    rates = []
+    makers = [SCHEDULES["noam"], lambda o: optim.CosineSchedule(o, 10, warmup=2)]
+    for made in (makers[:1], makers[1:], makers):
         optimizer = optim.SGD([leaf(np.ones(2))], lr=0.1)
-        schedule = make(optimizer)
-        optimizer.add_param_group({"params": [leaf(np.ones(1))], "lr": 0.2})
-        before = [group["lr"] for group in optimizer.param_groups]
-        count = schedule.step_count
-        with pytest.raises(ValueError, match="made for 1 parameter groups, the optimizer has 2"):
-            schedule.step()
-        assert schedule.step_count == count
-        assert [group["lr"] for group in optimizer.param_groups] == before
+        schedules = [make(optimizer) for make in made]
+        rates.append([])
+        for _ in range(9):
+            rates[-1].append(optimizer.lr)
+            for schedule in schedules:
+                schedule.step()
+    noam, cosine, together = map(np.array, rates)
+    np.testing.assert_allclose(together / together[0], noam * cosine / (noam * cosine)[0])
 
 
 def test_a_rate_that_is_none_changes_no_group():

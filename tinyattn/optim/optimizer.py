@@ -42,7 +42,7 @@ class FixedList(list[Any]):
 
 class ParamGroup(dict[str, Any]):
     """Parameters ("params") and their settings. Settings change by `update` alone, which checks
-    them together."""
+    them together. The first schedule adds "initial_lr", the rate from before it."""
 
     __delitem__ = pop = popitem = clear = refuse
 
@@ -50,7 +50,7 @@ class ParamGroup(dict[str, Any]):
         changes = dict(*args, **settings)
         if "params" in changes:
             refuse()
-        if unknown := changes.keys() - self.keys():
+        if unknown := changes.keys() - self.keys() - {"initial_lr"}:
             raise KeyError(f"a parameter group has {list(self)}, got {sorted(unknown)}")
         super().update(checked_settings({**self, **changes}))
 
@@ -62,6 +62,8 @@ class ParamGroup(dict[str, Any]):
         return self
 
     def setdefault(self, name: str, default: Any = None) -> Any:
+        if name not in self:
+            self[name] = default
         return self[name]
 
     def __reduce__(self) -> Any:  # a copy is made by its constructor, not one setting after another
@@ -71,7 +73,7 @@ class ParamGroup(dict[str, Any]):
 def checked_settings(settings: dict[str, Any]) -> dict[str, Any]:
     """The settings of a group with floats for numbers; ValueError for a value that is none."""
     checked = dict(settings)
-    for name in ("lr", "momentum", "dampening", "weight_decay", "eps"):
+    for name in ("lr", "initial_lr", "momentum", "dampening", "weight_decay", "eps"):
         if name in settings:
             checked[name] = check_number(name, settings[name], 0)
     if "betas" in settings:
@@ -88,7 +90,7 @@ def checked_group(entry: Any, defaults: dict[str, Any]) -> ParamGroup:
     """The group that a dict stands for, with the optimizer's settings where it has none."""
     if not isinstance(entry, dict) or "params" not in entry:
         raise TypeError(f"a parameter group is a dict with the key 'params', got {entry!r}")
-    if unknown := entry.keys() - {"params"} - defaults.keys():
+    if unknown := entry.keys() - {"params", "initial_lr"} - defaults.keys():
         raise ValueError(f"a parameter group has {list(defaults)}, got {sorted(unknown)}")
     params = [entry["params"]] if isinstance(entry["params"], Tensor) else entry["params"]
     parameters = FixedList(checked_tensors(listed_parameters(params)))
