@@ -18,7 +18,7 @@ from ..errors import CheckpointError, ShapeError
 from ..tensors.tensor import Tensor
 from ..training.checkpoint import save
 from .published import BERT, WEIGHTS, filled, load_tensors, parts_of, read_folder
-from .settings import check_kind, check_known, write_json
+from .settings import check_known, write_json
 
 # What config.json must say, because nothing else is built here.
 REQUIRED: dict[str, Any] = {
@@ -29,7 +29,6 @@ REQUIRED: dict[str, Any] = {
     "is_encoder_decoder": False,
     "pruned_heads": {},
 }
-UNUSED = ("quantization_config", "auto_map")  # null, or not there
 SIZES = (
     "vocab_size",
     "hidden_size",
@@ -66,9 +65,12 @@ sep_token_id suppress_tokens task_specific_params temperature tf_legacy_loss tie
 tie_word_embeddings tokenizer_class top_k top_p torch_dtype torchscript transformers_version
 typical_p use_bfloat16 use_cache xla_device
 """
-KNOWN: dict[str, tuple[Any, ...]] = dict.fromkeys(
-    (*REQUIRED, *SIZES, "hidden_act", "pad_token_id", *OPTIONAL, *NOTES.split()), ()
-)
+KNOWN: dict[str, tuple[Any, ...]] = {
+    **dict.fromkeys((*SIZES, "pad_token_id", *OPTIONAL, *NOTES.split()), ()),
+    **{name: (value,) for name, value in REQUIRED.items()},
+    **dict.fromkeys(("pruned_heads", "quantization_config", "auto_map"), (None, {})),
+    "hidden_act": tuple(ACTIVATIONS),
+}
 # In some files, and of no influence on the hidden states.
 IGNORED = (
     "embeddings.position_ids",
@@ -200,20 +202,11 @@ def checked_config(config: dict[str, Any]) -> dict[str, Any]:
     checks.check_type("a config is a dict, such as config.json", config, dict)
     defaults: dict[str, Any] = REQUIRED | {"pad_token_id": 0}
     config = defaults | config
-    for name, value in REQUIRED.items():
-        if config[name] != value and not (name == "pruned_heads" and config[name] is None):
-            raise CheckpointError(
-                f"a BertEncoder has {name} {value!r}, got {checks.describe(config[name])}"
-            )
-    check_known(config, KNOWN | dict.fromkeys(UNUSED, (None, {})))
+    check_known(config, KNOWN)
     if missing := [name for name in (*SIZES, "hidden_act") if name not in config]:
         raise CheckpointError(f"the config of a BertEncoder misses {checks.shortened(missing)}")
     for name in SIZES:
         checks.check_size(f"{name} of the config", config[name])
-    if check_kind("hidden_act", config["hidden_act"], str) not in ACTIVATIONS:
-        raise CheckpointError(
-            f"hidden_act must be one of {list(ACTIVATIONS)}, got {config['hidden_act']!r:.60}"
-        )
     checks.check_heads(config["hidden_size"], config["num_attention_heads"])
     if not 0 < checks.check_number("layer_norm_eps", config.get("layer_norm_eps", 1e-12), 0):
         raise ValueError("layer_norm_eps must be more than 0")

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from .. import nn
-from ..base.checks import check_size, describe
+from ..base.checks import check_size
 from ..ops.normalization import normalize
 from ..tensors.tensor import Tensor
 from ..training.checkpoint import save
@@ -34,10 +34,11 @@ OTHER_POOLINGS = {
 }
 ACTIVATIONS = ("GELU", "Identity", "ReLU", "SiLU", "Sigmoid", "Tanh")
 MODEL = "config_sentence_transformers.json"
-MODEL_SETTINGS = (
-    *("prompts", "default_prompt_name", "similarity_fn_name", "truncate_dim", "model_type"),
-    *("__version__", "requirements"),  # of packages
-)
+MODEL_SETTINGS: dict[str, tuple[Any, ...]] = {
+    **dict.fromkeys(("prompts", "default_prompt_name", "similarity_fn_name", "truncate_dim"), ()),
+    **dict.fromkeys(("__version__", "requirements"), ()),  # of packages
+    "model_type": ("SentenceTransformer",),
+}
 LENGTHS = "sentence_bert_config.json"
 SIMILARITIES = ("cosine", "dot", "euclidean", "manhattan")
 TEXT = {"method": "forward", "method_output_name": "last_hidden_state"}
@@ -207,11 +208,7 @@ def read_model_settings(folder: Path) -> dict[str, Any]:
         return {}
     settings = read_json(path)
     with naming(path):
-        if settings.get("model_type", "SentenceTransformer") != "SentenceTransformer":
-            raise ValueError(
-                f'model_type must be "SentenceTransformer", got {describe(settings["model_type"])}'
-            )
-        check_known(settings, dict.fromkeys(MODEL_SETTINGS, ()))
+        check_known(settings, MODEL_SETTINGS)
         return checked_settings(settings)
 
 
