@@ -17,8 +17,16 @@ from ..base.backend import quietly
 from ..errors import CheckpointError, ShapeError
 from ..nn import init
 from ..tensors.tensor import Tensor
-from ..training.checkpoint import load, save
-from .published import BERT, check_array, check_fit, check_tensors, parts_of, read_folder
+from ..training.checkpoint import save
+from .published import (
+    BERT,
+    check_array,
+    check_fit,
+    check_tensors,
+    parts_of,
+    read_folder,
+    read_weights,
+)
 from .settings import check_kind, check_known, write_json
 
 # What config.json must say, because nothing else is built here.
@@ -172,7 +180,7 @@ class BertEncoder(nn.Module):
         are checked before anything is built.
         """
         config, path = read_folder(folder, checked_config, sha256)
-        arrays = checked_state(load(path), config, str(path))
+        arrays = checked_state(read_weights(path), config, str(path))
         with init.skipped():
             model = cls(config)
         model.take(arrays)

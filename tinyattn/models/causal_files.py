@@ -6,17 +6,31 @@ table. The names of tensors are in `published.py`.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
+import numpy as np
+
+from .. import nn
 from ..base.checks import check_heads, check_number, check_size, describe, is_integer
 from ..errors import CheckpointError
 from .bert import ACTIVATIONS, NOTES
 from .published import GGUF, GPT2, LLAMA, check_tensors
-from .settings import check_kind, check_known
-from .tokenizer_files import tokenizers_package
+from .settings import check_kind, check_known, is_there, naming, read_json
+from .tokenizer_files import TOKENIZER, tokenizers_package
 
-COLUMNS = {"llama": LLAMA, "qwen2": LLAMA, "gpt2": GPT2}  # of a folder, by its model_type
+# The families, and what their settings are where config.json does not say it, and Llama's differ.
+FAMILIES: dict[str, dict[str, Any]] = {
+    "llama": {},
+    "mistral": {"sliding_window": 4096},
+    "qwen2": {},
+    "qwen3": {"head_dim": 128},
+    "smollm3": {"rope_theta": 2e6, "no_rope_layer_interval": 4, "tie_word_embeddings": True},
+    "gpt2": {"hidden_act": "gelu_new", "rms_norm_eps": 1e-5, "tie_word_embeddings": True},
+}
+# Those whose attention may see a window of keys; the windows of Mistral need no switch.
+WINDOWED = ("mistral", "qwen2", "qwen3", "smollm3")
 IGNORED = (".rotary_emb.inv_freq", ".attn.bias", ".attn.masked_bias")  # ends of tensors' names
 SETTINGS = """
 vocab_size               vocab_size                        vocab_size
@@ -39,17 +53,22 @@ FROM_GGUF, FROM_GPT2 = (
 )
 SIZES = [line.split()[0] for line in SETTINGS.strip().splitlines()][:7]
 FALSE = """
-add_cross_attention attention_bias mlp_bias reorder_and_upcast_attn rope_interleaved
-scale_attn_by_inverse_layer_idx use_sliding_window
+add_cross_attention is_decoder reorder_and_upcast_attn rope_interleaved
+scale_attn_by_inverse_layer_idx
 """
-# Without influence here, as BERT's notes are.
+# Read here, by the families that have them.
+READ = """
+attention_bias layer_types max_window_layers mlp_bias no_rope_layer_interval no_rope_layers
+rope_parameters rope_scaling sliding_window use_sliding_window
+"""
+# Without influence here, as BERT's notes are: of dropout, of other heads, of other programs.
 MORE_NOTES = """
-attention_dropout attn_pdrop embd_pdrop is_llama_config max_window_layers model_type n_ctx
-resid_pdrop sliding_window summary_activation summary_first_dropout summary_proj_to_labels
-summary_type summary_use_proj
+attention_dropout attn_pdrop auto_map embd_pdrop is_llama_config model_type n_ctx resid_pdrop
+summary_activation summary_first_dropout summary_proj_to_labels summary_type summary_use_proj
+unsloth_fixed unsloth_version
 """
 KNOWN: dict[str, tuple[Any, ...]] = {
-    **dict.fromkeys((*FROM_GGUF.values(), *NOTES.split(), *MORE_NOTES.split(), "layer_types"), ()),
+    **dict.fromkeys((*FROM_GGUF.values(), *NOTES.split(), *READ.split(), *MORE_NOTES.split()), ()),
     **dict.fromkeys(FALSE.split(), (False,)),
     "scale_attn_weights": (True,),
     "pretraining_tp": (1,),
@@ -57,24 +76,27 @@ KNOWN: dict[str, tuple[Any, ...]] = {
 GELUS = tuple(name for name, ours in ACTIVATIONS.items() if ours == "gelu_tanh")
 
 
+def column_of(model_type: str) -> int:
+    """The column of the tables of names for the folders of a family."""
+    return GPT2 if model_type == "gpt2" else LLAMA
+
+
 def checked_config(config: dict[str, Any]) -> dict[str, Any]:
     """The config under Llama's names, with every entry that is needed."""
     model_type = check_kind("a config", config, dict).get("model_type")
-    column = COLUMNS.get(str(model_type))
-    if column is None:
+    if model_type not in FAMILIES:
         found = describe(model_type)
-        raise CheckpointError(f"model_type must be one of {list(COLUMNS)} here, got {found}")
-    config = {name: value for name, value in config.items() if value is not None}
-    defaults: dict[str, Any] = {"hidden_act": "silu", "rms_norm_eps": 1e-6, "rope_theta": 1e4}
-    if column == GPT2:
+        raise CheckpointError(f"model_type must be one of {list(FAMILIES)} here, got {found}")
+    defaults: dict[str, Any] = {"rms_norm_eps": 1e-6, "tie_word_embeddings": False}
+    if model_type == "gpt2":
         config = {FROM_GPT2.get(name, name): value for name, value in config.items()}
-        defaults = {"hidden_act": "gelu_new", "rms_norm_eps": 1e-5}
     else:
-        rope = check_kind("rope_parameters", config.pop("rope_parameters", {}), dict)
-        check_known(rope, {"rope_theta": (), "rope_type": ("default",)})
-        config |= {name: value for name, value in rope.items() if name == "rope_theta"}
-    config = defaults | {"tie_word_embeddings": column == GPT2} | config
-    check_known(config, KNOWN | {"hidden_act": GELUS if column == GPT2 else ("silu",)})
+        defaults |= {"hidden_act": "silu", "rope_theta": 1e4, "use_sliding_window": False}
+        defaults |= {"attention_bias": False, "mlp_bias": False}
+        config |= rope_settings(config)
+    config = defaults | FAMILIES[str(model_type)] | config
+    config = {name: value for name, value in config.items() if not is_inert(name, value)}
+    check_known(config, KNOWN | {"hidden_act": GELUS if model_type == "gpt2" else ("silu",)})
     config.setdefault("num_key_value_heads", config.get("num_attention_heads"))
     width = check_size("hidden_size", config.get("hidden_size"))
     config["intermediate_size"] = config.get("intermediate_size", 4 * width)
@@ -84,30 +106,150 @@ def checked_config(config: dict[str, Any]) -> dict[str, Any]:
     return config
 
 
+def is_inert(name: str, value: Any) -> bool:
+    """Whether a setting says nothing: it is null; or it is unknown, and switched off, or private,
+    or of another program, as "transformers.js_config"."""
+    is_off = value is False or value in ({}, [], "")
+    return value is None or (name not in KNOWN and (is_off or name[:1] == "_" or "." in name))
+
+
+def rope_settings(config: dict[str, Any]) -> dict[str, Any]:
+    """rope_theta and rope_scaling, which transformers 5 writes together as rope_parameters."""
+    both = check_kind("rope_parameters", config.pop("rope_parameters", {}), dict)
+    base = {"rope_theta": both["rope_theta"]} if "rope_theta" in both else {}
+    scaling = {name: value for name, value in both.items() if name != "rope_theta"}
+    scaling = check_kind("rope_scaling", config.pop("rope_scaling", scaling), dict)
+    kind = scaling.get("rope_type", scaling.get("type", "default"))
+    return base if kind == "default" else base | {"rope_scaling": scaling}
+
+
 def check_numbers(config: dict[str, Any]) -> None:
     """What is left to check of a config with sizes."""
     width, heads = config["hidden_size"], config["num_attention_heads"]
-    check_heads(width, heads)
+    if "head_dim" not in config:
+        check_heads(width, heads)
+        config["head_dim"] = width // heads
+    check_size("head_dim", config["head_dim"])
     if heads % config["num_key_value_heads"]:
         raise ValueError(f"num_key_value_heads {config['num_key_value_heads']} must divide {heads}")
-    if config.setdefault("head_dim", width // heads) != width // heads:
-        raise ValueError(f"head_dim must be {width // heads} here, got {config['head_dim']!r:.60}")
-    if check_number("rope_theta", config.get("rope_theta", 1), 1) and width // heads % 2:
-        raise ValueError(f"heads have an even size, because rotary turns pairs: {width // heads}")
+    if config["model_type"] == "gpt2":
+        if config["head_dim"] * heads != width:
+            raise ValueError(f"head_dim must be {width // heads} here, got {config['head_dim']}")
+    else:
+        rotary_of(config)
+        windows_of(config)
+        turned_layers(config)
+        for name in ("attention_bias", "mlp_bias", "use_sliding_window"):
+            check_kind(name, config[name], bool)
     if not check_number("rms_norm_eps", config["rms_norm_eps"], 0):
         raise ValueError("rms_norm_eps must be more than 0")
     check_kind("tie_word_embeddings", config["tie_word_embeddings"], bool)
-    if set(map(str, config.get("layer_types", ()))) - {"full_attention"}:
-        raise ValueError(f"layer_types must be full_attention, got {config['layer_types']!r:.60}")
-    for id in stops_of(config):
-        if not is_integer(id):
-            raise ValueError(f"eos_token_id must be a token id, got {describe(id)}")
+    checked_ends(config)
+
+
+def rotary_of(config: dict[str, Any]) -> nn.RotaryEmbedding:
+    """The rotation of queries and keys; an error for a wrong base, scaling or width of heads."""
+    scaling = config.get("rope_scaling")
+    if scaling is not None:
+        positions = {"original_max_position_embeddings": config["max_position_embeddings"]}
+        scaling = (positions if "yarn" in scaling.values() else {}) | scaling
+    return nn.RotaryEmbedding(config["head_dim"], config["rope_theta"], scaling)
+
+
+def windows_of(config: dict[str, Any]) -> list[int | None]:
+    """How many keys each layer sees at most, None for all."""
+    kind, layers = config["model_type"], config["num_hidden_layers"]
+    window = config.get("sliding_window")
+    if kind not in WINDOWED or not (kind == "mistral" or config["use_sliding_window"]):
+        window = None
+    has_window = [True] * layers
+    if kind in ("qwen2", "qwen3"):
+        has_window = [i >= config.get("max_window_layers", 28) for i in range(layers)]
+    if kind == "smollm3":
+        has_window = [not turns for turns in turned_layers(config)]
+    types = ["sliding_attention" if one else "full_attention" for one in has_window]
+    types = check_kind("layer_types", config.get("layer_types", types), list)
+    if len(types) != layers or set(map(str, types)) - {"full_attention", "sliding_attention"}:
+        raise ValueError(
+            f"layer_types are full_attention or sliding_attention for each of {layers} layers, got "
+            f"{types!r:.60}"
+        )
+    if window is not None:
+        check_size("sliding_window", window)
+    return [window if one == "sliding_attention" else None for one in types]
+
+
+def turned_layers(config: dict[str, Any]) -> list[bool]:
+    """Which layers turn queries and keys by their positions."""
+    layers, every = config["num_hidden_layers"], config.get("no_rope_layer_interval")
+    usual = [1] * layers
+    if every is not None:
+        check_size("no_rope_layer_interval", every)
+        usual = [int((i + 1) % every != 0) for i in range(layers)]
+    turned = check_kind("no_rope_layers", config.get("no_rope_layers", usual), list)
+    if len(turned) != layers or any(one not in (0, 1) for one in turned):
+        raise ValueError(
+            f"no_rope_layers are 0 or 1 for each of {layers} layers, got {turned!r:.60}"
+        )
+    return [bool(one) for one in turned]
 
 
 def stops_of(config: dict[str, Any]) -> list[int]:
     """The ids that end a text."""
     ids = config.get("eos_token_id", [])
     return ids if isinstance(ids, list) else [ids]
+
+
+def with_end_ids(config: dict[str, Any], folder: Path) -> dict[str, Any]:
+    """The config with the end ids of generation_config.json too."""
+    if not is_there(path := folder / "generation_config.json"):
+        return config
+    ends = read_json(path).get("eos_token_id")
+    if ends is None:
+        return config
+    with naming(path):
+        ids = [*checked_ends({"eos_token_id": ends}), *stops_of(config)]
+    return config | {"eos_token_id": list(dict.fromkeys(ids))}
+
+
+def checked_ends(config: dict[str, Any]) -> list[int]:
+    for id in stops_of(config):
+        if not is_integer(id):
+            raise ValueError(f"eos_token_id must be a token id, got {describe(id)}")
+    return stops_of(config)
+
+
+def chat_settings(folder: Path) -> tuple[str | None, dict[str, str | None]]:
+    """The template of a chat, and the words that it uses, of a folder with a tokenizer."""
+    path = folder / TOKENIZER[1]
+    settings = read_json(path) if is_there(path) else {}
+    template = settings.get("chat_template")
+    if isinstance(template, list):  # of several, by their names
+        with naming(path):
+            named = {check_kind("a template", one, dict).get("name"): one for one in template}
+        template = named.get("default", {}).get("template")
+    if is_there(file := folder / "chat_template.jinja"):
+        template = file.read_text(encoding="utf-8")
+    words = {name: settings.get(name) for name in ("bos_token", "eos_token")}
+    with naming(path):
+        for name, word in words.items():
+            words[name] = word = word.get("content") if isinstance(word, dict) else word
+            if word is not None:
+                check_kind(name, word, str)
+        if template is not None:
+            check_kind("chat_template", template, str)
+    return template, {name: word for name, word in words.items() if word is not None}
+
+
+CONTROL, OWN = 3, 4  # types of tokens in GGUF files: control, and added by users
+
+
+def gguf_words(settings: dict[str, Any]) -> dict[str, str | None]:
+    """The words of a chat's template, by their ids in a GGUF file."""
+    words = dict(enumerate(settings.get("tokenizer.ggml.tokens", ())))
+    names = ("bos_token", "eos_token")
+    found = {name: words.get(settings.get(f"tokenizer.ggml.{name}_id", -1)) for name in names}
+    return {name: word for name, word in found.items() if word is not None}
 
 
 def gguf_config(settings: dict[str, Any], is_tied: bool) -> dict[str, Any]:
@@ -129,21 +271,32 @@ def gguf_config(settings: dict[str, Any], is_tied: bool) -> dict[str, Any]:
 def used_tensors(state: Mapping[str, Any], is_tied: bool, path: Any) -> dict[str, Any]:
     """The tensors of a state that count, under names without the prefix of GPT-2."""
     check_tensors(state, path)
-    return {
+    used = {
         key.removeprefix("transformer."): value
         for key, value in state.items()
-        if not key.endswith(IGNORED) and not (is_tied and key == "lm_head.weight")
+        if not key.endswith(IGNORED)
     }
+    if is_tied and (head := used.pop("lm_head.weight", None)) is not None:
+        for key in ("model.embed_tokens.weight", "wte.weight"):
+            if key in used and not np.array_equal(head._data, used[key]._data):
+                raise CheckpointError(
+                    f"{path}: lm_head.weight differs from {key}, and config.json says that they "
+                    "are one: write tie_word_embeddings: false there to keep both"
+                )
+    return used
 
 
 def published_config(config: dict[str, Any]) -> dict[str, Any]:
     """The config under the names of its architecture."""
     names = {ours: theirs for theirs, ours in FROM_GPT2.items() if theirs != "-"}
     names = names if config["model_type"] == "gpt2" else {}
+    # null, where nothing is said, because transformers has other values for some families then.
+    unsaid = ("sliding_window", "pad_token_id", "bos_token_id", "eos_token_id")
+    config = dict.fromkeys(unsaid[config["model_type"] == "gpt2" :]) | config
     return {names.get(k, k): v for k, v in config.items() if k not in ("dtype", "torch_dtype")}
 
 
-# SmolLM2's template of a chat, and what its rules say.
+# SmolLM2's template of a chat, in the form that is called ChatML: for a model of your own.
 CHAT_TEMPLATE = (
     "{% for message in messages %}{% if loop.first and messages[0]['role'] != 'system' %}"
     "{{ '<|im_start|>system\nYou are a helpful AI assistant named SmolLM, trained by Hugging Face"
@@ -151,24 +304,6 @@ CHAT_TEMPLATE = (
     "+ '<|im_end|>' + '\n'}}{% endfor %}{% if add_generation_prompt %}"
     "{{ '<|im_start|>assistant\n' }}{% endif %}"
 )
-SYSTEM = "You are a helpful AI assistant named SmolLM, trained by Hugging Face"
-
-
-def chat_prompt(template: str | None, messages: Iterable[dict[str, str]]) -> str:
-    """The text of a chat, up to where the answer begins."""
-    if str(template).replace("\\n", "\n") != CHAT_TEMPLATE:  # a folder writes \n as two letters
-        raise ValueError(
-            f"this model has {'no' if template is None else 'another'} template of a chat than "
-            "SmolLM2's: write the text of the chat yourself, and give it to generate_text"
-        )
-    messages = list(messages)
-    for message in messages:
-        if not isinstance(message, dict) or not {"role", "content"} <= set(message):
-            raise ValueError(f'a message is {{"role": ..., "content": ...}}, got {message!r:.60}')
-    if messages and messages[0]["role"] != "system":
-        messages = [{"role": "system", "content": SYSTEM}, *messages]
-    parts = [f"<|im_start|>{m['role']}\n{m['content']}<|im_end|>\n" for m in messages]
-    return "".join(parts) + "<|im_start|>assistant\n"
 
 
 def gguf_tokenizer(settings: dict[str, Any]) -> Any:
@@ -191,8 +326,12 @@ def gguf_tokenizer(settings: dict[str, Any]) -> Any:
         ]
     )
     tokenizer.decoder = package.decoders.ByteLevel()
-    special = [word for word, kind in zip(words, types, strict=True) if kind == 3]
-    tokenizer.add_special_tokens(
-        [package.AddedToken(word, special=True, normalized=False) for word in special]
-    )
+    for add, kind in ((tokenizer.add_special_tokens, CONTROL), (tokenizer.add_tokens, OWN)):
+        found = [word for word, other in zip(words, types, strict=True) if other == kind]
+        add([package.AddedToken(w, special=kind == CONTROL, normalized=False) for w in found])
+    first = gguf_words(settings).get("bos_token")
+    if settings.get("tokenizer.ggml.add_bos_token") and first is not None:
+        tokenizer.post_processor = package.processors.TemplateProcessing(
+            single=f"{first} $A", special_tokens=[(first, ids[first])]
+        )
     return tokenizer

@@ -17,8 +17,8 @@ from ..base.checks import check_size, describe
 from ..nn import init
 from ..ops.normalization import normalize
 from ..tensors.tensor import Tensor
-from ..training.checkpoint import load, save
-from .published import WEIGHTS, check_array, check_fit, check_tensors, weights_of
+from ..training.checkpoint import save
+from .published import WEIGHTS, check_array, check_fit, check_tensors, read_weights, weights_of
 from .settings import check_kind, check_known, is_there, naming, read_json, write_json
 from .tokenizer_files import TOKENIZER, check_special_tokens, normalized, normalizers, parsed
 
@@ -195,7 +195,7 @@ def read_dense(folder: Path, width: int) -> Dense:
                 f"activation_function must be one of torch.nn's {ACTIVATIONS}, got {function!r:.60}"
             )
     file = weights_of(folder)
-    state = load(file)
+    state = read_weights(file)
     shapes: dict[str, tuple[int, ...]] = {"linear.weight": (n_out, width)}
     shapes |= {"linear.bias": (n_out,)} if bias else {}
     check_tensors(state, file)
