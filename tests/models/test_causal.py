@@ -405,29 +405,6 @@ def test_rotary_turns_halves_of_heads_in_folders(kind, tmp_path):
             assert_equal(theirs, right.reshape(theirs.shape))
 
 
-@needs_transformers
-@kinds
-@pytest.mark.filterwarnings("ignore")
-def test_folders_are_those_of_transformers(kind, tmp_path):
-    """In both directions. transformers turns by float32 angles, so Llama is not compared closer."""
-    import torch
-    import transformers
-
-    torch.manual_seed(0)
-    config = transformers.AutoConfig.for_model(**CONFIGS[kind])
-    theirs = transformers.AutoModelForCausalLM.from_config(config).eval()
-    for parameter in theirs.parameters():
-        parameter.data += torch.randn(parameter.shape) / 4
-    theirs.save_pretrained(tmp_path / "theirs")
-    ids = ids_of(2, 9)
-    right = theirs(torch.tensor(ids)).logits.detach().numpy()
-    ours = CausalLM.from_pretrained(tmp_path / "theirs")
-    assert_close(ours(ids).numpy(), right, 2e-5)
-    ours.save_pretrained(tmp_path / "ours")
-    back = transformers.AutoModelForCausalLM.from_pretrained(tmp_path / "ours").eval()
-    assert_equal(back(torch.tensor(ids)).logits.detach().numpy(), right)
-
-
 @pytest.mark.parametrize(
     ("kind", "changed", "message"),
     [
@@ -665,9 +642,9 @@ def test_a_text_ends_where_a_word_of_stop_begins(tmp_path, monkeypatch):
 @needs_tokenizers
 def test_other_tokenizers_are_refused(tmp_path):
     model = CausalLM.from_gguf(
-        write_llama(tmp_path / "m.gguf", **{"tokenizer.ggml.pre": "llama-bpe"})
+        write_llama(tmp_path / "m.gguf", **{"tokenizer.ggml.pre": "strange"})
     )
-    with pytest.raises(ValueError, match=r"gpt2 and smollm, got .*llama-bpe"):
+    with pytest.raises(ValueError, match=r"pre one of .*smollm.*, got .*strange"):
         _ = model.tokenizer
 
 

@@ -108,7 +108,8 @@ class CausalLM(nn.Module):
             if is_real.shape != (len(x), end):
                 raise MaskError(f"the mask is {(len(x), end)} here, got shape {is_real.shape}")
             has_gap = (is_real[:, 1:] > is_real[:, :-1]).sum(1) > ~is_real[:, 0]
-            if has_gap.any() and any(files.windows_of(self.config)):
+            layers = range(self.config["num_hidden_layers"])
+            if has_gap.any() and any(files.window_in(self.config, i) for i in layers):
                 raise MaskError(
                     "a model with a window takes padding at the left, because the window counts "
                     f"the positions between two parts of sample {int(has_gap.argmax())} too"
@@ -259,10 +260,10 @@ class CausalLM(nn.Module):
 
     @classmethod
     def from_gguf(cls, path: str | os.PathLike[str], sha256: str | None = None) -> Self:
-        """The model and the tokenizer of a GGUF file of the architecture llama.
+        """The model and the tokenizer of a GGUF file of the architectures llama, qwen2 and qwen3.
 
-        sha256: what the file must have. Its numbers become float32 (from F32, F16, BF16, Q8_0,
-        Q4_0 and Q4_1).
+        sha256: what the file must have. Its numbers become float32: from F32, F16, BF16, Q8_0,
+        Q4_0 and Q4_1, and from what the package gguf unpacks too, such as Q4_K and Q6_K.
 
         Raises FileNotFoundError for a missing file, and CheckpointError, which names the file and
         the setting or tensor, for a damaged file, another sha256, other architectures, unknown
@@ -377,12 +378,10 @@ def new_layer(config: dict[str, Any]) -> nn.EncoderLayer:
 
 def set_layers(encoder: nn.Encoder, config: dict[str, Any]) -> None:
     """Give each layer its rotation and its window."""
-    rotary, windows = files.rotary_of(config), files.windows_of(config)
-    for layer, window, turns in zip(
-        encoder.layers, windows, files.turned_layers(config), strict=True
-    ):
-        layer.self_attn.window = window
-        layer.self_attn.rotary = rotary if turns else Unturned()
+    rotary = files.rotary_of(config)
+    for i, layer in enumerate(encoder.layers):
+        layer.self_attn.window = files.window_in(config, i)
+        layer.self_attn.rotary = rotary if files.turns_in(config, i) else Unturned()
 
 
 class Unturned(nn.Module):

@@ -10,14 +10,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from .. import nn
 from ..base.checks import check_heads, check_number, check_size, describe, is_integer
 from ..errors import CheckpointError
-from .bert import ACTIVATIONS, NOTES
-from .published import GGUF, GPT2, LLAMA, check_tensors
-from .settings import check_kind, check_known, is_there, naming, read_json
+from .bert import ACTIVATIONS
+from .published import GGUF, GPT2, LLAMA, check_tensors, check_tied
+from .settings import NOTES, check_kind, check_known, is_inert, is_there, naming, read_json
 from .tokenizer_files import TOKENIZER, tokenizers_package
 
 # The families, and what their settings are where config.json does not say it, and Llama's differ.
@@ -63,9 +61,8 @@ rope_parameters rope_scaling sliding_window use_sliding_window
 """
 # Without influence here, as BERT's notes are: of dropout, of other heads, of other programs.
 MORE_NOTES = """
-attention_dropout attn_pdrop auto_map embd_pdrop is_llama_config model_type n_ctx resid_pdrop
+attention_dropout attn_pdrop embd_pdrop is_llama_config model_type n_ctx pad_token_id resid_pdrop
 summary_activation summary_first_dropout summary_proj_to_labels summary_type summary_use_proj
-unsloth_fixed unsloth_version
 """
 KNOWN: dict[str, tuple[Any, ...]] = {
     **dict.fromkeys((*FROM_GGUF.values(), *NOTES.split(), *READ.split(), *MORE_NOTES.split()), ()),
@@ -95,7 +92,8 @@ def checked_config(config: dict[str, Any]) -> dict[str, Any]:
         defaults |= {"attention_bias": False, "mlp_bias": False}
         config |= rope_settings(config)
     config = defaults | FAMILIES[str(model_type)] | config
-    config = {name: value for name, value in config.items() if not is_inert(name, value)}
+    config = {name: x for name, x in config.items() if x is not None}
+    config = {name: x for name, x in config.items() if name in KNOWN or not is_inert(name, x)}
     check_known(config, KNOWN | {"hidden_act": GELUS if model_type == "gpt2" else ("silu",)})
     config.setdefault("num_key_value_heads", config.get("num_attention_heads"))
     width = check_size("hidden_size", config.get("hidden_size"))
@@ -106,19 +104,12 @@ def checked_config(config: dict[str, Any]) -> dict[str, Any]:
     return config
 
 
-def is_inert(name: str, value: Any) -> bool:
-    """Whether a setting says nothing: it is null; or it is unknown, and switched off, or private,
-    or of another program, as "transformers.js_config"."""
-    is_off = value is False or value in ({}, [], "")
-    return value is None or (name not in KNOWN and (is_off or name[:1] == "_" or "." in name))
-
-
 def rope_settings(config: dict[str, Any]) -> dict[str, Any]:
     """rope_theta and rope_scaling, which transformers 5 writes together as rope_parameters."""
-    both = check_kind("rope_parameters", config.pop("rope_parameters", {}), dict)
+    both = check_kind("rope_parameters", config.pop("rope_parameters", None) or {}, dict)
     base = {"rope_theta": both["rope_theta"]} if "rope_theta" in both else {}
     scaling = {name: value for name, value in both.items() if name != "rope_theta"}
-    scaling = check_kind("rope_scaling", config.pop("rope_scaling", scaling), dict)
+    scaling = check_kind("rope_scaling", config.pop("rope_scaling", None) or scaling, dict)
     kind = scaling.get("rope_type", scaling.get("type", "default"))
     return base if kind == "default" else base | {"rope_scaling": scaling}
 
@@ -137,8 +128,7 @@ def check_numbers(config: dict[str, Any]) -> None:
             raise ValueError(f"head_dim must be {width // heads} here, got {config['head_dim']}")
     else:
         rotary_of(config)
-        windows_of(config)
-        turned_layers(config)
+        check_layers(config)
         for name in ("attention_bias", "mlp_bias", "use_sliding_window"):
             check_kind(name, config[name], bool)
     if not check_number("rms_norm_eps", config["rms_norm_eps"], 0):
@@ -149,49 +139,50 @@ def check_numbers(config: dict[str, Any]) -> None:
 
 def rotary_of(config: dict[str, Any]) -> nn.RotaryEmbedding:
     """The rotation of queries and keys; an error for a wrong base, scaling or width of heads."""
-    scaling = config.get("rope_scaling")
+    base, scaling = check_number("rope_theta", config["rope_theta"], 1), config.get("rope_scaling")
     if scaling is not None:
         positions = {"original_max_position_embeddings": config["max_position_embeddings"]}
         scaling = (positions if "yarn" in scaling.values() else {}) | scaling
-    return nn.RotaryEmbedding(config["head_dim"], config["rope_theta"], scaling)
+    return nn.RotaryEmbedding(config["head_dim"], base, scaling)
 
 
-def windows_of(config: dict[str, Any]) -> list[int | None]:
-    """How many keys each layer sees at most, None for all."""
-    kind, layers = config["model_type"], config["num_hidden_layers"]
-    window = config.get("sliding_window")
-    if kind not in WINDOWED or not (kind == "mistral" or config["use_sliding_window"]):
-        window = None
-    has_window = [True] * layers
-    if kind in ("qwen2", "qwen3"):
-        has_window = [i >= config.get("max_window_layers", 28) for i in range(layers)]
-    if kind == "smollm3":
-        has_window = [not turns for turns in turned_layers(config)]
-    types = ["sliding_attention" if one else "full_attention" for one in has_window]
-    types = check_kind("layer_types", config.get("layer_types", types), list)
-    if len(types) != layers or set(map(str, types)) - {"full_attention", "sliding_attention"}:
-        raise ValueError(
-            f"layer_types are full_attention or sliding_attention for each of {layers} layers, got "
-            f"{types!r:.60}"
-        )
-    if window is not None:
-        check_size("sliding_window", window)
-    return [window if one == "sliding_attention" else None for one in types]
+def turns_in(config: dict[str, Any], layer: int) -> bool:
+    """Whether a layer turns queries and keys by their positions."""
+    every = config.get("no_rope_layer_interval", config["num_hidden_layers"] + 1)
+    given = config.get("no_rope_layers")  # 1 for layers that turn
+    return bool(given[layer]) if given else (layer + 1) % every != 0
 
 
-def turned_layers(config: dict[str, Any]) -> list[bool]:
-    """Which layers turn queries and keys by their positions."""
-    layers, every = config["num_hidden_layers"], config.get("no_rope_layer_interval")
-    usual = [1] * layers
-    if every is not None:
-        check_size("no_rope_layer_interval", every)
-        usual = [int((i + 1) % every != 0) for i in range(layers)]
-    turned = check_kind("no_rope_layers", config.get("no_rope_layers", usual), list)
-    if len(turned) != layers or any(one not in (0, 1) for one in turned):
-        raise ValueError(
-            f"no_rope_layers are 0 or 1 for each of {layers} layers, got {turned!r:.60}"
-        )
-    return [bool(one) for one in turned]
+def window_in(config: dict[str, Any], layer: int) -> int | None:
+    """How many keys a query of a layer sees at most, None for all."""
+    kind, types = config["model_type"], config.get("layer_types")
+    if kind == "mistral":
+        return config.get("sliding_window")
+    if kind not in WINDOWED or not config["use_sliding_window"]:
+        return None
+    if types:
+        slides = types[layer] == "sliding_attention"
+    elif kind == "smollm3":
+        slides = not turns_in(config, layer)
+    else:
+        slides = layer >= config.get("max_window_layers", 28)
+    return config.get("sliding_window") if slides else None
+
+
+def check_layers(config: dict[str, Any]) -> None:
+    """Windows, and the lists that have an entry for each layer."""
+    layers = config["num_hidden_layers"]
+    if config.get("sliding_window") is not None:
+        check_size("sliding_window", config["sliding_window"])
+    check_size("no_rope_layer_interval", config.get("no_rope_layer_interval", 1))
+    allowed: dict[str, tuple[Any, ...]] = {
+        "layer_types": ("full_attention", "sliding_attention"),
+        "no_rope_layers": (0, 1),
+    }
+    for name, values in allowed.items():
+        given = check_kind(name, config.get(name, []), list)
+        if given and (len(given) != layers or any(one not in values for one in given)):
+            raise ValueError(f"{name} are one of {values} for {layers} layers, got {given!r:.60}")
 
 
 def stops_of(config: dict[str, Any]) -> list[int]:
@@ -241,6 +232,14 @@ def chat_settings(folder: Path) -> tuple[str | None, dict[str, str | None]]:
     return template, {name: word for name, word in words.items() if word is not None}
 
 
+IN_GGUF = ("llama", "qwen2", "qwen3")
+SCALING_IN_GGUF = {
+    "rope.scaling.type": "rope_type",
+    "rope.scaling.factor": "factor",
+    "rope.scaling.original_context_length": "original_max_position_embeddings",
+    "rope.scaling.attn_factor": "attention_factor",
+    "rope.scaling.finetuned": "finetuned",
+}
 CONTROL, OWN = 3, 4  # types of tokens in GGUF files: control, and added by users
 
 
@@ -255,15 +254,30 @@ def gguf_words(settings: dict[str, Any]) -> dict[str, str | None]:
 def gguf_config(settings: dict[str, Any], is_tied: bool) -> dict[str, Any]:
     """The config that the settings of a GGUF file say."""
     kind = settings.get("general.architecture")
-    if kind != "llama":
-        raise ValueError(f"general.architecture must be llama here, got {describe(kind)}")
-    config = {"model_type": kind, "tie_word_embeddings": is_tied}
+    if kind not in IN_GGUF:
+        raise ValueError(
+            f"general.architecture must be one of {IN_GGUF} here, got {describe(kind)}"
+        )
+    config: dict[str, Any] = {"model_type": kind, "tie_word_embeddings": is_tied}
+    scaling: dict[str, Any] = {}
     for key, value in settings.items():
         family, _, name = key.partition(".")
-        name = FROM_GGUF.get(name, key)
-        if family == "llama" and name in config and config[name] != value:
+        if family != kind or name == "vocab_size":
+            continue
+        if name in SCALING_IN_GGUF:
+            scaling[SCALING_IN_GGUF[name]] = value
+            continue
+        if name not in FROM_GGUF:
+            raise ValueError(f"the setting {key} is unknown here, with the value {value!r:.60}")
+        name = FROM_GGUF[name]
+        if name in config and config[name] != value:
             raise ValueError(f"{key} is {value!r:.60}, and another setting says {config[name]!r}")
-        config |= {name: value} if family == "llama" else {}
+        config[name] = value
+    config["vocab_size"] = settings.get(f"{kind}.vocab_size")
+    if config["vocab_size"] is None:
+        config["vocab_size"] = len(settings.get("tokenizer.ggml.tokens", ()))
+    if scaling.get("rope_type", "none") != "none":
+        config["rope_scaling"] = scaling
     ids = ("bos_token_id", "eos_token_id")
     return config | {name: settings.get(f"tokenizer.ggml.{name}") for name in ids}
 
@@ -276,13 +290,10 @@ def used_tensors(state: Mapping[str, Any], is_tied: bool, path: Any) -> dict[str
         for key, value in state.items()
         if not key.endswith(IGNORED)
     }
-    if is_tied and (head := used.pop("lm_head.weight", None)) is not None:
-        for key in ("model.embed_tokens.weight", "wte.weight"):
-            if key in used and not np.array_equal(head._data, used[key]._data):
-                raise CheckpointError(
-                    f"{path}: lm_head.weight differs from {key}, and config.json says that they "
-                    "are one: write tie_word_embeddings: false there to keep both"
-                )
+    head = used.pop("lm_head.weight", None) if is_tied else None
+    words = used.get("model.embed_tokens.weight", used.get("wte.weight"))
+    if head is not None and words is not None:
+        check_tied(head, "lm_head.weight", words, path)
     return used
 
 
@@ -306,11 +317,23 @@ CHAT_TEMPLATE = (
 )
 
 
+# How the tokenizers of GGUF files cut a text before BPE, by the regular expression of each.
+LETTERS = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|"
+SPACES = r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+CUTS = {
+    "smollm": None,  # digits alone, and then as GPT-2
+    "qwen2": LETTERS + r"\p{N}" + SPACES,
+    "llama-bpe": LETTERS + r"\p{N}{1,3}" + SPACES,
+}
+
+
 def gguf_tokenizer(settings: dict[str, Any]) -> Any:
-    """The tokenizer of a GGUF file like SmolLM2's: byte-level BPE, where digits stand alone."""
-    kinds = [settings.get(f"tokenizer.ggml.{name}") for name in ("model", "pre")]
-    if kinds != ["gpt2", "smollm"]:
-        raise ValueError(f"tokenizer.ggml.model and pre must be gpt2 and smollm, got {kinds}")
+    """The tokenizer of a GGUF file: byte-level BPE."""
+    kind, cut = (settings.get(f"tokenizer.ggml.{name}") for name in ("model", "pre"))
+    if kind != "gpt2" or cut not in CUTS:
+        raise ValueError(
+            f"tokenizer.ggml.model must be gpt2 and pre one of {list(CUTS)}, got {[kind, cut]}"
+        )
     words, merges, types = (
         check_kind(f"tokenizer.ggml.{name}", settings.get(f"tokenizer.ggml.{name}"), list)
         for name in ("tokens", "merges", "token_type")
@@ -319,16 +342,20 @@ def gguf_tokenizer(settings: dict[str, Any]) -> Any:
     pairs = [tuple(merge.split(" ")) for merge in merges]
     ids = {word: i for i, word in enumerate(words)}
     tokenizer = package.Tokenizer(package.models.BPE(ids, pairs))
-    tokenizer.pre_tokenizer = package.pre_tokenizers.Sequence(
-        [
-            package.pre_tokenizers.Digits(individual_digits=True),
-            package.pre_tokenizers.ByteLevel(add_prefix_space=False),
-        ]
-    )
+    pieces, pattern = package.pre_tokenizers, CUTS[cut]
+    if pattern is None:
+        first = pieces.Digits(individual_digits=True)
+    else:
+        first = pieces.Split(package.Regex(pattern), "isolated")
+    bytes_ = pieces.ByteLevel(add_prefix_space=False, use_regex=pattern is None)
+    tokenizer.pre_tokenizer = pieces.Sequence([first, bytes_])
+    if cut == "qwen2":
+        tokenizer.normalizer = package.normalizers.NFC()
     tokenizer.decoder = package.decoders.ByteLevel()
-    for add, kind in ((tokenizer.add_special_tokens, CONTROL), (tokenizer.add_tokens, OWN)):
-        found = [word for word, other in zip(words, types, strict=True) if other == kind]
-        add([package.AddedToken(w, special=kind == CONTROL, normalized=False) for w in found])
+    for word, number in zip(words, types, strict=True):
+        if number in (CONTROL, OWN):
+            token = package.AddedToken(word, special=number == CONTROL, normalized=False)
+            tokenizer.add_tokens([token])
     first = gguf_words(settings).get("bos_token")
     if settings.get("tokenizer.ggml.add_bos_token") and first is not None:
         tokenizer.post_processor = package.processors.TemplateProcessing(

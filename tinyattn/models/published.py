@@ -1,7 +1,7 @@
 """The folders of published models, and their tensors: names there and here, and shapes.
 
-Four kinds of files have a column each in the tables: Llama's and Qwen2's folders, GGUF, GPT-2's
-and BERT's folders. The settings have Llama's names in the code.
+Five kinds of files have a column each in the tables: Llama's folders, which Qwen and Mistral have
+too, GGUF, GPT-2's, BERT's and DistilBERT's folders. The settings have Llama's names in the code.
 """
 
 from __future__ import annotations
@@ -21,32 +21,52 @@ from ..tensors.tensor import Tensor
 from ..training.checkpoint import load
 from .settings import check_kind, naming, read_json
 
-LLAMA, GGUF, GPT2, BERT = 0, 1, 2, 3  # the columns
+LLAMA, GGUF, GPT2, BERT, DISTILBERT = range(5)  # the columns; the last two have tables of their own
 # What stands before the parts of a layer.
-LAYER = ("model.layers.{}.", "blk.{}.", "h.{}.", "encoder.layer.{}.")
+LAYER = (
+    *("model.layers.{}.", "blk.{}.", "h.{}."),
+    *("encoder.layer.{}.", "transformer.layer.{}."),
+)
 # Ours; the shape, by D width, I inner width, Q and K widths of all queries and keys, H that of a
 # head, V vocabulary, P positions, T types of tokens; theirs.
 ENDS = """
-word          VD  model.embed_tokens  token_embd   wte   embeddings.word_embeddings
-position      PD  -                   -            wpe   embeddings.position_embeddings
-token_type    TD  -                   -            -     embeddings.token_type_embeddings
-norm          D   -                   -            -     embeddings.LayerNorm
-encoder.norm  D   model.norm          output_norm  ln_f  -
-head          VD  lm_head             output       -     -
+word          VD  model.embed_tokens  token_embd   wte
+position      PD  -                   -            wpe
+encoder.norm  D   model.norm          output_norm  ln_f
+head          VD  lm_head             output       -
 """
 PARTS = """
-self_attn.W_q    QD  self_attn.q_proj          attn_q       attn.c_attn  attention.self.query
-self_attn.W_k    KD  self_attn.k_proj          attn_k       attn.c_attn  attention.self.key
-self_attn.W_v    KD  self_attn.v_proj          attn_v       attn.c_attn  attention.self.value
-self_attn.W_o    DQ  self_attn.o_proj          attn_output  attn.c_proj  attention.output.dense
-self_attn.q_norm H   self_attn.q_norm          attn_q_norm  -            -
-self_attn.k_norm H   self_attn.k_norm          attn_k_norm  -            -
-sublayer.0.norm  D   input_layernorm           attn_norm    ln_1         attention.output.LayerNorm
-feed_forward.w_1 ID  mlp.gate_proj             ffn_gate     mlp.c_fc     intermediate.dense
-feed_forward.w_3 ID  mlp.up_proj               ffn_up       -            -
-feed_forward.w_2 DI  mlp.down_proj             ffn_down     mlp.c_proj   output.dense
-sublayer.1.norm  D   post_attention_layernorm  ffn_norm     ln_2         output.LayerNorm
+self_attn.W_q    QD  self_attn.q_proj          attn_q       attn.c_attn
+self_attn.W_k    KD  self_attn.k_proj          attn_k       attn.c_attn
+self_attn.W_v    KD  self_attn.v_proj          attn_v       attn.c_attn
+self_attn.W_o    DQ  self_attn.o_proj          attn_output  attn.c_proj
+self_attn.q_norm H   self_attn.q_norm          attn_q_norm  -
+self_attn.k_norm H   self_attn.k_norm          attn_k_norm  -
+sublayer.0.norm  D   input_layernorm           attn_norm    ln_1
+feed_forward.w_1 ID  mlp.gate_proj             ffn_gate     mlp.c_fc
+feed_forward.w_3 ID  mlp.up_proj               ffn_up       -
+feed_forward.w_2 DI  mlp.down_proj             ffn_down     mlp.c_proj
+sublayer.1.norm  D   post_attention_layernorm  ffn_norm     ln_2
 """
+# Of encoders: the names of BERT, which RoBERTa has too, and of DistilBERT.
+ENCODER_ENDS = """
+word        VD  embeddings.word_embeddings        embeddings.word_embeddings
+position    PD  embeddings.position_embeddings    embeddings.position_embeddings
+token_type  TD  embeddings.token_type_embeddings  -
+norm        D   embeddings.LayerNorm              embeddings.LayerNorm
+"""
+ENCODER_PARTS = """
+self_attn.W_q    DD  attention.self.query        attention.q_lin
+self_attn.W_k    DD  attention.self.key          attention.k_lin
+self_attn.W_v    DD  attention.self.value        attention.v_lin
+self_attn.W_o    DD  attention.output.dense      attention.out_lin
+sublayer.0.norm  D   attention.output.LayerNorm  sa_layer_norm
+feed_forward.w_1 ID  intermediate.dense          ffn.lin1
+feed_forward.w_2 DI  output.dense                ffn.lin2
+sublayer.1.norm  D   output.LayerNorm            output_layer_norm
+"""
+TABLES = {True: (ENCODER_ENDS, ENCODER_PARTS), False: (ENDS, PARTS)}
+ENCODERS = ("bert", "distilbert", "roberta", "xlm-roberta")
 WEIGHTS = "model.safetensors"
 INDEX = f"{WEIGHTS}.index.json"  # of the files that hold the tensors, if there are several
 # Files of weights that are not read, and why.
@@ -135,22 +155,25 @@ def matrices_of(
     if most is not None:
         # One layer more than the file can have, because a wrong number may be a large one.
         layers = min(layers, most // 6 + 1)
-    blocks = [("", "", ENDS)]
+    is_encoder = column in (BERT, DISTILBERT)
+    ends, parts = TABLES[is_encoder]
+    blocks = [("", "", ends)]
     for i in range(layers):
-        blocks.append((f"encoder.layers.{i}.", LAYER[column].format(i), PARTS))
+        blocks.append((f"encoder.layers.{i}.", LAYER[column].format(i), parts))
     for ours, theirs, table in blocks:
         for row in table.strip().splitlines():
             name, letters, *names = row.split()
-            if names[column] == "-" or (name == "head" and config["tie_word_embeddings"]):
+            their_name = names[column - BERT if is_encoder else column]
+            if their_name == "-" or (name == "head" and config["tie_word_embeddings"]):
                 continue
             if letters == "H" and config["model_type"] not in WITH_HEAD_NORMS:
                 continue
-            yield ours + name, theirs + names[column], tuple(sizes[x] for x in letters)
+            yield ours + name, theirs + their_name, tuple(sizes[x] for x in letters)
 
 
 def has_bias(config: dict[str, Any], name: str) -> bool:
     kind, part = config["model_type"], name.rpartition(".")[2]
-    if kind in ("gpt2", "bert"):
+    if kind in ("gpt2", *ENCODERS):
         return name not in WITHOUT_BIAS
     if part.startswith("w_"):
         return config["mlp_bias"]
@@ -183,6 +206,15 @@ def check_fit(
             raise CheckpointError(
                 f"{path}: {key} has shape {found[key]}, and {settings} says {shape}"
             )
+
+
+def check_tied(head: Tensor, key: str, words: Tensor, path: Any) -> None:
+    """A head that is the table of words, as config.json says, is equal to it."""
+    if head.shape != words.shape or not np.array_equal(head._data, words._data):
+        raise CheckpointError(
+            f"{path}: {key} differs from the table of words, and config.json says that they are "
+            "one: write tie_word_embeddings: false there to keep both"
+        )
 
 
 def check_array(array: np.ndarray, key: str, path: Any) -> None:
