@@ -12,9 +12,16 @@ from test_causal import CONFIGS, needs_transformers, random_model
 import tinyattn as ta
 from tinyattn import nn
 from tinyattn.errors import CheckpointError
-from tinyattn.models import BertEncoder, CausalLM, MaskedLM, SequenceClassifier, causal_files
+from tinyattn.models import (
+    BertEncoder,
+    CausalLM,
+    MaskedLM,
+    SequenceClassifier,
+    causal_files,
+    generation,
+)
 from tinyattn.models.bert import DISTILBERT_NAMES
-from tinyattn.models.published import ENCODERS
+from tinyattn.models.published import ENCODERS, parts_of
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 SIZES = {
@@ -152,6 +159,41 @@ def test_settings_without_influence_pass(kind, tmp_path):
     again = CausalLM.from_pretrained(tmp_path)
     ids = rng_of(2).randint(0, 40, (1, 5))
     assert_equal(again(ids).numpy(), model(ids).numpy())
+
+
+@needs_transformers
+def test_processors_are_those_of_transformers():
+    """Number by number, and in greedy generation with a cache."""
+    import torch
+    import transformers
+
+    rng = rng_of(7)
+    ids, scores = rng.randint(0, 30, (4, 9)), rng.normal(size=(4, 30)).astype(np.float32)
+    given = torch.tensor(ids), torch.tensor(scores)
+    for penalty in (0.5, 1.0, 1.3):
+        right = transformers.RepetitionPenaltyLogitsProcessor(penalty)(*given).numpy()
+        assert_equal(generation.repetition_penalty(penalty)(ids, scores), right)
+    for length in (0, 9, 10, 20):
+        right = transformers.MinLengthLogitsProcessor(length, [3, 5])(*given).numpy()
+        assert_equal(generation.min_length(length, [3, 5])(ids, scores), right)
+    config = transformers.AutoConfig.for_model("llama", **SIZES)
+    torch.manual_seed(1)
+    theirs = transformers.AutoModelForCausalLM.from_config(config).eval().double()
+    for parameter in theirs.parameters():
+        parameter.data += torch.randn(parameter.shape) / 4
+    ours = CausalLM(SIZES | {"model_type": "llama"}).double().eval()
+    state = {k: ta.tensor(x.detach().numpy()) for k, x in theirs.state_dict().items()}
+    parts = parts_of(ours.config, 0)
+    parameters = dict(ours.named_parameters())
+    for key, part in parts.items():
+        for name, x in part.to_ours(state[key].numpy()).items():
+            parameters[name].data = ta.tensor(x)
+    options = {"do_sample": False, "repetition_penalty": 1.4, "min_new_tokens": 12}
+    right = theirs.generate(torch.tensor(ids[:1]), max_new_tokens=40, eos_token_id=7, **options)
+    processed = generation.Processed(
+        ours.next_scores(), generation.repetition_penalty(1.4), generation.min_length(21, 7)
+    )
+    assert generation.generate(processed, ids[:1], 49, 7).tolist() == right.tolist()
 
 
 # Encoders
