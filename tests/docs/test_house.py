@@ -47,8 +47,8 @@ WINGS = {
     "testing": "slopes finite_differences op_checks __init__",
     "viz": "",
     "training": "batches atomic_write checkpoint distributed captured_step __init__",
-    "models": "settings published gguf bert tokenizer_files sentence_files sentence generation "
-    "causal_files int8 causal observation interop __init__",
+    "models": "settings published gguf bert heads tokenizer_files sentence_files sentence "
+    "generation causal_files int8 chat causal observation interop __init__",
     "__init__": "",
     # Beside the rest, which uses nothing of it.
     "torch_names": "marks dtypes devices functions in_place methods autograd cuda backends.cudnn "

@@ -23,6 +23,7 @@ from tinyattn import nn
 from tinyattn.errors import CheckpointError, MaskError, ShapeError
 from tinyattn.models import CausalLM, causal_files
 from tinyattn.models.causal_files import CHAT_TEMPLATE
+from tinyattn.models.chat import chat_prompt
 from tinyattn.models.published import parts_of
 
 HAS_TRANSFORMERS = HAS_TORCH and importlib.util.find_spec("transformers") is not None
@@ -43,7 +44,10 @@ LLAMA = {
 }  # fmt: skip
 CONFIGS = {
     "llama": LLAMA,
+    "mistral": LLAMA | {"model_type": "mistral", "head_dim": 6, "sliding_window": 3},
     "qwen2": LLAMA | {"model_type": "qwen2", "tie_word_embeddings": True},
+    "qwen3": LLAMA | {"model_type": "qwen3", "head_dim": 8, "attention_bias": True},
+    "smollm3": LLAMA | {"model_type": "smollm3", "no_rope_layers": [1, 0], "mlp_bias": True},
     "gpt2": {
         "model_type": "gpt2", "vocab_size": 40, "n_embd": 16, "n_layer": 2, "n_head": 4,
         "n_positions": 32, "activation_function": "gelu_new", "layer_norm_epsilon": 1e-5,
@@ -53,7 +57,7 @@ TOLERANCE = {np.float32: 1e-5, np.float64: 1e-12}
 
 
 def test_every_family_is_tested():
-    assert set(CONFIGS) == set(causal_files.COLUMNS), "add a small model to CONFIGS"
+    assert set(CONFIGS) == set(causal_files.FAMILIES), "add a small model to CONFIGS"
 
 
 both_dtypes = pytest.mark.parametrize("dtype", TOLERANCE)
@@ -201,7 +205,7 @@ def test_loading_draws_no_random_numbers(tmp_path):
 @kinds
 def test_shapes_that_a_file_must_have_are_those_of_the_model(kind):
     model = CausalLM(CONFIGS[kind])
-    column = causal_files.COLUMNS[kind]
+    column = causal_files.column_of(kind)
     parts = parts_of(model.config, column, 1000).values()
     shapes = {name: shape for part in parts for name, shape in part.ours.items()}
     assert shapes == {name: p.shape for name, p in model.named_parameters()}
@@ -310,6 +314,10 @@ def test_padded_prompts_give_what_each_gives_alone(side, kind, dtype):
     model, (ids, mask) = random_model(kind, dtype), prompts(side)
     more, cache = ids_of(3, 2, seed=5), model.new_cache()
     full = np.concatenate([mask, np.ones((3, 2), bool)], 1)
+    if side == "right" and kind == "mistral":
+        with pytest.raises(MaskError, match="takes padding at the left, because the window"):
+            model(np.concatenate([ids, more], 1), full)
+        return
     with ta.no_grad():
         first = model(ids, mask, cache).numpy()
         steps = [model(more[:, i : i + 1], full[:, : 6 + i], cache).numpy() for i in range(2)]
@@ -397,45 +405,23 @@ def test_rotary_turns_halves_of_heads_in_folders(kind, tmp_path):
             assert_equal(theirs, right.reshape(theirs.shape))
 
 
-@needs_transformers
-@kinds
-@pytest.mark.filterwarnings("ignore")
-def test_folders_are_those_of_transformers(kind, tmp_path):
-    """In both directions. transformers turns by float32 angles, so Llama is not compared closer."""
-    import torch
-    import transformers
-
-    torch.manual_seed(0)
-    config = transformers.AutoConfig.for_model(**CONFIGS[kind])
-    theirs = transformers.AutoModelForCausalLM.from_config(config).eval()
-    for parameter in theirs.parameters():
-        parameter.data += torch.randn(parameter.shape) / 4
-    theirs.save_pretrained(tmp_path / "theirs")
-    ids = ids_of(2, 9)
-    right = theirs(torch.tensor(ids)).logits.detach().numpy()
-    ours = CausalLM.from_pretrained(tmp_path / "theirs")
-    assert_close(ours(ids).numpy(), right, 2e-5)
-    ours.save_pretrained(tmp_path / "ours")
-    back = transformers.AutoModelForCausalLM.from_pretrained(tmp_path / "ours").eval()
-    assert_equal(back(torch.tensor(ids)).logits.detach().numpy(), right)
-
-
 @pytest.mark.parametrize(
     ("kind", "changed", "message"),
     [
-        ("llama", {"model_type": "mistral"}, "model_type must be one of .* got 'mistral'"),
-        ("llama", {"rope_scaling": {"rope_type": "llama3"}}, "rope_scaling"),
-        ("llama", {"rope_parameters": {"rope_type": "yarn"}}, "rope_type"),
+        ("llama", {"model_type": "gemma"}, "model_type must be one of .* got 'gemma'"),
+        ("llama", {"rope_scaling": {"rope_type": "llama3"}}, "rope scaling llama3"),
+        ("llama", {"rope_parameters": {"rope_type": "longrope"}}, "rope scaling is one of"),
         ("llama", {"hidden_act": "gelu"}, "hidden_act must be 'silu'"),
-        ("llama", {"attention_bias": True}, "attention_bias must be False"),
+        ("llama", {"attention_bias": 1}, "attention_bias must be true or false"),
         ("llama", {"strange": 1}, "'strange' is unknown"),
         ("llama", {"hidden_size": 18}, "18"),
-        ("llama", {"num_attention_heads": 16, "head_dim": 1}, "even size"),
+        ("llama", {"num_attention_heads": 16, "head_dim": 1}, "width is even"),
         ("llama", {"rms_norm_eps": 0}, "rms_norm_eps must be more than 0"),
         ("llama", {"tie_word_embeddings": 1}, "tie_word_embeddings must be true or false"),
         ("llama", {"vocab_size": None}, "vocab_size"),
         ("llama", {"eos_token_id": [1, True]}, "eos_token_id must be a token id"),
-        ("qwen2", {"use_sliding_window": True}, "use_sliding_window must be False"),
+        ("qwen3", {"use_sliding_window": True, "sliding_window": 0}, "sliding_window"),
+        ("smollm3", {"no_rope_layers": [1]}, "no_rope_layers"),
         ("qwen2", {"layer_types": ["sliding_attention"]}, "layer_types"),
         ("gpt2", {"activation_function": "relu"}, "hidden_act"),
         ("gpt2", {"scale_attn_by_inverse_layer_idx": True}, "must be False"),
@@ -476,7 +462,10 @@ def test_names_of_older_folders_are_read(tmp_path):
     model.save_pretrained(tmp_path)
     state = ta.load(tmp_path / "model.safetensors")
     state = {f"transformer.{key}": x for key, x in state.items()}
-    state |= {"transformer.h.0.attn.bias": ta.ones(1), "lm_head.weight": ta.ones(1)}
+    state |= {
+        "transformer.h.0.attn.bias": ta.ones(1),
+        "lm_head.weight": state["transformer.wte.weight"],
+    }
     ta.save(state, tmp_path / "model.safetensors")
     again = CausalLM.from_pretrained(tmp_path)
     assert_equal(again(ids_of(1, 4)).numpy(), model(ids_of(1, 4)).numpy())
@@ -532,38 +521,130 @@ def test_a_text_ends(tmp_path):
             model.generate_text(prompt)
 
 
+needs_jinja = pytest.mark.skipif(
+    importlib.util.find_spec("jinja2") is None, reason="jinja2 is not installed"
+)
+
+
 @needs_tokenizers
+@needs_jinja
 def test_a_chat_is_that_of_its_template(tmp_path):
-    jinja2 = pytest.importorskip("jinja2")
+    import jinja2
+
+    model = CausalLM.from_gguf(write_llama(tmp_path / "m.gguf", template=CHAT_TEMPLATE))
     template = jinja2.Template(CHAT_TEMPLATE)
     for messages in (MESSAGES, [{"role": "system", "content": "Be short."}, *MESSAGES, *MESSAGES]):
         right = template.render(messages=messages, add_generation_prompt=True)
-        assert causal_files.chat_prompt(CHAT_TEMPLATE, messages) == right
-    model = CausalLM.from_gguf(write_llama(tmp_path / "m.gguf", template=CHAT_TEMPLATE))
-    prompt = causal_files.chat_prompt(CHAT_TEMPLATE, [{"role": "system", "content": ""}])
+        assert model.chat_prompt(messages) == right
+    prompt = model.chat_prompt([{"role": "system", "content": ""}])
     model.config["max_position_embeddings"] = 100
     answer = "".join(model.chat([{"role": "system", "content": ""}], max_new_tokens=5))
     assert answer == "".join(model.generate_text(prompt, max_new_tokens=5))
 
 
-def test_other_templates_and_messages_are_refused(tmp_path):
-    for template, found in ((None, "no template"), ("{{ x }}", "another template")):
-        settings = {"tokenizer.chat_template": template}
-        model = CausalLM.from_gguf(write_llama(tmp_path / "m.gguf", **settings))
-        with pytest.raises(ValueError, match=f"{found} of a chat than SmolLM2's"):
-            model.chat(MESSAGES)
-    with pytest.raises(ValueError, match="a message is"):
-        causal_files.chat_prompt(CHAT_TEMPLATE, ["hello"])
+@needs_jinja
+def test_templates_are_programs_in_a_sandbox():
+    """They have the words, functions and marks that transformers gives them."""
+    template = (
+        "{{ bos_token }}\n{% for m in messages %}\n  {% if m.role == 'tool' %}\n"
+        "{{ raise_exception('no tools') }}{% endif %}{% generation %}{{ m.content | tojson }}"
+        "{% endgeneration %}\n{% if loop.first %}{% continue %}{% endif %}!{% endfor %}"
+    )
+    messages = [{"role": "user", "content": "é <b>"}, {"role": "assistant", "content": "a"}]
+    assert chat_prompt(template, messages, bos_token="<s>", eos_token=None) == '<s>\n"é <b>""a"!'
+    with pytest.raises(ValueError, match="refused the messages: no tools"):
+        chat_prompt(template, [{"role": "tool", "content": ""}])
+    with pytest.raises(ValueError, match="refused the messages"):
+        chat_prompt("{{ messages.__class__.__base__.__subclasses__() }}", messages)
+    with pytest.raises(ValueError, match="refused the messages"):
+        chat_prompt("{% for %}", messages)
+
+
+@needs_jinja
+@pytest.mark.parametrize(
+    ("message", "said"),
+    [
+        ("hello", "a message is"),
+        ({"role": "user"}, "a message is"),
+        ({"role": "user", "content": None}, "content of a message is a text, got None"),
+        ({"role": "user", "content": [{"type": "text"}]}, "content of a message is a text, got"),
+        ({"role": "human", "content": "a"}, "a role is one of .*, got 'human'"),
+    ],
+)
+def test_wrong_messages_are_refused(message, said, tmp_path):
+    with pytest.raises(ValueError, match=said):
+        chat_prompt(CHAT_TEMPLATE, [*MESSAGES, message])
+    model = CausalLM.from_gguf(write_llama(tmp_path / "m.gguf", template=CHAT_TEMPLATE))
+    with pytest.raises(ValueError, match=said):
+        model.chat([message])
+
+
+def test_a_model_without_a_template_or_a_tokenizer_says_so(tmp_path):
+    model = CausalLM.from_gguf(write_llama(tmp_path / "m.gguf", template=None))
+    with pytest.raises(ValueError, match="no template of a chat: write the text"):
+        model.chat(MESSAGES)
     with pytest.raises(ValueError, match="no tokenizer"):
         random_model("llama").generate_text("a")
 
 
 @needs_tokenizers
+@needs_jinja
+def test_a_conversation_reads_only_what_is_new(tmp_path):
+    """Each turn gives what a model would give that read all of it."""
+    path = write_llama(tmp_path / "m.gguf", template=CHAT_TEMPLATE, **{"llama.context_length": 600})
+    model = CausalLM.from_gguf(path)
+    read = []
+    model.word.register_forward_hook(lambda module, inputs, out: read.append(out.shape[1]))
+    conversation = model.chat(max_new_tokens=8)
+    for question in ("What is 12?", "Why?", "And then?"):
+        read.clear()
+        answer = "".join(conversation.ask(question))
+        if len(conversation.messages) > 2:
+            assert read[0] < 60
+        anew = model.chat(conversation.messages[:-1], max_new_tokens=8)
+        assert answer == "".join(anew)
+    assert [m["role"] for m in conversation.messages] == ["user", "assistant"] * 3
+    pieces = conversation.ask("More")
+    first = next(pieces)
+    pieces.close()
+    assert conversation.messages[-1] == {"role": "assistant", "content": first}
+
+
+@needs_tokenizers
+@needs_jinja
+def test_the_oldest_turns_leave_a_conversation_that_is_too_long(tmp_path):
+    path = write_llama(tmp_path / "m.gguf", template=CHAT_TEMPLATE, **{"llama.context_length": 200})
+    model = CausalLM.from_gguf(path)
+    conversation = model.chat([{"role": "system", "content": "Be short."}], max_new_tokens=4)
+    for i in range(6):
+        "".join(conversation.ask(f"{i} " * 10))
+    assert conversation.dropped == 6  # three turns
+    kept = [conversation.messages[0], *conversation.messages[7:-1]]
+    assert conversation.messages[-1]["content"] == "".join(model.chat(kept, max_new_tokens=4))
+    with pytest.raises(ShapeError, match=r"the last message has .* 200 positions"):
+        conversation.ask("word " * 100)
+
+
+@needs_tokenizers
+def test_a_text_ends_where_a_word_of_stop_begins(tmp_path, monkeypatch):
+    model = CausalLM.from_gguf(write_llama(tmp_path / "m.gguf"))
+    for stop, right in ((["."], "One"), (["wo", "O"], ""), (["e. T"], "On"), (["x"], "One. Two")):
+        queue = iter([*model.tokenizer.encode("One. Two").ids, 2])
+        monkeypatch.setattr(
+            "tinyattn.models.causal.generate",
+            lambda scores, ids, *more, queue=queue, **options: ta.tensor([[*ids[0], next(queue)]]),
+        )
+        assert "".join(model.generate_text("a", stop=stop)) == right
+    with pytest.raises(TypeError, match="stop is a list of texts"):
+        model.generate_text("a", stop="x")
+
+
+@needs_tokenizers
 def test_other_tokenizers_are_refused(tmp_path):
     model = CausalLM.from_gguf(
-        write_llama(tmp_path / "m.gguf", **{"tokenizer.ggml.pre": "llama-bpe"})
+        write_llama(tmp_path / "m.gguf", **{"tokenizer.ggml.pre": "strange"})
     )
-    with pytest.raises(ValueError, match=r"gpt2 and smollm, got .*llama-bpe"):
+    with pytest.raises(ValueError, match=r"pre one of .*smollm.*, got .*strange"):
         _ = model.tokenizer
 
 
@@ -624,4 +705,4 @@ def test_the_published_model_writes_as_in_transformers(tmp_path):
         )
         assert ours[0].tolist() == right[0].tolist(), prompt
     messages = tokenizer.apply_chat_template(MESSAGES, tokenize=False, add_generation_prompt=True)
-    assert messages == causal_files.chat_prompt(model.chat_template, MESSAGES)
+    assert messages == model.chat_prompt(MESSAGES)

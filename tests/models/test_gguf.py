@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import importlib.util
+import json
 import struct
 from pathlib import Path
 
 import numpy as np
 import pytest
-from common import assert_equal
+from common import assert_close, assert_equal
 from gguf_writer import KINDS, gguf_bytes, llama_settings, write_llama
 
 import tinyattn as ta
@@ -121,7 +122,7 @@ def test_damaged_files_are_refused(tmp_path):
         (gguf_bytes({"a": [1]}, {}).replace(b"\4\0\0\0\1\0\0", b"\4\0\0\0\1\0\x99"), "cut short"),
         (gguf_bytes({"a": 1, "b": 1}, {}).replace(b"\0b\4", b"\0a\4"), "a is there twice"),
         (gguf_bytes({"general.alignment": 0}, {}), "general.alignment"),
-        (gguf_bytes({}, {"x": (np.ones(4), 12)}), "type 12"),
+        (gguf_bytes({}, {"x": (np.ones(4), 99)}), "type 99"),
         (gguf_bytes({}, {"x": (np.ones(48), 8)}), "no whole blocks of 32"),
         (gguf_bytes({}, {"x": (np.array(1.0), "F32")}), "no whole blocks"),
         (gguf_bytes({"a": 1}, {}).replace(b"a\4", b"a\x0d"), "type 13"),
@@ -154,16 +155,17 @@ def absurd(name, number):
 @pytest.mark.parametrize(
     ("changed", "message"),
     [
-        ({"general.architecture": "qwen2"}, "general.architecture must be llama"),
+        ({"general.architecture": "gemma"}, "general.architecture must be one of"),
         (absurd("block_count", 2**31), r"missing blk\.2"),
-        (absurd("embedding_length", 2**31), "head_dim must be 536870912"),
+        (absurd("embedding_length", 2**31), "token_embd.weight has shape"),
         (absurd("feed_forward_length", 2**31), "ffn_gate.weight has shape"),
         (absurd("vocab_size", 2**31), "token_embd.weight has shape"),
         (absurd("attention.head_count", 3), "heads"),
         (absurd("attention.head_count_kv", 3), "num_key_value_heads 3"),
         (absurd("attention.head_count_kv", 0), "num_key_value_heads"),
-        (absurd("rope.dimension_count", 8), "head_dim"),
-        (absurd("rope.scaling.factor", 2.0), "llama.rope.scaling.factor"),
+        (absurd("rope.dimension_count", 8), "attn_q.weight has shape"),
+        (absurd("rope.scaling.type", "longrope"), "rope scaling is one of"),
+        (absurd("strange", 2.0), "llama.strange is unknown"),
         (absurd("rope.freq_base", 0.0), "rope_theta"),
         (absurd("attention.layer_norm_rms_epsilon", float("nan")), "rms_norm_eps"),
         (absurd("attention.key_length", 8), "another setting says 16"),
@@ -198,3 +200,74 @@ def test_another_sha256_is_refused(tmp_path):
     with pytest.raises(CheckpointError, match=r"m\.gguf has the sha256"):
         ta.models.CausalLM.from_gguf(path, sha256="0" * 64)
     assert llama_settings()["llama.vocab_size"] == 260
+
+
+# Files that the package gguf writes
+
+needs_gguf = pytest.mark.skipif(
+    importlib.util.find_spec("gguf") is None, reason="the package gguf is not installed"
+)
+
+
+@needs_gguf
+@pytest.mark.parametrize("name", ["Q2_K", "Q3_K", "Q4_K", "Q5_K", "Q6_K", "Q5_0", "Q5_1"])
+def test_other_types_are_those_of_the_package(name, tmp_path):
+    import gguf as package
+
+    kind = package.GGMLQuantizationType[name]
+    numbers, size = package.GGML_QUANT_SIZES[kind]
+    # Small bytes, so that the float16 scales among them are finite.
+    blocks = np.random.RandomState(0).randint(0, 60, (3, 2 * size)).astype(np.uint8)
+    writer = package.GGUFWriter(tmp_path / "m.gguf", "llama")
+    writer.add_tensor("x", blocks, raw_dtype=kind)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    with gguf.opened(tmp_path / "m.gguf") as file:
+        found = file.array("x")
+    right = package.quants.dequantize(blocks, kind)
+    assert found.shape == (3, 2 * numbers)
+    assert np.isfinite(right).all()
+    assert_equal(found, right)
+
+
+@needs_gguf
+@pytest.mark.parametrize("kind", ["qwen2", "qwen3"])
+def test_qwen_in_gguf_is_its_folder(kind, tmp_path, monkeypatch):
+    """llama.cpp leaves the halves of Qwen's heads as they are."""
+    import gguf as package
+    from test_causal import CONFIGS, random_model  # which imports this file
+
+    monkeypatch.setitem(CONFIGS, "qwen3", CONFIGS["qwen3"] | {"attention_bias": False})
+    model = random_model(kind, np.float32)
+    model.save_pretrained(tmp_path)
+    state, config = ta.load(tmp_path / "model.safetensors"), model.config
+    writer = package.GGUFWriter(tmp_path / "m.gguf", kind)
+    writer.add_embedding_length(config["hidden_size"])
+    writer.add_block_count(config["num_hidden_layers"])
+    writer.add_head_count(config["num_attention_heads"])
+    writer.add_head_count_kv(config["num_key_value_heads"])
+    writer.add_feed_forward_length(config["intermediate_size"])
+    writer.add_context_length(config["max_position_embeddings"])
+    writer.add_layer_norm_rms_eps(config["rms_norm_eps"])
+    writer.add_key_length(config["head_dim"])
+    writer.add_vocab_size(config["vocab_size"])
+    writer.add_rope_scaling_type(package.RopeScalingType.YARN)
+    writer.add_rope_scaling_factor(4.0)
+    writer.add_rope_scaling_orig_ctx_len(16)
+    names = package.get_tensor_name_map(package.MODEL_ARCH[kind.upper()], 2)
+    for key, x in state.items():
+        name, _, end = key.rpartition(".")
+        writer.add_tensor(f"{names.get_name(name)}.{end}", x.numpy())
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    path = tmp_path / "config.json"
+    scaling = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 16}
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"rope_scaling": scaling}))
+    ids = np.random.RandomState(1).randint(0, 40, (2, 9))
+    right = ta.models.CausalLM.from_pretrained(tmp_path)(ids).numpy()
+    found = ta.models.CausalLM.from_gguf(tmp_path / "m.gguf")(ids).numpy()
+    assert_close(found, right, 1e-5)

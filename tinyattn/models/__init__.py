@@ -8,6 +8,10 @@ from .bert import BertEncoder as BertEncoder
 from .causal import CausalLM as CausalLM
 from .generation import beam_search as beam_search
 from .generation import generate as generate
+from .generation import min_length as min_length
+from .generation import repetition_penalty as repetition_penalty
+from .heads import MaskedLM as MaskedLM
+from .heads import SequenceClassifier as SequenceClassifier
 from .interop import from_torch as from_torch
 from .interop import load_torch_state_dict as load_torch_state_dict
 from .interop import to_torch as to_torch

@@ -1,6 +1,10 @@
-"""BERT's encoder, which reads and writes the files of Hugging Face's transformers.
+"""The encoders of BERT, DistilBERT, RoBERTa and XLM-RoBERTa, and the folders that they come in.
 
-Source: Devlin et al., "BERT: Pre-training of Deep Bidirectional Transformers", 2019.
+They are one model here. DistilBERT has no types of tokens, and settings of other names. RoBERTa's
+positions begin after pad_token_id.
+
+Source: Devlin et al., "BERT: Pre-training of Deep Bidirectional Transformers", 2019; Sanh et al.,
+"DistilBERT", 2019; Liu et al., "RoBERTa", 2019; Conneau et al., "XLM-R", 2020.
 """
 
 from __future__ import annotations
@@ -17,17 +21,25 @@ from ..base import checks
 from ..errors import CheckpointError, ShapeError
 from ..tensors.tensor import Tensor
 from ..training.checkpoint import save
-from .published import BERT, WEIGHTS, filled, load_tensors, parts_of, read_folder
-from .settings import check_known, write_json
+from .published import (
+    BERT,
+    DISTILBERT,
+    ENCODERS,
+    WEIGHTS,
+    Part,
+    filled,
+    load_tensors,
+    parts_of,
+    read_folder,
+)
+from .settings import NOTES, check_known, is_inert, write_json
 
 # What config.json must say, because nothing else is built here.
 REQUIRED: dict[str, Any] = {
-    "model_type": "bert",
     "position_embedding_type": "absolute",
     "is_decoder": False,
     "add_cross_attention": False,
     "is_encoder_decoder": False,
-    "pruned_heads": {},
 }
 SIZES = (
     "vocab_size",
@@ -38,6 +50,16 @@ SIZES = (
     "max_position_embeddings",
     "type_vocab_size",
 )
+# DistilBERT's names of settings, by BERT's.
+DISTILBERT_NAMES = {
+    "hidden_size": "dim",
+    "num_hidden_layers": "n_layers",
+    "num_attention_heads": "n_heads",
+    "intermediate_size": "hidden_dim",
+    "hidden_act": "activation",
+    "hidden_dropout_prob": "dropout",
+    "attention_probs_dropout_prob": "attention_dropout",
+}
 ACTIVATIONS = {
     "gelu": "gelu",
     "gelu_python": "gelu",
@@ -48,27 +70,10 @@ ACTIVATIONS = {
     "relu": "relu",
 }
 OPTIONAL = ("layer_norm_eps", "hidden_dropout_prob", "attention_probs_dropout_prob")
-# Of training, of heads, of generation, of speed, or notes: none changes the hidden states. They are
-# computed in the dtype of the tensors, and in float32 at least.
-NOTES = """
-_attn_implementation _attn_implementation_autoset _commit_hash _name_or_path architectures
-attn_implementation bad_words_ids begin_suppress_tokens bos_token_id chunk_size_feed_forward
-classifier_activation classifier_dropout cross_attention_hidden_size decoder_start_token_id
-directionality diversity_penalty do_sample dtype early_stopping encoder_no_repeat_ngram_size
-eos_token_id exponential_decay_length_penalty finetuning_task forced_bos_token_id
-forced_eos_token_id gradient_checkpointing id2label initializer_range label2id length_penalty
-max_length min_length model_name name_or_path no_repeat_ngram_size num_beam_groups num_beams
-num_labels num_return_sequences output_attentions output_hidden_states output_past output_scores
-pooler_fc_size pooler_num_attention_heads pooler_num_fc_layers pooler_size_per_head pooler_type
-prefix problem_type remove_invalid_values repetition_penalty return_dict return_dict_in_generate
-sep_token_id suppress_tokens task_specific_params temperature tf_legacy_loss tie_encoder_decoder
-tie_word_embeddings tokenizer_class top_k top_p torch_dtype torchscript transformers_version
-typical_p use_bfloat16 use_cache xla_device
-"""
 KNOWN: dict[str, tuple[Any, ...]] = {
-    **dict.fromkeys((*SIZES, "pad_token_id", *OPTIONAL, *NOTES.split()), ()),
+    **dict.fromkeys(("model_type", *SIZES, "pad_token_id", *OPTIONAL, *NOTES.split()), ()),
     **{name: (value,) for name, value in REQUIRED.items()},
-    **dict.fromkeys(("pruned_heads", "quantization_config", "auto_map"), (None, {})),
+    **dict.fromkeys(("pruned_heads", "quantization_config"), (None, {})),
     "hidden_act": tuple(ACTIVATIONS),
 }
 # In some files, and of no influence on the hidden states.
@@ -79,6 +84,9 @@ IGNORED = (
     "pooler.dense.bias",
 )
 # The ends of names in the files of TensorFlow's BERT, and today's.
+# What stands before the names of an encoder with a head, and how the names of heads begin.
+PREFIXES = ("bert.", "roberta.", "distilbert.")
+HEADS = ("cls.", "lm_head.", "classifier.", "pre_classifier.", "vocab_", "qa_outputs.")
 OLD_NAMES = {"LayerNorm.gamma": "LayerNorm.weight", "LayerNorm.beta": "LayerNorm.bias"}
 
 
@@ -107,13 +115,17 @@ class BertEncoder(nn.Module):
     def __init__(self, config: dict[str, Any]) -> None:
         super().__init__()
         self.config = config = checked_config(config)
+        # RoBERTa's table of positions has rows in front that no text reads.
+        is_roberta = config["model_type"] in ("roberta", "xlm-roberta")
+        self.first_position = 1 + (config["pad_token_id"] or 0) if is_roberta else 0
         width, eps = config["hidden_size"], config.get("layer_norm_eps", 1e-12)
         dropout = config.get("hidden_dropout_prob", 0.1)
         self.word = nn.Embedding(config["vocab_size"], width)
         self.position = nn.LearnedPositionalEncoding(
             width, max_len=config["max_position_embeddings"]
         )
-        self.token_type = nn.Embedding(config["type_vocab_size"], width)
+        types = config.get("type_vocab_size")
+        self.token_type = None if types is None else nn.Embedding(types, width)
         self.norm = nn.LayerNorm(width, eps=eps)
         self.dropout = nn.Dropout(dropout)
         attention = nn.MultiHeadedAttention(
@@ -132,15 +144,25 @@ class BertEncoder(nn.Module):
         words = self.word(ids)
         if words.ndim != 3:
             raise ShapeError(f"a BertEncoder takes token ids (B, N), got shape {words.shape[:-1]}")
-        types = self.token_type.weight[0] if token_types is None else self.token_type(token_types)
-        if token_types is not None and types.shape != words.shape:
-            raise ShapeError(
-                f"token_types have the shape of ids, {words.shape[:-1]}, got {types.shape[:-1]}"
-            )
-        x = self.dropout(self.norm(self.position(words + types)))
+        words = self.with_types(words, token_types)
+        x = self.dropout(self.norm(self.position(words, self.first_position)))
         if mask is None and valid_lens is None:
             valid_lens = self.lengths(ids)
         return self.encoder(x, mask=mask, valid_lens=valid_lens)
+
+    def with_types(self, words: Tensor, token_types: Any) -> Tensor:
+        if self.token_type is None:
+            if token_types is not None:
+                raise ValueError("DistilBERT has no token_types")
+            return words
+        if token_types is None:
+            return words + self.token_type.weight[0]
+        types = self.token_type(token_types)
+        if types.shape != words.shape:
+            raise ShapeError(
+                f"token_types have the shape of ids, {words.shape[:-1]}, got {types.shape[:-1]}"
+            )
+        return words + types
 
     def lengths(self, ids: Any) -> Any:
         """The tokens of each row before the padding at its end, (B, N) -> (B,); None for all."""
@@ -174,13 +196,14 @@ class BertEncoder(nn.Module):
         """
         config, path = read_folder(folder, checked_config, sha256)
         state = published_names(load_tensors(path), str(path))
-        parts = parts_of(config, BERT, len(state))
         read = lambda key: state[key]._data  # noqa: E731
+        parts = encoder_parts(config, len(state))
         return filled(partial(cls, config), put_in_column_order, parts, state, read, path)
 
     def published(self) -> dict[str, nn.Parameter]:
         """The parameters by their published names."""
-        parts = parts_of(self.config | {"num_hidden_layers": len(self.encoder.layers)}, BERT)
+        layers = {"num_hidden_layers": len(self.encoder.layers)}
+        parts = encoder_parts(self.config | layers)
         parameters = dict(self.named_parameters())
         return {key: parameters[name] for key, part in parts.items() for name in part.ours}
 
@@ -191,7 +214,8 @@ class BertEncoder(nn.Module):
         """
         Path(folder).mkdir(parents=True, exist_ok=True)
         save(dict(self.published()), Path(folder, WEIGHTS))
-        config = {name: value for name, value in self.config.items() if name != "dtype"}
+        names = DISTILBERT_NAMES if self.config["model_type"] == "distilbert" else {}
+        config = {names.get(k, k): x for k, x in self.config.items() if k != "dtype"}
         # transformers 5 computes in the dtype that is named here.
         config["torch_dtype"] = self.word.weight.dtype.name
         write_json(Path(folder, "config.json"), config)
@@ -200,12 +224,23 @@ class BertEncoder(nn.Module):
 def checked_config(config: dict[str, Any]) -> dict[str, Any]:
     """The config with every entry that is needed; what this model is not is refused."""
     checks.check_type("a config is a dict, such as config.json", config, dict)
-    defaults: dict[str, Any] = REQUIRED | {"pad_token_id": 0}
+    kind = config.get("model_type", "bert")
+    if kind not in ENCODERS:
+        found = checks.describe(kind)
+        raise CheckpointError(f"model_type of an encoder must be one of {ENCODERS}, got {found}")
+    sizes = list(SIZES)
+    if kind == "distilbert":
+        ours = {theirs: name for name, theirs in DISTILBERT_NAMES.items()}
+        config = {ours.get(name, name): value for name, value in config.items()}
+        sizes = [name for name in SIZES if name != "type_vocab_size"]
+    defaults: dict[str, Any] = REQUIRED | {"model_type": "bert"}
+    defaults["pad_token_id"] = 1 if kind in ("roberta", "xlm-roberta") else 0
     config = defaults | config
+    config = {name: x for name, x in config.items() if name in KNOWN or not is_inert(name, x)}
     check_known(config, KNOWN)
-    if missing := [name for name in (*SIZES, "hidden_act") if name not in config]:
+    if missing := [name for name in (*sizes, "hidden_act") if name not in config]:
         raise CheckpointError(f"the config of a BertEncoder misses {checks.shortened(missing)}")
-    for name in SIZES:
+    for name in sizes:
         checks.check_size(f"{name} of the config", config[name])
     checks.check_heads(config["hidden_size"], config["num_attention_heads"])
     if not 0 < checks.check_number("layer_norm_eps", config.get("layer_norm_eps", 1e-12), 0):
@@ -218,6 +253,11 @@ def checked_config(config: dict[str, Any]) -> dict[str, Any]:
     return config
 
 
+def encoder_parts(config: dict[str, Any], most: int | None = None) -> dict[str, Part]:
+    """The tensors of an encoder's file; `most` is the number that it has, if it is read."""
+    return parts_of(config, DISTILBERT if config["model_type"] == "distilbert" else BERT, most)
+
+
 def put_in_column_order(model: BertEncoder) -> None:
     """Give the weights of the layers, which have no values yet, memory in which BLAS multiplies few
     rows by them a tenth faster."""
@@ -226,13 +266,13 @@ def put_in_column_order(model: BertEncoder) -> None:
 
 
 def published_names(state: dict[str, Any], name: str) -> dict[str, Any]:
-    """What counts of a state, under today's names; with "bert." its heads are left out."""
-    has_prefix = any(key.startswith("bert.") for key in state)
+    """What counts of a state, under today's names; with a prefix its heads are left out."""
+    prefix = next((p for p in PREFIXES if any(key.startswith(p) for key in state)), "")
     renamed: dict[str, Any] = {}
     for key, value in state.items():
-        if has_prefix and key.startswith("cls."):
+        if prefix and key.startswith(HEADS):
             continue
-        new = key.removeprefix("bert.")
+        new = key.removeprefix(prefix)
         for old, today in OLD_NAMES.items():
             new = new.removesuffix(old) + today if new.endswith(old) else new
         if new in renamed:

@@ -7,7 +7,7 @@ norms, positions and feed-forward networks.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, Self
@@ -27,11 +27,12 @@ from ..ops.visibility import booleans_of
 from ..tensors.tensor import Tensor
 from ..training.checkpoint import save
 from . import causal_files as files
-from . import gguf
+from . import gguf, published
+from .chat import Conversation, chat_prompt
 from .generation import generate
 from .int8 import NOT_TRAINED, Int8Linear, quantize
 from .published import GGUF, WEIGHTS, check_sha256, filled, load_tensors, parts_of, read_folder
-from .settings import is_there, naming, read_json, write_json
+from .settings import is_there, naming, write_json
 from .tokenizer_files import TOKENIZER, read_tokenizer_json
 
 
@@ -42,7 +43,7 @@ class CausalLM(nn.Module):
         out = head(encoder(x)), where the encoder is causal, with pre-norm; head is word if tied
 
     config: the sizes, under the names of transformers' config.json, with a model_type of "llama",
-    "qwen2" or "gpt2". Dropout is left out.
+    "mistral", "qwen2", "qwen3", "smollm3" or "gpt2". Dropout is left out.
 
     Call: ids (B, N) integers -> (B, N, vocab_size). mask (B, N): False in padding, at the left or
     at the right; positions count what is True. cache: one of `new_cache()`; ids are then those
@@ -67,9 +68,12 @@ class CausalLM(nn.Module):
         positions = config["max_position_embeddings"]
         self.position = nn.Embedding(positions, width) if has_positions else None
         self.encoder = nn.Encoder(new_layer(config), config["num_hidden_layers"])
+        if not has_positions:
+            set_layers(self.encoder, config)
         is_tied = config["tie_word_embeddings"]
         self.head: nn.Module | None = None if is_tied else nn.Linear(width, vocab, bias=False)
         self.chat_template: str | None = None
+        self.special_words: dict[str, str | None] = {}  # bos_token and eos_token, as text
         self._new_tokenizer: Callable[[], Any] | None = None
         self._tokenizer: Any = None
 
@@ -94,6 +98,13 @@ class CausalLM(nn.Module):
             is_real = booleans_of(mask)
             if is_real.shape != (len(x), end):
                 raise MaskError(f"the mask is {(len(x), end)} here, got shape {is_real.shape}")
+            has_gap = (is_real[:, 1:] > is_real[:, :-1]).sum(1) > ~is_real[:, 0]
+            layers = range(self.config["num_hidden_layers"])
+            if has_gap.any() and any(files.window_in(self.config, i) for i in layers):
+                raise MaskError(
+                    "a model with a window takes padding at the left, because the window counts "
+                    f"the positions between two parts of sample {int(has_gap.argmax())} too"
+                )
             positions = (is_real.cumsum(1) - 1).clip(0)[:, past:]  # (B, N)
         if self.position is not None:
             x = x + self.position(positions)
@@ -155,59 +166,95 @@ class CausalLM(nn.Module):
         self._tokenizer = self._tokenizer or self._new_tokenizer()
         return self._tokenizer
 
+    @property
+    def end_ids(self) -> list[int]:
+        """The ids that end a text: those of the config, or that of the tokenizer's eos_token."""
+        word = self.special_words.get("eos_token")
+        ids = files.stops_of(self.config)
+        return ids or ([] if word is None else [self.tokenizer.token_to_id(word)])
+
     def generate_text(
-        self,
-        prompt: str,
-        max_new_tokens: int = 256,
-        temperature: float = 0.0,
-        top_k: int | None = None,
-        top_p: float | None = None,
+        self, prompt: str, max_new_tokens: int = 256, **options: Any
     ) -> Iterator[str]:
         """The continuation of a text, in pieces that come as soon as they are complete.
 
-        It ends with an eos_token_id of the config, after max_new_tokens, or with the positions of
-        the model. temperature, top_k, top_p: see `generation.generate`. Raises ShapeError for a
-        prompt without ids, and for one that leaves no position free.
+        It ends with an id of `end_ids`, after max_new_tokens, or with the positions of the model.
+        options: stop, texts of which each ends the continuation and is left out; temperature,
+        top_k, top_p: see `generation.generate`. Raises ShapeError for a prompt without ids, and for
+        one that leaves no position free.
         """
-        ids, positions = self.tokenizer.encode(prompt).ids, self.config["max_position_embeddings"]
+        ids = self.tokenizer.encode(prompt).ids
+        return self.continued(ids, self.next_scores(), max_new_tokens, **options)
+
+    def continued(
+        self,
+        ids: list[int],
+        scores: NextScores,
+        max_new_tokens: int = 256,
+        stop: Sequence[str] = (),
+        **choice: Any,
+    ) -> Iterator[str]:
+        """The text after ids, in pieces; `scores` may have read a part of the ids before."""
+        positions = self.config["max_position_embeddings"]
         if not 0 < len(ids) < positions:
             raise ShapeError(
                 "a prompt has one id at least, and leaves one of the model's "
                 f"{positions} positions free, got {len(ids)} ids"
             )
+        if isinstance(stop, str) or not all(isinstance(text, str) and text for text in stop):
+            raise TypeError(f"stop is a list of texts that are not empty, got {stop!r:.60}")
         end = min(len(ids) + check_size("max_new_tokens", max_new_tokens), positions)
-        return self.pieces(ids, end, temperature=temperature, top_k=top_k, top_p=top_p)
+        return self.pieces(ids, end, scores, stop, choice)
 
-    def pieces(self, ids: list[int], end: int, **choice: Any) -> Iterator[str]:
+    def pieces(
+        self,
+        ids: list[int],
+        end: int,
+        scores: NextScores,
+        stop: Sequence[str],
+        choice: dict[str, Any],
+    ) -> Iterator[str]:
         """The text after ids, up to `end` ids in all."""
-        scores, stops = self.next_scores(length=end), files.stops_of(self.config)
-        start, shown, text = len(ids), "", ""
+        start, shown, text, ends = len(ids), 0, "", self.end_ids
         while len(ids) < end:
-            # A function, because `generate` would let CausalScores begin anew.
+            # A function, because `generate` would let the scores begin anew.
             longer = generate(lambda x: scores(x), [ids], len(ids) + 1, pad=-1, **choice)
             ids = longer[0].tolist()
-            if ids[-1] in stops:
+            if ids[-1] in ends:
                 break
             text = self.tokenizer.decode(ids[start:])
-            if not text.endswith("\ufffd"):  # where the bytes of a character are not complete
-                yield text[len(shown) :]
-                shown = text
-        if text != shown:
-            yield text[len(shown) :]
+            if found := [place for word in stop if (place := text.find(word)) >= 0]:
+                text = text[: min(found)]
+                break
+            # A character may have bytes to come, and a text that stops may go on.
+            ready = 0 if text.endswith("\ufffd") else len(text) - unfinished(text, stop)
+            if ready > shown:
+                yield text[shown:ready]
+                shown = ready
+        if len(text) > shown:
+            yield text[shown:]
 
-    def chat(self, messages: list[dict[str, str]], **options: Any) -> Iterator[str]:
-        """The answer to messages [{"role": "user", "content": ...}, ...], in pieces.
+    def chat_prompt(self, messages: Iterable[dict[str, str]]) -> str:
+        """The text of a chat, as the template of the model writes it, up to the next answer."""
+        return chat_prompt(self.chat_template, messages, **self.special_words)
 
-        options: see `generate_text`. ValueError for a file with another template than SmolLM2's.
+    def chat(self, messages: Iterable[dict[str, str]] = (), **options: Any) -> Conversation:
+        """A conversation that begins with messages [{"role": "user", "content": ...}, ...].
+
+        To iterate over it gives the answer in pieces, and `ask` goes on; see `chat.Conversation`.
+        options: see `generate_text`. ValueError for a model without a template of a chat.
+
+            for piece in model.chat([{"role": "user", "content": "What is a noun?"}]):
+                print(piece, end="", flush=True)
         """
-        return self.generate_text(files.chat_prompt(self.chat_template, messages), **options)
+        return Conversation(self, messages, **options)
 
     @classmethod
     def from_gguf(cls, path: str | os.PathLike[str], sha256: str | None = None) -> Self:
-        """The model and the tokenizer of a GGUF file of the architecture llama.
+        """The model and the tokenizer of a GGUF file of the architectures llama, qwen2 and qwen3.
 
-        sha256: what the file must have. Its numbers become float32 (from F32, F16, BF16, Q8_0,
-        Q4_0 and Q4_1).
+        sha256: what the file must have. Its numbers become float32: from F32, F16, BF16, Q8_0,
+        Q4_0 and Q4_1, and from what the package gguf unpacks too, such as Q4_K and Q6_K.
 
         Raises FileNotFoundError for a missing file, and CheckpointError, which names the file and
         the setting or tensor, for a damaged file, another sha256, other architectures, unknown
@@ -223,6 +270,7 @@ class CausalLM(nn.Module):
             make = partial(cls, config)
             model = filled(make, put_in_one_memory, parts, file.places, file.array, path, "header")
             model.chat_template = file.settings.get("tokenizer.chat_template")
+            model.special_words = files.gguf_words(file.settings)
             model._new_tokenizer = partial(files.gguf_tokenizer, file.settings)
         return model
 
@@ -230,18 +278,20 @@ class CausalLM(nn.Module):
     def from_pretrained(cls, folder: str | os.PathLike[str], sha256: str | None = None) -> Self:
         """The model of a folder with config.json and model.safetensors, as transformers writes it.
 
-        sha256: what model.safetensors must have. float16 and bfloat16 become float32. With
-        tokenizer.json it has a tokenizer. Errors: as `from_gguf`.
+        sha256: what model.safetensors must have. float16 and bfloat16 become float32. The weights
+        may lie in several files with model.safetensors.index.json. With tokenizer.json it has a
+        tokenizer. It ends texts at the ids of config.json and of generation_config.json.
+        Errors: as `from_gguf`.
         """
         config, path = read_folder(folder, files.checked_config, sha256)
-        state = files.used_tensors(load_tensors(path), config["tie_word_embeddings"])
-        parts = parts_of(config, files.COLUMNS[config["model_type"]], len(state))
+        config = files.with_end_ids(config, Path(folder))
+        state = files.used_tensors(load_tensors(path), config["tie_word_embeddings"], path)
+        parts = parts_of(config, files.column_of(config["model_type"]), len(state))
         make, read = partial(cls, config), lambda key: state.pop(key)._data
         model = filled(make, put_in_one_memory, parts, state, read, path)
         if is_there(path := Path(folder, TOKENIZER[0])):
             model._new_tokenizer = partial(read_tokenizer_json, path.read_bytes())
-        if is_there(path := Path(folder, TOKENIZER[1])):
-            model.chat_template = read_json(path).get("chat_template")
+        model.chat_template, model.special_words = files.chat_settings(Path(folder))
         return model
 
     def save_pretrained(self, folder: str | os.PathLike[str]) -> None:
@@ -251,7 +301,7 @@ class CausalLM(nn.Module):
         if any(isinstance(module, nn.LoRA) for module in self.modules()):
             raise RuntimeError("LoRA has no place in this format: call nn.LoRA.merge_all(model)")
         Path(folder).mkdir(parents=True, exist_ok=True)
-        parts = parts_of(self.config, files.COLUMNS[self.config["model_type"]])
+        parts = parts_of(self.config, files.column_of(self.config["model_type"]))
         parameters = dict(self.named_parameters())
         arrays = {name: wrap(part.to_theirs(parameters)) for name, part in parts.items()}
         save(arrays, Path(folder, WEIGHTS))
@@ -259,31 +309,49 @@ class CausalLM(nn.Module):
         write_json(Path(folder, "config.json"), config)
         if self._new_tokenizer is not None:
             self.tokenizer.save(str(Path(folder, TOKENIZER[0])))
-            settings = {"tokenizer_class": "PreTrainedTokenizerFast"}
+            settings = {"tokenizer_class": "PreTrainedTokenizerFast", **self.special_words}
             template = {} if self.chat_template is None else {"chat_template": self.chat_template}
             write_json(Path(folder, TOKENIZER[1]), settings | template)
 
 
 def new_layer(config: dict[str, Any]) -> nn.EncoderLayer:
+    """A layer of the model; `set_layers` says what differs from layer to layer."""
     width, heads, inner = (
         config[name] for name in ("hidden_size", "num_attention_heads", "intermediate_size")
     )
-    base, kind = config.get("rope_theta"), config["model_type"]
+    kind, head_dim, eps = config["model_type"], config["head_dim"], config["rms_norm_eps"]
+    has_bias = {part: published.has_bias(config, part) for part in ("W_q", "W_o", "w_1")}
     attention = nn.MultiHeadAttention(
-        *(width,) * 4,
+        *(width,) * 3,
+        heads * head_dim,
         heads,
-        bias=kind != "llama",
+        bias=has_bias["W_q"],
         num_kv_heads=config["num_key_value_heads"],
-        rotary=None if base is None else nn.RotaryEmbedding(width // heads, base),
     )
-    if kind == "qwen2":
-        attention.W_o = nn.Linear(width, width, bias=False)
-    eps = config["rms_norm_eps"]
+    attention.W_o = nn.Linear(heads * head_dim, width, bias=has_bias["W_o"])
+    if kind in published.WITH_HEAD_NORMS:
+        attention.q_norm = nn.RMSNorm(head_dim, eps)
+        attention.k_norm = nn.RMSNorm(head_dim, eps)
     if kind == "gpt2":
         feed_forward = nn.PositionwiseFeedForward(width, inner, 0.0, "gelu_tanh")
         return nn.EncoderLayer(width, attention, feed_forward, 0.0, "pre", eps)
-    swiglu = nn.SwiGLU(width, inner, 0.0)
+    swiglu = nn.SwiGLU(width, inner, 0.0, bias=has_bias["w_1"])
     return nn.EncoderLayer(width, attention, swiglu, 0.0, "pre", eps, nn.RMSNorm)
+
+
+def set_layers(encoder: nn.Encoder, config: dict[str, Any]) -> None:
+    """Give each layer its rotation and its window."""
+    rotary = files.rotary_of(config)
+    for i, layer in enumerate(encoder.layers):
+        layer.self_attn.window = files.window_in(config, i)
+        layer.self_attn.rotary = rotary if files.turns_in(config, i) else Unturned()
+
+
+class Unturned(nn.Module):
+    """In the place of a rotation: queries or keys as they are, whatever their positions."""
+
+    def forward(self, x: Tensor, positions: ArrayLike) -> Tensor:
+        return x
 
 
 def put_in_one_memory(model: CausalLM) -> None:
@@ -297,6 +365,12 @@ def put_in_one_memory(model: CausalLM) -> None:
     memory = np.empty(ends[-1], matrices[0].dtype)
     for x, part in zip(matrices, np.split(memory, ends[:-1]), strict=True):
         x._data = part.reshape(x.shape)  # `x.data =` copies
+
+
+def unfinished(text: str, stop: Sequence[str]) -> int:
+    """How many letters at the end of a text may be the beginning of one that stops it."""
+    begun = (n for word in stop for n in range(len(word) - 1, 0, -1) if text.endswith(word[:n]))
+    return max(begun, default=0)
 
 
 class CausalScores(NextScores):
@@ -327,9 +401,14 @@ class CausalScores(NextScores):
                 f"the mask is of prompts {self.mask.shape}, and the ids are {ids.shape}"
             )
         self.mask = np.pad(self.mask, ((0, 0), (0, more)), constant_values=True)
-        hidden = self.model.hidden(new, self.mask, self.cache)
-        last = new.shape[1] - 1 - self.mask[:, ::-1].argmax(1)  # the last id that is not padding
-        return self.model.scores(hidden[np.arange(len(ids)), last])
+        if not self.cache.length:  # padding comes first, so that the last id is one of the text
+            order = self.mask.argsort(1, kind="stable")
+            new, self.mask = (np.take_along_axis(x, order, 1) for x in (new, self.mask))
+        return self.model.scores(self.model.hidden(new, self.mask, self.cache)[:, -1])
+
+    def keep(self, length: int) -> None:
+        # With a mask, the ids in the cache stand in another order.
+        super().keep(length if self.mask is None or length == self.cache.length else 0)
 
     def select(self, rows: Any) -> None:
         index = checked_rows(rows)

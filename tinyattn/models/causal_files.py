@@ -6,17 +6,29 @@ table. The names of tensors are in `published.py`.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
+from .. import nn
 from ..base.checks import check_heads, check_number, check_size, describe, is_integer
 from ..errors import CheckpointError
-from .bert import ACTIVATIONS, NOTES
-from .published import GGUF, GPT2, LLAMA
-from .settings import check_kind, check_known
-from .tokenizer_files import tokenizers_package
+from .bert import ACTIVATIONS
+from .published import GGUF, GPT2, LLAMA, check_tied
+from .settings import NOTES, check_kind, check_known, is_inert, is_there, naming, read_json
+from .tokenizer_files import TOKENIZER, tokenizers_package
 
-COLUMNS = {"llama": LLAMA, "qwen2": LLAMA, "gpt2": GPT2}  # of a folder, by its model_type
+# The families, and what their settings are where config.json does not say it, and Llama's differ.
+FAMILIES: dict[str, dict[str, Any]] = {
+    "llama": {},
+    "mistral": {"sliding_window": 4096},
+    "qwen2": {},
+    "qwen3": {"head_dim": 128},
+    "smollm3": {"rope_theta": 2e6, "no_rope_layer_interval": 4, "tie_word_embeddings": True},
+    "gpt2": {"hidden_act": "gelu_new", "rms_norm_eps": 1e-5, "tie_word_embeddings": True},
+}
+# Those whose attention may see a window of keys; the windows of Mistral need no switch.
+WINDOWED = ("mistral", "qwen2", "qwen3", "smollm3")
 IGNORED = (".rotary_emb.inv_freq", ".attn.bias", ".attn.masked_bias")  # ends of tensors' names
 SETTINGS = """
 vocab_size               vocab_size                        vocab_size
@@ -39,17 +51,21 @@ FROM_GGUF, FROM_GPT2 = (
 )
 SIZES = [line.split()[0] for line in SETTINGS.strip().splitlines()][:7]
 FALSE = """
-add_cross_attention attention_bias mlp_bias reorder_and_upcast_attn rope_interleaved
-scale_attn_by_inverse_layer_idx use_sliding_window
+add_cross_attention is_decoder reorder_and_upcast_attn rope_interleaved
+scale_attn_by_inverse_layer_idx
 """
-# Without influence here, as BERT's notes are.
+# Read here, by the families that have them.
+READ = """
+attention_bias layer_types max_window_layers mlp_bias no_rope_layer_interval no_rope_layers
+rope_parameters rope_scaling sliding_window use_sliding_window
+"""
+# Without influence here, as BERT's notes are: of dropout, of other heads, of other programs.
 MORE_NOTES = """
-attention_dropout attn_pdrop embd_pdrop is_llama_config max_window_layers model_type n_ctx
-resid_pdrop sliding_window summary_activation summary_first_dropout summary_proj_to_labels
-summary_type summary_use_proj
+attention_dropout attn_pdrop embd_pdrop is_llama_config model_type n_ctx pad_token_id resid_pdrop
+summary_activation summary_first_dropout summary_proj_to_labels summary_type summary_use_proj
 """
 KNOWN: dict[str, tuple[Any, ...]] = {
-    **dict.fromkeys((*FROM_GGUF.values(), *NOTES.split(), *MORE_NOTES.split(), "layer_types"), ()),
+    **dict.fromkeys((*FROM_GGUF.values(), *NOTES.split(), *READ.split(), *MORE_NOTES.split()), ()),
     **dict.fromkeys(FALSE.split(), (False,)),
     "scale_attn_weights": (True,),
     "pretraining_tp": (1,),
@@ -57,24 +73,28 @@ KNOWN: dict[str, tuple[Any, ...]] = {
 GELUS = tuple(name for name, ours in ACTIVATIONS.items() if ours == "gelu_tanh")
 
 
+def column_of(model_type: str) -> int:
+    """The column of the tables of names for the folders of a family."""
+    return GPT2 if model_type == "gpt2" else LLAMA
+
+
 def checked_config(config: dict[str, Any]) -> dict[str, Any]:
     """The config under Llama's names, with every entry that is needed."""
     model_type = check_kind("a config", config, dict).get("model_type")
-    column = COLUMNS.get(str(model_type))
-    if column is None:
+    if model_type not in FAMILIES:
         found = describe(model_type)
-        raise CheckpointError(f"model_type must be one of {list(COLUMNS)} here, got {found}")
-    config = {name: value for name, value in config.items() if value is not None}
-    defaults: dict[str, Any] = {"hidden_act": "silu", "rms_norm_eps": 1e-6, "rope_theta": 1e4}
-    if column == GPT2:
+        raise CheckpointError(f"model_type must be one of {list(FAMILIES)} here, got {found}")
+    defaults: dict[str, Any] = {"rms_norm_eps": 1e-6, "tie_word_embeddings": False}
+    if model_type == "gpt2":
         config = {FROM_GPT2.get(name, name): value for name, value in config.items()}
-        defaults = {"hidden_act": "gelu_new", "rms_norm_eps": 1e-5}
     else:
-        rope = check_kind("rope_parameters", config.pop("rope_parameters", {}), dict)
-        check_known(rope, {"rope_theta": (), "rope_type": ("default",)})
-        config |= {name: value for name, value in rope.items() if name == "rope_theta"}
-    config = defaults | {"tie_word_embeddings": column == GPT2} | config
-    check_known(config, KNOWN | {"hidden_act": GELUS if column == GPT2 else ("silu",)})
+        defaults |= {"hidden_act": "silu", "rope_theta": 1e4, "use_sliding_window": False}
+        defaults |= {"attention_bias": False, "mlp_bias": False}
+        config |= rope_settings(config)
+    config = defaults | FAMILIES[str(model_type)] | config
+    config = {name: x for name, x in config.items() if x is not None}
+    config = {name: x for name, x in config.items() if name in KNOWN or not is_inert(name, x)}
+    check_known(config, KNOWN | {"hidden_act": GELUS if model_type == "gpt2" else ("silu",)})
     config.setdefault("num_key_value_heads", config.get("num_attention_heads"))
     width = check_size("hidden_size", config.get("hidden_size"))
     config["intermediate_size"] = config.get("intermediate_size", 4 * width)
@@ -84,24 +104,85 @@ def checked_config(config: dict[str, Any]) -> dict[str, Any]:
     return config
 
 
+def rope_settings(config: dict[str, Any]) -> dict[str, Any]:
+    """rope_theta and rope_scaling, which transformers 5 writes together as rope_parameters."""
+    both = check_kind("rope_parameters", config.pop("rope_parameters", None) or {}, dict)
+    base = {"rope_theta": both["rope_theta"]} if "rope_theta" in both else {}
+    scaling = {name: value for name, value in both.items() if name != "rope_theta"}
+    scaling = check_kind("rope_scaling", config.pop("rope_scaling", None) or scaling, dict)
+    kind = scaling.get("rope_type", scaling.get("type", "default"))
+    return base if kind == "default" else base | {"rope_scaling": scaling}
+
+
 def check_numbers(config: dict[str, Any]) -> None:
     """What is left to check of a config with sizes."""
     width, heads = config["hidden_size"], config["num_attention_heads"]
-    check_heads(width, heads)
+    if "head_dim" not in config:
+        check_heads(width, heads)
+        config["head_dim"] = width // heads
+    check_size("head_dim", config["head_dim"])
     if heads % config["num_key_value_heads"]:
         raise ValueError(f"num_key_value_heads {config['num_key_value_heads']} must divide {heads}")
-    if config.setdefault("head_dim", width // heads) != width // heads:
-        raise ValueError(f"head_dim must be {width // heads} here, got {config['head_dim']!r:.60}")
-    if check_number("rope_theta", config.get("rope_theta", 1), 1) and width // heads % 2:
-        raise ValueError(f"heads have an even size, because rotary turns pairs: {width // heads}")
+    if config["model_type"] == "gpt2":
+        if config["head_dim"] * heads != width:
+            raise ValueError(f"head_dim must be {width // heads} here, got {config['head_dim']}")
+    else:
+        rotary_of(config)
+        check_layers(config)
+        for name in ("attention_bias", "mlp_bias", "use_sliding_window"):
+            check_kind(name, config[name], bool)
     if not check_number("rms_norm_eps", config["rms_norm_eps"], 0):
         raise ValueError("rms_norm_eps must be more than 0")
     check_kind("tie_word_embeddings", config["tie_word_embeddings"], bool)
-    if set(map(str, config.get("layer_types", ()))) - {"full_attention"}:
-        raise ValueError(f"layer_types must be full_attention, got {config['layer_types']!r:.60}")
-    for id in stops_of(config):
-        if not is_integer(id):
-            raise ValueError(f"eos_token_id must be a token id, got {describe(id)}")
+    checked_ends(config)
+
+
+def rotary_of(config: dict[str, Any]) -> nn.RotaryEmbedding:
+    """The rotation of queries and keys; an error for a wrong base, scaling or width of heads."""
+    base, scaling = check_number("rope_theta", config["rope_theta"], 1), config.get("rope_scaling")
+    if scaling is not None:
+        positions = {"original_max_position_embeddings": config["max_position_embeddings"]}
+        scaling = (positions if "yarn" in scaling.values() else {}) | scaling
+    return nn.RotaryEmbedding(config["head_dim"], base, scaling)
+
+
+def turns_in(config: dict[str, Any], layer: int) -> bool:
+    """Whether a layer turns queries and keys by their positions."""
+    every = config.get("no_rope_layer_interval", config["num_hidden_layers"] + 1)
+    given = config.get("no_rope_layers")  # 1 for layers that turn
+    return bool(given[layer]) if given else (layer + 1) % every != 0
+
+
+def window_in(config: dict[str, Any], layer: int) -> int | None:
+    """How many keys a query of a layer sees at most, None for all."""
+    kind, types = config["model_type"], config.get("layer_types")
+    if kind == "mistral":
+        return config.get("sliding_window")
+    if kind not in WINDOWED or not config["use_sliding_window"]:
+        return None
+    if types:
+        slides = types[layer] == "sliding_attention"
+    elif kind == "smollm3":
+        slides = not turns_in(config, layer)
+    else:
+        slides = layer >= config.get("max_window_layers", 28)
+    return config.get("sliding_window") if slides else None
+
+
+def check_layers(config: dict[str, Any]) -> None:
+    """Windows, and the lists that have an entry for each layer."""
+    layers = config["num_hidden_layers"]
+    if config.get("sliding_window") is not None:
+        check_size("sliding_window", config["sliding_window"])
+    check_size("no_rope_layer_interval", config.get("no_rope_layer_interval", 1))
+    allowed: dict[str, tuple[Any, ...]] = {
+        "layer_types": ("full_attention", "sliding_attention"),
+        "no_rope_layers": (0, 1),
+    }
+    for name, values in allowed.items():
+        given = check_kind(name, config.get(name, []), list)
+        if given and (len(given) != layers or any(one not in values for one in given)):
+            raise ValueError(f"{name} are one of {values} for {layers} layers, got {given!r:.60}")
 
 
 def stops_of(config: dict[str, Any]) -> list[int]:
@@ -110,39 +191,122 @@ def stops_of(config: dict[str, Any]) -> list[int]:
     return ids if isinstance(ids, list) else [ids]
 
 
+def with_end_ids(config: dict[str, Any], folder: Path) -> dict[str, Any]:
+    """The config with the end ids of generation_config.json too."""
+    if not is_there(path := folder / "generation_config.json"):
+        return config
+    ends = read_json(path).get("eos_token_id")
+    if ends is None:
+        return config
+    with naming(path):
+        ids = [*checked_ends({"eos_token_id": ends}), *stops_of(config)]
+    return config | {"eos_token_id": list(dict.fromkeys(ids))}
+
+
+def checked_ends(config: dict[str, Any]) -> list[int]:
+    for id in stops_of(config):
+        if not is_integer(id):
+            raise ValueError(f"eos_token_id must be a token id, got {describe(id)}")
+    return stops_of(config)
+
+
+def chat_settings(folder: Path) -> tuple[str | None, dict[str, str | None]]:
+    """The template of a chat, and the words that it uses, of a folder with a tokenizer."""
+    path = folder / TOKENIZER[1]
+    settings = read_json(path) if is_there(path) else {}
+    template = settings.get("chat_template")
+    if isinstance(template, list):  # of several, by their names
+        with naming(path):
+            named = {check_kind("a template", one, dict).get("name"): one for one in template}
+        template = named.get("default", {}).get("template")
+    if is_there(file := folder / "chat_template.jinja"):
+        template = file.read_text(encoding="utf-8")
+    words = {name: settings.get(name) for name in ("bos_token", "eos_token")}
+    with naming(path):
+        for name, word in words.items():
+            words[name] = word = word.get("content") if isinstance(word, dict) else word
+            if word is not None:
+                check_kind(name, word, str)
+        if template is not None:
+            check_kind("chat_template", template, str)
+    return template, {name: word for name, word in words.items() if word is not None}
+
+
+IN_GGUF = ("llama", "qwen2", "qwen3")
+SCALING_IN_GGUF = {
+    "rope.scaling.type": "rope_type",
+    "rope.scaling.factor": "factor",
+    "rope.scaling.original_context_length": "original_max_position_embeddings",
+    "rope.scaling.attn_factor": "attention_factor",
+    "rope.scaling.finetuned": "finetuned",
+}
+CONTROL, OWN = 3, 4  # types of tokens in GGUF files: control, and added by users
+
+
+def gguf_words(settings: dict[str, Any]) -> dict[str, str | None]:
+    """The words of a chat's template, by their ids in a GGUF file."""
+    words = dict(enumerate(settings.get("tokenizer.ggml.tokens", ())))
+    names = ("bos_token", "eos_token")
+    found = {name: words.get(settings.get(f"tokenizer.ggml.{name}_id", -1)) for name in names}
+    return {name: word for name, word in found.items() if word is not None}
+
+
 def gguf_config(settings: dict[str, Any], is_tied: bool) -> dict[str, Any]:
     """The config that the settings of a GGUF file say."""
     kind = settings.get("general.architecture")
-    if kind != "llama":
-        raise ValueError(f"general.architecture must be llama here, got {describe(kind)}")
-    config = {"model_type": kind, "tie_word_embeddings": is_tied}
+    if kind not in IN_GGUF:
+        raise ValueError(
+            f"general.architecture must be one of {IN_GGUF} here, got {describe(kind)}"
+        )
+    config: dict[str, Any] = {"model_type": kind, "tie_word_embeddings": is_tied}
+    scaling: dict[str, Any] = {}
     for key, value in settings.items():
         family, _, name = key.partition(".")
-        name = FROM_GGUF.get(name, key)
-        if family == "llama" and name in config and config[name] != value:
+        if family != kind or name == "vocab_size":
+            continue
+        if name in SCALING_IN_GGUF:
+            scaling[SCALING_IN_GGUF[name]] = value
+            continue
+        if name not in FROM_GGUF:
+            raise ValueError(f"the setting {key} is unknown here, with the value {value!r:.60}")
+        name = FROM_GGUF[name]
+        if name in config and config[name] != value:
             raise ValueError(f"{key} is {value!r:.60}, and another setting says {config[name]!r}")
-        config |= {name: value} if family == "llama" else {}
+        config[name] = value
+    config["vocab_size"] = settings.get(f"{kind}.vocab_size")
+    if config["vocab_size"] is None:
+        config["vocab_size"] = len(settings.get("tokenizer.ggml.tokens", ()))
+    if scaling.get("rope_type", "none") != "none":
+        config["rope_scaling"] = scaling
     ids = ("bos_token_id", "eos_token_id")
     return config | {name: settings.get(f"tokenizer.ggml.{name}") for name in ids}
 
 
-def used_tensors(state: Mapping[str, Any], is_tied: bool) -> dict[str, Any]:
+def used_tensors(state: Mapping[str, Any], is_tied: bool, path: Any) -> dict[str, Any]:
     """The tensors of a state that count, under names without the prefix of GPT-2."""
-    return {
+    used = {
         key.removeprefix("transformer."): value
         for key, value in state.items()
-        if not key.endswith(IGNORED) and not (is_tied and key == "lm_head.weight")
+        if not key.endswith(IGNORED)
     }
+    head = used.pop("lm_head.weight", None) if is_tied else None
+    words = used.get("model.embed_tokens.weight", used.get("wte.weight"))
+    if head is not None and words is not None:
+        check_tied(head, "lm_head.weight", words, path)
+    return used
 
 
 def published_config(config: dict[str, Any]) -> dict[str, Any]:
     """The config under the names of its architecture."""
     names = {ours: theirs for theirs, ours in FROM_GPT2.items() if theirs != "-"}
     names = names if config["model_type"] == "gpt2" else {}
+    # null, where nothing is said, because transformers has other values for some families then.
+    unsaid = ("sliding_window", "pad_token_id", "bos_token_id", "eos_token_id")
+    config = dict.fromkeys(unsaid[config["model_type"] == "gpt2" :]) | config
     return {names.get(k, k): v for k, v in config.items() if k not in ("dtype", "torch_dtype")}
 
 
-# SmolLM2's template of a chat, and what its rules say.
+# SmolLM2's template of a chat, in the form that is called ChatML: for a model of your own.
 CHAT_TEMPLATE = (
     "{% for message in messages %}{% if loop.first and messages[0]['role'] != 'system' %}"
     "{{ '<|im_start|>system\nYou are a helpful AI assistant named SmolLM, trained by Hugging Face"
@@ -150,31 +314,25 @@ CHAT_TEMPLATE = (
     "+ '<|im_end|>' + '\n'}}{% endfor %}{% if add_generation_prompt %}"
     "{{ '<|im_start|>assistant\n' }}{% endif %}"
 )
-SYSTEM = "You are a helpful AI assistant named SmolLM, trained by Hugging Face"
 
 
-def chat_prompt(template: str | None, messages: Iterable[dict[str, str]]) -> str:
-    """The text of a chat, up to where the answer begins."""
-    if str(template).replace("\\n", "\n") != CHAT_TEMPLATE:  # a folder writes \n as two letters
-        raise ValueError(
-            f"this model has {'no' if template is None else 'another'} template of a chat than "
-            "SmolLM2's: write the text of the chat yourself, and give it to generate_text"
-        )
-    messages = list(messages)
-    for message in messages:
-        if not isinstance(message, dict) or not {"role", "content"} <= set(message):
-            raise ValueError(f'a message is {{"role": ..., "content": ...}}, got {message!r:.60}')
-    if messages and messages[0]["role"] != "system":
-        messages = [{"role": "system", "content": SYSTEM}, *messages]
-    parts = [f"<|im_start|>{m['role']}\n{m['content']}<|im_end|>\n" for m in messages]
-    return "".join(parts) + "<|im_start|>assistant\n"
+# How the tokenizers of GGUF files cut a text before BPE, by the regular expression of each.
+LETTERS = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|"
+SPACES = r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+CUTS = {
+    "smollm": None,  # digits alone, and then as GPT-2
+    "qwen2": LETTERS + r"\p{N}" + SPACES,
+    "llama-bpe": LETTERS + r"\p{N}{1,3}" + SPACES,
+}
 
 
 def gguf_tokenizer(settings: dict[str, Any]) -> Any:
-    """The tokenizer of a GGUF file like SmolLM2's: byte-level BPE, where digits stand alone."""
-    kinds = [settings.get(f"tokenizer.ggml.{name}") for name in ("model", "pre")]
-    if kinds != ["gpt2", "smollm"]:
-        raise ValueError(f"tokenizer.ggml.model and pre must be gpt2 and smollm, got {kinds}")
+    """The tokenizer of a GGUF file: byte-level BPE."""
+    kind, cut = (settings.get(f"tokenizer.ggml.{name}") for name in ("model", "pre"))
+    if kind != "gpt2" or cut not in CUTS:
+        raise ValueError(
+            f"tokenizer.ggml.model must be gpt2 and pre one of {list(CUTS)}, got {[kind, cut]}"
+        )
     words, merges, types = (
         check_kind(f"tokenizer.ggml.{name}", settings.get(f"tokenizer.ggml.{name}"), list)
         for name in ("tokens", "merges", "token_type")
@@ -183,15 +341,23 @@ def gguf_tokenizer(settings: dict[str, Any]) -> Any:
     pairs = [tuple(merge.split(" ")) for merge in merges]
     ids = {word: i for i, word in enumerate(words)}
     tokenizer = package.Tokenizer(package.models.BPE(ids, pairs))
-    tokenizer.pre_tokenizer = package.pre_tokenizers.Sequence(
-        [
-            package.pre_tokenizers.Digits(individual_digits=True),
-            package.pre_tokenizers.ByteLevel(add_prefix_space=False),
-        ]
-    )
+    pieces, pattern = package.pre_tokenizers, CUTS[cut]
+    if pattern is None:
+        first = pieces.Digits(individual_digits=True)
+    else:
+        first = pieces.Split(package.Regex(pattern), "isolated")
+    bytes_ = pieces.ByteLevel(add_prefix_space=False, use_regex=pattern is None)
+    tokenizer.pre_tokenizer = pieces.Sequence([first, bytes_])
+    if cut == "qwen2":
+        tokenizer.normalizer = package.normalizers.NFC()
     tokenizer.decoder = package.decoders.ByteLevel()
-    special = [word for word, kind in zip(words, types, strict=True) if kind == 3]
-    tokenizer.add_special_tokens(
-        [package.AddedToken(word, special=True, normalized=False) for word in special]
-    )
+    for word, number in zip(words, types, strict=True):
+        if number in (CONTROL, OWN):
+            token = package.AddedToken(word, special=number == CONTROL, normalized=False)
+            tokenizer.add_tokens([token])
+    first = gguf_words(settings).get("bos_token")
+    if settings.get("tokenizer.ggml.add_bos_token") and first is not None:
+        tokenizer.post_processor = package.processors.TemplateProcessing(
+            single=f"{first} $A", special_tokens=[(first, ids[first])]
+        )
     return tokenizer

@@ -84,10 +84,10 @@ def generate(
     check_choice(temperature, top_k, top_p, num_beams, length_penalty)
     if not len(ids):
         return wrap(np.empty((0, max_len), np.int64))
-    getattr(next_scores, "start", lambda: None)()
     if num_beams > 1:
-        beams = beam_search(next_scores, ids, given, max_len, stops, num_beams, length_penalty)
-        return padded(beams, pad)
+        found = beam_search(next_scores, ids, max_len, stops, pad, num_beams, length_penalty)
+        return padded([best[0].numpy() for best, *_ in found], pad)
+    getattr(next_scores, "start", lambda: None)()
     lengths, ended = given.copy(), given == max_len
     for t in range(given.min(), max_len):
         if ended.all():
@@ -107,18 +107,18 @@ def generate(
 
 
 class Beams:
-    """The likeliest beginnings of one sample, and the best of its continuations that have ended.
+    """The likeliest beginnings of one sample, and the `best` of its continuations that have ended.
 
     The beginnings are rows of an array of ids outside, here are their log-probabilities.
     """
 
     def __init__(
-        self, prompt: np.ndarray, max_len: int, num_beams: int, length_penalty: float
+        self, prompt: np.ndarray, max_len: int, num_beams: int, length_penalty: float, best: int
     ) -> None:
         self.given, self.max_len, self.length_penalty = len(prompt), max_len, length_penalty
-        self.best, self.best_value = prompt, -np.inf
+        self.best, self.ended = best, [(prompt, -np.inf)]  # (ids, value), the highest value first
         if self.given == max_len:  # a full prompt is all there is
-            self.best_value = 0.0
+            self.best, self.ended = 1, [(prompt, 0.0)]
         # The beams begin alike: only the first counts.
         self.log_prob = np.full(num_beams, -np.inf)
         self.log_prob[0] = 0.0
@@ -128,10 +128,11 @@ class Beams:
         return float(((5 + length - self.given) / 6) ** self.length_penalty)
 
     def may_improve(self, t: int) -> bool:
-        """Whether a beginning of t ids can still become better than the best that has ended."""
+        """Whether a beginning of t ids can still become one of the best that have ended."""
         next_length = max(t, self.given) + 1
         largest = max(self.divisor(next_length), self.divisor(self.max_len))
-        return self.log_prob[0] / largest > self.best_value  # the first beam is the likeliest
+        least = self.ended[-1][1] if len(self.ended) == self.best else -np.inf
+        return self.log_prob[0] / largest > least  # the first beam is the likeliest
 
     def are_read(self, t: int) -> np.ndarray:
         """For each beam, whether it chooses the id behind its first t ids: (num_beams,)."""
@@ -140,10 +141,13 @@ class Beams:
     def keep_best(self, ids: np.ndarray, candidates: np.ndarray) -> None:
         """Keep the likeliest of continuations that end: beginnings (num_beams, t), and the
         log-probability of each with each last id, (num_beams, V)."""
-        value = candidates.max() / self.divisor(ids.shape[1] + 1)
-        if value > self.best_value:
-            beam, last = np.unravel_index(candidates.argmax(), candidates.shape)
-            self.best, self.best_value = np.append(ids[beam], last), value
+        values = candidates.reshape(-1) / self.divisor(ids.shape[1] + 1)
+        for place in np.argsort(-values, kind="stable")[: self.best]:
+            if values[place] > -np.inf:
+                beam, last = divmod(place, candidates.shape[1])
+                self.ended.append((np.append(ids[beam], last), float(values[place])))
+        # Equal values stay in the order in which they came.
+        self.ended = sorted(self.ended, key=lambda pair: -pair[1])[: self.best]
 
     def go_on(self, candidates: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """The likeliest beginnings with one more id: which beam each continues, and that id."""
@@ -153,18 +157,38 @@ class Beams:
         return np.divmod(order, candidates.shape[1])
 
 
+@no_grad()
 def beam_search(
     next_scores: Callable[[Any], Tensor],
-    ids: np.ndarray,
-    given: np.ndarray,
+    prompt: ArrayLike,
     max_len: int,
-    stops: list[int],
-    num_beams: int,
-    length_penalty: float,
-) -> list[np.ndarray]:
-    """The best continuation found of each sample: ids (B, P), given (B,) of them no padding."""
+    stop: int | ArrayLike | Collection[int] | None = None,
+    pad: int = 0,
+    num_beams: int = 4,
+    length_penalty: float = 0.0,
+    best: int = 1,
+) -> list[list[tuple[Tensor, float]]]:
+    """The `best` continuations of each sample that a beam search finds, with their values.
+
+    See `generate`, which has the same arguments and returns the first of each. Of each sample
+    (ids (T,), value), the highest value first, or fewer if fewer have ended.
+
+        >>> def next_scores(ids):  # 1 and 2 are likely, and 2 ends
+        ...     return ta.tensor([[-9.0, 0.0, -1.0]] * len(ids))
+        >>> for ids, value in beam_search(next_scores, [[1]], 3, stop=2, best=2)[0]:
+        ...     print(ids.tolist(), round(value, 3))
+        [1, 1, 1] -0.627
+        [1, 2] -1.313
+    """
+    check_type("next_scores is a function of ids", next_scores, Callable)
+    ids, given = checked_prompt(prompt, max_len, pad)
+    stops = checked_stops(stop)
+    check_choice(0.0, None, None, num_beams, length_penalty)
+    if check_size("best", best) > num_beams:
+        raise ValueError(f"best is at most num_beams, {num_beams}, got {best}")
+    getattr(next_scores, "start", lambda: None)()
     prompts = [row[:n] for row, n in zip(ids, given, strict=True)]
-    samples = [Beams(prompt, max_len, num_beams, length_penalty) for prompt in prompts]
+    samples = [Beams(prompt, max_len, num_beams, length_penalty, best) for prompt in prompts]
     select = getattr(next_scores, "select", lambda rows: None)
     rows = np.arange(len(ids)).repeat(num_beams)  # (R,), R = B * num_beams
     ids = ids[rows]
@@ -188,7 +212,64 @@ def beam_search(
             ids[own] = ids[rows[own]]
             ids[own, t] = chosen
         select(rows)
-    return [beams.best for beams in samples]
+    return [[(wrap(found), value) for found, value in beams.ended] for beams in samples]
+
+
+Processor = Callable[[np.ndarray, np.ndarray], np.ndarray]
+
+
+class Processed:
+    """A `next_scores` whose scores go through processors first, one after another.
+
+    processors: functions of ids (B, t) and scores (B, V), NumPy arrays, that return scores (B, V),
+        such as `repetition_penalty(1.2)`; -inf excludes an id.
+
+        >>> def next_scores(ids):
+        ...     return ta.tensor([[0.0, 1.0, 2.0]] * len(ids))
+        >>> scores = Processed(next_scores, repetition_penalty(3.0), min_length(3, stop=1))
+        >>> scores(ta.tensor([[2, 2]])).tolist()
+        [[0.0, -inf, 0.6666666865348816]]
+    """
+
+    def __init__(self, next_scores: Callable[[Any], Tensor], *processors: Processor) -> None:
+        self.next_scores, self.processors = next_scores, processors
+        for name in ("start", "select"):  # of a model with a cache
+            if hasattr(next_scores, name):
+                setattr(self, name, getattr(next_scores, name))
+
+    def __call__(self, ids: ArrayLike) -> Tensor:
+        scores = self.next_scores(ids).cpu().numpy()
+        for processor in self.processors:
+            scores = processor(to_device(array_like(ids, "ids"), "cpu"), scores)
+        return Tensor(scores)
+
+
+def repetition_penalty(penalty: float) -> Processor:
+    """A processor: the scores of ids that are there already, divided by `penalty`, or multiplied by
+    it if they are negative. Source: Keskar et al., "CTRL", 2019."""
+    check_number("penalty", penalty, 0)
+
+    def processor(ids: np.ndarray, scores: np.ndarray) -> np.ndarray:
+        found = np.take_along_axis(scores, ids, 1)
+        scores = scores.copy()
+        np.put_along_axis(scores, ids, np.where(found < 0, found * penalty, found / penalty), 1)
+        return scores
+
+    return processor
+
+
+def min_length(length: int, stop: int | ArrayLike | Collection[int]) -> Processor:
+    """A processor: no id of `stop` before there are `length` ids, the prompt included."""
+    stops = checked_stops(stop)
+    check_size("length", length, 0)
+
+    def processor(ids: np.ndarray, scores: np.ndarray) -> np.ndarray:
+        if ids.shape[1] < length:
+            scores = scores.copy()
+            scores[:, stops] = -np.inf
+        return scores
+
+    return processor
 
 
 def with_column(ids: np.ndarray, t: int) -> np.ndarray:

@@ -11,12 +11,13 @@ import math
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from io import BufferedReader
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..base.checks import check_size
+from ..base.checks import check_size, optional_package
 from ..errors import CheckpointError
 
 # The types of settings by their numbers.
@@ -73,6 +74,20 @@ KINDS = {
     8: Kind(32, 34, q8_0),
     30: Kind(1, 2, bf16),
 }
+
+
+def kind_of_package(number: int) -> Kind:
+    """A type that the package gguf unpacks, such as Q4_K, Q5_K and Q6_K."""
+    text = f"numbers of type {number} need the package gguf; F32, F16, BF16, Q8_0, Q4_0 and Q4_1 do"
+    package = optional_package("gguf", f"{text} not", "gguf")
+    try:
+        kind = package.GGMLQuantizationType(number)
+        numbers, size = package.GGML_QUANT_SIZES[kind]
+        unpack = partial(package.quants.dequantize, qtype=kind)
+        unpack(np.zeros((1, size), np.uint8))
+    except (ValueError, LookupError, NotImplementedError):
+        raise ValueError(f"the package gguf does not unpack numbers of type {number}") from None
+    return Kind(numbers, size, unpack)
 
 
 class Place(NamedTuple):
@@ -156,16 +171,10 @@ class GGUF:
         # The file has the last dimension first.
         shape = tuple(self.number("<u8") for _ in range(self.affordable(rank, 8)))[::-1]
         kind, offset = self.number("<u4"), self.number("<u8")
-        if kind not in KINDS:
-            raise ValueError(
-                f"a tensor {shape} has the type {kind}; F32, F16, BF16, Q8_0, Q4_0 and Q4_1 are "
-                "read here"
-            )
-        if not shape or shape[-1] % KINDS[kind].numbers:
-            raise ValueError(
-                f"a tensor {shape} has no whole blocks of {KINDS[kind].numbers} numbers"
-            )
-        return Place(shape, KINDS[kind], offset)
+        packed = KINDS.get(kind) or kind_of_package(kind)
+        if not shape or shape[-1] % packed.numbers:
+            raise ValueError(f"a tensor {shape} has no whole blocks of {packed.numbers} numbers")
+        return Place(shape, packed, offset)
 
     def check_places(self) -> int:
         """Where the numbers begin; an error if two tensors overlap or one ends after the file."""

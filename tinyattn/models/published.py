@@ -1,7 +1,7 @@
 """The folders of published models, and their tensors: names there and here, and shapes.
 
-Four kinds of files have a column each in the tables: Llama's and Qwen2's folders, GGUF, GPT-2's
-and BERT's folders. The settings have Llama's names in the code.
+Five kinds of files have a column each in the tables: Llama's folders, which Qwen and Mistral have
+too, GGUF, GPT-2's, BERT's and DistilBERT's folders. The settings have Llama's names in the code.
 """
 
 from __future__ import annotations
@@ -21,43 +21,67 @@ from ..errors import CheckpointError
 from ..nn import init
 from ..tensors.tensor import Tensor
 from ..training.checkpoint import load
-from .settings import naming, read_json
+from .settings import check_kind, naming, read_json
 
 Filled = TypeVar("Filled", bound=nn.Module)
-LLAMA, GGUF, GPT2, BERT = 0, 1, 2, 3  # the columns
+LLAMA, GGUF, GPT2, BERT, DISTILBERT = range(5)  # the columns; the last two have tables of their own
 # What stands before the parts of a layer.
-LAYER = ("model.layers.{}.", "blk.{}.", "h.{}.", "encoder.layer.{}.")
-# Ours; the shape, by D width, I inner width, K width of keys, V vocabulary, P positions, T types of
-# tokens; theirs.
+LAYER = (
+    *("model.layers.{}.", "blk.{}.", "h.{}."),
+    *("encoder.layer.{}.", "transformer.layer.{}."),
+)
+# Ours; the shape, by D width, I inner width, Q and K widths of all queries and keys, H that of a
+# head, V vocabulary, P positions, T types of tokens; theirs.
 ENDS = """
-word          VD  model.embed_tokens  token_embd   wte   embeddings.word_embeddings
-position      PD  -                   -            wpe   embeddings.position_embeddings
-token_type    TD  -                   -            -     embeddings.token_type_embeddings
-norm          D   -                   -            -     embeddings.LayerNorm
-encoder.norm  D   model.norm          output_norm  ln_f  -
-head          VD  lm_head             output       -     -
+word          VD  model.embed_tokens  token_embd   wte
+position      PD  -                   -            wpe
+encoder.norm  D   model.norm          output_norm  ln_f
+head          VD  lm_head             output       -
 """
 PARTS = """
-self_attn.W_q    DD  self_attn.q_proj          attn_q       attn.c_attn  attention.self.query
-self_attn.W_k    KD  self_attn.k_proj          attn_k       attn.c_attn  attention.self.key
-self_attn.W_v    KD  self_attn.v_proj          attn_v       attn.c_attn  attention.self.value
-self_attn.W_o    DD  self_attn.o_proj          attn_output  attn.c_proj  attention.output.dense
-sublayer.0.norm  D   input_layernorm           attn_norm    ln_1         attention.output.LayerNorm
-feed_forward.w_1 ID  mlp.gate_proj             ffn_gate     mlp.c_fc     intermediate.dense
-feed_forward.w_3 ID  mlp.up_proj               ffn_up       -            -
-feed_forward.w_2 DI  mlp.down_proj             ffn_down     mlp.c_proj   output.dense
-sublayer.1.norm  D   post_attention_layernorm  ffn_norm     ln_2         output.LayerNorm
+self_attn.W_q    QD  self_attn.q_proj          attn_q       attn.c_attn
+self_attn.W_k    KD  self_attn.k_proj          attn_k       attn.c_attn
+self_attn.W_v    KD  self_attn.v_proj          attn_v       attn.c_attn
+self_attn.W_o    DQ  self_attn.o_proj          attn_output  attn.c_proj
+self_attn.q_norm H   self_attn.q_norm          attn_q_norm  -
+self_attn.k_norm H   self_attn.k_norm          attn_k_norm  -
+sublayer.0.norm  D   input_layernorm           attn_norm    ln_1
+feed_forward.w_1 ID  mlp.gate_proj             ffn_gate     mlp.c_fc
+feed_forward.w_3 ID  mlp.up_proj               ffn_up       -
+feed_forward.w_2 DI  mlp.down_proj             ffn_down     mlp.c_proj
+sublayer.1.norm  D   post_attention_layernorm  ffn_norm     ln_2
 """
+# Of encoders: the names of BERT, which RoBERTa has too, and of DistilBERT.
+ENCODER_ENDS = """
+word        VD  embeddings.word_embeddings        embeddings.word_embeddings
+position    PD  embeddings.position_embeddings    embeddings.position_embeddings
+token_type  TD  embeddings.token_type_embeddings  -
+norm        D   embeddings.LayerNorm              embeddings.LayerNorm
+"""
+ENCODER_PARTS = """
+self_attn.W_q    DD  attention.self.query        attention.q_lin
+self_attn.W_k    DD  attention.self.key          attention.k_lin
+self_attn.W_v    DD  attention.self.value        attention.v_lin
+self_attn.W_o    DD  attention.output.dense      attention.out_lin
+sublayer.0.norm  D   attention.output.LayerNorm  sa_layer_norm
+feed_forward.w_1 ID  intermediate.dense          ffn.lin1
+feed_forward.w_2 DI  output.dense                ffn.lin2
+sublayer.1.norm  D   output.LayerNorm            output_layer_norm
+"""
+TABLES = {True: (ENCODER_ENDS, ENCODER_PARTS), False: (ENDS, PARTS)}
+ENCODERS = ("bert", "distilbert", "roberta", "xlm-roberta")
 WEIGHTS = "model.safetensors"
+INDEX = f"{WEIGHTS}.index.json"  # of the files that hold the tensors, if there are several
 # Files of weights that are not read, and why.
 OTHER_WEIGHTS = {
-    f"{WEIGHTS}.index.json": "is a list of several files, and one file is read here",
     "pytorch_model.bin": "is a pickle, and a pickle can run code",
     "pytorch_model.bin.index.json": "is a list of pickles, and a pickle can run code",
     "tf_model.h5": "is a file of TensorFlow",
     "flax_model.msgpack": "is a file of Flax",
 }
 WITHOUT_BIAS = ("word", "position", "token_type", "head")
+TURNED = ("W_q", "W_k", "q_norm", "k_norm")  # what acts on heads before rotary turns them
+WITH_HEAD_NORMS = ("qwen3",)
 
 
 class Part:
@@ -105,9 +129,11 @@ def parts_of(config: dict[str, Any], column: int, most: int | None = None) -> di
     parts: dict[str, Part] = {}
     for ours, theirs, shape in matrices_of(config, column, most):
         is_transposed = column == GPT2 and ours.startswith("encoder.layers.")
-        is_turned = column == LLAMA and ours.endswith(("W_q", "W_k"))
+        # llama.cpp writes the pairs of Llama as neighbours, and those of Qwen as halves.
+        has_halves = column == LLAMA or (column == GGUF and config["model_type"] != "llama")
+        is_turned = has_halves and ours.endswith(TURNED)
         ends = {"weight": shape}
-        if has_bias(config["model_type"], ours):
+        if has_bias(config, ours):
             ends["bias"] = shape[:1]
         for end, size in ends.items():
             part = Part({}, is_transposed, config["head_dim"] if is_turned else 0)
@@ -119,11 +145,14 @@ def matrices_of(
     config: dict[str, Any], column: int, most: int | None
 ) -> Iterator[tuple[str, str, tuple[int, ...]]]:
     """(our name, their name, shape) of every matrix and of every norm's weights."""
+    width = config.get("head_dim", config["hidden_size"] // config["num_attention_heads"])
     sizes = {
         "V": config["vocab_size"],
         "D": config["hidden_size"],
         "I": config["intermediate_size"],
-        "K": config.get("head_dim", 1) * config.get("num_key_value_heads", config["hidden_size"]),
+        "H": width,
+        "Q": width * config["num_attention_heads"],
+        "K": width * config.get("num_key_value_heads", config["num_attention_heads"]),
         "P": config["max_position_embeddings"],
         "T": config.get("type_vocab_size"),
     }
@@ -131,29 +160,55 @@ def matrices_of(
     if most is not None:
         # One layer more than the file can have, because a wrong number may be a large one.
         layers = min(layers, most // 6 + 1)
-    blocks = [("", "", ENDS)]
+    is_encoder = column in (BERT, DISTILBERT)
+    ends, parts = TABLES[is_encoder]
+    blocks = [("", "", ends)]
     for i in range(layers):
-        blocks.append((f"encoder.layers.{i}.", LAYER[column].format(i), PARTS))
+        blocks.append((f"encoder.layers.{i}.", LAYER[column].format(i), parts))
     for ours, theirs, table in blocks:
         for row in table.strip().splitlines():
             name, letters, *names = row.split()
-            if names[column] == "-" or (name == "head" and config["tie_word_embeddings"]):
+            their_name = names[column - BERT if is_encoder else column]
+            if their_name == "-" or (name == "head" and config["tie_word_embeddings"]):
                 continue
-            yield ours + name, theirs + names[column], tuple(sizes[x] for x in letters)
+            if letters == "H" and config["model_type"] not in WITH_HEAD_NORMS:
+                continue
+            yield ours + name, theirs + their_name, tuple(sizes[x] for x in letters)
 
 
-def has_bias(model_type: str, name: str) -> bool:
-    if model_type in ("gpt2", "bert"):
+def has_bias(config: dict[str, Any], name: str) -> bool:
+    kind, part = config["model_type"], name.rpartition(".")[2]
+    if kind in ("gpt2", *ENCODERS):
         return name not in WITHOUT_BIAS
-    return model_type == "qwen2" and name.endswith(("W_q", "W_k", "W_v"))
+    if part.startswith("w_"):
+        return config["mlp_bias"]
+    is_biased = kind == "qwen2" and part != "W_o"
+    return part.startswith("W_") and (is_biased or config["attention_bias"])
 
 
 def load_tensors(path: Path) -> dict[str, Tensor]:
-    """The tensors of a file that has nothing else."""
+    """The tensors of a file that has nothing else, or of all files that an index lists."""
+    if path.name == INDEX:
+        return listed_tensors(path)
     state = load(path)
     for key, value in state.items():
         if not isinstance(value, Tensor):
             raise CheckpointError(f"{path}: {key} must be a tensor, got {describe(value)}")
+    return state
+
+
+def listed_tensors(path: Path) -> dict[str, Tensor]:
+    with naming(path):
+        places = check_kind("weight_map", read_json(path).get("weight_map"), dict)
+        names = {check_kind("a file", name, str) for name in places.values()}
+        if any(Path(name).name != name or name == INDEX for name in names):
+            raise ValueError(f"the files must lie beside it, got {sorted(names)}")
+    state: dict[str, Tensor] = {}
+    for name in sorted(names):
+        part = load_tensors(path.with_name(name))
+        if part.keys() != {key for key, file in places.items() if file == name}:
+            raise CheckpointError(f"{path} does not fit {name}: they list other tensors")
+        state |= part
     return state
 
 
@@ -210,6 +265,15 @@ def check_fit(
             )
 
 
+def check_tied(head: Tensor, key: str, words: Tensor, path: Any) -> None:
+    """A head that is the table of words, as config.json says, is equal to it."""
+    if head.shape != words.shape or not np.array_equal(head._data, words._data):
+        raise CheckpointError(
+            f"{path}: {key} differs from the table of words, and config.json says that they are "
+            "one: write tie_word_embeddings: false there to keep both"
+        )
+
+
 def check_array(array: np.ndarray, key: str, path: Any) -> None:
     if array.dtype.kind != "f":
         raise CheckpointError(f"{path}: {key} is {array.dtype}, expected floating numbers")
@@ -226,6 +290,8 @@ def read_folder(
     with naming(path):
         config = checked(config)
     path = weights_of(Path(folder))
+    if path.name == INDEX and sha256 is not None:
+        raise ValueError(f"sha256 is of one file, and {folder} has its weights in several")
     check_sha256(path, sha256)
     return config, path
 
@@ -240,14 +306,15 @@ def checked_folder(folder: str | os.PathLike[str]) -> Path:
 
 
 def weights_of(folder: Path) -> Path:
-    """The file of weights; an error says what to do about another one."""
+    """The file of weights, or their index; an error says what to do about another one."""
     if (folder / "adapter_config.json").is_file():
         raise CheckpointError(
             f"{folder} has adapter_config.json: merge the adapter into the weights first, because "
             "an adapter is not read here"
         )
-    if (folder / WEIGHTS).is_file():
-        return folder / WEIGHTS
+    for name in (WEIGHTS, INDEX):
+        if (folder / name).is_file():
+            return folder / name
     for name, reason in OTHER_WEIGHTS.items():
         if (folder / name).is_file():
             raise FileNotFoundError(

@@ -307,6 +307,8 @@ class MultiHeadAttention(Attention):
     num_kv_heads: a divisor of num_heads: so many heads of keys and values, each for num_heads /
         num_kv_heads heads of queries that follow each other (1: multi-query attention).
     window: query i sees key k only if |i - k| < window; with is_causal the last `window` keys.
+    q_norm, k_norm: attributes, None at first: modules that norm each head of queries or of keys
+        before it is rotated, such as RMSNorm(d) in Qwen3.
     rotary: a module that rotates queries and keys by their positions, such as RotaryEmbedding(d).
         It is called as rotary(x, positions), x (B, N, H, d) and positions (N, 1), or packed, x
         (R, H, d) and positions (R, 1); keys have num_kv_heads heads.
@@ -361,6 +363,8 @@ class MultiHeadAttention(Attention):
                 f"rotary is a module, such as nn.RotaryEmbedding({width}), got {rotary}"
             )
         self.rotary = rotary
+        self.q_norm: Module | None = None
+        self.k_norm: Module | None = None
         kv_width = width * self.num_kv_heads
         self.dropout = Dropout(dropout)
         self.W_q = Linear(query_size, num_hiddens, bias=bias)
@@ -390,6 +394,7 @@ class MultiHeadAttention(Attention):
         # Positions alone too, because `rotate` then raises an error.
         rotates = self.rotary is not None or positions is not None
         q = self.W_q(queries)
+        q = q if self.q_norm is None else normed_heads(q, heads[0], self.q_norm)
         q = self.rotate(q, heads[0], visibility.queries, past, positions) if rotates else q
         # The output of an encoder is projected in the first call only.
         memory = None if cache is None else cache.memory(keys)
@@ -397,6 +402,7 @@ class MultiHeadAttention(Attention):
             k, v = memory
         else:
             k, v = self.W_k(keys), self.W_v(values)  # (B, K, G * d), (B, K, G * e)
+            k = k if self.k_norm is None else normed_heads(k, heads[1], self.k_norm)
             k = self.rotate(k, heads[1], visibility.keys, past_keys, positions) if rotates else k
         if cache is not None:
             k, v = cache.joined(k, v)
@@ -426,6 +432,12 @@ class MultiHeadAttention(Attention):
             positions = samples.positions() if x.ndim == 2 else own
         rows = array_like(positions, "positions")[..., None]
         return self.rotary(split, rows).reshape(x.shape)
+
+
+def normed_heads(x: Tensor, heads: int, norm: Module) -> Tensor:
+    """Queries or keys (..., H * d), of which each head went through the norm of (..., d)."""
+    check_heads(x.shape[-1], heads)
+    return norm(x.reshape(*x.shape[:-1], heads, x.shape[-1] // heads)).reshape(x.shape)
 
 
 class MultiHeadedAttention(MultiHeadAttention):

@@ -85,6 +85,13 @@ class KeyValueCache:
         self.stored = keys, values
         self.past += queries
 
+    def cut(self, length: int) -> None:
+        """Forget the positions from `length` on; a memory stays."""
+        if self.stored is not None and self.grows:
+            self.stored = self.stored[0][:, :length], self.stored[1][:, :length]
+            self.rooms = [None, None]
+        self.past = min(self.past, length)
+
     def select(self, rows: list[int] | np.ndarray | Tensor) -> None:
         """Go on with the samples `rows` (B',), in this order; one may be there several times."""
         index = checked_rows(rows)
@@ -149,6 +156,12 @@ class Cache:
     def parts(self) -> list[KeyValueCache]:
         """The caches of all attentions."""
         return [part for layer in self.layers for part in layer if part is not None]
+
+    def cut(self, length: int) -> None:
+        """Forget the positions from `length` on, to go on in another way."""
+        check_size("length", length, 0)
+        for part in self.parts():
+            part.cut(length)
 
     def select(self, rows: list[int] | np.ndarray | Tensor) -> None:
         """Go on with the samples `rows` (B',), in this order; one may be there several times.

@@ -143,8 +143,8 @@ class Decoder(Stack):
 class NextScores:
     """A function of ids (B, T) that gives the scores (B, V) of the id after them, for `generate`.
 
-    If the ids begin with those of the call before, only the new ones are computed; if they do not,
-    all of them are. A subclass has `new_cache`, and `scores`, which computes what is not in it.
+    Only ids after those that the call before had too are computed. A subclass has `new_cache`, and
+    `scores`, which computes what is not in the cache.
     """
 
     cache: Cache
@@ -176,17 +176,29 @@ class NextScores:
         if now.ndim != 2 or not now.shape[1]:
             raise ShapeError(f"next_scores takes ids (B, T) with T >= 1, got shape {now.shape}")
         if self.last_ids is not None:
-            old = self.last_ids.shape[1]
-            if now.shape[1] <= old or not np.array_equal(now[:, :old], self.last_ids):
-                self.start()
+            self.keep(common_length(self.last_ids, now))
         self.last_ids = now.copy()
         return self.scores(ids)
+
+    def keep(self, length: int) -> None:
+        """Go on after the first `length` ids of the call before, or begin anew."""
+        if not length:
+            self.start()
+        elif length < self.cache.length:
+            self.cache.cut(length)
 
     def select(self, rows: list[int] | np.ndarray | Tensor) -> None:
         """Go on with the samples `rows` (B',), in this order; one may be there several times."""
         index = checked_rows(rows)
         self.cache.select(index)
         self.last_ids = None if self.last_ids is None else self.last_ids[index]
+
+
+def common_length(old: np.ndarray, new: np.ndarray) -> int:
+    """How many first ids (B, T) of all samples are equal in both; one of the new ones is left."""
+    length = min(old.shape[1], new.shape[1] - 1) if len(old) == len(new) else 0
+    differs = (old[:, :length] != new[:, :length]).any(0)
+    return int(differs.argmax()) if differs.any() else length
 
 
 class DecoderScores(NextScores):

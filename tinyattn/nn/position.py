@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from .. import functional as F
@@ -9,6 +11,7 @@ from ..base.checks import check_number, check_size
 from ..engine.autograd import wrap
 from ..errors import ShapeError
 from ..ops.arguments import ArrayLike, float_tensor
+from ..ops.positions import rotary_rates
 from ..tensors.tensor import Tensor
 from . import init
 from .layers import Dropout
@@ -102,26 +105,110 @@ class RotaryEmbedding(Module):
     Call: x (..., N, width), positions (..., N) -> (..., N, width). It has no parameters, so one
     module can serve all layers.
 
+    scaling: how a model that was trained on short texts reads long ones, as the rope_scaling of a
+        published config.json says it: {"rope_type": "linear", "factor": 8.0}, or "llama3" or "yarn"
+        with their numbers. The rate of each pair is divided by the factor, by a part that is 1 for
+        slow pairs and 0 for fast ones, which keep their rates. "yarn" also makes the result longer.
+    halves: see `functional.rotary_embedding`.
+    Raises ShapeError for an odd width, ValueError for another base or scaling.
+    Source of "linear": Chen et al., "Extending Context Window", 2023; of "yarn": Peng et al.,
+    "YaRN", 2023; "llama3" is from the code of Llama 3.1.
+
         >>> rotary = nn.RotaryEmbedding(4)
         >>> q, k = ta.randn(1, 2, 5, 4), ta.randn(1, 2, 5, 4)  # (B, H, N, d)
         >>> F.scaled_dot_product_attention(rotary(q), rotary(k), k).shape
         (1, 2, 5, 4)
     """
 
-    def __init__(self, width: int, base: float = 10000.0) -> None:
+    def __init__(
+        self,
+        width: int,
+        base: float = 10000.0,
+        scaling: dict[str, Any] | None = None,
+        halves: bool = False,
+    ) -> None:
         super().__init__()
         if check_size("width", width) % 2:
             raise ShapeError(f"RotaryEmbedding turns pairs: width is even, got {width}")
-        self.width = width
+        self.width, self.halves = width, halves
         self.base = check_number("base", base, 1)
+        self.scaling = scaling or {}
+        self.rates, self.length = scaled_rates(rotary_rates(width, self.base), base, self.scaling)
 
     def forward(self, x: Tensor, positions: ArrayLike | None = None) -> Tensor:
         if float_tensor(x, "x").shape[-1:] != (self.width,):
             raise ShapeError(f"this module takes x (..., N, {self.width}), got {x.shape}")
-        return F.rotary_embedding(x, positions, self.base)
+        out = F.rotary_embedding(x, positions, rates=self.rates, halves=self.halves)
+        return out if self.length == 1 else out * self.length
 
     def extra_repr(self) -> str:
-        return f"{self.width}, base={self.base}"
+        more = f", scaling={self.scaling}" if self.scaling else ""
+        return f"{self.width}, base={self.base}{more}" + ", halves=True" * self.halves
+
+
+# The numbers of each kind of scaling, with their usual values; None for those that must be given.
+SCALINGS: dict[str, dict[str, float | None]] = {
+    "default": {},
+    "linear": {"factor": None},
+    "llama3": {
+        "factor": None,
+        "low_freq_factor": None,
+        "high_freq_factor": None,
+        "original_max_position_embeddings": None,
+    },
+    "yarn": {
+        "factor": None,
+        "original_max_position_embeddings": None,
+        "beta_fast": 32.0,
+        "beta_slow": 1.0,
+        "attention_factor": 0.0,
+        "mscale": 0.0,
+        "mscale_all_dim": 0.0,
+    },
+}
+
+
+def scaled_rates(
+    rates: np.ndarray, base: float, scaling: dict[str, Any]
+) -> tuple[np.ndarray, float]:
+    """The rates of pairs (d / 2,) after a scaling, and the length of what was of length 1."""
+    kind = scaling.get("rope_type", scaling.get("type", "default"))
+    if kind not in SCALINGS:
+        raise ValueError(f"rope scaling is one of {list(SCALINGS)}, got {kind!r:.60}")
+    numbers = SCALINGS[kind] | {k: x for k, x in scaling.items() if k in SCALINGS[kind]}
+    for name, value in numbers.items():
+        numbers[name] = check_number(f"{name} of the rope scaling {kind}", value, 0)
+    if kind == "default":
+        return rates, 1.0
+    factor, kept = numbers["factor"], np.zeros(len(rates))  # 1 where a pair keeps its rate
+    if not factor:
+        raise ValueError("the factor of a rope scaling is more than 0")
+    if kind != "linear":
+        turns = numbers["original_max_position_embeddings"] * rates / (2 * np.pi)  # of each pair
+    if kind == "llama3":
+        low, high = numbers["low_freq_factor"], numbers["high_freq_factor"]
+        kept = ((turns - low) / (high - low)).clip(0, 1)
+    if kind == "yarn":
+        # The numbers of the pairs that turn so often; fractions in between.
+        ends = [
+            len(rates) * np.log(turns[0] / numbers[name]) / np.log(base)
+            for name in ("beta_fast", "beta_slow")
+        ]
+        if scaling.get("truncate", True):
+            ends = [np.floor(ends[0]), np.ceil(ends[1])]
+        first, last = max(ends[0], 0), min(ends[1], 2 * len(rates) - 1)
+        kept = 1 - ((np.arange(len(rates)) - first) / (last - first or 0.001)).clip(0, 1)
+    length = yarn_length(numbers) if kind == "yarn" else 1.0
+    return rates * (kept + (1 - kept) / factor), length
+
+
+def yarn_length(numbers: dict[str, Any]) -> float:
+    if numbers["attention_factor"]:
+        return numbers["attention_factor"]
+    grown = 0.1 * np.log(max(numbers["factor"], 1.0))
+    if numbers["mscale"] and numbers["mscale_all_dim"]:
+        return (1 + numbers["mscale"] * grown) / (1 + numbers["mscale_all_dim"] * grown)
+    return 1 + grown
 
 
 def rows_of(table: Tensor, x: Tensor, past: int) -> Tensor:

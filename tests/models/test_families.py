@@ -1,0 +1,368 @@
+"""Every family of published models: folders of transformers in both directions, and settings."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+from common import assert_close, assert_equal, rng_of
+from test_causal import CONFIGS, needs_transformers, random_model
+
+import tinyattn as ta
+from tinyattn import nn
+from tinyattn.errors import CheckpointError
+from tinyattn.models import (
+    BertEncoder,
+    CausalLM,
+    MaskedLM,
+    SequenceClassifier,
+    causal_files,
+    generation,
+)
+from tinyattn.models.bert import DISTILBERT_NAMES
+from tinyattn.models.published import ENCODERS, parts_of
+
+pytestmark = pytest.mark.filterwarnings("ignore")
+SIZES = {
+    "vocab_size": 40, "hidden_size": 16, "num_hidden_layers": 3, "num_attention_heads": 4,
+    "num_key_value_heads": 2, "intermediate_size": 24, "max_position_embeddings": 220,
+    "rms_norm_eps": 1e-5, "pad_token_id": None,
+}  # fmt: skip
+LLAMA3 = {
+    "rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
+    "original_max_position_embeddings": 16,
+}  # fmt: skip
+YARN = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 16}
+MORE_YARN = YARN | {"beta_fast": 4, "mscale": 0.7, "mscale_all_dim": 0.3, "truncate": False}
+WINDOW = {"use_sliding_window": True, "sliding_window": 3}
+CAUSAL = {
+    "llama": ("llama", {}),
+    "wide heads and biases": (
+        "llama",
+        {"head_dim": 6, "attention_bias": True, "mlp_bias": True},
+    ),
+    "llama3 scaling": ("llama", {"rope_scaling": LLAMA3}),
+    "linear scaling": ("llama", {"rope_scaling": {"type": "linear", "factor": 3.0}}),
+    "yarn": ("llama", {"rope_scaling": YARN}),
+    "yarn with its numbers": ("llama", {"rope_scaling": MORE_YARN}),
+    "mistral": ("mistral", {"sliding_window": 4}),
+    "mistral without a window": ("mistral", {"sliding_window": None, "head_dim": 8}),
+    "qwen2": ("qwen2", {}),
+    "qwen2 with windows": ("qwen2", WINDOW | {"max_window_layers": 1, "tie_word_embeddings": True}),
+    "qwen3": ("qwen3", {"head_dim": 8}),
+    "qwen3 with windows": (
+        "qwen3",
+        WINDOW | {"max_window_layers": 2, "head_dim": 6, "attention_bias": True},
+    ),
+    "smollm3": ("smollm3", {}),
+    "smollm3 with windows": (
+        "smollm3",
+        WINDOW | {"no_rope_layer_interval": 2, "attention_bias": True, "mlp_bias": True},
+    ),
+    "smollm3 by layer": ("smollm3", {"no_rope_layers": [1, 0, 1]}),
+    "gpt2": ("gpt2", {"n_embd": 16, "n_layer": 3, "n_head": 4, "n_positions": 220}),
+}
+
+
+def in_float64(model):
+    """transformers computes angles and the norms of Llama in float32: both in float64."""
+    import torch
+
+    def norm(self, x):
+        return self.weight * x * (x.square().mean(-1, keepdim=True) + self.variance_epsilon) ** -0.5
+
+    for module in model.modules():
+        if type(module).__name__.endswith("RMSNorm"):
+            module.forward = norm.__get__(module)
+
+    def forward(self, x, position_ids, **_):
+        rates = self.inv_freq.double()
+        angles = position_ids[:, :, None].double() * rates
+        both = torch.cat([angles, angles], -1)
+        scale = self.attention_scaling
+        return (both.cos() * scale).to(x.dtype), (both.sin() * scale).to(x.dtype)
+
+    rotary = getattr(model.model, "rotary_emb", None)
+    if rotary is not None:
+        scaling = rotary.config.rope_parameters
+        width = 2 * len(rotary.inv_freq)
+        exact = nn.RotaryEmbedding(width, scaling["rope_theta"], dict(scaling)).rates
+        assert_close(rotary.inv_freq.numpy(), exact, 1e-6)
+        rotary.inv_freq = torch.tensor(exact)
+        rotary.forward = forward.__get__(rotary)
+
+
+@needs_transformers
+@pytest.mark.parametrize("name", CAUSAL)
+def test_a_language_model_is_that_of_transformers(name, tmp_path):
+    """In float32 and float64, padded at the left and right, with a cache, and saved again."""
+    import torch
+    import transformers
+
+    kind, settings = CAUSAL[name]
+    sizes = {"vocab_size": 40} if kind == "gpt2" else SIZES
+    config = transformers.AutoConfig.for_model(kind, **(sizes | settings))
+    torch.manual_seed(0)
+    theirs = transformers.AutoModelForCausalLM.from_config(config).eval()
+    for parameter in theirs.parameters():
+        parameter.data += torch.randn(parameter.shape) / 4
+    ids = rng_of(1).randint(0, 40, (2, 21))
+    for dtype, tolerance in ((torch.float32, 1e-5), (torch.float64, 1e-10)):
+        theirs.to(dtype).save_pretrained(tmp_path / "theirs")
+        ours = CausalLM.from_pretrained(tmp_path / "theirs")
+        if dtype == torch.float64 and kind != "gpt2":
+            in_float64(theirs)
+        right = theirs(torch.tensor(ids)).logits.detach().numpy()
+        assert_close(ours(ids).numpy(), right, tolerance)
+        ours.save_pretrained(tmp_path / "ours")
+        back = transformers.AutoModelForCausalLM.from_pretrained(tmp_path / "ours").eval()
+        assert_close(back(torch.tensor(ids)).logits.detach().numpy(), right, 1e-6)
+        for mask in (np.arange(21) >= 6, np.arange(21) < 15):
+            mask = np.stack([np.ones(21, bool), mask])
+            places = torch.tensor((mask.cumsum(1) - 1).clip(0))
+            given = {"attention_mask": torch.tensor(mask.astype(int)), "position_ids": places}
+            right = theirs(torch.tensor(ids), **given).logits.detach().numpy()
+            assert_close(ours(ids, mask).numpy()[mask], right[mask], tolerance)
+    longer = theirs.generate(
+        torch.tensor(ids[:1, :5]), max_new_tokens=200, do_sample=False, eos_token_id=None
+    )
+    out = ta.generation.generate(ours.next_scores(), ids[:1, :5], 205)
+    assert out.tolist() == longer.tolist()
+
+
+@needs_transformers
+@pytest.mark.parametrize("kind", causal_files.FAMILIES)
+def test_every_key_that_transformers_writes_passes_at_its_default(kind):
+    import transformers
+
+    config = transformers.AutoConfig.for_model(kind)
+    sizes = {} if kind == "gpt2" else {"num_hidden_layers": 2, "layer_types": None}
+    assert causal_files.checked_config(config.to_dict() | sizes | {"no_rope_layers": None})
+
+
+# Of part of the published config.json's: what changes no number.
+INERT = {
+    "use_mrope": False, "_num_labels": 1, "transformers.js_config": {"kv_cache_dtype": {}},
+    "unsloth_fixed": True, "auto_map": {"AutoModel": "x.y"}, "is_llama_config": True,
+    "rope_interleaved": False, "_flash_attn_2_enabled": True, "quantization_config": None,
+    "transformers_version": "4.57.1", "torch_dtype": "float32", "rope_scaling": None,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", CONFIGS)
+def test_settings_without_influence_pass(kind, tmp_path):
+    model = random_model(kind)
+    model.save_pretrained(tmp_path)
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | INERT))
+    again = CausalLM.from_pretrained(tmp_path)
+    ids = rng_of(2).randint(0, 40, (1, 5))
+    assert_equal(again(ids).numpy(), model(ids).numpy())
+
+
+@needs_transformers
+def test_processors_are_those_of_transformers():
+    """Number by number, and in greedy generation with a cache."""
+    import torch
+    import transformers
+
+    rng = rng_of(7)
+    ids, scores = rng.randint(0, 30, (4, 9)), rng.normal(size=(4, 30)).astype(np.float32)
+    given = torch.tensor(ids), torch.tensor(scores)
+    for penalty in (0.5, 1.0, 1.3):
+        right = transformers.RepetitionPenaltyLogitsProcessor(penalty)(*given).numpy()
+        assert_equal(generation.repetition_penalty(penalty)(ids, scores), right)
+    for length in (0, 9, 10, 20):
+        right = transformers.MinLengthLogitsProcessor(length, [3, 5])(*given).numpy()
+        assert_equal(generation.min_length(length, [3, 5])(ids, scores), right)
+    config = transformers.AutoConfig.for_model("llama", **SIZES)
+    torch.manual_seed(1)
+    theirs = transformers.AutoModelForCausalLM.from_config(config).eval().double()
+    for parameter in theirs.parameters():
+        parameter.data += torch.randn(parameter.shape) / 4
+    ours = CausalLM(SIZES | {"model_type": "llama"}).double().eval()
+    state = {k: ta.tensor(x.detach().numpy()) for k, x in theirs.state_dict().items()}
+    parts = parts_of(ours.config, 0)
+    parameters = dict(ours.named_parameters())
+    for key, part in parts.items():
+        for name, x in part.to_ours(state[key].numpy()).items():
+            parameters[name].data = ta.tensor(x)
+    options = {"do_sample": False, "repetition_penalty": 1.4, "min_new_tokens": 12}
+    right = theirs.generate(torch.tensor(ids[:1]), max_new_tokens=40, eos_token_id=7, **options)
+    processed = generation.Processed(
+        ours.next_scores(), generation.repetition_penalty(1.4), generation.min_length(21, 7)
+    )
+    assert generation.generate(processed, ids[:1], 49, 7).tolist() == right.tolist()
+
+
+# Encoders
+
+ENCODER = {
+    "vocab_size": 40, "hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 4,
+    "intermediate_size": 24, "max_position_embeddings": 34, "type_vocab_size": 1,
+    "hidden_act": "gelu",
+}  # fmt: skip
+LABELS = {"0": "good", "1": "bad", "2": "other"}
+
+
+def encoder_config(kind):
+    config = ENCODER
+    if kind == "distilbert":
+        config = {
+            DISTILBERT_NAMES.get(k, k): x for k, x in config.items() if k != "type_vocab_size"
+        }
+    return {**config, "model_type": kind, "id2label": LABELS}
+
+
+AUTO = {"BertEncoder": "", "MaskedLM": "ForMaskedLM"}
+AUTO |= {"SequenceClassifier": "ForSequenceClassification"}
+CLASSES = {"BertEncoder": BertEncoder, "MaskedLM": MaskedLM}
+CLASSES |= {"SequenceClassifier": SequenceClassifier}
+
+
+@needs_transformers
+@pytest.mark.parametrize("is_tied", [True, False])
+@pytest.mark.parametrize("name", CLASSES)
+@pytest.mark.parametrize("kind", ENCODERS)
+def test_an_encoder_is_that_of_transformers(kind, name, is_tied, tmp_path):
+    import torch
+    import transformers
+
+    auto = getattr(transformers, f"AutoModel{AUTO[name]}")
+    own = {"tie_word_embeddings": is_tied}
+    config = transformers.AutoConfig.for_model(**encoder_config(kind), **own)
+    torch.manual_seed(0)
+    theirs = auto.from_config(config).eval()
+    for parameter in theirs.parameters():
+        parameter.data += torch.randn(parameter.shape) / 4
+    ids, mask = rng_of(1).randint(3, 40, (2, 21)), np.ones((2, 21), bool)
+    mask[1, 15:] = False
+    ids[1, 15:] = config.pad_token_id
+    given = torch.tensor(ids), torch.tensor(mask.astype(int))
+    for dtype, tolerance in ((torch.float32, 1e-5), (torch.float64, 1e-10)):
+        theirs.to(dtype).save_pretrained(tmp_path / "theirs")
+        right = theirs(*given)[0].detach().numpy()
+        ours = CLASSES[name].from_pretrained(tmp_path / "theirs")
+        assert not ours.training
+        shown = mask if right.ndim == 3 else slice(None)
+        assert_close(ours(ids, mask=mask).numpy()[shown], right[shown], tolerance)
+        assert_close(ours(ids).numpy()[shown], right[shown], tolerance)  # padding is seen
+        ours.save_pretrained(tmp_path / "ours")
+        back = auto.from_pretrained(tmp_path / "ours").eval()
+        assert_close(back(*given)[0].detach().numpy()[shown], right[shown], tolerance)
+
+
+@pytest.mark.parametrize("is_tied", [True, False])
+@pytest.mark.parametrize("kind", ENCODERS)
+def test_heads_are_read_and_written(kind, is_tied, tmp_path):
+    config = encoder_config(kind) | {"tie_word_embeddings": is_tied}
+    ids = rng_of(3).randint(3, 40, (2, 7))
+    for cls in (MaskedLM, SequenceClassifier):
+        model = cls(config).eval()
+        model.save_pretrained(tmp_path)
+        again = cls.from_pretrained(tmp_path)
+        assert_equal(again(ids).numpy(), model(ids).numpy())
+        # The heads are left out by the encoder alone.
+        assert_equal(BertEncoder.from_pretrained(tmp_path)(ids).numpy(), model.encoder(ids).numpy())
+        state = ta.load(tmp_path / "model.safetensors")
+        name = next(iter(again.head_parts(again.config)))
+        ta.save({k: x for k, x in state.items() if k != name}, tmp_path / "model.safetensors")
+        with pytest.raises(CheckpointError, match=f"missing {name}"):
+            cls.from_pretrained(tmp_path)
+    assert again.labels == ["good", "bad", "other"]
+    assert again(ids).shape == (2, 3)
+
+
+def test_a_head_that_should_be_the_table_of_words_is_compared(tmp_path):
+    MaskedLM(encoder_config("bert")).save_pretrained(tmp_path)
+    path = tmp_path / "model.safetensors"
+    state, words = ta.load(path), "bert.embeddings.word_embeddings.weight"
+    ta.save(state | {"cls.predictions.decoder.weight": state[words]}, path)
+    MaskedLM.from_pretrained(tmp_path)
+    ta.save(state | {"cls.predictions.decoder.weight": state[words] + 1}, path)
+    with pytest.raises(CheckpointError, match=r"decoder\.weight differs from the table of words"):
+        MaskedLM.from_pretrained(tmp_path)
+
+
+@pytest.mark.parametrize("kind", ["roberta", "xlm-roberta"])
+def test_positions_of_roberta_begin_after_padding(kind):
+    model = BertEncoder(encoder_config(kind)).eval()
+    ids = rng_of(4).randint(3, 40, (1, 5))
+    right = model(ids).numpy()
+    table = model.position.weight
+    with ta.no_grad():
+        table[:2] += 100.0  # rows of padding, which no text reads
+    assert_equal(model(ids).numpy(), right)
+    with pytest.raises(ta.errors.ShapeError, match="ends at max_len=34"):
+        model(rng_of(4).randint(3, 40, (1, 33)))
+
+
+def test_distilbert_has_no_types_of_tokens():
+    with pytest.raises(ValueError, match="no token_types"):
+        BertEncoder(encoder_config("distilbert"))([[4, 5]], token_types=[[0, 0]])
+
+
+# Files
+
+
+def test_weights_may_lie_in_several_files(tmp_path):
+    model = random_model("qwen3")
+    model.save_pretrained(tmp_path)
+    path = tmp_path / "model.safetensors"
+    state = ta.load(path)
+    path.unlink()
+    places = {}
+    for i, names in enumerate(np.array_split(sorted(state), 3)):
+        file = f"model-0000{i + 1}-of-00003.safetensors"
+        ta.save({str(name): state[name] for name in names}, tmp_path / file)
+        places |= dict.fromkeys(map(str, names), file)
+    index = tmp_path / "model.safetensors.index.json"
+    index.write_text(json.dumps({"metadata": {}, "weight_map": places}))
+    ids = rng_of(5).randint(0, 40, (1, 4))
+    assert_equal(CausalLM.from_pretrained(tmp_path)(ids).numpy(), model(ids).numpy())
+    with pytest.raises(ValueError, match="sha256 is of one file"):
+        CausalLM.from_pretrained(tmp_path, sha256="0" * 64)
+    for wrong, message in (
+        ({**places, "more": file}, "they list other tensors"),
+        ({**places, "more": "../x.safetensors"}, "must lie beside it"),
+        ({**places, "more": 3}, "a file must be a string"),
+        (None, "weight_map must be an object"),
+    ):
+        index.write_text(json.dumps({"weight_map": wrong}))
+        with pytest.raises(CheckpointError, match=message):
+            CausalLM.from_pretrained(tmp_path)
+    (tmp_path / file).unlink()
+    index.write_text(json.dumps({"weight_map": places}))
+    with pytest.raises(FileNotFoundError, match=file):
+        CausalLM.from_pretrained(tmp_path)
+
+
+def test_all_end_ids_end_a_text(tmp_path):
+    model = random_model("llama")
+    model.config["eos_token_id"] = 3
+    model.save_pretrained(tmp_path)
+    generation = tmp_path / "generation_config.json"
+    for ends, right in (([5, 3, 7], [5, 3, 7]), (5, [5, 3]), (None, [3])):
+        generation.write_text(json.dumps({"eos_token_id": ends, "temperature": 0.6}))
+        assert CausalLM.from_pretrained(tmp_path).end_ids == right
+    generation.write_text('{"eos_token_id": "a"}')
+    with pytest.raises(CheckpointError, match=r"generation_config\.json: eos_token_id must be"):
+        CausalLM.from_pretrained(tmp_path)
+
+
+def test_a_template_stands_in_one_of_two_files(tmp_path):
+    random_model("llama").save_pretrained(tmp_path)
+    settings = tmp_path / "tokenizer_config.json"
+    named = [{"name": "tool_use", "template": "a"}, {"name": "default", "template": "b"}]
+    for written, right in (("c", "c"), (named, "b"), (None, None)):
+        words = {"bos_token": {"content": "<s>"}, "eos_token": "</s>"}
+        settings.write_text(json.dumps({"chat_template": written, **words}))
+        model = CausalLM.from_pretrained(tmp_path)
+        assert model.chat_template == right
+        assert model.special_words == {"bos_token": "<s>", "eos_token": "</s>"}
+    (tmp_path / "chat_template.jinja").write_text("d", encoding="utf-8")
+    assert CausalLM.from_pretrained(tmp_path).chat_template == "d"
+    settings.write_text('{"eos_token": 3}')
+    with pytest.raises(CheckpointError, match="eos_token must be a string"):
+        CausalLM.from_pretrained(tmp_path)

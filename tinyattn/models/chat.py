@@ -1,0 +1,134 @@
+"""Chats: the template that makes one text of messages, and a conversation that keeps its cache."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator
+from datetime import datetime
+from typing import Any
+
+from ..base.checks import describe, listed, optional_package
+from ..errors import ShapeError
+
+ROLES = ("system", "user", "assistant", "tool")
+Message = dict[str, str]
+
+
+def checked_messages(messages: Iterable[Message]) -> list[Message]:
+    """Messages {"role": ..., "content": ...} of texts; ValueError for others."""
+    checked = listed("a chat", messages)
+    for message in checked:
+        if not isinstance(message, dict) or not {"role", "content"} <= set(message):
+            raise ValueError(f'a message is {{"role": ..., "content": ...}}, got {message!r:.60}')
+        if message["role"] not in ROLES:
+            raise ValueError(f"a role is one of {list(ROLES)}, got {message['role']!r:.60}")
+        if not isinstance(message["content"], str):
+            raise ValueError(f"the content of a message is a text, got {message['content']!r:.60}")
+    return checked
+
+
+def chat_prompt(template: str | None, messages: Iterable[Message], **words: str | None) -> str:
+    """The text of a chat, up to where the answer begins: what the template of the model says.
+
+    template: a program of jinja2, which runs in its sandbox, because it comes from a file of
+        others. words: bos_token and eos_token.
+    """
+    if template is None:
+        raise ValueError(
+            "this model has no template of a chat: write the text of the chat yourself, and give "
+            "it to generate_text"
+        )
+    optional_package("jinja2", "a chat needs the package jinja2", "text")
+    from jinja2 import TemplateError
+    from jinja2.ext import Extension
+    from jinja2.sandbox import ImmutableSandboxedEnvironment
+
+    class Generation(Extension):
+        """{% generation %} marks what a model answers, for training; the text is the same."""
+
+        tags = {"generation"}  # noqa: RUF012
+
+        def parse(self, parser: Any) -> Any:
+            next(parser.stream)
+            return parser.parse_statements(("name:endgeneration",), drop_needle=True)
+
+    def refuse(text: str) -> None:
+        raise TemplateError(text)
+
+    environment = ImmutableSandboxedEnvironment(
+        trim_blocks=True, lstrip_blocks=True, extensions=["jinja2.ext.loopcontrols", Generation]
+    )
+    environment.filters["tojson"] = lambda x, **options: json.dumps(
+        x, **{"ensure_ascii": False, **options}
+    )
+    environment.globals["raise_exception"] = refuse
+    environment.globals["strftime_now"] = lambda form: datetime.now().strftime(form)
+    given = {name: word for name, word in words.items() if word is not None}
+    try:
+        return environment.from_string(template).render(
+            messages=checked_messages(messages), add_generation_prompt=True, **given
+        )
+    except (TemplateError, TypeError) as error:
+        raise ValueError(f"the chat template of the model refused the messages: {error}") from None
+
+
+class Conversation:
+    """A chat with a model. It keeps what the model has read, so a turn reads only what is new.
+
+        for piece in conversation.ask("What is the capital of France?"):
+            print(piece, end="", flush=True)
+
+    model: a CausalLM with a tokenizer and a chat_template. messages: those up to now. options: see
+    `CausalLM.generate_text`.
+
+    messages: an attribute, with the answers too; of an answer that was stopped, what came.
+    dropped: how many of the oldest messages the last turn left out, because the conversation has
+    more ids than the model has positions. A system message stays.
+    """
+
+    def __init__(self, model: Any, messages: Iterable[Message] = (), **options: Any) -> None:
+        self.model, self.options, self.dropped = model, options, 0
+        self.messages = checked_messages(messages)
+        self.scores = model.next_scores()
+        if self.messages:
+            model.chat_prompt(self.messages)  # an error now, if the template refuses them
+
+    def ask(self, question: str) -> Iterator[str]:
+        """The answer to a message of the user, in pieces that come as soon as they are complete."""
+        self.messages = checked_messages([*self.messages, {"role": "user", "content": question}])
+        return iter(self)
+
+    def __iter__(self) -> Iterator[str]:
+        """The answer to the messages up to now."""
+        pieces = self.model.continued(self.ids(), self.scores, **self.options)
+        return self.answer(pieces)
+
+    def answer(self, pieces: Iterator[str]) -> Iterator[str]:
+        text = ""
+        try:
+            for piece in pieces:
+                text += piece
+                yield piece
+        finally:  # also if nobody wants the rest
+            self.messages.append({"role": "assistant", "content": text})
+
+    def ids(self) -> list[int]:
+        """The ids of the text of the chat, of the newest messages if all are too many."""
+        positions = self.model.config["max_position_embeddings"]
+        room = min(self.options.get("max_new_tokens", 256), positions // 2)
+        first = [m for m in self.messages[:1] if m["role"] == "system"]
+        rest = self.messages[len(first) :]
+        for self.dropped in range(max(len(rest), 1)):
+            is_turn = not self.dropped or rest[self.dropped]["role"] == "user"
+            if is_turn:
+                text = self.model.chat_prompt([*first, *rest[self.dropped :]])
+                ids = self.model.tokenizer.encode(text, add_special_tokens=False).ids
+                if len(ids) + room <= positions:
+                    return ids
+        raise ShapeError(
+            f"the last message has {len(ids)} ids with the words of the template, and the model "
+            f"has {positions} positions, of which {room} are for the answer"
+        )
+
+    def __repr__(self) -> str:
+        return f"Conversation({len(self.messages)} messages, {describe(self.options)})"

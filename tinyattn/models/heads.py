@@ -1,0 +1,227 @@
+"""Encoders with a head: for the words behind [MASK], and for the class of a text."""
+
+from __future__ import annotations
+
+import os
+from functools import partial
+from pathlib import Path
+from typing import Any, ClassVar, Self
+
+import numpy as np
+
+from .. import functional as F
+from .. import nn
+from ..base.checks import check_size
+from ..tensors.tensor import Tensor
+from ..training.checkpoint import save
+from .bert import (
+    ACTIVATIONS,
+    BertEncoder,
+    checked_config,
+    encoder_parts,
+    published_names,
+    put_in_column_order,
+)
+from .published import WEIGHTS, Part, check_tied, filled, load_tensors, read_folder
+from .settings import check_kind
+
+GELUS = {"gelu": "none", "gelu_tanh": "tanh"}
+WORDS = "embeddings.word_embeddings.weight"
+PREFIXES = {"bert": "bert.", "distilbert": "distilbert."}  # of the encoder's names; or "roberta."
+
+
+class EncoderWithHead(nn.Module):
+    """A BertEncoder and layers after it, in one folder. See `MaskedLM` and `SequenceClassifier`."""
+
+    # The published name of each part of the head, by family, RoBERTa's for the others.
+    names: ClassVar[dict[str, dict[str, str]]] = {}
+
+    def __init__(self, config: dict[str, Any]) -> None:
+        super().__init__()
+        self.encoder = BertEncoder(config)
+        self.config = self.encoder.config
+
+    @classmethod
+    def names_in(cls, config: dict[str, Any]) -> dict[str, str]:
+        return cls.names.get(config["model_type"], cls.names["roberta"])
+
+    @classmethod
+    def head_shapes(cls, config: dict[str, Any]) -> dict[str, tuple[int, ...]]:
+        """The shapes of the head's parameters, by their names here."""
+        raise NotImplementedError
+
+    @classmethod
+    def head_parts(cls, config: dict[str, Any]) -> dict[str, Part]:
+        """The tensors of the head in a file, by their published names."""
+        names, parts = cls.names_in(config), {}
+        for name, shape in cls.head_shapes(config).items():
+            part, _, end = name.partition(".")
+            parts[".".join(filter(None, (names[part], end)))] = Part({name: shape})
+        return parts
+
+    @classmethod
+    def from_pretrained(cls, folder: str | os.PathLike[str], sha256: str | None = None) -> Self:
+        """The model of a folder with config.json and model.safetensors, in evaluation mode.
+
+        See `BertEncoder.from_pretrained`, which has the same arguments and errors.
+        """
+        config, path = read_folder(folder, checked_config, sha256)
+        state = load_tensors(path)
+        encoder = published_names(state, str(path))
+        head = {key: state[key] for key in cls.head_parts(config) if key in state}
+        own = cls.names_in(config).get("own")
+        if is_tied(config) and own in state and WORDS in encoder:
+            check_tied(state[own], own, encoder[WORDS], path)
+        inner = {f"encoder.{key}": x for key, x in encoder.items()}
+        parts = {
+            f"encoder.{key}": Part({f"encoder.{name}": shape for name, shape in part.ours.items()})
+            for key, part in encoder_parts(config, len(encoder)).items()
+        }
+        tensors = inner | head
+        return filled(
+            partial(cls, config),
+            lambda model: put_in_column_order(model.encoder),
+            parts | cls.head_parts(config),
+            tensors,
+            lambda key: tensors[key]._data,
+            path,
+        )
+
+    def save_pretrained(self, folder: str | os.PathLike[str]) -> None:
+        """Write config.json and model.safetensors, which transformers opens."""
+        self.encoder.save_pretrained(folder)
+        prefix = PREFIXES.get(self.config["model_type"], "roberta.")
+        state = {f"{prefix}{key}": x for key, x in self.encoder.published().items()}
+        parameters = dict(self.named_parameters())
+        for key, part in self.head_parts(self.config).items():
+            (state[key],) = (parameters[name] for name in part.ours)
+        save(state, Path(folder, WEIGHTS))
+
+
+def is_tied(config: dict[str, Any]) -> bool:
+    """Whether the table of words is the last matrix of the head too."""
+    return check_kind("tie_word_embeddings", config.get("tie_word_embeddings", True), bool)
+
+
+class MaskedLM(EncoderWithHead):
+    """Scores of the word at each position: ids (B, N) -> (B, N, vocab_size).
+
+        hidden = encoder(ids);  scores = norm(activation(dense hidden)) word^T + bias
+
+    config: as BertEncoder, of a model_type "bert", "distilbert", "roberta" or "xlm-roberta".
+    With tie_word_embeddings: false the scores have a matrix of their own.
+
+        >>> sizes = {"vocab_size": 50, "hidden_size": 8, "num_hidden_layers": 2,
+        ...          "num_attention_heads": 2, "intermediate_size": 16,
+        ...          "max_position_embeddings": 32, "type_vocab_size": 2, "hidden_act": "gelu"}
+        >>> ta.models.MaskedLM(sizes)([[2, 7, 3]]).shape
+        (1, 3, 50)
+    """
+
+    names: ClassVar = {
+        "bert": {
+            "dense": "cls.predictions.transform.dense",
+            "norm": "cls.predictions.transform.LayerNorm",
+            "bias": "cls.predictions.bias",
+            "own": "cls.predictions.decoder.weight",
+        },
+        "distilbert": {
+            "dense": "vocab_transform",
+            "norm": "vocab_layer_norm",
+            "bias": "vocab_projector.bias",
+            "own": "vocab_projector.weight",
+        },
+        "roberta": {
+            "dense": "lm_head.dense",
+            "norm": "lm_head.layer_norm",
+            "bias": "lm_head.bias",
+            "own": "lm_head.decoder.weight",
+        },
+    }
+
+    def __init__(self, config: dict[str, Any]) -> None:
+        super().__init__(config)
+        config = self.config
+        width, eps = config["hidden_size"], config.get("layer_norm_eps", 1e-12)
+        is_roberta = "roberta" in config["model_type"]
+        activation = "gelu" if is_roberta else ACTIVATIONS[config["hidden_act"]]
+        self.dense = nn.Linear(width, width)
+        self.activation = nn.ReLU() if activation == "relu" else nn.GELU(GELUS[activation])
+        self.norm = nn.LayerNorm(width, eps=eps)
+        self.bias = nn.Parameter(np.zeros(config["vocab_size"], np.float32))
+        self.own = None if is_tied(config) else nn.Embedding(config["vocab_size"], width).weight
+
+    @classmethod
+    def names_in(cls, config: dict[str, Any]) -> dict[str, str]:
+        names = super().names_in(config)
+        # A matrix of its own has a bias of its own.
+        own = {} if is_tied(config) else {"bias": names["own"].removesuffix("weight") + "bias"}
+        return names | own
+
+    @classmethod
+    def head_shapes(cls, config: dict[str, Any]) -> dict[str, tuple[int, ...]]:
+        vocab, width = config["vocab_size"], config["hidden_size"]
+        shapes = {"dense.weight": (width, width), "bias": (vocab,)}
+        shapes |= dict.fromkeys(("dense.bias", "norm.weight", "norm.bias"), (width,))
+        return shapes | ({} if is_tied(config) else {"own": (vocab, width)})
+
+    def forward(
+        self, ids: Any, valid_lens: Any = None, mask: Any = None, token_types: Any = None
+    ) -> Tensor:
+        x = self.norm(self.activation(self.dense(self.encoder(ids, valid_lens, mask, token_types))))
+        return F.linear(x, self.encoder.word.weight if self.own is None else self.own, self.bias)
+
+
+class SequenceClassifier(EncoderWithHead):
+    """Scores of the class of a text, from its first token: ids (B, N) -> (B, classes).
+
+        scores = out(dropout(activation(dense hidden[:, 0]))), with tanh; with relu in DistilBERT
+
+    config: as BertEncoder; its id2label has the names of the classes, `labels` here, or its
+    num_labels says how many there are, 2 by default.
+
+        >>> sizes = {"vocab_size": 50, "hidden_size": 8, "num_hidden_layers": 2, "num_labels": 3,
+        ...          "num_attention_heads": 2, "intermediate_size": 16,
+        ...          "max_position_embeddings": 32, "type_vocab_size": 2, "hidden_act": "gelu"}
+        >>> ta.models.SequenceClassifier(sizes)([[2, 7, 3]]).shape
+        (1, 3)
+    """
+
+    names: ClassVar = {
+        "bert": {"dense": "bert.pooler.dense", "out": "classifier"},
+        "distilbert": {"dense": "pre_classifier", "out": "classifier"},
+        "roberta": {"dense": "classifier.dense", "out": "classifier.out_proj"},
+    }
+
+    def __init__(self, config: dict[str, Any]) -> None:
+        super().__init__(config)
+        config, width = self.config, self.config["hidden_size"]
+        self.labels = labels_of(config)
+        rate = config.get("seq_classif_dropout", config.get("classifier_dropout"))
+        self.dropout = nn.Dropout(config.get("hidden_dropout_prob", 0.1) if rate is None else rate)
+        self.dense = nn.Linear(width, width)
+        self.out = nn.Linear(width, len(self.labels))
+
+    def forward(
+        self, ids: Any, valid_lens: Any = None, mask: Any = None, token_types: Any = None
+    ) -> Tensor:
+        x = self.encoder(ids, valid_lens, mask, token_types)[:, 0]
+        if "roberta" in self.config["model_type"]:
+            x = self.dropout(x)
+        x = self.dense(x)
+        x = F.relu(x) if self.config["model_type"] == "distilbert" else x.tanh()
+        return self.out(self.dropout(x))
+
+    @classmethod
+    def head_shapes(cls, config: dict[str, Any]) -> dict[str, tuple[int, ...]]:
+        width, number = config["hidden_size"], len(labels_of(config))
+        shapes = {"dense.weight": (width, width), "dense.bias": (width,)}
+        return shapes | {"out.weight": (number, width), "out.bias": (number,)}
+
+
+def labels_of(config: dict[str, Any]) -> list[str]:
+    """The names of the classes, by their numbers."""
+    number = check_size("num_labels", config.get("num_labels", 2))
+    names = check_kind("id2label", config.get("id2label", {}), dict)
+    labels = [names[i] for i in sorted(names, key=int)]
+    return labels or [f"LABEL_{i}" for i in range(number)]
