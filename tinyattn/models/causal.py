@@ -20,6 +20,7 @@ from ..base.backend import quietly, to_device
 from ..base.checks import check_size
 from ..engine.autograd import wrap
 from ..errors import MaskError, ShapeError
+from ..masks import mask_of
 from ..nn import init
 from ..nn.cache import Cache, checked_rows
 from ..nn.decoder import NextScores
@@ -356,7 +357,7 @@ class CausalScores(NextScores):
                 f"the mask is of prompts {self.mask.shape}, and the ids are {ids.shape}"
             )
         self.mask = np.pad(self.mask, ((0, 0), (0, more)), constant_values=True)
-        hidden = self.model.hidden(new, self.mask, self.cache)
+        hidden = self.model.hidden(new, mask_of(self.mask), self.cache)
         last = new.shape[1] - 1 - self.mask[:, ::-1].argmax(1)  # the last id that is not padding
         return self.model.scores(hidden[np.arange(len(ids)), last])
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
 
@@ -168,10 +168,27 @@ class Cache:
         before = [(part, part.stored, part.past) for part in self.parts()]
         try:
             yield
-        except BaseException:  # the first layers have stored keys and values of a refused call
+        except BaseException as error:
+            # The first layers have stored keys and values of a refused call.
             for part, stored, past in before:
                 part.stored, part.past = stored, past
+            if isinstance(error, (ValueError, IndexError)):
+                raise_explained(
+                    error,
+                    "a cache gives the layers the new positions alone, and masks and lengths of all "
+                    "positions: every attention has to take these, as nn.MultiHeadedAttention does",
+                )
             raise
+
+
+def raise_explained(error: Exception, note: str) -> NoReturn:
+    """Raise an error of a layer with a note: one of tinyattn, or a ShapeError with its words."""
+    cause = None
+    if type(error).__module__ != ShapeError.__module__:
+        cause = error
+        error = ShapeError(f"a layer ended with {type(error).__name__}: {error}")
+    error.add_note(note)
+    raise error from cause
 
 
 def layer_caches_of(cache: Any, layers: int) -> list[LayerCache]:

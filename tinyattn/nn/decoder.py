@@ -10,9 +10,9 @@ import numpy as np
 
 from ..base.backend import to_device
 from ..base.checks import check_size, check_type
-from ..engine.autograd import wrap
 from ..engine.grad_mode import no_grad
 from ..errors import ShapeError
+from ..masks import mask_of
 from ..ops.arguments import ArrayLike, array_like, float_tensor
 from ..ops.visibility import booleans_of
 from ..tensors.tensor import Tensor
@@ -208,7 +208,7 @@ class DecoderScores(NextScores):
         self, model: EncoderDecoder, src: ArrayLike, src_mask: ArrayLike | None = None
     ) -> None:
         self.model = model
-        mask = None if src_mask is None else wrap(booleans_of(src_mask))
+        mask = None if src_mask is None else mask_of(booleans_of(src_mask))
         self.source = model.encode(src, src_mask), mask
         self.start()
 

@@ -74,6 +74,11 @@ def first_bad(array: Array, bad: Array) -> str:
 
 def booleans_of(mask: ArrayLike) -> Array:
     """The array of a mask of booleans, or of the integers 0 and 1."""
+    if isinstance(mask, (list, tuple)) and any(getattr(part, "ndim", 0) > 1 for part in mask):
+        raise MaskError(
+            "a mask is one array, got a list of arrays: join masks with a & b, and stack those of "
+            "several samples with ta.stack"
+        )
     array = mask._data if isinstance(mask, TensorBase) else array_like(mask, "mask")
     if array.dtype.kind == "f":
         raise DtypeError(
@@ -88,8 +93,31 @@ def booleans_of(mask: ArrayLike) -> Array:
         require_range(array, 0, 2, MaskError, text)
         array = array != 0
     if array.dtype.kind != "b":
-        raise DtypeError(f"a mask holds booleans, got {array.dtype}")
+        raise DtypeError(
+            f"a mask holds booleans (True = may attend), got {describe(mask)}: a function of "
+            "tinyattn.masks is called, as in masks.causal(n)"
+        )
     return array
+
+
+def refuse_queries_by_keys(mask: ArrayLike, array: Array) -> None:
+    """MaskError for an array (N, K) that would be read as samples by keys, and means queries by
+    keys: causal, a window, or the like, where the distance alone decides what is visible.
+
+    A `Mask` of two dimensions is always samples by keys. Of others these stay, which may be
+    padding: the last rows are equal, or every sample ends with a visible key.
+    """
+    if getattr(mask, "is_mask", False) or array.ndim != 2 or len(array) < 2:
+        return
+    by_distance = (array[1:, 1:] == array[:-1, :-1]).all(keepdims=True)
+    differ = (array[-1:] != array[-2:-1]).any(keepdims=True)
+    text = (
+        "a mask of 2 dimensions is samples by keys (B, K), and this one shows keys by their "
+        "distance from the query: written mask[None] it is queries by keys (Q, K), and "
+        "masks.from_valid_lens(lens, K) makes a padding mask of these numbers"
+    )
+    found = by_distance & differ & ~array[:, -1:].all(keepdims=True)
+    require_range(found, 0, 1, MaskError, text)
 
 
 def checked_mask(mask: ArrayLike, shape: tuple[int, ...]) -> Array:
@@ -101,6 +129,8 @@ def checked_mask(mask: ArrayLike, shape: tuple[int, ...]) -> Array:
     for size, of_scores in zip(lifted.shape, shape, strict=True):
         if size not in (1, of_scores):
             raise MaskError(wrong_mask(array.shape, shape))
+    if shape[0] == shape[2] and (shape[2] == shape[3] or shape[2] > 2):
+        refuse_queries_by_keys(mask, array)
     return lifted.copy()  # because the graph saves it, and the caller may write to the original
 
 
@@ -192,6 +222,8 @@ def lens_of_padding(mask: ArrayLike, shape: tuple[int, ...]) -> Array:
     array = booleans_of(mask)
     if array.shape != shape:
         raise MaskError(f"with skip_padding a mask is (B, N) = {shape}, got shape {array.shape}")
+    if shape[0] == shape[1]:
+        refuse_queries_by_keys(mask, array)
     lens = array.sum(axis=1)
     wrong = (array != (namespace(array).arange(array.shape[1]) < lens[:, None])).any(axis=1)
     if bool(wrong.any()):
