@@ -158,10 +158,8 @@ ARGUMENTS = {
     "memory_key_padding_mask": f"write src_mask=~memory_key_padding_mask, {VISIBLE}",
     "src_mask": f"write mask=~src_mask[None], {VISIBLE}",
     "tgt_mask": f"write mask=~tgt_mask[None], {VISIBLE}; a decoder is causal without a mask",
-    "cache": "a layer that is called with a cache takes cache=, and uses cache.joined(k, v) and "
-    "cache.store(k, v, queries.shape[1]) as nn.MultiHeadAttention does",
-    "is_causal": "a layer that is called with is_causal=True hides later keys, as "
-    "F.scaled_dot_product_attention(..., is_causal=True) does",
+    "cache": "take cache=, and call its joined(k, v) and store(k, v, N) as MultiHeadAttention does",
+    "is_causal": "take is_causal=, and hide later keys as F.scaled_dot_product_attention does",
     "need_weights": "module.attention_weights has the weights after the call",
     "average_attn_weights": "write module.attention_weights.mean(1) after the call",
 }

@@ -42,7 +42,7 @@ from .base.checks import check_size, is_integer
 from .engine.versions import Version
 from .errors import DtypeError, MaskError, ShapeError
 from .ops.arguments import ArrayLike, array_like
-from .ops.visibility import FORMS, booleans_of, checked_lens, refuse_queries_by_keys
+from .ops.visibility import booleans_of, checked_lens, refuse_queries_by_keys
 from .tensors.tensor import Tensor
 
 
@@ -66,10 +66,7 @@ class Mask(Tensor):
 
     def __init__(self, data: ArrayLike, device: str | None = None) -> None:
         array = booleans_of(data)
-        if array.ndim not in FORMS:
-            raise MaskError(f"a mask has 2, 3 or 4 dimensions, got shape {array.shape}")
-        if array.shape[0] == array.shape[1]:
-            refuse_queries_by_keys(data, array)
+        refuse_queries_by_keys(data, array)
         super().__init__(array, device=device)
 
     def __and__(self, other: Any) -> Mask:
@@ -108,22 +105,19 @@ def joined(operator: Callable[..., Any], *masks: ArrayLike) -> Mask:
     """
     arrays = [booleans_of(mask) for mask in masks]
     for mask, array in zip(masks, arrays, strict=True):
-        if array.ndim == 2 and len(array) == array.shape[1]:
-            refuse_queries_by_keys(mask, array)
+        refuse_queries_by_keys(mask, array)
     device = "cuda" if "cuda" in map(device_of, arrays) else "cpu"
     arrays = [to_device(array, device) for array in arrays]
     shapes = [array.shape for array in arrays]
-    if not arrays or any(len(shape) not in FORMS for shape in shapes):
-        raise MaskError(f"masks are joined that have 2, 3 or 4 dimensions, got shapes {shapes}")
+    if not arrays:
+        raise MaskError("masks of 2, 3 or 4 dimensions are joined, got none")
     rank = max(map(len, shapes))
     lifted = [a.reshape(len(a), *(1,) * (rank - a.ndim), *a.shape[1:]) for a in arrays]
     try:
         return mask_of(reduce(operator, lifted).copy())
     except ValueError:
-        raise MaskError(
-            f"masks that are joined agree in B, Q and K, got {shapes}; one of queries by keys "
-            "(Q, K) is written mask[None]"
-        ) from None
+        text = "masks that are joined agree in B, Q and K, and (Q, K) is written mask[None]"
+        raise MaskError(f"{text}, got {shapes}") from None
 
 
 def from_valid_lens(valid_lens: ArrayLike, num_keys: int) -> Mask:

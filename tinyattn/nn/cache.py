@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -172,23 +172,17 @@ class Cache:
             # The first layers have stored keys and values of a refused call.
             for part, stored, past in before:
                 part.stored, part.past = stored, past
-            if isinstance(error, (ValueError, IndexError)):
-                raise_explained(
-                    error,
-                    "a cache gives the layers the new positions alone, and masks and lengths of all "
-                    "positions: every attention has to take these, as nn.MultiHeadedAttention does",
-                )
+            if isinstance(error, Exception) and type(error) in (ValueError, IndexError):
+                raise explained(error, "a cache gives new positions, and masks of all") from error
             raise
 
 
-def raise_explained(error: Exception, note: str) -> NoReturn:
-    """Raise an error of a layer with a note: one of tinyattn, or a ShapeError with its words."""
-    cause = None
-    if type(error).__module__ != ShapeError.__module__:
-        cause = error
-        error = ShapeError(f"a layer ended with {type(error).__name__}: {error}")
-    error.add_note(note)
-    raise error from cause
+def explained(error: Exception, given: str) -> ShapeError:
+    """What to raise in place of an error of Python or NumPy that ended a layer of a user."""
+    return ShapeError(
+        f"{given}: every part of a layer has to take these, as nn.MultiHeadedAttention does, and "
+        f"one ended with {type(error).__name__}: {error}"
+    )
 
 
 def layer_caches_of(cache: Any, layers: int) -> list[LayerCache]:

@@ -432,10 +432,10 @@ class Module:
             tensor = tensors[name]
             first = first_names.setdefault(id(tensor), name)
             if first != name and not values[first].equal(value):
-                raise CheckpointError(
-                    f"{first} and {name} are one tensor of {type(self).__name__}, and the state "
-                    "has different numbers for them"
+                text = (
+                    f"{first} and {name} are one tensor here, and have other numbers in the state"
                 )
+                raise CheckpointError(text)
             if value.dtype.kind != tensor.dtype.kind:
                 raise DtypeError(f"{name} is {tensor.dtype}, got {value.dtype}")
             array = checks.cast_exactly(to_device(value._data, tensor.device), tensor.dtype, "C")

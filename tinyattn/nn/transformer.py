@@ -14,14 +14,7 @@ from ..ops.visibility import lens_of_padding
 from ..tensors.tensor import Tensor
 from .activations import GELU, ReLU
 from .attention import Attention
-from .cache import (
-    Cache,
-    KeyValueCache,
-    LayerCache,
-    layer_cache_of,
-    layer_caches_of,
-    raise_explained,
-)
+from .cache import Cache, KeyValueCache, LayerCache, explained, layer_cache_of, layer_caches_of
 from .containers import AnyModule, ModuleList
 from .init import unfilled
 from .layers import Dropout, LayerNorm, Linear
@@ -286,11 +279,8 @@ class Encoder(Module):
         try:
             packed = self.run_layers(F.pack_padded_sequence(x, valid_lens), **options)
         except (ValueError, IndexError) as error:
-            raise_explained(
-                error,
-                "skip_padding=True gives the layers packed samples, x (N, D) and valid_lens: every "
-                "part of a layer has to take these, as nn.MultiHeadedAttention does",
-            )
+            given = "skip_padding=True gives the layers packed samples, x (N, D) and valid_lens"
+            raise explained(error, given) from error
         return F.pad_packed_sequence(packed, valid_lens, x.shape[1])
 
     def run_layers(self, x: Tensor, **options: Any) -> Tensor:

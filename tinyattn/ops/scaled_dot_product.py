@@ -160,39 +160,34 @@ def checked_heads(
 
 def broadcast_heads(inputs: list[Any], enable_gqa: bool) -> tuple[tuple[int, ...], list[Any]]:
     """The same for inputs whose dimensions before the last two differ, or are none or many."""
-    most = max(x.ndim for x in inputs) - 2
-    leads = [(1,) * (most - x.ndim + 2) + x.shape[:-2] for x in inputs]
-    have_heads = most > 1 or (enable_gqa and all(x.ndim == 3 for x in inputs))
+    most = max(x.ndim for x in inputs)
+    have_heads = most > 3 or (enable_gqa and min(x.ndim for x in inputs) == 3)
+    leads = [(1,) * (most - x.ndim) + x.shape[:-2] for x in inputs]
     leads = leads if have_heads else [(*lead, 1) for lead in leads]
-    of_query, of_key, of_value = (lead[-1] for lead in leads)
-    in_groups = of_key == of_value and (
-        of_key == 1 or (enable_gqa and checks.are_groups(of_query, of_key))
-    )
+    of_query, groups, of_value = (lead[-1] for lead in leads)
+    in_groups = enable_gqa and groups == of_value and checks.are_groups(of_query, groups)
     try:
-        *batch, heads = np.broadcast_shapes(
-            *(lead[:-1] + ((of_query,) if in_groups else lead[-1:]) for lead in leads)
-        )
+        *batch, heads = np.broadcast_shapes(*(leads[:1] if in_groups else leads))
+        *batch, _ = np.broadcast_shapes(*((*lead[:-1], 1) for lead in leads))
     except ValueError:
-        shapes = ", ".join(str(x.shape) for x in inputs)
         hint = "; with enable_gqa=True the heads of key and value are a divisor of query's"
         raise ShapeError(
             "query, key and value must have the same samples (and heads), or 1 in their place, got "
-            f"{shapes}{hint if have_heads else ''}"
+            f"{', '.join(str(x.shape) for x in inputs)}{hint if have_heads else ''}"
         ) from None
-    groups = of_key if in_groups else heads
-    rows = []
-    for x, lead, count in zip(inputs, leads, (heads, groups, groups), strict=True):
-        x = x.reshape(*lead, *x.shape[-2:]).expand(*batch, count, *x.shape[-2:])
-        rows.append(x.reshape(math.prod(batch), count, *x.shape[-2:]))
+
+    def whole(x: Any, lead: tuple[int, ...], count: int) -> Any:
+        sizes = x.shape[-2:]
+        x = x.reshape(*lead, *sizes).expand(*batch, count, *sizes)
+        return x.reshape(math.prod(batch), count, *sizes)
+
+    groups = groups if in_groups else heads
+    rows = [whole(*each) for each in zip(inputs, leads, (heads, groups, groups), strict=True)]
     return (*batch, heads) if have_heads else (*batch,), rows
 
 
 def bias_and_mask(
-    bias: Any,
-    attn_mask: Any,
-    query: AnyTensor,
-    shape: tuple[int, ...],
-    scores: tuple[int, ...],
+    bias: Any, attn_mask: Any, query: AnyTensor, shape: tuple[int, ...], scores: tuple[int, ...]
 ) -> tuple[AnyTensor | None, Array | None]:
     """What is added to scores of this shape (B, H, Q, K), and where attn_mask says visible.
 
