@@ -49,7 +49,7 @@ def answer(model: ta.models.CausalLM, messages: list[dict[str, str]], **options:
 
 
 def main(arguments: list[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("prompt", nargs="?", help="a question; without it, a conversation begins")
     parser.add_argument("--temperature", type=float, default=0.0, help="0: always the likeliest")
     parser.add_argument("--top-p", type=float, help="draw from the likeliest ids")

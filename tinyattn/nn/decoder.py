@@ -60,9 +60,9 @@ class DecoderLayer(Module):
                 "own, got one module twice"
             )
         self.size = check_size("size", size)
-        self.self_attn = self_attn
-        self.src_attn = src_attn
-        self.feed_forward = feed_forward
+        self.self_attn: Any = self_attn  # what a user gives may have more attributes
+        self.src_attn: Any = src_attn
+        self.feed_forward: Any = feed_forward
         self._norm_layer, self._eps = norm_layer, eps  # of the last norm of a stack too
         self.sublayer = ModuleList(
             SublayerConnection(size, dropout, norm, eps, norm_layer) for _ in range(3)

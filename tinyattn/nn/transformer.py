@@ -148,8 +148,8 @@ class EncoderLayer(Module):
         super().__init__()
         check_parts("an encoder layer", self_attn=self_attn, feed_forward=feed_forward)
         self.size = check_size("size", size)
-        self.self_attn = self_attn
-        self.feed_forward = feed_forward
+        self.self_attn: Any = self_attn  # what a user gives may have more attributes
+        self.feed_forward: Any = feed_forward
         self._norm_layer, self._eps = norm_layer, eps  # of the last norm of a stack too
         self.sublayer = ModuleList(
             SublayerConnection(size, dropout, norm, eps, norm_layer) for _ in range(2)
