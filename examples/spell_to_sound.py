@@ -53,7 +53,9 @@ class AttentionByDistance(nn.MultiHeadedAttention):
         super().__init__(heads, width, dropout)
         self.biases = nn.Parameter(np.zeros((heads, 2 * MAX_LENGTH - 1), np.float32))
 
-    def forward(self, query: Any, key: Any, value: Any, *args: Any, **options: Any) -> ta.Tensor:
+    def forward(  # type: ignore[override]
+        self, query: Any, key: Any, value: Any, *args: Any, **options: Any
+    ) -> ta.Tensor:
         places = np.arange(key.shape[1])
         distances = places - places[:, None] + MAX_LENGTH - 1  # (S, S), from 0
         return super().forward(query, key, value, bias=self.biases[:, distances], **options)

@@ -101,7 +101,7 @@ class Run:
 
     def __init__(self, model: nn.Module, args: argparse.Namespace) -> None:
         self.args = args
-        self.model = model.to(args.device)
+        self.model: Any = model.to(args.device)  # of any class
         self.parallel = DistributedDataParallel(self.model)
         self.optimizer = optim.AdamW(model.parameters(), args.lr, (0.9, 0.98), weight_decay=0.1)
         warmup = min(100, args.steps // 10)

@@ -203,6 +203,7 @@ class DataLoader(Generic[Batch]):
             if not isinstance(self.data, tuple):
                 yield (collate_fn or collate)([self.data[i] for i in rows.tolist()])
             elif collate_fn is None:
-                yield tuple(column[rows] for column in self.data)
+                columns: Any = tuple(column[rows] for column in self.data)
+                yield columns
             else:
                 yield collate_fn([tuple(x[i] for x in self.data) for i in rows.tolist()])
