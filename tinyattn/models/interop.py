@@ -385,9 +385,8 @@ def put(module: Any, path: str, value: Any) -> None:
 def torch_state_dict(module: nn.Module) -> dict[str, Any]:
     """The arrays of a module as PyTorch tensors under PyTorch's names; copies, on the CPU.
 
-    PyTorch's module of the same structure loads them with `load_state_dict`. A module that PyTorch
-    does not have, such as your own class or a layer with SwiGLU, keeps its names; the modules
-    inside it get PyTorch's.
+    PyTorch's module of the same structure loads them. A module that PyTorch does not have, as your
+    own class or a layer with SwiGLU, keeps its names; the modules inside it get PyTorch's.
 
         >>> list(ta.interop.torch_state_dict(nn.MultiHeadedAttention(2, 4)))
         ['in_proj_weight', 'in_proj_bias', 'out_proj.weight', 'out_proj.bias']
