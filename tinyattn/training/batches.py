@@ -158,7 +158,7 @@ class DataLoader(Generic[Batch]):
         batch_size: int = ...,
         shuffle: bool = ...,
         drop_last: bool = ...,
-        collate_fn: Callable[[Sequence[Any]], Any] | None = ...,
+        collate_fn: None = ...,
     ) -> None: ...
     def __init__(
         self,
