@@ -44,7 +44,7 @@ WINGS = {
     "transformer decoder lora __init__",
     "optim": "optimizer updates schedules clipping __init__",
     "hints": "",
-    "testing": "finite_differences op_checks __init__",
+    "testing": "slopes finite_differences op_checks __init__",
     "viz": "",
     "training": "batches atomic_write checkpoint distributed captured_step __init__",
     "models": "settings published gguf bert tokenizer_files sentence_files sentence generation "
