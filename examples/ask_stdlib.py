@@ -280,7 +280,14 @@ def main() -> None:
         print(f"{len(names):,} docstrings in {1000 * seconds:.0f} ms")
         if args.explain:
             i = best[0]
-            show(encoder, args.question, names[i], texts[i], minus[i], args.out / "explain.png")
+            show(
+                encoder,
+                args.question,
+                names[i],
+                texts[i],
+                float(minus[i]),
+                args.out / "explain.png",
+            )
 
 
 if __name__ == "__main__":

@@ -14,6 +14,7 @@ import argparse
 from collections.abc import Iterable
 from math import exp, sqrt
 from pathlib import Path
+from typing import Any
 
 import tinyattn as ta
 from tinyattn import functional as F
@@ -26,7 +27,7 @@ VALID_LENS = [3, 5]  # how many of the six keys are visible
 GRAD = [1.0, -2.0]  # the gradient of a loss with respect to each output
 
 
-def row(numbers: Iterable[float]) -> str:
+def row(numbers: Iterable[Any]) -> str:
     return " ".join(f"{float(number):7.3f}" for number in numbers)
 
 
@@ -75,9 +76,10 @@ def by_tinyattn(out: Path | None) -> None:
     output = weights @ values
     print(f"  scores {scores.shape} -> weights {weights.shape} -> output {output.shape}")
     output.backward(ta.tensor([[GRAD], [GRAD]]))
+    gradient: Any = queries.grad
     for sample in range(2):
         print(f"  sample {sample}: weights {row(weights[sample, 0])}")
-        print(f"            output {row(output[sample, 0])}   dquery {row(queries.grad[sample])}")
+        print(f"            output {row(output[sample, 0])}   dquery {row(gradient[sample])}")
 
     attention = nn.DotProductAttention()
     output = attention(q, keys, values, valid_lens=VALID_LENS)

@@ -53,7 +53,7 @@ def number_in(least: float, most: float, kind: type = float) -> Callable[[str], 
 
 def parsed(arguments: list[str] | None) -> argparse.Namespace:
     """The arguments, checked before anything is loaded."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("prompt", nargs="?", help="a question; without it, a conversation begins")
     places = parser.add_mutually_exclusive_group()
     places.add_argument("--folder", type=Path, help="a folder with config.json")

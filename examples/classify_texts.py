@@ -183,7 +183,8 @@ def train(
 
 def by_words(learn: Texts, test: Texts) -> float:
     """The accuracy of a logistic regression on counts of words: a baseline."""
-    vectorizer = TfidfVectorizer(sublinear_tf=True, tokenizer=words, token_pattern=None)
+    options: dict[str, Any] = {"tokenizer": words, "token_pattern": None}
+    vectorizer = TfidfVectorizer(sublinear_tf=True, **options)
     baseline = make_pipeline(vectorizer, LogisticRegression(C=10.0, max_iter=1000))
     return float(baseline.fit(learn.texts, learn.labels).score(test.texts, test.labels))
 
@@ -224,6 +225,7 @@ def answer(model: TextClassifier, texts: list[str], out: Path) -> None:
         # In quotes, because a comma or a quote may be a word too.
         most = ", ".join(f"{shown[i]!r} {received[i]:.2f}" for i in np.argsort(-received)[:5])
         print(f"  most looked at: {most}")
+    shown, weights = looked_at(model, texts[-1])
     titles = [f"head {head}" for head in range(1, len(weights) + 1)]
     figure = viz.show_heatmaps(weights[None], titles=titles, xticks=shown, yticks=shown)
     figure.savefig(out / "attention.png", dpi=120)

@@ -264,6 +264,7 @@ def main() -> None:
                 bar.write(line.replace("%", " %"))
 
     print(f"\n{table(runs)}\n\nwhat the last one got wrong, such as:")
+    run = [*runs.values()][-1]
     for i in np.flatnonzero(run.found != test.kinds)[::40]:
         found, right = KINDS[run.found[i]], KINDS[test.kinds[i]]
         print(f"  {found}, not {right}: {test.words[i]}, {test.texts[i]}"[:100])

@@ -17,6 +17,7 @@ import base64
 import json
 import re
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import stress_data
@@ -39,7 +40,7 @@ SETTINGS = argparse.Namespace(
 
 
 @ta.no_grad()
-def look(model: nn.Module, words: stress_data.Words) -> list[dict]:
+def look(model: Any, words: stress_data.Words) -> list[dict]:
     """For each word the predicted stress at each phoneme, and all weights in hundredths."""
     stress = predict(model, words)
     model(words.ids)
@@ -90,7 +91,10 @@ def words_to_type() -> dict:
     used = set(re.findall("[a-z]+", " ".join(text_data.definitions()[0]).lower()))
     lists = {"heldOut": held_out, "training": sorted(used & entries.keys() - set(held_out))}
     lines = {
-        name: "".join(f"\n{word} " + "".join(map(code.get, entries[word])) for word in words) + "\n"
+        name: "".join(
+            f"\n{word} " + "".join(code[phoneme] for phoneme in entries[word]) for word in words
+        )
+        + "\n"
         for name, words in lists.items()
     }
     return {"symbols": symbols, **lines}

@@ -51,6 +51,12 @@ def encode(words: list[str]) -> Pairs:
     return Pairs(words, letters, sounds, (letters != PAD).sum(axis=1))
 
 
+def each(n: int, pairs: Pairs) -> Pairs:
+    """Every n-th word."""
+    words, letters, sounds, lengths = pairs
+    return Pairs(words[::n], letters[::n], sounds[::n], lengths[::n])
+
+
 def load() -> tuple[Pairs, Pairs]:
     """The train split (91,777 words) and the test split (10,498 words)."""
     words = list(stress_data.read())
@@ -110,7 +116,7 @@ def align(pairs: Pairs) -> np.ndarray:
     has which sounds, takes for each word the likeliest alignment by these counts, and counts again;
     for every fifth word, because these are enough to learn from, and then once for all.
     """
-    some = Pairs(*(column[::5] for column in pairs))
+    some = each(5, pairs)
     number = np.where(some.sounds < START, some.sounds, PAD).astype(bool).sum(axis=1)[:, None]
     reached = np.minimum(np.arange(MAX_LENGTH + 1), some.lengths[:, None])
     found = codes_between(some, reached * number // some.lengths[:, None])
@@ -174,8 +180,8 @@ def say_by_rules(train: Pairs, codes: np.ndarray, test: Pairs, radius: int) -> l
         both, counts = np.unique(both, return_counts=True)
         keys, order = both // CODES, np.argsort(counts, kind="stable")
         best = dict(zip(keys[order].tolist(), (both[order] % CODES).tolist(), strict=True))
-        found = [best.get(key, -1) for key in windows(test.letters, r).ravel().tolist()]
-        found = np.reshape(found, said.shape)
+        keys = windows(test.letters, r)
+        found = np.reshape([best.get(key, -1) for key in keys.ravel().tolist()], said.shape)
         said = np.where(found >= 0, found, said)
     said[test.letters == PAD] = 0
     pairs = np.stack([np.maximum(said // SOUNDS - 1, PAD), said % SOUNDS], axis=2)

@@ -53,7 +53,9 @@ class AttentionByDistance(nn.MultiHeadedAttention):
         super().__init__(heads, width, dropout)
         self.biases = nn.Parameter(np.zeros((heads, 2 * MAX_LENGTH - 1), np.float32))
 
-    def forward(self, query: Any, key: Any, value: Any, **options: Any) -> ta.Tensor:
+    def forward(  # type: ignore[override]
+        self, query: Any, key: Any, value: Any, *args: Any, **options: Any
+    ) -> ta.Tensor:
         places = np.arange(key.shape[1])
         distances = places - places[:, None] + MAX_LENGTH - 1  # (S, S), from 0
         return super().forward(query, key, value, bias=self.biases[:, distances], **options)
@@ -103,7 +105,7 @@ class SpellToSound(nn.EncoderDecoder):
 
 
 def loss_of(
-    model: nn.Module, pairs: Pairs, rows: np.ndarray, smoothing: float = 0.0
+    model: Any, pairs: Pairs, rows: np.ndarray, smoothing: float = 0.0
 ) -> tuple[ta.Tensor, float, int]:
     """The loss of some words, the share of sounds that are right, given those before them, and how
     many sounds there are."""
@@ -118,7 +120,7 @@ def loss_of(
     return loss, float(right[told].mean()), int(told.sum())
 
 
-def say(model: nn.Module, letters: np.ndarray, beams: int) -> list[list[str]]:
+def say(model: Any, letters: np.ndarray, beams: int) -> list[list[str]]:
     """The phonemes of each word, by greedy choice or by beam search."""
     model.eval()
     lengths = (letters != PAD).sum(axis=1)
@@ -134,7 +136,7 @@ def say(model: nn.Module, letters: np.ndarray, beams: int) -> list[list[str]]:
 
 
 @ta.no_grad()
-def cross_attention(model: nn.Module, letters: np.ndarray, sounds: np.ndarray) -> np.ndarray:
+def cross_attention(model: Any, letters: np.ndarray, sounds: np.ndarray) -> np.ndarray:
     """The weights of letters (S,) for each next sound of sounds (T,), mean of all heads: (T, S)."""
     model.eval()(letters[None], sounds[None])
     layers = [layer.src_attn.attention_weights for layer in model.decoder.layers]
@@ -158,7 +160,7 @@ def draw(model: nn.Module, words: list[str], path: Path) -> None:
     heatmaps(path, maps, words, [list(word) for word in words], names, visible)
 
 
-def draw_history(model: nn.Module, pairs: Pairs, steps: Sequence[float], path: Path) -> None:
+def draw_history(model: Any, pairs: Pairs, steps: Sequence[float], path: Path) -> None:
     """The same picture of one word at up to eight moments of the training."""
     chosen = np.unique(np.geomspace(1, len(steps), 8).round().astype(int)) - 1  # more of the start
     number, length = (pairs.sounds[0] != PAD).sum() - 1, pairs.lengths[0]
@@ -235,8 +237,9 @@ def main() -> None:
         if not args.no_cross_attention:
             number, length = (shown.sounds[0] != PAD).sum() - 1, shown.lengths[0]
             weights = cross_attention(model, shown.letters[0, :length], shown.sounds[0, :number])
-            weights = ta.tensor(weights, device=args.device)
-            model.history[len(run.held_out), :number, :length] = weights
+            model.history[len(run.held_out), :number, :length] = ta.tensor(
+                weights, device=args.device
+            )
         return loss_of(model, test, some)[0]
 
     # The words of a batch are alike in the number of letters, then in that of sounds.
@@ -252,7 +255,7 @@ def main() -> None:
 
     if args.steps <= TRIAL:  # its model has learned nothing that is worth more time
         whole = len(test.words)
-        training, test = (Pairs(*(column[::50] for column in pairs)) for pairs in (training, test))
+        training, test = (sound_data.each(50, pairs) for pairs in (training, test))
         print(f"a trial: scored on {len(test.words):,} of {whole:,} words, "
               f"rules from {len(training.words):,}")  # fmt: skip
     print(f"scoring {len(test.words):,} words, greedy and with {BEAMS} beams ...")

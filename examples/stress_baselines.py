@@ -14,6 +14,7 @@ import sys
 import time
 from collections.abc import Callable
 from functools import partial
+from typing import Any
 
 import numpy as np
 from stress_data import IGNORE, PAD, PHONEMES, Words, load, majority_baseline, score
@@ -44,7 +45,7 @@ def bag_features(data: Words) -> sparse.csr_matrix:
     word, position = np.nonzero(data.ids != PAD)
     np.add.at(counts, (word, data.ids[word, position]), 1)
     this = one_hot(data.ids[row, column][:, None])
-    return sparse.hstack([this, sparse.csr_matrix(counts)[row]], format="csr")
+    return sparse.csr_matrix(sparse.hstack([this, sparse.csr_matrix(counts)[row]]))
 
 
 def window_features(data: Words, radius: int) -> sparse.csr_matrix:
@@ -105,7 +106,8 @@ def main() -> None:
         )
     if args.mlp:
         radius = max(args.radius)
-        network = MLPClassifier((64,), batch_size=512, early_stopping=True, random_state=args.seed)
+        options: dict[str, Any] = {"batch_size": 512}  # stubs say that it is a text
+        network = MLPClassifier((64,), early_stopping=True, random_state=args.seed, **options)
         features = partial(window_features, radius=radius)
         report(
             f"one hidden layer of 64, window of +-{radius}",

@@ -23,14 +23,15 @@ import importlib.util
 import sys
 import time
 from pydoc_data.topics import topics
+from typing import Any
 
 import numpy as np
 from chat import ADVICE, SHA256, weights
-from tinyattn.generation import generate
 
 import tinyattn as ta
 from tinyattn import functional as F
 from tinyattn import nn
+from tinyattn.models import generate
 
 PEOPLE = {
     "Velda Norquist": ("Lisbon", "beekeeper"), "Tomas Ilbrek": ("Oslo", "glassblower"),
@@ -119,7 +120,8 @@ def mean_loss(model: ta.models.CausalLM, hidden: np.ndarray, targets: np.ndarray
     x = ta.tensor(hidden[:, :length])
     for layer in halves(model)[1]:
         x = layer(x, is_causal=True)
-    x = model.encoder.norm(x)[learned[:, :length]]
+    norm: Any = model.encoder.norm  # a CausalLM has one
+    x = norm(x)[learned[:, :length]]
     return F.cross_entropy(model.scores(x), targets[learned])
 
 
@@ -183,7 +185,7 @@ def teach(model: ta.models.CausalLM, steps: int, mix: int, seed: int = 0) -> Non
 
 
 def main(arguments: list[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--steps", type=int, default=90, help="batches to learn from")
     parser.add_argument("--mix", type=int, default=1, help="pieces of general text in a batch")
     parser.add_argument("--short", action="store_true", help="two steps")

@@ -15,6 +15,7 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from training import argument_parser, run_program, start
@@ -66,7 +67,7 @@ def patches(images: ta.Tensor) -> ta.Tensor:
 
 def load() -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
     """Images (N, 8, 8), pixels from 0 to 1, and their digits (N,): for training, then held out."""
-    data = load_digits()
+    data: Any = load_digits()
     order = np.random.default_rng(0).permutation(len(data.images))
     images, digits = data.images[order].astype(np.float32) / 16, data.target[order]
     return images[TEST:], digits[TEST:], images[:TEST], digits[:TEST]
@@ -87,7 +88,7 @@ def batches(
             yield images[rows] + noise, digits[rows]
 
 
-def draw(model: VisionTransformer, images: np.ndarray, digits: np.ndarray, out: Path) -> None:
+def draw(model: Any, images: np.ndarray, digits: np.ndarray, out: Path) -> None:
     """Some images, and beside each what the heads of the last layer look at in it."""
     with ta.no_grad():
         read = (

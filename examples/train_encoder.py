@@ -94,7 +94,7 @@ def show(model: nn.Module, words: Words) -> None:
         print(f"  {word:<14}  {guess:<32}  {origin:<11}  {verdict}")
 
 
-def draw(model: nn.Module, words: Words, path: Path) -> None:
+def draw(model: Any, words: Words, path: Path) -> None:
     """What the heads of the last layer attend to, in the first three words: more are too large."""
     ids = words.ids[:3, : words.lengths[:3].max()]
     with ta.no_grad():

@@ -48,7 +48,9 @@ def at_least_one(text: str) -> int:
     return int(text)
 
 
-def argument_parser(description: str, short: int, **defaults: Any) -> argparse.ArgumentParser:
+def argument_parser(
+    description: str | None, short: int, **defaults: Any
+) -> argparse.ArgumentParser:
     """The options of a training example; `short` is how many steps a trial has."""
     parser = argparse.ArgumentParser(
         usage="%(prog)s [options]",
@@ -99,7 +101,7 @@ class Run:
 
     def __init__(self, model: nn.Module, args: argparse.Namespace) -> None:
         self.args = args
-        self.model = model.to(args.device)
+        self.model: Any = model.to(args.device)  # of any class
         self.parallel = DistributedDataParallel(self.model)
         self.optimizer = optim.AdamW(model.parameters(), args.lr, (0.9, 0.98), weight_decay=0.1)
         warmup = min(100, args.steps // 10)
@@ -186,8 +188,8 @@ class Run:
         self.losses.append(mean)
         self.accuracies.append(accuracy)
         if self.bar is not None and len(self.losses) % 10 == 0:
-            loss, accuracy = np.mean(self.losses[-RECENT:]), np.mean(self.accuracies)
-            self.bar.set_postfix_str(f"loss {loss:.3f}, accuracy {accuracy:.1%}", refresh=False)
+            recent, right = np.mean(self.losses[-RECENT:]), np.mean(self.accuracies)
+            self.bar.set_postfix_str(f"loss {recent:.3f}, accuracy {right:.1%}", refresh=False)
 
     def draw_losses(self) -> None:
         if get_rank():

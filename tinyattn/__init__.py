@@ -146,7 +146,7 @@ int8, int16, int32, int64, uint8 = _np.int8, _np.int16, _np.int32, _np.int64, _n
 bool = _np.bool_
 
 if TYPE_CHECKING:  # by an assignment, because checkers export no import under another name
-    from .engine.op import op_of_user as _op_of_user
+    from .tensors.tensor import op_of_user as _op_of_user
 
     op = _op_of_user
 else:

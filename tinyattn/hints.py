@@ -158,6 +158,8 @@ ARGUMENTS = {
     "memory_key_padding_mask": f"write src_mask=~memory_key_padding_mask, {VISIBLE}",
     "src_mask": f"write mask=~src_mask[None], {VISIBLE}",
     "tgt_mask": f"write mask=~tgt_mask[None], {VISIBLE}; a decoder is causal without a mask",
+    "cache": "take cache=, and call its joined(k, v) and store(k, v, N) as MultiHeadAttention does",
+    "is_causal": "take is_causal=, and hide later keys as F.scaled_dot_product_attention does",
     "need_weights": "module.attention_weights has the weights after the call",
     "average_attn_weights": "write module.attention_weights.mean(1) after the call",
 }

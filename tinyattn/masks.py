@@ -19,8 +19,9 @@ mask needs no new argument anywhere: it is passed as `mask=`. `valid_lens=`, `is
 are then not computed.
 
 PyTorch reads a 2-D `attn_mask` as (Q, K); here that is written `mask[None]`. Without [None] it is
-an error, unless B equals Q, because it then has the shape of a mask (B, K), or Q is 1, where both
-mean the same.
+an error. Where B equals Q it has the shape of a mask (B, K) too, and its numbers decide: a causal
+mask or a window is an error, what may be padding is read as (B, K). A `Mask` of two dimensions,
+such as `padding` makes, is always (B, K), also if its lengths grow by 1 as those of a causal mask.
 
 If only the first keys are visible, lengths say so: `valid_lens` (B,), or (B, Q) if they differ
 between the queries. `ops/visibility.py` checks all that is given and makes one
@@ -32,7 +33,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import reduce
 from operator import and_, or_, xor
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -41,7 +42,7 @@ from .base.checks import check_size, is_integer
 from .engine.versions import Version
 from .errors import DtypeError, MaskError, ShapeError
 from .ops.arguments import ArrayLike, array_like
-from .ops.visibility import FORMS, booleans_of, checked_lens
+from .ops.visibility import booleans_of, checked_lens, refuse_queries_by_keys
 from .tensors.tensor import Tensor
 
 
@@ -61,6 +62,12 @@ class Mask(Tensor):
     """
 
     __slots__ = ()
+    is_mask = True  # tells the functions, which know no Mask, that two dimensions are (B, K)
+
+    def __init__(self, data: ArrayLike, device: str | None = None) -> None:
+        array = booleans_of(data)
+        refuse_queries_by_keys(data, array)
+        super().__init__(array, device=device)
 
     def __and__(self, other: Any) -> Mask:
         return joined(and_, self, other)
@@ -97,17 +104,20 @@ def joined(operator: Callable[..., Any], *masks: ArrayLike) -> Mask:
     It is on "cuda" if one of them is, because `causal` and `window` make masks on the CPU.
     """
     arrays = [booleans_of(mask) for mask in masks]
+    for mask, array in zip(masks, arrays, strict=True):
+        refuse_queries_by_keys(mask, array)
     device = "cuda" if "cuda" in map(device_of, arrays) else "cpu"
     arrays = [to_device(array, device) for array in arrays]
     shapes = [array.shape for array in arrays]
-    if not arrays or any(len(shape) not in FORMS for shape in shapes):
-        raise MaskError(f"masks are joined that have 2, 3 or 4 dimensions, got shapes {shapes}")
+    if not arrays:
+        raise MaskError("masks of 2, 3 or 4 dimensions are joined, got none")
     rank = max(map(len, shapes))
     lifted = [a.reshape(len(a), *(1,) * (rank - a.ndim), *a.shape[1:]) for a in arrays]
     try:
         return mask_of(reduce(operator, lifted).copy())
     except ValueError:
-        raise MaskError(f"masks that are joined agree in B, Q and K, got {shapes}") from None
+        text = "masks that are joined agree in B, Q and K, and (Q, K) is written mask[None]"
+        raise MaskError(f"{text}, got {shapes}") from None
 
 
 def from_valid_lens(valid_lens: ArrayLike, num_keys: int) -> Mask:
@@ -212,3 +222,11 @@ def combine(*masks: ArrayLike | None) -> Mask:
         (1, 3, 3)
     """
     return joined(and_, *(mask for mask in masks if mask is not None))
+
+
+if not TYPE_CHECKING:  # a type checker reads the definitions
+    _made_here = {n for n, x in globals().items() if getattr(x, "__module__", "") == __name__}
+    __all__ = sorted(_made_here - {"joined", "mask_of"})
+
+    def __dir__() -> list[str]:
+        return __all__

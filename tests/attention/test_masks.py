@@ -19,7 +19,7 @@ from common import (
 
 import tinyattn as ta
 from tinyattn import functional as F
-from tinyattn import masks, nn
+from tinyattn import masks, nn, optim
 from tinyattn.errors import DtypeError, MaskError, ShapeError
 
 # Lengths
@@ -249,15 +249,88 @@ def test_four_dimensions_are_samples_by_heads_by_queries_by_keys():
         assert_same(weights_for(part) > 0, np.broadcast_to(part, (B, H, Q, K)))
 
 
-def test_square_two_dimensional_mask_is_samples_by_keys_where_it_could_be_both():
-    """B == Q == K: rank decides, not what would fit."""
-    mask = np.tri(3, dtype=bool)
-    weights = F.masked_softmax(ta.zeros(3, 3, 3), mask=mask).numpy()
-    for b in range(3):
-        assert_same(weights[b] > 0, np.broadcast_to(mask[b], (3, 3)))
-    by_query = F.masked_softmax(ta.zeros(3, 3, 3), mask=mask[None]).numpy()
-    for b in range(3):
-        assert_same(by_query[b] > 0, mask)
+def queries_by_keys(n):
+    """Masks (Q, K) that a user writes, none of which is padding."""
+    distance = np.arange(n) - np.arange(n)[:, None]
+    yield from (distance <= 0, distance < 0, distance > 0, distance != 0)
+    yield from (abs(distance) < width for width in range(1, n))
+    yield from ((distance <= 0) & (distance > -width) for width in range(1, n))
+
+
+@pytest.mark.parametrize("n", [2, 3, 5, 16])
+@pytest.mark.parametrize("as_type", [np.asarray, ta.tensor, np.ndarray.tolist, masks.Mask])
+def test_a_square_mask_of_queries_is_not_read_as_one_of_samples(n, as_type):
+    """B = Q = K: such a mask was applied to samples, without a word."""
+    x, attention = ta.randn(n, n, 4), nn.MultiHeadedAttention(2, 4).eval()
+    encoder = nn.Encoder(
+        nn.EncoderLayer(4, attention, nn.PositionwiseFeedForward(4, 4)), 1, skip_padding=True
+    )
+    for mask in queries_by_keys(n):
+        for read in (
+            lambda m: F.scaled_dot_product_attention(x, x, x, m),
+            lambda m: F.masked_softmax(ta.zeros(n, n, n), mask=m),
+            lambda m: attention(x, x, x, m),
+            lambda m: encoder(x, m),
+            lambda m: masks.causal(n) & m,
+            lambda m: masks.combine(masks.padding(np.ones((1, n), int)), m),
+        ):
+            with pytest.raises(MaskError, match=r"write mask\[None\]"):
+                read(as_type(mask))
+        by_query = F.masked_softmax(ta.zeros(n, n, n), mask=mask[None]).numpy()
+        assert_same(by_query > 0, np.broadcast_to(mask, (n, n, n)))
+
+
+def test_a_mask_of_three_queries_by_more_keys_is_not_read_as_one_of_samples():
+    x, keys = ta.randn(3, 3, 4), ta.randn(3, 5, 4)
+    for mask in (np.tri(3, 5), np.tri(3, 5, 2)):
+        with pytest.raises(MaskError, match="looks like queries by keys"):
+            F.scaled_dot_product_attention(x, keys, keys, mask=mask.astype(bool))
+
+
+@pytest.mark.parametrize("n", [2, 3, 4, 7])
+def test_padding_of_as_many_samples_as_positions_stays_padding(n):
+    rng = np.random.default_rng(n)
+    lens = [rng.integers(1, n + 1, n) for _ in range(50)]
+    lens += [np.full(n, n), np.minimum(np.arange(n) + 2, n)]
+    for length in lens:
+        right, left = np.arange(n) < length[:, None], np.arange(n) >= n - length[:, None]
+        for seen in (left,) if (length == np.arange(n) + 1).all() else (left, right):
+            weights = F.masked_softmax(ta.zeros(n, n, n), mask=seen).numpy()
+            assert_same(weights > 0, np.broadcast_to(seen[:, None], (n, n, n)))
+
+
+def test_a_mask_of_the_library_is_samples_by_keys_whatever_its_numbers_are():
+    """Also in a CausalLM and a Decoder, whose prompts may have the lengths 1, 2, ..."""
+    ids = np.tril(np.ones((3, 3), int))
+    for mask in (masks.padding(ids), masks.from_valid_lens([1, 2, 3], 3), ~masks.padding(1 - ids)):
+        assert isinstance(mask, masks.Mask)
+        by_lens = F.masked_softmax(ta.zeros(3, 3, 3), [1, 2, 3]).numpy()
+        assert_same(F.masked_softmax(ta.zeros(3, 3, 3), mask=mask).numpy(), by_lens)
+        x = ta.randn(3, 3, 4)
+        options = {"mask": mask}, {"attn_mask": mask}, {"valid_lens": [1, 2, 3]}
+        outs = [F.scaled_dot_product_attention(x, x, x, **each).numpy() for each in options]
+        assert_same(outs[0], outs[2])
+        assert_same(outs[1], outs[2])
+
+
+def test_what_is_no_mask_is_told_what_a_mask_is():
+    padding, x = masks.padding([[5, 0], [4, 6]]), ta.zeros(2, 2, 2)
+    for wrong, error, words in (
+        ([padding, masks.causal(2)], MaskError, "join masks with a & b"),
+        ((padding, padding), MaskError, "join masks with a & b"),
+        (masks.causal, DtypeError, r"function causal .* is called, as in masks\.causal\(n\)"),
+        ("causal", DtypeError, r"'causal': .* masks\.causal\(n\)"),
+    ):
+        with pytest.raises(error, match=words):
+            F.masked_softmax(x, mask=wrong)
+    with pytest.raises(DtypeError, match="a mask holds booleans"):
+        masks.Mask([[0.5, 0]])
+    with pytest.raises(MaskError, match="2, 3 or 4 dimensions"):
+        masks.Mask([True, False])
+    assert masks.Mask([[1, 0]]).dtype == bool
+    assert {"causal", "padding", "Mask"} <= set(dir(masks))
+    assert {"np", "Any", "mask_of", "and_"}.isdisjoint(dir(masks))
+    assert {"Any", "TYPE_CHECKING"}.isdisjoint(dir(optim))
 
 
 @pytest.mark.parametrize(

@@ -11,13 +11,24 @@ import itertools
 
 import numpy as np
 import pytest
-from common import assert_same, attention_backward_of, attention_of, leaf, pull, rng_of, signed
+from common import (
+    assert_close,
+    assert_same,
+    attention_backward_of,
+    attention_of,
+    leaf,
+    needs_torch,
+    pull,
+    rng_of,
+    signed,
+)
 from formulas import kernels, reference
 from test_tiled_attention import compiled, peak, run
 
 import tinyattn as ta
 from tinyattn import functional as F
-from tinyattn import nn
+from tinyattn import masks, nn
+from tinyattn.errors import ShapeError
 from tinyattn.kernels.visibility import of_padded
 from tinyattn.ops.visibility import visibility_of
 
@@ -416,3 +427,92 @@ def test_a_key_that_no_query_sees_is_not_called_seen():
         assert not visibility.and_mask(np.zeros(shape, np.bool_)).each_key_seen
         seen += visibility.each_key_seen
     assert seen == 3  # of causality alone: 5 queries, 5 after 2 others, and 3 after 2
+
+
+# Any number of dimensions in front, against PyTorch
+
+
+def random_attention(rng):
+    """Inputs that broadcast in front, some with heads in groups, and a mask, as arrays."""
+    sizes = rng.integers(1, 4, rng.integers(0, 5)).tolist()
+    (queries, keys, width, out), n = rng.integers(1, 5, 4).tolist(), len(sizes)
+
+    def lead():
+        cut = int(rng.integers(0, n + 1)) if rng.random() < 0.3 else 0
+        return [1 if rng.random() < 0.25 else size for size in sizes][cut:]
+
+    leads, options = [lead(), lead(), lead()], {"is_causal": bool(rng.random() < 0.2)}
+    if leads[0] and leads[1] and rng.random() < 0.25:
+        options["enable_gqa"] = True
+        leads[2] = leads[1]
+        leads[1][-1] = int(rng.integers(1, 3))
+        leads[0][-1] = leads[1][-1] * int(rng.integers(1, 3))
+    shapes = zip(leads, ((queries, width), (keys, width), (keys, out)), strict=True)
+    inputs = [signed(rng, *before, *matrix) for before, matrix in shapes]
+    mask = None
+    if not options["is_causal"] and rng.random() < 0.7:
+        of_mask = [size if rng.random() < 0.6 else 1 for size in (*sizes, queries, keys)]
+        mask = signed(rng, *of_mask[int(rng.integers(0, len(of_mask) + 1)) :])
+        mask = mask > -0.5 if rng.random() < 0.5 else mask
+    return inputs, mask, options
+
+
+@needs_torch
+@pytest.mark.parametrize("seed", range(4))
+def test_it_takes_what_pytorchs_takes(seed):
+    """(N, d), several dimensions of samples, and samples that broadcast; gradients included."""
+    import torch
+
+    rng, compared = np.random.default_rng(seed), 0
+    for _ in range(150):
+        inputs, mask, options = random_attention(rng)
+        theirs = [torch.tensor(x, requires_grad=True) for x in inputs]
+        ours = [leaf(x) for x in inputs]
+        if mask is not None:
+            theirs.append(torch.tensor(mask, requires_grad=mask.dtype != bool))
+            ours.append(ta.tensor(mask, requires_grad=mask.dtype != bool))
+        try:
+            right = torch.nn.functional.scaled_dot_product_attention(*theirs, **options)
+        except (RuntimeError, IndexError):
+            continue
+        named = dict(zip(("query", "key", "value", "attn_mask"), ours, strict=False))
+        out = F.scaled_dot_product_attention(**named, **options)
+        assert out.shape == tuple(right.shape)
+        if right.isnan().any():  # a query without a visible key: zeros here
+            continue
+        compared += 1
+        assert_close(out.numpy(), right.detach().numpy(), 1e-10)
+        _, weights = F.scaled_dot_product_attention(**named, **options, return_weights=True)
+        assert weights.shape == (*out.shape[:-1], inputs[1].shape[-2])
+        grad = signed(rng, *out.shape)
+        pull(out, grad)
+        right.backward(torch.tensor(grad))
+        for x, t in zip(ours, theirs, strict=True):
+            if t.requires_grad:
+                expected = np.zeros(t.shape) if t.grad is None else t.grad.numpy()
+                np.testing.assert_allclose(x.grad.numpy(), expected, atol=1e-10)
+    assert compared > 90
+
+
+@pytest.mark.parametrize(
+    ("shapes", "words"),
+    [
+        (((4,), (5, 4), (5, 4)), r"query \(\.\.\., Q, d\)"),
+        (((2, 3, 4), (3, 5, 4), (3, 5, 4)), "same samples"),
+        (((2, 4, 3, 4), (2, 2, 5, 4), (2, 2, 5, 4)), "enable_gqa=True"),
+        (((2, 2, 2, 3, 4), (3, 1, 1, 5, 4), (5, 4)), "or 1 in their place"),
+    ],
+)
+def test_dimensions_in_front_that_do_not_broadcast_are_refused(shapes, words):
+    with pytest.raises(ShapeError, match=words):
+        F.scaled_dot_product_attention(*(ta.zeros(shape) for shape in shapes))
+
+
+def test_valid_lens_and_mask_count_samples_of_all_dimensions_in_front():
+    rng = rng_of(5)
+    q, k, v = (ta.tensor(signed(rng, 2, 3, 2, 4, 4)) for _ in range(3))
+    lens = np.array([4, 1, 2, 3, 0, 4])
+    flat = [x.reshape(6, 2, 4, 4) for x in (q, k, v)]
+    right = F.scaled_dot_product_attention(*flat, valid_lens=lens).reshape(q.shape)
+    for options in ({"valid_lens": lens}, {"mask": masks.from_valid_lens(lens, 4)}):
+        assert_same(F.scaled_dot_product_attention(q, k, v, **options).numpy(), right.numpy())

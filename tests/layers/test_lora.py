@@ -10,6 +10,7 @@ from common import HAS_TORCH, assert_close, assert_equal, rng_of, signed
 
 import tinyattn as ta
 from tinyattn import nn
+from tinyattn.errors import CheckpointError
 
 TOLERANCE = {np.float32: 2e-5, np.float64: 1e-12}
 both_dtypes = pytest.mark.parametrize("dtype", TOLERANCE)
@@ -130,3 +131,91 @@ def test_what_cannot_be_adapted_is_refused():
     with pytest.raises(ValueError, match=r"no Linear with a name of \['W_q'\]"):
         nn.LoRA.insert(model, ["W_q"])
     assert all(p.requires_grad for p in model.parameters())
+
+
+# A weight that stands in two places
+
+
+class Shared(nn.Module):
+    """`kind` names what is shared: the head's weight, a Linear, its weight, a block."""
+
+    def __init__(self, kind):
+        super().__init__()
+        self.words = nn.Embedding(10, 6)
+        self.a, self.b = nn.Linear(6, 6), nn.Linear(6, 6)
+        self.head = nn.Linear(6, 10, bias=False)
+        if kind == "head":
+            self.head.weight = self.words.weight
+        if kind == "linear":
+            self.b = self.a
+        if kind == "weight":
+            self.b.weight = self.a.weight
+        block = nn.Sequential(nn.Linear(6, 6), nn.Tanh())
+        self.blocks = nn.ModuleList([block, block] if kind == "block" else [])
+
+    def forward(self, ids):
+        x = self.b(self.a(self.words(ids)).tanh())
+        for block in self.blocks:
+            x = block(x)
+        return self.head(x)
+
+
+@pytest.mark.parametrize("names", [("head",), ("a",), ("b", "0"), ("a", "b", "head", "0")])
+@pytest.mark.parametrize("kind", ["head", "linear", "weight", "block"])
+def test_a_weight_in_two_places_is_adapted_once(kind, names):
+    model, ids = Shared(kind), [[1, 2, 3]]
+    words, before = model.words.weight.numpy().copy(), model(ids).numpy()
+    loras = nn.LoRA.insert(model, names, rank=2)
+    assert len({id(lora.linear) for lora in loras}) == len(loras)
+    assert_close(model(ids).numpy(), before, 1e-6)
+    for lora in loras:
+        lora.B.data = ta.randn(*lora.B.shape)
+    right = model(ids).numpy()
+    assert abs(right - before).max() > 0.01
+    for lora in loras[::2]:
+        lora.merge()
+        assert_close(model(ids).numpy(), right, 1e-4)
+    twin = copy.deepcopy(model)
+    for lora in loras:
+        lora.unmerge()
+        assert_close(model(ids).numpy(), right, 1e-4)
+    assert (kind != "head") or model.words.weight.equal(ta.tensor(words))
+    for each in (model, twin):
+        nn.LoRA.merge_all(each)
+        assert not any(isinstance(module, nn.LoRA) for module in each.modules())
+        assert_close(each(ids).numpy(), right, 1e-4)
+        assert_equal(each.words.weight.numpy(), words)
+
+
+def test_a_state_with_two_values_for_one_tensor_is_refused():
+    """As of a tied head that was merged: the last name would win without a word."""
+    tied, other = Shared("head"), Shared("")
+    before = tied.words.weight.numpy().copy()
+    with pytest.raises(CheckpointError, match=r"words\.weight and head\.weight are one tensor"):
+        tied.load_state_dict(other.state_dict())
+    assert_equal(tied.words.weight.numpy(), before)
+    tied.load_state_dict(Shared("head").state_dict())
+
+
+def test_what_is_inserted_later_leaves_the_first_corrections_learning():
+    model = Shared("")
+    (first,) = nn.LoRA.insert(model, "a", rank=2)
+    with pytest.raises(ValueError, match="not in a LoRA yet"):
+        nn.LoRA.insert(model, ("a",))
+    (second,) = nn.LoRA.insert(model, ("a", "b"), rank=1)
+    learned = [first.A, first.B, second.A, second.B]
+    assert {id(p) for p in model.parameters() if p.requires_grad} == {id(p) for p in learned}
+    assert type(first.linear) is nn.Linear
+    with pytest.raises(ValueError, match="LoRA itself"):
+        nn.LoRA.merge_all(first)
+
+
+def test_a_merged_linear_is_not_written_to_where_it_was_shared():
+    linear = nn.Linear(3, 3)
+    lora, x = nn.LoRA(linear, 2), ta.randn(2, 3)
+    lora.B.data = ta.randn(3, 2)
+    before = linear(x).numpy()
+    lora.merge()
+    assert_equal(linear(x).numpy(), before)
+    lora.unmerge()
+    assert lora.linear is linear

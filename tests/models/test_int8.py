@@ -14,7 +14,7 @@ import tinyattn as ta
 from tinyattn import functional as F
 from tinyattn import nn
 from tinyattn.errors import DtypeError, ShapeError
-from tinyattn.models.int8 import Int8Linear
+from tinyattn.models.int8 import Int8Linear, quantize
 
 TOLERANCE = {np.float32: 2e-6, np.float64: 1e-13}
 
@@ -152,7 +152,49 @@ def test_what_cannot_be_quantized_is_refused():
     layer = Int8Linear(ta.ones(3, 4))
     with pytest.raises(DtypeError, match="got float64 and a scale of float32"):
         layer(ta.ones(1, 4, dtype=ta.float64))
-    with pytest.raises(DtypeError, match="got float16"):
-        layer.half()(ta.ones(1, 4).half())
     with pytest.raises(ShapeError, match=r"takes \(\.\.\., 4\), got \(1, 3\)"):
         Int8Linear(ta.ones(3, 4))(ta.ones(1, 3))
+
+
+def test_a_model_with_lora_is_refused_before_anything_changes():
+    """Its adapted matrices stayed floats, and the model said that it was quantized."""
+    model, ids = random_model("llama", np.float32), ids_of(2, 5)
+    nn.LoRA.insert(model, ("W_q", "w_1"), rank=2)
+    before = model(ids).numpy()
+    with pytest.raises(RuntimeError, match="merge_all"):
+        model.quantize()
+    assert not model.is_quantized
+    assert not any(isinstance(module, Int8Linear) for module in model.modules())
+    assert_equal(model(ids).numpy(), before)
+    nn.LoRA.merge_all(model)
+    assert model.quantize().is_quantized
+
+
+def test_a_linear_in_two_places_stays_one_and_one_of_its_own_kind_is_refused():
+    class Doubled(nn.Linear):
+        def forward(self, x):
+            return 2 * super().forward(x)
+
+    model = nn.Sequential(nn.Linear(4, 4), nn.Tanh(), nn.Linear(4, 4))
+    model[2] = model[0]
+    quantize(model)
+    assert isinstance(model[0], Int8Linear)
+    assert model[2] is model[0]
+    with pytest.raises(TypeError, match="1: Doubled has a forward"):
+        quantize(nn.Sequential(nn.Linear(4, 4), Doubled(4, 4)))
+
+
+@both_dtypes
+def test_float16_comes_before_or_after_int8(dtype):
+    """The scale keeps its digits, so the way back is exact."""
+    linear = nn.Linear(50, 30).to(dtype)
+    layer, x = Int8Linear(linear.weight, linear.bias), ta.tensor(signed(rng_of(1), 2, 50))
+    numbers, scale = weight_of(layer), layer.scale.numpy().copy()
+    layer.half()
+    out = layer(x.half())
+    right = x.half().double().numpy() @ numbers.T + linear.bias.double().numpy()
+    assert out.dtype == np.float16
+    assert_close(out.numpy(), right, 4e-3)
+    assert_equal(layer.to(dtype).scale.numpy(), scale)
+    with pytest.raises(DtypeError, match=r"got float16: call \.float\(\)"):
+        Int8Linear(linear.half().weight)

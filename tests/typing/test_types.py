@@ -10,6 +10,7 @@ import json
 import os
 import re
 import runpy
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -41,6 +42,8 @@ count("a")
 ta.tensor([1.0], 3, "cpu", "yes", 5)
 ta.viz.foo
 ta.grad(3.0, x)
+ta.batches.DataLoader((x,), shufle=True)
+ta.batches.DataLoader((x,), "2")
 """.strip().splitlines()
 WRONG_HEAD = """
 import tinyattn as ta
@@ -77,6 +80,7 @@ def mypy(folder: Path, files: list[str], python: str | None) -> list[Report]:
         "--follow-imports=silent",
         "--no-error-summary",
         "--strict-equality",
+        "--ignore-missing-imports",  # of packages without types, in the examples
     ]
     if python is not None:
         options += ["--python-executable", python]
@@ -122,6 +126,19 @@ CHECKERS: dict[str, Callable[[Path, list[str], str | None], list[Report]]] = {
     "mypy": mypy,
     "basedpyright": basedpyright,
 }
+
+
+@pytest.mark.parametrize("checker", CHECKERS)
+def test_the_code_of_the_readme_and_the_examples_has_no_error(checker: str, tmp_path: Path) -> None:
+    pytest.importorskip(checker, reason=f'needs {checker}: pip install -e ".[dev]"')
+    blocks = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text("utf-8"), re.DOTALL)
+    assert len(blocks) >= 2
+    for number, block in enumerate(blocks):
+        (tmp_path / f"readme_{number}.py").write_text(block, encoding="utf-8")
+    for path in (ROOT / "examples").glob("*.py"):
+        shutil.copy(path, tmp_path)
+    files = sorted(path.name for path in tmp_path.glob("*.py"))
+    assert not CHECKERS[checker](tmp_path, files, INSTALLED)
 
 
 @pytest.fixture(scope="module", params=CHECKERS)

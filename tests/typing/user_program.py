@@ -64,7 +64,7 @@ reveal_type(x.shape)  # tuple[int, ...]
 reveal_type(x.size(0))  # int
 reveal_type(x.numel())  # int
 reveal_type(x.sum().item())  # float | int
-reveal_type(x.tolist())  # Any
+reveal_type(x.tolist())  # list[Any]
 reveal_type(bool(x.sum() > 0))  # bool
 reveal_type(x.allclose(x))  # bool
 for row in x:
@@ -107,7 +107,7 @@ def dx(grad: Any, factor: float) -> Any:
     return grad * factor
 
 
-twice: ta.Tensor = scaled(x, factor=2.0)
+reveal_type(scaled(x, factor=2.0))  # Tensor
 
 # Functions
 reveal_type(F.softmax(x))  # Tensor
@@ -145,14 +145,21 @@ reveal_type(nn.MultiHeadAttention(4, 4, 4, 4, 2)(q, q, q))  # Tensor
 reveal_type(model.parameters())  # Iterator[Parameter]
 reveal_type(model.state_dict())  # dict[str, Tensor]
 optimizer = optim.Adam(model.parameters(), lr=0.01)
+reveal_type(optim.clip_grad_norm_(model.parameters(), 1.0))  # float | Tensor
 reveal_type(optimizer.step())  # None
 reveal_type(optimizer.step(lambda: 1.5))  # float
 
 # What is imported when it is first used
 reveal_type(pad_sequence([x, x]))  # Tensor
-for batch in DataLoader([(x, 1)], 1):
-    print(batch)
-reveal_type(ta.batches.DataLoader([(x, 1)], 1))  # DataLoader
+for columns in DataLoader((x, [0, 1]), 2, shuffle=True):
+    reveal_type(columns)  # tuple[Tensor, ...]
+for text in DataLoader(["a", "b"], batch_size=2, collate_fn=lambda texts: "".join(texts)):
+    reveal_type(text)  # str
+for batch in DataLoader([(x, 1)], 1, True, drop_last=True):
+    reveal_type(batch)  # Any
+reveal_type(ta.batches.DataLoader([(x, 1)], 1))  # DataLoader[Any]
+layer = nn.EncoderLayer(4, nn.MultiHeadedAttention(2, 4), nn.PositionwiseFeedForward(4, 8))
+print(nn.Encoder(layer, 1)(q), layer.self_attn.num_heads, layer.feed_forward.w_1.weight)
 w = ta.randn(3, dtype=ta.float64, requires_grad=True)
 reveal_type(ta.gradcheck(lambda w: w.exp(), [w]))  # bool
 reveal_type(ta.cuda_is_available())  # bool

@@ -44,7 +44,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, NoReturn, Protocol, TypeVar, overload
+from typing import Any, NoReturn, Protocol, TypeVar, overload
 
 import numpy as np
 
@@ -317,26 +317,3 @@ def op(
             declare, promote=promote, floats=floats, saves=saves, differentiable=differentiable
         )
     return declare(forward, promote, floats, saves, differentiable)
-
-
-if TYPE_CHECKING:
-    # What `ta.op` is to type checkers. An op of the library has the type of its function, because
-    # it is a method of Tensor too. One of a user is an Op, because its rules are declared by `vjp`.
-    @overload
-    def op_of_user(
-        forward: Callable[..., Any],
-        *,
-        promote: bool = ...,
-        floats: bool = ...,
-        saves: bool = ...,
-        differentiable: bool = ...,
-    ) -> Op: ...
-    @overload
-    def op_of_user(
-        *,
-        promote: bool = ...,
-        floats: bool = ...,
-        saves: bool = ...,
-        differentiable: bool = ...,
-    ) -> Callable[[Callable[..., Any]], Op]: ...
-    def op_of_user(forward: Any = None, **options: bool) -> Any: ...

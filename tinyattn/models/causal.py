@@ -20,6 +20,8 @@ from ..base.backend import to_device
 from ..base.checks import check_size
 from ..engine.autograd import wrap
 from ..errors import MaskError, ShapeError
+from ..masks import mask_of
+from ..masks import mask_of
 from ..nn.cache import Cache, checked_rows
 from ..nn.decoder import NextScores
 from ..ops.arguments import ArrayLike, array_like
@@ -106,6 +108,7 @@ class CausalLM(nn.Module):
                     f"the positions between two parts of sample {int(has_gap.argmax())} too"
                 )
             positions = (is_real.cumsum(1) - 1).clip(0)[:, past:]  # (B, N)
+            mask = mask_of(is_real)  # of padding, whatever it looks like
         if self.position is not None:
             x = x + self.position(positions)
         turned = None if self.position is not None or mask is None else positions

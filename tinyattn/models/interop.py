@@ -385,8 +385,8 @@ def put(module: Any, path: str, value: Any) -> None:
 def torch_state_dict(module: nn.Module) -> dict[str, Any]:
     """The arrays of a module as PyTorch tensors under PyTorch's names; copies, on the CPU.
 
-    PyTorch's module of the same structure loads them with `load_state_dict`. A module that PyTorch
-    does not have, such as your own class, keeps its names; the modules inside it get PyTorch's.
+    PyTorch's module of the same structure loads them. A module that PyTorch does not have, as your
+    own class or a layer with SwiGLU, keeps its names; the modules inside it get PyTorch's.
 
         >>> list(ta.interop.torch_state_dict(nn.MultiHeadedAttention(2, 4)))
         ['in_proj_weight', 'in_proj_bias', 'out_proj.weight', 'out_proj.bias']
@@ -466,8 +466,8 @@ def torch_names(module: nn.Module) -> dict[str, list[str]]:
     if isinstance(module, nn.MultiHeadAttention):
         names, inside = projection_names(module), {"out_proj": "W_o"}
     for kind, parts in PARTS.items():
-        if isinstance(module, getattr(nn, kind)):
-            check_inside(module.feed_forward, nn.PositionwiseFeedForward, ".feed_forward")
+        plain = type(getattr(module, "feed_forward", None)) is nn.PositionwiseFeedForward
+        if plain and isinstance(module, getattr(nn, kind)):  # else PyTorch has no such layer
             inside = {theirs: path for theirs, (path, _) in parts.items()}
     for theirs, path in inside.items():
         for name, joined in torch_names(get(module, path)).items():

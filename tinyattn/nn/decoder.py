@@ -9,9 +9,9 @@ import numpy as np
 
 from ..base.backend import to_device
 from ..base.checks import check_size, check_type
-from ..engine.autograd import wrap
 from ..engine.grad_mode import no_grad
 from ..errors import ShapeError
+from ..masks import mask_of
 from ..ops.arguments import ArrayLike, array_like, float_tensor
 from ..ops.visibility import booleans_of
 from ..tensors.tensor import Tensor
@@ -59,9 +59,9 @@ class DecoderLayer(Module):
                 "own, got one module twice"
             )
         self.size = check_size("size", size)
-        self.self_attn = self_attn
-        self.src_attn = src_attn
-        self.feed_forward = feed_forward
+        self.self_attn: Any = self_attn  # what a user gives may have more attributes
+        self.src_attn: Any = src_attn
+        self.feed_forward: Any = feed_forward
         self._norm_layer, self._eps = norm_layer, eps  # of the last norm of a stack too
         self.sublayer = ModuleList(
             SublayerConnection(size, dropout, norm, eps, norm_layer) for _ in range(3)
@@ -209,7 +209,7 @@ class DecoderScores(NextScores):
         self, model: EncoderDecoder, src: ArrayLike, src_mask: ArrayLike | None = None
     ) -> None:
         self.model = model
-        mask = None if src_mask is None else wrap(booleans_of(src_mask))
+        mask = None if src_mask is None else mask_of(booleans_of(src_mask))
         self.source = model.encode(src, src_mask), mask
         self.start()
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+import copy
+from collections.abc import Callable, Collection, Iterator
 from typing import Any
 
 from .. import functional as F
@@ -11,7 +12,7 @@ from ..engine.grad_mode import no_grad
 from ..tensors.tensor import Tensor
 from . import init
 from .layers import Linear, new_parameter
-from .module import Module
+from .module import Module, Parameter
 
 
 class LoRA(Module):
@@ -21,8 +22,10 @@ class LoRA(Module):
     (out, rank) at 0, so the module begins as the Linear alone. A matrix of 576 x 576 has 331,776
     numbers, and its correction of rank 8 has 9,216.
 
-    `merge()` adds scale * B A to the weight of the Linear, which then costs no more than before;
-    `unmerge()` brings the old weight back, to the last bit.
+    `merge()` puts a Linear in its place whose weight has scale * B A added to it, so it costs no
+    more than before; `unmerge()` brings the old Linear back. Nothing is written to the old one,
+    because it, or its weight, may stand in another place too, as in a head that is tied to an
+    embedding.
     Raises TypeError for a module that is no Linear.
     Source: Hu et al., "LoRA: Low-Rank Adaptation of Large Language Models", 2021. Their scale is
     alpha / rank.
@@ -32,7 +35,7 @@ class LoRA(Module):
         ['A', 'B']
     """
 
-    own_weight: Tensor | None
+    unmerged: Linear | None  # the Linear as it was, while merged
 
     def __init__(self, linear: Linear, rank: int = 8, scale: float = 1.0) -> None:
         super().__init__()
@@ -43,12 +46,12 @@ class LoRA(Module):
         self.B = new_parameter(0, (outputs, rank), *options)
         self.scale = check_number("scale", scale, 0)
         self.linear = linear.requires_grad_(False)
-        self.register_buffer("own_weight", None, persistent=False)  # of the Linear, while merged
+        self.unmerged = None
         init.linear_default_(self.A, None)
 
     @property
     def is_merged(self) -> bool:
-        return self.own_weight is not None
+        return self.unmerged is not None
 
     def forward(self, x: Tensor) -> Tensor:
         out = self.linear(x)
@@ -56,15 +59,16 @@ class LoRA(Module):
 
     @no_grad()
     def merge(self) -> None:
-        """Add the correction to the weight of the Linear; nothing happens if it is there."""
-        if not self.is_merged:
-            self.own_weight = self.linear.weight.detach().clone()
-            self.linear.weight.data = self.own_weight + self.scale * self.B @ self.A
+        """Take a Linear with the correction in its weight; nothing happens if it is there."""
+        if self.unmerged is None:
+            self.unmerged, self.linear = self.linear, copy.copy(self.linear)
+            merged = self.unmerged.weight + self.scale * self.B @ self.A
+            self.linear.weight = Parameter(merged, requires_grad=False)
 
     def unmerge(self) -> None:
         """Undo `merge`, so that the correction can be learned further."""
-        if self.own_weight is not None:
-            self.linear.weight.data, self.own_weight = self.own_weight, None
+        if self.unmerged is not None:
+            self.linear, self.unmerged = self.unmerged, None
 
     def _named_state(self, prefix: str = "") -> Iterator[tuple[str, Tensor]]:
         if self.is_merged:
@@ -80,34 +84,62 @@ class LoRA(Module):
     ) -> list[LoRA]:
         """Freeze the model, and put a LoRA in the place of each Linear with one of these names.
 
-        names: those of attributes, such as ("W_q", "W_v"). Raises ValueError if there is none.
+        names: those of attributes, such as ("W_q", "W_v"). A Linear that stands in several places
+        gets one LoRA, in all of them. One in a LoRA has its own already, which learns further.
+        Raises ValueError if there is none.
         """
-        found = [place for place in places_of(model, Linear) if place[1] in names]
-        if not found:
-            raise ValueError(f"this model has no Linear with a name of {list(names)}")
-        model.requires_grad_(False)
-        inserted = [LoRA(linear, rank, scale) for _, _, linear in found]
-        for (parent, name, _), lora in zip(found, inserted, strict=True):
-            setattr(parent, name, lora)
+        names = [names] if isinstance(names, str) else names
+        places = places_of(model, Linear)
+        wanted = {id(linear) for _, name, linear in places if name in names}
+        wanted -= {id(x.linear) for x in model.modules() if isinstance(x, LoRA)}
+        if not wanted:
+            raise ValueError(
+                f"this model has no Linear with a name of {list(names)} that is not in a LoRA yet"
+            )
+        places = [place for place in places if id(place[2]) in wanted]
+        inserted = exchange(places, lambda linear: LoRA(linear, rank, scale))
+        learned = [p for x in model.modules() if isinstance(x, LoRA) for p in (x.A, x.B)]
+        for parameter in model.parameters():
+            if not any(parameter is p for p in learned):
+                parameter.requires_grad = False
         return inserted
 
     @staticmethod
     def merge_all(model: Module) -> None:
-        """Put the merged Linear in the place of each LoRA: the model is then as it was built."""
-        for parent, name, lora in places_of(model, LoRA):
+        """Put the merged Linear in the place of each LoRA: the model is then as it was built.
+
+        A weight that stood in another place too, as that of a tied head, is then another one there.
+        Raises ValueError if the model is a LoRA itself.
+        """
+        if isinstance(model, LoRA):
+            raise ValueError("this is a LoRA itself: after merge() its Linear is lora.linear")
+        for _, _, lora in (places := places_of(model, LoRA)):
             lora.merge()
-            setattr(parent, name, lora.linear)
+        exchange(places, lambda lora: lora.linear)
 
     def extra_repr(self) -> str:
         return f"rank={self.A.shape[0]}, scale={self.scale}"
 
 
 def places_of(model: Module, kind: type[Module]) -> list[tuple[Module, str, Any]]:
-    """(parent, name, module) of each module of this kind inside, but not inside another LoRA."""
+    """(parent, name, module) of each place of a module of this kind, but not in another LoRA."""
     parents = [parent for parent in model.modules() if not isinstance(parent, LoRA)]
     return [
         (parent, name, child)
         for parent in parents
-        for name, child in parent.named_children()
+        for name, child in parent._modules.items()
         if isinstance(child, kind)
     ]
+
+
+def exchange(places: list[tuple[Module, str, Any]], make: Callable[[Any], Any]) -> list[Any]:
+    """Put make(module) in each place of each module, and return what was made.
+
+    One for each module, because one that stands in two places stays one. All are made before the
+    first is exchanged, because one may be refused.
+    """
+    made = {id(module): module for _, _, module in places}
+    made = {key: make(module) for key, module in made.items()}
+    for parent, name, module in places:
+        setattr(parent, name, made[id(module)])
+    return [*made.values()]

@@ -13,7 +13,7 @@ import numpy as np
 from ..base import checks
 from ..base.backend import Array, module_of, to_device
 from ..base.names import UnknownNameError, explain_argument
-from ..errors import DtypeError, GraphError, ShapeError
+from ..errors import CheckpointError, DtypeError, GraphError, ShapeError
 from ..ops.types import DTypeLike
 from ..tensors.create import zeros_like
 from ..tensors.tensor import Tensor
@@ -427,8 +427,15 @@ class Module:
             type(self).__name__, {name: tensors[name].shape for name in values}, values
         )
         arrays: list[tuple[Tensor, Array]] = []
+        first_names: dict[int, str] = {}
         for name, value in values.items():
             tensor = tensors[name]
+            first = first_names.setdefault(id(tensor), name)
+            if first != name and not values[first].equal(value):
+                text = (
+                    f"{first} and {name} are one tensor here, and have other numbers in the state"
+                )
+                raise CheckpointError(text)
             if value.dtype.kind != tensor.dtype.kind:
                 raise DtypeError(f"{name} is {tensor.dtype}, got {value.dtype}")
             array = checks.cast_exactly(to_device(value._data, tensor.device), tensor.dtype, "C")

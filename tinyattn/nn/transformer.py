@@ -14,7 +14,7 @@ from ..ops.visibility import lens_of_padding
 from ..tensors.tensor import Tensor
 from .activations import GELU, ReLU
 from .attention import Attention
-from .cache import Cache, KeyValueCache, LayerCache, layer_cache_of, layer_caches_of
+from .cache import Cache, KeyValueCache, LayerCache, explained, layer_cache_of, layer_caches_of
 from .containers import AnyModule, ModuleList
 from .init import unfilled
 from .layers import Dropout, LayerNorm, Linear
@@ -148,8 +148,8 @@ class EncoderLayer(Module):
         super().__init__()
         check_parts("an encoder layer", self_attn=self_attn, feed_forward=feed_forward)
         self.size = check_size("size", size)
-        self.self_attn = self_attn
-        self.feed_forward = feed_forward
+        self.self_attn: Any = self_attn  # what a user gives may have more attributes
+        self.feed_forward: Any = feed_forward
         self._norm_layer, self._eps = norm_layer, eps  # of the last norm of a stack too
         self.sublayer = ModuleList(
             SublayerConnection(size, dropout, norm, eps, norm_layer) for _ in range(2)
@@ -291,11 +291,8 @@ class Encoder(Stack):
         try:
             packed = self.run_layers(F.pack_padded_sequence(x, valid_lens), **options)
         except (ValueError, IndexError) as error:
-            error.add_note(
-                "skip_padding=True gives the layers packed samples, x (N, D) and valid_lens: every "
-                "part of a layer has to take these, as nn.MultiHeadedAttention does"
-            )
-            raise
+            given = "skip_padding=True gives the layers packed samples, x (N, D) and valid_lens"
+            raise explained(error, given) from error
         return F.pad_packed_sequence(packed, valid_lens, x.shape[1])
 
 

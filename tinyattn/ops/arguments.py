@@ -5,6 +5,7 @@ What needs no Tensor stands in `base/checks.py`.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from functools import wraps
 from typing import Any, TypeAlias, TypeVar
@@ -87,18 +88,24 @@ def check_same_shape(function: str, x: Any, target: Any) -> None:
         raise ShapeError(f"{function}: x {x.shape} and target {target.shape} must have one shape")
 
 
-def checked_bias(name: str, bias: Any, query: Any, shape: tuple[int, ...], ndim: int = 4) -> Any:
+def checked_bias(
+    name: str, bias: Any, query: Any, shape: tuple[int, ...], scores: tuple[int, ...] | None = None
+) -> Any:
     """A bias as (B|1, H|1, Q|1, K|1), of the dtype and device of query; see `as_scores`."""
     check_same_dtype_and_device("attention", **{"query": query, name: float_tensor(bias, name)})
-    return as_scores(name, bias, ndim, shape)
+    return as_scores(name, bias, shape, shape if scores is None else scores)
 
 
-def as_scores(name: str, x: Any, ndim: int, shape: tuple[int, ...]) -> Any:
+def as_scores(name: str, x: Any, shape: tuple[int, ...], scores: tuple[int, ...]) -> Any:
     """x as (B|1, H|1, Q|1, K|1), which broadcasts to scores of `shape` (B, H, Q, K).
 
-    ndim: 4; or 3 if the caller's scores have no heads, (B, Q, K), and x broadcasts to these.
+    scores: the caller's shape of the same scores, to which x broadcasts, such as (B, Q, K).
     """
-    scores = shape if ndim == 4 else (shape[0], *shape[2:])
     check_broadcast(f"{name} must broadcast to the scores", x.shape, scores)
     x = x.reshape((1,) * (len(scores) - x.ndim) + x.shape)
-    return x if ndim == 4 else x.unsqueeze(1)
+    if len(scores) == 4:
+        return x
+    sizes = x.shape[-2:]
+    if math.prod(x.shape[:-2]) == 1:
+        return x.reshape(1, 1, *sizes)
+    return x.expand(*scores[:-2], *sizes).reshape(*shape[:2], *sizes)

@@ -18,6 +18,10 @@ from .arguments import ArrayLike, array_like
 
 NOT_A_MASK = " (what may be attended to goes into mask=...)"
 FORMS = {2: "(B|1, K|1)", 3: "(B|1, Q|1, K|1)", 4: "(B|1, H|1, Q|1, K|1)"}  # of a mask
+LIKE_QUERIES = (
+    "a mask of 2 dimensions is samples by keys (B, K), and this one looks like queries by keys: "
+    "write mask[None] for (Q, K), and masks.from_valid_lens(lens, K) if it is padding"
+)
 NOT_LENGTHS = " (numbers of keys go into valid_lens=...)"
 
 
@@ -74,6 +78,11 @@ def first_bad(array: Array, bad: Array) -> str:
 
 def booleans_of(mask: ArrayLike) -> Array:
     """The array of a mask of booleans, or of the integers 0 and 1."""
+    if isinstance(mask, (list, tuple)) and any(getattr(part, "ndim", 0) > 1 for part in mask):
+        raise MaskError(
+            "a mask is one array, got a list of arrays: join masks with a & b, and stack those of "
+            "several samples with ta.stack"
+        )
     array = mask._data if isinstance(mask, TensorBase) else array_like(mask, "mask")
     if array.dtype.kind == "f":
         raise DtypeError(
@@ -87,20 +96,42 @@ def booleans_of(mask: ArrayLike) -> Array:
         text += NOT_LENGTHS
         require_range(array, 0, 2, MaskError, text)
         array = array != 0
+    if array.dtype.kind == "b" and array.ndim not in FORMS:
+        raise MaskError(f"a mask has 2, 3 or 4 dimensions, got shape {array.shape}{NOT_LENGTHS}")
     if array.dtype.kind != "b":
-        raise DtypeError(f"a mask holds booleans, got {array.dtype}")
+        raise DtypeError(
+            f"a mask holds booleans (True = may attend), got {describe(mask)}: a function of "
+            "tinyattn.masks is called, as in masks.causal(n)"
+        )
     return array
+
+
+def refuse_queries_by_keys(mask: ArrayLike, array: Array, queries: int | None = None) -> None:
+    """MaskError for the array (N, K) of a mask that would be read as samples by keys, and means
+    queries by keys: causal, a window, or the like, where the distance decides what is visible.
+
+    queries: how many there are; as many as keys by default. A `Mask` of two dimensions is always
+    samples by keys. Of others these stay, which may be padding: the last rows are equal, or every
+    sample ends with a visible key; and two samples, unless there are two keys.
+    """
+    samples, keys = array.shape if array.ndim == 2 else (0, 0)
+    may_be_queries = samples == (keys if queries is None else queries) and samples > 1
+    if not may_be_queries or samples == 2 != keys or getattr(mask, "is_mask", False):
+        return
+    by_distance = (array[1:, 1:] == array[:-1, :-1]).all(keepdims=True)
+    differ = (array[-1:] != array[-2:-1]).any(keepdims=True)
+    found = by_distance & differ & ~array[:, -1:].all(keepdims=True)
+    require_range(found, 0, 1, MaskError, LIKE_QUERIES)
 
 
 def checked_mask(mask: ArrayLike, shape: tuple[int, ...]) -> Array:
     """A mask in any of its forms as booleans (B|1, H|1, Q|1, K|1), for scores (B, H, Q, K)."""
     array = booleans_of(mask)
-    if array.ndim not in FORMS:
-        raise MaskError(f"a mask has 2, 3 or 4 dimensions, got shape {array.shape}{NOT_LENGTHS}")
     lifted = array.reshape(len(array), *(1,) * (4 - array.ndim), *array.shape[1:])
     for size, of_scores in zip(lifted.shape, shape, strict=True):
         if size not in (1, of_scores):
             raise MaskError(wrong_mask(array.shape, shape))
+    refuse_queries_by_keys(mask, array, shape[2])
     return lifted.copy()  # because the graph saves it, and the caller may write to the original
 
 
@@ -192,6 +223,7 @@ def lens_of_padding(mask: ArrayLike, shape: tuple[int, ...]) -> Array:
     array = booleans_of(mask)
     if array.shape != shape:
         raise MaskError(f"with skip_padding a mask is (B, N) = {shape}, got shape {array.shape}")
+    refuse_queries_by_keys(mask, array)
     lens = array.sum(axis=1)
     wrong = (array != (namespace(array).arange(array.shape[1]) < lens[:, None])).any(axis=1)
     if bool(wrong.any()):

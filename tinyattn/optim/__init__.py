@@ -19,5 +19,8 @@ if not TYPE_CHECKING:  # type checkers read the lines above
     _own = [n for n, x in globals().items() if getattr(x, "__module__", "").startswith(__name__)]
     __all__ = sorted(_own)
 
+    def __dir__() -> list[str]:
+        return __all__
+
     def __getattr__(name: str) -> Any:
         raise UnknownNameError("optim", name, __all__)

@@ -24,7 +24,7 @@ def clip_grad_norm_(
     max_norm: float,
     norm_type: float | str = 2.0,
     error_if_nonfinite: bool = False,
-) -> Any:
+) -> float | Tensor:
     """Scale all gradients together so that their joint norm is at most `max_norm`.
 
     norm_type: p of the norm (sum |g|^p)^(1/p); inf or "inf" for the largest |g|.

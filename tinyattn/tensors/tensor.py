@@ -13,13 +13,15 @@ A function gives a Tensor, also where its type says that a Parameter gives a Par
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from types import FunctionType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Protocol, Self, overload
 
 from ..base.backend import register_tensor
 from ..base.checks import as_array
 from ..base.names import UnknownNameError
 from ..engine.autograd import TensorBase, array_of
+from ..engine.op import Op
 from ..engine.versions import Version
 from ..ops import (
     activations,
@@ -209,3 +211,17 @@ for part in Tensor.__mro__:
                 setattr(part, name, read_only(name, method))
 TensorBase.tensor_class = Tensor  # the class of every result of an op
 register_tensor(Tensor)
+
+if TYPE_CHECKING:
+
+    class OpOfUser(Op, Protocol):
+        """What `ta.op` makes, to type checkers. An op of the library has the type of its function,
+        because it is a method of Tensor too; rules of one of a user are declared by `vjp`."""
+
+        def __call__(self, *args: Any, **options: Any) -> Tensor: ...
+
+    @overload
+    def op_of_user(forward: Callable[..., Any], **options: bool) -> OpOfUser: ...
+    @overload
+    def op_of_user(**options: bool) -> Callable[[Callable[..., Any]], OpOfUser]: ...
+    def op_of_user(forward: Any = None, **options: bool) -> Any: ...

@@ -124,8 +124,8 @@ class Values(TensorBase):
             raise ShapeError(f"item() and float() take one element, got shape {self.shape}")
         return to_device(self._data, "cpu").item()
 
-    def tolist(self) -> Any:
-        """The elements as nested lists of numbers of Python."""
+    def tolist(self) -> list[Any]:
+        """The elements as nested lists of numbers of Python; a 0-d tensor gives a number."""
         return to_device(self._data, "cpu").tolist()
 
     def __float__(self) -> float:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, Generic, TypeVar, overload
 
 import numpy as np
 
@@ -13,6 +13,8 @@ from ..base.checks import check_size, check_type, listed, type_name
 from ..errors import DtypeError, ShapeError
 from ..ops.shapes import cat, stack
 from ..tensors.tensor import Tensor
+
+Batch = TypeVar("Batch")
 
 
 def pad_sequence(
@@ -109,7 +111,7 @@ def columns_of(data: tuple[Any, ...]) -> tuple[Tensor, ...]:
     return tuple(columns)
 
 
-class DataLoader:
+class DataLoader(Generic[Batch]):
     """Goes through `data` in batches; with `shuffle` in a new order each time, from ta's generator.
 
     data: a tuple of Tensors or arrays, whose rows belong together (it takes the place of PyTorch's
@@ -131,6 +133,33 @@ class DataLoader:
         tensor([2]) tensor([20])
     """
 
+    @overload
+    def __init__(
+        self: DataLoader[tuple[Tensor, ...]],
+        data: tuple[Any, ...],
+        batch_size: int = ...,
+        shuffle: bool = ...,
+        drop_last: bool = ...,
+    ) -> None: ...
+    @overload
+    def __init__(
+        self,
+        data: Any,
+        batch_size: int = ...,
+        shuffle: bool = ...,
+        drop_last: bool = ...,
+        *,
+        collate_fn: Callable[[Sequence[Any]], Batch],
+    ) -> None: ...
+    @overload
+    def __init__(
+        self: DataLoader[Any],
+        data: Any,
+        batch_size: int = ...,
+        shuffle: bool = ...,
+        drop_last: bool = ...,
+        collate_fn: None = ...,
+    ) -> None: ...
     def __init__(
         self,
         data: Any,
@@ -164,7 +193,7 @@ class DataLoader:
         more = 0 if self.drop_last else self.batch_size - 1
         return (self.length() + more) // self.batch_size
 
-    def __iter__(self) -> Iterator[Any]:
+    def __iter__(self) -> Iterator[Batch]:
         length, collate_fn = self.length(), self.collate_fn
         order = np.arange(length)
         if self.shuffle:
@@ -174,6 +203,7 @@ class DataLoader:
             if not isinstance(self.data, tuple):
                 yield (collate_fn or collate)([self.data[i] for i in rows.tolist()])
             elif collate_fn is None:
-                yield tuple(column[rows] for column in self.data)
+                columns: Any = tuple(column[rows] for column in self.data)
+                yield columns
             else:
                 yield collate_fn([tuple(x[i] for x in self.data) for i in rows.tolist()])
