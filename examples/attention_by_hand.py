@@ -15,6 +15,8 @@ from collections.abc import Iterable
 from math import exp, sqrt
 from pathlib import Path
 
+import printing
+
 import tinyattn as ta
 from tinyattn import functional as F
 from tinyattn import masks, nn, viz
@@ -118,4 +120,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
+    printing.in_any_encoding()
     main()

@@ -18,6 +18,8 @@ import sys
 import time
 from pathlib import Path
 
+import printing
+
 import tinyattn as ta
 
 SHA256 = "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53"
@@ -49,7 +51,7 @@ def answer(model: ta.models.CausalLM, messages: list[dict[str, str]], **options:
 
 
 def main(arguments: list[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("prompt", nargs="?", help="a question; without it, a conversation begins")
     parser.add_argument("--temperature", type=float, default=0.0, help="0: always the likeliest")
     parser.add_argument("--top-p", type=float, help="draw from the likeliest ids")
@@ -84,4 +86,5 @@ def main(arguments: list[str] | None = None) -> None:
 
 
 if __name__ == "__main__":
+    printing.in_any_encoding()
     main()

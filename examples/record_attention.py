@@ -19,6 +19,7 @@ import re
 from pathlib import Path
 
 import numpy as np
+import printing
 import stress_data
 import text_data
 from train_encoder import StressTagger, batches, loss_of, predict
@@ -97,6 +98,9 @@ def words_to_type() -> dict:
 
 
 def main() -> None:
+    argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    ).parse_args()
     args = SETTINGS
     args.out.mkdir(parents=True, exist_ok=True)
     training, test = stress_data.load()
@@ -165,4 +169,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
+    printing.in_any_encoding()
     main()

@@ -16,6 +16,7 @@ from collections.abc import Callable
 from functools import partial
 
 import numpy as np
+import printing
 from stress_data import IGNORE, PAD, PHONEMES, Words, load, majority_baseline, score
 
 try:
@@ -114,4 +115,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
+    printing.in_any_encoding()
     main()

@@ -25,6 +25,7 @@ import time
 from pydoc_data.topics import topics
 
 import numpy as np
+import printing
 from chat import ADVICE, SHA256, weights
 from tinyattn.generation import generate
 
@@ -184,7 +185,7 @@ def teach(model: ta.models.CausalLM, steps: int, mix: int, seed: int = 0) -> Non
 
 
 def main(arguments: list[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--steps", type=int, default=90, help="batches to learn from")
     parser.add_argument("--mix", type=int, default=1, help="pieces of general text in a batch")
     parser.add_argument("--short", action="store_true", help="two steps")
@@ -211,4 +212,5 @@ def main(arguments: list[str] | None = None) -> None:
 
 
 if __name__ == "__main__":
+    printing.in_any_encoding()
     main()

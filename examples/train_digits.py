@@ -17,6 +17,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
+import printing
 from training import argument_parser, run_program, start
 
 import tinyattn as ta
@@ -162,4 +163,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
+    printing.in_any_encoding()
     run_program(main)
