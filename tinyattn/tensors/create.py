@@ -71,7 +71,8 @@ def from_dlpack(x: Any, copy: bool | None = None) -> Tensor:
     """A Tensor of an array of another library that has `__dlpack__`: PyTorch, JAX, CuPy, NumPy.
 
     It has a copy, on the same device. With copy=False it shares the memory, as `from_numpy` says.
-    Differs from PyTorch, which copies only if it must.
+    NumPy 2.0 cannot share what is read-only, such as a Tensor. Differs from PyTorch, which copies
+    only if it must.
 
     Raises DtypeError for what cannot be read, such as a recorded tensor or bfloat16 of PyTorch.
     """
