@@ -98,3 +98,19 @@ def test_a_cache_goes_on_after_a_conversion_a_refusal_and_a_selection_of_none() 
     empty = encoder.new_cache(3)
     empty.select([2, 0])
     assert encoder(x[:, :1], cache=empty, is_causal=True).shape == (2, 1, 8)
+
+
+def test_a_cache_goes_on_in_the_dtype_to_which_a_model_is_converted() -> None:
+    attention, feed_forward = nn.MultiHeadAttention(*(8,) * 4, 2), nn.PositionwiseFeedForward(8, 9)
+    encoder = nn.Encoder(nn.EncoderLayer(8, attention, feed_forward), 2).eval()
+    x = ta.tensor(np.random.default_rng(2).standard_normal((2, 6, 8)))
+    for length in (0, 4, 20):
+        cache = encoder.float().new_cache(length=length)
+        with ta.no_grad():
+            encoder(x[:, :3].float(), is_causal=True, cache=cache)
+            encoder.double()
+            for t in (3, 4, 5):
+                out = encoder(x[:, t : t + 1], is_causal=True, cache=cache)
+                right = encoder(x[:, : t + 1], is_causal=True)[:, -1:]
+                assert out.dtype == np.float64
+                np.testing.assert_allclose(out.numpy(), right.numpy(), rtol=1e-4, atol=1e-5)
