@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 from test_causal import LLAMA, kinds, random_model
@@ -11,6 +13,7 @@ import tinyattn as ta
 from tinyattn import nn
 from tinyattn.errors import ShapeError
 from tinyattn.models import causal_files
+from tinyattn.models.generation import draw
 from tinyattn.models.int8 import Int8Linear
 from tinyattn.models.sentence import pooled
 
@@ -76,6 +79,18 @@ def test_a_weight_that_is_not_finite_has_no_int8_numbers(wrong: float, place: tu
         Int8Linear(ta.tensor(weight))
 
 
+def test_tiny_negative_weights_keep_their_size_and_sign() -> None:
+    layer = Int8Linear(ta.tensor(np.full((2, 3), -190 * 2.0**-149, np.float32)))
+    assert layer.numbers.tolist() == [[-127] * 3] * 2
+
+
+def test_an_id_of_probability_zero_is_never_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
+    for number, ids in ((0.0, [1, 0]), (0.5, [2, 1]), (np.nextafter(1.0, 0.0), [2, 1])):
+        stand_in = SimpleNamespace(random=lambda shape, number=number: np.full(shape, number))
+        monkeypatch.setattr("tinyattn.base.random.generator", lambda stand_in=stand_in: stand_in)
+        assert draw(np.array([[0.0, 0.5, 0.5, 0.0], [0.5, 0.5, 0.0, 0.0]])).tolist() == ids
+
+
 def test_int8_layers_take_recorded_tensors_where_nothing_is_recorded() -> None:
     layer = Int8Linear(ta.tensor(np.ones((2, 3), np.float32)))
     x = ta.ones(1, 3, requires_grad=True)
@@ -97,6 +112,24 @@ def test_the_first_message_alone_decides_on_the_system_message() -> None:
     assert own not in prompt("system", "user")
     assert own not in prompt("system", "user", "system")
     assert prompt().count("<|im_start|>") == 1
+
+
+def test_a_text_that_ends_within_a_character_is_shown_to_its_end() -> None:
+    class Tokenizer:
+        """Each id is a letter and the first byte of the next character."""
+
+        def encode(self, text: str) -> SimpleNamespace:
+            return SimpleNamespace(ids=[ord(letter) - 97 for letter in text])
+
+        def decode(self, ids: list[int]) -> str:
+            return "".join(chr(97 + i % 26) for i in ids) + "\ufffd"
+
+    model = random_model("llama")
+    model._new_tokenizer = Tokenizer
+    for count in (1, 2, 5):
+        text = "".join(model.generate_text("abc", count))
+        assert len(text) == count + 1
+        assert text.endswith("\ufffd")
 
 
 def test_every_stop_of_a_config_ends_a_text() -> None:
@@ -132,6 +165,9 @@ def test_ended_samples_repeat_their_last_id_to_the_model_and_prompts_stay() -> N
     found = generate(scores, [[1, -1, -1, -1], [3, 2, 3, 1]], 6, stop=2, pad=-1)
     assert found.tolist() == [[1, 2, -1, -1, -1], [3, 2, 3, 1, 2]]
     assert [row[1] for row in seen[-1:]] == [[3, 2, 3, 1]]
+    found = generate(scores, [[1, -1, -1], [3, 0, 1]], 3, pad=-1)
+    assert found.tolist() == [[1, 2, 2], [3, 0, 1]]
+    assert seen[-1][1] == [3, 0]
 
 
 def test_ties_at_the_edge_of_top_k_take_the_first_alone() -> None:
@@ -152,13 +188,13 @@ def test_lora_is_taken_out_bit_by_bit_and_freezes_what_it_does_not_adapt() -> No
     before = [x.numpy() for x in model.parameters()]
     (lora,) = nn.LoRA.insert(model, ["2"], rank=2)
     assert [x.requires_grad for x in model.parameters()].count(True) == 2
-    lora.B.data = ta.tensor(np.random.default_rng(0).standard_normal(lora.B.shape)).float()
+    lora.B.data = ta.tensor(np.random.default_rng(0).standard_normal(lora.B.shape) * 300).float()
     x = ta.tensor(np.random.default_rng(1).standard_normal((5, 3)).astype(np.float32))
     apart = model(x).numpy()
     for _ in range(3):
         lora.merge()
         lora.merge()
-        np.testing.assert_allclose(model(x).numpy(), apart, rtol=1e-5, atol=1e-6)
+        np.testing.assert_allclose(model(x).numpy(), apart, rtol=1e-3, atol=0.1)
         lora.unmerge()
         lora.unmerge()
     after = [x.numpy() for name, x in model.named_parameters() if name[-1] not in "AB"]
