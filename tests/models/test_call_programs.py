@@ -143,7 +143,7 @@ def test_every_stop_of_a_config_ends_a_text() -> None:
 def test_masks_and_buffers_of_older_folders_are_left_out() -> None:
     names = ["h.0.attn.bias", "h.0.attn.masked_bias", "a.rotary_emb.inv_freq", "lm_head.weight"]
     state = {name: ta.ones(1) for name in [*names, "h.0.attn.c_attn.bias"]}
-    assert list(causal_files.used_tensors(state, True, "file")) == ["h.0.attn.c_attn.bias"]
+    assert list(causal_files.used_tensors(state, True)) == ["h.0.attn.c_attn.bias"]
 
 
 def test_a_text_that_is_cut_within_its_prompt_has_no_mean() -> None:

@@ -98,7 +98,10 @@ def test_nesterov_needs_a_momentum_and_no_dampening(options: dict[str, float]) -
     x = ta.tensor([1.0], requires_grad=True)
     with pytest.raises(ValueError, match="nesterov needs a momentum > 0 and no dampening"):
         optim.SGD([x], 0.1, nesterov=True, **options)
-    optimizer = optim.SGD([x], 0.1, momentum=0.9, nesterov=True)
+    x.grad = ta.ones(1)
     for name, value in (("momentum", 0.0), ("dampening", 0.5)):
+        optimizer = optim.SGD([x], 0.1, momentum=0.9, nesterov=True)
+        optimizer.param_groups[0][name] = value
         with pytest.raises(ValueError, match="nesterov"):
-            optimizer.param_groups[0][name] = value
+            optimizer.step()
+    assert x.tolist() == [1]
