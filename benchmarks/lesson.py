@@ -78,7 +78,7 @@ def with_memory_reused() -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--length", type=int, default=1024)
     parser.add_argument("--repeats", type=int, default=5)
     arguments = parser.parse_args()

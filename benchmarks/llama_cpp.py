@@ -106,7 +106,7 @@ def ask(name: str, path: Path, threads: int) -> Times:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--repeats", type=int, default=3, help="rounds (default: 3)")
     parser.add_argument("--one", nargs=3, help=argparse.SUPPRESS)  # a process of `ask`
     args = parser.parse_args()

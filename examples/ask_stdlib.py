@@ -32,6 +32,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import printing
 from minilm import EXTRAS, model
 from stdlib_questions import QUESTIONS
 
@@ -291,4 +292,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
+    printing.in_any_encoding()
     main()

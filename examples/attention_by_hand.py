@@ -16,6 +16,8 @@ from math import exp, sqrt
 from pathlib import Path
 from typing import Any
 
+import printing
+
 import tinyattn as ta
 from tinyattn import functional as F
 from tinyattn import masks, nn, viz
@@ -120,4 +122,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
+    printing.in_any_encoding()
     main()

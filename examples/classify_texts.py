@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import printing
 from text_data import (
     PAD,
     UNKNOWN,
@@ -331,7 +332,8 @@ def learn_and_test(args: argparse.Namespace, texts: list[str], names: list[str])
     seconds = round(time.perf_counter() - began)
     unit = "second" if seconds == 1 else "seconds"
     print(f"\n{seconds} {unit}; the classifier and loss.png are in {args.out}")
-    print(f'ask it: python {sys.argv[0]} --out {args.out} --predict "a text"')
+    asked = [sys.argv[0], "--out", str(args.out), "--predict", "a text"]
+    print(f"ask it: python {printing.command(asked)}")
 
 
 def main() -> None:
@@ -351,6 +353,7 @@ def main() -> None:
 
 
 if __name__ == "__main__":
+    printing.in_any_encoding()
     try:
         main()
     except KeyboardInterrupt:  # outside of the training, or the second one in it

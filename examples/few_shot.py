@@ -26,6 +26,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+import printing
 from minilm import EXTRAS, model
 
 import tinyattn as ta
@@ -274,6 +275,7 @@ def main() -> None:
 
 
 if __name__ == "__main__":
+    printing.in_any_encoding()
     try:
         main()
     except KeyboardInterrupt:

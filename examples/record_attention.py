@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import printing
 import stress_data
 import text_data
 from train_encoder import StressTagger, batches, loss_of, predict
@@ -101,6 +102,9 @@ def words_to_type() -> dict:
 
 
 def main() -> None:
+    argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    ).parse_args()
     args = SETTINGS
     args.out.mkdir(parents=True, exist_ok=True)
     training, test = stress_data.load()
@@ -169,4 +173,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
+    printing.in_any_encoding()
     main()

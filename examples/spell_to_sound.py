@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import printing
 import sound_data
 import stress_data
 from sound_data import LETTERS, START, STOP, SYMBOLS, Pairs, error_rates, phonemes_of
@@ -284,4 +285,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
+    printing.in_any_encoding()
     run_program(main)

@@ -17,6 +17,7 @@ from functools import partial
 from typing import Any
 
 import numpy as np
+import printing
 from stress_data import IGNORE, PAD, PHONEMES, Words, load, majority_baseline, score
 
 try:
@@ -116,4 +117,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
+    printing.in_any_encoding()
     main()

@@ -26,6 +26,7 @@ from pydoc_data.topics import topics
 from typing import Any
 
 import numpy as np
+import printing
 from chat import ADVICE, SHA256, weights
 
 import tinyattn as ta
@@ -212,4 +213,5 @@ def main(arguments: list[str] | None = None) -> None:
 
 
 if __name__ == "__main__":
+    printing.in_any_encoding()
     main()

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import printing
 from training import argument_parser, run_program, start
 
 import tinyattn as ta
@@ -163,4 +164,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
+    printing.in_any_encoding()
     run_program(main)

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import printing
 import stress_data
 from stress_data import IGNORE, PAD, PHONEMES, Words, score
 from training import argument_parser, complain, run_program, start
@@ -84,7 +85,8 @@ def predict(model: nn.Module, words: Words) -> np.ndarray:
 
 def show(model: nn.Module, words: Words) -> None:
     """Print how the model stresses some words."""
-    marks = "utf" in (sys.stdout.encoding or "").lower()  # else stress is written as digits
+    # Without utf, stress is written as digits; without a console, sys.stdout is None.
+    marks = "utf" in (getattr(sys.stdout, "encoding", None) or "").lower()
     for word, ids, guess, truth in zip(
         words.words, words.ids, predict(model, words), words.targets, strict=True
     ):
@@ -173,4 +175,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
+    printing.in_any_encoding()
     run_program(main)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import argparse
 import io
-import shlex
 import signal
 import sys
 from collections import deque
@@ -20,6 +19,7 @@ from threading import Event
 from typing import Any, ClassVar, NoReturn
 
 import numpy as np
+import printing
 
 import tinyattn as ta
 from tinyattn import nn, optim, viz
@@ -269,10 +269,10 @@ def refuse_lost_run(args: argparse.Namespace) -> None:
 
 
 def how_to_go_on() -> str:
-    command = [arg for arg in sys.argv if arg not in ("--resume", "--overwrite")]
+    arguments = [arg for arg in sys.argv if arg not in ("--resume", "--overwrite")]
     ranks = get_world_size()
     program = f"mpiexec -n {ranks} python" if ranks > 1 else "python"
-    return f"go on from there with:\n  {program} {shlex.join([*command, '--resume'])}"
+    return f"go on from there with:\n  {program} {printing.command([*arguments, '--resume'])}"
 
 
 def run_program(main: Callable[[], None]) -> None:

@@ -157,7 +157,7 @@ def print_errors() -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--errors", action="store_true", help="measure errors beside PyTorch's")
     options = parser.parse_args()
     print_counts()

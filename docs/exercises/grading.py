@@ -6,9 +6,11 @@ import _thread
 import ast
 import difflib
 import functools
+import io
 import os
 import re
 import signal
+import sys
 import threading
 import traceback
 import types
@@ -44,6 +46,13 @@ def catalogue(name: str) -> dict[str, str]:
     lines = r'((?:".*"\n)+)'
     found = re.findall(rf'^msgid (?!""\nmsgstr){lines}msgstr {lines}', text, re.M)
     return {ast.literal_eval(f"({a})"): ast.literal_eval(f"({b})") for a, b in found}
+
+
+def print_in_any_encoding() -> None:
+    """Print a sign as an escape where stdout or stderr cannot encode it: cp1252 has few signs."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):  # None in a program without a console
+            stream.reconfigure(errors="backslashreplace")
 
 
 def say(sentence: str) -> str:

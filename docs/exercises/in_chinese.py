@@ -8,7 +8,7 @@ import argparse
 import sys
 import textwrap
 
-from grading import FOLDER, catalogue, missing_folder, say
+from grading import FOLDER, catalogue, missing_folder, print_in_any_encoding, say
 
 
 def in_chinese(source: str) -> str:
@@ -20,6 +20,7 @@ def in_chinese(source: str) -> str:
 
 
 if __name__ == "__main__":
+    print_in_any_encoding()
     argparse.ArgumentParser(description=__doc__).parse_args()
     if sentence := missing_folder():
         sys.exit(say(sentence))

@@ -26,7 +26,7 @@ try:
 except ModuleNotFoundError:
     sys.exit('pytest is missing: pip install -e ".[test]"')
 from grading import FOLDER as YOURS
-from grading import missing_file, missing_folder, say
+from grading import missing_file, missing_folder, print_in_any_encoding, say
 
 FOLDER = Path(__file__).parent
 NAMES = sorted(path.stem.removeprefix("test_") for path in FOLDER.glob("test_*.py"))
@@ -151,12 +151,14 @@ def print_card(card: dict[str, Any]) -> None:
 
 def print_csv(cards: list[dict[str, Any]]) -> None:
     """A row for each student, with a column for each exercise, as a spreadsheet reads it."""
-    rows = csv.writer(sys.stdout, lineterminator="\n")
+    table = io.StringIO()
+    rows = csv.writer(table, lineterminator="\n")
     rows.writerow(["folder", "passed", *NAMES, "error"])
     for card in cards:
         exercises = card.get("exercises", {})
         results = [exercises[name]["result"] if exercises else "" for name in NAMES]
         rows.writerow([card["folder"], card.get("passed", ""), *results, card.get("error", "")])
+    print(table.getvalue(), end="")
 
 
 def is_fine(card: dict[str, Any]) -> bool:
@@ -166,7 +168,8 @@ def is_fine(card: dict[str, Any]) -> bool:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    print_in_any_encoding()
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("folders", nargs="*", help=say("folders of students"))
     kinds = parser.add_mutually_exclusive_group()
     kinds.add_argument("--json", action="store_true", help=say("print the score cards as JSON"))

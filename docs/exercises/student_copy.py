@@ -12,7 +12,7 @@ import shutil
 import sys
 from pathlib import Path
 
-from grading import say
+from grading import print_in_any_encoding, say
 from score import report
 
 EXERCISES = Path(__file__).parent
@@ -44,7 +44,8 @@ def copy(folder: Path) -> int:
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    print_in_any_encoding()
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("folder", type=Path, help="a folder that does not exist or is empty")
     target = parser.parse_args().folder
     try:

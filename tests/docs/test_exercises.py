@@ -250,6 +250,9 @@ WRONG = {
         ("difference <=", "not difference >", "a comparison with nan is False"),
     ],
     "05_softmax": [
+        ("/ e.sum(", "/ e.max(", "the weights of a row do not sum to 1"),
+        ("np.exp(x - x", "np.exp(x.clip(-500) - x.clip(-500)", "a row far below 0 has wrong"),
+        ("keepdims=True))\n    return e", "keepdims=True)) + 1e-30\n    return e", "0 and -inf"),
         (
             "out * (grad - (grad * out).sum(axis=-1, keepdims=True))",
             "grad * out * (1 - out)",
@@ -278,6 +281,24 @@ WRONG = {
         ),
     ],
     "06_masks": [
+        ("no_padding[:, None, :] &", "no_padding[:, None, :1] &", "key 2 of a sample of length 2"),
+        ("None, :] & no_future", "None, :] * 1 & no_future", "a mask holds booleans"),
+        (
+            "no_padding[:, None, :] & no_future",
+            "np.tile(no_future, (len(lengths), 1, 1))",
+            "length 0",
+        ),
+        (
+            "    return e / np",
+            "    e = e + ~visible * 1e-3\n    return e / np",
+            "invisible key has weight",
+        ),
+        ("    return e / np", "    e = e * 2\n    return e / np", "do not sum to 1"),
+        (
+            "    return e / np.where(total == 0, 1.0, total)",
+            "    e = np.sqrt(e)\n    return e / e.sum(axis=-1, keepdims=True).clip(1e-99)",
+            "not their softmax",
+        ),
         ("keys < lengths[:, None]", "keys < lengths", "keys < lengths; lengths (B,) need axes"),
         ("keys <= keys", "keys < keys", "k <= i, not k < i"),
         ("keys <= keys[:, None]", "keys[:, None] <= keys", "sees a key behind it"),
@@ -349,6 +370,16 @@ WRONG = {
         ),
     ],
     "08_layer_norm": [
+        (
+            "    return centred / np.sqrt(variance + eps)\n",
+            "    return (centred / np.sqrt(variance + eps))[0]\n",
+            "layer_norm of (3, 4) has shape (3, 4)",
+        ),
+        (
+            "    return (grad - ones - y * along_y) / sigma",
+            "    return ((grad - ones - y * along_y) / sigma).sum(0)",
+            "the gradient of x has x's shape",
+        ),
         (
             "(centred**2).mean(axis=-1, keepdims=True)\n",
             "x.var(axis=-1, ddof=1, keepdims=True)\n",
@@ -431,6 +462,7 @@ WRONG = {
         ),
     ],
     "10_positions": [
+        ("    return table\n", "    return table.T\n", "7 positions of width 6 are (7, 6)"),
         (
             "    return table",
             "    return np.concatenate([table[:, 0::2], table[:, 1::2]], axis=1)",
@@ -640,6 +672,13 @@ WRONG = {
         ("mask=mask,", "mask=None if is_causal else mask,", "the mask is forgotten"),
     ],
     "14_decoder": [
+        (
+            "return float(losses[targets != pad].mean())",
+            "return losses[targets != pad]",
+            "one number",
+        ),
+        ("    return weights @ v", "    return (weights @ v)[0]", "gives (2, 4"),
+        ("[:k]\n", "[: max(1, k - 1)]\n", "is never drawn"),
         ("np.argsort(-logits)[:k]", "np.argsort(logits)[:k]", "the least likely id"),
         ("logits[:, :-1], ids[:, 1:]", "logits, ids", "which the model has read: shift"),
         ("logits[:, :-1], ids[:, 1:]", "logits[:, 1:], ids[:, :-1]", "in the wrong direction"),

@@ -252,7 +252,8 @@ def test_a_dataclass_compares_what_it_can() -> None:
         value: ta.Tensor
 
     x = leaf([1.0, 2.0])
-    assert Pair("a", x) == Pair("a", x)
+    if sys.version_info < (3, 13):  # since then two fields that are one object are compared too
+        assert Pair("a", x) == Pair("a", x)
     assert Pair("a", x) != Pair("b", ta.ones(2))
     with pytest.raises(ValueError, match="truth"):
         Pair("a", x) == Pair("a", ta.ones(2))  # noqa: B015

@@ -83,7 +83,8 @@ def test_import_tinyattn_loads_little_of_pythons_library():
         [sys.executable, "-c", code], capture_output=True, text=True, check=True
     ).stdout.split()
     assert "tinyattn" in loaded
-    assert {"importlib.abc", "tempfile", "inspect", "shutil", "numba"}.isdisjoint(loaded)
+    # `inspect` comes with newer versions of NumPy anyway.
+    assert {"importlib.abc", "tempfile", "shutil", "numba"}.isdisjoint(loaded)
 
 
 def test_dir_offers_what_a_user_calls():

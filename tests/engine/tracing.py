@@ -180,7 +180,7 @@ def measured_alone(name: str, jit: bool = True) -> Trace:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--json", metavar="ACTION", help="one action, in this process")
     action = parser.parse_args().json
     if action is not None:

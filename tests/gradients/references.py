@@ -65,7 +65,9 @@ def integer_power(x: Array, n: int) -> Array:
 def pow_number(x: Array, n: float) -> Array:
     if isinstance(n, int) or n == int(n):
         return integer_power(x, int(n))
-    return np.exp(n * np.log(x)) if np.iscomplexobj(x) else np.power(x, n)
+    if np.iscomplexobj(x):
+        return np.exp(n * np.log(x))
+    return np.sqrt(x) if n == 0.5 else np.power(x, n)  # which is inf for -inf before NumPy 2.3
 
 
 def pick(first_wins: Callable[..., Array]) -> Callable[[Array, Array], Array]:

@@ -118,6 +118,8 @@ def public_callables() -> set[str]:
     of_any_class = set(dir(type("Plain", (), {"__slots__": ()}))) | {
         "__weakref__",
         "__annotations__",
+        *("__annotate_func__", "__annotations_cache__"),  # Python 3.14
+        *("__firstlineno__", "__static_attributes__"),  # Python 3.13
         "__slotnames__",  # which pickling leaves on a class
     }
     comparisons = {f"__{name}__" for name in ("eq", "ne", "lt", "le", "gt", "ge")}

@@ -98,7 +98,7 @@ class Tree:
 
 
 def arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--sample", type=int, help="this many faults, drawn at random")
     parser.add_argument("--seed", type=int, help="of the sample")
     parser.add_argument("--only", default="", help="a word of the file or the reason")

@@ -18,6 +18,9 @@ from .backend import Array, converted, device_of, is_array, to_device
 
 Dims = int | Sequence[int] | None
 DTypeLike: TypeAlias = np.dtype | type | str | None
+# Where two types of NumPy are the same numbers: int64 for longlong, float64 for a longdouble of
+# eight bytes (Windows, Macs with Apple's processors).
+SAME_SIZE = {np.dtype(code).type: np.dtype(np.dtype(code).str[1:]).type for code in "lLqQdg"}
 
 
 def checked_dtype(dtype: DTypeLike) -> np.dtype:
@@ -32,7 +35,7 @@ def checked_dtype(dtype: DTypeLike) -> np.dtype:
     if checked.kind not in "biuf" or checked.itemsize > 8:
         raise DtypeError(f"tensors hold booleans, integers or floats up to 64 bits, got {checked}")
     # NumPy has one object for each native dtype. Return it, because fast code compares with `is`.
-    return np.dtype(checked.type)
+    return np.dtype(SAME_SIZE.get(checked.type, checked.type))
 
 
 def optional_package(name: str, who: str, extra: str) -> Any:

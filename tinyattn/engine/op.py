@@ -50,6 +50,7 @@ import numpy as np
 
 from ..base.backend import Array, Function, array_types, device_of, is_array, quietly, to_device
 from ..base.checks import (
+    checked_dtype,
     describe,
     raise_clearer_error,
     refuse_foreign,
@@ -140,7 +141,8 @@ def as_tensor(
         out = promoted(out, args)
     viewed_position = None if out.base is None else position_of_viewed(out, args)
     if viewed_position is None and not spec.is_builtin:
-        out = out.copy()  # because the forward may write to it again: see guard.py
+        # A copy, because the forward may write to it again: see guard.py.
+        out = out.astype(checked_dtype(out.dtype), order="C")
     # The version of `out`, which comes after those of the arguments.
     versions.append(NO_VERSION if viewed_position is None else versions[viewed_position])
     node = None

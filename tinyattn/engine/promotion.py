@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from ..base.backend import Array, converted, is_tensor
-from ..base.checks import as_array, cast_exactly
+from ..base.checks import as_array, cast_exactly, checked_dtype
 from ..errors import DtypeError
 from ..kernels.float16 import float32_of
 
@@ -61,7 +61,7 @@ def promoted(out: Array, arguments: Sequence[Any]) -> Array:
     """
     if out.dtype.kind == "c":
         raise DtypeError("tensors hold real numbers, got a complex one: compute with two tensors")
-    if {a.dtype for a in arguments if hasattr(a, "dtype")} == {out.dtype}:
+    if all(a.dtype is out.dtype for a in arguments if hasattr(a, "dtype")):
         return out
     dimensioned = [a.dtype for a in arguments if hasattr(a, "dtype") and a.ndim]
     scalar = [a.dtype for a in arguments if hasattr(a, "dtype") and not a.ndim]
@@ -69,11 +69,11 @@ def promoted(out: Array, arguments: Sequence[Any]) -> Array:
     for dtypes in (dimensioned, scalar):
         same = [dtype for dtype in dtypes if CATEGORY[dtype.kind] == kind]
         if same:
-            dtype = functools.reduce(np.promote_types, same)
+            dtype = checked_dtype(functools.reduce(np.promote_types, same))
             for argument in arguments if dtype.kind in "iu" and dtypes is dimensioned else ():
                 if not getattr(argument, "ndim", 1) and argument.dtype.kind in "iu":
                     cast_exactly(getattr(argument, "_data", argument), dtype)
-            return out if out.dtype == dtype else converted(out, dtype)
+            return out if out.dtype is dtype else converted(out, dtype)
     return converted(out, np.dtype((np.bool_, np.int64, np.float32)[kind]))
 
 

@@ -25,6 +25,18 @@ from .versions import NotedVersion
 ndarray = np.ndarray
 
 
+def parameters_of(forward: Callable[..., Any]) -> list[tuple[str, inspect.Parameter]]:
+    """The arguments of a forward, by name."""
+    try:
+        return list(inspect.signature(forward).parameters.items())
+    except ValueError:  # before NumPy 2.4, functions of NumPy in C have no signature
+        if not isinstance(forward, np.ufunc):
+            raise
+        names = ["x"] if forward.nin == 1 else ["x1", "x2"]
+        kind = inspect.Parameter.POSITIONAL_ONLY
+        return [(name, inspect.Parameter(name, kind)) for name in names]
+
+
 class Spec:
     """The declaration of one op: its forward, its arguments, its derivative rules."""
 
@@ -39,7 +51,8 @@ class Spec:
         self.name = forward.__name__
         self.promote, self.floats = promote, floats
         self.saves, self.differentiable = saves, differentiable
-        self.is_builtin = (forward.__module__ or "").startswith("tinyattn.")  # else a user's
+        module = getattr(forward, "__module__", None) or ""
+        self.is_builtin = module.startswith("tinyattn.")  # else a user's
         self.forward = forward if self.is_builtin else guarded_forward(forward)
         self.arguments: dict[str, Any] = {}  # positional, with their defaults
         self.options: dict[str, Any] = {}  # keyword-only, with their defaults
@@ -50,7 +63,7 @@ class Spec:
         self.plans: dict[tuple[tuple[int, ...], int], Plan] = {}
         # Other names that programs for PyTorch and NumPy give an argument.
         other_names = {"input": "x", "other": "y"} if self.is_builtin else {}
-        for name, parameter in inspect.signature(forward).parameters.items():
+        for name, parameter in parameters_of(forward):
             if parameter.kind is parameter.KEYWORD_ONLY:
                 self.options[name] = parameter.default
             elif parameter.kind is parameter.VAR_POSITIONAL:

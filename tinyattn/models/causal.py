@@ -21,7 +21,6 @@ from ..base.checks import check_size
 from ..engine.autograd import wrap
 from ..errors import MaskError, ShapeError
 from ..masks import mask_of
-from ..masks import mask_of
 from ..nn.cache import Cache, checked_rows
 from ..nn.decoder import NextScores
 from ..ops.arguments import ArrayLike, array_like

@@ -366,6 +366,8 @@ def checked_prompt(prompt: ArrayLike, max_len: int, pad: int) -> tuple[np.ndarra
         raise DtypeError(f"prompt holds ids, integers, got {ids.dtype}")
     if ids.ndim != 2 or ids.shape[1] > check_size("max_len", max_len):
         raise ShapeError(f"prompt has shape (B, P) with P <= max_len={max_len}, got {ids.shape}")
+    # NumPy 2.0 crashes where integers of foreign byte order meet a number beyond their range.
+    ids = ids.astype(ids.dtype.newbyteorder("="), copy=False)
     is_wrong = ((ids < 0) & (ids != pad)) | (ids > LARGEST_ID)
     if is_wrong.any() or not -LARGEST_ID <= pad <= LARGEST_ID:
         wrong = ids[is_wrong][0] if is_wrong.any() else pad

@@ -71,7 +71,8 @@ def from_dlpack(x: Any, copy: bool | None = None) -> Tensor:
     """A Tensor of an array of another library that has `__dlpack__`: PyTorch, JAX, CuPy, NumPy.
 
     It has a copy, on the same device. With copy=False it shares the memory, as `from_numpy` says.
-    Differs from PyTorch, which copies only if it must.
+    NumPy 2.0 cannot share what is read-only, such as a Tensor. Differs from PyTorch, which copies
+    only if it must.
 
     Raises DtypeError for what cannot be read, such as a recorded tensor or bfloat16 of PyTorch.
     """
@@ -80,7 +81,7 @@ def from_dlpack(x: Any, copy: bool | None = None) -> Tensor:
     is_cuda = x.__dlpack_device__()[0] == CUDA
     module: Any = module_of("cuda" if is_cuda else "cpu")
     try:
-        array = module.from_dlpack(x) if copy is not False else module.from_dlpack(x, copy=False)
+        array = module.from_dlpack(x) if copy is not False else not_copied(module, x)
     except (BufferError, RuntimeError, TypeError, ValueError) as error:
         raise DtypeError(
             f"from_dlpack cannot read this {type(x).__name__} ({error}): a tensor of PyTorch is "
@@ -89,16 +90,25 @@ def from_dlpack(x: Any, copy: bool | None = None) -> Tensor:
     return shared(array) if copy is False else Tensor(array)
 
 
+def not_copied(module: Any, x: Any) -> Array:
+    """`from_dlpack(x, copy=False)`; without the keyword on NumPy 2.0, which copies nothing."""
+    try:
+        return module.from_dlpack(x, copy=False)
+    except TypeError:
+        return module.from_dlpack(x)
+
+
 def shared(array: Array) -> Tensor:
     """A Tensor on the memory of an array."""
     checks.refuse_masked(array)
     aligned = getattr(array.flags, "aligned", True)  # an array of CuPy always is
-    if checks.checked_dtype(array.dtype) is not array.dtype or not aligned:
+    dtype = checks.checked_dtype(array.dtype)
+    if not array.dtype.isnative or not aligned:
         raise DtypeError(
             f"an array that is shared has native byte order and is aligned, got {array.dtype.str}: "
             "pass copy=True"
         )
-    return wrap(array.view(np.ndarray) if isinstance(array, np.ndarray) else array)
+    return wrap(array.view(dtype, np.ndarray) if isinstance(array, np.ndarray) else array)
 
 
 def made(array: Array, dtype: DTypeLike, device: str | None, requires_grad: bool) -> Tensor:

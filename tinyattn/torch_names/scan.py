@@ -18,6 +18,7 @@ import argparse
 import ast
 import importlib
 import inspect
+import io
 import re
 import sys
 from collections.abc import Iterator
@@ -359,7 +360,11 @@ def main(paths: list[str]) -> int:
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(
-        prog=f"python -m {HERE}.scan", description=__doc__.partition("\n")[0]
+        prog=f"python -m {HERE}.scan", description=(__doc__ or "").partition("\n")[0]
     )
     parser.add_argument("files", nargs="+", metavar="FILE", help="a program that uses PyTorch")
+    if isinstance(
+        sys.stdout, io.TextIOWrapper
+    ):  # it may be in cp1252: a sign that this has not becomes an escape
+        sys.stdout.reconfigure(errors="backslashreplace")
     sys.exit(main(parser.parse_args().files))

@@ -79,9 +79,9 @@ class World:
     def end_all(self, *error: Any) -> None:
         """Show the error of this rank and end every rank, because they would wait for this one."""
         text = "".join(traceback.format_exception(*error))
-        sys.stderr.write(f"rank {self.rank} of {self.size} ends all:\n{text}")  # as one piece
-        sys.stdout.flush()
-        sys.stderr.flush()
+        note = f"rank {self.rank} of {self.size} ends all:\n{text}"
+        print("", end="", flush=True)
+        print(note, end="", file=sys.stderr, flush=True)  # as one piece
         time.sleep(0.2)  # because what mpiexec has not read by then may be lost
         self.comm.Abort(1)
         os._exit(1)  # because Abort may return before mpiexec ends this process

@@ -48,7 +48,7 @@ def price(model: ta.models.CausalLM) -> ta.Tensor:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--steps", type=int, default=1200)
     parser.add_argument("--folder", type=Path, default=Path(__file__).parent)
     options = parser.parse_args()

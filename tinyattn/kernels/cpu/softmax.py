@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from .compiler import FAST_SUMS, inner, jit
-from .layout import VisibilityArrays, as_rows, as_scores, visibility_arrays
+from .layout import VisibilityArrays, as_input, as_rows, as_scores, visibility_arrays
 from .row_functions import LANES, MINUS_INF, ZERO, dot, exp, largest, total_of
 
 
@@ -93,9 +93,11 @@ def softmax_backward_rows(grad, out, result):
 
 
 def softmax_backward(grad: np.ndarray, out: np.ndarray) -> np.ndarray:
+    out = as_input(out)  # of native bytes, which the result has too
     result = np.empty(out.shape, out.dtype)
     if out.size:
-        softmax_backward_rows(as_rows(grad), as_rows(out), result.reshape(-1, out.shape[-1]))
+        rows = out.reshape(-1, out.shape[-1])
+        softmax_backward_rows(as_rows(grad), rows, result.reshape(rows.shape))
     return result
 
 

@@ -1,0 +1,219 @@
+"""Options at their edges: the value at which a forgotten or wrong branch is the only difference."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+from typing import Any
+
+import numpy as np
+import pytest
+from common import leaf
+
+import tinyattn as ta
+from tinyattn import functional as F
+from tinyattn.errors import DeviceError, DtypeError, ShapeError
+
+
+@pytest.mark.parametrize("correction", [3, 4, 7])
+def test_variance_of_fewer_numbers_than_the_correction_is_inf(
+    correction: int,
+) -> None:
+    x = ta.tensor([[1.0, 2.0, 4.0]])
+    assert x.var(1, correction=correction).tolist() == [np.inf]
+    assert x.std(1, correction=correction).tolist() == [np.inf]
+    assert np.isnan(ta.ones(1, 1).var(1, correction=correction).numpy()).all()
+
+
+@pytest.mark.parametrize("name", ["sum", "cumsum", "prod"])
+def test_a_dtype_is_that_of_the_sum_and_not_of_its_result_alone(name: str) -> None:
+    numbers = np.array([200.0, 300.5, 2.0], np.float16)
+    dim = {"cumsum": (0,)}.get(name, ())
+    wide = getattr(ta.tensor(numbers), name)(*dim, dtype=np.float32)
+    assert wide.dtype == np.float32
+    right = {"sum": np.sum, "cumsum": np.cumsum, "prod": np.prod}[name](numbers.astype(np.float64))
+    np.testing.assert_allclose(wide.numpy(), right, rtol=1e-7)
+    small = getattr(ta.tensor([1.9, 1.9, 1.9]), name)(*dim, dtype=np.int64)
+    right = getattr(np, name)(np.ones(3, np.int64))
+    assert small.tolist() == right.tolist()
+
+
+@pytest.mark.parametrize("dtype", [np.uint8, np.int8, np.int16, np.int32, np.bool_])
+@pytest.mark.parametrize("name", ["sum", "cumsum", "prod"])
+def test_integers_are_added_up_and_multiplied_in_64_bits(name: str, dtype: Any) -> None:
+    x = np.array([100, 100, 100], dtype)
+    for dim in (0, None) if name == "prod" else (0,):
+        result = getattr(ta.tensor(x), name)(dim)
+        assert result.dtype == np.int64
+        assert result.tolist() == getattr(np, name)(x.astype(np.int64), axis=0).tolist()
+
+
+@pytest.mark.parametrize("p", [1, 2, "fro", float("inf")])
+def test_norms_of_negative_numbers_keep_the_dimension_if_told(p: Any) -> None:
+    x = np.array([[-3.0, 1.0], [2.0, -5.0]])
+    order = None if p == "fro" else p
+    for dim in (0, 1, -1):
+        right = np.linalg.norm(x, order, axis=dim, keepdims=True)
+        np.testing.assert_allclose(ta.tensor(x).norm(p, dim, keepdim=True).numpy(), right)
+        np.testing.assert_allclose(ta.tensor(x).norm(p, dim).numpy(), right.squeeze(dim))
+
+
+def test_shapes_at_their_edges() -> None:
+    x = ta.arange(6).reshape(2, 3)
+    assert x.roll(1).tolist() == [[5, 0, 1], [2, 3, 4]]
+    assert x.roll(-7).tolist() == [[1, 2, 3], [4, 5, 0]]
+    assert ta.ones(1, 2, 1).squeeze(()).shape == (1, 2, 1)
+    assert ta.ones(1, 2, 1).squeeze((0, 1)).shape == (2, 1)
+    assert ta.tensor(3.0).repeat_interleave(2, 0).tolist() == [3, 3]
+    assert ta.tensor(3.0).repeat_interleave(0).tolist() == []
+    assert x.repeat_interleave(0, 1).shape == (2, 0)
+    for start, end in ((1, 0), (2, 1), (-1, -2)):
+        with pytest.raises(ShapeError, match=f"start_dim {start % 3} lies behind end_dim"):
+            ta.ones(1, 2, 3).flatten(start, end)
+
+
+def test_the_device_counts_where_the_data_are_a_tensor_already() -> None:
+    with pytest.raises(DeviceError):
+        ta.as_tensor(ta.ones(2), device="cuda:no")
+    x = ta.ones(2)
+    assert ta.as_tensor(x, device="cpu") is x
+
+
+@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
+def test_random_numbers_are_below_one_in_every_dtype(
+    dtype: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Largest:
+        def random(self, sizes: Any, dtype: Any = np.float64) -> Any:
+            return np.full(sizes, np.nextafter(dtype.type(1), dtype.type(0)))
+
+    monkeypatch.setattr("tinyattn.base.random.generator", Largest)
+    drawn = ta.rand(3, dtype=dtype)
+    assert drawn.dtype == dtype
+    assert (drawn < 1).all()
+    assert (drawn > 0.99).all()
+
+
+def test_whole_numbers_are_drawn_up_to_the_largest_of_their_dtype() -> None:
+    assert set(ta.randint(254, 256, (200,), dtype=np.uint8).tolist()) == {254, 255}
+    assert set(ta.randint(-128, -126, (200,), dtype=np.int8).tolist()) == {-128, -127}
+    for low, high in ((-1, 2), (0, 257)):
+        with pytest.raises(DtypeError):
+            ta.randint(low, high, (2,), dtype=np.uint8)
+
+
+@pytest.mark.parametrize(
+    "name", ["zeros_like", "ones_like", "full_like", "rand_like", "randn_like"]
+)
+def test_what_is_like_a_tensor_takes_every_option(name: str) -> None:
+    more = (2,) if name == "full_like" else ()
+    x = ta.ones(2, 3, dtype=np.float64)
+    same, other = getattr(ta, name)(x, *more), getattr(ta, name)
+    assert (same.shape, same.dtype, same.requires_grad) == ((2, 3), np.float64, False)
+    made = other(x, *more, dtype=np.float16, requires_grad=True)
+    assert (made.shape, made.dtype, made.requires_grad) == ((2, 3), np.float16, True)
+    with pytest.raises(DeviceError):
+        other(x, *more, device="no")
+
+
+@pytest.mark.parametrize("past", [0, 1, 5])
+def test_the_bias_of_alibi_is_that_of_the_last_queries(past: int) -> None:
+    whole = F.alibi_bias(4, past + 3).numpy()
+    np.testing.assert_array_equal(F.alibi_bias(4, 3, past=past).numpy(), whole[:, past:])
+
+
+def test_copies_share_neither_gradients_nor_memory() -> None:
+    x = leaf([1.0, 2.0])
+    (x * x).sum().backward()
+    for frozen in (False, True):
+        x.requires_grad = not frozen
+        twin = copy.deepcopy(x)
+        assert twin.grad is not x.grad
+        assert not np.shares_memory(twin.grad.data, x.grad.data)
+        assert twin.requires_grad is not frozen
+
+
+def test_a_gradient_has_the_dtype_of_its_tensor() -> None:
+    x = leaf([1.0, 2.0])
+    for dtype in (np.float16, np.float64, np.int64):
+        other = np.float32 if dtype == x.dtype else dtype
+        with pytest.raises(DtypeError, match="grad must have dtype"):
+            x.grad = ta.ones(2, dtype=other)
+    with pytest.raises(ShapeError, match="grad must have shape"):
+        x.grad = ta.ones(2, 1, dtype=x.dtype)
+
+
+def test_a_leaf_that_was_frozen_meanwhile_gets_no_gradient() -> None:
+    x, y = leaf([1.0, 2.0]), leaf([3.0, 4.0])
+    out = (x * y).sum()
+    x.requires_grad = False
+    out.backward()
+    assert x.grad is None
+    assert y.grad.tolist() == [1, 2]
+
+
+def test_a_pickle_from_a_machine_of_another_byte_order_is_native() -> None:
+    x = ta.tensor([1.0, 2.0])
+    attributes, slots = x.__reduce_ex__(2)[2]
+    twin = object.__new__(type(x))
+    twin.__setstate__((attributes, slots | {"_data": slots["_data"].astype(">f4")}))
+    assert twin.dtype is np.dtype(np.float32)
+    assert twin.tolist() == [1, 2]
+    assert pickle.loads(pickle.dumps(twin)).tolist() == [1, 2]
+
+
+def test_kl_div_where_a_target_is_zero_or_one_and_of_three_dimensions() -> None:
+    rng = np.random.default_rng(3)
+    x = np.log(rng.dirichlet(np.ones(4), (2, 3)))
+    target = rng.dirichlet(np.ones(4), (2, 3))
+    terms = target * (np.log(target) - x)
+    logs = ta.tensor(np.log(target))
+    for options, given in (({}, ta.tensor(target)), ({"log_target": True}, logs)):
+        found = F.kl_div(ta.tensor(x), given, reduction="batchmean", **options)
+        np.testing.assert_allclose(found.item(), terms.sum() / 2)
+    certain = ta.tensor([[0.0, -np.inf]])
+    assert F.kl_div(certain, ta.tensor([[1.0, 0.0]]), reduction="sum").item() == 0
+    x = ta.tensor([[-0.5, -1.0]])
+    assert F.kl_div(x, certain, reduction="sum", log_target=True).item() == 0.5  # log 1 is 0
+
+
+@pytest.mark.parametrize("reduction", ["none", "sum", "mean"])
+def test_losses_of_float16_are_float16_and_do_not_overflow(reduction: str) -> None:
+    scores = ta.tensor([[-4.0, -0.1], [-0.2, -3.0]]).half()
+    weight = ta.tensor([0.5, 2.0]).half()
+    for loss in (
+        F.nll_loss(scores, [1, 0], reduction=reduction),
+        F.nll_loss(scores, [1, 0], weight, reduction=reduction),
+        F.cross_entropy(scores, [1, 0], weight, reduction=reduction),
+    ):
+        assert loss.dtype == np.float16
+    x, target = ta.tensor([150.0, 0.0, 0.0, 0.0]).half(), ta.tensor([-150.0, 0.0, 0.0, 0.0]).half()
+    mean = F.mse_loss(x, target)  # of a square that float16 does not have
+    assert mean.dtype == np.float16
+    assert mean.item() == pytest.approx(22500, rel=1e-3)
+    many = F.mse_loss(ta.full((70_000,), 2e-4).half(), ta.zeros(70_000).half(), "sum")
+    assert many.item() == pytest.approx(70_000 * 4e-8, rel=1e-2)  # each square is less than 6e-8
+
+
+def test_class_zero_and_ignored_targets_with_one_class() -> None:
+    scores = leaf(np.zeros((2, 1)))
+    loss = F.nll_loss(scores, ta.tensor([0, -100]), reduction="sum")
+    loss.backward()
+    assert scores.grad.tolist() == [[-1], [0]]
+    assert F.cross_entropy(scores, ta.tensor([0, -100]), label_smoothing=0.1).item() == 0
+
+
+def test_dropout_of_nearly_everything_in_float16() -> None:
+    p = 1 - 2.0**-17  # what is kept is multiplied by 131,072, which float16 does not have
+    x = ta.full((2_000_000,), 2.0**-10).half()
+    kept = F.dropout(x, p).numpy()
+    assert set(np.unique(kept).tolist()) <= {0.0, 128.0}
+    assert (kept == 128).any()
+
+
+@pytest.mark.parametrize("kind", [np.int8, np.int32, np.int64, np.bool_])
+def test_the_remainder_of_integers_by_floats(kind: Any) -> None:
+    x, y = ta.tensor(np.array([1, 0, 1], kind)), ta.tensor([0.75, 2.0, -2.0])
+    assert (x % y).tolist() == [0.25, 0, -1]
+    assert (x // y).tolist() == [1, 0, -1]
+    assert (x % y).dtype == np.float32

@@ -1,0 +1,107 @@
+"""Loaders, splits, clipping and optimizers at the edges of their options."""
+
+from __future__ import annotations
+
+from collections import namedtuple
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tinyattn as ta
+from tinyattn import optim
+from tinyattn.errors import ShapeError
+from tinyattn.torch_names.utils import data
+from tinyattn.training import DataLoader
+
+Pair = namedtuple("Pair", "x y")
+
+
+@pytest.mark.parametrize("drop_last", [False, True])
+@pytest.mark.parametrize("n", [0, 1, 5, 6, 7, 8, 9, 12])
+def test_every_sample_comes_once_whatever_the_batch_size(n: int, drop_last: bool) -> None:
+    columns = ta.arange(n)
+    for size in (1, 2, 3, 4, 5, 13):
+        kept = n - n % size if drop_last else n
+        for loader in (
+            DataLoader((columns,), size, drop_last=drop_last),
+            DataLoader(list(range(n)), size, drop_last=drop_last),
+            data.DataLoader(data.TensorDataset(columns), size, drop_last=drop_last),
+            data.DataLoader(list(range(n)), size, drop_last=drop_last),
+        ):
+            batches = [b[0] if isinstance(b, (tuple, list)) else b for b in loader]
+            assert [i for batch in batches for i in batch.tolist()] == list(range(kept))
+            assert len(batches) == len(loader) == (kept + size - 1) // size
+
+
+@pytest.mark.parametrize("place", [0, 1, 2, 3])
+@pytest.mark.parametrize("other", [[1.0, 2.0], np.ones(3), "text", {"a": 1}, (1, 2, 3), 4])
+def test_a_sample_of_another_kind_is_noticed_wherever_it_is(place: int, other: Any) -> None:
+    samples: list[Any] = [(1, 2)] * 4
+    samples[place] = other
+    for loader in (DataLoader(samples, 4), data.DataLoader(samples, 4)):
+        with pytest.raises((ShapeError, TypeError)):
+            list(loader)
+
+
+def test_named_fields_keep_their_names() -> None:
+    (batch,) = DataLoader([Pair(1, 2.0), Pair(3, 4.0)], 2)
+    assert type(batch) is Pair
+    assert (batch.x.tolist(), batch.y.tolist()) == ([1, 3], [2, 4])
+    (batch,) = DataLoader([[1, 2], [3, 4]], 2)
+    assert type(batch) is list
+
+
+@pytest.mark.parametrize(
+    ("n", "parts", "sizes"),
+    [
+        (11, [0.34, 0.33, 0.33], [4, 4, 3]), (11, [0.25] * 4, [3, 3, 3, 2]),
+        (7, [0.3, 0.3, 0.4], [3, 2, 2]), (3, [0.5, 0.5], [2, 1]), (0, [0.5, 0.5], [0, 0]),
+        (5, [5, 0], [5, 0]),
+    ],
+)  # fmt: skip
+def test_what_is_left_of_a_split_goes_round(n: int, parts: list, sizes: list[int]) -> None:
+    found = data.random_split(range(n), parts)
+    assert [len(part) for part in found] == sizes
+    assert sorted(i for part in found for i in part.indices) == list(range(n))
+
+
+def test_an_index_beyond_a_dataset_of_datasets_is_an_error() -> None:
+    both = data.ConcatDataset([range(3), range(10, 12)])
+    assert [both[i] for i in range(-5, 5)] == [0, 1, 2, 10, 11] * 2
+    for index in (5, -6, 10):
+        with pytest.raises(IndexError):
+            both[index]
+
+
+@pytest.mark.parametrize("size", [1e-170, 1e-161, 1e-150, 1e-20, 1.0, 1e20, 1e150, 1e170])
+@pytest.mark.parametrize("p", [1.0, 2.0, 3.0, np.inf])
+def test_gradients_of_any_size_have_their_norm(size: float, p: float) -> None:
+    x = ta.tensor([1.0, 1.0, 1.0], dtype=np.float64, requires_grad=True)
+    x.grad = ta.tensor(np.array([3.0, -4.0, 0.0]) * size)
+    found = optim.clip_grad_norm_([x], np.inf, p)
+    right = np.linalg.norm([3.0, -4.0, 0.0], p) * size
+    assert float(found) == pytest.approx(right, rel=1e-12)
+
+
+def test_a_gradient_that_two_tensors_share_is_clipped_once() -> None:
+    x, y = (ta.tensor([1.0, 2.0], requires_grad=True) for _ in range(2))
+    x.grad = y.grad = ta.tensor([3.0, 4.0])
+    assert float(optim.clip_grad_norm_([x, y], 1.0)) == pytest.approx(5)
+    np.testing.assert_allclose(x.grad.numpy(), [0.6, 0.8], rtol=1e-5)
+    assert y.grad is not None
+    np.testing.assert_allclose(y.grad.numpy(), [0.6, 0.8], rtol=1e-5)
+
+
+@pytest.mark.parametrize("options", [{}, {"momentum": 0.9, "dampening": 0.1}, {"dampening": 0.1}])
+def test_nesterov_needs_a_momentum_and_no_dampening(options: dict[str, float]) -> None:
+    x = ta.tensor([1.0], requires_grad=True)
+    with pytest.raises(ValueError, match="nesterov needs a momentum > 0 and no dampening"):
+        optim.SGD([x], 0.1, nesterov=True, **options)
+    x.grad = ta.ones(1)
+    for name, value in (("momentum", 0.0), ("dampening", 0.5)):
+        optimizer = optim.SGD([x], 0.1, momentum=0.9, nesterov=True)
+        optimizer.param_groups[0][name] = value
+        with pytest.raises(ValueError, match="nesterov"):
+            optimizer.step()
+    assert x.tolist() == [1]
