@@ -8,6 +8,7 @@ import difflib
 import functools
 import os
 import re
+import signal
 import threading
 import traceback
 import types
@@ -25,6 +26,9 @@ WITHOUT_RESULT = {"backward", "kernel", "resume", "save"}
 FOLDER = Path(os.environ.get("TINYATTN_EXERCISES", Path(__file__).parent))
 SECONDS = float(os.environ.get("TINYATTN_SECONDS", 60))  # at most for each test
 SECONDS_AFTER_A_LOOP = 5.0
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    # So a shell starts what runs in the background. An interrupt would then not stop a loop.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def chinese() -> bool:

@@ -1483,7 +1483,7 @@ def test_the_folders_of_a_class_are_graded(tmp_path: Path) -> None:
     shutil.copy(FOLDER / "solutions" / "ex_09_heads.py", cyd)
     folders = list(map(str, (ada, ben, cyd, missing, empty)))
 
-    run = score(tmp_path, "--json", "--seconds", "12", *folders)
+    run = score(tmp_path, "--json", "--seconds", "6", *folders)
     assert run.returncode == 1
     cards = json.loads(run.stdout)
     found = {card["folder"]: card.get("exercises") for card in cards}
@@ -1501,8 +1501,8 @@ def test_the_folders_of_a_class_are_graded(tmp_path: Path) -> None:
         found[str(cyd)][name]["says"] for name in ("00_text_to_numbers", "05_softmax", "06_masks")
     )
     assert exit_ == "Python ended with code 0 before this was graded"
-    assert loop.startswith("no end after 6 seconds (a loop without end?), in line ")
-    assert deaf == "not graded after 12 seconds: a loop without end?"
+    assert loop.startswith("no end after 3 seconds (a loop without end?), in line ")
+    assert deaf == "not graded after 6 seconds: a loop without end?"
     assert cards[3]["error"] == f"there is no folder {missing}"
     assert cards[4]["error"].startswith(f"{empty} has no exercise, no file ex_*.py: name")
 
@@ -1622,8 +1622,10 @@ def test_a_result_of_another_kind_gets_a_sentence(tmp_path: Path) -> None:
     assert len(run.stdout.splitlines()) < 40
 
 
-def own_pytest(name: str, folder: Path, seconds: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"]
+def own_pytest(
+    name: str, folder: Path, seconds: str, *before: str
+) -> subprocess.CompletedProcess[str]:
+    command = [*before, sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"]
     return subprocess.run(
         [*command, str(FOLDER / f"test_{name}.py")],
         env={**os.environ, "TINYATTN_EXERCISES": str(folder), "TINYATTN_SECONDS": seconds},
@@ -1646,6 +1648,15 @@ def test_a_loop_without_end_is_stopped_and_its_line_is_named(tmp_path: Path) -> 
     run = own_pytest("05_softmax", tmp_path, "0.5")
     places = sentence.format(1, "while True:"), sentence.format(2, "pass")
     assert any(place in run.stdout for place in places), run.stdout
+
+
+@pytest.mark.skipif(os.name == "nt", reason="a shell of Windows ignores no interrupt")
+def test_a_loop_without_end_is_stopped_in_the_background(tmp_path: Path) -> None:
+    """A shell starts it there without SIGINT."""
+    (tmp_path / "ex_05_softmax.py").write_text("while True:\n    pass\n", "utf-8")
+    shell = "sh", "-c", "trap '' INT; exec \"$@\"", "sh"
+    run = own_pytest("05_softmax", tmp_path, "0.5", *shell)
+    assert "no end after 0.5 seconds (a loop without end?), in line " in run.stdout
 
 
 def test_an_error_in_a_class_that_the_grader_calls_has_its_line(tmp_path: Path) -> None:

@@ -31,7 +31,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from ..base.backend import device_of
-from .compiled import IS_READ
+from .compiled import FORMULAS_ONLY
 from .compiled import cpu_kernel as cpu_kernel
 
 ndarray = np.ndarray
@@ -81,7 +81,7 @@ def with_kernels(
                     return out
             return formula(array, *arguments, **options)
 
-        chosen: Any = formula if IS_READ else function
+        chosen: Any = formula if FORMULAS_ONLY else function
         chosen.formula, chosen.kernels = formula, {"cpu": cpu, "cuda": cuda}
         formulas[str(cpu or cuda)] = chosen
         return chosen

@@ -12,7 +12,7 @@ from typing import Any
 from . import blas
 
 # With TINYATTN_JIT=0 formulas compute everything, so that a reader meets nothing else.
-IS_READ = os.environ.get("TINYATTN_JIT", "1") == "0"
+FORMULAS_ONLY = os.environ.get("TINYATTN_JIT", "1") == "0"
 
 
 def cpu_kernel(name: str) -> Callable[..., Any] | None:
@@ -24,7 +24,7 @@ def cpu_kernel(name: str) -> Callable[..., Any] | None:
 @cache
 def cpu_kernels() -> ModuleType | None:
     """The module of Numba kernels, or None without Numba or with TINYATTN_JIT=0."""
-    module = None if IS_READ else imported_kernels()
+    module = None if FORMULAS_ONLY else imported_kernels()
     blas.begin()  # now, because the kernels have imported SciPy, which has a BLAS of its own
     return module
 

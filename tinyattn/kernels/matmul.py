@@ -11,7 +11,7 @@ import numpy as np
 from ..base import backend
 from ..base.backend import FLOAT16, Array, is_array, quiet
 from . import blas
-from .compiled import IS_READ, cpu_kernel
+from .compiled import FORMULAS_ONLY, cpu_kernel
 from .float16 import float32_of
 from .sums import in_c_order
 from .threads import parallel_for
@@ -66,7 +66,7 @@ def large_product(x: np.ndarray, y: np.ndarray) -> np.ndarray:
     if len(y) >= 2 * PART and x.size * y.shape[1] <= LITTLE_WORK and have_one_float(x, y):
         parts = [x[:, i : i + PART] @ y[i : i + PART] for i in range(0, len(y), PART)]
         return np.sum(parts, axis=0, dtype=np.float64).astype(x.dtype)
-    if IS_READ:
+    if FORMULAS_ONLY:
         return x @ y
     if len(x) in LEAST_NUMBERS and have_one_float(x, y):
         kernel = kernel_for_few_rows(x, y)

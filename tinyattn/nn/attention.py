@@ -148,10 +148,11 @@ def checked_inputs(
 
     queries, keys, values: (B, N, D); or packed, (R, D), for several heads, and without a cache.
     """
-    of_positions = (is_causal, window, device_of_inputs(queries, keys, values))
+    device = device_of_inputs(queries, keys, values)
     if heads is not None and queries.ndim == 2 and valid_lens is not None and cache is None:
         check_packed(queries, keys, values, mask)
-        return visibility_of_packed(valid_lens, len(queries), *of_positions), keys, values
+        visibility = visibility_of_packed(valid_lens, len(queries), is_causal, window, device)
+        return visibility, keys, values
     check_padded(queries, keys, values, takes_packed=heads is not None)
     if cache is not None and not isinstance(cache, KeyValueCache):
         raise TypeError(
@@ -161,7 +162,7 @@ def checked_inputs(
     past, past_keys = (0, 0) if cache is None else (cache.past, cache.past_keys)
     batch, length, _ = queries.shape
     shape = (batch, heads or 1, length, past_keys + keys.shape[1])  # (B, H, Q, K)
-    visibility = visibility_of(shape, valid_lens, mask, *of_positions, past)
+    visibility = visibility_of(shape, valid_lens, mask, is_causal, window, device, past)
     if cache is not None and cache.stored is not None:
         # A memory was cleared in the first call; of a growing cache only the new keys are here.
         return visibility, keys, values

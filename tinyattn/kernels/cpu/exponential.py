@@ -92,14 +92,6 @@ def sigmoid_elements(x, out, first, last):
 
 
 @jit
-def sigmoid_backward_elements(grad, out, result, first, last):
-    grad, out, result = grad[first:last], out[first:last], result[first:last]
-    for i in range(len(out)):
-        part = np.float64(out[i])
-        result[i] = grad[i] * part * (1.0 - part)
-
-
-@jit
 def silu_elements(x, out, first, last):
     x, out = x[first:last], out[first:last]
     for i in range(len(x)):
@@ -142,7 +134,6 @@ def erf_of_float64(x: np.ndarray) -> np.ndarray:
 
 
 sigmoid = for_float32(sigmoid_elements)
-sigmoid_backward = for_float32(sigmoid_backward_elements)
 silu = for_float32(silu_elements)
 silu_backward = for_float32(silu_backward_elements)
 erf = for_float32(erf_elements, erf_of_float64)
