@@ -323,10 +323,10 @@ def test_finite_numbers_whose_sum_is_not_are_loaded(tmp_path):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"model_type": "roberta"}, "model_type 'bert', got 'roberta'"),
-        ({"position_embedding_type": "relative_key"}, "position_embedding_type 'absolute'"),
-        ({"is_decoder": True}, "is_decoder False, got True"),
-        ({"hidden_act": "silu"}, "hidden_act must be one of .*got 'silu'"),
+        ({"model_type": "roberta"}, "model_type must be 'bert' here, got 'roberta'"),
+        ({"position_embedding_type": "relative_key"}, "position_embedding_type must be 'absolute'"),
+        ({"is_decoder": True}, "is_decoder must be False here, got True"),
+        ({"hidden_act": "silu"}, "hidden_act must be 'gelu' or .*got 'silu'"),
         ({"hidden_size": None}, "misses .*hidden_size"),
         ({"num_hidden_layers": 3}, "missing .*encoder.layer.2"),
     ],

@@ -291,12 +291,7 @@ def check_clamp(low: Any, high: Any, dtype: np.dtype) -> None:
 def check_masked_fill(tensor: Any, mask: Any) -> None:
     if mask.dtype != np.bool_:
         raise DtypeError(f"masked_fill takes a boolean mask, got {mask.dtype}")
-    if mask.ndim > tensor.ndim or any(
-        m not in (1, n) for m, n in zip(mask.shape[::-1], tensor.shape[::-1], strict=False)
-    ):
-        raise ShapeError(
-            f"masked_fill: a mask of shape {mask.shape} does not broadcast to {tensor.shape}"
-        )
+    check_broadcast("masked_fill: a mask broadcasts to the tensor", mask.shape, tensor.shape)
 
 
 def split_sizes(total: int, sizes: int | Sequence[int], dim: int) -> Sequence[int]:
