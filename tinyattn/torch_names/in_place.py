@@ -37,8 +37,8 @@ def in_place(function: Callable[..., Any], hint: str = "") -> Callable[..., Any]
         if is_part or any(x is not None and share(x._data, self._data) for x in viewed):
             raise InPlaceError(
                 "this tensor is a view of another, which would not change, because this is "
-                "recorded: write x[i] = y for the part i, y = y * 2 instead of y.mul_(2), or change "
-                "a clone()"
+                "recorded: write x[i] = y for the part i, y = y * 2 instead of y.mul_(2), or "
+                "change a clone()"
             )
         self._data, self._node, self._version = twin._data, twin._node, twin._version
         return self
