@@ -549,13 +549,25 @@ def scatter_along(x: Array, index: Array, dim: int, target: tuple[int, ...]) -> 
 
 def put(x: Array, index: Any, shape: tuple[int, ...]) -> Array:
     out = np.zeros(shape, x.dtype)
-    np.add.at(out, index, x)
+    np.add.at(*numbers_first(out, index), x)
     return out
+
+
+def at(x: Array, index: Any) -> Array:
+    part, index = numbers_first(x, index)
+    return part[index]
+
+
+def numbers_first(x: Array, index: Any) -> tuple[Array, Any]:
+    """PyTorch takes the number of x[0, ..., rows] first."""
+    mixed = isinstance(index, tuple) and len(index) == 3 and index[1] is Ellipsis
+    return (x[index[0]], index[1:]) if mixed else (x, index)
 
 
 def set_at(x: Array, value: Array, index: Any) -> Array:
     out = x.astype(np.result_type(x, value))
-    out[index] = value
+    part, index = numbers_first(out, index)
+    part[index] = value
     return out
 
 

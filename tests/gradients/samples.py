@@ -643,8 +643,6 @@ def torch_refuses(index: Any) -> str:
     parts = index if isinstance(index, tuple) else (index,)
     if any(isinstance(part, slice) and (part.step or 1) < 0 for part in parts):
         return "PyTorch takes no negative steps"
-    if parts and isinstance(parts[0], int) and isinstance(parts[-1], list):
-        return "PyTorch takes integers out first; the result has another shape than NumPy's"
     return ""
 
 
@@ -652,7 +650,7 @@ def putitem_samples(rng: np.random.Generator, dtype: np.dtype) -> list[Sample]:
     found = []
     for shape, index, edge in INDICES:
         index = checked_index(index)
-        taken = np.zeros(shape)[index].shape
+        taken = ta.zeros(shape)[index].shape
         x = np.asarray(normal(rng, taken), dtype)
         found.append(Sample((x,), {"index": index, "target": shape}, edge))
     return found
@@ -664,7 +662,7 @@ def setitem_samples(rng: np.random.Generator, dtype: np.dtype) -> list[Sample]:
     twice = "PyTorch gives a gradient to each value that is written to one place"
     for shape, index, edge in INDICES:
         checked = checked_index(index)
-        taken = np.zeros(shape)[checked].shape
+        taken = ta.zeros(shape)[checked].shape
         torch = twice if "twice" in edge else torch_refuses(index)
         x = np.asarray(normal(rng, shape), dtype)
         shapes = {taken: "", (1,) * len(taken): "one value"}

@@ -192,6 +192,7 @@ def checked_index(index: Any) -> Any:
     elif isinstance(index, (list, np.ndarray)):
         empty = isinstance(index, list) and not index
         index = np.array(rectangular(index, "an index"), dtype=np.int64 if empty else None)
+        index = index if index.ndim else index.item()
     kinds = "iub" if getattr(index, "ndim", 0) else "iu"  # one boolean is no mask
     if isinstance(index, bool) or (hasattr(index, "dtype") and index.dtype.kind not in kinds):
         kind = getattr(index, "dtype", type(index).__name__)

@@ -110,12 +110,13 @@ class TensorBase:
     defined after them; ops return objects of the class in `tensor_class`: Tensor.
     """
 
-    __slots__ = ("__weakref__", "_data", "_former_leaf", "_node", "_version")
+    __slots__ = ("__weakref__", "_data", "_former_leaf", "_node", "_version", "_viewed")
     tensor_class: ClassVar[Any]
     _data: Array
     _node: Node | Leaf | None
     _version: Any  # a Version, or None for the result of a recorded op, which is read-only
     _former_leaf: Any  # its Leaf before it stopped requiring gradients; not set if it never has
+    _viewed: Any  # weak references to the Tensors that this is a view of; not set if there are none
 
 
 AnyTensor = TypeVar("AnyTensor", bound=TensorBase)

@@ -45,6 +45,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Sequence
 from typing import Any, NoReturn, Protocol, TypeVar, overload
+from weakref import ref
 
 import numpy as np
 
@@ -156,6 +157,8 @@ def as_tensor(
     tensor = wrap(out, node)
     if viewed_position is not None:
         tensor._version, _ = versions[viewed_position]
+        viewed = args[viewed_position]
+        tensor._viewed = (*getattr(viewed, "_viewed", ()), ref(viewed))
     return tensor
 
 

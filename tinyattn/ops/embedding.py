@@ -76,6 +76,10 @@ def dweight(grad, ids, shape, skip):
 @op
 def scatter_rows(grad: AnyTensor, ids: Any, num_rows: int, skip: int | None) -> AnyTensor:
     """Zeros (V, D) with each row of `grad` (..., D) added at its id; `skip` stays zero."""
+    if grad.shape[:-1] != ids.shape or not grad.ndim:
+        raise ShapeError(f"scatter_rows takes rows of ids {ids.shape}, got shape {grad.shape}")
+    if type(ids) is np.ndarray:  # the kernel of a GPU looks at them itself
+        require_range(ids, 0, num_rows, IndexError, unknown_id(num_rows))
     return add_rows(grad, ids, num_rows, skip)
 
 

@@ -15,7 +15,7 @@ from ..engine.autograd import AnyTensor, wrap
 from ..engine.op import op
 from ..errors import DtypeError, ShapeError
 from ..kernels import with_kernels
-from ..kernels.range_checks import index_for, require_range
+from ..kernels.range_checks import dimensions_indexed, index_for, require_range
 from ..kernels.sums import sum_dtype
 from .arguments import of_tensors
 from .arithmetic import where
@@ -28,7 +28,11 @@ from .types import Sizes
 @op
 def getitem(x: AnyTensor, index: Any) -> AnyTensor:
     """x[index], of an index that `checked_index` has seen."""
-    return x[index_for(x, index)]
+    x, index = numbers_first(x, index)
+    part = x[index_for(x, index)]
+    if isinstance(part, np.generic):  # NumPy copies an element, unless ... stands behind the index
+        part = x[(*index, ...) if isinstance(index, tuple) else (index, ...)]
+    return part
 
 
 @getitem.vjp("x")
@@ -36,9 +40,45 @@ def dx(grad, shape, index):
     return putitem(grad, index, shape)
 
 
+def numbers_first(x: Array, index: Any) -> tuple[Array, Any]:
+    """x at the single numbers of a mixed index, and the rest of the index.
+
+    PyTorch takes the numbers first. NumPy takes them together with the arrays, and so gives
+    x[0, :, rows] the dimension of the rows in front; a ... that stands for nothing does the same.
+    """
+    if not isinstance(index, tuple) or not any(map(backend.is_array, index)):
+        return x, index
+    is_full = sum(map(dimensions_indexed, index)) == x.ndim  # so ... stands for nothing
+    first: list[Any] = []
+    rest: list[Any] = []
+    for part in index:
+        is_array = backend.is_array(part)
+        first += [slice(None)] * dimensions_indexed(part) if is_array else [part]
+        if is_array or (part is Ellipsis and not is_full):
+            rest.append(part)
+        elif part is None or isinstance(part, slice):
+            rest.append(slice(None))
+    return (x, index) if len(rest) == len(index) else (x[tuple(first)], tuple(rest))
+
+
+def shape_at(x: Array, index: Any, shape: tuple[int, ...]) -> tuple[int, ...]:
+    """The shape of the elements at an index into an array of this shape, on the device of x.
+    Raises IndexError if the index does not fit."""
+    whole = namespace(x).broadcast_to(namespace(x).zeros((), np.bool_), shape)
+    if not is_integer_array(index):
+        whole, index = numbers_first(whole, index)
+        return whole[index_for(whole, index)].shape
+    text = f"index {{number}} is out of range for dimension 0 with size {shape[0]}"
+    on_device = backend.to_device(index, backend.device_of(x))
+    require_range(on_device, -shape[0], shape[0], IndexError, text)
+    return index.shape + shape[1:]
+
+
 @op
 def putitem(x: AnyTensor, index: Any, target: tuple[int, ...]) -> AnyTensor:
     """Zeros of shape `target` with `x` added at `index`; the derivative of `getitem`."""
+    if x.shape != (shape := shape_at(x, index, target)):  # the kernels do not look
+        raise ShapeError(f"putitem takes values of the index' shape {shape}, got {x.shape}")
     is_float = x.dtype.kind == "f"
     if is_float and x.size and len(target) > 1 and is_integer_array(index):
         width = math.prod(target[1:])
@@ -50,7 +90,8 @@ def putitem(x: AnyTensor, index: Any, target: tuple[int, ...]) -> AnyTensor:
         return add_along(x, np.broadcast_to(ids, x.shape), dim, target)
     if takes_each_once(index if isinstance(index, tuple) else (index,)):
         out = namespace(x).zeros(target, x.dtype)
-        out[index_for(out, index)] = x
+        part, index = numbers_first(out, index)
+        part[index_for(part, index)] = x
         return out
     return added_at(x, index, target)
 
@@ -58,13 +99,16 @@ def putitem(x: AnyTensor, index: Any, target: tuple[int, ...]) -> AnyTensor:
 def added_at(x: Array, index: Any, target: tuple[int, ...]) -> Array:
     """Zeros of shape `target` with `x` added at an index that may name a place twice."""
     out = namespace(x).zeros(target, sum_dtype(x.dtype))
-    index, wide = index_for(out, index), x.astype(out.dtype, copy=False)
+    wide = x.astype(out.dtype, copy=False)
     if type(out) is np.ndarray:  # by places in one row, because NumPy then adds ten times as fast
-        in_row = out.ndim == 1 and is_integer_array(index)
-        places = index if in_row else np.arange(out.size).reshape(target)[index]
+        places = index
+        if out.ndim > 1 or not is_integer_array(index):
+            places, index = numbers_first(np.arange(out.size).reshape(target), index)
+            places = places[index]
         backend.scatter_add(out.reshape(-1), places.reshape(-1), wide.reshape(-1))
     else:
-        backend.scatter_add(out, index, wide)
+        part, index = numbers_first(out, index)
+        backend.scatter_add(part, index_for(part, index), wide)
     return out.astype(x.dtype, copy=False)
 
 
@@ -103,14 +147,15 @@ def dx(grad, index):
 def setitem(x: AnyTensor, value: Any, index: Any) -> AnyTensor:
     """A copy of `x` with `value` at `index`."""
     out, value = namespace(x).asarray(x).copy(), without_leading_ones(value)
-    place = index_for(out, index)
+    part, place = numbers_first(out, index)
+    place = index_for(part, place)
     writer = None
     if type(out) is not np.ndarray and getattr(value, "ndim", 0) > 0:
         writer = last_writer(index, out.shape)
     if writer is not None:  # CuPy does not say which of two values stays in one place
         value = namespace(out).broadcast_to(value, writer.shape).reshape(-1)
         value = value[backend.on_device_of(writer, out)]
-    out[place] = value
+    part[place] = value
     return out
 
 
@@ -148,7 +193,7 @@ def last_writer(index: Any, shape: tuple[int, ...]) -> np.ndarray | None:
         return None
     on_host = [backend.to_device(p, "cpu") if backend.is_array(p) else p for p in parts]
     place = tuple(on_host) if isinstance(index, tuple) else on_host[0]
-    writers = np.empty(shape, np.int64)
+    writers, place = numbers_first(np.empty(shape, np.int64), place)
     numbers = np.arange(writers[place].size).reshape(writers[place].shape)
     writers[place] = numbers
     return writers[place]

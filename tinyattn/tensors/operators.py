@@ -20,7 +20,7 @@ from ..engine.promotion import CATEGORY
 from ..errors import DeviceError, DtypeError, InPlaceError, ShapeError
 from ..kernels.range_checks import index_for
 from ..ops import arithmetic, elementwise, indexing, products
-from ..ops.indexing import without_leading_ones
+from ..ops.indexing import numbers_first, without_leading_ones
 from ..ops.types import Index, Operand
 from .conversions import Conversions
 from .values import Values
@@ -211,12 +211,14 @@ class Operators(Conversions):
     # Elements by index
 
     def __getitem__(self, index: Index) -> Self:
-        """Slices, integers, integer arrays, boolean masks, None and Ellipsis, as in NumPy.
+        """Slices, integers, integer arrays, boolean masks, None and Ellipsis, as in PyTorch.
+
+        Differs from NumPy: x[0, :, rows] is x[0][:, rows], because numbers are taken first.
 
         Differs from PyTorch: nested lists are one array of indices, not a tuple of several; uint8
         are indices and no mask.
-        A row or a slice is a view. So random.shuffle(x) would lose rows of a matrix: write
-        x[ta.randperm(len(x))].
+        A row, a slice or an element is a view. So random.shuffle(x) would lose rows of a matrix:
+        write x[ta.randperm(len(x))].
         """
         return indexing.getitem(self, checks.checked_index(index))
 
@@ -257,13 +259,14 @@ class Operators(Conversions):
             written = value.to(self.dtype) if isinstance(value, Operators) else array
             changed(self, partial(indexing.setitem, index=index), written)
             return
-        position = index_for(self._data, index)
+        part, position = numbers_first(self._data, index)
+        position = index_for(part, position)
         if array.dtype is not self.dtype:
             array = checks.cast_exactly(array, self.dtype)
         version = self._version
         version.begin_change()
         try:
-            self._data[position] = without_leading_ones(array)
+            part[position] = without_leading_ones(array)
         except (IndexError, ValueError) as error:
             version.changes -= 2  # no change: NumPy checks index and shape before it writes
             if isinstance(error, IndexError):

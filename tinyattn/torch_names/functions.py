@@ -17,6 +17,9 @@ from .. import ops
 from ..base.backend import namespace
 from ..base.checks import check_type, checked_index, one_dim, sizes_of
 from ..engine.autograd import wrap
+from ..errors import ShapeError
+from ..kernels.range_checks import require_range
+from ..ops.indexing import check_places, shape_at
 from ..tensors.tensor import Tensor
 from . import dtypes
 from .devices import MAKERS, adapted
@@ -204,10 +207,23 @@ triu_indices = function(triangle_indices("triu"))
 # Elements by index
 
 
-def along(input, dim, index):
-    """The index of the elements at `index` of one dimension."""
-    index = index.reshape(-1) if isinstance(index, Tensor) else index
-    return checked_index((*[slice(None)] * one_dim(input, dim), index))
+def along(input, dim, index, counts_back=False):
+    """The index of the elements at `index` of one dimension. As in PyTorch, a negative number in a
+    Tensor counts from the end for index_fill only."""
+    dim = one_dim(input, dim)
+    if isinstance(index, Tensor):
+        index, size = index.reshape(-1), input.shape[dim] if input.ndim else 1
+        text = f"index {{number}} is out of range for {size} elements (dim {dim})"
+        checked_index(index)
+        require_range(index._data, -size if counts_back else 0, size, IndexError, text)
+    return checked_index((*[slice(None)] * dim, index))
+
+
+def require_shape_of(name, source, input, index):
+    """Raise ShapeError if the values have another shape than the elements at the index."""
+    shape = shape_at(input._data, index, input.shape)
+    if source.shape != shape:
+        raise ShapeError(f"{name} takes a source of shape {shape}, got {source.shape}")
 
 
 index_select = select = both(
@@ -223,7 +239,8 @@ def index_put(input, indices, values, accumulate=False):
     index = checked_index(tuple(indices))
     if not accumulate:
         return ops.setitem(input, values, index)
-    return input + ops.putitem(values, index, input.shape)
+    shape = shape_at(input._data, index, input.shape)
+    return input + ops.putitem(values.expand(shape), index, input.shape)
 
 
 @changing
@@ -234,7 +251,9 @@ def index_add(input, dim, index, source, *, alpha=1):
     In place: write x = x + F.one_hot(index, len(x)).to(x.dtype).mT @ source, for dimension 0 of a
     matrix; x[index] += source would count an index once
     """
-    return index_put(input, along(input, dim, index), alpha * source, True)
+    index = along(input, dim, index)
+    require_shape_of("index_add", source, input, index)
+    return index_put(input, index, alpha * source, True)
 
 
 @changing
@@ -243,13 +262,15 @@ def index_copy(input, dim, index, source):
 
     In place: write x[index] = values, or x[:, index] for dimension 1
     """
-    return index_put(input, along(input, dim, index), source)
+    index = along(input, dim, index)
+    require_shape_of("index_copy", source, input, index)
+    return index_put(input, index, source)
 
 
 @changing
 def index_fill(input, dim, index, value):
     """In place: write x[index] = value, or x[:, index] for dimension 1"""
-    return index_copy(input, dim, index, value)
+    return index_put(input, along(input, dim, index, counts_back=True), value)
 
 
 def full_index(index, dim):
@@ -270,7 +291,13 @@ def scatter(input, dim, index, src=None, *, value=None, accumulate=False):
     """
     if value is None:
         value = src[tuple(map(slice, index.shape))] if isinstance(src, Tensor) else src
-    return index_put(input, full_index(index._data, one_dim(input, dim)), value, accumulate)
+    dim = one_dim(input, dim)
+    check_places("scatter", index._data, input.shape, dim)
+    if isinstance(value, Tensor) and value.ndim and value.shape != index.shape:
+        raise ShapeError(
+            f"scatter takes a source no smaller than the index {index.shape}, got {src.shape}"
+        )
+    return index_put(input, full_index(index._data, dim), value, accumulate)
 
 
 @changing

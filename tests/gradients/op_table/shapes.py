@@ -162,7 +162,7 @@ ROWS: list[OpRow] = [
     OpRow(
         "getitem",
         lambda x, index: x[index],
-        lambda x, index: x[index],
+        ref.at,
         lambda x, index: x[ref.torch_index(index)],
         on.getitem_samples,
         [
