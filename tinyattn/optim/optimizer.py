@@ -322,7 +322,7 @@ class Optimizer:
         groups = [{**group, "params": len(group["params"])} for group in self.param_groups]
         return {
             "kind": type(self).__name__,
-            "lr": self.lr,
+            "lr": self.param_groups[0]["lr"],
             "groups": groups,  # with the number of their parameters
             "steps": list(self.steps),
             "arrays": arrays,

@@ -22,7 +22,7 @@ from . import autograd, backends, cuda, nn, optim, utils  # noqa: F401 (they are
 from .devices import Generator, device
 from .dtypes import CLASSES, DTYPES
 from .functions import FUNCTIONS
-from .marks import takes_input
+from .marks import under_their_names
 from .methods import give_methods
 
 if TYPE_CHECKING:  # an editor finds the function of a name
@@ -31,7 +31,7 @@ if TYPE_CHECKING:  # an editor finds the function of a name
 dtype, Size, newaxis = _np.dtype, tuple, None
 ADDED = CLASSES | DTYPES | FUNCTIONS
 OWN = {n: v for n, v in vars(_tinyattn).items() if n in dir(_tinyattn) and callable(v)}
-globals().update({name: takes_input(value) for name, value in (OWN | ADDED).items()})
+globals().update({name: under_their_names(x, name) for name, x in (OWN | ADDED).items()})
 give_methods()
 
 __all__ = ["Generator", "Size", "autograd", "backends", "cuda", "device", "dtype", "newaxis"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import inspect
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from typing import Any
@@ -75,17 +76,23 @@ class Generator:
 
 
 def adapted(function: Callable[..., Any]) -> Callable[..., Any]:
-    """The function with PyTorch's arguments: any way to write a device, generator=, pin_memory=."""
+    """The function with PyTorch's arguments: any way to write a device, generator=, and what only
+    says how memory is laid out; also size=, where it takes sizes one after another."""
+    parameters = inspect.signature(function).parameters.values()
+    takes_sizes = any(p.kind is p.VAR_POSITIONAL for p in parameters)
 
     @functools.wraps(function)
     def call(
         *args: Any,
         generator: Generator | None = None,
         pin_memory: bool = False,  # all memory is the same to a GPU here
+        memory_format: Any = None,
         **options: Any,
     ) -> Any:
         if options.get("device") is not None:
             options["device"] = device(options["device"])
+        if takes_sizes and "size" in options:
+            args += (options.pop("size"),)
         with nullcontext() if generator is None else generator.drawing():
             return function(*args, **options)
 

@@ -68,7 +68,9 @@ def div(input, other, *, rounding_mode=None):
     return floor if rounding_mode == "floor" else trunc(input / other).to(floor.dtype)
 
 
-divide = true_divide = both(lambda input, other, **options: div(input, other, **options))
+divide = true_divide = both(
+    lambda input, other, *, rounding_mode=None: div(input, other, rounding_mode=rounding_mode)
+)
 floor_divide = both(Tensor.__floordiv__)
 neg = both(Tensor.__neg__, "-x")
 addcdiv = changing(lambda input, tensor1, tensor2, *, value=1: input + value * tensor1 / tensor2)
@@ -93,11 +95,19 @@ ge = both(Tensor.__ge__, "x >= y")
 logical_and = both(lambda input, other: (input != 0) & (other != 0))
 logical_not = both(lambda input: input == 0)
 logical_or = both(lambda input, other: (input != 0) | (other != 0))
-isclose = both(by_numpy("isclose"))
 isinf = both(by_numpy("isinf"), "abs(x) == ta.inf")
-isin = function(by_numpy("isin"))
 is_floating_point = both(lambda input: input.dtype.kind == "f")
 is_tensor = function(lambda obj: isinstance(obj, Tensor), "isinstance(x, ta.Tensor)")
+
+
+@both
+def isclose(input, other, rtol=1e-5, atol=1e-8, equal_nan=False):
+    return by_numpy("isclose")(input, other, rtol, atol, equal_nan)
+
+
+@function
+def isin(elements, test_elements, *, assume_unique=False, invert=False):
+    return by_numpy("isin")(elements, test_elements, invert=invert)
 
 
 @function
@@ -127,8 +137,8 @@ def movedim(input, source, destination):
 
 
 @both
-def tile(input, *dims):
-    counts = sizes_of(dims)
+def tile(input, *sizes, dims=()):
+    counts = sizes_of(sizes or (dims,))
     return input.repeat((1,) * (input.ndim - len(counts)) + counts)
 
 
@@ -229,21 +239,23 @@ def full_index(index, dim):
 
 
 @changing
-def scatter(input, dim, index, src=None, *, value=None, accumulate=False):
+def scatter(input, dim, index, src=None, *, value=None, reduce=None):
     """In tinyattn: write y = x.clone(), then y[ta.arange(len(x))[:, None], index] = values, for
     dimension 1 of a matrix
 
     In place: write x[ta.arange(len(x))[:, None], index] = values, for dimension 1 of a matrix
     """
+    if reduce not in (None, "add"):
+        raise ValueError(f'scatter takes reduce="add" or none, got {reduce!r}')
     if value is None:
         value = src[tuple(map(slice, index.shape))] if isinstance(src, Tensor) else src
-    return index_put(input, full_index(index._data, one_dim(input, dim)), value, accumulate)
+    return index_put(input, full_index(index._data, one_dim(input, dim)), value, reduce == "add")
 
 
 @changing
 def scatter_add(input, dim, index, src):
     """In tinyattn: the gradient of x[index] adds: ta.grad(x[index], x, values)"""
-    return scatter(input, dim, index, src, accumulate=True)
+    return scatter(input, dim, index, src, reduce="add")
 
 
 @both
@@ -276,14 +288,15 @@ def unique(input, sorted=True, return_inverse=False, return_counts=False, dim=No
 mm = both(lambda input, mat2: input.matmul(mat2), "x @ y")
 mv = both(lambda input, vec: input.matmul(vec), "x @ y")
 ger = both(Tensor.outer, "x.outer(y)")
-addmm = baddbmm = both(
-    lambda input, mat1, mat2, *, beta=1, alpha=1: beta * input + alpha * (mat1 @ mat2)
+addmm = both(lambda input, mat1, mat2, *, beta=1, alpha=1: beta * input + alpha * (mat1 @ mat2))
+baddbmm = both(
+    lambda input, batch1, batch2, *, beta=1, alpha=1: beta * input + alpha * (batch1 @ batch2)
 )
 trace = both(lambda input: input.diagonal().sum())
 
 
 @function
-def cdist(x1, x2, p=2.0):
+def cdist(x1, x2, p=2.0, compute_mode=None):
     """In tinyattn: write ((x[:, None] - y[None]) ** 2).sum(-1).sqrt()"""
     return (x1.unsqueeze(-2) - x2.unsqueeze(-3)).norm(p, -1)
 

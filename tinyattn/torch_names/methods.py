@@ -18,7 +18,7 @@ from .devices import MAKERS, adapted, adapted_to, device
 from .dtypes import CLASSES, KIND_OF, KINDS, OfDtype
 from .functions import CHANGING, METHODS, bernoulli
 from .in_place import in_place
-from .marks import method, with_name
+from .marks import NAMES, method, under_their_names, with_name
 
 plain: Any = Tensor  # its properties, for which type checkers know no fget
 of_data, of_device = plain.data, plain.device
@@ -55,13 +55,15 @@ class OfTensors:
     zero_ = in_place(ta.zeros_like, "x[...] = 0")
     bernoulli_ = in_place(adapted(lambda self, p=0.5: bernoulli(self, p)))
     exponential_ = in_place(adapted(lambda self, lambd=1.0: -(-ta.rand_like(self)).log1p() / lambd))
-    fill_diagonal_ = in_place(lambda self, value: self.masked_fill(np.eye(*self.shape) == 1, value))
+    fill_diagonal_ = in_place(
+        lambda self, fill_value: self.masked_fill(np.eye(*self.shape) == 1, fill_value)
+    )
     normal_ = in_place(
         adapted(lambda self, mean=0.0, std=1.0: mean + std * ta.randn_like(self)),
         "nn.init.normal_(x)",
     )
     uniform_ = in_place(
-        adapted(lambda self, low=0.0, high=1.0: low + (high - low) * ta.rand_like(self)),
+        adapted(lambda self, low=0.0, to=1.0: low + (to - low) * ta.rand_like(self)),
         "nn.init.uniform_(x)",
     )
 
@@ -72,10 +74,10 @@ class OfTensors:
 
     @in_place
     @adapted
-    def random_(self: Any, low: int, high: int | None = None) -> Tensor:
+    def random_(self: Any, low: int, to: int | None = None) -> Tensor:
         """Integers from low to high - 1; of one number, from 0 to it."""
-        low, high = (0, low) if high is None else (low, high)
-        return ta.randint(low, high, self.shape, device=self.device).to(self.dtype)
+        low, to = (0, low) if to is None else (low, to)
+        return ta.randint(low, to, self.shape, device=self.device).to(self.dtype)
 
     def type(self: Any, dtype: Any = None, non_blocking: bool = False) -> Any:
         """The class of a Tensor as text, "torch.LongTensor"; or the Tensor in another dtype.
@@ -128,6 +130,7 @@ class OfModules:
 
 
 TENSORS: dict[str, Any] = {**METHODS, **vars(OfTensors)}
+TENSORS |= {n: under_their_names(getattr(Tensor, n), n) for n in NAMES if hasattr(Tensor, n)}
 TENSORS |= {name: lambda self, kind=kind: self.to(kind) for name, kind in KINDS.items()}
 TENSORS |= {f"{name}_": in_place(method) for name, method in CHANGING.items()}
 TENSORS |= {f"{name}_": in_place(getattr(Tensor, name)) for name in CHANGED.split()}

@@ -7,10 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from .... import optim
 from ....engine.grad_mode import no_grad
 from ....errors import ShapeError
 from ....ops.shapes import cat
-from ....optim import clip_grad_norm_
+from ....tensors.create import as_tensor
 from ....tensors.tensor import Tensor
 from . import rnn
 
@@ -23,7 +24,20 @@ __all__ = [
 ]
 
 
-def clip_grad_value_(parameters: Iterable[Tensor] | Tensor, clip_value: float) -> None:
+def clip_grad_norm_(
+    parameters: Iterable[Tensor] | Tensor,
+    max_norm: float,
+    norm_type: float | str = 2.0,
+    error_if_nonfinite: bool = False,
+    foreach: bool | None = None,
+) -> Tensor:
+    """`tinyattn.optim.clip_grad_norm_`; here the norm is a Tensor."""
+    return as_tensor(optim.clip_grad_norm_(parameters, max_norm, norm_type, error_if_nonfinite))
+
+
+def clip_grad_value_(
+    parameters: Iterable[Tensor] | Tensor, clip_value: float, foreach: bool | None = None
+) -> None:
     """Replace every element of every gradient by the nearest number that is <= clip_value in size.
 
     >>> import tinyattn.torch_names.nn as nn

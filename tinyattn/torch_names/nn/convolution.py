@@ -1,0 +1,128 @@
+"""Convolutions, pooling and batch norm as modules; `windows.py` has the functions."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ...errors import ShapeError
+from ...nn import init
+from ...nn.module import Module, Parameter
+from ...tensors.create import ones, tensor, zeros
+from ...tensors.tensor import Tensor
+from . import functional as F
+from .arguments import takes
+from .modules import module_of
+
+__all__ = """AdaptiveAvgPool1d AdaptiveAvgPool2d AvgPool1d AvgPool2d BatchNorm1d BatchNorm2d Conv1d Conv2d
+    MaxPool1d MaxPool2d Unfold""".split()  # noqa: SIM905
+
+AdaptiveAvgPool1d = module_of("AdaptiveAvgPool1d", F.adaptive_avg_pool1d)
+AdaptiveAvgPool2d = module_of("AdaptiveAvgPool2d", F.adaptive_avg_pool2d)
+AvgPool1d = module_of("AvgPool1d", F.avg_pool1d)
+AvgPool2d = module_of("AvgPool2d", F.avg_pool2d)
+MaxPool1d = module_of("MaxPool1d", F.max_pool1d)
+MaxPool2d = module_of("MaxPool2d", F.max_pool2d)
+Unfold = module_of("Unfold", F.unfold)
+
+
+class Conv1d(Module):
+    """`conv1d` of F with a learned weight (out, in / groups, K) and bias (out,).
+
+    They start as in PyTorch, uniform between -1/sqrt(n) and 1/sqrt(n), of n numbers in a window.
+    Raises ValueError for another padding_mode than "zeros".
+
+    In tinyattn: write an nn.Linear over x[:, i : i + k] joined with ta.cat; attention needs none
+
+        >>> import tinyattn.torch_names.nn as nn
+        >>> nn.Conv1d(4, 8, kernel_size=3, padding=1)(ta.zeros(2, 4, 10)).shape
+        (2, 8, 10)
+    """
+
+    function, dims = staticmethod(F.conv1d), 1
+
+    @takes(
+        "in_channels, out_channels, kernel_size, stride=1, padding=0, dilation=1, groups=1, "
+        "bias=True, padding_mode='zeros'"
+    )
+    def __init__(self, given: Any) -> None:
+        if given.padding_mode != "zeros" or given.in_channels % given.groups:
+            raise ValueError(
+                'padding_mode is "zeros", and groups divide in_channels, got '
+                f"{given.padding_mode!r}, {given.groups} and {given.in_channels}"
+            )
+        size = given.kernel_size
+        size = (size,) * self.dims if isinstance(size, int) else tuple(size)
+        self.in_channels, self.out_channels = given.in_channels, given.out_channels
+        self.kernel_size, self.stride, self.padding = size, given.stride, given.padding
+        self.dilation, self.groups = given.dilation, given.groups
+        self.weight = Parameter(zeros(self.out_channels, self.in_channels // self.groups, *size))
+        self.bias = Parameter(zeros(self.out_channels)) if given.bias else None
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        init.linear_default_(self.weight, self.bias)
+
+    def forward(self, x: Tensor) -> Tensor:
+        options = self.stride, self.padding, self.dilation, self.groups
+        return type(self).function(x, self.weight, self.bias, *options)
+
+    def extra_repr(self) -> str:
+        sizes = f"kernel_size={self.kernel_size}, stride={self.stride}"
+        return f"{self.in_channels}, {self.out_channels}, {sizes}"
+
+
+class Conv2d(Conv1d):
+    """`conv2d` of F with a learned weight (out, in / groups, K, K) and bias; see Conv1d.
+
+    In tinyattn: write an nn.Linear over patches, as examples/train_digits.py does
+    """
+
+    function, dims = staticmethod(F.conv2d), 2
+
+
+class BatchNorm1d(Module):
+    """`batch_norm` of F for x (B, C) or (B, C, L), with running means and variances as buffers.
+
+    momentum: None for the mean of all batches so far.
+
+    In tinyattn: write nn.LayerNorm, which attention models use
+    """
+
+    dims: tuple[int, ...] = (2, 3)  # of x
+    running_mean: Tensor | None
+    running_var: Tensor | None
+    num_batches_tracked: Tensor | None
+
+    @takes("num_features, eps=1e-5, momentum=0.1, affine=True, track_running_stats=True")
+    def __init__(self, given: Any) -> None:
+        n, is_tracked = given.num_features, given.track_running_stats
+        self.num_features, self.eps, self.momentum = n, given.eps, given.momentum
+        self.weight = Parameter(ones(n)) if given.affine else None
+        self.bias = Parameter(zeros(n)) if given.affine else None
+        self.register_buffer("running_mean", zeros(n) if is_tracked else None)
+        self.register_buffer("running_var", ones(n) if is_tracked else None)
+        self.register_buffer("num_batches_tracked", tensor(0) if is_tracked else None)
+
+    def forward(self, x: Tensor) -> Tensor:
+        if x.ndim not in self.dims or x.shape[1] != self.num_features:
+            raise ShapeError(
+                f"{type(self).__name__} takes {' or '.join(map(str, self.dims))} dimensions, "
+                f"{self.num_features} channels in the second, got {x.shape}"
+            )
+        momentum = self.momentum
+        if self.training and self.num_batches_tracked is not None:
+            self.num_batches_tracked += 1
+            if momentum is None:
+                momentum = 1 / self.num_batches_tracked.item()
+        training = self.training or self.running_mean is None
+        running = self.running_mean, self.running_var
+        return F.batch_norm(x, *running, self.weight, self.bias, training, momentum, self.eps)
+
+    def extra_repr(self) -> str:
+        return f"{self.num_features}, eps={self.eps}, momentum={self.momentum}"
+
+
+class BatchNorm2d(BatchNorm1d):
+    """`batch_norm` of F for x (B, C, H, W); see BatchNorm1d."""
+
+    dims = (4,)
