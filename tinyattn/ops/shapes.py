@@ -218,9 +218,7 @@ def repeat(x: AnyTensor, *sizes: Sizes) -> AnyTensor:
 
 
 @of_tensors
-def repeat_interleave(
-    x: AnyTensor, repeats: int | ArrayLike, dim: int | None = None
-) -> AnyTensor:
+def repeat_interleave(x: AnyTensor, repeats: int | ArrayLike, dim: int | None = None) -> AnyTensor:
     """Each element `repeats` times, one copy after another, along `dim` or of all elements.
 
     repeats: an integer, or one for each element along `dim`.

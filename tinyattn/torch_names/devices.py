@@ -110,7 +110,12 @@ def adapted_to(plain: Callable[..., Any]) -> Callable[..., Any]:
 
     @functools.wraps(plain)
     def to(
-        self: Any, *targets: Any, non_blocking: bool = False, copy: bool = False, **o: Any
+        self: Any,
+        *targets: Any,
+        non_blocking: bool = False,
+        copy: bool = False,
+        memory_format: Any = None,
+        **o: Any,
     ) -> Any:
         options = {name: target_of(target) for name, target in o.items()}
         result = plain(self, *map(target_of, targets), **options)

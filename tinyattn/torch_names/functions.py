@@ -96,6 +96,7 @@ logical_and = both(lambda input, other: (input != 0) & (other != 0))
 logical_not = both(lambda input: input == 0)
 logical_or = both(lambda input, other: (input != 0) | (other != 0))
 isinf = both(by_numpy("isinf"), "abs(x) == ta.inf")
+is_complex = both(lambda input: False)
 is_floating_point = both(lambda input: input.dtype.kind == "f")
 is_tensor = function(lambda obj: isinstance(obj, Tensor), "isinstance(x, ta.Tensor)")
 
@@ -122,6 +123,7 @@ def where(condition, input=None, other=None):
 
 concat = concatenate = function(ta.cat, "ta.cat")
 ravel = both(lambda input: input.reshape(-1))
+broadcast_to = both(lambda input, size: input.expand(size), "x.expand(shape)")
 
 
 @both
@@ -350,6 +352,26 @@ inference_mode = function(ta.no_grad, "ta.no_grad()")
 get_default_dtype = function(lambda: np.dtype(np.float32))
 set_default_dtype = function(dtypes.set_default_dtype)
 load = function(lambda f, map_location=None, weights_only=True: ta.load(f))
+
+
+@function
+def compile(model=None, **options):
+    """The model or function as it is; `@torch.compile(mode=...)` too.
+
+    In tinyattn: nothing has to be compiled: kernels are, by Numba, when they are first called
+    """
+    return (lambda function: function) if model is None else model
+
+
+@function
+def set_float32_matmul_precision(precision):
+    """Nothing happens: products are as exact as "highest", which the others only permit to miss.
+
+    In tinyattn: delete it: products are as exact as they can be
+    """
+    if precision not in ("highest", "high", "medium"):
+        raise ValueError(f'precision is "highest", "high" or "medium", got {precision!r}')
+
 
 FUNCTIONS = MAKERS | rows(globals(), function, both, changing)
 METHODS = rows(globals(), both, changing)

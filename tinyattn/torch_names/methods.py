@@ -12,11 +12,12 @@ import numpy as np
 
 import tinyattn as ta
 
+from ..base.checks import one_dim
 from ..nn.module import Module
 from ..tensors.tensor import Tensor, read_only
 from .devices import MAKERS, adapted, adapted_to, device
 from .dtypes import CLASSES, KIND_OF, KINDS, OfDtype
-from .functions import CHANGING, METHODS, bernoulli
+from .functions import CHANGING, METHODS, along, bernoulli, movedim
 from .in_place import in_place
 from .marks import NAMES, method, under_their_names, with_name
 
@@ -38,6 +39,13 @@ class OfTensors:
     device = read_only("device", property(lambda self: device(of_device.fget(self))))
     is_cuda = property(lambda self: self.device == "cuda")
     to = adapted_to(Tensor.to)
+    clone = adapted(Tensor.clone)
+    contiguous = adapted(Tensor.contiguous)
+    element_size = method(lambda self: self.dtype.itemsize)
+    is_contiguous = method(
+        lambda self, memory_format=None: self._data.flags.c_contiguous,
+        "x.numpy().flags.c_contiguous",
+    )
     cuda = method(lambda self, device=None, non_blocking=False: self.to("cuda"))
     pin_memory = method(lambda self: self)
     maximum = method(ta.maximum)
@@ -78,6 +86,19 @@ class OfTensors:
         """Integers from low to high - 1; of one number, from 0 to it."""
         low, to = (0, low) if to is None else (low, to)
         return ta.randint(low, to, self.shape, device=self.device).to(self.dtype)
+
+    def unfold(self: Any, dimension: int, size: int, step: int) -> Tensor:
+        """The windows of `size` along a dimension, which come last: x.unfold(0, 3, 1)[i] has the
+        elements from i to i + 2.
+
+        Differs from PyTorch: they are copied.
+
+        In tinyattn: write ta.stack([x[..., i : i + size] for i in range(0, x.shape[-1] - size + 1,
+        step)], -2), for the last dimension
+        """
+        dim = one_dim(self, dimension)
+        places = np.arange(0, self.shape[dim] - size + 1, step)[:, None] + np.arange(size)
+        return movedim(self[along(self, dim, places)], dim + 1, -1)
 
     def type(self: Any, dtype: Any = None, non_blocking: bool = False) -> Any:
         """The class of a Tensor as text, "torch.LongTensor"; or the Tensor in another dtype.

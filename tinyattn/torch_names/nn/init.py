@@ -53,7 +53,9 @@ def calculate_gain(nonlinearity: str, param: float = 0.01) -> float:
 if TYPE_CHECKING:
     from ...nn.init import *  # noqa: F403
 else:
-    FUNCTIONS = {name: x for name, x in (vars(_init) | globals()).items() if name[-1] == "_" != name[0]}
+    FUNCTIONS = {
+        name: x for name, x in (vars(_init) | globals()).items() if name[-1] == "_" != name[0]
+    }
     FUNCTIONS = {name: adapted(function) for name, function in FUNCTIONS.items()}
     globals().update(FUNCTIONS)
 

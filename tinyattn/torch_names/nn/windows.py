@@ -45,7 +45,9 @@ def sizes_of(name: str, value: Any, x: Tensor, least: int = 0) -> tuple[int, ...
     dims = x.ndim - 2
     sizes = (value,) * dims if isinstance(value, (int, np.integer)) else tuple(value)
     sizes = sizes * dims if len(sizes) == 1 else sizes
-    if len(sizes) != dims or not all(isinstance(n, (int, np.integer)) and n >= least for n in sizes):
+    if len(sizes) != dims or not all(
+        isinstance(n, (int, np.integer)) and n >= least for n in sizes
+    ):
         raise ShapeError(f"{name} is an integer >= {least}, or {dims} of them, got {value!r}")
     return sizes
 
