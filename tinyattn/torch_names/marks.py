@@ -23,20 +23,13 @@ F = TypeVar("F", bound=Hashable)
 # What PyTorch calls the first argument of a function, and the second if it is the second operand.
 THEIRS = dict.fromkeys(("x", "self", "ids", "logits", "log_probs"), "input") | {"y": "other"}
 # What PyTorch calls the arguments of single functions, and what they are called here.
-NAMES = {
-    "bmm": {"mat2": "other"},
-    "dot": {"tensor": "other"},
-    "full": {"size": "shape"},
-    "ger": {"vec2": "other"},
-    "max": {"other": "dim"},
-    "min": {"other": "dim"},
-    "outer": {"vec2": "other"},
-    "pow": {"exponent": "y"},
-    "save": {"obj": "state", "f": "path"},
-    "set_rng_state": {"new_state": "state"},
-    "split": {"split_size": "sizes", "split_size_or_sections": "sizes"},
-    "swapaxes": {"axis0": "dim0", "axis1": "dim1"},
-}
+NAMES: dict[str, dict[str, str]] = {}
+for line in """bmm mat2 other; dot tensor other; full size shape; ger vec2 other; max other dim;
+    min other dim; outer vec2 other; pow exponent y; save obj state; save f path;
+    set_rng_state new_state state; split split_size sizes; split split_size_or_sections sizes;
+    swapaxes axis0 dim0; swapaxes axis1 dim1""".split(";"):
+    name, theirs, ours = line.split()
+    NAMES.setdefault(name, {})[theirs] = ours
 # What older programs write instead of `reduction`.
 OF_OLD_LOSSES = {"size_average": "reduction", "reduce": "reduction"}
 

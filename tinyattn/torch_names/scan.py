@@ -73,30 +73,23 @@ DELETE = {
     "torch.utils.tensorboard": "delete it, and print the numbers",
 }
 DELETE |= {"torch.cuda.amp": DELETE["torch.amp"]}
-# Names whose difference a program that runs with PyTorch hardly meets: something may be left out, a
-# NaN or a number that its dtype cannot hold is treated otherwise, other numbers are random, memory
-# is copied that nobody writes to, or what PyTorch broadcasts by mistake is an error.
-RARE = """
-    torch.abs torch.all torch.any torch.arange torch.as_tensor torch.device torch.empty torch.flip
-    torch.from_numpy torch.full torch.get_rng_state torch.gradcheck torch.linspace torch.log_softmax
-    torch.manual_seed torch.masked_fill torch.max torch.nn.ModuleList torch.nn.MultiheadAttention
-    torch.nn.Parameter torch.nn.Sequential torch.nn.Softmax
-    torch.nn.functional.binary_cross_entropy torch.nn.functional.embedding
-    torch.nn.functional.log_softmax torch.nn.functional.mse_loss torch.nn.functional.softmax
-    torch.nn.functional.softplus torch.set_num_threads torch.sign torch.softmax torch.tensor x.abs
-    x.all x.any x.backward x.flip x.log_softmax x.masked_fill x.max x.sign x.softmax
-""".split()  # noqa: SIM905
-# Where a call differs by some arguments alone: how many of the first ones mean the same, and the
-# names of those that do not.
-SOME_ARGUMENTS: dict[str, tuple[int, tuple[str, ...]]] = {
+# The differences that a program which runs with PyTorch can meet: with how many first arguments a
+# call means the same, and the names of arguments that do not. All others are hardly met: something
+# may be left out, or a number that its dtype cannot hold is an error.
+MET: dict[str, tuple[int, tuple[str, ...]]] = {
+    "torch.diagonal": (-1, ()),
+    "torch.distributed.all_reduce": (-1, ()),
     "torch.nn.functional.cross_entropy": (3, ()),
     "torch.nn.functional.kl_div": (2, ()),
-    "torch.nn.functional.pad": (2, ("mode",)),
-    "torch.nn.functional.nll_loss": (3, ()),
     "torch.nn.functional.leaky_relu": (2, ("inplace",)),
+    "torch.nn.functional.nll_loss": (3, ()),
     "torch.nn.functional.normalize": (1, ("p",)),
+    "torch.nn.functional.pad": (2, ("mode",)),
     "torch.norm": (1, ("p",)),
+    "torch.save": (-1, ()),
+    "x.diagonal": (-1, ()),
     "x.norm": (0, ("p",)),
+    "x.numpy": (-1, ()),
 }
 DEEPEST = 100_000  # calls within calls, because each `+` of a long sum is a node in another
 NO_ATTRIBUTE = "a Tensor takes no attributes of a program: keep them in a dict, by id(x)"
@@ -142,17 +135,12 @@ def difference(found: Any) -> str:
 
 
 def is_met(name: str, found: Any, call: ast.Call | None) -> bool:
-    """Whether a program that uses a name so is likely to meet its difference."""
-    # Views of a recorded tensor keep the old values: most programs change no tensor that has views.
-    if name in RARE or (name.startswith("x.") and name.endswith("_")):
-        return False
-    if isinstance(found, type) and call is None:  # in isinstance, or as the type of an argument
-        return False
+    """Whether a program that uses a name so can meet its difference."""
     if isinstance(found, OfDtype) and call is not None:  # a list, or numbers, are no shape
         return len(call.args) == 1 and not isinstance(call.args[0], (ast.List, ast.Constant))
-    if call is None or name not in SOME_ARGUMENTS:
-        return True
-    same, others = SOME_ARGUMENTS[name]
+    if call is None or name not in MET:
+        return name in MET
+    same, others = MET[name]
     hidden = any(isinstance(arg, ast.Starred) for arg in call.args)
     named = {keyword.arg for keyword in call.keywords}
     return hidden or len(call.args) > same or bool(named & {None, *others})

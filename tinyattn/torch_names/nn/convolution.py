@@ -13,8 +13,8 @@ from . import functional as F
 from .arguments import takes
 from .modules import module_of
 
-__all__ = """AdaptiveAvgPool1d AdaptiveAvgPool2d AvgPool1d AvgPool2d BatchNorm1d BatchNorm2d Conv1d Conv2d
-    MaxPool1d MaxPool2d Unfold""".split()  # noqa: SIM905
+__all__ = """AdaptiveAvgPool1d AdaptiveAvgPool2d AvgPool1d AvgPool2d BatchNorm1d BatchNorm2d Conv1d
+    Conv2d MaxPool1d MaxPool2d""".split()  # noqa: SIM905
 
 AdaptiveAvgPool1d = module_of("AdaptiveAvgPool1d", F.adaptive_avg_pool1d)
 AdaptiveAvgPool2d = module_of("AdaptiveAvgPool2d", F.adaptive_avg_pool2d)
@@ -22,7 +22,6 @@ AvgPool1d = module_of("AvgPool1d", F.avg_pool1d)
 AvgPool2d = module_of("AvgPool2d", F.avg_pool2d)
 MaxPool1d = module_of("MaxPool1d", F.max_pool1d)
 MaxPool2d = module_of("MaxPool2d", F.max_pool2d)
-Unfold = module_of("Unfold", F.unfold)
 
 
 class Conv1d(Module):
@@ -39,6 +38,7 @@ class Conv1d(Module):
     """
 
     function, dims = staticmethod(F.conv1d), 1
+    options = ("stride", "padding", "dilation", "groups")
 
     @takes(
         "in_channels, out_channels, kernel_size, stride=1, padding=0, dilation=1, groups=1, "
@@ -50,25 +50,24 @@ class Conv1d(Module):
                 'padding_mode is "zeros", and groups divide in_channels, got '
                 f"{given.padding_mode!r}, {given.groups} and {given.in_channels}"
             )
-        size = given.kernel_size
-        size = (size,) * self.dims if isinstance(size, int) else tuple(size)
-        self.in_channels, self.out_channels = given.in_channels, given.out_channels
-        self.kernel_size, self.stride, self.padding = size, given.stride, given.padding
-        self.dilation, self.groups = given.dilation, given.groups
-        self.weight = Parameter(zeros(self.out_channels, self.in_channels // self.groups, *size))
-        self.bias = Parameter(zeros(self.out_channels)) if given.bias else None
+        for name in ("in_channels", "out_channels", *self.options):
+            setattr(self, name, getattr(given, name))
+        self.kernel_size = F.windows.sizes_of("kernel_size", given.kernel_size, self.dims)
+        sizes = given.out_channels, given.in_channels // given.groups, *self.kernel_size
+        self.weight = Parameter(zeros(sizes))
+        self.bias = Parameter(zeros(given.out_channels)) if given.bias else None
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
         init.linear_default_(self.weight, self.bias)
 
     def forward(self, x: Tensor) -> Tensor:
-        options = self.stride, self.padding, self.dilation, self.groups
-        return type(self).function(x, self.weight, self.bias, *options)
+        options = {name: getattr(self, name) for name in self.options}
+        return type(self).function(x, self.weight, self.bias, **options)
 
     def extra_repr(self) -> str:
-        sizes = f"kernel_size={self.kernel_size}, stride={self.stride}"
-        return f"{self.in_channels}, {self.out_channels}, {sizes}"
+        out, inputs, *_ = self.weight.shape
+        return f"{inputs * self.groups}, {out}, kernel_size={self.kernel_size}"
 
 
 class Conv2d(Conv1d):
@@ -89,9 +88,6 @@ class BatchNorm1d(Module):
     """
 
     dims: tuple[int, ...] = (2, 3)  # of x
-    running_mean: Tensor | None
-    running_var: Tensor | None
-    num_batches_tracked: Tensor | None
 
     @takes("num_features, eps=1e-5, momentum=0.1, affine=True, track_running_stats=True")
     def __init__(self, given: Any) -> None:
@@ -109,13 +105,11 @@ class BatchNorm1d(Module):
                 f"{type(self).__name__} takes {' or '.join(map(str, self.dims))} dimensions, "
                 f"{self.num_features} channels in the second, got {x.shape}"
             )
-        momentum = self.momentum
-        if self.training and self.num_batches_tracked is not None:
+        momentum, is_tracked = self.momentum, self.num_batches_tracked is not None
+        if self.training and is_tracked:
             self.num_batches_tracked += 1
-            if momentum is None:
-                momentum = 1 / self.num_batches_tracked.item()
-        training = self.training or self.running_mean is None
-        running = self.running_mean, self.running_var
+            momentum = 1 / self.num_batches_tracked.item() if momentum is None else momentum
+        running, training = (self.running_mean, self.running_var), self.training or not is_tracked
         return F.batch_norm(x, *running, self.weight, self.bias, training, momentum, self.eps)
 
     def extra_repr(self) -> str:

@@ -158,15 +158,8 @@ def gumbel_softmax(
 
 
 def batch_norm(
-    input: Tensor,
-    running_mean: Tensor | None,
-    running_var: Tensor | None,
-    weight: Tensor | None = None,
-    bias: Tensor | None = None,
-    training: bool = False,
-    momentum: float = 0.1,
-    eps: float = 1e-5,
-) -> Tensor:
+    input, running_mean, running_var, weight=None, bias=None, training=False, momentum=0.1, eps=1e-5
+):
     """(x - mean) / sqrt(var + eps) * weight + bias for each channel of x (B, C, ...).
 
     In training mean and variance are those of the batch, and the running ones move towards them by
