@@ -169,8 +169,8 @@ FORMS = {
 # The files whose lists `__all__` have the other names.
 LISTS = {
     "F": "nn/functional.py nn/windows.py",
-    "nn": "nn/__init__.py nn/attention.py nn/convolution.py nn/modules.py nn/parameter.py nn/recurrent.py "
-    "nn/transformer.py",
+    "nn": "nn/__init__.py nn/attention.py nn/convolution.py nn/modules.py nn/parameter.py "
+    "nn/recurrent.py nn/transformer.py",
     "nn.init": "nn/init.py",
     "optim": "optim/__init__.py optim/optimizer.py",
     "ta": "__init__.py devices.py",

@@ -27,7 +27,7 @@ NAMES: dict[str, dict[str, str]] = {}
 for line in """bmm mat2 other; dot tensor other; full size shape; ger vec2 other; max other dim;
     min other dim; outer vec2 other; pow exponent y; save obj state; save f path;
     set_rng_state new_state state; split split_size sizes; split split_size_or_sections sizes;
-    swapaxes axis0 dim0; swapaxes axis1 dim1""".split(";"):
+    split tensor x;    swapaxes axis0 dim0; swapaxes axis1 dim1""".split(";"):  # noqa: SIM905
     name, theirs, ours = line.split()
     NAMES.setdefault(name, {})[theirs] = ours
 # What older programs write instead of `reduction`.
@@ -82,7 +82,7 @@ def under_their_names(function: Any, name: str) -> Any:
     theirs = [THEIRS.get(p.name, p.name) if i < 2 else p.name for i, p in enumerate(parameters)]
     names = {t: p.name for t, p in zip(theirs, parameters, strict=True) if t != p.name}
     names |= {"axis": "dim"} if "dim" in theirs else {}
-    names |= NAMES.get(name, {})
+    names |= {t: ours for t, ours in NAMES.get(name, {}).items() if t not in theirs}
     is_loss = "reduction" in theirs
     if not is_loss and names.keys() <= other_names(function).keys():
         return function
@@ -99,13 +99,13 @@ def under_their_names(function: Any, name: str) -> Any:
 
     found = [p.replace(name=t) for p, t in zip(parameters, theirs, strict=True)]
     call.__signature__ = inspect.Signature(found)  # type: ignore[attr-defined]
-    names |= OF_OLD_LOSSES if is_loss else {}
-    call.other_names = other_names(function) | names  # type: ignore[attr-defined]
+    known = other_names(function) | names | (OF_OLD_LOSSES if is_loss else {})
+    call.other_names = known  # type: ignore[attr-defined]
     return call
 
 
 def other_names(function: Any) -> dict[str, str]:
     """Further names of a function's arguments, and the names in its signature."""
     function = function.__init__ if isinstance(function, type) else function
-    function = getattr(function, "spec", function)
-    return getattr(function, "other_names", {})
+    found = getattr(getattr(function, "spec", None), "other_names", {})
+    return getattr(function, "other_names", found)

@@ -151,10 +151,12 @@ class OfModules:
 
 
 TENSORS: dict[str, Any] = {**METHODS, **vars(OfTensors)}
-TENSORS |= {n: under_their_names(getattr(Tensor, n), n) for n in NAMES if hasattr(Tensor, n)}
+OWN = {name: x for name, x in {**METHODS, **vars(Tensor)}.items() if name in NAMES}
+TENSORS |= {name: under_their_names(x, name) for name, x in OWN.items()}
 TENSORS |= {name: lambda self, kind=kind: self.to(kind) for name, kind in KINDS.items()}
 TENSORS |= {f"{name}_": in_place(method) for name, method in CHANGING.items()}
-TENSORS |= {f"{name}_": in_place(getattr(Tensor, name)) for name in CHANGED.split()}
+OF_CHANGED = {name: TENSORS.get(name, getattr(Tensor, name)) for name in CHANGED.split()}
+TENSORS |= {f"{name}_": in_place(method) for name, method in OF_CHANGED.items()}
 GIVEN: dict[type, dict[str, Any]] = {
     kind: {name: with_name(x, name) for name, x in given.items() if not name.startswith("__")}
     for kind, given in ((Tensor, TENSORS), (Module, vars(OfModules)))

@@ -215,8 +215,8 @@ def scaled_dot_product_attention(  # type: ignore[no-redef]
 
 
 __all__ = [*dir(_functional), *windows.__all__]
-__all__ += """batch_norm binary_cross_entropy cosine_similarity elu glu gumbel_softmax l1_loss leaky_relu
-    logsigmoid smooth_l1_loss""".split()  # noqa: SIM905
+__all__ += """batch_norm binary_cross_entropy cosine_similarity elu glu gumbel_softmax l1_loss
+    leaky_relu logsigmoid smooth_l1_loss""".split()  # noqa: SIM905
 
 if not TYPE_CHECKING:
     for name in __all__:

@@ -17,7 +17,8 @@ from .arguments import takes
 from .parameter import UninitializedParameter
 
 __all__ = """BCELoss BCEWithLogitsLoss CosineSimilarity CrossEntropyLoss Dropout ELU Embedding
-    Flatten GLU KLDivLoss L1Loss LazyLinear LeakyReLU LogSoftmax MSELoss NLLLoss ParameterList ReLU SiLU SmoothL1Loss Softplus""".split()  # noqa: SIM905
+    Flatten GLU KLDivLoss L1Loss LazyLinear LeakyReLU LogSoftmax MSELoss NLLLoss ParameterList ReLU
+    SiLU SmoothL1Loss Softplus""".split()  # noqa: SIM905
 
 
 class FunctionModule(Module):

@@ -64,7 +64,7 @@ class Optimizer(optim.Optimizer):
         self.state = own if isinstance(own, defaultdict) else self.state
 
     def state_dict(self) -> dict[str, Any]:
-        """As in tinyattn; of a program's own optimizer the state of each parameter, by its number."""
+        """As in tinyattn; of a program's own the state of each parameter by its number."""
         if not isinstance(self.state, defaultdict):
             return super().state_dict()
         state = {i: dict(self.state[p]) for i, p in enumerate(self.parameters) if p in self.state}
