@@ -109,9 +109,7 @@ CALLS = """
 """
 
 
-@pytest.mark.filterwarnings(
-    "ignore:size_average", "ignore:reduction", "ignore:The reduce"
-)
+@pytest.mark.filterwarnings("ignore:size_average", "ignore:reduction", "ignore:The reduce")
 @pytest.mark.parametrize("call", [c.strip() for line in CALLS.split("\n") for c in line.split(";")])
 def test_calls_with_pytorchs_names(torch: Any, call: str) -> None:
     """Values, and gradients for a random signed cotangent."""

@@ -157,7 +157,7 @@ def test_side_by_side_windows_are_a_view() -> None:
         (lambda x: F.conv2d(x, ours.ones(2, 3, 1, 1), None, 2, "same"), ValueError, "stride 1"),
         (lambda x: F.max_pool2d(x, 2, padding=2), ShapeError, "at most half of the window"),
         (lambda x: F.max_pool2d(x, 2, ceil_mode=True), TypeError, "'ceil_mode'"),
-        (lambda x: F.max_pool2d(ours.ones(1, 2, 3, 4).long(), 2), ta.errors.DtypeError, "a floating dtype"),
+        (lambda x: F.max_pool2d(x.long(), 2), ta.errors.DtypeError, "a floating dtype"),
         (lambda x: F.adaptive_avg_pool2d(x, 3), ShapeError, r"a multiple of \(3, 3\), got \(4"),
         (lambda x: nn.Conv2d(3, 2, 1, padding_mode="reflect"), ValueError, 'mode is "zeros"'),
         (lambda x: nn.Conv2d(3, 2, 1, groups=2), ValueError, "groups divide in_channels"),
