@@ -51,7 +51,7 @@ def of_tensors(function: Declared) -> Declared:
         any_tensor(arguments[0], f"{function.__name__}: x")
         return function(*arguments, **options)
 
-    checked.other_names = other_names  # type: ignore[attr-defined]
+    checked.other_names = other_names
     return checked
 
 

@@ -106,6 +106,7 @@ def under_their_names(function: Any, name: str) -> Any:
 
 def other_names(function: Any) -> dict[str, str]:
     """Further names of a function's arguments, and the names in its signature."""
-    function = function.__init__ if isinstance(function, type) else function
+    if isinstance(function, type):
+        function = function.__init__  # type: ignore[misc]
     found = getattr(getattr(function, "spec", None), "other_names", {})
     return getattr(function, "other_names", found)

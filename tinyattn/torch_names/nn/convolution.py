@@ -9,19 +9,20 @@ from ...nn import init
 from ...nn.module import Module, Parameter
 from ...tensors.create import ones, tensor, zeros
 from ...tensors.tensor import Tensor
-from . import functional as F
+from . import windows
 from .arguments import takes
+from .functional import batch_norm
 from .modules import module_of
 
 __all__ = """AdaptiveAvgPool1d AdaptiveAvgPool2d AvgPool1d AvgPool2d BatchNorm1d BatchNorm2d Conv1d
     Conv2d MaxPool1d MaxPool2d""".split()  # noqa: SIM905
 
-AdaptiveAvgPool1d = module_of("AdaptiveAvgPool1d", F.adaptive_avg_pool1d)
-AdaptiveAvgPool2d = module_of("AdaptiveAvgPool2d", F.adaptive_avg_pool2d)
-AvgPool1d = module_of("AvgPool1d", F.avg_pool1d)
-AvgPool2d = module_of("AvgPool2d", F.avg_pool2d)
-MaxPool1d = module_of("MaxPool1d", F.max_pool1d)
-MaxPool2d = module_of("MaxPool2d", F.max_pool2d)
+AdaptiveAvgPool1d = module_of("AdaptiveAvgPool1d", windows.adaptive_avg_pool1d)
+AdaptiveAvgPool2d = module_of("AdaptiveAvgPool2d", windows.adaptive_avg_pool2d)
+AvgPool1d = module_of("AvgPool1d", windows.avg_pool1d)
+AvgPool2d = module_of("AvgPool2d", windows.avg_pool2d)
+MaxPool1d = module_of("MaxPool1d", windows.max_pool1d)
+MaxPool2d = module_of("MaxPool2d", windows.max_pool2d)
 
 
 class Conv1d(Module):
@@ -37,8 +38,9 @@ class Conv1d(Module):
         (2, 8, 10)
     """
 
-    function, dims = staticmethod(F.conv1d), 1
+    function, dims = staticmethod(windows.conv1d), 1
     options = ("stride", "padding", "dilation", "groups")
+    groups: int
 
     @takes(
         "in_channels, out_channels, kernel_size, stride=1, padding=0, dilation=1, groups=1, "
@@ -52,7 +54,7 @@ class Conv1d(Module):
             )
         for name in ("in_channels", "out_channels", *self.options):
             setattr(self, name, getattr(given, name))
-        self.kernel_size = F.windows.sizes_of("kernel_size", given.kernel_size, self.dims)
+        self.kernel_size = windows.sizes_of("kernel_size", given.kernel_size, self.dims)
         sizes = given.out_channels, given.in_channels // given.groups, *self.kernel_size
         self.weight = Parameter(zeros(sizes))
         self.bias = Parameter(zeros(given.out_channels)) if given.bias else None
@@ -76,7 +78,7 @@ class Conv2d(Conv1d):
     In tinyattn: write an nn.Linear over patches, as examples/train_digits.py does
     """
 
-    function, dims = staticmethod(F.conv2d), 2
+    function, dims = staticmethod(windows.conv2d), 2
 
 
 class BatchNorm1d(Module):
@@ -88,6 +90,9 @@ class BatchNorm1d(Module):
     """
 
     dims: tuple[int, ...] = (2, 3)  # of x
+    running_mean: Any
+    running_var: Any
+    num_batches_tracked: Any
 
     @takes("num_features, eps=1e-5, momentum=0.1, affine=True, track_running_stats=True")
     def __init__(self, given: Any) -> None:
@@ -110,7 +115,7 @@ class BatchNorm1d(Module):
             self.num_batches_tracked += 1
             momentum = 1 / self.num_batches_tracked.item() if momentum is None else momentum
         running, training = (self.running_mean, self.running_var), self.training or not is_tracked
-        return F.batch_norm(x, *running, self.weight, self.bias, training, momentum, self.eps)
+        return batch_norm(x, *running, self.weight, self.bias, training, momentum, self.eps)
 
     def extra_repr(self) -> str:
         return f"{self.num_features}, eps={self.eps}, momentum={self.momentum}"

@@ -55,7 +55,7 @@ class Optimizer(optim.Optimizer):
         settings = {"lr": 0.0, **defaults} if is_own else {"lr": defaults, **settings}
         super().__init__(params, **settings)
         if is_own:
-            self.state: Any = defaultdict(dict)  # type: ignore[misc]
+            self.state: Any = defaultdict(dict)
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
         """As in tinyattn."""
