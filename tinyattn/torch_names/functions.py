@@ -139,8 +139,8 @@ def movedim(input, source, destination):
 
 
 @both
-def tile(input, *sizes, dims=()):
-    counts = sizes_of(sizes or (dims,))
+def tile(input, dims, *more):
+    counts = sizes_of((dims, *more))
     return input.repeat((1,) * (input.ndim - len(counts)) + counts)
 
 

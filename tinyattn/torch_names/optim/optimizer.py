@@ -29,9 +29,8 @@ def without_ways(named: dict[str, Any]) -> dict[str, Any]:
 
 class Optimizer(optim.Optimizer):
     """PyTorch's base class: a program's own optimizer gives it the defaults of its groups, and
-    writes `step`. In it `self.state[p]` is a dict for each parameter.
-
-    Differs from PyTorch: a group has no other keys than the defaults.
+    writes `step`. In it `self.state[p]` is a dict for each parameter, and a group has no other keys
+    than the defaults.
 
         >>> from tinyattn.torch_names.optim import Optimizer
         >>> class Sign(Optimizer):
