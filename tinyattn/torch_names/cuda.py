@@ -26,8 +26,8 @@ def current_device() -> int:
 
 
 def set_device(device: Any) -> None:
-    """Nothing happens for the GPU that there is; DeviceError for another one."""
-    as_device(device)
+    """Nothing happens for the GPU that there is; DeviceError without one, or for another."""
+    module_of(as_device(device))
 
 
 def get_device_name(device: Any = None) -> str:

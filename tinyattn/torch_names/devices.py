@@ -109,14 +109,7 @@ def adapted_to(plain: Callable[..., Any]) -> Callable[..., Any]:
     """The method `to`, also with PyTorch's arguments non_blocking and copy."""
 
     @functools.wraps(plain)
-    def to(
-        self: Any,
-        *targets: Any,
-        non_blocking: bool = False,
-        copy: bool = False,
-        memory_format: Any = None,
-        **o: Any,
-    ) -> Any:
+    def to(self, *targets, non_blocking=False, copy=False, memory_format=None, **o):
         options = {name: target_of(target) for name, target in o.items()}
         result = plain(self, *map(target_of, targets), **options)
         return result.clone() if copy and result is self else result

@@ -14,17 +14,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ... import nn as _nn
-from . import (
-    attention,
-    convolution,
-    functional,
-    init,
-    modules,
-    parameter,
-    recurrent,
-    transformer,
-    utils,
-)
+from . import functional, init, parameter, utils
 from .attention import *  # noqa: F403
 from .convolution import *  # noqa: F403
 from .modules import *  # noqa: F403
@@ -33,8 +23,8 @@ from .recurrent import *  # noqa: F403
 from .transformer import *  # noqa: F403
 
 __all__ = [*dir(_nn), "functional", "init", "parameter", "utils"]
-for file in (attention, convolution, modules, parameter, recurrent, transformer):
-    __all__ += file.__all__
+for file in ("attention", "convolution", "modules", "parameter", "recurrent", "transformer"):
+    __all__ += globals()[file].__all__
 
 if TYPE_CHECKING:
     from ...nn import *  # type: ignore[no-redef]  # noqa: F403

@@ -38,17 +38,15 @@ class FunctionModule(Module):
         return ", ".join(f"{name}={getattr(self, name)!r}" for name in self.names)
 
 
-def is_option(parameter: inspect.Parameter) -> bool:
-    """Whether an argument of a function is one of the module's constructor: it is no Tensor."""
-    if parameter.default is parameter.empty:
-        return parameter.name in ("kernel_size", "output_size")
-    return parameter.name != "dtype"
+# Arguments without a default that are no Tensors, and so options.
+SIZES = ("kernel_size", "output_size")
 
 
 def module_of(name: str, function: Callable[..., Tensor]) -> type[FunctionModule]:
     """The class of this name whose modules call the function."""
     parameters = inspect.signature(function).parameters.values()
-    options = [p.replace(annotation=p.empty) for p in parameters if is_option(p)]
+    options = [p.replace(annotation=p.empty) for p in parameters if p.name != "dtype"]
+    options = [p for p in options if p.default is not p.empty or p.name in SIZES]
     names = tuple(p.name for p in options)
 
     def forward(self: FunctionModule, *inputs: Tensor, **named: Tensor) -> Tensor:
