@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from .base.checks import check_type, listed, optional_package, rectangular
+from .base.checks import check_type, listed, optional_package, rectangular, type_name
 from .engine.autograd import count_uses, root_of, users_first
 from .errors import ShapeError
 from .ops.visibility import checked_mask
@@ -214,6 +214,12 @@ def show_shapes(*parts: str | tuple[str, int, int], scale: float = 0.25) -> Figu
         >>> figure = viz.show_shapes(("Q", 3, 2), "·", ("Kᵀ", 2, 5), "=", ("scores", 3, 5))
     """
     boxes = [part for part in parts if not isinstance(part, str)]
+    for box in boxes:
+        if not isinstance(box, (tuple, list)) or len(box) != 3:
+            raise TypeError(
+                f"show_shapes draws texts and (name, rows, columns), got {type_name(box)}: "
+                "print(model.summary()) shows the parts of a module"
+            )
     gap = 0.4  # inches, for the number of rows and the text before a box
     width = gap * (len(boxes) + len(parts) + 1) / 2 + scale * sum(columns for *_, columns in boxes)
     height = 1.5 * gap + scale * max((rows for _, rows, _ in boxes), default=0)

@@ -44,7 +44,7 @@ WINGS = {
     "transformer decoder lora __init__",
     "optim": "optimizer updates schedules clipping __init__",
     "hints": "",
-    "testing": "finite_differences op_checks __init__",
+    "testing": "slopes finite_differences op_checks __init__",
     "viz": "",
     "training": "batches atomic_write checkpoint distributed captured_step __init__",
     "models": "settings published gguf bert tokenizer_files sentence_files sentence generation "
@@ -52,11 +52,9 @@ WINGS = {
     "__init__": "",
     # Beside the rest, which uses nothing of it.
     "torch_names": "marks dtypes devices functions in_place methods autograd testing cuda "
-    "backends.cudnn "
-    "backends nn.windows nn.functional nn.arguments nn.parameter nn.init nn.modules "
-    "nn.convolution nn.utils.rnn nn.utils "
-    "nn.recurrent nn.attention nn.transformer nn optim.lr_scheduler optim.optimizer optim "
-    "utils.data utils einops_backend __init__ scan",
+    "backends.cudnn backends nn.windows nn.functional nn.arguments nn.parameter nn.init nn.modules "
+    "nn.convolution nn.utils.rnn nn.utils nn.recurrent nn.attention nn.transformer nn "
+    "optim.factors optim.lr_scheduler optim.optimizer optim utils.data utils einops_backend __init__ scan",
 }
 ORDER = [
     wing if file in ("", "__init__") else f"{wing}.{file}"

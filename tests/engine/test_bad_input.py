@@ -66,7 +66,7 @@ class World:
         found += [t.requires_grad for t in tensors]
         found += [t.is_leaf for t in tensors]
         adam = self.adam.state_dict()
-        found += [adam["lr"], adam["steps"]]
+        found += [adam["groups"], adam["steps"]]
         found += [array.data.tobytes() for array in adam["arrays"].values()]
         return [*found, ta.get_rng_state(), ta.is_grad_enabled(), np.geterr()]
 

@@ -61,7 +61,8 @@ RIGHT: dict[str, Any] = {
     # As containers
     "len(m)": 2, "len(e)": 0, "[v.tolist() for v in m]": [[1, 2], [3, 4]],
     "[v.item() for v in reversed(y)]": [4, 3], "3.0 in y": True, "9.0 in y": False,
-    "'a' in y": False, "None in y": False, "[v.item() for v in sorted(i)]": [0, 1],
+    "y in x": False, "ta.ones(2) in x": True, "'a' in y": False, "None in y": False,
+    "[v.item() for v in sorted(i)]": [0, 1],
     "max(y).item()": 4, "min(y).item()": 3, "min(e, default=1)": 1, "any(i)": True,
     "all(i)": False, "sum(y).item()": 7, "sum([x, y]).tolist()": [4, 6], "math.prod(y).item()": 12,
     "statistics.median(y).item()": 3.5, "operator.length_hint(y)": 2,
@@ -109,7 +110,7 @@ REFUSED: dict[str, str] = {
     "complex(x)": "one element",
     "bool(x)": r"the truth of a tensor of shape \(2,\)", "bool(e)": r"truth .* \(0, 3\)",
     "not x": "truth", "x and y": "truth", "0 < x < 3": "truth", "x in [y]": "truth",
-    "[y, x].index(x)": "truth", "max([x, y])": "truth", "any([x, y])": "truth", "y in x": "truth",
+    "[y, x].index(x)": "truth", "max([x, y])": "truth", "any([x, y])": "truth",
     "operator.index(f)": "only an integer tensor can be an index, got float32",
     "operator.index(i)": "one element", "range(f)": "only an integer tensor",
     "[1, 2][b]": "got bool",

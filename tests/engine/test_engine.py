@@ -714,14 +714,48 @@ def test_pickle_keeps_a_leaf_and_refuses_what_was_computed() -> None:
     assert large.dtype is np.dtype(np.float32)  # by which the fast paths know it
 
 
-def test_a_shallow_copy_is_the_same_tensor_twice() -> None:
+def test_a_shallow_copy_has_the_same_array_and_a_gradient_of_its_own() -> None:
+    """As in PyTorch: so that one of both can be frozen, and the other still learns."""
     x = leaf([1.0, 2.0])
-    for tensor in (x, x * 2):
+    computed = x * 2
+    for tensor in (x, computed):
         twin_ = copy.copy(tensor)
         assert twin_ is not tensor
         assert twin_.data.base is tensor.data.base
-        (twin_ * 3).sum().backward()
-    equal(x.grad, [9.0, 9.0])
+        (twin_ * 3).sum().backward(retain_graph=True)
+    equal(x.grad, [6.0, 6.0])  # of the copy of what was computed from it
+    other = copy.copy(x)
+    x.requires_grad_(False)
+    (other * 3).sum().backward()
+    equal(other.grad, [9.0, 9.0])
+    frozen = copy.copy(x)
+    assert not frozen.requires_grad
+    equal(frozen.grad, [6.0, 6.0])
+
+
+class Named(ta.nn.Parameter):
+    pass
+
+
+def test_copies_keep_the_attributes_of_a_subclass() -> None:
+    x = Named([1.0])
+    x.names = ["weights"]  # type: ignore[attr-defined]
+    for twin_ in (copy.copy(x), copy.deepcopy(x), pickle.loads(pickle.dumps(x))):
+        assert twin_.names == ["weights"]
+    assert copy.copy(x).names is x.names  # type: ignore[attr-defined]
+    assert copy.deepcopy(x).names is not x.names  # type: ignore[attr-defined]
+
+
+def test_numbers_are_found_in_a_tensor() -> None:
+    x = ta.tensor([[1.0, 2.0], [3.0, -0.0]])
+    assert 3 in x
+    assert 0.0 in x
+    assert ta.tensor([5.0, 2.0]) in x
+    assert 4 not in x
+    assert float("nan") not in x
+    assert 1 not in ta.zeros(0, 2)
+    assert "a" not in x
+    assert None not in x
 
 
 def test_backward_with_create_graph_keeps_the_graph() -> None:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import warnings
+from typing import Any
+
 import numpy as np
 import pytest
 from test_engine import equal, leaf, twin
@@ -268,6 +271,101 @@ def test_a_gradient_of_the_wrong_shape_is_named() -> None:
     with pytest.raises(GraphError, match=r"rule of last .*\(5,\).*\(2,\)"):
         last(x).backward()
     assert x.grad is None
+
+
+OF_A_MATRIX = r"for an argument of shape \(3, 4\)"
+NO_FLOATS = "instead of a gradient for argument 0, which is an array of floats"
+WRONG_RETURNS = {
+    "a number for a matrix": (lambda grad, x: 2.0, rf"shape \(\) {OF_A_MATRIX}"),
+    "the sum": (lambda grad, x: grad.sum(), rf"shape \(\) {OF_A_MATRIX}"),
+    "a row": (lambda grad, x: grad[0], rf"shape \(4,\) {OF_A_MATRIX}"),
+    "transposed": (lambda grad, x: grad.T, rf"shape \(4, 3\) {OF_A_MATRIX}"),
+    "a list": (lambda grad, x: [grad], rf"returned list {NO_FLOATS}"),
+    "a ragged list": (lambda grad, x: [grad, x[0]], rf"returned list {NO_FLOATS}"),
+    "integers": (lambda grad, x: np.ones((3, 4), int), rf"returned int64\[3, 4\] {NO_FLOATS}"),
+    "booleans": (lambda grad, x: x > 0, rf"returned bool\[3, 4\] {NO_FLOATS}"),
+    "complex numbers": (lambda grad, x: np.ones((3, 4), complex), rf"complex128.* {NO_FLOATS}"),
+    "objects": (lambda grad, x: np.ones((3, 4), object), rf"object\[3, 4\] {NO_FLOATS}"),
+    "a text": (lambda grad, x: "1.0", rf"'1.0' {NO_FLOATS}"),
+    "a dict": (lambda grad, x: {"x": grad}, rf"dict {NO_FLOATS}"),
+    "a generator": (lambda grad, x: (g for g in [grad]), rf"generator {NO_FLOATS}"),
+    "nothing": (lambda grad, x: None, "returned None instead of a gradient .* its return missing"),
+    "no gradients": (lambda grad, x: (), "covers 1 arguments"),
+    "two gradients": (lambda grad, x: (grad, grad), "covers 1 arguments"),
+}
+
+
+@pytest.mark.parametrize("create_graph", [False, True])
+@pytest.mark.parametrize("name", WRONG_RETURNS)
+def test_what_a_rule_must_not_return(name: str, create_graph: bool) -> None:
+    """Also if it is recorded."""
+    rule, message = WRONG_RETURNS[name]
+
+    @ta.op
+    def square(x):
+        return x * x
+
+    square.vjp("x")(rule)
+    x = ta.tensor(np.arange(12.0).reshape(3, 4), requires_grad=True)
+    with pytest.raises(GraphError, match=message):
+        ta.grad(square(x).sum(), x, create_graph=create_graph)
+
+
+def times_declared(rules: dict[tuple[str, ...], float]) -> Any:
+    """x * y with derivatives that are multiples of the right ones."""
+
+    @ta.op
+    def times(x, y):
+        return x * y
+
+    for names, factor in rules.items():
+        times.vjp(*names)(multiple(names, factor))
+    return times
+
+
+def multiple(names: tuple[str, ...], factor: float) -> Any:
+    def rule(grad, x, y):
+        gradients = {"x": factor * grad * y, "y": factor * grad * x}
+        return tuple(gradients[name] for name in names)
+
+    return rule
+
+
+def gradients_of_times(times: Any) -> list[float]:
+    x, y = leaf(3.0), leaf(5.0)
+    return [g.item() for g in ta.grad(times(x, y), [x, y])]
+
+
+def test_a_rule_that_is_declared_again_replaces_the_first() -> None:
+    """As when the cell of a notebook is corrected and runs again."""
+    times = times_declared({("x",): 2.0, ("y",): 1.0})
+    assert gradients_of_times(times) == [10.0, 3.0]
+    recorded = times(x := leaf(3.0), leaf(5.0))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        times.vjp("x")(multiple(("x",), 1.0))
+        assert gradients_of_times(times) == [5.0, 3.0]
+        times.vjp("x", "y")(multiple(("x", "y"), 4.0))
+        assert gradients_of_times(times) == [20.0, 12.0]
+        times.vjp("y", "x")(multiple(("y", "x"), 3.0))
+        assert gradients_of_times(times) == [15.0, 9.0]
+    recorded.backward()
+    equal(x.grad, 10.0)  # with the rule of the time when it was recorded
+
+
+def test_a_rule_that_covers_less_than_the_one_it_replaces() -> None:
+    times = times_declared({("x", "y"): 2.0})
+    with pytest.warns(UserWarning, match=r"rule of times replaces one for \['y'\] too: declare"):
+        times.vjp("x")(multiple(("x",), 1.0))
+    with pytest.raises(GraphError, match=r"no derivative with respect to 'y'"):
+        times(leaf(3.0), leaf(5.0))
+    times.vjp("y")(multiple(("y",), 1.0))
+    assert gradients_of_times(times) == [5.0, 3.0]
+
+
+def test_a_rule_names_an_argument_once() -> None:
+    with pytest.raises(TypeError, match=r"each once, got \['x', 'x'\]"):
+        times_declared({("x", "x"): 1.0})
 
 
 def test_what_was_broadcast_is_summed_by_the_engine() -> None:

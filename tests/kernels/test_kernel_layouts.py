@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import platform
+import shutil
+import subprocess
+import sys
+
 import numpy as np
 import pytest
 from common import (
@@ -209,6 +214,39 @@ def test_float16_becomes_float32_bit_by_bit():
     assert cpu.float32_of(every.reshape(256, 256).T).flags.f_contiguous
     wide = every.astype(np.float32)
     assert float16.float32_of(wide) is wide
+
+
+FLUSHING = """
+import ctypes, sys
+import numpy as np
+import tinyattn as ta
+from tinyattn.kernels.cpu.float16 import float32_of
+small = (np.arange(1, 1024) * 2.0**-24).astype(np.float16)
+y = ta.tensor(np.tile(small, 1024)[: 1024 * 512].reshape(1024, 512))
+one = ta.zeros(64, 1024).to(np.float16)
+one[0, 0] = 1.0
+ctypes.CDLL(sys.argv[1])
+assert not np.array([1e-40], np.float32)[0] * np.float32(1), "this compiler sets nothing"
+assert np.array_equal(float32_of(small), small.astype(np.float32))
+assert np.array_equal((one @ y).numpy()[0], small[:512])
+assert np.array_equal((one[:1] @ y.mT.clone().mT).numpy()[0], small[:512])
+"""
+
+
+@needs_numba
+@pytest.mark.skipif(shutil.which("gcc") is None, reason="needs a compiler")
+@pytest.mark.skipif(platform.machine() not in ("x86_64", "AMD64"), reason="x86-64 only")
+def test_small_float16_are_kept_where_a_library_flushes_to_zero(tmp_path):
+    """As a library that is compiled with -ffast-math sets the thread that loads it."""
+    (tmp_path / "f.c").write_text("int nothing(void) { return 0; }\n", encoding="utf-8")
+    library, source = tmp_path / "f.so", tmp_path / "f.c"
+    compiler = ["gcc", "-shared", "-fPIC", "-ffast-math", "-o", library, source]
+    subprocess.run(compiler, check=True)
+    command = [sys.executable, "-c", FLUSHING, library]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if "this compiler sets nothing" in done.stderr:
+        pytest.skip("this compiler sets nothing")
+    assert done.returncode == 0, done.stderr
 
 
 def test_float16_goes_through_the_plain_code():

@@ -263,6 +263,18 @@ print([set(numbers()) == set(before), blas.limit_once()])
     assert blas_after(code, **{name: "1"}) == [True, True]
 
 
+@several_cores
+def test_who_asks_for_threads_is_heard_although_a_variable_of_blas_is_set():
+    """Before the first kernel and after it; and BLAS gets back what it had."""
+    ask = "ta.set_num_threads(1)\n"
+    kernel = "F.softmax(ta.ones(2, 3))\n"
+    show = "print([max(numbers()), blas.limit_once()])\n"
+    for code in (ask + kernel, kernel + ask):
+        assert blas_after(code + show, OMP_NUM_THREADS="2") == [1, True]
+    code = f"{kernel}{ask}ta.set_num_threads(2, limit_blas=False)\n{show}"
+    assert blas_after(code, OMP_NUM_THREADS="2") == [2, False]
+
+
 # How work is divided
 
 

@@ -297,3 +297,9 @@ def test_what_a_node_saves_stands_in_its_box() -> None:
     assert "saves x (2, 3)" in "\n".join(
         text.get_text() for text in viz.show_graph(x * x).axes[0].texts
     )
+
+
+def test_boxes_that_are_none_are_refused() -> None:
+    for part in (ta.nn.Linear(2, 3), ("Q", 3), 5):
+        with pytest.raises(TypeError, match=r"\(name, rows, columns\), got .*model.summary"):
+            viz.show_shapes("=", part)  # type: ignore[arg-type]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import copy
 import inspect
+import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -505,7 +506,7 @@ def test_on_cuda(cuda: Any) -> None:
 
 
 def test_errors_have_the_name_of_the_function() -> None:
-    with pytest.raises(TypeError, match=r"log2\(\) missing 1 required positional argument"):
+    with pytest.raises(TypeError, match=r"log2\(\) misses its argument 'input'"):
         ours.log2()
     with pytest.raises(TypeError, match=r"lerp\(\) missing 1 required .* 'weight'"):
         ours.ones(2).lerp(1.0)
@@ -547,3 +548,74 @@ def test_a_file_is_loaded_as_in_pytorch(tmp_path: Any) -> None:
     ours.save({"x": ours.arange(3)}, path)
     state = ours.load(path, map_location=ours.device("cpu"), weights_only=True)
     assert state["x"].tolist() == [0, 1, 2]
+
+
+def test_generators_of_threads_are_apart() -> None:
+    """A thread draws from its own, and others still draw from the one of manual_seed."""
+    ours.manual_seed(5)
+    right = ours.randn(3).tolist()
+    began, ended, seen = threading.Event(), threading.Event(), []
+
+    def draw() -> None:
+        with ours.Generator().manual_seed(1).drawing():
+            began.set()
+            ended.wait(10)
+            seen.append(ours.randn(3).tolist())
+
+    ours.manual_seed(5)
+    thread = threading.Thread(target=draw)
+    thread.start()
+    began.wait(10)
+    assert ours.randn(3).tolist() == right
+    ended.set()
+    thread.join()
+    assert seen == [ours.randn(3, generator=ours.Generator().manual_seed(1)).tolist()]
+
+
+@pytest.mark.parametrize(
+    ("register", "error", "message"),
+    [
+        (lambda m, t: m.register_parameter("w", t.ones(2)), TypeError, "'w' has to be a Parameter"),
+        (lambda m, t: m.add_module("a", 3), TypeError, "'a' has to be a Module or None, got int 3"),
+        (lambda m, t: m.add_module("b.c", t.nn.Linear(1, 1)), KeyError, "a word without dots"),
+        (lambda m, t: m.add_module("", None), KeyError, "a word without dots, got ''"),
+        (lambda m, t: m.register_parameter("weight", m), TypeError, "has to be a Parameter"),
+        (lambda m, t: m.add_module("weight", t.nn.Linear(1, 1)), KeyError, "an attribute 'weight'"),
+        (
+            lambda m, t: m.register_parameter("n", t.nn.Parameter(t.ones(1))),
+            KeyError,
+            "'n' already",
+        ),
+    ],
+)
+def test_what_would_not_be_trained_is_not_registered(
+    register: Any, error: Any, message: str
+) -> None:
+    module = ours.nn.Linear(2, 3)
+    module.n = 7
+    before = dict(vars(module))
+    with pytest.raises(error, match=message):
+        register(module, ours)
+    assert vars(module) == before
+    module.register_parameter("weight", None)
+    module.register_parameter("weight", ours.nn.Parameter(ours.ones(3, 2)))
+    assert [name for name, _ in module.named_parameters()] == ["weight", "bias"]
+
+
+def test_an_empty_vector_is_joined_to_any_shape(torch: Any) -> None:
+    for dim, shape in ((0, (2, 3)), (1, (2, 3)), (-1, (2, 3, 4)), (0, (3,))):
+        results = []
+        for t in (ours, torch):
+            x = t.ones(*shape, requires_grad=True)
+            empty = t.tensor([], dtype=t.float64, requires_grad=True)
+            for parts in ([empty, x], [x, empty, 2 * x], [empty, empty, x]):
+                joined = t.cat(parts, dim)
+                (joined * joined).sum().backward()
+                results.append((tuple(joined.shape), str(joined.dtype)[-7:], x.grad.tolist()))
+            assert tuple(empty.grad.shape) == (0,)
+            assert tuple(t.cat([empty, empty]).shape) == (0,)
+        assert results[:3] == results[3:]
+    with pytest.raises(
+        ShapeError, match=r"tensor 1 has shape \(2, 3, 4\), which differs from \(0, 1\)"
+    ):
+        ours.cat([ours.zeros(0, 1), ours.ones(2, 3, 4)])

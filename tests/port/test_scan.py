@@ -146,7 +146,7 @@ LEFT_OUT: list[tuple[str, str, str]] = [
     ("from torch.ones import x", "torch.ones", "it is no module here"),
     ("import torch.utils.tensorboard", "torch.utils.tensorboard", "print the numbers"),
     ("torch.optim.Adagrad(x)", "torch.optim.Adagrad", "write optim.Adam"),
-    ("torch.optim.lr_scheduler.OneCycleLR", "torch.optim.lr_scheduler.OneCycleLR", "it is not h"),
+    ("torch.optim.lr_scheduler.CyclicLR", "torch.optim.lr_scheduler.CyclicLR", "it is not h"),
 ]
 
 

@@ -45,6 +45,15 @@ SCHEDULES: list[tuple[str, dict[str, Any]]] = [
     ("ExponentialLR", {"gamma": 0.9}),
     ("CosineAnnealingLR", {"T_max": 8}),
     ("CosineAnnealingLR", {"T_max": 5, "eta_min": 0.01}),
+    ("CosineAnnealingWarmRestarts", {"T_0": 3}),
+    ("CosineAnnealingWarmRestarts", {"T_0": 2, "T_mult": 2, "eta_min": 0.01}),
+    ("ConstantLR", {"factor": 0.2, "total_iters": 6}),
+    ("PolynomialLR", {"total_iters": 9, "power": 1.5}),
+    ("MultiplicativeLR", {"lr_lambda": [lambda n: 0.9, lambda n: n / (n + 1)]}),
+    ("OneCycleLR", {"max_lr": 0.5, "total_steps": 25}),
+    ("OneCycleLR", {"max_lr": [0.5, 0.2], "epochs": 3, "steps_per_epoch": 7, "three_phase": True}),
+    ("OneCycleLR", {"max_lr": 0.5, "total_steps": 20, "anneal_strategy": "linear",
+                    "pct_start": 0.5, "div_factor": 4.0, "final_div_factor": 10.0}),
     ("LambdaLR", {"lr_lambda": lambda n: min((n + 1) ** -0.5, (n + 1) * 8**-1.5)}),
     ("LambdaLR", {"lr_lambda": [lambda n: 0.9**n, lambda n: 1 / (n + 1)]}),
 ]  # fmt: skip
@@ -52,11 +61,12 @@ SCHEDULES: list[tuple[str, dict[str, Any]]] = [
 
 @pytest.mark.parametrize(("name", "settings"), SCHEDULES)
 def test_schedules_give_pytorchs_rates(torch: Any, name: str, settings: dict[str, Any]) -> None:
-    ours, theirs = both(torch)
+    ours, theirs = both(torch, momentum=0.9)
     mine = getattr(lr_scheduler, name)(ours, **settings)
     right = getattr(torch.optim.lr_scheduler, name)(theirs, **settings)
     for n in range(20):
-        assert values_of(ours, "lr") == pytest.approx(values_of(theirs, "lr"), rel=1e-12)
+        for each in ("lr", "momentum"):
+            assert values_of(ours, each) == pytest.approx(values_of(theirs, each), rel=1e-12)
         assert mine.get_last_lr() == pytest.approx(right.get_last_lr(), rel=1e-12)
         assert mine.last_epoch == right.last_epoch == n
         if n < 19:

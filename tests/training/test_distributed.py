@@ -448,12 +448,10 @@ def saves_all_the_time() -> None:
 
 
 def on_gpus() -> None:
-    """A step on "cuda", where the stand-in for NCCL sums, beside one process on the CPU."""
+    """A step on "cuda", a stand-in for it, beside one process on the CPU."""
     import stand_in
-    from stand_in import nccl
 
     ta.base.backend.register_cuda(stand_in.MODULE)
-    distributed.load_nccl = lambda: nccl
     rank, size = get_rank(), get_world_size()
     for dtype in TOLERANCE:
         ta.manual_seed(0)
@@ -463,9 +461,7 @@ def on_gpus() -> None:
         parallel = DistributedDataParallel(model, 1000)
         ids = batches()[0]
         loss_of(single, ids)[0].backward()
-        before = nccl.NcclCommunicator.calls
         parallel.backward(*loss_of(model, ids[rank::size]))
-        assert nccl.NcclCommunicator.calls >= before + 2
         grads: list[list[np.ndarray]] = [[], []]  # of all parameters, because some are 0
         for mine, expected in zip(model.parameters(), single.parameters(), strict=True):
             assert (mine.grad is None) == (expected.grad is None)
@@ -634,7 +630,7 @@ def test_ranks_share_cores_and_gpus(environment: dict[str, str | None], told: li
 
 
 @needs_mpi
-def test_gradients_on_gpus_are_summed_by_nccl() -> None:
+def test_gradients_on_gpus_are_summed() -> None:
     if COMPILER is None:
         pytest.skip("no g++, which compiles the CUDA kernels for the host")
     status, out, err = run(2, __file__, "on_gpus", seconds=200)

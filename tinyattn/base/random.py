@@ -7,6 +7,7 @@ state is never used. Dropout draws one number here, the seed of a hash of each e
 
 from __future__ import annotations
 
+from contextvars import ContextVar
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -14,13 +15,18 @@ import numpy as np
 from .checks import is_integer
 
 _generator: np.random.Generator | None = None
+# Another one in a with-block. Other threads do not see it.
+of_block: ContextVar[np.random.Generator | None] = ContextVar("generator", default=None)
 
 
 def generator() -> np.random.Generator:
     """The generator; the system seeds it, unless `manual_seed` is called."""
+    return of_block.get() or _generator or unseeded()
+
+
+def unseeded() -> np.random.Generator:
     global _generator
-    if _generator is None:
-        _generator = np.random.Generator(np.random.PCG64())
+    _generator = np.random.Generator(np.random.PCG64())
     return _generator
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import inspect
 import math
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -85,9 +86,10 @@ class Spec:
         arguments = [*self.arguments, *([self.variadic] if self.variadic else [])]
         available = [*arguments, *self.options, "options", "out", "shape", "shapes"]
         available += ["saved"] if self.saves else []
-        if not covered_names or any(name not in arguments for name in covered_names):
+        if not covered_names or len({*covered_names} & {*arguments}) < len(covered_names):
             raise TypeError(
-                f"@{self.name}.vjp takes names among {arguments}, got {list(covered_names)}"
+                f"@{self.name}.vjp takes names among {arguments}, each once, got "
+                f"{list(covered_names)}"
             )
         first = parameters[0] if parameters else ""
         if not parameters or (first in available and first != "grad"):
@@ -106,7 +108,15 @@ class Spec:
                 f"{hint}"
             )
         rule = rule if self.is_builtin else guarded_rule(self.name, rule)
-        self.rules.append((rule, needed_names, covered_names))
+        # As when the cell of a notebook runs again. Two rules for one argument would be added.
+        replaced = [old for old in self.rules if not set(old[2]).isdisjoint(covered_names)]
+        if lost := [name for old in replaced for name in old[2] if name not in covered_names]:
+            said = (
+                f"this rule of {self.name} replaces one for {lost} too: declare a rule for {lost}"
+            )
+            warnings.warn(said, stacklevel=3)
+        kept = [old for old in self.rules if old not in replaced]
+        self.rules = [*kept, (rule, needed_names, covered_names)]
         self.plans.clear()
 
     def plan(self, grad_positions: tuple[int, ...], count: int) -> Plan:
@@ -304,21 +314,26 @@ class Plan:
 
         If the argument was broadcast, its gradient is summed here, unless its rule did so.
         """
-        if gradient is None:
-            raise GraphError(
-                f"a derivative rule of {self.name} returned None instead of a gradient for "
-                f"argument {position}: is its return missing?"
+        given, is_tensor = gradient, isinstance(gradient, TensorBase.tensor_class)
+        if not is_tensor:
+            gradient = namespace(given).asarray(None if isinstance(given, list) else given)
+        if gradient.dtype.kind != "f":
+            missing = (
+                ": is its return missing?" if given is None else ", which is an array of floats"
             )
-        if isinstance(gradient, TensorBase.tensor_class):
-            gradient = gradient if gradient.shape == parent.shape else gradient.sum_to(parent.shape)
-            return gradient if gradient.dtype == parent.dtype else gradient.to(parent.dtype)
-        gradient = namespace(gradient).asarray(gradient)
+            raise GraphError(
+                f"a derivative rule of {self.name} returned {describe(given)} instead of a "
+                f"gradient for argument {position}{missing}"
+            )
         if gradient.shape != parent.shape:
             try:
-                gradient = sum_to(gradient, parent.shape)
+                shape = parent.shape
+                gradient = gradient.sum_to(shape) if is_tensor else sum_to(gradient, shape)
             except ShapeError:
                 raise GraphError(
                     f"a derivative rule of {self.name} returned a gradient of shape "
                     f"{gradient.shape} for an argument of shape {parent.shape}"
                 ) from None
-        return gradient if gradient.dtype == parent.dtype else gradient.astype(parent.dtype)
+        if gradient.dtype == parent.dtype:
+            return gradient
+        return gradient.to(parent.dtype) if is_tensor else gradient.astype(parent.dtype)

@@ -1,8 +1,10 @@
 """Changes in place are noticed: each memory counts its changes, and `backward` compares counts.
 
-Two kinds of writes are not noticed. One comes through an object that shares the memory of a Tensor
-and is no view of it: an array of another library, or a second Tensor that `from_numpy` made of the
-array. The other comes from two threads that write to one tensor at once.
+Two kinds of writes are not always noticed. One comes through an object that shares the memory of a
+Tensor and is no view of it: an array of another library, or a second Tensor that `from_numpy` made
+of the array. The other comes from another thread while this one writes or reads: w * w may then see
+two values of w, and its gradient is that of neither. So let threads that share a tensor wait for
+each other.
 """
 
 from __future__ import annotations

@@ -5,8 +5,9 @@ another program needs these cores, all of them wait for each other. One training
 times as long that way. So BLAS gets one thread at the first kernel or large product, and
 `matmul.py` divides large products among tinyattn's threads, which sleep while they wait.
 
-This concerns the whole process. It does not happen where the user has set a variable of BLAS, nor
-after `set_num_threads(n, limit_blas=False)`, nor without the package threadpoolctl.
+This concerns the whole process. It does not happen where the user has set a variable of BLAS and
+has not called `set_num_threads`, nor after `set_num_threads(n, limit_blas=False)`, nor without the
+package threadpoolctl.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from typing import Any
 
 VARIABLES = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS")
 
-_is_wanted = True  # what the user said last
+_is_wanted: bool | None = None  # what the user said last
 _has_begun = False  # whether anything has been computed
 _has_one_thread = False
 _limits: list[Any] = []  # of threadpoolctl; they know how many threads there were before
@@ -34,7 +35,7 @@ def begin() -> None:
     """Limit BLAS from here on: each BLAS that is loaded, because NumPy and SciPy have their own."""
     global _has_begun
     _has_begun = True
-    if _is_wanted:
+    if _is_wanted is not False:
         limit()
 
 
@@ -52,7 +53,7 @@ def limit() -> None:
         import threadpoolctl
     except ImportError:
         return
-    if not any(map(os.environ.get, VARIABLES)):
+    if _is_wanted or not any(map(os.environ.get, VARIABLES)):
         _limits.append(threadpoolctl.threadpool_limits(1, "blas"))
     loaded = threadpoolctl.threadpool_info()
     numbers = [library["num_threads"] for library in loaded if library["user_api"] == "blas"]

@@ -81,7 +81,8 @@ def reduce_sum(array: Array, axis: Any = None, keepdims: bool = False, mean: boo
 def sum_to(array: Array, shape: tuple[int, ...]) -> Array:
     """Undo a broadcast: sum `array` over the axes that `shape` lacks or has as 1."""
     extra = array.ndim - len(shape)
-    axes = (*range(extra), *(i for i, n in enumerate(shape, extra) if n != array.shape[i]))
+    repeated = (i for i, n in enumerate(shape, extra) if extra >= 0 and n != array.shape[i])
+    axes = (*range(extra), *repeated)
     total = reduce_sum(array, axes, keepdims=True) if axes else array
     if extra < 0 or total.shape[extra:] != shape:
         raise ShapeError(f"an array of shape {array.shape} is no broadcast of shape {shape}")

@@ -78,8 +78,9 @@ def set_num_threads(number: int, limit_blas: bool = True) -> None:
 
     limit_blas: the first kernel limits BLAS, which computes the matrix products of NumPy and SciPy,
     to one thread in the whole process. Large products of tinyattn are divided among its own
-    threads. With False, BLAS has as many threads as before. BLAS is left alone where
-    OPENBLAS_NUM_THREADS, OMP_NUM_THREADS or MKL_NUM_THREADS is set, and without threadpoolctl.
+    threads. With False, BLAS has as many threads as before. BLAS is left alone
+        without threadpoolctl; and until this function is called, where OPENBLAS_NUM_THREADS,
+        OMP_NUM_THREADS or MKL_NUM_THREADS is set.
 
     Differs from PyTorch, whose products have threads of their own that wait awake.
 

@@ -7,7 +7,7 @@ norms, positions and feed-forward networks.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any, Self
@@ -16,22 +16,21 @@ import numpy as np
 
 from .. import functional as F
 from .. import nn
-from ..base.backend import quietly, to_device
+from ..base.backend import to_device
 from ..base.checks import check_size
 from ..engine.autograd import wrap
 from ..errors import MaskError, ShapeError
-from ..nn import init
 from ..nn.cache import Cache, checked_rows
 from ..nn.decoder import NextScores
 from ..ops.arguments import ArrayLike, array_like
 from ..ops.visibility import booleans_of
 from ..tensors.tensor import Tensor
-from ..training.checkpoint import load, save
+from ..training.checkpoint import save
 from . import causal_files as files
 from . import gguf
 from .generation import generate
 from .int8 import NOT_TRAINED, Int8Linear, quantize
-from .published import GGUF, check_array, check_fit, check_sha256, parts_of, read_folder
+from .published import GGUF, WEIGHTS, check_sha256, filled, load_tensors, parts_of, read_folder
 from .settings import is_there, naming, read_json, write_json
 from .tokenizer_files import TOKENIZER, read_tokenizer_json
 
@@ -220,8 +219,9 @@ class CausalLM(nn.Module):
             with naming(Path(path)):
                 config = files.gguf_config(file.settings, "output.weight" not in file.places)
                 config = files.checked_config(config)
-            found = {name: place.shape for name, place in file.places.items()}
-            model = cls._filled(config, GGUF, found, file.array, path)
+            parts = parts_of(config, GGUF, len(file.places))
+            make = partial(cls, config)
+            model = filled(make, put_in_one_memory, parts, file.places, file.array, path, "header")
             model.chat_template = file.settings.get("tokenizer.chat_template")
             model._new_tokenizer = partial(files.gguf_tokenizer, file.settings)
         return model
@@ -234,43 +234,15 @@ class CausalLM(nn.Module):
         tokenizer.json it has a tokenizer. Errors: as `from_gguf`.
         """
         config, path = read_folder(folder, files.checked_config, sha256)
-        state = files.used_tensors(load(path), config["tie_word_embeddings"], path)
-        found = {name: x.shape for name, x in state.items()}
-        dtype = np.result_type(np.float32, *(x.dtype for x in state.values()))
-        column = files.COLUMNS[config["model_type"]]
-        model = cls._filled(config, column, found, lambda key: state.pop(key)._data, path, dtype)
+        state = files.used_tensors(load_tensors(path), config["tie_word_embeddings"])
+        parts = parts_of(config, files.COLUMNS[config["model_type"]], len(state))
+        make, read = partial(cls, config), lambda key: state.pop(key)._data
+        model = filled(make, put_in_one_memory, parts, state, read, path)
         if is_there(path := Path(folder, TOKENIZER[0])):
             model._new_tokenizer = partial(read_tokenizer_json, path.read_bytes())
         if is_there(path := Path(folder, TOKENIZER[1])):
             model.chat_template = read_json(path).get("chat_template")
         return model
-
-    @classmethod
-    def _filled(
-        cls,
-        config: dict[str, Any],
-        column: int,
-        found: Mapping[str, tuple[int, ...]],
-        read: Callable[[str], np.ndarray],
-        path: Any,
-        dtype: Any = np.float32,
-    ) -> Self:
-        """The model with the tensors of a file, which `read` gives by their names."""
-        parts = parts_of(config, column, len(found))
-        shapes = {key: part.shape for key, part in parts.items()}
-        check_fit(shapes, found, path, "header" if column == GGUF else "config.json")
-        with init.skipped():
-            model = cls(config)
-        if dtype != np.float32:
-            quietly(model.to, dtype)  # a warning would be about memory without numbers
-        put_in_one_memory(model.encoder)
-        parameters = dict(model.named_parameters())
-        for key, part in parts.items():
-            array = read(key)
-            check_array(array, key, path)
-            for name, x in part.to_ours(array).items():
-                parameters[name]._data[...] = x
-        return model.eval()
 
     def save_pretrained(self, folder: str | os.PathLike[str]) -> None:
         """Write config.json, model.safetensors and the tokenizer, which transformers can open."""
@@ -279,11 +251,10 @@ class CausalLM(nn.Module):
         if any(isinstance(module, nn.LoRA) for module in self.modules()):
             raise RuntimeError("LoRA has no place in this format: call nn.LoRA.merge_all(model)")
         Path(folder).mkdir(parents=True, exist_ok=True)
+        parts = parts_of(self.config, files.COLUMNS[self.config["model_type"]])
         parameters = dict(self.named_parameters())
-        column = files.COLUMNS[self.config["model_type"]]
-        parts = parts_of(self.config, column)
         arrays = {name: wrap(part.to_theirs(parameters)) for name, part in parts.items()}
-        save(arrays, Path(folder, "model.safetensors"))
+        save(arrays, Path(folder, WEIGHTS))
         config = files.published_config(self.config) | {"torch_dtype": self.word.weight.dtype.name}
         write_json(Path(folder, "config.json"), config)
         if self._new_tokenizer is not None:
@@ -315,13 +286,13 @@ def new_layer(config: dict[str, Any]) -> nn.EncoderLayer:
     return nn.EncoderLayer(width, attention, swiglu, 0.0, "pre", eps, nn.RMSNorm)
 
 
-def put_in_one_memory(module: nn.Module) -> None:
-    """Give the matrices of a module, which have no values yet, parts of one array.
+def put_in_one_memory(model: CausalLM) -> None:
+    """Give the matrices of the layers, which have no values yet, parts of one array.
 
     A system has larger pages for large arrays, so a step that reads all weights takes a tenth less
     time.
     """
-    matrices = [x for x in module.parameters() if x.ndim == 2]
+    matrices = [x for x in model.encoder.parameters() if x.ndim == 2]
     ends = np.cumsum([x.numel() for x in matrices])
     memory = np.empty(ends[-1], matrices[0].dtype)
     for x, part in zip(matrices, np.split(memory, ends[:-1]), strict=True):

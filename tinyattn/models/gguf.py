@@ -83,6 +83,11 @@ class Place(NamedTuple):
     offset: int  # from the end of the header
 
     @property
+    def dtype(self) -> np.dtype:
+        """The dtype that it is unpacked to."""
+        return np.dtype(np.float32)
+
+    @property
     def nbytes(self) -> int:
         return math.prod(self.shape) // self.kind.numbers * self.kind.size
 

@@ -10,16 +10,20 @@ import hashlib
 import os
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
-from ..base.backend import is_finite
+from .. import nn
+from ..base.backend import is_finite, quietly
 from ..base.checks import describe, shortened
 from ..errors import CheckpointError
+from ..nn import init
 from ..tensors.tensor import Tensor
+from ..training.checkpoint import load
 from .settings import naming, read_json
 
+Filled = TypeVar("Filled", bound=nn.Module)
 LLAMA, GGUF, GPT2, BERT = 0, 1, 2, 3  # the columns
 # What stands before the parts of a layer.
 LAYER = ("model.layers.{}.", "blk.{}.", "h.{}.", "encoder.layer.{}.")
@@ -63,8 +67,10 @@ class Part:
     pairs: rows of a head whose halves rotary turns there, and neighbours here; else 0.
     """
 
-    def __init__(self, is_transposed: bool, pairs: int) -> None:
-        self.ours: dict[str, tuple[int, ...]] = {}
+    def __init__(
+        self, ours: dict[str, tuple[int, ...]], is_transposed: bool = False, pairs: int = 0
+    ) -> None:
+        self.ours = ours
         self.is_transposed, self.pairs = is_transposed, pairs
 
     @property
@@ -104,7 +110,7 @@ def parts_of(config: dict[str, Any], column: int, most: int | None = None) -> di
         if has_bias(config["model_type"], ours):
             ends["bias"] = shape[:1]
         for end, size in ends.items():
-            part = Part(is_transposed, config["head_dim"] if is_turned else 0)
+            part = Part({}, is_transposed, config["head_dim"] if is_turned else 0)
             parts.setdefault(f"{theirs}.{end}", part).ours[f"{ours}.{end}"] = size
     return parts
 
@@ -142,17 +148,52 @@ def has_bias(model_type: str, name: str) -> bool:
     return model_type == "qwen2" and name.endswith(("W_q", "W_k", "W_v"))
 
 
-def check_tensors(state: Mapping[str, Any], path: Any) -> None:
+def load_tensors(path: Path) -> dict[str, Tensor]:
+    """The tensors of a file that has nothing else."""
+    state = load(path)
     for key, value in state.items():
         if not isinstance(value, Tensor):
             raise CheckpointError(f"{path}: {key} must be a tensor, got {describe(value)}")
+    return state
+
+
+def filled(
+    make: Callable[[], Filled],
+    prepare: Callable[[Any], None],
+    parts: Mapping[str, Part],
+    tensors: Mapping[str, Any],
+    read: Callable[[str], np.ndarray],
+    path: Any,
+    settings: str = "config.json",
+) -> Filled:
+    """What `make` makes, in evaluation mode, with the tensors of a file, after all checks.
+
+    prepare: gets the model before it is filled, with arbitrary values.
+    tensors: by name, what has the shape and the dtype of each; `read` gives its array.
+    settings: what says which tensors there are.
+    """
+    shapes = {key: part.shape for key, part in parts.items()}
+    check_fit(shapes, {key: x.shape for key, x in tensors.items()}, path, settings)
+    dtype = np.result_type(np.float32, *(x.dtype for x in tensors.values()))
+    with init.skipped():
+        model = make()
+    if dtype != np.float32:
+        quietly(model.to, dtype)  # a warning would be about memory without numbers
+    prepare(model)
+    parameters = dict(model.named_parameters())
+    for key, part in parts.items():
+        array = read(key)
+        check_array(array, key, path)
+        for name, x in part.to_ours(array).items():
+            parameters[name]._data[...] = x
+    return model.eval()
 
 
 def check_fit(
     shapes: Mapping[str, tuple[int, ...]],
     found: Mapping[str, tuple[int, ...]],
     path: Any,
-    settings: str = "config.json",
+    settings: str,
 ) -> None:
     """The tensors of a file are those that its settings ask for, in name and shape."""
     missing = [key for key in shapes if key not in found]

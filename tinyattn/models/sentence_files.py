@@ -7,18 +7,16 @@ that changes the points is taken over or refused; an error names the file and th
 from __future__ import annotations
 
 import json
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from .. import nn
-from ..base.checks import check_size, describe
-from ..nn import init
+from ..base.checks import check_size
 from ..ops.normalization import normalize
 from ..tensors.tensor import Tensor
-from ..training.checkpoint import load, save
-from .published import WEIGHTS, check_array, check_fit, check_tensors, weights_of
+from ..training.checkpoint import save
+from .published import WEIGHTS, Part, filled, load_tensors, weights_of
 from .settings import check_kind, check_known, is_there, naming, read_json, write_json
 from .tokenizer_files import TOKENIZER, check_special_tokens, normalized, normalizers, parsed
 
@@ -36,10 +34,11 @@ OTHER_POOLINGS = {
 }
 ACTIVATIONS = ("GELU", "Identity", "ReLU", "SiLU", "Sigmoid", "Tanh")
 MODEL = "config_sentence_transformers.json"
-MODEL_SETTINGS = (
-    *("prompts", "default_prompt_name", "similarity_fn_name", "truncate_dim", "model_type"),
-    *("__version__", "requirements"),  # of packages
-)
+MODEL_SETTINGS: dict[str, tuple[Any, ...]] = {
+    **dict.fromkeys(("prompts", "default_prompt_name", "similarity_fn_name", "truncate_dim"), ()),
+    **dict.fromkeys(("__version__", "requirements"), ()),  # of packages
+    "model_type": ("SentenceTransformer",),
+}
 LENGTHS = "sentence_bert_config.json"
 SIMILARITIES = ("cosine", "dot", "euclidean", "manhattan")
 TEXT = {"method": "forward", "method_output_name": "last_hidden_state"}
@@ -194,21 +193,12 @@ def read_dense(folder: Path, width: int) -> Dense:
             raise ValueError(
                 f"activation_function must be one of torch.nn's {ACTIVATIONS}, got {function!r:.60}"
             )
+    shapes = {"linear.weight": (n_out, width)} | ({"linear.bias": (n_out,)} if bias else {})
+    parts = {key: Part({key: shape}) for key, shape in shapes.items()}
     file = weights_of(folder)
-    state = load(file)
-    shapes: dict[str, tuple[int, ...]] = {"linear.weight": (n_out, width)}
-    shapes |= {"linear.bias": (n_out,)} if bias else {}
-    check_tensors(state, file)
-    check_fit(shapes, {key: tensor.shape for key, tensor in state.items()}, file)
-    arrays = [state[key]._data for key in shapes]
-    for key, array in zip(shapes, arrays, strict=True):
-        check_array(array, key, file)
-    with init.skipped():
-        dense = Dense(width, n_out, bias, activation)
-    dense.to(np.result_type(*arrays, np.float32))
-    for parameter, array in zip(dense.parameters(), arrays, strict=True):
-        parameter.data = array
-    return dense
+    state = load_tensors(file)
+    make = partial(Dense, width, n_out, bias, activation)
+    return filled(make, lambda _: None, parts, state, lambda key: state[key]._data, file)
 
 
 def read_model_settings(folder: Path) -> dict[str, Any]:
@@ -218,11 +208,7 @@ def read_model_settings(folder: Path) -> dict[str, Any]:
         return {}
     settings = read_json(path)
     with naming(path):
-        if settings.get("model_type", "SentenceTransformer") != "SentenceTransformer":
-            raise ValueError(
-                f'model_type must be "SentenceTransformer", got {describe(settings["model_type"])}'
-            )
-        check_known(settings, dict.fromkeys(MODEL_SETTINGS, ()))
+        check_known(settings, MODEL_SETTINGS)
         return checked_settings(settings)
 
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from contextlib import nullcontext
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -16,11 +15,11 @@ from ..errors import ShapeError
 from ..ops.arguments import ArrayLike, array_like, float_tensor
 from ..ops.visibility import booleans_of
 from ..tensors.tensor import Tensor
-from .cache import Cache, LayerCache, checked_rows, layer_cache_of, layer_caches_of
+from .cache import Cache, LayerCache, checked_rows, layer_cache_of
 from .containers import ModuleList
 from .layers import LayerNorm
 from .module import Module
-from .transformer import SublayerConnection, attention_options, check_parts, clones, new_last_norm
+from .transformer import Stack, SublayerConnection, attention_options, check_parts
 
 
 class DecoderLayer(Module):
@@ -103,7 +102,7 @@ def check_x_and_memory(x: Tensor, memory: Tensor, size: int) -> None:
         )
 
 
-class Decoder(Module):
+class Decoder(Stack):
     """N copies of a layer, each with its own starting values; with pre-norm, a norm at the end.
 
     Call: as DecoderLayer. With a cache from `new_cache()`, x are the positions after those of
@@ -121,15 +120,11 @@ class Decoder(Module):
         True
     """
 
-    def __init__(self, layer: DecoderLayer, N: int) -> None:
-        super().__init__()
-        check_type("a Decoder takes a DecoderLayer", layer, DecoderLayer)
-        self.layers = clones(layer, N)
-        self.norm = new_last_norm(layer)
+    attends_memory = True
 
-    def new_cache(self, batch: int | None = None, length: int = 0) -> Cache:
-        """An empty cache for the positions of one batch; see `Encoder.new_cache`."""
-        return Cache(len(self.layers), True, batch, length)
+    def __init__(self, layer: DecoderLayer, N: int) -> None:
+        check_type("a Decoder takes a DecoderLayer", layer, DecoderLayer)
+        super().__init__(layer, N)
 
     def forward(
         self,
@@ -142,13 +137,7 @@ class Decoder(Module):
         cache: Cache | None = None,
     ) -> Tensor:
         options = (src_mask, tgt_mask, src_valid_lens, tgt_valid_lens)
-        layer_caches: Sequence[LayerCache | None] = [None] * len(self.layers)
-        if cache is not None:
-            layer_caches = layer_caches_of(cache, len(self.layers))
-        with nullcontext() if cache is None else cache.restored_after_errors():
-            for layer, layer_cache in zip(self.layers, layer_caches, strict=True):
-                x = layer(x, memory, *options, layer_cache)
-            return x if self.norm is None else self.norm(x)
+        return self.run_layers(x, memory, *options, cache=cache)
 
 
 class NextScores:

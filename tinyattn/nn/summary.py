@@ -5,7 +5,6 @@ module.py imports this file, so a module is `Any` here.
 
 from __future__ import annotations
 
-import html
 from collections.abc import Iterator, Mapping
 from itertools import groupby
 from typing import Any, NamedTuple
@@ -76,7 +75,7 @@ def rows_of(part: Part, level: int, depth: int) -> Iterator[tuple[int, str, str,
 
 
 class Summary:
-    """What `Module.summary` returns: a table as text, and as HTML in a notebook."""
+    """What `Module.summary` returns: a table as text."""
 
     def __init__(self, module: Any, depth: int | None = None) -> None:
         depth = 10**6 if depth is None else check_size("depth", depth)
@@ -99,12 +98,3 @@ class Summary:
             for name, number, text in zip(names, numbers, tensors, strict=True)
         ]
         return "\n".join([*lines, self.last])
-
-    def _repr_html_(self) -> str:
-        head = "<tr><th>part</th><th>parameters</th><th>tensors</th></tr>"
-        lines = [
-            f'<tr><td style="text-align: left; padding-left: {level + 0.5}em">{html.escape(name)}'
-            f'</td><td>{number}</td><td style="text-align: left">{html.escape(text)}</td></tr>'
-            for level, name, number, text in self.rows
-        ]
-        return f"<table>{head}{''.join(lines)}</table><p>{self.last}</p>"

@@ -200,7 +200,7 @@ def attention_options(
     mask: ArrayLike | None,
     valid_lens: ArrayLike | None,
     is_causal: bool,
-    cache: KeyValueCache | None = None,
+    cache: KeyValueCache | Cache | None = None,
     positions: ArrayLike | None = None,
 ) -> dict[str, Any]:
     """The arguments of an attention; is_causal, cache and positions only if they are used, because
@@ -209,14 +209,41 @@ def attention_options(
     return {"mask": mask, "valid_lens": valid_lens, **{k: x for k, x in more if x is not None}}
 
 
-def new_last_norm(layer: Any) -> Module | None:
-    """The norm at the end of a stack of such layers: only pre-norm layers need one."""
-    if layer.sublayer[0].order == "post":
-        return None
-    return new_norm(layer._norm_layer, layer.size, layer._eps)
+class Stack(Module):
+    """What an Encoder and a Decoder share: N copies of a layer, and a norm if these are pre-norm.
+
+    attends_memory: whether its layers do, so that a cache keeps keys and values of it.
+    """
+
+    attends_memory = False
+
+    def __init__(self, layer: Any, N: int) -> None:
+        super().__init__()
+        self.layers = clones(layer, N)
+        is_post = layer.sublayer[0].order == "post"
+        self.norm = None if is_post else new_norm(layer._norm_layer, layer.size, layer._eps)
+
+    def new_cache(self, batch: int | None = None, length: int = 0) -> Cache:
+        """An empty cache for the positions of one batch.
+
+        batch: how many samples it has, if that is to be checked. length: for how many positions
+        memory is reserved at once. If more come, the memory grows.
+        """
+        return Cache(len(self.layers), self.attends_memory, batch, length)
+
+    def run_layers(self, x: Tensor, *args: Any, cache: Cache | None = None, **options: Any) -> Any:
+        if cache is None:
+            for layer in self.layers:
+                x = layer(x, *args, **options)
+            return x if self.norm is None else self.norm(x)
+        layer_caches = layer_caches_of(cache, len(self.layers))
+        with cache.restored_after_errors():
+            for layer, layer_cache in zip(self.layers, layer_caches, strict=True):
+                x = layer(x, *args, cache=layer_cache, **options)
+            return x if self.norm is None else self.norm(x)
 
 
-class Encoder(Module):
+class Encoder(Stack):
     """N copies of a layer, each with its own starting values; with pre-norm, a norm at the end.
 
     skip_padding: compute the first valid_lens[b] positions of each sample only. Their output is the
@@ -237,20 +264,10 @@ class Encoder(Module):
     """
 
     def __init__(self, layer: EncoderLayer, N: int, skip_padding: bool = False) -> None:
-        super().__init__()
         hint = "; any module can be the self_attn or feed_forward of one"
         check_type("an Encoder takes an EncoderLayer", layer, EncoderLayer, hint)
-        self.layers = clones(layer, N)
+        super().__init__(layer, N)
         self.skip_padding = skip_padding
-        self.norm = new_last_norm(layer)
-
-    def new_cache(self, batch: int | None = None, length: int = 0) -> Cache:
-        """An empty cache for the positions of one batch.
-
-        batch: how many samples it has, if that is to be checked. length: for how many positions
-        memory is reserved at once. If more come, the memory grows.
-        """
-        return Cache(len(self.layers), False, batch, length)
 
     def forward(
         self,
@@ -261,19 +278,14 @@ class Encoder(Module):
         cache: Cache | None = None,
         positions: ArrayLike | None = None,
     ) -> Tensor:
-        if cache is not None:
-            layer_caches = layer_caches_of(cache, len(self.layers))
-            with cache.restored_after_errors():
-                for layer, layer_cache in zip(self.layers, layer_caches, strict=True):
-                    x = layer(x, mask, valid_lens, is_causal, layer_cache, positions)
-                return x if self.norm is None else self.norm(x)
-        if self.skip_padding and mask is not None:
+        skip_padding = self.skip_padding and cache is None
+        if skip_padding and mask is not None:
             if valid_lens is not None:
                 raise MaskError("an encoder with skip_padding takes valid_lens or a mask, not both")
             valid_lens = lens_of_padding(mask, float_tensor(x, "x").shape[:2])
             mask = None
-        options = attention_options(mask, valid_lens, is_causal, positions=positions)
-        if not self.skip_padding or valid_lens is None or float_tensor(x, "x").ndim != 3:
+        options = attention_options(mask, valid_lens, is_causal, cache, positions)
+        if not skip_padding or valid_lens is None or float_tensor(x, "x").ndim != 3:
             return self.run_layers(x, **options)
         check_x(x, self.layers[0].size, valid_lens)  # before packing, for the caller's shape
         try:
@@ -285,11 +297,6 @@ class Encoder(Module):
             )
             raise
         return F.pad_packed_sequence(packed, valid_lens, x.shape[1])
-
-    def run_layers(self, x: Tensor, **options: Any) -> Tensor:
-        for layer in self.layers:
-            x = layer(x, **options)
-        return x if self.norm is None else self.norm(x)
 
 
 def clones(module: AnyModule, N: int) -> ModuleList[AnyModule]:

@@ -244,7 +244,7 @@ def repeat_interleave(x: AnyTensor, repeats: int | ArrayLike, dim: int | None = 
 
 
 def cat(tensors: Sequence[AnyTensor], dim: int = 0) -> AnyTensor:
-    """Tensors joined along `dim`.
+    """Tensors joined along `dim`. An empty vector, `ta.tensor([])`, fits every shape.
 
     Raises ShapeError if they differ in another dimension.
 
@@ -252,7 +252,11 @@ def cat(tensors: Sequence[AnyTensor], dim: int = 0) -> AnyTensor:
     (2, 3)
     """
     tensors = checked_sequence("cat", tensors)
-    first, dim = tensors[0], one_dim(tensors[0], dim)
+    first = next((x for x in tensors if x.shape != (0,)), tensors[0])
+    dim = one_dim(first, dim)
+    if first.ndim > 1:  # an empty vector, because programs begin with one in a loop
+        none = (*first.shape[:dim], 0, *first.shape[dim + 1 :])
+        tensors = [x.reshape(none) if x.shape == (0,) else x for x in tensors]
     for i, other in enumerate(tensors):
         if other.ndim != first.ndim or any(
             a != b

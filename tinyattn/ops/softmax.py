@@ -19,7 +19,7 @@ from ..kernels import with_kernels
 from ..kernels.sums import in_c_order, sum_dtype
 from ..kernels.visibility import Visibility
 from .arguments import ArrayLike, array_like, float_tensor, of_tensors
-from .arithmetic import where
+from .arithmetic import eq, where
 from .elementwise import exp, isfinite, log
 from .order import amax
 from .reductions import sum
@@ -216,5 +216,7 @@ def logsumexp(x: AnyTensor, dim: Dims = None, keepdim: bool = False) -> AnyTenso
     if x.numel():
         shift = amax(x.detach(), dims, keepdim=True)
         shift = where(isfinite(shift), shift, 0)
-    result = log(sum(exp(x - shift), dims, keepdim=True)) + shift
+    total = sum(exp(x - shift), dims, keepdim=True)
+    empty = eq(total, 0)  # a row of -inf: its gradient is 0, and that of log(0) is inf
+    result = where(empty, -math.inf, log(where(empty, 1.0, total))) + shift
     return result if keepdim else squeeze(result, dims)

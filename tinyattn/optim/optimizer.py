@@ -21,83 +21,6 @@ T = TypeVar("T")
 Parameters = Iterable[Tensor] | Iterable[tuple[str, Tensor]] | Iterable[dict[str, Any]]
 
 
-def refuse(*_: Any, **__: Any) -> Any:
-    """Stands in the place of all methods that would add, remove or exchange parameters or names of
-    settings: each parameter has a place in the optimizer's state, and steps read each setting."""
-    raise TypeError(
-        "call optimizer.add_param_group({'params': [...]}) to add parameters, and make a new "
-        "optimizer to leave some out; settings can only be set to other values"
-    )
-
-
-class FixedList(list[Any]):
-    """A list that stays as it was made."""
-
-    append = extend = insert = remove = pop = clear = sort = reverse = refuse
-    __setitem__ = __delitem__ = __iadd__ = __imul__ = refuse
-
-    def __reduce__(self) -> Any:  # a copy is made by its constructor, not by appending
-        return FixedList, (list(self),)
-
-
-class ParamGroup(dict[str, Any]):
-    """Parameters ("params") and their settings. Settings change by `update` alone, which checks
-    them together."""
-
-    __delitem__ = pop = popitem = clear = refuse
-
-    def update(self, *args: Any, **settings: Any) -> None:
-        changes = dict(*args, **settings)
-        if "params" in changes:
-            refuse()
-        if unknown := changes.keys() - self.keys():
-            raise KeyError(f"a parameter group has {list(self)}, got {sorted(unknown)}")
-        super().update(checked_settings({**self, **changes}))
-
-    def __setitem__(self, name: str, value: Any) -> None:
-        self.update({name: value})
-
-    def __ior__(self, other: Any) -> ParamGroup:  # type: ignore[override, misc]
-        self.update(other)
-        return self
-
-    def setdefault(self, name: str, default: Any = None) -> Any:
-        return self[name]
-
-    def __reduce__(self) -> Any:  # a copy is made by its constructor, not one setting after another
-        return ParamGroup, (dict(self),)
-
-
-def checked_settings(settings: dict[str, Any]) -> dict[str, Any]:
-    """The settings of a group with floats for numbers; ValueError for a value that is none."""
-    checked = dict(settings)
-    for name in ("lr", "momentum", "dampening", "weight_decay", "eps"):
-        if name in settings:
-            checked[name] = check_number(name, settings[name], 0)
-    if "betas" in settings:
-        betas = settings["betas"]
-        if not isinstance(betas, (tuple, list)) or len(betas) != 2:
-            raise ValueError(f"betas are two numbers, got {betas!r}")
-        checked["betas"] = tuple(check_number(f"betas[{i}]", b, 0, 1) for i, b in enumerate(betas))
-    if settings.get("nesterov") and (not settings["momentum"] or settings["dampening"]):
-        raise ValueError("nesterov needs a momentum > 0 and no dampening")
-    return checked
-
-
-def checked_group(entry: Any, defaults: dict[str, Any]) -> ParamGroup:
-    """The group that a dict stands for, with the optimizer's settings where it has none."""
-    if not isinstance(entry, dict) or "params" not in entry:
-        raise TypeError(f"a parameter group is a dict with the key 'params', got {entry!r}")
-    if unknown := entry.keys() - {"params"} - defaults.keys():
-        raise ValueError(f"a parameter group has {list(defaults)}, got {sorted(unknown)}")
-    params = [entry["params"]] if isinstance(entry["params"], Tensor) else entry["params"]
-    parameters = FixedList(checked_tensors(listed_parameters(params)))
-    for i, parameter in enumerate(parameters):
-        if not parameter.is_leaf:
-            raise GraphError(f"parameter {i} was computed; only leaves can be optimized")
-    return ParamGroup({**checked_settings({**defaults, **entry}), "params": parameters})
-
-
 def listed_parameters(parameters: Any) -> list[Any]:
     """A list of Tensors, of pairs of a name and a Tensor, or of groups, as the caller gave it."""
     is_one = isinstance(parameters, Tensor) or hasattr(parameters, "parameters")
@@ -125,11 +48,7 @@ def setting(name: str) -> property:
     """A setting of the first group. To set it sets it in every group."""
 
     def set_all(optimizer: Optimizer, value: Any) -> None:
-        # On copies, because an error in the second group must leave the first as it was.
-        for group in optimizer.param_groups:
-            ParamGroup(group)[name] = value
-        for group in optimizer.param_groups:
-            group[name] = value
+        optimizer.set_groups([{**group, name: value} for group in optimizer.param_groups])
 
     return property(lambda optimizer: optimizer.param_groups[0][name], set_all)
 
@@ -152,7 +71,9 @@ class Optimizer:
 
     params: Tensors, or pairs of a name and a Tensor, as `named_parameters()` gives them; or a list
         of groups: dicts with these under "params" and the settings in which they differ.
-        `param_groups` has all settings of each, which may change between steps.
+        `param_groups` has all settings of each, which may change between steps. The next step
+        checks them: ValueError for a wrong value. `add_param_group` adds a group.
+        The first schedule adds "initial_lr", the rate from before it.
     Differs from PyTorch: a group has no other keys, because a wrong name would have no effect.
 
         >>> w, b = (ta.zeros(2, requires_grad=True) for _ in range(2))
@@ -168,8 +89,9 @@ class Optimizer:
 
     def __init__(self, params: Parameters, lr: float, **settings: Any) -> None:
         self.defaults = {"lr": lr, **settings}
-        self._param_groups, self._parameters = FixedList(), FixedList()
-        self._groups: list[ParamGroup] = []  # of each parameter
+        # Each group, and a copy of it as it was checked.
+        self._checked: list[tuple[dict[str, Any], dict[str, Any]]] = []
+        self._groups: list[dict[str, Any]] = []  # of each parameter
         self.state: dict[str, list[Array | None]] = {}
         self.steps: list[int] = []
         entries = listed_parameters(params)
@@ -188,38 +110,72 @@ class Optimizer:
             >>> [group["lr"] for group in sgd.param_groups]
             [0.1, 0.5]
         """
-        added = checked_group(group, self.defaults)
-        more = len(added["params"])
-        parameters = [*self._parameters, *added["params"]]
+        if not isinstance(group, dict) or "params" not in group:
+            raise TypeError(f"a parameter group is a dict with the key 'params', got {group!r}")
+        params = [group["params"]] if isinstance(group["params"], Tensor) else group["params"]
+        tensors = tuple(checked_tensors(listed_parameters(params)))
+        added = self.checked_group({**self.defaults, **group, "params": tensors})
+        for i, parameter in enumerate(tensors):
+            if not parameter.is_leaf:
+                raise GraphError(f"parameter {i} was computed; only leaves can be optimized")
+        parameters = [*self.parameters, *tensors]
         if len({id(parameter) for parameter in parameters}) != len(parameters):
             raise ValueError("a parameter is listed twice")
-        self._param_groups = FixedList([*self._param_groups, added])
-        self._parameters = FixedList(parameters)
-        self._groups = self._groups + [added] * more
-        self.steps = self.steps + [0] * more
+        more = len(tensors)
+        self._checked.append((added, dict(added)))
+        self._groups += [added] * more
+        self.steps += [0] * more
         self.state = {name: slots + [None] * more for name, slots in self.state.items()}
 
     @property
-    def param_groups(self) -> list[ParamGroup]:
+    def param_groups(self) -> tuple[dict[str, Any], ...]:
         """The groups of parameters and their settings; `add_param_group` adds one."""
-        return self._param_groups
-
-    @param_groups.setter
-    def param_groups(self, value: Any) -> None:
-        refuse()
+        return tuple(group for group, _ in self._checked)
 
     @property
     def parameters(self) -> list[Tensor]:
         """The parameters of all groups, one after another."""
-        return self._parameters
+        return [x for _, checked in self._checked for x in checked["params"]]
 
-    @parameters.setter
-    def parameters(self, value: Any) -> None:
-        refuse()
+    def checked_group(self, group: dict[str, Any]) -> dict[str, Any]:
+        """A group with floats for numbers; ValueError for a missing, unknown or wrong setting."""
+        if group.keys() - {"initial_lr"} != {"params", *self.defaults}:
+            raise ValueError(f"a parameter group has {['params', *self.defaults]}, got {[*group]}")
+        checked = dict(group)
+        for name in ("lr", "initial_lr", "momentum", "dampening", "weight_decay", "eps"):
+            if name in group:
+                checked[name] = check_number(name, group[name], 0)
+        if "betas" in group:
+            betas = group["betas"]
+            if not isinstance(betas, (tuple, list)) or len(betas) != 2:
+                raise ValueError(f"betas are two numbers, got {betas!r}")
+            names = "betas[0]", "betas[1]"
+            checked["betas"] = tuple(map(check_number, names, betas, (0, 0), (1, 1)))
+        if group.get("nesterov") and (not group["momentum"] or group["dampening"]):
+            raise ValueError("nesterov needs a momentum > 0 and no dampening")
+        return checked
+
+    def set_groups(self, groups: list[dict[str, Any]]) -> None:
+        """Give all groups other settings, or none if one of them is wrong."""
+        checked = [self.checked_group(group) for group in groups]
+        for group, settings in zip(self.param_groups, checked, strict=True):
+            group.update(settings)
+
+    def check_groups(self) -> None:
+        """Refuse a step with wrong settings, or with other parameters than were added."""
+        for group, checked in self._checked:
+            if group.get("params") is not checked["params"]:
+                raise TypeError(
+                    "an optimizer keeps the parameters that it has: call add_param_group to add "
+                    "others, or make a new optimizer to leave some out"
+                )
+            if group != checked:  # because a user has set another value
+                group.update(self.checked_group(group))
+                checked.update(group)
 
     def zero_grad(self, set_to_none: bool = True) -> None:
         """Forget all gradients, or fill them with 0; otherwise the next backward adds to them."""
-        for parameter in self._parameters:
+        for parameter in self.parameters:
             keep = not set_to_none and parameter.grad is not None
             parameter.grad = zeros_like(parameter) if keep else None
 
@@ -237,10 +193,12 @@ class Optimizer:
             check_type("a closure is a function", closure, Callable)
             with enable_grad():
                 value = closure()
-        updates = self.updates()
+        self.check_groups()
+        parameters = self.parameters
+        updates = self.updates(parameters)
         if backend.capturing.step is not None:
             backend.capturing.step.optimizer_step(self, updates)
-        versions = [self._parameters[i]._version for i, *_ in updates]
+        versions = [parameters[i]._version for i, *_ in updates]
         for version in versions:
             version.begin_change()
         try:
@@ -251,11 +209,11 @@ class Optimizer:
                 version.end_change()
         return value
 
-    def updates(self) -> list[tuple[int, Array, Array]]:
+    def updates(self, parameters: list[Tensor]) -> list[tuple[int, Array, Array]]:
         """(number, parameter, gradient) of each parameter that has a gradient."""
         updates: list[tuple[int, Array, Array]] = []
-        arrays = next(iter(self.state.values()), [None] * len(self._parameters))
-        for i, (parameter, slot) in enumerate(zip(self._parameters, arrays, strict=True)):
+        arrays = next(iter(self.state.values()), [None] * len(self.steps))
+        for i, (parameter, slot) in enumerate(zip(parameters, arrays, strict=True)):
             grad = parameter.grad
             if grad is None:
                 continue
@@ -289,7 +247,7 @@ class Optimizer:
         small squares of gradients, and Adam's eps, are 0 in float16."""
         slots = self.state.get(name)
         if slots is None:
-            slots = self.state[name] = [None] * len(self._parameters)
+            slots = self.state[name] = [None] * len(self.steps)
         array = slots[i]
         if array is not None and array.dtype is like.dtype:
             return array
@@ -302,7 +260,7 @@ class Optimizer:
 
     def __repr__(self) -> str:
         texts = []
-        for group in self._param_groups:
+        for group in self.param_groups:
             settings = dict(group)
             params = settings.pop("params")
             numbers = {"tensors": len(params), "parameters": sum(x.numel() for x in params)}
@@ -322,7 +280,6 @@ class Optimizer:
         groups = [{**group, "params": len(group["params"])} for group in self.param_groups]
         return {
             "kind": type(self).__name__,
-            "lr": self.param_groups[0]["lr"],
             "groups": groups,  # with the number of their parameters
             "steps": list(self.steps),
             "arrays": arrays,
@@ -332,52 +289,45 @@ class Optimizer:
         """Go on from a saved state, with its settings; refused as a whole if it does not fit."""
         if isinstance(state, dict) and {"state", "param_groups"} <= state.keys():
             raise CheckpointError(
-                "this is the state of an optimizer of PyTorch; one of tinyattn has kind, lr, "
+                "this is the state of an optimizer of PyTorch; one of tinyattn has kind, "
                 "groups, steps and arrays, as state_dict() gives them"
             )
         try:
             if state["kind"] != type(self).__name__:
                 raise ValueError(f"it is of {state['kind']}")
-            settings = self.settings_in(state)
+            groups = self.groups_in(state)
             steps = [check_size("a number of steps", step, 0) for step in state["steps"]]
-            if len(steps) != len(self._parameters):
-                raise ValueError(f"it is for {len(steps)} parameters of {len(self._parameters)}")
+            if len(steps) != len(self.steps):
+                raise ValueError(f"it is for {len(steps)} parameters of {len(self.steps)}")
             arrays = self.arrays_in(state, steps)
+            self.set_groups(groups)
         except (AttributeError, LookupError, TypeError, ValueError) as error:
             kind = type(self).__name__
             raise CheckpointError(f"not a state of this {kind}: {error!r}") from None
         self.state, self.steps = arrays, steps
-        for group, values in zip(self.param_groups, settings, strict=True):
-            group.update(values)
 
-    def settings_in(self, state: dict[str, Any]) -> list[dict[str, Any]]:
-        """The settings of each group; an error if they do not fit the groups of this optimizer."""
-        lr = check_number("lr", state["lr"], 0)
-        # A state of an older version has one learning rate and no groups.
-        saved_groups = state.get("groups") or [{"lr": lr}] * len(self.param_groups)
-        if saved_groups[0]["lr"] != lr:
-            raise ValueError(f"lr is {lr}, and that of the first group {saved_groups[0]['lr']}")
-        settings = []
-        for group, saved in zip(self.param_groups, saved_groups, strict=True):
-            values = {**saved}
-            if values.pop("params", len(group["params"])) != len(group["params"]):
+    def groups_in(self, state: dict[str, Any]) -> list[dict[str, Any]]:
+        """The groups with the settings of a state; an error if it has others."""
+        groups = []
+        for group, saved in zip(self.param_groups, state["groups"], strict=True):
+            if saved["params"] != len(group["params"]):
                 raise ValueError(f"a group has {len(group['params'])} parameters, got {saved}")
-            ParamGroup(group).update(values)
-            settings.append(values)
-        return settings
+            groups.append({**saved, "params": group["params"]})
+        return groups
 
     def arrays_in(self, state: dict[str, Any], steps: list[int]) -> dict[str, list[Array | None]]:
         """The arrays of each parameter; an error if one has another shape, or if a parameter that
         has moved lacks one of `slots`."""
         places = {str(i): i for i in range(len(steps))}
+        parameters = self.parameters
         arrays: dict[str, list[Array | None]] = {}
         for key, value in dict(state["arrays"]).items():
             name, _, number = str(key).rpartition(".")
             i = places.get(number, -1)
             known = i >= 0 and isinstance(value, Tensor) and value.dtype.kind == "f"
-            if not known or value.shape != self._parameters[i].shape:
+            if not known or value.shape != parameters[i].shape:
                 raise ValueError(f"{key!r} fits no parameter")
-            array = Tensor(value, device=self._parameters[i].device)._data.copy(order="C")
+            array = Tensor(value, device=parameters[i].device)._data.copy(order="C")
             arrays.setdefault(name, [None] * len(steps))[i] = array
         if self.slots:
             wanted = {f"{name}.{i}" for name in self.slots for i, step in enumerate(steps) if step}

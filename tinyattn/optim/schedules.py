@@ -17,12 +17,19 @@ def checked_optimizer(optimizer: Any) -> Optimizer:
     return optimizer
 
 
+def first_rates(optimizer: Optimizer) -> list[float]:
+    """The rate of each parameter group from before the optimizer got its first schedule."""
+    return [group.setdefault("initial_lr", group["lr"]) for group in optimizer.param_groups]
+
+
 class Schedule:
     """Sets an optimizer's `lr` by a formula of the step number, counted from 1 with `step()`.
 
     The rate of the first step is set at once: call `step()` after each `optimizer.step()`. The
     formula is that of the first parameter group. The others keep the proportion to it that they
-    have when the schedule is made.
+    have when the schedule is made, or when they are added.
+    A step multiplies the rates by rate(n) / rate(n - 1), as PyTorch's schedules do. So the rates of
+    several schedules on one optimizer are multiplied, and so is a rate that is set by hand.
     """
 
     not_saved: tuple[str, ...] = ("optimizer",)
@@ -30,6 +37,7 @@ class Schedule:
     def __init__(self, optimizer: Optimizer) -> None:
         self.optimizer = checked_optimizer(optimizer)
         self.proportions = self.proportions_of(optimizer)
+        first_rates(optimizer)
         self.step_count = 0
         self.step()
 
@@ -40,6 +48,15 @@ class Schedule:
         """The rate of each parameter group."""
         rate = check_number("lr", self.rate(step), 0)
         return [rate * proportion for proportion in self.proportions]
+
+    def take_over(self) -> None:
+        """Keep as factors what else has changed the rates since the last step."""
+        rate = self.rate(self.step_count)
+        for i, lr in enumerate(self.present() if rate else []):
+            if i == len(self.proportions):  # a group that was added
+                self.proportions.append(lr / rate)
+            elif lr != rate * self.proportions[i]:
+                self.proportions[i] = lr / rate
 
     @staticmethod
     def proportions_of(optimizer: Optimizer) -> list[float]:
@@ -52,52 +69,65 @@ class Schedule:
             )
         return [1.0, *(other / first if first else 1.0 for other in others)]
 
+    def present(self) -> list[float]:
+        return [group["lr"] for group in self.optimizer.param_groups]
+
+    def check_groups(self, values: list[Any]) -> None:
+        if len(values) != len(self.optimizer.param_groups):
+            raise ValueError(
+                f"the schedule was made for {len(values)} parameter groups, the optimizer has "
+                f"{len(self.optimizer.param_groups)}: make a new schedule after add_param_group"
+            )
+
     def set_rates(self, rates: list[float]) -> None:
         rates = [check_number("lr", rate, 0) for rate in rates]
-        groups = self.optimizer.param_groups
-        if len(rates) != len(groups):
-            raise ValueError(
-                f"the schedule was made for {len(rates)} parameter groups, the optimizer has "
-                f"{len(groups)}: make a new schedule after add_param_group"
-            )
-        for group, rate in zip(groups, rates, strict=True):
+        self.check_groups(rates)
+        for group, rate in zip(self.optimizer.param_groups, rates, strict=True):
             group["lr"] = rate
 
     def step(self) -> None:
+        if self.step_count:
+            self.take_over()
         self.set_rates(self.rates(self.step_count + 1))
         self.step_count += 1
 
     def get_last_lr(self) -> list[float]:
         """The present rate of each parameter group."""
-        return [group["lr"] for group in self.optimizer.param_groups]
+        return self.present()
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}(step_count={self.step_count}, lr={self.get_last_lr()})"
 
     def state_dict(self) -> dict[str, Any]:
         """The step number and the numbers of the formula."""
-        saved = {name: x for name, x in self.__dict__.items() if name not in self.not_saved}
-        return copy.deepcopy(saved)
+        self.take_over()
+        return copy.deepcopy({n: x for n, x in vars(self).items() if n not in self.not_saved})
 
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on from a saved state."""
+    def check_names(self, state: Any) -> None:
+        """CheckpointError for what is no state of such a schedule."""
         names = list(self.state_dict())
         # A state of an older version has no proportions: those of the optimizer's groups are taken.
         if not isinstance(state, dict) or {"proportions", *state} != {"proportions", *names}:
             keys = list(state) if isinstance(state, dict) else type(state).__name__
             raise CheckpointError(f"a {type(self).__name__} has {names}, got {keys}")
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on from a saved state, with the rates that it had."""
+        self.check_names(state)
         later = copy.copy(self)
-        later.__dict__.update(state)
+        later.__dict__.update(copy.deepcopy(state))
         try:
             self.set_rates(later.rates(check_size("step_count", later.step_count)))
         except (TypeError, ValueError, ArithmeticError) as error:
             raise CheckpointError(f"not a {type(self).__name__}'s state: {error}") from None
-        self.__dict__.update(copy.deepcopy(state))
+        self.__dict__.update(later.__dict__)
 
 
 class LambdaLR(Schedule):
-    """The learning rate that each parameter group has now, times `lr_lambda(n)` after n steps.
+    """The first learning rate of each parameter group, times `lr_lambda(n)` after n steps.
 
+    It is the rate from before the optimizer got its first schedule, and nothing else is kept: of
+    two LambdaLR the last one decides, as in PyTorch.
     Differs from PyTorch: one function for all groups. It is not in the state.
 
     Noam's schedule takes one line of code:
@@ -112,13 +142,15 @@ class LambdaLR(Schedule):
 
     def __init__(self, optimizer: Optimizer, lr_lambda: Callable[[int], float]) -> None:
         check_type("lr_lambda is one function of the steps", lr_lambda, Callable)
-        self.lr_lambda = lr_lambda
-        self.base_lrs = [group["lr"] for group in checked_optimizer(optimizer).param_groups]
+        self.lr_lambda, self.base_lrs = lr_lambda, first_rates(checked_optimizer(optimizer))
         super().__init__(optimizer)
 
     @staticmethod
     def proportions_of(optimizer: Optimizer) -> list[float]:
         return []  # each group has a rate of its own in `base_lrs`
+
+    def take_over(self) -> None:
+        pass
 
     def rates(self, step: int) -> list[float]:
         factor = check_number("what lr_lambda returns", self.lr_lambda(step - 1), 0)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -114,25 +113,6 @@ def adam(m: Array, v: Array, parameter: Array, grad: Array, numbers: AdamStep) -
         parameter[...] = w
 
 
-def adam_of_all(
-    parameters: Sequence[Array],
-    grads: Sequence[Array],
-    ms: Sequence[Array],
-    vs: Sequence[Array],
-    current_step: Callable[[], AdamStep],
-) -> None:
-    """`adam` for lists of arrays on one device; a GPU takes those in C order in one launch.
-
-    `current_step` is a function, because a captured step asks again in each replay.
-    """
-    numbers = current_step()
-    for arrays in zip(ms, vs, parameters, grads, strict=True):
-        if type(arrays[0]) is np.ndarray or not arrays[2].flags.c_contiguous:
-            adam(*arrays, numbers)
-    if type(parameters[0]) is not np.ndarray:
-        kernels.gpu_kernels().optimizer.adam(parameters, grads, ms, vs, current_step)
-
-
 class Adam(Optimizer):
     """Adam: steps of about lr, scaled for each weight by the spread of its gradients.
 
@@ -158,18 +138,27 @@ class Adam(Optimizer):
         super().__init__(params, lr, betas=betas, eps=eps, weight_decay=weight_decay)
 
     def update_all(self, updates: list[tuple[int, Array, Array]]) -> None:
-        """The formula of `adam_of_all` once for all parameters with one group, one type of array
-        and one number of steps, because a call for each takes longer. `update` is not called: a
-        subclass with another rule overrides this method."""
+        """`adam` for all parameters, with the same numbers for those with one group and one number
+        of steps; on "cuda" one launch for those of one dtype. `update` is not called: a subclass
+        with another rule overrides this method."""
         alike: dict[Any, list[tuple[int, Array, Array]]] = {}
         for update in updates:
             i, parameter, _ = update
-            key = (id(self._groups[i]), type(parameter), self.steps[i])
+            # A kernel reads arrays in C order.
+            is_each = type(parameter) is np.ndarray or not parameter.flags.c_contiguous
+            key = id(self._groups[i]), self.steps[i], is_each or parameter.dtype
             alike.setdefault(key, []).append(update)
-        for same in alike.values():
+        for (_, _, is_each), same in alike.items():
             (first, *_), parameters, grads = zip(*same, strict=True)
             ms, vs = ([self.slot(name, i, p) for i, p, _ in same] for name in MOMENTS)
-            adam_of_all(parameters, grads, ms, vs, partial(self.numbers, first))
+            if is_each is not True:
+                # A function, because a captured step asks again in each replay.
+                current = partial(self.numbers, first)
+                kernels.gpu_kernels().optimizer.adam(current, parameters, grads, ms, vs)
+                continue
+            numbers = self.numbers(first)
+            for arrays in zip(ms, vs, parameters, grads, strict=True):
+                adam(*arrays, numbers)
 
     def numbers(self, i: int) -> AdamStep:
         """The numbers of the present step, for parameter i; a captured step asks again."""

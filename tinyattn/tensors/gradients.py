@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 from typing import Any, Self, SupportsIndex
 
+from ..base.backend import Array
 from ..base.checks import check_type, checked_dtype, require_float
 from ..engine import autograd
 from ..engine.autograd import Leaf, Node, TensorBase, wrap
@@ -133,23 +135,30 @@ class Gradients(Values):
         """An independent leaf with the same values, gradient included."""
         if not self.is_leaf:
             raise GraphError("only leaves can be copied deeply: detach() this tensor first")
-        twin = object.__new__(type(self))
-        twin._data, twin._version = self._data.copy(), Version()
-        twin._node = None if self._node is None else Leaf(twin._data)
-        if self.grad is not None:
-            leaf = twin._node
-            if leaf is None:
-                leaf = twin._former_leaf = Leaf(twin._data)
-            leaf.grad = wrap(self.grad._data.copy())
-        memo[id(self)] = twin
+        grad = None if self.grad is None else wrap(self.grad._data.copy())
+        memo[id(self)] = twin = self._twin(self._data.copy(), Version(), grad)
+        if attributes := getattr(self, "__dict__", None):  # of a subclass
+            twin.__dict__.update(copy.deepcopy(attributes, memo))
         return twin
 
     def __copy__(self) -> Self:
-        """The same array and the same node."""
+        """The same array; but one of two leaves can be frozen, or get gradients, alone."""
+        twin = self._twin(self._data, self._version, self.grad)
+        if not self.is_leaf:
+            twin._node = self._node
+        getattr(twin, "__dict__", {}).update(getattr(self, "__dict__", {}))
+        return twin
+
+    def _twin(self, array: Array, version: Version | None, grad: Any) -> Self:
+        """A leaf with this array and this gradient, which learns if this tensor does."""
         twin = object.__new__(type(self))
-        twin._data, twin._node, twin._version = self._data, self._node, self._version
-        if hasattr(self, "_former_leaf"):
-            twin._former_leaf = self._former_leaf
+        twin._data, twin._version = array, version
+        twin._node = None if self._node is None else Leaf(array)
+        if grad is not None:
+            leaf = twin._node
+            if leaf is None:
+                leaf = twin._former_leaf = Leaf(array)
+            leaf.grad = grad
         return twin
 
     def __reduce_ex__(self, protocol: SupportsIndex) -> str | tuple[Any, ...]:

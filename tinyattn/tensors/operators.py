@@ -272,6 +272,11 @@ class Operators(Conversions):
         finally:
             version.end_change()
 
+    def __contains__(self, value: Any) -> bool:
+        """True if an element equals the number, or one of the Tensor's, which broadcasts."""
+        is_number = isinstance(value, (Values, int, float, np.number))
+        return is_number and bool(arithmetic.eq(self, value)._data.any())
+
     def __iter__(self) -> Iterator[Self]:
         if not self.ndim:
             raise TypeError("a 0-d tensor cannot be iterated over")

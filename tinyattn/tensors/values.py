@@ -25,7 +25,8 @@ class Values(TensorBase):
         """The values as a read-only view of the NumPy or CuPy array, without a copy.
 
         Change values with `x[i] = value` or `x += y` (under `ta.no_grad()` for a leaf), because
-        the tensor then counts the change, and `backward` notices it. `x.data = array` replaces
+        the tensor then counts the change, and `backward` notices it. For `x.grad.data.zero_()`
+        write `x.grad = None`. `x.data = array` replaces
         the array by a copy of the new one, and drops a gradient of another shape or dtype;
         numbers of Python take the dtype that the tensor has.
         Differs from PyTorch: there a write to `x.data` succeeds, and `backward` does not notice.

@@ -8,25 +8,41 @@ derivative is 0, halved, or of the wrong sign.
 
 The error of the five-point differences falls with the fourth power of the step. In float64 it is
 about 1e-11, a hundredth of the error of central differences.
+
+A function such as relu has kinks. Where a step crosses one, the differences are wrong, and not the
+derivative. So a derivative that differs is looked at again:
+
+1. With smaller steps, down to a ten thousandth. They cross no kink, unless the point lies on it. A
+   derivative that agrees with the differences of one step is right.
+2. Close to the point, where `slopes.py` sees if there is a kink. If not, the derivative is wrong.
+   At a kink, each number between the slopes of both sides is right. Where several kinks meet, or
+   where the value jumps, each number is accepted.
+3. After a kink all is checked again at two points close by, one on each side, until there is no
+   kink. So what is wrong on one side of a kink is noticed, and no point is only excused.
+
+Only values of the function say where a kink is, so a wrong derivative cannot make one. And only
+values count: `relu(x) - relu(-x)` is x, with slope 1 everywhere, but both rules of relu give 0 at
+x = 0. That is rejected.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
 
-from ..base.backend import namespace, quietly, to_device
 from ..base.checks import check_type, listed
 from ..engine import autograd
-from ..engine.grad_mode import enable_grad
 from ..errors import DtypeError, GradcheckError, GraphError
 from ..tensors.tensor import Tensor
+from .slopes import Kinks, Line, moved, random_moves, signed
 
-# f'(x) from f(x - 2h), f(x - h), f(x + h), f(x + 2h), each with its weight, divided by 12 h.
-FIVE_POINTS = ((-2.0, 1.0), (-1.0, -8.0), (1.0, 8.0), (2.0, -1.0))
+SMALLER = np.array([1.0, 1e-1, 1e-2, 1e-3, 1e-4])  # the steps, as parts of eps
+ALONE = 4  # of many numbers at a kink, how many are checked alone
+DISTANCES = (1.0, 2.0, 4.0, 8.0, 16.0)  # of the points close to a kink, in steps
 FAST_HINT = "; the full check (fast=False) names the element"
 
 
@@ -54,8 +70,8 @@ def gradcheck(
     It also checks that a gradient has its input's shape and dtype, that a second run gives the same
     bits, and that inputs and cotangents are not changed.
 
-    At a kink (relu at 0, ties of max) there is no derivative, so inputs must be more than 2 eps
-    away from it.
+    At a kink (relu at 0, ties of max) each number between the slopes of both sides is right. Where
+    several kinks meet, any number is accepted. All is then checked again on both sides.
 
         >>> x = ta.randn(3, 4, dtype=ta.float64, requires_grad=True)
         >>> ta.gradcheck(lambda x: F.softmax(x), [x])
@@ -133,6 +149,7 @@ class Checker:
         self.checked = [
             (f"input {i}", tensor) for i, tensor in enumerate(self.inputs) if requires(tensor)
         ] + [(f"parameter {name!r}", tensor) for name, tensor in self.named if requires(tensor)]
+        self.tensors = [tensor for _, tensor in self.checked]
         if not self.checked:
             raise ValueError("gradcheck needs an input or a parameter that requires gradients")
         for name, tensor in self.checked:
@@ -145,8 +162,12 @@ class Checker:
     def outputs(self) -> tuple[Tensor, ...]:
         return floats_in(self.fn(*self.inputs))
 
-    def check(self, fast: bool) -> None:
-        """Check the derivatives, element by element or in one random projection."""
+    def check(self, fast: bool) -> list[str]:
+        """Check the derivatives, element by element or in one random projection.
+
+        Returns the names of those that lie at a kink.
+        """
+        at_kinks = []
         for o, output in enumerate(self.outputs()):
             if not output.requires_grad:
                 raise GradcheckError(
@@ -154,16 +175,31 @@ class Checker:
                     "graph was cut"
                 )
             self.check_contract(o, output)
-            if fast:
-                self.check_projection(o, output, self.hint)
-            else:
-                self.check_jacobian(o, output)
+            whole, projected = self.check_jacobian, partial(self.check_projection, hint=self.hint)
+            check = partial(projected if fast else whole, o, output)
+            if kinks := check():
+                self.check_beside(check, kinks[0])
+            at_kinks += kinks
+        return at_kinks
+
+    def check_beside(self, check: Callable[[], list[str]], kink: str) -> None:
+        """Check again close by, on both sides of this point, until there is no kink."""
+        for distance in DISTANCES:
+            moves = random_moves(self.tensors, distance * self.eps, self.rng)
+            with moved(self.tensors, moves):
+                kinks = check()
+            with moved(self.tensors, [-move for move in moves]):
+                kinks += check()
+            if not kinks:
+                return
+        raise GradcheckError(
+            f"{kink}: finite differences find a kink here and everywhere close by, so they prove "
+            "nothing: is fn computed in float32, or are its values large beside its slopes?"
+        )
 
     def cotangents(self) -> list[Tensor]:
-        return [
-            Tensor(self.rng.standard_normal(output.shape), device=output.device)
-            for output in self.outputs()
-        ]
+        outs = self.outputs()
+        return [Tensor(self.rng.standard_normal(o.shape), device=o.device) for o in outs]
 
     def of_the_gradient(self) -> Checker:
         """A Checker of the gradient of `fn`, a function of the inputs and cotangents."""
@@ -185,13 +221,12 @@ class Checker:
 
     def check_recorded(self) -> None:
         """Rules that run on Tensors must give the same as on arrays."""
-        tensors = [tensor for _, tensor in self.checked]
-        cotangents = self.cotangents()
+        cotangents = [cotangent.requires_grad_() for cotangent in self.cotangents()]
         unrecorded, recorded = (
             autograd.grad(
-                self.outputs(), tensors, cotangents, create_graph=create_graph, allow_unused=True
+                self.outputs(), self.tensors, cotangents, create_graph=create, allow_unused=True
             )
-            for create_graph in (False, True)
+            for create in (False, True)
         )
         largest = max((np.abs(g.numpy()).max(initial=0.0) for g in cotangents), default=0.0)
         for (name, _), one, other in zip(self.checked, unrecorded, recorded, strict=True):
@@ -202,21 +237,25 @@ class Checker:
                     f"the gradient for {name} is another when a graph of it is recorded "
                     "(create_graph=True)"
                 )
+            if other is not None and not other.requires_grad and b.any():
+                raise GradcheckError(
+                    f"the gradient for {name} loses its graph when it is recorded "
+                    "(create_graph=True): it does not depend on the gradient of the output"
+                )
 
     def gradients(self, o: int, cotangent: np.ndarray) -> list[np.ndarray]:
         """The analytic gradients of output `o`, in the order of `self.checked`."""
         output = self.outputs()[o]
-        tensors = [tensor for _, tensor in self.checked]
         grad_output = Tensor(cotangent, device=output.device)
         try:
-            gradients = autograd.grad(output, tensors, grad_output, allow_unused=True)
+            gradients = autograd.grad(output, self.tensors, grad_output, allow_unused=True)
         except GraphError as error:  # a rule that returns nothing, or the wrong shape
             raise GradcheckError(f"output {o}: {error}") from error
         if not np.array_equal(grad_output.numpy(), cotangent, equal_nan=True):
             raise GradcheckError(f"the derivative of output {o} changed its cotangent")
         return [
             np.zeros(tensor.shape) if g is None else g.numpy()
-            for g, tensor in zip(gradients, tensors, strict=True)
+            for g, tensor in zip(gradients, self.tensors, strict=True)
         ]
 
     def check_contract(self, o: int, output: Tensor) -> None:
@@ -238,26 +277,73 @@ class Checker:
             if not np.array_equal(old, tensor.numpy(), equal_nan=True):
                 raise GradcheckError(f"{name} was changed by computing output {o} or its gradient")
 
-    def moved(self, o: int, tensor: Tensor, direction: np.ndarray) -> np.ndarray:
-        """d output / d step along `direction` of `tensor`, by finite differences."""
-        original = tensor._data
-        step = self.eps * max(1.0, float(np.abs(tensor.numpy()).max(initial=0.0)))
-        values = []
-        try:
-            for place, _ in FIVE_POINTS:
-                move = to_device((place * step) * direction, tensor.device)
-                tensor._data = namespace(original).asarray(original + move)  # a sum may be a number
-                with enable_grad():  # fn itself may need it
-                    values.append(self.outputs()[o].numpy())
-        finally:
-            tensor._data = original
-        stack = np.array(values)
-        total = quietly(np.tensordot, [weight for _, weight in FIVE_POINTS], stack, 1)
-        # A constant has slope 0, even if it is infinite.
-        return np.where((stack == stack[0]).all(axis=0), 0.0, total / (12 * step))
+    def differences(
+        self,
+        line: Line,
+        analytic: np.ndarray,
+        weights: Any = None,
+        slack: float = 1.0,
+        least: Any = 0,
+    ) -> Any:
+        """Compare derivatives with the slopes of a line, with smaller and smaller steps.
 
-    def check_jacobian(self, o: int, output: Tensor) -> None:
-        """Check every element of J: a row for each output element, a column for each input's."""
+        weights: for one sum of the whole output; without them its numbers are compared one by one.
+        slack, least: a factor of atol, and the least number of which rtol is taken.
+
+        Returns which derivatives differ with each step; and the slopes, the tolerance, and the
+        length of the last step.
+        """
+        wrong, last = np.ones(analytic.shape, bool), None
+        for step in self.eps * SMALLER:
+            slopes, error = line.slope(step), line.rounding(step)
+            if weights is None:
+                slopes, error = slopes.reshape(-1), error.reshape(-1)
+            else:
+                slopes, error = np.sum(slopes * weights), np.sqrt(np.sum((error * weights) ** 2))
+            # Of the smaller one, because where the value jumps the slope is huge.
+            size = np.minimum(np.abs(analytic), np.abs(slopes))
+            tolerance = self.atol * slack + self.rtol * np.maximum(size, least)
+            if last and (error > tolerance)[wrong].any():
+                break
+            wrong &= ~(np.abs(analytic - slopes) <= tolerance)
+            last = wrong, slopes, tolerance, step
+            if not wrong.any():
+                break
+        return last
+
+    def projected(self, line: Line, gradient: np.ndarray, weights: np.ndarray) -> tuple[Any, ...]:
+        """The derivative of a weighted sum of the output along a line, and its `differences`."""
+        analytic = np.asarray((gradient * line.direction).sum())
+        # Errors of n elements have random signs, so their sum grows with sqrt(n).
+        inputs, outputs = max(1, gradient.size), max(1, int(np.count_nonzero(weights)))
+        least = np.abs(gradient).sum() / math.sqrt(inputs)
+        slack = math.sqrt(inputs * outputs)
+        return analytic, *self.differences(line, analytic, weights, slack, least)
+
+    def judge(
+        self, pair: str, i: int | None, analytic: Any, slope: Any, kinks: Kinks, hint: str = ""
+    ) -> None:
+        """GradcheckError unless number `i` is at a kink, and its derivative between the slopes.
+
+        i: None for the sum of all numbers that are not at a kink.
+        """
+        given = f"{slope:.7g}, no kink is near"
+        if i is None and kinks.here.any():
+            given = f"{slope:.7g}, without the numbers at a kink"
+        elif i is not None and kinks.here.flat[i]:
+            low, high, margin = (bound.flat[i] for bound in kinks[1:])
+            if low - margin <= analytic <= high + margin:
+                return
+            given = f"{low:.7g} to {high:.7g} at a kink"
+        raise GradcheckError(
+            f"{pair}: the derivative gives {analytic:.7g}, finite differences give {given}{hint}"
+        )
+
+    def check_jacobian(self, o: int, output: Tensor) -> list[str]:
+        """Check every element of J: a row for each output element, a column for each input's.
+
+        Returns the names of those at a kink.
+        """
         rows: list[list[np.ndarray]] = []
         for i in range(output.numel()):
             # A random factor instead of 1 shows a rule that ignores its cotangent.
@@ -265,57 +351,56 @@ class Checker:
             cotangent = np.zeros(output.shape)
             cotangent.flat[i] = factor
             rows.append([g.reshape(-1) / factor for g in self.gradients(o, cotangent)])
+        at_kinks = []
         for t, (name, tensor) in enumerate(self.checked):
             analytic = np.array([row[t] for row in rows]).reshape(output.numel(), tensor.numel())
             for j in range(tensor.numel()):
                 direction = np.zeros(tensor.shape)
                 direction.flat[j] = 1.0
-                numeric = self.moved(o, tensor, direction).reshape(-1)
-                self.compare(o, output.shape, name, tensor.shape, j, analytic[:, j], numeric)
+                line = Line(self, o, tensor, direction)
+                wrong, slopes, tolerance, step = self.differences(line, analytic[:, j])
+                if not wrong.any():
+                    continue
+                kinks = line.kinks(step, tolerance.reshape(output.shape))
+                for i in np.flatnonzero(wrong).tolist():
+                    pair = f"d output {o}{index(i, output)} / d {name}{index(j, tensor)}"
+                    self.judge(pair, i, analytic[i, j], slopes[i], kinks)
+                    at_kinks.append(pair)
         # And one full cotangent, because a rule may be wrong only for several elements.
-        self.check_projection(o, output)
+        projected = self.check_projection(o, output)
+        return at_kinks or projected
 
-    def compare(
-        self,
-        o: int,
-        output_shape: tuple[int, ...],
-        name: str,
-        shape: tuple[int, ...],
-        j: int,
-        analytic: np.ndarray,
-        numeric: np.ndarray,
-    ) -> None:
-        wrong = ~(np.abs(analytic - numeric) <= self.atol + self.rtol * np.abs(numeric))
-        if wrong.any():
-            i = int(np.flatnonzero(wrong)[0])
-            at = tuple(int(k) for k in np.unravel_index(i, output_shape)) if output_shape else ()
-            by = tuple(int(k) for k in np.unravel_index(j, shape)) if shape else ()
-            raise GradcheckError(
-                f"d output {o}{list(at)} / d {name}{list(by)}: the derivative gives "
-                f"{analytic[i]:.10g}, finite differences give {numeric[i]:.10g}"
-            )
+    def check_projection(self, o: int, output: Tensor, hint: str = "") -> list[str]:
+        """Check one number for each input: u^T J v for random u and v of both signs.
 
-    def check_projection(self, o: int, output: Tensor, hint: str = "") -> None:
-        """Check one number for each input: u^T J v for random u and v of both signs."""
+        The sum over many numbers at a kink says little. So those are left out, and some of them are
+        checked alone. Returns the names of all of them.
+        """
         cotangent = signed(self.rng, output.shape)
-        for (name, tensor), gradient in zip(
-            self.checked, self.gradients(o, cotangent), strict=True
-        ):
-            direction = signed(self.rng, tensor.shape)
-            analytic = float((gradient * direction).sum())
-            numeric = float((self.moved(o, tensor, direction) * cotangent).sum())
-            # Errors of n elements have random signs, so their sum grows with sqrt(n).
-            slack = math.sqrt(max(1, tensor.numel()) * max(1, output.numel()))
-            scale = float(np.abs(gradient).sum())
-            if not abs(analytic - numeric) <= self.atol * slack + self.rtol * max(
-                abs(numeric), scale / math.sqrt(max(1, tensor.numel()))
-            ):
-                raise GradcheckError(
-                    f"output {o} by {name}, random projection u^T J v: the derivative gives "
-                    f"{analytic:.10g}, finite differences give {numeric:.10g}{hint}"
-                )
+        at_kinks = []
+        for t, gradient in enumerate(self.gradients(o, cotangent)):
+            name, tensor = self.checked[t]
+            line = Line(self, o, tensor, signed(self.rng, tensor.shape))
+            _, wrong, _, tolerance, step = self.projected(line, gradient, cotangent)
+            if not wrong:
+                continue
+            of_one = tolerance / math.sqrt(max(1, output.numel()))
+            kinks = line.kinks(step, of_one)
+            numbers = np.flatnonzero(kinks.here)
+            for i in (None, *self.rng.permutation(numbers)[:ALONE].tolist()):
+                weights = np.where(kinks.here, 0.0, cotangent)
+                pair = f"output {o} by {name}, random projection u^T J v"
+                if i is not None:
+                    weights = (np.arange(output.numel()) == i).reshape(output.shape) * 1.0
+                    pair = f"output {o}{index(i, output)} by {name}, random projection J v"
+                gradient = self.gradients(o, weights)[t]
+                analytic, wrong, slope, *_ = self.projected(line, gradient, weights)
+                if wrong:
+                    self.judge(pair, i, analytic, slope, kinks, hint)
+            at_kinks += [f"output {o}{index(i, output)} by {name}" for i in numbers.tolist()]
+        return at_kinks
 
 
-def signed(rng: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray:
-    """Random numbers of both signs, none close to 0, so that each element counts."""
-    return rng.choice([-1.0, 1.0], shape) * rng.uniform(0.5, 1.5, shape)
+def index(i: int, tensor: Tensor) -> str:
+    """Of element `i` of a Tensor, such as [2, 1]."""
+    return str([int(k) for k in np.unravel_index(i, tensor.shape)] if tensor.shape else [])

@@ -11,13 +11,15 @@ from typing import Any
 
 import numpy as np
 
+from ..base.backend import read_only
 from ..engine import autograd
 from ..engine.autograd import wrap
 from ..errors import GradcheckError, GraphError, InPlaceError
 from ..nn import Module
 from ..nn.module import copied
 from ..tensors.tensor import Tensor
-from .finite_differences import Checker, requires, signed, tensors_in
+from .finite_differences import Checker, requires, tensors_in
+from .slopes import signed
 
 FULL_CHECK_UP_TO = 64  # elements; a random projection instead of the whole Jacobian above that
 Function = Callable[..., Any]
@@ -34,6 +36,7 @@ def check_op(
     smooth: bool = True,
     second_order: bool = True,
     bitwise: bool = False,
+    eps: float = 1e-3,
     seed: int = 0,
 ) -> str:
     """Test a differentiable function as the library tests its own ops.
@@ -43,18 +46,19 @@ def check_op(
     samples: argument lists. Gradients of floating arrays and Tensors among the arguments are
         checked, in float64 whatever their dtype; other arguments are passed on.
     reference: the same function in plain NumPy, written independently, to compare values with.
-    smooth: False for samples at a kink, such as relu at 0, because there is no derivative there;
-        all the rest is checked.
+    smooth: False where finite differences mean nothing, such as for numbers near the largest; all
+        the rest is checked. Kinks need no False: `gradcheck` says how they are checked.
     second_order: False leaves out derivatives of second order.
     bitwise: require the same bits for every memory layout. The library's own ops give them; sums
         and products of NumPy do not, because they add in another order.
+    eps: the step of finite differences, as in `gradcheck`.
 
-    Returns a line that says what was checked. Raises GradcheckError, which names the sample and the
-    property that failed:
+    Returns a line that says what was checked, and how many derivatives lie at a kink. Raises
+    GradcheckError, which names the sample and the property that failed:
 
     - the value is that of the reference, if there is one, to 1e-12;
     - the derivative agrees with finite differences, and so does its derivative;
-    - the derivative is the same if a graph of it is recorded;
+    - the derivative is the same if a graph of it is recorded, and the graph is not lost;
     - it is linear in the cotangent, exactly: vjp(0) = 0, vjp(2 g) = 2 vjp(g);
     - float32 and float16 inputs give results and gradients of that dtype;
     - arrays that are reversed, transposed, repeated, with gaps, misaligned or read-only give the
@@ -74,38 +78,38 @@ def check_op(
         raise ValueError("check_op needs at least one sample: with none it would prove nothing")
     rng = np.random.default_rng(seed)
     fn = converted(fn, np.float64)
-    checks = checks_for(reference, smooth, second_order, bitwise)
+    checks = checks_for(reference, smooth, second_order, bitwise, eps)
+    kinks: list[str] = []
     for number, sample in enumerate(samples):
         arguments = [differentiable(value) for value in sample]
         try:
             for check in checks.values():
-                check(fn, arguments, rng)
+                found = check(fn, arguments, rng)
+                kinks += [f"sample {number}, {name}" for name in found or ()]
         except (GradcheckError, GraphError, InPlaceError) as error:
             raise GradcheckError(f"sample {number}: {error}") from error
     name = getattr(fn, "__name__", type(fn).__name__)
     count = "1 sample" if len(samples) == 1 else f"{len(samples)} samples"
-    return f"{name}, {count}: {', '.join(checks)}"
+    at_kinks = f"; {len(kinks)} at a kink, first {kinks[0]}" if kinks else ""
+    return f"{name}, {count}: {', '.join(checks)}{at_kinks}"
 
 
 def checks_for(
-    reference: Function | None, smooth: bool, second_order: bool, bitwise: bool
-) -> dict[str, Callable[[Function, Arguments, np.random.Generator], None]]:
+    reference: Function | None, smooth: bool, second_order: bool, bitwise: bool, eps: float
+) -> dict[str, Callable[[Function, Arguments, np.random.Generator], list[str] | None]]:
     """The checks that were asked for, by the name of the property."""
-    checks: dict[str, Any] = {}
-    if reference is not None:
-        checks["value"] = partial(check_value, reference)
-    checks["purity"] = check_purity  # first, because the others fail too if an input changes
-    if smooth:
-        checks["derivative"] = check_derivative
-    if smooth and second_order:
-        checks["second derivative"] = check_second_derivative
-    if second_order:
-        checks["recorded derivative"] = check_recorded
-    checks["linearity"] = check_linearity
-    checks["dtypes"] = check_dtypes
-    checks["memory layouts"] = partial(check_layouts, bitwise)
-    checks["lifetime"] = check_lifetime
-    return checks
+    checks: dict[str, Any] = {
+        "value": reference is not None and partial(check_value, reference),
+        "purity": check_purity,  # early, because the others fail too if an input changes
+        "derivative": smooth and partial(check_derivative, eps),
+        "second derivative": smooth and second_order and partial(check_second_derivative, eps),
+        "recorded derivative": second_order and check_recorded,
+        "linearity": check_linearity,
+        "dtypes": check_dtypes,
+        "memory layouts": partial(check_layouts, bitwise),
+        "lifetime": check_lifetime,
+    }
+    return {name: check for name, check in checks.items() if check}
 
 
 # Calling the function
@@ -176,10 +180,11 @@ def bits(array: np.ndarray) -> tuple[Any, ...]:
 def check_value(
     reference: Function, fn: Function, arguments: Arguments, rng: np.random.Generator
 ) -> None:
-    expected = reference(*(a.numpy() if isinstance(a, Tensor) else a for a in arguments))
-    expected = expected if isinstance(expected, (tuple, list)) else (expected,)
-    outputs = fn(*arguments)
-    outputs = outputs if isinstance(outputs, (tuple, list)) else (outputs,)
+    target = reference(*(a.numpy() if isinstance(a, Tensor) else a for a in arguments))
+    outputs, expected = (
+        value if isinstance(value, (tuple, list)) else (value,)
+        for value in (fn(*arguments), target)
+    )
     if len(outputs) != len(expected):
         raise GradcheckError(f"{len(outputs)} outputs, the reference has {len(expected)}")
     for i, pair in enumerate(zip(outputs, expected, strict=True)):
@@ -228,17 +233,23 @@ def check_purity(fn: Function, arguments: Arguments, rng: np.random.Generator) -
             )
 
 
-def check_derivative(fn: Function, arguments: Arguments, rng: np.random.Generator) -> None:
+def check_derivative(
+    eps: float, fn: Function, arguments: Arguments, rng: np.random.Generator
+) -> list[str]:
+    """Returns the names of the derivatives at a kink."""
     size = sum(tensor.numel() for tensor in tensors_to_check(fn, arguments))
     outputs = sum(output.numel() for output in tensors_in(fn(*arguments)))
     fast = max(size, outputs) > FULL_CHECK_UP_TO
     hint = f"; with at most {FULL_CHECK_UP_TO} numbers in inputs and outputs the element is named"
-    Checker(fn, arguments, rng, hint=hint).check(fast)
+    return Checker(fn, arguments, rng, eps, hint=hint).check(fast)
 
 
-def check_second_derivative(fn: Function, arguments: Arguments, rng: np.random.Generator) -> None:
+def check_second_derivative(
+    eps: float, fn: Function, arguments: Arguments, rng: np.random.Generator
+) -> list[str]:
+    checker = Checker(fn, arguments, rng, eps, atol=1e-6, rtol=1e-5)
     try:
-        Checker(fn, arguments, rng, atol=1e-6, rtol=1e-5).of_the_gradient().check(fast=True)
+        return checker.of_the_gradient().check(fast=True)
     except GradcheckError as error:
         raise GradcheckError(f"second order: {error}") from error
 
@@ -378,12 +389,6 @@ def misaligned(array: np.ndarray) -> np.ndarray:
     return shifted
 
 
-def read_only(array: np.ndarray) -> np.ndarray:
-    locked = contiguous(array)
-    locked.flags.writeable = False
-    return locked
-
-
 LAYOUTS: dict[str, Layout] = {
     "Fortran": lambda array: np.array(array, order="F"),
     "reversed": lambda array: np.flip(contiguous(np.flip(array))),
@@ -391,5 +396,5 @@ LAYOUTS: dict[str, Layout] = {
     "transposed": transposed,
     "stride 0": repeated,
     "misaligned": misaligned,
-    "read-only": read_only,
+    "read-only": lambda array: read_only(contiguous(array)),
 }

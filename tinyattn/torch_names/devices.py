@@ -68,11 +68,11 @@ class Generator:
     @contextmanager
     def drawing(self) -> Iterator[None]:
         """Let tinyattn draw its random numbers from this generator inside a with-block."""
-        before, random._generator = random.generator(), self.numbers
+        token = random.of_block.set(self.numbers)
         try:
             yield
         finally:
-            random._generator = before
+            random.of_block.reset(token)
 
 
 def adapted(function: Callable[..., Any]) -> Callable[..., Any]:

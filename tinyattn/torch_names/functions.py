@@ -20,7 +20,7 @@ from ..engine.autograd import wrap
 from ..tensors.tensor import Tensor
 from . import dtypes
 from .devices import MAKERS, adapted
-from .marks import both, changing, function, rows
+from .marks import both, changing, function, rows, with_name
 
 
 def by_numpy(name: str) -> Callable[..., Any]:
@@ -38,16 +38,36 @@ def tensor_of(name: str, x: Any) -> Tensor:
     return x
 
 
+def with_gradient_0(values: Tensor, *inputs: Any) -> Tensor:
+    """The values of a function of the inputs that goes in steps."""
+    nowhere = ta.zeros_like(values, dtype=ta.bool)
+    for x in inputs:
+        if isinstance(x, Tensor) and x.dtype.kind == "f":
+            values = ta.where(nowhere, x, values)
+    return values
+
+
 def stepwise(name: str) -> Callable[..., Any]:
     """NumPy's function of floats, with the gradient 0; integers stay as they are."""
 
     def function(input, **options):
         if input.dtype.kind != "f":
             return input.clone()
-        nowhere = ta.zeros_like(input, dtype=ta.bool)
-        return ta.where(nowhere, input, by_numpy(name)(input, **options))
+        return with_gradient_0(by_numpy(name)(input, **options), input)
 
     return function
+
+
+def logarithm(base: int) -> Any:
+    """log2 or log10. log(x) / log(base) is not exact at powers of the base, nor is float32."""
+
+    def function(input):
+        exact = getattr(namespace(input), f"log{base}")(input.astype("float64"))
+        return exact.astype(input.dtype)
+
+    made = ta.op(floats=True)(with_name(function, f"log{base}"))
+    made.vjp("input")(lambda grad, input: grad / (input * math.log(base)))
+    return made
 
 
 # Each element
@@ -64,8 +84,22 @@ def div(input, other, *, rounding_mode=None):
     """In tinyattn: write x / y"""
     if rounding_mode is None:
         return input / other
-    floor = input // other
-    return floor if rounding_mode == "floor" else trunc(input / other).to(floor.dtype)
+    whole = Tensor.__floordiv__(input, other)
+    if rounding_mode == "trunc" and whole.dtype.kind == "f":  # of the rounded quotient
+        whole = by_numpy("trunc")(input.detach().to(whole.dtype) / other)
+    elif rounding_mode == "trunc":
+        whole = whole + ((whole < 0) & (whole * other != input))
+    return with_gradient_0(whole, input, other)
+
+
+@changing
+def lerp(input, end, weight):
+    """From the nearer end, because only so the result is `end` where the weight is 1."""
+    rise = end - input
+    from_input, from_end = input + weight * rise, end - rise * (1 - weight)
+    if not isinstance(weight, Tensor):
+        return from_input if abs(weight) < 0.5 else from_end
+    return ta.where(abs(weight) < 0.5, from_input, from_end)
 
 
 divide = true_divide = both(
@@ -75,7 +109,6 @@ floor_divide = both(Tensor.__floordiv__)
 neg = both(Tensor.__neg__, "-x")
 addcdiv = changing(lambda input, tensor1, tensor2, *, value=1: input + value * tensor1 / tensor2)
 addcmul = changing(lambda input, tensor1, tensor2, *, value=1: input + value * tensor1 * tensor2)
-lerp = changing(lambda input, end, weight: input + weight * (end - input))
 pow = both(lambda input, exponent: input**exponent)
 clamp_max = changing(lambda input, max: input.clamp(max=max))
 clamp_min = changing(lambda input, min: input.clamp(min=min))
@@ -84,8 +117,8 @@ ceil = both(stepwise("ceil"), "np.ceil(x.numpy())")
 floor = changing(stepwise("floor"), "np.floor(x.numpy())")
 round = changing(stepwise("round"), "np.round(x.numpy())")
 trunc = both(stepwise("trunc"))
-log2 = both(lambda input: input.log() / math.log(2), "x.log() / np.log(2)")
-log10 = both(lambda input: input.log() / math.log(10), "x.log() / np.log(10)")
+log2 = both(logarithm(2), "x.log() / np.log(2)")
+log10 = both(logarithm(10), "x.log() / np.log(10)")
 eq = both(Tensor.__eq__, "x == y")
 ne = both(Tensor.__ne__, "x != y")
 lt = both(Tensor.__lt__, "x < y")

@@ -6,14 +6,15 @@ Programs call them on every tensor and model, so they are put on the classes the
 from __future__ import annotations
 
 from collections.abc import Callable
+from types import NoneType
 from typing import Any
 
 import numpy as np
 
 import tinyattn as ta
 
-from ..base.checks import one_dim
-from ..nn.module import Module
+from ..base.checks import check_type, one_dim
+from ..nn.module import Module, Parameter
 from ..tensors.tensor import Tensor, read_only
 from .devices import MAKERS, adapted, adapted_to, device
 from .dtypes import CLASSES, KIND_OF, KINDS, OfDtype
@@ -120,6 +121,15 @@ CHANGED = """abs clamp cos exp log masked_fill pow reciprocal relu rsqrt sigmoid
     tril triu"""
 
 
+def check_registered(module: Any, name: Any, value: Any, kind: Any) -> None:
+    """Refuse what would not be found as a part of the module, as PyTorch does."""
+    check_type(f"{name!r} has to be a {kind.__name__} or None", value, (kind, NoneType))
+    if not isinstance(name, str) or not name or "." in name:
+        raise KeyError(f"the name of a part is a word without dots, got {name!r}")
+    if hasattr(module, name) and not isinstance(vars(module).get(name), (kind, NoneType)):
+        raise KeyError(f"{type(module).__name__} has an attribute {name!r} already")
+
+
 def found(named: Any, target: str) -> Any:
     parts = dict(named)
     if target not in parts:
@@ -135,10 +145,12 @@ class OfModules:
 
     def add_module(self: Any, name: str, module: Module) -> None:
         """In tinyattn: write setattr(module, name, child)"""
+        check_registered(self, name, module, Module)
         setattr(self, name, module)
 
     def register_parameter(self: Any, name: str, param: Any) -> None:
         """In tinyattn: write setattr(module, name, nn.Parameter(data))"""
+        check_registered(self, name, param, Parameter)
         setattr(self, name, param)
 
     def get_parameter(self: Any, target: str) -> Any:

@@ -6,14 +6,12 @@ import contextlib
 import os
 import secrets
 import stat
+import time
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, BinaryIO
 
-try:
-    import fcntl
-except ImportError:  # on Windows
-    fcntl = None  # type: ignore[assignment]
+DAY = 24 * 60 * 60  # seconds
 
 
 def write_atomically(path: str | os.PathLike[str], parts: Iterable[Any]) -> None:
@@ -59,24 +57,14 @@ def target_of(path: str | os.PathLike[str]) -> tuple[Path, os.stat_result | None
 
 
 def new_file(folder: Path, mode: int) -> BinaryIO:
-    """A new file in `folder`, locked. Files that killed processes left there are removed.
-
-    A lock means that a process writes the file, because a killed process loses its locks.
-    """
-    if fcntl is not None:
-        for leftover in folder.glob(".tinyattn-" + 16 * "[0-9a-f]"):
-            with contextlib.suppress(OSError), open(leftover, "r+b") as old_file:
-                fcntl.flock(old_file, fcntl.LOCK_EX | fcntl.LOCK_NB)  # fails if a process writes it
+    """A new file in `folder`. What killed processes left there is removed after a day, because
+    until then another process may be writing it."""
+    for leftover in folder.glob(".tinyattn-" + 16 * "[0-9a-f]"):
+        with contextlib.suppress(OSError):
+            if leftover.stat().st_mtime < time.time() - DAY:
                 leftover.unlink()
-    while True:
-        name = folder / f".tinyattn-{secrets.token_hex(8)}"
-        file = open(name, "xb", opener=lambda name, flags: os.open(name, flags, mode))  # noqa: SIM115
-        with contextlib.suppress(OSError):  # some file systems have no locks
-            if fcntl is not None:
-                fcntl.flock(file, fcntl.LOCK_EX)
-        if name.exists():
-            return file
-        file.close()  # another process removed it before it was locked
+    name = folder / f".tinyattn-{secrets.token_hex(8)}"
+    return open(name, "xb", opener=lambda name, flags: os.open(name, flags, mode))
 
 
 def keep_owner_and_mode(file: BinaryIO, target: Path, old: os.stat_result) -> None:

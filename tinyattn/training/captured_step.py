@@ -186,11 +186,13 @@ class Captured:
                     f"parameter {i} {array.shape} is not in C order on the device, which a "
                     "captured step needs: give it a .data that is"
                 )
+        parameters = optimizer.parameters
 
         def count() -> None:
+            optimizer.check_groups()
             optimizer.count(updates)
             for i, *_ in updates:
-                optimizer.parameters[i]._version.changes += 1
+                parameters[i]._version.changes += 1
 
         self.replays.append(count)
 

@@ -65,8 +65,8 @@ def save(state: dict[str, Any], path: str | os.PathLike[str]) -> None:
 
     The file gets its name when it is complete and on the disk, so an interrupt, a kill or a full
     disk leaves the old file or none. The new file has the mode and the owner of the old one. If
-    `path` is a symbolic link, the save writes its target. If a save was killed, the next save in
-    that folder removes the incomplete file, where the file system has locks.
+    `path` is a symbolic link, the save writes its target. The incomplete file of a
+    save that was killed is removed by a save in that folder a day later.
 
     Raises, before anything is written:
         TypeError: a value has another type (of a Module or an Optimizer save the state_dict(), of

@@ -7,8 +7,8 @@
 Every process, called a rank, has the whole model. `backward` gives every rank the gradients of the
 whole batch, so all ranks take the same step, and their parameters stay equal. Before arrays are
 summed, the ranks compare a fingerprint of what they are about to do. MPI (by mpi4py) moves the
-arrays, or NCCL (by CuPy) those on GPUs. NCCL was tested on a stand-in only: not measured on a
-GPU. In a program with one rank nothing of this is imported, and `backward` is `loss.backward`.
+arrays, those of GPUs through the memory of the host. In a program with one rank nothing of this is
+imported, and `backward` is `loss.backward`.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ from typing import Any
 import numpy as np
 
 from ..base import backend
-from ..base.backend import FLOAT16, Array, device_of, module_of, namespace, quiet
+from ..base.backend import FLOAT16, Array, module_of, quiet, to_device
 from ..base.checks import check_number, check_size, check_type
 from ..engine.autograd import propagate, root_of, starting_gradient, wrap
 from ..engine.grad_mode import no_grad
-from ..errors import DeviceError, GraphError, ShapeError
+from ..errors import GraphError, ShapeError
 from ..kernels import FLOAT32
 from ..kernels.threads import get_num_threads, set_num_threads
 from ..nn import Dropout, Module, Parameter
@@ -149,25 +149,10 @@ class World:
         error.__cause__ = self.error
         self.end_all(RuntimeError, error, None)
 
-    def begin_sum(self, array: Array) -> list[Any]:
+    def begin_sum(self, array: np.ndarray) -> Any:
         """Replace `array` by its sum over all ranks, at some time before `wait` returns."""
         self.begun += 1
-        if device_of(array) == "cpu":
-            return [self.comm.Iallreduce(self.MPI.IN_PLACE, array)]
-        library, communicator = self.nccl
-        kind = library.NCCL_FLOAT32 if array.dtype == FLOAT32 else library.NCCL_FLOAT64
-        # In the current stream, so after the kernels that compute the array, in place.
-        stream = module_of("cuda").cuda.get_current_stream().ptr
-        pointer = array.data.ptr
-        communicator.allReduce(pointer, pointer, array.size, kind, library.NCCL_SUM, stream)
-        return []
-
-    @functools.cached_property
-    def nccl(self) -> tuple[Any, Any]:
-        """The library, and the ranks as it knows them."""
-        library = load_nccl()
-        name = self.comm.bcast(library.get_unique_id() if self.rank == 0 else None)
-        return library, library.NcclCommunicator(self.size, name, self.rank)
+        return self.comm.Iallreduce(self.MPI.IN_PLACE, array)
 
     def wait(self, requests: list[Any]) -> None:
         """Until the sums are there; an error if a rank has ended and takes no part in one."""
@@ -220,17 +205,6 @@ def first_difference(descriptions: list[list[str]]) -> str:
         f"rank {rank} has {theirs} where rank 0 has {ours}: build the same model on every rank, "
         "and change it in the same way"
     )
-
-
-def load_nccl() -> Any:
-    from cupy.cuda import nccl
-
-    if not nccl.available:
-        raise DeviceError(
-            "ranks with GPUs need NCCL, which CuPy does not find: install it with "
-            "pip install nvidia-nccl-cu13 (or -cu12)"
-        )
-    return nccl
 
 
 @functools.cache
@@ -286,7 +260,7 @@ def all_reduce(values: Any) -> np.ndarray:
     sums = np.array(values, np.float64)
     with world().together(f"all_reduce of shape {sums.shape}"):
         if world().size > 1:
-            world().wait(world().begin_sum(sums))
+            world().wait([world().begin_sum(sums)])
     return sums
 
 
@@ -297,10 +271,10 @@ class Bucket:
     """
 
     def __init__(self, parameters: list[Parameter]) -> None:
-        first = parameters[0]._data
+        first = parameters[0]
         ends = np.cumsum([0, *(p.numel() for p in parameters)]).tolist()
         dtype = FLOAT32 if first.dtype == FLOAT16 else first.dtype
-        self.sums = namespace(first).zeros(ends[-1], dtype)
+        self.sums = np.zeros(ends[-1], dtype)  # on the host, where MPI reads it
         # For each leaf the part of the array that gets its gradient.
         self.parts: dict[Any, Array] = {
             p._node: self.sums[start:end].reshape(p.shape)
@@ -314,8 +288,7 @@ def buckets_of(parameters: Iterable[Parameter], size: int) -> list[Bucket]:
     groups: list[list[Parameter]] = []
     room = 0
     for parameter in reversed(list(parameters)):
-        kind = parameter.dtype, parameter.device
-        if room <= 0 or kind != (groups[-1][0].dtype, groups[-1][0].device):
+        if room <= 0 or parameter.dtype != groups[-1][0].dtype:
             groups.append([])
             room = size
         groups[-1].append(parameter)
@@ -435,10 +408,10 @@ class DistributedDataParallel:
 
         def when_complete(leaf: Any, gradient: Array) -> None:
             """Begin the all-reduces of full buckets, in an order that all ranks have."""
-            place[leaf].parts[leaf][...] = gradient
+            place[leaf].parts[leaf][...] = to_device(gradient, "cpu")
             place[leaf].missing.remove(leaf)
             while waiting and not waiting[0].missing:
-                requests.extend(world().begin_sum(waiting.pop(0).sums))
+                requests.append(world().begin_sum(waiting.pop(0).sums))
             world().MPI.Request.Testall(requests)  # because MPI sends only while it is called
 
         if share:
@@ -446,11 +419,12 @@ class DistributedDataParallel:
             start *= share
             propagate([root_of(loss)], [start], list(place), when_complete=when_complete)
         for bucket in waiting:  # which lack gradients on this rank
-            requests += world().begin_sum(bucket.sums)
+            requests.append(world().begin_sum(bucket.sums))
         used = np.array([p._node not in place[p._node].missing for p in trained], np.float64)
-        world().wait(requests + world().begin_sum(used))
+        world().wait([*requests, world().begin_sum(used)])
         for parameter, number in zip(trained, used, strict=True):
             if number:  # as in one process, what no rank has used gets no gradient
                 leaf: Any = parameter._node
-                grad = wrap(place[leaf].parts[leaf].astype(parameter.dtype, copy=False))
+                summed = place[leaf].parts[leaf].astype(parameter.dtype, copy=False)
+                grad = wrap(to_device(summed, parameter.device))
                 leaf.grad = grad if leaf.grad is None else leaf.grad + grad

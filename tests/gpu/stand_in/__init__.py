@@ -4,7 +4,6 @@
     functions.py  the module's functions, each with the keywords CuPy gives it
     graphs.py     streams, and graphs captured from them
     blas.py       the functions of cuBLAS that are called directly
-    nccl.py       sums over several processes
     launch.py     RawModule: the same .cu source, compiled for the host by g++
     block.h       a block of CUDA threads on the host, for those sources
 

@@ -22,12 +22,18 @@ INF = np.float32(math.inf)
 
 
 @jit
+def is_unusual(quotient, divisor):
+    # NaN is not smaller. A quotient by inf is 0, whose sign does not say on which side of 0 it is.
+    return 0 if abs(quotient) < LARGEST_QUOTIENT and abs(divisor) < INF else 1
+
+
+@jit
 def remainder_elements(x, y, out):
     unusual = 0
     for i in range(len(x)):
         a, b = np.float64(x[i]), np.float64(y[i])
         quotient = a / b
-        unusual += 0 if abs(quotient) < LARGEST_QUOTIENT else 1  # NaN is not smaller
+        unusual += is_unusual(quotient, b)
         rest = np.float32(a - np.trunc(quotient) * b)
         moved = rest + y[i] if (rest < 0.0) != (b < 0.0) else rest
         out[i] = moved if rest != 0.0 else math.copysign(0.0, b)
@@ -39,7 +45,7 @@ def floor_elements(x, y, out):
     unusual = 0
     for i in range(len(x)):
         quotient = np.float64(x[i]) / np.float64(y[i])
-        unusual += 0 if abs(quotient) < LARGEST_QUOTIENT else 1
+        unusual += is_unusual(quotient, y[i])
         out[i] = np.floor(quotient)
     return unusual
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from ..threads import parallel_for
 from .compiler import FAST_SUMS, jit
-from .float16 import bits_of, numbers_of
+from .float16 import bits_of, flushes_to_zero, numbers_of
 from .layout import as_input
 
 # With more rows of x, it is faster to copy the int8 numbers to floats and to call BLAS.
@@ -46,6 +46,8 @@ def few_rows_product(x: np.ndarray, matrix: np.ndarray) -> np.ndarray:
 
     A matrix of float16 has an x of float32.
     """
+    if matrix.dtype == np.float16 and flushes_to_zero():
+        matrix = matrix.astype(x.dtype)
     is_half = matrix.dtype == np.float16
     matrix = bits_of(matrix) if is_half else as_input(matrix)
     function = dot_products_of_float16 if is_half else dot_products

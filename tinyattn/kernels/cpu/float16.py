@@ -8,6 +8,8 @@ from ..threads import parallel_for
 from .compiler import jit
 from .layout import as_input
 
+SUBNORMAL = np.float32(1e-45)
+
 
 @jit
 def numbers_of(bits, out, first, last):
@@ -26,6 +28,11 @@ def numbers_of(bits, out, first, last):
         out[i] = -number if bits[i] & 0x8000 else number
 
 
+def flushes_to_zero() -> bool:
+    """Whether a library has set this thread to make 0 of subnormal numbers, as in `numbers_of`."""
+    return not SUBNORMAL * 2
+
+
 def bits_of(x: np.ndarray) -> np.ndarray:
     """float16 in C order as integers, because compiled code has no float16."""
     return as_input(x).view(np.uint16)
@@ -33,6 +40,8 @@ def bits_of(x: np.ndarray) -> np.ndarray:
 
 def float32_of(x: np.ndarray) -> np.ndarray:
     """An array of float16 in float32, in the same order of memory if it is C's or Fortran's."""
+    if flushes_to_zero():
+        return x.astype(np.float32)
     if x.flags.fnc:
         return float32_of(x.T).T
     out = np.empty(x.shape, np.float32)

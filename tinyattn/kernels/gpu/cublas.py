@@ -55,18 +55,9 @@ def load() -> Any:
     return ctypes.CDLL(load_nvidia_dynamic_lib("cublas").abs_path)
 
 
-class Handles(threading.local):
-    """The handles that this thread has created, by library and device.
-
-    They are never destroyed, because that would wait for the device at any moment the garbage
-    collector chooses. So the steps that a thread captures share one.
-    """
-
-    def __init__(self) -> None:
-        self.created: dict[tuple[Any, int], c_void_p] = {}
-
-
-handles = Handles()
+# The handles by thread, library and device. They are never destroyed, because that would wait for
+# the device at any moment the garbage collector chooses. So the steps of a thread share one.
+handles: dict[tuple[int, Any, int], c_void_p] = {}
 
 
 class Handle:
@@ -80,12 +71,12 @@ class Handle:
         self.library = load() if library is None else library
         for name, arguments in SIGNATURES.items():
             getattr(self.library, name).argtypes = arguments
-        place = self.library, xp.cuda.runtime.getDevice()
-        if place not in handles.created:
+        place = threading.get_ident(), self.library, xp.cuda.runtime.getDevice()
+        if place not in handles:
             created = c_void_p()
             self.call("cublasCreate_v2", byref(created))
-            handles.created[place] = created
-        self.handle = handles.created[place]
+            handles[place] = created
+        self.handle = handles[place]
         in_tf32 = os.environ.get("CUPY_TF32", "0") not in ("", "0")
         self.call("cublasSetMathMode", self.handle, TF32_MATH if in_tf32 else DEFAULT_MATH)
         # The workspace comes after the stream, because setting a stream resets the workspace.

@@ -6,7 +6,7 @@ The kernels read the addresses of the arrays from a table on the device.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -47,32 +47,16 @@ def run_on(lists: Lists, kernel: str, x: Array, *arguments: Any) -> None:
         run("optimizer", kernel, x, ((blocks,), (THREADS,)), *lists, *arguments)
 
 
-def by_dtype(arrays: Iterable[tuple[Array, ...]]) -> Iterable[list[tuple[Array, ...]]]:
-    groups: dict[np.dtype, list[tuple[Array, ...]]] = {}
-    for together in arrays:
-        groups.setdefault(together[0].dtype, []).append(together)
-    return groups.values()
-
-
 def adam(
-    parameters: Sequence[Array],
-    grads: Sequence[Array],
-    ms: Sequence[Array],
-    vs: Sequence[Array],
-    current_step: Callable[[], Any],
-) -> None:
-    """One launch for all parameters of one dtype, of those that are in C order."""
-    lists = zip(parameters, grads, ms, vs, strict=True)
-    for group in by_dtype(arrays for arrays in lists if arrays[0].flags.c_contiguous):
-        launch_adam(current_step, *zip(*group, strict=True))
-
-
-def launch_adam(
     current_step: Callable[[], Any],
     parameters: Sequence[Array],
     grads: Sequence[Array],
     *means: Sequence[Array],
 ) -> None:
+    """A step of Adam for parameters of one dtype in C order, in place on these, m and v.
+
+    `current_step` gives its numbers, and is asked again in each replay of a captured step.
+    """
     grads = [in_c_order(grad) for grad in grads]  # named, because they must live until the launch
     # A captured step keeps its arguments, so it reads the numbers from memory instead.
     factors = lambda: step_factors(current_step())  # noqa: E731
@@ -111,7 +95,10 @@ def sgd(
 def clip(grads: Sequence[Array], max_norm: float) -> Array:
     """Scale all gradients in place to a joint norm of at most `max_norm`; the norm before, 0-d."""
     xp = namespace(grads[0])
-    groups = [[grad for (grad,) in group] for group in by_dtype(zip(grads, strict=True))]
+    by_dtype: dict[np.dtype, list[Array]] = {}
+    for grad in grads:
+        by_dtype.setdefault(grad.dtype, []).append(grad)
+    groups = list(by_dtype.values())
     lists = [lists_of(group) for group in groups]
     total = sum(len(of_dtype.blocks) for of_dtype in lists)
     sums, norm = xp.empty(total, np.float64), xp.empty((), np.float64)  # one sum of each block

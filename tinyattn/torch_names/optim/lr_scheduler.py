@@ -1,7 +1,7 @@
 """PyTorch's schedules under its names and arguments; tinyattn.optim has its own.
 
-OneCycleLR, SequentialLR and PyTorch's further schedules are not here: write a LambdaLR, which takes
-any function of the step, or set group["lr"] of optimizer.param_groups.
+CyclicLR is not here: write a LambdaLR, which takes any function of the step, or set group["lr"] of
+optimizer.param_groups.
 
 In tinyattn: the schedules are in optim itself
 """
@@ -12,138 +12,228 @@ import math
 from bisect import bisect_right
 from typing import Any
 
-from ...base.checks import check_number, check_size, type_name
-from ...optim import Optimizer, Schedule
+from ...base.checks import check_number, check_size, listed, type_name
+from ...optim import Optimizer
 from ...optim.schedules import checked_optimizer
+from .factors import *  # noqa: F403
+from .factors import LEAST, LRScheduler, check_part, of_groups
 
 
-class LRScheduler(Schedule):
-    """The rates that `get_lr()` returns for `last_epoch`, which counts the calls of `step()`.
+class CosineAnnealingLR(LRScheduler):
+    """Down to `eta_min` in T_max steps on half a cosine, then up again.
 
-    A subclass defines `get_lr`, the rate of each parameter group. `base_lrs` are the rates from
-    before the optimizer got its first schedule.
-    last_epoch= is always -1, because a run goes on by `load_state_dict`.
-
-        >>> from tinyattn.torch_names.optim.lr_scheduler import LRScheduler
-        >>> class Halved(LRScheduler):
-        ...     def get_lr(self):
-        ...         return [base * 0.5**self.last_epoch for base in self.base_lrs]
-        >>> schedule = Halved(optim.SGD([ta.zeros(2, requires_grad=True)], lr=1.0))
-        >>> schedule.step()
-        >>> schedule.get_last_lr()
-        [0.5]
+    The distance to `eta_min` is multiplied by a factor.
     """
 
-    not_saved = ("optimizer", "lr_lambda")
-
-    def __init__(self, optimizer: Optimizer, last_epoch: int = -1) -> None:
-        checked_optimizer(optimizer)
-        if last_epoch != -1:
-            raise ValueError(f"last_epoch is -1, got {last_epoch}: call load_state_dict(state)")
-        # A second schedule begins with the rates that were there before the first set others.
-        initial: list[float] = vars(optimizer).setdefault("_initial_lrs", [])
-        initial += [group["lr"] for group in optimizer.param_groups[len(initial) :]]
-        self.optimizer, self.base_lrs, self.last_epoch = optimizer, list(initial), last_epoch
-        self._initial_step()
-
-    def _initial_step(self) -> None:
-        self.step()
-
-    def get_lr(self) -> list[float]:
-        raise TypeError(f"{type(self).__name__} defines no get_lr()")
-
-    def step(self, epoch: int | None = None) -> None:
-        """Set the rates of the next step, or those after `epoch` steps."""
-        self.last_epoch = self.last_epoch + 1 if epoch is None else epoch
-        self.set_rates(self.get_lr())
-
-    @property
-    def step_count(self) -> int:  # type: ignore[override]
-        return self.last_epoch + 1
-
-    _step_count = step_count
-
-    def rates(self, step: int) -> list[float]:
-        return self.get_last_lr()  # after load_state_dict: those in the optimizer's state
-
-
-_LRScheduler = LRScheduler
-
-
-class LambdaLR(LRScheduler):
-    """The first rate times `lr_lambda(n)`: one function, or a list with one for each group.
-
-    The functions are not in the state, even if they are objects.
-    """
-
-    def __init__(self, optimizer: Optimizer, lr_lambda: Any, last_epoch: int = -1) -> None:
-        self.lr_lambda = lr_lambda
+    def __init__(
+        self, optimizer: Optimizer, T_max: float, eta_min: float = 0.0, last_epoch: int = -1
+    ) -> None:
+        self.T_max, self.eta_min = check_number("T_max", T_max, 1), eta_min
         super().__init__(optimizer, last_epoch)
 
+    def height(self, n: float) -> float:
+        return (1 + math.cos(math.pi * n / self.T_max)) / 2
+
     def get_lr(self) -> list[float]:
-        n, f = len(self.base_lrs), self.lr_lambda
-        functions = f if isinstance(f, (list, tuple)) else [f] * n
-        if len(functions) != n or not all(map(callable, functions)):
-            raise TypeError(f"lr_lambda is a function or a list of {n}, one per group, got {f!r}")
-        return [f(self.last_epoch) * base for f, base in zip(functions, self.base_lrs, strict=True)]
+        if self._is_initial:
+            return self.present()
+        n = self.last_epoch
+        if (n - 1 - self.T_max) % (2 * self.T_max) == 0:  # the distance is 0: no factor changes it
+            rises = [(base - self.eta_min) * self.height(self.T_max - 1) for base in self.base_lrs]
+            self.check_groups(rises)
+            return [rate + rise for rate, rise in zip(self.present(), rises, strict=True)]
+        factor = self.height(n) / self.height(n - 1)
+        return [factor * (rate - self.eta_min) + self.eta_min for rate in self.present()]
+
+    def _get_closed_form_lr(self) -> list[float]:
+        height = self.height(self.last_epoch)
+        return [self.eta_min + (base - self.eta_min) * height for base in self.base_lrs]
 
 
-class Formula(LRScheduler):
-    """A schedule whose `formula` takes a group's rate in `base_lrs` and the schedule's arguments.
+class CosineAnnealingWarmRestarts(LRScheduler):
+    """Down to `eta_min` on half a cosine again and again: in T_0 steps, then each time in T_mult
+    times as many. `step(epoch)` takes a fraction of an epoch too.
 
-    last_epoch= has to be named.
+    Source: Loshchilov and Hutter, "SGDR", 2017.
     """
 
-    formula: Any
-
-    def __init__(self, optimizer: Any, *settings: Any, last_epoch: int = -1, **named: Any) -> None:
-        self.settings, self.named = settings, named
-        present = [group["lr"] for group in getattr(optimizer, "param_groups", ())]
+    def __init__(
+        self,
+        optimizer: Optimizer,
+        T_0: int,
+        T_mult: int = 1,
+        eta_min: float = 0.0,
+        last_epoch: int = -1,
+    ) -> None:
+        self.T_0, self.T_mult = check_size("T_0", T_0), check_size("T_mult", T_mult)
+        self.T_cur, self.T_i, self.eta_min = float(last_epoch), T_0, eta_min
         super().__init__(optimizer, last_epoch)
-        # As in PyTorch, a schedule made after another one does not end its warmup.
-        self.set_rates([self.formula(lr, *settings, **named) for lr in present])
+
+    def _update_lr(self, epoch: float | None = None) -> None:
+        if epoch is None and self.last_epoch >= 0:
+            self.T_cur, epoch = self.T_cur + 1, self.last_epoch + 1
+        else:
+            self.T_i = self.T_0
+            self.T_cur = epoch = check_number("epoch", epoch or 0, 0)
+        while self.T_cur >= self.T_i:
+            self.T_cur, self.T_i = self.T_cur - self.T_i, self.T_i * self.T_mult
+        super()._update_lr(math.floor(epoch))
 
     def get_lr(self) -> list[float]:
-        return [self.formula(base, *self.settings, **self.named) for base in self.base_lrs]
+        height = (1 + math.cos(math.pi * self.T_cur / self.T_i)) / 2
+        return [self.eta_min + (base - self.eta_min) * height for base in self.base_lrs]
 
 
-class StepLR(Formula):
-    """Times `gamma` after every `step_size` steps."""
+class OneCycleLR(LRScheduler):
+    """Up to `max_lr` in the part `pct_start` of all steps, then down.
 
-    def formula(self, base: float, step_size: int, gamma: float = 0.1) -> float:
-        return base * gamma ** (self.last_epoch // check_size("step_size", step_size))
+    The rate begins at max_lr / div_factor and ends at 1 / final_div_factor of that. With
+    three_phase it first goes down to where it began, in as many steps as up. With cycle_momentum
+    the momentum, or the first of the betas, goes from max_momentum to base_momentum and back.
+    Source: Smith and Topin, "Super-Convergence", 2018.
+    three_phase= and last_epoch= have to be named. No rate is below 0.
+    """
+
+    def __init__(
+        self,
+        optimizer: Optimizer,
+        max_lr: Any,
+        total_steps: int | None = None,
+        epochs: int | None = None,
+        steps_per_epoch: int | None = None,
+        pct_start: float = 0.3,
+        anneal_strategy: str = "cos",
+        cycle_momentum: bool = True,
+        base_momentum: Any = 0.85,
+        max_momentum: Any = 0.95,
+        div_factor: float = 25.0,
+        final_div_factor: float = 1e4,
+        **named: Any,
+    ) -> None:
+        if unknown := named.keys() - {"three_phase", "last_epoch"}:
+            raise TypeError(f"got an unexpected keyword argument {min(unknown)!r}")
+        if anneal_strategy not in ("cos", "linear"):
+            raise ValueError(f'anneal_strategy is "cos" or "linear", got {anneal_strategy!r}')
+        groups = checked_optimizer(optimizer).param_groups
+        if total_steps is None:
+            total_steps = check_size("epochs", epochs) * check_size(
+                "steps_per_epoch", steps_per_epoch
+            )
+        self.total_steps = n = check_size("total_steps", total_steps)
+        self.anneal_strategy, third = anneal_strategy, named.get("three_phase", False)
+        up = check_part("pct_start", pct_start, 0) * n
+        self.ends = [up - 1, 2 * up - 2, n - 1] if third else [up - 1, n - 1]
+        check_number("div_factor", div_factor, LEAST)
+        check_number("final_div_factor", final_div_factor, LEAST)
+        self.corners = []
+        for high in of_groups("max_lr", max_lr, groups):
+            low = high / div_factor
+            self.corners.append([low, high, *[low] * third, low / final_div_factor])
+        self.momentum = "betas" if "betas" in groups[0] else "momentum"
+        if cycle_momentum and self.momentum not in groups[0]:
+            raise ValueError("cycle_momentum needs an optimizer with a momentum or betas")
+        most = of_groups("max_momentum", max_momentum, groups)
+        least = of_groups("base_momentum", base_momentum, groups)
+        pairs = zip(most, least, strict=True) if cycle_momentum else ()
+        self.momenta = [[high, low, *[high] * third, high] for high, low in pairs]
+        for group, corners in zip(groups, self.corners, strict=True):
+            group["initial_lr"] = corners[0]
+        super().__init__(optimizer, named.get("last_epoch", -1))
+
+    def get_lr(self) -> list[float]:
+        n, ends = self.last_epoch, self.ends
+        if n > self.total_steps:
+            raise ValueError(f"this OneCycleLR has {self.total_steps} steps, got step {n}")
+        self.check_groups(self.corners)
+        i = next((i for i, end in enumerate(ends) if n <= end), len(ends) - 1)
+        start = ends[i - 1] if i else 0.0
+        left = (ends[i] - n) / (ends[i] - start) if ends[i] != start else 0.0
+        if self.anneal_strategy == "cos":
+            left = (1 - math.cos(math.pi * left)) / 2
+        rates, momenta = (
+            [max(p[i + 1] + (p[i] - p[i + 1]) * left, 0.0) for p in points]
+            for points in (self.corners, self.momenta)
+        )
+        for group, momentum in zip(self.optimizer.param_groups, momenta, strict=False):
+            is_pair = self.momentum == "betas"
+            group[self.momentum] = (momentum, group["betas"][1]) if is_pair else momentum
+        return rates
 
 
-class MultiStepLR(Formula):
-    """Times `gamma` after each number of steps in `milestones`."""
+class Several(LRScheduler):
+    """Schedules of one optimizer, which are saved together."""
 
-    def formula(self, base: float, milestones: list[int], gamma: float = 0.1) -> float:
-        return base * gamma ** bisect_right(sorted(milestones), self.last_epoch)
+    def __init__(self, optimizer: Any, schedulers: Any) -> None:
+        self._schedulers, self.last_epoch = listed("schedulers", schedulers), 0
+        first: Any = self._schedulers[0] if self._schedulers else None
+        self.optimizer: Any = optimizer or getattr(first, "optimizer", None)
+        for schedule in self._schedulers or [None]:
+            fits = isinstance(schedule, LRScheduler) and schedule.optimizer is self.optimizer
+            if not fits or isinstance(schedule, ReduceLROnPlateau):
+                raise ValueError(
+                    f"{type(self).__name__} takes schedules of one optimizer, and no "
+                    f"ReduceLROnPlateau, which needs a number in each step, got {schedule!r}"
+                )
+
+    def undo(self) -> None:
+        for schedule in self._schedulers:
+            schedule.undo()
+
+    def state_dict(self) -> dict[str, Any]:
+        states = [schedule.state_dict() for schedule in self._schedulers]
+        return {**super().state_dict(), "_schedulers": states}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.check_names(state)
+        pairs = list(zip(self._schedulers, state["_schedulers"], strict=True))
+        for schedule, each in pairs:
+            schedule.check_names(each)
+        for schedule, each in pairs:
+            schedule.load_state_dict(each)
+        super().load_state_dict({**state, "_schedulers": self._schedulers})
 
 
-class LinearLR(Formula):
-    """Times a factor that goes from `start_factor` to `end_factor` in `total_iters` steps."""
+class ChainedScheduler(Several):
+    """Steps all of `schedulers` in each step."""
 
-    def formula(
-        self, base: float, start_factor: float = 1 / 3, end_factor: float = 1, total_iters: int = 5
-    ) -> float:
-        part = min(self.last_epoch / check_size("total_iters", total_iters), 1)
-        return base * (start_factor + (end_factor - start_factor) * part)
+    def __init__(self, schedulers: Any, optimizer: Optimizer | None = None) -> None:
+        super().__init__(optimizer, schedulers)
+        self._last_lr = self.present()
 
-
-class ExponentialLR(Formula):
-    """Times `gamma` after every step."""
-
-    def formula(self, base: float, gamma: float) -> float:
-        return base * gamma**self.last_epoch
+    def step(self) -> None:  # type: ignore[override]
+        for schedule in self._schedulers:
+            schedule.step()
+        self.last_epoch, self._last_lr = self.last_epoch + 1, self.present()
 
 
-class CosineAnnealingLR(Formula):
-    """Down to `eta_min` in T_max steps on half a cosine, then up again."""
+class SequentialLR(Several):
+    """One of `schedulers` after another: the next begins after the number of steps in `milestones`.
 
-    def formula(self, base: float, T_max: float, eta_min: float = 0.0) -> float:
-        turn = math.cos(math.pi * self.last_epoch / check_number("T_max", T_max, 1))
-        return eta_min + (base - eta_min) * (1 + turn) / 2
+    Each begins with the first rate of the optimizer.
+    """
+
+    def __init__(
+        self, optimizer: Optimizer, schedulers: Any, milestones: Any, last_epoch: int = -1
+    ) -> None:
+        super().__init__(checked_optimizer(optimizer), schedulers)
+        self._milestones, self.last_epoch = listed("milestones", milestones), last_epoch + 1
+        if len(self._milestones) != len(self._schedulers) - 1:
+            raise ValueError(
+                f"{len(self._schedulers)} schedules have one milestone less, got {milestones}"
+            )
+        self.set_rates([group["initial_lr"] for group in optimizer.param_groups])
+        self.undo()
+        self._schedulers[bisect_right(self._milestones, 0)]._initial_step()
+        self._last_lr = self.present()
+
+    def step(self) -> None:  # type: ignore[override]
+        self.last_epoch += 1
+        i = bisect_right(self._milestones, self.last_epoch)
+        if i and self._milestones[i - 1] == self.last_epoch:
+            self._schedulers[i]._update_lr(0)
+        else:
+            self._schedulers[i].step()
+        self._last_lr = self.present()
 
 
 class ReduceLROnPlateau(LRScheduler):
@@ -179,17 +269,12 @@ class ReduceLROnPlateau(LRScheduler):
         self.cooldown = check_size("cooldown", cooldown, 0)
         self.threshold = check_number("threshold", threshold, 0)
         self.eps = check_number("eps", eps, 0)
-        groups = len(getattr(optimizer, "param_groups", ()))
-        least = list(min_lr) if isinstance(min_lr, (list, tuple)) else [min_lr] * groups
-        if len(least) != groups:
-            raise ValueError(f"min_lr is a number or {groups}, got {min_lr}")
-        self.min_lrs = [check_number("min_lr", lr, 0) for lr in least]
+        self.optimizer, self.last_epoch = checked_optimizer(optimizer), 0
+        self.min_lr = min_lr
+        of_groups("min_lr", min_lr, optimizer.param_groups)
         self.best = math.inf if mode == "min" else -math.inf
         self.num_bad_epochs = self.cooldown_counter = 0
-        super().__init__(optimizer)
-
-    def _initial_step(self) -> None:
-        self.last_epoch = 0  # there is no number yet
+        self._last_lr = self.present()
 
     def is_better(self, number: float) -> bool:
         sign = -1 if self.mode == "min" else 1
@@ -216,5 +301,7 @@ class ReduceLROnPlateau(LRScheduler):
         if self.cooldown_counter:
             self.cooldown_counter, self.num_bad_epochs = self.cooldown_counter - 1, 0
         if self.num_bad_epochs > self.patience:
-            self.set_rates(list(map(self.lower, self.get_last_lr(), self.min_lrs)))
+            least = of_groups("min_lr", self.min_lr, self.optimizer.param_groups)
+            self.set_rates(list(map(self.lower, self.present(), least)))
             self.cooldown_counter, self.num_bad_epochs = self.cooldown, 0
+        self._last_lr = self.present()
