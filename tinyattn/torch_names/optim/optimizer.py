@@ -36,10 +36,11 @@ class Optimizer(optim.Optimizer):
         >>> class Sign(Optimizer):
         ...     def __init__(self, params, lr):
         ...         super().__init__(params, {"lr": lr})
+        ...     @ta.no_grad()
         ...     def step(self):
         ...         for group in self.param_groups:
         ...             for p in group["params"]:
-        ...                 p.data.sub_(p.grad.sign(), alpha=group["lr"])
+        ...                 p -= group["lr"] * p.grad.sign()
         >>> w = ta.ones(2, requires_grad=True)
         >>> (w * w).sum().backward()
         >>> Sign([w], lr=0.5).step()
