@@ -23,7 +23,6 @@ OF_A_LEAF = ", under ta.no_grad() if x is a leaf that requires gradients"
 ABSENT = {
     "ta.amp ta.autocast": "dtypes are explicit: model.to(ta.float16)",
     "ta.bfloat16 Tensor.bfloat16": "NumPy has no bfloat16: float16, float32 and float64 are there",
-    "ta.compile": "nothing has to be compiled: kernels are, by Numba, when they are first called",
     "ta.jit": "nothing has to be traced: kernels are compiled by Numba",
     "ta.asarray": "write ta.as_tensor(data)",
     "ta.detach": "write x.detach()",
@@ -53,20 +52,12 @@ ABSENT = {
     "ta.vdot Tensor.vdot": "write x.dot(y)",
     "Tensor.data_ptr": "x.numpy() is the array",
     "Tensor.get_device": "write x.device",
-    "Tensor.is_contiguous": "write x.numpy().flags.c_contiguous",
     "Tensor.pow_": f"write x **= y{OF_A_LEAF}",
     "Tensor.register_hook Tensor.retains_grad": KEEPS_GRADIENT,
     "Tensor.stride": "write x.numpy().strides, in bytes",
-    "Tensor.unfold": "write ta.stack([x[..., i : i + size] for i in range(0, x.shape[-1] - size + "
-    "1, step)], -2), for the last dimension",
-    "nn.AdaptiveAvgPool1d": "write x.mean(dim)",
-    "nn.BatchNorm1d": "write nn.LayerNorm, which attention models use",
     "nn.Buffer": "write module.register_buffer(name, tensor)",
-    "nn.Conv1d": "write an nn.Linear over x[:, i : i + k] joined with ta.cat; attention needs none",
-    "nn.Conv2d": "write an nn.Linear over patches, as examples/train_digits.py does",
     "nn.DataParallel": "write tinyattn.training.distributed.DistributedDataParallel",
     "nn.LogSigmoid": "write -F.softplus(-x)",
-    "F.conv2d": "write F.linear over patches, as examples/train_digits.py does",
     "optim.Adagrad": "write optim.Adam",
     "optim.LBFGS": "write scipy.optimize.minimize on x.numpy()",
     "optim.ReduceLROnPlateau": "set group['lr'] of optimizer.param_groups, or take that of "
@@ -179,11 +170,11 @@ FORMS = {
 }
 # The files whose lists `__all__` have the other names.
 LISTS = {
-    "F": "nn/functional.py",
-    "nn": "nn/__init__.py nn/attention.py nn/modules.py nn/parameter.py nn/recurrent.py "
-    "nn/transformer.py",
+    "F": "nn/functional.py nn/windows.py",
+    "nn": "nn/__init__.py nn/attention.py nn/convolution.py nn/modules.py nn/parameter.py "
+    "nn/recurrent.py nn/transformer.py",
     "nn.init": "nn/init.py",
-    "optim": "optim/__init__.py optim/optimizers.py",
+    "optim": "optim/__init__.py optim/optimizer.py",
     "ta": "__init__.py devices.py",
 }
 

@@ -51,10 +51,11 @@ WINGS = {
     "generation causal_files int8 chat causal observation interop __init__",
     "__init__": "",
     # Beside the rest, which uses nothing of it.
-    "torch_names": "marks dtypes devices functions in_place methods autograd cuda backends.cudnn "
-    "backends nn.functional nn.arguments nn.parameter nn.init nn.modules nn.utils.rnn nn.utils "
-    "nn.recurrent nn.attention nn.transformer nn optim.factors optim.lr_scheduler "
-    "optim.optimizers optim utils.data utils einops_backend __init__ scan",
+    "torch_names": "marks dtypes devices functions in_place methods autograd testing cuda "
+    "backends.cudnn backends nn.windows nn.functional nn.arguments nn.parameter nn.init "
+    "nn.modules nn.convolution nn.utils.rnn nn.utils nn.recurrent nn.attention nn.transformer nn "
+    "optim.factors optim.lr_scheduler optim.optimizer optim utils.data utils einops_backend "
+    "__init__ scan",
 }
 ORDER = [
     wing if file in ("", "__init__") else f"{wing}.{file}"

@@ -50,6 +50,7 @@ BOTH: dict[str, list[Any]] = {
     "argwhere": one(M),
     "baddbmm": one(RNG.normal(size=(2, 3, 5)), np.stack([A, A]), np.stack([B, -B]), alpha=0.1),
     "bincount": [((np.array([1, 4, 1]),), {}), ((np.array([1, 0, 1]), W[:3]), {"minlength": 6})],
+    "broadcast_to": [((V, (3, 4)), {}), ((Y, (2, -1, 4)), {})],
     "ceil": [((TIES,), {}), ((I2,), {})],
     "clamp_max": one(Y, 0.2),
     "clamp_min": one(Y, 0.2),
@@ -82,6 +83,7 @@ BOTH: dict[str, list[Any]] = {
     ],
     "index_select": [((Y, 0, ROWS), {}), ((Y, -1, ROWS), {})],
     "int": one(TIES),
+    "is_complex": one(Y),
     "is_floating_point": [((Y,), {}), ((I2,), {})],
     "isclose": [((Y, Y + 1e-9), {}), ((Y, Y + 0.1), {"atol": 0.2})],
     "isinf": one(np.array([1.0, np.inf, -np.inf, np.nan])),
@@ -153,6 +155,9 @@ FUNCTIONS: dict[str, list[Any]] = {
 }  # fmt: skip
 METHODS: dict[str, list[Any]] = {
     "byte": one(I2 * 0 + 7),
+    "element_size": [((Y,), {}), ((I2,), {})],
+    "is_contiguous": one(Y),
+    "unfold": [((D, -1, 2, 1), {}), ((D, 1, 2, 2), {}), ((D, 0, 2, 1), {}), ((V, 0, 3, 2), {})],
     "char": one(I2),
     "maximum": one(Y, Z),
     "minimum": one(Y, Z),

@@ -45,14 +45,12 @@ def twins(torch: Any, name: str, *args: Any, dtype: str = "float64", **options: 
     theirs = getattr(torch.nn, name)(*args, **options).to(getattr(torch, dtype))
     ours = getattr(nn, name)(*args, **options).to(dtype)
     state = {key: value.numpy() for key, value in theirs.state_dict().items()}
-    state = {
-        key: value + numbers(i, *value.shape) / 4 for i, (key, value) in enumerate(state.items())
-    }
-    theirs.load_state_dict(
-        {key: torch.tensor(value).to(getattr(torch, dtype)) for key, value in state.items()}
-    )
+    for i, (key, value) in enumerate(state.items()):
+        if value.dtype.kind == "f":  # no number of batches
+            state[key] = (value + numbers(i, *value.shape) / 4).astype(dtype)
+    theirs.load_state_dict({key: torch.tensor(value) for key, value in state.items()})
     assert list(ours.state_dict()) == list(state)
-    ours.load_state_dict({key: value.astype(dtype) for key, value in state.items()})
+    ours.load_state_dict(state)
     back = {key: torch.tensor(value.numpy()) for key, value in ours.state_dict().items()}
     theirs.load_state_dict(back)
     assert [key for key, _ in ours.named_parameters()] == [

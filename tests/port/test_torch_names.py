@@ -93,7 +93,7 @@ def test_an_import_says_where_the_name_is(name: str) -> None:
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("compile", "nothing has to be compiled"), ("jit", "nothing has to be traced"),
+        ("jit", "nothing has to be traced"),
         ("bfloat16", "NumPy has no bfloat16"), ("autocast", "dtypes are explicit"),
         ("amp", "dtypes are explicit"), ("complex64", "no complex numbers"),
         ("polar", "no complex numbers"), ("view_as_complex", "no complex numbers"),

@@ -357,3 +357,88 @@ def test_a_captured_step_refuses_amsgrad(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setattr(backend.capturing, "step", Capture())
     with pytest.raises(GraphError, match="amsgrad cannot be captured"):
         adam.step()
+
+
+class Own:
+    """Adam without bias correction, by PyTorch's base class, for either library."""
+
+    @staticmethod
+    def made(base: Any, params: Any, lr: float) -> Any:
+        class Optimizer(base):
+            def __init__(self, params: Any, lr: float) -> None:
+                self.lr = 0.5  # of the program
+                super().__init__(params, {"lr": lr, "betas": (0.8, 0.9), "eps": 1e-6})
+
+            def step(self, closure: Any = None) -> None:
+                for group in self.param_groups:
+                    for p in group["params"]:
+                        if p.grad is None:
+                            continue
+                        state = self.state[p]
+                        if not state:
+                            state["step"], state["m"], state["v"] = 0, p.grad * 0, p.grad * 0
+                        (a, b), state["step"] = group["betas"], state["step"] + 1
+                        state["m"].mul_(a).add_(p.grad, alpha=1 - a)
+                        state["v"].mul_(b).addcmul_(p.grad, p.grad, value=1 - b)
+                        root = state["v"].sqrt().add_(group["eps"])
+                        p.data.addcdiv_(state["m"], root, value=-group["lr"])
+
+        return Optimizer(params, lr)
+
+
+def test_optimizers_of_a_program_are_pytorchs(torch: Any, rng: Any) -> None:
+    """Also with a group that is added later, and from a state."""
+    values = [rng.normal(size=shape) for shape in ((3, 4), (5,))]
+    made = []
+    for space in (ta, torch):
+        params = [space.tensor(value, requires_grad=True) for value in values]
+        base = optim.Optimizer if space is ta else torch.optim.Optimizer
+        made.append((space, params, Own.made(base, params[:1], 0.1)))
+        made[-1][2].add_param_group({"params": params[1:], "lr": 0.3})
+    for step in range(12):
+        grads = [rng.normal(size=value.shape) for value in values]
+        for i, (space, params, optimizer) in enumerate(made):
+            if step == 6:
+                state = optimizer.state_dict()
+                base = type(optimizer).__mro__[1]
+                optimizer = Own.made(base, params[:1], 0.9)
+                optimizer.add_param_group({"params": params[1:], "lr": 0.9})
+                optimizer.load_state_dict(state)
+                made[i] = (space, params, optimizer)
+            for parameter, grad in zip(params, grads, strict=True):
+                parameter.grad = None if step % 5 == 2 else space.tensor(grad)
+            optimizer.step()
+            optimizer.zero_grad()
+            assert optimizer.lr == 0.5
+        for x, y in zip(made[0][1], made[1][1], strict=True):
+            np.testing.assert_allclose(x.numpy(), y.detach().numpy(), 1e-12, 1e-12)
+
+
+def test_a_subclass_has_a_rate_of_its_own(torch: Any) -> None:
+    """As a schedule of the paper has that is written as an optimizer."""
+    found = []
+    for space, names in ((ta, optim), (torch, torch.optim)):
+
+        class Noam(names.Adam):  # type: ignore[name-defined, misc]
+            def __init__(self, params: Any) -> None:
+                self.lr, self.n = 0, 0
+                super().__init__(params, betas=(0.9, 0.98))
+
+            def step(self) -> None:
+                self.n += 1
+                self.lr = 0.1 * self.n
+                for group in self.param_groups:
+                    group["lr"] = self.lr / 2
+                super().step()
+
+        w = space.ones(2, requires_grad=True)
+        optimizer = Noam([w])
+        assert isinstance(optimizer, names.Optimizer)
+        for _ in range(3):
+            optimizer.zero_grad()
+            (w * w).sum().backward()
+            optimizer.step()
+        assert optimizer.lr == pytest.approx(0.3)
+        assert optimizer.state_dict()
+        found.append(w.tolist())
+    np.testing.assert_allclose(*found, rtol=1e-6)

@@ -294,7 +294,11 @@ def check_clamp(low: Any, high: Any, dtype: np.dtype) -> None:
 def check_masked_fill(tensor: Any, mask: Any) -> None:
     if mask.dtype != np.bool_:
         raise DtypeError(f"masked_fill takes a boolean mask, got {mask.dtype}")
-    check_broadcast("masked_fill: a mask broadcasts to the tensor", mask.shape, tensor.shape)
+    sizes = zip(mask.shape[::-1], tensor.shape[::-1], strict=False)
+    if any(m != n and 1 not in (m, n) for m, n in sizes):
+        raise ShapeError(
+            f"masked_fill: a mask of shape {mask.shape} does not broadcast with {tensor.shape}"
+        )
 
 
 def split_sizes(total: int, sizes: int | Sequence[int], dim: int) -> Sequence[int]:

@@ -23,6 +23,18 @@ from .guard import guarded_forward, guarded_rule
 from .versions import NotedVersion
 
 ndarray = np.ndarray
+# Other names that programs for PyTorch and NumPy give an argument, and those of `*sizes`.
+OTHER_NAMES = {"input": "x", "other": "y", "axis": "dim", "keepdims": "keepdim"}
+OF_SIZES = ("size", "shape", "dims", "repeats")
+
+
+def rename(function: str, options: dict[str, Any], other_names: dict[str, str]) -> None:
+    """Give each option of a call the name that the argument has here."""
+    for other in other_names.keys() & options.keys():
+        name = other_names[other]
+        if name in options:
+            raise TypeError(f"{function}() got {name!r} and {other!r}, names of one argument")
+        options[name] = options.pop(other)
 
 
 def parameters_of(forward: Callable[..., Any]) -> list[tuple[str, inspect.Parameter]]:
@@ -61,21 +73,16 @@ class Spec:
         # arguments whose gradients it returns
         self.rules: list[tuple[Callable[..., Any], list[str], tuple[str, ...]]] = []
         self.plans: dict[tuple[tuple[int, ...], int], Plan] = {}
-        # Other names that programs for PyTorch and NumPy give an argument.
-        other_names = {"input": "x", "other": "y"} if self.is_builtin else {}
         for name, parameter in parameters_of(forward):
             if parameter.kind is parameter.KEYWORD_ONLY:
                 self.options[name] = parameter.default
             elif parameter.kind is parameter.VAR_POSITIONAL:
                 self.variadic = name
-            elif parameter.kind is parameter.VAR_KEYWORD:
-                if name == "numpy_names":
-                    other_names |= {"axis": "dim", "keepdims": "keepdim"}
-            else:
+            elif parameter.kind is not parameter.VAR_KEYWORD:
                 self.arguments[name] = parameter.default
         self.count = len(self.arguments)
-        names = self.arguments | self.options
-        self.other_names = {other: x for other, x in other_names.items() if x in names}
+        names = self.arguments | self.options if self.is_builtin else {}
+        self.other_names = {other: x for other, x in OTHER_NAMES.items() if x in names}
         # True for an op of the library that is no operator, and so takes no array beside Tensors.
         self.wants_tensor = self.is_builtin and not promote and not self.variadic
         self.most = math.inf if self.variadic else self.count
@@ -182,11 +189,7 @@ class Spec:
         """All positional arguments; those given by name are taken out of `options`."""
         if not options and self.required <= len(args) <= self.count:
             return args + self.defaults[len(args) :]
-        for other in self.other_names.keys() & options.keys():
-            name = self.other_names[other]
-            if name in options:
-                raise TypeError(f"{self.name}() got {name!r} and {other!r}, names of one argument")
-            options[name] = options.pop(other)
+        rename(self.name, options, self.other_names)
         if len(args) > self.most:
             raise TypeError(
                 f"{self.name}() takes {self.count} arguments but {len(args)} were given"
@@ -200,6 +203,8 @@ class Spec:
             if value is inspect.Parameter.empty:
                 raise TypeError(f"{self.name}() misses its argument {name!r}")
             args += (value,)
+        if self.is_builtin and self.variadic:
+            args += tuple(options.pop(name) for name in OF_SIZES if name in options)
         for name in options:
             if name not in self.options:
                 raise TypeError(f"{self.name}() got an unexpected argument {name!r}")

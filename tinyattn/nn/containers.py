@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, MutableMapping, MutableSequence
+from types import NoneType
 from typing import Any, Self, overload
 
 from ..base.checks import check_type, listed
@@ -13,9 +14,11 @@ from .module import AnyModule, Module
 class ModuleList(Module, MutableSequence[AnyModule]):
     """A list of modules that `parameters()` and the rest find.
 
-    The names of its elements are numbers.
+    The names of its elements are numbers. None is an element too, for a module that is left out.
     Differs from PyTorch: attributes with other names are no elements.
     """
+
+    _kinds: tuple[type, ...] = (Module, NoneType)
 
     def __init__(self, modules: Iterable[AnyModule] = ()) -> None:
         super().__init__()
@@ -28,7 +31,7 @@ class ModuleList(Module, MutableSequence[AnyModule]):
         for module in modules:
             if isinstance(module, type):
                 raise TypeError(f"a {kind} holds modules, got {module!r}: call it")
-            if not isinstance(module, Module):
+            if not isinstance(module, self._kinds):
                 hint = ": one by one, not in a list" if isinstance(module, list) else ""
                 raise TypeError(f"a {kind} holds modules, got {type(module).__name__}{hint}")
         # An element with a name of its own keeps it; the others are numbered by their places.
@@ -40,8 +43,8 @@ class ModuleList(Module, MutableSequence[AnyModule]):
 
     @property
     def _elements(self) -> Mapping[str, Any]:
-        attributes = self.__dict__.items()
-        return {name: x for name, x in attributes if name.isdecimal() and isinstance(x, Module)}
+        own, kinds = self.__dict__.items(), self._kinds
+        return {name: x for name, x in own if name.isdecimal() and isinstance(x, kinds)}
 
     def __len__(self) -> int:
         return len(self._elements)
@@ -136,6 +139,8 @@ class Sequential(ModuleList[Module]):
     >>> nn.Sequential({"up": nn.Linear(4, 8), "act": nn.ReLU()}).up
     Linear(4, 8, bias=True)
     """
+
+    _kinds = (Module,)
 
     def __init__(self, *modules: Module | dict[str, Module]) -> None:
         if len(modules) == 1 and isinstance(modules[0], dict):

@@ -5,6 +5,7 @@ What needs no Tensor stands in `base/checks.py`.
 
 from __future__ import annotations
 
+import inspect
 import math
 from collections.abc import Callable, Sequence
 from functools import wraps
@@ -21,6 +22,7 @@ from ..base.checks import (
     require_float,
 )
 from ..engine.autograd import AnyTensor, TensorBase
+from ..engine.rules import OF_SIZES, OTHER_NAMES, rename
 from ..errors import ShapeError
 from ..kernels.sums import sum_dtype
 from .types import CudaArray
@@ -33,16 +35,24 @@ Declared = TypeVar("Declared", bound=Callable[..., Any])
 def of_tensors(function: Declared) -> Declared:
     """A function that is made of ops: TypeError if its first argument is no Tensor."""
 
+    parameters = inspect.signature(function).parameters
+    other_names = {other: name for other, name in OTHER_NAMES.items() if name in parameters}
+    is_variadic = any(p.kind is p.VAR_POSITIONAL for p in parameters.values())
+    sizes = [name for name in OF_SIZES if is_variadic and name not in parameters]
+
     @wraps(function)
     def checked(*arguments: Any, **options: Any) -> Any:
-        for name in ("input", "x"):  # two names of the first argument
-            if name in options and not arguments:
-                arguments = (options.pop(name),)
+        if options:
+            rename(function.__name__, options, other_names)
+            if not arguments and "x" in options:
+                arguments = (options.pop("x"),)
+            arguments += tuple(options.pop(name) for name in sizes if name in options)
         if not arguments:
             raise TypeError(f"{function.__name__}() misses its argument 'x'")
         any_tensor(arguments[0], f"{function.__name__}: x")
         return function(*arguments, **options)
 
+    checked.other_names = other_names
     return checked
 
 

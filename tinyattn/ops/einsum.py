@@ -22,7 +22,8 @@ def einsum(equation: str, *operands: AnyTensor) -> AnyTensor:
     "bqd,bkd->bqk": what has the same letter is multiplied, and summed over the letters that the
     result lacks. "..." stands for any dimensions in front, a letter twice in one Tensor for its
     diagonal, and without "->" the result has the letters that come once, in alphabetical order.
-    Tensors are multiplied from left to right by `matmul`, as stacks of matrices.
+    Tensors are multiplied from left to right by `matmul`, as stacks of matrices. They may come as
+    one list.
 
     ShapeError if the equation does not fit the shapes.
 
@@ -30,6 +31,8 @@ def einsum(equation: str, *operands: AnyTensor) -> AnyTensor:
         >>> ta.einsum("bqd,bkd->bqk", queries, keys).shape
         (2, 3, 5)
     """
+    if len(operands) == 1 and isinstance(operands[0], (list, tuple)):
+        operands = tuple(operands[0])
     names, out = letters_of(
         equation, [any_tensor(x, "an operand of einsum").shape for x in operands]
     )

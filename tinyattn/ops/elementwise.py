@@ -289,7 +289,7 @@ def dx(grad, x, min, max):
 
 @of_tensors
 def masked_fill(x: AnyTensor, mask: Any, value: Operand) -> AnyTensor:
-    """`value` wherever `mask` is True. The mask broadcasts: a Tensor, or what makes one.
+    """`value` wherever `mask` is True: a Tensor, or what makes one. x and the mask broadcast.
 
     Differs from PyTorch: a value that integers or booleans cannot hold is a DtypeError.
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from ..base.backend import namespace
-from ..base.checks import as_array, check_size, check_type
+from ..base.checks import as_array, check_size, check_type, is_integer
 from ..engine.autograd import AnyTensor, array_of, wrap
 from ..engine.op import op
 from ..errors import ShapeError
@@ -140,25 +140,40 @@ def pad(
     """`x` with `value` around it, by default 0.
 
     pad: how many elements before and after the last dimension, then the one before it, and so on.
-    Raises ShapeError for a negative or an odd number of sizes, for more sizes than x has
-    dimensions, and for another mode.
-    Differs from PyTorch: "constant" is the only mode, and numbers are >= 0; x[..., 1:] crops.
+        A negative number takes elements away.
+    Raises ShapeError for an odd number of sizes, for more than x has dimensions or elements, and
+    for another mode.
+    Differs from PyTorch: "constant" is the only mode.
 
     >>> F.pad(ta.tensor([[1, 2]]), (0, 1, 1, 0), value=7).tolist()
     [[7, 7, 7], [1, 2, 7]]
     """
     x = any_tensor(x, "x")
     check_type("pad is a tuple such as (1, 1), before and after", pad, (tuple, list))
-    sizes = [check_size("a number in pad", n, 0) for n in pad]
-    if mode != "constant" or len(sizes) % 2 or len(sizes) > 2 * x.ndim:
+    is_right = mode == "constant" and len(pad) % 2 == 0 and len(pad) <= 2 * x.ndim
+    if not is_right or not all(map(is_integer, pad)):
         raise ShapeError(
-            f'pad takes two numbers for each of up to {x.ndim} dimensions, and mode "constant", '
+            f'pad takes two integers for each of up to {x.ndim} dimensions, and mode "constant", '
             f"got {pad} and {mode!r} for x {x.shape}"
         )
+    x = without_border(x, [max(-n, 0) for n in pad])
     number = as_array(array_of(0 if value is None else value), x.dtype, x.device)
-    for i, n in enumerate(sizes):
+    for i, n in enumerate(pad):
+        if n <= 0:
+            continue
         dim = x.ndim - 1 - i // 2
         shape = (*x.shape[:dim], n, *x.shape[dim + 1 :])
         border = wrap(namespace(number).broadcast_to(number, shape).copy())
         x = concatenate(x, border, dim=dim) if i % 2 else concatenate(border, x, dim=dim)
-    return x if sizes else clone(x)
+    return x if any(n > 0 for n in pad) else clone(x)
+
+
+def without_border(x: AnyTensor, cut: Sequence[int]) -> AnyTensor:
+    """x without this many elements before and after its last dimension, and so on."""
+    cut = [*cut, *[0] * (2 * x.ndim - len(cut))]
+    kept = []
+    for before, after, n in zip(cut[-2::-2], cut[::-2], x.shape, strict=True):
+        if before + after > n:
+            raise ShapeError(f"pad takes {before} and {after} of {n} elements away, x {x.shape}")
+        kept.append(slice(before, n - after))
+    return x[tuple(kept)]

@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from itertools import accumulate, pairwise
 from typing import Any
 
+import numpy as np
+
 from ..base import backend
 from ..base.backend import namespace
 from ..base.checks import Dims, check_type, dims_of, is_integer, one_dim, sizes_of
@@ -15,7 +17,7 @@ from ..engine.op import op
 from ..engine.promotion import promoted
 from ..errors import DeviceError, ShapeError
 from ..kernels import sums
-from .arguments import any_tensor, of_tensors
+from .arguments import ArrayLike, any_tensor, array_like, of_tensors
 from .types import Sizes
 
 # Another shape
@@ -216,21 +218,29 @@ def repeat(x: AnyTensor, *sizes: Sizes) -> AnyTensor:
 
 
 @of_tensors
-def repeat_interleave(x: AnyTensor, repeats: int, dim: int | None = None) -> AnyTensor:
+def repeat_interleave(x: AnyTensor, repeats: int | ArrayLike, dim: int | None = None) -> AnyTensor:
     """Each element `repeats` times, one copy after another, along `dim` or of all elements.
+
+    repeats: an integer, or one for each element along `dim`.
 
     >>> ta.tensor([1.0, 2.0]).repeat_interleave(2)
     tensor([1., 1., 2., 2.])
-
-    Differs from PyTorch: `repeats` is one integer.
+    >>> ta.tensor([1.0, 2.0]).repeat_interleave([3, 1])
+    tensor([1., 1., 1., 2.])
     """
-    if not is_integer(repeats) or repeats < 0:
-        raise TypeError(f"repeat_interleave takes one integer >= 0, got {repeats!r}")
     x = reshape(x, -1) if dim is None or not x.ndim else x
     dim = one_dim(x, dim or 0)
     before, (n, *after) = x.shape[:dim], x.shape[dim:]
-    x = unsqueeze(x, dim + 1).expand(*before, n, repeats, *after).clone()
-    return reshape(x, [*before, n * repeats, *after])
+    counts = backend.to_device(array_like(repeats, "repeats"), "cpu")
+    if counts.dtype.kind not in "iu" or counts.shape not in ((), (1,), (n,)) or (counts < 0).any():
+        raise TypeError(
+            f"repeat_interleave takes one integer >= 0, or {n} along dim {dim}, got {repeats!r}"
+        )
+    if counts.shape == (n,):
+        return x[(*(slice(None),) * dim, np.repeat(np.arange(n), counts))]
+    number = int(counts.item())
+    x = unsqueeze(x, dim + 1).expand(*before, n, number, *after).clone()
+    return reshape(x, [*before, n * number, *after])
 
 
 def cat(tensors: Sequence[AnyTensor], dim: int = 0) -> AnyTensor:

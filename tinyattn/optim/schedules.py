@@ -191,7 +191,7 @@ class CosineSchedule(Schedule):
         if check_number("total", total, 0) <= check_number("warmup", warmup, 0):
             raise ValueError(f"warmup must lie in [0, total), got {warmup} of {total}")
         self.total, self.warmup, self.final = total, warmup, check_number("final", final, 0)
-        self.peak = checked_optimizer(optimizer).lr
+        self.peak = checked_optimizer(optimizer).param_groups[0]["lr"]
         super().__init__(optimizer)
 
     def rate(self, step: int) -> float:

@@ -18,23 +18,26 @@ import numpy as _np
 
 import tinyattn as _tinyattn
 
-from . import autograd, backends, cuda, nn, optim, utils  # noqa: F401 (they are in __all__)
+from . import autograd, backends, cuda, nn, optim, testing, utils  # noqa: F401 (in __all__)
 from .devices import Generator, device
 from .dtypes import CLASSES, DTYPES
 from .functions import FUNCTIONS
-from .marks import takes_input
+from .marks import under_their_names
 from .methods import give_methods
 
 if TYPE_CHECKING:  # an editor finds the function of a name
     from .functions import *  # noqa: F403
 
 dtype, Size, newaxis = _np.dtype, tuple, None
+# How memory is laid out; only memory_format= takes them, and it changes nothing.
+preserve_format = contiguous_format = channels_last = None
 ADDED = CLASSES | DTYPES | FUNCTIONS
 OWN = {n: v for n, v in vars(_tinyattn).items() if n in dir(_tinyattn) and callable(v)}
-globals().update({name: takes_input(value) for name, value in (OWN | ADDED).items()})
+globals().update({name: under_their_names(x, name) for name, x in (OWN | ADDED).items()})
 give_methods()
 
 __all__ = ["Generator", "Size", "autograd", "backends", "cuda", "device", "dtype", "newaxis"]
+__all__ += ["channels_last", "contiguous_format", "preserve_format", "testing"]
 __all__ += [*{*dir(_tinyattn), "nn", "optim", "utils", *ADDED}]
 
 

@@ -5,8 +5,11 @@ In tinyattn: ta.cuda_is_available() is there, and devices are strings
 
 from __future__ import annotations
 
+from typing import Any
+
 from ..base import random
 from ..base.backend import cuda_is_available, module_of
+from .devices import device as as_device
 
 is_available = cuda_is_available
 
@@ -14,6 +17,35 @@ is_available = cuda_is_available
 def device_count() -> int:
     """1 or 0, because tinyattn uses the first GPU that it sees."""
     return int(is_available())
+
+
+def current_device() -> int:
+    """0. DeviceError without a GPU."""
+    module_of("cuda")
+    return 0
+
+
+def set_device(device: Any) -> None:
+    """Nothing happens for the GPU that there is; DeviceError without one, or for another."""
+    module_of(as_device(device))
+
+
+def get_device_name(device: Any = None) -> str:
+    """The name of the GPU. DeviceError without one."""
+    return module_of("cuda").cuda.runtime.getDeviceProperties(0)["name"].decode()
+
+
+def memory_allocated(device: Any = None) -> int:
+    """Bytes that tensors use on the GPU; 0 without one."""
+    return module_of("cuda").get_default_memory_pool().used_bytes() if is_available() else 0
+
+
+def memory_reserved(device: Any = None) -> int:
+    """Bytes that are taken from the GPU, for tensors that are there or will be; 0 without one."""
+    return module_of("cuda").get_default_memory_pool().total_bytes() if is_available() else 0
+
+
+max_memory_reserved = memory_reserved  # it is given back by `empty_cache` alone
 
 
 def is_bf16_supported() -> bool:

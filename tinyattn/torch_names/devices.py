@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import inspect
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from typing import Any
@@ -75,17 +76,23 @@ class Generator:
 
 
 def adapted(function: Callable[..., Any]) -> Callable[..., Any]:
-    """The function with PyTorch's arguments: any way to write a device, generator=, pin_memory=."""
+    """The function with PyTorch's arguments: any way to write a device, generator=, and what only
+    says how memory is laid out; also size=, where it takes sizes one after another."""
+    parameters = inspect.signature(function).parameters.values()
+    takes_sizes = any(p.kind is p.VAR_POSITIONAL for p in parameters)
 
     @functools.wraps(function)
     def call(
         *args: Any,
         generator: Generator | None = None,
         pin_memory: bool = False,  # all memory is the same to a GPU here
+        memory_format: Any = None,
         **options: Any,
     ) -> Any:
         if options.get("device") is not None:
             options["device"] = device(options["device"])
+        if takes_sizes and "size" in options:
+            args += (options.pop("size"),)
         with nullcontext() if generator is None else generator.drawing():
             return function(*args, **options)
 
@@ -102,9 +109,7 @@ def adapted_to(plain: Callable[..., Any]) -> Callable[..., Any]:
     """The method `to`, also with PyTorch's arguments non_blocking and copy."""
 
     @functools.wraps(plain)
-    def to(
-        self: Any, *targets: Any, non_blocking: bool = False, copy: bool = False, **o: Any
-    ) -> Any:
+    def to(self, *targets, non_blocking=False, copy=False, memory_format=None, **o):
         options = {name: target_of(target) for name, target in o.items()}
         result = plain(self, *map(target_of, targets), **options)
         return result.clone() if copy and result is self else result

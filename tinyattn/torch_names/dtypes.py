@@ -37,11 +37,12 @@ class OfDtype(type):
 
     kind: np.dtype | None
 
-    def __call__(cls, *data: Any) -> Base:
+    def __call__(cls, *data: Any, device: Any = None) -> Base:
+        kind = cls.kind or np.dtype(np.float32)
         if all(isinstance(size, int) for size in data):
-            return zeros(data or (0,), dtype=cls.kind or np.float32)
+            return zeros(data or (0,), dtype=kind, device=device)
         (values,) = data
-        return Base(rectangular(values, cls.__name__)).to(cls.kind or np.float32)
+        return Base(rectangular(values, cls.__name__), device=device).to(kind)
 
     def __instancecheck__(cls, value: Any) -> bool:
         return isinstance(value, Base) and (cls.kind is None or cls.kind is value.dtype)

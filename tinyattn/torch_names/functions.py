@@ -105,7 +105,9 @@ def lerp(input, end, weight):
     return ta.where(abs(weight) < 0.5, from_input, from_end)
 
 
-divide = true_divide = both(lambda input, other, **options: div(input, other, **options))
+divide = true_divide = both(
+    lambda input, other, *, rounding_mode=None: div(input, other, rounding_mode=rounding_mode)
+)
 floor_divide = both(Tensor.__floordiv__)
 neg = both(Tensor.__neg__, "-x")
 addcdiv = changing(lambda input, tensor1, tensor2, *, value=1: input + value * tensor1 / tensor2)
@@ -129,11 +131,20 @@ ge = both(Tensor.__ge__, "x >= y")
 logical_and = both(lambda input, other: (input != 0) & (other != 0))
 logical_not = both(lambda input: input == 0)
 logical_or = both(lambda input, other: (input != 0) | (other != 0))
-isclose = both(by_numpy("isclose"))
 isinf = both(by_numpy("isinf"), "abs(x) == ta.inf")
-isin = function(by_numpy("isin"))
+is_complex = both(lambda input: False)
 is_floating_point = both(lambda input: input.dtype.kind == "f")
 is_tensor = function(lambda obj: isinstance(obj, Tensor), "isinstance(x, ta.Tensor)")
+
+
+@both
+def isclose(input, other, rtol=1e-5, atol=1e-8, equal_nan=False):
+    return by_numpy("isclose")(input, other, rtol, atol, equal_nan)
+
+
+@function
+def isin(elements, test_elements, *, assume_unique=False, invert=False):
+    return by_numpy("isin")(elements, test_elements, invert=invert)
 
 
 @function
@@ -148,6 +159,7 @@ def where(condition, input=None, other=None):
 
 concat = concatenate = function(ta.cat, "ta.cat")
 ravel = both(lambda input: input.reshape(-1))
+broadcast_to = both(lambda input, size: input.expand(size), "x.expand(shape)")
 
 
 @both
@@ -163,8 +175,8 @@ def movedim(input, source, destination):
 
 
 @both
-def tile(input, *dims):
-    counts = sizes_of(dims)
+def tile(input, dims, *more):
+    counts = sizes_of((dims, *more))
     return input.repeat((1,) * (input.ndim - len(counts)) + counts)
 
 
@@ -283,12 +295,14 @@ def full_index(index, dim):
 
 
 @changing
-def scatter(input, dim, index, src=None, *, value=None, accumulate=False):
+def scatter(input, dim, index, src=None, *, value=None, reduce=None):
     """In tinyattn: write y = x.clone(), then y[ta.arange(len(x))[:, None], index] = values, for
     dimension 1 of a matrix
 
     In place: write x[ta.arange(len(x))[:, None], index] = values, for dimension 1 of a matrix
     """
+    if reduce not in (None, "add"):
+        raise ValueError(f'scatter takes reduce="add" or none, got {reduce!r}')
     if value is None:
         value = src[tuple(map(slice, index.shape))] if isinstance(src, Tensor) else src
     dim = one_dim(input, dim)
@@ -297,13 +311,13 @@ def scatter(input, dim, index, src=None, *, value=None, accumulate=False):
         raise ShapeError(
             f"scatter takes a source no smaller than the index {index.shape}, got {src.shape}"
         )
-    return index_put(input, full_index(index._data, dim), value, accumulate)
+    return index_put(input, full_index(index._data, dim), value, reduce == "add")
 
 
 @changing
 def scatter_add(input, dim, index, src):
     """In tinyattn: the gradient of x[index] adds: ta.grad(x[index], x, values)"""
-    return scatter(input, dim, index, src, accumulate=True)
+    return scatter(input, dim, index, src, reduce="add")
 
 
 @both
@@ -336,14 +350,15 @@ def unique(input, sorted=True, return_inverse=False, return_counts=False, dim=No
 mm = both(lambda input, mat2: input.matmul(mat2), "x @ y")
 mv = both(lambda input, vec: input.matmul(vec), "x @ y")
 ger = both(Tensor.outer, "x.outer(y)")
-addmm = baddbmm = both(
-    lambda input, mat1, mat2, *, beta=1, alpha=1: beta * input + alpha * (mat1 @ mat2)
+addmm = both(lambda input, mat1, mat2, *, beta=1, alpha=1: beta * input + alpha * (mat1 @ mat2))
+baddbmm = both(
+    lambda input, batch1, batch2, *, beta=1, alpha=1: beta * input + alpha * (batch1 @ batch2)
 )
 trace = both(lambda input: input.diagonal().sum())
 
 
 @function
-def cdist(x1, x2, p=2.0):
+def cdist(x1, x2, p=2.0, compute_mode=None):
     """In tinyattn: write ((x[:, None] - y[None]) ** 2).sum(-1).sqrt()"""
     return (x1.unsqueeze(-2) - x2.unsqueeze(-3)).norm(p, -1)
 
@@ -397,6 +412,26 @@ inference_mode = function(ta.no_grad, "ta.no_grad()")
 get_default_dtype = function(lambda: np.dtype(np.float32))
 set_default_dtype = function(dtypes.set_default_dtype)
 load = function(lambda f, map_location=None, weights_only=True: ta.load(f))
+
+
+@function
+def compile(model=None, **options):
+    """The model or function as it is; `@torch.compile(mode=...)` too.
+
+    In tinyattn: nothing has to be compiled: kernels are, by Numba, when they are first called
+    """
+    return (lambda function: function) if model is None else model
+
+
+@function
+def set_float32_matmul_precision(precision):
+    """Nothing happens: products are as exact as "highest", which the others only permit to miss.
+
+    In tinyattn: delete it: products are as exact as they can be
+    """
+    if precision not in ("highest", "high", "medium"):
+        raise ValueError(f'precision is "highest", "high" or "medium", got {precision!r}')
+
 
 FUNCTIONS = MAKERS | rows(globals(), function, both, changing)
 METHODS = rows(globals(), both, changing)

@@ -17,9 +17,21 @@ from functools import cache, wraps
 from types import FunctionType
 from typing import Any, TypeVar
 
+from ..engine.rules import rename
+
 F = TypeVar("F", bound=Hashable)
 # What PyTorch calls the first argument of a function, and the second if it is the second operand.
 THEIRS = dict.fromkeys(("x", "self", "ids", "logits", "log_probs"), "input") | {"y": "other"}
+# What PyTorch calls the arguments of single functions, and what they are called here.
+NAMES: dict[str, dict[str, str]] = {}
+for line in """bmm mat2 other; dot tensor other; full size shape; ger vec2 other; max other dim;
+    min other dim; outer vec2 other; pow exponent y; save obj state; save f path;
+    set_rng_state new_state state; split split_size sizes; split split_size_or_sections sizes;
+    split tensor x;    swapaxes axis0 dim0; swapaxes axis1 dim1""".split(";"):  # noqa: SIM905
+    name, theirs, ours = line.split()
+    NAMES.setdefault(name, {})[theirs] = ours
+# What older programs write instead of `reduction`.
+OF_OLD_LOSSES = {"size_average": "reduction", "reduce": "reduction"}
 
 
 class Mark:
@@ -59,25 +71,42 @@ def rows(names: Mapping[str, Any], *marks: Mark) -> dict[str, Any]:
 
 
 @cache  # so that one function stays one object
-def takes_input(function: Any) -> Any:
-    """The function with the names that PyTorch gives its operands: `input=`, and `other=`.
+def under_their_names(function: Any, name: str) -> Any:
+    """The function `name`, which takes arguments under PyTorch's names too, as `input=`.
 
-    What is no function of a Tensor stays as it is.
+    What is no function, or has these names, stays as it is.
     """
     if isinstance(function, type) or not callable(function):
         return function
     parameters = list(inspect.signature(function).parameters.values())
-    if not parameters or THEIRS.get(parameters[0].name) != "input":
+    theirs = [THEIRS.get(p.name, p.name) if i < 2 else p.name for i, p in enumerate(parameters)]
+    names = {t: p.name for t, p in zip(theirs, parameters, strict=True) if t != p.name}
+    names |= {"axis": "dim"} if "dim" in theirs else {}
+    names |= {t: ours for t, ours in NAMES.get(name, {}).items() if t not in theirs}
+    is_loss = "reduction" in theirs
+    if not is_loss and names.keys() <= other_names(function).keys():
         return function
-    operands = [THEIRS[p.name] for p in parameters[:2] if p.name in THEIRS]
 
     @wraps(function)
     def call(*args: Any, **options: Any) -> Any:
         if options:
-            args += tuple(options.pop(n) for n in operands[len(args) :] if n in options)
+            rename(name, options, names)
+            if is_loss and OF_OLD_LOSSES.keys() & options.keys():
+                average, reduce = (options.pop(old, None) for old in OF_OLD_LOSSES)
+                summed = "sum" if average is False else "mean"
+                options["reduction"] = "none" if reduce is False else summed
         return function(*args, **options)
 
-    for i, name in enumerate(operands):
-        parameters[i] = parameters[i].replace(name=name)
-    call.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    found = [p.replace(name=t) for p, t in zip(parameters, theirs, strict=True)]
+    call.__signature__ = inspect.Signature(found)  # type: ignore[attr-defined]
+    known = other_names(function) | names | (OF_OLD_LOSSES if is_loss else {})
+    call.other_names = known  # type: ignore[attr-defined]
     return call
+
+
+def other_names(function: Any) -> dict[str, str]:
+    """Further names of a function's arguments, and the names in its signature."""
+    if isinstance(function, type):
+        function = function.__init__  # type: ignore[misc]
+    found = getattr(getattr(function, "spec", None), "other_names", {})
+    return getattr(function, "other_names", found)

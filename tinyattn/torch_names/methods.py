@@ -13,14 +13,14 @@ import numpy as np
 
 import tinyattn as ta
 
-from ..base.checks import check_type
+from ..base.checks import check_type, one_dim
 from ..nn.module import Module, Parameter
 from ..tensors.tensor import Tensor, read_only
 from .devices import MAKERS, adapted, adapted_to, device
 from .dtypes import CLASSES, KIND_OF, KINDS, OfDtype
-from .functions import CHANGING, METHODS, bernoulli
+from .functions import CHANGING, METHODS, along, bernoulli, movedim
 from .in_place import in_place
-from .marks import method, with_name
+from .marks import NAMES, method, under_their_names, with_name
 
 plain: Any = Tensor  # its properties, for which type checkers know no fget
 of_data, of_device = plain.data, plain.device
@@ -40,6 +40,13 @@ class OfTensors:
     device = read_only("device", property(lambda self: device(of_device.fget(self))))
     is_cuda = property(lambda self: self.device == "cuda")
     to = adapted_to(Tensor.to)
+    clone = adapted(Tensor.clone)
+    contiguous = adapted(Tensor.contiguous)
+    element_size = method(lambda self: self.dtype.itemsize)
+    is_contiguous = method(
+        lambda self, memory_format=None: self._data.flags.c_contiguous,
+        "x.numpy().flags.c_contiguous",
+    )
     cuda = method(lambda self, device=None, non_blocking=False: self.to("cuda"))
     pin_memory = method(lambda self: self)
     maximum = method(ta.maximum)
@@ -57,13 +64,15 @@ class OfTensors:
     zero_ = in_place(ta.zeros_like, "x[...] = 0")
     bernoulli_ = in_place(adapted(lambda self, p=0.5: bernoulli(self, p)))
     exponential_ = in_place(adapted(lambda self, lambd=1.0: -(-ta.rand_like(self)).log1p() / lambd))
-    fill_diagonal_ = in_place(lambda self, value: self.masked_fill(np.eye(*self.shape) == 1, value))
+    fill_diagonal_ = in_place(
+        lambda self, fill_value: self.masked_fill(np.eye(*self.shape) == 1, fill_value)
+    )
     normal_ = in_place(
         adapted(lambda self, mean=0.0, std=1.0: mean + std * ta.randn_like(self)),
         "nn.init.normal_(x)",
     )
     uniform_ = in_place(
-        adapted(lambda self, low=0.0, high=1.0: low + (high - low) * ta.rand_like(self)),
+        adapted(lambda self, low=0.0, to=1.0: low + (to - low) * ta.rand_like(self)),
         "nn.init.uniform_(x)",
     )
 
@@ -74,10 +83,23 @@ class OfTensors:
 
     @in_place
     @adapted
-    def random_(self: Any, low: int, high: int | None = None) -> Tensor:
+    def random_(self: Any, low: int, to: int | None = None) -> Tensor:
         """Integers from low to high - 1; of one number, from 0 to it."""
-        low, high = (0, low) if high is None else (low, high)
-        return ta.randint(low, high, self.shape, device=self.device).to(self.dtype)
+        low, to = (0, low) if to is None else (low, to)
+        return ta.randint(low, to, self.shape, device=self.device).to(self.dtype)
+
+    def unfold(self: Any, dimension: int, size: int, step: int) -> Tensor:
+        """The windows of `size` along a dimension, which come last: x.unfold(0, 3, 1)[i] has the
+        elements from i to i + 2.
+
+        Differs from PyTorch: they are copied.
+
+        In tinyattn: write ta.stack([x[..., i : i + size] for i in range(0, x.shape[-1] - size + 1,
+        step)], -2), for the last dimension
+        """
+        dim = one_dim(self, dimension)
+        places = np.arange(0, self.shape[dim] - size + 1, step)[:, None] + np.arange(size)
+        return movedim(self[along(self, dim, places)], dim + 1, -1)
 
     def type(self: Any, dtype: Any = None, non_blocking: bool = False) -> Any:
         """The class of a Tensor as text, "torch.LongTensor"; or the Tensor in another dtype.
@@ -141,9 +163,12 @@ class OfModules:
 
 
 TENSORS: dict[str, Any] = {**METHODS, **vars(OfTensors)}
+OWN = {name: x for name, x in {**METHODS, **vars(Tensor)}.items() if name in NAMES}
+TENSORS |= {name: under_their_names(x, name) for name, x in OWN.items()}
 TENSORS |= {name: lambda self, kind=kind: self.to(kind) for name, kind in KINDS.items()}
 TENSORS |= {f"{name}_": in_place(method) for name, method in CHANGING.items()}
-TENSORS |= {f"{name}_": in_place(getattr(Tensor, name)) for name in CHANGED.split()}
+OF_CHANGED = {name: TENSORS.get(name, getattr(Tensor, name)) for name in CHANGED.split()}
+TENSORS |= {f"{name}_": in_place(method) for name, method in OF_CHANGED.items()}
 GIVEN: dict[type, dict[str, Any]] = {
     kind: {name: with_name(x, name) for name, x in given.items() if not name.startswith("__")}
     for kind, given in ((Tensor, TENSORS), (Module, vars(OfModules)))

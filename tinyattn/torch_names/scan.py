@@ -1,11 +1,12 @@
 """Which names of PyTorch a program uses, and which of them are here.
 
-    python -m tinyattn.torch_names.scan FILE...
+    python -m tinyattn.torch_names.scan [--write] FILE_OR_FOLDER...
 
 prints for each file the import lines to change, and three groups of names: those that work, those
 that differ, with the difference, and those that are left out, with what to write. Names whose
-difference this program hardly meets have no line of their own: they are named in one line. The
-status is 1 if any name is left out, and 2 if a file cannot be read.
+difference this program hardly meets have no line of their own: they are named in one line. After
+several files it prints what is left out in most of them. --write changes the import lines in the
+files themselves. The status is 1 if any name is left out, and 2 if a file cannot be read.
 
 A file is read, not run. Whether a name is here, and takes the arguments of a call, is asked of
 tinyattn.torch_names itself. A method is known by its name alone, because nobody knows what x is in
@@ -21,14 +22,20 @@ import inspect
 import io
 import re
 import sys
+import tokenize
+from collections import Counter
 from collections.abc import Iterator
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
 from ..base.names import UnknownNameError
+from ..engine.rules import OF_SIZES
 from ..hints import ARGUMENTS, absent
 from ..nn.module import Module
 from ..tensors.tensor import Tensor
+from .dtypes import OfDtype
+from .marks import other_names, rename
 from .optim import Optimizer
 from .optim.lr_scheduler import LRScheduler
 
@@ -51,26 +58,42 @@ METHODS = """
     to_dense to_empty to_sparse type_as unique_consecutive xlogy
 """.split()  # noqa: SIM905
 METHODS += [n[7:] for n in absent() if n.startswith("Tensor.") and n != "Tensor.take"]
-# Names whose difference a program that runs with PyTorch hardly meets: something may be left out, a
-# NaN or a number that its dtype cannot hold is treated otherwise, other numbers are random.
-RARE = """
-    torch.abs torch.all torch.any torch.arange torch.device torch.empty torch.full
-    torch.gradcheck torch.linspace torch.manual_seed torch.masked_fill torch.max
-    torch.nn.ModuleList torch.nn.MultiheadAttention torch.nn.functional.binary_cross_entropy
-    torch.nn.functional.log_softmax torch.nn.functional.softmax torch.nn.functional.softplus
-    torch.nn.utils.clip_grad_norm_ torch.set_num_threads torch.tensor x.abs x.all x.any
-    x.backward x.masked_fill x.max
-""".split()  # noqa: SIM905
-# Where a call differs by some arguments alone: how many of the first ones mean the same, and the
-# names of those that do not.
-SOME_ARGUMENTS: dict[str, tuple[int, tuple[str, ...]]] = {
-    "torch.nn.functional.cross_entropy": (3, ()),
-    "torch.nn.functional.nll_loss": (3, ()),
-    "torch.nn.functional.leaky_relu": (2, ("inplace",)),
-    "torch.nn.functional.normalize": (1, ("p",)),
-    "torch.norm": (1, ("p",)),
-    "x.norm": (0, ("p",)),
+# What programs do without here, by the beginning of a name, and what to write or to delete.
+DELETE = {
+    "torch.amp": "delete autocast and GradScaler: loss.backward(), optimizer.step(); dtypes are "
+    "explicit, model.to(torch.float16)",
+    "torch.autocast": "delete it: dtypes are explicit, model.to(torch.float16)",
+    "torch.bfloat16": "write torch.float32: NumPy has no bfloat16",
+    "torch.distributed": "delete it, or write tinyattn.training.distributed",
+    "torch.jit": "delete it: nothing has to be traced, kernels are compiled by Numba",
+    "torch.nn.DataParallel": "write the module itself: there is one GPU",
+    "torch.nn.parallel": "write the module itself, or "
+    "tinyattn.training.distributed.DistributedDataParallel",
+    "torch.profiler": "delete it; python -m cProfile shows where the time goes",
+    "torch.utils.checkpoint": "call the function itself: its results are kept all the same",
+    "torch.utils.tensorboard": "delete it, and print the numbers",
 }
+DELETE |= {"torch.cuda.amp": DELETE["torch.amp"]}
+# The differences that a program which runs with PyTorch can meet: with how many first arguments a
+# call means the same, and the names of arguments that do not. All others are hardly met: something
+# may be left out, or a number that its dtype cannot hold is an error.
+MET: dict[str, tuple[int, tuple[str, ...]]] = {
+    "torch.diagonal": (-1, ()),
+    "torch.distributed.all_reduce": (-1, ()),
+    "torch.nn.functional.cross_entropy": (3, ()),
+    "torch.nn.functional.kl_div": (2, ()),
+    "torch.nn.functional.leaky_relu": (2, ("inplace",)),
+    "torch.nn.functional.nll_loss": (3, ()),
+    "torch.nn.functional.normalize": (1, ("p",)),
+    "torch.nn.functional.pad": (2, ("mode",)),
+    "torch.norm": (1, ("p",)),
+    "torch.save": (-1, ()),
+    "x.diagonal": (-1, ()),
+    "x.norm": (0, ("p",)),
+    "x.numpy": (-1, ()),
+}
+DEEPEST = 100_000  # calls within calls, because each `+` of a long sum is a node in another
+NO_ATTRIBUTE = "a Tensor takes no attributes of a program: keep them in a dict, by id(x)"
 PYTHONS = {name for kind in (str, bytes, list, dict, set, int, float) for name in dir(kind)}
 
 
@@ -89,8 +112,13 @@ def looked_up(name: str) -> tuple[Any, str, str]:
             start += f".{part}"
             found = getattr(found, part)
     except (AttributeError, ImportError) as error:
-        return None, start, reason(error)
+        return None, start, instead(name) or reason(error)
     return found, name, ""
+
+
+def instead(name: str) -> str:
+    """What DELETE says of a name, or ""."""
+    return next((DELETE[part] for part in DELETE if f"{name}.".startswith(f"{part}.")), "")
 
 
 def reason(error: Exception) -> str:
@@ -107,13 +135,13 @@ def difference(found: Any) -> str:
     return ""
 
 
-def is_met(name: str, call: ast.Call | None) -> bool:
-    """Whether a program that uses a name so is likely to meet its difference."""
-    if name in RARE:
-        return False
-    if call is None or name not in SOME_ARGUMENTS:
-        return True
-    same, others = SOME_ARGUMENTS[name]
+def is_met(name: str, found: Any, call: ast.Call | None) -> bool:
+    """Whether a program that uses a name so can meet its difference."""
+    if isinstance(found, OfDtype) and call is not None:  # a list, or numbers, are no shape
+        return len(call.args) == 1 and not isinstance(call.args[0], (ast.List, ast.Constant))
+    if call is None or name not in MET:
+        return name in MET
+    same, others = MET[name]
     hidden = any(isinstance(arg, ast.Starred) for arg in call.args)
     named = {keyword.arg for keyword in call.keywords}
     return hidden or len(call.args) > same or bool(named & {None, *others})
@@ -124,16 +152,22 @@ def refused(function: Any, call: ast.Call, is_method: bool = False) -> str:
 
     A method may be another one of the same name: only the names of its arguments are compared.
     """
-    named = {keyword.arg: None for keyword in call.keywords if keyword.arg}
+    named: dict[str, Any] = {keyword.arg: None for keyword in call.keywords if keyword.arg}
     hidden = any(isinstance(arg, ast.Starred) for arg in call.args) or None in [
         keyword.arg for keyword in call.keywords
     ]
     try:
         signature = inspect.signature(function)
+        others = other_names(function)
+        rename("it", named, {n: o for n, o in others.items() if n not in signature.parameters})
         # What only a decorator takes, as generator= or non_blocking=.
-        for name in inspect.signature(function, follow_wrapped=False).parameters:
-            if name not in signature.parameters:
-                named.pop(name, None)
+        while hasattr(function, "__wrapped__"):
+            for name in inspect.signature(function, follow_wrapped=False).parameters:
+                if name not in signature.parameters:
+                    named.pop(name, None)
+            function = function.__wrapped__
+        if any(p.kind is p.VAR_POSITIONAL for p in signature.parameters.values()):
+            named = {name: None for name in named if name not in OF_SIZES}
         if is_method or hidden:
             signature.bind_partial(*[None] * is_method, **named)
         else:
@@ -151,7 +185,8 @@ class Scan(ast.NodeVisitor):
 
     def __init__(self, program: str) -> None:
         self.groups: dict[str, dict[tuple[str, str], list[int]]] = {}
-        self.changes: list[tuple[ast.stmt, str]] = []  # import statements, and what they become
+        # Import statements, what they become, and whether that is here.
+        self.changes: list[tuple[ast.stmt, str, bool]] = []
         self.names: dict[str, str] = {}  # what stands for a name of PyTorch
         self.others: set[str] = set()  # other imported names
         self.hidden: list[set[str]] = []  # for each function around a place, its own variables
@@ -159,46 +194,50 @@ class Scan(ast.NodeVisitor):
         # Methods and modules of the program itself have the names that it gives them.
         self.defined = {getattr(node, "name", "") for node in nodes}
         self.defined |= {n.attr for n in nodes if isinstance(n, ast.Attribute) and is_stored(n)}
+        self.parameters = {name for node in nodes for name in loop_variables(node)}
         for node in nodes:
             if isinstance(node, (ast.Import, ast.ImportFrom)):
                 self.read_import(node)
-        self.imports = changed_lines(program, self.changes)
+        self.imports = changed_lines(program, [change for change in self.changes if change[2]])
         self.visit(tree)
 
     def note(self, group: str, name: str, text: str, line: int) -> None:
         self.groups.setdefault(group, {}).setdefault((name, text), []).append(line)
 
     def read_import(self, node: ast.Import | ast.ImportFrom) -> None:
-        """Note what the names of a statement stand for, and how it has to be changed."""
+        """Note what the names of a statement stand for, and how it has to be changed.
+
+        One that is not here is changed too, because PyTorch itself must not be imported.
+        """
         module, kept, statements = getattr(node, "module", None) or "", [], []
-        is_relative = bool(getattr(node, "level", 0))
+        is_relative, all_here = bool(getattr(node, "level", 0)), True
         for alias in node.names:
             name = f"{module}.{alias.name}" if module else alias.name
             root = name.partition(".")[0]
             short = alias.asname or (alias.name if module else root)
-            if is_relative or not translated(name):
+            known = name if module or alias.asname else root
+            if is_relative or not translated(known):
                 self.others.add(short)
                 if not is_relative and (root in NEED_PYTORCH or root.startswith("torch")):
                     self.note("left out", root, "a package that needs PyTorch", node.lineno)
+                elif not is_relative and translated(name):
+                    self.note("left out", name, f"write from {name} import", node.lineno)
                 kept.append(alias)
                 continue
             is_here = self.use(module or name, node.lineno, as_module=True) is not None
             if module and is_here and alias.name != "*":
                 self.use(name, node.lineno)
-            known = name if module or alias.asname else root
             if alias.name != "*":
                 self.names[short] = known
-            if is_here:
-                statements.append(f"import {translated(known)} as {short}")
-            else:
-                kept.append(alias)
+            all_here = all_here and is_here
+            statements.append(f"import {translated(known)} as {short}")
         if module and statements:
             names = ast.unparse(node).partition(" import")[2]
             statements = [f"from {translated(module)} import{names}"]
         elif statements and kept:
             statements.insert(0, ast.unparse(ast.Import(kept)))
         if statements:
-            self.changes.append((node, "; ".join(statements)))
+            self.changes.append((node, "; ".join(statements), all_here))
 
     def use(
         self, name: str, line: int, as_module: bool = False, call: ast.Call | None = None
@@ -206,15 +245,17 @@ class Scan(ast.NodeVisitor):
         """Put a name of PyTorch into its group. Returns what it stands for, or None."""
         found, known, missing = looked_up(name)
         if as_module and not missing and not is_module(translated(name)):
-            found, missing = None, "it is no module here"
+            found, missing = None, instead(name) or "it is no module here"
         if missing:
             self.note("left out", known, missing, line)
         else:
-            self.note_difference(known, difference(found), line, call)
+            self.note_difference(known, found, line, call)
         return found
 
-    def note_difference(self, name: str, differs: str, line: int, call: ast.Call | None) -> None:
-        group = "works" if not differs else "differs" if is_met(name, call) else "differs a little"
+    def note_difference(self, name: str, found: Any, line: int, call: ast.Call | None) -> None:
+        group, differs = "works", difference(found)
+        if differs:
+            group = "differs" if is_met(name, found, call) else "differs a little"
         self.note(group, name, differs, line)
 
     def name_of(self, node: ast.AST) -> tuple[str, str]:
@@ -229,14 +270,27 @@ class Scan(ast.NodeVisitor):
 
     def visit_Name(self, node: Any) -> None:
         name, first = self.name_of(node)
-        if is_stored(node) and not self.hidden:
-            self.names.pop(first, None)
+        if is_stored(node) and isinstance(node, ast.Name):
+            if not self.hidden:
+                self.names.pop(first, None)
+        elif name and is_stored(node):  # of a module, as torch.backends.cudnn.benchmark
+            self.visit(node.value)
+        elif is_stored(node) and self.has_tensor(node) and not hasattr(Tensor, node.attr):
+            self.note("left out", f"x.{node.attr}", NO_ATTRIBUTE, node.lineno)
         elif name:
             self.use(name, node.lineno)
         elif isinstance(node, ast.Attribute):
             self.visit(node.value)
 
     visit_Attribute = visit_Name  # noqa: N815
+
+    def has_tensor(self, node: ast.Attribute) -> bool:
+        """Whether x of `x.name = value` is a Tensor: `for x in model.parameters()`,
+        `layer.weight`, or with a name that is nearly requires_grad."""
+        x = node.value
+        is_one = isinstance(x, ast.Name) and x.id in self.parameters
+        is_one |= isinstance(x, ast.Attribute) and x.attr in ("weight", "bias")
+        return is_one or bool(get_close_matches(node.attr, ["requires_grad"], cutoff=0.9))
 
     def visit_Assign(self, node: ast.Assign) -> None:
         for part in (node.value, *node.targets):  # in the order in which they are computed
@@ -256,13 +310,12 @@ class Scan(ast.NodeVisitor):
             self.visit(part)
 
     def use_method(self, name: str, call: ast.Call) -> None:
-        methods = [getattr(owner, name) for owner in OWNERS if hasattr(owner, name)]
+        methods = [m for m in (getattr(owner, name, None) for owner in OWNERS) if callable(m)]
         if name in self.defined or name.startswith("_"):
             return
         if methods:
             why = [refused(method, call, is_method=True) for method in methods]
-            differs = difference(getattr(Tensor, name, None))
-            self.note_difference(f"x.{name}", differs, call.lineno, call)
+            self.note_difference(f"x.{name}", getattr(Tensor, name, None), call.lineno, call)
             if all(why) and name not in PYTHONS:
                 self.note("left out", f"x.{name}()", why[0], call.lineno)
         elif name in METHODS or name.endswith("_"):
@@ -286,6 +339,15 @@ class Scan(ast.NodeVisitor):
     visit_AsyncFunctionDef = visit_Lambda = visit_FunctionDef  # noqa: N815
 
 
+def loop_variables(node: ast.AST) -> Iterator[str]:
+    """The names that stand for a parameter in `for name, p in model.named_parameters()`."""
+    if isinstance(node, ast.For) and isinstance(node.iter, ast.Call):
+        method = getattr(node.iter.func, "attr", "")
+        last = node.target.elts[-1] if isinstance(node.target, ast.Tuple) else node.target
+        if method in ("parameters", "named_parameters") and isinstance(last, ast.Name):
+            yield last.id
+
+
 def is_stored(node: Any) -> bool:
     return isinstance(node.ctx, ast.Store)
 
@@ -298,13 +360,13 @@ def is_module(name: str) -> bool:
     return True
 
 
-def changed_lines(program: str, changes: list[tuple[ast.stmt, str]]) -> list[tuple[int, int, str]]:
+def changed_lines(program: str, changes: list[Any]) -> list[tuple[int, int, str]]:
     """(first, last, text) of the lines of each import statement: one line that takes their place,
     with what stands before and after the statement."""
     lines = program.split("\n")
     lasts: dict[int, int] = {}
     # The last first, so that the places of the others stay as they are.
-    for node, text in sorted(changes, key=lambda c: (-c[0].lineno, -c[0].col_offset)):
+    for node, text, _ in sorted(changes, key=lambda c: (-c[0].lineno, -c[0].col_offset)):
         first, last = node.lineno, node.end_lineno or node.lineno
         before = lines[first - 1].encode()[: node.col_offset].decode()
         after = lines[last - 1].encode()[node.end_col_offset :].decode()
@@ -335,36 +397,65 @@ def report(scan: Scan) -> Iterator[str]:
 def rewritten(program: str) -> str:
     """The program with the import lines that `report` prints. All others stay where they are."""
     lines = program.split("\n")
-    for first, last, text in Scan(program).imports:
+    for first, last, text in changed_lines(program, Scan(program).changes):
         lines[first - 1 : last] = [text, *[""] * (last - first)]
     return "\n".join(lines)
 
 
-def main(paths: list[str]) -> int:
-    """Print what the files use. Returns the status."""
-    status = 0
-    for path in paths:
-        print(path)
-        try:
-            if path.endswith(".ipynb"):
-                raise ValueError("it is a notebook: `jupyter nbconvert --to script` makes a .py")
-            scan = Scan(Path(path).read_text(encoding="utf-8"))
-        except (OSError, SyntaxError, ValueError) as error:
-            print(f"  cannot be read: {error}")
-            status = 2
-            continue
+def text_of(path: Path) -> tuple[str, str]:
+    """The text of a file, and its encoding."""
+    if path.suffix == ".ipynb":
+        raise ValueError("it is a notebook: `jupyter nbconvert --to script` makes a .py")
+    with path.open("rb") as file:
+        encoding, _ = tokenize.detect_encoding(file.readline)
+    return path.read_text(encoding), encoding
+
+
+def scanned(path: Path, write: bool) -> Scan | None:
+    """Print what a file uses, and change its imports if asked to. None if it cannot be read."""
+    print(path)
+    limit = sys.getrecursionlimit()
+    sys.setrecursionlimit(max(limit, DEEPEST))
+    try:
+        text, encoding = text_of(path)
+        scan = Scan(text)
         print(*report(scan), sep="\n")
-        status = max(status, 1 if scan.groups.get("left out") else 0)
-    return status
+        if write and scan.changes:
+            with path.open(encoding=encoding, newline="") as file:
+                newline = "\r\n" if "\r\n" in file.read() else "\n"
+            path.write_text(rewritten(text), encoding, newline=newline)
+    except (OSError, SyntaxError, ValueError) as error:
+        print(f"  cannot be read: {error}")
+    except (RecursionError, MemoryError):
+        print("  cannot be read: it is nested too deeply")
+    else:
+        return scan
+    finally:
+        sys.setrecursionlimit(limit)
+    return None
+
+
+def main(paths: list[str], write: bool = False) -> int:
+    """Print what the files use, and those of folders. Returns the status."""
+    files = [f for p in map(Path, paths) for f in (sorted(p.rglob("*.py")) if p.is_dir() else [p])]
+    scans = [scanned(path, write) for path in files]
+    read = [scan for scan in scans if scan is not None]
+    left_out = [{name for name, _ in scan.groups.get("left out", {})} for scan in read]
+    if len(files) > 1:
+        print(f"{len(files)} files: nothing is left out of {left_out.count(set())}")
+        for name, count in Counter(name for names in left_out for name in names).most_common(20):
+            print(f"  {name} is left out of {count}")
+    return 2 if len(read) < len(files) else 1 if any(left_out) else 0
 
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(
         prog=f"python -m {HERE}.scan", description=(__doc__ or "").partition("\n")[0]
     )
-    parser.add_argument("files", nargs="+", metavar="FILE", help="a program that uses PyTorch")
-    if isinstance(
-        sys.stdout, io.TextIOWrapper
-    ):  # it may be in cp1252: a sign that this has not becomes an escape
+    parser.add_argument("--write", action="store_true", help="change the import lines in the files")
+    parser.add_argument("paths", nargs="+", metavar="PATH", help="a program, or a folder of them")
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        # It may be in cp1252: a sign that this has not becomes an escape.
         sys.stdout.reconfigure(errors="backslashreplace")
-    sys.exit(main(parser.parse_args().files))
+    given = parser.parse_args()
+    sys.exit(main(given.paths, given.write))

@@ -243,9 +243,9 @@ ROWS: list[OpRow] = [
         [
             error(lambda: t(3).masked_fill(t(3), 0.0), TypeError, "boolean mask, got float32"),
             error(
-                lambda: t(3).masked_fill(ta.tensor([True]).expand(2, 3), 0.0),
+                lambda: t(3).masked_fill(ta.tensor([True]).expand(3, 2), 0.0),
                 ValueError,
-                r"mask .*\(2, 3\).*\(3,\)",
+                r"mask .*\(3, 2\).*\(3,\)",
             ),
             error(
                 lambda: t(3).masked_fill(ta.tensor([True, False]), 0.0),

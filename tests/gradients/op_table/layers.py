@@ -271,9 +271,10 @@ ROWS: list[OpRow] = [
         more.PADS,
         [
             error(lambda: F.pad([1.0], (1, 1)), TypeError, "x must be a Tensor, got list"),
-            error(lambda: F.pad(t(3), (1,)), ValueError, r"two numbers .*got \(1,\)"),
+            error(lambda: F.pad(t(3), (1,)), ValueError, r"two integers .*got \(1,\)"),
+            error(lambda: F.pad(t(3), (1, 0.5)), ValueError, r"two integers .*got \(1, 0.5\)"),
             error(lambda: F.pad(t(3), (1, 1, 1, 1)), ValueError, "up to 1 dimensions"),
-            error(lambda: F.pad(t(3), (-1, 1)), ValueError, "a number in pad .*>= 0, got -1"),
+            error(lambda: F.pad(t(3), (-1, -3)), ValueError, "pad takes 1 and 3 of 3 elements"),
             error(lambda: F.pad(INTS, (1, 1), value=0.5), TypeError, "0.5 does not fit .*int64"),
             error(lambda: F.pad(t(3), (1, 1), "reflect"), ValueError, "'reflect'"),
         ],

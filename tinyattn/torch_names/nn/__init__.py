@@ -4,6 +4,7 @@ functional.py init.py utils/   the functions of `F`, starting values, gradients 
 arguments.py                   constructors with many arguments
 parameter.py                   Parameter, also before its size is known
 modules.py                     activations, losses, Embedding, lazy layers, lists of parameters
+convolution.py windows.py      convolutions, pooling, batch norm
 recurrent.py                   RNN, LSTM and GRU, and their cells
 attention.py transformer.py    attention and Transformer, with PyTorch's arguments and masks
 """
@@ -13,16 +14,17 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ... import nn as _nn
-from . import attention, functional, init, modules, parameter, recurrent, transformer, utils
+from . import functional, init, parameter, utils
 from .attention import *  # noqa: F403
+from .convolution import *  # noqa: F403
 from .modules import *  # noqa: F403
 from .parameter import *  # noqa: F403
 from .recurrent import *  # noqa: F403
 from .transformer import *  # noqa: F403
 
 __all__ = [*dir(_nn), "functional", "init", "parameter", "utils"]
-for file in (attention, modules, parameter, recurrent, transformer):
-    __all__ += file.__all__
+for file in ("attention", "convolution", "modules", "parameter", "recurrent", "transformer"):
+    __all__ += globals()[file].__all__
 
 if TYPE_CHECKING:
     from ...nn import *  # type: ignore[no-redef]  # noqa: F403

@@ -7,13 +7,16 @@ from typing import TYPE_CHECKING, Any
 
 from ... import functional as _functional
 from ...base.checks import check_reduction
+from ...engine.grad_mode import no_grad
 from ...functional import *  # noqa: F403
 from ...ops.arguments import check_same_shape
 from ...ops.arithmetic import where
 from ...ops.losses import reduced
 from ...tensors.create import rand_like
 from ...tensors.tensor import Tensor
-from ..marks import takes_input
+from ..marks import under_their_names
+from . import windows
+from .windows import *  # noqa: F403
 
 
 def relu(input: Tensor, inplace: bool = False) -> Tensor:  # type: ignore[no-redef]
@@ -154,6 +157,41 @@ def gumbel_softmax(
     return one_hot - soft.detach() + soft
 
 
+def batch_norm(
+    input, running_mean, running_var, weight=None, bias=None, training=False, momentum=0.1, eps=1e-5
+):
+    """(x - mean) / sqrt(var + eps) * weight + bias for each channel of x (B, C, ...).
+
+    In training mean and variance are those of the batch, and the running ones move towards them by
+    `momentum`; else the running ones are taken. ValueError in training with one number per channel.
+    Source: Ioffe and Szegedy, "Batch Normalization", 2015.
+    """
+    dims = [i for i in range(input.ndim) if i != 1]
+    n = math.prod(input.shape[i] for i in dims)
+    mean, var = running_mean, running_var
+    if training:
+        if n < 2:
+            raise ValueError(
+                f"batch_norm needs two numbers per channel in training, x {input.shape}"
+            )
+        mean, var = input.mean(dims), input.var(dims, correction=0)
+        with no_grad():
+            for running, new in ((running_mean, mean), (running_var, var * n / (n - 1))):
+                if running is not None:
+                    running[...] = (1 - momentum) * running + momentum * new
+    shape = (-1, *[1] * (input.ndim - 2))
+    out = (input - mean.reshape(shape)) / (var.reshape(shape) + eps).sqrt()
+    out = out if weight is None else out * weight.reshape(shape)
+    return out if bias is None else out + bias.reshape(shape)
+
+
+def softplus(  # type: ignore[no-redef]
+    input: Tensor, beta: float = 1.0, threshold: float = 20.0
+) -> Tensor:
+    """log(1 + exp(beta x)) / beta, without overflow; so it needs no threshold."""
+    return _functional.softplus(input) if beta == 1 else _functional.softplus(input * beta) / beta
+
+
 def scaled_dot_product_attention(  # type: ignore[no-redef]
     query: Tensor,
     key: Tensor,
@@ -176,13 +214,13 @@ def scaled_dot_product_attention(  # type: ignore[no-redef]
     return _functional.scaled_dot_product_attention(query, key, value, **options)
 
 
-__all__ = dir(_functional)
-__all__ += """binary_cross_entropy cosine_similarity elu glu gumbel_softmax l1_loss leaky_relu
-    logsigmoid smooth_l1_loss""".split()  # noqa: SIM905
+__all__ = [*dir(_functional), *windows.__all__]
+__all__ += """batch_norm binary_cross_entropy cosine_similarity elu glu gumbel_softmax l1_loss
+    leaky_relu logsigmoid smooth_l1_loss""".split()  # noqa: SIM905
 
 if not TYPE_CHECKING:
     for name in __all__:
-        globals()[name] = takes_input(globals()[name])
+        globals()[name] = under_their_names(globals()[name], name)
 
     def __getattr__(name: str) -> Any:
         return getattr(_functional, name)

@@ -10,6 +10,7 @@ from scipy.special import ndtr, ndtri
 from ...base.random import generator
 from ...nn import init as _init
 from ...tensors.tensor import Tensor
+from ..devices import adapted
 
 __all__ = ["calculate_gain", "orthogonal_", "trunc_normal_"]
 
@@ -52,6 +53,11 @@ def calculate_gain(nonlinearity: str, param: float = 0.01) -> float:
 if TYPE_CHECKING:
     from ...nn.init import *  # noqa: F403
 else:
+    FUNCTIONS = {
+        name: x for name, x in (vars(_init) | globals()).items() if name[-1] == "_" != name[0]
+    }
+    FUNCTIONS = {name: adapted(function) for name, function in FUNCTIONS.items()}
+    globals().update(FUNCTIONS)
 
     def __getattr__(name: str) -> Any:  # of PyTorch's old names too, which have no _ at their end
-        return globals().get(f"{name}_") or getattr(_init, f"{name}_", None) or getattr(_init, name)
+        return FUNCTIONS.get(f"{name}_") or getattr(_init, name)

@@ -11,12 +11,14 @@ from ...nn.module import Module, Parameter
 from ...ops.arguments import float_tensor
 from ...tensors.create import zeros
 from ...tensors.tensor import Tensor
+from ..marks import under_their_names
 from . import functional as F
 from .arguments import takes
 from .parameter import UninitializedParameter
 
-__all__ = """BCELoss BCEWithLogitsLoss CosineSimilarity Dropout ELU Embedding Flatten GLU L1Loss
-    LazyLinear LeakyReLU LogSoftmax NLLLoss ParameterList ReLU SiLU SmoothL1Loss Softplus""".split()  # noqa: SIM905
+__all__ = """BCELoss BCEWithLogitsLoss CosineSimilarity CrossEntropyLoss Dropout ELU Embedding
+    Flatten GLU KLDivLoss L1Loss LazyLinear LeakyReLU LogSoftmax MSELoss NLLLoss ParameterList ReLU
+    SiLU SmoothL1Loss Softplus""".split()  # noqa: SIM905
 
 
 class FunctionModule(Module):
@@ -36,30 +38,38 @@ class FunctionModule(Module):
         return ", ".join(f"{name}={getattr(self, name)!r}" for name in self.names)
 
 
+# Arguments without a default that are no Tensors, and so options.
+SIZES = ("kernel_size", "output_size")
+
+
 def module_of(name: str, function: Callable[..., Tensor]) -> type[FunctionModule]:
     """The class of this name whose modules call the function."""
     parameters = inspect.signature(function).parameters.values()
-    options = {p.name: p.default for p in parameters if p.default is not p.empty}
-    options.pop("dtype", None)
-    arguments = ", ".join(f"{name}={value!r}" for name, value in options.items())
+    options = [p.replace(annotation=p.empty) for p in parameters if p.name != "dtype"]
+    options = [p for p in options if p.default is not p.empty or p.name in SIZES]
+    names = tuple(p.name for p in options)
 
-    def forward(self: FunctionModule, *inputs: Tensor) -> Tensor:
-        return function(*inputs, **{name: getattr(self, name) for name in self.names})
+    def forward(self: FunctionModule, *inputs: Tensor, **named: Tensor) -> Tensor:
+        return function(*inputs, **named, **{name: getattr(self, name) for name in self.names})
 
     doc = f"`{function.__name__}` of F as a module, with its options."
-    attributes: dict[str, Any] = {"__module__": __name__, "__doc__": doc, "names": tuple(options)}
-    attributes |= {"__init__": takes(arguments)(FunctionModule.build), "forward": forward}
+    attributes: dict[str, Any] = {"__module__": __name__, "__doc__": doc, "names": names}
+    constructor = takes(", ".join(map(str, options)))(FunctionModule.build)
+    attributes |= {"__init__": under_their_names(constructor, name), "forward": forward}
     return type(name, (FunctionModule,), attributes)
 
 
 BCELoss = module_of("BCELoss", F.binary_cross_entropy)
 BCEWithLogitsLoss = module_of("BCEWithLogitsLoss", F.binary_cross_entropy_with_logits)
 CosineSimilarity = module_of("CosineSimilarity", F.cosine_similarity)
+CrossEntropyLoss = module_of("CrossEntropyLoss", F.cross_entropy)
 ELU = module_of("ELU", F.elu)
 GLU = module_of("GLU", F.glu)
+KLDivLoss = module_of("KLDivLoss", F.kl_div)
 L1Loss = module_of("L1Loss", F.l1_loss)
 LeakyReLU = module_of("LeakyReLU", F.leaky_relu)
 LogSoftmax = module_of("LogSoftmax", F.log_softmax)
+MSELoss = module_of("MSELoss", F.mse_loss)
 NLLLoss = module_of("NLLLoss", F.nll_loss)
 ReLU = module_of("ReLU", F.relu)
 SiLU = module_of("SiLU", F.silu)

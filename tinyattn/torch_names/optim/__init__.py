@@ -7,7 +7,7 @@ from typing import Any
 from ... import optim as _optim
 from ...optim import *  # noqa: F403
 from . import lr_scheduler as lr_scheduler
-from .optimizers import *  # noqa: F403
+from .optimizer import *  # type: ignore[assignment]  # noqa: F403
 
 __all__ = ["SGD", "Adam", "AdamW", "Optimizer", "RMSprop", "clip_grad_norm_", "lr_scheduler"]  # noqa: F405
 

@@ -6,11 +6,13 @@ In tinyattn: optim.clip_grad_norm_ and tinyattn.training.pad_sequence are there
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Any
 
+from .... import optim
 from ....engine.grad_mode import no_grad
 from ....errors import ShapeError
 from ....ops.shapes import cat
-from ....optim import clip_grad_norm_
+from ....tensors.create import as_tensor
 from ....tensors.tensor import Tensor
 from . import rnn
 
@@ -23,7 +25,13 @@ __all__ = [
 ]
 
 
-def clip_grad_value_(parameters: Iterable[Tensor] | Tensor, clip_value: float) -> None:
+def clip_grad_norm_(parameters: Any, max_norm: float, *args: Any, **options: Any) -> Tensor:
+    """`tinyattn.optim.clip_grad_norm_`; here the norm is a Tensor, and foreach= changes nothing."""
+    options.pop("foreach", None)
+    return as_tensor(optim.clip_grad_norm_(parameters, max_norm, *args, **options))
+
+
+def clip_grad_value_(parameters: Any, clip_value: float, foreach: Any = None) -> None:
     """Replace every element of every gradient by the nearest number that is <= clip_value in size.
 
     >>> import tinyattn.torch_names.nn as nn

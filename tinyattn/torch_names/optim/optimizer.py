@@ -1,10 +1,12 @@
-"""PyTorch's optimizers under its arguments, and RMSprop, which tinyattn.optim does not have.
+"""PyTorch's optimizers under its arguments, RMSprop, and the base class of a program's own.
 
 Adagrad is not here: write Adam.
 """
 
 from __future__ import annotations
 
+import copy
+from collections import defaultdict
 from typing import Any
 
 from ... import optim
@@ -13,7 +15,7 @@ from ...base.backend import Array, namespace
 from ...errors import GraphError
 from ...optim.updates import MOMENTS
 
-__all__ = ["SGD", "Adam", "AdamW", "RMSprop"]
+__all__ = ["SGD", "Adam", "AdamW", "Optimizer", "RMSprop"]
 REFUSED = {"maximize": "minimize -loss", "differentiable": "leave it out", "centered": "use Adam"}
 
 
@@ -25,14 +27,68 @@ def without_ways(named: dict[str, Any]) -> dict[str, Any]:
     return {n: v for n, v in named.items() if n not in ("foreach", "fused", "capturable")}
 
 
-class SGD(optim.SGD):
+class Optimizer(optim.Optimizer):
+    """PyTorch's base class: a program's own optimizer gives it the defaults of its groups, and
+    writes `step`. In it `self.state[p]` is a dict for each parameter, and a group has no other keys
+    than the defaults.
+
+        >>> from tinyattn.torch_names.optim import Optimizer
+        >>> class Sign(Optimizer):
+        ...     def __init__(self, params, lr):
+        ...         super().__init__(params, {"lr": lr})
+        ...     @ta.no_grad()
+        ...     def step(self):
+        ...         for group in self.param_groups:
+        ...             for p in group["params"]:
+        ...                 p -= group["lr"] * p.grad.sign()
+        >>> w = ta.ones(2, requires_grad=True)
+        >>> (w * w).sum().backward()
+        >>> Sign([w], lr=0.5).step()
+        >>> w
+        tensor([0.5, 0.5], requires_grad=True)
+    """
+
+    lr: Any = None  # an attribute of the program, as any other: groups have the rate
+
+    def __init__(self, params: Any, defaults: Any, **settings: Any) -> None:
+        is_own = isinstance(defaults, dict)
+        settings = {"lr": 0.0, **defaults} if is_own else {"lr": defaults, **settings}
+        super().__init__(params, **settings)
+        if is_own:
+            self.state: Any = defaultdict(dict)
+
+    def add_param_group(self, param_group: dict[str, Any]) -> None:
+        """As in tinyattn."""
+        own, self.state = self.state, {} if isinstance(self.state, defaultdict) else self.state
+        super().add_param_group(param_group)
+        self.state = own if isinstance(own, defaultdict) else self.state
+
+    def state_dict(self) -> dict[str, Any]:
+        """As in tinyattn; of a program's own the state of each parameter by its number."""
+        if not isinstance(self.state, defaultdict):
+            return super().state_dict()
+        state = {i: dict(self.state[p]) for i, p in enumerate(self.parameters) if p in self.state}
+        groups = [{**group, "params": len(group["params"])} for group in self.param_groups]
+        return copy.deepcopy({"state": state, "param_groups": groups})
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Go on from what `state_dict` gave."""
+        if not isinstance(self.state, defaultdict):
+            return super().load_state_dict(state_dict)
+        for group, saved in zip(self.param_groups, state_dict["param_groups"], strict=True):
+            group.update({name: x for name, x in saved.items() if name != "params"})
+        for i, values in copy.deepcopy(state_dict["state"]).items():
+            self.state[self.parameters[i]] = values
+
+
+class SGD(optim.SGD, Optimizer):
     """tinyattn.optim.SGD, whose first argument is `params`."""
 
     def __init__(self, params: Any, *settings: Any, **named: Any) -> None:
         super().__init__(params, *settings, **without_ways(named))
 
 
-class Adam(optim.Adam):
+class Adam(optim.Adam, Optimizer):
     """tinyattn.optim.Adam; with amsgrad the largest v of all steps is in the place of v.
 
     Source: Reddi et al., "On the Convergence of Adam and Beyond", 2018.
@@ -78,7 +134,7 @@ class AdamW(Adam, optim.AdamW):
     """tinyattn.optim.AdamW, with the arguments of Adam above."""
 
 
-class RMSprop(optim.Optimizer):
+class RMSprop(Optimizer):
     """w -= lr * g / (sqrt(v) + eps), v = alpha v + (1 - alpha) g^2; momentum adds up the steps.
 
     Source: Hinton, lecture 6 of "Neural Networks for Machine Learning", 2012.

@@ -1,0 +1,171 @@
+"""Convolutions, pooling and batch norm beside PyTorch's: values, and gradients for random signed
+cotangents."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from test_modules import compare, numbers, twins
+
+import tinyattn as ta
+import tinyattn.torch_names as ours
+from tinyattn.errors import ShapeError
+from tinyattn.torch_names import nn
+
+F = nn.functional
+
+
+def same(torch: Any, call: Callable[..., Any], arrays: list[np.ndarray], dtype: str) -> None:
+    """The output, and the gradient of each array."""
+    exact = 1e-10 if dtype == "float64" else 2e-5
+    mine = [ours.tensor(array.astype(dtype), requires_grad=True) for array in arrays]
+    right = [torch.tensor(array.astype(dtype), requires_grad=True) for array in arrays]
+    found, expected = call(F, *mine), call(torch.nn.functional, *right)
+    assert found.shape == tuple(expected.shape)
+    np.testing.assert_allclose(found.numpy(), expected.detach().numpy(), exact, exact)
+    cotangent = numbers(9, *found.shape).astype(dtype)
+    (found * ours.tensor(cotangent)).sum().backward()
+    (expected * torch.tensor(cotangent)).sum().backward()
+    for x, y in zip(mine, right, strict=True):
+        np.testing.assert_allclose(x.grad.numpy(), y.grad.numpy(), exact, exact)
+
+
+def draw(seed: int) -> tuple[int, dict[str, Any], list[np.ndarray]]:
+    """Dimensions, the options of a convolution that fits, and x, weight and perhaps a bias."""
+    rng = np.random.default_rng(seed)
+    dims, groups = int(rng.integers(1, 3)), int(rng.choice([1, 1, 2, 3]))
+    inputs, out = groups * int(rng.integers(1, 4)), groups * int(rng.integers(1, 4))
+    size, stride, dilation = ([int(n) for n in rng.integers(1, 4, dims)] for _ in range(3))
+    padding: Any = [int(n) for n in rng.integers(0, 4, dims)]
+    stride = size if rng.random() < 0.3 else stride
+    if rng.random() < 0.2:
+        padding, stride = "same", [1] * dims
+    spatial = [int(n) + d * (k - 1) for n, k, d in zip(rng.integers(1, 9, dims), size, dilation)]  # noqa: B905
+    samples = [] if rng.random() < 0.2 else [int(rng.integers(1, 4))]
+    options = {"stride": stride, "padding": padding, "dilation": dilation, "groups": groups}
+    arrays = [rng.normal(size=(*samples, inputs, *spatial))]
+    arrays.append(rng.normal(size=(out, inputs // groups, *size)))
+    arrays += [rng.normal(size=out)] if rng.random() < 0.7 else []
+    return dims, options, arrays
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.filterwarnings("ignore:Using padding='same'")
+def test_random_convolutions(torch: Any, seed: int, dtype: str) -> None:
+    dims, options, arrays = draw(seed)
+    same(torch, lambda f, *xs: getattr(f, f"conv{dims}d")(*xs, **options), arrays, dtype)
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_random_pools(torch: Any, seed: int) -> None:
+    dims, options, (x, weight, *_) = draw(seed)
+    size = weight.shape[-dims:]
+    border = [k // 2 for k in size] if seed % 2 else 0
+    stride = None if seed % 3 == 0 else options["stride"]
+    x = np.round(x, 1)  # so that some are equal: the first of them gets the gradient
+    pools = ("max_pool", (size, stride, border, options["dilation"])), ("avg_pool", (size, stride))
+    for name, given in (*pools, ("avg_pool", (size, stride, border))):
+        same(torch, lambda f, x, n=name, g=given: getattr(f, f"{n}{dims}d")(x, *g), [x], "float64")
+
+
+@pytest.mark.parametrize(("shape", "size"), [
+    ((2, 3, 6), 1), ((2, 3, 6), 3), ((3, 6), 2), ((2, 3, 6), 6),
+    ((2, 3, 6, 4), 1), ((2, 3, 6, 4), (3, 2)), ((2, 3, 6, 4), (None, 1)), ((3, 6, 4), 2),
+])  # fmt: skip
+def test_means_of_as_many_windows(torch: Any, shape: tuple[int, ...], size: Any) -> None:
+    name = "adaptive_avg_pool2d" if shape[-1] == 4 else "adaptive_avg_pool1d"
+    same(torch, lambda f, x: getattr(f, name)(x, size), [numbers(0, *shape)], "float64")
+
+
+SEQUENCES, IMAGES = numbers(1, 4, 6, 10), numbers(2, 4, 6, 8, 7)
+MODULES: list[tuple[str, list[Any], dict[str, Any], np.ndarray]] = [
+    ("Conv1d", [6, 4, 3], {"padding": 1}, SEQUENCES),
+    ("Conv1d", [6, 4], {"kernel_size": 1, "bias": False}, SEQUENCES),
+    ("Conv1d", [6, 6, 3], {"groups": 6, "padding": "same"}, SEQUENCES),
+    ("Conv2d", [6, 4, (2, 3), 2], {"dilation": (1, 2)}, IMAGES),
+    ("Conv2d", [6, 4], {"kernel_size": 4, "stride": 4}, IMAGES),
+    ("MaxPool1d", [2], {}, SEQUENCES),
+    ("MaxPool2d", [3], {"stride": 2, "padding": 1}, IMAGES),
+    ("AvgPool1d", [3, 1], {}, SEQUENCES),
+    ("AvgPool2d", [2], {}, IMAGES),
+    ("AdaptiveAvgPool1d", [1], {}, SEQUENCES),
+    ("AdaptiveAvgPool2d", [(4, 1)], {}, IMAGES),
+    ("BatchNorm1d", [6], {}, SEQUENCES),
+    ("BatchNorm1d", [6], {"affine": False}, SEQUENCES[:, :, 0]),
+    ("BatchNorm1d", [6], {"momentum": None, "eps": 0.1}, SEQUENCES),
+    ("BatchNorm2d", [6], {"momentum": 0.3}, IMAGES),
+    ("BatchNorm2d", [6], {"track_running_stats": False}, IMAGES),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+@pytest.mark.parametrize(("name", "args", "options", "x"), MODULES)
+def test_modules(
+    torch: Any, name: str, args: list[Any], options: dict[str, Any], x: np.ndarray, dtype: str
+) -> None:
+    """In training, three times, and then in evaluation; the states are the same after it."""
+    mine, right = twins(torch, name, *args, dtype=dtype, **options)
+    for module in (mine, right):
+        for buffer in module.buffers():  # the starting values have noise
+            buffer[...] = abs(buffer)
+    for scale in (1.0, 3.0, -0.5):
+        for module in (mine, right):
+            module.zero_grad()
+        compare(mine, right, torch, [scale * x + scale], dtype)
+    for module in (mine, right):
+        module.zero_grad()
+        module.eval()
+    compare(mine, right, torch, [x], dtype)
+    for found, expected in zip(mine.buffers(), right.buffers(), strict=True):
+        np.testing.assert_allclose(found.numpy(), expected.numpy(), 1e-5)
+        assert str(expected.dtype) == f"torch.{found.dtype}"
+
+
+def test_starting_values_are_pytorchs(torch: Any) -> None:
+    """The range of the weights, and running numbers."""
+    for t in (ours, torch):
+        layer = t.nn.Conv2d(8, 32, 5)
+        bound = (8 * 25) ** -0.5
+        assert 0.95 * bound < layer.weight.abs().max().item() <= bound
+        assert 0.8 * bound < layer.bias.abs().max().item() <= bound
+        norm = t.nn.BatchNorm1d(3)
+        assert norm.running_mean.tolist() == [0, 0, 0]
+        assert norm.running_var.tolist() == norm.weight.tolist() == [1, 1, 1]
+        assert norm.num_batches_tracked.item() == 0
+
+
+def test_side_by_side_windows_are_a_view() -> None:
+    x = ours.randn(2, 3, 8, 8)
+    patches = F.windows.windows(x, (4, 4), (4, 4), (1, 1))
+    assert patches.shape == (2, 3, 2, 2, 4, 4)
+    assert np.shares_memory(patches._data, x._data)
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "message"),
+    [
+        (lambda x: F.conv1d(x, x), ShapeError, r"takes an input \(B, C, L\) or \(C, L\), got"),
+        (lambda x: F.conv2d(x, ours.ones(2, 4, 1, 1)), ShapeError, r"1 groups of a weight .*do n"),
+        (lambda x: F.conv2d(x, ours.ones(2, 3, 1)), ShapeError, r"do not fit an input .*\(2, 3, 4"),
+        (lambda x: F.conv2d(x, ours.ones(2, 3, 5, 1)), ShapeError, r"window of \(5, 1\) is larger"),
+        (lambda x: F.conv2d(x, ours.ones(2, 3, 1, 1), stride=0), ShapeError, "stride must be"),
+        (lambda x: F.conv2d(x, ours.ones(2, 3, 1, 1), None, (1, 1, 1)), ShapeError, "one number"),
+        (lambda x: F.conv2d(x, ours.ones(2, 3, 1, 1), None, 2, "same"), ValueError, "stride 1"),
+        (lambda x: F.max_pool2d(x, 2, padding=2), ShapeError, "at most half of the window"),
+        (lambda x: F.max_pool2d(x, 2, ceil_mode=True), TypeError, "'ceil_mode'"),
+        (lambda x: F.max_pool2d(x.long(), 2), ta.errors.DtypeError, "a floating dtype"),
+        (lambda x: F.adaptive_avg_pool2d(x, 3), ShapeError, r"a multiple of \(3, 3\), got \(4"),
+        (lambda x: nn.Conv2d(3, 2, 1, padding_mode="reflect"), ValueError, 'mode is "zeros"'),
+        (lambda x: nn.Conv2d(3, 2, 1, groups=2), ValueError, "groups divide in_channels"),
+        (lambda x: nn.BatchNorm2d(4)(x), ShapeError, "4 dimensions, 4 channels in the second"),
+        (lambda x: nn.BatchNorm1d(3)(x), ShapeError, "takes 2 or 3 dimensions"),
+        (lambda x: nn.BatchNorm1d(3)(x[:1, :, 0, 0]), ValueError, "two numbers per channel"),
+    ],
+)  # fmt: skip
+def test_what_does_not_fit_is_refused(call: Callable[[Any], Any], error: Any, message: str) -> None:
+    with pytest.raises(error, match=message):
+        call(ours.ones(2, 3, 4, 4))

@@ -1,0 +1,103 @@
+"""torch.testing, and what changes nothing, as in PyTorch without a GPU."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tinyattn.torch_names as ours
+from tinyattn.errors import DeviceError
+from tinyattn.torch_names.testing import assert_close
+
+RIGHT = [
+    ([1.0, 2.0], [1.0, 2.000002]), ([1.0], [1.0]), ({"a": [1.0], "b": 2}, {"b": 2, "a": [1.0]}),
+    ((1, [2.0, 3.0]), (1, [2.0, 3.0])), (2, 2), (1.0, 1.0 + 1e-8),
+]  # fmt: skip
+WRONG = [
+    ([1.0, 2.0], [1.0, 2.0001]), ([1.0, 2.0], [1.0]), ({"a": 1}, {"b": 1}), ([1, 2], [1, 3]),
+    (float("nan"), float("nan")), ([[1.0]], [1.0]),
+]  # fmt: skip
+
+
+def tensors(space: Any, value: Any) -> Any:
+    """Lists of numbers as tensors of float32."""
+    if isinstance(value, dict):
+        return {key: tensors(space, part) for key, part in value.items()}
+    if isinstance(value, tuple):
+        return tuple(tensors(space, part) for part in value)
+    return space.tensor(value) if isinstance(value, list) else value
+
+
+@pytest.mark.parametrize(("pair", "is_right"), [(p, p in RIGHT) for p in (*RIGHT, *WRONG)])
+def test_assert_close_is_pytorchs(torch: Any, pair: Any, is_right: bool) -> None:
+    for space in (ours, torch):
+        actual, expected = tensors(space, pair[0]), tensors(space, pair[1])
+        if is_right:
+            space.testing.assert_close(actual, expected)
+        else:
+            with pytest.raises(AssertionError):
+                space.testing.assert_close(actual, expected)
+
+
+def test_options_of_assert_close(torch: Any) -> None:
+    for space in (ours, torch):
+        close, nan = space.testing.assert_close, space.tensor([float("nan")])
+        x = space.tensor([1.0], requires_grad=True)
+        close(nan, nan, equal_nan=True)
+        close(x, space.tensor([1.05]), rtol=0.1, atol=0.0)
+        close(x, space.tensor([1.0], dtype=space.float64), check_dtype=False)
+        with pytest.raises(AssertionError, match="dtype"):
+            close(x, space.tensor([1.0], dtype=space.float64))
+        with pytest.raises(AssertionError, match="mine"):
+            close(x, space.tensor([2.0]), msg="mine")
+        with pytest.raises(ValueError, match="rtol"):
+            close(x, x, rtol=0.1)
+
+
+def test_the_largest_error_that_is_close() -> None:
+    """The tolerances are those of PyTorch's table: of float32 1.3e-6 and 1e-5."""
+    for dtype, rtol, atol in (("float16", 1e-3, 1e-5), ("float32", 1.3e-6, 1e-5)):
+        one, zero = (np.full(1, n, np.float64) for n in (1.0, 0.0))
+        for start in (one, zero):
+            limit = atol + rtol * start
+            x = ours.tensor(start).to(dtype)
+            assert_close(ours.tensor(start + 0.8 * limit), x, check_dtype=False)
+            with pytest.raises(AssertionError):
+                assert_close(ours.tensor(start + 3 * limit).to(dtype), x)
+
+
+def test_what_changes_nothing(torch: Any) -> None:
+    for space in (ours, torch):
+        space.set_float32_matmul_precision("highest")
+    with pytest.raises(ValueError, match='"highest", "high" or "medium", got'):
+        ours.set_float32_matmul_precision("low")
+    model = ours.nn.Linear(2, 2)
+    assert ours.compile(model, mode="max-autotune") is model
+    assert ours.compile(dynamic=True)(abs) is abs
+
+
+@pytest.mark.skipif(ours.cuda.is_available(), reason="there is a GPU")
+def test_questions_without_a_gpu() -> None:
+    """As in PyTorch: no bytes are used, and there is no name of a GPU."""
+    cuda = ours.cuda
+    for count in (cuda.memory_allocated, cuda.memory_reserved, cuda.max_memory_reserved):
+        assert count() == 0
+    for question in (cuda.current_device, cuda.get_device_name, lambda: cuda.set_device(0)):
+        with pytest.raises(DeviceError):
+            question()
+
+
+def test_a_list_may_leave_a_module_out(torch: Any) -> None:
+    """As the layers of many programs do: [attention, None, feed_forward]."""
+    for space in (ours, torch):
+        nn = space.nn
+        layers = nn.ModuleList([nn.Linear(2, 3), None])
+        layers.append(nn.ModuleList([None, nn.Linear(3, 1, bias=False)]))
+        assert layers[1] is None
+        assert [type(layer).__name__ for layer in layers] == ["Linear", "NoneType", "ModuleList"]
+        assert list(layers.state_dict()) == ["0.weight", "0.bias", "2.1.weight"]
+        assert len(layers) == 3
+    with pytest.raises(TypeError, match="a Sequential holds modules, got NoneType"):
+        ours.nn.Sequential(None)  # type: ignore[arg-type]

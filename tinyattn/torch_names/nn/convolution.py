@@ -1,0 +1,127 @@
+"""Convolutions, pooling and batch norm as modules; `windows.py` has the functions."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ...errors import ShapeError
+from ...nn import init
+from ...nn.module import Module, Parameter
+from ...tensors.create import ones, tensor, zeros
+from ...tensors.tensor import Tensor
+from . import windows
+from .arguments import takes
+from .functional import batch_norm
+from .modules import module_of
+
+__all__ = """AdaptiveAvgPool1d AdaptiveAvgPool2d AvgPool1d AvgPool2d BatchNorm1d BatchNorm2d Conv1d
+    Conv2d MaxPool1d MaxPool2d""".split()  # noqa: SIM905
+
+AdaptiveAvgPool1d = module_of("AdaptiveAvgPool1d", windows.adaptive_avg_pool1d)
+AdaptiveAvgPool2d = module_of("AdaptiveAvgPool2d", windows.adaptive_avg_pool2d)
+AvgPool1d = module_of("AvgPool1d", windows.avg_pool1d)
+AvgPool2d = module_of("AvgPool2d", windows.avg_pool2d)
+MaxPool1d = module_of("MaxPool1d", windows.max_pool1d)
+MaxPool2d = module_of("MaxPool2d", windows.max_pool2d)
+
+
+class Conv1d(Module):
+    """`conv1d` of F with a learned weight (out, in / groups, K) and bias (out,).
+
+    They start as in PyTorch, uniform between -1/sqrt(n) and 1/sqrt(n), of n numbers in a window.
+    Raises ValueError for another padding_mode than "zeros".
+
+    In tinyattn: write an nn.Linear over x[:, i : i + k] joined with ta.cat; attention needs none
+
+        >>> import tinyattn.torch_names.nn as nn
+        >>> nn.Conv1d(4, 8, kernel_size=3, padding=1)(ta.zeros(2, 4, 10)).shape
+        (2, 8, 10)
+    """
+
+    function, dims = staticmethod(windows.conv1d), 1
+    options = ("stride", "padding", "dilation", "groups")
+    groups: int
+
+    @takes(
+        "in_channels, out_channels, kernel_size, stride=1, padding=0, dilation=1, groups=1, "
+        "bias=True, padding_mode='zeros'"
+    )
+    def __init__(self, given: Any) -> None:
+        if given.padding_mode != "zeros" or given.in_channels % given.groups:
+            raise ValueError(
+                'padding_mode is "zeros", and groups divide in_channels, got '
+                f"{given.padding_mode!r}, {given.groups} and {given.in_channels}"
+            )
+        for name in ("in_channels", "out_channels", *self.options):
+            setattr(self, name, getattr(given, name))
+        self.kernel_size = windows.sizes_of("kernel_size", given.kernel_size, self.dims)
+        sizes = given.out_channels, given.in_channels // given.groups, *self.kernel_size
+        self.weight = Parameter(zeros(sizes))
+        self.bias = Parameter(zeros(given.out_channels)) if given.bias else None
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        init.linear_default_(self.weight, self.bias)
+
+    def forward(self, x: Tensor) -> Tensor:
+        options = {name: getattr(self, name) for name in self.options}
+        return type(self).function(x, self.weight, self.bias, **options)
+
+    def extra_repr(self) -> str:
+        out, inputs, *_ = self.weight.shape
+        return f"{inputs * self.groups}, {out}, kernel_size={self.kernel_size}"
+
+
+class Conv2d(Conv1d):
+    """`conv2d` of F with a learned weight (out, in / groups, K, K) and bias; see Conv1d.
+
+    In tinyattn: write an nn.Linear over patches, as examples/train_digits.py does
+    """
+
+    function, dims = staticmethod(windows.conv2d), 2
+
+
+class BatchNorm1d(Module):
+    """`batch_norm` of F for x (B, C) or (B, C, L), with running means and variances as buffers.
+
+    momentum: None for the mean of all batches so far.
+
+    In tinyattn: write nn.LayerNorm, which attention models use
+    """
+
+    dims: tuple[int, ...] = (2, 3)  # of x
+    running_mean: Any
+    running_var: Any
+    num_batches_tracked: Any
+
+    @takes("num_features, eps=1e-5, momentum=0.1, affine=True, track_running_stats=True")
+    def __init__(self, given: Any) -> None:
+        n, is_tracked = given.num_features, given.track_running_stats
+        self.num_features, self.eps, self.momentum = n, given.eps, given.momentum
+        self.weight = Parameter(ones(n)) if given.affine else None
+        self.bias = Parameter(zeros(n)) if given.affine else None
+        self.register_buffer("running_mean", zeros(n) if is_tracked else None)
+        self.register_buffer("running_var", ones(n) if is_tracked else None)
+        self.register_buffer("num_batches_tracked", tensor(0) if is_tracked else None)
+
+    def forward(self, x: Tensor) -> Tensor:
+        if x.ndim not in self.dims or x.shape[1] != self.num_features:
+            raise ShapeError(
+                f"{type(self).__name__} takes {' or '.join(map(str, self.dims))} dimensions, "
+                f"{self.num_features} channels in the second, got {x.shape}"
+            )
+        momentum, is_tracked = self.momentum, self.num_batches_tracked is not None
+        if self.training and is_tracked:
+            self.num_batches_tracked += 1
+            momentum = 1 / self.num_batches_tracked.item() if momentum is None else momentum
+        running, training = (self.running_mean, self.running_var), self.training or not is_tracked
+        return batch_norm(x, *running, self.weight, self.bias, training, momentum, self.eps)
+
+    def extra_repr(self) -> str:
+        return f"{self.num_features}, eps={self.eps}, momentum={self.momentum}"
+
+
+class BatchNorm2d(BatchNorm1d):
+    """`batch_norm` of F for x (B, C, H, W); see BatchNorm1d."""
+
+    dims = (4,)
