@@ -51,7 +51,7 @@ feed_forward.w_3 ID  mlp.up_proj               ffn_up       -
 feed_forward.w_2 DI  mlp.down_proj             ffn_down     mlp.c_proj
 sublayer.1.norm  D   post_attention_layernorm  ffn_norm     ln_2
 """
-# Of encoders: the names of BERT, which RoBERTa has too, and of DistilBERT.
+# Ours; the shape, by the same letters; the names of BERT, which RoBERTa has too, and of DistilBERT.
 ENCODER_ENDS = """
 word        VD  embeddings.word_embeddings        embeddings.word_embeddings
 position    PD  embeddings.position_embeddings    embeddings.position_embeddings
