@@ -7,7 +7,7 @@ kernels, for NumPy's arrays of float32 and float64, and for CuPy's arrays:
 
 A kernel takes the arguments of its formula, and first the formula itself if it `takes_formula`. It
 returns NotImplemented for what it does not take, and the formula computes that. Without Numba, or
-with TINYATTN_JIT=0 in the environment, the formula computes everything.
+with TINYATTN_JIT=0 in the environment, the formula computes everything on the CPU.
 
     cpu/, gpu/       the kernels
     compiled.py      the import of cpu/, when it is asked for
@@ -30,11 +30,13 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from ..base.backend import device_of
+from ..base.backend import cuda_is_available, device_of
 from .compiled import FORMULAS_ONLY
 from .compiled import cpu_kernel as cpu_kernel
 
 ndarray = np.ndarray
+# With TINYATTN_JIT=0 a GPU, if there is one, keeps its kernels: a captured step needs them.
+HAS_KERNELS = not FORMULAS_ONLY or cuda_is_available()
 FLOAT32, FLOAT64 = np.dtype(np.float32), np.dtype(np.float64)
 Formula = TypeVar("Formula", bound=Callable[..., Any])
 formulas: dict[str, Any] = {}  # every function that has kernels, by the name of the first one
@@ -81,7 +83,7 @@ def with_kernels(
                     return out
             return formula(array, *arguments, **options)
 
-        chosen: Any = formula if FORMULAS_ONLY else function
+        chosen: Any = function if HAS_KERNELS else formula
         chosen.formula, chosen.kernels = formula, {"cpu": cpu, "cuda": cuda}
         formulas[str(cpu or cuda)] = chosen
         return chosen
