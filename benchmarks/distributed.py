@@ -122,7 +122,7 @@ def measure(sizes: Encoder, repeats: int) -> Measured:
         array = np.ones(size // 4, np.float32)
         if ranks > 1:
             found["all_reduce"][size] = least(
-                lambda a=array: world().wait(world().begin_sum(a)),  # type: ignore[misc]
+                lambda a=array: world().wait([world().begin_sum(a)]),  # type: ignore[misc]
                 repeats,
             )
     return found

@@ -159,8 +159,12 @@ class TinyAttn(Library):
 
     def bert(self, config: dict[str, Any], weights: dict[str, np.ndarray]) -> Any:
         """A function of ids (B, N) and lengths (B,) giving hidden states as an array (B, N, D)."""
+        from tinyattn.models.bert import put_in_column_order
+
         model = self.ta.models.BertEncoder(config).eval()
-        model.take(weights)
+        put_in_column_order(model)  # as those of a file are
+        for key, parameter in model.published().items():
+            parameter._data[...] = weights[key]
 
         def run(ids: np.ndarray, lengths: np.ndarray) -> np.ndarray:
             with self.ta.no_grad():
@@ -176,7 +180,7 @@ class TinyAttn(Library):
 
         with self.ta.nn.init.skipped():
             model = self.ta.models.CausalLM(config)
-        put_in_one_memory(model.encoder)  # as those of a file are
+        put_in_one_memory(model)  # as those of a file are
         with self.ta.no_grad():
             for name, parameter in model.named_parameters():
                 parameter[...] = weights[name]

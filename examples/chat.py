@@ -19,7 +19,7 @@ import argparse
 import importlib.util
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from contextlib import closing, suppress
 from pathlib import Path
 
@@ -90,7 +90,7 @@ def loaded(options: argparse.Namespace) -> ta.models.CausalLM:
     return model.quantize("int8") if options.int8 else model
 
 
-def show(pieces: Iterator[str]) -> None:
+def show(pieces: Generator[str, None, None]) -> None:
     """Print the answer as it comes, and how fast; Ctrl-C stops it."""
     number, begin = 0, time.perf_counter()
     with suppress(KeyboardInterrupt), closing(pieces):

@@ -35,7 +35,7 @@ EXTENDED = {
     *("benchmarks", "gpu", "models", "planted", "port", "typing"),
     *("docs/test_docs.py", "docs/test_encoder_script.py", "docs/test_exercises.py"),
     *("docs/test_exercises_in_chinese.py", "docs/test_interactive.py", "docs/test_notebooks.py"),
-    *("docs/test_missing_packages.py", "docs/test_programs.py", "docs/test_site.py"),
+    *("docs/test_missing_packages.py", "docs/test_examples_print.py", "docs/test_site.py"),
     *("docs/test_translations.py", "engine/test_interrupts.py"),
     *("engine/test_random_programs.py", "gradients/test_extremes.py"),
     *("kernels/test_cache.py", "kernels/test_threads.py", "kernels/test_without_numba.py"),

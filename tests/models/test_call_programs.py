@@ -6,13 +6,14 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from test_causal import LLAMA, kinds, random_model
+from test_causal import LLAMA, kinds, needs_jinja, random_model
 from tinyattn.generation import generate
 
 import tinyattn as ta
 from tinyattn import nn
 from tinyattn.errors import ShapeError
 from tinyattn.models import causal_files
+from tinyattn.models.chat import chat_prompt
 from tinyattn.models.generation import draw
 from tinyattn.models.int8 import Int8Linear
 from tinyattn.models.sentence import pooled
@@ -100,13 +101,14 @@ def test_int8_layers_take_recorded_tensors_where_nothing_is_recorded() -> None:
         layer(x)
 
 
+@needs_jinja
 def test_the_first_message_alone_decides_on_the_system_message() -> None:
     def prompt(*roles: str) -> str:
-        return causal_files.chat_prompt(
+        return chat_prompt(
             causal_files.CHAT_TEMPLATE, [{"role": role, "content": "text"} for role in roles]
         )
 
-    own = causal_files.SYSTEM
+    own = "You are a helpful AI assistant named SmolLM, trained by Hugging Face"
     assert prompt("user", "system", "user").count(own) == 1
     assert prompt("user", "assistant", "system").startswith(f"<|im_start|>system\n{own}")
     assert own not in prompt("system", "user")
@@ -143,7 +145,7 @@ def test_every_stop_of_a_config_ends_a_text() -> None:
 def test_masks_and_buffers_of_older_folders_are_left_out() -> None:
     names = ["h.0.attn.bias", "h.0.attn.masked_bias", "a.rotary_emb.inv_freq", "lm_head.weight"]
     state = {name: ta.ones(1) for name in [*names, "h.0.attn.c_attn.bias"]}
-    assert list(causal_files.used_tensors(state, True)) == ["h.0.attn.c_attn.bias"]
+    assert list(causal_files.used_tensors(state, True, "file")) == ["h.0.attn.c_attn.bias"]
 
 
 def test_a_text_that_is_cut_within_its_prompt_has_no_mean() -> None:

@@ -514,7 +514,7 @@ def test_errors_have_the_name_of_the_function() -> None:
         ours.ones(2).lerp(1.0)
     with pytest.raises(TypeError, match=r"^add_module\(\) missing 1 required .* 'module'"):
         ours.nn.Linear(1, 1).add_module("a")
-    with pytest.raises(TypeError, match=r"^isclose\(\) missing 1 required .* 'input'"):
+    with pytest.raises(TypeError, match=r"^isclose\(\) missing 2 required .* 'input' and 'other'"):
         ours.isclose()
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Generator, Iterable, Iterator
 from datetime import datetime
 from typing import Any
 
@@ -12,6 +12,7 @@ from ..errors import ShapeError
 
 ROLES = ("system", "user", "assistant", "tool")
 Message = dict[str, str]
+Pieces = Generator[str, None, None]
 
 
 def checked_messages(messages: Iterable[Message]) -> list[Message]:
@@ -93,17 +94,17 @@ class Conversation:
         if self.messages:
             model.chat_prompt(self.messages)  # an error now, if the template refuses them
 
-    def ask(self, question: str) -> Iterator[str]:
+    def ask(self, question: str) -> Pieces:
         """The answer to a message of the user, in pieces that come as soon as they are complete."""
         self.messages = checked_messages([*self.messages, {"role": "user", "content": question}])
-        return iter(self)
+        return self.__iter__()
 
-    def __iter__(self) -> Iterator[str]:
+    def __iter__(self) -> Pieces:
         """The answer to the messages up to now."""
         pieces = self.model.continued(self.ids(), self.scores, **self.options)
         return self.answer(pieces)
 
-    def answer(self, pieces: Iterator[str]) -> Iterator[str]:
+    def answer(self, pieces: Iterator[str]) -> Pieces:
         text = ""
         try:
             for piece in pieces:

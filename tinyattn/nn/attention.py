@@ -42,7 +42,7 @@ from ..ops.visibility import visibility_of, visibility_of_packed
 from ..tensors.tensor import Tensor
 from .activations import Identity
 from .cache import KeyValueCache
-from .layers import Dropout, Linear
+from .layers import Dropout, Linear, normed_heads
 from .module import Module
 from .position import RotaryEmbedding
 
@@ -307,8 +307,7 @@ class MultiHeadAttention(Attention):
     num_kv_heads: a divisor of num_heads: so many heads of keys and values, each for num_heads /
         num_kv_heads heads of queries that follow each other (1: multi-query attention).
     window: query i sees key k only if |i - k| < window; with is_causal the last `window` keys.
-    q_norm, k_norm: attributes, None at first: modules that norm each head of queries or of keys
-        before it is rotated, such as RMSNorm(d) in Qwen3.
+    q_norm, k_norm: attributes: None, or norms of heads before they are rotated, as RMSNorm(d).
     rotary: a module that rotates queries and keys by their positions, such as RotaryEmbedding(d).
         It is called as rotary(x, positions), x (B, N, H, d) and positions (N, 1), or packed, x
         (R, H, d) and positions (R, 1); keys have num_kv_heads heads.
@@ -432,12 +431,6 @@ class MultiHeadAttention(Attention):
             positions = samples.positions() if x.ndim == 2 else own
         rows = array_like(positions, "positions")[..., None]
         return self.rotary(split, rows).reshape(x.shape)
-
-
-def normed_heads(x: Tensor, heads: int, norm: Module) -> Tensor:
-    """Queries or keys (..., H * d), of which each head went through the norm of (..., d)."""
-    check_heads(x.shape[-1], heads)
-    return norm(x.reshape(*x.shape[:-1], heads, x.shape[-1] // heads)).reshape(x.shape)
 
 
 class MultiHeadedAttention(MultiHeadAttention):
