@@ -95,6 +95,10 @@ def clamp_between(x: Array, min: Array, max: Array) -> Array:
     return np.where((real(x) > real(max)) | np.isnan(real(max)), max, x)
 
 
+def logarithm(x: Array, base: int) -> Array:
+    return np.log(x) / math.log(base)
+
+
 def log1p(x: Array) -> Array:
     """NumPy's complex log1p loses the real part; the slope is 1 / (1 + x)."""
     if not np.iscomplexobj(x):
@@ -741,6 +745,14 @@ def torch_reduce(name: str) -> Callable[..., Any]:
     return call
 
 
+def torch_logsumexp(x: Any, dim: Any = None, keepdim: bool = False) -> Any:
+    """With gradient 0 where all is -inf, as of a sum of nothing: PyTorch 2.13 gives NaN."""
+    nothing = torch_reduce("sum")(x != -math.inf, dim, True) == 0
+    out = torch_reduce("logsumexp")(x.masked_fill(nothing, 0.0), dim, True)
+    out = out.masked_fill(nothing, -math.inf)
+    return out if keepdim else out.reshape(torch_reduce("sum")(x, dim).shape)
+
+
 def torch_attention(q: Any, k: Any, v: Any, bias: Any = None, **options: Any) -> Any:
     """PyTorch's attention with the mask, boolean or of numbers, that says the same."""
     import torch
@@ -800,7 +812,7 @@ def torch_scatter_rows(x: Any, ids: Any, num_rows: int, skip: int | None) -> Any
 
 def torch_put(x: Any, index: Any, target: tuple[int, ...]) -> Any:
     """Each element is added at its place among all elements."""
-    places = np.arange(math.prod(target)).reshape(target)[index]
+    places = at(np.arange(math.prod(target)).reshape(target), index)
     out = x.new_zeros(math.prod(target))
     return out.index_add(0, as_torch(places.flatten()), x.reshape(-1)).reshape(target)
 

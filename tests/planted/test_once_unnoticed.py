@@ -242,8 +242,8 @@ def test_recorded_weights_are_softmax_of_scaled_products(hidden: dict[str, Any])
 
 
 def test_samples_of_attention_do_not_broadcast() -> None:
-    """One query for three samples of keys: NumPy would repeat it in silence."""
-    q, k = ta.ones(1, 2, 4), ta.ones(3, 2, 4)
+    """Two queries for three samples of keys; a single one is repeated, as in PyTorch."""
+    q, k = ta.ones(2, 2, 4), ta.ones(3, 2, 4)
     for arguments in ((q, k, k), (k, q, k), (k, k, q)):
         with pytest.raises(ShapeError, match="same samples"):
             F.scaled_dot_product_attention(*arguments)

@@ -42,7 +42,8 @@ from .slopes import Kinks, Line, moved, random_moves, signed
 
 SMALLER = np.array([1.0, 1e-1, 1e-2, 1e-3, 1e-4])  # the steps, as parts of eps
 ALONE = 4  # of many numbers at a kink, how many are checked alone
-DISTANCES = (1.0, 2.0, 4.0, 8.0, 16.0)  # of the points close to a kink, in steps
+# Of the points close to a kink, in steps. Many, because each point may lie at another kink.
+DISTANCES = (1.0, 2.0, 4.0, 8.0, 16.0, 5.0, 10.0, 20.0)
 FAST_HINT = "; the full check (fast=False) names the element"
 
 

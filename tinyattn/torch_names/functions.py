@@ -69,7 +69,7 @@ def logarithm(base: int) -> Any:
         return exact.astype(input.dtype)
 
     made = ta.op(floats=True)(with_name(function, f"log{base}"))
-    made.vjp("input")(lambda grad, input: grad / (input * math.log(base)))
+    made.vjp("input")(lambda grad, input: grad * (1 / math.log(base)) / input)
     return made
 
 

@@ -15,7 +15,7 @@ from .arrays import device, host, ndarray, poison, quiet, synchronisations
 UFUNCS = (
     "add", "multiply", "divide", "exp", "log", "sqrt", "sin", "cos", "tanh", "abs", "sign",
     "maximum", "minimum", "isnan", "isfinite", "log1p", "expm1", "remainder", "floor_divide",
-    "ceil", "floor", "trunc", "isinf",
+    "ceil", "floor", "trunc", "isinf", "log2", "log10",
 )  # fmt: skip
 UFUNC_KEYWORDS = ("out", "dtype")
 # Other functions and their parameters, in CuPy's order.

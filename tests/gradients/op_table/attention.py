@@ -54,9 +54,9 @@ ROWS: list[OpRow] = [
                 "query must be a Tensor, got list",
             ),
             error(
-                lambda: F.scaled_dot_product_attention(t(2, 2), t(2, 2), t(2, 2)),
+                lambda: F.scaled_dot_product_attention(t(2), t(2), t(2)),
                 ValueError,
-                r"3 dimensions .*got \(2, 2\), \(2, 2\), \(2, 2\)",
+                r"query \(\.\.\., Q, d\), .*got \(2,\), \(2,\), \(2,\)",
             ),
             error(
                 lambda: F.scaled_dot_product_attention(t(1, 2, 3), t(1, 2, 2), t(1, 2, 2)),
@@ -69,9 +69,9 @@ ROWS: list[OpRow] = [
                 r"key \(1, 3, 2\) and value \(1, 2, 2\)",
             ),
             error(
-                lambda: F.scaled_dot_product_attention(t(1, 2, 2), t(2, 2, 2), t(2, 2, 2)),
+                lambda: F.scaled_dot_product_attention(t(3, 2, 2), t(2, 2, 2), t(2, 2, 2)),
                 ValueError,
-                r"same samples .*\(1, 2, 2\), \(2, 2, 2\)",
+                r"same samples .*\(3, 2, 2\), \(2, 2, 2\)",
             ),
             error(
                 lambda: F.scaled_dot_product_attention(*[t(1, 2, 2)] * 3, dropout_p=2),
@@ -158,7 +158,7 @@ ROWS: list[OpRow] = [
                 "unexpected keyword argument 'colour'",
             ),
             error(
-                lambda: F.scaled_dot_product_attention(t(1, 2, 1, 2), *[t(1, 1, 1, 2)] * 2),
+                lambda: F.scaled_dot_product_attention(t(1, 4, 1, 2), *[t(1, 2, 1, 2)] * 2),
                 ValueError,
                 "enable_gqa=True",
             ),
@@ -170,9 +170,9 @@ ROWS: list[OpRow] = [
                 r"a divisor of .*",
             ),
             error(
-                lambda: F.scaled_dot_product_attention(t(2, 1, 1, 2), *[t(1, 1, 1, 2)] * 2),
+                lambda: F.scaled_dot_product_attention(t(2, 1, 1, 2), *[t(3, 1, 1, 2)] * 2),
                 ValueError,
-                r"same samples.*\(1, 1, 1, 2\)$",
+                r"same samples.*\(3, 1, 1, 2\)$",
             ),
             error(
                 lambda: F.scaled_dot_product_attention(*[t(1, 2, 2)] * 3, is_causal=BOOLS),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 import references as ref
 import samples as on
@@ -33,6 +35,17 @@ ROWS: list[OpRow] = [
         ["Tensor.log"],
         extremes=at("large positive", "positive", rtol=8),
         keeps="input 0",
+    ),
+    *(
+        unary_row(
+            f"log{base}",
+            partial(ref.logarithm, base=base),
+            unary(on.positive),
+            misuse=misuse(f"log{base}", "input"),
+            extremes=at("large positive", "positive", rtol=8),
+            keeps="input 0",
+        )
+        for base in (2, 10)
     ),
     unary_row(
         "log1p",

@@ -27,7 +27,7 @@ EXCLUDED = {
             *("Tensor.tensor_class", "Tensor.grad_fn"),
             *("Tensor.allclose", "ta.allclose", "Tensor.equal", "ta.equal", "ta.numel"),
             *("Tensor.size", "Tensor.dim", "Tensor.numel", "Tensor.requires_grad"),
-            "Tensor.__len__",
+            *("Tensor.__len__", "Tensor.__contains__"),
             "Tensor.__array_function__",
             *("Tensor.__array_ufunc__", "Tensor.__dlpack_device__", "Tensor.__getattr__"),
         ],

@@ -130,7 +130,8 @@ ROWS: list[OpRow] = [
             *at("many", "large", "many large", of_largest=True),
             *at("ones", "many rows", of_largest=True, dim=1, keepdim=True),
         ],
-        keeps="2 more",
+        torch=ref.torch_logsumexp,
+        keeps="3 more",
     ),
     OpRow(
         "norm",

@@ -24,13 +24,13 @@ INTS = ta.tensor([1, 2, 3])
 BOOLS = ta.tensor([True, False, True])
 
 
-def misuse(name: str) -> list[ErrorInput]:
+def misuse(name: str, argument: str = "x") -> list[ErrorInput]:
     """What no op of one Tensor takes: a second, an unknown option, nothing at all."""
     function = getattr(ops, name)
     return [
         error(lambda: function(t(3), t(3)), TypeError, rf"{name}\(\) takes .*2 were given"),
         error(lambda: function(t(3), colour=1), TypeError, rf"{name}\(\) .* unexpected .*'colour'"),
-        error(lambda: function(), TypeError, rf"{name}\(\) (misses|missing) .*'x'"),
+        error(lambda: function(), TypeError, rf"{name}\(\) (misses|missing) .*'{argument}'"),
     ]
 
 
