@@ -256,7 +256,7 @@ def test_a_dataclass_compares_what_it_can() -> None:
         assert Pair("a", x) == Pair("a", x)
     assert Pair("a", x) != Pair("b", ta.ones(2))
     with pytest.raises(ValueError, match="truth"):
-        Pair("a", x) == Pair("a", ta.ones(2))  # noqa: B015
+        bool(Pair("a", x) == Pair("a", ta.ones(2)))  # since 3.13 the Tensor itself is returned
     assert dataclasses.replace(Pair("a", x), name="b").value is x
     assert dataclasses.asdict(Pair("a", x))["value"].tolist() == [1, 2]
 
