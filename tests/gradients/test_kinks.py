@@ -370,7 +370,9 @@ def test_what_has_kinks_everywhere_is_rejected(fast: bool, rng: np.random.Genera
         lambda x: np.sin(x.astype(np.float32)).astype(x.dtype), lambda grad, x: grad * np.cos(x)
     )
     x = ta.tensor(rng.standard_normal((3, 4)), requires_grad=True)
-    with pytest.raises(GradcheckError, match=r"everywhere close by.*float32|numbers at a kink"):
+    with pytest.raises(
+        GradcheckError, match=r"everywhere close by.*float32|computes in float32|numbers at a kink"
+    ):
         ta.gradcheck(rough, [x], fast=fast)
 
 

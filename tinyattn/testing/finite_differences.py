@@ -329,6 +329,8 @@ class Checker:
         i: None for the sum of all numbers that are not at a kink.
         """
         given = f"{slope:.7g}, no kink is near"
+        if slope == 0:  # the steps are too small for float32
+            given += " (or fn computes in float32)"
         if i is None and kinks.here.any():
             given = f"{slope:.7g}, without the numbers at a kink"
         elif i is not None and kinks.here.flat[i]:
