@@ -23,6 +23,7 @@ with TINYATTN_JIT=0 in the environment, the formula computes everything on the C
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from functools import cache, partial, wraps
 from types import ModuleType
@@ -35,8 +36,8 @@ from .compiled import FORMULAS_ONLY
 from .compiled import cpu_kernel as cpu_kernel
 
 ndarray = np.ndarray
-# With TINYATTN_JIT=0 a GPU, if there is one, keeps its kernels: a captured step needs them.
-HAS_KERNELS = not FORMULAS_ONLY or cuda_is_available()
+# With TINYATTN_JIT=0 a GPU keeps its kernels, which a captured step needs, if CuPy was imported.
+HAS_KERNELS = not FORMULAS_ONLY or ("cupy" in sys.modules and cuda_is_available())
 FLOAT32, FLOAT64 = np.dtype(np.float32), np.dtype(np.float64)
 Formula = TypeVar("Formula", bound=Callable[..., Any])
 formulas: dict[str, Any] = {}  # every function that has kernels, by the name of the first one

@@ -9,7 +9,7 @@ import numpy as np
 
 from ..base.backend import Array, array_types
 from ..errors import ShapeError
-from .compiled import FORMULAS_ONLY, cpu_kernel
+from .compiled import cpu_kernel
 
 
 def sum_dtype(dtype: np.dtype) -> np.dtype:
@@ -45,7 +45,7 @@ LARGE = 1 << 14
 
 
 def is_large(array: Array) -> bool:
-    return type(array) is np.ndarray and array.size >= LARGE and not FORMULAS_ONLY
+    return type(array) is np.ndarray and array.size >= LARGE
 
 
 def wide_sum(array: Array, axis: Any, keepdims: bool) -> Array:
