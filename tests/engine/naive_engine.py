@@ -148,9 +148,8 @@ def turned(x: Naive) -> Naive:
 
 
 def first(x: Naive) -> Naive:
-    """x[0], another view, unless it is a number."""
-    memory = x.memory if x.value.ndim > 1 else None
-    return Naive(x.value[0], [(x, lambda g: put_first(g, x.value.shape))], memory=memory)
+    """x[0]: a view of the same memory, also of a number."""
+    return Naive(x.value[0, ...], [(x, lambda g: put_first(g, x.value.shape))], memory=x.memory)
 
 
 def put_first(x: Naive, shape: tuple[int, ...]) -> Naive:

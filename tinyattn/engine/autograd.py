@@ -67,9 +67,13 @@ class Node:
     versions      for each array that may be saved: its Version, and how many changes it had
     shape, dtype  of the output, and so of its gradient
     grad          the gradient, if `retains_grad` says that backward keeps it
+    viewed        weak references to the Tensors that the output is a view of; not set without one
     """
 
-    __slots__ = ("dtype", "grad", "parents", "plan", "retains_grad", "saved", "shape", "versions")
+    __slots__ = (
+        *("dtype", "grad", "parents", "plan"),
+        *("retains_grad", "saved", "shape", "versions", "viewed"),
+    )
     plan: Any
     parents: Any  # tuple[Node | Leaf | None, ...]
     saved: Any  # tuple[Any, ...]
@@ -78,6 +82,7 @@ class Node:
     dtype: np.dtype
     grad: Any
     retains_grad: bool
+    viewed: Any  # tuple[weakref.ref[Tensor], ...]
 
     def __init__(
         self,
@@ -110,13 +115,12 @@ class TensorBase:
     defined after them; ops return objects of the class in `tensor_class`: Tensor.
     """
 
-    __slots__ = ("__weakref__", "_data", "_former_leaf", "_node", "_version", "_viewed")
+    __slots__ = ("__weakref__", "_data", "_former_leaf", "_node", "_version")
     tensor_class: ClassVar[Any]
     _data: Array
     _node: Node | Leaf | None
     _version: Any  # a Version, or None for the result of a recorded op, which is read-only
     _former_leaf: Any  # its Leaf before it stopped requiring gradients; not set if it never has
-    _viewed: Any  # weak references to the Tensors that this is a view of; not set if there are none
 
 
 AnyTensor = TypeVar("AnyTensor", bound=TensorBase)

@@ -154,11 +154,12 @@ def as_tensor(
         plan = spec.plan(tuple(grad_positions), len(args))
         saved = plan.save([*arrays, out], versions, options, extra)
         node = Node(plan, tuple(parents), *saved, out)
+        if viewed_position is not None:
+            viewed = args[viewed_position]
+            node.viewed = (ref(viewed), *getattr(viewed._node, "viewed", ()))
     tensor = wrap(out, node)
     if viewed_position is not None:
         tensor._version, _ = versions[viewed_position]
-        viewed = args[viewed_position]
-        tensor._viewed = (*getattr(viewed, "_viewed", ()), ref(viewed))
     return tensor
 
 

@@ -10,11 +10,12 @@ import inspect
 import math
 import warnings
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
 
-from ..base.backend import array_types, namespace
+from ..base.backend import array_types, is_array
 from ..base.checks import describe
 from ..errors import GraphError, ShapeError
 from ..kernels.sums import sum_to
@@ -203,12 +204,17 @@ class Spec:
             if value is inspect.Parameter.empty:
                 raise TypeError(f"{self.name}() misses its argument {name!r}")
             args += (value,)
-        if self.is_builtin and self.variadic:
-            args += tuple(options.pop(name) for name in OF_SIZES if name in options)
-        for name in options:
-            if name not in self.options:
-                raise TypeError(f"{self.name}() got an unexpected argument {name!r}")
+        if unknown := options.keys() - self.options.keys():
+            args += self.sizes_in(options, unknown)
         return args
+
+    def sizes_in(self, options: dict[str, Any], unknown: set[str]) -> tuple[Any, ...]:
+        """What options that are no options of the op say about `*sizes`; TypeError for others."""
+        takes_sizes = self.is_builtin and self.variadic
+        for name in unknown:
+            if name not in OF_SIZES or not takes_sizes:
+                raise TypeError(f"{self.name}() got an unexpected argument {name!r}")
+        return tuple(options.pop(name) for name in OF_SIZES if name in unknown)
 
 
 class Plan:
@@ -328,8 +334,8 @@ class Plan:
         If the argument was broadcast, its gradient is summed here, unless its rule did so.
         """
         given, is_tensor = gradient, isinstance(gradient, TensorBase.tensor_class)
-        if not is_tensor:
-            gradient = namespace(given).asarray(None if isinstance(given, list) else given)
+        if not (is_tensor or is_array(given)):
+            gradient = np.asarray(None if isinstance(given, list) else given)
         if gradient.dtype.kind != "f":
             missing = (
                 ": is its return missing?" if given is None else ", which is an array of floats"
@@ -339,14 +345,13 @@ class Plan:
                 f"gradient for argument {position}{missing}"
             )
         if gradient.shape != parent.shape:
+            summed = gradient.sum_to if is_tensor else partial(sum_to, gradient)
             try:
-                shape = parent.shape
-                gradient = gradient.sum_to(shape) if is_tensor else sum_to(gradient, shape)
+                gradient = summed(parent.shape)
             except ShapeError:
                 raise GraphError(
                     f"a derivative rule of {self.name} returned a gradient of shape "
                     f"{gradient.shape} for an argument of shape {parent.shape}"
                 ) from None
-        if gradient.dtype == parent.dtype:
-            return gradient
-        return gradient.to(parent.dtype) if is_tensor else gradient.astype(parent.dtype)
+        cast = gradient.to if is_tensor else gradient.astype
+        return gradient if gradient.dtype == parent.dtype else cast(parent.dtype)

@@ -48,13 +48,9 @@ def is_large(array: Array) -> bool:
     return type(array) is np.ndarray and array.size >= LARGE
 
 
-def wants_kernel(array: Array) -> bool:
-    return is_large(array) and not FORMULAS_ONLY
-
-
 def wide_sum(array: Array, axis: Any, keepdims: bool) -> Array:
     """The sum in `sum_dtype`, for float32 of many numbers by a kernel."""
-    if wants_kernel(array) and array.dtype == np.float32:
+    if is_large(array) and array.dtype == np.float32 and not FORMULAS_ONLY:
         kernel = cpu_kernel("sums.sum_large")
         if kernel is not None:
             return kernel(array, axis, keepdims)

@@ -21,19 +21,14 @@ from ..base.random import NO_DROP, Drop
 from ..engine.autograd import wrap
 from ..errors import MaskError, ShapeError
 from ..kernels.visibility import Samples, Visibility
-from ..ops.arguments import (
-    ArrayLike,
-    array_like,
-    check_same_dtype_and_device,
-    checked_bias,
-    float_tensor,
-)
+from ..ops.arguments import ArrayLike, array_like, checked_bias
 from ..ops.attention import (
     attention,
     attention_weights,
     attention_with_weights,
     clear_invisible,
     default_scale,
+    device_of_inputs,
     in_heads,
     weighted_sum,
 )
@@ -42,7 +37,7 @@ from ..ops.visibility import visibility_of, visibility_of_packed
 from ..tensors.tensor import Tensor
 from .activations import Identity
 from .cache import KeyValueCache
-from .layers import Dropout, Linear, normed_heads
+from .layers import Dropout, Linear
 from .module import Module
 from .position import RotaryEmbedding
 
@@ -167,17 +162,6 @@ def checked_inputs(
         # A memory was cleared in the first call; of a growing cache only the new keys are here.
         return visibility, keys, values
     return visibility, *clear_invisible(visibility, heads or 1, keys, values)
-
-
-def device_of_inputs(queries: Tensor, keys: Tensor, values: Tensor) -> str:
-    """The device of three Tensors of floats, which have one dtype and one device."""
-    named = {"queries": queries, "keys": keys, "values": values}
-    for name, x in named.items():
-        if not isinstance(x, Tensor) or x._data.dtype.kind != "f":
-            float_tensor(x, name)  # raises the error
-        if x._data.dtype is not queries._data.dtype or type(x._data) is not type(queries._data):
-            check_same_dtype_and_device("attention", **named)
-    return queries.device
 
 
 def check_packed(queries: Tensor, keys: Tensor, values: Tensor, mask: ArrayLike | None) -> None:
@@ -333,6 +317,9 @@ class MultiHeadAttention(Attention):
     module returns the weights too; here they are `attention_weights`.
     """
 
+    q_norm: Module | None = None
+    k_norm: Module | None = None
+
     def __init__(
         self,
         key_size: int,
@@ -362,8 +349,6 @@ class MultiHeadAttention(Attention):
                 f"rotary is a module, such as nn.RotaryEmbedding({width}), got {rotary}"
             )
         self.rotary = rotary
-        self.q_norm: Module | None = None
-        self.k_norm: Module | None = None
         kv_width = width * self.num_kv_heads
         self.dropout = Dropout(dropout)
         self.W_q = Linear(query_size, num_hiddens, bias=bias)
@@ -390,19 +375,19 @@ class MultiHeadAttention(Attention):
         if bias is not None:
             bias = checked_bias("bias", bias, queries, visibility.shape(self.num_heads))
         past, past_keys = (0, 0) if cache is None else (cache.past, cache.past_keys)
-        # Positions alone too, because `rotate` then raises an error.
-        rotates = self.rotary is not None or positions is not None
+        # Positions alone too, because `turned` then raises an error.
+        turns = any(x is not None for x in (self.rotary, self.q_norm, self.k_norm, positions))
         q = self.W_q(queries)
-        q = q if self.q_norm is None else normed_heads(q, heads[0], self.q_norm)
-        q = self.rotate(q, heads[0], visibility.queries, past, positions) if rotates else q
+        if turns:
+            q = self.turned(q, heads[0], self.q_norm, visibility.queries, past, positions)
         # The output of an encoder is projected in the first call only.
         memory = None if cache is None else cache.memory(keys)
         if memory is not None:
             k, v = memory
         else:
             k, v = self.W_k(keys), self.W_v(values)  # (B, K, G * d), (B, K, G * e)
-            k = k if self.k_norm is None else normed_heads(k, heads[1], self.k_norm)
-            k = self.rotate(k, heads[1], visibility.keys, past_keys, positions) if rotates else k
+            if turns:
+                k = self.turned(k, heads[1], self.k_norm, visibility.keys, past_keys, positions)
         if cache is not None:
             k, v = cache.joined(k, v)
         out = self.W_o(self.attend(q, k, v, visibility, heads, bias))
@@ -410,22 +395,26 @@ class MultiHeadAttention(Attention):
             cache.store(k, v, queries.shape[1])
         return out
 
-    def rotate(
+    def turned(
         self,
         x: Tensor,
         heads: int,
+        norm: Module | None,
         samples: Samples,
         first_position: int,
         positions: ArrayLike | None = None,
     ) -> Tensor:
-        """Queries or keys, rotated by their positions.
+        """Queries or keys, whose heads go through the norm, and are rotated by their positions.
 
         x (B, N, H * d), or packed, (R, H * d), where each sample begins at position 0.
         """
-        if self.rotary is None:
-            raise ValueError("positions are for an attention with `rotary`, this one has none")
         check_heads(x.shape[-1], heads)
         split = x.reshape(*x.shape[:-1], heads, x.shape[-1] // heads)  # (B, N, H, d)
+        split = split if norm is None else norm(split)
+        if self.rotary is None:
+            if positions is not None:
+                raise ValueError("positions are for an attention with `rotary`, this one has none")
+            return split.reshape(x.shape)
         if positions is None:
             own = np.arange(first_position, first_position + x.shape[1])
             positions = samples.positions() if x.ndim == 2 else own

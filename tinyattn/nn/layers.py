@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from .. import functional as F
-from ..base.checks import check_heads, check_number, check_size, checked_probability, listed
+from ..base.checks import check_number, check_size, checked_probability, listed
 from ..base.random import NO_DROP, Drop, dropout_seed
 from ..ops.arguments import ArrayLike
 from ..ops.embedding import check_padding_idx
@@ -148,12 +148,6 @@ class RMSNorm(Module):
     def extra_repr(self) -> str:
         affine = f"elementwise_affine={self.weight is not None}"
         return f"{self.normalized_shape}, eps={self.eps}, {affine}"
-
-
-def normed_heads(x: Tensor, heads: int, norm: Module) -> Tensor:
-    """Queries or keys (..., H * d), of which each head went through the norm of (..., d)."""
-    check_heads(x.shape[-1], heads)
-    return norm(x.reshape(*x.shape[:-1], heads, x.shape[-1] // heads)).reshape(x.shape)
 
 
 def checked_sizes(normalized_shape: int | Sequence[int]) -> tuple[int, ...]:

@@ -180,10 +180,13 @@ class EncoderLayer(Module):
         return second(first(x, attend), self.feed_forward)
 
 
+ANY_PART = "; any module can be the self_attn or feed_forward of one"
+SUCH_AS = "such as MultiHeadedAttention or PositionwiseFeedForward"
+
+
 def check_parts(owner: str, **parts: Any) -> None:
     for name, part in parts.items():
-        such_as = "such as MultiHeadedAttention or PositionwiseFeedForward"
-        check_type(f"{name} of {owner} is a module, {such_as}", part, Module)
+        check_type(f"{name} of {owner} is a module, {SUCH_AS}", part, Module)
         feeds = isinstance(part, (PositionwiseFeedForward, SwiGLU))
         if isinstance(part, Attention) if name == "feed_forward" else feeds:
             raise TypeError(f"{owner} takes attention before feed_forward: exchange them")
@@ -264,8 +267,7 @@ class Encoder(Stack):
     """
 
     def __init__(self, layer: EncoderLayer, N: int, skip_padding: bool = False) -> None:
-        hint = "; any module can be the self_attn or feed_forward of one"
-        check_type("an Encoder takes an EncoderLayer", layer, EncoderLayer, hint)
+        check_type("an Encoder takes an EncoderLayer", layer, EncoderLayer, ANY_PART)
         super().__init__(layer, N)
         self.skip_padding = skip_padding
 

@@ -16,8 +16,9 @@ from ..engine.op import op
 from ..engine.promotion import promoted
 from ..errors import DtypeError
 from ..kernels import cpu_kernel, with_kernels
+from ..kernels.compiled import FORMULAS_ONLY
 from ..kernels.range_checks import check_divisor
-from ..kernels.sums import in_c_order, wants_kernel
+from ..kernels.sums import in_c_order, is_large
 from .types import Operand
 
 
@@ -194,7 +195,7 @@ def where(condition: Any, x: Any, y: Any) -> Any:
         condition = as_array(condition, None, device_of(x if is_array(x) else y))
     if condition.dtype != np.bool_:
         condition = condition != 0
-    kernel = cpu_kernel("choice.where") if wants_kernel(condition) else None
+    kernel = cpu_kernel("choice.where") if is_large(condition) and not FORMULAS_ONLY else None
     out = NotImplemented if kernel is None else kernel(condition, x, y)
     out = namespace(condition).where(condition, x, y) if out is NotImplemented else out
     return promoted(out, (x, y))

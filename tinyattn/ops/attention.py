@@ -16,7 +16,7 @@ import numpy as np
 from ..base.backend import Array, device_of, is_array, is_finite, is_tensor, namespace, quiet
 from ..base.checks import are_groups, check_heads
 from ..base.random import NO_DROP, Drop
-from ..engine.autograd import AnyTensor, array_of, wrap
+from ..engine.autograd import AnyTensor, TensorBase, array_of, wrap
 from ..engine.op import op
 from ..errors import DtypeError, ShapeError
 from ..kernels import gpu_kernels, with_kernels
@@ -25,6 +25,7 @@ from ..kernels.matmul import matrix_product
 from ..kernels.packing import as_packed, padded, repeat_heads, sum_heads
 from ..kernels.sums import in_c_order
 from ..kernels.visibility import Samples, Visibility, check_sizes
+from .arguments import check_same_dtype_and_device, float_tensor
 from .arithmetic import where
 from .dropout import drop
 from .elementwise import isfinite
@@ -246,6 +247,17 @@ def visible_product(
         part = weights[..., key : key + 1] * bad  # (B, H, Q, e)
         product = product + where(visible[..., key : key + 1], part, 0.0)
     return product
+
+
+def device_of_inputs(queries: AnyTensor, keys: AnyTensor, values: AnyTensor) -> str:
+    """The device of three Tensors of floats, which have one dtype and one device."""
+    named = {"queries": queries, "keys": keys, "values": values}
+    for name, x in named.items():
+        if not isinstance(x, TensorBase) or x._data.dtype.kind != "f":
+            float_tensor(x, name)  # raises the error
+        if x._data.dtype is not queries._data.dtype or type(x._data) is not type(queries._data):
+            check_same_dtype_and_device("attention", **named)
+    return queries.device
 
 
 def clear_invisible(visibility: Visibility, heads: int, keys: Any, values: Any) -> tuple[Any, Any]:

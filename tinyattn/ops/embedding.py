@@ -70,7 +70,8 @@ def take_rows(weight: AnyTensor, ids: Any, skip: int | None = None) -> AnyTensor
 
 @take_rows.vjp("weight")
 def dweight(grad, ids, shape, skip):
-    return scatter_rows(grad, ids, shape[0], skip)
+    # take_rows has looked at the ids. For Tensors it is an op, which looks again.
+    return (scatter_rows if isinstance(grad, TensorBase) else add_rows)(grad, ids, shape[0], skip)
 
 
 @op

@@ -30,9 +30,12 @@ def getitem(x: AnyTensor, index: Any) -> AnyTensor:
     """x[index], of an index that `checked_index` has seen."""
     x, index = numbers_first(x, index)
     part = x[index_for(x, index)]
-    if isinstance(part, np.generic):  # NumPy copies an element, unless ... stands behind the index
-        part = x[(*index, ...) if isinstance(index, tuple) else (index, ...)]
-    return part
+    return element(x, index) if isinstance(part, np.generic) else part
+
+
+def element(x: Array, index: Any) -> Array:
+    """A single number as a view. NumPy copies it, unless ... stands behind the index."""
+    return x[(*index, ...) if isinstance(index, tuple) else (index, ...)]
 
 
 @getitem.vjp("x")

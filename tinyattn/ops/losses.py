@@ -76,9 +76,9 @@ def cross_entropy(
     counted = flat._data != ignore_index
     if type(counted) is not np.ndarray:  # so that the host need not wait for the number
         return (widened(losses).sum() / wrap(counted.sum())).to(dtype)
-    count = int(np.count_nonzero(counted))
-    if count == len(flat):
+    if counted.all():
         return losses.mean().to(dtype)
+    count = int(np.count_nonzero(counted))
     total = widened(losses).sum()
     return (total / count if count else total * math.nan).to(dtype)
 
@@ -103,24 +103,27 @@ def checked_target(
         return tensor, axis
     if classes.dtype.kind not in "iu":
         raise DtypeError(f"{function} takes class numbers as integers, got {classes.dtype}")
-    if is_tensor and tensor.device != scores.device:
-        raise DeviceError(f"logits are on {scores.device}, target is on {tensor.device}")
     if not scores.ndim or classes.shape != (*scores.shape[:axis], *scores.shape[axis + 1 :]):
         raise ShapeError(
             f"{function}: logits {scores.shape} need a target of their shape without the "
             f"classes (dimension {max(axis, 0)}), got {classes.shape}"
         )
-    if tensor.device != scores.device:  # here they can be checked at once
+    if tensor.device != scores.device:
+        if is_tensor:
+            raise DeviceError(f"logits are on {scores.device}, target is on {tensor.device}")
+        # Here they can be checked at once.
         check_class_range(classes, scores.shape[axis], ignore_index)
         tensor = wrap(to_device(classes, scores.device))
     return tensor, axis
 
 
+CLASS_OUT_OF_RANGE = (
+    "cross_entropy: class {{number}} is out of range for {} classes (0 to {}, or ignore_index={})"
+)
+
+
 def check_class_range(target: Array, classes: int, ignore_index: int) -> None:
-    text = (
-        f"cross_entropy: class {{number}} is out of range for {classes} classes "
-        f"(0 to {classes - 1}, or ignore_index={ignore_index})"
-    )
+    text = CLASS_OUT_OF_RANGE.format(classes, classes - 1, ignore_index)
     require_range(target, 0, classes, IndexError, text, also_allowed=ignore_index)
 
 

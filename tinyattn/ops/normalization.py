@@ -49,9 +49,8 @@ def layer_norm(
 
 @layer_norm.vjp("x", "weight", "bias")
 def gradients(grad, x, normalized_shape, weight, eps, saved):
-    count = number_of(normalized_shape)
-    sizes = x.shape[-count:]
-    grad, x, weight = (merged(array, count) for array in (grad, x, weight))
+    sizes = x.shape[-number_of(normalized_shape) :]
+    grad, x, weight = (merged(array, len(sizes)) for array in (grad, x, weight))
     dx, dweight, dbias = normalized_rows_backward(grad, x, weight, eps, saved)
     return split_again(dx, sizes), split_again(dweight, sizes), split_again(dbias, sizes)
 
@@ -123,9 +122,8 @@ def rms_norm(
 
 @rms_norm.vjp("x", "weight")
 def gradients(grad, x, normalized_shape, weight, eps, saved):
-    count = number_of(normalized_shape)
-    sizes, eps = x.shape[-count:], epsilon_of(x.dtype, eps)
-    grad, x, weight = (merged(array, count) for array in (grad, x, weight))
+    sizes, eps = x.shape[-number_of(normalized_shape) :], epsilon_of(x.dtype, eps)
+    grad, x, weight = (merged(array, len(sizes)) for array in (grad, x, weight))
     dx, dweight = scaled_rows_backward(grad, x, weight, eps, saved)
     return split_again(dx, sizes), split_again(dweight, sizes)
 

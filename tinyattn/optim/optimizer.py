@@ -18,6 +18,7 @@ from ..tensors.create import zeros_like
 from ..tensors.tensor import Tensor
 
 T = TypeVar("T")
+BETAS = ("betas[0]", "betas[1]")
 Parameters = Iterable[Tensor] | Iterable[tuple[str, Tensor]] | Iterable[dict[str, Any]]
 
 
@@ -63,6 +64,12 @@ def writable_parameter(parameter: Tensor) -> Array:
     if parameter._version is None or is_locked:
         parameter._data, parameter._version = array.copy(), Version()
     return parameter._data
+
+
+def called(closure: Callable[[], Any]) -> Any:
+    check_type("a closure is a function", closure, Callable)
+    with enable_grad():
+        return closure()
 
 
 class Optimizer:
@@ -149,8 +156,7 @@ class Optimizer:
             betas = group["betas"]
             if not isinstance(betas, (tuple, list)) or len(betas) != 2:
                 raise ValueError(f"betas are two numbers, got {betas!r}")
-            names = "betas[0]", "betas[1]"
-            checked["betas"] = tuple(map(check_number, names, betas, (0, 0), (1, 1)))
+            checked["betas"] = tuple(map(check_number, BETAS, betas, (0, 0), (1, 1)))
         if group.get("nesterov") and (not group["momentum"] or group["dampening"]):
             raise ValueError("nesterov needs a momentum > 0 and no dampening")
         return checked
@@ -188,11 +194,7 @@ class Optimizer:
 
         closure: called before, with gradients recorded, to compute them; its value is returned.
         """
-        value = None
-        if closure is not None:
-            check_type("a closure is a function", closure, Callable)
-            with enable_grad():
-                value = closure()
+        value = None if closure is None else called(closure)
         self.check_groups()
         parameters = self.parameters
         updates = self.updates(parameters)
@@ -202,7 +204,8 @@ class Optimizer:
         for version in versions:
             version.begin_change()
         try:
-            self.count(updates)
+            for i, *_ in updates:
+                self.steps[i] += 1
             backend.quietly(self.update_all, updates)  # a warning could end it in the middle
         finally:
             for version in versions:
@@ -227,11 +230,6 @@ class Optimizer:
                 grad_array = grad_array.astype(array.dtype, copy=False)
             updates.append((i, array, grad_array))
         return updates
-
-    def count(self, updates: list[tuple[int, Array, Array]]) -> None:
-        """Another step of these parameters."""
-        for i, *_ in updates:
-            self.steps[i] += 1
 
     def update_all(self, updates: list[tuple[int, Array, Array]]) -> None:
         """`update` for each of (number, parameter, gradient)."""

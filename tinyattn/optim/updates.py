@@ -142,12 +142,11 @@ class Adam(Optimizer):
         of steps; on "cuda" one launch for those of one dtype. `update` is not called: a subclass
         with another rule overrides this method."""
         alike: dict[Any, list[tuple[int, Array, Array]]] = {}
-        for update in updates:
-            i, parameter, _ = update
+        for i, parameter, grad in updates:
             # A kernel reads arrays in C order.
             is_each = type(parameter) is np.ndarray or not parameter.flags.c_contiguous
             key = id(self._groups[i]), self.steps[i], is_each or parameter.dtype
-            alike.setdefault(key, []).append(update)
+            alike.setdefault(key, []).append((i, parameter, grad))
         for (_, _, is_each), same in alike.items():
             (first, *_), parameters, grads = zip(*same, strict=True)
             ms, vs = ([self.slot(name, i, p) for i, p, _ in same] for name in MOMENTS)

@@ -137,8 +137,8 @@ class Gradients(Values):
             raise GraphError("only leaves can be copied deeply: detach() this tensor first")
         grad = None if self.grad is None else wrap(self.grad._data.copy())
         memo[id(self)] = twin = self._twin(self._data.copy(), Version(), grad)
-        if attributes := getattr(self, "__dict__", None):  # of a subclass
-            twin.__dict__.update(copy.deepcopy(attributes, memo))
+        if type(self).__dictoffset__:  # a subclass, whose objects have attributes
+            twin.__dict__.update(copy.deepcopy(self.__dict__, memo))
         return twin
 
     def __copy__(self) -> Self:
@@ -146,7 +146,8 @@ class Gradients(Values):
         twin = self._twin(self._data, self._version, self.grad)
         if not self.is_leaf:
             twin._node = self._node
-        getattr(twin, "__dict__", {}).update(getattr(self, "__dict__", {}))
+        if type(self).__dictoffset__:
+            twin.__dict__.update(self.__dict__)
         return twin
 
     def _twin(self, array: Array, version: Version | None, grad: Any) -> Self:

@@ -32,7 +32,7 @@ def in_place(function: Callable[..., Any], hint: str = "") -> Callable[..., Any]
             self[...] = twin.detach()
             return self
         is_part = getattr(self._data.base, "size", 0) > self._data.size
-        viewed = [other() for other in getattr(self, "_viewed", ())]
+        viewed = [other() for other in getattr(self._node, "viewed", ())]
         share = namespace(self._data).may_share_memory
         if is_part or any(x is not None and share(x._data, self._data) for x in viewed):
             raise InPlaceError(

@@ -190,8 +190,8 @@ class Captured:
 
         def count() -> None:
             optimizer.check_groups()
-            optimizer.count(updates)
             for i, *_ in updates:
+                optimizer.steps[i] += 1
                 parameters[i]._version.changes += 1
 
         self.replays.append(count)
