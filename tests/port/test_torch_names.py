@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import json
 import pkgutil
 import subprocess
 import sys
@@ -12,6 +13,7 @@ from operator import attrgetter
 from types import SimpleNamespace
 from typing import Any
 
+import make_hints
 import numpy as np
 import pytest
 import pytorch_tables as tables
@@ -53,6 +55,10 @@ def added() -> set[str]:
 
 def test_the_table_has_what_the_folder_adds(added: set[str]) -> None:
     assert added == IN_TORCH_NAMES <= hints.added().keys()
+
+
+def test_the_file_of_hints_says_what_the_code_says() -> None:
+    assert json.loads(make_hints.text()) == hints.added(), "python tests/make_hints.py writes it"
 
 
 def there(torch: Any, name: str) -> Any:
