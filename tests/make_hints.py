@@ -111,8 +111,8 @@ def added() -> dict[str, str]:
         for name, node in listed(owner).items():
             found[f"{owner}.{name}"] = hint(node)
             if isinstance(node, ast.Call) and owner == "nn":  # a module that calls a function of F
-                function = ast.unparse(node.args[1])
-                found[f"nn.{name}"] = found.get(function) or f"write {function}"
+                function = f"F.{ast.unparse(node.args[1]).partition('.')[2]}"
+                found[f"nn.{name}"] = found.get(function, f"write {function}")
     return found
 
 
