@@ -7,16 +7,15 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 from test_causal import LLAMA, kinds, needs_jinja, random_model
-from tinyattn.generation import generate
 
 import tinyattn as ta
 from tinyattn import nn
 from tinyattn.errors import ShapeError
+from tinyattn.generation import draw, generate
 from tinyattn.models import causal_files
 from tinyattn.models.chat import chat_prompt
-from tinyattn.models.generation import draw
-from tinyattn.models.int8 import Int8Linear
 from tinyattn.models.sentence import pooled
+from tinyattn.nn.int8 import Int8Linear
 
 
 @kinds

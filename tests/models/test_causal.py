@@ -16,11 +16,11 @@ import pytest
 from common import HAS_TORCH, assert_close, assert_equal, rng_of
 from gguf_writer import SIZES, llama_tensors, write_llama
 from test_gguf import PUBLISHED, published
-from tinyattn.generation import generate
 
 import tinyattn as ta
 from tinyattn import nn
 from tinyattn.errors import CheckpointError, MaskError, ShapeError
+from tinyattn.generation import generate
 from tinyattn.models import CausalLM, causal_files
 from tinyattn.models.causal_files import CHAT_TEMPLATE
 from tinyattn.models.chat import chat_prompt

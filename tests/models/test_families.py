@@ -10,7 +10,7 @@ from common import assert_close, assert_equal, rng_of
 from test_causal import CONFIGS, needs_transformers, random_model
 
 import tinyattn as ta
-from tinyattn import nn
+from tinyattn import generation, nn
 from tinyattn.errors import CheckpointError
 from tinyattn.models import (
     BertEncoder,
@@ -18,7 +18,6 @@ from tinyattn.models import (
     MaskedLM,
     SequenceClassifier,
     causal_files,
-    generation,
 )
 from tinyattn.models.bert import DISTILBERT_NAMES
 from tinyattn.models.published import ENCODERS, parts_of

@@ -21,6 +21,7 @@ from ..base import checks
 from ..errors import CheckpointError, ShapeError
 from ..tensors.tensor import Tensor
 from ..training.checkpoint import save
+from .adapters import WithAdapters
 from .published import (
     BERT,
     DISTILBERT,
@@ -90,7 +91,7 @@ HEADS = ("cls.", "lm_head.", "classifier.", "pre_classifier.", "vocab_", "qa_out
 OLD_NAMES = {"LayerNorm.gamma": "LayerNorm.weight", "LayerNorm.beta": "LayerNorm.bias"}
 
 
-class BertEncoder(nn.Module):
+class BertEncoder(WithAdapters):
     """BERT without its pooler: token ids -> hidden states.
 
         x = dropout(norm(word[ids] + token_type[token_types] + position[0..N-1]))
@@ -200,12 +201,17 @@ class BertEncoder(nn.Module):
         parts = encoder_parts(config, len(state))
         return filled(partial(cls, config), put_in_column_order, parts, state, read, path)
 
+    def published_parts(self) -> dict[str, Part]:
+        return encoder_parts(self.config | {"num_hidden_layers": len(self.encoder.layers)})
+
     def published(self) -> dict[str, nn.Parameter]:
         """The parameters by their published names."""
-        layers = {"num_hidden_layers": len(self.encoder.layers)}
-        parts = encoder_parts(self.config | layers)
         parameters = dict(self.named_parameters())
-        return {key: parameters[name] for key, part in parts.items() for name in part.ours}
+        return {
+            key: parameters[name]
+            for key, part in self.published_parts().items()
+            for name in part.ours
+        }
 
     def save_pretrained(self, folder: str | os.PathLike[str]) -> None:
         """Write config.json and model.safetensors, which transformers' BertModel can open.

@@ -309,8 +309,8 @@ def weights_of(folder: Path) -> Path:
     """The file of weights, or their index; an error says what to do about another one."""
     if (folder / "adapter_config.json").is_file():
         raise CheckpointError(
-            f"{folder} has adapter_config.json: merge the adapter into the weights first, because "
-            "an adapter is not read here"
+            f"{folder} has adapter_config.json: read the model that it was made for, and then "
+            "model.load_adapter(folder)"
         )
     for name in (WEIGHTS, INDEX):
         if (folder / name).is_file():

@@ -160,6 +160,26 @@ def dbias(grad):
     return sum_rows(rows(in_c_order(grad)))
 
 
+@op
+def int8_linear(x: AnyTensor, numbers: Any, scale: Any) -> AnyTensor:
+    """x (..., in) times the transpose of numbers * scale, (out, in) int8 and (out,): (..., out)."""
+    out = int8_product(in_c_order(rows(x)), numbers, scale)
+    return out.reshape(*x.shape[:-1], len(scale))
+
+
+@int8_linear.vjp("x")
+def dx(grad, numbers, scale):
+    numbers = numbers.to(grad.dtype) if is_tensor(grad) else numbers.astype(grad.dtype)
+    gradient = product(rows(grad * scale), numbers)
+    return gradient.reshape(*grad.shape[:-1], numbers.shape[1])
+
+
+@with_kernels(cpu="few_rows.int8_product")
+def int8_product(x: Array, numbers: Array, scale: Array) -> Array:
+    """x (N, in) times the transpose of numbers * scale: (N, out)."""
+    return matrix_product(x, numbers.astype(x.dtype).T) * scale
+
+
 @with_kernels(cpu="sums.plus_bias")
 def plus_bias(x: Array, bias: Array) -> Array:
     """x (N, D) + bias (D,), in the memory of x."""

@@ -1,0 +1,295 @@
+"""Adapters: corrections of low rank for a published model, in the files of PEFT."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+
+from .. import nn
+from ..base.checks import check_number, check_size, checked_probability
+from ..engine.autograd import wrap
+from ..errors import CheckpointError
+from ..interop import get, put
+from ..nn import init
+from ..nn.lora import ADAPTED
+from ..tensors.tensor import Tensor
+from ..training.checkpoint import save
+from .published import Part, check_array, load_tensors
+from .settings import check_kind, is_inert, naming, read_json, write_json
+
+CONFIG, WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
+KEY = re.compile(r"base_model\.model\.(.+)\.lora_([AB])\.weight")
+# What stands before the names of layers, in one class of transformers and not in another.
+PREFIX = re.compile(r"((model|transformer|bert|roberta|distilbert)\.)*")
+# Settings that are read; then those of which the tensors say enough, and notes.
+KNOWN = """
+alpha_pattern lora_alpha lora_dropout r rank_pattern use_rslora
+auto_mapping base_model_name_or_path exclude_modules fan_in_fan_out inference_mode layers_pattern
+layers_to_transform megatron_core peft_version qalora_group_size revision runtime_config
+target_modules task_type
+"""
+# What others must say; or nothing. Other ways to begin change the model's own weights too.
+PLAIN: dict[str, tuple[Any, ...]] = {
+    "peft_type": ("LORA",),
+    "bias": ("none",),
+    "init_lora_weights": (True, "gaussian", "orthogonal", "eva"),
+}
+
+
+class Adapter:
+    """The LoRAs of one name, by their places in the model. No module, because it may be unused."""
+
+    def __init__(self, loras: dict[str, nn.LoRA]) -> None:
+        self.loras = loras
+
+
+class WithAdapters(nn.Module):
+    """A published model that takes adapters of PEFT: several by name, of which one is active.
+
+    adapters: those that were loaded, by name. active_adapter: the name of one, or None.
+    """
+
+    task_type: ClassVar[str | None] = None  # PEFT's word for what such a model is used for
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.adapters: dict[str, Adapter] = {}
+        self.active_adapter: str | None = None
+
+    def published_parts(self) -> dict[str, Part]:
+        """The tensors of a file by the names that transformers gives them."""
+        raise NotImplementedError
+
+    def load_adapter(self, folder: str | os.PathLike[str], name: str = "default") -> None:
+        """Read an adapter that PEFT or `save_adapter` has written, and make it the active one.
+
+        Each matrix that it corrects gets an `nn.LoRA`, which can learn further; the rest of the
+        model is frozen. One of the same name is replaced. `quantize()` may come before.
+
+        Raises FileNotFoundError for a missing file, and CheckpointError, which names the file and
+        the setting or tensor, for what is not LoRA alone, such as DoRA, trained biases or whole
+        modules, and for tensors that do not fit. Nothing is changed then.
+        """
+        corrections = read_adapter(folder, self.published_parts())
+        linears = {place: self.linear_at(place) for place in corrections}
+        for place, linear in linears.items():
+            if not isinstance(linear, ADAPTED):
+                kind = type(linear).__name__
+                raise CheckpointError(f"{folder}: {place} is {kind}, and LoRA adapts a Linear")
+        self.check_places()
+        loras: dict[str, nn.LoRA] = {}
+        for place, (a, b, scale, dropout) in corrections.items():
+            with init.skipped():
+                loras[place] = lora = nn.LoRA(linears[place], len(a), scale, dropout)
+            lora.A, lora.B = a, nn.Parameter(b)
+        self.requires_grad_(False)
+        self.set_adapter(None)
+        self.adapters[name] = Adapter(loras)
+        self.set_adapter(name)
+
+    def set_adapter(self, name: str | None) -> None:
+        """Make the adapter of this name the active one; None: the model as it was.
+
+        Raises ValueError for an unknown name, and RuntimeError if the model has a LoRA without a
+        name, from LoRA.insert, or other layers than those that the adapters were read for.
+        """
+        if name is not None and name not in self.adapters:
+            raise ValueError(f"the adapters are {list(self.adapters)}, got {name!r:.60}")
+        self.check_places()
+        chosen = self.adapters[name].loras if name is not None else {}
+        some = next(self.parameters())
+        for lora in chosen.values():
+            for x in (lora.A, lora.B):
+                x.data = x.detach().to(some.dtype).to(some.device)
+        for place, linear in self.adapted().items():
+            put(self, place, chosen.get(place, linear))
+        self.train(self.training)
+        self.active_adapter = name
+
+    def save_adapter(self, folder: str | os.PathLike[str]) -> None:
+        """Write the LoRAs that are in the model, wherever they come from, as PEFT reads them."""
+        loras = {place: x for place, x in self.named_modules() if isinstance(x, nn.LoRA)}
+        if not loras:
+            raise ValueError("this model has no LoRA: insert one, or make an adapter active")
+        written = {
+            theirs: part
+            for theirs, part in self.published_parts().items()
+            if theirs.endswith(".weight") and set(places(part)) & set(loras)
+        }
+        if left := set(loras) - {place for part in written.values() for place in places(part)}:
+            raise ValueError(f"no matrix of a published model is {sorted(left)[0]}")
+        tensors, ranks, alphas = {}, {}, {}
+        for theirs, part in written.items():
+            name = theirs.removesuffix(".weight")
+            a, b, scale = joined(name, part, [loras.get(place) for place in places(part)])
+            ranks[name], alphas[name] = len(a), scale * len(a)
+            for letter, array in (("A", a), ("B", b)):
+                tensors[f"base_model.model.{name}.lora_{letter}.weight"] = wrap(array)
+        rank, alpha = next(iter(ranks.values())), next(iter(alphas.values()))
+        Path(folder).mkdir(parents=True, exist_ok=True)
+        save(tensors, Path(folder, WEIGHTS))
+        config = {
+            "peft_type": "LORA",
+            "task_type": self.task_type,
+            "base_model_name_or_path": None,
+            "r": rank,
+            "lora_alpha": alpha,
+            "rank_pattern": {name: x for name, x in ranks.items() if x != rank},
+            "alpha_pattern": {name: x for name, x in alphas.items() if x != alpha},
+            "lora_dropout": next(iter(loras.values())).dropout.p,
+            "target_modules": list(ranks),
+            "fan_in_fan_out": any(part.is_transposed for part in written.values()),
+            "bias": "none",
+            "inference_mode": True,
+        }
+        write_json(Path(folder, CONFIG), config)
+
+    def adapted(self) -> dict[str, nn.Module]:
+        """The layer of the model at each place that an adapter corrects."""
+        loras = (pair for adapter in self.adapters.values() for pair in adapter.loras.items())
+        return {place: lora.unmerged or lora.linear for place, lora in loras}
+
+    def linear_at(self, place: str) -> Any:
+        """The layer at a place, without the LoRA that may be around it."""
+        layer = get(self, place)
+        return layer.unmerged or layer.linear if isinstance(layer, nn.LoRA) else layer
+
+    def check_places(self) -> None:
+        """Whether the adapters can be exchanged."""
+        own = {id(x) for adapter in self.adapters.values() for x in adapter.loras.values()}
+        for place, layer in self.named_modules():
+            if isinstance(layer, nn.LoRA) and id(layer) not in own:
+                raise RuntimeError(
+                    f"{place} has a LoRA without a name: save_adapter and load the model anew, or "
+                    "nn.LoRA.merge_all(model), before adapters with names"
+                )
+        for place, linear in self.adapted().items():
+            if self.linear_at(place) is not linear:
+                raise RuntimeError(
+                    f"{place} is another layer than the one that the adapters were loaded for, "
+                    "as after merge_all or quantize: load the model and the adapters anew"
+                )
+
+
+def places(part: Part) -> list[str]:
+    """The layers of whose weights a tensor consists."""
+    return [name.rpartition(".")[0] for name in part.ours]
+
+
+def joined(
+    name: str, part: Part, loras: list[nn.LoRA | None]
+) -> tuple[np.ndarray, np.ndarray, float]:
+    """A, B and scale of one tensor of a file, which may be several layers here, as in GPT-2.
+
+    Each A that they have stands once; the rows of B are 0 where they belong to another A.
+    """
+    given = [lora for lora in loras if lora is not None]
+    if len({lora.scale for lora in given}) > 1:
+        raise ValueError(f"{name} is one matrix in a file, so its LoRAs have one scale")
+    found = {id(lora.A): lora.A.cpu().numpy() for lora in given}
+    ends = dict(zip(found, np.cumsum([len(a) for a in found.values()]), strict=True))
+    a = np.concatenate([*found.values()])
+    blocks: dict[str, Tensor] = {}
+    shapes: dict[str, tuple[int, ...]] = {}
+    for ours, lora in zip(part.ours, loras, strict=True):
+        shapes[ours] = part.ours[ours][0], len(a)
+        block = np.zeros(shapes[ours], a.dtype)
+        if lora is not None:
+            end = ends[id(lora.A)]
+            block[:, end - len(lora.A) : end] = lora.B.cpu().numpy()
+        blocks[ours] = wrap(block)
+    return a, Part(shapes, pairs=part.pairs).to_theirs(blocks), given[0].scale
+
+
+Correction = tuple[nn.Parameter, np.ndarray, float, float]  # A, B, scale, dropout
+
+
+def read_adapter(folder: str | os.PathLike[str], parts: dict[str, Part]) -> dict[str, Correction]:
+    """The corrections of a folder by our places, after all checks."""
+    path = Path(folder, CONFIG)
+    config = read_json(path)
+    with naming(path):
+        check_config(config)
+    path = path.with_name(WEIGHTS)
+    if not path.is_file():
+        raise FileNotFoundError(
+            f"{folder} has no {WEIGHTS}: write the adapter anew with PEFT's save_pretrained"
+        )
+    known = {without_prefix(key): part for key, part in parts.items() if key.endswith(".weight")}
+    corrections: dict[str, Correction] = {}
+    for name, pair in pairs_of(load_tensors(path), path):
+        part = known.get(without_prefix(f"{name}.weight"))
+        if part is None or len(part.shape) != 2:
+            raise CheckpointError(f"{path}: {name} is no matrix of this model")
+        with naming(path.with_name(CONFIG)):
+            rank = check_size("r", of_pattern(config.get("rank_pattern"), name, config.get("r")))
+            alpha = of_pattern(config.get("alpha_pattern"), name, config.get("lora_alpha"))
+            divisor = rank**0.5 if config.get("use_rslora") else rank
+            scale = check_number("lora_alpha", alpha, 0) / divisor
+        outputs, inputs = part.shape[:: -1 if part.is_transposed else 1]
+        for letter, shape in (("A", (rank, inputs)), ("B", (outputs, rank))):
+            if pair[letter].shape != shape:
+                raise CheckpointError(
+                    f"{path}: lora_{letter} of {name} is {shape} here, got {pair[letter].shape}"
+                )
+        blocks = Part({ours: (x[0], rank) for ours, x in part.ours.items()}, pairs=part.pairs)
+        shared = nn.Parameter(pair["A"])  # by the layers that are one matrix in the file
+        for place, b in zip(places(part), blocks.to_ours(pair["B"]).values(), strict=True):
+            corrections[place] = shared, b, scale, config.get("lora_dropout", 0.0)
+    return corrections
+
+
+def check_config(config: dict[str, Any]) -> None:
+    """Only what is LoRA alone is read."""
+    for name, value in config.items():
+        plain = name in KNOWN.split() or any(value is x or value == x for x in PLAIN.get(name, ()))
+        if not plain and not is_inert(name, value):
+            raise ValueError(
+                f"{name} {value!r:.60} is not read here: make a whole model of it with PEFT's "
+                "merge_and_unload() and save_pretrained(), and read that"
+            )
+    checked_probability(config.get("lora_dropout", 0.0), "lora_dropout")
+    check_kind("use_rslora", config.get("use_rslora", False), bool)
+    for name in ("rank_pattern", "alpha_pattern"):
+        for pattern in check_kind(name, config.get(name) or {}, dict):
+            try:
+                re.compile(pattern)
+            except re.error as error:
+                raise ValueError(f"{name} has {pattern!r:.60}: {error}") from None
+
+
+def pairs_of(
+    state: Mapping[str, Tensor], path: Path
+) -> Iterator[tuple[str, dict[str, np.ndarray]]]:
+    """(name of a matrix, its A and B) of the tensors of a file."""
+    pairs: dict[str, dict[str, np.ndarray]] = {}
+    for key, value in state.items():
+        found = KEY.fullmatch(key)
+        if found is None:
+            raise CheckpointError(
+                f"{path}: {key} is not the A or B of a LoRA. If it is as in the model, PEFT leaves "
+                "it out with save_pretrained(folder, save_embedding_layers=False)"
+            )
+        check_array(value._data, key, path)
+        pairs.setdefault(found[1], {})[found[2]] = value._data
+    for name, pair in pairs.items():
+        if len(pair) < 2:
+            raise CheckpointError(f"{path}: {name} has lora_{next(iter(pair))} alone")
+    if not pairs:
+        raise CheckpointError(f"{path} has no tensors")
+    yield from pairs.items()
+
+
+def without_prefix(name: str) -> str:
+    return PREFIX.sub("", name, count=1)
+
+
+def of_pattern(values: Any, name: str, default: Any) -> Any:
+    """The value for a matrix: of the first regular expression that its name ends with."""
+    keys = (key for key in values or {} if re.match(rf"(.*\.)?({key})$", name))
+    return next((values[key] for key in keys), default)
