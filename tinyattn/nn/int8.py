@@ -6,7 +6,7 @@ import numpy as np
 
 from ..base.backend import namespace
 from ..engine.autograd import wrap
-from ..errors import DtypeError, ShapeError
+from ..errors import DtypeError
 from ..ops.products import int8_linear
 from ..tensors.tensor import Tensor
 from .module import Module, Parameter
@@ -53,8 +53,6 @@ class Int8Linear(Module):
                 "a layer with int8 weights computes in float32 or float64, the dtype of its scale, "
                 f"got {x.dtype} and a scale of {self.scale.dtype}"
             )
-        if x.shape[-1] != self.in_features:
-            raise ShapeError(f"this layer takes (..., {self.in_features}), got {x.shape}")
         out = int8_linear(x, self.numbers, self.scale)
         return out if self.bias is None else out + self.bias
 
