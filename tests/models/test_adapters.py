@@ -89,7 +89,7 @@ def test_several_have_names_and_one_is_active(tmp_path):
     rights[None] = model(ids).numpy()
     for name in ("first", "second"):
         model.load_adapter(tmp_path / name, name)
-        assert model.active_adapter == name
+        assert model.adapters.active == name
     for name in ("first", None, "second", "second", "first", None):
         model.set_adapter(name)
         assert_close(model(ids).numpy(), rights[name], 1e-12)
@@ -263,7 +263,7 @@ def test_every_plain_value_is_taken(tmp_path):
         ({"lora_dropout": 1.5}, "lora_dropout"),
         ({"rank_pattern": {"q_proj": 5}}, r"lora_A .* is \(5, 16\)"),
         ({"rank_pattern": [1]}, "rank_pattern must be an object"),
-        ({"alpha_pattern": {"(": 1}}, r"alpha_pattern .*'\('"),
+        ({"alpha_pattern": {"(": 1}}, "missing \\)|unterminated"),
         ({"use_rslora": 3}, "use_rslora must be true or false"),
     ],
 )
@@ -305,7 +305,7 @@ def test_tensors_that_do_not_fit_are_named_and_nothing_changes(change, match, tm
     with pytest.raises(CheckpointError, match=match):
         model.load_adapter(tmp_path)
     assert_equal(model(ids).numpy(), before)
-    assert not model.adapters
+    assert not model.adapters.loras
     assert ta.get_rng_state() == random
 
 
@@ -316,7 +316,7 @@ def test_missing_files_and_loras_are_named(tmp_path):
     with pytest.raises(ValueError, match="has no LoRA"):
         model.save_adapter(tmp_path)
     learned(model).save_adapter(tmp_path)
-    with pytest.raises(RuntimeError, match="has a LoRA without a name"):
+    with pytest.raises(CheckpointError, match="W_q is LoRA, and LoRA adapts a Linear"):
         model.load_adapter(tmp_path)
     (tmp_path / WEIGHTS).rename(tmp_path / "adapter_model.bin")
     with pytest.raises(FileNotFoundError, match=f"has no {WEIGHTS}: write the adapter anew"):

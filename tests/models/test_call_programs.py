@@ -6,6 +6,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from gguf_writer import CHAT_TEMPLATE
 from test_causal import LLAMA, kinds, needs_jinja, random_model
 
 import tinyattn as ta
@@ -103,9 +104,7 @@ def test_int8_layers_take_recorded_tensors_where_nothing_is_recorded() -> None:
 @needs_jinja
 def test_the_first_message_alone_decides_on_the_system_message() -> None:
     def prompt(*roles: str) -> str:
-        return chat_prompt(
-            causal_files.CHAT_TEMPLATE, [{"role": role, "content": "text"} for role in roles]
-        )
+        return chat_prompt(CHAT_TEMPLATE, [{"role": role, "content": "text"} for role in roles])
 
     own = "You are a helpful AI assistant named SmolLM, trained by Hugging Face"
     assert prompt("user", "system", "user").count(own) == 1

@@ -14,7 +14,7 @@ import weakref
 import numpy as np
 import pytest
 from common import HAS_TORCH, assert_close, assert_equal, rng_of
-from gguf_writer import SIZES, llama_tensors, write_llama
+from gguf_writer import CHAT_TEMPLATE, SIZES, llama_tensors, write_llama
 from test_gguf import PUBLISHED, published
 
 import tinyattn as ta
@@ -22,7 +22,6 @@ from tinyattn import nn
 from tinyattn.errors import CheckpointError, MaskError, ShapeError
 from tinyattn.generation import generate
 from tinyattn.models import CausalLM, causal_files
-from tinyattn.models.causal_files import CHAT_TEMPLATE
 from tinyattn.models.chat import chat_prompt
 from tinyattn.models.published import parts_of
 

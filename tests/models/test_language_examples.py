@@ -7,10 +7,8 @@ import re
 from pathlib import Path
 
 import pytest
-from gguf_writer import write_llama
+from gguf_writer import CHAT_TEMPLATE, write_llama
 from test_causal import needs_tokenizers
-
-from tinyattn.models.causal_files import CHAT_TEMPLATE
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 pytestmark = needs_tokenizers

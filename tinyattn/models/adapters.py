@@ -41,25 +41,23 @@ PLAIN: dict[str, tuple[Any, ...]] = {
 }
 
 
-class Adapter:
-    """The LoRAs of one name, by their places in the model. No module, because it may be unused."""
+class Adapters:
+    """The adapters of a model by name. No module, because those that wait are no part of it."""
 
-    def __init__(self, loras: dict[str, nn.LoRA]) -> None:
-        self.loras = loras
+    def __init__(self) -> None:
+        self.loras: dict[str, dict[str, nn.LoRA]] = {}  # by name, and by place in the model
+        self.linears: dict[str, Any] = {}  # what stands at these places without an adapter
+        self.active: str | None = None
 
 
 class WithAdapters(nn.Module):
-    """A published model that takes adapters of PEFT: several by name, of which one is active.
-
-    adapters: those that were loaded, by name. active_adapter: the name of one, or None.
-    """
+    """A published model that takes adapters of PEFT: several by name, of which one is active."""
 
     task_type: ClassVar[str | None] = None  # PEFT's word for what such a model is used for
 
     def __init__(self) -> None:
         super().__init__()
-        self.adapters: dict[str, Adapter] = {}
-        self.active_adapter: str | None = None
+        self.adapters = Adapters()
 
     def published_parts(self) -> dict[str, Part]:
         """The tensors of a file by the names that transformers gives them."""
@@ -75,64 +73,65 @@ class WithAdapters(nn.Module):
         the setting or tensor, for what is not LoRA alone, such as DoRA, trained biases or whole
         modules, and for tensors that do not fit. Nothing is changed then.
         """
-        corrections = read_adapter(folder, self.published_parts())
-        linears = {place: self.linear_at(place) for place in corrections}
+        corrections, own = read_adapter(folder, self.published_parts()), self.adapters
+        linears = {place: own.linears.get(place) or get(self, place) for place in corrections}
         for place, linear in linears.items():
             if not isinstance(linear, ADAPTED):
                 kind = type(linear).__name__
                 raise CheckpointError(f"{folder}: {place} is {kind}, and LoRA adapts a Linear")
-        self.check_places()
-        loras: dict[str, nn.LoRA] = {}
-        for place, (a, b, scale, dropout) in corrections.items():
-            with init.skipped():
-                loras[place] = lora = nn.LoRA(linears[place], len(a), scale, dropout)
-            lora.A, lora.B = a, nn.Parameter(b)
-        self.requires_grad_(False)
         self.set_adapter(None)
-        self.adapters[name] = Adapter(loras)
+        self.requires_grad_(False)
+        own.linears |= linears
+        own.loras[name] = {}
+        with init.skipped():
+            for place, (a, b, scale, dropout) in corrections.items():
+                own.loras[name][place] = lora = nn.LoRA(linears[place], len(a), scale, dropout)
+                lora.A, lora.B = a, nn.Parameter(b)
         self.set_adapter(name)
 
     def set_adapter(self, name: str | None) -> None:
-        """Make the adapter of this name the active one; None: the model as it was.
+        """Make the adapter of this name the active one; None: none of them.
 
-        Raises ValueError for an unknown name, and RuntimeError if the model has a LoRA without a
-        name, from LoRA.insert, or other layers than those that the adapters were read for.
+        Raises ValueError for an unknown name, and RuntimeError if the model has other layers than
+        those that the adapters were loaded for. What LoRA.insert put in stays.
         """
-        if name is not None and name not in self.adapters:
-            raise ValueError(f"the adapters are {list(self.adapters)}, got {name!r:.60}")
-        self.check_places()
-        chosen = self.adapters[name].loras if name is not None else {}
+        own = self.adapters
+        if name is not None and name not in own.loras:
+            raise ValueError(f"the adapters are {list(own.loras)}, got {name!r:.60}")
+        before, after = (own.loras[x] if x is not None else {} for x in (own.active, name))
+        for place, linear in own.linears.items():
+            if get(self, place) is not before.get(place, linear):
+                raise RuntimeError(
+                    f"{place} is another layer than the one that the adapters were loaded for, "
+                    "as after merge_all or quantize: load the model and the adapters anew"
+                )
         some = next(self.parameters())
-        for lora in chosen.values():
+        for place, linear in own.linears.items():
+            put(self, place, after.get(place, linear))
+        for lora in after.values():
             for x in (lora.A, lora.B):
                 x.data = x.detach().to(some.dtype).to(some.device)
-        for place, linear in self.adapted().items():
-            put(self, place, chosen.get(place, linear))
         self.train(self.training)
-        self.active_adapter = name
+        own.active = name
 
     def save_adapter(self, folder: str | os.PathLike[str]) -> None:
         """Write the LoRAs that are in the model, wherever they come from, as PEFT reads them."""
         loras = {place: x for place, x in self.named_modules() if isinstance(x, nn.LoRA)}
         if not loras:
             raise ValueError("this model has no LoRA: insert one, or make an adapter active")
-        written = {
-            theirs: part
-            for theirs, part in self.published_parts().items()
-            if theirs.endswith(".weight") and set(places(part)) & set(loras)
-        }
-        if left := set(loras) - {place for part in written.values() for place in places(part)}:
-            raise ValueError(f"no matrix of a published model is {sorted(left)[0]}")
-        tensors, ranks, alphas = {}, {}, {}
-        for theirs, part in written.items():
-            name = theirs.removesuffix(".weight")
-            a, b, scale = joined(name, part, [loras.get(place) for place in places(part)])
-            ranks[name], alphas[name] = len(a), scale * len(a)
-            for letter, array in (("A", a), ("B", b)):
-                tensors[f"base_model.model.{name}.lora_{letter}.weight"] = wrap(array)
+        tensors, ranks, alphas, left, is_turned = {}, {}, {}, set(loras), False
+        for theirs, part in self.published_parts().items():
+            here = [loras.get(place) for place in places(part)]
+            if any(here) and theirs.endswith(".weight"):
+                name = theirs.removesuffix(".weight")
+                a, b, scale = joined(name, part, here)
+                ranks[name], alphas[name] = len(a), scale * len(a)
+                tensors[f"base_model.model.{name}.lora_A.weight"] = wrap(a)
+                tensors[f"base_model.model.{name}.lora_B.weight"] = wrap(b)
+                left, is_turned = left - {*places(part)}, part.is_transposed
+        if left:
+            raise ValueError(f"no matrix of a published model is {min(left)}")
         rank, alpha = next(iter(ranks.values())), next(iter(alphas.values()))
-        Path(folder).mkdir(parents=True, exist_ok=True)
-        save(tensors, Path(folder, WEIGHTS))
         config = {
             "peft_type": "LORA",
             "task_type": self.task_type,
@@ -143,37 +142,13 @@ class WithAdapters(nn.Module):
             "alpha_pattern": {name: x for name, x in alphas.items() if x != alpha},
             "lora_dropout": next(iter(loras.values())).dropout.p,
             "target_modules": list(ranks),
-            "fan_in_fan_out": any(part.is_transposed for part in written.values()),
+            "fan_in_fan_out": is_turned,
             "bias": "none",
             "inference_mode": True,
         }
+        Path(folder).mkdir(parents=True, exist_ok=True)
+        save(tensors, Path(folder, WEIGHTS))
         write_json(Path(folder, CONFIG), config)
-
-    def adapted(self) -> dict[str, nn.Module]:
-        """The layer of the model at each place that an adapter corrects."""
-        loras = (pair for adapter in self.adapters.values() for pair in adapter.loras.items())
-        return {place: lora.unmerged or lora.linear for place, lora in loras}
-
-    def linear_at(self, place: str) -> Any:
-        """The layer at a place, without the LoRA that may be around it."""
-        layer = get(self, place)
-        return layer.unmerged or layer.linear if isinstance(layer, nn.LoRA) else layer
-
-    def check_places(self) -> None:
-        """Whether the adapters can be exchanged."""
-        own = {id(x) for adapter in self.adapters.values() for x in adapter.loras.values()}
-        for place, layer in self.named_modules():
-            if isinstance(layer, nn.LoRA) and id(layer) not in own:
-                raise RuntimeError(
-                    f"{place} has a LoRA without a name: save_adapter and load the model anew, or "
-                    "nn.LoRA.merge_all(model), before adapters with names"
-                )
-        for place, linear in self.adapted().items():
-            if self.linear_at(place) is not linear:
-                raise RuntimeError(
-                    f"{place} is another layer than the one that the adapters were loaded for, "
-                    "as after merge_all or quantize: load the model and the adapters anew"
-                )
 
 
 def places(part: Part) -> list[str]:
@@ -192,18 +167,16 @@ def joined(
     if len({lora.scale for lora in given}) > 1:
         raise ValueError(f"{name} is one matrix in a file, so its LoRAs have one scale")
     found = {id(lora.A): lora.A.cpu().numpy() for lora in given}
-    ends = dict(zip(found, np.cumsum([len(a) for a in found.values()]), strict=True))
-    a = np.concatenate([*found.values()])
     blocks: dict[str, Tensor] = {}
-    shapes: dict[str, tuple[int, ...]] = {}
-    for ours, lora in zip(part.ours, loras, strict=True):
-        shapes[ours] = part.ours[ours][0], len(a)
-        block = np.zeros(shapes[ours], a.dtype)
-        if lora is not None:
-            end = ends[id(lora.A)]
-            block[:, end - len(lora.A) : end] = lora.B.cpu().numpy()
-        blocks[ours] = wrap(block)
-    return a, Part(shapes, pairs=part.pairs).to_theirs(blocks), given[0].scale
+    for (ours, shape), lora in zip(part.ours.items(), loras, strict=True):
+        columns = [
+            lora.B.cpu().numpy() if lora is not None and id(lora.A) == key
+            else np.zeros((shape[0], len(a)), a.dtype)
+            for key, a in found.items()
+        ]  # fmt: skip
+        blocks[ours] = wrap(np.concatenate(columns, 1))
+    turned = Part({ours: block.shape for ours, block in blocks.items()}, pairs=part.pairs)
+    return np.concatenate([*found.values()]), turned.to_theirs(blocks), given[0].scale
 
 
 Correction = tuple[nn.Parameter, np.ndarray, float, float]  # A, B, scale, dropout
@@ -227,8 +200,8 @@ def read_adapter(folder: str | os.PathLike[str], parts: dict[str, Part]) -> dict
         if part is None or len(part.shape) != 2:
             raise CheckpointError(f"{path}: {name} is no matrix of this model")
         with naming(path.with_name(CONFIG)):
-            rank = check_size("r", of_pattern(config.get("rank_pattern"), name, config.get("r")))
-            alpha = of_pattern(config.get("alpha_pattern"), name, config.get("lora_alpha"))
+            rank = check_size("r", of_pattern(config, "rank_pattern", name, "r"))
+            alpha = of_pattern(config, "alpha_pattern", name, "lora_alpha")
             divisor = rank**0.5 if config.get("use_rslora") else rank
             scale = check_number("lora_alpha", alpha, 0) / divisor
         outputs, inputs = part.shape[:: -1 if part.is_transposed else 1]
@@ -255,12 +228,6 @@ def check_config(config: dict[str, Any]) -> None:
             )
     checked_probability(config.get("lora_dropout", 0.0), "lora_dropout")
     check_kind("use_rslora", config.get("use_rslora", False), bool)
-    for name in ("rank_pattern", "alpha_pattern"):
-        for pattern in check_kind(name, config.get(name) or {}, dict):
-            try:
-                re.compile(pattern)
-            except re.error as error:
-                raise ValueError(f"{name} has {pattern!r:.60}: {error}") from None
 
 
 def pairs_of(
@@ -289,7 +256,8 @@ def without_prefix(name: str) -> str:
     return PREFIX.sub("", name, count=1)
 
 
-def of_pattern(values: Any, name: str, default: Any) -> Any:
+def of_pattern(config: dict[str, Any], pattern: str, name: str, default: str) -> Any:
     """The value for a matrix: of the first regular expression that its name ends with."""
-    keys = (key for key in values or {} if re.match(rf"(.*\.)?({key})$", name))
-    return next((values[key] for key in keys), default)
+    values = check_kind(pattern, config.get(pattern) or {}, dict)
+    keys = (key for key in values if re.match(rf"(.*\.)?({key})$", name))
+    return next((values[key] for key in keys), config.get(default))

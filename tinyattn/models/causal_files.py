@@ -306,16 +306,6 @@ def published_config(config: dict[str, Any]) -> dict[str, Any]:
     return {names.get(k, k): v for k, v in config.items() if k not in ("dtype", "torch_dtype")}
 
 
-# SmolLM2's template of a chat, in the form that is called ChatML: for a model of your own.
-CHAT_TEMPLATE = (
-    "{% for message in messages %}{% if loop.first and messages[0]['role'] != 'system' %}"
-    "{{ '<|im_start|>system\nYou are a helpful AI assistant named SmolLM, trained by Hugging Face"
-    "<|im_end|>\n' }}{% endif %}{{'<|im_start|>' + message['role'] + '\n' + message['content'] "
-    "+ '<|im_end|>' + '\n'}}{% endfor %}{% if add_generation_prompt %}"
-    "{{ '<|im_start|>assistant\n' }}{% endif %}"
-)
-
-
 # How the tokenizers of GGUF files cut a text before BPE, by the regular expression of each.
 LETTERS = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|"
 SPACES = r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
