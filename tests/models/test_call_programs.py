@@ -92,13 +92,16 @@ def test_an_id_of_probability_zero_is_never_drawn(monkeypatch: pytest.MonkeyPatc
         assert draw(np.array([[0.0, 0.5, 0.5, 0.0], [0.5, 0.5, 0.0, 0.0]])).tolist() == ids
 
 
-def test_int8_layers_take_recorded_tensors_where_nothing_is_recorded() -> None:
+def test_int8_layers_record_only_where_gradients_are_recorded() -> None:
+    """They refused recorded tensors before a LoRA could learn beside them."""
     layer = Int8Linear(ta.tensor(np.ones((2, 3), np.float32)))
     x = ta.ones(1, 3, requires_grad=True)
     with ta.no_grad():
         assert layer(x).shape == (1, 2)
-    with pytest.raises(RuntimeError):
-        layer(x)
+        assert not layer(x).requires_grad
+    layer(x).sum().backward()
+    assert x.grad is not None
+    assert x.grad.tolist() == [[2.0, 2.0, 2.0]]
 
 
 @needs_jinja
