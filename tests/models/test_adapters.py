@@ -17,7 +17,7 @@ from tinyattn import functional as F
 from tinyattn import nn
 from tinyattn.errors import CheckpointError
 from tinyattn.models import BertEncoder, CausalLM, MaskedLM, SequenceClassifier
-from tinyattn.models.adapters import CONFIG, PLAIN, WEIGHTS
+from tinyattn.models.adapters import ADAPTER, CONFIG, PLAIN
 from tinyattn.models.published import ENCODERS
 from tinyattn.nn.int8 import Int8Linear
 
@@ -146,15 +146,17 @@ def test_on_int8_weights_it_learns_as_on_their_numbers(tmp_path):
     with pytest.raises(RuntimeError, match="int8 weights take no correction"):
         nn.LoRA.merge_all(quantized)
     quantized.save_adapter(tmp_path / "again")
-    state = ta.load(tmp_path / "again" / WEIGHTS)
-    for key, right in ta.load(tmp_path / WEIGHTS).items():
+    state = ta.load(tmp_path / "again" / ADAPTER)
+    for key, right in ta.load(tmp_path / ADAPTER).items():
         assert_equal(state[key].numpy(), right.numpy())
 
 
 def test_dropout_is_in_training_only_and_before_the_correction(tmp_path):
-    learned(random_model("llama"), dropout=0.5).save_adapter(tmp_path)
+    model, ids = learned(random_model("llama"), dropout=0.5), ids_of(2, 5)
+    assert_equal(model(ids).numpy(), model(ids).numpy())
+    model.save_adapter(tmp_path)
     assert settings_of(tmp_path)["lora_dropout"] == 0.5
-    model, ids = random_model("llama"), ids_of(2, 5)
+    model = random_model("llama")
     model.load_adapter(tmp_path)
     assert_equal(model(ids).numpy(), model(ids).numpy())
     model.train()
@@ -191,7 +193,7 @@ def test_corrections_of_a_joined_matrix_stand_in_one_file(names, tmp_path):
     model = learned(random_model("gpt2"), names, rank=2)
     right = model(ids_of(2, 5)).numpy()
     model.save_adapter(tmp_path)
-    state = ta.load(tmp_path / WEIGHTS)
+    state = ta.load(tmp_path / ADAPTER)
     assert len(state) == 4
     key = "base_model.model.transformer.h.0.attn.c_attn.lora_A.weight"
     assert state[key].shape == (2 * len(names), 16)
@@ -297,9 +299,9 @@ def renamed(name):
 )
 def test_tensors_that_do_not_fit_are_named_and_nothing_changes(change, match, tmp_path):
     learned(random_model("llama")).save_adapter(tmp_path)
-    state = dict(change(*pair) for pair in ta.load(tmp_path / WEIGHTS).items())
+    state = dict(change(*pair) for pair in ta.load(tmp_path / ADAPTER).items())
     state.pop("", None)
-    ta.save(state, tmp_path / WEIGHTS)
+    ta.save(state, tmp_path / ADAPTER)
     model, ids = random_model("llama"), ids_of(1, 4)
     before, random = model(ids).numpy(), ta.get_rng_state()
     with pytest.raises(CheckpointError, match=match):
@@ -318,8 +320,8 @@ def test_missing_files_and_loras_are_named(tmp_path):
     learned(model).save_adapter(tmp_path)
     with pytest.raises(CheckpointError, match="W_q is LoRA, and LoRA adapts a Linear"):
         model.load_adapter(tmp_path)
-    (tmp_path / WEIGHTS).rename(tmp_path / "adapter_model.bin")
-    with pytest.raises(FileNotFoundError, match=f"has no {WEIGHTS}: write the adapter anew"):
+    (tmp_path / ADAPTER).rename(tmp_path / "adapter_model.bin")
+    with pytest.raises(FileNotFoundError, match=f"has no {ADAPTER}: write the adapter anew"):
         random_model("llama").load_adapter(tmp_path)
     (tmp_path / "config.json").write_text(json.dumps(CONFIGS["llama"]))
     with pytest.raises(CheckpointError, match="load_adapter"):

@@ -19,10 +19,10 @@ from ..nn import init
 from ..nn.lora import ADAPTED
 from ..tensors.tensor import Tensor
 from ..training.checkpoint import save
-from .published import Part, check_array, load_tensors
+from .published import WEIGHTS, Part, check_array, load_tensors
 from .settings import check_kind, is_inert, naming, read_json, write_json
 
-CONFIG, WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
+CONFIG, ADAPTER = "adapter_config.json", "adapter_model.safetensors"
 KEY = re.compile(r"base_model\.model\.(.+)\.lora_([AB])\.weight")
 # What stands before the names of layers, in one class of transformers and not in another.
 PREFIX = re.compile(r"((model|transformer|bert|roberta|distilbert)\.)*")
@@ -50,8 +50,11 @@ class Adapters:
         self.active: str | None = None
 
 
-class WithAdapters(nn.Module):
-    """A published model that takes adapters of PEFT: several by name, of which one is active."""
+class Published(nn.Module):
+    """A model with files as transformers writes them, and adapters as PEFT writes them.
+
+    Of the adapters, which have names, one is active.
+    """
 
     task_type: ClassVar[str | None] = None  # PEFT's word for what such a model is used for
 
@@ -62,6 +65,16 @@ class WithAdapters(nn.Module):
     def published_parts(self) -> dict[str, Part]:
         """The tensors of a file by the names that transformers gives them."""
         raise NotImplementedError
+
+    def write(self, folder: str | os.PathLike[str], config: dict[str, Any]) -> None:
+        """Write config.json, with the dtype in it, and model.safetensors."""
+        parameters = dict(self.named_parameters())
+        parts = self.published_parts().items()
+        Path(folder).mkdir(parents=True, exist_ok=True)
+        save({key: wrap(x.to_theirs(parameters)) for key, x in parts}, Path(folder, WEIGHTS))
+        # transformers 5 computes in the dtype that is named here.
+        config = config | {"torch_dtype": next(self.parameters()).dtype.name}
+        write_json(Path(folder, "config.json"), config)
 
     def load_adapter(self, folder: str | os.PathLike[str], name: str = "default") -> None:
         """Read an adapter that PEFT or `save_adapter` has written, and make it the active one.
@@ -147,7 +160,7 @@ class WithAdapters(nn.Module):
             "inference_mode": True,
         }
         Path(folder).mkdir(parents=True, exist_ok=True)
-        save(tensors, Path(folder, WEIGHTS))
+        save(tensors, Path(folder, ADAPTER))
         write_json(Path(folder, CONFIG), config)
 
 
@@ -188,10 +201,10 @@ def read_adapter(folder: str | os.PathLike[str], parts: dict[str, Part]) -> dict
     config = read_json(path)
     with naming(path):
         check_config(config)
-    path = path.with_name(WEIGHTS)
+    path = path.with_name(ADAPTER)
     if not path.is_file():
         raise FileNotFoundError(
-            f"{folder} has no {WEIGHTS}: write the adapter anew with PEFT's save_pretrained"
+            f"{folder} has no {ADAPTER}: write the adapter anew with PEFT's save_pretrained"
         )
     known = {without_prefix(key): part for key, part in parts.items() if key.endswith(".weight")}
     corrections: dict[str, Correction] = {}

@@ -18,7 +18,6 @@ from .. import functional as F
 from .. import nn
 from ..base.backend import to_device
 from ..base.checks import check_size
-from ..engine.autograd import wrap
 from ..errors import MaskError, ShapeError
 from ..generation import generate
 from ..masks import mask_of
@@ -28,15 +27,13 @@ from ..nn.int8 import Int8Linear
 from ..ops.arguments import ArrayLike, array_like
 from ..ops.visibility import booleans_of
 from ..tensors.tensor import Tensor
-from ..training.checkpoint import save
 from . import causal_files as files
 from . import gguf, published
-from .adapters import WithAdapters
+from .adapters import Published
 from .chat import Conversation, chat_prompt
 from .int8 import quantize
 from .published import (
     GGUF,
-    WEIGHTS,
     Part,
     check_sha256,
     filled,
@@ -48,7 +45,7 @@ from .settings import is_there, naming, write_json
 from .tokenizer_files import TOKENIZER, read_tokenizer_json
 
 
-class CausalLM(WithAdapters):
+class CausalLM(Published):
     """A decoder without a memory: token ids -> scores of the next id at each position.
 
         x = word[ids], and position[0..N-1] is added in GPT-2
@@ -317,15 +314,7 @@ class CausalLM(WithAdapters):
             raise RuntimeError(
                 "LoRA has no place in this format: call nn.LoRA.merge_all(model), or save_adapter"
             )
-        Path(folder).mkdir(parents=True, exist_ok=True)
-        parts, parameters = self.published_parts(), dict(self.named_parameters())
-        arrays = {
-            name.removeprefix("transformer."): wrap(part.to_theirs(parameters))
-            for name, part in parts.items()
-        }
-        save(arrays, Path(folder, WEIGHTS))
-        config = files.published_config(self.config) | {"torch_dtype": self.word.weight.dtype.name}
-        write_json(Path(folder, "config.json"), config)
+        self.write(folder, files.published_config(self.config))
         if self._new_tokenizer is not None:
             self.tokenizer.save(str(Path(folder, TOKENIZER[0])))
             settings = {"tokenizer_class": "PreTrainedTokenizerFast", **self.special_words}

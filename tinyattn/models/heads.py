@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from functools import partial
-from pathlib import Path
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -13,17 +12,17 @@ from .. import functional as F
 from .. import nn
 from ..base.checks import check_size
 from ..tensors.tensor import Tensor
-from ..training.checkpoint import save
-from .adapters import WithAdapters
+from .adapters import Published
 from .bert import (
     ACTIVATIONS,
     BertEncoder,
     checked_config,
     encoder_parts,
+    published_config,
     published_names,
     put_in_column_order,
 )
-from .published import WEIGHTS, Part, check_tied, filled, load_tensors, read_folder
+from .published import Part, check_tied, filled, load_tensors, read_folder
 from .settings import check_kind
 
 GELUS = {"gelu": "none", "gelu_tanh": "tanh"}
@@ -31,7 +30,7 @@ WORDS = "embeddings.word_embeddings.weight"
 PREFIXES = {"bert": "bert.", "distilbert": "distilbert."}  # of the encoder's names; or "roberta."
 
 
-class EncoderWithHead(WithAdapters):
+class EncoderWithHead(Published):
     """A BertEncoder and layers after it, in one folder. See `MaskedLM` and `SequenceClassifier`."""
 
     # The published name of each part of the head, by family, RoBERTa's for the others.
@@ -100,10 +99,7 @@ class EncoderWithHead(WithAdapters):
 
     def save_pretrained(self, folder: str | os.PathLike[str]) -> None:
         """Write config.json and model.safetensors, which transformers opens."""
-        self.encoder.save_pretrained(folder)
-        parameters, parts = dict(self.named_parameters()), self.published_parts()
-        state = {key: parameters[name] for key, part in parts.items() for name in part.ours}
-        save(state, Path(folder, WEIGHTS))
+        self.write(folder, published_config(self.config))
 
 
 def is_tied(config: dict[str, Any]) -> bool:

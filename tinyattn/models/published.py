@@ -113,7 +113,8 @@ class Part:
 
     def to_theirs(self, parameters: Mapping[str, Any]) -> np.ndarray:
         """The inverse of `to_ours`."""
-        array = np.concatenate([parameters[name].cpu().numpy() for name in self.ours])
+        arrays = [parameters[name].cpu().numpy() for name in self.ours]
+        array = np.concatenate(arrays) if len(arrays) > 1 else arrays[0]
         if self.pairs:
             array = exchanged(array, self.pairs // 2, 2)
         return array.T if self.is_transposed else array
