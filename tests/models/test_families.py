@@ -160,6 +160,35 @@ def test_settings_without_influence_pass(kind, tmp_path):
     assert_equal(again(ids).numpy(), model(ids).numpy())
 
 
+@pytest.mark.parametrize("kind", causal_files.FAMILIES)
+def test_null_is_as_if_nothing_were_said(kind):
+    """It was a KeyError without a word about the setting."""
+    optional = ["tie_word_embeddings", "hidden_act", "rms_norm_eps", "layer_norm_epsilon"]
+    optional += ["attention_bias", "mlp_bias", "use_sliding_window", "rope_theta", "rope_scaling"]
+    optional += ["rope_parameters", "layer_types", "no_rope_layers", "max_window_layers"]
+    for name in optional:
+        sizes = {"hidden_act": None} if kind == "gpt2" else {}
+        found = causal_files.checked_config(CONFIGS[kind] | sizes | {name: None})
+        assert None not in found.values()
+
+
+@pytest.mark.parametrize(
+    ("wrong", "match"),
+    [
+        ({"rope_parameters": {"a": 1}}, "'a' is unknown here"),
+        ({"rope_parameters": {"partial_rotary_factor": 0.5}}, "partial_rotary_factor must be 1"),
+        ({"rope_scaling": {"factor": 4.0}}, "'factor' is unknown here"),
+        ({"rope_parameters": False}, "rope_parameters must be an object"),
+        ({"rope_parameters": 0}, "rope_parameters must be an object"),
+        ({"max_window_layers": "x"}, "max_window_layers must be an integer"),
+        ({"max_window_layers": -1}, "max_window_layers must be an integer"),
+    ],
+)
+def test_settings_of_rotation_and_windows_are_checked_also_where_they_are_off(wrong, match):
+    with pytest.raises((TypeError, ValueError), match=match):
+        causal_files.checked_config(CONFIGS["qwen2"] | wrong)
+
+
 @needs_transformers
 def test_processors_are_those_of_transformers():
     """Number by number, and in greedy generation with a cache."""
