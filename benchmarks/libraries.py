@@ -163,10 +163,8 @@ class TinyAttn(Library):
 
         model = self.ta.models.BertEncoder(config).eval()
         put_in_column_order(model)  # as those of a file are
-        parameters = dict(model.named_parameters())
-        for key, part in model.published_parts().items():
-            for name in part.ours:
-                parameters[name]._data[...] = weights[key]
+        for key, parameter in model.published().items():
+            parameter._data[...] = weights[key]
 
         def run(ids: np.ndarray, lengths: np.ndarray) -> np.ndarray:
             with self.ta.no_grad():

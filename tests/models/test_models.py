@@ -54,13 +54,6 @@ IDS = np.array([[2, 7, 19, 3], [2, 29, 3, 0], [2, 3, 0, 0]])
 LENS = [4, 3, 2]
 
 
-def published(model):
-    """The parameters by their published names."""
-    parameters = dict(model.named_parameters())
-    parts = model.published_parts().items()
-    return {key: parameters[name] for key, part in parts for name in part.ours}
-
-
 def published_state(seed=0, dtype=np.float32, config=CONFIG):
     """Random tensors under the names of the published files."""
     rng, width, inner = rng_of(seed), config["hidden_size"], config["intermediate_size"]
@@ -198,7 +191,7 @@ def test_hidden_states_and_gradients_agree_with_pytorch(tmp_path):
     for i in range(2):
         x = torch_layer(w, f"encoder.layer.{i}", x, keep)
     (x * keep[..., None]).backward(torch.tensor(grad))
-    slopes = {name: p.grad.numpy() for name, p in published(model).items()}
+    slopes = {name: p.grad.numpy() for name, p in model.published().items()}
     largest = max(np.abs(slope).max() for slope in slopes.values())
     for name, slope in slopes.items():
         assert np.abs(slope - w[name].grad.numpy()).max() < 1e-13 * largest, name
@@ -271,7 +264,7 @@ def test_half_precision_becomes_float32(tmp_path):
     half = published_state(dtype=np.float16)
     model = models.BertEncoder.from_pretrained(write_folder(tmp_path / "model", half))
     assert {p.dtype for p in model.parameters()} == {np.dtype(np.float32)}
-    found = published(model)["embeddings.LayerNorm.bias"].numpy()
+    found = model.published()["embeddings.LayerNorm.bias"].numpy()
     assert_same(found, half["embeddings.LayerNorm.bias"].astype(np.float32))
 
 

@@ -201,6 +201,11 @@ class BertEncoder(Published):
     def published_parts(self) -> dict[str, Part]:
         return encoder_parts(self.config | {"num_hidden_layers": len(self.encoder.layers)})
 
+    def published(self) -> dict[str, nn.Parameter]:
+        """The parameters by their published names."""
+        parameters, parts = dict(self.named_parameters()), self.published_parts().items()
+        return {key: parameters[name] for key, part in parts for name in part.ours}
+
     def save_pretrained(self, folder: str | os.PathLike[str]) -> None:
         """Write config.json and model.safetensors, which transformers' BertModel can open.
 
