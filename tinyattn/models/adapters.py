@@ -182,11 +182,9 @@ def joined(
     found = {id(lora.A): lora.A.cpu().numpy() for lora in given}
     blocks: dict[str, Tensor] = {}
     for (ours, shape), lora in zip(part.ours.items(), loras, strict=True):
-        columns = [
-            lora.B.cpu().numpy() if lora is not None and id(lora.A) == key
-            else np.zeros((shape[0], len(a)), a.dtype)
-            for key, a in found.items()
-        ]  # fmt: skip
+        columns = [np.zeros((shape[0], len(a)), a.dtype) for a in found.values()]
+        if lora is not None:
+            columns[[*found].index(id(lora.A))] = lora.B.cpu().numpy()
         blocks[ours] = wrap(np.concatenate(columns, 1))
     turned = Part({ours: block.shape for ours, block in blocks.items()}, pairs=part.pairs)
     return np.concatenate([*found.values()]), turned.to_theirs(blocks), given[0].scale
