@@ -379,6 +379,14 @@ def test_all_end_ids_end_a_text(tmp_path):
         CausalLM.from_pretrained(tmp_path)
 
 
+def test_a_tokenizer_of_sentencepiece_says_what_to_do(tmp_path):
+    random_model("llama").save_pretrained(tmp_path)
+    (tmp_path / "tokenizer.model").write_bytes(b"\n\x0e\n\x05<unk>")
+    model = CausalLM.from_pretrained(tmp_path)
+    with pytest.raises(ValueError, match=r"tokenizer\.model of SentencePiece .*AutoTokenizer"):
+        model.generate_text("a")
+
+
 def test_a_template_stands_in_one_of_two_files(tmp_path):
     random_model("llama").save_pretrained(tmp_path)
     settings = tmp_path / "tokenizer_config.json"

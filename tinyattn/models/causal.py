@@ -174,7 +174,12 @@ class CausalLM(Published):
     def tokenizer(self) -> Any:
         """The tokenizer of the file, of the package tokenizers: `pip install -e ".[text]"`."""
         if self._new_tokenizer is None:
-            raise ValueError("this model has no tokenizer, because no file with one was read")
+            raise ValueError(
+                "this model has no tokenizer, because no file with one was read: a folder needs "
+                "tokenizer.json. Of a tokenizer.model of SentencePiece transformers makes it, with "
+                "the package sentencepiece: "
+                "AutoTokenizer.from_pretrained(folder).save_pretrained(folder)"
+            )
         self._tokenizer = self._tokenizer or self._new_tokenizer()
         return self._tokenizer
 
