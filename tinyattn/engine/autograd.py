@@ -26,7 +26,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from threading import get_ident
 from typing import Any, ClassVar, TypeVar
-from weakref import ref
 
 import numpy as np
 
@@ -67,11 +66,12 @@ class Node:
     versions      for each array that may be saved: its Version, and how many changes it had
     shape, dtype  of the output, and so of its gradient
     grad          the gradient, if `retains_grad` says that backward keeps it
+    viewed        weak references to the Tensors that the output is a view of; not set without one
     """
 
     __slots__ = (
         *("dtype", "grad", "parents", "plan"),
-        *("retains_grad", "saved", "shape", "versions"),
+        *("retains_grad", "saved", "shape", "versions", "viewed"),
     )
     plan: Any
     parents: Any  # tuple[Node | Leaf | None, ...]
@@ -81,6 +81,7 @@ class Node:
     dtype: np.dtype
     grad: Any
     retains_grad: bool
+    viewed: Any  # tuple[weakref.ref[Tensor], ...]
 
     def __init__(
         self,
@@ -106,34 +107,6 @@ class Node:
         return {name: read_only(value) for name, value in saved}
 
 
-class ViewOf(ref):
-    """A weak reference to the Tensor whose memory another one, `view`, shows; `calls` made that.
-
-    Every view has one for each tensor alive that it is a view of, the nearest first. So those are
-    found from the view, and its views from a tensor, by `getweakrefs`.
-    """
-
-    __slots__ = ("calls", "view")
-    calls: Any  # of each op: itself, its arguments before and behind the tensor, its options
-    view: Any  # a weak reference
-
-    def again(self, viewed: Any) -> Any:
-        """The same view of another tensor."""
-        for op, before, behind, options in self.calls:
-            viewed = op(*before, viewed, *behind, **options)
-        return viewed
-
-
-def note_view(view: TensorBase, viewed: TensorBase, *call: Any) -> None:
-    """Note that `view` was made of `viewed` by this call, so that changes of one reach the other."""
-    view._viewed = ()
-    for tensor, calls in [(viewed, ()), *((link(), link.calls) for link in viewed._viewed)]:
-        if tensor is not None:
-            link = ViewOf(tensor)
-            link.calls, link.view = (*calls, call), ref(view)
-            view._viewed += (link,)
-
-
 class TensorBase:
     """The part of a Tensor that recording needs: its array, the node that made it, its version.
 
@@ -141,12 +114,11 @@ class TensorBase:
     defined after them; ops return objects of the class in `tensor_class`: Tensor.
     """
 
-    __slots__ = ("__weakref__", "_data", "_former_leaf", "_node", "_version", "_viewed")
+    __slots__ = ("__weakref__", "_data", "_former_leaf", "_node", "_version")
     tensor_class: ClassVar[Any]
     _data: Array
     _node: Node | Leaf | None
     _version: Any  # a Version, or None for the result of a recorded op, which is read-only
-    _viewed: tuple[ViewOf, ...]  # what it is a view of, what that is a view of, and so on
     _former_leaf: Any  # its Leaf before it stopped requiring gradients; not set if it never has
 
 
@@ -162,7 +134,7 @@ def wrap(array: Array, node: Node | Leaf | None = None) -> Any:
     """A Tensor around an array that the library has made, without a copy or a check."""
     tensor = object.__new__(TensorBase.tensor_class)
     tensor._data = array if type(array) in array_types else np.asarray(array)
-    tensor._node, tensor._viewed = node, ()
+    tensor._node = node
     tensor._version = Version() if node is None else None
     return tensor
 

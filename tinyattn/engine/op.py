@@ -45,6 +45,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Sequence
 from typing import Any, NoReturn, Protocol, TypeVar, overload
+from weakref import ref
 
 import numpy as np
 
@@ -58,7 +59,7 @@ from ..base.checks import (
     type_name,
 )
 from ..errors import DtypeError
-from .autograd import Node, TensorBase, note_view, wrap
+from .autograd import Node, TensorBase, wrap
 from .grad_mode import recording
 from .promotion import number_beside, promoted
 from .rules import Spec
@@ -116,7 +117,7 @@ def declare(forward: Callable[..., Any], /, **options: bool) -> Any:
 
     declared: Any = functools.wraps(forward)(apply)
     declared.vjp = vjp
-    declared.spec, spec.op = spec, declared
+    declared.spec = spec
     if spec.is_builtin:
         registry[spec.name] = declared
     return declared
@@ -151,11 +152,12 @@ def as_tensor(
         plan = spec.plan(tuple(grad_positions), len(args))
         saved = plan.save([*arrays, out], versions, options, extra)
         node = Node(plan, tuple(parents), *saved, out)
+        if viewed_position is not None:
+            viewed = args[viewed_position]
+            node.viewed = (ref(viewed), *getattr(viewed._node, "viewed", ()))
     tensor = wrap(out, node)
     if viewed_position is not None:
         tensor._version, _ = versions[viewed_position]
-        i = viewed_position
-        note_view(tensor, args[i], spec.op, args[:i], args[i + 1 :], options)
     return tensor
 
 

@@ -62,7 +62,6 @@ class Spec:
         differentiable: bool = True,
     ) -> None:
         self.name = forward.__name__
-        self.op: Any = None  # what is made of this declaration
         self.promote, self.floats = promote, floats
         self.saves, self.differentiable = saves, differentiable
         module = getattr(forward, "__module__", None) or ""

@@ -8,7 +8,7 @@ from typing import Any, Self, SupportsIndex
 from ..base.backend import Array
 from ..base.checks import check_type, checked_dtype, require_float
 from ..engine import autograd
-from ..engine.autograd import Leaf, Node, TensorBase, note_view, wrap
+from ..engine.autograd import Leaf, Node, TensorBase, wrap
 from ..engine.versions import Version
 from ..errors import DtypeError, GraphError, ShapeError
 from .values import Values
@@ -127,7 +127,6 @@ class Gradients(Values):
         """The same values in the same memory, without a graph."""
         twin = wrap(self._data)
         twin._version = self._version
-        note_view(twin, self, Gradients.detach, (), (), {})
         return twin
 
     # Copies
@@ -145,7 +144,6 @@ class Gradients(Values):
     def __copy__(self) -> Self:
         """The same array; but one of two leaves can be frozen, or get gradients, alone."""
         twin = self._twin(self._data, self._version, self.grad)
-        note_view(twin, self, lambda x: x, (), (), {})
         if not self.is_leaf:
             twin._node = self._node
         if type(self).__dictoffset__:
@@ -155,7 +153,7 @@ class Gradients(Values):
     def _twin(self, array: Array, version: Version | None, grad: Any) -> Self:
         """A leaf with this array and this gradient, which learns if this tensor does."""
         twin = object.__new__(type(self))
-        twin._data, twin._version, twin._viewed = array, version, ()
+        twin._data, twin._version = array, version
         twin._node = None if self._node is None else Leaf(array)
         if grad is not None:
             leaf = twin._node
@@ -167,9 +165,7 @@ class Gradients(Values):
     def __reduce_ex__(self, protocol: SupportsIndex) -> str | tuple[Any, ...]:
         if not self.is_leaf:
             raise GraphError("only leaves can be pickled: detach() this tensor first")
-        made: Any = super().__reduce_ex__(protocol)
-        made[2][1].pop("_viewed")  # weak references, and the memory is not shared any more
-        return made
+        return super().__reduce_ex__(protocol)
 
     def __setstate__(self, state: tuple[dict[str, Any] | None, dict[str, Any]]) -> None:
         attributes, slots = state
@@ -177,4 +173,4 @@ class Gradients(Values):
             object.__setattr__(self, name, value)
         # NumPy unpickles a dtype that equals its own but is another object; `is` would say no.
         self._data = self._data.astype(checked_dtype(self._data.dtype))
-        self._version, self._viewed = Version(), ()
+        self._version = Version()

@@ -9,14 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any, Self
-from weakref import getweakrefs
 
 import numpy as np
 
 from ..base import checks
-from ..base.backend import namespace
 from ..base.names import hints
-from ..engine.autograd import Leaf, ViewOf, grad, wrap
+from ..engine.autograd import wrap
 from ..engine.grad_mode import is_grad_enabled
 from ..engine.promotion import CATEGORY
 from ..errors import DeviceError, DtypeError, InPlaceError, ShapeError
@@ -174,11 +172,9 @@ class Operators(Conversions):
     # In place
 
     def __iadd__(self, other: Operand) -> Self:
-        """x gets the values of x + y; a tensor that x is a view of has them too.
+        """x gets the values of x + y, in new memory. Differs from PyTorch, where views change too.
 
-        x gets new memory, so a graph keeps the old values, unless other tensors show the memory and
-        nothing is recorded: then it is written into. All operators in place do so.
-        Differs from PyTorch: where it is recorded, views of x keep the old values.
+        All operators in place do so.
         """
         return changed(self, arithmetic.add, other)
 
@@ -290,15 +286,11 @@ class Operators(Conversions):
         return (self[i] for i in range(len(self)))
 
 
-def changed(
-    tensor: Any, operation: Callable[..., Any], other: Operand, in_memory: bool = False
-) -> Any:
+def changed(tensor: Any, operation: Callable[..., Any], other: Operand) -> Any:
     """`x += y` gives this tensor object the values of x + y, recorded or not.
 
-    A recorded `x[i] = y` gives it those of `ops.setitem`. The values are in new memory, so graphs
-    that need the old values stay as they are; and what x is a view of, and views of x, are given
-    their parts of the new values. If nothing is recorded and other tensors show the memory, or with
-    in_memory, it is written into, and so they all have the values.
+    A recorded `x[i] = y` gives it those of `ops.setitem`. The values are in new memory. So views of
+    the old memory, and graphs that need the old values, stay as they are.
     """
     if is_grad_enabled():
         if tensor.requires_grad and tensor.is_leaf:
@@ -323,56 +315,26 @@ def changed(
         result = result.to(tensor.dtype)
     elif result.dtype != tensor.dtype:
         result = wrap(checks.cast_exactly(result._data, tensor.dtype))
-    share = namespace(tensor._data).may_share_memory
-    links = [x for x in tensor._viewed if x() is not None and share(x()._data, tensor._data)]
     if not tensor.is_leaf or result.requires_grad:
-        whole = links[-1]() if links else tensor
-        if links:
-            result = within(links[-1], result)
-        views = [x for x in links_to(whole) if share(x.view()._data, whole._data)]
-        for view, values in [(x.view(), x.again(result)) for x in views]:
-            view._data, view._node, view._version = values._data, values._node, values._version
-        whole._data, whole._node, whole._version = result._data, result._node, result._version
-    elif in_memory or links or links_to(tensor) or (tensor._viewed and is_writable(tensor)):
-        tensor[...] = result
-    else:
-        tensor._data, tensor._version = result._data, result._version
+        tensor._node = result._node
+    tensor._data, tensor._version = result._data, result._version
     return tensor
 
 
-def links_to(tensor: Any) -> list[ViewOf]:
-    """The links from views that are alive."""
-    links = [x for x in getweakrefs(tensor) if isinstance(x, ViewOf)]
-    return [x for x in links if x.view() is not None]
-
-
-def within(link: ViewOf, result: Any) -> Any:
-    """The values of what a tensor is a view of, with `result` in the place of the view.
-
-    The derivative of the view says where its elements are.
-    """
-    whole: Any = link()
-    start = wrap(whole._data, Leaf(whole._data))
-    part = link.again(start)
-    if part.requires_grad and not (whole.requires_grad and whole.is_leaf):
-        ones = wrap(namespace(result._data).ones_like(result._data))
-        (number,) = grad(part, start, ones, retain_graph=True)
-        if not (number > 1).any():
-            (placed,) = grad(part, start, result, create_graph=True)
-            return arithmetic.where(number == 0, whole, placed)
-    raise InPlaceError(
-        "this tensor shows the memory of another, which a recorded change cannot reach, because "
-        "the other is a leaf that requires gradients, or because of detach() or expand(): write "
-        "y = y + 1 instead of y += 1, or change a clone()"
-    )
-
-
 def check_recordable(tensor: Any) -> None:
-    """Refuse a recorded `x[i] = value` into an x without a gradient."""
+    """Refuse a recorded `x[i] = value` that nobody would see, and one into an x without a gradient.
+
+    In `x[i][j] = value` the tensor x[i] would get new memory, and x would stay as it is.
+    """
     if tensor.dtype.kind != "f":
         raise DtypeError(
             f"a value that requires gradients is written into floats, got {tensor.dtype}: use "
             "x.to(ta.float32), or value.detach()"
+        )
+    if getattr(tensor._data.base, "size", 0) > tensor._data.size:
+        raise InPlaceError(
+            "this tensor is a view of a part of another, which a recorded x[i] = value would not "
+            "change: write x[i, j] = value instead of x[i][j] = value, or change a clone()"
         )
 
 
@@ -381,17 +343,10 @@ def check_writable(tensor: Any) -> None:
     if not tensor.is_leaf or tensor._version is None:
         raise InPlaceError(
             "this tensor was computed by a recorded operation, or is a view of one that was: a "
-            "graph may need its values, so write x = x + y, or change a clone() made under "
-            "ta.no_grad()"
+            "graph may need its values, so change a clone() made under ta.no_grad()"
         )
-    if not is_writable(tensor):
+    if type(tensor._data) is np.ndarray and not tensor._data.flags.writeable:
         raise InPlaceError(
             "this tensor is a read-only view of another's memory (after expand, for instance): "
             "change a clone()"
         )
-
-
-def is_writable(tensor: Any) -> bool:
-    array = tensor._data
-    is_read_only = type(array) is np.ndarray and not array.flags.writeable
-    return tensor._version is not None and not is_read_only

@@ -38,8 +38,6 @@ class Values(TensorBase):
     def data(self, value: Any) -> None:
         if self._node is not None and self._node.plan is not None:
             raise GraphError("data of a computed tensor cannot be replaced: use detach() first")
-        if array_of(value) is self._data:  # `x.data += y` has changed it
-            return
         array = as_array(array_of(value), None if has_dtype(value) else self.dtype, None)
         leaf = self._node
         if leaf is None:
