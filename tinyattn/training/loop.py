@@ -96,8 +96,14 @@ class TrainingLoop:
     def measured(self, loss: float) -> None:
         """Note a held-out loss; the model is the best one if it is the lowest."""
         self.held_out.append([float(len(self.losses)), loss])
-        if loss <= min(one for _, one in self.held_out):
+        if self.is_best:
             self.best = self.parts["model"].state_dict()
+
+    @property
+    def is_best(self) -> bool:
+        """Whether the last held-out loss is the lowest."""
+        losses = [loss for _, loss in self.held_out]
+        return bool(losses) and losses[-1] <= min(losses)
 
     @property
     def has_lost_patience(self) -> bool:
