@@ -58,6 +58,8 @@ def files_of(names: Sequence[Path]) -> tuple[list[Path], int]:
     """The texts among files and folders, and how many files of the folders are none."""
     found, others = [], 0
     for name in names:
+        if not name.exists():
+            raise FileNotFoundError(f"there is no file {name}")
         if not name.is_dir():
             check_text(name)
             found.append(name)
@@ -227,7 +229,7 @@ class Encoded(NamedTuple):
 def encoded(spans: Sequence[Span], encoder: Encoder, path: Path, progress: Any) -> Encoded:
     """The ids of a part, written to a file once; after an interrupt the writing goes on.
 
-    progress: a function of the bytes read so far, for a bar.
+    progress: a function of the bytes of a piece, for a bar.
     """
     note = path.with_suffix(".json")
     texts = [[str(span.path.resolve()), span.begin, span.end, span.path.stat().st_mtime_ns]
@@ -246,7 +248,7 @@ def encoded(spans: Sequence[Span], encoder: Encoder, path: Path, progress: Any) 
                 file.write(ids.tobytes())
                 state |= {"file": index, "place": place, "ids": state["ids"] + len(ids),
                           "bytes": state["bytes"] + len(text.encode())}  # fmt: skip
-                progress(state["bytes"])
+                progress(len(text.encode()))
                 if i % 64 == 63:
                     file.flush()
                     note.write_text(json.dumps(state), "utf-8")

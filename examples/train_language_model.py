@@ -50,6 +50,7 @@ import tinyattn as ta
 from tinyattn import functional as F
 from tinyattn import nn, optim, viz
 from tinyattn.models import CausalLM, generate
+from tinyattn.models.settings import read_json
 from tinyattn.training import TrainingLoop, Windows
 from tinyattn.training.distributed import (
     DistributedDataParallel,
@@ -100,7 +101,7 @@ def options() -> argparse.ArgumentParser:
     add("--patience", default=5, help="held-out losses without a lower one (%(default)s)", **whole)
     add("--tokens", choices=("characters", "bpe"), help="what the text is cut into")
     add("--words", default=1024, help="kinds of tokens of bpe (%(default)s)", **whole)
-    add("--from", dest="start", type=Path, metavar="FOLDER", help="go on with this model")
+    add("--from", dest="start", metavar="FOLDER", help="go on with this model")
     add("--lora", help="learn a correction of this rank alone", **whole)
     add("--seed", type=int, default=0, help="(%(default)s)")
     add("--out", type=Path, default=Path("runs/language_model"), help="(%(default)s)")
@@ -178,7 +179,7 @@ def read_text(args: argparse.Namespace, parts: data.Parts) -> list[data.Encoded]
     for name, spans in parts._asdict().items():
         with tqdm(
             total=sum(end - begin for _, begin, end in spans), unit="B", unit_scale=True,
-            desc=f"reading, {name.replace('_', ' ')}", leave=False, disable=get_rank() > 0,
+            desc=f"reading, {name.replace('_', ' ')}", leave=False, disable=get_rank() > 0 or None,
         ) as bar:  # fmt: skip
             found.append(data.encoded(spans, encoder, args.out / "ids" / f"{name}.bin", bar.update))
     return found
@@ -439,7 +440,7 @@ def checked_options(parser: argparse.ArgumentParser) -> tuple[argparse.Namespace
         if getattr(args, name) is None:
             setattr(args, name, value)
     if args.start is not None:
-        config = ta.models.settings.read_json(args.start / "config.json")
+        config = read_json(Path(args.start, "config.json"))
         most = config.get("max_position_embeddings", config.get("n_positions", args.context))
         args.context = min(args.context, most)
     if args.batch < get_world_size():
@@ -487,7 +488,10 @@ def main() -> None:
             write(args)
             return
         train(args, state)
-    except (ValueError, OSError, FloatingPointError) as error:
+    except OSError as error:
+        place = "" if error.filename is None else f" ({error.filename})"
+        complain(f"{error.strerror}{place}" if error.strerror else error)
+    except (ValueError, FloatingPointError) as error:
         complain(error)
     print(f"{time.perf_counter() - began:.0f} seconds")
 
