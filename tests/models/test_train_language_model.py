@@ -79,7 +79,10 @@ def test_a_run_learns_writes_and_is_opened(program, capsys, monkeypatch):
     assert len(capsys.readouterr().out.strip("\n")) <= 5
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+SIGNALS = [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.extended)]
+
+
+@pytest.mark.parametrize("number", SIGNALS)
 def test_a_run_that_is_stopped_goes_on_bit_by_bit(number, program, capsys, monkeypatch):
     more = ["--dropout", "0.1", "--accumulate", "3", "--seed", "3", "--steps", "15"]
     program("text.txt", *TINY, *more, "--out", "whole")
@@ -116,6 +119,7 @@ def flat(state, name=""):
     return {name: state.numpy() if isinstance(state, ta.Tensor) else state}
 
 
+@pytest.mark.extended
 def test_a_killed_run_has_a_checkpoint(program, monkeypatch):
     """Without any signal that it could answer: it saves while it trains."""
     loop = importlib.import_module("train_language_model").TrainingLoop
@@ -133,6 +137,7 @@ def test_a_killed_run_has_a_checkpoint(program, monkeypatch):
     assert len(ta.load("runs/language_model/checkpoint.safetensors")["losses"]) == 5
 
 
+@pytest.mark.extended
 def test_a_published_model_is_taught(program, capsys):
     program("text.txt", *TINY, "--steps", "20", "--out", "first", "--kind", "gpt2")
     before = ta.load("first/model.safetensors")
@@ -147,6 +152,7 @@ def test_a_published_model_is_taught(program, capsys):
     assert said.endswith("--from says the sizes of the model: leave out --width")
 
 
+@pytest.mark.extended
 def test_the_loss_that_is_not_finite_ends_it(program, capsys):
     said = complaint(program, capsys, "text.txt", *TINY, "--lr", "9", "--steps", "90",
                      "--weight-decay", "9")  # fmt: skip
@@ -187,6 +193,7 @@ def test_what_cannot_be_done_gets_a_sentence(options, words, program, capsys):
     assert words in complaint(program, capsys, *options)
 
 
+@pytest.mark.extended
 def test_a_full_disk_gets_a_sentence(program, capsys, monkeypatch):
     program("text.txt", *TINY, "--steps", "4")
     before = Path("runs/language_model/checkpoint.safetensors").read_bytes()
