@@ -262,7 +262,7 @@ def encoded(spans: Sequence[Span], encoder: Encoder, path: Path, progress: Any) 
 
 ORDER = 7
 MOST_COUNTED = 3_000_000  # ids of the training text, the last ones
-MOST_READ = 12_000_000  # bytes of it that xz reads before the held-out text
+MOST_READ = 10_000_000  # bytes of it that xz reads before the held-out text
 
 
 def counted(keys: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -311,10 +311,11 @@ def n_grams(training: np.ndarray, held_out: np.ndarray, words: int) -> list[floa
 def compressed(parts: Parts) -> dict[str, float]:
     """Bits that compressors need for a byte of the held-out text; xz also after the training."""
     text = b"".join(text.encode() for text, _, _ in pieces(parts.held_out))[:MOST_READ]
-    filters = [{"id": lzma.FILTER_LZMA2, "preset": 6, "dict_size": 1 << 24}]
+    filters = [{"id": lzma.FILTER_LZMA2, "preset": 6, "dict_size": 10 << 20}]
 
-    def by_xz(content: bytes) -> int:
-        return len(lzma.compress(content, lzma.FORMAT_XZ, filters=filters))
+    def by_xz(*texts: bytes) -> int:
+        compressor = lzma.LZMACompressor(lzma.FORMAT_XZ, filters=filters)
+        return sum(map(len, map(compressor.compress, texts))) + len(compressor.flush())
 
     found = {"gzip": len(gzip.compress(text)), "bzip2": len(bz2.compress(text)), "xz": by_xz(text)}
     before, size = [], 0
@@ -323,6 +324,5 @@ def compressed(parts: Parts) -> dict[str, float]:
         size += len(before[-1])
         while size - len(before[0]) > MOST_READ:
             size -= len(before.pop(0))
-    learned = b"".join(before)
-    found["xz that has read the training text"] = by_xz(learned + text) - by_xz(learned)
+    found["xz that has read the training text"] = by_xz(*before, text) - by_xz(*before)
     return {name: 8 * size / len(text) for name, size in found.items()}

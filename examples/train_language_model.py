@@ -124,7 +124,7 @@ def tokenizer_of(args: argparse.Namespace, parts: data.Parts) -> Any:
     if characters is not None:
         print(f"its tokens are {len(characters):,} kinds of characters")
         return data.character_tokenizer(characters)
-    tokenizer = data.bpe_tokenizer(data.sample(parts.training, 16_000_000), args.words)
+    tokenizer = data.bpe_tokenizer(data.sample(parts.training, 8_000_000), args.words)
     print(f"its tokens are {tokenizer.get_vocab_size():,} pieces of bytes, by byte-level BPE")
     return tokenizer
 
@@ -396,7 +396,7 @@ def report(
     most = COUNTED // 100 if args.short else COUNTED
     ladder = {"uniform": math.log(words)}
     losses = data.n_grams(training.ids[-most:], held_out.ids[: most // 4], words)
-    ladder |= {f"{order} tokens before it, counted": x for order, x in enumerate(losses)}
+    ladder |= {f"{order}-grams": x for order, x in enumerate(losses, 1)}
     model = best_of(model, loop)
     ladder["this model"] = held_out_loss(
         model, held_out.ids, args.context, MEASURED_IDS if args.short else FINAL_IDS
@@ -493,7 +493,7 @@ def main() -> None:
         complain(f"{error.strerror}{place}" if error.strerror else error)
     except (ValueError, FloatingPointError) as error:
         complain(error)
-    print(f"{time.perf_counter() - began:.0f} seconds")
+    print(f"{time.perf_counter() - began:.0f} seconds{memory()}")
 
 
 if __name__ == "__main__":

@@ -59,7 +59,7 @@ def test_a_run_learns_writes_and_is_opened(program, capsys, monkeypatch):
         float, re.findall(r"held-out loss is (.*), of a uniform guess (\S*)", out)[0]
     )
     assert first == pytest.approx(uniform, rel=0.05)
-    for line in ("uniform", "6 tokens before it, counted", "gzip", "this model", "it writes:"):
+    for line in ("uniform", "7-grams", "gzip", "this model", "it writes:"):
         assert line in out
     folder = Path("runs/language_model")
     assert (folder / "loss.png").stat().st_size > 1000
