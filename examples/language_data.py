@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import bz2
 import gzip
+import hashlib
 import json
 import lzma
 import sysconfig
@@ -16,6 +17,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+
+from tinyattn.models.settings import write_json
 
 try:
     from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
@@ -234,11 +237,14 @@ def encoded(spans: Sequence[Span], encoder: Encoder, path: Path, progress: Any) 
     note = path.with_suffix(".json")
     texts = [[str(span.path.resolve()), span.begin, span.end, span.path.stat().st_mtime_ns]
              for span in spans]  # fmt: skip
-    state = {"texts": texts, "words": encoder.tokenizer.get_vocab_size(), "file": 0, "place": 0,
-             "ids": 0, "bytes": 0, "is_done": False}  # fmt: skip
-    old = json.loads(note.read_text("utf-8")) if note.exists() and path.exists() else {}
-    if all(old.get(name) == state[name] for name in ("texts", "words")):
-        state = old
+    tokens = hashlib.sha256(encoder.tokenizer.to_str().encode()).hexdigest()
+    state = {"texts": texts, "tokens": tokens, "file": 0, "place": 0, "ids": 0, "bytes": 0,
+             "is_done": False}  # fmt: skip
+    if note.exists() and path.exists():
+        old = json.loads(note.read_text("utf-8"))
+        is_whole = path.stat().st_size >= old["ids"] * encoder.dtype.itemsize
+        if is_whole and all(old[name] == state[name] for name in ("texts", "tokens")):
+            state = old
     if not state["is_done"]:
         with open(path, "r+b" if state["ids"] else "wb") as file:
             file.truncate(state["ids"] * encoder.dtype.itemsize)
@@ -251,8 +257,8 @@ def encoded(spans: Sequence[Span], encoder: Encoder, path: Path, progress: Any) 
                 progress(len(text.encode()))
                 if i % 64 == 63:
                     file.flush()
-                    note.write_text(json.dumps(state), "utf-8")
-        note.write_text(json.dumps(state | {"is_done": True}), "utf-8")
+                    write_json(note, state)
+        write_json(note, state | {"is_done": True})
     if not state["ids"]:
         return Encoded(np.empty(0, encoder.dtype), 0)
     return Encoded(np.memmap(path, encoder.dtype, "r"), state["bytes"])
