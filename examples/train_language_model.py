@@ -280,7 +280,7 @@ class Trainer:
         rows = [np.array_split(part_of(x), self.args.accumulate) for x in self.windows[step]]
         parts = list(zip(*rows, strict=True))
         self.optimizer.zero_grad()
-        loss = self.parallel.backward_parts(
+        loss = self.parallel.accumulate(
             (partial(loss_of, self.model, *part) for part in parts),
             [targets.size for _, targets in parts],
         )
@@ -295,7 +295,7 @@ class Trainer:
         loop.measured(loss)
         if get_rank():
             return
-        if loop.is_best:
+        if not loop.since_best:
             best_of(self.model, loop).save_pretrained(args.out)
         done = len(loop.losses)
         if not done:
@@ -303,10 +303,11 @@ class Trainer:
                   f"{math.log(self.model.config['vocab_size']):.3f} nats a token")  # fmt: skip
             return
         speed = done * args.batch * args.context / max(loop.elapsed, 1e-9)
+        best = "" if loop.since_best else ", the best"
         left = loop.elapsed * (1 / max(self.progress, 1e-9) - 1)
         print(f"step {done:,}: loss {np.mean(loop.losses[-50:]):.3f}, held out {loss:.3f}, "
               f"{bits_a_byte(loss, self.held_out):.3f} bits a byte; {speed:,.0f} tokens a second"
-              f"{memory()}, {max(left, 0) / 60:.1f} minutes left{', the best' * loop.is_best}",
+              f"{memory()}, {max(left, 0) / 60:.1f} minutes left{best}",
               flush=True)  # fmt: skip
         if len(loop.held_out) % 5 == 0:
             print(indented("".join(sampled(self.model, "\n", args, 100))), flush=True)
