@@ -125,7 +125,7 @@ def stop_signals() -> Iterator[threading.Event]:
     """An event that Ctrl-C and SIGTERM set instead of ending the program; a second one ends it."""
     event = threading.Event()
 
-    def restore(*_: object) -> None:
+    def restore() -> None:
         for number, handler in before.items():
             signal.signal(number, handler)
 
