@@ -49,7 +49,8 @@ from training import (
 import tinyattn as ta
 from tinyattn import functional as F
 from tinyattn import nn, optim, viz
-from tinyattn.models import CausalLM, generate
+from tinyattn.generation import generate
+from tinyattn.models import CausalLM
 from tinyattn.models.settings import read_json
 from tinyattn.training import TrainingLoop, Windows
 from tinyattn.training.distributed import (
