@@ -356,13 +356,17 @@ def write(args: argparse.Namespace) -> None:
 
 def functions(model: CausalLM, args: argparse.Namespace, held_out: np.ndarray) -> None:
     """How many of some functions that the model writes are Python, and of real ones cut alike."""
-    begin = model.tokenizer.encode("\ndef ").ids
-    length = min(args.context, 200)
-    number = 8 if args.short else FUNCTIONS
+    begin = model.tokenizer.encode("\ndef").ids
+    length, together = min(args.context, 200), 8 if args.short else 25
+    number = together if args.short else FUNCTIONS
     ta.manual_seed(args.seed)
-    written = generate(
-        model.next_scores(), [begin] * number, length, pad=-1, temperature=0.5
-    ).numpy()
+    written = [
+        row
+        for _ in range(number // together)  # because the keys of all at once take much memory
+        for row in generate(
+            model.next_scores(), [begin] * together, length, pad=-1, temperature=0.5
+        ).numpy()
+    ]
     held_out = np.asarray(held_out)
     starts = [
         i for i in np.flatnonzero(held_out[: 1 - len(begin)] == begin[0])
