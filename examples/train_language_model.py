@@ -140,7 +140,8 @@ def new_model(args: argparse.Namespace, words: int) -> CausalLM:
     drops = dict.fromkeys(("attention_dropout", "resid_pdrop", "embd_pdrop"), args.dropout)
     std = 0.02 if args.kind == "gpt2" else round(0.45 / args.width**0.5, 4)
     return CausalLM(drops | {
-        "initializer_range": std, "model_type": args.kind, "vocab_size": words, "hidden_size": args.width,
+        "initializer_range": std, "model_type": args.kind, "vocab_size": words,
+        "hidden_size": args.width,
         "num_hidden_layers": args.layers, "num_attention_heads": args.heads,
         "intermediate_size": inner, "max_position_embeddings": args.context,
         "tie_word_embeddings": True,
