@@ -68,7 +68,7 @@ except ModuleNotFoundError:
 # layers, heads, width, ids of a window, windows of a batch, highest learning rate
 SIZES = {
     "tiny": (2, 2, 64, 64, 16, 6e-3),
-    "small": (4, 4, 128, 256, 4, 3e-3),
+    "small": (4, 4, 128, 256, 4, 2e-3),
     "medium": (6, 6, 384, 256, 16, 1e-3),
 }
 NAMES = ("layers", "heads", "width", "context", "batch", "lr")
@@ -76,6 +76,7 @@ NAMES = ("layers", "heads", "width", "context", "batch", "lr")
 CHANGEABLE = ("minutes", "steps", "patience", "sample", "temperature", "top_p", "length")
 MEASURED = 20  # times that the held-out loss is measured, each time on the same windows
 MEASURED_IDS, FINAL_IDS = 16_384, 1_000_000
+MOST_SCORES = 1 << 22  # of a batch that is measured, because scores take memory
 COUNTED = 1_200_000  # ids that n-grams are counted in, because counting takes memory
 ADAPTED = ("W_q", "W_v", "w_2")  # the matrices that get a LoRA
 FUNCTIONS = 200
@@ -192,11 +193,11 @@ def read_text(args: argparse.Namespace, parts: data.Parts) -> list[data.Encoded]
     return found
 
 
-def in_order(ids: np.ndarray, length: int, most: int) -> Iterator[np.ndarray]:
+def in_order(ids: np.ndarray, length: int, most: int, batch: int) -> Iterator[np.ndarray]:
     """Windows (B, length + 1) one after the other; of many ids every so many-th, about `most`."""
     starts = np.arange(0, len(ids) - length, length)
     starts = starts[:: max(1, len(starts) * length // most)]
-    for some in np.array_split(starts, -(-len(starts) // 16)):
+    for some in np.array_split(starts, -(-len(starts) // batch)):
         yield np.asarray(ids[some[:, None] + np.arange(length + 1)], np.int64)
 
 
@@ -210,7 +211,8 @@ def held_out_loss(model: CausalLM, ids: np.ndarray, length: int, most: int) -> f
     """In nats a token."""
     was_training, losses, numbers = model.training, [], []
     model.eval()
-    for rows in in_order(ids, length, most):
+    batch = max(1, MOST_SCORES // (length * model.config["vocab_size"]))
+    for rows in in_order(ids, length, most, batch):
         losses.append(loss_of(model, rows[:, :-1], rows[:, 1:]).item())
         numbers.append(len(rows))
     model.train(was_training)
@@ -399,25 +401,30 @@ def is_python(text: str) -> bool:
 # The program
 
 
-def report(
-    args: argparse.Namespace, model: CausalLM, trainer: Trainer, training: data.Encoded,
+def ladder(
+    args: argparse.Namespace, words: int, training: data.Encoded, held_out: data.Encoded,
     parts: data.Parts,
-) -> None:  # fmt: skip
-    """The loss of the best model beside those of simpler ones, a picture, and what it writes."""
-    held_out, loop, words = trainer.held_out, trainer.loop, model.config["vocab_size"]
+) -> list[tuple[str, float | None, float]]:  # fmt: skip
+    """What a loss is compared with: names, nats a token, bits a byte. It is made before the
+    training, because both together would take much memory."""
     most = COUNTED // 100 if args.short else COUNTED
-    ladder = {"uniform": math.log(words)}
-    losses = data.n_grams(training.ids[-most:], held_out.ids[: most // 4], words)
-    ladder |= {f"{order}-grams": x for order, x in enumerate(losses, 1)}
-    model = best_of(model, loop)
-    ladder["this model"] = held_out_loss(
-        model, held_out.ids, args.context, MEASURED_IDS if args.short else FINAL_IDS
-    )
+    counted = data.n_grams(training.ids[-most:], held_out.ids[: most // 4], words)
+    losses = {"uniform": math.log(words)} | {f"{i}-grams": x for i, x in enumerate(counted, 1)}
+    rows = [(name, loss, bits_a_byte(loss, held_out)) for name, loss in losses.items()]
+    return [*rows, *((name, None, bits) for name, bits in data.compressed(parts).items())]
+
+
+def report(
+    args: argparse.Namespace, trainer: Trainer, rows: list[tuple[str, float | None, float]]
+) -> None:
+    """The loss of the best model beside those of simpler ones, a picture, and what it writes."""
+    held_out, loop = trainer.held_out, trainer.loop
+    model = best_of(trainer.model, loop)
+    most = MEASURED_IDS if args.short else FINAL_IDS
+    loss = held_out_loss(model, held_out.ids, args.context, most)
     print(f"\n{'on the held-out text':<40}{'nats a token':>13}{'bits a byte':>13}")
-    for name, loss in ladder.items():
-        print(f"{name:<40}{loss:>13.3f}{bits_a_byte(loss, held_out):>13.3f}")
-    for name, bits in data.compressed(parts).items():
-        print(f"{name:<40}{'':>13}{bits:>13.3f}")
+    for name, nats, bits in [*rows, ("this model", loss, bits_a_byte(loss, held_out))]:
+        print(f"{name:<40}{'' if nats is None else f'{nats:.3f}':>13}{bits:>13.3f}")
     steps, losses = np.transpose(loop.held_out)
     curves = {"training": loop.losses, "held out": (steps[1:], losses[1:])}
     figure = viz.plot_curves(curves, ylabel="Nats a token", smooth=50)
@@ -473,6 +480,8 @@ def train(args: argparse.Namespace, state: dict[str, Any] | None) -> None:
     parts = data.divided(files)
     ta.manual_seed(args.seed)
     model, training, held_out = model_and_text(args, parts)
+    words = model.config["vocab_size"]
+    rows = [] if get_rank() else ladder(args, words, training, held_out, parts)
     trainer = Trainer(args, model, training, held_out)
     if state is not None:
         trainer.loop.restore(state)
@@ -487,7 +496,7 @@ def train(args: argparse.Namespace, state: dict[str, Any] | None) -> None:
         print(f"stopped after {len(trainer.loop.losses):,} steps; {how_to_go_on()}")
         sys.exit(130)
     if get_rank() == 0:
-        report(args, model, trainer, training, parts)
+        report(args, trainer, rows)
 
 
 def main() -> None:
