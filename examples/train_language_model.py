@@ -24,8 +24,10 @@ import io
 import math
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from functools import partial
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
@@ -401,22 +403,34 @@ def is_python(text: str) -> bool:
 # The program
 
 
-def ladder(
-    args: argparse.Namespace, words: int, training: data.Encoded, held_out: data.Encoded,
-    parts: data.Parts,
-) -> list[tuple[str, float | None, float]]:  # fmt: skip
-    """What a loss is compared with: names, nats a token, bits a byte. It is made before the
-    training, because both together would take much memory."""
-    most = COUNTED // 100 if args.short else COUNTED
+Row = tuple[str, float | None, float]  # a name, nats a token, bits a byte
+
+
+def rivals(
+    texts: list[tuple[str, str, int]], words: int, most: int, parts: data.Parts
+) -> list[Row]:
+    """What a loss is compared with. texts: a file of ids, their dtype, and the bytes of the text,
+    for the training and for what is held out."""
+    training, held_out = (data.Encoded(np.memmap(x, dtype, "r"), n) for x, dtype, n in texts)
     counted = data.n_grams(training.ids[-most:], held_out.ids[: most // 4], words)
     losses = {"uniform": math.log(words)} | {f"{i}-grams": x for i, x in enumerate(counted, 1)}
     rows = [(name, loss, bits_a_byte(loss, held_out)) for name, loss in losses.items()]
     return [*rows, *((name, None, bits) for name, bits in data.compressed(parts).items())]
 
 
-def report(
-    args: argparse.Namespace, trainer: Trainer, rows: list[tuple[str, float | None, float]]
-) -> None:
+def ladder(
+    args: argparse.Namespace, words: int, texts: Sequence[data.Encoded], parts: data.Parts
+) -> list[Row]:
+    """`rivals`, of a large text in a process of its own, which gives its memory back."""
+    files = [(str(x.ids.filename), x.ids.dtype.str, x.bytes) for x in texts]
+    given = files, words, COUNTED // 100 if args.short else COUNTED, parts
+    if sum(text.bytes for text in texts) < data.FEW:
+        return rivals(*given)
+    with ProcessPoolExecutor(1, get_context("spawn")) as pool:
+        return pool.submit(rivals, *given).result()
+
+
+def report(args: argparse.Namespace, trainer: Trainer, rows: list[Row]) -> None:
     """The loss of the best model beside those of simpler ones, a picture, and what it writes."""
     held_out, loop = trainer.held_out, trainer.loop
     model = best_of(trainer.model, loop)
@@ -481,7 +495,7 @@ def train(args: argparse.Namespace, state: dict[str, Any] | None) -> None:
     ta.manual_seed(args.seed)
     model, training, held_out = model_and_text(args, parts)
     words = model.config["vocab_size"]
-    rows = [] if get_rank() else ladder(args, words, training, held_out, parts)
+    rows = [] if get_rank() else ladder(args, words, (training, held_out), parts)
     trainer = Trainer(args, model, training, held_out)
     if state is not None:
         trainer.loop.restore(state)
