@@ -6,17 +6,20 @@ x is no Tensor, and `x.__imul__(y)` for `x *= y`; `changed`, at the end, says wh
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import partial
 from typing import Any, Self
+from weakref import ref
 
 import numpy as np
 
 from ..base import checks
+from ..base.backend import Function
 from ..base.names import hints
-from ..engine.autograd import wrap
+from ..engine.autograd import Leaf, grad, wrap
 from ..engine.grad_mode import is_grad_enabled
 from ..engine.promotion import CATEGORY
+from ..engine.versions import UNREACHED, remade, sharing, views_between
 from ..errors import DeviceError, DtypeError, InPlaceError, ShapeError
 from ..kernels.range_checks import index_for
 from ..ops import arithmetic, elementwise, indexing, products
@@ -286,11 +289,13 @@ class Operators(Conversions):
         return (self[i] for i in range(len(self)))
 
 
-def changed(tensor: Any, operation: Callable[..., Any], other: Operand) -> Any:
+def changed(tensor: Any, operation: Function, other: Any, in_memory: bool = False) -> Any:
     """`x += y` gives this tensor object the values of x + y, recorded or not.
 
-    A recorded `x[i] = y` gives it those of `ops.setitem`. The values are in new memory. So views of
-    the old memory, and graphs that need the old values, stay as they are.
+    A recorded `x[i] = y` gives it those of `ops.setitem`. The values are in new memory, so graphs
+    that need the old values stay as they are. Other tensors that show elements of x are given
+    theirs. If nothing is recorded, and there are such tensors, or with in_memory, the values are
+    written into the memory.
     """
     if is_grad_enabled():
         if tensor.requires_grad and tensor.is_leaf:
@@ -299,7 +304,7 @@ def changed(tensor: Any, operation: Callable[..., Any], other: Operand) -> Any:
                 "are recorded: do it under ta.no_grad(), or write x = x + y; x = x.clone() can be "
                 "changed too"
             )
-    elif not tensor.is_leaf:
+    elif not tensor.is_leaf and tensor._version is None:
         raise InPlaceError(
             "this tensor was computed by a recorded operation, so it cannot be changed under "
             "ta.no_grad(): write x = x + y"
@@ -315,38 +320,78 @@ def changed(tensor: Any, operation: Callable[..., Any], other: Operand) -> Any:
         result = result.to(tensor.dtype)
     elif result.dtype != tensor.dtype:
         result = wrap(checks.cast_exactly(result._data, tensor.dtype))
-    if not tensor.is_leaf or result.requires_grad:
-        tensor._node = result._node
-    tensor._data, tensor._version = result._data, result._version
+    if is_grad_enabled() and (tensor.requires_grad or result.requires_grad):
+        give_all(tensor, result)
+    elif in_memory or is_shared(tensor):
+        tensor[...] = result
+    else:
+        tensor._data, tensor._version, tensor._view = result._data, result._version, None
     return tensor
 
 
-def check_recordable(tensor: Any) -> None:
-    """Refuse a recorded `x[i] = value` that nobody would see, and one into an x without a gradient.
+def give_all(tensor: Any, result: Any) -> None:
+    """Give a Tensor the result of a recorded change, and others that show elements theirs."""
+    members = sharing(tensor)
+    (whole, first), *_ = members.items()
+    if whole is not tensor:
+        if whole.requires_grad and whole.is_leaf:
+            raise InPlaceError(UNREACHED)
+        result = within(whole, views_between(first, members[tensor]), result)
+        members = sharing(whole)
+    views = {member: views_between(first, made) for member, made in members.items()}
+    for member in views:
+        values = remade(whole, views[member]) if views[member] else result
+        member._data, member._node = values._data, values._node
+        member._version, member._view = values._version, values._view
+        if views[member]:
+            member._view.tensor = ref(member)
 
-    In `x[i][j] = value` the tensor x[i] would get new memory, and x would stay as it is.
-    """
+
+def within(whole: Any, views: tuple[Any, ...], result: Any) -> Any:
+    """The values of `whole`, with `result` in the place of what these views show of it."""
+    for i in reversed(range(len(views))):
+        part, (function, args, _) = remade(whole, views[:i]), views[i].call
+        if function is indexing.getitem:
+            result = indexing.setitem(part, result, *args)
+            continue
+        start = wrap(part._data, Leaf(part._data))
+        view = remade(start, views[i : i + 1])
+        if not view.requires_grad or view.numel() != start.numel():  # detach, expand
+            raise InPlaceError(UNREACHED)
+        (result,) = grad(view, start, result, create_graph=True)  # elements in their old places
+    return result
+
+
+def check_recordable(tensor: Any) -> None:
+    """Refuse a recorded `x[i] = value` into an x without a gradient."""
     if tensor.dtype.kind != "f":
         raise DtypeError(
             f"a value that requires gradients is written into floats, got {tensor.dtype}: use "
             "x.to(ta.float32), or value.detach()"
         )
-    if getattr(tensor._data.base, "size", 0) > tensor._data.size:
-        raise InPlaceError(
-            "this tensor is a view of a part of another, which a recorded x[i] = value would not "
-            "change: write x[i, j] = value instead of x[i][j] = value, or change a clone()"
-        )
 
 
 def check_writable(tensor: Any) -> None:
     """Refuse to write to memory that belongs to a recorded result, or to another tensor."""
-    if not tensor.is_leaf or tensor._version is None:
+    if tensor._version is None:
         raise InPlaceError(
             "this tensor was computed by a recorded operation, or is a view of one that was: a "
-            "graph may need its values, so change a clone() made under ta.no_grad()"
+            "graph may need its values, so write x = x + y, or change a clone() made under "
+            "ta.no_grad()"
         )
-    if type(tensor._data) is np.ndarray and not tensor._data.flags.writeable:
+    if not is_writable(tensor):
         raise InPlaceError(
             "this tensor is a read-only view of another's memory (after expand, for instance): "
             "change a clone()"
         )
+
+
+def is_writable(tensor: Any) -> bool:
+    array = tensor._data
+    is_locked = type(array) is np.ndarray and not array.flags.writeable
+    return tensor._version is not None and not is_locked
+
+
+def is_shared(tensor: Any) -> bool:
+    """True if another Tensor shows elements of this one, or an array that was given may."""
+    return len(sharing(tensor)) > 1 or (tensor._data.base is not None and is_writable(tensor))
