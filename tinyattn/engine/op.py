@@ -118,7 +118,7 @@ def declare(chosen: tuple[bool, ...], forward: Callable[..., Any]) -> Any:
     declared.vjp = vjp
     declared.spec = spec
     if spec.is_builtin:
-        registry[spec.name] = declared
+        registry[spec.name] = spec.again = declared
     return declared
 
 
@@ -154,8 +154,7 @@ def as_tensor(
     tensor = wrap(out, node)
     if viewed_position is not None:
         tensor._version, _ = versions[viewed_position]
-        again = registry.get(spec.name) if spec.is_builtin and viewed_position == 0 else None
-        note_view(tensor, args[viewed_position], again, args[1:], options)
+        note_view(tensor, args[viewed_position], spec.again, args[1:], options)
     return tensor
 
 

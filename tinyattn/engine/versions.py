@@ -51,10 +51,7 @@ NO_VERSION: NotedVersion = (None, 0)
 # Views
 
 
-UNREACHED = (
-    "this tensor shows memory that another tensor shows too, and a recorded change cannot reach "
-    "that one: write y = y + 1 instead of y += 1, or change a clone()"
-)
+UNREACHED = "another tensor shows this memory and cannot follow: write y = y + x, or y = y.clone()"
 
 
 class View(ref):
@@ -78,8 +75,9 @@ def owner_of(array: Array) -> Array:
 
 def note_view(tensor: Any, viewed: Any, *call: Any) -> None:
     """Note that this call made `tensor` of `viewed`."""
-    tensor._view = view = View(owner_of(tensor._data))
+    view: Any = View(owner_of(tensor._data))
     view.tensor, view.viewed, view.before, view.call = ref(tensor), ref(viewed), viewed._view, call
+    tensor._view = view
 
 
 def sharing(tensor: Any) -> dict[Any, tuple[Any, ...]]:
@@ -87,23 +85,20 @@ def sharing(tensor: Any) -> dict[Any, tuple[Any, ...]]:
 
     Each with how it was made: a reference to the first one, and Views from there on.
     """
-    array = tensor._data
-    share, pairs = namespace(array).shares_memory, [(ref(tensor), tensor._view)]
-    for view in getweakrefs(owner_of(array)):
-        if isinstance(view, View):
-            pairs += [(view.tensor, view), (view.viewed, view.before)]
-    found = [(reference(), made_by(reference, view)) for reference, view in pairs]
-    found = [
-        (x, made) for x, made in found if x is tensor or (x is not None and share(x._data, array))
-    ]
-    return dict(sorted(found, key=lambda pair: len(pair[1])))
+    array, members = tensor._data, {}
+    views: list[Any] = [x for x in getweakrefs(owner_of(array)) if isinstance(x, View)]
+    pairs = [(view.tensor, view) for view in views] + [(x.viewed, x.before) for x in views]
+    for reference, view in [(ref(tensor), tensor._view), *pairs]:
+        other = reference()
+        if other is not None and namespace(array).shares_memory(other._data, array):
+            members[other] = made_by(reference, view)
+    return dict(sorted(members.items(), key=lambda member: len(member[1])))
 
 
 def made_by(reference: Any, view: Any) -> tuple[Any, ...]:
-    views: list[Any] = []
+    views: tuple[Any, ...] = ()
     while view is not None:
-        views.insert(0, view)
-        reference, view = view.viewed, view.before
+        reference, views, view = view.viewed, (view, *views), view.before
     return (reference, *views)
 
 

@@ -6,9 +6,9 @@ x is no Tensor, and `x.__imul__(y)` for `x *= y`; `changed`, at the end, says wh
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 from weakref import ref
 
 import numpy as np
@@ -28,6 +28,7 @@ from ..ops.types import Index, Operand
 from .conversions import Conversions
 from .values import Values
 
+T = TypeVar("T")
 # `array + tensor` calls NumPy's function `add`, and that asks the Tensor.
 OPERATORS = {
     "add": "__radd__",
@@ -69,6 +70,20 @@ def numpy_refusal(function: Any) -> TypeError:
         f"NumPy's {name} does not take a Tensor, because the result would have no gradient: "
         f"{f'write {instead}, or ' if instead else ''}pass x.numpy(), a copy without a graph"
     )
+
+
+def in_place(operation: Function) -> Callable[[T, Operand], T]:
+    """The method for `x += y`, of the operation for x + y."""
+
+    def method(self: T, other: Operand) -> T:
+        """x gets the values of x + y, and so do its views and the tensors that it is a view of.
+
+        Where that is recorded, or no other tensor shows the memory of x, the values are in new
+        memory, and a graph keeps the old values.
+        """
+        return changed(self, operation, other)
+
+    return method
 
 
 class Operators(Conversions):
@@ -174,42 +189,17 @@ class Operators(Conversions):
 
     # In place
 
-    def __iadd__(self, other: Operand) -> Self:
-        """x gets the values of x + y, in new memory. Differs from PyTorch, where views change too.
-
-        All operators in place do so.
-        """
-        return changed(self, arithmetic.add, other)
-
-    def __isub__(self, other: Operand) -> Self:
-        return changed(self, arithmetic.sub, other)
-
-    def __imul__(self, other: Operand) -> Self:
-        return changed(self, arithmetic.mul, other)
-
-    def __itruediv__(self, other: Operand) -> Self:
-        return changed(self, arithmetic.div, other)
-
-    def __ifloordiv__(self, other: Operand) -> Self:
-        return changed(self, arithmetic.floor_divide, other)
-
-    def __imod__(self, other: Operand) -> Self:
-        return changed(self, arithmetic.remainder, other)
-
-    def __ipow__(self, other: Operand) -> Self:
-        return changed(self, elementwise.pow, other)
-
-    def __imatmul__(self, other: Operand) -> Self:
-        return changed(self, products.matmul, other)
-
-    def __iand__(self, other: Operand) -> Self:
-        return changed(self, arithmetic.logical_and, other)
-
-    def __ior__(self, other: Operand) -> Self:
-        return changed(self, arithmetic.logical_or, other)
-
-    def __ixor__(self, other: Operand) -> Self:
-        return changed(self, arithmetic.logical_xor, other)
+    __iadd__ = in_place(arithmetic.add)
+    __isub__ = in_place(arithmetic.sub)
+    __imul__ = in_place(arithmetic.mul)
+    __itruediv__ = in_place(arithmetic.div)
+    __ifloordiv__ = in_place(arithmetic.floor_divide)
+    __imod__ = in_place(arithmetic.remainder)
+    __ipow__ = in_place(elementwise.pow)
+    __imatmul__ = in_place(products.matmul)
+    __iand__ = in_place(arithmetic.logical_and)
+    __ior__ = in_place(arithmetic.logical_or)
+    __ixor__ = in_place(arithmetic.logical_xor)
 
     # Elements by index
 
@@ -322,7 +312,7 @@ def changed(tensor: Any, operation: Function, other: Any, in_memory: bool = Fals
         result = wrap(checks.cast_exactly(result._data, tensor.dtype))
     if is_grad_enabled() and (tensor.requires_grad or result.requires_grad):
         give_all(tensor, result)
-    elif in_memory or is_shared(tensor):
+    elif in_memory or len(sharing(tensor)) > 1:
         tensor[...] = result
     else:
         tensor._data, tensor._version, tensor._view = result._data, result._version, None
@@ -331,11 +321,9 @@ def changed(tensor: Any, operation: Function, other: Any, in_memory: bool = Fals
 
 def give_all(tensor: Any, result: Any) -> None:
     """Give a Tensor the result of a recorded change, and others that show elements theirs."""
-    members = sharing(tensor)
+    members = sharing(tensor) or {tensor: ()}  # nothing shares the memory of no elements
     (whole, first), *_ = members.items()
     if whole is not tensor:
-        if whole.requires_grad and whole.is_leaf:
-            raise InPlaceError(UNREACHED)
         result = within(whole, views_between(first, members[tensor]), result)
         members = sharing(whole)
     views = {member: views_between(first, made) for member, made in members.items()}
@@ -343,7 +331,7 @@ def give_all(tensor: Any, result: Any) -> None:
         values = remade(whole, views[member]) if views[member] else result
         member._data, member._node = values._data, values._node
         member._version, member._view = values._version, values._view
-        if views[member]:
+        if member._view is not None:
             member._view.tensor = ref(member)
 
 
@@ -351,14 +339,15 @@ def within(whole: Any, views: tuple[Any, ...], result: Any) -> Any:
     """The values of `whole`, with `result` in the place of what these views show of it."""
     for i in reversed(range(len(views))):
         part, (function, args, _) = remade(whole, views[:i]), views[i].call
-        if function is indexing.getitem:
-            result = indexing.setitem(part, result, *args)
-            continue
         start = wrap(part._data, Leaf(part._data))
         view = remade(start, views[i : i + 1])
-        if not view.requires_grad or view.numel() != start.numel():  # detach, expand
+        is_leaf = whole.requires_grad and whole.is_leaf
+        if is_leaf or not view.requires_grad or view.numel() > start.numel():  # detach, expand
             raise InPlaceError(UNREACHED)
-        (result,) = grad(view, start, result, create_graph=True)  # elements in their old places
+        if function is indexing.getitem:
+            result = indexing.setitem(part, result, *args)
+        else:  # all elements, and the derivative puts them back in their places
+            (result,) = grad(view, start, result, create_graph=True)
     return result
 
 
@@ -376,22 +365,10 @@ def check_writable(tensor: Any) -> None:
     if tensor._version is None:
         raise InPlaceError(
             "this tensor was computed by a recorded operation, or is a view of one that was: a "
-            "graph may need its values, so write x = x + y, or change a clone() made under "
-            "ta.no_grad()"
+            "graph may need its values, so change a clone() made under ta.no_grad()"
         )
-    if not is_writable(tensor):
+    if type(tensor._data) is np.ndarray and not tensor._data.flags.writeable:
         raise InPlaceError(
             "this tensor is a read-only view of another's memory (after expand, for instance): "
             "change a clone()"
         )
-
-
-def is_writable(tensor: Any) -> bool:
-    array = tensor._data
-    is_locked = type(array) is np.ndarray and not array.flags.writeable
-    return tensor._version is not None and not is_locked
-
-
-def is_shared(tensor: Any) -> bool:
-    """True if another Tensor shows elements of this one, or an array that was given may."""
-    return len(sharing(tensor)) > 1 or (tensor._data.base is not None and is_writable(tensor))
