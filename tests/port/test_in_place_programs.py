@@ -220,11 +220,12 @@ def run(seed: int, steps: int = 12) -> Program:
     return program
 
 
+@pytest.mark.filterwarnings("ignore:Use of masked_fill_ on expanded")  # of PyTorch
 @pytest.mark.parametrize("part", range(4))
 def test_programs_in_place_are_those_of_pytorch(part: int) -> None:
     assert torch_names.tensor is not None
     changes = compared = 0
-    for seed in range(600 * part, 600 * (part + 1)):
+    for seed in range(500 * part, 500 * (part + 1)):
         try:
             program = run(seed)
         except AssertionError as error:
