@@ -41,7 +41,7 @@ VIEWS: list[Callable[[Any], Any]] = [
     lambda x: x.split(1)[-1],
     lambda x: x.detach(),
     lambda x: x.data,
-    lambda x: [*x][0],
+    lambda x: next(iter(x)),
 ]
 COPIES: list[Callable[[Any], Any]] = [
     lambda x: x * 2.0,
@@ -165,8 +165,7 @@ class Program:
         with ta.set_grad_enabled(records), torch.set_grad_enabled(records):
             try:
                 function(x, y)
-            except (InPlaceError, GraphError, IndexError, TypeError, ta.errors.ShapeError) as error:
-                assert len(str(error)) > 20
+            except (InPlaceError, GraphError, IndexError, TypeError, ta.errors.ShapeError):
                 self.refused += 1
                 return function is not add_to_rows  # which may have changed some rows
             try:

@@ -221,8 +221,8 @@ class Operators(Conversions):
         It is recorded if x or the value requires gradients. The old values of x at the index then
         have the gradient 0.
         Views of x, and tensors that x is a view of, have the values too.
-        Differs from PyTorch: where
-        an index occurs twice, only the value written last has a gradient.
+        Differs from PyTorch: where an index occurs twice, only the value written last has a
+        gradient.
 
             >>> rows, h = ta.zeros(2, 2), ta.tensor([1.0, 2.0], requires_grad=True)
             >>> rows[0] = h
