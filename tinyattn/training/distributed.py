@@ -384,11 +384,12 @@ class DistributedDataParallel:
     def sum_gradients(self, loss: Any, share: float, trained: list[Parameter]) -> None:
         """Add to `.grad` the sum over all ranks of the gradients of `share` times `loss`."""
         own: dict[Any, Array] = {}
+        leaves: list[Any] = [p._node for p in trained]
         if share:
             start = starting_gradient(loss, None, False)
             start *= share
-            own = propagate([root_of(loss)], [start], [p._node for p in trained])
-        used = np.array([p._node in own for p in trained], np.float64)
+            own = propagate([root_of(loss)], [start], leaves)
+        used = np.array([leaf in own for leaf in leaves], np.float64)
         requests, parts = [world().begin_sum(used)], {}
         for dtype in dict.fromkeys(p.dtype for p in trained):
             # In one array on the host, where MPI reads it: one long message takes less time than a
