@@ -17,7 +17,7 @@ import numpy as np
 from .. import functional as F
 from .. import nn
 from ..base.backend import to_device
-from ..base.checks import check_size
+from ..base.checks import check_size, type_name
 from ..engine.autograd import wrap
 from ..errors import MaskError, ShapeError
 from ..masks import mask_of
@@ -44,7 +44,11 @@ class CausalLM(nn.Module):
         out = head(encoder(x)), where the encoder is causal, with pre-norm; head is word if tied
 
     config: the sizes, under the names of transformers' config.json, with a model_type of "llama",
-    "mistral", "qwen2", "qwen3", "smollm3" or "gpt2". Dropout is left out.
+    "mistral", "qwen2", "qwen3", "smollm3" or "gpt2".
+
+    A new model starts as `start` says, so its first loss is about ln(vocab_size). In train() it
+    drops as attention_dropout (attn_pdrop in GPT-2), resid_pdrop, of what a layer adds, and
+    embd_pdrop say; they are 0 if the config does not have them.
 
     Call: ids (B, N) integers -> (B, N, vocab_size). mask (B, N): False in padding, at the left or
     at the right; positions count what is True. cache: one of `new_cache()`; ids are then those
@@ -68,6 +72,7 @@ class CausalLM(nn.Module):
         self.word = nn.Embedding(vocab, width)
         positions = config["max_position_embeddings"]
         self.position = nn.Embedding(positions, width) if has_positions else None
+        self.dropout = nn.Dropout(config["embd_pdrop"])
         self.encoder = nn.Encoder(new_layer(config), config["num_hidden_layers"])
         if not has_positions:
             set_layers(self.encoder, config)
@@ -77,6 +82,24 @@ class CausalLM(nn.Module):
         self.special_words: dict[str, str | None] = {}  # bos_token and eos_token, as text
         self._new_tokenizer: Callable[[], Any] | None = None
         self._tokenizer: Any = None
+        self.start()
+
+    def start(self) -> None:
+        """New starting values: N(0, initializer_range^2) for matrices, 0 for biases.
+
+        In GPT-2 a matrix whose output is added to the residual stream has a deviation that is
+        sqrt(2 num_hidden_layers) times smaller, because so many of them are added. Source: Radford
+        et al., "Language Models are Unsupervised Multitask Learners", 2019.
+        """
+        std = self.config["initializer_range"]
+        is_gpt2 = self.config["model_type"] == "gpt2"
+        residual = std / (2 * self.config["num_hidden_layers"]) ** 0.5 if is_gpt2 else std
+        for name, module in self.named_modules():
+            if isinstance(module, (nn.Linear, nn.Embedding)):
+                is_residual = name.endswith(("W_o", "w_2"))
+                nn.init.normal_(module.weight, 0.0, residual if is_residual else std)
+                if getattr(module, "bias", None) is not None:
+                    nn.init.zeros_(module.bias)
 
     def forward(
         self, ids: ArrayLike, mask: ArrayLike | None = None, cache: Cache | None = None
@@ -110,6 +133,7 @@ class CausalLM(nn.Module):
             mask = mask_of(is_real)  # of padding, whatever it looks like
         if self.position is not None:
             x = x + self.position(positions)
+        x = self.dropout(x)
         turned = None if self.position is not None or mask is None else positions
         return self.encoder(x, mask, is_causal=True, cache=cache, positions=turned)
 
@@ -162,11 +186,27 @@ class CausalLM(nn.Module):
 
     @property
     def tokenizer(self) -> Any:
-        """The tokenizer of the file, of the package tokenizers: `pip install -e ".[text]"`."""
+        """The tokenizer of the file, of the package tokenizers: `pip install -e ".[text]"`.
+
+        A model of your own gets one by `model.tokenizer = ...`.
+        """
         if self._new_tokenizer is None:
             raise ValueError("this model has no tokenizer, because no file with one was read")
         self._tokenizer = self._tokenizer or self._new_tokenizer()
         return self._tokenizer
+
+    @tokenizer.setter
+    def tokenizer(self, tokenizer: Any) -> None:
+        for name in ("encode", "decode", "token_to_id", "get_vocab_size", "save"):
+            if not callable(getattr(tokenizer, name, None)):
+                raise TypeError(
+                    "a tokenizer is one of the package tokenizers, with encode, decode, "
+                    f"token_to_id, get_vocab_size and save, got {type_name(tokenizer)}"
+                )
+        words, ids = tokenizer.get_vocab_size(), self.config["vocab_size"]
+        if words > ids:
+            raise ValueError(f"the tokenizer has {words} words, and this model {ids}")
+        self._new_tokenizer, self._tokenizer = lambda: tokenizer, tokenizer
 
     @property
     def end_ids(self) -> list[int]:
@@ -322,11 +362,13 @@ def new_layer(config: dict[str, Any]) -> nn.EncoderLayer:
         config[name] for name in ("hidden_size", "num_attention_heads", "intermediate_size")
     )
     kind, head_dim, eps = config["model_type"], config["head_dim"], config["rms_norm_eps"]
+    dropout = config["resid_pdrop"]
     has_bias = {part: published.has_bias(config, part) for part in ("W_q", "W_o", "w_1")}
     attention = nn.MultiHeadAttention(
         *(width,) * 3,
         heads * head_dim,
         heads,
+        config["attention_dropout"],
         bias=has_bias["W_q"],
         num_kv_heads=config["num_key_value_heads"],
     )
@@ -336,9 +378,9 @@ def new_layer(config: dict[str, Any]) -> nn.EncoderLayer:
         attention.k_norm = nn.RMSNorm(head_dim, eps)
     if kind == "gpt2":
         feed_forward = nn.PositionwiseFeedForward(width, inner, 0.0, "gelu_tanh")
-        return nn.EncoderLayer(width, attention, feed_forward, 0.0, "pre", eps)
+        return nn.EncoderLayer(width, attention, feed_forward, dropout, "pre", eps)
     swiglu = nn.SwiGLU(width, inner, 0.0, bias=has_bias["w_1"])
-    return nn.EncoderLayer(width, attention, swiglu, 0.0, "pre", eps, nn.RMSNorm)
+    return nn.EncoderLayer(width, attention, swiglu, dropout, "pre", eps, nn.RMSNorm)
 
 
 def set_layers(encoder: nn.Encoder, config: dict[str, Any]) -> None:
@@ -386,33 +428,47 @@ class CausalScores(NextScores):
         self.start()
 
     def new_cache(self) -> Cache:
-        return self.model.new_cache(length=self.length)
+        positions = self.model.config["max_position_embeddings"]
+        return self.model.new_cache(length=min(self.length, positions))
 
     def start(self) -> None:
-        self.mask = self.prompts
+        self.given, self.first = self.prompts, 0
         super().start()
+
+    def first_read(self, length: int) -> int:
+        """The first of `length` ids that is read. If they are more than the positions, the oldest
+        half of what was read is forgotten at once, because the cache is then of use until the
+        positions are full again."""
+        positions = self.model.config["max_position_embeddings"]
+        half = -(-positions // 2)
+        return max(0, -(-(length - positions) // half) * half)
 
     def scores(self, ids: Any) -> Tensor:
         ids = to_device(array_like(ids, "ids"), "cpu")
-        new = ids[:, self.cache.length :]
-        if self.mask is None:
-            return self.model.scores(self.model.hidden(new, cache=self.cache)[:, -1])
-        more = ids.shape[1] - self.mask.shape[1]
-        if more < 0 or len(ids) != len(self.mask):
-            raise MaskError(
-                f"the mask is of prompts {self.mask.shape}, and the ids are {ids.shape}"
-            )
-        self.mask = np.pad(self.mask, ((0, 0), (0, more)), constant_values=True)
-        if not self.cache.length:  # padding comes first, so that the last id is one of the text
-            order = self.mask.argsort(1, kind="stable")
-            new, self.mask = (np.take_along_axis(x, order, 1) for x in (new, self.mask))
-        return self.model.scores(self.model.hidden(new, self.mask, self.cache)[:, -1])
+        if (first := self.first_read(ids.shape[1])) != self.first:
+            self.cache, self.first = self.new_cache(), first
+        start = first + self.cache.length
+        if self.given is None:
+            new, mask = ids[:, start:], None
+        else:
+            more = ids.shape[1] - self.given.shape[1]
+            if more < 0 or len(ids) != len(self.given):
+                raise MaskError(
+                    f"the mask is of prompts {self.given.shape}, and the ids are {ids.shape}"
+                )
+            is_real = np.pad(self.given, ((0, 0), (0, more)), constant_values=True)
+            # Padding comes first, so that the last id is one of the text.
+            order = is_real.argsort(1, kind="stable")
+            ids, is_real = (np.take_along_axis(x, order, 1) for x in (ids, is_real))
+            new, mask = ids[:, start:], is_real[:, first:]
+        return self.model.scores(self.model.hidden(new, mask, self.cache)[:, -1])
 
     def keep(self, length: int) -> None:
         # With a mask, the ids in the cache stand in another order.
-        super().keep(length if self.mask is None or length == self.cache.length else 0)
+        kept = max(0, length - self.first)
+        super().keep(kept if self.given is None or kept == self.cache.length else 0)
 
     def select(self, rows: Any) -> None:
         index = checked_rows(rows)
-        self.mask = None if self.mask is None else self.mask[index]
+        self.given = None if self.given is None else self.given[index]
         super().select(index)
