@@ -25,21 +25,22 @@ import numpy as np
 import tinyattn as ta
 from tinyattn import functional as F
 from tinyattn import nn, optim
+from tinyattn.models import generate
 
 STATIC = Path(__file__).parents[1] / "docs" / "_static"
 CONTEXT, BATCH, BYTES = 128, 8, 128  # all files are ASCII, so 128 ids are enough
-# width: heads and the highest learning rate
-SIZES = {28: (2, 0.008), 48: (2, 0.006), 88: (4, 0.004), 160: (4, 0.003), 280: (4, 0.002)}
+WIDTHS = {28: 2, 48: 2, 88: 4, 160: 4, 280: 4}  # width: heads
 NO_SOURCE = {"test", "tests", "idle_test", "site-packages", "lib2to3", "encodings", "__pycache__"}
 
 
 def python_text() -> tuple[np.ndarray, np.ndarray]:
     """The bytes of the standard library's files in ASCII: to learn from, and of one file in 20."""
     folder = Path(sysconfig.get_paths()["stdlib"])
-    paths = [path for path in folder.rglob("*.py") if not NO_SOURCE & set(path.parts)]
+    paths = [path.relative_to(folder) for path in folder.rglob("*.py")]
+    paths = [path for path in paths if not NO_SOURCE & set(path.parts)]
     # Their order is by chance, and the same on every machine.
-    paths.sort(key=lambda path: zlib.crc32(path.relative_to(folder).as_posix().encode()))
-    texts = [text for path in paths if (text := path.read_bytes()).isascii() and text]
+    paths.sort(key=lambda path: zlib.crc32(path.as_posix().encode()))
+    texts = [text for path in paths if (text := (folder / path).read_bytes()).isascii()]
     held_out = len(texts) // 20
     found = b"".join(texts[held_out:]), b"".join(texts[:held_out])
     return np.frombuffer(found[0], np.uint8), np.frombuffer(found[1], np.uint8)
@@ -133,21 +134,46 @@ def predicted(runs: list[dict[str, Any]], size: int, tokens: int) -> float:
     return float(np.exp(slope * np.log(size) + constant))
 
 
+def longest_copied(sample: bytes, text: bytes) -> bytes:
+    """The longest piece of a sample that stands in the text."""
+    best = b""
+    for end in range(1, len(sample) + 1):
+        while (longer := sample[end - len(best) - 1 : end]) in text and len(longer) > len(best):
+            best = longer
+    return best
+
+
+def written(model: ta.models.CausalLM, text: np.ndarray) -> list[dict[str, Any]]:
+    """What a model writes at several temperatures, and how much of it is copied from the text."""
+    found = []
+    for temperature, top_p in ((0.0, None), (0.5, None), (1.0, 0.9), (1.0, None), (1.5, None)):
+        ta.manual_seed(1)
+        prompt = [list(b"    def ")]
+        ids = generate(model.next_scores(), prompt, 300, None, -1, temperature, top_p=top_p)
+        sample = bytes(ids.numpy()[0].tolist())
+        copied = len(longest_copied(sample, text.tobytes()))
+        settings = {"temperature": temperature, "top_p": top_p, "copied": copied}
+        signs = (c if c.isprintable() or c == "\n" else "?" for c in sample.decode("ascii"))
+        found.append({**settings, "text": "".join(signs)})
+    return found
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--seconds", type=float, default=55.0, help="for each size")
+    parser.add_argument("--seconds", type=float, default=50.0, help="for each size")
     parser.add_argument("--out", type=Path, default=STATIC / "scaling_law.json")
     options = parser.parse_args()
     ta.set_num_threads(1)
     text, held_out = python_text()
     runs: list[dict[str, Any]] = []
+    models: dict[float, ta.models.CausalLM] = {}  # by their bits a byte
     prediction: dict[str, float] = {}
-    for width, (heads, rate) in SIZES.items():
+    for width, heads in WIDTHS.items():
         ta.manual_seed(0)
         model = new_model(width, heads)
-        trained = Trained(model, text, rate)
+        trained = Trained(model, text, 0.25 / width)
         run = {"width": width, "heads": heads, "parameters": parameters_of(model)}
-        if width == max(SIZES):  # the first steps say how far it will come
+        if width == max(WIDTHS):  # the first steps say how far it will come
             for _ in range(16):
                 trained.step()
             steps = int(options.seconds / trained.median())
@@ -157,12 +183,14 @@ def main() -> None:
         run["curve"] = learned(trained, held_out, options.seconds)
         run["seconds_a_step"] = round(trained.median(), 5)
         runs.append(run)
+        models[run["curve"][-1][1]] = model
         print(
             f"{run['parameters']:9,} parameters, {1000 * trained.median():.1f} ms a step: "
             f"{run['curve'][-1][1]:.3f} bits a byte after {run['curve'][-1][0]:,} bytes",
             flush=True,
         )
     found = {"tokens_a_step": BATCH * CONTEXT, "runs": runs, "prediction": prediction}
+    found["samples"] = written(models[min(models)], text)
     options.out.write_text(json.dumps(found), "utf-8")
 
 
