@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from language_data import standard_library
 
 import tinyattn as ta
 from tinyattn import functional as F
@@ -30,17 +31,15 @@ from tinyattn.models import generate
 STATIC = Path(__file__).parents[1] / "docs" / "_static"
 CONTEXT, BATCH, BYTES = 128, 8, 128  # all files are ASCII, so 128 ids are enough
 WIDTHS = {28: 2, 48: 2, 88: 4, 160: 4, 280: 4}  # width: heads
-NO_SOURCE = {"test", "tests", "idle_test", "site-packages", "lib2to3", "encodings", "__pycache__"}
 
 
 def python_text() -> tuple[np.ndarray, np.ndarray]:
     """The bytes of the standard library's files in ASCII: to learn from, and of one file in 20."""
     folder = Path(sysconfig.get_paths()["stdlib"])
-    paths = [path.relative_to(folder) for path in folder.rglob("*.py")]
-    paths = [path for path in paths if not NO_SOURCE & set(path.parts)]
     # Their order is by chance, and the same on every machine.
-    paths.sort(key=lambda path: zlib.crc32(path.as_posix().encode()))
-    texts = [text for path in paths if (text := (folder / path).read_bytes()).isascii()]
+    names = [path.relative_to(folder).as_posix() for path in standard_library()]
+    names.sort(key=lambda name: zlib.crc32(name.encode()))
+    texts = [text for name in names if (text := (folder / name).read_bytes()).isascii()]
     held_out = len(texts) // 20
     found = b"".join(texts[held_out:]), b"".join(texts[:held_out])
     return np.frombuffer(found[0], np.uint8), np.frombuffer(found[1], np.uint8)
@@ -51,7 +50,7 @@ def new_model(width: int, heads: int, layers: int = 2) -> ta.models.CausalLM:
     return ta.models.CausalLM({
         "model_type": "llama", "vocab_size": BYTES, "hidden_size": width,
         "num_hidden_layers": layers, "num_attention_heads": heads,
-        "intermediate_size": 4 * round(2 * width / 3), "max_position_embeddings": 4 * CONTEXT,
+        "intermediate_size": 4 * round(2 * width / 3), "max_position_embeddings": CONTEXT,
         "tie_word_embeddings": True,
     })  # fmt: skip
 
