@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import bz2
 import gzip
+import hashlib
 import json
 import lzma
 import sysconfig
@@ -16,6 +17,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+
+from tinyattn.models.settings import write_json
 
 try:
     from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
@@ -234,11 +237,14 @@ def encoded(spans: Sequence[Span], encoder: Encoder, path: Path, progress: Any) 
     note = path.with_suffix(".json")
     texts = [[str(span.path.resolve()), span.begin, span.end, span.path.stat().st_mtime_ns]
              for span in spans]  # fmt: skip
-    state = {"texts": texts, "words": encoder.tokenizer.get_vocab_size(), "file": 0, "place": 0,
-             "ids": 0, "bytes": 0, "is_done": False}  # fmt: skip
-    old = json.loads(note.read_text("utf-8")) if note.exists() and path.exists() else {}
-    if all(old.get(name) == state[name] for name in ("texts", "words")):
-        state = old
+    tokens = hashlib.sha256(encoder.tokenizer.to_str().encode()).hexdigest()
+    state = {"texts": texts, "tokens": tokens, "file": 0, "place": 0, "ids": 0, "bytes": 0,
+             "is_done": False}  # fmt: skip
+    if note.exists() and path.exists():
+        old = json.loads(note.read_text("utf-8"))
+        is_whole = path.stat().st_size >= old["ids"] * encoder.dtype.itemsize
+        if is_whole and all(old[name] == state[name] for name in ("texts", "tokens")):
+            state = old
     if not state["is_done"]:
         with open(path, "r+b" if state["ids"] else "wb") as file:
             file.truncate(state["ids"] * encoder.dtype.itemsize)
@@ -251,8 +257,8 @@ def encoded(spans: Sequence[Span], encoder: Encoder, path: Path, progress: Any) 
                 progress(len(text.encode()))
                 if i % 64 == 63:
                     file.flush()
-                    note.write_text(json.dumps(state), "utf-8")
-        note.write_text(json.dumps(state | {"is_done": True}), "utf-8")
+                    write_json(note, state)
+        write_json(note, state | {"is_done": True})
     if not state["ids"]:
         return Encoded(np.empty(0, encoder.dtype), 0)
     return Encoded(np.memmap(path, encoder.dtype, "r"), state["bytes"])
@@ -262,7 +268,7 @@ def encoded(spans: Sequence[Span], encoder: Encoder, path: Path, progress: Any) 
 
 ORDER = 7
 MOST_COUNTED = 3_000_000  # ids of the training text, the last ones
-MOST_READ = 12_000_000  # bytes of it that xz reads before the held-out text
+MOST_READ = 10_000_000  # bytes of it that xz reads before the held-out text
 
 
 def counted(keys: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -311,10 +317,11 @@ def n_grams(training: np.ndarray, held_out: np.ndarray, words: int) -> list[floa
 def compressed(parts: Parts) -> dict[str, float]:
     """Bits that compressors need for a byte of the held-out text; xz also after the training."""
     text = b"".join(text.encode() for text, _, _ in pieces(parts.held_out))[:MOST_READ]
-    filters = [{"id": lzma.FILTER_LZMA2, "preset": 6, "dict_size": 1 << 24}]
+    filters = [{"id": lzma.FILTER_LZMA2, "preset": 6, "dict_size": 10 << 20}]
 
-    def by_xz(content: bytes) -> int:
-        return len(lzma.compress(content, lzma.FORMAT_XZ, filters=filters))
+    def by_xz(*texts: bytes) -> int:
+        compressor = lzma.LZMACompressor(lzma.FORMAT_XZ, filters=filters)
+        return sum(map(len, map(compressor.compress, texts))) + len(compressor.flush())
 
     found = {"gzip": len(gzip.compress(text)), "bzip2": len(bz2.compress(text)), "xz": by_xz(text)}
     before, size = [], 0
@@ -323,6 +330,5 @@ def compressed(parts: Parts) -> dict[str, float]:
         size += len(before[-1])
         while size - len(before[0]) > MOST_READ:
             size -= len(before.pop(0))
-    learned = b"".join(before)
-    found["xz that has read the training text"] = by_xz(learned + text) - by_xz(learned)
+    found["xz that has read the training text"] = by_xz(*before, text) - by_xz(*before)
     return {name: 8 * size / len(text) for name, size in found.items()}

@@ -124,7 +124,7 @@ def tokenizer_of(args: argparse.Namespace, parts: data.Parts) -> Any:
     if characters is not None:
         print(f"its tokens are {len(characters):,} kinds of characters")
         return data.character_tokenizer(characters)
-    tokenizer = data.bpe_tokenizer(data.sample(parts.training, 16_000_000), args.words)
+    tokenizer = data.bpe_tokenizer(data.sample(parts.training, 8_000_000), args.words)
     print(f"its tokens are {tokenizer.get_vocab_size():,} pieces of bytes, by byte-level BPE")
     return tokenizer
 
@@ -280,7 +280,7 @@ class Trainer:
         rows = [np.array_split(part_of(x), self.args.accumulate) for x in self.windows[step]]
         parts = list(zip(*rows, strict=True))
         self.optimizer.zero_grad()
-        loss = self.parallel.backward_parts(
+        loss = self.parallel.accumulate(
             (partial(loss_of, self.model, *part) for part in parts),
             [targets.size for _, targets in parts],
         )
@@ -295,7 +295,7 @@ class Trainer:
         loop.measured(loss)
         if get_rank():
             return
-        if loop.is_best:
+        if not loop.since_best:
             best_of(self.model, loop).save_pretrained(args.out)
         done = len(loop.losses)
         if not done:
@@ -303,10 +303,11 @@ class Trainer:
                   f"{math.log(self.model.config['vocab_size']):.3f} nats a token")  # fmt: skip
             return
         speed = done * args.batch * args.context / max(loop.elapsed, 1e-9)
+        best = "" if loop.since_best else ", the best"
         left = loop.elapsed * (1 / max(self.progress, 1e-9) - 1)
         print(f"step {done:,}: loss {np.mean(loop.losses[-50:]):.3f}, held out {loss:.3f}, "
               f"{bits_a_byte(loss, self.held_out):.3f} bits a byte; {speed:,.0f} tokens a second"
-              f"{memory()}, {max(left, 0) / 60:.1f} minutes left{', the best' * loop.is_best}",
+              f"{memory()}, {max(left, 0) / 60:.1f} minutes left{best}",
               flush=True)  # fmt: skip
         if len(loop.held_out) % 5 == 0:
             print(indented("".join(sampled(self.model, "\n", args, 100))), flush=True)
@@ -396,7 +397,7 @@ def report(
     most = COUNTED // 100 if args.short else COUNTED
     ladder = {"uniform": math.log(words)}
     losses = data.n_grams(training.ids[-most:], held_out.ids[: most // 4], words)
-    ladder |= {f"{order} tokens before it, counted": x for order, x in enumerate(losses)}
+    ladder |= {f"{order}-grams": x for order, x in enumerate(losses, 1)}
     model = best_of(model, loop)
     ladder["this model"] = held_out_loss(
         model, held_out.ids, args.context, MEASURED_IDS if args.short else FINAL_IDS
@@ -493,7 +494,7 @@ def main() -> None:
         complain(f"{error.strerror}{place}" if error.strerror else error)
     except (ValueError, FloatingPointError) as error:
         complain(error)
-    print(f"{time.perf_counter() - began:.0f} seconds")
+    print(f"{time.perf_counter() - began:.0f} seconds{memory()}")
 
 
 if __name__ == "__main__":

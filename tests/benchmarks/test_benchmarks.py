@@ -75,6 +75,7 @@ def test_a_program_for_pytorch_is_measured(tmp_path: Path) -> None:
 def test_published_models_are_measured(tmp_path: Path) -> None:
     file = tmp_path / "figures.json"
     only = ("--only", "inference 8 texts", "--only", "language model next 16")
+    only += ("--only", "language model step gpt2")
     done = benchmarks("--short", "--json", str(file), *only)
     assert done.returncode == 0, done.stdout + done.stderr
     rows = {row["name"]: row for row in json.loads(file.read_text())["rows"]}

@@ -66,7 +66,9 @@ def test_the_config_says_what_is_dropped(kind, name):
     assert not np.array_equal(model(ids).numpy(), model(ids).numpy())
     assert_equal(model.eval()(ids).numpy(), same(ids).numpy())  # nothing is dropped by default
     for wrong in (-0.1, 1.5, True, "0.1"):
-        with pytest.raises(ValueError, match=f"{name} lies between 0 and 1, got {wrong!r}"):
+        with pytest.raises(
+            ValueError, match=rf"{name} must be a number in \[0, 1\), got {wrong!r}"
+        ):
             CausalLM(CONFIGS[kind] | {published: wrong})
 
 

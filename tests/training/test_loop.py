@@ -94,16 +94,16 @@ def test_parts_count_by_their_tokens():
     expected = [p.grad.numpy() for p in model.parameters()]
     model.zero_grad()
     parts = [slice(0, 6), slice(6, 6), slice(6, 7), slice(7, 13)]
-    loss = DistributedDataParallel(model).backward_parts(
+    loss = DistributedDataParallel(model).accumulate(
         (lambda rows=rows: loss_of(rows) for rows in parts), [6, 0, 1, 6]
     )
     assert loss == pytest.approx(whole.item(), rel=1e-12)
     for p, grad in zip(model.parameters(), expected, strict=True):
         assert_close(p.grad.numpy(), grad, 1e-12)
     with pytest.raises(ValueError, match="the weight is 0 in every part"):
-        DistributedDataParallel(model).backward_parts([], [])
+        DistributedDataParallel(model).accumulate([], [])
     with pytest.raises(ValueError, match="weight must be a number >= 0"):
-        DistributedDataParallel(model).backward_parts([lambda: loss_of(parts[0])], [-1])
+        DistributedDataParallel(model).accumulate([lambda: loss_of(parts[0])], [-1])
 
 
 # The loop
@@ -176,18 +176,17 @@ def test_the_best_model_is_kept(tmp_path):
     training = Training(tmp_path / "run", patience=2)
     loop, weights = training.loop, []
     assert loop.best is None
-    loop.take_best()
     for step in loop.steps(9):
         training.step()
         weights.append(training.model.weight.numpy().copy())
         loop.measured([3.0, 2.0, 1.5, 1.7, 1.6][step])
-        assert loop.is_best == (step < 3)
+        assert loop.since_best == max(0, step - 2)
     assert len(weights) == 5  # two were not lower
     assert loop.held_out == [[1, 3], [2, 2], [3, 1.5], [4, 1.7], [5, 1.6]]
     again = Training(tmp_path / "run", patience=2)
     again.loop.restore(ta.load(tmp_path / "run"))
     assert not [*again.loop.steps(9)]
-    again.loop.take_best()
+    again.model.load_state_dict(again.loop.best)
     assert_equal(again.model.weight.numpy(), weights[2])
 
 
@@ -206,7 +205,7 @@ def test_a_loss_that_is_not_finite_is_not_saved(wrong, tmp_path):
     training = Training(tmp_path / "run", save_every=0.0)
     for step in training.loop.steps(9):
         if step == 2:
-            with pytest.raises(FloatingPointError, match=f"the loss of step 3 is {wrong}, so noth"):
+            with pytest.raises(FloatingPointError, match=f"the loss of step 3 is {wrong}: lower"):
                 training.loop.record(wrong)
             break
         training.step()

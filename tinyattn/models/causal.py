@@ -46,9 +46,9 @@ class CausalLM(nn.Module):
     config: the sizes, under the names of transformers' config.json, with a model_type of "llama",
     "mistral", "qwen2", "qwen3", "smollm3" or "gpt2".
 
-    A new model starts as `start` says, so its first loss is about ln(vocab_size). In train() it
-    drops as attention_dropout (attn_pdrop in GPT-2), resid_pdrop, of what a layer adds, and
-    embd_pdrop say; they are 0 if the config does not have them.
+    A new model starts as `reset_parameters` says, so its first loss is about ln(vocab_size). In
+    train() it drops attention weights, what a layer adds, and embeddings, as attention_dropout
+    (attn_pdrop in GPT-2), resid_pdrop and embd_pdrop say, which are 0 where a config has none.
 
     Call: ids (B, N) integers -> (B, N, vocab_size). mask (B, N): False in padding, at the left or
     at the right; positions count what is True. cache: one of `new_cache()`; ids are then those
@@ -82,9 +82,9 @@ class CausalLM(nn.Module):
         self.special_words: dict[str, str | None] = {}  # bos_token and eos_token, as text
         self._new_tokenizer: Callable[[], Any] | None = None
         self._tokenizer: Any = None
-        self.start()
+        self.reset_parameters()
 
-    def start(self) -> None:
+    def reset_parameters(self) -> None:
         """New starting values: N(0, initializer_range^2) for matrices, 0 for biases.
 
         In GPT-2 a matrix whose output is added to the residual stream has a deviation that is
@@ -148,6 +148,9 @@ class CausalLM(nn.Module):
     def next_scores(self, mask: ArrayLike | None = None, length: int = 0) -> CausalScores:
         """What `tinyattn.generation.generate` takes: the scores of the next id, with a cache.
 
+        Of more ids than the model has positions the oldest are forgotten, half of the positions at
+        once.
+
         mask (B, P): False in the padding of prompts (B, P), at the left or at the right, which are
         then read in one pass; give `generate` another `pad`, such as -1. length: for how many
         positions memory is reserved.
@@ -197,12 +200,9 @@ class CausalLM(nn.Module):
 
     @tokenizer.setter
     def tokenizer(self, tokenizer: Any) -> None:
-        for name in ("encode", "decode", "token_to_id", "get_vocab_size", "save"):
-            if not callable(getattr(tokenizer, name, None)):
-                raise TypeError(
-                    "a tokenizer is one of the package tokenizers, with encode, decode, "
-                    f"token_to_id, get_vocab_size and save, got {type_name(tokenizer)}"
-                )
+        if not hasattr(tokenizer, "get_vocab_size"):
+            kind = type_name(tokenizer)
+            raise TypeError(f"a tokenizer is one of the package tokenizers, got {kind}")
         words, ids = tokenizer.get_vocab_size(), self.config["vocab_size"]
         if words > ids:
             raise ValueError(f"the tokenizer has {words} words, and this model {ids}")
@@ -428,12 +428,12 @@ class CausalScores(NextScores):
         self.start()
 
     def new_cache(self) -> Cache:
-        positions = self.model.config["max_position_embeddings"]
-        return self.model.new_cache(length=min(self.length, positions))
+        return self.model.new_cache(length=self.length)
 
     def start(self) -> None:
-        self.given, self.first = self.prompts, 0
+        self.mask = self.prompts
         super().start()
+        self.first = 0
 
     def first_read(self, length: int) -> int:
         """The first of `length` ids that is read. If they are more than the positions, the oldest
@@ -448,15 +448,15 @@ class CausalScores(NextScores):
         if (first := self.first_read(ids.shape[1])) != self.first:
             self.cache, self.first = self.new_cache(), first
         start = first + self.cache.length
-        if self.given is None:
+        if self.mask is None:
             new, mask = ids[:, start:], None
         else:
-            more = ids.shape[1] - self.given.shape[1]
-            if more < 0 or len(ids) != len(self.given):
+            more = ids.shape[1] - self.mask.shape[1]
+            if more < 0 or len(ids) != len(self.mask):
                 raise MaskError(
-                    f"the mask is of prompts {self.given.shape}, and the ids are {ids.shape}"
+                    f"the mask is of prompts {self.mask.shape}, and the ids are {ids.shape}"
                 )
-            is_real = np.pad(self.given, ((0, 0), (0, more)), constant_values=True)
+            is_real = np.pad(self.mask, ((0, 0), (0, more)), constant_values=True)
             # Padding comes first, so that the last id is one of the text.
             order = is_real.argsort(1, kind="stable")
             ids, is_real = (np.take_along_axis(x, order, 1) for x in (ids, is_real))
@@ -466,9 +466,9 @@ class CausalScores(NextScores):
     def keep(self, length: int) -> None:
         # With a mask, the ids in the cache stand in another order.
         kept = max(0, length - self.first)
-        super().keep(kept if self.given is None or kept == self.cache.length else 0)
+        super().keep(kept if self.mask is None or kept == self.cache.length else 0)
 
     def select(self, rows: Any) -> None:
         index = checked_rows(rows)
-        self.given = None if self.given is None else self.given[index]
+        self.mask = None if self.mask is None else self.mask[index]
         super().select(index)

@@ -11,14 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from .. import nn
-from ..base.checks import (
-    check_heads,
-    check_number,
-    check_size,
-    checked_probability,
-    describe,
-    is_integer,
-)
+from ..base.checks import check_heads, check_number, check_size, describe, is_integer
 from ..errors import CheckpointError
 from .bert import ACTIVATIONS
 from .published import GGUF, GPT2, LLAMA, check_tied
@@ -148,7 +141,7 @@ def check_numbers(config: dict[str, Any]) -> None:
         raise ValueError("rms_norm_eps must be more than 0")
     check_number("initializer_range", config["initializer_range"], 0)
     for name in DROPOUTS:
-        checked_probability(config[name], name)
+        check_number(name, config[name], 0, 1)
     check_kind("tie_word_embeddings", config["tie_word_embeddings"], bool)
     checked_ends(config)
 

@@ -222,16 +222,14 @@ class Windows:
 
         >>> from tinyattn.training import Windows
         >>> ids, targets = Windows(np.arange(100), length=5, batch_size=2)[7]
-        >>> ids.shape, (targets == ids + 1).all()
+        >>> ids.shape, bool((targets == ids + 1).all())
         ((2, 5), True)
     """
 
     def __init__(self, ids: np.ndarray, length: int, batch_size: int, seed: int = 0) -> None:
         check_type("ids must be an array", ids, np.ndarray)
-        self.length, self.batch_size = (
-            check_size("length", length),
-            check_size("batch_size", batch_size),
-        )
+        self.length = check_size("length", length)
+        self.batch_size = check_size("batch_size", batch_size)
         if ids.ndim != 1 or ids.dtype.kind not in "iu" or len(ids) <= length:
             raise ShapeError(
                 f"windows of {length} ids and their targets need a row of more than {length} "

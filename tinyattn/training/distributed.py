@@ -400,9 +400,7 @@ class DistributedDataParallel:
             raise ValueError("no rank has a sample: the weight is 0 on every rank")
         self.steps += 1
 
-    def backward_parts(
-        self, losses: Iterable[Callable[[], Any]], weights: Sequence[float]
-    ) -> float:
+    def accumulate(self, losses: Iterable[Callable[[], Any]], weights: Sequence[float]) -> float:
         """`backward` of a batch in parts, which need less memory, and the loss of the whole batch.
 
         losses: functions; each computes the mean loss of a part, which its backward frees again.

@@ -52,7 +52,7 @@ class TrainingLoop:
         parts: Mapping[str, Any],
         settings: dict[str, Any] | None = None,
         save_every: float = 30.0,
-        patience: int | None = None,
+        patience: float = math.inf,
     ) -> None:
         self.path, self.parts, self.settings = Path(path), dict(parts), settings or {}
         self.save_every, self.patience = save_every, patience
@@ -71,8 +71,8 @@ class TrainingLoop:
         with stop_signals() as stop:
             began = saved = time.perf_counter()
             began -= self.elapsed
-            while not (self.is_stopped or self.has_lost_patience):
-                if len(self.losses) >= total or self.elapsed >= seconds:
+            while len(self.losses) < total and self.elapsed < seconds:
+                if self.is_stopped or self.since_best >= self.patience:
                     break
                 yield len(self.losses)
                 now = time.perf_counter()
@@ -87,37 +87,21 @@ class TrainingLoop:
     def record(self, loss: float) -> None:
         """Note the loss of a step; FloatingPointError if it is not finite, and nothing is saved."""
         if not math.isfinite(loss):
-            raise FloatingPointError(
-                f"the loss of step {len(self.losses) + 1} is {loss}, so nothing more is learned: "
-                "lower the learning rate"
-            )
+            step = len(self.losses) + 1
+            raise FloatingPointError(f"the loss of step {step} is {loss}: lower the learning rate")
         self.losses.append(loss)
 
     def measured(self, loss: float) -> None:
         """Note a held-out loss; the model is the best one if it is the lowest."""
         self.held_out.append([float(len(self.losses)), loss])
-        if self.is_best:
+        if not self.since_best:
             self.best = self.parts["model"].state_dict()
 
     @property
-    def is_best(self) -> bool:
-        """Whether the last held-out loss is the lowest."""
-        losses = [loss for _, loss in self.held_out]
-        return bool(losses) and losses[-1] <= min(losses)
-
-    @property
-    def has_lost_patience(self) -> bool:
-        losses = [loss for _, loss in self.held_out]
-        return (
-            self.patience is not None
-            and bool(losses)
-            and (len(losses) - 1 - losses.index(min(losses)) >= self.patience)
-        )
-
-    def take_best(self) -> None:
-        """Give the model the weights of its lowest held-out loss, if one was measured."""
-        if self.best is not None:
-            self.parts["model"].load_state_dict(self.best)
+    def since_best(self) -> int:
+        """How many held-out losses came after the lowest."""
+        losses = [loss for _, loss in self.held_out] or [0.0]
+        return len(losses) - 1 - losses.index(min(losses))
 
     def save(self) -> None:
         if get_rank():
@@ -140,20 +124,19 @@ class TrainingLoop:
 def stop_signals() -> Iterator[threading.Event]:
     """An event that Ctrl-C and SIGTERM set instead of ending the program; a second one ends it."""
     event = threading.Event()
-    if threading.current_thread() is not threading.main_thread():  # which alone gets signals
-        yield event
-        return
-    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+
+    def restore() -> None:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
     def stop(*_: object) -> None:
         event.set()
-        signal.signal(signal.SIGINT, signal.default_int_handler)
-        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        restore()
 
+    is_main = threading.current_thread() is threading.main_thread()  # which alone gets signals
+    numbers = (signal.SIGINT, signal.SIGTERM) if is_main else ()
+    before = {number: signal.signal(number, stop) for number in numbers}
     try:
-        for number in before:
-            signal.signal(number, stop)
         yield event
     finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+        restore()
