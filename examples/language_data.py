@@ -225,7 +225,7 @@ class Encoder:
 class Encoded(NamedTuple):
     """The ids of a part, in a file, and the bytes of its text."""
 
-    ids: np.ndarray
+    ids: Any
     bytes: int
 
 
@@ -242,8 +242,8 @@ def encoded(spans: Sequence[Span], encoder: Encoder, path: Path, progress: Any) 
              "is_done": False}  # fmt: skip
     if note.exists() and path.exists():
         old = json.loads(note.read_text("utf-8"))
-        is_whole = path.stat().st_size >= old["ids"] * encoder.dtype.itemsize
-        if is_whole and all(old[name] == state[name] for name in ("texts", "tokens")):
+        is_whole = path.stat().st_size >= old.get("ids", 0) * encoder.dtype.itemsize
+        if is_whole and all(old.get(name) == state[name] for name in ("texts", "tokens")):
             state = old
     if not state["is_done"]:
         with open(path, "r+b" if state["ids"] else "wb") as file:
