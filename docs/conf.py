@@ -47,7 +47,6 @@ gettext_location = False  # a line more in a page changes no catalogue
 # Pages without a catalogue, and why; the Chinese build shows them in English and says so.
 UNTRANSLATED = {
     "api": "the docstrings are in English, because they are read beside the code",
-    "course/22_own_language_model": "its translation is not written yet",
 }
 # The pages that are notebooks too, which docs/build.py puts beside them.
 NOTEBOOKS = sorted(path.stem for path in (Path(__file__).parent / "notebooks").glob("*.ipynb"))
