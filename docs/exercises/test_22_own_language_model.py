@@ -47,6 +47,10 @@ def test_merge() -> None:
     expect(found != [9, 5, 7, 9, 5], "the second id of a pair is still there: skip it")
     expect(found != [9, 7, 3, 5], "the first place alone is merged: merge all places")
     expect(found != [9, 7], "a pair at the end of the list is lost or is not merged")
+    expect(
+        found != [3, 5, 7, 3, 5],
+        "nothing is merged: a list and a tuple are never equal, so compare two tuples",
+    )
     expect(found == [9, 7, 9], f"3 5 7 3 5 becomes 9 7 9, and yours is {found}")
     found = merged([7, 3, 5, 4], (3, 5), 9)
     expect(found != [7, 9], "the last id is lost: it has no neighbour behind it")
@@ -151,6 +155,10 @@ def test_cosine() -> None:
         "the cosine begins at step 0: it begins where the warm-up ends": (
             (1 + np.cos(np.pi * np.arange(5, 21) / 20)) / 2
         ),
+        "the cosine is not at its end in the last step: divide by steps - warmup": (
+            (1 + np.cos(np.pi * np.arange(1, 17) / 20)) / 2
+        ),
+        "the angle ends at 1: half a cosine ends at pi": (1 + np.cos(progress)) / 2,
     }
     for sentence, value in mistakes.items():
         expect(not close(found, 0.5 * value), sentence)

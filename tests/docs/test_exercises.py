@@ -1167,7 +1167,8 @@ WRONG = {
             "merge all places",
         ),
         ("while i < len(ids):", "while i < len(ids) - 2:", "at the end of the list is lost"),
-        ("is_pair = tuple(ids[i : i + 2]) == pair", "is_pair = False", "becomes 9 7 9"),
+        ("tuple(ids[i : i + 2]) == pair", "ids[i : i + 2] == pair", "are never equal"),
+        ("append(new if is_pair", "append(i if is_pair", "becomes 9 7 9"),
         (
             "tuple(ids[i : i + 2]) == pair",
             "sorted(ids[i : i + 2]) == sorted(pair)",
@@ -1230,6 +1231,8 @@ WRONG = {
         ("(1 + np.cos(np.pi * progress)) / 2", "(1 + np.cos(np.pi * progress))", "twice as high"),
         ("highest * (1 + np.cos(np.pi * progress)) / 2", "highest", "stays at `highest` after"),
         ("(step - warmup) / (steps - warmup)", "step / steps", "where the warm-up ends"),
+        ("/ (steps - warmup)", "/ steps", "divide by steps - warmup"),
+        ("np.cos(np.pi * progress)", "np.cos(progress)", "the angle ends at 1"),
         ("/ (steps - warmup)", "/ (steps - warmup + 1)", "the rate of the last step is 0"),
         ("(1 + np.cos(np.pi * progress)) / 2", "np.cos(np.pi * progress / 2)", "it is not highest"),
         ("if step <= warmup:", "if step <= max(warmup, 1):", "raised ZeroDivisionError"),
