@@ -1,7 +1,7 @@
-"""A language model of SmolLM2's sizes, with random weights: a prompt in one pass, and the next id.
+"""A language model of SmolLM2's sizes, or of Qwen3-0.6B's: a prompt in one pass, and the next id.
 
-tinyattn's weights are float32, and float16 or int8 in rows that say so. PyTorch's are float32 in
-all.
+The weights are random. Those of tinyattn are float32, and float16 or int8 in rows that say so.
+PyTorch's are float32 in all.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from .cases import BOTH, Case, Run
+from .programs import module_of
 
 CONFIG = {
     "model_type": "llama", "vocab_size": 49152, "hidden_size": 576, "num_hidden_layers": 30,
@@ -23,6 +24,12 @@ CONFIG = {
 SHORT = CONFIG | {"vocab_size": 50, "hidden_size": 24, "num_hidden_layers": 2,
                   "num_attention_heads": 3, "num_key_value_heads": 1,
                   "intermediate_size": 32}  # fmt: skip
+# Four of its 28 layers.
+QWEN3 = CONFIG | {"model_type": "qwen3", "vocab_size": 151936, "hidden_size": 1024,
+                  "num_hidden_layers": 4, "num_attention_heads": 16, "num_key_value_heads": 8,
+                  "head_dim": 128, "intermediate_size": 3072, "rms_norm_eps": 1e-6,
+                  "rope_theta": 1e6}  # fmt: skip
+SHORT_QWEN3 = SHORT | {"model_type": "qwen3", "head_dim": 12}
 SIZES = ("hidden_size", "num_attention_heads", "num_key_value_heads", "intermediate_size",
          "num_hidden_layers", "vocab_size")  # fmt: skip
 LENGTHS = (16, 128, 512)
@@ -32,18 +39,25 @@ IN_A_ROW = 4  # ids, one after the other, because a first one waits for what a p
 def shapes_of(config: dict[str, Any]) -> dict[str, tuple[int, ...]]:
     """Of all weights, under the names of tinyattn's parameters."""
     width, inner = config["hidden_size"], config["intermediate_size"]
-    keys = width // config["num_attention_heads"] * config["num_key_value_heads"]
+    head = width_of_heads(config)
+    queries, keys = (head * config[f"num_{n}_heads"] for n in ("attention", "key_value"))
     layer: dict[str, tuple[int, ...]] = {
-        "sublayer.0.norm": (width,), "self_attn.W_q": (width, width),
+        "sublayer.0.norm": (width,), "self_attn.W_q": (queries, width),
         "self_attn.W_k": (keys, width), "self_attn.W_v": (keys, width),
-        "self_attn.W_o": (width, width), "sublayer.1.norm": (width,),
+        "self_attn.W_o": (width, queries), "sublayer.1.norm": (width,),
         "feed_forward.w_1": (inner, width), "feed_forward.w_3": (inner, width),
         "feed_forward.w_2": (width, inner),
     }  # fmt: skip
+    if config["model_type"] == "qwen3":
+        layer |= {"self_attn.q_norm": (head,), "self_attn.k_norm": (head,)}
     shapes: dict[str, tuple[int, ...]] = {"word.weight": (config["vocab_size"], width)}
     for i in range(config["num_hidden_layers"]):
         shapes |= {f"encoder.layers.{i}.{name}.weight": s for name, s in layer.items()}
     return shapes | {"encoder.norm.weight": (width,)}
+
+
+def width_of_heads(config: dict[str, Any]) -> int:
+    return config.get("head_dim", config["hidden_size"] // config["num_attention_heads"])
 
 
 def weights_of(config: dict[str, Any]) -> dict[str, np.ndarray]:
@@ -83,19 +97,86 @@ def language_model(
 
 
 def language_models(short: bool) -> Iterator[Case]:
-    config = SHORT if short else CONFIG
     lengths = {str(n): n // 8 if short else n for n in LENGTHS}
-    for dtype in ("float32", "float16", "int8"):
-        of_dtype = "" if dtype == "float32" else f"{dtype} "
+    llama, qwen3 = (SHORT, SHORT_QWEN3) if short else (CONFIG, QWEN3)
+    kinds = {"": (llama, "float32"), "float16 ": (llama, "float16"), "int8 ": (llama, "int8"),
+             "Qwen3 ": (qwen3, "float32")}  # fmt: skip
+    for words, (config, dtype) in kinds.items():
         for following in (False, True):
             options = {"config": config, "lengths": lengths, "dtype": dtype, "following": following}
             yield Case(
                 "language model: a prompt of so many ids, or the next id after so many; width, "
                 "heads, heads of keys, ff, layers, words",
-                f"language model {of_dtype}{'next' if following else 'prompt'}",
+                f"language model {words}{'next' if following else 'prompt'}",
                 ",".join(str(config[name]) for name in SIZES),
                 partial(language_model, **options),
                 parts=tuple(lengths),
                 process="language model",
-                sides=BOTH if of_dtype else (*BOTH, "onnxruntime"),
+                sides=BOTH if words else (*BOTH, "onnxruntime"),
             )
+
+
+# A training step as nanoGPT's settings for a CPU have it; PyTorch's side is written as nanoGPT is.
+
+NANO = (4, 4, 128, 64, 12, 65)  # layers, heads, width, context, batch, words
+SMALLEST = (1, 2, 16, 8, 2, 65)
+DECAY, RATE, BETAS = 0.1, 1e-3, (0.9, 0.99)
+
+
+def of_tinyattn(lib: Any, kind: str, sizes: tuple[int, ...]) -> tuple[Any, Any, Any]:
+    """(model, a function of ids and targets that gives the loss, optimizer)."""
+    layers, heads, width, context, _, words = sizes
+    model = lib.ta.models.CausalLM({
+        "model_type": kind, "vocab_size": words, "hidden_size": width, "num_hidden_layers": layers,
+        "num_attention_heads": heads, "max_position_embeddings": context,
+        "intermediate_size": 4 * width if kind == "gpt2" else 8 * width // 3 // 8 * 8,
+        "tie_word_embeddings": True,
+    })  # fmt: skip
+
+    def loss_of(ids: Any, targets: Any) -> Any:
+        return lib.F.cross_entropy(model(ids).reshape(-1, words), targets.reshape(-1))
+
+    groups = lib.ta.optim.decay_groups(model.parameters(), DECAY)
+    return model, loss_of, lib.ta.optim.AdamW(groups, RATE, BETAS)
+
+
+def of_torch(lib: Any, sizes: tuple[int, ...]) -> tuple[Any, Any, Any]:
+    """The same, of GPT with PyTorch's own attention, as nanoGPT has it."""
+    layers, heads, width, context, _, words = sizes
+    program = module_of(lib, "nano_gpt")
+    config = program.GPTConfig(context, words, layers, heads, width, flash=True)
+    model = program.GPT(config)
+    optimizer = model.configure_optimizers(DECAY, RATE, BETAS, "cpu")
+    return model, lambda ids, targets: model(ids, targets)[1], optimizer
+
+
+def training_step(lib: Any, kind: str, sizes: tuple[int, ...]) -> Run:
+    is_ours = hasattr(lib, "ta")
+    model, loss_of, optimizer = of_tinyattn(lib, kind, sizes) if is_ours else of_torch(lib, sizes)
+    clip = lib.ta.optim.clip_grad_norm_ if is_ours else lib.torch.nn.utils.clip_grad_norm_
+    *_, context, batch, words = sizes
+    rows = np.random.default_rng(0).integers(0, words, (batch, context + 1))
+    ids, targets = (lib.tensor(np.ascontiguousarray(x)) for x in (rows[:, :-1], rows[:, 1:]))
+
+    def timed(_: Any) -> None:
+        loss = loss_of(ids, targets)
+        optimizer.zero_grad()
+        loss.backward()
+        clip(model.parameters(), 1.0)
+        optimizer.step()
+        loss.item()
+
+    return Run({"": timed})  # which numbers come first is left to chance in each library
+
+
+def language_model_steps(short: bool) -> Iterator[Case]:
+    sizes = SMALLEST if short else NANO
+    for kind in ("gpt2", "llama"):
+        yield Case(
+            "training step of a language model; PyTorch as nanoGPT is written; layers, heads, "
+            "width, context, batch, words",
+            f"language model step {kind}",
+            ",".join(map(str, sizes)),
+            partial(training_step, kind=kind, sizes=sizes),
+            parts=("",),
+        )

@@ -42,9 +42,9 @@ it returns that result. Else it makes a Tensor of it, with a Node if an argument
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Sequence
-from typing import Any, NoReturn, Protocol, TypeVar, overload
+from functools import partial, wraps
+from typing import Any, NoReturn, Protocol, TypedDict, TypeVar, Unpack, overload
 from weakref import ref
 
 import numpy as np
@@ -69,13 +69,11 @@ ndarray = np.ndarray
 NUMBERS = int, float, np.integer
 
 
-def declare(
-    forward: Callable[..., Any], promote: bool, floats: bool, saves: bool, differentiable: bool
-) -> Any:
-    """Make an op of a forward; `op`, at the end of this file, describes the options."""
+def declare(chosen: tuple[bool, ...], forward: Callable[..., Any]) -> Any:
+    """Make an op of a forward; `op`, at the end of this file, describes the options chosen."""
     if isinstance(forward, type) or not callable(forward) or not hasattr(forward, "__name__"):
         raise TypeError(f"op takes a function with a name, got {forward!r}: write it with def")
-    spec = Spec(forward, promote, floats, saves, differentiable)
+    spec = Spec(forward, *chosen)
 
     def apply(*args: Any, **options: Any) -> Any:
         """Run the forward on arrays, and record it if an argument requires gradients."""
@@ -117,7 +115,7 @@ def declare(
 
         return register
 
-    declared: Any = functools.wraps(forward)(apply)
+    declared: Any = wraps(forward)(apply)
     declared.vjp = vjp
     declared.spec = spec
     if spec.is_builtin:
@@ -281,23 +279,19 @@ registry: dict[str, Op] = {}  # the library's own ops by name
 Declared = TypeVar("Declared", bound=Callable[..., Any])
 
 
+class Options(TypedDict, total=False):
+    """Those of `op`, for type checkers."""
+
+    promote: bool
+    floats: bool
+    saves: bool
+    differentiable: bool
+
+
 @overload
-def op(
-    forward: Declared,
-    *,
-    promote: bool = ...,
-    floats: bool = ...,
-    saves: bool = ...,
-    differentiable: bool = ...,
-) -> Declared: ...
+def op(forward: Declared, **options: Unpack[Options]) -> Declared: ...
 @overload
-def op(
-    *,
-    promote: bool = ...,
-    floats: bool = ...,
-    saves: bool = ...,
-    differentiable: bool = ...,
-) -> Callable[[Declared], Declared]: ...
+def op(**options: Unpack[Options]) -> Callable[[Declared], Declared]: ...
 def op(
     forward: Any = None,
     *,
@@ -318,8 +312,5 @@ def op(
 
     Returns the op, with a method `vjp(*arguments)` that declares a derivative rule.
     """
-    if forward is None:
-        return functools.partial(
-            declare, promote=promote, floats=floats, saves=saves, differentiable=differentiable
-        )
-    return declare(forward, promote, floats, saves, differentiable)
+    chosen = promote, floats, saves, differentiable
+    return partial(declare, chosen) if forward is None else declare(chosen, forward)

@@ -17,34 +17,46 @@ import numpy as np
 from .. import functional as F
 from .. import nn
 from ..base.backend import to_device
-from ..base.checks import check_size
-from ..engine.autograd import wrap
+from ..base.checks import check_size, type_name
 from ..errors import MaskError, ShapeError
+from ..generation import generate
 from ..masks import mask_of
 from ..nn.cache import Cache, checked_rows
 from ..nn.decoder import NextScores
+from ..nn.int8 import Int8Linear
 from ..ops.arguments import ArrayLike, array_like
 from ..ops.visibility import booleans_of
 from ..tensors.tensor import Tensor
-from ..training.checkpoint import save
 from . import causal_files as files
 from . import gguf, published
+from .adapters import Published
 from .chat import Conversation, chat_prompt
-from .generation import generate
-from .int8 import NOT_TRAINED, Int8Linear, quantize
-from .published import GGUF, WEIGHTS, check_sha256, filled, load_tensors, parts_of, read_folder
+from .int8 import quantize
+from .published import (
+    GGUF,
+    Part,
+    check_sha256,
+    filled,
+    load_tensors,
+    parts_of,
+    read_folder,
+)
 from .settings import is_there, naming, write_json
 from .tokenizer_files import TOKENIZER, read_tokenizer_json
 
 
-class CausalLM(nn.Module):
+class CausalLM(Published):
     """A decoder without a memory: token ids -> scores of the next id at each position.
 
         x = word[ids], and position[0..N-1] is added in GPT-2
         out = head(encoder(x)), where the encoder is causal, with pre-norm; head is word if tied
 
     config: the sizes, under the names of transformers' config.json, with a model_type of "llama",
-    "mistral", "qwen2", "qwen3", "smollm3" or "gpt2". Dropout is left out.
+    "mistral", "qwen2", "qwen3", "smollm3" or "gpt2".
+
+    A new model starts as `reset_parameters` says, so its first loss is about ln(vocab_size). In
+    train() it drops attention weights, what a layer adds, and embeddings, as attention_dropout
+    (attn_pdrop in GPT-2), resid_pdrop and embd_pdrop say, which are 0 where a config has none.
 
     Call: ids (B, N) integers -> (B, N, vocab_size). mask (B, N): False in padding, at the left or
     at the right; positions count what is True. cache: one of `new_cache()`; ids are then those
@@ -60,6 +72,8 @@ class CausalLM(nn.Module):
         (1, 6)
     """
 
+    task_type = "CAUSAL_LM"
+
     def __init__(self, config: dict[str, Any]) -> None:
         super().__init__()
         self.config = config = files.checked_config(config)
@@ -68,6 +82,7 @@ class CausalLM(nn.Module):
         self.word = nn.Embedding(vocab, width)
         positions = config["max_position_embeddings"]
         self.position = nn.Embedding(positions, width) if has_positions else None
+        self.dropout = nn.Dropout(config["embd_pdrop"])
         self.encoder = nn.Encoder(new_layer(config), config["num_hidden_layers"])
         if not has_positions:
             set_layers(self.encoder, config)
@@ -77,6 +92,24 @@ class CausalLM(nn.Module):
         self.special_words: dict[str, str | None] = {}  # bos_token and eos_token, as text
         self._new_tokenizer: Callable[[], Any] | None = None
         self._tokenizer: Any = None
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """New starting values: N(0, initializer_range^2) for matrices, 0 for biases.
+
+        In GPT-2 a matrix whose output is added to the residual stream has a deviation that is
+        sqrt(2 num_hidden_layers) times smaller, because so many of them are added. Source: Radford
+        et al., "Language Models are Unsupervised Multitask Learners", 2019.
+        """
+        std = self.config["initializer_range"]
+        is_gpt2 = self.config["model_type"] == "gpt2"
+        residual = std / (2 * self.config["num_hidden_layers"]) ** 0.5 if is_gpt2 else std
+        for name, parameter in self.named_parameters():
+            if name.endswith("bias"):
+                nn.init.zeros_(parameter)
+            elif parameter.ndim == 2:
+                is_residual = name.endswith(("W_o.weight", "w_2.weight"))
+                nn.init.normal_(parameter, 0.0, residual if is_residual else std)
 
     def forward(
         self, ids: ArrayLike, mask: ArrayLike | None = None, cache: Cache | None = None
@@ -110,6 +143,7 @@ class CausalLM(nn.Module):
             mask = mask_of(is_real)  # of padding, whatever it looks like
         if self.position is not None:
             x = x + self.position(positions)
+        x = self.dropout(x)
         turned = None if self.position is not None or mask is None else positions
         return self.encoder(x, mask, is_causal=True, cache=cache, positions=turned)
 
@@ -124,6 +158,9 @@ class CausalLM(nn.Module):
     def next_scores(self, mask: ArrayLike | None = None, length: int = 0) -> CausalScores:
         """What `tinyattn.generation.generate` takes: the scores of the next id, with a cache.
 
+        Of more ids than the model has positions the oldest are forgotten, half of the positions at
+        once.
+
         mask (B, P): False in the padding of prompts (B, P), at the left or at the right, which are
         then read in one pass; give `generate` another `pad`, such as -1. length: for how many
         positions memory is reserved.
@@ -131,7 +168,7 @@ class CausalLM(nn.Module):
         return CausalScores(self, mask, length)
 
     def quantize(self, kind: str = "int8") -> Self:
-        """Weights of whole numbers, in place, for inference only. Returns self.
+        """Weights of whole numbers, in place, which do not learn. Returns self.
 
             weight[i, j] = scale[i] * numbers[i, j], where scale[i] = max |weight[i]| / 127
 
@@ -139,8 +176,9 @@ class CausalLM(nn.Module):
         which reads all of them once, takes less time. The perplexity that SmolLM2-135M has of a
         text rose by 0.7 %. The table of words stays as it is, because a step reads one row of it.
 
-        Raises RuntimeError for training and for save_pretrained afterwards: save before. A
-        state_dict is exact, for a model that is quantized too.
+        What learns afterwards is a LoRA, by `nn.LoRA.insert` or `load_adapter`: its gradients go
+        through the whole numbers. save_pretrained raises RuntimeError: save before. A state_dict is
+        exact, for a model that is quantized too.
         """
         if kind != "int8":
             raise ValueError(f'quantize takes "int8", got {kind!r:.60}')
@@ -152,21 +190,38 @@ class CausalLM(nn.Module):
 
     @property
     def is_quantized(self) -> bool:
-        return isinstance(self.head, Int8Linear)
+        return any(isinstance(layer, Int8Linear) for layer in self.modules())
 
-    def train(self, mode: bool = True) -> Self:
-        """As for every module; RuntimeError if the weights are quantized."""
-        if mode and self.is_quantized:
-            raise RuntimeError(NOT_TRAINED)
-        return super().train(mode)
+    def published_parts(self) -> dict[str, Part]:
+        prefix = "transformer." if self.config["model_type"] == "gpt2" else ""
+        parts = parts_of(self.config, files.column_of(self.config["model_type"]))
+        return {prefix + name: part for name, part in parts.items()}
 
     @property
     def tokenizer(self) -> Any:
-        """The tokenizer of the file, of the package tokenizers: `pip install -e ".[text]"`."""
+        """The tokenizer of the file, of the package tokenizers: `pip install -e ".[text]"`.
+
+        A model of your own gets one by `model.tokenizer = ...`.
+        """
         if self._new_tokenizer is None:
-            raise ValueError("this model has no tokenizer, because no file with one was read")
+            raise ValueError(
+                "this model has no tokenizer, because no file with one was read: a folder needs "
+                "tokenizer.json. Of a tokenizer.model of SentencePiece transformers makes it, with "
+                "the package sentencepiece: "
+                "AutoTokenizer.from_pretrained(folder).save_pretrained(folder)"
+            )
         self._tokenizer = self._tokenizer or self._new_tokenizer()
         return self._tokenizer
+
+    @tokenizer.setter
+    def tokenizer(self, tokenizer: Any) -> None:
+        if not hasattr(tokenizer, "get_vocab_size"):
+            kind = type_name(tokenizer)
+            raise TypeError(f"a tokenizer is one of the package tokenizers, got {kind}")
+        words, ids = tokenizer.get_vocab_size(), self.config["vocab_size"]
+        if words > ids:
+            raise ValueError(f"the tokenizer has {words} words, and this model {ids}")
+        self._new_tokenizer, self._tokenizer = lambda: tokenizer, tokenizer
 
     @property
     def end_ids(self) -> list[int]:
@@ -301,14 +356,10 @@ class CausalLM(nn.Module):
         if self.is_quantized:
             raise RuntimeError("int8 weights have no place in this format: save before quantize()")
         if any(isinstance(module, nn.LoRA) for module in self.modules()):
-            raise RuntimeError("LoRA has no place in this format: call nn.LoRA.merge_all(model)")
-        Path(folder).mkdir(parents=True, exist_ok=True)
-        parts = parts_of(self.config, files.column_of(self.config["model_type"]))
-        parameters = dict(self.named_parameters())
-        arrays = {name: wrap(part.to_theirs(parameters)) for name, part in parts.items()}
-        save(arrays, Path(folder, WEIGHTS))
-        config = files.published_config(self.config) | {"torch_dtype": self.word.weight.dtype.name}
-        write_json(Path(folder, "config.json"), config)
+            raise RuntimeError(
+                "LoRA has no place in this format: call nn.LoRA.merge_all(model), or save_adapter"
+            )
+        self.write(folder, files.published_config(self.config))
         if self._new_tokenizer is not None:
             self.tokenizer.save(str(Path(folder, TOKENIZER[0])))
             settings = {"tokenizer_class": "PreTrainedTokenizerFast", **self.special_words}
@@ -322,11 +373,13 @@ def new_layer(config: dict[str, Any]) -> nn.EncoderLayer:
         config[name] for name in ("hidden_size", "num_attention_heads", "intermediate_size")
     )
     kind, head_dim, eps = config["model_type"], config["head_dim"], config["rms_norm_eps"]
+    dropout = config["resid_pdrop"]
     has_bias = {part: published.has_bias(config, part) for part in ("W_q", "W_o", "w_1")}
     attention = nn.MultiHeadAttention(
         *(width,) * 3,
         heads * head_dim,
         heads,
+        config["attention_dropout"],
         bias=has_bias["W_q"],
         num_kv_heads=config["num_key_value_heads"],
     )
@@ -336,9 +389,9 @@ def new_layer(config: dict[str, Any]) -> nn.EncoderLayer:
         attention.k_norm = nn.RMSNorm(head_dim, eps)
     if kind == "gpt2":
         feed_forward = nn.PositionwiseFeedForward(width, inner, 0.0, "gelu_tanh")
-        return nn.EncoderLayer(width, attention, feed_forward, 0.0, "pre", eps)
+        return nn.EncoderLayer(width, attention, feed_forward, dropout, "pre", eps)
     swiglu = nn.SwiGLU(width, inner, 0.0, bias=has_bias["w_1"])
-    return nn.EncoderLayer(width, attention, swiglu, 0.0, "pre", eps, nn.RMSNorm)
+    return nn.EncoderLayer(width, attention, swiglu, dropout, "pre", eps, nn.RMSNorm)
 
 
 def set_layers(encoder: nn.Encoder, config: dict[str, Any]) -> None:
@@ -391,26 +444,40 @@ class CausalScores(NextScores):
     def start(self) -> None:
         self.mask = self.prompts
         super().start()
+        self.first = 0
+
+    def first_read(self, length: int) -> int:
+        """The first of `length` ids that is read. If they are more than the positions, the oldest
+        half of what was read is forgotten at once, because the cache is then of use until the
+        positions are full again."""
+        positions = self.model.config["max_position_embeddings"]
+        half = -(-positions // 2)
+        return max(0, -(-(length - positions) // half) * half)
 
     def scores(self, ids: Any) -> Tensor:
         ids = to_device(array_like(ids, "ids"), "cpu")
-        new = ids[:, self.cache.length :]
+        if (first := self.first_read(ids.shape[1])) != self.first:
+            self.cache, self.first = self.new_cache(), first
+        start = first + self.cache.length
         if self.mask is None:
-            return self.model.scores(self.model.hidden(new, cache=self.cache)[:, -1])
-        more = ids.shape[1] - self.mask.shape[1]
-        if more < 0 or len(ids) != len(self.mask):
-            raise MaskError(
-                f"the mask is of prompts {self.mask.shape}, and the ids are {ids.shape}"
-            )
-        self.mask = np.pad(self.mask, ((0, 0), (0, more)), constant_values=True)
-        if not self.cache.length:  # padding comes first, so that the last id is one of the text
-            order = self.mask.argsort(1, kind="stable")
-            new, self.mask = (np.take_along_axis(x, order, 1) for x in (new, self.mask))
-        return self.model.scores(self.model.hidden(new, self.mask, self.cache)[:, -1])
+            new, mask = ids[:, start:], None
+        else:
+            more = ids.shape[1] - self.mask.shape[1]
+            if more < 0 or len(ids) != len(self.mask):
+                raise MaskError(
+                    f"the mask is of prompts {self.mask.shape}, and the ids are {ids.shape}"
+                )
+            is_real = np.pad(self.mask, ((0, 0), (0, more)), constant_values=True)
+            # Padding comes first, so that the last id is one of the text.
+            order = is_real.argsort(1, kind="stable")
+            ids, is_real = (np.take_along_axis(x, order, 1) for x in (ids, is_real))
+            new, mask = ids[:, start:], is_real[:, first:]
+        return self.model.scores(self.model.hidden(new, mask, self.cache)[:, -1])
 
     def keep(self, length: int) -> None:
         # With a mask, the ids in the cache stand in another order.
-        super().keep(length if self.mask is None or length == self.cache.length else 0)
+        kept = max(0, length - self.first)
+        super().keep(kept if self.mask is None or kept == self.cache.length else 0)
 
     def select(self, rows: Any) -> None:
         index = checked_rows(rows)

@@ -44,6 +44,7 @@ rope_theta               rope.freq_base                    -
 head_dim                 rope.dimension_count              -
 head_dim                 attention.key_length              -
 head_dim                 attention.value_length            -
+attention_dropout        -                                 attn_pdrop
 """
 FROM_GGUF, FROM_GPT2 = (
     {line.split()[column]: line.split()[0] for line in SETTINGS.strip().splitlines()}
@@ -59,13 +60,17 @@ READ = """
 attention_bias layer_types max_window_layers mlp_bias no_rope_layer_interval no_rope_layers
 rope_parameters rope_scaling sliding_window use_sliding_window
 """
-# Without influence here, as BERT's notes are: of dropout, of other heads, of other programs.
+# transformers has the last two in GPT-2 alone, and here every family has them. A config that does
+# not say them drops nothing, where transformers' GPT-2 takes 0.1.
+DROPOUTS = ("attention_dropout", "resid_pdrop", "embd_pdrop")
+# Without influence here, as BERT's notes are: of other heads, of other programs.
 MORE_NOTES = """
-attention_dropout attn_pdrop embd_pdrop is_llama_config model_type n_ctx pad_token_id resid_pdrop
+is_llama_config model_type n_ctx pad_token_id
 summary_activation summary_first_dropout summary_proj_to_labels summary_type summary_use_proj
 """
 KNOWN: dict[str, tuple[Any, ...]] = {
     **dict.fromkeys((*FROM_GGUF.values(), *NOTES.split(), *READ.split(), *MORE_NOTES.split()), ()),
+    **dict.fromkeys(DROPOUTS, ()),
     **dict.fromkeys(FALSE.split(), (False,)),
     "scale_attn_weights": (True,),
     "pretraining_tp": (1,),
@@ -85,6 +90,7 @@ def checked_config(config: dict[str, Any]) -> dict[str, Any]:
         found = describe(model_type)
         raise CheckpointError(f"model_type must be one of {list(FAMILIES)} here, got {found}")
     defaults: dict[str, Any] = {"rms_norm_eps": 1e-6, "tie_word_embeddings": False}
+    defaults |= {"initializer_range": 0.02, **dict.fromkeys(DROPOUTS, 0.0)}
     if model_type == "gpt2":
         config = {FROM_GPT2.get(name, name): value for name, value in config.items()}
     else:
@@ -92,7 +98,7 @@ def checked_config(config: dict[str, Any]) -> dict[str, Any]:
         defaults |= {"attention_bias": False, "mlp_bias": False}
         config |= rope_settings(config)
     config = defaults | FAMILIES[str(model_type)] | config
-    config = {name: x for name, x in config.items() if x is not None}
+    config = defaults | {name: x for name, x in config.items() if x is not None}
     config = {name: x for name, x in config.items() if name in KNOWN or not is_inert(name, x)}
     check_known(config, KNOWN | {"hidden_act": GELUS if model_type == "gpt2" else ("silu",)})
     config.setdefault("num_key_value_heads", config.get("num_attention_heads"))
@@ -106,12 +112,16 @@ def checked_config(config: dict[str, Any]) -> dict[str, Any]:
 
 def rope_settings(config: dict[str, Any]) -> dict[str, Any]:
     """rope_theta and rope_scaling, which transformers 5 writes together as rope_parameters."""
-    both = check_kind("rope_parameters", config.pop("rope_parameters", None) or {}, dict)
+    both = config.pop("rope_parameters", None)
+    both = {} if both is None else check_kind("rope_parameters", both, dict)
     base = {"rope_theta": both["rope_theta"]} if "rope_theta" in both else {}
     scaling = {name: value for name, value in both.items() if name != "rope_theta"}
     scaling = check_kind("rope_scaling", config.pop("rope_scaling", None) or scaling, dict)
     kind = scaling.get("rope_type", scaling.get("type", "default"))
-    return base if kind == "default" else base | {"rope_scaling": scaling}
+    if kind == "default":
+        check_known(scaling, {"rope_type": (kind,), "type": (kind,), "partial_rotary_factor": (1,)})
+        return base
+    return base | {"rope_scaling": scaling}
 
 
 def check_numbers(config: dict[str, Any]) -> None:
@@ -133,6 +143,9 @@ def check_numbers(config: dict[str, Any]) -> None:
             check_kind(name, config[name], bool)
     if not check_number("rms_norm_eps", config["rms_norm_eps"], 0):
         raise ValueError("rms_norm_eps must be more than 0")
+    check_number("initializer_range", config["initializer_range"], 0)
+    for name in DROPOUTS:
+        check_number(name, config[name], 0, 1)
     check_kind("tie_word_embeddings", config["tie_word_embeddings"], bool)
     checked_ends(config)
 
@@ -174,6 +187,7 @@ def check_layers(config: dict[str, Any]) -> None:
     layers = config["num_hidden_layers"]
     if config.get("sliding_window") is not None:
         check_size("sliding_window", config["sliding_window"])
+    check_size("max_window_layers", config.get("max_window_layers", 0), 0)
     check_size("no_rope_layer_interval", config.get("no_rope_layer_interval", 1))
     allowed: dict[str, tuple[Any, ...]] = {
         "layer_types": ("full_attention", "sliding_attention"),
@@ -304,16 +318,6 @@ def published_config(config: dict[str, Any]) -> dict[str, Any]:
     unsaid = ("sliding_window", "pad_token_id", "bos_token_id", "eos_token_id")
     config = dict.fromkeys(unsaid[config["model_type"] == "gpt2" :]) | config
     return {names.get(k, k): v for k, v in config.items() if k not in ("dtype", "torch_dtype")}
-
-
-# SmolLM2's template of a chat, in the form that is called ChatML: for a model of your own.
-CHAT_TEMPLATE = (
-    "{% for message in messages %}{% if loop.first and messages[0]['role'] != 'system' %}"
-    "{{ '<|im_start|>system\nYou are a helpful AI assistant named SmolLM, trained by Hugging Face"
-    "<|im_end|>\n' }}{% endif %}{{'<|im_start|>' + message['role'] + '\n' + message['content'] "
-    "+ '<|im_end|>' + '\n'}}{% endfor %}{% if add_generation_prompt %}"
-    "{{ '<|im_start|>assistant\n' }}{% endif %}"
-)
 
 
 # How the tokenizers of GGUF files cut a text before BPE, by the regular expression of each.
