@@ -35,6 +35,8 @@ def copy(folder: Path) -> int:
     folder.mkdir(parents=True, exist_ok=True)
     for path in (path for pattern in FOR_STUDENTS for path in EXERCISES.glob(pattern)):
         shutil.copy(path, folder)
+    for name in ("README.md", "README_zh.md"):  # page 22 counts their tokens
+        shutil.copy(EXERCISES.parents[1] / name, folder)
     for name in FOLDERS:
         shutil.copytree(EXERCISES / name, folder / name)
     for path in (path for ending in ("py", "po") for path in folder.rglob(f"*.{ending}")):
