@@ -13,11 +13,11 @@ import sys
 from pathlib import Path
 
 from grading import print_in_any_encoding, say
-from score import report
+from score import reports
 
 EXERCISES = Path(__file__).parent
 FOR_STUDENTS = ("ex_*.py", "test_*.py", "black_boxes.py", "conftest.py", "grading.py")
-FOR_STUDENTS += ("in_chinese.py", "score.py")
+FOR_STUDENTS += ("elsewhere.py", "guard.py", "in_chinese.py", "score.py", "written.py")
 FOLDERS = ("zh_CN", "induction_model")  # the second has the weights of exercise 20
 
 
@@ -25,7 +25,7 @@ def copy(folder: Path) -> int:
     """Fill a new or empty folder, and return how many exercises it has."""
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise FileExistsError(f"{folder} exists and is not empty: name a new folder")
-    card = report(EXERCISES, 120)
+    (card,) = reports([EXERCISES], 120)
     if "error" in card:
         raise ValueError(card["error"])
     for name, exercise in card["exercises"].items():

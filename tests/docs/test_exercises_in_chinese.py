@@ -22,7 +22,8 @@ from in_chinese import in_chinese
 from test_exercises import FOLDER, sentences
 
 MESSAGES, TEXTS = catalogue("messages"), catalogue("texts")
-SPEAKING = [FOLDER / name for name in ("conftest.py", "grading.py", "score.py")]
+SPEAKING = [FOLDER / name for name in ("conftest.py", "elsewhere.py", "grading.py")]
+SPEAKING += [FOLDER / name for name in ("guard.py", "score.py", "written.py")]
 SPEAKING += sorted(FOLDER.glob("test_*.py"))
 STARTERS = sorted(FOLDER.glob("ex_*.py"))
 # Keys of dicts in graders, and code: these are not shown, or are the same in every language.
