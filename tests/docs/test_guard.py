@@ -3,6 +3,7 @@ forged; a file that is the solution is recognised."""
 
 from __future__ import annotations
 
+import base64
 import inspect
 import json
 import os
@@ -30,8 +31,9 @@ READING = {
     "os.open": "text = os.read(os.open(SOLUTION, os.O_RDONLY), 9999).decode()",
     "change of folder": "os.chdir(FOLDER + '/solutions'); text = open('ex_05_softmax.py').read()",
     "folder above": "os.chdir(FOLDER); text = open('solutions/ex_05_softmax.py').read()",
-    "copy": "import shutil; shutil.copy(SOLUTION, HERE); text = open(HERE + '/ex_05_softmax.py').read()",
-    "rename": "os.rename(FOLDER + '/solutions', HERE + '/s'); text = open(HERE + '/s/ex_05_softmax.py').read()",
+    "copy": "import shutil; shutil.copy(SOLUTION, HERE + '/s'); text = open(HERE + '/s').read()",
+    "rename": "os.rename(FOLDER + '/solutions', HERE + '/s'); "
+    "text = open(HERE + '/s/ex_05_softmax.py').read()",
     "loader": "import runpy; globals().update(runpy.run_path(SOLUTION)); text = ''",
     "import": "sys.path.append(FOLDER + '/solutions'); sys.modules.pop('ex_05_softmax', 0); "
     "from ex_05_softmax import *; text = ''",
@@ -41,8 +43,8 @@ READING = {
     "mmap": "import mmap; f = open(SOLUTION, 'rb'); text = mmap.mmap(f.fileno(), 0, access=1)[:]",
     "process": "import subprocess; text = subprocess.check_output([sys.executable, '-c', "
     "'print(open(%r).read())' % SOLUTION], text=True)",
-    "multiprocessing": "import multiprocessing as m; "
-    "text = m.get_context('spawn').Pool(1).map(pathlib.Path.read_text, [pathlib.Path(SOLUTION)])[0]",
+    "multiprocessing": "import multiprocessing as m; text = m.get_context('spawn').Pool(1)"
+    ".map(pathlib.Path.read_text, [pathlib.Path(SOLUTION)])[0]",
     "tests": "text = open(FOLDER + '/../../tests/docs/test_exercises.py').read()",
     "grader": "text = open(FOLDER + '/test_05_softmax.py').read()",
 }
@@ -111,7 +113,7 @@ def test_solutions_cannot_be_read(tmp_path: Path) -> None:
         says = card["exercises"][NAME]["says"]
         assert not card["exercises"][NAME]["passed"], name
         assert re.search(
-            r"out of reach|Error when it was read: No module|has no function", says[0]
+            r"out of reach|read: No module|has no function|not written yet", says[0]
         ), (
             name,
             says,
@@ -162,7 +164,7 @@ def test_a_forged_file_passes_no_other_exercise(tmp_path: Path, forged: str) -> 
     [
         ("def f(x):\n    raise NotImplementedError\n", ["f"]),
         ("def f(x):\n    '''Words.'''\n    raise NotImplementedError('later')\n", ["f"]),
-        ("class A:\n    def f(self):\n        super().f()\n        raise NotImplementedError\n", ["A.f"]),
+        ("class A:\n    def f(self):\n        f()\n        raise NotImplementedError\n", ["A.f"]),
         ("def f(x):\n    if x:\n        raise NotImplementedError\n    return x\n", []),
         ("def f(x):\n    raise ValueError\n", []),
         ("def f(:\n", []),
@@ -181,21 +183,14 @@ def test_the_text_of_a_solution_is_recognised(path: Path) -> None:
     hidden = re.sub(r"^( +)(\w+) = (.*)$", r"\1# mine\n\1\2 = \3", solution, flags=re.M)
     assert written.is_the_solution(path.name, ["x = 1\n" + hidden])
     assert not written.is_the_solution(path.name, [path.read_text("utf-8"), "def f(:"])
-    others = [
-        other.read_text("utf-8") for other in FOLDER.glob("solutions/*") if other.name != path.name
-    ]
-    assert not written.is_the_solution(path.name, others)
+    others = set(FOLDER.glob("solutions/*.py")) - {FOLDER / "solutions" / path.name}
+    assert not written.is_the_solution(path.name, [other.read_text("utf-8") for other in others])
 
 
 def test_a_solution_is_named_however_it_is_hidden(tmp_path: Path) -> None:
-    names = (
-        RIGHT.replace("grad", "upstream").replace("e = ", "powers = ").replace("e /", "powers /")
-    )
-    names = names.replace("/ e.", "/ powers.")
-    coded = f"import base64\nexec(base64.b64decode({__import__('base64').b64encode(RIGHT.encode())!r}))\n"
-    own = RIGHT.replace(
-        "e / e.sum(axis=-1, keepdims=True)", "np.divide(e, e.sum(-1, keepdims=True))"
-    )
+    names = re.sub(r"\be\b", "powers", RIGHT.replace("grad", "upstream"))
+    coded = f"import base64\nexec(base64.b64decode({base64.b64encode(RIGHT.encode())!r}))\n"
+    own = RIGHT.replace("e / e.sum(axis=-1", "np.divide(1, 1 / e) / e.sum(axis=-1")
     texts = {"copied": RIGHT, "renamed": names, "coded": coded, "own": own}
     folders = [write(tmp_path / name, text) for name, text in texts.items()]
     cards = graded(folders)
@@ -212,28 +207,28 @@ def test_a_black_box_tells_nothing() -> None:
 
 
 BOX = "15_bugs_that_train"
+ASKING = [
+    "return attention.__closure__[0].cell_contents",
+    "return next(c.cell_contents for c in attention.__closure__ if type(c.cell_contents) is str)",
+    "import black_boxes\n    return black_boxes.ANSWERS['box_1']",
+    "import black_boxes\n    return black_boxes.INSIDE[attention].__closure__[0].cell_contents",
+    "import sys\n    return sys._getframe(2).f_locals['right']",
+    "import sys\n    return sys.modules['test_15_bugs_that_train'].ANSWERS['box_1']",
+    "import sys\n    sys.modules.pop('black_boxes')\n    import black_boxes\n    return ''",
+    "import gc\n    found = [x for x in gc.get_objects() if type(x) is dict and 'box_1' in x]\n"
+    "    return next(x['box_1'] for x in found if type(x['box_1']) is str)",
+]
 
 
-@pytest.mark.parametrize(
-    "attack",
-    [
-        "    return attention.__closure__[0].cell_contents\n",
-        "    return next(c.cell_contents for c in attention.__closure__ if type(c.cell_contents) is str)\n",
-        "    import black_boxes\n    return black_boxes.ANSWERS['box_1']\n",
-        "    import black_boxes\n    return black_boxes.INSIDE[attention].__closure__[0].cell_contents\n",
-        "    import sys\n    return sys._getframe(2).f_locals['right']\n",
-        "    import sys\n    return sys.modules['test_15_bugs_that_train'].ANSWERS['box_1']\n",
-        "    import sys\n    sys.modules.pop('black_boxes')\n    import black_boxes\n    return ''\n",
-        "    import gc\n    found = [x for x in gc.get_objects() if type(x) is dict and 'box_1' in x]\n"
-        "    return next(x['box_1'] for x in found if type(x['box_1']) is str)\n",
-    ],
-)
-def test_a_function_cannot_ask_what_a_box_is(tmp_path: Path, attack: str) -> None:
-    write(tmp_path, f"def diagnose(attention):\n{attack}", BOX)
-    (card,) = graded([tmp_path])
-    says = card["exercises"][BOX]["says"]
-    assert card["exercises"][BOX]["result"] == "6 tests fail"
-    assert re.match(r"diagnose raised|diagnose returns one of .*, not ", says[0]), says
+def test_a_function_cannot_ask_what_a_box_is(tmp_path: Path) -> None:
+    folders = [
+        write(tmp_path / str(i), f"def diagnose(attention):\n    {attack}\n", BOX)
+        for i, attack in enumerate(ASKING)
+    ]
+    for attack, card in zip(ASKING, graded(folders), strict=True):
+        says = card["exercises"][BOX]["says"]
+        assert card["exercises"][BOX]["result"] == "6 tests fail", attack
+        assert re.match(r"diagnose raised|diagnose returns one of .*, not ", says[0]), says
 
 
 def test_the_boxes_can_be_tried_in_the_file(tmp_path: Path) -> None:
@@ -244,7 +239,9 @@ def test_the_boxes_can_be_tried_in_the_file(tmp_path: Path) -> None:
         "X = np.random.default_rng(0).standard_normal((3, 3, 5, 8))\n"
         "assert differ(BOXES['box_1'](*X, causal=True), BOXES['box_2'](*X, causal=True))\n"
     )
-    tried += "\n_before = diagnose\n\n\ndef diagnose(attention):\n    print(1)\n    return _before(attention)\n"
+    tried += (
+        "_first = diagnose\ndef diagnose(attention):\n    print(1)\n    return _first(attention)\n"
+    )
     write(tmp_path, text + tried, BOX)
     (card,) = graded([tmp_path])
     assert card["exercises"][BOX]["says"] == []
