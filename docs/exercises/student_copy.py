@@ -1,7 +1,7 @@
 """Copy the exercises for students: `python docs/exercises/student_copy.py FOLDER`.
 
-The copy has the files with holes, their graders and the score card, and no solutions. The paths in
-its files begin at the folder above it. The graders look first whether all holes are there.
+The copy has the files with holes, their graders, the score card and the examples that pages import,
+and no solutions. The paths in its files begin at the folder above it. The graders look first whether all holes are there.
 """
 
 from __future__ import annotations
@@ -37,6 +37,11 @@ def copy(folder: Path) -> int:
         shutil.copy(path, folder)
     for name in FOLDERS:
         shutil.copytree(EXERCISES / name, folder / name)
+    shutil.copytree(
+        EXERCISES.parents[1] / "examples",
+        folder / "examples",
+        ignore=shutil.ignore_patterns("__pycache__", "record_attention.py"),  # makes pages
+    )
     for path in (path for ending in ("py", "po") for path in folder.rglob(f"*.{ending}")):
         text = re.sub(r"docs/course/(\w+)\.md", r"\1", path.read_text("utf-8"))  # a page's name
         path.write_text(text.replace("docs/exercises", folder.resolve().name), "utf-8")

@@ -1582,6 +1582,8 @@ def test_a_copy_for_students_has_no_solutions(tmp_path: Path) -> None:
     assert len([name for name in texts if name.startswith("ex_")]) == len(EXERCISES)
     assert not [name for name, text in texts.items() if text.startswith('"""A solution of')]
     assert "student_copy.py" not in texts
+    assert {"stress_data.py", "classify_texts.py"} <= set(texts)  # pages 12 and 21 import them
+    assert (folder / "examples" / "data" / "cmudict_stress.txt.xz").is_file()
     boxes = runpy.run_path(str(folder / "black_boxes.py"))
     assert len(boxes["ANSWERS"]) == 5
     for name, answer in boxes["ANSWERS"].items():

@@ -20,6 +20,7 @@ import pytest
 pytest.importorskip("myst_nb", reason='Sphinx is not installed: pip install -e ".[docs]"')
 from babel.messages.catalog import Catalog
 from babel.messages.pofile import read_po
+from chinese import messages_of
 
 DOCS = Path(__file__).parents[2] / "docs"
 CATALOGUES = DOCS / "locale" / "zh_CN" / "LC_MESSAGES"
@@ -344,3 +345,8 @@ def test_what_stands_above_hidden_code_is_in_the_language_of_the_page(language, 
     command += ["-D", f"language={language}", "-D", "nb_execution_mode=off"]
     subprocess.run([*command, str(tmp_path), str(tmp_path / "out")], check=True)
     assert prompt in (tmp_path / "out" / "index.html").read_text("utf-8")
+
+
+def test_a_page_without_a_catalogue_has_no_messages() -> None:
+    """So docs/notebooks.py writes its notebook in Chinese with the English words."""
+    assert messages_of(DOCS / "course" / "99_mine.md") == {}
