@@ -1,7 +1,8 @@
 """Copy the exercises for students: `python docs/exercises/student_copy.py FOLDER`.
 
-The copy has the files with holes, their graders, the score card and the examples that pages import,
-and no solutions. The paths in its files begin at the folder above it. The graders look first whether all holes are there.
+The copy has the files with holes, their graders, the score card and the examples that pages
+import, and no solutions. The paths in its files begin at the folder above it. The graders look
+first whether all holes are there.
 """
 
 from __future__ import annotations

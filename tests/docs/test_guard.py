@@ -38,7 +38,7 @@ READING = {
     "import": "sys.path.append(FOLDER + '/solutions'); sys.modules.pop('ex_05_softmax', 0); "
     "from ex_05_softmax import *; text = ''",
     "namespace": "sys.path.append(FOLDER); from solutions.ex_05_softmax import *; text = ''",
-    "linecache": "import linecache; text = ''.join(linecache.getlines(SOLUTION)); softmax = 0",
+    "linecache": "import linecache; text = ''.join(linecache.getlines(SOLUTION))",
     "numpy": "import numpy as np; text = np.fromfile(SOLUTION, np.uint8).tobytes().decode()",
     "mmap": "import mmap; f = open(SOLUTION, 'rb'); text = mmap.mmap(f.fileno(), 0, access=1)[:]",
     "process": "import subprocess; text = subprocess.check_output([sys.executable, '-c', "
@@ -60,7 +60,7 @@ ON_LINUX = {
     "proc": "text = open('/proc/self/root' + SOLUTION).read()",
     "ctypes": "import ctypes as c; f = c.CDLL(None).open(SOLUTION.encode(), 0); "
     "text = os.read(f, 9999).decode()",
-    "history": "text = open(FOLDER + '/../../.git/HEAD').read(); softmax = 0",
+    "history": "text = open(FOLDER + '/../../.git/HEAD').read()",
 }
 # Each tries to change what other exercises, or other students, are graded by.
 CHANGING = {
