@@ -276,6 +276,6 @@ def test_a_loop_without_end_elsewhere_is_stopped(tmp_path: Path, loop: str) -> N
         capture_output=True,
         text=True,
         check=False,
-        timeout=60,
+        timeout=300,
     )
     assert re.search("no end after .* seconds|Python ended with code 1", run.stdout), run.stdout
