@@ -9,6 +9,7 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 import student_copy
@@ -46,6 +47,24 @@ def test_the_answers_are_with_nobody_but_the_lecturer(tmp_path: Path) -> None:
         if path.suffix in (".md", ".ipynb", ".py", ".po", ".txt", ".html", ".js"):
             text = path.read_text("utf-8", errors="replace")
             assert not [answer for answer in answers if answer in text], path
+
+
+@pytest.mark.parametrize("page", sorted(DOCS.glob("course/[0-9]*.md")), ids=lambda path: path.stem)
+def test_a_page_finds_its_files_in_the_copy(
+    page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A wheel has no examples, so nothing is looked for beside the library."""
+    text = page.read_text("utf-8")
+    assert "ta.__file__).parents" not in text
+    if "Path.cwd()" not in text:
+        return
+    student_copy.copy(tmp_path / "copy")
+    monkeypatch.chdir(tmp_path / "copy")
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    cells = re.findall(r"^```\{code-cell\}\n(?::.*\n)*(.*?)^```", text, re.M | re.S)
+    names: dict[str, Any] = {}
+    exec(next(cell for cell in cells if "Path.cwd()" in cell), names)
+    assert tmp_path in names["root" if "root" in names else "folder"].parents
 
 
 def figures() -> list[tuple[str, str, dict[str, str]]]:
