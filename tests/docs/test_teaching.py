@@ -120,7 +120,7 @@ def with_own_page(tmp_path_factory: pytest.TempPathFactory) -> Path:
         shutil.copy(path, root)
     shutil.copytree(root / "docs" / "template", root, dirs_exist_ok=True)
     (line,) = re.findall(r"```text\n   (\d\d_\w+)\n", PAGE)
-    replace(root / "docs" / "course" / "index.md", "\n21_own_texts\n", f"\n21_own_texts\n{line}\n")
+    replace(root / "docs" / "course" / "index.md", "\nsteps\n", f"\n{line}\nsteps\n")
     (entry,) = re.findall(r"UNTRANSLATED = {\n *(.*)\n", PAGE)
     replace(root / "docs" / "conf.py", "UNTRANSLATED = {\n", f"UNTRANSLATED = {{\n    {entry}\n")
     return root
@@ -158,15 +158,15 @@ def test_a_page_of_ones_own(with_own_page: Path) -> None:
     less = f"({words}) and not catalogue and not holes and not readme"
     run = called(with_own_page, "-m", "pytest", "-q", "-m", "", *paths, *others, "-k", less)
     assert run.returncode == 0, run.stdout
-    assert "22_mean" in called(with_own_page, "docs/exercises/score.py").stdout
+    assert "30_mean" in called(with_own_page, "docs/exercises/score.py").stdout
 
 
 def test_what_is_forgotten_is_named(with_own_page: Path) -> None:
     """Each sentence of the table of own_page.md, from its own fault."""
-    mistakes = "tests/docs/wrong_answers/22_mean.txt"
+    mistakes = "tests/docs/wrong_answers/30_mean.txt"
     faults = [
-        ("docs/conf.py", '"course/22_mean": ', '"course/23_mean": '),
-        ("docs/course/22_mean.md", "one row", "a row"),
+        ("docs/conf.py", '"course/30_mean": ', '"course/31_mean": '),
+        ("docs/course/30_mean.md", "one row", "a row"),
         (mistakes, "- axis=0", "- axis=7"),
     ]
     others = [(mistakes, "~ this is the sum", "~ other")]
@@ -188,7 +188,7 @@ def said_with(root: Path, faults: list[tuple[str, str, str]], *names: str) -> st
     for path, old, new in faults:
         replace(root / path, old, new)
     paths = [f"tests/docs/test_{name}.py" for name in names]
-    words = "22_mean or every or each_text or are_in_step"
+    words = "30_mean or every or each_text or are_in_step"
     run = called(root, "-m", "pytest", "-q", "-m", "", *paths, "-k", words)
     for path, text in before.items():
         (root / path).write_text(text, "utf-8")
@@ -197,7 +197,7 @@ def said_with(root: Path, faults: list[tuple[str, str, str]], *names: str) -> st
 
 
 def test_a_mistake_without_a_file_is_named(with_own_page: Path) -> None:
-    path = with_own_page / "tests" / "docs" / "wrong_answers" / "22_mean.txt"
+    path = with_own_page / "tests" / "docs" / "wrong_answers" / "30_mean.txt"
     text = path.read_text("utf-8")
     path.unlink()
     run = called(with_own_page, "-m", "pytest", "-q", "tests/docs/test_exercises.py", "-k", "every")

@@ -1,4 +1,4 @@
-"""A solution of exercise 22."""
+"""A solution of exercise 30."""
 
 import numpy as np
 

@@ -1,9 +1,9 @@
-"""Grades exercise 22."""
+"""Grades exercise 30."""
 
 import numpy as np
 from grading import close, exercise, expect, run
 
-yours = exercise("ex_22_mean")
+yours = exercise("ex_30_mean")
 
 
 def test_mean() -> None:
