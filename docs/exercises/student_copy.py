@@ -1,7 +1,7 @@
 """Copy the exercises for students: `python docs/exercises/student_copy.py FOLDER`.
 
-The copy has the files with holes, their graders, the score card and the examples that pages
-import, and no solutions. The paths in its files begin at the folder above it. The graders look
+The copy has the files with holes, their graders, the score card, the examples that pages import
+and what page 22 reads, and no solutions. The paths in its files begin at the folder above it. The graders look
 first whether all holes are there.
 """
 
@@ -20,6 +20,7 @@ EXERCISES = Path(__file__).parent
 FOR_STUDENTS = ("ex_*.py", "test_*.py", "black_boxes.py", "conftest.py", "grading.py")
 FOR_STUDENTS += ("elsewhere.py", "guard.py", "in_chinese.py", "score.py", "written.py")
 FOLDERS = ("zh_CN", "induction_model")  # the second has the weights of exercise 20
+FOR_PAGE_22 = ("README.md", "README_zh.md", "docs/_static/scaling_law.json")
 
 
 def copy(folder: Path) -> int:
@@ -38,6 +39,9 @@ def copy(folder: Path) -> int:
         shutil.copy(path, folder)
     for name in FOLDERS:
         shutil.copytree(EXERCISES / name, folder / name)
+    for name in FOR_PAGE_22:
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(EXERCISES.parents[1] / name, folder / name)
     shutil.copytree(
         EXERCISES.parents[1] / "examples",
         folder / "examples",

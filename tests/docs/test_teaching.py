@@ -65,6 +65,8 @@ def test_a_page_finds_its_files_in_the_copy(
     names: dict[str, Any] = {}
     exec(next(cell for cell in cells if "Path.cwd()" in cell), names)
     assert tmp_path in names["root" if "root" in names else "folder"].parents
+    read = re.findall(r'root / "([\w/.]+)"', text)
+    assert not [path for path in read if not (tmp_path / "copy" / path).exists()]
 
 
 def figures() -> list[tuple[str, str, dict[str, str]]]:
