@@ -126,7 +126,7 @@ def learned(trained: Trained, held_out: np.ndarray, seconds: float) -> list[list
         trained.step()
 
 
-def predicted(runs: list[dict[str, Any]], size: int, tokens: int) -> float:
+def predicted(runs: list[dict[str, Any]], size: int, tokens: float) -> float:
     """What the line of the last four sizes says of another size at equal tokens."""
     points = [(run["parameters"], bits_at(run["curve"], tokens)) for run in runs[-4:]]
     slope, constant = line_through(*map(list, zip(*points, strict=True)))
@@ -171,7 +171,7 @@ def main() -> None:
         ta.manual_seed(0)
         model = new_model(width, heads)
         trained = Trained(model, text, 0.25 / width)
-        run = {"width": width, "heads": heads, "parameters": parameters_of(model)}
+        run: dict[str, Any] = {"width": width, "heads": heads, "parameters": parameters_of(model)}
         if width == max(WIDTHS):  # the first steps say how far it will come
             for _ in range(16):
                 trained.step()
