@@ -1,8 +1,8 @@
 """Copy the exercises for students: `python docs/exercises/student_copy.py FOLDER`.
 
 The copy has the files with holes, their graders, the score card, the examples that pages import
-and what page 22 reads, and no solutions. The paths in its files begin at the folder above it. The graders look
-first whether all holes are there.
+and what page 22 reads, and no solutions. The paths in its files begin at the folder above it. The
+graders look first whether all holes are there.
 """
 
 from __future__ import annotations
