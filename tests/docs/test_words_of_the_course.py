@@ -23,9 +23,13 @@ LOUD = {
     *("cat", "bird", "sum", "learns", "added", "second reading", "add", "adds", "any", "visible"),
     *("each", "one", "every", "column", "connecting", "very long", "this", "distance", "vector"),
     *("walk", "walking", "true", "last", "better", "unknown", "feeling", "you", "positions"),
+    *("your", "equally many bytes of text"),
 }
 # What a page explains for itself, and what is an ordinary word elsewhere.
-OF_ONE_PAGE = {"rule", "path", "memory", "rescales", "reference"}
+OF_ONE_PAGE = {
+    *("rule", "path", "memory", "rescales", "reference", "character", "byte", "bits"),
+    *("arithmetic coding", "overfits", "underfits"),
+}
 
 
 def prose(page: str) -> Iterator[str]:
