@@ -18,6 +18,7 @@ SPEC.loader.exec_module(NOTEBOOKS)
 WORDS_A_MINUTE = 49  # of students who run the code and change it
 # On page 2 the engine is typed, line by line.
 MORE = {"02": 25}
+SECOND_PARTS = {"11": "deep_encoders.md"}
 PAGES = sorted(DOCS.glob("course/[0-9]*.md"))
 TEXT = {path.name[:2]: path.read_text("utf-8") for path in PAGES}
 
@@ -48,13 +49,31 @@ def test_a_page_says_how_long_it_takes(path):
     assert re.search(rf"^\| {int(page)} .* \| {exercise} \|$", teaching, re.MULTILINE)
 
 
+@pytest.mark.parametrize("page", SECOND_PARTS)
+def test_a_second_part_says_how_long_it_takes(page):
+    path = DOCS / "course" / SECOND_PARTS[page]
+    reading = both(page)[0] - said(page)[0]
+    assert abs(reading - measured(path)) <= 4, measured(path)
+    index = (DOCS / "course/index.md").read_text("utf-8")
+    assert re.search(rf"\({path.name}\) \| {reading} \|", index)
+
+
+def both(page: str) -> tuple[int, int]:
+    """The minutes of a page with its second part, and of the exercise."""
+    reading, exercise = said(page)
+    if page in SECOND_PARTS:
+        text = (DOCS / "course" / SECOND_PARTS[page]).read_text("utf-8")
+        reading += int(re.search(r"^(\d+) minutes; the exercise is", text, re.MULTILINE)[1])
+    return reading, exercise
+
+
 def hours(minutes: int) -> str:
     return f"{minutes / 60 + 1e-9:.1f}"
 
 
 def test_the_hours_of_the_six_weeks_are_sums_of_the_minutes():
     teaching = (DOCS / "teaching.md").read_text("utf-8")
-    total = [sum(said(page)[i] for page in TEXT) for i in (0, 1)]
+    total = [sum(both(page)[i] for page in TEXT) for i in (0, 1)]
     assert (
         f"Reading all pages takes {hours(total[0])} hours, and the exercises {hours(total[1])}."
         in teaching
@@ -67,7 +86,7 @@ def test_the_hours_of_the_six_weeks_are_sums_of_the_minutes():
         choices = re.findall(r"\d+", one_of) or [None]
         for i, text in enumerate(stated):
             sums = [
-                sum(said(f"{int(page):02d}")[i] for page in [*fixed, *filter(None, [choice])])
+                sum(both(f"{int(page):02d}")[i] for page in [*fixed, *filter(None, [choice])])
                 for choice in choices
             ]
             lowest, highest = hours(min(sums)), hours(max(sums))
