@@ -35,28 +35,23 @@ from ..packing import sum_heads
 from ..threads import parallel_for
 from ..visibility import Visibility
 from .attention_blocks import (
-    BLOCK,
-    STEP,
-    Head,
-    add,
+    Rows,
+    Visible,
     add_to_dbias,
-    add_to_scores,
-    apply_visibility,
     block_of,
-    drop_block,
-    dscores_and_dropout,
-    keep_mask,
-    masked_scores,
+    drop_weights,
+    dscores_of,
+    finish_scores,
+    head_of,
     product_of,
     put,
     softmax_again,
     softmax_columns,
     take,
-    visible_end,
 )
-from .compiler import inlined, jit, takes_formula
+from .compiler import jit, takes_formula
 from .dropout import drop_arguments
-from .layout import as_input, visibility_arrays
+from .layout import MOST, as_input, as_mask
 from .not_finite import affected, cleaned, needs_formula
 from .row_functions import LANES, ONE, ZERO, exp, largest, total_of
 
@@ -67,97 +62,63 @@ class Inputs(NamedTuple):
     q: np.ndarray  # (R, H, d)
     k: np.ndarray  # (S, G, d)
     v: np.ndarray  # (S, G, e)
-    bias: np.ndarray  # (B|1, H|1, Q|1, K|1)
-    has_bias: bool
-
-
-class Rows(NamedTuple):
-    """Which rows belong to which sample, see `visibility.Samples`: queries, and keys."""
-
-    query_offsets: np.ndarray  # (B + 1,)
-    key_offsets: np.ndarray  # (B + 1,)
-    longest_queries: int
-    longest_keys: int
-
-
-class Saved(NamedTuple):
-    """What forward keeps of the softmax of each query."""
-
-    maximum: np.ndarray  # (R, H)
-    inverse: np.ndarray  # (R, H): 1 / sum(exp(scores - maximum)), or 0 where nothing is visible
-
-
-@inlined
-def head_of(number, inputs, rows, visibility):
-    """Neighbouring numbers are of different samples: a thread then has long and short ones."""
-    batch, heads = len(rows.query_offsets) - 1, inputs.q.shape[1]
-    b, h = number % batch, number // batch
-    group = h * inputs.k.shape[1] // heads
-    queries = rows.query_offsets[b + 1] - rows.query_offsets[b]
-    keys = rows.key_offsets[b + 1] - rows.key_offsets[b]
-    limits = visibility.limits[b % len(visibility.limits)]
-    starts = visibility.starts[b % len(visibility.starts)]
-    mask = visibility.mask[b % len(visibility.mask), h % visibility.mask.shape[1]]
-    bias = inputs.bias[b % len(inputs.bias), h % inputs.bias.shape[1]]
-    query_start, key_start = rows.query_offsets[b], rows.key_offsets[b]
-    end = visible_end(limits, np.int64(0), queries, keys)
-    width = (min(BLOCK, rows.longest_queries, max(end, 1)) + STEP - 1) // STEP * STEP
-    places = (query_start, queries, key_start, keys, end, width)
-    has = (visibility.has_mask, inputs.has_bias)
-    return Head(h, group, b * heads + h, *places, limits, starts, mask, bias, *has)
 
 
 @jit
-def attention_heads(inputs, rows, visibility, scale, drop, out, saved, first, last):
-    """Fill out (R, H, e) and saved, for some of the B * H heads of all samples."""
-    q, k, v, _, _ = inputs
-    counts = np.empty(BLOCK, np.int64)
-    maximum, inverse = np.empty(BLOCK, np.float32), np.empty(BLOCK, np.float32)
+def attention_heads(inputs, rows, visible, scale, drop, out, saved, first, last):
+    """Fill out (R, H, e), which has zeros at the start, for some of the B * H heads of all samples;
+    and saved (2, R, H): maximum and 1 / sum of each query, of which the latter is 0 where nothing
+    is visible."""
+    q, k, v = inputs
+    heads, groups = q.shape[1], k.shape[1]
     for number in range(first, last):
-        head = head_of(number, inputs, rows, visibility)
-        keys = take(k, head.group, head.key_start, head.visible_end, head.visible_end, ONE)
-        values = take(v, head.group, head.key_start, head.visible_end, head.visible_end, ONE)
+        head = head_of(number, heads, groups, rows, visible.ranges)
+        keys = take(k, head.group, head.key_start, head.keys, head.keys, ONE)
+        values = take(v, head.group, head.key_start, head.keys, head.keys, ONE)
+        products = np.empty((head.width, v.shape[2]), np.float32)
+        maximum, inverse = np.empty((2, head.width), np.float32)
         for i in range(0, head.queries, head.width):
-            block = block_of(head, i)
+            block = block_of(head, i, visible.ranges)
             queries = take(q, head.h, block.row, block.length, head.width, scale)
-            weights = masked_scores(keys, queries, block, head, counts)
-            softmax_columns(weights, counts, maximum, inverse)
+            weights = np.empty((block.end - block.begin, head.width), np.float32)
+            np.dot(keys[block.begin : block.end], queries.T, weights)
+            finish_scores(weights, block, visible, maximum)
+            softmax_columns(weights, maximum, inverse)
             if drop.threshold > 0:
-                kept = keep_mask(weights.shape, block, head, rows, drop)
-                drop_block(weights, kept, drop.factor)
-            products = weights.T @ values[block.begin : block.end]
+                drop_weights(weights, drop.factor, ZERO, block, heads, rows, drop)
+            np.dot(weights.T, values[block.begin : block.end], products)
             put(products, out, head.h, block.row, block.length, ONE)
             for j in range(block.length):
-                saved.maximum[block.row + j, head.h] = maximum[j]
-                saved.inverse[block.row + j, head.h] = inverse[j]
+                saved[0, block.row + j, head.h] = maximum[j]
+                saved[1, block.row + j, head.h] = inverse[j]
 
 
 @jit
-def attention_of_one_query(inputs, rows, visibility, scale, drop, out, saved, first, last):
+def attention_of_one_query(inputs, rows, visible, scale, drop, out, saved, first, last):
     """As `attention_heads`, where each sample has one query, as in decoding with a cache: without
     the other queries of a block, and without copies of keys and values."""
-    q, k, v, _, _ = inputs
-    scores, counts = np.empty(rows.longest_keys, np.float32), np.empty(1, np.int64)
+    q, k, v = inputs
+    heads, groups = q.shape[1], k.shape[1]
+    scores, maximum = np.empty(rows.longest_keys, np.float32), np.empty(1, np.float32)
     lanes, sums = np.empty(LANES, np.float32), np.empty(LANES)
     total = np.empty(v.shape[2])  # in float64, because many small weights add up
     for number in range(first, last):
-        head = head_of(number, inputs, rows, visibility)
-        block = block_of(head, 0)
+        head = head_of(number, heads, groups, rows, visible.ranges)
+        block = block_of(head, 0, visible.ranges)
         h, row, first_key = head.h, head.query_start, head.key_start + block.begin
         weights = scores[: block.end - block.begin]
         column = weights.reshape(-1, 1)
         for i in range(len(weights)):
             weights[i] = product_of(q[row, h], k[first_key + i, head.group]) * scale
-        if head.has_bias:
-            add_to_scores(column, head.bias, 0, 1, block.begin)
-        apply_visibility(column, 0, block.begin, head, counts)
-        top = largest(weights, lanes) if counts[0] > 0 else ZERO
+        finish_scores(column, block, visible, maximum)
+        top = max(largest(weights, lanes), maximum[0])
         for i in range(len(weights)):
             weights[i] = exp(weights[i] - top)
-        inverse = np.float32(1.0 / total_of(weights, sums)) if counts[0] > 0 else ZERO
-        saved.maximum[row, h], saved.inverse[row, h] = top, inverse
+        weight_sum = total_of(weights, sums)
+        inverse = ZERO if weight_sum == 0.0 else np.float32(1.0 / weight_sum)
+        saved[0, row, h], saved[1, row, h] = top, inverse
         if drop.threshold > 0:
-            drop_block(column, keep_mask(column.shape, block, head, rows, drop), drop.factor)
+            drop_weights(column, drop.factor, ZERO, block, heads, rows, drop)
         total[:] = 0.0
         for i in range(len(weights)):
             weight = weights[i] * inverse
@@ -167,41 +128,45 @@ def attention_of_one_query(inputs, rows, visibility, scale, drop, out, saved, fi
 
 
 @jit
-def attention_backward_heads(
-    grad, inputs, rows, visibility, scale, drop, saved, grads, first, last
-):
-    """Fill grads for some of the B * H heads of all samples: dq (R, H, d), dk (S, H, d),
-    dv (S, H, e), and dbias (B * H, Q|1, K|1), which has zeros at the start."""
+def attention_backward_heads(grad, inputs, rows, visible, scale, drop, saved, grads, first, last):
+    """Fill grads, which have zeros at the start, for some of the B * H heads of all samples:
+    dq (R, H, d), dk (S, H, d), dv (S, H, e), and dbias (B * H, Q|1, K|1), or (0, 1, 1)."""
     dq, dk, dv, dbias = grads
-    q, k, v, _, _ = inputs
-    counts = np.empty(BLOCK, np.int64)
-    maximum, inverse = np.empty(BLOCK, np.float32), np.empty(BLOCK, np.float32)
+    q, k, v = inputs
+    heads, groups = q.shape[1], k.shape[1]
     for number in range(first, last):
-        head = head_of(number, inputs, rows, visibility)
-        keys = take(k, head.group, head.key_start, head.visible_end, head.visible_end, ONE)
-        values = take(v, head.group, head.key_start, head.visible_end, head.visible_end, ONE)
-        dkeys = np.zeros((head.keys, keys.shape[1]), np.float32)
-        dvalues = np.zeros((head.keys, values.shape[1]), np.float32)
+        head = head_of(number, heads, groups, rows, visible.ranges)
+        keys = take(k, head.group, head.key_start, head.keys, head.keys, ONE)
+        values = take(v, head.group, head.key_start, head.keys, head.keys, ONE)
+        dkeys = np.empty((head.keys, q.shape[2]), np.float32)
+        dvalues = np.empty((head.keys, v.shape[2]), np.float32)
+        maximum, inverse = np.empty((2, head.width), np.float32)
         for i in range(0, head.queries, head.width):
-            block = block_of(head, i)
+            block = block_of(head, i, visible.ranges)
+            begin, end, count = block.begin, block.end, block.end - block.begin
             queries = take(q, head.h, block.row, block.length, head.width, scale)
             dout = take(grad, head.h, block.row, block.length, head.width, ONE)
+            weights = np.empty((count, head.width), np.float32)
+            np.dot(keys[begin:end], queries.T, weights)
+            finish_scores(weights, block, visible, maximum)
             for j in range(head.width):
-                exists = j < block.length
-                maximum[j] = saved.maximum[block.row + j, head.h] if exists else ZERO
-                inverse[j] = saved.inverse[block.row + j, head.h] if exists else ZERO
-            weights = masked_scores(keys, queries, block, head, counts)
+                maximum[j] = saved[0, block.row + j, head.h] if j < block.length else ZERO
+                inverse[j] = saved[1, block.row + j, head.h] if j < block.length else ZERO
             softmax_again(weights, maximum, inverse)
-            dweights = values[block.begin : block.end] @ dout.T
-            dscores = dscores_and_dropout(weights, dweights, block, head, rows, drop)
-            if head.has_bias:
-                add_to_dbias(dscores, dbias[head.number], i, block.length, block.begin)
-            add(weights @ dout, dvalues[block.begin :])
-            add(dscores @ queries, dkeys[block.begin :])
-            dqueries = dscores.T @ keys[block.begin : block.end]
+            if drop.threshold > 0:
+                drop_weights(weights, ONE, -ONE, block, heads, rows, drop)
+            dweights = np.empty((count, head.width), np.float32)
+            np.dot(values[begin:end], dout.T, dweights)
+            dscores = dscores_of(weights, dweights, drop.factor)
+            if len(dbias):
+                add_to_dbias(dscores, dbias[head.b * heads + head.h], block)
+            np.dot(weights, dout, dvalues[:count])
+            put(dvalues, dv, head.h, head.key_start + begin, count, ONE)
+            np.dot(dscores, queries, dkeys[:count])
+            put(dkeys, dk, head.h, head.key_start + begin, count, ONE)
+            dqueries = queries  # in their memory
+            np.dot(dscores.T, keys[begin:end], dqueries)
             put(dqueries, dq, head.h, block.row, block.length, scale)
-        put(dkeys, dk, head.h, head.key_start, head.keys, ONE)
-        put(dvalues, dv, head.h, head.key_start, head.keys, ONE)
 
 
 def is_compiled_for(q: np.ndarray, k: np.ndarray, v: np.ndarray, drop: Drop) -> bool:
@@ -209,6 +174,20 @@ def is_compiled_for(q: np.ndarray, k: np.ndarray, v: np.ndarray, drop: Drop) -> 
 
 
 NO_BIAS = as_input(np.zeros((1, 1, 1, 1), np.float32))
+ALL_KEYS = as_input(np.array([0, MOST, MOST]).reshape(3, 1, 1))
+
+
+def ranges_of(limits: np.ndarray | None, starts: np.ndarray | None) -> np.ndarray:
+    """`Visible.ranges` of the limits and starts of a Visibility."""
+    if limits is None and starts is None:
+        return ALL_KEYS
+    limits = ALL_KEYS[1] if limits is None else limits
+    starts = ALL_KEYS[0] if starts is None else starts
+    ranges = np.empty((3, *np.broadcast(limits, starts).shape), np.int64)
+    np.maximum(starts, 0, out=ranges[0])
+    np.maximum(limits, 0, out=ranges[1])
+    np.maximum.accumulate(ranges[1], axis=1, out=ranges[2])
+    return ranges
 
 
 def run(
@@ -227,16 +206,16 @@ def run(
     products: how many matrix products the kernel computes for each block.
     """
     queries, keys, limits, mask, starts, _ = visibility
-    q, k, v, bias = inputs
-    shift = NO_BIAS if bias is None else bias
+    *qkv, bias = inputs
+    shift, special = NO_BIAS if bias is None else as_input(bias), not mask is bias is None
     arguments = (
-        Inputs(as_input(q), as_input(k), as_input(v), as_input(shift), bias is not None),
-        Rows(queries.offsets, keys.offsets, queries.longest, keys.longest),
-        visibility_arrays(limits, mask, starts),
+        Inputs(*map(as_input, qkv)),
+        Rows(as_input(np.stack((queries.offsets, keys.offsets))), queries.longest, keys.longest),
+        Visible(as_input(ranges_of(limits, starts)), as_mask(mask), shift, special),
         np.float32(scale),
         drop_arguments(drop.p, drop.seed, np.dtype(np.float32)),
     )
-    batch, (_, heads, width) = len(queries.lengths), q.shape
+    batch, (_, heads, width) = len(queries.lengths), qkv[0].shape
     pairs = float(queries.lengths @ keys.lengths)
     nanoseconds = products * heads * (1000 * batch + pairs * (1 + width / 32))
     parallel_for(batch * heads, nanoseconds, kernel, *before, *arguments, *results)
@@ -248,13 +227,13 @@ def is_decoding(visibility: Visibility) -> bool:
 
 def forward(
     inputs: Any, visibility: Visibility, scale: float, drop: Drop, kernel: Any = None
-) -> tuple[np.ndarray, Saved]:
+) -> tuple[np.ndarray, np.ndarray]:
     """The output of a kernel, and what it saves; without one, of that which suits the queries."""
     q, _, v, _ = inputs
     if kernel is None:
         kernel = attention_of_one_query if is_decoding(visibility) else attention_heads
-    out = np.empty((*q.shape[:2], v.shape[2]), q.dtype)
-    saved = Saved(*np.empty((2, *q.shape[:2]), q.dtype))
+    out = np.zeros((*q.shape[:2], v.shape[2]), q.dtype)
+    saved = np.empty((2, *q.shape[:2]), q.dtype)
     run(kernel, (), inputs, visibility, scale, drop, (out, saved), 2)
     return out, saved
 
@@ -316,13 +295,12 @@ def backward(
     """Gradients of the inputs (q, k, v, bias), all of which are finite or see the same keys."""
     q, k, v, bias = inputs
     heads, groups = q.shape[1], k.shape[1]
-    dq, dk, dv = (np.empty((len(x), heads, x.shape[2]), x.dtype) for x in (q, k, v))
+    dq, dk, dv = (np.zeros((len(x), heads, x.shape[2]), x.dtype) for x in (q, k, v))
     of_heads = len(visibility.queries.lengths) * heads
-    dbias = np.zeros((1, 1, 1) if bias is None else (of_heads, *bias.shape[2:]), q.dtype)
+    dbias = np.zeros((0, 1, 1) if bias is None else (of_heads, *bias.shape[2:]), q.dtype)
     if is_decoding(visibility):  # blocks round its scores in another way
         _, saved = forward(inputs, visibility, scale, drop, attention_heads)
-    saved = Saved(*map(as_input, saved))
-    results = (saved, (dq, dk, dv, dbias))
+    results = (as_input(saved), (dq, dk, dv, dbias))
     run(attention_backward_heads, (as_input(grad),), inputs, visibility, scale, drop, results, 5)
     if groups < heads:  # the gradient of a key is the sum over the heads that share it
         dk, dv = (sum_heads(x, groups) for x in (dk, dv))
