@@ -24,7 +24,8 @@ STEP = 8  # a block has a multiple of it, because a vector instruction computes 
 class Rows(NamedTuple):
     """Which rows belong to which sample, see `visibility.Samples`."""
 
-    offsets: np.ndarray  # (2, B + 1): of queries, and of keys
+    query_offsets: np.ndarray  # (B + 1,)
+    key_offsets: np.ndarray  # (B + 1,)
     longest_queries: int
     longest_keys: int
 
@@ -37,7 +38,8 @@ class Visible(NamedTuple):
     ranges: np.ndarray
     mask: np.ndarray  # (B|1, H|1, Q|1, K|1): 0 hides a key
     bias: np.ndarray  # (B|1, H|1, Q|1, K|1)
-    of_single_keys: bool  # False if mask and bias change nothing
+    has_mask: bool
+    has_bias: bool
 
 
 class Head(NamedTuple):
@@ -68,10 +70,10 @@ class Block(NamedTuple):
 @inlined
 def head_of(number, heads, groups, rows, ranges):
     """Neighbouring numbers are of different samples: a thread then has long and short ones."""
-    batch = rows.offsets.shape[1] - 1
+    batch = len(rows.query_offsets) - 1
     b, h = number % batch, number // batch
-    query_start, key_start = rows.offsets[0, b], rows.offsets[1, b]
-    queries, keys = rows.offsets[0, b + 1] - query_start, rows.offsets[1, b + 1] - key_start
+    query_start, key_start = rows.query_offsets[b], rows.key_offsets[b]
+    queries, keys = rows.query_offsets[b + 1] - query_start, rows.key_offsets[b + 1] - key_start
     keys = min(keys, ranges[2, b % ranges.shape[1], min(queries, ranges.shape[2]) - 1])
     width = (min(BLOCK, rows.longest_queries, max(keys, 1)) + STEP - 1) // STEP * STEP
     return Head(b, h, h * groups // heads, query_start, queries, key_start, keys, width)
@@ -111,27 +113,34 @@ def finish_scores(scores, block, visible, maximum):
     """The scores (keys, queries) plus their bias, and -inf where invisible. `maximum` becomes where
     the search for the largest begins: at 0 for a query that sees no key, because -inf less -inf is
     NaN."""
-    ranges, mask, bias, of_single_keys = visible
     b, h, keys = block.b, block.h, len(scores)
+    place = b % visible.ranges.shape[1]
+    starts, limits = visible.ranges[0, place], visible.ranges[1, place]
+    mask = visible.mask[b % len(visible.mask), h % visible.mask.shape[1]]
+    bias = visible.bias[b % len(visible.bias), h % visible.bias.shape[1]]
+    if len(limits) > 1:
+        ends = limits[block.first : block.first + block.length]
+        for i in range(keys):
+            for j in range(len(ends)):
+                scores[i, j] = scores[i, j] if block.begin + i < ends[j] else MINUS_INF
     for j in range(scores.shape[1]):
         query = block.first + min(j, block.length - 1)
-        place = min(query, ranges.shape[2] - 1)
-        start = max(ranges[0, b % ranges.shape[1], place] - block.begin, 0)
-        limit = min(ranges[1, b % ranges.shape[1], place] - block.begin, keys)
+        start = max(starts[min(query, len(starts) - 1)] - block.begin, 0)
+        limit = min(limits[min(query, len(limits) - 1)] - block.begin, keys)
         seen = limit - start
         for i in range(min(start, keys)):
             scores[i, j] = MINUS_INF
-        for i in range(max(limit, 0), keys):
-            scores[i, j] = MINUS_INF
-        if of_single_keys:
-            bias_row, mask_row = min(query, bias.shape[2] - 1), min(query, mask.shape[2] - 1)
-            for i in range(start, limit):
-                key = block.begin + i
-                bias_key, mask_key = min(key, bias.shape[3] - 1), min(key, mask.shape[3] - 1)
-                scores[i, j] += bias[b % len(bias), h % bias.shape[1], bias_row, bias_key]
-                if mask[b % len(mask), h % mask.shape[1], mask_row, mask_key] == 0:
-                    scores[i, j] = MINUS_INF
-                    seen -= 1
+        if visible.has_bias:
+            row = min(query, len(bias) - 1)
+            for i in range(keys):
+                scores[i, j] += bias[row, min(block.begin + i, bias.shape[1] - 1)]
+        if visible.has_mask:
+            row, seen = min(query, len(mask) - 1), 0
+            for i in range(keys):
+                key = min(block.begin + i, mask.shape[1] - 1)
+                is_visible = mask[row, key] != 0 and start <= i < limit
+                scores[i, j] = scores[i, j] if is_visible else MINUS_INF
+                seen += is_visible
         maximum[j] = MINUS_INF if seen > 0 else ZERO
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from ..threads import parallel_for
-from .compiler import FAST_SUMS, inner, jit
+from .compiler import FAST_SUMS, jit
 from .layout import as_input, as_rows
 
 # How many elements of x are summed together at least, since fewer are never worth a thread; and how
@@ -15,59 +15,45 @@ from .layout import as_input, as_rows
 BLOCK, BLOCK_ROWS = 1 << 14, 16
 
 
-@inner(fastmath=FAST_SUMS)
-def moments_of(x, eps):
-    """The mean of a row, and 1 / sqrt(var + eps)."""
-    total = np.float64(0)  # not 0.0, which NumPy would let a float32 narrow
-    for j in range(len(x)):
-        total += x[j]
-    mean = total / len(x)
-    squares = np.float64(0)
-    for j in range(len(x)):
-        distance = x[j] - mean
-        squares += distance * distance
-    # Not math.sqrt, because its float has no 1 / 0 where the compiler is off.
-    return mean, 1.0 / np.sqrt(squares / len(x) + eps)
-
-
-@inner
-def normalize(x, mean, inv_std, weight, bias, out):
-    for j in range(len(x)):
-        out[j] = (x[j] - mean) * inv_std * weight[j] + bias[j]
-
-
-@inner(fastmath=FAST_SUMS)
-def normalize_backward(grad, x, mean, inv_std, weight, dx, dweight, dbias):
-    """dx of a row; what the row gives is added to dweight and dbias."""
-    g_sum = gn_sum = np.float64(0)
-    for j in range(len(x)):
-        normal = (x[j] - mean) * inv_std
-        g = np.float64(grad[j]) * weight[j]
-        g_sum += g
-        gn_sum += g * normal
-        dweight[j] += grad[j] * normal
-        dbias[j] += grad[j]
-    g_mean, gn_mean = g_sum / len(x), gn_sum / len(x)
-    for j in range(len(x)):
-        normal = (x[j] - mean) * inv_std
-        g = np.float64(grad[j]) * weight[j]
-        dx[j] = inv_std * (g - g_mean - normal * gn_mean)
-
-
-@jit
+@jit(fastmath=FAST_SUMS)
 def layer_norm_rows(x, weight, bias, eps, out, means, inv_stds, first, last):
+    columns = x.shape[1]
     for i in range(first, last):
-        means[i], inv_stds[i] = moments_of(x[i], eps)
-        normalize(x[i], means[i], inv_stds[i], weight, bias, out[i])
+        total = squares = np.float64(0)  # not 0.0, which NumPy would let a float32 narrow
+        for j in range(columns):
+            total += x[i, j]
+        mean = total / columns
+        for j in range(columns):
+            distance = x[i, j] - mean
+            squares += distance * distance
+        # Not math.sqrt, because its float has no 1 / 0 where the compiler is off.
+        inv_std = 1.0 / np.sqrt(squares / columns + eps)
+        for j in range(columns):
+            out[i, j] = (x[i, j] - mean) * inv_std * weight[j] + bias[j]
+        means[i], inv_stds[i] = mean, inv_std
 
 
-@jit
+@jit(fastmath=FAST_SUMS)
 def layer_norm_backward_rows(grad, x, weight, means, inv_stds, height, dx, sums, first, last):
     """sums (blocks, 2, D): the gradients of weight and bias from each `height` rows."""
+    columns = x.shape[1]
     for block in range(first, last):
         dweight, dbias = sums[block, 0], sums[block, 1]
         for i in range(block * height, min((block + 1) * height, len(x))):
-            normalize_backward(grad[i], x[i], means[i], inv_stds[i], weight, dx[i], dweight, dbias)
+            mean, inv_std = means[i], inv_stds[i]
+            g_sum = gn_sum = np.float64(0)
+            for j in range(columns):
+                normal = (x[i, j] - mean) * inv_std
+                g = np.float64(grad[i, j]) * weight[j]
+                g_sum += g
+                gn_sum += g * normal
+                dweight[j] += grad[i, j] * normal
+                dbias[j] += grad[i, j]
+            g_mean, gn_mean = g_sum / columns, gn_sum / columns
+            for j in range(columns):
+                normal = (x[i, j] - mean) * inv_std
+                g = np.float64(grad[i, j]) * weight[j]
+                dx[i, j] = inv_std * (g - g_mean - normal * gn_mean)
 
 
 def blocks_of(x: np.ndarray) -> tuple[int, int]:

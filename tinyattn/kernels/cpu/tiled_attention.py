@@ -207,11 +207,12 @@ def run(
     """
     queries, keys, limits, mask, starts, _ = visibility
     *qkv, bias = inputs
-    shift, special = NO_BIAS if bias is None else as_input(bias), not mask is bias is None
+    shift = NO_BIAS if bias is None else as_input(bias)
+    has = mask is not None, bias is not None
     arguments = (
         Inputs(*map(as_input, qkv)),
-        Rows(as_input(np.stack((queries.offsets, keys.offsets))), queries.longest, keys.longest),
-        Visible(as_input(ranges_of(limits, starts)), as_mask(mask), shift, special),
+        Rows(queries.offsets, keys.offsets, queries.longest, keys.longest),
+        Visible(as_input(ranges_of(limits, starts)), as_mask(mask), shift, *has),
         np.float32(scale),
         drop_arguments(drop.p, drop.seed, np.dtype(np.float32)),
     )
