@@ -102,13 +102,29 @@ def take(x, h, start, count, width, factor):
 
 @inner
 def put(block, x, h, start, count, factor):
-    """The inverse of `take`: add the first `count` rows of a block, times a factor, to rows of x."""
+    """The inverse of `take`: the first `count` rows of a block, times a factor, into rows of x."""
     for i in range(count):
         for c in range(block.shape[1]):
-            x[start + i, h, c] += block[i, c] * factor
+            x[start + i, h, c] = block[i, c] * factor
 
 
 @inner
+def zeros(rows, columns):
+    out = np.empty((rows, columns), np.float32)
+    for i in range(rows):
+        for c in range(columns):
+            out[i, c] = ZERO
+    return out
+
+
+@inner
+def add(block, total):
+    for i in range(len(block)):
+        for c in range(block.shape[1]):
+            total[i, c] += block[i, c]
+
+
+@inlined
 def finish_scores(scores, block, visible, maximum):
     """The scores (keys, queries) plus their bias, and -inf where invisible. `maximum` becomes where
     the search for the largest begins: at 0 for a query that sees no key, because -inf less -inf is
@@ -119,17 +135,17 @@ def finish_scores(scores, block, visible, maximum):
     mask = visible.mask[b % len(visible.mask), h % visible.mask.shape[1]]
     bias = visible.bias[b % len(visible.bias), h % visible.bias.shape[1]]
     if len(limits) > 1:
+        begins = starts[block.first : block.first + block.length]
         ends = limits[block.first : block.first + block.length]
         for i in range(keys):
+            key = block.begin + i
             for j in range(len(ends)):
-                scores[i, j] = scores[i, j] if block.begin + i < ends[j] else MINUS_INF
+                scores[i, j] = scores[i, j] if begins[j] <= key < ends[j] else MINUS_INF
     for j in range(scores.shape[1]):
         query = block.first + min(j, block.length - 1)
         start = max(starts[min(query, len(starts) - 1)] - block.begin, 0)
         limit = min(limits[min(query, len(limits) - 1)] - block.begin, keys)
         seen = limit - start
-        for i in range(min(start, keys)):
-            scores[i, j] = MINUS_INF
         if visible.has_bias:
             row = min(query, len(bias) - 1)
             for i in range(keys):
@@ -145,10 +161,11 @@ def finish_scores(scores, block, visible, maximum):
 
 
 @inlined
-def softmax_columns(scores, maximum, inverse):
-    """exp(scores - maximum) / sum in place, for each query; its maximum, and 1 / sum."""
+def softmax_columns(scores, maximum, block, saved):
+    """exp(scores - maximum) / sum in place, for each query; saved gets its maximum, and 1 / sum,
+    or 0 where nothing is visible."""
     keys, queries = scores.shape
-    total = np.empty(queries, np.float64)
+    total, inverse = np.empty(queries, np.float64), np.empty(queries, np.float32)
     for j in range(queries):
         total[j] = 0.0
     for i in range(keys):
@@ -160,21 +177,28 @@ def softmax_columns(scores, maximum, inverse):
         for j in range(queries):  # a loop of its own, because one with both would not be vectorized
             total[j] += scores[i, j]
     for j in range(queries):
-        inverse[j] = 0.0 if total[j] == 0.0 else 1.0 / total[j]  # no key is visible: all are 0
+        inverse[j] = 0.0 if total[j] == 0.0 else 1.0 / total[j]
     for i in range(keys):
         for j in range(queries):
             scores[i, j] *= inverse[j]
+    for j in range(block.length):
+        saved[0, block.row + j, block.h] = maximum[j]
+        saved[1, block.row + j, block.h] = inverse[j]
 
 
 @inlined
-def softmax_again(scores, maximum, inverse):
-    """The same weights, to the last bit."""
+def softmax_again(scores, maximum, block, saved):
+    """The same weights, to the last bit, from what was saved."""
+    inverse = np.empty(len(maximum), np.float32)
+    for j in range(len(maximum)):
+        maximum[j] = saved[0, block.row + j, block.h] if j < block.length else ZERO
+        inverse[j] = saved[1, block.row + j, block.h] if j < block.length else ZERO
     for i in range(scores.shape[0]):
         for j in range(scores.shape[1]):
             scores[i, j] = exp(scores[i, j] - maximum[j]) * inverse[j]
 
 
-@inner
+@inlined
 def drop_weights(weights, kept, lost, block, heads, rows, drop):
     """The weights times `kept` where dropout keeps them, by their numbers in (B, H, Q, K), and
     times `lost` where it does not."""
@@ -186,23 +210,27 @@ def drop_weights(weights, kept, lost, block, heads, rows, drop):
 
 
 @inlined
-def dscores_of(weights, dweights, factor):
+def dscores_of(weights, dweights, drop):
     """weights * (dweights - sum(weights * dweights)), in the memory of dweights. Weights below 0
     are those that dropout drops. They become 0 at the end, and all others are times its factor."""
     keys, queries = weights.shape
     total = np.empty(queries, np.float64)
     for j in range(queries):
         total[j] = 0.0
+    if drop.threshold > 0:
+        for i in range(keys):
+            for j in range(queries):
+                dweights[i, j] *= ZERO if weights[i, j] < ZERO else drop.factor
     for i in range(keys):
-        for j in range(queries):
-            dweights[i, j] *= ZERO if weights[i, j] < ZERO else factor
         for j in range(queries):
             total[j] += np.float64(weights[i, j]) * dweights[i, j]
     for i in range(keys):
         for j in range(queries):
-            weight = abs(weights[i, j])
-            dweights[i, j] = weight * (dweights[i, j] - np.float32(total[j]))
-            weights[i, j] = ZERO if weights[i, j] < ZERO else weight * factor
+            dweights[i, j] = abs(weights[i, j]) * (dweights[i, j] - np.float32(total[j]))
+    if drop.threshold > 0:
+        for i in range(keys):
+            for j in range(queries):
+                weights[i, j] *= ZERO if weights[i, j] < ZERO else drop.factor
     return dweights
 
 

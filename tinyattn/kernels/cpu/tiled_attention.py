@@ -37,6 +37,7 @@ from ..visibility import Visibility
 from .attention_blocks import (
     Rows,
     Visible,
+    add,
     add_to_dbias,
     block_of,
     drop_weights,
@@ -48,8 +49,9 @@ from .attention_blocks import (
     softmax_again,
     softmax_columns,
     take,
+    zeros,
 )
-from .compiler import jit, takes_formula
+from .compiler import inlined, jit, takes_formula
 from .dropout import drop_arguments
 from .layout import MOST, as_input, as_mask
 from .not_finite import affected, cleaned, needs_formula
@@ -64,37 +66,82 @@ class Inputs(NamedTuple):
     v: np.ndarray  # (S, G, e)
 
 
+class Gradients(NamedTuple):
+    """That of the output, and what backward fills. All are empty in forward."""
+
+    out: np.ndarray  # (R, H, e)
+    q: np.ndarray  # (R, H, d)
+    k: np.ndarray  # (S, H, d)
+    v: np.ndarray  # (S, H, e)
+    bias: np.ndarray  # (B * H, Q|1, K|1)
+
+
+@inlined
+def gradients_of_block(weights, queries, keys, values, block, drop, grads, dkeys, dvalues):
+    """Those of its queries, apart from the scale; those of keys, values and bias are added."""
+    begin, end = block.begin, block.end
+    dout = take(grads.out, block.h, block.row, block.length, len(queries), ONE)
+    dweights = np.empty(weights.shape, np.float32)
+    np.dot(values[begin:end], dout.T, dweights)
+    dscores = dscores_of(weights, dweights, drop)
+    if len(grads.bias):
+        add_to_dbias(dscores, grads.bias[block.b * grads.q.shape[1] + block.h], block)
+    products = np.empty((end - begin, dout.shape[1]), np.float32)
+    np.dot(weights, dout, products)
+    add(products, dvalues[begin:end])
+    products = np.empty((end - begin, queries.shape[1]), np.float32)
+    np.dot(dscores, queries, products)
+    add(products, dkeys[begin:end])
+    dqueries = queries  # in their memory
+    np.dot(dscores.T, keys[begin:end], dqueries)
+    return dqueries
+
+
 @jit
-def attention_heads(inputs, rows, visible, scale, drop, out, saved, first, last):
-    """Fill out (R, H, e), which has zeros at the start, for some of the B * H heads of all samples;
-    and saved (2, R, H): maximum and 1 / sum of each query, of which the latter is 0 where nothing
-    is visible."""
+def attention_heads(inputs, rows, visible, scale, drop, out, saved, grads, first, last):
+    """Forward of some of the B * H heads of all samples; or backward, if there are gradients.
+
+    Forward fills out (R, H, e), which has zeros at the start, and saved (2, R, H): maximum and
+    1 / sum of each query, of which the latter is 0 where nothing is visible. Both are one function,
+    because Numba needs less time for it than for two.
+    """
     q, k, v = inputs
-    heads, groups = q.shape[1], k.shape[1]
+    heads, groups, is_backward = q.shape[1], k.shape[1], len(grads.out) > 0
+    kept, lost = (ONE, -ONE) if is_backward else (drop.factor, ZERO)
     for number in range(first, last):
         head = head_of(number, heads, groups, rows, visible.ranges)
         keys = take(k, head.group, head.key_start, head.keys, head.keys, ONE)
         values = take(v, head.group, head.key_start, head.keys, head.keys, ONE)
-        products = np.empty((head.width, v.shape[2]), np.float32)
-        maximum, inverse = np.empty((2, head.width), np.float32)
+        maximum = np.empty(head.width, np.float32)
+        sums = head.keys if is_backward else 0
+        dkeys, dvalues = zeros(sums, q.shape[2]), zeros(sums, v.shape[2])
         for i in range(0, head.queries, head.width):
             block = block_of(head, i, visible.ranges)
             queries = take(q, head.h, block.row, block.length, head.width, scale)
             weights = np.empty((block.end - block.begin, head.width), np.float32)
             np.dot(keys[block.begin : block.end], queries.T, weights)
             finish_scores(weights, block, visible, maximum)
-            softmax_columns(weights, maximum, inverse)
+            if is_backward:
+                softmax_again(weights, maximum, block, saved)
+            else:
+                softmax_columns(weights, maximum, block, saved)
             if drop.threshold > 0:
-                drop_weights(weights, drop.factor, ZERO, block, heads, rows, drop)
-            np.dot(weights.T, values[block.begin : block.end], products)
-            put(products, out, head.h, block.row, block.length, ONE)
-            for j in range(block.length):
-                saved[0, block.row + j, head.h] = maximum[j]
-                saved[1, block.row + j, head.h] = inverse[j]
+                drop_weights(weights, kept, lost, block, heads, rows, drop)
+            if is_backward:
+                dqueries = gradients_of_block(
+                    weights, queries, keys, values, block, drop, grads, dkeys, dvalues
+                )
+                put(dqueries, grads.q, head.h, block.row, block.length, scale)
+            else:
+                products = np.empty((head.width, v.shape[2]), np.float32)
+                np.dot(weights.T, values[block.begin : block.end], products)
+                put(products, out, head.h, block.row, block.length, ONE)
+        put(dkeys, grads.k, head.h, head.key_start, sums, ONE)
+        put(dvalues, grads.v, head.h, head.key_start, sums, ONE)
 
 
 @jit
-def attention_of_one_query(inputs, rows, visible, scale, drop, out, saved, first, last):
+def attention_of_one_query(inputs, rows, visible, scale, drop, out, saved, _, first, last):
     """As `attention_heads`, where each sample has one query, as in decoding with a cache: without
     the other queries of a block, and without copies of keys and values."""
     q, k, v = inputs
@@ -127,48 +174,6 @@ def attention_of_one_query(inputs, rows, visible, scale, drop, out, saved, first
         out[row, h] = total
 
 
-@jit
-def attention_backward_heads(grad, inputs, rows, visible, scale, drop, saved, grads, first, last):
-    """Fill grads, which have zeros at the start, for some of the B * H heads of all samples:
-    dq (R, H, d), dk (S, H, d), dv (S, H, e), and dbias (B * H, Q|1, K|1), or (0, 1, 1)."""
-    dq, dk, dv, dbias = grads
-    q, k, v = inputs
-    heads, groups = q.shape[1], k.shape[1]
-    for number in range(first, last):
-        head = head_of(number, heads, groups, rows, visible.ranges)
-        keys = take(k, head.group, head.key_start, head.keys, head.keys, ONE)
-        values = take(v, head.group, head.key_start, head.keys, head.keys, ONE)
-        dkeys = np.empty((head.keys, q.shape[2]), np.float32)
-        dvalues = np.empty((head.keys, v.shape[2]), np.float32)
-        maximum, inverse = np.empty((2, head.width), np.float32)
-        for i in range(0, head.queries, head.width):
-            block = block_of(head, i, visible.ranges)
-            begin, end, count = block.begin, block.end, block.end - block.begin
-            queries = take(q, head.h, block.row, block.length, head.width, scale)
-            dout = take(grad, head.h, block.row, block.length, head.width, ONE)
-            weights = np.empty((count, head.width), np.float32)
-            np.dot(keys[begin:end], queries.T, weights)
-            finish_scores(weights, block, visible, maximum)
-            for j in range(head.width):
-                maximum[j] = saved[0, block.row + j, head.h] if j < block.length else ZERO
-                inverse[j] = saved[1, block.row + j, head.h] if j < block.length else ZERO
-            softmax_again(weights, maximum, inverse)
-            if drop.threshold > 0:
-                drop_weights(weights, ONE, -ONE, block, heads, rows, drop)
-            dweights = np.empty((count, head.width), np.float32)
-            np.dot(values[begin:end], dout.T, dweights)
-            dscores = dscores_of(weights, dweights, drop.factor)
-            if len(dbias):
-                add_to_dbias(dscores, dbias[head.b * heads + head.h], block)
-            np.dot(weights, dout, dvalues[:count])
-            put(dvalues, dv, head.h, head.key_start + begin, count, ONE)
-            np.dot(dscores, queries, dkeys[:count])
-            put(dkeys, dk, head.h, head.key_start + begin, count, ONE)
-            dqueries = queries  # in their memory
-            np.dot(dscores.T, keys[begin:end], dqueries)
-            put(dqueries, dq, head.h, block.row, block.length, scale)
-
-
 def is_compiled_for(q: np.ndarray, k: np.ndarray, v: np.ndarray, drop: Drop) -> bool:
     return bool(q.dtype == np.float32 and drop.p < 1 and q.size and k.size and v.size)
 
@@ -190,9 +195,12 @@ def ranges_of(limits: np.ndarray | None, starts: np.ndarray | None) -> np.ndarra
     return ranges
 
 
+NONE = np.empty((0, 0, 0), np.float32)
+NO_GRADIENTS = Gradients(as_input(NONE), NONE, NONE, NONE, NONE)
+
+
 def run(
     kernel: Any,
-    before: Any,
     inputs: Any,
     visibility: Visibility,
     scale: float,
@@ -202,7 +210,7 @@ def run(
 ) -> None:
     """Call a kernel for all heads of all samples, on several threads if it pays.
 
-    inputs: q, k, v, bias. before, results: the first arguments of the kernel, and the last.
+    inputs: q, k, v, bias. results: the last arguments of the kernel.
     products: how many matrix products the kernel computes for each block.
     """
     queries, keys, limits, mask, starts, _ = visibility
@@ -219,7 +227,7 @@ def run(
     batch, (_, heads, width) = len(queries.lengths), qkv[0].shape
     pairs = float(queries.lengths @ keys.lengths)
     nanoseconds = products * heads * (1000 * batch + pairs * (1 + width / 32))
-    parallel_for(batch * heads, nanoseconds, kernel, *before, *arguments, *results)
+    parallel_for(batch * heads, nanoseconds, kernel, *arguments, *results)
 
 
 def is_decoding(visibility: Visibility) -> bool:
@@ -235,7 +243,7 @@ def forward(
         kernel = attention_of_one_query if is_decoding(visibility) else attention_heads
     out = np.zeros((*q.shape[:2], v.shape[2]), q.dtype)
     saved = np.empty((2, *q.shape[:2]), q.dtype)
-    run(kernel, (), inputs, visibility, scale, drop, (out, saved), 2)
+    run(kernel, inputs, visibility, scale, drop, (out, saved, NO_GRADIENTS), 2)
     return out, saved
 
 
@@ -301,8 +309,8 @@ def backward(
     dbias = np.zeros((0, 1, 1) if bias is None else (of_heads, *bias.shape[2:]), q.dtype)
     if is_decoding(visibility):  # blocks round its scores in another way
         _, saved = forward(inputs, visibility, scale, drop, attention_heads)
-    results = (as_input(saved), (dq, dk, dv, dbias))
-    run(attention_backward_heads, (as_input(grad),), inputs, visibility, scale, drop, results, 5)
+    results = (NONE, saved, Gradients(as_input(grad), dq, dk, dv, dbias))
+    run(attention_heads, inputs, visibility, scale, drop, results, 5)
     if groups < heads:  # the gradient of a key is the sum over the heads that share it
         dk, dv = (sum_heads(x, groups) for x in (dk, dv))
     return (dq, dk, dv) if bias is None else (dq, dk, dv, dbias.reshape(-1, heads, *bias.shape[2:]))
