@@ -155,6 +155,7 @@ def watch_compilation() -> None:
     except ImportError:  # another Numba
         return
     compiles = threading.RLock()  # held by who has Numba's lock, or waits for it
+    collected: list[bool] = []  # before each function that is being compiled inside another
 
     class Lock(event.Listener):
         def on_start(self, _: Any) -> None:
@@ -164,13 +165,11 @@ def watch_compilation() -> None:
             compiles.release()
 
     class Compilation(event.Listener):
-        is_said, depth, collects = False, 0, False
+        is_said = False
 
         def on_start(self, compilation: Any) -> None:
-            if self.depth == 0:  # a function may need another, which is compiled inside
-                self.collects = gc.isenabled()
-                gc.disable()
-            self.depth += 1
+            collected.append(gc.isenabled())
+            gc.disable()
             with suppress(AttributeError, KeyError, TypeError):  # another Numba's event
                 function = compilation.data["dispatcher"].py_func
                 if not self.is_said and function.__module__.startswith(__package__):
@@ -179,8 +178,7 @@ def watch_compilation() -> None:
                     logger.warning("compiling kernels, each once: five to fifteen seconds in all")
 
         def on_end(self, _: Any) -> None:
-            self.depth -= 1
-            if self.depth == 0 and self.collects:
+            if collected.pop():
                 gc.enable()
 
     event.register("numba:compiler_lock", Lock())

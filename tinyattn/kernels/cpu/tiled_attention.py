@@ -44,6 +44,7 @@ from .attention_blocks import (
     dscores_of,
     finish_scores,
     head_of,
+    product,
     product_of,
     put,
     softmax_again,
@@ -81,20 +82,12 @@ def gradients_of_block(weights, queries, keys, values, block, drop, grads, dkeys
     """Those of its queries, apart from the scale; those of keys, values and bias are added."""
     begin, end = block.begin, block.end
     dout = take(grads.out, block.h, block.row, block.length, len(queries), ONE)
-    dweights = np.empty(weights.shape, np.float32)
-    np.dot(values[begin:end], dout.T, dweights)
-    dscores = dscores_of(weights, dweights, drop)
+    dscores = dscores_of(weights, product(values[begin:end], dout.T), drop)
     if len(grads.bias):
         add_to_dbias(dscores, grads.bias[block.b * grads.q.shape[1] + block.h], block)
-    products = np.empty((end - begin, dout.shape[1]), np.float32)
-    np.dot(weights, dout, products)
-    add(products, dvalues[begin:end])
-    products = np.empty((end - begin, queries.shape[1]), np.float32)
-    np.dot(dscores, queries, products)
-    add(products, dkeys[begin:end])
-    dqueries = queries  # in their memory
-    np.dot(dscores.T, keys[begin:end], dqueries)
-    return dqueries
+    add(product(weights, dout), dvalues[begin:end])
+    add(product(dscores, queries), dkeys[begin:end])
+    return product(dscores.T, keys[begin:end])
 
 
 @jit
@@ -118,8 +111,7 @@ def attention_heads(inputs, rows, visible, scale, drop, out, saved, grads, first
         for i in range(0, head.queries, head.width):
             block = block_of(head, i, visible.ranges)
             queries = take(q, head.h, block.row, block.length, head.width, scale)
-            weights = np.empty((block.end - block.begin, head.width), np.float32)
-            np.dot(keys[block.begin : block.end], queries.T, weights)
+            weights = product(keys[block.begin : block.end], queries.T)
             finish_scores(weights, block, visible, maximum)
             if is_backward:
                 softmax_again(weights, maximum, block, saved)
@@ -133,9 +125,8 @@ def attention_heads(inputs, rows, visible, scale, drop, out, saved, grads, first
                 )
                 put(dqueries, grads.q, head.h, block.row, block.length, scale)
             else:
-                products = np.empty((head.width, v.shape[2]), np.float32)
-                np.dot(weights.T, values[block.begin : block.end], products)
-                put(products, out, head.h, block.row, block.length, ONE)
+                outputs = product(weights.T, values[block.begin : block.end])
+                put(outputs, out, head.h, block.row, block.length, ONE)
         put(dkeys, grads.k, head.h, head.key_start, sums, ONE)
         put(dvalues, grads.v, head.h, head.key_start, sums, ONE)
 
