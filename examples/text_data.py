@@ -6,6 +6,7 @@ import csv
 import io
 import lzma
 import re
+import unicodedata
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -178,10 +179,49 @@ def check_labels(labels: Sequence[str]) -> None:
 
 # Words
 
+# Scripts that put no space between two words: Thai and Lao, Burmese, Khmer, those of Tai and Java,
+# Han (Chinese), kana (Japanese), Yi.
+UNSPACED = (
+    r"\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u1950-\u1aaf\u2e80-\u2fff\u3005-\u3007\u3021-\u3035"
+    r"\u3040-\u312f\u31a0-\u31ff\u3400-\u4dbf\u4e00-\ua4cf\ua980-\ua9ff\uaa60-\uaadf\uf900-\ufaff"
+    r"\U0001b000-\U0001b2ff\U00020000-\U0003ffff"
+)
+# Accents, vowel signs and other marks belong to the sign before them; for `re` they are no letters.
+MARKS = "".join(chr(i) for i in range(0x300, 0x1F000) if unicodedata.category(chr(i))[0] == "M")
+MARK = rf"[{MARKS}\u200c\u200d\U0001f3fb-\U0001f3ff\U000e0020-\U000e007f]*+"
+LETTERS = rf"(?:[^\W{UNSPACED}]++{MARK})++"
+HEBREW = "\u05d0-\u05ea"  # where a quote marks an abbreviation
+WORDS = re.compile(
+    rf"[{UNSPACED}]{MARK}"
+    rf"|{LETTERS}(?:(?:['’·\u05f3\u05f4]|(?<=[{HEBREW}])\"(?=[{HEBREW}])){LETTERS})*+"
+    r"|[\U0001f1e6-\U0001f1ff]{2}"  # a flag
+    rf"|[^\w\s]{MARK}(?:(?<=\u200d)[^\w\s]{MARK})*+"  # an emoji may be joined of several
+)
+SIGN = re.compile(f"[{UNSPACED}]")
+# Soft hyphens, marks of direction and of the shape of a sign: what nobody sees.
+INVISIBLE = re.compile(
+    "[\u00ad\u061c\u180e\u200e\u200f\u202a-\u202e\u2060-\u206f\ufe00-\ufe0f\ufeff\U000e0100-\U000e01ef]"
+)
+
 
 def words(text: str) -> list[str]:
-    """Words in small letters, and each other sign alone: "Don't!" -> ["don't", "!"]."""
-    return re.findall(r"\w+(?:['’]\w+)*|[^\w\s]", text.lower())
+    """Words in small letters, and each other sign alone: "Don't!" -> ["don't", "!"].
+
+    Scripts that have no spaces are divided into their signs, "你好" -> ["你", "好"]. Accents and
+    vowel signs stay with their letters. Signs that differ only in how they are coded, or in how
+    wide they are, become the same (Unicode's NFKC).
+    """
+    return WORDS.findall(in_small_letters(text))
+
+
+def in_small_letters(text: str) -> str:
+    """A text in small letters, each sign in one code, without what nobody sees."""
+    if not text.isascii():
+        text = INVISIBLE.sub("", unicodedata.normalize("NFKC", text))
+        text = text.replace("\u200b", " ").replace("’", "'")
+        if "ı" in text or "İ" in text:  # Turkish has two letters i, with a dot and without
+            text = text.replace("I", "ı").replace("İ", "i")
+    return text.lower()
 
 
 class Vocabulary:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import functools
 import io
 import math
+import unicodedata
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
@@ -19,7 +20,7 @@ import numpy as np
 
 from .base.checks import check_type, listed, optional_package, rectangular, type_name
 from .engine.autograd import count_uses, root_of, users_first
-from .errors import ShapeError
+from .errors import DtypeError, ShapeError
 from .ops.visibility import checked_mask
 from .tensors.tensor import Tensor
 
@@ -32,6 +33,9 @@ Labels = Iterable[Any] | None
 AS_IT_IS: Any = {"parse_math": False}
 # Okabe and Ito's colours, which readers who confuse red and green can tell apart.
 COLORS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#000000")
+NOT_FINITE = COLORS[1]
+# What no font can draw, such as a tab, is shown as Python writes it. A line may end in a label.
+UNSEEN = {i: ascii(chr(i))[1:-1] for i in (*range(32), *range(0xD800, 0xE000)) if i != ord("\n")}
 SMALL = 9.5  # points; a telephone shows a figure of 5 inches with 1 CSS pixel for each point
 WIDEST = 10.0  # inches; wider figures become too small on a page
 
@@ -64,8 +68,10 @@ def show_heatmaps(
     vmin, vmax: the ends of the scale, for matrices that are no weights.
     zlabel: what the colours show.
 
+    Visible cells that are NaN or infinite are orange, so a picture shows where attention broke.
+
     Returns a matplotlib Figure. Raises ImportError without matplotlib, ShapeError and MaskError for
-    arguments that do not fit together, ValueError for visible values outside of the scale.
+    arguments that do not fit together, ValueError for visible numbers outside of the scale.
 
         >>> attention = nn.DotProductAttention()
         >>> x, visible = ta.randn(2, 3, 8), masks.from_valid_lens([2, 3], 3)
@@ -77,12 +83,15 @@ def show_heatmaps(
     Figure = figure_class()
     matrices, visible = checked_matrices(matrices, mask)
     rows, columns, queries, keys = matrices.shape
-    shown = matrices[visible]
+    finite = np.isfinite(matrices)
+    shown = matrices[visible & finite]
     if shown.size and not (shown.min() >= vmin and shown.max() <= vmax + 1e-5 * abs(vmax)):
         raise ValueError(
             f"weights lie between {vmin:g} and {vmax:g}, got values from {shown.min():g} to "
             f"{shown.max():g}: pass vmin and vmax for matrices that are no weights"
         )
+    if (visible & ~finite).any():
+        zlabel = f"{zlabel} (orange: NaN or infinite)"
     panel_titles = by_panel("titles", titles, rows, columns)
     key_labels = tick_labels("xticks", xticks, rows, columns, keys)
     query_labels = tick_labels("yticks", yticks, rows, columns, queries)
@@ -100,10 +109,10 @@ def show_heatmaps(
     panels = figure.subplots(rows, columns, squeeze=False)
     for number, panel in enumerate(panels.flat):
         row, column = divmod(number, columns)
-        weights, invisible = matrices[row, column], ~visible[row, column]
-        image = panel.imshow(
-            np.ma.masked_array(weights, invisible), cmap=cmap, vmin=vmin, vmax=vmax, aspect="auto"
-        )
+        invisible = ~visible[row, column]
+        weights = np.ma.masked_array(matrices[row, column], invisible | ~finite[row, column])
+        image = panel.imshow(weights, cmap=cmap, vmin=vmin, vmax=vmax, aspect="auto")
+        panel.set_facecolor(NOT_FINITE)  # seen where a visible cell has no number
         hatch(panel, invisible)
         set_ticks(panel.xaxis, key_labels[number], room)
         set_ticks(panel.yaxis, query_labels[number])
@@ -270,7 +279,7 @@ def show_graph(tensor: Tensor, names: Mapping[str, Tensor] | None = None) -> Fig
         check_type("a name of a tensor is a text", name, str)
     called = {t._node: name for name, t in (names or {}).items()}
     lines = {node: lines_of(node, called.get(node)) for node in nodes}
-    width = {node: 0.25 + 0.067 * max(map(len, lines[node])) for node in nodes}  # in inches
+    width = {node: 0.25 + 0.067 * max(map(letters, lines[node])) for node in nodes}  # in inches
     rows, paths, x = layers_of(nodes, width)
     height = [0.15 * max(len(lines.get(key, "-")) for key in row) + 0.2 for row in rows]
     top = [-sum(height[:i]) - 0.4 * i for i in range(len(rows) + 1)]
@@ -349,6 +358,9 @@ def figure_class() -> type[Figure]:
     """matplotlib's Figure, imported here because the rest of tinyattn does not need it."""
     needs = "tinyattn.viz needs matplotlib"
     Figure: Any = optional_package("matplotlib.figure", needs, "examples").Figure
+    from matplotlib.text import Text
+
+    from .fonts import fonts_for
 
     class NotebookFigure(Figure):
         """Notebooks call `_repr_png_`; without it they show figures of pyplot only.
@@ -360,6 +372,10 @@ def figure_class() -> type[Figure]:
             axes = super().add_subplot(*args, **options)
             axes.set_prop_cycle(color=COLORS)
             return axes
+
+        def draw(self, renderer: Any) -> None:
+            with fonts_for(self.findobj(Text)):
+                super().draw(renderer)
 
         def _repr_png_(self) -> bytes:
             buffer = io.BytesIO()
@@ -392,7 +408,10 @@ def checked_matrices(matrices: Any, mask: Any) -> tuple[np.ndarray, np.ndarray]:
 def numbers_of(name: str, values: Any) -> np.ndarray:
     """An array or Tensor, or numbers in nested lists, as float64."""
     values = values if hasattr(values, "__array__") else listed(name, values)
-    return rectangular(values, name).astype(np.float64)
+    array = rectangular(values, name)
+    if array.dtype.kind not in "biuf":
+        raise DtypeError(f"{name} takes real numbers, got {array.dtype}")
+    return array.astype(np.float64)
 
 
 def by_panel(name: str, values: Labels, rows: int, columns: int) -> list[Any]:
@@ -454,7 +473,14 @@ def set_ticks(axis: Any, labels: Sequence[str] | None, room: float = math.inf) -
         # Only whole numbers, because there is no cell between two cells.
         axis.get_major_locator().set_params(integer=True, min_n_ticks=1)
         return
-    letters = max(len(str(label)) for label in ("", *labels))
-    turned = 90 if letters > 1 and 0.65 * SMALL * letters > room else 0
-    axis.set_ticks(range(len(labels)), labels, fontsize=SMALL, rotation=turned, **AS_IT_IS)
+    shown = ["" if label is None else str(label).translate(UNSEEN) for label in labels]
+    longest = max(map(letters, ["", *shown]))
+    turned = 90 if longest > 2 and 0.65 * SMALL * longest > room else 0
+    axis.set_ticks(range(len(labels)), shown, fontsize=SMALL, rotation=turned, **AS_IT_IS)
     axis.set_tick_params(length=0)
+
+
+def letters(text: str) -> int:
+    """How wide a text is, in Latin letters: a Chinese sign is as wide as two, an accent as none."""
+    wide = sum(unicodedata.east_asian_width(sign) in "WF" for sign in text)
+    return len(text) + wide - sum(map(bool, map(unicodedata.combining, text)))

@@ -45,6 +45,7 @@ WINGS = {
     "optim": "optimizer updates schedules clipping __init__",
     "hints": "",
     "testing": "slopes finite_differences op_checks __init__",
+    "fonts": "",
     "viz": "",
     "training": "batches atomic_write checkpoint distributed captured_step __init__",
     "models": "settings published gguf bert heads tokenizer_files sentence_files sentence "
