@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import codecs
 import csv
 import io
 import lzma
 import re
 import unicodedata
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -18,7 +19,6 @@ WORDNET = Path(__file__).parent / "data" / "wordnet_kinds.txt.xz"
 PAD, UNKNOWN = 0, 1  # the ids of what is no word of the vocabulary
 SPECIAL = ["<pad>", "<unknown>"]
 LEAST = 10  # texts of a label, so that each part has one
-ENDINGS = {".csv": ",", ".tsv": "\t"}
 
 
 class Texts(NamedTuple):
@@ -39,61 +39,87 @@ def definitions() -> tuple[list[str], list[str]]:
 
 
 def read_csv(
-    path: Path, text: str, label: str, separator: str | None = None
+    path: Path, text: str, label: str, separator: str | None = None, encoding: str | None = None
 ) -> tuple[list[str], list[str]]:
-    """The two columns of a CSV file in UTF-8, of which the first line names the columns.
+    """The two columns of a CSV file, of which the first line names the columns.
 
-    separator: what stands between two columns; by default a comma, and a tab in a file that ends
-    in .tsv. ValueError says what is wrong with a file, and in which line.
+    separator: what stands between two columns; by default what divides the first line so that both
+    columns are there. encoding: by default UTF-8, or what a mark at the beginning of the file says.
+
+    A row without a text or a label is left out, and one printed line counts them. ValueError says
+    what is wrong with a file, and in which line.
     """
-    separator = separator or ENDINGS.get(path.suffix.lower(), ",")
-    rows = records(path, decoded(path), separator)
+    content = decoded(path, encoding)
+    excel = re.match('"?sep=(.)"?(\r\n?|\n)', content, re.IGNORECASE)  # Excel's own first line
+    if excel:
+        content, separator = excel[2] + content[excel.end() :], separator or excel[1]
+    separator = separator or separator_of(content, text, label)
+    rows = iter(records(path, content, separator))
     _, names = next(rows, (1, []))
+    names = [in_one_code(name).strip() for name in names]
     if not names:
         raise ValueError(
             f"{path} is empty: its first line must name the columns, and each further line has a "
             "text and its label"
         )
     for column in (text, label):
-        if names.count(column) != 1:
+        if names.count(in_one_code(column).strip()) != 1:
             problem = "two columns" if column in names else "no column"
-            raise ValueError(
-                f"{path} has {problem} {column!r}; its first line is {names}"
-                f"{advice(names, separator)}"
-            )
-    texts, labels = [], []
+            raise ValueError(f"{path} has {problem} {column!r}; its first line is {names}")
+    places = [names.index(in_one_code(column).strip()) for column in (text, label)]
+    texts, labels, empty = [], [], []
     for line, row in rows:
-        place = f"{path}, line {line}"
         if len(row) != len(names):
             raise ValueError(
-                f"{place}: it has {len(row)} columns and the first line {len(names)}; a text that "
-                f'has the separator in it is written in quotes: "yes{separator} please"'
+                f"{path}, line {line}: it has {len(row)} columns and the first line {len(names)}; "
+                f'a text that has the separator in it is written in quotes: "yes{separator} please"'
             )
-        cells = dict(zip(names, row, strict=True))
-        for column in (text, label):
-            if not cells[column].strip():
-                raise ValueError(f"{place}: the column {column!r} is empty")
-        texts.append(cells[text])
-        labels.append(cells[label].strip())
+        said, name = (row[place].strip() for place in places)
+        if words(said) and words(name):
+            texts.append(row[places[0]])
+            labels.append(name)
+        else:
+            empty.append(line)
+    if empty:
+        number = "1 row has" if len(empty) == 1 else f"{len(empty):,} rows have"
+        print(f"{path}: {number} no text or no label and counts for nothing; see line {empty[0]}")
     return texts, labels
 
 
-def decoded(path: Path) -> str:
-    """The text of a file in UTF-8, with or without a mark at its beginning."""
+# A file says by its first bytes if it is in one of these.
+MARKS_OF_FILES = {
+    codecs.BOM_UTF8: "utf-8-sig", codecs.BOM_UTF32_LE: "utf-32", codecs.BOM_UTF32_BE: "utf-32",
+    codecs.BOM_UTF16_LE: "utf-16", codecs.BOM_UTF16_BE: "utf-16",
+}  # fmt: skip
+# What older programs of Windows write, in China, Japan, Korea, Western Europe, Turkey, Russia.
+WINDOWS = ("gb18030", "cp932", "cp949", "cp1252", "cp1254", "cp1251")
+
+
+def decoded(path: Path, encoding: str | None = None) -> str:
+    """The text of a file: in `encoding`, or as a mark at its beginning says, or in UTF-8."""
     content = path.read_bytes()
+    marked = [name for mark, name in MARKS_OF_FILES.items() if content.startswith(mark)]
+    encoding = encoding or next(iter(marked), "utf-8")
     try:
-        text = content.decode("utf-8-sig")
+        text = content.decode(encoding)
     except UnicodeDecodeError as error:
-        line = line_after(error.object[: error.start].decode("utf-8"))
+        before = content[: error.start].decode(encoding, "replace")
+        problem = f"{path}, line {line_after(before)}: it is not {encoding.upper()}"
+        if encoding != "utf-8":
+            raise ValueError(problem) from None
+        near = content[max(content.rfind(b"\n", 0, error.start) + 1, error.start - 20) :][:40]
+        near = near.split(b"\n")[0]
+        readings = [f"{name} {near.decode(name, 'replace').strip()!r}" for name in WINDOWS]
         raise ValueError(
-            f'{path}, line {line}: it is not UTF-8; save it as UTF-8 (in Excel: "CSV UTF-8")'
+            f'{problem}; save it as UTF-8 (in Excel: "CSV UTF-8"), or choose the --encoding in '
+            f"which its words can be read: {', '.join(readings)}"
         ) from None
     if "\0" in text:
         raise ValueError(
             f"{path}, line {line_after(text[: text.index(chr(0))])}: it has a NUL byte, which no "
             'text has; save it as text in UTF-8 (in Excel: "CSV UTF-8")'
         )
-    return text
+    return text.removeprefix("\ufeff")
 
 
 def line_after(text: str) -> int:
@@ -101,39 +127,38 @@ def line_after(text: str) -> int:
     return len(re.findall("\r\n?|\n", text)) + 1
 
 
-def records(path: Path, text: str, separator: str) -> Iterator[tuple[int, list[str]]]:
+def separator_of(content: str, text: str, label: str) -> str:
+    """The sign that divides the first line so that both columns are there; else a comma."""
+    first = next((line for line in content.splitlines() if line.strip()), "")
+    for sign in ",;\t|":
+        names = [in_one_code(name).strip() for name in next(csv.reader([first], delimiter=sign))]
+        if {in_one_code(text).strip(), in_one_code(label).strip()} <= set(names):
+            return sign
+    return max(",;\t|", key=first.count)
+
+
+def records(path: Path, text: str, separator: str) -> list[tuple[int, list[str]]]:
     """The rows of a CSV file, and the line where each begins. Empty lines are left out."""
     reader = csv.reader(io.StringIO(text, newline=""), delimiter=separator, strict=True)
-    while True:
-        first = reader.line_num + 1
-        try:
-            row = next(reader)
-        except StopIteration:
-            return
-        except csv.Error as error:
-            problem = str(error)
-            place = f"line {first}"
-            # The reader finds the end of the file, or of its patience, far from an open quote.
-            if "end of data" in problem or "field limit" in problem:
-                problem = "a quote opens a text here, and no quote ends it"
-            elif reader.line_num > first:
-                place = f"lines {first} to {reader.line_num}"
-            raise ValueError(
-                f"{path}, {place}: {problem}; a quote inside a quoted text is written twice"
-            ) from None
-        if row:
-            yield first, row
-
-
-def advice(names: list[str], separator: str) -> str:
-    """What to do where the first line seems to have another separator."""
-    line = "".join(names)
-    if "\t" in line:
-        return "; with tabs its name must end in .tsv"
-    for other in ";,|":
-        if other in line and other != separator:
-            return f'; if {other} separates its columns, add --separator "{other}"'
-    return ""
+    rows, first = [], 1
+    limit = csv.field_size_limit(2**31 - 1)  # a text may have more than 131,072 letters
+    try:
+        for row in reader:
+            if row:
+                rows.append((first, row))
+            first = reader.line_num + 1
+    except csv.Error as error:
+        problem, place = str(error), f"line {first}"
+        if "end of data" in problem:  # far from the quote
+            problem = "a quote opens a text here, and no quote ends it"
+        elif reader.line_num > first:
+            place = f"lines {first} to {reader.line_num}"
+        raise ValueError(
+            f"{path}, {place}: {problem}; a quote inside a quoted text is written twice"
+        ) from None
+    finally:
+        csv.field_size_limit(limit)
+    return rows
 
 
 def warnings(texts: Sequence[str], labels: Sequence[str]) -> list[str]:
@@ -159,8 +184,8 @@ def warnings(texts: Sequence[str], labels: Sequence[str]) -> list[str]:
 
 
 def plain(text: str) -> str:
-    """A text in small letters, with one space between two words."""
-    return " ".join(text.casefold().split())
+    """A text in small letters and one code, with one space between two words."""
+    return " ".join(in_one_code(text).casefold().split())
 
 
 def check_labels(labels: Sequence[str]) -> None:
@@ -209,7 +234,7 @@ def words(text: str) -> list[str]:
 
     Scripts that have no spaces are divided into their signs, "你好" -> ["你", "好"]. Accents and
     vowel signs stay with their letters. Signs that differ only in how they are coded, or in how
-    wide they are, become the same (Unicode's NFKC).
+    wide they are, become the same.
     """
     return WORDS.findall(in_small_letters(text))
 
@@ -217,11 +242,15 @@ def words(text: str) -> list[str]:
 def in_small_letters(text: str) -> str:
     """A text in small letters, each sign in one code, without what nobody sees."""
     if not text.isascii():
-        text = INVISIBLE.sub("", unicodedata.normalize("NFKC", text))
-        text = text.replace("\u200b", " ").replace("’", "'")
+        text = in_one_code(text).replace("’", "'")
         if "ı" in text or "İ" in text:  # Turkish has two letters i, with a dot and without
             text = text.replace("I", "ı").replace("İ", "i")
     return text.lower()
+
+
+def in_one_code(text: str) -> str:
+    """Each sign in one code and of one width, without what nobody sees (Unicode's NFKC)."""
+    return INVISIBLE.sub("", unicodedata.normalize("NFKC", text)).replace("\u200b", " ")
 
 
 class Vocabulary:
