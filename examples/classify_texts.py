@@ -1,6 +1,6 @@
 """Train a small Transformer encoder on texts of your own, and ask it.
 
-The file is a CSV file in UTF-8. Its first line names the columns; one of them has the texts, one
+The file is a CSV file, as Excel writes it. Its first line names the columns; one of them has the texts, one
 their labels. Without a file it learns from 4,800 definitions of WordNet what kind of thing each
 one defines.
 
@@ -28,6 +28,7 @@ import numpy as np
 import printing
 from text_data import (
     PAD,
+    SIGN,
     UNKNOWN,
     Texts,
     Vocabulary,
@@ -184,7 +185,7 @@ def train(
 
 def by_words(learn: Texts, test: Texts) -> float:
     """The accuracy of a logistic regression on counts of words: a baseline."""
-    options: dict[str, Any] = {"tokenizer": words, "token_pattern": None}
+    options: dict[str, Any] = {"tokenizer": words, "token_pattern": None, "lowercase": False}
     vectorizer = TfidfVectorizer(sublinear_tf=True, **options)
     baseline = make_pipeline(vectorizer, LogisticRegression(C=10.0, max_iter=1000))
     return float(baseline.fit(learn.texts, learn.labels).score(test.texts, test.labels))
@@ -208,9 +209,11 @@ def looked_at(model: TextClassifier, text: str) -> tuple[list[str], np.ndarray]:
     """The words of a text, and the weights of the last layer, (H, T, T)."""
     model.scores([text])
     weights = model.encoder.layers[-1].self_attn.attention_weights.numpy()[0]
-    shown = words(text)[: weights.shape[-1]]
-    known = model.vocabulary.ids
-    return [word if word in known else f"({word})" for word in shown], weights
+    known, shown = model.vocabulary.ids, []
+    for word in words(text)[: weights.shape[-1]]:
+        short = word if len(word) <= 30 else word[:29] + "…"  # a longer one would fill the picture
+        shown.append(short if word in known else f"({short})")
+    return shown, weights
 
 
 def answer(model: TextClassifier, texts: list[str], out: Path) -> None:
@@ -243,6 +246,14 @@ def separator(text: str) -> str:
     return text
 
 
+def encoding(text: str) -> str:
+    try:
+        b"".decode(text)
+    except LookupError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+    return text
+
+
 def with_words(text: str) -> str:
     if not words(text):
         raise argparse.ArgumentTypeError(f"a text must have words, got {text!r}")
@@ -258,8 +269,8 @@ def options() -> argparse.Namespace:
     add("--text", metavar="COLUMN", help="the column of the texts")
     add("--label", metavar="COLUMN", help="the column of the labels")
     add("--separator", type=separator, metavar="SIGN",
-        help='between two columns: ";" in many files from Excel (a comma; a tab in a .tsv file)'
-    )  # fmt: skip
+        help="between two columns (what divides the first line)")  # fmt: skip
+    add("--encoding", type=encoding, metavar="NAME", help="of the file, such as gb18030 (UTF-8)")
     add("--predict", type=with_words, nargs="+", metavar="TEXT",
         help="ask the classifier in --out; train nothing")  # fmt: skip
     add("--out", type=Path, default=Path("runs/texts"), metavar="FOLDER", help="(%(default)s)")
@@ -280,12 +291,14 @@ def options() -> argparse.Namespace:
 
 def read(args: argparse.Namespace) -> tuple[list[str], list[str]]:
     """The texts, and the label of each."""
-    if args.file is None and (args.text or args.label or args.separator):
-        raise ValueError("--text, --label and --separator are of a file: name the file first")
+    if args.file is None and (args.text or args.label or args.separator or args.encoding):
+        raise ValueError(
+            "--text, --label, --separator and --encoding are of a file: name the file first"
+        )
     if args.file is None:
         texts, names = definitions()
     elif args.text and args.label:
-        texts, names = read_csv(args.file, args.text, args.label, args.separator)
+        texts, names = read_csv(args.file, args.text, args.label, args.separator, args.encoding)
     else:
         raise ValueError("name the two columns of the file with --text and --label")
     check_labels(names)
@@ -311,8 +324,14 @@ def learn_and_test(args: argparse.Namespace, texts: list[str], names: list[str])
     print(f"{len(learn.texts):,} to learn from, {len(validation.texts):,} to choose, "
           f"{len(test.texts):,} to test; {len(vocabulary):,} words, "
           f"{sum(p.numel() for p in model.parameters()):,} parameters")  # fmt: skip
+    if any(SIGN.match(name) for name in vocabulary.names):
+        print("each sign of a script without spaces, such as Chinese, is a word of its own")
     for line in warnings(texts, names):
         print(line)
+    covered = vocabulary.covered(test.texts)
+    if covered < 0.9:
+        print(f"warning: the vocabulary has {covered:.0%} of the words of the test texts; the "
+              "model reads all others as one unknown word: more texts would help")  # fmt: skip
     losses, measured = train(model, learn, validation, args)
     model.save(args.out)
     curves = {"training": losses, "validation": tuple(np.array(measured).T)}
@@ -339,10 +358,11 @@ def learn_and_test(args: argparse.Namespace, texts: list[str], names: list[str])
 def main() -> None:
     args = options()
     try:
-        if args.predict and (args.file or args.text or args.label or args.separator):
+        if args.predict and (args.file or args.text or args.label or args.separator
+                             or args.encoding):  # fmt: skip
             raise ValueError(
-                "--predict asks the classifier in --out: leave out the file, --text, "
-                "--label and --separator, or train first without --predict"
+                "--predict asks the classifier in --out: leave out the file, --text, --label and "
+                "--separator, and --encoding, or train first without --predict"
             )
         if args.predict:
             answer(TextClassifier.load(args.out), args.predict, args.out)

@@ -81,8 +81,8 @@ def read_csv(
         else:
             empty.append(line)
     if empty:
-        number = "1 row has" if len(empty) == 1 else f"{len(empty):,} rows have"
-        print(f"{path}: {number} no text or no label and counts for nothing; see line {empty[0]}")
+        number = "1 row without" if len(empty) == 1 else f"{len(empty):,} rows without"
+        print(f"{path}: {number} a text or a label left out, the first in line {empty[0]}")
     return texts, labels
 
 
@@ -269,6 +269,11 @@ class Vocabulary:
 
     def __len__(self) -> int:
         return len(self.names)
+
+    def covered(self, texts: Sequence[str]) -> float:
+        """The share of the words of these texts that it has. Numbers and signs are not counted."""
+        found = [word in self.ids for text in texts for word in words(text) if word.isalpha()]
+        return float(np.mean(found)) if found else 1.0
 
     def encode(self, text: str, longest: int) -> list[int]:
         """The ids of the first `longest` words; a text without words is one unknown word."""

@@ -8,11 +8,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+from matplotlib.colors import to_rgba
 from matplotlib.figure import Figure
 from matplotlib.text import Text
 
 import tinyattn as ta
-from tinyattn import nn, viz
+from tinyattn import fonts, nn, viz
 from tinyattn.errors import ShapeError
 
 TEXTS = {
@@ -303,3 +304,35 @@ def test_boxes_that_are_none_are_refused() -> None:
     for part in (ta.nn.Linear(2, 3), ("Q", 3), 5):
         with pytest.raises(TypeError, match=r"\(name, rows, columns\), got .*model.summary"):
             viz.show_shapes("=", part)  # type: ignore[arg-type]
+
+
+def test_what_is_no_number_is_drawn_in_orange() -> None:
+    weights = np.array([[0.5, np.nan], [np.inf, 1.0]])
+    panel, bar = viz.show_heatmaps(weights).axes
+    shown = np.ma.getmaskarray(panel.images[0].get_array())
+    np.testing.assert_array_equal(shown, ~np.isfinite(weights))
+    assert panel.get_facecolor() == to_rgba(viz.NOT_FINITE)
+    assert bar.get_ylabel() == "Weight (orange: NaN or infinite)"
+    assert viz.show_heatmaps(np.eye(2)).axes[1].get_ylabel() == "Weight"
+    with pytest.raises(ValueError, match="got values from 0 to 2"):
+        viz.show_heatmaps(np.array([[np.nan, 2.0, 0.0]]))
+
+
+def test_signs_that_no_font_has_are_named_in_one_warning() -> None:
+    figure = viz.show_heatmaps(np.eye(2), xticks=["\ue123", "\t"])
+    with pytest.warns(UserWarning) as said:
+        figure.draw_without_rendering()
+    assert all("no font of this machine has \ue123" in str(one.message) for one in said)
+    assert figure.axes[0].get_xticklabels()[1].get_text() == "\\t"
+
+
+def test_a_font_that_has_the_signs_is_found(monkeypatch: Any) -> None:
+    monkeypatch.setattr(fonts, "missing_in", lambda text: frozenset("x") & set(text.get_text()))
+    families, left = fonts.families_with(frozenset("\u2200"))  # "for all"
+    assert families
+    assert not left
+    figure = viz.show_heatmaps(np.eye(2), xticks=["x", "b"])
+    figure.draw_without_rendering()
+    one, other = figure.axes[0].get_xticklabels()
+    assert len(one.get_fontfamily()) == 1 + len(fonts.families_with(frozenset("x"))[0])
+    assert len(other.get_fontfamily()) == 1
