@@ -236,6 +236,7 @@ def error_in_ulps(actual: Array, exact: Array, elementwise: bool) -> float:
     return float(np.nanmax(np.where(actual == exact, 0, errors)))
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize("dtype", ["float32", "float16"])
 @row_test([row for row in DIFFERENTIABLE if callable(row.torch) and row.dtype == "same"])
 def test_rounding_is_no_worse_than_pytorch(row: OpRow, dtype: str, torch: Any) -> None:
@@ -261,6 +262,7 @@ def test_rounding_is_no_worse_than_pytorch(row: OpRow, dtype: str, torch: Any) -
 # Derivatives
 
 
+@pytest.mark.extended
 @row_test(DIFFERENTIABLE)
 def test_gradient_against_complex_step(row: OpRow) -> None:
     """Every element of a vector-Jacobian product, to 1e-10 of f(x + ih)."""
@@ -291,6 +293,7 @@ def test_nothing_is_recorded_under_no_grad(row: OpRow) -> None:
 # Against PyTorch
 
 
+@pytest.mark.extended
 @row_test([row for row in DIFFERENTIABLE if callable(row.torch)])
 def test_pytorch_agrees_in_second_order(row: OpRow, torch: Any) -> None:
     """Derivatives of the gradients with respect to inputs and cotangents."""
@@ -369,6 +372,7 @@ def test_nan_and_inf_go_where_they_belong(row: OpRow) -> None:
                     np.testing.assert_array_equal(out, right)
 
 
+@pytest.mark.extended
 @row_test(IN_TORCH)
 def test_pytorch_agrees_about_nan_and_inf(row: OpRow, torch: Any) -> None:
     """Values, and gradients up to the difference of NaN and inf, where one element is either."""
