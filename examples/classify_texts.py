@@ -1,8 +1,8 @@
 """Train a small Transformer encoder on texts of your own, and ask it.
 
-The file is a CSV file, as Excel writes it. Its first line names the columns; one of them has the texts, one
-their labels. Without a file it learns from 4,800 definitions of WordNet what kind of thing each
-one defines.
+The file is a CSV file, as Excel writes it, in any script. Its first line names the columns; one of
+them has the texts, one their labels. Without a file it learns from 4,800 definitions of WordNet
+what kind of thing each one defines.
 
   python examples/classify_texts.py
   python examples/classify_texts.py FILE.csv --text COLUMN --label COLUMN
