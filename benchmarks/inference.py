@@ -20,6 +20,10 @@ CONFIG = {
     "intermediate_size": 1536, "max_position_embeddings": 512, "type_vocab_size": 2,
     "hidden_act": "gelu", "layer_norm_eps": 1e-12,
 }  # fmt: skip
+# Of the base model, with fewer words, because a text reads only its own rows.
+XLM_R = CONFIG | {"model_type": "xlm-roberta", "hidden_size": 768, "num_hidden_layers": 12,
+                  "intermediate_size": 3072, "max_position_embeddings": 514, "type_vocab_size": 1,
+                  "layer_norm_eps": 1e-5}  # fmt: skip
 SHORT = CONFIG | {"vocab_size": 50, "hidden_size": 24, "num_hidden_layers": 1,
                   "intermediate_size": 32}  # fmt: skip
 BATCH = 32
@@ -100,3 +104,13 @@ def inferences(short: bool) -> Iterator[Case]:
             parts=("",),
             sides=(*BOTH, "onnxruntime"),
         )
+    short_xlm = XLM_R | {name: SHORT[name] for name in ("vocab_size", "hidden_size")}
+    short_xlm |= {"num_hidden_layers": 1, "intermediate_size": 32}
+    yield Case(
+        "inference of an encoder of XLM-R's sizes, CPU time; 16 tokens",
+        "inference XLM-R 8 texts",
+        "width 768, 12 heads, ff 3072, 12 layers",
+        partial(inference, kind="8 texts", config=short_xlm if short else XLM_R),
+        parts=("",),
+        sides=BOTH,
+    )

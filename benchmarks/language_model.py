@@ -1,7 +1,7 @@
-"""A language model of SmolLM2's sizes, with random weights: a prompt in one pass, and the next id.
+"""A language model of SmolLM2's sizes, or of Qwen3-0.6B's: a prompt in one pass, and the next id.
 
-tinyattn's weights are float32, and float16 or int8 in rows that say so. PyTorch's are float32 in
-all.
+The weights are random. Those of tinyattn are float32, and float16 or int8 in rows that say so.
+PyTorch's are float32 in all.
 """
 
 from __future__ import annotations
@@ -23,6 +23,12 @@ CONFIG = {
 SHORT = CONFIG | {"vocab_size": 50, "hidden_size": 24, "num_hidden_layers": 2,
                   "num_attention_heads": 3, "num_key_value_heads": 1,
                   "intermediate_size": 32}  # fmt: skip
+# Four of its 28 layers.
+QWEN3 = CONFIG | {"model_type": "qwen3", "vocab_size": 151936, "hidden_size": 1024,
+                  "num_hidden_layers": 4, "num_attention_heads": 16, "num_key_value_heads": 8,
+                  "head_dim": 128, "intermediate_size": 3072, "rms_norm_eps": 1e-6,
+                  "rope_theta": 1e6}  # fmt: skip
+SHORT_QWEN3 = SHORT | {"model_type": "qwen3", "head_dim": 12}
 SIZES = ("hidden_size", "num_attention_heads", "num_key_value_heads", "intermediate_size",
          "num_hidden_layers", "vocab_size")  # fmt: skip
 LENGTHS = (16, 128, 512)
@@ -32,18 +38,25 @@ IN_A_ROW = 4  # ids, one after the other, because a first one waits for what a p
 def shapes_of(config: dict[str, Any]) -> dict[str, tuple[int, ...]]:
     """Of all weights, under the names of tinyattn's parameters."""
     width, inner = config["hidden_size"], config["intermediate_size"]
-    keys = width // config["num_attention_heads"] * config["num_key_value_heads"]
+    head = width_of_heads(config)
+    queries, keys = (head * config[f"num_{n}_heads"] for n in ("attention", "key_value"))
     layer: dict[str, tuple[int, ...]] = {
-        "sublayer.0.norm": (width,), "self_attn.W_q": (width, width),
+        "sublayer.0.norm": (width,), "self_attn.W_q": (queries, width),
         "self_attn.W_k": (keys, width), "self_attn.W_v": (keys, width),
-        "self_attn.W_o": (width, width), "sublayer.1.norm": (width,),
+        "self_attn.W_o": (width, queries), "sublayer.1.norm": (width,),
         "feed_forward.w_1": (inner, width), "feed_forward.w_3": (inner, width),
         "feed_forward.w_2": (width, inner),
     }  # fmt: skip
+    if config["model_type"] == "qwen3":
+        layer |= {"self_attn.q_norm": (head,), "self_attn.k_norm": (head,)}
     shapes: dict[str, tuple[int, ...]] = {"word.weight": (config["vocab_size"], width)}
     for i in range(config["num_hidden_layers"]):
         shapes |= {f"encoder.layers.{i}.{name}.weight": s for name, s in layer.items()}
     return shapes | {"encoder.norm.weight": (width,)}
+
+
+def width_of_heads(config: dict[str, Any]) -> int:
+    return config.get("head_dim", config["hidden_size"] // config["num_attention_heads"])
 
 
 def weights_of(config: dict[str, Any]) -> dict[str, np.ndarray]:
@@ -83,19 +96,20 @@ def language_model(
 
 
 def language_models(short: bool) -> Iterator[Case]:
-    config = SHORT if short else CONFIG
     lengths = {str(n): n // 8 if short else n for n in LENGTHS}
-    for dtype in ("float32", "float16", "int8"):
-        of_dtype = "" if dtype == "float32" else f"{dtype} "
+    llama, qwen3 = (SHORT, SHORT_QWEN3) if short else (CONFIG, QWEN3)
+    kinds = {"": (llama, "float32"), "float16 ": (llama, "float16"), "int8 ": (llama, "int8"),
+             "Qwen3 ": (qwen3, "float32")}  # fmt: skip
+    for words, (config, dtype) in kinds.items():
         for following in (False, True):
             options = {"config": config, "lengths": lengths, "dtype": dtype, "following": following}
             yield Case(
                 "language model: a prompt of so many ids, or the next id after so many; width, "
                 "heads, heads of keys, ff, layers, words",
-                f"language model {of_dtype}{'next' if following else 'prompt'}",
+                f"language model {words}{'next' if following else 'prompt'}",
                 ",".join(str(config[name]) for name in SIZES),
                 partial(language_model, **options),
                 parts=tuple(lengths),
                 process="language model",
-                sides=BOTH if of_dtype else (*BOTH, "onnxruntime"),
+                sides=BOTH if words else (*BOTH, "onnxruntime"),
             )

@@ -401,7 +401,8 @@ class Torch(Library):
     ) -> Callable[..., Any]:
         """As tinyattn's, always in float32; written as transformers writes Llama."""
         F, cat, heads = self.F, self.torch.cat, config["num_attention_heads"]
-        half, groups = config["hidden_size"] // heads // 2, config["num_key_value_heads"]
+        half = config.get("head_dim", config["hidden_size"] // heads) // 2
+        groups = config["num_key_value_heads"]
         w = {name.removesuffix(".weight"): self.tensor(x) for name, x in weights.items()}
         for name in w:  # transformers turns the pairs (j, j + d/2), tinyattn (2j, 2j + 1)
             if name.endswith(("W_q", "W_k")):
@@ -437,6 +438,8 @@ class Torch(Library):
                 name = f"encoder.layers.{i}."
                 y = norm(f"{name}sublayer.0.norm", x)
                 q, k, v = (split(f"{name}self_attn.W_{one}", y) for one in "qkv")
+                if config["model_type"] == "qwen3":
+                    q, k = (norm(f"{name}self_attn.{n}_norm", y) for n, y in (("q", q), ("k", k)))
                 q, k = turned(q, cos, sin), turned(k, cos, sin)
                 if cache is not None:
                     k, v = cat((cache[i][0], k), 2), cat((cache[i][1], v), 2)
@@ -458,7 +461,9 @@ class Torch(Library):
     def bert(self, config: dict[str, Any], weights: dict[str, np.ndarray]) -> Any:
         """Queries, keys and values are one product, as in PyTorch's own layer."""
         F, heads, width = self.F, config["num_attention_heads"], config["hidden_size"]
-        layers = range(config["num_hidden_layers"])
+        layers, eps = range(config["num_hidden_layers"]), config["layer_norm_eps"]
+        # RoBERTa's positions begin after padding.
+        first = 2 if config.get("model_type") == "xlm-roberta" else 0
         for i, kind in product(layers, ("weight", "bias")):
             names = [
                 f"encoder.layer.{i}.attention.self.{n}.{kind}" for n in ("query", "key", "value")
@@ -470,13 +475,13 @@ class Torch(Library):
             return F.linear(x, w[f"{name}.weight"], w[f"{name}.bias"])
 
         def norm(name: str, x: Any) -> Any:
-            return F.layer_norm(x, (width,), w[f"{name}.weight"], w[f"{name}.bias"], 1e-12)
+            return F.layer_norm(x, (width,), w[f"{name}.weight"], w[f"{name}.bias"], eps)
 
         def hidden(ids: Any, visible: Any) -> Any:
             batch, n = ids.shape
             x = F.embedding(ids, w["embeddings.word_embeddings.weight"])
             x = x + w["embeddings.token_type_embeddings.weight"][0]
-            x = x + w["embeddings.position_embeddings.weight"][:n]
+            x = x + w["embeddings.position_embeddings.weight"][first : first + n]
             x = norm("embeddings.LayerNorm", x)
             for name in (f"encoder.layer.{i}" for i in layers):
                 y = linear(f"{name}.qkv", x).view(batch, n, 3, heads, -1)

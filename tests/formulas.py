@@ -18,8 +18,7 @@ from unittest import mock
 import numpy as np
 
 import tinyattn.kernels as package
-import tinyattn.models.int8
-import tinyattn.optim  # noqa: F401, because both declare formulas, as the ops do
+import tinyattn.optim  # noqa: F401, because it declares formulas, as the ops do
 from tinyattn.base.random import NO_DROP, Drop, drop_threshold, halves
 from tinyattn.kernels.matmul import matrix_product
 from tinyattn.ops.arithmetic import where

@@ -154,11 +154,11 @@ else:
 
 # Imported when first used: they are not needed to compute, and cost time or optional packages.
 if TYPE_CHECKING:
+    from . import generation as generation
+    from . import interop as interop
     from . import models as models
     from . import testing as testing
     from . import viz as viz
-    from .models import generation as generation
-    from .models import interop as interop
     from .testing import gradcheck as gradcheck
     from .testing import gradgradcheck as gradgradcheck
     from .training import batches as batches
@@ -179,8 +179,8 @@ _LATE_MODULES = {
     "batches": "training.batches",
     "checkpoint": "training.checkpoint",
     "distributed": "training.distributed",
-    "generation": "models.generation",
-    "interop": "models.interop",
+    "generation": "generation",
+    "interop": "interop",
     "models": "models",
     "testing": "testing",
     "viz": "viz",

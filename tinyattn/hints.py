@@ -1,20 +1,18 @@
 """What to write instead of a name that PyTorch or NumPy has and tinyattn does not.
 
 Nothing here is needed to compute: it is imported when the text of an error is read. The hints for
-what `torch_names` has stand there, each in the row or in the docstring of its function. They are
-read from the text of the files: to run them would give Tensor further methods. Below are the hints
-for names that `torch_names` lacks too.
+what `torch_names` has stand there, each in the row or in the docstring of its function. To import
+it would give Tensor further methods, so `python tests/make_hints.py` writes them to a file, which
+is read here. Below are the hints for names that `torch_names` lacks too.
 """
 
 from __future__ import annotations
 
-import ast
+import json
 import re
-from collections.abc import Iterator
 from difflib import get_close_matches
 from functools import cache
 from pathlib import Path
-from typing import Any
 
 NO_COMPLEX = "there are no complex numbers: nn.RotaryEmbedding turns pairs by cos and sin"
 KEEPS_GRADIENT = "x.retain_grad() keeps the gradient of a computed tensor"
@@ -159,101 +157,13 @@ PAIRS = """half:float16 float:float32 double:float64 char:int8 short:int16 int:i
     byte:uint8 bool:bool"""
 DTYPES: dict[str, str] = dict(pair.split(":") for pair in PAIRS.split())
 OWNERS = ("ta", "Tensor", "nn", "nn.init", "F", "optim")
-FOLDER = Path(__file__).parent / "torch_names"
-# The names that torch_names has of a row or class of functions.py and methods.py.
-FORMS = {
-    "function": ("ta.{}",),
-    "both": ("ta.{}", "Tensor.{}"),
-    "changing": ("ta.{}", "Tensor.{}", "Tensor.{}_"),
-    "OfTensors": ("Tensor.{}",),
-    "OfModules": ("Module.{}",),
-}
-# The files whose lists `__all__` have the other names.
-LISTS = {
-    "F": "nn/functional.py nn/windows.py",
-    "nn": "nn/__init__.py nn/attention.py nn/convolution.py nn/modules.py nn/parameter.py "
-    "nn/recurrent.py nn/transformer.py",
-    "nn.init": "nn/init.py",
-    "optim": "optim/__init__.py optim/optimizer.py",
-    "ta": "__init__.py devices.py",
-}
-
-
-@cache
-def parsed(path: Path) -> ast.Module:
-    return ast.parse(path.read_text(encoding="utf-8"))
-
-
-def named(tree: Any) -> Iterator[tuple[str, Any]]:
-    """(name, node) of the functions, classes and values of a file or class."""
-    for node in tree.body:
-        if isinstance(node, (ast.FunctionDef, ast.ClassDef)):
-            yield node.name, node
-        elif isinstance(node, ast.Assign):
-            yield from ((to.id, node.value) for to in node.targets if isinstance(to, ast.Name))
-
-
-def hint(node: Any, start: str = "In tinyattn: ") -> str:
-    """The text in a row, or the paragraph of a docstring that begins so; "" if there is none."""
-    match node:
-        case ast.Call(args=[_, ast.Constant(value=str(text))]) if start == "In tinyattn: ":
-            return f"write {text}"
-        case ast.FunctionDef() | ast.ClassDef() | ast.Module():
-            text = ast.get_docstring(node) or ""
-            found = re.search(rf"(?ms)^{start}(.*?)(?=\n\s*\n|\nIn place: |\Z)", text)
-            return " ".join(found[1].split()) if found else ""
-    return ""
-
-
-def rows() -> Iterator[tuple[str, str]]:
-    """The names of the functions and methods that torch_names adds, with their hints."""
-    methods = dict(named(parsed(FOLDER / "methods.py")))
-    for name in methods["CHANGED"].value.split():
-        yield f"Tensor.{name}_", ""
-    marked = [(kind, row) for kind in ("OfTensors", "OfModules") for row in named(methods[kind])]
-    for name, node in named(parsed(FOLDER / "functions.py")):
-        is_row = isinstance(node, ast.Call)
-        marks = [node.func] if is_row else getattr(node, "decorator_list", [])
-        marked += [(ast.unparse(mark), (name, node)) for mark in marks[:1]]
-    for kind, (name, node) in marked:
-        for form in FORMS.get(kind, ()):
-            is_changed = kind == "changing" and form.endswith("_")
-            yield form.format(name), hint(node, "In place: " if is_changed else "In tinyattn: ")
-
-
-def listed(owner: str) -> dict[str, Any]:
-    """The names in the lists `__all__` of an owner's files, with what they stand for."""
-    names: set[str] = set()
-    nodes: dict[str, Any] = {}
-    paths = [FOLDER / path for path in LISTS[owner].split()]
-    for path in paths:
-        nodes |= dict(named(parsed(path)))
-        for node in parsed(path).body:
-            if isinstance(node, (ast.Assign, ast.AugAssign)) and "__all__" in ast.unparse(node):
-                texts = [n.value for n in ast.walk(node.value) if isinstance(n, ast.Constant)]
-                names |= set(" ".join(map(str, texts)).split())
-    for name in names:  # some are files or folders
-        for path in (paths[0].parent / f"{name}.py", paths[0].parent / name / "__init__.py"):
-            nodes |= {name: parsed(path)} if path.is_file() else {}
-    return {name: nodes.get(name) for name in sorted(names)}
 
 
 @cache
 def added() -> dict[str, str]:
     """The names that torch_names has, with what to write without it, or ""."""
-    found = dict(rows())
-    for name, kind in DTYPES.items():
-        found[f"Tensor.{name}"] = f"write x.to(ta.{kind})"
-        found |= {f"ta.{name}": f"write ta.{kind}"} if name not in ("byte", "char") else {}
-        text = f"write ta.tensor(data, dtype=ta.{kind}), or ta.zeros for sizes"
-        found[f"ta.{name.capitalize()}Tensor"] = text
-    for owner in LISTS:
-        for name, node in listed(owner).items():
-            found[f"{owner}.{name}"] = hint(node)
-            if isinstance(node, ast.Call) and owner == "nn":  # a module that calls a function of F
-                function = ast.unparse(node.args[1])
-                found[f"nn.{name}"] = found.get(function) or f"write {function}"
-    return found
+    file = Path(__file__).parent / "torch_names" / "hints.json"
+    return json.loads(file.read_text(encoding="utf-8"))
 
 
 @cache

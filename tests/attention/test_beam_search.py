@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from common import rng_of
 from test_generation import PAD, PROMPT, SRC, SRC_MASK, START, STOP, V, log_chances, model_of
-from tinyattn.generation import beam_search, generate
 
 import tinyattn as ta
+from tinyattn.generation import beam_search, generate
 
 
 def penalty(n, alpha):

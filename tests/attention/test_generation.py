@@ -8,11 +8,11 @@ import math
 import numpy as np
 import pytest
 from common import assert_close, assert_equal, rng_of, run_python, signed
-from tinyattn.generation import Processed, chances, generate, min_length, repetition_penalty
 
 import tinyattn as ta
 from tinyattn import masks, nn
 from tinyattn.errors import DtypeError, ShapeError
+from tinyattn.generation import Processed, chances, generate, min_length, repetition_penalty
 
 V, STOP, PAD, START, D = 4, 3, 0, 1, 8
 

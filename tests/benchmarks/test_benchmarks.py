@@ -74,11 +74,13 @@ def test_a_program_for_pytorch_is_measured(tmp_path: Path) -> None:
 
 def test_published_models_are_measured(tmp_path: Path) -> None:
     file = tmp_path / "figures.json"
-    only = ("--only", "inference 8 texts", "--only", "language model next 16")
+    names = ("inference 8 texts", "inference XLM-R 8 texts", "language model next 16")
+    names += ("language model Qwen3 prompt 16", "language model Qwen3 next 16")
+    only = [word for name in names for word in ("--only", name)]
     done = benchmarks("--short", "--json", str(file), *only)
     assert done.returncode == 0, done.stdout + done.stderr
     rows = {row["name"]: row for row in json.loads(file.read_text())["rows"]}
-    assert {"inference 8 texts", "language model next 16"} <= rows.keys()
+    assert {*names} <= rows.keys()
     assert all(row["values"]["tinyattn"][0] > 0 for row in rows.values())
 
 

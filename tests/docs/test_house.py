@@ -41,15 +41,18 @@ WINGS = {
     "masks": "",
     "functional": "",
     "nn": "summary module containers init activations layers losses position cache attention "
-    "transformer decoder lora __init__",
+    "transformer decoder int8 lora __init__",
     "optim": "optimizer updates schedules clipping __init__",
     "hints": "",
     "testing": "slopes finite_differences op_checks __init__",
     "fonts": "",
     "viz": "",
     "training": "batches atomic_write checkpoint distributed captured_step __init__",
-    "models": "settings published gguf bert heads tokenizer_files sentence_files sentence "
-    "generation causal_files int8 chat causal observation interop __init__",
+    "generation": "",
+    "observation": "",
+    "interop": "",
+    "models": "settings published adapters gguf bert heads tokenizer_files sentence_files sentence "
+    "causal_files int8 chat causal __init__",
     "__init__": "",
     # Beside the rest, which uses nothing of it.
     "torch_names": "marks dtypes devices functions in_place methods autograd testing cuda "

@@ -16,6 +16,9 @@ torch = pytest.importorskip("torch")
 import tinyattn as ta  # noqa: E402
 from tinyattn import ops, torch_names  # noqa: E402
 from tinyattn.errors import ShapeError  # noqa: E402
+from tinyattn.torch_names.methods import take_methods  # noqa: E402
+
+take_methods()  # which the import gave
 
 INTEGERS = ["int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"]
 

@@ -21,7 +21,7 @@ def test_a_longer_walk_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     backward = ta.Tensor.backward
 
     def with_a_detour(self: ta.Tensor, gradient: ta.Tensor) -> None:
-        ta.base.backend.module_of("cpu")
+        ta.base.checks.check_choice("a device", "cpu", "cpu")
         backward(self, gradient)
 
     monkeypatch.setattr(ta.Tensor, "backward", with_a_detour)

@@ -6,17 +6,17 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from gguf_writer import CHAT_TEMPLATE
 from test_causal import LLAMA, kinds, needs_jinja, random_model
-from tinyattn.generation import generate
 
 import tinyattn as ta
 from tinyattn import nn
 from tinyattn.errors import ShapeError
+from tinyattn.generation import draw, generate
 from tinyattn.models import causal_files
 from tinyattn.models.chat import chat_prompt
-from tinyattn.models.generation import draw
-from tinyattn.models.int8 import Int8Linear
 from tinyattn.models.sentence import pooled
+from tinyattn.nn.int8 import Int8Linear
 
 
 @kinds
@@ -92,21 +92,22 @@ def test_an_id_of_probability_zero_is_never_drawn(monkeypatch: pytest.MonkeyPatc
         assert draw(np.array([[0.0, 0.5, 0.5, 0.0], [0.5, 0.5, 0.0, 0.0]])).tolist() == ids
 
 
-def test_int8_layers_take_recorded_tensors_where_nothing_is_recorded() -> None:
+def test_int8_layers_record_only_where_gradients_are_recorded() -> None:
+    """They refused recorded tensors before a LoRA could learn beside them."""
     layer = Int8Linear(ta.tensor(np.ones((2, 3), np.float32)))
     x = ta.ones(1, 3, requires_grad=True)
     with ta.no_grad():
         assert layer(x).shape == (1, 2)
-    with pytest.raises(RuntimeError):
-        layer(x)
+        assert not layer(x).requires_grad
+    layer(x).sum().backward()
+    assert x.grad is not None
+    assert x.grad.tolist() == [[2.0, 2.0, 2.0]]
 
 
 @needs_jinja
 def test_the_first_message_alone_decides_on_the_system_message() -> None:
     def prompt(*roles: str) -> str:
-        return chat_prompt(
-            causal_files.CHAT_TEMPLATE, [{"role": role, "content": "text"} for role in roles]
-        )
+        return chat_prompt(CHAT_TEMPLATE, [{"role": role, "content": "text"} for role in roles])
 
     own = "You are a helpful AI assistant named SmolLM, trained by Hugging Face"
     assert prompt("user", "system", "user").count(own) == 1

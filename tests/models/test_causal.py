@@ -14,15 +14,14 @@ import weakref
 import numpy as np
 import pytest
 from common import HAS_TORCH, assert_close, assert_equal, rng_of
-from gguf_writer import SIZES, llama_tensors, write_llama
+from gguf_writer import CHAT_TEMPLATE, SIZES, llama_tensors, write_llama
 from test_gguf import PUBLISHED, published
-from tinyattn.generation import generate
 
 import tinyattn as ta
 from tinyattn import nn
 from tinyattn.errors import CheckpointError, MaskError, ShapeError
+from tinyattn.generation import generate
 from tinyattn.models import CausalLM, causal_files
-from tinyattn.models.causal_files import CHAT_TEMPLATE
 from tinyattn.models.chat import chat_prompt
 from tinyattn.models.published import parts_of
 
@@ -461,7 +460,12 @@ def test_names_of_older_folders_are_read(tmp_path):
     model = random_model("gpt2")
     model.save_pretrained(tmp_path)
     state = ta.load(tmp_path / "model.safetensors")
-    state = {f"transformer.{key}": x for key, x in state.items()}
+    assert all(key.startswith("transformer.") for key in state)  # as transformers writes it
+    bare = {key.removeprefix("transformer."): x for key, x in state.items()}
+    ta.save(bare, tmp_path / "model.safetensors")
+    assert_equal(
+        CausalLM.from_pretrained(tmp_path)(ids_of(1, 4)).numpy(), model(ids_of(1, 4)).numpy()
+    )
     state |= {
         "transformer.h.0.attn.bias": ta.ones(1),
         "lm_head.weight": state["transformer.wte.weight"],

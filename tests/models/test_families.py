@@ -10,7 +10,7 @@ from common import assert_close, assert_equal, rng_of
 from test_causal import CONFIGS, needs_transformers, random_model
 
 import tinyattn as ta
-from tinyattn import nn
+from tinyattn import generation, nn
 from tinyattn.errors import CheckpointError
 from tinyattn.models import (
     BertEncoder,
@@ -18,7 +18,6 @@ from tinyattn.models import (
     MaskedLM,
     SequenceClassifier,
     causal_files,
-    generation,
 )
 from tinyattn.models.bert import DISTILBERT_NAMES
 from tinyattn.models.published import ENCODERS, parts_of
@@ -159,6 +158,35 @@ def test_settings_without_influence_pass(kind, tmp_path):
     again = CausalLM.from_pretrained(tmp_path)
     ids = rng_of(2).randint(0, 40, (1, 5))
     assert_equal(again(ids).numpy(), model(ids).numpy())
+
+
+@pytest.mark.parametrize("kind", causal_files.FAMILIES)
+def test_null_is_as_if_nothing_were_said(kind):
+    """It was a KeyError without a word about the setting."""
+    optional = ["tie_word_embeddings", "hidden_act", "rms_norm_eps", "layer_norm_epsilon"]
+    optional += ["attention_bias", "mlp_bias", "use_sliding_window", "rope_theta", "rope_scaling"]
+    optional += ["rope_parameters", "layer_types", "no_rope_layers", "max_window_layers"]
+    for name in optional:
+        sizes = {"hidden_act": None} if kind == "gpt2" else {}
+        found = causal_files.checked_config(CONFIGS[kind] | sizes | {name: None})
+        assert None not in found.values()
+
+
+@pytest.mark.parametrize(
+    ("wrong", "match"),
+    [
+        ({"rope_parameters": {"a": 1}}, "'a' is unknown here"),
+        ({"rope_parameters": {"partial_rotary_factor": 0.5}}, "partial_rotary_factor must be 1"),
+        ({"rope_scaling": {"factor": 4.0}}, "'factor' is unknown here"),
+        ({"rope_parameters": False}, "rope_parameters must be an object"),
+        ({"rope_parameters": 0}, "rope_parameters must be an object"),
+        ({"max_window_layers": "x"}, "max_window_layers must be an integer"),
+        ({"max_window_layers": -1}, "max_window_layers must be an integer"),
+    ],
+)
+def test_settings_of_rotation_and_windows_are_checked_also_where_they_are_off(wrong, match):
+    with pytest.raises((TypeError, ValueError), match=match):
+        causal_files.checked_config(CONFIGS["qwen2"] | wrong)
 
 
 @needs_transformers
@@ -349,6 +377,14 @@ def test_all_end_ids_end_a_text(tmp_path):
     generation.write_text('{"eos_token_id": "a"}')
     with pytest.raises(CheckpointError, match=r"generation_config\.json: eos_token_id must be"):
         CausalLM.from_pretrained(tmp_path)
+
+
+def test_a_tokenizer_of_sentencepiece_says_what_to_do(tmp_path):
+    random_model("llama").save_pretrained(tmp_path)
+    (tmp_path / "tokenizer.model").write_bytes(b"\n\x0e\n\x05<unk>")
+    model = CausalLM.from_pretrained(tmp_path)
+    with pytest.raises(ValueError, match=r"tokenizer\.model of SentencePiece .*AutoTokenizer"):
+        model.generate_text("a")
 
 
 def test_a_template_stands_in_one_of_two_files(tmp_path):

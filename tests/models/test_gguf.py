@@ -10,12 +10,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 from common import assert_close, assert_equal
-from gguf_writer import KINDS, gguf_bytes, llama_settings, write_llama
+from gguf_writer import CHAT_TEMPLATE, KINDS, gguf_bytes, llama_settings, write_llama
 
 import tinyattn as ta
 from tinyattn.errors import CheckpointError
 from tinyattn.models import gguf
-from tinyattn.models.causal_files import CHAT_TEMPLATE
 
 needs_gguf = pytest.mark.skipif(
     importlib.util.find_spec("gguf") is None, reason="the package gguf is not installed"

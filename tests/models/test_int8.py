@@ -8,13 +8,14 @@ import numpy as np
 import pytest
 from common import assert_close, assert_equal, rng_of, signed
 from test_causal import both_dtypes, ids_of, kinds, random_model
-from tinyattn.generation import generate
 
 import tinyattn as ta
 from tinyattn import functional as F
 from tinyattn import nn
 from tinyattn.errors import DtypeError, ShapeError
-from tinyattn.models.int8 import Int8Linear, quantize
+from tinyattn.generation import generate
+from tinyattn.models.int8 import quantize
+from tinyattn.nn.int8 import Int8Linear
 
 TOLERANCE = {np.float32: 2e-6, np.float64: 1e-13}
 
@@ -105,24 +106,39 @@ def test_the_perplexity_of_its_own_texts_rises_by_less_than_a_hundredth_and_a_ha
     assert before / 1.015 < perplexity() < before * 1.015
 
 
-def test_training_and_saving_as_a_model_of_floats_are_refused(tmp_path):
+def test_no_weight_learns_and_saving_as_a_model_of_floats_is_refused(tmp_path):
+    """Gradients go through whole numbers since a LoRA beside them learns: see test_adapters.py."""
     model = random_model("gpt2", np.float32)
     assert not model.is_quantized
     model.quantize()
     assert not any(parameter.requires_grad for parameter in model.parameters())
-    for train in (model.train, lambda: model.train(True)):
-        with pytest.raises(RuntimeError, match="int8 weights is for inference"):
-            train()
     assert not model.training
-    assert model.eval() is model
-    model.encoder.layers[0].sublayer[0].norm.requires_grad_()
-    with pytest.raises(RuntimeError, match="int8 weights is for inference"):
-        model(ids_of(1, 3))
-    with ta.no_grad():
-        model(ids_of(1, 3))
+    with pytest.raises(ta.errors.GraphError, match="requires"):
+        model.train()(ids_of(1, 3)).sum().backward()
     with pytest.raises(RuntimeError, match="save before quantize"):
         model.save_pretrained(tmp_path / "folder")
     assert not (tmp_path / "folder").exists()
+
+
+@both_dtypes
+@pytest.mark.parametrize("shape", [(50,), (1, 50), (2, 3, 50), (40, 50)])
+def test_gradients_go_through_the_numbers(dtype, shape):
+    linear = nn.Linear(50, 30).to(dtype)
+    layer = Int8Linear(linear.weight, linear.bias)
+    x = ta.tensor(signed(rng_of(1), *shape).astype(dtype), requires_grad=True)
+    grad = signed(rng_of(2), *shape[:-1], 30).astype(dtype)
+    layer(x).backward(ta.tensor(grad))
+    assert_close(x.grad.numpy(), grad @ weight_of(layer), 50 * TOLERANCE[dtype])
+    assert_close(layer.bias.grad.numpy(), grad.reshape(-1, 30).sum(0), 50 * TOLERANCE[dtype])
+    assert layer.numbers.grad is None
+
+
+def test_a_graph_holds_the_whole_numbers_and_no_floats():
+    """Else the matrices of a model would be there as floats too, from forward to backward."""
+    layer = Int8Linear(nn.Linear(500, 300).weight)
+    x = ta.randn(4, 500).requires_grad_()
+    held = layer(x).grad_fn.saved_values()
+    assert sum(array.nbytes for array in held.values()) == 500 * 300 + 300 * 4
 
 
 def test_a_state_dict_keeps_the_numbers(tmp_path):

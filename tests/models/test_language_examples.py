@@ -7,10 +7,8 @@ import re
 from pathlib import Path
 
 import pytest
-from gguf_writer import write_llama
+from gguf_writer import CHAT_TEMPLATE, write_llama
 from test_causal import needs_tokenizers
-
-from tinyattn.models.causal_files import CHAT_TEMPLATE
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 pytestmark = needs_tokenizers
@@ -66,10 +64,13 @@ def test_a_conversation_ends_with_its_input(example, monkeypatch, capsys):
     assert capsys.readouterr().err.count("a second") == 2
 
 
-def test_facts_are_taught(example, monkeypatch, capsys):
+def test_facts_are_taught(example, monkeypatch, capsys, tmp_path):
     module = example("teach_facts")
     monkeypatch.setattr(module, "PEOPLE", dict(list(module.PEOPLE.items())[:2]))
-    module.main(["--short"])
+    module.main(["--short", "--out", str(tmp_path / "adapter")])
+    model = module.ta.models.CausalLM.from_gguf(module.weights())
+    model.load_adapter(tmp_path / "adapter")
+    assert len(model.adapters.loras["default"]) == 3 * len(module.halves(model)[1])
     out = capsys.readouterr().out
     assert (
         len(re.findall(r"^\d of 4 right; perplexity of held-out text \d+\.\d\d$", out, re.M)) == 2

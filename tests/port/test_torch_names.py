@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import importlib
+import json
 import pkgutil
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -12,6 +14,7 @@ from operator import attrgetter
 from types import SimpleNamespace
 from typing import Any
 
+import make_hints
 import numpy as np
 import pytest
 import pytorch_tables as tables
@@ -53,6 +56,19 @@ def added() -> set[str]:
 
 def test_the_table_has_what_the_folder_adds(added: set[str]) -> None:
     assert added == IN_TORCH_NAMES <= hints.added().keys()
+
+
+def test_the_file_of_hints_says_what_the_code_says() -> None:
+    assert json.loads(make_hints.text()) == hints.added(), "python tests/make_hints.py writes it"
+
+
+def test_a_hint_names_what_tinyattn_has() -> None:
+    """`write F.glu` would send to a function that only torch_names has."""
+    spaces: dict[str, Any] = {"ta": ta, "F": ta.functional, "nn": ta.nn, "optim": ta.optim}
+    spaces |= {"np": np, "x": ta.Tensor}
+    for name, text in hints.added().items():
+        for owner, attribute in re.findall(r"write (\w+)\.(\w+)", text):
+            assert hasattr(spaces[owner], attribute), f"{name}: {text}"
 
 
 def there(torch: Any, name: str) -> Any:

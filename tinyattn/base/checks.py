@@ -200,19 +200,6 @@ def checked_index(index: Any) -> Any:
     return index
 
 
-def from_numpy_names(dim: Dims, keepdim: bool, names: dict[str, Any]) -> tuple[Dims, bool]:
-    """(dim, keepdim), also if they were given under NumPy's names `axis` and `keepdims`."""
-    if unknown := sorted(set(names) - {"axis", "keepdims"}):
-        raise TypeError(f"unexpected argument {unknown[0]!r}")
-    for other, name, is_given in (
-        ("axis", "dim", dim is not None),
-        ("keepdims", "keepdim", keepdim),
-    ):
-        if other in names and is_given:
-            raise TypeError(f"got {name!r} and {other!r}, names of one argument")
-    return names.get("axis", dim), names.get("keepdims", keepdim)
-
-
 def one_dim(tensor: Any, dim: int) -> int:
     """`dim` counted from the first dimension, checked."""
     ndim = tensor.ndim or 1  # as in PyTorch, where a 0-d tensor takes dim 0 too

@@ -24,13 +24,12 @@ The algorithm, in the order of this file:
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextvars import copy_context
 from threading import get_ident
 from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 
-from ..base.backend import Array, array_types, namespace, read_only
+from ..base.backend import Array, array_types, namespace, quiet, read_only
 from ..errors import DeviceError, GraphError, InPlaceError, ShapeError
 from .grad_mode import recording
 from .versions import NotedVersion, Version
@@ -271,17 +270,13 @@ def copy_of(gradient: Any) -> Any:
     return gradient.clone() if isinstance(gradient, TensorBase.tensor_class) else gradient.copy()
 
 
+@quiet
 def backward(tensor: Any, gradient: Any, retain_graph: bool | None, create_graph: bool) -> None:
     """See `Tensor.backward`.
 
-    The settings of NumPy's warnings and of recording belong to the context (`contextvars`). They
-    are changed in a copy of it, which ends with the call, even if an interrupt ends it.
+    The setting of recording belongs to the context too, as those of NumPy's warnings. Both are
+    changed in the copy that `quiet` makes, which ends with the call, even by an interrupt.
     """
-    copy_context().run(fill_grads, tensor, gradient, retain_graph, create_graph)
-
-
-def fill_grads(tensor: Any, gradient: Any, retain_graph: bool | None, create_graph: bool) -> None:
-    np.seterr(all="ignore")  # inf and NaN are values like any other
     root = root_of(tensor)
     start = starting_gradient(tensor, gradient, create_graph)
     retain = create_graph if retain_graph is None else retain_graph
@@ -293,6 +288,7 @@ def fill_grads(tensor: Any, gradient: Any, retain_graph: bool | None, create_gra
         node.grad = value if node.grad is None else node.grad + value
 
 
+@quiet
 def grad(
     outputs: TensorBase | Sequence[TensorBase],
     inputs: AnyTensor | Sequence[AnyTensor],
@@ -318,34 +314,20 @@ def grad(
         >>> ta.grad(slope, x)
         (tensor(12.),)
     """
-    return copy_context().run(
-        gradients_of, outputs, inputs, grad_outputs, retain_graph, create_graph, allow_unused
-    )
-
-
-def gradients_of(
-    outputs: Any,
-    inputs: Any,
-    grad_outputs: Any,
-    retain_graph: bool | None,
-    create_graph: bool,
-    allow_unused: bool,
-) -> tuple[Any, ...]:
-    np.seterr(all="ignore")
-    outputs, inputs = listed(outputs), listed(inputs)
+    outs, ins = listed(outputs), listed(inputs)
     if grad_outputs is None or isinstance(grad_outputs, TensorBase):
-        grad_outputs = [grad_outputs] * len(outputs)
+        grad_outputs = [grad_outputs] * len(outs)
     if not isinstance(grad_outputs, (list, tuple)):
         kind = type(grad_outputs).__name__
         raise TypeError(f"grad_outputs is a Tensor or a sequence of Tensors, got {kind}")
-    if len(grad_outputs) != len(outputs):
-        raise ValueError(f"grad got {len(outputs)} outputs but {len(grad_outputs)} grad_outputs")
-    roots = [root_of(output) for output in outputs]
+    if len(grad_outputs) != len(outs):
+        raise ValueError(f"grad got {len(outs)} outputs but {len(grad_outputs)} grad_outputs")
+    roots = [root_of(output) for output in outs]
     starts = [
         starting_gradient(output, gradient, create_graph)
-        for output, gradient in zip(outputs, grad_outputs, strict=True)
+        for output, gradient in zip(outs, grad_outputs, strict=True)
     ]
-    targets: list[Any] = [tensor._node for tensor in inputs]
+    targets: list[Any] = [tensor._node for tensor in ins]
     if None in targets:
         raise GraphError(f"input {targets.index(None)} does not require gradients")
     if not allow_unused:

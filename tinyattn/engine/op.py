@@ -69,13 +69,11 @@ ndarray = np.ndarray
 NUMBERS = int, float, np.integer
 
 
-def declare(
-    forward: Callable[..., Any], promote: bool, floats: bool, saves: bool, differentiable: bool
-) -> Any:
+def declare(forward: Callable[..., Any], /, **options: bool) -> Any:
     """Make an op of a forward; `op`, at the end of this file, describes the options."""
     if isinstance(forward, type) or not callable(forward) or not hasattr(forward, "__name__"):
         raise TypeError(f"op takes a function with a name, got {forward!r}: write it with def")
-    spec = Spec(forward, promote, floats, saves, differentiable)
+    spec = Spec(forward, **options)
 
     def apply(*args: Any, **options: Any) -> Any:
         """Run the forward on arrays, and record it if an argument requires gradients."""
@@ -282,30 +280,10 @@ Declared = TypeVar("Declared", bound=Callable[..., Any])
 
 
 @overload
-def op(
-    forward: Declared,
-    *,
-    promote: bool = ...,
-    floats: bool = ...,
-    saves: bool = ...,
-    differentiable: bool = ...,
-) -> Declared: ...
+def op(forward: Declared, **options: bool) -> Declared: ...
 @overload
-def op(
-    *,
-    promote: bool = ...,
-    floats: bool = ...,
-    saves: bool = ...,
-    differentiable: bool = ...,
-) -> Callable[[Declared], Declared]: ...
-def op(
-    forward: Any = None,
-    *,
-    promote: bool = False,
-    floats: bool = False,
-    saves: bool = False,
-    differentiable: bool = True,
-) -> Any:
+def op(**options: bool) -> Callable[[Declared], Declared]: ...
+def op(forward: Any = None, **options: bool) -> Any:
     """Declare a differentiable op; see the top of this module, and docs/course/17_make_it_yours.md.
 
     promote: give a Tensor PyTorch's dtype if two arguments differ in dtype: a float tensor keeps
@@ -319,7 +297,5 @@ def op(
     Returns the op, with a method `vjp(*arguments)` that declares a derivative rule.
     """
     if forward is None:
-        return functools.partial(
-            declare, promote=promote, floats=floats, saves=saves, differentiable=differentiable
-        )
-    return declare(forward, promote, floats, saves, differentiable)
+        return functools.partial(declare, **options)
+    return declare(forward, **options)

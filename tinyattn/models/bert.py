@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import os
 from functools import partial
-from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
@@ -20,19 +19,18 @@ from .. import nn
 from ..base import checks
 from ..errors import CheckpointError, ShapeError
 from ..tensors.tensor import Tensor
-from ..training.checkpoint import save
+from .adapters import Published
 from .published import (
     BERT,
     DISTILBERT,
     ENCODERS,
-    WEIGHTS,
     Part,
     filled,
     load_tensors,
     parts_of,
     read_folder,
 )
-from .settings import NOTES, check_known, is_inert, write_json
+from .settings import NOTES, check_known, is_inert
 
 # What config.json must say, because nothing else is built here.
 REQUIRED: dict[str, Any] = {
@@ -90,7 +88,7 @@ HEADS = ("cls.", "lm_head.", "classifier.", "pre_classifier.", "vocab_", "qa_out
 OLD_NAMES = {"LayerNorm.gamma": "LayerNorm.weight", "LayerNorm.beta": "LayerNorm.bias"}
 
 
-class BertEncoder(nn.Module):
+class BertEncoder(Published):
     """BERT without its pooler: token ids -> hidden states.
 
         x = dropout(norm(word[ids] + token_type[token_types] + position[0..N-1]))
@@ -200,25 +198,26 @@ class BertEncoder(nn.Module):
         parts = encoder_parts(config, len(state))
         return filled(partial(cls, config), put_in_column_order, parts, state, read, path)
 
+    def published_parts(self) -> dict[str, Part]:
+        return encoder_parts(self.config | {"num_hidden_layers": len(self.encoder.layers)})
+
     def published(self) -> dict[str, nn.Parameter]:
         """The parameters by their published names."""
-        layers = {"num_hidden_layers": len(self.encoder.layers)}
-        parts = encoder_parts(self.config | layers)
-        parameters = dict(self.named_parameters())
-        return {key: parameters[name] for key, part in parts.items() for name in part.ours}
+        parameters, parts = dict(self.named_parameters()), self.published_parts().items()
+        return {key: parameters[name] for key, part in parts for name in part.ours}
 
     def save_pretrained(self, folder: str | os.PathLike[str]) -> None:
         """Write config.json and model.safetensors, which transformers' BertModel can open.
 
         The pooler is not in them: `BertModel.from_pretrained(folder, add_pooling_layer=False)`.
         """
-        Path(folder).mkdir(parents=True, exist_ok=True)
-        save(dict(self.published()), Path(folder, WEIGHTS))
-        names = DISTILBERT_NAMES if self.config["model_type"] == "distilbert" else {}
-        config = {names.get(k, k): x for k, x in self.config.items() if k != "dtype"}
-        # transformers 5 computes in the dtype that is named here.
-        config["torch_dtype"] = self.word.weight.dtype.name
-        write_json(Path(folder, "config.json"), config)
+        self.write(folder, published_config(self.config))
+
+
+def published_config(config: dict[str, Any]) -> dict[str, Any]:
+    """The config under the names of its architecture."""
+    names = DISTILBERT_NAMES if config["model_type"] == "distilbert" else {}
+    return {names.get(k, k): x for k, x in config.items() if k != "dtype"}
 
 
 def checked_config(config: dict[str, Any]) -> dict[str, Any]:

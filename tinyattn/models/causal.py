@@ -18,26 +18,34 @@ from .. import functional as F
 from .. import nn
 from ..base.backend import to_device
 from ..base.checks import check_size
-from ..engine.autograd import wrap
 from ..errors import MaskError, ShapeError
+from ..generation import generate
 from ..masks import mask_of
 from ..nn.cache import Cache, checked_rows
 from ..nn.decoder import NextScores
+from ..nn.int8 import Int8Linear
 from ..ops.arguments import ArrayLike, array_like
 from ..ops.visibility import booleans_of
 from ..tensors.tensor import Tensor
-from ..training.checkpoint import save
 from . import causal_files as files
 from . import gguf, published
+from .adapters import Published
 from .chat import Conversation, chat_prompt
-from .generation import generate
-from .int8 import NOT_TRAINED, Int8Linear, quantize
-from .published import GGUF, WEIGHTS, check_sha256, filled, load_tensors, parts_of, read_folder
+from .int8 import quantize
+from .published import (
+    GGUF,
+    Part,
+    check_sha256,
+    filled,
+    load_tensors,
+    parts_of,
+    read_folder,
+)
 from .settings import is_there, naming, write_json
 from .tokenizer_files import TOKENIZER, read_tokenizer_json
 
 
-class CausalLM(nn.Module):
+class CausalLM(Published):
     """A decoder without a memory: token ids -> scores of the next id at each position.
 
         x = word[ids], and position[0..N-1] is added in GPT-2
@@ -59,6 +67,8 @@ class CausalLM(nn.Module):
         >>> ta.generation.generate(model.next_scores(), [[2, 7, 3]], max_len=6).shape
         (1, 6)
     """
+
+    task_type = "CAUSAL_LM"
 
     def __init__(self, config: dict[str, Any]) -> None:
         super().__init__()
@@ -131,7 +141,7 @@ class CausalLM(nn.Module):
         return CausalScores(self, mask, length)
 
     def quantize(self, kind: str = "int8") -> Self:
-        """Weights of whole numbers, in place, for inference only. Returns self.
+        """Weights of whole numbers, in place, which do not learn. Returns self.
 
             weight[i, j] = scale[i] * numbers[i, j], where scale[i] = max |weight[i]| / 127
 
@@ -139,8 +149,9 @@ class CausalLM(nn.Module):
         which reads all of them once, takes less time. The perplexity that SmolLM2-135M has of a
         text rose by 0.7 %. The table of words stays as it is, because a step reads one row of it.
 
-        Raises RuntimeError for training and for save_pretrained afterwards: save before. A
-        state_dict is exact, for a model that is quantized too.
+        What learns afterwards is a LoRA, by `nn.LoRA.insert` or `load_adapter`: its gradients go
+        through the whole numbers. save_pretrained raises RuntimeError: save before. A state_dict is
+        exact, for a model that is quantized too.
         """
         if kind != "int8":
             raise ValueError(f'quantize takes "int8", got {kind!r:.60}')
@@ -152,19 +163,23 @@ class CausalLM(nn.Module):
 
     @property
     def is_quantized(self) -> bool:
-        return isinstance(self.head, Int8Linear)
+        return any(isinstance(layer, Int8Linear) for layer in self.modules())
 
-    def train(self, mode: bool = True) -> Self:
-        """As for every module; RuntimeError if the weights are quantized."""
-        if mode and self.is_quantized:
-            raise RuntimeError(NOT_TRAINED)
-        return super().train(mode)
+    def published_parts(self) -> dict[str, Part]:
+        prefix = "transformer." if self.config["model_type"] == "gpt2" else ""
+        parts = parts_of(self.config, files.column_of(self.config["model_type"]))
+        return {prefix + name: part for name, part in parts.items()}
 
     @property
     def tokenizer(self) -> Any:
         """The tokenizer of the file, of the package tokenizers: `pip install -e ".[text]"`."""
         if self._new_tokenizer is None:
-            raise ValueError("this model has no tokenizer, because no file with one was read")
+            raise ValueError(
+                "this model has no tokenizer, because no file with one was read: a folder needs "
+                "tokenizer.json. Of a tokenizer.model of SentencePiece transformers makes it, with "
+                "the package sentencepiece: "
+                "AutoTokenizer.from_pretrained(folder).save_pretrained(folder)"
+            )
         self._tokenizer = self._tokenizer or self._new_tokenizer()
         return self._tokenizer
 
@@ -301,14 +316,10 @@ class CausalLM(nn.Module):
         if self.is_quantized:
             raise RuntimeError("int8 weights have no place in this format: save before quantize()")
         if any(isinstance(module, nn.LoRA) for module in self.modules()):
-            raise RuntimeError("LoRA has no place in this format: call nn.LoRA.merge_all(model)")
-        Path(folder).mkdir(parents=True, exist_ok=True)
-        parts = parts_of(self.config, files.column_of(self.config["model_type"]))
-        parameters = dict(self.named_parameters())
-        arrays = {name: wrap(part.to_theirs(parameters)) for name, part in parts.items()}
-        save(arrays, Path(folder, WEIGHTS))
-        config = files.published_config(self.config) | {"torch_dtype": self.word.weight.dtype.name}
-        write_json(Path(folder, "config.json"), config)
+            raise RuntimeError(
+                "LoRA has no place in this format: call nn.LoRA.merge_all(model), or save_adapter"
+            )
+        self.write(folder, files.published_config(self.config))
         if self._new_tokenizer is not None:
             self.tokenizer.save(str(Path(folder, TOKENIZER[0])))
             settings = {"tokenizer_class": "PreTrainedTokenizerFast", **self.special_words}

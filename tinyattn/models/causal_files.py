@@ -92,7 +92,7 @@ def checked_config(config: dict[str, Any]) -> dict[str, Any]:
         defaults |= {"attention_bias": False, "mlp_bias": False}
         config |= rope_settings(config)
     config = defaults | FAMILIES[str(model_type)] | config
-    config = {name: x for name, x in config.items() if x is not None}
+    config = defaults | {name: x for name, x in config.items() if x is not None}
     config = {name: x for name, x in config.items() if name in KNOWN or not is_inert(name, x)}
     check_known(config, KNOWN | {"hidden_act": GELUS if model_type == "gpt2" else ("silu",)})
     config.setdefault("num_key_value_heads", config.get("num_attention_heads"))
@@ -106,12 +106,16 @@ def checked_config(config: dict[str, Any]) -> dict[str, Any]:
 
 def rope_settings(config: dict[str, Any]) -> dict[str, Any]:
     """rope_theta and rope_scaling, which transformers 5 writes together as rope_parameters."""
-    both = check_kind("rope_parameters", config.pop("rope_parameters", None) or {}, dict)
+    both = config.pop("rope_parameters", None)
+    both = {} if both is None else check_kind("rope_parameters", both, dict)
     base = {"rope_theta": both["rope_theta"]} if "rope_theta" in both else {}
     scaling = {name: value for name, value in both.items() if name != "rope_theta"}
     scaling = check_kind("rope_scaling", config.pop("rope_scaling", None) or scaling, dict)
     kind = scaling.get("rope_type", scaling.get("type", "default"))
-    return base if kind == "default" else base | {"rope_scaling": scaling}
+    if kind == "default":
+        check_known(scaling, {"rope_type": (kind,), "type": (kind,), "partial_rotary_factor": (1,)})
+        return base
+    return base | {"rope_scaling": scaling}
 
 
 def check_numbers(config: dict[str, Any]) -> None:
@@ -174,6 +178,7 @@ def check_layers(config: dict[str, Any]) -> None:
     layers = config["num_hidden_layers"]
     if config.get("sliding_window") is not None:
         check_size("sliding_window", config["sliding_window"])
+    check_size("max_window_layers", config.get("max_window_layers", 0), 0)
     check_size("no_rope_layer_interval", config.get("no_rope_layer_interval", 1))
     allowed: dict[str, tuple[Any, ...]] = {
         "layer_types": ("full_attention", "sliding_attention"),
@@ -304,16 +309,6 @@ def published_config(config: dict[str, Any]) -> dict[str, Any]:
     unsaid = ("sliding_window", "pad_token_id", "bos_token_id", "eos_token_id")
     config = dict.fromkeys(unsaid[config["model_type"] == "gpt2" :]) | config
     return {names.get(k, k): v for k, v in config.items() if k not in ("dtype", "torch_dtype")}
-
-
-# SmolLM2's template of a chat, in the form that is called ChatML: for a model of your own.
-CHAT_TEMPLATE = (
-    "{% for message in messages %}{% if loop.first and messages[0]['role'] != 'system' %}"
-    "{{ '<|im_start|>system\nYou are a helpful AI assistant named SmolLM, trained by Hugging Face"
-    "<|im_end|>\n' }}{% endif %}{{'<|im_start|>' + message['role'] + '\n' + message['content'] "
-    "+ '<|im_end|>' + '\n'}}{% endfor %}{% if add_generation_prompt %}"
-    "{{ '<|im_start|>assistant\n' }}{% endif %}"
-)
 
 
 # How the tokenizers of GGUF files cut a text before BPE, by the regular expression of each.

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from functools import partial
-from pathlib import Path
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -13,16 +12,17 @@ from .. import functional as F
 from .. import nn
 from ..base.checks import check_size
 from ..tensors.tensor import Tensor
-from ..training.checkpoint import save
+from .adapters import Published
 from .bert import (
     ACTIVATIONS,
     BertEncoder,
     checked_config,
     encoder_parts,
+    published_config,
     published_names,
     put_in_column_order,
 )
-from .published import WEIGHTS, Part, check_tied, filled, load_tensors, read_folder
+from .published import Part, check_tied, filled, load_tensors, read_folder
 from .settings import check_kind
 
 GELUS = {"gelu": "none", "gelu_tanh": "tanh"}
@@ -30,7 +30,7 @@ WORDS = "embeddings.word_embeddings.weight"
 PREFIXES = {"bert": "bert.", "distilbert": "distilbert."}  # of the encoder's names; or "roberta."
 
 
-class EncoderWithHead(nn.Module):
+class EncoderWithHead(Published):
     """A BertEncoder and layers after it, in one folder. See `MaskedLM` and `SequenceClassifier`."""
 
     # The published name of each part of the head, by family, RoBERTa's for the others.
@@ -60,6 +60,21 @@ class EncoderWithHead(nn.Module):
         return parts
 
     @classmethod
+    def parts_in(
+        cls, config: dict[str, Any], most: int | None = None, prefix: str = ""
+    ) -> dict[str, Part]:
+        """The tensors of a file; see `parts_of`. prefix: what stands before the encoder's names."""
+        inner = {
+            prefix + key: Part({f"encoder.{name}": shape for name, shape in part.ours.items()})
+            for key, part in encoder_parts(config, most).items()
+        }
+        return inner | cls.head_parts(config)
+
+    def published_parts(self) -> dict[str, Part]:
+        prefix = PREFIXES.get(self.config["model_type"], "roberta.")
+        return self.parts_in(self.config, prefix=prefix)
+
+    @classmethod
     def from_pretrained(cls, folder: str | os.PathLike[str], sha256: str | None = None) -> Self:
         """The model of a folder with config.json and model.safetensors, in evaluation mode.
 
@@ -72,16 +87,11 @@ class EncoderWithHead(nn.Module):
         own = cls.names_in(config).get("own")
         if is_tied(config) and own in state and WORDS in encoder:
             check_tied(state[own], own, encoder[WORDS], path)
-        inner = {f"encoder.{key}": x for key, x in encoder.items()}
-        parts = {
-            f"encoder.{key}": Part({f"encoder.{name}": shape for name, shape in part.ours.items()})
-            for key, part in encoder_parts(config, len(encoder)).items()
-        }
-        tensors = inner | head
+        tensors = encoder | head
         return filled(
             partial(cls, config),
             lambda model: put_in_column_order(model.encoder),
-            parts | cls.head_parts(config),
+            cls.parts_in(config, len(encoder)),
             tensors,
             lambda key: tensors[key]._data,
             path,
@@ -89,13 +99,7 @@ class EncoderWithHead(nn.Module):
 
     def save_pretrained(self, folder: str | os.PathLike[str]) -> None:
         """Write config.json and model.safetensors, which transformers opens."""
-        self.encoder.save_pretrained(folder)
-        prefix = PREFIXES.get(self.config["model_type"], "roberta.")
-        state = {f"{prefix}{key}": x for key, x in self.encoder.published().items()}
-        parameters = dict(self.named_parameters())
-        for key, part in self.head_parts(self.config).items():
-            (state[key],) = (parameters[name] for name in part.ours)
-        save(state, Path(folder, WEIGHTS))
+        self.write(folder, published_config(self.config))
 
 
 def is_tied(config: dict[str, Any]) -> bool:

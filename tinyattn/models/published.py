@@ -113,7 +113,8 @@ class Part:
 
     def to_theirs(self, parameters: Mapping[str, Any]) -> np.ndarray:
         """The inverse of `to_ours`."""
-        array = np.concatenate([parameters[name].cpu().numpy() for name in self.ours])
+        arrays = [parameters[name].cpu().numpy() for name in self.ours]
+        array = np.concatenate(arrays) if len(arrays) > 1 else arrays[0]
         if self.pairs:
             array = exchanged(array, self.pairs // 2, 2)
         return array.T if self.is_transposed else array
@@ -309,8 +310,8 @@ def weights_of(folder: Path) -> Path:
     """The file of weights, or their index; an error says what to do about another one."""
     if (folder / "adapter_config.json").is_file():
         raise CheckpointError(
-            f"{folder} has adapter_config.json: merge the adapter into the weights first, because "
-            "an adapter is not read here"
+            f"{folder} has adapter_config.json: read the model that it was made for, and then "
+            "model.load_adapter(folder)"
         )
     for name in (WEIGHTS, INDEX):
         if (folder / name).is_file():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -62,7 +63,7 @@ def naming(path: Path) -> Iterator[None]:
     """An error of a setting becomes a CheckpointError that names its file too."""
     try:
         yield
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError, re.error) as error:
         raise CheckpointError(f"{path}: {error}") from None
 
 

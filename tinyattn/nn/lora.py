@@ -11,16 +11,23 @@ from ..base.checks import check_number, check_size, check_type
 from ..engine.grad_mode import no_grad
 from ..tensors.tensor import Tensor
 from . import init
-from .layers import Linear, new_parameter
+from .int8 import Int8Linear
+from .layers import Dropout, Linear, new_parameter
 from .module import Module, Parameter
+
+AdaptedLinear = Linear | Int8Linear
+ADAPTED = (Linear, Int8Linear)
 
 
 class LoRA(Module):
-    """linear(x) + scale * (x A^T) B^T: a frozen Linear, and a correction of rank `rank` to learn.
+    """linear(x) + scale * (dropout(x) A^T) B^T: a frozen Linear, and a correction to learn.
 
     Call: x (..., in) -> (..., out). A (rank, in) starts as the weight of a Linear does, B
     (out, rank) at 0, so the module begins as the Linear alone. A matrix of 576 x 576 has 331,776
     numbers, and its correction of rank 8 has 9,216.
+
+    linear: a Linear, also one with int8 weights, as `CausalLM.quantize` makes them. dropout: the
+    probability with which numbers of x are left out of the correction, in training.
 
     `merge()` puts a Linear in its place whose weight has scale * B A added to it, so it costs no
     more than before; `unmerge()` brings the old Linear back. Nothing is written to the old one,
@@ -35,19 +42,24 @@ class LoRA(Module):
         ['A', 'B']
     """
 
-    unmerged: Linear | None  # the Linear as it was, while merged
+    unmerged: AdaptedLinear | None  # the Linear as it was, while merged
 
-    def __init__(self, linear: Linear, rank: int = 8, scale: float = 1.0) -> None:
+    def __init__(
+        self, linear: AdaptedLinear, rank: int = 8, scale: float = 1.0, dropout: float = 0.0
+    ) -> None:
         super().__init__()
-        check_type("LoRA adapts an nn.Linear", linear, Linear)
-        outputs, inputs = linear.weight.shape
-        options = linear.weight.dtype, linear.weight.device
+        check_type("LoRA adapts an nn.Linear", linear, ADAPTED)
+        outputs, inputs = linear.out_features, linear.in_features
+        numbers = linear.scale if isinstance(linear, Int8Linear) else linear.weight
+        options = numbers.dtype, numbers.device
         self.A = new_parameter(0, (check_size("rank", rank), inputs), *options)
         self.B = new_parameter(0, (outputs, rank), *options)
         self.scale = check_number("scale", scale, 0)
+        self.dropout = Dropout(dropout)
         self.linear = linear.requires_grad_(False)
         self.unmerged = None
         init.linear_default_(self.A, None)
+        self.train(linear.training)
 
     @property
     def is_merged(self) -> bool:
@@ -55,11 +67,20 @@ class LoRA(Module):
 
     def forward(self, x: Tensor) -> Tensor:
         out = self.linear(x)
-        return out if self.is_merged else out + self.scale * F.linear(F.linear(x, self.A), self.B)
+        if self.is_merged:
+            return out
+        return out + self.scale * F.linear(F.linear(self.dropout(x), self.A), self.B)
 
     @no_grad()
     def merge(self) -> None:
-        """Take a Linear with the correction in its weight; nothing happens if it is there."""
+        """Take a Linear with the correction in its weight; nothing happens if it is there.
+
+        RuntimeError for int8 weights, which would be rounded once more.
+        """
+        if isinstance(self.linear, Int8Linear):
+            raise RuntimeError(
+                "int8 weights take no correction: merge it into the model of floating numbers"
+            )
         if self.unmerged is None:
             self.unmerged, self.linear = self.linear, copy.copy(self.linear)
             merged = self.unmerged.weight + self.scale * self.B @ self.A
@@ -80,7 +101,11 @@ class LoRA(Module):
 
     @staticmethod
     def insert(
-        model: Module, names: Collection[str], rank: int = 8, scale: float = 1.0
+        model: Module,
+        names: Collection[str],
+        rank: int = 8,
+        scale: float = 1.0,
+        dropout: float = 0.0,
     ) -> list[LoRA]:
         """Freeze the model, and put a LoRA in the place of each Linear with one of these names.
 
@@ -89,7 +114,7 @@ class LoRA(Module):
         Raises ValueError if there is none.
         """
         names = [names] if isinstance(names, str) else names
-        places = places_of(model, Linear)
+        places = places_of(model, ADAPTED)
         wanted = {id(linear) for _, name, linear in places if name in names}
         wanted -= {id(x.linear) for x in model.modules() if isinstance(x, LoRA)}
         if not wanted:
@@ -97,7 +122,7 @@ class LoRA(Module):
                 f"this model has no Linear with a name of {list(names)} that is not in a LoRA yet"
             )
         places = [place for place in places if id(place[2]) in wanted]
-        inserted = exchange(places, lambda linear: LoRA(linear, rank, scale))
+        inserted = exchange(places, lambda linear: LoRA(linear, rank, scale, dropout))
         learned = [p for x in model.modules() if isinstance(x, LoRA) for p in (x.A, x.B)]
         for parameter in model.parameters():
             if not any(parameter is p for p in learned):
@@ -121,7 +146,9 @@ class LoRA(Module):
         return f"rank={self.A.shape[0]}, scale={self.scale}"
 
 
-def places_of(model: Module, kind: type[Module]) -> list[tuple[Module, str, Any]]:
+def places_of(
+    model: Module, kind: type[Module] | tuple[type[Module], ...]
+) -> list[tuple[Module, str, Any]]:
     """(parent, name, module) of each place of a module of this kind, but not in another LoRA."""
     parents = [parent for parent in model.modules() if not isinstance(parent, LoRA)]
     return [

@@ -89,6 +89,7 @@ def max(
 ) -> ValuesAndIndices[AnyTensor]: ...
 @overload
 def max(x: AnyTensor, dim: TensorBase) -> AnyTensor: ...
+@of_tensors
 def max(x: Any, dim: Any = None, keepdim: bool = False, **numpy_names: Any) -> Any:
     """The largest element, or along `dim` a pair (values, indices); with a Tensor, `maximum`.
 
@@ -96,7 +97,7 @@ def max(x: Any, dim: Any = None, keepdim: bool = False, **numpy_names: Any) -> A
     the index. `amax` gives the values alone, along one dimension or several.
     Differs from PyTorch: with a NaN the gradient of the largest of all is NaN everywhere.
     """
-    return extreme(any_tensor(x, "x"), (amax, argmax, maximum), dim, keepdim, numpy_names)
+    return extreme(x, (amax, argmax, maximum), dim, keepdim)
 
 
 @overload
@@ -118,19 +119,19 @@ def min(
 ) -> ValuesAndIndices[AnyTensor]: ...
 @overload
 def min(x: AnyTensor, dim: TensorBase) -> AnyTensor: ...
+@of_tensors
 def min(x: Any, dim: Any = None, keepdim: bool = False, **numpy_names: Any) -> Any:
     """The smallest element, or along `dim` a pair (values, indices); see `max`."""
-    return extreme(any_tensor(x, "x"), (amin, argmin, minimum), dim, keepdim, numpy_names)
+    return extreme(x, (amin, argmin, minimum), dim, keepdim)
 
 
 def extreme(
-    x: AnyTensor, functions: tuple[Any, Any, Any], dim: Any, keepdim: bool, names: dict[str, Any]
+    x: AnyTensor, functions: tuple[Any, Any, Any], dim: Any, keepdim: bool
 ) -> AnyTensor | ValuesAndIndices[AnyTensor]:
     """`max` or `min`, by its functions of all elements, of indices, and of two Tensors."""
     of_all, index_of, of_two = functions
     if isinstance(dim, TensorBase):
         return of_two(x, dim)
-    dim, keepdim = checks.from_numpy_names(dim, keepdim, names)
     if dim is None:
         return of_all(x, None, keepdim)
     checks.check_keepdim(keepdim)

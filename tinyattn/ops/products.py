@@ -7,7 +7,7 @@ from typing import Any
 
 from ..base.backend import Array, is_tensor
 from ..base.checks import check_one_dtype_and_device, require_float
-from ..engine.autograd import AnyTensor
+from ..engine.autograd import AnyTensor, wrap
 from ..engine.op import op
 from ..errors import DtypeError, ShapeError
 from ..kernels import with_kernels
@@ -158,6 +158,29 @@ def dweight(grad, x):
 @linear.vjp("bias")
 def dbias(grad):
     return sum_rows(rows(in_c_order(grad)))
+
+
+@op
+def int8_linear(x: AnyTensor, numbers: Any, scale: Any) -> AnyTensor:
+    """x (..., in) times the transpose of numbers * scale, (out, in) int8 and (out,): (..., out)."""
+    if not x.ndim or x.shape[-1] != numbers.shape[1]:
+        raise ShapeError(f"this layer takes (..., {numbers.shape[1]}), got {x.shape}")
+    out = int8_product(in_c_order(rows(x)), numbers, scale.astype(x.dtype, copy=False))
+    return out.reshape(*x.shape[:-1], len(scale))
+
+
+@int8_linear.vjp("x")
+def dx(grad, numbers, scale):
+    numbers, scale = (x._data if is_tensor(x) else x for x in (numbers, scale))
+    weight = (numbers * scale[:, None]).astype(grad.dtype, copy=False)
+    gradient = product(rows(grad), wrap(weight) if is_tensor(grad) else weight)
+    return gradient.reshape(*grad.shape[:-1], weight.shape[1])
+
+
+@with_kernels(cpu="few_rows.int8_product")
+def int8_product(x: Array, numbers: Array, scale: Array) -> Array:
+    """x (N, in) times the transpose of numbers * scale: (N, out)."""
+    return matrix_product(x, numbers.astype(x.dtype).T) * scale
 
 
 @with_kernels(cpu="sums.plus_bias")

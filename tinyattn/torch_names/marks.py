@@ -6,7 +6,7 @@
 The first row is torch.lerp, x.lerp and x.lerp_, the second torch.log2 and x.log2. A row may have a
 second argument, the hint: what a program without torch_names writes instead. A function of several
 lines has it in its docstring after "In tinyattn:", and that of the form with "_" after "In place:".
-The error for a name that tinyattn lacks shows it; `tinyattn/hints.py` reads it from the file.
+The error for a name that tinyattn lacks shows it, once `python tests/make_hints.py` has read it.
 """
 
 from __future__ import annotations

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import references as ref
 import samples as on
@@ -10,8 +12,20 @@ from samples import calls
 
 import tinyattn as ta
 
+from .extremes import at
 from .refusals import error, t
-from .row import OpRow
+from .row import OpRow, ops
+
+# Whole numbers of a weight (2, 4), and the scale of each row.
+WHOLE = np.array([[3, -127, 0, 25], [127, 1, -60, -1]], np.int8)
+SCALE = np.array([0.5, 0.03125])
+
+
+def int8_samples(rng, dtype):
+    shapes = ((3, 4), {}), ((2, 3, 4), {}), ((4,), {}, "a vector"), ((0, 4), {}, "no rows")
+    options = {"numbers": WHOLE, "scale": SCALE.astype(dtype)}
+    return [replace(sample, options=options) for sample in calls(*shapes, repeat=6)(rng, dtype)]
+
 
 ROWS: list[OpRow] = [
     OpRow(
@@ -69,6 +83,30 @@ ROWS: list[OpRow] = [
         elementwise=True,
         cancels=2.0,
         keeps="input 0, input 1",
+    ),
+    OpRow(
+        "int8_linear",
+        ops.int8_linear,
+        lambda x, numbers, scale: x @ (numbers * scale[:, None]).T,
+        lambda x, numbers, scale: x @ x.new_tensor(numbers * scale[:, None]).T,
+        int8_samples,
+        [
+            error(lambda: ops.int8_linear(t(2, 4), WHOLE), TypeError, "misses .*'scale'"),
+            error(lambda: ops.int8_linear(t(4), WHOLE, SCALE, 1), TypeError, "4 were given"),
+            error(
+                lambda: ops.int8_linear(t(2, 3), WHOLE, SCALE),
+                ValueError,
+                r"takes \(..., 4\), got \(2, 3",
+            ),
+        ],
+        ("ops.int8_linear",),
+        cancels=4.0,
+        extremes=at(
+            "ones",
+            function=lambda x: ops.int8_linear(x, WHOLE, SCALE.astype(x.dtype)),
+            of_largest=True,
+        ),
+        keeps="2 more",
     ),
     OpRow(
         "einsum",

@@ -6,10 +6,9 @@ import math
 
 import numpy as np
 
-from ..threads import parallel_for
 from .compiler import inner, jit
 from .exponential import exp_float64, for_float32, scaled_tail, sigmoid_float64
-from .layout import as_input
+from .layout import of_elements
 
 SQRT_HALF, INV_SQRT_2PI = math.sqrt(0.5), 1 / math.sqrt(2 * math.pi)
 GELU_CUBIC, GELU_SCALE = 0.044715, math.sqrt(2 / math.pi)
@@ -23,13 +22,6 @@ def relu_elements(x, out, first, last):
         out[i] = zero if x[i] <= zero else x[i]
 
 
-def relu(x: np.ndarray) -> np.ndarray:
-    out = np.empty(x.shape, x.dtype)
-    arguments = (as_input(x).reshape(-1), out.reshape(-1))
-    parallel_for(x.size, 0.25 * x.size, relu_elements, *arguments)
-    return out
-
-
 @jit
 def relu_backward_elements(grad, out, result, first, last):
     zero = grad.dtype.type(0)
@@ -38,12 +30,8 @@ def relu_backward_elements(grad, out, result, first, last):
         result[i] = zero if out[i] <= zero else grad[i]
 
 
-def relu_backward(grad: np.ndarray, out: np.ndarray) -> np.ndarray:
-    result = np.empty(out.shape, out.dtype)
-    arguments = (as_input(grad).reshape(-1), as_input(out).reshape(-1), result.reshape(-1))
-    parallel_for(out.size, 0.3 * out.size, relu_backward_elements, *arguments)
-    return result
-
+relu = of_elements(relu_elements, 0.25)
+relu_backward = of_elements(relu_backward_elements, 0.3)
 
 # GELU of float32 is computed in float64, in one pass; float64 is for checking: several passes.
 
@@ -101,15 +89,13 @@ def gelu_tanh_backward_elements(grad, x, result, first, last):
 
 
 @jit
-def normal_cdf_elements(x, out):
+def normal_cdf_elements(x, out, first, last):
+    x, out = x[first:last], out[first:last]
     for i in range(len(x)):
         out[i] = 0.5 * math.erfc(-SQRT_HALF * x[i])
 
 
-def normal_cdf(x: np.ndarray) -> np.ndarray:
-    out = np.empty(x.shape, x.dtype)
-    normal_cdf_elements(as_input(x).reshape(-1), out.reshape(-1))
-    return out
+normal_cdf = of_elements(normal_cdf_elements, 10.0)
 
 
 def gelu_of_float64(x: np.ndarray) -> np.ndarray:

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from .compiler import jit
-from .layout import as_input, broadcast_flat
+from .layout import broadcast_flat, of_elements
 
 
 @jit
@@ -51,7 +51,8 @@ def where(condition: np.ndarray, x: Any, y: Any) -> Any:
 
 
 @jit
-def sign_elements(x, out):
+def sign_elements(x, out, first, last):
+    x, out = x[first:last], out[first:last]
     zero, one = x.dtype.type(0), x.dtype.type(1)
     for i in range(len(x)):
         value = x[i]
@@ -59,7 +60,4 @@ def sign_elements(x, out):
         out[i] = one if value > zero else below
 
 
-def sign(x: np.ndarray) -> np.ndarray:
-    out = np.empty(x.shape, x.dtype)
-    sign_elements(as_input(x).reshape(-1), out.reshape(-1))
-    return out
+sign = of_elements(sign_elements, 0.3)

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from .compiler import jit
-from .layout import as_input, broadcast_flat
+from .layout import broadcast_flat, of_elements
 
 LARGEST_QUOTIENT = 2.0**22
 INF = np.float32(math.inf)
@@ -51,7 +51,8 @@ def floor_elements(x, y, out):
 
 
 @jit
-def inverse_root_elements(x, out):
+def inverse_root_elements(x, out, first, last):
+    x, out = x[first:last], out[first:last]
     zero, one = x.dtype.type(0), x.dtype.type(1)
     for i in range(len(x)):
         value = x[i]
@@ -60,10 +61,7 @@ def inverse_root_elements(x, out):
         out[i] = zero if value == -INF else power
 
 
-def inverse_root(x: np.ndarray) -> np.ndarray:
-    out = np.empty(x.shape, x.dtype)
-    inverse_root_elements(as_input(x).reshape(-1), out.reshape(-1))
-    return out
+inverse_root = of_elements(inverse_root_elements, 0.6)
 
 
 def for_usual_quotients(elements: Any) -> Callable[..., Any]:

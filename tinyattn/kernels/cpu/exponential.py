@@ -14,9 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from ..threads import parallel_for
 from .compiler import inner, jit
-from .layout import as_input
+from .layout import of_elements
 
 LOG2_E, LN2, SQRT_2 = 1 / math.log(2), math.log(2), math.sqrt(2)
 ROUND = 1.5 * 2.0**52  # adding it rounds to an integer, which the lowest bits of the sum then are
@@ -41,13 +40,10 @@ def left(*arrays: np.ndarray) -> Any:
 def for_float32(elements: Any, of_float64: Callable[..., Any] = left) -> Callable[..., Any]:
     """A kernel that calls `elements` on float32 arrays, and `of_float64` on others."""
 
+    of_float32 = of_elements(elements, 2.5)
+
     def kernel(*arrays: np.ndarray) -> Any:
-        if arrays[0].dtype != np.float32:
-            return of_float64(*arrays)
-        out = np.empty(arrays[0].shape, np.float32)
-        flat = [as_input(array).reshape(-1) for array in arrays]
-        parallel_for(out.size, 2.5 * out.size, elements, *flat, out.reshape(-1))
-        return out
+        return (of_float32 if arrays[0].dtype == np.float32 else of_float64)(*arrays)
 
     return kernel
 
@@ -122,18 +118,13 @@ def erf_elements(x, out, first, last):
 
 
 @jit
-def erf_float64_elements(x, out):
+def erf_float64_elements(x, out, first, last):
+    x, out = x[first:last], out[first:last]
     for i in range(len(x)):
         out[i] = math.erf(x[i])
-
-
-def erf_of_float64(x: np.ndarray) -> np.ndarray:
-    out = np.empty(x.shape, x.dtype)
-    erf_float64_elements(as_input(x).reshape(-1), out.reshape(-1))
-    return out
 
 
 sigmoid = for_float32(sigmoid_elements)
 silu = for_float32(silu_elements)
 silu_backward = for_float32(silu_backward_elements)
-erf = for_float32(erf_elements, erf_of_float64)
+erf = for_float32(erf_elements, of_elements(erf_float64_elements, 10.0))

@@ -7,9 +7,12 @@ read beside the array, because compiled code checks nothing.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
+
+from ..threads import parallel_for
 
 
 def as_input(array: np.ndarray) -> np.ndarray:
@@ -29,6 +32,18 @@ def as_input(array: np.ndarray) -> np.ndarray:
 def as_rows(array: np.ndarray) -> np.ndarray:
     """(..., D) -> (N, D), an input."""
     return as_input(array).reshape(-1, array.shape[-1])
+
+
+def of_elements(elements: Any, nanoseconds: float) -> Callable[..., np.ndarray]:
+    """A kernel that runs the loop `elements` over arrays of one shape, so long for each number."""
+
+    def kernel(*arrays: np.ndarray) -> np.ndarray:
+        out = np.empty(arrays[0].shape, arrays[0].dtype)
+        flat = [as_input(array).reshape(-1) for array in arrays]
+        parallel_for(out.size, nanoseconds * out.size, elements, *flat, out.reshape(-1))
+        return out
+
+    return kernel
 
 
 def broadcast_flat(shape: tuple[int, ...], *arrays: Any) -> list[np.ndarray]:

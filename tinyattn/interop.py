@@ -21,11 +21,11 @@ from typing import Any
 
 import numpy as np
 
-from .. import nn
-from ..base import random
-from ..base.checks import check_names, check_shapes, check_type, optional_package
-from ..errors import ShapeError
-from ..tensors.tensor import Tensor
+from . import nn
+from .base import random
+from .base.checks import check_names, check_shapes, check_type, optional_package
+from .errors import ShapeError
+from .tensors.tensor import Tensor
 
 # Options are attributes of a module on both sides. Two of them are True if there is an array.
 SAME: dict[str, tuple[str, ...]] = {

@@ -12,14 +12,14 @@ from typing import Any
 
 import numpy as np
 
-from ..base import random
-from ..base.backend import quiet, to_device
-from ..base.checks import check_number, check_size, check_type, checked_probability, is_integer
-from ..engine.autograd import wrap
-from ..engine.grad_mode import no_grad
-from ..errors import DtypeError, ShapeError
-from ..ops.arguments import ArrayLike, array_like
-from ..tensors.tensor import Tensor
+from .base import random
+from .base.backend import quiet, to_device
+from .base.checks import check_number, check_size, check_type, checked_probability, is_integer
+from .engine.autograd import wrap
+from .engine.grad_mode import no_grad
+from .errors import DtypeError, ShapeError
+from .ops.arguments import ArrayLike, array_like
+from .tensors.tensor import Tensor
 
 LARGEST_ID = np.iinfo(np.int64).max
 

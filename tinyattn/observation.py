@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from .. import nn
-from ..base.checks import is_integer
-from ..ops.arithmetic import where
-from ..tensors.tensor import Tensor
+from . import nn
+from .base.checks import is_integer
+from .ops.arithmetic import where
+from .tensors.tensor import Tensor
 
 
 class Observation:
