@@ -19,7 +19,7 @@ from .decoding import decoding
 from .encoders import START, attentions, busy_machine, growing, steps, steps_alike
 from .gpu.cases import gpu_cases
 from .inference import inferences
-from .language_model import language_models
+from .language_model import language_model_steps, language_models
 from .operations import functions, layers, operations
 from .processes import Settings, Side, crowded, undisturbed
 from .programs import programs
@@ -33,7 +33,7 @@ def all_cases(short: bool) -> list[Case]:
     singles = [*operations(short), *layers(short), *functions(short)]
     cases = [*singles, *encoders, *attentions(short), *decoding(short)]
     # Programs come last, because tinyattn.torch_names changes Tensor for the whole process.
-    models = [*inferences(short), *language_models(short)]
+    models = [*inferences(short), *language_models(short), *language_model_steps(short)]
     return [*cases, *models, *programs(short), START]
 
 

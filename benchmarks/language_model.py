@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from .cases import BOTH, Case, Run
+from .programs import module_of
 
 CONFIG = {
     "model_type": "llama", "vocab_size": 49152, "hidden_size": 576, "num_hidden_layers": 30,
@@ -113,3 +114,69 @@ def language_models(short: bool) -> Iterator[Case]:
                 process="language model",
                 sides=BOTH if words else (*BOTH, "onnxruntime"),
             )
+
+
+# A training step as nanoGPT's settings for a CPU have it; PyTorch's side is written as nanoGPT is.
+
+NANO = (4, 4, 128, 64, 12, 65)  # layers, heads, width, context, batch, words
+SMALLEST = (1, 2, 16, 8, 2, 65)
+DECAY, RATE, BETAS = 0.1, 1e-3, (0.9, 0.99)
+
+
+def of_tinyattn(lib: Any, kind: str, sizes: tuple[int, ...]) -> tuple[Any, Any, Any]:
+    """(model, a function of ids and targets that gives the loss, optimizer)."""
+    layers, heads, width, context, _, words = sizes
+    model = lib.ta.models.CausalLM({
+        "model_type": kind, "vocab_size": words, "hidden_size": width, "num_hidden_layers": layers,
+        "num_attention_heads": heads, "max_position_embeddings": context,
+        "intermediate_size": 4 * width if kind == "gpt2" else 8 * width // 3 // 8 * 8,
+        "tie_word_embeddings": True,
+    })  # fmt: skip
+
+    def loss_of(ids: Any, targets: Any) -> Any:
+        return lib.F.cross_entropy(model(ids).reshape(-1, words), targets.reshape(-1))
+
+    groups = lib.ta.optim.decay_groups(model.parameters(), DECAY)
+    return model, loss_of, lib.ta.optim.AdamW(groups, RATE, BETAS)
+
+
+def of_torch(lib: Any, sizes: tuple[int, ...]) -> tuple[Any, Any, Any]:
+    """The same, of GPT with PyTorch's own attention, as nanoGPT has it."""
+    layers, heads, width, context, _, words = sizes
+    program = module_of(lib, "nano_gpt")
+    config = program.GPTConfig(context, words, layers, heads, width, flash=True)
+    model = program.GPT(config)
+    optimizer = model.configure_optimizers(DECAY, RATE, BETAS, "cpu")
+    return model, lambda ids, targets: model(ids, targets)[1], optimizer
+
+
+def training_step(lib: Any, kind: str, sizes: tuple[int, ...]) -> Run:
+    is_ours = hasattr(lib, "ta")
+    model, loss_of, optimizer = of_tinyattn(lib, kind, sizes) if is_ours else of_torch(lib, sizes)
+    clip = lib.ta.optim.clip_grad_norm_ if is_ours else lib.torch.nn.utils.clip_grad_norm_
+    *_, context, batch, words = sizes
+    rows = np.random.default_rng(0).integers(0, words, (batch, context + 1))
+    ids, targets = (lib.tensor(np.ascontiguousarray(x)) for x in (rows[:, :-1], rows[:, 1:]))
+
+    def timed(_: Any) -> None:
+        loss = loss_of(ids, targets)
+        optimizer.zero_grad()
+        loss.backward()
+        clip(model.parameters(), 1.0)
+        optimizer.step()
+        loss.item()
+
+    return Run({"": timed})  # which numbers come first is left to chance in each library
+
+
+def language_model_steps(short: bool) -> Iterator[Case]:
+    sizes = SMALLEST if short else NANO
+    for kind in ("gpt2", "llama"):
+        yield Case(
+            "training step of a language model; PyTorch as nanoGPT is written; layers, heads, "
+            "width, context, batch, words",
+            f"language model step {kind}",
+            ",".join(map(str, sizes)),
+            partial(training_step, kind=kind, sizes=sizes),
+            parts=("",),
+        )

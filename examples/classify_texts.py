@@ -39,12 +39,13 @@ from text_data import (
     warnings,
     words,
 )
-from training import at_least_one, complain, ctrl_c
+from training import at_least_one, complain
 
 import tinyattn as ta
 from tinyattn import functional as F
 from tinyattn import nn, optim, viz
 from tinyattn.training import pad_sequence
+from tinyattn.training.loop import stop_signals
 
 try:
     from scipy.stats import binomtest
@@ -152,7 +153,7 @@ def train(
     measured: list[tuple[int, float]] = []
     best = model.state_dict()
     lengths = [len(words(text)) for text in learn.texts]
-    with ctrl_c() as stop, tqdm(total=total, unit="step") as bar:
+    with stop_signals() as stop, tqdm(total=total, unit="step") as bar:
         for _ in range(args.epochs):
             model.train()
             for rows in epoch(lengths, args.batch_size, rng):

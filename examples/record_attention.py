@@ -27,7 +27,7 @@ from train_encoder import StressTagger, batches, loss_of, predict
 from training import Run
 
 import tinyattn as ta
-from tinyattn import nn, optim
+from tinyattn import nn
 
 ROOT = Path(__file__).parents[1]
 STATIC = ROOT / "docs" / "_static"
@@ -125,12 +125,7 @@ def main() -> None:
     for rows in run.steps(batches(training.lengths, args.batch_size, args.seed), held_out):
         loss, logits, targets = loss_of(run.model, training, rows)
         number = int((targets != stress_data.IGNORE).sum())
-        run.optimizer.zero_grad()
-        run.parallel.backward(loss, number)
-        optim.clip_grad_norm_(run.model.parameters(), 1.0)
-        run.optimizer.step()
-        run.schedule.step()
-        run.record(loss, stress_data.score(logits.argmax(-1).numpy(), targets)[0], number)
+        run.learn(loss, stress_data.score(logits.argmax(-1).numpy(), targets)[0], number)
 
     # The model that is shown is the one whose parameters are kept, and these are float16.
     run.model.half().float()

@@ -30,7 +30,7 @@ from training import VALIDATIONS, argument_parser, complain, run_program, start
 
 import tinyattn as ta
 from tinyattn import functional as F
-from tinyattn import nn, optim, viz
+from tinyattn import nn, viz
 from tinyattn.models import generate
 from tinyattn.training.distributed import get_rank
 
@@ -247,12 +247,7 @@ def main() -> None:
     lengths = training.lengths * training.sounds.shape[1] + (training.sounds != PAD).sum(axis=1) - 1
     for rows in run.steps(batches(lengths, args.batch_size, args.seed), held_out):
         loss, accuracy, number = loss_of(model, training, rows, SMOOTHING)
-        run.optimizer.zero_grad()
-        run.parallel.backward(loss, number)
-        optim.clip_grad_norm_(model.parameters(), 1.0)
-        run.optimizer.step()
-        run.schedule.step()
-        run.record(loss, accuracy, number)
+        run.learn(loss, accuracy, number)
 
     if args.steps <= TRIAL:  # its model has learned nothing that is worth more time
         whole = len(test.words)

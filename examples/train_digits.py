@@ -23,7 +23,7 @@ from training import argument_parser, run_program, start
 
 import tinyattn as ta
 from tinyattn import functional as F
-from tinyattn import nn, optim, viz
+from tinyattn import nn, viz
 
 try:
     from sklearn.datasets import load_digits
@@ -139,13 +139,8 @@ def main() -> None:
     for noisy, targets in run.steps(drawn, held_out):
         logits = model(ta.tensor(noisy, device=args.device))  # (B, 10)
         loss = F.cross_entropy(logits, targets)
-        run.optimizer.zero_grad()
-        run.parallel.backward(loss, len(targets))
-        optim.clip_grad_norm_(model.parameters(), 1.0)
-        run.optimizer.step()
-        run.schedule.step()
-        run.record(loss, float((logits.argmax(-1).cpu().numpy() == targets).mean()),
-                   len(targets))  # fmt: skip
+        right = logits.argmax(-1).cpu().numpy() == targets
+        run.learn(loss, float(right.mean()), len(targets))
 
     with ta.no_grad():
         read = model.eval()(ta.tensor(test_images, device=args.device)).argmax(-1).cpu().numpy()

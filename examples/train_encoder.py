@@ -27,7 +27,7 @@ from training import argument_parser, complain, run_program, start
 
 import tinyattn as ta
 from tinyattn import functional as F
-from tinyattn import masks, nn, optim, viz
+from tinyattn import masks, nn, viz
 from tinyattn.training.distributed import get_rank
 
 SHOWN = ["democrat", "democracy", "democratic", "history", "historic"]  # all of them held out
@@ -153,13 +153,8 @@ def main() -> None:
     ):
         loss, logits, targets = loss_of(model, training, rows)
         number = int((targets != IGNORE).sum())
-        run.optimizer.zero_grad()
-        run.parallel.backward(loss, number)
-        optim.clip_grad_norm_(model.parameters(), 1.0)
-        run.optimizer.step()
-        run.schedule.step()
         accuracy, _ = score(logits.argmax(-1).cpu().numpy(), targets)
-        run.record(loss, accuracy, number)
+        run.learn(loss, accuracy, number)
 
     print(f"\n{'on held-out words':<36}{'vowels right':>14}{'words right':>14}")
     for name, (vowels, whole) in {

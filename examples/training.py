@@ -8,14 +8,12 @@ from __future__ import annotations
 
 import argparse
 import io
-import signal
 import sys
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack
 from itertools import islice
 from pathlib import Path
-from threading import Event
 from typing import Any, ClassVar, NoReturn
 
 import numpy as np
@@ -23,6 +21,7 @@ import printing
 
 import tinyattn as ta
 from tinyattn import nn, optim, viz
+from tinyattn.training import TrainingLoop
 from tinyattn.training.distributed import (
     DistributedDataParallel,
     all_reduce,
@@ -91,7 +90,7 @@ def argument_parser(
     return parser
 
 
-class Run:
+class Run(TrainingLoop):
     """A model in training: all that changes from step to step, and the files it leaves in a folder.
 
     losses: one number for each step done. held_out: (step, loss) pairs.
@@ -106,33 +105,19 @@ class Run:
         self.optimizer = optim.AdamW(model.parameters(), args.lr, (0.9, 0.98), weight_decay=0.1)
         warmup = min(100, args.steps // 10)
         self.schedule = optim.CosineSchedule(self.optimizer, args.steps, warmup)
-        self.losses: list[float] = []
         self.accuracies: deque[float] = deque(maxlen=RECENT)  # a step alone says little
         self.curve = "training"  # the name of these losses in the picture
-        self.held_out: list[list[float]] = []
         self.bar: tqdm | None = None
+        parts = {name: getattr(self, name) for name in ("model", "optimizer", "schedule")}
+        super().__init__(checkpoint_of(args), parts, settings_of(args))
 
     def save(self) -> None:
-        if get_rank():
-            return
-        settings = {name: value for name, value in vars(self.args).items() if name not in FREE}
-        state: dict[str, Any] = {"settings": settings}
-        for name in ("model", "optimizer", "schedule"):
-            state[name] = getattr(self, name).state_dict()
-        state |= {"losses": ta.tensor(self.losses), "random": ta.get_rng_state()}
-        state["held_out"] = ta.tensor(self.held_out)
-        path = self.args.out / "checkpoint.safetensors"
-        ta.save(state, path)
-        Run.saved = path
+        super().save()
+        Run.saved = None if get_rank() else self.path
 
-    def restore(self, state: dict[str, Any]) -> None:
-        for name in ("model", "optimizer", "schedule"):
-            getattr(self, name).load_state_dict(state[name])
-        self.losses = state["losses"].tolist()
-        self.held_out = state["held_out"].tolist()
-        ta.set_rng_state(state["random"])
-
-    def steps(self, batches: Iterable[Any], held_out: Callable[[], ta.Tensor]) -> Iterator[Any]:
+    def steps(  # type: ignore[override]
+        self, batches: Iterable[Any], held_out: Callable[[], ta.Tensor]
+    ) -> Iterator[Any]:
         """The batches not learned from yet, with a progress bar; leaves the files at the end.
 
         Each rank gets its part of a batch. The program of all ranks but 0 ends with the training.
@@ -141,32 +126,38 @@ class Run:
         picture alone. Ctrl-C ends the training early, never in the middle of a step, and says how
         to go on.
         """
-        done, total = len(self.losses), self.args.steps
+        total = self.args.steps
         if get_rank() == 0 < get_world_size() - 1:
             print(f"{get_world_size()} ranks train, each on its part of a batch")
         self.model.train()
-        with ctrl_c() as stop, ExitStack() as stack:
-            for batch in islice(batches, done, total):
-                yield part_of(batch)
+        new = islice(batches, len(self.losses), None)
+        with ExitStack() as stack:
+            for step in super().steps(total):
+                yield part_of(next(new))
                 if self.bar is None:
                     # After the first step, because that may compile kernels: with its seconds the
                     # bar would promise hours.
-                    step = len(self.losses)
                     self.bar = stack.enter_context(
-                        tqdm(total=total, initial=step, unit="step", disable=get_rank() > 0)
+                        tqdm(total=total, initial=step + 1, unit="step", disable=get_rank() > 0)
                     )
                 else:
                     self.bar.update()
                 self.measure(held_out)
-                if all_reduce(stop.is_set()):  # a rank may have seen it a step later
-                    break
-        self.save()
         self.draw_losses()
         if len(self.losses) < total:
             print(f"stopped after {len(self.losses)} of {total} steps; {how_to_go_on()}")
             sys.exit(130)  # what a shell expects of a program ended by Ctrl-C
         if get_rank():
             sys.exit()
+
+    def learn(self, loss: ta.Tensor, accuracy: float, number: int) -> None:
+        """One step; number: of the samples or tokens on this rank that the loss is the mean of."""
+        self.optimizer.zero_grad()
+        self.parallel.backward(loss, number)
+        optim.clip_grad_norm_(self.model.parameters(), 1.0)
+        self.optimizer.step()
+        self.schedule.step()
+        self.record(loss, accuracy, number)
 
     def measure(self, held_out: Callable[[], ta.Tensor]) -> None:
         """The held-out loss, in the first step, in the last, and so often between."""
@@ -178,14 +169,13 @@ class Run:
             self.held_out.append([float(step), held_out().item()])
         self.model.train()
 
-    def record(self, loss: ta.Tensor, accuracy: float, number: int) -> None:
-        """Note the loss of a step; now and then, show how it goes.
-
-        number: of the samples or tokens on this rank that the loss is the mean of
-        """
+    def record(  # type: ignore[override]
+        self, loss: ta.Tensor, accuracy: float, number: int
+    ) -> None:
+        """Note the loss of a step; now and then, show how it goes."""
         share = number / all_reduce(number)
         mean, accuracy = all_reduce(np.array([loss.item(), accuracy]) * share).tolist()
-        self.losses.append(mean)
+        super().record(mean)
         self.accuracies.append(accuracy)
         if self.bar is not None and len(self.losses) % 10 == 0:
             recent, right = np.mean(self.losses[-RECENT:]), np.mean(self.accuracies)
@@ -222,21 +212,7 @@ def start(parser: argparse.ArgumentParser, build: Callable[[argparse.Namespace],
     args, state = parser.parse_args(), None
     try:
         if args.resume or getattr(args, "predict", None):
-            path = args.out / "checkpoint.safetensors"
-            if not path.exists():
-                raise FileNotFoundError(f"{path} is not there yet: train first")
-            state = ta.load(path)
-            if "settings" not in state:
-                raise ValueError(f"{path} was not made by this program")
-            parser.set_defaults(**state["settings"])
-            args = parser.parse_args()  # an option that was given still wins
-            for name, value in state["settings"].items():
-                if getattr(args, name, value) != value:
-                    raise ValueError(
-                        f"the run in {args.out} has {name}={value}, which cannot become "
-                        f"{getattr(args, name)} on the way: leave that option out, or begin anew "
-                        "with --overwrite or in another folder (--out)"
-                    )
+            args, state = resumed(parser, args.out)
         else:
             refuse_lost_run(args)
         if args.batch_size < ranks:
@@ -254,9 +230,44 @@ def start(parser: argparse.ArgumentParser, build: Callable[[argparse.Namespace],
     return run
 
 
+def checkpoint_of(args: argparse.Namespace) -> Path:
+    path: Path = args.out / "checkpoint.safetensors"
+    return path
+
+
+def settings_of(args: argparse.Namespace) -> dict[str, Any]:
+    """What makes the run what it is."""
+    return {name: value for name, value in vars(args).items() if name not in FREE}
+
+
+def resumed(
+    parser: argparse.ArgumentParser, out: Path, changeable: Sequence[str] = ()
+) -> tuple[argparse.Namespace, dict[str, Any]]:
+    """The options of the run in `out`, and its checkpoint. An option that was given still wins.
+
+    changeable: which of them may be others than they were.
+    """
+    path = out / "checkpoint.safetensors"
+    if not path.exists():
+        raise FileNotFoundError(f"{path} is not there yet: train first")
+    state = ta.load(path)
+    if "settings" not in state:
+        raise ValueError(f"{path} was not made by this program")
+    parser.set_defaults(**state["settings"])
+    args = parser.parse_args()
+    for name, value in state["settings"].items():
+        if name not in changeable and getattr(args, name, value) != value:
+            raise ValueError(
+                f"the run in {args.out} has {name}={value}, which cannot become "
+                f"{getattr(args, name)} on the way: leave that option out, or begin anew "
+                "with --overwrite or in another folder (--out)"
+            )
+    return args, state
+
+
 def refuse_lost_run(args: argparse.Namespace) -> None:
     """A run that is there would be lost if another began in its folder."""
-    path = args.out / "checkpoint.safetensors"
+    path = checkpoint_of(args)
     if args.overwrite or not path.exists():
         return
     state = ta.load(path)
@@ -291,19 +302,3 @@ def complain(reason: object) -> NoReturn:
     """End the program with one line that says why."""
     print(f"{Path(sys.argv[0]).name}: {reason}", file=sys.stderr)
     sys.exit(2)
-
-
-@contextmanager
-def ctrl_c() -> Iterator[Event]:
-    """An event that the first Ctrl-C sets instead of interrupting; a second one interrupts."""
-    pressed = Event()
-
-    def press(*_: object) -> None:
-        pressed.set()
-        signal.signal(signal.SIGINT, signal.default_int_handler)
-
-    previous = signal.signal(signal.SIGINT, press)
-    try:
-        yield pressed
-    finally:
-        signal.signal(signal.SIGINT, previous)

@@ -76,6 +76,7 @@ def test_published_models_are_measured(tmp_path: Path) -> None:
     file = tmp_path / "figures.json"
     names = ("inference 8 texts", "inference XLM-R 8 texts", "language model next 16")
     names += ("language model Qwen3 prompt 16", "language model Qwen3 next 16")
+    names += ("language model step gpt2",)
     only = [word for name in names for word in ("--only", name)]
     done = benchmarks("--short", "--json", str(file), *only)
     assert done.returncode == 0, done.stdout + done.stderr

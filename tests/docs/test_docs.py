@@ -119,7 +119,7 @@ def test_the_reference_lists_the_public_names():
     assert public - listed - modules - dtypes == set(), "add it to docs/api.md"
     known = vars(ta) | vars(nn) | vars(functional) | vars(masks) | vars(optim) | vars(viz)
     known |= vars(batches) | vars(distributed) | vars(generation) | vars(interop) | vars(models)
-    known |= vars(ta.models.chat)
+    known |= vars(ta.models.chat) | vars(ta.training)
     missing = listed - set(known) - set(vars(nn.init)) - set(ta.__all__) - {"check_op"}
     assert not missing
 

@@ -47,7 +47,7 @@ WINGS = {
     "testing": "slopes finite_differences op_checks __init__",
     "fonts": "",
     "viz": "",
-    "training": "batches atomic_write checkpoint distributed captured_step __init__",
+    "training": "batches atomic_write checkpoint distributed loop captured_step __init__",
     "generation": "",
     "observation": "",
     "interop": "",

@@ -188,6 +188,7 @@ def test_the_recorder_writes_what_the_page_reads(tmp_path, monkeypatch):
     settings = {**vars(record_attention.SETTINGS), "steps": 3, "out": tmp_path, "d_model": 16}
     monkeypatch.setattr(record_attention, "SETTINGS", argparse.Namespace(**settings))
     monkeypatch.setattr(record_attention, "STATIC", tmp_path)
+    monkeypatch.setattr("sys.argv", ["record_attention.py"])
     record_attention.main()
     made = json.loads((tmp_path / "encoder_attention.json").read_text("utf-8"))
     kept = cells_of("microscope.md")["record"]

@@ -275,6 +275,14 @@ def test_an_op_is_a_function_with_a_name(wrong: Any) -> None:
         ta.op(promote=True)(wrong)
 
 
+def test_an_option_that_op_does_not_have_is_named() -> None:
+    wrong: dict[str, Any] = {"promot": True}
+    with pytest.raises(TypeError, match=r"\bop\(\) got an unexpected keyword argument 'promot'"):
+        ta.op(**wrong)
+    with pytest.raises(TypeError, match=r"\bop\(\) got an unexpected keyword argument 'promot'"):
+        ta.op(plain, **wrong)
+
+
 def test_ops_of_many_kinds() -> None:
     x = np.array([1.0, 2.0])
 

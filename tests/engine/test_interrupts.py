@@ -487,10 +487,10 @@ def test_a_kernel_that_fails_leaves_numpys_settings(name: str) -> None:
 
 
 def test_only_one_function_changes_numpys_settings() -> None:
-    """`quiet`, and what runs in a copy of the context anyway; errstate can be left open."""
+    """What `quiet` calls in a copy of the context; errstate can be left open by an interrupt."""
     found = {
         str(path.relative_to(PACKAGE)): len(words)
         for path in Path(PACKAGE).rglob("*.py")
         if (words := re.findall(r"(?:with |@)np\.errstate|np\.seterr", path.read_text("utf-8")))
     }
-    assert found == {"base/backend.py": 1, "engine/autograd.py": 2}
+    assert found == {"base/backend.py": 1}

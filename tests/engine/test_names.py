@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from inspect import signature
 from typing import Any
 
 import numpy as np
@@ -66,6 +67,21 @@ MORE |= {"cumsum": (0,), "transpose": (0, 0), "swapaxes": (0, 0)}
 def test_an_argument_has_one_of_its_names(call: Any) -> None:
     with pytest.raises(TypeError, match=r"of one argument|multiple values"):
         call(ta.ones(2, 3))
+
+
+WITH_OTHER_NAMES = {
+    name: function
+    for name in sorted(FUNCTIONS)
+    if (function := getattr(ta, name)) and "numpy_names" in signature(function).parameters
+}
+
+
+@pytest.mark.parametrize("name", WITH_OTHER_NAMES)
+@pytest.mark.parametrize("option", ["no_such_option", "numpy_names"])
+def test_only_the_other_names_are_options(name: str, option: str) -> None:
+    """What a signature calls `**numpy_names`, for editors, is `axis` and `keepdims` alone."""
+    with pytest.raises(TypeError, match=f"^{name}.*got an unexpected argument {option!r}"):
+        WITH_OTHER_NAMES[name](ta.ones(2, 3), **{option: 1})
 
 
 def test_an_own_op_may_have_the_other_names() -> None:

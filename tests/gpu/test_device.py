@@ -54,10 +54,11 @@ def weighted_sum(weights: Any, values: Any, limits: Any, mask: Any) -> Any:
     return ops.weighted_sum(weights, values, visibility=visibility)
 
 
-# Rows of ops below `functional`, which moves masks to the device.
+# Rows of ops below `functional` and layers, which move masks and weights to the device.
 BELOW: dict[str, Any] = {
     "weighted_sum": weighted_sum,
     "attention over rows": None,
+    "int8_linear": None,
 }
 
 

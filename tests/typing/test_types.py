@@ -44,6 +44,7 @@ ta.viz.foo
 ta.grad(3.0, x)
 ta.batches.DataLoader((x,), shufle=True)
 ta.batches.DataLoader((x,), "2")
+ta.op(promot=True)
 """.strip().splitlines()
 WRONG_HEAD = """
 import tinyattn as ta

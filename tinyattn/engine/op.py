@@ -42,9 +42,9 @@ it returns that result. Else it makes a Tensor of it, with a Node if an argument
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Sequence
-from typing import Any, NoReturn, Protocol, TypeVar, overload
+from functools import partial, wraps
+from typing import Any, NoReturn, Protocol, TypedDict, TypeVar, Unpack, overload
 from weakref import ref
 
 import numpy as np
@@ -69,11 +69,11 @@ ndarray = np.ndarray
 NUMBERS = int, float, np.integer
 
 
-def declare(forward: Callable[..., Any], /, **options: bool) -> Any:
-    """Make an op of a forward; `op`, at the end of this file, describes the options."""
+def declare(chosen: tuple[bool, ...], forward: Callable[..., Any]) -> Any:
+    """Make an op of a forward; `op`, at the end of this file, describes the options chosen."""
     if isinstance(forward, type) or not callable(forward) or not hasattr(forward, "__name__"):
         raise TypeError(f"op takes a function with a name, got {forward!r}: write it with def")
-    spec = Spec(forward, **options)
+    spec = Spec(forward, *chosen)
 
     def apply(*args: Any, **options: Any) -> Any:
         """Run the forward on arrays, and record it if an argument requires gradients."""
@@ -115,7 +115,7 @@ def declare(forward: Callable[..., Any], /, **options: bool) -> Any:
 
         return register
 
-    declared: Any = functools.wraps(forward)(apply)
+    declared: Any = wraps(forward)(apply)
     declared.vjp = vjp
     declared.spec = spec
     if spec.is_builtin:
@@ -279,11 +279,27 @@ registry: dict[str, Op] = {}  # the library's own ops by name
 Declared = TypeVar("Declared", bound=Callable[..., Any])
 
 
+class Options(TypedDict, total=False):
+    """Those of `op`, for type checkers."""
+
+    promote: bool
+    floats: bool
+    saves: bool
+    differentiable: bool
+
+
 @overload
-def op(forward: Declared, **options: bool) -> Declared: ...
+def op(forward: Declared, **options: Unpack[Options]) -> Declared: ...
 @overload
-def op(**options: bool) -> Callable[[Declared], Declared]: ...
-def op(forward: Any = None, **options: bool) -> Any:
+def op(**options: Unpack[Options]) -> Callable[[Declared], Declared]: ...
+def op(
+    forward: Any = None,
+    *,
+    promote: bool = False,
+    floats: bool = False,
+    saves: bool = False,
+    differentiable: bool = True,
+) -> Any:
     """Declare a differentiable op; see the top of this module, and docs/course/17_make_it_yours.md.
 
     promote: give a Tensor PyTorch's dtype if two arguments differ in dtype: a float tensor keeps
@@ -296,6 +312,5 @@ def op(forward: Any = None, **options: bool) -> Any:
 
     Returns the op, with a method `vjp(*arguments)` that declares a derivative rule.
     """
-    if forward is None:
-        return functools.partial(declare, **options)
-    return declare(forward, **options)
+    chosen = promote, floats, saves, differentiable
+    return partial(declare, chosen) if forward is None else declare(chosen, forward)

@@ -56,10 +56,10 @@ class Spec:
     def __init__(
         self,
         forward: Callable[..., Any],
-        promote: bool = False,
-        floats: bool = False,
-        saves: bool = False,
-        differentiable: bool = True,
+        promote: bool,
+        floats: bool,
+        saves: bool,
+        differentiable: bool,
     ) -> None:
         self.name = forward.__name__
         self.promote, self.floats = promote, floats

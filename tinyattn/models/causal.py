@@ -17,7 +17,7 @@ import numpy as np
 from .. import functional as F
 from .. import nn
 from ..base.backend import to_device
-from ..base.checks import check_size
+from ..base.checks import check_size, type_name
 from ..errors import MaskError, ShapeError
 from ..generation import generate
 from ..masks import mask_of
@@ -52,7 +52,11 @@ class CausalLM(Published):
         out = head(encoder(x)), where the encoder is causal, with pre-norm; head is word if tied
 
     config: the sizes, under the names of transformers' config.json, with a model_type of "llama",
-    "mistral", "qwen2", "qwen3", "smollm3" or "gpt2". Dropout is left out.
+    "mistral", "qwen2", "qwen3", "smollm3" or "gpt2".
+
+    A new model starts as `reset_parameters` says, so its first loss is about ln(vocab_size). In
+    train() it drops attention weights, what a layer adds, and embeddings, as attention_dropout
+    (attn_pdrop in GPT-2), resid_pdrop and embd_pdrop say, which are 0 where a config has none.
 
     Call: ids (B, N) integers -> (B, N, vocab_size). mask (B, N): False in padding, at the left or
     at the right; positions count what is True. cache: one of `new_cache()`; ids are then those
@@ -78,6 +82,7 @@ class CausalLM(Published):
         self.word = nn.Embedding(vocab, width)
         positions = config["max_position_embeddings"]
         self.position = nn.Embedding(positions, width) if has_positions else None
+        self.dropout = nn.Dropout(config["embd_pdrop"])
         self.encoder = nn.Encoder(new_layer(config), config["num_hidden_layers"])
         if not has_positions:
             set_layers(self.encoder, config)
@@ -87,6 +92,24 @@ class CausalLM(Published):
         self.special_words: dict[str, str | None] = {}  # bos_token and eos_token, as text
         self._new_tokenizer: Callable[[], Any] | None = None
         self._tokenizer: Any = None
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """New starting values: N(0, initializer_range^2) for matrices, 0 for biases.
+
+        In GPT-2 a matrix whose output is added to the residual stream has a deviation that is
+        sqrt(2 num_hidden_layers) times smaller, because so many of them are added. Source: Radford
+        et al., "Language Models are Unsupervised Multitask Learners", 2019.
+        """
+        std = self.config["initializer_range"]
+        is_gpt2 = self.config["model_type"] == "gpt2"
+        residual = std / (2 * self.config["num_hidden_layers"]) ** 0.5 if is_gpt2 else std
+        for name, parameter in self.named_parameters():
+            if name.endswith("bias"):
+                nn.init.zeros_(parameter)
+            elif parameter.ndim == 2:
+                is_residual = name.endswith(("W_o.weight", "w_2.weight"))
+                nn.init.normal_(parameter, 0.0, residual if is_residual else std)
 
     def forward(
         self, ids: ArrayLike, mask: ArrayLike | None = None, cache: Cache | None = None
@@ -120,6 +143,7 @@ class CausalLM(Published):
             mask = mask_of(is_real)  # of padding, whatever it looks like
         if self.position is not None:
             x = x + self.position(positions)
+        x = self.dropout(x)
         turned = None if self.position is not None or mask is None else positions
         return self.encoder(x, mask, is_causal=True, cache=cache, positions=turned)
 
@@ -133,6 +157,9 @@ class CausalLM(Published):
 
     def next_scores(self, mask: ArrayLike | None = None, length: int = 0) -> CausalScores:
         """What `tinyattn.generation.generate` takes: the scores of the next id, with a cache.
+
+        Of more ids than the model has positions the oldest are forgotten, half of the positions at
+        once.
 
         mask (B, P): False in the padding of prompts (B, P), at the left or at the right, which are
         then read in one pass; give `generate` another `pad`, such as -1. length: for how many
@@ -172,7 +199,10 @@ class CausalLM(Published):
 
     @property
     def tokenizer(self) -> Any:
-        """The tokenizer of the file, of the package tokenizers: `pip install -e ".[text]"`."""
+        """The tokenizer of the file, of the package tokenizers: `pip install -e ".[text]"`.
+
+        A model of your own gets one by `model.tokenizer = ...`.
+        """
         if self._new_tokenizer is None:
             raise ValueError(
                 "this model has no tokenizer, because no file with one was read: a folder needs "
@@ -182,6 +212,16 @@ class CausalLM(Published):
             )
         self._tokenizer = self._tokenizer or self._new_tokenizer()
         return self._tokenizer
+
+    @tokenizer.setter
+    def tokenizer(self, tokenizer: Any) -> None:
+        if not hasattr(tokenizer, "get_vocab_size"):
+            kind = type_name(tokenizer)
+            raise TypeError(f"a tokenizer is one of the package tokenizers, got {kind}")
+        words, ids = tokenizer.get_vocab_size(), self.config["vocab_size"]
+        if words > ids:
+            raise ValueError(f"the tokenizer has {words} words, and this model {ids}")
+        self._new_tokenizer, self._tokenizer = lambda: tokenizer, tokenizer
 
     @property
     def end_ids(self) -> list[int]:
@@ -333,11 +373,13 @@ def new_layer(config: dict[str, Any]) -> nn.EncoderLayer:
         config[name] for name in ("hidden_size", "num_attention_heads", "intermediate_size")
     )
     kind, head_dim, eps = config["model_type"], config["head_dim"], config["rms_norm_eps"]
+    dropout = config["resid_pdrop"]
     has_bias = {part: published.has_bias(config, part) for part in ("W_q", "W_o", "w_1")}
     attention = nn.MultiHeadAttention(
         *(width,) * 3,
         heads * head_dim,
         heads,
+        config["attention_dropout"],
         bias=has_bias["W_q"],
         num_kv_heads=config["num_key_value_heads"],
     )
@@ -347,9 +389,9 @@ def new_layer(config: dict[str, Any]) -> nn.EncoderLayer:
         attention.k_norm = nn.RMSNorm(head_dim, eps)
     if kind == "gpt2":
         feed_forward = nn.PositionwiseFeedForward(width, inner, 0.0, "gelu_tanh")
-        return nn.EncoderLayer(width, attention, feed_forward, 0.0, "pre", eps)
+        return nn.EncoderLayer(width, attention, feed_forward, dropout, "pre", eps)
     swiglu = nn.SwiGLU(width, inner, 0.0, bias=has_bias["w_1"])
-    return nn.EncoderLayer(width, attention, swiglu, 0.0, "pre", eps, nn.RMSNorm)
+    return nn.EncoderLayer(width, attention, swiglu, dropout, "pre", eps, nn.RMSNorm)
 
 
 def set_layers(encoder: nn.Encoder, config: dict[str, Any]) -> None:
@@ -402,26 +444,40 @@ class CausalScores(NextScores):
     def start(self) -> None:
         self.mask = self.prompts
         super().start()
+        self.first = 0
+
+    def first_read(self, length: int) -> int:
+        """The first of `length` ids that is read. If they are more than the positions, the oldest
+        half of what was read is forgotten at once, because the cache is then of use until the
+        positions are full again."""
+        positions = self.model.config["max_position_embeddings"]
+        half = -(-positions // 2)
+        return max(0, -(-(length - positions) // half) * half)
 
     def scores(self, ids: Any) -> Tensor:
         ids = to_device(array_like(ids, "ids"), "cpu")
-        new = ids[:, self.cache.length :]
+        if (first := self.first_read(ids.shape[1])) != self.first:
+            self.cache, self.first = self.new_cache(), first
+        start = first + self.cache.length
         if self.mask is None:
-            return self.model.scores(self.model.hidden(new, cache=self.cache)[:, -1])
-        more = ids.shape[1] - self.mask.shape[1]
-        if more < 0 or len(ids) != len(self.mask):
-            raise MaskError(
-                f"the mask is of prompts {self.mask.shape}, and the ids are {ids.shape}"
-            )
-        self.mask = np.pad(self.mask, ((0, 0), (0, more)), constant_values=True)
-        if not self.cache.length:  # padding comes first, so that the last id is one of the text
-            order = self.mask.argsort(1, kind="stable")
-            new, self.mask = (np.take_along_axis(x, order, 1) for x in (new, self.mask))
-        return self.model.scores(self.model.hidden(new, self.mask, self.cache)[:, -1])
+            new, mask = ids[:, start:], None
+        else:
+            more = ids.shape[1] - self.mask.shape[1]
+            if more < 0 or len(ids) != len(self.mask):
+                raise MaskError(
+                    f"the mask is of prompts {self.mask.shape}, and the ids are {ids.shape}"
+                )
+            is_real = np.pad(self.mask, ((0, 0), (0, more)), constant_values=True)
+            # Padding comes first, so that the last id is one of the text.
+            order = is_real.argsort(1, kind="stable")
+            ids, is_real = (np.take_along_axis(x, order, 1) for x in (ids, is_real))
+            new, mask = ids[:, start:], is_real[:, first:]
+        return self.model.scores(self.model.hidden(new, mask, self.cache)[:, -1])
 
     def keep(self, length: int) -> None:
         # With a mask, the ids in the cache stand in another order.
-        super().keep(length if self.mask is None or length == self.cache.length else 0)
+        kept = max(0, length - self.first)
+        super().keep(kept if self.mask is None or kept == self.cache.length else 0)
 
     def select(self, rows: Any) -> None:
         index = checked_rows(rows)

@@ -44,6 +44,7 @@ rope_theta               rope.freq_base                    -
 head_dim                 rope.dimension_count              -
 head_dim                 attention.key_length              -
 head_dim                 attention.value_length            -
+attention_dropout        -                                 attn_pdrop
 """
 FROM_GGUF, FROM_GPT2 = (
     {line.split()[column]: line.split()[0] for line in SETTINGS.strip().splitlines()}
@@ -59,13 +60,17 @@ READ = """
 attention_bias layer_types max_window_layers mlp_bias no_rope_layer_interval no_rope_layers
 rope_parameters rope_scaling sliding_window use_sliding_window
 """
-# Without influence here, as BERT's notes are: of dropout, of other heads, of other programs.
+# transformers has the last two in GPT-2 alone, and here every family has them. A config that does
+# not say them drops nothing, where transformers' GPT-2 takes 0.1.
+DROPOUTS = ("attention_dropout", "resid_pdrop", "embd_pdrop")
+# Without influence here, as BERT's notes are: of other heads, of other programs.
 MORE_NOTES = """
-attention_dropout attn_pdrop embd_pdrop is_llama_config model_type n_ctx pad_token_id resid_pdrop
+is_llama_config model_type n_ctx pad_token_id
 summary_activation summary_first_dropout summary_proj_to_labels summary_type summary_use_proj
 """
 KNOWN: dict[str, tuple[Any, ...]] = {
     **dict.fromkeys((*FROM_GGUF.values(), *NOTES.split(), *READ.split(), *MORE_NOTES.split()), ()),
+    **dict.fromkeys(DROPOUTS, ()),
     **dict.fromkeys(FALSE.split(), (False,)),
     "scale_attn_weights": (True,),
     "pretraining_tp": (1,),
@@ -85,6 +90,7 @@ def checked_config(config: dict[str, Any]) -> dict[str, Any]:
         found = describe(model_type)
         raise CheckpointError(f"model_type must be one of {list(FAMILIES)} here, got {found}")
     defaults: dict[str, Any] = {"rms_norm_eps": 1e-6, "tie_word_embeddings": False}
+    defaults |= {"initializer_range": 0.02, **dict.fromkeys(DROPOUTS, 0.0)}
     if model_type == "gpt2":
         config = {FROM_GPT2.get(name, name): value for name, value in config.items()}
     else:
@@ -137,6 +143,9 @@ def check_numbers(config: dict[str, Any]) -> None:
             check_kind(name, config[name], bool)
     if not check_number("rms_norm_eps", config["rms_norm_eps"], 0):
         raise ValueError("rms_norm_eps must be more than 0")
+    check_number("initializer_range", config["initializer_range"], 0)
+    for name in DROPOUTS:
+        check_number(name, config[name], 0, 1)
     check_kind("tie_word_embeddings", config["tie_word_embeddings"], bool)
     checked_ends(config)
 

@@ -36,6 +36,7 @@ def of_tensors(function: Declared) -> Declared:
     """A function that is made of ops: TypeError if its first argument is no Tensor."""
 
     parameters = inspect.signature(function).parameters
+    known = {name for name, p in parameters.items() if p.kind is not p.VAR_KEYWORD}
     other_names = {other: name for other, name in OTHER_NAMES.items() if name in parameters}
     is_variadic = any(p.kind is p.VAR_POSITIONAL for p in parameters.values())
     sizes = [name for name in OF_SIZES if is_variadic and name not in parameters]
@@ -47,6 +48,9 @@ def of_tensors(function: Declared) -> Declared:
             if not arguments and "x" in options:
                 arguments = (options.pop("x"),)
             arguments += tuple(options.pop(name) for name in sizes if name in options)
+            if unknown := options.keys() - known:
+                name = f"{function.__name__}()"
+                raise TypeError(f"{name} got an unexpected argument {min(unknown)!r}")
         if not arguments:
             raise TypeError(f"{function.__name__}() misses its argument 'x'")
         any_tensor(arguments[0], f"{function.__name__}: x")

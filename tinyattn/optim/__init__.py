@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from ..base.names import UnknownNameError
 from .clipping import clip_grad_norm_ as clip_grad_norm_
 from .optimizer import Optimizer as Optimizer
+from .optimizer import decay_groups as decay_groups
 from .schedules import CosineSchedule as CosineSchedule
 from .schedules import LambdaLR as LambdaLR
 from .schedules import Schedule as Schedule

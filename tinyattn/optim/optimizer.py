@@ -45,6 +45,21 @@ def checked_tensors(values: list[Any]) -> list[Tensor]:
     return values
 
 
+def decay_groups(parameters: Any, weight_decay: float) -> list[dict[str, Any]]:
+    """Groups for an optimizer: matrices decay, and biases and the weights of norms do not.
+
+    Parameters that are frozen are left out.
+
+        >>> groups = optim.decay_groups(nn.Linear(3, 2).parameters(), 0.1)
+        >>> [(group["params"][0].shape, group["weight_decay"]) for group in groups]
+        [((2, 3), 0.1), ((2,), 0.0)]
+    """
+    trained = [p for p in checked_tensors(listed_parameters(parameters)) if p.requires_grad]
+    matrices, others = [p for p in trained if p.ndim > 1], [p for p in trained if p.ndim < 2]
+    pairs = ((matrices, weight_decay), (others, 0.0))
+    return [{"params": some, "weight_decay": decay} for some, decay in pairs if some]
+
+
 def setting(name: str) -> property:
     """A setting of the first group. To set it sets it in every group."""
 

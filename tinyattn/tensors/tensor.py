@@ -15,13 +15,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from types import FunctionType
-from typing import TYPE_CHECKING, Any, Protocol, Self, overload
+from typing import TYPE_CHECKING, Any, Protocol, Self, Unpack, overload
 
 from ..base.backend import register_tensor
 from ..base.checks import as_array
 from ..base.names import UnknownNameError
 from ..engine.autograd import TensorBase, array_of
-from ..engine.op import Op
+from ..engine.op import Op, Options
 from ..engine.versions import Version
 from ..ops import (
     activations,
@@ -221,7 +221,7 @@ if TYPE_CHECKING:
         def __call__(self, *args: Any, **options: Any) -> Tensor: ...
 
     @overload
-    def op_of_user(forward: Callable[..., Any], **options: bool) -> OpOfUser: ...
+    def op_of_user(forward: Callable[..., Any], **options: Unpack[Options]) -> OpOfUser: ...
     @overload
-    def op_of_user(**options: bool) -> Callable[[Callable[..., Any]], OpOfUser]: ...
-    def op_of_user(forward: Any = None, **options: bool) -> Any: ...
+    def op_of_user(**options: Unpack[Options]) -> Callable[[Callable[..., Any]], OpOfUser]: ...
+    def op_of_user(forward: Any = None, **options: Unpack[Options]) -> Any: ...

@@ -6,6 +6,8 @@ type checker finds them as attributes of `ta`, and their functions and classes h
 """
 
 from .batches import DataLoader as DataLoader
+from .batches import Windows as Windows
 from .batches import pad_sequence as pad_sequence
 from .checkpoint import load as load
 from .checkpoint import save as save
+from .loop import TrainingLoop as TrainingLoop

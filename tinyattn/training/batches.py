@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from mmap import mmap
 from typing import Any, Generic, TypeVar, overload
 
 import numpy as np
@@ -207,3 +208,40 @@ class DataLoader(Generic[Batch]):
                 yield columns
             else:
                 yield collate_fn([tuple(x[i] for x in self.data) for i in rows.tolist()])
+
+
+class Windows:
+    """Batches for a language model: windows of a long row of ids, anywhere in it.
+
+        ids, targets = windows[step]   # (batch_size, length) each; targets are the ids one later
+
+    A batch depends on `seed` and `step` alone, so a training that goes on gets what it would have
+    got. ids (L,): an array of integers. A np.memmap is opened anew for each batch, because else all
+    pages that were read once count as memory of this process.
+    Raises ShapeError if the ids are too few for one window and its last target.
+
+        >>> from tinyattn.training import Windows
+        >>> ids, targets = Windows(np.arange(100), length=5, batch_size=2)[7]
+        >>> ids.shape, bool((targets == ids + 1).all())
+        ((2, 5), True)
+    """
+
+    def __init__(self, ids: np.ndarray, length: int, batch_size: int, seed: int = 0) -> None:
+        check_type("ids must be an array", ids, np.ndarray)
+        self.length = check_size("length", length)
+        self.batch_size = check_size("batch_size", batch_size)
+        if ids.ndim != 1 or ids.dtype.kind not in "iu" or len(ids) <= length:
+            raise ShapeError(
+                f"windows of {length} ids and their targets need a row of more than {length} "
+                f"integers, got {ids.dtype} of shape {ids.shape}"
+            )
+        self.ids, self.seed = ids, seed
+
+    def __getitem__(self, step: int) -> tuple[np.ndarray, np.ndarray]:
+        ids = self.ids
+        if isinstance(ids, np.memmap) and isinstance(ids.base, mmap):  # and no part of another
+            ids = np.memmap(str(ids.filename), ids.dtype, "r", ids.offset, ids.shape)
+        rng = np.random.default_rng([self.seed, step])
+        starts = rng.integers(0, len(ids) - self.length, (self.batch_size, 1))
+        rows = np.asarray(ids[starts + np.arange(self.length + 1)], np.int64)
+        return rows[:, :-1], rows[:, 1:]

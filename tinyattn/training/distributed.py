@@ -20,7 +20,7 @@ import sys
 import time
 import traceback
 import zlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import zip_longest
 from typing import Any
@@ -399,6 +399,26 @@ class DistributedDataParallel:
         if total == 0:
             raise ValueError("no rank has a sample: the weight is 0 on every rank")
         self.steps += 1
+
+    def accumulate(self, losses: Iterable[Callable[[], Any]], weights: Sequence[float]) -> float:
+        """`backward` of a batch in parts, which need less memory, and the loss of the whole batch.
+
+        losses: functions; each computes the mean loss of a part, which its backward frees again.
+        weights: of each part on this rank; all ranks have equally many parts. With the weight w
+            and the loss L of each part the loss of the batch is sum(w * L) / sum(w).
+        """
+        weights = [check_number("weight", weight, 0) for weight in weights]
+        sums = all_reduce(weights)
+        total = sums.sum()
+        if not total:
+            raise ValueError("no rank has a sample: the weight is 0 in every part")
+        whole = 0.0
+        for loss_of, weight, part in zip(losses, weights, sums.tolist(), strict=True):
+            loss = loss_of() if weight else None
+            whole += 0.0 if loss is None else loss.item() * weight
+            if part:
+                self.backward(None if loss is None else loss * (part / total), weight)
+        return float(all_reduce(whole)) / float(total)
 
     def sum_gradients(self, loss: Any, share: float, trained: list[Parameter]) -> None:
         """Add to `.grad` the sum over all ranks of the gradients of `share` times `loss`."""

@@ -1,0 +1,334 @@
+"""Texts for a language model: files become ids on the disk; and what simpler models make of them.
+
+Everything goes through a piece of a file at a time, because a text may be larger than the memory.
+"""
+
+from __future__ import annotations
+
+import bz2
+import gzip
+import hashlib
+import json
+import lzma
+import sysconfig
+from collections.abc import Iterator, Sequence
+from itertools import islice
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from tinyattn.models.settings import write_json
+
+try:
+    from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
+except ModuleNotFoundError:
+    raise SystemExit('tokenizers is missing: pip install -e ".[examples,text]"') from None
+
+PIECE = 1 << 18  # bytes
+FEW = 4_000_000  # bytes, below which a text is cut into characters
+MOST_CHARACTERS = 8_000  # kinds of them; with more, most are too rare to be learned
+LEFT_OUT = {"test", "tests", "idle_test", "site-packages", "dist-packages", "lib2to3", "encodings"}
+MANY = 20  # files, from which whole ones are held out
+TENTH = 10
+
+
+class Span(NamedTuple):
+    """A part of a file, in bytes."""
+
+    path: Path
+    begin: int
+    end: int
+
+
+class Parts(NamedTuple):
+    """What is learned from, and what is held out."""
+
+    training: list[Span]
+    held_out: list[Span]
+
+
+# Files
+
+
+def standard_library() -> list[Path]:
+    """The Python files of this Python's library, without tests and without tables of encodings."""
+    root = Path(sysconfig.get_paths()["stdlib"])
+    return [path for path in sorted(root.rglob("*.py")) if not LEFT_OUT & {*path.parts}]
+
+
+def files_of(names: Sequence[Path]) -> tuple[list[Path], int]:
+    """The texts among files and folders, and how many files of the folders are none."""
+    found, others = [], 0
+    for name in names:
+        if not name.exists():
+            raise FileNotFoundError(f"there is no file {name}")
+        if not name.is_dir():
+            check_text(name)
+            found.append(name)
+            continue
+        for path in sorted(name.rglob("*")):
+            hidden = any(part.startswith(".") for part in path.relative_to(name).parts)
+            if hidden or not path.is_file() or not path.stat().st_size:
+                continue
+            try:
+                check_text(path)
+            except (ValueError, OSError):
+                others += 1
+            else:
+                found.append(path)
+    return found, others
+
+
+def check_text(path: Path) -> None:
+    """Raise ValueError if the beginning of a file is no text in UTF-8; the rest is read later."""
+    with open(path, "rb") as file:
+        begin = file.read(4096)
+    if begin[:2] in (b"\xff\xfe", b"\xfe\xff"):
+        raise ValueError(f"{path} is in UTF-16: save it as UTF-8")
+    if b"\0" in begin:
+        raise ValueError(f"{path} is not a text, because it has a NUL byte")
+    checked_utf8(path, begin, 0)
+
+
+def checked_utf8(path: Path, content: bytes, place: int) -> int:
+    """How many bytes are whole characters in UTF-8; ValueError if some are none."""
+    try:
+        content.decode("utf-8")
+    except UnicodeDecodeError as error:
+        if error.reason == "unexpected end of data":  # the rest of a character is to come
+            return error.start
+        raise ValueError(
+            f"{path} is not in UTF-8: byte {place + error.start:,} is no character; save it as "
+            "UTF-8"
+        ) from None
+    return len(content)
+
+
+def divided(files: Sequence[Path]) -> Parts:
+    """Nine tenths to learn from, and one held out: of many files each tenth, else the last part."""
+    sizes = [path.stat().st_size for path in files]
+    spans = [Span(path, 0, size) for path, size in zip(files, sizes, strict=True)]
+    if len(spans) >= MANY:
+        held_out = spans[TENTH - 1 :: TENTH]
+        return Parts([span for span in spans if span not in held_out], held_out)
+    parts = Parts([], [])
+    border = sum(sizes) * (TENTH - 1) // TENTH
+    for path, begin, end in spans:
+        middle = min(max(begin, border), end)
+        if begin < middle < end:
+            with open(path, "rb") as file:  # not within a character
+                file.seek(middle)
+                after = file.read(4)
+            middle += next((i for i, byte in enumerate(after) if byte & 0xC0 != 0x80), 0)
+        border -= end
+        for part, span in zip(parts, (Span(path, begin, middle), Span(path, middle, end)),
+                              strict=True):  # fmt: skip
+            if span.begin < span.end:
+                part.append(span)
+    return parts
+
+
+def pieces(spans: Sequence[Span], file: int = 0, place: int = 0) -> Iterator[tuple[str, int, int]]:
+    """(text, index of its span, byte after it), from a place on; a piece ends with a line if it
+    can. Lines end in \\n alone, and a mark at the beginning of a file is left out."""
+    for index in range(file, len(spans)):
+        path, begin, end = spans[index]
+        at = max(begin, place) if index == file else begin
+        with open(path, "rb") as opened:
+            while at < end:
+                opened.seek(at)
+                content = opened.read(min(PIECE, end - at))
+                if not content:
+                    raise ValueError(f"{path} became shorter while it was read")
+                whole = checked_utf8(path, content, at)
+                if at + len(content) < end:
+                    whole = content.rfind(b"\n", 0, whole) + 1 or whole
+                elif whole < len(content):
+                    raise ValueError(f"{path} ends within a character: is it cut short?")
+                text = content[:whole].decode("utf-8")
+                if "\0" in text:
+                    raise ValueError(f"{path} is not a text, because it has a NUL byte")
+                first = text.removeprefix("\ufeff") if at == 0 else text
+                at += whole
+                yield first.replace("\r\n", "\n"), index, at
+
+
+def sample(spans: Sequence[Span], most: int) -> Iterator[str]:
+    """Texts from everywhere, of about `most` bytes in all."""
+    total = sum(end - begin for _, begin, end in spans)
+    every = max(1, round(total / most))
+    return (text for text, _, _ in islice(pieces(spans), None, None, every))
+
+
+# Tokens
+
+
+def characters_of(parts: Parts) -> list[str] | None:
+    """The kinds of characters of a text, or None if they are too many."""
+    found: set[str] = set()
+    for spans in parts:
+        for text, _, _ in pieces(spans):
+            found.update(text)
+            if len(found) > MOST_CHARACTERS:
+                return None
+    return sorted(found)
+
+
+def character_tokenizer(characters: Sequence[str]) -> Tokenizer:
+    """A token for each character. BPE without merges, because it leaves out unknown ones."""
+    tokenizer = Tokenizer(models.BPE({sign: i for i, sign in enumerate(characters)}, []))
+    tokenizer.pre_tokenizer = pre_tokenizers.Split(Regex("\n"), "isolated")
+    tokenizer.decoder = decoders.Fuse()
+    return tokenizer
+
+
+def bpe_tokenizer(texts: Iterator[str], words: int) -> Tokenizer:
+    """Byte-level BPE: it can write every text, and joins bytes that stand together often."""
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    alphabet = pre_tokenizers.ByteLevel.alphabet()
+    trainer = trainers.BpeTrainer(
+        vocab_size=words, initial_alphabet=alphabet, show_progress=False, special_tokens=[]
+    )
+    tokenizer.train_from_iterator(texts, trainer)
+    return tokenizer
+
+
+def unknown_in(tokenizer: Any, text: str) -> str:
+    """The characters of a text that have no token."""
+    return "".join(sorted({sign for sign in text if not tokenizer.encode(sign).ids}))
+
+
+class Encoder:
+    """A tokenizer, with a table where its tokens are characters, because that is much faster."""
+
+    def __init__(self, tokenizer: Any) -> None:
+        self.tokenizer = tokenizer
+        words = tokenizer.get_vocab()
+        signs = sorted(words) if isinstance(tokenizer.decoder, decoders.Fuse) else []
+        self.codes = np.array([ord(sign) for sign in signs], "<u4")
+        self.ids = np.array([words[sign] for sign in signs], np.int64)
+        most = max(words.values(), default=0)
+        self.dtype = np.dtype(np.uint16 if most < 1 << 16 else np.uint32)
+
+    def __call__(self, text: str) -> np.ndarray:
+        if not len(self.codes):
+            ids = self.tokenizer.encode(text, add_special_tokens=False).ids
+            return np.array(ids, self.dtype)
+        found = np.frombuffer(text.encode("utf-32-le"), "<u4")
+        places = np.searchsorted(self.codes, found).clip(0, len(self.codes) - 1)
+        return self.ids[places[self.codes[places] == found]].astype(self.dtype)
+
+
+class Encoded(NamedTuple):
+    """The ids of a part, in a file, and the bytes of its text."""
+
+    ids: Any
+    bytes: int
+
+
+def encoded(spans: Sequence[Span], encoder: Encoder, path: Path, progress: Any) -> Encoded:
+    """The ids of a part, written to a file once; after an interrupt the writing goes on.
+
+    progress: a function of the bytes of a piece, for a bar.
+    """
+    note = path.with_suffix(".json")
+    texts = [[str(span.path.resolve()), span.begin, span.end, span.path.stat().st_mtime_ns]
+             for span in spans]  # fmt: skip
+    tokens = hashlib.sha256(encoder.tokenizer.to_str().encode()).hexdigest()
+    state = {"texts": texts, "tokens": tokens, "file": 0, "place": 0, "ids": 0, "bytes": 0,
+             "is_done": False}  # fmt: skip
+    if note.exists() and path.exists():
+        old = json.loads(note.read_text("utf-8"))
+        is_whole = path.stat().st_size >= old.get("ids", 0) * encoder.dtype.itemsize
+        if is_whole and all(old.get(name) == state[name] for name in ("texts", "tokens")):
+            state = old
+    if not state["is_done"]:
+        with open(path, "r+b" if state["ids"] else "wb") as file:
+            file.truncate(state["ids"] * encoder.dtype.itemsize)
+            file.seek(0, 2)
+            for i, (text, index, place) in enumerate(pieces(spans, state["file"], state["place"])):
+                ids = encoder(text)
+                file.write(ids.tobytes())
+                state |= {"file": index, "place": place, "ids": state["ids"] + len(ids),
+                          "bytes": state["bytes"] + len(text.encode())}  # fmt: skip
+                progress(len(text.encode()))
+                if i % 64 == 63:
+                    file.flush()
+                    write_json(note, state)
+        write_json(note, state | {"is_done": True})
+    if not state["ids"]:
+        return Encoded(np.empty(0, encoder.dtype), 0)
+    return Encoded(np.memmap(path, encoder.dtype, "r"), state["bytes"])
+
+
+# What a loss is compared with
+
+ORDER = 7
+MOST_COUNTED = 3_000_000  # ids of the training text, the last ones
+MOST_READ = 10_000_000  # bytes of it that xz reads before the held-out text
+
+
+def counted(keys: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    return np.unique(keys, return_index=True, return_counts=True)
+
+
+def looked_up(keys: np.ndarray, values: np.ndarray, wanted: np.ndarray) -> np.ndarray:
+    """The value of each wanted key, 0 for those that are not there."""
+    places = np.searchsorted(keys, wanted).clip(0, len(keys) - 1)
+    return np.where(keys[places] == wanted, values[places], 0)
+
+
+def n_grams(training: np.ndarray, held_out: np.ndarray, words: int) -> list[float]:
+    """The loss of the held-out ids, in nats, by the counts of 1, 2, ... ids (Witten-Bell).
+
+        p(w | h) = (c(h, w) + t(h) p(w | shorter h)) / (c(h) + t(h))
+
+    c counts in the training text, and t(h) is how many different ids stood after h there. Ids
+    become one number, their hash, modulo 2^64.
+    """
+    rows = [np.asarray(ids, np.uint64) + np.uint64(1) for ids in (training, held_out)]
+    factor = np.uint64(0x9E3779B97F4A7C15)
+    hashes = [np.zeros(len(row), np.uint64) for row in rows]  # of the ids before each place
+    chances = np.full(len(rows[1]), 1 / words)
+    losses = []
+    for order in range(ORDER):
+        if order:
+            for i, row in enumerate(rows):
+                before = np.concatenate([np.zeros(order, np.uint64), row[:-order]])
+                hashes[i] = hashes[i] + before * factor ** np.uint64(order)
+        (seen, asked), whole = (
+            hashes,
+            [h * factor + row for h, row in zip(hashes, rows, strict=True)],
+        )
+        grams, first, counts = counted(whole[0])
+        contexts, _, sums = counted(seen)
+        kinds, _, different = counted(seen[first])
+        number, total = looked_up(grams, counts, whole[1]), looked_up(contexts, sums, asked)
+        types = looked_up(kinds, different, asked)
+        known = total > 0
+        chances[known] = ((number + types * chances) / np.maximum(total + types, 1))[known]
+        losses.append(float(-np.log(chances).mean()))
+    return losses
+
+
+def compressed(parts: Parts) -> dict[str, float]:
+    """Bits that compressors need for a byte of the held-out text; xz also after the training."""
+    text = b"".join(text.encode() for text, _, _ in pieces(parts.held_out))[:MOST_READ]
+    filters = [{"id": lzma.FILTER_LZMA2, "preset": 6, "dict_size": 10 << 20}]
+
+    def by_xz(*texts: bytes) -> int:
+        compressor = lzma.LZMACompressor(lzma.FORMAT_XZ, filters=filters)
+        return sum(map(len, map(compressor.compress, texts))) + len(compressor.flush())
+
+    found = {"gzip": len(gzip.compress(text)), "bzip2": len(bz2.compress(text)), "xz": by_xz(text)}
+    before, size = [], 0
+    for piece, _, _ in pieces(parts.training):
+        before.append(piece.encode())
+        size += len(before[-1])
+        while size - len(before[0]) > MOST_READ:
+            size -= len(before.pop(0))
+    found["xz that has read the training text"] = by_xz(*before, text) - by_xz(*before)
+    return {name: 8 * size / len(text) for name, size in found.items()}

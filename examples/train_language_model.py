@@ -1,0 +1,536 @@
+"""Train a language model on texts of your own, and let it write.
+
+Without a file it learns the Python of this machine's standard library. A folder stands for all
+texts in it. Small texts are cut into characters, large ones into pieces by byte-level BPE.
+
+  python examples/train_language_model.py                                five minutes, Python
+  python examples/train_language_model.py FILE FOLDER --out runs/mine    texts of your own, in UTF-8
+  python examples/train_language_model.py --out runs/mine --resume       go on after Ctrl-C or worse
+  python examples/train_language_model.py --out runs/mine --sample "Once upon" --temperature 0.8
+  python examples/train_language_model.py FILE --from FOLDER --lora 8    teach a published model
+  mpiexec -n 2 python examples/train_language_model.py FILE              train in two processes
+
+A tenth of the text is held out: whole files of many, else the end. The loss there is told in bits a
+byte too, which can be compared between vocabularies, and with compressors. The folder --out has
+the best model: ta.models.CausalLM.from_pretrained, chat.py and transformers open it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import copy
+import io
+import math
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from functools import partial
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any
+
+import language_data as data
+import numpy as np
+import printing
+from chat import number_in
+from training import (
+    Run,
+    at_least_one,
+    checkpoint_of,
+    complain,
+    how_to_go_on,
+    part_of,
+    refuse_lost_run,
+    resumed,
+    run_program,
+    settings_of,
+)
+
+import tinyattn as ta
+from tinyattn import functional as F
+from tinyattn import nn, optim, viz
+from tinyattn.generation import generate
+from tinyattn.models import CausalLM
+from tinyattn.models.settings import read_json
+from tinyattn.training import TrainingLoop, Windows
+from tinyattn.training.distributed import (
+    DistributedDataParallel,
+    all_reduce,
+    get_rank,
+    get_world_size,
+)
+
+try:
+    from tqdm import tqdm
+except ModuleNotFoundError:
+    sys.exit('tqdm is missing: pip install -e ".[examples,text]"')
+
+# layers, heads, width, ids of a window, windows of a batch, highest learning rate
+SIZES = {
+    "tiny": (2, 2, 64, 64, 16, 6e-3),
+    "small": (4, 4, 128, 256, 4, 2e-3),
+    "medium": (6, 6, 384, 256, 16, 1e-3),
+}
+NAMES = ("layers", "heads", "width", "context", "batch", "lr")
+# What may change when a run goes on: how long, and how it writes.
+CHANGEABLE = ("minutes", "steps", "patience", "sample", "temperature", "top_p", "length")
+MEASURED = 20  # times that the held-out loss is measured, each time on the same windows
+MEASURED_IDS, FINAL_IDS = 16_384, 1_000_000
+MOST_SCORES = 1 << 22  # of a batch that is measured, because scores take memory
+COUNTED = 1_200_000  # ids that n-grams are counted in, because counting takes memory
+ADAPTED = ("W_q", "W_v", "w_2")  # the matrices that get a LoRA
+FUNCTIONS = 200
+
+
+def options() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )  # fmt: skip
+    add, whole = parser.add_argument, {"type": at_least_one, "metavar": "N"}
+    add("texts", nargs="*", metavar="FILE", help="files or folders")
+    add("--minutes", type=number_in(0, 1e6), default=5.0, help="of training (%(default)s)")
+    add("--steps", help="so many instead; they are then the same on each run", **whole)
+    add("--short", action="store_true", help="a trial of 20 steps of a tiny model")
+    add("--size", choices=SIZES, default="small", help="(%(default)s)")
+    for name in NAMES[:-1]:
+        add(f"--{name}", help="that of --size, if it is not given", **whole)
+    add("--lr", type=number_in(0, 10), help="highest learning rate")
+    add("--kind", choices=("llama", "gpt2"), default="llama", help="(%(default)s)")
+    add("--dropout", type=number_in(-1e-9, 0.99), default=0.0, metavar="P", help="(%(default)s)")
+    add("--accumulate", default=1, help="parts of a batch, which need less memory", **whole)
+    add("--weight-decay", type=number_in(-1e-9, 10), default=0.1, help="(%(default)s)")
+    add("--patience", default=5, help="held-out losses without a lower one (%(default)s)", **whole)
+    add("--tokens", choices=("characters", "bpe"), help="what the text is cut into")
+    add("--words", default=1024, help="kinds of tokens of bpe (%(default)s)", **whole)
+    add("--from", dest="start", metavar="FOLDER", help="go on with this model")
+    add("--lora", help="learn a correction of this rank alone", **whole)
+    add("--seed", type=int, default=0, help="(%(default)s)")
+    add("--out", type=Path, default=Path("runs/language_model"), help="(%(default)s)")
+    add("--resume", action="store_true", help="go on with the run in --out")
+    add("--overwrite", action="store_true", help="begin anew where --out has a run already")
+    add("--sample", metavar="TEXT", help="let the model in --out go on with a text; train nothing")
+    add("--temperature", type=number_in(-1e-9, 100), default=0.8, help="(%(default)s)")
+    add("--top-p", type=number_in(0, 1), help="draw from the likeliest tokens")
+    add("--length", default=500, help="tokens of a sample (%(default)s)", **whole)
+    return parser
+
+
+# The parts of a run
+
+
+def tokenizer_of(args: argparse.Namespace, parts: data.Parts) -> Any:
+    size = sum(end - begin for spans in parts for _, begin, end in spans)
+    kind = args.tokens or ("characters" if size < data.FEW else "bpe")
+    characters = data.characters_of(parts) if kind == "characters" else None
+    if characters is not None:
+        print(f"its tokens are {len(characters):,} kinds of characters")
+        return data.character_tokenizer(characters)
+    tokenizer = data.bpe_tokenizer(data.sample(parts.training, 8_000_000), args.words)
+    print(f"its tokens are {tokenizer.get_vocab_size():,} pieces of bytes, by byte-level BPE")
+    return tokenizer
+
+
+def new_model(args: argparse.Namespace, words: int) -> CausalLM:
+    """With SwiGLU of two thirds of the inner width, three matrices are as large as two.
+
+    A narrow Llama learns more from larger starting values: of width 128 the loss of 1.1 MB of
+    Shakespeare is 1.63 after 2,000 steps, and 1.66 with 0.02.
+    """
+    inner = 4 * args.width if args.kind == "gpt2" else -(-8 * args.width // 3 // 8) * 8
+    drops = dict.fromkeys(("attention_dropout", "resid_pdrop", "embd_pdrop"), args.dropout)
+    std = 0.02 if args.kind == "gpt2" else round(0.45 / args.width**0.5, 4)
+    return CausalLM(drops | {
+        "initializer_range": std, "model_type": args.kind, "vocab_size": words,
+        "hidden_size": args.width,
+        "num_hidden_layers": args.layers, "num_attention_heads": args.heads,
+        "intermediate_size": inner, "max_position_embeddings": args.context,
+        "tie_word_embeddings": True,
+    })  # fmt: skip
+
+
+def model_and_text(
+    args: argparse.Namespace, parts: data.Parts
+) -> tuple[CausalLM, data.Encoded, data.Encoded]:
+    """The model as it starts, and the ids to learn from and those held out, of rank 0's files."""
+    folder, path = args.out / "ids", args.out / "tokenizer.json"
+    model = None if args.start is None else CausalLM.from_pretrained(args.start).train()
+    if get_rank() == 0:
+        folder.mkdir(parents=True, exist_ok=True)
+        if model is not None:
+            model.tokenizer.save(str(path))
+        elif not (args.resume and path.exists()):
+            tokenizer_of(args, parts).save(str(path))
+        read_text(args, parts)
+    all_reduce(0)  # the others wait for the files
+    training, held_out = read_text(args, parts)
+    for name, part in {"text": training, "held-out part": held_out}.items():
+        if len(part.ids) <= args.context:
+            raise ValueError(
+                f"the {name} is too short: it has {len(part.ids):,} tokens, and a window has "
+                f"{args.context + 1}; give more text, or a smaller --context"
+            )
+    if model is None:
+        tokenizer = data.Tokenizer.from_file(str(path))
+        model = new_model(args, tokenizer.get_vocab_size())
+        model.tokenizer = tokenizer
+    if args.lora:
+        nn.LoRA.insert(model, ADAPTED, args.lora)
+    if model.chat_template is None:  # so that chat.py goes on with what one writes
+        model.chat_template = "{% for message in messages %}{{ message['content'] }}{% endfor %}"
+    return model, training, held_out
+
+
+def read_text(args: argparse.Namespace, parts: data.Parts) -> list[data.Encoded]:
+    encoder = data.Encoder(data.Tokenizer.from_file(str(args.out / "tokenizer.json")))
+    found = []
+    for name, spans in parts._asdict().items():
+        with tqdm(
+            total=sum(end - begin for _, begin, end in spans), unit="B", unit_scale=True,
+            desc=f"reading, {name.replace('_', ' ')}", leave=False, disable=get_rank() > 0 or None,
+        ) as bar:  # fmt: skip
+            found.append(data.encoded(spans, encoder, args.out / "ids" / f"{name}.bin", bar.update))
+    return found
+
+
+def in_order(ids: np.ndarray, length: int, most: int, batch: int) -> Iterator[np.ndarray]:
+    """Windows (B, length + 1) one after the other; of many ids every so many-th, about `most`."""
+    starts = np.arange(0, len(ids) - length, length)
+    starts = starts[:: max(1, len(starts) * length // most)]
+    for some in np.array_split(starts, -(-len(starts) // batch)):
+        yield np.asarray(ids[some[:, None] + np.arange(length + 1)], np.int64)
+
+
+def loss_of(model: CausalLM, ids: np.ndarray, targets: np.ndarray) -> ta.Tensor:
+    scores = model(ids)
+    return F.cross_entropy(scores.reshape(-1, scores.shape[-1]), targets.reshape(-1))
+
+
+@ta.no_grad()
+def held_out_loss(model: CausalLM, ids: np.ndarray, length: int, most: int) -> float:
+    """In nats a token."""
+    was_training, losses, numbers = model.training, [], []
+    model.eval()
+    batch = max(1, min(16, MOST_SCORES // (length * model.config["vocab_size"])))
+    for rows in in_order(ids, length, most, batch):
+        losses.append(loss_of(model, rows[:, :-1], rows[:, 1:]).item())
+        numbers.append(len(rows))
+    model.train(was_training)
+    return float(np.average(losses, weights=numbers))
+
+
+def rate_at(args: argparse.Namespace, step: int, progress: float) -> float:
+    """It rises in the first hundred steps, and falls as a cosine to a tenth."""
+    warmup = 100 if args.steps is None else max(1, min(100, args.steps // 10))
+    fall = 0.1 + 0.45 * (1 + math.cos(math.pi * min(1.0, progress)))
+    return float(args.lr * fall * min(1.0, (step + 1) / warmup))
+
+
+def memory() -> str:
+    try:
+        import resource
+    except ModuleNotFoundError:  # on Windows
+        return ""
+    size = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (
+        1 if sys.platform == "darwin" else 1024
+    )
+    return f", {size / 1e6:.0f} MB"
+
+
+def best_of(model: CausalLM, loop: TrainingLoop) -> CausalLM:
+    """The model at its lowest held-out loss, without LoRA."""
+    best = copy.deepcopy(model)
+    if loop.best is not None:
+        best.load_state_dict(loop.best)
+    nn.LoRA.merge_all(best)
+    return best.eval()
+
+
+class Trainer:
+    """The training of a model on the ids of a text."""
+
+    def __init__(
+        self, args: argparse.Namespace, model: CausalLM, training: data.Encoded,
+        held_out: data.Encoded,
+    ) -> None:  # fmt: skip
+        self.args, self.model, self.held_out = args, model, held_out
+        self.windows = Windows(training.ids, args.context, args.batch, args.seed)
+        groups = optim.decay_groups(model.parameters(), args.weight_decay)
+        self.optimizer = optim.AdamW(groups, args.lr, (0.9, 0.99))
+        self.parallel = DistributedDataParallel(model)
+        parts = {"model": model, "optimizer": self.optimizer}
+        self.loop = TrainingLoop(
+            checkpoint_of(args), parts, settings_of(args), patience=args.patience
+        )
+
+    @property
+    def progress(self) -> float:
+        """What is done, from 0 to 1."""
+        if self.args.steps is not None:
+            return len(self.loop.losses) / self.args.steps
+        return self.loop.elapsed / (60 * self.args.minutes)
+
+    def run(self) -> None:
+        args, loop = self.args, self.loop
+        end = math.inf if args.steps else 60 * args.minutes
+        if not loop.held_out:
+            self.measure()
+        for step in loop.steps(args.steps or sys.maxsize, end):
+            self.learn(step)
+            if self.progress * (2 if args.short else MEASURED) >= len(loop.held_out):
+                self.measure()
+        if not loop.is_stopped and loop.held_out[-1][0] < len(loop.losses):
+            self.measure()
+            loop.save()
+
+    def learn(self, step: int) -> None:
+        for group in self.optimizer.param_groups:
+            group["lr"] = rate_at(self.args, step, self.progress)
+        rows = [np.array_split(part_of(x), self.args.accumulate) for x in self.windows[step]]
+        parts = list(zip(*rows, strict=True))
+        self.optimizer.zero_grad()
+        loss = self.parallel.accumulate(
+            (partial(loss_of, self.model, *part) for part in parts),
+            [targets.size for _, targets in parts],
+        )
+        optim.clip_grad_norm_(self.model.parameters(), 1.0)
+        self.optimizer.step()
+        self.loop.record(loss)
+
+    def measure(self) -> None:
+        """The held-out loss, a line about it, and now and then what the model writes."""
+        loop, args = self.loop, self.args
+        loss = held_out_loss(self.model, self.held_out.ids, args.context, MEASURED_IDS)
+        loop.measured(loss)
+        if get_rank():
+            return
+        if not loop.since_best:
+            best_of(self.model, loop).save_pretrained(args.out)
+        done = len(loop.losses)
+        if not done:
+            print(f"before the first step the held-out loss is {loss:.3f}, of a uniform guess "
+                  f"{math.log(self.model.config['vocab_size']):.3f} nats a token")  # fmt: skip
+            return
+        speed = done * args.batch * args.context / max(loop.elapsed, 1e-9)
+        best = "" if loop.since_best else ", the best"
+        left = loop.elapsed * (1 / max(self.progress, 1e-9) - 1)
+        print(f"step {done:,}: loss {np.mean(loop.losses[-50:]):.3f}, held out {loss:.3f}, "
+              f"{bits_a_byte(loss, self.held_out):.3f} bits a byte; {speed:,.0f} tokens a second"
+              f"{memory()}, {max(left, 0) / 60:.1f} minutes left{best}",
+              flush=True)  # fmt: skip
+        if len(loop.held_out) % 5 == 0:
+            print(indented("".join(sampled(self.model, "\n", args, 100))), flush=True)
+
+
+def bits_a_byte(loss: float, text: data.Encoded) -> float:
+    """What nats a token are for a text: comparable, whatever its tokens are."""
+    return loss * len(text.ids) / text.bytes / math.log(2)
+
+
+def indented(text: str) -> str:
+    return "\n".join(f"    {line}" for line in text.strip("\n").splitlines())
+
+
+# What the model writes
+
+
+def sampled(model: CausalLM, prompt: str, args: argparse.Namespace, length: int) -> Iterator[str]:
+    """The continuation of a text, in pieces; the training's random numbers stay as they are."""
+    ids = model.tokenizer.encode(prompt).ids or [0]
+    state, was_training = ta.get_rng_state(), model.training
+    ta.manual_seed(args.seed)
+    choice = {"temperature": args.temperature, "top_p": args.top_p if args.temperature else None}
+    scores = model.eval().next_scores()
+    try:
+        yield from model.pieces(ids, len(ids) + length, scores, (), choice)
+    finally:
+        ta.set_rng_state(state)
+        model.train(was_training)
+
+
+def write(args: argparse.Namespace) -> None:
+    """Go on with a text."""
+    model = CausalLM.from_pretrained(args.out)
+    if unknown := data.unknown_in(model.tokenizer, args.sample):
+        print(f"it has never seen {', '.join(map(repr, unknown))}, so it reads the text without",
+              file=sys.stderr)  # fmt: skip
+    if not model.tokenizer.encode(args.sample).ids:
+        raise ValueError("nothing is left of the text to go on with")
+    print(args.sample, end="", flush=True)
+    for piece in sampled(model, args.sample, args, args.length):
+        print(piece, end="", flush=True)
+    print()
+
+
+def functions(model: CausalLM, args: argparse.Namespace, held_out: np.ndarray) -> None:
+    """How many of some functions that the model writes are Python, and of real ones cut alike."""
+    begin = model.tokenizer.encode("\ndef").ids
+    length, together = min(args.context, 200), 8 if args.short else 25
+    number = together if args.short else FUNCTIONS
+    ta.manual_seed(args.seed)
+    written = [
+        row
+        for _ in range(number // together)  # because the keys of all at once take much memory
+        for row in generate(
+            model.next_scores(), [begin] * together, length, pad=-1, temperature=0.5
+        ).numpy()
+    ]
+    held_out = np.asarray(held_out)
+    starts = [
+        i for i in np.flatnonzero(held_out[: 1 - len(begin)] == begin[0])
+        if held_out[i : i + len(begin)].tolist() == begin
+    ]  # fmt: skip
+    real = [held_out[i : i + length] for i in starts[:: max(1, len(starts) // number)]][:number]
+    for name, rows in {"it writes": written, "of real ones, cut alike,": real}.items():
+        texts = [model.tokenizer.decode(row.tolist()) for row in rows]
+        right = sum(map(is_python, texts))
+        print(f"of {len(texts)} functions {name} Python's parser takes {right}")
+
+
+def is_python(text: str) -> bool:
+    """Whether a text up to the next function or class, or to its last whole line, is Python."""
+    first, *lines = text.strip("\n").splitlines() or [""]
+    ends = [i for i, line in enumerate(lines) if line and line[0] not in " \t)]}#"]
+    try:
+        ast.parse("\n".join([first, *lines[: ends[0] if ends else -1]]))
+    except (SyntaxError, ValueError):
+        return False
+    return True
+
+
+# The program
+
+
+Row = tuple[str, float | None, float]  # a name, nats a token, bits a byte
+
+
+def rivals(
+    texts: list[tuple[str, str, int]], words: int, most: int, parts: data.Parts
+) -> list[Row]:
+    """What a loss is compared with. texts: a file of ids, their dtype, and the bytes of the text,
+    for the training and for what is held out."""
+    training, held_out = (data.Encoded(np.memmap(x, dtype, "r"), n) for x, dtype, n in texts)
+    counted = data.n_grams(training.ids[-most:], held_out.ids[: most // 4], words)
+    losses = {"uniform": math.log(words)} | {f"{i}-grams": x for i, x in enumerate(counted, 1)}
+    rows = [(name, loss, bits_a_byte(loss, held_out)) for name, loss in losses.items()]
+    return [*rows, *((name, None, bits) for name, bits in data.compressed(parts).items())]
+
+
+def ladder(
+    args: argparse.Namespace, words: int, texts: Sequence[data.Encoded], parts: data.Parts
+) -> list[Row]:
+    """`rivals`, of a large text in a process of its own, which gives its memory back."""
+    files = [(str(x.ids.filename), x.ids.dtype.str, x.bytes) for x in texts]
+    given = files, words, COUNTED // 100 if args.short else COUNTED, parts
+    if sum(text.bytes for text in texts) < data.FEW:
+        return rivals(*given)
+    with ProcessPoolExecutor(1, get_context("spawn")) as pool:
+        return pool.submit(rivals, *given).result()
+
+
+def report(args: argparse.Namespace, trainer: Trainer, rows: list[Row]) -> None:
+    """The loss of the best model beside those of simpler ones, a picture, and what it writes."""
+    held_out, loop = trainer.held_out, trainer.loop
+    model = best_of(trainer.model, loop)
+    most = MEASURED_IDS if args.short else FINAL_IDS
+    loss = held_out_loss(model, held_out.ids, args.context, most)
+    print(f"\n{'on the held-out text':<40}{'nats a token':>13}{'bits a byte':>13}")
+    for name, nats, bits in [*rows, ("this model", loss, bits_a_byte(loss, held_out))]:
+        print(f"{name:<40}{'' if nats is None else f'{nats:.3f}':>13}{bits:>13.3f}")
+    steps, losses = np.transpose(loop.held_out)
+    curves = {"training": loop.losses, "held out": (steps[1:], losses[1:])}
+    figure = viz.plot_curves(curves, ylabel="Nats a token", smooth=50)
+    figure.savefig(args.out / "loss.png", dpi=120)
+    print("\nit writes:\n" + indented("".join(sampled(model, "\n", args, args.length))))
+    if not args.texts:
+        functions(model, args, held_out.ids)
+    asked = [sys.argv[0], "--out", str(args.out), "--sample", "a text"]
+    print(f"\nthe best model and loss.png are in {args.out}; let it write:\n"
+          f"  python {printing.command(asked)}")  # fmt: skip
+
+
+def checked_options(parser: argparse.ArgumentParser) -> tuple[argparse.Namespace, Any]:
+    """The options, and the checkpoint of a run that goes on."""
+    args, state = parser.parse_args(), None
+    if args.sample is not None:
+        return args, None
+    if args.resume:
+        args, state = resumed(parser, args.out, CHANGEABLE)
+    else:
+        refuse_lost_run(args)
+    if args.start is not None:
+        given = [name for name in ("layers", "heads", "width", "tokens") if getattr(args, name)]
+        if given:
+            raise ValueError(f"--from says the sizes of the model: leave out --{given[0]}")
+    elif args.lora:
+        raise ValueError("--lora corrects a model that is there: name its folder with --from")
+    sizes = SIZES["tiny" if args.short else args.size]
+    if args.short:
+        args.steps = args.steps or 20
+    for name, value in zip(NAMES, sizes, strict=True):
+        if getattr(args, name) is None:
+            setattr(args, name, value)
+    if args.start is not None:
+        config = read_json(Path(args.start, "config.json"))
+        most = config.get("max_position_embeddings", config.get("n_positions", args.context))
+        args.context = min(args.context, most)
+    if args.batch < get_world_size():
+        raise ValueError(f"a batch of {args.batch} is too small for {get_world_size()} ranks")
+    return args, state
+
+
+def train(args: argparse.Namespace, state: dict[str, Any] | None) -> None:
+    names = [Path(name) for name in args.texts]
+    files, others = data.files_of(names) if names else (data.standard_library(), 0)
+    if args.short and not names:
+        files = files[:60]
+    size = sum(path.stat().st_size for path in files)
+    if not size:
+        raise ValueError("there is no text in " + ", ".join(map(str, names)))
+    print(f"{len(files):,} {'file' if len(files) == 1 else 'files'} of text, {size:,} bytes"
+          + f"; {others} other files are left out" * bool(others))  # fmt: skip
+    parts = data.divided(files)
+    ta.manual_seed(args.seed)
+    model, training, held_out = model_and_text(args, parts)
+    words = model.config["vocab_size"]
+    rows = [] if get_rank() else ladder(args, words, (training, held_out), parts)
+    trainer = Trainer(args, model, training, held_out)
+    if state is not None:
+        trainer.loop.restore(state)
+    if get_rank():  # so that dropout differs between ranks
+        ta.manual_seed(args.seed + (get_rank() << 32) + len(trainer.loop.losses))
+    learned = sum(p.numel() for p in model.parameters() if p.requires_grad)
+    print(f"{len(training.ids):,} tokens to learn from, {len(held_out.ids):,} held out; a "
+          f"{model.config['model_type']} model, which learns {learned:,} numbers")  # fmt: skip
+    trainer.run()
+    Run.saved = checkpoint_of(args)
+    if trainer.loop.is_stopped:
+        print(f"stopped after {len(trainer.loop.losses):,} steps; {how_to_go_on()}")
+        sys.exit(130)
+    if get_rank() == 0:
+        report(args, trainer, rows)
+
+
+def main() -> None:
+    if get_rank():
+        sys.stdout = io.StringIO()
+    began = time.perf_counter()
+    try:
+        args, state = checked_options(options())
+        if args.sample is not None:
+            write(args)
+            return
+        train(args, state)
+    except OSError as error:
+        place = "" if error.filename is None else f" ({error.filename})"
+        complain(f"{error.strerror}{place}" if error.strerror else error)
+    except (ValueError, FloatingPointError) as error:
+        complain(error)
+    print(f"{time.perf_counter() - began:.0f} seconds{memory()}")
+
+
+if __name__ == "__main__":
+    printing.in_any_encoding()
+    run_program(main)

@@ -1,0 +1,149 @@
+"""A CausalLM made from a config: its first loss, its dropout, its tokenizer, and long texts."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from common import assert_close, assert_equal
+from test_causal import CONFIGS, ids_of, kinds, needs_tokenizers, random_model
+from tinyattn.generation import generate
+
+import tinyattn as ta
+from tinyattn import functional as F
+from tinyattn.models import CausalLM
+
+WIDTHS = (("hidden_size", "n_embd"), ("intermediate_size", "n_inner"))
+
+
+def config_of(kind, width=16, **more):
+    """The family's small config, with another width."""
+    names = [pair[kind == "gpt2"] for pair in WIDTHS]
+    heads = {"head_dim": width // 4} if "head_dim" in CONFIGS[kind] else {}
+    return CONFIGS[kind] | dict(zip(names, (width, 3 * width), strict=True)) | heads | more
+
+
+@kinds
+@pytest.mark.parametrize("is_tied", [False, True])
+@pytest.mark.parametrize("width", [192])
+def test_a_new_model_guesses_uniformly(kind, is_tied, width):
+    ta.manual_seed(0)
+    model = CausalLM(config_of(kind, width, tie_word_embeddings=is_tied))
+    ids = ids_of(8, 33)
+    with ta.no_grad():
+        loss = F.cross_entropy(model(ids[:, :-1]).reshape(-1, 40), ids[:, 1:].reshape(-1)).item()
+    assert loss == pytest.approx(math.log(40), rel=0.05)
+
+
+@kinds
+@pytest.mark.parametrize("std", [0.02, 0.3])
+def test_the_config_says_the_deviation(kind, std):
+    more = {} if std == 0.02 else {"initializer_range": std}
+    model = CausalLM(config_of(kind, 64, **more))
+    for name, parameter in model.named_parameters():
+        if name.endswith("bias"):
+            assert not parameter.any()
+        elif parameter.ndim == 2:
+            is_small = kind == "gpt2" and name.endswith(("W_o.weight", "w_2.weight"))
+            expected = std / 2 if is_small else std  # sqrt(2 * 2 layers)
+            assert parameter.std().item() == pytest.approx(expected, rel=0.15), name
+        else:
+            assert (parameter == 1).all()
+
+
+DROPS = ("attention_dropout", "resid_pdrop", "embd_pdrop")
+
+
+@kinds
+@pytest.mark.parametrize("name", DROPS)
+def test_the_config_says_what_is_dropped(kind, name):
+    published = "attn_pdrop" if (kind, name) == ("gpt2", DROPS[0]) else name
+    model, same = CausalLM(CONFIGS[kind] | {published: 0.5}), CausalLM(CONFIGS[kind])
+    same.load_state_dict(model.state_dict())
+    ids = ids_of(2, 9)
+    ta.manual_seed(1)
+    assert not np.array_equal(model(ids).numpy(), model(ids).numpy())
+    assert_equal(model.eval()(ids).numpy(), same(ids).numpy())  # nothing is dropped by default
+    for wrong in (-0.1, 1.5, True, "0.1"):
+        with pytest.raises(
+            ValueError, match=rf"{name} must be a number in \[0, 1\), got {wrong!r}"
+        ):
+            CausalLM(CONFIGS[kind] | {published: wrong})
+
+
+def test_dropout_is_kept_in_the_folder(tmp_path):
+    CausalLM(CONFIGS["gpt2"] | {"attn_pdrop": 0.25, "resid_pdrop": 0.5}).save_pretrained(tmp_path)
+    again = CausalLM.from_pretrained(tmp_path)
+    drops = {name: m.p for name, m in again.named_modules() if isinstance(m, ta.nn.Dropout)}
+    assert drops["encoder.layers.1.self_attn.dropout"] == 0.25
+    assert drops["encoder.layers.0.sublayer.1.dropout"] == 0.5
+    assert drops["dropout"] == 0
+    assert '"attn_pdrop": 0.25' in (tmp_path / "config.json").read_text("utf-8")
+
+
+@pytest.mark.parametrize("wrong", [-0.02, "0.02", True, math.nan])
+def test_a_deviation_is_a_number(wrong):
+    with pytest.raises(ValueError, match="initializer_range must be a number >= 0"):
+        CausalLM(CONFIGS["llama"] | {"initializer_range": wrong})
+
+
+@needs_tokenizers
+def test_a_model_gets_a_tokenizer(tmp_path):
+    from tokenizers import ByteLevelBPETokenizer, Tokenizer, decoders, models
+
+    signs = Tokenizer(models.BPE({sign: i for i, sign in enumerate("abc é")}, []))
+    signs.decoder = decoders.Fuse()
+    own = ByteLevelBPETokenizer()
+    own.train_from_iterator(["a b c"], vocab_size=300, show_progress=False)
+    for tokenizer, config in ((signs, CONFIGS["llama"]), (own, config_of("gpt2", vocab_size=300))):
+        model = CausalLM(config)
+        model.tokenizer = tokenizer
+        model.save_pretrained(tmp_path)
+        again = CausalLM.from_pretrained(tmp_path)
+        assert again.tokenizer.encode("c ba").ids == tokenizer.encode("c ba").ids
+        assert again.tokenizer.decode(again.tokenizer.encode("c ba").ids) == "c ba"
+    with pytest.raises(TypeError, match="a tokenizer is one of the package tokenizers"):
+        model.tokenizer = "gpt2"
+    with pytest.raises(ValueError, match="the tokenizer has 256 words, and this model 40"):
+        CausalLM(CONFIGS["llama"]).tokenizer = own
+    assert model.tokenizer is own
+
+
+def forgetful(model, ids):
+    """The next scores, where the oldest half is forgotten whenever all positions are read."""
+    positions, first = 32, 0
+    while len(ids) - first > positions:
+        first += positions // 2
+    return model([ids[first:]])[0, -1]
+
+
+@kinds
+def test_generation_goes_on_beyond_the_positions(kind):
+    model = random_model(kind)
+    prompt = ids_of(1, 5).tolist()
+    found = generate(model.next_scores(), prompt, 66)[0].tolist()
+    expected = list(prompt[0])
+    while len(expected) < 66:
+        expected.append(int(forgetful(model, expected).argmax()))
+    assert found == expected
+    for length in (33, 31, 64, 40, 66):  # in any order, also without what the cache has
+        scores = model.next_scores()(np.array([found[:length]]))
+        assert_close(scores[0].numpy(), forgetful(model, found[:length]).numpy(), 1e-9)
+    again = model.next_scores()
+    for length in (66, 60, 61, 33, 12, 13):
+        scores = again(np.array([found[:length]]))[0]
+        assert_close(scores.numpy(), forgetful(model, found[:length]).numpy(), 1e-9)
+
+
+def test_padded_prompts_go_on_beyond_the_positions():
+    model = random_model("llama")
+    ids, mask = ids_of(2, 20), np.ones((2, 20), bool)
+    mask[1, :7] = False
+    scores = model.next_scores(mask)
+    found = generate(scores, ids, 80, pad=-1).numpy()
+    for start, row in zip((0, 7), found, strict=True):
+        for length in (21, 31, 32, 33, 50, 79):
+            first = max(start, -(-(length - 32) // 16) * 16)
+            assert row[length] == int(model(row[None, first:length])[0, -1].argmax())
+    generate(scores, ids, 80, pad=-1, num_beams=3)

@@ -1,0 +1,346 @@
+"""The example that trains a language model: its texts, its tokens, whole runs, what is refused."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import re
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from test_causal import needs_tokenizers
+
+import tinyattn as ta
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+pytestmark = needs_tokenizers
+TEXT = "".join(f"{i} green bottles, hanging on the wall\n" for i in range(400))
+TINY = ["--size", "tiny", "--width", "16", "--layers", "1", "--context", "16", "--batch", "4"]
+
+
+@pytest.fixture
+def data(monkeypatch):
+    monkeypatch.syspath_prepend(str(EXAMPLES))
+    return importlib.import_module("language_data")
+
+
+@pytest.fixture
+def program(monkeypatch, tmp_path):
+    """The program, with options, in a folder of its own."""
+    for package in ("tqdm", "matplotlib"):
+        pytest.importorskip(package, reason=f"{package} is not installed")
+    monkeypatch.syspath_prepend(str(EXAMPLES))
+    example = importlib.import_module("train_language_model")
+    (tmp_path / "text.txt").write_text(TEXT, "utf-8")
+    monkeypatch.chdir(tmp_path)
+
+    def call(*options):
+        monkeypatch.setattr(sys, "argv", ["train_language_model.py", *map(str, options)])
+        example.main()
+
+    return call
+
+
+def complaint(program, capsys, *options):
+    with pytest.raises(SystemExit) as caught:
+        program(*options)
+    assert caught.value.code == 2
+    return capsys.readouterr().err.strip().splitlines()[-1]
+
+
+def test_a_run_learns_writes_and_is_opened(program, capsys, monkeypatch):
+    program("text.txt", *TINY, "--steps", "40", "--lr", "0.03")
+    out = capsys.readouterr().out
+    first, uniform = map(
+        float, re.findall(r"held-out loss is (.*), of a uniform guess (\S*)", out)[0]
+    )
+    assert first == pytest.approx(uniform, rel=0.05)
+    for line in ("uniform", "7-grams", "gzip", "this model", "it writes:"):
+        assert line in out
+    folder = Path("runs/language_model")
+    assert (folder / "loss.png").stat().st_size > 1000
+    model = ta.models.CausalLM.from_pretrained(folder)
+    text = "".join(model.generate_text("4 green", 9))
+    assert text
+    assert set(text) <= set(TEXT)
+    program("--sample", "9 grün", "--length", "40", "--temperature", "0")  # beyond 16 positions
+    out, said = capsys.readouterr()
+    assert said.startswith("it has never seen 'ü'")
+    assert len(out) == len("9 grün") + 40 + 1
+    assert complaint(program, capsys, "text.txt").startswith(
+        "train_language_model.py: runs/language_model has a run of 40 of 40 steps"
+    )
+    chat = importlib.import_module("chat")
+    chat.main(["--folder", str(folder), "--tokens", "5", "4 green"])
+    assert len(capsys.readouterr().out.strip("\n")) <= 5
+
+
+SIGNALS = [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.extended)]
+
+
+@pytest.mark.parametrize("number", SIGNALS)
+def test_a_run_that_is_stopped_goes_on_bit_by_bit(number, program, capsys, monkeypatch):
+    more = ["--dropout", "0.1", "--accumulate", "3", "--seed", "3", "--steps", "15"]
+    program("text.txt", *TINY, *more, "--out", "whole")
+    loop = importlib.import_module("train_language_model").TrainingLoop
+    record = loop.record
+
+    def record_and_stop(self, loss):
+        record(self, loss)
+        if len(self.losses) in (6, 9):
+            os.kill(os.getpid(), number)
+
+    monkeypatch.setattr(loop, "record", record_and_stop)
+    with pytest.raises(SystemExit, match="130"):
+        program("text.txt", *TINY, *more, "--out", "parts")
+    assert "stopped after 6 steps; go on from there with:" in capsys.readouterr().out
+    with pytest.raises(SystemExit, match="130"):
+        program("--out", "parts", "--resume")
+    program("--out", "parts", "--resume")
+    for name in ("checkpoint.safetensors", "model.safetensors"):
+        first, second = (flat(ta.load(f"{out}/{name}")) for out in ("whole", "parts"))
+        assert first.keys() == second.keys()
+        for key, value in first.items():
+            assert key == ".elapsed" or np.array_equal(value, second[key]), key
+    assert complaint(program, capsys, "--out", "parts", "--resume", "--width", "32").endswith(
+        "--overwrite or in another folder (--out)"
+    )
+
+
+def flat(state, name=""):
+    """The numbers and texts of a checkpoint, by their names."""
+    if isinstance(state, dict):
+        pairs = [(f"{name}.{key}", value) for key, value in state.items()]
+        return {k: v for key, value in pairs for k, v in flat(value, key).items()}
+    return {name: state.numpy() if isinstance(state, ta.Tensor) else state}
+
+
+@pytest.mark.extended
+def test_a_killed_run_has_a_checkpoint(program, monkeypatch):
+    """Without any signal that it could answer: it saves while it trains."""
+    loop = importlib.import_module("train_language_model").TrainingLoop
+    monkeypatch.setattr(loop.__init__, "__defaults__", (None, 0.0, 9))  # save_every, patience
+    record = loop.record
+
+    def killed(self, loss):
+        if len(self.losses) == 5:
+            raise MemoryError
+        record(self, loss)
+
+    monkeypatch.setattr(loop, "record", killed)
+    with pytest.raises(MemoryError):
+        program("text.txt", *TINY, "--steps", "9")
+    assert len(ta.load("runs/language_model/checkpoint.safetensors")["losses"]) == 5
+
+
+@pytest.mark.extended
+def test_a_published_model_is_taught(program, capsys):
+    program("text.txt", *TINY, "--steps", "20", "--out", "first", "--kind", "gpt2")
+    before = ta.load("first/model.safetensors")
+    more = ["--from", "first", "--context", "12", "--batch", "2", "--steps", "3"]
+    for options in ([], ["--lora", "2"]):
+        program("text.txt", *more, *options, "--out", "second", "--overwrite")
+        after = ta.load("second/model.safetensors")
+        assert before.keys() == after.keys()
+        changed = {k for k in before if not np.array_equal(before[k].numpy(), after[k].numpy())}
+        assert ("transformer.wte.weight" in changed or "wte.weight" in changed) != bool(options)
+    said = complaint(program, capsys, "text.txt", "--from", "first", "--width", "8", "--out", "x")
+    assert said.endswith("--from says the sizes of the model: leave out --width")
+
+
+@pytest.mark.extended
+def test_the_loss_that_is_not_finite_ends_it(program, capsys):
+    said = complaint(program, capsys, "text.txt", *TINY, "--lr", "9", "--steps", "90",
+                     "--weight-decay", "9")  # fmt: skip
+    assert ": lower the learning rate" in said
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (b"", "there is no text in bad.txt"),
+        (b"one line", "the text is too short: it has 7 tokens, and a window has 17"),
+        (bytes(range(256)), "bad.txt is not a text, because it has a NUL byte"),
+        ("caf\xe9 and more".encode("latin-1"), "bad.txt is not in UTF-8: byte 3 is no character"),
+        ("hello".encode("utf-16"), "bad.txt is in UTF-16: save it as UTF-8"),
+        (b"a" * 300_000 + b"\xff" + b"a" * 90, "is not in UTF-8: byte 300,000 is no character"),
+        (b"a" * 300_000 + b"\0" + b"a" * 90, "bad.txt is not a text, because it has a NUL byte"),
+        (b"text " * 900 + "好".encode()[:2], "bad.txt ends within a character: is it cut short?"),
+    ],
+)
+def test_what_is_no_text_gets_a_sentence(content, words, program, capsys):
+    Path("bad.txt").write_bytes(content)
+    assert words in complaint(program, capsys, "bad.txt", *TINY)
+    assert not Path("runs/language_model/model.safetensors").exists()
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (["none.txt"], "there is no file none.txt"),
+        (["--sample", "a", "--out", "none"], "none is not a folder"),
+        (["text.txt", "--lora", "4"], "name its folder with --from"),
+        (["text.txt", "--heads", "3"], "cannot be split into 3 heads"),
+        (["--resume", "--out", "none"], "is not there yet: train first"),
+        (["text.txt", "--words", "5", "--tokens", "bpe", "--context", "9000"], "is too short"),
+    ],
+)
+def test_what_cannot_be_done_gets_a_sentence(options, words, program, capsys):
+    assert words in complaint(program, capsys, *options)
+
+
+@pytest.mark.extended
+def test_a_full_disk_gets_a_sentence(program, capsys, monkeypatch):
+    program("text.txt", *TINY, "--steps", "4")
+    before = Path("runs/language_model/checkpoint.safetensors").read_bytes()
+
+    def full(*_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("tinyattn.training.checkpoint.write_atomically", full)
+    said = complaint(program, capsys, "text.txt", "--resume", "--steps", "8")
+    assert said == "train_language_model.py: No space left on device"
+    assert Path("runs/language_model/checkpoint.safetensors").read_bytes() == before
+
+
+# Texts
+
+
+def test_a_tenth_is_held_out_by_its_place(data, tmp_path):
+    paths = [tmp_path / f"{i}.txt" for i in range(25)]
+    for path in paths:
+        path.write_text("é" * 50, "utf-8")
+    for number in (1, 3, 25):
+        training, held_out = data.divided(paths[:number])
+        assert sum(end - begin for _, begin, end in held_out) == (
+            200 if number == 25 else 10 * number
+        )
+        texts = [
+            "".join(text for text, _, _ in data.pieces(spans)) for spans in (training, held_out)
+        ]
+        assert "".join(texts) == "é" * 50 * number
+        if number < 20:
+            assert not {*training} & {*held_out}
+            assert held_out[0].path == paths[number - 1]
+
+
+def test_a_text_is_read_in_pieces(data, tmp_path, monkeypatch):
+    monkeypatch.setattr(data, "PIECE", 7)
+    text = "好 line\r\nand a long one without an end é\n\nlast"
+    path = tmp_path / "text.txt"
+    path.write_bytes(b"\xef\xbb\xbf" + text.encode())
+    spans = [data.Span(path, 0, path.stat().st_size)] * 2
+    found = list(data.pieces(spans))
+    assert "".join(text for text, _, _ in found) == 2 * text.replace("\r\n", "\n")
+    for i, (_, index, place) in enumerate(found):
+        rest = [text for text, _, _ in data.pieces(spans, index, place)]
+        assert rest == [text for text, _, _ in found[i + 1 :]]
+
+
+@pytest.mark.parametrize("kind", ["characters", "bpe"])
+def test_ids_are_written_once_and_go_on_after_an_interrupt(kind, data, tmp_path, monkeypatch):
+    monkeypatch.setattr(data, "PIECE", 100)
+    path = tmp_path / "text.txt"
+    path.write_text(TEXT + "é好", "utf-8")
+    parts = data.divided([path])
+    if kind == "characters":
+        tokenizer = data.character_tokenizer(data.characters_of(parts))
+    else:
+        tokenizer = data.bpe_tokenizer(data.sample(parts.training, 5000), 300)
+    encoder, seen = data.Encoder(tokenizer), []
+
+    def interrupt(number):
+        seen.append(number)
+        if len(seen) == 90:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        data.encoded(parts.training, encoder, tmp_path / "training.bin", interrupt)
+    training = data.encoded(parts.training, encoder, tmp_path / "training.bin", seen.append)
+    texts = [text for text, _, _ in data.pieces(parts.training)]
+    assert len(seen) == 90 + len(texts) - 64  # it did not begin anew
+    ids = np.concatenate([encoder(text) for text in texts])
+    assert np.array_equal(training.ids, ids)
+    assert training.bytes == parts.training[0].end
+    again = data.encoded(parts.training, encoder, tmp_path / "training.bin", pytest.fail)
+    assert np.array_equal(again.ids, ids)
+    held_out = data.encoded(parts.held_out, encoder, tmp_path / "held_out.bin", seen.append)
+    whole = tokenizer.decode([*training.ids.tolist(), *held_out.ids.tolist()])
+    assert whole == TEXT + "é好"
+    assert encoder("4 green é").tolist() == tokenizer.encode("4 green é").ids
+    path.write_text(TEXT, "utf-8")  # another text
+    changed = data.encoded(
+        data.divided([path]).training, encoder, tmp_path / "training.bin", seen.append
+    )
+    assert changed.bytes < training.bytes
+
+
+def test_n_grams_are_witten_bells(data):
+    rng = np.random.default_rng(0)
+    training, held_out = (rng.integers(0, 4, n) ** 2 % 5 for n in (200, 60))
+
+    def chance(history, word):
+        shorter = 1 / 5 if not history else None
+        shorter = chance(history[1:], word) if shorter is None else shorter
+        if history is None:
+            return 1 / 5
+        n = len(history)
+        after = [
+            training[i + n] for i in range(len(training) - n)
+            if tuple(training[i : i + n]) == tuple(history)
+        ]  # fmt: skip
+        kinds = len(set(after))
+        if not after:
+            return shorter
+        return (after.count(word) + kinds * shorter) / (len(after) + kinds)
+
+    found = data.n_grams(training, held_out, 5)
+    for order in range(4):
+        places = range(order, len(held_out))
+        chances = [chance(tuple(held_out[i - order : i]), held_out[i]) for i in places]
+        assert found[order] == pytest.approx(-np.mean(np.log(chances)), abs=0.05), order
+
+
+def test_compressors_know_a_text_that_they_have_read(data, tmp_path):
+    path = tmp_path / "text.txt"
+    path.write_bytes(np.random.default_rng(0).integers(97, 123, 5000, np.uint8).tobytes())
+    (tmp_path / "same.txt").write_bytes(path.read_bytes())
+    spans = [[data.Span(tmp_path / name, 0, 5000)] for name in ("text.txt", "same.txt")]
+    bits = data.compressed(data.Parts(*spans))
+    assert bits["xz"] > 4.6
+    assert bits["xz that has read the training text"] < 0.2
+
+
+def test_a_folder_is_its_texts(data, tmp_path):
+    (tmp_path / ".git").mkdir()
+    for name, content in {
+        ".git/a": b"a",
+        "b.txt": b"b",
+        "c.png": b"\x89PNG\0",
+        "d.md": b"",
+    }.items():
+        (tmp_path / name).write_bytes(content)
+    assert data.files_of([tmp_path]) == ([tmp_path / "b.txt"], 1)
+    assert all("encodings" not in path.parts for path in data.standard_library())
+
+
+@pytest.mark.extended
+def test_two_processes_have_the_same_losses(program, tmp_path):
+    from test_distributed import HAS_MPI, MPIEXEC
+
+    if not (HAS_MPI and MPIEXEC):
+        pytest.skip("mpi4py or mpiexec is missing")
+    program("text.txt", *TINY, "--steps", "8", "--out", "one", "--accumulate", "2")
+    subprocess.run(
+        [str(MPIEXEC), "-n", "2", sys.executable, str(EXAMPLES / "train_language_model.py"),
+         "text.txt", *TINY, "--steps", "8", "--out", "two", "--accumulate", "2"],
+        check=True, timeout=200, env=os.environ | {"PYTHONPATH": str(EXAMPLES.parent)},
+    )  # fmt: skip
+    one, two = (
+        ta.load(f"{out}/checkpoint.safetensors")["losses"].numpy() for out in ("one", "two")
+    )
+    np.testing.assert_allclose(one, two, rtol=1e-5)

@@ -1,0 +1,212 @@
+"""The bookkeeping of a training: windows of ids, groups that decay, parts of a batch, stops."""
+
+from __future__ import annotations
+
+import math
+import os
+import signal
+import threading
+
+import numpy as np
+import pytest
+from common import assert_close, assert_equal
+
+import tinyattn as ta
+from tinyattn import functional as F
+from tinyattn import nn, optim
+from tinyattn.errors import ShapeError
+from tinyattn.training import TrainingLoop, Windows
+from tinyattn.training.distributed import DistributedDataParallel
+from tinyattn.training.loop import stop_signals
+
+# Windows
+
+
+def test_windows_are_anywhere_and_targets_come_one_later():
+    windows = Windows(np.arange(20, dtype=np.uint16), length=4, batch_size=300, seed=1)
+    ids, targets = windows[3]
+    assert ids.shape == targets.shape == (300, 4)
+    assert ids.dtype == np.int64
+    assert_equal(ids, ids[:, :1] + np.arange(4))
+    assert_equal(targets, ids + 1)
+    assert {*ids[:, 0]} == {*range(16)}  # the last target is the last id
+    for other, is_same in ((windows[3], True), (windows[4], False)):
+        assert np.array_equal(other[0], ids) == is_same
+    assert not np.array_equal(Windows(windows.ids, 4, 300, seed=2)[3][0], ids)
+
+
+def test_windows_of_a_file(tmp_path):
+    ids = np.arange(1000, dtype=np.uint16)
+    (tmp_path / "ids").write_bytes(ids.tobytes())
+    whole = np.memmap(tmp_path / "ids", np.uint16, "r")
+    later = np.memmap(tmp_path / "ids", np.uint16, "r", offset=200)
+    for some, first in ((whole, 0), (later, 100), (whole[700:], 700), (whole[::2], None)):
+        expected = ids[::2] if first is None else ids[first:]
+        for x, y in zip(Windows(some, 9, 50)[0], Windows(expected, 9, 50)[0], strict=True):
+            assert_equal(x, y)
+
+
+@pytest.mark.parametrize(
+    "ids", [np.arange(5), np.zeros((9, 9), int), np.zeros(9), np.empty(0, int)]
+)
+def test_windows_need_a_row_of_ids(ids):
+    with pytest.raises(ShapeError, match="need a row of more than 5 integers"):
+        Windows(ids, 5, 2)
+
+
+# Groups
+
+
+def test_matrices_decay_and_vectors_do_not():
+    model = nn.Sequential(nn.Embedding(5, 4), nn.LayerNorm(4), nn.Linear(4, 3), nn.RMSNorm(3))
+    model[2].weight.requires_grad = False
+    groups = optim.decay_groups(model.parameters(), 0.5)
+    assert [group["weight_decay"] for group in groups] == [0.5, 0.0]
+    assert [p.shape for p in groups[0]["params"]] == [(5, 4)]
+    assert [p.ndim for p in groups[1]["params"]] == [1, 1, 1, 1]
+    before = [p.numpy().copy() for p in model.parameters()]
+    for p in model.parameters():
+        p.grad = ta.zeros(*p.shape)
+    optim.AdamW(groups, 0.1).step()
+    for old, new in zip(before, model.parameters(), strict=True):
+        decays = new.ndim == 2 and new.requires_grad
+        assert_close(new.numpy(), old * (0.95 if decays else 1), 1e-6)
+    assert optim.decay_groups([nn.Parameter([1.0])], 0.5)[0]["weight_decay"] == 0.0
+    with pytest.raises(TypeError, match="an optimizer takes parameters"):
+        optim.decay_groups(model, 0.5)
+
+
+# A batch in parts
+
+
+def test_parts_count_by_their_tokens():
+    """Four parts of other sizes, one of them empty, have the gradients of the whole batch."""
+    ta.manual_seed(0)
+    model = nn.Linear(3, 4).double()
+    x, y = ta.randn(13, 3).double(), np.arange(13) % 4
+    weight = ta.tensor(np.random.default_rng(1).normal(size=13))
+
+    def loss_of(rows):
+        return (F.cross_entropy(model(x[rows]), y[rows], reduction="none") * weight[rows]).mean()
+
+    whole = loss_of(slice(None))
+    whole.backward()
+    expected = [p.grad.numpy() for p in model.parameters()]
+    model.zero_grad()
+    parts = [slice(0, 6), slice(6, 6), slice(6, 7), slice(7, 13)]
+    loss = DistributedDataParallel(model).accumulate(
+        (lambda rows=rows: loss_of(rows) for rows in parts), [6, 0, 1, 6]
+    )
+    assert loss == pytest.approx(whole.item(), rel=1e-12)
+    for p, grad in zip(model.parameters(), expected, strict=True):
+        assert_close(p.grad.numpy(), grad, 1e-12)
+    with pytest.raises(ValueError, match="the weight is 0 in every part"):
+        DistributedDataParallel(model).accumulate([], [])
+    with pytest.raises(ValueError, match="weight must be a number >= 0"):
+        DistributedDataParallel(model).accumulate([lambda: loss_of(parts[0])], [-1])
+
+
+# The loop
+
+
+class Training:
+    """A small training, which a checkpoint continues."""
+
+    def __init__(self, path, **options):
+        ta.manual_seed(0)
+        self.model = nn.Linear(3, 1)
+        self.optimizer = optim.AdamW(self.model.parameters(), 0.1)
+        parts = {"model": self.model, "optimizer": self.optimizer}
+        self.loop = TrainingLoop(path, parts, {"width": 3}, **options)
+
+    def step(self):
+        loss = F.dropout(self.model(ta.randn(5, 3)), 0.5).square().mean()
+        self.optimizer.zero_grad()
+        loss.backward()
+        self.optimizer.step()
+        self.loop.record(loss.item())
+
+
+def test_a_loop_goes_on_bit_by_bit(tmp_path):
+    whole, path = Training(tmp_path / "whole"), tmp_path / "parts"
+    assert [step for step in whole.loop.steps(7) if whole.step() is None] == [*range(7)]
+    first = Training(path, save_every=0.0)
+    for step in first.loop.steps(7):
+        first.step()
+        if step == 3:
+            break  # as a kill, after which the checkpoint of step 3 is there
+    second = Training(path)
+    second.loop.restore(ta.load(path))
+    steps = [step for step in second.loop.steps(7) if second.step() is None]
+    assert steps == [3, 4, 5, 6]
+    assert second.loop.losses == whole.loop.losses
+    assert_equal(second.model.weight.numpy(), whole.model.weight.numpy())
+    assert ta.load(path)["settings"] == {"width": 3}
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_ends_the_loop_after_a_whole_step(number, tmp_path):
+    training, before = Training(tmp_path / "run"), signal.getsignal(number)
+    for step in training.loop.steps(9):
+        if step == 2:
+            os.kill(os.getpid(), number)
+        training.step()
+    assert training.loop.is_stopped
+    assert len(ta.load(tmp_path / "run")["losses"]) == 3
+    assert signal.getsignal(number) is before
+
+
+def test_a_second_ctrl_c_interrupts():
+    with stop_signals() as stop:
+        os.kill(os.getpid(), signal.SIGINT)
+        assert stop.is_set()
+        with pytest.raises(KeyboardInterrupt):
+            os.kill(os.getpid(), signal.SIGINT)
+
+
+def test_a_thread_trains_without_signals(tmp_path):
+    training = Training(tmp_path / "run")
+    thread = threading.Thread(target=lambda: [training.step() for _ in training.loop.steps(2)])
+    thread.start()
+    thread.join()
+    assert len(training.loop.losses) == 2
+
+
+def test_the_best_model_is_kept(tmp_path):
+    training = Training(tmp_path / "run", patience=2)
+    loop, weights = training.loop, []
+    assert loop.best is None
+    for step in loop.steps(9):
+        training.step()
+        weights.append(training.model.weight.numpy().copy())
+        loop.measured([3.0, 2.0, 1.5, 1.7, 1.6][step])
+        assert loop.since_best == max(0, step - 2)
+    assert len(weights) == 5  # two were not lower
+    assert loop.held_out == [[1, 3], [2, 2], [3, 1.5], [4, 1.7], [5, 1.6]]
+    again = Training(tmp_path / "run", patience=2)
+    again.loop.restore(ta.load(tmp_path / "run"))
+    assert not [*again.loop.steps(9)]
+    again.model.load_state_dict(again.loop.best)
+    assert_equal(again.model.weight.numpy(), weights[2])
+
+
+def test_a_loop_ends_in_time(tmp_path):
+    training = Training(tmp_path / "run")
+    for _ in training.loop.steps(10**6, seconds=0.2):
+        training.step()
+    assert 0.2 <= training.loop.elapsed < 5
+    again = Training(tmp_path / "run")
+    again.loop.restore(ta.load(tmp_path / "run"))
+    assert not [*again.loop.steps(10**6, seconds=0.2)]
+
+
+@pytest.mark.parametrize("wrong", [math.nan, math.inf])
+def test_a_loss_that_is_not_finite_is_not_saved(wrong, tmp_path):
+    training = Training(tmp_path / "run", save_every=0.0)
+    for step in training.loop.steps(9):
+        if step == 2:
+            with pytest.raises(FloatingPointError, match=f"the loss of step 3 is {wrong}: lower"):
+                training.loop.record(wrong)
+            break
+        training.step()
+    assert len(ta.load(tmp_path / "run")["losses"]) == 2
