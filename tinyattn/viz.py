@@ -11,6 +11,7 @@ import functools
 import io
 import math
 import unicodedata
+import warnings
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
@@ -20,7 +21,7 @@ import numpy as np
 
 from .base.checks import check_type, listed, optional_package, rectangular, type_name
 from .engine.autograd import count_uses, root_of, users_first
-from .errors import DtypeError, ShapeError
+from .errors import ShapeError
 from .ops.visibility import checked_mask
 from .tensors.tensor import Tensor
 
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
 Labels = Iterable[Any] | None
 # A name or a token is drawn as it is; else "$" would begin a formula, and "$\\x$" is an error.
 AS_IT_IS: Any = {"parse_math": False}
+CENTERED = AS_IT_IS | {"ha": "center", "va": "center"}
 # Okabe and Ito's colours, which readers who confuse red and green can tell apart.
 COLORS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#000000")
 NOT_FINITE = COLORS[1]
@@ -84,14 +86,13 @@ def show_heatmaps(
     matrices, visible = checked_matrices(matrices, mask)
     rows, columns, queries, keys = matrices.shape
     finite = np.isfinite(matrices)
-    shown = matrices[visible & finite]
-    if shown.size and not (shown.min() >= vmin and shown.max() <= vmax + 1e-5 * abs(vmax)):
+    shown = np.ma.masked_array(matrices, ~(visible & finite))
+    if shown.count() and not (shown.min() >= vmin and shown.max() <= vmax + 1e-5 * abs(vmax)):
         raise ValueError(
             f"weights lie between {vmin:g} and {vmax:g}, got values from {shown.min():g} to "
             f"{shown.max():g}: pass vmin and vmax for matrices that are no weights"
         )
-    if (visible & ~finite).any():
-        zlabel = f"{zlabel} (orange: NaN or infinite)"
+    zlabel += " (orange: NaN or infinite)" * bool((visible & ~finite).any())
     panel_titles = by_panel("titles", titles, rows, columns)
     key_labels = tick_labels("xticks", xticks, rows, columns, keys)
     query_labels = tick_labels("yticks", yticks, rows, columns, queries)
@@ -109,11 +110,9 @@ def show_heatmaps(
     panels = figure.subplots(rows, columns, squeeze=False)
     for number, panel in enumerate(panels.flat):
         row, column = divmod(number, columns)
-        invisible = ~visible[row, column]
-        weights = np.ma.masked_array(matrices[row, column], invisible | ~finite[row, column])
-        image = panel.imshow(weights, cmap=cmap, vmin=vmin, vmax=vmax, aspect="auto")
+        image = panel.imshow(shown[row, column], cmap=cmap, vmin=vmin, vmax=vmax, aspect="auto")
         panel.set_facecolor(NOT_FINITE)  # seen where a visible cell has no number
-        hatch(panel, invisible)
+        hatch(panel, ~visible[row, column])
         set_ticks(panel.xaxis, key_labels[number], room)
         set_ticks(panel.yaxis, query_labels[number])
         if row == rows - 1:
@@ -238,8 +237,7 @@ def show_shapes(*parts: str | tuple[str, int, int], scale: float = 0.25) -> Figu
     x = gap
     for part in parts:
         if isinstance(part, str):
-            text = {"ha": "center", "va": "center", "fontsize": "x-large", **AS_IT_IS}
-            panel.text(x - gap / 4, 0, part, **text)
+            panel.text(x - gap / 4, 0, part, fontsize="x-large", **CENTERED)
             x += gap / 2
             continue
         name, rows, columns = part
@@ -248,7 +246,7 @@ def show_shapes(*parts: str | tuple[str, int, int], scale: float = 0.25) -> Figu
             [x, right, right, x], [-half, -half, half, half], facecolor="#cfe2f3", edgecolor="black"
         )
         middle = (x + right) / 2
-        panel.text(middle, 0, name, ha="center", va="center", **AS_IT_IS)
+        panel.text(middle, 0, name, **CENTERED)
         panel.text(middle, -half - 0.06, str(columns), ha="center", va="top", color="0.4")
         panel.text(x - 0.04, 0, str(rows), ha="right", va="center", color="0.4")
         x = right + gap
@@ -290,7 +288,7 @@ def show_graph(tensor: Tensor, names: Mapping[str, Tensor] | None = None) -> Fig
     panel = (figure := figure_class()(figsize=(right - left, -top[-1]))).add_axes((0, 0, 1, 1))
     panel.set(xlim=(left, right), ylim=(top[-1] + 0.2, 0.2))
     panel.set_axis_off()
-    text: Any = {"fontsize": 8, "family": "monospace", "ha": "center", "va": "center"} | AS_IT_IS
+    text: Any = {"fontsize": 8, "family": "monospace"} | CENTERED
     for node in nodes:
         box = {"boxstyle": "round", "facecolor": "#d9ead3" if node.plan is None else "#cfe2f3"}
         panel.text(x[node], y[node], "\n".join(lines[node]), bbox=box, **text)
@@ -360,7 +358,7 @@ def figure_class() -> type[Figure]:
     Figure: Any = optional_package("matplotlib.figure", needs, "examples").Figure
     from matplotlib.text import Text
 
-    from .fonts import fonts_for
+    from .fonts import families_for
 
     class NotebookFigure(Figure):
         """Notebooks call `_repr_png_`; without it they show figures of pyplot only.
@@ -374,7 +372,12 @@ def figure_class() -> type[Figure]:
             return axes
 
         def draw(self, renderer: Any) -> None:
-            with fonts_for(self.findobj(Text)):
+            texts = [text for text in self.findobj(Text) if not text.get_text().isascii()]
+            families = families_for(frozenset().union(*map(Text.get_text, texts)))
+            for text in texts:
+                text.set_fontfamily(list(dict.fromkeys([*text.get_fontfamily(), *families])))
+            with warnings.catch_warnings():  # `families_for` warned
+                warnings.filterwarnings("ignore", "Glyph .* missing from")
                 super().draw(renderer)
 
         def _repr_png_(self) -> bytes:
@@ -408,44 +411,40 @@ def checked_matrices(matrices: Any, mask: Any) -> tuple[np.ndarray, np.ndarray]:
 def numbers_of(name: str, values: Any) -> np.ndarray:
     """An array or Tensor, or numbers in nested lists, as float64."""
     values = values if hasattr(values, "__array__") else listed(name, values)
-    array = rectangular(values, name)
-    if array.dtype.kind not in "biuf":
-        raise DtypeError(f"{name} takes real numbers, got {array.dtype}")
-    return array.astype(np.float64)
+    return rectangular(values, name).astype(np.float64)
 
 
-def by_panel(name: str, values: Labels, rows: int, columns: int) -> list[Any]:
-    """One title for each panel; `values` has one for each panel, or for each of the first row."""
+def by_panel(
+    name: str, values: Labels, rows: int, columns: int, is_by_row: bool = False
+) -> list[Any]:
+    """One of some values for each panel.
+
+    They are one for each panel; or by row one for all or one for each row, else one for each panel
+    of the first row.
+    """
+    number = rows * columns
     if values is None:
-        return [None] * (rows * columns)
+        return [None] * number
     values = listed(name, values)
-    if len(values) == rows * columns:
+    if len(values) == number:
         return values
-    if len(values) == columns:
-        return values + [None] * (rows * columns - columns)
-    raise ShapeError(
-        f"{name}: {rows} x {columns} panels take {columns} or {rows * columns}, got {len(values)}"
-    )
+    if is_by_row and len(values) in (1, rows):
+        return [values[row % len(values)] for row in range(rows) for _ in range(columns)]
+    if not is_by_row and len(values) == columns:
+        return values + [None] * (number - columns)
+    few = f"1, {rows} or {number} lists of labels" if is_by_row else f"{columns} or {number}"
+    raise ShapeError(f"{name}: {rows} x {columns} panels take {few}, got {len(values)}")
 
 
 def tick_labels(name: str, labels: Labels, rows: int, columns: int, cells: int) -> list[Any]:
     """The labels of each panel, from one list for all, or a list for each row or each panel."""
-    if labels is None:
-        return [None] * (rows * columns)
-    labels = listed(name, labels)
-    is_one_list = all(label is None or np.ndim(label) == 0 for label in labels)
-    lists = [labels] if is_one_list else [listed(name, part) for part in labels]
-    for texts in lists:
-        if len(texts) > cells:
-            raise ShapeError(f"{name}: {cells} cells take at most as many, got {len(texts)}")
-    if len(lists) == rows * columns:
-        return lists
-    if len(lists) in (1, rows):
-        return [lists[row % len(lists)] for row in range(rows) for _ in range(columns)]
-    raise ShapeError(
-        f"{name}: {rows} x {columns} panels take 1, {rows} or {rows * columns} lists of labels, "
-        f"got {len(lists)}"
-    )
+    if labels is not None:
+        labels = listed(name, labels)
+        is_one_list = all(label is None or np.ndim(label) == 0 for label in labels)
+        labels = [labels] if is_one_list else [listed(name, part) for part in labels]
+        if (longest := max(map(len, labels), default=0)) > cells:
+            raise ShapeError(f"{name}: {cells} cells take at most as many, got {longest}")
+    return by_panel(name, labels, rows, columns, is_by_row=True)
 
 
 def hatch(panel: Axes, invisible: np.ndarray) -> None:
@@ -454,17 +453,8 @@ def hatch(panel: Axes, invisible: np.ndarray) -> None:
         return
     edges = [np.arange(n + 1) - 0.5 for n in invisible.shape]
     cells = np.ma.masked_array(np.full(invisible.shape, 0.93), ~invisible)
-    panel.pcolor(
-        edges[1],
-        edges[0],
-        cells,
-        cmap="gray",
-        vmin=0,
-        vmax=1,
-        hatch="////",
-        edgecolor="0.75",
-        linewidth=0,
-    )
+    colors: Any = {"cmap": "gray", "vmin": 0, "vmax": 1, "edgecolor": "0.75", "linewidth": 0}
+    panel.pcolor(*reversed(edges), cells, hatch="////", **colors)
 
 
 def set_ticks(axis: Any, labels: Sequence[str] | None, room: float = math.inf) -> None:
@@ -483,4 +473,4 @@ def set_ticks(axis: Any, labels: Sequence[str] | None, room: float = math.inf) -
 def letters(text: str) -> int:
     """How wide a text is, in Latin letters: a Chinese sign is as wide as two, an accent as none."""
     wide = sum(unicodedata.east_asian_width(sign) in "WF" for sign in text)
-    return len(text) + wide - sum(map(bool, map(unicodedata.combining, text)))
+    return len(text) + wide - sum(unicodedata.combining(sign) > 0 for sign in text)

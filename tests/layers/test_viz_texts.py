@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from copy import copy
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -318,21 +319,35 @@ def test_what_is_no_number_is_drawn_in_orange() -> None:
         viz.show_heatmaps(np.array([[np.nan, 2.0, 0.0]]))
 
 
-def test_signs_that_no_font_has_are_named_in_one_warning() -> None:
-    figure = viz.show_heatmaps(np.eye(2), xticks=["\u0378", "\t"])
-    with pytest.warns(UserWarning, match="no font of this machine has \u0378") as said:
+def test_signs_that_no_font_has_are_named_in_one_warning(monkeypatch: Any) -> None:
+    monkeypatch.setattr(fonts.fonts.fontManager, "ttflist", [])
+    monkeypatch.setattr(fonts.fonts, "findSystemFonts", list)
+    fonts.families_for.cache_clear()
+    figure = viz.show_heatmaps(np.eye(2), xticks=["\u6211", "\t"])
+    with pytest.warns(UserWarning, match=r"no font of this machine has \u6211 \(CJK\)") as said:
         figure.draw_without_rendering()
     assert not [one for one in said if "missing from" in str(one.message)]
     assert figure.axes[0].get_xticklabels()[1].get_text() == "\\t"
+    fonts.families_for.cache_clear()
 
 
 def test_a_font_that_has_the_signs_is_found(monkeypatch: Any) -> None:
-    monkeypatch.setattr(fonts, "missing_in", lambda text: frozenset("x") & set(text.get_text()))
-    families, left = fonts.families_with(frozenset("\u2200"))  # "for all"
-    assert families
-    assert not left
-    figure = viz.show_heatmaps(np.eye(2), xticks=["x", "b"])
-    figure.draw_without_rendering()
-    one, other = figure.axes[0].get_xticklabels()
-    assert len(one.get_fontfamily()) == 1 + len(fonts.families_with(frozenset("x"))[0])
-    assert len(other.get_fontfamily()) == 1
+    """As if matplotlib brought no font with an arrow but its font of symbols."""
+    path = fonts.fonts.findfont("STIXGeneral")
+    kept = [font for font in fonts.fonts.fontManager.ttflist if font.fname == path]
+    others = Path(path).with_name("cmb10.ttf")
+    monkeypatch.setattr(fonts.fonts, "findfont", lambda name: str(others))
+    monkeypatch.setattr(fonts.fonts.fontManager, "ttflist", kept)
+    monkeypatch.setattr(fonts.fonts, "findSystemFonts", list)
+    assert fonts.families_for(frozenset("a\u27f6")) == [fonts.OWN, "STIXGeneral"]
+
+
+def test_only_texts_that_need_it_get_more_fonts(monkeypatch: Any) -> None:
+    monkeypatch.setattr(fonts, "families_for", lambda signs: ["serif"] * ("\u6211" in signs))
+    viz.figure_class.cache_clear()
+    figure = viz.show_heatmaps(np.eye(2), xticks=["\u6211", "b"])
+    viz.figure_class.cache_clear()
+    for _ in range(2):
+        figure.draw_without_rendering()
+        one, other = figure.axes[0].get_xticklabels()
+        assert one.get_fontfamily() == [*other.get_fontfamily(), "serif"]
