@@ -107,12 +107,9 @@ def decoded(path: Path, encoding: str | None = None) -> str:
         problem = f"{path}, line {line_after(before)}: it is not {encoding.upper()}"
         if encoding != "utf-8":
             raise ValueError(problem) from None
-        near = content[max(content.rfind(b"\n", 0, error.start) + 1, error.start - 20) :][:40]
-        near = near.split(b"\n")[0]
-        readings = [f"{name} {near.decode(name, 'replace').strip()!r}" for name in WINDOWS]
         raise ValueError(
             f'{problem}; save it as UTF-8 (in Excel: "CSV UTF-8"), or choose the --encoding in '
-            f"which its words can be read: {', '.join(readings)}"
+            f"which its words can be read: {readings(content, error.start)}"
         ) from None
     if "\0" in text:
         raise ValueError(
@@ -120,6 +117,12 @@ def decoded(path: Path, encoding: str | None = None) -> str:
             'text has; save it as text in UTF-8 (in Excel: "CSV UTF-8")'
         )
     return text.removeprefix("\ufeff")
+
+
+def readings(content: bytes, place: int) -> str:
+    """How the line at a place reads in each encoding, because no program knows the right one."""
+    near = content[max(content.rfind(b"\n", 0, place) + 1, place - 20) :][:40].split(b"\n")[0]
+    return ", ".join(f"{name} {near.decode(name, 'replace').strip()!r}" for name in WINDOWS)
 
 
 def line_after(text: str) -> int:
