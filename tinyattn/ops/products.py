@@ -173,7 +173,7 @@ def int8_linear(x: AnyTensor, numbers: Any, scale: Any) -> AnyTensor:
 def dx(grad, numbers, scale):
     numbers, scale = (x._data if is_tensor(x) else x for x in (numbers, scale))
     weight = (numbers * scale[:, None]).astype(grad.dtype, copy=False)
-    gradient = product(rows(grad), wrap(weight) if is_tensor(grad) else weight)
+    gradient = product(rows(in_c_order(grad)), wrap(weight) if is_tensor(grad) else weight)
     return gradient.reshape(*grad.shape[:-1], weight.shape[1])
 
 
