@@ -57,7 +57,9 @@ except ModuleNotFoundError:
     sys.exit('scikit-learn is missing: pip install -e ".[examples]"')
 
 SIZES = ("d_model", "heads", "layers", "dropout", "longest")
-PATIENCE = 3  # epochs without a lower validation loss, after which the training ends
+PATIENCE = 5  # epochs without a lower validation loss, after which the training ends
+STEPS = 60  # of an epoch, or more; a small file needs small batches, because else it is few steps
+SMOOTHING = 0.1  # of the labels, so that the model is not sure of what it has learned by heart
 FORGOTTEN = 0.05  # of the words are made unknown in training, so that this id is learned too
 SETTINGS, WEIGHTS = "classifier.json", "model.safetensors"
 
@@ -159,9 +161,8 @@ def train(
             for rows in epoch(lengths, args.batch_size, rng):
                 ids = model.ids_of([learn.texts[i] for i in rows])
                 forgotten = (rng.random(ids.shape) < FORGOTTEN) & (ids.numpy() != PAD)
-                loss = F.cross_entropy(
-                    model(ids.masked_fill(forgotten, UNKNOWN)), learn.labels[rows]
-                )
+                scores = model(ids.masked_fill(forgotten, UNKNOWN))
+                loss = F.cross_entropy(scores, learn.labels[rows], label_smoothing=SMOOTHING)
                 optimizer.zero_grad()
                 loss.backward()
                 optim.clip_grad_norm_(model.parameters(), 1.0)
@@ -279,12 +280,12 @@ def options() -> argparse.Namespace:
     add("--epochs", type=at_least_one, default=30, metavar="N", help="at most (%(default)s)")
     add("--short", action="store_const", dest="epochs", const=1, help="the same as --epochs 1")
     whole: dict[str, Any] = {"type": at_least_one, "metavar": "N"}
-    add("--batch-size", default=64, help="texts in a batch (%(default)s)", **whole)
+    add("--batch-size", help="texts in a batch (64; of a small file fewer)", **whole)
     add("--d-model", default=96, help="width (%(default)s)", **whole)
     add("--heads", default=4, help="attention heads in a layer (%(default)s)", **whole)
     add("--layers", default=2, help="encoder layers (%(default)s)", **whole)
     add("--longest", default=128, help="words of a text that are read (%(default)s)", **whole)
-    add("--lr", type=float, default=3e-3, help="highest learning rate (%(default)s)")
+    add("--lr", type=float, help="highest learning rate (0.003; for smaller batches lower)")
     add("--dropout", type=float, default=0.4, metavar="P", help="(%(default)s)")
     add("--seed", type=int, default=0, help="of everything random (%(default)s)")
     return parser.parse_args()
@@ -318,6 +319,9 @@ def learn_and_test(args: argparse.Namespace, texts: list[str], names: list[str])
     numbers = np.array([labels.index(name) for name in names])
     rows = split(numbers, args.seed)
     learn, validation, test = (Texts([texts[i] for i in part], numbers[part]) for part in rows)
+    args.batch_size = args.batch_size or min(64, max(8, len(learn.texts) // STEPS))
+    if args.lr is None:
+        args.lr = 3e-3 * (args.batch_size / 64) ** 0.5
     vocabulary = Vocabulary.of(learn.texts)
     model = TextClassifier(vocabulary, labels, {name: getattr(args, name) for name in SIZES})
     counts = ", ".join(f"{name} {count:,}" for name, count in Counter(names).most_common(20))

@@ -101,7 +101,8 @@ def decoded(path: Path, encoding: str | None = None) -> str:
     marked = [name for mark, name in MARKS_OF_FILES.items() if content.startswith(mark)]
     encoding = encoding or next(iter(marked), "utf-8")
     try:
-        text = content.decode(encoding)
+        # A file with bytes 0 is none of `WINDOWS` either.
+        text = content.decode("latin-1" if encoding == "utf-8" and b"\0" in content else encoding)
     except UnicodeDecodeError as error:
         before = content[: error.start].decode(encoding, "replace")
         problem = f"{path}, line {line_after(before)}: it is not {encoding.upper()}"
