@@ -36,6 +36,7 @@ from text_data import (
     definitions,
     read_csv,
     split,
+    tokens,
     warnings,
     words,
 )
@@ -154,7 +155,7 @@ def train(
     losses: list[float] = []
     measured: list[tuple[int, float]] = []
     best = model.state_dict()
-    lengths = [len(words(text)) for text in learn.texts]
+    lengths = [len(tokens(text)) for text in learn.texts]
     with stop_signals() as stop, tqdm(total=total, unit="step") as bar:
         for _ in range(args.epochs):
             model.train()
@@ -212,7 +213,7 @@ def looked_at(model: TextClassifier, text: str) -> tuple[list[str], np.ndarray]:
     model.scores([text])
     weights = model.encoder.layers[-1].self_attn.attention_weights.numpy()[0]
     known, shown = model.vocabulary.ids, []
-    for word in words(text)[: weights.shape[-1]]:
+    for word in tokens(text)[: weights.shape[-1]]:
         short = word if len(word) <= 30 else word[:29] + "…"  # a longer one would fill the picture
         shown.append(short if word in known else f"({short})")
     return shown, weights
@@ -284,7 +285,7 @@ def options() -> argparse.Namespace:
     add("--d-model", default=96, help="width (%(default)s)", **whole)
     add("--heads", default=4, help="attention heads in a layer (%(default)s)", **whole)
     add("--layers", default=2, help="encoder layers (%(default)s)", **whole)
-    add("--longest", default=128, help="words of a text that are read (%(default)s)", **whole)
+    add("--longest", default=256, help="words of a text that are read (%(default)s)", **whole)
     add("--lr", type=float, help="highest learning rate (0.003; for smaller batches lower)")
     add("--dropout", type=float, default=0.4, metavar="P", help="(%(default)s)")
     add("--seed", type=int, default=0, help="of everything random (%(default)s)")
@@ -330,7 +331,7 @@ def learn_and_test(args: argparse.Namespace, texts: list[str], names: list[str])
           f"{len(test.texts):,} to test; {len(vocabulary):,} words, "
           f"{sum(p.numel() for p in model.parameters()):,} parameters")  # fmt: skip
     if any(SIGN.match(name) for name in vocabulary.names):
-        print("each sign of a script without spaces, such as Chinese, is a word of its own")
+        print("of a script without spaces, such as Chinese, each sign is a word, and each pair too")
     for line in warnings(texts, names):
         print(line)
     covered = vocabulary.covered(test.texts)

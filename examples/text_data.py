@@ -10,6 +10,7 @@ import re
 import unicodedata
 from collections import Counter
 from collections.abc import Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
 
@@ -243,6 +244,20 @@ def words(text: str) -> list[str]:
     return WORDS.findall(in_small_letters(text))
 
 
+def tokens(text: str) -> list[str]:
+    """The words, and after each sign of a script without spaces the pair with the next one.
+
+    "你好吗" -> ["你", "你好", "好", "好吗", "吗"]. Most words of these scripts have two signs or
+    more, and one sign says little.
+    """
+    found = []
+    for word, after in pairwise([*words(text), ""]):
+        found.append(word)
+        if SIGN.match(word) and SIGN.match(after):
+            found.append(word + after)
+    return found
+
+
 def in_small_letters(text: str) -> str:
     """A text in small letters, each sign in one code, without what nobody sees."""
     if not text.isascii():
@@ -258,7 +273,7 @@ def in_one_code(text: str) -> str:
 
 
 class Vocabulary:
-    """Words and their ids. All words that it does not have share the id UNKNOWN."""
+    """Words, as `tokens` gives them, and their ids. All others share the id UNKNOWN."""
 
     def __init__(self, names: Sequence[str]) -> None:
         self.names = list(names)
@@ -267,7 +282,7 @@ class Vocabulary:
     @classmethod
     def of(cls, texts: Sequence[str], least: int = 2, most: int = 20_000) -> Vocabulary:
         """The words that occur `least` times, and of these the `most` frequent."""
-        counts = Counter(word for text in texts for word in words(text))
+        counts = Counter(word for text in texts for word in tokens(text))
         frequent = [word for word, count in counts.most_common(most) if count >= least]
         return cls([*SPECIAL, *frequent])
 
@@ -281,7 +296,7 @@ class Vocabulary:
 
     def encode(self, text: str, longest: int) -> list[int]:
         """The ids of the first `longest` words; a text without words is one unknown word."""
-        return [self.ids.get(word, UNKNOWN) for word in words(text)[:longest]] or [UNKNOWN]
+        return [self.ids.get(word, UNKNOWN) for word in tokens(text)[:longest]] or [UNKNOWN]
 
 
 # Parts

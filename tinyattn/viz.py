@@ -1,8 +1,11 @@
-"""Pictures of attention, of training and of graphs. Only this file needs matplotlib.
+"""Pictures of attention, of training and of graphs. Only they need matplotlib.
 
 Figures are made without pyplot, so no window opens, no display is needed, and matplotlib's backend
 stays as it is. Save a figure with `figure.savefig("name.png")`. A notebook shows a figure that is
 the value of a cell.
+
+Texts may be in any script: a figure takes fonts of this machine that have its signs, or warns which
+to install. The order and the joining of letters, as Arabic needs them, are matplotlib's business.
 """
 
 from __future__ import annotations

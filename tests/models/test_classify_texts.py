@@ -148,6 +148,13 @@ def test_words_of_every_script(data, text):
     assert data.words(text) == WORDS[text].split()
 
 
+def test_signs_of_scripts_without_spaces_make_pairs(data):
+    assert data.tokens("你好吗? OK 吧") == ["你", "你好", "好", "好吗", "吗", "?", "ok", "吧"]
+    assert data.tokens("two words") == ["two", "words"]
+    vocabulary = data.Vocabulary.of(["你好", "你好"])
+    assert [vocabulary.names[i] for i in vocabulary.encode("你好", 9)] == ["你", "你好", "好"]
+
+
 def test_what_share_of_words_a_vocabulary_has(data):
     vocabulary = data.Vocabulary.of(["the cat", "the cat"])
     assert vocabulary.covered(["the dog, 12", "the cat"]) == 0.75
@@ -239,6 +246,24 @@ def test_a_run_learns_one_word_saves_and_answers(example, tmp_path, monkeypatch,
     assert (out / "attention.png").stat().st_size > 5000
 
 
+@pytest.mark.parametrize(("number", "size"), [(20, 8), (400, 10), (4000, 64)])
+def test_a_small_file_has_small_batches(example, tmp_path, monkeypatch, number, size):
+    """So that an epoch has 60 steps or more; a step of fewer texts is a smaller one."""
+    file, given = tmp_path / "some.csv", []
+
+    def train(model, learn, validation, args):
+        given.append((args.batch_size, args.lr))
+        raise ValueError("enough")
+
+    monkeypatch.setattr(example, "train", train)
+    file.write_text(rows(number))
+    columns = ["--text", "comment", "--label", "verdict", "--out", tmp_path / "out"]
+    for more in ([], ["--batch-size", 7, "--lr", 0.5]):
+        with pytest.raises(SystemExit):
+            run(example, monkeypatch, file, *columns, *more)
+    assert given == [(size, pytest.approx(3e-3 * (size / 64) ** 0.5)), (7, 0.5)]
+
+
 def test_a_run_reads_semicolons_and_warns(example, tmp_path, monkeypatch, capsys):
     file, out = tmp_path / "some.csv", tmp_path / "out"
     file.write_text(rows().replace(",", ";") + "A  good thing 1;G \n" * 10)
@@ -263,7 +288,8 @@ def test_what_is_loaded_computes_the_same(example, tmp_path):
 
 
 def test_the_weights_of_the_lowest_validation_loss_are_kept(example, monkeypatch):
-    losses = iter([3.0, 1.0, 2.0, 1.5, 1.2, 1.1, 1.3, 9.0])
+    five = [2.0, 1.5, 1.2, 1.1, 1.3]  # that are not lower
+    losses = iter([3.0, 1.0, *five, 9.0])
     states = []
 
     def measured(model, part):
@@ -276,7 +302,7 @@ def test_the_weights_of_the_lowest_validation_loss_are_kept(example, monkeypatch
     part = example.Texts(["a", "b"], np.array([0, 1]))
     parser = example.argparse.Namespace(seed=0, batch_size=2, epochs=9, lr=0.1)
     _, found = example.train(model, part, part, parser)
-    assert [loss for _, loss in found] == [3.0, 1.0, 2.0, 1.5, 1.2, 1.1, 1.3]  # five without a lower
+    assert [loss for _, loss in found] == [3.0, 1.0, *five]
     np.testing.assert_array_equal(model.output.weight.numpy(), states[1])
     assert not np.array_equal(states[1], states[-1])
 
