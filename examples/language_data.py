@@ -6,6 +6,7 @@ Everything goes through a piece of a file at a time, because a text may be large
 from __future__ import annotations
 
 import bz2
+import codecs
 import gzip
 import hashlib
 import json
@@ -17,6 +18,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+from text_data import MARKS_OF_FILES, readings
 
 from tinyattn.models.settings import write_json
 
@@ -84,8 +86,9 @@ def check_text(path: Path) -> None:
     """Raise ValueError if the beginning of a file is no text in UTF-8; the rest is read later."""
     with open(path, "rb") as file:
         begin = file.read(4096)
-    if begin[:2] in (b"\xff\xfe", b"\xfe\xff"):
-        raise ValueError(f"{path} is in UTF-16: save it as UTF-8")
+    for mark, name in MARKS_OF_FILES.items():
+        if begin.startswith(mark) and mark != codecs.BOM_UTF8:
+            raise ValueError(f"{path} is in {name.upper()}: save it as UTF-8")
     if b"\0" in begin:
         raise ValueError(f"{path} is not a text, because it has a NUL byte")
     checked_utf8(path, begin, 0)
@@ -100,7 +103,8 @@ def checked_utf8(path: Path, content: bytes, place: int) -> int:
             return error.start
         raise ValueError(
             f"{path} is not in UTF-8: byte {place + error.start:,} is no character; save it as "
-            "UTF-8"
+            "UTF-8, from the encoding in which its words can be read: "
+            + readings(content, error.start)
         ) from None
     return len(content)
 
