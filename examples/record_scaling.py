@@ -3,7 +3,7 @@
   python examples/record_scaling.py
 
 trains language models of five sizes on the Python of the standard library, each for the same time,
-and writes docs/_static/scaling_law.json, which is kept because this takes five minutes. The bytes
+and writes examples/data/scaling_law.json, which is kept because this takes five minutes. The bytes
 of the text are the ids. The largest size is predicted from the four others before it is trained.
 
 Time is that of one thread of the processor, so other programs disturb it little: it is the number
@@ -28,7 +28,7 @@ from tinyattn import functional as F
 from tinyattn import nn, optim
 from tinyattn.models import generate
 
-STATIC = Path(__file__).parents[1] / "docs" / "_static"
+RECORDED = Path(__file__).parent / "data" / "scaling_law.json"
 CONTEXT, BATCH, BYTES = 128, 8, 128  # all files are ASCII, so 128 ids are enough
 WIDTHS = {28: 2, 48: 2, 88: 4, 160: 4, 280: 4}  # width: heads
 
@@ -126,7 +126,7 @@ def learned(trained: Trained, held_out: np.ndarray, seconds: float) -> list[list
         trained.step()
 
 
-def predicted(runs: list[dict[str, Any]], size: int, tokens: int) -> float:
+def predicted(runs: list[dict[str, Any]], size: int, tokens: float) -> float:
     """What the line of the last four sizes says of another size at equal tokens."""
     points = [(run["parameters"], bits_at(run["curve"], tokens)) for run in runs[-4:]]
     slope, constant = line_through(*map(list, zip(*points, strict=True)))
@@ -160,7 +160,7 @@ def written(model: ta.models.CausalLM, text: np.ndarray) -> list[dict[str, Any]]
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--seconds", type=float, default=50.0, help="for each size")
-    parser.add_argument("--out", type=Path, default=STATIC / "scaling_law.json")
+    parser.add_argument("--out", type=Path, default=RECORDED)
     options = parser.parse_args()
     ta.set_num_threads(1)
     text, held_out = python_text()
@@ -171,7 +171,7 @@ def main() -> None:
         ta.manual_seed(0)
         model = new_model(width, heads)
         trained = Trained(model, text, 0.25 / width)
-        run = {"width": width, "heads": heads, "parameters": parameters_of(model)}
+        run: dict[str, Any] = {"width": width, "heads": heads, "parameters": parameters_of(model)}
         if width == max(WIDTHS):  # the first steps say how far it will come
             for _ in range(16):
                 trained.step()

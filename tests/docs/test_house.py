@@ -45,6 +45,7 @@ WINGS = {
     "optim": "optimizer updates schedules clipping __init__",
     "hints": "",
     "testing": "slopes finite_differences op_checks __init__",
+    "fonts": "",
     "viz": "",
     "training": "batches atomic_write checkpoint distributed loop captured_step __init__",
     "generation": "",

@@ -303,7 +303,7 @@ IN_PLACE: dict[str, list[Any]] = {
     "sqrt": one(X), "tanh": one(Y), "tril": one(Y), "triu": one(Y, 1),
     "copy": [((Y, Z), {}), ((Y, V), {}), ((I2, TIES), {})], "fill": [((Y, 3.0), {}), ((I2, 3), {})],
     "fill_diagonal": [((Y, 3.0), {}), ((I2, 3), {})], "zero": one(Y),
-    "bernoulli": [], "exponential": [], "normal": [], "random": [], "uniform": [],
+    "bernoulli": [], "exponential": [], "normal": [], "uniform": [],
 }  # fmt: skip
 IN_PLACE |= {name: BOTH[name] for name in functions.CHANGING}
 CHANGED = {"lerp": one(Y, Z, 0.3), "div": BOTH["div"][:1]}
