@@ -14,16 +14,14 @@ import ctypes
 import os
 from contextlib import suppress
 
-VARIABLES = ("MALLOC_", "GLIBC_TUNABLES")  # how the names of glibc's variables begin
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # of malloc.h
-MIB = 1 << 20
 
 
 def keep_freed_memory() -> None:
-    if any(name.startswith(VARIABLES) for name in os.environ):
+    if any(name.startswith(("MALLOC_", "GLIBC_TUNABLES")) for name in os.environ):
         return
     with suppress(AttributeError, OSError, ValueError):  # ValueError: another C library
         if "glibc" in (os.confstr("CS_GNU_LIBC_VERSION") or ""):
             mallopt = ctypes.CDLL(None).mallopt
-            mallopt(M_MMAP_THRESHOLD, 32 * MIB)
-            mallopt(M_TRIM_THRESHOLD, 64 * MIB)
+            mallopt(M_MMAP_THRESHOLD, 32 << 20)
+            mallopt(M_TRIM_THRESHOLD, 64 << 20)

@@ -117,12 +117,10 @@ def product(x, y):
 
 
 @inner
-def zeros(rows, columns):
-    out = np.empty((rows, columns), np.float32)
-    for i in range(rows):
-        for c in range(columns):
-            out[i, c] = ZERO
-    return out
+def clear(total):
+    for i in range(len(total)):
+        for c in range(total.shape[1]):
+            total[i, c] = ZERO
 
 
 @inner
@@ -146,9 +144,9 @@ def finish_scores(scores, block, visible, maximum):
         begins = starts[block.first : block.first + block.length]
         ends = limits[block.first : block.first + block.length]
         for i in range(keys):
-            key = block.begin + i
             for j in range(len(ends)):
-                scores[i, j] = scores[i, j] if begins[j] <= key < ends[j] else MINUS_INF
+                is_visible = begins[j] <= block.begin + i < ends[j]
+                scores[i, j] = scores[i, j] if is_visible else MINUS_INF
     for j in range(scores.shape[1]):
         query = block.first + min(j, block.length - 1)
         start = max(starts[min(query, len(starts) - 1)] - block.begin, 0)
@@ -169,11 +167,11 @@ def finish_scores(scores, block, visible, maximum):
 
 
 @inlined
-def softmax_columns(scores, maximum, block, saved):
+def softmax_columns(scores, maximum, inverse, block, saved):
     """exp(scores - maximum) / sum in place, for each query; saved gets its maximum, and 1 / sum,
     or 0 where nothing is visible."""
     keys, queries = scores.shape
-    total, inverse = np.empty(queries, np.float64), np.empty(queries, np.float32)
+    total = np.empty(queries, np.float64)
     for j in range(queries):
         total[j] = 0.0
     for i in range(keys):
@@ -195,10 +193,9 @@ def softmax_columns(scores, maximum, block, saved):
 
 
 @inlined
-def softmax_again(scores, maximum, block, saved):
+def softmax_again(scores, maximum, inverse, block, saved):
     """The same weights, to the last bit, from what was saved."""
-    inverse = np.empty(len(maximum), np.float32)
-    for j in range(len(maximum)):
+    for j in range(scores.shape[1]):
         maximum[j] = saved[0, block.row + j, block.h] if j < block.length else ZERO
         inverse[j] = saved[1, block.row + j, block.h] if j < block.length else ZERO
     for i in range(scores.shape[0]):

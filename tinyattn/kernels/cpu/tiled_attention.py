@@ -35,11 +35,13 @@ from ..packing import sum_heads
 from ..threads import parallel_for
 from ..visibility import Visibility
 from .attention_blocks import (
+    BLOCK,
     Rows,
     Visible,
     add,
     add_to_dbias,
     block_of,
+    clear,
     drop_weights,
     dscores_of,
     finish_scores,
@@ -50,7 +52,6 @@ from .attention_blocks import (
     softmax_again,
     softmax_columns,
     take,
-    zeros,
 )
 from .compiler import inlined, jit, takes_formula
 from .dropout import drop_arguments
@@ -101,22 +102,25 @@ def attention_heads(inputs, rows, visible, scale, drop, out, saved, grads, first
     q, k, v = inputs
     heads, groups, is_backward = q.shape[1], k.shape[1], len(grads.out) > 0
     kept, lost = (ONE, -ONE) if is_backward else (drop.factor, ZERO)
+    maximum, inverse = np.empty((2, BLOCK), np.float32)
+    sums = rows.longest_keys if is_backward else 0
+    dkeys = np.empty((sums, q.shape[2]), np.float32)
+    dvalues = np.empty((sums, v.shape[2]), np.float32)
     for number in range(first, last):
         head = head_of(number, heads, groups, rows, visible.ranges)
         keys = take(k, head.group, head.key_start, head.keys, head.keys, ONE)
         values = take(v, head.group, head.key_start, head.keys, head.keys, ONE)
-        maximum = np.empty(head.width, np.float32)
-        sums = head.keys if is_backward else 0
-        dkeys, dvalues = zeros(sums, q.shape[2]), zeros(sums, v.shape[2])
+        clear(dkeys)
+        clear(dvalues)
         for i in range(0, head.queries, head.width):
             block = block_of(head, i, visible.ranges)
             queries = take(q, head.h, block.row, block.length, head.width, scale)
             weights = product(keys[block.begin : block.end], queries.T)
             finish_scores(weights, block, visible, maximum)
             if is_backward:
-                softmax_again(weights, maximum, block, saved)
+                softmax_again(weights, maximum, inverse, block, saved)
             else:
-                softmax_columns(weights, maximum, block, saved)
+                softmax_columns(weights, maximum, inverse, block, saved)
             if drop.threshold > 0:
                 drop_weights(weights, kept, lost, block, heads, rows, drop)
             if is_backward:
@@ -127,8 +131,9 @@ def attention_heads(inputs, rows, visible, scale, drop, out, saved, grads, first
             else:
                 outputs = product(weights.T, values[block.begin : block.end])
                 put(outputs, out, head.h, block.row, block.length, ONE)
-        put(dkeys, grads.k, head.h, head.key_start, sums, ONE)
-        put(dvalues, grads.v, head.h, head.key_start, sums, ONE)
+        if is_backward:
+            put(dkeys, grads.k, head.h, head.key_start, head.keys, ONE)
+            put(dvalues, grads.v, head.h, head.key_start, head.keys, ONE)
 
 
 @jit
