@@ -37,7 +37,11 @@ KEPT = BUILD / "kept"  # the outputs of the code, and the pages as Sphinx has re
 # What the pages are made of, beside themselves: a change of it means that all are built anew.
 READ = (
     *("tinyattn", "examples", "docs/exercises/induction_model"),
-    *("docs/_static/encoder_attention.json", "docs/figures_as_svg.py"),
+    *(
+        "docs/_static/encoder_attention.json",
+        "docs/_static/scaling_law.json",
+        "docs/figures_as_svg.py",
+    ),
     "docs/conf.py",
 )
 LABELS = DOCS / "locale" / "zh_CN" / "figures.po"

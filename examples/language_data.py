@@ -242,8 +242,8 @@ def encoded(spans: Sequence[Span], encoder: Encoder, path: Path, progress: Any) 
     texts = [[str(span.path.resolve()), span.begin, span.end, span.path.stat().st_mtime_ns]
              for span in spans]  # fmt: skip
     tokens = hashlib.sha256(encoder.tokenizer.to_str().encode()).hexdigest()
-    state = {"texts": texts, "tokens": tokens, "file": 0, "place": 0, "ids": 0, "bytes": 0,
-             "is_done": False}  # fmt: skip
+    state: dict[str, Any] = {"texts": texts, "tokens": tokens, "file": 0, "place": 0, "ids": 0,
+                             "bytes": 0, "is_done": False}  # fmt: skip
     if note.exists() and path.exists():
         old = json.loads(note.read_text("utf-8"))
         is_whole = path.stat().st_size >= old.get("ids", 0) * encoder.dtype.itemsize
@@ -295,7 +295,8 @@ def n_grams(training: np.ndarray, held_out: np.ndarray, words: int) -> list[floa
     """
     rows = [np.asarray(ids, np.uint64) + np.uint64(1) for ids in (training, held_out)]
     factor = np.uint64(0x9E3779B97F4A7C15)
-    hashes = [np.zeros(len(row), np.uint64) for row in rows]  # of the ids before each place
+    # Of the ids before each place.
+    hashes: list[np.ndarray] = [np.zeros(len(row), np.uint64) for row in rows]
     chances = np.full(len(rows[1]), 1 / words)
     losses = []
     for order in range(ORDER):
@@ -303,10 +304,8 @@ def n_grams(training: np.ndarray, held_out: np.ndarray, words: int) -> list[floa
             for i, row in enumerate(rows):
                 before = np.concatenate([np.zeros(order, np.uint64), row[:-order]])
                 hashes[i] = hashes[i] + before * factor ** np.uint64(order)
-        (seen, asked), whole = (
-            hashes,
-            [h * factor + row for h, row in zip(hashes, rows, strict=True)],
-        )
+        seen, asked = hashes
+        whole = [h * factor + row for h, row in zip(hashes, rows, strict=True)]
         grams, first, counts = counted(whole[0])
         contexts, _, sums = counted(seen)
         kinds, _, different = counted(seen[first])

@@ -200,7 +200,7 @@ def test_the_commands(tmp_path: Path) -> None:
     hole = "    raise NotImplementedError\n"
     starter.write_text(starter.read_text("utf-8").replace(hole, "    return x\n", 1), "utf-8")
     told = command("in_chinese.py", folder).stdout
-    assert told == f"{folder} 中各个练习的说明现在是中文（改了 20 个文件）\n"
+    assert told == f"{folder} 中各个练习的说明现在是中文（改了 21 个文件）\n"
     assert "不会上溢的 softmax" in starter.read_text("utf-8")
     assert "    return x\n" in starter.read_text("utf-8")
     run = command("score.py", folder)

@@ -20,6 +20,7 @@ import pytest
 pytest.importorskip("myst_nb", reason='Sphinx is not installed: pip install -e ".[docs]"')
 from babel.messages.catalog import Catalog
 from babel.messages.pofile import read_po
+from glossary import forms_of, is_named, terms
 
 DOCS = Path(__file__).parents[2] / "docs"
 CATALOGUES = DOCS / "locale" / "zh_CN" / "LC_MESSAGES"
@@ -122,10 +123,7 @@ def test_a_translation_is_chinese(page):
 
 def glossary() -> dict[str, str]:
     """The Chinese name of each English term."""
-    page = (DOCS / "course/glossary.md").read_text("utf-8")
-    rows = re.findall(r"^\| ([^|]+) \| ([^|]+) \| [^|]+ \| \[", page, re.M)
-    pairs = [zip(en.split(", "), zh.split("，"), strict=True) for en, zh in rows]
-    return {en: zh.rstrip("*") for pair in pairs for en, zh in pair}
+    return {name: term.chinese for name, term in terms().items()}
 
 
 # Where the words of a term are a part of another term, or of a name in code.
@@ -133,7 +131,7 @@ OTHER_MEANINGS = (
     r"[Tt]he head (?:of a model|was trained)|this head cannot|matrices and the head|width % heads|"
     "Gradient Accumulation|vector-Jacobian product|kernel regression|score card|exposure bias|"
     "symbols in view|autograd and attention|mean with the weights|"
-    "key, query, value, the call query, key, value"
+    "key, query, value, the call query, key, value|[Tt]he feature is"
 )
 
 
@@ -141,17 +139,7 @@ def terms_of(english: str) -> set[str]:
     """The terms of the glossary in a text, without those in code, formulas, links and quotes."""
     left_out = rf"`[^`]+`|\$[^$]+\$|\]\([^)]*\)|<[^>]*>|\"[^\"]*\"|{OTHER_MEANINGS}"
     text = re.sub(left_out, " ", " ".join(english.split()))
-    text = text[:1].lower() + text[1:]
-    return {
-        name for name in glossary() if re.search(rf"(?<![\w-])(?:{forms_of(name)})(?![\w-])", text)
-    }
-
-
-def forms_of(name: str) -> str:
-    """A pattern of a term and its plural: keys, queries, batches."""
-    stem, ending = re.fullmatch("(.*?)(y|s|x|ch|)", name).groups()
-    plural = stem + "ies" if ending == "y" else name + ("es" if ending else "s")
-    return f"{re.escape(name)}|{re.escape(name)}s|{re.escape(plural)}"
+    return {name for name in glossary() if is_named(name, text)}
 
 
 def test_terms_are_found_in_a_text():
@@ -212,6 +200,8 @@ def test_terms_are_those_of_the_glossary(name):
         text = re.sub("```.*?```", "", text, flags=re.DOTALL)
     else:
         text = "\n".join(chinese for english, chinese in TEXTS[name] if chinese != english)
+    if name == "course/glossary":  # it names a usual other translation, so that a search finds it
+        text = re.sub("也叫.*", "", text)
     assert not OTHERS.findall(re.sub(r"`[^`]*`|\$[^$]*\$|\]\([^)]*\)", "", text))
 
 

@@ -67,7 +67,7 @@ def test_number_of_threads_changes_no_bit_of_other_kernels(divided):
     assert results[0] == results[1] == results[2]
     assert {name for name, _ in divided} == {
         "dropout_elements", "relu_elements", "relu_backward_elements", "add_to_rows",
-        "layer_norm_rows", "layer_norm_backward_rows", "rms_norm_rows", "rms_norm_backward_rows",
+        "norm_rows", "norm_backward_rows",
         "adam_elements", "gelu_elements",
         "gelu_backward_elements", "gelu_tanh_elements", "gelu_tanh_backward_elements",
     }  # fmt: skip

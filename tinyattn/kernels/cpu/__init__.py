@@ -8,8 +8,7 @@ no fast-math flag that lets the compiler assume there are no NaN or inf. Sums ar
     attention_blocks.py  the steps for one block
     softmax.py           softmax over visible keys, and log_softmax
     cross_entropy.py     cross-entropy of rows of logits
-    layer_norm.py        layer normalization
-    rms_norm.py          RMSNorm
+    layer_norm.py        layer normalization and RMSNorm
     activation.py        relu, and both forms of gelu
     exponential.py       functions made of exp: sigmoid, silu, erf
     division.py          remainders, whole quotients, 1 / sqrt(x)
