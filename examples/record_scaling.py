@@ -3,7 +3,7 @@
   python examples/record_scaling.py
 
 trains language models of five sizes on the Python of the standard library, each for the same time,
-and writes docs/_static/scaling_law.json, which is kept because this takes five minutes. The bytes
+and writes examples/data/scaling_law.json, which is kept because this takes five minutes. The bytes
 of the text are the ids. The largest size is predicted from the four others before it is trained.
 
 Time is that of one thread of the processor, so other programs disturb it little: it is the number
@@ -28,7 +28,7 @@ from tinyattn import functional as F
 from tinyattn import nn, optim
 from tinyattn.models import generate
 
-STATIC = Path(__file__).parents[1] / "docs" / "_static"
+RECORDED = Path(__file__).parent / "data" / "scaling_law.json"
 CONTEXT, BATCH, BYTES = 128, 8, 128  # all files are ASCII, so 128 ids are enough
 WIDTHS = {28: 2, 48: 2, 88: 4, 160: 4, 280: 4}  # width: heads
 
@@ -160,7 +160,7 @@ def written(model: ta.models.CausalLM, text: np.ndarray) -> list[dict[str, Any]]
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--seconds", type=float, default=50.0, help="for each size")
-    parser.add_argument("--out", type=Path, default=STATIC / "scaling_law.json")
+    parser.add_argument("--out", type=Path, default=RECORDED)
     options = parser.parse_args()
     ta.set_num_threads(1)
     text, held_out = python_text()

@@ -336,6 +336,16 @@ def test_the_lesson_computes_the_same_in_every_way() -> None:
     assert done.stdout.count(" MiB") == 4
 
 
+@pytest.mark.skipif(not importlib.util.find_spec("numba"), reason="Numba is missing")
+def test_kernels_of_a_first_step_are_told_with_their_time() -> None:
+    done = benchmarks(module="benchmarks.compiling")
+    assert done.returncode == 0, done.stderr
+    seconds = {line[:32].strip(): float(line[32:]) for line in done.stdout.splitlines()}
+    total = seconds.pop("all, with imports and the step")
+    assert "attention_heads" in seconds
+    assert sum(seconds.values()) < total
+
+
 @pytest.mark.skipif(
     not (importlib.util.find_spec("mpi4py") and distributed.find_mpiexec()),
     reason='mpi4py or mpiexec is missing: pip install -e ".[mpi]"',

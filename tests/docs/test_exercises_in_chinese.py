@@ -8,6 +8,7 @@ import inspect
 import io
 import os
 import re
+import runpy
 import shutil
 import subprocess
 import sys
@@ -22,9 +23,15 @@ from in_chinese import in_chinese
 from test_exercises import FOLDER, sentences
 
 MESSAGES, TEXTS = catalogue("messages"), catalogue("texts")
-SPEAKING = [FOLDER / name for name in ("conftest.py", "grading.py", "score.py")]
-SPEAKING += sorted(FOLDER.glob("test_*.py"))
-STARTERS = sorted(FOLDER.glob("ex_*.py"))
+SPEAKING = [FOLDER / name for name in ("conftest.py", "elsewhere.py", "grading.py")]
+SPEAKING += [FOLDER / name for name in ("guard.py", "score.py", "written.py")]
+# The exercise of a page that stands in UNTRANSLATED is in English, too.
+ENGLISH = {
+    Path(page).name.partition("_")[0]
+    for page in runpy.run_path(str(FOLDER.parent / "conf.py"))["UNTRANSLATED"]
+}
+SPEAKING += sorted(x for x in FOLDER.glob("test_*.py") if x.stem.split("_")[1] not in ENGLISH)
+STARTERS = sorted(x for x in FOLDER.glob("ex_*.py") if x.stem.split("_")[1] not in ENGLISH)
 # Keys of dicts in graders, and code: these are not shown, or are the same in every language.
 NO_SENTENCES = {
     *("no residual", "residual of the norm", "the other norm"),

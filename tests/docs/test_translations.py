@@ -20,9 +20,11 @@ import pytest
 pytest.importorskip("myst_nb", reason='Sphinx is not installed: pip install -e ".[docs]"')
 from babel.messages.catalog import Catalog
 from babel.messages.pofile import read_po
+from chinese import messages_of
 from glossary import forms_of, is_named, terms
 
 DOCS = Path(__file__).parents[2] / "docs"
+NO_PAGES = ("_build", "exercises", "notebooks", "slides", "template")  # as in docs/conf.py
 CATALOGUES = DOCS / "locale" / "zh_CN" / "LC_MESSAGES"
 SPEC = importlib.util.spec_from_file_location("build", DOCS / "build.py")
 BUILD = importlib.util.module_from_spec(SPEC)
@@ -35,7 +37,7 @@ sphinx-intl update -p docs/_build/gettext -l zh_CN -d docs/locale --no-obsolete"
 
 def names_of(folder: Path, ending: str) -> set[str]:
     found = (path.relative_to(folder).with_suffix("") for path in folder.rglob(f"*{ending}"))
-    return {path.as_posix() for path in found if path.parts[0] not in ("_build", "notebooks")}
+    return {path.as_posix() for path in found if path.parts[0] not in NO_PAGES}
 
 
 def catalogue_of(path: Path) -> Catalog:
@@ -261,6 +263,15 @@ def test_figures_show_the_labels_of_the_catalogue_and_no_others(tmp_path, monkey
     more = r"add the labels \['more words', 'other words'\]; no figure has \['play'\]"
     with pytest.raises(SystemExit, match=more):
         BUILD.translate_figures(tmp_path)
+    english = next(iter(UNTRANSLATED))  # its figures are in English, as its words are
+    page.rename(tmp_path / f"{english}.html")
+    other = '<svg width="1pt"><text>Keys</text><text>play</text></svg>'
+    (image.parent / "other.svg").write_text(other)
+    with (tmp_path / f"{english}.html").open("a") as file:
+        file.write('<img src="_images/a.svg"/>')
+    before = image.read_text("utf-8")
+    BUILD.translate_figures(tmp_path)
+    assert image.read_text("utf-8") == before
 
 
 def test_labels_keep_their_values():
@@ -334,3 +345,8 @@ def test_what_stands_above_hidden_code_is_in_the_language_of_the_page(language, 
     command += ["-D", f"language={language}", "-D", "nb_execution_mode=off"]
     subprocess.run([*command, str(tmp_path), str(tmp_path / "out")], check=True)
     assert prompt in (tmp_path / "out" / "index.html").read_text("utf-8")
+
+
+def test_a_page_without_a_catalogue_has_no_messages() -> None:
+    """So docs/notebooks.py writes its notebook in Chinese with the English words."""
+    assert messages_of(DOCS / "course" / "99_mine.md") == {}

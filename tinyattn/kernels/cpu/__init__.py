@@ -34,7 +34,7 @@ from typing import Any
 from . import compiler, exponential
 
 try:
-    import scipy.linalg.cython_blas  # noqa: F401, what `@` calls in a compiled function
+    import scipy.linalg.cython_blas  # noqa: F401, what `np.dot` calls in a compiled function
 except ImportError as error:
     warnings.warn(
         f"attention is computed with plain NumPy, which is slower: no SciPy ({error})",
@@ -60,5 +60,4 @@ def kernel(name: str) -> Callable[..., Any] | None:
     return retried
 
 
-compiler.let_forks_wait()
-compiler.announce_compilation()
+compiler.watch_compilation()
