@@ -33,7 +33,9 @@ def parser() -> argparse.ArgumentParser:
     parser.add_argument("--only", metavar="PATTERN", action="append", help=only)
     parser.add_argument("--targets", action="store_true", help="only the rows with a target")
     parser.add_argument("--list", action="store_true", help="print the names of the rows")
-    malloc = "let malloc give freed memory back to the system, as it does by default"
+    malloc = (
+        "set no variable of malloc: what is freed goes back to the system, if the library lets it"
+    )
     parser.add_argument("--default-malloc", action="store_true", help=malloc)
     return parser
 

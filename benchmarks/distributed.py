@@ -5,7 +5,6 @@
 Measured are training steps of the encoders of `benchmarks.encoders` by 1, 2 and 4 ranks of one
 thread each, which divide one batch, and all-reduces of 1 KiB to 16 MiB. Times are the least of all
 repeats. "alone" is a step without communication; the rest of a step is the share of communication.
-"one piece" is a step with one all-reduce after backward, in place of buckets that begin during it.
 "compared" is the part of a step in which the ranks compare what they are about to do.
 Efficiency is the time of one rank over that of N ranks times N. Ranks beyond the number of cores
 share cores, so their efficiency says nothing; they test the model.
@@ -68,10 +67,10 @@ def least(function: Callable[[], Any], repeats: int) -> float:
 
 
 def measure(sizes: Encoder, repeats: int) -> Measured:
-    """What one rank does: times with all-reduces in buckets, in one piece, and without."""
+    """What one rank does: times with an all-reduce and without."""
     import tinyattn as ta
     from tinyattn import nn, optim
-    from tinyattn.training.distributed import DistributedDataParallel, buckets_of, world
+    from tinyattn.training.distributed import DistributedDataParallel, world
 
     rank, ranks = world().rank, world().size
     attention = nn.MultiHeadedAttention(sizes.heads, sizes.width, 0.0)
@@ -101,7 +100,6 @@ def measure(sizes: Encoder, repeats: int) -> Measured:
     ways = {
         "alone": None,
         "step": DistributedDataParallel(model),
-        "one piece": DistributedDataParallel(model, bucket_bytes=1 << 60),
     }
     found: Measured = dict.fromkeys(ways, math.inf)
     for _ in range(3):  # in turn
@@ -116,7 +114,6 @@ def measure(sizes: Encoder, repeats: int) -> Measured:
 
     found["compared"] = least(compare, repeats)
     found["bytes"] = sum(4 * p.numel() for p in model.parameters())
-    found["buckets"] = len(buckets_of(model.parameters(), 1 << 20))
     found["all_reduce"] = {}
     for size in (1 << power for power in range(10, 25, 2)):
         array = np.ones(size // 4, np.float32)
@@ -157,7 +154,7 @@ def fitted(all_reduce: dict[str, float]) -> tuple[float, float]:
 
 def efficiency(one: Measured, ranks: int, alpha: float, rate: float) -> tuple[float, float]:
     """Of `ranks` machines, by the assumptions above: least and most."""
-    messages = 2 * math.log2(ranks) * one["buckets"]
+    messages = 2 * math.log2(ranks)
     traffic = 2 * (ranks - 1) / ranks * one["bytes"]
     seconds = messages * (alpha + LATENCY) + traffic * 8 / rate
     left = max(0.0, seconds - BACKWARD * one["alone"])
@@ -204,21 +201,19 @@ def main() -> int:
     about = report.surroundings(replace(settings, threads=1))
     print(report.heading(about), flush=True)
     found: dict[str, dict[int, Measured]] = {}
-    print(f"\n{'':<8}{'ranks':>6}{'step':>11}{'alone':>11}{'one piece':>11}"
+    print(f"\n{'':<8}{'ranks':>6}{'step':>11}{'alone':>11}"
           f"{'compared':>11}{'share':>8}{'efficiency':>12}{'alpha':>11}{'GB/s':>7}"
           f"{'predicted':>11}")  # fmt: skip
     for size in SIZES[:1] if args.short else SIZES:
         found[size] = {}
         for ranks in RANKS:
             one = found[size][ranks] = ask(ranks, size, args.repeats, args.short)
-            cells = [
-                report.amount(one[name], "s") for name in ("step", "alone", "one piece", "compared")
-            ]
+            cells = [report.amount(one[name], "s") for name in ("step", "alone", "compared")]
             text = f"{size:<8}{ranks:>6}" + "".join(f"{cell:>11}" for cell in cells)
             if ranks > 1:
                 gain = found[size][1]["alone"] / (ranks * one["step"])
                 alpha, beta = fitted(one["all_reduce"])
-                step = one["alone"] + one["buckets"] * alpha + beta * one["bytes"]
+                step = one["alone"] + alpha + beta * one["bytes"]
                 text += (f"{1 - one['alone'] / one['step']:>8.0%}{gain:>12.2f}"
                          f"{report.amount(alpha, 's'):>11}{1e-9 / beta:>7.2f}"
                          f"{report.amount(step, 's'):>11}")  # fmt: skip

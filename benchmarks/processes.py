@@ -19,7 +19,7 @@ from .cases import BUSY, Case
 
 ROOT = Path(__file__).resolve().parents[1]
 # By default glibc gives large freed buffers back to the system, which clears them again a moment
-# later, for both libraries.
+# later. tinyattn prevents it (`kernels/malloc.py`), PyTorch does not.
 KEEP_MEMORY = {
     "MALLOC_MMAP_THRESHOLD_": str(1 << 32),
     "MALLOC_TRIM_THRESHOLD_": str(1 << 34),

@@ -132,7 +132,7 @@ def surroundings(settings: Settings) -> dict[str, Any]:
 def heading(about: dict[str, Any]) -> str:
     settings = about["settings"]
     versions = ", ".join(f"{name} {version}" for name, version in about["versions"].items())
-    memory = "reused" if settings["keep_memory"] else "given back to the system"
+    memory = "reused" if settings["keep_memory"] else "as the library leaves it"
     threads = f"{settings['threads']} thread{'s' * (settings['threads'] > 1)}"
     rounds = f"{settings['repeats']} round{'s' * (settings['repeats'] > 1)}"
     lines = [

@@ -14,8 +14,10 @@ import functools
 import hashlib
 import html
 import importlib.metadata
+import importlib.util
 import os
 import re
+import runpy
 import shutil
 import subprocess
 import sys
@@ -162,25 +164,43 @@ def translate_labels(figure: str, known: dict[str, str]) -> tuple[str, set[str]]
     return ATTRIBUTE.sub(translated, figure), labels
 
 
+def english_pages(pages: Path) -> tuple[set[Path], set[Path]]:
+    """The pages of UNTRANSLATED, and their figures, which stay as they are."""
+    names = runpy.run_path(str(DOCS / "conf.py"))["UNTRANSLATED"]
+    found = {path for name in names if (path := pages / f"{name}.html").is_file()}
+    texts = "".join(path.read_text("utf-8") for path in sorted(found))
+    return found, {pages / "_images" / name for name in re.findall(r'_images/([^"]*\.svg)', texts)}
+
+
 def translate_figures(pages: Path) -> None:
     """Those of the Chinese pages. They show all labels of the catalogue, and no others."""
     known = translations()
     shown: set[str] = set()
+    english, images = english_pages(pages)
 
     def translated(figure: str) -> str:
         figure, labels = translate_labels(figure, known)
         shown.update(labels)
         return figure
 
-    for path in sorted(pages.glob("_images/*.svg")):
+    for path in sorted(set(pages.glob("_images/*.svg")) - images):
         figure = translated(path.read_text("utf-8"))
         path.write_text(figure.replace("<svg ", CHINESE, 1), "utf-8")
-    for path in sorted(pages.rglob("*.html")):
+    for path in sorted(set(pages.rglob("*.html")) - english):
         page = path.read_text("utf-8")
         path.write_text(FIGURE.sub(lambda found: translated(found[0]), page), "utf-8")
     if shown != set(known):
         more, fewer = sorted(shown - set(known)), sorted(set(known) - shown)
         sys.exit(f"{LABELS}: add the labels {more}; no figure has {fewer}")
+
+
+def build_slides(out: Path, options: list[str]) -> None:
+    """The slides of docs/slides, if the package with reveal.js is installed."""
+    if importlib.util.find_spec("sphinx_revealjs") is None:
+        print('No slides: sphinx-revealjs is missing, pip install -e ".[docs]"', flush=True)
+        return
+    command = [sys.executable, "-m", "sphinx", "-b", "revealjs", "-d", str(KEPT / "slides"), "-q"]
+    subprocess.run([*command, *options, str(DOCS / "slides"), str(out)], check=True)
 
 
 def build_all(options: list[str]) -> None:
@@ -210,6 +230,7 @@ def build_all(options: list[str]) -> None:
         shutil.rmtree(out, ignore_errors=True)
         shutil.copytree(copied, out)
     translate_figures(HTML / "zh_CN")
+    build_slides(HTML / "slides", options)
     (HTML / ".nojekyll").touch()  # GitHub Pages would leave out folders such as _static
     if "-q" not in options:
         print(f"{time.perf_counter() - start:.0f} s: {HTML}/index.html, {HTML}/zh_CN/index.html")

@@ -16,8 +16,11 @@ SETTINGS = MdParserConfig(enable_extensions={"dollarmath", "amsmath"})
 
 
 def messages_of(page: Path) -> dict[str, str]:
-    """The Chinese words of a page, by the English ones."""
+    """The Chinese words of a page, by the English ones; none of a page without a catalogue, which
+    stands in UNTRANSLATED and is then English in Chinese too."""
     path = CATALOGUES / page.relative_to(DOCS).with_suffix(".po")
+    if not path.is_file():
+        return {}
     with path.open("rb") as file:
         return {message.id: message.string for message in read_po(file) if message.id}
 

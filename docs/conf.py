@@ -27,7 +27,7 @@ html_static_path = ["_static"]
 html_css_files = ["docstrings.css", "language.css", "figures.css"]
 templates_path = ["_templates"]
 mathjax_path = "tex-svg.js"  # MathJax 3.2.2 (Apache-2.0), kept here so that pages need no network
-exclude_patterns = ["_build", "exercises", "locale", "notebooks"]
+exclude_patterns = ["_build", "exercises", "locale", "notebooks", "slides", "template"]
 myst_enable_extensions = ["dollarmath", "amsmath", "colon_fence"]
 myst_heading_anchors = 3
 nb_execution_mode = "force"
@@ -47,6 +47,8 @@ gettext_location = False  # a line more in a page changes no catalogue
 # Pages without a catalogue, and why; the Chinese build shows them in English and says so.
 UNTRANSLATED = {
     "api": "the docstrings are in English, because they are read beside the code",
+    "exam": "a lecturer writes an exam in the words of the own lectures",
+    "own_page": "it is about pages without Chinese, and the tests that it quotes speak English",
 }
 # The pages that are notebooks too, which docs/build.py puts beside them.
 NOTEBOOKS = sorted(path.stem for path in (Path(__file__).parent / "notebooks").glob("*.ipynb"))

@@ -1,8 +1,8 @@
 """Train a small Transformer encoder on texts of your own, and ask it.
 
-The file is a CSV file in UTF-8. Its first line names the columns; one of them has the texts, one
-their labels. Without a file it learns from 4,800 definitions of WordNet what kind of thing each
-one defines.
+The file is a CSV file, as Excel writes it, in any script. Its first line names the columns; one of
+them has the texts, one their labels. Without a file it learns from 4,800 definitions of WordNet
+what kind of thing each one defines.
 
   python examples/classify_texts.py
   python examples/classify_texts.py FILE.csv --text COLUMN --label COLUMN
@@ -28,6 +28,7 @@ import numpy as np
 import printing
 from text_data import (
     PAD,
+    SIGN,
     UNKNOWN,
     Texts,
     Vocabulary,
@@ -35,6 +36,7 @@ from text_data import (
     definitions,
     read_csv,
     split,
+    tokens,
     warnings,
     words,
 )
@@ -56,7 +58,9 @@ except ModuleNotFoundError:
     sys.exit('scikit-learn is missing: pip install -e ".[examples]"')
 
 SIZES = ("d_model", "heads", "layers", "dropout", "longest")
-PATIENCE = 3  # epochs without a lower validation loss, after which the training ends
+PATIENCE = 5  # epochs without a lower validation loss, after which the training ends
+STEPS = 60  # of an epoch, or more; a small file needs small batches, because else it is few steps
+SMOOTHING = 0.1  # of the labels, so that the model is not sure of what it has learned by heart
 FORGOTTEN = 0.05  # of the words are made unknown in training, so that this id is learned too
 SETTINGS, WEIGHTS = "classifier.json", "model.safetensors"
 
@@ -151,16 +155,15 @@ def train(
     losses: list[float] = []
     measured: list[tuple[int, float]] = []
     best = model.state_dict()
-    lengths = [len(words(text)) for text in learn.texts]
+    lengths = [len(tokens(text)) for text in learn.texts]
     with stop_signals() as stop, tqdm(total=total, unit="step") as bar:
         for _ in range(args.epochs):
             model.train()
             for rows in epoch(lengths, args.batch_size, rng):
                 ids = model.ids_of([learn.texts[i] for i in rows])
                 forgotten = (rng.random(ids.shape) < FORGOTTEN) & (ids.numpy() != PAD)
-                loss = F.cross_entropy(
-                    model(ids.masked_fill(forgotten, UNKNOWN)), learn.labels[rows]
-                )
+                scores = model(ids.masked_fill(forgotten, UNKNOWN))
+                loss = F.cross_entropy(scores, learn.labels[rows], label_smoothing=SMOOTHING)
                 optimizer.zero_grad()
                 loss.backward()
                 optim.clip_grad_norm_(model.parameters(), 1.0)
@@ -185,7 +188,7 @@ def train(
 
 def by_words(learn: Texts, test: Texts) -> float:
     """The accuracy of a logistic regression on counts of words: a baseline."""
-    options: dict[str, Any] = {"tokenizer": words, "token_pattern": None}
+    options: dict[str, Any] = {"tokenizer": words, "token_pattern": None, "lowercase": False}
     vectorizer = TfidfVectorizer(sublinear_tf=True, **options)
     baseline = make_pipeline(vectorizer, LogisticRegression(C=10.0, max_iter=1000))
     return float(baseline.fit(learn.texts, learn.labels).score(test.texts, test.labels))
@@ -209,9 +212,11 @@ def looked_at(model: TextClassifier, text: str) -> tuple[list[str], np.ndarray]:
     """The words of a text, and the weights of the last layer, (H, T, T)."""
     model.scores([text])
     weights = model.encoder.layers[-1].self_attn.attention_weights.numpy()[0]
-    shown = words(text)[: weights.shape[-1]]
-    known = model.vocabulary.ids
-    return [word if word in known else f"({word})" for word in shown], weights
+    known, shown = model.vocabulary.ids, []
+    for word in tokens(text)[: weights.shape[-1]]:
+        short = word if len(word) <= 30 else word[:29] + "…"  # a longer one would fill the picture
+        shown.append(short if word in known else f"({short})")
+    return shown, weights
 
 
 def answer(model: TextClassifier, texts: list[str], out: Path) -> None:
@@ -244,6 +249,14 @@ def separator(text: str) -> str:
     return text
 
 
+def encoding(text: str) -> str:
+    try:
+        b"".decode(text)
+    except LookupError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+    return text
+
+
 def with_words(text: str) -> str:
     if not words(text):
         raise argparse.ArgumentTypeError(f"a text must have words, got {text!r}")
@@ -259,8 +272,8 @@ def options() -> argparse.Namespace:
     add("--text", metavar="COLUMN", help="the column of the texts")
     add("--label", metavar="COLUMN", help="the column of the labels")
     add("--separator", type=separator, metavar="SIGN",
-        help='between two columns: ";" in many files from Excel (a comma; a tab in a .tsv file)'
-    )  # fmt: skip
+        help="between two columns (what divides the first line)")  # fmt: skip
+    add("--encoding", type=encoding, metavar="NAME", help="of the file, such as gb18030 (UTF-8)")
     add("--predict", type=with_words, nargs="+", metavar="TEXT",
         help="ask the classifier in --out; train nothing")  # fmt: skip
     add("--out", type=Path, default=Path("runs/texts"), metavar="FOLDER", help="(%(default)s)")
@@ -268,12 +281,12 @@ def options() -> argparse.Namespace:
     add("--epochs", type=at_least_one, default=30, metavar="N", help="at most (%(default)s)")
     add("--short", action="store_const", dest="epochs", const=1, help="the same as --epochs 1")
     whole: dict[str, Any] = {"type": at_least_one, "metavar": "N"}
-    add("--batch-size", default=64, help="texts in a batch (%(default)s)", **whole)
+    add("--batch-size", help="texts in a batch (64; of a small file fewer)", **whole)
     add("--d-model", default=96, help="width (%(default)s)", **whole)
     add("--heads", default=4, help="attention heads in a layer (%(default)s)", **whole)
     add("--layers", default=2, help="encoder layers (%(default)s)", **whole)
-    add("--longest", default=128, help="words of a text that are read (%(default)s)", **whole)
-    add("--lr", type=float, default=3e-3, help="highest learning rate (%(default)s)")
+    add("--longest", default=256, help="words of a text that are read (%(default)s)", **whole)
+    add("--lr", type=float, help="highest learning rate (0.003; for smaller batches lower)")
     add("--dropout", type=float, default=0.4, metavar="P", help="(%(default)s)")
     add("--seed", type=int, default=0, help="of everything random (%(default)s)")
     return parser.parse_args()
@@ -281,12 +294,14 @@ def options() -> argparse.Namespace:
 
 def read(args: argparse.Namespace) -> tuple[list[str], list[str]]:
     """The texts, and the label of each."""
-    if args.file is None and (args.text or args.label or args.separator):
-        raise ValueError("--text, --label and --separator are of a file: name the file first")
+    if args.file is None and (args.text or args.label or args.separator or args.encoding):
+        raise ValueError(
+            "--text, --label, --separator and --encoding are of a file: name the file first"
+        )
     if args.file is None:
         texts, names = definitions()
     elif args.text and args.label:
-        texts, names = read_csv(args.file, args.text, args.label, args.separator)
+        texts, names = read_csv(args.file, args.text, args.label, args.separator, args.encoding)
     else:
         raise ValueError("name the two columns of the file with --text and --label")
     check_labels(names)
@@ -305,6 +320,9 @@ def learn_and_test(args: argparse.Namespace, texts: list[str], names: list[str])
     numbers = np.array([labels.index(name) for name in names])
     rows = split(numbers, args.seed)
     learn, validation, test = (Texts([texts[i] for i in part], numbers[part]) for part in rows)
+    args.batch_size = args.batch_size or min(64, max(8, len(learn.texts) // STEPS))
+    if args.lr is None:
+        args.lr = 3e-3 * (args.batch_size / 64) ** 0.5
     vocabulary = Vocabulary.of(learn.texts)
     model = TextClassifier(vocabulary, labels, {name: getattr(args, name) for name in SIZES})
     counts = ", ".join(f"{name} {count:,}" for name, count in Counter(names).most_common(20))
@@ -312,8 +330,14 @@ def learn_and_test(args: argparse.Namespace, texts: list[str], names: list[str])
     print(f"{len(learn.texts):,} to learn from, {len(validation.texts):,} to choose, "
           f"{len(test.texts):,} to test; {len(vocabulary):,} words, "
           f"{sum(p.numel() for p in model.parameters()):,} parameters")  # fmt: skip
+    if any(SIGN.match(name) for name in vocabulary.names):
+        print("of a script without spaces, such as Chinese, each sign is a word, and each pair too")
     for line in warnings(texts, names):
         print(line)
+    covered = vocabulary.covered(test.texts)
+    if covered < 0.9:
+        print(f"warning: the vocabulary has {covered:.0%} of the words of the test texts; the "
+              "model reads all others as one unknown word: more texts would help")  # fmt: skip
     losses, measured = train(model, learn, validation, args)
     model.save(args.out)
     curves = {"training": losses, "validation": tuple(np.array(measured).T)}
@@ -340,10 +364,11 @@ def learn_and_test(args: argparse.Namespace, texts: list[str], names: list[str])
 def main() -> None:
     args = options()
     try:
-        if args.predict and (args.file or args.text or args.label or args.separator):
+        if args.predict and (args.file or args.text or args.label or args.separator
+                             or args.encoding):  # fmt: skip
             raise ValueError(
-                "--predict asks the classifier in --out: leave out the file, --text, "
-                "--label and --separator, or train first without --predict"
+                "--predict asks the classifier in --out: leave out the file, --text, --label and "
+                "--separator, and --encoding, or train first without --predict"
             )
         if args.predict:
             answer(TextClassifier.load(args.out), args.predict, args.out)

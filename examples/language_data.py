@@ -6,6 +6,7 @@ Everything goes through a piece of a file at a time, because a text may be large
 from __future__ import annotations
 
 import bz2
+import codecs
 import gzip
 import hashlib
 import json
@@ -17,6 +18,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+from text_data import MARKS_OF_FILES, readings
 
 from tinyattn.models.settings import write_json
 
@@ -84,8 +86,9 @@ def check_text(path: Path) -> None:
     """Raise ValueError if the beginning of a file is no text in UTF-8; the rest is read later."""
     with open(path, "rb") as file:
         begin = file.read(4096)
-    if begin[:2] in (b"\xff\xfe", b"\xfe\xff"):
-        raise ValueError(f"{path} is in UTF-16: save it as UTF-8")
+    for mark, name in MARKS_OF_FILES.items():
+        if begin.startswith(mark) and mark != codecs.BOM_UTF8:
+            raise ValueError(f"{path} is in {name.upper()}: save it as UTF-8")
     if b"\0" in begin:
         raise ValueError(f"{path} is not a text, because it has a NUL byte")
     checked_utf8(path, begin, 0)
@@ -100,7 +103,8 @@ def checked_utf8(path: Path, content: bytes, place: int) -> int:
             return error.start
         raise ValueError(
             f"{path} is not in UTF-8: byte {place + error.start:,} is no character; save it as "
-            "UTF-8"
+            "UTF-8, from the encoding in which its words can be read: "
+            + readings(content, error.start)
         ) from None
     return len(content)
 
@@ -238,8 +242,8 @@ def encoded(spans: Sequence[Span], encoder: Encoder, path: Path, progress: Any) 
     texts = [[str(span.path.resolve()), span.begin, span.end, span.path.stat().st_mtime_ns]
              for span in spans]  # fmt: skip
     tokens = hashlib.sha256(encoder.tokenizer.to_str().encode()).hexdigest()
-    state = {"texts": texts, "tokens": tokens, "file": 0, "place": 0, "ids": 0, "bytes": 0,
-             "is_done": False}  # fmt: skip
+    state: dict[str, Any] = {"texts": texts, "tokens": tokens, "file": 0, "place": 0, "ids": 0,
+                             "bytes": 0, "is_done": False}  # fmt: skip
     if note.exists() and path.exists():
         old = json.loads(note.read_text("utf-8"))
         is_whole = path.stat().st_size >= old.get("ids", 0) * encoder.dtype.itemsize
@@ -291,7 +295,8 @@ def n_grams(training: np.ndarray, held_out: np.ndarray, words: int) -> list[floa
     """
     rows = [np.asarray(ids, np.uint64) + np.uint64(1) for ids in (training, held_out)]
     factor = np.uint64(0x9E3779B97F4A7C15)
-    hashes = [np.zeros(len(row), np.uint64) for row in rows]  # of the ids before each place
+    # Of the ids before each place.
+    hashes: list[np.ndarray] = [np.zeros(len(row), np.uint64) for row in rows]
     chances = np.full(len(rows[1]), 1 / words)
     losses = []
     for order in range(ORDER):
@@ -299,10 +304,8 @@ def n_grams(training: np.ndarray, held_out: np.ndarray, words: int) -> list[floa
             for i, row in enumerate(rows):
                 before = np.concatenate([np.zeros(order, np.uint64), row[:-order]])
                 hashes[i] = hashes[i] + before * factor ** np.uint64(order)
-        (seen, asked), whole = (
-            hashes,
-            [h * factor + row for h, row in zip(hashes, rows, strict=True)],
-        )
+        seen, asked = hashes
+        whole = [h * factor + row for h, row in zip(hashes, rows, strict=True)]
         grams, first, counts = counted(whole[0])
         contexts, _, sums = counted(seen)
         kinds, _, different = counted(seen[first])

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import codecs
 import csv
 import io
 import lzma
 import re
+import unicodedata
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
 
@@ -17,7 +20,6 @@ WORDNET = Path(__file__).parent / "data" / "wordnet_kinds.txt.xz"
 PAD, UNKNOWN = 0, 1  # the ids of what is no word of the vocabulary
 SPECIAL = ["<pad>", "<unknown>"]
 LEAST = 10  # texts of a label, so that each part has one
-ENDINGS = {".csv": ",", ".tsv": "\t"}
 
 
 class Texts(NamedTuple):
@@ -38,61 +40,91 @@ def definitions() -> tuple[list[str], list[str]]:
 
 
 def read_csv(
-    path: Path, text: str, label: str, separator: str | None = None
+    path: Path, text: str, label: str, separator: str | None = None, encoding: str | None = None
 ) -> tuple[list[str], list[str]]:
-    """The two columns of a CSV file in UTF-8, of which the first line names the columns.
+    """The two columns of a CSV file, of which the first line names the columns.
 
-    separator: what stands between two columns; by default a comma, and a tab in a file that ends
-    in .tsv. ValueError says what is wrong with a file, and in which line.
+    separator: what stands between two columns; by default what divides the first line so that both
+    columns are there. encoding: by default UTF-8, or what a mark at the beginning of the file says.
+
+    A row without a text or a label is left out, and one printed line counts them. ValueError says
+    what is wrong with a file, and in which line.
     """
-    separator = separator or ENDINGS.get(path.suffix.lower(), ",")
-    rows = records(path, decoded(path), separator)
+    content = decoded(path, encoding)
+    excel = re.match('"?sep=(.)"?(\r\n?|\n)', content, re.IGNORECASE)  # Excel's own first line
+    if excel:
+        content, separator = excel[2] + content[excel.end() :], separator or excel[1]
+    separator = separator or separator_of(content, text, label)
+    rows = iter(records(path, content, separator))
     _, names = next(rows, (1, []))
+    names = [in_one_code(name).strip() for name in names]
     if not names:
         raise ValueError(
             f"{path} is empty: its first line must name the columns, and each further line has a "
             "text and its label"
         )
     for column in (text, label):
-        if names.count(column) != 1:
+        if names.count(in_one_code(column).strip()) != 1:
             problem = "two columns" if column in names else "no column"
-            raise ValueError(
-                f"{path} has {problem} {column!r}; its first line is {names}"
-                f"{advice(names, separator)}"
-            )
-    texts, labels = [], []
+            raise ValueError(f"{path} has {problem} {column!r}; its first line is {names}")
+    places = [names.index(in_one_code(column).strip()) for column in (text, label)]
+    texts, labels, empty = [], [], []
     for line, row in rows:
-        place = f"{path}, line {line}"
         if len(row) != len(names):
             raise ValueError(
-                f"{place}: it has {len(row)} columns and the first line {len(names)}; a text that "
-                f'has the separator in it is written in quotes: "yes{separator} please"'
+                f"{path}, line {line}: it has {len(row)} columns and the first line {len(names)}; "
+                f'a text that has the separator in it is written in quotes: "yes{separator} please"'
             )
-        cells = dict(zip(names, row, strict=True))
-        for column in (text, label):
-            if not cells[column].strip():
-                raise ValueError(f"{place}: the column {column!r} is empty")
-        texts.append(cells[text])
-        labels.append(cells[label].strip())
+        said, name = (row[place].strip() for place in places)
+        if words(said) and words(name):
+            texts.append(row[places[0]])
+            labels.append(name)
+        else:
+            empty.append(line)
+    if empty:
+        number = "1 row without" if len(empty) == 1 else f"{len(empty):,} rows without"
+        print(f"{path}: {number} a text or a label left out, the first in line {empty[0]}")
     return texts, labels
 
 
-def decoded(path: Path) -> str:
-    """The text of a file in UTF-8, with or without a mark at its beginning."""
+# A file says by its first bytes if it is in one of these.
+MARKS_OF_FILES = {
+    codecs.BOM_UTF8: "utf-8-sig", codecs.BOM_UTF32_LE: "utf-32", codecs.BOM_UTF32_BE: "utf-32",
+    codecs.BOM_UTF16_LE: "utf-16", codecs.BOM_UTF16_BE: "utf-16",
+}  # fmt: skip
+# What older programs of Windows write, in China, Japan, Korea, Western Europe, Turkey, Russia.
+WINDOWS = ("gb18030", "cp932", "cp949", "cp1252", "cp1254", "cp1251")
+
+
+def decoded(path: Path, encoding: str | None = None) -> str:
+    """The text of a file: in `encoding`, or as a mark at its beginning says, or in UTF-8."""
     content = path.read_bytes()
+    marked = [name for mark, name in MARKS_OF_FILES.items() if content.startswith(mark)]
+    encoding = encoding or next(iter(marked), "utf-8")
     try:
-        text = content.decode("utf-8-sig")
+        # A file with bytes 0 is none of `WINDOWS` either.
+        text = content.decode("latin-1" if encoding == "utf-8" and b"\0" in content else encoding)
     except UnicodeDecodeError as error:
-        line = line_after(error.object[: error.start].decode("utf-8"))
+        before = content[: error.start].decode(encoding, "replace")
+        problem = f"{path}, line {line_after(before)}: it is not {encoding.upper()}"
+        if encoding != "utf-8":
+            raise ValueError(problem) from None
         raise ValueError(
-            f'{path}, line {line}: it is not UTF-8; save it as UTF-8 (in Excel: "CSV UTF-8")'
+            f'{problem}; save it as UTF-8 (in Excel: "CSV UTF-8"), or choose the --encoding in '
+            f"which its words can be read: {readings(content, error.start)}"
         ) from None
     if "\0" in text:
         raise ValueError(
             f"{path}, line {line_after(text[: text.index(chr(0))])}: it has a NUL byte, which no "
             'text has; save it as text in UTF-8 (in Excel: "CSV UTF-8")'
         )
-    return text
+    return text.removeprefix("\ufeff")
+
+
+def readings(content: bytes, place: int) -> str:
+    """How the line at a place reads in each encoding, because no program knows the right one."""
+    near = content[max(content.rfind(b"\n", 0, place) + 1, place - 20) :][:40].split(b"\n")[0]
+    return ", ".join(f"{name} {near.decode(name, 'replace').strip()!r}" for name in WINDOWS)
 
 
 def line_after(text: str) -> int:
@@ -100,39 +132,38 @@ def line_after(text: str) -> int:
     return len(re.findall("\r\n?|\n", text)) + 1
 
 
-def records(path: Path, text: str, separator: str) -> Iterator[tuple[int, list[str]]]:
+def separator_of(content: str, text: str, label: str) -> str:
+    """The sign that divides the first line so that both columns are there; else a comma."""
+    first = next((line for line in content.splitlines() if line.strip()), "")
+    for sign in ",;\t|":
+        names = [in_one_code(name).strip() for name in next(csv.reader([first], delimiter=sign))]
+        if {in_one_code(text).strip(), in_one_code(label).strip()} <= set(names):
+            return sign
+    return max(",;\t|", key=first.count)
+
+
+def records(path: Path, text: str, separator: str) -> list[tuple[int, list[str]]]:
     """The rows of a CSV file, and the line where each begins. Empty lines are left out."""
     reader = csv.reader(io.StringIO(text, newline=""), delimiter=separator, strict=True)
-    while True:
-        first = reader.line_num + 1
-        try:
-            row = next(reader)
-        except StopIteration:
-            return
-        except csv.Error as error:
-            problem = str(error)
-            place = f"line {first}"
-            # The reader finds the end of the file, or of its patience, far from an open quote.
-            if "end of data" in problem or "field limit" in problem:
-                problem = "a quote opens a text here, and no quote ends it"
-            elif reader.line_num > first:
-                place = f"lines {first} to {reader.line_num}"
-            raise ValueError(
-                f"{path}, {place}: {problem}; a quote inside a quoted text is written twice"
-            ) from None
-        if row:
-            yield first, row
-
-
-def advice(names: list[str], separator: str) -> str:
-    """What to do where the first line seems to have another separator."""
-    line = "".join(names)
-    if "\t" in line:
-        return "; with tabs its name must end in .tsv"
-    for other in ";,|":
-        if other in line and other != separator:
-            return f'; if {other} separates its columns, add --separator "{other}"'
-    return ""
+    rows, first = [], 1
+    limit = csv.field_size_limit(2**31 - 1)  # a text may have more than 131,072 letters
+    try:
+        for row in reader:
+            if row:
+                rows.append((first, row))
+            first = reader.line_num + 1
+    except csv.Error as error:
+        problem, place = str(error), f"line {first}"
+        if "end of data" in problem:  # far from the quote
+            problem = "a quote opens a text here, and no quote ends it"
+        elif reader.line_num > first:
+            place = f"lines {first} to {reader.line_num}"
+        raise ValueError(
+            f"{path}, {place}: {problem}; a quote inside a quoted text is written twice"
+        ) from None
+    finally:
+        csv.field_size_limit(limit)
+    return rows
 
 
 def warnings(texts: Sequence[str], labels: Sequence[str]) -> list[str]:
@@ -158,8 +189,8 @@ def warnings(texts: Sequence[str], labels: Sequence[str]) -> list[str]:
 
 
 def plain(text: str) -> str:
-    """A text in small letters, with one space between two words."""
-    return " ".join(text.casefold().split())
+    """A text in small letters and one code, with one space between two words."""
+    return " ".join(in_one_code(text).casefold().split())
 
 
 def check_labels(labels: Sequence[str]) -> None:
@@ -178,14 +209,71 @@ def check_labels(labels: Sequence[str]) -> None:
 
 # Words
 
+# Scripts that put no space between two words: Thai and Lao, Burmese, Khmer, those of Tai and Java,
+# Han (Chinese), kana (Japanese), Yi.
+UNSPACED = (
+    r"\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u1950-\u1aaf\u2e80-\u2fff\u3005-\u3007\u3021-\u3035"
+    r"\u3040-\u312f\u31a0-\u31ff\u3400-\u4dbf\u4e00-\ua4cf\ua980-\ua9ff\uaa60-\uaadf\uf900-\ufaff"
+    r"\U0001b000-\U0001b2ff\U00020000-\U0003ffff"
+)
+# Accents, vowel signs and other marks belong to the sign before them; for `re` they are no letters.
+MARKS = "".join(chr(i) for i in range(0x300, 0x1F000) if unicodedata.category(chr(i))[0] == "M")
+MARK = rf"[{MARKS}\u200c\u200d\U0001f3fb-\U0001f3ff\U000e0020-\U000e007f]*+"
+LETTERS = rf"(?:[^\W{UNSPACED}]++{MARK})++"
+HEBREW = "\u05d0-\u05ea"  # where a quote marks an abbreviation
+WORDS = re.compile(
+    rf"[{UNSPACED}]{MARK}"
+    rf"|{LETTERS}(?:(?:['’·\u05f3\u05f4]|(?<=[{HEBREW}])\"(?=[{HEBREW}])){LETTERS})*+"
+    r"|[\U0001f1e6-\U0001f1ff]{2}"  # a flag
+    rf"|[^\w\s]{MARK}(?:(?<=\u200d)[^\w\s]{MARK})*+"  # an emoji may be joined of several
+)
+SIGN = re.compile(f"[{UNSPACED}]")
+# Soft hyphens, marks of direction and of the shape of a sign: what nobody sees.
+INVISIBLE = re.compile(
+    "[\u00ad\u061c\u180e\u200e\u200f\u202a-\u202e\u2060-\u206f\ufe00-\ufe0f\ufeff\U000e0100-\U000e01ef]"
+)
+
 
 def words(text: str) -> list[str]:
-    """Words in small letters, and each other sign alone: "Don't!" -> ["don't", "!"]."""
-    return re.findall(r"\w+(?:['’]\w+)*|[^\w\s]", text.lower())
+    """Words in small letters, and each other sign alone: "Don't!" -> ["don't", "!"].
+
+    Scripts that have no spaces are divided into their signs, "你好" -> ["你", "好"]. Accents and
+    vowel signs stay with their letters. Signs that differ only in how they are coded, or in how
+    wide they are, become the same.
+    """
+    return WORDS.findall(in_small_letters(text))
+
+
+def tokens(text: str) -> list[str]:
+    """The words, and after each sign of a script without spaces the pair with the next one.
+
+    "你好吗" -> ["你", "你好", "好", "好吗", "吗"]. Most words of these scripts have two signs or
+    more, and one sign says little.
+    """
+    found = []
+    for word, after in pairwise([*words(text), ""]):
+        found.append(word)
+        if SIGN.match(word) and SIGN.match(after):
+            found.append(word + after)
+    return found
+
+
+def in_small_letters(text: str) -> str:
+    """A text in small letters, each sign in one code, without what nobody sees."""
+    if not text.isascii():
+        text = in_one_code(text).replace("’", "'")
+        if "ı" in text or "İ" in text:  # Turkish has two letters i, with a dot and without
+            text = text.replace("I", "ı").replace("İ", "i")
+    return text.lower()
+
+
+def in_one_code(text: str) -> str:
+    """Each sign in one code and of one width, without what nobody sees (Unicode's NFKC)."""
+    return INVISIBLE.sub("", unicodedata.normalize("NFKC", text)).replace("\u200b", " ")
 
 
 class Vocabulary:
-    """Words and their ids. All words that it does not have share the id UNKNOWN."""
+    """Words, as `tokens` gives them, and their ids. All others share the id UNKNOWN."""
 
     def __init__(self, names: Sequence[str]) -> None:
         self.names = list(names)
@@ -194,16 +282,21 @@ class Vocabulary:
     @classmethod
     def of(cls, texts: Sequence[str], least: int = 2, most: int = 20_000) -> Vocabulary:
         """The words that occur `least` times, and of these the `most` frequent."""
-        counts = Counter(word for text in texts for word in words(text))
+        counts = Counter(word for text in texts for word in tokens(text))
         frequent = [word for word, count in counts.most_common(most) if count >= least]
         return cls([*SPECIAL, *frequent])
 
     def __len__(self) -> int:
         return len(self.names)
 
+    def covered(self, texts: Sequence[str]) -> float:
+        """The share of the words of these texts that it has. Numbers and signs are not counted."""
+        found = [word in self.ids for text in texts for word in words(text) if word.isalpha()]
+        return float(np.mean(found)) if found else 1.0
+
     def encode(self, text: str, longest: int) -> list[int]:
         """The ids of the first `longest` words; a text without words is one unknown word."""
-        return [self.ids.get(word, UNKNOWN) for word in words(text)[:longest]] or [UNKNOWN]
+        return [self.ids.get(word, UNKNOWN) for word in tokens(text)[:longest]] or [UNKNOWN]
 
 
 # Parts

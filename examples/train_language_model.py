@@ -89,7 +89,8 @@ def options() -> argparse.ArgumentParser:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )  # fmt: skip
-    add, whole = parser.add_argument, {"type": at_least_one, "metavar": "N"}
+    add = parser.add_argument
+    whole: Any = {"type": at_least_one, "metavar": "N"}
     add("texts", nargs="*", metavar="FILE", help="files or folders")
     add("--minutes", type=number_in(0, 1e6), default=5.0, help="of training (%(default)s)")
     add("--steps", help="so many instead; they are then the same on each run", **whole)

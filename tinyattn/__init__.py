@@ -175,16 +175,8 @@ _LATE_FUNCTIONS = {
     "save": "training.checkpoint",
     "load": "training.checkpoint",
 }
-_LATE_MODULES = {
-    "batches": "training.batches",
-    "checkpoint": "training.checkpoint",
-    "distributed": "training.distributed",
-    "generation": "generation",
-    "interop": "interop",
-    "models": "models",
-    "testing": "testing",
-    "viz": "viz",
-}
+_LATE_MODULES = {name: name for name in ("generation", "interop", "models", "testing", "viz")}
+_LATE_MODULES |= {n: f"training.{n}" for n in ("batches", "checkpoint", "distributed")}
 _give_short_names(__name__, _LATE_MODULES)  # `import tinyattn.batches` works too
 
 if not TYPE_CHECKING:  # type checkers read the lines above

@@ -21,6 +21,7 @@ OF_A_LEAF = ", under ta.no_grad() if x is a leaf that requires gradients"
 ABSENT = {
     "ta.amp ta.autocast": "dtypes are explicit: model.to(ta.float16)",
     "ta.bfloat16 Tensor.bfloat16": "NumPy has no bfloat16: float16, float32 and float64 are there",
+    "ta.ger Tensor.ger": "write x.outer(y)",
     "ta.jit": "nothing has to be traced: kernels are compiled by Numba",
     "ta.asarray": "write ta.as_tensor(data)",
     "ta.detach": "write x.detach()",
@@ -38,6 +39,7 @@ ABSENT = {
     "ta.diff Tensor.diff": "write x[..., 1:] - x[..., :-1]",
     "ta.dist Tensor.dist": "write (x - y).norm()",
     "ta.erfc Tensor.erfc": f"write 1 - x.erf(), {LOSES}",
+    "ta.bincount Tensor.bincount": "write np.bincount(x.numpy())",
     "ta.flipud Tensor.flipud": "write x.flip(0)",
     "ta.fliplr Tensor.fliplr": "write x.flip(1)",
     "ta.logaddexp Tensor.logaddexp": "write ta.stack([x, y]).logsumexp(0)",
@@ -55,6 +57,7 @@ ABSENT = {
     "Tensor.stride": "write x.numpy().strides, in bytes",
     "nn.Buffer": "write module.register_buffer(name, tensor)",
     "nn.DataParallel": "write tinyattn.training.distributed.DistributedDataParallel",
+    "nn.ParameterList": "write nn.ModuleList of modules that hold them",
     "nn.LogSigmoid": "write -F.softplus(-x)",
     "optim.Adagrad": "write optim.Adam",
     "optim.LBFGS": "write scipy.optimize.minimize on x.numpy()",

@@ -70,6 +70,8 @@ REFUSED = {
     "Embedding": ("max_norm", "scale_grad_by_freq", "sparse"),
     ATTENTION: ("bias_k", "bias_v", "add_zero_attn"),
 }
+# Options of attention that PyTorch does not have; None if they are not used.
+OWN_OPTIONS = ("window", "rotary", "q_norm", "k_norm")
 
 
 def parts_of(attentions: dict[str, str]) -> dict[str, tuple[str, str]]:
@@ -277,17 +279,12 @@ class ToTorch(Converter):
         return theirs
 
     def with_arrays(self, ours: Any, name: str, where: str) -> Any:
-        if name == ATTENTION and ours.num_kv_heads != ours.num_heads:
-            raise TypeError(
-                f"{place(where)} has num_kv_heads={ours.num_kv_heads}, and PyTorch's does not"
-            )
-        tensors, names = named_tensors(ours)
         if name == ATTENTION:
+            usual = {"num_kv_heads": ours.num_heads, **dict.fromkeys(OWN_OPTIONS)}
+            for option, value in usual.items():
+                if getattr(ours, option) != value:
+                    raise TypeError(f"{place(where)} has {option}, and PyTorch's does not")
             check_inside(ours.dropout, nn.Dropout, f"{where}.dropout")
-            if ours.window is not None:
-                raise TypeError(f"{place(where)} has a window, and PyTorch's does not")
-            if ours.rotary is not None:
-                raise TypeError(f"{place(where)} has rotary positions, and PyTorch's does not")
             theirs = self.make(
                 name,
                 ours.W_o.out_features,
@@ -302,6 +299,7 @@ class ToTorch(Converter):
             theirs = self.make(name, **options_of(ours, name))
         theirs.train(ours.training)
         theirs.load_state_dict(torch_state_dict(ours), assign=True)
+        tensors, names = named_tensors(ours)
         for key, parts in names.items():
             sources = [tensors[part] for part in parts]
             same, trained = [id(x) for x in sources], {x.requires_grad for x in sources}

@@ -1,8 +1,11 @@
-"""Pictures of attention, of training and of graphs. Only this file needs matplotlib.
+"""Pictures of attention, of training and of graphs. Only they need matplotlib.
 
 Figures are made without pyplot, so no window opens, no display is needed, and matplotlib's backend
 stays as it is. Save a figure with `figure.savefig("name.png")`. A notebook shows a figure that is
 the value of a cell.
+
+Texts may be in any script: a figure takes fonts of this machine that have its signs, or warns which
+to install. The order and the joining of letters, as Arabic needs them, are matplotlib's business.
 """
 
 from __future__ import annotations
@@ -10,6 +13,8 @@ from __future__ import annotations
 import functools
 import io
 import math
+import unicodedata
+import warnings
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
@@ -30,8 +35,12 @@ if TYPE_CHECKING:
 Labels = Iterable[Any] | None
 # A name or a token is drawn as it is; else "$" would begin a formula, and "$\\x$" is an error.
 AS_IT_IS: Any = {"parse_math": False}
+CENTERED = AS_IT_IS | {"ha": "center", "va": "center"}
 # Okabe and Ito's colours, which readers who confuse red and green can tell apart.
 COLORS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#000000")
+NOT_FINITE = COLORS[1]
+# What no font can draw, such as a tab, is shown as Python writes it. A line may end in a label.
+UNSEEN = {i: ascii(chr(i))[1:-1] for i in (*range(32), *range(0xD800, 0xE000)) if i != ord("\n")}
 SMALL = 9.5  # points; a telephone shows a figure of 5 inches with 1 CSS pixel for each point
 WIDEST = 10.0  # inches; wider figures become too small on a page
 
@@ -64,8 +73,10 @@ def show_heatmaps(
     vmin, vmax: the ends of the scale, for matrices that are no weights.
     zlabel: what the colours show.
 
+    Visible cells that are NaN or infinite are orange, so a picture shows where attention broke.
+
     Returns a matplotlib Figure. Raises ImportError without matplotlib, ShapeError and MaskError for
-    arguments that do not fit together, ValueError for visible values outside of the scale.
+    arguments that do not fit together, ValueError for visible numbers outside of the scale.
 
         >>> attention = nn.DotProductAttention()
         >>> x, visible = ta.randn(2, 3, 8), masks.from_valid_lens([2, 3], 3)
@@ -77,12 +88,14 @@ def show_heatmaps(
     Figure = figure_class()
     matrices, visible = checked_matrices(matrices, mask)
     rows, columns, queries, keys = matrices.shape
-    shown = matrices[visible]
-    if shown.size and not (shown.min() >= vmin and shown.max() <= vmax + 1e-5 * abs(vmax)):
+    finite = np.isfinite(matrices)
+    shown = np.ma.masked_array(matrices, ~(visible & finite))
+    if shown.count() and not (shown.min() >= vmin and shown.max() <= vmax + 1e-5 * abs(vmax)):
         raise ValueError(
             f"weights lie between {vmin:g} and {vmax:g}, got values from {shown.min():g} to "
             f"{shown.max():g}: pass vmin and vmax for matrices that are no weights"
         )
+    zlabel += " (orange: NaN or infinite)" * bool((visible & ~finite).any())
     panel_titles = by_panel("titles", titles, rows, columns)
     key_labels = tick_labels("xticks", xticks, rows, columns, keys)
     query_labels = tick_labels("yticks", yticks, rows, columns, queries)
@@ -100,11 +113,9 @@ def show_heatmaps(
     panels = figure.subplots(rows, columns, squeeze=False)
     for number, panel in enumerate(panels.flat):
         row, column = divmod(number, columns)
-        weights, invisible = matrices[row, column], ~visible[row, column]
-        image = panel.imshow(
-            np.ma.masked_array(weights, invisible), cmap=cmap, vmin=vmin, vmax=vmax, aspect="auto"
-        )
-        hatch(panel, invisible)
+        image = panel.imshow(shown[row, column], cmap=cmap, vmin=vmin, vmax=vmax, aspect="auto")
+        panel.set_facecolor(NOT_FINITE)  # seen where a visible cell has no number
+        hatch(panel, ~visible[row, column])
         set_ticks(panel.xaxis, key_labels[number], room)
         set_ticks(panel.yaxis, query_labels[number])
         if row == rows - 1:
@@ -229,8 +240,7 @@ def show_shapes(*parts: str | tuple[str, int, int], scale: float = 0.25) -> Figu
     x = gap
     for part in parts:
         if isinstance(part, str):
-            text = {"ha": "center", "va": "center", "fontsize": "x-large", **AS_IT_IS}
-            panel.text(x - gap / 4, 0, part, **text)
+            panel.text(x - gap / 4, 0, part, fontsize="x-large", **CENTERED)
             x += gap / 2
             continue
         name, rows, columns = part
@@ -239,7 +249,7 @@ def show_shapes(*parts: str | tuple[str, int, int], scale: float = 0.25) -> Figu
             [x, right, right, x], [-half, -half, half, half], facecolor="#cfe2f3", edgecolor="black"
         )
         middle = (x + right) / 2
-        panel.text(middle, 0, name, ha="center", va="center", **AS_IT_IS)
+        panel.text(middle, 0, name, **CENTERED)
         panel.text(middle, -half - 0.06, str(columns), ha="center", va="top", color="0.4")
         panel.text(x - 0.04, 0, str(rows), ha="right", va="center", color="0.4")
         x = right + gap
@@ -270,7 +280,7 @@ def show_graph(tensor: Tensor, names: Mapping[str, Tensor] | None = None) -> Fig
         check_type("a name of a tensor is a text", name, str)
     called = {t._node: name for name, t in (names or {}).items()}
     lines = {node: lines_of(node, called.get(node)) for node in nodes}
-    width = {node: 0.25 + 0.067 * max(map(len, lines[node])) for node in nodes}  # in inches
+    width = {node: 0.25 + 0.067 * max(map(letters, lines[node])) for node in nodes}  # in inches
     rows, paths, x = layers_of(nodes, width)
     height = [0.15 * max(len(lines.get(key, "-")) for key in row) + 0.2 for row in rows]
     top = [-sum(height[:i]) - 0.4 * i for i in range(len(rows) + 1)]
@@ -281,7 +291,7 @@ def show_graph(tensor: Tensor, names: Mapping[str, Tensor] | None = None) -> Fig
     panel = (figure := figure_class()(figsize=(right - left, -top[-1]))).add_axes((0, 0, 1, 1))
     panel.set(xlim=(left, right), ylim=(top[-1] + 0.2, 0.2))
     panel.set_axis_off()
-    text: Any = {"fontsize": 8, "family": "monospace", "ha": "center", "va": "center"} | AS_IT_IS
+    text: Any = {"fontsize": 8, "family": "monospace"} | CENTERED
     for node in nodes:
         box = {"boxstyle": "round", "facecolor": "#d9ead3" if node.plan is None else "#cfe2f3"}
         panel.text(x[node], y[node], "\n".join(lines[node]), bbox=box, **text)
@@ -349,6 +359,9 @@ def figure_class() -> type[Figure]:
     """matplotlib's Figure, imported here because the rest of tinyattn does not need it."""
     needs = "tinyattn.viz needs matplotlib"
     Figure: Any = optional_package("matplotlib.figure", needs, "examples").Figure
+    from matplotlib.text import Text
+
+    from .fonts import families_for
 
     class NotebookFigure(Figure):
         """Notebooks call `_repr_png_`; without it they show figures of pyplot only.
@@ -360,6 +373,15 @@ def figure_class() -> type[Figure]:
             axes = super().add_subplot(*args, **options)
             axes.set_prop_cycle(color=COLORS)
             return axes
+
+        def draw(self, renderer: Any) -> None:
+            texts = [text for text in self.findobj(Text) if not text.get_text().isascii()]
+            families = families_for(frozenset().union(*map(Text.get_text, texts)))
+            for text in texts:
+                text.set_fontfamily(list(dict.fromkeys([*text.get_fontfamily(), *families])))
+            with warnings.catch_warnings():  # `families_for` warned
+                warnings.filterwarnings("ignore", "Glyph .* missing from")
+                super().draw(renderer)
 
         def _repr_png_(self) -> bytes:
             buffer = io.BytesIO()
@@ -395,38 +417,37 @@ def numbers_of(name: str, values: Any) -> np.ndarray:
     return rectangular(values, name).astype(np.float64)
 
 
-def by_panel(name: str, values: Labels, rows: int, columns: int) -> list[Any]:
-    """One title for each panel; `values` has one for each panel, or for each of the first row."""
+def by_panel(
+    name: str, values: Labels, rows: int, columns: int, is_by_row: bool = False
+) -> list[Any]:
+    """One of some values for each panel.
+
+    They are one for each panel; or by row one for all or one for each row, else one for each panel
+    of the first row.
+    """
+    number = rows * columns
     if values is None:
-        return [None] * (rows * columns)
+        return [None] * number
     values = listed(name, values)
-    if len(values) == rows * columns:
+    if len(values) == number:
         return values
-    if len(values) == columns:
-        return values + [None] * (rows * columns - columns)
-    raise ShapeError(
-        f"{name}: {rows} x {columns} panels take {columns} or {rows * columns}, got {len(values)}"
-    )
+    if is_by_row and len(values) in (1, rows):
+        return [values[row % len(values)] for row in range(rows) for _ in range(columns)]
+    if not is_by_row and len(values) == columns:
+        return values + [None] * (number - columns)
+    few = f"1, {rows} or {number} lists of labels" if is_by_row else f"{columns} or {number}"
+    raise ShapeError(f"{name}: {rows} x {columns} panels take {few}, got {len(values)}")
 
 
 def tick_labels(name: str, labels: Labels, rows: int, columns: int, cells: int) -> list[Any]:
     """The labels of each panel, from one list for all, or a list for each row or each panel."""
-    if labels is None:
-        return [None] * (rows * columns)
-    labels = listed(name, labels)
-    is_one_list = all(label is None or np.ndim(label) == 0 for label in labels)
-    lists = [labels] if is_one_list else [listed(name, part) for part in labels]
-    for texts in lists:
-        if len(texts) > cells:
-            raise ShapeError(f"{name}: {cells} cells take at most as many, got {len(texts)}")
-    if len(lists) == rows * columns:
-        return lists
-    if len(lists) in (1, rows):
-        return [lists[row % len(lists)] for row in range(rows) for _ in range(columns)]
-    raise ShapeError(
-        f"{name}: {rows} x {columns} panels take 1, {rows} or {rows * columns} lists of labels, "
-        f"got {len(lists)}"
-    )
+    if labels is not None:
+        labels = listed(name, labels)
+        is_one_list = all(label is None or np.ndim(label) == 0 for label in labels)
+        labels = [labels] if is_one_list else [listed(name, part) for part in labels]
+        if (longest := max(map(len, labels), default=0)) > cells:
+            raise ShapeError(f"{name}: {cells} cells take at most as many, got {longest}")
+    return by_panel(name, labels, rows, columns, is_by_row=True)
 
 
 def hatch(panel: Axes, invisible: np.ndarray) -> None:
@@ -435,17 +456,8 @@ def hatch(panel: Axes, invisible: np.ndarray) -> None:
         return
     edges = [np.arange(n + 1) - 0.5 for n in invisible.shape]
     cells = np.ma.masked_array(np.full(invisible.shape, 0.93), ~invisible)
-    panel.pcolor(
-        edges[1],
-        edges[0],
-        cells,
-        cmap="gray",
-        vmin=0,
-        vmax=1,
-        hatch="////",
-        edgecolor="0.75",
-        linewidth=0,
-    )
+    colors: Any = {"cmap": "gray", "vmin": 0, "vmax": 1, "edgecolor": "0.75", "linewidth": 0}
+    panel.pcolor(*reversed(edges), cells, hatch="////", **colors)
 
 
 def set_ticks(axis: Any, labels: Sequence[str] | None, room: float = math.inf) -> None:
@@ -454,7 +466,14 @@ def set_ticks(axis: Any, labels: Sequence[str] | None, room: float = math.inf) -
         # Only whole numbers, because there is no cell between two cells.
         axis.get_major_locator().set_params(integer=True, min_n_ticks=1)
         return
-    letters = max(len(str(label)) for label in ("", *labels))
-    turned = 90 if letters > 1 and 0.65 * SMALL * letters > room else 0
-    axis.set_ticks(range(len(labels)), labels, fontsize=SMALL, rotation=turned, **AS_IT_IS)
+    shown = ["" if label is None else str(label).translate(UNSEEN) for label in labels]
+    longest = max(map(letters, ["", *shown]))
+    turned = 90 if longest > 2 and 0.65 * SMALL * longest > room else 0
+    axis.set_ticks(range(len(labels)), shown, fontsize=SMALL, rotation=turned, **AS_IT_IS)
     axis.set_tick_params(length=0)
+
+
+def letters(text: str) -> int:
+    """How wide a text is, in Latin letters: a Chinese sign is as wide as two, an accent as none."""
+    wide = sum(unicodedata.east_asian_width(sign) in "WF" for sign in text)
+    return len(text) + wide - sum(unicodedata.combining(sign) > 0 for sign in text)

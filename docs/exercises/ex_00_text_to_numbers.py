@@ -13,7 +13,8 @@ def encode(words: list[str], vocabulary: list[str], unknown: int) -> np.ndarray:
 
 
 def cross_entropy(logits: np.ndarray, targets: np.ndarray) -> float:
-    """The mean of -log p of the right words: logits (N, V), ids of the right words (N,)."""
+    """The mean of -log p of the right words: logits (N, V), of any size, 1000
+    too; ids of the right words (N,)."""
     raise NotImplementedError
 
 

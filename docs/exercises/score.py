@@ -3,8 +3,10 @@
 For a whole class: `python docs/exercises/score.py FOLDER...` grades the folder of each student.
 With --csv it prints a table with a row for each, and with --json what the graders say.
 
-Exercises are graded in another process. If one of them stops it, a new process grades the rest: so
-a loop without end, or an exit, costs a student this exercise alone.
+Each exercise is graded in a process of its own, so a loop without end, an exit, or a file that
+changes its grader, costs a student this exercise alone. What can be seen without running the file
+is looked at here: whether it is there, whether its holes are filled, and whether its text is that
+of the solution.
 """
 
 from __future__ import annotations
@@ -17,6 +19,7 @@ import os
 import subprocess
 import sys
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import redirect_stdout
 from pathlib import Path
 from typing import Any
@@ -27,6 +30,8 @@ except ModuleNotFoundError:
     sys.exit('pytest is missing: pip install -e ".[test]"')
 from grading import FOLDER as YOURS
 from grading import missing_file, missing_folder, print_in_any_encoding, say
+from guard import texts
+from written import is_the_solution, text_of, unwritten
 
 FOLDER = Path(__file__).parent
 NAMES = sorted(path.stem.removeprefix("test_") for path in FOLDER.glob("test_*.py"))
@@ -34,11 +39,14 @@ NO_MISTAKE = ("passed", "not begun", "the file is missing")
 
 
 class Card:
-    """What the failed tests of an exercise say, and how many pass."""
+    """What the failed tests of an exercise say, how many pass, and what the file compiled."""
 
-    def __init__(self, failed: list[str] | None = None, passed: int = 0) -> None:
+    def __init__(
+        self, failed: list[str] | None = None, passed: int = 0, texts: list[str] | None = None
+    ) -> None:
         self.failed = failed or []
         self.passed = passed
+        self.texts = texts or []
 
     def pytest_collectreport(self, report: pytest.CollectReport) -> None:
         self.pytest_runtest_logreport(report)
@@ -72,40 +80,54 @@ def graded(name: str) -> Card:
     with redirect_stdout(io.StringIO()):
         options = ["-q", "-p", "no:cacheprovider", "--continue-on-collection-errors"]
         pytest.main([*options, str(FOLDER / f"test_{name}.py")], plugins=[card])
+    card.texts = texts
     return card
 
 
-def graded_alone(names: list[str], folder: Path, seconds: float) -> dict[str, Card]:
-    """The cards of these exercises, graded in a process of their own: up to the first one that
-    stops it, of which the card says so."""
+def graded_alone(name: str, folder: Path, seconds: float) -> Card:
+    """The card of an exercise that is graded in a process of its own."""
     process = subprocess.Popen(
-        [sys.executable, __file__, "--alone", *names],
+        [sys.executable, __file__, "--alone", name],
         env={
             **os.environ,
+            "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",  # they take longer to load than most tests
             "TINYATTN_EXERCISES": str(folder),
+            "TINYATTN_GUARDED": "1",
             "TINYATTN_SECONDS": str(seconds / 2),  # for one test
         },
         stdout=subprocess.PIPE,
         encoding="utf-8",
     )
-    cards: dict[str, Card] = {}
-    for name in names:
-        alarm = threading.Timer(seconds, process.kill)
+    alarm = threading.Timer(seconds, process.kill)
+    with process.stdout or io.StringIO() as answers:
+        answers.readline()  # Python and pytest are loaded, which may take long
         alarm.start()
-        line = process.stdout.readline() if process.stdout else ""
-        is_late = alarm.finished.is_set()
-        alarm.cancel()
-        try:
-            cards[name] = Card(**json.loads(line))
-        except ValueError:
-            process.kill()
-            sentence = f"not graded after {seconds:g} seconds: a loop without end?"
-            if not is_late:
-                sentence = f"Python ended with code {process.wait()} before this was graded"
-            cards[name] = Card([say(sentence)])
-            break
-    process.communicate()
-    return cards
+        line = answers.readline()
+    is_late = alarm.finished.is_set()
+    code = process.wait()  # the alarm still waits with it
+    alarm.cancel()
+    try:
+        return Card(**json.loads(line))
+    except (TypeError, ValueError):
+        sentence = f"not graded after {seconds:g} seconds: a loop without end?"
+        if not is_late:
+            sentence = f"Python ended with code {code} before this was graded"
+        return Card([say(sentence)])
+
+
+def card_of(name: str, folder: Path, seconds: float) -> Card:
+    """The card of one exercise of a student."""
+    path = folder / f"ex_{name}.py"
+    if sentence := missing_file(folder, path.stem):
+        return Card([sentence])
+    left, all_left = unwritten(path)
+    sentences = [say(f"{hole.rpartition('.')[2]} is not written yet") for hole in left]
+    if all_left:
+        return Card(sentences)
+    card = graded_alone(name, folder, seconds)
+    if card.result() == "passed" and left:
+        return Card(sentences)
+    return card
 
 
 def problem_of(folder: Path) -> str:
@@ -117,25 +139,33 @@ def problem_of(folder: Path) -> str:
     return ""
 
 
-def cards_of(folder: Path, seconds: float) -> dict[str, Card]:
-    """The cards of a student. After a loop without end, or an exit, the others are graded too."""
-    missing = {name: missing_file(folder, f"ex_{name}") for name in NAMES}
-    cards = {name: Card([sentence]) for name, sentence in missing.items() if sentence}
-    while left := [name for name in NAMES if name not in cards]:
-        cards |= graded_alone(left, folder, seconds)
-    return {name: cards[name] for name in NAMES}
+def reports(folders: list[Path], seconds: float) -> list[dict[str, Any]]:
+    """What --json prints of each student. As many exercises are graded at once as there are
+    processors."""
+    errors = {folder: problem_of(folder) for folder in folders}
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        waiting = {
+            folder: {name: pool.submit(card_of, name, folder, seconds) for name in NAMES}
+            for folder, error in errors.items()
+            if not error
+        }
+    return [
+        {"folder": str(folder), "error": error}
+        if error
+        else report(folder, {name: card.result() for name, card in waiting[folder].items()})
+        for folder, error in errors.items()
+    ]
 
 
-def report(folder: Path, seconds: float) -> dict[str, Any]:
+def report(folder: Path, cards: dict[str, Card]) -> dict[str, Any]:
     """What --json prints of a student."""
-    if error := problem_of(folder):
-        return {"folder": str(folder), "error": error}
-    exercises = {name: card.as_json() for name, card in cards_of(folder, seconds).items()}
-    passed = sum(card["passed"] for card in exercises.values())
+    exercises = {name: card.as_json() for name, card in cards.items()}
+    texts = {name: [text_of(folder / f"ex_{name}.py"), *cards[name].texts] for name in NAMES}
     return {
         "folder": str(folder),
-        "passed": passed,
+        "passed": sum(card["passed"] for card in exercises.values()),
         "of": len(exercises),
+        "as_in_the_solution": [x for x in NAMES if is_the_solution(f"ex_{x}.py", texts[x])],
         "exercises": exercises,
     }
 
@@ -146,6 +176,8 @@ def print_card(card: dict[str, Any]) -> None:
         return
     for name, exercise in card["exercises"].items():
         print(f"{name:30s} {exercise['result']}")
+    if names := ", ".join(card["as_in_the_solution"]):
+        print("\n" + say(f"the text is that of the solution: {names}"))
     print("\n" + say(f"{card['passed']} of {card['of']} exercises are passed"))
 
 
@@ -153,11 +185,13 @@ def print_csv(cards: list[dict[str, Any]]) -> None:
     """A row for each student, with a column for each exercise, as a spreadsheet reads it."""
     table = io.StringIO()
     rows = csv.writer(table, lineterminator="\n")
-    rows.writerow(["folder", "passed", *NAMES, "error"])
+    rows.writerow(["folder", "passed", *NAMES, "as_in_the_solution", "error"])
     for card in cards:
         exercises = card.get("exercises", {})
         results = [exercises[name]["result"] if exercises else "" for name in NAMES]
-        rows.writerow([card["folder"], card.get("passed", ""), *results, card.get("error", "")])
+        same = " ".join(card.get("as_in_the_solution", []))
+        error = card.get("error", "")
+        rows.writerow([card["folder"], card.get("passed", ""), *results, same, error])
     print(table.getvalue(), end="")
 
 
@@ -174,19 +208,19 @@ def main() -> None:
     kinds = parser.add_mutually_exclusive_group()
     kinds.add_argument("--json", action="store_true", help=say("print the score cards as JSON"))
     kinds.add_argument("--csv", action="store_true", help=say("print a row for each folder"))
-    kinds.add_argument("--alone", nargs="+", choices=NAMES, help=argparse.SUPPRESS)
+    kinds.add_argument("--alone", choices=NAMES, help=argparse.SUPPRESS)
     parser.add_argument(
         "--seconds", type=float, default=120.0, help=say("at most for each exercise")
     )
     arguments = parser.parse_args()
     if arguments.alone:
-        for name in arguments.alone:
-            print(json.dumps(vars(graded(name))), flush=True)
+        print("loaded", flush=True)
+        print(json.dumps(vars(graded(arguments.alone))), flush=True)
         return
     if not arguments.folders and (sentence := missing_folder()):
         sys.exit(say(sentence))
     folders = [Path(folder) for folder in arguments.folders] or [YOURS]
-    cards = [report(folder, arguments.seconds) for folder in folders]
+    cards = reports(folders, arguments.seconds)
     if arguments.json:
         print(json.dumps(cards, indent=2, ensure_ascii=False))
     elif arguments.csv:

@@ -1,7 +1,7 @@
 """Grades exercise 0."""
 
 import numpy as np
-from grading import close, exercise, expect, run
+from grading import close, exercise, expect, passed, run
 
 yours = exercise("ex_00_text_to_numbers")
 rng = np.random.default_rng(3)
@@ -12,6 +12,8 @@ whole = powers / powers.sum()
 y = np.eye(5)[targets]
 COLUMNS = "p[:, targets] takes columns of all rows: p[np.arange(N), targets] takes one of each row"
 WHOLE = "all probabilities together sum to 1: those of each word must, so sum over axis=-1"
+
+COLUMN_SUMS = "softmax is taken over the words of the text: take it over the vocabulary, axis=-1"
 
 
 def with_1_less_in_columns() -> np.ndarray:
@@ -42,18 +44,43 @@ def test_the_loss() -> None:
         "this is the mean of p: the loss is the mean of -log p": np.exp(-losses).mean(),
         "the logarithm is taken after the mean: take it of each word": -np.log(p[y > 0].mean()),
         "the logarithm has base 2: use np.log": losses.mean() / np.log(2),
-        "softmax is taken over the words of the text: take it over the vocabulary, axis=-1": (
-            -np.log((powers / powers.sum(0))[np.arange(4), targets]).mean()
-        ),
+        COLUMN_SUMS: (-np.log((powers / powers.sum(0))[np.arange(4), targets]).mean()),
         "the mean is taken over all words of the vocabulary: the right ones alone count": (
             -(y * np.log(p)).mean()
         ),
     }
+    mistakes["softmax is not divided by its sum"] = -logits[np.arange(4), targets].mean()
+    mistakes["all words count with their p: the right ones alone count, with y"] = (
+        -(p * np.log(p)).sum(-1).mean()
+    )
     mistakes[COLUMNS] = -np.log(p[:, targets]).mean()
     mistakes[WHOLE] = -np.log(whole[np.arange(4), targets]).mean()
+    undivided = logits.max(-1) - logits[np.arange(4), targets]
+    expect(not close(found, undivided.mean()), "softmax is not divided by its sum")
+    stable = np.exp(logits - logits.max(-1, keepdims=True))[np.arange(4), targets]
+    columns = np.exp(logits - logits.max(-1, keepdims=True)).sum(0)[targets]
+    expect(not close(found, -np.log(stable / columns).mean()), COLUMN_SUMS)
+    total = np.exp(logits - logits.max(-1, keepdims=True)).sum()
+    expect(not close(found, -np.log(stable / total).mean()), WHOLE)
     for sentence, value in mistakes.items():
         expect(not close(found, value), sentence)
     expect(close(found, losses.mean()), "the loss is not the mean of -log p of the right words")
+
+
+def test_large_logits() -> None:
+    large = np.array([[1000.0, 0.0, 999.0], [-1000.0, -1001.0, -1002.0]])
+    loss = run(yours.cross_entropy, large.copy(), np.array([0, 0]))
+    slopes = run(yours.cross_entropy_gradient, large.copy(), np.array([0, 0]))
+    if not passed(test_the_loss, test_the_gradient):
+        return
+    expect(
+        np.isfinite(loss).all() and np.isfinite(slopes).all(),
+        "logits of 1000 give nan or inf: subtract the maximum of each row before exp",
+    )
+    right = (np.log(1 + np.exp(-1.0)) + np.log(1 + np.exp(-1.0) + np.exp(-2.0))) / 2
+    expect(
+        close(loss, right), "logits of 1000 give a wrong loss: change logits only by subtraction"
+    )
 
 
 def test_the_gradient() -> None:
@@ -66,6 +93,11 @@ def test_the_gradient() -> None:
         "the gradient has the wrong sign: it is p - y, not y - p": (y - p) / 4,
         "y is missing: subtract 1 at the right word": p / 4,
         "the gradient is divided by the number of logits: divide it by that of words": (p - y) / 20,
+        "1 is added at the right word: subtract it there": (p + y) / 4,
+        "logits stand in place of probabilities: take their softmax": (logits - y) / 4,
+        "this is the gradient by the probabilities: the derivative of softmax is missing": -y
+        / p
+        / 4,
         COLUMNS: with_1_less_in_columns() / 4,
         WHOLE: (whole - y) / 4,
     }
@@ -93,4 +125,9 @@ def test_the_gradient_of_the_table() -> None:
         not close(found, once),
         "an id that comes twice gets the sum of both gradients, not the mean",
     )
+    in_order = np.zeros((6, 3))
+    in_order[:4] = gradient
+    expect(not close(found, in_order), "the rows have the order of the text: row i is that of id i")
+    counts = np.repeat(np.bincount(ids, minlength=6)[:, None], 3, axis=1)
+    expect(not close(found, counts), "ids are counted: add the gradients of their places")
     expect(close(found, right), "row i is not the sum of the gradients of the places with the id i")

@@ -13,6 +13,15 @@ def means(scores: np.ndarray) -> np.ndarray:
     return powers / powers.sum(axis=-1, keepdims=True) @ values
 
 
+def shifted(scores: np.ndarray) -> np.ndarray:
+    """The means if the maximum of a column is subtracted, which changes the weights of a row."""
+    return means(scores - scores.max(0))
+
+
+SHIFTED = "the maximum of each column is subtracted: subtract that of each row, axis=-1"
+NO_EXP = "the scores themselves are the weights: softmax takes exp of them first"
+
+
 def test_shapes() -> None:
     found = np.shape(run(yours.attention, queries, keys, values))
     expect(found == (3, 2), f"queries (3, 4), keys (5, 4), values (5, 2) give (3, 2), not {found}")
@@ -39,6 +48,22 @@ def test_the_formula() -> None:
     expect(not close(found, powers / powers.sum(0) @ values), over_queries)
     over_all = "all weights together sum to 1: the weights of each query must, so sum over axis=-1"
     expect(not close(found, powers / powers.sum() @ values), over_all)
+    expect(
+        not close(found, means(products * np.sqrt(4))),
+        "the scores are multiplied by sqrt(d): divide",
+    )
+    by_values = "the scores are divided by the root of the width of values, not by that of d"
+    expect(not close(found, means(products / np.sqrt(2))), by_values)
+    shares = products / products.sum(-1, keepdims=True)
+    expect(not close(found, shares @ values), NO_EXP)
+    best = "each query gets the value of its best key alone: take the mean with all weights"
+    expect(not close(found, values[products.argmax(-1)]), best)
+    sigmoid = 1 / (1 + np.exp(-products / np.sqrt(4)))
+    expect(
+        not close(found, sigmoid @ values),
+        "the weights of a query do not sum to 1: divide exp by its sum over the keys",
+    )
+    expect(not close(found, shifted(products / np.sqrt(4))), SHIFTED)
     right = means(products / np.sqrt(4))
     expect(close(found, right), "the means are not those of softmax(Q K^T / sqrt(d)) V")
 
@@ -63,6 +88,17 @@ def test_kernel_regression() -> None:
         "the scores do not depend on the width": -squares,
         "/ 2 * width**2 divides by 2 alone: write / (2 * width**2)": -squares / 2 * 0.49,
     }
+    mistakes |= {
+        "the distances are sums of absolute differences: square the differences": (
+            -np.abs(queries[:, None] - keys).sum(-1) / 0.98
+        ),
+        "the mean of the squares is taken: a distance has their sum": -squares / 4 / 0.98,
+    }
+    powers = np.exp(-squares / 0.98)
+    over_queries = "softmax is taken over the queries: take it over the keys, axis=-1"
+    expect(not close(found, powers / powers.sum(0) @ values), over_queries)
+    expect(not close(found, shifted(-squares / 0.98)), SHIFTED)
+    expect(not close(found, squares / squares.sum(-1, keepdims=True) @ values), NO_EXP)
     for sentence, scores in mistakes.items():
         expect(not close(found, means(scores)), sentence)
     right = means(-squares / 0.98)

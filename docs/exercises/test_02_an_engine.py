@@ -24,6 +24,8 @@ def test_fit() -> None:
     ):
         found = run(yours.fit, grad, shape)
         expect(np.shape(found) == shape, f"fit to {shape} gives shape {np.shape(found)}")
+        means = right * np.size(right) / grad.size
+        expect(shape == grad.shape or not close(found, means), "fit takes the mean: take the sum")
         expect(close(found, right), f"fit to {shape}: sum over what was broadcast")
     square = rng.standard_normal((3, 3))
     expect(
@@ -35,12 +37,33 @@ def test_fit() -> None:
 def test_a_product() -> None:
     a, b = yours.Tensor([[2.0, 3.0]]), yours.Tensor([[5.0, 7.0]])
     backward(a * b, np.array([[1.0, -1.0]]))
+    expect(
+        not close(a.grad, [[5.0, 7.0]]),
+        "backward does not use the gradient that it is given: start with it",
+    )
     expect(close(a.grad, [[5.0, -7.0]]), "the gradient of a in a * b is grad * b")
+
+
+def test_what_is_handed_on() -> None:
+    a, b = yours.Tensor([3.0]), yours.Tensor([5.0])
+    backward((a * b) * b, np.array([1.0]))
+    expect(
+        not close(a.grad, [0.0]),
+        "a is used by a * b, which is not the root: go on to all that it is made of",
+    )
+    expect(
+        not close(a.grad, [5.0]),
+        "a rule gets the gradient of the root: it needs that of its own tensor, which is now known",
+    )
+    expect(close(a.grad, [25.0]), f"the gradient of a in a * b * b at b = 5 is 25, not {a.grad}")
 
 
 def test_a_value_that_is_used_twice() -> None:
     a = yours.Tensor([3.0])
     backward(a * a + a, np.array([1.0]))
+    expect(
+        not close(a.grad, [3.0]), "the gradient of a use takes the place of another one: add to it"
+    )
     expect(
         close(a.grad, [7.0]),
         f"the gradient of a * a + a at 3 is 7, yours {a.grad}: those of each use must be added",

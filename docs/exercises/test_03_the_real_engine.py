@@ -34,6 +34,23 @@ def raises(function: Callable, *args) -> bool:
     return run(caught)
 
 
+OTHER_ERROR = (
+    "backward of a freed graph raises another error: count_uses raises RuntimeError if inputs are "
+    "None"
+)
+
+
+def other_error(root) -> bool:
+    """Whether backward raises an error that is no RuntimeError."""
+    try:
+        yours.backward(root, cotangent())
+    except RuntimeError:
+        return False
+    except Exception:
+        return True
+    return False
+
+
 def test_uses() -> None:
     x, w = leaf(), leaf()
     y = x * x
@@ -84,14 +101,23 @@ def test_a_deep_graph() -> None:
     expect(close(x.grad, [3001.0]), f"x is added 3,001 times, but its gradient is {x.grad}")
 
 
+def right_of(x, w, g: np.ndarray) -> np.ndarray:
+    """The gradient of x in (x * w)**2 + x."""
+    return g * (2 * x.data * w.data**2 + 1)
+
+
 def test_gradients() -> None:
     x, w, g = leaf(), leaf(), cotangent()
     given = g.copy()
     y = x * w
     z = y * y + x
     run(yours.backward, z, g)
+    expect(
+        x.grad is None or not close(x.grad, 2 * right_of(x, w, g)),
+        "the gradient of a leaf is twice too large: it is stored once",
+    )
     expect(x.grad is not None, "the gradient of a leaf is still None: backward stores it in .grad")
-    right = g * (2 * x.data * w.data**2 + 1)
+    right = right_of(x, w, g)
     expect(
         close(x.grad, right), "the gradient of x in (x * w)**2 + x is wrong: add those of all uses"
     )
@@ -138,9 +164,14 @@ def test_what_is_freed() -> None:
     y = x * x
     z = y * x
     run(yours.backward, z, cotangent())
+    expect(
+        z.inputs is None or z.saved != (),
+        "z keeps its inputs, and so all that it was made of: set inputs to None, too",
+    )
     expect(z.inputs is None and z.saved == (), "backward does not free what z has saved")
     expect(y.inputs is None and y.saved == (), "backward frees the root, and not the others")
     expect(x.inputs == (), "a leaf was freed: it has nothing to free, and serves the next graph")
+    expect(not other_error(z), OTHER_ERROR)
     expect(
         raises(yours.backward, z, cotangent()),
         "a second backward through a freed graph must raise RuntimeError",

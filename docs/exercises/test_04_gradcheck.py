@@ -22,6 +22,53 @@ def answer(function, rule, x=x) -> bool:
     return bool(found)
 
 
+def test_cotangent_and_steps() -> None:
+    """What the function and the rule are given tells how the slopes are made."""
+    cotangents, points = [], []
+
+    def function(x: np.ndarray) -> np.ndarray:
+        points.append(np.array(x))
+        return np.exp(x)
+
+    def rule(grad: np.ndarray, x: np.ndarray) -> np.ndarray:
+        cotangents.append(np.array(grad))
+        return grad * np.exp(x)
+
+    answer(function, rule)
+    expect(cotangents, "is_right does not call the rule")
+    expect(
+        np.ptp(cotangents[0]) > 0,
+        "all numbers of the cotangent are equal: with ones a wrong rule of softmax passes, because "
+        "its rows sum to 1. Take random numbers with both signs",
+    )
+    steps = [point - x for point in points if np.isrealobj(point) and point.shape == x.shape]
+    steps = [step for step in steps if step.any()]
+    if steps:
+        largest = np.abs(steps).max()
+        moved = np.count_nonzero(np.abs(steps).max(0))
+        expect(moved == x.size, f"{moved} of {x.size} elements of x are moved: check each one")
+        expect(largest > 1e-9, f"a step of {largest:.0e} is lost in rounding: take 1e-5 or 1e-6")
+        expect(largest < 1e-2, f"a step of {largest:.0e} sees the curve, not the slope: take 1e-5")
+    expect(
+        not answer(np.exp, lambda g, x: -5 * g * np.exp(x) + 3),
+        "a rule that has nothing to do with exp is accepted: compare what it gives with the slopes",
+    )
+    for factor, cause in ((2, "2 h, not by h"), (0.5, "2 h, not by 4 h")):
+        expect(
+            not answer(np.exp, lambda g, x, c=factor: c * g * np.exp(x)),
+            f"slopes are {factor} times what they are: f(x + h) - f(x - h) is divided by {cause}",
+        )
+    expect(
+        not answer(np.exp, lambda g, x: np.exp(x)),
+        "the slopes are those of a sum: multiply f(x + h) - f(x - h) by the cotangent, then sum",
+    )
+    one_side = bool(steps) and (np.min(steps) >= 0 or np.max(steps) <= 0)
+    expect(
+        not one_side,
+        "the difference is one-sided: f(x + h) - f(x - h), divided by 2 h, is far more exact",
+    )
+
+
 def test_right_rules() -> None:
     expect(answer(np.exp, lambda g, x: g * np.exp(x)), "the right rule of exp is refused")
     expect(answer(softmax, softmax_rule), "the right rule of softmax is refused")
@@ -75,6 +122,10 @@ def test_wrong_rules() -> None:
         "exp with -abs(grad): a cotangent has both signs": (
             np.exp,
             lambda g, x: -np.abs(g) * np.exp(x),
+        ),
+        "exp plus 1 and minus 1 by turns: take the largest of abs(difference), not a mean": (
+            np.exp,
+            lambda g, x: g * np.exp(x) + np.array([[1, -1, 1], [-1, 1, -1]]),
         ),
         "exp that gives nan: a comparison with nan is False": (
             np.exp,

@@ -17,6 +17,10 @@ def test_rows_sum_to_1() -> None:
     expect(np.shape(out) == (3, 4), f"softmax of (3, 4) has shape (3, 4), yours {np.shape(out)}")
     expect(not close(out.sum(), 1), "all weights together sum to 1: take the sum of each row")
     expect(not close(out.sum(0), np.ones(4)), "columns sum to 1: sum over the last axis")
+    expect(not close(out, np.log(right(x))), "these are logarithms of the weights: leave log out")
+    expect(
+        not close(out, right(-x)), "the largest score gets the smallest weight: exp(x), not exp(-x)"
+    )
     expect(close(out.sum(-1), np.ones(3)), "the weights of a row do not sum to 1")
     expect(
         close(out, right(x)),
@@ -37,6 +41,11 @@ def test_any_scores() -> None:
         "scores of -1000 give nan: subtract the maximum of each row, not that of the array",
     )
     expect(close(out[1], [0.7310586, 0.2689414]), "a row far below 0 has wrong weights")
+    far = run(yours.softmax, np.array([900.0, -900.0, -900.0]))
+    expect(
+        np.isfinite(far).all(),
+        "a score far above the mean gives nan: subtract the maximum, not another number",
+    )
     hidden = run(yours.softmax, np.array([0.0, -np.inf]))
     expect(np.array_equal(hidden, [1, 0]), f"scores 0 and -inf have weights 1 and 0, not {hidden}")
 
@@ -75,6 +84,17 @@ def test_backward() -> None:
     expect(
         not close(found, grad * out * (1 - out)),
         "this is the diagonal alone: a score changes all weights of its row, not its own only",
+    )
+    inner = (grad * out).sum(-1, keepdims=True)
+    expect(not close(found, grad - inner), "the factor out is missing: out * (grad - sum)")
+    expect(not close(found, out * (grad + inner)), "the sum is added: subtract sum(grad * out)")
+    expect(
+        not close(found, out * (grad - (grad * out).sum())),
+        "the sum is that of the whole array: take sum(grad * out) of each row",
+    )
+    expect(
+        not close(found, out * (grad - grad.sum(-1, keepdims=True))),
+        "the sum is that of grad alone: take sum(grad * out) of each row",
     )
     expect(close(found, slopes), f"the gradient is not that of finite differences; {hint}")
     three = [array.reshape(2, 1, 4) for array in (grad, out)]

@@ -13,6 +13,10 @@ def test_padding() -> None:
     expect(found.dtype == bool, f"a mask holds booleans, yours {found.dtype}")
     right = np.tri(4, dtype=bool) & (np.arange(4) < np.array([2, 4, 0])[:, None])[:, None]
     expect((found == right).any(), "the mask is inverted: True means visible")
+    expect(
+        not found[0, 2, 2] or found[0, 3, 3],
+        "key 2 of a sample of length 2 is visible: keys count from 0, so k < length, not <=",
+    )
     expect(not found[2].any(), "a sample of length 0 has a visible key")
     expect(not found[0, :, 2:].any(), "key 2 of a sample of length 2 is padding, but visible")
     expect(
@@ -48,6 +52,11 @@ def test_weights() -> None:
     expect(
         np.isfinite(found).all(),
         "a weight is nan: divide each row by its own sum, over the last axis",
+    )
+    everywhere = np.exp(scores) / np.exp(scores).sum(-1, keepdims=True)
+    expect(
+        not close(found, everywhere * visible),
+        "invisible keys get 0 after softmax: hide them before it, so that the others sum to 1",
     )
     expect(close(found[~visible], np.zeros((~visible).sum())), "an invisible key has weight")
     expect(

@@ -63,6 +63,14 @@ def test_dot_product() -> None:
     raw = np.einsum("bqd,bkd->bqk", q, k)
     expect(not close(found, raw), "the products are not divided by sqrt(d)")
     expect(not close(found, raw / 16), "the products are divided by d, not by sqrt(d)")
+    e = np.exp(raw / 4)
+    expect(
+        not close(found, e / e.sum(-1, keepdims=True)),
+        "softmax is taken: the scores come before it",
+    )
+    expect(
+        not close(found, raw / 5**0.5), "the scores are divided by the root of the number of keys"
+    )
     expect(close(found, raw / 4), "the scores are not q . k / sqrt(d) with d the width of a query")
     expect_scores(call(yours.dot_product_scores, q[:1, :1], k[:1]), 1, 1, 5)
 
@@ -90,6 +98,9 @@ def test_additive() -> None:
         not close(far, np.broadcast_to(far[:, :1], far.shape)),
         "all queries have the same weights: without a tanh of the sum a query has no influence",
     )
+    q, k = (queries @ W_q.T)[:, :, None], (keys @ W_k.T)[:, None]
+    expect(not close(found, np.tanh(q * k) @ w_v), "projections are multiplied: add them")
+    expect(not close(found, np.tanh(q + k).sum(-1)), "w_v is missing: tanh(...) @ w_v, not a sum")
     expect(close(found, right(*arguments)), "the scores are not w_v . tanh(W_q q + W_k k)")
     one = call(yours.additive_scores, queries[:1, :1], keys[:1], W_q, W_k, w_v)
     expect_scores(one, 1, 1, 5)
@@ -137,6 +148,14 @@ def test_backward() -> None:
     )
     expect(close(of_w_v, expected, 1e-6), "the gradient of w_v is not that of finite differences")
     expected = finite_differences(lambda q: right(q, keys, W_q, W_k, w_v), queries, grad)
+    f = np.tanh((queries @ W_q.T)[:, :, None] + (keys @ W_k.T)[:, None])
+    mistakes = {
+        "the derivative of tanh is missing: 1 - tanh^2": grad[..., None] * w_v,
+        "the derivative of tanh is 1 - tanh^2, not 1 - tanh": grad[..., None] * w_v * (1 - f),
+        "w_v is missing in the gradient of the queries": grad[..., None] * (1 - f**2),
+    }
+    for sentence, value in mistakes.items():
+        expect(not close(of_queries, value.sum(2) @ W_q, 1e-6), sentence)
     expect(
         close(of_queries, expected, 1e-6),
         "the gradient of the queries is not that of finite differences: w_v, then the derivative "

@@ -44,6 +44,15 @@ def test_sinusoids() -> None:
         "the exponent is 2j / width with j the number of the pair, not that of the column: both "
         "columns of a pair have one rate",
     )
+    expect(not close(found, table(8, 6)[1:]), "positions begin at 1: the first row is that of 0")
+    pairs = np.repeat(np.arange(3), 2)
+    for power, sentence in (
+        (pairs / 6, "the exponent is 2j / width, not j / width"),
+        (-2 * pairs / 6, "the angle is multiplied by 10000^(2j / width): divide"),
+    ):
+        angles = np.arange(7)[:, None] / 10000.0**power
+        wrong = np.where(np.arange(6) % 2, np.cos(angles), np.sin(angles))
+        expect(not close(found, wrong), sentence)
     expect(close(found, right), "the table is not sin and cos of i / 10000^(2j / width)")
 
 
@@ -68,6 +77,10 @@ def test_shift() -> None:
             "your shift takes the first row for position 0; it has to work with rows alone",
         )
         expect(
+            not close(found, np.roll(rows, -3, axis=0)),
+            "rows are moved in the array: compute each from its own numbers, by a turn",
+        )
+        expect(
             close(found, long[start + 3 : start + 8]),
             "the rows are not those of 3 positions later: sin(a + b) = sin a cos b + cos a sin b",
         )
@@ -85,13 +98,18 @@ def test_rotary() -> None:
         not close(found, turned(x, np.arange(4))),
         "the rows are turned by their numbers, not by their positions",
     )
-    expect(close(found[0], x[0]), "a row at position 0 is not turned")
     order = [0, 3, 1, 4, 2, 5]
     halves = turned(x[:, order], positions)[:, np.argsort(order)]
     expect(
         not close(found, halves),
         "your pairs are (j, j + d / 2), as in implementations of Llama; here they are (2j, 2j + 1)",
     )
+    mixed = turned(x[:, order], positions)
+    expect(
+        not close(found, mixed),
+        "pairs are (j, j + d / 2), and stand beside each other afterwards: take (2j, 2j + 1)",
+    )
+    expect(close(found[0], x[0]), "a row at position 0 is not turned")
     lengths = [(a.reshape(4, 3, 2) ** 2).sum(-1) for a in (found, x)]
     expect(close(*lengths), "a turn keeps the length of each pair (2j, 2j + 1); yours does not")
     expect(not close(found, turned(x, -positions)), "the pairs turn with the clock")

@@ -109,6 +109,14 @@ def test_distance_numbers() -> None:
     right = np.array([[numbers_of(i, j) for j in range(6)] for i in range(3)])
     mirrored = np.array_equal(found, 2 * FARTHEST - right)
     expect(not mirrored, "key j is at the distance j - i from query i, not i - j")
+    apart = np.abs(np.arange(6) - np.arange(3)[:, None]).clip(0, FARTHEST) + FARTHEST
+    both = (
+        "keys on both sides get one number: the distance j - i has a sign, and is clipped with it"
+    )
+    expect(not np.array_equal(found, apart), both)
+    around = (np.arange(6) - np.arange(3)[:, None] + FARTHEST) % (2 * FARTHEST + 1)
+    far = "a far key gets the number of a near one by %: clip the distance"
+    expect(not np.array_equal(found, around), far)
     expect((found >= 0).all(), "a negative number would count rows from the end of r: add farthest")
     expect((found <= 2 * FARTHEST).all(), "r has no row for so far a key: clip the distance")
     expect((found.diagonal() == FARTHEST).all(), "the distance 0 has the number `farthest`")

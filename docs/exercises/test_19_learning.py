@@ -29,16 +29,17 @@ def call(function: Callable[..., Any], number: int, *args: Any, **options: Any) 
 
 
 def test_momentum() -> None:
-    w, m = call(yours.momentum_step, 2, W, M, G, 0.1, 0.9)
+    w, m = call(yours.momentum_step, 2, W, M, G, 0.03, 0.9)
     sum_of_all = 0.9 * M + G
     expect(
         not close(m, 0.9 * M + 0.1 * G),
         "momentum is a running sum: g is not multiplied by 1 - beta",
     )
+    expect(not close(m, 0.9 * M + 0.03 * G), "the rate is in m: it belongs to the step, w - rate m")
     expect(close(m, sum_of_all), "the new m is not beta m + g")
-    expect(not close(w, W + 0.1 * sum_of_all), "the step goes with the gradient: subtract it")
-    expect(not close(w, W - 0.1 * M), "the step is made with the old m: compute the new one first")
-    expect(close(w, W - 0.1 * sum_of_all), "the new w is not w - rate m")
+    expect(not close(w, W + 0.03 * sum_of_all), "the step goes with the gradient: subtract it")
+    expect(not close(w, W - 0.03 * M), "the step is made with the old m: compute the new one first")
+    expect(close(w, W - 0.03 * sum_of_all), "the new w is not w - rate m")
 
 
 def adam(m: np.ndarray, v: np.ndarray, rate: float = 0.1, eps: float = 0.01) -> np.ndarray:
@@ -64,6 +65,9 @@ def test_adam() -> None:
         "m is not corrected: divide it by 1 - beta_1**n": adam(NEW_M, v_hat),
         "the correction has the power n - 1: n is 1 in the first step": (
             adam(NEW_M / (1 - B1**2), NEW_V / (1 - B2**2))
+        ),
+        "the correction has the power n + 1: n is 1 in the first step": (
+            adam(NEW_M / (1 - B1**4), NEW_V / (1 - B2**4))
         ),
         "the root of v is missing: divide by sqrt(v) + eps": W - 0.1 * m_hat / (v_hat + 0.01),
         "eps is inside the root: add it to the root": inside,

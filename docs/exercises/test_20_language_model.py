@@ -42,15 +42,16 @@ def test_the_scores() -> None:
     expect(close(found, right.mean(1)), "the scores are not means of weights[h, i, i - period + 1]")
 
 
-def model_with(heads: list[int], before: int) -> ta.models.CausalLM:
-    """The small model with the heads of its layer 1 in this order, behind layers that add 0."""
+def model_with(heads: list[int], before: int, after: int = 0) -> ta.models.CausalLM:
+    """The small model with the heads of its layer 1 in this order, between layers that add 0."""
     small = ta.models.CausalLM.from_pretrained(FOLDER)
-    model = ta.models.CausalLM({**small.config, "num_hidden_layers": before + 2}).eval()
+    model = ta.models.CausalLM({**small.config, "num_hidden_layers": before + after + 2}).eval()
     state = small.state_dict()
-    for layer in model.encoder.layers[:before]:
+    layers = list(model.encoder.layers)
+    for layer in layers[:before] + layers[before + 2 :]:
         for part in (layer.self_attn.W_o, layer.feed_forward.w_2):
             part.weight.data = ta.zeros_like(part.weight)
-    for i, layer in enumerate(model.encoder.layers[before:]):
+    for i, layer in enumerate(layers[before : before + 2]):
         prefix = f"encoder.layers.{i}."
         layer.load_state_dict(
             {k.removeprefix(prefix): x for k, x in state.items() if k.startswith(prefix)}
@@ -58,7 +59,7 @@ def model_with(heads: list[int], before: int) -> ta.models.CausalLM:
     for part in ("word", "head"):
         getattr(model, part).weight.data = getattr(small, part).weight.detach()
     model.encoder.norm.load_state_dict(small.encoder.norm.state_dict())
-    attention = model.encoder.layers[-1].self_attn
+    attention = layers[before + 1].self_attn
     rows = np.arange(64).reshape(len(heads), -1)[heads].reshape(-1)
     for part in (attention.W_q, attention.W_k, attention.W_v):
         part.weight.data = part.weight.detach()[rows]
@@ -80,8 +81,13 @@ def strongest(model: ta.models.CausalLM, distance: int) -> tuple[int, int]:
 def test_the_head() -> None:
     if not passed(test_the_scores):
         return
-    for heads, before in (([0, 1, 2, 3], 0), ([3, 2, 1, 0], 0), ([2, 3, 0, 1], 1)):
-        model = model_with(heads, before)
+    for heads, before, after in (
+        ([0, 1, 2, 3], 0, 0),
+        ([3, 2, 1, 0], 0, 0),
+        ([2, 3, 0, 1], 1, 0),
+        ([2, 3, 0, 1], 0, 1),
+    ):
+        model = model_with(heads, before, after)
         right, previous = strongest(model, PERIOD - 1), strongest(model, 1)
         found = run(yours.induction_head, model, IDS, PERIOD)
         hooks = any(part._hooks for part in model.modules())
@@ -92,7 +98,7 @@ def test_the_head() -> None:
         expect(found != right[::-1] or found == right, "that is (head, layer): exchange them")
         expect(found != previous, "that is the previous-token head: use induction_scores")
         fixed = "this model has three layers: look at all of model.encoder.layers"
-        expect(before == 0 or found[0] == right[0], fixed)
+        expect(before + after == 0 or found[0] == right[0], fixed)
         expect(found == right, f"the induction head of this model is {right}, not {found}")
 
 

@@ -708,7 +708,7 @@ def test_number_of_threads_changes_no_bit_of_packed_attention(causal, p, divided
         divided.clear()
         out = self_attention(qkv, **settings_of(lengths, causal, True, p))
         results.append((out.numpy().tobytes(), ta.grad(out, qkv, grad)[0].numpy().tobytes()))
-        names = "attention_heads", "attention_backward_heads"
+        names = ["attention_heads"] * 2  # forward and backward
         chunks = min(len(lengths) * HEADS, threads.CHUNKS_PER_THREAD * number)
         assert divided == [(name, chunks) for name in names if number > 1]
     assert len(set(results)) == 1

@@ -350,18 +350,16 @@ def test_memory_of_a_window_is_linear_in_the_length(same_threads_afterwards):
 def test_a_window_computes_few_scores():
     """The kernel multiplies a block of queries by the keys of its window only: time is linear."""
     counted = []
-    kernel = importlib.import_module("tinyattn.kernels.cpu.attention_blocks")
+    kernel = importlib.import_module("tinyattn.kernels.cpu.tiled_attention")
+    block = importlib.import_module("tinyattn.kernels.cpu.attention_blocks")
     for length in (512, 1024):
         _, _, limits, _, starts, _ = visibility_of((1, 1, length, length), window=20)
-        rows = range(0, length, kernel.BLOCK)
-        ends = [kernel.visible_end(limits[0], i, i + kernel.BLOCK, length) for i in rows]
-        begins = [
-            kernel.visible_start(starts[0], i, i + kernel.BLOCK, end)
-            for i, end in zip(rows, ends, strict=True)
-        ]
-        counted.append(sum(ends) - sum(begins))
+        ranges = kernel.ranges_of(limits, starts)
+        head = block.Head(0, 0, 0, 0, length, 0, length, block.BLOCK)
+        blocks = [block.block_of(head, i, ranges) for i in range(0, length, block.BLOCK)]
+        counted.append(sum(b.end - b.begin for b in blocks))
     assert counted[1] < 2.1 * counted[0]
-    assert counted[0] < 512 / kernel.BLOCK * (kernel.BLOCK + 40)
+    assert counted[0] < 512 / block.BLOCK * (block.BLOCK + 40)
 
 
 # A bias and a gate in modules

@@ -8,6 +8,7 @@ import inspect
 import io
 import os
 import re
+import runpy
 import shutil
 import subprocess
 import sys
@@ -22,9 +23,15 @@ from in_chinese import in_chinese
 from test_exercises import FOLDER, sentences
 
 MESSAGES, TEXTS = catalogue("messages"), catalogue("texts")
-SPEAKING = [FOLDER / name for name in ("conftest.py", "grading.py", "score.py")]
-SPEAKING += sorted(FOLDER.glob("test_*.py"))
-STARTERS = sorted(FOLDER.glob("ex_*.py"))
+SPEAKING = [FOLDER / name for name in ("conftest.py", "elsewhere.py", "grading.py")]
+SPEAKING += [FOLDER / name for name in ("guard.py", "score.py", "written.py")]
+# The exercise of a page that stands in UNTRANSLATED is in English, too.
+ENGLISH = {
+    Path(page).name.partition("_")[0]
+    for page in runpy.run_path(str(FOLDER.parent / "conf.py"))["UNTRANSLATED"]
+}
+SPEAKING += sorted(x for x in FOLDER.glob("test_*.py") if x.stem.split("_")[1] not in ENGLISH)
+STARTERS = sorted(x for x in FOLDER.glob("ex_*.py") if x.stem.split("_")[1] not in ENGLISH)
 # Keys of dicts in graders, and code: these are not shown, or are the same in every language.
 NO_SENTENCES = {
     *("no residual", "residual of the norm", "the other norm"),
@@ -200,7 +207,7 @@ def test_the_commands(tmp_path: Path) -> None:
     hole = "    raise NotImplementedError\n"
     starter.write_text(starter.read_text("utf-8").replace(hole, "    return x\n", 1), "utf-8")
     told = command("in_chinese.py", folder).stdout
-    assert told == f"{folder} 中各个练习的说明现在是中文（改了 20 个文件）\n"
+    assert told == f"{folder} 中各个练习的说明现在是中文（改了 21 个文件）\n"
     assert "不会上溢的 softmax" in starter.read_text("utf-8")
     assert "    return x\n" in starter.read_text("utf-8")
     run = command("score.py", folder)

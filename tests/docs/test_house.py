@@ -31,8 +31,8 @@ PACKAGE = Path(tinyattn.__file__).parent
 WINGS = {
     "errors": "",
     "base": "names short_names backend checks random __init__",
-    "kernels": "blas compiled sums float16 threads matmul visibility packing __init__ cpu gpu "
-    "range_checks",
+    "kernels": "blas malloc compiled sums float16 threads matmul visibility packing __init__ cpu "
+    "gpu range_checks",
     "engine": "grad_mode versions promotion autograd guard rules op __init__",
     "ops": "types arguments arithmetic elementwise activations shapes embedding indexing "
     "reductions order products einsum visibility softmax losses normalization dropout sequences "
@@ -45,6 +45,7 @@ WINGS = {
     "optim": "optimizer updates schedules clipping __init__",
     "hints": "",
     "testing": "slopes finite_differences op_checks __init__",
+    "fonts": "",
     "viz": "",
     "training": "batches atomic_write checkpoint distributed loop captured_step __init__",
     "generation": "",

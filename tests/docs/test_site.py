@@ -184,6 +184,9 @@ def small(tmp_path, monkeypatch) -> Path:
             *("```{code-cell}", f'open("{tmp_path}/runs", "a").write("{name} ")', "```"),
         ]
         (docs / f"{name}.md").write_text("\n".join(lines))
+    (docs / "slides").mkdir()
+    shutil.copy(DOCS / "slides" / "conf.py", docs / "slides")
+    (docs / "slides" / "index.md").write_text("# Slides")
     toctree = "# Index\n```{toctree}\nfirst\nsecond\n```\n"
     (docs / "index.md").write_text(toctree)
     values = {"DOCS": docs, "BUILD": docs / "_build"}

@@ -1072,4 +1072,4 @@ def test_functions_that_only_kernels_call_leave_no_file(tmp_path):
     )
     run_python(code, env={"NUMBA_CACHE_DIR": str(tmp_path)})
     kept = {path.name.split("-")[0] for path in tmp_path.rglob("*.nbi")}
-    assert kept == {"layer_norm.layer_norm_rows"}
+    assert kept == {"layer_norm.norm_rows"}

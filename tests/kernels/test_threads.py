@@ -39,7 +39,7 @@ def test_number_of_threads_changes_no_bit(case, divided):
         divided.clear()
         results.append([x.tobytes() for x in run(leaves, gradient, **CASES[case])])
         chunks = min(threads.CHUNKS_PER_THREAD * number, 3 * 2)  # there are six heads
-        names = "attention_heads", "attention_backward_heads"
+        names = ["attention_heads"] * 2  # forward and backward
         assert divided == [(name, chunks) for name in names if number > 1]
     assert results[0] == results[1] == results[2] == results[3]
 
@@ -66,8 +66,7 @@ def test_number_of_threads_changes_no_bit_of_other_kernels(divided):
         results.append([summed.tobytes(), *values, *gradients])
     assert results[0] == results[1] == results[2]
     assert {name for name, _ in divided} == {
-        "dropout_elements", "relu_elements", "relu_backward_elements", "add_to_rows",
-        "layer_norm_rows", "layer_norm_backward_rows", "rms_norm_rows", "rms_norm_backward_rows",
+        "dropout_elements", "relu_elements", "add_to_rows", "norm_rows", "norm_backward_rows",
         "adam_elements", "gelu_elements",
         "gelu_backward_elements", "gelu_tanh_elements", "gelu_tanh_backward_elements",
     }  # fmt: skip

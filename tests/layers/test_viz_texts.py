@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from copy import copy
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from matplotlib.colors import to_rgba
 from matplotlib.figure import Figure
 from matplotlib.text import Text
 
 import tinyattn as ta
-from tinyattn import nn, viz
+from tinyattn import fonts, nn, viz
 from tinyattn.errors import ShapeError
 
 TEXTS = {
@@ -303,3 +305,49 @@ def test_boxes_that_are_none_are_refused() -> None:
     for part in (ta.nn.Linear(2, 3), ("Q", 3), 5):
         with pytest.raises(TypeError, match=r"\(name, rows, columns\), got .*model.summary"):
             viz.show_shapes("=", part)  # type: ignore[arg-type]
+
+
+def test_what_is_no_number_is_drawn_in_orange() -> None:
+    weights = np.array([[0.5, np.nan], [np.inf, 1.0]])
+    panel, bar = viz.show_heatmaps(weights).axes
+    shown = np.ma.getmaskarray(panel.images[0].get_array())
+    np.testing.assert_array_equal(shown, ~np.isfinite(weights))
+    assert panel.get_facecolor() == to_rgba(viz.NOT_FINITE)
+    assert bar.get_ylabel() == "Weight (orange: NaN or infinite)"
+    assert viz.show_heatmaps(np.eye(2)).axes[1].get_ylabel() == "Weight"
+    with pytest.raises(ValueError, match="got values from 0 to 2"):
+        viz.show_heatmaps(np.array([[np.nan, 2.0, 0.0]]))
+
+
+def test_signs_that_no_font_has_are_named_in_one_warning(monkeypatch: Any) -> None:
+    monkeypatch.setattr(fonts.fonts.fontManager, "ttflist", [])
+    monkeypatch.setattr(fonts.fonts, "findSystemFonts", list)
+    fonts.families_for.cache_clear()
+    figure = viz.show_heatmaps(np.eye(2), xticks=["\u6211", "\t"])
+    with pytest.warns(UserWarning, match=r"no font of this machine has \u6211 \(CJK\)") as said:
+        figure.draw_without_rendering()
+    assert not [one for one in said if "missing from" in str(one.message)]
+    assert figure.axes[0].get_xticklabels()[1].get_text() == "\\t"
+    fonts.families_for.cache_clear()
+
+
+def test_a_font_that_has_the_signs_is_found(monkeypatch: Any) -> None:
+    """As if matplotlib brought no font with an arrow but its font of symbols."""
+    path = fonts.fonts.findfont("STIXGeneral")
+    kept = [font for font in fonts.fonts.fontManager.ttflist if font.fname == path]
+    others = Path(path).with_name("cmb10.ttf")
+    monkeypatch.setattr(fonts.fonts, "findfont", lambda name: str(others))
+    monkeypatch.setattr(fonts.fonts.fontManager, "ttflist", kept)
+    monkeypatch.setattr(fonts.fonts, "findSystemFonts", list)
+    assert fonts.families_for(frozenset("a\u27f6")) == [fonts.OWN, "STIXGeneral"]
+
+
+def test_only_texts_that_need_it_get_more_fonts(monkeypatch: Any) -> None:
+    monkeypatch.setattr(fonts, "families_for", lambda signs: ["serif"] * ("\u6211" in signs))
+    viz.figure_class.cache_clear()
+    figure = viz.show_heatmaps(np.eye(2), xticks=["\u6211", "b"])
+    viz.figure_class.cache_clear()
+    for _ in range(2):
+        figure.draw_without_rendering()
+        one, other = figure.axes[0].get_xticklabels()
+        assert one.get_fontfamily() == [*other.get_fontfamily(), "serif"]

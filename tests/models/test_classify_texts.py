@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import importlib
 import sys
 from pathlib import Path
@@ -60,19 +61,19 @@ def test_a_file_is_read(data, tmp_path):
         (b"text,label,label\na,b,c\n", "two columns 'label'"),
         (b"text,label\na,b\nc\n", "line 3: it has 1 columns and the first line 2"),
         (b"text,label\na,b,c\n", "line 2: it has 3 columns and the first line 2"),
-        (b"text,label\na,b\n ,b\n", "line 3: the column 'text' is empty"),
-        (b"text,label\na,\n", "line 2: the column 'label' is empty"),
         (b"text,label\r\ncaf\xc3\xa9,b\r\ncaf\xe9,b\r\n", "line 3: it is not UTF-8"),
         (b"text,label\ncaf\xe9,b\n", 'save it as UTF-8 (in Excel: "CSV UTF-8")'),
-        ("text,label\na,b\n".encode("utf-16"), "line 1: it is not UTF-8"),
+        ("text,label\n我的手机,b\n".encode("gb18030"), "gb18030 '我的手机,b'"),
+        ("text,label\nışık,b\n".encode("cp1254"), "cp1254 'ışık,b'"),
+        ("text,label\na,b\n".encode("utf-16-le"), "line 1: it has a NUL byte"),
+        (b"\xff\xfea", "line 1: it is not UTF-16"),
         (b"text,label\na,b\na\0c,b\n", "line 3: it has a NUL byte"),
+        (b"\x89PNG\r\n\x1a\n\0\0", "line 3: it has a NUL byte"),
         (b'text,label\na,b\n"a "word" b",c\n', "line 3: "),
         (b'text,label\n"a "word" b",c\n', "a quote inside a quoted text is written twice"),
-        (b"text;label\na;b\n", 'if ; separates its columns, add --separator ";"'),
-        (b"text\tlabel\na\tb\n", "with tabs its name must end in .tsv"),
+        (b"text;kind\na;b\n", "no column 'label'; its first line is ['text', 'kind']"),
         (b"text,label\nyes, please,b\n", 'is written in quotes: "yes, please"'),
         (b'text,label\na,b\n"c,d\ne,f\n"g",h\n', "lines 3 to 5: "),
-        (b'text,label\n"a\nb",c\n"d\ne",\n', "line 4: the column 'label' is empty"),
         (b'text,label\n"a,b\n', "a quote inside a quoted text is written twice"),
     ],
 )
@@ -82,6 +83,82 @@ def test_a_file_that_cannot_be_used_is_refused(data, tmp_path, content, words):
     with pytest.raises(ValueError, match=r"some\.csv") as caught:
         data.read_csv(path, "text", "label")
     assert words in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        "\ufefftext;label\r\nça, là;b\r\n".encode(),
+        "\ufeffsep=;\r\ntext;label\r\nça, là;b\r\n".encode(),
+        "text\tlabel\r\nça, là\tb\r\n".encode("utf-16"),
+        "text|label\nça, là|b\n".encode(),
+    ],
+)
+def test_a_file_of_excel_is_read(data, tmp_path, content):
+    path = tmp_path / "some.csv"
+    path.write_bytes(content)
+    assert data.read_csv(path, "text", "label") == (["ça, là"], ["b"])
+
+
+def test_an_encoding_that_is_named_is_read(data, tmp_path):
+    path = tmp_path / "some.csv"
+    path.write_bytes("文本,标签\n好,差\n".encode("gb18030"))
+    assert data.read_csv(path, "文本", "标签", encoding="gb18030") == (["好"], ["差"])
+
+
+def test_rows_that_are_empty_are_counted_in_one_line(data, tmp_path, capsys):
+    path = tmp_path / "some.csv"
+    path.write_text("text,label\na,b\n ,b\n\u200b,c\nd,\n", "utf-8")
+    assert data.read_csv(path, "text", "label") == (["a"], ["b"])
+    said = capsys.readouterr().out
+    assert said.count("\n") == 1
+    assert "3 rows without a text or a label left out, the first in line 3" in said
+
+
+def test_a_long_text_is_read_and_the_limit_of_others_stays(data, tmp_path):
+    path, limit = tmp_path / "some.csv", csv.field_size_limit()
+    path.write_text("text,label\n" + "word " * 27_000 + ",a\n")
+    assert len(data.read_csv(path, "text", "label")[0][0]) == 135_000
+    assert csv.field_size_limit() == limit
+
+
+WORDS = {
+    "我的手机": "我 的 手 机",
+    "ｶﾀカナ": "カ タ カ ナ",
+    "กี่ ดี": "กี่ ดี",
+    "안녕 하세요!": "안녕 하세요 !",
+    "किताब अच्छी है।": "किताब अच्छी है ।",
+    "বাংলা ভাষা": "বাংলা ভাষা",
+    "كَيْفَ حال؟": "كَيْفَ حال ؟",
+    'צה"ל': 'צה"ל',
+    "Что-то": "что - то",
+    "ΟΔΟΣ": "οδος",
+    "IŞIK İyi ısı": "ışık iyi ısı",
+    "Fuß\u00adball": "fußball",
+    "l’été l'e\u0301te\u0301": "l'été l'été",
+    "a 👨\u200d👩\u200d👧 👍🏽👍 🇩🇪🇫🇷": "a 👨\u200d👩\u200d👧 👍🏽 👍 🇩🇪 🇫🇷",
+    "❤\ufe0f❤": "❤ ❤",
+    "iPhone手机": "iphone 手 机",
+    "\u200e": "",
+}
+
+
+@pytest.mark.parametrize("text", WORDS)
+def test_words_of_every_script(data, text):
+    assert data.words(text) == WORDS[text].split()
+
+
+def test_signs_of_scripts_without_spaces_make_pairs(data):
+    assert data.tokens("你好吗? OK 吧") == ["你", "你好", "好", "好吗", "吗", "?", "ok", "吧"]
+    assert data.tokens("two words") == ["two", "words"]
+    vocabulary = data.Vocabulary.of(["你好", "你好"])
+    assert [vocabulary.names[i] for i in vocabulary.encode("你好", 9)] == ["你", "你好", "好"]
+
+
+def test_what_share_of_words_a_vocabulary_has(data):
+    vocabulary = data.Vocabulary.of(["the cat", "the cat"])
+    assert vocabulary.covered(["the dog, 12", "the cat"]) == 0.75
+    assert vocabulary.covered(["12 !"]) == 1
 
 
 @pytest.mark.parametrize("lines", [60, 40_000])  # the reader stops at 131,072 signs of a text
@@ -169,6 +246,24 @@ def test_a_run_learns_one_word_saves_and_answers(example, tmp_path, monkeypatch,
     assert (out / "attention.png").stat().st_size > 5000
 
 
+@pytest.mark.parametrize(("number", "size"), [(20, 8), (400, 10), (4000, 64)])
+def test_a_small_file_has_small_batches(example, tmp_path, monkeypatch, number, size):
+    """So that an epoch has 60 steps or more; a step of fewer texts is a smaller one."""
+    file, given = tmp_path / "some.csv", []
+
+    def train(model, learn, validation, args):
+        given.append((args.batch_size, args.lr))
+        raise ValueError("enough")
+
+    monkeypatch.setattr(example, "train", train)
+    file.write_text(rows(number))
+    columns = ["--text", "comment", "--label", "verdict", "--out", tmp_path / "out"]
+    for more in ([], ["--batch-size", 7, "--lr", 0.5]):
+        with pytest.raises(SystemExit):
+            run(example, monkeypatch, file, *columns, *more)
+    assert given == [(size, pytest.approx(3e-3 * (size / 64) ** 0.5)), (7, 0.5)]
+
+
 def test_a_run_reads_semicolons_and_warns(example, tmp_path, monkeypatch, capsys):
     file, out = tmp_path / "some.csv", tmp_path / "out"
     file.write_text(rows().replace(",", ";") + "A  good thing 1;G \n" * 10)
@@ -193,7 +288,8 @@ def test_what_is_loaded_computes_the_same(example, tmp_path):
 
 
 def test_the_weights_of_the_lowest_validation_loss_are_kept(example, monkeypatch):
-    losses = iter([3.0, 1.0, 2.0, 1.5, 1.2, 9.0])
+    five = [2.0, 1.5, 1.2, 1.1, 1.3]  # that are not lower
+    losses = iter([3.0, 1.0, *five, 9.0])
     states = []
 
     def measured(model, part):
@@ -206,7 +302,7 @@ def test_the_weights_of_the_lowest_validation_loss_are_kept(example, monkeypatch
     part = example.Texts(["a", "b"], np.array([0, 1]))
     parser = example.argparse.Namespace(seed=0, batch_size=2, epochs=9, lr=0.1)
     _, found = example.train(model, part, part, parser)
-    assert [loss for _, loss in found] == [3.0, 1.0, 2.0, 1.5, 1.2]  # three without a lower one
+    assert [loss for _, loss in found] == [3.0, 1.0, *five]
     np.testing.assert_array_equal(model.output.weight.numpy(), states[1])
     assert not np.array_equal(states[1], states[-1])
 

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 from common import assert_close, assert_equal
 from test_causal import CONFIGS, ids_of, kinds, needs_tokenizers, random_model
-from tinyattn.generation import generate
 
 import tinyattn as ta
 from tinyattn import functional as F
+from tinyattn.generation import generate
 from tinyattn.models import CausalLM
 
 WIDTHS = (("hidden_size", "n_embd"), ("intermediate_size", "n_inner"))

@@ -283,23 +283,6 @@ def test_an_embedding_of_given_rows() -> None:
     assert learned.padding_idx == 0
 
 
-def test_a_parameter_list(torch: Any) -> None:
-    def made(library: Any, values: list[Any]) -> Any:
-        model = library.Module()
-        model.rows = library.ParameterList(values)
-        model.rows.append(values[0] + 1)
-        model.rows[0] = library.Parameter(values[0] * 2)
-        return model
-
-    ours = made(nn, [ta.tensor([1.0]), nn.Parameter([2.0])])
-    theirs = made(torch.nn, [torch.tensor([1.0]), torch.nn.Parameter(torch.tensor([2.0]))])
-    assert list(ours.state_dict()) == list(theirs.state_dict())
-    assert [x.tolist() for x in ours.rows] == [x.tolist() for x in theirs.rows]
-    assert len(list(ours.parameters())) == len(ours.rows) == 3
-    assert ours.rows[-1] is list(ours.rows)[2]
-    assert all(isinstance(x, nn.Parameter) for x in ours.rows)
-
-
 def test_a_lazy_layer_gets_its_size_from_the_first_input(torch: Any) -> None:
     ours, theirs = nn.LazyLinear(3), torch.nn.LazyLinear(3)
     names = [name for name, _ in ours.named_parameters()]
@@ -400,19 +383,6 @@ def test_clip_grad_value(torch: Any) -> None:
     nn.utils.clip_grad_value_(ours, 0.1)
     assert ours.grad.tolist() == pytest.approx([0.1, -0.1, 0.1])
     assert nn.utils.clip_grad_norm_(ours, 1.0).item() == pytest.approx(0.03**0.5)
-
-
-def test_parameters_as_one_vector() -> None:
-    first, second = nn.Linear(2, 3), nn.Linear(2, 3)
-    vector = nn.utils.parameters_to_vector(first.parameters())
-    assert vector.shape == (9,)
-    nn.utils.vector_to_parameters(vector, second.parameters())
-    assert second.weight.equal(first.weight)
-    assert second.bias.equal(first.bias)
-    assert second.weight.requires_grad
-    assert second.weight.is_leaf
-    with pytest.raises(ShapeError, match=r"is \(9,\), got \(8,\)"):
-        nn.utils.vector_to_parameters(vector[:8], second.parameters())
 
 
 LENGTHS = [[4, 2, 1], [1, 4, 2]]

@@ -17,13 +17,14 @@ import sys
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from itertools import product
 from pathlib import Path
 from types import MappingProxyType, SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
-from common import FOLDERS, assert_close, assert_same, run_python, signed
+from common import FOLDERS, assert_close, assert_same, run_python
 from stand_in import COMPILER
 from tinyattn.distributed import DistributedDataParallel, all_reduce, get_rank, get_world_size
 
@@ -92,13 +93,10 @@ OPTIMIZERS = {
 def updates() -> None:
     """The parameters after each step, beside those of one process with the whole batch."""
     rank, size = get_rank(), get_world_size()
-    for dtype, name, bucket_bytes in (
-        ("float32", "sgd", 1 << 20), ("float64", "sgd", 300), ("float32", "adam", 1),
-        ("float64", "adam", 1 << 20),
-    ):  # fmt: skip
+    for dtype, name in product(("float32", "float64"), OPTIMIZERS):
         ta.manual_seed(rank)
         model = Tagger(1.0 + rank).to(dtype)
-        parallel = DistributedDataParallel(model, bucket_bytes)
+        parallel = DistributedDataParallel(model)
         ta.manual_seed(0)
         single = Tagger().to(dtype)
         assert largest_difference(model, single) == 0, "not the parameters of rank 0"
@@ -241,10 +239,6 @@ def disagrees() -> None:
     for text, model in cases.items():
         with pytest.raises(ShapeError, match=text):
             DistributedDataParallel(model)
-    with pytest.raises(
-        ShapeError, match="rank 1 has bucket_bytes=2 where rank 0 has bucket_bytes=1"
-    ):
-        DistributedDataParallel(layers(2), bucket_bytes=1 + rank)
     report()
 
 
@@ -295,8 +289,6 @@ def differs() -> None:
          has.format("nothing more", bias + ", trained")),
         (backward, after("training", False, model),
          has.format("a module in evaluation mode", "a module in training mode")),
-        (backward, after("bucket_bytes", 40, parallel),
-         has.format("bucket_bytes=40", "bucket_bytes=1048576")),
     ]  # fmt: skip
     parallel.backward(model(ta.ones(4, 2)).sum())
     before = model[1].weight.grad.numpy().tobytes()
@@ -327,9 +319,9 @@ def _(grad: Any, action: Any) -> Any:
 
 
 def catches(then: Any, steps: int = 12, everywhere: bool = False) -> None:
-    """The third step of rank 1 fails in backward, after its first bucket was summed."""
+    """The third step of rank 1 fails in backward."""
     model = nn.Sequential(nn.Linear(2, 3), nn.ReLU(), nn.Linear(3, 2))
-    parallel = DistributedDataParallel(model, bucket_bytes=1)
+    parallel = DistributedDataParallel(model)
 
     def fail() -> None:
         raise LookupError("sample 17 is damaged")
@@ -458,7 +450,7 @@ def on_gpus() -> None:
         single, model = Tagger().to(dtype), Tagger(1.0 + rank).to("cuda", dtype)
         if rank == 0:
             model.load_state_dict(single.state_dict())
-        parallel = DistributedDataParallel(model, 1000)
+        parallel = DistributedDataParallel(model)
         ids = batches()[0]
         loss_of(single, ids)[0].backward()
         parallel.backward(*loss_of(model, ids[rank::size]))
@@ -766,30 +758,7 @@ def test_ending_all_ranks_does_not_return(
     assert capsys.readouterr().err == "rank 0 of 1 ends all:\nRuntimeError: lost\n"
 
 
-def test_buckets_go_backwards_and_hold_one_dtype(rng: np.random.Generator) -> None:
-    shapes = [(4,), (2, 3), (5,), (1,), (50,), (2,)]
-    parameters = [nn.Parameter(signed(rng, *shape), dtype="float32") for shape in shapes]
-    parameters[3].data = parameters[3].data.astype("float16")
-    found = distributed.buckets_of(parameters, 40)
-    order = {p._node: i for i, p in enumerate(parameters)}
-    assert [[order[leaf] for leaf in bucket.parts] for bucket in found] == [
-        [5, 4],
-        [3],
-        [2, 1],
-        [0],
-    ]
-    assert [bucket.sums.dtype.name for bucket in found] == ["float32"] * 4
-    for bucket in found:
-        for leaf, part in bucket.parts.items():
-            assert part.shape == leaf.shape
-            part[...] = 1
-        assert (bucket.sums == 1).all(), "the parts do not cover the bucket"
-
-
 def test_bad_input_is_refused() -> None:
-    for wrong in (0, -1, 1.5, "1", None):
-        with pytest.raises(ShapeError, match="bucket_bytes must be an integer >= 1"):
-            DistributedDataParallel(nn.Linear(2, 1), wrong)  # type: ignore[arg-type]
     with pytest.raises(TypeError, match=r"module must be an nn\.Module, got list"):
         DistributedDataParallel([nn.Linear(2, 2)])  # type: ignore[arg-type]
     model = nn.Linear(2, 1)

@@ -23,7 +23,7 @@ The algorithm, in the order of this file:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from threading import get_ident
 from typing import Any, ClassVar, TypeVar
 
@@ -215,14 +215,12 @@ def propagate(
     targets: Sequence[Node | Leaf] | None = None,
     retain_graph: bool = False,
     create_graph: bool = False,
-    when_complete: Callable[[Any, Any], None] | None = None,
 ) -> dict[Node | Leaf, Any]:
     """Gradients of the roots with respect to `targets`, or to every node that retains its `.grad`.
 
     `gradients` are those of the roots: arrays, or Tensors with `create_graph`. Each node is visited
     once, after all its users, because its gradient is a sum over them. Every gradient that is
-    returned is new: no other object has its array. `when_complete(node, gradient)` is called for
-    each as soon as it is known.
+    returned is new: no other object has its array.
 
     `recording` is not reset here. The caller runs this function in a copy of the context, and the
     copy ends with the call.
@@ -242,8 +240,6 @@ def propagate(
         gradient, is_new = sums.pop(node, (None, False))
         if gradient is not None and (node.retains_grad if wanted is None else node in wanted):
             results[node] = gradient if is_new else copy_of(gradient)
-            if when_complete is not None:
-                when_complete(node, results[node])
         if node.plan is not None:  # a Leaf has no plan
             if gradient is not None and node in useful:
                 for parent, part, is_new in node.plan.run_rules(node, gradient, create_graph):

@@ -19,6 +19,7 @@ with TINYATTN_JIT=0 in the environment, the formula computes everything on the C
     range_checks.py  integers that must lie in a range
     threads.py       a pool of threads
     blas.py          the number of threads of BLAS
+    malloc.py        freed memory stays in the process
 """
 
 from __future__ import annotations

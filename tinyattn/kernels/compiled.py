@@ -9,7 +9,7 @@ from functools import cache
 from types import ModuleType
 from typing import Any
 
-from . import blas
+from . import blas, malloc
 
 # With TINYATTN_JIT=0 formulas compute everything, so that a reader meets nothing else.
 FORMULAS_ONLY = os.environ.get("TINYATTN_JIT", "1") == "0"
@@ -26,6 +26,7 @@ def cpu_kernels() -> ModuleType | None:
     """The module of Numba kernels, or None without Numba or with TINYATTN_JIT=0."""
     module = None if FORMULAS_ONLY else imported_kernels()
     blas.begin()  # now, because the kernels have imported SciPy, which has a BLAS of its own
+    malloc.keep_freed_memory()
     return module
 
 

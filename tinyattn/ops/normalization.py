@@ -135,7 +135,7 @@ def epsilon_of(dtype: np.dtype, eps: float | None) -> float:
     return float(np.finfo(np.promote_types(dtype, np.float32)).eps)
 
 
-@with_kernels(cpu="rms_norm.rms_norm", cuda="layer_norm.rms_norm")
+@with_kernels(cpu="layer_norm.rms_norm", cuda="layer_norm.rms_norm")
 def scaled_rows(x: Array, weight: Array | None, eps: float) -> tuple[Array, Array]:
     """x / sqrt(mean(x^2) + eps) * weight, and 1 / sqrt(...) of each row, in `sum_dtype`."""
     values = x.astype(sum_dtype(x.dtype), order="C")
@@ -144,7 +144,7 @@ def scaled_rows(x: Array, weight: Array | None, eps: float) -> tuple[Array, Arra
     return (normal if weight is None else normal * weight).astype(x.dtype), inverse
 
 
-@with_kernels(cpu="rms_norm.rms_norm_backward", cuda="layer_norm.rms_norm_backward")
+@with_kernels(cpu="layer_norm.rms_norm_backward", cuda="layer_norm.rms_norm_backward")
 def scaled_rows_backward(
     grad: Any, x: Any, weight: Any, eps: float, inverse: Array | None
 ) -> tuple[Any, Any]:

@@ -72,12 +72,7 @@ def single_axis(x: Any, name: str, dim: Any, keepdim: bool) -> int | None:
 
 @overload
 def max(
-    x: AnyTensor,
-    dim: None = None,
-    keepdim: bool = False,
-    *,
-    axis: None = None,
-    keepdims: bool = False,
+    x: AnyTensor, dim: None = None, keepdim: bool = False, *, keepdims: bool = False
 ) -> AnyTensor: ...
 @overload
 def max(
@@ -102,12 +97,7 @@ def max(x: Any, dim: Any = None, keepdim: bool = False, **numpy_names: Any) -> A
 
 @overload
 def min(
-    x: AnyTensor,
-    dim: None = None,
-    keepdim: bool = False,
-    *,
-    axis: None = None,
-    keepdims: bool = False,
+    x: AnyTensor, dim: None = None, keepdim: bool = False, *, keepdims: bool = False
 ) -> AnyTensor: ...
 @overload
 def min(

@@ -132,7 +132,6 @@ logical_and = both(lambda input, other: (input != 0) & (other != 0))
 logical_not = both(lambda input: input == 0)
 logical_or = both(lambda input, other: (input != 0) | (other != 0))
 isinf = both(by_numpy("isinf"), "abs(x) == ta.inf")
-is_complex = both(lambda input: False)
 is_floating_point = both(lambda input: input.dtype.kind == "f")
 is_tensor = function(lambda obj: isinstance(obj, Tensor), "isinstance(x, ta.Tensor)")
 
@@ -204,17 +203,6 @@ def meshgrid(*tensors, indexing="ij"):
     grids = [x.reshape(-1, *ones[i + 1 :]).expand(sizes) for i, x in enumerate(tensors)]
     return tuple(x.transpose(0, 1) if indexing == "xy" and ones[1:] else x for x in grids)
 
-
-def triangle_indices(name: str) -> Callable[..., Any]:
-    def function(row, col, offset=0, **options):
-        places = getattr(np, f"{name}_indices")(row, offset, col)
-        return MAKERS["tensor"](np.stack(places), **options)
-
-    return function
-
-
-tril_indices = function(triangle_indices("tril"))
-triu_indices = function(triangle_indices("triu"))
 
 # Elements by index
 
@@ -332,12 +320,6 @@ argwhere = both(by_numpy("argwhere"), "np.argwhere(x.numpy())")
 
 
 @both
-def bincount(input, weights=None, minlength=0):
-    counts = by_numpy("bincount")(input, weights, minlength)
-    return counts if weights is None else counts.to(weights.dtype)
-
-
-@both
 def unique(input, sorted=True, return_inverse=False, return_counts=False, dim=None):
     """In tinyattn: write np.unique(x.numpy())"""
     wanted = {"return_inverse": return_inverse, "return_counts": return_counts}
@@ -349,7 +331,6 @@ def unique(input, sorted=True, return_inverse=False, return_counts=False, dim=No
 
 mm = both(lambda input, mat2: input.matmul(mat2), "x @ y")
 mv = both(lambda input, vec: input.matmul(vec), "x @ y")
-ger = both(Tensor.outer, "x.outer(y)")
 addmm = both(lambda input, mat1, mat2, *, beta=1, alpha=1: beta * input + alpha * (mat1 @ mat2))
 baddbmm = both(
     lambda input, batch1, batch2, *, beta=1, alpha=1: beta * input + alpha * (batch1 @ batch2)

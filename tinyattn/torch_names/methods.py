@@ -59,7 +59,6 @@ class OfTensors:
     to = adapted_to(Tensor.to)
     clone = adapted(Tensor.clone)
     contiguous = adapted(Tensor.contiguous)
-    element_size = method(lambda self: self.dtype.itemsize)
     is_contiguous = method(
         lambda self, memory_format=None: self._data.flags.c_contiguous,
         "x.numpy().flags.c_contiguous",
@@ -97,13 +96,6 @@ class OfTensors:
     def copy_(self: Any, src: Any, non_blocking: bool = False) -> Tensor:
         """In tinyattn: write x[...] = y"""
         return src.to(self).expand(self.shape).clone()
-
-    @in_place
-    @adapted
-    def random_(self: Any, low: int, to: int | None = None) -> Tensor:
-        """Integers from low to high - 1; of one number, from 0 to it."""
-        low, to = (0, low) if to is None else (low, to)
-        return ta.randint(low, to, self.shape, device=self.device).to(self.dtype)
 
     def unfold(self: Any, dimension: int, size: int, step: int) -> Tensor:
         """The windows of `size` along a dimension, which come last: x.unfold(0, 3, 1)[i] has the

@@ -29,7 +29,7 @@ import numpy as np
 
 from ..base import backend
 from ..base.backend import FLOAT16, Array, module_of, quiet, to_device
-from ..base.checks import check_number, check_size, check_type
+from ..base.checks import check_number, check_type
 from ..engine.autograd import propagate, root_of, starting_gradient, wrap
 from ..engine.grad_mode import no_grad
 from ..errors import GraphError, ShapeError
@@ -264,38 +264,6 @@ def all_reduce(values: Any) -> np.ndarray:
     return sums
 
 
-class Bucket:
-    """The gradients of some parameters, one after another in one array, for one all-reduce.
-
-    One message of 1 MiB takes less time than a hundred small ones. float16 is summed as float32.
-    """
-
-    def __init__(self, parameters: list[Parameter]) -> None:
-        first = parameters[0]
-        ends = np.cumsum([0, *(p.numel() for p in parameters)]).tolist()
-        dtype = FLOAT32 if first.dtype == FLOAT16 else first.dtype
-        self.sums = np.zeros(ends[-1], dtype)  # on the host, where MPI reads it
-        # For each leaf the part of the array that gets its gradient.
-        self.parts: dict[Any, Array] = {
-            p._node: self.sums[start:end].reshape(p.shape)
-            for p, start, end in zip(parameters, ends, ends[1:], strict=False)
-        }
-        self.missing = set(self.parts)
-
-
-def buckets_of(parameters: Iterable[Parameter], size: int) -> list[Bucket]:
-    """Buckets of about `size` bytes. The last parameters come first, as in backward."""
-    groups: list[list[Parameter]] = []
-    room = 0
-    for parameter in reversed(list(parameters)):
-        if room <= 0 or parameter.dtype != groups[-1][0].dtype:
-            groups.append([])
-            room = size
-        groups[-1].append(parameter)
-        room -= parameter._data.nbytes
-    return [Bucket(group) for group in groups]
-
-
 class DistributedDataParallel:
     """Gradients of the whole batch, on every rank.
 
@@ -304,7 +272,6 @@ class DistributedDataParallel:
     that change them. Only rank 0 should print and save.
 
     module: the model; it is used as before, and saved without this object.
-    bucket_bytes: the gradients are summed in all-reduces of about this size.
 
     Raises ShapeError, on every rank, if two ranks have different parameters or buffers, or another
     probability of dropout. What a rank computes with its samples is not compared.
@@ -322,10 +289,9 @@ class DistributedDataParallel:
         (1, 3)
     """
 
-    def __init__(self, module: Module, bucket_bytes: int = 1 << 20) -> None:
+    def __init__(self, module: Module) -> None:
         check_type("module must be an nn.Module", module, Module)
-        self.module, self.bucket_bytes = module, check_size("bucket_bytes", bucket_bytes)
-        self.number, self.steps = world().models, 0
+        self.module, self.number, self.steps = module, world().models, 0
         words = self.words()
         call = f"DistributedDataParallel of model {self.number}"
         digest = zlib.crc32("\n".join(words).encode())
@@ -348,19 +314,14 @@ class DistributedDataParallel:
             if isinstance(module, Dropout)
         ]
         mode = "training" if self.module.training else "evaluation"
-        return [
-            f"bucket_bytes={self.bucket_bytes}",
-            f"a module in {mode} mode",
-            *dropouts,
-            *tensors,
-        ]
+        return [f"a module in {mode} mode", *dropouts, *tensors]
 
     def numbers(self, parameters: list[Parameter]) -> tuple[Any, ...]:
-        """What decides the buckets and the gradients in them, as numbers."""
+        """What decides which gradients are summed, as numbers."""
         arrays = [p._data for p in parameters]
         kinds = [(a.shape, a.dtype.num, type(a) is np.ndarray) for a in arrays]
         trained = [p.requires_grad for p in parameters]
-        return (self.bucket_bytes, self.module.training, *kinds, *trained)
+        return (self.module.training, *kinds, *trained)
 
     @quiet
     @no_grad()
@@ -422,29 +383,28 @@ class DistributedDataParallel:
 
     def sum_gradients(self, loss: Any, share: float, trained: list[Parameter]) -> None:
         """Add to `.grad` the sum over all ranks of the gradients of `share` times `loss`."""
-        buckets = buckets_of(trained, self.bucket_bytes)
-        place = {leaf: bucket for bucket in buckets for leaf in bucket.parts}
-        waiting, requests = list(buckets), []
-
-        def when_complete(leaf: Any, gradient: Array) -> None:
-            """Begin the all-reduces of full buckets, in an order that all ranks have."""
-            place[leaf].parts[leaf][...] = to_device(gradient, "cpu")
-            place[leaf].missing.remove(leaf)
-            while waiting and not waiting[0].missing:
-                requests.append(world().begin_sum(waiting.pop(0).sums))
-            world().MPI.Request.Testall(requests)  # because MPI sends only while it is called
-
+        own: dict[Any, Array] = {}
+        leaves: list[Any] = [p._node for p in trained]
         if share:
             start = starting_gradient(loss, None, False)
             start *= share
-            propagate([root_of(loss)], [start], list(place), when_complete=when_complete)
-        for bucket in waiting:  # which lack gradients on this rank
-            requests.append(world().begin_sum(bucket.sums))
-        used = np.array([p._node not in place[p._node].missing for p in trained], np.float64)
-        world().wait([*requests, world().begin_sum(used)])
-        for parameter, number in zip(trained, used, strict=True):
+            own = propagate([root_of(loss)], [start], leaves)
+        used = np.array([leaf in own for leaf in leaves], np.float64)
+        requests, parts = [world().begin_sum(used)], {}
+        for dtype in dict.fromkeys(p.dtype for p in trained):
+            # In one array on the host, where MPI reads it: one long message takes less time than a
+            # hundred short ones. float16 is summed as float32.
+            alike = [p for p in trained if p.dtype == dtype]
+            ends = np.cumsum([p.numel() for p in alike])
+            sums = np.zeros(ends[-1], FLOAT32 if dtype == FLOAT16 else dtype)
+            for p, part in zip(alike, np.split(sums, ends[:-1]), strict=True):
+                parts[p] = part.reshape(p.shape)
+                if p._node in own:
+                    parts[p][...] = to_device(own.pop(p._node), "cpu")
+            requests.append(world().begin_sum(sums))
+        world().wait(requests)
+        for p, number in zip(trained, used, strict=True):
             if number:  # as in one process, what no rank has used gets no gradient
-                leaf: Any = parameter._node
-                summed = place[leaf].parts[leaf].astype(parameter.dtype, copy=False)
-                grad = wrap(to_device(summed, parameter.device))
+                leaf: Any = p._node
+                grad = wrap(to_device(parts[p].astype(p.dtype, copy=False), p.device))
                 leaf.grad = grad if leaf.grad is None else leaf.grad + grad

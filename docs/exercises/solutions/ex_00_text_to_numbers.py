@@ -9,7 +9,7 @@ def encode(words: list[str], vocabulary: list[str], unknown: int) -> np.ndarray:
 
 
 def probabilities(logits: np.ndarray) -> np.ndarray:
-    powers = np.exp(logits)
+    powers = np.exp(logits - logits.max(axis=-1, keepdims=True))
     return powers / powers.sum(axis=-1, keepdims=True)
 
 

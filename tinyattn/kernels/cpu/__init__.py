@@ -8,8 +8,7 @@ no fast-math flag that lets the compiler assume there are no NaN or inf. Sums ar
     attention_blocks.py  the steps for one block
     softmax.py           softmax over visible keys, and log_softmax
     cross_entropy.py     cross-entropy of rows of logits
-    layer_norm.py        layer normalization
-    rms_norm.py          RMSNorm
+    layer_norm.py        layer normalization and RMSNorm
     activation.py        relu, and both forms of gelu
     exponential.py       functions made of exp: sigmoid, silu, erf
     division.py          remainders, whole quotients, 1 / sqrt(x)
@@ -35,7 +34,7 @@ from typing import Any
 from . import compiler, exponential
 
 try:
-    import scipy.linalg.cython_blas  # noqa: F401, what `@` calls in a compiled function
+    import scipy.linalg.cython_blas  # noqa: F401, what `np.dot` calls in a compiled function
 except ImportError as error:
     warnings.warn(
         f"attention is computed with plain NumPy, which is slower: no SciPy ({error})",
@@ -61,5 +60,4 @@ def kernel(name: str) -> Callable[..., Any] | None:
     return retried
 
 
-compiler.let_forks_wait()
-compiler.announce_compilation()
+compiler.watch_compilation()

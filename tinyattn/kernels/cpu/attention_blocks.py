@@ -2,6 +2,9 @@
 
 The scores of a block are a matrix of keys by queries (K, block). The inner loops go over queries,
 which do not depend on each other, and so become vector instructions.
+
+The first training step waits until all this is compiled. A function that has one caller is
+`inlined`, because Numba compiles each other function once more by itself.
 """
 
 from __future__ import annotations
@@ -18,29 +21,45 @@ BLOCK = 64  # queries in a block at most
 STEP = 8  # a block has a multiple of it, because a vector instruction computes 8 or 4 numbers
 
 
+class Rows(NamedTuple):
+    """Which rows belong to which sample, see `visibility.Samples`."""
+
+    query_offsets: np.ndarray  # (B + 1,)
+    key_offsets: np.ndarray  # (B + 1,)
+    longest_queries: int
+    longest_keys: int
+
+
+class Visible(NamedTuple):
+    """Which keys a query sees, and what is added to their scores."""
+
+    # (3, B|1, Q|1): the first key that a query sees; the key after the last one; and the largest of
+    # the latter up to this query, because a block needs the keys of all its queries
+    ranges: np.ndarray
+    mask: np.ndarray  # (B|1, H|1, Q|1, K|1): 0 hides a key
+    bias: np.ndarray  # (B|1, H|1, Q|1, K|1)
+    has_mask: bool
+    has_bias: bool
+
+
 class Head(NamedTuple):
     """One head of one sample."""
 
+    b: int
     h: int
     group: int  # the head of keys and values
-    number: int  # of the head, counted through all samples
     query_start: int  # where the rows of its queries begin
     queries: int  # how many there are
     key_start: int
-    keys: int
-    visible_end: int  # its queries see only keys before this one
+    keys: int  # its queries see only keys before this one
     width: int  # queries in a block
-    limits: np.ndarray  # (Q|1,)
-    starts: np.ndarray  # (Q|1,)
-    mask: np.ndarray  # (Q|1, K|1)
-    bias: np.ndarray  # (Q|1, K|1)
-    has_mask: bool
-    has_bias: bool
 
 
 class Block(NamedTuple):
     """Some queries of a head, and the keys that one of them may see."""
 
+    b: int
+    h: int
     first: int  # the number of the first query
     row: int  # where the rows of these queries begin
     length: int  # how many there are; queries of zeros follow, up to the width of the head
@@ -49,56 +68,35 @@ class Block(NamedTuple):
 
 
 @inlined
-def block_of(head, first):
-    count = min(head.width, head.queries - first)
-    end = visible_end(head.limits, first, first + count, head.keys)
-    begin = visible_start(head.starts, first, first + count, end)
-    return Block(first, head.query_start + first, count, begin, end)
+def head_of(number, heads, groups, rows, ranges):
+    """Neighbouring numbers are of different samples: a thread then has long and short ones."""
+    batch = len(rows.query_offsets) - 1
+    b, h = number % batch, number // batch
+    query_start, key_start = rows.query_offsets[b], rows.key_offsets[b]
+    queries, keys = rows.query_offsets[b + 1] - query_start, rows.key_offsets[b + 1] - key_start
+    keys = min(keys, ranges[2, b % ranges.shape[1], min(queries, ranges.shape[2]) - 1])
+    width = (min(BLOCK, rows.longest_queries, max(keys, 1)) + STEP - 1) // STEP * STEP
+    return Head(b, h, h * groups // heads, query_start, queries, key_start, keys, width)
 
 
 @inlined
-def masked_scores(keys, queries, block, head, counts):
-    """keys queries^T + bias, (K, block), of the keys of the block; -inf where invisible.
-
-    queries (block, d) are multiplied by the scale already. See `apply_visibility` for counts.
-    """
-    scores = keys[block.begin : block.end] @ queries.T
-    if head.has_bias:
-        add_to_scores(scores, head.bias, block.first, block.length, block.begin)
-    apply_visibility(scores, block.first, block.begin, head, counts)
-    return scores
-
-
-@inner
-def visible_end(limits, first, last, keys):
-    """The key before which all keys are that these queries see."""
-    if len(limits) == 1:
-        return min(limits[0], keys)
-    end = np.int64(0)
-    for j in range(first, last):
-        end = max(end, min(limits[j], keys))
-    return end
-
-
-@inner
-def visible_start(starts, first, last, end):
-    """The first key that one of these queries sees, and at most `end`."""
-    start = min(starts[0], end) if len(starts) == 1 else end
-    for j in range(first, min(last, len(starts))):
-        start = min(start, starts[j])
-    return start
+def block_of(head, first, ranges):
+    """The block that begins with this query. Later queries never begin to see at an earlier key."""
+    b, last = head.b % ranges.shape[1], ranges.shape[2] - 1
+    length = min(head.width, head.queries - first)
+    end = min(head.keys, ranges[2, b, min(first + length - 1, last)])
+    begin = min(end, ranges[0, b, min(first, last)])
+    return Block(head.b, head.h, first, head.query_start + first, length, begin, end)
 
 
 @inner
 def take(x, h, start, count, width, factor):
     """Rows of head h, times a factor: (width, d), where zeros follow the first `count`."""
-    out = np.empty((width, x.shape[2]), x.dtype)
-    for i in range(count):
+    out = np.empty((width, x.shape[2]), np.float32)
+    for i in range(width):
+        row, times = start + min(i, count - 1), factor if i < count else ZERO
         for c in range(x.shape[2]):
-            out[i, c] = x[start + i, h, c] * factor
-    for i in range(count, width):
-        for c in range(x.shape[2]):
-            out[i, c] = ZERO
+            out[i, c] = x[row, h, c] * times
     return out
 
 
@@ -110,6 +108,21 @@ def put(block, x, h, start, count, factor):
             x[start + i, h, c] = block[i, c] * factor
 
 
+@inlined
+def product(x, y):
+    """x y, by BLAS. Unlike `x @ y` it brings Numba nothing else to compile."""
+    out = np.empty((x.shape[0], y.shape[1]), np.float32)
+    np.dot(x, y, out)
+    return out
+
+
+@inner
+def clear(total):
+    for i in range(len(total)):
+        for c in range(total.shape[1]):
+            total[i, c] = ZERO
+
+
 @inner
 def add(block, total):
     for i in range(len(block)):
@@ -117,65 +130,50 @@ def add(block, total):
             total[i, c] += block[i, c]
 
 
-@inner
-def add_to_scores(scores, bias, first, count, begin):
-    """The scores (keys, block), plus the bias (Q|1, K|1) from query `first` and key `begin` on."""
-    for j in range(count):
-        row = min(first + j, len(bias) - 1)
-        for i in range(len(scores)):
-            scores[i, j] += bias[row, min(begin + i, bias.shape[1] - 1)]
-
-
-@inner
-def add_to_dbias(dscores, dbias, first, count, begin):
-    """Add dscores, summed over queries or keys for which the bias has one number."""
-    for j in range(count):
-        row = min(first + j, len(dbias) - 1)
-        for i in range(len(dscores)):
-            dbias[row, min(begin + i, dbias.shape[1] - 1)] += dscores[i, j]
-
-
-@inner
-def apply_visibility(scores, first, begin, head, counts):
-    """Invisible scores become -inf; `counts` says how many keys each query sees at most.
-
-    The scores are those of the keys from `begin` on.
-    """
-    keys, queries = scores.shape
-    for j in range(queries):
-        counts[j] = keys
-    if len(head.limits) > 1:
-        for j in range(queries):
-            counts[j] = min(head.limits[min(first + j, len(head.limits) - 1)] - begin, keys)
+@inlined
+def finish_scores(scores, block, visible, maximum):
+    """The scores (keys, queries) plus their bias, and -inf where invisible. `maximum` becomes where
+    the search for the largest begins: at 0 for a query that sees no key, because -inf less -inf is
+    NaN."""
+    b, h, keys = block.b, block.h, len(scores)
+    place = b % visible.ranges.shape[1]
+    starts, limits = visible.ranges[0, place], visible.ranges[1, place]
+    mask = visible.mask[b % len(visible.mask), h % visible.mask.shape[1]]
+    bias = visible.bias[b % len(visible.bias), h % visible.bias.shape[1]]
+    if len(limits) > 1:
+        begins = starts[block.first : block.first + block.length]
+        ends = limits[block.first : block.first + block.length]
         for i in range(keys):
-            for j in range(queries):
-                scores[i, j] = scores[i, j] if i < counts[j] else MINUS_INF
-    if len(head.starts) > 1:
-        for j in range(queries):
-            start = head.starts[min(first + j, len(head.starts) - 1)] - begin
-            for i in range(min(start, keys)):
-                scores[i, j] = MINUS_INF
-            counts[j] = counts[j] if start < counts[j] else 0
-    if head.has_mask:
-        mask = head.mask
-        for j in range(queries):
-            row, number = min(first + j, len(mask) - 1), 0
-            start = head.starts[min(first + j, len(head.starts) - 1)] - begin
-            for i in range(keys):
-                key = min(begin + i, mask.shape[1] - 1)
-                is_visible = mask[row, key] != 0 and i < counts[j] and i >= start
-                number += is_visible
+            for j in range(len(ends)):
+                is_visible = begins[j] <= block.begin + i < ends[j]
                 scores[i, j] = scores[i, j] if is_visible else MINUS_INF
-            counts[j] = number
+    for j in range(scores.shape[1]):
+        query = block.first + min(j, block.length - 1)
+        start = max(starts[min(query, len(starts) - 1)] - block.begin, 0)
+        limit = min(limits[min(query, len(limits) - 1)] - block.begin, keys)
+        seen = limit - start
+        if visible.has_bias:
+            row = min(query, len(bias) - 1)
+            for i in range(keys):
+                scores[i, j] += bias[row, min(block.begin + i, bias.shape[1] - 1)]
+        if visible.has_mask:
+            row, seen = min(query, len(mask) - 1), 0
+            for i in range(keys):
+                key = min(block.begin + i, mask.shape[1] - 1)
+                is_visible = mask[row, key] != 0 and start <= i < limit
+                scores[i, j] = scores[i, j] if is_visible else MINUS_INF
+                seen += is_visible
+        maximum[j] = MINUS_INF if seen > 0 else ZERO
 
 
-@inner
-def softmax_columns(scores, counts, maximum, inverse):
-    """exp(scores - maximum) / sum in place, for each query; its maximum, and 1 / sum."""
+@inlined
+def softmax_columns(scores, maximum, inverse, block, saved):
+    """exp(scores - maximum) / sum in place, for each query; saved gets its maximum, and 1 / sum,
+    or 0 where nothing is visible."""
     keys, queries = scores.shape
-    total = np.zeros(queries)
+    total = np.empty(queries, np.float64)
     for j in range(queries):
-        maximum[j] = MINUS_INF if counts[j] > 0 else ZERO
+        total[j] = 0.0
     for i in range(keys):
         for j in range(queries):
             maximum[j] = scores[i, j] if scores[i, j] > maximum[j] else maximum[j]
@@ -185,63 +183,69 @@ def softmax_columns(scores, counts, maximum, inverse):
         for j in range(queries):  # a loop of its own, because one with both would not be vectorized
             total[j] += scores[i, j]
     for j in range(queries):
-        inverse[j] = 1.0 / total[j] if counts[j] > 0 else 0.0
+        inverse[j] = 0.0 if total[j] == 0.0 else 1.0 / total[j]
     for i in range(keys):
         for j in range(queries):
             scores[i, j] *= inverse[j]
+    for j in range(block.length):
+        saved[0, block.row + j, block.h] = maximum[j]
+        saved[1, block.row + j, block.h] = inverse[j]
 
 
-@inner
-def softmax_again(scores, maximum, inverse):
-    """The same weights, to the last bit."""
+@inlined
+def softmax_again(scores, maximum, inverse, block, saved):
+    """The same weights, to the last bit, from what was saved."""
+    for j in range(scores.shape[1]):
+        maximum[j] = saved[0, block.row + j, block.h] if j < block.length else ZERO
+        inverse[j] = saved[1, block.row + j, block.h] if j < block.length else ZERO
     for i in range(scores.shape[0]):
         for j in range(scores.shape[1]):
             scores[i, j] = exp(scores[i, j] - maximum[j]) * inverse[j]
 
 
-@inner
-def keep_mask(shape, block, head, rows, drop):
-    """Which weights dropout keeps, by their numbers in (B, H, Q, K)."""
-    first = head.number * rows.longest_queries + block.first
-    kept = np.empty(shape, np.bool_)
-    for i in range(shape[0]):
-        for j in range(shape[1]):
-            kept[i, j] = is_kept((first + j) * rows.longest_keys + i + block.begin, drop)
-    return kept
+@inlined
+def drop_weights(weights, kept, lost, block, heads, rows, drop):
+    """The weights times `kept` where dropout keeps them, by their numbers in (B, H, Q, K), and
+    times `lost` where it does not."""
+    first = (block.b * heads + block.h) * rows.longest_queries + block.first
+    for i in range(weights.shape[0]):
+        for j in range(weights.shape[1]):
+            number = (first + j) * rows.longest_keys + i + block.begin
+            weights[i, j] *= kept if is_kept(number, drop) else lost
 
 
-@inner
-def drop_block(block, kept, factor):
-    for i in range(block.shape[0]):
-        for j in range(block.shape[1]):
-            block[i, j] = block[i, j] * factor if kept[i, j] else ZERO
-
-
-@inner
-def dscores_and_dropout(weights, dweights, block, head, rows, drop):
-    """The gradient of the scores, from that of what dropout leaves of the weights. The weights
-    become what it leaves."""
-    if drop.threshold == 0:
-        return dscores_of(weights, dweights)
-    kept = keep_mask(weights.shape, block, head, rows, drop)
-    drop_block(dweights, kept, drop.factor)
-    dscores = dscores_of(weights, dweights)
-    drop_block(weights, kept, drop.factor)
-    return dscores
-
-
-@inner
-def dscores_of(weights, dweights):
-    """weights * (dweights - sum(weights * dweights)), in the memory of dweights."""
+@inlined
+def dscores_of(weights, dweights, drop):
+    """weights * (dweights - sum(weights * dweights)), in the memory of dweights. Weights below 0
+    are those that dropout drops. They become 0 at the end, and all others are times its factor."""
     keys, queries = weights.shape
-    total = np.zeros(queries)
+    total = np.empty(queries, np.float64)
+    for j in range(queries):
+        total[j] = 0.0
+    if drop.threshold > 0:
+        for i in range(keys):
+            for j in range(queries):
+                dweights[i, j] *= ZERO if weights[i, j] < ZERO else drop.factor
     for i in range(keys):
         for j in range(queries):
             total[j] += np.float64(weights[i, j]) * dweights[i, j]
     for i in range(keys):
         for j in range(queries):
-            dweights[i, j] = weights[i, j] * (dweights[i, j] - np.float32(total[j]))
+            dweights[i, j] = abs(weights[i, j]) * (dweights[i, j] - np.float32(total[j]))
+    if drop.threshold > 0:
+        for i in range(keys):
+            for j in range(queries):
+                weights[i, j] *= ZERO if weights[i, j] < ZERO else drop.factor
     return dweights
+
+
+@inlined
+def add_to_dbias(dscores, dbias, block):
+    """Add dscores, summed over queries or keys for which the bias has one number."""
+    for j in range(block.length):
+        row = min(block.first + j, len(dbias) - 1)
+        for i in range(len(dscores)):
+            dbias[row, min(block.begin + i, dbias.shape[1] - 1)] += dscores[i, j]
 
 
 @inner(fastmath=FAST_SUMS)

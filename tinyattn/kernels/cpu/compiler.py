@@ -5,9 +5,11 @@ A kernel is an ordinary Numba function: in a notebook, with `@numba.njit` above 
 
 from __future__ import annotations
 
+import gc
 import hashlib
 import logging
 import os
+import threading
 import traceback
 import warnings
 from collections.abc import Callable
@@ -144,37 +146,46 @@ def takes_formula(kernel: Any) -> Any:
     return kernel
 
 
-def let_forks_wait() -> None:
-    """A fork waits until no thread compiles: its child would wait for ever for Numba's lock."""
-    try:
-        from numba.core.compiler_lock import global_compiler_lock as lock
-
-        os.register_at_fork(
-            before=lock.acquire, after_in_parent=lock.release, after_in_child=lock.release
-        )
-    except (ImportError, AttributeError):  # another Numba, or Windows, where nothing forks
-        return
-
-
-def announce_compilation() -> None:
-    """Log a line when the first kernel is compiled, because the caller waits for it."""
+def watch_compilation() -> None:
+    """Log a line when the first kernel is compiled, because the caller waits for it. Pause the
+    garbage collector meanwhile, which would search millions of Numba's objects again and again.
+    And a fork waits until no thread compiles: its child would wait for ever for Numba's lock."""
     try:
         from numba.core import event
-
-        class Announcement(event.Listener):
-            is_said = False
-
-            def on_start(self, compilation: Any) -> None:
-                with suppress(AttributeError, KeyError, TypeError):  # another Numba's event
-                    function = compilation.data["dispatcher"].py_func
-                    if not self.is_said and function.__module__.startswith(__package__):
-                        self.is_said = True
-                        logger = logging.getLogger("tinyattn")
-                        logger.warning("compiling kernels, each once: ten to twenty seconds in all")
-
-            def on_end(self, compilation: Any) -> None:
-                """Nothing to say."""
-
-        event.register("numba:compile", Announcement())
-    except (ImportError, AttributeError):  # another Numba has no such event: nothing is said
+    except ImportError:  # another Numba
         return
+    compiles = threading.RLock()  # held by who has Numba's lock, or waits for it
+    collected: list[bool] = []  # before each function that is being compiled inside another
+
+    class Lock(event.Listener):
+        def on_start(self, _: Any) -> None:
+            compiles.acquire()
+
+        def on_end(self, _: Any) -> None:
+            compiles.release()
+
+    class Compilation(event.Listener):
+        is_said = False
+
+        def on_start(self, compilation: Any) -> None:
+            collected.append(gc.isenabled())
+            gc.disable()
+            with suppress(AttributeError, KeyError, TypeError):  # another Numba's event
+                function = compilation.data["dispatcher"].py_func
+                if not self.is_said and function.__module__.startswith(__package__):
+                    self.is_said = True
+                    logger = logging.getLogger("tinyattn")
+                    logger.warning("compiling kernels, each once: five to fifteen seconds in all")
+
+        def on_end(self, _: Any) -> None:
+            if collected.pop():
+                gc.enable()
+
+    event.register("numba:compiler_lock", Lock())
+    event.register("numba:compile", Compilation())
+    if hasattr(os, "register_at_fork"):  # not on Windows
+        os.register_at_fork(
+            before=compiles.acquire,
+            after_in_parent=compiles.release,
+            after_in_child=compiles.release,
+        )

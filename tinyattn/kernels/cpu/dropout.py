@@ -9,7 +9,7 @@ import numpy as np
 
 from ...base.random import drop_threshold, halves
 from ..threads import parallel_for
-from .compiler import inner, jit
+from .compiler import inlined, inner, jit
 from .layout import as_input
 
 LOW_32 = np.uint64(0xFFFFFFFF)
@@ -31,7 +31,7 @@ def drop_arguments(p: float, seed: int, dtype: np.dtype) -> DropArguments:
     return DropArguments(dtype.type(1 / (1 - p)), threshold, low, high)
 
 
-@inner
+@inlined
 def mixed(h):
     # The hash needs the overflow of 32-bit products. Numba would widen them, and NumPy's numbers,
     # which take their place where the compiler is off, would warn.

@@ -1,4 +1,7 @@
-"""Layer normalization."""
+"""Layer normalization and RMSNorm.
+
+RMSNorm has no means and no bias: they are None, and the compiler leaves out what they are for.
+"""
 
 from __future__ import annotations
 
@@ -16,24 +19,29 @@ BLOCK, BLOCK_ROWS = 1 << 14, 16
 
 
 @inner(fastmath=FAST_SUMS)
-def moments_of(x, eps):
-    """The mean of a row, and 1 / sqrt(var + eps)."""
+def mean_of(x):
     total = np.float64(0)  # not 0.0, which NumPy would let a float32 narrow
     for j in range(len(x)):
         total += x[j]
-    mean = total / len(x)
+    return total / len(x)
+
+
+@inner(fastmath=FAST_SUMS)
+def inverse_root(x, mean, eps):
+    """1 / sqrt(mean((x - mean)^2) + eps) of a row."""
     squares = np.float64(0)
     for j in range(len(x)):
         distance = x[j] - mean
         squares += distance * distance
     # Not math.sqrt, because its float has no 1 / 0 where the compiler is off.
-    return mean, 1.0 / np.sqrt(squares / len(x) + eps)
+    return 1.0 / np.sqrt(squares / len(x) + eps)
 
 
 @inner
 def normalize(x, mean, inv_std, weight, bias, out):
     for j in range(len(x)):
-        out[j] = (x[j] - mean) * inv_std * weight[j] + bias[j]
+        normal = (x[j] - mean) * inv_std * weight[j]
+        out[j] = normal if bias is None else normal + bias[j]
 
 
 @inner(fastmath=FAST_SUMS)
@@ -43,10 +51,11 @@ def normalize_backward(grad, x, mean, inv_std, weight, dx, dweight, dbias):
     for j in range(len(x)):
         normal = (x[j] - mean) * inv_std
         g = np.float64(grad[j]) * weight[j]
-        g_sum += g
         gn_sum += g * normal
         dweight[j] += grad[j] * normal
-        dbias[j] += grad[j]
+        if dbias is not None:
+            g_sum += g
+            dbias[j] += grad[j]
     g_mean, gn_mean = g_sum / len(x), gn_sum / len(x)
     for j in range(len(x)):
         normal = (x[j] - mean) * inv_std
@@ -55,19 +64,24 @@ def normalize_backward(grad, x, mean, inv_std, weight, dx, dweight, dbias):
 
 
 @jit
-def layer_norm_rows(x, weight, bias, eps, out, means, inv_stds, first, last):
+def norm_rows(x, weight, bias, eps, out, means, inv_stds, first, last):
     for i in range(first, last):
-        means[i], inv_stds[i] = moments_of(x[i], eps)
-        normalize(x[i], means[i], inv_stds[i], weight, bias, out[i])
+        mean = np.float64(0)
+        if means is not None:
+            means[i] = mean = mean_of(x[i])
+        inv_stds[i] = inverse_root(x[i], mean, eps)
+        normalize(x[i], mean, inv_stds[i], weight, bias, out[i])
 
 
 @jit
-def layer_norm_backward_rows(grad, x, weight, means, inv_stds, height, dx, sums, first, last):
+def norm_backward_rows(grad, x, weight, means, inv_stds, height, dx, sums, first, last):
     """sums (blocks, 2, D): the gradients of weight and bias from each `height` rows."""
     for block in range(first, last):
-        dweight, dbias = sums[block, 0], sums[block, 1]
+        dweight = sums[block, 0]
+        dbias = None if means is None else sums[block, 1]
         for i in range(block * height, min((block + 1) * height, len(x))):
-            normalize_backward(grad[i], x[i], means[i], inv_stds[i], weight, dx[i], dweight, dbias)
+            mean = np.float64(0) if means is None else means[i]
+            normalize_backward(grad[i], x[i], mean, inv_stds[i], weight, dx[i], dweight, dbias)
 
 
 def blocks_of(x: np.ndarray) -> tuple[int, int]:
@@ -81,31 +95,53 @@ def blocks_of(x: np.ndarray) -> tuple[int, int]:
 def layer_norm(x: np.ndarray, weight: Any, bias: Any, eps: float) -> Any:
     if not x.size:
         return NotImplemented
+    bias = np.zeros(x.shape[-1], x.dtype) if bias is None else as_input(bias)
+    means = np.empty((*x.shape[:-1], 1))
+    out, inv_stds = normalized(x, weight, bias, means.reshape(-1), eps)
+    return out, means, inv_stds
+
+
+def rms_norm(x: np.ndarray, weight: Any, eps: float) -> Any:
+    return normalized(x, weight, None, None, eps) if x.size else NotImplemented
+
+
+def normalized(
+    x: np.ndarray, weight: Any, bias: Any, means: Any, eps: float
+) -> tuple[np.ndarray, np.ndarray]:
+    """The normal rows, and 1 / sqrt(...) of each."""
     columns = x.shape[-1]
-    out = np.empty(x.shape, x.dtype)
-    means, inv_stds = np.empty((2, x.size // columns))
+    out, inv_stds = np.empty(x.shape, x.dtype), np.empty((*x.shape[:-1], 1))
     weight = np.ones(columns, x.dtype) if weight is None else weight
-    bias = np.zeros(columns, x.dtype) if bias is None else bias
-    inputs = as_rows(x), as_input(weight), as_input(bias), eps
-    results = out.reshape(-1, columns), means, inv_stds
-    parallel_for(len(means), x.size, layer_norm_rows, *inputs, *results)
-    shape = (*x.shape[:-1], 1)
-    return out, means.reshape(shape), inv_stds.reshape(shape)
+    inputs = as_rows(x), as_input(weight), bias, eps
+    results = out.reshape(-1, columns), means, inv_stds.reshape(-1)
+    parallel_for(inv_stds.size, x.size, norm_rows, *inputs, *results)
+    return out, inv_stds
 
 
 def layer_norm_backward(
     grad: np.ndarray, x: np.ndarray, weight: Any, eps: float, saved: Any
 ) -> Any:
-    if not x.size:
-        return NotImplemented
+    return gradients(grad, x, weight, *saved) if x.size else NotImplemented
+
+
+def rms_norm_backward(
+    grad: np.ndarray, x: np.ndarray, weight: Any, eps: float, inverse: Any
+) -> Any:
+    return gradients(grad, x, weight, None, inverse)[:2] if x.size else NotImplemented
+
+
+def gradients(
+    grad: np.ndarray, x: np.ndarray, weight: Any, means: Any, inv_stds: np.ndarray
+) -> tuple[Any, ...]:
+    """Those of x, of the weight, or None, and of the bias."""
     columns = x.shape[-1]
     dx = np.empty(x.shape, x.dtype)
     scale = np.ones(columns, x.dtype) if weight is None else weight
-    means, inv_stds = (as_input(part.reshape(-1)) for part in saved)
+    means = None if means is None else as_input(means.reshape(-1))
     blocks, height = blocks_of(x)
     sums = np.zeros((blocks, 2, columns))
-    inputs = as_rows(grad), as_rows(x), as_input(scale), means, inv_stds, height
+    inputs = as_rows(grad), as_rows(x), as_input(scale), means, as_input(inv_stds.reshape(-1))
     results = dx.reshape(-1, columns), sums
-    parallel_for(blocks, x.size, layer_norm_backward_rows, *inputs, *results)
+    parallel_for(blocks, x.size, norm_backward_rows, *inputs, height, *results)
     dweight, dbias = sums[0] if blocks == 1 else sums.sum(axis=0)
     return dx, None if weight is None else dweight, dbias

@@ -63,24 +63,23 @@ def as_scores(array: np.ndarray) -> np.ndarray:
 
 
 class VisibilityArrays(NamedTuple):
-    """A Visibility for kernels: a query sees the keys from its start to its limit, where the mask
-    is not 0."""
+    """A Visibility for kernels: a query sees the keys before its limit, where the mask is not 0."""
 
     limits: np.ndarray  # (B|1, Q|1) integers
     mask: np.ndarray  # (B|1, H|1, Q|1, K|1) bytes
     has_mask: bool
-    starts: np.ndarray  # (B|1, Q|1) integers: the first key
 
 
-NO_LIMIT = as_input(np.full((1, 1), np.iinfo(np.int64).max))
-NO_START = as_input(np.zeros((1, 1), np.int64))
+MOST = np.iinfo(np.int64).max
+NO_LIMIT = as_input(np.full((1, 1), MOST))
 NO_MASK = as_input(np.ones((1, 1, 1, 1), np.uint8))
 
 
-def visibility_arrays(limits: Any, mask: Any, starts: Any = None) -> VisibilityArrays:
-    return VisibilityArrays(
-        NO_LIMIT if limits is None else as_input(np.maximum(limits, 0, dtype=np.int64)),
-        NO_MASK if mask is None else as_input(np.asarray(mask, np.bool_)).view(np.uint8),
-        mask is not None,
-        NO_START if starts is None else as_input(np.maximum(starts, 0, dtype=np.int64)),
-    )
+def as_mask(mask: Any) -> np.ndarray:
+    """Booleans, or None where nothing is hidden, as an input of bytes."""
+    return NO_MASK if mask is None else as_input(np.asarray(mask, np.bool_)).view(np.uint8)
+
+
+def visibility_arrays(limits: Any, mask: Any) -> VisibilityArrays:
+    limits = NO_LIMIT if limits is None else as_input(np.maximum(limits, 0, dtype=np.int64))
+    return VisibilityArrays(limits, as_mask(mask), mask is not None)

@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 
-from .compiler import FAST_SUMS, inner
+from .compiler import FAST_SUMS, inlined, inner
 
 # exp for float32, after Cephes' expf: exp(x) = 2^n exp(r) with |r| <= log(2) / 2, and a polynomial
 # for exp(r). Unlike the C library's, the compiler can turn it into vector instructions. The factor
@@ -40,7 +40,7 @@ def exp(x):
     return ((p * (r * r) + r) + ONE) * half * other
 
 
-@inner
+@inlined
 def largest(row, lanes):
     """The maximum of a row, NaN left out; LANES at a time, which become vector instructions."""
     for lane in range(LANES):

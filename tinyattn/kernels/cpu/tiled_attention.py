@@ -36,27 +36,26 @@ from ..threads import parallel_for
 from ..visibility import Visibility
 from .attention_blocks import (
     BLOCK,
-    STEP,
-    Head,
+    Rows,
+    Visible,
     add,
     add_to_dbias,
-    add_to_scores,
-    apply_visibility,
     block_of,
-    drop_block,
-    dscores_and_dropout,
-    keep_mask,
-    masked_scores,
+    clear,
+    drop_weights,
+    dscores_of,
+    finish_scores,
+    head_of,
+    product,
     product_of,
     put,
     softmax_again,
     softmax_columns,
     take,
-    visible_end,
 )
 from .compiler import inlined, jit, takes_formula
 from .dropout import drop_arguments
-from .layout import as_input, visibility_arrays
+from .layout import MOST, as_input, as_mask
 from .not_finite import affected, cleaned, needs_formula
 from .row_functions import LANES, ONE, ZERO, exp, largest, total_of
 
@@ -67,97 +66,102 @@ class Inputs(NamedTuple):
     q: np.ndarray  # (R, H, d)
     k: np.ndarray  # (S, G, d)
     v: np.ndarray  # (S, G, e)
-    bias: np.ndarray  # (B|1, H|1, Q|1, K|1)
-    has_bias: bool
 
 
-class Rows(NamedTuple):
-    """Which rows belong to which sample, see `visibility.Samples`: queries, and keys."""
+class Gradients(NamedTuple):
+    """That of the output, and what backward fills. All are empty in forward."""
 
-    query_offsets: np.ndarray  # (B + 1,)
-    key_offsets: np.ndarray  # (B + 1,)
-    longest_queries: int
-    longest_keys: int
-
-
-class Saved(NamedTuple):
-    """What forward keeps of the softmax of each query."""
-
-    maximum: np.ndarray  # (R, H)
-    inverse: np.ndarray  # (R, H): 1 / sum(exp(scores - maximum)), or 0 where nothing is visible
+    out: np.ndarray  # (R, H, e)
+    q: np.ndarray  # (R, H, d)
+    k: np.ndarray  # (S, H, d)
+    v: np.ndarray  # (S, H, e)
+    bias: np.ndarray  # (B * H, Q|1, K|1)
 
 
 @inlined
-def head_of(number, inputs, rows, visibility):
-    """Neighbouring numbers are of different samples: a thread then has long and short ones."""
-    batch, heads = len(rows.query_offsets) - 1, inputs.q.shape[1]
-    b, h = number % batch, number // batch
-    group = h * inputs.k.shape[1] // heads
-    queries = rows.query_offsets[b + 1] - rows.query_offsets[b]
-    keys = rows.key_offsets[b + 1] - rows.key_offsets[b]
-    limits = visibility.limits[b % len(visibility.limits)]
-    starts = visibility.starts[b % len(visibility.starts)]
-    mask = visibility.mask[b % len(visibility.mask), h % visibility.mask.shape[1]]
-    bias = inputs.bias[b % len(inputs.bias), h % inputs.bias.shape[1]]
-    query_start, key_start = rows.query_offsets[b], rows.key_offsets[b]
-    end = visible_end(limits, np.int64(0), queries, keys)
-    width = (min(BLOCK, rows.longest_queries, max(end, 1)) + STEP - 1) // STEP * STEP
-    places = (query_start, queries, key_start, keys, end, width)
-    has = (visibility.has_mask, inputs.has_bias)
-    return Head(h, group, b * heads + h, *places, limits, starts, mask, bias, *has)
+def gradients_of_block(weights, queries, keys, values, block, drop, grads, dkeys, dvalues):
+    """Those of its queries, apart from the scale; those of keys, values and bias are added."""
+    begin, end = block.begin, block.end
+    dout = take(grads.out, block.h, block.row, block.length, len(queries), ONE)
+    dscores = dscores_of(weights, product(values[begin:end], dout.T), drop)
+    if len(grads.bias):
+        add_to_dbias(dscores, grads.bias[block.b * grads.q.shape[1] + block.h], block)
+    add(product(weights, dout), dvalues[begin:end])
+    add(product(dscores, queries), dkeys[begin:end])
+    return product(dscores.T, keys[begin:end])
 
 
 @jit
-def attention_heads(inputs, rows, visibility, scale, drop, out, saved, first, last):
-    """Fill out (R, H, e) and saved, for some of the B * H heads of all samples."""
-    q, k, v, _, _ = inputs
-    counts = np.empty(BLOCK, np.int64)
-    maximum, inverse = np.empty(BLOCK, np.float32), np.empty(BLOCK, np.float32)
+def attention_heads(inputs, rows, visible, scale, drop, out, saved, grads, first, last):
+    """Forward of some of the B * H heads of all samples; or backward, if there are gradients.
+
+    Forward fills out (R, H, e), which has zeros at the start, and saved (2, R, H): maximum and
+    1 / sum of each query, of which the latter is 0 where nothing is visible. Both are one function,
+    because Numba needs less time for it than for two.
+    """
+    q, k, v = inputs
+    heads, groups, is_backward = q.shape[1], k.shape[1], len(grads.out) > 0
+    kept, lost = (ONE, -ONE) if is_backward else (drop.factor, ZERO)
+    maximum, inverse = np.empty((2, BLOCK), np.float32)
+    sums = rows.longest_keys if is_backward else 0
+    dkeys = np.empty((sums, q.shape[2]), np.float32)
+    dvalues = np.empty((sums, v.shape[2]), np.float32)
     for number in range(first, last):
-        head = head_of(number, inputs, rows, visibility)
-        keys = take(k, head.group, head.key_start, head.visible_end, head.visible_end, ONE)
-        values = take(v, head.group, head.key_start, head.visible_end, head.visible_end, ONE)
+        head = head_of(number, heads, groups, rows, visible.ranges)
+        keys = take(k, head.group, head.key_start, head.keys, head.keys, ONE)
+        values = take(v, head.group, head.key_start, head.keys, head.keys, ONE)
+        clear(dkeys)
+        clear(dvalues)
         for i in range(0, head.queries, head.width):
-            block = block_of(head, i)
+            block = block_of(head, i, visible.ranges)
             queries = take(q, head.h, block.row, block.length, head.width, scale)
-            weights = masked_scores(keys, queries, block, head, counts)
-            softmax_columns(weights, counts, maximum, inverse)
+            weights = product(keys[block.begin : block.end], queries.T)
+            finish_scores(weights, block, visible, maximum)
+            if is_backward:
+                softmax_again(weights, maximum, inverse, block, saved)
+            else:
+                softmax_columns(weights, maximum, inverse, block, saved)
             if drop.threshold > 0:
-                kept = keep_mask(weights.shape, block, head, rows, drop)
-                drop_block(weights, kept, drop.factor)
-            products = weights.T @ values[block.begin : block.end]
-            put(products, out, head.h, block.row, block.length, ONE)
-            for j in range(block.length):
-                saved.maximum[block.row + j, head.h] = maximum[j]
-                saved.inverse[block.row + j, head.h] = inverse[j]
+                drop_weights(weights, kept, lost, block, heads, rows, drop)
+            if is_backward:
+                dqueries = gradients_of_block(
+                    weights, queries, keys, values, block, drop, grads, dkeys, dvalues
+                )
+                put(dqueries, grads.q, head.h, block.row, block.length, scale)
+            else:
+                outputs = product(weights.T, values[block.begin : block.end])
+                put(outputs, out, head.h, block.row, block.length, ONE)
+        if is_backward:
+            put(dkeys, grads.k, head.h, head.key_start, head.keys, ONE)
+            put(dvalues, grads.v, head.h, head.key_start, head.keys, ONE)
 
 
 @jit
-def attention_of_one_query(inputs, rows, visibility, scale, drop, out, saved, first, last):
+def attention_of_one_query(inputs, rows, visible, scale, drop, out, saved, _, first, last):
     """As `attention_heads`, where each sample has one query, as in decoding with a cache: without
     the other queries of a block, and without copies of keys and values."""
-    q, k, v, _, _ = inputs
-    scores, counts = np.empty(rows.longest_keys, np.float32), np.empty(1, np.int64)
+    q, k, v = inputs
+    heads, groups = q.shape[1], k.shape[1]
+    scores, maximum = np.empty(rows.longest_keys, np.float32), np.empty(1, np.float32)
     lanes, sums = np.empty(LANES, np.float32), np.empty(LANES)
     total = np.empty(v.shape[2])  # in float64, because many small weights add up
     for number in range(first, last):
-        head = head_of(number, inputs, rows, visibility)
-        block = block_of(head, 0)
+        head = head_of(number, heads, groups, rows, visible.ranges)
+        block = block_of(head, 0, visible.ranges)
         h, row, first_key = head.h, head.query_start, head.key_start + block.begin
         weights = scores[: block.end - block.begin]
         column = weights.reshape(-1, 1)
         for i in range(len(weights)):
             weights[i] = product_of(q[row, h], k[first_key + i, head.group]) * scale
-        if head.has_bias:
-            add_to_scores(column, head.bias, 0, 1, block.begin)
-        apply_visibility(column, 0, block.begin, head, counts)
-        top = largest(weights, lanes) if counts[0] > 0 else ZERO
+        finish_scores(column, block, visible, maximum)
+        top = max(largest(weights, lanes), maximum[0])
         for i in range(len(weights)):
             weights[i] = exp(weights[i] - top)
-        inverse = np.float32(1.0 / total_of(weights, sums)) if counts[0] > 0 else ZERO
-        saved.maximum[row, h], saved.inverse[row, h] = top, inverse
+        weight_sum = total_of(weights, sums)
+        inverse = ZERO if weight_sum == 0.0 else np.float32(1.0 / weight_sum)
+        saved[0, row, h], saved[1, row, h] = top, inverse
         if drop.threshold > 0:
-            drop_block(column, keep_mask(column.shape, block, head, rows, drop), drop.factor)
+            drop_weights(column, drop.factor, ZERO, block, heads, rows, drop)
         total[:] = 0.0
         for i in range(len(weights)):
             weight = weights[i] * inverse
@@ -166,54 +170,33 @@ def attention_of_one_query(inputs, rows, visibility, scale, drop, out, saved, fi
         out[row, h] = total
 
 
-@jit
-def attention_backward_heads(
-    grad, inputs, rows, visibility, scale, drop, saved, grads, first, last
-):
-    """Fill grads for some of the B * H heads of all samples: dq (R, H, d), dk (S, H, d),
-    dv (S, H, e), and dbias (B * H, Q|1, K|1), which has zeros at the start."""
-    dq, dk, dv, dbias = grads
-    q, k, v, _, _ = inputs
-    counts = np.empty(BLOCK, np.int64)
-    maximum, inverse = np.empty(BLOCK, np.float32), np.empty(BLOCK, np.float32)
-    for number in range(first, last):
-        head = head_of(number, inputs, rows, visibility)
-        keys = take(k, head.group, head.key_start, head.visible_end, head.visible_end, ONE)
-        values = take(v, head.group, head.key_start, head.visible_end, head.visible_end, ONE)
-        dkeys = np.zeros((head.keys, keys.shape[1]), np.float32)
-        dvalues = np.zeros((head.keys, values.shape[1]), np.float32)
-        for i in range(0, head.queries, head.width):
-            block = block_of(head, i)
-            queries = take(q, head.h, block.row, block.length, head.width, scale)
-            dout = take(grad, head.h, block.row, block.length, head.width, ONE)
-            for j in range(head.width):
-                exists = j < block.length
-                maximum[j] = saved.maximum[block.row + j, head.h] if exists else ZERO
-                inverse[j] = saved.inverse[block.row + j, head.h] if exists else ZERO
-            weights = masked_scores(keys, queries, block, head, counts)
-            softmax_again(weights, maximum, inverse)
-            dweights = values[block.begin : block.end] @ dout.T
-            dscores = dscores_and_dropout(weights, dweights, block, head, rows, drop)
-            if head.has_bias:
-                add_to_dbias(dscores, dbias[head.number], i, block.length, block.begin)
-            add(weights @ dout, dvalues[block.begin :])
-            add(dscores @ queries, dkeys[block.begin :])
-            dqueries = dscores.T @ keys[block.begin : block.end]
-            put(dqueries, dq, head.h, block.row, block.length, scale)
-        put(dkeys, dk, head.h, head.key_start, head.keys, ONE)
-        put(dvalues, dv, head.h, head.key_start, head.keys, ONE)
-
-
 def is_compiled_for(q: np.ndarray, k: np.ndarray, v: np.ndarray, drop: Drop) -> bool:
     return bool(q.dtype == np.float32 and drop.p < 1 and q.size and k.size and v.size)
 
 
 NO_BIAS = as_input(np.zeros((1, 1, 1, 1), np.float32))
+ALL_KEYS = as_input(np.array([0, MOST, MOST]).reshape(3, 1, 1))
+
+
+def ranges_of(limits: np.ndarray | None, starts: np.ndarray | None) -> np.ndarray:
+    """`Visible.ranges` of the limits and starts of a Visibility."""
+    if limits is None and starts is None:
+        return ALL_KEYS
+    limits = ALL_KEYS[1] if limits is None else limits
+    starts = ALL_KEYS[0] if starts is None else starts
+    ranges = np.empty((3, *np.broadcast(limits, starts).shape), np.int64)
+    np.maximum(starts, 0, out=ranges[0])
+    np.maximum(limits, 0, out=ranges[1])
+    np.maximum.accumulate(ranges[1], axis=1, out=ranges[2])
+    return ranges
+
+
+NONE = np.empty((0, 0, 0), np.float32)
+NO_GRADIENTS = Gradients(as_input(NONE), NONE, NONE, NONE, NONE)
 
 
 def run(
     kernel: Any,
-    before: Any,
     inputs: Any,
     visibility: Visibility,
     scale: float,
@@ -223,23 +206,24 @@ def run(
 ) -> None:
     """Call a kernel for all heads of all samples, on several threads if it pays.
 
-    inputs: q, k, v, bias. before, results: the first arguments of the kernel, and the last.
+    inputs: q, k, v, bias. results: the last arguments of the kernel.
     products: how many matrix products the kernel computes for each block.
     """
     queries, keys, limits, mask, starts, _ = visibility
-    q, k, v, bias = inputs
-    shift = NO_BIAS if bias is None else bias
+    *qkv, bias = inputs
+    shift = NO_BIAS if bias is None else as_input(bias)
+    has = mask is not None, bias is not None
     arguments = (
-        Inputs(as_input(q), as_input(k), as_input(v), as_input(shift), bias is not None),
+        Inputs(*map(as_input, qkv)),
         Rows(queries.offsets, keys.offsets, queries.longest, keys.longest),
-        visibility_arrays(limits, mask, starts),
+        Visible(as_input(ranges_of(limits, starts)), as_mask(mask), shift, *has),
         np.float32(scale),
         drop_arguments(drop.p, drop.seed, np.dtype(np.float32)),
     )
-    batch, (_, heads, width) = len(queries.lengths), q.shape
+    batch, (_, heads, width) = len(queries.lengths), qkv[0].shape
     pairs = float(queries.lengths @ keys.lengths)
     nanoseconds = products * heads * (1000 * batch + pairs * (1 + width / 32))
-    parallel_for(batch * heads, nanoseconds, kernel, *before, *arguments, *results)
+    parallel_for(batch * heads, nanoseconds, kernel, *arguments, *results)
 
 
 def is_decoding(visibility: Visibility) -> bool:
@@ -248,14 +232,14 @@ def is_decoding(visibility: Visibility) -> bool:
 
 def forward(
     inputs: Any, visibility: Visibility, scale: float, drop: Drop, kernel: Any = None
-) -> tuple[np.ndarray, Saved]:
+) -> tuple[np.ndarray, np.ndarray]:
     """The output of a kernel, and what it saves; without one, of that which suits the queries."""
     q, _, v, _ = inputs
     if kernel is None:
         kernel = attention_of_one_query if is_decoding(visibility) else attention_heads
-    out = np.empty((*q.shape[:2], v.shape[2]), q.dtype)
-    saved = Saved(*np.empty((2, *q.shape[:2]), q.dtype))
-    run(kernel, (), inputs, visibility, scale, drop, (out, saved), 2)
+    out = np.zeros((*q.shape[:2], v.shape[2]), q.dtype)
+    saved = np.empty((2, *q.shape[:2]), q.dtype)
+    run(kernel, inputs, visibility, scale, drop, (out, saved, NO_GRADIENTS), 2)
     return out, saved
 
 
@@ -316,14 +300,13 @@ def backward(
     """Gradients of the inputs (q, k, v, bias), all of which are finite or see the same keys."""
     q, k, v, bias = inputs
     heads, groups = q.shape[1], k.shape[1]
-    dq, dk, dv = (np.empty((len(x), heads, x.shape[2]), x.dtype) for x in (q, k, v))
+    dq, dk, dv = (np.zeros((len(x), heads, x.shape[2]), x.dtype) for x in (q, k, v))
     of_heads = len(visibility.queries.lengths) * heads
-    dbias = np.zeros((1, 1, 1) if bias is None else (of_heads, *bias.shape[2:]), q.dtype)
+    dbias = np.zeros((0, 1, 1) if bias is None else (of_heads, *bias.shape[2:]), q.dtype)
     if is_decoding(visibility):  # blocks round its scores in another way
         _, saved = forward(inputs, visibility, scale, drop, attention_heads)
-    saved = Saved(*map(as_input, saved))
-    results = (saved, (dq, dk, dv, dbias))
-    run(attention_backward_heads, (as_input(grad),), inputs, visibility, scale, drop, results, 5)
+    results = (NONE, saved, Gradients(as_input(grad), dq, dk, dv, dbias))
+    run(attention_heads, inputs, visibility, scale, drop, results, 5)
     if groups < heads:  # the gradient of a key is the sum over the heads that share it
         dk, dv = (sum_heads(x, groups) for x in (dk, dv))
     return (dq, dk, dv) if bias is None else (dq, dk, dv, dbias.reshape(-1, heads, *bias.shape[2:]))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any, Self
 
 from ... import nn as _nn
@@ -17,7 +17,7 @@ from .arguments import takes
 from .parameter import UninitializedParameter
 
 __all__ = """BCELoss BCEWithLogitsLoss CosineSimilarity CrossEntropyLoss Dropout ELU Embedding
-    Flatten GLU KLDivLoss L1Loss LazyLinear LeakyReLU LogSoftmax MSELoss NLLLoss ParameterList ReLU
+    Flatten GLU KLDivLoss L1Loss LazyLinear LeakyReLU LogSoftmax MSELoss NLLLoss ReLU
     SiLU SmoothL1Loss Softplus""".split()  # noqa: SIM905
 
 
@@ -157,35 +157,3 @@ class LazyLinear(_nn.Linear):
 
     def extra_repr(self) -> str:
         return f"out_features={len(self.weight._data)}, bias={self.bias is not None}"
-
-
-class ParameterList(Module):
-    """A list of Parameters that `parameters()` and the rest find. A Tensor becomes a Parameter.
-
-    In tinyattn: write nn.ModuleList of modules that hold them
-    """
-
-    def __init__(self, values: Iterable[Tensor] = ()) -> None:
-        super().__init__()
-        self.extend(values)
-
-    def __len__(self) -> int:
-        return len(self._parameters)
-
-    def __getitem__(self, index: Any) -> Any:  # and so it can be iterated over
-        return list(self._parameters.values())[index]
-
-    def __setitem__(self, index: int, value: Tensor) -> None:
-        name = list(self._parameters)[index] if index < len(self) else str(index)
-        setattr(self, name, value if isinstance(value, Parameter) else Parameter(value))
-
-    def append(self, value: Tensor) -> Self:
-        """Add a Parameter at the end. Returns self."""
-        self[len(self)] = value
-        return self
-
-    def extend(self, values: Iterable[Tensor]) -> Self:
-        """Add Parameters at the end. Returns self."""
-        for value in values:
-            self.append(value)
-        return self

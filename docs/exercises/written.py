@@ -1,0 +1,91 @@
+"""What the grader sees in the text of an exercise, without running it."""
+
+from __future__ import annotations
+
+import ast
+import builtins
+from pathlib import Path
+
+FOLDER = Path(__file__).parent
+FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
+
+
+def parsed(text: str) -> ast.Module | None:
+    """None if Python cannot read it; the grader says then why."""
+    try:
+        return ast.parse(text)
+    except (SyntaxError, ValueError, RecursionError):
+        return None
+
+
+def is_hole(function: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
+    last = function.body[-1]
+    error = last.exc if isinstance(last, ast.Raise) else None
+    if isinstance(error, ast.Call):
+        error = error.func
+    return isinstance(error, ast.Name) and error.id == "NotImplementedError"
+
+
+def holes(text: str) -> list[str]:
+    """The functions that only raise NotImplementedError, with their class before a dot."""
+    found = []
+    tree = parsed(text)
+    for node in tree.body if tree else []:
+        for part in node.body if isinstance(node, ast.ClassDef) else [node]:
+            if isinstance(part, FUNCTIONS) and is_hole(part):
+                found.append(part.name if part is node else f"{node.name}.{part.name}")
+    return found
+
+
+def text_of(path: Path) -> str:
+    return path.read_text("utf-8-sig", errors="replace") if path.is_file() else ""
+
+
+def unwritten(path: Path) -> tuple[list[str], bool]:
+    """The holes that are left in a student's file, and whether these are all of the exercise."""
+    left = holes(text_of(path))
+    return left, bool(left) and set(holes(text_of(FOLDER / path.name))) <= set(left)
+
+
+class Shape(ast.NodeTransformer):
+    """A function without what one may choose: names, docstrings, types."""
+
+    def __init__(self) -> None:
+        self.numbers: dict[str, str] = {}
+
+    def number_of(self, name: str) -> str:
+        return (
+            name if name in dir(builtins) else self.numbers.setdefault(name, str(len(self.numbers)))
+        )
+
+    def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.AST:
+        node.name, node.returns, node.decorator_list = "", None, []
+        if ast.get_docstring(node) is not None:
+            node.body = node.body[1:] or [ast.Pass()]
+        return self.generic_visit(node)
+
+    def visit_AnnAssign(self, node: ast.AnnAssign) -> ast.AST:
+        if node.value is None:
+            return ast.Pass()
+        return self.generic_visit(ast.Assign([node.target], node.value))
+
+    def visit_arg(self, node: ast.arg) -> ast.AST:
+        return ast.arg(self.number_of(node.arg))
+
+    def visit_Name(self, node: ast.Name) -> ast.AST:
+        return ast.Name(self.number_of(node.id), node.ctx)
+
+
+def shapes(text: str) -> set[str]:
+    """The shapes of all functions and methods of a text."""
+    tree = parsed(text)
+    functions = [x for x in ast.walk(tree) if isinstance(x, ast.FunctionDef)] if tree else []
+    return {ast.dump(Shape().visit(function)) for function in functions}
+
+
+def is_the_solution(name: str, texts: list[str]) -> bool:
+    """Whether one of the texts has all that the solution has and the exercise has not. Other names,
+    comments and another order do not hide it."""
+    solution = text_of(FOLDER / "solutions" / name)
+    own = shapes(solution) - shapes(text_of(FOLDER / name))
+    return bool(own) and any(own <= shapes(text) for text in texts)
