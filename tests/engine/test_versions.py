@@ -682,13 +682,25 @@ def test_a_change_through_a_view_changes_what_it_shows(kind: str, recorded: bool
             equal(mine, ta.grad(expected, w, cotangents, retain_graph=True)[0].numpy())
 
 
+def test_every_row_shows_the_whole_after_another_row_has_changed() -> None:
+    w = leaf([[1.0, 2.0], [3.0, 4.0]])
+    x = w * 2
+    rows = [*x]
+    for i, row in enumerate(rows):
+        row *= w[0, 1] * (i + 1)
+    equal(x, [[4.0, 8.0], [24.0, 32.0]])
+    equal(rows[0], [4.0, 8.0])
+    (dx,) = ta.grad(x, w, ta.tensor(np.array([[1.0, -2.0], [3.0, -0.5]])))
+    equal(dx, [[4.0, -8.0 + 2 - 8 + 36 - 8], [24.0, -4.0]])
+
+
 def test_a_change_that_cannot_reach_the_others_is_refused() -> None:
     w = leaf([[1.0, 2.0], [3.0, 4.0]])
     x = w * 2
     wide, rows = (w * 2).reshape(4), w.view(4)
     first, second = wide[:3], wide[1:]
     del wide  # the views overlap, and neither shows all of the other
-    for y in (x.detach(), x.expand(3, 2, 2), rows, first, x.reshape(1, 4).detach()):
+    for y in (x.detach(), x.expand(3, 2, 2), rows, first, x.reshape(1, 4).detach(), itself(x)):
         values = y.numpy()
         with pytest.raises(InPlaceError, match=r"cannot follow: write y = y \+ x|clone\(\)"):
             y *= w[0, 0]

@@ -353,6 +353,11 @@ def test_a_graph_notices_a_change_of_what_it_saved() -> None:
     x.data.add_(1)
     with pytest.raises(InPlaceError, match="has been changed in place since"):
         y.sum().backward()
+    constant = ours.ones(2)
+    y = x * constant
+    constant.add_(1)  # in its memory, though no other tensor shows it
+    with pytest.raises(InPlaceError, match="has been changed in place since"):
+        y.sum().backward()
 
 
 def test_a_part_of_what_is_recorded_is_changed_in_place() -> None:
