@@ -20,7 +20,7 @@ EXERCISES = Path(__file__).parent
 FOR_STUDENTS = ("ex_*.py", "test_*.py", "black_boxes.py", "conftest.py", "grading.py")
 FOR_STUDENTS += ("elsewhere.py", "guard.py", "in_chinese.py", "score.py", "written.py")
 FOLDERS = ("zh_CN", "induction_model")  # the second has the weights of exercise 20
-FOR_PAGE_22 = ("README.md", "README_zh.md", "docs/_static/scaling_law.json")
+FOR_PAGE_22 = ("README.md", "README_zh.md")
 
 
 def copy(folder: Path) -> int:
@@ -37,13 +37,10 @@ def copy(folder: Path) -> int:
     folder.mkdir(parents=True, exist_ok=True)
     for path in (path for pattern in FOR_STUDENTS for path in EXERCISES.glob(pattern)):
         shutil.copy(path, folder)
-    for name in ("README.md", "README_zh.md"):  # page 22 counts their tokens
+    for name in FOR_PAGE_22:
         shutil.copy(EXERCISES.parents[1] / name, folder)
     for name in FOLDERS:
         shutil.copytree(EXERCISES / name, folder / name)
-    for name in FOR_PAGE_22:
-        (folder / name).parent.mkdir(parents=True, exist_ok=True)
-        shutil.copy(EXERCISES.parents[1] / name, folder / name)
     shutil.copytree(
         EXERCISES.parents[1] / "examples",
         folder / "examples",

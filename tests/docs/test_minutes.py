@@ -44,9 +44,12 @@ def test_a_page_says_how_long_it_takes(path):
     assert reading % 5 == 0
     index = (DOCS / "course/index.md").read_text("utf-8")
     row = re.search(rf"\({path.name}\)[^|]*\| (\d+) \| .*, (\d+) minutes \|", index)
+    assert row, "docs/course/index.md has no row of this page with the minutes of both"
     assert (int(row[1]), int(row[2])) == (reading, exercise)
     teaching = (DOCS / "teaching.md").read_text("utf-8")
-    assert re.search(rf"^\| {int(page)} .* \| {exercise} \|$", teaching, re.MULTILINE)
+    assert re.search(rf"^\| {int(page)} .* \| {exercise} \|$", teaching, re.MULTILINE), (
+        "docs/teaching.md has no row of this exercise with its minutes"
+    )
 
 
 @pytest.mark.parametrize("page", SECOND_PARTS)
